@@ -1,0 +1,304 @@
+//! Every training option: one field is flag, TOML key, help text and default.
+
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args, ValueEnum};
+use serde::{Deserialize, Serialize};
+
+use crate::memory::Bytes;
+
+/// All options of a training run, in the sections of a configuration file.
+#[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// What is trained on.
+    #[command(flatten)]
+    pub scene: SceneOptions,
+    /// How the Gaussians are optimised.
+    #[command(flatten)]
+    pub optimize: OptimizeOptions,
+    /// How their number grows and shrinks.
+    #[command(flatten)]
+    pub densify: DensifyOptions,
+    /// What is kept where.
+    #[command(flatten)]
+    pub memory: MemoryOptions,
+    /// What is written, and when.
+    #[command(flatten)]
+    pub output: OutputOptions,
+    /// Where and how the program runs.
+    #[command(flatten)]
+    pub run: RunOptions,
+}
+
+/// What is trained on.
+#[derive(Args, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[command(next_help_heading = "Scene")]
+pub struct SceneOptions {
+    /// Scene folder: COLMAP (`images/` and `sparse/0`) or Blender/nerfstudio (`transforms*.json`)
+    #[arg(short, long, value_name = "SCENE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source_path: Option<PathBuf>,
+
+    /// Folder of the photographs, relative to the scene
+    #[arg(short, long, value_name = "DIR", default_value_t = Self::default().images)]
+    pub images: String,
+
+    /// 1, 2, 4 or 8 divides the size; -1 caps the width at 1600 px; another number is the width in px
+    #[arg(short, long, value_name = "R", allow_negative_numbers = true, default_value_t = Self::default().resolution)]
+    pub resolution: i32,
+
+    /// White background instead of black
+    #[arg(short, long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", value_parser = parse_switch, action = ArgAction::Set, default_value_t = Self::default().white_background, hide_default_value = true, hide_possible_values = true)]
+    pub white_background: bool,
+
+    /// Hold out every 8th view (see --test-every) for evaluation
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", value_parser = parse_switch, action = ArgAction::Set, default_value_t = Self::default().eval, hide_default_value = true)]
+    pub eval: bool,
+
+    /// With --eval, view i in the order of names is held out when i % N == 0
+    #[arg(long, alias = "llffhold", value_name = "N", default_value_t = Self::default().test_every)]
+    pub test_every: u32,
+}
+
+impl Default for SceneOptions {
+    fn default() -> Self {
+        Self {
+            source_path: None,
+            images: "images".to_owned(),
+            resolution: -1,
+            white_background: false,
+            eval: false,
+            test_every: 8,
+        }
+    }
+}
+
+/// How the Gaussians are initialised and optimised.
+#[derive(Args, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[command(next_help_heading = "Optimisation")]
+pub struct OptimizeOptions {
+    /// Number of iterations, one view each
+    #[arg(long, alias = "max-steps", value_name = "N", default_value_t = Self::default().iterations)]
+    pub iterations: u32,
+
+    /// Highest degree of the spherical harmonics, 0 to 3
+    #[arg(long, value_name = "0..3", default_value_t = Self::default().sh_degree)]
+    pub sh_degree: u32,
+
+    /// The degree in use starts at 0 and rises by one every N iterations
+    #[arg(long, value_name = "N", default_value_t = Self::default().sh_degree_interval)]
+    pub sh_degree_interval: u32,
+
+    /// Learning rate of the positions at the start, times the extent of the cameras
+    #[arg(long, value_name = "RATE", default_value_t = Self::default().position_lr_init)]
+    pub position_lr_init: f64,
+
+    /// Learning rate of the positions after --position-lr-max-steps, times the extent of the cameras
+    #[arg(long, value_name = "RATE", default_value_t = Self::default().position_lr_final)]
+    pub position_lr_final: f64,
+
+    /// Iterations over which the positions' learning rate falls (log-linearly)
+    #[arg(long, value_name = "N", default_value_t = Self::default().position_lr_max_steps)]
+    pub position_lr_max_steps: u32,
+
+    /// Learning rate of the base colour; the higher harmonics take a twentieth
+    #[arg(long, value_name = "RATE", default_value_t = Self::default().feature_lr)]
+    pub feature_lr: f64,
+
+    /// Learning rate of the opacity logits
+    #[arg(long, value_name = "RATE", default_value_t = Self::default().opacity_lr)]
+    pub opacity_lr: f64,
+
+    /// Learning rate of the log-scales
+    #[arg(long, value_name = "RATE", default_value_t = Self::default().scaling_lr)]
+    pub scaling_lr: f64,
+
+    /// Learning rate of the rotations
+    #[arg(long, value_name = "RATE", default_value_t = Self::default().rotation_lr)]
+    pub rotation_lr: f64,
+
+    /// Share of D-SSIM in the loss; the rest is L1
+    #[arg(long, value_name = "SHARE", default_value_t = Self::default().lambda_dssim)]
+    pub lambda_dssim: f64,
+
+    /// A random background colour every iteration
+    #[arg(long, alias = "random-bkgd", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", value_parser = parse_switch, action = ArgAction::Set, default_value_t = Self::default().random_background, hide_default_value = true)]
+    pub random_background: bool,
+
+    /// Gaussians to start with where the scene has no points
+    #[arg(long, value_name = "N", default_value_t = Self::default().init_num_pts)]
+    pub init_num_pts: u32,
+
+    /// Half side of the cube that they fill, times the extent of the cameras
+    #[arg(long, value_name = "X", default_value_t = Self::default().init_extent)]
+    pub init_extent: f64,
+}
+
+impl Default for OptimizeOptions {
+    fn default() -> Self {
+        Self {
+            iterations: 30_000,
+            sh_degree: 3,
+            sh_degree_interval: 1000,
+            position_lr_init: 1.6e-4,
+            position_lr_final: 1.6e-6,
+            position_lr_max_steps: 30_000,
+            feature_lr: 2.5e-3,
+            opacity_lr: 0.05,
+            scaling_lr: 5e-3,
+            rotation_lr: 1e-3,
+            lambda_dssim: 0.2,
+            random_background: false,
+            init_num_pts: 100_000,
+            init_extent: 3.0,
+        }
+    }
+}
+
+/// Adaptive density control: how the number of Gaussians grows and shrinks.
+#[derive(Args, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[command(next_help_heading = "Density control")]
+pub struct DensifyOptions {
+    /// First iteration after which Gaussians are cloned, split and pruned
+    #[arg(long, value_name = "N", default_value_t = Self::default().densify_from_iter)]
+    pub densify_from_iter: u32,
+
+    /// Iteration at which density control ends
+    #[arg(long, value_name = "N", default_value_t = Self::default().densify_until_iter)]
+    pub densify_until_iter: u32,
+
+    /// Iterations between two rounds
+    #[arg(long, value_name = "N", default_value_t = Self::default().densification_interval)]
+    pub densification_interval: u32,
+
+    /// Iterations between two resets of the opacities to 0.01
+    #[arg(long, value_name = "N", default_value_t = Self::default().opacity_reset_interval)]
+    pub opacity_reset_interval: u32,
+
+    /// Mean screen-space gradient (half the image is 1) above which a Gaussian is cloned or split
+    #[arg(long, value_name = "G", default_value_t = Self::default().densify_grad_threshold)]
+    pub densify_grad_threshold: f64,
+
+    /// Largest scale that is cloned, not split, as a share of the extent of the cameras
+    #[arg(long, value_name = "SHARE", default_value_t = Self::default().percent_dense)]
+    pub percent_dense: f64,
+
+    /// Never more Gaussians than this
+    #[arg(long, aliases = ["cap-max", "max-splats", "max-cap", "max-gaussians"], value_name = "N")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_points: Option<u64>,
+}
+
+impl Default for DensifyOptions {
+    fn default() -> Self {
+        Self {
+            densify_from_iter: 500,
+            densify_until_iter: 15_000,
+            densification_interval: 100,
+            opacity_reset_interval: 3000,
+            densify_grad_threshold: 2e-4,
+            percent_dense: 0.01,
+            max_points: None,
+        }
+    }
+}
+
+/// What is kept in memory.
+#[derive(Args, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[command(next_help_heading = "Memory")]
+pub struct MemoryOptions {
+    /// Decode all images once and keep them (the opposite of --low-dram)
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", value_parser = parse_switch, action = ArgAction::Set, default_value_t = Self::default().high_dram, hide_default_value = true, overrides_with = "low_dram")]
+    pub high_dram: bool,
+
+    /// With --low-dram, the host memory that decoded images may take
+    #[arg(long, value_name = "SIZE", default_value_t = Self::default().image_cache)]
+    pub image_cache: Bytes,
+}
+
+impl Default for MemoryOptions {
+    fn default() -> Self {
+        Self { high_dram: false, image_cache: Bytes(2 << 30) }
+    }
+}
+
+/// What is written, and when.
+#[derive(Args, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[command(next_help_heading = "Output")]
+pub struct OutputOptions {
+    /// Model folder [default: output/EXPERIMENT or output/SCENE]
+    #[arg(short, long, visible_alias = "output", short_alias = 'o', value_name = "MODEL")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model_path: Option<PathBuf>,
+
+    /// Name of the run: the model folder where none is given, and a line in the log
+    #[arg(long, value_name = "NAME")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub experiment_name: Option<String>,
+
+    /// Iterations after which the held-out views are evaluated; with --eval the last always is
+    #[arg(long, alias = "eval-steps", value_name = "N", num_args = 1.., allow_negative_numbers = true, default_values_t = Self::default().test_iterations)]
+    pub test_iterations: Vec<i64>,
+
+    /// Iterations after which a PLY is saved; the last always is
+    #[arg(long, alias = "save-steps", value_name = "N", num_args = 1.., allow_negative_numbers = true, default_values_t = Self::default().save_iterations)]
+    pub save_iterations: Vec<i64>,
+
+    /// Iterations after which a checkpoint is written; the last always is
+    #[arg(long, value_name = "N", num_args = 1.., allow_negative_numbers = true)]
+    pub checkpoint_iterations: Vec<i64>,
+}
+
+impl Default for OutputOptions {
+    fn default() -> Self {
+        Self {
+            model_path: None,
+            experiment_name: None,
+            test_iterations: vec![7000, 30_000],
+            save_iterations: vec![7000, 30_000],
+            checkpoint_iterations: Vec::new(),
+        }
+    }
+}
+
+/// Where and how the program runs.
+#[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[command(next_help_heading = "Run")]
+pub struct RunOptions {
+    /// Seed of every random decision
+    #[arg(long, value_name = "N", default_value_t = Self::default().seed)]
+    pub seed: u64,
+
+    /// Device that trains
+    #[arg(long, value_enum, value_name = "DEVICE", default_value_t = Self::default().device)]
+    pub device: Device,
+}
+
+/// Device that trains.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Device {
+    /// The GPU where there is one; the CPU on machines without
+    #[default]
+    Auto,
+    /// The NVIDIA GPU
+    Cuda,
+    /// The processor
+    Cpu,
+}
+
+/// Reads a switch; Python's spelling is welcome (`--eval True`).
+pub fn parse_switch(text: &str) -> Result<bool, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "true" | "1" | "yes" | "on" => Ok(true),
+        "false" | "0" | "no" | "off" => Ok(false),
+        _ => Err("write true or false".to_owned()),
+    }
+}

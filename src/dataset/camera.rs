@@ -1,0 +1,65 @@
+//! Cameras as the trainer uses them: undistorted, with their true principal point.
+//!
+//! Frames: `world` is the scene's, `cam` has x right, y down, z forward (COLMAP, OpenCV), `px` is
+//! the image with its origin at the outer corner of the top left pixel, whose centre is (0.5, 0.5).
+
+use crate::math::linalg::{Mat3, Vec3, mul_transposed, scale};
+
+/// A pinhole camera at one resolution.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Camera {
+    /// Width in px.
+    pub width: u32,
+    /// Height in px.
+    pub height: u32,
+    /// Focal lengths in px.
+    pub focal_px: [f64; 2],
+    /// Principal point in px.
+    pub centre_px: [f64; 2],
+}
+
+impl Camera {
+    /// The same camera with its image resized to `width` x `height`.
+    pub fn resized(&self, width: u32, height: u32) -> Self {
+        let x = f64::from(width) / f64::from(self.width);
+        let y = f64::from(height) / f64::from(self.height);
+        Self {
+            width,
+            height,
+            focal_px: [self.focal_px[0] * x, self.focal_px[1] * y],
+            centre_px: [self.centre_px[0] * x, self.centre_px[1] * y],
+        }
+    }
+
+    /// Pixels of the image.
+    pub fn pixels(&self) -> usize {
+        self.width as usize * self.height as usize
+    }
+}
+
+/// Where a camera stands and how it is turned: `point_cam = rotation point_world + translation`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pose {
+    /// Rotation from world to camera axes.
+    pub rotation: Mat3<f64>,
+    /// Translation in camera axes, world units.
+    pub translation: Vec3<f64>,
+}
+
+impl Pose {
+    /// The camera's position in the world: -Rᵀ t.
+    pub fn centre_world(&self) -> Vec3<f64> {
+        scale(mul_transposed(&self.rotation, self.translation), -1.0)
+    }
+}
+
+/// One photograph: what took it, from where.
+#[derive(Clone, Debug, PartialEq)]
+pub struct View {
+    /// Name of the image below the image folder, as the scene writes it (`left/a.jpg`).
+    pub name: String,
+    /// The camera at the resolution that is trained.
+    pub camera: Camera,
+    /// The camera's pose.
+    pub pose: Pose,
+}

@@ -1,0 +1,98 @@
+//! Writing files so that a failure never costs what was there before.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+/// An output that cannot be written.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{path}: cannot be written: {source}. Check the free space and the permissions of the folder"
+)]
+pub struct OutputError {
+    path: String,
+    #[source]
+    source: io::Error,
+}
+
+impl OutputError {
+    /// The error of writing `path`.
+    pub fn new(path: &Path, source: io::Error) -> Self {
+        Self { path: path.display().to_string(), source }
+    }
+}
+
+/// Replaces `path` by what `write` produces, or leaves it as it was.
+///
+/// The content goes to a temporary file in the same folder, is synced to the disk and renamed, so
+/// that a full disk, a crash or a power cut leaves either the old file or the new one, whole.
+pub fn write_atomically(
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> Result<(), OutputError> {
+    let fail = |source| OutputError::new(path, source);
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let mut temporary = tempfile::Builder::new()
+        .prefix(".splat-")
+        .suffix(".tmp")
+        .tempfile_in(folder)
+        .map_err(fail)?;
+    {
+        let mut buffered = BufWriter::with_capacity(1 << 20, temporary.as_file_mut());
+        write(&mut buffered).and_then(|()| buffered.flush()).map_err(fail)?;
+    }
+    make_readable(temporary.as_file()).map_err(fail)?;
+    temporary.as_file().sync_all().map_err(fail)?;
+    temporary.persist(path).map_err(|error| fail(error.error))?;
+    // The rename itself reaches the disk with the folder; systems that cannot sync one need not.
+    if let Ok(folder) = File::open(folder) {
+        folder.sync_all().ok();
+    }
+    Ok(())
+}
+
+/// Replaces `path` by `text`, or leaves it as it was.
+pub fn write_text(path: &Path, text: &str) -> Result<(), OutputError> {
+    write_atomically(path, |out| out.write_all(text.as_bytes()))
+}
+
+/// Makes the folder and those above it.
+pub fn create_folder(path: &Path) -> Result<PathBuf, OutputError> {
+    fs::create_dir_all(path).map_err(|source| OutputError::new(path, source))?;
+    Ok(path.to_owned())
+}
+
+/// Temporary files are private; results are for everybody whom the umask of the user allows.
+#[cfg(unix)]
+fn make_readable(file: &File) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    file.set_permissions(fs::Permissions::from_mode(0o644))
+}
+
+#[cfg(not(unix))]
+fn make_readable(_file: &File) -> io::Result<()> {
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_write_leaves_the_old_file_and_no_litter() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.ply");
+        write_text(&path, "old").unwrap();
+        let error = write_atomically(&path, |out| {
+            out.write_all(b"half of the new")?;
+            Err(io::ErrorKind::StorageFull.into())
+        })
+        .unwrap_err();
+        assert!(error.to_string().contains("model.ply"), "{error}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "old");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+}

@@ -1,0 +1,3 @@
+//! The `splat` program.
+
+fn main() {}

@@ -1,0 +1,158 @@
+//! The two precisions that the mathematics is written for.
+
+use std::fmt::Debug;
+use std::iter::Sum;
+use std::ops::{Add, AddAssign, Div, Mul, MulAssign, Neg, Sub, SubAssign};
+
+/// `f32` or `f64`.
+pub trait Real:
+    Copy
+    + Debug
+    + Default
+    + PartialOrd
+    + Send
+    + Sync
+    + 'static
+    + bytemuck::Pod
+    + Add<Output = Self>
+    + Sub<Output = Self>
+    + Mul<Output = Self>
+    + Div<Output = Self>
+    + Neg<Output = Self>
+    + AddAssign
+    + SubAssign
+    + MulAssign
+    + Sum
+{
+    /// 0.
+    const ZERO: Self;
+    /// 1.
+    const ONE: Self;
+    /// 1/2.
+    const HALF: Self;
+    /// 2.
+    const TWO: Self;
+
+    /// The nearest value to `x`.
+    fn of(x: f64) -> Self;
+    /// The nearest value to a single-precision `x`.
+    fn of_f32(x: f32) -> Self;
+    /// A count or pixel index; exact below 2^24 in single precision.
+    fn of_usize(x: usize) -> Self;
+    /// This value in double precision.
+    fn to_f64(self) -> f64;
+    /// This value in single precision.
+    fn to_f32(self) -> f32;
+    /// The integer below, held to the range of `i32`; NaN becomes 0.
+    fn floor_i32(self) -> i32;
+    /// The integer above, held to the range of `i32`; NaN becomes 0.
+    fn ceil_i32(self) -> i32;
+    /// Square root.
+    fn sqrt(self) -> Self;
+    /// e to the power of this value.
+    fn exp(self) -> Self;
+    /// Natural logarithm.
+    fn ln(self) -> Self;
+    /// Absolute value.
+    fn abs(self) -> Self;
+    /// The smaller of two; `other` where this is NaN.
+    fn min(self, other: Self) -> Self;
+    /// The larger of two; `other` where this is NaN.
+    fn max(self, other: Self) -> Self;
+    /// Neither infinite nor NaN.
+    fn is_finite(self) -> bool;
+}
+
+macro_rules! real {
+    ($real:ident) => {
+        impl Real for $real {
+            const ZERO: Self = 0.0;
+            const ONE: Self = 1.0;
+            const HALF: Self = 0.5;
+            const TWO: Self = 2.0;
+
+            #[inline]
+            fn of(x: f64) -> Self {
+                x as Self
+            }
+            #[inline]
+            fn of_f32(x: f32) -> Self {
+                Self::from(x)
+            }
+            #[inline]
+            fn of_usize(x: usize) -> Self {
+                x as Self
+            }
+            #[inline]
+            fn to_f64(self) -> f64 {
+                f64::from(self)
+            }
+            #[inline]
+            fn to_f32(self) -> f32 {
+                self as f32
+            }
+            #[inline]
+            fn floor_i32(self) -> i32 {
+                self.floor() as i32
+            }
+            #[inline]
+            fn ceil_i32(self) -> i32 {
+                self.ceil() as i32
+            }
+            #[inline]
+            fn sqrt(self) -> Self {
+                self.sqrt()
+            }
+            #[inline]
+            fn exp(self) -> Self {
+                self.exp()
+            }
+            #[inline]
+            fn ln(self) -> Self {
+                self.ln()
+            }
+            #[inline]
+            fn abs(self) -> Self {
+                self.abs()
+            }
+            #[inline]
+            fn min(self, other: Self) -> Self {
+                self.min(other)
+            }
+            #[inline]
+            fn max(self, other: Self) -> Self {
+                self.max(other)
+            }
+            #[inline]
+            fn is_finite(self) -> bool {
+                self.is_finite()
+            }
+        }
+    };
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "`as` saturates, which the trait documents")]
+mod precisions {
+    use super::Real;
+
+    real!(f32);
+    real!(f64);
+}
+
+/// Opacity of a raw parameter: 1 / (1 + e^-x).
+#[inline]
+pub fn sigmoid<R: Real>(x: R) -> R {
+    R::ONE / (R::ONE + (-x).exp())
+}
+
+/// `d_x` from the output `y = sigmoid(x)` and its gradient.
+#[inline]
+pub fn sigmoid_bwd<R: Real>(y: R, d_y: R) -> R {
+    d_y * y * (R::ONE - y)
+}
+
+/// Raw parameter of an opacity: ln(y / (1 - y)).
+#[inline]
+pub fn inverse_sigmoid<R: Real>(y: R) -> R {
+    (y / (R::ONE - y)).ln()
+}

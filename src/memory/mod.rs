@@ -1,0 +1,7 @@
+//! Memory as a quantity: bytes with units, and what the process holds.
+
+mod bytes;
+mod host;
+
+pub use bytes::{Bytes, ParseBytesError};
+pub use host::{HostMemory, host_memory};

@@ -1,0 +1,272 @@
+//! What a run reports. Sinks (terminal, log, TensorBoard, tables) turn events into output.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use crate::files::OutputError;
+use crate::memory::Bytes;
+
+/// Receives every event of a run.
+pub trait Sink {
+    /// Takes one event; an error ends the run.
+    fn on(&mut self, event: &Event) -> Result<(), OutputError>;
+}
+
+/// Something that happened in a run. `iteration` counts finished iterations.
+#[derive(Clone, Debug, Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Event {
+    /// The scene is read and the model is on the device.
+    Started {
+        /// Model folder.
+        model_path: PathBuf,
+        /// Device in words.
+        device: String,
+        /// Views trained on.
+        train_views: usize,
+        /// Views held out.
+        test_views: usize,
+        /// Gaussians at the start.
+        gaussians: usize,
+        /// Iterations already done, above 0 in a resumed run.
+        iteration: u32,
+        /// Iterations that the run ends at.
+        iterations: u32,
+    },
+    /// An iteration is done. Sent for every iteration.
+    Step(Step),
+    /// Gaussians were cloned, split and pruned.
+    Densified {
+        /// Finished iterations.
+        iteration: u32,
+        /// Gaussians copied because they are small where the image wants detail.
+        cloned: usize,
+        /// Gaussians replaced by two because they are large where the image wants detail.
+        split: usize,
+        /// Candidates turned away because the cap was reached.
+        refused: usize,
+        /// Gaussians removed for being transparent or too large.
+        pruned: usize,
+        /// Gaussians afterwards.
+        gaussians: usize,
+    },
+    /// All opacities were lowered to at most 0.01.
+    OpacityReset {
+        /// Finished iterations.
+        iteration: u32,
+    },
+    /// Bytes held, every 100 iterations.
+    Memory(MemoryReport),
+    /// Distributions over the Gaussians, on evaluation and every 1,000 iterations.
+    Distributions(Distributions),
+    /// Views were compared with their photographs.
+    Evaluated(Evaluation),
+    /// One evaluated view as pictures; sent before the `Evaluated` that it belongs to.
+    Pictures(Pictures),
+    /// A file of the model was written.
+    Saved {
+        /// Finished iterations.
+        iteration: u32,
+        /// What kind of file.
+        what: Saved,
+        /// Where.
+        path: PathBuf,
+    },
+    /// Something the user should know; training goes on.
+    Warning {
+        /// One sentence.
+        message: String,
+    },
+    /// The run ended.
+    Finished {
+        /// Finished iterations.
+        iteration: u32,
+        /// Gaussians at the end.
+        gaussians: usize,
+        /// Seconds of training in this session, evaluation and saving excluded.
+        training_seconds: f64,
+        /// Ended by SIGINT or SIGTERM.
+        interrupted: bool,
+    },
+}
+
+/// Kinds of files in the model folder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Saved {
+    /// The Gaussians as PLY.
+    PointCloud,
+    /// Everything that a resumed run needs.
+    Checkpoint,
+}
+
+/// One finished iteration.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Step {
+    /// Finished iterations.
+    pub iteration: u32,
+    /// Iterations that the run ends at.
+    pub iterations: u32,
+    /// Mean absolute error of the view.
+    pub l1: f64,
+    /// Structural similarity of the view.
+    pub ssim: f64,
+    /// The loss that was minimised.
+    pub total: f64,
+    /// Gaussians.
+    pub gaussians: usize,
+    /// Milliseconds from the end of the iteration before, evaluation and saving excluded.
+    pub ms: f64,
+}
+
+/// Bytes held by the run.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct MemoryReport {
+    /// Finished iterations.
+    pub iteration: u32,
+    /// Buffers of the device by category.
+    pub tensors: Tensors,
+    /// Decoded images in the host's cache.
+    pub images: Bytes,
+    /// Resident host memory of the process, where the system tells it.
+    pub host_resident: Option<Bytes>,
+    /// RAM of the machine, where the system tells it.
+    pub host_total: Option<Bytes>,
+}
+
+/// Bytes of the device's buffers by what they are for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Tensors {
+    /// Trained parameters.
+    pub parameters: Bytes,
+    /// Adam's moments and density statistics.
+    pub optimizer: Bytes,
+    /// Gradients of the last iteration.
+    pub gradients: Bytes,
+    /// What the last forward pass kept for the backward pass.
+    pub activations: Bytes,
+    /// Photographs on the device.
+    pub images: Bytes,
+}
+
+impl Tensors {
+    /// All categories together.
+    pub fn total(&self) -> Bytes {
+        self.parameters + self.optimizer + self.gradients + self.activations + self.images
+    }
+}
+
+/// Samples of at most 10,000 Gaussians.
+#[derive(Clone, Debug, Serialize)]
+pub struct Distributions {
+    /// Finished iterations.
+    pub iteration: u32,
+    /// Gaussians in all.
+    pub gaussians: usize,
+    /// Mean opacity of the sample.
+    pub opacity_mean: f64,
+    /// Opacities in 0..1.
+    #[serde(skip)]
+    pub opacity: Vec<f64>,
+    /// Scales of all three axes, world units.
+    #[serde(skip)]
+    pub scale: Vec<f64>,
+    /// Distances of the centres from the origin, world units.
+    #[serde(skip)]
+    pub xyz_magnitude: Vec<f64>,
+    /// Lengths of the quaternions before normalisation.
+    #[serde(skip)]
+    pub rotation_magnitude: Vec<f64>,
+}
+
+/// Which views.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Split {
+    /// Views trained on.
+    Train,
+    /// Views held out.
+    Test,
+}
+
+impl Split {
+    /// `train` or `test`, as folders and tags spell it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Train => "train",
+            Self::Test => "test",
+        }
+    }
+}
+
+/// Likeness of a render and its photograph, both clamped to 0..1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Metrics {
+    /// Peak signal-to-noise ratio in dB.
+    pub psnr: f64,
+    /// Structural similarity: 11x11 Gaussian window of sigma 1.5, mean over the valid region.
+    pub ssim: f64,
+    /// Mean absolute error.
+    pub l1: f64,
+}
+
+/// Metrics of one view.
+#[derive(Clone, Debug, Serialize)]
+pub struct ViewMetrics {
+    /// Name of the image in the scene.
+    pub name: String,
+    /// Its metrics.
+    #[serde(flatten)]
+    pub metrics: Metrics,
+}
+
+/// Metrics of a split.
+#[derive(Clone, Debug, Serialize)]
+pub struct Evaluation {
+    /// Finished iterations.
+    pub iteration: u32,
+    /// Which views.
+    pub split: Split,
+    /// Means over the views.
+    pub mean: Metrics,
+    /// Gaussians.
+    pub gaussians: usize,
+    /// Each view, in the order of names.
+    pub views: Vec<ViewMetrics>,
+}
+
+/// An 8-bit picture, [height, width, 3].
+#[derive(Clone, Debug)]
+pub struct Picture {
+    /// Width in px.
+    pub width: u32,
+    /// Height in px.
+    pub height: u32,
+    /// Colours.
+    pub rgb: Vec<u8>,
+}
+
+/// One evaluated view as pictures.
+#[derive(Clone, Debug, Serialize)]
+pub struct Pictures {
+    /// Finished iterations.
+    pub iteration: u32,
+    /// Which split the view is in.
+    pub split: Split,
+    /// Name of the image in the scene.
+    pub name: String,
+    /// The model's image.
+    #[serde(skip)]
+    pub render: Arc<Picture>,
+    /// The photograph.
+    #[serde(skip)]
+    pub ground_truth: Arc<Picture>,
+    /// Absolute error, as a heat map.
+    #[serde(skip)]
+    pub error: Arc<Picture>,
+    /// Gaussians blended per pixel, as a heat map.
+    #[serde(skip)]
+    pub density: Arc<Picture>,
+}

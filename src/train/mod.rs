@@ -1,0 +1,3 @@
+//! The training loop.
+
+pub mod event;
