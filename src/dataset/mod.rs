@@ -2,11 +2,13 @@
 
 mod camera;
 mod image;
+mod lens;
 
 use std::path::PathBuf;
 
 pub use camera::{Camera, Pose, View};
 pub use image::Image;
+pub use lens::Undistortion;
 
 /// A scene as the trainer sees it: everything but the pixels.
 #[derive(Clone, Debug)]
@@ -41,6 +43,11 @@ pub struct ImageSource {
     pub full_size: [u32; 2],
     /// Size that is trained, px; equals the view's camera.
     pub size: [u32; 2],
+    /// Turn the stored pixels as the EXIF orientation says. Off where the camera's size fits the
+    /// stored pixels, because the cameras were then solved on these.
+    pub apply_orientation: bool,
+    /// How the lens is taken out, for cameras that are not pinholes.
+    pub undistort: Option<Undistortion>,
     /// What an alpha channel means.
     pub alpha: AlphaMeaning,
 }
