@@ -14,4 +14,6 @@ pub mod dataset;
 
 pub mod model;
 
+pub mod backend;
+
 pub mod train;
