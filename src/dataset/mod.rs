@@ -3,12 +3,14 @@
 mod camera;
 mod image;
 mod lens;
+mod loader;
 
 use std::path::PathBuf;
 
 pub use camera::{Camera, Pose, View};
-pub use image::Image;
+pub use image::{Image, ImageError, ImageHeader, decode, probe};
 pub use lens::Undistortion;
+pub use loader::{ImageLoader, LoaderStatistics, Residency};
 
 /// A scene as the trainer sees it: everything but the pixels.
 #[derive(Clone, Debug)]
