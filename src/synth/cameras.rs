@@ -6,11 +6,11 @@ use crate::dataset::{Camera, Pose, View};
 use crate::math::linalg::{Vec3, add, cross, dot, mul_transposed, normalize, scale, sub};
 use crate::math::random::{Purpose, Stream};
 
-/// What the cameras look at: a little below the middle of the ball.
-const TARGET: Vec3<f64> = [0.0, -0.62, 0.0];
+/// What the cameras look at: where the ball sits on the ring.
+const TARGET: Vec3<f64> = [0.0, -0.56, 0.0];
 
 /// Mean distance of the cameras from the target.
-const DISTANCE: f64 = 4.1;
+const DISTANCE: f64 = 4.25;
 
 /// Lowest and highest elevation of the cameras, degrees.
 const ELEVATION: [f64; 2] = [16.0, 58.0];

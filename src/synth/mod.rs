@@ -94,7 +94,7 @@ pub enum SynthError {
     },
 }
 
-/// Samples of a pixel along one side; each of the nine also takes its own point of the lamp.
+/// Samples of a pixel along one side.
 const SAMPLES: usize = 3;
 
 /// Writes `folder/images/*.png` and `folder/sparse/0/{cameras,images,points3D}.bin`.
@@ -156,7 +156,7 @@ fn pixel_color(scene: &Scene, light: &Light, view: &View, [x, y]: [usize; 2]) ->
         let at = [x as f64 + offset(sample % SAMPLES), y as f64 + offset(sample / SAMPLES)];
         let ray = ray_through(view, at);
         if let Some(hit) = scene.trace(&ray) {
-            let color = light.shade(scene, &hit, ray.direction, sample);
+            let color = light.shade(scene, &hit, ray.direction);
             sum = std::array::from_fn(|i| sum[i] + encode_srgb(color[i]));
         }
     }

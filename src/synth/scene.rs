@@ -88,12 +88,12 @@ impl Scene {
     pub(super) fn new(seed: u64) -> Self {
         let stream = Stream::new(seed, 0, Purpose::Synthesise);
         let phase = |i: u64| TAU * stream.uniform(i);
-        let palette = &PALETTES[usize::try_from(seed).unwrap_or(0) % PALETTES.len()];
+        let palette = &PALETTES[stream.below(6, PALETTES.len())];
         let ball = palette.ball.map(linear);
         let ring = palette.ring.map(linear);
         let mut things = vec![
             Thing {
-                centre: [0.0, -1.06, 0.0],
+                centre: [0.0, -0.93, 0.0],
                 shape: Shape::Gourd {
                     radius: 0.76,
                     lobes: 6.0 + stream.below(0, 3) as f64,
@@ -105,7 +105,7 @@ impl Scene {
                 gloss: 0.16,
             },
             Thing {
-                centre: [0.0, -1.90, 0.0],
+                centre: [0.0, -1.77, 0.0],
                 shape: Shape::Ball { radius: 0.15 },
                 paint: Paint::Swirl { phase: phase(3) },
                 colors: [ball[2], ball[2], ball[1]],
@@ -158,9 +158,10 @@ impl Scene {
         }
     }
 
-    /// Whether a solid stands in the way of the ray.
-    pub(super) fn is_blocked(&self, ray: &Ray) -> bool {
-        self.things.iter().any(|thing| thing.meet(ray).is_some())
+    /// How wide a berth the ray gives all things, radians, not above `widest`.
+    pub(super) fn berth(&self, ray: &Ray, widest: f64) -> f64 {
+        let berths = self.things.iter().map(|thing| thing.shape.berth(&thing.local(ray), widest));
+        berths.fold(widest, f64::min)
     }
 
     /// How open the surroundings of a surface are, 0..1, felt by steps along the normal.
@@ -219,7 +220,12 @@ fn marble(stream: Stream, index: u64, palette: &Palette) -> Thing {
 
 impl Thing {
     fn meet(&self, ray: &Ray) -> Option<f64> {
-        self.shape.meet(&Ray { origin: sub(ray.origin, self.centre), direction: ray.direction })
+        self.shape.meet(&self.local(ray))
+    }
+
+    /// The ray relative to the centre.
+    fn local(&self, ray: &Ray) -> Ray {
+        Ray { origin: sub(ray.origin, self.centre), direction: ray.direction }
     }
 
     fn color(&self, at: Vec3<f64>) -> Color {
@@ -258,7 +264,7 @@ fn mix(a: Color, b: Color, share: f64) -> Color {
 }
 
 /// 0 below `low`, 1 above `high`, with a soft rise between them.
-fn smooth_step(low: f64, high: f64, x: f64) -> f64 {
+pub(super) fn smooth_step(low: f64, high: f64, x: f64) -> f64 {
     let x = ((x - low) / (high - low)).clamp(0.0, 1.0);
     x * x * (3.0 - 2.0 * x)
 }
