@@ -12,6 +12,8 @@ pub mod config;
 
 pub mod dataset;
 
+pub mod synth;
+
 pub mod model;
 
 pub mod backend;

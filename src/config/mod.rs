@@ -1,8 +1,19 @@
 //! Options of a training run: what they are, where they come from, what they may be.
 
+mod error;
+mod normalize;
 mod options;
+mod presets;
+mod resolve;
+mod schema;
+mod validate;
 
+pub use error::ConfigError;
+pub use normalize::{Normalized, normalize_args};
 pub use options::{
     Config, DensifyOptions, Device, MemoryOptions, OptimizeOptions, OutputOptions, RunOptions,
     SceneOptions, parse_switch,
 };
+pub use presets::{preset_names, preset_text};
+pub use resolve::{Layer, Layers, Typed, resolve};
+pub use schema::default_toml;

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use clap::{ArgAction, Args, ValueEnum};
+use clap::builder::RangedU64ValueParser;
+use clap::{Arg, ArgAction, Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 
 use crate::memory::Bytes;
@@ -188,7 +189,7 @@ pub struct DensifyOptions {
     pub percent_dense: f64,
 
     /// Never more Gaussians than this
-    #[arg(long, aliases = ["cap-max", "max-splats", "max-cap", "max-gaussians"], value_name = "N")]
+    #[arg(long, aliases = ["cap-max", "max-splats", "max-cap", "max-gaussians"], value_name = "N", value_parser = toml_count())]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_points: Option<u64>,
 }
@@ -207,13 +208,25 @@ impl Default for DensifyOptions {
     }
 }
 
+/// The flag that is no key: it sets `high_dram` to false.
+pub(super) const LOW_DRAM: &str = "low_dram";
+
+/// `--low-dram`, the way back from `high_dram = true` in a configuration file.
+fn low_dram() -> Arg {
+    Arg::new(LOW_DRAM)
+        .long("low-dram")
+        .action(ArgAction::SetTrue)
+        .overrides_with("high_dram")
+        .help("Decode images on demand into a bounded cache (the default)")
+}
+
 /// What is kept in memory.
 #[derive(Args, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-#[command(next_help_heading = "Memory")]
+#[command(next_help_heading = "Memory", arg = low_dram())]
 pub struct MemoryOptions {
     /// Decode all images once and keep them (the opposite of --low-dram)
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", value_parser = parse_switch, action = ArgAction::Set, default_value_t = Self::default().high_dram, hide_default_value = true, overrides_with = "low_dram")]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", value_parser = parse_switch, action = ArgAction::Set, default_value_t = Self::default().high_dram, hide_default_value = true, overrides_with = LOW_DRAM)]
     pub high_dram: bool,
 
     /// With --low-dram, the host memory that decoded images may take
@@ -273,7 +286,7 @@ impl Default for OutputOptions {
 #[command(next_help_heading = "Run")]
 pub struct RunOptions {
     /// Seed of every random decision
-    #[arg(long, value_name = "N", default_value_t = Self::default().seed)]
+    #[arg(long, value_name = "N", value_parser = toml_count(), default_value_t = Self::default().seed)]
     pub seed: u64,
 
     /// Device that trains
@@ -292,6 +305,11 @@ pub enum Device {
     Cuda,
     /// The processor
     Cpu,
+}
+
+/// Reads a count that a TOML file can hold: its integers end at 2^63 - 1.
+fn toml_count() -> RangedU64ValueParser<u64> {
+    RangedU64ValueParser::new().range(..=i64::MAX.unsigned_abs())
 }
 
 /// Reads a switch; Python's spelling is welcome (`--eval True`).

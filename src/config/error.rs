@@ -1,0 +1,80 @@
+//! What can be wrong with a configuration; every message names the place, the value and the remedy.
+
+use std::io;
+use std::path::PathBuf;
+
+/// A configuration that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file does not open or is not text.
+    #[error("{path}: the configuration file cannot be read: {source}")]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// No preset of that name is built in.
+    #[error("there is no preset `{name}`; the presets are: {known}")]
+    UnknownPreset {
+        /// What was asked for.
+        name: String,
+        /// All names, with commas.
+        known: String,
+    },
+    /// The text is not TOML.
+    #[error("{origin}: not valid TOML: {source}")]
+    Syntax {
+        /// The file or preset.
+        origin: String,
+        /// Where, and what was expected.
+        #[source]
+        source: Box<toml::de::Error>,
+    },
+    /// A name in the file that no option has.
+    #[error("{origin}, line {line}: unknown {name}; {remedy}")]
+    Unknown {
+        /// The file or preset.
+        origin: String,
+        /// Line in it, from 1.
+        line: usize,
+        /// What was found, `key `x` in [y]` or `section [x]`.
+        name: String,
+        /// Where it belongs, or what exists.
+        remedy: String,
+    },
+    /// A value of another type than the option's.
+    #[error("{origin}, line {line}: `{key}` in [{section}] cannot be read: {message}")]
+    WrongType {
+        /// The file or preset.
+        origin: String,
+        /// Line in it, from 1.
+        line: usize,
+        /// Section of the option.
+        section: String,
+        /// The option.
+        key: String,
+        /// What was found and what was expected.
+        message: String,
+    },
+    /// A value outside of what the option allows.
+    #[error("{flag} (`{key}` in [{section}]) is {value}; allowed: {allowed}")]
+    OutOfRange {
+        /// The option on the command line.
+        flag: String,
+        /// The option in a file.
+        key: &'static str,
+        /// Its section there.
+        section: &'static str,
+        /// What was given.
+        value: String,
+        /// What may be given.
+        allowed: &'static str,
+    },
+    /// A value that TOML has no way to write, such as a path that is not UTF-8.
+    #[error(
+        "the configuration cannot be written as TOML: {0}. Use paths in UTF-8 and numbers below 2^63"
+    )]
+    Unwritable(#[source] Box<toml::ser::Error>),
+}

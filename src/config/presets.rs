@@ -1,0 +1,24 @@
+//! Configurations that come with the program.
+
+use super::ConfigError;
+
+/// Name and text; each is a file in `configs/`.
+const PRESETS: [(&str, &str); 2] = [
+    ("default", include_str!("../../configs/default.toml")),
+    ("smoke", include_str!("../../configs/smoke.toml")),
+];
+
+/// Names that `--preset` takes.
+pub fn preset_names() -> impl Iterator<Item = &'static str> {
+    PRESETS.into_iter().map(|(name, _)| name)
+}
+
+/// The TOML text of a preset.
+pub fn preset_text(name: &str) -> Result<&'static str, ConfigError> {
+    PRESETS.into_iter().find(|&(known, _)| known == name).map(|(_, text)| text).ok_or_else(|| {
+        ConfigError::UnknownPreset {
+            name: name.to_owned(),
+            known: preset_names().collect::<Vec<_>>().join(", "),
+        }
+    })
+}

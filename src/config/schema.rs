@@ -1,0 +1,93 @@
+//! The sections and keys of a configuration file, as the flags define them.
+
+use std::fmt::Write;
+
+use clap::{Arg, Args, Command};
+
+use super::options::LOW_DRAM;
+use super::{
+    Config, ConfigError, DensifyOptions, MemoryOptions, OptimizeOptions, OutputOptions, RunOptions,
+    SceneOptions,
+};
+
+/// One section of a configuration file.
+pub(super) struct Section {
+    /// Its name in brackets.
+    pub name: &'static str,
+    /// One flag for each key; the flag's id is the key.
+    pub flags: Vec<Arg>,
+}
+
+impl Section {
+    fn of<T: Args>(name: &'static str) -> Self {
+        let command = T::augment_args(Command::new(name));
+        let keys = command.get_arguments().filter(|flag| flag.get_id() != LOW_DRAM);
+        Self { name, flags: keys.cloned().collect() }
+    }
+
+    /// Whether the section has this key.
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.flags.iter().any(|flag| flag.get_id() == key)
+    }
+}
+
+/// All sections in the order of [`Config`].
+pub(super) fn sections() -> [Section; 6] {
+    [
+        Section::of::<SceneOptions>("scene"),
+        Section::of::<OptimizeOptions>("optimize"),
+        Section::of::<DensifyOptions>("densify"),
+        Section::of::<MemoryOptions>("memory"),
+        Section::of::<OutputOptions>("output"),
+        Section::of::<RunOptions>("run"),
+    ]
+}
+
+/// Every option with its help and its default: the text of `configs/default.toml`.
+///
+/// Options that are unset by default stand there as comments.
+pub fn default_toml() -> Result<String, ConfigError> {
+    let defaults = Config::default().to_table()?;
+    let mut text = String::from(
+        "# Every option of `splat train` with its default, as the program prints it.\n\
+         # A file for --config needs only what differs; flags win over it.\n",
+    );
+    for section in sections() {
+        writeln!(text, "\n[{}]", section.name).ok();
+        let values = defaults.get(section.name).and_then(toml::Value::as_table);
+        for (index, flag) in section.flags.iter().enumerate() {
+            let key = flag.get_id().as_str();
+            if index > 0 {
+                text.push('\n');
+            }
+            text.push_str(&comment(flag));
+            match values.and_then(|values| values.get(key)) {
+                Some(value) => writeln!(text, "{key} = {value}").ok(),
+                None => writeln!(text, "# {key} = {}", example(section.name, flag)).ok(),
+            };
+        }
+    }
+    Ok(text)
+}
+
+/// The help of a flag and the values that it takes, as comment lines.
+fn comment(flag: &Arg) -> String {
+    let mut lines = String::new();
+    for line in flag.get_help().map(ToString::to_string).unwrap_or_default().lines() {
+        writeln!(lines, "# {line}").ok();
+    }
+    for value in flag.get_possible_values() {
+        let help = value.get_help().map(ToString::to_string).unwrap_or_default();
+        writeln!(lines, "#   {}: {help}", value.get_name()).ok();
+    }
+    lines
+}
+
+/// What the value of an unset option may look like.
+fn example(section: &str, flag: &Arg) -> String {
+    let key = flag.get_id().as_str();
+    let name = flag.get_value_names().and_then(<[_]>::first).map_or("", |name| name.as_str());
+    let quoted = format!("\"{name}\"");
+    let is_text = toml::from_str::<Config>(&format!("[{section}]\n{key} = {quoted}")).is_ok();
+    if is_text { quoted } else { "1000000".to_owned() }
+}

@@ -1,0 +1,179 @@
+//! What values an option may have.
+
+use std::fmt::Display;
+
+use super::{
+    Config, ConfigError, DensifyOptions, MemoryOptions, OptimizeOptions, OutputOptions, RunOptions,
+    SceneOptions,
+};
+use crate::memory::Bytes;
+
+impl Config {
+    /// Proves that every value is in its range; the first that is not is the error.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        self.scene.validate()?;
+        self.optimize.validate()?;
+        self.densify.validate()?;
+        self.memory.validate()?;
+        self.output.validate()?;
+        self.run.validate()
+    }
+}
+
+impl SceneOptions {
+    fn validate(&self) -> Result<(), ConfigError> {
+        let key = Key::in_section("scene");
+        if let Some(path) = &self.source_path {
+            key("source_path").text(&path.to_string_lossy())?;
+        }
+        key("resolution").holds(
+            self.resolution == -1 || self.resolution > 0,
+            self.resolution,
+            "-1, or 1 and more",
+        )?;
+        key("test_every").holds(
+            !self.eval || self.test_every >= 2,
+            self.test_every,
+            "with --eval, 2 and more (1 would leave no view to train on)",
+        )
+    }
+}
+
+impl OptimizeOptions {
+    fn validate(&self) -> Result<(), ConfigError> {
+        let key = Key::in_section("optimize");
+        key("iterations").count(self.iterations)?;
+        key("sh_degree").holds(self.sh_degree <= 3, self.sh_degree, "0 to 3")?;
+        key("sh_degree_interval").count(self.sh_degree_interval)?;
+        key("position_lr_init").rate(self.position_lr_init)?;
+        key("position_lr_final").rate(self.position_lr_final)?;
+        key("position_lr_final").holds(
+            (self.position_lr_init > 0.0) == (self.position_lr_final > 0.0),
+            self.position_lr_final,
+            "more than 0 where --position-lr-init is more than 0, else 0 \
+             (no log-linear way leads from or to 0)",
+        )?;
+        key("position_lr_max_steps").count(self.position_lr_max_steps)?;
+        key("feature_lr").rate(self.feature_lr)?;
+        key("opacity_lr").rate(self.opacity_lr)?;
+        key("scaling_lr").rate(self.scaling_lr)?;
+        key("rotation_lr").rate(self.rotation_lr)?;
+        key("lambda_dssim").share(self.lambda_dssim)?;
+        key("init_num_pts").count(self.init_num_pts)?;
+        key("init_extent").holds(
+            self.init_extent.is_finite() && self.init_extent > 0.0,
+            self.init_extent,
+            "a finite number above 0",
+        )
+    }
+}
+
+impl DensifyOptions {
+    fn validate(&self) -> Result<(), ConfigError> {
+        let key = Key::in_section("densify");
+        key("densification_interval").count(self.densification_interval)?;
+        key("opacity_reset_interval").count(self.opacity_reset_interval)?;
+        key("densify_grad_threshold").rate(self.densify_grad_threshold)?;
+        key("percent_dense").share(self.percent_dense)?;
+        match self.max_points {
+            Some(count) => key("max_points").storable(count, 1, "1 to 2^63 - 1"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl MemoryOptions {
+    fn validate(&self) -> Result<(), ConfigError> {
+        let key = Key::in_section("memory");
+        key("image_cache").holds(
+            self.image_cache > Bytes(0),
+            self.image_cache,
+            "more than 0 bytes, for instance 512MiB",
+        )
+    }
+}
+
+impl OutputOptions {
+    fn validate(&self) -> Result<(), ConfigError> {
+        let key = Key::in_section("output");
+        if let Some(path) = &self.model_path {
+            key("model_path").text(&path.to_string_lossy())?;
+        }
+        if let Some(name) = &self.experiment_name {
+            key("experiment_name").holds(
+                !["", ".", ".."].contains(&name.as_str()) && !name.contains(['/', '\\']),
+                format_args!("`{name}`"),
+                "the name of a folder, without slashes",
+            )?;
+        }
+        key("test_iterations").iterations(&self.test_iterations)?;
+        key("save_iterations").iterations(&self.save_iterations)?;
+        key("checkpoint_iterations").iterations(&self.checkpoint_iterations)
+    }
+}
+
+impl RunOptions {
+    fn validate(&self) -> Result<(), ConfigError> {
+        let key = Key::in_section("run");
+        key("seed").storable(self.seed, 0, "0 to 2^63 - 1")
+    }
+}
+
+/// One option, to be named in an error.
+struct Key {
+    section: &'static str,
+    key: &'static str,
+}
+
+impl Key {
+    fn in_section(section: &'static str) -> impl Fn(&'static str) -> Self {
+        move |key| Self { section, key }
+    }
+
+    fn holds(
+        self,
+        good: bool,
+        value: impl Display,
+        allowed: &'static str,
+    ) -> Result<(), ConfigError> {
+        if good {
+            return Ok(());
+        }
+        Err(ConfigError::OutOfRange {
+            flag: format!("--{}", self.key.replace('_', "-")),
+            key: self.key,
+            section: self.section,
+            value: value.to_string(),
+            allowed,
+        })
+    }
+
+    fn count(self, value: u32) -> Result<(), ConfigError> {
+        self.holds(value >= 1, value, "1 and more")
+    }
+
+    fn rate(self, value: f64) -> Result<(), ConfigError> {
+        self.holds(value.is_finite() && value >= 0.0, value, "a finite number, 0 and more")
+    }
+
+    fn share(self, value: f64) -> Result<(), ConfigError> {
+        self.holds((0.0..=1.0).contains(&value), value, "0 to 1")
+    }
+
+    fn text(self, value: &str) -> Result<(), ConfigError> {
+        self.holds(!value.is_empty(), "empty", "a path")
+    }
+
+    /// A count that TOML's signed integers can hold.
+    fn storable(self, value: u64, least: u64, allowed: &'static str) -> Result<(), ConfigError> {
+        self.holds((least..=i64::MAX.unsigned_abs()).contains(&value), value, allowed)
+    }
+
+    /// A list of iterations; -1 is the customary way to write "never".
+    fn iterations(self, values: &[i64]) -> Result<(), ConfigError> {
+        match values.iter().find(|&&value| value != -1 && value < 1) {
+            Some(value) => self.holds(false, value, "1 and more, or -1 for never"),
+            None => Ok(()),
+        }
+    }
+}

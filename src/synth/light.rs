@@ -1,0 +1,67 @@
+//! How the scene is lit: a lamp of some size, a faint counter light, and a sky.
+
+use super::scene::{Hit, Scene, smooth_step};
+use super::shape::Ray;
+use crate::math::linalg::{Vec3, add, dot, normalize, scale, sub};
+
+/// Direction to the lamp, and its colour and strength.
+const LAMP: Vec3<f64> = [0.55, -0.78, 0.32];
+const LAMP_COLOR: Vec3<f64> = [1.18, 1.08, 0.94];
+
+/// Width of the rim of a shadow as the shaded point sees it, radians.
+const PENUMBRA: f64 = 0.16;
+
+/// Direction to the counter light, which throws no shadow, and its colour.
+const COUNTER: Vec3<f64> = [-0.7, -0.25, -0.6];
+const COUNTER_COLOR: Vec3<f64> = [0.10, 0.14, 0.20];
+
+/// Light from straight above and straight below.
+const SKY: [Vec3<f64>; 2] = [[0.30, 0.34, 0.40], [0.16, 0.13, 0.10]];
+
+/// The lights, with directions of length 1.
+pub(super) struct Light {
+    lamp: Vec3<f64>,
+    counter: Vec3<f64>,
+}
+
+impl Light {
+    pub(super) fn new() -> Self {
+        Self { lamp: normalize(LAMP), counter: normalize(COUNTER) }
+    }
+
+    /// Linear colour of a surface seen along `direction`.
+    pub(super) fn shade(&self, scene: &Scene, hit: &Hit, direction: Vec3<f64>) -> Vec3<f64> {
+        let lit = self.lit(scene, hit);
+        let halfway = normalize(sub(self.lamp, direction));
+        let highlight = hit.gloss * lit * dot(hit.normal, halfway).max(0.0).powi(22);
+        let matt = self.matt(scene, hit, lit);
+        std::array::from_fn(|i| matt[i] + highlight * LAMP_COLOR[i])
+    }
+
+    /// Linear colour of a surface without its highlight, the same from everywhere.
+    pub(super) fn shade_matt(&self, scene: &Scene, hit: &Hit) -> Vec3<f64> {
+        self.matt(scene, hit, self.lit(scene, hit))
+    }
+
+    /// Cosine of the lamp's angle, less in a shadow's rim, 0 in the shadow.
+    fn lit(&self, scene: &Scene, hit: &Hit) -> f64 {
+        let cosine = dot(hit.normal, self.lamp);
+        if cosine <= 0.0 {
+            return 0.0;
+        }
+        // The shadow's ray starts clear of the surface that it leaves.
+        let origin = add(hit.position, scale(hit.normal, 4e-3));
+        let berth = scene.berth(&Ray { origin, direction: self.lamp }, PENUMBRA);
+        cosine * smooth_step(0.0, PENUMBRA, berth)
+    }
+
+    fn matt(&self, scene: &Scene, hit: &Hit, lit: f64) -> Vec3<f64> {
+        let open = scene.openness(hit.position, hit.normal);
+        let upward = 0.5 - 0.5 * hit.normal[1];
+        let counter = dot(hit.normal, self.counter).max(0.0);
+        std::array::from_fn(|i| {
+            let sky = SKY[1][i] + (SKY[0][i] - SKY[1][i]) * upward;
+            hit.albedo[i] * (lit * LAMP_COLOR[i] + open * (sky + counter * COUNTER_COLOR[i]))
+        })
+    }
+}

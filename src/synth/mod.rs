@@ -1,0 +1,264 @@
+//! A synthetic scene: photographs of things that were never there, with cameras known exactly.
+//!
+//! A lobed ball on a striped ring, marbles around it, a tiled disc below; ray traced. The world's
+//! up is -y, as viewers of splats expect it. Everything is a function of the seed.
+
+mod cameras;
+mod colmap;
+mod light;
+mod points;
+mod scene;
+mod shape;
+
+use std::path::Path;
+
+use clap::Args;
+use image::codecs::png::PngEncoder;
+use image::{ExtendedColorType, ImageEncoder};
+use rayon::prelude::*;
+
+use crate::dataset::View;
+use crate::files::{OutputError, create_folder, write_atomically};
+use cameras::{dome, ray_through};
+use light::Light;
+use scene::Scene;
+
+/// What the scene looks like and how much there is of it.
+#[derive(Args, Clone, Copy, Debug, PartialEq, Eq)]
+#[command(next_help_heading = "Scene")]
+pub struct SynthOptions {
+    /// Seed: the same seed gives the same files
+    #[arg(long, value_name = "N", default_value_t = Self::default().seed)]
+    pub seed: u64,
+
+    /// Number of photographs
+    #[arg(long, value_name = "N", default_value_t = Self::default().views)]
+    pub views: u32,
+
+    /// Width of the photographs, px
+    #[arg(long, value_name = "PX", default_value_t = Self::default().width)]
+    pub width: u32,
+
+    /// Height of the photographs, px
+    #[arg(long, value_name = "PX", default_value_t = Self::default().height)]
+    pub height: u32,
+
+    /// Number of points on the surfaces
+    #[arg(long, value_name = "N", default_value_t = Self::default().points)]
+    pub points: u32,
+}
+
+impl Default for SynthOptions {
+    fn default() -> Self {
+        Self { seed: 0, views: 48, width: 160, height: 120, points: 4000 }
+    }
+}
+
+/// What was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SynthReport {
+    /// Photographs, each with its camera.
+    pub views: usize,
+    /// Points.
+    pub points: usize,
+    /// Sightings of points in photographs, over all points.
+    pub observations: usize,
+}
+
+/// A scene that cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum SynthError {
+    /// A number outside of what makes a scene.
+    #[error("--{flag} is {value}; allowed: {least} to {most}")]
+    OutOfRange {
+        /// The flag's name.
+        flag: &'static str,
+        /// What was given.
+        value: u32,
+        /// The least that may be given.
+        least: u32,
+        /// The most that may be given.
+        most: u32,
+    },
+    /// A file that cannot be written.
+    #[error(transparent)]
+    Output(#[from] OutputError),
+    /// A picture that cannot be compressed.
+    #[error("{name}: the picture cannot be written as PNG: {source}")]
+    Png {
+        /// Name of the picture.
+        name: String,
+        /// Why.
+        #[source]
+        source: image::ImageError,
+    },
+}
+
+/// Samples of a pixel along one side.
+const SAMPLES: usize = 3;
+
+/// Writes `folder/images/*.png` and `folder/sparse/0/{cameras,images,points3D}.bin`.
+pub fn write_scene(folder: &Path, options: &SynthOptions) -> Result<SynthReport, SynthError> {
+    options.validate()?;
+    let scene = Scene::new(options.seed);
+    let light = Light::new();
+    let views = dome(options);
+    let points = points::sample(&scene, &light, &views, options);
+
+    let images = create_folder(&folder.join("images"))?;
+    let sparse = create_folder(&folder.join("sparse").join("0"))?;
+    views.par_iter().try_for_each(|view| {
+        let png = encode(view, &photograph(&scene, &light, view))?;
+        write_atomically(&images.join(&view.name), |out| out.write_all(&png))
+            .map_err(SynthError::from)
+    })?;
+    colmap::write_sparse(&sparse, &views, &points)?;
+    Ok(SynthReport {
+        views: views.len(),
+        points: points.len(),
+        observations: points.iter().map(|point| point.track.len()).sum(),
+    })
+}
+
+impl SynthOptions {
+    fn validate(&self) -> Result<(), SynthError> {
+        for (flag, value, least, most) in [
+            ("views", self.views, 1, 10_000),
+            ("width", self.width, 16, 8192),
+            ("height", self.height, 16, 8192),
+            ("points", self.points, 0, 1_000_000),
+        ] {
+            if !(least..=most).contains(&value) {
+                return Err(SynthError::OutOfRange { flag, value, least, most });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What the camera of a view sees, [height, width, 3] in sRGB.
+fn photograph(scene: &Scene, light: &Light, view: &View) -> Vec<u8> {
+    let mut rgb = vec![0; view.camera.pixels() * 3];
+    let row_bytes = view.camera.width as usize * 3;
+    rgb.par_chunks_mut(row_bytes).enumerate().for_each(|(y, row)| {
+        for (x, pixel) in row.chunks_exact_mut(3).enumerate() {
+            pixel.copy_from_slice(&quantise(pixel_color(scene, light, view, [x, y])));
+        }
+    });
+    rgb
+}
+
+/// Mean of a pixel's samples, taken after encoding: the trainer blends encoded colours, too.
+fn pixel_color(scene: &Scene, light: &Light, view: &View, [x, y]: [usize; 2]) -> [f64; 3] {
+    let mut sum = [0.0; 3];
+    for sample in 0..SAMPLES * SAMPLES {
+        let offset = |i: usize| (i as f64 + 0.5) / SAMPLES as f64;
+        let at = [x as f64 + offset(sample % SAMPLES), y as f64 + offset(sample / SAMPLES)];
+        let ray = ray_through(view, at);
+        if let Some(hit) = scene.trace(&ray) {
+            let color = light.shade(scene, &hit, ray.direction);
+            sum = std::array::from_fn(|i| sum[i] + encode_srgb(color[i]));
+        }
+    }
+    sum.map(|channel| channel / (SAMPLES * SAMPLES) as f64)
+}
+
+/// Display value of a linear intensity; both 0..1.
+fn encode_srgb(linear: f64) -> f64 {
+    linear.clamp(0.0, 1.0).powf(1.0 / 2.2)
+}
+
+/// 8 bits of a value in 0..1.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the value is held to 0..=255"
+)]
+fn quantise(color: [f64; 3]) -> [u8; 3] {
+    color.map(|channel| (channel.clamp(0.0, 1.0) * 255.0).round() as u8)
+}
+
+fn encode(view: &View, rgb: &[u8]) -> Result<Vec<u8>, SynthError> {
+    let mut png = Vec::new();
+    PngEncoder::new(&mut png)
+        .write_image(rgb, view.camera.width, view.camera.height, ExtendedColorType::Rgb8)
+        .map_err(|source| SynthError::Png { name: view.name.clone(), source })?;
+    Ok(png)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::fs;
+
+    use super::*;
+
+    const SMALL: SynthOptions =
+        SynthOptions { seed: 5, views: 7, width: 41, height: 31, points: 150 };
+
+    fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+        let mut found = BTreeMap::new();
+        for below in ["images", "sparse/0"] {
+            for entry in fs::read_dir(folder.join(below)).unwrap() {
+                let path = entry.unwrap().path();
+                let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+                found.insert(name, fs::read(path).unwrap());
+            }
+        }
+        found
+    }
+
+    fn written(options: &SynthOptions, threads: usize) -> BTreeMap<String, Vec<u8>> {
+        let folder = tempfile::tempdir().unwrap();
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        let report = pool.install(|| write_scene(folder.path(), options)).unwrap();
+        assert_eq!((report.views, report.points), (7, 150));
+        files(folder.path())
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_bytes_on_any_number_of_threads() {
+        let alone = written(&SMALL, 1);
+        assert_eq!(alone.len(), 7 + 3);
+        assert!(alone == written(&SMALL, 4));
+    }
+
+    #[test]
+    fn another_seed_gives_another_scene() {
+        let first = written(&SMALL, 2);
+        let second = written(&SynthOptions { seed: 6, ..SMALL }, 2);
+        for name in ["view_000.png", "view_006.png", "images.bin", "points3D.bin"] {
+            assert_ne!(first[name], second[name], "{name}");
+        }
+        assert_eq!(first["cameras.bin"], second["cameras.bin"]);
+    }
+
+    #[test]
+    fn numbers_that_make_no_scene_are_refused_by_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = SynthOptions { width: 3, ..SMALL };
+        let error = write_scene(folder.path(), &options).unwrap_err().to_string();
+        assert_eq!(error, "--width is 3; allowed: 16 to 8192");
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_made_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let taken = folder.path().join("taken");
+        fs::write(&taken, "a file").unwrap();
+        let error = write_scene(&taken, &SMALL).unwrap_err().to_string();
+        assert!(error.contains("taken"), "{error}");
+    }
+
+    #[test]
+    fn photographs_have_a_lit_middle_and_black_corners() {
+        let scene = Scene::new(0);
+        let options = SynthOptions { views: 5, ..SMALL };
+        for view in dome(&options) {
+            let rgb = photograph(&scene, &Light::new(), &view);
+            let middle = (15 * 41 + 20) * 3;
+            assert!(rgb[middle..middle + 3].iter().any(|&channel| channel > 40), "{}", view.name);
+            assert_eq!(rgb[..3], [0, 0, 0], "{}", view.name);
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Points on the surfaces that the cameras see, as structure from motion would find them.
+
+use rayon::prelude::*;
+
+use super::cameras::{project, ray_through};
+use super::colmap::{Observation, Point};
+use super::light::Light;
+use super::scene::Scene;
+use super::shape::Ray;
+use super::{SynthOptions, encode_srgb, quantise};
+use crate::dataset::View;
+use crate::math::linalg::{Vec3, add, length, scale, sub};
+use crate::math::random::{Purpose, Stream};
+
+/// Standard deviation of a point's position in each axis, world units: a seventh of a pixel of the
+/// default scene.
+const NOISE: f64 = 0.004;
+
+/// How far in front of a point a surface may be met for the point to count as seen.
+const SEEN_WITHIN: f64 = 0.02;
+
+/// Darkest channel sum of a point, of 3: nobody finds points in the black of the rim.
+const DARKEST: f64 = 0.25;
+
+/// Rays spent on one point before it is given up, which no scene comes near.
+const ATTEMPTS: u64 = 64;
+
+/// Random points of random photographs, carried to the surface that is seen there.
+pub(super) fn sample(
+    scene: &Scene,
+    light: &Light,
+    views: &[View],
+    options: &SynthOptions,
+) -> Vec<Point> {
+    let stream = Stream::new(options.seed, 2, Purpose::Synthesise);
+    let noise = Stream::new(options.seed, 3, Purpose::Synthesise);
+    (0..u64::from(options.points))
+        .into_par_iter()
+        .filter_map(|index| {
+            let (surface, color) = (0..ATTEMPTS).find_map(|attempt| {
+                let draw = |i: u64| stream.uniform((index * ATTEMPTS + attempt) * 4 + i);
+                let view = &views[stream.below((index * ATTEMPTS + attempt) * 4 + 2, views.len())];
+                let size = [view.camera.width, view.camera.height].map(f64::from);
+                let hit =
+                    scene.trace(&ray_through(view, [draw(0) * size[0], draw(1) * size[1]]))?;
+                let color = light.shade_matt(scene, &hit).map(encode_srgb);
+                (color.iter().sum::<f64>() > DARKEST).then_some((hit.position, color))
+            })?;
+            let offset = std::array::from_fn(|i| NOISE * noise.normal(index * 3 + i as u64));
+            Some(observed(scene, views, surface, add(surface, offset), quantise(color)))
+        })
+        .collect()
+}
+
+/// The point with all views that see it; its error is the mean distance of where it projects to
+/// from where it was seen.
+fn observed(
+    scene: &Scene,
+    views: &[View],
+    surface: Vec3<f64>,
+    position: Vec3<f64>,
+    color: [u8; 3],
+) -> Point {
+    let mut track = Vec::new();
+    let mut error_px = 0.0;
+    for (index, view) in views.iter().enumerate() {
+        if !is_seen(scene, view, surface) {
+            continue;
+        }
+        let (Some(seen), Some(put)) = (project(view, surface), project(view, position)) else {
+            continue;
+        };
+        error_px += (seen[0] - put[0]).hypot(seen[1] - put[1]);
+        track.push(Observation { view: index, at_px: seen });
+    }
+    error_px /= track.len().max(1) as f64;
+    Point { position, color, error_px, track }
+}
+
+/// Whether nothing stands between the view's camera and a point of a surface.
+fn is_seen(scene: &Scene, view: &View, surface: Vec3<f64>) -> bool {
+    let origin = view.pose.centre_world();
+    let way = sub(surface, origin);
+    let distance = length(way);
+    let ray = Ray { origin, direction: scale(way, 1.0 / distance) };
+    scene.trace(&ray).is_some_and(|hit| hit.distance > distance - SEEN_WITHIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{cameras::dome, photograph};
+    use super::*;
+
+    #[test]
+    fn points_project_into_the_views_onto_pixels_of_their_color() {
+        let options = SynthOptions { views: 6, points: 300, ..SynthOptions::default() };
+        let (scene, light, views) = (Scene::new(0), Light::new(), dome(&options));
+        let points = sample(&scene, &light, &views, &options);
+        assert_eq!(points.len(), 300);
+        let images: Vec<_> = views.iter().map(|view| photograph(&scene, &light, view)).collect();
+        let mut differences = Vec::new();
+        for point in &points {
+            assert!(!point.track.is_empty(), "the view that found it sees it");
+            // NOISE is a seventh of a pixel at the mean distance; five times that is an outlier.
+            assert!(point.error_px < 1.0, "{}", point.error_px);
+            for &Observation { view, at_px } in &point.track {
+                #[allow(
+                    clippy::cast_possible_truncation,
+                    clippy::cast_sign_loss,
+                    reason = "projected points lie inside of the image"
+                )]
+                let [x, y] = at_px.map(|at| at as usize);
+                let pixel = &images[view][(y * 160 + x) * 3..][..3];
+                differences.extend((0..3).map(|i| pixel[i].abs_diff(point.color[i])));
+            }
+        }
+        differences.sort_unstable();
+        // A pixel is the mean of its area and may hold a highlight; half of them differ by less
+        // than 6 of 255.
+        assert!(differences[differences.len() / 2] < 6, "{}", differences[differences.len() / 2]);
+    }
+}

@@ -1,0 +1,270 @@
+//! What stands where, and how it is painted.
+
+use std::f64::consts::TAU;
+
+use super::shape::{Ray, Shape};
+use crate::math::linalg::{Vec3, scale, sub};
+use crate::math::random::{Purpose, Stream};
+
+/// Radius at which the floor has faded to black, and where it ends.
+const FLOOR_RADIUS: f64 = 2.3;
+
+/// A linear colour, 0..1.
+type Color = Vec3<f64>;
+
+/// A solid in its place.
+#[derive(Clone, Debug)]
+struct Thing {
+    centre: Vec3<f64>,
+    shape: Shape,
+    paint: Paint,
+    colors: [Color; 3],
+    /// Strength of the highlight.
+    gloss: f64,
+}
+
+/// A pattern over a solid, in coordinates around its centre.
+#[derive(Clone, Copy, Debug)]
+enum Paint {
+    /// Waving bands with a line between two colours.
+    Bands { waves: f64, phase: f64 },
+    /// Stripes that wind around a ring.
+    Stripes { count: f64, phase: f64 },
+    /// Two colours that swirl into each other.
+    Swirl { phase: f64 },
+}
+
+/// All that can be seen.
+pub(super) struct Scene {
+    things: Vec<Thing>,
+    floor: [Color; 3],
+    floor_phase: f64,
+}
+
+/// Where a ray ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Hit {
+    /// World units from the ray's origin.
+    pub distance: f64,
+    pub position: Vec3<f64>,
+    pub normal: Vec3<f64>,
+    /// Share of the light that the surface gives back, per channel.
+    pub albedo: Color,
+    /// Strength of the highlight.
+    pub gloss: f64,
+}
+
+/// Colours of a scene in sRGB: ball (two and the line), ring (two), floor (two), marbles.
+struct Palette {
+    ball: [u32; 3],
+    ring: [u32; 2],
+    floor: [u32; 3],
+    marbles: [u32; 4],
+}
+
+const PALETTES: [Palette; 3] = [
+    Palette {
+        ball: [0x1f_8a_8a, 0xf3_e6_cc, 0xd9_8e_2b],
+        ring: [0xc8_45_35, 0xf2_dd_c0],
+        floor: [0x6d_7f_93, 0xc9_c3_b4, 0x8a_6b_4f],
+        marbles: [0xe9_b4_3c, 0x4c_72_c4, 0x6f_ab_4d, 0xd6_5f_85],
+    },
+    Palette {
+        ball: [0x35_4f_9e, 0xf0_d9_b0, 0xe0_76_3a],
+        ring: [0xe3_a6_2f, 0x5b_3a_6b],
+        floor: [0x7c_6a_5c, 0xd3_c2_a5, 0x4f_6f_6a],
+        marbles: [0xd0_4f_3f, 0x43_a0_98, 0xec_c6_58, 0x9a_66_b8],
+    },
+    Palette {
+        ball: [0xb5_3f_52, 0xf4_e4_d4, 0x3f_7f_8f],
+        ring: [0x4a_8a_55, 0xef_dc_b8],
+        floor: [0x5f_6f_63, 0xbf_c4_b4, 0x93_6f_57],
+        marbles: [0x4f_8f_d0, 0xf0_a8_3c, 0xc7_54_8f, 0x59_b0_7a],
+    },
+];
+
+impl Scene {
+    /// The scene of a seed: the same things, but other colours, lobes and places.
+    pub(super) fn new(seed: u64) -> Self {
+        let stream = Stream::new(seed, 0, Purpose::Synthesise);
+        let phase = |i: u64| TAU * stream.uniform(i);
+        let palette = &PALETTES[stream.below(6, PALETTES.len())];
+        let ball = palette.ball.map(linear);
+        let ring = palette.ring.map(linear);
+        let mut things = vec![
+            Thing {
+                centre: [0.0, -0.93, 0.0],
+                shape: Shape::Gourd {
+                    radius: 0.76,
+                    lobes: 6.0 + stream.below(0, 3) as f64,
+                    depth: 0.07,
+                    twist: 1.2 + stream.uniform(1),
+                },
+                paint: Paint::Bands { waves: 3.0, phase: phase(2) },
+                colors: ball,
+                gloss: 0.16,
+            },
+            Thing {
+                centre: [0.0, -1.77, 0.0],
+                shape: Shape::Ball { radius: 0.15 },
+                paint: Paint::Swirl { phase: phase(3) },
+                colors: [ball[2], ball[2], ball[1]],
+                gloss: 0.2,
+            },
+            Thing {
+                centre: [0.0, -0.2, 0.0],
+                shape: Shape::Ring { radius: 0.62, thickness: 0.2 },
+                paint: Paint::Stripes { count: 9.0, phase: phase(4) },
+                colors: [ring[0], ring[1], ring[0]],
+                gloss: 0.1,
+            },
+        ];
+        things.extend((0_u64..4).map(|i| marble(stream, i, palette)));
+        Self { things, floor: palette.floor.map(linear), floor_phase: phase(5) }
+    }
+
+    /// The first surface that the ray meets.
+    pub(super) fn trace(&self, ray: &Ray) -> Option<Hit> {
+        let nearest = self
+            .things
+            .iter()
+            .filter_map(|thing| thing.meet(ray).map(|distance| (distance, thing)))
+            .min_by(|a, b| a.0.total_cmp(&b.0));
+        let floor = self.meet_floor(ray);
+        match (nearest, floor) {
+            (Some((distance, thing)), floor) if floor.is_none_or(|floor| distance < floor) => {
+                let position = ray.at(distance);
+                let local = sub(position, thing.centre);
+                Some(Hit {
+                    distance,
+                    position,
+                    normal: thing.shape.normal(local),
+                    albedo: thing.color(local),
+                    gloss: thing.gloss,
+                })
+            }
+            (_, Some(distance)) => {
+                let position = ray.at(distance);
+                let normal = [0.0, -1.0, 0.0];
+                Some(Hit {
+                    distance,
+                    position,
+                    normal,
+                    albedo: self.floor_color(position),
+                    gloss: 0.0,
+                })
+            }
+            _ => None,
+        }
+    }
+
+    /// How wide a berth the ray gives all things, radians, not above `widest`.
+    pub(super) fn berth(&self, ray: &Ray, widest: f64) -> f64 {
+        let berths = self.things.iter().map(|thing| thing.shape.berth(&thing.local(ray), widest));
+        berths.fold(widest, f64::min)
+    }
+
+    /// How open the surroundings of a surface are, 0..1, felt by steps along the normal.
+    pub(super) fn openness(&self, position: Vec3<f64>, normal: Vec3<f64>) -> f64 {
+        let closed: f64 = [0.06, 0.16, 0.34]
+            .into_iter()
+            .map(|reach| {
+                let probe = std::array::from_fn(|i| position[i] + normal[i] * reach);
+                let free = self
+                    .things
+                    .iter()
+                    .map(|thing| thing.shape.distance(sub(probe, thing.centre)))
+                    .fold(-probe[1], f64::min);
+                (reach - free).max(0.0) / reach
+            })
+            .sum();
+        (1.0 - 0.3 * closed).max(0.1)
+    }
+
+    /// Distance to the disc on which everything stands, from above.
+    fn meet_floor(&self, ray: &Ray) -> Option<f64> {
+        let distance = -ray.origin[1] / ray.direction[1];
+        let position = ray.at(distance);
+        let on_disc = position[0].hypot(position[2]) < FLOOR_RADIUS;
+        (ray.direction[1] > 1e-6 && distance > 0.0 && on_disc).then_some(distance)
+    }
+
+    /// Tiles in rings around the middle, fading to black towards the rim.
+    fn floor_color(&self, position: Vec3<f64>) -> Color {
+        let radius = position[0].hypot(position[2]);
+        let angle = position[2].atan2(position[0]);
+        let rings = (TAU * radius / 0.95).sin();
+        let tiles = smooth_step(-0.25, 0.25, rings * (6.0 * angle + self.floor_phase).sin());
+        let tile = mix(self.floor[0], self.floor[1], tiles);
+        let line = 0.55 * (1.0 - smooth_step(0.0, 0.45, rings.abs()));
+        let fade = 1.0 - smooth_step(0.68 * FLOOR_RADIUS, FLOOR_RADIUS, radius);
+        scale(mix(tile, self.floor[2], line), 0.75 * fade)
+    }
+}
+
+/// One of four balls on the floor, each in its own quarter.
+fn marble(stream: Stream, index: u64, palette: &Palette) -> Thing {
+    let draw = |i: u64| stream.uniform(100 + 8 * index + i);
+    let radius = 0.17 + 0.13 * draw(0);
+    let angle = TAU * (index as f64 + 0.2 + 0.6 * draw(1)) / 4.0;
+    let away = 1.22 + 0.3 * draw(2);
+    let color = linear(palette.marbles[usize::try_from(index).unwrap_or(0) % 4]);
+    Thing {
+        centre: [away * angle.cos(), -radius, away * angle.sin()],
+        shape: Shape::Ball { radius },
+        paint: Paint::Swirl { phase: TAU * draw(3) },
+        colors: [color, color, mix(color, [0.9; 3], 0.75)],
+        gloss: 0.2,
+    }
+}
+
+impl Thing {
+    fn meet(&self, ray: &Ray) -> Option<f64> {
+        self.shape.meet(&self.local(ray))
+    }
+
+    /// The ray relative to the centre.
+    fn local(&self, ray: &Ray) -> Ray {
+        Ray { origin: sub(ray.origin, self.centre), direction: ray.direction }
+    }
+
+    fn color(&self, at: Vec3<f64>) -> Color {
+        let angle = at[2].atan2(at[0]);
+        let [first, second, third] = self.colors;
+        match self.paint {
+            Paint::Bands { waves, phase } => {
+                let wave = (5.2 * at[1] + 0.9 * (waves * angle + phase).sin() + phase).sin();
+                let band = mix(first, second, smooth_step(-0.2, 0.2, wave));
+                let line = 1.0 - smooth_step(0.12, 0.4, wave.abs());
+                let mottle = (4.1 * at[0] + phase).sin() * (3.7 * at[1]).sin()
+                    + (4.9 * at[2] - phase).sin() * (3.1 * at[0] + 1.0).sin();
+                scale(mix(band, third, line), 0.92 + 0.08 * mottle)
+            }
+            Paint::Stripes { count, phase } => {
+                let wave = (count * angle + 7.0 * at[1] + phase).sin();
+                mix(first, second, smooth_step(-0.3, 0.3, wave))
+            }
+            Paint::Swirl { phase } => {
+                let wave = (9.0 * at[1] + 1.3 * (2.0 * angle + phase).sin() + phase).sin();
+                mix(first, third, smooth_step(0.1, 0.8, wave))
+            }
+        }
+    }
+}
+
+/// Linear intensities of a colour written as 0xRRGGBB.
+fn linear(hex: u32) -> Color {
+    let [_, red, green, blue] = hex.to_be_bytes();
+    [red, green, blue].map(|channel| (f64::from(channel) / 255.0).powf(2.2))
+}
+
+/// `a` at 0, `b` at 1.
+fn mix(a: Color, b: Color, share: f64) -> Color {
+    std::array::from_fn(|i| a[i] + (b[i] - a[i]) * share)
+}
+
+/// 0 below `low`, 1 above `high`, with a soft rise between them.
+pub(super) fn smooth_step(low: f64, high: f64, x: f64) -> f64 {
+    let x = ((x - low) / (high - low)).clamp(0.0, 1.0);
+    x * x * (3.0 - 2.0 * x)
+}
