@@ -14,4 +14,8 @@ pub mod dataset;
 
 pub mod model;
 
+pub mod export;
+
 pub mod train;
+
+pub mod telemetry;
