@@ -1,3 +1,4 @@
 //! The training loop.
 
 pub mod event;
+pub mod pictures;
