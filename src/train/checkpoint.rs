@@ -49,7 +49,9 @@ pub enum CheckpointError {
         source: io::Error,
     },
     /// The file is truncated or garbage.
-    #[error("{path}: the checkpoint is damaged: {problem}. Use an earlier one with --start-checkpoint")]
+    #[error(
+        "{path}: the checkpoint is damaged: {problem}. Use an earlier one with --start-checkpoint"
+    )]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -139,8 +141,9 @@ impl Checkpoint {
         let path = path(model_path, self.iteration);
         create_folder(&model_path.join("checkpoints"))?;
         let columns = columns(&self.snapshot);
-        let header =
-            self.header(&columns).map_err(|error| OutputError::new(&path, io::Error::other(error)))?;
+        let header = self
+            .header(&columns)
+            .map_err(|error| OutputError::new(&path, io::Error::other(error)))?;
         write_atomically(&path, |out| {
             out.write_all(&(header.len() as u64).to_le_bytes())?;
             out.write_all(header.as_bytes())?;
@@ -178,8 +181,7 @@ impl Checkpoint {
 
     /// Reads a checkpoint, one column at a time.
     pub fn read(path: &Path) -> Result<Self, CheckpointError> {
-        let unreadable =
-            |source| CheckpointError::Unreadable { path: path.to_owned(), source };
+        let unreadable = |source| CheckpointError::Unreadable { path: path.to_owned(), source };
         let damaged = |problem: String| CheckpointError::Damaged { path: path.to_owned(), problem };
         let mut file = File::open(path).map_err(unreadable)?;
         let length = file.metadata().map_err(unreadable)?.len();
@@ -192,15 +194,18 @@ impl Checkpoint {
             return Err(damaged(format!("its format is `{}`", entry("format")?)));
         }
         if entry("version")? != VERSION {
-            return Err(CheckpointError::Version { path: path.to_owned(), found: entry("version")? });
+            return Err(CheckpointError::Version {
+                path: path.to_owned(),
+                found: entry("version")?,
+            });
         }
         let number = |key: &str| {
             let text = entry(key)?;
             text.parse::<u32>().map_err(|error| damaged(format!("`{key}` is `{text}`: {error}")))
         };
-        let config = Config::from_toml(&entry("config")?, path).map_err(|source| {
-            CheckpointError::Config { path: path.to_owned(), source: Box::new(source) }
-        })?;
+        let config = Config::from_toml(&path.display().to_string(), &entry("config")?).map_err(
+            |source| CheckpointError::Config { path: path.to_owned(), source: Box::new(source) },
+        )?;
         let train_views = serde_json::from_str(&entry("train_views")?)
             .map_err(|error| damaged(format!("`train_views` is not a list of names: {error}")))?;
         let (iteration, sh_degree) = (number("iteration")?, number("sh_degree")?);

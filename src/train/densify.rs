@@ -1,6 +1,6 @@
 //! When density control acts, and how many Gaussians it may add. The device does the rest.
 
-use crate::backend::{DensifyRule, Grant};
+use crate::backend::{DensifyRule, Grant, Survey};
 use crate::config::Config;
 
 /// Opacity below which a Gaussian is removed.
@@ -15,8 +15,7 @@ pub const RESET_OPACITY: f64 = 0.01;
 /// The rule of the round that is due after `iteration`, if one is.
 pub fn due(config: &Config, extent: f64, iteration: u32) -> Option<DensifyRule> {
     let options = &config.densify;
-    let in_window =
-        iteration > options.densify_from_iter && iteration < options.densify_until_iter;
+    let in_window = iteration > options.densify_from_iter && iteration < options.densify_until_iter;
     if !in_window || !iteration.is_multiple_of(options.densification_interval.max(1)) {
         return None;
     }
@@ -41,12 +40,12 @@ pub fn resets_opacity(config: &Config, iteration: u32) -> bool {
     iteration < options.densify_until_iter && (regular || first)
 }
 
-/// Births that `--max-points` leaves room for.
-pub fn grant(config: &Config, gaussians: usize) -> Grant {
-    let births = config.densify.max_points.map_or(usize::MAX, |cap| {
+/// Of the births that the survey wishes for, as many as `--max-points` leaves room for.
+pub fn grant(config: &Config, gaussians: usize, survey: Survey) -> Grant {
+    let room = config.densify.max_points.map_or(usize::MAX, |cap| {
         usize::try_from(cap).unwrap_or(usize::MAX).saturating_sub(gaussians)
     });
-    Grant { births }
+    Grant { births: survey.births().min(room) }
 }
 
 #[cfg(test)]
@@ -56,8 +55,7 @@ mod tests {
     #[test]
     fn rounds_come_every_hundred_iterations_between_500_and_15000_exclusive() {
         let config = Config::default();
-        let rounds: Vec<u32> =
-            (1..=30_000).filter(|&i| due(&config, 1.0, i).is_some()).collect();
+        let rounds: Vec<u32> = (1..=30_000).filter(|&i| due(&config, 1.0, i).is_some()).collect();
         assert_eq!((rounds[0], rounds[1], rounds[rounds.len() - 1]), (600, 700, 14_900));
         assert_eq!(rounds.len(), 144);
     }
@@ -84,9 +82,10 @@ mod tests {
     #[test]
     fn the_cap_leaves_room_for_the_difference_and_none_when_it_is_passed() {
         let mut config = Config::default();
-        assert_eq!(grant(&config, 10).births, usize::MAX);
+        let wish = Survey { clones: 4, splits: 3 };
+        assert_eq!(grant(&config, 10, wish).births, 7);
         config.densify.max_points = Some(12);
-        assert_eq!(grant(&config, 10).births, 2);
-        assert_eq!(grant(&config, 15).births, 0);
+        assert_eq!(grant(&config, 10, wish).births, 2);
+        assert_eq!(grant(&config, 15, wish).births, 0);
     }
 }

@@ -1,6 +1,8 @@
 //! Pictures that show where a model is wrong and where it is dense.
 
 use super::event::Picture;
+use crate::backend::Rendered;
+use crate::dataset::Image;
 
 /// Mean absolute error of a pixel, 0..1, from which on the error map is white.
 const WHITE_ERROR: f64 = 0.25;
@@ -26,6 +28,20 @@ pub fn heat(value: f64) -> [u8; 3] {
 )]
 fn byte(value: f64) -> u8 {
     (255.0 * value).round().clamp(0.0, 255.0) as u8
+}
+
+/// A render as 8-bit pixels: clamped to 0..1 and rounded.
+pub fn render_picture(rendered: &Rendered) -> Picture {
+    Picture {
+        width: rendered.width,
+        height: rendered.height,
+        rgb: rendered.rgb.iter().map(|&value| byte(f64::from(value))).collect(),
+    }
+}
+
+/// A photograph as it was compared, without its mask.
+pub fn photo_picture(image: &Image) -> Picture {
+    Picture { width: image.width, height: image.height, rgb: image.rgb.clone() }
 }
 
 /// The mean over the channels of |render - ground truth| as heat; white from 0.25 of full scale.

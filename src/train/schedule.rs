@@ -135,8 +135,11 @@ mod tests {
 
     #[test]
     fn the_last_iteration_always_saves_and_negative_milestones_never_come() {
-        let output =
-            OutputOptions { test_iterations: vec![-1], save_iterations: vec![7], ..Default::default() };
+        let output = OutputOptions {
+            test_iterations: vec![-1],
+            save_iterations: vec![7],
+            ..Default::default()
+        };
         let nothing = Milestones { evaluate: false, save: false, checkpoint: false };
         assert_eq!(Milestones::after(&output, 5, 9), nothing);
         assert_eq!(Milestones::after(&output, 7, 9), Milestones { save: true, ..nothing });

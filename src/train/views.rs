@@ -8,7 +8,6 @@ use crate::dataset::{Dataset, Image, ImageLoader, View};
 use crate::memory::Bytes;
 
 /// Gives out images, and remembers which cannot be had.
-#[derive(Debug)]
 pub struct Views<'a> {
     dataset: &'a Dataset,
     loader: &'a ImageLoader,
