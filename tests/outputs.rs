@@ -147,7 +147,8 @@ fn records(path: &Path) -> Vec<Record> {
     let mut records = Vec::new();
     let mut at = 0;
     while at < bytes.len() {
-        let length = u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap()) as usize;
+        let length = usize::try_from(u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap()));
+        let length = length.unwrap();
         assert_eq!(word(at + 8), masked_crc32c(&bytes[at..at + 8]));
         let data = &bytes[at + 12..at + 12 + length];
         assert_eq!(word(at + 12 + length), masked_crc32c(data));

@@ -129,7 +129,8 @@ impl Progress {
             let resumed =
                 if iteration > 0 { format!(", resumed at {iteration}") } else { String::new() };
             self.print(&format!(
-                "Training on {device}: {train_views} views, {test_views} held out, {} Gaussians{resumed}",
+                "Training on {device}: {train_views} views, {test_views} held out, \
+                 {} Gaussians{resumed}",
                 count(*gaussians)
             ));
         }
@@ -141,9 +142,9 @@ impl Progress {
         let line = self.status.line(self.started.elapsed());
         match &self.bar {
             Some(bar) => {
+                bar.set_message(line);
                 bar.set_length(iterations.into());
                 bar.set_position(iteration.into());
-                bar.set_message(line);
             }
             None => self.print(&format!("Training {line}")),
         }

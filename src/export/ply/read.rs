@@ -49,7 +49,8 @@ pub enum PlyError {
     },
     /// Text or big-endian numbers.
     #[error(
-        "{path}: its format is `{format}`; only `binary_little_endian 1.0` is read. Export it as binary PLY"
+        "{path}: its format is `{format}`; only `binary_little_endian 1.0` is read. Export it \
+         as binary PLY"
     )]
     Format {
         /// The file.
@@ -65,7 +66,8 @@ pub enum PlyError {
     },
     /// A column that Gaussians need is not there.
     #[error(
-        "{path}: has no column `{column}`. It is a point cloud, a mesh or a compressed file; give an uncompressed PLY of Gaussians"
+        "{path}: has no column `{column}`. It is a point cloud, a mesh or a compressed file; \
+         give an uncompressed PLY of Gaussians"
     )]
     MissingColumn {
         /// The file.
@@ -83,7 +85,8 @@ pub enum PlyError {
     },
     /// A column of integers where numbers with a fraction belong.
     #[error(
-        "{path}: the column `{column}` is of type {found}; float or double is expected. Export it uncompressed"
+        "{path}: the column `{column}` is of type {found}; float or double is expected. Export \
+         it uncompressed"
     )]
     ColumnType {
         /// The file.
@@ -95,7 +98,8 @@ pub enum PlyError {
     },
     /// The harmonics are of no degree.
     #[error(
-        "{path}: has {count} f_rest columns; 0, 9, 24 or 45 are expected (SH degree 0, 1, 2 or 3). Export it again"
+        "{path}: has {count} f_rest columns; 0, 9, 24 or 45 are expected (SH degree 0, 1, 2 or \
+         3). Export it again"
     )]
     RestCount {
         /// The file.
@@ -105,7 +109,8 @@ pub enum PlyError {
     },
     /// Fewer bytes than rows need.
     #[error(
-        "{path}: is truncated: {rows} rows of {row_bytes} bytes are announced, but the file has {found} bytes for them. Copy or export it again"
+        "{path}: is truncated: {rows} rows of {row_bytes} bytes are announced, but the file has \
+         {found} bytes for them. Copy or export it again"
     )]
     Truncated {
         /// The file.
@@ -119,7 +124,8 @@ pub enum PlyError {
     },
     /// A NaN or an infinite number.
     #[error(
-        "{path}: row {row}, column `{column}` is {value}. Remove such Gaussians or export the file again"
+        "{path}: row {row}, column `{column}` is {value}. Remove such Gaussians or export the \
+         file again"
     )]
     NotFinite {
         /// The file.
@@ -133,7 +139,8 @@ pub enum PlyError {
     },
     /// A rotation that turns nowhere.
     #[error(
-        "{path}: row {row} has a rotation (rot_0..3) of all zeros. Remove such Gaussians or export the file again"
+        "{path}: row {row} has a rotation (rot_0..3) of all zeros. Remove such Gaussians or \
+         export the file again"
     )]
     NoRotation {
         /// The file.
