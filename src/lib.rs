@@ -23,3 +23,5 @@ pub mod backend;
 pub mod train;
 
 pub mod telemetry;
+
+pub mod cli;

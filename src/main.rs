@@ -1,3 +1,7 @@
 //! The `splat` program.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    splat::cli::main(std::env::args_os())
+}

@@ -3,6 +3,7 @@
 //! Operations are whole stages; what a device fuses or keeps in between is its own affair.
 
 pub mod cpu;
+pub mod nvidia;
 mod types;
 
 use std::sync::Arc;

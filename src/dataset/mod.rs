@@ -71,10 +71,3 @@ pub struct PointCloud {
     /// sRGB, [n][3].
     pub colors: Vec<[u8; 3]>,
 }
-
-impl Dataset {
-    /// 1.1 times the largest distance of a training camera from their mean, world units.
-    pub fn extent(&self) -> f64 {
-        0.0
-    }
-}

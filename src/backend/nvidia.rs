@@ -1,0 +1,54 @@
+//! What NVIDIA hardware the machine has, asked without linking to a driver.
+
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::memory::Bytes;
+
+/// Files that exist where an NVIDIA driver has found a GPU: Linux, and WSL.
+const DRIVER_FILES: [&str; 2] = ["/dev/nvidia0", "/usr/lib/wsl/lib/libcuda.so.1"];
+
+/// Whether the machine has an NVIDIA GPU with a driver.
+pub fn is_present() -> bool {
+    DRIVER_FILES.iter().any(|file| Path::new(file).exists())
+}
+
+/// A GPU as the driver describes it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Gpu {
+    /// Name of the product.
+    pub name: String,
+    /// All of its memory.
+    pub memory: Bytes,
+    /// Memory that nobody uses.
+    pub free: Bytes,
+    /// Version of the driver.
+    pub driver: String,
+}
+
+/// The machine's GPUs as NVIDIA's management library lists them, or why it does not.
+#[cfg(feature = "cuda")]
+pub fn list() -> Result<Vec<Gpu>, String> {
+    let describe = |error: nvml_wrapper::error::NvmlError| error.to_string();
+    let nvml = nvml_wrapper::Nvml::init().map_err(describe)?;
+    let driver = nvml.sys_driver_version().map_err(describe)?;
+    (0..nvml.device_count().map_err(describe)?)
+        .map(|index| {
+            let device = nvml.device_by_index(index).map_err(describe)?;
+            let memory = device.memory_info().map_err(describe)?;
+            Ok(Gpu {
+                name: device.name().map_err(describe)?,
+                memory: Bytes(memory.total),
+                free: Bytes(memory.free),
+                driver: driver.clone(),
+            })
+        })
+        .collect()
+}
+
+/// The machine's GPUs; this program was built without the feature that asks for them.
+#[cfg(not(feature = "cuda"))]
+pub fn list() -> Result<Vec<Gpu>, String> {
+    Err("this program was built without the feature `cuda`".to_owned())
+}

@@ -1,0 +1,77 @@
+//! `splat eval`: metrics of a trained model.
+
+use clap::{ArgMatches, Args};
+
+use super::device;
+use super::exit::{DataError, UsageError};
+use super::print;
+use super::scene::ModelArgs;
+use crate::backend::Raster;
+use crate::telemetry::{append_metrics, write_per_view, write_results};
+use crate::train::eval::{EvalRequest, evaluate};
+use crate::train::event::{Evaluation, Split};
+use crate::train::{Views, background};
+
+/// Arguments of `splat eval`.
+#[derive(Args)]
+pub(super) struct EvalArgs {
+    #[command(flatten)]
+    model: ModelArgs,
+
+    /// Which views
+    #[arg(long, value_enum, default_value_t = Split::Test)]
+    split: Split,
+
+    /// Print JSON, with every view
+    #[arg(long)]
+    json: bool,
+}
+
+/// Evaluates, prints the means, and writes the tables of the model folder.
+pub(super) fn run(args: &EvalArgs, matches: &ArgMatches) -> anyhow::Result<()> {
+    let opened = args.model.open(matches)?;
+    let mut device = device::open(opened.config.run.device)?;
+    let mut views = Views::new(&opened.dataset, &opened.images);
+    if views.split(args.split).is_empty() {
+        return Err(UsageError(
+            "the model was trained without --eval, so no view is held out. Use --split train, or \
+             hold views out with --eval"
+                .to_owned(),
+        )
+        .into());
+    }
+    let model = device.upload(&opened.gaussians)?;
+    let request = EvalRequest {
+        split: args.split,
+        iteration: opened.iteration,
+        sh_degree: opened.gaussians.sh_degree,
+        background: background(opened.config.scene.white_background),
+    };
+    let evaluation = evaluate(&mut device, &model, &mut views, &request, |_| Ok(()))?;
+    for warning in views.take_warnings() {
+        tracing::warn!("{warning}");
+    }
+    let evaluation = evaluation.ok_or_else(|| {
+        let reason = views.first_problem().unwrap_or("no view has an image").to_owned();
+        DataError(format!("no image of the {} views can be decoded: {reason}", args.split.name()))
+    })?;
+    let folder = &args.model.model_path;
+    append_metrics(folder, &evaluation)?;
+    write_results(folder, &evaluation)?;
+    write_per_view(folder, &evaluation)?;
+    print(&if args.json { serde_json::to_string_pretty(&evaluation)? } else { table(&evaluation) });
+    Ok(())
+}
+
+fn table(evaluation: &Evaluation) -> String {
+    format!(
+        "iteration {}, {} {} views, {} Gaussians\n  PSNR {:.4} dB\n  SSIM {:.5}\n  L1   {:.5}",
+        evaluation.iteration,
+        evaluation.views.len(),
+        evaluation.split.name(),
+        evaluation.gaussians,
+        evaluation.mean.psnr,
+        evaluation.mean.ssim,
+        evaluation.mean.l1
+    )
+}

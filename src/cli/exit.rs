@@ -1,0 +1,104 @@
+//! Exit codes, and the one place where an error becomes text.
+
+use crate::backend::DeviceError;
+use crate::config::ConfigError;
+use crate::dataset::{DatasetError, ImageError};
+use crate::export::PlyError;
+use crate::synth::SynthError;
+use crate::train::TrainError;
+use crate::train::checkpoint::CheckpointError;
+
+/// How the program ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Exit {
+    /// Everything is done.
+    Done,
+    /// Something failed that is neither of the below; as a rule an output that cannot be written.
+    Error,
+    /// Flags, values, configuration files.
+    Usage,
+    /// Scene, images, checkpoint, PLY.
+    Data,
+    /// Device or driver.
+    Device,
+    /// SIGINT or SIGTERM, after a checkpoint.
+    Interrupted,
+}
+
+/// A wrong command line that only shows once other things are known.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct UsageError(pub(super) String);
+
+/// Input that is there but does not serve.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct DataError(pub(super) String);
+
+/// The run was asked to stop.
+#[derive(Debug, thiserror::Error)]
+#[error("interrupted; the checkpoint is written. Go on with: splat train --resume -m {0}")]
+pub(super) struct Interrupted(pub(super) String);
+
+impl Exit {
+    /// The number that a shell sees.
+    pub(super) fn code(self) -> u8 {
+        match self {
+            Self::Done => 0,
+            Self::Error => 1,
+            Self::Usage => 2,
+            Self::Data => 3,
+            Self::Device => 5,
+            Self::Interrupted => 130,
+        }
+    }
+
+    /// The code of an error, by the first of its causes that has one.
+    pub(super) fn of(error: &anyhow::Error) -> Self {
+        error.chain().find_map(Self::of_cause).unwrap_or(Self::Error)
+    }
+
+    fn of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Self> {
+        if cause.is::<ConfigError>() || cause.is::<UsageError>() {
+            return Some(Self::Usage);
+        }
+        if cause.is::<DatasetError>()
+            || cause.is::<ImageError>()
+            || cause.is::<PlyError>()
+            || cause.is::<CheckpointError>()
+            || cause.is::<DataError>()
+        {
+            return Some(Self::Data);
+        }
+        if cause.is::<DeviceError>() {
+            return Some(Self::Device);
+        }
+        if cause.is::<Interrupted>() {
+            return Some(Self::Interrupted);
+        }
+        match cause.downcast_ref::<TrainError>() {
+            Some(TrainError::Device(_)) => return Some(Self::Device),
+            Some(TrainError::NoImages { .. }) => return Some(Self::Data),
+            Some(TrainError::Output(_)) => return Some(Self::Error),
+            None => {}
+        }
+        match cause.downcast_ref::<SynthError>() {
+            Some(SynthError::OutOfRange { .. }) => Some(Self::Usage),
+            _ => None,
+        }
+    }
+}
+
+/// The error and those of its causes that it does not quote already.
+pub(super) fn message(error: &anyhow::Error) -> String {
+    let mut message = String::new();
+    for cause in error.chain() {
+        let text = cause.to_string();
+        if message.is_empty() {
+            message = text;
+        } else if !message.contains(&text) {
+            message = format!("{message}: {text}");
+        }
+    }
+    message
+}

@@ -1,0 +1,108 @@
+//! The model folder: where it is, what is in it, and what happens to what was there before.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::config::{Config, ConfigError};
+use crate::dataset::Dataset;
+use crate::export::{write_cameras_json, write_cfg_args, write_input_ply};
+use crate::files::{OutputError, create_folder, write_text};
+
+/// What a run leaves in its folder, besides TensorBoard's files.
+const RESULTS: [&str; 9] = [
+    "checkpoints",
+    "point_cloud",
+    "train",
+    "test",
+    "results.json",
+    "per_view.json",
+    "metrics.csv",
+    "run.jsonl",
+    "config.toml",
+];
+
+/// The folder of a run for which none was given: `output/` and the experiment's or scene's name,
+/// with a number where that is taken.
+pub(super) fn default_path(config: &Config, resuming: bool) -> PathBuf {
+    let scene = config.scene.source_path.as_deref().map(Path::to_owned).unwrap_or_default();
+    let scene = scene.canonicalize().unwrap_or(scene);
+    let name = config
+        .output
+        .experiment_name
+        .clone()
+        .or_else(|| Some(scene.file_name()?.to_string_lossy().into_owned()))
+        .unwrap_or_else(|| "model".to_owned());
+    let first = Path::new("output").join(&name);
+    if resuming || !first.exists() {
+        return first;
+    }
+    (2_u32..)
+        .map(|number| Path::new("output").join(format!("{name}-{number}")))
+        .find(|path| !path.exists())
+        .unwrap_or(first)
+}
+
+/// Moves the results of an earlier run into `previous_N/`, so that neither is taken for the other:
+/// a resumed run must not find the checkpoints of another.
+pub(super) fn set_aside(model_path: &Path) -> Result<Option<PathBuf>, OutputError> {
+    if !["checkpoints", "point_cloud"].iter().any(|name| model_path.join(name).exists()) {
+        return Ok(None);
+    }
+    let Some(aside) = (1_u32..)
+        .map(|number| model_path.join(format!("previous_{number}")))
+        .find(|path| !path.exists())
+    else {
+        return Ok(None);
+    };
+    create_folder(&aside)?;
+    let events = fs::read_dir(model_path)
+        .map_err(|source| OutputError::new(model_path, source))?
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .filter(|name| name.starts_with("events.out.tfevents."));
+    for name in RESULTS.into_iter().map(str::to_owned).chain(events) {
+        let from = model_path.join(&name);
+        if from.exists() {
+            fs::rename(&from, aside.join(&name)).map_err(|e| OutputError::new(&from, e))?;
+        }
+    }
+    Ok(Some(aside))
+}
+
+/// Writes what other tools look for in a model folder, and the configuration.
+pub(super) fn describe(
+    model_path: &Path,
+    config: &Config,
+    dataset: &Dataset,
+) -> anyhow::Result<()> {
+    write_text(&model_path.join("config.toml"), &config.to_toml()?)?;
+    write_cfg_args(model_path, config)?;
+    write_cameras_json(model_path, dataset)?;
+    write_input_ply(model_path, &dataset.points)?;
+    Ok(())
+}
+
+/// `config.toml` of a trained model: its path and text, if there is one.
+pub(super) fn read_config(model_path: &Path) -> Result<Option<(String, String)>, ConfigError> {
+    let path = model_path.join("config.toml");
+    match fs::read_to_string(&path) {
+        Ok(text) => Ok(Some((path.display().to_string(), text))),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(ConfigError::Unreadable { path, source }),
+    }
+}
+
+/// The saved point clouds of a model folder: iteration and PLY, ascending.
+pub(super) fn point_clouds(model_path: &Path) -> Vec<(u32, PathBuf)> {
+    let Ok(entries) = fs::read_dir(model_path.join("point_cloud")) else { return Vec::new() };
+    let mut found: Vec<(u32, PathBuf)> = entries
+        .filter_map(|entry| {
+            let path = entry.ok()?.path();
+            let name = path.file_name()?.to_str()?;
+            let iteration = name.strip_prefix("iteration_")?.parse().ok()?;
+            let ply = path.join("point_cloud.ply");
+            ply.exists().then_some((iteration, ply))
+        })
+        .collect();
+    found.sort();
+    found
+}

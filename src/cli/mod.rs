@@ -1,0 +1,113 @@
+//! The command line: commands, their arguments, exit codes.
+
+mod device;
+mod doctor;
+mod eval;
+mod exit;
+mod folder;
+mod render;
+mod scene;
+mod synth;
+mod train;
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::panic;
+use std::process::ExitCode;
+
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
+
+use self::exit::Exit;
+use crate::config::normalize_args;
+use crate::telemetry::{ProgressStyle, init_logging};
+
+/// Trains Gaussian splats from a COLMAP scene.
+#[derive(Parser)]
+#[command(name = "splat", version, max_term_width = 100, subcommand_required = true)]
+#[command(after_help = "Exit codes: 0 done; 1 error; 2 bad usage; 3 bad input data; 4 the plan does \
+                        not fit the memory budget; 5 device or driver fault; 130 interrupted \
+                        (after a checkpoint).")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Train a model of a scene
+    Train(Box<train::TrainArgs>),
+    /// Measure a trained model against the scene's photographs
+    Eval(Box<eval::EvalArgs>),
+    /// Write a trained model's images of the scene's views, and the photographs, as PNG
+    Render(Box<render::RenderArgs>),
+    /// Write a synthetic COLMAP scene, exactly reproducible from its seed
+    Synth(synth::SynthArgs),
+    /// Say what this machine and this program can do
+    Doctor(doctor::DoctorArgs),
+}
+
+/// Runs the program; the returned code is the process's.
+pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
+    // A defect must not bury the user in a backtrace; the line below says what to report.
+    panic::set_hook(Box::new(|_| {}));
+    let result = panic::catch_unwind(|| run(args.collect()));
+    let exit = result.unwrap_or_else(|payload| {
+        let what = payload
+            .downcast_ref::<String>()
+            .map(String::as_str)
+            .or_else(|| payload.downcast_ref::<&str>().copied())
+            .unwrap_or("unknown");
+        say(&format!("error: a defect of this program: {what}. Please report it with the command"));
+        Exit::Error
+    });
+    ExitCode::from(exit.code())
+}
+
+fn run(args: Vec<OsString>) -> Exit {
+    let normalized = normalize_args(args.into_iter());
+    let parsed = Cli::command()
+        .try_get_matches_from(normalized.args)
+        .and_then(|matches| Cli::from_arg_matches(&matches).map(|cli| (cli, matches)));
+    let (cli, matches) = match parsed {
+        Ok(parsed) => parsed,
+        Err(error) => {
+            error.print().ok();
+            return if error.use_stderr() { Exit::Usage } else { Exit::Done };
+        }
+    };
+    let (quiet, style) = match &cli.command {
+        Command::Train(args) => (args.quiet, args.style()),
+        _ => (false, ProgressStyle::Plain),
+    };
+    init_logging(quiet, style);
+    for notice in normalized.notices {
+        tracing::info!("{notice}");
+    }
+    // The parser has found the command, so its matches are there.
+    let empty = ArgMatches::default();
+    let matches = matches.subcommand().map_or(&empty, |(_, matches)| matches);
+    let result = match cli.command {
+        Command::Train(args) => train::run(&args, matches),
+        Command::Eval(args) => eval::run(&args, matches),
+        Command::Render(args) => render::run(&args, matches),
+        Command::Synth(args) => synth::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
+    };
+    match result {
+        Ok(()) => Exit::Done,
+        Err(error) => {
+            say(&format!("error: {}", exit::message(&error)));
+            Exit::of(&error)
+        }
+    }
+}
+
+/// One line on stderr, whether or not anybody still reads it.
+fn say(line: &str) {
+    writeln!(std::io::stderr(), "{line}").ok();
+}
+
+/// Results on stdout, whether or not anybody still reads them.
+fn print(text: &str) {
+    writeln!(std::io::stdout(), "{text}").ok();
+}

@@ -1,0 +1,131 @@
+//! A scene and a trained model, as `eval` and `render` open them.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use clap::{ArgMatches, Args};
+
+use super::exit::{DataError, UsageError};
+use super::folder;
+use crate::config::{
+    Config, Layer, Layers, MemoryOptions, RunOptions, SceneOptions, Typed, resolve,
+};
+use crate::dataset::{Dataset, ImageLoader, Residency};
+use crate::export::read_ply;
+use crate::model::Gaussians;
+
+/// Which model, of which scene.
+#[derive(Args)]
+pub(super) struct ModelArgs {
+    /// Model folder
+    #[arg(short, long, visible_alias = "output", short_alias = 'o', value_name = "MODEL")]
+    pub(super) model_path: PathBuf,
+
+    /// Iteration of the point cloud; -1 is the last that was saved
+    #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = -1)]
+    pub(super) iteration: i64,
+
+    #[command(flatten)]
+    pub(super) scene: SceneOptions,
+
+    #[command(flatten)]
+    pub(super) memory: MemoryOptions,
+
+    #[command(flatten)]
+    pub(super) run: RunOptions,
+}
+
+/// A trained model with its scene.
+pub(super) struct Opened {
+    pub(super) config: Config,
+    pub(super) dataset: Dataset,
+    pub(super) images: ImageLoader,
+    pub(super) gaussians: Gaussians,
+    pub(super) iteration: u32,
+}
+
+impl ModelArgs {
+    /// Reads the model's configuration, its scene and its Gaussians; flags win over the
+    /// configuration.
+    pub(super) fn open(&self, matches: &ArgMatches) -> anyhow::Result<Opened> {
+        let model_path = &self.model_path;
+        let (iteration, ply) = self.point_cloud()?;
+        let base = folder::read_config(model_path)?;
+        let flags = Config {
+            scene: self.scene.clone(),
+            memory: self.memory.clone(),
+            run: self.run.clone(),
+            ..Config::default()
+        };
+        let config = resolve(Layers {
+            base: base.as_ref().map(|(origin, text)| Layer { origin, text }),
+            typed: Some(Typed { flags: &flags, matches }),
+            ..Layers::default()
+        })?;
+        if config.scene.source_path.is_none() {
+            return Err(UsageError(format!(
+                "{} has no config.toml that names the scene. Name it with -s SCENE",
+                model_path.display()
+            ))
+            .into());
+        }
+        let gaussians = read_ply(&ply)?;
+        let (dataset, images) = open_scene(&config)?;
+        Ok(Opened { config, dataset, images, gaussians, iteration })
+    }
+
+    fn point_cloud(&self) -> anyhow::Result<(u32, PathBuf)> {
+        let model_path = self.model_path.display();
+        let found = folder::point_clouds(&self.model_path);
+        let wanted = found.iter().rev().find(|(iteration, _)| {
+            self.iteration == -1 || i64::from(*iteration) == self.iteration
+        });
+        wanted.cloned().ok_or_else(|| {
+            let saved: Vec<String> = found.iter().map(|(i, _)| i.to_string()).collect();
+            let problem = if saved.is_empty() {
+                format!(
+                    "{model_path}: no point_cloud/iteration_N/point_cloud.ply in it. Train a model \
+                     there first, or correct -m"
+                )
+            } else {
+                format!(
+                    "{model_path}: no point cloud of iteration {}; saved are {}",
+                    self.iteration,
+                    saved.join(", ")
+                )
+            };
+            DataError(problem).into()
+        })
+    }
+}
+
+/// Reads a scene and makes its images available; warnings go to the log.
+pub(super) fn open_scene(config: &Config) -> anyhow::Result<(Dataset, ImageLoader)> {
+    let dataset = Dataset::load(&config.scene)?;
+    for warning in &dataset.warnings {
+        tracing::warn!("{warning}");
+    }
+    let policy = if config.memory.high_dram {
+        Residency::All
+    } else {
+        Residency::OnDemand { cache: config.memory.image_cache }
+    };
+    let images = ImageLoader::new(dataset.sources.clone(), policy);
+    if config.memory.high_dram {
+        let failures = images
+            .load_all(|_, _| {})
+            .map_err(anyhow::Error::from)
+            .context("no image of the scene can be decoded")?;
+        tracing::info!(
+            "{} images decoded and kept, {:.2} GiB",
+            dataset.views.len() - failures.len(),
+            images.held().gib()
+        );
+    }
+    Ok((dataset, images))
+}
+
+/// A path that means the same from every working directory.
+pub(super) fn absolute(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_owned())
+}

@@ -1,0 +1,278 @@
+//! `splat train`.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::Context;
+use clap::{ArgMatches, Args};
+
+use super::exit::{DataError, Interrupted, UsageError};
+use super::scene::{absolute, open_scene};
+use super::{device, folder, print};
+use crate::config::{Config, Layer, Layers, Typed, resolve};
+use crate::dataset::Dataset;
+use crate::files::create_folder;
+use crate::model::{Gaussians, from_points, random_points};
+use crate::synth::{SynthOptions, write_scene};
+use crate::telemetry::{ProgressStyle, Sinks};
+use crate::train::checkpoint::{self, Checkpoint, CheckpointError};
+use crate::train::{Outcome, Trainer, TrainerSetup, scene_extent};
+
+/// Arguments of `splat train`.
+#[derive(Args)]
+pub(super) struct TrainArgs {
+    /// Make a small synthetic scene in the model folder and train it; implies --eval
+    #[arg(long, conflicts_with = "source_path")]
+    demo: bool,
+
+    /// Options that differ from the defaults, in TOML; flags win over it
+    #[arg(long, value_name = "FILE.toml")]
+    config: Option<PathBuf>,
+
+    /// Built-in options that differ from the defaults; --config and flags win over it
+    #[arg(long, value_name = "NAME")]
+    preset: Option<String>,
+
+    /// Go on from this checkpoint
+    #[arg(long, value_name = "FILE", conflicts_with = "resume")]
+    start_checkpoint: Option<PathBuf>,
+
+    /// Go on from the newest usable checkpoint of the model folder; without one, start
+    #[arg(long, value_name = "auto", num_args = 0..=1, default_missing_value = "auto", value_parser = ["auto"])]
+    resume: Option<String>,
+
+    /// How progress is shown on stderr
+    #[arg(long, value_enum, value_name = "STYLE", default_value_t = ProgressStyle::Bar)]
+    progress: ProgressStyle,
+
+    /// Nothing on stderr but warnings and errors
+    #[arg(long)]
+    pub(super) quiet: bool,
+
+    #[command(flatten)]
+    options: Config,
+}
+
+impl TrainArgs {
+    /// How progress is shown.
+    pub(super) fn style(&self) -> ProgressStyle {
+        if self.quiet { ProgressStyle::None } else { self.progress }
+    }
+}
+
+/// What differs from the defaults in the demonstration.
+const DEMO: &str = "\
+[scene]
+eval = true
+
+[optimize]
+iterations = 1500
+sh_degree_interval = 400
+position_lr_max_steps = 1500
+
+[densify]
+densify_from_iter = 200
+densify_until_iter = 1000
+opacity_reset_interval = 3000
+";
+
+/// Folder of the demonstration's scene inside the model folder.
+const DEMO_SCENE: &str = "scene";
+
+/// Trains.
+pub(super) fn run(args: &TrainArgs, matches: &ArgMatches) -> anyhow::Result<()> {
+    let plan = Plan::make(args, matches)?;
+    let mut device = device::open(plan.config.run.device)?;
+    let stop = stop_on_signals()?;
+    if args.demo && plan.checkpoint.is_none() {
+        write_scene(&plan.scene()?, &SynthOptions::default())?;
+    }
+    let (dataset, images) = open_scene(&plan.config)?;
+    if dataset.train.is_empty() {
+        return Err(DataError(format!(
+            "{}: no view is left to train on after holding out every {}th. Use a larger \
+             --test-every, or leave out --eval",
+            dataset.root.display(),
+            plan.config.scene.test_every
+        ))
+        .into());
+    }
+    plan.prepare_folder(&dataset)?;
+
+    let mut sinks =
+        Sinks::for_run(&plan.model_path, args.style(), plan.checkpoint.is_some())?;
+    let setup = TrainerSetup {
+        dataset: &dataset,
+        images: &images,
+        config: &plan.config,
+        model_path: &plan.model_path,
+        stop: &stop,
+    };
+    let trainer = match &plan.checkpoint {
+        Some(checkpoint) => Trainer::resume(setup, &mut device, &mut sinks, checkpoint)?,
+        None => {
+            let gaussians = first_gaussians(&dataset, &plan.config);
+            Trainer::start(setup, &mut device, &mut sinks, &gaussians)?
+        }
+    };
+    match trainer.run()? {
+        Outcome::Interrupted => {
+            Err(Interrupted(plan.model_path.display().to_string()).into())
+        }
+        Outcome::Finished => {
+            if args.demo {
+                print(&demo_summary(&plan));
+            }
+            Ok(())
+        }
+    }
+}
+
+/// What is to be done, before anything is written.
+struct Plan {
+    config: Config,
+    model_path: PathBuf,
+    checkpoint: Option<Checkpoint>,
+}
+
+impl Plan {
+    fn make(args: &TrainArgs, matches: &ArgMatches) -> anyhow::Result<Self> {
+        let demo = args.demo.then_some(Layer { origin: "the demonstration", text: DEMO });
+        let layers = Layers {
+            base: demo,
+            preset: args.preset.as_deref(),
+            file: args.config.as_deref(),
+            typed: Some(Typed { flags: &args.options, matches }),
+        };
+        let mut config = resolve(layers)?;
+        let resuming = args.resume.is_some();
+        let mut model_path = config.output.model_path.clone();
+        if args.demo {
+            let path = model_path.get_or_insert_with(|| Path::new("output").join("demo"));
+            config.scene.source_path = Some(path.join(DEMO_SCENE));
+        }
+        let checkpoint = match &args.start_checkpoint {
+            Some(path) => Some((path.clone(), Checkpoint::read(path)?)),
+            None if resuming => {
+                let path = model_path.clone();
+                let path = path.unwrap_or_else(|| folder::default_path(&config, true));
+                newest_checkpoint(&path)?
+            }
+            None => None,
+        };
+        if let Some((path, checkpoint)) = &checkpoint {
+            let (origin, text) = (path.display().to_string(), checkpoint.config.to_toml()?);
+            let base = Some(Layer { origin: &origin, text: &text });
+            config = resolve(Layers { base, ..layers })?;
+            model_path = config.output.model_path.clone();
+            check_degree(path, checkpoint, &config)?;
+            tracing::info!("going on from {origin}, iteration {}", checkpoint.iteration);
+        }
+        let Some(scene) = &config.scene.source_path else {
+            return Err(UsageError(
+                "no scene is named. Use -s SCENE, or --demo for a synthetic one".to_owned(),
+            )
+            .into());
+        };
+        let scene = absolute(scene);
+        let model_path = model_path.unwrap_or_else(|| folder::default_path(&config, resuming));
+        config.scene.source_path = Some(scene);
+        config.output.model_path = Some(model_path.clone());
+        Ok(Self { config, model_path, checkpoint: checkpoint.map(|(_, checkpoint)| checkpoint) })
+    }
+
+    fn scene(&self) -> anyhow::Result<PathBuf> {
+        self.config.scene.source_path.clone().context("a plan always names its scene")
+    }
+
+    /// Makes the model folder and writes what describes the run.
+    fn prepare_folder(&self, dataset: &Dataset) -> anyhow::Result<()> {
+        create_folder(&self.model_path)?;
+        if self.checkpoint.is_none() {
+            if let Some(aside) = folder::set_aside(&self.model_path)? {
+                tracing::warn!(
+                    "{} holds an earlier run; it is moved to {}",
+                    self.model_path.display(),
+                    aside.display()
+                );
+            }
+        }
+        folder::describe(&self.model_path, &self.config, dataset)
+    }
+}
+
+/// The newest checkpoint that can be read; damaged ones are passed over aloud.
+fn newest_checkpoint(model_path: &Path) -> anyhow::Result<Option<(PathBuf, Checkpoint)>> {
+    let paths = checkpoint::list(model_path);
+    let mut first_problem = None;
+    for path in &paths {
+        match Checkpoint::read(path) {
+            Ok(checkpoint) => return Ok(Some((path.clone(), checkpoint))),
+            Err(problem @ (CheckpointError::Damaged { .. } | CheckpointError::Unreadable { .. })) => {
+                tracing::warn!("{problem}");
+                first_problem.get_or_insert(problem);
+            }
+            Err(problem) => return Err(problem.into()),
+        }
+    }
+    if let Some(problem) = first_problem {
+        return Err(problem).context("none of the model folder's checkpoints can be used");
+    }
+    tracing::info!("{} has no checkpoint; training starts", model_path.display());
+    Ok(None)
+}
+
+fn check_degree(
+    path: &Path,
+    checkpoint: &Checkpoint,
+    config: &Config,
+) -> Result<(), CheckpointError> {
+    let (found, wanted) = (checkpoint.snapshot.parameters.sh_degree, config.optimize.sh_degree);
+    if found == wanted {
+        return Ok(());
+    }
+    Err(CheckpointError::ShDegree { path: path.to_owned(), found, wanted })
+}
+
+/// The scene's points as Gaussians, or random ones where it has none.
+fn first_gaussians(dataset: &Dataset, config: &Config) -> Gaussians {
+    let options = &config.optimize;
+    if !dataset.points.positions.is_empty() {
+        return from_points(&dataset.points, options.sh_degree);
+    }
+    let (centre, half_side) = match dataset.random_half_side {
+        Some(half_side) => ([0.0; 3], half_side),
+        None => (dataset.centre(), options.init_extent * scene_extent(dataset)),
+    };
+    tracing::info!(
+        "the scene has no points; {} random Gaussians within {half_side:.3} of {centre:.3?}",
+        options.init_num_pts
+    );
+    let points = random_points(options.init_num_pts, centre, half_side, config.run.seed);
+    from_points(&points, options.sh_degree)
+}
+
+/// SIGINT and SIGTERM ask for the end of the run instead of ending the process.
+fn stop_on_signals() -> anyhow::Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&stop);
+    ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed))
+        .context("signals cannot be handled")?;
+    Ok(stop)
+}
+
+fn demo_summary(plan: &Plan) -> String {
+    let (folder, last) = (plan.model_path.display(), plan.config.optimize.iterations);
+    format!(
+        "\nThe demonstration is trained.\n\
+         \n  scene        {folder}/{DEMO_SCENE}\
+         \n  Gaussians    {folder}/point_cloud/iteration_{last}/point_cloud.ply\
+         \n  metrics      {folder}/results.json\
+         \n\nWhat next:\n\
+         \n  drop the PLY onto a splat viewer, such as https://superspl.at/editor\
+         \n  splat render -m {folder}     writes renders beside the photographs\
+         \n  tensorboard --logdir {folder}\
+         \n  splat train -s SCENE -m MODEL --eval     trains a scene of yours"
+    )
+}
