@@ -112,9 +112,8 @@ impl Lens {
 
     /// The ray of a point of the photograph; none where no ray before the camera falls there.
     pub fn plane_from_px(&self, px: [f64; 2]) -> Option<[f64; 2]> {
-        let bent = std::array::from_fn(|i| {
-            (px[i] - self.camera.centre_px[i]) / self.camera.focal_px[i]
-        });
+        let bent =
+            std::array::from_fn(|i| (px[i] - self.camera.centre_px[i]) / self.camera.focal_px[i]);
         self.distortion.unbend(bent, self.reach)
     }
 
@@ -265,8 +264,8 @@ mod tests {
 
     const PLANE: [[f64; 2]; 4] = [[0.31, -0.17], [-0.62, 0.45], [0.05, 0.52], [-0.7, -0.5]];
 
-    /// What pycolmap 4.2.1's `Camera.img_from_cam` answers for `PLANE`, for SIMPLE_RADIAL, RADIAL,
-    /// OPENCV, FULL_OPENCV and OPENCV_FISHEYE.
+    /// What pycolmap 4.2.1's `Camera.img_from_cam` answers for `PLANE`, for `SIMPLE_RADIAL`, RADIAL,
+    /// OPENCV, `FULL_OPENCV` and `OPENCV_FISHEYE`.
     fn recorded() -> Vec<(Lens, [[f64; 2]; 4])> {
         let brown = |k, p| Distortion::brown(k, p);
         vec![
@@ -289,10 +288,7 @@ mod tests {
                 ],
             ),
             (
-                lens(
-                    [901.5, 905.25],
-                    brown([-0.21, 0.043, 0.0, 0.0, 0.0, 0.0], [0.0021, -0.0013]),
-                ),
+                lens([901.5, 905.25], brown([-0.21, 0.043, 0.0, 0.0, 0.0, 0.0], [0.0021, -0.0013])),
                 [
                     [922.995528746875, 318.26532632656244],
                     [150.28382670477612, 833.4813910510809],
@@ -417,8 +413,7 @@ mod tests {
 
     #[test]
     fn impossible_parameters_are_named() {
-        let camera =
-            Camera { width: 10, height: 9, focal_px: [0.0, 5.0], centre_px: [5.0, 4.0] };
+        let camera = Camera { width: 10, height: 9, focal_px: [0.0, 5.0], centre_px: [5.0, 4.0] };
         let error = Lens::new(camera, Distortion::NONE).unwrap_err().to_string();
         assert!(error.contains("focal length is 0"), "{error}");
         let camera = Camera { focal_px: [5.0; 2], ..camera };

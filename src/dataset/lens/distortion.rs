@@ -132,8 +132,7 @@ impl Distortion {
                 let angle = r.atan();
                 let s = angle * angle;
                 let gain = 1.0 + s * (k1 + s * (k2 + s * (k3 + s * k4)));
-                let slope =
-                    1.0 + s * (3.0 * k1 + s * (5.0 * k2 + s * (7.0 * k3 + s * 9.0 * k4)));
+                let slope = 1.0 + s * (3.0 * k1 + s * (5.0 * k2 + s * (7.0 * k3 + s * 9.0 * k4)));
                 (angle * gain, slope / (1.0 + r * r))
             }
         }
@@ -141,14 +140,20 @@ impl Distortion {
 
     /// The radius whose distorted radius is `bent`, if it is within `reach`.
     fn radius_from_bent(&self, bent: f64, reach: f64) -> Option<f64> {
-        if !(bent <= self.profile(reach).0) {
+        // Also false where a coefficient made it NaN.
+        let within = bent <= self.profile(reach).0;
+        if !within {
             return None;
         }
         let (mut low, mut high) = (0.0, reach);
         let mut r = bent.min(reach);
         for _ in 0..2 * NEWTON_STEPS {
             let (value, slope) = self.profile(r);
-            if value > bent { high = r } else { low = r }
+            if value > bent {
+                high = r
+            } else {
+                low = r
+            }
             let newton = r - (value - bent) / slope;
             let next =
                 if newton > low && newton < high { newton } else { f64::midpoint(low, high) };
@@ -175,7 +180,8 @@ impl Distortion {
             let xy = 2.0 * x * y * d_gain + 2.0 * p1 * x + 2.0 * p2 * y;
             let yy = gain + 2.0 * y * y * d_gain + 2.0 * p2 * x + 6.0 * p1 * y;
             let determinant = xx * yy - xy * xy;
-            if !(determinant > 0.0) {
+            let invertible = determinant > 0.0;
+            if !invertible {
                 return None;
             }
             let step = [
