@@ -86,9 +86,9 @@ pub enum AlphaMeaning {
 /// Coloured points in the world.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PointCloud {
-    /// World units, [n][3].
+    /// World units, `[n][3]`.
     pub positions: Vec<[f32; 3]>,
-    /// sRGB, [n][3].
+    /// sRGB, `[n][3]`.
     pub colors: Vec<[u8; 3]>,
 }
 
@@ -132,38 +132,7 @@ impl Dataset {
         photographs::trained_size([1, 1], options.resolution)?;
         let mut scene = describe(&root, options)?;
         scene.shots.sort_by(|a, b| a.name.cmp(&b.name));
-        let opened: Vec<Result<(View, ImageSource), Unusable>> = scene
-            .shots
-            .par_iter()
-            .map(|shot| open(shot, options.resolution, scene.alpha))
-            .collect();
-        let (mut views, mut sources) = (Vec::new(), Vec::new());
-        let (mut listed, mut reasons) = (Vec::new(), Vec::new());
-        for (shot, opened) in scene.shots.iter().zip(opened) {
-            match opened {
-                Ok((view, source)) => {
-                    views.push(view);
-                    sources.push(source);
-                    listed.push(shot.held_out);
-                }
-                Err(Unusable::LeftOut(reason)) => {
-                    reasons.push(format!("{} ({reason})", shot.name));
-                }
-                Err(Unusable::Stop(error)) => return Err(*error),
-            }
-        }
-        let count = scene.shots.len();
-        if views.is_empty() {
-            let reasons = first_few(&reasons);
-            return Err(DatasetError::NoImageLeft { folder: scene.folder, count, reasons });
-        }
-        if !reasons.is_empty() {
-            let reasons_named = first_few(&reasons);
-            scene.warnings.push(format!(
-                "{} of {count} photographs are left out: {reasons_named}",
-                reasons.len()
-            ));
-        }
+        let Kept { views, sources, held_out: listed } = keep(&mut scene, options.resolution)?;
         let held_out = |index: &usize| {
             options.eval
                 && match scene.holdout {
@@ -204,6 +173,45 @@ impl Dataset {
         let farthest = centres.iter().map(|&centre| length(sub(centre, mean))).fold(0.0, f64::max);
         EXTENT_MARGIN * farthest
     }
+}
+
+/// The views with a usable photograph.
+#[derive(Default)]
+struct Kept {
+    views: Vec<View>,
+    sources: Vec<ImageSource>,
+    /// Whether the scene itself holds the view out.
+    held_out: Vec<bool>,
+}
+
+/// Looks at every photograph; those that cannot be used are left out with a warning.
+fn keep(scene: &mut Description, resolution: i32) -> Result<Kept, DatasetError> {
+    let opened: Vec<Result<(View, ImageSource), Unusable>> =
+        scene.shots.par_iter().map(|shot| open(shot, resolution, scene.alpha)).collect();
+    let mut kept = Kept::default();
+    let mut reasons = Vec::new();
+    for (shot, opened) in scene.shots.iter().zip(opened) {
+        match opened {
+            Ok((view, source)) => {
+                kept.views.push(view);
+                kept.sources.push(source);
+                kept.held_out.push(shot.held_out);
+            }
+            Err(Unusable::LeftOut(reason)) => reasons.push(format!("{} ({reason})", shot.name)),
+            Err(Unusable::Stop(error)) => return Err(*error),
+        }
+    }
+    let count = scene.shots.len();
+    if kept.views.is_empty() {
+        let (folder, reasons) = (scene.folder.clone(), first_few(&reasons));
+        return Err(DatasetError::NoImageLeft { folder, count, reasons });
+    }
+    if !reasons.is_empty() {
+        let named = first_few(&reasons);
+        let left_out = reasons.len();
+        scene.warnings.push(format!("{left_out} of {count} photographs are left out: {named}"));
+    }
+    Ok(kept)
 }
 
 /// Why a photograph is not among the views.
@@ -253,12 +261,33 @@ fn describe(root: &Path, options: &SceneOptions) -> Result<Description, DatasetE
         sought.extend([transforms::BLENDER_TRAIN, transforms::NERFSTUDIO].map(str::to_owned));
         return Err(DatasetError::NotAScene { path: root.to_owned(), sought: sought.join(", ") });
     }
-    let scene = if is_blender {
+    describe_transforms(root, is_blender, options.white_background)
+}
+
+fn describe_transforms(
+    root: &Path,
+    is_blender: bool,
+    white_background: bool,
+) -> Result<Description, DatasetError> {
+    let mut scene = if is_blender {
         transforms::read_blender(root)?
     } else {
         transforms::read_nerfstudio(root)?
     };
     let mut warnings = Vec::new();
+    let mut without_mask = Vec::new();
+    for shot in &mut scene.shots {
+        if let Some(missing) = shot.mask.take_if(|mask| !mask.is_file()) {
+            without_mask.push(missing.display().to_string());
+        }
+    }
+    if !without_mask.is_empty() {
+        let named = first_few(&without_mask);
+        warnings.push(format!(
+            "{} masks are missing, their photographs are used whole: {named}",
+            without_mask.len()
+        ));
+    }
     let points = match &scene.points {
         None => PointCloud::default(),
         Some(path) => {
@@ -272,7 +301,7 @@ fn describe(root: &Path, options: &SceneOptions) -> Result<Description, DatasetE
             points
         }
     };
-    let background = if options.white_background { [1.0; 3] } else { [0.0; 3] };
+    let background = if white_background { [1.0; 3] } else { [0.0; 3] };
     Ok(Description {
         shots: scene.shots,
         folder: root.to_owned(),

@@ -145,8 +145,18 @@ fn size_px(size: f64) -> u32 {
 pub(super) struct Photographs {
     folder: PathBuf,
     masks: PathBuf,
-    /// Files by path below the folder without extension; filled when a name is not found.
-    by_stem: Option<BTreeMap<String, Vec<PathBuf>>>,
+    /// What the folder holds; filled when a name is not found.
+    index: Option<Index>,
+}
+
+/// The files of a folder by name.
+#[derive(Debug, Default)]
+struct Index {
+    /// Path below the folder without extension. Of two files that differ in their extension only,
+    /// the first by name: it is as good as the other.
+    by_stem: BTreeMap<String, PathBuf>,
+    /// File name without extension; none where several stems share it.
+    by_base: BTreeMap<String, Option<PathBuf>>,
 }
 
 impl Photographs {
@@ -155,7 +165,7 @@ impl Photographs {
         if !folder.is_dir() {
             return Err(DatasetError::ImagesMissing { path: folder });
         }
-        Ok(Self { folder, masks: scene.join("masks"), by_stem: None })
+        Ok(Self { folder, masks: scene.join("masks"), index: None })
     }
 
     /// The files of all names, in their order, and how many are not where their name says.
@@ -185,17 +195,9 @@ impl Photographs {
     /// The file of this stem; where its base name is nobody else's, also in other folders.
     fn search(&mut self, stem: &str, anywhere: bool) -> Option<PathBuf> {
         let folder = &self.folder;
-        let by_stem = self.by_stem.get_or_insert_with(|| index(folder));
-        // Two files that differ in their extension only: the first is as good as the second.
-        if let Some(files) = by_stem.get(stem) {
-            return files.first().cloned();
-        }
-        let wanted = base(stem);
-        let mut found = by_stem.iter().filter(|(stem, _)| base(stem) == wanted);
-        match (found.next(), found.next()) {
-            (Some((_, files)), None) if anywhere => files.first().cloned(),
-            _ => None,
-        }
+        let index = self.index.get_or_insert_with(|| index(folder));
+        let elsewhere = || index.by_base.get(base(stem)).cloned().flatten().filter(|_| anywhere);
+        index.by_stem.get(stem).cloned().or_else(elsewhere)
     }
 
     /// The mask of a photograph: `masks/a.jpg.png`, else `masks/a.png`.
@@ -220,9 +222,9 @@ fn base(name: &str) -> &str {
     name.rsplit_once('/').map_or(name, |(_, base)| base)
 }
 
-/// All photographs below a folder, by their path without extension.
-fn index(folder: &Path) -> BTreeMap<String, Vec<PathBuf>> {
-    let mut by_stem: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
+/// All photographs below a folder.
+fn index(folder: &Path) -> Index {
+    let mut files = Vec::new();
     let mut folders = vec![(folder.to_owned(), String::new(), 0)];
     while let Some((folder, prefix, depth)) = folders.pop() {
         // A folder that cannot be listed holds no photograph that could be read.
@@ -234,12 +236,21 @@ fn index(folder: &Path) -> BTreeMap<String, Vec<PathBuf>> {
             if is_folder && depth < DEEPEST {
                 folders.push((entry.path(), format!("{name}/"), depth + 1));
             } else if is_photograph(&entry.path()) {
-                by_stem.entry(stem(&name).to_owned()).or_default().push(entry.path());
+                files.push((name, entry.path()));
             }
         }
     }
-    by_stem.values_mut().for_each(|files| files.sort_unstable());
-    by_stem
+    // The order in which a folder is listed is the file system's.
+    files.sort_unstable();
+    let mut index = Index::default();
+    for (name, path) in files {
+        index.by_stem.entry(stem(&name).to_owned()).or_insert(path);
+    }
+    for (stem, path) in &index.by_stem {
+        let entry = index.by_base.entry(base(stem).to_owned());
+        entry.and_modify(|shared| *shared = None).or_insert_with(|| Some(path.clone()));
+    }
+    index
 }
 
 fn is_photograph(path: &Path) -> bool {

@@ -296,7 +296,9 @@ fn complete(folder: &Path, name: &str) -> (String, Option<PathBuf>) {
 fn pose(matrix: &[Vec<f64>]) -> Result<Pose, &'static str> {
     let rows: Vec<[f64; 4]> =
         matrix.iter().filter_map(|row| row.as_slice().try_into().ok()).collect();
-    let (3 | 4, [x, y, z, ..]) = (matrix.len(), rows.as_slice()) else {
+    // Some tools leave the last row out, which says nothing. A row that is not of four numbers is
+    // missing among `rows`.
+    let (true, [x, y, z] | [x, y, z, _]) = (rows.len() == matrix.len(), rows.as_slice()) else {
         return Err("has a transform_matrix that is not 4x4");
     };
     // Column i of the matrix is the camera's axis i in the world: row i of the inverse rotation.

@@ -247,3 +247,130 @@ pub(super) fn points<R: Read + Seek>(
     input.finish(warnings);
     Ok(points)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Cursor;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Reads the bytes as each of the three files; the errors' texts.
+    fn read(bytes: &[u8]) -> [Result<(), String>; 3] {
+        let input = || Input::new(Path::new("a.bin"), Cursor::new(bytes), bytes.len() as u64);
+        let mut warnings = Vec::new();
+        [
+            cameras(&mut input(), &mut warnings).map(drop),
+            images(&mut input(), &mut warnings).map(drop),
+            points(&mut input(), &mut warnings).map(drop),
+        ]
+        .map(|result| result.map_err(|error| error.to_string()))
+    }
+
+    /// Two records of each kind, observations and tracks included.
+    fn valid() -> [Vec<u8>; 3] {
+        let mut files: [Vec<u8>; 3] = std::array::from_fn(|_| 2_u64.to_le_bytes().to_vec());
+        let numbers = |count: usize| (1..=count).flat_map(|i| (i as f64).to_le_bytes());
+        for record in 1..=2_u32 {
+            let [cameras, images, points] = &mut files;
+            cameras.extend(record.to_le_bytes());
+            cameras.extend(4_i32.to_le_bytes());
+            cameras.extend([640_u64, 480].iter().flat_map(|size| size.to_le_bytes()));
+            cameras.extend(numbers(8));
+
+            images.extend(record.to_le_bytes());
+            images.extend(numbers(7));
+            images.extend(1_u32.to_le_bytes());
+            images.extend(format!("folder/{record}.jpg\0").into_bytes());
+            images.extend(3_u64.to_le_bytes());
+            images.extend([7; 3 * 24]);
+
+            points.extend(u64::from(record).to_le_bytes());
+            points.extend(numbers(3));
+            points.extend([10, 20, 30]);
+            points.extend(numbers(1));
+            points.extend(2_u64.to_le_bytes());
+            points.extend([9; 2 * 8]);
+        }
+        files
+    }
+
+    #[test]
+    fn valid_files_are_read_to_their_last_byte() {
+        for (kind, bytes) in valid().iter().enumerate() {
+            assert_eq!(read(bytes)[kind], Ok(()));
+        }
+        let [_, bytes, _] = valid();
+        let mut warnings = Vec::new();
+        let mut input = Input::new(Path::new("a.bin"), Cursor::new(&bytes), bytes.len() as u64);
+        let images = images(&mut input, &mut warnings).unwrap();
+        assert_eq!(input.left, 0);
+        assert_eq!(images[1].0, "folder/2.jpg");
+        assert!(warnings.is_empty());
+    }
+
+    #[test]
+    fn every_truncation_is_an_error_that_names_file_and_record() {
+        for (kind, bytes) in valid().iter().enumerate() {
+            for length in 0..bytes.len() {
+                let error = read(&bytes[..length])[kind].clone().unwrap_err();
+                assert!(error.contains("a.bin"), "{error}");
+                assert!(error.contains("export the model again"), "{error}");
+            }
+        }
+    }
+
+    #[test]
+    fn bytes_behind_the_last_record_are_warned_of() {
+        let [mut bytes, ..] = valid();
+        bytes.extend([0; 5]);
+        let mut warnings = Vec::new();
+        let mut input = Input::new(Path::new("a.bin"), Cursor::new(&bytes), bytes.len() as u64);
+        cameras(&mut input, &mut warnings).unwrap();
+        assert!(warnings[0].contains("5 bytes follow"), "{warnings:?}");
+    }
+
+    #[test]
+    fn a_count_beyond_the_file_is_refused_before_anything_is_allocated() {
+        for count in [3, 1_u64 << 40, u64::MAX] {
+            for (kind, mut bytes) in valid().into_iter().enumerate() {
+                bytes[..8].copy_from_slice(&count.to_le_bytes());
+                assert!(read(&bytes)[kind].is_err());
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_a_reader_panic(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
+            drop(read(&bytes));
+        }
+
+        #[test]
+        fn no_bytes_behind_a_small_count_make_a_reader_panic(
+            count in 0_u8..4,
+            bytes in prop::collection::vec(any::<u8>(), 0..600),
+        ) {
+            let mut file = u64::from(count).to_le_bytes().to_vec();
+            file.extend(bytes);
+            drop(read(&file));
+        }
+
+        #[test]
+        fn flipped_bits_never_panic(
+            kind in 0_usize..3,
+            flips in prop::collection::vec((any::<prop::sample::Index>(), 0_u8..8), 1..6),
+            cut in any::<prop::sample::Index>(),
+        ) {
+            let mut bytes = valid()[kind].clone();
+            for (at, bit) in flips {
+                let at = at.index(bytes.len());
+                bytes[at] ^= 1 << bit;
+            }
+            drop(read(&bytes));
+            bytes.truncate(cut.index(bytes.len()));
+            drop(read(&bytes));
+        }
+    }
+}

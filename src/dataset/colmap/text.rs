@@ -165,3 +165,88 @@ pub(super) fn points<R: Read>(lines: &mut Lines<R>) -> Result<Points, ColmapErro
     }
     Ok(points)
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn lines(text: &[u8]) -> Lines<&[u8]> {
+        Lines::new(Path::new("a.txt"), text)
+    }
+
+    const CAMERAS: &str = "# comment\n1 PINHOLE 640 480 500 501 320 240\n\n\
+        7  SIMPLE_RADIAL 64 48 50 32 24 -0.1\r\n";
+    const IMAGES: &str = "# comment\n1 1 0 0 0 1 2 3 7 left/a b.jpg\n\n\
+        2 nan 0 0 0 1 2 3 7 c.jpg\n1.5 2.5 -1 3.5 4.5 12\n3 0 1 0 0 0 0 0 1 d.jpg\n";
+    const POINTS: &str = "1 1 2 3 10 20 30 0.5 1 2\n2 inf 2 3 10 20 30 0.5\n3 -1 2e3 3 1 2 255 1\n";
+
+    #[test]
+    fn valid_text_is_read() {
+        let cameras = cameras(&mut lines(CAMERAS.as_bytes())).unwrap();
+        assert_eq!(cameras[&7].params, [50.0, 32.0, 24.0, -0.1]);
+        assert_eq!(cameras[&1].size, [640, 480]);
+        let images = images(&mut lines(IMAGES.as_bytes())).unwrap();
+        let summary: Vec<_> = images
+            .iter()
+            .map(|(name, camera, pose)| (name.as_str(), *camera, pose.is_some()))
+            .collect();
+        let expected = [("left/a b.jpg", 7, true), ("c.jpg", 7, false), ("d.jpg", 1, true)];
+        assert_eq!(summary, expected);
+        let points = points(&mut lines(POINTS.as_bytes())).unwrap();
+        assert_eq!(points.kept.positions, [[1.0, 2.0, 3.0], [-1.0, 2000.0, 3.0]]);
+        assert_eq!(points.kept.colors, [[10, 20, 30], [1, 2, 255]]);
+        assert_eq!(points.dropped, 1);
+    }
+
+    #[test]
+    fn wrong_values_are_named_with_their_line() {
+        let cases = [
+            (cameras(&mut lines(b"# a\n1 PINHOLE 640 x 1 2 3 4\n")).err(), "line 2: \"x\""),
+            (cameras(&mut lines(b"1 PINHOLE 640 480 1 2 3\n")).err(), "line 1: \"\""),
+            (cameras(&mut lines(b"1 PINHOLE 640 480 1 2 3 4 5\n")).err(), "end of the line"),
+            (cameras(&mut lines(b"1 LENS 640 480 1 2 3\n")).err(), "model LENS"),
+            (cameras(&mut lines(b"1 FISHEYE 6 4 1 1 1 1\n1 FISHEYE 6 4 1 1 1 1\n")).err(), "twice"),
+            (images(&mut lines(b"1 1 0 0 0 1 2 3 7\n\n")).err(), "name of an image"),
+            // The empty second lines are gone: the next image stands where observations belong.
+            (
+                images(&mut lines(b"1 1 0 0 0 1 2 3 7 a.jpg\n2 1 0 0 0 1 2 3 7 b.jpg\n")).err(),
+                "second line of the image",
+            ),
+            (points(&mut lines(b"1 1 2 3 10 20 256 0\n")).err(), "\"256\""),
+        ];
+        for (error, expected) in cases {
+            let error = error.unwrap().to_string();
+            assert!(error.contains(expected) && error.contains("a.txt"), "{error}");
+        }
+    }
+
+    fn read_all(text: &[u8]) {
+        cameras(&mut lines(text)).ok();
+        images(&mut lines(text)).ok();
+        points(&mut lines(text)).ok();
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_a_reader_panic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+            read_all(&bytes);
+        }
+
+        #[test]
+        fn flipped_bits_and_truncations_never_panic(
+            kind in 0_usize..3,
+            flips in prop::collection::vec((any::<prop::sample::Index>(), 0_u8..8), 0..6),
+            cut in any::<prop::sample::Index>(),
+        ) {
+            let mut bytes = [CAMERAS, IMAGES, POINTS][kind].as_bytes().to_vec();
+            for (at, bit) in flips {
+                let at = at.index(bytes.len());
+                bytes[at] ^= 1 << bit;
+            }
+            bytes.truncate(cut.index(bytes.len() + 1));
+            read_all(&bytes);
+        }
+    }
+}

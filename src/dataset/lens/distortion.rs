@@ -93,6 +93,9 @@ impl Distortion {
 
     /// Largest radius up to which the distorted radius grows; 10 where it grows for ever.
     pub fn reach(&self) -> f64 {
+        if self.is_none() {
+            return f64::from(SCAN_STEPS) * SCAN_STEP;
+        }
         let mut reach = 0.0;
         let mut before = 0.0;
         for step in 1..=SCAN_STEPS {
