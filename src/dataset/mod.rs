@@ -261,13 +261,13 @@ fn describe(root: &Path, options: &SceneOptions) -> Result<Description, DatasetE
         sought.extend([transforms::BLENDER_TRAIN, transforms::NERFSTUDIO].map(str::to_owned));
         return Err(DatasetError::NotAScene { path: root.to_owned(), sought: sought.join(", ") });
     }
-    describe_transforms(root, is_blender, options.white_background)
+    describe_transforms(root, is_blender, options)
 }
 
 fn describe_transforms(
     root: &Path,
     is_blender: bool,
-    white_background: bool,
+    options: &SceneOptions,
 ) -> Result<Description, DatasetError> {
     let mut scene = if is_blender {
         transforms::read_blender(root)?
@@ -301,7 +301,7 @@ fn describe_transforms(
             points
         }
     };
-    let background = if white_background { [1.0; 3] } else { [0.0; 3] };
+    let background = if options.white_background { [1.0; 3] } else { [0.0; 3] };
     Ok(Description {
         shots: scene.shots,
         folder: root.to_owned(),
