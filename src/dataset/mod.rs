@@ -1,16 +1,38 @@
 //! A scene on disk: photographs with cameras, and points.
 
 mod camera;
+pub mod colmap;
+mod error;
 mod image;
 mod lens;
 mod loader;
+mod photographs;
+pub mod points_ply;
+mod transforms;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+use rayon::prelude::*;
 
 pub use camera::{Camera, Pose, View};
+pub use error::DatasetError;
 pub use image::{Image, ImageError, ImageHeader, decode, probe};
-pub use lens::Undistortion;
+pub use lens::{Distortion, Lens, LensError, Undistortion};
 pub use loader::{ImageLoader, LoaderStatistics, Residency};
+pub use transforms::TransformsError;
+
+use crate::config::SceneOptions;
+use crate::math::linalg::{add, length, scale, sub};
+use photographs::{Optics, Photographs, Shot};
+
+/// The cube that Blender's objects fit into has this half side, and random Gaussians fill it.
+const BLENDER_HALF_SIDE: f64 = 1.3;
+
+/// Margin that Inria's trainer adds to the cameras' extent.
+const EXTENT_MARGIN: f64 = 1.1;
+
+/// Photographs that a warning or an error names.
+const NAMED: usize = 3;
 
 /// A scene as the trainer sees it: everything but the pixels.
 #[derive(Clone, Debug)]
@@ -66,8 +88,278 @@ pub enum AlphaMeaning {
 /// Coloured points in the world.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PointCloud {
-    /// World units, [n][3].
+    /// World units, `[n][3]`.
     pub positions: Vec<[f32; 3]>,
-    /// sRGB, [n][3].
+    /// sRGB, `[n][3]`.
     pub colors: Vec<[u8; 3]>,
+}
+
+/// Which views are held out with `--eval`.
+#[derive(Clone, Copy, Debug)]
+enum Holdout {
+    /// Every n-th by name.
+    EveryNth,
+    /// Those of the scene's own test file.
+    AsListed,
+}
+
+/// A scene's description, before its photographs were looked at.
+#[derive(Debug)]
+struct Description {
+    shots: Vec<Shot>,
+    /// Where the photographs are looked for.
+    folder: PathBuf,
+    points: PointCloud,
+    warnings: Vec<String>,
+    alpha: AlphaMeaning,
+    holdout: Holdout,
+    random_half_side: Option<f64>,
+}
+
+impl Dataset {
+    /// Reads a scene; of the photographs only the headers.
+    ///
+    /// A folder with a COLMAP model is a COLMAP scene; else `transforms_train.json` makes it a
+    /// Blender scene, else `transforms.json` a nerfstudio scene. Views are sorted by name. A
+    /// photograph that is missing or unreadable is left out with a warning.
+    ///
+    /// With `eval`, view i of those left is held out when i % `test_every` == 0; in a Blender
+    /// scene, the views of `transforms_test.json` are (without `eval` they are trained on).
+    pub fn load(options: &SceneOptions) -> Result<Self, DatasetError> {
+        let root = options.source_path.clone().ok_or(DatasetError::NoScene)?;
+        if !root.is_dir() {
+            return Err(DatasetError::SceneMissing { path: root });
+        }
+        // The value is at fault, not the scene: say so before the scene is read.
+        photographs::trained_size([1, 1], options.resolution)?;
+        let mut scene = describe(&root, options)?;
+        scene.shots.sort_by(|a, b| a.name.cmp(&b.name));
+        let Kept { views, sources, held_out: listed } = keep(&mut scene, options.resolution)?;
+        let held_out = |index: &usize| {
+            options.eval
+                && match scene.holdout {
+                    Holdout::EveryNth => index.checked_rem(options.test_every as usize) == Some(0),
+                    Holdout::AsListed => listed[*index],
+                }
+        };
+        let (test, train): (Vec<usize>, Vec<usize>) = (0..views.len()).partition(held_out);
+        if train.is_empty() {
+            return Err(DatasetError::NothingToTrain { path: root, count: views.len() });
+        }
+        Ok(Self {
+            root,
+            views,
+            sources,
+            train,
+            test,
+            points: scene.points,
+            random_half_side: scene.random_half_side,
+            warnings: scene.warnings,
+        })
+    }
+
+    /// How far the training cameras reach: 1.1 times the largest distance of one from their mean,
+    /// world units. Zero where all stand in one place.
+    pub fn extent(&self) -> f64 {
+        let centres: Vec<_> = self
+            .train
+            .iter()
+            .filter_map(|&index| self.views.get(index))
+            .map(|view| view.pose.centre_world())
+            .collect();
+        if centres.is_empty() {
+            return 0.0;
+        }
+        let sum = centres.iter().fold([0.0; 3], |sum, &centre| add(sum, centre));
+        let mean = scale(sum, 1.0 / centres.len() as f64);
+        let farthest = centres.iter().map(|&centre| length(sub(centre, mean))).fold(0.0, f64::max);
+        EXTENT_MARGIN * farthest
+    }
+}
+
+/// The views with a usable photograph.
+#[derive(Default)]
+struct Kept {
+    views: Vec<View>,
+    sources: Vec<ImageSource>,
+    /// Whether the scene itself holds the view out.
+    held_out: Vec<bool>,
+}
+
+/// Looks at every photograph; those that cannot be used are left out with a warning.
+fn keep(scene: &mut Description, resolution: i32) -> Result<Kept, DatasetError> {
+    let opened: Vec<Result<(View, ImageSource), Unusable>> =
+        scene.shots.par_iter().map(|shot| open(shot, resolution, scene.alpha)).collect();
+    let mut kept = Kept::default();
+    let mut reasons = Vec::new();
+    for (shot, opened) in scene.shots.iter().zip(opened) {
+        match opened {
+            Ok((view, source)) => {
+                kept.views.push(view);
+                kept.sources.push(source);
+                kept.held_out.push(shot.held_out);
+            }
+            Err(Unusable::LeftOut(reason)) => reasons.push(format!("{} ({reason})", shot.name)),
+            Err(Unusable::Stop(error)) => return Err(*error),
+        }
+    }
+    let count = scene.shots.len();
+    if kept.views.is_empty() {
+        let (folder, reasons) = (scene.folder.clone(), first_few(&reasons));
+        return Err(DatasetError::NoImageLeft { folder, count, reasons });
+    }
+    if !reasons.is_empty() {
+        let named = first_few(&reasons);
+        let left_out = reasons.len();
+        scene.warnings.push(format!("{left_out} of {count} photographs are left out: {named}"));
+    }
+    Ok(kept)
+}
+
+/// Why a photograph is not among the views.
+enum Unusable {
+    /// It is left out, for this reason.
+    LeftOut(String),
+    /// Nothing should be trained before this is put right.
+    Stop(Box<DatasetError>),
+}
+
+/// Looks at the header of a photograph and makes its view.
+fn open(
+    shot: &Shot,
+    resolution: i32,
+    alpha: AlphaMeaning,
+) -> Result<(View, ImageSource), Unusable> {
+    let stop = |error| Unusable::Stop(Box::new(error));
+    let path = shot.path.clone().ok_or_else(|| Unusable::LeftOut("not found".to_owned()))?;
+    let header: ImageHeader = probe(&path).map_err(|error| Unusable::LeftOut(error.to_string()))?;
+    let fitted = photographs::fit(&shot.optics, &header, &path).map_err(stop)?;
+    let full_size = [fitted.camera.width, fitted.camera.height];
+    let size = photographs::trained_size(full_size, resolution).map_err(stop)?;
+    let camera = fitted.camera.resized(size[0], size[1]);
+    let view = View { name: shot.name.clone(), camera, pose: shot.pose };
+    let source = ImageSource {
+        path,
+        mask: shot.mask.clone(),
+        full_size,
+        size,
+        apply_orientation: fitted.apply_orientation,
+        undistort: fitted.undistort,
+        alpha,
+    };
+    Ok((view, source))
+}
+
+fn describe(root: &Path, options: &SceneOptions) -> Result<Description, DatasetError> {
+    if let Some(folder) = colmap::find(root) {
+        return describe_colmap(root, &folder, options);
+    }
+    let is_blender = root.join(transforms::BLENDER_TRAIN).is_file();
+    if !is_blender && !root.join(transforms::NERFSTUDIO).is_file() {
+        let mut sought: Vec<String> = colmap::MODEL_FOLDERS
+            .iter()
+            .flat_map(|folder| ["bin", "txt"].map(|kind| format!("{folder}/cameras.{kind}")))
+            .collect();
+        sought.extend([transforms::BLENDER_TRAIN, transforms::NERFSTUDIO].map(str::to_owned));
+        return Err(DatasetError::NotAScene { path: root.to_owned(), sought: sought.join(", ") });
+    }
+    describe_transforms(root, is_blender, options)
+}
+
+fn describe_transforms(
+    root: &Path,
+    is_blender: bool,
+    options: &SceneOptions,
+) -> Result<Description, DatasetError> {
+    let mut scene = if is_blender {
+        transforms::read_blender(root)?
+    } else {
+        transforms::read_nerfstudio(root)?
+    };
+    let mut warnings = Vec::new();
+    let mut without_mask = Vec::new();
+    for shot in &mut scene.shots {
+        if let Some(missing) = shot.mask.take_if(|mask| !mask.is_file()) {
+            without_mask.push(missing.display().to_string());
+        }
+    }
+    if !without_mask.is_empty() {
+        let named = first_few(&without_mask);
+        warnings.push(format!(
+            "{} masks are missing, their photographs are used whole: {named}",
+            without_mask.len()
+        ));
+    }
+    let points = match &scene.points {
+        None => PointCloud::default(),
+        Some(path) => {
+            let (points, dropped) = points_ply::read_points_ply(path)?;
+            if dropped > 0 {
+                warnings.push(format!(
+                    "{}: {dropped} points with coordinates that are not finite are left out",
+                    path.display()
+                ));
+            }
+            points
+        }
+    };
+    let background = if options.white_background { [1.0; 3] } else { [0.0; 3] };
+    Ok(Description {
+        shots: scene.shots,
+        folder: root.to_owned(),
+        points,
+        warnings,
+        alpha: if is_blender { AlphaMeaning::BlendOver(background) } else { AlphaMeaning::Mask },
+        holdout: if is_blender { Holdout::AsListed } else { Holdout::EveryNth },
+        random_half_side: is_blender.then_some(BLENDER_HALF_SIDE),
+    })
+}
+
+fn describe_colmap(
+    root: &Path,
+    model: &Path,
+    options: &SceneOptions,
+) -> Result<Description, DatasetError> {
+    let model = colmap::read(model)?;
+    let mut photographs = Photographs::new(root, &options.images)?;
+    let names: Vec<&str> = model.images.iter().map(|image| image.name.as_str()).collect();
+    let (files, elsewhere) = photographs.find(&names);
+    let mut warnings = model.warnings.clone();
+    if elsewhere > 0 {
+        warnings.push(format!(
+            "{elsewhere} photographs were found under another extension or in another folder than \
+             the COLMAP model says"
+        ));
+    }
+    let mut shots = Vec::with_capacity(model.images.len());
+    for (image, path) in model.images.iter().zip(files) {
+        // The reader has made sure that the camera is there.
+        let Some(lens) = model.lens(image.camera) else { continue };
+        shots.push(Shot {
+            name: image.name.clone(),
+            pose: image.pose,
+            optics: Optics::Lens(lens?),
+            path,
+            mask: photographs.mask(&image.name),
+            held_out: false,
+        });
+    }
+    Ok(Description {
+        shots,
+        folder: root.join(&options.images),
+        points: model.points,
+        warnings,
+        alpha: AlphaMeaning::Mask,
+        holdout: Holdout::EveryNth,
+        random_half_side: None,
+    })
+}
+
+/// The first few of a list, and how many more there are.
+fn first_few(items: &[String]) -> String {
+    let mut text = items.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
+    if items.len() > NAMED {
+        text += &format!(" and {} more", items.len() - NAMED);
+    }
+    text
 }

@@ -1,0 +1,252 @@
+//! Reads COLMAP's text files.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use super::{CameraModel, ColmapError, Points, RawImages, SolvedCamera, pose};
+
+/// Most characters of a wrong value that a message repeats.
+const QUOTED: usize = 40;
+
+/// The lines of a file.
+#[derive(Debug)]
+pub(super) struct Lines<R> {
+    path: PathBuf,
+    input: BufReader<R>,
+    number: usize,
+    line: String,
+}
+
+impl Lines<File> {
+    pub(super) fn open(path: &Path) -> Result<Self, ColmapError> {
+        Ok(Self::new(path, super::open(path)?.0))
+    }
+}
+
+impl<R: Read> Lines<R> {
+    pub(super) fn new(path: &Path, input: R) -> Self {
+        let input = BufReader::with_capacity(1 << 16, input);
+        Self { path: path.to_owned(), input, number: 0, line: String::new() }
+    }
+
+    /// Goes to the next line, whatever it holds; false at the end.
+    fn advance(&mut self) -> Result<bool, ColmapError> {
+        let mut bytes = Vec::new();
+        let read = self.input.read_until(b'\n', &mut bytes);
+        let read =
+            read.map_err(|source| ColmapError::Unreadable { path: self.path.clone(), source })?;
+        self.line = String::from_utf8_lossy(&bytes).trim().to_owned();
+        self.number += 1;
+        Ok(read > 0)
+    }
+
+    /// Goes to the next line that is neither empty nor a comment; false at the end.
+    fn advance_to_record(&mut self) -> Result<bool, ColmapError> {
+        while self.advance()? {
+            if !self.line.is_empty() && !self.line.starts_with('#') {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn fields(&self) -> Fields<'_> {
+        Fields { path: &self.path, line: self.number, rest: &self.line }
+    }
+}
+
+/// The values of a line.
+struct Fields<'a> {
+    path: &'a Path,
+    line: usize,
+    rest: &'a str,
+}
+
+impl<'a> Fields<'a> {
+    fn wrong(&self, found: &str, expected: &'static str) -> ColmapError {
+        ColmapError::Line {
+            path: self.path.to_owned(),
+            line: self.line,
+            found: found.chars().take(QUOTED).collect(),
+            expected,
+        }
+    }
+
+    fn word(&mut self) -> &'a str {
+        let (word, rest) = match self.rest.find(char::is_whitespace) {
+            Some(end) => self.rest.split_at(end),
+            None => (self.rest, ""),
+        };
+        self.rest = rest.trim_start();
+        word
+    }
+
+    fn number<T: FromStr>(&mut self, expected: &'static str) -> Result<T, ColmapError> {
+        let word = self.word();
+        word.parse().map_err(|_not_a_number| self.wrong(word, expected))
+    }
+
+    fn numbers<const N: usize>(&mut self, expected: &'static str) -> Result<[f64; N], ColmapError> {
+        let mut numbers = [0.0; N];
+        for number in &mut numbers {
+            *number = self.number(expected)?;
+        }
+        Ok(numbers)
+    }
+}
+
+/// Reads `cameras.txt`: a camera a line, `ID MODEL WIDTH HEIGHT PARAMETERS`.
+pub(super) fn cameras<R: Read>(
+    lines: &mut Lines<R>,
+) -> Result<BTreeMap<u32, SolvedCamera>, ColmapError> {
+    let mut cameras = BTreeMap::new();
+    while lines.advance_to_record()? {
+        let mut fields = lines.fields();
+        let id = fields.number("the id of a camera")?;
+        let name = fields.word();
+        let model = CameraModel::by_name(name).ok_or_else(|| ColmapError::UnknownModel {
+            path: lines.path.clone(),
+            camera: id,
+            model: name.chars().take(QUOTED).collect(),
+        })?;
+        let size = [fields.number("a width in px")?, fields.number("a height in px")?];
+        let mut params = Vec::with_capacity(model.params);
+        for _ in 0..model.params {
+            params.push(fields.number("a parameter of the camera's model")?);
+        }
+        if !fields.rest.is_empty() {
+            return Err(fields.wrong(fields.rest, "the end of the line"));
+        }
+        if cameras.insert(id, SolvedCamera { model, size, params }).is_some() {
+            return Err(ColmapError::DuplicateCamera { path: lines.path.clone(), camera: id });
+        }
+    }
+    Ok(cameras)
+}
+
+/// Reads `images.txt`: two lines an image, `ID QW QX QY QZ TX TY TZ CAMERA NAME` and its
+/// observations `X Y POINT`, which may be none: then the second line is empty.
+pub(super) fn images<R: Read>(lines: &mut Lines<R>) -> Result<RawImages, ColmapError> {
+    let mut images = Vec::new();
+    while lines.advance_to_record()? {
+        let mut fields = lines.fields();
+        let _id: u32 = fields.number("the id of an image")?;
+        let pose = pose(fields.numbers("a number of the image's pose")?);
+        let camera = fields.number("the id of a camera")?;
+        // The name is the rest of the line: it may hold spaces.
+        let name = fields.rest.to_owned();
+        if name.is_empty() {
+            return Err(fields.wrong("", "the name of an image"));
+        }
+        images.push((name, camera, pose));
+        if lines.advance()? && !lines.line.split_whitespace().count().is_multiple_of(3) {
+            let expected = "the second line of the image (its observations, or nothing)";
+            return Err(lines.fields().wrong(&lines.line, expected));
+        }
+    }
+    Ok(images)
+}
+
+/// Reads `points3D.txt`: a point a line, `ID X Y Z R G B ERROR TRACK`.
+pub(super) fn points<R: Read>(lines: &mut Lines<R>) -> Result<Points, ColmapError> {
+    let mut points = Points::default();
+    while lines.advance_to_record()? {
+        let mut fields = lines.fields();
+        let _id: u64 = fields.number("the id of a point")?;
+        let position = fields.numbers("a coordinate of the point")?;
+        let mut color = [0_u8; 3];
+        for channel in &mut color {
+            *channel = fields.number("a colour from 0 to 255")?;
+        }
+        points.push(position, color);
+    }
+    Ok(points)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn lines(text: &[u8]) -> Lines<&[u8]> {
+        Lines::new(Path::new("a.txt"), text)
+    }
+
+    const CAMERAS: &str = "# comment\n1 PINHOLE 640 480 500 501 320 240\n\n\
+        7  SIMPLE_RADIAL 64 48 50 32 24 -0.1\r\n";
+    const IMAGES: &str = "# comment\n1 1 0 0 0 1 2 3 7 left/a b.jpg\n\n\
+        2 nan 0 0 0 1 2 3 7 c.jpg\n1.5 2.5 -1 3.5 4.5 12\n3 0 1 0 0 0 0 0 1 d.jpg\n";
+    const POINTS: &str = "1 1 2 3 10 20 30 0.5 1 2\n2 inf 2 3 10 20 30 0.5\n3 -1 2e3 3 1 2 255 1\n";
+
+    #[test]
+    fn valid_text_is_read() {
+        let cameras = cameras(&mut lines(CAMERAS.as_bytes())).unwrap();
+        assert_eq!(cameras[&7].params, [50.0, 32.0, 24.0, -0.1]);
+        assert_eq!(cameras[&1].size, [640, 480]);
+        let images = images(&mut lines(IMAGES.as_bytes())).unwrap();
+        let summary: Vec<_> = images
+            .iter()
+            .map(|(name, camera, pose)| (name.as_str(), *camera, pose.is_some()))
+            .collect();
+        let expected = [("left/a b.jpg", 7, true), ("c.jpg", 7, false), ("d.jpg", 1, true)];
+        assert_eq!(summary, expected);
+        let points = points(&mut lines(POINTS.as_bytes())).unwrap();
+        assert_eq!(points.kept.positions, [[1.0, 2.0, 3.0], [-1.0, 2000.0, 3.0]]);
+        assert_eq!(points.kept.colors, [[10, 20, 30], [1, 2, 255]]);
+        assert_eq!(points.dropped, 1);
+    }
+
+    #[test]
+    fn wrong_values_are_named_with_their_line() {
+        let cases = [
+            (cameras(&mut lines(b"# a\n1 PINHOLE 640 x 1 2 3 4\n")).err(), "line 2: \"x\""),
+            (cameras(&mut lines(b"1 PINHOLE 640 480 1 2 3\n")).err(), "line 1: \"\""),
+            (cameras(&mut lines(b"1 PINHOLE 640 480 1 2 3 4 5\n")).err(), "end of the line"),
+            (cameras(&mut lines(b"1 LENS 640 480 1 2 3\n")).err(), "model LENS"),
+            (cameras(&mut lines(b"1 FISHEYE 6 4 1 1 1 1\n1 FISHEYE 6 4 1 1 1 1\n")).err(), "twice"),
+            (images(&mut lines(b"1 1 0 0 0 1 2 3 7\n\n")).err(), "name of an image"),
+            // The empty second lines are gone: the next image stands where observations belong.
+            (
+                images(&mut lines(b"1 1 0 0 0 1 2 3 7 a.jpg\n2 1 0 0 0 1 2 3 7 b.jpg\n")).err(),
+                "second line of the image",
+            ),
+            (points(&mut lines(b"1 1 2 3 10 20 256 0\n")).err(), "\"256\""),
+        ];
+        for (error, expected) in cases {
+            let error = error.unwrap().to_string();
+            assert!(error.contains(expected) && error.contains("a.txt"), "{error}");
+        }
+    }
+
+    fn read_all(text: &[u8]) {
+        cameras(&mut lines(text)).ok();
+        images(&mut lines(text)).ok();
+        points(&mut lines(text)).ok();
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_a_reader_panic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+            read_all(&bytes);
+        }
+
+        #[test]
+        fn flipped_bits_and_truncations_never_panic(
+            kind in 0_usize..3,
+            flips in prop::collection::vec((any::<prop::sample::Index>(), 0_u8..8), 0..6),
+            cut in any::<prop::sample::Index>(),
+        ) {
+            let mut bytes = [CAMERAS, IMAGES, POINTS][kind].as_bytes().to_vec();
+            for (at, bit) in flips {
+                let at = at.index(bytes.len());
+                bytes[at] ^= 1 << bit;
+            }
+            bytes.truncate(cut.index(bytes.len() + 1));
+            read_all(&bytes);
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! What can be wrong with a scene.
+
+use std::path::PathBuf;
+
+use super::colmap::ColmapError;
+use super::lens::LensError;
+use super::points_ply::PointsPlyError;
+use super::transforms::TransformsError;
+
+/// A scene that cannot be trained on.
+#[derive(Debug, thiserror::Error)]
+pub enum DatasetError {
+    /// No scene was named.
+    #[error("no scene is given. Name its folder with -s")]
+    NoScene,
+    /// The scene's folder is missing.
+    #[error("{path}: no such folder. Check the path after -s")]
+    SceneMissing {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The folder holds no scene.
+    #[error(
+        "{path}: holds no scene. Looked for {sought}. Give the folder that holds `sparse` and \
+         `images` (COLMAP) or the transforms file (Blender, nerfstudio) after -s"
+    )]
+    NotAScene {
+        /// The folder.
+        path: PathBuf,
+        /// Files looked for.
+        sought: String,
+    },
+    /// The COLMAP model.
+    #[error(transparent)]
+    Colmap(#[from] ColmapError),
+    /// The transforms file.
+    #[error(transparent)]
+    Transforms(#[from] TransformsError),
+    /// The points beside the transforms file.
+    #[error(transparent)]
+    Points(#[from] PointsPlyError),
+    /// The folder of the photographs is missing.
+    #[error("{path}: no such folder of photographs. Name the right one with --images")]
+    ImagesMissing {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// Every photograph is missing or unreadable.
+    #[error(
+        "{folder}: none of the scene's {count} photographs can be used: {reasons}. Name the right \
+         folder with --images, or copy the photographs into it"
+    )]
+    NoImageLeft {
+        /// Where they were looked for.
+        folder: PathBuf,
+        /// How many the scene lists.
+        count: usize,
+        /// Why, for the first few.
+        reasons: String,
+    },
+    /// A photograph does not fit its camera.
+    #[error(
+        "{path}: the photograph is {width}x{height} px, but its camera in the scene is \
+         {camera_width}x{camera_height} px. Use the photographs that the cameras were solved on \
+         (or copies scaled as a whole), or solve the cameras again"
+    )]
+    SizeMismatch {
+        /// The photograph.
+        path: PathBuf,
+        /// Its width in px.
+        width: u32,
+        /// Its height in px.
+        height: u32,
+        /// The camera's width in px.
+        camera_width: u32,
+        /// The camera's height in px.
+        camera_height: u32,
+    },
+    /// A camera that cannot be used for this photograph.
+    #[error("{path}: its camera cannot be used: {source}")]
+    Lens {
+        /// The photograph.
+        path: PathBuf,
+        /// What is wrong with the camera.
+        #[source]
+        source: LensError,
+    },
+    /// A resolution that is not a size.
+    #[error("--resolution {value} is no resolution. Give -1, 1, 2, 4, 8 or a width in px")]
+    Resolution {
+        /// The value.
+        value: i32,
+    },
+    /// Every view is held out.
+    #[error(
+        "{path}: all of its {count} views are held out, none is left to train on. Leave --eval \
+         out, or raise --test-every"
+    )]
+    NothingToTrain {
+        /// The scene.
+        path: PathBuf,
+        /// Views of the scene.
+        count: usize,
+    },
+}

@@ -1,0 +1,441 @@
+//! Point clouds as PLY: reads those beside a `transforms.json`, writes `input.ply`.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use super::PointCloud;
+use crate::files::{OutputError, write_atomically};
+use crate::math::Real;
+
+/// Longest line of a header or of an ASCII vertex, in bytes.
+const LONGEST_LINE: u64 = 1 << 16;
+
+/// Colour of points that have none.
+const GREY: u8 = 128;
+
+/// A PLY of points that cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum PointsPlyError {
+    /// The system refused to open or read the file.
+    #[error("{path}: cannot be read: {source}. Check the path and the permissions")]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The header is not that of a PLY of points.
+    #[error(
+        "{path}, line {line} of the header: {found}. Write the points again as PLY, ascii or \
+         binary_little_endian, with the element vertex first and x, y, z (and red, green, blue)"
+    )]
+    Header {
+        /// The file.
+        path: PathBuf,
+        /// Line, from 1.
+        line: usize,
+        /// What is wrong there.
+        found: String,
+    },
+    /// The points end too early or hold something else than numbers.
+    #[error("{path}: vertex {index} of {count} {found}. Copy or write the file again")]
+    Vertex {
+        /// The file.
+        path: PathBuf,
+        /// Vertex, from 1.
+        index: u64,
+        /// Vertices that the header promises.
+        count: u64,
+        /// What is wrong with it.
+        found: String,
+    },
+}
+
+/// Types of a property, by their names in a header.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Scalar {
+    I8,
+    U8,
+    I16,
+    U16,
+    I32,
+    U32,
+    F32,
+    F64,
+}
+
+impl Scalar {
+    fn by_name(name: &str) -> Option<Self> {
+        Some(match name {
+            "char" | "int8" => Self::I8,
+            "uchar" | "uint8" => Self::U8,
+            "short" | "int16" => Self::I16,
+            "ushort" | "uint16" => Self::U16,
+            "int" | "int32" => Self::I32,
+            "uint" | "uint32" => Self::U32,
+            "float" | "float32" => Self::F32,
+            "double" | "float64" => Self::F64,
+            _ => return None,
+        })
+    }
+
+    fn bytes(self) -> usize {
+        match self {
+            Self::I8 | Self::U8 => 1,
+            Self::I16 | Self::U16 => 2,
+            Self::I32 | Self::U32 | Self::F32 => 4,
+            Self::F64 => 8,
+        }
+    }
+
+    /// The value in little-endian `bytes`; none if these are too few.
+    fn value(self, bytes: &[u8]) -> Option<f64> {
+        fn first<const N: usize>(bytes: &[u8]) -> Option<[u8; N]> {
+            bytes.first_chunk().copied()
+        }
+        Some(match self {
+            Self::I8 => i8::from_le_bytes(first(bytes)?).into(),
+            Self::U8 => u8::from_le_bytes(first(bytes)?).into(),
+            Self::I16 => i16::from_le_bytes(first(bytes)?).into(),
+            Self::U16 => u16::from_le_bytes(first(bytes)?).into(),
+            Self::I32 => i32::from_le_bytes(first(bytes)?).into(),
+            Self::U32 => u32::from_le_bytes(first(bytes)?).into(),
+            Self::F32 => f32::from_le_bytes(first(bytes)?).into(),
+            Self::F64 => f64::from_le_bytes(first(bytes)?),
+        })
+    }
+}
+
+#[derive(Debug)]
+struct Property {
+    name: String,
+    scalar: Scalar,
+    /// Bytes of the vertex before it.
+    offset: usize,
+}
+
+#[derive(Debug)]
+struct Header {
+    ascii: bool,
+    count: u64,
+    properties: Vec<Property>,
+    stride: usize,
+    lines: usize,
+}
+
+impl Header {
+    fn index(&self, name: &str) -> Option<usize> {
+        self.properties.iter().position(|property| property.name == name)
+    }
+}
+
+/// Reads the points of a PLY, ASCII or binary little-endian, and counts those left out because
+/// their coordinates are not finite. Points without colour are grey.
+pub fn read_points_ply(path: &Path) -> Result<(PointCloud, usize), PointsPlyError> {
+    let fail = |source| PointsPlyError::Unreadable { path: path.to_owned(), source };
+    let file = File::open(path).map_err(fail)?;
+    let length = file.metadata().map_err(fail)?.len();
+    read(path, file, length)
+}
+
+fn read(path: &Path, input: impl Read, length: u64) -> Result<(PointCloud, usize), PointsPlyError> {
+    let mut input = BufReader::with_capacity(1 << 16, input.take(length));
+    let header = read_header(path, &mut input)?;
+    let columns = Columns::of(&header).map_err(|found| PointsPlyError::Header {
+        path: path.to_owned(),
+        line: header.lines,
+        found,
+    })?;
+    let mut points = PointCloud::default();
+    let mut dropped = 0;
+    let mut values = vec![0.0; header.properties.len()];
+    let mut bytes = vec![0; header.stride];
+    for index in 1..=header.count {
+        let vertex = if header.ascii {
+            ascii_vertex(&mut input, &mut values)
+        } else {
+            binary_vertex(&mut input, &header, &mut bytes, &mut values)
+        };
+        vertex.map_err(|found| PointsPlyError::Vertex {
+            path: path.to_owned(),
+            index,
+            count: header.count,
+            found,
+        })?;
+        let position = columns.position.map(|column| values[column].to_f32());
+        if position.iter().all(|x| x.is_finite()) {
+            points.positions.push(position);
+            points.colors.push(columns.color(&values));
+        } else {
+            dropped += 1;
+        }
+    }
+    Ok((points, dropped))
+}
+
+/// Where in a vertex the position and the colour are.
+struct Columns {
+    position: [usize; 3],
+    color: Option<[usize; 3]>,
+    /// What a channel is multiplied with: colours stored as floats are 0..1.
+    color_scale: f64,
+}
+
+impl Columns {
+    fn of(header: &Header) -> Result<Self, String> {
+        let mut position = [0; 3];
+        for (column, name) in position.iter_mut().zip(["x", "y", "z"]) {
+            *column = header
+                .index(name)
+                .ok_or_else(|| format!("the vertices have no property {name}"))?;
+        }
+        let color = match ["red", "green", "blue"].map(|name| header.index(name)) {
+            [Some(red), Some(green), Some(blue)] => Some([red, green, blue]),
+            _ => None,
+        };
+        let float = color.is_some_and(|[red, ..]| {
+            matches!(header.properties[red].scalar, Scalar::F32 | Scalar::F64)
+        });
+        Ok(Self { position, color, color_scale: if float { 255.0 } else { 1.0 } })
+    }
+
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "`as` saturates to 0..=255 and makes NaN 0"
+    )]
+    fn color(&self, values: &[f64]) -> [u8; 3] {
+        self.color.map_or([GREY; 3], |columns| {
+            columns.map(|column| (values[column] * self.color_scale).round() as u8)
+        })
+    }
+}
+
+fn ascii_vertex(input: &mut impl BufRead, values: &mut [f64]) -> Result<(), String> {
+    let line = next_line(input).map_err(|error| format!("cannot be read: {error}"))?;
+    let line = line.ok_or("is missing: the file ends before it")?;
+    let mut words = line.split_ascii_whitespace();
+    for value in values {
+        let word = words.next().unwrap_or("");
+        *value = word.parse().map_err(|_no_number| {
+            format!("holds {:?} where a number belongs", word.chars().take(40).collect::<String>())
+        })?;
+    }
+    Ok(())
+}
+
+fn binary_vertex(
+    input: &mut impl Read,
+    header: &Header,
+    bytes: &mut [u8],
+    values: &mut [f64],
+) -> Result<(), String> {
+    input.read_exact(bytes).map_err(|error| match error.kind() {
+        io::ErrorKind::UnexpectedEof => "is missing: the file ends before it".to_owned(),
+        _ => format!("cannot be read: {error}"),
+    })?;
+    for (value, property) in values.iter_mut().zip(&header.properties) {
+        *value = property.scalar.value(&bytes[property.offset..]).unwrap_or(f64::NAN);
+    }
+    Ok(())
+}
+
+/// The next line without its end; none at the end of the file.
+fn next_line(input: &mut impl BufRead) -> io::Result<Option<String>> {
+    let mut line = Vec::new();
+    input.take(LONGEST_LINE).read_until(b'\n', &mut line)?;
+    Ok((!line.is_empty()).then(|| String::from_utf8_lossy(&line).trim_end().to_owned()))
+}
+
+fn read_header(path: &Path, input: &mut impl BufRead) -> Result<Header, PointsPlyError> {
+    let mut header = Header { ascii: false, count: 0, properties: Vec::new(), stride: 0, lines: 0 };
+    // The element that `property` lines belong to.
+    let mut in_vertex = false;
+    loop {
+        let line = next_line(input)
+            .map_err(|source| PointsPlyError::Unreadable { path: path.to_owned(), source })?;
+        header.lines += 1;
+        let parsed = match &line {
+            None => Err("the file ends before end_header".to_owned()),
+            Some(line) => header_line(line, &mut header, &mut in_vertex),
+        };
+        match parsed {
+            Ok(true) => return Ok(header),
+            Ok(false) => {}
+            Err(found) => {
+                let (path, line) = (path.to_owned(), header.lines);
+                return Err(PointsPlyError::Header { path, line, found });
+            }
+        }
+    }
+}
+
+/// Takes one line of a header; true at its end.
+fn header_line(line: &str, header: &mut Header, in_vertex: &mut bool) -> Result<bool, String> {
+    let words: Vec<&str> = line.split_ascii_whitespace().collect();
+    if header.lines == 1 {
+        return if line == "ply" { Ok(false) } else { Err("the file is not a PLY".to_owned()) };
+    }
+    match words.as_slice() {
+        ["end_header"] => return Ok(true),
+        [] | ["comment" | "obj_info", ..] => {}
+        ["format", "ascii", _] => header.ascii = true,
+        ["format", "binary_little_endian", _] => header.ascii = false,
+        ["format", other, ..] => return Err(format!("the format {other} is not read")),
+        ["element", "vertex", count] => {
+            header.count =
+                count.parse().map_err(|_no_number| format!("{count:?} is not a count"))?;
+            *in_vertex = true;
+        }
+        ["element", name, ..] => {
+            // Elements behind the vertices do not matter; those before would have to be passed.
+            if header.properties.is_empty() {
+                return Err(format!("the element {name} stands before the vertices"));
+            }
+            *in_vertex = false;
+        }
+        ["property", ..] if !*in_vertex => {}
+        ["property", scalar, name] => {
+            let scalar =
+                Scalar::by_name(scalar).ok_or_else(|| format!("{scalar} is not a type"))?;
+            let offset = header.stride;
+            header.stride += scalar.bytes();
+            header.properties.push(Property { name: (*name).to_owned(), scalar, offset });
+        }
+        ["property", "list", ..] => return Err("a vertex holds a list".to_owned()),
+        _ => {
+            let line: String = line.chars().take(40).collect();
+            return Err(format!("{line:?} is not a line of a PLY header"));
+        }
+    }
+    Ok(false)
+}
+
+/// Writes the points as Inria's trainer writes `input.ply`: position, a zero normal, colour.
+pub fn write_points_ply(path: &Path, points: &PointCloud) -> Result<(), OutputError> {
+    write_atomically(path, |out| {
+        write!(
+            out,
+            "ply\nformat binary_little_endian 1.0\nelement vertex {}\n",
+            points.positions.len()
+        )?;
+        for name in ["x", "y", "z", "nx", "ny", "nz"] {
+            writeln!(out, "property float {name}")?;
+        }
+        for name in ["red", "green", "blue"] {
+            writeln!(out, "property uchar {name}")?;
+        }
+        writeln!(out, "end_header")?;
+        for (position, color) in points.positions.iter().zip(&points.colors) {
+            for coordinate in position.iter().chain(&[0.0; 3]) {
+                out.write_all(&coordinate.to_le_bytes())?;
+            }
+            out.write_all(color)?;
+        }
+        Ok(())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn parse(bytes: &[u8]) -> Result<(PointCloud, usize), PointsPlyError> {
+        read(Path::new("points.ply"), bytes, bytes.len() as u64)
+    }
+
+    fn cloud() -> PointCloud {
+        PointCloud {
+            positions: vec![[1.0, -2.5, 3.25], [4.0, 5.5, -6.125], [7.0, 8.0, 9.0]],
+            colors: vec![[10, 20, 30], [40, 50, 60], [70, 80, 255]],
+        }
+    }
+
+    fn written() -> Vec<u8> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("input.ply");
+        write_points_ply(&path, &cloud()).unwrap();
+        assert_eq!(read_points_ply(&path).unwrap(), (cloud(), 0));
+        std::fs::read(&path).unwrap()
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let bytes = written();
+        // Header, then 6 floats and 3 bytes a point.
+        let header = bytes.windows(11).position(|part| part == b"end_header\n").unwrap() + 11;
+        assert_eq!(bytes.len() - header, 3 * 27);
+    }
+
+    #[test]
+    fn ascii_points_with_float_colours_are_read_and_bad_ones_counted() {
+        let text = b"ply\nformat ascii 1.0\ncomment a b\nelement vertex 3\nproperty double z\n\
+            property float x\nproperty float y\nproperty float red\nproperty float green\n\
+            property float blue\nelement face 1\nproperty list uchar int vertex_indices\n\
+            end_header\n3 1 2 0 0.5 1\nnan 1 2 0 0 0\n6 4 5 1 1 2\n3 0 1 2\n";
+        let (points, dropped) = parse(text).unwrap();
+        assert_eq!(points.positions, [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]);
+        assert_eq!(points.colors, [[0, 128, 255], [255, 255, 255]]);
+        assert_eq!(dropped, 1);
+    }
+
+    #[test]
+    fn points_without_colour_are_grey() {
+        let text = b"ply\nformat ascii 1.0\nelement vertex 1\nproperty float x\n\
+            property float y\nproperty float z\nend_header\n1 2 3\n";
+        assert_eq!(parse(text).unwrap().0.colors, [[GREY; 3]]);
+    }
+
+    #[test]
+    fn errors_name_what_is_wrong() {
+        let cases: [(&[u8], &str); 7] = [
+            (b"", "ends before end_header"),
+            (b"solid", "not a PLY"),
+            (b"ply\nformat binary_big_endian 1.0\n", "binary_big_endian"),
+            (b"ply\nelement vertex many\n", "\"many\" is not a count"),
+            (b"ply\nelement vertex 1\nproperty float x\nend_header\n", "no property y"),
+            (b"ply\nelement vertex 1\nproperty list uchar int x\n", "list"),
+            (b"ply\nelement face 1\n", "before the vertices"),
+        ];
+        for (bytes, expected) in cases {
+            let error = parse(bytes).unwrap_err().to_string();
+            assert!(error.contains(expected) && error.contains("points.ply"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_count_beyond_the_file_ends_at_its_end() {
+        let text = b"ply\nformat ascii 1.0\nelement vertex 18446744073709551615\n\
+            property float x\nproperty float y\nproperty float z\nend_header\n1 2 3\n";
+        let error = parse(text).unwrap_err().to_string();
+        assert!(error.contains("vertex 2 of 18446744073709551615"), "{error}");
+        // No properties at all: a vertex of no bytes would never end.
+        assert!(parse(b"ply\nelement vertex 18446744073709551615\nend_header\n").is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_the_reader_panic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+            parse(&bytes).ok();
+        }
+
+        #[test]
+        fn damaged_files_are_errors_or_points(
+            cut in 0_usize..400,
+            flips in prop::collection::vec((0_usize..400, 0_u8..8), 0..4),
+        ) {
+            let mut bytes = written();
+            for (at, bit) in flips {
+                if let Some(byte) = bytes.get_mut(at) {
+                    *byte ^= 1 << bit;
+                }
+            }
+            bytes.truncate(cut);
+            parse(&bytes).ok();
+        }
+    }
+}
