@@ -181,11 +181,10 @@ pub(super) fn rounded(value: f32) -> u8 {
 mod tests {
     use super::*;
 
-    fn gradient(width: u32, height: u32) -> Image {
-        let rgb = (0..height)
-            .flat_map(|y| (0..width).flat_map(move |x| [10 * x as u8, 20 * y as u8, 7]))
-            .collect();
-        Image { width, height, rgb, mask: None }
+    fn gradient(width: u8, height: u8) -> Image {
+        let rgb =
+            (0..height).flat_map(|y| (0..width).flat_map(move |x| [10 * x, 20 * y, 7])).collect();
+        Image { width: width.into(), height: height.into(), rgb, mask: None }
     }
 
     #[test]

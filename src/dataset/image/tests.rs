@@ -1,4 +1,9 @@
 //! Files written here, read back; and every kind of damage.
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "test values are small"
+)]
 
 use std::fs;
 use std::path::{Path, PathBuf};

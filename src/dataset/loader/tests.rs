@@ -1,4 +1,5 @@
 //! The loader with decoders made for the test: slow, failing, panicking.
+#![allow(clippy::cast_possible_truncation, reason = "test values are small")]
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
