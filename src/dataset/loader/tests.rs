@@ -349,6 +349,6 @@ fn ten_thousand_random_operations_of_four_threads_come_to_an_end() {
         drop(loader);
         sender.send(()).unwrap();
     });
-    // A second on two cores; a deadlock would never end.
+    // Well under a second on two cores; a deadlock would never end.
     assert!(ended.recv_timeout(Duration::from_secs(60)).is_ok(), "deadlock, or a failed check");
 }
