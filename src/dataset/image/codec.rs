@@ -47,7 +47,7 @@ pub(super) fn header(path: &Path) -> Result<ImageHeader, ImageError> {
         if wanted >= MAX_FILE {
             return Err(ImageError::FileTooLarge { path: name(path), limit: MAX_FILE });
         }
-        wanted *= 16;
+        wanted = (wanted * 16).min(MAX_FILE);
     }
 }
 

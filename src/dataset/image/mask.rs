@@ -8,7 +8,7 @@ use super::{codec, resample};
 /// Least value of an averaged mask that counts: half.
 const HALF: u8 = 128;
 
-/// The mask of an alpha channel, from [n][4]: pixels below half opacity do not count.
+/// The mask of an alpha channel, from `[n][4]`: pixels below half opacity do not count.
 pub(super) fn from_alpha(rgba: &[u8]) -> Vec<u8> {
     rgba.chunks_exact(4).map(|pixel| counts(pixel[3])).collect()
 }

@@ -108,7 +108,7 @@ fn photograph(source: &ImageSource) -> Result<Image, ImageError> {
     Ok(Image { width, height, rgb, mask })
 }
 
-/// A pixel [4] in front of a background of 0..1, both sRGB values.
+/// A pixel of `[4]` in front of a background of 0..1, both sRGB values.
 fn over(pixel: &[u8], background: [f32; 3]) -> [u8; 3] {
     let alpha = f32::from(pixel[3]) / 255.0;
     [0, 1, 2].map(|channel| {

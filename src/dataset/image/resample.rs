@@ -9,6 +9,7 @@
 use std::path::Path;
 
 use fast_image_resize::images::{Image as Target, ImageRef};
+use fast_image_resize::pixels::U16;
 use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
 
 use super::error::{ImageError, name};
@@ -24,17 +25,47 @@ pub(super) fn image(path: &Path, image: Image, size: [u32; 2]) -> Result<Image, 
     }
     let [width, height] = size;
     let Some(old) = image.mask else {
-        let rgb = convolve(path, &image.rgb, from, size, COLOUR)?;
+        let source = ImageRef::new(from[0], from[1], &image.rgb, PixelType::U8x3)
+            .map_err(|error| failure(path, &error))?;
+        let rgb = convolve(path, &source, size, FilterType::Lanczos3)?;
         return Ok(Image { width, height, rgb, mask: None });
     };
-    let mut rgba = Vec::with_capacity(old.len() * 4);
-    for (colour, &alpha) in image.rgb.chunks_exact(3).zip(&old) {
-        rgba.extend_from_slice(&[colour[0], colour[1], colour[2], alpha]);
-    }
-    drop(image.rgb);
-    let rgba = convolve(path, &rgba, from, size, COLOUR_WITH_ALPHA)?;
-    let rgb = rgba.chunks_exact(4).flat_map(|pixel| [pixel[0], pixel[1], pixel[2]]).collect();
+    let rgb = masked(path, &image.rgb, &old, [from, size])?;
     Ok(Image { width, height, rgb, mask: Some(mask(path, old, from, size)?) })
+}
+
+/// Colours of a masked image at another size: the filtered sum of what counts, divided by the
+/// filtered mask. Sums take 16 bits and twice the range, since clipping their overshoot beside
+/// the mask's edge would leave a halo there.
+fn masked(
+    path: &Path,
+    rgb: &[u8],
+    mask: &[u8],
+    [from, size]: [[u32; 2]; 2],
+) -> Result<Vec<u8>, ImageError> {
+    const HALF_RANGE: u16 = 128;
+    let filtered = |value: &dyn Fn(usize) -> u8| {
+        let plane = mask.iter().enumerate().map(|(pixel, &counts)| {
+            U16::new(if counts == 0 { 0 } else { u16::from(value(pixel)) * HALF_RANGE })
+        });
+        let plane: Vec<U16> = plane.collect();
+        let source = ImageRef::from_pixels(from[0], from[1], &plane)
+            .map_err(|error| failure(path, &error))?;
+        convolve(path, &source, size, FilterType::Lanczos3)
+    };
+    let value = |plane: &[u8], pixel: usize| {
+        f32::from(u16::from_ne_bytes([plane[2 * pixel], plane[2 * pixel + 1]]))
+    };
+    let share = filtered(&|_| 255)?;
+    let mut resized = vec![0; size[0] as usize * size[1] as usize * 3];
+    for channel in 0..3 {
+        let sum = filtered(&|pixel| rgb[3 * pixel + channel])?;
+        for (pixel, colour) in resized.chunks_exact_mut(3).enumerate() {
+            // Where the share is zero nothing counts, and the colour is dropped later.
+            colour[channel] = rounded(255.0 * value(&sum, pixel) / value(&share, pixel).max(1.0));
+        }
+    }
+    Ok(resized)
 }
 
 /// The mask at `size`: what counts in at least half of each new pixel.
@@ -47,35 +78,28 @@ pub(super) fn mask(
     if from == size {
         return Ok(mask);
     }
-    let mut mask = convolve(path, &mask, from, size, COVERAGE)?;
+    let source = ImageRef::new(from[0], from[1], &mask, PixelType::U8)
+        .map_err(|error| failure(path, &error))?;
+    // A box has no negative lobes: its result is a share of the area.
+    let mut mask = convolve(path, &source, size, FilterType::Box)?;
     mask::settle(&mut mask);
     Ok(mask)
 }
 
-/// Layout of the pixels and the filter that suits them.
-type Kind = (PixelType, FilterType);
-const COLOUR: Kind = (PixelType::U8x3, FilterType::Lanczos3);
-/// The library weighs colours by alpha and divides by it afterwards.
-const COLOUR_WITH_ALPHA: Kind = (PixelType::U8x4, FilterType::Lanczos3);
-/// A box has no negative lobes: its result is a share of the area.
-const COVERAGE: Kind = (PixelType::U8, FilterType::Box);
-
 fn convolve(
     path: &Path,
-    pixels: &[u8],
-    from: [u32; 2],
+    source: &ImageRef<'_>,
     size: [u32; 2],
-    (layout, filter): Kind,
+    filter: FilterType,
 ) -> Result<Vec<u8>, ImageError> {
-    let fail = |reason: String| ImageError::Resize { path: name(path), reason };
-    let source =
-        ImageRef::new(from[0], from[1], pixels, layout).map_err(|error| fail(error.to_string()))?;
-    let mut target = Target::new(size[0], size[1], layout);
+    let mut target = Target::new(size[0], size[1], source.pixel_type());
     let options = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(filter));
-    Resizer::new()
-        .resize(&source, &mut target, &options)
-        .map_err(|error| fail(error.to_string()))?;
+    Resizer::new().resize(source, &mut target, &options).map_err(|error| failure(path, &error))?;
     Ok(target.into_vec())
+}
+
+fn failure(path: &Path, error: &dyn std::error::Error) -> ImageError {
+    ImageError::Resize { path: name(path), reason: error.to_string() }
 }
 
 /// The image that a pinhole camera of `size` would have taken, by bilinear interpolation.
@@ -157,11 +181,10 @@ pub(super) fn rounded(value: f32) -> u8 {
 mod tests {
     use super::*;
 
-    fn gradient(width: u32, height: u32) -> Image {
-        let rgb = (0..height)
-            .flat_map(|y| (0..width).flat_map(move |x| [10 * x as u8, 20 * y as u8, 7]))
-            .collect();
-        Image { width, height, rgb, mask: None }
+    fn gradient(width: u8, height: u8) -> Image {
+        let rgb =
+            (0..height).flat_map(|y| (0..width).flat_map(move |x| [10 * x, 20 * y, 7])).collect();
+        Image { width: width.into(), height: height.into(), rgb, mask: None }
     }
 
     #[test]
@@ -205,8 +228,8 @@ mod tests {
         let mask = small.mask.unwrap();
         assert_eq!(&mask[..10], [255, 255, 255, 255, 255, 0, 0, 0, 0, 0]);
         for (pixel, &counts) in mask.iter().enumerate() {
-            // One level: alpha has 8 bits when colours are divided by it.
-            assert!(counts == 0 || small.rgb[pixel * 3].abs_diff(100) <= 1);
+            // Sums of 16 bits leave no error after rounding to 8.
+            assert!(counts == 0 || small.rgb[pixel * 3] == 100);
         }
     }
 

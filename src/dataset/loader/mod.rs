@@ -202,7 +202,7 @@ impl Drop for ImageLoader {
 }
 
 impl Shared {
-    /// A panic under the lock leaves at worst an image that is decoded twice.
+    /// Nothing panics under the lock; should it, the bookkeeping is whole enough to go on with.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -16,6 +16,7 @@ pub(super) type Ticket = Arc<OnceLock<Outcome>>;
 
 /// A decode that someone has taken on. It must be handed back to [`Shelf::finish`].
 #[derive(Debug)]
+#[must_use]
 pub(super) struct Job {
     pub(super) image: usize,
     ticket: Ticket,
@@ -133,24 +134,25 @@ impl Shelf {
 
     /// Takes the outcome of a decode, for those who wait and, if it fits, for later.
     pub(super) fn finish(&mut self, job: Job, outcome: Outcome) {
+        let Job { image: index, ticket, reserved } = job;
         self.statistics.decoded += 1;
-        self.held.0 -= job.reserved.0;
+        self.held.0 -= reserved.0;
         self.clock += 1;
         // Set once: a job is started once and consumed here.
-        job.ticket.set(outcome.clone()).ok();
+        ticket.set(outcome.clone()).ok();
         match outcome {
             Err(error) => {
-                self.places.insert(job.image, Place::Failed(error));
+                self.places.insert(index, Place::Failed(error));
             }
             Ok(image) => {
                 // The estimate is an upper bound, so an image with a reservation always fits.
                 let bytes = image.bytes();
-                let turn = self.agenda.turn_of(job.image).unwrap_or(u64::MAX);
+                let turn = self.agenda.turn_of(index).unwrap_or(u64::MAX);
                 if self.make_room(bytes, Some(turn)) {
                     self.held += bytes;
-                    self.places.insert(job.image, Place::Ready { image, used: self.clock });
+                    self.places.insert(index, Place::Ready { image, used: self.clock });
                 } else {
-                    self.forget(job.image);
+                    self.forget(index);
                 }
             }
         }

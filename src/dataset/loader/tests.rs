@@ -1,1 +1,354 @@
+//! The loader with decoders made for the test: slow, failing, panicking.
+#![allow(clippy::cast_possible_truncation, reason = "test values are small")]
 
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::dataset::AlphaMeaning;
+use crate::math::random::{Purpose, Stream};
+
+/// Bytes of each test image, and what is set aside for it while it is decoded.
+const KEPT: u64 = 5 * 3 * 3;
+const RESERVED: u64 = 5 * 3 * 4;
+
+fn source(index: usize, size: [u32; 2]) -> ImageSource {
+    ImageSource {
+        path: PathBuf::from(index.to_string()),
+        mask: None,
+        full_size: size,
+        size,
+        apply_orientation: false,
+        undistort: None,
+        alpha: AlphaMeaning::Mask,
+    }
+}
+
+fn sources(count: usize) -> Vec<ImageSource> {
+    (0..count).map(|index| source(index, [5, 3])).collect()
+}
+
+fn number(source: &ImageSource) -> usize {
+    source.path.to_str().unwrap().parse().unwrap()
+}
+
+/// An image that shows its index.
+fn picture(source: &ImageSource) -> Image {
+    let [width, height] = source.size;
+    let value = number(source) as u8;
+    Image { width, height, rgb: vec![value; (width * height * 3) as usize], mask: None }
+}
+
+fn cache(images: u64) -> Residency {
+    Residency::OnDemand { cache: Bytes(images * RESERVED) }
+}
+
+fn loader(
+    count: usize,
+    policy: Residency,
+    decoder: impl Fn(&ImageSource) -> Result<Image, ImageError> + Send + Sync + 'static,
+) -> ImageLoader {
+    ImageLoader::with_decoder(sources(count), policy, Box::new(decoder))
+}
+
+fn failing(source: &ImageSource) -> ImageError {
+    ImageError::Truncated { path: source.path.display().to_string(), bytes: 1 }
+}
+
+/// Waits for what worker threads are about to do; a test that waits in vain fails.
+fn eventually(what: &str, mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < Duration::from_secs(20), "in vain: {what}");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn images_are_decoded_ahead_in_the_announced_order_as_far_as_the_cache_goes() {
+    let log = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&log);
+    let loader = loader(20, cache(3), move |source| {
+        seen.lock().unwrap().push(number(source));
+        Ok(picture(source))
+    });
+    assert_eq!((loader.held(), loader.statistics().decoded), (Bytes(0), 0));
+    let order = [7, 3, 19, 0, 11, 4, 8, 2];
+    loader.announce(&order);
+    for (done, &index) in order.iter().enumerate() {
+        // Room for three, of which the image used last takes one until the next fetch.
+        let ahead = (done + 2).min(order.len());
+        eventually("decoding ahead", || log.lock().unwrap().len() >= ahead);
+        let image = loader.fetch(index).unwrap();
+        assert_eq!(image.rgb[0], index as u8);
+        assert!(loader.held() <= Bytes(3 * RESERVED));
+    }
+    // Each decoded once; two workers may finish in either order, so neighbours may swap.
+    let mut decoded = log.lock().unwrap().clone();
+    for (turn, index) in decoded.iter().enumerate() {
+        let own = order.iter().position(|i| i == index).unwrap();
+        assert!(own.abs_diff(turn) < MAX_WORKERS, "{decoded:?}");
+    }
+    decoded.sort_unstable();
+    let mut all = order.to_vec();
+    all.sort_unstable();
+    assert_eq!(decoded, all);
+}
+
+#[test]
+fn a_permutation_longer_than_the_cache_is_decoded_once_per_epoch() {
+    let loader = loader(50, cache(6), |source| Ok(picture(source)));
+    for epoch in 0..4 {
+        let order = Stream::new(1, epoch, Purpose::ViewOrder).permutation(50);
+        loader.announce(&order);
+        for index in order {
+            loader.fetch(index).unwrap();
+        }
+    }
+    let decoded = loader.statistics().decoded;
+    assert!(decoded <= 200, "{decoded} decodes for 200 fetches");
+}
+
+#[test]
+fn a_later_announcement_replaces_the_earlier_and_what_comes_sooner_wins() {
+    let loader = loader(40, cache(4), |source| Ok(picture(source)));
+    loader.announce(&[0, 1, 2, 3, 4, 5, 6, 7]);
+    eventually("a full cache", || loader.statistics().decoded >= 4);
+    // Images 0 to 3 are still announced, but their turns come last now.
+    loader.announce(&[30, 31, 32, 33, 0, 1, 2, 3]);
+    eventually("the new order", || loader.statistics().decoded >= 8);
+    for index in 30..34 {
+        loader.fetch(index).unwrap();
+    }
+    assert_eq!(loader.statistics().missed, 0);
+}
+
+#[test]
+fn a_fetch_does_not_wait_for_images_decoded_ahead() {
+    let (release, gate) = mpsc::channel::<()>();
+    let gate = Mutex::new(gate);
+    let busy = Arc::new(AtomicUsize::new(0));
+    let begun = Arc::clone(&busy);
+    let loader = loader(20, cache(20), move |source| {
+        if number(source) < 10 {
+            begun.fetch_add(1, Ordering::SeqCst);
+            gate.lock().unwrap().recv().ok();
+        }
+        Ok(picture(source))
+    });
+    loader.announce(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
+    eventually("a worker that is busy", || busy.load(Ordering::SeqCst) >= 1);
+    // Returns although every worker is stuck.
+    assert_eq!(loader.fetch(15).unwrap().rgb[0], 15);
+    assert_eq!(loader.statistics().missed, 1);
+    // An image in flight is waited for, and not decoded twice.
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| loader.fetch(0).unwrap());
+        eventually("a fetch that waits", || loader.statistics().waited == 1);
+        drop(release);
+        assert_eq!(waiting.join().unwrap().rgb[0], 0);
+    });
+}
+
+#[test]
+fn a_failure_is_remembered_and_told_to_everyone() {
+    let loader = loader(6, cache(6), |source| match number(source) {
+        2 => Err(failing(source)),
+        4 => panic!("index out of range"),
+        _ => Ok(picture(source)),
+    });
+    loader.announce(&[0, 1, 2, 3, 4, 5]);
+    for _ in 0..3 {
+        for index in 0..6 {
+            let outcome = loader.fetch(index);
+            match index {
+                2 => assert!(matches!(*outcome.unwrap_err(), ImageError::Truncated { .. })),
+                4 => assert!(matches!(*outcome.unwrap_err(), ImageError::Panicked { .. })),
+                _ => assert_eq!(outcome.unwrap().rgb[0], index as u8),
+            }
+        }
+    }
+    assert_eq!(loader.statistics().decoded, 6);
+    let missing = loader.fetch(6).unwrap_err().to_string();
+    assert_eq!(missing, "image 6 was asked for, but the scene has 6 images");
+}
+
+#[test]
+fn an_image_larger_than_the_cache_is_served_and_not_kept() {
+    let mut sources = sources(4);
+    sources[1].size = [50, 40];
+    let decoder = Box::new(|source: &ImageSource| Ok(picture(source)));
+    let loader = ImageLoader::with_decoder(sources, cache(2), decoder);
+    loader.announce(&[0, 1, 2, 1]);
+    for index in [0, 1, 2, 1] {
+        assert_eq!(loader.fetch(index).unwrap().rgb[0], index as u8);
+        assert!(loader.held() <= Bytes(2 * RESERVED));
+    }
+    // Never decoded ahead, for nothing would remain of it.
+    assert!(loader.statistics().missed >= 2);
+}
+
+#[test]
+fn what_a_caller_holds_is_not_given_up_and_counts() {
+    let loader = loader(10, cache(2), |source| Ok(picture(source)));
+    let (first, second) = (loader.fetch(0).unwrap(), loader.fetch(1).unwrap());
+    assert_eq!(loader.held(), Bytes(2 * KEPT));
+    // No room: decoded for the caller alone.
+    let third = loader.fetch(2).unwrap();
+    assert_eq!(loader.held(), Bytes(2 * KEPT));
+    assert!(Arc::ptr_eq(&first, &loader.fetch(0).unwrap()));
+    assert!(!Arc::ptr_eq(&third, &loader.fetch(2).unwrap()));
+    drop((first, second));
+    let kept = loader.fetch(3).unwrap();
+    assert!(Arc::ptr_eq(&kept, &loader.fetch(3).unwrap()));
+}
+
+#[test]
+fn dropping_a_busy_loader_ends_after_the_decodes_under_way() {
+    let decoded = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&decoded);
+    let loader = loader(200, cache(200), move |source| {
+        thread::sleep(Duration::from_millis(5));
+        counter.fetch_add(1, Ordering::SeqCst);
+        Ok(picture(source))
+    });
+    loader.announce(&(0..200).collect::<Vec<_>>());
+    eventually("a first image", || decoded.load(Ordering::SeqCst) > 0);
+    drop(loader);
+    let at_drop = decoded.load(Ordering::SeqCst);
+    assert!(at_drop < 200, "all images were decoded before the workers stopped");
+    thread::sleep(Duration::from_millis(20));
+    assert_eq!(decoded.load(Ordering::SeqCst), at_drop);
+}
+
+#[test]
+fn loading_all_keeps_all_and_counts_failures() {
+    let loader = loader(30, Residency::All, |source| match number(source) {
+        13 | 21 => Err(failing(source)),
+        _ => Ok(picture(source)),
+    });
+    let last = AtomicUsize::new(0);
+    let failures = loader
+        .load_all(|done, of| {
+            assert_eq!(of, 30);
+            last.fetch_max(done, Ordering::SeqCst);
+        })
+        .unwrap();
+    assert_eq!(failures.iter().map(|(index, _)| *index).collect::<Vec<_>>(), [13, 21]);
+    assert_eq!((last.into_inner(), loader.held()), (30, Bytes(28 * KEPT)));
+    loader.announce(&(0..30).collect::<Vec<_>>());
+    for index in 0..30 {
+        assert_eq!(loader.fetch(index).is_err(), [13, 21].contains(&index));
+    }
+    assert_eq!(loader.statistics().decoded, 30);
+
+    let hopeless = self::loader(3, Residency::All, |source| Err(failing(source)));
+    assert!(hopeless.load_all(|_, _| {}).is_err());
+    let empty = self::loader(0, Residency::All, |source| Ok(picture(source)));
+    assert!(empty.load_all(|_, _| {}).unwrap().is_empty());
+}
+
+/// One thing that a caller does.
+#[derive(Clone, Debug)]
+enum Operation {
+    Fetch(usize),
+    /// Fetch, and hold on to the image for the next operations.
+    Hold(usize),
+    Announce(Vec<usize>),
+}
+
+fn operation() -> impl Strategy<Value = Operation> {
+    prop_oneof![
+        6 => (0_usize..12).prop_map(Operation::Fetch),
+        3 => (0_usize..12).prop_map(Operation::Hold),
+        1 => prop::collection::vec(0_usize..14, 0..20).prop_map(Operation::Announce),
+    ]
+}
+
+/// Does everything from one thread each, and checks every image and the bound all along.
+fn perform(loader: &ImageLoader, threads: &[Vec<Operation>], bound: Bytes) {
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for operations in threads {
+            let over = &over;
+            scope.spawn(move || {
+                let mut held = Vec::new();
+                for operation in operations {
+                    match operation {
+                        Operation::Announce(order) => loader.announce(order),
+                        Operation::Fetch(index) | Operation::Hold(index) => {
+                            let outcome = loader.fetch(*index);
+                            assert_eq!(outcome.is_err(), *index == 5);
+                            if let Ok(image) = outcome {
+                                assert_eq!(image.rgb[0], *index as u8);
+                                if matches!(operation, Operation::Hold(_)) {
+                                    held.push(image);
+                                }
+                            }
+                        }
+                    }
+                    if held.len() > 3 {
+                        held.clear();
+                    }
+                    if loader.held() > bound {
+                        over.store(true, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+    });
+    assert!(!over.into_inner(), "more than {bound} held");
+}
+
+/// Image 5 fails, image 9 is larger than the cache.
+fn awkward(images: u64) -> ImageLoader {
+    let mut sources = sources(12);
+    sources[9].size = [100, 100];
+    let decoder = |source: &ImageSource| {
+        if number(source) == 5 { Err(failing(source)) } else { Ok(picture(source)) }
+    };
+    ImageLoader::with_decoder(sources, cache(images), Box::new(decoder))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn the_bound_holds_whatever_the_threads_do(
+        threads in prop::collection::vec(prop::collection::vec(operation(), 1..40), 1..5),
+        images in 0_u64..8,
+    ) {
+        perform(&awkward(images), &threads, Bytes(images * RESERVED));
+    }
+}
+
+#[test]
+fn ten_thousand_random_operations_of_four_threads_come_to_an_end() {
+    let (sender, ended) = mpsc::channel();
+    thread::spawn(move || {
+        let threads: Vec<Vec<Operation>> = (0..4)
+            .map(|thread| {
+                let stream = Stream::new(thread, 0, Purpose::Sample);
+                (0..2500)
+                    .map(|step| match stream.below(2 * step, 10) {
+                        0 => Operation::Announce(
+                            Stream::new(step, thread, Purpose::ViewOrder).permutation(12),
+                        ),
+                        1..4 => Operation::Hold(stream.below(2 * step + 1, 12)),
+                        _ => Operation::Fetch(stream.below(2 * step + 1, 12)),
+                    })
+                    .collect()
+            })
+            .collect();
+        let loader = awkward(3);
+        perform(&loader, &threads, Bytes(3 * RESERVED));
+        drop(loader);
+        sender.send(()).unwrap();
+    });
+    // Well under a second on two cores; a deadlock would never end.
+    assert!(ended.recv_timeout(Duration::from_secs(60)).is_ok(), "deadlock, or a failed check");
+}
