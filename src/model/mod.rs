@@ -1,5 +1,26 @@
-//! What is trained.
+//! What is trained, as it stands on the host.
 
 mod gaussians;
+mod initialise;
 
 pub use gaussians::{Gaussians, sh_rest_count};
+pub use initialise::{from_points, random_points};
+
+/// A set of named parameter columns.
+pub trait Primitive: Clone {
+    /// The columns in a fixed order.
+    fn groups(&self) -> Vec<Group<'_>>;
+    /// The columns' values, in the order of [`Self::groups`].
+    fn groups_mut(&mut self) -> Vec<&mut Vec<f32>>;
+}
+
+/// One column: `values` is [rows, width].
+#[derive(Clone, Copy, Debug)]
+pub struct Group<'a> {
+    /// Name in checkpoints.
+    pub name: &'static str,
+    /// Values per row.
+    pub width: usize,
+    /// All values.
+    pub values: &'a [f32],
+}

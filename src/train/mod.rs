@@ -1,3 +1,57 @@
-//! The training loop.
+//! The training loop, written against the backend traits only.
 
+pub mod checkpoint;
+pub mod densify;
+pub mod eval;
 pub mod event;
+mod metrics;
+pub mod pictures;
+mod report;
+pub mod schedule;
+mod trainer;
+mod views;
+
+use crate::backend::DeviceError;
+use crate::dataset::Dataset;
+use crate::files::OutputError;
+
+pub use metrics::metrics;
+pub use trainer::{Outcome, Trainer, TrainerSetup};
+pub use views::Views;
+
+/// Why a run ended before its last iteration.
+#[derive(Debug, thiserror::Error)]
+pub enum TrainError {
+    /// The device failed.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// A result cannot be written.
+    #[error(transparent)]
+    Output(#[from] OutputError),
+    /// Every image of the training views turned out to be undecodable.
+    #[error(
+        "none of the {views} training images can be decoded. The first says: {first}. Check the \
+         image folder of the scene"
+    )]
+    NoImages {
+        /// Number of training views.
+        views: usize,
+        /// What is wrong with the first.
+        first: String,
+    },
+}
+
+/// Smallest extent that is believed, world units: below, all cameras stand in one place.
+const EXTENT_MIN: f64 = 1e-6;
+
+/// The scale of the scene that learning rates and size limits are multiplied with: 1.1 times the
+/// largest distance of a training camera from their mean, or 1 where all stand in one place.
+pub fn scene_extent(dataset: &Dataset) -> f64 {
+    let extent = dataset.extent();
+    if extent > EXTENT_MIN { extent } else { 1.0 }
+}
+
+/// Background of evaluation, and of training unless it is random.
+pub fn background(white: bool) -> [f32; 3] {
+    if white { [1.0; 3] } else { [0.0; 3] }
+}

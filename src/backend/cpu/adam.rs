@@ -1,0 +1,118 @@
+//! Stage `step`: the projection's backward pass fused with Adam. Parameter gradients live in
+//! registers only; Gaussians that no view saw move on by their momentum, as in dense Adam.
+
+use rayon::prelude::*;
+
+use super::model::{Model, Parameter};
+use super::project::{ParameterGradient, parameter_gradient};
+use super::{Gradients, ViewGradients};
+use crate::backend::{AdamStep, DeviceError, Rates};
+use crate::math::Real;
+
+const BETA_1: f64 = 0.9;
+const BETA_2: f64 = 0.999;
+const EPSILON: f64 = 1e-15;
+
+/// Gaussians whose gradients are computed at a time.
+const BLOCK: usize = 4096;
+
+/// What Adam needs besides gradient and moments.
+#[derive(Clone, Copy)]
+struct Constants<R> {
+    beta_1: R,
+    beta_2: R,
+    /// Learning rate over the first moment's bias correction.
+    rate: R,
+    /// 1 / √(bias correction of the second moment).
+    inverse_root_correction: R,
+    epsilon: R,
+}
+
+/// Moves every parameter of every Gaussian.
+pub(super) fn step<R: Real>(
+    model: &mut Model<R>,
+    gradients: &Gradients<R>,
+    step: &AdamStep,
+) -> Result<(), DeviceError> {
+    let count = model.len();
+    let slots: Vec<Vec<usize>> = gradients.views.iter().map(|view| view.slots(count)).collect();
+    for start in (0..count).step_by(BLOCK) {
+        let block = start..(start + BLOCK).min(count);
+        let rows: Vec<ParameterGradient<R>> = block
+            .clone()
+            .into_par_iter()
+            .map(|index| parameter_gradient(model, gradients, &slots, index))
+            .collect();
+        for parameter in Parameter::ALL {
+            let constants = Constants::new(step.number, rate(&step.rates, parameter));
+            let column = model.column_mut(parameter);
+            let width = column.width;
+            if width == 0 {
+                continue;
+            }
+            let span = block.start * width..block.end * width;
+            column.values[span.clone()]
+                .par_chunks_mut(width)
+                .zip(column.first_moments[span.clone()].par_chunks_mut(width))
+                .zip(column.second_moments[span].par_chunks_mut(width))
+                .zip(&rows)
+                .with_min_len(256)
+                .for_each(|(((values, first), second), gradient)| {
+                    for (i, &d) in gradient.row(parameter)[..width].iter().enumerate() {
+                        constants.apply(&mut values[i], &mut first[i], &mut second[i], d);
+                    }
+                });
+        }
+    }
+    check_finite(model, gradients.views.last())
+}
+
+fn rate(rates: &Rates, parameter: Parameter) -> f64 {
+    match parameter {
+        Parameter::Means => rates.means,
+        Parameter::LogScales => rates.log_scales,
+        Parameter::Quats => rates.quats,
+        Parameter::OpacityLogits => rates.opacity_logits,
+        Parameter::ShDc => rates.sh_dc,
+        Parameter::ShRest => rates.sh_rest,
+    }
+}
+
+impl<R: Real> Constants<R> {
+    fn new(number: u32, rate: f64) -> Self {
+        let power = i32::try_from(number).unwrap_or(i32::MAX);
+        Self {
+            beta_1: R::of(BETA_1),
+            beta_2: R::of(BETA_2),
+            rate: R::of(rate / (1.0 - BETA_1.powi(power))),
+            inverse_root_correction: R::of(1.0 / (1.0 - BETA_2.powi(power)).sqrt()),
+            epsilon: R::of(EPSILON),
+        }
+    }
+
+    /// value -= rate · m̂ / (√v̂ + ε), with the bias-corrected moments m̂ and v̂.
+    fn apply(&self, value: &mut R, first: &mut R, second: &mut R, d: R) {
+        *first = self.beta_1 * *first + (R::ONE - self.beta_1) * d;
+        *second = self.beta_2 * *second + (R::ONE - self.beta_2) * d * d;
+        let root = second.sqrt() * self.inverse_root_correction;
+        *value -= self.rate * *first / (root + self.epsilon);
+    }
+}
+
+/// A parameter that left the finite numbers would spread to all others through the images.
+fn check_finite<R: Real>(
+    model: &Model<R>,
+    view: Option<&ViewGradients<R>>,
+) -> Result<(), DeviceError> {
+    const NAMES: [&str; 6] =
+        ["centre", "log-scale", "rotation", "opacity", "colour", "SH coefficient"];
+    // Only Gaussians that were seen got a gradient; the others move by finite moments.
+    let seen = view.map_or(&[][..], |view| &view.gaussian_from_splat);
+    let broken = seen.par_iter().find_map_first(|&index| {
+        Parameter::ALL.into_iter().zip(NAMES).find_map(|(parameter, group)| {
+            let value = *model.row(parameter, index).iter().find(|v| !v.is_finite())?;
+            Some(DeviceError::NotFinite { index, group, value: value.to_f64() })
+        })
+    });
+    broken.map_or(Ok(()), Err)
+}

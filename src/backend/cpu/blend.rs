@@ -1,0 +1,239 @@
+//! Stage `blend`: splats to pixels front to back, and pixel gradients back to splats.
+//!
+//! Rows of tiles run in parallel; within a tile each splat visits only the pixels in its bounds.
+
+use rayon::prelude::*;
+
+use super::bin::Bins;
+use super::project::Splat;
+use crate::backend::Rendered;
+use crate::math::Real;
+use crate::math::blend::{
+    PixelWalk, ScreenGradient, TRANSMITTANCE_MIN, alpha, alpha_bwd, blend_bwd, exponent,
+};
+use crate::math::linalg::Vec3;
+use crate::math::splat::{Rect, TILE};
+use crate::memory::Bytes;
+
+/// A drawn image with what the backward pass starts from.
+#[derive(Debug)]
+pub(super) struct Canvas<R> {
+    /// Size, px.
+    pub(super) size: [u32; 2],
+    /// Colours with the background, [height, width, 3].
+    pub(super) image: Vec<R>,
+    pixels: Vec<Pixel>,
+}
+
+/// What blending leaves of a pixel besides its colour.
+#[derive(Clone, Copy, Debug, Default)]
+struct Pixel {
+    /// Splats that changed the pixel.
+    blended: u32,
+    /// Position behind the last of them in the tile's list.
+    end: u32,
+}
+
+impl<R: Real> Canvas<R> {
+    pub(super) fn bytes(&self) -> Bytes {
+        Bytes::of::<R>(self.image.capacity()) + Bytes::of::<Pixel>(self.pixels.capacity())
+    }
+
+    pub(super) fn rendered(&self) -> Rendered {
+        Rendered {
+            width: self.size[0],
+            height: self.size[1],
+            rgb: self.image.iter().map(|value| value.to_f32()).collect(),
+            blended: self.pixels.iter().map(|pixel| pixel.blended).collect(),
+        }
+    }
+}
+
+/// Draws the image.
+pub(super) fn forward<R: Real>(
+    splats: &[Splat<R>],
+    bins: &Bins,
+    size: [u32; 2],
+    background: [f32; 3],
+) -> Canvas<R> {
+    let background = background.map(R::of_f32);
+    let width = size[0] as usize;
+    let pixels = width * size[1] as usize;
+    let mut canvas =
+        Canvas { size, image: vec![R::ZERO; pixels * 3], pixels: vec![Pixel::default(); pixels] };
+    let band = width * TILE as usize;
+    canvas
+        .image
+        .par_chunks_mut(band * 3)
+        .zip(canvas.pixels.par_chunks_mut(band))
+        .zip(0..bins.tiles[1])
+        .for_each(|((image, pixels), tile_y)| {
+            for tile_x in 0..bins.tiles[0] {
+                let area = Rect::of_tile(tile_x, tile_y, size);
+                let list = &bins.splat_from_instance[bins.range(tile_x, tile_y)];
+                let tile = blend_tile(splats, list, area);
+                tile.store(area, width, background, (&mut *image, &mut *pixels));
+            }
+        });
+    canvas
+}
+
+const TILE_PIXELS: usize = (TILE * TILE) as usize;
+
+/// Running state of a tile's pixels, rows of [`TILE`].
+struct TileState<R> {
+    color: [Vec3<R>; TILE_PIXELS],
+    transmittance: [R; TILE_PIXELS],
+    finished: [bool; TILE_PIXELS],
+    pixels: [Pixel; TILE_PIXELS],
+}
+
+/// Place of a pixel in its tile.
+fn slot(x: u32, y: u32) -> usize {
+    ((y % TILE) * TILE + x % TILE) as usize
+}
+
+/// Where pixel (`x`, `y`)'s centre lies from the splat's, px.
+fn offset_px<R: Real>(splat: &Splat<R>, x: u32, y: u32) -> [R; 2] {
+    let centre = [x, y].map(|p| R::of(f64::from(p)) + R::HALF);
+    [centre[0] - splat.ellipse.mean_px[0], centre[1] - splat.ellipse.mean_px[1]]
+}
+
+fn blend_tile<R: Real>(splats: &[Splat<R>], list: &[usize], area: Rect) -> TileState<R> {
+    let mut tile = TileState {
+        color: [[R::ZERO; 3]; TILE_PIXELS],
+        transmittance: [R::ONE; TILE_PIXELS],
+        finished: [false; TILE_PIXELS],
+        pixels: [Pixel::default(); TILE_PIXELS],
+    };
+    let mut open = (area.x1 - area.x0) * (area.y1 - area.y0);
+    for (position, &index) in (1..).zip(list) {
+        if open == 0 {
+            break;
+        }
+        let splat = &splats[index];
+        let reach = splat.pixels.intersection(&area);
+        for y in reach.y0..reach.y1 {
+            for x in reach.x0..reach.x1 {
+                let i = slot(x, y);
+                if tile.finished[i] {
+                    continue;
+                }
+                let exponent = exponent(splat.ellipse.conic, offset_px(splat, x, y));
+                let Some(alpha) = alpha(splat.opacity, exponent) else { continue };
+                let after = tile.transmittance[i] * (R::ONE - alpha);
+                if after < R::of(TRANSMITTANCE_MIN) {
+                    tile.finished[i] = true;
+                    open -= 1;
+                    continue;
+                }
+                let weight = alpha * tile.transmittance[i];
+                for (sum, &c) in tile.color[i].iter_mut().zip(&splat.color) {
+                    *sum += weight * c;
+                }
+                tile.transmittance[i] = after;
+                tile.pixels[i].blended += 1;
+                tile.pixels[i].end = position;
+            }
+        }
+    }
+    tile
+}
+
+impl<R: Real> TileState<R> {
+    /// Copies the tile into its band of the image.
+    fn store(
+        &self,
+        area: Rect,
+        width: usize,
+        background: Vec3<R>,
+        (image, pixels): (&mut [R], &mut [Pixel]),
+    ) {
+        for y in area.y0..area.y1 {
+            for x in area.x0..area.x1 {
+                let (i, at) = (slot(x, y), (y % TILE) as usize * width + x as usize);
+                for c in 0..3 {
+                    image[at * 3 + c] = self.color[i][c] + self.transmittance[i] * background[c];
+                }
+                pixels[at] = self.pixels[i];
+            }
+        }
+    }
+}
+
+/// Gradients of every splat from the gradient of the image; [visible].
+pub(super) fn backward<R: Real>(
+    splats: &[Splat<R>],
+    bins: &Bins,
+    canvas: &Canvas<R>,
+    d_image: &[R],
+) -> Vec<ScreenGradient<R>> {
+    let mut per_instance = vec![ScreenGradient::default(); bins.splat_from_instance.len()];
+    split_by_tile_row(&mut per_instance, bins).into_par_iter().for_each(|(tile_y, row)| {
+        let row_start = bins.range(0, tile_y).start;
+        for tile_x in 0..bins.tiles[0] {
+            let range = bins.range(tile_x, tile_y);
+            let out = &mut row[range.start - row_start..range.end - row_start];
+            let list = &bins.splat_from_instance[range];
+            let area = Rect::of_tile(tile_x, tile_y, canvas.size);
+            blend_tile_bwd(splats, (list, out), area, (canvas, d_image));
+        }
+    });
+    // One thread adds in the order of the instances, so that the sums never depend on timing.
+    let mut per_splat = vec![ScreenGradient::default(); splats.len()];
+    for (&splat, gradient) in bins.splat_from_instance.iter().zip(&per_instance) {
+        per_splat[splat].add(gradient);
+    }
+    per_splat
+}
+
+/// One slice of the instances for each row of tiles.
+fn split_by_tile_row<'a, T>(mut rest: &'a mut [T], bins: &Bins) -> Vec<(u32, &'a mut [T])> {
+    let mut rows = Vec::with_capacity(bins.tiles[1] as usize);
+    for tile_y in 0..bins.tiles[1] {
+        let length = bins.range(bins.tiles[0] - 1, tile_y).end - bins.range(0, tile_y).start;
+        let (row, behind) = rest.split_at_mut(length);
+        rows.push((tile_y, row));
+        rest = behind;
+    }
+    rows
+}
+
+fn blend_tile_bwd<R: Real>(
+    splats: &[Splat<R>],
+    (list, out): (&[usize], &mut [ScreenGradient<R>]),
+    area: Rect,
+    (canvas, d_image): (&Canvas<R>, &[R]),
+) {
+    let width = canvas.size[0] as usize;
+    let at = |x: u32, y: u32| y as usize * width + x as usize;
+    let triple = |values: &[R], at: usize| [values[at * 3], values[at * 3 + 1], values[at * 3 + 2]];
+    let start = PixelWalk { transmittance: R::ONE, behind: [R::ZERO; 3], d_color: [R::ZERO; 3] };
+    let mut walks = [start; TILE_PIXELS];
+    let mut longest = 0;
+    for y in area.y0..area.y1 {
+        for x in area.x0..area.x1 {
+            let at = at(x, y);
+            let walk = &mut walks[slot(x, y)];
+            walk.behind = triple(&canvas.image, at);
+            walk.d_color = triple(d_image, at);
+            longest = longest.max(canvas.pixels[at].end);
+        }
+    }
+    for (position, (&index, sums)) in (1..=longest).zip(list.iter().zip(out)) {
+        let splat = &splats[index];
+        let conic = splat.ellipse.conic;
+        let reach = splat.pixels.intersection(&area);
+        for y in reach.y0..reach.y1 {
+            for x in reach.x0..reach.x1 {
+                if position > canvas.pixels[at(x, y)].end {
+                    continue;
+                }
+                let offset = offset_px(splat, x, y);
+                let Some(alpha) = alpha(splat.opacity, exponent(conic, offset)) else { continue };
+                let d_alpha = blend_bwd(&mut walks[slot(x, y)], splat.color, alpha, sums);
+                alpha_bwd(conic, offset, splat.opacity, d_alpha, sums);
+            }
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! Stage `densify`: adaptive density control (Kerbl et al. 2023, section 5).
+
+use super::model::{Column, Model, Parameter};
+use super::project::Splat;
+use crate::backend::{Densified, DensifyRule, Grant, Survey};
+use crate::math::blend::ScreenGradient;
+use crate::math::linalg::{Vec3, add, mul, rotation};
+use crate::math::random::{Purpose, Stream};
+use crate::math::{Real, inverse_sigmoid, sigmoid};
+
+/// Children of a split are smaller than their parent by this factor.
+const SPLIT_SHRINK: f64 = 1.6;
+
+/// What becomes of a Gaussian whose gradient is high.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Growth {
+    Clone,
+    Split,
+}
+
+/// Adds one view to the statistics: the norm of the centre's gradient, half the image being 1.
+pub(super) fn observe<R: Real>(
+    model: &mut Model<R>,
+    splats: &[Splat<R>],
+    screen: &[ScreenGradient<R>],
+    size: [u32; 2],
+) {
+    let half = size.map(|side| R::of(f64::from(side) / 2.0));
+    for (splat, gradient) in splats.iter().zip(screen) {
+        let [x, y] = [0, 1].map(|axis| gradient.d_mean_px[axis] * half[axis]);
+        model.gradient_norm_sums[splat.gaussian] += (x * x + y * y).sqrt();
+        model.views_seen[splat.gaussian] += 1;
+    }
+}
+
+/// Counts the candidates.
+pub(super) fn survey<R: Real>(model: &Model<R>, rule: &DensifyRule) -> Survey {
+    let mut survey = Survey::default();
+    for (_, growth) in candidates(model, rule) {
+        match growth {
+            Growth::Clone => survey.clones += 1,
+            Growth::Split => survey.splits += 1,
+        }
+    }
+    survey
+}
+
+/// One round: grow as far as granted, prune, forget the statistics.
+pub(super) fn densify<R: Real>(
+    model: &mut Model<R>,
+    rule: &DensifyRule,
+    grant: Grant,
+) -> Densified {
+    let mut chosen = candidates(model, rule);
+    let refused = chosen.len().saturating_sub(grant.births);
+    if refused > 0 {
+        // A stable sort: equal gradients keep the order of the Gaussians.
+        chosen.sort_by(|&(a, _), &(b, _)| {
+            let (a, b) = (mean_gradient(model, a), mean_gradient(model, b));
+            b.partial_cmp(&a).unwrap_or(std::cmp::Ordering::Equal)
+        });
+        chosen.truncate(grant.births);
+        chosen.sort_by_key(|&(index, _)| index);
+    }
+    let mut done = Densified { refused, ..Densified::default() };
+    for (index, growth) in chosen {
+        match growth {
+            Growth::Clone => {
+                append_copy(model, index);
+                done.cloned += 1;
+            }
+            Growth::Split => {
+                split(model, rule, index);
+                done.split += 1;
+            }
+        }
+    }
+    done.pruned = prune(model, rule);
+    model.gradient_norm_sums = vec![R::ZERO; model.len()];
+    model.views_seen = vec![0; model.len()];
+    done
+}
+
+/// Lowers every opacity to at most `ceiling` and forgets the opacities' moments.
+pub(super) fn reset_opacity<R: Real>(model: &mut Model<R>, ceiling: f64) {
+    let ceiling = inverse_sigmoid(R::of(ceiling));
+    let column = model.column_mut(Parameter::OpacityLogits);
+    for logit in &mut column.values {
+        *logit = logit.min(ceiling);
+    }
+    column.first_moments.fill(R::ZERO);
+    column.second_moments.fill(R::ZERO);
+}
+
+/// The Gaussians that should grow, in the order of their indices.
+fn candidates<R: Real>(model: &Model<R>, rule: &DensifyRule) -> Vec<(usize, Growth)> {
+    (0..model.len())
+        .filter(|&index| mean_gradient(model, index) >= R::of(rule.gradient_min))
+        .map(|index| {
+            let small = largest_scale(model, index) <= R::of(rule.clone_scale_max);
+            (index, if small { Growth::Clone } else { Growth::Split })
+        })
+        .collect()
+}
+
+/// Mean over the views that saw the Gaussian.
+fn mean_gradient<R: Real>(model: &Model<R>, index: usize) -> R {
+    let seen = R::of(f64::from(model.views_seen[index].max(1)));
+    model.gradient_norm_sums[index] / seen
+}
+
+fn largest_scale<R: Real>(model: &Model<R>, index: usize) -> R {
+    let [a, b, c] = model.triple(Parameter::LogScales, index);
+    a.max(b).max(c).exp()
+}
+
+/// Two children where the parent's density is: drawn from it, smaller, with fresh moments. The
+/// first takes the parent's place.
+fn split<R: Real>(model: &mut Model<R>, rule: &DensifyRule, parent: usize) {
+    let stream = Stream::new(rule.seed, u64::from(rule.iteration), Purpose::Split);
+    let shape = model.shape(parent);
+    let turn = rotation(shape.quat);
+    let place = |child: u64| -> Vec3<R> {
+        let offset = [0, 1, 2].map(|axis| {
+            let draw = stream.normal((parent as u64 * 2 + child) * 3 + axis as u64);
+            R::of(draw) * shape.log_scale[axis].exp()
+        });
+        add(shape.mean_world, mul(&turn, offset))
+    };
+    let shrunk = shape.log_scale.map(|s| s - R::of(SPLIT_SHRINK.ln()));
+    append_copy(model, parent);
+    let last = model.len() - 1;
+    for (child, index) in [(0, parent), (1, last)] {
+        model.column_mut(Parameter::Means).values[index * 3..][..3].copy_from_slice(&place(child));
+        model.column_mut(Parameter::LogScales).values[index * 3..][..3].copy_from_slice(&shrunk);
+    }
+    for column in &mut model.columns {
+        let row = parent * column.width..(parent + 1) * column.width;
+        column.first_moments[row.clone()].fill(R::ZERO);
+        column.second_moments[row].fill(R::ZERO);
+    }
+}
+
+/// Appends a copy of a Gaussian with fresh moments to every column.
+fn append_copy<R: Real>(model: &mut Model<R>, index: usize) {
+    for Column { width, values, first_moments, second_moments } in &mut model.columns {
+        values.extend_from_within(index * *width..(index + 1) * *width);
+        first_moments.resize(values.len(), R::ZERO);
+        second_moments.resize(values.len(), R::ZERO);
+    }
+}
+
+/// Removes what is transparent or too large, newborn Gaussians included; the order is kept.
+fn prune<R: Real>(model: &mut Model<R>, rule: &DensifyRule) -> usize {
+    let keep: Vec<bool> = (0..model.len())
+        .map(|index| {
+            let opacity = sigmoid(model.row(Parameter::OpacityLogits, index)[0]);
+            let fits = rule.scale_max.is_none_or(|max| largest_scale(model, index) <= R::of(max));
+            opacity >= R::of(rule.opacity_min) && fits
+        })
+        .collect();
+    for Column { width, values, first_moments, second_moments } in &mut model.columns {
+        for column in [values, first_moments, second_moments] {
+            retain_rows(column, *width, &keep);
+        }
+    }
+    keep.iter().filter(|&&keep| !keep).count()
+}
+
+/// Moves the kept rows to the front, in place.
+fn retain_rows<T: Copy>(values: &mut Vec<T>, width: usize, keep: &[bool]) {
+    let mut end = 0;
+    for (row, _) in keep.iter().enumerate().filter(|&(_, &keep)| keep) {
+        values.copy_within(row * width..(row + 1) * width, end);
+        end += width;
+    }
+    values.truncate(end);
+}

@@ -1,0 +1,246 @@
+//! The processor: the executable specification of every stage, and what trains without a GPU.
+//!
+//! Generic over the precision: `Cpu<f32>` trains, `Cpu<f64>` is the oracle of the gradient tests.
+//! Results do not depend on the number of threads: sums run in a fixed order.
+
+mod adam;
+mod bin;
+mod blend;
+mod densify;
+mod loss;
+mod model;
+mod project;
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+pub use model::{Column, Model, Parameter};
+pub use project::ParameterGradient;
+
+use self::bin::Bins;
+use self::blend::{Canvas, backward, forward};
+use self::project::Splat;
+use super::{
+    AdamStep, Backend, Densified, DensifyRule, DeviceError, Grant, LossTerms, LossValue, Pending,
+    Raster, RenderSettings, Rendered, Snapshot, Survey,
+};
+use crate::dataset::{Image, View};
+use crate::math::Real;
+use crate::math::blend::ScreenGradient;
+use crate::math::splat::Viewpoint;
+use crate::memory::Bytes;
+use crate::model::Gaussians;
+
+/// The processor as a device.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Cpu<R> {
+    precision: PhantomData<R>,
+}
+
+impl<R: Real> Cpu<R> {
+    /// Uses the threads of rayon's global pool.
+    pub fn new() -> Self {
+        Self { precision: PhantomData }
+    }
+
+    /// Gradients of all raw parameters of Gaussian `index`; what [`Raster::step`] consumes.
+    pub fn parameter_gradient(
+        &self,
+        model: &Model<R>,
+        gradients: &Gradients<R>,
+        index: usize,
+    ) -> ParameterGradient<R> {
+        let slots = gradients.views.iter().map(|view| view.slots(model.len())).collect::<Vec<_>>();
+        project::parameter_gradient(model, gradients, &slots, index)
+    }
+}
+
+/// A drawn view and what the backward pass needs of it.
+#[derive(Debug)]
+pub struct Frame<R> {
+    view: Viewpoint<R>,
+    settings: RenderSettings,
+    splats: Vec<Splat<R>>,
+    bins: Bins,
+    canvas: Canvas<R>,
+    /// Gradient of the image, [height, width, 3]; empty before [`Raster::loss`].
+    d_image: Vec<R>,
+}
+
+/// Screen-space gradients of the views since the last step.
+#[derive(Debug, Default)]
+pub struct Gradients<R> {
+    views: Vec<ViewGradients<R>>,
+}
+
+/// Screen-space gradients of one view.
+#[derive(Debug)]
+struct ViewGradients<R> {
+    view: Viewpoint<R>,
+    sh_degree: u32,
+    /// [visible]
+    gaussian_from_splat: Vec<usize>,
+    /// [visible]
+    screen: Vec<ScreenGradient<R>>,
+}
+
+/// No splat of this view belongs to the Gaussian.
+const UNSEEN: usize = usize::MAX;
+
+impl<R> ViewGradients<R> {
+    /// Index of each Gaussian's splat, or [`UNSEEN`]; [gaussians].
+    fn slots(&self, gaussians: usize) -> Vec<usize> {
+        let mut splat_from_gaussian = vec![UNSEEN; gaussians];
+        for (splat, &gaussian) in self.gaussian_from_splat.iter().enumerate() {
+            splat_from_gaussian[gaussian] = splat;
+        }
+        splat_from_gaussian
+    }
+}
+
+/// A loss that is there already.
+#[derive(Clone, Copy, Debug)]
+pub struct Ready(LossValue);
+
+impl Pending<LossValue> for Ready {
+    fn read(self) -> Result<LossValue, DeviceError> {
+        Ok(self.0)
+    }
+}
+
+impl<R: Real> Backend for Cpu<R> {
+    type Target = Arc<Image>;
+    type Loss = Ready;
+
+    fn name(&self) -> String {
+        format!("CPU, {} threads", rayon::current_num_threads())
+    }
+
+    fn target(&mut self, image: &Arc<Image>) -> Result<Self::Target, DeviceError> {
+        Ok(Arc::clone(image))
+    }
+}
+
+impl<R: Real> Raster<Gaussians> for Cpu<R> {
+    type Model = Model<R>;
+    type Frame = Frame<R>;
+    type Gradients = Gradients<R>;
+
+    fn upload(&mut self, host: &Gaussians) -> Result<Model<R>, DeviceError> {
+        Ok(Model::new(host))
+    }
+
+    fn download(&mut self, model: &Model<R>) -> Result<Gaussians, DeviceError> {
+        Ok(model.gaussians())
+    }
+
+    fn snapshot(&mut self, model: &Model<R>) -> Result<Snapshot<Gaussians>, DeviceError> {
+        Ok(model.snapshot())
+    }
+
+    fn restore(&mut self, snapshot: &Snapshot<Gaussians>) -> Result<Model<R>, DeviceError> {
+        Ok(Model::restore(snapshot))
+    }
+
+    fn len(&self, model: &Model<R>) -> usize {
+        model.len()
+    }
+
+    fn model_bytes(&self, model: &Model<R>) -> [Bytes; 2] {
+        model.bytes()
+    }
+
+    fn render(
+        &mut self,
+        model: &Model<R>,
+        view: &View,
+        settings: &RenderSettings,
+    ) -> Result<Frame<R>, DeviceError> {
+        let view = project::viewpoint(view);
+        let splats = project::project(model, &view, settings.sh_degree);
+        let bins = bin::bin(&splats, view.size);
+        let canvas = forward(&splats, &bins, view.size, settings.background);
+        Ok(Frame { view, settings: *settings, splats, bins, canvas, d_image: Vec::new() })
+    }
+
+    fn loss(
+        &mut self,
+        frame: &mut Frame<R>,
+        target: &Arc<Image>,
+        terms: &LossTerms,
+    ) -> Result<Ready, DeviceError> {
+        let (value, d_image) = loss::loss(&frame.canvas, target, terms)?;
+        frame.d_image = d_image;
+        Ok(Ready(value))
+    }
+
+    fn gradients(&mut self, _model: &Model<R>) -> Result<Gradients<R>, DeviceError> {
+        Ok(Gradients { views: Vec::new() })
+    }
+
+    fn backward(
+        &mut self,
+        model: &mut Model<R>,
+        frame: Frame<R>,
+        gradients: &mut Gradients<R>,
+    ) -> Result<(), DeviceError> {
+        let screen = backward(&frame.splats, &frame.bins, &frame.canvas, &frame.d_image);
+        densify::observe(model, &frame.splats, &screen, frame.view.size);
+        gradients.views.push(ViewGradients {
+            view: frame.view,
+            sh_degree: frame.settings.sh_degree,
+            gaussian_from_splat: frame.splats.iter().map(|splat| splat.gaussian).collect(),
+            screen,
+        });
+        Ok(())
+    }
+
+    fn frame_bytes(&self, frame: &Frame<R>) -> Bytes {
+        Bytes::of::<Splat<R>>(frame.splats.capacity())
+            + Bytes::of::<R>(frame.d_image.capacity())
+            + frame.bins.bytes()
+            + frame.canvas.bytes()
+    }
+
+    fn gradient_bytes(&self, gradients: &Gradients<R>) -> Bytes {
+        gradients
+            .views
+            .iter()
+            .map(|view| {
+                Bytes::of::<ScreenGradient<R>>(view.screen.capacity())
+                    + Bytes::of::<usize>(view.gaussian_from_splat.capacity())
+            })
+            .sum()
+    }
+
+    fn step(
+        &mut self,
+        model: &mut Model<R>,
+        gradients: Gradients<R>,
+        step: &AdamStep,
+    ) -> Result<(), DeviceError> {
+        adam::step(model, &gradients, step)
+    }
+
+    fn survey(&mut self, model: &Model<R>, rule: &DensifyRule) -> Result<Survey, DeviceError> {
+        Ok(densify::survey(model, rule))
+    }
+
+    fn densify(
+        &mut self,
+        model: &mut Model<R>,
+        rule: &DensifyRule,
+        grant: Grant,
+    ) -> Result<Densified, DeviceError> {
+        Ok(densify::densify(model, rule, grant))
+    }
+
+    fn reset_opacity(&mut self, model: &mut Model<R>, ceiling: f64) -> Result<(), DeviceError> {
+        densify::reset_opacity(model, ceiling);
+        Ok(())
+    }
+
+    fn image(&mut self, frame: &Frame<R>) -> Result<Rendered, DeviceError> {
+        Ok(frame.canvas.rendered())
+    }
+}

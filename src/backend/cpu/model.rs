@@ -1,0 +1,176 @@
+//! The model on the processor: parameter columns with their moments, and density statistics.
+
+use crate::backend::Snapshot;
+use crate::math::Real;
+use crate::math::linalg::{Quat, Vec3};
+use crate::math::splat::Shape;
+use crate::memory::Bytes;
+use crate::model::{Gaussians, Primitive};
+
+/// The parameter groups in the order of [`Gaussians`]' columns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parameter {
+    /// Centres.
+    Means,
+    /// Logarithms of the scales.
+    LogScales,
+    /// Quaternions.
+    Quats,
+    /// Opacity logits.
+    OpacityLogits,
+    /// SH coefficients of degree 0.
+    ShDc,
+    /// SH coefficients above.
+    ShRest,
+}
+
+impl Parameter {
+    /// All groups in their order.
+    pub const ALL: [Self; 6] =
+        [Self::Means, Self::LogScales, Self::Quats, Self::OpacityLogits, Self::ShDc, Self::ShRest];
+}
+
+/// One parameter of all Gaussians with Adam's moments; each vector is [n, width].
+#[derive(Clone, Debug)]
+pub struct Column<R> {
+    /// Values per Gaussian.
+    pub width: usize,
+    /// The parameter.
+    pub values: Vec<R>,
+    /// Running mean of the gradient, before bias correction.
+    pub first_moments: Vec<R>,
+    /// Running mean of the squared gradient, before bias correction.
+    pub second_moments: Vec<R>,
+}
+
+/// Gaussians in training.
+#[derive(Clone, Debug)]
+pub struct Model<R> {
+    /// Highest degree of the spherical harmonics.
+    pub sh_degree: u32,
+    /// Columns in the order of [`Parameter::ALL`].
+    pub columns: [Column<R>; 6],
+    /// Sums of the norms of the screen-space gradients, [n].
+    pub gradient_norm_sums: Vec<R>,
+    /// Views that saw the Gaussian, [n].
+    pub views_seen: Vec<u32>,
+}
+
+impl<R: Real> Model<R> {
+    /// A model with zero moments and statistics.
+    pub fn new(host: &Gaussians) -> Self {
+        let groups = host.groups();
+        let columns = std::array::from_fn(|i| {
+            let values: Vec<R> = groups[i].values.iter().map(|&v| R::of_f32(v)).collect();
+            let zeros = vec![R::ZERO; values.len()];
+            Column {
+                width: groups[i].width,
+                first_moments: zeros.clone(),
+                second_moments: zeros,
+                values,
+            }
+        });
+        Self {
+            sh_degree: host.sh_degree,
+            columns,
+            gradient_norm_sums: vec![R::ZERO; host.len()],
+            views_seen: vec![0; host.len()],
+        }
+    }
+
+    /// Number of Gaussians.
+    pub fn len(&self) -> usize {
+        self.column(Parameter::OpacityLogits).values.len()
+    }
+
+    /// No Gaussians at all.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// One parameter of all Gaussians.
+    pub fn column(&self, parameter: Parameter) -> &Column<R> {
+        &self.columns[parameter as usize]
+    }
+
+    /// One parameter of all Gaussians, to change it.
+    pub fn column_mut(&mut self, parameter: Parameter) -> &mut Column<R> {
+        &mut self.columns[parameter as usize]
+    }
+
+    /// One parameter of one Gaussian.
+    pub fn row(&self, parameter: Parameter, index: usize) -> &[R] {
+        let column = self.column(parameter);
+        &column.values[index * column.width..][..column.width]
+    }
+
+    /// Place and form of one Gaussian.
+    pub fn shape(&self, index: usize) -> Shape<R> {
+        let quat: Quat<R> = std::array::from_fn(|i| self.row(Parameter::Quats, index)[i]);
+        Shape {
+            mean_world: self.triple(Parameter::Means, index),
+            log_scale: self.triple(Parameter::LogScales, index),
+            quat,
+        }
+    }
+
+    /// A parameter of width 3 of one Gaussian.
+    pub(super) fn triple(&self, parameter: Parameter, index: usize) -> Vec3<R> {
+        let row = self.row(parameter, index);
+        [row[0], row[1], row[2]]
+    }
+
+    /// The parameters on their own.
+    pub fn gaussians(&self) -> Gaussians {
+        self.gather(|column| &column.values)
+    }
+
+    /// Parameters, moments and statistics.
+    pub fn snapshot(&self) -> Snapshot<Gaussians> {
+        Snapshot {
+            parameters: self.gaussians(),
+            first_moments: self.gather(|column| &column.first_moments),
+            second_moments: self.gather(|column| &column.second_moments),
+            gradient_norm_sums: self.gradient_norm_sums.iter().map(|v| v.to_f32()).collect(),
+            views_seen: self.views_seen.clone(),
+        }
+    }
+
+    /// The model that the snapshot was taken of.
+    pub fn restore(snapshot: &Snapshot<Gaussians>) -> Self {
+        let mut model = Self::new(&snapshot.parameters);
+        let (first, second) = (snapshot.first_moments.groups(), snapshot.second_moments.groups());
+        for (i, column) in model.columns.iter_mut().enumerate() {
+            column.first_moments = first[i].values.iter().map(|&v| R::of_f32(v)).collect();
+            column.second_moments = second[i].values.iter().map(|&v| R::of_f32(v)).collect();
+        }
+        model.gradient_norm_sums =
+            snapshot.gradient_norm_sums.iter().map(|&v| R::of_f32(v)).collect();
+        model.views_seen.clone_from(&snapshot.views_seen);
+        model
+    }
+
+    /// Bytes of the parameters, and of the moments with the statistics.
+    pub fn bytes(&self) -> [Bytes; 2] {
+        let parameters: Bytes =
+            self.columns.iter().map(|column| Bytes::of::<R>(column.values.capacity())).sum();
+        let moments: Bytes = self
+            .columns
+            .iter()
+            .map(|column| {
+                Bytes::of::<R>(column.first_moments.capacity() + column.second_moments.capacity())
+            })
+            .sum();
+        let statistics = Bytes::of::<R>(self.gradient_norm_sums.capacity())
+            + Bytes::of::<u32>(self.views_seen.capacity());
+        [parameters, moments + statistics]
+    }
+
+    fn gather(&self, part: impl Fn(&Column<R>) -> &Vec<R>) -> Gaussians {
+        let mut host = Gaussians::zeros(self.sh_degree, 0);
+        for (values, column) in host.groups_mut().into_iter().zip(&self.columns) {
+            *values = part(column).iter().map(|v| v.to_f32()).collect();
+        }
+        host
+    }
+}

@@ -1,0 +1,190 @@
+//! Stage `project`: Gaussians to splats, and screen-space gradients back to raw parameters.
+
+use rayon::prelude::*;
+
+use super::model::{Model, Parameter};
+use super::{Gradients, UNSEEN, ViewGradients};
+use crate::dataset::View;
+use crate::math::blend::ScreenGradient;
+use crate::math::linalg::{Quat, Vec3, add, normalize, normalize_bwd, sub};
+use crate::math::splat::{Ellipse, Rect, Viewpoint, bounds, project as project_shape, project_bwd};
+use crate::math::{Real, sh, sigmoid, sigmoid_bwd};
+
+/// A Gaussian as a view sees it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Splat<R> {
+    /// Index of the Gaussian.
+    pub(super) gaussian: usize,
+    pub(super) ellipse: Ellipse<R>,
+    pub(super) opacity: R,
+    pub(super) color: Vec3<R>,
+    /// Pixels that it can reach.
+    pub(super) pixels: Rect,
+    /// Exponent at which its opacity becomes invisible.
+    pub(super) exponent_min: R,
+}
+
+/// The view in the precision of the computation.
+pub(super) fn viewpoint<R: Real>(view: &View) -> Viewpoint<R> {
+    Viewpoint {
+        rotation: view.pose.rotation.map(|row| row.map(R::of)),
+        translation: view.pose.translation.map(R::of),
+        centre_world: view.pose.centre_world().map(R::of),
+        focal_px: view.camera.focal_px.map(R::of),
+        centre_px: view.camera.centre_px.map(R::of),
+        size: [view.camera.width, view.camera.height],
+    }
+}
+
+/// The Gaussians that the view sees, in the order of their indices.
+pub(super) fn project<R: Real>(
+    model: &Model<R>,
+    view: &Viewpoint<R>,
+    sh_degree: u32,
+) -> Vec<Splat<R>> {
+    (0..model.len())
+        .into_par_iter()
+        .filter_map(|index| {
+            let ellipse = project_shape(view, &model.shape(index))?;
+            let opacity = sigmoid(model.row(Parameter::OpacityLogits, index)[0]);
+            let bounds = bounds(&ellipse, opacity, view.size)?;
+            Some(Splat {
+                gaussian: index,
+                ellipse,
+                opacity,
+                color: raw_color(model, view, sh_degree, index).map(|c| c.max(R::ZERO)),
+                pixels: bounds.pixels,
+                exponent_min: R::of(bounds.exponent_min),
+            })
+        })
+        .collect()
+}
+
+/// Colour before it is held above 0: 0.5 + Σ `b_k(direction)` `sh_k`.
+fn raw_color<R: Real>(
+    model: &Model<R>,
+    view: &Viewpoint<R>,
+    sh_degree: u32,
+    index: usize,
+) -> Vec3<R> {
+    let direction = normalize(sub(model.triple(Parameter::Means, index), view.centre_world));
+    let basis = sh::basis(sh_degree, direction);
+    let mut color = model.triple(Parameter::ShDc, index).map(|c| R::HALF + c * basis[0]);
+    let rest = model.row(Parameter::ShRest, index).as_chunks::<3>().0;
+    for (&weight, coefficient) in basis[1..sh::coefficients(sh_degree)].iter().zip(rest) {
+        for (sum, &c) in color.iter_mut().zip(coefficient) {
+            *sum += weight * c;
+        }
+    }
+    color
+}
+
+/// Gradients of one Gaussian's raw parameters.
+#[derive(Clone, Copy, Debug)]
+pub struct ParameterGradient<R> {
+    /// Of the centre.
+    pub mean: Vec3<R>,
+    /// Of the logarithms of the scales.
+    pub log_scale: Vec3<R>,
+    /// Of the quaternion.
+    pub quat: Quat<R>,
+    /// Of the opacity logit.
+    pub opacity_logit: R,
+    /// Of the SH coefficients, degree 0 first, [k][3].
+    pub sh: [Vec3<R>; sh::MAX_COEFFICIENTS],
+}
+
+impl<R: Real> ParameterGradient<R> {
+    pub(super) const ZERO: Self = Self {
+        mean: [R::ZERO; 3],
+        log_scale: [R::ZERO; 3],
+        quat: [R::ZERO; 4],
+        opacity_logit: R::ZERO,
+        sh: [[R::ZERO; 3]; sh::MAX_COEFFICIENTS],
+    };
+
+    /// The gradient of one parameter group, as a row of its column.
+    pub fn row(&self, parameter: Parameter) -> &[R] {
+        match parameter {
+            Parameter::Means => &self.mean,
+            Parameter::LogScales => &self.log_scale,
+            Parameter::Quats => &self.quat,
+            Parameter::OpacityLogits => std::slice::from_ref(&self.opacity_logit),
+            Parameter::ShDc => &self.sh[0],
+            Parameter::ShRest => self.sh[1..].as_flattened(),
+        }
+    }
+}
+
+/// Sums the gradients of Gaussian `index` over the views; `slots[view][gaussian]` finds its splat.
+pub(super) fn parameter_gradient<R: Real>(
+    model: &Model<R>,
+    gradients: &Gradients<R>,
+    slots: &[Vec<usize>],
+    index: usize,
+) -> ParameterGradient<R> {
+    let mut sum = ParameterGradient::ZERO;
+    for (view, slots) in gradients.views.iter().zip(slots) {
+        if slots[index] != UNSEEN {
+            add_view(model, view, index, &view.screen[slots[index]], &mut sum);
+        }
+    }
+    sum
+}
+
+/// Carries one view's screen-space gradient back to the raw parameters.
+fn add_view<R: Real>(
+    model: &Model<R>,
+    gradients: &ViewGradients<R>,
+    index: usize,
+    screen: &ScreenGradient<R>,
+    sum: &mut ParameterGradient<R>,
+) {
+    let view = &gradients.view;
+    let shape = model.shape(index);
+    let opacity = sigmoid(model.row(Parameter::OpacityLogits, index)[0]);
+    sum.opacity_logit += sigmoid_bwd(opacity, screen.d_opacity);
+
+    let d_mean = color_bwd(model, gradients, index, screen.d_color, &mut sum.sh);
+    sum.mean = add(sum.mean, d_mean);
+
+    if let Some(d) = project_bwd(view, &shape, screen.d_mean_px, screen.d_conic) {
+        sum.mean = add(sum.mean, d.d_mean_world);
+        sum.log_scale = add(sum.log_scale, d.d_log_scale);
+        for (sum, d) in sum.quat.iter_mut().zip(d.d_quat) {
+            *sum += d;
+        }
+    }
+}
+
+/// `d_mean` through the viewing direction; adds to the gradients of the coefficients.
+///
+/// A channel that was held at 0 takes no gradient.
+fn color_bwd<R: Real>(
+    model: &Model<R>,
+    gradients: &ViewGradients<R>,
+    index: usize,
+    d_color: Vec3<R>,
+    d_sh: &mut [Vec3<R>; sh::MAX_COEFFICIENTS],
+) -> Vec3<R> {
+    let (view, sh_degree) = (&gradients.view, gradients.sh_degree);
+    let color = raw_color(model, view, sh_degree, index);
+    let d_color: Vec3<R> =
+        std::array::from_fn(|c| if color[c] > R::ZERO { d_color[c] } else { R::ZERO });
+
+    let offset = sub(model.triple(Parameter::Means, index), view.centre_world);
+    let direction = normalize(offset);
+    let basis = sh::basis(sh_degree, direction);
+    let rest = model.row(Parameter::ShRest, index).as_chunks::<3>().0;
+    let mut d_basis = [R::ZERO; sh::MAX_COEFFICIENTS];
+    for k in 0..sh::coefficients(sh_degree) {
+        for c in 0..3 {
+            d_sh[k][c] += basis[k] * d_color[c];
+        }
+        // The basis function of degree 0 does not depend on the direction.
+        if k > 0 {
+            d_basis[k] = (0..3).map(|c| rest[k - 1][c] * d_color[c]).sum();
+        }
+    }
+    normalize_bwd(offset, sh::basis_bwd(sh_degree, direction, &d_basis))
+}

@@ -1,0 +1,199 @@
+//! From the bytes of a file to pixels: JPEG, PNG and WebP, told apart by their content.
+
+use std::any::Any;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Cursor, Read, Seek};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+
+use image::metadata::Orientation;
+use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits};
+
+use super::ImageHeader;
+use super::error::{ImageError, name};
+
+/// Bytes that a decoded image may take: 350 million 8-bit pixels, several times what the largest
+/// cameras give. A header that promises more is damaged or made to exhaust the memory.
+pub(super) const MAX_DECODED: u64 = 1 << 30;
+
+/// Bytes of a file that are read at most.
+const MAX_FILE: u64 = 1 << 30;
+
+/// First part of a JPEG that is searched for its header. EXIF with a thumbnail fits; where it does
+/// not, the part grows.
+const JPEG_HEADER: u64 = 64 << 10;
+
+/// The size and orientation of the image in `path`, without its pixels.
+pub(super) fn header(path: &Path) -> Result<ImageHeader, ImageError> {
+    let mut reader = BufReader::new(open(path)?);
+    let format = format_of(path, reader.fill_buf().map_err(|source| unreadable(path, source))?)?;
+    if format != ImageFormat::Jpeg {
+        return guarded(path, || header_in(path, format, reader));
+    }
+    // The JPEG decoder reads all that it is given before it looks at the first byte.
+    let mut part = Vec::new();
+    let mut wanted = JPEG_HEADER;
+    loop {
+        let missing = wanted - part.len() as u64;
+        let got = reader
+            .by_ref()
+            .take(missing)
+            .read_to_end(&mut part)
+            .map_err(|source| unreadable(path, source))?;
+        let result = guarded(path, || header_in(path, format, Cursor::new(part.as_slice())));
+        if result.is_ok() || (got as u64) < missing {
+            return result;
+        }
+        if wanted >= MAX_FILE {
+            return Err(ImageError::FileTooLarge { path: name(path), limit: MAX_FILE });
+        }
+        wanted *= 16;
+    }
+}
+
+/// The pixels of the image in `path`, turned upright where `upright` says so.
+pub(super) fn pixels(path: &Path, upright: bool) -> Result<DynamicImage, ImageError> {
+    let mut bytes = Vec::new();
+    open(path)?
+        .take(MAX_FILE + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|source| unreadable(path, source))?;
+    if bytes.len() as u64 > MAX_FILE {
+        return Err(ImageError::FileTooLarge { path: name(path), limit: MAX_FILE });
+    }
+    let format = format_of(path, &bytes)?;
+    guarded(path, || {
+        let mut decoder = decoder(path, format, Cursor::new(bytes.as_slice()))?;
+        if format == ImageFormat::Jpeg && !jpeg_is_whole(&bytes) {
+            return Err(ImageError::Truncated { path: name(path), bytes: bytes.len() });
+        }
+        let orientation = orientation(&mut decoder);
+        let mut pixels =
+            DynamicImage::from_decoder(decoder).map_err(|source| undecodable(path, source))?;
+        if upright {
+            pixels.apply_orientation(orientation);
+        }
+        Ok(pixels)
+    })
+}
+
+/// Runs `work` on the image in `path`; a panic becomes an error of that image.
+///
+/// The decoders are safe Rust written for hostile input, yet each has had an index out of range
+/// or an overflow found by fuzzing. One such file must cost one view, not the run. Asserting
+/// unwind safety is sound as long as `work` only reads what it shares and owns what it writes:
+/// what it leaves half done is dropped with it.
+pub(in crate::dataset) fn guarded<T>(
+    path: &Path,
+    work: impl FnOnce() -> Result<T, ImageError>,
+) -> Result<T, ImageError> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        Err(ImageError::Panicked { path: name(path), reason: message_of(panic.as_ref()) })
+    })
+}
+
+fn message_of(panic: &(dyn Any + Send)) -> String {
+    if let Some(text) = panic.downcast_ref::<&str>() {
+        (*text).to_owned()
+    } else if let Some(text) = panic.downcast_ref::<String>() {
+        text.clone()
+    } else {
+        "no reason given".to_owned()
+    }
+}
+
+fn open(path: &Path) -> Result<File, ImageError> {
+    File::open(path).map_err(|source| unreadable(path, source))
+}
+
+fn unreadable(path: &Path, source: std::io::Error) -> ImageError {
+    ImageError::Unreadable { path: name(path), source }
+}
+
+fn undecodable(path: &Path, source: image::ImageError) -> ImageError {
+    ImageError::Undecodable { path: name(path), source }
+}
+
+/// The format that the first bytes of a file show.
+fn format_of(path: &Path, bytes: &[u8]) -> Result<ImageFormat, ImageError> {
+    match image::guess_format(bytes) {
+        Ok(format @ (ImageFormat::Jpeg | ImageFormat::Png | ImageFormat::WebP)) => Ok(format),
+        _ => {
+            let start = &bytes[..bytes.len().min(8)];
+            Err(ImageError::UnknownFormat {
+                path: name(path),
+                found: start.escape_ascii().to_string(),
+            })
+        }
+    }
+}
+
+fn header_in<R: BufRead + Seek>(
+    path: &Path,
+    format: ImageFormat,
+    reader: R,
+) -> Result<ImageHeader, ImageError> {
+    let mut decoder = decoder(path, format, reader)?;
+    let (width, height) = decoder.dimensions();
+    let orientation_swaps = matches!(
+        orientation(&mut decoder),
+        Orientation::Rotate90
+            | Orientation::Rotate270
+            | Orientation::Rotate90FlipH
+            | Orientation::Rotate270FlipH
+    );
+    Ok(ImageHeader { width, height, orientation_swaps })
+}
+
+/// A decoder that has read the header and found that the pixels fit the limits.
+fn decoder<'a, R: BufRead + Seek + 'a>(
+    path: &Path,
+    format: ImageFormat,
+    reader: R,
+) -> Result<impl ImageDecoder + 'a, ImageError> {
+    let mut limits = Limits::default();
+    limits.max_alloc = Some(MAX_DECODED);
+    let mut reader = ImageReader::with_format(reader, format);
+    reader.limits(limits);
+    let decoder = reader.into_decoder().map_err(|source| undecodable(path, source))?;
+    let (width, height) = decoder.dimensions();
+    if width == 0 || height == 0 || decoder.total_bytes() > MAX_DECODED {
+        let path = name(path);
+        return Err(ImageError::UnusableSize { path, width, height, limit: MAX_DECODED });
+    }
+    Ok(decoder)
+}
+
+/// Unreadable EXIF is no reason to lose a photograph: it then counts as upright.
+fn orientation(decoder: &mut impl ImageDecoder) -> Orientation {
+    decoder.orientation().unwrap_or(Orientation::NoTransforms)
+}
+
+/// Whether the end marker of a JPEG follows its image data.
+///
+/// The decoder fills what is missing with grey and calls that success, and nobody wants to train
+/// on grey. Segments are skipped by their length, so that the end of an embedded thumbnail does
+/// not count (ITU-T T.81, annex B).
+fn jpeg_is_whole(bytes: &[u8]) -> bool {
+    let mut at = 2;
+    loop {
+        let Some(found) = bytes.get(at..).and_then(|rest| rest.iter().position(|&b| b == 0xff))
+        else {
+            return false;
+        };
+        at += found + 1;
+        match bytes.get(at) {
+            None => return false,
+            // End of image.
+            Some(0xd9) => return true,
+            // A fill byte: the marker is still to come.
+            Some(0xff) => {}
+            // Stuffing, restart and other markers that stand alone.
+            Some(0x00 | 0x01 | 0xd0..=0xd8) => at += 1,
+            Some(_) => {
+                let Some(&[high, low]) = bytes.get(at + 1..at + 3) else { return false };
+                at += 1 + usize::from(u16::from_be_bytes([high, low])).max(2);
+            }
+        }
+    }
+}

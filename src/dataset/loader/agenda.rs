@@ -1,0 +1,60 @@
+//! Which images will be wanted, and when.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Images in the order of their turns; one may come up several times.
+#[derive(Debug, Default)]
+pub(super) struct Agenda {
+    image_from_turn: BTreeMap<u64, usize>,
+    turns_from_image: BTreeMap<usize, BTreeSet<u64>>,
+}
+
+impl Agenda {
+    /// The agenda that takes up these images one after the other.
+    pub(super) fn new(order: impl Iterator<Item = usize>) -> Self {
+        let mut agenda = Self::default();
+        for (turn, image) in (0..).zip(order) {
+            agenda.image_from_turn.insert(turn, image);
+            agenda.turns_from_image.entry(image).or_default().insert(turn);
+        }
+        agenda
+    }
+
+    /// The first turn of the image that is still to come.
+    pub(super) fn turn_of(&self, image: usize) -> Option<u64> {
+        self.turns_from_image.get(&image)?.first().copied()
+    }
+
+    /// Strikes the image's first turn: it has been used.
+    pub(super) fn strike(&mut self, image: usize) {
+        let Some(turns) = self.turns_from_image.get_mut(&image) else { return };
+        if let Some(turn) = turns.pop_first() {
+            self.image_from_turn.remove(&turn);
+        }
+        if turns.is_empty() {
+            self.turns_from_image.remove(&image);
+        }
+    }
+
+    /// The first turn that is not before `turn`, and its image.
+    pub(super) fn next_from(&self, turn: u64) -> Option<(u64, usize)> {
+        self.image_from_turn.range(turn..).next().map(|(&turn, &image)| (turn, image))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn images_come_up_in_the_announced_order_as_often_as_announced() {
+        let mut agenda = Agenda::new([5, 2, 5, 9].into_iter());
+        assert_eq!(agenda.next_from(0), Some((0, 5)));
+        assert_eq!(agenda.next_from(3), Some((3, 9)));
+        agenda.strike(5);
+        agenda.strike(7);
+        assert_eq!((agenda.next_from(0), agenda.turn_of(5)), (Some((1, 2)), Some(2)));
+        agenda.strike(5);
+        assert_eq!((agenda.turn_of(5), agenda.next_from(2)), (None, Some((3, 9))));
+    }
+}

@@ -1,0 +1,220 @@
+//! The bounded cache as bookkeeping: what is kept, what goes, what is decoded next.
+//!
+//! Nothing here waits or decodes; the loader calls it under its lock.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+
+use super::agenda::Agenda;
+use super::{LoaderStatistics, Outcome};
+use crate::dataset::{Image, ImageError};
+use crate::memory::Bytes;
+
+/// Where the outcome of a decode appears for those who wait for it, kept by the cache or not.
+pub(super) type Ticket = Arc<OnceLock<Outcome>>;
+
+/// A decode that someone has taken on. It must be handed back to [`Shelf::finish`].
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) image: usize,
+    ticket: Ticket,
+    /// Bytes set aside for the result; zero where there was no room.
+    reserved: Bytes,
+}
+
+/// What a caller who wants an image is to do.
+#[derive(Debug)]
+pub(super) enum Answer {
+    /// Nothing: here it is.
+    There(Outcome),
+    /// Wait: someone is decoding it.
+    InFlight(Ticket),
+    /// Decode it.
+    Yours(Job),
+}
+
+/// What is known of an image; nothing, where it has no place.
+#[derive(Debug)]
+enum Place {
+    Loading(Ticket),
+    Ready { image: Arc<Image>, used: u64 },
+    Failed(Arc<ImageError>),
+}
+
+/// How readily an image is given up, most readily first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Worth {
+    /// Nobody announced it; longest unused first.
+    Unannounced { used: u64 },
+    /// Its turn comes; latest turn first.
+    Announced(Reverse<u64>),
+}
+
+/// Decoded images within a bound.
+#[derive(Debug)]
+pub(super) struct Shelf {
+    capacity: Bytes,
+    held: Bytes,
+    places: BTreeMap<usize, Place>,
+    agenda: Agenda,
+    /// All turns before this one are ready, in flight, failed or too large to keep.
+    frontier: u64,
+    /// Counts uses, to tell which lies longer ago.
+    clock: u64,
+    pub(super) statistics: LoaderStatistics,
+}
+
+impl Shelf {
+    pub(super) fn new(capacity: Bytes) -> Self {
+        Self {
+            capacity,
+            held: Bytes::default(),
+            places: BTreeMap::new(),
+            agenda: Agenda::default(),
+            frontier: 0,
+            clock: 0,
+            statistics: LoaderStatistics::default(),
+        }
+    }
+
+    /// Bytes kept and set aside; never more than the capacity.
+    pub(super) fn held(&self) -> Bytes {
+        self.held
+    }
+
+    pub(super) fn announce(&mut self, order: impl Iterator<Item = usize>) {
+        self.agenda = Agenda::new(order);
+        self.frontier = 0;
+    }
+
+    /// A caller wants `image`, of about `estimate` bytes, now.
+    pub(super) fn ask(&mut self, image: usize, estimate: Bytes) -> Answer {
+        self.agenda.strike(image);
+        self.clock += 1;
+        match self.places.get_mut(&image) {
+            Some(Place::Ready { image, used }) => {
+                *used = self.clock;
+                self.statistics.ready += 1;
+                Answer::There(Ok(Arc::clone(image)))
+            }
+            Some(Place::Failed(error)) => Answer::There(Err(Arc::clone(error))),
+            Some(Place::Loading(ticket)) => {
+                self.statistics.waited += 1;
+                Answer::InFlight(Arc::clone(ticket))
+            }
+            None => {
+                self.statistics.missed += 1;
+                // The caller cannot do without: anything that is not in use may go for it. Where
+                // even that is not enough, the image is the caller's alone.
+                let reserved =
+                    if self.make_room(estimate, None) { estimate } else { Bytes::default() };
+                Answer::Yours(self.start(image, reserved))
+            }
+        }
+    }
+
+    /// The next image to decode ahead, if there is room for it.
+    pub(super) fn next_job(&mut self, estimate: impl Fn(usize) -> Bytes) -> Option<Job> {
+        while let Some((turn, image)) = self.agenda.next_from(self.frontier) {
+            let bytes = estimate(image);
+            if !self.places.contains_key(&image) && bytes <= self.capacity {
+                if !self.make_room(bytes, Some(turn)) {
+                    self.frontier = turn;
+                    return None;
+                }
+                self.frontier = turn + 1;
+                return Some(self.start(image, bytes));
+            }
+            self.frontier = turn + 1;
+        }
+        None
+    }
+
+    /// Takes the outcome of a decode, for those who wait and, if it fits, for later.
+    pub(super) fn finish(&mut self, job: Job, outcome: Outcome) {
+        self.statistics.decoded += 1;
+        self.held.0 -= job.reserved.0;
+        self.clock += 1;
+        // Set once: a job is started once and consumed here.
+        job.ticket.set(outcome.clone()).ok();
+        match outcome {
+            Err(error) => {
+                self.places.insert(job.image, Place::Failed(error));
+            }
+            Ok(image) => {
+                // The estimate is an upper bound, so an image with a reservation always fits.
+                let bytes = image.bytes();
+                let turn = self.agenda.turn_of(job.image).unwrap_or(u64::MAX);
+                if self.make_room(bytes, Some(turn)) {
+                    self.held += bytes;
+                    self.places.insert(job.image, Place::Ready { image, used: self.clock });
+                } else {
+                    self.forget(job.image);
+                }
+            }
+        }
+    }
+
+    fn start(&mut self, image: usize, reserved: Bytes) -> Job {
+        self.held += reserved;
+        let ticket = Ticket::default();
+        self.places.insert(image, Place::Loading(Arc::clone(&ticket)));
+        Job { image, ticket, reserved }
+    }
+
+    /// Makes room for `bytes` wanted at `turn` (`None`: at once), or changes nothing.
+    ///
+    /// Unannounced images go first, longest unused first; then announced ones whose turn comes
+    /// later than `turn`, the latest first. Nothing that is in use goes: its memory would stay.
+    fn make_room(&mut self, bytes: Bytes, turn: Option<u64>) -> bool {
+        let fits = |held: Bytes| held.0.saturating_add(bytes.0) <= self.capacity.0;
+        if fits(self.held) {
+            return true;
+        }
+        if bytes > self.capacity {
+            return false;
+        }
+        let mut candidates: Vec<(Worth, usize, Bytes)> = self
+            .places
+            .iter()
+            .filter_map(|(&index, place)| match place {
+                // The count cannot rise while the lock is held: all copies come from here.
+                Place::Ready { image, used } if Arc::strong_count(image) == 1 => {
+                    Some((self.worth(index, *used, turn)?, index, image.bytes()))
+                }
+                _ => None,
+            })
+            .collect();
+        candidates.sort_unstable();
+        let mut left = self.held;
+        let mut victims = 0;
+        while !fits(left) {
+            let Some((_, _, bytes)) = candidates.get(victims) else { return false };
+            left.0 -= bytes.0;
+            victims += 1;
+        }
+        for &(_, index, _) in &candidates[..victims] {
+            self.forget(index);
+        }
+        self.held = left;
+        true
+    }
+
+    /// `None` where an image must not go for one that is wanted at `turn`.
+    fn worth(&self, index: usize, used: u64, turn: Option<u64>) -> Option<Worth> {
+        match (self.agenda.turn_of(index), turn) {
+            (None, _) => Some(Worth::Unannounced { used }),
+            (Some(own), Some(turn)) if own < turn => None,
+            (Some(own), _) => Some(Worth::Announced(Reverse(own))),
+        }
+    }
+
+    /// An image that is no longer there is decoded again when its turn comes.
+    fn forget(&mut self, image: usize) {
+        self.places.remove(&image);
+        if let Some(turn) = self.agenda.turn_of(image) {
+            self.frontier = self.frontier.min(turn);
+        }
+    }
+}

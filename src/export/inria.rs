@@ -1,0 +1,167 @@
+//! The small files beside the PLY that viewers and scripts for 3DGS models look for.
+
+use std::fmt::Write as _;
+use std::io;
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::config::Config;
+use crate::dataset::{Dataset, PointCloud};
+use crate::files::{OutputError, write_atomically, write_text};
+use crate::math::linalg::transpose;
+
+/// Writes `cfg_args` into the model folder: the options as one line that Python evaluates.
+///
+/// Viewers search the line for a key and read up to the next comma or closing bracket; a path with
+/// one of these is written all the same, and said aloud.
+pub fn write_cfg_args(model_path: &Path, config: &Config) -> Result<(), OutputError> {
+    let source = config.scene.source_path.as_deref();
+    let source = source.map(absolute).unwrap_or_default();
+    for path in [source.as_str(), &model_path.to_string_lossy(), &config.scene.images] {
+        if path.contains([',', ')']) {
+            tracing::warn!(
+                "{path}: some viewers cannot read a path with a comma or a bracket from cfg_args; \
+                 rename the folder if yours does not open the model"
+            );
+        }
+    }
+    let text = format!(
+        "Namespace(sh_degree={}, source_path={}, model_path={}, images={}, depths='', \
+         resolution={}, white_background={}, train_test_exp=False, data_device='cuda', eval={})",
+        config.optimize.sh_degree,
+        python_string(&source),
+        python_string(&model_path.to_string_lossy()),
+        python_string(&config.scene.images),
+        config.scene.resolution,
+        python_bool(config.scene.white_background),
+        python_bool(config.scene.eval),
+    );
+    write_text(&model_path.join("cfg_args"), &text)
+}
+
+/// The path from the root; as it is where the system cannot say.
+fn absolute(path: &Path) -> String {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).to_string_lossy().into_owned()
+}
+
+fn python_bool(value: bool) -> &'static str {
+    if value { "True" } else { "False" }
+}
+
+/// A Python literal on one line.
+fn python_string(text: &str) -> String {
+    let mut literal = String::from("'");
+    for c in text.chars() {
+        match c {
+            '\'' | '\\' => literal.extend(['\\', c]),
+            '\n' => literal.push_str("\\n"),
+            '\r' => literal.push_str("\\r"),
+            // A control character could break the line; Python reads its number.
+            c if c.is_control() => {
+                // Writing to a string does not fail.
+                write!(literal, "\\u{:04x}", u32::from(c)).ok();
+            }
+            c => literal.push(c),
+        }
+    }
+    literal.push('\'');
+    literal
+}
+
+/// A camera as viewers read it.
+#[derive(Serialize)]
+struct CameraEntry<'a> {
+    id: usize,
+    /// Without the extension.
+    img_name: &'a str,
+    width: u32,
+    height: u32,
+    /// Centre in the world.
+    position: [f64; 3],
+    /// World from camera, in rows; the columns are the axes of the camera (x right, y down).
+    rotation: [[f64; 3]; 3],
+    fy: f64,
+    fx: f64,
+}
+
+/// Writes `cameras.json` into the model folder: test views first, then train views, with the size
+/// and focal lengths of the undistorted image before the final resize.
+pub fn write_cameras_json(model_path: &Path, dataset: &Dataset) -> Result<(), OutputError> {
+    let ordered = dataset.test.iter().chain(&dataset.train);
+    let pairs = ordered.filter_map(|&i| dataset.views.get(i).zip(dataset.sources.get(i)));
+    let cameras: Vec<_> = pairs
+        .enumerate()
+        .map(|(id, (view, source))| {
+            let [width, height] = source.full_size;
+            let camera = view.camera.resized(width, height);
+            CameraEntry {
+                id,
+                img_name: without_extension(&view.name),
+                width,
+                height,
+                position: view.pose.centre_world(),
+                rotation: transpose(&view.pose.rotation),
+                fy: camera.focal_px[1],
+                fx: camera.focal_px[0],
+            }
+        })
+        .collect();
+    write_atomically(&model_path.join("cameras.json"), |out| {
+        serde_json::to_writer(out, &cameras).map_err(io::Error::from)
+    })
+}
+
+/// `left/a.b.jpg` becomes `left/a.b`.
+fn without_extension(name: &str) -> &str {
+    match name.rsplit_once('.') {
+        Some((stem, extension)) if !extension.contains('/') && !stem.is_empty() => stem,
+        _ => name,
+    }
+}
+
+/// Writes `input.ply` into the model folder: the points that the Gaussians started from.
+pub fn write_input_ply(model_path: &Path, points: &PointCloud) -> Result<(), OutputError> {
+    let n = points.positions.len().min(points.colors.len());
+    write_atomically(&model_path.join("input.ply"), |out| {
+        let mut header = format!("ply\nformat binary_little_endian 1.0\nelement vertex {n}\n");
+        for name in ["x", "y", "z", "nx", "ny", "nz"] {
+            header.extend(["property float ", name, "\n"]);
+        }
+        for name in ["red", "green", "blue"] {
+            header.extend(["property uchar ", name, "\n"]);
+        }
+        header.push_str("end_header\n");
+        out.write_all(header.as_bytes())?;
+        for (position, color) in points.positions.iter().zip(&points.colors) {
+            for value in position.iter().chain(&[0.0; 3]) {
+                out.write_all(&value.to_le_bytes())?;
+            }
+            out.write_all(color)?;
+        }
+        Ok(())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strings_are_python_literals_on_one_line() {
+        assert_eq!(python_string("C:\\it's\nö\u{7}"), "'C:\\\\it\\'s\\nö\\u0007'");
+    }
+
+    #[test]
+    fn only_the_extension_is_cut() {
+        for (name, stem) in [
+            ("a.jpg", "a"),
+            ("left/a.b.jpg", "left/a.b"),
+            ("left.d/a", "left.d/a"),
+            ("a", "a"),
+            (".jpg", ".jpg"),
+        ] {
+            assert_eq!(without_extension(name), stem);
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! Files of a model that other programs read: the PLY of Gaussians and what stands beside it.
+
+mod inria;
+mod ply;
+
+pub use inria::{write_cameras_json, write_cfg_args, write_input_ply};
+pub use ply::{PlyError, read_ply, write_ply};

@@ -1,0 +1,238 @@
+//! Gaussians as PLY, in the column order that 3DGS viewers expect.
+//!
+//! Viewers read the header by line number and the rows as raw structs, so the writer never changes
+//! the order, and line 3 is always `element vertex N`. The reader goes by column names alone.
+//!
+//! In the file the higher harmonics are channel-major (all red coefficients, then green, then
+//! blue); in memory each coefficient holds its three channels.
+
+mod header;
+mod read;
+mod write;
+
+pub use read::{PlyError, read_ply};
+pub use write::write_ply;
+
+/// Columns before the higher harmonics, those of a normal left out.
+const BEFORE_REST: [&str; 6] = ["x", "y", "z", "f_dc_0", "f_dc_1", "f_dc_2"];
+
+/// Columns behind the higher harmonics.
+const AFTER_REST: [&str; 8] =
+    ["opacity", "scale_0", "scale_1", "scale_2", "rot_0", "rot_1", "rot_2", "rot_3"];
+
+/// Name of the higher harmonic `index` in the file.
+fn rest_name(index: usize) -> String {
+    format!("f_rest_{index}")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use proptest::prelude::*;
+    use rstest::rstest;
+
+    use super::*;
+    use crate::model::{Gaussians, sh_rest_count};
+
+    /// Gaussians in which no two numbers are equal.
+    fn all_different(n: usize, sh_degree: u32) -> Gaussians {
+        let mut next = 0.0f32;
+        let mut column = |width: usize| -> Vec<f32> {
+            (0..n * width)
+                .map(|_| {
+                    next += 0.5;
+                    next - 1000.0
+                })
+                .collect()
+        };
+        Gaussians {
+            sh_degree,
+            means: column(3),
+            log_scales: column(3),
+            quats: column(4),
+            opacity_logits: column(1),
+            sh_dc: column(3),
+            sh_rest: column(3 * sh_rest_count(sh_degree)),
+        }
+    }
+
+    /// The bytes that `write_ply` makes.
+    fn file_of(gaussians: &Gaussians) -> Vec<u8> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.ply");
+        write_ply(&path, gaussians).unwrap();
+        fs::read(&path).unwrap()
+    }
+
+    fn read_bytes(bytes: &[u8]) -> Result<Gaussians, PlyError> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.ply");
+        fs::write(&path, bytes).unwrap();
+        read_ply(&path)
+    }
+
+    #[rstest]
+    fn what_was_written_is_read_again(
+        #[values(0, 1, 2, 3)] degree: u32,
+        // Below, at and above the rows of one chunk, and none at all.
+        #[values(0, 1, 7, 4096, 4099)] n: usize,
+    ) {
+        let gaussians = all_different(n, degree);
+        assert_eq!(read_bytes(&file_of(&gaussians)).unwrap(), gaussians);
+    }
+
+    #[test]
+    fn the_header_has_the_count_in_line_three_and_62_columns() {
+        let bytes = file_of(&all_different(3, 3));
+        let text = String::from_utf8_lossy(&bytes);
+        let lines: Vec<&str> = text.lines().take(66).collect();
+        assert_eq!(lines[..3], ["ply", "format binary_little_endian 1.0", "element vertex 3"]);
+        assert_eq!(lines[3], "property float x");
+        assert_eq!(lines[6], "property float nx");
+        assert_eq!(lines[9], "property float f_dc_0");
+        assert_eq!(lines[12], "property float f_rest_0");
+        assert_eq!(lines[56], "property float f_rest_44");
+        assert_eq!(lines[57], "property float opacity");
+        assert_eq!(lines[64], "property float rot_3");
+        assert_eq!(lines[65], "end_header");
+        let header = text.find("end_header\n").unwrap() + "end_header\n".len();
+        // The bytes of the header are ASCII, so text and file agree on the position.
+        assert_eq!(bytes.len() - header, 3 * 248);
+    }
+
+    #[test]
+    fn harmonics_are_channel_major_in_the_file() {
+        let gaussians = all_different(2, 1);
+        let bytes = file_of(&gaussians);
+        let row_bytes = (17 + 9) * 4;
+        let second = &bytes[bytes.len() - row_bytes..];
+        let floats: Vec<f32> = bytemuck::pod_collect_to_vec(second);
+        let rest = &gaussians.sh_rest[9..];
+        let red = [rest[0], rest[3], rest[6]];
+        let green = [rest[1], rest[4], rest[7]];
+        let blue = [rest[2], rest[5], rest[8]];
+        assert_eq!(floats[9..18], [red, green, blue].concat());
+        assert_eq!(floats[3..6], [0.0; 3], "normals are zero");
+    }
+
+    /// A file with columns in another order, doubles among them, and columns of other programs.
+    fn foreign_file() -> Vec<u8> {
+        let mut bytes = b"ply\r\nformat binary_little_endian 1.0\r\ncomment by hand\r\n".to_vec();
+        bytes.extend(b"element camera 2\r\nproperty int id\r\nelement vertex 1\r\n");
+        let names = ["rot_3", "rot_2", "rot_1", "rot_0", "opacity", "scale_2", "scale_1"];
+        let more = ["scale_0", "f_dc_2", "f_dc_1", "f_dc_0", "z", "y"];
+        for name in names.iter().chain(&more) {
+            bytes.extend(format!("property float {name}\r\n").bytes());
+        }
+        bytes.extend(b"property uchar filter_3D\r\nproperty double x\r\nend_header\r\n");
+        bytes.extend([9u8; 8]);
+        for value in 1u8..=13 {
+            bytes.extend(f32::from(value).to_le_bytes());
+        }
+        bytes.push(200);
+        bytes.extend(14.0f64.to_le_bytes());
+        bytes
+    }
+
+    #[test]
+    fn columns_are_found_by_name_and_strangers_are_ignored() {
+        let gaussians = read_bytes(&foreign_file()).unwrap();
+        assert_eq!(gaussians.sh_degree, 0);
+        assert_eq!(gaussians.means, [14.0, 13.0, 12.0]);
+        assert_eq!(gaussians.sh_dc, [11.0, 10.0, 9.0]);
+        assert_eq!(gaussians.log_scales, [8.0, 7.0, 6.0]);
+        assert_eq!(gaussians.opacity_logits, [5.0]);
+        assert_eq!(gaussians.quats, [4.0, 3.0, 2.0, 1.0]);
+    }
+
+    fn edited(from: &str, to: &str) -> String {
+        let bytes = file_of(&all_different(2, 1));
+        let end = bytes.windows(10).position(|window| window == b"end_header").unwrap();
+        let header = String::from_utf8_lossy(&bytes[..end]).replace(from, to);
+        read_bytes(&[header.as_bytes(), &bytes[end..]].concat()).unwrap_err().to_string()
+    }
+
+    #[rstest]
+    #[case("property float scale_1", "property float size_1", "no column `scale_1`")]
+    #[case("property float f_rest_8\n", "", "8 f_rest columns")]
+    #[case("property float f_rest_3", "property float f_rest_9", "no column `f_rest_3`")]
+    #[case("property float x", "property uchar x", "`x` is of type uchar")]
+    #[case("property float nx", "property float x", "`x` twice")]
+    #[case("property float nx", "property list uchar int nx", "line 7")]
+    #[case("property float nx", "property quaternion nx", "line 7")]
+    #[case("binary_little_endian", "ascii", "`ascii 1.0`")]
+    #[case("binary_little_endian", "binary_big_endian", "binary_big_endian")]
+    #[case("element vertex 2", "element vertex 3", "truncated")]
+    #[case("element vertex 2", "element vertex 18446744073709551615", "truncated")]
+    #[case("element vertex 2", "element vertex many", "line 3")]
+    #[case("element vertex 2", "element face 2", "no `element vertex`")]
+    #[case("ply", "PLY?", "not a PLY")]
+    fn a_broken_header_is_named(#[case] from: &str, #[case] to: &str, #[case] said: &str) {
+        let message = edited(from, to);
+        assert!(message.contains(said) && message.contains("a.ply"), "{message}");
+    }
+
+    #[test]
+    fn a_number_that_is_none_is_named_by_row_and_column() {
+        let mut gaussians = all_different(5, 1);
+        // Row 3, coefficient 2, green: in the file f_rest_5 (three of each channel).
+        gaussians.sh_rest[3 * 9 + 2 * 3 + 1] = f32::NAN;
+        let message = read_bytes(&file_of(&gaussians)).unwrap_err().to_string();
+        assert!(message.contains("row 3") && message.contains("`f_rest_5`"), "{message}");
+        assert!(message.contains("NaN"), "{message}");
+
+        let mut gaussians = all_different(5, 0);
+        gaussians.quats[8..12].fill(0.0);
+        let message = read_bytes(&file_of(&gaussians)).unwrap_err().to_string();
+        assert!(message.contains("row 2") && message.contains("rotation"), "{message}");
+    }
+
+    #[test]
+    fn a_missing_file_and_a_folder_are_errors_that_name_the_path() {
+        let folder = tempfile::tempdir().unwrap();
+        for path in [folder.path().join("none.ply"), folder.path().to_owned()] {
+            let message = read_ply(&path).unwrap_err().to_string();
+            assert!(message.contains(&path.display().to_string()), "{message}");
+        }
+    }
+
+    #[test]
+    fn gaussians_with_columns_of_unlike_length_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut gaussians = all_different(2, 1);
+        gaussians.sh_rest.pop();
+        assert!(write_ply(&folder.path().join("a.ply"), &gaussians).is_err());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn a_truncated_file_is_an_error(cut in 0usize..2000) {
+            let bytes = file_of(&all_different(3, 2));
+            let cut = cut.min(bytes.len() - 1);
+            prop_assert!(read_bytes(&bytes[..cut]).is_err());
+        }
+
+        #[test]
+        fn flipped_bits_never_panic(flips in prop::collection::vec((0usize..4000, 0u8..8), 1..20)) {
+            let mut bytes = file_of(&all_different(3, 2));
+            let length = bytes.len();
+            for (at, bit) in flips {
+                bytes[at % length] ^= 1 << bit;
+            }
+            let _ = read_bytes(&bytes);
+        }
+
+        #[test]
+        fn random_bytes_behind_a_good_start_never_panic(
+            bytes in prop::collection::vec(any::<u8>(), 0..400),
+            start in prop::sample::select(vec![
+                "", "ply\n", "ply\nformat binary_little_endian 1.0\n",
+                "ply\nformat binary_little_endian 1.0\nelement vertex 9\nproperty ",
+            ]),
+        ) {
+            prop_assert!(read_bytes(&[start.as_bytes(), &bytes].concat()).is_err());
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Front-to-back compositing of one pixel: opacity of a splat, transmittance, and their gradients.
+//!
+//! Colour is Σ cᵢ αᵢ Tᵢ + Tₙ · background, with Tᵢ = Π_{j<i} (1 - αⱼ) (Kerbl et al. 2023).
+
+use super::Real;
+use super::linalg::{Sym2, Vec3, add, dot, scale, sub};
+
+/// Below this opacity a splat leaves a pixel untouched: half of what 8 bits can show, and what
+/// bounds the tiles it is listed in.
+pub const ALPHA_MIN: f64 = 1.0 / 255.0;
+
+/// Opacities are held below 1 so that every splat behind keeps a gradient.
+pub const ALPHA_MAX: f64 = 0.99;
+
+/// A pixel is finished before its transmittance falls below this.
+pub const TRANSMITTANCE_MIN: f64 = 1e-4;
+
+/// Exponent of the Gaussian at `offset_px` from its centre: -½ dᵀ C d. Never above 0 for a
+/// positive definite conic, save for rounding.
+#[inline]
+pub fn exponent<R: Real>(conic: Sym2<R>, offset_px: [R; 2]) -> R {
+    let [dx, dy] = offset_px;
+    -R::HALF * (conic[0] * dx * dx + conic[2] * dy * dy) - conic[1] * dx * dy
+}
+
+/// Opacity of a splat in a pixel, or nothing where it is below [`ALPHA_MIN`].
+#[inline]
+pub fn alpha<R: Real>(opacity: R, exponent: R) -> Option<R> {
+    if exponent > R::ZERO {
+        return None;
+    }
+    let alpha = (opacity * exponent.exp()).min(R::of(ALPHA_MAX));
+    (alpha >= R::of(ALPHA_MIN)).then_some(alpha)
+}
+
+/// Gradients of one splat in screen space.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ScreenGradient<R> {
+    /// Of the centre, per px.
+    pub d_mean_px: [R; 2],
+    /// Of the conic (xx, xy, yy); xy counted once.
+    pub d_conic: Sym2<R>,
+    /// Of the opacity.
+    pub d_opacity: R,
+    /// Of the colour.
+    pub d_color: Vec3<R>,
+}
+
+impl<R: Real> ScreenGradient<R> {
+    /// Adds another contribution to the same splat.
+    #[inline]
+    pub fn add(&mut self, other: &Self) {
+        for i in 0..2 {
+            self.d_mean_px[i] += other.d_mean_px[i];
+        }
+        for i in 0..3 {
+            self.d_conic[i] += other.d_conic[i];
+            self.d_color[i] += other.d_color[i];
+        }
+        self.d_opacity += other.d_opacity;
+    }
+}
+
+/// A pixel on its way front to back, for the backward pass.
+#[derive(Clone, Copy, Debug)]
+pub struct PixelWalk<R> {
+    /// Transmittance in front of the next splat.
+    pub transmittance: R,
+    /// Colour that the splats not yet passed and the background contribute.
+    pub behind: Vec3<R>,
+    /// Gradient of the pixel's colour.
+    pub d_color: Vec3<R>,
+}
+
+/// `d_alpha` of one splat in one pixel; adds to its `d_color` and moves the walk behind it.
+///
+/// With B the colour from behind the splat, dC/dα = T c - B / (1 - α).
+#[inline]
+pub fn blend_bwd<R: Real>(
+    walk: &mut PixelWalk<R>,
+    color: Vec3<R>,
+    alpha: R,
+    sums: &mut ScreenGradient<R>,
+) -> R {
+    let weight = alpha * walk.transmittance;
+    sums.d_color = add(sums.d_color, scale(walk.d_color, weight));
+    walk.behind = sub(walk.behind, scale(color, weight));
+    let d_alpha = walk.transmittance * dot(color, walk.d_color)
+        - dot(walk.behind, walk.d_color) / (R::ONE - alpha);
+    walk.transmittance *= R::ONE - alpha;
+    d_alpha
+}
+
+/// Gradient through [`alpha`] and [`exponent`]; nothing flows where the opacity was clamped.
+#[inline]
+pub fn alpha_bwd<R: Real>(
+    conic: Sym2<R>,
+    offset_px: [R; 2],
+    opacity: R,
+    d_alpha: R,
+    sums: &mut ScreenGradient<R>,
+) {
+    let falloff = exponent(conic, offset_px).exp();
+    if opacity * falloff > R::of(ALPHA_MAX) {
+        return;
+    }
+    let [dx, dy] = offset_px;
+    let d_exponent = d_alpha * opacity * falloff;
+    sums.d_opacity += d_alpha * falloff;
+    sums.d_conic[0] -= R::HALF * dx * dx * d_exponent;
+    sums.d_conic[1] -= dx * dy * d_exponent;
+    sums.d_conic[2] -= R::HALF * dy * dy * d_exponent;
+    // The offset is the pixel less the centre, so the centre takes the opposite sign.
+    sums.d_mean_px[0] += (conic[0] * dx + conic[1] * dy) * d_exponent;
+    sums.d_mean_px[1] += (conic[1] * dx + conic[2] * dy) * d_exponent;
+}

@@ -1,0 +1,349 @@
+//! From a Gaussian in the world to an ellipse on the screen (EWA splatting, Zwicker et al. 2001).
+
+use super::Real;
+use super::blend::{ALPHA_MIN, exponent};
+use super::linalg::{
+    Mat3, Quat, Sym2, Vec3, add, mat_mul, mul, mul_transposed, rotation, rotation_bwd,
+};
+
+/// Smallest depth at which a Gaussian is drawn, in world units along the view axis.
+///
+/// Below it the projection's Jacobian grows as 1/z² and one splat can cover the image.
+pub const NEAR: f64 = 0.01;
+
+/// Variance in px² added to every splat, so that none falls between pixel centres.
+pub const DILATION_PX2: f64 = 0.3;
+
+/// How far beyond the image's border the Jacobian is still evaluated, as a share of half its
+/// width: farther out the linearisation would stretch a splat without bound.
+const GUARD_BAND: f64 = 0.3;
+
+/// Side of a tile in px.
+pub const TILE: u32 = 16;
+
+/// A pinhole camera with its pose, in the precision of the computation.
+#[derive(Clone, Copy, Debug)]
+pub struct Viewpoint<R> {
+    /// Rotation from world to camera axes.
+    pub rotation: Mat3<R>,
+    /// Translation in camera axes.
+    pub translation: Vec3<R>,
+    /// Position of the camera in the world.
+    pub centre_world: Vec3<R>,
+    /// Focal lengths, px.
+    pub focal_px: [R; 2],
+    /// Principal point, px.
+    pub centre_px: [R; 2],
+    /// Image size, px.
+    pub size: [u32; 2],
+}
+
+impl<R: Real> Viewpoint<R> {
+    /// Bounds of x/z and y/z within which the Jacobian is evaluated: (lower, upper) per axis.
+    fn guard(&self) -> [(R, R); 2] {
+        [0, 1].map(|axis| {
+            let size = R::of(f64::from(self.size[axis]));
+            let margin = R::of(GUARD_BAND) * R::HALF * size;
+            (
+                -(self.centre_px[axis] + margin) / self.focal_px[axis],
+                (size - self.centre_px[axis] + margin) / self.focal_px[axis],
+            )
+        })
+    }
+}
+
+/// A Gaussian's shape and place, raw parameters.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape<R> {
+    /// Centre in the world.
+    pub mean_world: Vec3<R>,
+    /// Natural logarithms of the scales, world units.
+    pub log_scale: Vec3<R>,
+    /// Rotation (w, x, y, z), of any length but zero.
+    pub quat: Quat<R>,
+}
+
+/// The ellipse that a Gaussian projects to.
+#[derive(Clone, Copy, Debug)]
+pub struct Ellipse<R> {
+    /// Centre, px.
+    pub mean_px: [R; 2],
+    /// Depth along the view axis, world units.
+    pub depth: R,
+    /// Covariance, dilation included, px².
+    pub cov_px2: Sym2<R>,
+    /// Its inverse.
+    pub conic: Sym2<R>,
+}
+
+/// What forward and backward share: everything between the shape and its ellipse.
+struct Chain<R> {
+    mean_cam: Vec3<R>,
+    /// x/z and y/z held to the guard band, and whether they were inside.
+    slope: [R; 2],
+    inside: [bool; 2],
+    /// J, 2x3.
+    jacobian: [[R; 3]; 2],
+    /// Rotation from the Gaussian's axes to the camera's.
+    cam_from_axes: Mat3<R>,
+    scale: Vec3<R>,
+    /// J · `cam_from_axes` · diag(scale): its Gram matrix is the covariance.
+    root: [[R; 3]; 2],
+}
+
+fn chain<R: Real>(view: &Viewpoint<R>, shape: &Shape<R>) -> Option<Chain<R>> {
+    let mean_cam = add(mul(&view.rotation, shape.mean_world), view.translation);
+    let [x, y, z] = mean_cam;
+    // Written so that NaN is rejected too.
+    if !(z > R::of(NEAR) && z.is_finite()) {
+        return None;
+    }
+    let guard = view.guard();
+    let raw = [x / z, y / z];
+    let slope = [0, 1].map(|i| raw[i].max(guard[i].0).min(guard[i].1));
+    let inside = [0, 1].map(|i| raw[i] >= guard[i].0 && raw[i] <= guard[i].1);
+    let over_z = [view.focal_px[0] / z, view.focal_px[1] / z];
+    let jacobian =
+        [[over_z[0], R::ZERO, -over_z[0] * slope[0]], [R::ZERO, over_z[1], -over_z[1] * slope[1]]];
+    let cam_from_axes = mat_mul(&view.rotation, &rotation(shape.quat));
+    let scale = shape.log_scale.map(Real::exp);
+    let root = jacobian.map(|row| {
+        let turned = mul_transposed(&cam_from_axes, row);
+        [turned[0] * scale[0], turned[1] * scale[1], turned[2] * scale[2]]
+    });
+    Some(Chain { mean_cam, slope, inside, jacobian, cam_from_axes, scale, root })
+}
+
+/// Projects a Gaussian; nothing where it lies behind [`NEAR`] or a parameter is not finite.
+pub fn project<R: Real>(view: &Viewpoint<R>, shape: &Shape<R>) -> Option<Ellipse<R>> {
+    let Chain { mean_cam: [x, y, z], root: [a, b], .. } = chain(view, shape)?;
+    let dilation = R::of(DILATION_PX2);
+    let xx = a[0] * a[0] + a[1] * a[1] + a[2] * a[2] + dilation;
+    let xy = a[0] * b[0] + a[1] * b[1] + a[2] * b[2];
+    let yy = b[0] * b[0] + b[1] * b[1] + b[2] * b[2] + dilation;
+    let det = xx * yy - xy * xy;
+    let mean_px = [
+        view.focal_px[0] * x / z + view.centre_px[0],
+        view.focal_px[1] * y / z + view.centre_px[1],
+    ];
+    let finite = det.is_finite() && mean_px[0].is_finite() && mean_px[1].is_finite();
+    // The dilation makes det at least 0.09; less means that rounding has eaten the matrix.
+    if !(finite && det > R::ZERO) {
+        return None;
+    }
+    let conic = [yy / det, -xy / det, xx / det];
+    Some(Ellipse { mean_px, depth: z, cov_px2: [xx, xy, yy], conic })
+}
+
+/// Gradients of [`Shape`], raw parameters.
+#[derive(Clone, Copy, Debug)]
+pub struct ShapeGradient<R> {
+    /// Of the centre in the world.
+    pub d_mean_world: Vec3<R>,
+    /// Of the logarithms of the scales.
+    pub d_log_scale: Vec3<R>,
+    /// Of the quaternion as stored.
+    pub d_quat: Quat<R>,
+}
+
+/// `d_shape` of [`project`] from the gradients of the centre and of the conic (xy counted once).
+///
+/// `None` exactly where [`project`] gives `None`.
+pub fn project_bwd<R: Real>(
+    view: &Viewpoint<R>,
+    shape: &Shape<R>,
+    d_mean_px: [R; 2],
+    d_conic: Sym2<R>,
+) -> Option<ShapeGradient<R>> {
+    let ellipse = project(view, shape)?;
+    let chain = chain(view, shape)?;
+    let d_cov = conic_bwd(ellipse.cov_px2, d_conic);
+
+    // cov = A Aᵀ with A = J T diag(s): d_A = 2 G A, where the off-diagonal of G is half of d_xy.
+    let (g_xx, g_xy, g_yy) = (R::TWO * d_cov[0], d_cov[1], R::TWO * d_cov[2]);
+    let [a, b] = chain.root;
+    let d_root = [
+        [0, 1, 2].map(|j| g_xx * a[j] + g_xy * b[j]),
+        [0, 1, 2].map(|j| g_xy * a[j] + g_yy * b[j]),
+    ];
+    let d_log_scale = [0, 1, 2].map(|j| d_root[0][j] * a[j] + d_root[1][j] * b[j]);
+    let d_turned = d_root.map(|row| [0, 1, 2].map(|j| row[j] * chain.scale[j]));
+
+    let d_cam_from_axes: Mat3<R> = [0, 1, 2].map(|i| {
+        [0, 1, 2]
+            .map(|j| chain.jacobian[0][i] * d_turned[0][j] + chain.jacobian[1][i] * d_turned[1][j])
+    });
+    let d_jacobian = d_turned.map(|row| mul(&chain.cam_from_axes, row));
+    let d_rotation: Mat3<R> = mat_mul(&super::linalg::transpose(&view.rotation), &d_cam_from_axes);
+    let d_quat = rotation_bwd(shape.quat, &d_rotation);
+
+    let d_mean_cam = mean_bwd(view, &chain, d_mean_px, &d_jacobian);
+    Some(ShapeGradient {
+        d_mean_world: mul_transposed(&view.rotation, d_mean_cam),
+        d_log_scale,
+        d_quat,
+    })
+}
+
+/// `d_cov` (xx, xy, yy; xy counted once) of the inverse.
+fn conic_bwd<R: Real>(cov: Sym2<R>, d_conic: Sym2<R>) -> Sym2<R> {
+    let [xx, xy, yy] = cov;
+    let inverse_det = R::ONE / (xx * yy - xy * xy);
+    let shared = (d_conic[0] * yy - d_conic[1] * xy + d_conic[2] * xx) * inverse_det;
+    [
+        (d_conic[2] - shared * yy) * inverse_det,
+        (R::TWO * shared * xy - d_conic[1]) * inverse_det,
+        (d_conic[0] - shared * xx) * inverse_det,
+    ]
+}
+
+/// `d_mean_cam` through the projected centre and through the Jacobian's entries f/z and -f u/z.
+fn mean_bwd<R: Real>(
+    view: &Viewpoint<R>,
+    chain: &Chain<R>,
+    d_mean_px: [R; 2],
+    d_jacobian: &[[R; 3]; 2],
+) -> Vec3<R> {
+    let z = chain.mean_cam[2];
+    let mut d_mean_cam = [R::ZERO; 3];
+    for axis in 0..2 {
+        let over_z = view.focal_px[axis] / z;
+        let along = chain.mean_cam[axis] / z;
+        d_mean_cam[axis] += d_mean_px[axis] * over_z;
+        d_mean_cam[2] -= d_mean_px[axis] * over_z * along;
+
+        let (d_diagonal, d_last) = (d_jacobian[axis][axis], d_jacobian[axis][2]);
+        d_mean_cam[2] += (d_last * chain.slope[axis] - d_diagonal) * over_z / z;
+        if chain.inside[axis] {
+            let d_slope = -d_last * over_z;
+            d_mean_cam[axis] += d_slope / z;
+            d_mean_cam[2] -= d_slope * along / z;
+        }
+    }
+    d_mean_cam
+}
+
+/// A rectangle of pixels or tiles: `x0..x1` by `y0..y1`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rect {
+    /// First column.
+    pub x0: u32,
+    /// First row.
+    pub y0: u32,
+    /// Column behind the last.
+    pub x1: u32,
+    /// Row behind the last.
+    pub y1: u32,
+}
+
+impl Rect {
+    /// Nothing inside.
+    pub fn is_empty(&self) -> bool {
+        self.x0 >= self.x1 || self.y0 >= self.y1
+    }
+
+    /// What both have.
+    #[inline]
+    pub fn intersection(&self, other: &Self) -> Self {
+        Self {
+            x0: self.x0.max(other.x0),
+            y0: self.y0.max(other.y0),
+            x1: self.x1.min(other.x1),
+            y1: self.y1.min(other.y1),
+        }
+    }
+
+    /// The tiles that these pixels lie in.
+    pub fn tiles(&self) -> Self {
+        Self {
+            x0: self.x0 / TILE,
+            y0: self.y0 / TILE,
+            x1: self.x1.div_ceil(TILE),
+            y1: self.y1.div_ceil(TILE),
+        }
+    }
+
+    /// The pixels of tile (`x`, `y`) in an image of this size.
+    pub fn of_tile(x: u32, y: u32, size: [u32; 2]) -> Self {
+        Self {
+            x0: x * TILE,
+            y0: y * TILE,
+            x1: ((x + 1) * TILE).min(size[0]),
+            y1: ((y + 1) * TILE).min(size[1]),
+        }
+    }
+}
+
+/// Where a splat of some opacity can be seen.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Pixels outside of which its opacity is below [`ALPHA_MIN`]; may be empty between centres.
+    pub pixels: Rect,
+    /// The exponent at which its opacity falls to [`ALPHA_MIN`].
+    pub exponent_min: f64,
+}
+
+/// Bounds of an ellipse, or nothing where it cannot be seen at all.
+///
+/// The opacity falls to 1/255 where ½ dᵀ C d = ln(255 o); that ellipse reaches √(2 ln(255 o) cov)
+/// along each axis. A splat counts as seen when this box, rounded up to whole pixels, meets the
+/// image, even if no pixel centre lies in it: density statistics are averaged over seen splats.
+pub fn bounds<R: Real>(ellipse: &Ellipse<R>, opacity: R, size: [u32; 2]) -> Option<Bounds> {
+    if opacity < R::of(ALPHA_MIN) || !opacity.is_finite() {
+        return None;
+    }
+    let reach = (opacity / R::of(ALPHA_MIN)).ln();
+    // A thousandth of a pixel and 1e-5 of the reach are added against rounding: a bound may be
+    // too wide, since every pixel is tested again, but never too narrow.
+    let extent = [ellipse.cov_px2[0], ellipse.cov_px2[2]]
+        .map(|variance| (R::TWO * reach * variance).sqrt() * R::of(1.0 + 1e-5) + R::of(1e-3));
+    let mut spans = [(0, 0); 2];
+    for axis in 0..2 {
+        let (mean, extent, side) = (ellipse.mean_px[axis], extent[axis], size[axis]);
+        let limit = R::of(f64::from(side));
+        let radius = R::of(f64::from(extent.ceil_i32()));
+        if !(mean + radius > R::ZERO && mean - radius < limit) {
+            return None;
+        }
+        spans[axis] = (
+            pixel_index((mean - extent - R::HALF).ceil_i32(), side),
+            pixel_index((mean + extent - R::HALF).floor_i32().saturating_add(1), side),
+        );
+    }
+    let pixels = Rect { x0: spans[0].0, x1: spans[0].1, y0: spans[1].0, y1: spans[1].1 };
+    Some(Bounds { pixels, exponent_min: -reach.to_f64() })
+}
+
+/// Holds an index to `0..=side`.
+fn pixel_index(index: i32, side: u32) -> u32 {
+    u32::try_from(index).unwrap_or(0).min(side)
+}
+
+/// Whether the splat reaches `exponent_min` at some point between the pixel centres of `pixels`.
+///
+/// The exponent is concave: where the centre lies outside the rectangle, its maximum is on one of
+/// the two edges that face the centre (Radl et al. 2024).
+pub fn reaches<R: Real>(ellipse: &Ellipse<R>, exponent_min: R, pixels: Rect) -> bool {
+    let low = [pixels.x0, pixels.y0].map(|p| R::of(f64::from(p)) + R::HALF);
+    let high = [pixels.x1, pixels.y1].map(|p| R::of(f64::from(p)) - R::HALF);
+    let mean = ellipse.mean_px;
+    let nearest = [0, 1].map(|axis| mean[axis].max(low[axis]).min(high[axis]));
+    let offset = [nearest[0] - mean[0], nearest[1] - mean[1]];
+    if offset[0] == R::ZERO && offset[1] == R::ZERO {
+        return true;
+    }
+    let conic = ellipse.conic;
+    let diagonal = [conic[0], conic[2]];
+    // Against rounding the test errs on the side of listing the tile.
+    let enough = exponent_min * R::of(1.0 + 1e-4) - R::of(1e-4);
+    (0..2).any(|axis| {
+        if offset[axis] == R::ZERO {
+            return false;
+        }
+        let other = 1 - axis;
+        let best = mean[other] - conic[1] * offset[axis] / diagonal[other];
+        let mut point = offset;
+        point[other] = best.max(low[other]).min(high[other]) - mean[other];
+        exponent(conic, point) >= enough
+    })
+}

@@ -1,0 +1,188 @@
+//! Structural similarity (Wang et al. 2004): 11x11 Gaussian window of sigma 1.5, per channel,
+//! averaged over the valid region, where the whole window lies inside the image.
+//!
+//! C1 = 0.01², C2 = 0.03² for values in 0..1. Images narrower than the window take the largest
+//! odd window that fits, so that every image has a similarity.
+
+use rayon::prelude::*;
+
+use super::Real;
+
+/// Half the window, px; the window has 2·5 + 1 taps a side.
+const RADIUS: usize = 5;
+const SIGMA_PX: f64 = 1.5;
+const C1: f64 = 1e-4;
+const C2: f64 = 9e-4;
+
+/// Window moments of two images at one place.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Moments<R> {
+    /// E[x].
+    pub x: R,
+    /// E[y].
+    pub y: R,
+    /// E[x²].
+    pub xx: R,
+    /// E[y²].
+    pub yy: R,
+    /// E[xy].
+    pub xy: R,
+}
+
+/// Similarity at one place from the window's moments.
+pub fn similarity<R: Real>(m: &Moments<R>) -> R {
+    let (a1, a2, b1, b2) = factors(m);
+    (a1 * a2) / (b1 * b2)
+}
+
+/// Gradients of the moments that depend on x: (E[x], E[x²], E[xy]).
+pub fn similarity_bwd<R: Real>(m: &Moments<R>, d_s: R) -> [R; 3] {
+    let (a1, a2, b1, b2) = factors(m);
+    let s = (a1 * a2) / (b1 * b2);
+    let d_variance = -s / b2;
+    let d_covariance = R::TWO * a1 / (b1 * b2);
+    let d_mean = R::TWO * m.y * a2 / (b1 * b2) - R::TWO * m.x * s / b1;
+    // var = E[x²] - E[x]², cov = E[xy] - E[x] E[y].
+    let d_x = d_mean - R::TWO * m.x * d_variance - m.y * d_covariance;
+    [d_x * d_s, d_variance * d_s, d_covariance * d_s]
+}
+
+fn factors<R: Real>(m: &Moments<R>) -> (R, R, R, R) {
+    let (c1, c2) = (R::of(C1), R::of(C2));
+    (
+        R::TWO * m.x * m.y + c1,
+        R::TWO * (m.xy - m.x * m.y) + c2,
+        m.x * m.x + m.y * m.y + c1,
+        (m.xx - m.x * m.x) + (m.yy - m.y * m.y) + c2,
+    )
+}
+
+/// The window along one axis, of odd length, adding up to 1.
+fn window<R: Real>(radius: usize) -> Vec<R> {
+    let taps: Vec<f64> = (0..=2 * radius)
+        .map(|i| {
+            let offset = i as f64 - radius as f64;
+            (-offset * offset / (2.0 * SIGMA_PX * SIGMA_PX)).exp()
+        })
+        .collect();
+    let sum: f64 = taps.iter().sum();
+    taps.iter().map(|tap| R::of(tap / sum)).collect()
+}
+
+/// Two images of the same size, [height, width, 3], values in 0..1.
+#[derive(Clone, Copy, Debug)]
+pub struct Pair<'a, R> {
+    /// The image that is judged.
+    pub x: &'a [R],
+    /// The photograph.
+    pub y: &'a [R],
+    /// Size, px.
+    pub size: [usize; 2],
+}
+
+impl<R: Real> Pair<'_, R> {
+    fn radius(&self) -> usize {
+        RADIUS.min((self.size[0].min(self.size[1]).max(1) - 1) / 2)
+    }
+
+    /// Size of the valid region.
+    fn valid(&self) -> [usize; 2] {
+        self.size.map(|side| side - 2 * self.radius())
+    }
+}
+
+/// Mean similarity over the valid region and the channels. The size must not be zero.
+pub fn ssim<R: Real>(pair: Pair<'_, R>) -> f64 {
+    let [width, height] = pair.valid();
+    let sums: Vec<f64> = moments(pair)
+        .par_chunks(width * 3)
+        .map(|row| row.iter().map(|m| similarity(m).to_f64()).sum())
+        .collect();
+    sums.iter().sum::<f64>() / (width * height * 3) as f64
+}
+
+/// Mean similarity, and its gradient times `d_mean` added to `d_x`.
+pub fn ssim_with_gradient<R: Real>(pair: Pair<'_, R>, d_mean: R, d_x: &mut [R]) -> f64 {
+    let valid = pair.valid();
+    let count = (valid[0] * valid[1] * 3) as f64;
+    let moments = moments(pair);
+    let d_s = d_mean / R::of(count);
+    let row_sums: Vec<f64> = moments
+        .par_chunks(valid[0] * 3)
+        .map(|row| row.iter().map(|m| similarity(m).to_f64()).sum())
+        .collect();
+    let d_moments: Vec<[R; 3]> = moments.par_iter().map(|m| similarity_bwd(m, d_s)).collect();
+    spread(pair, &d_moments, d_x);
+    row_sums.iter().sum::<f64>() / count
+}
+
+/// Window moments over the valid region, [valid height, valid width, 3].
+fn moments<R: Real>(pair: Pair<'_, R>) -> Vec<Moments<R>> {
+    let taps = window::<R>(pair.radius());
+    let (width, [valid_width, valid_height]) = (pair.size[0] * 3, pair.valid());
+    let row_length = valid_width * 3;
+    let mut along_rows = vec![Moments::default(); row_length * pair.size[1]];
+    along_rows.par_chunks_mut(row_length).enumerate().for_each(|(row, out)| {
+        let (x, y) = (&pair.x[row * width..][..width], &pair.y[row * width..][..width]);
+        for (i, m) in out.iter_mut().enumerate() {
+            for (t, &weight) in taps.iter().enumerate() {
+                let (x, y) = (x[i + 3 * t], y[i + 3 * t]);
+                m.x += weight * x;
+                m.y += weight * y;
+                m.xx += weight * x * x;
+                m.yy += weight * y * y;
+                m.xy += weight * x * y;
+            }
+        }
+    });
+    let mut out = vec![Moments::default(); row_length * valid_height];
+    out.par_chunks_mut(row_length).enumerate().for_each(|(row, out)| {
+        for (t, &weight) in taps.iter().enumerate() {
+            let line = &along_rows[(row + t) * row_length..][..row_length];
+            for (m, part) in out.iter_mut().zip(line) {
+                m.x += weight * part.x;
+                m.y += weight * part.y;
+                m.xx += weight * part.xx;
+                m.yy += weight * part.yy;
+                m.xy += weight * part.xy;
+            }
+        }
+    });
+    out
+}
+
+/// The adjoint of [`moments`] for x: every moment's gradient goes back to the pixels of its window.
+fn spread<R: Real>(pair: Pair<'_, R>, d_moments: &[[R; 3]], d_x: &mut [R]) {
+    let taps = window::<R>(pair.radius());
+    let (width, [valid_width, valid_height]) = (pair.size[0] * 3, pair.valid());
+    let row_length = valid_width * 3;
+    let mut along_columns = vec![[R::ZERO; 3]; row_length * pair.size[1]];
+    along_columns.par_chunks_mut(row_length).enumerate().for_each(|(row, out)| {
+        for (t, &weight) in taps.iter().enumerate() {
+            let Some(source) = row.checked_sub(t).filter(|&source| source < valid_height) else {
+                continue;
+            };
+            let line = &d_moments[source * row_length..][..row_length];
+            for (sum, part) in out.iter_mut().zip(line) {
+                for k in 0..3 {
+                    sum[k] += weight * part[k];
+                }
+            }
+        }
+    });
+    d_x.par_chunks_mut(width).enumerate().for_each(|(row, out)| {
+        let line = &along_columns[row * row_length..][..row_length];
+        let mut sums = vec![[R::ZERO; 3]; width];
+        for (i, part) in line.iter().enumerate() {
+            for (t, &weight) in taps.iter().enumerate() {
+                for k in 0..3 {
+                    sums[i + 3 * t][k] += weight * part[k];
+                }
+            }
+        }
+        for (i, (d_x, sum)) in out.iter_mut().zip(sums).enumerate() {
+            let (x, y) = (pair.x[row * width + i], pair.y[row * width + i]);
+            *d_x += sum[0] + R::TWO * x * sum[1] + y * sum[2];
+        }
+    });
+}

@@ -1,0 +1,130 @@
+//! The Gaussians that training starts from.
+
+use std::num::NonZeroUsize;
+
+use kiddo::SquaredEuclidean;
+use rayon::prelude::*;
+
+use super::{Gaussians, sh_rest_count};
+use crate::dataset::PointCloud;
+use crate::math::random::{Purpose, Stream};
+use crate::math::sh;
+use crate::math::{Real, inverse_sigmoid};
+
+/// Opacity of a fresh Gaussian.
+const OPACITY: f32 = 0.1;
+
+/// Neighbours whose distance sets the scale.
+const NEIGHBOURS: usize = 3;
+
+/// Smallest mean squared distance, world units²: points that coincide still get a size.
+const MIN_SQUARED_DISTANCE: f32 = 1e-7;
+
+/// One Gaussian per point, as 3D Gaussian splatting starts: isotropic, its scale the root of the
+/// mean squared distance to the 3 nearest other points, opacity 0.1, the point's colour.
+pub fn from_points(points: &PointCloud, sh_degree: u32) -> Gaussians {
+    let count = points.positions.len();
+    let mut gaussians = Gaussians::zeros(sh_degree, count);
+    gaussians.means = points.positions.as_flattened().to_vec();
+    gaussians.log_scales = mean_squared_distances(&points.positions)
+        .into_iter()
+        .flat_map(|squared| [squared.max(MIN_SQUARED_DISTANCE).sqrt().ln(); 3])
+        .collect();
+    gaussians.quats = [1.0, 0.0, 0.0, 0.0].repeat(count);
+    gaussians.opacity_logits = vec![inverse_sigmoid(OPACITY); count];
+    gaussians.sh_dc = points
+        .colors
+        .iter()
+        .flatten()
+        .map(|&value| (f32::from(value) / 255.0 - 0.5) / sh::C0.to_f32())
+        .collect();
+    gaussians.sh_rest = vec![0.0; count * sh_rest_count(sh_degree) * 3];
+    gaussians
+}
+
+/// Points and colours drawn uniformly from a cube, for scenes without points.
+pub fn random_points(count: u32, centre: [f64; 3], half_side: f64, seed: u64) -> PointCloud {
+    let stream = Stream::new(seed, 0, Purpose::Initialise);
+    let draw = |i: u32, k: u64| stream.uniform(u64::from(i) * 6 + k);
+    let along = |i: u32, axis: usize| centre[axis] + (2.0 * draw(i, axis as u64) - 1.0) * half_side;
+    PointCloud {
+        positions: (0..count).map(|i| [0, 1, 2].map(|axis| along(i, axis).to_f32())).collect(),
+        colors: (0..count)
+            .map(|i| [3, 4, 5].map(|k| stream.bits(u64::from(i) * 6 + k).to_le_bytes()[7]))
+            .collect(),
+    }
+}
+
+/// Mean of the squared distances to the 3 nearest other points, world units².
+///
+/// With fewer than 4 points the mean is over those there are; a single point gets 1.
+fn mean_squared_distances(positions: &[[f32; 3]]) -> Vec<f32> {
+    let Some(wanted) = NonZeroUsize::new((NEIGHBOURS + 1).min(positions.len())) else {
+        return Vec::new();
+    };
+    if wanted.get() == 1 {
+        return vec![1.0];
+    }
+    // An index of 32 bits runs out at 4 billion points, far beyond what fits a machine; the scale
+    // of a lone point serves then as it does for a lone point.
+    let Ok(tree) = kiddo::ImmutableKdTree::<f32, 3>::new_from_slice(positions) else {
+        return vec![1.0; positions.len()];
+    };
+    positions
+        .par_iter()
+        .map(|position| {
+            // The point itself, or one that coincides with it, comes first at distance 0.
+            let near = tree.query(position).nearest_n::<SquaredEuclidean<f32>>(wanted).execute();
+            near.iter().skip(1).map(|n| n.distance).sum::<f32>() / (wanted.get() - 1) as f32
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cloud(positions: Vec<[f32; 3]>) -> PointCloud {
+        let colors = vec![[255, 0, 51]; positions.len()];
+        PointCloud { positions, colors }
+    }
+
+    #[test]
+    fn the_scale_is_the_root_mean_squared_distance_to_the_three_nearest_others() {
+        let points = cloud(vec![
+            [0.0, 0.0, 0.0],
+            [1.0, 0.0, 0.0],
+            [0.0, 2.0, 0.0],
+            [0.0, 0.0, 3.0],
+            [50.0, 50.0, 50.0],
+        ]);
+        let gaussians = from_points(&points, 3);
+        let expected = ((1.0_f32 + 4.0 + 9.0) / 3.0).sqrt().ln();
+        // The tree adds the same squares in another order: a few units in the last place.
+        assert!((gaussians.log_scales[0] - expected).abs() < 1e-6);
+        assert_eq!(gaussians.log_scales[0], gaussians.log_scales[2]);
+        assert_eq!(gaussians.sh_rest.len(), 5 * 45);
+        let red = 0.5 + gaussians.sh_dc[0] * sh::C0 as f32;
+        assert!((red - 1.0).abs() < 1e-6);
+    }
+
+    #[test]
+    fn points_that_coincide_get_the_smallest_size_and_a_lone_point_gets_one() {
+        let same = from_points(&cloud(vec![[1.0, 2.0, 3.0]; 200]), 0);
+        assert!(same.log_scales.iter().all(|s| (s - 1e-7_f32.sqrt().ln()).abs() < 1e-6));
+        assert_eq!(from_points(&cloud(vec![[1.0, 2.0, 3.0]]), 0).log_scales, vec![0.0; 3]);
+        assert!(from_points(&cloud(Vec::new()), 0).is_empty());
+    }
+
+    #[test]
+    fn random_points_fill_their_cube_and_depend_on_the_seed() {
+        let points = random_points(1000, [1.0, 2.0, 3.0], 0.5, 7);
+        assert!(points.positions.iter().all(|p| (p[0] - 1.0).abs() <= 0.5 && p[2] >= 2.5));
+        assert!(
+            points.positions.iter().any(|p| p[1] < 1.6)
+                && points.positions.iter().any(|p| p[1] > 2.4)
+        );
+        assert_eq!(points, random_points(1000, [1.0, 2.0, 3.0], 0.5, 7));
+        assert_ne!(points, random_points(1000, [1.0, 2.0, 3.0], 0.5, 8));
+    }
+}

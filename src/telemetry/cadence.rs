@@ -1,0 +1,63 @@
+//! Which iterations are recorded.
+
+use crate::train::event::Step;
+
+/// Iterations between two records.
+const INTERVAL: u32 = 10;
+
+/// Lets every tenth iteration through, and the last.
+#[derive(Debug, Default)]
+pub(super) struct Cadence {
+    waiting: Option<Step>,
+    ms: f64,
+    count: u32,
+}
+
+/// An iteration to record.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Recorded {
+    pub(super) step: Step,
+    /// Mean milliseconds of the iterations since the record before.
+    pub(super) mean_ms: f64,
+}
+
+impl Cadence {
+    /// Takes an iteration; `Some` where it is to be recorded.
+    pub(super) fn take(&mut self, step: &Step) -> Option<Recorded> {
+        self.ms += step.ms;
+        self.count += 1;
+        self.waiting = Some(*step);
+        if step.iteration.is_multiple_of(INTERVAL) || step.iteration >= step.iterations {
+            self.rest()
+        } else {
+            None
+        }
+    }
+
+    /// The last iteration, where it is not recorded yet: a run may be interrupted at any.
+    pub(super) fn rest(&mut self) -> Option<Recorded> {
+        let step = self.waiting.take()?;
+        let mean_ms = self.ms / f64::from(self.count);
+        (self.ms, self.count) = (0.0, 0);
+        Some(Recorded { step, mean_ms })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_tenth_and_the_last_iteration_are_recorded() {
+        let mut cadence = Cadence::default();
+        let mut recorded = Vec::new();
+        for iteration in 1..=23 {
+            let ms = f64::from(iteration);
+            let (l1, ssim, total) = (0.0, 0.0, 0.0);
+            let step = Step { iteration, iterations: 23, l1, ssim, total, gaussians: 1, ms };
+            recorded.extend(cadence.take(&step).map(|r| (r.step.iteration, r.mean_ms)));
+        }
+        assert_eq!(recorded, [(10, 5.5), (20, 15.5), (23, 22.0)]);
+        assert!(cadence.rest().is_none());
+    }
+}

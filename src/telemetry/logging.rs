@@ -1,0 +1,273 @@
+//! The log on stderr, and how it shares the terminal with the progress bar.
+
+use std::fmt::{self, Write as _};
+use std::io::{self, IsTerminal};
+
+use console::Term;
+use indicatif::{MultiProgress, ProgressDrawTarget, TermLike};
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Subscriber};
+use tracing_indicatif::IndicatifWriter;
+use tracing_indicatif::writer::Stderr;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, Layer};
+
+use super::progress::ProgressStyle;
+use super::unix_seconds;
+
+/// Environment variable with the level of the log, such as `debug` or `splat::dataset=trace`.
+const LEVEL: &str = "SPLAT_LOG";
+
+/// Bars drawn at most so often a second.
+const DRAWS_PER_SECOND: u8 = 20;
+
+/// Sends the log to stderr: `warning: ...`, without time and module; as JSON lines with
+/// [`ProgressStyle::Json`]. `quiet` leaves warnings and errors; `SPLAT_LOG` overrides both.
+///
+/// A closed stderr is not an error: the log is lost, the program goes on. Called again, it does
+/// nothing.
+pub fn init_logging(quiet: bool, style: ProgressStyle) {
+    let default = || EnvFilter::new(if quiet { "warn" } else { "warn,splat=info" });
+    let asked = std::env::var(LEVEL).ok().filter(|text| !text.is_empty());
+    let parsed = asked.as_deref().map(EnvFilter::try_new).transpose();
+    let console = Console::stderr();
+    let format = match style {
+        ProgressStyle::Json => Format::Json,
+        _ if colors_wanted() => Format::Colored,
+        _ => Format::Plain,
+    };
+    let (filter, problem) = match parsed {
+        Ok(filter) => (filter.unwrap_or_else(default), None),
+        Err(problem) => (default(), Some(problem)),
+    };
+    let lines = tracing_subscriber::fmt::layer()
+        .event_format(format)
+        .with_writer(console.writer())
+        // Else a line that cannot be written is reported by a panic, on a stderr that is closed.
+        .log_internal_errors(false)
+        .with_filter(filter);
+    tracing_subscriber::registry().with(lines).with(console).try_init().ok();
+    if let Some(problem) = problem {
+        tracing::warn!("{LEVEL}: {problem}; write error, warn, info, debug or trace");
+    }
+}
+
+/// stderr is a terminal and `NO_COLOR` is not set.
+fn colors_wanted() -> bool {
+    io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+/// stderr with the bars that are drawn on it. Lines go above the bars.
+///
+/// The log and the progress find the same one: it is a layer of the subscriber.
+#[derive(Clone, Debug)]
+pub(super) struct Console {
+    bars: MultiProgress,
+}
+
+impl<S: Subscriber> Layer<S> for Console {}
+
+impl Console {
+    fn stderr() -> Self {
+        let terminal = Box::new(Patient(Term::stderr()));
+        let target = ProgressDrawTarget::term_like_with_hz(terminal, DRAWS_PER_SECOND);
+        Self { bars: MultiProgress::with_draw_target(target) }
+    }
+
+    /// The console of the log, or a new one where no log was set up.
+    pub(super) fn current() -> Self {
+        tracing::dispatcher::get_default(|log| log.downcast_ref::<Self>().cloned())
+            .unwrap_or_else(Self::stderr)
+    }
+
+    /// Writes lines above the bars.
+    pub(super) fn writer(&self) -> IndicatifWriter<Stderr> {
+        IndicatifWriter::new(self.bars.clone())
+    }
+
+    /// Puts a bar at the bottom.
+    pub(super) fn add(&self, bar: indicatif::ProgressBar) -> indicatif::ProgressBar {
+        self.bars.add(bar)
+    }
+}
+
+/// A terminal that may go away: indicatif panics at a failed write between log lines, and training
+/// should outlive its terminal.
+#[derive(Debug)]
+struct Patient(Term);
+
+impl TermLike for Patient {
+    fn width(&self) -> u16 {
+        self.0.size().1
+    }
+
+    fn height(&self) -> u16 {
+        self.0.size().0
+    }
+
+    fn move_cursor_up(&self, n: usize) -> io::Result<()> {
+        self.0.move_cursor_up(n).or(Ok(()))
+    }
+
+    fn move_cursor_down(&self, n: usize) -> io::Result<()> {
+        self.0.move_cursor_down(n).or(Ok(()))
+    }
+
+    fn move_cursor_right(&self, n: usize) -> io::Result<()> {
+        self.0.move_cursor_right(n).or(Ok(()))
+    }
+
+    fn move_cursor_left(&self, n: usize) -> io::Result<()> {
+        self.0.move_cursor_left(n).or(Ok(()))
+    }
+
+    fn write_line(&self, text: &str) -> io::Result<()> {
+        self.0.write_line(text).or(Ok(()))
+    }
+
+    fn write_str(&self, text: &str) -> io::Result<()> {
+        self.0.write_str(text).or(Ok(()))
+    }
+
+    fn clear_line(&self) -> io::Result<()> {
+        self.0.clear_line().or(Ok(()))
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.0.flush().or(Ok(()))
+    }
+}
+
+/// How a line of the log looks.
+#[derive(Clone, Copy, Debug)]
+enum Format {
+    /// `warning: text`.
+    Plain,
+    /// The same with a coloured level.
+    Colored,
+    /// `{"time":..,"event":"log","level":"warning","message":".."}`.
+    Json,
+}
+
+impl<S, N> FormatEvent<S, N> for Format
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        _context: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let mut text = Text::default();
+        event.record(&mut text);
+        let Text { message, fields } = text;
+        let (level, color) = match *event.metadata().level() {
+            Level::ERROR => ("error", "\x1b[1;31m"),
+            Level::WARN => ("warning", "\x1b[1;33m"),
+            Level::INFO => ("info", ""),
+            Level::DEBUG => ("debug", "\x1b[2m"),
+            Level::TRACE => ("trace", "\x1b[2m"),
+        };
+        match self {
+            Self::Json => {
+                let line = serde_json::json!({
+                    "time": unix_seconds(), "event": "log", "level": level,
+                    "message": message + &fields,
+                });
+                writeln!(writer, "{line}")
+            }
+            // News needs no heading.
+            _ if level == "info" => writeln!(writer, "{message}{fields}"),
+            Self::Plain => writeln!(writer, "{level}: {message}{fields}"),
+            Self::Colored => writeln!(writer, "{color}{level}:\x1b[0m {message}{fields}"),
+        }
+    }
+}
+
+/// The message of an event, and its other fields as ` key=value`.
+#[derive(Default)]
+struct Text {
+    message: String,
+    fields: String,
+}
+
+impl Visit for Text {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        // Writing to a string does not fail.
+        match field.name() {
+            "message" => write!(self.message, "{value:?}").ok(),
+            name => write!(self.fields, " {name}={value:?}").ok(),
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    /// What a log of this format says to three events.
+    fn logged(format: Format) -> String {
+        let out = Arc::new(Mutex::new(Vec::new()));
+        let sink = out.clone();
+        let lines = tracing_subscriber::fmt::layer()
+            .event_format(format)
+            .with_writer(move || Shared(sink.clone()))
+            .with_filter(EnvFilter::new("info"));
+        let log = tracing_subscriber::registry().with(lines).with(Console::stderr());
+        tracing::subscriber::with_default(log, || {
+            tracing::info!("50 views");
+            tracing::warn!(count = 3, "images are missing");
+            tracing::debug!("unseen");
+        });
+        String::from_utf8(out.lock().unwrap().clone()).unwrap()
+    }
+
+    struct Shared(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Shared {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn lines_carry_their_level_and_nothing_else() {
+        assert_eq!(logged(Format::Plain), "50 views\nwarning: images are missing count=3\n");
+        assert_eq!(
+            logged(Format::Colored),
+            "50 views\n\x1b[1;33mwarning:\x1b[0m images are missing count=3\n"
+        );
+    }
+
+    #[test]
+    fn the_log_of_a_json_run_is_json() {
+        for line in logged(Format::Json).lines() {
+            let line: serde_json::Value = serde_json::from_str(line).unwrap();
+            assert_eq!(line["event"], "log");
+            assert!(line["time"].as_f64().unwrap() > 0.0);
+        }
+    }
+
+    #[test]
+    fn the_progress_finds_the_console_of_the_log() {
+        let console = Console::stderr();
+        let bar = console.add(indicatif::ProgressBar::hidden());
+        let log = tracing_subscriber::registry().with(console);
+        tracing::subscriber::with_default(log, || {
+            // Removing a bar that another console draws would be a panic in indicatif.
+            Console::current().bars.remove(&bar);
+        });
+    }
+}

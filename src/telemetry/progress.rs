@@ -1,0 +1,201 @@
+//! The progress of a run on stderr.
+
+use std::io::{self, IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+use indicatif::ProgressBar;
+use serde::{Deserialize, Serialize};
+
+use super::jsonl::Encoder;
+use super::logging::Console;
+use super::status::{Status, clock, count};
+use crate::files::OutputError;
+use crate::train::event::{Event, Saved, Sink};
+
+/// How progress is shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ProgressStyle {
+    /// A bar where stderr is a terminal, else lines
+    #[default]
+    Bar,
+    /// A line every 5 seconds at most
+    Plain,
+    /// Every event as a line of JSON on stderr
+    Json,
+    /// Nothing but warnings
+    None,
+}
+
+/// Time between two lines where there is no bar.
+const LINE_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Time between two changes of the bar.
+const BAR_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Iterations between two lines about memory.
+const MEMORY_INTERVAL: u32 = 1000;
+
+/// The sink that shows progress. It never fails: training outlives its terminal.
+pub struct Progress {
+    style: ProgressStyle,
+    out: Box<dyn Write>,
+    bar: Option<ProgressBar>,
+    status: Status,
+    started: Instant,
+    /// When the line was last shown, and the iteration in it.
+    shown: Option<(Instant, u32)>,
+    encoder: Encoder,
+}
+
+impl Progress {
+    /// Shows progress on stderr, together with the log that `init_logging` set up.
+    pub fn to_stderr(style: ProgressStyle) -> Self {
+        let console = Console::current();
+        let mut this = Self::to_writer(style, console.writer());
+        if style == ProgressStyle::Bar && io::stderr().is_terminal() {
+            this.bar = Some(console.add(bar()));
+        }
+        this
+    }
+
+    /// Shows progress as lines in `writer`; a bar is lines there too.
+    pub fn to_writer(style: ProgressStyle, writer: impl Write + 'static) -> Self {
+        Self {
+            style,
+            out: Box::new(writer),
+            bar: None,
+            status: Status::default(),
+            started: Instant::now(),
+            shown: None,
+            encoder: Encoder::default(),
+        }
+    }
+
+    /// Nobody may be reading any more, and that is no reason to stop.
+    fn print(&mut self, text: &str) {
+        self.out.write_all(format!("{text}\n").as_bytes()).ok();
+        self.out.flush().ok();
+    }
+
+    fn show(&mut self, event: &Event) {
+        match event {
+            Event::Started { iteration, .. } => self.start(event, *iteration),
+            Event::Step(step) => {
+                self.status.take_step(step);
+                let last = step.iteration >= step.iterations;
+                let interval = if self.bar.is_some() { BAR_INTERVAL } else { LINE_INTERVAL };
+                if last || self.shown.is_none_or(|(at, _)| at.elapsed() >= interval) {
+                    self.show_line();
+                }
+            }
+            Event::Memory(report) => {
+                self.status.take_memory(report);
+                if report.iteration.is_multiple_of(MEMORY_INTERVAL)
+                    && let Some(line) = self.status.memory_line()
+                {
+                    self.print(&line);
+                }
+            }
+            Event::Evaluated(evaluation) => {
+                let (split, mean) = (evaluation.split.name(), &evaluation.mean);
+                self.print(&format!(
+                    "[ITER {}] Evaluating {split}: L1 {:.5} PSNR {:.3} SSIM {:.4}",
+                    evaluation.iteration, mean.l1, mean.psnr, mean.ssim
+                ));
+            }
+            Event::Saved { iteration, what: Saved::PointCloud, .. } => {
+                self.print(&format!("[ITER {iteration}] Saving Gaussians"));
+            }
+            Event::Saved { iteration, what: Saved::Checkpoint, .. } => {
+                self.print(&format!("[ITER {iteration}] Saving Checkpoint"));
+            }
+            Event::Finished { .. } => self.finish(event),
+            // Warnings go through the log, in every style.
+            Event::Warning { .. }
+            | Event::Densified { .. }
+            | Event::OpacityReset { .. }
+            | Event::Distributions(_)
+            | Event::Pictures(_) => {}
+        }
+    }
+
+    fn start(&mut self, event: &Event, iteration: u32) {
+        self.started = Instant::now();
+        self.status.start = iteration;
+        if let Event::Started { model_path, device, train_views, test_views, gaussians, .. } = event
+        {
+            self.print(&format!("Output folder: {}", model_path.display()));
+            let resumed =
+                if iteration > 0 { format!(", resumed at {iteration}") } else { String::new() };
+            self.print(&format!(
+                "Training on {device}: {train_views} views, {test_views} held out, \
+                 {} Gaussians{resumed}",
+                count(*gaussians)
+            ));
+        }
+    }
+
+    fn show_line(&mut self) {
+        let Some(step) = self.status.step() else { return };
+        let (iteration, iterations) = (step.iteration, step.iterations);
+        let line = self.status.line(self.started.elapsed());
+        match &self.bar {
+            Some(bar) => {
+                bar.set_message(line);
+                bar.set_length(iterations.into());
+                bar.set_position(iteration.into());
+            }
+            None => self.print(&format!("Training {line}")),
+        }
+        self.shown = Some((Instant::now(), iteration));
+    }
+
+    /// The bar gives way to its last line.
+    fn finish(&mut self, event: &Event) {
+        let bar = self.bar.take();
+        if let Some(bar) = &bar {
+            bar.finish_and_clear();
+        }
+        let shown = self.shown.map(|(_, iteration)| iteration);
+        if bar.is_some() || self.status.step().map(|step| step.iteration) != shown {
+            self.show_line();
+        }
+        if let Event::Finished { iteration, gaussians, training_seconds, interrupted } = event {
+            let what = if *interrupted { "interrupted" } else { "complete" };
+            self.print(&format!(
+                "Training {what}. {iteration} iterations, {} Gaussians, {} of training",
+                count(*gaussians),
+                clock(*training_seconds)
+            ));
+        }
+    }
+}
+
+impl Sink for Progress {
+    fn on(&mut self, event: &Event) -> Result<(), OutputError> {
+        if self.style == ProgressStyle::Json {
+            if let Ok(lines) = self.encoder.lines(event) {
+                self.out.write_all(&lines).and_then(|()| self.out.flush()).ok();
+            }
+            return Ok(());
+        }
+        if let Event::Warning { message } = event {
+            tracing::warn!("{message}");
+        }
+        if self.style != ProgressStyle::None {
+            self.show(event);
+        }
+        Ok(())
+    }
+}
+
+/// A bar without colours, so that it needs no look at `NO_COLOR`; the line behind it is cut where
+/// the terminal ends.
+fn bar() -> ProgressBar {
+    let style = indicatif::ProgressStyle::with_template("Training {bar:16} {wide_msg}")
+        .unwrap_or_else(|_| indicatif::ProgressStyle::default_bar())
+        .progress_chars("━╸ ");
+    // Hidden until the console that it is added to draws it.
+    ProgressBar::hidden().with_style(style)
+}

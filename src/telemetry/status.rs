@@ -1,0 +1,198 @@
+//! The progress line: where a run stands, in one line.
+
+use std::time::Duration;
+
+use crate::memory::Bytes;
+use crate::train::event::{MemoryReport, Step};
+
+/// Share of the newest iteration in the smoothed loss.
+const LOSS_WEIGHT: f64 = 0.4;
+
+/// Share of the newest iteration in the smoothed time of an iteration.
+const TIME_WEIGHT: f64 = 0.05;
+
+/// Iterations after which buffers have their size and growth of memory is creep.
+const WARM_UP: u32 = 200;
+
+/// What is known of a run.
+#[derive(Debug, Default)]
+pub(super) struct Status {
+    /// Iterations done before this session.
+    pub(super) start: u32,
+    step: Option<Step>,
+    loss: f64,
+    ms: f64,
+    memory: Option<MemoryReport>,
+    /// Resident memory after the warm-up.
+    baseline: Option<Bytes>,
+}
+
+impl Status {
+    pub(super) fn take_step(&mut self, step: &Step) {
+        if self.step.is_none() {
+            (self.loss, self.ms) = (step.total, step.ms);
+        }
+        self.loss += LOSS_WEIGHT * (step.total - self.loss);
+        self.ms += TIME_WEIGHT * (step.ms - self.ms);
+        self.step = Some(*step);
+    }
+
+    pub(super) fn take_memory(&mut self, report: &MemoryReport) {
+        if self.baseline.is_none() && report.iteration >= self.start + WARM_UP {
+            self.baseline = report.host_resident;
+        }
+        self.memory = Some(*report);
+    }
+
+    /// The last iteration.
+    pub(super) fn step(&self) -> Option<&Step> {
+        self.step.as_ref()
+    }
+
+    /// `491/30000 │ L:0.214 │ N:1.2M │ V:- R:34% C:- │ 17.2it/s │ 0:09:31 │ 0:23:10`: iterations,
+    /// smoothed loss, Gaussians, load of video memory, host memory and GPU, speed, elapsed and
+    /// remaining time. Empty before the first iteration.
+    pub(super) fn line(&self, elapsed: Duration) -> String {
+        let Some(step) = &self.step else { return String::new() };
+        let left = f64::from(step.iterations.saturating_sub(step.iteration));
+        format!(
+            "{}/{} │ L:{:.3} │ N:{} │ V:- R:{} C:- │ {} │ {} │ {}",
+            step.iteration,
+            step.iterations,
+            self.loss,
+            count(step.gaussians),
+            self.host_share().map_or_else(|| "-".to_owned(), |share| format!("{share:.0}%")),
+            speed(self.ms),
+            clock(elapsed.as_secs_f64()),
+            clock(left * self.ms / 1000.0),
+        )
+    }
+
+    /// Resident memory of the process in percent of the host's.
+    fn host_share(&self) -> Option<f64> {
+        let report = self.memory.as_ref()?;
+        let (resident, total) = (report.host_resident?, report.host_total?);
+        (total.0 > 0).then(|| 100.0 * resident.gib() / total.gib())
+    }
+
+    /// `[Training] Iter 1000: Allocated: 7.52GB, Reserved: 8.00GB, Creep: 0.021GB`: our buffers,
+    /// resident memory of the process, and its growth since the warm-up.
+    pub(super) fn memory_line(&self) -> Option<String> {
+        let report = self.memory.as_ref()?;
+        let resident = report.host_resident.map(Bytes::gib);
+        let creep = resident.map(|now| now - self.baseline.map_or(now, Bytes::gib));
+        Some(format!(
+            "[Training] Iter {}: Allocated: {:.2}GB, Reserved: {}, Creep: {}",
+            report.iteration,
+            report.tensors.total().gib(),
+            resident.map_or_else(|| "-".to_owned(), |gib| format!("{gib:.2}GB")),
+            creep.map_or_else(|| "-".to_owned(), |gib| format!("{gib:.3}GB")),
+        ))
+    }
+}
+
+/// `999`, `12.4k`, `318k`, `1.2M`.
+pub(super) fn count(n: usize) -> String {
+    let x = n as f64;
+    match n {
+        0..1000 => n.to_string(),
+        1000..99_950 => format!("{:.1}k", x / 1e3),
+        99_950..999_500 => format!("{:.0}k", x / 1e3),
+        _ => format!("{:.1}M", x / 1e6),
+    }
+}
+
+/// `17.2it/s`, with three digits that say something.
+fn speed(ms: f64) -> String {
+    let per_second = if ms > 0.0 { 1000.0 / ms } else { return "-it/s".to_owned() };
+    if per_second >= 99.95 {
+        format!("{per_second:.0}it/s")
+    } else if per_second >= 1.0 {
+        format!("{per_second:.1}it/s")
+    } else {
+        format!("{per_second:.2}it/s")
+    }
+}
+
+/// `0:09:31`.
+pub(super) fn clock(seconds: f64) -> String {
+    let seconds = Duration::try_from_secs_f64(seconds).unwrap_or_default().as_secs();
+    format!("{}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::train::event::Tensors;
+
+    fn report(iteration: u32, resident: u64) -> MemoryReport {
+        MemoryReport {
+            iteration,
+            tensors: Tensors {
+                parameters: Bytes(3 << 29),
+                images: Bytes(1 << 30),
+                ..Tensors::default()
+            },
+            images: Bytes(0),
+            host_resident: Some(Bytes(resident << 20)),
+            host_total: Some(Bytes(16 << 30)),
+        }
+    }
+
+    #[test]
+    fn the_line_says_where_the_run_stands() {
+        let mut status = Status::default();
+        assert_eq!(status.line(Duration::ZERO), "");
+        let (l1, ssim, total, ms) = (0.1, 0.8, 0.2141, 50.0);
+        let step =
+            Step { iteration: 491, iterations: 30_000, l1, ssim, total, gaussians: 1_234_567, ms };
+        status.take_step(&step);
+        assert_eq!(
+            status.line(Duration::from_secs(571)),
+            "491/30000 │ L:0.214 │ N:1.2M │ V:- R:- C:- │ 20.0it/s │ 0:09:31 │ 0:24:35"
+        );
+        status.take_memory(&report(400, 5571));
+        assert!(status.line(Duration::ZERO).contains(" R:34% "));
+    }
+
+    #[test]
+    fn creep_is_growth_since_the_warm_up() {
+        let mut status = Status { start: 1000, ..Status::default() };
+        assert_eq!(status.memory_line(), None);
+        status.take_memory(&report(1100, 1000));
+        status.take_memory(&report(1200, 2048));
+        status.take_memory(&report(2000, 2560));
+        assert_eq!(
+            status.memory_line().unwrap(),
+            "[Training] Iter 2000: Allocated: 2.50GB, Reserved: 2.50GB, Creep: 0.500GB"
+        );
+        status.take_memory(&MemoryReport { host_resident: None, ..report(3000, 0) });
+        assert!(status.memory_line().unwrap().ends_with("Reserved: -, Creep: -"));
+    }
+
+    #[test]
+    fn numbers_are_short() {
+        for (n, text) in [
+            (0, "0"),
+            (999, "999"),
+            (1000, "1.0k"),
+            (12_449, "12.4k"),
+            (99_949, "99.9k"),
+            (99_950, "100k"),
+            (318_400, "318k"),
+            (999_499, "999k"),
+            (999_500, "1.0M"),
+            (61_250_000, "61.2M"),
+        ] {
+            assert_eq!(count(n), text);
+        }
+        for (ms, text) in
+            [(0.0, "-it/s"), (5.0, "200it/s"), (58.0, "17.2it/s"), (4000.0, "0.25it/s")]
+        {
+            assert_eq!(speed(ms), text);
+        }
+        for (seconds, text) in [(0.0, "0:00:00"), (36_001.9, "10:00:01"), (f64::NAN, "0:00:00")] {
+            assert_eq!(clock(seconds), text);
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! Metrics as tables: `metrics.csv`, `results.json` and `per_view.json` in the model folder.
+
+use std::cmp::Ordering;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::Serializer;
+use serde_json::{Map, Value, json};
+
+use crate::files::{OutputError, write_atomically, write_text};
+use crate::train::event::{Evaluation, Event, Metrics, Sink, Split};
+
+/// The sink that keeps the tables.
+#[derive(Debug)]
+pub struct Tables {
+    model_path: PathBuf,
+}
+
+impl Tables {
+    /// Tables in the model folder. A run that is not resumed starts `metrics.csv` anew;
+    /// the JSON files are always merged with what they hold.
+    pub fn create(model_path: &Path, resumed: bool) -> Result<Self, OutputError> {
+        let csv = model_path.join(METRICS);
+        if !resumed {
+            write_text(&csv, &format!("{HEADER}\n"))?;
+        }
+        Ok(Self { model_path: model_path.to_owned() })
+    }
+}
+
+impl Sink for Tables {
+    fn on(&mut self, event: &Event) -> Result<(), OutputError> {
+        let Event::Evaluated(evaluation) = event else { return Ok(()) };
+        append_metrics(&self.model_path, evaluation)?;
+        write_results(&self.model_path, evaluation)?;
+        write_per_view(&self.model_path, evaluation)
+    }
+}
+
+const METRICS: &str = "metrics.csv";
+const HEADER: &str = "iteration,split,psnr,ssim,l1,gaussians";
+
+/// Appends a row to `metrics.csv` in the model folder; a row of the same iteration and split is
+/// replaced.
+pub fn append_metrics(model_path: &Path, evaluation: &Evaluation) -> Result<(), OutputError> {
+    let path = model_path.join(METRICS);
+    let old = read_if_there(&path)?.unwrap_or_default();
+    let key = format!("{},{},", evaluation.iteration, evaluation.split.name());
+    let kept =
+        old.lines().filter(|line| !line.is_empty() && *line != HEADER && !line.starts_with(&key));
+    let Metrics { psnr, ssim, l1 } = evaluation.mean;
+    let row = format!("{key}{psnr:.6},{ssim:.6},{l1:.6},{}", evaluation.gaussians);
+    let lines: Vec<&str> = [HEADER].into_iter().chain(kept).chain([row.as_str()]).collect();
+    write_text(&path, &(lines.join("\n") + "\n"))
+}
+
+/// Merges `{"ours_N": {"SSIM": .., "PSNR": .., "L1": ..}}` into `results.json` in the model folder.
+/// Held-out views only: an evaluation of the training views changes nothing.
+pub fn write_results(model_path: &Path, evaluation: &Evaluation) -> Result<(), OutputError> {
+    if evaluation.split != Split::Test {
+        return Ok(());
+    }
+    let metrics = columns(|metric| json!(metric(&evaluation.mean)));
+    merge(&model_path.join("results.json"), evaluation.iteration, metrics)
+}
+
+/// Merges `{"ours_N": {"SSIM": {"00000.png": ..}, ..}}` into `per_view.json` in the model folder;
+/// views are numbered in the order of the split, as the folder of renders is. Held-out views only.
+pub fn write_per_view(model_path: &Path, evaluation: &Evaluation) -> Result<(), OutputError> {
+    if evaluation.split != Split::Test {
+        return Ok(());
+    }
+    let metrics = columns(|metric| {
+        let views = evaluation.views.iter().enumerate();
+        views
+            .map(|(i, view)| (format!("{i:05}.png"), json!(metric(&view.metrics))))
+            .collect::<Map<_, _>>()
+            .into()
+    });
+    merge(&model_path.join("per_view.json"), evaluation.iteration, metrics)
+}
+
+/// The three metrics by the names that they have in the files.
+fn columns(value: impl Fn(fn(&Metrics) -> f64) -> Value) -> [(&'static str, Value); 3] {
+    [("SSIM", value(|m| m.ssim)), ("PSNR", value(|m| m.psnr)), ("L1", value(|m| m.l1))]
+}
+
+/// Sets the metrics of one iteration and keeps everything else that the file holds.
+fn merge(
+    path: &Path,
+    iteration: u32,
+    metrics: [(&'static str, Value); 3],
+) -> Result<(), OutputError> {
+    let mut methods = read_object(path)?;
+    let entry = methods.entry(format!("ours_{iteration}")).or_insert_with(|| json!({}));
+    if !entry.is_object() {
+        *entry = json!({});
+    }
+    if let Value::Object(entry) = entry {
+        entry.extend(metrics.map(|(name, value)| (name.to_owned(), value)));
+    }
+    let mut methods: Vec<_> = methods.into_iter().collect();
+    methods.sort_by(|(a, _), (b, _)| by_iteration(a, b));
+    write_atomically(path, |out| {
+        let mut json = serde_json::Serializer::pretty(&mut *out);
+        json.collect_map(methods.iter().map(|(name, value)| (name, value)))?;
+        out.write_all(b"\n")
+    })
+}
+
+/// `ours_7000` before `ours_30000`; names of another kind come first.
+fn by_iteration(a: &str, b: &str) -> Ordering {
+    let number = |name: &str| name.strip_prefix("ours_").and_then(|n| n.parse::<u64>().ok());
+    number(a).cmp(&number(b)).then_with(|| a.cmp(b))
+}
+
+/// What a JSON file holds. One that cannot be read as an object is put aside, not lost.
+fn read_object(path: &Path) -> Result<Map<String, Value>, OutputError> {
+    let Some(text) = read_if_there(path)? else { return Ok(Map::new()) };
+    match serde_json::from_str(&text) {
+        Ok(object) => Ok(object),
+        Err(error) => {
+            let aside = path.with_extension("json.unreadable");
+            fs::rename(path, &aside).map_err(|source| OutputError::new(&aside, source))?;
+            tracing::warn!(
+                "{}: is not a JSON object ({error}); it was renamed to {} and begun anew",
+                path.display(),
+                aside.display()
+            );
+            Ok(Map::new())
+        }
+    }
+}
+
+fn read_if_there(path: &Path) -> Result<Option<String>, OutputError> {
+    match fs::read(path) {
+        Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(OutputError::new(path, source)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::train::event::ViewMetrics;
+
+    fn evaluation(iteration: u32, split: Split) -> Evaluation {
+        let view = |name: &str, psnr| ViewMetrics {
+            name: name.to_owned(),
+            metrics: Metrics { psnr, ssim: 0.75, l1: 0.0625 },
+        };
+        Evaluation {
+            iteration,
+            split,
+            mean: Metrics { psnr: 25.5, ssim: 0.75, l1: 0.0625 },
+            gaussians: 1234,
+            views: vec![view("a.jpg", 25.0), view("b.jpg", 26.0)],
+        }
+    }
+
+    #[test]
+    fn results_are_ordered_by_number_and_keep_what_others_wrote() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("results.json");
+        fs::write(&path, r#"{"ours_30000":{"LPIPS":0.1,"PSNR":1.0},"theirs":[1]}"#).unwrap();
+        for iteration in [7000, 30_000, 1000] {
+            write_results(folder.path(), &evaluation(iteration, Split::Test)).unwrap();
+        }
+        write_results(folder.path(), &evaluation(5, Split::Train)).unwrap();
+        let text = fs::read_to_string(&path).unwrap();
+        let at = |key: &str| text.find(&format!("\"{key}\"")).unwrap();
+        assert!(at("theirs") < at("ours_1000"), "{text}");
+        assert!(at("ours_1000") < at("ours_7000"), "{text}");
+        assert!(at("ours_7000") < at("ours_30000"), "{text}");
+        let json: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(
+            json["ours_30000"],
+            json!({"SSIM": 0.75, "PSNR": 25.5, "L1": 0.0625, "LPIPS": 0.1})
+        );
+        assert_eq!(json.as_object().unwrap().len(), 4);
+    }
+
+    #[test]
+    fn views_are_numbered_in_the_order_of_the_split() {
+        let folder = tempfile::tempdir().unwrap();
+        write_per_view(folder.path(), &evaluation(1000, Split::Test)).unwrap();
+        let text = fs::read_to_string(folder.path().join("per_view.json")).unwrap();
+        let json: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(
+            json,
+            json!({"ours_1000": {
+                "SSIM": {"00000.png": 0.75, "00001.png": 0.75},
+                "PSNR": {"00000.png": 25.0, "00001.png": 26.0},
+                "L1": {"00000.png": 0.0625, "00001.png": 0.0625},
+            }})
+        );
+    }
+
+    #[test]
+    fn the_csv_has_one_header_and_one_row_for_each_evaluation() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("metrics.csv");
+        fs::write(&path, "of an older run\n").unwrap();
+        let mut tables = Tables::create(folder.path(), false).unwrap();
+        tables.on(&Event::Evaluated(evaluation(10, Split::Test))).unwrap();
+        tables.on(&Event::Evaluated(evaluation(10, Split::Train))).unwrap();
+        let mut tables = Tables::create(folder.path(), true).unwrap();
+        tables.on(&Event::Evaluated(evaluation(100, Split::Test))).unwrap();
+        tables.on(&Event::Evaluated(evaluation(10, Split::Test))).unwrap();
+        assert_eq!(
+            fs::read_to_string(&path).unwrap(),
+            "iteration,split,psnr,ssim,l1,gaussians\n\
+             10,train,25.500000,0.750000,0.062500,1234\n\
+             100,test,25.500000,0.750000,0.062500,1234\n\
+             10,test,25.500000,0.750000,0.062500,1234\n"
+        );
+    }
+
+    #[test]
+    fn a_file_that_is_no_json_is_put_aside() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("results.json");
+        fs::write(&path, "{\"ours_1").unwrap();
+        write_results(folder.path(), &evaluation(10, Split::Test)).unwrap();
+        let aside = folder.path().join("results.json.unreadable");
+        assert_eq!(fs::read_to_string(aside).unwrap(), "{\"ours_1");
+        let json: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+        assert_eq!(json["ours_10"]["PSNR"], 25.5);
+    }
+}

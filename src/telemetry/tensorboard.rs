@@ -1,0 +1,396 @@
+//! TensorBoard's events file.
+//!
+//! The records and messages are those of `tensorboard-rs`; its own writer works on a thread that
+//! panics where the disk is full, so the file is ours.
+
+use std::collections::HashSet;
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use image::ExtendedColorType;
+use image::ImageEncoder as _;
+use image::codecs::png::{CompressionType, FilterType, PngEncoder};
+use protobuf::Message as _;
+use tensorboard_proto::event::{Event as Record, SessionLog, SessionLog_SessionStatus};
+use tensorboard_proto::summary::{Summary, Summary_Image, Summary_Value};
+use tensorboard_rs::record_writer::RecordWriter;
+use tensorboard_rs::summary::{histogram_raw, scalar};
+
+use super::cadence::{Cadence, Recorded};
+use super::unix_seconds;
+use crate::files::OutputError;
+use crate::math::Real;
+use crate::memory::Bytes;
+use crate::train::event::{
+    Distributions, Evaluation, Event, MemoryReport, Picture, Pictures, Saved, Sink, Split,
+};
+
+/// The sink that writes TensorBoard's events file.
+pub struct TensorBoard<W: Write> {
+    path: PathBuf,
+    records: RecordWriter<BufWriter<W>>,
+    cadence: Cadence,
+    /// Image tags of the photographs that are in the file.
+    photographs: HashSet<String>,
+}
+
+impl TensorBoard<File> {
+    /// Starts a new events file in the model folder; TensorBoard merges all that lie there.
+    pub fn create(model_path: &Path) -> Result<Self, OutputError> {
+        let host = gethostname::gethostname();
+        // As a whole number: the files of a folder are merged in the order of their names.
+        let name = format!(
+            "events.out.tfevents.{:010.0}.{}",
+            unix_seconds().floor(),
+            host.to_string_lossy()
+        );
+        let mut path = model_path.join(&name);
+        // Two runs within a second share a name.
+        for again in 1..100 {
+            match OpenOptions::new().write(true).create_new(true).open(&path) {
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                    path = model_path.join(format!("{name}.{again}"));
+                }
+                Err(source) => return Err(OutputError::new(&path, source)),
+                Ok(file) => return Self::to_writer(&path, file),
+            }
+        }
+        Err(OutputError::new(&path, ErrorKind::AlreadyExists.into()))
+    }
+}
+
+impl<W: Write> TensorBoard<W> {
+    /// Writes to `writer`; `path` is what errors name.
+    pub fn to_writer(path: &Path, writer: W) -> Result<Self, OutputError> {
+        let mut this = Self {
+            path: path.to_owned(),
+            records: RecordWriter::new(BufWriter::with_capacity(1 << 16, writer)),
+            cadence: Cadence::default(),
+            photographs: HashSet::new(),
+        };
+        let mut version = Record::new();
+        version.set_file_version("brain.Event:2".to_owned());
+        this.write(version)
+            .and_then(|()| this.records.flush())
+            .map_err(|source| OutputError::new(path, source))?;
+        Ok(this)
+    }
+
+    fn take(&mut self, event: &Event) -> io::Result<()> {
+        match event {
+            Event::Started { iteration, .. } => self.start(*iteration),
+            Event::Step(step) => match self.cadence.take(step) {
+                Some(recorded) => self.step(&recorded),
+                None => Ok(()),
+            },
+            Event::Memory(report) => {
+                self.memory(report)?;
+                self.records.flush()
+            }
+            Event::Distributions(distributions) => {
+                self.distributions(distributions)?;
+                self.records.flush()
+            }
+            Event::Pictures(pictures) => self.pictures(pictures),
+            Event::Evaluated(evaluation) => {
+                self.evaluation(evaluation)?;
+                self.records.flush()
+            }
+            Event::Saved { what: Saved::Checkpoint, .. } => self.records.flush(),
+            Event::Finished { .. } => {
+                if let Some(recorded) = self.cadence.rest() {
+                    self.step(&recorded)?;
+                }
+                self.records.flush()
+            }
+            Event::Densified { .. }
+            | Event::OpacityReset { .. }
+            | Event::Saved { .. }
+            | Event::Warning { .. } => Ok(()),
+        }
+    }
+
+    /// Tells TensorBoard to forget what a killed run recorded behind the checkpoint.
+    fn start(&mut self, iteration: u32) -> io::Result<()> {
+        let mut session = SessionLog::new();
+        session.set_status(SessionLog_SessionStatus::START);
+        let mut record = Record::new();
+        record.set_session_log(session);
+        // What is at this step and later goes; the iteration resumed from stays.
+        record.set_step(if iteration == 0 { 0 } else { i64::from(iteration) + 1 });
+        self.write(record)
+    }
+
+    fn step(&mut self, recorded: &Recorded) -> io::Result<()> {
+        let Recorded { step, mean_ms } = recorded;
+        let mut values = vec![
+            ("train/l1", step.l1),
+            ("train/ssim", step.ssim),
+            ("train/total", step.total),
+            ("scene/total_points", step.gaussians as f64),
+            ("speed/ms_per_iter", *mean_ms),
+        ];
+        if *mean_ms > 0.0 {
+            values.push(("speed/it_per_s", 1000.0 / mean_ms));
+        }
+        self.scalars(step.iteration, &values)
+    }
+
+    fn memory(&mut self, report: &MemoryReport) -> io::Result<()> {
+        let tensors = &report.tensors;
+        let mut values = vec![
+            ("tensors/parameters_mb", tensors.parameters.mib()),
+            ("tensors/optimizer_mb", tensors.optimizer.mib()),
+            ("tensors/gradients_mb", tensors.gradients.mib()),
+            ("tensors/activations_mb", tensors.activations.mib()),
+            ("tensors/images_mb", tensors.images.mib()),
+        ];
+        values.extend(report.host_resident.map(Bytes::gib).map(|gib| ("memory/host_rss_gb", gib)));
+        self.scalars(report.iteration, &values)
+    }
+
+    fn distributions(&mut self, distributions: &Distributions) -> io::Result<()> {
+        let iteration = distributions.iteration;
+        self.scalars(
+            iteration,
+            &[
+                ("scene/total_points", distributions.gaussians as f64),
+                ("scene/opacity_mean", distributions.opacity_mean),
+            ],
+        )?;
+        let histograms = [
+            ("scene/scale_histogram", &distributions.scale),
+            ("scene/opacity_histogram", &distributions.opacity),
+            ("scene/xyz_magnitude_histogram", &distributions.xyz_magnitude),
+            ("scene/rotation_magnitude_histogram", &distributions.rotation_magnitude),
+        ];
+        for (tag, samples) in histograms {
+            if let Some(histogram) = Histogram::of(samples) {
+                self.summary(iteration, histogram.summary(tag))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn evaluation(&mut self, evaluation: &Evaluation) -> io::Result<()> {
+        let folder = folder(evaluation.split);
+        let mean = &evaluation.mean;
+        let values = [("psnr", mean.psnr), ("ssim", mean.ssim), ("l1", mean.l1)]
+            .map(|(name, value)| (format!("{folder}/{name}"), value));
+        self.scalars(evaluation.iteration, &values)
+    }
+
+    fn pictures(&mut self, pictures: &Pictures) -> io::Result<()> {
+        let folder = format!("{}/{}", folder(pictures.split), pictures.name);
+        let iteration = pictures.iteration;
+        self.picture(iteration, format!("{folder}/render"), &pictures.render)?;
+        self.picture(iteration, format!("{folder}/error"), &pictures.error)?;
+        self.picture(iteration, format!("{folder}/density"), &pictures.density)?;
+        if self.photographs.insert(folder.clone()) {
+            self.picture(iteration, format!("{folder}/ground_truth"), &pictures.ground_truth)?;
+        }
+        Ok(())
+    }
+
+    fn picture(&mut self, iteration: u32, tag: String, picture: &Picture) -> io::Result<()> {
+        let mut image = Summary_Image::new();
+        image.set_width(i32::try_from(picture.width).unwrap_or(i32::MAX));
+        image.set_height(i32::try_from(picture.height).unwrap_or(i32::MAX));
+        image.set_colorspace(3);
+        image.set_encoded_image_string(png(picture)?);
+        let mut value = Summary_Value::new();
+        value.set_tag(tag);
+        value.set_image(image);
+        let mut summary = Summary::new();
+        summary.mut_value().push(value);
+        self.summary(iteration, summary)
+    }
+
+    fn scalars<T: AsRef<str>>(&mut self, iteration: u32, values: &[(T, f64)]) -> io::Result<()> {
+        let mut summary = Summary::new();
+        for (tag, value) in values {
+            summary.mut_value().extend(scalar(tag.as_ref(), value.to_f32()).take_value());
+        }
+        self.summary(iteration, summary)
+    }
+
+    fn summary(&mut self, iteration: u32, summary: Summary) -> io::Result<()> {
+        let mut record = Record::new();
+        record.set_step(i64::from(iteration));
+        record.set_summary(summary);
+        self.write(record)
+    }
+
+    fn write(&mut self, mut record: Record) -> io::Result<()> {
+        record.set_wall_time(unix_seconds());
+        self.records.write(&record.write_to_bytes()?)
+    }
+}
+
+impl<W: Write> Sink for TensorBoard<W> {
+    fn on(&mut self, event: &Event) -> Result<(), OutputError> {
+        self.take(event).map_err(|source| OutputError::new(&self.path, source))
+    }
+}
+
+/// First part of the tags of an evaluated split; `train/` is the training itself.
+fn folder(split: Split) -> &'static str {
+    match split {
+        Split::Test => "test",
+        Split::Train => "eval_train",
+    }
+}
+
+/// The picture as PNG.
+fn png(picture: &Picture) -> io::Result<Vec<u8>> {
+    let Picture { width, height, rgb } = picture;
+    // The encoder takes a wrong length for a bug of the caller and panics.
+    if rgb.len() as u64 != 3 * u64::from(*width) * u64::from(*height) {
+        let message = format!("a picture of {width}x{height} px has {} bytes", rgb.len());
+        return Err(io::Error::new(ErrorKind::InvalidInput, message));
+    }
+    let mut png = Vec::new();
+    PngEncoder::new_with_quality(&mut png, CompressionType::Fast, FilterType::Adaptive)
+        .write_image(rgb, *width, *height, ExtendedColorType::Rgb8)
+        .map_err(io::Error::other)?;
+    Ok(png)
+}
+
+/// Samples counted in buckets.
+#[derive(Debug)]
+struct Histogram {
+    min: f64,
+    max: f64,
+    num: f64,
+    sum: f64,
+    sum_squares: f64,
+    /// Upper ends of the buckets, ascending; each bucket holds its upper end.
+    limits: Vec<f64>,
+    counts: Vec<f64>,
+}
+
+impl Histogram {
+    /// Half of the buckets are equally wide, for the shape; half hold equally many samples, for the
+    /// percentiles of long-tailed quantities such as scales. `None` without a finite sample.
+    fn of(samples: &[f64]) -> Option<Self> {
+        const PIECES: usize = 30;
+        let mut sorted: Vec<f64> = samples.iter().copied().filter(|x| x.is_finite()).collect();
+        sorted.sort_by(f64::total_cmp);
+        let (&min, &max) = (sorted.first()?, sorted.last()?);
+        let mut limits = vec![max];
+        for piece in 1..PIECES {
+            limits.push(min + (max - min) * piece as f64 / PIECES as f64);
+            limits.push(sorted[(sorted.len() - 1) * piece / PIECES]);
+        }
+        limits.retain(|&limit| limit <= max);
+        limits.sort_by(f64::total_cmp);
+        limits.dedup();
+        let mut below = 0;
+        let counts = limits.iter().map(|limit| {
+            let up_to = sorted.partition_point(|sample| sample <= limit);
+            let count = up_to - below;
+            below = up_to;
+            count as f64
+        });
+        let counts = counts.collect();
+        Some(Self {
+            min,
+            max,
+            num: sorted.len() as f64,
+            sum: sorted.iter().sum(),
+            sum_squares: sorted.iter().map(|sample| sample * sample).sum(),
+            limits,
+            counts,
+        })
+    }
+
+    fn summary(&self, tag: &str) -> Summary {
+        let Self { min, max, num, sum, sum_squares, limits, counts } = self;
+        histogram_raw(tag, *min, *max, *num, *sum, *sum_squares, limits, counts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn a_histogram_counts_every_finite_sample_once() {
+        let mut samples: Vec<f64> = (0..1001).map(|i| f64::from(i * i) * 1e-3).collect();
+        samples.extend([f64::NAN, f64::INFINITY]);
+        let histogram = Histogram::of(&samples).unwrap();
+        assert_eq!((histogram.min, histogram.max, histogram.num), (0.0, 1000.0, 1001.0));
+        assert_eq!(histogram.counts.iter().sum::<f64>(), 1001.0);
+        assert_eq!(histogram.limits.last(), Some(&1000.0));
+        assert!(histogram.limits.is_sorted_by(|a, b| a < b));
+        // A quantile limit ends every thirtieth of the samples: none is wider in counts.
+        assert!(histogram.counts.iter().all(|&count| count <= 35.0), "{:?}", histogram.counts);
+    }
+
+    #[test]
+    fn samples_that_are_all_equal_make_one_bucket_and_none_make_no_histogram() {
+        let histogram = Histogram::of(&[2.0; 5]).unwrap();
+        assert_eq!((histogram.limits, histogram.counts), (vec![2.0], vec![5.0]));
+        assert!(Histogram::of(&[f64::NAN]).is_none());
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_full_device_is_an_error_at_the_start() {
+        let path = Path::new("/dev/full");
+        let file = OpenOptions::new().write(true).open(path).unwrap();
+        let Err(error) = TensorBoard::to_writer(path, file) else { panic!("written") };
+        assert!(error.to_string().starts_with("/dev/full: cannot be written"), "{error}");
+    }
+
+    /// Takes so many bytes and is full then.
+    struct Disk(usize);
+
+    impl Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let taken = bytes.len().min(self.0);
+            self.0 -= taken;
+            if taken == 0 { Err(ErrorKind::StorageFull.into()) } else { Ok(taken) }
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_disk_that_fills_up_is_an_error_at_the_next_flush() {
+        let path = Path::new("model/events");
+        let mut sink = TensorBoard::to_writer(path, Disk(100)).unwrap();
+        sink.on(&Event::OpacityReset { iteration: 3000 }).unwrap();
+        let report = MemoryReport {
+            iteration: 100,
+            tensors: crate::train::event::Tensors::default(),
+            images: Bytes(0),
+            host_resident: None,
+            host_total: None,
+        };
+        let error = sink.on(&Event::Memory(report)).unwrap_err();
+        assert!(error.to_string().contains("model/events"), "{error}");
+    }
+
+    #[test]
+    fn a_picture_of_another_size_than_it_says_is_an_error() {
+        let mut sink = TensorBoard::to_writer(Path::new("events"), Vec::new()).unwrap();
+        let wrong = Arc::new(Picture { width: 2, height: 2, rgb: vec![0; 11] });
+        let pictures = Pictures {
+            iteration: 1,
+            split: Split::Test,
+            name: "a.jpg".to_owned(),
+            render: wrong.clone(),
+            ground_truth: wrong.clone(),
+            error: wrong.clone(),
+            density: wrong,
+        };
+        let error = sink.on(&Event::Pictures(pictures)).unwrap_err();
+        assert!(error.to_string().contains("2x2 px has 11 bytes"), "{error}");
+    }
+}

@@ -1,0 +1,83 @@
+//! Events that have to be computed: memory, distributions, pictures.
+
+use std::sync::Arc;
+
+use super::eval::{EvalRequest, EvaluatedView};
+use super::event::{Distributions, Event, MemoryReport, Pictures, Tensors};
+use super::pictures::{density_map, error_map, photo_picture, render_picture};
+use crate::math::random::{Purpose, Stream};
+use crate::math::sigmoid;
+use crate::memory::{Bytes, host_memory};
+use crate::model::Gaussians;
+
+/// Iterations between two memory reports.
+pub(super) const MEMORY_INTERVAL: u32 = 100;
+
+/// Iterations between two reports of distributions.
+pub(super) const DISTRIBUTION_INTERVAL: u32 = 1000;
+
+/// Views of an evaluation that are shown as pictures.
+pub(super) const PICTURED_VIEWS: usize = 5;
+
+/// Gaussians that enter a distribution at most.
+const SAMPLES: usize = 10_000;
+
+/// What is held now.
+pub(super) fn memory(iteration: u32, tensors: Tensors, images: Bytes) -> Event {
+    let host = host_memory();
+    Event::Memory(MemoryReport {
+        iteration,
+        tensors,
+        images,
+        host_resident: host.map(|host| host.resident),
+        host_total: host.map(|host| host.total),
+    })
+}
+
+/// Distributions over the Gaussians, of a random sample where there are more than 10,000.
+pub(super) fn distributions(gaussians: &Gaussians, seed: u64, iteration: u32) -> Event {
+    let count = gaussians.len();
+    let stream = Stream::new(seed, u64::from(iteration), Purpose::Sample);
+    let sample: Vec<usize> = if count <= SAMPLES {
+        (0..count).collect()
+    } else {
+        (0..SAMPLES).map(|i| stream.below(i as u64, count)).collect()
+    };
+    let length =
+        |values: &[f32]| values.iter().map(|&v| f64::from(v) * f64::from(v)).sum::<f64>().sqrt();
+    let opacity: Vec<f64> =
+        sample.iter().map(|&i| sigmoid(f64::from(gaussians.opacity_logits[i]))).collect();
+    let scale = sample
+        .iter()
+        .flat_map(|&i| &gaussians.log_scales[i * 3..][..3])
+        .map(|&s| f64::from(s).exp())
+        .collect();
+    Event::Distributions(Distributions {
+        iteration,
+        gaussians: count,
+        opacity_mean: opacity.iter().sum::<f64>() / opacity.len().max(1) as f64,
+        opacity,
+        scale,
+        xyz_magnitude: sample.iter().map(|&i| length(&gaussians.means[i * 3..][..3])).collect(),
+        rotation_magnitude: sample
+            .iter()
+            .map(|&i| length(&gaussians.quats[i * 4..][..4]))
+            .collect(),
+    })
+}
+
+/// An evaluated view as pictures.
+pub(super) fn pictures(request: &EvalRequest, view: &EvaluatedView<'_>) -> Event {
+    let (rendered, image) = (view.rendered, view.image);
+    let render = render_picture(rendered);
+    let ground_truth = photo_picture(image);
+    Event::Pictures(Pictures {
+        iteration: request.iteration,
+        split: request.split,
+        name: view.name.to_owned(),
+        error: Arc::new(error_map(&render, &ground_truth)),
+        density: Arc::new(density_map(&rendered.blended, rendered.width, rendered.height)),
+        render: Arc::new(render),
+        ground_truth: Arc::new(ground_truth),
+    })
+}

@@ -1,0 +1,149 @@
+//! What changes over a run: learning rates, the SH degree, milestones, the order of views.
+
+use crate::backend::Rates;
+use crate::config::{OptimizeOptions, OutputOptions};
+use crate::math::random::{Purpose, Stream};
+
+/// The coefficients above degree 0 learn this much slower than the base colour.
+const SH_REST_SLOWDOWN: f64 = 20.0;
+
+/// Learning rates of `iteration` (from 1); positions scale with the extent of the cameras.
+pub fn rates(options: &OptimizeOptions, extent: f64, iteration: u32) -> Rates {
+    Rates {
+        means: position_rate(options, iteration) * extent,
+        log_scales: options.scaling_lr,
+        quats: options.rotation_lr,
+        opacity_logits: options.opacity_lr,
+        sh_dc: options.feature_lr,
+        sh_rest: options.feature_lr / SH_REST_SLOWDOWN,
+    }
+}
+
+/// Log-linear from the first to the last rate over `position_lr_max_steps`, then constant.
+fn position_rate(options: &OptimizeOptions, iteration: u32) -> f64 {
+    let (first, last) = (options.position_lr_init, options.position_lr_final);
+    let steps = f64::from(options.position_lr_max_steps.max(1));
+    let t = (f64::from(iteration) / steps).clamp(0.0, 1.0);
+    if first > 0.0 && last > 0.0 {
+        (first.ln() * (1.0 - t) + last.ln() * t).exp()
+    } else {
+        first * (1.0 - t) + last * t
+    }
+}
+
+/// SH degree in use at `iteration` (from 1): one more every `sh_degree_interval`.
+pub fn sh_degree(options: &OptimizeOptions, iteration: u32) -> u32 {
+    (iteration / options.sh_degree_interval.max(1)).min(options.sh_degree)
+}
+
+/// What is due after an iteration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Milestones {
+    /// Evaluate the held-out views.
+    pub evaluate: bool,
+    /// Save the Gaussians as PLY.
+    pub save: bool,
+    /// Write a checkpoint.
+    pub checkpoint: bool,
+}
+
+impl Milestones {
+    /// What is due after `iteration` of `last`; the last always evaluates, saves and checkpoints.
+    pub fn after(output: &OutputOptions, iteration: u32, last: u32) -> Self {
+        let listed = |list: &[i64]| list.contains(&i64::from(iteration)) || iteration == last;
+        Self {
+            evaluate: listed(&output.test_iterations),
+            save: listed(&output.save_iterations),
+            checkpoint: listed(&output.checkpoint_iterations),
+        }
+    }
+}
+
+/// Order in which views are trained on: every epoch is a fresh permutation, drawn from the seed and
+/// the number of the epoch alone.
+#[derive(Clone, Debug)]
+pub struct ViewOrder {
+    seed: u64,
+    views: Vec<usize>,
+    epoch: Option<(u32, Vec<usize>)>,
+}
+
+impl ViewOrder {
+    /// The order of these views; there must be one at least.
+    pub fn new(seed: u64, views: Vec<usize>) -> Self {
+        Self { seed, views, epoch: None }
+    }
+
+    /// The rest of the epoch from `iteration` (from 1) on, that iteration's view first.
+    pub fn coming(&mut self, iteration: u32) -> &[usize] {
+        let count = self.views.len();
+        let done = iteration.saturating_sub(1) as usize;
+        let number = u32::try_from(done / count).unwrap_or(u32::MAX);
+        if self.epoch.as_ref().is_none_or(|(current, _)| *current != number) {
+            let stream = Stream::new(self.seed, u64::from(number), Purpose::ViewOrder);
+            let order = stream.permutation(count).into_iter().map(|i| self.views[i]).collect();
+            self.epoch = Some((number, order));
+        }
+        self.epoch.as_ref().map_or(&[], |(_, order)| &order[done % count..])
+    }
+
+    /// The views of the epoch after that of `iteration`.
+    pub fn following(&self, iteration: u32) -> Vec<usize> {
+        let next = iteration.saturating_sub(1) as usize / self.views.len() + 1;
+        let stream = Stream::new(self.seed, next as u64, Purpose::ViewOrder);
+        stream.permutation(self.views.len()).into_iter().map(|i| self.views[i]).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_position_rate_falls_log_linearly_and_then_rests() {
+        let options = OptimizeOptions::default();
+        let at = |iteration| rates(&options, 2.0, iteration).means;
+        // Rounding of exp(ln(x)).
+        assert!((at(0) / 3.2e-4 - 1.0).abs() < 1e-12);
+        assert!((at(15_000) / 3.2e-5 - 1.0).abs() < 1e-12);
+        assert!((at(90_000) / 3.2e-6 - 1.0).abs() < 1e-12);
+        let frozen = OptimizeOptions { position_lr_init: 0.0, position_lr_final: 0.0, ..options };
+        assert_eq!(rates(&frozen, 2.0, 10).means, 0.0);
+    }
+
+    #[test]
+    fn the_sh_degree_rises_by_one_every_interval_up_to_its_cap() {
+        let options = OptimizeOptions { sh_degree: 2, ..OptimizeOptions::default() };
+        let at = |iteration| sh_degree(&options, iteration);
+        assert_eq!([at(1), at(999), at(1000), at(2000), at(3000)], [0, 0, 1, 2, 2]);
+    }
+
+    #[test]
+    fn every_view_comes_once_an_epoch_and_a_resumed_run_goes_on_where_it_was() {
+        let views = vec![3, 5, 8, 9, 11];
+        let mut order = ViewOrder::new(1, views.clone());
+        let run: Vec<usize> = (1..=15).map(|i| order.coming(i)[0]).collect();
+        for epoch in run.chunks(5) {
+            let mut epoch = epoch.to_vec();
+            epoch.sort_unstable();
+            assert_eq!(epoch, views);
+        }
+        assert_ne!(run[..5], run[5..10]);
+        assert_eq!(ViewOrder::new(1, views).coming(8), &run[7..10]);
+        assert_eq!(order.following(3), run[5..10]);
+    }
+
+    #[test]
+    fn the_last_iteration_always_saves_and_negative_milestones_never_come() {
+        let output = OutputOptions {
+            test_iterations: vec![-1],
+            save_iterations: vec![7],
+            ..Default::default()
+        };
+        let nothing = Milestones { evaluate: false, save: false, checkpoint: false };
+        assert_eq!(Milestones::after(&output, 5, 9), nothing);
+        assert_eq!(Milestones::after(&output, 7, 9), Milestones { save: true, ..nothing });
+        let all = Milestones { evaluate: true, save: true, checkpoint: true };
+        assert_eq!(Milestones::after(&output, 9, 9), all);
+    }
+}

@@ -1,0 +1,363 @@
+//! One run: iterations, density control, milestones.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use super::checkpoint::Checkpoint;
+use super::eval::{EvalRequest, evaluate};
+use super::event::{Event, Saved, Sink, Split, Step, Tensors};
+use super::report;
+use super::schedule::{self, Milestones, ViewOrder};
+use super::views::Views;
+use super::{TrainError, background, densify};
+use crate::backend::{AdamStep, LossTerms, LossValue, Pass, Pending, Raster, RenderSettings};
+use crate::config::Config;
+use crate::dataset::{Dataset, Image, ImageLoader};
+use crate::export::write_ply;
+use crate::files::{OutputError, create_folder};
+use crate::math::Real;
+use crate::math::random::{Purpose, Stream};
+use crate::model::Gaussians;
+
+/// What a run is made of.
+#[derive(Clone, Copy)]
+pub struct TrainerSetup<'a> {
+    /// The scene.
+    pub dataset: &'a Dataset,
+    /// Its pixels.
+    pub images: &'a ImageLoader,
+    /// Everything resolved.
+    pub config: &'a Config,
+    /// Model folder; it exists.
+    pub model_path: &'a Path,
+    /// Set from outside when the run should end after its iteration.
+    pub stop: &'a AtomicBool,
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The last iteration is done.
+    Finished,
+    /// It was asked to stop; a checkpoint is written.
+    Interrupted,
+}
+
+/// A model in training on a device.
+pub struct Trainer<'a, B: Raster<Gaussians>> {
+    setup: TrainerSetup<'a>,
+    device: &'a mut B,
+    sink: &'a mut dyn Sink,
+    model: B::Model,
+    views: Views<'a>,
+    order: ViewOrder,
+    extent: f64,
+    /// Finished iterations.
+    iteration: u32,
+    tensors: Tensors,
+    training_seconds: f64,
+}
+
+impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
+    /// A run that starts from these Gaussians.
+    pub fn start(
+        setup: TrainerSetup<'a>,
+        device: &'a mut B,
+        sink: &'a mut dyn Sink,
+        gaussians: &Gaussians,
+    ) -> Result<Self, TrainError> {
+        let model = device.upload(gaussians)?;
+        Ok(Self::new(setup, device, sink, (model, 0)))
+    }
+
+    /// A run that goes on where a checkpoint was written.
+    pub fn resume(
+        setup: TrainerSetup<'a>,
+        device: &'a mut B,
+        sink: &'a mut dyn Sink,
+        checkpoint: &Checkpoint,
+    ) -> Result<Self, TrainError> {
+        let model = device.restore(&checkpoint.snapshot)?;
+        let mut trainer = Self::new(setup, device, sink, (model, checkpoint.iteration));
+        if checkpoint.train_views != trainer.views.names(Split::Train) {
+            trainer.warn(
+                "the scene's training views are not those of the checkpoint; the views come in \
+                 another order than in the run before"
+                    .to_owned(),
+            )?;
+        }
+        Ok(trainer)
+    }
+
+    fn new(
+        setup: TrainerSetup<'a>,
+        device: &'a mut B,
+        sink: &'a mut dyn Sink,
+        (model, iteration): (B::Model, u32),
+    ) -> Self {
+        let views = Views::new(setup.dataset, setup.images);
+        let order = ViewOrder::new(setup.config.run.seed, setup.dataset.train.clone());
+        Self {
+            extent: super::scene_extent(setup.dataset),
+            setup,
+            device,
+            sink,
+            model,
+            views,
+            order,
+            iteration,
+            tensors: Tensors::default(),
+            training_seconds: 0.0,
+        }
+    }
+
+    /// Trains to the last iteration, or until asked to stop.
+    pub fn run(mut self) -> Result<Outcome, TrainError> {
+        let last = self.setup.config.optimize.iterations;
+        self.announce_start(last)?;
+        let mut interrupted = false;
+        while self.iteration < last && !interrupted {
+            let step = self.iterate(last)?;
+            self.report(step)?;
+            let due = Milestones::after(&self.setup.config.output, self.iteration, last);
+            if due.evaluate {
+                self.evaluate()?;
+            }
+            if due.save {
+                self.save_point_cloud()?;
+            }
+            // After evaluation and saving, so that neither sees opacities that were just reset.
+            self.control_density()?;
+            interrupted = self.setup.stop.load(Ordering::Relaxed);
+            if due.checkpoint || interrupted {
+                self.write_checkpoint()?;
+            }
+            if due.evaluate || due.save {
+                self.announce_views();
+            }
+        }
+        self.sink.on(&Event::Finished {
+            iteration: self.iteration,
+            gaussians: self.device.len(&self.model),
+            training_seconds: self.training_seconds,
+            interrupted,
+        })?;
+        Ok(if interrupted { Outcome::Interrupted } else { Outcome::Finished })
+    }
+
+    fn announce_start(&mut self, last: u32) -> Result<(), TrainError> {
+        self.announce_views();
+        self.sink.on(&Event::Started {
+            model_path: self.setup.model_path.to_owned(),
+            device: self.device.name(),
+            train_views: self.setup.dataset.train.len(),
+            test_views: self.setup.dataset.test.len(),
+            gaussians: self.device.len(&self.model),
+            iteration: self.iteration,
+            iterations: last,
+        })?;
+        Ok(())
+    }
+
+    /// One iteration: one view, one step of every parameter.
+    fn iterate(&mut self, last: u32) -> Result<Step, TrainError> {
+        let started = Instant::now();
+        let iteration = self.iteration + 1;
+        let loss = self.descend(iteration)?;
+        self.iteration = iteration;
+        let seconds = started.elapsed().as_secs_f64();
+        self.training_seconds += seconds;
+        Ok(Step {
+            iteration,
+            iterations: last,
+            l1: loss.l1,
+            ssim: loss.ssim,
+            total: loss.total,
+            gaussians: self.device.len(&self.model),
+            ms: seconds * 1e3,
+        })
+    }
+
+    fn descend(&mut self, iteration: u32) -> Result<LossValue, TrainError> {
+        let options = &self.setup.config.optimize;
+        let (index, image) = self.next_image(iteration)?;
+        let view = self.views.view(index);
+        let settings = RenderSettings {
+            pass: Pass::Train,
+            sh_degree: schedule::sh_degree(options, iteration),
+            background: self.training_background(iteration),
+        };
+        let terms = LossTerms { lambda_dssim: options.lambda_dssim };
+        let rates = schedule::rates(options, self.extent, iteration);
+
+        let (device, model) = (&mut *self.device, &mut self.model);
+        let target = device.target(&image)?;
+        let mut frame = device.render(model, view, &settings)?;
+        let loss = device.loss(&mut frame, &target, &terms)?;
+        let mut gradients = device.gradients(model)?;
+        self.tensors.activations = device.frame_bytes(&frame);
+        device.backward(model, frame, &mut gradients)?;
+        self.tensors.gradients = device.gradient_bytes(&gradients);
+        device.step(model, gradients, &AdamStep { number: iteration, rates })?;
+        Ok(loss.read()?)
+    }
+
+    /// The view of this iteration, or the next in the order whose image can be decoded.
+    fn next_image(&mut self, iteration: u32) -> Result<(usize, Arc<Image>), TrainError> {
+        let candidates = self.order.coming(iteration).to_vec();
+        if candidates.len() == self.views.split(Split::Train).len() {
+            self.announce_views();
+        }
+        let next_epoch = self.order.following(iteration);
+        for index in candidates.into_iter().chain(next_epoch) {
+            let image = self.views.fetch(index);
+            for message in self.views.take_warnings() {
+                self.warn(message)?;
+            }
+            if let Some(image) = image {
+                return Ok((index, image));
+            }
+        }
+        Err(TrainError::NoImages {
+            views: self.setup.dataset.train.len(),
+            first: self.views.first_problem().unwrap_or("nothing").to_owned(),
+        })
+    }
+
+    /// Has the images of this epoch and the next decoded ahead, in their order.
+    fn announce_views(&mut self) {
+        let next = self.iteration + 1;
+        let mut order = self.order.coming(next).to_vec();
+        order.extend(self.order.following(next));
+        order.retain(|&index| !self.views.is_broken(index));
+        self.views.announce(&order);
+    }
+
+    fn training_background(&self, iteration: u32) -> [f32; 3] {
+        let config = self.setup.config;
+        if config.optimize.random_background {
+            let seed = config.run.seed;
+            let stream = Stream::new(seed, u64::from(iteration), Purpose::Background);
+            return [0, 1, 2].map(|channel| stream.uniform(channel).to_f32());
+        }
+        background(config.scene.white_background)
+    }
+
+    fn report(&mut self, step: Step) -> Result<(), TrainError> {
+        self.sink.on(&Event::Step(step))?;
+        let last = step.iteration == step.iterations;
+        if step.iteration.is_multiple_of(report::MEMORY_INTERVAL) || last {
+            let [parameters, optimizer] = self.device.model_bytes(&self.model);
+            let tensors = Tensors { parameters, optimizer, ..self.tensors };
+            self.sink.on(&report::memory(step.iteration, tensors, self.views.held()))?;
+        }
+        if step.iteration.is_multiple_of(report::DISTRIBUTION_INTERVAL) {
+            self.report_distributions()?;
+        }
+        Ok(())
+    }
+
+    fn report_distributions(&mut self) -> Result<(), TrainError> {
+        let gaussians = self.device.download(&self.model)?;
+        let event = report::distributions(&gaussians, self.setup.config.run.seed, self.iteration);
+        self.sink.on(&event)?;
+        Ok(())
+    }
+
+    /// Compares the held-out views, where there are any, with their photographs.
+    fn evaluate(&mut self) -> Result<(), TrainError> {
+        let config = self.setup.config;
+        if self.setup.dataset.test.is_empty() {
+            return Ok(());
+        }
+        let request = EvalRequest {
+            split: Split::Test,
+            iteration: self.iteration,
+            sh_degree: schedule::sh_degree(&config.optimize, self.iteration),
+            background: background(config.scene.white_background),
+        };
+        let (device, sink) = (&mut *self.device, &mut *self.sink);
+        let evaluation = evaluate(device, &self.model, &mut self.views, &request, |view| {
+            if view.position < report::PICTURED_VIEWS {
+                sink.on(&report::pictures(&request, view))?;
+            }
+            Ok(())
+        })?;
+        for message in self.views.take_warnings() {
+            self.warn(message)?;
+        }
+        match evaluation {
+            Some(evaluation) => self.sink.on(&Event::Evaluated(evaluation))?,
+            None => {
+                self.warn("no held-out image can be decoded; nothing is evaluated".to_owned())?
+            }
+        }
+        if !self.iteration.is_multiple_of(report::DISTRIBUTION_INTERVAL) {
+            self.report_distributions()?;
+        }
+        Ok(())
+    }
+
+    fn save_point_cloud(&mut self) -> Result<(), TrainError> {
+        let gaussians = self.device.download(&self.model)?;
+        let folder = self.setup.model_path.join("point_cloud");
+        let folder = create_folder(&folder.join(format!("iteration_{}", self.iteration)))?;
+        let path = folder.join("point_cloud.ply");
+        write_ply(&path, &gaussians)?;
+        self.saved(Saved::PointCloud, path)
+    }
+
+    fn write_checkpoint(&mut self) -> Result<(), TrainError> {
+        let checkpoint = Checkpoint {
+            iteration: self.iteration,
+            config: self.setup.config.clone(),
+            train_views: self.views.names(Split::Train),
+            snapshot: self.device.snapshot(&self.model)?,
+        };
+        let path = checkpoint.write(self.setup.model_path)?;
+        self.saved(Saved::Checkpoint, path)
+    }
+
+    fn control_density(&mut self) -> Result<(), TrainError> {
+        let (config, iteration) = (self.setup.config, self.iteration);
+        if let Some(rule) = densify::due(config, self.extent, iteration) {
+            let started = Instant::now();
+            let before = self.device.len(&self.model);
+            let survey = self.device.survey(&self.model, &rule)?;
+            let grant = densify::grant(config, before, survey);
+            let done = self.device.densify(&mut self.model, &rule, grant)?;
+            let gaussians = self.device.len(&self.model);
+            self.training_seconds += started.elapsed().as_secs_f64();
+            self.sink.on(&Event::Densified {
+                iteration,
+                cloned: done.cloned,
+                split: done.split,
+                refused: done.refused,
+                pruned: done.pruned,
+                gaussians,
+            })?;
+            if gaussians == 0 && before > 0 {
+                self.warn(format!(
+                    "iteration {iteration}: density control removed the last Gaussian; the model \
+                     is empty. Check the cameras, or start with a lower --opacity-lr"
+                ))?;
+            }
+        }
+        if densify::resets_opacity(config, iteration) {
+            self.device.reset_opacity(&mut self.model, densify::RESET_OPACITY)?;
+            self.sink.on(&Event::OpacityReset { iteration })?;
+        }
+        Ok(())
+    }
+
+    fn saved(&mut self, what: Saved, path: std::path::PathBuf) -> Result<(), TrainError> {
+        self.sink.on(&Event::Saved { iteration: self.iteration, what, path })?;
+        Ok(())
+    }
+
+    fn warn(&mut self, message: String) -> Result<(), OutputError> {
+        self.sink.on(&Event::Warning { message })
+    }
+}

@@ -1,0 +1,86 @@
+//! The views of a run, without those whose image turned out to be undecodable.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::event::Split;
+use crate::dataset::{Dataset, Image, ImageLoader, View};
+use crate::memory::Bytes;
+
+/// Gives out images, and remembers which cannot be had.
+pub struct Views<'a> {
+    dataset: &'a Dataset,
+    loader: &'a ImageLoader,
+    broken: BTreeMap<usize, String>,
+    /// Warnings not yet told.
+    fresh: Vec<String>,
+}
+
+impl<'a> Views<'a> {
+    /// All views of the dataset.
+    pub fn new(dataset: &'a Dataset, loader: &'a ImageLoader) -> Self {
+        Self { dataset, loader, broken: BTreeMap::new(), fresh: Vec::new() }
+    }
+
+    /// Camera and pose of a view.
+    pub fn view(&self, index: usize) -> &'a View {
+        &self.dataset.views[index]
+    }
+
+    /// Indices of a split's views in the order of names.
+    pub fn split(&self, split: Split) -> &'a [usize] {
+        match split {
+            Split::Train => &self.dataset.train,
+            Split::Test => &self.dataset.test,
+        }
+    }
+
+    /// Names of a split's views.
+    pub fn names(&self, split: Split) -> Vec<String> {
+        self.split(split).iter().map(|&index| self.view(index).name.clone()).collect()
+    }
+
+    /// Says which views come next, so that they are decoded ahead.
+    pub fn announce(&self, order: &[usize]) {
+        self.loader.announce(order);
+    }
+
+    /// The image of a view; nothing, and a warning to tell, where it cannot be decoded.
+    pub fn fetch(&mut self, index: usize) -> Option<Arc<Image>> {
+        if self.broken.contains_key(&index) {
+            return None;
+        }
+        match self.loader.fetch(index) {
+            Ok(image) => Some(image),
+            Err(error) => {
+                self.broken.insert(index, error.to_string());
+                self.fresh.push(format!(
+                    "{error}. The view is left out ({} of {} so far)",
+                    self.broken.len(),
+                    self.dataset.views.len()
+                ));
+                None
+            }
+        }
+    }
+
+    /// Whether a view's image is known to be undecodable.
+    pub fn is_broken(&self, index: usize) -> bool {
+        self.broken.contains_key(&index)
+    }
+
+    /// The reason that the first undecodable image gave.
+    pub fn first_problem(&self) -> Option<&str> {
+        self.broken.values().next().map(String::as_str)
+    }
+
+    /// Warnings since the last call.
+    pub fn take_warnings(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.fresh)
+    }
+
+    /// Host memory that decoded images take.
+    pub fn held(&self) -> Bytes {
+        self.loader.held()
+    }
+}

@@ -1,0 +1,75 @@
+//! Small scenes and derivatives that several tests share.
+#![allow(
+    dead_code,
+    missing_docs,
+    unreachable_pub,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "each test binary uses its part, and a test that cannot go on should say so and stop"
+)]
+
+use splat::dataset::{Camera, Pose, View};
+use splat::math::random::{Purpose, Stream};
+
+/// Derivative of `f` at `x` by five-point central differences.
+///
+/// Wide steps suffer from curvature (order h⁴), narrow ones from rounding (order 1e-16 f / h), and
+/// where they balance depends on the function: of several widths, the one that agrees best with
+/// its neighbour is taken, without a look at the value it is to be compared with.
+pub fn derivative(x: f64, f: impl FnMut(f64) -> f64) -> f64 {
+    best_difference(x, [1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 3e-6], f)
+}
+
+/// The same with narrow steps only, for functions with cut-offs that a wide step would cross.
+pub fn derivative_between_cuts(x: f64, f: impl FnMut(f64) -> f64) -> f64 {
+    best_difference(x, [3e-5, 1e-5, 3e-6], f)
+}
+
+fn best_difference<const N: usize>(x: f64, widths: [f64; N], mut f: impl FnMut(f64) -> f64) -> f64 {
+    let mut at =
+        |h: f64| (8.0 * (f(x + h) - f(x - h)) - (f(x + 2.0 * h) - f(x - 2.0 * h))) / (12.0 * h);
+    let estimates = widths.map(&mut at);
+    let disagreement = |pair: &[f64]| (pair[0] - pair[1]).abs();
+    estimates
+        .windows(2)
+        .min_by(|a, b| disagreement(a).total_cmp(&disagreement(b)))
+        .map_or(f64::NAN, |pair| pair[1])
+}
+
+/// Asserts a relative error below `tolerance`; values below `floor` are compared absolutely.
+pub fn assert_relative(found: f64, expected: f64, (tolerance, floor): (f64, f64), what: &str) {
+    let error = (found - expected).abs() / found.abs().max(expected.abs()).max(floor);
+    assert!(error < tolerance, "{what}: {found} against {expected}, relative error {error:.2e}");
+}
+
+/// Uniform numbers in `low..high`, the same on every run.
+pub struct Draws {
+    stream: Stream,
+    next: u64,
+}
+
+impl Draws {
+    pub fn new(seed: u64) -> Self {
+        Self { stream: Stream::new(seed, 0, Purpose::Sample), next: 0 }
+    }
+
+    pub fn uniform(&mut self, low: f64, high: f64) -> f64 {
+        self.next += 1;
+        low + (high - low) * self.stream.uniform(self.next)
+    }
+
+    pub fn array<const N: usize>(&mut self, low: f64, high: f64) -> [f64; N] {
+        std::array::from_fn(|_| self.uniform(low, high))
+    }
+}
+
+/// A camera with an odd size and a principal point off the centre, turned and moved a little.
+pub fn view() -> View {
+    let rotation = splat::math::linalg::rotation([0.98, 0.05, -0.12, 0.07]);
+    View {
+        name: "view.png".to_owned(),
+        camera: Camera { width: 37, height: 29, focal_px: [41.0, 43.0], centre_px: [17.3, 15.9] },
+        pose: Pose { rotation, translation: [0.03, -0.07, 0.11] },
+    }
+}
