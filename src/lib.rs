@@ -1,6 +1,17 @@
 //! Gaussian splatting: from a COLMAP scene to a PLY.
 //!
 //! Modules stand in the order of data flow; a module uses only those above it.
+//!
+//! The stages of an iteration have one name in every column:
+//!
+//! | stage | mathematics | `backend/cpu/` |
+//! |---|---|---|
+//! | project Gaussians to the image | `math/splat.rs`, `math/sh.rs` | `project.rs` |
+//! | sort them into tiles | | `bin.rs` |
+//! | blend each tile's front to back | `math/blend.rs` | `blend.rs` |
+//! | compare with the photograph | `math/ssim.rs` | `loss.rs` |
+//! | step down the gradient | | `adam.rs` |
+//! | clone, split and prune | | `densify.rs` |
 
 pub mod memory;
 

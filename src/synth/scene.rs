@@ -64,10 +64,10 @@ struct Palette {
 
 const PALETTES: [Palette; 3] = [
     Palette {
-        ball: [0x1f_8a_8a, 0xf3_e6_cc, 0xd9_8e_2b],
-        ring: [0xc8_45_35, 0xf2_dd_c0],
-        floor: [0x6d_7f_93, 0xc9_c3_b4, 0x8a_6b_4f],
-        marbles: [0xe9_b4_3c, 0x4c_72_c4, 0x6f_ab_4d, 0xd6_5f_85],
+        ball: [0xb5_3f_52, 0xf4_e4_d4, 0x3f_7f_8f],
+        ring: [0x4a_8a_55, 0xef_dc_b8],
+        floor: [0x5f_6f_63, 0xbf_c4_b4, 0x93_6f_57],
+        marbles: [0x4f_8f_d0, 0xf0_a8_3c, 0xc7_54_8f, 0x59_b0_7a],
     },
     Palette {
         ball: [0x35_4f_9e, 0xf0_d9_b0, 0xe0_76_3a],
@@ -76,10 +76,10 @@ const PALETTES: [Palette; 3] = [
         marbles: [0xd0_4f_3f, 0x43_a0_98, 0xec_c6_58, 0x9a_66_b8],
     },
     Palette {
-        ball: [0xb5_3f_52, 0xf4_e4_d4, 0x3f_7f_8f],
-        ring: [0x4a_8a_55, 0xef_dc_b8],
-        floor: [0x5f_6f_63, 0xbf_c4_b4, 0x93_6f_57],
-        marbles: [0x4f_8f_d0, 0xf0_a8_3c, 0xc7_54_8f, 0x59_b0_7a],
+        ball: [0x1f_8a_8a, 0xf3_e6_cc, 0xd9_8e_2b],
+        ring: [0xc8_45_35, 0xf2_dd_c0],
+        floor: [0x6d_7f_93, 0xc9_c3_b4, 0x8a_6b_4f],
+        marbles: [0xe9_b4_3c, 0x4c_72_c4, 0x6f_ab_4d, 0xd6_5f_85],
     },
 ];
 
