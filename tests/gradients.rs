@@ -19,7 +19,7 @@ use splat::math::blend::{PixelWalk, ScreenGradient, alpha, alpha_bwd, blend_bwd,
 use splat::math::linalg::{add, dot, mul, normalize, normalize_bwd, rotation, rotation_bwd, scale};
 use splat::math::splat::{Shape, Viewpoint, project, project_bwd};
 use splat::math::ssim::{Moments, Pair, similarity, similarity_bwd, ssim, ssim_with_gradient};
-use splat::math::{sh, sigmoid, sigmoid_bwd};
+use splat::math::{Real, sh, sigmoid, sigmoid_bwd};
 use splat::model::Gaussians;
 
 /// What the issue of correctness asks of every backward pass. Gradients below the floor of 1e-6
@@ -220,18 +220,18 @@ fn gaussians() -> Gaussians {
     let mut gaussians = Gaussians::zeros(3, count);
     for i in 0..count {
         for axis in 0..3 {
-            gaussians.means[i * 3 + axis] = draws.uniform(-0.45, 0.45) as f32;
-            gaussians.log_scales[i * 3 + axis] = draws.uniform(-3.2, -1.4) as f32;
-            gaussians.sh_dc[i * 3 + axis] = draws.uniform(-0.8, 1.2) as f32;
+            gaussians.means[i * 3 + axis] = draws.uniform(-0.45, 0.45).to_f32();
+            gaussians.log_scales[i * 3 + axis] = draws.uniform(-3.2, -1.4).to_f32();
+            gaussians.sh_dc[i * 3 + axis] = draws.uniform(-0.8, 1.2).to_f32();
         }
-        gaussians.means[i * 3 + 2] = draws.uniform(1.0, 2.5) as f32;
+        gaussians.means[i * 3 + 2] = draws.uniform(1.0, 2.5).to_f32();
         for k in 0..4 {
-            gaussians.quats[i * 4 + k] = draws.uniform(-1.0, 1.0) as f32;
+            gaussians.quats[i * 4 + k] = draws.uniform(-1.0, 1.0).to_f32();
         }
-        gaussians.opacity_logits[i] = draws.uniform(-1.0, 2.0) as f32;
+        gaussians.opacity_logits[i] = draws.uniform(-1.0, 2.0).to_f32();
     }
     for value in &mut gaussians.sh_rest {
-        *value = draws.uniform(-0.2, 0.2) as f32;
+        *value = draws.uniform(-0.2, 0.2).to_f32();
     }
     gaussians.means[2] = -1.0;
     gaussians.means[3] = 9.0;

@@ -24,9 +24,11 @@ use crate::telemetry::{ProgressStyle, init_logging};
 /// Trains Gaussian splats from a COLMAP scene.
 #[derive(Parser)]
 #[command(name = "splat", version, max_term_width = 100, subcommand_required = true)]
-#[command(after_help = "Exit codes: 0 done; 1 error; 2 bad usage; 3 bad input data; 4 the plan does \
+#[command(
+    after_help = "Exit codes: 0 done; 1 error; 2 bad usage; 3 bad input data; 4 the plan does \
                         not fit the memory budget; 5 device or driver fault; 130 interrupted \
-                        (after a checkpoint).")]
+                        (after a checkpoint)."
+)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -50,7 +52,8 @@ enum Command {
 pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     // A defect must not bury the user in a backtrace; the line below says what to report.
     panic::set_hook(Box::new(|_| {}));
-    let result = panic::catch_unwind(|| run(args.collect()));
+    let args: Vec<OsString> = args.collect();
+    let result = panic::catch_unwind(|| run(args));
     let exit = result.unwrap_or_else(|payload| {
         let what = payload
             .downcast_ref::<String>()

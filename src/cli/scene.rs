@@ -77,9 +77,10 @@ impl ModelArgs {
     fn point_cloud(&self) -> anyhow::Result<(u32, PathBuf)> {
         let model_path = self.model_path.display();
         let found = folder::point_clouds(&self.model_path);
-        let wanted = found.iter().rev().find(|(iteration, _)| {
-            self.iteration == -1 || i64::from(*iteration) == self.iteration
-        });
+        let wanted = found
+            .iter()
+            .rev()
+            .find(|(iteration, _)| self.iteration == -1 || i64::from(*iteration) == self.iteration);
         wanted.cloned().ok_or_else(|| {
             let saved: Vec<String> = found.iter().map(|(i, _)| i.to_string()).collect();
             let problem = if saved.is_empty() {

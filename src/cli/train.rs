@@ -100,8 +100,7 @@ pub(super) fn run(args: &TrainArgs, matches: &ArgMatches) -> anyhow::Result<()> 
     }
     plan.prepare_folder(&dataset)?;
 
-    let mut sinks =
-        Sinks::for_run(&plan.model_path, args.style(), plan.checkpoint.is_some())?;
+    let mut sinks = Sinks::for_run(&plan.model_path, args.style(), plan.checkpoint.is_some())?;
     let setup = TrainerSetup {
         dataset: &dataset,
         images: &images,
@@ -117,9 +116,7 @@ pub(super) fn run(args: &TrainArgs, matches: &ArgMatches) -> anyhow::Result<()> 
         }
     };
     match trainer.run()? {
-        Outcome::Interrupted => {
-            Err(Interrupted(plan.model_path.display().to_string()).into())
-        }
+        Outcome::Interrupted => Err(Interrupted(plan.model_path.display().to_string()).into()),
         Outcome::Finished => {
             if args.demo {
                 print(&demo_summary(&plan));
@@ -189,15 +186,14 @@ impl Plan {
     /// Makes the model folder and writes what describes the run.
     fn prepare_folder(&self, dataset: &Dataset) -> anyhow::Result<()> {
         create_folder(&self.model_path)?;
-        if self.checkpoint.is_none() {
-            if let Some(aside) = folder::set_aside(&self.model_path)? {
+        if self.checkpoint.is_none()
+            && let Some(aside) = folder::set_aside(&self.model_path)? {
                 tracing::warn!(
                     "{} holds an earlier run; it is moved to {}",
                     self.model_path.display(),
                     aside.display()
                 );
             }
-        }
         folder::describe(&self.model_path, &self.config, dataset)
     }
 }
@@ -209,7 +205,9 @@ fn newest_checkpoint(model_path: &Path) -> anyhow::Result<Option<(PathBuf, Check
     for path in &paths {
         match Checkpoint::read(path) {
             Ok(checkpoint) => return Ok(Some((path.clone(), checkpoint))),
-            Err(problem @ (CheckpointError::Damaged { .. } | CheckpointError::Unreadable { .. })) => {
+            Err(
+                problem @ (CheckpointError::Damaged { .. } | CheckpointError::Unreadable { .. }),
+            ) => {
                 tracing::warn!("{problem}");
                 first_problem.get_or_insert(problem);
             }

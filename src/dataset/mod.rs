@@ -22,7 +22,7 @@ pub use loader::{ImageLoader, LoaderStatistics, Residency};
 pub use transforms::TransformsError;
 
 use crate::config::SceneOptions;
-use crate::math::linalg::{add, length, scale, sub};
+use crate::math::linalg::{Vec3, add, length, scale, sub};
 use photographs::{Optics, Photographs, Shot};
 
 /// The cube that Blender's objects fit into has this half side, and random Gaussians fill it.
@@ -158,22 +158,22 @@ impl Dataset {
         })
     }
 
+    /// Mean of the training cameras' positions, world units.
+    pub fn centre(&self) -> Vec3<f64> {
+        let sum = self.train_centres().fold([0.0; 3], add);
+        scale(sum, 1.0 / self.train.len().max(1) as f64)
+    }
+
     /// How far the training cameras reach: 1.1 times the largest distance of one from their mean,
     /// world units. Zero where all stand in one place.
     pub fn extent(&self) -> f64 {
-        let centres: Vec<_> = self
-            .train
-            .iter()
-            .filter_map(|&index| self.views.get(index))
-            .map(|view| view.pose.centre_world())
-            .collect();
-        if centres.is_empty() {
-            return 0.0;
-        }
-        let sum = centres.iter().fold([0.0; 3], |sum, &centre| add(sum, centre));
-        let mean = scale(sum, 1.0 / centres.len() as f64);
-        let farthest = centres.iter().map(|&centre| length(sub(centre, mean))).fold(0.0, f64::max);
-        EXTENT_MARGIN * farthest
+        let mean = self.centre();
+        let distances = self.train_centres().map(|centre| length(sub(centre, mean)));
+        EXTENT_MARGIN * distances.fold(0.0, f64::max)
+    }
+
+    fn train_centres(&self) -> impl Iterator<Item = Vec3<f64>> + '_ {
+        self.train.iter().map(|&index| self.views[index].pose.centre_world())
     }
 }
 

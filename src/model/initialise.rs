@@ -104,7 +104,7 @@ mod tests {
         assert!((gaussians.log_scales[0] - expected).abs() < 1e-6);
         assert_eq!(gaussians.log_scales[0], gaussians.log_scales[2]);
         assert_eq!(gaussians.sh_rest.len(), 5 * 45);
-        let red = 0.5 + gaussians.sh_dc[0] * sh::C0 as f32;
+        let red = 0.5 + gaussians.sh_dc[0] * sh::C0.to_f32();
         assert!((red - 1.0).abs() < 1e-6);
     }
 

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::fs::{self, File};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use safetensors::tensor::{Dtype, Metadata, SafeTensors, TensorInfo};
@@ -222,7 +222,7 @@ impl Checkpoint {
 /// The header, checked against the length of the file.
 fn read_header(file: &mut File, length: u64) -> Result<Metadata, String> {
     let mut prefix = [0; 8];
-    file.read_exact(&mut prefix).map_err(|_| format!("it is only {length} bytes long"))?;
+    file.read_exact(&mut prefix).map_err(|error| format!("it is {length} bytes long: {error}"))?;
     let header_length = u64::from_le_bytes(prefix);
     if header_length > MAX_HEADER_BYTES || header_length > length - 8 {
         return Err(format!("its header claims {header_length} bytes of {length}"));
