@@ -241,7 +241,7 @@ fn gaussians() -> Gaussians {
 fn target(masked: bool) -> Image {
     let mut draws = Draws::new(7);
     let camera = view().camera;
-    let mut byte = || draws.uniform(0.0, 255.0) as u8;
+    let mut byte = || u8::try_from(draws.uniform(0.0, 256.0).floor_i32()).unwrap();
     Image {
         width: camera.width,
         height: camera.height,

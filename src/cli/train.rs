@@ -187,13 +187,14 @@ impl Plan {
     fn prepare_folder(&self, dataset: &Dataset) -> anyhow::Result<()> {
         create_folder(&self.model_path)?;
         if self.checkpoint.is_none()
-            && let Some(aside) = folder::set_aside(&self.model_path)? {
-                tracing::warn!(
-                    "{} holds an earlier run; it is moved to {}",
-                    self.model_path.display(),
-                    aside.display()
-                );
-            }
+            && let Some(aside) = folder::set_aside(&self.model_path)?
+        {
+            tracing::warn!(
+                "{} holds an earlier run; it is moved to {}",
+                self.model_path.display(),
+                aside.display()
+            );
+        }
         folder::describe(&self.model_path, &self.config, dataset)
     }
 }

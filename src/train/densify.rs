@@ -37,7 +37,7 @@ pub fn resets_opacity(config: &Config, iteration: u32) -> bool {
     let options = &config.densify;
     let regular = iteration.is_multiple_of(options.opacity_reset_interval.max(1));
     let first = config.scene.white_background && iteration == options.densify_from_iter;
-    iteration < options.densify_until_iter && (regular || first)
+    iteration > 0 && iteration < options.densify_until_iter && (regular || first)
 }
 
 /// Of the births that the survey wishes for, as many as `--max-points` leaves room for.
@@ -72,7 +72,7 @@ mod tests {
     fn opacities_are_reset_every_3000_and_at_the_start_over_white() {
         let mut config = Config::default();
         let resets = |config: &Config| -> Vec<u32> {
-            (1..=30_000).filter(|&i| resets_opacity(config, i)).collect()
+            (0..=30_000).filter(|&i| resets_opacity(config, i)).collect()
         };
         assert_eq!(resets(&config), [3000, 6000, 9000, 12_000]);
         config.scene.white_background = true;

@@ -119,6 +119,9 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
         self.announce_start(last)?;
         let mut interrupted = false;
         while self.iteration < last && !interrupted {
+            // At the beginning of the next iteration, not at the end of its own: what is evaluated,
+            // saved and checkpointed is the model as it was optimised, before opacities are reset.
+            self.control_density()?;
             let step = self.iterate(last)?;
             self.report(step)?;
             let due = Milestones::after(&self.setup.config.output, self.iteration, last);
@@ -128,8 +131,6 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
             if due.save {
                 self.save_point_cloud()?;
             }
-            // After evaluation and saving, so that neither sees opacities that were just reset.
-            self.control_density()?;
             interrupted = self.setup.stop.load(Ordering::Relaxed);
             if due.checkpoint || interrupted {
                 self.write_checkpoint()?;
@@ -320,6 +321,7 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
         self.saved(Saved::Checkpoint, path)
     }
 
+    /// What the iteration before this one asks of the number of Gaussians and their opacities.
     fn control_density(&mut self) -> Result<(), TrainError> {
         let (config, iteration) = (self.setup.config, self.iteration);
         if let Some(rule) = densify::due(config, self.extent, iteration) {
