@@ -276,11 +276,11 @@ impl Rect {
 
 /// Where a splat of some opacity can be seen.
 #[derive(Clone, Copy, Debug)]
-pub struct Bounds {
+pub struct Bounds<R> {
     /// Pixels outside of which its opacity is below [`ALPHA_MIN`]; may be empty between centres.
     pub pixels: Rect,
-    /// The exponent at which its opacity falls to [`ALPHA_MIN`].
-    pub exponent_min: f64,
+    /// An exponent below which its opacity is certainly below [`ALPHA_MIN`].
+    pub exponent_min: R,
 }
 
 /// Bounds of an ellipse, or nothing where it cannot be seen at all.
@@ -288,7 +288,7 @@ pub struct Bounds {
 /// The opacity falls to 1/255 where ½ dᵀ C d = ln(255 o); that ellipse reaches √(2 ln(255 o) cov)
 /// along each axis. A splat counts as seen when this box, rounded up to whole pixels, meets the
 /// image, even if no pixel centre lies in it: density statistics are averaged over seen splats.
-pub fn bounds<R: Real>(ellipse: &Ellipse<R>, opacity: R, size: [u32; 2]) -> Option<Bounds> {
+pub fn bounds<R: Real>(ellipse: &Ellipse<R>, opacity: R, size: [u32; 2]) -> Option<Bounds<R>> {
     if opacity < R::of(ALPHA_MIN) || !opacity.is_finite() {
         return None;
     }
@@ -311,7 +311,8 @@ pub fn bounds<R: Real>(ellipse: &Ellipse<R>, opacity: R, size: [u32; 2]) -> Opti
         );
     }
     let pixels = Rect { x0: spans[0].0, x1: spans[0].1, y0: spans[1].0, y1: spans[1].1 };
-    Some(Bounds { pixels, exponent_min: -reach.to_f64() })
+    // Against rounding a little lower: who finds less may stop, who finds more tests exactly.
+    Some(Bounds { pixels, exponent_min: -reach * R::of(1.0 + 1e-4) - R::of(1e-4) })
 }
 
 /// Holds an index to `0..=side`.
@@ -334,8 +335,6 @@ pub fn reaches<R: Real>(ellipse: &Ellipse<R>, exponent_min: R, pixels: Rect) -> 
     }
     let conic = ellipse.conic;
     let diagonal = [conic[0], conic[2]];
-    // Against rounding the test errs on the side of listing the tile.
-    let enough = exponent_min * R::of(1.0 + 1e-4) - R::of(1e-4);
     (0..2).any(|axis| {
         if offset[axis] == R::ZERO {
             return false;
@@ -344,6 +343,6 @@ pub fn reaches<R: Real>(ellipse: &Ellipse<R>, exponent_min: R, pixels: Rect) -> 
         let best = mean[other] - conic[1] * offset[axis] / diagonal[other];
         let mut point = offset;
         point[other] = best.max(low[other]).min(high[other]) - mean[other];
-        exponent(conic, point) >= enough
+        exponent(conic, point) >= exponent_min
     })
 }
