@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use image::{Rgb, RgbImage};
 use splat::config::SceneOptions;
+use splat::dataset::colmap::TrackedPoint;
 use splat::dataset::points_ply::write_points_ply;
 use splat::dataset::{AlphaMeaning, Camera, Dataset, PointCloud, Pose, View, colmap};
 use tempfile::TempDir;
@@ -40,6 +41,17 @@ fn points() -> PointCloud {
     }
 }
 
+fn untracked(points: &PointCloud) -> Vec<TrackedPoint> {
+    let points = points.positions.iter().zip(&points.colors);
+    let point = |(position, &color): (&[f32; 3], &[u8; 3])| TrackedPoint {
+        position: position.map(f64::from),
+        color,
+        error_px: -1.0,
+        track: Vec::new(),
+    };
+    points.map(point).collect()
+}
+
 fn write_image(path: &Path, width: u32, height: u32) {
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     RgbImage::from_pixel(width, height, Rgb([90, 60, 30])).save(path).unwrap();
@@ -50,7 +62,7 @@ fn scene(names: &[&str]) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let views: Vec<View> =
         names.iter().enumerate().map(|(i, name)| view(name, 0.1 * i as f64, i as f64)).collect();
-    colmap::write_colmap(&folder.path().join("sparse/0"), &views, &points()).unwrap();
+    colmap::write_colmap(&folder.path().join("sparse/0"), &views, &untracked(&points())).unwrap();
     for name in names {
         write_image(&folder.path().join("images").join(name), WIDTH, HEIGHT);
     }

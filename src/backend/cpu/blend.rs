@@ -166,7 +166,7 @@ impl<R: Real> TileState<R> {
     }
 }
 
-/// Gradients of every splat from the gradient of the image; [visible].
+/// Gradients of every splat from the gradient of the image; `[visible]`.
 pub(super) fn backward<R: Real>(
     splats: &[Splat<R>],
     bins: &Bins,

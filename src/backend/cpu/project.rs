@@ -90,7 +90,7 @@ pub struct ParameterGradient<R> {
     pub quat: Quat<R>,
     /// Of the opacity logit.
     pub opacity_logit: R,
-    /// Of the SH coefficients, degree 0 first, [k][3].
+    /// Of the SH coefficients, degree 0 first, `[k][3]`.
     pub sh: [Vec3<R>; sh::MAX_COEFFICIENTS],
 }
 
