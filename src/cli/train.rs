@@ -1,5 +1,6 @@
 //! `splat train`.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,9 +12,9 @@ use super::exit::{DataError, Interrupted, UsageError};
 use super::scene::{absolute, open_scene};
 use super::{device, folder, print};
 use crate::config::{Config, Layer, Layers, Typed, resolve};
-use crate::dataset::Dataset;
+use crate::dataset::{Dataset, PointCloud};
 use crate::files::create_folder;
-use crate::model::{Gaussians, from_points, random_points};
+use crate::model::{from_points, random_points};
 use crate::synth::{SynthOptions, write_scene};
 use crate::telemetry::{ProgressStyle, Sinks};
 use crate::train::checkpoint::{self, Checkpoint, CheckpointError};
@@ -98,7 +99,8 @@ pub(super) fn run(args: &TrainArgs, matches: &ArgMatches) -> anyhow::Result<()> 
         ))
         .into());
     }
-    plan.prepare_folder(&dataset)?;
+    let points = starting_points(&dataset, &plan.config);
+    plan.prepare_folder(&dataset, &points)?;
 
     let mut sinks = Sinks::for_run(&plan.model_path, args.style(), plan.checkpoint.is_some())?;
     let setup = TrainerSetup {
@@ -111,7 +113,7 @@ pub(super) fn run(args: &TrainArgs, matches: &ArgMatches) -> anyhow::Result<()> 
     let trainer = match &plan.checkpoint {
         Some(checkpoint) => Trainer::resume(setup, &mut device, &mut sinks, checkpoint)?,
         None => {
-            let gaussians = first_gaussians(&dataset, &plan.config);
+            let gaussians = from_points(&points, plan.config.optimize.sh_degree);
             Trainer::start(setup, &mut device, &mut sinks, &gaussians)?
         }
     };
@@ -184,7 +186,7 @@ impl Plan {
     }
 
     /// Makes the model folder and writes what describes the run.
-    fn prepare_folder(&self, dataset: &Dataset) -> anyhow::Result<()> {
+    fn prepare_folder(&self, dataset: &Dataset, points: &PointCloud) -> anyhow::Result<()> {
         create_folder(&self.model_path)?;
         if self.checkpoint.is_none()
             && let Some(aside) = folder::set_aside(&self.model_path)?
@@ -195,7 +197,7 @@ impl Plan {
                 aside.display()
             );
         }
-        folder::describe(&self.model_path, &self.config, dataset)
+        folder::describe(&self.model_path, &self.config, dataset, points)
     }
 }
 
@@ -234,22 +236,21 @@ fn check_degree(
     Err(CheckpointError::ShDegree { path: path.to_owned(), found, wanted })
 }
 
-/// The scene's points as Gaussians, or random ones where it has none.
-fn first_gaussians(dataset: &Dataset, config: &Config) -> Gaussians {
-    let options = &config.optimize;
+/// The points that the Gaussians start from: the scene's, or random ones where it has none.
+fn starting_points<'a>(dataset: &'a Dataset, config: &Config) -> Cow<'a, PointCloud> {
     if !dataset.points.positions.is_empty() {
-        return from_points(&dataset.points, options.sh_degree);
+        return Cow::Borrowed(&dataset.points);
     }
+    let options = &config.optimize;
     let (centre, half_side) = match dataset.random_half_side {
         Some(half_side) => ([0.0; 3], half_side),
         None => (dataset.centre(), options.init_extent * scene_extent(dataset)),
     };
     tracing::info!(
-        "the scene has no points; {} random Gaussians within {half_side:.3} of {centre:.3?}",
+        "the scene has no points; {} random ones within {half_side:.3} of {centre:.3?}",
         options.init_num_pts
     );
-    let points = random_points(options.init_num_pts, centre, half_side, config.run.seed);
-    from_points(&points, options.sh_degree)
+    Cow::Owned(random_points(options.init_num_pts, centre, half_side, config.run.seed))
 }
 
 /// SIGINT and SIGTERM ask for the end of the run instead of ending the process.
