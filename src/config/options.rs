@@ -231,6 +231,7 @@ pub struct MemoryOptions {
 
     /// With --low-dram, the host memory that decoded images may take
     #[arg(long, value_name = "SIZE", default_value_t = Self::default().image_cache)]
+    #[serde(with = "crate::memory::as_text")]
     pub image_cache: Bytes,
 }
 

@@ -5,15 +5,33 @@ use std::iter::Sum;
 use std::ops::{Add, AddAssign};
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 /// A number of bytes.
 ///
 /// Reads `12GiB`, `12G`, `512M` or a plain number; `K`, `M`, `G` without `iB` are powers of 1024,
-/// as on every graphics card's box. Prints with the largest unit that loses nothing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+/// as on every graphics card's box. Prints with the largest unit that loses nothing. In JSON it is
+/// a plain number; configuration files hold it [`as_text`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(transparent)]
 pub struct Bytes(pub u64);
+
+/// Serde of a size that people write: `"2GiB"`.
+pub mod as_text {
+    use serde::{Deserialize, Deserializer, Serializer, de};
+
+    use super::Bytes;
+
+    /// With the largest unit that loses nothing.
+    pub fn serialize<S: Serializer>(bytes: &Bytes, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(bytes)
+    }
+
+    /// Text with or without a unit.
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Bytes, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+    }
+}
 
 /// A size that cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -58,20 +76,6 @@ impl FromStr for Bytes {
             .parse_size(text)
             .map(Self)
             .map_err(|source| ParseBytesError { text: text.to_owned(), source })
-    }
-}
-
-impl TryFrom<String> for Bytes {
-    type Error = ParseBytesError;
-
-    fn try_from(text: String) -> Result<Self, Self::Error> {
-        text.parse()
-    }
-}
-
-impl From<Bytes> for String {
-    fn from(bytes: Bytes) -> Self {
-        bytes.to_string()
     }
 }
 

@@ -3,5 +3,5 @@
 mod bytes;
 mod host;
 
-pub use bytes::{Bytes, ParseBytesError};
+pub use bytes::{Bytes, ParseBytesError, as_text};
 pub use host::{HostMemory, host_memory};
