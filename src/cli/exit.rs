@@ -1,5 +1,7 @@
 //! Exit codes, and the one place where an error becomes text.
 
+use std::sync::Arc;
+
 use crate::backend::DeviceError;
 use crate::config::ConfigError;
 use crate::dataset::{DatasetError, ImageError};
@@ -64,6 +66,7 @@ impl Exit {
         }
         if cause.is::<DatasetError>()
             || cause.is::<ImageError>()
+            || cause.is::<Arc<ImageError>>()
             || cause.is::<PlyError>()
             || cause.is::<CheckpointError>()
             || cause.is::<DataError>()
