@@ -42,6 +42,13 @@ pub(super) fn default_path(config: &Config, resuming: bool) -> PathBuf {
         .unwrap_or(first)
 }
 
+/// Whether this checkpoint is one of the model folder's own.
+pub(super) fn holds(model_path: &Path, checkpoint: &Path) -> bool {
+    let real = |path: &Path| path.canonicalize().ok();
+    let folder = checkpoint.parent().and_then(real);
+    folder.is_some() && folder == real(&model_path.join("checkpoints"))
+}
+
 /// Moves the results of an earlier run into `previous_N/`, so that neither is taken for the other:
 /// a resumed run must not find the checkpoints of another.
 pub(super) fn set_aside(model_path: &Path) -> Result<Option<PathBuf>, OutputError> {

@@ -12,7 +12,7 @@ use super::scene::{absolute, open_scene};
 use super::{device, folder, print};
 use crate::config::{Config, Layer, Layers, Typed, resolve};
 use crate::dataset::Dataset;
-use crate::files::create_folder;
+use crate::files::{OutputError, create_folder};
 use crate::model::{Gaussians, from_points, random_points};
 use crate::synth::{SynthOptions, write_scene};
 use crate::telemetry::{ProgressStyle, Sinks};
@@ -100,7 +100,7 @@ pub(super) fn run(args: &TrainArgs, matches: &ArgMatches) -> anyhow::Result<()> 
     }
     plan.prepare_folder(&dataset)?;
 
-    let mut sinks = Sinks::for_run(&plan.model_path, args.style(), plan.checkpoint.is_some())?;
+    let mut sinks = Sinks::for_run(&plan.model_path, args.style(), plan.goes_on)?;
     let setup = TrainerSetup {
         dataset: &dataset,
         images: &images,
@@ -131,6 +131,8 @@ struct Plan {
     config: Config,
     model_path: PathBuf,
     checkpoint: Option<Checkpoint>,
+    /// The checkpoint is one of the model folder, whose run goes on.
+    goes_on: bool,
 }
 
 impl Plan {
@@ -164,7 +166,14 @@ impl Plan {
             config = resolve(Layers { base, ..layers })?;
             model_path = config.output.model_path.clone();
             check_degree(path, checkpoint, &config)?;
-            tracing::info!("going on from {origin}, iteration {}", checkpoint.iteration);
+            let (done, last) = (checkpoint.iteration, config.optimize.iterations);
+            tracing::info!("going on from {origin}, iteration {done}");
+            if done >= last {
+                tracing::warn!(
+                    "the run ended at iteration {done}, and {last} are asked for: there is \
+                     nothing to train. Ask for more with --iterations"
+                );
+            }
         }
         let Some(scene) = &config.scene.source_path else {
             return Err(UsageError(
@@ -175,8 +184,14 @@ impl Plan {
         let scene = absolute(scene);
         let model_path = model_path.unwrap_or_else(|| folder::default_path(&config, resuming));
         config.scene.source_path = Some(scene);
-        config.output.model_path = Some(model_path.clone());
-        Ok(Self { config, model_path, checkpoint: checkpoint.map(|(_, checkpoint)| checkpoint) })
+        // As the scene's: a checkpoint may be resumed from another working directory.
+        config.output.model_path = Some(
+            std::path::absolute(&model_path)
+                .map_err(|source| OutputError::new(&model_path, source))?,
+        );
+        let goes_on = checkpoint.as_ref().is_some_and(|(path, _)| folder::holds(&model_path, path));
+        let checkpoint = checkpoint.map(|(_, checkpoint)| checkpoint);
+        Ok(Self { config, model_path, checkpoint, goes_on })
     }
 
     fn scene(&self) -> anyhow::Result<PathBuf> {
@@ -186,7 +201,7 @@ impl Plan {
     /// Makes the model folder and writes what describes the run.
     fn prepare_folder(&self, dataset: &Dataset) -> anyhow::Result<()> {
         create_folder(&self.model_path)?;
-        if self.checkpoint.is_none()
+        if !self.goes_on
             && let Some(aside) = folder::set_aside(&self.model_path)?
         {
             tracing::warn!(
