@@ -13,6 +13,7 @@ mod train;
 use std::ffi::OsString;
 use std::io::Write;
 use std::panic;
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -110,4 +111,14 @@ fn run(args: Vec<OsString>) -> Exit {
 /// Results on stdout, whether or not anybody still reads them.
 fn print(text: &str) {
     writeln!(std::io::stdout(), "{text}").ok();
+}
+
+/// A path as one writes it in a shell's command.
+fn shell_word(path: &Path) -> String {
+    let text = path.display().to_string();
+    let plain = |letter: char| letter.is_alphanumeric() || "/._-+=:,@%".contains(letter);
+    if !text.is_empty() && text.chars().all(plain) {
+        return text;
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
 }
