@@ -53,6 +53,7 @@ fn the_version_is_a_result() {
 #[case::more_iterations_than_a_count_holds("train -s . --iterations 99999999999", "--iterations")]
 #[case::sh_degree_4("train -s . --sh-degree 4", "--sh-degree")]
 #[case::resolution_0("train -s . -r 0", "--resolution")]
+#[case::resolution_of_no_screen("train -s . -r 1000000", "--resolution")]
 #[case::resolution_below_minus_1("train -s . -r -2", "--resolution")]
 #[case::every_view_held_out("train -s . --eval --test-every 1", "--test-every")]
 #[case::not_a_size("train -s . --image-cache lots", "--image-cache")]
@@ -227,17 +228,35 @@ fn an_earlier_run_is_moved_aside_whole() {
     let aside = place.model().join("previous_1");
     for (path, content) in before {
         let name = path.strip_prefix(place.model()).unwrap();
-        // These three say what the folder holds now; the run does not need them.
-        if ["cfg_args", "cameras.json", "input.ply"]
-            .iter()
-            .any(|described| name.ends_with(described))
-        {
-            continue;
-        }
         assert!(fs::read(aside.join(name)).unwrap() == content, "{} is lost", name.display());
     }
     assert!(!place.ply(4).exists() && place.ply(2).exists());
     assert!(!place.model().join("test").exists(), "the renders belong to the run before");
+}
+
+#[test]
+fn a_scene_that_is_its_own_model_folder_keeps_its_photographs() {
+    let place = Place::with_scene();
+    // Blender's scenes have their photographs in folders of these names.
+    let photograph = place.scene().join("train/r_0.png");
+    fs::create_dir(place.scene().join("train")).unwrap();
+    fs::copy(place.image(0), &photograph).unwrap();
+    place.trained_into("scene", 2, &[]);
+    end(splat().args(["render", "-m"]).arg(place.scene())).done();
+    place.trained_into("scene", 2, &[]).says(&["previous_1"]);
+    assert!(photograph.exists() && place.image(0).exists());
+    assert!(place.scene().join("previous_1/train/ours_2/renders/00000.png").exists());
+}
+
+#[test]
+fn commands_that_messages_suggest_can_be_pasted() {
+    let place = Place::empty();
+    let model = "it's a model";
+    let mut command = splat();
+    command.args(["train", "--demo", "--device", "cpu", "--iterations", "2", "-m"]);
+    let ended = end(command.arg(place.path(model))).done();
+    let quoted = format!("-m '{}'", text(&place.path(model)).replace('\'', r"'\''"));
+    assert!(ended.stdout.contains(&quoted), "{}", ended.stdout);
 }
 
 #[test]

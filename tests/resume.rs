@@ -151,6 +151,45 @@ fn a_checkpoint_of_another_folder_does_not_mix_two_runs() {
 }
 
 #[test]
+fn going_back_within_a_folder_names_the_newer_checkpoint() {
+    let place = Place::with_scene();
+    place.trained(10, &["--checkpoint-iterations", "5"]);
+    let start = place.checkpoint(5);
+    let mut back = place.train();
+    back.args(["--start-checkpoint", text(&start), "--iterations", "7"]);
+    end(&mut back).done().says(&["warning", text(&place.checkpoint(10))]);
+    assert!(place.ply(7).exists() && place.ply(10).exists());
+}
+
+#[test]
+fn a_model_folder_that_was_moved_goes_on_where_it_is() {
+    let place = Place::with_scene();
+    place.trained(4, &[]);
+    fs::rename(place.model(), place.path("moved")).unwrap();
+    let mut resumed = place.train_into("moved");
+    end(resumed.args(["--resume", "--iterations", "6"])).done();
+    assert!(place.ply_of("moved", 6).exists() && !place.model().exists());
+}
+
+#[test]
+fn without_a_folder_the_run_of_the_scene_goes_on() {
+    let place = Place::with_scene();
+    let run = |iterations: &str, flags: &[&str]| {
+        let mut command = program::splat();
+        command.current_dir(place.path("")).args(["train", "--device", "cpu", "-s", "scene"]);
+        end(command.args(["--iterations", iterations]).args(flags)).done()
+    };
+    run("3", &[]);
+    let here = place.path("output/scene");
+    assert!(here.join("point_cloud/iteration_3").exists());
+    run("5", &["--resume"]).says(&["iteration 3"]);
+    assert!(here.join("point_cloud/iteration_5").exists());
+    // A run that is no continuation does not touch the first.
+    run("2", &[]);
+    assert!(place.path("output/scene-2/point_cloud/iteration_2").exists());
+}
+
+#[test]
 fn without_a_checkpoint_the_run_starts_and_says_so() {
     let place = Place::with_scene();
     let ended = end(place.train().args(["--resume", "auto", "--iterations", "3"])).done();
