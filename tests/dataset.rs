@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use image::{Rgb, RgbImage};
 use splat::config::SceneOptions;
+use splat::dataset::colmap::TrackedPoint;
 use splat::dataset::points_ply::write_points_ply;
 use splat::dataset::{AlphaMeaning, Camera, Dataset, PointCloud, Pose, View, colmap};
 use tempfile::TempDir;
@@ -40,6 +41,17 @@ fn points() -> PointCloud {
     }
 }
 
+fn untracked(points: &PointCloud) -> Vec<TrackedPoint> {
+    let points = points.positions.iter().zip(&points.colors);
+    let point = |(position, &color): (&[f32; 3], &[u8; 3])| TrackedPoint {
+        position: position.map(f64::from),
+        color,
+        error_px: -1.0,
+        track: Vec::new(),
+    };
+    points.map(point).collect()
+}
+
 fn write_image(path: &Path, width: u32, height: u32) {
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     RgbImage::from_pixel(width, height, Rgb([90, 60, 30])).save(path).unwrap();
@@ -50,7 +62,7 @@ fn scene(names: &[&str]) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let views: Vec<View> =
         names.iter().enumerate().map(|(i, name)| view(name, 0.1 * i as f64, i as f64)).collect();
-    colmap::write_colmap(&folder.path().join("sparse/0"), &views, &points()).unwrap();
+    colmap::write_colmap(&folder.path().join("sparse/0"), &views, &untracked(&points())).unwrap();
     for name in names {
         write_image(&folder.path().join("images").join(name), WIDTH, HEIGHT);
     }
@@ -131,7 +143,7 @@ fn a_model_directly_in_sparse_and_text_files_are_read() {
     assert_eq!(dataset.views[0].camera.focal_px, [40.0, 40.0]);
     assert_eq!(dataset.views[0].pose.translation, [1.0, 2.0, 3.0]);
     assert_eq!(dataset.points.positions, [[1.0, 2.0, 3.0]]);
-    assert!(dataset.warnings[0].contains("1 points"), "{:?}", dataset.warnings);
+    assert!(dataset.warnings[0].contains("1 of its 2 points"), "{:?}", dataset.warnings);
 
     fs::remove_file(sparse.join("points3D.txt")).unwrap();
     let dataset = load(folder.path());

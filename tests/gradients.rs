@@ -133,7 +133,7 @@ fn opacity_in_a_pixel_agrees_with_its_difference_and_is_flat_where_clamped() {
     let (conic, offset) = ([0.3, 0.07, 0.4], [1.2, -0.8]);
     let value = |conic, offset, opacity| alpha(opacity, exponent(conic, offset)).unwrap();
     let mut found = ScreenGradient::default();
-    alpha_bwd(conic, offset, 0.7, 1.0, &mut found);
+    alpha_bwd(conic, offset, 0.7, (value(conic, offset, 0.7), 1.0), &mut found);
     for i in 0..3 {
         let expected = derivative(conic[i], |x| value(with(conic, i, x), offset, 0.7));
         assert_relative(found.d_conic[i], expected, EXACT, "conic");
@@ -146,7 +146,8 @@ fn opacity_in_a_pixel_agrees_with_its_difference_and_is_flat_where_clamped() {
     assert_relative(found.d_opacity, expected, EXACT, "opacity");
 
     let mut clamped = ScreenGradient::default();
-    alpha_bwd(conic, [0.01, 0.0], 0.999, 1.0, &mut clamped);
+    let opaque = value(conic, [0.01, 0.0], 0.999);
+    alpha_bwd(conic, [0.01, 0.0], 0.999, (opaque, 1.0), &mut clamped);
     assert_eq!(clamped.d_opacity, 0.0);
 }
 

@@ -15,8 +15,9 @@ use std::sync::Arc;
 use protobuf::Message as _;
 use serde_json::Value;
 use splat::config::Config;
+use splat::dataset::points_ply::write_points_ply;
 use splat::dataset::{AlphaMeaning, Camera, Dataset, ImageSource, PointCloud, Pose, View};
-use splat::export::{read_ply, write_cameras_json, write_cfg_args, write_input_ply, write_ply};
+use splat::export::{read_ply, write_cameras_json, write_cfg_args, write_ply};
 use splat::memory::Bytes;
 use splat::model::{Gaussians, sh_rest_count};
 use splat::telemetry::{Progress, ProgressStyle, Sinks, init_logging};
@@ -486,7 +487,7 @@ fn cameras_are_listed_test_views_first_at_full_size() {
         serde_json::json!([[0.0, 0.0, 1.0], [0.0, 1.0, 0.0], [-1.0, 0.0, 0.0]])
     );
 
-    write_input_ply(&folder, &dataset.points).unwrap();
+    write_points_ply(&folder.join("input.ply"), &dataset.points).unwrap();
     let bytes = fs::read(folder.join("input.ply")).unwrap();
     let start = bytes.windows(11).position(|window| window == b"end_header\n").unwrap() + 11;
     // Per vertex, six floats and three bytes.

@@ -4,8 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::config::{Config, ConfigError};
-use crate::dataset::Dataset;
-use crate::export::{write_cameras_json, write_cfg_args, write_input_ply};
+use crate::dataset::points_ply::write_points_ply;
+use crate::dataset::{Dataset, PointCloud};
+use crate::export::{write_cameras_json, write_cfg_args};
 use crate::files::{OutputError, create_folder, write_text};
 
 /// What a run leaves in its folder, besides renders and TensorBoard's files.
@@ -96,16 +97,18 @@ fn entries(model_path: &Path, below: &str, prefix: &str) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Writes what other tools look for in a model folder, and the configuration.
+/// Writes what other tools look for in a model folder, and the configuration. `points` are those
+/// that the Gaussians start from.
 pub(super) fn describe(
     model_path: &Path,
     config: &Config,
     dataset: &Dataset,
+    points: &PointCloud,
 ) -> anyhow::Result<()> {
     write_text(&model_path.join("config.toml"), &config.to_toml()?)?;
     write_cfg_args(model_path, config)?;
     write_cameras_json(model_path, dataset)?;
-    write_input_ply(model_path, &dataset.points)?;
+    write_points_ply(&model_path.join("input.ply"), points)?;
     Ok(())
 }
 

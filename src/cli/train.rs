@@ -1,5 +1,6 @@
 //! `splat train`.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,10 +12,10 @@ use super::exit::{DataError, Interrupted, UsageError};
 use super::scene::{absolute, open_scene};
 use super::{device, folder, print, shell_word};
 use crate::config::{Config, Layer, Layers, Typed, resolve};
-use crate::dataset::Dataset;
+use crate::dataset::{Dataset, PointCloud};
 use crate::files::{OutputError, create_folder};
 use crate::memory::{Bytes, host_memory};
-use crate::model::{Gaussians, from_points, random_points, thinned};
+use crate::model::{from_points, random_points, thinned};
 use crate::synth::{SynthOptions, write_scene};
 use crate::telemetry::{ProgressStyle, Sinks};
 use crate::train::checkpoint::{self, Checkpoint, CheckpointError};
@@ -99,7 +100,8 @@ pub(super) fn run(args: &TrainArgs, matches: &ArgMatches) -> anyhow::Result<()> 
         ))
         .into());
     }
-    plan.prepare_folder(&dataset)?;
+    let points = starting_points(&dataset, &plan.config)?;
+    plan.prepare_folder(&dataset, &points)?;
 
     let mut sinks = Sinks::for_run(&plan.model_path, args.style(), plan.goes_on)?;
     let setup = TrainerSetup {
@@ -112,7 +114,7 @@ pub(super) fn run(args: &TrainArgs, matches: &ArgMatches) -> anyhow::Result<()> 
     let trainer = match &plan.checkpoint {
         Some(checkpoint) => Trainer::resume(setup, &mut device, &mut sinks, checkpoint)?,
         None => {
-            let gaussians = first_gaussians(&dataset, &plan.config)?;
+            let gaussians = from_points(&points, plan.config.optimize.sh_degree);
             Trainer::start(setup, &mut device, &mut sinks, &gaussians)?
         }
     };
@@ -190,7 +192,7 @@ impl Plan {
     }
 
     /// Makes the model folder and writes what describes the run.
-    fn prepare_folder(&self, dataset: &Dataset) -> anyhow::Result<()> {
+    fn prepare_folder(&self, dataset: &Dataset, points: &PointCloud) -> anyhow::Result<()> {
         create_folder(&self.model_path)?;
         if !self.goes_on
             && let Some(aside) = folder::set_aside(&self.model_path)?
@@ -201,7 +203,7 @@ impl Plan {
                 aside.display()
             );
         }
-        folder::describe(&self.model_path, &self.config, dataset)
+        folder::describe(&self.model_path, &self.config, dataset, points)
     }
 }
 
@@ -275,18 +277,21 @@ fn check_degree(
     Err(CheckpointError::ShDegree { path: path.to_owned(), found, wanted })
 }
 
-/// The scene's points as Gaussians, or random ones where it has none; never more than
-/// `--max-points`.
-fn first_gaussians(dataset: &Dataset, config: &Config) -> anyhow::Result<Gaussians> {
+/// The points that the Gaussians start from: the scene's, or random ones where it has none; never
+/// more than `--max-points`.
+fn starting_points<'a>(
+    dataset: &'a Dataset,
+    config: &Config,
+) -> Result<Cow<'a, PointCloud>, UsageError> {
     let options = &config.optimize;
     let cap = config.densify.max_points.unwrap_or(u64::MAX);
     let found = dataset.points.positions.len();
     if found > 0 {
-        let points = thinned(&dataset.points, usize::try_from(cap).unwrap_or(usize::MAX));
-        if points.positions.len() < found {
-            tracing::warn!("the scene has {found} points; {cap} of them are used (--max-points)");
-        }
-        return Ok(from_points(&points, options.sh_degree));
+        let Some(cap) = usize::try_from(cap).ok().filter(|&cap| cap < found) else {
+            return Ok(Cow::Borrowed(&dataset.points));
+        };
+        tracing::warn!("the scene has {found} points; {cap} of them are used (--max-points)");
+        return Ok(Cow::Owned(thinned(&dataset.points, cap)));
     }
     let count =
         u32::try_from(cap).map_or(options.init_num_pts, |cap| cap.min(options.init_num_pts));
@@ -296,10 +301,9 @@ fn first_gaussians(dataset: &Dataset, config: &Config) -> anyhow::Result<Gaussia
         None => (dataset.centre(), options.init_extent * scene_extent(dataset)),
     };
     tracing::info!(
-        "the scene has no points; {count} random Gaussians within {half_side:.3} of {centre:.3?}"
+        "the scene has no points; {count} random ones within {half_side:.3} of {centre:.3?}"
     );
-    let points = random_points(count, centre, half_side, config.run.seed);
-    Ok(from_points(&points, options.sh_degree))
+    Ok(Cow::Owned(random_points(count, centre, half_side, config.run.seed)))
 }
 
 /// Running out of memory would end the process without a word.

@@ -14,7 +14,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 pub use model::CameraModel;
-pub use write::write_colmap;
+pub use write::{Observation, TrackedPoint, write_colmap};
 
 use super::PointCloud;
 use super::camera::Pose;

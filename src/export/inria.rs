@@ -7,7 +7,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::config::Config;
-use crate::dataset::{Dataset, PointCloud};
+use crate::dataset::Dataset;
 use crate::files::{OutputError, write_atomically, write_text};
 use crate::math::linalg::transpose;
 
@@ -118,29 +118,6 @@ fn without_extension(name: &str) -> &str {
         Some((stem, extension)) if !extension.contains('/') && !stem.is_empty() => stem,
         _ => name,
     }
-}
-
-/// Writes `input.ply` into the model folder: the points that the Gaussians started from.
-pub fn write_input_ply(model_path: &Path, points: &PointCloud) -> Result<(), OutputError> {
-    let n = points.positions.len().min(points.colors.len());
-    write_atomically(&model_path.join("input.ply"), |out| {
-        let mut header = format!("ply\nformat binary_little_endian 1.0\nelement vertex {n}\n");
-        for name in ["x", "y", "z", "nx", "ny", "nz"] {
-            header.extend(["property float ", name, "\n"]);
-        }
-        for name in ["red", "green", "blue"] {
-            header.extend(["property uchar ", name, "\n"]);
-        }
-        header.push_str("end_header\n");
-        out.write_all(header.as_bytes())?;
-        for (position, color) in points.positions.iter().zip(&points.colors) {
-            for value in position.iter().chain(&[0.0; 3]) {
-                out.write_all(&value.to_le_bytes())?;
-            }
-            out.write_all(color)?;
-        }
-        Ok(())
-    })
 }
 
 #[cfg(test)]

@@ -3,5 +3,5 @@
 mod inria;
 mod ply;
 
-pub use inria::{write_cameras_json, write_cfg_args, write_input_ply};
+pub use inria::{write_cameras_json, write_cfg_args};
 pub use ply::{PlyError, read_ply, write_ply};

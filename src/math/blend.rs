@@ -97,16 +97,16 @@ pub fn alpha_bwd<R: Real>(
     conic: Sym2<R>,
     offset_px: [R; 2],
     opacity: R,
-    d_alpha: R,
+    (alpha, d_alpha): (R, R),
     sums: &mut ScreenGradient<R>,
 ) {
-    let falloff = exponent(conic, offset_px).exp();
-    if opacity * falloff > R::of(ALPHA_MAX) {
+    if alpha >= R::of(ALPHA_MAX) {
         return;
     }
+    // Unclamped, alpha = opacity · e^exponent: its logarithmic derivatives need no exponential.
     let [dx, dy] = offset_px;
-    let d_exponent = d_alpha * opacity * falloff;
-    sums.d_opacity += d_alpha * falloff;
+    let d_exponent = d_alpha * alpha;
+    sums.d_opacity += d_exponent / opacity;
     sums.d_conic[0] -= R::HALF * dx * dx * d_exponent;
     sums.d_conic[1] -= dx * dy * d_exponent;
     sums.d_conic[2] -= R::HALF * dy * dy * d_exponent;

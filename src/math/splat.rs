@@ -3,7 +3,7 @@
 use super::Real;
 use super::blend::{ALPHA_MIN, exponent};
 use super::linalg::{
-    Mat3, Quat, Sym2, Vec3, add, mat_mul, mul, mul_transposed, rotation, rotation_bwd,
+    Mat3, Quat, Sym2, Vec3, add, cross, dot, mat_mul, mul, mul_transposed, rotation, rotation_bwd,
 };
 
 /// Smallest depth at which a Gaussian is drawn, in world units along the view axis.
@@ -116,23 +116,31 @@ fn chain<R: Real>(view: &Viewpoint<R>, shape: &Shape<R>) -> Option<Chain<R>> {
 
 /// Projects a Gaussian; nothing where it lies behind [`NEAR`] or a parameter is not finite.
 pub fn project<R: Real>(view: &Viewpoint<R>, shape: &Shape<R>) -> Option<Ellipse<R>> {
-    let Chain { mean_cam: [x, y, z], root: [a, b], .. } = chain(view, shape)?;
-    let dilation = R::of(DILATION_PX2);
-    let xx = a[0] * a[0] + a[1] * a[1] + a[2] * a[2] + dilation;
-    let xy = a[0] * b[0] + a[1] * b[1] + a[2] * b[2];
-    let yy = b[0] * b[0] + b[1] * b[1] + b[2] * b[2] + dilation;
-    let det = xx * yy - xy * xy;
+    let Chain { mean_cam: [x, y, z], root, .. } = chain(view, shape)?;
+    let ([xx, xy, yy], det) = covariance(&root);
     let mean_px = [
         view.focal_px[0] * x / z + view.centre_px[0],
         view.focal_px[1] * y / z + view.centre_px[1],
     ];
     let finite = det.is_finite() && mean_px[0].is_finite() && mean_px[1].is_finite();
-    // The dilation makes det at least 0.09; less means that rounding has eaten the matrix.
-    if !(finite && det > R::ZERO) {
+    if !finite {
         return None;
     }
     let conic = [yy / det, -xy / det, xx / det];
     Some(Ellipse { mean_px, depth: z, cov_px2: [xx, xy, yy], conic })
+}
+
+/// A Aᵀ with the dilation added to its diagonal, and its determinant.
+///
+/// For long thin splats xx yy - xy² would cancel all digits of single precision. Lagrange's
+/// identity |a|² |b|² - (a·b)² = |a x b|² leaves a sum of positive terms.
+fn covariance<R: Real>(root: &[Vec3<R>; 2]) -> (Sym2<R>, R) {
+    let [a, b] = *root;
+    let dilation = R::of(DILATION_PX2);
+    let (aa, bb) = (dot(a, a), dot(b, b));
+    let area = cross(a, b);
+    let det = dot(area, area) + dilation * (aa + bb) + dilation * dilation;
+    ([aa + dilation, dot(a, b), bb + dilation], det)
 }
 
 /// Gradients of [`Shape`], raw parameters.
@@ -155,9 +163,9 @@ pub fn project_bwd<R: Real>(
     d_mean_px: [R; 2],
     d_conic: Sym2<R>,
 ) -> Option<ShapeGradient<R>> {
-    let ellipse = project(view, shape)?;
+    project(view, shape)?;
     let chain = chain(view, shape)?;
-    let d_cov = conic_bwd(ellipse.cov_px2, d_conic);
+    let d_cov = conic_bwd(covariance(&chain.root), d_conic);
 
     // cov = A Aᵀ with A = J T diag(s): d_A = 2 G A, where the off-diagonal of G is half of d_xy.
     let (g_xx, g_xy, g_yy) = (R::TWO * d_cov[0], d_cov[1], R::TWO * d_cov[2]);
@@ -185,10 +193,9 @@ pub fn project_bwd<R: Real>(
     })
 }
 
-/// `d_cov` (xx, xy, yy; xy counted once) of the inverse.
-fn conic_bwd<R: Real>(cov: Sym2<R>, d_conic: Sym2<R>) -> Sym2<R> {
-    let [xx, xy, yy] = cov;
-    let inverse_det = R::ONE / (xx * yy - xy * xy);
+/// `d_cov` (xx, xy, yy; xy counted once) of the inverse of a matrix with this determinant.
+fn conic_bwd<R: Real>(([xx, xy, yy], det): (Sym2<R>, R), d_conic: Sym2<R>) -> Sym2<R> {
+    let inverse_det = R::ONE / det;
     let shared = (d_conic[0] * yy - d_conic[1] * xy + d_conic[2] * xx) * inverse_det;
     [
         (d_conic[2] - shared * yy) * inverse_det,
@@ -276,11 +283,11 @@ impl Rect {
 
 /// Where a splat of some opacity can be seen.
 #[derive(Clone, Copy, Debug)]
-pub struct Bounds {
+pub struct Bounds<R> {
     /// Pixels outside of which its opacity is below [`ALPHA_MIN`]; may be empty between centres.
     pub pixels: Rect,
-    /// The exponent at which its opacity falls to [`ALPHA_MIN`].
-    pub exponent_min: f64,
+    /// An exponent below which its opacity is certainly below [`ALPHA_MIN`].
+    pub exponent_min: R,
 }
 
 /// Bounds of an ellipse, or nothing where it cannot be seen at all.
@@ -288,7 +295,7 @@ pub struct Bounds {
 /// The opacity falls to 1/255 where ½ dᵀ C d = ln(255 o); that ellipse reaches √(2 ln(255 o) cov)
 /// along each axis. A splat counts as seen when this box, rounded up to whole pixels, meets the
 /// image, even if no pixel centre lies in it: density statistics are averaged over seen splats.
-pub fn bounds<R: Real>(ellipse: &Ellipse<R>, opacity: R, size: [u32; 2]) -> Option<Bounds> {
+pub fn bounds<R: Real>(ellipse: &Ellipse<R>, opacity: R, size: [u32; 2]) -> Option<Bounds<R>> {
     if opacity < R::of(ALPHA_MIN) || !opacity.is_finite() {
         return None;
     }
@@ -311,7 +318,8 @@ pub fn bounds<R: Real>(ellipse: &Ellipse<R>, opacity: R, size: [u32; 2]) -> Opti
         );
     }
     let pixels = Rect { x0: spans[0].0, x1: spans[0].1, y0: spans[1].0, y1: spans[1].1 };
-    Some(Bounds { pixels, exponent_min: -reach.to_f64() })
+    // Against rounding a little lower: who finds less may stop, who finds more tests exactly.
+    Some(Bounds { pixels, exponent_min: -reach * R::of(1.0 + 1e-4) - R::of(1e-4) })
 }
 
 /// Holds an index to `0..=side`.
@@ -334,8 +342,6 @@ pub fn reaches<R: Real>(ellipse: &Ellipse<R>, exponent_min: R, pixels: Rect) -> 
     }
     let conic = ellipse.conic;
     let diagonal = [conic[0], conic[2]];
-    // Against rounding the test errs on the side of listing the tile.
-    let enough = exponent_min * R::of(1.0 + 1e-4) - R::of(1e-4);
     (0..2).any(|axis| {
         if offset[axis] == R::ZERO {
             return false;
@@ -344,6 +350,6 @@ pub fn reaches<R: Real>(ellipse: &Ellipse<R>, exponent_min: R, pixels: Rect) -> 
         let best = mean[other] - conic[1] * offset[axis] / diagonal[other];
         let mut point = offset;
         point[other] = best.max(low[other]).min(high[other]) - mean[other];
-        exponent(conic, point) >= enough
+        exponent(conic, point) >= exponent_min
     })
 }

@@ -17,15 +17,15 @@ const C2: f64 = 9e-4;
 /// Window moments of two images at one place.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Moments<R> {
-    /// E[x].
+    /// `E[x]`.
     pub x: R,
-    /// E[y].
+    /// `E[y]`.
     pub y: R,
-    /// E[x²].
+    /// `E[x²]`.
     pub xx: R,
-    /// E[y²].
+    /// `E[y²]`.
     pub yy: R,
-    /// E[xy].
+    /// `E[xy]`.
     pub xy: R,
 }
 
@@ -35,7 +35,7 @@ pub fn similarity<R: Real>(m: &Moments<R>) -> R {
     (a1 * a2) / (b1 * b2)
 }
 
-/// Gradients of the moments that depend on x: (E[x], E[x²], E[xy]).
+/// Gradients of the moments that depend on x: (`E[x]`, `E[x²]`, `E[xy]`).
 pub fn similarity_bwd<R: Real>(m: &Moments<R>, d_s: R) -> [R; 3] {
     let (a1, a2, b1, b2) = factors(m);
     let s = (a1 * a2) / (b1 * b2);

@@ -14,7 +14,7 @@ pub struct Gaussians {
     pub log_scales: Vec<f32>,
     /// Rotations (w, x, y, z), of any length but zero, [n, 4].
     pub quats: Vec<f32>,
-    /// Opacities before the sigmoid, [n].
+    /// Opacities before the sigmoid, `[n]`.
     pub opacity_logits: Vec<f32>,
     /// SH coefficients of degree 0, [n, 3]; colour is 0.5 + 0.28209479 c.
     pub sh_dc: Vec<f32>,

@@ -4,7 +4,6 @@
 //! up is -y, as viewers of splats expect it. Everything is a function of the seed.
 
 mod cameras;
-mod colmap;
 mod light;
 mod points;
 mod scene;
@@ -19,6 +18,7 @@ use image::{ExtendedColorType, ImageEncoder};
 use rayon::prelude::*;
 
 use crate::dataset::View;
+use crate::dataset::colmap::write_colmap;
 use crate::files::{OutputError, create_folder, write_atomically};
 use cameras::{dome, ray_through};
 use light::Light;
@@ -123,7 +123,7 @@ pub fn write_scene(folder: &Path, options: &SynthOptions) -> Result<SynthReport,
         write_atomically(&images.join(&view.name), |out| out.write_all(&png))
             .map_err(SynthError::from)
     })?;
-    colmap::write_sparse(&sparse, &views, &points)?;
+    write_colmap(&sparse, &views, &points)?;
     Ok(SynthReport {
         views: views.len(),
         points: points.len(),

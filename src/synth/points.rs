@@ -3,12 +3,13 @@
 use rayon::prelude::*;
 
 use super::cameras::{project, ray_through};
-use super::colmap::{Observation, Point};
+
 use super::light::Light;
 use super::scene::Scene;
 use super::shape::Ray;
 use super::{SynthOptions, encode_srgb, quantise};
 use crate::dataset::View;
+use crate::dataset::colmap::{Observation, TrackedPoint};
 use crate::math::linalg::{Vec3, add, length, scale, sub};
 use crate::math::random::{Purpose, Stream};
 
@@ -31,7 +32,7 @@ pub(super) fn sample(
     light: &Light,
     views: &[View],
     options: &SynthOptions,
-) -> Vec<Point> {
+) -> Vec<TrackedPoint> {
     let stream = Stream::new(options.seed, 2, Purpose::Synthesise);
     let noise = Stream::new(options.seed, 3, Purpose::Synthesise);
     (0..u64::from(options.points))
@@ -60,7 +61,7 @@ fn observed(
     surface: Vec3<f64>,
     position: Vec3<f64>,
     color: [u8; 3],
-) -> Point {
+) -> TrackedPoint {
     let mut track = Vec::new();
     let mut error_px = 0.0;
     for (index, view) in views.iter().enumerate() {
@@ -74,7 +75,7 @@ fn observed(
         track.push(Observation { view: index, at_px: seen });
     }
     error_px /= track.len().max(1) as f64;
-    Point { position, color, error_px, track }
+    TrackedPoint { position, color, error_px, track }
 }
 
 /// Whether nothing stands between the view's camera and a point of a surface.

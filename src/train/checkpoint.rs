@@ -292,3 +292,128 @@ fn read_snapshot(
         )?),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use safetensors::SafeTensors;
+
+    use super::*;
+
+    fn checkpoint(iteration: u32) -> Checkpoint {
+        let mut value = 0.0;
+        let mut fill = || {
+            let mut host = Gaussians::zeros(2, 5);
+            for column in host.groups_mut() {
+                for v in column {
+                    value += 0.25;
+                    *v = value;
+                }
+            }
+            host
+        };
+        Checkpoint {
+            iteration,
+            config: Config::default(),
+            train_views: vec!["b.jpg".to_owned(), "left/ä \"1\".png".to_owned()],
+            snapshot: Snapshot {
+                parameters: fill(),
+                first_moments: fill(),
+                second_moments: fill(),
+                gradient_norm_sums: vec![1.0, 2.0, 3.0, 4.0, 5.5],
+                views_seen: vec![9, 8, 7, 6, 5],
+            },
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let written = checkpoint(70);
+        let path = written.write(folder.path()).unwrap();
+        let read = Checkpoint::read(&path).unwrap();
+        assert_eq!(read.snapshot, written.snapshot);
+        assert_eq!((read.iteration, read.train_views), (70, written.train_views));
+        assert_eq!(read.config, written.config);
+        // Another reader of the format agrees, alignment of the data included.
+        let bytes = fs::read(&path).unwrap();
+        let tensors = SafeTensors::deserialize(&bytes).unwrap();
+        assert_eq!(tensors.tensor("parameters.sh_rest").unwrap().shape(), [5, 24]);
+        assert_eq!(tensors.len(), 20);
+        assert_eq!(u64::from_le_bytes(bytes[..8].try_into().unwrap()) % 8, 0);
+    }
+
+    #[test]
+    fn a_checkpoint_of_no_gaussians_is_read_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let empty = Gaussians::zeros(3, 0);
+        let snapshot = Snapshot {
+            parameters: empty.clone(),
+            first_moments: empty.clone(),
+            second_moments: empty,
+            gradient_norm_sums: Vec::new(),
+            views_seen: Vec::new(),
+        };
+        let path = Checkpoint { snapshot, ..checkpoint(1) }.write(folder.path()).unwrap();
+        assert!(Checkpoint::read(&path).unwrap().snapshot.parameters.is_empty());
+    }
+
+    #[test]
+    fn the_newest_checkpoint_is_listed_first_by_number() {
+        let folder = tempfile::tempdir().unwrap();
+        for iteration in [900, 1000, 70] {
+            checkpoint(iteration).write(folder.path()).unwrap();
+        }
+        fs::write(folder.path().join("checkpoints/notes.txt"), "not one").unwrap();
+        let listed = list(folder.path());
+        assert_eq!(listed, [1000, 900, 70].map(|i| path(folder.path(), i)));
+    }
+
+    #[test]
+    fn every_truncation_is_damage_and_nothing_panics() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = checkpoint(5).write(folder.path()).unwrap();
+        let bytes = fs::read(&path).unwrap();
+        let short = folder.path().join("short.safetensors");
+        for length in (0..bytes.len()).step_by(37).chain([7, 8, 9, bytes.len() - 1]) {
+            fs::write(&short, &bytes[..length]).unwrap();
+            let error = Checkpoint::read(&short).unwrap_err();
+            assert!(matches!(error, CheckpointError::Damaged { .. }), "{length}: {error}");
+            assert!(error.to_string().contains("short.safetensors"), "{error}");
+        }
+    }
+
+    #[test]
+    fn flipped_bytes_never_panic_and_a_broken_header_is_damage() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = checkpoint(5).write(folder.path()).unwrap();
+        let bytes = fs::read(&path).unwrap();
+        for at in (0..bytes.len()).step_by(11) {
+            let mut bytes = bytes.clone();
+            bytes[at] ^= 0x41;
+            fs::write(&path, &bytes).unwrap();
+            let result = Checkpoint::read(&path);
+            if at < 8 {
+                assert!(matches!(result, Err(CheckpointError::Damaged { .. })), "byte {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn another_version_is_named_and_values_that_are_no_numbers_are_damage() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = checkpoint(5).write(folder.path()).unwrap();
+        let text = String::from_utf8_lossy(&fs::read(&path).unwrap()).into_owned();
+        assert!(text.contains(r#""version":"1""#));
+        let mut bytes = fs::read(&path).unwrap();
+        let at = bytes.windows(13).position(|w| w == br#""version":"1""#).unwrap();
+        bytes[at + 11] = b'7';
+        fs::write(&path, &bytes).unwrap();
+        let error = Checkpoint::read(&path).unwrap_err().to_string();
+        assert!(error.contains("version 7") && error.contains("reads version 1"), "{error}");
+
+        let mut broken = checkpoint(6);
+        broken.snapshot.parameters.means[4] = f32::NAN;
+        let error = Checkpoint::read(&broken.write(folder.path()).unwrap()).unwrap_err();
+        assert!(error.to_string().contains("`parameters.means` is not finite at element 4"));
+    }
+}

@@ -73,3 +73,23 @@ pub fn view() -> View {
         pose: Pose { rotation, translation: [0.03, -0.07, 0.11] },
     }
 }
+
+/// One test per precision of the CPU backend from a function of a backend.
+#[macro_export]
+macro_rules! each_backend {
+    ($($test:ident),+ $(,)?) => {
+        $(
+            mod $test {
+                #[test]
+                fn cpu_f32() {
+                    super::$test(&mut splat::backend::cpu::Cpu::<f32>::new());
+                }
+
+                #[test]
+                fn cpu_f64() {
+                    super::$test(&mut splat::backend::cpu::Cpu::<f64>::new());
+                }
+            }
+        )+
+    };
+}

@@ -12,7 +12,7 @@ pub(super) struct Bins {
     pub(super) tiles: [u32; 2],
     /// Where each tile's list starts, and the end of the last; [tiles + 1].
     pub(super) starts: Vec<usize>,
-    /// Indices of splats, front to back within a tile; [instances].
+    /// Indices of splats, front to back within a tile; `[instances]`.
     pub(super) splat_from_instance: Vec<usize>,
 }
 

@@ -99,6 +99,12 @@ fn offset_px<R: Real>(splat: &Splat<R>, x: u32, y: u32) -> [R; 2] {
     [centre[0] - splat.ellipse.mean_px[0], centre[1] - splat.ellipse.mean_px[1]]
 }
 
+/// The splat's opacity in a pixel, if it changes it. Most misses are told without an exponential.
+fn opacity_at<R: Real>(splat: &Splat<R>, offset_px: [R; 2]) -> Option<R> {
+    let exponent = exponent(splat.ellipse.conic, offset_px);
+    if exponent < splat.exponent_min { None } else { alpha(splat.opacity, exponent) }
+}
+
 fn blend_tile<R: Real>(splats: &[Splat<R>], list: &[usize], area: Rect) -> TileState<R> {
     let mut tile = TileState {
         color: [[R::ZERO; 3]; TILE_PIXELS],
@@ -119,8 +125,7 @@ fn blend_tile<R: Real>(splats: &[Splat<R>], list: &[usize], area: Rect) -> TileS
                 if tile.finished[i] {
                     continue;
                 }
-                let exponent = exponent(splat.ellipse.conic, offset_px(splat, x, y));
-                let Some(alpha) = alpha(splat.opacity, exponent) else { continue };
+                let Some(alpha) = opacity_at(splat, offset_px(splat, x, y)) else { continue };
                 let after = tile.transmittance[i] * (R::ONE - alpha);
                 if after < R::of(TRANSMITTANCE_MIN) {
                     tile.finished[i] = true;
@@ -161,7 +166,7 @@ impl<R: Real> TileState<R> {
     }
 }
 
-/// Gradients of every splat from the gradient of the image; [visible].
+/// Gradients of every splat from the gradient of the image; `[visible]`.
 pub(super) fn backward<R: Real>(
     splats: &[Splat<R>],
     bins: &Bins,
@@ -222,7 +227,6 @@ fn blend_tile_bwd<R: Real>(
     }
     for (position, (&index, sums)) in (1..=longest).zip(list.iter().zip(out)) {
         let splat = &splats[index];
-        let conic = splat.ellipse.conic;
         let reach = splat.pixels.intersection(&area);
         for y in reach.y0..reach.y1 {
             for x in reach.x0..reach.x1 {
@@ -230,9 +234,9 @@ fn blend_tile_bwd<R: Real>(
                     continue;
                 }
                 let offset = offset_px(splat, x, y);
-                let Some(alpha) = alpha(splat.opacity, exponent(conic, offset)) else { continue };
+                let Some(alpha) = opacity_at(splat, offset) else { continue };
                 let d_alpha = blend_bwd(&mut walks[slot(x, y)], splat.color, alpha, sums);
-                alpha_bwd(conic, offset, splat.opacity, d_alpha, sums);
+                alpha_bwd(splat.ellipse.conic, offset, splat.opacity, (alpha, d_alpha), sums);
             }
         }
     }

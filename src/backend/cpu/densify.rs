@@ -176,3 +176,133 @@ fn retain_rows<T: Copy>(values: &mut Vec<T>, width: usize, keep: &[bool]) {
     }
     values.truncate(end);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Gaussians;
+
+    /// Gaussians in a row, all of opacity 1/2, with these largest scales and mean gradients.
+    fn model(rows: &[(f32, f32)]) -> Model<f32> {
+        let mut host = Gaussians::zeros(1, rows.len());
+        for (i, &(scale, _)) in rows.iter().enumerate() {
+            host.means[i * 3] = i as f32;
+            host.log_scales[i * 3..][..3].copy_from_slice(&[scale.ln(), -6.0, -7.0]);
+            host.quats[i * 4..][..4].copy_from_slice(&[0.9, 0.1, -0.2, 0.3]);
+            host.sh_rest[i * 9] = i as f32 + 0.5;
+        }
+        let mut model = Model::new(&host);
+        for (i, &(_, gradient)) in rows.iter().enumerate() {
+            model.views_seen[i] = 4;
+            model.gradient_norm_sums[i] = gradient * 4.0;
+        }
+        for column in &mut model.columns {
+            column.first_moments.fill(1.0);
+            column.second_moments.fill(2.0);
+        }
+        model
+    }
+
+    const RULE: DensifyRule = DensifyRule {
+        gradient_min: 0.5,
+        clone_scale_max: 0.1,
+        opacity_min: 0.005,
+        scale_max: None,
+        seed: 3,
+        iteration: 600,
+    };
+
+    const ALL: Grant = Grant { births: usize::MAX };
+
+    #[test]
+    fn small_gaussians_are_cloned_large_ones_split_and_others_stay() {
+        let rows = [(0.05, 0.9), (0.5, 0.9), (0.05, 0.1), (0.5, 0.1), (0.1, 0.5)];
+        let mut model = model(&rows);
+        assert_eq!(survey(&model, &RULE), Survey { clones: 2, splits: 1 });
+        let done = densify(&mut model, &RULE, ALL);
+        assert_eq!(done, Densified { cloned: 2, split: 1, refused: 0, pruned: 0 });
+        assert_eq!(model.len(), 8);
+        assert_eq!((model.views_seen.clone(), model.gradient_norm_sums[0]), (vec![0; 8], 0.0));
+
+        // Clones, in the order of their originals with the second child between: 0, 1's, 4.
+        for (copy, original) in [(5, 0), (7, 4)] {
+            for parameter in Parameter::ALL {
+                assert_eq!(model.row(parameter, copy), model.row(parameter, original));
+            }
+        }
+        let moments = |row: usize| {
+            let column = model.column(Parameter::ShRest);
+            (column.first_moments[row * 9], column.second_moments[row * 9 + 8])
+        };
+        assert_eq!((moments(0), moments(2)), ((1.0, 2.0), (1.0, 2.0)));
+        // Newborn Gaussians, both children of the split among them, start with fresh moments.
+        assert_eq!((moments(1), moments(5), moments(6)), ((0.0, 0.0), (0.0, 0.0), (0.0, 0.0)));
+    }
+
+    #[test]
+    fn children_lie_within_their_parent_and_are_smaller_by_a_factor_of_1_6() {
+        let rows = vec![(0.5, 0.9); 2000];
+        let mut model = model(&rows);
+        densify(&mut model, &RULE, ALL);
+        let turn = rotation([0.9_f32, 0.1, -0.2, 0.3]);
+        let mut squares = [0.0_f64; 3];
+        for child in 0..4000 {
+            let parent = child % 2000;
+            let mut offset = model.triple(Parameter::Means, child);
+            offset[0] -= parent as f32;
+            let along = crate::math::linalg::mul_transposed(&turn, offset);
+            for (axis, scale) in [0.5, (-6.0_f32).exp(), (-7.0_f32).exp()].iter().enumerate() {
+                squares[axis] += f64::from((along[axis] / scale).powi(2)) / 4000.0;
+            }
+            let shrunk = model.triple(Parameter::LogScales, child)[0];
+            assert!((shrunk - (0.5_f32 / 1.6).ln()).abs() < 1e-6);
+        }
+        // Four standard errors of the variance of 4,000 normal draws; along the short axes the
+        // coordinates up to 2,000 have a rounding as large as the offset.
+        assert!((squares[0] - 1.0).abs() < 4.0 * (2.0_f64 / 4000.0).sqrt(), "{squares:?}");
+        // The two children are drawn apart.
+        assert_ne!(
+            model.triple(Parameter::Means, 0)[1..],
+            model.triple(Parameter::Means, 2000)[1..]
+        );
+    }
+
+    #[test]
+    fn where_not_all_may_grow_the_highest_gradients_come_first() {
+        let rows = [(0.05, 0.6), (0.5, 0.8), (0.05, 0.7), (0.05, 0.9), (0.05, 0.1)];
+        let mut model = model(&rows);
+        let done = densify(&mut model, &RULE, Grant { births: 2 });
+        assert_eq!(done, Densified { cloned: 1, split: 1, refused: 2, pruned: 0 });
+        assert_eq!(model.len(), 7);
+        assert_eq!(model.row(Parameter::Means, 6)[0], 3.0);
+        assert_eq!(densify(&mut model, &RULE, Grant { births: 0 }), Densified::default());
+    }
+
+    #[test]
+    fn transparent_and_overlarge_gaussians_are_pruned_and_the_rest_keep_their_order() {
+        let mut model = model(&[(0.05, 0.0), (3.0, 0.0), (0.05, 0.0), (0.2, 0.0)]);
+        model.column_mut(Parameter::OpacityLogits).values[2] = inverse_sigmoid(0.0049);
+        let rule = DensifyRule { scale_max: Some(1.0), ..RULE };
+        assert_eq!(densify(&mut model, &rule, ALL).pruned, 2);
+        assert_eq!(model.len(), 2);
+        assert_eq!(
+            [model.row(Parameter::Means, 0)[0], model.row(Parameter::Means, 1)[0]],
+            [0.0, 3.0]
+        );
+        assert_eq!(model.row(Parameter::ShRest, 1)[0], 3.5);
+        assert_eq!(model.column(Parameter::ShRest).first_moments.len(), 18);
+    }
+
+    #[test]
+    fn a_reset_lowers_high_opacities_only_and_forgets_their_moments() {
+        let mut model = model(&[(0.05, 0.0); 2]);
+        model.column_mut(Parameter::OpacityLogits).values[1] = -6.0;
+        reset_opacity(&mut model, 0.01);
+        let column = model.column(Parameter::OpacityLogits);
+        // Rounding of sigmoid(logit(0.01)) in single precision.
+        assert!((sigmoid(column.values[0]) - 0.01).abs() < 1e-8);
+        assert_eq!(column.values[1], -6.0);
+        assert_eq!((column.first_moments[0], column.second_moments[1]), (0.0, 0.0));
+        assert_eq!(model.column(Parameter::Means).first_moments[0], 1.0);
+    }
+}

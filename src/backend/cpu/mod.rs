@@ -78,9 +78,9 @@ pub struct Gradients<R> {
 struct ViewGradients<R> {
     view: Viewpoint<R>,
     sh_degree: u32,
-    /// [visible]
+    /// `[visible]`
     gaussian_from_splat: Vec<usize>,
-    /// [visible]
+    /// `[visible]`
     screen: Vec<ScreenGradient<R>>,
 }
 
@@ -88,7 +88,7 @@ struct ViewGradients<R> {
 const UNSEEN: usize = usize::MAX;
 
 impl<R> ViewGradients<R> {
-    /// Index of each Gaussian's splat, or [`UNSEEN`]; [gaussians].
+    /// Index of each Gaussian's splat, or [`UNSEEN`]; `[gaussians]`.
     fn slots(&self, gaussians: usize) -> Vec<usize> {
         let mut splat_from_gaussian = vec![UNSEEN; gaussians];
         for (splat, &gaussian) in self.gaussian_from_splat.iter().enumerate() {

@@ -50,9 +50,9 @@ pub struct Model<R> {
     pub sh_degree: u32,
     /// Columns in the order of [`Parameter::ALL`].
     pub columns: [Column<R>; 6],
-    /// Sums of the norms of the screen-space gradients, [n].
+    /// Sums of the norms of the screen-space gradients, `[n]`.
     pub gradient_norm_sums: Vec<R>,
-    /// Views that saw the Gaussian, [n].
+    /// Views that saw the Gaussian, `[n]`.
     pub views_seen: Vec<u32>,
 }
 

@@ -20,7 +20,7 @@ pub(super) struct Splat<R> {
     pub(super) color: Vec3<R>,
     /// Pixels that it can reach.
     pub(super) pixels: Rect,
-    /// Exponent at which its opacity becomes invisible.
+    /// Exponent below which it is certainly invisible.
     pub(super) exponent_min: R,
 }
 
@@ -54,7 +54,7 @@ pub(super) fn project<R: Real>(
                 opacity,
                 color: raw_color(model, view, sh_degree, index).map(|c| c.max(R::ZERO)),
                 pixels: bounds.pixels,
-                exponent_min: R::of(bounds.exponent_min),
+                exponent_min: bounds.exponent_min,
             })
         })
         .collect()
@@ -90,7 +90,7 @@ pub struct ParameterGradient<R> {
     pub quat: Quat<R>,
     /// Of the opacity logit.
     pub opacity_logit: R,
-    /// Of the SH coefficients, degree 0 first, [k][3].
+    /// Of the SH coefficients, degree 0 first, `[k][3]`.
     pub sh: [Vec3<R>; sh::MAX_COEFFICIENTS],
 }
 

@@ -1,22 +1,45 @@
-//! Writes COLMAP's binary files.
+//! Writes a reconstruction as COLMAP's binary files: `cameras.bin`, `images.bin`, `points3D.bin`.
+//!
+//! The layout is that of COLMAP's documentation ("Output format"): little endian, counts as u64.
 
 use std::io::{self, Write};
 use std::path::Path;
 
-use super::PointCloud;
 use super::model::PINHOLE;
 use crate::dataset::camera::{Camera, View};
 use crate::files::{OutputError, create_folder, write_atomically};
-use crate::math::linalg::Mat3;
+use crate::math::linalg::{Mat3, Quat, Vec3};
 
-/// Reprojection error that says "not known" in COLMAP.
-const UNKNOWN_ERROR: f64 = -1.0;
+/// A triangulated point.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TrackedPoint {
+    /// World units.
+    pub position: Vec3<f64>,
+    /// sRGB.
+    pub color: [u8; 3],
+    /// Mean reprojection error, px.
+    pub error_px: f64,
+    /// Where it was seen; each view at most once.
+    pub track: Vec<Observation>,
+}
 
-/// Writes a model (`cameras.bin`, `images.bin`, `points3D.bin`) into `folder`, which is made.
+/// One sighting of a point.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Observation {
+    /// Index of the view.
+    pub view: usize,
+    /// Place in its image, px.
+    pub at_px: [f64; 2],
+}
+
+/// Writes the three files into `folder`, which is made.
 ///
 /// Cameras become PINHOLE, one for all views that share it; ids count from 1 in the order given.
-/// Images get no observations and points no tracks.
-pub fn write_colmap(folder: &Path, views: &[View], points: &PointCloud) -> Result<(), OutputError> {
+pub fn write_colmap(
+    folder: &Path,
+    views: &[View],
+    points: &[TrackedPoint],
+) -> Result<(), OutputError> {
     create_folder(folder)?;
     let mut cameras: Vec<Camera> = Vec::new();
     let mut camera_from_view = Vec::with_capacity(views.len());
@@ -27,70 +50,108 @@ pub fn write_colmap(folder: &Path, views: &[View], points: &PointCloud) -> Resul
             cameras.push(view.camera);
         }
     }
+    let sightings = sightings(views.len(), points);
     write_atomically(&folder.join("cameras.bin"), |out| write_cameras(out, &cameras))?;
     write_atomically(&folder.join("images.bin"), |out| {
-        write_images(out, views, &camera_from_view)
+        write_images(out, views, &camera_from_view, &sightings)
     })?;
-    write_atomically(&folder.join("points3D.bin"), |out| write_points(out, points))
+    write_atomically(&folder.join("points3D.bin"), |out| write_points(out, points, views.len()))
 }
 
-/// An id, counted from 1.
-fn id(index: usize) -> io::Result<u32> {
-    let id = u32::try_from(index + 1);
-    id.map_err(|_too_many| io::Error::other("COLMAP's format numbers at most 2^32 - 1 of a kind"))
-}
-
-fn numbers(out: &mut dyn Write, numbers: &[f64]) -> io::Result<()> {
-    numbers.iter().try_for_each(|number| out.write_all(&number.to_le_bytes()))
+/// For each view the points that it sees (index and place), in the order of points.
+fn sightings(views: usize, points: &[TrackedPoint]) -> Vec<Vec<(usize, [f64; 2])>> {
+    let mut of_view = vec![Vec::new(); views];
+    for (index, point) in points.iter().enumerate() {
+        for seen in &point.track {
+            of_view[seen.view].push((index, seen.at_px));
+        }
+    }
+    of_view
 }
 
 fn write_cameras(out: &mut dyn Write, cameras: &[Camera]) -> io::Result<()> {
-    out.write_all(&(cameras.len() as u64).to_le_bytes())?;
+    write_count(out, cameras.len())?;
     for (index, camera) in cameras.iter().enumerate() {
-        out.write_all(&id(index)?.to_le_bytes())?;
+        write_id(out, index)?;
         out.write_all(&PINHOLE.to_le_bytes())?;
         out.write_all(&u64::from(camera.width).to_le_bytes())?;
         out.write_all(&u64::from(camera.height).to_le_bytes())?;
-        numbers(out, &camera.focal_px)?;
-        numbers(out, &camera.centre_px)?;
+        write_reals(out, &camera.focal_px)?;
+        write_reals(out, &camera.centre_px)?;
     }
     Ok(())
 }
 
-fn write_images(out: &mut dyn Write, views: &[View], cameras: &[usize]) -> io::Result<()> {
-    out.write_all(&(views.len() as u64).to_le_bytes())?;
-    for (index, (view, &camera)) in views.iter().zip(cameras).enumerate() {
-        out.write_all(&id(index)?.to_le_bytes())?;
-        numbers(out, &quat_from_rotation(&view.pose.rotation))?;
-        numbers(out, &view.pose.translation)?;
-        out.write_all(&id(camera)?.to_le_bytes())?;
+fn write_images(
+    out: &mut dyn Write,
+    views: &[View],
+    camera_from_view: &[usize],
+    sightings: &[Vec<(usize, [f64; 2])>],
+) -> io::Result<()> {
+    write_count(out, views.len())?;
+    for (index, view) in views.iter().enumerate() {
+        write_id(out, index)?;
+        write_reals(out, &quat_from_rotation(&view.pose.rotation))?;
+        write_reals(out, &view.pose.translation)?;
+        write_id(out, camera_from_view[index])?;
         if view.name.contains('\0') {
             return Err(io::Error::other("the name of an image holds a zero byte"));
         }
         out.write_all(view.name.as_bytes())?;
         out.write_all(&[0])?;
-        out.write_all(&0_u64.to_le_bytes())?;
+        write_count(out, sightings[index].len())?;
+        for (point, at_px) in &sightings[index] {
+            write_reals(out, at_px)?;
+            write_count(out, point + 1)?;
+        }
     }
     Ok(())
 }
 
-fn write_points(out: &mut dyn Write, points: &PointCloud) -> io::Result<()> {
-    out.write_all(&(points.positions.len() as u64).to_le_bytes())?;
-    for (index, (position, color)) in points.positions.iter().zip(&points.colors).enumerate() {
-        out.write_all(&u64::from(id(index)?).to_le_bytes())?;
-        numbers(out, &position.map(f64::from))?;
-        out.write_all(color)?;
-        numbers(out, &[UNKNOWN_ERROR])?;
-        out.write_all(&0_u64.to_le_bytes())?;
+fn write_points(out: &mut dyn Write, points: &[TrackedPoint], views: usize) -> io::Result<()> {
+    let mut next_of_view = vec![0; views];
+    write_count(out, points.len())?;
+    for (index, point) in points.iter().enumerate() {
+        write_count(out, index + 1)?;
+        write_reals(out, &point.position)?;
+        out.write_all(&point.color)?;
+        write_reals(out, &[point.error_px])?;
+        write_count(out, point.track.len())?;
+        for seen in &point.track {
+            write_id(out, seen.view)?;
+            write_u32(out, next_of_view[seen.view])?;
+            next_of_view[seen.view] += 1;
+        }
     }
     Ok(())
+}
+
+/// A 64-bit count or id.
+fn write_count(out: &mut dyn Write, count: usize) -> io::Result<()> {
+    out.write_all(&(count as u64).to_le_bytes())
+}
+
+/// A 32-bit id: the index, from 1.
+fn write_id(out: &mut dyn Write, index: usize) -> io::Result<()> {
+    write_u32(out, index + 1)
+}
+
+fn write_u32(out: &mut dyn Write, value: usize) -> io::Result<()> {
+    let value = u32::try_from(value).map_err(|_too_many| {
+        io::Error::other("COLMAP's format numbers at most 2^32 - 1 of a kind")
+    })?;
+    out.write_all(&value.to_le_bytes())
+}
+
+fn write_reals(out: &mut dyn Write, values: &[f64]) -> io::Result<()> {
+    values.iter().try_for_each(|value| out.write_all(&value.to_le_bytes()))
 }
 
 /// The unit quaternion (w, x, y, z) of a rotation, with w >= 0.
 ///
 /// Of the four ways to solve for it, the one that divides by the largest component (Shepperd,
 /// "Quaternion from rotation matrix", 1978).
-fn quat_from_rotation(m: &Mat3<f64>) -> [f64; 4] {
+fn quat_from_rotation(m: &Mat3<f64>) -> Quat<f64> {
     // Four times the squares of w, x, y, z.
     let squares = [
         1.0 + m[0][0] + m[1][1] + m[2][2],

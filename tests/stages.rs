@@ -1,0 +1,493 @@
+//! What every backend's stages must do, as functions of a backend.
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that cannot go on should say so and stop"
+)]
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{Draws, view};
+use proptest::prelude::*;
+use splat::backend::{AdamStep, LossTerms, Pass, Pending, Raster, Rates, RenderSettings, Rendered};
+use splat::dataset::{Image, View};
+use splat::math::blend::{ALPHA_MAX, ALPHA_MIN, TRANSMITTANCE_MIN, exponent};
+use splat::math::splat::{Ellipse, NEAR, Rect, Shape, Viewpoint, bounds, project, reaches};
+use splat::math::ssim::{Pair, ssim};
+use splat::math::{Real, inverse_sigmoid, sh, sigmoid};
+use splat::model::{Gaussians, Primitive};
+
+each_backend!(
+    an_opaque_gaussian_hides_what_is_behind_it,
+    a_gaussian_on_the_axis_lights_the_principal_point,
+    the_background_shows_where_nothing_is,
+    the_image_is_what_compositing_every_gaussian_in_every_pixel_gives,
+    images_of_any_size_are_drawn_and_compared,
+    the_first_step_of_adam_moves_every_parameter_by_its_rate,
+    gaussians_that_are_not_seen_move_on_by_their_momentum,
+    a_view_is_learnt_by_heart,
+    a_snapshot_restores_the_same_model,
+    what_the_mask_excludes_changes_nothing,
+);
+
+const SETTINGS: RenderSettings =
+    RenderSettings { pass: Pass::Train, sh_degree: 3, background: [0.1, 0.2, 0.3] };
+
+/// A Gaussian with the same colour from everywhere.
+fn gaussian(mean: [f32; 3], scale: f32, opacity: f32, color: [f32; 3]) -> Gaussians {
+    let mut one = Gaussians::zeros(3, 1);
+    one.means = mean.to_vec();
+    one.log_scales = vec![scale.ln(); 3];
+    one.quats = vec![1.0, 0.0, 0.0, 0.0];
+    one.opacity_logits = vec![inverse_sigmoid(opacity)];
+    one.sh_dc = color.map(|c| (c - 0.5) / sh::C0.to_f32()).to_vec();
+    one
+}
+
+fn together(parts: &[Gaussians]) -> Gaussians {
+    let mut all = Gaussians::zeros(3, 0);
+    for part in parts {
+        for (all, part) in all.groups_mut().into_iter().zip(part.groups()) {
+            all.extend_from_slice(part.values);
+        }
+    }
+    all
+}
+
+/// A camera that looks along the world's z axis.
+fn straight() -> View {
+    let mut view = view();
+    view.pose.rotation = [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]];
+    view.pose.translation = [0.0; 3];
+    view
+}
+
+fn draw<B: Raster<Gaussians>>(device: &mut B, gaussians: &Gaussians, view: &View) -> Rendered {
+    let model = device.upload(gaussians).unwrap();
+    let frame = device.render(&model, view, &SETTINGS).unwrap();
+    device.image(&frame).unwrap()
+}
+
+fn pixel(image: &Rendered, x: u32, y: u32) -> [f32; 3] {
+    let at = (y * image.width + x) as usize * 3;
+    [image.rgb[at], image.rgb[at + 1], image.rgb[at + 2]]
+}
+
+fn random_gaussians(count: usize, seed: u64) -> Gaussians {
+    let mut draws = Draws::new(seed);
+    let parts: Vec<Gaussians> = (0..count)
+        .map(|_| {
+            let depth = draws.uniform(-0.5, 4.0);
+            let mean = [draws.uniform(-1.2, 1.2) * depth, draws.uniform(-1.2, 1.2) * depth, depth];
+            let opacity = draws.uniform(0.002, 0.9995);
+            let color = draws.array::<3>(-0.2, 1.4).map(f64::to_f32);
+            let mut one = gaussian(mean.map(f64::to_f32), 1.0, opacity.to_f32(), color);
+            // From a hundredth of a pixel to far wider than the image.
+            one.log_scales = draws.array::<3>(-9.0, 1.5).map(f64::to_f32).to_vec();
+            one.quats = draws.array::<4>(-1.0, 1.0).map(f64::to_f32).to_vec();
+            one.sh_rest = (0..45).map(|_| draws.uniform(-0.1, 0.1).to_f32()).collect();
+            one
+        })
+        .collect();
+    together(&parts)
+}
+
+fn an_opaque_gaussian_hides_what_is_behind_it<B: Raster<Gaussians>>(device: &mut B) {
+    // Both are wide: at the principal point the first has the largest opacity, 0.99.
+    let front = gaussian([0.0, 0.0, 1.0], 0.5, 0.9999, [1.0, 0.0, 0.0]);
+    let behind = gaussian([0.0, 0.0, 2.0], 50.0, 0.9, [0.0, 0.0, 1.0]);
+    let image = draw(device, &together(&[behind, front]), &straight());
+    let [red, _, blue] = pixel(&image, 17, 15);
+    // 0.99 of the first, 0.9 of the remaining hundredth of the second, the rest background. The
+    // second is a thousand pixels wide: it falls by 1e-6 over the half pixel from its centre.
+    assert!((red - (0.99 + 1e-3 * 0.1)).abs() < 1e-5, "{red}");
+    assert!((blue - (0.009 + 1e-3 * 0.3)).abs() < 1e-5, "{blue}");
+}
+
+fn a_gaussian_on_the_axis_lights_the_principal_point<B: Raster<Gaussians>>(device: &mut B) {
+    // Much smaller than a pixel: what is left is the dilation, symmetric around the centre.
+    let image = draw(device, &gaussian([0.0, 0.0, 1.0], 1e-5, 0.9, [1.0; 3]), &straight());
+    // The principal point (17.3, 15.9) lies in pixel (17, 15), whose centre is (17.5, 15.5).
+    let weight = 0.9 * (-0.5_f32 * (0.2 * 0.2 + 0.4 * 0.4) / 0.3).exp();
+    let expected = weight + (1.0 - weight) * 0.1;
+    assert!((pixel(&image, 17, 15)[0] - expected).abs() < 1e-5);
+    let brightest = (0..image.width * image.height)
+        .max_by(|&a, &b| image.rgb[a as usize * 3].total_cmp(&image.rgb[b as usize * 3]))
+        .unwrap();
+    assert_eq!((brightest % image.width, brightest / image.width), (17, 15));
+}
+
+fn the_background_shows_where_nothing_is<B: Raster<Gaussians>>(device: &mut B) {
+    let behind_the_camera = gaussian([0.0, 0.0, -1.0], 0.1, 0.9, [1.0; 3]);
+    let transparent = gaussian([0.0, 0.0, 1.0], 0.1, 0.0039, [1.0; 3]);
+    let nothing = Gaussians::zeros(3, 0);
+    for gaussians in [behind_the_camera, transparent, nothing] {
+        let image = draw(device, &gaussians, &straight());
+        assert!(image.rgb.chunks(3).all(|p| p == SETTINGS.background));
+        assert!(image.blended.iter().all(|&count| count == 0));
+    }
+}
+
+/// The definition: no tiles, no bounds; every Gaussian in front of the camera in every pixel.
+fn composite(gaussians: &Gaussians, view: &View) -> Vec<[f64; 3]> {
+    let point = Viewpoint::<f64> {
+        rotation: view.pose.rotation,
+        translation: view.pose.translation,
+        centre_world: view.pose.centre_world(),
+        focal_px: view.camera.focal_px,
+        centre_px: view.camera.centre_px,
+        size: [view.camera.width, view.camera.height],
+    };
+    let triple = |v: &[f32], i: usize| [0, 1, 2].map(|k| f64::from(v[i * 3 + k]));
+    let mut seen: Vec<(Ellipse<f64>, f64, [f64; 3])> = (0..gaussians.len())
+        .filter_map(|i| {
+            let mean_world = triple(&gaussians.means, i);
+            let quat = [0, 1, 2, 3].map(|k| f64::from(gaussians.quats[i * 4 + k]));
+            let shape = Shape { mean_world, log_scale: triple(&gaussians.log_scales, i), quat };
+            let ellipse = project(&point, &shape)?;
+            let direction = splat::math::linalg::normalize(splat::math::linalg::sub(
+                mean_world,
+                point.centre_world,
+            ));
+            let basis = sh::basis(3, direction);
+            let mut color = triple(&gaussians.sh_dc, i).map(|c| 0.5 + c * basis[0]);
+            for (k, weight) in basis[1..].iter().enumerate() {
+                let rest = triple(&gaussians.sh_rest[i * 45..], k);
+                for c in 0..3 {
+                    color[c] += weight * rest[c];
+                }
+            }
+            let opacity = sigmoid(f64::from(gaussians.opacity_logits[i]));
+            Some((ellipse, opacity, color.map(|c| c.max(0.0))))
+        })
+        .collect();
+    seen.sort_by(|a, b| a.0.depth.total_cmp(&b.0.depth));
+    let mut image = Vec::new();
+    for y in 0..view.camera.height {
+        for x in 0..view.camera.width {
+            let (mut sum, mut transmittance) = ([0.0; 3], 1.0);
+            for (ellipse, opacity, color) in &seen {
+                let offset = [
+                    f64::from(x) + 0.5 - ellipse.mean_px[0],
+                    f64::from(y) + 0.5 - ellipse.mean_px[1],
+                ];
+                let alpha = (opacity * exponent(ellipse.conic, offset).exp()).min(ALPHA_MAX);
+                if alpha < ALPHA_MIN {
+                    continue;
+                }
+                if transmittance * (1.0 - alpha) < TRANSMITTANCE_MIN {
+                    break;
+                }
+                for c in 0..3 {
+                    sum[c] += alpha * transmittance * color[c];
+                }
+                transmittance *= 1.0 - alpha;
+            }
+            image.push(
+                [0, 1, 2].map(|c| sum[c] + transmittance * f64::from(SETTINGS.background[c])),
+            );
+        }
+    }
+    image
+}
+
+fn the_image_is_what_compositing_every_gaussian_in_every_pixel_gives<B: Raster<Gaussians>>(
+    device: &mut B,
+) {
+    for (count, seed) in [(1, 1), (20, 2), (200, 3), (200, 4)] {
+        let gaussians = random_gaussians(count, seed);
+        let image = draw(device, &gaussians, &view());
+        let expected = composite(&gaussians, &view());
+        let errors: Vec<f64> = image
+            .rgb
+            .chunks(3)
+            .zip(&expected)
+            .map(|(found, expected)| {
+                (0..3).map(|c| (f64::from(found[c]) - expected[c]).abs()).fold(0.0, f64::max)
+            })
+            .collect();
+        // 1e-4 is the noise of single precision over 200 layers. Where an opacity lies within
+        // rounding of the cut at 1/255 or a pixel's transmittance of its end, precisions part by
+        // one quantum at most: a few pixels in a thousand may.
+        let largest = errors.iter().copied().fold(0.0, f64::max);
+        let apart = errors.iter().filter(|&&error| error > 1e-4).count();
+        assert!(apart * 200 <= errors.len(), "{count} Gaussians: {apart} pixels apart, {largest}");
+        assert!(largest < 1.4 / 255.0, "{count} Gaussians: {largest} apart");
+    }
+}
+
+fn images_of_any_size_are_drawn_and_compared<B: Raster<Gaussians>>(device: &mut B) {
+    for (width, height) in [(1, 1), (1, 40), (16, 16), (17, 33), (300, 2)] {
+        let mut view = straight();
+        view.camera = view.camera.resized(width, height);
+        let gaussians = random_gaussians(30, 5);
+        let mut model = device.upload(&gaussians).unwrap();
+        let mut frame = device.render(&model, &view, &SETTINGS).unwrap();
+        let image = device.image(&frame).unwrap();
+        assert_eq!(image.rgb.len(), (width * height * 3) as usize);
+        let target = device.target(&photo(width, height, None)).unwrap();
+        let loss = device.loss(&mut frame, &target, &LossTerms { lambda_dssim: 0.2 }).unwrap();
+        assert!(loss.read().unwrap().total.is_finite());
+        let mut gradients = device.gradients(&model).unwrap();
+        device.backward(&mut model, frame, &mut gradients).unwrap();
+        device.step(&mut model, gradients, &AdamStep { number: 1, rates: RATES }).unwrap();
+
+        let other = device.target(&photo(width + 1, height, None)).unwrap();
+        let mut frame = device.render(&model, &view, &SETTINGS).unwrap();
+        assert!(device.loss(&mut frame, &other, &LossTerms { lambda_dssim: 0.2 }).is_err());
+    }
+}
+
+fn photo(width: u32, height: u32, mask: Option<Vec<u8>>) -> Arc<Image> {
+    let mut draws = Draws::new(8);
+    let rgb = (0..width * height * 3)
+        .map(|_| u8::try_from(draws.uniform(0.0, 256.0).floor_i32()).unwrap())
+        .collect();
+    Arc::new(Image { width, height, rgb, mask })
+}
+
+const RATES: Rates = Rates {
+    means: 1e-3,
+    log_scales: 2e-3,
+    quats: 3e-3,
+    opacity_logits: 4e-3,
+    sh_dc: 5e-3,
+    sh_rest: 6e-3,
+};
+
+fn step_once<B: Raster<Gaussians>>(
+    device: &mut B,
+    model: &mut B::Model,
+    view: &View,
+    target: &Arc<Image>,
+    number: u32,
+) -> f64 {
+    let target = device.target(target).unwrap();
+    let mut frame = device.render(model, view, &SETTINGS).unwrap();
+    let loss = device.loss(&mut frame, &target, &LossTerms { lambda_dssim: 0.2 }).unwrap();
+    let mut gradients = device.gradients(model).unwrap();
+    device.backward(model, frame, &mut gradients).unwrap();
+    device.step(model, gradients, &AdamStep { number, rates: RATES }).unwrap();
+    loss.read().unwrap().total
+}
+
+fn the_first_step_of_adam_moves_every_parameter_by_its_rate<B: Raster<Gaussians>>(device: &mut B) {
+    // With both moments corrected, the first step is rate · sign(gradient).
+    let before = gaussian([0.1, -0.1, 1.0], 0.15, 0.6, [0.3, 0.6, 0.9]);
+    let view = straight();
+    let target = photo(view.camera.width, view.camera.height, None);
+    let mut model = device.upload(&before).unwrap();
+    step_once(device, &mut model, &view, &target, 1);
+    let after = device.download(&model).unwrap();
+    let rates = [1e-3, 2e-3, 3e-3, 4e-3, 5e-3, 6e-3_f32];
+    for ((before, after), rate) in before.groups().iter().zip(after.groups()).zip(rates) {
+        // Isotropic, so that the rotation takes no gradient but rounding, which Adam scales up to
+        // a whole step too: at most the rate.
+        for (before, after) in before.values.iter().zip(after.values) {
+            let moved = (after - before).abs();
+            if after == before || rate == rates[2] {
+                assert!(moved <= rate * 1.001, "moved by {moved}");
+            } else {
+                // Rounding of parameters of order 1 in single precision.
+                assert!((moved - rate).abs() < 1e-6, "moved by {moved} instead of {rate}");
+            }
+        }
+    }
+    assert_ne!(before.means, after.means);
+    assert_ne!(before.sh_rest, after.sh_rest);
+}
+
+fn gaussians_that_are_not_seen_move_on_by_their_momentum<B: Raster<Gaussians>>(device: &mut B) {
+    let view = straight();
+    let target = photo(view.camera.width, view.camera.height, None);
+    let mut model = device.upload(&gaussian([0.1, -0.1, 1.0], 0.1, 0.6, [0.4; 3])).unwrap();
+    step_once(device, &mut model, &view, &target, 1);
+    let seen = device.download(&model).unwrap();
+    let mut away = view.clone();
+    away.pose.translation = [0.0, 0.0, -50.0];
+    step_once(device, &mut model, &away, &target, 2);
+    let unseen = device.download(&model).unwrap();
+    // m = 0.9·0.1 g and v = 0.999·0.001 g², corrected by 1 - 0.9² = 0.19 and 1 - 0.999² = 0.001999.
+    let expected = RATES.opacity_logits * (0.09 / 0.19) / (0.000_999_f64 / 0.001_999).sqrt();
+    let moved = f64::from((unseen.opacity_logits[0] - seen.opacity_logits[0]).abs());
+    // Rounding of a logit of order 1 in single precision.
+    assert!((moved - expected).abs() < 1e-6, "moved by {moved} instead of {expected}");
+}
+
+fn a_view_is_learnt_by_heart<B: Raster<Gaussians>>(device: &mut B) {
+    let view = straight();
+    let truth = draw(device, &random_gaussians(40, 9), &view);
+    let bytes = |v: f32| u8::try_from((v.clamp(0.0, 1.0) * 255.0).floor_i32()).unwrap();
+    let target = Arc::new(Image {
+        width: truth.width,
+        height: truth.height,
+        rgb: truth.rgb.iter().map(|&v| bytes(v)).collect(),
+        mask: None,
+    });
+    let mut draws = Draws::new(10);
+    let start: Vec<Gaussians> = (0..150)
+        .map(|_| {
+            let mean =
+                [draws.uniform(-0.5, 0.5), draws.uniform(-0.4, 0.4), draws.uniform(0.9, 1.1)];
+            gaussian(mean.map(f64::to_f32), 0.05, 0.1, [0.5; 3])
+        })
+        .collect();
+    let mut model = device.upload(&together(&start)).unwrap();
+    let losses: Vec<f64> =
+        (1..=150).map(|i| step_once(device, &mut model, &view, &target, i)).collect();
+    assert!(losses[149] < 0.3 * losses[0], "the loss went from {} to {}", losses[0], losses[149]);
+}
+
+fn a_snapshot_restores_the_same_model<B: Raster<Gaussians>>(device: &mut B) {
+    let view = view();
+    let target = photo(view.camera.width, view.camera.height, None);
+    let mut model = device.upload(&random_gaussians(25, 11)).unwrap();
+    for number in 1..=3 {
+        step_once(device, &mut model, &view, &target, number);
+    }
+    let snapshot = device.snapshot(&model).unwrap();
+    let restored = device.restore(&snapshot).unwrap();
+    assert_eq!(device.snapshot(&restored).unwrap(), snapshot);
+    assert!(snapshot.first_moments.means.iter().any(|&m| m != 0.0));
+    assert!(snapshot.views_seen.contains(&3));
+    assert!(snapshot.gradient_norm_sums.iter().any(|&sum| sum > 0.0));
+}
+
+fn what_the_mask_excludes_changes_nothing<B: Raster<Gaussians>>(device: &mut B) {
+    let view = straight();
+    let (width, height) = (view.camera.width, view.camera.height);
+    let mask: Vec<u8> = (0..width * height).map(|i| if i % width < 20 { 255 } else { 0 }).collect();
+    let one = photo(width, height, Some(mask.clone()));
+    let mut other = Image::clone(&one);
+    for (pixel, _) in other.rgb.chunks_exact_mut(3).zip(&mask).filter(|&(_, &m)| m == 0) {
+        pixel.fill(200);
+    }
+    let after: Vec<Gaussians> = [one, Arc::new(other)]
+        .iter()
+        .map(|target| {
+            let mut model = device.upload(&random_gaussians(30, 12)).unwrap();
+            step_once(device, &mut model, &view, target, 1);
+            device.download(&model).unwrap()
+        })
+        .collect();
+    assert_eq!(after[0], after[1]);
+}
+
+#[test]
+fn parameters_that_are_not_numbers_are_reported_with_their_index() {
+    let mut device = splat::backend::cpu::Cpu::<f32>::new();
+    let mut gaussians = random_gaussians(5, 13);
+    gaussians.means[3 * 2 + 1] = f32::NAN;
+    gaussians.log_scales[3 * 4] = f32::INFINITY;
+    let image = draw(&mut device, &gaussians, &view());
+    assert!(image.rgb.iter().all(|value| value.is_finite()));
+
+    // A learning rate that overflows shows at once, with the Gaussian that it broke.
+    let view = straight();
+    let target = photo(view.camera.width, view.camera.height, None);
+    let target = splat::backend::Backend::target(&mut device, &target).unwrap();
+    let mut model = device.upload(&gaussian([0.1, -0.1, 1.0], 0.1, 0.6, [0.4; 3])).unwrap();
+    let mut frame = device.render(&model, &view, &SETTINGS).unwrap();
+    device.loss(&mut frame, &target, &LossTerms { lambda_dssim: 0.2 }).unwrap();
+    let mut gradients = device.gradients(&model).unwrap();
+    device.backward(&mut model, frame, &mut gradients).unwrap();
+    let rates = Rates { means: f64::INFINITY, ..RATES };
+    let error = device.step(&mut model, gradients, &AdamStep { number: 1, rates }).unwrap_err();
+    assert!(error.to_string().contains("Gaussian 0 has a centre"), "{error}");
+}
+
+proptest! {
+    #[test]
+    fn no_pixel_outside_its_bounds_and_no_tile_left_out_shows_a_splat(
+        mean in prop::array::uniform2(-30.0_f64..70.0),
+        (xx, yy) in (0.3_f64..400.0, 0.3_f64..400.0),
+        correlation in -0.99_f64..0.99,
+        opacity in 0.004_f64..1.0,
+    ) {
+        let size = [41, 35];
+        let xy = correlation * (xx * yy).sqrt();
+        let det = xx * yy - xy * xy;
+        let conic = [yy / det, -xy / det, xx / det];
+        let ellipse = Ellipse { mean_px: mean, depth: 1.0, cov_px2: [xx, xy, yy], conic };
+        let found = bounds(&ellipse, opacity, size);
+        for y in 0..size[1] {
+            for x in 0..size[0] {
+                let offset = [f64::from(x) + 0.5 - mean[0], f64::from(y) + 0.5 - mean[1]];
+                if opacity * exponent(conic, offset).exp() < ALPHA_MIN {
+                    continue;
+                }
+                let found = found.as_ref().expect("a visible splat has bounds");
+                let p = found.pixels;
+                prop_assert!(p.x0 <= x && x < p.x1 && p.y0 <= y && y < p.y1, "{x} {y} {p:?}");
+                let tile = Rect::of_tile(x / 16, y / 16, size);
+                prop_assert!(reaches(&ellipse, found.exponent_min, tile), "{x} {y}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_tile_in_the_corner_of_a_long_thin_splats_box_is_not_listed() {
+    let (xx, yy, xy) = (100.0, 100.0, 99.0);
+    let det: f64 = xx * yy - xy * xy;
+    let conic = [yy / det, -xy / det, xx / det];
+    let ellipse = Ellipse { mean_px: [24.0, 24.0], depth: 1.0, cov_px2: [xx, xy, yy], conic };
+    let found = bounds(&ellipse, 0.9, [48, 48]).unwrap();
+    let reached = |x, y| reaches(&ellipse, found.exponent_min, Rect::of_tile(x, y, [48, 48]));
+    assert!(reached(0, 0) && reached(1, 1) && reached(2, 2));
+    assert!(!reached(2, 0) && !reached(0, 2));
+}
+
+#[test]
+fn nothing_nearer_than_the_near_plane_is_projected() {
+    let view = straight();
+    let point = Viewpoint::<f64> {
+        rotation: view.pose.rotation,
+        translation: view.pose.translation,
+        centre_world: [0.0; 3],
+        focal_px: view.camera.focal_px,
+        centre_px: view.camera.centre_px,
+        size: [37, 29],
+    };
+    let at = |z: f64| {
+        let shape =
+            Shape { mean_world: [0.0, 0.0, z], log_scale: [-5.0; 3], quat: [1.0, 0.0, 0.0, 0.0] };
+        project(&point, &shape)
+    };
+    assert!(at(NEAR * 1.01).is_some());
+    assert!(at(NEAR * 0.99).is_none() && at(-1.0).is_none() && at(f64::NAN).is_none());
+}
+
+#[test]
+fn ssim_agrees_with_scikit_image() {
+    // scikit-image 0.26, structural_similarity(gaussian_weights=True, sigma=1.5,
+    // use_sample_covariance=False, data_range=1, channel_axis=2, win_size=11).
+    let reference = [
+        ([23, 17], 0.631_710_434_512),
+        ([11, 11], 0.633_245_661_345),
+        ([40, 12], 0.631_072_506_357),
+    ];
+    let pattern = |seed: usize, [width, height]: [usize; 2]| -> Vec<f64> {
+        let mut values = Vec::new();
+        for y in 0..height {
+            for x in 0..width {
+                for c in 0..3 {
+                    let value = (x * 37 + y * 61 + c * 89 + seed * 101 + x * y * 13) % 256;
+                    values.push(f64::from(u32::try_from(value).unwrap()) / 255.0);
+                }
+            }
+        }
+        values
+    };
+    for (size, expected) in reference {
+        let (x, other) = (pattern(1, size), pattern(5, size));
+        let y: Vec<f64> = x.iter().zip(&other).map(|(x, other)| 0.6 * x + 0.4 * other).collect();
+        let found = ssim(Pair { x: &x, y: &y, size });
+        // Both sum in double precision; they differ by the order of the sums.
+        assert!((found - expected).abs() < 1e-9, "{size:?}: {found} against {expected}");
+    }
+}
