@@ -80,7 +80,10 @@ fn a_killed_run_ends_in_the_same_bytes() {
     child.kill().unwrap();
     child.wait().unwrap();
     assert!(!place.ply(400).exists(), "the run was over before it was killed");
+    // As if it had been killed in the middle of writing the next one.
+    fs::write(place.model().join("checkpoints/.splat-Ab1c2D.tmp"), "half").unwrap();
     resumed(&place, &[]).says(&["iteration 200"]);
+    assert_no_litter(&place.model());
     assert!(ply(&place, "unbroken", 400) == ply(&place, "model", 400));
 }
 

@@ -7,7 +7,7 @@ use crate::config::{Config, ConfigError};
 use crate::dataset::points_ply::write_points_ply;
 use crate::dataset::{Dataset, PointCloud};
 use crate::export::{write_cameras_json, write_cfg_args};
-use crate::files::{OutputError, create_folder, write_text};
+use crate::files::{OutputError, TEMPORARY_PREFIX, create_folder, write_text};
 
 /// What a run leaves in its folder, besides renders and TensorBoard's files.
 const RESULTS: [&str; 10] = [
@@ -51,6 +51,17 @@ pub(super) fn holds(model_path: &Path, checkpoint: &Path) -> bool {
     folder.is_some() && folder == real(&model_path.join("checkpoints"))
 }
 
+/// Removes what a run that was killed had not finished writing.
+pub(super) fn sweep(model_path: &Path) {
+    let mut folders = entries(model_path, "point_cloud", "iteration_");
+    folders.extend(["", "checkpoints"].map(PathBuf::from));
+    for folder in folders {
+        for name in entries(model_path, folder, TEMPORARY_PREFIX) {
+            fs::remove_file(model_path.join(name)).ok();
+        }
+    }
+}
+
 /// Moves the results of an earlier run into `previous_N/`, so that neither is taken for the other:
 /// a resumed run must not find the checkpoints of another.
 pub(super) fn set_aside(model_path: &Path) -> Result<Option<PathBuf>, OutputError> {
@@ -88,12 +99,12 @@ pub(super) fn set_aside(model_path: &Path) -> Result<Option<PathBuf>, OutputErro
 }
 
 /// What begins with `prefix` in a folder below the model folder, as paths relative to the latter.
-fn entries(model_path: &Path, below: &str, prefix: &str) -> Vec<PathBuf> {
-    let Ok(entries) = fs::read_dir(model_path.join(below)) else { return Vec::new() };
+fn entries(model_path: &Path, below: impl AsRef<Path>, prefix: &str) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(model_path.join(&below)) else { return Vec::new() };
     entries
         .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
         .filter(|name| name.starts_with(prefix))
-        .map(|name| Path::new(below).join(name))
+        .map(|name| below.as_ref().join(name))
         .collect()
 }
 

@@ -194,6 +194,7 @@ impl Plan {
     /// Makes the model folder and writes what describes the run.
     fn prepare_folder(&self, dataset: &Dataset, points: &PointCloud) -> anyhow::Result<()> {
         create_folder(&self.model_path)?;
+        folder::sweep(&self.model_path);
         if !self.goes_on
             && let Some(aside) = folder::set_aside(&self.model_path)?
         {
