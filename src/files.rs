@@ -4,6 +4,9 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+/// How the names of unfinished files begin; a killed program leaves them behind.
+pub const TEMPORARY_PREFIX: &str = ".splat-";
+
 /// An output that cannot be written.
 #[derive(Debug, thiserror::Error)]
 #[error(
@@ -36,7 +39,7 @@ pub fn write_atomically(
         _ => Path::new("."),
     };
     let mut temporary = tempfile::Builder::new()
-        .prefix(".splat-")
+        .prefix(TEMPORARY_PREFIX)
         .suffix(".tmp")
         .tempfile_in(folder)
         .map_err(fail)?;

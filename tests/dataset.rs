@@ -143,7 +143,7 @@ fn a_model_directly_in_sparse_and_text_files_are_read() {
     assert_eq!(dataset.views[0].camera.focal_px, [40.0, 40.0]);
     assert_eq!(dataset.views[0].pose.translation, [1.0, 2.0, 3.0]);
     assert_eq!(dataset.points.positions, [[1.0, 2.0, 3.0]]);
-    assert!(dataset.warnings[0].contains("1 points"), "{:?}", dataset.warnings);
+    assert!(dataset.warnings[0].contains("1 of its 2 points"), "{:?}", dataset.warnings);
 
     fs::remove_file(sparse.join("points3D.txt")).unwrap();
     let dataset = load(folder.path());

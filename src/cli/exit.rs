@@ -1,5 +1,7 @@
 //! Exit codes, and the one place where an error becomes text.
 
+use std::sync::Arc;
+
 use crate::backend::DeviceError;
 use crate::config::ConfigError;
 use crate::dataset::{DatasetError, ImageError};
@@ -64,20 +66,21 @@ impl Exit {
         }
         if cause.is::<DatasetError>()
             || cause.is::<ImageError>()
+            || cause.is::<Arc<ImageError>>()
             || cause.is::<PlyError>()
             || cause.is::<CheckpointError>()
             || cause.is::<DataError>()
         {
             return Some(Self::Data);
         }
-        if cause.is::<DeviceError>() {
-            return Some(Self::Device);
+        if let Some(error) = cause.downcast_ref::<DeviceError>() {
+            return Some(Self::of_device(error));
         }
         if cause.is::<Interrupted>() {
             return Some(Self::Interrupted);
         }
         match cause.downcast_ref::<TrainError>() {
-            Some(TrainError::Device(_)) => return Some(Self::Device),
+            Some(TrainError::Device(error)) => return Some(Self::of_device(error)),
             Some(TrainError::NoImages { .. }) => return Some(Self::Data),
             Some(TrainError::Output(_)) => return Some(Self::Error),
             None => {}
@@ -85,6 +88,16 @@ impl Exit {
         match cause.downcast_ref::<SynthError>() {
             Some(SynthError::OutOfRange { .. }) => Some(Self::Usage),
             _ => None,
+        }
+    }
+
+    /// That an optimisation diverged is no fault of the device.
+    fn of_device(error: &DeviceError) -> Self {
+        match error {
+            DeviceError::Unavailable(_) => Self::Device,
+            DeviceError::NotFinite { .. }
+            | DeviceError::LossNotFinite { .. }
+            | DeviceError::TargetSize { .. } => Self::Error,
         }
     }
 }

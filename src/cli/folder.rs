@@ -7,19 +7,20 @@ use crate::config::{Config, ConfigError};
 use crate::dataset::points_ply::write_points_ply;
 use crate::dataset::{Dataset, PointCloud};
 use crate::export::{write_cameras_json, write_cfg_args};
-use crate::files::{OutputError, create_folder, write_text};
+use crate::files::{OutputError, TEMPORARY_PREFIX, create_folder, write_text};
 
-/// What a run leaves in its folder, besides TensorBoard's files.
-const RESULTS: [&str; 9] = [
+/// What a run leaves in its folder, besides renders and TensorBoard's files.
+const RESULTS: [&str; 10] = [
     "checkpoints",
     "point_cloud",
-    "train",
-    "test",
     "results.json",
     "per_view.json",
     "metrics.csv",
     "run.jsonl",
     "config.toml",
+    "cfg_args",
+    "cameras.json",
+    "input.ply",
 ];
 
 /// The folder of a run for which none was given: `output/` and the experiment's or scene's name,
@@ -43,10 +44,31 @@ pub(super) fn default_path(config: &Config, resuming: bool) -> PathBuf {
         .unwrap_or(first)
 }
 
+/// Whether this checkpoint is one of the model folder's own.
+pub(super) fn holds(model_path: &Path, checkpoint: &Path) -> bool {
+    let real = |path: &Path| path.canonicalize().ok();
+    let folder = checkpoint.parent().and_then(real);
+    folder.is_some() && folder == real(&model_path.join("checkpoints"))
+}
+
+/// Removes what a run that was killed had not finished writing.
+pub(super) fn sweep(model_path: &Path) {
+    let mut folders = entries(model_path, "point_cloud", "iteration_");
+    folders.extend(["", "checkpoints"].map(PathBuf::from));
+    for folder in folders {
+        for name in entries(model_path, folder, TEMPORARY_PREFIX) {
+            fs::remove_file(model_path.join(name)).ok();
+        }
+    }
+}
+
 /// Moves the results of an earlier run into `previous_N/`, so that neither is taken for the other:
 /// a resumed run must not find the checkpoints of another.
 pub(super) fn set_aside(model_path: &Path) -> Result<Option<PathBuf>, OutputError> {
-    if !["checkpoints", "point_cloud"].iter().any(|name| model_path.join(name).exists()) {
+    if !["checkpoints", "point_cloud", "run.jsonl"]
+        .iter()
+        .any(|name| model_path.join(name).exists())
+    {
         return Ok(None);
     }
     let Some(aside) = (1_u32..)
@@ -56,17 +78,34 @@ pub(super) fn set_aside(model_path: &Path) -> Result<Option<PathBuf>, OutputErro
         return Ok(None);
     };
     create_folder(&aside)?;
-    let events = fs::read_dir(model_path)
-        .map_err(|source| OutputError::new(model_path, source))?
-        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
-        .filter(|name| name.starts_with("events.out.tfevents."));
-    for name in RESULTS.into_iter().map(str::to_owned).chain(events) {
-        let from = model_path.join(&name);
+    let mut names: Vec<PathBuf> = RESULTS.iter().map(PathBuf::from).collect();
+    names.extend(entries(model_path, "", "events.out.tfevents."));
+    // Not these folders whole: photographs may lie in them, where a scene is its own model folder.
+    for split in ["train", "test"] {
+        names.extend(entries(model_path, split, "ours_"));
+    }
+    for name in names {
+        let (from, to) = (model_path.join(&name), aside.join(&name));
         if from.exists() {
-            fs::rename(&from, aside.join(&name)).map_err(|e| OutputError::new(&from, e))?;
+            to.parent().map_or(Ok(aside.clone()), create_folder)?;
+            fs::rename(&from, to).map_err(|source| OutputError::new(&from, source))?;
         }
     }
+    for split in ["train", "test"] {
+        // Only where nothing is left in it.
+        fs::remove_dir(model_path.join(split)).ok();
+    }
     Ok(Some(aside))
+}
+
+/// What begins with `prefix` in a folder below the model folder, as paths relative to the latter.
+fn entries(model_path: &Path, below: impl AsRef<Path>, prefix: &str) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(model_path.join(&below)) else { return Vec::new() };
+    entries
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .filter(|name| name.starts_with(prefix))
+        .map(|name| below.as_ref().join(name))
+        .collect()
 }
 
 /// Writes what other tools look for in a model folder, and the configuration. `points` are those

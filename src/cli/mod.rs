@@ -13,13 +13,14 @@ mod train;
 use std::ffi::OsString;
 use std::io::Write;
 use std::panic;
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use self::exit::Exit;
 use crate::config::normalize_args;
-use crate::telemetry::{ProgressStyle, init_logging};
+use crate::telemetry::{ProgressStyle, init_logging, log_error};
 
 /// Trains Gaussian splats from a COLMAP scene.
 #[derive(Parser)]
@@ -60,7 +61,9 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
             .map(String::as_str)
             .or_else(|| payload.downcast_ref::<&str>().copied())
             .unwrap_or("unknown");
-        say(&format!("error: a defect of this program: {what}. Please report it with the command"));
+        let message =
+            format!("a defect of this program: {what}. Please report it with the command");
+        log_error(ProgressStyle::Plain, &message);
         Exit::Error
     });
     ExitCode::from(exit.code())
@@ -99,18 +102,23 @@ fn run(args: Vec<OsString>) -> Exit {
     match result {
         Ok(()) => Exit::Done,
         Err(error) => {
-            say(&format!("error: {}", exit::message(&error)));
+            log_error(style, &exit::message(&error));
             Exit::of(&error)
         }
     }
 }
 
-/// One line on stderr, whether or not anybody still reads it.
-fn say(line: &str) {
-    writeln!(std::io::stderr(), "{line}").ok();
-}
-
 /// Results on stdout, whether or not anybody still reads them.
 fn print(text: &str) {
     writeln!(std::io::stdout(), "{text}").ok();
+}
+
+/// A path as one writes it in a shell's command.
+fn shell_word(path: &Path) -> String {
+    let text = path.display().to_string();
+    let plain = |letter: char| letter.is_alphanumeric() || "/._-+=:,@%".contains(letter);
+    if !text.is_empty() && text.chars().all(plain) {
+        return text;
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
 }

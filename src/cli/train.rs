@@ -10,11 +10,12 @@ use clap::{ArgMatches, Args};
 
 use super::exit::{DataError, Interrupted, UsageError};
 use super::scene::{absolute, open_scene};
-use super::{device, folder, print};
+use super::{device, folder, print, shell_word};
 use crate::config::{Config, Layer, Layers, Typed, resolve};
 use crate::dataset::{Dataset, PointCloud};
-use crate::files::create_folder;
-use crate::model::{from_points, random_points};
+use crate::files::{OutputError, create_folder};
+use crate::memory::{Bytes, host_memory};
+use crate::model::{from_points, random_points, thinned};
 use crate::synth::{SynthOptions, write_scene};
 use crate::telemetry::{ProgressStyle, Sinks};
 use crate::train::checkpoint::{self, Checkpoint, CheckpointError};
@@ -99,10 +100,10 @@ pub(super) fn run(args: &TrainArgs, matches: &ArgMatches) -> anyhow::Result<()> 
         ))
         .into());
     }
-    let points = starting_points(&dataset, &plan.config);
+    let points = starting_points(&dataset, &plan.config)?;
     plan.prepare_folder(&dataset, &points)?;
 
-    let mut sinks = Sinks::for_run(&plan.model_path, args.style(), plan.checkpoint.is_some())?;
+    let mut sinks = Sinks::for_run(&plan.model_path, args.style(), plan.goes_on)?;
     let setup = TrainerSetup {
         dataset: &dataset,
         images: &images,
@@ -118,7 +119,7 @@ pub(super) fn run(args: &TrainArgs, matches: &ArgMatches) -> anyhow::Result<()> 
         }
     };
     match trainer.run()? {
-        Outcome::Interrupted => Err(Interrupted(plan.model_path.display().to_string()).into()),
+        Outcome::Interrupted => Err(Interrupted(shell_word(&plan.model_path)).into()),
         Outcome::Finished => {
             if args.demo {
                 print(&demo_summary(&plan));
@@ -133,6 +134,8 @@ struct Plan {
     config: Config,
     model_path: PathBuf,
     checkpoint: Option<Checkpoint>,
+    /// The checkpoint is one of the model folder, whose run goes on.
+    goes_on: bool,
 }
 
 impl Plan {
@@ -145,28 +148,25 @@ impl Plan {
             typed: Some(Typed { flags: &args.options, matches }),
         };
         let mut config = resolve(layers)?;
-        let resuming = args.resume.is_some();
-        let mut model_path = config.output.model_path.clone();
-        if args.demo {
-            let path = model_path.get_or_insert_with(|| Path::new("output").join("demo"));
-            config.scene.source_path = Some(path.join(DEMO_SCENE));
-        }
-        let checkpoint = match &args.start_checkpoint {
-            Some(path) => Some((path.clone(), Checkpoint::read(path)?)),
-            None if resuming => {
-                let path = model_path.clone();
-                let path = path.unwrap_or_else(|| folder::default_path(&config, true));
-                newest_checkpoint(&path)?
-            }
-            None => None,
+        // A run that goes on stays where it is found, wherever its checkpoint was written.
+        let settled = settled_folder(args, &config);
+        let found = match (&args.start_checkpoint, &settled) {
+            (Some(path), _) => Some((path.clone(), Checkpoint::read(path)?)),
+            (None, Some(folder)) if args.resume.is_some() => newest_checkpoint(folder)?,
+            _ => None,
         };
-        if let Some((path, checkpoint)) = &checkpoint {
+        if let Some((path, checkpoint)) = &found {
             let (origin, text) = (path.display().to_string(), checkpoint.config.to_toml()?);
             let base = Some(Layer { origin: &origin, text: &text });
             config = resolve(Layers { base, ..layers })?;
-            model_path = config.output.model_path.clone();
             check_degree(path, checkpoint, &config)?;
-            tracing::info!("going on from {origin}, iteration {}", checkpoint.iteration);
+            say_where_it_goes_on(&origin, checkpoint.iteration, config.optimize.iterations);
+        }
+        let model_path = settled
+            .or_else(|| config.output.model_path.clone())
+            .unwrap_or_else(|| folder::default_path(&config, false));
+        if args.demo {
+            config.scene.source_path = Some(model_path.join(DEMO_SCENE));
         }
         let Some(scene) = &config.scene.source_path else {
             return Err(UsageError(
@@ -174,11 +174,17 @@ impl Plan {
             )
             .into());
         };
-        let scene = absolute(scene);
-        let model_path = model_path.unwrap_or_else(|| folder::default_path(&config, resuming));
-        config.scene.source_path = Some(scene);
-        config.output.model_path = Some(model_path.clone());
-        Ok(Self { config, model_path, checkpoint: checkpoint.map(|(_, checkpoint)| checkpoint) })
+        config.scene.source_path = Some(absolute(scene));
+        // As the scene's: a checkpoint may be resumed from another working directory.
+        config.output.model_path = Some(
+            std::path::absolute(&model_path)
+                .map_err(|source| OutputError::new(&model_path, source))?,
+        );
+        let goes_on = found.as_ref().is_some_and(|(path, _)| folder::holds(&model_path, path));
+        if let Some(start) = args.start_checkpoint.as_ref().filter(|_| goes_on) {
+            warn_of_newer(start, &model_path);
+        }
+        Ok(Self { config, model_path, checkpoint: found.map(|(_, found)| found), goes_on })
     }
 
     fn scene(&self) -> anyhow::Result<PathBuf> {
@@ -188,7 +194,8 @@ impl Plan {
     /// Makes the model folder and writes what describes the run.
     fn prepare_folder(&self, dataset: &Dataset, points: &PointCloud) -> anyhow::Result<()> {
         create_folder(&self.model_path)?;
-        if self.checkpoint.is_none()
+        folder::sweep(&self.model_path);
+        if !self.goes_on
             && let Some(aside) = folder::set_aside(&self.model_path)?
         {
             tracing::warn!(
@@ -198,6 +205,41 @@ impl Plan {
             );
         }
         folder::describe(&self.model_path, &self.config, dataset, points)
+    }
+}
+
+/// The model folder, where no checkpoint has a say in it.
+fn settled_folder(args: &TrainArgs, config: &Config) -> Option<PathBuf> {
+    let typed = config.output.model_path.clone();
+    if args.demo {
+        return Some(typed.unwrap_or_else(|| Path::new("output").join("demo")));
+    }
+    if args.resume.is_some() {
+        return Some(typed.unwrap_or_else(|| folder::default_path(config, true)));
+    }
+    typed
+}
+
+fn say_where_it_goes_on(origin: &str, done: u32, last: u32) {
+    tracing::info!("going on from {origin}, iteration {done}");
+    if done >= last {
+        tracing::warn!(
+            "the run ended at iteration {done}, and {last} are asked for: there is nothing to \
+             train. Ask for more with --iterations"
+        );
+    }
+}
+
+/// Whoever goes back to an older checkpoint should know what `--resume` will find.
+fn warn_of_newer(start: &Path, model_path: &Path) {
+    if let Some(newest) = checkpoint::list(model_path).first()
+        && newest.file_name() != start.file_name()
+    {
+        tracing::warn!(
+            "{} is newer and will be what --resume finds; move it away if this run is to replace \
+             it",
+            newest.display()
+        );
     }
 }
 
@@ -236,21 +278,48 @@ fn check_degree(
     Err(CheckpointError::ShDegree { path: path.to_owned(), found, wanted })
 }
 
-/// The points that the Gaussians start from: the scene's, or random ones where it has none.
-fn starting_points<'a>(dataset: &'a Dataset, config: &Config) -> Cow<'a, PointCloud> {
-    if !dataset.points.positions.is_empty() {
-        return Cow::Borrowed(&dataset.points);
-    }
+/// The points that the Gaussians start from: the scene's, or random ones where it has none; never
+/// more than `--max-points`.
+fn starting_points<'a>(
+    dataset: &'a Dataset,
+    config: &Config,
+) -> Result<Cow<'a, PointCloud>, UsageError> {
     let options = &config.optimize;
+    let cap = config.densify.max_points.unwrap_or(u64::MAX);
+    let found = dataset.points.positions.len();
+    if found > 0 {
+        let Some(cap) = usize::try_from(cap).ok().filter(|&cap| cap < found) else {
+            return Ok(Cow::Borrowed(&dataset.points));
+        };
+        tracing::warn!("the scene has {found} points; {cap} of them are used (--max-points)");
+        return Ok(Cow::Owned(thinned(&dataset.points, cap)));
+    }
+    let count =
+        u32::try_from(cap).map_or(options.init_num_pts, |cap| cap.min(options.init_num_pts));
+    refuse_more_than_memory(count)?;
     let (centre, half_side) = match dataset.random_half_side {
         Some(half_side) => ([0.0; 3], half_side),
         None => (dataset.centre(), options.init_extent * scene_extent(dataset)),
     };
     tracing::info!(
-        "the scene has no points; {} random ones within {half_side:.3} of {centre:.3?}",
-        options.init_num_pts
+        "the scene has no points; {count} random ones within {half_side:.3} of {centre:.3?}"
     );
-    Cow::Owned(random_points(options.init_num_pts, centre, half_side, config.run.seed))
+    Ok(Cow::Owned(random_points(count, centre, half_side, config.run.seed)))
+}
+
+/// Running out of memory would end the process without a word.
+fn refuse_more_than_memory(count: u32) -> Result<(), UsageError> {
+    // 59 parameters at most, each with two moments and a gradient.
+    let needed = Bytes(u64::from(count) * 59 * 4 * 4);
+    match host_memory() {
+        Some(host) if needed > host.total => Err(UsageError(format!(
+            "--init-num-pts: {count} Gaussians take {:.0} GiB, and this machine has {:.0} GiB. \
+             Start with fewer",
+            needed.gib(),
+            host.total.gib()
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// SIGINT and SIGTERM ask for the end of the run instead of ending the process.
@@ -264,6 +333,7 @@ fn stop_on_signals() -> anyhow::Result<Arc<AtomicBool>> {
 
 fn demo_summary(plan: &Plan) -> String {
     let (folder, last) = (plan.model_path.display(), plan.config.optimize.iterations);
+    let word = shell_word(&plan.model_path);
     format!(
         "\nThe demonstration is trained.\n\
          \n  scene        {folder}/{DEMO_SCENE}\
@@ -271,8 +341,8 @@ fn demo_summary(plan: &Plan) -> String {
          \n  metrics      {folder}/results.json\
          \n\nWhat next:\n\
          \n  drop the PLY onto a splat viewer, such as https://superspl.at/editor\
-         \n  splat render -m {folder}     writes renders beside the photographs\
-         \n  tensorboard --logdir {folder}\
+         \n  splat render -m {word}     writes renders beside the photographs\
+         \n  tensorboard --logdir {word}\
          \n  splat train -s SCENE -m MODEL --eval     trains a scene of yours"
     )
 }

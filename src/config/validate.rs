@@ -8,6 +8,9 @@ use super::{
 };
 use crate::memory::Bytes;
 
+/// The widest image that JPEG can hold, px.
+const MAX_WIDTH: i32 = 65_535;
+
 impl Config {
     /// Proves that every value is in its range; the first that is not is the error.
     pub fn validate(&self) -> Result<(), ConfigError> {
@@ -27,9 +30,9 @@ impl SceneOptions {
             key("source_path").text(&path.to_string_lossy())?;
         }
         key("resolution").holds(
-            self.resolution == -1 || self.resolution > 0,
+            self.resolution == -1 || (1..=MAX_WIDTH).contains(&self.resolution),
             self.resolution,
-            "-1, or 1 and more",
+            "-1, or 1 to 65535",
         )?;
         key("test_every").holds(
             !self.eval || self.test_every >= 2,

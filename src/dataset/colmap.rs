@@ -277,9 +277,10 @@ pub fn read(folder: &Path) -> Result<Reconstruction, ColmapError> {
     };
     if points.dropped > 0 {
         warnings.push(format!(
-            "{}: {} points with coordinates that are not finite are left out",
+            "{}: {} of its {} points have coordinates that are not finite; they are left out",
             folder.display(),
-            points.dropped
+            points.dropped,
+            points.dropped + points.kept.positions.len()
         ));
     }
     Ok(Reconstruction { cameras_path, cameras, images, points: points.kept, warnings })

@@ -296,8 +296,10 @@ fn describe_transforms(
             let (points, dropped) = points_ply::read_points_ply(path)?;
             if dropped > 0 {
                 warnings.push(format!(
-                    "{}: {dropped} points with coordinates that are not finite are left out",
-                    path.display()
+                    "{}: {dropped} of its {} points have coordinates that are not finite; they \
+                     are left out",
+                    path.display(),
+                    dropped + points.positions.len()
                 ));
             }
             points

@@ -55,6 +55,19 @@ pub fn random_points(count: u32, centre: [f64; 3], half_side: f64, seed: u64) ->
     }
 }
 
+/// At most `cap` of the points, evenly out of their order.
+pub fn thinned(points: &PointCloud, cap: usize) -> PointCloud {
+    let count = points.positions.len();
+    if count <= cap {
+        return points.clone();
+    }
+    let kept = (0..count).filter(|i| i * cap / count != (i + 1) * cap / count);
+    PointCloud {
+        positions: kept.clone().map(|i| points.positions[i]).collect(),
+        colors: kept.map(|i| points.colors[i]).collect(),
+    }
+}
+
 /// Mean of the squared distances to the 3 nearest other points, world units².
 ///
 /// With fewer than 4 points the mean is over those there are; a single point gets 1.

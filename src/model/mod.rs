@@ -4,7 +4,7 @@ mod gaussians;
 mod initialise;
 
 pub use gaussians::{Gaussians, sh_rest_count};
-pub use initialise::{from_points, random_points};
+pub use initialise::{from_points, random_points, thinned};
 
 /// A set of named parameter columns.
 pub trait Primitive: Clone {

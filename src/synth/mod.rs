@@ -9,7 +9,8 @@ mod points;
 mod scene;
 mod shape;
 
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use image::codecs::png::PngEncoder;
@@ -80,6 +81,15 @@ pub enum SynthError {
         /// The most that may be given.
         most: u32,
     },
+    /// The folder holds a scene that was not made here.
+    #[error(
+        "{path}: is there already and would be lost among the files of a synthetic scene. Name \
+         another folder"
+    )]
+    Occupied {
+        /// What is in the way.
+        path: PathBuf,
+    },
     /// A file that cannot be written.
     #[error(transparent)]
     Output(#[from] OutputError),
@@ -100,6 +110,7 @@ const SAMPLES: usize = 3;
 /// Writes `folder/images/*.png` and `folder/sparse/0/{cameras,images,points3D}.bin`.
 pub fn write_scene(folder: &Path, options: &SynthOptions) -> Result<SynthReport, SynthError> {
     options.validate()?;
+    refuse_other_scenes(folder)?;
     let scene = Scene::new(options.seed);
     let light = Light::new();
     let views = dome(options);
@@ -118,6 +129,19 @@ pub fn write_scene(folder: &Path, options: &SynthOptions) -> Result<SynthReport,
         points: points.len(),
         observations: points.iter().map(|point| point.track.len()).sum(),
     })
+}
+
+/// Nobody's solved cameras are overwritten: a scene with photographs of other names, or with
+/// cameras and no photographs, was not made here.
+fn refuse_other_scenes(folder: &Path) -> Result<(), SynthError> {
+    let foreign = match fs::read_dir(folder.join("images")) {
+        Ok(entries) => entries.filter_map(|entry| Some(entry.ok()?.path())).find(|path| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            !name.starts_with("view_") && !name.starts_with('.')
+        }),
+        Err(_) => Some(folder.join("sparse")).filter(|path| path.exists()),
+    };
+    foreign.map_or(Ok(()), |path| Err(SynthError::Occupied { path }))
 }
 
 impl SynthOptions {

@@ -1,7 +1,7 @@
 //! The log on stderr, and how it shares the terminal with the progress bar.
 
 use std::fmt::{self, Write as _};
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write as _};
 
 use console::Term;
 use indicatif::{MultiProgress, ProgressDrawTarget, TermLike};
@@ -176,11 +176,7 @@ where
         };
         match self {
             Self::Json => {
-                let line = serde_json::json!({
-                    "time": unix_seconds(), "event": "log", "level": level,
-                    "message": message + &fields,
-                });
-                writeln!(writer, "{line}")
+                writeln!(writer, "{}", json_line(level, &(message + &fields)))
             }
             // News needs no heading.
             _ if level == "info" => writeln!(writer, "{message}{fields}"),
@@ -188,6 +184,23 @@ where
             Self::Colored => writeln!(writer, "{color}{level}:\x1b[0m {message}{fields}"),
         }
     }
+}
+
+/// A line of the log as JSON.
+fn json_line(level: &str, message: &str) -> serde_json::Value {
+    serde_json::json!({
+        "time": unix_seconds(), "event": "log", "level": level, "message": message,
+    })
+}
+
+/// Says on stderr why the program ends: in the form of the log, but whatever its level.
+pub fn log_error(style: ProgressStyle, message: &str) {
+    let line = match style {
+        ProgressStyle::Json => json_line("error", message).to_string(),
+        _ => format!("error: {message}"),
+    };
+    // Nobody may be reading any more.
+    writeln!(io::stderr(), "{line}").ok();
 }
 
 /// The message of an event, and its other fields as ` key=value`.

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 pub use jsonl::JsonLines;
-pub use logging::init_logging;
+pub use logging::{init_logging, log_error};
 pub use progress::{Progress, ProgressStyle};
 pub use tables::{Tables, append_metrics, write_per_view, write_results};
 pub use tensorboard::TensorBoard;

@@ -229,10 +229,11 @@ fn read_header(file: &mut File, length: u64) -> Result<Metadata, String> {
     }
     let mut header = Vec::new();
     file.take(header_length).read_to_end(&mut header).map_err(|error| error.to_string())?;
-    // Reading the metadata proves that the tensors lie one behind the other without gaps.
+    // Checks on the way that the tensors follow each other without gaps and are as large as their
+    // shapes say; the crate's own entry point wants the whole file in memory.
     let metadata: Metadata =
         serde_json::from_slice(&header).map_err(|error| format!("its header: {error}"))?;
-    let expected = 8 + header_length + metadata.data_len() as u64;
+    let expected = (metadata.data_len() as u64).saturating_add(8 + header_length);
     if expected != length {
         return Err(format!("it is {length} bytes long instead of {expected}"));
     }

@@ -1,0 +1,229 @@
+//! A run that stopped goes on as if it had not.
+#![cfg(unix)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    missing_docs,
+    reason = "a test that cannot go on should say so and stop"
+)]
+
+#[path = "common/program.rs"]
+mod program;
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use program::{Ended, Place, assert_no_litter, end, files_below, text};
+use rstest::rstest;
+
+/// Density control, two steps of the SH degree, a reset of the opacities and random backgrounds
+/// within 400 iterations.
+const EVENTFUL: [&str; 13] = [
+    "--sh-degree-interval=70",
+    "--densify-from-iter=40",
+    "--densify-until-iter=350",
+    "--densification-interval=30",
+    "--densify-grad-threshold=0.00005",
+    "--opacity-reset-interval=150",
+    "--position-lr-max-steps=400",
+    "--max-points=1500",
+    "--random-background",
+    "--seed=3",
+    "--save-iterations=-1",
+    "--test-iterations=-1",
+    "--eval",
+];
+
+fn ply(place: &Place, model: &str, iteration: u32) -> Vec<u8> {
+    fs::read(place.ply_of(model, iteration)).unwrap()
+}
+
+/// Goes on in `model`.
+fn resumed(place: &Place, flags: &[&str]) -> Ended {
+    end(place.train().args(["--resume", "auto"]).args(flags)).done()
+}
+
+/// Starts a run in `model` and comes back once this file is there.
+fn started_until(place: &Place, flags: &[&str], file: &Path) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_splat"));
+    command.args(["train", "--device", "cpu", "-s"]).arg(place.scene());
+    command.arg("-m").arg(place.model()).args(flags);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let started = Instant::now();
+    while !file.exists() {
+        assert!(started.elapsed() < Duration::from_secs(120), "{} never came", file.display());
+        assert!(child.try_wait().unwrap().is_none(), "the run ended before it was stopped");
+        sleep(Duration::from_millis(1));
+    }
+    child
+}
+
+fn send(signal: &str, child: &Child) {
+    let id = child.id().to_string();
+    assert!(Command::new("kill").args(["-s", signal, &id]).status().unwrap().success());
+}
+
+#[test]
+fn a_killed_run_ends_in_the_same_bytes() {
+    let place = Place::with_scene();
+    place.trained_into("unbroken", 400, &EVENTFUL);
+    let events = fs::read_to_string(place.path("unbroken").join("run.jsonl")).unwrap();
+    for event in ["\"densified\"", "\"opacity_reset\""] {
+        assert!(events.contains(event), "the run has no {event}");
+    }
+    let flags = [&EVENTFUL[..], &["--iterations=400", "--checkpoint-iterations=200"]].concat();
+    let mut child = started_until(&place, &flags, &place.checkpoint(200));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(!place.ply(400).exists(), "the run was over before it was killed");
+    // As if it had been killed in the middle of writing the next one.
+    fs::write(place.model().join("checkpoints/.splat-Ab1c2D.tmp"), "half").unwrap();
+    resumed(&place, &[]).says(&["iteration 200"]);
+    assert_no_litter(&place.model());
+    assert!(ply(&place, "unbroken", 400) == ply(&place, "model", 400));
+}
+
+#[rstest]
+#[case::in_the_middle_of_an_epoch(31)]
+#[case::where_an_epoch_ends(35)]
+#[case::where_density_control_is_due(60)]
+#[case::where_opacities_are_reset(150)]
+#[case::after_density_control_ended(355)]
+fn any_iteration_is_a_good_one_to_stop_at(#[case] iteration: u32) {
+    let place = Place::with_scene();
+    let at = format!("--checkpoint-iterations={iteration}");
+    place.trained_into("unbroken", 400, &[&EVENTFUL[..], &[&at]].concat());
+    let name = format!("unbroken/checkpoints/chkpnt_{iteration}.safetensors");
+    let checkpoint = place.path(&name);
+    end(place.train().args(["--start-checkpoint", text(&checkpoint)])).done();
+    assert!(ply(&place, "unbroken", 400) == ply(&place, "model", 400));
+}
+
+#[test]
+fn a_finished_run_can_be_extended() {
+    let place = Place::with_scene();
+    place.trained_into("at_once", 200, &EVENTFUL);
+    place.trained(100, &EVENTFUL);
+    resumed(&place, &["--iterations", "200"]).says(&["iteration 100"]);
+    assert!(ply(&place, "at_once", 200) == ply(&place, "model", 200));
+    assert!(place.ply(100).exists(), "what was saved before stays");
+    let config = fs::read_to_string(place.model().join("config.toml")).unwrap();
+    assert!(config.contains("iterations = 200"), "{config}");
+    // One record of both halves.
+    let record = fs::read_to_string(place.model().join("metrics.csv")).unwrap();
+    assert_eq!(record.lines().count(), 1 + 2, "{record}");
+}
+
+#[test]
+fn a_finished_run_says_that_it_is_finished() {
+    let place = Place::with_scene();
+    place.trained(10, &[]);
+    let before = ply(&place, "model", 10);
+    resumed(&place, &[]).says(&["--iterations"]);
+    assert!(ply(&place, "model", 10) == before);
+}
+
+#[test]
+fn a_checkpoint_starts_a_run_in_another_folder_and_flags_change_it() {
+    let place = Place::with_scene();
+    place.trained(10, &["--seed", "4", "--checkpoint-iterations", "5"]);
+    let before = files_below(&place.model());
+    let mut other = place.train_into("other");
+    other.args(["--start-checkpoint", text(&place.checkpoint(5)), "--iterations", "12"]);
+    end(&mut other).done();
+    assert!(place.ply_of("other", 12).exists());
+    assert!(files_below(&place.model()) == before, "the first run is not touched");
+    let config = fs::read_to_string(place.path("other").join("config.toml")).unwrap();
+    assert!(config.contains("seed = 4") && config.contains("iterations = 12"), "{config}");
+}
+
+#[test]
+fn a_checkpoint_of_another_folder_does_not_mix_two_runs() {
+    let place = Place::with_scene();
+    place.trained_into("first", 10, &["--checkpoint-iterations", "5"]);
+    place.trained(20, &[]);
+    let checkpoint = place.path("first/checkpoints/chkpnt_5.safetensors");
+    let ended = end(place.train().args(["--start-checkpoint", text(&checkpoint)])).done();
+    ended.says(&["previous_1"]);
+    assert!(place.ply(10).exists() && !place.ply(20).exists());
+    assert!(place.model().join("previous_1/checkpoints/chkpnt_20.safetensors").exists());
+}
+
+#[test]
+fn going_back_within_a_folder_names_the_newer_checkpoint() {
+    let place = Place::with_scene();
+    place.trained(10, &["--checkpoint-iterations", "5"]);
+    let start = place.checkpoint(5);
+    let mut back = place.train();
+    back.args(["--start-checkpoint", text(&start), "--iterations", "7"]);
+    end(&mut back).done().says(&["warning", text(&place.checkpoint(10))]);
+    assert!(place.ply(7).exists() && place.ply(10).exists());
+}
+
+#[test]
+fn a_model_folder_that_was_moved_goes_on_where_it_is() {
+    let place = Place::with_scene();
+    place.trained(4, &[]);
+    fs::rename(place.model(), place.path("moved")).unwrap();
+    let mut resumed = place.train_into("moved");
+    end(resumed.args(["--resume", "--iterations", "6"])).done();
+    assert!(place.ply_of("moved", 6).exists() && !place.model().exists());
+}
+
+#[test]
+fn without_a_folder_the_run_of_the_scene_goes_on() {
+    let place = Place::with_scene();
+    let run = |iterations: &str, flags: &[&str]| {
+        let mut command = program::splat();
+        command.current_dir(place.path("")).args(["train", "--device", "cpu", "-s", "scene"]);
+        end(command.args(["--iterations", iterations]).args(flags)).done()
+    };
+    run("3", &[]);
+    let here = place.path("output/scene");
+    assert!(here.join("point_cloud/iteration_3").exists());
+    run("5", &["--resume"]).says(&["iteration 3"]);
+    assert!(here.join("point_cloud/iteration_5").exists());
+    // A run that is no continuation does not touch the first.
+    run("2", &[]);
+    assert!(place.path("output/scene-2/point_cloud/iteration_2").exists());
+}
+
+#[test]
+fn without_a_checkpoint_the_run_starts_and_says_so() {
+    let place = Place::with_scene();
+    let ended = end(place.train().args(["--resume", "auto", "--iterations", "3"])).done();
+    ended.says(&["no checkpoint", text(&place.model())]);
+    assert!(place.ply(3).exists());
+}
+
+#[rstest]
+#[case::from_the_keyboard("INT")]
+#[case::from_a_scheduler("TERM")]
+fn a_signal_ends_the_run_after_its_iteration(#[case] signal: &str) {
+    let place = Place::with_scene();
+    place.trained_into("unbroken", 400, &EVENTFUL);
+    let flags = [&EVENTFUL[..], &["--iterations=400", "--checkpoint-iterations=40"]].concat();
+    let child = started_until(&place, &flags, &place.checkpoint(40));
+    send(signal, &child);
+    let ended = Ended::from(child.wait_with_output().unwrap());
+    ended.refused(130, &["--resume", text(&place.model())]);
+    assert!(!place.ply(400).exists(), "the run was over before the signal");
+    assert_no_litter(&place.model());
+    resumed(&place, &[]);
+    assert!(ply(&place, "unbroken", 400) == ply(&place, "model", 400));
+}
+
+#[test]
+fn the_number_of_threads_does_not_change_the_result() {
+    let place = Place::with_scene();
+    for (model, threads) in [("one", "1"), ("three", "3")] {
+        let mut command = place.train_into(model);
+        command.env("RAYON_NUM_THREADS", threads).args(EVENTFUL).args(["--iterations", "200"]);
+        end(&mut command).done();
+    }
+    assert!(ply(&place, "one", 200) == ply(&place, "three", 200));
+}
