@@ -5,6 +5,7 @@ mod doctor;
 mod eval;
 mod exit;
 mod folder;
+mod plan;
 mod render;
 mod scene;
 mod synth;

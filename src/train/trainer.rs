@@ -131,7 +131,8 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
             if due.save {
                 self.save_point_cloud()?;
             }
-            interrupted = self.setup.stop.load(Ordering::Relaxed);
+            // Asked to stop after the last iteration, a run is simply done.
+            interrupted = self.iteration < last && self.setup.stop.load(Ordering::Relaxed);
             if due.checkpoint || interrupted {
                 self.write_checkpoint()?;
             }
