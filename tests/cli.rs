@@ -13,7 +13,7 @@ mod program;
 use std::fs;
 use std::process::{Command, Stdio};
 
-use program::{Ended, Place, end, files_below, splat, text};
+use program::{Ended, Place, cut, end, files_below, splat, text};
 use rstest::rstest;
 use splat::config::Config;
 
@@ -319,6 +319,18 @@ fn render_writes_pairs_in_two_folders_for_each_split() {
     let mut skip = splat();
     skip.args(["render", "--skip-train", "--skip-test", "-m"]).arg(place.model());
     end(&mut skip).refused(2, &["skip"]);
+}
+
+#[test]
+fn render_without_a_photograph_that_can_be_decoded_is_refused() {
+    let place = Place::with_scene();
+    place.trained(3, &["--eval"]);
+    for number in 0..program::VIEWS {
+        // The header stays, so that the scene opens.
+        cut(&place.image(number), 100);
+    }
+    let ended = end(splat().args(["render", "-m"]).arg(place.model()));
+    ended.refused(3, &["no image of the train views", text(&place.image(1))]);
 }
 
 #[test]

@@ -3,9 +3,9 @@
 use clap::{ArgMatches, Args};
 
 use super::device;
-use super::exit::{DataError, UsageError};
+use super::exit::UsageError;
 use super::print;
-use super::scene::ModelArgs;
+use super::scene::{ModelArgs, none_decoded};
 use crate::backend::Raster;
 use crate::telemetry::{append_metrics, write_per_view, write_results};
 use crate::train::eval::{EvalRequest, evaluate};
@@ -51,10 +51,7 @@ pub(super) fn run(args: &EvalArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     for warning in views.take_warnings() {
         tracing::warn!("{warning}");
     }
-    let evaluation = evaluation.ok_or_else(|| {
-        let reason = views.first_problem().unwrap_or("no view has an image").to_owned();
-        DataError(format!("no image of the {} views can be decoded: {reason}", args.split.name()))
-    })?;
+    let evaluation = evaluation.ok_or_else(|| none_decoded(&views, args.split))?;
     let folder = &args.model.model_path;
     append_metrics(folder, &evaluation)?;
     write_results(folder, &evaluation)?;

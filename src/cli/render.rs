@@ -8,7 +8,7 @@ use clap::{ArgMatches, Args};
 use super::device;
 use super::exit::UsageError;
 use super::print;
-use super::scene::ModelArgs;
+use super::scene::{ModelArgs, none_decoded};
 use crate::backend::Raster;
 use crate::dataset::Image;
 use crate::files::{create_folder, write_atomically};
@@ -52,7 +52,7 @@ pub(super) fn run(args: &RenderArgs, matches: &ArgMatches) -> anyhow::Result<()>
         let folder = output_folder(&args.model.model_path, &request);
         let renders = create_folder(&folder.join("renders"))?;
         let truths = create_folder(&folder.join("gt"))?;
-        evaluate(&mut device, &model, &mut views, &request, |view| {
+        let evaluation = evaluate(&mut device, &model, &mut views, &request, |view| {
             let name = format!("{:05}.png", view.position);
             write_png(&renders.join(&name), render_picture(view.rendered), view.image)?;
             write_png(&truths.join(&name), photo_picture(view.image), view.image)
@@ -60,6 +60,9 @@ pub(super) fn run(args: &RenderArgs, matches: &ArgMatches) -> anyhow::Result<()>
         .context("rendering")?;
         for warning in views.take_warnings() {
             tracing::warn!("{warning}");
+        }
+        if evaluation.is_none() {
+            return Err(none_decoded(&views, split).into());
         }
         print(&folder.display().to_string());
         written = true;

@@ -13,6 +13,8 @@ use crate::config::{
 use crate::dataset::{Dataset, ImageLoader, Residency};
 use crate::export::read_ply;
 use crate::model::Gaussians;
+use crate::train::Views;
+use crate::train::event::Split;
 
 /// Which model, of which scene.
 #[derive(Args)]
@@ -124,6 +126,12 @@ pub(super) fn open_scene(config: &Config) -> anyhow::Result<(Dataset, ImageLoade
         );
     }
     Ok((dataset, images))
+}
+
+/// That a split has no image to compare a model with.
+pub(super) fn none_decoded(views: &Views<'_>, split: Split) -> DataError {
+    let reason = views.first_problem().unwrap_or("no view has an image");
+    DataError(format!("no image of the {} views can be decoded: {reason}", split.name()))
 }
 
 /// A path that means the same from every working directory.
