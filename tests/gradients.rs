@@ -194,7 +194,7 @@ fn similarity_of_moments_agrees_with_its_difference() {
 
 #[test]
 fn ssim_agrees_with_its_difference_also_where_the_image_is_smaller_than_the_window() {
-    for size in [[17, 13], [12, 30], [7, 9], [4, 2], [1, 1]] {
+    for size in [[17, 13], [12, 30], [11, 81], [7, 9], [4, 2], [1, 1]] {
         let mut draws = Draws::new(5);
         let n = size[0] * size[1] * 3;
         let x: Vec<f64> = (0..n).map(|_| draws.uniform(0.0, 1.0)).collect();

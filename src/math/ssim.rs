@@ -4,6 +4,8 @@
 //! C1 = 0.01², C2 = 0.03² for values in 0..1. Images narrower than the window take the largest
 //! odd window that fits, so that every image has a similarity.
 
+use std::ops::Range;
+
 use rayon::prelude::*;
 
 use super::Real;
@@ -91,38 +93,46 @@ impl<R: Real> Pair<'_, R> {
     }
 }
 
+/// Rows of the valid region that are compared at a time where no gradient is wanted: the moments of
+/// a whole photograph take 80 times its size.
+const BAND: usize = 32;
+
 /// Mean similarity over the valid region and the channels. The size must not be zero.
 pub fn ssim<R: Real>(pair: Pair<'_, R>) -> f64 {
     let [width, height] = pair.valid();
-    let sums: Vec<f64> = moments(pair)
-        .par_chunks(width * 3)
-        .map(|row| row.iter().map(|m| similarity(m).to_f64()).sum())
+    let row_sums: Vec<Vec<f64>> = (0..height.div_ceil(BAND))
+        .into_par_iter()
+        .map(|band| {
+            let rows = band * BAND..((band + 1) * BAND).min(height);
+            moments(pair, rows).chunks(width * 3).map(similarity_sum).collect()
+        })
         .collect();
-    sums.iter().sum::<f64>() / (width * height * 3) as f64
+    row_sums.iter().flatten().sum::<f64>() / (width * height * 3) as f64
+}
+
+fn similarity_sum<R: Real>(row: &[Moments<R>]) -> f64 {
+    row.iter().map(|m| similarity(m).to_f64()).sum()
 }
 
 /// Mean similarity, and its gradient times `d_mean` added to `d_x`.
 pub fn ssim_with_gradient<R: Real>(pair: Pair<'_, R>, d_mean: R, d_x: &mut [R]) -> f64 {
     let valid = pair.valid();
     let count = (valid[0] * valid[1] * 3) as f64;
-    let moments = moments(pair);
+    let moments = moments(pair, 0..valid[1]);
     let d_s = d_mean / R::of(count);
-    let row_sums: Vec<f64> = moments
-        .par_chunks(valid[0] * 3)
-        .map(|row| row.iter().map(|m| similarity(m).to_f64()).sum())
-        .collect();
+    let row_sums: Vec<f64> = moments.par_chunks(valid[0] * 3).map(similarity_sum).collect();
     let d_moments: Vec<[R; 3]> = moments.par_iter().map(|m| similarity_bwd(m, d_s)).collect();
     spread(pair, &d_moments, d_x);
     row_sums.iter().sum::<f64>() / count
 }
 
-/// Window moments over the valid region, [valid height, valid width, 3].
-fn moments<R: Real>(pair: Pair<'_, R>) -> Vec<Moments<R>> {
+/// Window moments over these rows of the valid region, [rows, valid width, 3].
+fn moments<R: Real>(pair: Pair<'_, R>, rows: Range<usize>) -> Vec<Moments<R>> {
     let taps = window::<R>(pair.radius());
-    let (width, [valid_width, valid_height]) = (pair.size[0] * 3, pair.valid());
-    let row_length = valid_width * 3;
-    let mut along_rows = vec![Moments::default(); row_length * pair.size[1]];
+    let (width, row_length) = (pair.size[0] * 3, pair.valid()[0] * 3);
+    let mut along_rows = vec![Moments::default(); row_length * (rows.len() + 2 * pair.radius())];
     along_rows.par_chunks_mut(row_length).enumerate().for_each(|(row, out)| {
+        let row = rows.start + row;
         let (x, y) = (&pair.x[row * width..][..width], &pair.y[row * width..][..width]);
         for (i, m) in out.iter_mut().enumerate() {
             for (t, &weight) in taps.iter().enumerate() {
@@ -135,7 +145,7 @@ fn moments<R: Real>(pair: Pair<'_, R>) -> Vec<Moments<R>> {
             }
         }
     });
-    let mut out = vec![Moments::default(); row_length * valid_height];
+    let mut out = vec![Moments::default(); row_length * rows.len()];
     out.par_chunks_mut(row_length).enumerate().for_each(|(row, out)| {
         for (t, &weight) in taps.iter().enumerate() {
             let line = &along_rows[(row + t) * row_length..][..row_length];
