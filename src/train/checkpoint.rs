@@ -173,7 +173,10 @@ impl Checkpoint {
                 (name.clone(), TensorInfo { dtype: *dtype, shape: shape.clone(), data_offsets })
             })
             .collect();
-        let mut header = serde_json::to_string(&Metadata::new(Some(about), tensors)?)?;
+        // The metadata is a hash map: sorted, equal runs write equal files.
+        let mut header = serde_json::to_value(Metadata::new(Some(about), tensors)?)?;
+        header.sort_all_objects();
+        let mut header = header.to_string();
         // Spaces align the data to 8 bytes, as the format asks.
         header.push_str(&" ".repeat(header.len().next_multiple_of(8) - header.len()));
         Ok(header)
@@ -340,6 +343,15 @@ mod tests {
         assert_eq!(tensors.tensor("parameters.sh_rest").unwrap().shape(), [5, 24]);
         assert_eq!(tensors.len(), 20);
         assert_eq!(u64::from_le_bytes(bytes[..8].try_into().unwrap()) % 8, 0);
+    }
+
+    #[test]
+    fn equal_runs_write_equal_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let files: Vec<Vec<u8>> = (0..8)
+            .map(|_| fs::read(checkpoint(70).write(folder.path()).unwrap()).unwrap())
+            .collect();
+        assert!(files.iter().all(|file| *file == files[0]));
     }
 
     #[test]
