@@ -62,6 +62,7 @@ pub(super) fn densify<R: Real>(
         chosen.truncate(grant.births);
         chosen.sort_by_key(|&(index, _)| index);
     }
+    reserve_rows(model, chosen.len());
     let mut done = Densified { refused, ..Densified::default() };
     for (index, growth) in chosen {
         match growth {
@@ -138,6 +139,15 @@ fn split<R: Real>(model: &mut Model<R>, rule: &DensifyRule, parent: usize) {
         let row = parent * column.width..(parent + 1) * column.width;
         column.first_moments[row.clone()].fill(R::ZERO);
         column.second_moments[row].fill(R::ZERO);
+    }
+}
+
+/// Makes room for exactly so many births: growing step by step would double each column.
+fn reserve_rows<R: Real>(model: &mut Model<R>, births: usize) {
+    for Column { width, values, first_moments, second_moments } in &mut model.columns {
+        for column in [values, first_moments, second_moments] {
+            column.reserve_exact(births * *width);
+        }
     }
 }
 
@@ -237,6 +247,18 @@ mod tests {
         assert_eq!((moments(0), moments(2)), ((1.0, 2.0), (1.0, 2.0)));
         // Newborn Gaussians, both children of the split among them, start with fresh moments.
         assert_eq!((moments(1), moments(5), moments(6)), ((0.0, 0.0), (0.0, 0.0), (0.0, 0.0)));
+    }
+
+    #[test]
+    fn growth_takes_no_more_memory_than_the_newborn_need() {
+        let mut model = model(&[(0.05, 0.9); 1000]);
+        model.gradient_norm_sums[10..].fill(0.0);
+        densify(&mut model, &RULE, ALL);
+        for column in &model.columns {
+            for values in [&column.values, &column.first_moments, &column.second_moments] {
+                assert_eq!(values.capacity(), 1010 * column.width);
+            }
+        }
     }
 
     #[test]
