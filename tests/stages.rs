@@ -415,6 +415,18 @@ proptest! {
         let ellipse = Ellipse { mean_px: mean, depth: 1.0, cov_px2: [xx, xy, yy], conic };
         let found = bounds(&ellipse, opacity, size);
         for y in 0..size[1] {
+
+    // Also where another view comes after the one that saw it.
+    let mut model = device.upload(&gaussian([0.1, -0.1, 1.0], 0.1, 0.6, [0.4; 3])).unwrap();
+    let mut gradients = device.gradients(&model).unwrap();
+    let mut away = view.clone();
+    away.pose.translation = [0.0, 0.0, -50.0];
+    for view in [&view, &away] {
+        let mut frame = device.render(&model, view, &SETTINGS).unwrap();
+        device.loss(&mut frame, &target, &LossTerms { lambda_dssim: 0.2 }).unwrap();
+        device.backward(&mut model, frame, &mut gradients).unwrap();
+    }
+    assert!(device.step(&mut model, gradients, &AdamStep { number: 1, rates }).is_err());
             for x in 0..size[0] {
                 let offset = [f64::from(x) + 0.5 - mean[0], f64::from(y) + 0.5 - mean[1]];
                 if opacity * exponent(conic, offset).exp() < ALPHA_MIN {

@@ -64,7 +64,7 @@ pub(super) fn step<R: Real>(
                 });
         }
     }
-    check_finite(model, gradients.views.last())
+    gradients.views.iter().try_for_each(|view| check_finite(model, view))
 }
 
 fn rate(rates: &Rates, parameter: Parameter) -> f64 {
@@ -100,14 +100,11 @@ impl<R: Real> Constants<R> {
 }
 
 /// A parameter that left the finite numbers would spread to all others through the images.
-fn check_finite<R: Real>(
-    model: &Model<R>,
-    view: Option<&ViewGradients<R>>,
-) -> Result<(), DeviceError> {
+fn check_finite<R: Real>(model: &Model<R>, view: &ViewGradients<R>) -> Result<(), DeviceError> {
     const NAMES: [&str; 6] =
         ["centre", "log-scale", "rotation", "opacity", "colour", "SH coefficient"];
     // Only Gaussians that were seen got a gradient; the others move by finite moments.
-    let seen = view.map_or(&[][..], |view| &view.gaussian_from_splat);
+    let seen = &view.gaussian_from_splat;
     let broken = seen.par_iter().find_map_first(|&index| {
         Parameter::ALL.into_iter().zip(NAMES).find_map(|(parameter, group)| {
             let value = *model.row(parameter, index).iter().find(|v| !v.is_finite())?;
