@@ -350,7 +350,7 @@ fn a_snapshot_restores_the_same_model<B: Raster<Gaussians>>(device: &mut B) {
         step_once(device, &mut model, &view, &target, number);
     }
     let snapshot = device.snapshot(&model).unwrap();
-    let restored = device.restore(&snapshot).unwrap();
+    let restored = device.restore(snapshot.clone()).unwrap();
     assert_eq!(device.snapshot(&restored).unwrap(), snapshot);
     assert!(snapshot.first_moments.means.iter().any(|&m| m != 0.0));
     assert!(snapshot.views_seen.contains(&3));

@@ -84,7 +84,7 @@ pub trait Raster<P: Primitive>: Backend {
     /// Primitives, moments and statistics as they are now.
     fn snapshot(&mut self, model: &Self::Model) -> Result<Snapshot<P>, DeviceError>;
     /// The model that a snapshot was taken of.
-    fn restore(&mut self, snapshot: &Snapshot<P>) -> Result<Self::Model, DeviceError>;
+    fn restore(&mut self, snapshot: Snapshot<P>) -> Result<Self::Model, DeviceError>;
     /// Number of primitives.
     fn len(&self, model: &Self::Model) -> usize;
     /// Bytes that parameters, and moments with statistics, take.

@@ -64,7 +64,7 @@ impl TrainArgs {
 
 /// Trains.
 pub(super) fn run(args: &TrainArgs, matches: &ArgMatches) -> anyhow::Result<()> {
-    let plan = Plan::make(args, matches)?;
+    let mut plan = Plan::make(args, matches)?;
     let mut device = device::open(plan.config.run.device)?;
     let stop = stop_on_signals()?;
     if args.demo && plan.checkpoint.is_none() {
@@ -84,6 +84,7 @@ pub(super) fn run(args: &TrainArgs, matches: &ArgMatches) -> anyhow::Result<()> 
     plan.prepare_folder(&dataset, &points)?;
 
     let mut sinks = Sinks::for_run(&plan.model_path, args.style(), plan.goes_on)?;
+    let checkpoint = plan.checkpoint.take();
     let setup = TrainerSetup {
         dataset: &dataset,
         images: &images,
@@ -91,7 +92,7 @@ pub(super) fn run(args: &TrainArgs, matches: &ArgMatches) -> anyhow::Result<()> 
         model_path: &plan.model_path,
         stop: &stop,
     };
-    let trainer = match &plan.checkpoint {
+    let trainer = match checkpoint {
         Some(checkpoint) => Trainer::resume(setup, &mut device, &mut sinks, checkpoint)?,
         None => {
             let gaussians = from_points(&points, plan.config.optimize.sh_degree);

@@ -72,16 +72,18 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
         Ok(Self::new(setup, device, sink, (model, 0)))
     }
 
-    /// A run that goes on where a checkpoint was written.
+    /// A run that goes on where a checkpoint was written. The checkpoint is let go before the first
+    /// iteration: it takes as much memory as the model.
     pub fn resume(
         setup: TrainerSetup<'a>,
         device: &'a mut B,
         sink: &'a mut dyn Sink,
-        checkpoint: &Checkpoint,
+        checkpoint: Checkpoint,
     ) -> Result<Self, TrainError> {
-        let model = device.restore(&checkpoint.snapshot)?;
-        let mut trainer = Self::new(setup, device, sink, (model, checkpoint.iteration));
-        if checkpoint.train_views != trainer.views.names(Split::Train) {
+        let Checkpoint { iteration, train_views, snapshot, .. } = checkpoint;
+        let model = device.restore(snapshot)?;
+        let mut trainer = Self::new(setup, device, sink, (model, iteration));
+        if train_views != trainer.views.names(Split::Train) {
             trainer.warn(
                 "the scene's training views are not those of the checkpoint; the views come in \
                  another order than in the run before"

@@ -138,7 +138,7 @@ impl<R: Real> Raster<Gaussians> for Cpu<R> {
         Ok(model.snapshot())
     }
 
-    fn restore(&mut self, snapshot: &Snapshot<Gaussians>) -> Result<Model<R>, DeviceError> {
+    fn restore(&mut self, snapshot: Snapshot<Gaussians>) -> Result<Model<R>, DeviceError> {
         Ok(Model::restore(snapshot))
     }
 

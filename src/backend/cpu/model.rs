@@ -1,5 +1,7 @@
 //! The model on the processor: parameter columns with their moments, and density statistics.
 
+use std::mem::take;
+
 use crate::backend::Snapshot;
 use crate::math::Real;
 use crate::math::linalg::{Quat, Vec3};
@@ -136,18 +138,24 @@ impl<R: Real> Model<R> {
         }
     }
 
-    /// The model that the snapshot was taken of.
-    pub fn restore(snapshot: &Snapshot<Gaussians>) -> Self {
-        let mut model = Self::new(&snapshot.parameters);
-        let (first, second) = (snapshot.first_moments.groups(), snapshot.second_moments.groups());
-        for (i, column) in model.columns.iter_mut().enumerate() {
-            column.first_moments = first[i].values.iter().map(|&v| R::of_f32(v)).collect();
-            column.second_moments = second[i].values.iter().map(|&v| R::of_f32(v)).collect();
+    /// The model that the snapshot was taken of. Each column of the snapshot is let go when it has
+    /// been taken over.
+    pub fn restore(snapshot: Snapshot<Gaussians>) -> Self {
+        let Snapshot { mut parameters, mut first_moments, mut second_moments, .. } = snapshot;
+        let widths: Vec<usize> = parameters.groups().iter().map(|group| group.width).collect();
+        let taken = |part: &mut Gaussians, i| precise(take(part.groups_mut().swap_remove(i)));
+        let columns = std::array::from_fn(|i| Column {
+            width: widths[i],
+            values: taken(&mut parameters, i),
+            first_moments: taken(&mut first_moments, i),
+            second_moments: taken(&mut second_moments, i),
+        });
+        Self {
+            sh_degree: parameters.sh_degree,
+            columns,
+            gradient_norm_sums: precise(snapshot.gradient_norm_sums),
+            views_seen: snapshot.views_seen,
         }
-        model.gradient_norm_sums =
-            snapshot.gradient_norm_sums.iter().map(|&v| R::of_f32(v)).collect();
-        model.views_seen.clone_from(&snapshot.views_seen);
-        model
     }
 
     /// Bytes of the parameters, and of the moments with the statistics.
@@ -173,4 +181,9 @@ impl<R: Real> Model<R> {
         }
         host
     }
+}
+
+/// Values in the precision of the computation.
+fn precise<R: Real>(values: Vec<f32>) -> Vec<R> {
+    values.into_iter().map(R::of_f32).collect()
 }
