@@ -31,6 +31,7 @@ each_backend!(
     gaussians_that_are_not_seen_move_on_by_their_momentum,
     a_view_is_learnt_by_heart,
     a_snapshot_restores_the_same_model,
+    a_sample_holds_the_asked_rows_in_their_order,
     what_the_mask_excludes_changes_nothing,
 );
 
@@ -357,6 +358,22 @@ fn a_snapshot_restores_the_same_model<B: Raster<Gaussians>>(device: &mut B) {
     assert!(snapshot.gradient_norm_sums.iter().any(|&sum| sum > 0.0));
 }
 
+fn a_sample_holds_the_asked_rows_in_their_order<B: Raster<Gaussians>>(device: &mut B) {
+    let all = random_gaussians(7, 14);
+    let model = device.upload(&all).unwrap();
+    let rows = [6, 0, 3, 3];
+    let sample = device.sample(&model, &rows).unwrap();
+    for (found, all) in sample.groups().iter().zip(all.groups()) {
+        let expected: Vec<f32> = rows
+            .iter()
+            .flat_map(|row| &all.values[row * all.width..][..all.width])
+            .copied()
+            .collect();
+        assert_eq!(found.values, expected, "{}", all.name);
+    }
+    assert_eq!(device.sample(&model, &[]).unwrap(), Gaussians::zeros(3, 0));
+}
+
 fn what_the_mask_excludes_changes_nothing<B: Raster<Gaussians>>(device: &mut B) {
     let view = straight();
     let (width, height) = (view.camera.width, view.camera.height);
@@ -398,6 +415,18 @@ fn parameters_that_are_not_numbers_are_reported_with_their_index() {
     let rates = Rates { means: f64::INFINITY, ..RATES };
     let error = device.step(&mut model, gradients, &AdamStep { number: 1, rates }).unwrap_err();
     assert!(error.to_string().contains("Gaussian 0 has a centre"), "{error}");
+
+    // Also where another view comes after the one that saw it.
+    let mut model = device.upload(&gaussian([0.1, -0.1, 1.0], 0.1, 0.6, [0.4; 3])).unwrap();
+    let mut gradients = device.gradients(&model).unwrap();
+    let mut away = view.clone();
+    away.pose.translation = [0.0, 0.0, -50.0];
+    for view in [&view, &away] {
+        let mut frame = device.render(&model, view, &SETTINGS).unwrap();
+        device.loss(&mut frame, &target, &LossTerms { lambda_dssim: 0.2 }).unwrap();
+        device.backward(&mut model, frame, &mut gradients).unwrap();
+    }
+    assert!(device.step(&mut model, gradients, &AdamStep { number: 1, rates }).is_err());
 }
 
 proptest! {
@@ -415,18 +444,6 @@ proptest! {
         let ellipse = Ellipse { mean_px: mean, depth: 1.0, cov_px2: [xx, xy, yy], conic };
         let found = bounds(&ellipse, opacity, size);
         for y in 0..size[1] {
-
-    // Also where another view comes after the one that saw it.
-    let mut model = device.upload(&gaussian([0.1, -0.1, 1.0], 0.1, 0.6, [0.4; 3])).unwrap();
-    let mut gradients = device.gradients(&model).unwrap();
-    let mut away = view.clone();
-    away.pose.translation = [0.0, 0.0, -50.0];
-    for view in [&view, &away] {
-        let mut frame = device.render(&model, view, &SETTINGS).unwrap();
-        device.loss(&mut frame, &target, &LossTerms { lambda_dssim: 0.2 }).unwrap();
-        device.backward(&mut model, frame, &mut gradients).unwrap();
-    }
-    assert!(device.step(&mut model, gradients, &AdamStep { number: 1, rates }).is_err());
             for x in 0..size[0] {
                 let offset = [f64::from(x) + 0.5 - mean[0], f64::from(y) + 0.5 - mean[1]];
                 if opacity * exponent(conic, offset).exp() < ALPHA_MIN {

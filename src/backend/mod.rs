@@ -81,6 +81,8 @@ pub trait Raster<P: Primitive>: Backend {
     fn upload(&mut self, host: &P) -> Result<Self::Model, DeviceError>;
     /// The primitives as they are now.
     fn download(&mut self, model: &Self::Model) -> Result<P, DeviceError>;
+    /// The primitives of these rows, in their order; a row may come up more than once.
+    fn sample(&mut self, model: &Self::Model, rows: &[usize]) -> Result<P, DeviceError>;
     /// Primitives, moments and statistics as they are now.
     fn snapshot(&mut self, model: &Self::Model) -> Result<Snapshot<P>, DeviceError>;
     /// The model that a snapshot was taken of.

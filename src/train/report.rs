@@ -34,35 +34,29 @@ pub(super) fn memory(iteration: u32, tensors: Tensors, images: Bytes) -> Event {
     })
 }
 
-/// Distributions over the Gaussians, of a random sample where there are more than 10,000.
-pub(super) fn distributions(gaussians: &Gaussians, seed: u64, iteration: u32) -> Event {
-    let count = gaussians.len();
+/// Gaussians that enter a distribution: all, or a random sample where there are more than 10,000.
+pub(super) fn sample(count: usize, seed: u64, iteration: u32) -> Vec<usize> {
+    if count <= SAMPLES {
+        return (0..count).collect();
+    }
     let stream = Stream::new(seed, u64::from(iteration), Purpose::Sample);
-    let sample: Vec<usize> = if count <= SAMPLES {
-        (0..count).collect()
-    } else {
-        (0..SAMPLES).map(|i| stream.below(i as u64, count)).collect()
-    };
+    (0..SAMPLES).map(|i| stream.below(i as u64, count)).collect()
+}
+
+/// Distributions over a sample of `count` Gaussians.
+pub(super) fn distributions(sample: &Gaussians, count: usize, iteration: u32) -> Event {
     let length =
         |values: &[f32]| values.iter().map(|&v| f64::from(v) * f64::from(v)).sum::<f64>().sqrt();
     let opacity: Vec<f64> =
-        sample.iter().map(|&i| sigmoid(f64::from(gaussians.opacity_logits[i]))).collect();
-    let scale = sample
-        .iter()
-        .flat_map(|&i| &gaussians.log_scales[i * 3..][..3])
-        .map(|&s| f64::from(s).exp())
-        .collect();
+        sample.opacity_logits.iter().map(|&logit| sigmoid(f64::from(logit))).collect();
     Event::Distributions(Distributions {
         iteration,
         gaussians: count,
         opacity_mean: opacity.iter().sum::<f64>() / opacity.len().max(1) as f64,
         opacity,
-        scale,
-        xyz_magnitude: sample.iter().map(|&i| length(&gaussians.means[i * 3..][..3])).collect(),
-        rotation_magnitude: sample
-            .iter()
-            .map(|&i| length(&gaussians.quats[i * 4..][..4]))
-            .collect(),
+        scale: sample.log_scales.iter().map(|&s| f64::from(s).exp()).collect(),
+        xyz_magnitude: sample.means.chunks_exact(3).map(length).collect(),
+        rotation_magnitude: sample.quats.chunks_exact(4).map(length).collect(),
     })
 }
 

@@ -264,9 +264,10 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
     }
 
     fn report_distributions(&mut self) -> Result<(), TrainError> {
-        let gaussians = self.device.download(&self.model)?;
-        let event = report::distributions(&gaussians, self.setup.config.run.seed, self.iteration);
-        self.sink.on(&event)?;
+        let count = self.device.len(&self.model);
+        let rows = report::sample(count, self.setup.config.run.seed, self.iteration);
+        let sample = self.device.sample(&self.model, &rows)?;
+        self.sink.on(&report::distributions(&sample, count, self.iteration))?;
         Ok(())
     }
 

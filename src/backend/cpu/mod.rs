@@ -134,6 +134,10 @@ impl<R: Real> Raster<Gaussians> for Cpu<R> {
         Ok(model.gaussians())
     }
 
+    fn sample(&mut self, model: &Model<R>, rows: &[usize]) -> Result<Gaussians, DeviceError> {
+        Ok(model.sample(rows))
+    }
+
     fn snapshot(&mut self, model: &Model<R>) -> Result<Snapshot<Gaussians>, DeviceError> {
         Ok(model.snapshot())
     }

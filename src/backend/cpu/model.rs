@@ -127,6 +127,16 @@ impl<R: Real> Model<R> {
         self.gather(|column| &column.values)
     }
 
+    /// The parameters of these Gaussians, in their order.
+    pub fn sample(&self, rows: &[usize]) -> Gaussians {
+        let mut host = Gaussians::zeros(self.sh_degree, 0);
+        for (values, parameter) in host.groups_mut().into_iter().zip(Parameter::ALL) {
+            let rows = rows.iter().flat_map(|&row| self.row(parameter, row));
+            *values = rows.map(|v| v.to_f32()).collect();
+        }
+        host
+    }
+
     /// Parameters, moments and statistics.
     pub fn snapshot(&self) -> Snapshot<Gaussians> {
         Snapshot {
