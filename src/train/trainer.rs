@@ -210,17 +210,18 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
 
     /// The view of this iteration, or the next in the order whose image can be decoded.
     fn next_image(&mut self, iteration: u32) -> Result<(usize, Arc<Image>), TrainError> {
-        let candidates = self.order.coming(iteration).to_vec();
-        if candidates.len() == self.views.split(Split::Train).len() {
+        if self.order.coming(iteration).len() == self.setup.dataset.train.len() {
             self.announce_views();
         }
-        let next_epoch = self.order.following(iteration);
-        for index in candidates.into_iter().chain(next_epoch) {
-            let image = self.views.fetch(index);
-            for message in self.views.take_warnings() {
-                self.warn(message)?;
+        let mut next = 0;
+        while let Some(&index) = self.order.coming(iteration).get(next) {
+            if let Some(image) = self.fetch(index)? {
+                return Ok((index, image));
             }
-            if let Some(image) = image {
+            next += 1;
+        }
+        for index in self.order.following(iteration) {
+            if let Some(image) = self.fetch(index)? {
                 return Ok((index, image));
             }
         }
@@ -228,6 +229,15 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
             views: self.setup.dataset.train.len(),
             first: self.views.first_problem().unwrap_or("nothing").to_owned(),
         })
+    }
+
+    /// The image of a view, or a warning and nothing.
+    fn fetch(&mut self, index: usize) -> Result<Option<Arc<Image>>, TrainError> {
+        let image = self.views.fetch(index);
+        for message in self.views.take_warnings() {
+            self.warn(message)?;
+        }
+        Ok(image)
     }
 
     /// Has the images of this epoch and the next decoded ahead, in their order.
