@@ -116,8 +116,12 @@ fn chain<R: Real>(view: &Viewpoint<R>, shape: &Shape<R>) -> Option<Chain<R>> {
 
 /// Projects a Gaussian; nothing where it lies behind [`NEAR`] or a parameter is not finite.
 pub fn project<R: Real>(view: &Viewpoint<R>, shape: &Shape<R>) -> Option<Ellipse<R>> {
-    let Chain { mean_cam: [x, y, z], root, .. } = chain(view, shape)?;
-    let ([xx, xy, yy], det) = covariance(&root);
+    ellipse(view, &chain(view, shape)?)
+}
+
+fn ellipse<R: Real>(view: &Viewpoint<R>, chain: &Chain<R>) -> Option<Ellipse<R>> {
+    let [x, y, z] = chain.mean_cam;
+    let ([xx, xy, yy], det) = covariance(&chain.root);
     let mean_px = [
         view.focal_px[0] * x / z + view.centre_px[0],
         view.focal_px[1] * y / z + view.centre_px[1],
@@ -163,8 +167,8 @@ pub fn project_bwd<R: Real>(
     d_mean_px: [R; 2],
     d_conic: Sym2<R>,
 ) -> Option<ShapeGradient<R>> {
-    project(view, shape)?;
     let chain = chain(view, shape)?;
+    ellipse(view, &chain)?;
     let d_cov = conic_bwd(covariance(&chain.root), d_conic);
 
     // cov = A Aᵀ with A = J T diag(s): d_A = 2 G A, where the off-diagonal of G is half of d_xy.

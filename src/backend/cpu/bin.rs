@@ -1,5 +1,7 @@
 //! Stage `bin`: which splats each tile draws, front to back.
 
+use rayon::prelude::*;
+
 use super::project::Splat;
 use crate::math::Real;
 use crate::math::splat::{Rect, TILE, reaches};
@@ -39,7 +41,7 @@ pub(super) fn bin<R: Real>(splats: &[Splat<R>], size: [u32; 2]) -> Bins {
     let mut bins = Bins { tiles, starts: vec![0; count + 1], splat_from_instance: Vec::new() };
 
     let mut front_to_back: Vec<usize> = (0..splats.len()).collect();
-    front_to_back.sort_by(|&a, &b| {
+    front_to_back.par_sort_by(|&a, &b| {
         // Depths are finite: `project` drops all others.
         let (a, b) = (splats[a].ellipse.depth, splats[b].ellipse.depth);
         a.partial_cmp(&b).unwrap_or(std::cmp::Ordering::Equal)
