@@ -106,6 +106,8 @@ pub trait Raster<P: Primitive>: Backend {
         target: &Self::Target,
         terms: &LossTerms,
     ) -> Result<Self::Loss, DeviceError>;
+    /// Bytes of a frame.
+    fn frame_bytes(&self, frame: &Self::Frame) -> Bytes;
     /// No gradients yet.
     fn gradients(&mut self, model: &Self::Model) -> Result<Self::Gradients, DeviceError>;
     /// Adds the frame's gradients, and what it tells about density to the model's statistics.
@@ -115,8 +117,6 @@ pub trait Raster<P: Primitive>: Backend {
         frame: Self::Frame,
         gradients: &mut Self::Gradients,
     ) -> Result<(), DeviceError>;
-    /// Bytes of a frame and of gradients.
-    fn frame_bytes(&self, frame: &Self::Frame) -> Bytes;
     /// Bytes of gradients.
     fn gradient_bytes(&self, gradients: &Self::Gradients) -> Bytes;
     /// Moves every parameter by Adam.

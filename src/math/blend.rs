@@ -5,8 +5,8 @@
 use super::Real;
 use super::linalg::{Sym2, Vec3, add, dot, scale, sub};
 
-/// Below this opacity a splat leaves a pixel untouched: half of what 8 bits can show, and what
-/// bounds the tiles it is listed in.
+/// Below this opacity a splat leaves a pixel untouched: one step of what 8 bits can show. It also
+/// bounds the tiles that a splat is listed in.
 pub const ALPHA_MIN: f64 = 1.0 / 255.0;
 
 /// Opacities are held below 1 so that every splat behind keeps a gradient.

@@ -37,8 +37,6 @@ pub trait Real:
     fn of(x: f64) -> Self;
     /// The nearest value to a single-precision `x`.
     fn of_f32(x: f32) -> Self;
-    /// A count or pixel index; exact below 2^24 in single precision.
-    fn of_usize(x: usize) -> Self;
     /// This value in double precision.
     fn to_f64(self) -> f64;
     /// This value in single precision.
@@ -78,10 +76,6 @@ macro_rules! real {
             #[inline]
             fn of_f32(x: f32) -> Self {
                 Self::from(x)
-            }
-            #[inline]
-            fn of_usize(x: usize) -> Self {
-                x as Self
             }
             #[inline]
             fn to_f64(self) -> f64 {

@@ -117,7 +117,7 @@ pub struct Step {
     pub total: f64,
     /// Gaussians.
     pub gaussians: usize,
-    /// Milliseconds from the end of the iteration before, evaluation and saving excluded.
+    /// Milliseconds of this iteration, the wait for its image included; density control excluded.
     pub ms: f64,
 }
 
