@@ -315,6 +315,53 @@ fn a_gaussian_behind_the_camera_or_outside_the_image_takes_no_gradient() {
     assert!(model.views_seen[2..].iter().all(|&seen| seen == 1));
 }
 
+/// Gradients of 400 Gaussians in one view, by parameter, as this precision computes them.
+fn crowd_gradients<R: Real>() -> [Vec<f64>; 6] {
+    let mut draws = Draws::new(21);
+    let count = 400;
+    let mut crowd = Gaussians::zeros(3, count);
+    for i in 0..count {
+        let depth = draws.uniform(0.5, 4.0);
+        let mean = [draws.uniform(-0.6, 0.6) * depth, draws.uniform(-0.5, 0.5) * depth, depth];
+        crowd.means[i * 3..][..3].copy_from_slice(&mean.map(f64::to_f32));
+        crowd.opacity_logits[i] = draws.uniform(-4.0, 6.0).to_f32();
+        for axis in 0..3 {
+            crowd.log_scales[i * 3 + axis] = draws.uniform(-6.0, -1.0).to_f32();
+            crowd.sh_dc[i * 3 + axis] = draws.uniform(-0.8, 1.2).to_f32();
+        }
+        crowd.quats[i * 4..][..4].copy_from_slice(&draws.array::<4>(-1.0, 1.0).map(f64::to_f32));
+    }
+    let settings = RenderSettings { pass: Pass::Train, sh_degree: 3, background: [0.2, 0.5, 0.9] };
+    let mut device = Cpu::<R>::new();
+    let mut model = device.upload(&crowd).unwrap();
+    let mut frame = device.render(&model, &view(), &settings).unwrap();
+    device.loss(&mut frame, &Arc::new(target(false)), &LossTerms { lambda_dssim: 0.2 }).unwrap();
+    let mut gradients = device.gradients(&model).unwrap();
+    device.backward(&mut model, frame, &mut gradients).unwrap();
+    Parameter::ALL.map(|parameter| {
+        let width = model.column(parameter).width;
+        let row = |index| device.parameter_gradient(&model, &gradients, index);
+        (0..count)
+            .flat_map(|i| {
+                row(i).row(parameter)[..width].iter().map(|d| d.to_f64()).collect::<Vec<_>>()
+            })
+            .collect()
+    })
+}
+
+#[test]
+fn single_precision_agrees_with_double_precision() {
+    let (single, double) = (crowd_gradients::<f32>(), crowd_gradients::<f64>());
+    for ((single, double), parameter) in single.iter().zip(&double).zip(Parameter::ALL) {
+        let norm = |values: &[f64]| values.iter().map(|v| v * v).sum::<f64>().sqrt();
+        let apart: Vec<f64> = single.iter().zip(double).map(|(a, b)| a - b).collect();
+        // Rounding over 400 layers is 3e-6 of the gradient; a pixel whose opacity or transmittance
+        // falls on the other side of a cut may cost ten times as much.
+        assert!(norm(&apart) < 5e-5 * norm(double), "{parameter:?}: {:.1e}", norm(&apart));
+        assert!(norm(double) > 0.0, "{parameter:?} takes no gradient");
+    }
+}
+
 /// `values` with element `i` replaced.
 fn with<T: Copy, const N: usize>(mut values: [T; N], i: usize, value: T) -> [T; N] {
     values[i] = value;
