@@ -154,6 +154,18 @@ fn a_checkpoint_of_another_folder_does_not_mix_two_runs() {
 }
 
 #[test]
+fn a_run_that_would_train_nothing_does_not_push_another_aside() {
+    let place = Place::with_scene();
+    place.trained_into("first", 4, &[]);
+    place.trained(4, &[]);
+    let before = files_below(&place.model());
+    let checkpoint = place.path("first/checkpoints/chkpnt_4.safetensors");
+    let ended = end(place.train().args(["--start-checkpoint", text(&checkpoint)]));
+    ended.refused(2, &[text(&checkpoint), "--iterations"]);
+    assert!(files_below(&place.model()) == before);
+}
+
+#[test]
 fn going_back_within_a_folder_names_the_newer_checkpoint() {
     let place = Place::with_scene();
     place.trained(10, &["--checkpoint-iterations", "5"]);

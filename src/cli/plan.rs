@@ -89,6 +89,9 @@ impl Plan {
                 .map_err(|source| OutputError::new(&model_path, source))?,
         );
         let goes_on = found.as_ref().is_some_and(|(path, _)| folder::holds(&model_path, path));
+        if let Some((path, checkpoint)) = found.as_ref().filter(|_| !goes_on) {
+            refuse_empty_run(path, checkpoint.iteration, config.optimize.iterations)?;
+        }
         if let Some(start) = args.start_checkpoint.as_ref().filter(|_| goes_on) {
             warn_of_newer(start, &model_path);
         }
@@ -141,6 +144,18 @@ fn say_where_it_goes_on(origin: &str, done: u32, last: u32) {
              train. Ask for more with --iterations"
         );
     }
+}
+
+/// A run in another folder that trains nothing would only push aside what is there.
+fn refuse_empty_run(path: &Path, done: u32, last: u32) -> Result<(), UsageError> {
+    if done < last {
+        return Ok(());
+    }
+    Err(UsageError(format!(
+        "{}: the run ended at iteration {done}, and {last} are asked for: there is nothing to \
+         train in another folder. Ask for more with --iterations",
+        path.display()
+    )))
 }
 
 /// Whoever goes back to an older checkpoint should know what `--resume` will find.
