@@ -166,6 +166,19 @@ fn a_run_that_would_train_nothing_does_not_push_another_aside() {
 }
 
 #[test]
+fn a_smaller_cap_ends_growth_and_rewrites_no_history() {
+    let place = Place::with_scene();
+    place.trained(4, &[]);
+    let input = fs::read(place.model().join("input.ply")).unwrap();
+    let ended = resumed(&place, &["--iterations", "6", "--max-points", "5"]);
+    assert!(!ended.stderr.contains("are used"), "{ended:#?}");
+    ended.says(&["warning", "200 Gaussians", "--max-points 5"]);
+    assert!(fs::read(place.model().join("input.ply")).unwrap() == input);
+    let header = String::from_utf8_lossy(&fs::read(place.ply(6)).unwrap()).into_owned();
+    assert!(header.contains("element vertex 200\n"));
+}
+
+#[test]
 fn going_back_within_a_folder_names_the_newer_checkpoint() {
     let place = Place::with_scene();
     place.trained(10, &["--checkpoint-iterations", "5"]);

@@ -109,17 +109,21 @@ fn entries(model_path: &Path, below: impl AsRef<Path>, prefix: &str) -> Vec<Path
 }
 
 /// Writes what other tools look for in a model folder, and the configuration. `points` are those
-/// that the Gaussians start from.
+/// that the Gaussians start from; where a run goes on, its first record of them stays.
 pub(super) fn describe(
     model_path: &Path,
     config: &Config,
     dataset: &Dataset,
     points: &PointCloud,
+    goes_on: bool,
 ) -> anyhow::Result<()> {
     write_text(&model_path.join("config.toml"), &config.to_toml()?)?;
     write_cfg_args(model_path, config)?;
     write_cameras_json(model_path, dataset)?;
-    write_points_ply(&model_path.join("input.ply"), points)?;
+    let input = model_path.join("input.ply");
+    if !goes_on || !input.exists() {
+        write_points_ply(&input, points)?;
+    }
     Ok(())
 }
 

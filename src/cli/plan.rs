@@ -120,7 +120,7 @@ impl Plan {
                 aside.display()
             );
         }
-        folder::describe(&self.model_path, &self.config, dataset, points)
+        folder::describe(&self.model_path, &self.config, dataset, points, self.goes_on)
     }
 }
 

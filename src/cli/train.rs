@@ -18,6 +18,7 @@ use crate::memory::{Bytes, host_memory};
 use crate::model::{from_points, random_points, thinned};
 use crate::synth::{SynthOptions, write_scene};
 use crate::telemetry::{ProgressStyle, Sinks};
+use crate::train::checkpoint::Checkpoint;
 use crate::train::{Outcome, Trainer, TrainerSetup, scene_extent};
 
 /// Arguments of `splat train`.
@@ -80,7 +81,13 @@ pub(super) fn run(args: &TrainArgs, matches: &ArgMatches) -> anyhow::Result<()> 
         ))
         .into());
     }
-    let points = starting_points(&dataset, &plan.config)?;
+    let points = match &plan.checkpoint {
+        None => starting_points(&dataset, &plan.config)?,
+        Some(checkpoint) => {
+            warn_of_cap(checkpoint, &plan.config);
+            Cow::Borrowed(&dataset.points)
+        }
+    };
     plan.prepare_folder(&dataset, &points)?;
 
     let mut sinks = Sinks::for_run(&plan.model_path, args.style(), plan.goes_on)?;
@@ -137,6 +144,17 @@ fn starting_points<'a>(
         "the scene has no points; {count} random ones within {half_side:.3} of {centre:.3?}"
     );
     Ok(Cow::Owned(random_points(count, centre, half_side, config.run.seed)))
+}
+
+/// A smaller `--max-points` than the checkpoint has Gaussians stops their growth and no more.
+fn warn_of_cap(checkpoint: &Checkpoint, config: &Config) {
+    let found = checkpoint.snapshot.parameters.len();
+    if let Some(cap) = config.densify.max_points.filter(|&cap| cap < found as u64) {
+        tracing::warn!(
+            "the checkpoint has {found} Gaussians, more than --max-points {cap}: none are removed \
+             for that, and none are added"
+        );
+    }
 }
 
 /// Running out of memory would end the process without a word.
