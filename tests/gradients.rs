@@ -261,7 +261,8 @@ fn loss_of(model: &Model<f64>, target: &Arc<Image>, settings: &RenderSettings) -
 
 #[test]
 fn the_whole_pipeline_agrees_with_its_difference_in_every_parameter() {
-    let settings = RenderSettings { pass: Pass::Train, sh_degree: 3, background: [0.2, 0.5, 0.9] };
+    let settings =
+        RenderSettings { pass: Pass::Observe, sh_degree: 3, background: [0.2, 0.5, 0.9] };
     let mut device = Cpu::<f64>::new();
     for masked in [false, true] {
         let target = Arc::new(target(masked));
@@ -298,7 +299,7 @@ fn the_whole_pipeline_agrees_with_its_difference_in_every_parameter() {
 
 #[test]
 fn a_gaussian_behind_the_camera_or_outside_the_image_takes_no_gradient() {
-    let settings = RenderSettings { pass: Pass::Train, sh_degree: 3, background: [0.0; 3] };
+    let settings = RenderSettings { pass: Pass::Observe, sh_degree: 3, background: [0.0; 3] };
     let mut device = Cpu::<f64>::new();
     let mut model = device.upload(&gaussians()).unwrap();
     let mut frame = device.render(&model, &view(), &settings).unwrap();
@@ -331,7 +332,8 @@ fn crowd_gradients<R: Real>() -> [Vec<f64>; 6] {
         }
         crowd.quats[i * 4..][..4].copy_from_slice(&draws.array::<4>(-1.0, 1.0).map(f64::to_f32));
     }
-    let settings = RenderSettings { pass: Pass::Train, sh_degree: 3, background: [0.2, 0.5, 0.9] };
+    let settings =
+        RenderSettings { pass: Pass::Observe, sh_degree: 3, background: [0.2, 0.5, 0.9] };
     let mut device = Cpu::<R>::new();
     let mut model = device.upload(&crowd).unwrap();
     let mut frame = device.render(&model, &view(), &settings).unwrap();

@@ -30,8 +30,8 @@ pub enum DeviceError {
     },
     /// A parameter became NaN or infinite.
     #[error(
-        "Gaussian {index} has a {group} of {value}: the optimisation diverged. Lower the learning \
-         rates, or resume from an earlier checkpoint"
+        "Gaussian {index} has a {group}, or a moment of it, of {value}: the optimisation diverged. \
+         Lower the learning rates, or resume from an earlier checkpoint"
     )]
     NotFinite {
         /// Which Gaussian.
@@ -110,7 +110,8 @@ pub trait Raster<P: Primitive>: Backend {
     fn frame_bytes(&self, frame: &Self::Frame) -> Bytes;
     /// No gradients yet.
     fn gradients(&mut self, model: &Self::Model) -> Result<Self::Gradients, DeviceError>;
-    /// Adds the frame's gradients, and what it tells about density to the model's statistics.
+    /// Adds the frame's gradients and, of a frame drawn to [`Pass::Observe`], what it tells about
+    /// density to the model's statistics.
     fn backward(
         &mut self,
         model: &mut Self::Model,

@@ -9,6 +9,8 @@ pub enum Pass {
     Eval,
     /// The backward pass follows.
     Train,
+    /// The backward pass follows, and tells density control what it sees.
+    Observe,
 }
 
 /// How a view is drawn.
@@ -55,7 +57,8 @@ pub struct LossValue {
 
 /// A value that the device may still be computing.
 pub trait Pending<T> {
-    /// Waits for it.
+    /// Waits for it. A fault that the device found in the meantime, such as a loss that is not
+    /// finite, may come to light only here.
     fn read(self) -> Result<T, DeviceError>;
 }
 

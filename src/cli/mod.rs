@@ -16,6 +16,7 @@ use std::io::Write;
 use std::panic;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::{Arc, Mutex};
 
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 
@@ -53,7 +54,13 @@ enum Command {
 /// Runs the program; the returned code is the process's.
 pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     // A defect must not bury the user in a backtrace; the line below says what to report.
-    panic::set_hook(Box::new(|_| {}));
+    let place = Arc::new(Mutex::new(String::new()));
+    let seen = Arc::clone(&place);
+    panic::set_hook(Box::new(move |info| {
+        if let (Some(location), Ok(mut place)) = (info.location(), seen.lock()) {
+            *place = location.to_string();
+        }
+    }));
     let args: Vec<OsString> = args.collect();
     let result = panic::catch_unwind(|| run(args));
     let exit = result.unwrap_or_else(|payload| {
@@ -62,8 +69,10 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
             .map(String::as_str)
             .or_else(|| payload.downcast_ref::<&str>().copied())
             .unwrap_or("unknown");
-        let message =
-            format!("a defect of this program: {what}. Please report it with the command");
+        let place = place.lock().map(|place| place.clone()).unwrap_or_default();
+        let message = format!(
+            "a defect of this program at {place}: {what}. Please report it with the command"
+        );
         log_error(ProgressStyle::Plain, &message);
         Exit::Error
     });

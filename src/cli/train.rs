@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::Context;
 use clap::{ArgMatches, Args};
 
-use super::exit::{DataError, Interrupted, UsageError};
+use super::exit::{Exit, Interrupted, UsageError};
 use super::plan::{DEMO_SCENE, Plan};
 use super::scene::open_scene;
 use super::{device, print, shell_word};
 use crate::config::Config;
-use crate::dataset::{Dataset, PointCloud};
+use crate::dataset::{AlphaMeaning, Dataset, ImageSource, PointCloud};
 use crate::memory::{Bytes, host_memory};
 use crate::model::{from_points, random_points, thinned};
 use crate::synth::{SynthOptions, write_scene};
@@ -72,15 +72,7 @@ pub(super) fn run(args: &TrainArgs, matches: &ArgMatches) -> anyhow::Result<()> 
         write_scene(&plan.scene()?, &SynthOptions::default())?;
     }
     let (dataset, images) = open_scene(&plan.config)?;
-    if dataset.train.is_empty() {
-        return Err(DataError(format!(
-            "{}: no view is left to train on after holding out every {}th. Use a larger \
-             --test-every, or leave out --eval",
-            dataset.root.display(),
-            plan.config.scene.test_every
-        ))
-        .into());
-    }
+    warn_of_background(&dataset, &plan.config);
     let points = match &plan.checkpoint {
         None => starting_points(&dataset, &plan.config)?,
         Some(checkpoint) => {
@@ -147,6 +139,16 @@ fn starting_points<'a>(
 }
 
 /// A smaller `--max-points` than the checkpoint has Gaussians stops their growth and no more.
+fn warn_of_background(dataset: &Dataset, config: &Config) {
+    let blended = |source: &ImageSource| matches!(source.alpha, AlphaMeaning::BlendOver(_));
+    if config.optimize.random_background && dataset.sources.iter().any(blended) {
+        tracing::warn!(
+            "--random-background: the photographs' transparent parts are blended over one colour, \
+             and the model will learn to be opaque there"
+        );
+    }
+}
+
 fn warn_of_cap(checkpoint: &Checkpoint, config: &Config) {
     let found = checkpoint.snapshot.parameters.len();
     if let Some(cap) = config.densify.max_points.filter(|&cap| cap < found as u64) {
@@ -172,12 +174,20 @@ fn refuse_more_than_memory(count: u32) -> Result<(), UsageError> {
     }
 }
 
-/// SIGINT and SIGTERM ask for the end of the run instead of ending the process.
+/// SIGINT and SIGTERM ask for the end of the run; the second ends the process.
+#[expect(clippy::exit, reason = "who asks twice does not want to wait for anything")]
 fn stop_on_signals() -> anyhow::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&stop);
-    ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed))
-        .context("signals cannot be handled")?;
+    ctrlc::set_handler(move || {
+        if flag.swap(true, Ordering::Relaxed) {
+            std::process::exit(i32::from(Exit::Interrupted.code()));
+        }
+        tracing::info!(
+            "stopping after this iteration, with a checkpoint; once more stops at once, without"
+        );
+    })
+    .context("signals cannot be handled")?;
     Ok(stop)
 }
 

@@ -1,6 +1,6 @@
 //! When density control acts, and how many Gaussians it may add. The device does the rest.
 
-use crate::backend::{DensifyRule, Grant, Survey};
+use crate::backend::{DensifyRule, Grant, Pass, Survey};
 use crate::config::Config;
 
 /// Opacity below which a Gaussian is removed.
@@ -29,6 +29,11 @@ pub fn due(config: &Config, extent: f64, iteration: u32) -> Option<DensifyRule> 
         seed: config.run.seed,
         iteration,
     })
+}
+
+/// What the frame of `iteration` is for: statistics are gathered while a round may still use them.
+pub fn pass(config: &Config, iteration: u32) -> Pass {
+    if iteration < config.densify.densify_until_iter { Pass::Observe } else { Pass::Train }
 }
 
 /// Whether opacities are reset after `iteration`: every interval, and once more where density

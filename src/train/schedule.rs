@@ -57,6 +57,11 @@ impl Milestones {
             checkpoint: listed(&output.checkpoint_iterations),
         }
     }
+
+    /// Something is due.
+    pub fn any(self) -> bool {
+        self.evaluate || self.save || self.checkpoint
+    }
 }
 
 /// Order in which views are trained on: every epoch is a fresh permutation, drawn from the seed and

@@ -12,7 +12,7 @@ use super::report;
 use super::schedule::{self, Milestones, ViewOrder};
 use super::views::Views;
 use super::{TrainError, background, densify};
-use crate::backend::{AdamStep, LossTerms, LossValue, Pass, Pending, Raster, RenderSettings};
+use crate::backend::{AdamStep, LossTerms, LossValue, Pending, Raster, RenderSettings};
 use crate::config::Config;
 use crate::dataset::{Dataset, Image, ImageLoader};
 use crate::export::write_ply;
@@ -56,8 +56,18 @@ pub struct Trainer<'a, B: Raster<Gaussians>> {
     extent: f64,
     /// Finished iterations.
     iteration: u32,
+    /// The iteration whose loss has not been read yet.
+    launched: Option<Launched<B::Loss>>,
     tensors: Tensors,
     training_seconds: f64,
+}
+
+/// An iteration on its way.
+struct Launched<L> {
+    iteration: u32,
+    gaussians: usize,
+    seconds: f64,
+    loss: L,
 }
 
 impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
@@ -110,6 +120,7 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
             views,
             order,
             iteration,
+            launched: None,
             tensors: Tensors::default(),
             training_seconds: 0.0,
         }
@@ -124,18 +135,19 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
             // At the beginning of the next iteration, not at the end of its own: what is evaluated,
             // saved and checkpointed is the model as it was optimised, before opacities are reset.
             self.control_density()?;
-            let step = self.iterate(last)?;
-            self.report(step)?;
-            let due = Milestones::after(&self.setup.config.output, self.iteration, last);
+            self.iterate()?;
+            // Asked to stop after the last iteration, a run is simply done.
+            interrupted = self.iteration < last && self.setup.stop.load(Ordering::Relaxed);
+            let mut due = Milestones::after(&self.setup.config.output, self.iteration, last);
+            due.checkpoint |= interrupted;
+            self.settle(due, last)?;
             if due.evaluate {
                 self.evaluate()?;
             }
             if due.save {
                 self.save_point_cloud()?;
             }
-            // Asked to stop after the last iteration, a run is simply done.
-            interrupted = self.iteration < last && self.setup.stop.load(Ordering::Relaxed);
-            if due.checkpoint || interrupted {
+            if due.checkpoint {
                 self.write_checkpoint()?;
             }
             if due.evaluate || due.save {
@@ -166,30 +178,27 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
     }
 
     /// One iteration: one view, one step of every parameter.
-    fn iterate(&mut self, last: u32) -> Result<Step, TrainError> {
+    ///
+    /// Its loss is read when the next iteration is on its way, so that the device never waits for
+    /// the log.
+    fn iterate(&mut self) -> Result<(), TrainError> {
         let started = Instant::now();
         let iteration = self.iteration + 1;
         let loss = self.descend(iteration)?;
         self.iteration = iteration;
         let seconds = started.elapsed().as_secs_f64();
         self.training_seconds += seconds;
-        Ok(Step {
-            iteration,
-            iterations: last,
-            l1: loss.l1,
-            ssim: loss.ssim,
-            total: loss.total,
-            gaussians: self.device.len(&self.model),
-            ms: seconds * 1e3,
-        })
+        let gaussians = self.device.len(&self.model);
+        let before = self.launched.replace(Launched { iteration, gaussians, seconds, loss });
+        self.report(before)
     }
 
-    fn descend(&mut self, iteration: u32) -> Result<LossValue, TrainError> {
+    fn descend(&mut self, iteration: u32) -> Result<B::Loss, TrainError> {
         let options = &self.setup.config.optimize;
         let (index, image) = self.next_image(iteration)?;
         let view = self.views.view(index);
         let settings = RenderSettings {
-            pass: Pass::Train,
+            pass: densify::pass(self.setup.config, iteration),
             sh_degree: schedule::sh_degree(options, iteration),
             background: self.training_background(iteration),
         };
@@ -205,7 +214,7 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
         device.backward(model, frame, &mut gradients)?;
         self.tensors.gradients = device.gradient_bytes(&gradients);
         device.step(model, gradients, &AdamStep { number: iteration, rates })?;
-        Ok(loss.read()?)
+        Ok(loss)
     }
 
     /// The view of this iteration, or the next in the order whose image can be decoded.
@@ -259,15 +268,32 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
         background(config.scene.white_background)
     }
 
-    fn report(&mut self, step: Step) -> Result<(), TrainError> {
+    /// Tells of an iteration whose loss has not been read yet.
+    fn report(&mut self, launched: Option<Launched<B::Loss>>) -> Result<(), TrainError> {
+        let Some(Launched { iteration, gaussians, seconds, loss }) = launched else {
+            return Ok(());
+        };
+        let LossValue { l1, ssim, total } = loss.read()?;
+        let (iterations, ms) = (self.setup.config.optimize.iterations, seconds * 1e3);
+        let step = Step { iteration, iterations, l1, ssim, total, gaussians, ms };
         self.sink.on(&Event::Step(step))?;
-        let last = step.iteration == step.iterations;
-        if step.iteration.is_multiple_of(report::MEMORY_INTERVAL) || last {
+        Ok(())
+    }
+
+    /// Tells of all iterations so far, and at intervals of memory and distributions.
+    fn settle(&mut self, due: Milestones, last: u32) -> Result<(), TrainError> {
+        let iteration = self.iteration;
+        let memory = iteration.is_multiple_of(report::MEMORY_INTERVAL) || iteration == last;
+        if memory || due.any() {
+            let launched = self.launched.take();
+            self.report(launched)?;
+        }
+        if memory {
             let [parameters, optimizer] = self.device.model_bytes(&self.model);
             let tensors = Tensors { parameters, optimizer, ..self.tensors };
-            self.sink.on(&report::memory(step.iteration, tensors, self.views.held()))?;
+            self.sink.on(&report::memory(iteration, tensors, self.views.held()))?;
         }
-        if step.iteration.is_multiple_of(report::DISTRIBUTION_INTERVAL) {
+        if iteration.is_multiple_of(report::DISTRIBUTION_INTERVAL) {
             self.report_distributions()?;
         }
         Ok(())
@@ -338,7 +364,13 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
     /// What the iteration before this one asks of the number of Gaussians and their opacities.
     fn control_density(&mut self) -> Result<(), TrainError> {
         let (config, iteration) = (self.setup.config, self.iteration);
-        if let Some(rule) = densify::due(config, self.extent, iteration) {
+        let rule = densify::due(config, self.extent, iteration);
+        let resets = densify::resets_opacity(config, iteration);
+        if rule.is_some() || resets {
+            let launched = self.launched.take();
+            self.report(launched)?;
+        }
+        if let Some(rule) = rule {
             let started = Instant::now();
             let before = self.device.len(&self.model);
             let survey = self.device.survey(&self.model, &rule)?;
@@ -361,7 +393,7 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
                 ))?;
             }
         }
-        if densify::resets_opacity(config, iteration) {
+        if resets {
             self.device.reset_opacity(&mut self.model, densify::RESET_OPACITY)?;
             self.sink.on(&Event::OpacityReset { iteration })?;
         }

@@ -21,6 +21,8 @@ const BLOCK: usize = 4096;
 struct Constants<R> {
     beta_1: R,
     beta_2: R,
+    one_less_beta_1: R,
+    one_less_beta_2: R,
     /// Learning rate over the first moment's bias correction.
     rate: R,
     /// 1 / √(bias correction of the second moment).
@@ -84,6 +86,9 @@ impl<R: Real> Constants<R> {
         Self {
             beta_1: R::of(BETA_1),
             beta_2: R::of(BETA_2),
+            // In double precision: 1 - 0.999 in single precision is 1e-5 of itself off.
+            one_less_beta_1: R::of(1.0 - BETA_1),
+            one_less_beta_2: R::of(1.0 - BETA_2),
             rate: R::of(rate / (1.0 - BETA_1.powi(power))),
             inverse_root_correction: R::of(1.0 / (1.0 - BETA_2.powi(power)).sqrt()),
             epsilon: R::of(EPSILON),
@@ -92,8 +97,8 @@ impl<R: Real> Constants<R> {
 
     /// value -= rate · m̂ / (√v̂ + ε), with the bias-corrected moments m̂ and v̂.
     fn apply(&self, value: &mut R, first: &mut R, second: &mut R, d: R) {
-        *first = self.beta_1 * *first + (R::ONE - self.beta_1) * d;
-        *second = self.beta_2 * *second + (R::ONE - self.beta_2) * d * d;
+        *first = self.beta_1 * *first + self.one_less_beta_1 * d;
+        *second = self.beta_2 * *second + self.one_less_beta_2 * d * d;
         let root = second.sqrt() * self.inverse_root_correction;
         *value -= self.rate * *first / (root + self.epsilon);
     }
@@ -107,7 +112,11 @@ fn check_finite<R: Real>(model: &Model<R>, view: &ViewGradients<R>) -> Result<()
     let seen = &view.gaussian_from_splat;
     let broken = seen.par_iter().find_map_first(|&index| {
         Parameter::ALL.into_iter().zip(NAMES).find_map(|(parameter, group)| {
-            let value = *model.row(parameter, index).iter().find(|v| !v.is_finite())?;
+            // A squared gradient may overflow where the parameter does not, and would freeze it.
+            let column = model.column(parameter);
+            let row = index * column.width..(index + 1) * column.width;
+            let mut values = column.values[row.clone()].iter().chain(&column.second_moments[row]);
+            let value = *values.find(|value| !value.is_finite())?;
             Some(DeviceError::NotFinite { index, group, value: value.to_f64() })
         })
     });

@@ -21,8 +21,8 @@ use self::bin::Bins;
 use self::blend::{Canvas, backward, forward};
 use self::project::Splat;
 use super::{
-    AdamStep, Backend, Densified, DensifyRule, DeviceError, Grant, LossTerms, LossValue, Pending,
-    Raster, RenderSettings, Rendered, Snapshot, Survey,
+    AdamStep, Backend, Densified, DensifyRule, DeviceError, Grant, LossTerms, LossValue, Pass,
+    Pending, Raster, RenderSettings, Rendered, Snapshot, Survey,
 };
 use crate::dataset::{Image, View};
 use crate::math::Real;
@@ -189,7 +189,9 @@ impl<R: Real> Raster<Gaussians> for Cpu<R> {
         gradients: &mut Gradients<R>,
     ) -> Result<(), DeviceError> {
         let screen = backward(&frame.splats, &frame.bins, &frame.canvas, &frame.d_image);
-        densify::observe(model, &frame.splats, &screen, frame.view.size);
+        if frame.settings.pass == Pass::Observe {
+            densify::observe(model, &frame.splats, &screen, frame.view.size);
+        }
         gradients.views.push(ViewGradients {
             view: frame.view,
             sh_degree: frame.settings.sh_degree,
