@@ -38,16 +38,11 @@ pub fn write_atomically(
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
     };
-    let mut temporary = tempfile::Builder::new()
-        .prefix(TEMPORARY_PREFIX)
-        .suffix(".tmp")
-        .tempfile_in(folder)
-        .map_err(fail)?;
+    let mut temporary = builder().tempfile_in(folder).map_err(fail)?;
     {
         let mut buffered = BufWriter::with_capacity(1 << 20, temporary.as_file_mut());
         write(&mut buffered).and_then(|()| buffered.flush()).map_err(fail)?;
     }
-    make_readable(temporary.as_file()).map_err(fail)?;
     temporary.as_file().sync_all().map_err(fail)?;
     temporary.persist(path).map_err(|error| fail(error.error))?;
     // The rename itself reaches the disk with the folder; systems that cannot sync one need not.
@@ -68,16 +63,13 @@ pub fn create_folder(path: &Path) -> Result<PathBuf, OutputError> {
     Ok(path.to_owned())
 }
 
-/// Temporary files are private; results are for everybody whom the umask of the user allows.
-#[cfg(unix)]
-fn make_readable(file: &File) -> io::Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-    file.set_permissions(fs::Permissions::from_mode(0o644))
-}
-
-#[cfg(not(unix))]
-fn make_readable(_file: &File) -> io::Result<()> {
-    Ok(())
+fn builder() -> tempfile::Builder<'static, 'static> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(TEMPORARY_PREFIX).suffix(".tmp");
+    // Temporary files are private; results are for everybody whom the user's umask allows.
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    builder
 }
 
 #[cfg(test)]
