@@ -208,6 +208,19 @@ impl Photographs {
             .map(|mask| self.masks.join(mask))
             .find(|path| path.is_file())
     }
+
+    /// What to say where there is a folder of masks, but not a mask for every photograph.
+    pub(super) fn masks_without_use(&self, shots: &[Shot]) -> Option<String> {
+        let without = shots.iter().filter(|shot| shot.mask.is_none()).count();
+        (without > 0 && self.masks.is_dir()).then(|| {
+            format!(
+                "{}: holds no mask for {without} of {} photographs, which are used whole. The mask \
+                 of a.jpg is a.jpg.png or a.png",
+                self.masks.display(),
+                shots.len()
+            )
+        })
+    }
 }
 
 /// The last part of a path.
