@@ -38,15 +38,7 @@ pub fn write_atomically(
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
     };
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(TEMPORARY_PREFIX).suffix(".tmp");
-    #[cfg(unix)]
-    {
-        // Temporary files are private; results are for everybody whom the user's umask allows.
-        use std::os::unix::fs::PermissionsExt;
-        builder.permissions(fs::Permissions::from_mode(0o666));
-    }
-    let mut temporary = builder.tempfile_in(folder).map_err(fail)?;
+    let mut temporary = builder().tempfile_in(folder).map_err(fail)?;
     {
         let mut buffered = BufWriter::with_capacity(1 << 20, temporary.as_file_mut());
         write(&mut buffered).and_then(|()| buffered.flush()).map_err(fail)?;
@@ -69,6 +61,15 @@ pub fn write_text(path: &Path, text: &str) -> Result<(), OutputError> {
 pub fn create_folder(path: &Path) -> Result<PathBuf, OutputError> {
     fs::create_dir_all(path).map_err(|source| OutputError::new(path, source))?;
     Ok(path.to_owned())
+}
+
+fn builder() -> tempfile::Builder<'static, 'static> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(TEMPORARY_PREFIX).suffix(".tmp");
+    // Temporary files are private; results are for everybody whom the user's umask allows.
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    builder
 }
 
 #[cfg(test)]

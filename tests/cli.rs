@@ -278,6 +278,21 @@ fn synth_says_where_the_scene_is_and_writes_the_same_for_the_same_seed() {
     assert!(content("a") == content("b") && content("a") != content("c"));
 }
 
+#[cfg(unix)]
+#[test]
+fn files_are_for_those_whom_the_umask_allows() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = Place::empty();
+    for (umask, mode) in [("077", 0o600), ("002", 0o664)] {
+        let mut command = assert_cmd::Command::new("sh");
+        command.args(["-c", &format!("umask {umask}; exec \"$@\""), "sh"]);
+        command.arg(env!("CARGO_BIN_EXE_splat")).args(["synth", "--views", "1", "--points", "5"]);
+        end(command.args(["--width", "16", "--height", "16", "-o"]).arg(place.path(umask))).done();
+        let cameras = place.path(umask).join("sparse/0/cameras.bin");
+        assert_eq!(cameras.metadata().unwrap().permissions().mode() & 0o777, mode, "{umask}");
+    }
+}
+
 #[test]
 fn synth_refuses_a_scene_without_views() {
     let place = Place::empty();

@@ -195,6 +195,8 @@ fn masks_are_found_by_either_name() {
     let found: Vec<_> = dataset.sources.iter().map(|source| source.mask.clone()).collect();
     let expected = [Some(masks.join("a.png.png")), None, Some(masks.join("left/b.png"))];
     assert_eq!(found, expected);
+    let warning = &dataset.warnings[0];
+    assert!(warning.contains("no mask for 1 of 3") && warning.contains("a.jpg.png"), "{warning}");
 }
 
 #[test]

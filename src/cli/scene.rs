@@ -114,6 +114,14 @@ pub(super) fn open_scene(config: &Config) -> anyhow::Result<(Dataset, ImageLoade
         Residency::OnDemand { cache: config.memory.image_cache }
     };
     let images = ImageLoader::new(dataset.sources.clone(), policy);
+    if let Some(needed) = images.least_to_decode_ahead().filter(|_| !config.memory.high_dram) {
+        tracing::warn!(
+            "--image-cache {} is too small to decode photographs ahead, so that training waits \
+             for each: give {:.0}MiB or more",
+            config.memory.image_cache,
+            needed.mib().ceil()
+        );
+    }
     if config.memory.high_dram {
         let failures = images
             .load_all(|_, _| {})

@@ -63,3 +63,36 @@ pub struct View {
     /// The camera's pose.
     pub pose: Pose,
 }
+
+impl View {
+    /// The name without its extension: `left/a.b` of `left/a.b.jpg`.
+    pub fn stem(&self) -> &str {
+        stem(&self.name)
+    }
+}
+
+/// A name of a photograph without its extension.
+pub(super) fn stem(name: &str) -> &str {
+    match name.rsplit_once('.') {
+        Some((stem, extension)) if !extension.contains('/') && !stem.is_empty() => stem,
+        _ => name,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_extension_is_cut() {
+        for (name, expected) in [
+            ("a.jpg", "a"),
+            ("left/a.b.jpg", "left/a.b"),
+            ("left.v2/a", "left.v2/a"),
+            ("a", "a"),
+            (".jpg", ".jpg"),
+        ] {
+            assert_eq!(stem(name), expected);
+        }
+    }
+}

@@ -346,6 +346,7 @@ fn describe_colmap(
             held_out: false,
         });
     }
+    warnings.extend(photographs.masks_without_use(&shots));
     Ok(Description {
         shots,
         folder: root.join(&options.images),

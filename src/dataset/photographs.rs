@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::camera::{Camera, Pose};
+use super::camera::{Camera, Pose, stem};
 use super::error::DatasetError;
 use super::image::ImageHeader;
 use super::lens::{Distortion, Lens, Undistortion};
@@ -109,7 +109,8 @@ fn same_shape(size: [u32; 2], solved: [u32; 2]) -> bool {
 }
 
 /// The size that is trained, as Inria's trainer chooses it: 1, 2, 4 and 8 divide and round (halves
-/// to even), -1 caps the width at 1600 px, any other positive number is the width in px.
+/// to even), -1 caps the width at 1600 px, any other positive number is the width in px. These two
+/// are rounded down as there, by which the width may come out 1 px less.
 pub(super) fn trained_size(full: [u32; 2], resolution: i32) -> Result<[u32; 2], DatasetError> {
     let width = f64::from(full[0]);
     let scaled = |divisor: f64, round: fn(f64) -> f64| {
@@ -207,13 +208,18 @@ impl Photographs {
             .map(|mask| self.masks.join(mask))
             .find(|path| path.is_file())
     }
-}
 
-/// A name without its extension.
-fn stem(name: &str) -> &str {
-    match name.rsplit_once('.') {
-        Some((stem, extension)) if !extension.contains('/') && !stem.is_empty() => stem,
-        _ => name,
+    /// What to say where there is a folder of masks, but not a mask for every photograph.
+    pub(super) fn masks_without_use(&self, shots: &[Shot]) -> Option<String> {
+        let without = shots.iter().filter(|shot| shot.mask.is_none()).count();
+        (without > 0 && self.masks.is_dir()).then(|| {
+            format!(
+                "{}: holds no mask for {without} of {} photographs, which are used whole. The mask \
+                 of a.jpg is a.jpg.png or a.png",
+                self.masks.display(),
+                shots.len()
+            )
+        })
     }
 }
 
@@ -335,9 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn names_have_stems_and_bases() {
-        assert_eq!(stem("left.v2/a.b.jpg"), "left.v2/a.b");
-        assert_eq!(stem("left.v2/a"), "left.v2/a");
+    fn names_have_bases() {
         assert_eq!(base("left/deep/a.jpg"), "a.jpg");
         assert_eq!(base("a"), "a");
     }

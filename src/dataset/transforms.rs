@@ -3,6 +3,7 @@
 //! Both store camera-to-world matrices with OpenGL's axes (y up, z backwards). Paths are relative
 //! to the folder of the JSON file and may lack their extension.
 
+use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -216,12 +217,12 @@ pub(super) fn read_blender(scene: &Path) -> Result<Transforms, TransformsError> 
     let mut transforms = read(&scene.join(BLENDER_TRAIN))?;
     let test = scene.join(BLENDER_TEST);
     if test.is_file() {
-        for mut shot in read(&test)?.shots {
-            shot.held_out = true;
-            // A view in both files is held out: training on it would flatter the result.
-            transforms.shots.retain(|other| other.name != shot.name);
-            transforms.shots.push(shot);
-        }
+        let mut held_out = read(&test)?.shots;
+        held_out.iter_mut().for_each(|shot| shot.held_out = true);
+        // A view in both files is held out: training on it would flatter the result.
+        let names: HashSet<&str> = held_out.iter().map(|shot| shot.name.as_str()).collect();
+        transforms.shots.retain(|shot| !names.contains(shot.name.as_str()));
+        transforms.shots.append(&mut held_out);
     }
     Ok(transforms)
 }

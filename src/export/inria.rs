@@ -97,7 +97,7 @@ pub fn write_cameras_json(model_path: &Path, dataset: &Dataset) -> Result<(), Ou
             let camera = view.camera.resized(width, height);
             CameraEntry {
                 id,
-                img_name: without_extension(&view.name),
+                img_name: view.stem(),
                 width,
                 height,
                 position: view.pose.centre_world(),
@@ -112,14 +112,6 @@ pub fn write_cameras_json(model_path: &Path, dataset: &Dataset) -> Result<(), Ou
     })
 }
 
-/// `left/a.b.jpg` becomes `left/a.b`.
-fn without_extension(name: &str) -> &str {
-    match name.rsplit_once('.') {
-        Some((stem, extension)) if !extension.contains('/') && !stem.is_empty() => stem,
-        _ => name,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -127,18 +119,5 @@ mod tests {
     #[test]
     fn strings_are_python_literals_on_one_line() {
         assert_eq!(python_string("C:\\it's\nö\u{7}"), "'C:\\\\it\\'s\\nö\\u0007'");
-    }
-
-    #[test]
-    fn only_the_extension_is_cut() {
-        for (name, stem) in [
-            ("a.jpg", "a"),
-            ("left/a.b.jpg", "left/a.b"),
-            ("left.d/a", "left.d/a"),
-            ("a", "a"),
-            (".jpg", ".jpg"),
-        ] {
-            assert_eq!(without_extension(name), stem);
-        }
     }
 }

@@ -35,9 +35,20 @@ pub(super) fn dome(options: &SynthOptions) -> Vec<View> {
             ];
             let target = add(TARGET, scale([jitter(1), jitter(2), jitter(3)], 0.12));
             let eye = add(TARGET, scale(outward, DISTANCE * (1.0 + 0.1 * jitter(4))));
-            View { name: format!("view_{index:03}.png"), camera, pose: looking(eye, target) }
+            View { name: name(index), camera, pose: looking(eye, target) }
         })
         .collect()
+}
+
+/// Name of a photograph.
+fn name(index: u32) -> String {
+    format!("view_{index:03}.png")
+}
+
+/// Whether a photograph made here may have this name.
+pub(super) fn is_name(text: &str) -> bool {
+    let number = text.strip_prefix("view_").and_then(|rest| rest.strip_suffix(".png"));
+    number.and_then(|number| number.parse().ok()).is_some_and(|index| name(index) == text)
 }
 
 /// One camera for all views. Neither are its pixels quite square nor is its principal point in the

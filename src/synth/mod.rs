@@ -137,7 +137,7 @@ fn refuse_other_scenes(folder: &Path) -> Result<(), SynthError> {
     let foreign = match fs::read_dir(folder.join("images")) {
         Ok(entries) => entries.filter_map(|entry| Some(entry.ok()?.path())).find(|path| {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
-            !name.starts_with("view_") && !name.starts_with('.')
+            !cameras::is_name(&name) && !name.starts_with('.')
         }),
         Err(_) => Some(folder.join("sparse")).filter(|path| path.exists()),
     };
@@ -263,6 +263,25 @@ mod tests {
         let options = SynthOptions { width: 3, ..SMALL };
         let error = write_scene(folder.path(), &options).unwrap_err().to_string();
         assert_eq!(error, "--width is 3; allowed: 16 to 8192");
+    }
+
+    #[test]
+    fn photographs_of_other_names_are_not_written_over() {
+        let options = SynthOptions { views: 1, points: 5, ..SMALL };
+        for (other, occupied) in [
+            ("view_012.png", false),
+            ("view_1234.png", false),
+            ("view_1.png", true),
+            ("view_001.jpg", true),
+            ("view_left.png", true),
+            ("a.png", true),
+        ] {
+            let folder = tempfile::tempdir().unwrap();
+            fs::create_dir(folder.path().join("images")).unwrap();
+            fs::write(folder.path().join("images").join(other), "a photograph").unwrap();
+            let outcome = write_scene(folder.path(), &options);
+            assert_eq!(matches!(outcome, Err(SynthError::Occupied { .. })), occupied, "{other}");
+        }
     }
 
     #[test]

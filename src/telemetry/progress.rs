@@ -21,7 +21,7 @@ pub enum ProgressStyle {
     Bar,
     /// A line every 5 seconds at most
     Plain,
-    /// Every event as a line of JSON on stderr
+    /// Every event (of the iterations every tenth) as a line of JSON on stderr
     Json,
     /// Nothing but warnings
     None,

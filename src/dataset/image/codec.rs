@@ -172,7 +172,8 @@ fn orientation(decoder: &mut impl ImageDecoder) -> Orientation {
 /// Whether the end marker of a JPEG follows its image data.
 ///
 /// The decoder fills what is missing with grey and calls that success, and nobody wants to train
-/// on grey. Segments are skipped by their length, so that the end of an embedded thumbnail does
+/// on grey. A photograph that is whole but for its marker cannot be told from one that lost its last
+/// rows, and is refused, too, as by the reference trainer's imaging library (Pillow). Segments are skipped by their length, so that the end of an embedded thumbnail does
 /// not count (ITU-T T.81, annex B).
 fn jpeg_is_whole(bytes: &[u8]) -> bool {
     let mut at = 2;

@@ -37,7 +37,9 @@ pub enum ImageError {
         source: ::image::ImageError,
     },
     /// The end of the file is missing.
-    #[error("{path}: breaks off after {bytes} bytes, before the image ends. Copy it again")]
+    #[error(
+        "{path}: breaks off after {bytes} bytes, before the image ends. Copy it again; if it is whole and only its end marker is missing, save it anew"
+    )]
     Truncated {
         /// The file.
         path: String,

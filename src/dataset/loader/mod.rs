@@ -160,6 +160,16 @@ impl ImageLoader {
         }
     }
 
+    /// The least cache with which the largest image is decoded ahead while another is in use, where
+    /// this loader's is smaller.
+    pub fn least_to_decode_ahead(&self) -> Option<Bytes> {
+        let estimates = (0..self.shared.sources.len()).filter_map(|i| self.shared.estimate(i));
+        // Of a single image there is none to decode ahead.
+        let largest = estimates.max().filter(|_| self.shared.sources.len() > 1)?;
+        let needed = largest + largest;
+        (needed > self.shared.lock().shelf.capacity()).then_some(needed)
+    }
+
     /// Bytes of decoded images that are kept, and of those set aside for decodes under way.
     pub fn held(&self) -> Bytes {
         self.shared.lock().shelf.held()

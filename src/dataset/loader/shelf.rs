@@ -79,6 +79,11 @@ impl Shelf {
         }
     }
 
+    /// Bytes that may be kept and set aside.
+    pub(super) fn capacity(&self) -> Bytes {
+        self.capacity
+    }
+
     /// Bytes kept and set aside; never more than the capacity.
     pub(super) fn held(&self) -> Bytes {
         self.held

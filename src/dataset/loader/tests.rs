@@ -252,6 +252,23 @@ fn loading_all_keeps_all_and_counts_failures() {
     assert!(empty.load_all(|_, _| {}).unwrap().is_empty());
 }
 
+#[test]
+fn with_a_cache_of_two_images_one_is_decoded_while_the_other_is_in_use() {
+    let small = loader(4, cache(1), |source| Ok(picture(source)));
+    assert_eq!(small.least_to_decode_ahead(), Some(Bytes(2 * RESERVED)));
+    let loader = loader(4, cache(2), |source| Ok(picture(source)));
+    assert_eq!(loader.least_to_decode_ahead(), None);
+    loader.announce(&[0, 1, 2, 3]);
+    eventually("the first image", || loader.statistics().decoded >= 1);
+    for index in 0..3 {
+        // As training does: the image before is gone when the next is asked for.
+        let image = loader.fetch(index).unwrap();
+        eventually("the next image", || loader.statistics().decoded >= index as u64 + 2);
+        drop(image);
+    }
+    assert_eq!(loader.statistics().missed, 0);
+}
+
 /// One thing that a caller does.
 #[derive(Clone, Debug)]
 enum Operation {

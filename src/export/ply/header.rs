@@ -146,7 +146,7 @@ fn add_column<'a>(
 ) -> Result<(), &'static str> {
     let type_name = words.next().ok_or("a type is missing")?;
     if type_name == "list" {
-        return Err("lists are not read; save the file without them");
+        return Err("lists are not read");
     }
     let scalar = Scalar::parse(type_name).ok_or("the type is not known")?;
     let name = words.next().ok_or("a name is missing")?;

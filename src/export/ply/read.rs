@@ -36,7 +36,7 @@ pub enum PlyError {
         path: PathBuf,
     },
     /// A line of the header says nothing that is known.
-    #[error("{path}: line {line} of the header, `{text}`: {problem}")]
+    #[error("{path}: line {line} of the header, `{text}`: {problem}. Export it again")]
     Header {
         /// The file.
         path: PathBuf,
