@@ -348,25 +348,6 @@ fn render_without_a_photograph_that_can_be_decoded_is_refused() {
     ended.refused(3, &["no image of the train views", text(&place.image(1))]);
 }
 
-#[cfg(unix)]
-#[test]
-fn files_are_as_private_as_the_umask_asks() {
-    use std::os::unix::fs::PermissionsExt;
-
-    let place = Place::empty();
-    for (umask, expected) in [("027", 0o640), ("002", 0o664)] {
-        let scene = place.path(umask);
-        let mut command = assert_cmd::Command::new("bash");
-        command.args(["-c", &format!("umask {umask}; exec \"$@\""), "bash"]);
-        command.args([env!("CARGO_BIN_EXE_splat"), "synth", "--views", "2", "--width", "16"]);
-        end(command.args(["--height", "16", "-o"]).arg(&scene)).done();
-        for file in ["sparse/0/points3D.bin", "images/view_000.png"] {
-            let mode = fs::metadata(scene.join(file)).unwrap().permissions().mode();
-            assert_eq!(mode & 0o777, expected, "{file} under {umask}");
-        }
-    }
-}
-
 #[test]
 fn eval_gives_the_figures_of_the_run() {
     let place = Place::with_scene();

@@ -123,6 +123,7 @@ pub(super) fn open_scene(config: &Config) -> anyhow::Result<(Dataset, ImageLoade
         );
     }
     if config.memory.high_dram {
+        tracing::info!("decoding {} images", dataset.views.len());
         let failures = images
             .load_all(|_, _| {})
             .map_err(anyhow::Error::from)

@@ -82,7 +82,7 @@ impl Default for SceneOptions {
 #[command(next_help_heading = "Optimisation")]
 pub struct OptimizeOptions {
     /// Number of iterations, one view each
-    #[arg(long, alias = "max-steps", value_name = "N", default_value_t = Self::default().iterations)]
+    #[arg(long, aliases = ["max-steps", "iter", "total-train-iters"], value_name = "N", default_value_t = Self::default().iterations)]
     pub iterations: u32,
 
     /// Highest degree of the spherical harmonics, 0 to 3

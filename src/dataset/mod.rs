@@ -10,6 +10,8 @@ mod photographs;
 pub mod points_ply;
 mod transforms;
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
@@ -334,13 +336,21 @@ fn describe_colmap(
         ));
     }
     let mut shots = Vec::with_capacity(model.images.len());
+    let mut lenses = BTreeMap::new();
     for (image, path) in model.images.iter().zip(files) {
-        // The reader has made sure that the camera is there.
-        let Some(lens) = model.lens(image.camera) else { continue };
+        // Once per camera: finding where a lens folds takes thousands of steps.
+        let lens = match lenses.entry(image.camera) {
+            Entry::Occupied(known) => *known.get(),
+            Entry::Vacant(place) => {
+                // The reader has made sure that the camera is there.
+                let Some(lens) = model.lens(image.camera) else { continue };
+                *place.insert(lens?)
+            }
+        };
         shots.push(Shot {
             name: image.name.clone(),
             pose: image.pose,
-            optics: Optics::Lens(lens?),
+            optics: Optics::Lens(lens),
             path,
             mask: photographs.mask(&image.name),
             held_out: false,
