@@ -404,3 +404,45 @@ fn the_demonstration_trains_and_says_what_is_next() {
     }
     assert!(place.ply(5).exists());
 }
+
+#[test]
+fn a_negative_value_names_its_flag_and_of_a_flag_given_twice_the_last_counts() {
+    end(splat().args(["train", "-s", "x", "--iterations", "-5"])).refused(2, &["--iterations"]);
+    let place = Place::with_scene();
+    place.trained(3, &["--iterations", "2"]);
+    assert!(place.model().join("point_cloud/iteration_2").is_dir());
+}
+
+#[test]
+fn a_demonstration_is_found_from_every_folder() {
+    let place = Place::empty();
+    let demo = ["train", "--demo", "-m", "demo", "--device", "cpu", "--iterations", "2"];
+    end(splat().current_dir(place.path(".")).args(demo)).done();
+    let elsewhere = place.path("elsewhere");
+    fs::create_dir(&elsewhere).unwrap();
+    let eval = ["eval", "--device", "cpu", "-m", "../demo"];
+    end(splat().current_dir(&elsewhere).args(eval)).done();
+}
+
+#[test]
+fn measuring_with_other_scene_options_leaves_the_tables_alone() {
+    let place = Place::with_scene();
+    place.trained(3, &["--eval"]);
+    let read = || fs::read_to_string(place.model().join("results.json")).unwrap();
+    let before = read();
+    let mut eval = splat();
+    eval.args(["eval", "--device", "cpu", "-r", "2", "-m"]).arg(place.model());
+    end(&mut eval).done().says(&["left as they are"]);
+    assert_eq!(read(), before);
+}
+
+#[test]
+fn harmless_flags_of_the_reference_scripts_are_taken_by_eval_and_render_too() {
+    let place = Place::with_scene();
+    place.trained(2, &["--eval"]);
+    for command in ["eval", "render"] {
+        let mut run = splat();
+        run.args([command, "--quiet", "--device", "cpu", "--convert_SHs_python", "-m"]);
+        end(run.arg(place.model())).done();
+    }
+}

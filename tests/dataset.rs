@@ -251,7 +251,7 @@ fn broken_scenes_say_what_is_wrong() {
     let folder = tempfile::tempdir().unwrap();
     let error = Dataset::load(&SceneOptions::default()).unwrap_err().to_string();
     assert!(error.contains("-s"), "{error}");
-    assert!(failure(&folder.path().join("nowhere")).contains("nowhere: no such folder"));
+    assert!(failure(&folder.path().join("nowhere")).contains("nowhere: there is no such folder"));
     let error = failure(folder.path());
     assert!(error.contains("sparse/0/cameras.bin") && error.contains("transforms.json"), "{error}");
 

@@ -60,7 +60,6 @@ fn memory(iteration: u32) -> Event {
             activations: Bytes(4 << 20),
             images: Bytes(5 << 20),
         },
-        images: Bytes(6 << 20),
         host_resident: Some(Bytes(u64::from(iteration) << 20)),
         host_total: Some(Bytes(8 << 30)),
     })

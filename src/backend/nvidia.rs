@@ -31,7 +31,12 @@ pub struct Gpu {
 #[cfg(feature = "cuda")]
 pub fn list() -> Result<Vec<Gpu>, String> {
     let describe = |error: nvml_wrapper::error::NvmlError| error.to_string();
-    let nvml = nvml_wrapper::Nvml::init().map_err(describe)?;
+    let nvml = nvml_wrapper::Nvml::init().map_err(|error| match error {
+        nvml_wrapper::error::NvmlError::LibloadingError(_) => {
+            "there is no NVIDIA driver: its management library is not installed".to_owned()
+        }
+        other => other.to_string(),
+    })?;
     let driver = nvml.sys_driver_version().map_err(describe)?;
     (0..nvml.device_count().map_err(describe)?)
         .map(|index| {

@@ -23,6 +23,8 @@ struct Findings {
     devices: Vec<&'static str>,
     cpu_threads: usize,
     host_memory: Option<Bytes>,
+    /// Free space in the working directory, where models go by default.
+    disk_free: Option<Bytes>,
     wsl: bool,
     gpus: Vec<Gpu>,
     /// Why no GPU is listed.
@@ -56,6 +58,7 @@ impl Findings {
             devices: vec!["cpu"],
             cpu_threads: rayon::current_num_threads(),
             host_memory: host_memory().map(|host| host.total),
+            disk_free: disk_free(),
             wsl: std::path::Path::new("/usr/lib/wsl/lib").exists(),
             gpus,
             nvml,
@@ -71,6 +74,10 @@ impl Findings {
             match self.host_memory {
                 Some(total) => format!("RAM        {:.1} GiB", total.gib()),
                 None => "RAM        unknown on this system".to_owned(),
+            },
+            match self.disk_free {
+                Some(free) => format!("disk       {:.1} GiB free here", free.gib()),
+                None => "disk       unknown on this system".to_owned(),
             },
             "CUDA       no kernels in this program".to_owned(),
         ];
@@ -92,4 +99,16 @@ impl Findings {
         lines.extend(self.advice.iter().map(|advice| format!("\n{advice}")));
         lines.join("\n")
     }
+}
+
+/// Free space of the file system of the working directory.
+#[cfg(unix)]
+fn disk_free() -> Option<Bytes> {
+    let system = rustix::fs::statvfs(".").ok()?;
+    Some(Bytes(system.f_bavail.saturating_mul(system.f_frsize)))
+}
+
+#[cfg(not(unix))]
+fn disk_free() -> Option<Bytes> {
+    None
 }

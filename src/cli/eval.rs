@@ -16,14 +16,14 @@ use crate::train::{Views, background};
 #[derive(Args)]
 pub(super) struct EvalArgs {
     #[command(flatten)]
-    model: ModelArgs,
+    pub(super) model: ModelArgs,
 
     /// Which views
-    #[arg(long, value_enum, default_value_t = Split::Test)]
+    #[arg(long, value_enum, help_heading = "Evaluation", default_value_t = Split::Test)]
     split: Split,
 
     /// Print JSON, with every view
-    #[arg(long)]
+    #[arg(long, help_heading = "Evaluation")]
     json: bool,
 }
 
@@ -52,11 +52,20 @@ pub(super) fn run(args: &EvalArgs, matches: &ArgMatches) -> anyhow::Result<()> {
         tracing::warn!("{warning}");
     }
     let evaluation = evaluation.ok_or_else(|| none_decoded(&views, args.split))?;
+    // First of all: a result that was computed is not lost to a full disk.
+    print(&if args.json { serde_json::to_string_pretty(&evaluation)? } else { table(&evaluation) });
     let folder = &args.model.model_path;
+    if opened.altered {
+        tracing::warn!(
+            "measured with other scene options than the model was trained with; the tables in {} \
+             are left as they are",
+            folder.display()
+        );
+        return Ok(());
+    }
     append_metrics(folder, &evaluation)?;
     write_results(folder, &evaluation)?;
     write_per_view(folder, &evaluation)?;
-    print(&if args.json { serde_json::to_string_pretty(&evaluation)? } else { table(&evaluation) });
     Ok(())
 }
 

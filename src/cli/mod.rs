@@ -79,9 +79,23 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     ExitCode::from(exit.code())
 }
 
+/// The parser. Of a flag given twice the last counts, and a negative number is a value, so that
+/// the error for one that makes no sense names its flag.
+fn command() -> clap::Command {
+    Cli::command().mut_subcommands(|command| {
+        // The model's own configuration is where `eval` and `render` take their defaults from.
+        let hides = ["eval", "render"].contains(&command.get_name());
+        command.args_override_self(true).mut_args(|arg| {
+            let takes_value = arg.get_action().takes_values();
+            let arg = if hides && takes_value { arg.hide_default_value(true) } else { arg };
+            arg.allow_negative_numbers(takes_value)
+        })
+    })
+}
+
 fn run(args: Vec<OsString>) -> Exit {
     let normalized = normalize_args(args.into_iter());
-    let parsed = Cli::command()
+    let parsed = command()
         .try_get_matches_from(normalized.args)
         .and_then(|matches| Cli::from_arg_matches(&matches).map(|cli| (cli, matches)));
     let (cli, matches) = match parsed {
@@ -93,7 +107,9 @@ fn run(args: Vec<OsString>) -> Exit {
     };
     let (quiet, style) = match &cli.command {
         Command::Train(args) => (args.quiet, args.style()),
-        _ => (false, ProgressStyle::Plain),
+        Command::Eval(args) => (args.model.quiet, ProgressStyle::Plain),
+        Command::Render(args) => (args.model.quiet, ProgressStyle::Plain),
+        Command::Synth(_) | Command::Doctor(_) => (false, ProgressStyle::Plain),
     };
     init_logging(quiet, style);
     for notice in normalized.notices {

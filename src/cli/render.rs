@@ -21,14 +21,14 @@ use crate::train::{TrainError, Views, background};
 #[derive(Args)]
 pub(super) struct RenderArgs {
     #[command(flatten)]
-    model: ModelArgs,
+    pub(super) model: ModelArgs,
 
     /// Leave out the views that were trained on
-    #[arg(long)]
+    #[arg(long, help_heading = "Rendering")]
     skip_train: bool,
 
     /// Leave out the views that were held out
-    #[arg(long)]
+    #[arg(long, help_heading = "Rendering")]
     skip_test: bool,
 }
 

@@ -27,6 +27,10 @@ pub(super) struct ModelArgs {
     #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = -1)]
     pub(super) iteration: i64,
 
+    /// Nothing on stderr but warnings and errors
+    #[arg(long)]
+    pub(super) quiet: bool,
+
     #[command(flatten)]
     pub(super) scene: SceneOptions,
 
@@ -44,6 +48,8 @@ pub(super) struct Opened {
     pub(super) images: ImageLoader,
     pub(super) gaussians: Gaussians,
     pub(super) iteration: u32,
+    /// The scene's options are not those that the model was trained with.
+    pub(super) altered: bool,
 }
 
 impl ModelArgs {
@@ -59,11 +65,14 @@ impl ModelArgs {
             run: self.run.clone(),
             ..Config::default()
         };
-        let config = resolve(Layers {
-            base: base.as_ref().map(|(origin, text)| Layer { origin, text }),
-            typed: Some(Typed { flags: &flags, matches }),
-            ..Layers::default()
-        })?;
+        let base = base.as_ref().map(|(origin, text)| Layer { origin, text });
+        let trained = resolve(Layers { base, ..Layers::default() })?;
+        let typed = Some(Typed { flags: &flags, matches });
+        let config = resolve(Layers { base, typed, ..Layers::default() })?;
+        // The scene may have been moved; that alone changes nothing.
+        let source_path = config.scene.source_path.clone();
+        let altered =
+            base.is_some() && config.scene != SceneOptions { source_path, ..trained.scene };
         if config.scene.source_path.is_none() {
             return Err(UsageError(format!(
                 "{} has no config.toml that names the scene. Name it with -s SCENE",
@@ -73,7 +82,7 @@ impl ModelArgs {
         }
         let gaussians = read_ply(&ply)?;
         let (dataset, images) = open_scene(&config)?;
-        Ok(Opened { config, dataset, images, gaussians, iteration })
+        Ok(Opened { config, dataset, images, gaussians, iteration, altered })
     }
 
     fn point_cloud(&self) -> anyhow::Result<(u32, PathBuf)> {
@@ -145,5 +154,6 @@ pub(super) fn none_decoded(views: &Views<'_>, split: Split) -> DataError {
 
 /// A path that means the same from every working directory.
 pub(super) fn absolute(path: &Path) -> PathBuf {
-    path.canonicalize().unwrap_or_else(|_| path.to_owned())
+    // A folder that is not there yet has no canonical path.
+    path.canonicalize().or_else(|_| std::path::absolute(path)).unwrap_or_else(|_| path.to_owned())
 }

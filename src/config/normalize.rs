@@ -43,8 +43,8 @@ const IGNORED: [(&str, Values, &str); 17] = [
     ("--depth-l1-weight-final", Values::One, NO_DEPTHS),
 ];
 
-/// Spells long flags with hyphens and, for `train`, leaves out harmless flags of the reference
-/// trainer with a notice each.
+/// Spells long flags with hyphens and, for `train`, `eval` and `render`, leaves out harmless flags
+/// of the reference trainer's scripts with a notice each.
 ///
 /// Only the name before `=` changes, and nothing after `--`. Arguments that are not UTF-8 stay
 /// as they are: no flag's name is among them.
@@ -71,12 +71,14 @@ pub fn normalize_args(args: impl Iterator<Item = OsString>) -> Normalized {
             continue;
         };
         after_long_flag = !flag.contains('=');
-        let in_train = command.as_ref().is_some_and(|command| command == "train");
+        let like_reference = command.as_ref().is_some_and(|command| {
+            ["train", "eval", "render"].iter().any(|known| command == known)
+        });
         let (name, value) = match flag.split_once('=') {
             Some((name, value)) => (name.replace('_', "-"), Some(value)),
             None => (flag.replace('_', "-"), None),
         };
-        match IGNORED.iter().find(|(ignored, ..)| in_train && *ignored == name) {
+        match IGNORED.iter().find(|(ignored, ..)| like_reference && *ignored == name) {
             Some((_, values, reason)) => {
                 if *values == Values::One && value.is_none() {
                     skip_value(&mut args);
@@ -123,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn harmless_flags_of_train_are_left_out_with_a_notice() {
+    fn harmless_flags_of_the_reference_scripts_are_left_out_with_a_notice() {
         for (line, expected, notices) in [
             ("splat train --debug -s a", "splat train -s a", 1),
             ("splat train --ip 0.0.0.0 --port=6009 -s a", "splat train -s a", 2),
@@ -133,7 +135,8 @@ mod tests {
             ("splat train --exposure_lr_init 0.01 -s a", "splat train -s a", 1),
             ("splat train --depth_l1_weight_final=1e-2 -s a", "splat train -s a", 1),
             ("splat --quiet train --debug", "splat --quiet train", 1),
-            ("splat render -m train --debug", "splat render -m train --debug", 0),
+            ("splat render -m train --debug", "splat render -m train", 1),
+            ("splat synth -o train --debug", "splat synth -o train --debug", 0),
         ] {
             assert_eq!(normalized(line), (expected.to_owned(), notices), "{line}");
         }

@@ -14,7 +14,7 @@ pub enum DatasetError {
     #[error("no scene is given. Name its folder with -s")]
     NoScene,
     /// The scene's folder is missing.
-    #[error("{path}: no such folder. Check the path after -s")]
+    #[error("{path}: there is no such folder. Check the path of the scene (-s)")]
     SceneMissing {
         /// The folder.
         path: PathBuf,

@@ -142,7 +142,9 @@ impl Progress {
         let line = self.status.line(self.started.elapsed());
         match &self.bar {
             Some(bar) => {
-                bar.set_message(line);
+                let layout = Layout::for_columns(console::Term::stderr().size().1);
+                bar.set_style(layout.style());
+                bar.set_message(layout.fit(&line));
                 bar.set_length(iterations.into());
                 bar.set_position(iteration.into());
             }
@@ -190,12 +192,42 @@ impl Sink for Progress {
     }
 }
 
-/// A bar without colours, so that it needs no look at `NO_COLOR`; the line behind it is cut where
-/// the terminal ends.
+/// A bar, hidden until the console that it is added to draws it.
 fn bar() -> ProgressBar {
-    let style = indicatif::ProgressStyle::with_template("Training {bar:16} {wide_msg}")
-        .unwrap_or_else(|_| indicatif::ProgressStyle::default_bar())
-        .progress_chars("━╸ ");
-    // Hidden until the console that it is added to draws it.
-    ProgressBar::hidden().with_style(style)
+    ProgressBar::hidden().with_style(Layout::Wide.style())
+}
+
+/// How much of the line fits the terminal: its end, the remaining time, matters more than the bar.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Layout {
+    Wide,
+    Medium,
+    Narrow,
+}
+
+impl Layout {
+    /// The line of a long run takes 82 columns, 70 without the blanks around its bars.
+    fn for_columns(columns: u16) -> Self {
+        match columns {
+            110.. => Self::Wide,
+            98..110 => Self::Medium,
+            _ => Self::Narrow,
+        }
+    }
+
+    /// Without colours, so that it needs no look at `NO_COLOR`; cut where the terminal ends.
+    fn style(self) -> indicatif::ProgressStyle {
+        let template = match self {
+            Self::Wide => "Training {bar:16} {wide_msg}",
+            Self::Medium => "Training {bar:4} {wide_msg}",
+            Self::Narrow => "{bar:4} {wide_msg}",
+        };
+        indicatif::ProgressStyle::with_template(template)
+            .unwrap_or_else(|_| indicatif::ProgressStyle::default_bar())
+            .progress_chars("━╸ ")
+    }
+
+    fn fit(self, line: &str) -> String {
+        if self == Self::Narrow { line.replace(" │ ", "│") } else { line.to_owned() }
+    }
 }

@@ -133,7 +133,6 @@ mod tests {
                 images: Bytes(1 << 30),
                 ..Tensors::default()
             },
-            images: Bytes(0),
             host_resident: Some(Bytes(resident << 20)),
             host_total: Some(Bytes(16 << 30)),
         }

@@ -152,13 +152,7 @@ impl<W: Write> TensorBoard<W> {
 
     fn distributions(&mut self, distributions: &Distributions) -> io::Result<()> {
         let iteration = distributions.iteration;
-        self.scalars(
-            iteration,
-            &[
-                ("scene/total_points", distributions.gaussians as f64),
-                ("scene/opacity_mean", distributions.opacity_mean),
-            ],
-        )?;
+        self.scalars(iteration, &[("scene/opacity_mean", distributions.opacity_mean)])?;
         let histograms = [
             ("scene/scale_histogram", &distributions.scale),
             ("scene/opacity_histogram", &distributions.opacity),
@@ -369,7 +363,6 @@ mod tests {
         let report = MemoryReport {
             iteration: 100,
             tensors: crate::train::event::Tensors::default(),
-            images: Bytes(0),
             host_resident: None,
             host_total: None,
         };

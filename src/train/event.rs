@@ -128,8 +128,6 @@ pub struct MemoryReport {
     pub iteration: u32,
     /// Buffers of the device by category.
     pub tensors: Tensors,
-    /// Decoded images in the host's cache.
-    pub images: Bytes,
     /// Resident host memory of the process, where the system tells it.
     pub host_resident: Option<Bytes>,
     /// RAM of the machine, where the system tells it.
@@ -147,7 +145,7 @@ pub struct Tensors {
     pub gradients: Bytes,
     /// What the last forward pass kept for the backward pass.
     pub activations: Bytes,
-    /// Photographs on the device.
+    /// Decoded photographs that are kept.
     pub images: Bytes,
 }
 

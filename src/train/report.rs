@@ -7,7 +7,7 @@ use super::event::{Distributions, Event, MemoryReport, Pictures, Tensors};
 use super::pictures::{density_map, error_map, photo_picture, render_picture};
 use crate::math::random::{Purpose, Stream};
 use crate::math::sigmoid;
-use crate::memory::{Bytes, host_memory};
+use crate::memory::host_memory;
 use crate::model::Gaussians;
 
 /// Iterations between two memory reports.
@@ -23,12 +23,11 @@ pub(super) const PICTURED_VIEWS: usize = 5;
 const SAMPLES: usize = 10_000;
 
 /// What is held now.
-pub(super) fn memory(iteration: u32, tensors: Tensors, images: Bytes) -> Event {
+pub(super) fn memory(iteration: u32, tensors: Tensors) -> Event {
     let host = host_memory();
     Event::Memory(MemoryReport {
         iteration,
         tensors,
-        images,
         host_resident: host.map(|host| host.resident),
         host_total: host.map(|host| host.total),
     })
@@ -49,12 +48,15 @@ pub(super) fn distributions(sample: &Gaussians, count: usize, iteration: u32) ->
         |values: &[f32]| values.iter().map(|&v| f64::from(v) * f64::from(v)).sum::<f64>().sqrt();
     let opacity: Vec<f64> =
         sample.opacity_logits.iter().map(|&logit| sigmoid(f64::from(logit))).collect();
+    // Three scales a Gaussian: of a full sample, those of every third.
+    let every = if sample.log_scales.len() > SAMPLES { 3 } else { 1 };
+    let scales = sample.log_scales.chunks_exact(3).step_by(every).flatten().take(SAMPLES);
     Event::Distributions(Distributions {
         iteration,
         gaussians: count,
         opacity_mean: opacity.iter().sum::<f64>() / opacity.len().max(1) as f64,
         opacity,
-        scale: sample.log_scales.iter().map(|&s| f64::from(s).exp()).collect(),
+        scale: scales.map(|&s| f64::from(s).exp()).collect(),
         xyz_magnitude: sample.means.chunks_exact(3).map(length).collect(),
         rotation_magnitude: sample.quats.chunks_exact(4).map(length).collect(),
     })

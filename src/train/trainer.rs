@@ -290,8 +290,9 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
         }
         if memory {
             let [parameters, optimizer] = self.device.model_bytes(&self.model);
-            let tensors = Tensors { parameters, optimizer, ..self.tensors };
-            self.sink.on(&report::memory(iteration, tensors, self.views.held()))?;
+            let images = self.views.held();
+            let tensors = Tensors { parameters, optimizer, images, ..self.tensors };
+            self.sink.on(&report::memory(iteration, tensors))?;
         }
         if iteration.is_multiple_of(report::DISTRIBUTION_INTERVAL) {
             self.report_distributions()?;
