@@ -19,6 +19,8 @@ pub mod math;
 
 pub mod files;
 
+pub mod ply;
+
 pub mod config;
 
 pub mod dataset;

@@ -1,14 +1,14 @@
 //! Point clouds as PLY: reads those beside a `transforms.json`, writes `input.ply`.
 
-use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use super::PointCloud;
 use crate::files::{OutputError, write_atomically};
 use crate::math::Real;
+use crate::ply::{self, Header, PlyFileError};
 
-/// Longest line of a header or of an ASCII vertex, in bytes.
+/// Longest line of an ASCII vertex, in bytes.
 const LONGEST_LINE: u64 = 1 << 16;
 
 /// Colour of points that have none.
@@ -17,26 +17,18 @@ const GREY: u8 = 128;
 /// A PLY of points that cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum PointsPlyError {
-    /// The system refused to open or read the file.
-    #[error("{path}: cannot be read: {source}. Check the path and the permissions")]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        #[source]
-        source: io::Error,
-    },
+    /// The file or its header cannot be read, or points are missing.
+    #[error(transparent)]
+    File(#[from] PlyFileError),
     /// The header is not that of a PLY of points.
     #[error(
-        "{path}, line {line} of the header: {found}. Write the points again as PLY, ascii or \
-         binary_little_endian, with the element vertex first and x, y, z (and red, green, blue)"
+        "{path}: {found}. Write the points again as PLY, ascii or binary_little_endian, with the \
+         element vertex first and x, y, z (and red, green, blue)"
     )]
-    Header {
+    NoPoints {
         /// The file.
         path: PathBuf,
-        /// Line, from 1.
-        line: usize,
-        /// What is wrong there.
+        /// What the header says or lacks.
         found: String,
     },
     /// The points end too early or hold something else than numbers.
@@ -53,107 +45,28 @@ pub enum PointsPlyError {
     },
 }
 
-/// Types of a property, by their names in a header.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Scalar {
-    I8,
-    U8,
-    I16,
-    U16,
-    I32,
-    U32,
-    F32,
-    F64,
-}
-
-impl Scalar {
-    fn by_name(name: &str) -> Option<Self> {
-        Some(match name {
-            "char" | "int8" => Self::I8,
-            "uchar" | "uint8" => Self::U8,
-            "short" | "int16" => Self::I16,
-            "ushort" | "uint16" => Self::U16,
-            "int" | "int32" => Self::I32,
-            "uint" | "uint32" => Self::U32,
-            "float" | "float32" => Self::F32,
-            "double" | "float64" => Self::F64,
-            _ => return None,
-        })
-    }
-
-    fn bytes(self) -> usize {
-        match self {
-            Self::I8 | Self::U8 => 1,
-            Self::I16 | Self::U16 => 2,
-            Self::I32 | Self::U32 | Self::F32 => 4,
-            Self::F64 => 8,
-        }
-    }
-
-    /// The value in little-endian `bytes`; none if these are too few.
-    fn value(self, bytes: &[u8]) -> Option<f64> {
-        fn first<const N: usize>(bytes: &[u8]) -> Option<[u8; N]> {
-            bytes.first_chunk().copied()
-        }
-        Some(match self {
-            Self::I8 => i8::from_le_bytes(first(bytes)?).into(),
-            Self::U8 => u8::from_le_bytes(first(bytes)?).into(),
-            Self::I16 => i16::from_le_bytes(first(bytes)?).into(),
-            Self::U16 => u16::from_le_bytes(first(bytes)?).into(),
-            Self::I32 => i32::from_le_bytes(first(bytes)?).into(),
-            Self::U32 => u32::from_le_bytes(first(bytes)?).into(),
-            Self::F32 => f32::from_le_bytes(first(bytes)?).into(),
-            Self::F64 => f64::from_le_bytes(first(bytes)?),
-        })
-    }
-}
-
-#[derive(Debug)]
-struct Property {
-    name: String,
-    scalar: Scalar,
-    /// Bytes of the vertex before it.
-    offset: usize,
-}
-
-#[derive(Debug)]
-struct Header {
-    ascii: bool,
-    count: u64,
-    properties: Vec<Property>,
-    stride: usize,
-    lines: usize,
-}
-
-impl Header {
-    fn index(&self, name: &str) -> Option<usize> {
-        self.properties.iter().position(|property| property.name == name)
-    }
-}
-
 /// Reads the points of a PLY, ASCII or binary little-endian, and counts those left out because
 /// their coordinates are not finite. Points without colour are grey.
 pub fn read_points_ply(path: &Path) -> Result<(PointCloud, usize), PointsPlyError> {
-    let fail = |source| PointsPlyError::Unreadable { path: path.to_owned(), source };
-    let file = File::open(path).map_err(fail)?;
-    let length = file.metadata().map_err(fail)?.len();
+    let (file, length) = ply::open(path)?;
     read(path, file, length)
 }
 
 fn read(path: &Path, input: impl Read, length: u64) -> Result<(PointCloud, usize), PointsPlyError> {
     let mut input = BufReader::with_capacity(1 << 16, input.take(length));
-    let header = read_header(path, &mut input)?;
-    let columns = Columns::of(&header).map_err(|found| PointsPlyError::Header {
-        path: path.to_owned(),
-        line: header.lines,
-        found,
-    })?;
+    let header = Header::read(path, &mut input)?;
+    let no_points = |found| PointsPlyError::NoPoints { path: path.to_owned(), found };
+    let ascii = is_ascii(&header).map_err(no_points)?;
+    let columns = Columns::of(&header).map_err(no_points)?;
+    if !ascii {
+        header.rows_within(path, length)?;
+    }
     let mut points = PointCloud::default();
     let mut dropped = 0;
-    let mut values = vec![0.0; header.properties.len()];
-    let mut bytes = vec![0; header.stride];
-    for index in 1..=header.count {
-        let vertex = if header.ascii {
+    let mut values = vec![0.0; header.columns.len()];
+    let mut bytes = vec![0; header.row_bytes];
+    for index in 1..=header.rows {
+        let vertex = if ascii {
             ascii_vertex(&mut input, &mut values)
         } else {
             binary_vertex(&mut input, &header, &mut bytes, &mut values)
@@ -161,7 +74,7 @@ fn read(path: &Path, input: impl Read, length: u64) -> Result<(PointCloud, usize
         vertex.map_err(|found| PointsPlyError::Vertex {
             path: path.to_owned(),
             index,
-            count: header.count,
+            count: header.rows,
             found,
         })?;
         let position = columns.position.map(|column| values[column].to_f32());
@@ -173,6 +86,18 @@ fn read(path: &Path, input: impl Read, length: u64) -> Result<(PointCloud, usize
         }
     }
     Ok((points, dropped))
+}
+
+/// Whether the vertices are text; they must come first in the file.
+fn is_ascii(header: &Header) -> Result<bool, String> {
+    if let Some(name) = header.before.first() {
+        return Err(format!("the element {name} stands before the vertices"));
+    }
+    match header.format.split(' ').next() {
+        Some("ascii") => Ok(true),
+        Some("binary_little_endian" | "") => Ok(false),
+        _ => Err(format!("the format {} is not read", header.format)),
+    }
 }
 
 /// Where in a vertex the position and the colour are.
@@ -195,9 +120,7 @@ impl Columns {
             [Some(red), Some(green), Some(blue)] => Some([red, green, blue]),
             _ => None,
         };
-        let float = color.is_some_and(|[red, ..]| {
-            matches!(header.properties[red].scalar, Scalar::F32 | Scalar::F64)
-        });
+        let float = color.is_some_and(|[red, ..]| header.columns[red].scalar.is_float());
         Ok(Self { position, color, color_scale: if float { 255.0 } else { 1.0 } })
     }
 
@@ -232,12 +155,9 @@ fn binary_vertex(
     bytes: &mut [u8],
     values: &mut [f64],
 ) -> Result<(), String> {
-    input.read_exact(bytes).map_err(|error| match error.kind() {
-        io::ErrorKind::UnexpectedEof => "is missing: the file ends before it".to_owned(),
-        _ => format!("cannot be read: {error}"),
-    })?;
-    for (value, property) in values.iter_mut().zip(&header.properties) {
-        *value = property.scalar.value(&bytes[property.offset..]).unwrap_or(f64::NAN);
+    input.read_exact(bytes).map_err(|error| format!("cannot be read: {error}"))?;
+    for (value, column) in values.iter_mut().zip(&header.columns) {
+        *value = column.value(bytes);
     }
     Ok(())
 }
@@ -247,70 +167,6 @@ fn next_line(input: &mut impl BufRead) -> io::Result<Option<String>> {
     let mut line = Vec::new();
     input.take(LONGEST_LINE).read_until(b'\n', &mut line)?;
     Ok((!line.is_empty()).then(|| String::from_utf8_lossy(&line).trim_end().to_owned()))
-}
-
-fn read_header(path: &Path, input: &mut impl BufRead) -> Result<Header, PointsPlyError> {
-    let mut header = Header { ascii: false, count: 0, properties: Vec::new(), stride: 0, lines: 0 };
-    // The element that `property` lines belong to.
-    let mut in_vertex = false;
-    loop {
-        let line = next_line(input)
-            .map_err(|source| PointsPlyError::Unreadable { path: path.to_owned(), source })?;
-        header.lines += 1;
-        let parsed = match &line {
-            None => Err("the file ends before end_header".to_owned()),
-            Some(line) => header_line(line, &mut header, &mut in_vertex),
-        };
-        match parsed {
-            Ok(true) => return Ok(header),
-            Ok(false) => {}
-            Err(found) => {
-                let (path, line) = (path.to_owned(), header.lines);
-                return Err(PointsPlyError::Header { path, line, found });
-            }
-        }
-    }
-}
-
-/// Takes one line of a header; true at its end.
-fn header_line(line: &str, header: &mut Header, in_vertex: &mut bool) -> Result<bool, String> {
-    let words: Vec<&str> = line.split_ascii_whitespace().collect();
-    if header.lines == 1 {
-        return if line == "ply" { Ok(false) } else { Err("the file is not a PLY".to_owned()) };
-    }
-    match words.as_slice() {
-        ["end_header"] => return Ok(true),
-        [] | ["comment" | "obj_info", ..] => {}
-        ["format", "ascii", _] => header.ascii = true,
-        ["format", "binary_little_endian", _] => header.ascii = false,
-        ["format", other, ..] => return Err(format!("the format {other} is not read")),
-        ["element", "vertex", count] => {
-            header.count =
-                count.parse().map_err(|_no_number| format!("{count:?} is not a count"))?;
-            *in_vertex = true;
-        }
-        ["element", name, ..] => {
-            // Elements behind the vertices do not matter; those before would have to be passed.
-            if header.properties.is_empty() {
-                return Err(format!("the element {name} stands before the vertices"));
-            }
-            *in_vertex = false;
-        }
-        ["property", ..] if !*in_vertex => {}
-        ["property", scalar, name] => {
-            let scalar =
-                Scalar::by_name(scalar).ok_or_else(|| format!("{scalar} is not a type"))?;
-            let offset = header.stride;
-            header.stride += scalar.bytes();
-            header.properties.push(Property { name: (*name).to_owned(), scalar, offset });
-        }
-        ["property", "list", ..] => return Err("a vertex holds a list".to_owned()),
-        _ => {
-            let line: String = line.chars().take(40).collect();
-            return Err(format!("{line:?} is not a line of a PLY header"));
-        }
-    }
-    Ok(false)
 }
 
 /// Writes the points as Inria's trainer writes `input.ply`: position, a zero normal, colour.
@@ -392,14 +248,18 @@ mod tests {
 
     #[test]
     fn errors_name_what_is_wrong() {
-        let cases: [(&[u8], &str); 7] = [
-            (b"", "ends before end_header"),
+        let cases: [(&[u8], &str); 8] = [
+            (b"", "not a PLY"),
             (b"solid", "not a PLY"),
-            (b"ply\nformat binary_big_endian 1.0\n", "binary_big_endian"),
+            (b"ply\n", "no `end_header`"),
+            (
+                b"ply\nformat binary_big_endian 1.0\nelement vertex 1\nend_header\n",
+                "binary_big_endian",
+            ),
             (b"ply\nelement vertex many\n", "\"many\" is not a count"),
             (b"ply\nelement vertex 1\nproperty float x\nend_header\n", "no property y"),
             (b"ply\nelement vertex 1\nproperty list uchar int x\n", "list"),
-            (b"ply\nelement face 1\n", "before the vertices"),
+            (b"ply\nelement face 1\nelement vertex 1\nend_header\n", "before the vertices"),
         ];
         for (bytes, expected) in cases {
             let error = parse(bytes).unwrap_err().to_string();
@@ -413,6 +273,10 @@ mod tests {
             property float x\nproperty float y\nproperty float z\nend_header\n1 2 3\n";
         let error = parse(text).unwrap_err().to_string();
         assert!(error.contains("vertex 2 of 18446744073709551615"), "{error}");
+        // Binary points are counted against the file before the first is read.
+        let bytes = written();
+        let error = parse(&bytes[..bytes.len() - 1]).unwrap_err().to_string();
+        assert!(error.contains("points.ply") && error.contains("has 80 bytes"), "{error}");
         // No properties at all: a vertex of no bytes would never end.
         assert!(parse(b"ply\nelement vertex 18446744073709551615\nend_header\n").is_err());
     }

@@ -6,7 +6,6 @@
 //! In the file the higher harmonics are channel-major (all red coefficients, then green, then
 //! blue); in memory each coefficient holds its three channels.
 
-mod header;
 mod read;
 mod write;
 

@@ -1,52 +1,20 @@
 //! Reading Gaussians from a PLY file.
 
-use std::fs::File;
-use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use super::header::{Column, Header, Scalar};
 use super::{AFTER_REST, BEFORE_REST, rest_name};
 use crate::math::Real;
 use crate::model::{Gaussians, sh_rest_count};
+use crate::ply::{self, Column, Header, PlyFileError};
 
 /// A PLY file that holds no Gaussians.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlyError {
-    /// The system refuses it.
-    #[error("{path}: cannot be read: {source}. Check the path and its permissions")]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// What the system says.
-        source: io::Error,
-    },
-    /// Something else.
-    #[error("{path}: is not a PLY file (line 1 is not `ply`). Give the point_cloud.ply of a model")]
-    NotPly {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The header does not end.
-    #[error(
-        "{path}: its header has no `end_header`; the file is truncated or damaged. Export it again"
-    )]
-    NoEnd {
-        /// The file.
-        path: PathBuf,
-    },
-    /// A line of the header says nothing that is known.
-    #[error("{path}: line {line} of the header, `{text}`: {problem}. Export it again")]
-    Header {
-        /// The file.
-        path: PathBuf,
-        /// Line, from 1.
-        line: usize,
-        /// What it says.
-        text: String,
-        /// What is wrong with it.
-        problem: &'static str,
-    },
+    /// The file or its header cannot be read, or rows are missing.
+    #[error(transparent)]
+    File(#[from] PlyFileError),
     /// Text or big-endian numbers.
     #[error(
         "{path}: its format is `{format}`; only `binary_little_endian 1.0` is read. Export it \
@@ -57,12 +25,6 @@ pub enum PlyError {
         path: PathBuf,
         /// What the header says.
         format: String,
-    },
-    /// No `element vertex`.
-    #[error("{path}: its header has no `element vertex`. Give the point_cloud.ply of a model")]
-    NoVertices {
-        /// The file.
-        path: PathBuf,
     },
     /// A column that Gaussians need is not there.
     #[error(
@@ -107,21 +69,6 @@ pub enum PlyError {
         /// Columns found.
         count: usize,
     },
-    /// Fewer bytes than rows need.
-    #[error(
-        "{path}: is truncated: {rows} rows of {row_bytes} bytes are announced, but the file has \
-         {found} bytes for them. Copy or export it again"
-    )]
-    Truncated {
-        /// The file.
-        path: PathBuf,
-        /// Rows in the header.
-        rows: u64,
-        /// Bytes of a row.
-        row_bytes: usize,
-        /// Bytes behind the header.
-        found: u64,
-    },
     /// A NaN or an infinite number.
     #[error(
         "{path}: row {row}, column `{column}` is {value}. Remove such Gaussians or export the \
@@ -150,12 +97,6 @@ pub enum PlyError {
     },
 }
 
-impl PlyError {
-    pub(super) fn unreadable(path: &Path, source: io::Error) -> Self {
-        Self::Unreadable { path: path.to_owned(), source }
-    }
-}
-
 /// Bytes that are read at a time.
 const CHUNK_BYTES: usize = 1 << 20;
 
@@ -165,26 +106,15 @@ const CHUNK_BYTES: usize = 1 << 20;
 /// Memory beyond the result stays at about a megabyte; the file's size is checked before the
 /// result is allocated.
 pub fn read_ply(path: &Path) -> Result<Gaussians, PlyError> {
-    let unreadable = |source| PlyError::unreadable(path, source);
-    let file = File::open(path).map_err(unreadable)?;
-    let file_bytes = file.metadata().map_err(unreadable)?.len();
+    let unreadable = |source| PlyFileError::unreadable(path, source);
+    let (file, file_bytes) = ply::open(path)?;
     let mut input = BufReader::new(file);
     let header = Header::read(path, &mut input)?;
+    if header.format != "binary_little_endian 1.0" {
+        return Err(PlyError::Format { path: path.to_owned(), format: header.format });
+    }
     let layout = Layout::of(path, &header)?;
-
-    let found = file_bytes.saturating_sub(header.data_start);
-    let truncated = || PlyError::Truncated {
-        path: path.to_owned(),
-        rows: header.rows,
-        row_bytes: header.row_bytes,
-        found,
-    };
-    let needed = header.rows.checked_mul(header.row_bytes as u64);
-    let rows = match (needed, usize::try_from(header.rows)) {
-        (Some(needed), Ok(rows)) if needed <= found => rows,
-        _ => return Err(truncated()),
-    };
-
+    let rows = header.rows_within(path, file_bytes)?;
     input.seek(SeekFrom::Start(header.data_start)).map_err(unreadable)?;
     let mut gaussians = layout.allocate(rows);
     let rows_at_a_time = (CHUNK_BYTES / header.row_bytes).max(1);
@@ -192,10 +122,7 @@ pub fn read_ply(path: &Path) -> Result<Gaussians, PlyError> {
     let mut row = 0;
     while row < rows {
         let chunk = &mut chunk[..rows_at_a_time.min(rows - row) * header.row_bytes];
-        input.read_exact(chunk).map_err(|source| match source.kind() {
-            io::ErrorKind::UnexpectedEof => truncated(),
-            _ => unreadable(source),
-        })?;
+        input.read_exact(chunk).map_err(unreadable)?;
         for bytes in chunk.chunks_exact(header.row_bytes) {
             layout.take_row(path, row, bytes, &mut gaussians)?;
             row += 1;
@@ -247,7 +174,7 @@ impl Layout {
         // Degree 3 has the most columns.
         let mut values = [0.0f32; 59];
         for (value, column) in values.iter_mut().zip(&self.columns) {
-            let exact = column.scalar.value(&bytes[column.offset..]);
+            let exact = column.value(bytes);
             *value = exact.to_f32();
             if !value.is_finite() {
                 let (path, column) = (path.to_owned(), column.name.clone());
@@ -284,22 +211,9 @@ fn find(path: &Path, columns: &[Column], name: &str) -> Result<Column, PlyError>
     if named.next().is_some() {
         return Err(PlyError::DoubleColumn { path: path(), column: name.to_owned() });
     }
-    if let Scalar::Integer(_) = column.scalar {
+    if !column.scalar.is_float() {
         let (column, found) = (name.to_owned(), column.type_name.clone());
         return Err(PlyError::ColumnType { path: path(), column, found });
     }
     Ok(column.clone())
-}
-
-impl Scalar {
-    /// The number at the start of `bytes`, little endian; integers are never asked for.
-    fn value(self, bytes: &[u8]) -> f64 {
-        match (self, bytes) {
-            (Self::Float, &[a, b, c, d, ..]) => f64::from(f32::from_le_bytes([a, b, c, d])),
-            (Self::Double, &[a, b, c, d, e, f, g, h, ..]) => {
-                f64::from_le_bytes([a, b, c, d, e, f, g, h])
-            }
-            _ => f64::NAN,
-        }
-    }
 }
