@@ -17,7 +17,7 @@ const WARM_UP: u32 = 200;
 /// What is known of a run.
 #[derive(Debug, Default)]
 pub(super) struct Status {
-    /// Iterations done before this session.
+    /// Iterations done before this start of the program.
     pub(super) start: u32,
     step: Option<Step>,
     loss: f64,

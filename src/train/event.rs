@@ -85,7 +85,7 @@ pub enum Event {
         iteration: u32,
         /// Gaussians at the end.
         gaussians: usize,
-        /// Seconds of training in this session, evaluation and saving excluded.
+        /// Seconds of training since the start of the program, evaluation and saving excluded.
         training_seconds: f64,
         /// Ended by SIGINT or SIGTERM.
         interrupted: bool,
