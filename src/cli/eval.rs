@@ -8,7 +8,7 @@ use super::print;
 use super::scene::{ModelArgs, none_decoded};
 use crate::backend::Raster;
 use crate::telemetry::{append_metrics, write_per_view, write_results};
-use crate::train::eval::{EvalRequest, evaluate};
+use crate::train::eval::{EvalRequest, Shown, evaluate};
 use crate::train::event::{Evaluation, Split};
 use crate::train::{Views, background};
 
@@ -46,6 +46,7 @@ pub(super) fn run(args: &EvalArgs, matches: &ArgMatches) -> anyhow::Result<()> {
         iteration: opened.iteration,
         sh_degree: opened.gaussians.sh_degree,
         background: background(opened.config.scene.white_background),
+        shown: Shown::Nothing,
     };
     let evaluation = evaluate(&mut device, &model, &mut views, &request, |_| Ok(()))?;
     for warning in views.take_warnings() {

@@ -12,7 +12,7 @@ use super::scene::{ModelArgs, none_decoded};
 use crate::backend::Raster;
 use crate::dataset::Image;
 use crate::files::{create_folder, write_atomically};
-use crate::train::eval::{EvalRequest, evaluate};
+use crate::train::eval::{EvalRequest, Shown, evaluate};
 use crate::train::event::{Picture, Split};
 use crate::train::pictures::{photo_picture, render_picture};
 use crate::train::{TrainError, Views, background};
@@ -48,6 +48,7 @@ pub(super) fn run(args: &RenderArgs, matches: &ArgMatches) -> anyhow::Result<()>
             iteration: opened.iteration,
             sh_degree: opened.gaussians.sh_degree,
             background: background(opened.config.scene.white_background),
+            shown: Shown::All,
         };
         let folder = output_folder(&args.model.model_path, &request);
         let renders = create_folder(&folder.join("renders"))?;
