@@ -1,7 +1,9 @@
-//! Memory as a quantity: bytes with units, and what the process holds.
+//! Memory as a quantity: bytes with units, what the process holds, and the books of a device's.
 
 mod bytes;
 mod host;
+mod ledger;
 
 pub use bytes::{Bytes, ParseBytesError, as_text};
 pub use host::{HostMemory, host_memory};
+pub use ledger::{Entry, Kind, Ledger, Refusal, list};
