@@ -31,11 +31,24 @@ __device__ inline void apply(const AdamArgs& a, const Column& c, uint32_t k, flo
     broken += 0.0f * value + 0.0f * second;
 }
 
-// The first Gaussian that is no longer finite, and the group of its parameters.
-__device__ inline void report(const AdamArgs& a, uint32_t gaussian, uint32_t group, float broken) {
+// Whether one of these values, or its second moment, is infinite, not NaN.
+__device__ inline bool has_infinity(const Column& c, uint32_t first, uint32_t count) {
+    bool found = false;
+    for (uint32_t k = first; k < first + count; ++k) {
+        found |= isinf(c.values[c.at + component(k)]) || isinf(c.second[c.at + component(k)]);
+    }
+    return found;
+}
+
+// Keeps the first Gaussian that is no longer finite, the group of its parameters, and in the last bit
+// whether there is an infinity.
+__device__ inline void report(const AdamArgs& a, uint32_t gaussian, uint32_t group, const Column& c,
+                              uint32_t first, uint32_t count, float broken) {
     if (broken == 0.0f) return;
+    const unsigned long long place =
+        static_cast<unsigned long long>(gaussian) * FAULT_GROUPS + group;
     atomicMin(reinterpret_cast<unsigned long long*>(a.fault),
-              static_cast<unsigned long long>(gaussian) * FAULT_GROUPS + group);
+              2 * place + (has_infinity(c, first, count) ? 1 : 0));
 }
 
 // Colours: moves the coefficients and returns the gradient of the viewing direction.
@@ -57,8 +70,8 @@ __device__ inline float3 step_color(const AdamArgs& a, uint32_t gaussian, const 
         apply(a, c, 3 * k + 1, rate, basis[k] * d_color.y, broken);
         apply(a, c, 3 * k + 2, rate, basis[k] * d_color.z, broken);
     }
-    report(a, gaussian, 4, broken_dc);
-    report(a, gaussian, 5, broken_rest);
+    report(a, gaussian, 4, c, 0, 3, broken_dc);
+    report(a, gaussian, 5, c, 3, a.sh_width - 3, broken_rest);
     return sh_basis_bwd(a.sh_degree, direction, d_basis);
 }
 
@@ -105,19 +118,19 @@ extern "C" __global__ void __launch_bounds__(ADAM_BLOCK) adam(const __grid_const
     apply(a, geometry, MEAN, a.rates[0], d.d_mean_world.x, broken);
     apply(a, geometry, MEAN + 1, a.rates[0], d.d_mean_world.y, broken);
     apply(a, geometry, MEAN + 2, a.rates[0], d.d_mean_world.z, broken);
-    report(a, gaussian, 0, broken);
+    report(a, gaussian, 0, geometry, MEAN, 3, broken);
     broken = 0.0f;
     apply(a, geometry, LOG_SCALE, a.rates[1], d.d_log_scale.x, broken);
     apply(a, geometry, LOG_SCALE + 1, a.rates[1], d.d_log_scale.y, broken);
     apply(a, geometry, LOG_SCALE + 2, a.rates[1], d.d_log_scale.z, broken);
-    report(a, gaussian, 1, broken);
+    report(a, gaussian, 1, geometry, LOG_SCALE, 3, broken);
     broken = 0.0f;
     apply(a, geometry, QUAT, a.rates[2], d.d_quat.w, broken);
     apply(a, geometry, QUAT + 1, a.rates[2], d.d_quat.x, broken);
     apply(a, geometry, QUAT + 2, a.rates[2], d.d_quat.y, broken);
     apply(a, geometry, QUAT + 3, a.rates[2], d.d_quat.z, broken);
-    report(a, gaussian, 2, broken);
+    report(a, gaussian, 2, geometry, QUAT, 4, broken);
     broken = 0.0f;
     apply(a, geometry, OPACITY_LOGIT, a.rates[3], sigmoid_bwd(opacity, d_opacity), broken);
-    report(a, gaussian, 3, broken);
+    report(a, gaussian, 3, geometry, OPACITY_LOGIT, 1, broken);
 }

@@ -308,7 +308,8 @@ abi! {
         pub splats: In<'a, f32>,
         /// [visible, 12]
         pub gradients: In<'a, f32>,
-        /// The least of `index * FAULT_GROUPS + group` whose value or moment is not finite.
+        /// Twice the least `index * FAULT_GROUPS + group` whose value or moment is not finite, plus 1 for
+        /// an infinity.
         pub fault: Out<'a, u64>,
         /// The view.
         pub camera: Camera,

@@ -7,6 +7,7 @@ pub mod cpu;
 pub mod cuda;
 pub mod nvidia;
 mod types;
+mod viewpoint;
 
 use std::sync::Arc;
 

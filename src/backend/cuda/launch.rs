@@ -200,5 +200,15 @@ macro_rules! kernels {
 }
 
 kernels! {
-    fill: fill::fill(FillArgs) x FILL_BLOCK;
+    project_fwd: project::project_fwd(ProjectArgs) x PROJECT_BLOCK;
+    ordered_counts: bin::ordered_counts(OrderedCountsArgs) x BIN_BLOCK;
+    instances_16: bin::instances_16(InstancesArgs) x BIN_BLOCK;
+    instances_32: bin::instances_32(InstancesArgs) x BIN_BLOCK;
+    ranges_16: bin::ranges_16(RangesArgs) x BIN_BLOCK;
+    ranges_32: bin::ranges_32(RangesArgs) x BIN_BLOCK;
+    chunks: bin::chunks(ChunksArgs) x CHUNKS_BLOCK;
+    blend_fwd: blend::blend_fwd(BlendArgs) x BLEND_BLOCK;
+    blend_bwd: blend::blend_bwd(BlendArgs) x BLEND_BLOCK shared BLEND_SHARED_BYTES;
+    loss: loss::loss(LossArgs) x LOSS_BLOCK shared LOSS_SHARED_BYTES;
+    adam: adam::adam(AdamArgs) x ADAM_BLOCK;
 }
