@@ -12,12 +12,12 @@ extern "C" __global__ void __launch_bounds__(SAMPLE_BLOCK)
     const uint32_t* __restrict__ rows = a.rows;
     float* __restrict__ sample = a.sample;
     const uint32_t width = GEOMETRY_WIDTH + a.sh_width;
-    const size_t i = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-    if (i >= static_cast<size_t>(a.count) * width) return;
+    const uint64_t i = uint64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+    if (i >= uint64_t{a.count} * width) return;
 
     const uint32_t row = rows[i / width];
     const uint32_t column = static_cast<uint32_t>(i % width);
     sample[i] = column < GEOMETRY_WIDTH
-                    ? geometry[element(row, GEOMETRY_WIDTH, column)]
-                    : sh[element(row, a.sh_width, column - GEOMETRY_WIDTH)];
+                    ? geometry[lane_block(row, GEOMETRY_WIDTH) + component(column)]
+                    : sh[lane_block(row, a.sh_width) + component(column - GEOMETRY_WIDTH)];
 }
