@@ -16,8 +16,8 @@ pub fn header() -> String {
     [
         "// Printed by kernels/build.rs from src/abi/.\n#pragma once\n\
          #include <cstddef>\n#include <cstdint>\n",
-        &arguments::constants(),
-        &arguments::structs(),
+        &constants(),
+        &structs(),
     ]
     .concat()
 }
