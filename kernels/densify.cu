@@ -5,20 +5,17 @@
 // Thresholds are in raw parameters: the host finds those at which its own exp and sigmoid pass the
 // rule's, so that both backends decide alike to the last bit.
 
-#include "abi.cuh"
 #include "layout.cuh"
 #include "linalg.cuh"
 #include "random.cuh"
 
-// A splat's record: 12 floats, the last being the bits of the Gaussian's index.
-constexpr uint32_t SPLAT_FLOATS = 12;
-constexpr uint32_t SPLAT_GAUSSIAN = 11;
+// In a splat's record: the bits of the Gaussian's index.
+constexpr uint32_t RECORD_GAUSSIAN = 11;
 
 // The six tables: parameters, first and second moments of the geometry, then of the SH.
 constexpr uint32_t ROLES = 3;
 constexpr uint32_t GEOMETRY_TABLE = 0;
 constexpr uint32_t SH_TABLE = ROLES;
-
 
 // NaN gives way to a number, as in the twin's `max`.
 __device__ inline float largest(float3 v) { return fmaxf(fmaxf(v.x, v.y), v.z); }
@@ -81,8 +78,8 @@ extern "C" __global__ void __launch_bounds__(OBSERVE_BLOCK)
     const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= a.visible) return;
 
-    const uint64_t record = uint64_t{i} * SPLAT_FLOATS;
-    const uint32_t gaussian = __float_as_uint(splats[record + SPLAT_GAUSSIAN]);
+    const uint64_t record = uint64_t{i} * RECORD_WIDTH;
+    const uint32_t gaussian = __float_as_uint(splats[record + RECORD_GAUSSIAN]);
     const float x = gradients[record] * a.half_size[0];
     const float y = gradients[record + 1] * a.half_size[1];
     // Each Gaussian has at most one splat in a view: nobody else writes these.

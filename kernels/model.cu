@@ -2,7 +2,6 @@
 // One thread per value. Shapes: geometry, sh in lane blocks; rows [count]; sample [count, 11 + 3k],
 // the values of a row in the order mean, log scale, quaternion, opacity logit, SH coefficients.
 
-#include "abi.cuh"
 #include "layout.cuh"
 
 extern "C" __global__ void __launch_bounds__(SAMPLE_BLOCK)

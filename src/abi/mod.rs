@@ -7,9 +7,15 @@
 #[macro_use]
 mod declare;
 mod arguments;
+mod densify;
 
 pub use arguments::*;
 pub use declare::{Abi, Arguments, In, Literal, Named, Out, Plain};
+pub use densify::{
+    COMPACT_BLOCK, COMPACT_SLICES, ChooseArgs, CompactArgs, DENSIFY_BLOCK, DensityCounts, GrowArgs,
+    JudgeArgs, ListArgs, OBSERVE_BLOCK, ObserveArgs, PaddingArgs, ResetArgs, SAMPLE_BLOCK,
+    SampleArgs, SurveyArgs, TABLES,
+};
 
 /// The text of `abi.cuh`.
 pub fn header() -> String {
@@ -18,6 +24,8 @@ pub fn header() -> String {
          #include <cstddef>\n#include <cstdint>\n",
         &constants(),
         &structs(),
+        &densify::constants(),
+        &densify::structs(),
     ]
     .concat()
 }

@@ -50,6 +50,23 @@ pub enum DeviceError {
         /// The loss.
         value: f64,
     },
+    /// More Gaussians than kernels can number.
+    #[error(
+        "{wanted} Gaussians are wanted, but a device numbers at most {most}; cap them with \
+         --max-points", most = u32::MAX
+    )]
+    TooManyGaussians {
+        /// How many.
+        wanted: usize,
+    },
+    /// A row behind the last was asked for.
+    #[error("row {row} was asked for, but the model has {len} Gaussians")]
+    NoSuchRow {
+        /// The row.
+        row: usize,
+        /// Number of Gaussians.
+        len: usize,
+    },
     /// The user asked for a device that this program or machine does not have.
     #[error("{0}")]
     Unavailable(String),

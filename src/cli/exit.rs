@@ -95,6 +95,7 @@ impl Exit {
     fn of_device(error: &DeviceError) -> Self {
         match error {
             DeviceError::Unavailable(_) => Self::Device,
+            DeviceError::TooManyGaussians { .. } | DeviceError::NoSuchRow { .. } => Self::Error,
             DeviceError::NotFinite { .. }
             | DeviceError::LossNotFinite { .. }
             | DeviceError::TargetSize { .. } => Self::Error,
