@@ -1,6 +1,8 @@
 // Twin of math/random.rs: numbers addressed by (key of the stream, index).
 #pragma once
 
+#include "abi.cuh"
+
 __device__ inline uint64_t mix(uint64_t word) {
     word += 0x9e3779b97f4a7c15ull;
     word = (word ^ (word >> 30)) * 0xbf58476d1ce4e5b9ull;

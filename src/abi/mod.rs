@@ -8,6 +8,7 @@
 mod declare;
 mod arguments;
 mod densify;
+pub mod probe;
 
 pub use arguments::*;
 pub use declare::{Abi, Arguments, In, Literal, Named, Out, Plain};
@@ -16,6 +17,7 @@ pub use densify::{
     JudgeArgs, ListArgs, OBSERVE_BLOCK, ObserveArgs, PaddingArgs, ResetArgs, SAMPLE_BLOCK,
     SampleArgs, SurveyArgs, TABLES,
 };
+pub use probe::{PROBE_BLOCK, ProbeArgs};
 
 /// The text of `abi.cuh`.
 pub fn header() -> String {
@@ -26,6 +28,8 @@ pub fn header() -> String {
         &structs(),
         &densify::constants(),
         &densify::structs(),
+        &probe::constants(),
+        &probe::structs(),
     ]
     .concat()
 }
