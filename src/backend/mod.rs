@@ -56,6 +56,44 @@ pub enum DeviceError {
     /// A second view was to add to gradients that hold one.
     #[error("this device takes one view a step: step after each backward pass")]
     OneViewPerStep,
+    /// Something that needs the gradient of an image before there is one.
+    #[error("a frame drawn for training, and its loss, come before the backward pass and the step")]
+    NoLoss,
+    /// An image that kernels cannot number the pixels of.
+    #[error(
+        "the view is {} x {} px, but a GPU draws at most 65535 px a side. Choose a lower --resolution",
+        size[0], size[1]
+    )]
+    ImageTooLarge {
+        /// Width and height in px.
+        size: [u32; 2],
+    },
+    /// More pairs of a splat and a tile than kernels can number.
+    #[error(
+        "the view needs {count} pairs of a splat and a tile, but kernels number at most {most}: \
+         lower the --resolution, or cap the Gaussians with --max-points", most = u32::MAX
+    )]
+    TooManyInstances {
+        /// How many.
+        count: u64,
+    },
+    /// More Gaussians than kernels can number.
+    #[error(
+        "{wanted} Gaussians are wanted, but a device numbers at most {most}; cap them with \
+         --max-points", most = u32::MAX
+    )]
+    TooManyGaussians {
+        /// How many.
+        wanted: usize,
+    },
+    /// A row behind the last was asked for.
+    #[error("row {row} was asked for, but the model has {len} Gaussians")]
+    NoSuchRow {
+        /// The row.
+        row: usize,
+        /// Number of Gaussians.
+        len: usize,
+    },
     /// The user asked for a device that this program or machine does not have.
     #[error("{0}")]
     Unavailable(String),

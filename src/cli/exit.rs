@@ -104,6 +104,11 @@ impl Exit {
             | DeviceError::NoCode { .. }
             | DeviceError::Driver { .. } => Self::Device,
             DeviceError::Refused(_) | DeviceError::OutOfMemory { .. } => Self::Memory,
+            DeviceError::TooManyGaussians { .. }
+            | DeviceError::TooManyInstances { .. }
+            | DeviceError::ImageTooLarge { .. }
+            | DeviceError::NoLoss
+            | DeviceError::NoSuchRow { .. } => Self::Error,
             DeviceError::NotFinite { .. }
             | DeviceError::LossNotFinite { .. }
             | DeviceError::OneViewPerStep

@@ -53,7 +53,7 @@ pub(super) fn bin(
     let instances = usize::try_from(splats.instances)
         .ok()
         .filter(|&count| u32::try_from(count).is_ok())
-        .ok_or(DeviceError::TooMany { count: splats.instances })?;
+        .ok_or(DeviceError::TooManyInstances { count: splats.instances })?;
     let tiles = camera.tiles[0] as usize * camera.tiles[1] as usize;
     let chunks_max = instances / BLEND_CHUNK as usize + tiles;
     let mut bins = Bins {
