@@ -15,6 +15,7 @@ mod lanes;
 mod launch;
 mod loss;
 mod model;
+pub mod probe;
 mod project;
 pub mod session;
 pub mod sort;
