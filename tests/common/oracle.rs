@@ -1,0 +1,219 @@
+//! A device against the CPU backend in double precision.
+
+use std::sync::Arc;
+
+use splat::backend::cpu::Cpu;
+use splat::backend::{
+    AdamStep, LossTerms, LossValue, Pass, Pending, Raster, Rates, RenderSettings, Snapshot,
+};
+use splat::dataset::{Image, View};
+use splat::math::Real;
+use splat::model::{Gaussians, Primitive};
+
+use super::Draws;
+use super::scene::{Pixel, RATES, composite, tame_gaussians};
+
+/// Adam's decay of the running mean of the gradients.
+const BETA_1: f64 = 0.9;
+
+/// One view with its photograph.
+#[derive(Clone, Debug)]
+pub struct Shot {
+    pub view: View,
+    pub photo: Arc<Image>,
+    pub settings: RenderSettings,
+    pub terms: LossTerms,
+}
+
+/// Which pixels count in a [`Shot`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counted {
+    /// All of them, none of which is borderline.
+    All,
+    /// Those that are not borderline.
+    Clear,
+    /// Three in four of those that are not borderline.
+    Some,
+}
+
+/// Settings that differ in every value.
+pub fn settings(sh_degree: u32, seed: u64) -> RenderSettings {
+    let background = Draws::new(seed).array::<3>(0.0, 1.0).map(f64::to_f32);
+    RenderSettings { pass: Pass::Observe, sh_degree, background }
+}
+
+/// Share of borderline pixels that a comparison may leave out before it means nothing.
+const BORDERLINE_MAX: f64 = 0.02;
+
+/// Pixels in which both precisions must come to the same decisions.
+pub fn clear_pixels(pixels: &[Pixel]) -> Vec<bool> {
+    let clear: Vec<bool> = pixels.iter().map(|pixel| !pixel.borderline).collect();
+    let borderline = clear.iter().filter(|&&clear| !clear).count();
+    // A single pixel of a tiny image is more than its share.
+    let allowed = (pixels.len() as f64 * BORDERLINE_MAX).max(1.0);
+    assert!(borderline as f64 <= allowed, "{borderline} of {} are borderline", pixels.len());
+    clear
+}
+
+/// A photograph of noise that differs from the image in every value, so that no precision takes
+/// the error's sign for another.
+pub fn noise(pixels: &[Pixel], view: &View, seed: u64, counted: Counted) -> Arc<Image> {
+    let mut draws = Draws::new(seed);
+    let rgb = pixels
+        .iter()
+        .flat_map(|pixel| pixel.rgb)
+        .map(|value| {
+            let byte = u8::try_from(draws.uniform(0.0, 256.0).floor_i32()).unwrap();
+            // 1e-4: single precision leaves a value right to a tenth of that.
+            let tied = (f64::from(byte) / 255.0 - value).abs() < 1e-4;
+            if tied { byte ^ 1 } else { byte }
+        })
+        .collect();
+    let clear = clear_pixels(pixels);
+    let mut mask = |share: f64| -> Vec<u8> {
+        let counts = |clear: &bool| if *clear && draws.uniform(0.0, 1.0) < share { 255 } else { 0 };
+        clear.iter().map(counts).collect()
+    };
+    let mask = match counted {
+        Counted::All => {
+            assert!(!clear.contains(&false), "choose a scene without borderline pixels");
+            None
+        }
+        Counted::Clear => Some(mask(2.0)),
+        Counted::Some => Some(mask(0.75)),
+    };
+    Arc::new(Image { width: view.camera.width, height: view.camera.height, rgb, mask })
+}
+
+/// Gaussians of which no pixel is borderline in any of these views.
+pub fn clear_gaussians(count: usize, seed: u64, frames: &[(&View, RenderSettings)]) -> Gaussians {
+    let clear = |gaussians: &Gaussians| {
+        frames.iter().all(|(view, settings)| {
+            composite(gaussians, view, settings).iter().all(|pixel| !pixel.borderline)
+        })
+    };
+    (0..1000)
+        .map(|attempt| tame_gaussians(count, seed * 1000 + attempt, 3))
+        .find(clear)
+        .expect("one scene in a thousand without borderline pixels")
+}
+
+/// A view of these Gaussians with a photograph of noise.
+pub fn shot(
+    gaussians: &Gaussians,
+    view: &View,
+    settings: RenderSettings,
+    (seed, counted): (u64, Counted),
+) -> Shot {
+    let pixels = composite(gaussians, view, &settings);
+    let photo = noise(&pixels, view, seed, counted);
+    Shot { view: view.clone(), photo, settings, terms: LossTerms { lambda_dssim: 0.2 } }
+}
+
+/// One step over these views; their losses.
+pub fn step<B: Raster<Gaussians>>(
+    device: &mut B,
+    model: &mut B::Model,
+    shots: &[Shot],
+    (number, rates): (u32, Rates),
+) -> Vec<LossValue> {
+    let mut gradients = device.gradients(model).unwrap();
+    let mut losses = Vec::new();
+    for shot in shots {
+        let target = device.target(&shot.photo).unwrap();
+        let mut frame = device.render(model, &shot.view, &shot.settings).unwrap();
+        losses.push(device.loss(&mut frame, &target, &shot.terms).unwrap());
+        device.backward(model, frame, &mut gradients).unwrap();
+    }
+    device.step(model, gradients, &AdamStep { number, rates }).unwrap();
+    losses.into_iter().map(|loss| loss.read().unwrap()).collect()
+}
+
+/// What the first step over some views left behind.
+#[derive(Clone, Debug)]
+pub struct FirstStep {
+    pub losses: Vec<LossValue>,
+    pub snapshot: Snapshot<Gaussians>,
+}
+
+impl FirstStep {
+    pub fn taken_by<B: Raster<Gaussians>>(
+        device: &mut B,
+        gaussians: &Gaussians,
+        shots: &[Shot],
+        rates: Rates,
+    ) -> Self {
+        let mut model = device.upload(gaussians).unwrap();
+        let losses = step(device, &mut model, shots, (1, rates));
+        Self { losses, snapshot: device.snapshot(&model).unwrap() }
+    }
+
+    pub fn of_the_oracle(gaussians: &Gaussians, shots: &[Shot], rates: Rates) -> Self {
+        Self::taken_by(&mut Cpu::<f64>::new(), gaussians, shots, rates)
+    }
+
+    /// The gradient of every raw parameter: the first moments began at zero.
+    pub fn gradients(&self) -> Vec<(&'static str, usize, Vec<f64>)> {
+        let scaled = |v: &f32| f64::from(*v) / (1.0 - BETA_1);
+        let groups = self.snapshot.first_moments.groups();
+        groups.iter().map(|g| (g.name, g.width, g.values.iter().map(scaled).collect())).collect()
+    }
+}
+
+/// What gradients of single precision agree within.
+pub const GRADIENT_TOLERANCE: f64 = 1e-3;
+
+/// Asserts that two sets of gradients agree: each group as a whole, and each element.
+///
+/// An element is a sum over pixels in which positive and negative terms cancel. Where little is
+/// left of it, rounding of the terms shows; it is held against a tenth of the mean element then.
+pub fn assert_gradients_agree(
+    found: &FirstStep,
+    expected: &FirstStep,
+    (tolerance, what): (f64, &str),
+) {
+    for ((name, width, found), (_, _, expected)) in
+        found.gradients().into_iter().zip(expected.gradients())
+    {
+        assert_eq!(found.len(), expected.len());
+        let error = relative_error(&found, &expected);
+        assert!(error < tolerance, "{what}: {name} is {error:.1e} off");
+        let floor = 0.1 * mean_size(&expected);
+        for (i, (&found, &expected)) in found.iter().zip(&expected).enumerate() {
+            let error = (found - expected).abs();
+            assert!(
+                error <= tolerance * expected.abs().max(floor),
+                "{what}: {name} {} of Gaussian {}: {found:e} instead of {expected:e}",
+                i % width,
+                i / width
+            );
+        }
+    }
+}
+
+/// The gradients of these views after one step of the device and of the oracle, compared; what the
+/// device left is handed back.
+pub fn assert_first_steps_agree<B: Raster<Gaussians>>(
+    device: &mut B,
+    gaussians: &Gaussians,
+    shots: &[Shot],
+    what: &str,
+) -> FirstStep {
+    let found = FirstStep::taken_by(device, gaussians, shots, RATES);
+    let expected = FirstStep::of_the_oracle(gaussians, shots, RATES);
+    assert_gradients_agree(&found, &expected, (GRADIENT_TOLERANCE, what));
+    found
+}
+
+/// |found - expected| / |expected|; 0 where there is nothing.
+pub fn relative_error(found: &[f64], expected: &[f64]) -> f64 {
+    let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|v| v * v).sum::<f64>().sqrt();
+    let apart = norm(&mut found.iter().zip(expected).map(|(found, expected)| found - expected));
+    if apart == 0.0 { 0.0 } else { apart / norm(&mut expected.iter().copied()) }
+}
+
+/// Mean absolute value of what is not zero.
+pub fn mean_size(values: &[f64]) -> f64 {
+    let sizes: Vec<f64> = values.iter().map(|v| v.abs()).filter(|&v| v > 0.0).collect();
+    sizes.iter().sum::<f64>() / sizes.len().max(1) as f64
+}
