@@ -16,10 +16,10 @@ use common::{Draws, view};
 use proptest::prelude::*;
 use splat::backend::{AdamStep, LossTerms, Pass, Pending, Raster, Rates, RenderSettings, Rendered};
 use splat::dataset::{Image, View};
-use splat::math::blend::{ALPHA_MAX, ALPHA_MIN, TRANSMITTANCE_MIN, exponent};
+use splat::math::Real;
+use splat::math::blend::{ALPHA_MIN, exponent};
 use splat::math::splat::{Ellipse, NEAR, Rect, Shape, Viewpoint, bounds, project, reaches};
 use splat::math::ssim::{Pair, ssim};
-use splat::math::{Real, inverse_sigmoid, sh, sigmoid};
 use splat::model::{Gaussians, Primitive};
 
 each_backend!(
