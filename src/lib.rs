@@ -17,6 +17,8 @@ pub mod memory;
 
 pub mod math;
 
+pub mod abi;
+
 pub mod files;
 
 pub mod ply;

@@ -1,0 +1,294 @@
+//! Compiles the kernels: each `.cu` to a fatbin that the program embeds, `primitives.cu` to a
+//! static library. Without nvcc there is a warning instead, and no cfg `kernels`.
+
+#[path = "../src/abi/mod.rs"]
+#[allow(dead_code, unreachable_pub, unused_imports, reason = "the library uses the rest")]
+mod abi;
+mod nvcc;
+
+use std::collections::VecDeque;
+use std::env;
+use std::fmt::Write as _;
+use std::fs;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use nvcc::{Missing, Nvcc};
+
+/// The file that becomes a static library because it brings host code.
+const LIBRARY: &str = "primitives";
+
+fn main() -> ExitCode {
+    println!("cargo::rustc-check-cfg=cfg(kernels)");
+    println!("cargo::rerun-if-changed=kernels");
+    println!("cargo::rerun-if-changed=src/abi");
+    for variable in nvcc::variables() {
+        println!("cargo::rerun-if-env-changed={variable}");
+    }
+    if env::var_os("CARGO_FEATURE_CUDA").is_none() {
+        return ExitCode::SUCCESS;
+    }
+    let nvcc = match Nvcc::find() {
+        Ok(nvcc) => {
+            println!("cargo::rerun-if-changed={}", nvcc.path.display());
+            nvcc
+        }
+        Err(Missing::Unwanted) => return ExitCode::SUCCESS,
+        Err(Missing::NotFound(why)) => {
+            println!(
+                "cargo::warning=no CUDA kernels are built, so this program cannot use a GPU: {why}. \
+                 Install the CUDA toolkit 13.0 or newer, or name its compiler with NVCC=/path/to/nvcc"
+            );
+            return ExitCode::SUCCESS;
+        }
+        Err(Missing::Wrong(why)) => return fail(&why),
+    };
+    match build(&nvcc) {
+        Ok(()) => {
+            println!("cargo::rustc-cfg=kernels");
+            ExitCode::SUCCESS
+        }
+        Err(why) => fail(&why),
+    }
+}
+
+fn fail(why: &str) -> ExitCode {
+    // The first line shows beside the error, the rest in the script's own output.
+    println!("cargo::error={}", why.lines().next().unwrap_or_default());
+    eprintln!("{why}\nWith NVCC= (empty) the program is built without CUDA kernels.");
+    ExitCode::FAILURE
+}
+
+fn build(nvcc: &Nvcc) -> Result<(), String> {
+    let folder = |name: &str| {
+        env::var_os(name).map(PathBuf::from).ok_or_else(|| format!("cargo sets no {name}"))
+    };
+    let (out, source) = (folder("OUT_DIR")?, folder("CARGO_MANIFEST_DIR")?.join("kernels"));
+    let (archs, warning) = nvcc.archs()?;
+    if let Some(warning) = warning {
+        println!("cargo::warning={warning}");
+    }
+    fs::write(out.join("abi.cuh"), abi::header()).map_err(|error| describe(&out, &error))?;
+
+    let headers = [texts(&source, "cuh")?, vec![out.join("abi.cuh")]].concat();
+    let mut jobs = Vec::new();
+    for file in texts(&source, "cu")? {
+        jobs.push(Job::new(nvcc, &archs, &file, &headers, &out)?);
+    }
+    // Of all files the library takes longest.
+    jobs.sort_by_key(|job| job.name != LIBRARY);
+    run_all(&jobs)?;
+    for job in &jobs {
+        job.warn_of_spills()?;
+    }
+
+    let table = table(&jobs, &archs, &nvcc.version);
+    fs::write(out.join("fatbins.rs"), table).map_err(|error| describe(&out, &error))?;
+    link(nvcc, &out);
+    Ok(())
+}
+
+fn describe(path: &Path, error: &io::Error) -> String {
+    format!("{}: {error}", path.display())
+}
+
+/// Files of a folder with this extension, by name.
+fn texts(folder: &Path, extension: &str) -> Result<Vec<PathBuf>, String> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).map_err(|error| describe(folder, &error))? {
+        let path = entry.map_err(|error| describe(folder, &error))?.path();
+        if path.extension().is_some_and(|found| found == extension) {
+            found.push(path);
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+fn link(nvcc: &Nvcc, out: &Path) {
+    println!("cargo::rustc-link-search=native={}", out.display());
+    if let Some(folder) = nvcc.library_folder() {
+        println!("cargo::rustc-link-search=native={}", folder.display());
+    }
+    println!("cargo::rustc-link-lib=static=splat_{LIBRARY}");
+    println!("cargo::rustc-link-lib=static=cudart_static");
+    if env::var("CARGO_CFG_TARGET_OS").is_ok_and(|system| system == "linux") {
+        for library in ["stdc++", "rt", "dl", "pthread"] {
+            println!("cargo::rustc-link-lib={library}");
+        }
+    }
+}
+
+/// The Rust text that embeds the fatbins.
+fn table(jobs: &[Job], archs: &[u32], version: &str) -> String {
+    let fatbins: Vec<&Job> = jobs.iter().filter(|job| job.name != LIBRARY).collect();
+    let mut text = format!(
+        "pub(super) const ARCHS: &[u32] = &{archs:?};\n\
+         pub(super) const NVCC: &str = {version:?};\n\
+         pub(super) const FATBINS: &[(&str, &[u8])] = &[\n"
+    );
+    for job in fatbins {
+        let path = job.product.display().to_string();
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            text,
+            "    ({:?}, {{ static IMAGE: &Aligned<[u8]> = &Aligned(*include_bytes!({path:?})); \
+             &IMAGE.0 }}),",
+            job.name
+        );
+    }
+    text + "];\n"
+}
+
+/// One file to compile.
+struct Job {
+    name: String,
+    source: PathBuf,
+    product: PathBuf,
+    /// What ptxas says of registers and spills.
+    report: PathBuf,
+    /// Holds the key that the product was made with.
+    stamp: PathBuf,
+    key: String,
+    program: PathBuf,
+    arguments: Vec<String>,
+}
+
+impl Job {
+    fn new(
+        nvcc: &Nvcc,
+        archs: &[u32],
+        source: &Path,
+        headers: &[PathBuf],
+        out: &Path,
+    ) -> Result<Self, String> {
+        let name = source.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let is_library = name == LIBRARY;
+        let product = out.join(if is_library {
+            format!("libsplat_{name}.a")
+        } else {
+            format!("{name}.fatbin")
+        });
+        let mut arguments: Vec<String> = ["-std=c++17", "-lineinfo", "-O3", "-Xptxas", "-v"]
+            .map(str::to_owned)
+            .into_iter()
+            .chain(code_of(archs))
+            .chain(["-I".to_owned(), out.display().to_string()])
+            .collect();
+        if let Some(folder) = nvcc.cccl_folder() {
+            arguments.extend(["-isystem".to_owned(), folder.display().to_string()]);
+        }
+        let kind: &[&str] = if is_library {
+            &["-lib", "-Xcompiler", "-fPIC", "--threads", "0"]
+        } else {
+            &["-fatbin", "-Werror", "all-warnings"]
+        };
+        arguments.extend(kind.iter().map(|&word| word.to_owned()));
+        arguments.extend(["-o".to_owned(), product.display().to_string()]);
+        arguments.push(source.display().to_string());
+
+        let mut hasher = DefaultHasher::new();
+        (&nvcc.version, &nvcc.path, &arguments).hash(&mut hasher);
+        for path in headers.iter().map(PathBuf::as_path).chain([source]) {
+            fs::read(path).map_err(|error| describe(path, &error))?.hash(&mut hasher);
+        }
+        Ok(Self {
+            stamp: out.join(format!("{name}.key")),
+            report: out.join(format!("{name}.ptxas")),
+            key: format!("{:016x}", hasher.finish()),
+            program: nvcc.path.clone(),
+            source: source.to_owned(),
+            name,
+            product,
+            arguments,
+        })
+    }
+
+    /// Compiles unless the product of the same inputs is there.
+    fn run(&self) -> Result<(), String> {
+        if fs::read_to_string(&self.stamp).is_ok_and(|key| key == self.key)
+            && self.product.is_file()
+            && self.report.is_file()
+        {
+            return Ok(());
+        }
+        if self.product.is_file() {
+            // An archive is otherwise added to.
+            fs::remove_file(&self.product).map_err(|error| describe(&self.product, &error))?;
+        }
+        let output = Command::new(&self.program)
+            .args(&self.arguments)
+            .output()
+            .map_err(|error| describe(&self.program, &error))?;
+        let text = [output.stdout, output.stderr].concat();
+        let text = String::from_utf8_lossy(&text);
+        if !output.status.success() {
+            let said: Vec<&str> = text.lines().filter(|line| !is_information(line)).collect();
+            return Err(format!(
+                "{}: nvcc failed ({})\n{}",
+                self.source.display(),
+                output.status,
+                said.join("\n")
+            ));
+        }
+        fs::write(&self.report, text.as_bytes()).map_err(|error| describe(&self.report, &error))?;
+        fs::write(&self.stamp, &self.key).map_err(|error| describe(&self.stamp, &error))
+    }
+
+    /// One warning for each of our kernels that keeps registers in memory.
+    fn warn_of_spills(&self) -> Result<(), String> {
+        if self.name == LIBRARY {
+            return Ok(());
+        }
+        let text =
+            fs::read_to_string(&self.report).map_err(|error| describe(&self.report, &error))?;
+        let mut entry = "";
+        for line in text.lines() {
+            if let Some((_, rest)) = line.split_once("Compiling entry function ") {
+                entry = rest;
+            }
+            if line.contains("bytes spill stores") && !line.contains(" 0 bytes spill stores") {
+                println!("cargo::warning=kernels/{}.cu: {entry}: {}", self.name, line.trim());
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_information(line: &str) -> bool {
+    line.starts_with("ptxas info") || line.contains("bytes stack frame")
+}
+
+/// Machine code for each architecture and PTX, which later ones can compile, for the newest.
+fn code_of(archs: &[u32]) -> Vec<String> {
+    let newest = archs.iter().max();
+    let machine = archs.iter().map(|arch| format!("arch=compute_{arch},code=sm_{arch}"));
+    let portable = newest.map(|arch| format!("arch=compute_{arch},code=compute_{arch}"));
+    machine.chain(portable).flat_map(|code| ["-gencode".to_owned(), code]).collect()
+}
+
+/// Runs the jobs side by side, as many as cargo would.
+fn run_all(jobs: &[Job]) -> Result<(), String> {
+    let workers = env::var("NUM_JOBS").ok().and_then(|number| number.parse().ok()).unwrap_or(1);
+    let waiting = Mutex::new(jobs.iter().collect::<VecDeque<_>>());
+    let failures = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| {
+                loop {
+                    let next = waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+                    let Some(job) = next else { return };
+                    if let Err(why) = job.run() {
+                        failures.lock().unwrap_or_else(PoisonError::into_inner).push(why);
+                    }
+                }
+            });
+        }
+    });
+    let failures = failures.into_inner().unwrap_or_else(PoisonError::into_inner);
+    if failures.is_empty() { Ok(()) } else { Err(failures.join("\n\n")) }
+}

@@ -1,0 +1,192 @@
+//! Finds nvcc and says what it can do.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Oldest toolkit that the kernels and the driver's interface are written for.
+const OLDEST: (u32, u32) = (13, 0);
+
+/// Where nothing says which GPUs the program is for: every generation from Turing on.
+const EVERY_ARCH: [u32; 7] = [75, 80, 86, 89, 90, 100, 120];
+
+/// Environment variables that decide which compiler is taken and for what it compiles.
+pub(crate) fn variables() -> Vec<&'static str> {
+    let mut variables = vec!["NVCC", "SPLAT_CUDA_ARCHS"];
+    if env::var_os("NVCC").is_none() {
+        variables.extend(["CUDA_HOME", "CUDA_PATH", "PATH"]);
+    }
+    variables
+}
+
+/// A compiler that serves.
+pub(crate) struct Nvcc {
+    pub(crate) path: PathBuf,
+    /// Like `13.0.88`.
+    pub(crate) version: String,
+    /// Compute capabilities that it compiles for, as 10 major + minor.
+    known_archs: Vec<u32>,
+}
+
+/// Why there are no kernels.
+pub(crate) enum Missing {
+    /// The user wants none.
+    Unwanted,
+    /// None is installed, or none that serves: what was looked for.
+    NotFound(String),
+    /// What the user named is not there or does not serve.
+    Wrong(String),
+}
+
+impl Nvcc {
+    /// The compiler that the environment names, or else one of the usual places.
+    pub(crate) fn find() -> Result<Self, Missing> {
+        if let Some(named) = env::var_os("NVCC") {
+            if named.is_empty() {
+                return Err(Missing::Unwanted);
+            }
+            return Self::at(Path::new(&named)).map_err(|reason| {
+                Missing::Wrong(format!("NVCC={}: {reason}", named.to_string_lossy()))
+            });
+        }
+        let mut refused = Vec::new();
+        for path in usual_places().into_iter().filter(|path| path.is_file()) {
+            match Self::at(&path) {
+                Ok(nvcc) => return Ok(nvcc),
+                Err(reason) => refused.push(format!("{}: {reason}", path.display())),
+            }
+        }
+        Err(Missing::NotFound(if refused.is_empty() {
+            "there is no nvcc in NVCC, CUDA_HOME, CUDA_PATH, PATH or /usr/local/cuda".to_owned()
+        } else {
+            refused.join("; ")
+        }))
+    }
+
+    fn at(path: &Path) -> Result<Self, String> {
+        let ask = |flag: &str| -> Result<String, String> {
+            let output =
+                Command::new(path).arg(flag).output().map_err(|error| error.to_string())?;
+            if !output.status.success() {
+                return Err(format!(
+                    "`nvcc {flag}` failed: {}",
+                    String::from_utf8_lossy(&output.stderr).trim()
+                ));
+            }
+            Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+        };
+        let text = ask("--version")?;
+        let version = text
+            .split_whitespace()
+            .find_map(|word| word.strip_prefix('V').filter(|rest| rest.contains('.')))
+            .ok_or("`nvcc --version` names no version")?
+            .to_owned();
+        let mut numbers = version.split('.').map_while(|number| number.parse::<u32>().ok());
+        let found = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+        if found < OLDEST {
+            return Err(format!(
+                "this is CUDA {}.{}, but {}.{} or newer is needed",
+                found.0, found.1, OLDEST.0, OLDEST.1
+            ));
+        }
+        let known_archs = ask("--list-gpu-arch")?
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix("compute_")?.parse().ok())
+            .collect();
+        Ok(Self { path: path.to_owned(), version, known_archs })
+    }
+
+    /// Compute capabilities to compile for, ascending, and what to warn of.
+    pub(crate) fn archs(&self) -> Result<(Vec<u32>, Option<String>), String> {
+        let wanted = env::var("SPLAT_CUDA_ARCHS").unwrap_or_default();
+        let (mut archs, warning) = match wanted.trim() {
+            "" => match self.present_archs() {
+                Ok(present) if present.is_empty() => (EVERY_ARCH.to_vec(), None),
+                Ok(present) => (present, None),
+                Err(warning) => (EVERY_ARCH.to_vec(), Some(warning)),
+            },
+            "all" => (EVERY_ARCH.to_vec(), None),
+            list => (self.parse_archs(list)?, None),
+        };
+        archs.sort_unstable();
+        archs.dedup();
+        Ok((archs, warning))
+    }
+
+    fn parse_archs(&self, list: &str) -> Result<Vec<u32>, String> {
+        list.split(',')
+            .map(|arch| {
+                let number = arch.trim().replace('.', "").parse::<u32>().map_err(|error| {
+                    format!(
+                        "SPLAT_CUDA_ARCHS={list}: `{arch}` is no compute capability ({error}); \
+                         write a list like `86,90`, or `all`"
+                    )
+                })?;
+                if self.known_archs.contains(&number) {
+                    return Ok(number);
+                }
+                Err(format!(
+                    "SPLAT_CUDA_ARCHS={list}: nvcc {} does not compile for {number}, only for {:?}",
+                    self.version, self.known_archs
+                ))
+            })
+            .collect()
+    }
+
+    /// Compute capabilities of this machine's GPUs; none where the driver's tool is missing.
+    fn present_archs(&self) -> Result<Vec<u32>, String> {
+        let query = Command::new("nvidia-smi")
+            .args(["--query-gpu=compute_cap", "--format=csv,noheader"])
+            .output();
+        let Ok(output) = query else { return Ok(Vec::new()) };
+        let present: Vec<u32> = String::from_utf8_lossy(&output.stdout)
+            .lines()
+            .filter_map(|line| line.trim().replace('.', "").parse().ok())
+            .collect();
+        let usable: Vec<u32> =
+            present.iter().copied().filter(|arch| self.known_archs.contains(arch)).collect();
+        if usable.is_empty() && !present.is_empty() {
+            return Err(format!(
+                "nvcc {} does not compile for this machine's GPUs ({present:?}): kernels are built \
+                 for {EVERY_ARCH:?} instead",
+                self.version
+            ));
+        }
+        Ok(usable)
+    }
+
+    /// Folder of the toolkit, behind symbolic links.
+    pub(crate) fn root(&self) -> PathBuf {
+        let path = self.path.canonicalize().unwrap_or_else(|_| self.path.clone());
+        path.ancestors().nth(2).unwrap_or(&path).to_owned()
+    }
+
+    /// Folder of `libcudart_static.a`, in toolkits as installed and as unpacked by pip.
+    pub(crate) fn library_folder(&self) -> Option<PathBuf> {
+        ["lib64", "lib", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib"]
+            .into_iter()
+            .map(|folder| self.root().join(folder))
+            .find(|folder| folder.join("libcudart_static.a").is_file())
+    }
+
+    /// Folder of the CUB headers, where nvcc does not look by itself.
+    pub(crate) fn cccl_folder(&self) -> Option<PathBuf> {
+        ["include/cccl", "targets/x86_64-linux/include/cccl", "targets/sbsa-linux/include/cccl"]
+            .into_iter()
+            .map(|folder| self.root().join(folder))
+            .find(|folder| folder.is_dir())
+    }
+}
+
+fn usual_places() -> Vec<PathBuf> {
+    let homes = ["CUDA_HOME", "CUDA_PATH"]
+        .into_iter()
+        .filter_map(env::var_os)
+        .map(|home| Path::new(&home).join("bin"));
+    let path = env::var_os("PATH").unwrap_or_default();
+    homes
+        .chain(env::split_paths(&path))
+        .chain([PathBuf::from("/usr/local/cuda/bin")])
+        .map(|folder| folder.join(format!("nvcc{}", env::consts::EXE_SUFFIX)))
+        .collect()
+}

@@ -1,0 +1,252 @@
+//! How a declaration becomes a Rust item and the same item in C++.
+
+use std::marker::PhantomData;
+
+/// A type that may be a field of a kernel's arguments.
+pub trait Abi: Copy {
+    /// The C++ declaration of a variable of this type: `float x[3]` for `x`.
+    fn declaration(name: &str) -> String;
+}
+
+/// A type with a name in C++, which pointers may point to.
+pub trait Named {
+    /// The name.
+    const NAME: &'static str;
+}
+
+/// Numbers, and arrays and structs of numbers.
+///
+/// # Safety
+/// Every pattern of bits is a value, and there is no padding.
+pub unsafe trait Plain: Copy + 'static {}
+
+/// A type that a constant may have.
+pub trait Literal: Named {
+    /// The value as C++ writes it.
+    fn literal(&self) -> String;
+}
+
+/// A kernel's argument struct without its borrows, as the table of kernels names it.
+pub trait Arguments: 'static {
+    /// The struct whose pointers live as long as `'a`.
+    type With<'a>: Copy;
+}
+
+macro_rules! numbers {
+    ($($rust:ty, $name:literal, $suffix:literal;)+) => {$(
+        impl Named for $rust {
+            const NAME: &'static str = $name;
+        }
+
+        impl Abi for $rust {
+            fn declaration(name: &str) -> String {
+                format!("{} {name}", Self::NAME)
+            }
+        }
+
+        // SAFETY: a primitive number has no padding and no invalid pattern.
+        unsafe impl Plain for $rust {}
+
+        impl Literal for $rust {
+            fn literal(&self) -> String {
+                // Debug, unlike Display, writes the point that makes 1.0 no integer.
+                format!("{self:?}{}", $suffix)
+            }
+        }
+    )+};
+}
+
+numbers! {
+    u8, "uint8_t", "";
+    u16, "uint16_t", "";
+    u32, "uint32_t", "u";
+    i32, "int32_t", "";
+    u64, "uint64_t", "ull";
+    f32, "float", "f";
+    f64, "double", "";
+}
+
+impl<T: Abi, const N: usize> Abi for [T; N] {
+    fn declaration(name: &str) -> String {
+        T::declaration(&format!("{name}[{N}]"))
+    }
+}
+
+// SAFETY: an array has no padding between elements that have none.
+unsafe impl<T: Plain, const N: usize> Plain for [T; N] {}
+
+macro_rules! pointer {
+    ($(#[$doc:meta])* $pointer:ident, $qualifier:literal) => {
+        $(#[$doc])*
+        #[derive(Debug)]
+        #[repr(transparent)]
+        pub struct $pointer<'a, T> {
+            address: u64,
+            borrow: PhantomData<&'a T>,
+        }
+
+        impl<T> $pointer<'_, T> {
+            /// Points to nothing; the kernel must not follow it.
+            pub const NULL: Self = Self::at(0);
+
+            /// Points to device memory whose borrow the caller holds.
+            pub(crate) const fn at(address: u64) -> Self {
+                Self { address, borrow: PhantomData }
+            }
+
+            /// The device address.
+            pub const fn address(self) -> u64 {
+                self.address
+            }
+        }
+
+        impl<T> Clone for $pointer<'_, T> {
+            fn clone(&self) -> Self {
+                *self
+            }
+        }
+
+        impl<T> Copy for $pointer<'_, T> {}
+
+        impl<T: Named> Abi for $pointer<'_, T> {
+            fn declaration(name: &str) -> String {
+                format!("{}{}* {name}", $qualifier, T::NAME)
+            }
+        }
+    };
+}
+
+pointer! {
+    /// Device memory that a kernel reads.
+    In, "const "
+}
+
+pointer! {
+    /// Device memory that a kernel writes, and may read. Made of a `&mut`, so that two of one
+    /// buffer cannot be made at once.
+    Out, ""
+}
+
+/// A field as the macro sees it: its documentation, declaration, name and offset.
+pub(super) type Field = (&'static [&'static str], String, &'static str, usize);
+
+/// The C++ text of a struct.
+pub(super) fn print_struct(
+    name: &str,
+    docs: &[&str],
+    (size, align): (usize, usize),
+    fields: &[Field],
+) -> String {
+    let mut text = format!("\n{}struct {name} {{\n", comment(docs, ""));
+    for (docs, declaration, ..) in fields {
+        text += &format!("{}    {declaration};\n", comment(docs, "    "));
+    }
+    text += "};\n";
+    text += &format!("static_assert(sizeof({name}) == {size}, \"{name}\");\n");
+    text += &format!("static_assert(alignof({name}) == {align}, \"{name}\");\n");
+    for (_, _, field, offset) in fields {
+        text += &format!(
+            "static_assert(offsetof({name}, {field}) == {offset}, \"{name}::{field}\");\n"
+        );
+    }
+    text
+}
+
+/// The C++ text of a constant.
+pub(super) fn print_constant<T: Literal>(name: &str, docs: &[&str], value: &T) -> String {
+    format!("\n{}constexpr {} {name} = {};\n", comment(docs, ""), T::NAME, value.literal())
+}
+
+fn comment(docs: &[&str], indent: &str) -> String {
+    docs.iter().map(|line| format!("{indent}//{line}\n")).collect()
+}
+
+/// Declares constants for both sides: `/// doc` and `pub const NAME: u32 = 1;`. Once in a module.
+macro_rules! constants {
+    ($($(#[doc = $doc:literal])* pub const $name:ident: $type:ty = $value:expr;)*) => {
+        $(
+            $(#[doc = $doc])*
+            pub const $name: $type = $value;
+        )*
+
+        /// The constants in C++.
+        pub(super) fn constants() -> String {
+            let texts: &[String] =
+                &[$($crate::abi::declare::print_constant(stringify!($name), &[$($doc),*], &$name)),*];
+            texts.concat()
+        }
+    };
+}
+
+/// Declares structs for both sides, in the order in which they use each other. Once in a module.
+///
+/// With a lifetime a struct holds pointers and is the argument of a kernel; without, it is plain
+/// data without padding.
+macro_rules! abi {
+    ($(
+        $(#[doc = $doc:literal])*
+        pub struct $name:ident $(<$life:lifetime>)? {
+            $($(#[doc = $field_doc:literal])* pub $field:ident: $type:ty),* $(,)?
+        }
+    )*) => {
+        $(
+            $(#[doc = $doc])*
+            #[derive(Clone, Copy, Debug)]
+            #[repr(C)]
+            pub struct $name $(<$life>)? {
+                $($(#[doc = $field_doc])* pub $field: $type,)*
+            }
+
+            abi!(@kind $name [$($life)?] $($type),*);
+
+            impl $(<$life>)? $name $(<$life>)? {
+                /// The struct in C++.
+                fn cpp() -> String {
+                    $crate::abi::declare::print_struct(
+                        stringify!($name),
+                        &[$($doc),*],
+                        (size_of::<Self>(), align_of::<Self>()),
+                        &[$((
+                            &[$($field_doc),*],
+                            <$type as $crate::abi::Abi>::declaration(stringify!($field)),
+                            stringify!($field),
+                            std::mem::offset_of!(Self, $field),
+                        )),*],
+                    )
+                }
+            }
+        )*
+
+        /// The structs in C++.
+        pub(super) fn structs() -> String {
+            let texts: &[String] = &[$($name::cpp()),*];
+            texts.concat()
+        }
+    };
+    (@kind $name:ident [] $($type:ty),*) => {
+        impl $crate::abi::Named for $name {
+            const NAME: &'static str = stringify!($name);
+        }
+
+        impl $crate::abi::Abi for $name {
+            fn declaration(name: &str) -> String {
+                format!("{} {name}", stringify!($name))
+            }
+        }
+
+        const _: () = {
+            const fn plain<T: $crate::abi::Plain>() -> usize {
+                size_of::<T>()
+            }
+            assert!(0 $(+ plain::<$type>())* == size_of::<$name>(), "padding");
+        };
+
+        // SAFETY: each field is plain and together they fill the struct, as asserted above.
+        unsafe impl $crate::abi::Plain for $name {}
+    };
+    (@kind $name:ident [$life:lifetime] $($type:ty),*) => {
+        impl $crate::abi::Arguments for $name<'static> {
+            type With<$life> = $name<$life>;
+        }
+    };
+}

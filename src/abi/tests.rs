@@ -1,0 +1,135 @@
+//! What is printed, against what C++ needs.
+
+use super::{In, Literal, Out, header};
+
+constants! {
+    /// One of each type.
+    pub const COUNT: u32 = 7;
+    pub const LARGE: u64 = 1 << 40;
+    pub const LOWEST: i32 = -3;
+    pub const EXACT: f64 = 0.1;
+    pub const WHOLE: f32 = 2.0;
+    pub const TINY: f32 = 1e-10;
+}
+
+abi! {
+    /// Plain data.
+    /// In two lines.
+    pub struct Inner {
+        pub a: [f32; 3],
+        pub b: u16,
+        pub c: [u8; 2],
+    }
+
+    /// A kernel's.
+    pub struct ProbeArgs<'a> {
+        /// [n, 3]
+        pub from: In<'a, f32>,
+        pub to: Out<'a, Inner>,
+        pub n: u64,
+        pub inner: Inner,
+        pub scale: f64,
+        pub grid: [[u32; 3]; 2],
+        pub odd: i32,
+    }
+}
+
+#[test]
+fn structs_print_with_types_sizes_and_offsets() {
+    let expected = r#"
+// Plain data.
+// In two lines.
+struct Inner {
+    float a[3];
+    uint16_t b;
+    uint8_t c[2];
+};
+static_assert(sizeof(Inner) == 16, "Inner");
+static_assert(alignof(Inner) == 4, "Inner");
+static_assert(offsetof(Inner, a) == 0, "Inner::a");
+static_assert(offsetof(Inner, b) == 12, "Inner::b");
+static_assert(offsetof(Inner, c) == 14, "Inner::c");
+
+// A kernel's.
+struct ProbeArgs {
+    // [n, 3]
+    const float* from;
+    Inner* to;
+    uint64_t n;
+    Inner inner;
+    double scale;
+    uint32_t grid[2][3];
+    int32_t odd;
+};
+static_assert(sizeof(ProbeArgs) == 80, "ProbeArgs");
+static_assert(alignof(ProbeArgs) == 8, "ProbeArgs");
+static_assert(offsetof(ProbeArgs, from) == 0, "ProbeArgs::from");
+static_assert(offsetof(ProbeArgs, to) == 8, "ProbeArgs::to");
+static_assert(offsetof(ProbeArgs, n) == 16, "ProbeArgs::n");
+static_assert(offsetof(ProbeArgs, inner) == 24, "ProbeArgs::inner");
+static_assert(offsetof(ProbeArgs, scale) == 40, "ProbeArgs::scale");
+static_assert(offsetof(ProbeArgs, grid) == 48, "ProbeArgs::grid");
+static_assert(offsetof(ProbeArgs, odd) == 72, "ProbeArgs::odd");
+"#;
+    assert_eq!(structs(), expected);
+}
+
+#[test]
+fn constants_print_as_their_type() {
+    let expected = "
+// One of each type.
+constexpr uint32_t COUNT = 7u;
+
+constexpr uint64_t LARGE = 1099511627776ull;
+
+constexpr int32_t LOWEST = -3;
+
+constexpr double EXACT = 0.1;
+
+constexpr float WHOLE = 2.0f;
+
+constexpr float TINY = 1e-10f;
+";
+    assert_eq!(constants(), expected);
+    assert_eq!(f32::MAX.literal(), "3.4028235e38f");
+}
+
+#[test]
+fn fields_lie_in_memory_where_the_header_says() {
+    let args = ProbeArgs {
+        from: In::at(0x1111_2222_3333),
+        to: Out::at(0x4444_5555_6666),
+        n: 0x7777_8888_9999,
+        inner: Inner { a: [1.5, 2.5, 3.5], b: 1021, c: [7, 11] },
+        scale: 4.5,
+        grid: [[1, 2, 3], [4, 5, 6]],
+        odd: -13,
+    };
+    let base = std::ptr::from_ref(&args).cast::<u8>();
+    let read = |offset: usize, length: usize| -> Vec<u8> {
+        // SAFETY: the ranges below lie within the 76 bytes of `args` that are no padding.
+        unsafe { std::slice::from_raw_parts(base.add(offset), length) }.to_vec()
+    };
+    assert_eq!(read(0, 8), 0x1111_2222_3333_u64.to_ne_bytes());
+    assert_eq!(read(8, 8), 0x4444_5555_6666_u64.to_ne_bytes());
+    assert_eq!(read(16, 8), 0x7777_8888_9999_u64.to_ne_bytes());
+    assert_eq!(read(28, 4), 2.5_f32.to_ne_bytes());
+    assert_eq!(read(36, 4), [1021_u16.to_ne_bytes(), [7, 11]].concat());
+    assert_eq!(read(40, 8), 4.5_f64.to_ne_bytes());
+    assert_eq!(read(60, 4), 4_u32.to_ne_bytes());
+    assert_eq!(read(72, 4), (-13_i32).to_ne_bytes());
+}
+
+#[test]
+fn the_header_holds_what_the_product_declares() {
+    let header = header();
+    for text in [
+        "#pragma once",
+        "constexpr uint32_t TILE = 16u;",
+        "    float rotation[9];",
+        "static_assert(sizeof(Camera) == 108, \"Camera\");",
+        "static_assert(offsetof(Camera, guard) == 76, \"Camera::guard\");",
+    ] {
+        assert!(header.contains(text), "{text} is not in\n{header}");
+    }
+}
