@@ -11,12 +11,13 @@ mod common;
 
 use std::sync::Arc;
 
-use common::oracle::{Counted, FirstStep, clear_gaussians, clear_pixels, noise, settings, shot};
+use common::oracle::{
+    Counted, FirstStep, Shot, assert_images_agree, clear_gaussians, draw, noise, settings, shot,
+};
 use common::scene::{RATES, composite, resized, tame_gaussians};
 use common::view;
-use splat::backend::cpu::Cpu;
-use splat::backend::{LossTerms, Raster, RenderSettings, Rendered};
-use splat::dataset::{Image, View};
+use splat::backend::{LossTerms, Raster};
+use splat::dataset::Image;
 use splat::model::Gaussians;
 
 each_backend!(
@@ -29,39 +30,6 @@ each_backend!(
 );
 
 const SIZES: [[u32; 2]; 6] = [[1, 1], [3, 2], [10, 10], [11, 11], [17, 33], [37, 29]];
-
-fn draw<B: Raster<Gaussians>>(
-    device: &mut B,
-    gaussians: &Gaussians,
-    view: &View,
-    settings: &RenderSettings,
-) -> Rendered {
-    let model = device.upload(gaussians).unwrap();
-    let frame = device.render(&model, view, settings).unwrap();
-    device.image(&frame).unwrap()
-}
-
-/// Colours within 1e-4 and the same number of Gaussians in every pixel that is not borderline.
-fn assert_images_agree<B: Raster<Gaussians>>(
-    device: &mut B,
-    gaussians: &Gaussians,
-    view: &View,
-    settings: &RenderSettings,
-) {
-    let found = draw(device, gaussians, view, settings);
-    let expected = draw(&mut Cpu::<f64>::new(), gaussians, view, settings);
-    assert_eq!((found.width, found.height), (view.camera.width, view.camera.height));
-    assert_eq!(found.rgb.len(), expected.rgb.len());
-    let clear = clear_pixels(&composite(gaussians, view, settings));
-    for (pixel, _) in clear.iter().enumerate().filter(|&(_, &clear)| clear) {
-        let place = [pixel % found.width as usize, pixel / found.width as usize];
-        assert_eq!(found.blended[pixel], expected.blended[pixel], "{place:?}");
-        for (found, expected) in found.rgb[pixel * 3..][..3].iter().zip(&expected.rgb[pixel * 3..])
-        {
-            assert!((found - expected).abs() < 1e-4, "{place:?}: {found} instead of {expected}");
-        }
-    }
-}
 
 fn images_agree_with_the_oracle<B: Raster<Gaussians>>(device: &mut B) {
     for (i, size) in (1..).zip([[1, 1], [16, 16], [17, 33], [37, 29], [15, 130], [203, 47]]) {
@@ -90,7 +58,7 @@ fn images_agree_with_every_degree_stored_and_in_use<B: Raster<Gaussians>>(device
 fn assert_losses_agree<B: Raster<Gaussians>>(
     device: &mut B,
     gaussians: &Gaussians,
-    shots: &[common::oracle::Shot],
+    shots: &[Shot],
 ) {
     let found = FirstStep::taken_by(device, gaussians, shots, RATES).losses;
     let expected = FirstStep::of_the_oracle(gaussians, shots, RATES).losses;

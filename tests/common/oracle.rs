@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use splat::backend::cpu::Cpu;
 use splat::backend::{
-    AdamStep, LossTerms, LossValue, Pass, Pending, Raster, Rates, RenderSettings, Snapshot,
+    AdamStep, LossTerms, LossValue, Pass, Pending, Raster, Rates, RenderSettings, Rendered,
+    Snapshot,
 };
 use splat::dataset::{Image, View};
 use splat::math::Real;
@@ -191,6 +192,19 @@ pub fn assert_gradients_agree(
     }
 }
 
+/// The image, loss and gradients of these Gaussians against the oracle's.
+pub fn assert_agrees<B: Raster<Gaussians>>(
+    device: &mut B,
+    gaussians: &Gaussians,
+    view: &View,
+    what: &str,
+) -> FirstStep {
+    let settings = settings(3, 77);
+    assert_images_agree(device, gaussians, view, &settings);
+    let shot = shot(gaussians, view, settings, (78, Counted::Clear));
+    assert_first_steps_agree(device, gaussians, &[shot], what)
+}
+
 /// The gradients of these views after one step of the device and of the oracle, compared; what the
 /// device left is handed back.
 pub fn assert_first_steps_agree<B: Raster<Gaussians>>(
@@ -201,6 +215,10 @@ pub fn assert_first_steps_agree<B: Raster<Gaussians>>(
 ) -> FirstStep {
     let found = FirstStep::taken_by(device, gaussians, shots, RATES);
     let expected = FirstStep::of_the_oracle(gaussians, shots, RATES);
+    for (found, expected) in found.losses.iter().zip(&expected.losses) {
+        let error = (found.total - expected.total).abs();
+        assert!(error < 1e-5, "{what}: a loss of {} instead of {}", found.total, expected.total);
+    }
     assert_gradients_agree(&found, &expected, (GRADIENT_TOLERANCE, what));
     found
 }
@@ -216,4 +234,38 @@ pub fn relative_error(found: &[f64], expected: &[f64]) -> f64 {
 pub fn mean_size(values: &[f64]) -> f64 {
     let sizes: Vec<f64> = values.iter().map(|v| v.abs()).filter(|&v| v > 0.0).collect();
     sizes.iter().sum::<f64>() / sizes.len().max(1) as f64
+}
+
+/// The image of these Gaussians.
+pub fn draw<B: Raster<Gaussians>>(
+    device: &mut B,
+    gaussians: &Gaussians,
+    view: &View,
+    settings: &RenderSettings,
+) -> Rendered {
+    let model = device.upload(gaussians).unwrap();
+    let frame = device.render(&model, view, settings).unwrap();
+    device.image(&frame).unwrap()
+}
+
+/// Colours within 1e-4 and the same number of Gaussians in every pixel that is not borderline.
+pub fn assert_images_agree<B: Raster<Gaussians>>(
+    device: &mut B,
+    gaussians: &Gaussians,
+    view: &View,
+    settings: &RenderSettings,
+) {
+    let found = draw(device, gaussians, view, settings);
+    let expected = draw(&mut Cpu::<f64>::new(), gaussians, view, settings);
+    assert_eq!((found.width, found.height), (view.camera.width, view.camera.height));
+    assert_eq!(found.rgb.len(), expected.rgb.len());
+    let clear = clear_pixels(&composite(gaussians, view, settings));
+    for (pixel, _) in clear.iter().enumerate().filter(|&(_, &clear)| clear) {
+        let place = [pixel % found.width as usize, pixel / found.width as usize];
+        assert_eq!(found.blended[pixel], expected.blended[pixel], "{place:?}");
+        for (found, expected) in found.rgb[pixel * 3..][..3].iter().zip(&expected.rgb[pixel * 3..])
+        {
+            assert!((found - expected).abs() < 1e-4, "{place:?}: {found} instead of {expected}");
+        }
+    }
 }

@@ -44,6 +44,16 @@ pub fn together(parts: &[Gaussians]) -> Gaussians {
     all
 }
 
+/// All but the Gaussians of these indices.
+pub fn without(gaussians: &Gaussians, left_out: &[usize]) -> Gaussians {
+    let mut rest = gaussians.clone();
+    for (rest, all) in rest.groups_mut().into_iter().zip(gaussians.groups()) {
+        let rows = (0..gaussians.len()).filter(|row| !left_out.contains(row));
+        *rest = rows.flat_map(|row| &all.values[row * all.width..][..all.width]).copied().collect();
+    }
+    rest
+}
+
 /// A camera that looks along the world's z axis.
 pub fn straight() -> View {
     let mut view = view();

@@ -1,0 +1,289 @@
+//! Scenes that break renderers, on every device against the CPU backend in double precision.
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that cannot go on should say so and stop"
+)]
+
+mod common;
+
+use common::oracle::{
+    Counted, FirstStep, GRADIENT_TOLERANCE, Shot, assert_agrees, assert_gradients_agree, draw,
+    settings, shot,
+};
+use common::scene::{
+    RATES, composite, gaussian, resized, straight, tame_gaussians, together, without,
+};
+use common::{Draws, view};
+use splat::backend::{
+    AdamStep, DensifyRule, DeviceError, Grant, Pending, Raster, RenderSettings, Snapshot, Survey,
+};
+use splat::dataset::View;
+use splat::math::Real;
+use splat::model::{Gaussians, Primitive};
+
+each_backend!(
+    one_gaussian_is_drawn_and_moved,
+    no_gaussians_at_all_are_drawn_and_moved,
+    where_none_is_visible_the_background_shows_and_nothing_moves,
+    where_all_lie_behind_the_camera_the_background_shows_and_nothing_moves,
+    behind_an_opaque_wall_nothing_takes_a_gradient,
+    gaussians_smaller_than_any_pixel_are_drawn_and_moved,
+    gaussians_as_thin_as_a_hundred_millionth_of_their_width_are_drawn_and_moved,
+    gaussians_larger_than_the_scene_cover_every_tile,
+    quaternions_of_any_length_turn_alike,
+    a_gaussian_that_is_not_finite_harms_no_other_and_is_reported,
+);
+
+fn one_gaussian_is_drawn_and_moved<B: Raster<Gaussians>>(device: &mut B) {
+    let mut one = gaussian([0.1, -0.15, 1.3], 0.12, 0.7, [0.9, 0.4, 0.2]);
+    one.log_scales[1] -= 0.7;
+    one.quats = vec![0.8, 0.3, -0.4, 0.2];
+    let step = assert_agrees(device, &one, &view(), "one Gaussian");
+    assert_eq!(step.snapshot.views_seen, [1]);
+}
+
+fn no_gaussians_at_all_are_drawn_and_moved<B: Raster<Gaussians>>(device: &mut B) {
+    for sh_degree in [0, 3] {
+        let none = Gaussians::zeros(sh_degree, 0);
+        let settings = settings(sh_degree, 2);
+        assert_nothing_moves(device, &none, &view(), &settings);
+        let mut model = device.upload(&none).unwrap();
+        let rule = DensifyRule {
+            gradient_min: 0.0,
+            clone_scale_max: 1.0,
+            opacity_min: 0.005,
+            scale_max: None,
+            seed: 1,
+            iteration: 100,
+        };
+        assert_eq!(device.survey(&model, &rule).unwrap(), Survey::default());
+        device.densify(&mut model, &rule, Grant { births: 10 }).unwrap();
+        device.reset_opacity(&mut model, 0.01).unwrap();
+        let snapshot = device.snapshot(&model).unwrap();
+        assert_eq!(snapshot.parameters, none);
+        let restored = device.restore(snapshot).unwrap();
+        assert_eq!(device.len(&restored), 0);
+    }
+}
+
+fn where_none_is_visible_the_background_shows_and_nothing_moves<B: Raster<Gaussians>>(
+    device: &mut B,
+) {
+    let aside = gaussian([9.0, 1.0, 2.0], 0.1, 0.9, [0.5; 3]);
+    let below = gaussian([-0.5, 14.0, 3.0], 0.2, 0.8, [0.6; 3]);
+    let transparent = gaussian([0.0, 0.0, 1.5], 0.3, 0.0038, [0.7; 3]);
+    let too_near = gaussian([0.0, 0.0, 0.009], 0.01, 0.9, [0.8; 3]);
+    let none_visible = together(&[aside, below, transparent, too_near]);
+    assert_nothing_moves(device, &none_visible, &straight(), &settings(3, 3));
+}
+
+fn where_all_lie_behind_the_camera_the_background_shows_and_nothing_moves<B: Raster<Gaussians>>(
+    device: &mut B,
+) {
+    let mut behind = tame_gaussians(77, 4, 3);
+    for mean in behind.means.chunks_mut(3) {
+        mean[2] = -mean[2].abs();
+    }
+    assert_nothing_moves(device, &behind, &straight(), &settings(3, 4));
+}
+
+/// The image is the background, the loss the oracle's, and a step leaves every bit where it is.
+fn assert_nothing_moves<B: Raster<Gaussians>>(
+    device: &mut B,
+    gaussians: &Gaussians,
+    view: &View,
+    settings: &RenderSettings,
+) {
+    let image = draw(device, gaussians, view, settings);
+    assert!(image.rgb.chunks(3).all(|pixel| pixel == settings.background));
+    assert!(image.blended.iter().all(|&count| count == 0));
+    let shots = [shot(gaussians, view, *settings, (5, Counted::All))];
+    let found = FirstStep::taken_by(device, gaussians, &shots, RATES);
+    let expected = FirstStep::of_the_oracle(gaussians, &shots, RATES);
+    assert!((found.losses[0].total - expected.losses[0].total).abs() < 1e-5);
+    let zeros = Gaussians::zeros(gaussians.sh_degree, gaussians.len());
+    let untouched = Snapshot {
+        parameters: gaussians.clone(),
+        first_moments: zeros.clone(),
+        second_moments: zeros,
+        gradient_norm_sums: vec![0.0; gaussians.len()],
+        views_seen: vec![0; gaussians.len()],
+    };
+    assert_eq!(found.snapshot, untouched);
+}
+
+fn behind_an_opaque_wall_nothing_takes_a_gradient<B: Raster<Gaussians>>(device: &mut B) {
+    // Transmittances of 0.01 and 0.0005 behind the first two; the third would leave less than
+    // 0.0001, so that it and all behind it are left out of every pixel.
+    let wall = [(0.5, 0.9999), (0.6, 0.95), (0.7, 0.9)].map(|(depth, opacity)| {
+        let mut one = gaussian([0.0, 0.01, depth], 9.0, opacity, [0.3, 0.6, 0.9]);
+        // Not a sphere, whose rotation takes no gradient but rounding.
+        one.log_scales[0] += depth;
+        one.log_scales[1] -= 0.3;
+        one.quats = vec![0.9, 0.1, -0.2, depth];
+        one
+    });
+    let mut behind = tame_gaussians(50, 6, 3);
+    for mean in behind.means.chunks_mut(3) {
+        mean[2] = mean[2].abs() + 1.0;
+    }
+    let all = together(&[together(&wall), behind]);
+    let image = draw(device, &all, &straight(), &settings(3, 5));
+    assert!(image.blended.iter().all(|&count| count == 2));
+    let step = assert_agrees(device, &all, &straight(), "a wall");
+    for (name, width, gradients) in step.gradients() {
+        assert!(gradients[2 * width..].iter().all(|&d| d == 0.0), "{name} behind the wall");
+    }
+    // The first is held to an opacity of 0.99, and the flat wall's place does not matter.
+    assert!(step.snapshot.first_moments.sh_dc[0] != 0.0);
+    assert!(step.snapshot.first_moments.opacity_logits[1] != 0.0);
+    assert_eq!(step.snapshot.first_moments.opacity_logits[0], 0.0);
+    // They are seen none the less: their bounds meet the image.
+    assert!(step.snapshot.views_seen[3..].contains(&1));
+}
+
+fn gaussians_smaller_than_any_pixel_are_drawn_and_moved<B: Raster<Gaussians>>(device: &mut B) {
+    let mut points = tame_gaussians(90, 7, 3);
+    for (i, scales) in points.log_scales.chunks_mut(3).enumerate() {
+        // Not spheres, whose rotation takes no gradient but rounding.
+        let turn = 0.01 * i as f32;
+        scales.copy_from_slice(&[-30.0 - turn, -30.7 + turn, -29.6]);
+    }
+    let step = assert_agrees(device, &points, &view(), "points");
+    // e^-30 of a unit is far below the dilation: only their form does not matter.
+    assert!(step.snapshot.first_moments.means.iter().any(|&d| d != 0.0));
+    assert!(step.snapshot.parameters.log_scales.iter().all(|s| s.is_finite()));
+}
+
+fn gaussians_as_thin_as_a_hundred_millionth_of_their_width_are_drawn_and_moved<
+    B: Raster<Gaussians>,
+>(
+    device: &mut B,
+) {
+    let mut flat = tame_gaussians(60, 8, 3);
+    for (i, scales) in flat.log_scales.chunks_mut(3).enumerate() {
+        scales[i % 3] = scales[(i + 1) % 3] + 1e-8_f32.ln();
+    }
+    assert_agrees(device, &flat, &view(), "discs");
+}
+
+fn gaussians_larger_than_the_scene_cover_every_tile<B: Raster<Gaussians>>(device: &mut B) {
+    let view = resized(&straight(), [101, 77]);
+    let mut huge = tame_gaussians(40, 9, 3);
+    let mut draws = Draws::new(10);
+    for i in 0..huge.len() {
+        huge.means[i * 3 + 2] = huge.means[i * 3 + 2].abs() + 0.5;
+        let scales = draws.array::<3>(2.0, 5.0).map(f64::to_f32);
+        huge.log_scales[i * 3..][..3].copy_from_slice(&scales);
+        // Faint enough that the last still shows.
+        huge.opacity_logits[i] = draws.uniform(-3.5, -1.0).to_f32();
+    }
+    let image = draw(device, &huge, &view, &settings(3, 6));
+    assert!(image.blended.iter().all(|&count| count > 20), "{:?}", image.blended.iter().min());
+    assert_agrees(device, &huge, &view, "huge Gaussians");
+}
+
+fn quaternions_of_any_length_turn_alike<B: Raster<Gaussians>>(device: &mut B) {
+    let mut gaussians = tame_gaussians(80, 11, 3);
+    let mut draws = Draws::new(12);
+    for quat in gaussians.quats.chunks_mut(4) {
+        let length = 10_f64.powf(draws.uniform(-3.0, 3.0)).to_f32();
+        for q in quat {
+            *q *= length;
+        }
+    }
+    let shots = [shot(&gaussians, &view(), settings(3, 7), (8, Counted::Clear))];
+    let mut found = FirstStep::taken_by(device, &gaussians, &shots, RATES);
+    let mut expected = FirstStep::of_the_oracle(&gaussians, &shots, RATES);
+    // The gradient shrinks as the quaternion grows: times the length, all weigh alike.
+    for step in [&mut found, &mut expected] {
+        let rows = step.snapshot.first_moments.quats.chunks_mut(4).zip(gaussians.quats.chunks(4));
+        for (gradient, quat) in rows {
+            let length = quat.iter().map(|q| q * q).sum::<f32>().sqrt();
+            gradient.iter_mut().for_each(|d| *d *= length);
+        }
+    }
+    assert_gradients_agree(&found, &expected, (GRADIENT_TOLERANCE, "lengths of 1e-3 to 1e3"));
+}
+
+/// One iteration, and what the device has to say against it.
+fn try_step<B: Raster<Gaussians>>(
+    device: &mut B,
+    model: &mut B::Model,
+    shot: &Shot,
+    number: u32,
+) -> Result<(), DeviceError> {
+    let target = device.target(&shot.photo)?;
+    let mut frame = device.render(model, &shot.view, &shot.settings)?;
+    let loss = device.loss(&mut frame, &target, &shot.terms)?;
+    let mut gradients = device.gradients(model)?;
+    device.backward(model, frame, &mut gradients)?;
+    let stepped = device.step(model, gradients, &AdamStep { number, rates: RATES });
+    loss.read()?;
+    stepped
+}
+
+/// The index that the device names within two iterations, and the model after the first.
+fn reported<B: Raster<Gaussians>>(
+    device: &mut B,
+    gaussians: &Gaussians,
+    shot: &Shot,
+) -> (Option<usize>, Snapshot<Gaussians>) {
+    let mut model = device.upload(gaussians).unwrap();
+    let first = try_step(device, &mut model, shot, 1);
+    let snapshot = device.snapshot(&model).unwrap();
+    let outcome = first.and_then(|()| try_step(device, &mut model, shot, 2));
+    let index = match outcome {
+        Err(DeviceError::NotFinite { index, .. }) => Some(index),
+        Err(other) => panic!("{other}"),
+        Ok(()) => None,
+    };
+    (index, snapshot)
+}
+
+/// Two Gaussians that the view sees well.
+const BROKEN: [usize; 2] = [5, 17];
+
+fn a_gaussian_that_is_not_finite_harms_no_other_and_is_reported<B: Raster<Gaussians>>(
+    device: &mut B,
+) {
+    let mut whole = tame_gaussians(40, 13, 3);
+    for (i, index) in BROKEN.into_iter().enumerate() {
+        whole.means[index * 3..][..3].copy_from_slice(&[0.1 - 0.2 * i as f32, 0.05, 1.0]);
+    }
+    let healthy = without(&whole, &BROKEN);
+    let settings = settings(3, 9);
+    let shot = shot(&healthy, &view(), settings, (10, Counted::Clear));
+    let expected = FirstStep::of_the_oracle(&healthy, &[shot.clone()], RATES);
+    let clear = composite(&healthy, &view(), &settings);
+    let image = draw(device, &healthy, &view(), &settings);
+    assert_ne!(draw(device, &whole, &view(), &settings).rgb, image.rgb, "the two are not seen");
+    assert_eq!(reported(device, &whole, &shot).0, None);
+
+    let groups = whole.groups();
+    for (group, (name, width)) in groups.iter().map(|g| (g.name, g.width)).enumerate() {
+        for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let mut broken = whole.clone();
+            for (element, index) in BROKEN.into_iter().enumerate() {
+                broken.groups_mut()[group][index * width + element % width] = value;
+            }
+            let what = format!("{name} of {value}");
+            let found = draw(device, &broken, &view(), &settings);
+            for (i, _) in clear.iter().enumerate().filter(|(_, pixel)| !pixel.borderline) {
+                for c in i * 3..i * 3 + 3 {
+                    // Left out, they change nothing but, on some devices, the order of sums.
+                    let error = (found.rgb[c] - image.rgb[c]).abs();
+                    assert!(error < 1e-6, "{what}: pixel {i} is {} apart", error);
+                }
+            }
+            let (index, mut snapshot) = reported(device, &broken, &shot);
+            assert_eq!(index, Some(BROKEN[0]), "{what}");
+            snapshot.first_moments = without(&snapshot.first_moments, &BROKEN);
+            let found = FirstStep { losses: Vec::new(), snapshot };
+            assert_gradients_agree(&found, &expected, (GRADIENT_TOLERANCE, &what));
+        }
+    }
+}
