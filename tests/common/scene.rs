@@ -209,14 +209,14 @@ pub fn composite_pixel(splats: &[Splat], [x, y]: [u32; 2], background: [f32; 3])
         if after < TRANSMITTANCE_MIN {
             break;
         }
-        for c in 0..3 {
-            pixel.rgb[c] += alpha * transmittance * color[c];
+        for (sum, &c) in pixel.rgb.iter_mut().zip(color) {
+            *sum += alpha * transmittance * c;
         }
         pixel.blended += 1;
         (transmittance, depth) = (after, ellipse.depth);
     }
-    for c in 0..3 {
-        pixel.rgb[c] += transmittance * f64::from(background[c]);
+    for (sum, c) in pixel.rgb.iter_mut().zip(background) {
+        *sum += transmittance * f64::from(c);
     }
     pixel
 }
