@@ -79,13 +79,26 @@ fn bad_usage_names_the_flag_and_ends_with_2(#[case] line: &str, #[case] part: &s
 }
 
 #[test]
-fn the_gpu_is_refused_as_long_as_there_is_none() {
+fn a_gpu_that_cannot_be_used_is_refused_with_the_reason_and_the_way_out() {
+    if cfg!(kernels) && splat::backend::nvidia::is_present() {
+        // Here it can be used.
+        return;
+    }
     let place = Place::with_scene();
     // The later flag would be a repetition; so no helper here.
     let mut command = splat();
     command.args(["train", "--device", "cuda", "-s"]).arg(place.scene());
     end(command.arg("-m").arg(place.model())).refused(5, &["--device cuda", "--device cpu"]);
     assert!(!place.model().exists());
+}
+
+#[test]
+fn limits_of_a_gpu_are_taken_with_a_notice_on_the_cpu() {
+    let place = Place::with_scene();
+    place.trained(1, &["--vram-limit", "80%"]).says(&["--vram-limit", "no effect on the CPU"]);
+    end(splat().args(["eval", "--split=train", "-m"]).arg(place.model())).says(&["no effect"]);
+    let config = fs::read_to_string(place.model().join("config.toml")).unwrap();
+    assert!(config.contains("vram_limit = \"80%\""), "{config}");
 }
 
 #[test]

@@ -14,7 +14,7 @@ use splat::config::{
     Config, ConfigError, Device, Layer, Layers, Typed, default_toml, normalize_args, preset_names,
     preset_text, resolve,
 };
-use splat::memory::Bytes;
+use splat::memory::{Bytes, Limit};
 
 #[derive(Parser)]
 struct Line {
@@ -111,6 +111,7 @@ fn every_flag_is_a_key_and_every_key_a_flag() {
     full.output.model_path = Some("a".into());
     full.output.experiment_name = Some("a".into());
     full.densify.max_points = Some(1);
+    full.memory.vram_limit = Some(Limit::Percent(1.0));
     assert_eq!(keys_of(&full.to_toml().unwrap()), keys);
 }
 
@@ -123,6 +124,7 @@ fn the_commented_examples_of_the_default_file_are_valid() {
     });
     let config = Config::from_toml("examples", &examples.collect::<Vec<_>>().join("\n")).unwrap();
     assert_eq!(config.densify.max_points, Some(1_000_000));
+    assert_eq!(config.memory.vram_limit, Some(Limit::Bytes(Bytes(12 << 30))));
     assert!(config.scene.source_path.is_some() && config.output.experiment_name.is_some());
 }
 
@@ -139,6 +141,8 @@ fn a_written_configuration_reads_back_equal() {
         "9223372036854775807",
         "--image-cache",
         "1.5GiB",
+        "--vram-limit",
+        "87.5%",
         "--test-iterations",
         "1",
         "-1",
@@ -214,6 +218,7 @@ fn a_value_of_the_wrong_type_is_named_with_its_line_and_key() {
         ("[scene]\n\nresolution = \"big\"\n", "line 3|`resolution`|[scene]|\"big\"|i32"),
         ("[optimize]\niterations = -1\n", "line 2|`iterations`|-1"),
         ("[memory]\nimage_cache = \"lots\"\n", "line 2|`image_cache`|`lots` is not a size"),
+        ("[memory]\nvram_limit = \"most\"\n", "line 2|`vram_limit`|`most` is not a limit|80%"),
         ("[run]\ndevice = \"tpu\"\n", "line 2|`device`|tpu|cuda"),
         ("scene = 3\n", "base.toml|3"),
         ("[scene\n", "not valid TOML|line 1"),
@@ -237,6 +242,10 @@ fn a_value_out_of_range_is_named_with_flag_key_and_range() {
         ("", &["--lambda-dssim", "1.5"], "--lambda-dssim|is 1.5|0 to 1"),
         ("", &["--position-lr-final", "0"], "--position-lr-final|log-linear"),
         ("", &["--image-cache", "0"], "--image-cache|is 0|512MiB"),
+        ("", &["--vram-limit", "0G"], "--vram-limit|is 0|12GiB"),
+        ("", &["--vram_limit=101%"], "--vram-limit|is 101%|at most 100%"),
+        ("", &["--vram-threshold", "0"], "--vram-threshold|is 0|more than 0"),
+        ("", &["--vram-threshold", "1.01"], "--vram-threshold|is 1.01|at most 1"),
         ("", &["--eval", "--test-every", "1"], "--test-every|is 1|2 and more"),
         ("", &["--save-iterations", "5", "0"], "--save-iterations|is 0|-1"),
         ("", &["--experiment-name", "a/b"], "--experiment-name|`a/b`|slashes"),

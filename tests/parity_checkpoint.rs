@@ -31,7 +31,8 @@ fn shots(gaussians: &Gaussians) -> Vec<Shot> {
         .map(|i| {
             let mut view = view();
             view.pose.translation[1] += 0.09 * f64::from(i) - 0.1;
-            shot(gaussians, &view, settings(2, 5), (u64::from(20 + i), Counted::Clear))
+            let shot = shot(gaussians, &view, settings(2, 5), (u64::from(20 + i), Counted::Clear));
+            Shot { index: i as usize, ..shot }
         })
         .collect()
 }
@@ -42,7 +43,7 @@ fn trained<B: Raster<Gaussians>>(device: &mut B) -> (B::Model, Vec<Shot>) {
     let shots = shots(&gaussians);
     let mut model = device.upload(&gaussians).unwrap();
     for (number, shot) in (1..=20).zip(shots.iter().cycle()) {
-        step(device, &mut model, std::slice::from_ref(shot), (number, RATES));
+        step(device, &mut model, shot, (number, RATES));
     }
     (model, shots)
 }
@@ -108,9 +109,8 @@ fn training_goes_on_the_same_way_after_a_change_of_device<B: Raster<Gaussians>>(
     let snapshot = device.snapshot(&model).unwrap();
     let mut elsewhere = oracle.restore(snapshot.clone()).unwrap();
     for (number, shot) in (21..=25).zip(&shots) {
-        let stepped = std::slice::from_ref(shot);
-        let here = step(device, &mut model, stepped, (number, RATES))[0].total;
-        let there = step(&mut oracle, &mut elsewhere, stepped, (number, RATES))[0].total;
+        let here = step(device, &mut model, shot, (number, RATES)).total;
+        let there = step(&mut oracle, &mut elsewhere, shot, (number, RATES)).total;
         // The masks kept the first step clear of cuts; a pixel in a hundred may part by one quantum.
         assert!((here - there).abs() < 4e-5, "step {number}: {here} here, {there} there");
     }

@@ -10,11 +10,11 @@
 
 mod common;
 
-use common::oracle::{Counted, Shot, settings, shot, step};
+use common::oracle::{self, Counted, Shot, settings, shot, step};
 use common::scene::{RATES, tame_gaussians};
 use common::view;
 use splat::backend::cpu::Cpu;
-use splat::backend::{Densified, DensifyRule, Grant, Raster, Rates, Snapshot, Survey};
+use splat::backend::{Densified, DensifyRule, Grant, Raster, Snapshot, Survey};
 use splat::math::sigmoid;
 use splat::model::{Gaussians, Primitive};
 
@@ -25,16 +25,6 @@ each_backend!(
     rounds_follow_each_other_with_steps_between,
     a_reset_of_the_opacities_lowers_the_same_ones,
 );
-
-/// Moments without movement: both devices reach density control with the same parameters.
-const AT_REST: Rates = Rates {
-    means: 0.0,
-    log_scales: 0.0,
-    quats: 0.0,
-    opacity_logits: 0.0,
-    sh_dc: 0.0,
-    sh_rest: 0.0,
-};
 
 const ALL: Grant = Grant { births: usize::MAX };
 
@@ -48,19 +38,17 @@ fn five_shots(gaussians: &Gaussians) -> Vec<Shot> {
         .map(|i| {
             let mut view = view();
             view.pose.translation[0] += 0.07 * f64::from(i) - 0.13;
-            shot(gaussians, &view, settings(3, 5), (u64::from(80 + i), Counted::Clear))
+            let shot = shot(gaussians, &view, settings(3, 5), (u64::from(80 + i), Counted::Clear));
+            Shot { index: i as usize, ..shot }
         })
         .collect()
 }
 
-/// A model after five observed views.
+/// A model after five observed views. Nothing has moved: every device reaches density control with
+/// the same parameters.
 fn observed<B: Raster<Gaussians>>(device: &mut B) -> B::Model {
     let gaussians = scene();
-    let mut model = device.upload(&gaussians).unwrap();
-    for (number, shot) in (1..).zip(five_shots(&gaussians)) {
-        step(device, &mut model, &[shot], (number, AT_REST));
-    }
-    model
+    oracle::observed(device, &gaussians, &five_shots(&gaussians))
 }
 
 /// The middle of the widest gap, in ratio, between values in these quantiles; and where it lies.
@@ -227,8 +215,8 @@ fn rounds<B: Raster<Gaussians>>(device: &mut B, rule: &DensifyRule, shots: &[Sho
         device.densify(&mut model, &rule, Grant { births: 37 }).unwrap();
         counts.push(device.len(&model));
         for (number, shot) in (10 * iteration..).zip(shots) {
-            let losses = step(device, &mut model, std::slice::from_ref(shot), (number, RATES));
-            assert!(losses[0].total.is_finite());
+            let loss = step(device, &mut model, shot, (number, RATES));
+            assert!(loss.total.is_finite());
         }
     }
     let after = device.snapshot(&model).unwrap();

@@ -34,6 +34,7 @@ each_backend!(
     a_snapshot_restores_the_same_model,
     a_sample_holds_the_asked_rows_in_their_order,
     what_the_mask_excludes_changes_nothing,
+    metrics_are_those_of_the_clamped_image_without_what_the_mask_excludes,
 );
 
 const SETTINGS: RenderSettings =
@@ -41,7 +42,8 @@ const SETTINGS: RenderSettings =
 
 fn draw<B: Raster<Gaussians>>(device: &mut B, gaussians: &Gaussians, view: &View) -> Rendered {
     let model = device.upload(gaussians).unwrap();
-    let frame = device.render(&model, view, &SETTINGS).unwrap();
+    let settings = RenderSettings { pass: Pass::Picture, ..SETTINGS };
+    let frame = device.render(&model, view, &settings).unwrap();
     device.image(&frame).unwrap()
 }
 
@@ -82,7 +84,7 @@ fn the_background_shows_where_nothing_is<B: Raster<Gaussians>>(device: &mut B) {
     for gaussians in [behind_the_camera, transparent, nothing] {
         let image = draw(device, &gaussians, &straight());
         assert!(image.rgb.chunks(3).all(|p| p == SETTINGS.background));
-        assert!(image.blended.iter().all(|&count| count == 0));
+        assert!(image.blended.unwrap().iter().all(|&count| count == 0));
     }
 }
 
@@ -120,17 +122,47 @@ fn images_of_any_size_are_drawn_and_compared<B: Raster<Gaussians>>(device: &mut 
         let mut frame = device.render(&model, &view, &SETTINGS).unwrap();
         let image = device.image(&frame).unwrap();
         assert_eq!(image.rgb.len(), (width * height * 3) as usize);
-        let target = device.target(&photo(width, height, None)).unwrap();
+        let target = device.target(0, &photo(width, height, None)).unwrap();
         let loss = device.loss(&mut frame, &target, &LossTerms { lambda_dssim: 0.2 }).unwrap();
         assert!(loss.read().unwrap().total.is_finite());
         let mut gradients = device.gradients(&model).unwrap();
         device.backward(&mut model, frame, &mut gradients).unwrap();
         device.step(&mut model, gradients, &AdamStep { number: 1, rates: RATES }).unwrap();
 
-        let other = device.target(&photo(width + 1, height, None)).unwrap();
+        let other = device.target(0, &photo(width + 1, height, None)).unwrap();
         let mut frame = device.render(&model, &view, &SETTINGS).unwrap();
         assert!(device.loss(&mut frame, &other, &LossTerms { lambda_dssim: 0.2 }).is_err());
     }
+}
+
+fn metrics_are_those_of_the_clamped_image_without_what_the_mask_excludes<B: Raster<Gaussians>>(
+    device: &mut B,
+) {
+    let mut view = straight();
+    view.camera = view.camera.resized(16, 12);
+    let model = device.upload(&Gaussians::zeros(3, 0)).unwrap();
+    let mut measured = |render: f32, photo: u8, mask: Option<Vec<u8>>| {
+        let settings = RenderSettings { pass: Pass::Eval, sh_degree: 3, background: [render; 3] };
+        let frame = device.render(&model, &view, &settings).unwrap();
+        let photo = Image { width: 16, height: 12, rgb: vec![photo; 576], mask };
+        let target = device.target(0, &Arc::new(photo)).unwrap();
+        device.measure(&frame, &target).unwrap()
+    };
+    // 102/255 is 0.4 exactly in decimal; the rest is rounding in single precision.
+    let found = measured(0.5, 102, None);
+    assert!((found.mse - 0.01).abs() < 1e-8 && (found.l1 - 0.1).abs() < 1e-7, "{found:?}");
+    // Both are flat: (2·0.5·0.4 + 1e-4) / (0.5² + 0.4² + 1e-4).
+    assert!((found.ssim - 0.4001 / 0.4101).abs() < 1e-5, "{found:?}");
+    let found = measured(1.7, 255, None);
+    assert!(found.mse == 0.0 && found.l1 == 0.0 && (found.ssim - 1.0).abs() < 1e-6, "{found:?}");
+    let mut mask = vec![255; 192];
+    mask[..96].fill(0);
+    // Half the pixels keep their error of 0.1.
+    let found = measured(0.5, 102, Some(mask));
+    assert!((found.mse - 0.005).abs() < 1e-8 && (found.l1 - 0.05).abs() < 1e-7, "{found:?}");
+    let frame = device.render(&model, &view, &SETTINGS).unwrap();
+    let other = device.target(0, &photo(17, 12, None)).unwrap();
+    assert!(device.measure(&frame, &other).is_err());
 }
 
 fn step_once<B: Raster<Gaussians>>(
@@ -140,7 +172,7 @@ fn step_once<B: Raster<Gaussians>>(
     target: &Arc<Image>,
     number: u32,
 ) -> f64 {
-    let target = device.target(target).unwrap();
+    let target = device.target(0, target).unwrap();
     let mut frame = device.render(model, view, &SETTINGS).unwrap();
     let loss = device.loss(&mut frame, &target, &LossTerms { lambda_dssim: 0.2 }).unwrap();
     let mut gradients = device.gradients(model).unwrap();
@@ -279,7 +311,7 @@ fn parameters_that_are_not_numbers_are_reported_with_their_index() {
     // A learning rate that overflows shows at once, with the Gaussian that it broke.
     let view = straight();
     let target = photo(view.camera.width, view.camera.height, None);
-    let target = splat::backend::Backend::target(&mut device, &target).unwrap();
+    let target = splat::backend::Backend::target(&mut device, 0, &target).unwrap();
     let mut model = device.upload(&gaussian([0.1, -0.1, 1.0], 0.1, 0.6, [0.4; 3])).unwrap();
     let mut frame = device.render(&model, &view, &SETTINGS).unwrap();
     device.loss(&mut frame, &target, &LossTerms { lambda_dssim: 0.2 }).unwrap();

@@ -9,8 +9,8 @@ mod types;
 use std::sync::Arc;
 
 pub use types::{
-    AdamStep, Densified, DensifyRule, Grant, LossTerms, LossValue, Pass, Pending, Rates,
-    RenderSettings, Rendered, Snapshot, Survey,
+    AdamStep, Densified, DensifyRule, Grant, LossTerms, LossValue, Measured, MemoryEntry, Pass,
+    Pending, Rates, RenderSettings, Rendered, Snapshot, StageTime, Survey,
 };
 
 use crate::dataset::{Image, View};
@@ -50,12 +50,17 @@ pub enum DeviceError {
         /// The loss.
         value: f64,
     },
+    /// A second view was to add to gradients that hold one.
+    #[error("this device takes one view a step: step after each backward pass")]
+    OneViewPerStep,
     /// The user asked for a device that this program or machine does not have.
     #[error("{0}")]
     Unavailable(String),
 }
 
-/// A device: its name and its ground truth.
+/// A device: its name, its ground truth, its clock and its memory.
+///
+/// Work may be launched and not waited for; a fault of it then comes to light in a later call.
 pub trait Backend: Sized {
     /// One training image, resident.
     type Target;
@@ -64,8 +69,41 @@ pub trait Backend: Sized {
 
     /// The device in words.
     fn name(&self) -> String;
-    /// Makes a photograph available to [`Raster::loss`].
-    fn target(&mut self, image: &Arc<Image>) -> Result<Self::Target, DeviceError>;
+
+    /// Makes the photograph of a view available to [`Raster::loss`] and [`Raster::measure`].
+    ///
+    /// A device may keep it for later, in place of what it held of that view; [`Self::holds`] then
+    /// says so. Views are told apart by their index in the dataset.
+    fn target(&mut self, view: usize, image: &Arc<Image>) -> Result<Self::Target, DeviceError>;
+    /// Begins to bring a photograph to the device, so that [`Self::resident`] has it without a
+    /// wait. A device that cannot do that ahead does nothing.
+    fn prefetch(&mut self, _view: usize, _image: &Arc<Image>) -> Result<(), DeviceError> {
+        Ok(())
+    }
+    /// The photograph of a view, where the device holds it.
+    fn resident(&mut self, _view: usize) -> Option<Self::Target> {
+        None
+    }
+    /// Whether the device holds the photograph of a view, so that the host need not.
+    fn holds(&self, _view: usize) -> bool {
+        false
+    }
+
+    /// Waits until all that was launched is done.
+    fn synchronize(&mut self) -> Result<(), DeviceError> {
+        Ok(())
+    }
+    /// Begins or ends the timing of stages, which costs a little time itself.
+    fn time_stages(&mut self, _on: bool) {}
+    /// What the stages since the last call took, in the order in which they ran; waits for them.
+    /// Empty while they are not timed, and of a device that cannot time them.
+    fn stage_times(&mut self) -> Result<Vec<StageTime>, DeviceError> {
+        Ok(Vec::new())
+    }
+    /// The device's memory by what it holds; empty of a device that shares the host's.
+    fn memory(&self) -> Vec<MemoryEntry> {
+        Vec::new()
+    }
 }
 
 /// Training one kind of primitive on a device. Calls follow the order below.
@@ -106,12 +144,21 @@ pub trait Raster<P: Primitive>: Backend {
         target: &Self::Target,
         terms: &LossTerms,
     ) -> Result<Self::Loss, DeviceError>;
+    /// How much a frame looks like its photograph.
+    fn measure(
+        &mut self,
+        frame: &Self::Frame,
+        target: &Self::Target,
+    ) -> Result<Measured, DeviceError>;
     /// Bytes of a frame.
     fn frame_bytes(&self, frame: &Self::Frame) -> Bytes;
     /// No gradients yet.
     fn gradients(&mut self, model: &Self::Model) -> Result<Self::Gradients, DeviceError>;
     /// Adds the frame's gradients and, of a frame drawn to [`Pass::Observe`], what it tells about
     /// density to the model's statistics.
+    ///
+    /// A device may take only one view a step: it answers the second with
+    /// [`DeviceError::OneViewPerStep`].
     fn backward(
         &mut self,
         model: &mut Self::Model,
@@ -140,6 +187,6 @@ pub trait Raster<P: Primitive>: Backend {
     /// Lowers every opacity to at most `ceiling` and forgets the opacities' moments.
     fn reset_opacity(&mut self, model: &mut Self::Model, ceiling: f64) -> Result<(), DeviceError>;
 
-    /// The frame's colours and blend counts on the host.
+    /// The frame's colours on the host and, of a frame drawn to [`Pass::Picture`], its blend counts.
     fn image(&mut self, frame: &Self::Frame) -> Result<Rendered, DeviceError>;
 }

@@ -1,12 +1,15 @@
 //! What passes between the trainer and a device.
 
 use super::DeviceError;
+use crate::memory::Bytes;
 
 /// What a frame is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pass {
     /// Only the image is wanted.
     Eval,
+    /// The image is wanted, and how many Gaussians each pixel is blended of.
+    Picture,
     /// The backward pass follows.
     Train,
     /// The backward pass follows, and tells density control what it sees.
@@ -33,8 +36,8 @@ pub struct Rendered {
     pub height: u32,
     /// Colours, [height, width, 3]; may leave 0..1.
     pub rgb: Vec<f32>,
-    /// Gaussians blended in each pixel, [height, width].
-    pub blended: Vec<u32>,
+    /// Gaussians blended in each pixel, [height, width]; of a frame drawn to [`Pass::Picture`].
+    pub blended: Option<Vec<u32>>,
 }
 
 /// The weights of the loss.
@@ -55,8 +58,44 @@ pub struct LossValue {
     pub total: f64,
 }
 
+/// How far a render, clamped to 0..1, is from its photograph.
+///
+/// Where the photograph has a mask, both images are multiplied by it; means are over all pixels
+/// and channels.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Measured {
+    /// Mean squared error.
+    pub mse: f64,
+    /// Mean absolute error.
+    pub l1: f64,
+    /// Mean structural similarity.
+    pub ssim: f64,
+}
+
+/// What the device spent on one stage of one iteration.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StageTime {
+    /// The stage.
+    pub stage: &'static str,
+    /// Milliseconds on the device.
+    pub ms: f64,
+}
+
+/// What the device's memory is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryEntry {
+    /// What it holds.
+    pub label: &'static str,
+    /// Bytes now.
+    pub bytes: Bytes,
+    /// Most bytes so far.
+    pub peak: Bytes,
+}
+
 /// A value that the device may still be computing.
 pub trait Pending<T> {
+    /// Whether [`Self::read`] would not wait.
+    fn is_ready(&self) -> bool;
     /// Waits for it. A fault that the device found in the meantime, such as a loss that is not
     /// finite, may come to light only here.
     fn read(self) -> Result<T, DeviceError>;

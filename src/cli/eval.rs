@@ -2,13 +2,14 @@
 
 use clap::{ArgMatches, Args};
 
-use super::device;
+use super::device::{self, DeviceOptions, Task};
 use super::exit::UsageError;
 use super::print;
-use super::scene::{ModelArgs, none_decoded};
+use super::scene::{ModelArgs, Opened, none_decoded};
 use crate::backend::Raster;
+use crate::model::Gaussians;
 use crate::telemetry::{append_metrics, write_per_view, write_results};
-use crate::train::eval::{EvalRequest, evaluate};
+use crate::train::eval::{EvalRequest, Shown, evaluate};
 use crate::train::event::{Evaluation, Split};
 use crate::train::{Views, background};
 
@@ -30,28 +31,8 @@ pub(super) struct EvalArgs {
 /// Evaluates, prints the means, and writes the tables of the model folder.
 pub(super) fn run(args: &EvalArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     let opened = args.model.open(matches)?;
-    let mut device = device::open(opened.config.run.device)?;
-    let mut views = Views::new(&opened.dataset, &opened.images);
-    if views.split(args.split).is_empty() {
-        return Err(UsageError(
-            "the model was trained without --eval, so no view is held out. Use --split train, or \
-             hold views out with --eval"
-                .to_owned(),
-        )
-        .into());
-    }
-    let model = device.upload(&opened.gaussians)?;
-    let request = EvalRequest {
-        split: args.split,
-        iteration: opened.iteration,
-        sh_degree: opened.gaussians.sh_degree,
-        background: background(opened.config.scene.white_background),
-    };
-    let evaluation = evaluate(&mut device, &model, &mut views, &request, |_| Ok(()))?;
-    for warning in views.take_warnings() {
-        tracing::warn!("{warning}");
-    }
-    let evaluation = evaluation.ok_or_else(|| none_decoded(&views, args.split))?;
+    let task = Evaluating { opened: &opened, split: args.split };
+    let evaluation = device::on(DeviceOptions::of(&opened.config), task)?;
     // First of all: a result that was computed is not lost to a full disk.
     print(&if args.json { serde_json::to_string_pretty(&evaluation)? } else { table(&evaluation) });
     let folder = &args.model.model_path;
@@ -67,6 +48,42 @@ pub(super) fn run(args: &EvalArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     write_results(folder, &evaluation)?;
     write_per_view(folder, &evaluation)?;
     Ok(())
+}
+
+/// Measuring one split of the scene's views.
+struct Evaluating<'a> {
+    opened: &'a Opened,
+    split: Split,
+}
+
+impl Task for Evaluating<'_> {
+    type Output = Evaluation;
+
+    fn run<B: Raster<Gaussians>>(self, device: &mut B) -> anyhow::Result<Evaluation> {
+        let Self { opened, split } = self;
+        let mut views = Views::new(&opened.dataset, &opened.images);
+        if views.split(split).is_empty() {
+            return Err(UsageError(
+                "the model was trained without --eval, so no view is held out. Use --split train, \
+                 or hold views out with --eval"
+                    .to_owned(),
+            )
+            .into());
+        }
+        let model = device.upload(&opened.gaussians)?;
+        let request = EvalRequest {
+            split,
+            iteration: opened.iteration,
+            sh_degree: opened.gaussians.sh_degree,
+            background: background(opened.config.scene.white_background),
+            shown: Shown::Nothing,
+        };
+        let evaluation = evaluate(device, &model, &mut views, &request, |_| Ok(()))?;
+        for warning in views.take_warnings() {
+            tracing::warn!("{warning}");
+        }
+        Ok(evaluation.ok_or_else(|| none_decoded(&views, split))?)
+    }
 }
 
 fn table(evaluation: &Evaluation) -> String {

@@ -97,6 +97,7 @@ impl Exit {
             DeviceError::Unavailable(_) => Self::Device,
             DeviceError::NotFinite { .. }
             | DeviceError::LossNotFinite { .. }
+            | DeviceError::OneViewPerStep
             | DeviceError::TargetSize { .. } => Self::Error,
         }
     }

@@ -5,14 +5,15 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use clap::{ArgMatches, Args};
 
-use super::device;
+use super::device::{self, DeviceOptions, Task};
 use super::exit::UsageError;
 use super::print;
-use super::scene::{ModelArgs, none_decoded};
+use super::scene::{ModelArgs, Opened, none_decoded};
 use crate::backend::Raster;
 use crate::dataset::Image;
 use crate::files::{create_folder, write_atomically};
-use crate::train::eval::{EvalRequest, evaluate};
+use crate::model::Gaussians;
+use crate::train::eval::{EvalRequest, Shown, evaluate};
 use crate::train::event::{Picture, Split};
 use crate::train::pictures::{photo_picture, render_picture};
 use crate::train::{TrainError, Views, background};
@@ -35,46 +36,61 @@ pub(super) struct RenderArgs {
 /// Writes `MODEL/{train,test}/ours_N/{renders,gt}/00000.png`.
 pub(super) fn run(args: &RenderArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     let opened = args.model.open(matches)?;
-    let mut device = device::open(opened.config.run.device)?;
-    let mut views = Views::new(&opened.dataset, &opened.images);
-    let model = device.upload(&opened.gaussians)?;
-    let mut written = false;
-    for (split, skip) in [(Split::Train, args.skip_train), (Split::Test, args.skip_test)] {
-        if skip || views.split(split).is_empty() {
-            continue;
+    device::on(DeviceOptions::of(&opened.config), Rendering { args, opened: &opened })
+}
+
+/// Rendering a model's views.
+struct Rendering<'a> {
+    args: &'a RenderArgs,
+    opened: &'a Opened,
+}
+
+impl Task for Rendering<'_> {
+    type Output = ();
+
+    fn run<B: Raster<Gaussians>>(self, device: &mut B) -> anyhow::Result<()> {
+        let Self { args, opened } = self;
+        let mut views = Views::new(&opened.dataset, &opened.images);
+        let model = device.upload(&opened.gaussians)?;
+        let mut written = false;
+        for (split, skip) in [(Split::Train, args.skip_train), (Split::Test, args.skip_test)] {
+            if skip || views.split(split).is_empty() {
+                continue;
+            }
+            let request = EvalRequest {
+                split,
+                iteration: opened.iteration,
+                sh_degree: opened.gaussians.sh_degree,
+                background: background(opened.config.scene.white_background),
+                shown: Shown::All,
+            };
+            let folder = output_folder(&args.model.model_path, &request);
+            let renders = create_folder(&folder.join("renders"))?;
+            let truths = create_folder(&folder.join("gt"))?;
+            let evaluation = evaluate(device, &model, &mut views, &request, |view| {
+                let name = format!("{:05}.png", view.position);
+                write_png(&renders.join(&name), render_picture(view.rendered), view.image)?;
+                write_png(&truths.join(&name), photo_picture(view.image), view.image)
+            })
+            .context("rendering")?;
+            for warning in views.take_warnings() {
+                tracing::warn!("{warning}");
+            }
+            if evaluation.is_none() {
+                return Err(none_decoded(&views, split).into());
+            }
+            print(&folder.display().to_string());
+            written = true;
         }
-        let request = EvalRequest {
-            split,
-            iteration: opened.iteration,
-            sh_degree: opened.gaussians.sh_degree,
-            background: background(opened.config.scene.white_background),
-        };
-        let folder = output_folder(&args.model.model_path, &request);
-        let renders = create_folder(&folder.join("renders"))?;
-        let truths = create_folder(&folder.join("gt"))?;
-        let evaluation = evaluate(&mut device, &model, &mut views, &request, |view| {
-            let name = format!("{:05}.png", view.position);
-            write_png(&renders.join(&name), render_picture(view.rendered), view.image)?;
-            write_png(&truths.join(&name), photo_picture(view.image), view.image)
-        })
-        .context("rendering")?;
-        for warning in views.take_warnings() {
-            tracing::warn!("{warning}");
+        if written {
+            return Ok(());
         }
-        if evaluation.is_none() {
-            return Err(none_decoded(&views, split).into());
-        }
-        print(&folder.display().to_string());
-        written = true;
+        Err(UsageError(
+            "no view is left to render: the model has no held-out views, or both splits are skipped"
+                .to_owned(),
+        )
+        .into())
     }
-    if written {
-        return Ok(());
-    }
-    Err(UsageError(
-        "no view is left to render: the model has no held-out views, or both splits are skipped"
-            .to_owned(),
-    )
-    .into())
 }
 
 fn output_folder(model_path: &Path, request: &EvalRequest) -> PathBuf {

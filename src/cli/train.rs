@@ -8,14 +8,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::Context;
 use clap::{ArgMatches, Args};
 
+use super::device::{self, DeviceOptions, Task};
 use super::exit::{Exit, Interrupted, UsageError};
 use super::plan::{DEMO_SCENE, Plan};
 use super::scene::open_scene;
-use super::{device, print, shell_word};
+use super::{print, shell_word};
+use crate::backend::Raster;
 use crate::config::Config;
 use crate::dataset::{AlphaMeaning, Dataset, ImageSource, PointCloud};
 use crate::memory::{Bytes, host_memory};
-use crate::model::{from_points, random_points, thinned};
+use crate::model::{Gaussians, from_points, random_points, thinned};
 use crate::synth::{SynthOptions, write_scene};
 use crate::telemetry::{ProgressStyle, Sinks};
 use crate::train::checkpoint::Checkpoint;
@@ -65,46 +67,60 @@ impl TrainArgs {
 
 /// Trains.
 pub(super) fn run(args: &TrainArgs, matches: &ArgMatches) -> anyhow::Result<()> {
-    let mut plan = Plan::make(args, matches)?;
-    let mut device = device::open(plan.config.run.device)?;
-    let stop = stop_on_signals()?;
-    if args.demo && plan.checkpoint.is_none() {
-        write_scene(&plan.scene()?, &SynthOptions::default())?;
-    }
-    let (dataset, images) = open_scene(&plan.config)?;
-    warn_of_background(&dataset, &plan.config);
-    let points = match &plan.checkpoint {
-        None => starting_points(&dataset, &plan.config)?,
-        Some(checkpoint) => {
-            warn_of_cap(checkpoint, &plan.config);
-            Cow::Borrowed(&dataset.points)
-        }
-    };
-    plan.prepare_folder(&dataset, &points)?;
+    let plan = Plan::make(args, matches)?;
+    device::on(DeviceOptions::of(&plan.config), Training { args, plan })
+}
 
-    let mut sinks = Sinks::for_run(&plan.model_path, args.style(), plan.goes_on)?;
-    let checkpoint = plan.checkpoint.take();
-    let setup = TrainerSetup {
-        dataset: &dataset,
-        images: &images,
-        config: &plan.config,
-        model_path: &plan.model_path,
-        stop: &stop,
-    };
-    let trainer = match checkpoint {
-        Some(checkpoint) => Trainer::resume(setup, &mut device, &mut sinks, checkpoint)?,
-        None => {
-            let gaussians = from_points(&points, plan.config.optimize.sh_degree);
-            Trainer::start(setup, &mut device, &mut sinks, &gaussians)?
+/// A planned run.
+struct Training<'a> {
+    args: &'a TrainArgs,
+    plan: Plan,
+}
+
+impl Task for Training<'_> {
+    type Output = ();
+
+    fn run<B: Raster<Gaussians>>(self, device: &mut B) -> anyhow::Result<()> {
+        let Self { args, mut plan } = self;
+        let stop = stop_on_signals()?;
+        if args.demo && plan.checkpoint.is_none() {
+            write_scene(&plan.scene()?, &SynthOptions::default())?;
         }
-    };
-    match trainer.run()? {
-        Outcome::Interrupted => Err(Interrupted(shell_word(&plan.model_path)).into()),
-        Outcome::Finished => {
-            if args.demo {
-                print(&demo_summary(&plan));
+        let (dataset, images) = open_scene(&plan.config)?;
+        warn_of_background(&dataset, &plan.config);
+        let points = match &plan.checkpoint {
+            None => starting_points(&dataset, &plan.config)?,
+            Some(checkpoint) => {
+                warn_of_cap(checkpoint, &plan.config);
+                Cow::Borrowed(&dataset.points)
             }
-            Ok(())
+        };
+        plan.prepare_folder(&dataset, &points)?;
+
+        let mut sinks = Sinks::for_run(&plan.model_path, args.style(), plan.goes_on)?;
+        let checkpoint = plan.checkpoint.take();
+        let setup = TrainerSetup {
+            dataset: &dataset,
+            images: &images,
+            config: &plan.config,
+            model_path: &plan.model_path,
+            stop: &stop,
+        };
+        let trainer = match checkpoint {
+            Some(checkpoint) => Trainer::resume(setup, device, &mut sinks, checkpoint)?,
+            None => {
+                let gaussians = from_points(&points, plan.config.optimize.sh_degree);
+                Trainer::start(setup, device, &mut sinks, &gaussians)?
+            }
+        };
+        match trainer.run()? {
+            Outcome::Interrupted => Err(Interrupted(shell_word(&plan.model_path)).into()),
+            Outcome::Finished => {
+                if args.demo {
+                    print(&demo_summary(&plan));
+                }
+                Ok(())
+            }
         }
     }
 }

@@ -6,7 +6,7 @@ use clap::builder::RangedU64ValueParser;
 use clap::{Arg, ArgAction, Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 
-use crate::memory::Bytes;
+use crate::memory::{Bytes, Limit};
 
 /// All options of a training run, in the sections of a configuration file.
 #[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -233,11 +233,25 @@ pub struct MemoryOptions {
     #[arg(long, value_name = "SIZE", default_value_t = Self::default().image_cache)]
     #[serde(with = "crate::memory::as_text")]
     pub image_cache: Bytes,
+
+    /// Memory of the GPU that may be used, as a size or a share (80%) [default: the card's]
+    #[arg(long, value_name = "SIZE|P%")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vram_limit: Option<Limit>,
+
+    /// Share of that memory that the program takes at most
+    #[arg(long, value_name = "SHARE", default_value_t = Self::default().vram_threshold)]
+    pub vram_threshold: f64,
 }
 
 impl Default for MemoryOptions {
     fn default() -> Self {
-        Self { high_dram: false, image_cache: Bytes(2 << 30) }
+        Self {
+            high_dram: false,
+            image_cache: Bytes(2 << 30),
+            vram_limit: None,
+            vram_threshold: 0.97,
+        }
     }
 }
 

@@ -92,6 +92,18 @@ impl MemoryOptions {
             self.image_cache > Bytes(0),
             self.image_cache,
             "more than 0 bytes, for instance 512MiB",
+        )?;
+        if let Some(limit) = self.vram_limit {
+            key("vram_limit").holds(
+                limit.is_usable(),
+                limit,
+                "a size above 0, for instance 12GiB, or more than 0% and at most 100%",
+            )?;
+        }
+        key("vram_threshold").holds(
+            self.vram_threshold > 0.0 && self.vram_threshold <= 1.0,
+            self.vram_threshold,
+            "more than 0, at most 1",
         )
     }
 }

@@ -4,13 +4,41 @@ use std::sync::Arc;
 
 use super::TrainError;
 use super::event::{Evaluation, Metrics, Split, ViewMetrics};
-use super::metrics::metrics;
 use super::views::Views;
 use crate::backend::{Pass, Raster, RenderSettings, Rendered};
 use crate::dataset::Image;
 use crate::model::Gaussians;
 
-/// One view of an evaluation.
+/// Views that an evaluation shows as images; the others are measured and never leave the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shown {
+    /// None.
+    Nothing,
+    /// So many from the first on, with what each pixel is blended of.
+    First(usize),
+    /// All.
+    All,
+}
+
+impl Shown {
+    /// What the frame of the view at this position is drawn for.
+    fn pass(self, position: usize) -> Pass {
+        match self {
+            Self::First(count) if position < count => Pass::Picture,
+            _ => Pass::Eval,
+        }
+    }
+
+    fn includes(self, position: usize) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::First(count) => position < count,
+            Self::All => true,
+        }
+    }
+}
+
+/// One shown view of an evaluation.
 #[derive(Debug)]
 pub struct EvaluatedView<'a> {
     /// Position in the split.
@@ -34,9 +62,12 @@ pub struct EvalRequest {
     pub sh_degree: u32,
     /// Colour behind everything.
     pub background: [f32; 3],
+    /// Which views are shown.
+    pub shown: Shown,
 }
 
-/// Draws every view of a split, shows each to `visit`, and averages the metrics.
+/// Draws and measures every view of a split, shows those that are to be shown to `visit`, and
+/// averages the metrics.
 ///
 /// Views whose image cannot be decoded are left out, as in training; `None` if no view is left.
 pub fn evaluate<B: Raster<Gaussians>>(
@@ -46,22 +77,38 @@ pub fn evaluate<B: Raster<Gaussians>>(
     request: &EvalRequest,
     mut visit: impl FnMut(&EvaluatedView<'_>) -> Result<(), TrainError>,
 ) -> Result<Option<Evaluation>, TrainError> {
-    let settings = RenderSettings {
-        pass: Pass::Eval,
-        sh_degree: request.sh_degree,
-        background: request.background,
-    };
     let indices = views.split(request.split).to_vec();
-    views.announce(&indices);
+    let wanted = indices
+        .iter()
+        .enumerate()
+        .filter(|&(position, &index)| request.shown.includes(position) || !device.holds(index));
+    views.announce(&wanted.map(|(_, &index)| index).collect::<Vec<_>>());
     let mut per_view = Vec::with_capacity(indices.len());
     for (position, index) in indices.into_iter().enumerate() {
-        let Some(image) = views.fetch(index) else { continue };
+        let resident = device.resident(index);
+        let is_shown = request.shown.includes(position);
+        let image = if is_shown || resident.is_none() { views.fetch(index) } else { None };
+        let target = match (resident, &image) {
+            (_, None) if is_shown => continue,
+            (Some(target), _) => target,
+            (None, Some(image)) => device.target(index, image)?,
+            (None, None) => continue,
+        };
+        let settings = RenderSettings {
+            pass: request.shown.pass(position),
+            sh_degree: request.sh_degree,
+            background: request.background,
+        };
         let view = views.view(index);
-        let frame = device.render(model, view, &settings)?;
-        let rendered = device.image(&frame)?;
         let name = view.name.as_str();
-        visit(&EvaluatedView { position, name, rendered: &rendered, image: &image })?;
-        per_view.push(ViewMetrics { name: name.to_owned(), metrics: metrics(&rendered, &image) });
+        let frame = device.render(model, view, &settings)?;
+        let metrics = device.measure(&frame, &target)?.into();
+        if let Some(image) = image.filter(|_| is_shown) {
+            let rendered = &device.image(&frame)?;
+            visit(&EvaluatedView { position, name, rendered, image: &image })?;
+        }
+        per_view.push(ViewMetrics { name: name.to_owned(), metrics });
+        views.let_go(device, index);
     }
     if per_view.is_empty() {
         return Ok(None);

@@ -117,7 +117,8 @@ pub struct Step {
     pub total: f64,
     /// Gaussians.
     pub gaussians: usize,
-    /// Milliseconds of this iteration, the wait for its image included; density control excluded.
+    /// Milliseconds from the end of the iteration before to the end of this one, waits for images
+    /// included; density control, evaluation and saving excluded.
     pub ms: f64,
 }
 

@@ -4,6 +4,7 @@ pub mod checkpoint;
 pub mod densify;
 pub mod eval;
 pub mod event;
+mod feed;
 mod metrics;
 pub mod pictures;
 mod report;
@@ -15,7 +16,6 @@ use crate::backend::DeviceError;
 use crate::dataset::Dataset;
 use crate::files::OutputError;
 
-pub use metrics::metrics;
 pub use trainer::{Outcome, Trainer, TrainerSetup};
 pub use views::Views;
 

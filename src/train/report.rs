@@ -65,6 +65,7 @@ pub(super) fn distributions(sample: &Gaussians, count: usize, iteration: u32) ->
 /// An evaluated view as pictures.
 pub(super) fn pictures(request: &EvalRequest, view: &EvaluatedView<'_>) -> Event {
     let (rendered, image) = (view.rendered, view.image);
+    let counts = rendered.blended.as_deref().unwrap_or_default();
     let render = render_picture(rendered);
     let ground_truth = photo_picture(image);
     Event::Pictures(Pictures {
@@ -72,7 +73,7 @@ pub(super) fn pictures(request: &EvalRequest, view: &EvaluatedView<'_>) -> Event
         split: request.split,
         name: view.name.to_owned(),
         error: Arc::new(error_map(&render, &ground_truth)),
-        density: Arc::new(density_map(&rendered.blended, rendered.width, rendered.height)),
+        density: Arc::new(density_map(counts, rendered.width, rendered.height)),
         render: Arc::new(render),
         ground_truth: Arc::new(ground_truth),
     })

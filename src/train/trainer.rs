@@ -1,20 +1,20 @@
 //! One run: iterations, density control, milestones.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use super::checkpoint::Checkpoint;
-use super::eval::{EvalRequest, evaluate};
+use super::eval::{EvalRequest, Shown, evaluate};
 use super::event::{Event, Saved, Sink, Split, Step, Tensors};
+use super::feed::Feed;
 use super::report;
-use super::schedule::{self, Milestones, ViewOrder};
+use super::schedule::{self, Milestones};
 use super::views::Views;
 use super::{TrainError, background, densify};
 use crate::backend::{AdamStep, LossTerms, LossValue, Pending, Raster, RenderSettings};
 use crate::config::Config;
-use crate::dataset::{Dataset, Image, ImageLoader};
+use crate::dataset::{Dataset, ImageLoader};
 use crate::export::write_ply;
 use crate::files::{OutputError, create_folder};
 use crate::math::Real;
@@ -51,8 +51,7 @@ pub struct Trainer<'a, B: Raster<Gaussians>> {
     device: &'a mut B,
     sink: &'a mut dyn Sink,
     model: B::Model,
-    views: Views<'a>,
-    order: ViewOrder,
+    feed: Feed<'a>,
     extent: f64,
     /// Finished iterations.
     iteration: u32,
@@ -60,13 +59,14 @@ pub struct Trainer<'a, B: Raster<Gaussians>> {
     launched: Option<Launched<B::Loss>>,
     tensors: Tensors,
     training_seconds: f64,
+    /// What of them had passed when the iteration before the launched one was known to be done.
+    told_seconds: f64,
 }
 
 /// An iteration on its way.
 struct Launched<L> {
     iteration: u32,
     gaussians: usize,
-    seconds: f64,
     loss: L,
 }
 
@@ -93,7 +93,7 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
         let Checkpoint { iteration, train_views, snapshot, .. } = checkpoint;
         let model = device.restore(snapshot)?;
         let mut trainer = Self::new(setup, device, sink, (model, iteration));
-        if train_views != trainer.views.names(Split::Train) {
+        if train_views != trainer.feed.views.names(Split::Train) {
             trainer.warn(
                 "the scene's training views are not those of the checkpoint; the views come in \
                  another order than in the run before"
@@ -110,19 +110,19 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
         (model, iteration): (B::Model, u32),
     ) -> Self {
         let views = Views::new(setup.dataset, setup.images);
-        let order = ViewOrder::new(setup.config.run.seed, setup.dataset.train.clone());
+        let feed = Feed::new(views, setup.config.run.seed);
         Self {
             extent: super::scene_extent(setup.dataset),
             setup,
             device,
             sink,
             model,
-            views,
-            order,
+            feed,
             iteration,
             launched: None,
             tensors: Tensors::default(),
             training_seconds: 0.0,
+            told_seconds: 0.0,
         }
     }
 
@@ -151,7 +151,7 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
                 self.write_checkpoint()?;
             }
             if due.evaluate || due.save {
-                self.announce_views();
+                self.feed.announce(self.device, self.iteration + 1);
             }
         }
         self.sink.on(&Event::Finished {
@@ -164,7 +164,7 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
     }
 
     fn announce_start(&mut self, last: u32) -> Result<(), TrainError> {
-        self.announce_views();
+        self.feed.announce(self.device, self.iteration + 1);
         self.sink.on(&Event::Started {
             model_path: self.setup.model_path.to_owned(),
             device: self.device.name(),
@@ -179,24 +179,28 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
 
     /// One iteration: one view, one step of every parameter.
     ///
-    /// Its loss is read when the next iteration is on its way, so that the device never waits for
-    /// the log.
+    /// Where its loss is not there at once it is read when the next iteration is on its way, so
+    /// that the device never waits for the log.
     fn iterate(&mut self) -> Result<(), TrainError> {
         let started = Instant::now();
         let iteration = self.iteration + 1;
-        let loss = self.descend(iteration)?;
+        let loss = self.descend(iteration);
+        self.warn_of_images()?;
+        let loss = loss?;
         self.iteration = iteration;
-        let seconds = started.elapsed().as_secs_f64();
-        self.training_seconds += seconds;
+        self.training_seconds += started.elapsed().as_secs_f64();
         let gaussians = self.device.len(&self.model);
-        let before = self.launched.replace(Launched { iteration, gaussians, seconds, loss });
-        self.report(before)
+        let is_ready = loss.is_ready();
+        let before = self.launched.replace(Launched { iteration, gaussians, loss });
+        self.report(before)?;
+        if is_ready {
+            self.report_launched()?;
+        }
+        Ok(())
     }
 
     fn descend(&mut self, iteration: u32) -> Result<B::Loss, TrainError> {
         let options = &self.setup.config.optimize;
-        let (index, image) = self.next_image(iteration)?;
-        let view = self.views.view(index);
         let settings = RenderSettings {
             pass: densify::pass(self.setup.config, iteration),
             sh_degree: schedule::sh_degree(options, iteration),
@@ -206,56 +210,28 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
         let rates = schedule::rates(options, self.extent, iteration);
 
         let (device, model) = (&mut *self.device, &mut self.model);
-        let target = device.target(&image)?;
-        let mut frame = device.render(model, view, &settings)?;
+        let (view, target) = self.feed.take(device, iteration)?;
+        let mut frame = device.render(model, self.feed.views.view(view), &settings)?;
         let loss = device.loss(&mut frame, &target, &terms)?;
         let mut gradients = device.gradients(model)?;
         self.tensors.activations = device.frame_bytes(&frame);
         device.backward(model, frame, &mut gradients)?;
         self.tensors.gradients = device.gradient_bytes(&gradients);
         device.step(model, gradients, &AdamStep { number: iteration, rates })?;
+        drop(target);
+        if iteration < options.iterations {
+            // While the device works.
+            self.feed.prefetch(device, iteration + 1)?;
+        }
         Ok(loss)
     }
 
-    /// The view of this iteration, or the next in the order whose image can be decoded.
-    fn next_image(&mut self, iteration: u32) -> Result<(usize, Arc<Image>), TrainError> {
-        if self.order.coming(iteration).len() == self.setup.dataset.train.len() {
-            self.announce_views();
-        }
-        let mut next = 0;
-        while let Some(&index) = self.order.coming(iteration).get(next) {
-            if let Some(image) = self.fetch(index)? {
-                return Ok((index, image));
-            }
-            next += 1;
-        }
-        for index in self.order.following(iteration) {
-            if let Some(image) = self.fetch(index)? {
-                return Ok((index, image));
-            }
-        }
-        Err(TrainError::NoImages {
-            views: self.setup.dataset.train.len(),
-            first: self.views.first_problem().unwrap_or("nothing").to_owned(),
-        })
-    }
-
-    /// The image of a view, or a warning and nothing.
-    fn fetch(&mut self, index: usize) -> Result<Option<Arc<Image>>, TrainError> {
-        let image = self.views.fetch(index);
-        for message in self.views.take_warnings() {
+    /// Tells of the images that turned out to be undecodable.
+    fn warn_of_images(&mut self) -> Result<(), TrainError> {
+        for message in self.feed.views.take_warnings() {
             self.warn(message)?;
         }
-        Ok(image)
-    }
-
-    /// Has the images of this epoch and the next decoded ahead, in their order.
-    fn announce_views(&mut self) {
-        let next = self.iteration + 1;
-        let mut order = self.order.coming(next).to_vec();
-        order.extend(self.order.following(next));
-        order.retain(|&index| !self.views.is_broken(index));
-        self.views.announce(&order);
+        Ok(())
     }
 
     fn training_background(&self, iteration: u32) -> [f32; 3] {
@@ -268,16 +244,26 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
         background(config.scene.white_background)
     }
 
-    /// Tells of an iteration whose loss has not been read yet.
+    /// Tells of an iteration once it is done; its milliseconds are those since the one before was.
     fn report(&mut self, launched: Option<Launched<B::Loss>>) -> Result<(), TrainError> {
-        let Some(Launched { iteration, gaussians, seconds, loss }) = launched else {
+        let Some(Launched { iteration, gaussians, loss }) = launched else {
             return Ok(());
         };
+        let started = Instant::now();
         let LossValue { l1, ssim, total } = loss.read()?;
-        let (iterations, ms) = (self.setup.config.optimize.iterations, seconds * 1e3);
+        self.training_seconds += started.elapsed().as_secs_f64();
+        let ms = (self.training_seconds - self.told_seconds) * 1e3;
+        self.told_seconds = self.training_seconds;
+        let iterations = self.setup.config.optimize.iterations;
         let step = Step { iteration, iterations, l1, ssim, total, gaussians, ms };
         self.sink.on(&Event::Step(step))?;
         Ok(())
+    }
+
+    /// Tells of the iteration whose loss has not been read yet, if there is one.
+    fn report_launched(&mut self) -> Result<(), TrainError> {
+        let launched = self.launched.take();
+        self.report(launched)
     }
 
     /// Tells of all iterations so far, and at intervals of memory and distributions.
@@ -285,12 +271,17 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
         let iteration = self.iteration;
         let memory = iteration.is_multiple_of(report::MEMORY_INTERVAL) || iteration == last;
         if memory || due.any() {
-            let launched = self.launched.take();
-            self.report(launched)?;
+            self.report_launched()?;
+        }
+        if due.any() {
+            // What follows is not training, and must not wait for it on its own account.
+            let started = Instant::now();
+            self.device.synchronize()?;
+            self.training_seconds += started.elapsed().as_secs_f64();
         }
         if memory {
             let [parameters, optimizer] = self.device.model_bytes(&self.model);
-            let images = self.views.held();
+            let images = self.feed.views.held();
             let tensors = Tensors { parameters, optimizer, images, ..self.tensors };
             self.sink.on(&report::memory(iteration, tensors))?;
         }
@@ -319,17 +310,13 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
             iteration: self.iteration,
             sh_degree: schedule::sh_degree(&config.optimize, self.iteration),
             background: background(config.scene.white_background),
+            shown: Shown::First(report::PICTURED_VIEWS),
         };
         let (device, sink) = (&mut *self.device, &mut *self.sink);
-        let evaluation = evaluate(device, &self.model, &mut self.views, &request, |view| {
-            if view.position < report::PICTURED_VIEWS {
-                sink.on(&report::pictures(&request, view))?;
-            }
-            Ok(())
+        let evaluation = evaluate(device, &self.model, &mut self.feed.views, &request, |view| {
+            Ok(sink.on(&report::pictures(&request, view))?)
         })?;
-        for message in self.views.take_warnings() {
-            self.warn(message)?;
-        }
+        self.warn_of_images()?;
         match evaluation {
             Some(evaluation) => self.sink.on(&Event::Evaluated(evaluation))?,
             None => {
@@ -355,7 +342,7 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
         let checkpoint = Checkpoint {
             iteration: self.iteration,
             config: self.setup.config.clone(),
-            train_views: self.views.names(Split::Train),
+            train_views: self.feed.views.names(Split::Train),
             snapshot: self.device.snapshot(&self.model)?,
         };
         let path = checkpoint.write(self.setup.model_path)?;
@@ -368,8 +355,7 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
         let rule = densify::due(config, self.extent, iteration);
         let resets = densify::resets_opacity(config, iteration);
         if rule.is_some() || resets {
-            let launched = self.launched.take();
-            self.report(launched)?;
+            self.report_launched()?;
         }
         if let Some(rule) = rule {
             let started = Instant::now();
@@ -378,7 +364,9 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
             let grant = densify::grant(config, before, survey);
             let done = self.device.densify(&mut self.model, &rule, grant)?;
             let gaussians = self.device.len(&self.model);
-            self.training_seconds += started.elapsed().as_secs_f64();
+            let seconds = started.elapsed().as_secs_f64();
+            self.training_seconds += seconds;
+            self.told_seconds += seconds;
             self.sink.on(&Event::Densified {
                 iteration,
                 cloned: done.cloned,

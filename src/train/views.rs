@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::event::Split;
+use crate::backend::Backend;
 use crate::dataset::{Dataset, Image, ImageLoader, View};
 use crate::memory::Bytes;
 
@@ -61,6 +62,13 @@ impl<'a> Views<'a> {
                 ));
                 None
             }
+        }
+    }
+
+    /// Lets an image go that the device holds now.
+    pub fn let_go<B: Backend>(&self, device: &B, index: usize) {
+        if device.holds(index) {
+            self.loader.forget(index);
         }
     }
 

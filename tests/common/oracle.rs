@@ -20,6 +20,8 @@ const BETA_1: f64 = 0.9;
 /// One view with its photograph.
 #[derive(Clone, Debug)]
 pub struct Shot {
+    /// Which view of a dataset it is.
+    pub index: usize,
     pub view: View,
     pub photo: Arc<Image>,
     pub settings: RenderSettings,
@@ -108,32 +110,53 @@ pub fn shot(
 ) -> Shot {
     let pixels = composite(gaussians, view, &settings);
     let photo = noise(&pixels, view, seed, counted);
-    Shot { view: view.clone(), photo, settings, terms: LossTerms { lambda_dssim: 0.2 } }
+    let terms = LossTerms { lambda_dssim: 0.2 };
+    Shot { index: 0, view: view.clone(), photo, settings, terms }
 }
 
-/// One step over these views; their losses.
+/// One step over a view; its loss.
 pub fn step<B: Raster<Gaussians>>(
     device: &mut B,
     model: &mut B::Model,
-    shots: &[Shot],
+    shot: &Shot,
     (number, rates): (u32, Rates),
-) -> Vec<LossValue> {
+) -> LossValue {
+    let target = device.target(shot.index, &shot.photo).unwrap();
+    let mut frame = device.render(model, &shot.view, &shot.settings).unwrap();
+    let loss = device.loss(&mut frame, &target, &shot.terms).unwrap();
     let mut gradients = device.gradients(model).unwrap();
-    let mut losses = Vec::new();
-    for shot in shots {
-        let target = device.target(&shot.photo).unwrap();
-        let mut frame = device.render(model, &shot.view, &shot.settings).unwrap();
-        losses.push(device.loss(&mut frame, &target, &shot.terms).unwrap());
-        device.backward(model, frame, &mut gradients).unwrap();
-    }
+    device.backward(model, frame, &mut gradients).unwrap();
     device.step(model, gradients, &AdamStep { number, rates }).unwrap();
-    losses.into_iter().map(|loss| loss.read().unwrap()).collect()
+    loss.read().unwrap()
 }
 
-/// What the first step over some views left behind.
+/// Rates at which moments and statistics grow and parameters stay.
+pub const AT_REST: Rates = Rates {
+    means: 0.0,
+    log_scales: 0.0,
+    quats: 0.0,
+    opacity_logits: 0.0,
+    sh_dc: 0.0,
+    sh_rest: 0.0,
+};
+
+/// A model that has seen these views once, its parameters as they were.
+pub fn observed<B: Raster<Gaussians>>(
+    device: &mut B,
+    gaussians: &Gaussians,
+    shots: &[Shot],
+) -> B::Model {
+    let mut model = device.upload(gaussians).unwrap();
+    for (number, shot) in (1..).zip(shots) {
+        step(device, &mut model, shot, (number, AT_REST));
+    }
+    model
+}
+
+/// What the first step left behind.
 #[derive(Clone, Debug)]
 pub struct FirstStep {
-    pub losses: Vec<LossValue>,
+    pub loss: LossValue,
     pub snapshot: Snapshot<Gaussians>,
 }
 
@@ -141,24 +164,23 @@ impl FirstStep {
     pub fn taken_by<B: Raster<Gaussians>>(
         device: &mut B,
         gaussians: &Gaussians,
-        shots: &[Shot],
-        rates: Rates,
+        shot: &Shot,
     ) -> Self {
         let mut model = device.upload(gaussians).unwrap();
-        let losses = step(device, &mut model, shots, (1, rates));
-        Self { losses, snapshot: device.snapshot(&model).unwrap() }
+        let loss = step(device, &mut model, shot, (1, RATES));
+        Self { loss, snapshot: device.snapshot(&model).unwrap() }
     }
 
-    pub fn of_the_oracle(gaussians: &Gaussians, shots: &[Shot], rates: Rates) -> Self {
-        Self::taken_by(&mut Cpu::<f64>::new(), gaussians, shots, rates)
+    pub fn of_the_oracle(gaussians: &Gaussians, shot: &Shot) -> Self {
+        Self::taken_by(&mut Cpu::<f64>::new(), gaussians, shot)
     }
+}
 
-    /// The gradient of every raw parameter: the first moments began at zero.
-    pub fn gradients(&self) -> Vec<(&'static str, usize, Vec<f64>)> {
-        let scaled = |v: &f32| f64::from(*v) / (1.0 - BETA_1);
-        let groups = self.snapshot.first_moments.groups();
-        groups.iter().map(|g| (g.name, g.width, g.values.iter().map(scaled).collect())).collect()
-    }
+/// The gradient of every raw parameter after one step: the first moments began at zero.
+pub fn gradients(after: &Snapshot<Gaussians>) -> Vec<(&'static str, usize, Vec<f64>)> {
+    let scaled = |v: &f32| f64::from(*v) / (1.0 - BETA_1);
+    let groups = after.first_moments.groups();
+    groups.iter().map(|g| (g.name, g.width, g.values.iter().map(scaled).collect())).collect()
 }
 
 /// What gradients of single precision agree within.
@@ -169,12 +191,12 @@ pub const GRADIENT_TOLERANCE: f64 = 1e-3;
 /// An element is a sum over pixels in which positive and negative terms cancel. Where little is
 /// left of it, rounding of the terms shows; it is held against a tenth of the mean element then.
 pub fn assert_gradients_agree(
-    found: &FirstStep,
-    expected: &FirstStep,
+    found: &Snapshot<Gaussians>,
+    expected: &Snapshot<Gaussians>,
     (tolerance, what): (f64, &str),
 ) {
     for ((name, width, found), (_, _, expected)) in
-        found.gradients().into_iter().zip(expected.gradients())
+        gradients(found).into_iter().zip(gradients(expected))
     {
         assert_eq!(found.len(), expected.len());
         let error = relative_error(&found, &expected);
@@ -202,25 +224,34 @@ pub fn assert_agrees<B: Raster<Gaussians>>(
     let settings = settings(3, 77);
     assert_images_agree(device, gaussians, view, &settings);
     let shot = shot(gaussians, view, settings, (78, Counted::Clear));
-    assert_first_steps_agree(device, gaussians, &[shot], what)
+    assert_first_steps_agree(device, gaussians, &shot, what)
 }
 
-/// The gradients of these views after one step of the device and of the oracle, compared; what the
-/// device left is handed back.
+/// Loss and gradients of one step of the device and of the oracle, compared; what the device left
+/// is handed back.
 pub fn assert_first_steps_agree<B: Raster<Gaussians>>(
     device: &mut B,
     gaussians: &Gaussians,
-    shots: &[Shot],
+    shot: &Shot,
     what: &str,
 ) -> FirstStep {
-    let found = FirstStep::taken_by(device, gaussians, shots, RATES);
-    let expected = FirstStep::of_the_oracle(gaussians, shots, RATES);
-    for (found, expected) in found.losses.iter().zip(&expected.losses) {
-        let error = (found.total - expected.total).abs();
-        assert!(error < 1e-5, "{what}: a loss of {} instead of {}", found.total, expected.total);
-    }
-    assert_gradients_agree(&found, &expected, (GRADIENT_TOLERANCE, what));
+    let found = FirstStep::taken_by(device, gaussians, shot);
+    let expected = FirstStep::of_the_oracle(gaussians, shot);
+    assert_losses_agree(&found.loss, &expected.loss, what);
+    assert_gradients_agree(&found.snapshot, &expected.snapshot, (GRADIENT_TOLERANCE, what));
     found
+}
+
+/// L1, SSIM and total within 1e-5.
+pub fn assert_losses_agree(found: &LossValue, expected: &LossValue, what: &str) {
+    for (name, found, expected) in [
+        ("l1", found.l1, expected.l1),
+        ("ssim", found.ssim, expected.ssim),
+        ("total", found.total, expected.total),
+    ] {
+        let error = (found - expected).abs();
+        assert!(error < 1e-5, "{what}: {name} is {found} instead of {expected}");
+    }
 }
 
 /// |found - expected| / |expected|; 0 where there is nothing.
@@ -236,7 +267,7 @@ pub fn mean_size(values: &[f64]) -> f64 {
     sizes.iter().sum::<f64>() / sizes.len().max(1) as f64
 }
 
-/// The image of these Gaussians.
+/// The image of these Gaussians, with the counts of those blended in each pixel.
 pub fn draw<B: Raster<Gaussians>>(
     device: &mut B,
     gaussians: &Gaussians,
@@ -244,8 +275,11 @@ pub fn draw<B: Raster<Gaussians>>(
     settings: &RenderSettings,
 ) -> Rendered {
     let model = device.upload(gaussians).unwrap();
-    let frame = device.render(&model, view, settings).unwrap();
-    device.image(&frame).unwrap()
+    let settings = RenderSettings { pass: Pass::Picture, ..*settings };
+    let frame = device.render(&model, view, &settings).unwrap();
+    let image = device.image(&frame).unwrap();
+    assert!(image.blended.is_some(), "a picture comes with its counts");
+    image
 }
 
 /// Colours within 1e-4 and the same number of Gaussians in every pixel that is not borderline.
@@ -260,9 +294,10 @@ pub fn assert_images_agree<B: Raster<Gaussians>>(
     assert_eq!((found.width, found.height), (view.camera.width, view.camera.height));
     assert_eq!(found.rgb.len(), expected.rgb.len());
     let clear = clear_pixels(&composite(gaussians, view, settings));
+    let blended = [&found, &expected].map(|image| image.blended.as_deref().unwrap());
     for (pixel, _) in clear.iter().enumerate().filter(|&(_, &clear)| clear) {
         let place = [pixel % found.width as usize, pixel / found.width as usize];
-        assert_eq!(found.blended[pixel], expected.blended[pixel], "{place:?}");
+        assert_eq!(blended[0][pixel], blended[1][pixel], "{place:?}");
         for (found, expected) in found.rgb[pixel * 3..][..3].iter().zip(&expected.rgb[pixel * 3..])
         {
             assert!((found - expected).abs() < 1e-4, "{place:?}: {found} instead of {expected}");

@@ -6,7 +6,7 @@ use rayon::prelude::*;
 
 use super::bin::Bins;
 use super::project::Splat;
-use crate::backend::Rendered;
+use crate::backend::{Pass, Rendered};
 use crate::math::Real;
 use crate::math::blend::{
     PixelWalk, ScreenGradient, TRANSMITTANCE_MIN, alpha, alpha_bwd, blend_bwd, exponent,
@@ -39,12 +39,13 @@ impl<R: Real> Canvas<R> {
         Bytes::of::<R>(self.image.capacity()) + Bytes::of::<Pixel>(self.pixels.capacity())
     }
 
-    pub(super) fn rendered(&self) -> Rendered {
+    pub(super) fn rendered(&self, pass: Pass) -> Rendered {
+        let counts = || self.pixels.iter().map(|pixel| pixel.blended).collect();
         Rendered {
             width: self.size[0],
             height: self.size[1],
             rgb: self.image.iter().map(|value| value.to_f32()).collect(),
-            blended: self.pixels.iter().map(|pixel| pixel.blended).collect(),
+            blended: (pass == Pass::Picture).then(counts),
         }
     }
 }

@@ -1,12 +1,13 @@
-//! Stage `loss`: (1 - λ) L1 + λ (1 - SSIM) against the photograph, and its gradient.
+//! Stage `loss`: (1 - λ) L1 + λ (1 - SSIM) against the photograph, and its gradient; and the metrics
+//! of a render.
 
 use rayon::prelude::*;
 
 use super::blend::Canvas;
-use crate::backend::{DeviceError, LossTerms, LossValue};
+use crate::backend::{DeviceError, LossTerms, LossValue, Measured};
 use crate::dataset::Image;
 use crate::math::Real;
-use crate::math::ssim::{Pair, ssim_with_gradient};
+use crate::math::ssim::{Pair, ssim, ssim_with_gradient};
 
 /// The loss of a frame and the gradient of its image, [height, width, 3].
 ///
@@ -17,14 +18,11 @@ pub(super) fn loss<R: Real>(
     target: &Image,
     terms: &LossTerms,
 ) -> Result<(LossValue, Vec<R>), DeviceError> {
-    let target_px = [target.width, target.height];
-    if target_px != canvas.size {
-        return Err(DeviceError::TargetSize { target_px, view_px: canvas.size });
-    }
+    let size = common_size(canvas, target)?;
     let truth = masked(target.rgb.iter().map(|&v| R::of(f64::from(v) / 255.0)), target);
     let image = masked(canvas.image.iter().copied(), target);
     let (l1, mut d_image) = l1(&image, &truth, 1.0 - terms.lambda_dssim);
-    let pair = Pair { x: &image, y: &truth, size: target_px.map(|side| side as usize) };
+    let pair = Pair { x: &image, y: &truth, size };
     let ssim = ssim_with_gradient(pair, R::of(-terms.lambda_dssim), &mut d_image);
     // The rendered image passed through the mask, and so does its gradient.
     let d_image = masked(d_image.into_iter(), target);
@@ -33,6 +31,29 @@ pub(super) fn loss<R: Real>(
         return Err(DeviceError::LossNotFinite { value: total });
     }
     Ok((LossValue { l1, ssim, total }, d_image))
+}
+
+/// The metrics of a frame in double precision, whatever the frame's.
+pub(super) fn measure<R: Real>(
+    canvas: &Canvas<R>,
+    target: &Image,
+) -> Result<Measured, DeviceError> {
+    let size = common_size(canvas, target)?;
+    let x = masked(canvas.image.iter().map(|value| value.to_f64().clamp(0.0, 1.0)), target);
+    let y = masked(target.rgb.iter().map(|&v| f64::from(v) / 255.0), target);
+    let count = x.len().max(1) as f64;
+    let mean = |of: fn(f64) -> f64| x.iter().zip(&y).map(|(x, y)| of(x - y)).sum::<f64>() / count;
+    let (mse, l1) = (mean(|error| error * error), mean(f64::abs));
+    Ok(Measured { mse, l1, ssim: ssim(Pair { x: &x, y: &y, size }) })
+}
+
+/// The size of both images, if it is one.
+fn common_size<R>(canvas: &Canvas<R>, target: &Image) -> Result<[usize; 2], DeviceError> {
+    let target_px = [target.width, target.height];
+    if target_px != canvas.size {
+        return Err(DeviceError::TargetSize { target_px, view_px: canvas.size });
+    }
+    Ok(target_px.map(|side| side as usize))
 }
 
 /// Mean absolute error and its gradient times `weight`; 0 where the images agree.

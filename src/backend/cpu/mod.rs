@@ -21,8 +21,8 @@ use self::bin::Bins;
 use self::blend::{Canvas, backward, forward};
 use self::project::Splat;
 use super::{
-    AdamStep, Backend, Densified, DensifyRule, DeviceError, Grant, LossTerms, LossValue, Pass,
-    Pending, Raster, RenderSettings, Rendered, Snapshot, Survey,
+    AdamStep, Backend, Densified, DensifyRule, DeviceError, Grant, LossTerms, LossValue, Measured,
+    Pass, Pending, Raster, RenderSettings, Rendered, Snapshot, Survey,
 };
 use crate::dataset::{Image, View};
 use crate::math::Real;
@@ -107,6 +107,10 @@ impl<R> ViewGradients<R> {
 pub struct Ready(LossValue);
 
 impl Pending<LossValue> for Ready {
+    fn is_ready(&self) -> bool {
+        true
+    }
+
     fn read(self) -> Result<LossValue, DeviceError> {
         Ok(self.0)
     }
@@ -120,7 +124,7 @@ impl<R: Real> Backend for Cpu<R> {
         format!("CPU, {} threads", rayon::current_num_threads())
     }
 
-    fn target(&mut self, image: &Arc<Image>) -> Result<Self::Target, DeviceError> {
+    fn target(&mut self, _view: usize, image: &Arc<Image>) -> Result<Arc<Image>, DeviceError> {
         Ok(Arc::clone(image))
     }
 }
@@ -180,6 +184,10 @@ impl<R: Real> Raster<Gaussians> for Cpu<R> {
         let (value, d_image) = loss::loss(&frame.canvas, target, terms)?;
         frame.d_image = d_image;
         Ok(Ready(value))
+    }
+
+    fn measure(&mut self, frame: &Frame<R>, target: &Arc<Image>) -> Result<Measured, DeviceError> {
+        loss::measure(&frame.canvas, target)
     }
 
     fn gradients(&mut self, _model: &Model<R>) -> Result<Gradients<R>, DeviceError> {
@@ -254,6 +262,6 @@ impl<R: Real> Raster<Gaussians> for Cpu<R> {
     }
 
     fn image(&mut self, frame: &Frame<R>) -> Result<Rendered, DeviceError> {
-        Ok(frame.canvas.rendered())
+        Ok(frame.canvas.rendered(frame.settings.pass))
     }
 }

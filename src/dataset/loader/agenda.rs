@@ -36,6 +36,13 @@ impl Agenda {
         }
     }
 
+    /// Strikes all of the image's turns.
+    pub(super) fn strike_all(&mut self, image: usize) {
+        for turn in self.turns_from_image.remove(&image).unwrap_or_default() {
+            self.image_from_turn.remove(&turn);
+        }
+    }
+
     /// The first turn that is not before `turn`, and its image.
     pub(super) fn next_from(&self, turn: u64) -> Option<(u64, usize)> {
         self.image_from_turn.range(turn..).next().map(|(&turn, &image)| (turn, image))
@@ -56,5 +63,13 @@ mod tests {
         assert_eq!((agenda.next_from(0), agenda.turn_of(5)), (Some((1, 2)), Some(2)));
         agenda.strike(5);
         assert_eq!((agenda.turn_of(5), agenda.next_from(2)), (None, Some((3, 9))));
+    }
+
+    #[test]
+    fn an_image_struck_for_good_does_not_come_up_again() {
+        let mut agenda = Agenda::new([5, 2, 5].into_iter());
+        agenda.strike_all(5);
+        agenda.strike_all(7);
+        assert_eq!((agenda.turn_of(5), agenda.next_from(0)), (None, Some((1, 2))));
     }
 }

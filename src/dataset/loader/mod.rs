@@ -58,6 +58,7 @@ pub struct LoaderStatistics {
 ///
 /// A failed decode is remembered and told to every later fetch of that image.
 pub struct ImageLoader {
+    policy: Residency,
     shared: Arc<Shared>,
     workers: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -91,7 +92,7 @@ impl ImageLoader {
         let state = Mutex::new(State { shelf: Shelf::new(capacity), stopping: false });
         let (work, finished) = (Condvar::new(), Condvar::new());
         let shared = Arc::new(Shared { sources, decoder, state, work, finished });
-        Self { shared, workers: Mutex::new(Vec::new()) }
+        Self { policy, shared, workers: Mutex::new(Vec::new()) }
     }
 
     /// The image, once it is there: from the cache, from a worker that has begun with it, or
@@ -132,6 +133,16 @@ impl ImageLoader {
         let order = order.iter().copied().filter(|&index| index < count);
         self.shared.lock().shelf.announce(order);
         self.start_workers();
+        self.shared.work.notify_all();
+    }
+
+    /// Lets the image go, as one that is kept elsewhere: it is decoded again only where it is fetched
+    /// or announced anew. Under [`Residency::All`] it stays.
+    pub fn forget(&self, index: usize) {
+        if self.policy == Residency::All {
+            return;
+        }
+        self.shared.lock().shelf.discard(index);
         self.shared.work.notify_all();
     }
 

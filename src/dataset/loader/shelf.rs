@@ -163,6 +163,16 @@ impl Shelf {
         }
     }
 
+    /// Lets an image go that is kept elsewhere, and strikes its turns. One that is being decoded
+    /// or cannot be decoded keeps its place.
+    pub(super) fn discard(&mut self, index: usize) {
+        self.agenda.strike_all(index);
+        if let Some(Place::Ready { image, .. }) = self.places.get(&index) {
+            self.held.0 -= image.bytes().0;
+            self.places.remove(&index);
+        }
+    }
+
     fn start(&mut self, image: usize, reserved: Bytes) -> Job {
         self.held += reserved;
         let ticket = Ticket::default();

@@ -1,0 +1,115 @@
+//! Which view an iteration trains on, and how its photograph reaches the device in time.
+
+use std::sync::Arc;
+
+use super::TrainError;
+use super::event::Split;
+use super::schedule::ViewOrder;
+use super::views::Views;
+use crate::backend::Backend;
+use crate::dataset::Image;
+
+/// The views of a run in their order.
+pub(super) struct Feed<'a> {
+    pub(super) views: Views<'a>,
+    order: ViewOrder,
+    ahead: Option<Chosen>,
+}
+
+/// The view of an iteration.
+struct Chosen {
+    iteration: u32,
+    view: usize,
+    /// Nothing where the device held the photograph when the view was chosen.
+    image: Option<Arc<Image>>,
+}
+
+impl<'a> Feed<'a> {
+    /// The training views in the order that follows from the seed.
+    pub(super) fn new(views: Views<'a>, seed: u64) -> Self {
+        let order = ViewOrder::new(seed, views.split(Split::Train).to_vec());
+        Self { views, order, ahead: None }
+    }
+
+    /// The view of an iteration and its photograph on the device.
+    pub(super) fn take<B: Backend>(
+        &mut self,
+        device: &mut B,
+        iteration: u32,
+    ) -> Result<(usize, B::Target), TrainError> {
+        loop {
+            let chosen = self.ahead.take().filter(|chosen| chosen.iteration == iteration);
+            let Chosen { view, image, .. } = match chosen {
+                Some(chosen) => chosen,
+                None => self.choose(device, iteration)?,
+            };
+            if let Some(target) = device.resident(view) {
+                // What was read ahead is on the device now.
+                drop(image);
+                self.views.let_go(device, view);
+                return Ok((view, target));
+            }
+            // What cannot be decoded is passed over by the next choice.
+            let Some(image) = image.or_else(|| self.views.fetch(view)) else { continue };
+            let target = device.target(view, &image)?;
+            drop(image);
+            self.views.let_go(device, view);
+            return Ok((view, target));
+        }
+    }
+
+    /// Brings the photograph of a coming iteration on its way to the device.
+    pub(super) fn prefetch<B: Backend>(
+        &mut self,
+        device: &mut B,
+        iteration: u32,
+    ) -> Result<(), TrainError> {
+        let chosen = self.choose(device, iteration)?;
+        if let Some(image) = &chosen.image {
+            device.prefetch(chosen.view, image)?;
+        }
+        self.ahead = Some(chosen);
+        Ok(())
+    }
+
+    /// Has the images that the device will lack decoded ahead, in their order: the rest of the
+    /// epoch from `iteration` on, and the next.
+    pub(super) fn announce<B: Backend>(&mut self, device: &B, iteration: u32) {
+        let at_hand = self.ahead.as_ref().is_some_and(|chosen| chosen.iteration == iteration);
+        let coming = self.order.coming(iteration);
+        let mut order = coming[usize::from(at_hand).min(coming.len())..].to_vec();
+        order.extend(self.order.following(iteration));
+        order.retain(|&view| !self.views.is_broken(view) && !device.holds(view));
+        self.views.announce(&order);
+    }
+
+    /// The view of this iteration, or the next in the order whose photograph can be had.
+    fn choose<B: Backend>(&mut self, device: &B, iteration: u32) -> Result<Chosen, TrainError> {
+        let views = self.views.split(Split::Train).len();
+        if self.order.coming(iteration).len() == views {
+            self.announce(device, iteration);
+        }
+        let mut next = 0;
+        while let Some(&view) = self.order.coming(iteration).get(next) {
+            if let Some(chosen) = self.try_view(device, iteration, view) {
+                return Ok(chosen);
+            }
+            next += 1;
+        }
+        for view in self.order.following(iteration) {
+            if let Some(chosen) = self.try_view(device, iteration, view) {
+                return Ok(chosen);
+            }
+        }
+        let first = self.views.first_problem().unwrap_or("nothing").to_owned();
+        Err(TrainError::NoImages { views, first })
+    }
+
+    fn try_view<B: Backend>(&mut self, device: &B, iteration: u32, view: usize) -> Option<Chosen> {
+        if device.holds(view) {
+            return Some(Chosen { iteration, view, image: None });
+        }
+        let image = Some(self.views.fetch(view)?);
+        Some(Chosen { iteration, view, image })
+    }
+}
