@@ -127,9 +127,9 @@ fn link(nvcc: &Nvcc, out: &Path) {
 fn table(jobs: &[Job], archs: &[u32], version: &str) -> String {
     let fatbins: Vec<&Job> = jobs.iter().filter(|job| job.name != LIBRARY).collect();
     let mut text = format!(
-        "pub(super) const ARCHS: &[u32] = &{archs:?};\n\
-         pub(super) const NVCC: &str = {version:?};\n\
-         pub(super) const FATBINS: &[(&str, &[u8])] = &[\n"
+        "pub(in crate::backend) const ARCHS: &[u32] = &{archs:?};\n\
+         pub(in crate::backend) const NVCC: &str = {version:?};\n\
+         pub(in crate::backend) const FATBINS: &[(&str, &[u8])] = &[\n"
     );
     for job in fatbins {
         let path = job.product.display().to_string();

@@ -17,7 +17,8 @@ use common::oracle::{
 };
 use common::scene::{composite, resized, tame_gaussians};
 use common::view;
-use splat::backend::{LossTerms, Raster};
+use splat::backend::cpu::Cpu;
+use splat::backend::{LossTerms, Measured, Pass, Raster, RenderSettings};
 use splat::dataset::Image;
 use splat::model::Gaussians;
 
@@ -28,6 +29,7 @@ each_backend!(
     losses_agree_with_the_oracle_where_a_mask_excludes_pixels,
     losses_agree_with_the_oracle_whatever_the_weights,
     a_mask_that_excludes_everything_leaves_no_loss,
+    metrics_agree_with_the_oracle_with_and_without_a_mask,
 );
 
 const SIZES: [[u32; 2]; 6] = [[1, 1], [3, 2], [10, 10], [11, 11], [17, 33], [37, 29]];
@@ -110,4 +112,33 @@ fn a_mask_that_excludes_everything_leaves_no_loss<B: Raster<Gaussians>>(device: 
     assert_eq!(step.loss.l1, 0.0);
     assert!((step.loss.ssim - 1.0).abs() < 1e-6 && step.loss.total.abs() < 1e-6);
     assert!(gradients(&step.snapshot).iter().all(|(_, _, d)| d.iter().all(|&d| d.abs() < 1e-9)));
+}
+
+fn metrics_agree_with_the_oracle_with_and_without_a_mask<B: Raster<Gaussians>>(device: &mut B) {
+    for (seed, size) in (1..).zip(SIZES) {
+        let view = resized(&view(), size);
+        let settings = settings(3, seed);
+        let gaussians = clear_gaussians(12, seed, &[(&view, settings)]);
+        for counted in [Counted::All, Counted::Some] {
+            let shot = shot(&gaussians, &view, settings, (seed, counted));
+            let found = measured(device, &gaussians, &shot);
+            let expected = measured(&mut Cpu::<f64>::new(), &gaussians, &shot);
+            for (name, found, expected) in [
+                ("mse", found.mse, expected.mse),
+                ("l1", found.l1, expected.l1),
+                ("ssim", found.ssim, expected.ssim),
+            ] {
+                let error = (found - expected).abs();
+                assert!(error < 1e-5, "{size:?} px: {name} is {found} instead of {expected}");
+            }
+        }
+    }
+}
+
+fn measured<B: Raster<Gaussians>>(device: &mut B, gaussians: &Gaussians, shot: &Shot) -> Measured {
+    let model = device.upload(gaussians).unwrap();
+    let settings = RenderSettings { pass: Pass::Eval, ..shot.settings };
+    let frame = device.render(&model, &shot.view, &settings).unwrap();
+    let target = device.target(shot.index, &shot.photo).unwrap();
+    device.measure(&frame, &target).unwrap()
 }

@@ -17,7 +17,9 @@ use common::oracle::{
 use common::scene::{RATES, resized, splats, straight, tame_gaussians};
 use common::{Draws, view};
 use splat::backend::cpu::Cpu;
-use splat::backend::{AdamStep, DeviceError, LossTerms, LossValue, Pass, Pending, Raster, Snapshot};
+use splat::backend::{
+    AdamStep, DeviceError, LossTerms, LossValue, Pass, Pending, Raster, Snapshot,
+};
 use splat::dataset::View;
 use splat::math::Real;
 use splat::math::splat::{Ellipse, NEAR, bounds};

@@ -1,12 +1,52 @@
 //! The constants and structs that kernels and host share.
 
-use super::Out;
+use super::{In, Out};
 
 constants! {
     /// Width and height of a tile in pixels.
     pub const TILE: u32 = 16;
+    /// Smallest depth at which a Gaussian is drawn, world units.
+    pub const NEAR: f32 = 0.01;
+    /// Variance added to every splat, px².
+    pub const DILATION_PX2: f32 = 0.3;
+    /// Opacity below which a splat leaves a pixel untouched.
+    pub const ALPHA_MIN: f32 = 1.0 / 255.0;
+    /// Opacities are held below 1.
+    pub const ALPHA_MAX: f32 = 0.99;
+    /// A pixel is finished before its transmittance falls below this.
+    pub const TRANSMITTANCE_MIN: f32 = 1e-4;
+
     /// Threads in a block of `fill`.
     pub const FILL_BLOCK: u32 = 256;
+    /// Threads in a block of `project_fwd`.
+    pub const PROJECT_BLOCK: u32 = 128;
+    /// Threads in a block of the kernels of `bin`.
+    pub const BIN_BLOCK: u32 = 256;
+    /// Threads in the block of `chunks`.
+    pub const CHUNKS_BLOCK: u32 = 1024;
+    /// Threads in a block of `blend_fwd` and `blend_bwd`: one per pixel of a tile.
+    pub const BLEND_BLOCK: u32 = 256;
+    /// Instances of a tile that a block of `blend_bwd` works on.
+    pub const BLEND_CHUNK: u32 = 256;
+    /// Shared memory of `blend_bwd`.
+    pub const BLEND_SHARED_BYTES: u32 = 53_632;
+    /// Threads in a block of `loss`.
+    pub const LOSS_BLOCK: u32 = 256;
+    /// Width and height of the pixels that a block of `loss` works on.
+    pub const LOSS_SIDE: u32 = 22;
+    /// Width of the SSIM window.
+    pub const LOSS_TAPS: u32 = 11;
+    /// Shared memory of `loss`.
+    pub const LOSS_SHARED_BYTES: u32 = 55_296;
+    /// Threads in a block of `adam`.
+    pub const ADAM_BLOCK: u32 = 128;
+
+    /// Values per Gaussian that are no colours: mean, log-scale, quaternion, opacity logit.
+    pub const GEOMETRY_WIDTH: u32 = 11;
+    /// Floats of a splat's record, and of its gradients'.
+    pub const RECORD_WIDTH: u32 = 12;
+    /// Groups of parameters that a fault may name.
+    pub const FAULT_GROUPS: u32 = 8;
 }
 
 abi! {
@@ -22,13 +62,53 @@ abi! {
         pub focal_px: [f32; 2],
         /// Principal point in pixels.
         pub centre_px: [f32; 2],
-        /// Where x/z and y/z are clamped before the projection's Jacobian: low x, low y, high x,
-        /// high y.
+        /// Bounds of x/z and of y/z within which the projection's Jacobian is evaluated: low x,
+        /// high x, low y, high y.
         pub guard: [f32; 4],
         /// Width and height in pixels.
         pub size: [u32; 2],
         /// Tiles in a row and in a column.
         pub tiles: [u32; 2],
+    }
+
+    /// Tiles x0..x1 by y0..y1.
+    pub struct TileRect {
+        /// First column.
+        pub x0: u16,
+        /// First row.
+        pub y0: u16,
+        /// Column behind the last.
+        pub x1: u16,
+        /// Row behind the last.
+        pub y1: u16,
+    }
+
+    /// Instances `start..end`.
+    pub struct TileRange {
+        /// The first.
+        pub start: u32,
+        /// The one behind the last.
+        pub end: u32,
+    }
+
+    /// What `project_fwd` counts.
+    pub struct Counts {
+        /// Pairs of a splat and a tile that it reaches.
+        pub instances: u64,
+        /// Gaussians that the view sees.
+        pub visible: u32,
+        /// No meaning.
+        pub reserved: u32,
+    }
+
+    /// What `loss` adds up.
+    pub struct LossSums {
+        /// Of |x - y|.
+        pub absolute: f64,
+        /// Of (x - y)².
+        pub squared: f64,
+        /// Of the windows' similarities.
+        pub similarity: f64,
     }
 
     /// `fill`: sets values.
@@ -41,5 +121,218 @@ abi! {
         pub value: u32,
         /// No meaning: fills up to the pointer's alignment.
         pub reserved: u32,
+    }
+
+    /// `project_fwd`: Gaussians to splats.
+    pub struct ProjectArgs<'a> {
+        /// [lane blocks, 11, 32]
+        pub geometry: In<'a, f32>,
+        /// [lane blocks, `sh_width`, 32]
+        pub sh: In<'a, f32>,
+        /// Slot of each Gaussian's splat; `[gaussians]`.
+        pub splat_from_gaussian: Out<'a, u32>,
+        /// [capacity, 12]: centre x y, opacity, least exponent; conic xx xy yy, depth; colour,
+        /// index of the Gaussian in its bits.
+        pub splats: Out<'a, f32>,
+        /// Tiles that may be reached; `[capacity]`.
+        pub tiles: Out<'a, TileRect>,
+        /// Bits of the depth; `[capacity]`.
+        pub depth_keys: Out<'a, u32>,
+        /// 0, 1, 2, ...; `[capacity]`.
+        pub slots: Out<'a, u32>,
+        /// Tiles that are reached; `[capacity]`.
+        pub instance_counts: Out<'a, u32>,
+        /// Starts at 0.
+        pub counts: Out<'a, Counts>,
+        /// The view.
+        pub camera: Camera,
+        /// Number of Gaussians.
+        pub gaussians: u32,
+        /// Splats that there is room for.
+        pub capacity: u32,
+        /// Degree of the harmonics in use.
+        pub sh_degree: u32,
+        /// Values of harmonics per Gaussian.
+        pub sh_width: u32,
+        /// No meaning.
+        pub reserved: u32,
+    }
+
+    /// `ordered_counts`: instance counts front to back.
+    pub struct OrderedCountsArgs<'a> {
+        /// Slots front to back; `[visible]`.
+        pub slots: In<'a, u32>,
+        /// By slot; `[visible]`.
+        pub instance_counts: In<'a, u32>,
+        /// `[visible]`
+        pub ordered: Out<'a, u32>,
+        /// Number of splats.
+        pub visible: u32,
+        /// No meaning.
+        pub reserved: u32,
+    }
+
+    /// `instances_16` and `instances_32`: every pair of a splat and a tile.
+    pub struct InstancesArgs<'a> {
+        /// [visible, 12]
+        pub splats: In<'a, f32>,
+        /// By slot; `[visible]`.
+        pub tiles: In<'a, TileRect>,
+        /// By slot; `[visible]`.
+        pub instance_counts: In<'a, u32>,
+        /// Slots front to back; `[visible]`.
+        pub slots: In<'a, u32>,
+        /// First instance of each, front to back; `[visible]`.
+        pub firsts: In<'a, u32>,
+        /// Tiles, of 16 or 32 bits; `[instances]`.
+        pub keys: Out<'a, u8>,
+        /// Slots; `[instances]`.
+        pub splat_from_instance: Out<'a, u32>,
+        /// The view.
+        pub camera: Camera,
+        /// Number of splats.
+        pub visible: u32,
+    }
+
+    /// `ranges_16` and `ranges_32`: where each tile's instances lie.
+    pub struct RangesArgs<'a> {
+        /// Sorted tiles, of 16 or 32 bits; `[instances]`.
+        pub keys: In<'a, u8>,
+        /// Empty ranges at first; `[tiles]`.
+        pub ranges: Out<'a, TileRange>,
+        /// Number of instances.
+        pub instances: u64,
+        /// Number of tiles.
+        pub tiles: u32,
+        /// No meaning.
+        pub reserved: u32,
+    }
+
+    /// `chunks`: the backward pass's pieces of work.
+    pub struct ChunksArgs<'a> {
+        /// `[tiles]`
+        pub ranges: In<'a, TileRange>,
+        /// `[tiles]`
+        pub first_chunk: Out<'a, u32>,
+        /// `[chunks]`
+        pub tile_from_chunk: Out<'a, u32>,
+        /// The number of them.
+        pub chunk_count: Out<'a, u32>,
+        /// Number of tiles.
+        pub tiles: u32,
+        /// No meaning.
+        pub reserved: u32,
+    }
+
+    /// `blend_fwd` and `blend_bwd`: splats to pixels, and pixel gradients to splats.
+    pub struct BlendArgs<'a> {
+        /// [visible, 12]
+        pub splats: In<'a, f32>,
+        /// `[instances]`
+        pub splat_from_instance: In<'a, u32>,
+        /// `[tiles]`
+        pub ranges: In<'a, TileRange>,
+        /// `[tiles]`
+        pub first_chunk: In<'a, u32>,
+        /// `[chunks]`
+        pub tile_from_chunk: In<'a, u32>,
+        /// Number of chunks.
+        pub chunk_count: In<'a, u32>,
+        /// Colour and transmittance before a chunk; [instances / chunk + 1, 256, 4]. Null where no
+        /// backward pass follows.
+        pub states: Out<'a, f32>,
+        /// [h, w, 3]
+        pub image: Out<'a, f32>,
+        /// Position behind the last splat that changed the pixel; [h, w]. Null where no backward
+        /// pass follows.
+        pub last: Out<'a, u32>,
+        /// Splats that changed the pixel; [h, w], or null.
+        pub blended: Out<'a, u32>,
+        /// [h, w, 3]
+        pub d_image: In<'a, f32>,
+        /// Added to; [visible, 12]: centre x y, opacity, 0; conic xx xy yy, 0; colour, 0.
+        pub gradients: Out<'a, f32>,
+        /// Width and height in pixels.
+        pub size: [u32; 2],
+        /// Colour behind everything.
+        pub background: [f32; 3],
+        /// Tiles in a row.
+        pub tiles_wide: u32,
+    }
+
+    /// `loss`: L1 and SSIM, and their gradient.
+    pub struct LossArgs<'a> {
+        /// [h, w, 3]
+        pub image: In<'a, f32>,
+        /// [h, w, 3]
+        pub target: In<'a, u8>,
+        /// [h, w], or null.
+        pub mask: In<'a, u8>,
+        /// [h, w, 3]; null where no gradient is wanted.
+        pub d_image: Out<'a, f32>,
+        /// Added to.
+        pub sums: Out<'a, LossSums>,
+        /// Width and height in pixels.
+        pub size: [u32; 2],
+        /// The window along one axis, its centre in the middle; adds up to 1.
+        pub taps: [f32; 11],
+        /// Pixels at the image's border whose window does not lie inside.
+        pub margin: u32,
+        /// Gradient of |x - y| at a pixel.
+        pub d_l1: f32,
+        /// Gradient of a window's similarity.
+        pub d_similarity: f32,
+        /// Not 0: the image is held to 0..1 first.
+        pub clamp: u32,
+        /// No meaning.
+        pub reserved: u32,
+    }
+
+    /// `adam`: a step of every parameter.
+    pub struct AdamArgs<'a> {
+        /// [lane blocks, 11, 32]
+        pub geometry: Out<'a, f32>,
+        /// The same.
+        pub geometry_first: Out<'a, f32>,
+        /// The same.
+        pub geometry_second: Out<'a, f32>,
+        /// [lane blocks, `sh_width`, 32]
+        pub sh: Out<'a, f32>,
+        /// The same.
+        pub sh_first: Out<'a, f32>,
+        /// The same.
+        pub sh_second: Out<'a, f32>,
+        /// Slot of each Gaussian's splat; `[gaussians]`.
+        pub splat_from_gaussian: In<'a, u32>,
+        /// [visible, 12]
+        pub splats: In<'a, f32>,
+        /// [visible, 12]
+        pub gradients: In<'a, f32>,
+        /// Twice the least `index * FAULT_GROUPS + group` whose value or moment is not finite, plus 1 for
+        /// an infinity.
+        pub fault: Out<'a, u64>,
+        /// The view.
+        pub camera: Camera,
+        /// Learning rates over the first moment's bias correction: means, log-scales, quaternions,
+        /// opacity logits, colours, harmonics.
+        pub rates: [f32; 6],
+        /// Decay of the first moment.
+        pub beta_1: f32,
+        /// Decay of the second moment.
+        pub beta_2: f32,
+        /// 1 - `beta_1`, rounded once.
+        pub one_less_beta_1: f32,
+        /// 1 - `beta_2`, rounded once.
+        pub one_less_beta_2: f32,
+        /// 1 / √(bias correction of the second moment).
+        pub inverse_root_correction: f32,
+        /// Added to the root.
+        pub epsilon: f32,
+        /// Number of Gaussians.
+        pub gaussians: u32,
+        /// Degree of the harmonics in use.
+        pub sh_degree: u32,
+        /// Values of harmonics per Gaussian.
+        pub sh_width: u32,
     }
 }

@@ -7,9 +7,17 @@
 #[macro_use]
 mod declare;
 mod arguments;
+mod densify;
+pub mod probe;
 
 pub use arguments::*;
 pub use declare::{Abi, Arguments, In, Literal, Named, Out, Plain};
+pub use densify::{
+    COMPACT_BLOCK, COMPACT_SLICES, ChooseArgs, CompactArgs, DENSIFY_BLOCK, DensityCounts, GrowArgs,
+    JudgeArgs, ListArgs, OBSERVE_BLOCK, ObserveArgs, PaddingArgs, ResetArgs, SAMPLE_BLOCK,
+    SampleArgs, SurveyArgs, TABLES,
+};
+pub use probe::{PROBE_BLOCK, ProbeArgs};
 
 /// The text of `abi.cuh`.
 pub fn header() -> String {
@@ -18,6 +26,10 @@ pub fn header() -> String {
          #include <cstddef>\n#include <cstdint>\n",
         &constants(),
         &structs(),
+        &densify::constants(),
+        &densify::structs(),
+        &probe::constants(),
+        &probe::structs(),
     ]
     .concat()
 }

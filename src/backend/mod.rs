@@ -3,8 +3,11 @@
 //! Operations are whole stages; what a device fuses or keeps in between is its own affair.
 
 pub mod cpu;
+#[cfg(kernels)]
+pub mod cuda;
 pub mod nvidia;
 mod types;
+mod viewpoint;
 
 use std::sync::Arc;
 
@@ -14,7 +17,7 @@ pub use types::{
 };
 
 use crate::dataset::{Image, View};
-use crate::memory::Bytes;
+use crate::memory::{Bytes, Entry, Refusal};
 use crate::model::Primitive;
 
 /// What a device cannot do.
@@ -53,9 +56,123 @@ pub enum DeviceError {
     /// A second view was to add to gradients that hold one.
     #[error("this device takes one view a step: step after each backward pass")]
     OneViewPerStep,
+    /// Something that needs the gradient of an image before there is one.
+    #[error("a frame drawn for training, and its loss, come before the backward pass and the step")]
+    NoLoss,
+    /// An image that kernels cannot number the pixels of.
+    #[error(
+        "the view is {} x {} px, but a GPU draws at most 65535 px a side. Choose a lower --resolution",
+        size[0], size[1]
+    )]
+    ImageTooLarge {
+        /// Width and height in px.
+        size: [u32; 2],
+    },
+    /// More pairs of a splat and a tile than kernels can number.
+    #[error(
+        "the view needs {count} pairs of a splat and a tile, but kernels number at most {most}: \
+         lower the --resolution, or cap the Gaussians with --max-points", most = u32::MAX
+    )]
+    TooManyInstances {
+        /// How many.
+        count: u64,
+    },
+    /// More Gaussians than kernels can number.
+    #[error(
+        "{wanted} Gaussians are wanted, but a device numbers at most {most}; cap them with \
+         --max-points", most = u32::MAX
+    )]
+    TooManyGaussians {
+        /// How many.
+        wanted: usize,
+    },
+    /// A row behind the last was asked for.
+    #[error("row {row} was asked for, but the model has {len} Gaussians")]
+    NoSuchRow {
+        /// The row.
+        row: usize,
+        /// Number of Gaussians.
+        len: usize,
+    },
     /// The user asked for a device that this program or machine does not have.
     #[error("{0}")]
     Unavailable(String),
+    /// There is no NVIDIA driver.
+    #[error(
+        "there is no NVIDIA driver on this machine (libcuda.so.1 is not found). Install the driver, \
+         580 or newer, or train with --device cpu"
+    )]
+    NoDriver,
+    /// The driver is older than the kernels.
+    #[error(
+        "the NVIDIA driver supports CUDA {}.{}, but CUDA {}.{} is needed. Update the driver to 580 \
+         or newer, or train with --device cpu",
+        found / 1000, found % 1000 / 10, needed / 1000, needed % 1000 / 10
+    )]
+    DriverTooOld {
+        /// What the driver supports, as 1000 major + 10 minor.
+        found: i32,
+        /// What the kernels need.
+        needed: i32,
+    },
+    /// The driver shows no GPU.
+    #[error(
+        "the NVIDIA driver finds no GPU{}. `nvidia-smi` should list one; or train with --device cpu",
+        match visible { Some(list) => format!(" (CUDA_VISIBLE_DEVICES={list})"), None => String::new() }
+    )]
+    NoGpu {
+        /// `CUDA_VISIBLE_DEVICES` where it is set.
+        visible: Option<String>,
+    },
+    /// The kernels were not compiled for this GPU.
+    #[error(
+        "{name} has compute capability {}.{}, but this program was built for {built:?}. Build it \
+         again with SPLAT_CUDA_ARCHS={arch} (or SPLAT_CUDA_ARCHS=all), or train with --device cpu",
+        arch / 10, arch % 10
+    )]
+    NoCode {
+        /// The GPU.
+        name: String,
+        /// Its compute capability, as 10 major + minor.
+        arch: u32,
+        /// What there is code for.
+        built: Vec<u32>,
+    },
+    /// The budget has no room.
+    #[error(transparent)]
+    Refused(Box<Refusal>),
+    /// The budget has room but the GPU has none, as when others use it, too.
+    #[error(
+        "`{label}` needs {:.1} MiB of the GPU's memory, but only {:.1} MiB are free; this program \
+         holds {:.1} MiB, most in {}. End other programs that use the GPU, or lower --vram-limit",
+        wanted.mib(), free.mib(), held.mib(), crate::memory::list(largest)
+    )]
+    OutOfMemory {
+        /// What the memory was for.
+        label: &'static str,
+        /// How much was asked for.
+        wanted: Bytes,
+        /// How much this program holds.
+        held: Bytes,
+        /// How much the driver has left.
+        free: Bytes,
+        /// The entries that hold most.
+        largest: Vec<Entry>,
+    },
+    /// The driver or a library refused a call.
+    #[error("{call} failed: {reason}")]
+    Driver {
+        /// The call.
+        call: &'static str,
+        /// What was said.
+        reason: String,
+    },
+}
+
+impl From<Refusal> for DeviceError {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(Box::new(refusal))
+    }
 }
 
 /// A device: its name, its ground truth, its clock and its memory.

@@ -27,6 +27,28 @@ pub struct Gpu {
     pub driver: String,
 }
 
+/// How this program's kernels were compiled.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct KernelBuild {
+    /// Compute capabilities with machine code, as 10 major + minor; later ones run what the
+    /// driver makes of the last.
+    pub archs: &'static [u32],
+    /// Version of the compiler.
+    pub nvcc: &'static str,
+}
+
+/// How the kernels were compiled; `None` in a program without, which cannot use a GPU.
+#[cfg(kernels)]
+pub fn kernels() -> Option<KernelBuild> {
+    Some(KernelBuild { archs: super::cuda::ARCHS, nvcc: super::cuda::NVCC })
+}
+
+/// How the kernels were compiled; this program has none and cannot use a GPU.
+#[cfg(not(kernels))]
+pub fn kernels() -> Option<KernelBuild> {
+    None
+}
+
 /// The machine's GPUs as NVIDIA's management library lists them, or why it does not.
 #[cfg(feature = "cuda")]
 pub fn list() -> Result<Vec<Gpu>, String> {
@@ -50,6 +72,14 @@ pub fn list() -> Result<Vec<Gpu>, String> {
             })
         })
         .collect()
+}
+
+/// Memory that nobody uses of the GPU with this identifier, where the management library tells.
+#[cfg(feature = "cuda")]
+pub fn free(uuid: &str) -> Option<Bytes> {
+    let nvml = nvml_wrapper::Nvml::init().ok()?;
+    let memory = nvml.device_by_uuid(uuid).ok()?.memory_info().ok()?;
+    Some(Bytes(memory.free))
 }
 
 /// The machine's GPUs; this program was built without the feature that asks for them.

@@ -21,6 +21,8 @@ pub(super) enum Exit {
     Usage,
     /// Scene, images, checkpoint, PLY.
     Data,
+    /// The plan does not fit the memory budget.
+    Memory,
     /// Device or driver.
     Device,
     /// SIGINT or SIGTERM, after a checkpoint.
@@ -50,6 +52,7 @@ impl Exit {
             Self::Error => 1,
             Self::Usage => 2,
             Self::Data => 3,
+            Self::Memory => 4,
             Self::Device => 5,
             Self::Interrupted => 130,
         }
@@ -94,7 +97,18 @@ impl Exit {
     /// That an optimisation diverged is no fault of the device.
     fn of_device(error: &DeviceError) -> Self {
         match error {
-            DeviceError::Unavailable(_) => Self::Device,
+            DeviceError::Unavailable(_)
+            | DeviceError::NoDriver
+            | DeviceError::DriverTooOld { .. }
+            | DeviceError::NoGpu { .. }
+            | DeviceError::NoCode { .. }
+            | DeviceError::Driver { .. } => Self::Device,
+            DeviceError::Refused(_) | DeviceError::OutOfMemory { .. } => Self::Memory,
+            DeviceError::TooManyGaussians { .. }
+            | DeviceError::TooManyInstances { .. }
+            | DeviceError::ImageTooLarge { .. }
+            | DeviceError::NoLoss
+            | DeviceError::NoSuchRow { .. } => Self::Error,
             DeviceError::NotFinite { .. }
             | DeviceError::LossNotFinite { .. }
             | DeviceError::OneViewPerStep

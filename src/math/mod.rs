@@ -3,6 +3,7 @@
 //! At `f64` these functions are the oracle that the gradients are proven with; at `f32` they are
 //! the CPU backend.
 
+pub mod adam;
 pub mod blend;
 pub mod linalg;
 pub mod random;

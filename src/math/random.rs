@@ -34,6 +34,11 @@ impl Stream {
         Self { key: mix(mix(mix(seed) ^ step) ^ purpose as u64) }
     }
 
+    /// What, with an index, makes a number: for devices that draw by themselves.
+    pub const fn key(self) -> u64 {
+        self.key
+    }
+
     /// 64 random bits.
     pub const fn bits(self, index: u64) -> u64 {
         mix(self.key ^ mix(index))

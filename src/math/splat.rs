@@ -40,7 +40,7 @@ pub struct Viewpoint<R> {
 
 impl<R: Real> Viewpoint<R> {
     /// Bounds of x/z and y/z within which the Jacobian is evaluated: (lower, upper) per axis.
-    fn guard(&self) -> [(R, R); 2] {
+    pub fn guard(&self) -> [(R, R); 2] {
         [0, 1].map(|axis| {
             let size = R::of(f64::from(self.size[axis]));
             let margin = R::of(GUARD_BAND) * R::HALF * size;

@@ -71,6 +71,24 @@ fn window<R: Real>(radius: usize) -> Vec<R> {
     taps.iter().map(|tap| R::of(tap / sum)).collect()
 }
 
+/// Half the window for an image of this size, px.
+fn radius(size: [usize; 2]) -> usize {
+    RADIUS.min((size[0].min(size[1]).max(1) - 1) / 2)
+}
+
+/// The window for an image of this size in the middle of `N` taps, 0 beside it, and its half width:
+/// that many pixels at the border have no window inside the image.
+#[expect(clippy::cast_possible_truncation, reason = "a device's precision; at most 5 px")]
+pub fn taps<const N: usize>(size: [u32; 2]) -> ([f32; N], u32) {
+    const { assert!(N == 2 * RADIUS + 1, "the widest window") };
+    let radius = radius(size.map(|side| side as usize));
+    let mut taps = [0.0; N];
+    for (tap, weight) in taps[RADIUS - radius..].iter_mut().zip(window::<f64>(radius)) {
+        *tap = weight as f32;
+    }
+    (taps, radius as u32)
+}
+
 /// Two images of the same size, [height, width, 3], values in 0..1.
 #[derive(Clone, Copy, Debug)]
 pub struct Pair<'a, R> {
@@ -84,7 +102,7 @@ pub struct Pair<'a, R> {
 
 impl<R: Real> Pair<'_, R> {
     fn radius(&self) -> usize {
-        RADIUS.min((self.size[0].min(self.size[1]).max(1) - 1) / 2)
+        radius(self.size)
     }
 
     /// Size of the valid region.
@@ -195,4 +213,19 @@ fn spread<R: Real>(pair: Pair<'_, R>, d_moments: &[[R; 3]], d_x: &mut [R]) {
             *d_x += sum[0] + R::TWO * x * sum[1] + y * sum[2];
         }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_taps_of_a_small_image_lie_in_the_middle_and_add_up_to_one() {
+        let (taps, margin) = super::taps::<11>([40, 7]);
+        assert_eq!((margin, taps[..2].to_vec(), taps[9..].to_vec()), (3, vec![0.0; 2], vec![0.0; 2]));
+        // Eleven roundings to single precision.
+        assert!((taps.iter().sum::<f32>() - 1.0).abs() < 1e-6, "{taps:?}");
+        assert_eq!(super::taps::<11>([1, 1]).0[5], 1.0);
+        assert_eq!(super::taps::<11>([400, 300]).1, 5);
+    }
 }

@@ -1,12 +1,8 @@
 //! The CUDA device under test.
 
-use splat::backend::cuda::Cuda;
-use splat::memory::Bytes;
-
-/// Device memory that a test may take: the largest scene here needs 20 GiB.
-const BUDGET: Bytes = Bytes(32 << 30);
+use splat::backend::cuda::{Cuda, CudaOptions};
 
 /// The first device. Who asks for the tests that need one wants to know when there is none.
 pub fn open() -> Cuda {
-    Cuda::open(BUDGET).expect("a CUDA device")
+    Cuda::open(&CudaOptions { vram_limit: None, vram_threshold: 0.97 }).expect("a CUDA device")
 }

@@ -105,3 +105,30 @@ macro_rules! each_backend {
         )+
     };
 }
+
+/// The same from a function of how to open a device, for tests after which it is of no more use.
+#[macro_export]
+macro_rules! each_backend_anew {
+    ($($test:ident),+ $(,)?) => {
+        $(
+            mod $test {
+                #[test]
+                fn cpu_f32() {
+                    super::$test(splat::backend::cpu::Cpu::<f32>::new);
+                }
+
+                #[test]
+                fn cpu_f64() {
+                    super::$test(splat::backend::cpu::Cpu::<f64>::new);
+                }
+
+                #[cfg(kernels)]
+                #[test]
+                #[ignore = "needs a CUDA device"]
+                fn cuda() {
+                    super::$test($crate::common::cuda::open);
+                }
+            }
+        )+
+    };
+}

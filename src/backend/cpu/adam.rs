@@ -8,10 +8,7 @@ use super::project::{ParameterGradient, parameter_gradient};
 use super::{Gradients, ViewGradients};
 use crate::backend::{AdamStep, DeviceError, Rates};
 use crate::math::Real;
-
-const BETA_1: f64 = 0.9;
-const BETA_2: f64 = 0.999;
-const EPSILON: f64 = 1e-15;
+use crate::math::adam::{BETA_1, BETA_2, EPSILON, bias_corrections};
 
 /// Gaussians whose gradients are computed at a time.
 const BLOCK: usize = 4096;
@@ -82,15 +79,15 @@ fn rate(rates: &Rates, parameter: Parameter) -> f64 {
 
 impl<R: Real> Constants<R> {
     fn new(number: u32, rate: f64) -> Self {
-        let power = i32::try_from(number).unwrap_or(i32::MAX);
+        let [first_correction, second_correction] = bias_corrections(number);
         Self {
             beta_1: R::of(BETA_1),
             beta_2: R::of(BETA_2),
             // In double precision: 1 - 0.999 in single precision is 1e-5 of itself off.
             one_less_beta_1: R::of(1.0 - BETA_1),
             one_less_beta_2: R::of(1.0 - BETA_2),
-            rate: R::of(rate / (1.0 - BETA_1.powi(power))),
-            inverse_root_correction: R::of(1.0 / (1.0 - BETA_2.powi(power)).sqrt()),
+            rate: R::of(rate / first_correction),
+            inverse_root_correction: R::of(1.0 / second_correction.sqrt()),
             epsilon: R::of(EPSILON),
         }
     }

@@ -20,6 +20,7 @@ pub use project::ParameterGradient;
 use self::bin::Bins;
 use self::blend::{Canvas, backward, forward};
 use self::project::Splat;
+use super::viewpoint::viewpoint;
 use super::{
     AdamStep, Backend, Densified, DensifyRule, DeviceError, Grant, LossTerms, LossValue, Measured,
     Pass, Pending, Raster, RenderSettings, Rendered, Snapshot, Survey,
@@ -168,7 +169,7 @@ impl<R: Real> Raster<Gaussians> for Cpu<R> {
         view: &View,
         settings: &RenderSettings,
     ) -> Result<Frame<R>, DeviceError> {
-        let view = project::viewpoint(view);
+        let view = viewpoint(view);
         let (splats, fault) = project::project(model, &view, settings.sh_degree);
         let bins = bin::bin(&splats, view.size);
         let canvas = forward(&splats, &bins, view.size, settings.background);

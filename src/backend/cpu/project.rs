@@ -7,7 +7,6 @@ use rayon::prelude::*;
 use super::model::{Model, Parameter};
 use super::{Gradients, UNSEEN, ViewGradients};
 use crate::backend::DeviceError;
-use crate::dataset::View;
 use crate::math::blend::ScreenGradient;
 use crate::math::linalg::{Quat, Vec3, add, normalize, normalize_bwd, sub};
 use crate::math::splat::{Ellipse, Rect, Viewpoint, bounds, project as project_shape, project_bwd};
@@ -25,18 +24,6 @@ pub(super) struct Splat<R> {
     pub(super) pixels: Rect,
     /// Exponent below which it is certainly invisible.
     pub(super) exponent_min: R,
-}
-
-/// The view in the precision of the computation.
-pub(super) fn viewpoint<R: Real>(view: &View) -> Viewpoint<R> {
-    Viewpoint {
-        rotation: view.pose.rotation.map(|row| row.map(R::of)),
-        translation: view.pose.translation.map(R::of),
-        centre_world: view.pose.centre_world().map(R::of),
-        focal_px: view.camera.focal_px.map(R::of),
-        centre_px: view.camera.centre_px.map(R::of),
-        size: [view.camera.width, view.camera.height],
-    }
 }
 
 /// The Gaussians that the view sees, in the order of their indices, and the first that is broken.

@@ -1,0 +1,125 @@
+// bin: which splats each tile draws, front to back.
+// After the splats are sorted by depth: `ordered_counts` (one thread per splat) puts their instance
+// counts into that order, a sum over them gives each splat's first instance, `instances_*` (one
+// thread per splat, whole warps for large ones) writes the instances, a stable sort by tile keeps
+// them front to back, and `ranges_*` (one thread per instance) finds where each tile's begin.
+// `chunks` (one block) numbers the chunks of at most BLEND_CHUNK instances that the backward pass
+// works on. Keys of 16 bits serve up to 65,535 tiles; the key behind the last tile marks places that
+// no instance took.
+
+#include "tiles.cuh"
+
+extern "C" __global__ void __launch_bounds__(BIN_BLOCK)
+    ordered_counts(const __grid_constant__ OrderedCountsArgs a) {
+    const uint32_t* __restrict__ slots = a.slots;
+    const uint32_t* __restrict__ counts = a.instance_counts;
+    const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < a.visible) a.ordered[i] = counts[slots[i]];
+}
+
+template <typename Key>
+__device__ inline void instances(const InstancesArgs& a, Key* keys) {
+    const float4* __restrict__ splats = reinterpret_cast<const float4*>(a.splats);
+    const uint32_t* __restrict__ slots = a.slots;
+    const uint32_t* __restrict__ firsts = a.firsts;
+    const uint32_t* __restrict__ counts = a.instance_counts;
+    const TileRect* __restrict__ tiles = a.tiles;
+    uint32_t* const splat_from_instance = a.splat_from_instance;
+    const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+    TileQuery own = {};
+    if (i < a.visible) {
+        own.slot = slots[i];
+        own.first = firsts[i];
+        own.count = counts[own.slot];
+        if (own.count > 0) {
+            const float4 place = splats[uint64_t{own.slot} * 3];
+            const float4 form = splats[uint64_t{own.slot} * 3 + 1];
+            const TileRect rect = tiles[own.slot];
+            own.mean_px = {place.x, place.y};
+            own.exponent_min = place.w;
+            own.conic = {form.x, form.y, form.z};
+            own.tiles = {rect.x0, rect.y0, rect.x1, rect.y1};
+        }
+    }
+    // The test is compiled twice and might round differently here and where tiles were counted: no
+    // more are written than were counted, and places left over are marked.
+    const uint32_t found = for_each_tile(
+        a.camera, own, [&](const TileQuery& q, uint32_t rank, uint32_t x, uint32_t y) {
+            if (rank >= q.count) return;
+            keys[uint64_t{q.first} + rank] = static_cast<Key>(y * a.camera.tiles[0] + x);
+            splat_from_instance[uint64_t{q.first} + rank] = q.slot;
+        });
+    for (uint32_t rank = found; rank < own.count; ++rank) {
+        keys[uint64_t{own.first} + rank] =
+            static_cast<Key>(a.camera.tiles[0] * a.camera.tiles[1]);
+        splat_from_instance[uint64_t{own.first} + rank] = own.slot;
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(BIN_BLOCK)
+    instances_16(const __grid_constant__ InstancesArgs a) {
+    instances(a, reinterpret_cast<uint16_t*>(a.keys));
+}
+
+extern "C" __global__ void __launch_bounds__(BIN_BLOCK)
+    instances_32(const __grid_constant__ InstancesArgs a) {
+    instances(a, reinterpret_cast<uint32_t*>(a.keys));
+}
+
+// Tiles without instances keep the empty range that the host wrote.
+template <typename Key>
+__device__ inline void ranges(const RangesArgs& a, const Key* __restrict__ keys) {
+    const uint64_t i = uint64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+    if (i >= a.instances) return;
+    const uint32_t tile = keys[i];
+    if (tile >= a.tiles) return;
+    const uint32_t at = static_cast<uint32_t>(i);
+    if (i == 0 || keys[i - 1] != tile) a.ranges[tile].start = at;
+    if (i + 1 == a.instances || keys[i + 1] != tile) a.ranges[tile].end = at + 1;
+}
+
+extern "C" __global__ void __launch_bounds__(BIN_BLOCK)
+    ranges_16(const __grid_constant__ RangesArgs a) {
+    ranges(a, reinterpret_cast<const uint16_t*>(a.keys));
+}
+
+extern "C" __global__ void __launch_bounds__(BIN_BLOCK)
+    ranges_32(const __grid_constant__ RangesArgs a) {
+    ranges(a, reinterpret_cast<const uint32_t*>(a.keys));
+}
+
+// First chunk of every tile, and the tile of every chunk. One block walks over the tiles, each round
+// a sum over its threads' counts.
+extern "C" __global__ void __launch_bounds__(CHUNKS_BLOCK)
+    chunks(const __grid_constant__ ChunksArgs a) {
+    const TileRange* __restrict__ ranges = a.ranges;
+    __shared__ uint32_t sum_of_warp[CHUNKS_BLOCK / WARP];
+    __shared__ uint32_t so_far;
+    const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    if (threadIdx.x == 0) so_far = 0;
+    for (uint32_t base = 0; base < a.tiles; base += CHUNKS_BLOCK) {
+        const uint32_t tile = base + threadIdx.x;
+        uint32_t count = 0;
+        if (tile < a.tiles) {
+            const TileRange range = ranges[tile];
+            count = (range.end - range.start + BLEND_CHUNK - 1) / BLEND_CHUNK;
+        }
+        uint32_t sum = count;  // over this lane and those before it
+        for (uint32_t distance = 1; distance < WARP; distance *= 2) {
+            const uint32_t before = __shfl_up_sync(FULL_WARP, sum, distance);
+            if (lane >= distance) sum += before;
+        }
+        if (lane == WARP - 1) sum_of_warp[warp] = sum;
+        __syncthreads();  // the warps' sums and the last round's `so_far` are there
+        uint32_t first = so_far + sum - count;
+        for (uint32_t w = 0; w < warp; ++w) first += sum_of_warp[w];
+        if (tile < a.tiles) {
+            a.first_chunk[tile] = first;
+            for (uint32_t k = 0; k < count; ++k) a.tile_from_chunk[first + k] = tile;
+        }
+        __syncthreads();  // everyone has read them
+        if (threadIdx.x == CHUNKS_BLOCK - 1) so_far = first + count;
+    }
+    __syncthreads();  // the last round's sum is there
+    if (threadIdx.x == 0) *a.chunk_count = so_far;
+}

@@ -1,0 +1,298 @@
+// densify: which Gaussians are cloned, split and pruned, and the moving of their rows, in place.
+// One thread per Gaussian, except `gather`, `scatter` (one warp per lane block and slice of the
+// columns) and `clear_padding` (one warp per column).
+// Shapes: columns in lane blocks; flags, ranks [rows], ranks being the exclusive sums of the flags.
+// Thresholds are in raw parameters: the host finds those at which its own exp and sigmoid pass the
+// rule's, so that both backends decide alike to the last bit.
+
+#include "layout.cuh"
+#include "linalg.cuh"
+#include "random.cuh"
+
+// In a splat's record: the bits of the Gaussian's index.
+constexpr uint32_t RECORD_GAUSSIAN = 11;
+
+// The six tables: parameters, first and second moments of the geometry, then of the SH.
+constexpr uint32_t ROLES = 3;
+constexpr uint32_t GEOMETRY_TABLE = 0;
+constexpr uint32_t SH_TABLE = ROLES;
+
+// NaN gives way to a number, as in the twin's `max`.
+__device__ inline float largest(float3 v) { return fmaxf(fmaxf(v.x, v.y), v.z); }
+
+__device__ inline float mean_gradient(float norm_sum, uint32_t views) {
+    return __fdiv_rn(norm_sum, __uint2float_rn(max(views, 1u)));
+}
+
+// Bits that ascend where the number descends. Adding 0 makes one zero of the two.
+__device__ inline uint32_t descending_bits(float value) {
+    const uint32_t bits = __float_as_uint(value + 0.0f);
+    return bits >> 31 ? bits : bits ^ 0x7fffffffu;
+}
+
+// One column of the six tables, numbered table by table.
+struct Column {
+    float* values;
+    uint32_t width, component;
+
+    __device__ float& at(uint32_t row) const {
+        return values[lane_block(row, width) + ::component(component)];
+    }
+};
+
+__device__ inline uint32_t column_count(uint32_t sh_width) {
+    return ROLES * (GEOMETRY_WIDTH + sh_width);
+}
+
+__device__ inline Column column_of(float* const (&tables)[TABLES], uint32_t sh_width,
+                                   uint32_t number) {
+    constexpr uint32_t GEOMETRY_COLUMNS = ROLES * GEOMETRY_WIDTH;
+    const bool in_sh = number >= GEOMETRY_COLUMNS;
+    const uint32_t width = in_sh ? sh_width : GEOMETRY_WIDTH;
+    if (in_sh) number -= GEOMETRY_COLUMNS;
+    return {tables[(in_sh ? SH_TABLE : GEOMETRY_TABLE) + number / width], width, number % width};
+}
+
+__device__ inline float3 triple(const float* geometry, uint32_t row, uint32_t first) {
+    const float* values = geometry + lane_block(row, GEOMETRY_WIDTH) + component(first);
+    return {values[0], values[component(1)], values[component(2)]};
+}
+
+// A warp's place in `gather` and `scatter`: its lane block of the chunk, and its slice of columns.
+struct Place {
+    uint32_t block, slice, lane;
+};
+
+__device__ inline Place place() {
+    const uint32_t thread = blockIdx.x * blockDim.x + threadIdx.x;
+    const uint32_t warp = thread / WARP;
+    return {warp / COMPACT_SLICES, warp % COMPACT_SLICES, thread % WARP};
+}
+
+extern "C" __global__ void __launch_bounds__(OBSERVE_BLOCK)
+    observe(const __grid_constant__ ObserveArgs a) {
+    const float* __restrict__ splats = a.splats;        // [visible, 12]
+    const float* __restrict__ gradients = a.gradients;  // [visible, 12]
+    float* __restrict__ gradient_norm_sums = a.gradient_norm_sums;
+    uint32_t* __restrict__ views_seen = a.views_seen;
+    const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= a.visible) return;
+
+    const uint64_t record = uint64_t{i} * RECORD_WIDTH;
+    const uint32_t gaussian = __float_as_uint(splats[record + RECORD_GAUSSIAN]);
+    const float x = gradients[record] * a.half_size[0];
+    const float y = gradients[record + 1] * a.half_size[1];
+    // Each Gaussian has at most one splat in a view: nobody else writes these.
+    gradient_norm_sums[gaussian] += sqrtf(x * x + y * y);
+    views_seen[gaussian] += 1;
+}
+
+// Marks and counts the candidates, as far as asked for.
+extern "C" __global__ void __launch_bounds__(DENSIFY_BLOCK)
+    survey(const __grid_constant__ SurveyArgs a) {
+    const float* __restrict__ geometry = a.geometry;
+    const float* __restrict__ gradient_norm_sums = a.gradient_norm_sums;
+    const uint32_t* __restrict__ views_seen = a.views_seen;
+    const uint32_t row = blockIdx.x * blockDim.x + threadIdx.x;
+    const bool candidate =
+        row < a.n && mean_gradient(gradient_norm_sums[row], views_seen[row]) >= a.gradient_min;
+    if (a.flags != nullptr && row < a.n) a.flags[row] = candidate;
+    if (a.counts == nullptr) return;
+
+    const bool small =
+        candidate &&
+        largest(triple(geometry, row, LOG_SCALE)) <= a.clone_log_scale_max;
+    const int clones = __syncthreads_count(small);
+    const int splits = __syncthreads_count(candidate && !small);
+    if (threadIdx.x == 0) {
+        if (clones > 0) atomicAdd(&a.counts->clones, clones);
+        if (splits > 0) atomicAdd(&a.counts->splits, splits);
+    }
+}
+
+// Lists the candidates with keys that put the highest gradient first when sorted.
+extern "C" __global__ void __launch_bounds__(DENSIFY_BLOCK)
+    list_candidates(const __grid_constant__ ListArgs a) {
+    const float* __restrict__ gradient_norm_sums = a.gradient_norm_sums;
+    const uint32_t* __restrict__ views_seen = a.views_seen;
+    const uint32_t* __restrict__ flags = a.flags;
+    const uint32_t* __restrict__ ranks = a.ranks;
+    const uint32_t row = blockIdx.x * blockDim.x + threadIdx.x;
+    if (row >= a.n || flags[row] == 0) return;
+    const uint32_t rank = ranks[row];
+    a.keys[rank] = descending_bits(mean_gradient(gradient_norm_sums[row], views_seen[row]));
+    a.rows[rank] = row;
+}
+
+// Flags the first rows of a list.
+extern "C" __global__ void __launch_bounds__(DENSIFY_BLOCK)
+    choose(const __grid_constant__ ChooseArgs a) {
+    const uint32_t* __restrict__ rows = a.rows;
+    const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < a.births) a.flags[rows[i]] = 1;
+}
+
+__device__ inline void forget_row(float* first, float* second, uint32_t width, uint32_t row) {
+    const uint64_t at = lane_block(row, width);
+    for (uint32_t c = 0; c < width; ++c) {
+        first[at + component(c)] = 0.0f;
+        second[at + component(c)] = 0.0f;
+    }
+}
+
+__device__ inline void copy_row(float* values, float* first, float* second, uint32_t width,
+                                uint32_t from, uint32_t to) {
+    const uint64_t source = lane_block(from, width), destination = lane_block(to, width);
+    for (uint32_t c = 0; c < width; ++c) {
+        values[destination + component(c)] = values[source + component(c)];
+    }
+    forget_row(first, second, width, to);
+}
+
+__device__ inline void set_triple(float* geometry, uint32_t row, uint32_t first, float3 value) {
+    float* values = geometry + lane_block(row, GEOMETRY_WIDTH) + component(first);
+    values[0] = value.x;
+    values[component(1)] = value.y;
+    values[component(2)] = value.z;
+}
+
+// e^x of a single-precision x to nearly the nearest single, as the host's own is.
+__device__ inline float exact_exp(float x) { return static_cast<float>(exp(static_cast<double>(x))); }
+
+__device__ inline float draw(uint64_t key, uint64_t child, uint32_t axis) {
+    return static_cast<float>(random_normal(key, child * 3 + axis));
+}
+
+// Two children where the parent's density is: the first in the parent's row, the second in
+// `newborn`, which holds a copy of it.
+__device__ inline void place_children(const GrowArgs& a, uint32_t parent, uint32_t newborn) {
+    float* geometry = a.tables[GEOMETRY_TABLE];
+    const float3 mean = triple(geometry, parent, MEAN);
+    const float3 log_scale = triple(geometry, parent, LOG_SCALE);
+    const float* quat = geometry + lane_block(parent, GEOMETRY_WIDTH) + component(QUAT);
+    const Mat3 turn =
+        rotation(Quat{quat[0], quat[component(1)], quat[component(2)], quat[component(3)]});
+    const float3 scale = {exact_exp(log_scale.x), exact_exp(log_scale.y), exact_exp(log_scale.z)};
+    const float3 shrunk = {log_scale.x - a.log_shrink, log_scale.y - a.log_shrink,
+                           log_scale.z - a.log_shrink};
+    for (uint32_t child = 0; child < 2; ++child) {
+        const uint64_t number = uint64_t{parent} * 2 + child;
+        const float3 offset = {draw(a.key, number, 0) * scale.x, draw(a.key, number, 1) * scale.y,
+                               draw(a.key, number, 2) * scale.z};
+        const uint32_t row = child == 0 ? parent : newborn;
+        set_triple(geometry, row, MEAN, add(mean, mul(turn, offset)));
+        set_triple(geometry, row, LOG_SCALE, shrunk);
+    }
+}
+
+// Clones and splits the flagged rows; newborn row `rank` stands at n + rank.
+extern "C" __global__ void __launch_bounds__(DENSIFY_BLOCK)
+    grow(const __grid_constant__ GrowArgs a) {
+    const uint32_t* __restrict__ flags = a.flags;
+    const uint32_t* __restrict__ ranks = a.ranks;
+    float* const* geometry = a.tables + GEOMETRY_TABLE;
+    float* const* sh = a.tables + SH_TABLE;
+    const uint32_t row = blockIdx.x * blockDim.x + threadIdx.x;
+    const bool chosen = row < a.n && flags[row] != 0;
+    const bool clone =
+        chosen &&
+        largest(triple(geometry[0], row, LOG_SCALE)) <= a.clone_log_scale_max;
+    const int cloned = __syncthreads_count(clone);
+    const int split = __syncthreads_count(chosen && !clone);
+    if (threadIdx.x == 0) {
+        if (cloned > 0) atomicAdd(&a.counts->cloned, cloned);
+        if (split > 0) atomicAdd(&a.counts->split, split);
+    }
+    if (!chosen) return;
+
+    const uint32_t newborn = a.n + ranks[row];
+    copy_row(geometry[0], geometry[1], geometry[2], GEOMETRY_WIDTH, row, newborn);
+    copy_row(sh[0], sh[1], sh[2], a.sh_width, row, newborn);
+    if (clone) return;
+    forget_row(geometry[1], geometry[2], GEOMETRY_WIDTH, row);
+    forget_row(sh[1], sh[2], a.sh_width, row);
+    place_children(a, row, newborn);
+}
+
+// Flags the rows that stay and counts the others. Comparisons are written so that NaN falls on the
+// side it falls on in the twin.
+extern "C" __global__ void __launch_bounds__(DENSIFY_BLOCK)
+    judge(const __grid_constant__ JudgeArgs a) {
+    const float* __restrict__ geometry = a.geometry;
+    const uint32_t row = blockIdx.x * blockDim.x + threadIdx.x;
+    bool stays = row < a.rows;
+    if (stays) {
+        const float logit = geometry[lane_block(row, GEOMETRY_WIDTH) + component(OPACITY_LOGIT)];
+        const bool fits =
+            a.limits_scale == 0 ||
+            largest(triple(geometry, row, LOG_SCALE)) <= a.log_scale_max;
+        stays = logit >= a.opacity_logit_min && fits;
+        a.flags[row] = stays;
+    }
+    const bool hole = row < a.rows && !stays;
+    const uint32_t holes = __ballot_sync(FULL_WARP, hole);
+    // Rows behind the first hole, the hole included: a maximum can start from zero.
+    if (hole && (holes & lanes_below()) == 0) {
+        atomicMax(&a.counts->behind_hole, a.rows - row);
+    }
+    const int pruned = __syncthreads_count(hole);
+    if (threadIdx.x == 0 && pruned > 0) atomicAdd(&a.counts->pruned, pruned);
+}
+
+// Copies the surviving rows of a chunk to scratch, one behind the other. They lie in the lanes that
+// they will have in the end, so that `scatter` copies straight.
+extern "C" __global__ void __launch_bounds__(COMPACT_BLOCK)
+    gather(const __grid_constant__ CompactArgs a) {
+    const uint32_t* __restrict__ flags = a.flags;
+    const uint32_t* __restrict__ ranks = a.ranks;
+    float* __restrict__ scratch = a.scratch;
+    const Place at = place();
+    const uint32_t row = (a.first_block + at.block) * WARP + at.lane;
+    if (at.block >= a.blocks || row >= a.rows || flags[row] == 0) return;
+
+    const uint32_t start = ranks[a.first_block * WARP] / WARP * WARP;
+    const uint32_t columns = column_count(a.sh_width);
+    const uint64_t to = lane_block(ranks[row] - start, columns);
+    for (uint32_t number = at.slice; number < columns; number += COMPACT_SLICES) {
+        scratch[to + component(number)] = column_of(a.tables, a.sh_width, number).at(row);
+    }
+}
+
+// Copies a chunk's survivors from scratch to where they stay: never ahead of rows still to gather.
+extern "C" __global__ void __launch_bounds__(COMPACT_BLOCK)
+    scatter(const __grid_constant__ CompactArgs a) {
+    const uint32_t* __restrict__ ranks = a.ranks;
+    const float* __restrict__ scratch = a.scratch;
+    const Place at = place();
+    const uint32_t next = (a.first_block + a.blocks) * WARP;
+    const uint32_t first = ranks[a.first_block * WARP];
+    const uint32_t end = next < a.rows ? ranks[next] : a.survivors;
+    const uint32_t start = first / WARP * WARP;
+    const uint32_t row = start + at.block * WARP + at.lane;
+    if (row < first || row >= end) return;
+
+    const uint32_t columns = column_count(a.sh_width);
+    const uint64_t from = lane_block(row - start, columns);
+    for (uint32_t number = at.slice; number < columns; number += COMPACT_SLICES) {
+        column_of(a.tables, a.sh_width, number).at(row) = scratch[from + component(number)];
+    }
+}
+
+// Zeros the lanes behind the last row in its block.
+extern "C" __global__ void __launch_bounds__(COMPACT_BLOCK)
+    clear_padding(const __grid_constant__ PaddingArgs a) {
+    const uint32_t thread = blockIdx.x * blockDim.x + threadIdx.x;
+    const uint32_t number = thread / WARP, lane = thread % WARP;
+    if (number >= column_count(a.sh_width) || lane < a.rows % WARP) return;
+    column_of(a.tables, a.sh_width, number).at(a.rows / WARP * WARP + lane) = 0.0f;
+}
+
+extern "C" __global__ void __launch_bounds__(DENSIFY_BLOCK)
+    reset_opacity(const __grid_constant__ ResetArgs a) {
+    const uint32_t row = blockIdx.x * blockDim.x + threadIdx.x;
+    if (row >= a.n) return;
+    const uint64_t at = lane_block(row, GEOMETRY_WIDTH) + component(OPACITY_LOGIT);
+    a.geometry[at] = fminf(a.geometry[at], a.ceiling_logit);
+    a.geometry_first[at] = 0.0f;
+    a.geometry_second[at] = 0.0f;
+}

@@ -1,0 +1,145 @@
+// probe: the functions of the headers on their own, for the tests that hold them to their twins.
+// One thread per row of inputs; `function` says which. Shapes: inputs [n, inputs of the function],
+// outputs [n, outputs of the function].
+
+#include "linalg.cuh"
+#include "random.cuh"
+#include "sh.cuh"
+#include "splat.cuh"
+
+__device__ inline float3 triple(const float* v) { return {v[0], v[1], v[2]}; }
+
+__device__ inline Quat quat(const float* v) { return {v[0], v[1], v[2], v[3]}; }
+
+__device__ inline Mat3 matrix(const float* v) { return {triple(v), triple(v + 3), triple(v + 6)}; }
+
+__device__ inline Sym2 symmetric(const float* v) { return {v[0], v[1], v[2]}; }
+
+__device__ inline Shape shape(const float* v) { return {triple(v), triple(v + 3), quat(v + 6)}; }
+
+// Outputs one behind the other.
+struct Writer {
+    float* to;
+
+    __device__ void put(float v) { *to++ = v; }
+    __device__ void put(bool v) { put(v ? 1.0f : 0.0f); }
+    __device__ void put(uint16_t v) { put(static_cast<float>(v)); }
+    __device__ void put(float2 v) { put(v.x), put(v.y); }
+    __device__ void put(float3 v) { put(v.x), put(v.y), put(v.z); }
+    __device__ void put(Quat v) { put(v.w), put(v.x), put(v.y), put(v.z); }
+    __device__ void put(const Mat3& v) { put(v.row[0]), put(v.row[1]), put(v.row[2]); }
+    __device__ void put(Sym2 v) { put(v.xx), put(v.xy), put(v.yy); }
+    __device__ void put(Rect v) { put(v.x0), put(v.y0), put(v.x1), put(v.y1); }
+    __device__ void put(const float (&v)[SH_MAX_COEFFICIENTS]) {
+        for (float value : v) put(value);
+    }
+    // As bits: 16 to a float, which holds them exactly.
+    __device__ void put(uint64_t v) {
+        for (int part = 0; part < 4; ++part) put(static_cast<uint16_t>(v >> 16 * part));
+    }
+    __device__ void put(double v) { put(static_cast<uint64_t>(__double_as_longlong(v))); }
+};
+
+__device__ inline uint64_t word(const float* v) {
+    uint64_t bits = 0;
+    for (int part = 0; part < 4; ++part) bits |= static_cast<uint64_t>(v[part]) << 16 * part;
+    return bits;
+}
+
+struct Basis {
+    float values[SH_MAX_COEFFICIENTS];
+};
+
+__device__ inline Basis basis(const float* v) {
+    Basis b;
+    sh_basis(static_cast<uint32_t>(v[3]), triple(v), b.values);
+    return b;
+}
+
+__device__ inline float3 basis_bwd(const float* v) {
+    Basis d_b;
+    for (int k = 0; k < SH_MAX_COEFFICIENTS; ++k) d_b.values[k] = v[4 + k];
+    return sh_basis_bwd(static_cast<uint32_t>(v[3]), triple(v), d_b.values);
+}
+
+__device__ inline bool is_in_front(const Camera& view, const float* v) {
+    return in_front(camera_from_world(view, triple(v)).z);
+}
+
+// All zero where the Gaussian is not drawn.
+__device__ inline Ellipse projected(const Camera& view, const float* v) {
+    Ellipse e;
+    const bool drawn = is_in_front(view, v) && ellipse(view, chain(view, shape(v)), e);
+    return drawn ? e : Ellipse{};
+}
+
+__device__ inline ShapeGradient projected_bwd(const Camera& view, const float* v) {
+    if (!is_in_front(view, v)) return {};
+    return project_bwd(view, shape(v), {v[10], v[11]}, symmetric(v + 12));
+}
+
+struct Seen {
+    bool at_all;
+    Rect pixels;
+    float exponent_min;
+};
+
+// All zero where it is not seen.
+__device__ inline Seen seen(const Camera& view, const float* v) {
+    const Ellipse e = {{v[0], v[1]}, 1.0f, {v[2], 0.0f, v[3]}, {}};
+    Seen s;
+    s.at_all = bounds(e, v[4], view.size, s.pixels, s.exponent_min);
+    return s.at_all ? s : Seen{};
+}
+
+__device__ inline bool reached(const float* v) {
+    const float2 low = {v[6] + 0.5f - v[0], v[7] + 0.5f - v[1]};
+    const float2 high = {v[8] - 0.5f - v[0], v[9] - 0.5f - v[1]};
+    return reaches(symmetric(v + 2), v[5], low, high);
+}
+
+#define PROBE(FUNCTION, VALUE) \
+    case PROBE_##FUNCTION:     \
+        out.put(VALUE);        \
+        break
+
+extern "C" __global__ void __launch_bounds__(PROBE_BLOCK)
+    probe(const __grid_constant__ ProbeArgs a) {
+    const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= a.n) return;
+    const float* v = a.inputs + uint64_t{i} * a.input_width;
+    Writer out = {a.outputs + uint64_t{i} * a.output_width};
+    switch (a.function) {
+        PROBE(ADD, add(triple(v), triple(v + 3)));
+        PROBE(SUB, sub(triple(v), triple(v + 3)));
+        PROBE(SCALE, scale(triple(v), v[3]));
+        PROBE(DOT, dot(triple(v), triple(v + 3)));
+        PROBE(CROSS, cross(triple(v), triple(v + 3)));
+        PROBE(NORMALIZE, normalize(triple(v)));
+        PROBE(NORMALIZE_BWD, normalize_bwd(triple(v), triple(v + 3)));
+        PROBE(MUL, mul(matrix(v), triple(v + 9)));
+        PROBE(MUL_TRANSPOSED, mul_transposed(matrix(v), triple(v + 9)));
+        PROBE(MAT_MUL, mat_mul(matrix(v), matrix(v + 9)));
+        PROBE(TRANSPOSE, transpose(matrix(v)));
+        PROBE(ROTATION, rotation(quat(v)));
+        PROBE(ROTATION_BWD, rotation_bwd(quat(v), matrix(v + 4)));
+        PROBE(SIGMOID, sigmoid(v[0]));
+        PROBE(SIGMOID_BWD, sigmoid_bwd(v[0], v[1]));
+        PROBE(SH_BASIS, basis(v).values);
+        PROBE(SH_BASIS_BWD, basis_bwd(v));
+        PROBE(PROJECTED_MEAN, projected(a.camera, v).mean_px);
+        PROBE(PROJECTED_DEPTH, projected(a.camera, v).depth);
+        PROBE(PROJECTED_COVARIANCE, projected(a.camera, v).cov_px2);
+        PROBE(PROJECTED_CONIC, projected(a.camera, v).conic);
+        PROBE(D_MEAN, projected_bwd(a.camera, v).d_mean_world);
+        PROBE(D_LOG_SCALE, projected_bwd(a.camera, v).d_log_scale);
+        PROBE(D_QUAT, projected_bwd(a.camera, v).d_quat);
+        PROBE(BOUNDS, seen(a.camera, v).pixels);
+        PROBE(BOUNDS_EXPONENT, seen(a.camera, v).exponent_min);
+        PROBE(REACHES, reached(v));
+        PROBE(EXPONENT, exponent(symmetric(v), v[3], v[4]));
+        PROBE(RANDOM_BITS, random_bits(word(v), word(v + 4)));
+        PROBE(RANDOM_UNIFORM, random_uniform(word(v), word(v + 4)));
+        PROBE(RANDOM_NORMAL, random_normal(word(v), word(v + 4)));
+    }
+}

@@ -1,0 +1,224 @@
+// Twin of math/splat.rs: from a Gaussian in the world to an ellipse on the screen, and back.
+#pragma once
+
+#include "abi.cuh"
+#include "linalg.cuh"
+
+// A symmetric 2x2 matrix.
+struct Sym2 {
+    float xx, xy, yy;
+};
+
+// A Gaussian's shape and place, raw parameters.
+struct Shape {
+    float3 mean_world;
+    float3 log_scale;
+    Quat quat;
+};
+
+// The ellipse that a Gaussian projects to.
+struct Ellipse {
+    float2 mean_px;
+    float depth;
+    Sym2 cov_px2;
+    Sym2 conic;
+};
+
+// What forward and backward share: everything between the shape and its ellipse.
+struct Chain {
+    float3 mean_cam;
+    float2 slope;  // x/z and y/z, held to the guard band
+    bool inside_x, inside_y;
+    float2 over_z;  // focal lengths over the depth: the Jacobian's diagonal
+    Mat3 cam_from_axes;
+    float3 scale;
+    float3 root_x, root_y;  // J * cam_from_axes * diag(scale)
+};
+
+__device__ inline Mat3 camera_rotation(const Camera& view) {
+    const float* r = view.rotation;
+    return {float3{r[0], r[1], r[2]}, float3{r[3], r[4], r[5]}, float3{r[6], r[7], r[8]}};
+}
+
+__device__ inline float3 camera_from_world(const Camera& view, float3 mean_world) {
+    const float3 translation = {view.translation[0], view.translation[1], view.translation[2]};
+    return add(mul(camera_rotation(view), mean_world), translation);
+}
+
+// Whether a centre at this depth is drawn; written so that NaN is not.
+__device__ inline bool in_front(float depth) { return depth > NEAR && isfinite(depth); }
+
+// The centre must be in front.
+__device__ inline Chain chain(const Camera& view, const Shape& shape) {
+    Chain c;
+    c.mean_cam = camera_from_world(view, shape.mean_world);
+    const float x = c.mean_cam.x, y = c.mean_cam.y, z = c.mean_cam.z;
+    const float raw_x = x / z, raw_y = y / z;
+    const float* guard = view.guard;  // lower and upper bound of x/z, then of y/z
+    c.slope = {fminf(fmaxf(raw_x, guard[0]), guard[1]), fminf(fmaxf(raw_y, guard[2]), guard[3])};
+    c.inside_x = raw_x >= guard[0] && raw_x <= guard[1];
+    c.inside_y = raw_y >= guard[2] && raw_y <= guard[3];
+    c.over_z = {view.focal_px[0] / z, view.focal_px[1] / z};
+    c.cam_from_axes = mat_mul(camera_rotation(view), rotation(shape.quat));
+    c.scale = {expf(shape.log_scale.x), expf(shape.log_scale.y), expf(shape.log_scale.z)};
+    const float3 turned_x =
+        mul_transposed(c.cam_from_axes, float3{c.over_z.x, 0.0f, -c.over_z.x * c.slope.x});
+    const float3 turned_y =
+        mul_transposed(c.cam_from_axes, float3{0.0f, c.over_z.y, -c.over_z.y * c.slope.y});
+    c.root_x = {turned_x.x * c.scale.x, turned_x.y * c.scale.y, turned_x.z * c.scale.z};
+    c.root_y = {turned_y.x * c.scale.x, turned_y.y * c.scale.y, turned_y.z * c.scale.z};
+    return c;
+}
+
+// A A^T with the dilation on its diagonal; its determinant by Lagrange's identity, a sum of
+// positive terms.
+__device__ inline Sym2 covariance(float3 a, float3 b, float& det) {
+    const float aa = dot(a, a), bb = dot(b, b);
+    const float3 area = cross(a, b);
+    det = dot(area, area) + DILATION_PX2 * (aa + bb) + DILATION_PX2 * DILATION_PX2;
+    return {aa + DILATION_PX2, dot(a, b), bb + DILATION_PX2};
+}
+
+// False where a parameter is not finite, or overflows on the way.
+__device__ inline bool ellipse(const Camera& view, const Chain& c, Ellipse& out) {
+    float det;
+    out.cov_px2 = covariance(c.root_x, c.root_y, det);
+    out.mean_px = {c.over_z.x * c.mean_cam.x + view.centre_px[0],
+                   c.over_z.y * c.mean_cam.y + view.centre_px[1]};
+    out.depth = c.mean_cam.z;
+    out.conic = {out.cov_px2.yy / det, -out.cov_px2.xy / det, out.cov_px2.xx / det};
+    return isfinite(det) && isfinite(out.mean_px.x) && isfinite(out.mean_px.y);
+}
+
+// Gradients of `Shape`, raw parameters.
+struct ShapeGradient {
+    float3 d_mean_world;
+    float3 d_log_scale;
+    Quat d_quat;
+};
+
+// `d_cov` (xx, xy, yy; xy counted once) of the inverse of a matrix with this determinant.
+__device__ inline Sym2 conic_bwd(Sym2 cov, float det, Sym2 d_conic) {
+    const float inverse_det = 1.0f / det;
+    const float shared =
+        (d_conic.xx * cov.yy - d_conic.xy * cov.xy + d_conic.yy * cov.xx) * inverse_det;
+    return {(d_conic.yy - shared * cov.yy) * inverse_det,
+            (2.0f * shared * cov.xy - d_conic.xy) * inverse_det,
+            (d_conic.xx - shared * cov.xx) * inverse_det};
+}
+
+// One axis of the centre's gradient, through the projected centre and through the Jacobian's
+// entries f/z and -f u/z; adds the depth's share to `d_depth`.
+__device__ inline float axis_bwd(float z, float over_z, float along, float slope, bool inside,
+                                 float d_mean_px, float d_diagonal, float d_last, float& d_depth) {
+    float d_along_axis = d_mean_px * over_z;
+    d_depth -= d_mean_px * over_z * along;
+    d_depth += (d_last * slope - d_diagonal) * over_z / z;
+    if (inside) {
+        const float d_slope = -d_last * over_z;
+        d_along_axis += d_slope / z;
+        d_depth -= d_slope * along / z;
+    }
+    return d_along_axis;
+}
+
+// `d_shape` of `chain` and `ellipse` from the gradients of the centre and of the conic (xy counted
+// once).
+__device__ inline ShapeGradient project_bwd(const Camera& view, const Shape& shape, float2 d_mean_px,
+                                            Sym2 d_conic) {
+    const Chain c = chain(view, shape);
+    float det;
+    const Sym2 cov = covariance(c.root_x, c.root_y, det);
+    const Sym2 d_cov = conic_bwd(cov, det, d_conic);
+
+    // cov = A A^T with A = J T diag(s): d_A = 2 G A, the off-diagonal of G being half of d_xy.
+    const float g_xx = 2.0f * d_cov.xx, g_xy = d_cov.xy, g_yy = 2.0f * d_cov.yy;
+    const float3 a = c.root_x, b = c.root_y;
+    const float3 d_a = add(scale(a, g_xx), scale(b, g_xy));
+    const float3 d_b = add(scale(a, g_xy), scale(b, g_yy));
+    ShapeGradient d;
+    d.d_log_scale = {d_a.x * a.x + d_b.x * b.x, d_a.y * a.y + d_b.y * b.y,
+                     d_a.z * a.z + d_b.z * b.z};
+    const float3 d_turned_x = {d_a.x * c.scale.x, d_a.y * c.scale.y, d_a.z * c.scale.z};
+    const float3 d_turned_y = {d_b.x * c.scale.x, d_b.y * c.scale.y, d_b.z * c.scale.z};
+
+    // J has a diagonal and a last column; the other entries are constant.
+    const float last_x = -c.over_z.x * c.slope.x, last_y = -c.over_z.y * c.slope.y;
+    const Mat3 d_cam_from_axes = {scale(d_turned_x, c.over_z.x), scale(d_turned_y, c.over_z.y),
+                                  add(scale(d_turned_x, last_x), scale(d_turned_y, last_y))};
+    const float3 d_jacobian_x = mul(c.cam_from_axes, d_turned_x);
+    const float3 d_jacobian_y = mul(c.cam_from_axes, d_turned_y);
+    const Mat3 turn = camera_rotation(view);
+    d.d_quat = rotation_bwd(shape.quat, mat_mul(transpose(turn), d_cam_from_axes));
+
+    const float z = c.mean_cam.z;
+    float3 d_mean_cam = {0.0f, 0.0f, 0.0f};
+    d_mean_cam.x = axis_bwd(z, c.over_z.x, c.mean_cam.x / z, c.slope.x, c.inside_x, d_mean_px.x,
+                            d_jacobian_x.x, d_jacobian_x.z, d_mean_cam.z);
+    d_mean_cam.y = axis_bwd(z, c.over_z.y, c.mean_cam.y / z, c.slope.y, c.inside_y, d_mean_px.y,
+                            d_jacobian_y.y, d_jacobian_y.z, d_mean_cam.z);
+    d.d_mean_world = mul_transposed(turn, d_mean_cam);
+    return d;
+}
+
+// A rectangle of pixels: x0..x1 by y0..y1. Images have at most 65,535 px a side.
+struct Rect {
+    uint16_t x0, y0, x1, y1;
+};
+
+// Holds an index to 0..=side.
+__device__ inline uint16_t pixel_index(float index, uint32_t side) {
+    return static_cast<uint16_t>(fminf(fmaxf(index, 0.0f), static_cast<float>(side)));
+}
+
+// One axis of `bounds`: false where the splat, rounded up to whole pixels, misses the image.
+__device__ inline bool span(float mean, float extent, uint32_t side, uint16_t& low, uint16_t& high) {
+    const float radius = ceilf(extent);
+    if (!(mean + radius > 0.0f && mean - radius < static_cast<float>(side))) return false;
+    low = pixel_index(ceilf(mean - extent - 0.5f), side);
+    high = pixel_index(floorf(mean + extent - 0.5f) + 1.0f, side);
+    return true;
+}
+
+// Where a splat of some opacity can be seen, or false where it cannot at all.
+__device__ inline bool bounds(const Ellipse& e, float opacity, const uint32_t* size, Rect& pixels,
+                              float& exponent_min) {
+    if (!(opacity >= ALPHA_MIN && isfinite(opacity))) return false;
+    const float reach = logf(opacity / ALPHA_MIN);
+    const float extent_x = sqrtf(2.0f * reach * e.cov_px2.xx) * (1.0f + 1e-5f) + 1e-3f;
+    const float extent_y = sqrtf(2.0f * reach * e.cov_px2.yy) * (1.0f + 1e-5f) + 1e-3f;
+    if (!span(e.mean_px.x, extent_x, size[0], pixels.x0, pixels.x1)) return false;
+    if (!span(e.mean_px.y, extent_y, size[1], pixels.y0, pixels.y1)) return false;
+    exponent_min = -reach * (1.0f + 1e-4f) - 1e-4f;
+    return true;
+}
+
+// Exponent of the Gaussian at this offset from its centre: -1/2 d^T C d.
+__device__ inline float exponent(Sym2 conic, float dx, float dy) {
+    return -0.5f * (conic.xx * dx * dx + conic.yy * dy * dy) - conic.xy * dx * dy;
+}
+
+// The highest exponent on the edge at distance `offset` along one axis, the other coordinate
+// (relative to the centre) being free in low..high.
+__device__ inline float edge_exponent(float conic_along, float conic_cross, float conic_other,
+                                      float offset, float low, float high) {
+    const float other = fminf(fmaxf(-conic_cross * offset / conic_other, low), high);
+    return -0.5f * (conic_along * offset * offset + conic_other * other * other) -
+           conic_cross * offset * other;
+}
+
+// Whether the splat reaches `exponent_min` at some point of the rectangle whose corners, relative
+// to the splat's centre, are `low` and `high`: pixel centres of a tile or a part of it.
+//
+// The exponent is concave: where the centre lies outside, its maximum is on one of the two edges
+// that face the centre (Radl et al. 2024).
+__device__ inline bool reaches(Sym2 conic, float exponent_min, float2 low, float2 high) {
+    const float x = fminf(fmaxf(0.0f, low.x), high.x);
+    const float y = fminf(fmaxf(0.0f, low.y), high.y);
+    if (x == 0.0f && y == 0.0f) return true;
+    const bool by_x =
+        x != 0.0f && edge_exponent(conic.xx, conic.xy, conic.yy, x, low.y, high.y) >= exponent_min;
+    const bool by_y =
+        y != 0.0f && edge_exponent(conic.yy, conic.xy, conic.xx, y, low.x, high.x) >= exponent_min;
+    return by_x || by_y;
+}

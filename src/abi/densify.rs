@@ -1,0 +1,202 @@
+//! Of density control, and of samples of the model.
+
+use super::{In, Out};
+
+constants! {
+    /// Threads in a block of the kernels that take one Gaussian per thread.
+    pub const DENSIFY_BLOCK: u32 = 256;
+    /// Threads in a block of `gather`, `scatter` and `clear_padding`.
+    pub const COMPACT_BLOCK: u32 = 256;
+    /// Warps that share the columns of 32 rows between them.
+    pub const COMPACT_SLICES: u32 = 8;
+    /// Threads in a block of `observe`.
+    pub const OBSERVE_BLOCK: u32 = 256;
+    /// Threads in a block of `sample_rows`.
+    pub const SAMPLE_BLOCK: u32 = 256;
+    /// Tables of a model: parameters, first and second moments of the geometry, then of the SH.
+    pub const TABLES: u32 = 6;
+}
+
+abi! {
+    /// What the kernels of density control count.
+    pub struct DensityCounts {
+        /// Candidates to clone.
+        pub clones: u32,
+        /// Candidates to split.
+        pub splits: u32,
+        /// Gaussians cloned.
+        pub cloned: u32,
+        /// Gaussians split in two.
+        pub split: u32,
+        /// Gaussians to remove.
+        pub pruned: u32,
+        /// Rows from the first that is to be removed to the last; 0 where all stay.
+        pub behind_hole: u32,
+    }
+
+    /// `sample_rows`: chosen rows, each with its parameters in one piece.
+    pub struct SampleArgs<'a> {
+        /// [lane blocks, 11, 32]
+        pub geometry: In<'a, f32>,
+        /// [lane blocks, sh_width, 32]
+        pub sh: In<'a, f32>,
+        /// [count]
+        pub rows: In<'a, u32>,
+        /// [count, 11 + sh_width]
+        pub sample: Out<'a, f32>,
+        /// Rows.
+        pub count: u32,
+        /// SH columns.
+        pub sh_width: u32,
+    }
+
+    /// `observe`: adds a view to the density statistics.
+    pub struct ObserveArgs<'a> {
+        /// [visible, 12]
+        pub splats: In<'a, f32>,
+        /// [visible, 12]: the first two are the gradient of the centre per px.
+        pub gradients: In<'a, f32>,
+        /// [n]
+        pub gradient_norm_sums: Out<'a, f32>,
+        /// [n]
+        pub views_seen: Out<'a, u32>,
+        /// Splats.
+        pub visible: u32,
+        /// Half the width and height of the image in px.
+        pub half_size: [f32; 2],
+    }
+
+    /// `survey`: flags the candidates and counts them; either may be left out.
+    pub struct SurveyArgs<'a> {
+        /// [lane blocks, 11, 32]
+        pub geometry: In<'a, f32>,
+        /// [n]
+        pub gradient_norm_sums: In<'a, f32>,
+        /// [n]
+        pub views_seen: In<'a, u32>,
+        /// [n], or null.
+        pub flags: Out<'a, u32>,
+        /// One, or null.
+        pub counts: Out<'a, DensityCounts>,
+        /// Gaussians.
+        pub n: u32,
+        /// Mean norm of the gradient from which one is a candidate.
+        pub gradient_min: f32,
+        /// Largest logarithm of a scale that is cloned.
+        pub clone_log_scale_max: f32,
+    }
+
+    /// `list_candidates`: the flagged rows and their keys for sorting.
+    pub struct ListArgs<'a> {
+        /// [n]
+        pub gradient_norm_sums: In<'a, f32>,
+        /// [n]
+        pub views_seen: In<'a, u32>,
+        /// [n]
+        pub flags: In<'a, u32>,
+        /// [n]
+        pub ranks: In<'a, u32>,
+        /// [candidates]
+        pub keys: Out<'a, u32>,
+        /// [candidates]
+        pub rows: Out<'a, u32>,
+        /// Gaussians.
+        pub n: u32,
+    }
+
+    /// `choose`: flags the first rows of a list.
+    pub struct ChooseArgs<'a> {
+        /// [births] at least
+        pub rows: In<'a, u32>,
+        /// [n]
+        pub flags: Out<'a, u32>,
+        /// Rows to flag.
+        pub births: u32,
+    }
+
+    /// `grow`: clones and splits the flagged rows.
+    pub struct GrowArgs<'a> {
+        /// Room for the newborn included.
+        pub tables: [Out<'a, f32>; TABLES as usize],
+        /// [n]
+        pub flags: In<'a, u32>,
+        /// [n]
+        pub ranks: In<'a, u32>,
+        /// One.
+        pub counts: Out<'a, DensityCounts>,
+        /// Of the stream of random numbers.
+        pub key: u64,
+        /// Gaussians before.
+        pub n: u32,
+        /// SH columns.
+        pub sh_width: u32,
+        /// Largest logarithm of a scale that is cloned.
+        pub clone_log_scale_max: f32,
+        /// What the children's logarithms of scales are smaller by.
+        pub log_shrink: f32,
+    }
+
+    /// `judge`: flags the rows that stay.
+    pub struct JudgeArgs<'a> {
+        /// [lane blocks, 11, 32]
+        pub geometry: In<'a, f32>,
+        /// [rows]
+        pub flags: Out<'a, u32>,
+        /// One.
+        pub counts: Out<'a, DensityCounts>,
+        /// Gaussians.
+        pub rows: u32,
+        /// Smallest opacity logit that stays.
+        pub opacity_logit_min: f32,
+        /// Largest logarithm of a scale that stays.
+        pub log_scale_max: f32,
+        /// 0 where scales are not limited.
+        pub limits_scale: u32,
+    }
+
+    /// `gather` and `scatter`: the survivors of a chunk of rows to scratch, and to their places.
+    pub struct CompactArgs<'a> {
+        /// All rows.
+        pub tables: [Out<'a, f32>; TABLES as usize],
+        /// [rows]
+        pub flags: In<'a, u32>,
+        /// [rows]
+        pub ranks: In<'a, u32>,
+        /// [blocks + 1, columns of all tables, 32]
+        pub scratch: Out<'a, f32>,
+        /// First block of 32 rows of the chunk.
+        pub first_block: u32,
+        /// Blocks of 32 rows of the chunk.
+        pub blocks: u32,
+        /// Gaussians before.
+        pub rows: u32,
+        /// Gaussians that stay.
+        pub survivors: u32,
+        /// SH columns.
+        pub sh_width: u32,
+    }
+
+    /// `clear_padding`: zeros behind the last row.
+    pub struct PaddingArgs<'a> {
+        /// All rows.
+        pub tables: [Out<'a, f32>; TABLES as usize],
+        /// Gaussians.
+        pub rows: u32,
+        /// SH columns.
+        pub sh_width: u32,
+    }
+
+    /// `reset_opacity`: lowers opacities and forgets their moments.
+    pub struct ResetArgs<'a> {
+        /// [lane blocks, 11, 32]
+        pub geometry: Out<'a, f32>,
+        /// [lane blocks, 11, 32]
+        pub geometry_first: Out<'a, f32>,
+        /// [lane blocks, 11, 32]
+        pub geometry_second: Out<'a, f32>,
+        /// Gaussians.
+        pub n: u32,
+        /// Largest opacity logit.
+        pub ceiling_logit: f32,
+    }
+}

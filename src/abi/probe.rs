@@ -1,0 +1,90 @@
+//! Of the probe of the kernels' mathematics, which tests hold to the host's.
+
+use super::{Camera, In, Out};
+
+constants! {
+    /// Threads in a block of `probe`.
+    pub const PROBE_BLOCK: u32 = 128;
+    /// `linalg::add`.
+    pub const PROBE_ADD: u32 = 0;
+    /// `linalg::sub`.
+    pub const PROBE_SUB: u32 = 1;
+    /// `linalg::scale`.
+    pub const PROBE_SCALE: u32 = 2;
+    /// `linalg::dot`.
+    pub const PROBE_DOT: u32 = 3;
+    /// `linalg::cross`.
+    pub const PROBE_CROSS: u32 = 4;
+    /// `linalg::normalize`.
+    pub const PROBE_NORMALIZE: u32 = 5;
+    /// `linalg::normalize_bwd`.
+    pub const PROBE_NORMALIZE_BWD: u32 = 6;
+    /// `linalg::mul`.
+    pub const PROBE_MUL: u32 = 7;
+    /// `linalg::mul_transposed`.
+    pub const PROBE_MUL_TRANSPOSED: u32 = 8;
+    /// `linalg::mat_mul`.
+    pub const PROBE_MAT_MUL: u32 = 9;
+    /// `linalg::transpose`.
+    pub const PROBE_TRANSPOSE: u32 = 10;
+    /// `linalg::rotation`.
+    pub const PROBE_ROTATION: u32 = 11;
+    /// `linalg::rotation_bwd`.
+    pub const PROBE_ROTATION_BWD: u32 = 12;
+    /// `sigmoid`.
+    pub const PROBE_SIGMOID: u32 = 13;
+    /// `sigmoid_bwd`.
+    pub const PROBE_SIGMOID_BWD: u32 = 14;
+    /// `sh::basis`.
+    pub const PROBE_SH_BASIS: u32 = 15;
+    /// `sh::basis_bwd`.
+    pub const PROBE_SH_BASIS_BWD: u32 = 16;
+    /// Centre of `splat::project`.
+    pub const PROBE_PROJECTED_MEAN: u32 = 17;
+    /// Depth of `splat::project`.
+    pub const PROBE_PROJECTED_DEPTH: u32 = 18;
+    /// Covariance of `splat::project`.
+    pub const PROBE_PROJECTED_COVARIANCE: u32 = 19;
+    /// Conic of `splat::project`.
+    pub const PROBE_PROJECTED_CONIC: u32 = 20;
+    /// Gradient of the centre of `splat::project_bwd`.
+    pub const PROBE_D_MEAN: u32 = 21;
+    /// Gradient of the scales of `splat::project_bwd`.
+    pub const PROBE_D_LOG_SCALE: u32 = 22;
+    /// Gradient of the rotation of `splat::project_bwd`.
+    pub const PROBE_D_QUAT: u32 = 23;
+    /// Pixels of `splat::bounds`.
+    pub const PROBE_BOUNDS: u32 = 24;
+    /// Smallest exponent of `splat::bounds`.
+    pub const PROBE_BOUNDS_EXPONENT: u32 = 25;
+    /// `splat::reaches`.
+    pub const PROBE_REACHES: u32 = 26;
+    /// `blend::exponent`.
+    pub const PROBE_EXPONENT: u32 = 27;
+    /// `random::Stream::bits`.
+    pub const PROBE_RANDOM_BITS: u32 = 28;
+    /// `random::Stream::uniform`.
+    pub const PROBE_RANDOM_UNIFORM: u32 = 29;
+    /// `random::Stream::normal`.
+    pub const PROBE_RANDOM_NORMAL: u32 = 30;
+}
+
+abi! {
+    /// `probe`: one function of many inputs.
+    pub struct ProbeArgs<'a> {
+        /// [n, input_width]
+        pub inputs: In<'a, f32>,
+        /// [n, output_width]
+        pub outputs: Out<'a, f32>,
+        /// Of the functions that project.
+        pub camera: Camera,
+        /// A `PROBE_` number.
+        pub function: u32,
+        /// Rows.
+        pub n: u32,
+        /// Inputs per row.
+        pub input_width: u32,
+        /// Outputs per row.
+        pub output_width: u32,
+    }
+}

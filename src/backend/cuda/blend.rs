@@ -1,0 +1,123 @@
+//! Stage `blend`: splats to pixels front to back, and pixel gradients back to splats.
+
+use super::bin::Bins;
+use super::session::Session;
+use super::heap::{Block, Buffer};
+use super::timers::Stage;
+use super::project::Splats;
+use crate::abi::{BLEND_BLOCK, BLEND_CHUNK, BlendArgs, Camera, In, Out};
+use crate::backend::{DeviceError, Pass, RenderSettings};
+use crate::memory::Bytes;
+
+/// A drawn image with what the backward pass starts from.
+pub(super) struct Canvas {
+    /// Colours with the background, [height, width, 3].
+    pub(super) image: Block<f32>,
+    /// Splats that changed each pixel; [height, width].
+    pub(super) blended: Option<Block<u32>>,
+    /// For the backward pass.
+    kept: Option<Kept>,
+}
+
+impl Canvas {
+    pub(super) fn bytes(&self) -> Bytes {
+        let blended = self.blended.as_ref().map_or(Bytes::default(), Block::bytes);
+        let kept = self.kept.as_ref().map_or(Bytes::default(), |k| k.last.bytes() + k.states.bytes());
+        self.image.bytes() + blended + kept
+    }
+}
+
+/// What the forward pass keeps for the backward pass.
+struct Kept {
+    /// Position behind the last splat that changed the pixel, [height, width].
+    last: Block<u32>,
+    /// State of a tile's pixels before each chunk of its list but the first.
+    states: Block<f32>,
+}
+
+/// Draws the image.
+pub(super) fn forward(
+    session: &mut Session,
+    (splats, bins): (&Splats, &Bins),
+    camera: &Camera,
+    settings: &RenderSettings,
+) -> Result<Canvas, DeviceError> {
+    let pixels = camera.size[0] as usize * camera.size[1] as usize;
+    let kept = match settings.pass {
+        Pass::Eval | Pass::Picture => None,
+        Pass::Train | Pass::Observe => Some(Kept {
+            last: session.heap.scratch("pixels", pixels)?,
+            states: session.heap.scratch("states of pixels", states_len(bins))?,
+        }),
+    };
+    let mut canvas = Canvas {
+        image: session.heap.scratch("image", pixels * 3)?,
+        blended: match settings.pass {
+            Pass::Picture => Some(session.heap.scratch("pixels", pixels)?),
+            Pass::Eval | Pass::Train | Pass::Observe => None,
+        },
+        kept,
+    };
+    let begun = session.timers.begin(Stage::BlendForward, &session.stream)?;
+    let (last, states) = canvas
+        .kept
+        .as_mut()
+        .map_or((Out::NULL, Out::NULL), |kept| (kept.last.write(), kept.states.write()));
+    let args = BlendArgs {
+        splats: splats.records.read(),
+        splat_from_instance: bins.splat_from_instance.read(),
+        ranges: bins.ranges.read(),
+        first_chunk: bins.first_chunk.read(),
+        tile_from_chunk: bins.tile_from_chunk.read(),
+        chunk_count: bins.chunk_count.read(),
+        states,
+        last,
+        image: canvas.image.write(),
+        blended: canvas.blended.as_mut().map_or(Out::NULL, Block::write),
+        d_image: In::NULL,
+        gradients: Out::NULL,
+        size: camera.size,
+        background: settings.background,
+        tiles_wide: camera.tiles[0],
+    };
+    session.kernels.blend_fwd.blocks(&session.stream, bins.tiles, &args)?;
+    session.timers.end(&begun, &session.stream)?;
+    Ok(canvas)
+}
+
+/// Two starts of chunks lie a chunk's length apart or more.
+fn states_len(bins: &Bins) -> usize {
+    let starts = bins.splat_from_instance.len() / BLEND_CHUNK as usize + 1;
+    starts * BLEND_BLOCK as usize * 4
+}
+
+/// Gradients of every splat from the gradient of the image, in the splats' own room for them.
+pub(super) fn backward(
+    session: &mut Session,
+    (splats, bins): (&mut Splats, &Bins),
+    camera: &Camera,
+    (canvas, d_image): (&mut Canvas, &Block<f32>),
+) -> Result<(), DeviceError> {
+    let Some(kept) = &mut canvas.kept else { return Err(DeviceError::NoLoss) };
+    let begun = session.timers.begin(Stage::BlendBackward, &session.stream)?;
+    splats.gradients.zero(&session.stream)?;
+    let args = BlendArgs {
+        splats: splats.records.read(),
+        splat_from_instance: bins.splat_from_instance.read(),
+        ranges: bins.ranges.read(),
+        first_chunk: bins.first_chunk.read(),
+        tile_from_chunk: bins.tile_from_chunk.read(),
+        chunk_count: bins.chunk_count.read(),
+        states: kept.states.write(),
+        last: kept.last.write(),
+        image: canvas.image.write(),
+        blended: Out::NULL,
+        d_image: d_image.read(),
+        gradients: splats.gradients.write(),
+        size: camera.size,
+        background: [0.0; 3],
+        tiles_wide: camera.tiles[0],
+    };
+    session.kernels.blend_bwd.blocks(&session.stream, bins.chunks_max, &args)?;
+    session.timers.end(&begun, &session.stream)
+}

@@ -1,0 +1,235 @@
+//! Opening the GPU: what can be wrong with driver and GPU, each said before it hurts.
+
+use std::rc::Rc;
+
+use cudarc::driver::{DriverError, result, sys};
+
+use super::launch;
+use crate::backend::{DeviceError, nvidia};
+use crate::memory::Bytes;
+
+/// The interface that this program is written for, as 1000 major + 10 minor.
+const NEEDED: i32 = 13_000;
+
+/// The GPU, whose context lives as long as anything refers to it.
+pub struct Device {
+    id: sys::CUdevice,
+    /// Null until it is retained.
+    context: sys::CUcontext,
+    name: String,
+    uuid: String,
+    arch: u32,
+    memory: Bytes,
+    has_virtual_memory: bool,
+    /// Free memory before there was a context, where the management library tells.
+    free_before_context: Option<Bytes>,
+    /// Free memory when there was a context and nothing in it.
+    free_before_code: Bytes,
+}
+
+/// Makes a failure of the driver an error that names the call.
+pub(super) fn failed(call: &'static str) -> impl Fn(DriverError) -> DeviceError {
+    move |error| DeviceError::Driver { call, reason: describe(error) }
+}
+
+fn describe(error: DriverError) -> String {
+    let text = |found: Result<&std::ffi::CStr, DriverError>| {
+        found.map_or_else(|_none| String::new(), |text| text.to_string_lossy().into_owned())
+    };
+    format!("{} ({})", text(error.error_string()), text(error.error_name()))
+}
+
+impl Device {
+    /// Takes the first GPU that the driver shows (`CUDA_VISIBLE_DEVICES` decides which that is)
+    /// and makes its context current in this thread.
+    pub fn open() -> Result<Rc<Self>, DeviceError> {
+        check_driver()?;
+        if let Err(error) = result::init() {
+            return Err(if error.0 == sys::CUresult::CUDA_ERROR_NO_DEVICE {
+                no_gpu()
+            } else {
+                failed("cuInit")(error)
+            });
+        }
+        if result::device::get_count().map_err(failed("cuDeviceGetCount"))? == 0 {
+            return Err(no_gpu());
+        }
+        let id = result::device::get(0).map_err(failed("cuDeviceGet"))?;
+        let mut device = Self::describe(id)?;
+        if !runs(device.arch, launch::ARCHS) {
+            return Err(DeviceError::NoCode {
+                name: device.name.clone(),
+                arch: device.arch,
+                built: launch::ARCHS.to_vec(),
+            });
+        }
+        device.free_before_context = nvidia::free(&device.uuid);
+        // SAFETY: `id` comes from cuDeviceGet; the release is in `Drop`.
+        device.context = unsafe { result::primary_ctx::retain(id) }
+            .map_err(failed("cuDevicePrimaryCtxRetain"))?;
+        // SAFETY: the context was retained above and lives as long as `device`.
+        unsafe { result::ctx::set_current(device.context) }.map_err(failed("cuCtxSetCurrent"))?;
+        device.free_before_code = device.free()?;
+        Ok(Rc::new(device))
+    }
+
+    fn describe(id: sys::CUdevice) -> Result<Self, DeviceError> {
+        use sys::CUdevice_attribute as Attribute;
+        let attribute = |attribute| {
+            // SAFETY: `id` comes from cuDeviceGet.
+            unsafe { result::device::get_attribute(id, attribute) }
+                .map_err(failed("cuDeviceGetAttribute"))
+        };
+        let major = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
+        let minor = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
+        let has_virtual_memory =
+            attribute(Attribute::CU_DEVICE_ATTRIBUTE_VIRTUAL_ADDRESS_MANAGEMENT_SUPPORTED)? != 0;
+        // SAFETY: `id` comes from cuDeviceGet.
+        let memory =
+            unsafe { result::device::total_mem(id) }.map_err(failed("cuDeviceTotalMem"))?;
+        let uuid = result::device::get_uuid(id).map_err(failed("cuDeviceGetUuid"))?;
+        Ok(Self {
+            id,
+            context: std::ptr::null_mut(),
+            name: result::device::get_name(id).map_err(failed("cuDeviceGetName"))?,
+            uuid: uuid_text(uuid.bytes.map(i8::cast_unsigned)),
+            arch: (major * 10 + minor).unsigned_abs(),
+            memory: Bytes(memory as u64),
+            has_virtual_memory,
+            free_before_context: None,
+            free_before_code: Bytes(0),
+        })
+    }
+
+    /// Name of the product.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// As NVIDIA's tools write it: `GPU-xxxxxxxx-...`.
+    pub fn uuid(&self) -> &str {
+        &self.uuid
+    }
+
+    /// Compute capability, as 10 major + minor.
+    pub fn arch(&self) -> u32 {
+        self.arch
+    }
+
+    /// All of its memory.
+    pub fn memory(&self) -> Bytes {
+        self.memory
+    }
+
+    /// Whether address space and memory can be taken apart from each other.
+    pub fn has_virtual_memory(&self) -> bool {
+        self.has_virtual_memory
+    }
+
+    /// The number by which the driver knows it.
+    pub(super) fn id(&self) -> sys::CUdevice {
+        self.id
+    }
+
+    /// Memory that nobody uses.
+    pub fn free(&self) -> Result<Bytes, DeviceError> {
+        let (free, _) = result::mem_get_info().map_err(failed("cuMemGetInfo"))?;
+        Ok(Bytes(free as u64))
+    }
+
+    /// What context and code have taken by now, as far as it can be seen: the driver itself tells
+    /// nothing of the time before there was a context.
+    pub fn taken_since_opened(&self) -> Result<Bytes, DeviceError> {
+        let code = self.free_before_code.0.saturating_sub(self.free()?.0);
+        let both = match (self.free_before_context, nvidia::free(&self.uuid)) {
+            (Some(before), Some(now)) => before.0.saturating_sub(now.0),
+            _ => 0,
+        };
+        Ok(Bytes(code.max(both)))
+    }
+
+    /// Waits for all that was put on any stream.
+    pub fn synchronize(&self) -> Result<(), DeviceError> {
+        result::ctx::synchronize().map_err(failed("cuCtxSynchronize"))
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        if self.context.is_null() {
+            return;
+        }
+        // SAFETY: `open` retained it, and whatever lives in the context refers to `self`.
+        if let Err(error) = unsafe { result::primary_ctx::release(self.id) } {
+            tracing::debug!("cuDevicePrimaryCtxRelease: {}", describe(error));
+        }
+    }
+}
+
+/// Whether there is a driver, and new enough.
+fn check_driver() -> Result<(), DeviceError> {
+    // SAFETY: opening the driver's library runs its initialisers, which any CUDA program does.
+    if !unsafe { sys::is_culib_present() } {
+        return Err(DeviceError::NoDriver);
+    }
+    let mut found = 0;
+    // SAFETY: the call writes one int and may come before cuInit.
+    unsafe { sys::cuDriverGetVersion(&raw mut found) }
+        .result()
+        .map_err(failed("cuDriverGetVersion"))?;
+    if found < NEEDED {
+        return Err(DeviceError::DriverTooOld { found, needed: NEEDED });
+    }
+    Ok(())
+}
+
+fn no_gpu() -> DeviceError {
+    DeviceError::NoGpu { visible: std::env::var("CUDA_VISIBLE_DEVICES").ok() }
+}
+
+/// Whether a GPU runs a program that has machine code for `built` and PTX for the newest of them.
+fn runs(arch: u32, built: &[u32]) -> bool {
+    let has_machine_code =
+        built.iter().any(|&code| code / 10 == arch / 10 && code % 10 <= arch % 10);
+    has_machine_code || built.iter().max().is_some_and(|&newest| newest <= arch)
+}
+
+fn uuid_text(bytes: [u8; 16]) -> String {
+    let mut text = "GPU".to_owned();
+    for (index, byte) in bytes.iter().enumerate() {
+        if [0, 4, 6, 8, 10].contains(&index) {
+            text.push('-');
+        }
+        text += &format!("{byte:02x}");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn machine_code_runs_on_later_minors_and_ptx_on_all_later_ones() {
+        for (arch, built, expected) in [
+            (86, &[86][..], true),
+            (89, &[86], true),
+            (80, &[86], false),
+            (90, &[86], true),
+            (75, &[80, 86], false),
+            (87, &[80, 90], true),
+            (110, &[100, 120], false),
+            (103, &[100, 120], true),
+            (121, &[75, 120], true),
+            (90, &[], false),
+        ] {
+            assert_eq!(runs(arch, built), expected, "{arch} on {built:?}");
+        }
+    }
+
+    #[test]
+    fn identifiers_are_written_as_nvidias_tools_do() {
+        let bytes = std::array::from_fn(|index| u8::try_from(index * 17).unwrap());
+        assert_eq!(uuid_text(bytes), "GPU-00112233-4455-6677-8899-aabbccddeeff");
+    }
+}

@@ -1,0 +1,237 @@
+//! Photographs on the device, 8 bits a value: resident where the budget allows, else two places that
+//! take turns. They travel from page-locked memory on a stream of their own, so that an upload runs
+//! beside the computation.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::heap::{Buffer, Heap, Pinned, Region};
+use super::stream::{Event, Stream};
+use crate::abi::In;
+use crate::backend::DeviceError;
+use crate::dataset::Image;
+use crate::memory::Bytes;
+
+/// Offsets of photographs are multiples of this.
+const ALIGNMENT: usize = 256;
+
+/// Resident photographs take at most this share of what the budget leaves when they come: the rest
+/// is for the model, which grows.
+const SHARE: f64 = 0.5;
+
+/// Photographs and their places.
+pub(super) struct Images {
+    resident: Region<u8>,
+    place_from_view: HashMap<usize, Rc<Place>>,
+    /// Whether there was room the last time.
+    room: bool,
+    turns: [Turn; 2],
+    /// The turn that is next.
+    next: usize,
+    copies: Stream,
+}
+
+/// A place that photographs take in turns, and the page-locked memory that they come through.
+struct Turn {
+    memory: Region<u8>,
+    staging: Option<Pinned<u8>>,
+    /// The staging memory has been read.
+    sent: Event,
+    /// The view whose photograph is there.
+    held: Option<(usize, Rc<Place>)>,
+}
+
+/// Where a photograph lies.
+struct Place {
+    address: u64,
+    rgb_len: usize,
+    masked: bool,
+    size: [u32; 2],
+    /// The photograph is there.
+    uploaded: Event,
+    /// The last computation that reads it is done.
+    used: Event,
+}
+
+/// A photograph on the device. It stays there as long as the device does not hold another in its
+/// place, which is not before two more were asked for.
+#[derive(Clone)]
+pub struct Target {
+    place: Rc<Place>,
+}
+
+impl Target {
+    /// Width and height in px.
+    pub(super) fn size(&self) -> [u32; 2] {
+        self.place.size
+    }
+
+    /// [h, w, 3]
+    pub(super) fn rgb(&self) -> In<'_, u8> {
+        In::at(self.place.address)
+    }
+
+    /// [h, w], or null.
+    pub(super) fn mask(&self) -> In<'_, u8> {
+        if self.place.masked {
+            In::at(self.place.address + self.place.rgb_len as u64)
+        } else {
+            In::NULL
+        }
+    }
+
+    /// Has the stream wait until the photograph is there.
+    pub(super) fn wait(&self, stream: &Stream) -> Result<(), DeviceError> {
+        stream.wait_for(&self.place.uploaded)
+    }
+
+    /// Marks where the stream has read it.
+    pub(super) fn used(&self, stream: &Stream) -> Result<(), DeviceError> {
+        self.place.used.record(stream)
+    }
+}
+
+impl Turn {
+    fn new(heap: &Heap) -> Result<Self, DeviceError> {
+        let memory = heap.region("photographs in turn")?;
+        Ok(Self { memory, staging: None, sent: Event::new()?, held: None })
+    }
+
+    /// Page-locked memory with the photograph in it, once the one before has left.
+    fn stage(&mut self, heap: &Heap, image: &Image) -> Result<&Pinned<u8>, DeviceError> {
+        self.sent.wait()?;
+        let len = bytes(image);
+        let staging = match self.staging.take() {
+            Some(staging) if staging.as_slice().len() >= len => staging,
+            _ => heap.pinned("photographs on their way", len)?,
+        };
+        let staging = self.staging.insert(staging);
+        let (rgb, rest) = staging.as_mut_slice().split_at_mut(image.rgb.len());
+        rgb.copy_from_slice(&image.rgb);
+        if let Some(mask) = &image.mask {
+            rest[..mask.len()].copy_from_slice(mask);
+        }
+        Ok(staging)
+    }
+}
+
+fn bytes(image: &Image) -> usize {
+    image.rgb.len() + image.mask.as_ref().map_or(0, Vec::len)
+}
+
+impl Images {
+    pub(super) fn new(heap: &Heap) -> Result<Self, DeviceError> {
+        Ok(Self {
+            resident: heap.region("photographs")?,
+            place_from_view: HashMap::new(),
+            room: true,
+            turns: [Turn::new(heap)?, Turn::new(heap)?],
+            next: 0,
+            copies: Stream::new()?,
+        })
+    }
+
+    /// The photograph of a view, where it is on the device or on its way there.
+    pub(super) fn held(&self, view: usize) -> Option<Target> {
+        let in_turn = self.turns.iter().filter_map(|turn| turn.held.as_ref());
+        self.place_from_view
+            .get(&view)
+            .or_else(|| in_turn.filter(|(held, _)| *held == view).map(|(_, place)| place).next())
+            .map(|place| Target { place: Rc::clone(place) })
+    }
+
+    /// Whether the photograph stays.
+    pub(super) fn stays(&self, view: usize) -> bool {
+        self.place_from_view.contains_key(&view)
+    }
+
+    /// Sends the photograph of a view to the device, to stay where there is room.
+    pub(super) fn send(
+        &mut self,
+        heap: &Heap,
+        view: usize,
+        image: &Arc<Image>,
+    ) -> Result<Target, DeviceError> {
+        let offset = self.resident.len().next_multiple_of(ALIGNMENT);
+        let stays = self.make_room(heap, offset + bytes(image))?;
+        let turn = &mut self.turns[self.next];
+        self.next = 1 - self.next;
+        if stays {
+            let place = Rc::new(Place::new(self.resident.read().address() + offset as u64, image)?);
+            let staged = turn.stage(heap, image)?;
+            self.resident.receive(&self.copies, offset, staged, bytes(image))?;
+            place.uploaded.record(&self.copies)?;
+            turn.sent.record(&self.copies)?;
+            self.place_from_view.insert(view, Rc::clone(&place));
+            return Ok(Target { place });
+        }
+        if let Some((_, before)) = turn.held.take() {
+            self.copies.wait_for(&before.used)?;
+        }
+        if turn.memory.len() < bytes(image) {
+            // Growth may move it where memory cannot be mapped: nothing may be on its way.
+            self.copies.synchronize()?;
+            turn.memory.grow(bytes(image))?;
+        }
+        let place = Rc::new(Place::new(turn.memory.read().address(), image)?);
+        turn.stage(heap, image)?;
+        if let Some(staged) = &turn.staging {
+            turn.memory.receive(&self.copies, 0, staged, bytes(image))?;
+        }
+        place.uploaded.record(&self.copies)?;
+        turn.sent.record(&self.copies)?;
+        turn.held = Some((view, Rc::clone(&place)));
+        Ok(Target { place })
+    }
+
+    /// Whether the resident photographs could be made so many bytes long.
+    fn make_room(&mut self, heap: &Heap, len: usize) -> Result<bool, DeviceError> {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a share of a number of bytes"
+        )]
+        let most = Bytes((heap.left().0 as f64 * SHARE) as u64) + Bytes(self.resident.len() as u64);
+        if !self.room || !self.resident.stays_in_place() || Bytes(len as u64) > most {
+            self.room = false;
+            return Ok(false);
+        }
+        match self.resident.grow(len) {
+            Ok(()) => Ok(true),
+            Err(DeviceError::Refused { .. }) => {
+                self.room = false;
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Gives the memory of the resident photographs back; they come in turns from now on. Says
+    /// whether there were any.
+    pub(super) fn evict(&mut self, stream: &Stream) -> Result<bool, DeviceError> {
+        self.room = false;
+        if self.place_from_view.is_empty() {
+            return Ok(false);
+        }
+        self.copies.synchronize()?;
+        stream.synchronize()?;
+        self.place_from_view.clear();
+        self.resident.shrink(0);
+        self.resident.trim()?;
+        Ok(true)
+    }
+}
+
+impl Place {
+    fn new(address: u64, image: &Image) -> Result<Self, DeviceError> {
+        Ok(Self {
+            address,
+            rgb_len: image.rgb.len(),
+            masked: image.mask.is_some(),
+            size: [image.width, image.height],
+            uploaded: Event::new()?,
+            used: Event::new()?,
+        })
+    }
+}

@@ -1,0 +1,214 @@
+//! The kernels: one table, looked up once, launched with one struct each.
+
+use std::collections::HashMap;
+use std::ffi::{CString, c_void};
+use std::marker::PhantomData;
+use std::rc::Rc;
+
+use cudarc::driver::{result, sys};
+
+use super::driver::{Device, failed};
+use super::stream::Stream;
+use crate::abi::Arguments;
+use crate::backend::DeviceError;
+
+pub(in crate::backend) use fatbins::{ARCHS, NVCC};
+
+/// What nvcc made of the kernels.
+mod fatbins {
+    /// The driver wants images to begin at a multiple of eight bytes.
+    #[repr(align(16))]
+    struct Aligned<T: ?Sized>(T);
+
+    include!(concat!(env!("OUT_DIR"), "/fatbins.rs"));
+}
+
+/// A kernel with arguments `A` (its lifetime stands for any).
+pub(super) struct Kernel<A: Arguments> {
+    function: sys::CUfunction,
+    block: u32,
+    shared_bytes: u32,
+    /// The module that holds the function.
+    _module: Rc<Module>,
+    arguments: PhantomData<fn(A)>,
+}
+
+impl<A: Arguments> Kernel<A> {
+    /// Runs at least this many threads, in whole blocks; none where `threads` is 0.
+    pub(super) fn over(
+        &self,
+        stream: &Stream,
+        threads: usize,
+        arguments: &A::With<'_>,
+    ) -> Result<(), DeviceError> {
+        self.blocks(stream, threads.div_ceil(self.block as usize), arguments)
+    }
+
+    /// Runs this many blocks; none where `blocks` is 0.
+    pub(super) fn blocks(
+        &self,
+        stream: &Stream,
+        blocks: usize,
+        arguments: &A::With<'_>,
+    ) -> Result<(), DeviceError> {
+        if blocks == 0 {
+            return Ok(());
+        }
+        let Some(grid) = u32::try_from(blocks).ok().filter(|&grid| grid <= i32::MAX.unsigned_abs())
+        else {
+            return Err(DeviceError::Driver {
+                call: "cuLaunchKernel",
+                reason: format!("{blocks} blocks are more than a grid has"),
+            });
+        };
+        let mut parameters = [std::ptr::from_ref(arguments).cast::<c_void>().cast_mut()];
+        // SAFETY: the kernel takes one `A`, whose layout nvcc asserted and whose size `load`
+        // compared; its pointers borrow buffers whose memory is not given back before the device
+        // has finished.
+        unsafe {
+            result::launch_kernel(
+                self.function,
+                (grid, 1, 1),
+                (self.block, 1, 1),
+                self.shared_bytes,
+                stream.raw(),
+                &mut parameters,
+            )
+        }
+        .map_err(failed("cuLaunchKernel"))
+    }
+}
+
+/// The functions of one fatbin.
+struct Module {
+    raw: sys::CUmodule,
+    /// The context must outlive the module.
+    _device: Rc<Device>,
+}
+
+impl Drop for Module {
+    fn drop(&mut self) {
+        // SAFETY: kernels keep their module, so that nobody uses it any more.
+        if let Err(error) = unsafe { result::module::unload(self.raw) } {
+            tracing::debug!("cuModuleUnload: {error}");
+        }
+    }
+}
+
+/// Where a kernel is found and how it is launched.
+struct Row {
+    file: &'static str,
+    name: &'static str,
+    block: u32,
+    shared_bytes: u32,
+}
+
+/// Loads each fatbin once.
+struct Loader<'a> {
+    device: &'a Rc<Device>,
+    modules: HashMap<&'static str, Rc<Module>>,
+}
+
+impl Loader<'_> {
+    fn module(&mut self, file: &'static str) -> Result<Rc<Module>, DeviceError> {
+        if let Some(module) = self.modules.get(file) {
+            return Ok(Rc::clone(module));
+        }
+        let image = fatbins::FATBINS.iter().find(|(name, _)| *name == file).map(|(_, image)| image);
+        let Some(image) = image else {
+            return Err(DeviceError::Driver {
+                call: "cuModuleLoadData",
+                reason: format!("this program holds no kernels/{file}.cu"),
+            });
+        };
+        // SAFETY: the image is a whole fatbin as nvcc wrote it.
+        let raw = unsafe { result::module::load_data(image.as_ptr().cast()) }
+            .map_err(failed("cuModuleLoadData"))?;
+        let module = Rc::new(Module { raw, _device: Rc::clone(self.device) });
+        self.modules.insert(file, Rc::clone(&module));
+        Ok(module)
+    }
+
+    fn kernel<A: Arguments>(&mut self, row: &Row) -> Result<Kernel<A>, DeviceError> {
+        let module = self.module(row.file)?;
+        let wrong = |reason: String| DeviceError::Driver {
+            call: "cuModuleGetFunction",
+            reason: format!("kernels/{}.cu, `{}`: {reason}", row.file, row.name),
+        };
+        let name = CString::new(row.name).map_err(|error| wrong(error.to_string()))?;
+        // SAFETY: the module is loaded.
+        let function = unsafe { result::module::get_function(module.raw, name) }
+            .map_err(|error| wrong(error.to_string()))?;
+        let (mut offset, mut size) = (0, 0);
+        // SAFETY: the function exists, and the call writes two sizes.
+        unsafe { sys::cuFuncGetParamInfo(function, 0, &raw mut offset, &raw mut size) }
+            .result()
+            .map_err(failed("cuFuncGetParamInfo"))?;
+        let expected = size_of::<A::With<'static>>();
+        if size != expected {
+            return Err(wrong(format!("takes {size} bytes where {expected} would be passed")));
+        }
+        if row.shared_bytes > 0 {
+            use sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES as LIMIT;
+            let bytes =
+                i32::try_from(row.shared_bytes).map_err(|error| wrong(error.to_string()))?;
+            // SAFETY: the function exists.
+            unsafe { result::function::set_function_attribute(function, LIMIT, bytes) }
+                .map_err(|error| wrong(format!("{bytes} bytes of shared memory: {error}")))?;
+        }
+        // Otherwise the code is brought to the GPU by the first launch, and no one has accounted
+        // for it.
+        // SAFETY: the function exists.
+        unsafe { sys::cuFuncLoad(function) }.result().map_err(failed("cuFuncLoad"))?;
+        Ok(Kernel {
+            function,
+            block: row.block,
+            shared_bytes: row.shared_bytes,
+            _module: module,
+            arguments: PhantomData,
+        })
+    }
+}
+
+/// Declares the kernels: `handle: file::function(Arguments) x BLOCK;`, and `shared BYTES` behind
+/// the block where the kernel takes dynamic shared memory. Arguments and numbers are of `abi`.
+macro_rules! kernels {
+    ($(
+        $handle:ident: $file:ident::$name:ident($arguments:ident) x $block:ident
+        $(shared $shared:ident)?;
+    )*) => {
+        /// Every kernel of the program.
+        pub(super) struct Kernels {
+            $(pub(super) $handle: Kernel<$crate::abi::$arguments<'static>>,)*
+        }
+
+        impl Kernels {
+            /// Loads all code, looks all kernels up and compares their arguments' sizes.
+            pub(super) fn load(device: &Rc<Device>) -> Result<Self, DeviceError> {
+                let mut loader = Loader { device, modules: HashMap::new() };
+                Ok(Self {
+                    $($handle: loader.kernel(&Row {
+                        file: stringify!($file),
+                        name: stringify!($name),
+                        block: $crate::abi::$block,
+                        shared_bytes: 0 $(+ $crate::abi::$shared)?,
+                    })?,)*
+                })
+            }
+        }
+    };
+}
+
+kernels! {
+    project_fwd: project::project_fwd(ProjectArgs) x PROJECT_BLOCK;
+    ordered_counts: bin::ordered_counts(OrderedCountsArgs) x BIN_BLOCK;
+    instances_16: bin::instances_16(InstancesArgs) x BIN_BLOCK;
+    instances_32: bin::instances_32(InstancesArgs) x BIN_BLOCK;
+    ranges_16: bin::ranges_16(RangesArgs) x BIN_BLOCK;
+    ranges_32: bin::ranges_32(RangesArgs) x BIN_BLOCK;
+    chunks: bin::chunks(ChunksArgs) x CHUNKS_BLOCK;
+    blend_fwd: blend::blend_fwd(BlendArgs) x BLEND_BLOCK;
+    blend_bwd: blend::blend_bwd(BlendArgs) x BLEND_BLOCK shared BLEND_SHARED_BYTES;
+    loss: loss::loss(LossArgs) x LOSS_BLOCK shared LOSS_SHARED_BYTES;
+    adam: adam::adam(AdamArgs) x ADAM_BLOCK;
+}

@@ -1,0 +1,237 @@
+//! Training on an NVIDIA GPU.
+//!
+//! Work is put on one stream in the order of the calls, so that buffers may be used again without
+//! waiting. The module exists where nvcc compiled the kernels.
+
+mod adam;
+mod bin;
+mod blend;
+mod densify;
+pub mod driver;
+mod frame;
+pub mod heap;
+mod images;
+mod lanes;
+mod launch;
+mod loss;
+mod model;
+mod project;
+pub mod session;
+pub mod sort;
+mod status;
+pub mod stream;
+mod threshold;
+pub mod timers;
+
+use std::sync::Arc;
+
+pub use frame::{Frame, Gradients};
+pub use images::Target;
+pub use loss::PendingLoss;
+pub use model::Model;
+
+use self::images::Images;
+use self::session::Session;
+use super::{
+    AdamStep, Backend, Densified, DensifyRule, DeviceError, Grant, LossTerms, Measured,
+    MemoryEntry, Raster, RenderSettings, Rendered, Snapshot, StageTime, Survey,
+};
+use crate::dataset::{Image, View};
+use crate::memory::{Bytes, Limit};
+use crate::model::Gaussians;
+
+/// What a GPU is opened with.
+#[derive(Clone, Copy, Debug)]
+pub struct CudaOptions {
+    /// What the program may take of the card's memory; without it, all.
+    pub vram_limit: Option<Limit>,
+    /// Share of that limit that is never exceeded.
+    pub vram_threshold: f64,
+}
+
+/// An NVIDIA GPU.
+pub struct Cuda {
+    images: Images,
+    session: Session,
+}
+
+impl Cuda {
+    /// Opens the first GPU that the driver shows (`CUDA_VISIBLE_DEVICES` chooses).
+    pub fn open(options: &CudaOptions) -> Result<Self, DeviceError> {
+        let session = Session::open(options.vram_limit, options.vram_threshold)?;
+        Ok(Self { images: Images::new(&session)?, session })
+    }
+
+    /// Does what needs memory; where the budget refuses it, once more without the resident
+    /// photographs.
+    fn with_room<R>(
+        &mut self,
+        mut work: impl FnMut(&mut Session) -> Result<R, DeviceError>,
+    ) -> Result<R, DeviceError> {
+        match work(&mut self.session) {
+            Err(refusal @ (DeviceError::Refused(_) | DeviceError::OutOfMemory { .. })) => {
+                if !self.images.evict(&self.session)? {
+                    return Err(refusal);
+                }
+                tracing::info!(
+                    "the photographs leave the GPU's memory, which something else needs; they are \
+                     sent anew for each iteration from now on"
+                );
+                work(&mut self.session)
+            }
+            done => done,
+        }
+    }
+}
+
+impl Backend for Cuda {
+    type Target = Target;
+    type Loss = PendingLoss;
+
+    fn name(&self) -> String {
+        self.session.name()
+    }
+
+    fn target(&mut self, view: usize, image: &Arc<Image>) -> Result<Target, DeviceError> {
+        self.images.send(&self.session, view, image)
+    }
+
+    fn prefetch(&mut self, view: usize, image: &Arc<Image>) -> Result<(), DeviceError> {
+        self.images.send(&self.session, view, image).map(drop)
+    }
+
+    fn resident(&mut self, view: usize) -> Option<Target> {
+        self.images.held(view)
+    }
+
+    fn holds(&self, view: usize) -> bool {
+        self.images.stays(view)
+    }
+
+    fn synchronize(&mut self) -> Result<(), DeviceError> {
+        self.session.stream.synchronize()
+    }
+
+    fn time_stages(&mut self, on: bool) {
+        self.session.time_stages(on);
+    }
+
+    fn stage_times(&mut self) -> Result<Vec<StageTime>, DeviceError> {
+        let times = self.session.timers.take()?;
+        Ok(times.into_iter().map(|(stage, ms)| StageTime { stage: stage.name(), ms }).collect())
+    }
+
+    fn memory(&self) -> Vec<MemoryEntry> {
+        self.session.heap.entries()
+    }
+}
+
+impl Raster<Gaussians> for Cuda {
+    type Model = Model;
+    type Frame = Frame;
+    type Gradients = Gradients;
+
+    fn upload(&mut self, host: &Gaussians) -> Result<Model, DeviceError> {
+        self.with_room(|session| Model::upload(session, host))
+    }
+
+    fn download(&mut self, model: &Model) -> Result<Gaussians, DeviceError> {
+        self.session.check_faults()?;
+        model.download(&self.session)
+    }
+
+    fn sample(&mut self, model: &Model, rows: &[usize]) -> Result<Gaussians, DeviceError> {
+        model.sample(&self.session, rows)
+    }
+
+    fn snapshot(&mut self, model: &Model) -> Result<Snapshot<Gaussians>, DeviceError> {
+        self.session.check_faults()?;
+        model.snapshot(&self.session)
+    }
+
+    fn restore(&mut self, snapshot: Snapshot<Gaussians>) -> Result<Model, DeviceError> {
+        Model::restore(&self.session, snapshot)
+    }
+
+    fn len(&self, model: &Model) -> usize {
+        model.len()
+    }
+
+    fn model_bytes(&self, model: &Model) -> [Bytes; 2] {
+        model.bytes()
+    }
+
+    fn render(
+        &mut self,
+        model: &Model,
+        view: &View,
+        settings: &RenderSettings,
+    ) -> Result<Frame, DeviceError> {
+        self.with_room(|session| frame::render(session, model, view, settings))
+    }
+
+    fn loss(
+        &mut self,
+        frame: &mut Frame,
+        target: &Target,
+        terms: &LossTerms,
+    ) -> Result<PendingLoss, DeviceError> {
+        // No second try: it would give away the photograph that the frame is compared with.
+        frame.loss(&mut self.session, target, terms)
+    }
+
+    fn measure(&mut self, frame: &Frame, target: &Target) -> Result<Measured, DeviceError> {
+        frame.measure(&mut self.session, target)
+    }
+
+    fn frame_bytes(&self, frame: &Frame) -> Bytes {
+        frame.bytes()
+    }
+
+    fn gradients(&mut self, _model: &Model) -> Result<Gradients, DeviceError> {
+        Ok(Gradients::default())
+    }
+
+    fn backward(
+        &mut self,
+        model: &mut Model,
+        frame: Frame,
+        gradients: &mut Gradients,
+    ) -> Result<(), DeviceError> {
+        frame.backward(&mut self.session, model, gradients)
+    }
+
+    fn gradient_bytes(&self, gradients: &Gradients) -> Bytes {
+        gradients.bytes()
+    }
+
+    fn step(
+        &mut self,
+        model: &mut Model,
+        gradients: Gradients,
+        step: &AdamStep,
+    ) -> Result<(), DeviceError> {
+        gradients.step(&mut self.session, model, step)
+    }
+
+    fn survey(&mut self, model: &Model, rule: &DensifyRule) -> Result<Survey, DeviceError> {
+        self.with_room(|session| densify::survey(session, model, rule))
+    }
+
+    fn densify(
+        &mut self,
+        model: &mut Model,
+        rule: &DensifyRule,
+        grant: Grant,
+    ) -> Result<Densified, DeviceError> {
+        self.with_room(|session| densify::densify(session, model, rule, grant))
+    }
+
+    fn reset_opacity(&mut self, model: &mut Model, ceiling: f64) -> Result<(), DeviceError> {
+        densify::reset_opacity(&self.session, model, ceiling)
+    }
+
+    fn image(&mut self, frame: &Frame) -> Result<Rendered, DeviceError> {
+        frame.image(&self.session)
+    }
+}

@@ -1,0 +1,167 @@
+//! Stage `project`: Gaussians to splats.
+
+use super::session::Session;
+use super::heap::{Block, Buffer, Carve, Piece};
+use super::timers::Stage;
+use super::model::Model;
+use crate::abi::{Camera, ProjectArgs, RECORD_WIDTH, TileRect};
+use crate::backend::DeviceError;
+use crate::backend::viewpoint::viewpoint;
+use crate::dataset::View;
+use crate::math::splat::TILE;
+use crate::memory::Bytes;
+
+/// Share of the last views' splats that is set aside beyond their number, so that the next view
+/// seldom has to be drawn twice.
+const HEADROOM: f64 = 1.05;
+
+/// Room for so many splats there always is: pieces of it begin at round addresses.
+const SPLATS_MIN: usize = 1024;
+
+/// The Gaussians that a view sees.
+pub(super) struct Splats {
+    /// How many.
+    pub(super) visible: usize,
+    /// Pairs of a splat and a tile that it reaches.
+    pub(super) instances: u64,
+    /// [capacity, 12]
+    pub(super) records: Block<f32>,
+    /// Slot of each Gaussian's splat; `[gaussians]`.
+    pub(super) splat_from_gaussian: Block<u32>,
+    /// Room for gradients, [capacity, 12]; what sorting needs lies in it first.
+    pub(super) gradients: Block<f32>,
+}
+
+impl Splats {
+    pub(super) fn bytes(&self) -> Bytes {
+        self.records.bytes() + self.splat_from_gaussian.bytes()
+    }
+
+    pub(super) fn gradient_bytes(&self) -> Bytes {
+        self.gradients.bytes()
+    }
+}
+
+/// What sorting needs of the splats, in the room of their gradients: 36 of 48 bytes each.
+pub(super) struct Order<'a> {
+    pub(super) tiles: Piece<'a, TileRect>,
+    pub(super) depth_keys: [Piece<'a, u32>; 2],
+    pub(super) slots: [Piece<'a, u32>; 2],
+    pub(super) instance_counts: Piece<'a, u32>,
+    /// The same, front to back.
+    pub(super) ordered_counts: Piece<'a, u32>,
+    pub(super) firsts: Piece<'a, u32>,
+}
+
+impl<'a> Order<'a> {
+    /// The same places for the same capacity.
+    pub(super) fn of(gradients: &'a mut Block<f32>) -> Result<Self, DeviceError> {
+        let capacity = gradients.len() / RECORD_WIDTH as usize;
+        let mut room: Carve<'a> = gradients.carve();
+        Ok(Self {
+            tiles: room.take(capacity)?,
+            depth_keys: [room.take(capacity)?, room.take(capacity)?],
+            slots: [room.take(capacity)?, room.take(capacity)?],
+            instance_counts: room.take(capacity)?,
+            ordered_counts: room.take(capacity)?,
+            firsts: room.take(capacity)?,
+        })
+    }
+}
+
+/// The view as the kernels take it.
+pub(super) fn camera(view: &View) -> Result<Camera, DeviceError> {
+    let size = [view.camera.width, view.camera.height];
+    if size.iter().any(|&side| side > u32::from(u16::MAX)) {
+        return Err(DeviceError::ImageTooLarge { size });
+    }
+    let point = viewpoint::<f32>(view);
+    let [(low_x, high_x), (low_y, high_y)] = point.guard();
+    let mut rotation = [0.0; 9];
+    rotation.copy_from_slice(point.rotation.as_flattened());
+    Ok(Camera {
+        rotation,
+        translation: point.translation,
+        centre_world: point.centre_world,
+        focal_px: point.focal_px,
+        centre_px: point.centre_px,
+        guard: [low_x, high_x, low_y, high_y],
+        size,
+        tiles: size.map(|side| side.div_ceil(TILE)),
+    })
+}
+
+/// Projects the model. Waits for the device once, to learn how much the view sees.
+pub(super) fn forward(
+    session: &mut Session,
+    model: &Model,
+    camera: &Camera,
+    sh_degree: u32,
+) -> Result<Splats, DeviceError> {
+    let gaussians = model.len();
+    let mut splat_from_gaussian = session.heap.scratch("splat of each Gaussian", gaussians)?;
+    let mut capacity = session.splats_expected.clamp(SPLATS_MIN, gaussians.max(SPLATS_MIN));
+    loop {
+        let width = RECORD_WIDTH as usize;
+        let mut splats = Splats {
+            visible: 0,
+            instances: 0,
+            records: session.heap.scratch("splats", capacity * width)?,
+            splat_from_gaussian,
+            gradients: session.heap.scratch("gradients of splats", capacity * width)?,
+        };
+        (splats.instances, splats.visible) =
+            launch(session, model, camera, (sh_degree, &mut splats))?;
+        if splats.visible <= capacity {
+            return Ok(splats);
+        }
+        // Twice the work, once: later views start with this capacity.
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a count of at most 2^32, raised by a twentieth"
+        )]
+        let wanted = (splats.visible as f64 * HEADROOM) as usize;
+        session.splats_expected = wanted;
+        capacity = wanted.clamp(SPLATS_MIN, gaussians.max(SPLATS_MIN));
+        Splats { splat_from_gaussian, .. } = splats;
+    }
+}
+
+fn launch(
+    session: &mut Session,
+    model: &Model,
+    camera: &Camera,
+    (sh_degree, splats): (u32, &mut Splats),
+) -> Result<(u64, usize), DeviceError> {
+    let gaussians = model.len();
+    let begun = session.timers.begin(Stage::Project, &session.stream)?;
+    session.status.clear_counts(&session.stream)?;
+    let capacity = splats.records.len() / RECORD_WIDTH as usize;
+    let mut order = Order::of(&mut splats.gradients)?;
+    let args = ProjectArgs {
+        geometry: model.geometry.read(),
+        sh: model.sh.read(),
+        splat_from_gaussian: splats.splat_from_gaussian.write(),
+        splats: splats.records.write(),
+        tiles: order.tiles.write(),
+        depth_keys: order.depth_keys[0].write(),
+        slots: order.slots[0].write(),
+        instance_counts: order.instance_counts.write(),
+        counts: session.status.counts(),
+        camera: *camera,
+        gaussians: count_u32(gaussians)?,
+        capacity: count_u32(capacity)?,
+        sh_degree,
+        sh_width: model.sh_width(),
+        reserved: 0,
+    };
+    session.kernels.project_fwd.over(&session.stream, gaussians, &args)?;
+    session.timers.end(&begun, &session.stream)?;
+    session.status.read_counts(&session.stream)
+}
+
+/// Kernels count in 32 bits.
+pub(super) fn count_u32(count: usize) -> Result<u32, DeviceError> {
+    u32::try_from(count).map_err(|_| DeviceError::TooManyGaussians { wanted: count })
+}

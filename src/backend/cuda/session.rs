@@ -1,0 +1,74 @@
+//! A GPU made ready: context, code, streams and memory, with what they take written down.
+
+use std::rc::Rc;
+
+use super::driver::Device;
+use super::heap::{Buffer, Heap};
+use super::launch::Kernels;
+use super::sort;
+use super::stream::Stream;
+use crate::abi::FillArgs;
+use crate::backend::DeviceError;
+use crate::memory::Bytes;
+
+/// Stages for which events are made beforehand: a few iterations'.
+const STAGES_TIMED: usize = 64;
+
+/// What all work on the GPU needs.
+pub struct Session {
+    /// The memory.
+    pub heap: Heap,
+    /// Where work is put.
+    pub stream: Stream,
+    /// Where copies run beside it.
+    pub copies: Stream,
+    pub(super) kernels: Kernels,
+    /// What kernels report in.
+    pub(super) status: Status,
+    /// How long the stages take; off unless asked for.
+    pub(super) timers: Timers,
+    /// As many splats as the last views had at most.
+    pub(super) splats_expected: usize,
+    /// The GPU.
+    pub device: Rc<Device>,
+}
+
+impl Session {
+    /// Opens the GPU, loads all code and gives out at most `threshold` of `limit`, or of all its
+    /// memory, context and code included.
+    pub fn open(limit: Option<Limit>, threshold: f64) -> Result<Self, DeviceError> {
+        let device = Device::open()?;
+        let kernels = Kernels::load(&device)?;
+        let stream = Stream::new(&device)?;
+        let copies = Stream::new(&device)?;
+        let heap = Heap::open(&device, budget(limit, threshold, device.memory()))?;
+        sort::warm_up(&heap, &stream)?;
+        heap.trim_scratch()?;
+        heap.charge_fixed(device.taken_since_opened()?)?;
+        let status = Status::new(&heap, &stream)?;
+        let timers = Timers::off();
+        Ok(Self { heap, stream, copies, kernels, status, timers, splats_expected: 0, device })
+    }
+
+    /// Begins or ends the timing of stages.
+    pub fn time_stages(&mut self, on: bool) -> Result<(), DeviceError> {
+        self.timers = if on { Timers::on(&self.device, STAGES_TIMED)? } else { Timers::off() };
+        Ok(())
+    }
+
+    /// Fails where a parameter is no longer finite. Waits for the GPU.
+    pub(super) fn check_faults(&mut self) -> Result<(), DeviceError> {
+        self.status.report(&self.heap, &self.stream)?.read().map(drop)
+    }
+
+    /// Sets all values of a buffer.
+    pub fn fill<B: Buffer<Item = u32>>(
+        &self,
+        buffer: &mut B,
+        value: u32,
+    ) -> Result<(), DeviceError> {
+        let n = buffer.len();
+        let arguments = FillArgs { values: buffer.write(), n: n as u64, value, reserved: 0 };
+        self.kernels.fill.over(&self.stream, n, &arguments)
+    }
+}

@@ -1,0 +1,205 @@
+//! Sorting and summing by the CUB library, with scratch of the arena.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ops::Range;
+
+use cudarc::driver::sys::CUstream;
+
+use super::heap::{Buffer, Heap};
+use super::stream::Stream;
+use crate::abi::{Out, Plain};
+use crate::backend::DeviceError;
+
+/// Label of the library's scratch.
+const LABEL: &str = "sort";
+
+/// As many values as make CUB take the path of large inputs, so that its code is loaded.
+const WARM_UP: usize = 1 << 16;
+
+/// Scratch and its size; keys and values, two addresses each; their number; the first bit of the
+/// keys that counts and the one behind the last; which half holds the result; the stream.
+type SortFunction = unsafe extern "C" fn(
+    *mut c_void,
+    *mut usize,
+    *const u64,
+    *const u64,
+    u64,
+    c_int,
+    c_int,
+    *mut c_int,
+    CUstream,
+) -> c_int;
+
+unsafe extern "C" {
+    fn splat_sort_u32_u32(
+        temp: *mut c_void,
+        temp_bytes: *mut usize,
+        keys: *const u64,
+        values: *const u64,
+        n: u64,
+        begin_bit: c_int,
+        end_bit: c_int,
+        half: *mut c_int,
+        stream: CUstream,
+    ) -> c_int;
+    fn splat_sort_u16_u32(
+        temp: *mut c_void,
+        temp_bytes: *mut usize,
+        keys: *const u64,
+        values: *const u64,
+        n: u64,
+        begin_bit: c_int,
+        end_bit: c_int,
+        half: *mut c_int,
+        stream: CUstream,
+    ) -> c_int;
+    fn splat_exclusive_sum_u32(
+        temp: *mut c_void,
+        temp_bytes: *mut usize,
+        input: u64,
+        output: u64,
+        n: u64,
+        stream: CUstream,
+    ) -> c_int;
+    fn splat_error_text(error: c_int) -> *const c_char;
+}
+
+/// A key that the library sorts by.
+pub trait Key: Plain {
+    /// Bits of the key.
+    const BITS: u32;
+
+    /// The library's function.
+    #[doc(hidden)]
+    const SORT: SortFunction;
+}
+
+impl Key for u16 {
+    const BITS: u32 = Self::BITS;
+    const SORT: SortFunction = splat_sort_u16_u32;
+}
+
+impl Key for u32 {
+    const BITS: u32 = Self::BITS;
+    const SORT: SortFunction = splat_sort_u32_u32;
+}
+
+/// Keys with a value each, and room for as many again: the passes go back and forth.
+pub struct Pairs<'a, K> {
+    /// The keys, and room.
+    pub keys: [Out<'a, K>; 2],
+    /// The values, and room.
+    pub values: [Out<'a, u32>; 2],
+    /// How many; each of the buffers holds as many.
+    pub n: usize,
+    /// Only these bits of the keys count.
+    pub bits: Range<u32>,
+}
+
+/// Sorts ascending; pairs of one key keep their order. Returns which of the two buffers holds the
+/// result, of keys and values alike.
+pub fn sort_pairs<K: Key>(
+    heap: &Heap,
+    stream: &Stream,
+    pairs: &Pairs<'_, K>,
+) -> Result<usize, DeviceError> {
+    if pairs.n == 0 {
+        return Ok(0);
+    }
+    let bit = |bit: u32| c_int::try_from(bit.min(K::BITS)).unwrap_or(c_int::MAX);
+    let (begin_bit, end_bit) = (bit(pairs.bits.start), bit(pairs.bits.end));
+    let keys = pairs.keys.map(Out::address);
+    let values = pairs.values.map(Out::address);
+    let mut half = 0;
+    with_scratch("cub::DeviceRadixSort", heap, |temp, bytes| {
+        // SAFETY: the buffers hold `n` keys and values, and the scratch as many bytes as the
+        // library asked for.
+        unsafe {
+            K::SORT(
+                temp,
+                bytes,
+                keys.as_ptr(),
+                values.as_ptr(),
+                pairs.n as u64,
+                begin_bit,
+                end_bit,
+                &raw mut half,
+                stream.raw(),
+            )
+        }
+    })?;
+    Ok(usize::from(half != 0))
+}
+
+/// Writes the sum of all values before each one; of `n` values the last is not counted in.
+pub fn exclusive_sum<I, O>(
+    heap: &Heap,
+    stream: &Stream,
+    input: &I,
+    output: &mut O,
+) -> Result<(), DeviceError>
+where
+    I: Buffer<Item = u32>,
+    O: Buffer<Item = u32>,
+{
+    if input.is_empty() {
+        return Ok(());
+    }
+    let (from, _) = input.place("exclusive sum", &(0..input.len()))?;
+    let (to, _) = output.place("exclusive sum", &(0..input.len()))?;
+    let n = input.len() as u64;
+    with_scratch("cub::DeviceScan", heap, |temp, bytes| {
+        // SAFETY: both buffers hold `n` values, and the scratch as many bytes as were asked for.
+        unsafe { splat_exclusive_sum_u32(temp, bytes, from, to, n, stream.raw()) }
+    })
+}
+
+/// Asks how much scratch a call wants, and makes it with as much.
+fn with_scratch(
+    name: &'static str,
+    heap: &Heap,
+    mut call: impl FnMut(*mut c_void, &mut usize) -> c_int,
+) -> Result<(), DeviceError> {
+    let mut bytes = 0;
+    check(name, call(std::ptr::null_mut(), &mut bytes))?;
+    // Without any bytes the address would be taken for another question.
+    let temp = heap.scratch::<u8>(LABEL, bytes.max(1))?;
+    let address = usize::try_from(temp.address()).unwrap_or(0);
+    check(name, call(std::ptr::without_provenance_mut(address), &mut bytes))
+}
+
+fn check(call: &'static str, error: c_int) -> Result<(), DeviceError> {
+    if error == 0 {
+        return Ok(());
+    }
+    // SAFETY: the runtime has a text of static lifetime for any number.
+    let text = unsafe { splat_error_text(error) };
+    // SAFETY: the text ends with a zero.
+    let text = unsafe { CStr::from_ptr(text) };
+    Err(DeviceError::Driver { call, reason: text.to_string_lossy().into_owned() })
+}
+
+/// Uses everything once, so that the library's code is on the GPU before memory is counted.
+pub(super) fn warm_up(heap: &Heap, stream: &Stream) -> Result<(), DeviceError> {
+    warm_up_key::<u16>(heap, stream)?;
+    warm_up_key::<u32>(heap, stream)?;
+    let mut input = heap.scratch::<u32>(LABEL, WARM_UP)?;
+    input.zero(stream)?;
+    let mut output = heap.scratch::<u32>(LABEL, WARM_UP)?;
+    exclusive_sum(heap, stream, &input, &mut output)?;
+    stream.synchronize()
+}
+
+fn warm_up_key<K: Key>(heap: &Heap, stream: &Stream) -> Result<(), DeviceError> {
+    let mut keys = [heap.scratch::<K>(LABEL, WARM_UP)?, heap.scratch::<K>(LABEL, WARM_UP)?];
+    let mut values = [heap.scratch::<u32>(LABEL, WARM_UP)?, heap.scratch::<u32>(LABEL, WARM_UP)?];
+    keys[0].zero(stream)?;
+    values[0].zero(stream)?;
+    let pairs = Pairs {
+        keys: keys.each_mut().map(Buffer::write),
+        values: values.each_mut().map(Buffer::write),
+        n: WARM_UP,
+        bits: 0..K::BITS,
+    };
+    sort_pairs(heap, stream, &pairs).map(drop)
+}

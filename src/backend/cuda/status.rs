@@ -1,0 +1,144 @@
+//! A few words of device memory that kernels report in: counts, sums of the loss, faults.
+
+use std::cell::RefCell;
+use std::ops::Range;
+use std::rc::Rc;
+
+use super::heap::{Buffer, Heap, Pinned, Region};
+use super::stream::Stream;
+use crate::abi::{Counts, FAULT_GROUPS, LossSums, Out};
+use crate::backend::DeviceError;
+
+/// Words of [`Counts`]: instances, visible.
+const COUNTS: Range<usize> = 0..2;
+/// Words of [`LossSums`]: absolute, squared, similarity.
+const SUMS: Range<usize> = 2..5;
+/// The word of the first fault, next to the sums so that one copy brings both.
+const FAULT: usize = 5;
+/// The words that a report is made of.
+const REPORT: Range<usize> = SUMS.start..FAULT + 1;
+const WORDS: usize = 6;
+/// Bytes of a word.
+const WORD: u64 = 8;
+
+const _: () = assert!(size_of::<Counts>() == COUNTS.len() * size_of::<u64>(), "words of the counts");
+const _: () = assert!(size_of::<LossSums>() == SUMS.len() * size_of::<u64>(), "words of the sums");
+
+/// No fault so far.
+const NO_FAULT: u64 = u64::MAX;
+
+/// What kernels report in.
+pub(super) struct Status {
+    words: Region<u64>,
+    counts: Pinned<u64>,
+    /// Places that reports are sent to, for use again.
+    places: Places,
+}
+
+type Places = Rc<RefCell<Vec<Place>>>;
+type Place = Pinned<u64>;
+
+/// A report on its way to the host.
+pub(super) struct Report {
+    /// Taken out when it goes back to the others.
+    place: Option<Place>,
+    places: Places,
+}
+
+impl Status {
+    pub(super) fn new(heap: &Heap, stream: &Stream) -> Result<Self, DeviceError> {
+        let mut words = heap.region("status")?;
+        words.grow(WORDS)?;
+        words.upload(stream, 0, &[0, 0, 0, 0, 0, NO_FAULT])?;
+        let counts = heap.pinned("counts", COUNTS.len())?;
+        Ok(Self { words, counts, places: Places::default() })
+    }
+
+    pub(super) fn clear_counts(&mut self, stream: &Stream) -> Result<(), DeviceError> {
+        self.words.zero_range(stream, COUNTS)
+    }
+
+    pub(super) fn counts(&mut self) -> Out<'_, Counts> {
+        Out::at(self.words.address() + COUNTS.start as u64 * WORD)
+    }
+
+    /// Numbers of instances and of splats. Waits for the device.
+    pub(super) fn read_counts(&mut self, stream: &Stream) -> Result<(u64, usize), DeviceError> {
+        self.words.download_pinned(stream, COUNTS, &mut self.counts)?;
+        let words = self.counts.as_slice()?;
+        // The upper half of the second word has no meaning.
+        Ok((words[0], (words[1] & u64::from(u32::MAX)) as usize))
+    }
+
+    pub(super) fn clear_sums(&mut self, stream: &Stream) -> Result<(), DeviceError> {
+        self.words.zero_range(stream, SUMS)
+    }
+
+    pub(super) fn sums(&mut self) -> Out<'_, LossSums> {
+        Out::at(self.words.address() + SUMS.start as u64 * WORD)
+    }
+
+    pub(super) fn fault(&mut self) -> Out<'_, u64> {
+        Out::at(self.words.address() + FAULT as u64 * WORD)
+    }
+
+    /// Sends sums and fault as they will be when the stream has come so far.
+    pub(super) fn report(&mut self, heap: &Heap, stream: &Stream) -> Result<Report, DeviceError> {
+        let free = self.places.borrow_mut().pop();
+        let mut place = match free {
+            Some(place) => place,
+            None => heap.pinned("reports", REPORT.len())?,
+        };
+        self.words.download_pinned(stream, REPORT, &mut place)?;
+        Ok(Report { place: Some(place), places: Rc::clone(&self.places) })
+    }
+}
+
+impl Report {
+    /// Whether it is there.
+    pub(super) fn is_ready(&self) -> bool {
+        // An error comes to light when the report is read.
+        self.place.as_ref().is_none_or(|place| place.is_ready().unwrap_or(true))
+    }
+
+    /// Waits for it. A parameter that is not finite is an error.
+    pub(super) fn read(&self) -> Result<LossSums, DeviceError> {
+        let words = self.place.as_ref().map_or(Ok(&[][..]), Pinned::as_slice)?;
+        let &[absolute, squared, similarity, fault] = words else { return Err(DeviceError::NoLoss) };
+        check(fault)?;
+        let [absolute, squared, similarity] = [absolute, squared, similarity].map(f64::from_bits);
+        Ok(LossSums { absolute, squared, similarity })
+    }
+}
+
+impl Drop for Report {
+    fn drop(&mut self) {
+        self.places.borrow_mut().extend(self.place.take());
+    }
+}
+
+/// What `adam` found: twice (index times [`FAULT_GROUPS`] plus group), plus 1 for an infinity.
+fn check(fault: u64) -> Result<(), DeviceError> {
+    const NAMES: [&str; 6] =
+        ["centre", "log-scale", "rotation", "opacity", "colour", "SH coefficient"];
+    if fault == NO_FAULT {
+        return Ok(());
+    }
+    let (place, value) = (fault / 2, if fault % 2 == 0 { f64::NAN } else { f64::INFINITY });
+    let group = usize::try_from(place % u64::from(FAULT_GROUPS)).unwrap_or(0);
+    let index = usize::try_from(place / u64::from(FAULT_GROUPS)).unwrap_or(usize::MAX);
+    Err(DeviceError::NotFinite { index, group: NAMES.get(group).unwrap_or(&"parameter"), value })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fault_names_the_gaussian_the_group_and_the_kind_of_value() {
+        assert!(check(NO_FAULT).is_ok());
+        let found = check((1021 * u64::from(FAULT_GROUPS) + 3) * 2 + 1).unwrap_err().to_string();
+        assert!(found.starts_with("Gaussian 1021 has a opacity"), "{found}");
+        assert!(found.contains("inf"), "{found}");
+    }
+}

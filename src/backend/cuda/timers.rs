@@ -1,0 +1,151 @@
+//! How long the stages of an iteration take on the GPU.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use super::driver::Device;
+use super::stream::{Event, Stream};
+use crate::backend::DeviceError;
+
+/// A stage of an iteration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// The photograph goes to the GPU.
+    Upload,
+    /// Gaussians to the image.
+    Project,
+    /// By depth.
+    Sort,
+    /// Into tiles.
+    Bin,
+    /// Each tile, front to back.
+    BlendForward,
+    /// Against the photograph.
+    Loss,
+    /// Each tile, back to front.
+    BlendBackward,
+    /// Down the gradient.
+    Step,
+    /// What density control wants to know.
+    Observe,
+}
+
+impl Stage {
+    /// All, in the order of an iteration.
+    pub const ALL: [Self; 9] = [
+        Self::Upload,
+        Self::Project,
+        Self::Sort,
+        Self::Bin,
+        Self::BlendForward,
+        Self::Loss,
+        Self::BlendBackward,
+        Self::Step,
+        Self::Observe,
+    ];
+
+    /// As tables name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Upload => "upload",
+            Self::Project => "project",
+            Self::Sort => "sort",
+            Self::Bin => "bin",
+            Self::BlendForward => "blend forward",
+            Self::Loss => "loss",
+            Self::BlendBackward => "blend backward",
+            Self::Step => "step",
+            Self::Observe => "observe",
+        }
+    }
+}
+
+/// Pairs of events around the stages; costs nothing while off.
+#[derive(Default)]
+pub struct Timers {
+    pool: Option<RefCell<Pool>>,
+}
+
+struct Pool {
+    device: Rc<Device>,
+    /// Start and end.
+    pairs: Vec<(Event, Event)>,
+    /// The stages that the first pairs belong to.
+    stages: Vec<Stage>,
+}
+
+/// A stage that has begun and must be ended.
+#[must_use = "a stage that is not ended cannot be timed"]
+pub struct Begun {
+    pair: Option<usize>,
+}
+
+impl Timers {
+    /// Times nothing.
+    pub fn off() -> Self {
+        Self::default()
+    }
+
+    /// Times, with events for `stages` stages made beforehand.
+    pub fn on(device: &Rc<Device>, stages: usize) -> Result<Self, DeviceError> {
+        let pairs = (0..stages)
+            .map(|_| Ok((Event::timed(device)?, Event::timed(device)?)))
+            .collect::<Result<_, DeviceError>>()?;
+        let pool = Pool { device: Rc::clone(device), pairs, stages: Vec::with_capacity(stages) };
+        Ok(Self { pool: Some(RefCell::new(pool)) })
+    }
+
+    /// What comes next on the stream belongs to this stage.
+    pub fn begin(&self, stage: Stage, stream: &Stream) -> Result<Begun, DeviceError> {
+        let Some(pool) = &self.pool else { return Ok(Begun { pair: None }) };
+        let mut pool = pool.borrow_mut();
+        let index = pool.stages.len();
+        if index == pool.pairs.len() {
+            let pair = (Event::timed(&pool.device)?, Event::timed(&pool.device)?);
+            pool.pairs.push(pair);
+        }
+        pool.pairs[index].0.record(stream)?;
+        // Until the end is recorded, `take` finds the beginning there.
+        pool.pairs[index].1.record(stream)?;
+        pool.stages.push(stage);
+        Ok(Begun { pair: Some(index) })
+    }
+
+    /// The stage ends with what was put on the stream last.
+    pub fn end(&self, begun: &Begun, stream: &Stream) -> Result<(), DeviceError> {
+        match (&self.pool, begun.pair) {
+            (Some(pool), Some(index)) => pool.borrow().pairs[index].1.record(stream),
+            _ => Ok(()),
+        }
+    }
+
+    /// Times all that `work` puts on the stream.
+    pub fn scope<R>(
+        &self,
+        stage: Stage,
+        stream: &Stream,
+        work: impl FnOnce() -> Result<R, DeviceError>,
+    ) -> Result<R, DeviceError> {
+        let begun = self.begin(stage, stream)?;
+        let result = work()?;
+        self.end(&begun, stream)?;
+        Ok(result)
+    }
+
+    /// Waits for the stages since the last call and gives milliseconds by stage, in the order of
+    /// an iteration; stages that did not come up are left out.
+    pub fn take(&self) -> Result<Vec<(Stage, f64)>, DeviceError> {
+        let Some(pool) = &self.pool else { return Ok(Vec::new()) };
+        let mut pool = pool.borrow_mut();
+        let stages = std::mem::take(&mut pool.stages);
+        let mut sums = Stage::ALL.map(|stage| (stage, None));
+        for (stage, (start, end)) in stages.into_iter().zip(&pool.pairs) {
+            end.synchronize()?;
+            let ms = end.ms_since(start)?;
+            for (_, sum) in sums.iter_mut().filter(|(found, _)| *found == stage) {
+                *sum = Some(sum.unwrap_or(0.0) + ms);
+            }
+        }
+        Ok(sums.into_iter().filter_map(|(stage, sum)| Some((stage, sum?))).collect())
+    }
+}

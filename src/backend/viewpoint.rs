@@ -1,0 +1,17 @@
+//! A view of the dataset as the mathematics takes it.
+
+use crate::dataset::View;
+use crate::math::Real;
+use crate::math::splat::Viewpoint;
+
+/// The view in the precision of the computation.
+pub(super) fn viewpoint<R: Real>(view: &View) -> Viewpoint<R> {
+    Viewpoint {
+        rotation: view.pose.rotation.map(|row| row.map(R::of)),
+        translation: view.pose.translation.map(R::of),
+        centre_world: view.pose.centre_world().map(R::of),
+        focal_px: view.camera.focal_px.map(R::of),
+        centre_px: view.camera.centre_px.map(R::of),
+        size: [view.camera.width, view.camera.height],
+    }
+}

@@ -1,0 +1,223 @@
+//! Who holds how much of the device's memory, and whether there is room for more.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::Bytes;
+
+/// How many entries a refusal lists.
+const LISTED: usize = 5;
+
+/// What a piece of memory is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// Context and code; there is no giving it back.
+    Fixed,
+    /// Lives as long as the model.
+    Region,
+    /// Lives for an iteration.
+    Scratch,
+    /// Page-locked memory of the host; no part of the device's.
+    Pinned,
+}
+
+/// What goes by one label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Entry {
+    /// What it is called.
+    pub label: &'static str,
+    /// What it is for.
+    pub kind: Kind,
+    /// Bytes that hold something.
+    pub used: Bytes,
+    /// Bytes taken from the device. Scratch is mapped under the label of the arena and used under
+    /// those of its blocks.
+    pub mapped: Bytes,
+    /// The most that was ever mapped or used.
+    pub peak: Bytes,
+}
+
+/// There is no room in the budget.
+#[derive(Clone, Debug, thiserror::Error)]
+pub struct Refusal {
+    /// What the memory was for.
+    pub label: &'static str,
+    /// How much was asked for.
+    pub wanted: Bytes,
+    /// How much all entries hold together.
+    pub held: Bytes,
+    /// How much they may hold.
+    pub budget: Bytes,
+    /// The entries that hold most.
+    pub largest: Vec<Entry>,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "`{}` needs {:.1} MiB more of the GPU's memory, but {:.1} of {:.1} MiB are taken; most \
+             by {}. Raise --vram-limit, lower --max-points, or train smaller images with -r",
+            self.label,
+            self.wanted.mib(),
+            self.held.mib(),
+            self.budget.mib(),
+            list(&self.largest)
+        )
+    }
+}
+
+/// Entries in words: `sh 512.0 MiB, splats 60.0 MiB`.
+pub fn list(entries: &[Entry]) -> String {
+    if entries.is_empty() {
+        return "nothing".to_owned();
+    }
+    let words: Vec<_> = entries
+        .iter()
+        .map(|entry| format!("{} {:.1} MiB", entry.label, entry.mapped.mib()))
+        .collect();
+    words.join(", ")
+}
+
+/// The books of a device's memory.
+#[derive(Clone, Debug)]
+pub struct Ledger {
+    budget: Bytes,
+    entries: Vec<Entry>,
+    peak: Bytes,
+}
+
+impl Ledger {
+    /// Empty books with so much to give.
+    pub fn new(budget: Bytes) -> Self {
+        Self { budget, entries: Vec::new(), peak: Bytes(0) }
+    }
+
+    /// What may be given out.
+    pub fn budget(&self) -> Bytes {
+        self.budget
+    }
+
+    /// Changes what may be given out; what is held already stays.
+    pub fn set_budget(&mut self, budget: Bytes) {
+        self.budget = budget;
+    }
+
+    /// Writes down memory that is about to be taken, or refuses it.
+    pub fn charge(
+        &mut self,
+        label: &'static str,
+        kind: Kind,
+        wanted: Bytes,
+    ) -> Result<(), Refusal> {
+        let held = self.total();
+        let fits = held.0.checked_add(wanted.0).is_some_and(|sum| sum <= self.budget.0);
+        if kind != Kind::Pinned && !fits {
+            return Err(Refusal {
+                label,
+                wanted,
+                held,
+                budget: self.budget,
+                largest: self.largest(),
+            });
+        }
+        let entry = self.entry(label, kind);
+        entry.mapped += wanted;
+        entry.peak = entry.peak.max(entry.mapped);
+        self.peak = self.peak.max(self.total());
+        Ok(())
+    }
+
+    /// Strikes out memory that was given back.
+    pub fn release(&mut self, label: &'static str, kind: Kind, freed: Bytes) {
+        let entry = self.entry(label, kind);
+        entry.mapped.0 = entry.mapped.0.saturating_sub(freed.0);
+    }
+
+    /// Notes that a holder which used `before` now uses `after`.
+    pub fn set_used(&mut self, label: &'static str, kind: Kind, before: Bytes, after: Bytes) {
+        let entry = self.entry(label, kind);
+        entry.used.0 = (entry.used.0 + after.0).saturating_sub(before.0);
+        entry.peak = entry.peak.max(entry.used);
+    }
+
+    /// All entries, in the order in which they were first charged.
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// Bytes of the device that are mapped.
+    pub fn total(&self) -> Bytes {
+        self.on_device().map(|entry| entry.mapped).sum()
+    }
+
+    /// The most that was ever mapped at once.
+    pub fn peak(&self) -> Bytes {
+        self.peak
+    }
+
+    /// The entries that hold most of the device's memory, the largest first.
+    pub fn largest(&self) -> Vec<Entry> {
+        let mut entries: Vec<_> =
+            self.on_device().filter(|entry| entry.mapped.0 > 0).copied().collect();
+        entries.sort_by_key(|entry| std::cmp::Reverse(entry.mapped));
+        entries.truncate(LISTED);
+        entries
+    }
+
+    fn on_device(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.iter().filter(|entry| entry.kind != Kind::Pinned)
+    }
+
+    fn entry(&mut self, label: &'static str, kind: Kind) -> &mut Entry {
+        let at = self.entries.iter().position(|entry| entry.label == label && entry.kind == kind);
+        let at = at.unwrap_or_else(|| {
+            let zero = Bytes(0);
+            self.entries.push(Entry { label, kind, used: zero, mapped: zero, peak: zero });
+            self.entries.len() - 1
+        });
+        &mut self.entries[at]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn charges_add_up_and_the_peak_stays() {
+        let mut ledger = Ledger::new(Bytes(100));
+        ledger.charge("sh", Kind::Region, Bytes(60)).unwrap();
+        ledger.charge("splats", Kind::Scratch, Bytes(30)).unwrap();
+        ledger.release("splats", Kind::Scratch, Bytes(25));
+        ledger.charge("sh", Kind::Region, Bytes(7)).unwrap();
+        assert_eq!((ledger.total(), ledger.peak()), (Bytes(72), Bytes(90)));
+        assert_eq!((ledger.entries()[0].mapped, ledger.entries()[1].peak), (Bytes(67), Bytes(30)));
+    }
+
+    #[test]
+    fn a_refusal_says_who_holds_most_and_changes_nothing() {
+        let mut ledger = Ledger::new(Bytes(3 << 20));
+        ledger.charge("small", Kind::Region, Bytes(1 << 19)).unwrap();
+        ledger.charge("large", Kind::Region, Bytes(2 << 20)).unwrap();
+        let refusal = ledger.charge("more", Kind::Scratch, Bytes(1 << 20)).unwrap_err();
+        assert_eq!(
+            refusal.to_string(),
+            "`more` needs 1.0 MiB more of the GPU's memory, but 2.5 of 3.0 MiB are taken; most by \
+             large 2.0 MiB, small 0.5 MiB. Raise --vram-limit, lower --max-points, or train smaller \
+             images with -r"
+        );
+        assert_eq!(ledger.total(), Bytes(5 << 19));
+        assert!(ledger.charge("more", Kind::Scratch, Bytes(u64::MAX)).is_err());
+    }
+
+    #[test]
+    fn pinned_memory_is_listed_but_takes_nothing_of_the_budget() {
+        let mut ledger = Ledger::new(Bytes(10));
+        ledger.charge("staging", Kind::Pinned, Bytes(1000)).unwrap();
+        assert_eq!((ledger.total(), ledger.entries()[0].mapped), (Bytes(0), Bytes(1000)));
+        assert!(ledger.largest().is_empty());
+    }
+}
