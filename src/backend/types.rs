@@ -133,6 +133,9 @@ pub struct AdamStep {
     pub rates: Rates,
 }
 
+/// Children of a split are smaller than their parent by this factor.
+pub(super) const SPLIT_SHRINK: f64 = 1.6;
+
 /// When Gaussians are cloned, split and pruned (Kerbl et al. 2023, section 5).
 #[derive(Clone, Copy, Debug)]
 pub struct DensifyRule {

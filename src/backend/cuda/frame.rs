@@ -10,9 +10,7 @@ use super::project::{self, Splats};
 use super::session::Session;
 use super::{adam, densify};
 use crate::abi::Camera;
-use crate::backend::{
-    AdamStep, DeviceError, LossTerms, Measured, Pass, RenderSettings, Rendered,
-};
+use crate::backend::{AdamStep, DeviceError, LossTerms, Measured, Pass, RenderSettings, Rendered};
 use crate::dataset::View;
 use crate::memory::Bytes;
 

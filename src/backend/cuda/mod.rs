@@ -15,6 +15,7 @@ mod lanes;
 mod launch;
 mod loss;
 mod model;
+pub mod probe;
 mod project;
 pub mod session;
 pub mod sort;
@@ -90,7 +91,8 @@ impl Backend for Cuda {
     type Loss = PendingLoss;
 
     fn name(&self) -> String {
-        self.session.name()
+        let device = &self.session.device;
+        format!("{}, {:.1} GiB", device.name(), device.memory().gib())
     }
 
     fn target(&mut self, view: usize, image: &Arc<Image>) -> Result<Target, DeviceError> {
