@@ -48,14 +48,16 @@ impl Keeper {
     }
 
     /// A copy, as on a device: the host's may go.
-    fn keep(&mut self, view: usize, image: &Image) {
+    fn keep(&mut self, view: usize, image: &Image) -> Arc<Image> {
         self.clock += 1;
-        self.held.insert(view, (self.clock, Arc::new(image.clone())));
+        let copy = Arc::new(image.clone());
+        self.held.insert(view, (self.clock, Arc::clone(&copy)));
         while self.held.len() > self.room {
             let oldest = self.held.iter().min_by_key(|(_, (used, _))| *used).unwrap();
             let oldest = *oldest.0;
             self.held.remove(&oldest);
         }
+        copy
     }
 }
 
@@ -69,8 +71,7 @@ impl Backend for Keeper {
 
     fn target(&mut self, view: usize, image: &Arc<Image>) -> Result<Arc<Image>, DeviceError> {
         self.waited_for.push(view);
-        self.keep(view, image);
-        self.cpu.target(view, image)
+        Ok(self.keep(view, image))
     }
 
     fn prefetch(&mut self, view: usize, image: &Arc<Image>) -> Result<(), DeviceError> {
