@@ -29,9 +29,9 @@ impl Session {
     /// code included; without a budget, all of it.
     pub fn open(budget: Option<Bytes>) -> Result<Self, DeviceError> {
         let device = Device::open()?;
-        let kernels = Kernels::load(&device)?;
-        let stream = Stream::new(&device)?;
-        let copies = Stream::new(&device)?;
+        let kernels = Kernels::load()?;
+        let stream = Stream::new()?;
+        let copies = Stream::new()?;
         let heap = Heap::open(&device, budget.unwrap_or(device.memory()))?;
         sort::warm_up(&heap, &stream)?;
         heap.trim_scratch()?;
