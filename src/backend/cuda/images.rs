@@ -250,8 +250,8 @@ impl Place {
             rgb_len: image.rgb.len(),
             masked: image.mask.is_some(),
             size: [image.width, image.height],
-            uploaded: Event::new(&session.device)?,
-            used: Event::new(&session.device)?,
+            uploaded: Event::new()?,
+            used: Event::new()?,
         })
     }
 }
