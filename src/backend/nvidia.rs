@@ -115,7 +115,9 @@ mod tests {
     fn any_numbered_gpu_counts_and_the_drivers_other_files_do_not() {
         let folder = tempfile::tempdir().unwrap();
         let make = |name: &str| std::fs::write(folder.path().join(name), "").unwrap();
-        ["nvidiactl", "nvidia-uvm", "nvidia", "tty7"].map(make);
+        for name in ["nvidiactl", "nvidia-uvm", "nvidia", "tty7"] {
+            make(name);
+        }
         assert!(!has_gpu_file(folder.path()));
         make("nvidia3");
         assert!(has_gpu_file(folder.path()));

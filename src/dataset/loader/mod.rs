@@ -137,7 +137,8 @@ impl ImageLoader {
     }
 
     /// Lets the image go, as one that is kept elsewhere: it is decoded again only where it is fetched
-    /// or announced anew. Under [`Residency::All`] it stays.
+    /// or announced anew. One that a caller still holds goes when room is wanted, and under
+    /// [`Residency::All`] all stay.
     pub fn forget(&self, index: usize) {
         if self.policy == Residency::All {
             return;

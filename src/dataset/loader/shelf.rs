@@ -3,7 +3,7 @@
 //! Nothing here waits or decodes; the loader calls it under its lock.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 
 use super::agenda::Agenda;
@@ -39,7 +39,7 @@ pub(super) enum Answer {
 #[derive(Debug)]
 enum Place {
     Loading(Ticket),
-    Ready { image: Arc<Image>, used: u64 },
+    Ready { image: Arc<Image>, used: u64, worth: Worth },
     Failed(Arc<ImageError>),
 }
 
@@ -52,12 +52,31 @@ enum Worth {
     Announced(Reverse<u64>),
 }
 
+impl Worth {
+    fn of(agenda: &Agenda, image: usize, used: u64) -> Self {
+        match agenda.turn_of(image) {
+            None => Self::Unannounced { used },
+            Some(turn) => Self::Announced(Reverse(turn)),
+        }
+    }
+
+    /// Whether the image may go for one that is wanted at `turn` (`None`: at once).
+    fn yields_to(self, turn: Option<u64>) -> bool {
+        match (self, turn) {
+            (Self::Announced(Reverse(own)), Some(turn)) => own >= turn,
+            _ => true,
+        }
+    }
+}
+
 /// Decoded images within a bound.
 #[derive(Debug)]
 pub(super) struct Shelf {
     capacity: Bytes,
     held: Bytes,
     places: BTreeMap<usize, Place>,
+    /// The images that are ready, in the order in which they are given up.
+    ranks: BTreeSet<(Worth, usize)>,
     agenda: Agenda,
     /// All turns before this one are ready, in flight, failed or too large to keep.
     frontier: u64,
@@ -72,6 +91,7 @@ impl Shelf {
             capacity,
             held: Bytes::default(),
             places: BTreeMap::new(),
+            ranks: BTreeSet::new(),
             agenda: Agenda::default(),
             frontier: 0,
             clock: 0,
@@ -92,6 +112,13 @@ impl Shelf {
     pub(super) fn announce(&mut self, order: impl Iterator<Item = usize>) {
         self.agenda = Agenda::new(order);
         self.frontier = 0;
+        self.ranks.clear();
+        for (&index, place) in &mut self.places {
+            if let Place::Ready { used, worth, .. } = place {
+                *worth = Worth::of(&self.agenda, index, *used);
+                self.ranks.insert((*worth, index));
+            }
+        }
     }
 
     /// A caller wants `image`, of about `estimate` bytes, now.
@@ -99,10 +126,13 @@ impl Shelf {
         self.agenda.strike(image);
         self.clock += 1;
         match self.places.get_mut(&image) {
-            Some(Place::Ready { image, used }) => {
+            Some(Place::Ready { image: kept, used, worth }) => {
                 *used = self.clock;
+                self.ranks.remove(&(*worth, image));
+                *worth = Worth::of(&self.agenda, image, *used);
+                self.ranks.insert((*worth, image));
                 self.statistics.ready += 1;
-                Answer::There(Ok(Arc::clone(image)))
+                Answer::There(Ok(Arc::clone(kept)))
             }
             Some(Place::Failed(error)) => Answer::There(Err(Arc::clone(error))),
             Some(Place::Loading(ticket)) => {
@@ -155,7 +185,10 @@ impl Shelf {
                 let turn = self.agenda.turn_of(index).unwrap_or(u64::MAX);
                 if self.make_room(bytes, Some(turn)) {
                     self.held += bytes;
-                    self.places.insert(index, Place::Ready { image, used: self.clock });
+                    let used = self.clock;
+                    let worth = Worth::of(&self.agenda, index, used);
+                    self.ranks.insert((worth, index));
+                    self.places.insert(index, Place::Ready { image, used, worth });
                 } else {
                     self.forget(index);
                 }
@@ -163,13 +196,18 @@ impl Shelf {
         }
     }
 
-    /// Lets an image go that is kept elsewhere, and strikes its turns. One that is being decoded
-    /// or cannot be decoded keeps its place.
+    /// Lets an image go that is kept elsewhere, and strikes its turns. One that is in use or not
+    /// ready keeps its place, and is among the first to go.
     pub(super) fn discard(&mut self, index: usize) {
         self.agenda.strike_all(index);
-        if let Some(Place::Ready { image, .. }) = self.places.get(&index) {
+        let Some(Place::Ready { image, used, worth }) = self.places.get_mut(&index) else { return };
+        self.ranks.remove(&(*worth, index));
+        if Arc::strong_count(image) == 1 {
             self.held.0 -= image.bytes().0;
             self.places.remove(&index);
+        } else {
+            *worth = Worth::Unannounced { used: *used };
+            self.ranks.insert((*worth, index));
         }
     }
 
@@ -192,44 +230,35 @@ impl Shelf {
         if bytes > self.capacity {
             return false;
         }
-        let mut candidates: Vec<(Worth, usize, Bytes)> = self
-            .places
-            .iter()
-            .filter_map(|(&index, place)| match place {
-                // The count cannot rise while the lock is held: all copies come from here.
-                Place::Ready { image, used } if Arc::strong_count(image) == 1 => {
-                    Some((self.worth(index, *used, turn)?, index, image.bytes()))
-                }
-                _ => None,
-            })
-            .collect();
-        candidates.sort_unstable();
         let mut left = self.held;
-        let mut victims = 0;
-        while !fits(left) {
-            let Some((_, _, bytes)) = candidates.get(victims) else { return false };
-            left.0 -= bytes.0;
-            victims += 1;
+        let mut victims = Vec::new();
+        for &(worth, index) in &self.ranks {
+            if fits(left) || !worth.yields_to(turn) {
+                break;
+            }
+            // The count cannot rise while the lock is held: all copies come from here.
+            if let Some(Place::Ready { image, .. }) = self.places.get(&index)
+                && Arc::strong_count(image) == 1
+            {
+                left.0 -= image.bytes().0;
+                victims.push(index);
+            }
         }
-        for &(_, index, _) in &candidates[..victims] {
+        if !fits(left) {
+            return false;
+        }
+        for index in victims {
             self.forget(index);
         }
         self.held = left;
         true
     }
 
-    /// `None` where an image must not go for one that is wanted at `turn`.
-    fn worth(&self, index: usize, used: u64, turn: Option<u64>) -> Option<Worth> {
-        match (self.agenda.turn_of(index), turn) {
-            (None, _) => Some(Worth::Unannounced { used }),
-            (Some(own), Some(turn)) if own < turn => None,
-            (Some(own), _) => Some(Worth::Announced(Reverse(own))),
-        }
-    }
-
     /// An image that is no longer there is decoded again when its turn comes.
     fn forget(&mut self, image: usize) {
-        self.places.remove(&image);
+        if let Some(Place::Ready { worth, .. }) = self.places.remove(&image) {
+            self.ranks.remove(&(worth, image));
+        }
         if let Some(turn) = self.agenda.turn_of(image) {
             self.frontier = self.frontier.min(turn);
         }
