@@ -294,8 +294,9 @@ fn the_twins_in_single_precision_are_near_those_in_double() {
         let rows = inputs(&probe);
         let single: Vec<Vec<f32>> = rows.iter().map(|row| (probe.single)(row)).collect();
         let error = errors(&probe, &rows, &single);
-        // Half of all calls lose no more than a few digits of the seven.
-        assert!(error[error.len() / 2] < 1e-5, "{}: {error:?}", probe.name);
+        // Half of all calls lose no more than a few digits of the seven. Decisions have no error.
+        let median = error.get(error.len() / 2).copied().unwrap_or(0.0);
+        assert!(median < 1e-5, "{}: {median}", probe.name);
     }
 }
 
