@@ -11,14 +11,15 @@ mod common;
 
 use std::sync::Arc;
 
+use common::scene::{RATES, composite, gaussian, photo, random_gaussians, straight, together};
 use common::{Draws, view};
 use proptest::prelude::*;
 use splat::backend::{AdamStep, LossTerms, Pass, Pending, Raster, Rates, RenderSettings, Rendered};
 use splat::dataset::{Image, View};
-use splat::math::blend::{ALPHA_MAX, ALPHA_MIN, TRANSMITTANCE_MIN, exponent};
+use splat::math::Real;
+use splat::math::blend::{ALPHA_MIN, exponent};
 use splat::math::splat::{Ellipse, NEAR, Rect, Shape, Viewpoint, bounds, project, reaches};
 use splat::math::ssim::{Pair, ssim};
-use splat::math::{Real, inverse_sigmoid, sh, sigmoid};
 use splat::model::{Gaussians, Primitive};
 
 each_backend!(
@@ -39,35 +40,6 @@ each_backend!(
 const SETTINGS: RenderSettings =
     RenderSettings { pass: Pass::Observe, sh_degree: 3, background: [0.1, 0.2, 0.3] };
 
-/// A Gaussian with the same colour from everywhere.
-fn gaussian(mean: [f32; 3], scale: f32, opacity: f32, color: [f32; 3]) -> Gaussians {
-    let mut one = Gaussians::zeros(3, 1);
-    one.means = mean.to_vec();
-    one.log_scales = vec![scale.ln(); 3];
-    one.quats = vec![1.0, 0.0, 0.0, 0.0];
-    one.opacity_logits = vec![inverse_sigmoid(opacity)];
-    one.sh_dc = color.map(|c| (c - 0.5) / sh::C0.to_f32()).to_vec();
-    one
-}
-
-fn together(parts: &[Gaussians]) -> Gaussians {
-    let mut all = Gaussians::zeros(3, 0);
-    for part in parts {
-        for (all, part) in all.groups_mut().into_iter().zip(part.groups()) {
-            all.extend_from_slice(part.values);
-        }
-    }
-    all
-}
-
-/// A camera that looks along the world's z axis.
-fn straight() -> View {
-    let mut view = view();
-    view.pose.rotation = [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]];
-    view.pose.translation = [0.0; 3];
-    view
-}
-
 fn draw<B: Raster<Gaussians>>(device: &mut B, gaussians: &Gaussians, view: &View) -> Rendered {
     let model = device.upload(gaussians).unwrap();
     let settings = RenderSettings { pass: Pass::Picture, ..SETTINGS };
@@ -78,25 +50,6 @@ fn draw<B: Raster<Gaussians>>(device: &mut B, gaussians: &Gaussians, view: &View
 fn pixel(image: &Rendered, x: u32, y: u32) -> [f32; 3] {
     let at = (y * image.width + x) as usize * 3;
     [image.rgb[at], image.rgb[at + 1], image.rgb[at + 2]]
-}
-
-fn random_gaussians(count: usize, seed: u64) -> Gaussians {
-    let mut draws = Draws::new(seed);
-    let parts: Vec<Gaussians> = (0..count)
-        .map(|_| {
-            let depth = draws.uniform(-0.5, 4.0);
-            let mean = [draws.uniform(-1.2, 1.2) * depth, draws.uniform(-1.2, 1.2) * depth, depth];
-            let opacity = draws.uniform(0.002, 0.9995);
-            let color = draws.array::<3>(-0.2, 1.4).map(f64::to_f32);
-            let mut one = gaussian(mean.map(f64::to_f32), 1.0, opacity.to_f32(), color);
-            // From a hundredth of a pixel to far wider than the image.
-            one.log_scales = draws.array::<3>(-9.0, 1.5).map(f64::to_f32).to_vec();
-            one.quats = draws.array::<4>(-1.0, 1.0).map(f64::to_f32).to_vec();
-            one.sh_rest = (0..45).map(|_| draws.uniform(-0.1, 0.1).to_f32()).collect();
-            one
-        })
-        .collect();
-    together(&parts)
 }
 
 fn an_opaque_gaussian_hides_what_is_behind_it<B: Raster<Gaussians>>(device: &mut B) {
@@ -135,82 +88,19 @@ fn the_background_shows_where_nothing_is<B: Raster<Gaussians>>(device: &mut B) {
     }
 }
 
-/// The definition: no tiles, no bounds; every Gaussian in front of the camera in every pixel.
-fn composite(gaussians: &Gaussians, view: &View) -> Vec<[f64; 3]> {
-    let point = Viewpoint::<f64> {
-        rotation: view.pose.rotation,
-        translation: view.pose.translation,
-        centre_world: view.pose.centre_world(),
-        focal_px: view.camera.focal_px,
-        centre_px: view.camera.centre_px,
-        size: [view.camera.width, view.camera.height],
-    };
-    let triple = |v: &[f32], i: usize| [0, 1, 2].map(|k| f64::from(v[i * 3 + k]));
-    let mut seen: Vec<(Ellipse<f64>, f64, [f64; 3])> = (0..gaussians.len())
-        .filter_map(|i| {
-            let mean_world = triple(&gaussians.means, i);
-            let quat = [0, 1, 2, 3].map(|k| f64::from(gaussians.quats[i * 4 + k]));
-            let shape = Shape { mean_world, log_scale: triple(&gaussians.log_scales, i), quat };
-            let ellipse = project(&point, &shape)?;
-            let direction = splat::math::linalg::normalize(splat::math::linalg::sub(
-                mean_world,
-                point.centre_world,
-            ));
-            let basis = sh::basis(3, direction);
-            let mut color = triple(&gaussians.sh_dc, i).map(|c| 0.5 + c * basis[0]);
-            for (k, weight) in basis[1..].iter().enumerate() {
-                let rest = triple(&gaussians.sh_rest[i * 45..], k);
-                for c in 0..3 {
-                    color[c] += weight * rest[c];
-                }
-            }
-            let opacity = sigmoid(f64::from(gaussians.opacity_logits[i]));
-            Some((ellipse, opacity, color.map(|c| c.max(0.0))))
-        })
-        .collect();
-    seen.sort_by(|a, b| a.0.depth.total_cmp(&b.0.depth));
-    let mut image = Vec::new();
-    for y in 0..view.camera.height {
-        for x in 0..view.camera.width {
-            let (mut sum, mut transmittance) = ([0.0; 3], 1.0);
-            for (ellipse, opacity, color) in &seen {
-                let offset = [
-                    f64::from(x) + 0.5 - ellipse.mean_px[0],
-                    f64::from(y) + 0.5 - ellipse.mean_px[1],
-                ];
-                let alpha = (opacity * exponent(ellipse.conic, offset).exp()).min(ALPHA_MAX);
-                if alpha < ALPHA_MIN {
-                    continue;
-                }
-                if transmittance * (1.0 - alpha) < TRANSMITTANCE_MIN {
-                    break;
-                }
-                for c in 0..3 {
-                    sum[c] += alpha * transmittance * color[c];
-                }
-                transmittance *= 1.0 - alpha;
-            }
-            image.push(
-                [0, 1, 2].map(|c| sum[c] + transmittance * f64::from(SETTINGS.background[c])),
-            );
-        }
-    }
-    image
-}
-
 fn the_image_is_what_compositing_every_gaussian_in_every_pixel_gives<B: Raster<Gaussians>>(
     device: &mut B,
 ) {
     for (count, seed) in [(1, 1), (20, 2), (200, 3), (200, 4)] {
         let gaussians = random_gaussians(count, seed);
         let image = draw(device, &gaussians, &view());
-        let expected = composite(&gaussians, &view());
+        let expected = composite(&gaussians, &view(), &SETTINGS);
         let errors: Vec<f64> = image
             .rgb
             .chunks(3)
             .zip(&expected)
             .map(|(found, expected)| {
-                (0..3).map(|c| (f64::from(found[c]) - expected[c]).abs()).fold(0.0, f64::max)
+                (0..3).map(|c| (f64::from(found[c]) - expected.rgb[c]).abs()).fold(0.0, f64::max)
             })
             .collect();
         // 1e-4 is the noise of single precision over 200 layers. Where an opacity lies within
@@ -245,14 +135,6 @@ fn images_of_any_size_are_drawn_and_compared<B: Raster<Gaussians>>(device: &mut 
     }
 }
 
-fn photo(width: u32, height: u32, mask: Option<Vec<u8>>) -> Arc<Image> {
-    let mut draws = Draws::new(8);
-    let rgb = (0..width * height * 3)
-        .map(|_| u8::try_from(draws.uniform(0.0, 256.0).floor_i32()).unwrap())
-        .collect();
-    Arc::new(Image { width, height, rgb, mask })
-}
-
 fn metrics_are_those_of_the_clamped_image_without_what_the_mask_excludes<B: Raster<Gaussians>>(
     device: &mut B,
 ) {
@@ -282,15 +164,6 @@ fn metrics_are_those_of_the_clamped_image_without_what_the_mask_excludes<B: Rast
     let other = device.target(0, &photo(17, 12, None)).unwrap();
     assert!(device.measure(&frame, &other).is_err());
 }
-
-const RATES: Rates = Rates {
-    means: 1e-3,
-    log_scales: 2e-3,
-    quats: 3e-3,
-    opacity_logits: 4e-3,
-    sh_dc: 5e-3,
-    sh_rest: 6e-3,
-};
 
 fn step_once<B: Raster<Gaussians>>(
     device: &mut B,

@@ -9,6 +9,11 @@
     reason = "each test binary uses its part, and a test that cannot go on should say so and stop"
 )]
 
+#[cfg(kernels)]
+pub mod cuda;
+pub mod oracle;
+pub mod scene;
+
 use splat::dataset::{Camera, Pose, View};
 use splat::math::random::{Purpose, Stream};
 
@@ -74,7 +79,7 @@ pub fn view() -> View {
     }
 }
 
-/// One test per precision of the CPU backend from a function of a backend.
+/// One test per device from a function of a device: the CPU backend in both precisions, and CUDA.
 #[macro_export]
 macro_rules! each_backend {
     ($($test:ident),+ $(,)?) => {
@@ -88,6 +93,40 @@ macro_rules! each_backend {
                 #[test]
                 fn cpu_f64() {
                     super::$test(&mut splat::backend::cpu::Cpu::<f64>::new());
+                }
+
+                #[cfg(kernels)]
+                #[test]
+                #[ignore = "needs a CUDA device"]
+                fn cuda() {
+                    super::$test(&mut $crate::common::cuda::open());
+                }
+            }
+        )+
+    };
+}
+
+/// The same from a function of how to open a device, for tests after which it is of no more use.
+#[macro_export]
+macro_rules! each_backend_anew {
+    ($($test:ident),+ $(,)?) => {
+        $(
+            mod $test {
+                #[test]
+                fn cpu_f32() {
+                    super::$test(splat::backend::cpu::Cpu::<f32>::new);
+                }
+
+                #[test]
+                fn cpu_f64() {
+                    super::$test(splat::backend::cpu::Cpu::<f64>::new);
+                }
+
+                #[cfg(kernels)]
+                #[test]
+                #[ignore = "needs a CUDA device"]
+                fn cuda() {
+                    super::$test($crate::common::cuda::open);
                 }
             }
         )+

@@ -103,18 +103,17 @@ impl<R: Real> Constants<R> {
 
 /// A parameter that left the finite numbers would spread to all others through the images.
 fn check_finite<R: Real>(model: &Model<R>, view: &ViewGradients<R>) -> Result<(), DeviceError> {
-    const NAMES: [&str; 6] =
-        ["centre", "log-scale", "rotation", "opacity", "colour", "SH coefficient"];
     // Only Gaussians that were seen got a gradient; the others move by finite moments.
     let seen = &view.gaussian_from_splat;
     let broken = seen.par_iter().find_map_first(|&index| {
-        Parameter::ALL.into_iter().zip(NAMES).find_map(|(parameter, group)| {
+        Parameter::ALL.into_iter().find_map(|parameter| {
             // A squared gradient may overflow where the parameter does not, and would freeze it.
             let column = model.column(parameter);
             let row = index * column.width..(index + 1) * column.width;
             let mut values = column.values[row.clone()].iter().chain(&column.second_moments[row]);
             let value = *values.find(|value| !value.is_finite())?;
-            Some(DeviceError::NotFinite { index, group, value: value.to_f64() })
+            let (group, value) = (parameter.in_words(), value.to_f64());
+            Some(DeviceError::NotFinite { index, group, value })
         })
     });
     broken.map_or(Ok(()), Err)

@@ -64,6 +64,8 @@ pub struct Frame<R> {
     splats: Vec<Splat<R>>,
     bins: Bins,
     canvas: Canvas<R>,
+    /// The first Gaussian that was left out because it is broken.
+    fault: Option<DeviceError>,
     /// Gradient of the image, [height, width, 3]; empty before [`Raster::loss`].
     d_image: Vec<R>,
 }
@@ -83,6 +85,8 @@ struct ViewGradients<R> {
     gaussian_from_splat: Vec<usize>,
     /// `[visible]`
     screen: Vec<ScreenGradient<R>>,
+    /// The first Gaussian that was left out because it is broken.
+    fault: Option<DeviceError>,
 }
 
 /// No splat of this view belongs to the Gaussian.
@@ -166,10 +170,10 @@ impl<R: Real> Raster<Gaussians> for Cpu<R> {
         settings: &RenderSettings,
     ) -> Result<Frame<R>, DeviceError> {
         let view = viewpoint(view);
-        let splats = project::project(model, &view, settings.sh_degree);
+        let (splats, fault) = project::project(model, &view, settings.sh_degree);
         let bins = bin::bin(&splats, view.size);
         let canvas = forward(&splats, &bins, view.size, settings.background);
-        Ok(Frame { view, settings: *settings, splats, bins, canvas, d_image: Vec::new() })
+        Ok(Frame { view, settings: *settings, splats, bins, canvas, fault, d_image: Vec::new() })
     }
 
     fn loss(
@@ -206,6 +210,7 @@ impl<R: Real> Raster<Gaussians> for Cpu<R> {
             sh_degree: frame.settings.sh_degree,
             gaussian_from_splat: frame.splats.iter().map(|splat| splat.gaussian).collect(),
             screen,
+            fault: frame.fault,
         });
         Ok(())
     }
@@ -234,7 +239,9 @@ impl<R: Real> Raster<Gaussians> for Cpu<R> {
         gradients: Gradients<R>,
         step: &AdamStep,
     ) -> Result<(), DeviceError> {
-        adam::step(model, &gradients, step)
+        let moved = adam::step(model, &gradients, step);
+        // What was left out has not harmed the others, but it never comes back by itself.
+        gradients.views.into_iter().find_map(|view| view.fault).map_or(moved, Err)
     }
 
     fn survey(&mut self, model: &Model<R>, rule: &DensifyRule) -> Result<Survey, DeviceError> {

@@ -30,6 +30,18 @@ impl Parameter {
     /// All groups in their order.
     pub const ALL: [Self; 6] =
         [Self::Means, Self::LogScales, Self::Quats, Self::OpacityLogits, Self::ShDc, Self::ShRest];
+
+    /// What messages call it.
+    pub(super) const fn in_words(self) -> &'static str {
+        match self {
+            Self::Means => "centre",
+            Self::LogScales => "log-scale",
+            Self::Quats => "rotation",
+            Self::OpacityLogits => "opacity",
+            Self::ShDc => "colour",
+            Self::ShRest => "SH coefficient",
+        }
+    }
 }
 
 /// One parameter of all Gaussians with Adam's moments; each vector is [n, width].
@@ -104,6 +116,11 @@ impl<R: Real> Model<R> {
     pub fn row(&self, parameter: Parameter, index: usize) -> &[R] {
         let column = self.column(parameter);
         &column.values[index * column.width..][..column.width]
+    }
+
+    /// The first value of a parameter of one Gaussian that is infinite or NaN.
+    pub(super) fn not_finite(&self, parameter: Parameter, index: usize) -> Option<R> {
+        self.row(parameter, index).iter().copied().find(|value| !value.is_finite())
     }
 
     /// Place and form of one Gaussian.

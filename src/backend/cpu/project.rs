@@ -1,9 +1,12 @@
 //! Stage `project`: Gaussians to splats, and screen-space gradients back to raw parameters.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use rayon::prelude::*;
 
 use super::model::{Model, Parameter};
 use super::{Gradients, UNSEEN, ViewGradients};
+use crate::backend::DeviceError;
 use crate::math::blend::ScreenGradient;
 use crate::math::linalg::{Quat, Vec3, add, normalize, normalize_bwd, sub};
 use crate::math::splat::{Ellipse, Rect, Viewpoint, bounds, project as project_shape, project_bwd};
@@ -23,28 +26,68 @@ pub(super) struct Splat<R> {
     pub(super) exponent_min: R,
 }
 
-/// The Gaussians that the view sees, in the order of their indices.
+/// The Gaussians that the view sees, in the order of their indices, and the first that is broken.
+///
+/// A Gaussian whose place, form, opacity or colour is not finite is left out: in the image it would
+/// spread to every other. A colour is looked at only where it is needed.
 pub(super) fn project<R: Real>(
     model: &Model<R>,
     view: &Viewpoint<R>,
     sh_degree: u32,
-) -> Vec<Splat<R>> {
-    (0..model.len())
+) -> (Vec<Splat<R>>, Option<DeviceError>) {
+    let first_broken = AtomicUsize::new(usize::MAX);
+    let left_out = |index| {
+        first_broken.fetch_min(index, Ordering::Relaxed);
+        None
+    };
+    let splats = (0..model.len())
         .into_par_iter()
         .filter_map(|index| {
+            if SHAPE.iter().any(|&parameter| model.not_finite(parameter, index).is_some()) {
+                return left_out(index);
+            }
             let ellipse = project_shape(view, &model.shape(index))?;
             let opacity = sigmoid(model.row(Parameter::OpacityLogits, index)[0]);
             let bounds = bounds(&ellipse, opacity, view.size)?;
+            let color = raw_color(model, view, sh_degree, index);
+            if !color.iter().all(|c| c.is_finite()) {
+                return left_out(index);
+            }
             Some(Splat {
                 gaussian: index,
                 ellipse,
                 opacity,
-                color: raw_color(model, view, sh_degree, index).map(|c| c.max(R::ZERO)),
+                color: color.map(|c| c.max(R::ZERO)),
                 pixels: bounds.pixels,
                 exponent_min: bounds.exponent_min,
             })
         })
-        .collect()
+        .collect();
+    let index = first_broken.into_inner();
+    (splats, (index < model.len()).then(|| fault(model, view, sh_degree, index)))
+}
+
+/// What decides where a Gaussian is seen.
+const SHAPE: [Parameter; 4] =
+    [Parameter::Means, Parameter::LogScales, Parameter::Quats, Parameter::OpacityLogits];
+
+/// What is wrong with a Gaussian that was left out.
+fn fault<R: Real>(
+    model: &Model<R>,
+    view: &Viewpoint<R>,
+    sh_degree: u32,
+    index: usize,
+) -> DeviceError {
+    let parameter = Parameter::ALL.into_iter().find_map(|parameter| {
+        Some((parameter.in_words(), model.not_finite(parameter, index)?.to_f64()))
+    });
+    let (group, value) = parameter.unwrap_or_else(|| {
+        // Finite coefficients, so large that their sum is not.
+        let color = raw_color(model, view, sh_degree, index).map(Real::to_f64);
+        let value = color.into_iter().find(|c| !c.is_finite()).unwrap_or(f64::NAN);
+        (Parameter::ShDc.in_words(), value)
+    });
+    DeviceError::NotFinite { index, group, value }
 }
 
 /// Colour before it is held above 0: 0.5 + Σ `b_k(direction)` `sh_k`.

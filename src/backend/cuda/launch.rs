@@ -200,6 +200,7 @@ macro_rules! kernels {
 }
 
 kernels! {
+    fill: fill::fill(FillArgs) x FILL_BLOCK;
     project_fwd: project::project_fwd(ProjectArgs) x PROJECT_BLOCK;
     ordered_counts: bin::ordered_counts(OrderedCountsArgs) x BIN_BLOCK;
     instances_16: bin::instances_16(InstancesArgs) x BIN_BLOCK;

@@ -1,0 +1,306 @@
+//! A device against the CPU backend in double precision.
+
+use std::sync::Arc;
+
+use splat::backend::cpu::Cpu;
+use splat::backend::{
+    AdamStep, LossTerms, LossValue, Pass, Pending, Raster, Rates, RenderSettings, Rendered,
+    Snapshot,
+};
+use splat::dataset::{Image, View};
+use splat::math::Real;
+use splat::model::{Gaussians, Primitive};
+
+use super::Draws;
+use super::scene::{Pixel, RATES, composite, tame_gaussians};
+
+/// Adam's decay of the running mean of the gradients.
+const BETA_1: f64 = 0.9;
+
+/// One view with its photograph.
+#[derive(Clone, Debug)]
+pub struct Shot {
+    /// Which view of a dataset it is.
+    pub index: usize,
+    pub view: View,
+    pub photo: Arc<Image>,
+    pub settings: RenderSettings,
+    pub terms: LossTerms,
+}
+
+/// Which pixels count in a [`Shot`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counted {
+    /// All of them, none of which is borderline.
+    All,
+    /// Those that are not borderline.
+    Clear,
+    /// Three in four of those that are not borderline.
+    Some,
+}
+
+/// Settings that differ in every value.
+pub fn settings(sh_degree: u32, seed: u64) -> RenderSettings {
+    let background = Draws::new(seed).array::<3>(0.0, 1.0).map(f64::to_f32);
+    RenderSettings { pass: Pass::Observe, sh_degree, background }
+}
+
+/// Share of borderline pixels that a comparison may leave out before it means nothing.
+const BORDERLINE_MAX: f64 = 0.02;
+
+/// Pixels in which both precisions must come to the same decisions.
+pub fn clear_pixels(pixels: &[Pixel]) -> Vec<bool> {
+    let clear: Vec<bool> = pixels.iter().map(|pixel| !pixel.borderline).collect();
+    let borderline = clear.iter().filter(|&&clear| !clear).count();
+    // A single pixel of a tiny image is more than its share.
+    let allowed = (pixels.len() as f64 * BORDERLINE_MAX).max(1.0);
+    assert!(borderline as f64 <= allowed, "{borderline} of {} are borderline", pixels.len());
+    clear
+}
+
+/// A photograph of noise that differs from the image in every value, so that no precision takes
+/// the error's sign for another.
+pub fn noise(pixels: &[Pixel], view: &View, seed: u64, counted: Counted) -> Arc<Image> {
+    let mut draws = Draws::new(seed);
+    let rgb = pixels
+        .iter()
+        .flat_map(|pixel| pixel.rgb)
+        .map(|value| {
+            let byte = u8::try_from(draws.uniform(0.0, 256.0).floor_i32()).unwrap();
+            // 1e-4: single precision leaves a value right to a tenth of that.
+            let tied = (f64::from(byte) / 255.0 - value).abs() < 1e-4;
+            if tied { byte ^ 1 } else { byte }
+        })
+        .collect();
+    let clear = clear_pixels(pixels);
+    let mut mask = |share: f64| -> Vec<u8> {
+        let counts = |clear: &bool| if *clear && draws.uniform(0.0, 1.0) < share { 255 } else { 0 };
+        clear.iter().map(counts).collect()
+    };
+    let mask = match counted {
+        Counted::All => {
+            assert!(!clear.contains(&false), "choose a scene without borderline pixels");
+            None
+        }
+        Counted::Clear => Some(mask(2.0)),
+        Counted::Some => Some(mask(0.75)),
+    };
+    Arc::new(Image { width: view.camera.width, height: view.camera.height, rgb, mask })
+}
+
+/// Gaussians of which no pixel is borderline in any of these views.
+pub fn clear_gaussians(count: usize, seed: u64, frames: &[(&View, RenderSettings)]) -> Gaussians {
+    let clear = |gaussians: &Gaussians| {
+        frames.iter().all(|(view, settings)| {
+            composite(gaussians, view, settings).iter().all(|pixel| !pixel.borderline)
+        })
+    };
+    (0..1000)
+        .map(|attempt| tame_gaussians(count, seed * 1000 + attempt, 3))
+        .find(clear)
+        .expect("one scene in a thousand without borderline pixels")
+}
+
+/// A view of these Gaussians with a photograph of noise.
+pub fn shot(
+    gaussians: &Gaussians,
+    view: &View,
+    settings: RenderSettings,
+    (seed, counted): (u64, Counted),
+) -> Shot {
+    let pixels = composite(gaussians, view, &settings);
+    let photo = noise(&pixels, view, seed, counted);
+    let terms = LossTerms { lambda_dssim: 0.2 };
+    Shot { index: 0, view: view.clone(), photo, settings, terms }
+}
+
+/// One step over a view; its loss.
+pub fn step<B: Raster<Gaussians>>(
+    device: &mut B,
+    model: &mut B::Model,
+    shot: &Shot,
+    (number, rates): (u32, Rates),
+) -> LossValue {
+    let target = device.target(shot.index, &shot.photo).unwrap();
+    let mut frame = device.render(model, &shot.view, &shot.settings).unwrap();
+    let loss = device.loss(&mut frame, &target, &shot.terms).unwrap();
+    let mut gradients = device.gradients(model).unwrap();
+    device.backward(model, frame, &mut gradients).unwrap();
+    device.step(model, gradients, &AdamStep { number, rates }).unwrap();
+    loss.read().unwrap()
+}
+
+/// Rates at which moments and statistics grow and parameters stay.
+pub const AT_REST: Rates = Rates {
+    means: 0.0,
+    log_scales: 0.0,
+    quats: 0.0,
+    opacity_logits: 0.0,
+    sh_dc: 0.0,
+    sh_rest: 0.0,
+};
+
+/// A model that has seen these views once, its parameters as they were.
+pub fn observed<B: Raster<Gaussians>>(
+    device: &mut B,
+    gaussians: &Gaussians,
+    shots: &[Shot],
+) -> B::Model {
+    let mut model = device.upload(gaussians).unwrap();
+    for (number, shot) in (1..).zip(shots) {
+        step(device, &mut model, shot, (number, AT_REST));
+    }
+    model
+}
+
+/// What the first step left behind.
+#[derive(Clone, Debug)]
+pub struct FirstStep {
+    pub loss: LossValue,
+    pub snapshot: Snapshot<Gaussians>,
+}
+
+impl FirstStep {
+    pub fn taken_by<B: Raster<Gaussians>>(
+        device: &mut B,
+        gaussians: &Gaussians,
+        shot: &Shot,
+    ) -> Self {
+        let mut model = device.upload(gaussians).unwrap();
+        let loss = step(device, &mut model, shot, (1, RATES));
+        Self { loss, snapshot: device.snapshot(&model).unwrap() }
+    }
+
+    pub fn of_the_oracle(gaussians: &Gaussians, shot: &Shot) -> Self {
+        Self::taken_by(&mut Cpu::<f64>::new(), gaussians, shot)
+    }
+}
+
+/// The gradient of every raw parameter after one step: the first moments began at zero.
+pub fn gradients(after: &Snapshot<Gaussians>) -> Vec<(&'static str, usize, Vec<f64>)> {
+    let scaled = |v: &f32| f64::from(*v) / (1.0 - BETA_1);
+    let groups = after.first_moments.groups();
+    groups.iter().map(|g| (g.name, g.width, g.values.iter().map(scaled).collect())).collect()
+}
+
+/// What gradients of single precision agree within.
+pub const GRADIENT_TOLERANCE: f64 = 1e-3;
+
+/// Asserts that two sets of gradients agree: each group as a whole, and each element.
+///
+/// An element is a sum over pixels in which positive and negative terms cancel. Where little is
+/// left of it, rounding of the terms shows; it is held against a tenth of the mean element then.
+pub fn assert_gradients_agree(
+    found: &Snapshot<Gaussians>,
+    expected: &Snapshot<Gaussians>,
+    (tolerance, what): (f64, &str),
+) {
+    for ((name, width, found), (_, _, expected)) in
+        gradients(found).into_iter().zip(gradients(expected))
+    {
+        assert_eq!(found.len(), expected.len());
+        let error = relative_error(&found, &expected);
+        assert!(error < tolerance, "{what}: {name} is {error:.1e} off");
+        let floor = 0.1 * mean_size(&expected);
+        for (i, (&found, &expected)) in found.iter().zip(&expected).enumerate() {
+            let error = (found - expected).abs();
+            assert!(
+                error <= tolerance * expected.abs().max(floor),
+                "{what}: {name} {} of Gaussian {}: {found:e} instead of {expected:e}",
+                i % width,
+                i / width
+            );
+        }
+    }
+}
+
+/// The image, loss and gradients of these Gaussians against the oracle's.
+pub fn assert_agrees<B: Raster<Gaussians>>(
+    device: &mut B,
+    gaussians: &Gaussians,
+    view: &View,
+    what: &str,
+) -> FirstStep {
+    let settings = settings(3, 77);
+    assert_images_agree(device, gaussians, view, &settings);
+    let shot = shot(gaussians, view, settings, (78, Counted::Clear));
+    assert_first_steps_agree(device, gaussians, &shot, what)
+}
+
+/// Loss and gradients of one step of the device and of the oracle, compared; what the device left
+/// is handed back.
+pub fn assert_first_steps_agree<B: Raster<Gaussians>>(
+    device: &mut B,
+    gaussians: &Gaussians,
+    shot: &Shot,
+    what: &str,
+) -> FirstStep {
+    let found = FirstStep::taken_by(device, gaussians, shot);
+    let expected = FirstStep::of_the_oracle(gaussians, shot);
+    assert_losses_agree(&found.loss, &expected.loss, what);
+    assert_gradients_agree(&found.snapshot, &expected.snapshot, (GRADIENT_TOLERANCE, what));
+    found
+}
+
+/// L1, SSIM and total within 1e-5.
+pub fn assert_losses_agree(found: &LossValue, expected: &LossValue, what: &str) {
+    for (name, found, expected) in [
+        ("l1", found.l1, expected.l1),
+        ("ssim", found.ssim, expected.ssim),
+        ("total", found.total, expected.total),
+    ] {
+        let error = (found - expected).abs();
+        assert!(error < 1e-5, "{what}: {name} is {found} instead of {expected}");
+    }
+}
+
+/// |found - expected| / |expected|; 0 where there is nothing.
+pub fn relative_error(found: &[f64], expected: &[f64]) -> f64 {
+    let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|v| v * v).sum::<f64>().sqrt();
+    let apart = norm(&mut found.iter().zip(expected).map(|(found, expected)| found - expected));
+    if apart == 0.0 { 0.0 } else { apart / norm(&mut expected.iter().copied()) }
+}
+
+/// Mean absolute value of what is not zero.
+pub fn mean_size(values: &[f64]) -> f64 {
+    let sizes: Vec<f64> = values.iter().map(|v| v.abs()).filter(|&v| v > 0.0).collect();
+    sizes.iter().sum::<f64>() / sizes.len().max(1) as f64
+}
+
+/// The image of these Gaussians, with the counts of those blended in each pixel.
+pub fn draw<B: Raster<Gaussians>>(
+    device: &mut B,
+    gaussians: &Gaussians,
+    view: &View,
+    settings: &RenderSettings,
+) -> Rendered {
+    let model = device.upload(gaussians).unwrap();
+    let settings = RenderSettings { pass: Pass::Picture, ..*settings };
+    let frame = device.render(&model, view, &settings).unwrap();
+    let image = device.image(&frame).unwrap();
+    assert!(image.blended.is_some(), "a picture comes with its counts");
+    image
+}
+
+/// Colours within 1e-4 and the same number of Gaussians in every pixel that is not borderline.
+pub fn assert_images_agree<B: Raster<Gaussians>>(
+    device: &mut B,
+    gaussians: &Gaussians,
+    view: &View,
+    settings: &RenderSettings,
+) {
+    let found = draw(device, gaussians, view, settings);
+    let expected = draw(&mut Cpu::<f64>::new(), gaussians, view, settings);
+    assert_eq!((found.width, found.height), (view.camera.width, view.camera.height));
+    assert_eq!(found.rgb.len(), expected.rgb.len());
+    let clear = clear_pixels(&composite(gaussians, view, settings));
+    let blended = [&found, &expected].map(|image| image.blended.as_deref().unwrap());
+    for (pixel, _) in clear.iter().enumerate().filter(|&(_, &clear)| clear) {
+        let place = [pixel % found.width as usize, pixel / found.width as usize];
+        assert_eq!(blended[0][pixel], blended[1][pixel], "{place:?}");
+        for (found, expected) in found.rgb[pixel * 3..][..3].iter().zip(&expected.rgb[pixel * 3..])
+        {
+            assert!((found - expected).abs() < 1e-4, "{place:?}: {found} instead of {expected}");
+        }
+    }
+}

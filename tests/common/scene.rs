@@ -1,0 +1,232 @@
+//! Gaussians, photographs, and images by the definition: what the tests of the stages compare with.
+
+use std::sync::Arc;
+
+use splat::backend::{Rates, RenderSettings};
+use splat::dataset::{Image, View};
+use splat::math::blend::{ALPHA_MAX, ALPHA_MIN, TRANSMITTANCE_MIN, exponent};
+use splat::math::linalg::{normalize, sub};
+use splat::math::splat::{Ellipse, Shape, Viewpoint, project};
+use splat::math::{Real, inverse_sigmoid, sh, sigmoid};
+use splat::model::{Gaussians, Primitive, sh_rest_count};
+
+use super::{Draws, view};
+
+/// Learning rates that are all different.
+pub const RATES: Rates = Rates {
+    means: 1e-3,
+    log_scales: 2e-3,
+    quats: 3e-3,
+    opacity_logits: 4e-3,
+    sh_dc: 5e-3,
+    sh_rest: 6e-3,
+};
+
+/// A Gaussian with the same colour from everywhere.
+pub fn gaussian(mean: [f32; 3], scale: f32, opacity: f32, color: [f32; 3]) -> Gaussians {
+    let mut one = Gaussians::zeros(3, 1);
+    one.means = mean.to_vec();
+    one.log_scales = vec![scale.ln(); 3];
+    one.quats = vec![1.0, 0.0, 0.0, 0.0];
+    one.opacity_logits = vec![inverse_sigmoid(opacity)];
+    one.sh_dc = color.map(|c| (c - 0.5) / sh::C0.to_f32()).to_vec();
+    one
+}
+
+/// All of them as one, in their order; they share the degree of the first.
+pub fn together(parts: &[Gaussians]) -> Gaussians {
+    let mut all = Gaussians::zeros(parts.first().map_or(3, |part| part.sh_degree), 0);
+    for part in parts {
+        for (all, part) in all.groups_mut().into_iter().zip(part.groups()) {
+            all.extend_from_slice(part.values);
+        }
+    }
+    all
+}
+
+/// All but the Gaussians of these indices.
+pub fn without(gaussians: &Gaussians, left_out: &[usize]) -> Gaussians {
+    let mut rest = gaussians.clone();
+    for (rest, all) in rest.groups_mut().into_iter().zip(gaussians.groups()) {
+        let rows = (0..gaussians.len()).filter(|row| !left_out.contains(row));
+        *rest = rows.flat_map(|row| &all.values[row * all.width..][..all.width]).copied().collect();
+    }
+    rest
+}
+
+/// A camera that looks along the world's z axis.
+pub fn straight() -> View {
+    let mut view = view();
+    view.pose.rotation = [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]];
+    view.pose.translation = [0.0; 3];
+    view
+}
+
+/// The same view in an image of another size.
+pub fn resized(view: &View, [width, height]: [u32; 2]) -> View {
+    let mut view = view.clone();
+    view.camera = view.camera.resized(width, height);
+    view
+}
+
+/// Gaussians of every kind: behind the camera, invisible, from a hundredth of a pixel to far wider
+/// than the image, needles among them.
+pub fn random_gaussians(count: usize, seed: u64) -> Gaussians {
+    drawn(count, seed, 3, ([-9.0, 1.5], [0.002, 0.9995]))
+}
+
+/// Gaussians that single precision can follow: none so long and thin that its exponent, a
+/// difference of large terms, has a rounding of more than 1e-5.
+pub fn tame_gaussians(count: usize, seed: u64, sh_degree: u32) -> Gaussians {
+    drawn(count, seed, sh_degree, ([-4.5, -1.0], [0.02, 0.995]))
+}
+
+fn drawn(
+    count: usize,
+    seed: u64,
+    sh_degree: u32,
+    (log_scales, opacities): ([f64; 2], [f64; 2]),
+) -> Gaussians {
+    let mut draws = Draws::new(seed);
+    let parts: Vec<Gaussians> = (0..count)
+        .map(|_| {
+            let depth = draws.uniform(-0.5, 4.0);
+            let mean = [draws.uniform(-1.2, 1.2) * depth, draws.uniform(-1.2, 1.2) * depth, depth];
+            let opacity = draws.uniform(opacities[0], opacities[1]);
+            let color = draws.array::<3>(-0.2, 1.4).map(f64::to_f32);
+            let mut one = gaussian(mean.map(f64::to_f32), 1.0, opacity.to_f32(), color);
+            one.sh_degree = sh_degree;
+            one.log_scales =
+                draws.array::<3>(log_scales[0], log_scales[1]).map(f64::to_f32).to_vec();
+            one.quats = draws.array::<4>(-1.0, 1.0).map(f64::to_f32).to_vec();
+            one.sh_rest = (0..sh_rest_count(sh_degree) * 3)
+                .map(|_| draws.uniform(-0.1, 0.1).to_f32())
+                .collect();
+            one
+        })
+        .collect();
+    together(&parts)
+}
+
+/// A photograph of noise.
+pub fn photo(width: u32, height: u32, mask: Option<Vec<u8>>) -> Arc<Image> {
+    let mut draws = Draws::new(8);
+    let rgb = (0..width * height * 3)
+        .map(|_| u8::try_from(draws.uniform(0.0, 256.0).floor_i32()).unwrap())
+        .collect();
+    Arc::new(Image { width, height, rgb, mask })
+}
+
+/// A Gaussian as a view sees it, in double precision.
+#[derive(Clone, Copy, Debug)]
+pub struct Splat {
+    pub gaussian: usize,
+    pub ellipse: Ellipse<f64>,
+    pub opacity: f64,
+    pub color: [f64; 3],
+}
+
+/// Every Gaussian in front of the camera, front to back.
+pub fn splats(gaussians: &Gaussians, view: &View, sh_degree: u32) -> Vec<Splat> {
+    let point = viewpoint(view);
+    let triple = |v: &[f32], i: usize| [0, 1, 2].map(|k| f64::from(v[i * 3 + k]));
+    let coefficients = sh_rest_count(gaussians.sh_degree);
+    let mut seen: Vec<Splat> = (0..gaussians.len())
+        .filter_map(|i| {
+            let mean_world = triple(&gaussians.means, i);
+            let quat = [0, 1, 2, 3].map(|k| f64::from(gaussians.quats[i * 4 + k]));
+            let shape = Shape { mean_world, log_scale: triple(&gaussians.log_scales, i), quat };
+            let ellipse = project(&point, &shape)?;
+            let basis = sh::basis(sh_degree, normalize(sub(mean_world, point.centre_world)));
+            let mut color = triple(&gaussians.sh_dc, i).map(|c| 0.5 + c * basis[0]);
+            let used = &basis[1..sh::coefficients(sh_degree)];
+            for (k, weight) in used.iter().enumerate() {
+                let rest = triple(&gaussians.sh_rest[i * coefficients * 3..], k);
+                for c in 0..3 {
+                    color[c] += weight * rest[c];
+                }
+            }
+            let opacity = sigmoid(f64::from(gaussians.opacity_logits[i]));
+            Some(Splat { gaussian: i, ellipse, opacity, color: color.map(|c| c.max(0.0)) })
+        })
+        .collect();
+    seen.sort_by(|a, b| a.ellipse.depth.total_cmp(&b.ellipse.depth));
+    seen
+}
+
+/// The view in double precision.
+pub fn viewpoint(view: &View) -> Viewpoint<f64> {
+    Viewpoint {
+        rotation: view.pose.rotation,
+        translation: view.pose.translation,
+        centre_world: view.pose.centre_world(),
+        focal_px: view.camera.focal_px,
+        centre_px: view.camera.centre_px,
+        size: [view.camera.width, view.camera.height],
+    }
+}
+
+/// A pixel by the definition.
+#[derive(Clone, Copy, Debug)]
+pub struct Pixel {
+    pub rgb: [f64; 3],
+    /// Gaussians that changed it.
+    pub blended: u32,
+    /// An opacity lies within [`OPACITY_BAND`] of a cut, the transmittance within
+    /// [`TRANSMITTANCE_BAND`] of its end, or two depths within [`DEPTH_BAND`] of each other: single
+    /// precision may decide otherwise.
+    pub borderline: bool,
+}
+
+/// Relative. Single precision leaves an exponent of up to 5.5, a difference of terms up to a
+/// hundred times as large, right to 3e-5.
+pub const OPACITY_BAND: f64 = 1e-4;
+
+/// Relative. A product of up to a hundred factors, of which those near 1 - 0.99 lose two digits.
+pub const TRANSMITTANCE_BAND: f64 = 1e-3;
+
+/// Relative. Three products and three sums of single precision.
+pub const DEPTH_BAND: f64 = 1e-5;
+
+/// One pixel from all splats, front to back.
+pub fn composite_pixel(splats: &[Splat], [x, y]: [u32; 2], background: [f32; 3]) -> Pixel {
+    let near = |value: f64, cut: f64, band: f64| (value / cut - 1.0).abs() < band;
+    let mut pixel = Pixel { rgb: [0.0; 3], blended: 0, borderline: false };
+    let (mut transmittance, mut depth) = (1.0, 0.0);
+    for Splat { ellipse, opacity, color, .. } in splats {
+        let offset =
+            [f64::from(x) + 0.5 - ellipse.mean_px[0], f64::from(y) + 0.5 - ellipse.mean_px[1]];
+        let unclamped = opacity * exponent(ellipse.conic, offset).exp();
+        let alpha = unclamped.min(ALPHA_MAX);
+        pixel.borderline |= near(unclamped, ALPHA_MIN, OPACITY_BAND);
+        if alpha < ALPHA_MIN {
+            continue;
+        }
+        let after = transmittance * (1.0 - alpha);
+        pixel.borderline |= near(unclamped, ALPHA_MAX, OPACITY_BAND)
+            || near(after, TRANSMITTANCE_MIN, TRANSMITTANCE_BAND)
+            || near(ellipse.depth, depth, DEPTH_BAND);
+        if after < TRANSMITTANCE_MIN {
+            break;
+        }
+        for (sum, &c) in pixel.rgb.iter_mut().zip(color) {
+            *sum += alpha * transmittance * c;
+        }
+        pixel.blended += 1;
+        (transmittance, depth) = (after, ellipse.depth);
+    }
+    for (sum, c) in pixel.rgb.iter_mut().zip(background) {
+        *sum += transmittance * f64::from(c);
+    }
+    pixel
+}
+
+/// The definition: no tiles, no bounds; every Gaussian in front of the camera in every pixel.
+pub fn composite(gaussians: &Gaussians, view: &View, settings: &RenderSettings) -> Vec<Pixel> {
+    let splats = splats(gaussians, view, settings.sh_degree);
+    let (width, height) = (view.camera.width, view.camera.height);
+    (0..height)
+        .flat_map(|y| (0..width).map(move |x| [x, y]))
+        .map(|at| composite_pixel(&splats, at, settings.background))
+        .collect()
+}
