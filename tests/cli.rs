@@ -321,8 +321,46 @@ fn doctor_speaks_text_and_json() {
     let json = end(splat().args(["doctor", "--json"])).done().stdout;
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["version"], env!("CARGO_PKG_VERSION"));
-    assert_eq!(json["devices"][0], "cpu");
+    assert!(json["devices"].as_array().unwrap().contains(&"cpu".into()), "{json}");
+    assert_eq!(json["kernels"].is_null(), !cfg!(kernels));
+    if !cfg!(kernels) {
+        assert!(text.contains("nvcc of the CUDA toolkit"), "how to build with kernels: {text}");
+    }
     assert!(json["cpu_threads"].as_u64().unwrap() > 0);
+}
+
+#[test]
+fn bench_measures_a_model_at_the_sizes_asked_for_and_changes_nothing() {
+    let place = Place::with_scene();
+    place.trained(3, &["--eval"]);
+    let before = files_below(&place.model());
+    let bench = |flags: &[&str]| {
+        let mut command = splat();
+        command.args(["bench", "--iterations=12", "--warm-up=2", "-m"]).arg(place.model());
+        end(command.args(flags)).done().stdout
+    };
+    let json: serde_json::Value =
+        serde_json::from_str(&bench(&["--json", "--gaussians", "777", "50"])).unwrap();
+    assert_eq!((&json["train_views"], &json["view_px"][0]), (&7.into(), &48.into()));
+    let runs = json["runs"].as_array().unwrap();
+    for (run, gaussians) in runs.iter().zip([50, 777]) {
+        assert_eq!(run["gaussians"], gaussians);
+        assert!(run["ms_median"].as_f64().unwrap() > 0.0 && run["ms_mean"].as_f64().unwrap() > 0.0);
+        let bytes = |label: &str| {
+            let entries = run["memory"].as_array().unwrap();
+            entries.iter().find(|entry| entry["label"] == label).unwrap()["peak"].as_u64()
+        };
+        // 59 parameters, each with two moments; two numbers of statistics.
+        assert_eq!(bytes("parameters"), Some(59 * 4 * gaussians));
+        assert_eq!(bytes("optimizer"), Some((2 * 59 * 4 + 8) * gaussians));
+    }
+    assert_eq!(runs.len(), 2);
+    let text = bench(&[]);
+    assert!(
+        text.contains("200 Gaussians, 12 iterations") && text.contains("ms (median)"),
+        "{text}"
+    );
+    assert!(files_below(&place.model()) == before, "the model is not touched");
 }
 
 #[test]

@@ -12,8 +12,8 @@ mod viewpoint;
 use std::sync::Arc;
 
 pub use types::{
-    AdamStep, Densified, DensifyRule, Grant, LossTerms, LossValue, Measured, MemoryEntry, Pass,
-    Pending, Rates, RenderSettings, Rendered, Snapshot, StageTime, Survey,
+    AdamStep, Densified, DensifyRule, Grant, IMAGES, LossTerms, LossValue, Measured, MemoryEntry,
+    Pass, Pending, Rates, RenderSettings, Rendered, Snapshot, StageTime, Survey,
 };
 
 use crate::dataset::{Image, View};
@@ -217,7 +217,8 @@ pub trait Backend: Sized {
     fn stage_times(&mut self) -> Result<Vec<StageTime>, DeviceError> {
         Ok(Vec::new())
     }
-    /// The device's memory by what it holds; empty of a device that shares the host's.
+    /// The device's memory by what it holds, photographs under [`IMAGES`]; empty of a device that
+    /// shares the host's.
     fn memory(&self) -> Vec<MemoryEntry> {
         Vec::new()
     }

@@ -6,12 +6,22 @@ use serde::Serialize;
 
 use crate::memory::Bytes;
 
-/// Files that exist where an NVIDIA driver has found a GPU: Linux, and WSL.
-const DRIVER_FILES: [&str; 2] = ["/dev/nvidia0", "/usr/lib/wsl/lib/libcuda.so.1"];
+/// A file that exists where the driver has found a GPU under WSL.
+const WSL_DRIVER: &str = "/usr/lib/wsl/lib/libcuda.so.1";
 
 /// Whether the machine has an NVIDIA GPU with a driver.
 pub fn is_present() -> bool {
-    DRIVER_FILES.iter().any(|file| Path::new(file).exists())
+    Path::new(WSL_DRIVER).exists() || has_gpu_file(Path::new("/dev"))
+}
+
+/// Whether the folder has a file `nvidia` with a number; a container may be given any of the GPUs.
+fn has_gpu_file(devices: &Path) -> bool {
+    let is_gpu = |name: &str| {
+        name.strip_prefix("nvidia").is_some_and(|number| number.parse::<u32>().is_ok())
+    };
+    std::fs::read_dir(devices).is_ok_and(|files| {
+        files.flatten().any(|file| file.file_name().to_str().is_some_and(is_gpu))
+    })
 }
 
 /// A GPU as the driver describes it.
@@ -23,8 +33,12 @@ pub struct Gpu {
     pub memory: Bytes,
     /// Memory that nobody uses.
     pub free: Bytes,
+    /// Compute capability, as 10 major + minor, where the driver tells.
+    pub arch: Option<u32>,
     /// Version of the driver.
     pub driver: String,
+    /// CUDA version that the driver supports, such as `13.0`, where it tells.
+    pub driver_cuda: Option<String>,
 }
 
 /// How this program's kernels were compiled.
@@ -60,15 +74,20 @@ pub fn list() -> Result<Vec<Gpu>, String> {
         other => other.to_string(),
     })?;
     let driver = nvml.sys_driver_version().map_err(describe)?;
+    let cuda = nvml.sys_cuda_driver_version().ok();
+    let driver_cuda = cuda.map(|version| format!("{}.{}", version / 1000, version % 1000 / 10));
     (0..nvml.device_count().map_err(describe)?)
         .map(|index| {
             let device = nvml.device_by_index(index).map_err(describe)?;
             let memory = device.memory_info().map_err(describe)?;
+            let capability = device.cuda_compute_capability().ok();
             Ok(Gpu {
                 name: device.name().map_err(describe)?,
                 memory: Bytes(memory.total),
                 free: Bytes(memory.free),
+                arch: capability.map(|found| (found.major * 10 + found.minor).unsigned_abs()),
                 driver: driver.clone(),
+                driver_cuda: driver_cuda.clone(),
             })
         })
         .collect()
@@ -86,4 +105,20 @@ pub fn free(uuid: &str) -> Option<Bytes> {
 #[cfg(not(feature = "cuda"))]
 pub fn list() -> Result<Vec<Gpu>, String> {
     Err("this program was built without the feature `cuda`".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_numbered_gpu_counts_and_the_drivers_other_files_do_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let make = |name: &str| std::fs::write(folder.path().join(name), "").unwrap();
+        ["nvidiactl", "nvidia-uvm", "nvidia", "tty7"].map(make);
+        assert!(!has_gpu_file(folder.path()));
+        make("nvidia3");
+        assert!(has_gpu_file(folder.path()));
+        assert!(!has_gpu_file(&folder.path().join("none")));
+    }
 }

@@ -1,5 +1,7 @@
 //! What passes between the trainer and a device.
 
+use serde::Serialize;
+
 use super::DeviceError;
 use crate::memory::Bytes;
 
@@ -73,7 +75,7 @@ pub struct Measured {
 }
 
 /// What the device spent on one stage of one iteration.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct StageTime {
     /// The stage.
     pub stage: &'static str,
@@ -81,8 +83,11 @@ pub struct StageTime {
     pub ms: f64,
 }
 
+/// The label of the photographs in [`MemoryEntry`].
+pub const IMAGES: &str = "images";
+
 /// What the device's memory is used for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct MemoryEntry {
     /// What it holds.
     pub label: &'static str,
@@ -127,6 +132,9 @@ pub struct AdamStep {
     /// Learning rates.
     pub rates: Rates,
 }
+
+/// Children of a split are smaller than their parent by this factor.
+pub(super) const SPLIT_SHRINK: f64 = 1.6;
 
 /// When Gaussians are cloned, split and pruned (Kerbl et al. 2023, section 5).
 #[derive(Clone, Copy, Debug)]

@@ -1,5 +1,10 @@
 //! Which device runs.
 
+#[cfg(kernels)]
+use anyhow::Context;
+
+#[cfg(kernels)]
+use crate::backend::Backend;
 #[cfg(not(kernels))]
 use crate::backend::DeviceError;
 use crate::backend::cpu::Cpu;
@@ -60,19 +65,32 @@ fn on_cuda<T: Task>(options: DeviceOptions, task: T) -> anyhow::Result<T::Output
     task.run(&mut open_cuda(options)?)
 }
 
-/// The GPU, or why it cannot be used and how to go on without.
+/// The GPU, or why it cannot be used.
 #[cfg(kernels)]
 fn open_cuda(options: DeviceOptions) -> anyhow::Result<Cuda> {
     let DeviceOptions { vram_limit, vram_threshold, .. } = options;
-    Cuda::open(&CudaOptions { vram_limit, vram_threshold }).map_err(|error| {
-        let asked = match options.device {
-            Device::Cuda => "--device cuda: the GPU cannot be used",
-            Device::Auto | Device::Cpu => "this machine's NVIDIA GPU cannot be used",
-        };
-        anyhow::Error::new(error).context(format!(
-            "{asked}; `splat doctor` says more, and --device cpu trains on the processor, far slower"
-        ))
+    let opened = Cuda::open(&CudaOptions { vram_limit, vram_threshold });
+    opened.context(match options.device {
+        Device::Cuda => "--device cuda: the GPU cannot be used (see splat doctor)",
+        Device::Auto | Device::Cpu => {
+            "this machine's NVIDIA GPU cannot be used (see splat doctor; --device cpu trains on the \
+             processor, far slower)"
+        }
     })
+}
+
+/// The GPU in words, or why this program cannot use it.
+#[cfg(kernels)]
+pub(super) fn try_gpu() -> Result<String, String> {
+    let MemoryOptions { vram_limit, vram_threshold, .. } = MemoryOptions::default();
+    let opened = Cuda::open(&CudaOptions { vram_limit, vram_threshold });
+    opened.map(|gpu| gpu.name()).map_err(|error| error.to_string())
+}
+
+/// Why this program cannot use a GPU.
+#[cfg(not(kernels))]
+pub(super) fn try_gpu() -> Result<String, String> {
+    Err("this program was built without CUDA kernels".to_owned())
 }
 
 #[cfg(not(kernels))]
@@ -82,13 +100,12 @@ fn on_cuda<T: Task>(options: DeviceOptions, _task: T) -> anyhow::Result<T::Outpu
         Device::Auto | Device::Cpu => "this machine has an NVIDIA GPU, but this",
     };
     Err(DeviceError::Unavailable(format!(
-        "{asked} program was built without CUDA kernels. Build it again where {NVCC}, or train on \
-         the processor, far slower, with --device cpu"
+        "{asked} program was built without CUDA kernels. {REBUILD}, or train on the processor, far \
+         slower, with --device cpu"
     ))
     .into())
 }
 
-/// What a build with CUDA kernels needs.
-#[cfg(not(kernels))]
-pub(super) const NVCC: &str =
-    "nvcc of the CUDA toolkit 13.0 or newer is on the PATH, or named by NVCC or CUDA_HOME";
+/// How a program comes by CUDA kernels.
+pub(super) const REBUILD: &str = "Build it again where nvcc of the CUDA toolkit 13.0 or newer is on \
+                                  the PATH or named by NVCC or CUDA_HOME";

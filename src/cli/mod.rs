@@ -1,5 +1,6 @@
 //! The command line: commands, their arguments, exit codes.
 
+mod bench;
 mod device;
 mod doctor;
 mod eval;
@@ -47,6 +48,9 @@ enum Command {
     Render(Box<render::RenderArgs>),
     /// Write a synthetic COLMAP scene, exactly reproducible from its seed
     Synth(synth::SynthArgs),
+    /// Measure what an iteration of training costs
+    #[command(hide = true)]
+    Bench(Box<bench::BenchArgs>),
     /// Say what this machine and this program can do
     Doctor(doctor::DoctorArgs),
 }
@@ -83,8 +87,8 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
 /// the error for one that makes no sense names its flag.
 fn command() -> clap::Command {
     Cli::command().mut_subcommands(|command| {
-        // The model's own configuration is where `eval` and `render` take their defaults from.
-        let hides = ["eval", "render"].contains(&command.get_name());
+        // The model's own configuration is where these take their defaults from.
+        let hides = ["eval", "render", "bench"].contains(&command.get_name());
         command.args_override_self(true).mut_args(|arg| {
             let takes_value = arg.get_action().takes_values();
             let arg = if hides && takes_value { arg.hide_default_value(true) } else { arg };
@@ -109,6 +113,7 @@ fn run(args: Vec<OsString>) -> Exit {
         Command::Train(args) => (args.quiet, args.style()),
         Command::Eval(args) => (args.model.quiet, ProgressStyle::Plain),
         Command::Render(args) => (args.model.quiet, ProgressStyle::Plain),
+        Command::Bench(args) => (args.model.quiet, ProgressStyle::Plain),
         Command::Synth(_) | Command::Doctor(_) => (false, ProgressStyle::Plain),
     };
     init_logging(quiet, style);
@@ -122,6 +127,7 @@ fn run(args: Vec<OsString>) -> Exit {
         Command::Train(args) => train::run(&args, matches),
         Command::Eval(args) => eval::run(&args, matches),
         Command::Render(args) => render::run(&args, matches),
+        Command::Bench(args) => bench::run(&args, matches),
         Command::Synth(args) => synth::run(&args),
         Command::Doctor(args) => doctor::run(&args),
     };

@@ -20,6 +20,8 @@ pub enum Purpose {
     Sample = 5,
     /// Placement of things in a synthetic scene.
     Synthesise = 6,
+    /// Offsets of the copies in a model that is made denser.
+    Jitter = 7,
 }
 
 /// One stream of random numbers, addressed by index.

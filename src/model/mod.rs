@@ -1,8 +1,10 @@
 //! What is trained, as it stands on the host.
 
+mod denser;
 mod gaussians;
 mod initialise;
 
+pub use denser::denser;
 pub use gaussians::{Gaussians, sh_rest_count};
 pub use initialise::{from_points, random_points, thinned};
 

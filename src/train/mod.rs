@@ -1,7 +1,9 @@
 //! The training loop, written against the backend traits only.
 
+pub mod bench;
 pub mod checkpoint;
 pub mod densify;
+mod descend;
 pub mod eval;
 pub mod event;
 mod feed;

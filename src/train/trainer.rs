@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use super::checkpoint::Checkpoint;
+use super::descend::{Descended, Descent, descend};
 use super::eval::{EvalRequest, Shown, evaluate};
 use super::event::{Event, Saved, Sink, Split, Step, Tensors};
 use super::feed::Feed;
@@ -208,16 +209,14 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
         };
         let terms = LossTerms { lambda_dssim: options.lambda_dssim };
         let rates = schedule::rates(options, self.extent, iteration);
+        let descent = Descent { settings, terms, step: AdamStep { number: iteration, rates } };
 
         let (device, model) = (&mut *self.device, &mut self.model);
         let (view, target) = self.feed.take(device, iteration)?;
-        let mut frame = device.render(model, self.feed.views.view(view), &settings)?;
-        let loss = device.loss(&mut frame, &target, &terms)?;
-        let mut gradients = device.gradients(model)?;
-        self.tensors.activations = device.frame_bytes(&frame);
-        device.backward(model, frame, &mut gradients)?;
-        self.tensors.gradients = device.gradient_bytes(&gradients);
-        device.step(model, gradients, &AdamStep { number: iteration, rates })?;
+        let view = self.feed.views.view(view);
+        let Descended { loss, activations, gradients } =
+            descend(device, model, view, &target, &descent)?;
+        (self.tensors.activations, self.tensors.gradients) = (activations, gradients);
         drop(target);
         if iteration < options.iterations {
             // While the device works.

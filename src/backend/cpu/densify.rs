@@ -2,14 +2,12 @@
 
 use super::model::{Column, Model, Parameter};
 use super::project::Splat;
+use crate::backend::types::SPLIT_SHRINK;
 use crate::backend::{Densified, DensifyRule, Grant, Survey};
 use crate::math::blend::ScreenGradient;
 use crate::math::linalg::{Vec3, add, mul, rotation};
 use crate::math::random::{Purpose, Stream};
 use crate::math::{Real, inverse_sigmoid, sigmoid};
-
-/// Children of a split are smaller than their parent by this factor.
-const SPLIT_SHRINK: f64 = 1.6;
 
 /// What becomes of a Gaussian whose gradient is high.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,6 +2,7 @@
 
 use super::session::Session;
 use super::timers::Stage;
+use super::heap::Buffer;
 use super::model::Model;
 use super::project::{Splats, count_u32};
 use crate::abi::{AdamArgs, Camera};

@@ -1,11 +1,11 @@
 //! Stage `bin`: which splats each tile draws, front to back.
 
-use super::session::Session;
 use super::heap::{Block, Buffer};
 use super::launch::Kernel;
-use super::timers::Stage;
 use super::project::{Order, Splats, count_u32};
+use super::session::Session;
 use super::sort::{Key, Pairs, exclusive_sum, sort_pairs};
+use super::timers::Stage;
 use crate::abi::{
     BLEND_CHUNK, Camera, ChunksArgs, In, InstancesArgs, OrderedCountsArgs, Out, RangesArgs,
     TileRange,

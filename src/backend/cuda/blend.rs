@@ -1,10 +1,10 @@
 //! Stage `blend`: splats to pixels front to back, and pixel gradients back to splats.
 
 use super::bin::Bins;
-use super::session::Session;
 use super::heap::{Block, Buffer};
-use super::timers::Stage;
 use super::project::Splats;
+use super::session::Session;
+use super::timers::Stage;
 use crate::abi::{BLEND_BLOCK, BLEND_CHUNK, BlendArgs, Camera, In, Out};
 use crate::backend::{DeviceError, Pass, RenderSettings};
 use crate::memory::Bytes;
@@ -22,7 +22,8 @@ pub(super) struct Canvas {
 impl Canvas {
     pub(super) fn bytes(&self) -> Bytes {
         let blended = self.blended.as_ref().map_or(Bytes::default(), Block::bytes);
-        let kept = self.kept.as_ref().map_or(Bytes::default(), |k| k.last.bytes() + k.states.bytes());
+        let kept =
+            self.kept.as_ref().map_or(Bytes::default(), |k| k.last.bytes() + k.states.bytes());
         self.image.bytes() + blended + kept
     }
 }

@@ -10,9 +10,7 @@ use super::project::{self, Splats};
 use super::session::Session;
 use super::{adam, densify};
 use crate::abi::Camera;
-use crate::backend::{
-    AdamStep, DeviceError, LossTerms, Measured, Pass, RenderSettings, Rendered,
-};
+use crate::backend::{AdamStep, DeviceError, LossTerms, Measured, Pass, RenderSettings, Rendered};
 use crate::dataset::View;
 use crate::memory::Bytes;
 
@@ -93,12 +91,12 @@ impl Frame {
     /// Waits for the device.
     pub(super) fn image(&self, session: &Session) -> Result<Rendered, DeviceError> {
         let mut rgb = vec![0.0; self.canvas.image.len()];
-        self.canvas.image.download(&session.stream, &mut rgb)?;
+        self.canvas.image.download(&session.stream, 0, &mut rgb)?;
         let blended = match &self.canvas.blended {
             None => None,
             Some(counts) => {
                 let mut host = vec![0; counts.len()];
-                counts.download(&session.stream, &mut host)?;
+                counts.download(&session.stream, 0, &mut host)?;
                 Some(host)
             }
         };

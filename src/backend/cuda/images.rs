@@ -4,21 +4,20 @@
 
 use std::collections::HashMap;
 use std::rc::Rc;
-use std::sync::Arc;
 
 use super::heap::{Buffer, Heap, Pinned, Region};
+use super::session::Session;
 use super::stream::{Event, Stream};
 use crate::abi::In;
 use crate::backend::DeviceError;
 use crate::dataset::Image;
-use crate::memory::Bytes;
 
 /// Offsets of photographs are multiples of this.
 const ALIGNMENT: usize = 256;
 
-/// Resident photographs take at most this share of what the budget leaves when they come: the rest
-/// is for the model, which grows.
-const SHARE: f64 = 0.5;
+/// A photograph stays if it takes at most this part of what the budget leaves: half. The rest is for
+/// the model, which grows.
+const SHARE_OF_WHAT_IS_LEFT: u64 = 2;
 
 /// Photographs and their places.
 pub(super) struct Images {
@@ -29,15 +28,12 @@ pub(super) struct Images {
     turns: [Turn; 2],
     /// The turn that is next.
     next: usize,
-    copies: Stream,
 }
 
 /// A place that photographs take in turns, and the page-locked memory that they come through.
 struct Turn {
     memory: Region<u8>,
     staging: Option<Pinned<u8>>,
-    /// The staging memory has been read.
-    sent: Event,
     /// The view whose photograph is there.
     held: Option<(usize, Rc<Place>)>,
 }
@@ -83,7 +79,7 @@ impl Target {
 
     /// Has the stream wait until the photograph is there.
     pub(super) fn wait(&self, stream: &Stream) -> Result<(), DeviceError> {
-        stream.wait_for(&self.place.uploaded)
+        stream.wait(&self.place.uploaded)
     }
 
     /// Marks where the stream has read it.
@@ -94,20 +90,18 @@ impl Target {
 
 impl Turn {
     fn new(heap: &Heap) -> Result<Self, DeviceError> {
-        let memory = heap.region("photographs in turn")?;
-        Ok(Self { memory, staging: None, sent: Event::new()?, held: None })
+        Ok(Self { memory: heap.region("photographs in turn")?, staging: None, held: None })
     }
 
     /// Page-locked memory with the photograph in it, once the one before has left.
     fn stage(&mut self, heap: &Heap, image: &Image) -> Result<&Pinned<u8>, DeviceError> {
-        self.sent.wait()?;
         let len = bytes(image);
         let staging = match self.staging.take() {
-            Some(staging) if staging.as_slice().len() >= len => staging,
+            Some(staging) if staging.len() >= len => staging,
             _ => heap.pinned("photographs on their way", len)?,
         };
         let staging = self.staging.insert(staging);
-        let (rgb, rest) = staging.as_mut_slice().split_at_mut(image.rgb.len());
+        let (rgb, rest) = staging.as_mut_slice()?.split_at_mut(image.rgb.len());
         rgb.copy_from_slice(&image.rgb);
         if let Some(mask) = &image.mask {
             rest[..mask.len()].copy_from_slice(mask);
@@ -121,14 +115,15 @@ fn bytes(image: &Image) -> usize {
 }
 
 impl Images {
-    pub(super) fn new(heap: &Heap) -> Result<Self, DeviceError> {
+    pub(super) fn new(session: &Session) -> Result<Self, DeviceError> {
+        let heap = &session.heap;
         Ok(Self {
             resident: heap.region("photographs")?,
             place_from_view: HashMap::new(),
-            room: true,
+            // Without virtual memory growth would move those that are there.
+            room: heap.is_virtual(),
             turns: [Turn::new(heap)?, Turn::new(heap)?],
             next: 0,
-            copies: Stream::new()?,
         })
     }
 
@@ -149,57 +144,63 @@ impl Images {
     /// Sends the photograph of a view to the device, to stay where there is room.
     pub(super) fn send(
         &mut self,
-        heap: &Heap,
+        session: &Session,
         view: usize,
-        image: &Arc<Image>,
+        image: &Image,
     ) -> Result<Target, DeviceError> {
         let offset = self.resident.len().next_multiple_of(ALIGNMENT);
-        let stays = self.make_room(heap, offset + bytes(image))?;
+        if !self.make_room(&session.heap, offset + bytes(image))? {
+            return self.send_in_turn(session, view, image);
+        }
         let turn = &mut self.turns[self.next];
         self.next = 1 - self.next;
-        if stays {
-            let place = Rc::new(Place::new(self.resident.read().address() + offset as u64, image)?);
-            let staged = turn.stage(heap, image)?;
-            self.resident.receive(&self.copies, offset, staged, bytes(image))?;
-            place.uploaded.record(&self.copies)?;
-            turn.sent.record(&self.copies)?;
-            self.place_from_view.insert(view, Rc::clone(&place));
-            return Ok(Target { place });
-        }
+        let place = Place::new(session, self.resident.address() + offset as u64, image)?;
+        let staged = turn.stage(&session.heap, image)?;
+        self.resident.upload_pinned(&session.copies, offset, (staged, 0..bytes(image)))?;
+        place.uploaded.record(&session.copies)?;
+        let place = Rc::new(place);
+        self.place_from_view.insert(view, Rc::clone(&place));
+        Ok(Target { place })
+    }
+
+    fn send_in_turn(
+        &mut self,
+        session: &Session,
+        view: usize,
+        image: &Image,
+    ) -> Result<Target, DeviceError> {
+        let turn = &mut self.turns[self.next];
+        self.next = 1 - self.next;
         if let Some((_, before)) = turn.held.take() {
-            self.copies.wait_for(&before.used)?;
+            session.copies.wait(&before.used)?;
         }
         if turn.memory.len() < bytes(image) {
             // Growth may move it where memory cannot be mapped: nothing may be on its way.
-            self.copies.synchronize()?;
+            session.copies.synchronize()?;
             turn.memory.grow(bytes(image))?;
         }
-        let place = Rc::new(Place::new(turn.memory.read().address(), image)?);
-        turn.stage(heap, image)?;
+        let place = Place::new(session, turn.memory.address(), image)?;
+        turn.stage(&session.heap, image)?;
         if let Some(staged) = &turn.staging {
-            turn.memory.receive(&self.copies, 0, staged, bytes(image))?;
+            turn.memory.upload_pinned(&session.copies, 0, (staged, 0..bytes(image)))?;
         }
-        place.uploaded.record(&self.copies)?;
-        turn.sent.record(&self.copies)?;
+        place.uploaded.record(&session.copies)?;
+        let place = Rc::new(place);
         turn.held = Some((view, Rc::clone(&place)));
         Ok(Target { place })
     }
 
     /// Whether the resident photographs could be made so many bytes long.
     fn make_room(&mut self, heap: &Heap, len: usize) -> Result<bool, DeviceError> {
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "a share of a number of bytes"
-        )]
-        let most = Bytes((heap.left().0 as f64 * SHARE) as u64) + Bytes(self.resident.len() as u64);
-        if !self.room || !self.resident.stays_in_place() || Bytes(len as u64) > most {
+        let left = heap.budget().0.saturating_sub(heap.total().0);
+        let more = len.saturating_sub(self.resident.capacity()) as u64;
+        if !self.room || more > left / SHARE_OF_WHAT_IS_LEFT {
             self.room = false;
             return Ok(false);
         }
         match self.resident.grow(len) {
             Ok(()) => Ok(true),
-            Err(DeviceError::Refused { .. }) => {
+            Err(DeviceError::Refused(_) | DeviceError::OutOfMemory { .. }) => {
                 self.room = false;
                 Ok(false)
             }
@@ -208,14 +209,15 @@ impl Images {
     }
 
     /// Gives the memory of the resident photographs back; they come in turns from now on. Says
-    /// whether there were any.
-    pub(super) fn evict(&mut self, stream: &Stream) -> Result<bool, DeviceError> {
-        self.room = false;
-        if self.place_from_view.is_empty() {
+    /// whether there were any that nobody is about to read.
+    pub(super) fn evict(&mut self, session: &Session) -> Result<bool, DeviceError> {
+        let in_use = self.place_from_view.values().any(|place| Rc::strong_count(place) > 1);
+        if self.place_from_view.is_empty() || in_use {
             return Ok(false);
         }
-        self.copies.synchronize()?;
-        stream.synchronize()?;
+        self.room = false;
+        session.copies.synchronize()?;
+        session.stream.synchronize()?;
         self.place_from_view.clear();
         self.resident.shrink(0);
         self.resident.trim()?;
@@ -224,14 +226,14 @@ impl Images {
 }
 
 impl Place {
-    fn new(address: u64, image: &Image) -> Result<Self, DeviceError> {
+    fn new(session: &Session, address: u64, image: &Image) -> Result<Self, DeviceError> {
         Ok(Self {
             address,
             rgb_len: image.rgb.len(),
             masked: image.mask.is_some(),
             size: [image.width, image.height],
-            uploaded: Event::new()?,
-            used: Event::new()?,
+            uploaded: Event::new(&session.device)?,
+            used: Event::new(&session.device)?,
         })
     }
 }

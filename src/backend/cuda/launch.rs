@@ -200,6 +200,7 @@ macro_rules! kernels {
 }
 
 kernels! {
+    fill: fill::fill(FillArgs) x FILL_BLOCK;
     project_fwd: project::project_fwd(ProjectArgs) x PROJECT_BLOCK;
     ordered_counts: bin::ordered_counts(OrderedCountsArgs) x BIN_BLOCK;
     instances_16: bin::instances_16(InstancesArgs) x BIN_BLOCK;
@@ -211,4 +212,16 @@ kernels! {
     blend_bwd: blend::blend_bwd(BlendArgs) x BLEND_BLOCK shared BLEND_SHARED_BYTES;
     loss: loss::loss(LossArgs) x LOSS_BLOCK shared LOSS_SHARED_BYTES;
     adam: adam::adam(AdamArgs) x ADAM_BLOCK;
+    sample_rows: model::sample_rows(SampleArgs) x SAMPLE_BLOCK;
+    observe: densify::observe(ObserveArgs) x OBSERVE_BLOCK;
+    survey: densify::survey(SurveyArgs) x DENSIFY_BLOCK;
+    list_candidates: densify::list_candidates(ListArgs) x DENSIFY_BLOCK;
+    choose: densify::choose(ChooseArgs) x DENSIFY_BLOCK;
+    grow: densify::grow(GrowArgs) x DENSIFY_BLOCK;
+    judge: densify::judge(JudgeArgs) x DENSIFY_BLOCK;
+    gather: densify::gather(CompactArgs) x COMPACT_BLOCK;
+    scatter: densify::scatter(CompactArgs) x COMPACT_BLOCK;
+    clear_padding: densify::clear_padding(PaddingArgs) x COMPACT_BLOCK;
+    reset_opacity: densify::reset_opacity(ResetArgs) x DENSIFY_BLOCK;
+    probe: probe::probe(ProbeArgs) x PROBE_BLOCK;
 }

@@ -1,11 +1,11 @@
 //! Stage `loss`: (1 - λ) L1 + λ (1 - SSIM) against the photograph, its gradient, and the metrics of a
 //! render.
 
-use super::session::Session;
 use super::heap::{Block, Buffer};
 use super::images::Target;
-use super::timers::Stage;
+use super::session::Session;
 use super::status::Report;
+use super::timers::Stage;
 use crate::abi::{Camera, LOSS_SIDE, LOSS_TAPS, LossArgs, Out};
 use crate::backend::{DeviceError, LossTerms, LossValue, Measured, Pending};
 use crate::math::ssim::taps;
@@ -71,7 +71,8 @@ pub(super) fn measure(
     (image, camera): (&Block<f32>, &Camera),
     target: &Target,
 ) -> Result<Measured, DeviceError> {
-    let counts = launch(session, (image, camera), target, (&LossTerms { lambda_dssim: 0.0 }, None))?;
+    let counts =
+        launch(session, (image, camera), target, (&LossTerms { lambda_dssim: 0.0 }, None))?;
     let sums = session.status.report(&session.heap, &session.stream)?.read()?;
     Ok(Measured {
         mse: sums.squared / counts.values,

@@ -15,6 +15,7 @@ mod lanes;
 mod launch;
 mod loss;
 mod model;
+pub mod probe;
 mod project;
 pub mod session;
 pub mod sort;
@@ -26,6 +27,7 @@ pub mod timers;
 use std::sync::Arc;
 
 pub use frame::{Frame, Gradients};
+pub(super) use launch::{ARCHS, NVCC};
 pub use images::Target;
 pub use loss::PendingLoss;
 pub use model::Model;
@@ -58,7 +60,7 @@ pub struct Cuda {
 impl Cuda {
     /// Opens the first GPU that the driver shows (`CUDA_VISIBLE_DEVICES` chooses).
     pub fn open(options: &CudaOptions) -> Result<Self, DeviceError> {
-        let session = Session::open(options.vram_limit, options.vram_threshold)?;
+        let session = Session::open_limited(options.vram_limit, options.vram_threshold)?;
         Ok(Self { images: Images::new(&session)?, session })
     }
 
@@ -89,7 +91,8 @@ impl Backend for Cuda {
     type Loss = PendingLoss;
 
     fn name(&self) -> String {
-        self.session.name()
+        let device = &self.session.device;
+        format!("{}, {:.1} GiB", device.name(), device.memory().gib())
     }
 
     fn target(&mut self, view: usize, image: &Arc<Image>) -> Result<Target, DeviceError> {
@@ -113,7 +116,9 @@ impl Backend for Cuda {
     }
 
     fn time_stages(&mut self, on: bool) {
-        self.session.time_stages(on);
+        if let Err(error) = self.session.time_stages(on) {
+            tracing::warn!("the stages are not timed: {error}");
+        }
     }
 
     fn stage_times(&mut self) -> Result<Vec<StageTime>, DeviceError> {
@@ -122,7 +127,10 @@ impl Backend for Cuda {
     }
 
     fn memory(&self) -> Vec<MemoryEntry> {
-        self.session.heap.entries()
+        let entries = self.session.heap.ledger().into_iter();
+        entries
+            .map(|entry| MemoryEntry { label: entry.label, bytes: entry.used, peak: entry.peak })
+            .collect()
     }
 }
 
@@ -132,25 +140,25 @@ impl Raster<Gaussians> for Cuda {
     type Gradients = Gradients;
 
     fn upload(&mut self, host: &Gaussians) -> Result<Model, DeviceError> {
-        self.with_room(|session| Model::upload(session, host))
+        self.with_room(|session| model::upload(session, host))
     }
 
     fn download(&mut self, model: &Model) -> Result<Gaussians, DeviceError> {
         self.session.check_faults()?;
-        model.download(&self.session)
+        model::download(&self.session, model)
     }
 
     fn sample(&mut self, model: &Model, rows: &[usize]) -> Result<Gaussians, DeviceError> {
-        model.sample(&self.session, rows)
+        model::sample(&self.session, model, rows)
     }
 
     fn snapshot(&mut self, model: &Model) -> Result<Snapshot<Gaussians>, DeviceError> {
         self.session.check_faults()?;
-        model.snapshot(&self.session)
+        model::snapshot(&self.session, model)
     }
 
     fn restore(&mut self, snapshot: Snapshot<Gaussians>) -> Result<Model, DeviceError> {
-        Model::restore(&self.session, snapshot)
+        model::restore(&self.session, snapshot)
     }
 
     fn len(&self, model: &Model) -> usize {

@@ -1,9 +1,9 @@
 //! Stage `project`: Gaussians to splats.
 
-use super::session::Session;
 use super::heap::{Block, Buffer, Carve, Piece};
-use super::timers::Stage;
 use super::model::Model;
+use super::session::Session;
+use super::timers::Stage;
 use crate::abi::{Camera, ProjectArgs, RECORD_WIDTH, TileRect};
 use crate::backend::DeviceError;
 use crate::backend::viewpoint::viewpoint;

@@ -6,10 +6,12 @@ use super::driver::Device;
 use super::heap::{Buffer, Heap};
 use super::launch::Kernels;
 use super::sort;
+use super::status::Status;
 use super::stream::Stream;
+use super::timers::Timers;
 use crate::abi::FillArgs;
 use crate::backend::DeviceError;
-use crate::memory::Bytes;
+use crate::memory::{Bytes, Limit, budget};
 
 /// Stages for which events are made beforehand: a few iterations'.
 const STAGES_TIMED: usize = 64;
@@ -34,14 +36,23 @@ pub struct Session {
 }
 
 impl Session {
-    /// Opens the GPU, loads all code and gives out at most `threshold` of `limit`, or of all its
-    /// memory, context and code included.
-    pub fn open(limit: Option<Limit>, threshold: f64) -> Result<Self, DeviceError> {
+    /// Opens the GPU, loads all code and gives out at most `budget` of its memory, context and
+    /// code included; without a budget, all of it.
+    pub fn open(budget: Option<Bytes>) -> Result<Self, DeviceError> {
+        Self::within(|card| budget.unwrap_or(card))
+    }
+
+    /// The same within a share of a limit, or of the card.
+    pub fn open_limited(limit: Option<Limit>, threshold: f64) -> Result<Self, DeviceError> {
+        Self::within(|card| budget(limit, threshold, card))
+    }
+
+    fn within(budget_on: impl FnOnce(Bytes) -> Bytes) -> Result<Self, DeviceError> {
         let device = Device::open()?;
         let kernels = Kernels::load(&device)?;
         let stream = Stream::new(&device)?;
         let copies = Stream::new(&device)?;
-        let heap = Heap::open(&device, budget(limit, threshold, device.memory()))?;
+        let heap = Heap::open(&device, budget_on(device.memory()))?;
         sort::warm_up(&heap, &stream)?;
         heap.trim_scratch()?;
         heap.charge_fixed(device.taken_since_opened()?)?;

@@ -21,8 +21,8 @@ const WORDS: usize = 6;
 /// Bytes of a word.
 const WORD: u64 = 8;
 
-const _: () = assert!(size_of::<Counts>() == COUNTS.len() * size_of::<u64>(), "words of the counts");
-const _: () = assert!(size_of::<LossSums>() == SUMS.len() * size_of::<u64>(), "words of the sums");
+const _: () = assert!(size_of::<Counts>() == 2 * size_of::<u64>(), "words of the counts");
+const _: () = assert!(size_of::<LossSums>() == 3 * size_of::<u64>(), "words of the sums");
 
 /// No fault so far.
 const NO_FAULT: u64 = u64::MAX;
@@ -104,7 +104,9 @@ impl Report {
     /// Waits for it. A parameter that is not finite is an error.
     pub(super) fn read(&self) -> Result<LossSums, DeviceError> {
         let words = self.place.as_ref().map_or(Ok(&[][..]), Pinned::as_slice)?;
-        let &[absolute, squared, similarity, fault] = words else { return Err(DeviceError::NoLoss) };
+        let &[absolute, squared, similarity, fault] = words else {
+            return Err(DeviceError::NoLoss);
+        };
         check(fault)?;
         let [absolute, squared, similarity] = [absolute, squared, similarity].map(f64::from_bits);
         Ok(LossSums { absolute, squared, similarity })

@@ -1,0 +1,312 @@
+//! Stage `densify`: the twin of `backend/cpu/densify.rs`, in place.
+//!
+//! Whatever may be refused is asked for before anything changes: scratch first, then the growth of
+//! the model. Thresholds go to the device in raw parameters, found with the host's own functions, so
+//! that both backends count alike.
+
+use super::heap::{Block, Buffer};
+use super::lanes::{LANES, table_len};
+use super::model::{GEOMETRY_WIDTH, Model};
+use super::project::{Splats, count_u32};
+use super::session::Session;
+use super::sort::{self, Pairs};
+use super::threshold::{first_at_least, last_at_most};
+use crate::abi::{
+    COMPACT_SLICES, ChooseArgs, CompactArgs, DensityCounts, GrowArgs, JudgeArgs, ListArgs,
+    ObserveArgs, Out, PaddingArgs, ResetArgs, SurveyArgs,
+};
+use crate::backend::types::SPLIT_SHRINK;
+use crate::backend::{Densified, DensifyRule, DeviceError, Grant, Survey};
+use crate::math::random::{Purpose, Stream};
+use crate::math::{Real, inverse_sigmoid, sigmoid};
+
+/// Scratch that rows are compacted through, in floats: 32 MiB stay in the cache of a large GPU.
+const COMPACT_FLOATS: usize = 1 << 23;
+
+/// Adds one view to the statistics: the norm of the centre's gradient, half the image being 1.
+pub(super) fn observe(
+    session: &Session,
+    model: &mut Model,
+    splats: &Splats,
+    size: [u32; 2],
+) -> Result<(), DeviceError> {
+    let args = ObserveArgs {
+        splats: splats.records.read(),
+        gradients: splats.gradients.read(),
+        gradient_norm_sums: model.gradient_norm_sums.write(),
+        views_seen: model.views_seen.write(),
+        visible: count_u32(splats.visible)?,
+        half_size: size.map(|side| f32::of(f64::from(side) / 2.0)),
+    };
+    session.kernels.observe.over(&session.stream, splats.visible, &args)
+}
+
+/// Counts the candidates.
+pub(super) fn survey(
+    session: &Session,
+    model: &Model,
+    rule: &DensifyRule,
+) -> Result<Survey, DeviceError> {
+    let mut counts = session.heap.scratch::<DensityCounts>("density counts", 1)?;
+    counts.zero(&session.stream)?;
+    mark(session, model, rule, (Out::NULL, counts.write()))?;
+    let DensityCounts { clones, splits, .. } = read(session, &counts)?;
+    Ok(Survey { clones: clones as usize, splits: splits as usize })
+}
+
+/// One round: grow as far as granted, prune, forget the statistics.
+pub(super) fn densify(
+    session: &Session,
+    model: &mut Model,
+    rule: &DensifyRule,
+    grant: Grant,
+) -> Result<Densified, DeviceError> {
+    let wanted = survey(session, model, rule)?.births();
+    let births = wanted.min(grant.births);
+    let mut work = Work::new(session, model, births)?;
+    if births > 0 {
+        work.choose(model, rule, wanted)?;
+        work.make_room(model)?;
+        work.grow(model, rule)?;
+    }
+    work.judge(model, rule)?;
+    let counts = read(session, &work.counts)?;
+    if counts.pruned > 0 {
+        work.compact(model, &counts)?;
+    }
+    model.forget_statistics(session)?;
+    Ok(Densified {
+        cloned: counts.cloned as usize,
+        split: counts.split as usize,
+        refused: wanted - births,
+        pruned: counts.pruned as usize,
+    })
+}
+
+/// Lowers every opacity to at most `ceiling` and forgets the opacities' moments.
+pub(super) fn reset_opacity(
+    session: &Session,
+    model: &mut Model,
+    ceiling: f64,
+) -> Result<(), DeviceError> {
+    let rows = model.len();
+    let args = ResetArgs {
+        n: count_u32(rows)?,
+        ceiling_logit: inverse_sigmoid(f32::of(ceiling)),
+        geometry: model.geometry.write(),
+        geometry_first: model.geometry_first.write(),
+        geometry_second: model.geometry_second.write(),
+    };
+    session.kernels.reset_opacity.over(&session.stream, rows, &args)
+}
+
+/// Flags and counts the candidates, as far as the pointers are not null.
+fn mark(
+    session: &Session,
+    model: &Model,
+    rule: &DensifyRule,
+    (flags, counts): (Out<'_, u32>, Out<'_, DensityCounts>),
+) -> Result<(), DeviceError> {
+    let args = SurveyArgs {
+        geometry: model.geometry.read(),
+        gradient_norm_sums: model.gradient_norm_sums.read(),
+        views_seen: model.views_seen.read(),
+        flags,
+        counts,
+        n: count_u32(model.len())?,
+        gradient_min: f32::of(rule.gradient_min),
+        clone_log_scale_max: log_scale_max(rule.clone_scale_max),
+    };
+    session.kernels.survey.over(&session.stream, model.len(), &args)
+}
+
+/// The largest logarithm of a scale whose scale is within a bound.
+fn log_scale_max(scale_max: f64) -> f32 {
+    last_at_most(f32::exp, f32::of(scale_max))
+}
+
+fn read(session: &Session, counts: &Block<DensityCounts>) -> Result<DensityCounts, DeviceError> {
+    let mut host =
+        [DensityCounts { clones: 0, splits: 0, cloned: 0, split: 0, pruned: 0, behind_hole: 0 }];
+    counts.download(&session.stream, 0, &mut host)?;
+    Ok(host[0])
+}
+
+/// What one round needs besides the model: 8 bytes per Gaussian and a chunk of rows.
+struct Work<'a> {
+    session: &'a Session,
+    /// Gaussians to be born.
+    births: usize,
+    counts: Block<DensityCounts>,
+    /// One per row, newborn included: first whether it grows, then whether it stays.
+    flags: Block<u32>,
+    /// Exclusive sums of the flags.
+    ranks: Block<u32>,
+    /// Survivors of a chunk on their way.
+    rows: Block<f32>,
+}
+
+impl<'a> Work<'a> {
+    fn new(session: &'a Session, model: &Model, births: usize) -> Result<Self, DeviceError> {
+        let rows = model.len() + births;
+        let chunk = table_len(rows, columns(model)).min(COMPACT_FLOATS);
+        let mut counts = session.heap.scratch("density counts", 1)?;
+        counts.zero(&session.stream)?;
+        Ok(Self {
+            session,
+            births,
+            counts,
+            flags: session.heap.scratch("density flags", rows)?,
+            ranks: session.heap.scratch("density ranks", rows)?,
+            // One block of rows more: survivors keep their lanes, which may begin in mid-block.
+            rows: session.heap.scratch("density rows", chunk + table_len(1, columns(model)))?,
+        })
+    }
+
+    /// Flags the candidates that grow: those with the highest gradient where not all may.
+    fn choose(
+        &mut self,
+        model: &Model,
+        rule: &DensifyRule,
+        wanted: usize,
+    ) -> Result<(), DeviceError> {
+        let stream = &self.session.stream;
+        self.flags.zero(stream)?;
+        mark(self.session, model, rule, (self.flags.write(), Out::NULL))?;
+        if self.births == wanted {
+            return Ok(());
+        }
+        self.number_flags()?;
+        let heap = &self.session.heap;
+        let mut keys =
+            [heap.scratch("density keys", wanted)?, heap.scratch("density keys", wanted)?];
+        let mut rows = [heap.scratch("candidates", wanted)?, heap.scratch("candidates", wanted)?];
+        let args = ListArgs {
+            gradient_norm_sums: model.gradient_norm_sums.read(),
+            views_seen: model.views_seen.read(),
+            flags: self.flags.read(),
+            ranks: self.ranks.read(),
+            keys: keys[0].write(),
+            rows: rows[0].write(),
+            n: count_u32(model.len())?,
+        };
+        self.session.kernels.list_candidates.over(stream, model.len(), &args)?;
+        // Stable: equal gradients keep the order of the Gaussians.
+        let pairs = Pairs {
+            keys: keys.each_mut().map(Buffer::write),
+            values: rows.each_mut().map(Buffer::write),
+            n: wanted,
+            bits: 0..u32::BITS,
+        };
+        let sorted = sort::sort_pairs(heap, stream, &pairs)?;
+        self.flags.zero(stream)?;
+        let args = ChooseArgs {
+            rows: rows[sorted].read(),
+            flags: self.flags.write(),
+            births: count_u32(self.births)?,
+        };
+        self.session.kernels.choose.over(stream, self.births, &args)
+    }
+
+    /// Lets the model have rows for the newborn, and numbers them. This is the last that may be
+    /// refused, and then the model stays as it was: numbering the survivors takes no more scratch.
+    fn make_room(&mut self, model: &mut Model) -> Result<(), DeviceError> {
+        let before = model.len();
+        model.grow(self.session, self.births)?;
+        let numbered = self.number_flags();
+        if numbered.is_err() {
+            model.shrink(before);
+        }
+        numbered
+    }
+
+    fn number_flags(&mut self) -> Result<(), DeviceError> {
+        let Session { heap, stream, .. } = self.session;
+        sort::exclusive_sum(heap, stream, &self.flags, &mut self.ranks)
+    }
+
+    /// Clones and splits the flagged rows of a model that has room for the newborn.
+    fn grow(&mut self, model: &mut Model, rule: &DensifyRule) -> Result<(), DeviceError> {
+        let before = model.len() - self.births;
+        let stream = Stream::new(rule.seed, u64::from(rule.iteration), Purpose::Split);
+        let args = GrowArgs {
+            flags: self.flags.read(),
+            ranks: self.ranks.read(),
+            counts: self.counts.write(),
+            key: stream.key(),
+            n: count_u32(before)?,
+            sh_width: model.sh_width(),
+            clone_log_scale_max: log_scale_max(rule.clone_scale_max),
+            log_shrink: f32::of(SPLIT_SHRINK.ln()),
+            tables: model.tables(),
+        };
+        self.session.kernels.grow.over(&self.session.stream, before, &args)
+    }
+
+    /// Flags the rows that stay, newborn included, and counts the others.
+    fn judge(&mut self, model: &Model, rule: &DensifyRule) -> Result<(), DeviceError> {
+        let args = JudgeArgs {
+            geometry: model.geometry.read(),
+            flags: self.flags.write(),
+            counts: self.counts.write(),
+            rows: count_u32(model.len())?,
+            opacity_logit_min: first_at_least(sigmoid, f32::of(rule.opacity_min)),
+            log_scale_max: rule.scale_max.map_or(0.0, log_scale_max),
+            limits_scale: u32::from(rule.scale_max.is_some()),
+        };
+        self.session.kernels.judge.over(&self.session.stream, model.len(), &args)
+    }
+
+    /// Moves the flagged rows to the front, chunk by chunk, and lets go of the others.
+    fn compact(&mut self, model: &mut Model, counts: &DensityCounts) -> Result<(), DeviceError> {
+        self.number_flags()?;
+        let rows = model.len();
+        let survivors = rows - counts.pruned as usize;
+        let first = (rows - counts.behind_hole as usize) / LANES;
+        let at_once = COMPACT_FLOATS / (columns(model) * LANES);
+        let end = rows.div_ceil(LANES);
+        for block in (first..end).step_by(at_once) {
+            self.compact_chunk(model, (block, at_once.min(end - block)), survivors)?;
+        }
+        if !survivors.is_multiple_of(LANES) {
+            let threads = columns(model) * LANES;
+            let args = PaddingArgs {
+                rows: count_u32(survivors)?,
+                sh_width: model.sh_width(),
+                tables: model.tables(),
+            };
+            self.session.kernels.clear_padding.over(&self.session.stream, threads, &args)?;
+        }
+        model.shrink(survivors);
+        Ok(())
+    }
+
+    fn compact_chunk(
+        &mut self,
+        model: &mut Model,
+        (first, blocks): (usize, usize),
+        survivors: usize,
+    ) -> Result<(), DeviceError> {
+        let Session { kernels, stream, .. } = self.session;
+        let args = CompactArgs {
+            flags: self.flags.read(),
+            ranks: self.ranks.read(),
+            scratch: self.rows.write(),
+            first_block: count_u32(first)?,
+            blocks: count_u32(blocks)?,
+            rows: count_u32(model.len())?,
+            survivors: count_u32(survivors)?,
+            sh_width: model.sh_width(),
+            tables: model.tables(),
+        };
+        let threads_a_block = COMPACT_SLICES as usize * LANES;
+        kernels.gather.over(stream, blocks * threads_a_block, &args)?;
+        // They may begin and end in mid-block.
+        kernels.scatter.over(stream, (blocks + 1) * threads_a_block, &args)
+    }
+}
+
+/// Columns of all tables together.
+fn columns(model: &Model) -> usize {
+    3 * (GEOMETRY_WIDTH + model.sh_width() as usize)
+}

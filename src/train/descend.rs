@@ -1,0 +1,41 @@
+//! One iteration on the device.
+
+use crate::backend::{AdamStep, DeviceError, LossTerms, Raster, RenderSettings};
+use crate::dataset::View;
+use crate::memory::Bytes;
+use crate::model::Gaussians;
+
+/// What an iteration does.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Descent {
+    pub(super) settings: RenderSettings,
+    pub(super) terms: LossTerms,
+    pub(super) step: AdamStep,
+}
+
+/// What an iteration leaves behind.
+pub(super) struct Descended<L> {
+    pub(super) loss: L,
+    /// Bytes of the frame.
+    pub(super) activations: Bytes,
+    /// Bytes of the gradients.
+    pub(super) gradients: Bytes,
+}
+
+/// One step of every parameter down the gradient of one view's loss.
+pub(super) fn descend<B: Raster<Gaussians>>(
+    device: &mut B,
+    model: &mut B::Model,
+    view: &View,
+    target: &B::Target,
+    descent: &Descent,
+) -> Result<Descended<B::Loss>, DeviceError> {
+    let mut frame = device.render(model, view, &descent.settings)?;
+    let loss = device.loss(&mut frame, target, &descent.terms)?;
+    let mut sums = device.gradients(model)?;
+    let activations = device.frame_bytes(&frame);
+    device.backward(model, frame, &mut sums)?;
+    let gradients = device.gradient_bytes(&sums);
+    device.step(model, sums, &descent.step)?;
+    Ok(Descended { loss, activations, gradients })
+}

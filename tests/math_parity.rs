@@ -1,0 +1,442 @@
+//! The kernels' mathematics against the host's: every device function with its twin.
+//!
+//! The twin in double precision is the truth. In single precision it shows the error that rounding
+//! alone makes; the device may make four times as much, since it contracts products and sums to one
+//! rounding and has its own exp and log, good to two units in the last place.
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that cannot go on should say so and stop"
+)]
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+
+use common::{Draws, view};
+use splat::abi::probe;
+use splat::dataset::View;
+use splat::math::linalg::{
+    Mat3, Quat, Sym2, Vec3, add, cross, dot, mat_mul, mul, mul_transposed, normalize,
+    normalize_bwd, rotation, rotation_bwd, scale, sub, transpose,
+};
+use splat::math::splat::{
+    Ellipse, Rect, Shape, ShapeGradient, Viewpoint, bounds, project, project_bwd, reaches,
+};
+use splat::math::{Real, blend, sh, sigmoid, sigmoid_bwd};
+
+/// What a function's results are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Real numbers, which rounding changes.
+    Real,
+    /// Decisions and integers: those of single or of double precision.
+    Exact,
+}
+use Kind::{Exact, Real as Rounded};
+
+/// How the inputs of one call are drawn.
+struct Domain {
+    draw: fn(&mut Draws) -> Vec<f64>,
+    /// So many of the first inputs may be anything: zero, tiny, huge, infinite, NaN.
+    free: usize,
+}
+
+/// A device function with its twin in both precisions.
+struct Probe {
+    /// Of the device function.
+    name: &'static str,
+    number: u32,
+    kind: Kind,
+    domain: Domain,
+    single: fn(&[f32]) -> Vec<f32>,
+    double: fn(&[f64]) -> Vec<f64>,
+}
+
+macro_rules! probes {
+    ($($number:ident $name:ident $kind:ident $domain:expr, |$v:ident| $value:expr;)+) => {
+        vec![$({
+            fn twin<R: Real>($v: &[R]) -> Vec<R> {
+                $value
+            }
+            Probe {
+                name: stringify!($name),
+                number: probe::$number,
+                kind: $kind,
+                domain: $domain,
+                single: twin::<f32>,
+                double: twin::<f64>,
+            }
+        }),+]
+    };
+}
+
+#[rustfmt::skip]
+fn probes() -> Vec<Probe> {
+    probes! {
+        PROBE_ADD add Rounded any::<6>(), |v| add(triple(v), triple(&v[3..])).to_vec();
+        PROBE_SUB sub Rounded any::<6>(), |v| sub(triple(v), triple(&v[3..])).to_vec();
+        PROBE_SCALE scale Rounded any::<4>(), |v| scale(triple(v), v[3]).to_vec();
+        PROBE_DOT dot Rounded any::<6>(), |v| vec![dot(triple(v), triple(&v[3..]))];
+        PROBE_CROSS cross Rounded any::<6>(), |v| cross(triple(v), triple(&v[3..])).to_vec();
+        PROBE_NORMALIZE normalize Rounded any::<3>(), |v| normalize(triple(v)).to_vec();
+        PROBE_NORMALIZE_BWD normalize_bwd Rounded any::<6>(), |v| normalize_bwd(triple(v), triple(&v[3..])).to_vec();
+        PROBE_MUL mul Rounded any::<12>(), |v| mul(&matrix(v), triple(&v[9..])).to_vec();
+        PROBE_MUL_TRANSPOSED mul_transposed Rounded any::<12>(), |v| mul_transposed(&matrix(v), triple(&v[9..])).to_vec();
+        PROBE_MAT_MUL mat_mul Rounded any::<18>(), |v| mat_mul(&matrix(v), &matrix(&v[9..])).concat();
+        PROBE_TRANSPOSE transpose Rounded any::<9>(), |v| transpose(&matrix(v)).concat();
+        PROBE_ROTATION rotation Rounded any::<4>(), |v| rotation(quat(v)).concat();
+        PROBE_ROTATION_BWD rotation_bwd Rounded any::<13>(), |v| rotation_bwd(quat(v), &matrix(&v[4..])).to_vec();
+        PROBE_SIGMOID sigmoid Rounded wide(), |v| vec![sigmoid(v[0])];
+        PROBE_SIGMOID_BWD sigmoid_bwd Rounded any::<2>(), |v| vec![sigmoid_bwd(v[0], v[1])];
+        PROBE_SH_BASIS sh_basis Rounded direction::<0>(), |v| sh::basis(degree(v), triple(v)).to_vec();
+        PROBE_SH_BASIS_BWD sh_basis_bwd Rounded direction::<16>(), |v| sh::basis_bwd(degree(v), triple(v), &gradients(v)).to_vec();
+        PROBE_PROJECTED_MEAN ellipse Rounded shapes::<0>(), |v| projected(v).mean_px.to_vec();
+        PROBE_PROJECTED_DEPTH camera_from_world Rounded shapes::<0>(), |v| vec![projected(v).depth];
+        PROBE_PROJECTED_COVARIANCE covariance Rounded shapes::<0>(), |v| projected(v).cov_px2.to_vec();
+        PROBE_PROJECTED_CONIC chain Rounded shapes::<0>(), |v| projected(v).conic.to_vec();
+        PROBE_D_MEAN project_bwd Rounded shapes::<5>(), |v| projected_bwd(v).d_mean_world.to_vec();
+        PROBE_D_LOG_SCALE conic_bwd Rounded shapes::<5>(), |v| projected_bwd(v).d_log_scale.to_vec();
+        PROBE_D_QUAT axis_bwd Rounded shapes::<5>(), |v| projected_bwd(v).d_quat.to_vec();
+        PROBE_BOUNDS bounds Exact ellipses(), |v| seen(v).map_or(vec![R::ZERO; 4], |seen| corners(seen.pixels));
+        PROBE_BOUNDS_EXPONENT bounds Rounded ellipses(), |v| vec![seen(v).map_or(R::ZERO, |seen| seen.exponent_min)];
+        PROBE_REACHES reaches Exact rectangles(), |v| vec![if reached(v) { R::ONE } else { R::ZERO }];
+        PROBE_EXPONENT exponent Rounded any::<5>(), |v| vec![blend::exponent(triple(v), [v[3], v[4]])];
+    }
+}
+
+/// Device functions that have no probe of their own, and the functions through which they have.
+const THROUGH: [(&str, &str); 7] = [
+    ("normalized_quat", "rotation"),
+    ("camera_rotation", "camera_from_world"),
+    ("in_front", "ellipse"),
+    ("pixel_index", "bounds"),
+    ("span", "bounds"),
+    ("edge_exponent", "reaches"),
+    ("mix", "random_bits"),
+];
+
+/// Those whose twins are methods of a stream.
+const RANDOM: [&str; 3] = ["random_bits", "random_uniform", "random_normal"];
+
+fn any<const N: usize>() -> Domain {
+    Domain { draw: |draws| normals(draws, N), free: N }
+}
+
+/// Logits up to where the sigmoid is 0 or 1.
+fn wide() -> Domain {
+    Domain { draw: |draws| vec![draws.uniform(-30.0, 30.0)], free: 1 }
+}
+
+/// A direction, a degree, and so many numbers.
+fn direction<const N: usize>() -> Domain {
+    let draw = |draws: &mut Draws| {
+        let unit = normalize::<f64>(triple(&normals(draws, 3)));
+        let degree = draws.uniform(0.0, 4.0).floor();
+        [&unit[..], &[degree], &normals(draws, N)].concat()
+    };
+    Domain { draw, free: 3 }
+}
+
+/// Gaussians in front of the camera and behind, large and small, and so many numbers.
+fn shapes<const N: usize>() -> Domain {
+    let draw = |draws: &mut Draws| {
+        let [x, y] = draws.array(-2.0, 2.0);
+        let mean = [x, y, draws.uniform(-0.3, 6.0)];
+        let log_scale: [f64; 3] = draws.array(-6.0, -0.5);
+        [&mean[..], &log_scale, &normals(draws, 4), &normals(draws, N)].concat()
+    };
+    Domain { draw, free: 0 }
+}
+
+/// Centre, variances and opacity, inside of the image and outside.
+fn ellipses() -> Domain {
+    let draw = |draws: &mut Draws| {
+        let mean: [f64; 2] = draws.array(-30.0, 60.0);
+        let variance: [f64; 2] = draws.array(0.3, 40.0);
+        [&mean[..], &variance, &[draws.uniform(0.0, 1.0)]].concat()
+    };
+    Domain { draw, free: 0 }
+}
+
+/// Centre, conic, smallest exponent, and a rectangle of pixels: x0, y0, x1, y1.
+fn rectangles() -> Domain {
+    let draw = |draws: &mut Draws| {
+        let mean: [f64; 2] = draws.array(-5.0, 40.0);
+        let [a, b, c] = draws.array(0.05, 1.0);
+        let conic = [a * a + 0.01, a * b - 0.5 * a, b * b + c * c + 0.01];
+        let low = draws.array::<2>(0.0, 30.0).map(f64::floor);
+        let side = draws.array::<2>(1.0, 17.0).map(f64::floor);
+        let high = [low[0] + side[0], low[1] + side[1]];
+        [&mean[..], &conic, &[draws.uniform(-8.0, 0.0)], &low, &high].concat()
+    };
+    Domain { draw, free: 0 }
+}
+
+/// Standard normal numbers, by the sum of twelve uniform ones.
+fn normals(draws: &mut Draws, count: usize) -> Vec<f64> {
+    (0..count).map(|_| draws.array::<12>(-0.5, 0.5).iter().sum()).collect()
+}
+
+fn triple<R: Real>(v: &[R]) -> Vec3<R> {
+    [v[0], v[1], v[2]]
+}
+
+fn quat<R: Real>(v: &[R]) -> Quat<R> {
+    [v[0], v[1], v[2], v[3]]
+}
+
+fn matrix<R: Real>(v: &[R]) -> Mat3<R> {
+    [triple(v), triple(&v[3..]), triple(&v[6..])]
+}
+
+fn degree<R: Real>(v: &[R]) -> u32 {
+    v[3].floor_i32().unsigned_abs()
+}
+
+fn gradients<R: Real>(v: &[R]) -> [R; sh::MAX_COEFFICIENTS] {
+    std::array::from_fn(|k| v[4 + k])
+}
+
+fn shape<R: Real>(v: &[R]) -> Shape<R> {
+    Shape { mean_world: triple(v), log_scale: triple(&v[3..]), quat: quat(&v[6..]) }
+}
+
+fn viewpoint<R: Real>() -> Viewpoint<R> {
+    let View { camera, pose, .. } = view();
+    Viewpoint {
+        rotation: pose.rotation.map(|row| row.map(R::of)),
+        translation: pose.translation.map(R::of),
+        centre_world: pose.centre_world().map(R::of),
+        focal_px: camera.focal_px.map(R::of),
+        centre_px: camera.centre_px.map(R::of),
+        size: [camera.width, camera.height],
+    }
+}
+
+fn projected<R: Real>(v: &[R]) -> Ellipse<R> {
+    let nothing = Ellipse {
+        mean_px: [R::ZERO; 2],
+        depth: R::ZERO,
+        cov_px2: [R::ZERO; 3],
+        conic: [R::ZERO; 3],
+    };
+    project(&viewpoint(), &shape(v)).unwrap_or(nothing)
+}
+
+fn projected_bwd<R: Real>(v: &[R]) -> ShapeGradient<R> {
+    let nothing = ShapeGradient {
+        d_mean_world: [R::ZERO; 3],
+        d_log_scale: [R::ZERO; 3],
+        d_quat: [R::ZERO; 4],
+    };
+    let gradient = project_bwd(&viewpoint(), &shape(v), [v[10], v[11]], triple(&v[12..]));
+    gradient.unwrap_or(nothing)
+}
+
+fn at<R: Real>(mean_px: [R; 2], cov_px2: Sym2<R>, conic: Sym2<R>) -> Ellipse<R> {
+    Ellipse { mean_px, depth: R::ONE, cov_px2, conic }
+}
+
+fn seen<R: Real>(v: &[R]) -> Option<splat::math::splat::Bounds<R>> {
+    let ellipse = at([v[0], v[1]], [v[2], R::ZERO, v[3]], [R::ZERO; 3]);
+    let camera = view().camera;
+    bounds(&ellipse, v[4], [camera.width, camera.height])
+}
+
+fn corners<R: Real>(rect: Rect) -> Vec<R> {
+    [rect.x0, rect.y0, rect.x1, rect.y1].map(|side| R::of(f64::from(side))).to_vec()
+}
+
+fn reached<R: Real>(v: &[R]) -> bool {
+    let side = |at: usize| v[at].floor_i32().unsigned_abs();
+    let pixels = Rect { x0: side(6), y0: side(7), x1: side(8), y1: side(9) };
+    reaches(&at([v[0], v[1]], [R::ZERO; 3], triple(&v[2..])), v[5], pixels)
+}
+
+/// Names of the functions that the headers of mathematics define.
+fn device_functions() -> Vec<String> {
+    let kernels = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels");
+    let headers = ["linalg.cuh", "sh.cuh", "splat.cuh", "random.cuh"];
+    let mut names = Vec::new();
+    for header in headers {
+        let text = fs::read_to_string(kernels.join(header)).unwrap();
+        for line in text.lines().filter(|line| line.starts_with("__device__ inline")) {
+            let head = line.split('(').next().unwrap();
+            names.push(head.rsplit(' ').next().unwrap().to_owned());
+        }
+    }
+    names
+}
+
+#[test]
+fn every_device_function_has_a_probe() {
+    let functions = device_functions();
+    assert!(functions.len() > 30, "the headers have moved: {functions:?}");
+    let probed: Vec<&str> = probes().iter().map(|probe| probe.name).chain(RANDOM).collect();
+    for function in &functions {
+        let through = THROUGH.iter().find(|(name, _)| name == function);
+        let name = through.map_or(function.as_str(), |(_, other)| other);
+        assert!(probed.contains(&name), "{function} has no probe");
+    }
+    for name in probed.iter().chain(THROUGH.iter().map(|(name, _)| name)) {
+        assert!(functions.iter().any(|function| function == name), "there is no {name}");
+    }
+}
+
+/// Without a device: what the probes are compared with is what they should be.
+#[test]
+fn the_twins_in_single_precision_are_near_those_in_double() {
+    for probe in probes() {
+        let rows = inputs(&probe);
+        let single: Vec<Vec<f32>> = rows.iter().map(|row| (probe.single)(row)).collect();
+        let error = errors(&probe, &rows, &single);
+        // Half of all calls lose no more than a few digits of the seven.
+        assert!(error[error.len() / 2] < 1e-5, "{}: {error:?}", probe.name);
+    }
+}
+
+/// Inputs of many calls, as single-precision numbers.
+fn inputs(probe: &Probe) -> Vec<Vec<f32>> {
+    const EDGES: [f32; 12] = [
+        0.0,
+        -0.0,
+        1.0,
+        -1.0,
+        1e-20,
+        -1e-20,
+        1e4,
+        -1e4,
+        1e-40,
+        f32::INFINITY,
+        f32::NEG_INFINITY,
+        f32::NAN,
+    ];
+    let mut draws = Draws::new(u64::from(probe.number));
+    let mut draw = || -> Vec<f32> {
+        (probe.domain.draw)(&mut draws).into_iter().map(|value| value as f32).collect()
+    };
+    let mut rows: Vec<Vec<f32>> = (0..4000).map(|_| draw()).collect();
+    for place in 0..probe.domain.free {
+        for edge in EDGES {
+            let mut row = draw();
+            row[place] = edge;
+            rows.push(row);
+        }
+    }
+    let mut zeros = draw();
+    zeros[..probe.domain.free].fill(0.0);
+    rows.push(zeros);
+    rows
+}
+
+/// Errors of results against the twin in double precision, as shares of the largest of a call's
+/// results, in ascending order. Where the twin in single precision overflows or is no number, the
+/// result must be neither finite.
+fn errors(probe: &Probe, rows: &[Vec<f32>], results: &[Vec<f32>]) -> Vec<f64> {
+    let mut errors = Vec::new();
+    for (row, found) in rows.iter().zip(results) {
+        let wide: Vec<f64> = row.iter().map(|&value| f64::from(value)).collect();
+        let (single, double) = ((probe.single)(row), (probe.double)(&wide));
+        assert_eq!(found.len(), double.len(), "{}", probe.name);
+        let finite = double.iter().filter(|value| value.is_finite());
+        let largest = finite.fold(1e-30, |a: f64, value| a.max(value.abs()));
+        for ((&found, &single), &double) in found.iter().zip(&single).zip(&double) {
+            if !single.is_finite() || !double.is_finite() {
+                let same = found.is_finite() == single.is_finite();
+                assert!(same, "{} of {row:?}: {found}, not {single}", probe.name);
+            } else if probe.kind == Exact {
+                let same = found == single || f64::from(found) == double;
+                assert!(same, "{} of {row:?}: {found}, not {double}", probe.name);
+            } else {
+                let error = (f64::from(found) - double).abs() / largest;
+                assert!(!error.is_nan(), "{} of {row:?}: {found}, not {double}", probe.name);
+                errors.push(error);
+            }
+        }
+    }
+    errors.sort_by(f64::total_cmp);
+    errors
+}
+
+#[cfg(kernels)]
+mod on_the_device {
+    use splat::backend::cuda::probe::Call;
+    use splat::backend::cuda::{Cuda, CudaOptions};
+    use splat::math::random::{Purpose, Stream};
+    use splat::memory::{Bytes, Limit};
+
+    use super::{Exact, Probe, errors, inputs, probe, probes, view};
+
+    fn cuda() -> Cuda {
+        let vram_limit = Some(Limit::Bytes(Bytes(2 << 30)));
+        Cuda::open(&CudaOptions { vram_limit, vram_threshold: 1.0 }).expect("a CUDA device")
+    }
+
+    fn call(device: &mut Cuda, probe: &Probe, rows: &[Vec<f32>]) -> Vec<Vec<f32>> {
+        let outputs = (probe.single)(&rows[0]).len();
+        let call = Call { function: probe.number, inputs: rows[0].len(), outputs };
+        let results = device.probe(call, &view(), &rows.concat()).unwrap();
+        results.chunks(outputs).map(<[f32]>::to_vec).collect()
+    }
+
+    #[test]
+    #[ignore = "needs a CUDA device"]
+    fn every_function_is_its_twin_up_to_rounding() {
+        let mut device = cuda();
+        for probe in probes() {
+            let rows = inputs(&probe);
+            let found = errors(&probe, &rows, &call(&mut device, &probe, &rows));
+            if probe.kind == Exact {
+                continue;
+            }
+            let single: Vec<Vec<f32>> = rows.iter().map(|row| (probe.single)(row)).collect();
+            let floor = errors(&probe, &rows, &single);
+            // The worst call, and those that are not so ill-conditioned.
+            for share in [0.5, 0.9, 0.99, 1.0] {
+                let place = ((found.len() - 1) as f64 * share) as usize;
+                let (found, floor) = (found[place], floor[place.min(floor.len() - 1)]);
+                let limit = 4.0 * floor + 2.0 * f64::from(f32::EPSILON);
+                assert!(found <= limit, "{} at {share}: {found:.1e} > {limit:.1e}", probe.name);
+            }
+        }
+    }
+
+    /// Sixteen bits in each number.
+    fn parts(word: u64) -> [f32; 4] {
+        [0, 16, 32, 48].map(|shift| f32::from((word >> shift & 0xffff) as u16))
+    }
+
+    fn word(parts: &[f32]) -> u64 {
+        parts.iter().rev().fold(0, |word, &part| word << 16 | part as u64)
+    }
+
+    #[test]
+    #[ignore = "needs a CUDA device"]
+    fn streams_of_random_numbers_are_the_hosts() {
+        let mut device = cuda();
+        let stream = Stream::new(7, 600, Purpose::Split);
+        let indices: Vec<u64> = (0..5000).chain([u64::from(u32::MAX) * 6, u64::MAX / 3]).collect();
+        let inputs: Vec<f32> = indices
+            .iter()
+            .flat_map(|&index| [parts(stream.key()), parts(index)].concat())
+            .collect();
+        let mut draw = |function| -> Vec<u64> {
+            let call = Call { function, inputs: 8, outputs: 4 };
+            device.probe(call, &view(), &inputs).unwrap().chunks(4).map(word).collect()
+        };
+        let bits = draw(probe::PROBE_RANDOM_BITS);
+        let uniform = draw(probe::PROBE_RANDOM_UNIFORM);
+        let normal = draw(probe::PROBE_RANDOM_NORMAL);
+        for (i, &index) in indices.iter().enumerate() {
+            assert_eq!(bits[i], stream.bits(index));
+            assert_eq!(f64::from_bits(uniform[i]).to_bits(), stream.uniform(index).to_bits());
+            // The host rounds 2 pi u, up to 6.3, before it takes the cosine; radii go to 8.6.
+            let error = f64::from_bits(normal[i]) - stream.normal(index);
+            assert!(error.abs() < 1e-14, "number {index} is off by {error}");
+        }
+    }
+}
