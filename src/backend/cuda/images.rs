@@ -150,19 +150,37 @@ impl Images {
         view: usize,
         image: &Image,
     ) -> Result<Target, DeviceError> {
+        if let Some(place) = self.place_from_view.get(&view).filter(|place| place.fits(image)) {
+            // Another photograph of the view takes the place of the one before.
+            let place = Rc::clone(place);
+            session.copies.wait(&place.used)?;
+            self.send_to(session, image, &place)?;
+            return Ok(Target { place });
+        }
         let offset = self.resident.len().next_multiple_of(ALIGNMENT);
         if !self.make_room(&session.heap, offset + bytes(image))? {
             return self.send_in_turn(session, view, image);
         }
-        let turn = &mut self.turns[self.next];
-        self.next = 1 - self.next;
-        let place = Place::new(session, self.resident.address() + offset as u64, image)?;
-        let staged = turn.stage(&session.heap, image)?;
-        self.resident.upload_pinned(&session.copies, offset, (staged, 0..bytes(image)))?;
-        place.uploaded.record(&session.copies)?;
-        let place = Rc::new(place);
+        let place = Rc::new(Place::new(self.resident.address() + offset as u64, image)?);
+        self.send_to(session, image, &place)?;
         self.place_from_view.insert(view, Rc::clone(&place));
         Ok(Target { place })
+    }
+
+    /// Sends a photograph to its resident place.
+    fn send_to(
+        &mut self,
+        session: &Session,
+        image: &Image,
+        place: &Place,
+    ) -> Result<(), DeviceError> {
+        let turn = &mut self.turns[self.next];
+        self.next = 1 - self.next;
+        let staged = turn.stage(&session.heap, image)?;
+        let offset = place.address.get() - self.resident.address();
+        let offset = usize::try_from(offset).unwrap_or(usize::MAX);
+        self.resident.upload_pinned(&session.copies, offset, (staged, 0..bytes(image)))?;
+        place.uploaded.record(&session.copies)
     }
 
     fn send_in_turn(
@@ -181,7 +199,7 @@ impl Images {
             session.copies.synchronize()?;
             turn.memory.grow(bytes(image))?;
         }
-        let place = Place::new(session, turn.memory.address(), image)?;
+        let place = Place::new(turn.memory.address(), image)?;
         turn.stage(&session.heap, image)?;
         if let Some(staged) = &turn.staging {
             turn.memory.upload_pinned(&session.copies, 0, (staged, 0..bytes(image)))?;
@@ -240,11 +258,16 @@ impl Images {
 }
 
 impl Place {
+    /// Whether the photograph has this place's form.
+    fn fits(&self, image: &Image) -> bool {
+        self.size == [image.width, image.height] && self.masked == image.mask.is_some()
+    }
+
     fn bytes(&self) -> usize {
         self.rgb_len + if self.masked { self.rgb_len / 3 } else { 0 }
     }
 
-    fn new(session: &Session, address: u64, image: &Image) -> Result<Self, DeviceError> {
+    fn new(address: u64, image: &Image) -> Result<Self, DeviceError> {
         Ok(Self {
             address: Cell::new(address),
             rgb_len: image.rgb.len(),
