@@ -173,7 +173,7 @@ impl Job {
         } else {
             format!("{name}.fatbin")
         });
-        let mut arguments: Vec<String> = ["-std=c++17", "-lineinfo", "-O3", "-Xptxas", "-v"]
+        let mut arguments: Vec<String> = ["-std=c++17", "-O3", "-Xptxas", "-v"]
             .map(str::to_owned)
             .into_iter()
             .chain(code_of(archs))
@@ -185,7 +185,8 @@ impl Job {
         let kind: &[&str] = if is_library {
             &["-lib", "-Xcompiler", "-fPIC", "--threads", "0"]
         } else {
-            &["-fatbin", "-Werror", "all-warnings"]
+            // Line numbers are for our own code; in the library they would be most of its size.
+            &["-fatbin", "-lineinfo", "-Werror", "all-warnings"]
         };
         arguments.extend(kind.iter().map(|&word| word.to_owned()));
         arguments.extend(["-o".to_owned(), product.display().to_string()]);

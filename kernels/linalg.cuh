@@ -21,7 +21,7 @@ __device__ inline float3 normalize(float3 a) {
 
 __device__ inline float3 normalize_bwd(float3 a, float3 d_unit) {
     const float length = sqrtf(dot(a, a));
-    if (!(length > 0.0f)) return d_unit;
+    if (length <= 0.0f) return d_unit;
     const float3 unit = scale(a, 1.0f / length);
     return scale(sub(d_unit, scale(unit, dot(unit, d_unit))), 1.0f / length);
 }

@@ -81,11 +81,14 @@ extern "C" __global__ void __launch_bounds__(PROJECT_BLOCK)
         Shape shape;
         shape.mean_world = load_triple(geometry, at, MEAN);
         if (in_front(camera_from_world(a.camera, shape.mean_world).z)) {
-            opacity = sigmoid(geometry[at + component(OPACITY_LOGIT)]);
+            const float logit = geometry[at + component(OPACITY_LOGIT)];
+            opacity = sigmoid(logit);
             shape.log_scale = load_triple(geometry, at, LOG_SCALE);
             shape.quat = {geometry[at + component(QUAT)], geometry[at + component(QUAT + 1)],
                           geometry[at + component(QUAT + 2)], geometry[at + component(QUAT + 3)]};
-            visible = ellipse(a.camera, chain(a.camera, shape), e) &&
+            // An infinite logit or -infinity as a log-scale would give a splat; `step` reports them.
+            visible = isfinite(logit) && is_finite(shape.log_scale) &&
+                      ellipse(a.camera, chain(a.camera, shape), e) &&
                       bounds(e, opacity, a.camera.size, pixels, query.exponent_min);
         }
         if (visible) {

@@ -8,6 +8,8 @@
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
     reason = "a test that cannot go on should say so and stop"
 )]
 
@@ -294,8 +296,9 @@ fn the_twins_in_single_precision_are_near_those_in_double() {
         let rows = inputs(&probe);
         let single: Vec<Vec<f32>> = rows.iter().map(|row| (probe.single)(row)).collect();
         let error = errors(&probe, &rows, &single);
-        // Half of all calls lose no more than a few digits of the seven.
-        assert!(error[error.len() / 2] < 1e-5, "{}: {error:?}", probe.name);
+        // Half of all calls lose no more than a few digits of the seven. Decisions have no error.
+        let median = error.get(error.len() / 2).copied().unwrap_or(0.0);
+        assert!(median < 1e-5, "{}: {median}", probe.name);
     }
 }
 
@@ -396,11 +399,11 @@ mod on_the_device {
             let single: Vec<Vec<f32>> = rows.iter().map(|row| (probe.single)(row)).collect();
             let floor = errors(&probe, &rows, &single);
             // The worst call, and those that are not so ill-conditioned.
-            for share in [0.5, 0.9, 0.99, 1.0] {
-                let place = ((found.len() - 1) as f64 * share) as usize;
+            for share in [50, 90, 99, 100] {
+                let place = (found.len() - 1) * share / 100;
                 let (found, floor) = (found[place], floor[place.min(floor.len() - 1)]);
                 let limit = 4.0 * floor + 2.0 * f64::from(f32::EPSILON);
-                assert!(found <= limit, "{} at {share}: {found:.1e} > {limit:.1e}", probe.name);
+                assert!(found <= limit, "{} at {share} %: {found:.1e} > {limit:.1e}", probe.name);
             }
         }
     }

@@ -10,20 +10,15 @@
 mod common;
 
 use common::oracle::{
-    Counted, FirstStep, GRADIENT_TOLERANCE, Shot, assert_agrees, assert_gradients_agree,
+    Counted, FirstStep, GRADIENT_TOLERANCE, assert_agrees, assert_gradients_agree,
     assert_losses_agree, draw, gradients, settings, shot,
 };
-use common::scene::{
-    RATES, composite, gaussian, resized, straight, tame_gaussians, together, without,
-};
+use common::scene::{gaussian, resized, straight, tame_gaussians, together};
 use common::{Draws, view};
-use splat::backend::{
-    AdamStep, DensifyRule, DeviceError, Grant, Pending, Raster, RenderSettings, Rendered, Snapshot,
-    Survey,
-};
+use splat::backend::{DensifyRule, Grant, Raster, RenderSettings, Rendered, Snapshot, Survey};
 use splat::dataset::View;
 use splat::math::Real;
-use splat::model::{Gaussians, Primitive};
+use splat::model::Gaussians;
 
 each_backend!(
     one_gaussian_is_drawn_and_moved,

@@ -82,8 +82,8 @@ fn images_of_more_than_65535_tiles_are_drawn<B: Raster<Gaussians>>(device: &mut 
     let mut gaussians = scattered(25, 13, &view);
     // One sits in the last tile.
     let camera = &view.camera;
-    for axis in 0..2 {
-        let pixel = f64::from(MANY_TILES[axis]) - 7.3;
+    for (axis, side) in MANY_TILES.into_iter().enumerate() {
+        let pixel = f64::from(side) - 7.3;
         let slope = (pixel - camera.centre_px[axis]) / camera.focal_px[axis];
         gaussians.means[axis] = slope.to_f32() * gaussians.means[2];
     }

@@ -242,7 +242,7 @@ fn run<B: Raster<Gaussians>>(place: &Place, device: &mut B, residency: Residency
         stop: &AtomicBool::new(false),
     };
     let mut record = Record::default();
-    let gaussians = from_points(&dataset.points, 1);
+    let gaussians = from_points(&dataset.points, 1, 0);
     Trainer::start(setup, device, &mut record, &gaussians).unwrap().run().unwrap();
     let ply = std::fs::read(place.ply(EPOCHS * 7)).unwrap();
     Ran { record, ply, loader: images.statistics(), host: images.held() }

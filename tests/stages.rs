@@ -296,7 +296,13 @@ fn what_the_mask_excludes_changes_nothing<B: Raster<Gaussians>>(device: &mut B) 
             device.download(&model).unwrap()
         })
         .collect();
-    assert_eq!(after[0], after[1]);
+    // A device may add up what pixels and tiles contribute in any order: a few roundings of a
+    // gradient, which move a parameter by a part of its rate.
+    for (one, other) in after[0].groups().iter().zip(after[1].groups()) {
+        for (a, b) in one.values.iter().zip(other.values) {
+            assert!((a - b).abs() <= 1e-5 * a.abs().max(1.0), "{}: {a} and {b}", one.name);
+        }
+    }
 }
 
 #[test]

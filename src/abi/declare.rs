@@ -191,6 +191,7 @@ macro_rules! abi {
     )*) => {
         $(
             $(#[doc = $doc])*
+            #[allow(rustdoc::broken_intra_doc_links, reason = "[n] is a shape")]
             #[derive(Clone, Copy, Debug)]
             #[repr(C)]
             pub struct $name $(<$life>)? {

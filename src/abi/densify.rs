@@ -38,11 +38,11 @@ abi! {
     pub struct SampleArgs<'a> {
         /// [lane blocks, 11, 32]
         pub geometry: In<'a, f32>,
-        /// [lane blocks, sh_width, 32]
+        /// [lane blocks, SH width, 32]
         pub sh: In<'a, f32>,
         /// [count]
         pub rows: In<'a, u32>,
-        /// [count, 11 + sh_width]
+        /// [count, 11 + SH width]
         pub sample: Out<'a, f32>,
         /// Rows.
         pub count: u32,

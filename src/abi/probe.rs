@@ -72,9 +72,9 @@ constants! {
 abi! {
     /// `probe`: one function of many inputs.
     pub struct ProbeArgs<'a> {
-        /// [n, input_width]
+        /// [n, input width]
         pub inputs: In<'a, f32>,
-        /// [n, output_width]
+        /// [n, output width]
         pub outputs: Out<'a, f32>,
         /// Of the functions that project.
         pub camera: Camera,

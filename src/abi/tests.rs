@@ -107,8 +107,13 @@ fn fields_lie_in_memory_where_the_header_says() {
     };
     let base = std::ptr::from_ref(&args).cast::<u8>();
     let read = |offset: usize, length: usize| -> Vec<u8> {
-        // SAFETY: the ranges below lie within the 76 bytes of `args` that are no padding.
-        unsafe { std::slice::from_raw_parts(base.add(offset), length) }.to_vec()
+        (offset..offset + length)
+            .map(|at| {
+                let place = base.wrapping_add(at);
+                // SAFETY: the ranges below lie within the 76 bytes of `args` that are no padding.
+                unsafe { place.read() }
+            })
+            .collect()
     };
     assert_eq!(read(0, 8), 0x1111_2222_3333_u64.to_ne_bytes());
     assert_eq!(read(8, 8), 0x4444_5555_6666_u64.to_ne_bytes());

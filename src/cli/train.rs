@@ -109,7 +109,8 @@ impl Task for Training<'_> {
         let trainer = match checkpoint {
             Some(checkpoint) => Trainer::resume(setup, device, &mut sinks, checkpoint)?,
             None => {
-                let gaussians = from_points(&points, plan.config.optimize.sh_degree);
+                let gaussians =
+                    from_points(&points, plan.config.optimize.sh_degree, plan.config.run.seed);
                 Trainer::start(setup, device, &mut sinks, &gaussians)?
             }
         };

@@ -20,6 +20,8 @@ pub enum Purpose {
     Sample = 5,
     /// Placement of things in a synthetic scene.
     Synthesise = 6,
+    /// Rotations of the Gaussians that training starts from.
+    Orient = 8,
     /// Offsets of the copies in a model that is made denser.
     Jitter = 7,
 }

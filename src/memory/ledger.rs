@@ -105,23 +105,24 @@ impl Ledger {
         self.budget = budget;
     }
 
-    /// Writes down memory that is about to be taken, or refuses it.
+    /// Whether there is room for so much more.
+    pub fn check(&self, label: &'static str, wanted: Bytes) -> Result<(), Refusal> {
+        let held = self.total();
+        if held.0.checked_add(wanted.0).is_some_and(|sum| sum <= self.budget.0) {
+            return Ok(());
+        }
+        Err(Refusal { label, wanted, held, budget: self.budget, largest: self.largest() })
+    }
+
+    /// Writes down memory of the device or the host, or refuses it.
     pub fn charge(
         &mut self,
         label: &'static str,
         kind: Kind,
         wanted: Bytes,
     ) -> Result<(), Refusal> {
-        let held = self.total();
-        let fits = held.0.checked_add(wanted.0).is_some_and(|sum| sum <= self.budget.0);
-        if kind != Kind::Pinned && !fits {
-            return Err(Refusal {
-                label,
-                wanted,
-                held,
-                budget: self.budget,
-                largest: self.largest(),
-            });
+        if kind != Kind::Pinned {
+            self.check(label, wanted)?;
         }
         let entry = self.entry(label, kind);
         entry.mapped += wanted;

@@ -22,7 +22,11 @@ const MIN_SQUARED_DISTANCE: f32 = 1e-7;
 
 /// One Gaussian per point, as 3D Gaussian splatting starts: isotropic, its scale the root of the
 /// mean squared distance to the 3 nearest other points, opacity 0.1, the point's colour.
-pub fn from_points(points: &PointCloud, sh_degree: u32) -> Gaussians {
+///
+/// The quaternions are drawn uniformly from [0, 1)⁴, as gsplat does: the Gaussians are round, but the
+/// axes along which they will stretch should not all be those of the world.
+pub fn from_points(points: &PointCloud, sh_degree: u32, seed: u64) -> Gaussians {
+    let stream = Stream::new(seed, 0, Purpose::Orient);
     let count = points.positions.len();
     let mut gaussians = Gaussians::zeros(sh_degree, count);
     gaussians.means = points.positions.as_flattened().to_vec();
@@ -30,7 +34,7 @@ pub fn from_points(points: &PointCloud, sh_degree: u32) -> Gaussians {
         .into_iter()
         .flat_map(|squared| [squared.max(MIN_SQUARED_DISTANCE).sqrt().ln(); 3])
         .collect();
-    gaussians.quats = [1.0, 0.0, 0.0, 0.0].repeat(count);
+    gaussians.quats = (0..count as u64 * 4).map(|i| stream.uniform(i).to_f32()).collect();
     gaussians.opacity_logits = vec![inverse_sigmoid(OPACITY); count];
     gaussians.sh_dc = points
         .colors
@@ -111,7 +115,7 @@ mod tests {
             [0.0, 0.0, 3.0],
             [50.0, 50.0, 50.0],
         ]);
-        let gaussians = from_points(&points, 3);
+        let gaussians = from_points(&points, 3, 5);
         let expected = ((1.0_f32 + 4.0 + 9.0) / 3.0).sqrt().ln();
         // The tree adds the same squares in another order: a few units in the last place.
         assert!((gaussians.log_scales[0] - expected).abs() < 1e-6);
@@ -123,10 +127,10 @@ mod tests {
 
     #[test]
     fn points_that_coincide_get_the_smallest_size_and_a_lone_point_gets_one() {
-        let same = from_points(&cloud(vec![[1.0, 2.0, 3.0]; 200]), 0);
+        let same = from_points(&cloud(vec![[1.0, 2.0, 3.0]; 200]), 0, 5);
         assert!(same.log_scales.iter().all(|s| (s - 1e-7_f32.sqrt().ln()).abs() < 1e-6));
-        assert_eq!(from_points(&cloud(vec![[1.0, 2.0, 3.0]]), 0).log_scales, vec![0.0; 3]);
-        assert!(from_points(&cloud(Vec::new()), 0).is_empty());
+        assert_eq!(from_points(&cloud(vec![[1.0, 2.0, 3.0]]), 0, 5).log_scales, vec![0.0; 3]);
+        assert!(from_points(&cloud(Vec::new()), 0, 5).is_empty());
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! Stage `step`: the projection's backward pass fused with Adam.
 
-use super::session::Session;
-use super::timers::Stage;
 use super::heap::Buffer;
 use super::model::Model;
 use super::project::{Splats, count_u32};
+use super::session::Session;
+use super::timers::Stage;
 use crate::abi::{AdamArgs, Camera};
 use crate::backend::{AdamStep, DeviceError};
 use crate::math::adam::{BETA_1, BETA_2, EPSILON, bias_corrections};

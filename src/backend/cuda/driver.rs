@@ -11,11 +11,12 @@ use crate::memory::Bytes;
 /// The interface that this program is written for, as 1000 major + 10 minor.
 const NEEDED: i32 = 13_000;
 
-/// The GPU, whose context lives as long as anything refers to it.
+/// The GPU.
+///
+/// Its context stays until the process ends: the runtime inside of CUB keeps its code there and
+/// does not notice when a context is made anew.
 pub struct Device {
     id: sys::CUdevice,
-    /// Null until it is retained.
-    context: sys::CUcontext,
     name: String,
     uuid: String,
     arch: u32,
@@ -64,11 +65,11 @@ impl Device {
             });
         }
         device.free_before_context = nvidia::free(&device.uuid);
-        // SAFETY: `id` comes from cuDeviceGet; the release is in `Drop`.
-        device.context = unsafe { result::primary_ctx::retain(id) }
+        // SAFETY: `id` comes from cuDeviceGet; the context is never released.
+        let context = unsafe { result::primary_ctx::retain(id) }
             .map_err(failed("cuDevicePrimaryCtxRetain"))?;
-        // SAFETY: the context was retained above and lives as long as `device`.
-        unsafe { result::ctx::set_current(device.context) }.map_err(failed("cuCtxSetCurrent"))?;
+        // SAFETY: the context was retained above.
+        unsafe { result::ctx::set_current(context) }.map_err(failed("cuCtxSetCurrent"))?;
         device.free_before_code = device.free()?;
         Ok(Rc::new(device))
     }
@@ -90,7 +91,6 @@ impl Device {
         let uuid = result::device::get_uuid(id).map_err(failed("cuDeviceGetUuid"))?;
         Ok(Self {
             id,
-            context: std::ptr::null_mut(),
             name: result::device::get_name(id).map_err(failed("cuDeviceGetName"))?,
             uuid: uuid_text(uuid.bytes.map(i8::cast_unsigned)),
             arch: (major * 10 + minor).unsigned_abs(),
@@ -151,18 +151,6 @@ impl Device {
     /// Waits for all that was put on any stream.
     pub fn synchronize(&self) -> Result<(), DeviceError> {
         result::ctx::synchronize().map_err(failed("cuCtxSynchronize"))
-    }
-}
-
-impl Drop for Device {
-    fn drop(&mut self) {
-        if self.context.is_null() {
-            return;
-        }
-        // SAFETY: `open` retained it, and whatever lives in the context refers to `self`.
-        if let Err(error) = unsafe { result::primary_ctx::release(self.id) } {
-            tracing::debug!("cuDevicePrimaryCtxRelease: {}", describe(error));
-        }
     }
 }
 

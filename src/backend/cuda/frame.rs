@@ -18,6 +18,8 @@ use crate::memory::Bytes;
 pub struct Frame {
     // Given back in this order: the reverse of that in which they were taken.
     d_image: Option<Block<f32>>,
+    /// Whether the gradient of the image is there.
+    compared: bool,
     canvas: Canvas,
     bins: Bins,
     splats: Splats,
@@ -42,7 +44,14 @@ pub(super) fn render(
     let mut splats = project::forward(session, model, &camera, settings.sh_degree)?;
     let bins = bin::bin(session, &mut splats, &camera)?;
     let canvas = blend::forward(session, (&splats, &bins), &camera, settings)?;
-    Ok(Frame { d_image: None, canvas, bins, splats, camera, settings: *settings })
+    // Here, where a refusal finds room: the loss is computed when the photograph is in use.
+    let d_image = match settings.pass {
+        Pass::Eval | Pass::Picture => None,
+        Pass::Train | Pass::Observe => {
+            Some(session.heap.scratch("gradient of the image", canvas.image.len())?)
+        }
+    };
+    Ok(Frame { d_image, compared: false, canvas, bins, splats, camera, settings: *settings })
 }
 
 impl Frame {
@@ -52,11 +61,10 @@ impl Frame {
         target: &Target,
         terms: &LossTerms,
     ) -> Result<PendingLoss, DeviceError> {
-        let values = self.canvas.image.len();
-        let mut d_image = session.heap.scratch("gradient of the image", values)?;
+        let Some(d_image) = &mut self.d_image else { return Err(DeviceError::NoLoss) };
         let image = (&self.canvas.image, &self.camera);
-        let pending = loss::loss(session, image, target, terms, &mut d_image)?;
-        self.d_image = Some(d_image);
+        let pending = loss::loss(session, image, target, terms, d_image)?;
+        self.compared = true;
         Ok(pending)
     }
 
@@ -78,7 +86,9 @@ impl Frame {
         if gradients.view.is_some() {
             return Err(DeviceError::OneViewPerStep);
         }
-        let Some(d_image) = &self.d_image else { return Err(DeviceError::NoLoss) };
+        let Some(d_image) = self.d_image.as_ref().filter(|_| self.compared) else {
+            return Err(DeviceError::NoLoss);
+        };
         let pixels = (&mut self.canvas, d_image);
         blend::backward(session, (&mut self.splats, &self.bins), &self.camera, pixels)?;
         if self.settings.pass == Pass::Observe {

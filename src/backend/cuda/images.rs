@@ -2,6 +2,7 @@
 //! take turns. They travel from page-locked memory on a stream of their own, so that an upload runs
 //! beside the computation.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
@@ -40,7 +41,8 @@ struct Turn {
 
 /// Where a photograph lies.
 struct Place {
-    address: u64,
+    /// Changes when the resident photographs leave.
+    address: Cell<u64>,
     rgb_len: usize,
     masked: bool,
     size: [u32; 2],
@@ -65,13 +67,13 @@ impl Target {
 
     /// [h, w, 3]
     pub(super) fn rgb(&self) -> In<'_, u8> {
-        In::at(self.place.address)
+        In::at(self.place.address.get())
     }
 
     /// [h, w], or null.
     pub(super) fn mask(&self) -> In<'_, u8> {
         if self.place.masked {
-            In::at(self.place.address + self.place.rgb_len as u64)
+            In::at(self.place.address.get() + self.place.rgb_len as u64)
         } else {
             In::NULL
         }
@@ -148,19 +150,37 @@ impl Images {
         view: usize,
         image: &Image,
     ) -> Result<Target, DeviceError> {
+        if let Some(place) = self.place_from_view.get(&view).filter(|place| place.fits(image)) {
+            // Another photograph of the view takes the place of the one before.
+            let place = Rc::clone(place);
+            session.copies.wait(&place.used)?;
+            self.send_to(session, image, &place)?;
+            return Ok(Target { place });
+        }
         let offset = self.resident.len().next_multiple_of(ALIGNMENT);
         if !self.make_room(&session.heap, offset + bytes(image))? {
             return self.send_in_turn(session, view, image);
         }
-        let turn = &mut self.turns[self.next];
-        self.next = 1 - self.next;
-        let place = Place::new(session, self.resident.address() + offset as u64, image)?;
-        let staged = turn.stage(&session.heap, image)?;
-        self.resident.upload_pinned(&session.copies, offset, (staged, 0..bytes(image)))?;
-        place.uploaded.record(&session.copies)?;
-        let place = Rc::new(place);
+        let place = Rc::new(Place::new(self.resident.address() + offset as u64, image)?);
+        self.send_to(session, image, &place)?;
         self.place_from_view.insert(view, Rc::clone(&place));
         Ok(Target { place })
+    }
+
+    /// Sends a photograph to its resident place.
+    fn send_to(
+        &mut self,
+        session: &Session,
+        image: &Image,
+        place: &Place,
+    ) -> Result<(), DeviceError> {
+        let turn = &mut self.turns[self.next];
+        self.next = 1 - self.next;
+        let staged = turn.stage(&session.heap, image)?;
+        let offset = place.address.get() - self.resident.address();
+        let offset = usize::try_from(offset).unwrap_or(usize::MAX);
+        self.resident.upload_pinned(&session.copies, offset, (staged, 0..bytes(image)))?;
+        place.uploaded.record(&session.copies)
     }
 
     fn send_in_turn(
@@ -179,7 +199,7 @@ impl Images {
             session.copies.synchronize()?;
             turn.memory.grow(bytes(image))?;
         }
-        let place = Place::new(session, turn.memory.address(), image)?;
+        let place = Place::new(turn.memory.address(), image)?;
         turn.stage(&session.heap, image)?;
         if let Some(staged) = &turn.staging {
             turn.memory.upload_pinned(&session.copies, 0, (staged, 0..bytes(image)))?;
@@ -208,15 +228,27 @@ impl Images {
         }
     }
 
-    /// Gives the memory of the resident photographs back; they come in turns from now on. Says
-    /// whether there were any that nobody is about to read.
+    /// Gives the memory of the resident photographs back; they come in turns from now on. Those
+    /// that somebody is about to read move to the places of the turns. Says whether that was
+    /// possible, and there were any.
     pub(super) fn evict(&mut self, session: &Session) -> Result<bool, DeviceError> {
-        let in_use = self.place_from_view.values().any(|place| Rc::strong_count(place) > 1);
-        if self.place_from_view.is_empty() || in_use {
+        let in_use = |place: &Rc<Place>| Rc::strong_count(place) > 1;
+        let used: Vec<_> = self.place_from_view.iter().filter(|(_, place)| in_use(place)).collect();
+        if self.place_from_view.is_empty() || used.len() > self.turns.len() {
             return Ok(false);
         }
         self.room = false;
         session.copies.synchronize()?;
+        session.stream.synchronize()?;
+        for (turn, (&view, place)) in self.turns.iter_mut().zip(used) {
+            turn.memory.grow(place.bytes())?;
+            let first = usize::try_from(place.address.get() - self.resident.address());
+            let first = first.unwrap_or(usize::MAX);
+            let range = first..first.saturating_add(place.bytes());
+            turn.memory.copy_from(&session.stream, 0, (&self.resident, range))?;
+            place.address.set(turn.memory.address());
+            turn.held = Some((view, Rc::clone(place)));
+        }
         session.stream.synchronize()?;
         self.place_from_view.clear();
         self.resident.shrink(0);
@@ -226,14 +258,23 @@ impl Images {
 }
 
 impl Place {
-    fn new(session: &Session, address: u64, image: &Image) -> Result<Self, DeviceError> {
+    /// Whether the photograph has this place's form.
+    fn fits(&self, image: &Image) -> bool {
+        self.size == [image.width, image.height] && self.masked == image.mask.is_some()
+    }
+
+    fn bytes(&self) -> usize {
+        self.rgb_len + if self.masked { self.rgb_len / 3 } else { 0 }
+    }
+
+    fn new(address: u64, image: &Image) -> Result<Self, DeviceError> {
         Ok(Self {
-            address,
+            address: Cell::new(address),
             rgb_len: image.rgb.len(),
             masked: image.mask.is_some(),
             size: [image.width, image.height],
-            uploaded: Event::new(&session.device)?,
-            used: Event::new(&session.device)?,
+            uploaded: Event::new()?,
+            used: Event::new()?,
         })
     }
 }

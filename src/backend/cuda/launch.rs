@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use cudarc::driver::{result, sys};
 
-use super::driver::{Device, failed};
+use super::driver::failed;
 use super::stream::Stream;
 use crate::abi::Arguments;
 use crate::backend::DeviceError;
@@ -82,8 +82,6 @@ impl<A: Arguments> Kernel<A> {
 /// The functions of one fatbin.
 struct Module {
     raw: sys::CUmodule,
-    /// The context must outlive the module.
-    _device: Rc<Device>,
 }
 
 impl Drop for Module {
@@ -104,12 +102,12 @@ struct Row {
 }
 
 /// Loads each fatbin once.
-struct Loader<'a> {
-    device: &'a Rc<Device>,
+#[derive(Default)]
+struct Loader {
     modules: HashMap<&'static str, Rc<Module>>,
 }
 
-impl Loader<'_> {
+impl Loader {
     fn module(&mut self, file: &'static str) -> Result<Rc<Module>, DeviceError> {
         if let Some(module) = self.modules.get(file) {
             return Ok(Rc::clone(module));
@@ -124,7 +122,7 @@ impl Loader<'_> {
         // SAFETY: the image is a whole fatbin as nvcc wrote it.
         let raw = unsafe { result::module::load_data(image.as_ptr().cast()) }
             .map_err(failed("cuModuleLoadData"))?;
-        let module = Rc::new(Module { raw, _device: Rc::clone(self.device) });
+        let module = Rc::new(Module { raw });
         self.modules.insert(file, Rc::clone(&module));
         Ok(module)
     }
@@ -184,8 +182,9 @@ macro_rules! kernels {
 
         impl Kernels {
             /// Loads all code, looks all kernels up and compares their arguments' sizes.
-            pub(super) fn load(device: &Rc<Device>) -> Result<Self, DeviceError> {
-                let mut loader = Loader { device, modules: HashMap::new() };
+            /// A context must be current.
+            pub(super) fn load() -> Result<Self, DeviceError> {
+                let mut loader = Loader::default();
                 Ok(Self {
                     $($handle: loader.kernel(&Row {
                         file: stringify!($file),

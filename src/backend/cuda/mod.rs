@@ -27,8 +27,8 @@ pub mod timers;
 use std::sync::Arc;
 
 pub use frame::{Frame, Gradients};
-pub(super) use launch::{ARCHS, NVCC};
 pub use images::Target;
+pub(super) use launch::{ARCHS, NVCC};
 pub use loss::PendingLoss;
 pub use model::Model;
 

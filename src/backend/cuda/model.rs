@@ -112,9 +112,24 @@ impl Model {
     pub(super) fn grow(&mut self, session: &Session, births: usize) -> Result<(), DeviceError> {
         let (before, rows) = (self.len, self.len.saturating_add(births));
         count_u32(rows)?;
-        let grown = self.grow_regions(session, rows);
-        self.shrink(if grown.is_ok() { rows } else { before });
-        grown
+        match self.grow_regions(session, rows) {
+            Ok(()) => self.len = rows,
+            Err(refusal) => {
+                // What the first regions got before the others were refused would lie idle.
+                self.shrink(before);
+                self.trim()?;
+                return Err(refusal);
+            }
+        }
+        Ok(())
+    }
+
+    fn trim(&mut self) -> Result<(), DeviceError> {
+        for (table, _) in self.regions() {
+            table.trim()?;
+        }
+        self.gradient_norm_sums.trim()?;
+        self.views_seen.trim()
     }
 
     fn grow_regions(&mut self, session: &Session, rows: usize) -> Result<(), DeviceError> {

@@ -49,9 +49,9 @@ impl Session {
 
     fn within(budget_on: impl FnOnce(Bytes) -> Bytes) -> Result<Self, DeviceError> {
         let device = Device::open()?;
-        let kernels = Kernels::load(&device)?;
-        let stream = Stream::new(&device)?;
-        let copies = Stream::new(&device)?;
+        let kernels = Kernels::load()?;
+        let stream = Stream::new()?;
+        let copies = Stream::new()?;
         let heap = Heap::open(&device, budget_on(device.memory()))?;
         sort::warm_up(&heap, &stream)?;
         heap.trim_scratch()?;
@@ -63,7 +63,7 @@ impl Session {
 
     /// Begins or ends the timing of stages.
     pub fn time_stages(&mut self, on: bool) -> Result<(), DeviceError> {
-        self.timers = if on { Timers::on(&self.device, STAGES_TIMED)? } else { Timers::off() };
+        self.timers = if on { Timers::on(STAGES_TIMED)? } else { Timers::off() };
         Ok(())
     }
 

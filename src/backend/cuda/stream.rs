@@ -1,24 +1,21 @@
 //! Streams, on which work is done in the order of the calls, and events, which mark a place there.
 
-use std::rc::Rc;
-
 use cudarc::driver::{result, sys};
 
-use super::driver::{Device, failed};
+use super::driver::failed;
 use crate::backend::DeviceError;
 
 /// A queue of work on the GPU.
 pub struct Stream {
     raw: sys::CUstream,
-    device: Rc<Device>,
 }
 
 impl Stream {
-    /// A queue that waits for no other.
-    pub fn new(device: &Rc<Device>) -> Result<Self, DeviceError> {
+    /// A queue that waits for no other. A device must be open.
+    pub fn new() -> Result<Self, DeviceError> {
         let raw = result::stream::create(result::stream::StreamKind::NonBlocking)
             .map_err(failed("cuStreamCreate"))?;
-        Ok(Self { raw, device: Rc::clone(device) })
+        Ok(Self { raw })
     }
 
     /// Waits for all that was put on it; faults of kernels show here at the latest.
@@ -33,11 +30,6 @@ impl Stream {
         // SAFETY: stream and event live as long as their owners.
         unsafe { result::stream::wait_event(self.raw, event.raw, flags) }
             .map_err(failed("cuStreamWaitEvent"))
-    }
-
-    /// The GPU that it is on.
-    pub fn device(&self) -> &Rc<Device> {
-        &self.device
     }
 
     pub(super) fn raw(&self) -> sys::CUstream {
@@ -57,24 +49,22 @@ impl Drop for Stream {
 /// A place in a stream.
 pub struct Event {
     raw: sys::CUevent,
-    /// The context must outlive the event.
-    _device: Rc<Device>,
 }
 
 impl Event {
-    /// One that only tells whether it was reached.
-    pub fn new(device: &Rc<Device>) -> Result<Self, DeviceError> {
-        Self::with(device, sys::CUevent_flags::CU_EVENT_DISABLE_TIMING)
+    /// One that only tells whether it was reached. A device must be open.
+    pub fn new() -> Result<Self, DeviceError> {
+        Self::with(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING)
     }
 
     /// One that knows the time, too.
-    pub fn timed(device: &Rc<Device>) -> Result<Self, DeviceError> {
-        Self::with(device, sys::CUevent_flags::CU_EVENT_DEFAULT)
+    pub fn timed() -> Result<Self, DeviceError> {
+        Self::with(sys::CUevent_flags::CU_EVENT_DEFAULT)
     }
 
-    fn with(device: &Rc<Device>, flags: sys::CUevent_flags) -> Result<Self, DeviceError> {
+    fn with(flags: sys::CUevent_flags) -> Result<Self, DeviceError> {
         let raw = result::event::create(flags).map_err(failed("cuEventCreate"))?;
-        Ok(Self { raw, _device: Rc::clone(device) })
+        Ok(Self { raw })
     }
 
     /// Marks the end of what was put on the stream up to now.

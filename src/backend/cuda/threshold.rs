@@ -14,7 +14,8 @@ pub(super) fn last_at_most(f: impl Fn(f32) -> f32, bound: f32) -> f32 {
 
 /// The smallest x with `f(x) >= bound`, or NaN, which nothing is above, where there is none.
 pub(super) fn first_at_least(f: impl Fn(f32) -> f32, bound: f32) -> f32 {
-    match turning_point(|x| !(f(x) >= bound)) {
+    let reaches = |x| f(x) >= bound;
+    match turning_point(|x| !reaches(x)) {
         Turn::Never => f32::NAN,
         Turn::AtOnce => f32::NEG_INFINITY,
         Turn::Between(_, first) => first,

@@ -1,9 +1,7 @@
 //! How long the stages of an iteration take on the GPU.
 
 use std::cell::RefCell;
-use std::rc::Rc;
 
-use super::driver::Device;
 use super::stream::{Event, Stream};
 use crate::backend::DeviceError;
 
@@ -67,7 +65,6 @@ pub struct Timers {
 }
 
 struct Pool {
-    device: Rc<Device>,
     /// Start and end.
     pairs: Vec<(Event, Event)>,
     /// The stages that the first pairs belong to.
@@ -87,11 +84,11 @@ impl Timers {
     }
 
     /// Times, with events for `stages` stages made beforehand.
-    pub fn on(device: &Rc<Device>, stages: usize) -> Result<Self, DeviceError> {
+    pub fn on(stages: usize) -> Result<Self, DeviceError> {
         let pairs = (0..stages)
-            .map(|_| Ok((Event::timed(device)?, Event::timed(device)?)))
+            .map(|_| Ok((Event::timed()?, Event::timed()?)))
             .collect::<Result<_, DeviceError>>()?;
-        let pool = Pool { device: Rc::clone(device), pairs, stages: Vec::with_capacity(stages) };
+        let pool = Pool { pairs, stages: Vec::with_capacity(stages) };
         Ok(Self { pool: Some(RefCell::new(pool)) })
     }
 
@@ -101,7 +98,7 @@ impl Timers {
         let mut pool = pool.borrow_mut();
         let index = pool.stages.len();
         if index == pool.pairs.len() {
-            let pair = (Event::timed(&pool.device)?, Event::timed(&pool.device)?);
+            let pair = (Event::timed()?, Event::timed()?);
             pool.pairs.push(pair);
         }
         pool.pairs[index].0.record(stream)?;

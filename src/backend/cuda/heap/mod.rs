@@ -1,13 +1,17 @@
 //! All memory of the GPU: regions that live as long as the model, scratch for an iteration,
-//! page-locked memory of the host. Every byte is written into the ledger before it is taken.
+//! page-locked memory of the host. The ledger is asked for every byte before it is taken.
 
 mod arena;
 mod buffer;
+#[cfg(test)]
+mod fake;
 mod memory;
 mod pinned;
 mod region;
 mod scratch;
 mod span;
+#[cfg(test)]
+mod tests;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -43,8 +47,15 @@ impl Heap {
     /// memory, as GPUs that have none.
     pub fn open(device: &Rc<Device>, budget: Bytes) -> Result<Self, DeviceError> {
         let is_unwanted = std::env::var_os("SPLAT_NO_VMM").is_some_and(|value| value == "1");
-        let is_virtual = device.has_virtual_memory() && !is_unwanted;
-        Self::over(Box::new(GpuMemory::new(device, is_virtual)?), budget)
+        if is_unwanted || !device.has_virtual_memory() {
+            return Self::open_plain(device, budget);
+        }
+        Self::over(Box::new(GpuMemory::new(device, true)?), budget)
+    }
+
+    /// The same without virtual memory: what grows is copied.
+    pub fn open_plain(device: &Rc<Device>, budget: Bytes) -> Result<Self, DeviceError> {
+        Self::over(Box::new(GpuMemory::new(device, false)?), budget)
     }
 
     fn over(memory: Box<dyn DeviceMemory>, budget: Bytes) -> Result<Self, DeviceError> {

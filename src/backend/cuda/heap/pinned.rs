@@ -103,7 +103,7 @@ impl<T: Plain> Pinned<T> {
     pub(super) fn busy_until_now(&self, stream: &Stream) -> Result<(), DeviceError> {
         let mut copied = self.copied.borrow_mut();
         if copied.is_none() {
-            *copied = Some(Event::new(stream.device())?);
+            *copied = Some(Event::new()?);
         }
         copied.as_ref().map_or(Ok(()), |event| event.record(stream))
     }

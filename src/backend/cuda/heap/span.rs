@@ -113,6 +113,10 @@ impl Span {
         Ok(())
     }
 
+    fn check(&self, bytes: u64) -> Result<(), DeviceError> {
+        Ok(self.books.ledger.borrow().check(self.label, Bytes(bytes))?)
+    }
+
     fn charge(&self, bytes: u64) -> Result<(), DeviceError> {
         let mut ledger = self.books.ledger.borrow_mut();
         Ok(ledger.charge(self.label, self.kind, Bytes(bytes))?)
@@ -140,22 +144,19 @@ impl Span {
 
     fn map_more(&mut self, target: u64) -> Result<(), DeviceError> {
         let (before, more) = (self.mapped, target - self.mapped);
-        self.charge(more)?;
+        self.check(more)?;
         if target > self.reserved {
-            // No budget is larger than the device, so that the charge should have been refused.
-            self.strike_out(more);
+            // No budget is larger than the device, so that the check should have failed.
             return Err(self.error(Fault::Exhausted, more));
         }
         let done = self
             .map_blocks(target)
             .and_then(|()| Ok(self.books.memory.allow(self.address + before, target - before)?));
         if let Err(fault) = done {
-            let error = self.error(fault, more);
             self.unmap_behind(before);
-            self.strike_out(more);
-            return Err(error);
+            return Err(self.error(fault, more));
         }
-        Ok(())
+        self.charge(more)
     }
 
     fn map_blocks(&mut self, target: u64) -> Result<(), Fault> {
@@ -188,7 +189,7 @@ impl Span {
 
     /// Without virtual memory: a range of another size with the same contents.
     fn replace(&mut self, target: u64) -> Result<(), DeviceError> {
-        self.charge(target)?;
+        self.check(target)?;
         let memory = &self.books.memory;
         let kept = self.mapped.min(target);
         let copied = memory.allocate(target).and_then(|address| {
@@ -200,13 +201,9 @@ impl Span {
             }
             Ok(address)
         });
-        let address = match copied {
-            Ok(address) => address,
-            Err(fault) => {
-                self.strike_out(target);
-                return Err(self.error(fault, target));
-            }
-        };
+        let address = copied.map_err(|fault| self.error(fault, target))?;
+        // Both at once, as the device had to hold them.
+        self.charge(target)?;
         self.give_back_range();
         self.address = address;
         self.mapped = target;

@@ -1,0 +1,228 @@
+//! A device of the tests: it refuses what a driver would take badly, and remembers what memory
+//! holds.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use super::memory::{DeviceMemory, Fault};
+use crate::backend::DeviceError;
+use crate::memory::Bytes;
+
+/// Unit of memory, and of what the device remembers.
+pub(super) const GRANULE: u64 = 2 << 20;
+
+#[derive(Default)]
+pub(super) struct State {
+    pub(super) capacity: u64,
+    /// What others hold.
+    pub(super) foreign: u64,
+    next: u64,
+    reservations: BTreeMap<u64, u64>,
+    /// Bytes of blocks by handle.
+    blocks: BTreeMap<u64, u64>,
+    /// Bytes and handle by address.
+    mapped: BTreeMap<u64, (u64, u64)>,
+    /// End by beginning of what kernels may use.
+    allowed: BTreeMap<u64, u64>,
+    allocations: BTreeMap<u64, u64>,
+    /// What a granule holds, by address.
+    contents: BTreeMap<u64, u64>,
+}
+
+/// A handle, so that the test sees what the heap does.
+#[derive(Clone, Default)]
+pub(super) struct FakeDevice {
+    pub(super) state: Rc<RefCell<State>>,
+    pub(super) is_virtual: bool,
+}
+
+impl FakeDevice {
+    pub(super) fn new(capacity: u64, is_virtual: bool) -> Self {
+        let state = State { capacity, next: 1 << 40, ..State::default() };
+        Self { state: Rc::new(RefCell::new(state)), is_virtual }
+    }
+
+    /// Memory that the heap holds.
+    pub(super) fn held(&self) -> u64 {
+        let state = self.state.borrow();
+        state.blocks.values().chain(state.allocations.values()).sum()
+    }
+
+    pub(super) fn has_nothing_left(&self) -> bool {
+        let state = self.state.borrow();
+        self.held() == 0
+            && state.reservations.is_empty()
+            && state.mapped.is_empty()
+            && state.allowed.is_empty()
+    }
+
+    /// Whether a kernel may use these bytes.
+    pub(super) fn is_usable(&self, address: u64, bytes: u64) -> bool {
+        let state = self.state.borrow();
+        let in_allocation = state
+            .allocations
+            .range(..=address)
+            .next_back()
+            .is_some_and(|(start, size)| address + bytes <= start + size);
+        let mut at = address;
+        while at < address + bytes {
+            match state.allowed.range(..=at).next_back() {
+                Some((_, &end)) if end > at => at = end,
+                _ => return in_allocation,
+            }
+        }
+        true
+    }
+
+    /// Writes to the granules of a range.
+    pub(super) fn mark(&self, address: u64, bytes: u64, mark: u64) {
+        for at in granules(address, bytes) {
+            self.state.borrow_mut().contents.insert(at, mark + (at - address));
+        }
+    }
+
+    /// What `mark` wrote is still there.
+    pub(super) fn is_marked(&self, address: u64, bytes: u64, mark: u64) -> bool {
+        let state = self.state.borrow();
+        granules(address, bytes).all(|at| state.contents.get(&at) == Some(&(mark + (at - address))))
+    }
+}
+
+fn granules(address: u64, bytes: u64) -> impl Iterator<Item = u64> {
+    (0..bytes.div_ceil(GRANULE)).map(move |number| address + number * GRANULE)
+}
+
+impl State {
+    fn place(&mut self, bytes: u64) -> u64 {
+        let address = self.next;
+        self.next += bytes.next_multiple_of(GRANULE) + GRANULE;
+        address
+    }
+
+    fn forget(&mut self, address: u64, bytes: u64) {
+        self.contents.retain(|&at, _| at < address || at >= address + bytes);
+    }
+}
+
+impl DeviceMemory for FakeDevice {
+    fn granule(&self) -> u64 {
+        GRANULE
+    }
+
+    fn is_virtual(&self) -> bool {
+        self.is_virtual
+    }
+
+    fn capacity(&self) -> Bytes {
+        Bytes(self.state.borrow().capacity)
+    }
+
+    fn free(&self) -> Result<Bytes, DeviceError> {
+        let (capacity, foreign) = (self.state.borrow().capacity, self.state.borrow().foreign);
+        Ok(Bytes(capacity.saturating_sub(foreign + self.held())))
+    }
+
+    fn wait(&self) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    fn reserve(&self, bytes: u64) -> Result<u64, Fault> {
+        assert!(self.is_virtual && bytes > 0 && bytes.is_multiple_of(GRANULE));
+        let mut state = self.state.borrow_mut();
+        let address = state.place(bytes);
+        state.reservations.insert(address, bytes);
+        Ok(address)
+    }
+
+    fn unreserve(&self, address: u64, bytes: u64) -> Result<(), DeviceError> {
+        let mut state = self.state.borrow_mut();
+        assert_eq!(state.reservations.remove(&address), Some(bytes));
+        assert!(state.mapped.range(address..address + bytes).next().is_none(), "still mapped");
+        Ok(())
+    }
+
+    fn create(&self, bytes: u64) -> Result<u64, Fault> {
+        assert!(bytes > 0 && bytes.is_multiple_of(GRANULE));
+        if self.free()?.0 < bytes {
+            return Err(Fault::Exhausted);
+        }
+        let mut state = self.state.borrow_mut();
+        let handle = state.place(GRANULE);
+        state.blocks.insert(handle, bytes);
+        Ok(handle)
+    }
+
+    fn release(&self, handle: u64) -> Result<(), DeviceError> {
+        let mut state = self.state.borrow_mut();
+        assert!(state.blocks.remove(&handle).is_some(), "released twice");
+        assert!(
+            state.mapped.values().all(|&(_, mapped)| mapped != handle),
+            "released while mapped"
+        );
+        Ok(())
+    }
+
+    fn map(&self, address: u64, bytes: u64, handle: u64) -> Result<(), Fault> {
+        let mut state = self.state.borrow_mut();
+        let (start, size) = state.reservations.range(..=address).next_back().unwrap();
+        assert!(address + bytes <= start + size, "mapped outside of the reservation");
+        assert_eq!(state.blocks.get(&handle), Some(&bytes));
+        if let Some((before, (size, _))) = state.mapped.range(..address + bytes).next_back() {
+            assert!(before + size <= address, "mapped twice");
+        }
+        state.mapped.insert(address, (bytes, handle));
+        Ok(())
+    }
+
+    fn unmap(&self, address: u64, bytes: u64) -> Result<(), DeviceError> {
+        let mut state = self.state.borrow_mut();
+        let (size, _) = state.mapped.remove(&address).expect("not the beginning of a block");
+        assert_eq!(size, bytes, "a part of a block");
+        // What kernels may use ends here; spans only take away from their end.
+        if let Some((&start, &end)) = state.allowed.range(..=address).next_back()
+            && end > address
+        {
+            assert_eq!(end, address + bytes, "taken away from the middle");
+            state.allowed.remove(&start);
+            if start < address {
+                state.allowed.insert(start, address);
+            }
+        }
+        state.forget(address, bytes);
+        Ok(())
+    }
+
+    fn allow(&self, address: u64, bytes: u64) -> Result<(), DeviceError> {
+        let mut state = self.state.borrow_mut();
+        state.allowed.insert(address, address + bytes);
+        Ok(())
+    }
+
+    fn allocate(&self, bytes: u64) -> Result<u64, Fault> {
+        assert!(!self.is_virtual && bytes > 0 && bytes.is_multiple_of(GRANULE));
+        if self.free()?.0 < bytes {
+            return Err(Fault::Exhausted);
+        }
+        let mut state = self.state.borrow_mut();
+        let address = state.place(bytes);
+        state.allocations.insert(address, bytes);
+        Ok(address)
+    }
+
+    fn deallocate(&self, address: u64) -> Result<(), DeviceError> {
+        let mut state = self.state.borrow_mut();
+        let bytes = state.allocations.remove(&address).expect("freed twice");
+        state.forget(address, bytes);
+        Ok(())
+    }
+
+    fn copy(&self, to: u64, from: u64, bytes: u64) -> Result<(), DeviceError> {
+        assert!(self.is_usable(from, bytes) && self.is_usable(to, bytes));
+        let mut state = self.state.borrow_mut();
+        let copied: Vec<(u64, u64)> =
+            state.contents.range(from..from + bytes).map(|(at, mark)| (at - from, *mark)).collect();
+        state.contents.extend(copied.into_iter().map(|(at, mark)| (to + at, mark)));
+        Ok(())
+    }
+}

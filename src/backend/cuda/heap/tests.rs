@@ -1,0 +1,291 @@
+//! The heap's bookkeeping, on a device that takes nothing amiss unnoticed.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::fake::{FakeDevice, GRANULE};
+use super::{Block, Buffer as _, Carve, Heap, Region};
+use crate::backend::DeviceError;
+use crate::memory::{Bytes, Kind};
+
+const MIB: u64 = 1 << 20;
+
+/// Larger than what the tests take, unless they take too much.
+const CAPACITY: u64 = 2048 * MIB;
+
+fn heap(is_virtual: bool, budget: u64) -> (FakeDevice, Heap) {
+    let device = FakeDevice::new(CAPACITY, is_virtual);
+    let heap = Heap::over(Box::new(device.clone()), Bytes(budget)).unwrap();
+    (device, heap)
+}
+
+#[derive(Clone, Debug)]
+enum Action {
+    Grow(usize, usize),
+    Shrink(usize, usize),
+    Trim(usize),
+    Scratch(usize),
+    Drop(usize),
+    TrimScratch,
+    Foreign(u64),
+}
+
+fn actions() -> impl Strategy<Value = Vec<Action>> {
+    let bytes = || prop_oneof![0..5000_usize, 0..(300_usize << 20)];
+    let action = prop_oneof![
+        4 => (0..3_usize, bytes()).prop_map(|(region, len)| Action::Grow(region, len)),
+        2 => (0..3_usize, bytes()).prop_map(|(region, len)| Action::Shrink(region, len)),
+        1 => (0..3_usize).prop_map(Action::Trim),
+        4 => bytes().prop_map(Action::Scratch),
+        3 => (0..8_usize).prop_map(Action::Drop),
+        1 => Just(Action::TrimScratch),
+        1 => (0..CAPACITY).prop_map(Action::Foreign),
+    ];
+    vec(action, 1..60)
+}
+
+/// A region with what it held when it last grew.
+struct Watched {
+    region: Region<u8>,
+    marked: u64,
+}
+
+impl Watched {
+    fn mark(&mut self, device: &FakeDevice, number: usize) {
+        self.marked = (self.region.len() as u64 / GRANULE) * GRANULE;
+        device.mark(self.region.address(), self.marked, number as u64);
+    }
+}
+
+/// Only for want of room; anything else is a mistake.
+fn unless_full<T>(result: Result<T, DeviceError>) -> Option<T> {
+    match result {
+        Ok(value) => Some(value),
+        Err(DeviceError::Refused(_) | DeviceError::OutOfMemory { .. }) => None,
+        Err(other) => panic!("{other}"),
+    }
+}
+
+fn play(is_virtual: bool, budget: u64, actions: &[Action]) {
+    let (device, heap) = heap(is_virtual, budget);
+    let labels = ["geometry", "sh", "moments"];
+    let mut regions =
+        labels.map(|label| Watched { region: heap.region::<u8>(label).unwrap(), marked: 0 });
+    let starts = regions.each_ref().map(|watched| watched.region.address());
+    let mut blocks: Vec<Block<u8>> = Vec::new();
+    for action in actions {
+        match *action {
+            Action::Grow(at, len) => {
+                if unless_full(regions[at].region.grow(len)).is_some() {
+                    regions[at].mark(&device, at);
+                }
+            }
+            Action::Shrink(at, len) => {
+                regions[at].region.shrink(len);
+                regions[at].mark(&device, at);
+            }
+            Action::Trim(at) => regions[at].region.trim().unwrap(),
+            Action::Scratch(len) => blocks.extend(unless_full(heap.scratch("frame", len))),
+            Action::Drop(at) => drop((at < blocks.len()).then(|| blocks.remove(at))),
+            Action::TrimScratch => heap.trim_scratch().unwrap(),
+            Action::Foreign(bytes) => device.state.borrow_mut().foreign = bytes,
+        }
+        assert_eq!(heap.total().0, device.held(), "the books, after {action:?}");
+        assert!(device.held() <= budget, "the budget, after {action:?}");
+        for (number, Watched { region, marked }) in regions.iter().enumerate() {
+            assert!(device.is_usable(region.address(), region.len() as u64));
+            assert!(device.is_marked(region.address(), *marked, number as u64), "{action:?}");
+            assert!(!is_virtual || region.address() == starts[number], "a region moved");
+        }
+        for (index, block) in blocks.iter().enumerate() {
+            assert!(device.is_usable(block.address(), block.len() as u64), "{action:?}");
+            assert!(block.len() == 0 || block.address().is_multiple_of(256));
+            for other in &blocks[..index] {
+                let apart = other.address() + other.len() as u64 <= block.address()
+                    || block.address() + block.len() as u64 <= other.address();
+                assert!(apart || block.is_empty() || other.is_empty(), "blocks overlap");
+            }
+        }
+        let used = |label| heap.ledger().into_iter().find(|e| e.label == label).map(|e| e.used.0);
+        let live: usize = blocks.iter().map(Block::len).sum();
+        assert_eq!(used("frame").unwrap_or(0), live as u64);
+        assert_eq!(used("sh").unwrap_or(0), regions[1].region.len() as u64);
+    }
+    drop((blocks, regions));
+    assert!(heap.ledger().iter().all(|entry| entry.used == Bytes(0)));
+    heap.trim_scratch().unwrap();
+    assert_eq!((heap.total(), device.held()), (Bytes(0), 0));
+    drop(heap);
+    assert!(device.has_nothing_left());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+
+    #[test]
+    fn books_budget_and_contents_hold_with_virtual_memory(
+        actions in actions(), budget in GRANULE..CAPACITY,
+    ) {
+        play(true, budget, &actions);
+    }
+
+    #[test]
+    fn books_budget_and_contents_hold_without_virtual_memory(
+        actions in actions(), budget in GRANULE..CAPACITY,
+    ) {
+        play(false, budget, &actions);
+    }
+}
+
+#[test]
+fn memory_comes_in_granules_of_which_the_values_use_a_part() {
+    let (device, heap) = heap(true, 64 * MIB);
+    let mut region = heap.region::<f32>("geometry").unwrap();
+    region.grow(1_000_003).unwrap();
+    assert_eq!((region.len(), region.capacity()), (1_000_003, 1 << 20));
+    let entry = heap.ledger()[0];
+    assert_eq!((entry.label, entry.kind), ("geometry", Kind::Region));
+    assert_eq!((entry.used, entry.mapped), (Bytes(4_000_012), Bytes(4 * MIB)));
+    assert_eq!(device.held(), 4 * MIB);
+}
+
+#[test]
+fn a_refusal_names_who_asks_and_who_holds_most() {
+    for is_virtual in [true, false] {
+        let (_device, heap) = heap(is_virtual, 32 * MIB);
+        let mut sh = heap.region::<u8>("sh").unwrap();
+        sh.grow(20 << 20).unwrap();
+        let DeviceError::Refused(refusal) =
+            heap.scratch::<u64>("instances", 2 << 20).map(drop).unwrap_err()
+        else {
+            panic!("not refused");
+        };
+        assert_eq!((refusal.label, refusal.held), ("instances", Bytes(20 * MIB)));
+        assert_eq!((refusal.wanted, refusal.budget), (Bytes(16 * MIB), Bytes(32 * MIB)));
+        assert_eq!(refusal.largest[0].label, "sh");
+    }
+}
+
+#[test]
+fn numbers_beyond_counting_are_refused() {
+    for is_virtual in [true, false] {
+        let (device, heap) = heap(is_virtual, CAPACITY);
+        let mut region = heap.region::<u64>("sh").unwrap();
+        assert!(matches!(region.grow(usize::MAX), Err(DeviceError::Refused(_))));
+        let block = heap.scratch::<u64>("instances", usize::MAX / 2);
+        assert!(matches!(block.map(drop), Err(DeviceError::Refused(_))));
+        assert_eq!((region.len(), device.held()), (0, 0));
+    }
+}
+
+#[test]
+fn memory_that_others_hold_is_named_as_such() {
+    let (device, heap) = heap(true, CAPACITY);
+    device.state.borrow_mut().foreign = CAPACITY - 8 * MIB;
+    let mut region = heap.region::<u8>("sh").unwrap();
+    region.grow(6 << 20).unwrap();
+    let error = region.grow(20 << 20).unwrap_err();
+    let DeviceError::OutOfMemory { label, wanted, held, free, .. } = &error else {
+        panic!("{error}");
+    };
+    assert_eq!((*label, *wanted), ("sh", Bytes(14 * MIB)));
+    assert_eq!((*held, *free), (Bytes(6 * MIB), Bytes(2 * MIB)));
+    assert_eq!((region.len(), device.held()), (6 << 20, 6 * MIB));
+    assert_eq!(heap.peak(), Bytes(6 * MIB), "what was not given was never held");
+}
+
+#[test]
+fn a_region_takes_what_the_arena_does_not_use() {
+    for is_virtual in [true, false] {
+        let (device, heap) = heap(is_virtual, 32 * MIB);
+        drop(heap.scratch::<u8>("frame", 20 << 20).unwrap());
+        assert_eq!(device.held(), 20 * MIB);
+        let mut region = heap.region::<u8>("sh").unwrap();
+        region.grow(30 << 20).unwrap();
+        assert_eq!(device.held(), 30 * MIB);
+    }
+}
+
+#[test]
+fn scratch_begins_anew_when_no_block_lives() {
+    for is_virtual in [true, false] {
+        let (device, heap) = heap(is_virtual, CAPACITY);
+        let first = heap.scratch::<u8>("first", 3 << 20).unwrap();
+        let second = heap.scratch::<u8>("second", 5 << 20).unwrap();
+        let start = first.address();
+        drop(first);
+        let third = heap.scratch::<u8>("third", 100).unwrap();
+        assert!(third.address() >= second.address() + (5 << 20), "behind all that lives");
+        drop((second, third));
+        let held = device.held();
+        let again = heap.scratch::<u8>("again", 8 << 20).unwrap();
+        assert!(!is_virtual || again.address() == start);
+        assert!(device.held() <= held);
+    }
+}
+
+#[test]
+fn a_little_more_scratch_than_last_time_maps_nothing() {
+    let (device, heap) = heap(true, CAPACITY);
+    drop(heap.scratch::<u8>("frame", 400 << 20).unwrap());
+    drop(heap.scratch::<u8>("frame", 401 << 20).unwrap());
+    let held = device.held();
+    drop(heap.scratch::<u8>("frame", 440 << 20).unwrap());
+    assert_eq!(device.held(), held);
+}
+
+#[test]
+fn trimming_leaves_little_behind() {
+    let (device, heap) = heap(true, CAPACITY);
+    let mut region = heap.region::<u8>("sh").unwrap();
+    region.grow(1500 << 20).unwrap();
+    for mib in [1301_u64, 700, 333, 65, 3, 0] {
+        region.shrink(usize::try_from(mib * MIB).unwrap());
+        region.trim().unwrap();
+        let slack = device.held() - mib * MIB;
+        assert!(slack <= mib * MIB / 16 + GRANULE, "{slack} bytes behind {mib} MiB");
+    }
+    assert_eq!(device.held(), 0);
+}
+
+#[test]
+fn pieces_of_a_block_lie_apart_and_within() {
+    let (_device, heap) = heap(true, CAPACITY);
+    let bytes = Carve::bytes_for::<f32>(1001) + Carve::bytes_for::<u8>(3);
+    let mut block = heap.scratch::<u8>("block", bytes).unwrap();
+    let (start, end) = (block.address(), block.address() + bytes as u64);
+    let mut carve = block.carve();
+    let mut first = carve.take::<f32>(1001).unwrap();
+    let second = carve.take::<u8>(3).unwrap();
+    assert_eq!((first.address(), second.address()), (start, start + 4096));
+    assert_eq!(first.write().address(), start);
+    assert!(second.address() + 3 <= end);
+    assert!(carve.take::<u8>(0).is_ok());
+    let error = carve.take::<u8>(1).map(drop).unwrap_err();
+    assert_eq!(error.to_string(), "carve failed: `block` has 0 bytes left, but 1 are asked for");
+}
+
+#[test]
+fn a_range_outside_of_a_buffer_is_an_error() {
+    let (_device, heap) = heap(true, CAPACITY);
+    let mut region = heap.region::<u32>("sh").unwrap();
+    region.grow(10).unwrap();
+    assert_eq!(region.read_from(7).unwrap().address(), region.address() + 28);
+    assert!(region.read_from(10).is_ok());
+    assert_eq!(
+        region.read_from(11).unwrap_err().to_string(),
+        "read failed: `sh` holds 10 values, but 11..10 are asked for"
+    );
+}
+
+#[test]
+fn fixed_memory_counts_against_the_budget() {
+    let (_device, heap) = heap(true, 500 * MIB);
+    heap.charge_fixed(Bytes(490 * MIB)).unwrap();
+    assert_eq!(heap.total(), Bytes(490 * MIB));
+    let mut region = heap.region::<u8>("sh").unwrap();
+    assert!(region.grow(12 << 20).is_err());
+    heap.set_budget(Bytes(502 * MIB));
+    region.grow(12 << 20).unwrap();
+    assert_eq!((heap.total(), heap.peak()), (Bytes(502 * MIB), Bytes(502 * MIB)));
+}
