@@ -16,10 +16,15 @@ struct Column {
     uint64_t at;
 };
 
-// One value: value -= rate m / (sqrt(v) + epsilon), with the bias-corrected moments. Adds to
-// `broken` what is 0 as long as value and moments are finite, and NaN else.
+// What is known of a group's new values and second moments.
+struct Health {
+    float zero;     // NaN as soon as one is not finite
+    float largest;  // infinite where one is
+};
+
+// One value: value -= rate m / (sqrt(v) + epsilon), with the bias-corrected moments.
 __device__ inline void apply(const AdamArgs& a, const Column& c, uint32_t k, float rate, float d,
-                             float& broken) {
+                             Health& health) {
     const uint64_t at = c.at + component(k);
     const float first = a.beta_1 * c.first[at] + a.one_less_beta_1 * d;
     const float second = a.beta_2 * c.second[at] + a.one_less_beta_2 * d * d;
@@ -28,27 +33,19 @@ __device__ inline void apply(const AdamArgs& a, const Column& c, uint32_t k, flo
     c.first[at] = first;
     c.second[at] = second;
     c.values[at] = value;
-    broken += 0.0f * value + 0.0f * second;
-}
-
-// Whether one of these values, or its second moment, is infinite, not NaN.
-__device__ inline bool has_infinity(const Column& c, uint32_t first, uint32_t count) {
-    bool found = false;
-    for (uint32_t k = first; k < first + count; ++k) {
-        found |= isinf(c.values[c.at + component(k)]) || isinf(c.second[c.at + component(k)]);
-    }
-    return found;
+    const float size = fabsf(value) + second;
+    health.zero += 0.0f * size;
+    health.largest = fmaxf(health.largest, size);
 }
 
 // Keeps the first Gaussian that is no longer finite, the group of its parameters, and in the last bit
 // whether there is an infinity.
-__device__ inline void report(const AdamArgs& a, uint32_t gaussian, uint32_t group, const Column& c,
-                              uint32_t first, uint32_t count, float broken) {
-    if (broken == 0.0f) return;
+__device__ inline void report(const AdamArgs& a, uint32_t gaussian, uint32_t group, Health health) {
+    if (health.zero == 0.0f) return;
     const unsigned long long place =
         static_cast<unsigned long long>(gaussian) * FAULT_GROUPS + group;
     atomicMin(reinterpret_cast<unsigned long long*>(a.fault),
-              2 * place + (has_infinity(c, first, count) ? 1 : 0));
+              2 * place + (isinf(health.largest) ? 1 : 0));
 }
 
 // Colours: moves the coefficients and returns the gradient of the viewing direction.
@@ -56,22 +53,22 @@ __device__ inline float3 step_color(const AdamArgs& a, uint32_t gaussian, const 
                                     float3 direction, float3 d_color) {
     float basis[SH_MAX_COEFFICIENTS], d_basis[SH_MAX_COEFFICIENTS];
     sh_basis(a.sh_degree, direction, basis);
-    float broken_dc = 0.0f, broken_rest = 0.0f;
+    Health dc = {}, rest = {};
 #pragma unroll
     for (uint32_t k = 0; k < SH_MAX_COEFFICIENTS; ++k) {
         d_basis[k] = 0.0f;
         if (3 * k >= a.sh_width) continue;
-        float& broken = k == 0 ? broken_dc : broken_rest;
+        Health& health = k == 0 ? dc : rest;
         const float rate = k == 0 ? a.rates[4] : a.rates[5];
         const float* __restrict__ values = c.values + c.at;
         d_basis[k] = values[component(3 * k)] * d_color.x + values[component(3 * k + 1)] * d_color.y +
                      values[component(3 * k + 2)] * d_color.z;
-        apply(a, c, 3 * k, rate, basis[k] * d_color.x, broken);
-        apply(a, c, 3 * k + 1, rate, basis[k] * d_color.y, broken);
-        apply(a, c, 3 * k + 2, rate, basis[k] * d_color.z, broken);
+        apply(a, c, 3 * k, rate, basis[k] * d_color.x, health);
+        apply(a, c, 3 * k + 1, rate, basis[k] * d_color.y, health);
+        apply(a, c, 3 * k + 2, rate, basis[k] * d_color.z, health);
     }
-    report(a, gaussian, 4, c, 0, 3, broken_dc);
-    report(a, gaussian, 5, c, 3, a.sh_width - 3, broken_rest);
+    report(a, gaussian, 4, dc);
+    report(a, gaussian, 5, rest);
     return sh_basis_bwd(a.sh_degree, direction, d_basis);
 }
 
@@ -114,23 +111,20 @@ extern "C" __global__ void __launch_bounds__(ADAM_BLOCK) adam(const __grid_const
         d = project_bwd(a.camera, shape, d_mean_px, d_conic);
         d.d_mean_world = add(d.d_mean_world, normalize_bwd(offset, d_direction));
     }
-    float broken = 0.0f;
-    apply(a, geometry, MEAN, a.rates[0], d.d_mean_world.x, broken);
-    apply(a, geometry, MEAN + 1, a.rates[0], d.d_mean_world.y, broken);
-    apply(a, geometry, MEAN + 2, a.rates[0], d.d_mean_world.z, broken);
-    report(a, gaussian, 0, geometry, MEAN, 3, broken);
-    broken = 0.0f;
-    apply(a, geometry, LOG_SCALE, a.rates[1], d.d_log_scale.x, broken);
-    apply(a, geometry, LOG_SCALE + 1, a.rates[1], d.d_log_scale.y, broken);
-    apply(a, geometry, LOG_SCALE + 2, a.rates[1], d.d_log_scale.z, broken);
-    report(a, gaussian, 1, geometry, LOG_SCALE, 3, broken);
-    broken = 0.0f;
-    apply(a, geometry, QUAT, a.rates[2], d.d_quat.w, broken);
-    apply(a, geometry, QUAT + 1, a.rates[2], d.d_quat.x, broken);
-    apply(a, geometry, QUAT + 2, a.rates[2], d.d_quat.y, broken);
-    apply(a, geometry, QUAT + 3, a.rates[2], d.d_quat.z, broken);
-    report(a, gaussian, 2, geometry, QUAT, 4, broken);
-    broken = 0.0f;
-    apply(a, geometry, OPACITY_LOGIT, a.rates[3], sigmoid_bwd(opacity, d_opacity), broken);
-    report(a, gaussian, 3, geometry, OPACITY_LOGIT, 1, broken);
+    Health means = {}, log_scales = {}, quats = {}, opacities = {};
+    apply(a, geometry, MEAN, a.rates[0], d.d_mean_world.x, means);
+    apply(a, geometry, MEAN + 1, a.rates[0], d.d_mean_world.y, means);
+    apply(a, geometry, MEAN + 2, a.rates[0], d.d_mean_world.z, means);
+    report(a, gaussian, 0, means);
+    apply(a, geometry, LOG_SCALE, a.rates[1], d.d_log_scale.x, log_scales);
+    apply(a, geometry, LOG_SCALE + 1, a.rates[1], d.d_log_scale.y, log_scales);
+    apply(a, geometry, LOG_SCALE + 2, a.rates[1], d.d_log_scale.z, log_scales);
+    report(a, gaussian, 1, log_scales);
+    apply(a, geometry, QUAT, a.rates[2], d.d_quat.w, quats);
+    apply(a, geometry, QUAT + 1, a.rates[2], d.d_quat.x, quats);
+    apply(a, geometry, QUAT + 2, a.rates[2], d.d_quat.y, quats);
+    apply(a, geometry, QUAT + 3, a.rates[2], d.d_quat.z, quats);
+    report(a, gaussian, 2, quats);
+    apply(a, geometry, OPACITY_LOGIT, a.rates[3], sigmoid_bwd(opacity, d_opacity), opacities);
+    report(a, gaussian, 3, opacities);
 }

@@ -221,14 +221,14 @@ mod tests {
 
     #[test]
     fn the_taps_of_a_small_image_lie_in_the_middle_and_add_up_to_one() {
-        let (taps, margin) = super::taps::<11>([40, 7]);
+        let (taps, margin) = taps::<11>([40, 7]);
         assert_eq!(
             (margin, taps[..2].to_vec(), taps[9..].to_vec()),
             (3, vec![0.0; 2], vec![0.0; 2])
         );
         // Eleven roundings to single precision.
         assert!((taps.iter().sum::<f32>() - 1.0).abs() < 1e-6, "{taps:?}");
-        assert_eq!(super::taps::<11>([1, 1]).0[5], 1.0);
-        assert_eq!(super::taps::<11>([400, 300]).1, 5);
+        assert_eq!(taps::<11>([1, 1]).0[5], 1.0);
+        assert_eq!(taps::<11>([400, 300]).1, 5);
     }
 }

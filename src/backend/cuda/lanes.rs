@@ -91,7 +91,7 @@ mod tests {
         // The other lanes of the second block are zero, not what was there before.
         let padding = (37..64).flat_map(|row| (0..4).map(move |column| (row, column)));
         for (row, column) in padding {
-            assert_eq!(blocks[(32 / 32 * 4 + column) * 32 + row % 32], 0.0);
+            assert_eq!(blocks[(4 + column) * 32 + row % 32], 0.0);
         }
     }
 

@@ -163,5 +163,5 @@ fn launch(
 
 /// Kernels count in 32 bits.
 pub(super) fn count_u32(count: usize) -> Result<u32, DeviceError> {
-    u32::try_from(count).map_err(|_| DeviceError::TooManyGaussians { wanted: count })
+    u32::try_from(count).ok().ok_or(DeviceError::TooManyGaussians { wanted: count })
 }

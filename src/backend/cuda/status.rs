@@ -67,7 +67,8 @@ impl Status {
         self.words.download_pinned(stream, COUNTS, &mut self.counts)?;
         let words = self.counts.as_slice()?;
         // The upper half of the second word has no meaning.
-        Ok((words[0], (words[1] & u64::from(u32::MAX)) as usize))
+        let visible = usize::try_from(words[1] & u64::from(u32::MAX)).unwrap_or(usize::MAX);
+        Ok((words[0], visible))
     }
 
     pub(super) fn clear_sums(&mut self, stream: &Stream) -> Result<(), DeviceError> {
@@ -126,7 +127,8 @@ fn check(fault: u64) -> Result<(), DeviceError> {
     if fault == NO_FAULT {
         return Ok(());
     }
-    let (place, value) = (fault / 2, if fault % 2 == 0 { f64::NAN } else { f64::INFINITY });
+    let (place, value) =
+        (fault / 2, if fault.is_multiple_of(2) { f64::NAN } else { f64::INFINITY });
     let group = usize::try_from(place % u64::from(FAULT_GROUPS)).unwrap_or(0);
     let index = usize::try_from(place / u64::from(FAULT_GROUPS)).unwrap_or(usize::MAX);
     Err(DeviceError::NotFinite { index, group: NAMES.get(group).unwrap_or(&"parameter"), value })

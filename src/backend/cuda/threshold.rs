@@ -68,6 +68,7 @@ fn number(position: u32) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::math::Real;
     use crate::math::random::{Purpose, Stream};
     use crate::math::sigmoid;
 
@@ -75,7 +76,7 @@ mod tests {
     fn around(x: f32, seed: u64) -> Vec<f32> {
         let stream = Stream::new(seed, 0, Purpose::Sample);
         let near = (0..200).map(|i| number(position(x) - 100 + i));
-        let far = (0..2000).map(|i| x + 5.0 * stream.normal(i) as f32);
+        let far = (0..2000).map(|i| x + 5.0 * f32::of(stream.normal(i)));
         let edges = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.0, -0.0, f32::MAX, f32::MIN];
         near.chain(far).chain(edges).collect()
     }
