@@ -63,7 +63,7 @@ __device__ inline float3 basis_bwd(const float* v) {
 }
 
 __device__ inline bool is_in_front(const Camera& view, const float* v) {
-    return in_front(camera_from_world(view, triple(v)).z);
+    return in_front(camera_from_world(view, triple(v)).z, view.near);
 }
 
 // All zero where the Gaussian is not drawn.

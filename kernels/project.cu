@@ -80,7 +80,7 @@ extern "C" __global__ void __launch_bounds__(PROJECT_BLOCK)
     if (gaussian < a.gaussians) {
         Shape shape;
         shape.mean_world = load_triple(geometry, at, MEAN);
-        if (in_front(camera_from_world(a.camera, shape.mean_world).z)) {
+        if (in_front(camera_from_world(a.camera, shape.mean_world).z, a.camera.near)) {
             const float logit = geometry[at + component(OPACITY_LOGIT)];
             opacity = sigmoid(logit);
             shape.log_scale = load_triple(geometry, at, LOG_SCALE);

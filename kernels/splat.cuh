@@ -46,7 +46,7 @@ __device__ inline float3 camera_from_world(const Camera& view, float3 mean_world
 }
 
 // Whether a centre at this depth is drawn; written so that NaN is not.
-__device__ inline bool in_front(float depth) { return depth > NEAR && isfinite(depth); }
+__device__ inline bool in_front(float depth, float near) { return depth > near && isfinite(depth); }
 
 // The centre must be in front.
 __device__ inline Chain chain(const Camera& view, const Shape& shape) {

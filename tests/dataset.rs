@@ -110,6 +110,7 @@ fn what_the_writer_writes_is_read_again_sorted_by_name() {
     assert_eq!((source.alpha, source.undistort.is_none()), (AlphaMeaning::Mask, true));
     // Cameras at 0, 1 and 2 on the x axis: the farthest is 1 from the mean.
     assert!((dataset.extent() - 1.1).abs() < 1e-12, "{}", dataset.extent());
+    assert_eq!(splat::train::near(&dataset), 0.01 * dataset.extent());
 }
 
 #[test]

@@ -11,13 +11,14 @@ mod common;
 
 use std::sync::Arc;
 
+use common::scene::{NEAR, viewpoint};
 use common::{Draws, assert_relative, derivative, derivative_between_cuts, view};
 use splat::backend::cpu::{Cpu, Model, Parameter};
 use splat::backend::{LossTerms, Pass, Pending, Raster, RenderSettings};
 use splat::dataset::Image;
 use splat::math::blend::{PixelWalk, ScreenGradient, alpha, alpha_bwd, blend_bwd, exponent};
 use splat::math::linalg::{add, dot, mul, normalize, normalize_bwd, rotation, rotation_bwd, scale};
-use splat::math::splat::{Shape, Viewpoint, project, project_bwd};
+use splat::math::splat::{Shape, project, project_bwd};
 use splat::math::ssim::{Moments, Pair, similarity, similarity_bwd, ssim, ssim_with_gradient};
 use splat::math::{Real, sh, sigmoid, sigmoid_bwd};
 use splat::model::Gaussians;
@@ -29,18 +30,6 @@ const EXACT: (f64, f64) = (1e-6, 1e-6);
 /// The same where the function is a sum of pixel coordinates: its rounding is a hundred times that
 /// of a function of order 1.
 const EXACT_IN_PX: (f64, f64) = (1e-6, 1e-4);
-
-fn viewpoint() -> Viewpoint<f64> {
-    let view = view();
-    Viewpoint {
-        rotation: view.pose.rotation,
-        translation: view.pose.translation,
-        centre_world: view.pose.centre_world(),
-        focal_px: view.camera.focal_px,
-        centre_px: view.camera.centre_px,
-        size: [view.camera.width, view.camera.height],
-    }
-}
 
 #[test]
 fn sigmoid_agrees_with_its_difference() {
@@ -90,7 +79,7 @@ fn spherical_harmonics_agree_with_their_differences_at_every_degree() {
 
 #[test]
 fn projection_agrees_with_its_difference_inside_and_outside_the_guard_band() {
-    let view = viewpoint();
+    let view = viewpoint(&view(), NEAR);
     let mut draws = Draws::new(3);
     let mut outside = 0;
     for case in 0..60 {
@@ -261,8 +250,12 @@ fn loss_of(model: &Model<f64>, target: &Arc<Image>, settings: &RenderSettings) -
 
 #[test]
 fn the_whole_pipeline_agrees_with_its_difference_in_every_parameter() {
-    let settings =
-        RenderSettings { pass: Pass::Observe, sh_degree: 3, background: [0.2, 0.5, 0.9] };
+    let settings = RenderSettings {
+        pass: Pass::Observe,
+        sh_degree: 3,
+        background: [0.2, 0.5, 0.9],
+        near: NEAR,
+    };
     let mut device = Cpu::<f64>::new();
     for masked in [false, true] {
         let target = Arc::new(target(masked));
@@ -299,7 +292,8 @@ fn the_whole_pipeline_agrees_with_its_difference_in_every_parameter() {
 
 #[test]
 fn a_gaussian_behind_the_camera_or_outside_the_image_takes_no_gradient() {
-    let settings = RenderSettings { pass: Pass::Observe, sh_degree: 3, background: [0.0; 3] };
+    let settings =
+        RenderSettings { pass: Pass::Observe, sh_degree: 3, background: [0.0; 3], near: NEAR };
     let mut device = Cpu::<f64>::new();
     let mut model = device.upload(&gaussians()).unwrap();
     let mut frame = device.render(&model, &view(), &settings).unwrap();
@@ -332,8 +326,12 @@ fn crowd_gradients<R: Real>() -> [Vec<f64>; 6] {
         }
         crowd.quats[i * 4..][..4].copy_from_slice(&draws.array::<4>(-1.0, 1.0).map(f64::to_f32));
     }
-    let settings =
-        RenderSettings { pass: Pass::Observe, sh_degree: 3, background: [0.2, 0.5, 0.9] };
+    let settings = RenderSettings {
+        pass: Pass::Observe,
+        sh_degree: 3,
+        background: [0.2, 0.5, 0.9],
+        near: NEAR,
+    };
     let mut device = Cpu::<R>::new();
     let mut model = device.upload(&crowd).unwrap();
     let mut frame = device.render(&model, &view(), &settings).unwrap();

@@ -18,6 +18,7 @@ mod common;
 use std::fs;
 use std::path::Path;
 
+use common::scene::NEAR;
 use common::{Draws, view};
 use splat::abi::probe;
 use splat::dataset::View;
@@ -216,6 +217,7 @@ fn viewpoint<R: Real>() -> Viewpoint<R> {
         focal_px: camera.focal_px.map(R::of),
         centre_px: camera.centre_px.map(R::of),
         size: [camera.width, camera.height],
+        near: R::of(NEAR),
     }
 }
 
@@ -373,6 +375,7 @@ mod on_the_device {
     use splat::memory::{Bytes, Limit};
 
     use super::{Exact, Probe, errors, inputs, probe, probes, view};
+    use crate::common::oracle::settings;
 
     fn cuda() -> Cuda {
         let vram_limit = Some(Limit::Bytes(Bytes(2 << 30)));
@@ -382,7 +385,7 @@ mod on_the_device {
     fn call(device: &mut Cuda, probe: &Probe, rows: &[Vec<f32>]) -> Vec<Vec<f32>> {
         let outputs = (probe.single)(&rows[0]).len();
         let call = Call { function: probe.number, inputs: rows[0].len(), outputs };
-        let results = device.probe(call, &view(), &rows.concat()).unwrap();
+        let results = device.probe(call, (&view(), &settings(0, 0)), &rows.concat()).unwrap();
         results.chunks(outputs).map(<[f32]>::to_vec).collect()
     }
 
@@ -429,7 +432,12 @@ mod on_the_device {
             .collect();
         let mut draw = |function| -> Vec<u64> {
             let call = Call { function, inputs: 8, outputs: 4 };
-            device.probe(call, &view(), &inputs).unwrap().chunks(4).map(word).collect()
+            device
+                .probe(call, (&view(), &settings(0, 0)), &inputs)
+                .unwrap()
+                .chunks(4)
+                .map(word)
+                .collect()
         };
         let bits = draw(probe::PROBE_RANDOM_BITS);
         let uniform = draw(probe::PROBE_RANDOM_UNIFORM);

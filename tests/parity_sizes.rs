@@ -11,7 +11,7 @@ mod common;
 
 use common::Draws;
 use common::oracle::{assert_agrees, draw, settings};
-use common::scene::{Splat, composite_pixel, resized, splats, straight, tame_gaussians, viewpoint};
+use common::scene::{Splat, composite_pixel, resized, splats, straight, tame_gaussians};
 use splat::backend::{Raster, RenderSettings, Rendered};
 use splat::dataset::View;
 use splat::math::Real;
@@ -88,7 +88,7 @@ fn images_of_more_than_65535_tiles_are_drawn<B: Raster<Gaussians>>(device: &mut 
         gaussians.means[axis] = slope.to_f32() * gaussians.means[2];
     }
     let image = draw(device, &gaussians, &view, &settings);
-    let splats = splats(&gaussians, &view, settings.sh_degree);
+    let splats = splats(&gaussians, &view, &settings);
     let [width, height] = MANY_TILES;
     let corners = [0, width - 1].into_iter().flat_map(|x| [[x, 0], [x, height - 1]]);
     let mut draws = Draws::new(14);
@@ -137,7 +137,7 @@ fn assert_background_elsewhere(
     view: &View,
     settings: &RenderSettings,
 ) {
-    let size = viewpoint(view).size;
+    let size = [view.camera.width, view.camera.height];
     let mut inside = vec![false; counts(image).len()];
     for splat in splats {
         let Some(bounds) = bounds(&splat.ellipse, splat.opacity, size) else { continue };

@@ -14,7 +14,7 @@ use common::oracle::{
     Counted, FirstStep, GRADIENT_TOLERANCE, Shot, assert_first_steps_agree, assert_gradients_agree,
     clear_gaussians, gradients, mean_size, observed, settings, shot, step,
 };
-use common::scene::{RATES, resized, splats, straight, tame_gaussians};
+use common::scene::{NEAR, RATES, resized, splats, straight, tame_gaussians};
 use common::{Draws, view};
 use splat::backend::cpu::Cpu;
 use splat::backend::{
@@ -22,7 +22,7 @@ use splat::backend::{
 };
 use splat::dataset::View;
 use splat::math::Real;
-use splat::math::splat::{Ellipse, NEAR, bounds};
+use splat::math::splat::{Ellipse, bounds};
 use splat::model::{Gaussians, Primitive};
 
 each_backend!(
@@ -169,7 +169,7 @@ fn sightings(gaussians: &Gaussians, views: &[&View]) -> Vec<Option<u32>> {
     let mut counts = vec![Some(0); gaussians.len()];
     for view in views {
         let size = [view.camera.width, view.camera.height];
-        for splat in splats(gaussians, view, 3) {
+        for splat in splats(gaussians, view, &settings(3, 0)) {
             let seen = surely_seen(&splat.ellipse, splat.opacity, size).map(u32::from);
             let count = &mut counts[splat.gaussian];
             *count = count.zip(seen).map(|(count, seen)| count + seen);

@@ -39,12 +39,14 @@ struct Keeper {
     waited_for: Vec<usize>,
     /// Photographs that were on their way in time.
     prefetched: Vec<usize>,
+    /// Near planes of the frames drawn.
+    nears: Vec<f64>,
 }
 
 impl Keeper {
     fn new(room: usize) -> Self {
-        let (held, waited_for, prefetched) = Default::default();
-        Self { cpu: Cpu::new(), room, held, clock: 0, waited_for, prefetched }
+        let (held, waited_for, prefetched, nears) = Default::default();
+        Self { cpu: Cpu::new(), room, held, clock: 0, waited_for, prefetched, nears }
     }
 
     /// A copy, as on a device: the host's may go.
@@ -124,6 +126,7 @@ impl Raster<Gaussians> for Keeper {
         view: &View,
         settings: &RenderSettings,
     ) -> Result<Frame<f32>, DeviceError> {
+        self.nears.push(settings.near);
         self.cpu.render(model, view, settings)
     }
     fn loss(
@@ -295,6 +298,19 @@ fn a_device_without_any_room_is_given_what_was_read_ahead() {
     // Nothing is fetched twice for it.
     let fetches = |ran: &Ran| ran.loader.ready + ran.loader.waited + ran.loader.missed;
     assert_eq!(fetches(&kept), fetches(&plain));
+}
+
+#[test]
+fn training_and_evaluation_draw_from_a_hundredth_of_the_extent_of_the_training_cameras_on() {
+    let place = Place::with_scene();
+    let mut keeper = Keeper::new(8);
+    run(&place, &mut keeper, CACHE);
+    let mut options = Config::default().scene;
+    options.source_path = Some(place.scene());
+    options.eval = true;
+    let dataset = Dataset::load(&options).unwrap();
+    assert_eq!(keeper.nears.len(), EPOCHS as usize * TRAIN_VIEWS + 2);
+    assert!(keeper.nears.iter().all(|&near| near == 0.01 * dataset.extent()));
 }
 
 #[test]

@@ -11,14 +11,16 @@ mod common;
 
 use std::sync::Arc;
 
-use common::scene::{RATES, composite, gaussian, photo, random_gaussians, straight, together};
+use common::scene::{
+    NEAR, RATES, composite, gaussian, photo, random_gaussians, straight, together, viewpoint,
+};
 use common::{Draws, view};
 use proptest::prelude::*;
 use splat::backend::{AdamStep, LossTerms, Pass, Pending, Raster, Rates, RenderSettings, Rendered};
 use splat::dataset::{Image, View};
 use splat::math::Real;
 use splat::math::blend::{ALPHA_MIN, exponent};
-use splat::math::splat::{Ellipse, NEAR, Rect, Shape, Viewpoint, bounds, project, reaches};
+use splat::math::splat::{Ellipse, Rect, Shape, bounds, project, reaches};
 use splat::math::ssim::{Pair, ssim};
 use splat::model::{Gaussians, Primitive};
 
@@ -26,6 +28,7 @@ each_backend!(
     an_opaque_gaussian_hides_what_is_behind_it,
     a_gaussian_on_the_axis_lights_the_principal_point,
     the_background_shows_where_nothing_is,
+    what_the_near_plane_cuts_off_takes_neither_colour_nor_gradient,
     the_image_is_what_compositing_every_gaussian_in_every_pixel_gives,
     images_of_any_size_are_drawn_and_compared,
     the_first_step_of_adam_moves_every_parameter_by_its_rate,
@@ -38,7 +41,7 @@ each_backend!(
 );
 
 const SETTINGS: RenderSettings =
-    RenderSettings { pass: Pass::Observe, sh_degree: 3, background: [0.1, 0.2, 0.3] };
+    RenderSettings { pass: Pass::Observe, sh_degree: 3, background: [0.1, 0.2, 0.3], near: NEAR };
 
 fn draw<B: Raster<Gaussians>>(device: &mut B, gaussians: &Gaussians, view: &View) -> Rendered {
     let model = device.upload(gaussians).unwrap();
@@ -85,6 +88,34 @@ fn the_background_shows_where_nothing_is<B: Raster<Gaussians>>(device: &mut B) {
         let image = draw(device, &gaussians, &straight());
         assert!(image.rgb.chunks(3).all(|p| p == SETTINGS.background));
         assert!(image.blended.unwrap().iter().all(|&count| count == 0));
+    }
+}
+
+fn what_the_near_plane_cuts_off_takes_neither_colour_nor_gradient<B: Raster<Gaussians>>(
+    device: &mut B,
+) {
+    let view = straight();
+    let first = gaussian([0.0, 0.0, 0.5], 0.1, 0.9, [1.0, 0.0, 0.0]);
+    let second = gaussian([0.0, 0.0, 1.0], 0.1, 0.8, [0.0, 0.0, 1.0]);
+    let both = together(&[first, second.clone()]);
+    // Between the camera and the first, between the two, behind both.
+    for (near, left) in [(0.49, both.clone()), (0.51, second), (1.01, Gaussians::zeros(3, 0))] {
+        let settings = RenderSettings { near, ..SETTINGS };
+        let expected = draw(device, &left, &view).rgb;
+        let mut model = device.upload(&both).unwrap();
+        let mut frame = device.render(&model, &view, &settings).unwrap();
+        assert!(device.image(&frame).unwrap().rgb == expected, "{near}");
+
+        let target = device.target(0, &photo(37, 29, None)).unwrap();
+        device.loss(&mut frame, &target, &LossTerms { lambda_dssim: 0.2 }).unwrap();
+        let mut gradients = device.gradients(&model).unwrap();
+        device.backward(&mut model, frame, &mut gradients).unwrap();
+        device.step(&mut model, gradients, &AdamStep { number: 1, rates: RATES }).unwrap();
+        let after = device.snapshot(&model).unwrap();
+        let seen = [0.5, 1.0].map(|depth| u32::from(depth > near));
+        assert_eq!(after.views_seen, seen, "{near}");
+        let moved = after.first_moments.opacity_logits.iter().map(|&m| u32::from(m != 0.0));
+        assert!(moved.eq(seen), "{near}");
     }
 }
 
@@ -142,7 +173,7 @@ fn metrics_are_those_of_the_clamped_image_without_what_the_mask_excludes<B: Rast
     view.camera = view.camera.resized(16, 12);
     let model = device.upload(&Gaussians::zeros(3, 0)).unwrap();
     let mut measured = |render: f32, photo: u8, mask: Option<Vec<u8>>| {
-        let settings = RenderSettings { pass: Pass::Eval, sh_degree: 3, background: [render; 3] };
+        let settings = RenderSettings { pass: Pass::Eval, background: [render; 3], ..SETTINGS };
         let frame = device.render(&model, &view, &settings).unwrap();
         let photo = Image { width: 16, height: 12, rgb: vec![photo; 576], mask };
         let target = device.target(0, &Arc::new(photo)).unwrap();
@@ -384,22 +415,16 @@ fn a_tile_in_the_corner_of_a_long_thin_splats_box_is_not_listed() {
 
 #[test]
 fn nothing_nearer_than_the_near_plane_is_projected() {
-    let view = straight();
-    let point = Viewpoint::<f64> {
-        rotation: view.pose.rotation,
-        translation: view.pose.translation,
-        centre_world: [0.0; 3],
-        focal_px: view.camera.focal_px,
-        centre_px: view.camera.centre_px,
-        size: [37, 29],
-    };
-    let at = |z: f64| {
+    let at = |near: f64, z: f64| {
         let shape =
             Shape { mean_world: [0.0, 0.0, z], log_scale: [-5.0; 3], quat: [1.0, 0.0, 0.0, 0.0] };
-        project(&point, &shape)
+        project(&viewpoint(&straight(), near), &shape)
     };
-    assert!(at(NEAR * 1.01).is_some());
-    assert!(at(NEAR * 0.99).is_none() && at(-1.0).is_none() && at(f64::NAN).is_none());
+    for near in [1e-6, NEAR, 30.0] {
+        assert!(at(near, near * 1.01).is_some());
+        assert!(at(near, near * 0.99).is_none() && at(near, near).is_none());
+        assert!(at(near, -1.0).is_none() && at(near, f64::NAN).is_none());
+    }
 }
 
 #[test]

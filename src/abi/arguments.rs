@@ -5,8 +5,6 @@ use super::{In, Out};
 constants! {
     /// Width and height of a tile in pixels.
     pub const TILE: u32 = 16;
-    /// Smallest depth at which a Gaussian is drawn, world units.
-    pub const NEAR: f32 = 0.01;
     /// Variance added to every splat, px².
     pub const DILATION_PX2: f32 = 0.3;
     /// Opacity below which a splat leaves a pixel untouched.
@@ -69,6 +67,8 @@ abi! {
         pub size: [u32; 2],
         /// Tiles in a row and in a column.
         pub tiles: [u32; 2],
+        /// Depth that a Gaussian must exceed to be drawn, world units.
+        pub near: f32,
     }
 
     /// Tiles x0..x1 by y0..y1.
@@ -154,8 +154,6 @@ abi! {
         pub sh_degree: u32,
         /// Values of harmonics per Gaussian.
         pub sh_width: u32,
-        /// No meaning.
-        pub reserved: u32,
     }
 
     /// `ordered_counts`: instance counts front to back.
@@ -192,6 +190,8 @@ abi! {
         pub camera: Camera,
         /// Number of splats.
         pub visible: u32,
+        /// No meaning.
+        pub reserved: u32,
     }
 
     /// `ranges_16` and `ranges_32`: where each tile's instances lie.
@@ -334,5 +334,7 @@ abi! {
         pub sh_degree: u32,
         /// Values of harmonics per Gaussian.
         pub sh_width: u32,
+        /// No meaning.
+        pub reserved: u32,
     }
 }

@@ -27,6 +27,8 @@ pub struct RenderSettings {
     pub sh_degree: u32,
     /// Colour behind everything, 0..1.
     pub background: [f32; 3],
+    /// Depth that a Gaussian must exceed to be drawn, world units along the view axis.
+    pub near: f64,
 }
 
 /// A drawn view on the host.

@@ -4,8 +4,8 @@ use crate::dataset::View;
 use crate::math::Real;
 use crate::math::splat::Viewpoint;
 
-/// The view in the precision of the computation.
-pub(super) fn viewpoint<R: Real>(view: &View) -> Viewpoint<R> {
+/// The view in the precision of the computation, drawn from this depth on (world units).
+pub(super) fn viewpoint<R: Real>(view: &View, near: f64) -> Viewpoint<R> {
     Viewpoint {
         rotation: view.pose.rotation.map(|row| row.map(R::of)),
         translation: view.pose.translation.map(R::of),
@@ -13,5 +13,6 @@ pub(super) fn viewpoint<R: Real>(view: &View) -> Viewpoint<R> {
         focal_px: view.camera.focal_px.map(R::of),
         centre_px: view.camera.centre_px.map(R::of),
         size: [view.camera.width, view.camera.height],
+        near: R::of(near),
     }
 }

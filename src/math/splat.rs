@@ -6,11 +6,6 @@ use super::linalg::{
     Mat3, Quat, Sym2, Vec3, add, cross, dot, mat_mul, mul, mul_transposed, rotation, rotation_bwd,
 };
 
-/// Smallest depth at which a Gaussian is drawn, in world units along the view axis.
-///
-/// Below it the projection's Jacobian grows as 1/z² and one splat can cover the image.
-pub const NEAR: f64 = 0.01;
-
 /// Variance in px² added to every splat, so that none falls between pixel centres.
 pub const DILATION_PX2: f64 = 0.3;
 
@@ -36,6 +31,10 @@ pub struct Viewpoint<R> {
     pub centre_px: [R; 2],
     /// Image size, px.
     pub size: [u32; 2],
+    /// Depth that a Gaussian must exceed to be drawn, world units along the view axis.
+    ///
+    /// Towards 0 the projection's Jacobian grows as 1/z² and one splat can cover the image.
+    pub near: R,
 }
 
 impl<R: Real> Viewpoint<R> {
@@ -95,7 +94,7 @@ fn chain<R: Real>(view: &Viewpoint<R>, shape: &Shape<R>) -> Option<Chain<R>> {
     let mean_cam = add(mul(&view.rotation, shape.mean_world), view.translation);
     let [x, y, z] = mean_cam;
     // Written so that NaN is rejected too.
-    if !(z > R::of(NEAR) && z.is_finite()) {
+    if !(z > view.near && z.is_finite()) {
         return None;
     }
     let guard = view.guard();
@@ -114,7 +113,8 @@ fn chain<R: Real>(view: &Viewpoint<R>, shape: &Shape<R>) -> Option<Chain<R>> {
     Some(Chain { mean_cam, slope, inside, jacobian, cam_from_axes, scale, root })
 }
 
-/// Projects a Gaussian; nothing where it lies behind [`NEAR`] or a parameter is not finite.
+/// Projects a Gaussian; nothing where it is not beyond [`Viewpoint::near`] or a parameter is
+/// not finite.
 pub fn project<R: Real>(view: &Viewpoint<R>, shape: &Shape<R>) -> Option<Ellipse<R>> {
     ellipse(view, &chain(view, shape)?)
 }

@@ -80,6 +80,7 @@ pub fn bench<B: Raster<Gaussians>>(
         pass: Pass::Train,
         sh_degree: gaussians.sh_degree,
         background: setup.background,
+        near: feed.views.near(),
     };
     let step = AdamStep { number: 0, rates: NO_RATES };
     let descent = Descent { settings, terms: setup.terms, step };

@@ -98,6 +98,7 @@ pub fn evaluate<B: Raster<Gaussians>>(
             pass: request.shown.pass(position),
             sh_degree: request.sh_degree,
             background: request.background,
+            near: views.near(),
         };
         let view = views.view(index);
         let name = view.name.as_str();

@@ -53,6 +53,20 @@ pub fn scene_extent(dataset: &Dataset) -> f64 {
     if extent > EXTENT_MIN { extent } else { 1.0 }
 }
 
+/// Share of [`scene_extent`] from which on Gaussians are drawn.
+///
+/// Splats right before one camera cost it nothing and spoil the views of its neighbours, and how
+/// near that is depends on the scene: a depth in world units would let more of them in the larger
+/// the scene is. gsplat takes the same share of its cameras' median distance, which it scales
+/// every scene to.
+const NEAR_SHARE: f64 = 0.01;
+
+/// Depth that a Gaussian must exceed to be drawn, world units along the view axis. It follows from
+/// the training cameras alone, so that a model is looked at as it was trained.
+pub fn near(dataset: &Dataset) -> f64 {
+    NEAR_SHARE * scene_extent(dataset)
+}
+
 /// Background of evaluation, and of training unless it is random.
 pub fn background(white: bool) -> [f32; 3] {
     if white { [1.0; 3] } else { [0.0; 3] }

@@ -206,6 +206,7 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
             pass: densify::pass(self.setup.config, iteration),
             sh_degree: schedule::sh_degree(options, iteration),
             background: self.training_background(iteration),
+            near: self.feed.views.near(),
         };
         let terms = LossTerms { lambda_dssim: options.lambda_dssim };
         let rates = schedule::rates(options, self.extent, iteration);

@@ -12,6 +12,7 @@ use crate::memory::Bytes;
 pub struct Views<'a> {
     dataset: &'a Dataset,
     loader: &'a ImageLoader,
+    near: f64,
     broken: BTreeMap<usize, String>,
     /// Warnings not yet told.
     fresh: Vec<String>,
@@ -20,12 +21,23 @@ pub struct Views<'a> {
 impl<'a> Views<'a> {
     /// All views of the dataset.
     pub fn new(dataset: &'a Dataset, loader: &'a ImageLoader) -> Self {
-        Self { dataset, loader, broken: BTreeMap::new(), fresh: Vec::new() }
+        Self {
+            dataset,
+            loader,
+            near: super::near(dataset),
+            broken: BTreeMap::new(),
+            fresh: Vec::new(),
+        }
     }
 
     /// Camera and pose of a view.
     pub fn view(&self, index: usize) -> &'a View {
         &self.dataset.views[index]
+    }
+
+    /// Depth from which on the views are drawn, as [`super::near`] has it.
+    pub fn near(&self) -> f64 {
+        self.near
     }
 
     /// Indices of a split's views in the order of names.

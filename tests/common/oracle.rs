@@ -12,7 +12,7 @@ use splat::math::Real;
 use splat::model::{Gaussians, Primitive};
 
 use super::Draws;
-use super::scene::{Pixel, RATES, composite, tame_gaussians};
+use super::scene::{NEAR, Pixel, RATES, composite, tame_gaussians};
 
 /// Adam's decay of the running mean of the gradients.
 const BETA_1: f64 = 0.9;
@@ -42,7 +42,7 @@ pub enum Counted {
 /// Settings that differ in every value.
 pub fn settings(sh_degree: u32, seed: u64) -> RenderSettings {
     let background = Draws::new(seed).array::<3>(0.0, 1.0).map(f64::to_f32);
-    RenderSettings { pass: Pass::Observe, sh_degree, background }
+    RenderSettings { pass: Pass::Observe, sh_degree, background, near: NEAR }
 }
 
 /// Share of borderline pixels that a comparison may leave out before it means nothing.

@@ -12,6 +12,9 @@ use splat::model::{Gaussians, Primitive, sh_rest_count};
 
 use super::{Draws, view};
 
+/// Depth from which on these scenes are drawn.
+pub const NEAR: f64 = 0.01;
+
 /// Learning rates that are all different.
 pub const RATES: Rates = Rates {
     means: 1e-3,
@@ -126,9 +129,9 @@ pub struct Splat {
     pub color: [f64; 3],
 }
 
-/// Every Gaussian in front of the camera, front to back.
-pub fn splats(gaussians: &Gaussians, view: &View, sh_degree: u32) -> Vec<Splat> {
-    let point = viewpoint(view);
+/// Every Gaussian beyond the near plane, front to back.
+pub fn splats(gaussians: &Gaussians, view: &View, settings: &RenderSettings) -> Vec<Splat> {
+    let (point, sh_degree) = (viewpoint(view, settings.near), settings.sh_degree);
     let triple = |v: &[f32], i: usize| [0, 1, 2].map(|k| f64::from(v[i * 3 + k]));
     let coefficients = sh_rest_count(gaussians.sh_degree);
     let mut seen: Vec<Splat> = (0..gaussians.len())
@@ -155,7 +158,7 @@ pub fn splats(gaussians: &Gaussians, view: &View, sh_degree: u32) -> Vec<Splat> 
 }
 
 /// The view in double precision.
-pub fn viewpoint(view: &View) -> Viewpoint<f64> {
+pub fn viewpoint(view: &View, near: f64) -> Viewpoint<f64> {
     Viewpoint {
         rotation: view.pose.rotation,
         translation: view.pose.translation,
@@ -163,6 +166,7 @@ pub fn viewpoint(view: &View) -> Viewpoint<f64> {
         focal_px: view.camera.focal_px,
         centre_px: view.camera.centre_px,
         size: [view.camera.width, view.camera.height],
+        near,
     }
 }
 
@@ -221,9 +225,9 @@ pub fn composite_pixel(splats: &[Splat], [x, y]: [u32; 2], background: [f32; 3])
     pixel
 }
 
-/// The definition: no tiles, no bounds; every Gaussian in front of the camera in every pixel.
+/// The definition: no tiles, no bounds; every Gaussian beyond the near plane in every pixel.
 pub fn composite(gaussians: &Gaussians, view: &View, settings: &RenderSettings) -> Vec<Pixel> {
-    let splats = splats(gaussians, view, settings.sh_degree);
+    let splats = splats(gaussians, view, settings);
     let (width, height) = (view.camera.width, view.camera.height);
     (0..height)
         .flat_map(|y| (0..width).map(move |x| [x, y]))

@@ -169,7 +169,7 @@ impl<R: Real> Raster<Gaussians> for Cpu<R> {
         view: &View,
         settings: &RenderSettings,
     ) -> Result<Frame<R>, DeviceError> {
-        let view = viewpoint(view);
+        let view = viewpoint(view, settings.near);
         let (splats, fault) = project::project(model, &view, settings.sh_degree);
         let bins = bin::bin(&splats, view.size);
         let canvas = forward(&splats, &bins, view.size, settings.background);

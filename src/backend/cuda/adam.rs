@@ -54,6 +54,7 @@ pub(super) fn step(
         gaussians: count_u32(gaussians)?,
         sh_degree,
         sh_width,
+        reserved: 0,
     };
     session.kernels.adam.over(&session.stream, gaussians, &args)?;
     session.timers.end(&begun, &session.stream)

@@ -120,6 +120,7 @@ fn list(
         splat_from_instance: Out::NULL,
         camera: *camera,
         visible: count_u32(splats.visible)?,
+        reserved: 0,
     };
     if bins.tiles <= SHORT_KEYS_MAX {
         let kernels = (&session.kernels.instances_16, &session.kernels.ranges_16);

@@ -40,7 +40,7 @@ pub(super) fn render(
     view: &View,
     settings: &RenderSettings,
 ) -> Result<Frame, DeviceError> {
-    let camera = project::camera(view)?;
+    let camera = project::camera(view, settings)?;
     let mut splats = project::forward(session, model, &camera, settings.sh_degree)?;
     let bins = bin::bin(session, &mut splats, &camera)?;
     let canvas = blend::forward(session, (&splats, &bins), &camera, settings)?;

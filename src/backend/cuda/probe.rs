@@ -4,7 +4,7 @@ use super::Cuda;
 use super::heap::Buffer;
 use super::project::{camera, count_u32};
 use crate::abi::probe::ProbeArgs;
-use crate::backend::DeviceError;
+use crate::backend::{DeviceError, RenderSettings};
 use crate::dataset::View;
 
 /// A function of the device and the shape of its calls.
@@ -20,11 +20,11 @@ pub struct Call {
 
 impl Cuda {
     /// Calls a function once per row of inputs, `[n, call.inputs]`; gives `[n, call.outputs]`.
-    /// Functions that project take this view.
+    /// Functions that project take this view, drawn with these settings.
     pub fn probe(
         &mut self,
         call: Call,
-        view: &View,
+        (view, settings): (&View, &RenderSettings),
         inputs: &[f32],
     ) -> Result<Vec<f32>, DeviceError> {
         let session = &self.session;
@@ -35,7 +35,7 @@ impl Cuda {
         let args = ProbeArgs {
             inputs: from.read(),
             outputs: to.write(),
-            camera: camera(view)?,
+            camera: camera(view, settings)?,
             function: call.function,
             n: count_u32(rows)?,
             input_width: count_u32(call.inputs)?,

@@ -5,8 +5,8 @@ use super::model::Model;
 use super::session::Session;
 use super::timers::Stage;
 use crate::abi::{Camera, ProjectArgs, RECORD_WIDTH, TileRect};
-use crate::backend::DeviceError;
 use crate::backend::viewpoint::viewpoint;
+use crate::backend::{DeviceError, RenderSettings};
 use crate::dataset::View;
 use crate::math::splat::TILE;
 use crate::memory::Bytes;
@@ -70,12 +70,12 @@ impl<'a> Order<'a> {
 }
 
 /// The view as the kernels take it.
-pub(super) fn camera(view: &View) -> Result<Camera, DeviceError> {
+pub(super) fn camera(view: &View, settings: &RenderSettings) -> Result<Camera, DeviceError> {
     let size = [view.camera.width, view.camera.height];
     if size.iter().any(|&side| side > u32::from(u16::MAX)) {
         return Err(DeviceError::ImageTooLarge { size });
     }
-    let point = viewpoint::<f32>(view);
+    let point = viewpoint::<f32>(view, settings.near);
     let [(low_x, high_x), (low_y, high_y)] = point.guard();
     let mut rotation = [0.0; 9];
     rotation.copy_from_slice(point.rotation.as_flattened());
@@ -88,6 +88,7 @@ pub(super) fn camera(view: &View) -> Result<Camera, DeviceError> {
         guard: [low_x, high_x, low_y, high_y],
         size,
         tiles: size.map(|side| side.div_ceil(TILE)),
+        near: point.near,
     })
 }
 
@@ -154,7 +155,6 @@ fn launch(
         capacity: count_u32(capacity)?,
         sh_degree,
         sh_width: model.sh_width(),
-        reserved: 0,
     };
     session.kernels.project_fwd.over(&session.stream, gaussians, &args)?;
     session.timers.end(&begun, &session.stream)?;
