@@ -221,13 +221,10 @@ mod tests {
 
     #[test]
     fn the_taps_of_a_small_image_lie_in_the_middle_and_add_up_to_one() {
-        let (taps, margin) = taps::<11>([40, 7]);
-        assert_eq!(
-            (margin, taps[..2].to_vec(), taps[9..].to_vec()),
-            (3, vec![0.0; 2], vec![0.0; 2])
-        );
+        let (low, margin) = taps::<11>([40, 7]);
+        assert_eq!((margin, low[..2].to_vec(), low[9..].to_vec()), (3, vec![0.0; 2], vec![0.0; 2]));
         // Eleven roundings to single precision.
-        assert!((taps.iter().sum::<f32>() - 1.0).abs() < 1e-6, "{taps:?}");
+        assert!((low.iter().sum::<f32>() - 1.0).abs() < 1e-6, "{low:?}");
         assert_eq!(taps::<11>([1, 1]).0[5], 1.0);
         assert_eq!(taps::<11>([400, 300]).1, 5);
     }
