@@ -2,15 +2,16 @@
 //!
 //! Modules stand in the order of data flow; a module uses only those above it.
 //!
-//! The stages of an iteration have one name in every column:
+//! The stages of an iteration have one name in every column; a file `x.rs` of `backend/cpu/` has its
+//! twins `x.rs` in `backend/cuda/` and `x.cu` in `kernels/`, and `tests/parity_*` compares them:
 //!
-//! | stage | mathematics | `backend/cpu/` |
+//! | stage | mathematics | file |
 //! |---|---|---|
 //! | project Gaussians to the image | `math/splat.rs`, `math/sh.rs` | `project.rs` |
 //! | sort them into tiles | | `bin.rs` |
 //! | blend each tile's front to back | `math/blend.rs` | `blend.rs` |
 //! | compare with the photograph | `math/ssim.rs` | `loss.rs` |
-//! | step down the gradient | | `adam.rs` |
+//! | step down the gradient | `math/adam.rs` | `adam.rs` |
 //! | clone, split and prune | | `densify.rs` |
 
 pub mod memory;

@@ -148,14 +148,23 @@ fn no_file_is_long() {
 
 #[test]
 fn every_stage_has_its_file() {
-    let folder = source().join("backend").join("cpu");
+    let backends = source().join("backend");
+    let kernels = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels");
     let stages = stage_files(&fs::read_to_string(source().join("lib.rs")).unwrap());
     assert!(
         !stages.is_empty(),
         "lib.rs's head should hold the stage grid: rows like `//! | blend | `blend.rs` | ... |`"
     );
     for stage in stages {
-        assert!(folder.join(&stage).is_file(), "src/backend/cpu/{stage} is in the grid only");
+        let kernel = Path::new(&stage).with_extension("cu");
+        let files = [
+            backends.join("cpu").join(&stage),
+            backends.join("cuda").join(&stage),
+            kernels.join(kernel),
+        ];
+        for file in files {
+            assert!(file.is_file(), "{} is in the grid only", file.display());
+        }
     }
 }
 

@@ -102,7 +102,7 @@ fn assert_nothing_moves<B: Raster<Gaussians>>(
     let shot = shot(gaussians, view, *settings, (5, Counted::All));
     let found = FirstStep::taken_by(device, gaussians, &shot);
     let expected = FirstStep::of_the_oracle(gaussians, &shot);
-    assert_losses_agree(&found.loss, &expected.loss, "nothing in view");
+    assert_losses_agree(&found.loss, &expected.loss, (shot.size(), "nothing in view"));
     let zeros = Gaussians::zeros(gaussians.sh_degree, gaussians.len());
     let untouched = Snapshot {
         parameters: gaussians.clone(),

@@ -65,7 +65,7 @@ fn assert_losses_like_the_oracles<B: Raster<Gaussians>>(
     let found = FirstStep::taken_by(device, gaussians, shot).loss;
     let expected = FirstStep::of_the_oracle(gaussians, shot).loss;
     let what = format!("{} x {} px", shot.photo.width, shot.photo.height);
-    assert_losses_agree(&found, &expected, &what);
+    assert_losses_agree(&found, &expected, (shot.size(), &what));
 }
 
 fn losses_agree_with_the_oracle_whatever_the_size<B: Raster<Gaussians>>(device: &mut B) {

@@ -28,6 +28,13 @@ pub struct Shot {
     pub terms: LossTerms,
 }
 
+impl Shot {
+    /// Width and height of the photograph.
+    pub fn size(&self) -> [u32; 2] {
+        [self.photo.width, self.photo.height]
+    }
+}
+
 /// Which pixels count in a [`Shot`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counted {
@@ -237,20 +244,26 @@ pub fn assert_first_steps_agree<B: Raster<Gaussians>>(
 ) -> FirstStep {
     let found = FirstStep::taken_by(device, gaussians, shot);
     let expected = FirstStep::of_the_oracle(gaussians, shot);
-    assert_losses_agree(&found.loss, &expected.loss, what);
+    assert_losses_agree(&found.loss, &expected.loss, (shot.size(), what));
     assert_gradients_agree(&found.snapshot, &expected.snapshot, (GRADIENT_TOLERANCE, what));
     found
 }
 
-/// L1, SSIM and total within 1e-5.
-pub fn assert_losses_agree(found: &LossValue, expected: &LossValue, what: &str) {
+/// L1, SSIM and total within 1e-5; in images narrower than the SSIM window within 2e-4: where a window
+/// has one tap the variance is the rounding of x² - x², 1e-7, against C2 = 9e-4.
+pub fn assert_losses_agree(
+    found: &LossValue,
+    expected: &LossValue,
+    (size, what): ([u32; 2], &str),
+) {
+    let tolerance = if size[0].min(size[1]) < 11 { 2e-4 } else { 1e-5 };
     for (name, found, expected) in [
         ("l1", found.l1, expected.l1),
         ("ssim", found.ssim, expected.ssim),
         ("total", found.total, expected.total),
     ] {
         let error = (found - expected).abs();
-        assert!(error < 1e-5, "{what}: {name} is {found} instead of {expected}");
+        assert!(error < tolerance, "{what}: {name} is {found} instead of {expected}");
     }
 }
 
