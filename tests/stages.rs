@@ -356,7 +356,7 @@ fn parameters_that_are_not_numbers_are_reported_with_their_index() {
     device.backward(&mut model, frame, &mut gradients).unwrap();
     let rates = Rates { means: f64::INFINITY, ..RATES };
     let error = device.step(&mut model, gradients, &AdamStep { number: 1, rates }).unwrap_err();
-    assert!(error.to_string().contains("Gaussian 0 has a centre, or"), "{error}");
+    assert!(error.to_string().contains("Gaussian 0: its centre, or"), "{error}");
 
     // Also where another view comes after the one that saw it.
     let mut model = device.upload(&gaussian([0.1, -0.1, 1.0], 0.1, 0.6, [0.4; 3])).unwrap();

@@ -33,7 +33,7 @@ pub enum DeviceError {
     },
     /// A parameter became NaN or infinite.
     #[error(
-        "Gaussian {index} has a {group}, or a moment of it, of {value}: the optimisation diverged. \
+        "Gaussian {index}: its {group}, or a moment of it, is {value}: the optimisation diverged. \
          Lower the learning rates, or resume from an earlier checkpoint"
     )]
     NotFinite {
@@ -192,6 +192,9 @@ pub trait Backend: Sized {
     /// A device may keep it for later, in place of what it held of that view; [`Self::holds`] then
     /// says so. Views are told apart by their index in the dataset.
     fn target(&mut self, view: usize, image: &Arc<Image>) -> Result<Self::Target, DeviceError>;
+    /// The same for one look, as of a view that is measured and not trained on: the device keeps
+    /// nothing, and lets nothing go that it keeps.
+    fn glance(&mut self, image: &Arc<Image>) -> Result<Self::Target, DeviceError>;
     /// Begins to bring a photograph to the device, so that [`Self::resident`] has it without a
     /// wait. A device that cannot do that ahead does nothing.
     fn prefetch(&mut self, _view: usize, _image: &Arc<Image>) -> Result<(), DeviceError> {

@@ -67,7 +67,8 @@ pub struct EvalRequest {
 }
 
 /// Draws and measures every view of a split, shows those that are to be shown to `visit`, and
-/// averages the metrics.
+/// averages the metrics. Photographs that the device does not hold take no place there that one of
+/// training could keep.
 ///
 /// Views whose image cannot be decoded are left out, as in training; `None` if no view is left.
 pub fn evaluate<B: Raster<Gaussians>>(
@@ -91,7 +92,7 @@ pub fn evaluate<B: Raster<Gaussians>>(
         let target = match (resident, &image) {
             (_, None) if is_shown => continue,
             (Some(target), _) => target,
-            (None, Some(image)) => device.target(index, image)?,
+            (None, Some(image)) => device.glance(image)?,
             (None, None) => continue,
         };
         let settings = RenderSettings {

@@ -128,6 +128,10 @@ impl<R: Real> Backend for Cpu<R> {
     fn target(&mut self, _view: usize, image: &Arc<Image>) -> Result<Arc<Image>, DeviceError> {
         Ok(Arc::clone(image))
     }
+
+    fn glance(&mut self, image: &Arc<Image>) -> Result<Arc<Image>, DeviceError> {
+        Ok(Arc::clone(image))
+    }
 }
 
 impl<R: Real> Raster<Gaussians> for Cpu<R> {

@@ -16,8 +16,8 @@ use crate::dataset::Image;
 /// Offsets of photographs are multiples of this.
 const ALIGNMENT: usize = 256;
 
-/// A photograph stays if it takes at most this part of what the budget leaves: half. The rest is for
-/// the model, which grows.
+/// Photographs stay as long as all of them together take at most this part of what the model and the
+/// scratch leave: half. The rest is for the model, which grows.
 const SHARE_OF_WHAT_IS_LEFT: u64 = 2;
 
 /// Photographs and their places.
@@ -35,8 +35,8 @@ pub(super) struct Images {
 struct Turn {
     memory: Region<u8>,
     staging: Option<Pinned<u8>>,
-    /// The view whose photograph is there.
-    held: Option<(usize, Rc<Place>)>,
+    /// The photograph that is there, and its view unless it is there for one look.
+    held: Option<(Option<usize>, Rc<Place>)>,
 }
 
 /// Where a photograph lies.
@@ -95,6 +95,11 @@ impl Turn {
         Ok(Self { memory: heap.region("photographs in turn")?, staging: None, held: None })
     }
 
+    /// Whether somebody is about to read what is there.
+    fn in_use(&self) -> bool {
+        self.held.as_ref().is_some_and(|(_, place)| in_use(place))
+    }
+
     /// Page-locked memory with the photograph in it, once the one before has left.
     fn stage(&mut self, heap: &Heap, image: &Image) -> Result<&Pinned<u8>, DeviceError> {
         let len = bytes(image);
@@ -110,6 +115,11 @@ impl Turn {
         }
         Ok(staging)
     }
+}
+
+/// Whether there is a [`Target`] of this place; the device's own reference is one.
+fn in_use(place: &Rc<Place>) -> bool {
+    Rc::strong_count(place) > 1
 }
 
 fn bytes(image: &Image) -> usize {
@@ -134,7 +144,7 @@ impl Images {
         let in_turn = self.turns.iter().filter_map(|turn| turn.held.as_ref());
         self.place_from_view
             .get(&view)
-            .or_else(|| in_turn.filter(|(held, _)| *held == view).map(|(_, place)| place).next())
+            .or_else(|| in_turn.filter(|(of, _)| *of == Some(view)).map(|(_, place)| place).next())
             .map(|place| Target { place: Rc::clone(place) })
     }
 
@@ -158,8 +168,8 @@ impl Images {
             return Ok(Target { place });
         }
         let offset = self.resident.len().next_multiple_of(ALIGNMENT);
-        if !self.make_room(&session.heap, offset + bytes(image))? {
-            return self.send_in_turn(session, view, image);
+        if !self.make_room(&session.heap, offset + bytes(image), bytes(image))? {
+            return self.send_in_turn(session, Some(view), image);
         }
         let place = Rc::new(Place::new(self.resident.address() + offset as u64, image)?);
         self.send_to(session, image, &place)?;
@@ -183,12 +193,24 @@ impl Images {
         place.uploaded.record(&session.copies)
     }
 
+    /// Sends a photograph that nobody will ask for again; it takes no place that another could keep.
+    pub(super) fn send_for_a_look(
+        &mut self,
+        session: &Session,
+        image: &Image,
+    ) -> Result<Target, DeviceError> {
+        self.send_in_turn(session, None, image)
+    }
+
     fn send_in_turn(
         &mut self,
         session: &Session,
-        view: usize,
+        view: Option<usize>,
         image: &Image,
     ) -> Result<Target, DeviceError> {
+        if self.turns[self.next].in_use() && !self.turns[1 - self.next].in_use() {
+            self.next = 1 - self.next;
+        }
         let turn = &mut self.turns[self.next];
         self.next = 1 - self.next;
         if let Some((_, before)) = turn.held.take() {
@@ -210,15 +232,19 @@ impl Images {
         Ok(Target { place })
     }
 
-    /// Whether the resident photographs could be made so many bytes long.
-    fn make_room(&mut self, heap: &Heap, len: usize) -> Result<bool, DeviceError> {
+    /// Whether the resident photographs could be made `len` bytes long, the last of them `last`
+    /// bytes.
+    fn make_room(&mut self, heap: &Heap, len: usize, last: usize) -> Result<bool, DeviceError> {
+        let held = self.resident.capacity();
+        let in_turns: usize =
+            self.turns.iter().map(|turn| last.saturating_sub(turn.memory.capacity())).sum();
         let left = heap.budget().0.saturating_sub(heap.total().0);
-        let more = len.saturating_sub(self.resident.capacity()) as u64;
-        if !self.room || more > left / SHARE_OF_WHAT_IS_LEFT {
+        let left = left.saturating_sub(in_turns as u64);
+        if !self.room || len.max(held) as u64 > (held as u64 + left) / SHARE_OF_WHAT_IS_LEFT {
             self.room = false;
             return Ok(false);
         }
-        match self.resident.grow(len) {
+        match self.grow(len, last) {
             Ok(()) => Ok(true),
             Err(DeviceError::Refused(_) | DeviceError::OutOfMemory { .. }) => {
                 self.room = false;
@@ -228,26 +254,38 @@ impl Images {
         }
     }
 
+    /// The turns come first: what is in use moves there when the others leave, and then there is
+    /// no memory to be had.
+    fn grow(&mut self, len: usize, last: usize) -> Result<(), DeviceError> {
+        for turn in &mut self.turns {
+            turn.memory.grow(last)?;
+        }
+        self.resident.grow(len)
+    }
+
     /// Gives the memory of the resident photographs back; they come in turns from now on. Those
     /// that somebody is about to read move to the places of the turns. Says whether that was
     /// possible, and there were any.
     pub(super) fn evict(&mut self, session: &Session) -> Result<bool, DeviceError> {
-        let in_use = |place: &Rc<Place>| Rc::strong_count(place) > 1;
         let used: Vec<_> = self.place_from_view.iter().filter(|(_, place)| in_use(place)).collect();
-        if self.place_from_view.is_empty() || used.len() > self.turns.len() {
+        let mut free: Vec<usize> = (0..2).filter(|&turn| !self.turns[turn].in_use()).collect();
+        if self.place_from_view.is_empty() || used.len() > free.len() {
             return Ok(false);
         }
         self.room = false;
         session.copies.synchronize()?;
         session.stream.synchronize()?;
-        for (turn, (&view, place)) in self.turns.iter_mut().zip(used) {
-            turn.memory.grow(place.bytes())?;
+        // The one that comes up first goes last, so that what moves there stays longest.
+        free.sort_by_key(|&turn| turn == self.next);
+        for (&turn, (&view, place)) in free.iter().zip(used) {
+            let taken = &mut self.turns[turn];
+            taken.memory.grow(place.bytes())?;
             let first = usize::try_from(place.address.get() - self.resident.address());
             let first = first.unwrap_or(usize::MAX);
             let range = first..first.saturating_add(place.bytes());
-            turn.memory.copy_from(&session.stream, 0, (&self.resident, range))?;
-            place.address.set(turn.memory.address());
-            turn.held = Some((view, Rc::clone(place)));
+            taken.memory.copy_from(&session.stream, 0, (&self.resident, range))?;
+            place.address.set(taken.memory.address());
+            taken.held = Some((Some(view), Rc::clone(place)));
         }
         session.stream.synchronize()?;
         self.place_from_view.clear();

@@ -70,7 +70,15 @@ impl Cuda {
         &mut self,
         mut work: impl FnMut(&mut Session) -> Result<R, DeviceError>,
     ) -> Result<R, DeviceError> {
-        match work(&mut self.session) {
+        self.with_images(|_, session| work(session))
+    }
+
+    /// The same for what sends photographs.
+    fn with_images<R>(
+        &mut self,
+        mut work: impl FnMut(&mut Images, &mut Session) -> Result<R, DeviceError>,
+    ) -> Result<R, DeviceError> {
+        match work(&mut self.images, &mut self.session) {
             Err(refusal @ (DeviceError::Refused(_) | DeviceError::OutOfMemory { .. })) => {
                 if !self.images.evict(&self.session)? {
                     return Err(refusal);
@@ -79,7 +87,7 @@ impl Cuda {
                     "the photographs leave the GPU's memory, which something else needs; they are \
                      sent anew for each iteration from now on"
                 );
-                work(&mut self.session)
+                work(&mut self.images, &mut self.session)
             }
             done => done,
         }
@@ -96,11 +104,15 @@ impl Backend for Cuda {
     }
 
     fn target(&mut self, view: usize, image: &Arc<Image>) -> Result<Target, DeviceError> {
-        self.images.send(&self.session, view, image)
+        self.with_images(|images, session| images.send(session, view, image))
+    }
+
+    fn glance(&mut self, image: &Arc<Image>) -> Result<Target, DeviceError> {
+        self.with_images(|images, session| images.send_for_a_look(session, image))
     }
 
     fn prefetch(&mut self, view: usize, image: &Arc<Image>) -> Result<(), DeviceError> {
-        self.images.send(&self.session, view, image).map(drop)
+        self.target(view, image).map(drop)
     }
 
     fn resident(&mut self, view: usize) -> Option<Target> {
@@ -140,7 +152,9 @@ impl Raster<Gaussians> for Cuda {
     type Gradients = Gradients;
 
     fn upload(&mut self, host: &Gaussians) -> Result<Model, DeviceError> {
-        self.with_room(|session| model::upload(session, host))
+        self.session.forget_faults()?;
+        let model = self.with_room(|session| model::zeros(session, host))?;
+        model::upload(&self.session, host, model)
     }
 
     fn download(&mut self, model: &Model) -> Result<Gaussians, DeviceError> {
@@ -149,7 +163,7 @@ impl Raster<Gaussians> for Cuda {
     }
 
     fn sample(&mut self, model: &Model, rows: &[usize]) -> Result<Gaussians, DeviceError> {
-        model::sample(&self.session, model, rows)
+        self.with_room(|session| model::sample(session, model, rows))
     }
 
     fn snapshot(&mut self, model: &Model) -> Result<Snapshot<Gaussians>, DeviceError> {
@@ -158,7 +172,10 @@ impl Raster<Gaussians> for Cuda {
     }
 
     fn restore(&mut self, snapshot: Snapshot<Gaussians>) -> Result<Model, DeviceError> {
-        model::restore(&self.session, snapshot)
+        self.session.forget_faults()?;
+        // Room first: the snapshot is used up, so that there is no second try with it.
+        let model = self.with_room(|session| model::zeros(session, &snapshot.parameters))?;
+        model::restore(&self.session, snapshot, model)
     }
 
     fn len(&self, model: &Model) -> usize {
@@ -232,6 +249,8 @@ impl Raster<Gaussians> for Cuda {
         rule: &DensifyRule,
         grant: Grant,
     ) -> Result<Densified, DeviceError> {
+        // Rows get other numbers: the one that a fault names would be another Gaussian's afterwards.
+        self.session.check_faults()?;
         self.with_room(|session| densify::densify(session, model, rule, grant))
     }
 

@@ -170,10 +170,19 @@ impl Model {
     }
 }
 
-/// Puts Gaussians on the device, moments and statistics zero.
-pub(super) fn upload(session: &Session, host: &Gaussians) -> Result<Model, DeviceError> {
+/// A model of so many Gaussians as the host's, all zero.
+pub(super) fn zeros(session: &Session, host: &Gaussians) -> Result<Model, DeviceError> {
     let mut model = Model::empty(&session.heap, host.sh_degree)?;
     model.grow(session, host.len())?;
+    Ok(model)
+}
+
+/// Puts Gaussians into a model of as many, all zero.
+pub(super) fn upload(
+    session: &Session,
+    host: &Gaussians,
+    mut model: Model,
+) -> Result<Model, DeviceError> {
     let tables = [&mut model.geometry, &mut model.sh];
     Staging::new(session)?.send(session, host, tables)?;
     Ok(model)
@@ -203,14 +212,15 @@ pub(super) fn snapshot(
     Ok(snapshot)
 }
 
-/// The model that the snapshot was taken of. Each part of the snapshot is let go when it has
-/// been taken over.
+/// The model that the snapshot was taken of, from one of as many Gaussians, all zero. Each part of
+/// the snapshot is let go when it has been taken over.
 pub(super) fn restore(
     session: &Session,
     snapshot: Snapshot<Gaussians>,
+    model: Model,
 ) -> Result<Model, DeviceError> {
     let Snapshot { parameters, first_moments, second_moments, .. } = snapshot;
-    let mut model = upload(session, &parameters)?;
+    let mut model = upload(session, &parameters, model)?;
     drop(parameters);
     let mut staging = Staging::new(session)?;
     let tables = [&mut model.geometry_first, &mut model.sh_first];

@@ -72,6 +72,11 @@ impl Session {
         self.status.report(&self.heap, &self.stream)?.read().map(drop)
     }
 
+    /// Forgets that a parameter was not finite: a new model begins. Waits for the GPU.
+    pub(super) fn forget_faults(&mut self) -> Result<(), DeviceError> {
+        self.status.clear_fault(&self.stream)
+    }
+
     /// Sets all values of a buffer.
     pub fn fill<B: Buffer<Item = u32>>(
         &self,
