@@ -1,5 +1,6 @@
 //! Which view an iteration trains on, and how its photograph reaches the device in time.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::TrainError;
@@ -14,6 +15,8 @@ pub(super) struct Feed<'a> {
     pub(super) views: Views<'a>,
     order: ViewOrder,
     ahead: Option<Chosen>,
+    /// Views that were not announced, since the device held them.
+    left_out: BTreeSet<usize>,
 }
 
 /// The view of an iteration.
@@ -28,7 +31,7 @@ impl<'a> Feed<'a> {
     /// The training views in the order that follows from the seed.
     pub(super) fn new(views: Views<'a>, seed: u64) -> Self {
         let order = ViewOrder::new(seed, views.split(Split::Train).to_vec());
-        Self { views, order, ahead: None }
+        Self { views, order, ahead: None, left_out: BTreeSet::new() }
     }
 
     /// The view of an iteration and its photograph on the device.
@@ -50,7 +53,9 @@ impl<'a> Feed<'a> {
                 return Ok((view, target));
             }
             // What cannot be decoded is passed over by the next choice.
-            let Some(image) = image.or_else(|| self.views.fetch(view)) else { continue };
+            let Some(image) = image.or_else(|| self.fetch(device, iteration, view)) else {
+                continue;
+            };
             let target = device.target(view, &image)?;
             drop(image);
             self.views.let_go(device, view);
@@ -79,8 +84,18 @@ impl<'a> Feed<'a> {
         let coming = self.order.coming(iteration);
         let mut order = coming[usize::from(at_hand).min(coming.len())..].to_vec();
         order.extend(self.order.following(iteration));
-        order.retain(|&view| !self.views.is_broken(view) && !device.holds(view));
+        self.left_out = order.iter().copied().filter(|&view| device.holds(view)).collect();
+        order.retain(|view| !self.views.is_broken(*view) && !self.left_out.contains(view));
         self.views.announce(&order);
+    }
+
+    /// The image of a view that the device lacks. Where it held it when the views were announced,
+    /// it is likely to have let go of others, too: what it lacks now is announced anew.
+    fn fetch<B: Backend>(&mut self, device: &B, iteration: u32, view: usize) -> Option<Arc<Image>> {
+        if self.left_out.contains(&view) {
+            self.announce(device, iteration);
+        }
+        self.views.fetch(view)
     }
 
     /// The view of this iteration, or the next in the order whose photograph can be had.
@@ -109,7 +124,7 @@ impl<'a> Feed<'a> {
         if device.holds(view) {
             return Some(Chosen { iteration, view, image: None });
         }
-        let image = Some(self.views.fetch(view)?);
+        let image = Some(self.fetch(device, iteration, view)?);
         Some(Chosen { iteration, view, image })
     }
 }
