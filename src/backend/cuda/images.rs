@@ -122,6 +122,12 @@ fn in_use(place: &Rc<Place>) -> bool {
     Rc::strong_count(place) > 1
 }
 
+/// Whether all photographs together may take `wanted` bytes where they hold some and nobody holds what
+/// is left.
+fn is_a_fair_share(wanted: u64, held: u64, left: u64) -> bool {
+    wanted <= (held + left) / SHARE_OF_WHAT_IS_LEFT
+}
+
 fn bytes(image: &Image) -> usize {
     image.rgb.len() + image.mask.as_ref().map_or(0, Vec::len)
 }
@@ -240,7 +246,7 @@ impl Images {
             self.turns.iter().map(|turn| last.saturating_sub(turn.memory.capacity())).sum();
         let left = heap.budget().0.saturating_sub(heap.total().0);
         let left = left.saturating_sub(in_turns as u64);
-        if !self.room || len.max(held) as u64 > (held as u64 + left) / SHARE_OF_WHAT_IS_LEFT {
+        if !self.room || !is_a_fair_share(len.max(held) as u64, held as u64, left) {
             self.room = false;
             return Ok(false);
         }
@@ -314,5 +320,22 @@ impl Place {
             uploaded: Event::new()?,
             used: Event::new()?,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn photographs_together_leave_half_to_the_model() {
+        let (budget, one) = (1000, 30);
+        let mut held = 0;
+        while is_a_fair_share(held + one, held, budget - held) {
+            held += one;
+        }
+        assert_eq!(held, 480);
+        // The model has grown since: those that are there take more than half.
+        assert!(!is_a_fair_share(held, held, 400));
     }
 }
