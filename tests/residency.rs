@@ -251,8 +251,7 @@ fn dataset(place: &Place) -> Dataset {
 }
 
 fn run<B: Raster<Gaussians>>(place: &Place, device: &mut B, residency: Residency) -> Ran {
-    let mut config = Config::default();
-    config.scene = scene(place);
+    let mut config = Config { scene: scene(place), ..Config::default() };
     config.optimize.iterations = EPOCHS * 7;
     config.optimize.sh_degree = 1;
     config.output.test_iterations = vec![10];
