@@ -32,6 +32,10 @@ pub(super) struct BenchArgs {
     #[arg(long, value_name = "N", help_heading = "Measurement", default_value_t = 50)]
     warm_up: u32,
 
+    /// Gather density control's statistics, as training does until --densify-until-iter
+    #[arg(long, help_heading = "Measurement")]
+    observe: bool,
+
     /// Print JSON
     #[arg(long, help_heading = "Measurement")]
     json: bool,
@@ -59,6 +63,9 @@ struct Report {
     train_views: usize,
     /// Size of the first of them.
     view_px: [u32; 2],
+    /// Whether density control's statistics were gathered.
+    observes: bool,
+    /// Ascending.
     runs: Vec<Bench>,
 }
 
@@ -84,6 +91,7 @@ impl Task for Measuring<'_> {
             seed: config.run.seed,
             terms: LossTerms { lambda_dssim: config.optimize.lambda_dssim },
             background: background(config.scene.white_background),
+            observes: args.observe,
             warm_up: args.warm_up,
             iterations: args.iterations,
         };
@@ -95,7 +103,13 @@ impl Task for Measuring<'_> {
         }
         let first = dataset.train.first().map(|&view| &dataset.views[view].camera);
         let view_px = first.map_or([0; 2], |camera| [camera.width, camera.height]);
-        Ok(Report { device: device.name(), train_views: dataset.train.len(), view_px, runs })
+        Ok(Report {
+            device: device.name(),
+            train_views: dataset.train.len(),
+            view_px,
+            observes: args.observe,
+            runs,
+        })
     }
 }
 
@@ -104,6 +118,9 @@ impl Report {
         let [width, height] = self.view_px;
         let mut text =
             format!("{}; {} training views, {width}x{height} px", self.device, self.train_views);
+        if self.observes {
+            text.push_str("; with density control's statistics");
+        }
         for run in &self.runs {
             // Writing to a string cannot fail.
             write!(

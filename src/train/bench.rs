@@ -44,6 +44,8 @@ pub struct BenchSetup<'a> {
     pub terms: LossTerms,
     /// Colour behind everything.
     pub background: [f32; 3],
+    /// Whether density control's statistics are gathered, as in the first half of a training.
+    pub observes: bool,
     /// Iterations before the clock starts.
     pub warm_up: u32,
     /// Iterations that are timed.
@@ -119,7 +121,7 @@ pub fn bench<B: Raster<Gaussians>>(
     device.trim_memory()?;
     let model = device.upload(gaussians)?;
     let settings = RenderSettings {
-        pass: Pass::Train,
+        pass: if setup.observes { Pass::Observe } else { Pass::Train },
         sh_degree: gaussians.sh_degree,
         background: setup.background,
         near: feed.views.near(),
