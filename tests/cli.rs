@@ -353,13 +353,15 @@ fn bench_measures_a_model_at_the_sizes_asked_for_and_changes_nothing() {
         // 59 parameters, each with two moments; two numbers of statistics.
         assert_eq!(bytes("parameters"), Some(59 * 4 * gaussians));
         assert_eq!(bytes("optimizer"), Some((2 * 59 * 4 + 8) * gaussians));
+        let parts = ["parameters", "optimizer", "activations", "gradients"].map(bytes);
+        let sum: u64 = parts.into_iter().flatten().sum();
+        assert_eq!((&run["peak"]["total"], &run["peak"]["training"]), (&sum.into(), &sum.into()));
     }
     assert_eq!(runs.len(), 2);
-    let text = bench(&[]);
-    assert!(
-        text.contains("200 Gaussians, 12 iterations") && text.contains("ms (median)"),
-        "{text}"
-    );
+    let text = bench(&["--observe"]);
+    for part in ["density control's statistics", "200 Gaussians, 12 iterations", "ms (median)"] {
+        assert!(text.contains(part), "{text}");
+    }
     assert!(files_below(&place.model()) == before, "the model is not touched");
 }
 

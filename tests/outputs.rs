@@ -60,6 +60,7 @@ fn memory(iteration: u32) -> Event {
             activations: Bytes(4 << 20),
             images: Bytes(5 << 20),
         },
+        vram: None,
         host_resident: Some(Bytes(u64::from(iteration) << 20)),
         host_total: Some(Bytes(8 << 30)),
     })

@@ -12,8 +12,8 @@ mod viewpoint;
 use std::sync::Arc;
 
 pub use types::{
-    AdamStep, Densified, DensifyRule, Grant, IMAGES, LossTerms, LossValue, Measured, MemoryEntry,
-    Pass, Pending, Rates, RenderSettings, Rendered, Snapshot, StageTime, Survey,
+    AdamStep, Densified, DensifyRule, Grant, LossTerms, LossValue, Measured, MemoryEntry,
+    MemoryKind, Pass, Pending, Rates, RenderSettings, Rendered, Snapshot, StageTime, Survey,
 };
 
 use crate::dataset::{Image, View};
@@ -220,11 +220,16 @@ pub trait Backend: Sized {
     fn stage_times(&mut self) -> Result<Vec<StageTime>, DeviceError> {
         Ok(Vec::new())
     }
-    /// The device's memory by what it holds, photographs under [`IMAGES`]; empty of a device that
-    /// shares the host's.
+    /// The device's memory by what it holds; empty of a device that shares the host's.
     fn memory(&self) -> Vec<MemoryEntry> {
         Vec::new()
     }
+    /// Gives back the memory that is kept for the next iteration.
+    fn trim_memory(&mut self) -> Result<(), DeviceError> {
+        Ok(())
+    }
+    /// Has the peaks of [`Self::memory`] begin with what is held now.
+    fn reset_memory_peaks(&mut self) {}
 }
 
 /// Training one kind of primitive on a device. Calls follow the order below.

@@ -85,18 +85,39 @@ pub struct StageTime {
     pub ms: f64,
 }
 
-/// The label of the photographs in [`MemoryEntry`].
-pub const IMAGES: &str = "images";
+/// What kind of memory an entry is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MemoryKind {
+    /// The driver's own, and code.
+    Context,
+    /// Photographs on the device.
+    Photographs,
+    /// Lives as long as the model.
+    Region,
+    /// What the blocks of an iteration lie in.
+    Arena,
+    /// Lives for an iteration; lies in the arena, which takes the memory.
+    Block,
+    /// Page-locked memory of the host; no part of the device's.
+    Pinned,
+}
 
 /// What the device's memory is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct MemoryEntry {
     /// What it holds.
     pub label: &'static str,
-    /// Bytes now.
+    /// What kind of memory it is.
+    pub kind: MemoryKind,
+    /// Bytes that hold something now.
     pub bytes: Bytes,
-    /// Most bytes so far.
+    /// Bytes that are taken now; a block takes those of its arena.
+    pub mapped: Bytes,
+    /// The most that was held or taken. Not all entries are at their most at once.
     pub peak: Bytes,
+    /// What was taken when all of the device's entries together took most: these add up.
+    pub at_peak: Bytes,
 }
 
 /// A value that the device may still be computing.

@@ -9,11 +9,10 @@ use super::device::{self, DeviceOptions, Task};
 use super::exit::UsageError;
 use super::print;
 use super::scene::{ModelArgs, Opened};
-use crate::backend::{IMAGES, LossTerms, MemoryEntry, Raster};
-use crate::memory::Bytes;
+use crate::backend::{LossTerms, Raster};
 use crate::model::{Gaussians, denser};
 use crate::train::background;
-use crate::train::bench::{Bench, BenchSetup, bench};
+use crate::train::bench::{Bench, BenchSetup, Peak, bench};
 
 /// Arguments of `splat bench`.
 #[derive(Args)]
@@ -32,6 +31,10 @@ pub(super) struct BenchArgs {
     /// Iterations before the clock starts
     #[arg(long, value_name = "N", help_heading = "Measurement", default_value_t = 50)]
     warm_up: u32,
+
+    /// Gather density control's statistics, as training does until --densify-until-iter
+    #[arg(long, help_heading = "Measurement")]
+    observe: bool,
 
     /// Print JSON
     #[arg(long, help_heading = "Measurement")]
@@ -60,7 +63,9 @@ struct Report {
     train_views: usize,
     /// Size of the first of them.
     view_px: [u32; 2],
-    /// Ascending: peaks are those since the program's start.
+    /// Whether density control's statistics were gathered.
+    observes: bool,
+    /// Ascending.
     runs: Vec<Bench>,
 }
 
@@ -86,6 +91,7 @@ impl Task for Measuring<'_> {
             seed: config.run.seed,
             terms: LossTerms { lambda_dssim: config.optimize.lambda_dssim },
             background: background(config.scene.white_background),
+            observes: args.observe,
             warm_up: args.warm_up,
             iterations: args.iterations,
         };
@@ -97,7 +103,13 @@ impl Task for Measuring<'_> {
         }
         let first = dataset.train.first().map(|&view| &dataset.views[view].camera);
         let view_px = first.map_or([0; 2], |camera| [camera.width, camera.height]);
-        Ok(Report { device: device.name(), train_views: dataset.train.len(), view_px, runs })
+        Ok(Report {
+            device: device.name(),
+            train_views: dataset.train.len(),
+            view_px,
+            observes: args.observe,
+            runs,
+        })
     }
 }
 
@@ -106,30 +118,38 @@ impl Report {
         let [width, height] = self.view_px;
         let mut text =
             format!("{}; {} training views, {width}x{height} px", self.device, self.train_views);
+        if self.observes {
+            text.push_str("; with density control's statistics");
+        }
         for run in &self.runs {
-            let (images, others): (Vec<&MemoryEntry>, Vec<&MemoryEntry>) =
-                run.memory.iter().partition(|entry| entry.label == IMAGES);
-            let peak = others.iter().map(|entry| entry.peak).sum::<Bytes>();
-            let photographs = images.iter().map(|entry| entry.peak).sum::<Bytes>();
             // Writing to a string cannot fail.
             write!(
                 text,
-                "\n\n{} Gaussians, {} iterations: {:.3} ms (median), {:.3} ms (mean), {:.1} it/s; \
-                 peak {:.3} GiB, photographs {:.3} GiB",
+                "\n\n{} Gaussians, {} iterations: {:.3} ms (median), {:.3} ms (mean), {:.1} it/s",
                 run.gaussians,
                 run.iterations,
                 run.ms_median,
                 run.ms_mean,
-                1e3 / run.ms_mean,
-                peak.gib(),
-                photographs.gib()
+                1e3 / run.ms_mean
             )
             .ok();
             for time in &run.stages {
-                write!(text, "\n  {:<20} {:>9.3} ms", time.stage, time.ms).ok();
+                write!(text, "\n  {:<24} {:>9.3} ms", time.stage, time.ms).ok();
             }
+            let Peak { total, context, photographs, training, pinned } = run.peak;
+            let lines = [
+                ("peak", total),
+                ("  training", training),
+                ("  photographs", photographs),
+                ("  context and code", context),
+                ("page-locked, host", pinned),
+            ];
+            for (label, bytes) in lines {
+                write!(text, "\n  {label:<24} {:>9.1} MiB", bytes.mib()).ok();
+            }
+            text.push_str("\n  each at its own most:");
             for entry in &run.memory {
-                write!(text, "\n  {:<20} {:>9.1} MiB", entry.label, entry.peak.mib()).ok();
+                write!(text, "\n    {:<22} {:>9.1} MiB", entry.label, entry.peak.mib()).ok();
             }
         }
         text

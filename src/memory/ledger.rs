@@ -35,8 +35,10 @@ pub struct Entry {
     /// Bytes taken from the device. Scratch is mapped under the label of the arena and used under
     /// those of its blocks.
     pub mapped: Bytes,
-    /// The most that was ever mapped or used.
+    /// The most that was mapped or used.
     pub peak: Bytes,
+    /// What was mapped when all of the device's entries together were at their most.
+    pub at_peak: Bytes,
 }
 
 /// There is no room in the budget.
@@ -127,7 +129,11 @@ impl Ledger {
         let entry = self.entry(label, kind);
         entry.mapped += wanted;
         entry.peak = entry.peak.max(entry.mapped);
-        self.peak = self.peak.max(self.total());
+        let total = self.total();
+        if total > self.peak {
+            self.peak = total;
+            self.entries.iter_mut().for_each(|entry| entry.at_peak = entry.mapped);
+        }
         Ok(())
     }
 
@@ -154,9 +160,18 @@ impl Ledger {
         self.on_device().map(|entry| entry.mapped).sum()
     }
 
-    /// The most that was ever mapped at once.
+    /// The most that was mapped at once.
     pub fn peak(&self) -> Bytes {
         self.peak
+    }
+
+    /// Forgets all peaks: what is held now is the most so far.
+    pub fn reset_peak(&mut self) {
+        self.peak = self.total();
+        for entry in &mut self.entries {
+            entry.at_peak = entry.mapped;
+            entry.peak = entry.mapped.max(entry.used);
+        }
     }
 
     /// The entries that hold most of the device's memory, the largest first.
@@ -176,7 +191,14 @@ impl Ledger {
         let at = self.entries.iter().position(|entry| entry.label == label && entry.kind == kind);
         let at = at.unwrap_or_else(|| {
             let zero = Bytes(0);
-            self.entries.push(Entry { label, kind, used: zero, mapped: zero, peak: zero });
+            self.entries.push(Entry {
+                label,
+                kind,
+                used: zero,
+                mapped: zero,
+                peak: zero,
+                at_peak: zero,
+            });
             self.entries.len() - 1
         });
         &mut self.entries[at]
@@ -196,6 +218,25 @@ mod tests {
         ledger.charge("sh", Kind::Region, Bytes(7)).unwrap();
         assert_eq!((ledger.total(), ledger.peak()), (Bytes(72), Bytes(90)));
         assert_eq!((ledger.entries()[0].mapped, ledger.entries()[1].peak), (Bytes(67), Bytes(30)));
+    }
+
+    #[test]
+    fn the_parts_of_a_peak_are_those_of_one_moment() {
+        let mut ledger = Ledger::new(Bytes(100));
+        ledger.charge("photographs", Kind::Region, Bytes(40)).unwrap();
+        ledger.charge("scratch", Kind::Scratch, Bytes(30)).unwrap();
+        ledger.set_used("splats", Kind::Scratch, Bytes(0), Bytes(25));
+        ledger.set_used("splats", Kind::Scratch, Bytes(25), Bytes(0));
+        ledger.release("photographs", Kind::Region, Bytes(40));
+        ledger.charge("scratch", Kind::Scratch, Bytes(20)).unwrap();
+        let at_peak = |ledger: &Ledger| ledger.entries().iter().map(|e| e.at_peak.0).collect();
+        let parts: Vec<u64> = at_peak(&ledger);
+        assert_eq!((ledger.peak(), parts), (Bytes(70), vec![40, 30, 0]));
+        ledger.reset_peak();
+        let parts: Vec<u64> = at_peak(&ledger);
+        assert_eq!((ledger.peak(), parts), (Bytes(50), vec![0, 50, 0]));
+        let peaks: Vec<u64> = ledger.entries().iter().map(|entry| entry.peak.0).collect();
+        assert_eq!(peaks, [0, 50, 0]);
     }
 
     #[test]

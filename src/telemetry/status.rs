@@ -75,17 +75,22 @@ impl Status {
         (total.0 > 0).then(|| 100.0 * resident.gib() / total.gib())
     }
 
-    /// `[Training] Iter 1000: Allocated: 7.52GB, Reserved: 8.00GB, Creep: 0.021GB`: our buffers,
-    /// resident memory of the process, and its growth since the warm-up.
+    /// `[Training] Iter 1000: Allocated: 7.52GB, Reserved: 8.00GB, Creep: 0.021GB`: our buffers
+    /// and what is taken for them, of the device where it has memory of its own; else the resident
+    /// memory of the process, whose growth since the warm-up is the creep.
     pub(super) fn memory_line(&self) -> Option<String> {
         let report = self.memory.as_ref()?;
         let resident = report.host_resident.map(Bytes::gib);
         let creep = resident.map(|now| now - self.baseline.map_or(now, Bytes::gib));
+        let (allocated, reserved) = match report.vram {
+            Some(vram) => (vram.allocated, Some(vram.reserved.gib())),
+            None => (report.tensors.total(), resident),
+        };
         Some(format!(
             "[Training] Iter {}: Allocated: {:.2}GB, Reserved: {}, Creep: {}",
             report.iteration,
-            report.tensors.total().gib(),
-            resident.map_or_else(|| "-".to_owned(), |gib| format!("{gib:.2}GB")),
+            allocated.gib(),
+            reserved.map_or_else(|| "-".to_owned(), |gib| format!("{gib:.2}GB")),
             creep.map_or_else(|| "-".to_owned(), |gib| format!("{gib:.3}GB")),
         ))
     }
@@ -123,7 +128,7 @@ pub(super) fn clock(seconds: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::train::event::Tensors;
+    use crate::train::event::{Tensors, Vram};
 
     fn report(iteration: u32, resident: u64) -> MemoryReport {
         MemoryReport {
@@ -133,6 +138,7 @@ mod tests {
                 images: Bytes(1 << 30),
                 ..Tensors::default()
             },
+            vram: None,
             host_resident: Some(Bytes(resident << 20)),
             host_total: Some(Bytes(16 << 30)),
         }
@@ -164,6 +170,12 @@ mod tests {
         assert_eq!(
             status.memory_line().unwrap(),
             "[Training] Iter 2000: Allocated: 2.50GB, Reserved: 2.50GB, Creep: 0.500GB"
+        );
+        let vram = Vram { allocated: Bytes(5 << 30), reserved: Bytes(6 << 30) };
+        status.take_memory(&MemoryReport { vram: Some(vram), ..report(2500, 2560) });
+        assert_eq!(
+            status.memory_line().unwrap(),
+            "[Training] Iter 2500: Allocated: 5.00GB, Reserved: 6.00GB, Creep: 0.500GB"
         );
         status.take_memory(&MemoryReport { host_resident: None, ..report(3000, 0) });
         assert!(status.memory_line().unwrap().ends_with("Reserved: -, Creep: -"));

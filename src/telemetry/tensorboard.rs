@@ -146,6 +146,10 @@ impl<W: Write> TensorBoard<W> {
             ("tensors/activations_mb", tensors.activations.mib()),
             ("tensors/images_mb", tensors.images.mib()),
         ];
+        if let Some(vram) = report.vram {
+            values.push(("memory/vram_allocated_gb", vram.allocated.gib()));
+            values.push(("memory/vram_reserved_gb", vram.reserved.gib()));
+        }
         values.extend(report.host_resident.map(Bytes::gib).map(|gib| ("memory/host_rss_gb", gib)));
         self.scalars(report.iteration, &values)
     }
@@ -363,6 +367,7 @@ mod tests {
         let report = MemoryReport {
             iteration: 100,
             tensors: crate::train::event::Tensors::default(),
+            vram: None,
             host_resident: None,
             host_total: None,
         };

@@ -10,7 +10,8 @@ use super::event::Split;
 use super::feed::Feed;
 use super::views::Views;
 use crate::backend::{
-    AdamStep, LossTerms, MemoryEntry, Pass, Pending, Raster, Rates, RenderSettings, StageTime,
+    AdamStep, LossTerms, MemoryEntry, MemoryKind, Pass, Pending, Raster, Rates, RenderSettings,
+    StageTime,
 };
 use crate::dataset::{Dataset, ImageLoader};
 use crate::memory::Bytes;
@@ -43,6 +44,8 @@ pub struct BenchSetup<'a> {
     pub terms: LossTerms,
     /// Colour behind everything.
     pub background: [f32; 3],
+    /// Whether density control's statistics are gathered, as in the first half of a training.
+    pub observes: bool,
     /// Iterations before the clock starts.
     pub warm_up: u32,
     /// Iterations that are timed.
@@ -63,9 +66,48 @@ pub struct Bench {
     /// Median time on the device of each stage, timed in iterations of their own; nothing where
     /// the device does not tell.
     pub stages: Vec<StageTime>,
+    /// The most memory at once.
+    pub peak: Peak,
     /// What the memory is used for; of a device that shares the host's, what its model, frame and
-    /// gradients take.
+    /// gradients take. Peaks are those since the warm-up.
     pub memory: Vec<MemoryEntry>,
+}
+
+/// The most memory that the device held at once since the warm-up, and its parts at that moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Peak {
+    /// All parts, as taken from the device.
+    pub total: Bytes,
+    /// Context and code.
+    pub context: Bytes,
+    /// Photographs.
+    pub photographs: Bytes,
+    /// Everything else: what the model and its training need.
+    pub training: Bytes,
+    /// Page-locked memory of the host, which is no part of the total; each entry at its own most.
+    pub pinned: Bytes,
+}
+
+impl Peak {
+    fn of(memory: &[MemoryEntry]) -> Self {
+        let zero = Bytes(0);
+        let mut peak =
+            Self { total: zero, context: zero, photographs: zero, training: zero, pinned: zero };
+        for entry in memory {
+            let part = match entry.kind {
+                MemoryKind::Context => &mut peak.context,
+                MemoryKind::Photographs => &mut peak.photographs,
+                MemoryKind::Region | MemoryKind::Arena | MemoryKind::Block => &mut peak.training,
+                MemoryKind::Pinned => {
+                    peak.pinned += entry.peak;
+                    continue;
+                }
+            };
+            *part += entry.at_peak;
+            peak.total += entry.at_peak;
+        }
+        peak
+    }
 }
 
 /// Trains the model in place: no learning rates, no density control.
@@ -75,9 +117,11 @@ pub fn bench<B: Raster<Gaussians>>(
     gaussians: &Gaussians,
 ) -> Result<Bench, TrainError> {
     let feed = Feed::new(Views::new(setup.dataset, setup.images), setup.seed);
+    // What a measurement before this one needed is not this one's.
+    device.trim_memory()?;
     let model = device.upload(gaussians)?;
     let settings = RenderSettings {
-        pass: Pass::Train,
+        pass: if setup.observes { Pass::Observe } else { Pass::Train },
         sh_degree: gaussians.sh_degree,
         background: setup.background,
         near: feed.views.near(),
@@ -88,6 +132,9 @@ pub fn bench<B: Raster<Gaussians>>(
         Treadmill { device, model, feed, descent, launched: None, bytes: [Bytes(0); 2] };
     treadmill.bring_photographs()?;
     treadmill.run(setup.warm_up)?;
+    // What the iterations so far have taken stays taken; photographs that had to make room for
+    // it are gone.
+    treadmill.device.reset_memory_peaks();
 
     let mut groups = Vec::new();
     let mut seconds = 0.0;
@@ -101,13 +148,16 @@ pub fn bench<B: Raster<Gaussians>>(
         groups.push(group * 1e3 / f64::from(count));
         left -= count;
     }
+    let stages = treadmill.stages(setup.iterations)?;
+    let memory = treadmill.memory();
     Ok(Bench {
         gaussians: gaussians.len(),
         iterations: setup.iterations,
         ms_median: median(&mut groups),
         ms_mean: seconds * 1e3 / f64::from(setup.iterations.max(1)),
-        stages: treadmill.stages(setup.iterations)?,
-        memory: treadmill.memory(),
+        stages,
+        peak: Peak::of(&memory),
+        memory,
     })
 }
 
@@ -199,8 +249,10 @@ impl<B: Raster<Gaussians>> Treadmill<'_, B> {
     }
 
     fn memory(&self) -> Vec<MemoryEntry> {
-        let told = self.device.memory();
+        let mut told = self.device.memory();
         if !told.is_empty() {
+            // What only a measurement before this one held.
+            told.retain(|entry| entry.peak > Bytes(0));
             return told;
         }
         let [parameters, optimizer] = self.device.model_bytes(&self.model);
@@ -211,7 +263,14 @@ impl<B: Raster<Gaussians>> Treadmill<'_, B> {
             ("activations", activations),
             ("gradients", gradients),
         ]
-        .map(|(label, bytes)| MemoryEntry { label, bytes, peak: bytes })
+        .map(|(label, bytes)| MemoryEntry {
+            label,
+            kind: MemoryKind::Region,
+            bytes,
+            mapped: bytes,
+            peak: bytes,
+            at_peak: bytes,
+        })
         .to_vec()
     }
 }
@@ -230,6 +289,25 @@ fn median(values: &mut [f64]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_peak_counts_each_byte_of_the_device_once() {
+        let entry = |kind, at_peak, peak| {
+            let (peak, at_peak) = (Bytes(peak), Bytes(at_peak));
+            MemoryEntry { label: "", kind, bytes: peak, mapped: at_peak, peak, at_peak }
+        };
+        let peak = Peak::of(&[
+            entry(MemoryKind::Context, 500, 500),
+            entry(MemoryKind::Photographs, 60, 60),
+            entry(MemoryKind::Photographs, 1, 2),
+            entry(MemoryKind::Region, 700, 900),
+            entry(MemoryKind::Arena, 300, 300),
+            entry(MemoryKind::Block, 0, 290),
+            entry(MemoryKind::Pinned, 7, 70),
+        ]);
+        let [total, context, photographs, training, pinned] = [1561, 500, 61, 1000, 70].map(Bytes);
+        assert_eq!(peak, Peak { total, context, photographs, training, pinned });
+    }
 
     #[test]
     fn the_median_is_the_middle() {

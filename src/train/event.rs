@@ -129,10 +129,21 @@ pub struct MemoryReport {
     pub iteration: u32,
     /// Buffers of the device by category.
     pub tensors: Tensors,
+    /// Memory of a device that has its own.
+    pub vram: Option<Vram>,
     /// Resident host memory of the process, where the system tells it.
     pub host_resident: Option<Bytes>,
     /// RAM of the machine, where the system tells it.
     pub host_total: Option<Bytes>,
+}
+
+/// What the program holds of a device's own memory, context and code included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Vram {
+    /// Bytes that hold something between two iterations.
+    pub allocated: Bytes,
+    /// Bytes taken from the device.
+    pub reserved: Bytes,
 }
 
 /// Bytes of the device's buffers by what they are for.
@@ -146,7 +157,7 @@ pub struct Tensors {
     pub gradients: Bytes,
     /// What the last forward pass kept for the backward pass.
     pub activations: Bytes,
-    /// Decoded photographs that are kept.
+    /// Decoded photographs that are kept, on the host and on the device.
     pub images: Bytes,
 }
 

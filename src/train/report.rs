@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use super::eval::{EvalRequest, EvaluatedView};
-use super::event::{Distributions, Event, MemoryReport, Pictures, Tensors};
+use super::event::{Distributions, Event, MemoryReport, Pictures, Tensors, Vram};
 use super::pictures::{density_map, error_map, photo_picture, render_picture};
+use crate::backend::{MemoryEntry, MemoryKind};
 use crate::math::random::{Purpose, Stream};
 use crate::math::sigmoid;
 use crate::memory::host_memory;
@@ -22,12 +23,20 @@ pub(super) const PICTURED_VIEWS: usize = 5;
 /// Gaussians that enter a distribution at most.
 const SAMPLES: usize = 10_000;
 
-/// What is held now.
-pub(super) fn memory(iteration: u32, tensors: Tensors) -> Event {
+/// What is held now: `tensors`, with the host's photographs, and what the device tells.
+pub(super) fn memory(iteration: u32, mut tensors: Tensors, device: &[MemoryEntry]) -> Event {
     let host = host_memory();
+    let on_device = || device.iter().filter(|entry| entry.kind != MemoryKind::Pinned);
+    let photographs = on_device().filter(|entry| entry.kind == MemoryKind::Photographs);
+    tensors.images += photographs.map(|entry| entry.bytes).sum();
+    let vram = Vram {
+        allocated: on_device().map(|entry| entry.bytes).sum(),
+        reserved: on_device().map(|entry| entry.mapped).sum(),
+    };
     Event::Memory(MemoryReport {
         iteration,
         tensors,
+        vram: (!device.is_empty()).then_some(vram),
         host_resident: host.map(|host| host.resident),
         host_total: host.map(|host| host.total),
     })

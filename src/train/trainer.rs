@@ -283,7 +283,7 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
             let [parameters, optimizer] = self.device.model_bytes(&self.model);
             let images = self.feed.views.held();
             let tensors = Tensors { parameters, optimizer, images, ..self.tensors };
-            self.sink.on(&report::memory(iteration, tensors))?;
+            self.sink.on(&report::memory(iteration, tensors, &self.device.memory()))?;
         }
         if iteration.is_multiple_of(report::DISTRIBUTION_INTERVAL) {
             self.report_distributions()?;

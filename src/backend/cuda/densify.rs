@@ -11,6 +11,7 @@ use super::project::{Splats, count_u32};
 use super::session::Session;
 use super::sort::{self, Pairs};
 use super::threshold::{first_at_least, last_at_most};
+use super::timers::Stage;
 use crate::abi::{
     COMPACT_SLICES, ChooseArgs, CompactArgs, DensityCounts, GrowArgs, JudgeArgs, ListArgs,
     ObserveArgs, Out, PaddingArgs, ResetArgs, SurveyArgs,
@@ -30,6 +31,7 @@ pub(super) fn observe(
     splats: &Splats,
     size: [u32; 2],
 ) -> Result<(), DeviceError> {
+    let begun = session.timers.begin(Stage::Observe, &session.stream)?;
     let args = ObserveArgs {
         splats: splats.records.read(),
         gradients: splats.gradients.read(),
@@ -38,7 +40,8 @@ pub(super) fn observe(
         visible: count_u32(splats.visible)?,
         half_size: size.map(|side| f32::of(f64::from(side) / 2.0)),
     };
-    session.kernels.observe.over(&session.stream, splats.visible, &args)
+    session.kernels.observe.over(&session.stream, splats.visible, &args)?;
+    session.timers.end(&begun, &session.stream)
 }
 
 /// Counts the candidates.

@@ -92,7 +92,7 @@ impl Target {
 
 impl Turn {
     fn new(heap: &Heap) -> Result<Self, DeviceError> {
-        Ok(Self { memory: heap.region("photographs in turn")?, staging: None, held: None })
+        Ok(Self { memory: heap.region(super::PHOTOGRAPHS_IN_TURN)?, staging: None, held: None })
     }
 
     /// Whether somebody is about to read what is there.
@@ -136,7 +136,7 @@ impl Images {
     pub(super) fn new(session: &Session) -> Result<Self, DeviceError> {
         let heap = &session.heap;
         Ok(Self {
-            resident: heap.region("photographs")?,
+            resident: heap.region(super::RESIDENT_PHOTOGRAPHS)?,
             place_from_view: HashMap::new(),
             // Without virtual memory growth would move those that are there.
             room: heap.is_virtual(),

@@ -36,11 +36,17 @@ use self::images::Images;
 use self::session::Session;
 use super::{
     AdamStep, Backend, Densified, DensifyRule, DeviceError, Grant, LossTerms, Measured,
-    MemoryEntry, Raster, RenderSettings, Rendered, Snapshot, StageTime, Survey,
+    MemoryEntry, MemoryKind, Raster, RenderSettings, Rendered, Snapshot, StageTime, Survey,
 };
 use crate::dataset::{Image, View};
-use crate::memory::{Bytes, Limit};
+use crate::memory::{Bytes, Entry, Kind, Limit};
 use crate::model::Gaussians;
+
+/// Label of the photographs that stay.
+const RESIDENT_PHOTOGRAPHS: &str = "photographs";
+
+/// Label of the places that the others take in turns.
+const PHOTOGRAPHS_IN_TURN: &str = "photographs in turn";
 
 /// What a GPU is opened with.
 #[derive(Clone, Copy, Debug)]
@@ -140,9 +146,33 @@ impl Backend for Cuda {
 
     fn memory(&self) -> Vec<MemoryEntry> {
         let entries = self.session.heap.ledger().into_iter();
-        entries
-            .map(|entry| MemoryEntry { label: entry.label, bytes: entry.used, peak: entry.peak })
-            .collect()
+        let told = |entry: Entry| {
+            let Entry { label, used, mapped, peak, at_peak, .. } = entry;
+            MemoryEntry { label, kind: kind(&entry), bytes: used, mapped, peak, at_peak }
+        };
+        entries.map(told).collect()
+    }
+
+    fn trim_memory(&mut self) -> Result<(), DeviceError> {
+        self.session.heap.trim_scratch()
+    }
+
+    fn reset_memory_peaks(&mut self) {
+        self.session.heap.reset_peak();
+    }
+}
+
+fn kind(entry: &Entry) -> MemoryKind {
+    match entry.kind {
+        Kind::Fixed => MemoryKind::Context,
+        Kind::Region if [RESIDENT_PHOTOGRAPHS, PHOTOGRAPHS_IN_TURN].contains(&entry.label) => {
+            MemoryKind::Photographs
+        }
+        Kind::Region => MemoryKind::Region,
+        // Of all scratch, only the arena is ever charged for memory.
+        Kind::Scratch if entry.mapped.max(entry.at_peak) > Bytes(0) => MemoryKind::Arena,
+        Kind::Scratch => MemoryKind::Block,
+        Kind::Pinned => MemoryKind::Pinned,
     }
 }
 

@@ -8,8 +8,6 @@ use crate::backend::DeviceError;
 /// A stage of an iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// The photograph goes to the GPU.
-    Upload,
     /// Gaussians to the image.
     Project,
     /// By depth.
@@ -22,38 +20,36 @@ pub enum Stage {
     Loss,
     /// Each tile, back to front.
     BlendBackward,
-    /// Down the gradient.
-    Step,
     /// What density control wants to know.
     Observe,
+    /// Down the gradient.
+    Step,
 }
 
 impl Stage {
     /// All, in the order of an iteration.
-    pub const ALL: [Self; 9] = [
-        Self::Upload,
+    pub const ALL: [Self; 8] = [
         Self::Project,
         Self::Sort,
         Self::Bin,
         Self::BlendForward,
         Self::Loss,
         Self::BlendBackward,
-        Self::Step,
         Self::Observe,
+        Self::Step,
     ];
 
     /// As tables name it.
     pub fn name(self) -> &'static str {
         match self {
-            Self::Upload => "upload",
             Self::Project => "project",
             Self::Sort => "sort",
             Self::Bin => "bin",
             Self::BlendForward => "blend forward",
             Self::Loss => "loss",
             Self::BlendBackward => "blend backward",
-            Self::Step => "step",
             Self::Observe => "observe",
+            Self::Step => "step",
         }
     }
 }
@@ -114,19 +110,6 @@ impl Timers {
             (Some(pool), Some(index)) => pool.borrow().pairs[index].1.record(stream),
             _ => Ok(()),
         }
-    }
-
-    /// Times all that `work` puts on the stream.
-    pub fn scope<R>(
-        &self,
-        stage: Stage,
-        stream: &Stream,
-        work: impl FnOnce() -> Result<R, DeviceError>,
-    ) -> Result<R, DeviceError> {
-        let begun = self.begin(stage, stream)?;
-        let result = work()?;
-        self.end(&begun, stream)?;
-        Ok(result)
     }
 
     /// Waits for the stages since the last call and gives milliseconds by stage, in the order of

@@ -117,6 +117,11 @@ impl Heap {
         self.books.ledger.borrow().peak()
     }
 
+    /// Forgets all peaks: what is held now is the most so far.
+    pub fn reset_peak(&self) {
+        self.books.ledger.borrow_mut().reset_peak();
+    }
+
     /// What may be taken.
     pub fn budget(&self) -> Bytes {
         self.books.ledger.borrow().budget()
