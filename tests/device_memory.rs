@@ -224,13 +224,13 @@ fn sorting_agrees_with_the_host() {
         let mut value_blocks = [(); 2].map(|()| heap.scratch::<u32>("values", len).unwrap());
         key_blocks[0].upload(stream, 0, &keys).unwrap();
         value_blocks[0].upload(stream, 0, &values).unwrap();
-        let pairs = Pairs {
-            keys: key_blocks.each_mut().map(|block| block.write()),
-            values: value_blocks.each_mut().map(|block| block.write()),
+        let mut pairs = Pairs {
+            keys: key_blocks.each_mut(),
+            values: value_blocks.each_mut(),
             n: len,
             bits: 0..10,
         };
-        let half = sort_pairs(heap, stream, &pairs).unwrap();
+        let half = sort_pairs(heap, stream, &mut pairs).unwrap();
         let mut expected: Vec<(u16, u32)> = keys.into_iter().zip(values).collect();
         expected.sort_by_key(|&(key, _)| key);
         let (mut found_keys, mut found_values) = (vec![0; len], vec![0; len]);
@@ -252,13 +252,9 @@ fn sorting_by_32_bits_agrees_with_the_host() {
     let mut value_blocks = [(); 2].map(|()| heap.scratch::<u32>("values", len).unwrap());
     key_blocks[0].upload(stream, 0, &keys).unwrap();
     value_blocks[0].upload(stream, 0, &keys).unwrap();
-    let pairs = Pairs {
-        keys: key_blocks.each_mut().map(|block| block.write()),
-        values: value_blocks.each_mut().map(|block| block.write()),
-        n: len,
-        bits: 0..32,
-    };
-    let half = sort_pairs(heap, stream, &pairs).unwrap();
+    let mut pairs =
+        Pairs { keys: key_blocks.each_mut(), values: value_blocks.each_mut(), n: len, bits: 0..32 };
+    let half = sort_pairs(heap, stream, &mut pairs).unwrap();
     let mut expected = keys;
     expected.sort_unstable();
     let mut found = vec![0; len];
@@ -278,7 +274,7 @@ fn sums_agree_with_the_host() {
         let mut input = heap.scratch::<u32>("counts", values.len()).unwrap();
         let mut output = heap.scratch::<u32>("offsets", values.len()).unwrap();
         input.upload(stream, 0, &values).unwrap();
-        exclusive_sum(heap, stream, &input, &mut output).unwrap();
+        exclusive_sum(heap, stream, values.len(), &input, &mut output).unwrap();
         let mut found = vec![0; values.len()];
         output.download(stream, 0, &mut found).unwrap();
         let expected: Vec<u32> = values

@@ -71,11 +71,13 @@ pub enum DeviceError {
     /// More pairs of a splat and a tile than kernels can number.
     #[error(
         "the view needs {count} pairs of a splat and a tile, but kernels number at most {most}: \
-         lower the --resolution, or cap the Gaussians with --max-points", most = u32::MAX
+         lower the --resolution, or cap the Gaussians with --max-points"
     )]
     TooManyInstances {
         /// How many.
         count: u64,
+        /// How many there may be.
+        most: u32,
     },
     /// More Gaussians than kernels can number.
     #[error(
