@@ -48,7 +48,7 @@ fn cycles(session: &Session, heap: &Heap) {
         }
         let mut first = heap.scratch::<u32>("first", round * 40_009 % 3_000_017).unwrap();
         let second = heap.scratch::<u16>("second", 1_000_003).unwrap();
-        session.fill(&mut first, 7).unwrap();
+        first.fill_ones(&session.stream).unwrap();
         drop(first);
         drop(heap.scratch::<u8>("third", round * 1_001).unwrap());
         drop(second);
