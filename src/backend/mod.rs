@@ -161,6 +161,18 @@ pub enum DeviceError {
         /// The entries that hold most.
         largest: Vec<Entry>,
     },
+    /// The host has no page-locked memory left.
+    #[error(
+        "`{label}` needs {:.1} MiB of the host's memory that stay in place, but the system gives no \
+         more of it. End other programs, or give this one (its container or virtual machine) more RAM",
+        wanted.mib()
+    )]
+    OutOfHostMemory {
+        /// What the memory was for.
+        label: &'static str,
+        /// How much was asked for.
+        wanted: Bytes,
+    },
     /// The driver or a library refused a call.
     #[error("{call} failed: {reason}")]
     Driver {
