@@ -50,7 +50,8 @@ __device__ inline float2 values_at(const LossArgs& a, int px, int py, uint32_t c
     const uint64_t pixel = static_cast<uint64_t>(py) * a.size[0] + px;
     if (mask && mask[pixel] == 0) return {0.0f, 0.0f};
     float x = image[pixel * 3 + channel];
-    if (a.clamp) x = fminf(fmaxf(x, 0.0f), 1.0f);
+    // What is no number stays so, as on the CPU; fminf and fmaxf would hide it.
+    if (a.clamp) x = x < 0.0f ? 0.0f : x > 1.0f ? 1.0f : x;
     return {x, target[pixel * 3 + channel] * (1.0f / 255.0f)};
 }
 

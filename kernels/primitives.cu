@@ -1,6 +1,6 @@
 // primitives: sort and prefix sum of the CUB library, behind C functions.
 // The caller owns all memory. With `temp` null a function only sets `temp_bytes`.
-// Each returns a cudaError_t.
+// Each returns a cudaError_t. With 32-bit counts CUB reckons its offsets in 32 bits, too.
 
 #include <cstdint>
 #include <cub/device/device_radix_sort.cuh>
@@ -12,7 +12,7 @@ namespace {
 // lies in the alternate buffers and 0 where it lies in the first ones.
 template <typename Key>
 int sort_pairs(void* temp, size_t* temp_bytes, Key* const keys[2], uint32_t* const values[2],
-               uint64_t n, int begin_bit, int end_bit, int* half, cudaStream_t stream) {
+               uint32_t n, int begin_bit, int end_bit, int* half, cudaStream_t stream) {
     cub::DoubleBuffer<Key> key_buffers(keys[0], keys[1]);
     cub::DoubleBuffer<uint32_t> value_buffers(values[0], values[1]);
     const cudaError_t error = cub::DeviceRadixSort::SortPairs(
@@ -29,19 +29,19 @@ int sort_pairs(void* temp, size_t* temp_bytes, Key* const keys[2], uint32_t* con
 extern "C" {
 
 int splat_sort_u32_u32(void* temp, size_t* temp_bytes, uint32_t* const keys[2],
-                       uint32_t* const values[2], uint64_t n, int begin_bit, int end_bit,
+                       uint32_t* const values[2], uint32_t n, int begin_bit, int end_bit,
                        int* half, cudaStream_t stream) {
     return sort_pairs(temp, temp_bytes, keys, values, n, begin_bit, end_bit, half, stream);
 }
 
 int splat_sort_u16_u32(void* temp, size_t* temp_bytes, uint16_t* const keys[2],
-                       uint32_t* const values[2], uint64_t n, int begin_bit, int end_bit,
+                       uint32_t* const values[2], uint32_t n, int begin_bit, int end_bit,
                        int* half, cudaStream_t stream) {
     return sort_pairs(temp, temp_bytes, keys, values, n, begin_bit, end_bit, half, stream);
 }
 
 int splat_exclusive_sum_u32(void* temp, size_t* temp_bytes, const uint32_t* in, uint32_t* out,
-                            uint64_t n, cudaStream_t stream) {
+                            uint32_t n, cudaStream_t stream) {
     return cub::DeviceScan::ExclusiveSum(temp, *temp_bytes, in, out, n, stream);
 }
 

@@ -181,14 +181,13 @@ fn round(
 /// These rounds, one after the other, on both devices.
 fn rounds(start: &Snapshot<Gaussians>, rules: &[(DensifyRule, Grant)]) -> Vec<Round> {
     let (mut cpu, mut cuda) = (Cpu::<f32>::new(), cuda());
-    let mut on_cpu = Raster::<Gaussians>::restore(&mut cpu, start.clone()).unwrap();
     let mut on_cuda = Raster::<Gaussians>::restore(&mut cuda, start.clone()).unwrap();
     let mut done = Vec::new();
     for (number, (rule, grant)) in rules.iter().enumerate() {
         let what = format!("{} rows, round {number}", start.parameters.len());
         // From the same values again: the places of the last round's children differ in rounding.
         let values: Snapshot<Gaussians> = cuda.snapshot(&on_cuda).unwrap();
-        on_cpu = Raster::<Gaussians>::restore(&mut cpu, values).unwrap();
+        let mut on_cpu = Raster::<Gaussians>::restore(&mut cpu, values).unwrap();
         done.push(round((&mut cpu, &mut on_cpu), (&mut cuda, &mut on_cuda), (rule, *grant), &what));
     }
     done

@@ -51,8 +51,10 @@ struct Domain {
 
 /// A device function with its twin in both precisions.
 struct Probe {
-    /// Of the device function.
+    /// Of the constant that chooses it.
     name: &'static str,
+    /// The device function.
+    function: &'static str,
     number: u32,
     kind: Kind,
     domain: Domain,
@@ -67,7 +69,8 @@ macro_rules! probes {
                 $value
             }
             Probe {
-                name: stringify!($name),
+                name: stringify!($number),
+                function: stringify!($name),
                 number: probe::$number,
                 kind: $kind,
                 domain: $domain,
@@ -99,12 +102,12 @@ fn probes() -> Vec<Probe> {
         PROBE_SH_BASIS sh_basis Rounded direction::<0>(), |v| sh::basis(degree(v), triple(v)).to_vec();
         PROBE_SH_BASIS_BWD sh_basis_bwd Rounded direction::<16>(), |v| sh::basis_bwd(degree(v), triple(v), &gradients(v)).to_vec();
         PROBE_PROJECTED_MEAN ellipse Rounded shapes::<0>(), |v| projected(v).mean_px.to_vec();
-        PROBE_PROJECTED_DEPTH camera_from_world Rounded shapes::<0>(), |v| vec![projected(v).depth];
-        PROBE_PROJECTED_COVARIANCE covariance Rounded shapes::<0>(), |v| projected(v).cov_px2.to_vec();
-        PROBE_PROJECTED_CONIC chain Rounded shapes::<0>(), |v| projected(v).conic.to_vec();
+        PROBE_PROJECTED_DEPTH ellipse Rounded shapes::<0>(), |v| vec![projected(v).depth];
+        PROBE_PROJECTED_COVARIANCE ellipse Rounded shapes::<0>(), |v| projected(v).cov_px2.to_vec();
+        PROBE_PROJECTED_CONIC ellipse Rounded shapes::<0>(), |v| projected(v).conic.to_vec();
         PROBE_D_MEAN project_bwd Rounded shapes::<5>(), |v| projected_bwd(v).d_mean_world.to_vec();
-        PROBE_D_LOG_SCALE conic_bwd Rounded shapes::<5>(), |v| projected_bwd(v).d_log_scale.to_vec();
-        PROBE_D_QUAT axis_bwd Rounded shapes::<5>(), |v| projected_bwd(v).d_quat.to_vec();
+        PROBE_D_LOG_SCALE project_bwd Rounded shapes::<5>(), |v| projected_bwd(v).d_log_scale.to_vec();
+        PROBE_D_QUAT project_bwd Rounded shapes::<5>(), |v| projected_bwd(v).d_quat.to_vec();
         PROBE_BOUNDS bounds Exact ellipses(), |v| seen(v).map_or(vec![R::ZERO; 4], |seen| corners(seen.pixels));
         PROBE_BOUNDS_EXPONENT bounds Rounded ellipses(), |v| vec![seen(v).map_or(R::ZERO, |seen| seen.exponent_min)];
         PROBE_REACHES reaches Exact rectangles(), |v| vec![if reached(v) { R::ONE } else { R::ZERO }];
@@ -112,16 +115,33 @@ fn probes() -> Vec<Probe> {
     }
 }
 
-/// Device functions that have no probe of their own, and the functions through which they have.
-const THROUGH: [(&str, &str); 7] = [
+/// Device functions that have no probe of their own, and who calls them: a function that is probed
+/// or reached itself, or a kernel of [`KERNELS`].
+const REACHED_THROUGH: [(&str, &str); 20] = [
     ("normalized_quat", "rotation"),
-    ("camera_rotation", "camera_from_world"),
-    ("in_front", "ellipse"),
-    ("pixel_index", "bounds"),
+    ("camera_rotation", "chain"),
+    ("camera_from_world", "chain"),
+    ("chain", "project_bwd"),
+    ("in_front", "project_fwd"),
+    ("covariance", "ellipse"),
+    ("conic_bwd", "project_bwd"),
+    ("axis_bwd", "project_bwd"),
+    ("pixel_index", "span"),
     ("span", "bounds"),
     ("edge_exponent", "reaches"),
     ("mix", "random_bits"),
+    ("tiles_of", "project_fwd"),
+    ("area", "for_each_tile"),
+    ("reaches_tile", "for_each_tile"),
+    ("broadcast", "for_each_tile"),
+    ("for_each_tile", "project_fwd"),
+    ("part_of", "blend_fwd"),
+    ("reaches_part", "blend_fwd"),
+    ("alpha_at", "blend_fwd"),
 ];
+
+/// Kernels that the tests of whole renders compare with the host.
+const KERNELS: [&str; 2] = ["project_fwd", "blend_fwd"];
 
 /// Those whose twins are methods of a stream.
 const RANDOM: [&str; 3] = ["random_bits", "random_uniform", "random_normal"];
@@ -262,33 +282,79 @@ fn reached<R: Real>(v: &[R]) -> bool {
     reaches(&at([v[0], v[1]], [R::ZERO; 3], triple(&v[2..])), v[5], pixels)
 }
 
-/// Names of the functions that the headers of mathematics define.
-fn device_functions() -> Vec<String> {
-    let kernels = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels");
-    let headers = ["linalg.cuh", "sh.cuh", "splat.cuh", "random.cuh"];
-    let mut names = Vec::new();
-    for header in headers {
-        let text = fs::read_to_string(kernels.join(header)).unwrap();
-        for line in text.lines().filter(|line| line.starts_with("__device__ inline")) {
-            let head = line.split('(').next().unwrap();
-            names.push(head.rsplit(' ').next().unwrap().to_owned());
+/// Device functions and kernels of a file of `kernels/`, with their text.
+fn functions_of(file: &str) -> Vec<(String, String)> {
+    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels").join(file));
+    let text = text.unwrap();
+    let mut functions = Vec::new();
+    for (start, line) in text.match_indices('\n').map(|(end, _)| (end + 1, &text[end + 1..])) {
+        let line = line.lines().next().unwrap_or("");
+        let is_kernel = line.starts_with(' ') && line.contains("(const __grid_constant__");
+        if !is_kernel && !line.starts_with("__device__ inline") {
+            continue;
         }
+        let name = line.split('(').next().unwrap().rsplit(' ').next().unwrap();
+        let body = &text[start..];
+        let end = if line.ends_with('}') { line.len() } else { body.find("\n}").unwrap() };
+        functions.push((name.to_owned(), body[..end].to_owned()));
     }
-    names
+    functions
+}
+
+/// Whether a text calls a function: names the whole of it before a parenthesis.
+fn calls(text: &str, function: &str) -> bool {
+    text.match_indices(&format!("{function}(")).any(|(at, _)| {
+        let before = text[..at].chars().next_back();
+        before.is_none_or(|before| !before.is_alphanumeric() && before != '_')
+    })
 }
 
 #[test]
-fn every_device_function_has_a_probe() {
-    let functions = device_functions();
-    assert!(functions.len() > 30, "the headers have moved: {functions:?}");
-    let probed: Vec<&str> = probes().iter().map(|probe| probe.name).chain(RANDOM).collect();
-    for function in &functions {
-        let through = THROUGH.iter().find(|(name, _)| name == function);
-        let name = through.map_or(function.as_str(), |(_, other)| other);
-        assert!(probed.contains(&name), "{function} has no probe");
+fn every_device_function_is_probed_or_reached_through_one_that_is() {
+    let headers = ["linalg.cuh", "sh.cuh", "splat.cuh", "random.cuh", "tiles.cuh", "parts.cuh"];
+    let functions: Vec<(String, String)> =
+        headers.iter().flat_map(|file| functions_of(file)).collect();
+    assert!(functions.len() > 40, "the headers have moved: {functions:?}");
+    let kernels: Vec<(String, String)> =
+        ["project.cu", "blend.cu"].iter().flat_map(|file| functions_of(file)).collect();
+    let text = |name: &str| -> &str {
+        let mut known = functions.iter().chain(&kernels);
+        let found = known.find(|(function, _)| function == name);
+        &found.unwrap_or_else(|| panic!("there is no {name}")).1
+    };
+    let probed: Vec<&str> = probes().iter().map(|probe| probe.function).chain(RANDOM).collect();
+    for name in &probed {
+        text(name);
     }
-    for name in probed.iter().chain(THROUGH.iter().map(|(name, _)| name)) {
-        assert!(functions.iter().any(|function| function == name), "there is no {name}");
+    for (function, caller) in REACHED_THROUGH {
+        text(function);
+        // What a text calls itself stands in its first line, too.
+        assert!(
+            caller != function && calls(text(caller), function),
+            "{caller} calls no {function}"
+        );
+    }
+    for (function, _) in &functions {
+        let mut name = function.as_str();
+        for _ in 0..REACHED_THROUGH.len() {
+            let through = REACHED_THROUGH.iter().find(|(inner, _)| *inner == name);
+            name = through.map_or(name, |(_, caller)| caller);
+        }
+        assert!(probed.contains(&name) || KERNELS.contains(&name), "{function} is not covered");
+    }
+}
+
+/// The kernel calls what the table says, itself or through a function of its file.
+#[test]
+fn every_probe_calls_the_function_that_it_names() {
+    let helpers = functions_of("probe.cu");
+    let (_, kernel) = helpers.iter().find(|(name, _)| name == "probe").unwrap();
+    for Probe { name, function, .. } in probes() {
+        let case = name.replacen("PROBE_", "PROBE(", 1) + ",";
+        let line = kernel.lines().find(|line| line.contains(&case)).unwrap();
+        let named = calls(line, function)
+            || helpers.iter().any(|(name, text)| calls(line, name) && calls(text, function));
+        assert!(named, "{name} calls no {function}");
     }
 }
 

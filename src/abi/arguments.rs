@@ -14,8 +14,6 @@ constants! {
     /// A pixel is finished before its transmittance falls below this.
     pub const TRANSMITTANCE_MIN: f32 = 1e-4;
 
-    /// Threads in a block of `fill`.
-    pub const FILL_BLOCK: u32 = 256;
     /// Threads in a block of `project_fwd`.
     pub const PROJECT_BLOCK: u32 = 128;
     /// Threads in a block of the kernels of `bin`.
@@ -97,7 +95,7 @@ abi! {
         pub instances: u64,
         /// Gaussians that the view sees.
         pub visible: u32,
-        /// No meaning.
+        /// Fills up to the alignment.
         pub reserved: u32,
     }
 
@@ -109,18 +107,6 @@ abi! {
         pub squared: f64,
         /// Of the windows' similarities.
         pub similarity: f64,
-    }
-
-    /// `fill`: sets values.
-    pub struct FillArgs<'a> {
-        /// [n]
-        pub values: Out<'a, u32>,
-        /// How many.
-        pub n: u64,
-        /// What each becomes.
-        pub value: u32,
-        /// No meaning: fills up to the pointer's alignment.
-        pub reserved: u32,
     }
 
     /// `project_fwd`: Gaussians to splats.
@@ -166,7 +152,7 @@ abi! {
         pub ordered: Out<'a, u32>,
         /// Number of splats.
         pub visible: u32,
-        /// No meaning.
+        /// Fills up to the alignment.
         pub reserved: u32,
     }
 
@@ -190,7 +176,7 @@ abi! {
         pub camera: Camera,
         /// Number of splats.
         pub visible: u32,
-        /// No meaning.
+        /// Fills up to the alignment.
         pub reserved: u32,
     }
 
@@ -204,7 +190,7 @@ abi! {
         pub instances: u64,
         /// Number of tiles.
         pub tiles: u32,
-        /// No meaning.
+        /// Fills up to the alignment.
         pub reserved: u32,
     }
 
@@ -220,7 +206,7 @@ abi! {
         pub chunk_count: Out<'a, u32>,
         /// Number of tiles.
         pub tiles: u32,
-        /// No meaning.
+        /// Fills up to the alignment.
         pub reserved: u32,
     }
 
@@ -284,7 +270,7 @@ abi! {
         pub d_similarity: f32,
         /// Not 0: the image is held to 0..1 first.
         pub clamp: u32,
-        /// No meaning.
+        /// Fills up to the alignment.
         pub reserved: u32,
     }
 
@@ -334,7 +320,7 @@ abi! {
         pub sh_degree: u32,
         /// Values of harmonics per Gaussian.
         pub sh_width: u32,
-        /// No meaning.
+        /// Fills up to the alignment.
         pub reserved: u32,
     }
 }

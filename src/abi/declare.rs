@@ -85,7 +85,7 @@ macro_rules! pointer {
             borrow: PhantomData<&'a T>,
         }
 
-        impl<T> $pointer<'_, T> {
+        impl<'a, T> $pointer<'a, T> {
             /// Points to nothing; the kernel must not follow it.
             pub const NULL: Self = Self::at(0);
 
@@ -97,6 +97,11 @@ macro_rules! pointer {
             /// The device address.
             pub const fn address(self) -> u64 {
                 self.address
+            }
+
+            /// The same for a kernel that knows the type otherwise.
+            pub const fn bytes(self) -> $pointer<'a, u8> {
+                $pointer::at(self.address)
             }
         }
 
@@ -122,8 +127,8 @@ pointer! {
 }
 
 pointer! {
-    /// Device memory that a kernel writes, and may read. Made of a `&mut`, so that two of one
-    /// buffer cannot be made at once.
+    /// Device memory that a kernel writes, and may read. Made of a `&mut`, so that nothing else is
+    /// made of the buffer meanwhile; copies of one point to the same memory.
     Out, ""
 }
 

@@ -71,11 +71,13 @@ pub enum DeviceError {
     /// More pairs of a splat and a tile than kernels can number.
     #[error(
         "the view needs {count} pairs of a splat and a tile, but kernels number at most {most}: \
-         lower the --resolution, or cap the Gaussians with --max-points", most = u32::MAX
+         lower the --resolution, or cap the Gaussians with --max-points"
     )]
     TooManyInstances {
         /// How many.
         count: u64,
+        /// How many there may be.
+        most: u32,
     },
     /// More Gaussians than kernels can number.
     #[error(
@@ -158,6 +160,18 @@ pub enum DeviceError {
         free: Bytes,
         /// The entries that hold most.
         largest: Vec<Entry>,
+    },
+    /// The host has no page-locked memory left.
+    #[error(
+        "`{label}` needs {:.1} MiB of the host's memory that stay in place, but the system gives no \
+         more of it. End other programs, or give this one (its container or virtual machine) more RAM",
+        wanted.mib()
+    )]
+    OutOfHostMemory {
+        /// What the memory was for.
+        label: &'static str,
+        /// How much was asked for.
+        wanted: Bytes,
     },
     /// The driver or a library refused a call.
     #[error("{call} failed: {reason}")]

@@ -11,7 +11,19 @@ const WSL_DRIVER: &str = "/usr/lib/wsl/lib/libcuda.so.1";
 
 /// Whether the machine has an NVIDIA GPU with a driver.
 pub fn is_present() -> bool {
-    Path::new(WSL_DRIVER).exists() || has_gpu_file(Path::new("/dev"))
+    Path::new(WSL_DRIVER).exists() || has_gpu_file(Path::new("/dev")) || driver_shows_gpu()
+}
+
+/// What the driver says, for systems where no file tells: Windows, Jetson.
+#[cfg(kernels)]
+fn driver_shows_gpu() -> bool {
+    super::cuda::driver::shows_gpu()
+}
+
+/// A program without kernels does not ask the driver.
+#[cfg(not(kernels))]
+fn driver_shows_gpu() -> bool {
+    false
 }
 
 /// Whether the folder has a file `nvidia` with a number; a container may be given any of the GPUs.
@@ -69,7 +81,7 @@ pub fn list() -> Result<Vec<Gpu>, String> {
     let describe = |error: nvml_wrapper::error::NvmlError| error.to_string();
     let nvml = nvml_wrapper::Nvml::init().map_err(|error| match error {
         nvml_wrapper::error::NvmlError::LibloadingError(_) => {
-            "there is no NVIDIA driver: its management library is not installed".to_owned()
+            "NVIDIA's management library is not installed".to_owned()
         }
         other => other.to_string(),
     })?;

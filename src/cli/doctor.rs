@@ -30,7 +30,7 @@ struct Findings {
     /// How the CUDA kernels were compiled, where there are any.
     kernels: Option<KernelBuild>,
     gpus: Vec<Gpu>,
-    /// Why no GPU is listed.
+    /// Why the management library lists no GPU.
     nvml: Option<String>,
     /// The GPU that training runs on, in words.
     trains_on_gpu: Option<String>,
@@ -120,7 +120,9 @@ impl Findings {
         if self.gpu_problem.is_some() {
             lines.push("GPU        not usable".to_owned());
         }
-        if let Some(reason) = &self.nvml {
+        // The driver may know of a GPU where its management library is missing.
+        let is_unknown = self.trains_on_gpu.is_none() && self.gpu_problem.is_none();
+        if let Some(reason) = self.nvml.as_ref().filter(|_| is_unknown) {
             lines.push(format!("GPU        none found ({reason})"));
         }
         lines.extend(self.advice.iter().map(|advice| format!("\n{advice}")));

@@ -107,6 +107,7 @@ impl Exit {
             DeviceError::TooManyGaussians { .. }
             | DeviceError::TooManyInstances { .. }
             | DeviceError::ImageTooLarge { .. }
+            | DeviceError::OutOfHostMemory { .. }
             | DeviceError::NoLoss
             | DeviceError::NoSuchRow { .. } => Self::Error,
             DeviceError::NotFinite { .. }

@@ -7,14 +7,16 @@ use super::session::Session;
 use super::sort::{Key, Pairs, exclusive_sum, sort_pairs};
 use super::timers::Stage;
 use crate::abi::{
-    BLEND_CHUNK, Camera, ChunksArgs, In, InstancesArgs, OrderedCountsArgs, Out, RangesArgs,
-    TileRange,
+    BLEND_CHUNK, Camera, ChunksArgs, InstancesArgs, OrderedCountsArgs, Out, RangesArgs, TileRange,
 };
 use crate::backend::DeviceError;
 use crate::memory::Bytes;
 
 /// Most tiles whose numbers, and the number behind the last, fit 16 bits.
 const SHORT_KEYS_MAX: usize = 65_535;
+
+/// Most instances of a view: kernels count in steps of up to a chunk, in 32 bits, past the last.
+const INSTANCES_MAX: u32 = u32::MAX - BLEND_CHUNK;
 
 /// Splats listed by tile.
 pub(super) struct Bins {
@@ -52,8 +54,8 @@ pub(super) fn bin(
 ) -> Result<Bins, DeviceError> {
     let instances = usize::try_from(splats.instances)
         .ok()
-        .filter(|&count| u32::try_from(count).is_ok())
-        .ok_or(DeviceError::TooManyInstances { count: splats.instances })?;
+        .filter(|&count| u32::try_from(count).is_ok_and(|count| count <= INSTANCES_MAX))
+        .ok_or(DeviceError::TooManyInstances { count: splats.instances, most: INSTANCES_MAX })?;
     let tiles = camera.tiles[0] as usize * camera.tiles[1] as usize;
     let chunks_max = instances / BLEND_CHUNK as usize + tiles;
     let mut bins = Bins {
@@ -81,9 +83,9 @@ fn sort_by_depth(session: &mut Session, splats: &mut Splats) -> Result<usize, De
     let sorted = sort_pairs(
         &session.heap,
         &session.stream,
-        &Pairs {
-            keys: order.depth_keys.each_mut().map(Buffer::write),
-            values: order.slots.each_mut().map(Buffer::write),
+        &mut Pairs {
+            keys: order.depth_keys.each_mut(),
+            values: order.slots.each_mut(),
             n: visible,
             bits: 0..u32::BITS,
         },
@@ -96,7 +98,8 @@ fn sort_by_depth(session: &mut Session, splats: &mut Splats) -> Result<usize, De
         reserved: 0,
     };
     session.kernels.ordered_counts.over(&session.stream, visible, &args)?;
-    exclusive_sum(&session.heap, &session.stream, &order.ordered_counts, &mut order.firsts)?;
+    let (counts, firsts) = (&order.ordered_counts, &mut order.firsts);
+    exclusive_sum(&session.heap, &session.stream, visible, counts, firsts)?;
     session.timers.end(&begun, &session.stream)?;
     Ok(sorted)
 }
@@ -136,7 +139,7 @@ fn list(
 fn list_by<K: Key>(
     session: &Session,
     (list, find_ranges): (&Kernel<InstancesArgs<'static>>, &Kernel<RangesArgs<'static>>),
-    mut args: InstancesArgs<'_>,
+    args: InstancesArgs<'_>,
     bins: &mut Bins,
 ) -> Result<(), DeviceError> {
     let instances = bins.splat_from_instance.len();
@@ -145,15 +148,18 @@ fn list_by<K: Key>(
         session.heap.scratch::<K>("keys of instances", instances)?,
         session.heap.scratch::<K>("keys of instances", instances)?,
     ];
-    args.keys = Out::at(keys[0].address());
-    args.splat_from_instance = Out::at(bins.splat_from_instance.address());
+    let args = InstancesArgs {
+        keys: keys[0].write().bytes(),
+        splat_from_instance: bins.splat_from_instance.write(),
+        ..args
+    };
     list.over(&session.stream, args.visible as usize, &args)?;
     let sorted = sort_pairs(
         &session.heap,
         &session.stream,
-        &Pairs {
-            keys: keys.each_mut().map(Buffer::write),
-            values: [bins.splat_from_instance.write(), spare.write()],
+        &mut Pairs {
+            keys: keys.each_mut(),
+            values: [&mut bins.splat_from_instance, &mut spare],
             n: instances,
             // The number behind the last tile marks empty places, so that it has to fit as well.
             bits: 0..usize::BITS - bins.tiles.leading_zeros(),
@@ -163,7 +169,7 @@ fn list_by<K: Key>(
         std::mem::swap(&mut bins.splat_from_instance, &mut spare);
     }
     let args = RangesArgs {
-        keys: In::at(keys[sorted].address()),
+        keys: keys[sorted].read().bytes(),
         ranges: bins.ranges.write(),
         instances: instances as u64,
         tiles: count_u32(bins.tiles)?,

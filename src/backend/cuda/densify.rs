@@ -195,13 +195,9 @@ impl<'a> Work<'a> {
         };
         self.session.kernels.list_candidates.over(stream, model.len(), &args)?;
         // Stable: equal gradients keep the order of the Gaussians.
-        let pairs = Pairs {
-            keys: keys.each_mut().map(Buffer::write),
-            values: rows.each_mut().map(Buffer::write),
-            n: wanted,
-            bits: 0..u32::BITS,
-        };
-        let sorted = sort::sort_pairs(heap, stream, &pairs)?;
+        let mut pairs =
+            Pairs { keys: keys.each_mut(), values: rows.each_mut(), n: wanted, bits: 0..u32::BITS };
+        let sorted = sort::sort_pairs(heap, stream, &mut pairs)?;
         self.flags.zero(stream)?;
         let args = ChooseArgs {
             rows: rows[sorted].read(),
@@ -225,7 +221,7 @@ impl<'a> Work<'a> {
 
     fn number_flags(&mut self) -> Result<(), DeviceError> {
         let Session { heap, stream, .. } = self.session;
-        sort::exclusive_sum(heap, stream, &self.flags, &mut self.ranks)
+        sort::exclusive_sum(heap, stream, self.flags.len(), &self.flags, &mut self.ranks)
     }
 
     /// Clones and splits the flagged rows of a model that has room for the newborn.

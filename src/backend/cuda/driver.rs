@@ -18,7 +18,9 @@ const NEEDED: i32 = 13_000;
 pub struct Device {
     id: sys::CUdevice,
     name: String,
+    /// As NVIDIA's tools write it: `GPU-xxxxxxxx-...`.
     uuid: String,
+    /// Compute capability, as 10 major + minor.
     arch: u32,
     memory: Bytes,
     has_virtual_memory: bool,
@@ -106,16 +108,6 @@ impl Device {
         &self.name
     }
 
-    /// As NVIDIA's tools write it: `GPU-xxxxxxxx-...`.
-    pub fn uuid(&self) -> &str {
-        &self.uuid
-    }
-
-    /// Compute capability, as 10 major + minor.
-    pub fn arch(&self) -> u32 {
-        self.arch
-    }
-
     /// All of its memory.
     pub fn memory(&self) -> Bytes {
         self.memory
@@ -152,6 +144,13 @@ impl Device {
     pub fn synchronize(&self) -> Result<(), DeviceError> {
         result::ctx::synchronize().map_err(failed("cuCtxSynchronize"))
     }
+}
+
+/// Whether the driver, where there is one, shows a GPU.
+pub fn shows_gpu() -> bool {
+    // SAFETY: opening the driver's library runs its initialisers, which any CUDA program does.
+    let has_driver = unsafe { sys::is_culib_present() };
+    has_driver && result::init().is_ok() && result::device::get_count().is_ok_and(|count| count > 0)
 }
 
 /// Whether there is a driver, and new enough.

@@ -16,7 +16,6 @@ use crate::memory::Bytes;
 
 /// A drawn view and what the backward pass needs of it.
 pub struct Frame {
-    // Given back in this order: the reverse of that in which they were taken.
     d_image: Option<Block<f32>>,
     /// Whether the gradient of the image is there.
     compared: bool,

@@ -16,7 +16,7 @@ pub(in crate::backend) use fatbins::{ARCHS, NVCC};
 
 /// What nvcc made of the kernels.
 mod fatbins {
-    /// The driver wants images to begin at a multiple of eight bytes.
+    /// The driver wants images to begin at a multiple of eight bytes, of which 16 is one.
     #[repr(align(16))]
     struct Aligned<T: ?Sized>(T);
 
@@ -199,7 +199,6 @@ macro_rules! kernels {
 }
 
 kernels! {
-    fill: fill::fill(FillArgs) x FILL_BLOCK;
     project_fwd: project::project_fwd(ProjectArgs) x PROJECT_BLOCK;
     ordered_counts: bin::ordered_counts(OrderedCountsArgs) x BIN_BLOCK;
     instances_16: bin::instances_16(InstancesArgs) x BIN_BLOCK;

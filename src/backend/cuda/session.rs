@@ -3,13 +3,12 @@
 use std::rc::Rc;
 
 use super::driver::Device;
-use super::heap::{Buffer, Heap};
+use super::heap::Heap;
 use super::launch::Kernels;
 use super::sort;
 use super::status::Status;
 use super::stream::Stream;
 use super::timers::Timers;
-use crate::abi::FillArgs;
 use crate::backend::DeviceError;
 use crate::memory::{Bytes, Limit, budget};
 
@@ -29,7 +28,7 @@ pub struct Session {
     pub(super) status: Status,
     /// How long the stages take; off unless asked for.
     pub(super) timers: Timers,
-    /// As many splats as the last views had at most.
+    /// Room for so many splats is taken; raised when a view has more.
     pub(super) splats_expected: usize,
     /// The GPU.
     pub device: Rc<Device>,
@@ -75,16 +74,5 @@ impl Session {
     /// Forgets that a parameter was not finite: a new model begins. Waits for the GPU.
     pub(super) fn forget_faults(&mut self) -> Result<(), DeviceError> {
         self.status.clear_fault(&self.stream)
-    }
-
-    /// Sets all values of a buffer.
-    pub fn fill<B: Buffer<Item = u32>>(
-        &self,
-        buffer: &mut B,
-        value: u32,
-    ) -> Result<(), DeviceError> {
-        let n = buffer.len();
-        let arguments = FillArgs { values: buffer.write(), n: n as u64, value, reserved: 0 };
-        self.kernels.fill.over(&self.stream, n, &arguments)
     }
 }

@@ -7,7 +7,7 @@ use cudarc::driver::sys::CUstream;
 
 use super::heap::{Buffer, Heap};
 use super::stream::Stream;
-use crate::abi::{Out, Plain};
+use crate::abi::Plain;
 use crate::backend::DeviceError;
 
 /// Label of the library's scratch.
@@ -23,7 +23,7 @@ type SortFunction = unsafe extern "C" fn(
     *mut usize,
     *const u64,
     *const u64,
-    u64,
+    u32,
     c_int,
     c_int,
     *mut c_int,
@@ -36,7 +36,7 @@ unsafe extern "C" {
         temp_bytes: *mut usize,
         keys: *const u64,
         values: *const u64,
-        n: u64,
+        n: u32,
         begin_bit: c_int,
         end_bit: c_int,
         half: *mut c_int,
@@ -47,7 +47,7 @@ unsafe extern "C" {
         temp_bytes: *mut usize,
         keys: *const u64,
         values: *const u64,
-        n: u64,
+        n: u32,
         begin_bit: c_int,
         end_bit: c_int,
         half: *mut c_int,
@@ -58,7 +58,7 @@ unsafe extern "C" {
         temp_bytes: *mut usize,
         input: u64,
         output: u64,
-        n: u64,
+        n: u32,
         stream: CUstream,
     ) -> c_int;
     fn splat_error_text(error: c_int) -> *const c_char;
@@ -85,12 +85,12 @@ impl Key for u32 {
 }
 
 /// Keys with a value each, and room for as many again: the passes go back and forth.
-pub struct Pairs<'a, K> {
+pub struct Pairs<'a, K, V> {
     /// The keys, and room.
-    pub keys: [Out<'a, K>; 2],
+    pub keys: [&'a mut K; 2],
     /// The values, and room.
-    pub values: [Out<'a, u32>; 2],
-    /// How many; each of the buffers holds as many.
+    pub values: [&'a mut V; 2],
+    /// How many.
     pub n: usize,
     /// Only these bits of the keys count.
     pub bits: Range<u32>,
@@ -98,29 +98,35 @@ pub struct Pairs<'a, K> {
 
 /// Sorts ascending; pairs of one key keep their order. Returns which of the two buffers holds the
 /// result, of keys and values alike.
-pub fn sort_pairs<K: Key>(
+pub fn sort_pairs<K, V>(
     heap: &Heap,
     stream: &Stream,
-    pairs: &Pairs<'_, K>,
-) -> Result<usize, DeviceError> {
+    pairs: &mut Pairs<'_, K, V>,
+) -> Result<usize, DeviceError>
+where
+    K: Buffer<Item: Key>,
+    V: Buffer<Item = u32>,
+{
+    const CALL: &str = "cub::DeviceRadixSort";
     if pairs.n == 0 {
         return Ok(0);
     }
-    let bit = |bit: u32| c_int::try_from(bit.min(K::BITS)).unwrap_or(c_int::MAX);
+    let bit = |bit: u32| c_int::try_from(bit.min(K::Item::BITS)).unwrap_or(c_int::MAX);
     let (begin_bit, end_bit) = (bit(pairs.bits.start), bit(pairs.bits.end));
-    let keys = pairs.keys.map(Out::address);
-    let values = pairs.values.map(Out::address);
+    let keys = [first(CALL, pairs.keys[0], pairs.n)?, first(CALL, pairs.keys[1], pairs.n)?];
+    let values = [first(CALL, pairs.values[0], pairs.n)?, first(CALL, pairs.values[1], pairs.n)?];
+    let n = count(CALL, pairs.n)?;
     let mut half = 0;
-    with_scratch("cub::DeviceRadixSort", heap, |temp, bytes| {
-        // SAFETY: the buffers hold `n` keys and values, and the scratch as many bytes as the
-        // library asked for.
+    with_scratch(CALL, heap, |temp, bytes| {
+        // SAFETY: `first` found `n` keys and values in each buffer, all four are borrowed mutably,
+        // and the scratch holds as many bytes as the library asked for.
         unsafe {
-            K::SORT(
+            K::Item::SORT(
                 temp,
                 bytes,
                 keys.as_ptr(),
                 values.as_ptr(),
-                pairs.n as u64,
+                n,
                 begin_bit,
                 end_bit,
                 &raw mut half,
@@ -131,10 +137,11 @@ pub fn sort_pairs<K: Key>(
     Ok(usize::from(half != 0))
 }
 
-/// Writes the sum of all values before each one; of `n` values the last is not counted in.
+/// Writes, of the first `n` values, the sum of all before each one; the last is not counted in.
 pub fn exclusive_sum<I, O>(
     heap: &Heap,
     stream: &Stream,
+    n: usize,
     input: &I,
     output: &mut O,
 ) -> Result<(), DeviceError>
@@ -142,16 +149,29 @@ where
     I: Buffer<Item = u32>,
     O: Buffer<Item = u32>,
 {
-    if input.is_empty() {
+    const CALL: &str = "cub::DeviceScan";
+    if n == 0 {
         return Ok(());
     }
-    let (from, _) = input.place("exclusive sum", &(0..input.len()))?;
-    let (to, _) = output.place("exclusive sum", &(0..input.len()))?;
-    let n = input.len() as u64;
-    with_scratch("cub::DeviceScan", heap, |temp, bytes| {
-        // SAFETY: both buffers hold `n` values, and the scratch as many bytes as were asked for.
+    let (from, to) = (first(CALL, input, n)?, first(CALL, output, n)?);
+    let n = count(CALL, n)?;
+    with_scratch(CALL, heap, |temp, bytes| {
+        // SAFETY: `first` found `n` values in both buffers, and the scratch holds as many bytes as
+        // were asked for.
         unsafe { splat_exclusive_sum_u32(temp, bytes, from, to, n, stream.raw()) }
     })
+}
+
+/// Where the first of `n` values lies, all of which the buffer must hold.
+fn first<B: Buffer>(call: &'static str, buffer: &B, n: usize) -> Result<u64, DeviceError> {
+    buffer.place(call, &(0..n)).map(|(address, _)| address)
+}
+
+/// With 32 bits the library reckons faster, and no caller has more.
+fn count(call: &'static str, n: usize) -> Result<u32, DeviceError> {
+    u32::try_from(n)
+        .ok()
+        .ok_or_else(|| DeviceError::Driver { call, reason: format!("{n} values are too many") })
 }
 
 /// Asks how much scratch a call wants, and makes it with as much.
@@ -186,7 +206,7 @@ pub(super) fn warm_up(heap: &Heap, stream: &Stream) -> Result<(), DeviceError> {
     let mut input = heap.scratch::<u32>(LABEL, WARM_UP)?;
     input.zero(stream)?;
     let mut output = heap.scratch::<u32>(LABEL, WARM_UP)?;
-    exclusive_sum(heap, stream, &input, &mut output)?;
+    exclusive_sum(heap, stream, WARM_UP, &input, &mut output)?;
     stream.synchronize()
 }
 
@@ -195,11 +215,7 @@ fn warm_up_key<K: Key>(heap: &Heap, stream: &Stream) -> Result<(), DeviceError> 
     let mut values = [heap.scratch::<u32>(LABEL, WARM_UP)?, heap.scratch::<u32>(LABEL, WARM_UP)?];
     keys[0].zero(stream)?;
     values[0].zero(stream)?;
-    let pairs = Pairs {
-        keys: keys.each_mut().map(Buffer::write),
-        values: values.each_mut().map(Buffer::write),
-        n: WARM_UP,
-        bits: 0..K::BITS,
-    };
-    sort_pairs(heap, stream, &pairs).map(drop)
+    let mut pairs =
+        Pairs { keys: keys.each_mut(), values: values.each_mut(), n: WARM_UP, bits: 0..K::BITS };
+    sort_pairs(heap, stream, &mut pairs).map(drop)
 }

@@ -43,16 +43,6 @@ pub unsafe trait Buffer {
         Out::at(self.address())
     }
 
-    /// For a kernel that reads the values from this one on.
-    fn read_from(&self, first: usize) -> Result<In<'_, Self::Item>, DeviceError> {
-        self.place("read", &(first..self.len())).map(|(address, _)| In::at(address))
-    }
-
-    /// For a kernel that writes the values from this one on.
-    fn write_from(&mut self, first: usize) -> Result<Out<'_, Self::Item>, DeviceError> {
-        self.place("write", &(first..self.len())).map(|(address, _)| Out::at(address))
-    }
-
     /// Copies from the host and waits for it.
     fn upload(
         &mut self,

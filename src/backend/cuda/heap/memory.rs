@@ -224,10 +224,19 @@ impl DeviceMemory for GpuMemory {
 }
 
 /// Takes page-locked memory of the host, which any thread's context may use.
-pub(super) fn allocate_pinned(bytes: usize) -> Result<*mut c_void, DeviceError> {
+pub(super) fn allocate_pinned(
+    label: &'static str,
+    bytes: usize,
+) -> Result<*mut c_void, DeviceError> {
     // SAFETY: the context is current; `Pinned` frees what it gets.
-    unsafe { result::malloc_host(bytes, sys::CU_MEMHOSTALLOC_PORTABLE) }
-        .map_err(failed("cuMemHostAlloc"))
+    unsafe { result::malloc_host(bytes, sys::CU_MEMHOSTALLOC_PORTABLE) }.map_err(
+        |error| match error.0 {
+            sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => {
+                DeviceError::OutOfHostMemory { label, wanted: Bytes(bytes as u64) }
+            }
+            _ => failed("cuMemHostAlloc")(error),
+        },
+    )
 }
 
 /// Gives page-locked memory back.

@@ -34,7 +34,7 @@ impl<T: Plain> Pinned<T> {
         let bytes = bytes_of::<T>(len);
         // An allocation of no bytes is an error of the driver.
         let taken = usize::try_from(bytes.max(1)).unwrap_or(usize::MAX);
-        let address = allocate_pinned(taken)?.cast::<T>();
+        let address = allocate_pinned(label, taken)?.cast::<T>();
         // SAFETY: the allocation holds `len` values and is aligned to pages.
         unsafe { address.write_bytes(0, len) };
         let mut ledger = books.ledger.borrow_mut();

@@ -270,12 +270,15 @@ fn a_range_outside_of_a_buffer_is_an_error() {
     let (_device, heap) = heap(true, CAPACITY);
     let mut region = heap.region::<u32>("sh").unwrap();
     region.grow(10).unwrap();
-    assert_eq!(region.read_from(7).unwrap().address(), region.address() + 28);
-    assert!(region.read_from(10).is_ok());
-    assert_eq!(
-        region.read_from(11).unwrap_err().to_string(),
-        "read failed: `sh` holds 10 values, but 11..10 are asked for"
-    );
+    assert_eq!(region.place("read", &(7..10)).unwrap(), (region.address() + 28, 12));
+    assert!(region.place("read", &(10..10)).is_ok());
+    let backwards = std::ops::Range { start: 11, end: 10 };
+    for (range, text) in [(7..11, "7..11"), (backwards, "11..10")] {
+        assert_eq!(
+            region.place("read", &range).unwrap_err().to_string(),
+            format!("read failed: `sh` holds 10 values, but {text} are asked for")
+        );
+    }
 }
 
 #[test]
