@@ -93,8 +93,7 @@ pub(super) fn camera(view: &View, settings: &RenderSettings) -> Result<Camera, D
 }
 
 /// Projects the model. Waits for the device once, to learn how much the view sees: so the sorts and
-/// their memory have exact sizes, where otherwise all would have to allow for the worst view. The
-/// wait was measured to cost 10 us of a frame.
+/// their memory have exact sizes, where otherwise all would have to allow for the worst view.
 pub(super) fn forward(
     session: &mut Session,
     model: &Model,
