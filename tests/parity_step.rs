@@ -12,6 +12,7 @@ mod common;
 
 use common::oracle::{
     Counted, FirstStep, GRADIENT_TOLERANCE, Shot, assert_first_steps_agree, assert_gradients_agree,
+    gradient_tolerance,
     clear_gaussians, gradients, mean_size, observed, settings, shot, step,
 };
 use common::scene::{NEAR, RATES, resized, splats, straight, tame_gaussians};
@@ -75,11 +76,8 @@ fn gradients_agree_whatever_the_size_and_the_loss<B: Raster<Gaussians>>(device: 
             shot.terms = LossTerms { lambda_dssim };
             let found = FirstStep::taken_by(device, &gaussians, &shot).snapshot;
             let expected = FirstStep::of_the_oracle(&gaussians, &shot).snapshot;
-            // In a window of one pixel the variances are differences of equal terms: nothing but
-            // rounding, which the gradient divides by 9e-4.
-            let tolerance = if size[1] < 3 { 2e-2 } else { GRADIENT_TOLERANCE };
             let what = format!("{size:?} px, {lambda_dssim}");
-            assert_gradients_agree(&found, &expected, (tolerance, &what));
+            assert_gradients_agree(&found, &expected, (gradient_tolerance(size), &what));
         }
     }
 }

@@ -193,6 +193,12 @@ pub fn gradients(after: &Snapshot<Gaussians>) -> Vec<(&'static str, usize, Vec<f
 /// What gradients of single precision agree within.
 pub const GRADIENT_TOLERANCE: f64 = 1e-3;
 
+/// The same for an image of this size: where the SSIM window has one tap, its variance is
+/// x² - x², of which single precision leaves rounding only.
+pub fn gradient_tolerance(size: [u32; 2]) -> f64 {
+    if size[0].min(size[1]) < 3 { 2e-2 } else { GRADIENT_TOLERANCE }
+}
+
 /// Asserts that two sets of gradients agree: each group as a whole, and each element.
 ///
 /// An element is a sum over pixels in which positive and negative terms cancel. Where little is
@@ -245,7 +251,8 @@ pub fn assert_first_steps_agree<B: Raster<Gaussians>>(
     let found = FirstStep::taken_by(device, gaussians, shot);
     let expected = FirstStep::of_the_oracle(gaussians, shot);
     assert_losses_agree(&found.loss, &expected.loss, (shot.size(), what));
-    assert_gradients_agree(&found.snapshot, &expected.snapshot, (GRADIENT_TOLERANCE, what));
+    let tolerance = gradient_tolerance(shot.size());
+    assert_gradients_agree(&found.snapshot, &expected.snapshot, (tolerance, what));
     found
 }
 
