@@ -12,8 +12,7 @@ mod common;
 
 use common::oracle::{
     Counted, FirstStep, GRADIENT_TOLERANCE, Shot, assert_first_steps_agree, assert_gradients_agree,
-    gradient_tolerance,
-    clear_gaussians, gradients, mean_size, observed, settings, shot, step,
+    clear_gaussians, gradient_tolerance, gradients, mean_size, observed, settings, shot, step,
 };
 use common::scene::{NEAR, RATES, resized, splats, straight, tame_gaussians};
 use common::{Draws, view};
