@@ -65,25 +65,37 @@ pub(super) fn forward(
         .as_mut()
         .map_or((Out::NULL, Out::NULL), |kept| (kept.last.write(), kept.states.write()));
     let args = BlendArgs {
-        splats: splats.records.read(),
+        states,
+        last,
+        image: canvas.image.write(),
+        blended: canvas.blended.as_mut().map_or(Out::NULL, Block::write),
+        background: settings.background,
+        ..lists(&splats.records, bins, camera)
+    };
+    session.kernels.blend_fwd.blocks(&session.stream, bins.tiles, &args)?;
+    session.timers.end(&begun, &session.stream)?;
+    Ok(canvas)
+}
+
+/// What both passes read: the splats and the tiles' lists of them. All else is null.
+fn lists<'a>(records: &'a Block<f32>, bins: &'a Bins, camera: &Camera) -> BlendArgs<'a> {
+    BlendArgs {
+        splats: records.read(),
         splat_from_instance: bins.splat_from_instance.read(),
         ranges: bins.ranges.read(),
         first_chunk: bins.first_chunk.read(),
         tile_from_chunk: bins.tile_from_chunk.read(),
         chunk_count: bins.chunk_count.read(),
-        states,
-        last,
-        image: canvas.image.write(),
-        blended: canvas.blended.as_mut().map_or(Out::NULL, Block::write),
+        states: Out::NULL,
+        image: Out::NULL,
+        last: Out::NULL,
+        blended: Out::NULL,
         d_image: In::NULL,
         gradients: Out::NULL,
         size: camera.size,
-        background: settings.background,
+        background: [0.0; 3],
         tiles_wide: camera.tiles[0],
-    };
-    session.kernels.blend_fwd.blocks(&session.stream, bins.tiles, &args)?;
-    session.timers.end(&begun, &session.stream)?;
-    Ok(canvas)
+    }
 }
 
 /// Two starts of chunks lie a chunk's length apart or more.
@@ -103,21 +115,12 @@ pub(super) fn backward(
     let begun = session.timers.begin(Stage::BlendBackward, &session.stream)?;
     splats.gradients.zero(&session.stream)?;
     let args = BlendArgs {
-        splats: splats.records.read(),
-        splat_from_instance: bins.splat_from_instance.read(),
-        ranges: bins.ranges.read(),
-        first_chunk: bins.first_chunk.read(),
-        tile_from_chunk: bins.tile_from_chunk.read(),
-        chunk_count: bins.chunk_count.read(),
         states: kept.states.write(),
         last: kept.last.write(),
         image: canvas.image.write(),
-        blended: Out::NULL,
         d_image: d_image.read(),
         gradients: splats.gradients.write(),
-        size: camera.size,
-        background: [0.0; 3],
-        tiles_wide: camera.tiles[0],
+        ..lists(&splats.records, bins, camera)
     };
     session.kernels.blend_bwd.blocks(&session.stream, bins.chunks_max, &args)?;
     session.timers.end(&begun, &session.stream)

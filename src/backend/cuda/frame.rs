@@ -120,7 +120,7 @@ impl Frame {
 }
 
 impl Gradients {
-    /// Moves every parameter. Without a view nothing has a gradient.
+    /// Moves every parameter. An error where no backward pass came before.
     pub(super) fn step(
         self,
         session: &mut Session,
