@@ -1,19 +1,51 @@
-// adam: the projection's backward pass fused with Adam (Kingma and Ba 2015), one thread per Gaussian.
-// Parameter gradients live in registers only. Gaussians that the view does not see move on by their
-// momentum, as in dense Adam. Moments are stored before bias correction.
+// adam: the projection's backward pass fused with Adam (Kingma and Ba 2015), one thread per Gaussian,
+// one warp per lane block.
+// Parameter gradients live in registers only. Geometry moves in every step, by its momentum where the
+// view does not see it, as in dense Adam. The colours of a lane block of which the view sees nothing
+// are left behind: `momentum.cuh` says how they catch up, to the same values. Moments are stored
+// before bias correction.
 // Shapes: geometry [lane blocks, 11, 32], sh [lane blocks, 3 k, 32], each with its two moments;
 // splats and gradients [visible, 12].
 
-#include "layout.cuh"
+#include "momentum.cuh"
 #include "sh.cuh"
 #include "splat.cuh"
 
 // A column with its moments, and where the thread's Gaussian lies in it.
 struct Column {
-    float* __restrict__ values;
-    float* __restrict__ first;
-    float* __restrict__ second;
+    float* values;
+    float* first;
+    float* second;
     uint64_t at;
+};
+
+// Neighbouring components of it, on their way through the registers: all are loaded before the first
+// is stored, so that enough loads are under way to fill the memory's pipe.
+template <uint32_t N>
+struct Moving {
+    float value[N], first[N], second[N];
+
+    __device__ void load(const Column& c, uint32_t from, uint32_t count = N) {
+#pragma unroll
+        for (uint32_t k = 0; k < N; ++k) {
+            if (k >= count) continue;
+            const uint64_t at = c.at + component(from + k);
+            value[k] = c.values[at];
+            first[k] = c.first[at];
+            second[k] = c.second[at];
+        }
+    }
+
+    __device__ void store(const Column& c, uint32_t from, uint32_t count = N) const {
+#pragma unroll
+        for (uint32_t k = 0; k < N; ++k) {
+            if (k >= count) continue;
+            const uint64_t at = c.at + component(from + k);
+            c.values[at] = value[k];
+            c.first[at] = first[k];
+            c.second[at] = second[k];
+        }
+    }
 };
 
 // What is known of a group's new values and second moments.
@@ -23,17 +55,14 @@ struct Health {
 };
 
 // One value: value -= rate m / (sqrt(v) + epsilon), with the bias-corrected moments.
-__device__ inline void apply(const AdamArgs& a, const Column& c, uint32_t k, float rate, float d,
-                             Health& health) {
-    const uint64_t at = c.at + component(k);
-    const float first = a.beta_1 * c.first[at] + a.one_less_beta_1 * d;
-    const float second = a.beta_2 * c.second[at] + a.one_less_beta_2 * d * d;
-    const float root = sqrtf(second) * a.inverse_root_correction;
-    const float value = c.values[at] - rate * first / (root + a.epsilon);
-    c.first[at] = first;
-    c.second[at] = second;
-    c.values[at] = value;
-    const float size = fabsf(value) + second;
+template <uint32_t N>
+__device__ inline void move(const AdamArgs& a, Moving<N>& c, uint32_t k, float rate, float d,
+                            Health& health) {
+    c.first[k] = a.beta_1 * c.first[k] + a.one_less_beta_1 * d;
+    c.second[k] = a.beta_2 * c.second[k] + a.one_less_beta_2 * d * d;
+    const float root = sqrtf(c.second[k]) * a.inverse_root_correction;
+    c.value[k] -= rate * c.first[k] / (root + a.epsilon);
+    const float size = fabsf(c.value[k]) + c.second[k];
     health.zero += 0.0f * size;
     health.largest = fmaxf(health.largest, size);
 }
@@ -48,83 +77,135 @@ __device__ inline void report(const AdamArgs& a, uint32_t gaussian, uint32_t gro
               2 * place + (isinf(health.largest) ? 1 : 0));
 }
 
+// Coefficients per channel that pass through the registers at a time.
+constexpr uint32_t AT_ONCE = 4;
+
 // Colours: moves the coefficients and returns the gradient of the viewing direction.
-__device__ inline float3 step_color(const AdamArgs& a, uint32_t gaussian, const Column& c,
-                                    float3 direction, float3 d_color) {
-    float basis[SH_MAX_COEFFICIENTS], d_basis[SH_MAX_COEFFICIENTS];
+__device__ inline float3 step_color(const AdamArgs& a, uint32_t gaussian, const Column& column,
+                                    uint32_t age, float3 direction, float3 d_color) {
+    float basis[SH_MAX_COEFFICIENTS], d_basis[SH_MAX_COEFFICIENTS] = {};
     sh_basis(a.sh_degree, direction, basis);
+    const CatchUp late = catch_up_of(a.momentum, age);
     Health dc = {}, rest = {};
 #pragma unroll
-    for (uint32_t k = 0; k < SH_MAX_COEFFICIENTS; ++k) {
-        d_basis[k] = 0.0f;
-        if (3 * k >= a.sh_width) continue;
-        Health& health = k == 0 ? dc : rest;
-        const float rate = k == 0 ? a.rates[4] : a.rates[5];
-        const float* __restrict__ values = c.values + c.at;
-        d_basis[k] = values[component(3 * k)] * d_color.x + values[component(3 * k + 1)] * d_color.y +
-                     values[component(3 * k + 2)] * d_color.z;
-        apply(a, c, 3 * k, rate, basis[k] * d_color.x, health);
-        apply(a, c, 3 * k + 1, rate, basis[k] * d_color.y, health);
-        apply(a, c, 3 * k + 2, rate, basis[k] * d_color.z, health);
+    for (uint32_t from = 0; from < SH_MAX_COEFFICIENTS; from += AT_ONCE) {
+        if (3 * from >= a.sh_width) continue;
+        const uint32_t count = min(3 * AT_ONCE, a.sh_width - 3 * from);
+        Moving<3 * AT_ONCE> c;
+        c.load(column, 3 * from, count);
+#pragma unroll
+        for (uint32_t i = 0; i < AT_ONCE; ++i) {
+            if (3 * i >= count) continue;
+            const uint32_t k = from + i;
+            const float d[3] = {basis[k] * d_color.x, basis[k] * d_color.y, basis[k] * d_color.z};
+            if (age > 0) {
+                for (uint32_t j = 3 * i; j < 3 * i + 3; ++j) {
+                    catch_up(late, k, c.value[j], c.first[j], c.second[j]);
+                }
+            }
+            d_basis[k] = c.value[3 * i] * d_color.x + c.value[3 * i + 1] * d_color.y +
+                         c.value[3 * i + 2] * d_color.z;
+            for (uint32_t j = 0; j < 3; ++j) {
+                move(a, c, 3 * i + j, k == 0 ? a.rates[4] : a.rates[5], d[j], k == 0 ? dc : rest);
+            }
+        }
+        c.store(column, 3 * from, count);
     }
     report(a, gaussian, 4, dc);
     report(a, gaussian, 5, rest);
     return sh_basis_bwd(a.sh_degree, direction, d_basis);
 }
 
+// Gradient of a Gaussian's splat.
+struct SplatGradient {
+    float2 d_mean_px;
+    Sym2 d_conic;
+    float3 d_color;
+    float d_opacity_logit;
+};
+
+__device__ inline SplatGradient gradient_of(const AdamArgs& a, uint32_t slot) {
+    if (slot == UNSEEN) return {};
+    const float4* const record = reinterpret_cast<const float4*>(a.gradients) + uint64_t{slot} * 3;
+    const float4* const splat = reinterpret_cast<const float4*>(a.splats) + uint64_t{slot} * 3;
+    const float4 place = record[0], form = record[1], shade = record[2], color = splat[2];
+    // A channel that was held at 0 takes no gradient.
+    return {{place.x, place.y},
+            {form.x, form.y, form.z},
+            {color.x > 0.0f ? shade.x : 0.0f, color.y > 0.0f ? shade.y : 0.0f,
+             color.z > 0.0f ? shade.z : 0.0f},
+            sigmoid_bwd(splat[0].z, place.z)};
+}
+
 extern "C" __global__ void __launch_bounds__(ADAM_BLOCK) adam(const __grid_constant__ AdamArgs a) {
     const uint32_t gaussian = blockIdx.x * blockDim.x + threadIdx.x;
-    if (gaussian >= a.gaussians) return;
-    const Column geometry = {a.geometry, a.geometry_first, a.geometry_second,
-                             lane_block(gaussian, GEOMETRY_WIDTH)};
-    const Column sh = {a.sh, a.sh_first, a.sh_second, lane_block(gaussian, a.sh_width)};
-    const uint32_t slot = a.splat_from_gaussian[gaussian];
+    const uint32_t block = gaussian / WARP;
+    if (block * WARP >= a.gaussians) return;
+    // Lanes behind the last Gaussian go along: their zeros stay zero.
+    const uint32_t slot = gaussian < a.gaussians ? a.splat_from_gaussian[gaussian] : UNSEEN;
+    const bool seen = slot != UNSEEN;
+    const SplatGradient d_splat = gradient_of(a, slot);
 
-    float opacity = 0.0f, d_opacity = 0.0f;
-    float2 d_mean_px = {0.0f, 0.0f};
-    Sym2 d_conic = {0.0f, 0.0f, 0.0f};
-    float3 d_color = {0.0f, 0.0f, 0.0f};
-    if (slot != UNSEEN) {
-        const float4* const record = reinterpret_cast<const float4*>(a.gradients) + uint64_t{slot} * 3;
-        const float4* const splat = reinterpret_cast<const float4*>(a.splats) + uint64_t{slot} * 3;
-        const float4 place = record[0], form = record[1], shade = record[2], color = splat[2];
-        d_mean_px = {place.x, place.y};
-        d_opacity = place.z;
-        d_conic = {form.x, form.y, form.z};
-        // A channel that was held at 0 takes no gradient.
-        d_color = {color.x > 0.0f ? shade.x : 0.0f, color.y > 0.0f ? shade.y : 0.0f,
-                   color.z > 0.0f ? shade.z : 0.0f};
-        opacity = splat[0].z;
+    const Column column = {a.geometry, a.geometry_first, a.geometry_second,
+                           lane_block(gaussian, GEOMETRY_WIDTH)};
+    float3 d_mean_by_color = {0.0f, 0.0f, 0.0f};
+    if (__any_sync(FULL_WARP, seen)) {
+        const float* const mean = a.geometry + column.at;
+        const float* const centre = a.camera.centre_world;
+        const float3 offset = {mean[component(MEAN)] - centre[0], mean[component(MEAN + 1)] - centre[1],
+                               mean[component(MEAN + 2)] - centre[2]};
+        const Column sh = {a.sh, a.sh_first, a.sh_second, lane_block(gaussian, a.sh_width)};
+        const uint32_t age = a.momentum.steps - a.sh_steps[block];
+        const float3 d_direction =
+            step_color(a, gaussian, sh, age, normalize(offset), d_splat.d_color);
+        if (seen) d_mean_by_color = normalize_bwd(offset, d_direction);
+        __syncwarp();  // everyone has read the age
+        if (gaussian % WARP == 0) a.sh_steps[block] = a.momentum.steps + 1;
     }
-    const float* const g = geometry.values + geometry.at;
-    const Shape shape = {
-        {g[component(0)], g[component(1)], g[component(2)]},
-        {g[component(3)], g[component(4)], g[component(5)]},
-        {g[component(6)], g[component(7)], g[component(8)], g[component(9)]},
-    };
-    const float* const centre = a.camera.centre_world;
-    const float3 offset = sub(shape.mean_world, float3{centre[0], centre[1], centre[2]});
-    const float3 d_direction = step_color(a, gaussian, sh, normalize(offset), d_color);
 
+    Moving<GEOMETRY_WIDTH> g;
+    g.load(column, 0);
     ShapeGradient d = {};
-    if (slot != UNSEEN) {
-        d = project_bwd(a.camera, shape, d_mean_px, d_conic);
-        d.d_mean_world = add(d.d_mean_world, normalize_bwd(offset, d_direction));
+    if (seen) {
+        const Shape shape = {{g.value[0], g.value[1], g.value[2]},
+                             {g.value[3], g.value[4], g.value[5]},
+                             {g.value[6], g.value[7], g.value[8], g.value[9]}};
+        d = project_bwd(a.camera, shape, d_splat.d_mean_px, d_splat.d_conic);
+        d.d_mean_world = add(d.d_mean_world, d_mean_by_color);
     }
-    Health means = {}, log_scales = {}, quats = {}, opacities = {};
-    apply(a, geometry, MEAN, a.rates[0], d.d_mean_world.x, means);
-    apply(a, geometry, MEAN + 1, a.rates[0], d.d_mean_world.y, means);
-    apply(a, geometry, MEAN + 2, a.rates[0], d.d_mean_world.z, means);
-    report(a, gaussian, 0, means);
-    apply(a, geometry, LOG_SCALE, a.rates[1], d.d_log_scale.x, log_scales);
-    apply(a, geometry, LOG_SCALE + 1, a.rates[1], d.d_log_scale.y, log_scales);
-    apply(a, geometry, LOG_SCALE + 2, a.rates[1], d.d_log_scale.z, log_scales);
-    report(a, gaussian, 1, log_scales);
-    apply(a, geometry, QUAT, a.rates[2], d.d_quat.w, quats);
-    apply(a, geometry, QUAT + 1, a.rates[2], d.d_quat.x, quats);
-    apply(a, geometry, QUAT + 2, a.rates[2], d.d_quat.y, quats);
-    apply(a, geometry, QUAT + 3, a.rates[2], d.d_quat.z, quats);
-    report(a, gaussian, 2, quats);
-    apply(a, geometry, OPACITY_LOGIT, a.rates[3], sigmoid_bwd(opacity, d_opacity), opacities);
-    report(a, gaussian, 3, opacities);
+    const float d_geometry[GEOMETRY_WIDTH] = {
+        d.d_mean_world.x, d.d_mean_world.y, d.d_mean_world.z, d.d_log_scale.x,
+        d.d_log_scale.y,  d.d_log_scale.z,  d.d_quat.w,       d.d_quat.x,
+        d.d_quat.y,       d.d_quat.z,       d_splat.d_opacity_logit};
+    Health health[4] = {};
+#pragma unroll
+    for (uint32_t k = 0; k < GEOMETRY_WIDTH; ++k) {
+        const uint32_t group = k < LOG_SCALE ? 0 : k < QUAT ? 1 : k < OPACITY_LOGIT ? 2 : 3;
+        move(a, g, k, a.rates[group], d_geometry[k], health[group]);
+    }
+    g.store(column, 0);
+#pragma unroll
+    for (uint32_t group = 0; group < 4; ++group) report(a, gaussian, group, health[group]);
+}
+
+// Brings the colours of every lane block up to date; one warp each.
+extern "C" __global__ void __launch_bounds__(ADAM_BLOCK)
+    catch_up_all(const __grid_constant__ CatchUpArgs a) {
+    const uint32_t gaussian = blockIdx.x * blockDim.x + threadIdx.x;
+    const uint32_t block = gaussian / WARP;
+    if (block >= a.lane_blocks) return;
+    const uint32_t age = a.momentum.steps - a.sh_steps[block];
+    if (age == 0) return;
+    const Column column = {a.sh, a.sh_first, a.sh_second, lane_block(gaussian, a.sh_width)};
+    const CatchUp late = catch_up_of(a.momentum, age);
+    for (uint32_t from = 0; from < a.sh_width; from += 3) {
+        Moving<3> c;
+        c.load(column, from);
+        for (uint32_t j = 0; j < 3; ++j) {
+            catch_up(late, from / 3, c.value[j], c.first[j], c.second[j]);
+        }
+        c.store(column, from);
+    }
+    __syncwarp();  // everyone has read the age
+    if (gaussian % WARP == 0) a.sh_steps[block] = a.momentum.steps;
 }

@@ -4,6 +4,7 @@
 // Shapes: geometry [lane blocks, 11, 32], sh [lane blocks, 3 k, 32], splats and what belongs to them
 // [capacity]: beyond it splats are counted but not written, and the host draws the view again.
 
+#include "momentum.cuh"
 #include "sh.cuh"
 #include "tiles.cuh"
 
@@ -14,20 +15,33 @@ __device__ inline float3 load_triple(const float* __restrict__ column, uint64_t 
             column[at + component(first + 2)]};
 }
 
-// 0.5 + sum over k of basis_k(direction) sh_k, before it is held above 0.
-__device__ inline float3 raw_color(const ProjectArgs& a, uint64_t gaussian, float3 mean_world) {
+// 0.5 + sum over k of basis_k(direction) sh_k, before it is held above 0. Where the coefficients are
+// `LATE` they are taken as they will be once they have caught up.
+template <bool LATE>
+__device__ inline float3 raw_color(const ProjectArgs& a, uint64_t gaussian, uint32_t age,
+                                   float3 mean_world) {
     const float* __restrict__ sh = a.sh;
+    const float* __restrict__ sh_first = a.sh_first;
+    const float* __restrict__ sh_second = a.sh_second;
     const float* centre = a.camera.centre_world;
     const float3 direction = normalize(sub(mean_world, float3{centre[0], centre[1], centre[2]}));
     float basis[SH_MAX_COEFFICIENTS];
     sh_basis(a.sh_degree, direction, basis);
     const uint64_t at = lane_block(gaussian, a.sh_width);
+    const CatchUp late = LATE ? catch_up_of(a.momentum, age) : CatchUp{};
     float3 color = {0.5f, 0.5f, 0.5f};
 #pragma unroll
     for (uint32_t k = 0; k < SH_MAX_COEFFICIENTS; ++k) {
-        if (k < (a.sh_degree + 1) * (a.sh_degree + 1)) {
-            color = add(color, scale(load_triple(sh, at, 3 * k), basis[k]));
+        if (k >= (a.sh_degree + 1) * (a.sh_degree + 1)) continue;
+        float3 value = load_triple(sh, at, 3 * k);
+        if (LATE) {
+            const float3 first = load_triple(sh_first, at, 3 * k);
+            const float3 second = load_triple(sh_second, at, 3 * k);
+            value = {caught_up(late, k, value.x, first.x, second.x),
+                     caught_up(late, k, value.y, first.y, second.y),
+                     caught_up(late, k, value.z, first.z, second.z)};
         }
+        color = add(color, scale(value, basis[k]));
     }
     return color;
 }
@@ -92,7 +106,9 @@ extern "C" __global__ void __launch_bounds__(PROJECT_BLOCK)
                       bounds(e, opacity, a.camera.size, pixels, query.exponent_min);
         }
         if (visible) {
-            color = raw_color(a, gaussian, shape.mean_world);
+            const uint32_t age = a.momentum.steps - a.sh_steps[gaussian / WARP];
+            color = age > 0 ? raw_color<true>(a, gaussian, age, shape.mean_world)
+                            : raw_color<false>(a, gaussian, age, shape.mean_world);
             // A colour that is no number would spread to every Gaussian behind; `step` reports it.
             visible = is_finite(color);
         }

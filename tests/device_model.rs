@@ -202,8 +202,8 @@ fn what_is_uploaded_comes_back_bit_for_bit() {
             let host = random(count, sh_degree, 1).parameters;
             let model = device.upload(&host).unwrap();
             assert_eq!(Raster::<Gaussians>::len(&device, &model), count);
-            assert_eq!(device.download(&model).unwrap(), host);
-            let snapshot: Snapshot<Gaussians> = device.snapshot(&model).unwrap();
+            assert_eq!(device.download(&mut model).unwrap(), host);
+            let snapshot: Snapshot<Gaussians> = device.snapshot(&mut model).unwrap();
             let zeros = Gaussians::zeros(sh_degree, count);
             assert_eq!(snapshot.parameters, host);
             assert_eq!([&snapshot.first_moments, &snapshot.second_moments], [&zeros, &zeros]);
@@ -237,7 +237,7 @@ fn a_model_of_many_chunks_comes_back_whole() {
     let rows: Vec<usize> = (0..50_000).map(|i| i * 7919 % 100_003).collect();
     let mut cpu = Cpu::<f32>::new();
     let on_cpu = Raster::<Gaussians>::restore(&mut cpu, snapshot).unwrap();
-    assert_eq!(device.sample(&model, &rows).unwrap(), cpu.sample(&on_cpu, &rows).unwrap());
+    assert_eq!(device.sample(&mut model, &rows).unwrap(), cpu.sample(&on_cpu, &rows).unwrap());
 }
 
 #[test]
@@ -251,9 +251,9 @@ fn a_sample_holds_the_asked_rows_in_their_order() {
         let expected = Cpu::<f32>::new();
         let on_cpu = splat::backend::cpu::Model::<f32>::new(&host);
         let mut cpu = expected;
-        assert_eq!(device.sample(&model, &rows).unwrap(), cpu.sample(&on_cpu, &rows).unwrap());
+        assert_eq!(device.sample(&mut model, &rows).unwrap(), cpu.sample(&on_cpu, &rows).unwrap());
         assert!(Raster::<Gaussians>::sample(&mut device, &model, &[]).unwrap().is_empty());
-        let behind: Result<Gaussians, DeviceError> = device.sample(&model, &[3, 1021]);
+        let behind: Result<Gaussians, DeviceError> = device.sample(&mut model, &[3, 1021]);
         assert!(matches!(behind, Err(DeviceError::NoSuchRow { row: 1021, len: 1021 })));
     }
 }
@@ -387,7 +387,7 @@ fn growth_beyond_the_budget_is_refused_and_the_model_stays_whole() {
     assert!(matches!(refused, Err(DeviceError::Refused(_))), "{refused:?}");
     assert_eq!(Raster::<Gaussians>::len(&device, &model), 6_000_000);
     assert_eq!(Raster::<Gaussians>::model_bytes(&device, &model), bytes);
-    assert!(device.download(&model).unwrap() == host);
+    assert!(device.download(&mut model).unwrap() == host);
     // The same round without births fits.
     let done = device.densify(&mut model, &everyone, Grant { births: 0 }).unwrap();
     assert_eq!(

@@ -140,9 +140,9 @@ fn holds(device: &Cuda) -> usize {
 fn run(shots: &[Shot], gaussians: &Gaussians, budget: Option<Bytes>) -> Result<Ran, Stopped> {
     let mut device = open(budget)?;
     let mut model = device.upload(gaussians)?;
-    let mut done = Done { losses: Vec::new(), held: 0, kept: device.download(&model)? };
+    let mut done = Done { losses: Vec::new(), held: 0, kept: device.download(&mut model)? };
     if let Err(error) = iterate(&mut device, &mut model, shots, &mut done) {
-        let after = device.download(&model)?;
+        let after = device.download(&mut model)?;
         return Err(Stopped { error, unchanged: Some(after == done.kept) });
     }
     let peak = device.memory().iter().map(|entry| entry.peak).sum();

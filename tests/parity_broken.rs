@@ -45,7 +45,7 @@ fn reported<B: Raster<Gaussians>>(
     let mut model = device.upload(gaussians).unwrap();
     let first = try_step(device, &mut model, shot, &AdamStep { number: 1, rates: RATES });
     // A device may refuse to hand out a broken model as a whole.
-    let after = device.sample(&model, rows).unwrap();
+    let after = device.sample(&mut model, rows).unwrap();
     let outcome = first
         .and_then(|()| try_step(device, &mut model, shot, &AdamStep { number: 2, rates: RATES }));
     let index = match outcome {

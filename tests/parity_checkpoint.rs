@@ -51,12 +51,12 @@ fn trained<B: Raster<Gaussians>>(device: &mut B) -> (B::Model, Vec<Shot>) {
 /// Through `first` to `second`: the same bits, and the same image within rounding.
 fn assert_passes_on<A: Raster<Gaussians>, B: Raster<Gaussians>>(first: &mut A, second: &mut B) {
     let (model, shots) = trained(first);
-    let snapshot = first.snapshot(&model).unwrap();
+    let snapshot = first.snapshot(&mut model).unwrap();
     assert!(snapshot.second_moments.groups().iter().all(|g| g.values.iter().any(|&v| v > 0.0)));
     assert!(snapshot.views_seen.contains(&20));
     let restored = second.restore(snapshot.clone()).unwrap();
-    assert_same_bits(&second.snapshot(&restored).unwrap(), &snapshot);
-    let downloaded = second.download(&restored).unwrap();
+    assert_same_bits(&second.snapshot(&mut restored).unwrap(), &snapshot);
+    let downloaded = second.download(&mut restored).unwrap();
     assert_eq!(downloaded, snapshot.parameters);
     assert_images_agree(first, &downloaded, &shots[0].view, &shots[0].settings);
     assert_images_agree(second, &downloaded, &shots[0].view, &shots[0].settings);
@@ -85,7 +85,7 @@ fn a_model_trained_on_the_processor_is_the_same_here<B: Raster<Gaussians>>(devic
 
 fn a_model_goes_through_a_checkpoints_file_bit_for_bit<B: Raster<Gaussians>>(device: &mut B) {
     let (model, _) = trained(device);
-    let snapshot = device.snapshot(&model).unwrap();
+    let snapshot = device.snapshot(&mut model).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let written = Checkpoint {
         iteration: 20,
@@ -97,16 +97,16 @@ fn a_model_goes_through_a_checkpoints_file_bit_for_bit<B: Raster<Gaussians>>(dev
     let read = Checkpoint::read(&path).unwrap().snapshot;
     assert_same_bits(&read, &snapshot);
     let here = device.restore(read.clone()).unwrap();
-    assert_same_bits(&device.snapshot(&here).unwrap(), &snapshot);
+    assert_same_bits(&device.snapshot(&mut here).unwrap(), &snapshot);
     let mut processor = Cpu::<f32>::new();
     let there = processor.restore(read).unwrap();
-    assert_same_bits(&processor.snapshot(&there).unwrap(), &snapshot);
+    assert_same_bits(&processor.snapshot(&mut there).unwrap(), &snapshot);
 }
 
 fn training_goes_on_the_same_way_after_a_change_of_device<B: Raster<Gaussians>>(device: &mut B) {
     let (mut model, shots) = trained(device);
     let mut oracle = Cpu::<f64>::new();
-    let snapshot = device.snapshot(&model).unwrap();
+    let snapshot = device.snapshot(&mut model).unwrap();
     let mut elsewhere = oracle.restore(snapshot.clone()).unwrap();
     for (number, shot) in (21..=25).zip(&shots) {
         let here = step(device, &mut model, shot, (number, RATES)).total;
@@ -115,7 +115,8 @@ fn training_goes_on_the_same_way_after_a_change_of_device<B: Raster<Gaussians>>(
         assert!((here - there).abs() < 4e-5, "step {number}: {here} here, {there} there");
     }
     // Moments of twenty steps outweigh rounding in the next gradients: nothing changes its sign.
-    let (here, there) = (device.snapshot(&model).unwrap(), oracle.snapshot(&elsewhere).unwrap());
+    let (here, there) =
+        (device.snapshot(&mut model).unwrap(), oracle.snapshot(&mut elsewhere).unwrap());
     let rates = [1e-3, 2e-3, 3e-3, 4e-3, 5e-3, 6e-3];
     let groups = here.parameters.groups().into_iter().zip(there.parameters.groups());
     for ((here, there), rate) in groups.zip(rates) {
@@ -133,13 +134,13 @@ fn every_row_of_a_model_of_any_size_comes_back<B: Raster<Gaussians>>(device: &mu
         let gaussians = tame_gaussians(count, 23, sh_degree);
         let model = device.upload(&gaussians).unwrap();
         assert_eq!(device.len(&model), count);
-        assert_eq!(device.download(&model).unwrap(), gaussians);
+        assert_eq!(device.download(&mut model).unwrap(), gaussians);
         let backwards: Vec<usize> = (0..count).rev().collect();
-        let sample = device.sample(&model, &backwards).unwrap();
+        let sample = device.sample(&mut model, &backwards).unwrap();
         let last = &gaussians.means[(count - 1) * 3..];
         assert_eq!(&sample.means[..3], last);
         assert_eq!(sample.sh_rest.len(), gaussians.sh_rest.len());
-        let snapshot = device.snapshot(&model).unwrap();
+        let snapshot = device.snapshot(&mut model).unwrap();
         let zeros = Gaussians::zeros(sh_degree, count);
         assert_eq!((&snapshot.first_moments, &snapshot.second_moments), (&zeros, &zeros));
         assert_eq!(snapshot.views_seen, vec![0; count]);

@@ -85,7 +85,7 @@ fn opacities(gaussians: &Gaussians) -> Vec<f64> {
 fn rule() -> DensifyRule {
     let mut oracle = Cpu::<f64>::new();
     let model = observed(&mut oracle);
-    let snapshot = oracle.snapshot(&model).unwrap();
+    let snapshot = oracle.snapshot(&mut model).unwrap();
     let scales = largest_scales(&snapshot.parameters);
     // Children are smaller by a factor of 1.6, and must keep away from the limit too.
     let with_children: Vec<f64> = scales.iter().flat_map(|&s| [s, s / 1.6]).collect();
@@ -137,7 +137,7 @@ fn round<B: Raster<Gaussians>>(device: &mut B, rule: &DensifyRule, grant: Grant)
     let before = device.len(&model);
     let done = device.densify(&mut model, rule, grant).unwrap();
     assert_eq!(device.len(&model), before + done.cloned + done.split - done.pruned);
-    (survey, done, device.snapshot(&model).unwrap())
+    (survey, done, device.snapshot(&mut model).unwrap())
 }
 
 fn a_round_after_five_views_grows_and_prunes_the_same_gaussians<B: Raster<Gaussians>>(
@@ -169,7 +169,7 @@ fn a_round_with_a_grant_grows_those_with_the_highest_gradients<B: Raster<Gaussia
     let rule = rule();
     let mut oracle = Cpu::<f64>::new();
     let model = observed(&mut oracle);
-    let gradients = mean_gradients(&oracle.snapshot(&model).unwrap());
+    let gradients = mean_gradients(&oracle.snapshot(&mut model).unwrap());
     // As many births as lie above a wide gap.
     let above = between(&gradients, [0.8, 0.9]);
     let births = gradients.iter().filter(|&&gradient| gradient > above).count();
@@ -219,7 +219,7 @@ fn rounds<B: Raster<Gaussians>>(device: &mut B, rule: &DensifyRule, shots: &[Sho
             assert!(loss.total.is_finite());
         }
     }
-    let after = device.snapshot(&model).unwrap();
+    let after = device.snapshot(&mut model).unwrap();
     for (group, moments) in after.parameters.groups().iter().zip(after.second_moments.groups()) {
         assert_eq!(group.values.len(), counts[3] * group.width);
         assert!(group.values.iter().chain(moments.values).all(|value| value.is_finite()));
@@ -230,10 +230,10 @@ fn rounds<B: Raster<Gaussians>>(device: &mut B, rule: &DensifyRule, shots: &[Sho
 
 fn a_reset_of_the_opacities_lowers_the_same_ones<B: Raster<Gaussians>>(device: &mut B) {
     let mut model = observed(device);
-    let before = device.snapshot(&model).unwrap();
+    let before = device.snapshot(&mut model).unwrap();
     let ceiling = between(&opacities(&before.parameters), [0.4, 0.6]);
     device.reset_opacity(&mut model, ceiling).unwrap();
-    let after = device.snapshot(&model).unwrap();
+    let after = device.snapshot(&mut model).unwrap();
     let (mut lowered, mut kept) = (0, 0);
     for (found, start) in
         after.parameters.opacity_logits.iter().zip(&before.parameters.opacity_logits)

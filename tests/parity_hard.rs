@@ -57,7 +57,7 @@ fn no_gaussians_at_all_are_drawn_and_moved<B: Raster<Gaussians>>(device: &mut B)
         assert_eq!(device.survey(&model, &rule).unwrap(), Survey::default());
         device.densify(&mut model, &rule, Grant { births: 10 }).unwrap();
         device.reset_opacity(&mut model, 0.01).unwrap();
-        let snapshot = device.snapshot(&model).unwrap();
+        let snapshot = device.snapshot(&mut model).unwrap();
         assert_eq!(snapshot.parameters, none);
         let restored = device.restore(snapshot).unwrap();
         assert_eq!(device.len(&restored), 0);

@@ -132,7 +132,7 @@ fn step_over<B: Raster<Gaussians>>(
         device.backward(&mut model, frame, &mut gradients)?;
     }
     device.step(&mut model, gradients, &AdamStep { number: 1, rates: RATES })?;
-    device.snapshot(&model)
+    device.snapshot(&mut model)
 }
 
 /// Views from three sides and of three sizes.
@@ -206,7 +206,7 @@ fn statistics<B: Raster<Gaussians>>(
     shots: &[Shot],
 ) -> Snapshot<Gaussians> {
     let model = observed(device, gaussians, shots);
-    device.snapshot(&model).unwrap()
+    device.snapshot(&mut model).unwrap()
 }
 
 /// The sums of the norms of the gradients within 1e-3, small ones against a tenth of the mean.
@@ -249,7 +249,7 @@ fn ten_steps<B: Raster<Gaussians>>(
         .zip(shots.iter().cycle())
         .map(|(number, shot)| step(device, &mut model, shot, (number, RATES)))
         .collect();
-    (losses, device.snapshot(&model).unwrap())
+    (losses, device.snapshot(&mut model).unwrap())
 }
 
 fn ten_steps_take_the_same_way_as_the_oracle<B: Raster<Gaussians>>(device: &mut B) {

@@ -112,13 +112,13 @@ impl Raster<Gaussians> for Keeper {
     fn upload(&mut self, host: &Gaussians) -> Result<Model<f32>, DeviceError> {
         self.cpu.upload(host)
     }
-    fn download(&mut self, model: &Model<f32>) -> Result<Gaussians, DeviceError> {
+    fn download(&mut self, model: &mut Model<f32>) -> Result<Gaussians, DeviceError> {
         self.cpu.download(model)
     }
-    fn sample(&mut self, model: &Model<f32>, rows: &[usize]) -> Result<Gaussians, DeviceError> {
+    fn sample(&mut self, model: &mut Model<f32>, rows: &[usize]) -> Result<Gaussians, DeviceError> {
         self.cpu.sample(model, rows)
     }
-    fn snapshot(&mut self, model: &Model<f32>) -> Result<Snapshot<Gaussians>, DeviceError> {
+    fn snapshot(&mut self, model: &mut Model<f32>) -> Result<Snapshot<Gaussians>, DeviceError> {
         self.cpu.snapshot(model)
     }
     fn restore(&mut self, snapshot: Snapshot<Gaussians>) -> Result<Model<f32>, DeviceError> {

@@ -111,7 +111,7 @@ fn what_the_near_plane_cuts_off_takes_neither_colour_nor_gradient<B: Raster<Gaus
         let mut gradients = device.gradients(&model).unwrap();
         device.backward(&mut model, frame, &mut gradients).unwrap();
         device.step(&mut model, gradients, &AdamStep { number: 1, rates: RATES }).unwrap();
-        let after = device.snapshot(&model).unwrap();
+        let after = device.snapshot(&mut model).unwrap();
         let seen = [0.5, 1.0].map(|depth| u32::from(depth > near));
         assert_eq!(after.views_seen, seen, "{near}");
         let moved = after.first_moments.opacity_logits.iter().map(|&m| u32::from(m != 0.0));
@@ -219,7 +219,7 @@ fn the_first_step_of_adam_moves_every_parameter_by_its_rate<B: Raster<Gaussians>
     let target = photo(view.camera.width, view.camera.height, None);
     let mut model = device.upload(&before).unwrap();
     step_once(device, &mut model, &view, &target, 1);
-    let after = device.download(&model).unwrap();
+    let after = device.download(&mut model).unwrap();
     let rates = [1e-3, 2e-3, 3e-3, 4e-3, 5e-3, 6e-3_f32];
     for ((before, after), rate) in before.groups().iter().zip(after.groups()).zip(rates) {
         // Isotropic, so that the rotation takes no gradient but rounding, which Adam scales up to
@@ -243,11 +243,11 @@ fn gaussians_that_are_not_seen_move_on_by_their_momentum<B: Raster<Gaussians>>(d
     let target = photo(view.camera.width, view.camera.height, None);
     let mut model = device.upload(&gaussian([0.1, -0.1, 1.0], 0.1, 0.6, [0.4; 3])).unwrap();
     step_once(device, &mut model, &view, &target, 1);
-    let seen = device.download(&model).unwrap();
+    let seen = device.download(&mut model).unwrap();
     let mut away = view.clone();
     away.pose.translation = [0.0, 0.0, -50.0];
     step_once(device, &mut model, &away, &target, 2);
-    let unseen = device.download(&model).unwrap();
+    let unseen = device.download(&mut model).unwrap();
     // m = 0.9·0.1 g and v = 0.999·0.001 g², corrected by 1 - 0.9² = 0.19 and 1 - 0.999² = 0.001999.
     let expected = RATES.opacity_logits * (0.09 / 0.19) / (0.000_999_f64 / 0.001_999).sqrt();
     let moved = f64::from((unseen.opacity_logits[0] - seen.opacity_logits[0]).abs());
@@ -286,9 +286,9 @@ fn a_snapshot_restores_the_same_model<B: Raster<Gaussians>>(device: &mut B) {
     for number in 1..=3 {
         step_once(device, &mut model, &view, &target, number);
     }
-    let snapshot = device.snapshot(&model).unwrap();
+    let snapshot = device.snapshot(&mut model).unwrap();
     let restored = device.restore(snapshot.clone()).unwrap();
-    assert_eq!(device.snapshot(&restored).unwrap(), snapshot);
+    assert_eq!(device.snapshot(&mut restored).unwrap(), snapshot);
     assert!(snapshot.first_moments.means.iter().any(|&m| m != 0.0));
     assert!(snapshot.views_seen.contains(&3));
     assert!(snapshot.gradient_norm_sums.iter().any(|&sum| sum > 0.0));
@@ -298,7 +298,7 @@ fn a_sample_holds_the_asked_rows_in_their_order<B: Raster<Gaussians>>(device: &m
     let all = random_gaussians(7, 14);
     let model = device.upload(&all).unwrap();
     let rows = [6, 0, 3, 3];
-    let sample = device.sample(&model, &rows).unwrap();
+    let sample = device.sample(&mut model, &rows).unwrap();
     for (found, all) in sample.groups().iter().zip(all.groups()) {
         let expected: Vec<f32> = rows
             .iter()
@@ -307,7 +307,7 @@ fn a_sample_holds_the_asked_rows_in_their_order<B: Raster<Gaussians>>(device: &m
             .collect();
         assert_eq!(found.values, expected, "{}", all.name);
     }
-    assert_eq!(device.sample(&model, &[]).unwrap(), Gaussians::zeros(3, 0));
+    assert_eq!(device.sample(&mut model, &[]).unwrap(), Gaussians::zeros(3, 0));
 }
 
 fn what_the_mask_excludes_changes_nothing<B: Raster<Gaussians>>(device: &mut B) {
@@ -324,7 +324,7 @@ fn what_the_mask_excludes_changes_nothing<B: Raster<Gaussians>>(device: &mut B) 
         .map(|target| {
             let mut model = device.upload(&random_gaussians(30, 12)).unwrap();
             step_once(device, &mut model, &view, target, 1);
-            device.download(&model).unwrap()
+            device.download(&mut model).unwrap()
         })
         .collect();
     // A device may add up what pixels and tiles contribute in any order: a few roundings of a

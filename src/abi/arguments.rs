@@ -36,6 +36,8 @@ constants! {
     pub const LOSS_SHARED_BYTES: u32 = 55_296;
     /// Threads in a block of `adam`.
     pub const ADAM_BLOCK: u32 = 128;
+    /// Lengths of the tables of `Momentum`.
+    pub const MOMENTUM_STEPS: u32 = 128;
 
     /// Values per Gaussian that are no colours: mean, log-scale, quaternion, opacity logit.
     pub const GEOMETRY_WIDTH: u32 = 11;
@@ -109,12 +111,35 @@ abi! {
         pub similarity: f64,
     }
 
+    /// What steps without a gradient do to the colours, as `momentum.cuh` uses it.
+    pub struct Momentum {
+        /// By how much a constant coefficient moves in so many steps up to now, in units of its first
+        /// moment over the root of its second.
+        pub travel_dc: [f32; 128],
+        /// The same of the other coefficients.
+        pub travel_rest: [f32; 128],
+        /// Binary logarithm of the first moment's decay.
+        pub log2_beta_1: f32,
+        /// Binary logarithm of the second moment's decay.
+        pub log2_beta_2: f32,
+        /// Steps that the model has taken.
+        pub steps: u32,
+        /// Fills up to the alignment.
+        pub reserved: u32,
+    }
+
     /// `project_fwd`: Gaussians to splats.
     pub struct ProjectArgs<'a> {
         /// [lane blocks, 11, 32]
         pub geometry: In<'a, f32>,
         /// [lane blocks, `sh_width`, 32]
         pub sh: In<'a, f32>,
+        /// Its first moments.
+        pub sh_first: In<'a, f32>,
+        /// Its second moments.
+        pub sh_second: In<'a, f32>,
+        /// Steps that each lane block's SH has taken; [lane blocks].
+        pub sh_steps: In<'a, u32>,
         /// Slot of each Gaussian's splat; `[gaussians]`.
         pub splat_from_gaussian: Out<'a, u32>,
         /// [capacity, 12]: centre x y, opacity, least exponent; conic xx xy yy, depth; colour,
@@ -132,6 +157,8 @@ abi! {
         pub counts: Out<'a, Counts>,
         /// The view.
         pub camera: Camera,
+        /// What colours that were left behind have missed.
+        pub momentum: Momentum,
         /// Number of Gaussians.
         pub gaussians: u32,
         /// Splats that there is room for.
@@ -288,6 +315,8 @@ abi! {
         pub sh_first: Out<'a, f32>,
         /// The same.
         pub sh_second: Out<'a, f32>,
+        /// Steps that each lane block's SH has taken; [lane blocks].
+        pub sh_steps: Out<'a, u32>,
         /// Slot of each Gaussian's splat; `[gaussians]`.
         pub splat_from_gaussian: In<'a, u32>,
         /// [visible, 12]
@@ -299,6 +328,8 @@ abi! {
         pub fault: Out<'a, u64>,
         /// The view.
         pub camera: Camera,
+        /// What colours that were left behind have missed.
+        pub momentum: Momentum,
         /// Learning rates over the first moment's bias correction: means, log-scales, quaternions,
         /// opacity logits, colours, harmonics.
         pub rates: [f32; 6],
@@ -322,5 +353,22 @@ abi! {
         pub sh_width: u32,
         /// Fills up to the alignment.
         pub reserved: u32,
+    }
+    /// `catch_up_all`: brings the SH of every lane block up to date.
+    pub struct CatchUpArgs<'a> {
+        /// [lane blocks, `sh_width`, 32]
+        pub sh: Out<'a, f32>,
+        /// Its first moments.
+        pub sh_first: Out<'a, f32>,
+        /// Its second moments.
+        pub sh_second: Out<'a, f32>,
+        /// Steps that each lane block's SH has taken; [lane blocks].
+        pub sh_steps: Out<'a, u32>,
+        /// What they have missed.
+        pub momentum: Momentum,
+        /// Number of lane blocks.
+        pub lane_blocks: u32,
+        /// Values of harmonics per Gaussian.
+        pub sh_width: u32,
     }
 }

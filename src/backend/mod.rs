@@ -257,12 +257,12 @@ pub trait Raster<P: Primitive>: Backend {
 
     /// Puts primitives on the device, moments and statistics zero.
     fn upload(&mut self, host: &P) -> Result<Self::Model, DeviceError>;
-    /// The primitives as they are now.
-    fn download(&mut self, model: &Self::Model) -> Result<P, DeviceError>;
+    /// The primitives as they are now. A device may first do to the model what it has put off.
+    fn download(&mut self, model: &mut Self::Model) -> Result<P, DeviceError>;
     /// The primitives of these rows, in their order; a row may come up more than once.
-    fn sample(&mut self, model: &Self::Model, rows: &[usize]) -> Result<P, DeviceError>;
+    fn sample(&mut self, model: &mut Self::Model, rows: &[usize]) -> Result<P, DeviceError>;
     /// Primitives, moments and statistics as they are now.
-    fn snapshot(&mut self, model: &Self::Model) -> Result<Snapshot<P>, DeviceError>;
+    fn snapshot(&mut self, model: &mut Self::Model) -> Result<Snapshot<P>, DeviceError>;
     /// The model that a snapshot was taken of.
     fn restore(&mut self, snapshot: Snapshot<P>) -> Result<Self::Model, DeviceError>;
     /// Number of primitives.

@@ -294,7 +294,7 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
     fn report_distributions(&mut self) -> Result<(), TrainError> {
         let count = self.device.len(&self.model);
         let rows = report::sample(count, self.setup.config.run.seed, self.iteration);
-        let sample = self.device.sample(&self.model, &rows)?;
+        let sample = self.device.sample(&mut self.model, &rows)?;
         self.sink.on(&report::distributions(&sample, count, self.iteration))?;
         Ok(())
     }
@@ -330,7 +330,7 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
     }
 
     fn save_point_cloud(&mut self) -> Result<(), TrainError> {
-        let gaussians = self.device.download(&self.model)?;
+        let gaussians = self.device.download(&mut self.model)?;
         let folder = self.setup.model_path.join("point_cloud");
         let folder = create_folder(&folder.join(format!("iteration_{}", self.iteration)))?;
         let path = folder.join("point_cloud.ply");
@@ -343,7 +343,7 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
             iteration: self.iteration,
             config: self.setup.config.clone(),
             train_views: self.feed.views.names(Split::Train),
-            snapshot: self.device.snapshot(&self.model)?,
+            snapshot: self.device.snapshot(&mut self.model)?,
         };
         let path = checkpoint.write(self.setup.model_path)?;
         self.saved(Saved::Checkpoint, path)

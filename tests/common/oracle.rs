@@ -175,7 +175,7 @@ impl FirstStep {
     ) -> Self {
         let mut model = device.upload(gaussians).unwrap();
         let loss = step(device, &mut model, shot, (1, RATES));
-        Self { loss, snapshot: device.snapshot(&model).unwrap() }
+        Self { loss, snapshot: device.snapshot(&mut model).unwrap() }
     }
 
     pub fn of_the_oracle(gaussians: &Gaussians, shot: &Shot) -> Self {

@@ -143,15 +143,15 @@ impl<R: Real> Raster<Gaussians> for Cpu<R> {
         Ok(Model::new(host))
     }
 
-    fn download(&mut self, model: &Model<R>) -> Result<Gaussians, DeviceError> {
+    fn download(&mut self, model: &mut Model<R>) -> Result<Gaussians, DeviceError> {
         Ok(model.gaussians())
     }
 
-    fn sample(&mut self, model: &Model<R>, rows: &[usize]) -> Result<Gaussians, DeviceError> {
+    fn sample(&mut self, model: &mut Model<R>, rows: &[usize]) -> Result<Gaussians, DeviceError> {
         Ok(model.sample(rows))
     }
 
-    fn snapshot(&mut self, model: &Model<R>) -> Result<Snapshot<Gaussians>, DeviceError> {
+    fn snapshot(&mut self, model: &mut Model<R>) -> Result<Snapshot<Gaussians>, DeviceError> {
         Ok(model.snapshot())
     }
 

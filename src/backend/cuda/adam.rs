@@ -1,11 +1,12 @@
 //! Stage `step`: the projection's backward pass fused with Adam.
 
 use super::heap::Buffer;
+use super::lanes::LANES;
 use super::model::Model;
 use super::project::{Splats, count_u32};
 use super::session::Session;
 use super::timers::Stage;
-use crate::abi::{AdamArgs, Camera};
+use crate::abi::{AdamArgs, Camera, CatchUpArgs};
 use crate::backend::{AdamStep, DeviceError};
 use crate::math::adam::{BETA_1, BETA_2, EPSILON, bias_corrections};
 
@@ -30,6 +31,9 @@ pub(super) fn step(
     ];
     let begun = session.timers.begin(Stage::Step, &session.stream)?;
     let (gaussians, sh_width) = (model.len(), model.sh_width());
+    let root_correction = second_correction.sqrt();
+    let travel = [step.rates.sh_dc, step.rates.sh_rest]
+        .map(|rate| rate / first_correction * root_correction);
     #[expect(clippy::cast_possible_truncation, reason = "rounded to the device's precision")]
     let args = AdamArgs {
         geometry: model.geometry.write(),
@@ -38,18 +42,20 @@ pub(super) fn step(
         sh: model.sh.write(),
         sh_first: model.sh_first.write(),
         sh_second: model.sh_second.write(),
+        sh_steps: model.sh_steps.write(),
         splat_from_gaussian: splats.splat_from_gaussian.read(),
         splats: splats.records.read(),
         gradients: splats.gradients.read(),
         fault: session.status.fault(),
         camera: *camera,
+        momentum: model.momentum.now(),
         rates: rates.map(|rate| (rate / first_correction) as f32),
         beta_1: BETA_1 as f32,
         beta_2: BETA_2 as f32,
         // From double precision: 1 - 0.999 in single precision is 1e-5 of itself off.
         one_less_beta_1: (1.0 - BETA_1) as f32,
         one_less_beta_2: (1.0 - BETA_2) as f32,
-        inverse_root_correction: (1.0 / second_correction.sqrt()) as f32,
+        inverse_root_correction: (1.0 / root_correction) as f32,
         epsilon: EPSILON as f32,
         gaussians: count_u32(gaussians)?,
         sh_degree,
@@ -57,5 +63,22 @@ pub(super) fn step(
         reserved: 0,
     };
     session.kernels.adam.over(&session.stream, gaussians, &args)?;
+    model.momentum.stepped(travel);
     session.timers.end(&begun, &session.stream)
+}
+
+/// Brings all colours up to date, so that the tables hold what dense Adam would.
+pub(super) fn catch_up(session: &Session, model: &mut Model) -> Result<(), DeviceError> {
+    let lane_blocks = model.len().div_ceil(LANES);
+    let args = CatchUpArgs {
+        momentum: model.momentum.now(),
+        lane_blocks: count_u32(lane_blocks)?,
+        sh_width: model.sh_width(),
+        sh: model.sh.write(),
+        sh_first: model.sh_first.write(),
+        sh_second: model.sh_second.write(),
+        sh_steps: model.sh_steps.write(),
+    };
+    session.kernels.catch_up_all.over(&session.stream, lane_blocks * LANES, &args)?;
+    Ok(())
 }

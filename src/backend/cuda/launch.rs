@@ -210,6 +210,7 @@ kernels! {
     blend_bwd: blend::blend_bwd(BlendArgs) x BLEND_BLOCK shared BLEND_SHARED_BYTES;
     loss: loss::loss(LossArgs) x LOSS_BLOCK shared LOSS_SHARED_BYTES;
     adam: adam::adam(AdamArgs) x ADAM_BLOCK;
+    catch_up_all: adam::catch_up_all(CatchUpArgs) x ADAM_BLOCK;
     sample_rows: model::sample_rows(SampleArgs) x SAMPLE_BLOCK;
     observe: densify::observe(ObserveArgs) x OBSERVE_BLOCK;
     survey: densify::survey(SurveyArgs) x DENSIFY_BLOCK;

@@ -15,6 +15,7 @@ mod lanes;
 mod launch;
 mod loss;
 mod model;
+mod momentum;
 pub mod probe;
 mod project;
 pub mod session;
@@ -187,17 +188,20 @@ impl Raster<Gaussians> for Cuda {
         model::upload(&self.session, host, model)
     }
 
-    fn download(&mut self, model: &Model) -> Result<Gaussians, DeviceError> {
+    fn download(&mut self, model: &mut Model) -> Result<Gaussians, DeviceError> {
         self.session.check_faults()?;
+        adam::catch_up(&self.session, model)?;
         model::download(&self.session, model)
     }
 
-    fn sample(&mut self, model: &Model, rows: &[usize]) -> Result<Gaussians, DeviceError> {
+    fn sample(&mut self, model: &mut Model, rows: &[usize]) -> Result<Gaussians, DeviceError> {
+        adam::catch_up(&self.session, model)?;
         self.with_room(|session| model::sample(session, model, rows))
     }
 
-    fn snapshot(&mut self, model: &Model) -> Result<Snapshot<Gaussians>, DeviceError> {
+    fn snapshot(&mut self, model: &mut Model) -> Result<Snapshot<Gaussians>, DeviceError> {
         self.session.check_faults()?;
+        adam::catch_up(&self.session, model)?;
         model::snapshot(&self.session, model)
     }
 
@@ -281,6 +285,7 @@ impl Raster<Gaussians> for Cuda {
     ) -> Result<Densified, DeviceError> {
         // Rows get other numbers: the one that a fault names would be another Gaussian's afterwards.
         self.session.check_faults()?;
+        adam::catch_up(&self.session, model)?;
         self.with_room(|session| densify::densify(session, model, rule, grant))
     }
 

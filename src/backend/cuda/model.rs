@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::heap::{Buffer, Heap, Pinned, Region};
 use super::lanes::{self, LANES, Part, table_len};
+use super::momentum::Momentum;
 use super::project::count_u32;
 use super::session::Session;
 use crate::abi::{self, Out, SampleArgs, TABLES};
@@ -33,6 +34,9 @@ pub struct Model {
     pub(super) sh: Region<f32>,
     pub(super) sh_first: Region<f32>,
     pub(super) sh_second: Region<f32>,
+    /// Steps that each lane block's SH has taken, [lane blocks]; the others' are in `momentum`.
+    pub(super) sh_steps: Region<u32>,
+    pub(super) momentum: Momentum,
     /// Sums of the norms of the screen-space gradients, `[n]`.
     pub(super) gradient_norm_sums: Region<f32>,
     /// Views that saw the Gaussian, `[n]`.
@@ -58,6 +62,8 @@ impl Model {
             sh: heap.region("sh")?,
             sh_first: heap.region("sh, first moments")?,
             sh_second: heap.region("sh, second moments")?,
+            sh_steps: heap.region("sh, steps taken")?,
+            momentum: Momentum::default(),
             gradient_norm_sums: heap.region("density statistics, gradients")?,
             views_seen: heap.region("density statistics, views")?,
         })
@@ -128,6 +134,7 @@ impl Model {
         for (table, _) in self.regions() {
             table.trim()?;
         }
+        self.sh_steps.trim()?;
         self.gradient_norm_sums.trim()?;
         self.views_seen.trim()
     }
@@ -136,6 +143,7 @@ impl Model {
         for (table, width) in self.regions() {
             table.grow_zeroed(&session.stream, table_len(rows, width))?;
         }
+        self.sh_steps.grow_zeroed(&session.stream, rows.div_ceil(LANES))?;
         self.gradient_norm_sums.grow_zeroed(&session.stream, rows)?;
         self.views_seen.grow_zeroed(&session.stream, rows)
     }
@@ -145,6 +153,7 @@ impl Model {
         for (table, width) in self.regions() {
             table.shrink(table_len(rows, width));
         }
+        self.sh_steps.shrink(rows.div_ceil(LANES));
         self.gradient_norm_sums.shrink(rows);
         self.views_seen.shrink(rows);
         self.len = rows;

@@ -144,6 +144,9 @@ fn launch(
     let args = ProjectArgs {
         geometry: model.geometry.read(),
         sh: model.sh.read(),
+        sh_first: model.sh_first.read(),
+        sh_second: model.sh_second.read(),
+        sh_steps: model.sh_steps.read(),
         splat_from_gaussian: splats.splat_from_gaussian.write(),
         splats: splats.records.write(),
         tiles: order.tiles.write(),
@@ -152,6 +155,7 @@ fn launch(
         instance_counts: order.instance_counts.write(),
         counts: session.status.counts(),
         camera: *camera,
+        momentum: model.momentum.now(),
         gaussians: count_u32(gaussians)?,
         capacity: count_u32(capacity)?,
         sh_degree,

@@ -1,0 +1,39 @@
+// How colours that were left behind catch up: exact lazy Adam.
+//
+// Without a gradient, step t multiplies the moments by beta_1 and beta_2 and moves the value by
+// -rate_t m_t / (sqrt(v_t) + epsilon). With r = beta_1 / sqrt(beta_2), after `age` such steps
+//     m = beta_1^age m_0,   v = beta_2^age v_0,   value = value_0 - travel[age] m_0 / sqrt(v_0),
+// where travel[age] is the sum over the steps of r^j times the bias-corrected rate of step j, which
+// the host knows (backend/cuda/momentum.rs). Epsilon counts once instead of in every step: it is
+// 1e-15 beside the root of a mean squared gradient.
+#pragma once
+
+#include "layout.cuh"
+
+// What `age` steps without a gradient do.
+struct CatchUp {
+    float decay_1, decay_2;
+    float travel_dc, travel_rest;
+};
+
+__device__ inline CatchUp catch_up_of(const Momentum& m, uint32_t age) {
+    // r^127 is 2e-6: later steps move nothing any more.
+    const uint32_t at = min(age, MOMENTUM_STEPS - 1);
+    const float steps = static_cast<float>(age);
+    return {exp2f(m.log2_beta_1 * steps), exp2f(m.log2_beta_2 * steps), m.travel_dc[at],
+            m.travel_rest[at]};
+}
+
+// Coefficient `k` of a channel moves on.
+__device__ inline float caught_up(const CatchUp& late, uint32_t k, float value, float first,
+                                  float second) {
+    constexpr float EPSILON = 1e-15f;
+    return value - (k == 0 ? late.travel_dc : late.travel_rest) * first / (sqrtf(second) + EPSILON);
+}
+
+__device__ inline void catch_up(const CatchUp& late, uint32_t k, float& value, float& first,
+                                float& second) {
+    value = caught_up(late, k, value, first, second);
+    first *= late.decay_1;
+    second *= late.decay_2;
+}
