@@ -1,13 +1,13 @@
 // loss: (1 - lambda) L1 + lambda (1 - SSIM) against the photograph, and the image's gradient.
 //
-// One block per colour channel of a strip of LOSS_COLUMNS x LOSS_ROWS pixels. It marches down the
-// strip, STEP rows at a time, and keeps nothing per pixel in memory between forward and backward: the
-// gradient of a pixel depends on the SSIM of the 11x11 windows around it, and those on pixels up to
-// 10 away, so that the block also works on a rim. A long strip has little rim.
-// All sums are separable. A thread is a column of pixels for those along columns: it holds the last
-// rows in registers, and no value is read twice. For those along rows it is a run of RUN neighbours
-// in one of the rows of the step, which lie in shared memory; a warp has its rows to itself. Hence
-// two barriers a step: `rows` goes from the columns to the runs, and back.
+// One block per colour channel of a strip of LOSS_COLUMNS x LOSS_ROWS pixels. Nothing per pixel is
+// kept in memory between forward and backward: the gradient of a pixel depends on the SSIM of the
+// 11x11 windows around it, and those on pixels up to 10 away, so that the block also works on a rim.
+// It marches down the strip STEP rows at a time, for the longer the strip the smaller its rim.
+// All sums are separable. For those along columns a thread is a column, and holds the last rows in
+// registers. For those along rows it is a run of RUN neighbours in one row of the step; the rows lie
+// in shared memory, and a warp has its own to itself. So there are two barriers a step: the columns
+// hand `rows` to the runs, and the runs hand it back.
 // Shapes: image and d_image [h, w, 3], target [h, w, 3] in 8 bits, mask [h, w].
 
 #include "layout.cuh"
@@ -18,6 +18,7 @@ constexpr int COLUMNS = LOSS_BLOCK;
 static_assert(LOSS_COLUMNS + 2 * RIM == COLUMNS, "a thread per column");
 constexpr int RUN = 8;
 constexpr int STEP = 8;  // rows
+static_assert((LOSS_ROWS + RIM) % STEP == 0, "no part of a step is for nothing");
 static_assert(STEP * (COLUMNS / RUN) == LOSS_BLOCK, "a thread per run");
 static_assert(WARP % (COLUMNS / RUN) == 0, "rows do not part warps");
 constexpr int HELD = RIM + STEP;  // rows of pixels that the windows of a step see
@@ -112,8 +113,7 @@ __device__ inline void add_differences(Sums& sums, const Column& held, const Str
     if (!owns_column(strip)) return;
 #pragma unroll
     for (int i = RIM; i < HELD; ++i) {
-        if (top + i >= strip.end_own) continue;
-        const float difference = held.x[i] - held.y[i];
+        const float difference = top + i < strip.end_own ? held.x[i] - held.y[i] : 0.0f;
         sums.absolute += fabsf(difference);
         sums.squared += difference * difference;
     }
@@ -229,20 +229,23 @@ __device__ inline void store(const Column& held, const LossArgs& a, const Strip&
     float d_x[STEP];
 #pragma unroll
     for (int i = 0; i < STEP; ++i) {
-        const float x = held.x[i], y = held.y[i];
-        d_x[i] = held.d_x[i] + (x > y ? a.d_l1 : (x < y ? -a.d_l1 : 0.0f));
+        // In numbers, for branches would part the lanes.
+        const float sign = static_cast<float>(held.x[i] > held.y[i]) -
+                           static_cast<float>(held.x[i] < held.y[i]);
+        d_x[i] = held.d_x[i] + sign * a.d_l1;
     }
     // The image passed through the mask, and so does its gradient.
     if (mask) {
 #pragma unroll
         for (int i = 0; i < STEP; ++i) d_x[i] = mask[pixel_at(strip, px, top + i)] ? d_x[i] : 0.0f;
     }
+    float* __restrict__ d_image = a.d_image;
+    const int values_wide = strip.width * 3;
+    const int64_t first_value = static_cast<int64_t>(top) * values_wide + px * 3 + strip.channel;
+    const int own_from = strip.top_own - top, own_to = strip.end_own - top;
 #pragma unroll
     for (int i = 0; i < STEP; ++i) {
-        const int py = top + i;
-        if (py < strip.top_own || py >= strip.end_own) continue;
-        const uint32_t pixel = static_cast<uint32_t>(py * strip.width + px);
-        a.d_image[pixel * 3 + strip.channel] = d_x[i];
+        if (i >= own_from && i < own_to) d_image[first_value + i * values_wide] = d_x[i];
     }
 }
 
