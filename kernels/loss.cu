@@ -1,273 +1,317 @@
 // loss: (1 - lambda) L1 + lambda (1 - SSIM) against the photograph, and the image's gradient.
 //
-// One block per LOSS_SIDE x LOSS_SIDE pixels, one colour channel after the other. Nothing per pixel
-// is kept in memory between forward and backward: the gradient of a pixel depends on the SSIM of the
-// 11x11 windows around it, whose moments the block computes for its pixels and a rim of 5, from
-// pixels with a rim of 10. All sums are separable: along rows, then along columns. A thread slides
-// over RUN neighbours, so that a value is read once for up to 11 sums.
+// One block per colour channel of a strip of LOSS_COLUMNS x LOSS_ROWS pixels. Nothing per pixel is
+// kept in memory between forward and backward: the gradient of a pixel depends on the SSIM of the
+// 11x11 windows around it, and those on pixels up to 10 away, so that the block also works on a rim.
+// It marches down the strip STEP rows at a time, for the longer the strip the smaller its rim.
+// All sums are separable. For those along columns a thread is a column, and holds the last rows in
+// registers. For those along rows it is a run of RUN neighbours in one row of the step; the rows lie
+// in shared memory, and a warp has its own to itself. So there are two barriers a step: the columns
+// hand `rows` to the runs, and the runs hand it back.
 // Shapes: image and d_image [h, w, 3], target [h, w, 3] in 8 bits, mask [h, w].
 
 #include "layout.cuh"
 
 constexpr int RADIUS = LOSS_TAPS / 2;
-constexpr int SIDE = LOSS_SIDE;
-constexpr int INNER = SIDE + 2 * RADIUS;  // windows
-constexpr int OUTER = SIDE + 4 * RADIUS;  // pixels that the windows see
-constexpr int RUN = 4;
-static_assert(INNER % RUN == 0, "runs fill the rows of windows");
-constexpr int RUN_OUT = 2;
-static_assert(SIDE % RUN_OUT == 0, "runs fill the rows of pixels");
-// Odd strides: lanes on neighbouring rows read from different banks.
-constexpr int OUTER_STRIDE = OUTER + 1;
-constexpr int INNER_STRIDE = INNER + 1;
-constexpr int SIDE_STRIDE = SIDE + 1;
+constexpr int RIM = 2 * RADIUS;  // pixels beside the block's own that their gradient depends on
+constexpr int COLUMNS = LOSS_BLOCK;
+static_assert(LOSS_COLUMNS + 2 * RIM == COLUMNS, "a thread per column");
+constexpr int RUN = 8;
+constexpr int STEP = 8;  // rows
+static_assert((LOSS_ROWS + RIM) % STEP == 0, "no part of a step is for nothing");
+static_assert(STEP * (COLUMNS / RUN) == LOSS_BLOCK, "a thread per run");
+static_assert(WARP % (COLUMNS / RUN) == 0, "rows do not part warps");
+constexpr int HELD = RIM + STEP;  // rows of pixels that the windows of a step see
+
+// Runs lie one slot apart, so that eight lanes, which are served together, read 16 bytes each from
+// different banks. What the runs read beside the columns does not reach the block's own pixels.
+constexpr int BESIDE = RUN;
+static_assert(BESIDE >= RADIUS, "room for what the outermost runs read");
+__host__ __device__ constexpr int slot(int column) {
+    return column + BESIDE + (column + BESIDE) / RUN;
+}
+constexpr int SLOTS = slot(COLUMNS + BESIDE);
 
 // C1 = 0.01^2 and C2 = 0.03^2 (Wang et al. 2004).
 constexpr float SSIM_C1 = 1e-4f;
 constexpr float SSIM_C2 = 9e-4f;
 
 struct LossShared {
-    float x[OUTER][OUTER_STRIDE];
-    float y[OUTER][OUTER_STRIDE];
-    union {
-        float rows[5][OUTER][INNER_STRIDE];  // sums along rows: x, y, xx, yy, xy
-        float d_rows[3][INNER][SIDE_STRIDE];
-    };
-    float d_moments[3][INNER][INNER_STRIDE];
-    float taps[LOSS_TAPS];
-    double block_sums[3][LOSS_BLOCK / WARP];
+    // In turn: sums along columns of x, y, x^2 + y^2, xy; gradients by the windows' moments; these
+    // summed along rows.
+    float4 rows[STEP][SLOTS];
+    float warp_sums[3][LOSS_BLOCK / WARP];
 };
-static_assert(sizeof(LossShared) <= LOSS_SHARED_BYTES, "asked for at launch");
 
-// Both images at a pixel; 0 outside the image and where the mask excludes it.
-__device__ inline float2 values_at(const LossArgs& a, int px, int py, uint32_t channel) {
+// What a block works on.
+struct Strip {
+    int width, height;     // of the image, px
+    uint32_t channel;
+    int left;              // image column of the block's first column, in the rim
+    int top_own, end_own;  // image rows whose pixels and windows are the block's own
+};
+
+// What a thread holds of its column. Row 0 is `top` of the step.
+struct Column {
+    float x[HELD], y[HELD];
+    float d_x[HELD];  // of SSIM, summed over the windows so far
+};
+
+struct Sums {
+    float absolute, squared, similarity;
+};
+
+// Whether the thread's column is one of the block's own.
+__device__ inline bool owns_column(const Strip& strip) {
+    const int column = static_cast<int>(threadIdx.x);
+    return column >= RIM && column < COLUMNS - RIM && strip.left + column < strip.width;
+}
+
+// The pixel, or where that lies outside, the nearest one of the image: no window that counts sees it.
+// 32 bits are enough for the values of 1.4 Gpx.
+__device__ inline uint32_t pixel_at(const Strip& strip, int px, int py) {
+    return static_cast<uint32_t>(min(max(py, 0), strip.height - 1) * strip.width) +
+           static_cast<uint32_t>(min(max(px, 0), strip.width - 1));
+}
+
+// Reads COUNT rows of the column from row FIRST on; 0 where the mask excludes the pixel.
+template <int FIRST, int COUNT>
+__device__ inline void load(Column& held, const LossArgs& a, const Strip& strip, int top) {
     const float* __restrict__ image = a.image;
     const uint8_t* __restrict__ target = a.target;
     const uint8_t* __restrict__ mask = a.mask;
-    if (px < 0 || py < 0 || px >= static_cast<int>(a.size[0]) || py >= static_cast<int>(a.size[1])) {
-        return {0.0f, 0.0f};
-    }
-    const uint64_t pixel = static_cast<uint64_t>(py) * a.size[0] + px;
-    if (mask && mask[pixel] == 0) return {0.0f, 0.0f};
-    float x = image[pixel * 3 + channel];
-    // What is no number stays so, as on the CPU; fminf and fmaxf would hide it.
-    if (a.clamp) x = x < 0.0f ? 0.0f : x > 1.0f ? 1.0f : x;
-    return {x, target[pixel * 3 + channel] * (1.0f / 255.0f)};
-}
-
-__device__ inline void load(LossShared& s, const LossArgs& a, int2 corner, uint32_t channel) {
-    for (int i = threadIdx.x; i < OUTER * OUTER; i += LOSS_BLOCK) {
-        const int row = i / OUTER, column = i % OUTER;
-        const float2 v = values_at(a, corner.x + column - 2 * RADIUS, corner.y + row - 2 * RADIUS,
-                                   channel);
-        s.x[row][column] = v.x;
-        s.y[row][column] = v.y;
-    }
-}
-
-__device__ inline void sum_rows(LossShared& s) {
-    constexpr int RUNS = INNER / RUN;
-    for (int task = threadIdx.x; task < OUTER * RUNS; task += LOSS_BLOCK) {
-        const int row = task % OUTER, first = task / OUTER * RUN;
-        float m[5][RUN] = {};
+    const int px = strip.left + static_cast<int>(threadIdx.x);
+    uint8_t y[COUNT];
 #pragma unroll
-        for (int i = 0; i < RUN + LOSS_TAPS - 1; ++i) {
-            const float x = s.x[row][first + i], y = s.y[row][first + i];
-            const float xx = x * x, yy = y * y, xy = x * y;
+    for (int i = 0; i < COUNT; ++i) {
+        const uint32_t value = pixel_at(strip, px, top + FIRST + i) * 3 + strip.channel;
+        held.x[FIRST + i] = image[value];
+        y[i] = target[value];
+    }
 #pragma unroll
-            for (int k = 0; k < RUN; ++k) {
-                if (i - k < 0 || i - k >= LOSS_TAPS) continue;
-                const float tap = s.taps[i - k];
-                m[0][k] += tap * x;
-                m[1][k] += tap * y;
-                m[2][k] += tap * xx;
-                m[3][k] += tap * yy;
-                m[4][k] += tap * xy;
-            }
+    for (int i = 0; i < COUNT; ++i) held.y[FIRST + i] = y[i] * (1.0f / 255.0f);
+    if (mask) {
+#pragma unroll
+        for (int i = FIRST; i < FIRST + COUNT; ++i) {
+            const bool kept = mask[pixel_at(strip, px, top + i)] != 0;
+            held.x[i] = kept ? held.x[i] : 0.0f;
+            held.y[i] = kept ? held.y[i] : 0.0f;
         }
+    }
+    if (a.clamp) {
 #pragma unroll
-        for (int q = 0; q < 5; ++q) {
-#pragma unroll
-            for (int k = 0; k < RUN; ++k) s.rows[q][row][first + k] = m[q][k];
+        for (int i = FIRST; i < FIRST + COUNT; ++i) {
+            // What is no number stays so, as on the CPU; fminf and fmaxf would hide it.
+            const float x = held.x[i];
+            held.x[i] = x < 0.0f ? 0.0f : x > 1.0f ? 1.0f : x;
         }
     }
 }
 
-// SSIM of a window from its moments, and its gradient by E[x], E[x^2] and E[xy] times `d_s`.
-__device__ inline float similarity_bwd(float x, float y, float xx, float yy, float xy, float d_s,
-                                       float3& d) {
-    const float a1 = 2.0f * x * y + SSIM_C1;
-    const float a2 = 2.0f * (xy - x * y) + SSIM_C2;
-    const float b1 = x * x + y * y + SSIM_C1;
-    const float b2 = (xx - x * x) + (yy - y * y) + SSIM_C2;
-    const float inverse = 1.0f / (b1 * b2);
+// Adds the differences of the step's new pixels.
+__device__ inline void add_differences(Sums& sums, const Column& held, const Strip& strip, int top) {
+    if (!owns_column(strip)) return;
+#pragma unroll
+    for (int i = RIM; i < HELD; ++i) {
+        const float difference = top + i < strip.end_own ? held.x[i] - held.y[i] : 0.0f;
+        sums.absolute += fabsf(difference);
+        sums.squared += difference * difference;
+    }
+}
+
+// Sums along the column for the step's windows, row j of which is centred on row j + RADIUS.
+__device__ inline void sum_columns(LossShared& s, const LossArgs& a, const Column& held) {
+    float4 sums[STEP] = {};
+#pragma unroll
+    for (int i = 0; i < HELD; ++i) {
+        const float x = held.x[i], y = held.y[i];
+        const float squares = x * x + y * y, xy = x * y;
+#pragma unroll
+        for (int j = 0; j < STEP; ++j) {
+            if (i - j < 0 || i - j >= static_cast<int>(LOSS_TAPS)) continue;
+            const float tap = a.taps[i - j];
+            sums[j].x += tap * x;
+            sums[j].y += tap * y;
+            sums[j].z += tap * squares;
+            sums[j].w += tap * xy;
+        }
+    }
+#pragma unroll
+    for (int j = 0; j < STEP; ++j) s.rows[j][slot(threadIdx.x)] = sums[j];
+}
+
+// Sums along a row for RUN columns, the first of which is in the slot `run`, of the first MAPS
+// components. The window is symmetric, so that this is its own adjoint.
+template <int MAPS>
+__device__ inline void sum_run(float (&sums)[MAPS][RUN], const float4* run, const LossArgs& a) {
+#pragma unroll
+    for (int i = 0; i < RUN + RIM; ++i) {
+        const float4 slot_values = run[slot(i - RADIUS) - slot(0)];
+        const float v[4] = {slot_values.x, slot_values.y, slot_values.z, slot_values.w};
+#pragma unroll
+        for (int k = 0; k < RUN; ++k) {
+            if (i - k < 0 || i - k >= static_cast<int>(LOSS_TAPS)) continue;
+#pragma unroll
+            for (int q = 0; q < MAPS; ++q) sums[q][k] += a.taps[i - k] * v[q];
+        }
+    }
+}
+
+// SSIM of a window from its moments E[x], E[y], E[x^2 + y^2] and E[xy], and its gradient times `d_s`
+// by E[x], by half of E[x^2], and by E[xy].
+__device__ inline float similarity_bwd(const float4& m, float d_s, float4& d) {
+    const float x = m.x, y = m.y;
+    const float means = x * x + y * y, product = x * y;
+    const float a1 = 2.0f * product + SSIM_C1;
+    const float a2 = 2.0f * (m.w - product) + SSIM_C2;
+    const float b1 = means + SSIM_C1;
+    const float b2 = (m.z - means) + SSIM_C2;
+    const float inverse = __fdividef(1.0f, b1 * b2);
     const float s = a1 * a2 * inverse;
-    const float d_variance = -s / b2;
-    const float d_covariance = 2.0f * a1 * inverse;
-    const float d_mean = 2.0f * y * a2 * inverse - 2.0f * x * s / b1;
-    d = {(d_mean - 2.0f * x * d_variance - y * d_covariance) * d_s, d_variance * d_s,
-         d_covariance * d_s};
+    const float scale = 2.0f * inverse * d_s;
+    d = {scale * (y * (a2 - a1) + x * s * (b1 - b2)), -scale * s * b1, scale * a1, 0.0f};
     return s;
 }
 
-// Finishes the windows' moments along columns, and leaves their gradients. Returns the sum of the
-// similarities of the windows that belong to this block.
-__device__ inline float similarities(LossShared& s, const LossArgs& a, int2 corner) {
-    constexpr int RUNS = INNER / RUN;
-    const int margin = static_cast<int>(a.margin);
+// Leaves the gradients of the windows of a run in the place of their moments. Returns the sum of the
+// similarities of those that are the block's own.
+__device__ inline float similarities(float4* run, const LossArgs& a, const Strip& strip, int column,
+                                     int py) {
+    float m[4][RUN] = {};
+    sum_run(m, run, a);
+    __syncwarp();  // all runs of the row are read
+    // Only windows that lie wholly inside the image count. From and to which of the run:
+    const int margin = static_cast<int>(a.margin), px = strip.left + column;
+    const bool row_counts = py >= margin && py < strip.height - margin;
+    const int from = margin - px, to = row_counts ? strip.width - margin - px : 0;
+    const bool own_row = py >= strip.top_own && py < strip.end_own;
+    const int own_from = max(from, RIM - column);
+    const int own_to = own_row ? min(to, COLUMNS - RIM - column) : 0;
     float sum = 0.0f;
-    for (int task = threadIdx.x; task < INNER * RUNS; task += LOSS_BLOCK) {
-        const int column = task % INNER, first = task / INNER * RUN;
-        float m[5][RUN] = {};
 #pragma unroll
-        for (int i = 0; i < RUN + LOSS_TAPS - 1; ++i) {
-            float v[5];
-#pragma unroll
-            for (int q = 0; q < 5; ++q) v[q] = s.rows[q][first + i][column];
-#pragma unroll
-            for (int k = 0; k < RUN; ++k) {
-                if (i - k < 0 || i - k >= LOSS_TAPS) continue;
-                const float tap = s.taps[i - k];
-#pragma unroll
-                for (int q = 0; q < 5; ++q) m[q][k] += tap * v[q];
-            }
-        }
-        const int px = corner.x + column - RADIUS;
-#pragma unroll
-        for (int k = 0; k < RUN; ++k) {
-            const int row = first + k, py = corner.y + row - RADIUS;
-            float3 d = {0.0f, 0.0f, 0.0f};
-            // Only windows that lie wholly inside the image count.
-            if (px >= margin && py >= margin && px < static_cast<int>(a.size[0]) - margin &&
-                py < static_cast<int>(a.size[1]) - margin) {
-                const float similarity =
-                    similarity_bwd(m[0][k], m[1][k], m[2][k], m[3][k], m[4][k], a.d_similarity, d);
-                const bool own = column >= RADIUS && column < RADIUS + SIDE && row >= RADIUS &&
-                                 row < RADIUS + SIDE;
-                if (own) sum += similarity;
-            }
-            s.d_moments[0][row][column] = d.x;
-            s.d_moments[1][row][column] = d.y;
-            s.d_moments[2][row][column] = d.z;
-        }
+    for (int k = 0; k < RUN; ++k) {
+        const float d_s = k >= from && k < to ? a.d_similarity : 0.0f;
+        const float similarity = similarity_bwd({m[0][k], m[1][k], m[2][k], m[3][k]}, d_s, run[k]);
+        if (k >= own_from && k < own_to) sum += similarity;
     }
+    __syncwarp();  // all gradients of the row are there
     return sum;
 }
 
-// The adjoint of the row sums: the window is symmetric, so that it is the same sum.
-__device__ inline void spread_rows(LossShared& s) {
-    constexpr int RUNS = SIDE / RUN_OUT;
-    for (int task = threadIdx.x; task < INNER * RUNS; task += LOSS_BLOCK) {
-        const int row = task % INNER, first = task / INNER * RUN_OUT;
+// Spreads the gradients of the windows along the row, in their place.
+__device__ inline void spread_run(float4* run, const LossArgs& a) {
+    float d[3][RUN] = {};
+    sum_run(d, run, a);
+    __syncwarp();  // all runs of the row are read
 #pragma unroll
-        for (int q = 0; q < 3; ++q) {
-            float d[RUN_OUT] = {};
+    for (int k = 0; k < RUN; ++k) run[k] = {d[0][k], d[1][k], d[2][k], 0.0f};
+}
+
+// Spreads the gradients of the step's windows along the column.
+__device__ inline void spread_columns(Column& held, const LossShared& s, const LossArgs& a) {
 #pragma unroll
-            for (int i = 0; i < RUN_OUT + LOSS_TAPS - 1; ++i) {
-                const float v = s.d_moments[q][row][first + i];
+    for (int j = 0; j < STEP; ++j) {
+        const float4 d = s.rows[j][slot(threadIdx.x)];
 #pragma unroll
-                for (int k = 0; k < RUN_OUT; ++k) {
-                    if (i - k >= 0 && i - k < LOSS_TAPS) d[k] += s.taps[i - k] * v;
-                }
-            }
-#pragma unroll
-            for (int k = 0; k < RUN_OUT; ++k) s.d_rows[q][row][first + k] = d[k];
+        for (int i = j; i < j + static_cast<int>(LOSS_TAPS); ++i) {
+            const float d_x = d.x + held.x[i] * d.y + held.y[i] * d.z;
+            // No window before has seen its last row.
+            held.d_x[i] = (i - j == RIM ? 0.0f : held.d_x[i]) + a.taps[i - j] * d_x;
         }
     }
 }
 
-// Gradient of the pixels: of L1, and of the moments of all windows that see the pixel.
-__device__ inline void spread_columns(LossShared& s, const LossArgs& a, int2 corner,
-                                      uint32_t channel) {
-    constexpr int RUNS = SIDE / RUN_OUT;
+// Writes the gradient of the rows that no further window sees.
+__device__ inline void store(const Column& held, const LossArgs& a, const Strip& strip, int top) {
     const uint8_t* __restrict__ mask = a.mask;
-    for (int task = threadIdx.x; task < SIDE * RUNS; task += LOSS_BLOCK) {
-        const int column = task % SIDE, first = task / SIDE * RUN_OUT;
-        float d[3][RUN_OUT] = {};
+    const int px = strip.left + static_cast<int>(threadIdx.x);
+    if (!owns_column(strip)) return;
+    float d_x[STEP];
 #pragma unroll
-        for (int i = 0; i < RUN_OUT + LOSS_TAPS - 1; ++i) {
-            float v[3];
+    for (int i = 0; i < STEP; ++i) {
+        // In numbers, for branches would part the lanes.
+        const float sign = static_cast<float>(held.x[i] > held.y[i]) -
+                           static_cast<float>(held.x[i] < held.y[i]);
+        d_x[i] = held.d_x[i] + sign * a.d_l1;
+    }
+    // The image passed through the mask, and so does its gradient.
+    if (mask) {
 #pragma unroll
-            for (int q = 0; q < 3; ++q) v[q] = s.d_rows[q][first + i][column];
+        for (int i = 0; i < STEP; ++i) d_x[i] = mask[pixel_at(strip, px, top + i)] ? d_x[i] : 0.0f;
+    }
+    float* __restrict__ d_image = a.d_image;
+    const int values_wide = strip.width * 3;
+    const int64_t first_value = static_cast<int64_t>(top) * values_wide + px * 3 + strip.channel;
+    const int own_from = strip.top_own - top, own_to = strip.end_own - top;
 #pragma unroll
-            for (int k = 0; k < RUN_OUT; ++k) {
-                if (i - k < 0 || i - k >= LOSS_TAPS) continue;
-                const float tap = s.taps[i - k];
-#pragma unroll
-                for (int q = 0; q < 3; ++q) d[q][k] += tap * v[q];
-            }
-        }
-        const int px = corner.x + column;
-        if (px >= static_cast<int>(a.size[0])) continue;
-#pragma unroll
-        for (int k = 0; k < RUN_OUT; ++k) {
-            const int row = first + k, py = corner.y + row;
-            if (py >= static_cast<int>(a.size[1])) continue;
-            const uint64_t pixel = static_cast<uint64_t>(py) * a.size[0] + px;
-            const float x = s.x[row + 2 * RADIUS][column + 2 * RADIUS];
-            const float y = s.y[row + 2 * RADIUS][column + 2 * RADIUS];
-            float d_x = d[0][k] + 2.0f * x * d[1][k] + y * d[2][k];
-            d_x += x > y ? a.d_l1 : (x < y ? -a.d_l1 : 0.0f);
-            // The image passed through the mask, and so does its gradient.
-            if (mask && mask[pixel] == 0) d_x = 0.0f;
-            a.d_image[pixel * 3 + channel] = d_x;
-        }
+    for (int i = 0; i < STEP; ++i) {
+        if (i >= own_from && i < own_to) d_image[first_value + i * values_wide] = d_x[i];
     }
 }
 
-// Sums of |x - y| and (x - y)^2 over the block's pixels.
-__device__ inline float2 differences(const LossShared& s) {
-    float2 sum = {0.0f, 0.0f};
-    for (int i = threadIdx.x; i < SIDE * SIDE; i += LOSS_BLOCK) {
-        const int row = i / SIDE + 2 * RADIUS, column = i % SIDE + 2 * RADIUS;
-        const float difference = s.x[row][column] - s.y[row][column];
-        sum.x += fabsf(difference);
-        sum.y += difference * difference;
+// Moves the rows up by a step.
+__device__ inline void advance(Column& held) {
+#pragma unroll
+    for (int i = 0; i < RIM; ++i) {
+        held.x[i] = held.x[i + STEP];
+        held.y[i] = held.y[i + STEP];
+        held.d_x[i] = held.d_x[i + STEP];
     }
-    return sum;
 }
 
 // Adds the block's sums to those of the image.
-__device__ inline void add_sums(LossShared& s, const LossArgs& a, float l1, float squared,
-                                float similarity) {
+__device__ inline void add_sums(LossShared& s, const LossArgs& a, const Sums& sums) {
     const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-    const float sums[3] = {warp_sum(l1), warp_sum(squared), warp_sum(similarity)};
+    const float totals[3] = {warp_sum(sums.absolute), warp_sum(sums.squared),
+                             warp_sum(sums.similarity)};
     if (lane == 0) {
-        for (int q = 0; q < 3; ++q) s.block_sums[q][warp] = sums[q];
+        for (int q = 0; q < 3; ++q) s.warp_sums[q][warp] = totals[q];
     }
     __syncthreads();  // the warps' sums are there
     if (threadIdx.x < 3) {
         double total = 0.0;
-        for (uint32_t w = 0; w < LOSS_BLOCK / WARP; ++w) total += s.block_sums[threadIdx.x][w];
+        for (uint32_t w = 0; w < LOSS_BLOCK / WARP; ++w) total += s.warp_sums[threadIdx.x][w];
         atomicAdd(&a.sums->absolute + threadIdx.x, total);
     }
 }
 
-extern "C" __global__ void __launch_bounds__(LOSS_BLOCK) loss(const __grid_constant__ LossArgs a) {
-    extern __shared__ double shared[];
-    LossShared& s = *reinterpret_cast<LossShared*>(shared);
-    const uint32_t blocks_wide = (a.size[0] + SIDE - 1) / SIDE;
-    const int2 corner = {static_cast<int>(blockIdx.x % blocks_wide * SIDE),
-                         static_cast<int>(blockIdx.x / blocks_wide * SIDE)};
-    if (threadIdx.x < LOSS_TAPS) s.taps[threadIdx.x] = a.taps[threadIdx.x];
+// The block's strip: channels, then strips side by side, then those below.
+__device__ inline Strip strip_of_block(const LossArgs& a) {
+    const uint32_t strips_wide = (a.size[0] + LOSS_COLUMNS - 1) / LOSS_COLUMNS;
+    const uint32_t strip = blockIdx.x / 3;
+    const int width = static_cast<int>(a.size[0]), height = static_cast<int>(a.size[1]);
+    const int top_own = static_cast<int>(strip / strips_wide * LOSS_ROWS);
+    return {width,
+            height,
+            blockIdx.x % 3,
+            static_cast<int>(strip % strips_wide * LOSS_COLUMNS) - RIM,
+            top_own,
+            min(top_own + static_cast<int>(LOSS_ROWS), height)};
+}
 
-    float l1 = 0.0f, squared = 0.0f, similarity = 0.0f;
-    for (uint32_t channel = 0; channel < 3; ++channel) {
-        load(s, a, corner, channel);
-        __syncthreads();  // the pixels are there
-        const float2 difference = differences(s);
-        l1 += difference.x;
-        squared += difference.y;
-        sum_rows(s);
-        __syncthreads();  // the sums along rows are there
-        similarity += similarities(s, a, corner);
-        __syncthreads();  // the windows' gradients are there, and the row sums are free
+extern "C" __global__ void __launch_bounds__(LOSS_BLOCK, 5) loss(const __grid_constant__ LossArgs a) {
+    __shared__ LossShared s;
+    const Strip strip = strip_of_block(a);
+    const int run_row = static_cast<int>(threadIdx.x) / (COLUMNS / RUN);
+    const int run_column = static_cast<int>(threadIdx.x) % (COLUMNS / RUN) * RUN;
+    float4* const run = &s.rows[run_row][slot(run_column)];
+
+    Column held = {};
+    Sums sums = {};
+    load<0, RIM>(held, a, strip, strip.top_own - RIM);
+    for (int top = strip.top_own - RIM; top < strip.end_own; top += STEP) {
+        load<RIM, STEP>(held, a, strip, top);
+        add_differences(sums, held, strip, top);
+        sum_columns(s, a, held);
+        __syncthreads();  // the sums along columns are there
+        sums.similarity += similarities(run, a, strip, run_column, top + RADIUS + run_row);
+        if (a.d_image) spread_run(run, a);
+        __syncthreads();  // the gradients are spread along rows, and the runs are done with `rows`
         if (a.d_image) {
-            spread_rows(s);
-            __syncthreads();  // they are spread along rows
-            spread_columns(s, a, corner, channel);
-            __syncthreads();  // the pixels are free
+            spread_columns(held, s, a);
+            store(held, a, strip, top);
         }
+        advance(held);
     }
-    add_sums(s, a, l1, squared, similarity);
+    add_sums(s, a, sums);
 }

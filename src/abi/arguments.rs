@@ -27,13 +27,13 @@ constants! {
     /// Shared memory of `blend_bwd`.
     pub const BLEND_SHARED_BYTES: u32 = 53_632;
     /// Threads in a block of `loss`.
-    pub const LOSS_BLOCK: u32 = 256;
-    /// Width and height of the pixels that a block of `loss` works on.
-    pub const LOSS_SIDE: u32 = 22;
+    pub const LOSS_BLOCK: u32 = 128;
+    /// Columns of pixels that a block of `loss` works on.
+    pub const LOSS_COLUMNS: u32 = 108;
+    /// Rows of pixels that a block of `loss` works on: whole steps of 8, less a rim of 10.
+    pub const LOSS_ROWS: u32 = 86;
     /// Width of the SSIM window.
     pub const LOSS_TAPS: u32 = 11;
-    /// Shared memory of `loss`.
-    pub const LOSS_SHARED_BYTES: u32 = 55_296;
     /// Threads in a block of `adam`.
     pub const ADAM_BLOCK: u32 = 128;
     /// Lengths of the tables of `Momentum`.

@@ -6,7 +6,7 @@ use super::images::Target;
 use super::session::Session;
 use super::status::Report;
 use super::timers::Stage;
-use crate::abi::{Camera, LOSS_SIDE, LOSS_TAPS, LossArgs, Out};
+use crate::abi::{Camera, LOSS_COLUMNS, LOSS_ROWS, LOSS_TAPS, LossArgs, Out};
 use crate::backend::{DeviceError, LossTerms, LossValue, Measured, Pending};
 use crate::math::ssim::taps;
 
@@ -110,8 +110,10 @@ fn launch(
         d_similarity: (-terms.lambda_dssim / counts.windows) as f32,
         reserved: 0,
     };
-    let blocks = camera.size.map(|side| side.div_ceil(LOSS_SIDE) as usize);
-    session.kernels.loss.blocks(&session.stream, blocks[0] * blocks[1], &args)?;
+    let [width, height] = camera.size;
+    let strips = width.div_ceil(LOSS_COLUMNS) as usize * height.div_ceil(LOSS_ROWS) as usize;
+    // One block per channel.
+    session.kernels.loss.blocks(&session.stream, strips * 3, &args)?;
     target.used(&session.stream)?;
     Ok(counts)
 }
