@@ -1,21 +1,13 @@
 // bin: which splats each tile draws, front to back.
-// After the splats are sorted by depth: `ordered_counts` (one thread per splat) puts their instance
-// counts into that order, a sum over them gives each splat's first instance, `instances_*` (one
-// thread per splat, then one per candidate) writes the instances, a stable sort by tile keeps
-// them front to back, and `ranges_*` (one thread per instance) finds where each tile's begin.
-// `chunks` (one block) numbers the chunks of at most BLEND_CHUNK instances that the backward pass
-// works on. Keys of 16 bits serve up to 65,535 tiles; the key behind the last tile marks places that
-// no instance took.
+// After the splats are sorted by depth, a sum over their instance counts in that order gives each
+// one's first instance. `instances_*` (one thread per splat, then one per candidate) writes the
+// instances, a stable sort by tile keeps them front to back, and `ranges_*` (one thread per instance)
+// finds where each tile's begin. `chunks` (one block) numbers the chunks of at most BLEND_CHUNK
+// instances that the backward pass works on. Keys of 16 bits serve up to 65,535 tiles; the key behind
+// the last tile marks places that no instance took. A barrier between the lanes of a warp publishes
+// what they share.
 
 #include "tiles.cuh"
-
-extern "C" __global__ void __launch_bounds__(BIN_BLOCK)
-    ordered_counts(const __grid_constant__ OrderedCountsArgs a) {
-    const uint32_t* __restrict__ slots = a.slots;
-    const uint32_t* __restrict__ counts = a.instance_counts;
-    const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < a.visible) a.ordered[i] = counts[slots[i]];
-}
 
 // Splats of consecutive places that threads of one warp take: the 32 bytes of a memory transaction.
 constexpr uint32_t NEIGHBOURS = 8;
