@@ -26,6 +26,18 @@ constexpr uint32_t UNSEEN = 0xffffffffu;
 
 __device__ inline uint32_t lanes_below() { return (1u << (threadIdx.x % WARP)) - 1; }
 
+__device__ inline uint32_t lanes_up_to() { return FULL_WARP >> (WARP - 1 - threadIdx.x % WARP); }
+
+// Over this lane and those below it.
+__device__ inline uint32_t warp_inclusive_sum(uint32_t value) {
+#pragma unroll
+    for (uint32_t distance = 1; distance < WARP; distance *= 2) {
+        const uint32_t below = __shfl_up_sync(FULL_WARP, value, distance);
+        if (threadIdx.x % WARP >= distance) value += below;
+    }
+    return value;
+}
+
 // Compute capability 7.5 has no reductions of whole warps.
 __device__ inline uint32_t warp_sum(uint32_t value) {
 #if __CUDA_ARCH__ >= 800
@@ -34,6 +46,18 @@ __device__ inline uint32_t warp_sum(uint32_t value) {
 #pragma unroll
     for (int distance = 16; distance > 0; distance /= 2) {
         value += __shfl_xor_sync(FULL_WARP, value, distance);
+    }
+    return value;
+#endif
+}
+
+__device__ inline uint32_t warp_or(uint32_t value) {
+#if __CUDA_ARCH__ >= 800
+    return __reduce_or_sync(FULL_WARP, value);
+#else
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2) {
+        value |= __shfl_xor_sync(FULL_WARP, value, distance);
     }
     return value;
 #endif

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cub/device/device_radix_sort.cuh>
 #include <cub/device/device_scan.cuh>
+#include <thrust/iterator/permutation_iterator.h>
 
 namespace {
 
@@ -43,6 +44,14 @@ int splat_sort_u16_u32(void* temp, size_t* temp_bytes, uint16_t* const keys[2],
 int splat_exclusive_sum_u32(void* temp, size_t* temp_bytes, const uint32_t* in, uint32_t* out,
                             uint32_t n, cudaStream_t stream) {
     return cub::DeviceScan::ExclusiveSum(temp, *temp_bytes, in, out, n, stream);
+}
+
+// The same of in[order[0]], in[order[1]], ...
+int splat_exclusive_sum_ordered_u32(void* temp, size_t* temp_bytes, const uint32_t* in,
+                                    const uint32_t* order, uint32_t* out, uint32_t n,
+                                    cudaStream_t stream) {
+    const auto ordered = thrust::make_permutation_iterator(in, order);
+    return cub::DeviceScan::ExclusiveSum(temp, *temp_bytes, ordered, out, n, stream);
 }
 
 const char* splat_error_text(int error) {

@@ -13,7 +13,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use splat::backend::DeviceError;
 use splat::backend::cuda::heap::{Buffer as _, Heap, Region};
 use splat::backend::cuda::session::Session;
-use splat::backend::cuda::sort::{Pairs, exclusive_sum, sort_pairs};
+use splat::backend::cuda::sort::{Pairs, exclusive_sum, exclusive_sum_ordered, sort_pairs};
 use splat::memory::Bytes;
 
 const MIB: usize = 1 << 20;
@@ -300,6 +300,34 @@ fn sums_agree_with_the_host() {
                 Some(*sum - value)
             })
             .collect();
+        assert!(found == expected, "{n} values");
+    }
+}
+
+#[test]
+#[ignore = "needs a CUDA device"]
+fn sums_in_another_order_agree_with_the_host() {
+    let (_alone, session) = session();
+    let (heap, stream) = (&session.heap, &session.stream);
+    // Primes, so that steps of 7 meet every number once.
+    for n in [2_u32, 1_021, 2_000_003] {
+        let values: Vec<u32> = numbers(n.into()).map(|value| (value & 0xff) as u32).collect();
+        let order: Vec<u32> = (0..n).map(|index| (7 * index + 1) % n).collect();
+        let mut input = heap.scratch::<u32>("counts", values.len()).unwrap();
+        let mut numbers = heap.scratch::<u32>("order", values.len()).unwrap();
+        let mut output = heap.scratch::<u32>("offsets", values.len()).unwrap();
+        input.upload(stream, 0, &values).unwrap();
+        numbers.upload(stream, 0, &order).unwrap();
+        let ordered = (&input, &numbers);
+        exclusive_sum_ordered(heap, stream, values.len(), ordered, &mut output).unwrap();
+        let mut found = vec![0; values.len()];
+        output.download(stream, 0, &mut found).unwrap();
+        let mut sum = 0;
+        let mut expected = Vec::with_capacity(values.len());
+        for &index in &order {
+            expected.push(sum);
+            sum += values[index as usize];
+        }
         assert!(found == expected, "{n} values");
     }
 }

@@ -133,7 +133,7 @@ const REACHED_THROUGH: [(&str, &str); 20] = [
     ("tiles_of", "project_fwd"),
     ("area", "for_each_tile"),
     ("reaches_tile", "for_each_tile"),
-    ("broadcast", "for_each_tile"),
+    ("tile_of", "for_each_tile"),
     ("for_each_tile", "project_fwd"),
     ("part_of", "blend_fwd"),
     ("reaches_part", "blend_fwd"),

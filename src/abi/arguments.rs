@@ -169,20 +169,6 @@ abi! {
         pub sh_width: u32,
     }
 
-    /// `ordered_counts`: instance counts front to back.
-    pub struct OrderedCountsArgs<'a> {
-        /// Slots front to back; `[visible]`.
-        pub slots: In<'a, u32>,
-        /// By slot; `[visible]`.
-        pub instance_counts: In<'a, u32>,
-        /// `[visible]`
-        pub ordered: Out<'a, u32>,
-        /// Number of splats.
-        pub visible: u32,
-        /// Fills up to the alignment.
-        pub reserved: u32,
-    }
-
     /// `instances_16` and `instances_32`: every pair of a splat and a tile.
     pub struct InstancesArgs<'a> {
         /// [visible, 12]

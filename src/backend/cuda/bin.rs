@@ -4,11 +4,9 @@ use super::heap::{Block, Buffer};
 use super::launch::Kernel;
 use super::project::{Order, Splats, count_u32};
 use super::session::Session;
-use super::sort::{Key, Pairs, exclusive_sum, sort_pairs};
+use super::sort::{Key, Pairs, exclusive_sum_ordered, sort_pairs};
 use super::timers::Stage;
-use crate::abi::{
-    BLEND_CHUNK, Camera, ChunksArgs, InstancesArgs, OrderedCountsArgs, Out, RangesArgs, TileRange,
-};
+use crate::abi::{BLEND_CHUNK, Camera, ChunksArgs, InstancesArgs, Out, RangesArgs, TileRange};
 use crate::backend::DeviceError;
 use crate::memory::Bytes;
 
@@ -90,16 +88,8 @@ fn sort_by_depth(session: &mut Session, splats: &mut Splats) -> Result<usize, De
             bits: 0..u32::BITS,
         },
     )?;
-    let args = OrderedCountsArgs {
-        slots: order.slots[sorted].read(),
-        instance_counts: order.instance_counts.read(),
-        ordered: order.ordered_counts.write(),
-        visible: count_u32(visible)?,
-        reserved: 0,
-    };
-    session.kernels.ordered_counts.over(&session.stream, visible, &args)?;
-    let (counts, firsts) = (&order.ordered_counts, &mut order.firsts);
-    exclusive_sum(&session.heap, &session.stream, visible, counts, firsts)?;
+    let counts = (&order.instance_counts, &order.slots[sorted]);
+    exclusive_sum_ordered(&session.heap, &session.stream, visible, counts, &mut order.firsts)?;
     session.timers.end(&begun, &session.stream)?;
     Ok(sorted)
 }

@@ -200,7 +200,6 @@ macro_rules! kernels {
 
 kernels! {
     project_fwd: project::project_fwd(ProjectArgs) x PROJECT_BLOCK;
-    ordered_counts: bin::ordered_counts(OrderedCountsArgs) x BIN_BLOCK;
     instances_16: bin::instances_16(InstancesArgs) x BIN_BLOCK;
     instances_32: bin::instances_32(InstancesArgs) x BIN_BLOCK;
     ranges_16: bin::ranges_16(RangesArgs) x BIN_BLOCK;

@@ -42,14 +42,13 @@ impl Splats {
     }
 }
 
-/// What sorting needs of the splats, in the room of their gradients: 36 of 48 bytes each.
+/// What sorting needs of the splats, in the room of their gradients: 32 of 48 bytes each.
 pub(super) struct Order<'a> {
     pub(super) tiles: Piece<'a, TileRect>,
     pub(super) depth_keys: [Piece<'a, u32>; 2],
     pub(super) slots: [Piece<'a, u32>; 2],
     pub(super) instance_counts: Piece<'a, u32>,
-    /// The same, front to back.
-    pub(super) ordered_counts: Piece<'a, u32>,
+    /// First instance of each, front to back.
     pub(super) firsts: Piece<'a, u32>,
 }
 
@@ -63,7 +62,6 @@ impl<'a> Order<'a> {
             depth_keys: [room.take(capacity)?, room.take(capacity)?],
             slots: [room.take(capacity)?, room.take(capacity)?],
             instance_counts: room.take(capacity)?,
-            ordered_counts: room.take(capacity)?,
             firsts: room.take(capacity)?,
         })
     }

@@ -61,6 +61,15 @@ unsafe extern "C" {
         n: u32,
         stream: CUstream,
     ) -> c_int;
+    fn splat_exclusive_sum_ordered_u32(
+        temp: *mut c_void,
+        temp_bytes: *mut usize,
+        input: u64,
+        order: u64,
+        output: u64,
+        n: u32,
+        stream: CUstream,
+    ) -> c_int;
     fn splat_error_text(error: c_int) -> *const c_char;
 }
 
@@ -162,6 +171,33 @@ where
     })
 }
 
+/// The same of the values that `order` numbers, in that order: `n` different numbers below `n`.
+pub fn exclusive_sum_ordered<I, R, O>(
+    heap: &Heap,
+    stream: &Stream,
+    n: usize,
+    (input, order): (&I, &R),
+    output: &mut O,
+) -> Result<(), DeviceError>
+where
+    I: Buffer<Item = u32>,
+    R: Buffer<Item = u32>,
+    O: Buffer<Item = u32>,
+{
+    const CALL: &str = "cub::DeviceScan";
+    if n == 0 {
+        return Ok(());
+    }
+    let (from, order) = (first(CALL, input, n)?, first(CALL, order, n)?);
+    let to = first(CALL, output, n)?;
+    let n = count(CALL, n)?;
+    with_scratch(CALL, heap, |temp, bytes| {
+        // SAFETY: `first` found `n` values in all three buffers, the caller's order stays below `n`,
+        // and the scratch holds as many bytes as were asked for.
+        unsafe { splat_exclusive_sum_ordered_u32(temp, bytes, from, order, to, n, stream.raw()) }
+    })
+}
+
 /// Where the first of `n` values lies, all of which the buffer must hold.
 fn first<B: Buffer>(call: &'static str, buffer: &B, n: usize) -> Result<u64, DeviceError> {
     buffer.place(call, &(0..n)).map(|(address, _)| address)
@@ -207,6 +243,7 @@ pub(super) fn warm_up(heap: &Heap, stream: &Stream) -> Result<(), DeviceError> {
     input.zero(stream)?;
     let mut output = heap.scratch::<u32>(LABEL, WARM_UP)?;
     exclusive_sum(heap, stream, WARM_UP, &input, &mut output)?;
+    exclusive_sum_ordered(heap, stream, WARM_UP, (&input, &input), &mut output)?;
     stream.synchronize()
 }
 
