@@ -2,95 +2,123 @@
 //
 // Forward: one block per tile, one thread per pixel. Each warp draws its own part of 8x4 pixels and
 // never waits for the others: of 32 instances each lane tests one against that part, and the warp
-// walks over those that reach it. Before every BLEND_CHUNK instances the pixels' state is kept.
+// walks over those that reach it, all lanes through the same instructions: what leaves a pixel as it
+// is has an opacity of 0. Before every BLEND_CHUNK instances the pixels' state is kept.
 //
 // Backward: one block per chunk of a tile's list, one warp per part of 8x4 pixels. A warp gathers
 // BATCH splats that reach its part and visits them twice: once a lane is a pixel, walks front to back
-// from the state kept and notes two numbers per splat, the weight of its colour and the gradient of
-// its exponent; then a lane is a splat and adds them up over the pixels. So nothing is reduced across
-// lanes, and the sums of the warps meet in shared memory.
+// from the state kept, deciding by the same functions as forward, and notes two numbers per splat,
+// the weight of its colour and the gradient of its exponent; then a lane is a splat and adds them up
+// over the pixels. So nothing is reduced across lanes, and the sums of the warps meet in shared
+// memory.
 //
 // Shapes: splats and gradients [visible, 12], splat_from_instance [instances], ranges [tiles],
-// image and d_image [h, w, 3], last and blended [h, w], states [instances / BLEND_CHUNK + 1, pixels
-// of a tile, 4].
+// image and d_image [h, w, 3], blended [h, w], reached [tiles, PARTS], states
+// [instances / BLEND_CHUNK + 1, PARTS, WARP, 4].
 
 #include "parts.cuh"
 
+static_assert(BLEND_BLOCK == PARTS * WARP, "one thread per pixel of a tile");
+
 // Place of the pixel's state before instance `start`, the first of a chunk but not of its tile. Two
 // such instances are BLEND_CHUNK apart or more, so that no two share a place.
-__device__ inline uint64_t state_at(uint32_t start) {
-    return uint64_t{start / BLEND_CHUNK} * BLEND_BLOCK + threadIdx.x;
+__device__ inline uint64_t state_at(uint32_t start, uint32_t part) {
+    return (uint64_t{start / BLEND_CHUNK} * PARTS + part) * WARP + threadIdx.x % WARP;
+}
+
+// Opacity of a splat in a pixel that is not finished, and the pixel's transmittance behind it. What
+// would take the transmittance below its least finishes the pixel: it turns negative and stays so.
+__device__ inline float pass(const Touch& touch, float& transmittance) {
+    const float alpha = touch.seen ? touch.alpha : 0.0f;
+    const float after = fmaf(-alpha, transmittance, transmittance);
+    const bool goes_on = after >= TRANSMITTANCE_MIN;
+    transmittance = goes_on ? after : -fabsf(transmittance);
+    return goes_on ? alpha : 0.0f;
+}
+
+// Splats staged by a warp for its pixels.
+template <uint32_t N>
+struct Rows {
+    float4 shapes[N], scales[N];
+    float2 tints[N];
+
+    __device__ void put(uint32_t at, const Row& row) {
+        shapes[at] = row.shape;
+        scales[at] = row.scale;
+        tints[at] = row.tint;
+    }
+    __device__ Row get(uint32_t at) const { return {shapes[at], scales[at], tints[at]}; }
+};
+
+// `counts` is a constant where this is called: counting costs nothing where no one asks for it.
+__device__ inline void blend_tile(const BlendArgs& a, bool counts) {
+    const float4* __restrict__ splats = reinterpret_cast<const float4*>(a.splats);
+    const uint32_t* __restrict__ splat_from_instance = a.splat_from_instance;
+    __shared__ Rows<WARP> rows[PARTS];
+
+    const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    const uint32_t tile = blockIdx.x;
+    Rows<WARP>& own = rows[warp];
+    const TileRange range = a.ranges[tile];
+    const Part part = part_of(a.size, a.tiles_wide, tile, warp);
+    float4* const states = reinterpret_cast<float4*>(a.states);
+
+    float transmittance = part.inside ? 1.0f : -1.0f;
+    float3 color = {0.0f, 0.0f, 0.0f};
+    uint32_t blended = 0;
+    uint32_t base = range.start;
+    // Slot of the lane's splat, read a round ahead.
+    uint32_t next =
+        range.start < range.end ? splat_from_instance[min(base + lane, range.end - 1)] : 0;
+    for (; base < range.end && __any_sync(FULL_WARP, transmittance > 0.0f); base += WARP) {
+        const uint32_t position = base - range.start;
+        if (states && position % BLEND_CHUNK == 0 && position > 0) {
+            states[state_at(base, warp)] = {color.x, color.y, color.z, transmittance};
+        }
+        const uint32_t instance = base + lane;
+        const uint64_t splat = uint64_t{next} * 3;
+        next = splat_from_instance[min(instance + WARP, range.end - 1)];
+        const float4 place = splats[splat], form = splats[splat + 1];
+        const bool hit = reaches_part(part, place, form) && instance < range.end;
+        const uint32_t hits = __ballot_sync(FULL_WARP, hit);
+        if (hit) {
+            own.put(__popc(hits & lanes_below()), row_of(place, form, splats[splat + 2], 0));
+        }
+        __syncwarp();  // the rows are there
+        const uint32_t count = __popc(hits);
+#pragma unroll 4
+        for (uint32_t at = 0; at < count; ++at) {
+            const Row row = own.get(at);
+            const float before = transmittance;
+            const float alpha =
+                pass(touch(row.shape, row.scale, part.centre_px), transmittance);
+            const float weight = alpha * before;
+            color.x = fmaf(weight, row.scale.w, color.x);
+            color.y = fmaf(weight, row.tint.x, color.y);
+            color.z = fmaf(weight, row.tint.y, color.z);
+            if (counts && alpha > 0.0f) ++blended;
+        }
+        __syncwarp();  // everyone has read them
+    }
+    if (a.reached && lane == 0) a.reached[tile * PARTS + warp] = min(base, range.end) - range.start;
+    if (!part.inside) return;
+    const uint64_t pixel = uint64_t{part.pixel.y} * a.size[0] + part.pixel.x;
+    const float through = fabsf(transmittance);
+    a.image[pixel * 3] = color.x + through * a.background[0];
+    a.image[pixel * 3 + 1] = color.y + through * a.background[1];
+    a.image[pixel * 3 + 2] = color.z + through * a.background[2];
+    if (counts) a.blended[pixel] = blended;
 }
 
 extern "C" __global__ void __launch_bounds__(BLEND_BLOCK)
     blend_fwd(const __grid_constant__ BlendArgs a) {
-    const float4* __restrict__ splats = reinterpret_cast<const float4*>(a.splats);
-    const uint32_t* __restrict__ splat_from_instance = a.splat_from_instance;
-    __shared__ float4 staged[PARTS][WARP][3];  // a warp's own rows
+    blend_tile(a, false);
+}
 
-    const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-    const uint32_t tile = blockIdx.x;
-    const TileRange range = a.ranges[tile];
-    const Part part = part_of(a.size, a.tiles_wide, tile);
-    float4* const states = reinterpret_cast<float4*>(a.states);
-
-    float transmittance = 1.0f;
-    float3 color = {0.0f, 0.0f, 0.0f};
-    uint32_t last = 0, blended = 0;
-    bool finished = !part.inside;
-    for (uint32_t base = range.start; base < range.end; base += WARP) {
-        if (__all_sync(FULL_WARP, finished)) break;
-        const uint32_t position = base - range.start;
-        if (states && position % BLEND_CHUNK == 0 && position > 0) {
-            states[state_at(base)] = {color.x, color.y, color.z, transmittance};
-        }
-        bool hit = false;
-        float4 place, form;
-        uint64_t splat = 0;
-        if (base + lane < range.end) {
-            splat = uint64_t{splat_from_instance[base + lane]} * 3;
-            place = splats[splat];
-            form = splats[splat + 1];
-            hit = reaches_part(part, place, form);
-        }
-        const uint32_t hits = __ballot_sync(FULL_WARP, hit);
-        if (hit) {
-            const uint32_t row = __popc(hits & lanes_below());
-            form.w = __uint_as_float(position + lane + 1);
-            staged[warp][row][0] = place;
-            staged[warp][row][1] = form;
-            staged[warp][row][2] = splats[splat + 2];
-        }
-        __syncwarp();  // the rows are there
-        const uint32_t count = __popc(hits);
-        for (uint32_t row = 0; row < count; ++row) {
-            const float4 row_form = staged[warp][row][1];
-            const float alpha = alpha_at(staged[warp][row][0], row_form, part.centre_px);
-            if (alpha > 0.0f && !finished) {
-                const float after = transmittance * (1.0f - alpha);
-                if (after < TRANSMITTANCE_MIN) {
-                    finished = true;
-                } else {
-                    const float4 shade = staged[warp][row][2];
-                    const float weight = alpha * transmittance;
-                    color.x += weight * shade.x;
-                    color.y += weight * shade.y;
-                    color.z += weight * shade.z;
-                    transmittance = after;
-                    last = __float_as_uint(row_form.w);
-                    ++blended;
-                }
-            }
-        }
-        __syncwarp();  // everyone has read them
-    }
-    if (!part.inside) return;
-    const uint64_t pixel = uint64_t{part.pixel.y} * a.size[0] + part.pixel.x;
-    a.image[pixel * 3] = color.x + transmittance * a.background[0];
-    a.image[pixel * 3 + 1] = color.y + transmittance * a.background[1];
-    a.image[pixel * 3 + 2] = color.z + transmittance * a.background[2];
-    if (a.last) a.last[pixel] = last;
-    if (a.blended) a.blended[pixel] = blended;
+// The same, and how many splats changed each pixel.
+extern "C" __global__ void __launch_bounds__(BLEND_BLOCK)
+    blend_counted(const __grid_constant__ BlendArgs a) {
+    blend_tile(a, true);
 }
 
 // Splats that a warp works on at a time: half a lane each.
@@ -105,9 +133,8 @@ struct Notes {
     float sums[BLEND_CHUNK][SUMS];
     struct Own {
         float4 d_color[WARP];  // of the pixels
-        float4 splats[BATCH][3];
-        float weight[BATCH * NOTE_STRIDE];
-        float d_exponent[BATCH * NOTE_STRIDE];
+        Rows<BATCH> rows;  // their numbers are places in the chunk
+        float2 notes[BATCH * NOTE_STRIDE];  // weight of the colour, gradient of the exponent
         uint8_t queue[BATCH + WARP];  // places in the chunk
     } own[PARTS];
 };
@@ -116,7 +143,7 @@ static_assert(sizeof(Notes) <= BLEND_SHARED_BYTES, "asked for at launch");
 
 // A pixel on its way front to back.
 struct PixelWalk {
-    float transmittance;
+    float transmittance;  // negative once finished
     float d_behind;  // gradient of the pixel times the colour of what is not yet passed
     float3 d_color;
 };
@@ -124,26 +151,22 @@ struct PixelWalk {
 // The first visit: the lane is a pixel. With B the colour from behind the splat,
 // dC/d_alpha = T c - B / (1 - alpha); no gradient passes an opacity that was clamped.
 __device__ inline void visit_pixels(Notes::Own& own, uint32_t count, const Part& part,
-                                    int last_in_chunk, PixelWalk& walk) {
+                                    PixelWalk& walk) {
     const uint32_t lane = threadIdx.x % WARP;
+#pragma unroll 4
     for (uint32_t k = 0; k < count; ++k) {
-        const float4 form = own.splats[k][1];
-        float alpha = alpha_at(own.splats[k][0], form, part.centre_px);
-        if (static_cast<int>(__float_as_uint(form.w)) >= last_in_chunk) alpha = 0.0f;
-        float weight = 0.0f, d_exponent = 0.0f;
-        if (alpha > 0.0f) {
-            const float4 shade = own.splats[k][2];
-            const float3 d = walk.d_color;
-            const float d_shade = shade.x * d.x + shade.y * d.y + shade.z * d.z;
-            weight = alpha * walk.transmittance;
-            walk.d_behind -= weight * d_shade;
-            const float d_alpha =
-                walk.transmittance * d_shade - __fdividef(walk.d_behind, 1.0f - alpha);
-            walk.transmittance *= 1.0f - alpha;
-            if (alpha < ALPHA_MAX) d_exponent = d_alpha * alpha;
-        }
-        own.weight[k * NOTE_STRIDE + lane] = weight;
-        own.d_exponent[k * NOTE_STRIDE + lane] = d_exponent;
+        const Row row = own.rows.get(k);
+        const Touch t = touch(row.shape, row.scale, part.centre_px);
+        const float before = walk.transmittance;
+        const float alpha = pass(t, walk.transmittance);
+        const float3 d = walk.d_color;
+        const float d_shade = row.scale.w * d.x + row.tint.x * d.y + row.tint.y * d.z;
+        const float weight = alpha * before;
+        walk.d_behind = fmaf(-weight, d_shade, walk.d_behind);
+        const float d_alpha =
+            fmaf(before, d_shade, -walk.d_behind * fast_reciprocal(1.0f - alpha));
+        const float d_exponent = t.unclamped < ALPHA_MAX ? d_alpha * alpha : 0.0f;
+        own.notes[k * NOTE_STRIDE + lane] = {weight, d_exponent};
     }
 }
 
@@ -164,8 +187,8 @@ __device__ inline Moments half_of_moments(const Notes::Own& own, uint32_t k, uin
 #pragma unroll
         for (uint32_t x = 0; x < PART_WIDTH; ++x) {
             const uint32_t pixel = (2 * half + line) * PART_WIDTH + x;
-            const float e = own.d_exponent[k * NOTE_STRIDE + pixel];
-            const float weight = own.weight[k * NOTE_STRIDE + pixel];
+            const float2 note = own.notes[k * NOTE_STRIDE + pixel];
+            const float weight = note.x, e = note.y;
             const float4 d = own.d_color[pixel];
             s0 += e;
             s1 += e * static_cast<float>(x);
@@ -196,20 +219,20 @@ __device__ inline void visit_splats(Notes& notes, Notes::Own& own, uint32_t coun
                                     const Part& part) {
     const uint32_t lane = threadIdx.x % WARP;
     const uint32_t k = lane % BATCH;
-    const float4 place = own.splats[k][0], form = own.splats[k][1];
+    const float4 shape = own.rows.shapes[k], scale = own.rows.scales[k];
     Moments m = half_of_moments(own, k, lane / BATCH,
-                                {part.low_px.x - place.x, part.low_px.y - place.y});
+                                {part.low_px.x - shape.x, part.low_px.y - shape.y});
     m = {both_halves(m.e),  both_halves(m.x),  both_halves(m.y),
          both_halves(m.xx), both_halves(m.xy), both_halves(m.yy),
          float3{both_halves(m.color.x), both_halves(m.color.y), both_halves(m.color.z)}};
     if (k >= count) return;
-    float* const sums = notes.sums[__float_as_uint(form.w)];
+    float* const sums = notes.sums[__float_as_uint(scale.z)];
     // Each half of the lanes adds its share of the nine.
     if (lane < BATCH) {
         // The offset is the pixel less the centre, so the centre takes the opposite sign.
-        atomicAdd(&sums[0], form.x * m.x + form.y * m.y);
-        atomicAdd(&sums[1], form.y * m.x + form.z * m.y);
-        atomicAdd(&sums[2], m.e / place.z);
+        atomicAdd(&sums[0], -LN_2 * (2.0f * shape.z * m.x + shape.w * m.y));
+        atomicAdd(&sums[1], -LN_2 * (shape.w * m.x + 2.0f * scale.x * m.y));
+        atomicAdd(&sums[2], m.e * fast_exp2(-scale.y));
         atomicAdd(&sums[3], -0.5f * m.xx);
         atomicAdd(&sums[4], -m.xy);
     } else {
@@ -247,26 +270,25 @@ extern "C" __global__ void __launch_bounds__(BLEND_BLOCK)
     const uint32_t chunk = blockIdx.x - a.first_chunk[tile];
     const TileRange range = a.ranges[tile];
     const uint32_t start = range.start + chunk * BLEND_CHUNK;
-    const Part part = part_of(a.size, a.tiles_wide, tile);
+    const Part part = part_of(a.size, a.tiles_wide, tile, warp);
     const uint64_t pixel = uint64_t{part.pixel.y} * a.size[0] + part.pixel.x;
 
-    // Instances of this chunk that the pixel, the warp and the block have to look at.
-    int last_in_chunk = part.inside ? static_cast<int>(a.last[pixel] - chunk * BLEND_CHUNK) : 0;
-    last_in_chunk = min(last_in_chunk, static_cast<int>(min(BLEND_CHUNK, range.end - start)));
-    const int last_in_warp = warp_max(last_in_chunk);
+    // Instances of this chunk that the warp has to look at.
+    const int rest = static_cast<int>(a.reached[tile * PARTS + warp] - chunk * BLEND_CHUNK);
+    const int last_in_warp = min(rest, static_cast<int>(BLEND_CHUNK));
     if (!__syncthreads_or(last_in_warp > 0)) return;
     for (uint32_t i = threadIdx.x; i < BLEND_CHUNK * SUMS; i += BLEND_BLOCK) {
         (&notes.sums[0][0])[i] = 0.0f;
     }
     __syncthreads();  // the sums start at 0
 
-    PixelWalk walk = {1.0f, 0.0f, {0.0f, 0.0f, 0.0f}};
-    if (last_in_chunk > 0) {
+    PixelWalk walk = {-1.0f, 0.0f, {0.0f, 0.0f, 0.0f}};
+    if (last_in_warp > 0 && part.inside) {
         const float* const d = a.d_image + pixel * 3;
         const float* const c = a.image + pixel * 3;
         float4 state = {0.0f, 0.0f, 0.0f, 1.0f};
         if (chunk > 0) {
-            state = reinterpret_cast<const float4*>(a.states)[state_at(start)];
+            state = reinterpret_cast<const float4*>(a.states)[state_at(start, warp)];
         }
         walk.d_color = {d[0], d[1], d[2]};
         walk.transmittance = state.w;
@@ -297,14 +319,11 @@ extern "C" __global__ void __launch_bounds__(BLEND_BLOCK)
             if (lane < count) {
                 const uint32_t place = own.queue[taken + lane];
                 const uint64_t splat = uint64_t{splat_from_instance[start + place]} * 3;
-                float4 form = splats[splat + 1];
-                form.w = __uint_as_float(place);
-                own.splats[lane][0] = splats[splat];
-                own.splats[lane][1] = form;
-                own.splats[lane][2] = splats[splat + 2];
+                own.rows.put(lane, row_of(splats[splat], splats[splat + 1], splats[splat + 2],
+                                          place));
             }
             __syncwarp();  // the splats are there
-            visit_pixels(own, count, part, last_in_chunk, walk);
+            visit_pixels(own, count, part, walk);
             __syncwarp();  // the notes are there
             visit_splats(notes, own, count, part);
             taken += count;

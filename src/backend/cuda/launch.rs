@@ -207,6 +207,7 @@ kernels! {
     ranges_32: bin::ranges_32(RangesArgs) x BIN_BLOCK;
     chunks: bin::chunks(ChunksArgs) x CHUNKS_BLOCK;
     blend_fwd: blend::blend_fwd(BlendArgs) x BLEND_BLOCK;
+    blend_counted: blend::blend_counted(BlendArgs) x BLEND_BLOCK;
     blend_bwd: blend::blend_bwd(BlendArgs) x BLEND_BLOCK shared BLEND_SHARED_BYTES;
     loss: loss::loss(LossArgs) x LOSS_BLOCK shared LOSS_SHARED_BYTES;
     adam: adam::adam(AdamArgs) x ADAM_BLOCK;
