@@ -5,12 +5,13 @@
 // walks over those that reach it, all lanes through the same instructions: what leaves a pixel as it
 // is has an opacity of 0. Before every BLEND_CHUNK instances the pixels' state is kept.
 //
-// Backward: one block per chunk of a tile's list, one warp per part of 8x4 pixels. A warp gathers
-// BATCH splats that reach its part and visits them twice: once a lane is a pixel, walks front to back
+// Backward: a piece of work is a chunk of a tile's list in one part of 8x4 pixels. A block has
+// BLEND_BWD_CHUNKS chunks, whose pieces its warps take one after the other as they come free, since
+// pieces differ in length. A warp gathers BATCH splats that reach its part and visits them twice: once a lane is a pixel, walks front to back
 // from the state kept, deciding by the same functions as forward, and notes two numbers per splat,
 // the weight of its colour and the gradient of its exponent; then a lane is a splat and adds them up
-// over the pixels. So nothing is reduced across lanes, and the sums of the warps meet in shared
-// memory.
+// over the pixels. So nothing is reduced across lanes but halves, and the warp adds its sums to the
+// splats' gradients without waiting for others.
 //
 // Shapes: splats and gradients [visible, 12], splat_from_instance [instances], ranges [tiles],
 // image and d_image [h, w, 3], blended [h, w], reached [tiles, PARTS], states
@@ -125,21 +126,25 @@ extern "C" __global__ void __launch_bounds__(BLEND_BLOCK)
 constexpr uint32_t BATCH = 16;
 // Odd, so that the lanes of the second visit read from different banks.
 constexpr uint32_t NOTE_STRIDE = WARP + 1;
-// Sums per splat: mean x y, opacity, conic xx xy yy, colour.
-constexpr uint32_t SUMS = 9;
+// Warps of a block of the backward pass, and the pieces of work among them.
+constexpr uint32_t BWD_WARPS = BLEND_BWD_BLOCK / WARP;
+constexpr uint32_t PIECES = BLEND_BWD_CHUNKS * PARTS;
 
-// What the warps of a block share, and what each has for itself.
+// Blocks that a multiprocessor is to hold: 36 warps hide each other's latencies. Registers are given
+// out accordingly, and of the 228 KB of shared memory on compute capability 9.0 they take 206.
+#if __CUDA_ARCH__ >= 800
+constexpr uint32_t BWD_RESIDENT = 9;
+#else
+constexpr uint32_t BWD_RESIDENT = 8;  // compute capability 7.5 holds no more threads
+#endif
+
+// What a warp of the backward pass works with.
 struct Notes {
-    float sums[BLEND_CHUNK][SUMS];
-    struct Own {
-        float4 d_color[WARP];  // of the pixels
-        Rows<BATCH> rows;  // their numbers are places in the chunk
-        float2 notes[BATCH * NOTE_STRIDE];  // weight of the colour, gradient of the exponent
-        uint8_t queue[BATCH + WARP];  // places in the chunk
-    } own[PARTS];
+    float4 d_color[WARP];  // of the pixels
+    Rows<BATCH> rows;      // their numbers are the splats' slots
+    float2 of_pixel[BATCH * NOTE_STRIDE];  // weight of the colour, gradient of the exponent
+    uint32_t queue[BATCH + WARP];  // slots
 };
-static_assert(BLEND_CHUNK <= 256, "places in a chunk are bytes");
-static_assert(sizeof(Notes) <= BLEND_SHARED_BYTES, "asked for at launch");
 
 // A pixel on its way front to back.
 struct PixelWalk {
@@ -150,7 +155,7 @@ struct PixelWalk {
 
 // The first visit: the lane is a pixel. With B the colour from behind the splat,
 // dC/d_alpha = T c - B / (1 - alpha); no gradient passes an opacity that was clamped.
-__device__ inline void visit_pixels(Notes::Own& own, uint32_t count, const Part& part,
+__device__ inline void visit_pixels(Notes& own, uint32_t count, const Part& part,
                                     PixelWalk& walk) {
     const uint32_t lane = threadIdx.x % WARP;
 #pragma unroll 4
@@ -166,7 +171,7 @@ __device__ inline void visit_pixels(Notes::Own& own, uint32_t count, const Part&
         const float d_alpha =
             fmaf(before, d_shade, -walk.d_behind * fast_reciprocal(1.0f - alpha));
         const float d_exponent = t.unclamped < ALPHA_MAX ? d_alpha * alpha : 0.0f;
-        own.notes[k * NOTE_STRIDE + lane] = {weight, d_exponent};
+        own.of_pixel[k * NOTE_STRIDE + lane] = {weight, d_exponent};
     }
 }
 
@@ -178,7 +183,7 @@ struct Moments {
 };
 
 // Half of a lane's splat: two of the part's four rows.
-__device__ inline Moments half_of_moments(const Notes::Own& own, uint32_t k, uint32_t half,
+__device__ inline Moments half_of_moments(const Notes& own, uint32_t k, uint32_t half,
                                           float2 offset_px) {
     Moments m = {};
 #pragma unroll
@@ -187,7 +192,7 @@ __device__ inline Moments half_of_moments(const Notes::Own& own, uint32_t k, uin
 #pragma unroll
         for (uint32_t x = 0; x < PART_WIDTH; ++x) {
             const uint32_t pixel = (2 * half + line) * PART_WIDTH + x;
-            const float2 note = own.notes[k * NOTE_STRIDE + pixel];
+            const float2 note = own.of_pixel[k * NOTE_STRIDE + pixel];
             const float weight = note.x, e = note.y;
             const float4 d = own.d_color[pixel];
             s0 += e;
@@ -214,35 +219,6 @@ __device__ inline float both_halves(float value) {
     return value + __shfl_xor_sync(FULL_WARP, value, BATCH);
 }
 
-// The second visit: the lane is half of a splat.
-__device__ inline void visit_splats(Notes& notes, Notes::Own& own, uint32_t count,
-                                    const Part& part) {
-    const uint32_t lane = threadIdx.x % WARP;
-    const uint32_t k = lane % BATCH;
-    const float4 shape = own.rows.shapes[k], scale = own.rows.scales[k];
-    Moments m = half_of_moments(own, k, lane / BATCH,
-                                {part.low_px.x - shape.x, part.low_px.y - shape.y});
-    m = {both_halves(m.e),  both_halves(m.x),  both_halves(m.y),
-         both_halves(m.xx), both_halves(m.xy), both_halves(m.yy),
-         float3{both_halves(m.color.x), both_halves(m.color.y), both_halves(m.color.z)}};
-    if (k >= count) return;
-    float* const sums = notes.sums[__float_as_uint(scale.z)];
-    // Each half of the lanes adds its share of the nine.
-    if (lane < BATCH) {
-        // The offset is the pixel less the centre, so the centre takes the opposite sign.
-        atomicAdd(&sums[0], -LN_2 * (2.0f * shape.z * m.x + shape.w * m.y));
-        atomicAdd(&sums[1], -LN_2 * (shape.w * m.x + 2.0f * scale.x * m.y));
-        atomicAdd(&sums[2], m.e * fast_exp2(-scale.y));
-        atomicAdd(&sums[3], -0.5f * m.xx);
-        atomicAdd(&sums[4], -m.xy);
-    } else {
-        atomicAdd(&sums[5], -0.5f * m.yy);
-        atomicAdd(&sums[6], m.color.x);
-        atomicAdd(&sums[7], m.color.y);
-        atomicAdd(&sums[8], m.color.z);
-    }
-}
-
 // Adds four floats to a record in device memory.
 __device__ inline void add_quad(float4* at, float4 value) {
 #if __CUDA_ARCH__ >= 900
@@ -256,39 +232,50 @@ __device__ inline void add_quad(float4* at, float4 value) {
 #endif
 }
 
-extern "C" __global__ void __launch_bounds__(BLEND_BLOCK)
-    blend_bwd(const __grid_constant__ BlendArgs a) {
-    if (blockIdx.x >= *a.chunk_count) return;
-    extern __shared__ float4 shared[];
-    Notes& notes = *reinterpret_cast<Notes*>(shared);
-    const float4* __restrict__ splats = reinterpret_cast<const float4*>(a.splats);
-    const uint32_t* __restrict__ splat_from_instance = a.splat_from_instance;
-
-    const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-    Notes::Own& own = notes.own[warp];
-    const uint32_t tile = a.tile_from_chunk[blockIdx.x];
-    const uint32_t chunk = blockIdx.x - a.first_chunk[tile];
-    const TileRange range = a.ranges[tile];
-    const uint32_t start = range.start + chunk * BLEND_CHUNK;
-    const Part part = part_of(a.size, a.tiles_wide, tile, warp);
-    const uint64_t pixel = uint64_t{part.pixel.y} * a.size[0] + part.pixel.x;
-
-    // Instances of this chunk that the warp has to look at.
-    const int rest = static_cast<int>(a.reached[tile * PARTS + warp] - chunk * BLEND_CHUNK);
-    const int last_in_warp = min(rest, static_cast<int>(BLEND_CHUNK));
-    if (!__syncthreads_or(last_in_warp > 0)) return;
-    for (uint32_t i = threadIdx.x; i < BLEND_CHUNK * SUMS; i += BLEND_BLOCK) {
-        (&notes.sums[0][0])[i] = 0.0f;
+// The second visit: the lane is half of a splat.
+__device__ inline void visit_splats(const Notes& own, uint32_t count, const Part& part,
+                                    float4* gradients) {
+    const uint32_t lane = threadIdx.x % WARP;
+    const uint32_t k = lane % BATCH;
+    const float4 shape = own.rows.shapes[k], scale = own.rows.scales[k];
+    Moments m = half_of_moments(own, k, lane / BATCH,
+                                {part.low_px.x - shape.x, part.low_px.y - shape.y});
+    m = {both_halves(m.e),  both_halves(m.x),  both_halves(m.y),
+         both_halves(m.xx), both_halves(m.xy), both_halves(m.yy),
+         float3{both_halves(m.color.x), both_halves(m.color.y), both_halves(m.color.z)}};
+    if (k >= count) return;
+    float4* const record = gradients + uint64_t{__float_as_uint(scale.z)} * 3;
+    if (lane < BATCH) {
+        // The offset is the pixel less the centre, so the centre takes the opposite sign.
+        add_quad(record, {-LN_2 * (2.0f * shape.z * m.x + shape.w * m.y),
+                          -LN_2 * (shape.w * m.x + 2.0f * scale.x * m.y),
+                          m.e * fast_exp2(-scale.y), 0.0f});
+    } else {
+        add_quad(record + 1, {-0.5f * m.xx, -m.xy, -0.5f * m.yy, 0.0f});
+        add_quad(record + 2, {m.color.x, m.color.y, m.color.z, 0.0f});
     }
-    __syncthreads();  // the sums start at 0
+}
+
+// One chunk of a tile's list in one part of the tile's pixels, by a warp on its own.
+__device__ inline void blend_part_bwd(const BlendArgs& a, Notes& own, uint32_t tile, uint32_t chunk,
+                                      uint32_t part_in_tile) {
+    const float4* __restrict__ splats = reinterpret_cast<const float4*>(a.splats);
+    const uint32_t lane = threadIdx.x % WARP;
+    const uint32_t reached = a.reached[tile * PARTS + part_in_tile];
+    if (reached <= chunk * BLEND_CHUNK) return;
+    const uint32_t end = min(reached - chunk * BLEND_CHUNK, BLEND_CHUNK);
+    const uint32_t start = a.ranges[tile].start + chunk * BLEND_CHUNK;
+    const uint32_t* __restrict__ slots = a.splat_from_instance + start;
+    const Part part = part_of(a.size, a.tiles_wide, tile, part_in_tile);
 
     PixelWalk walk = {-1.0f, 0.0f, {0.0f, 0.0f, 0.0f}};
-    if (last_in_warp > 0 && part.inside) {
+    if (part.inside) {
+        const uint64_t pixel = uint64_t{part.pixel.y} * a.size[0] + part.pixel.x;
         const float* const d = a.d_image + pixel * 3;
         const float* const c = a.image + pixel * 3;
         float4 state = {0.0f, 0.0f, 0.0f, 1.0f};
         if (chunk > 0) {
-            state = reinterpret_cast<const float4*>(a.states)[state_at(start, warp)];
+            state = reinterpret_cast<const float4*>(a.states)[state_at(start, part_in_tile)];
         }
         walk.d_color = {d[0], d[1], d[2]};
         walk.transmittance = state.w;
@@ -298,55 +285,57 @@ extern "C" __global__ void __launch_bounds__(BLEND_BLOCK)
     own.d_color[lane] = {walk.d_color.x, walk.d_color.y, walk.d_color.z, 0.0f};
 
     uint32_t queued = 0;
-    for (int base = 0; base < last_in_warp || queued > 0; base += WARP) {
-        // Fill the queue from the next 32 instances, if there are any.
-        const int place_in_chunk = base + static_cast<int>(lane);
-        bool hit = false;
-        if (place_in_chunk < last_in_warp) {
-            const uint64_t splat = uint64_t{splat_from_instance[start + place_in_chunk]} * 3;
-            hit = reaches_part(part, splats[splat], splats[splat + 1]);
-        }
+    uint32_t next = slots[min(lane, end - 1)];  // read a round ahead
+    for (uint32_t base = 0; base < end; base += WARP) {
+        // Fill the queue from 32 instances.
+        const uint32_t slot = next;
+        next = slots[min(base + lane + WARP, end - 1)];
+        const float4* const splat = splats + uint64_t{slot} * 3;
+        const bool hit = reaches_part(part, splat[0], splat[1]) && base + lane < end;
         const uint32_t hits = __ballot_sync(FULL_WARP, hit);
-        if (hit) {
-            own.queue[queued + __popc(hits & lanes_below())] = static_cast<uint8_t>(place_in_chunk);
-        }
+        if (hit) own.queue[queued + __popc(hits & lanes_below())] = slot;
         queued += __popc(hits);
-        const bool at_end = base + static_cast<int>(WARP) >= last_in_warp;
+        const bool at_end = base + WARP >= end;
         uint32_t taken = 0;
         while (queued - taken >= BATCH || (at_end && queued > taken)) {
             const uint32_t count = min(queued - taken, BATCH);
             __syncwarp();  // the queue is there
             if (lane < count) {
-                const uint32_t place = own.queue[taken + lane];
-                const uint64_t splat = uint64_t{splat_from_instance[start + place]} * 3;
-                own.rows.put(lane, row_of(splats[splat], splats[splat + 1], splats[splat + 2],
-                                          place));
+                const uint32_t of_row = own.queue[taken + lane];
+                const float4* const record = splats + uint64_t{of_row} * 3;
+                own.rows.put(lane, row_of(record[0], record[1], record[2], of_row));
             }
-            __syncwarp();  // the splats are there
+            __syncwarp();  // the rows are there
             visit_pixels(own, count, part, walk);
             __syncwarp();  // the notes are there
-            visit_splats(notes, own, count, part);
+            visit_splats(own, count, part, reinterpret_cast<float4*>(a.gradients));
             taken += count;
         }
         // What is left moves to the front of the queue.
         queued -= taken;
-        __syncwarp();  // the queue has been read
-        const uint8_t rest = lane < queued ? own.queue[taken + lane] : 0;
+        __syncwarp();  // the queue and the notes have been read
+        const uint32_t rest = lane < queued ? own.queue[taken + lane] : 0;
         __syncwarp();  // the rest is in registers
         if (lane < queued) own.queue[lane] = rest;
     }
-    __syncthreads();  // all warps' sums are in
+}
 
-    if (threadIdx.x < min(BLEND_CHUNK, range.end - start)) {
-        const float* const s = notes.sums[threadIdx.x];
-        float any = 0.0f;
-        for (uint32_t k = 0; k < SUMS; ++k) any += fabsf(s[k]);
-        if (any != 0.0f) {
-            float4* const record = reinterpret_cast<float4*>(a.gradients) +
-                                   uint64_t{splat_from_instance[start + threadIdx.x]} * 3;
-            add_quad(record, {s[0], s[1], s[2], 0.0f});
-            add_quad(record + 1, {s[3], s[4], s[5], 0.0f});
-            add_quad(record + 2, {s[6], s[7], s[8], 0.0f});
-        }
+extern "C" __global__ void __launch_bounds__(BLEND_BWD_BLOCK, BWD_RESIDENT)
+    blend_bwd(const __grid_constant__ BlendArgs a) {
+    __shared__ Notes notes[BWD_WARPS];
+    __shared__ uint32_t taken;
+    const uint32_t first = blockIdx.x * BLEND_BWD_CHUNKS, chunks = *a.chunk_count;
+    if (first >= chunks) return;
+    const uint32_t pieces = min((chunks - first) * PARTS, PIECES);
+    if (threadIdx.x == 0) taken = 0;
+    __syncthreads();  // no piece is taken yet
+    while (true) {
+        uint32_t piece = 0;
+        if (threadIdx.x % WARP == 0) piece = atomicAdd(&taken, 1);
+        piece = __shfl_sync(FULL_WARP, piece, 0);
+        if (piece >= pieces) return;
+        const uint32_t at = first + piece / PARTS;
+        const uint32_t tile = a.tile_from_chunk[at];
+        blend_part_bwd(a, notes[threadIdx.x / WARP], tile, at - a.first_chunk[tile], piece % PARTS);
     }
 }

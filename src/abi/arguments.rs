@@ -20,14 +20,16 @@ constants! {
     pub const BIN_BLOCK: u32 = 256;
     /// Threads in the block of `chunks`.
     pub const CHUNKS_BLOCK: u32 = 1024;
-    /// Threads in a block of the kernels of `blend`: one per pixel of a tile.
+    /// Threads in a block of `blend_fwd` and `blend_counted`: one per pixel of a tile.
     pub const BLEND_BLOCK: u32 = 256;
     /// Parts of a tile's pixels, a warp each.
     pub const BLEND_PARTS: u32 = 8;
-    /// Instances of a tile that a block of `blend_bwd` works on.
+    /// Instances of a tile that a piece of work of `blend_bwd` has at most.
     pub const BLEND_CHUNK: u32 = 256;
-    /// Shared memory of `blend_bwd`.
-    pub const BLEND_SHARED_BYTES: u32 = 53_632;
+    /// Threads in a block of `blend_bwd`.
+    pub const BLEND_BWD_BLOCK: u32 = 128;
+    /// Chunks that a block of `blend_bwd` works on.
+    pub const BLEND_BWD_CHUNKS: u32 = 4;
     /// Threads in a block of `loss`.
     pub const LOSS_BLOCK: u32 = 256;
     /// Width and height of the pixels that a block of `loss` works on.

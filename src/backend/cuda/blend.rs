@@ -5,7 +5,9 @@ use super::heap::{Block, Buffer};
 use super::project::Splats;
 use super::session::Session;
 use super::timers::Stage;
-use crate::abi::{BLEND_BLOCK, BLEND_CHUNK, BLEND_PARTS, BlendArgs, Camera, In, Out};
+use crate::abi::{
+    BLEND_BLOCK, BLEND_BWD_CHUNKS, BLEND_CHUNK, BLEND_PARTS, BlendArgs, Camera, In, Out,
+};
 use crate::backend::{DeviceError, Pass, RenderSettings};
 use crate::memory::Bytes;
 
@@ -126,6 +128,7 @@ pub(super) fn backward(
         gradients: splats.gradients.write(),
         ..lists(&splats.records, bins, camera)
     };
-    session.kernels.blend_bwd.blocks(&session.stream, bins.chunks_max, &args)?;
+    let blocks = bins.chunks_max.div_ceil(BLEND_BWD_CHUNKS as usize);
+    session.kernels.blend_bwd.blocks(&session.stream, blocks, &args)?;
     session.timers.end(&begun, &session.stream)
 }

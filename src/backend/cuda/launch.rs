@@ -208,7 +208,7 @@ kernels! {
     chunks: bin::chunks(ChunksArgs) x CHUNKS_BLOCK;
     blend_fwd: blend::blend_fwd(BlendArgs) x BLEND_BLOCK;
     blend_counted: blend::blend_counted(BlendArgs) x BLEND_BLOCK;
-    blend_bwd: blend::blend_bwd(BlendArgs) x BLEND_BLOCK shared BLEND_SHARED_BYTES;
+    blend_bwd: blend::blend_bwd(BlendArgs) x BLEND_BWD_BLOCK;
     loss: loss::loss(LossArgs) x LOSS_BLOCK shared LOSS_SHARED_BYTES;
     adam: adam::adam(AdamArgs) x ADAM_BLOCK;
     sample_rows: model::sample_rows(SampleArgs) x SAMPLE_BLOCK;
