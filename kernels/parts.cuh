@@ -6,8 +6,8 @@
 
 constexpr uint32_t PART_WIDTH = 8;
 constexpr uint32_t PART_HEIGHT = 4;
-constexpr uint32_t PARTS = BLEND_BLOCK / WARP;
-static_assert(BLEND_BLOCK == TILE * TILE, "one thread per pixel of a tile");
+constexpr uint32_t PARTS = TILE * TILE / WARP;
+static_assert(PARTS == BLEND_PARTS, "what the host makes room for");
 static_assert(PART_WIDTH * PART_HEIGHT == WARP, "one lane per pixel of a part");
 static_assert(TILE % PART_WIDTH == 0 && TILE % PART_HEIGHT == 0, "parts fill the tile");
 
@@ -20,12 +20,13 @@ struct Part {
     float2 low_px, high_px;  // first and last pixel centre inside the image
 };
 
-__device__ inline Part part_of(const uint32_t* size, uint32_t tiles_wide, uint32_t tile) {
+__device__ inline Part part_of(const uint32_t* size, uint32_t tiles_wide, uint32_t tile,
+                               uint32_t part) {
     constexpr uint32_t ACROSS = TILE / PART_WIDTH;
-    const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    const uint32_t lane = threadIdx.x % WARP;
     Part p;
-    p.corner_px = {tile % tiles_wide * TILE + warp % ACROSS * PART_WIDTH,
-                   tile / tiles_wide * TILE + warp / ACROSS * PART_HEIGHT};
+    p.corner_px = {tile % tiles_wide * TILE + part % ACROSS * PART_WIDTH,
+                   tile / tiles_wide * TILE + part / ACROSS * PART_HEIGHT};
     p.pixel = {p.corner_px.x + lane % PART_WIDTH, p.corner_px.y + lane / PART_WIDTH};
     p.inside = p.pixel.x < size[0] && p.pixel.y < size[1];
     p.centre_px = {p.pixel.x + 0.5f, p.pixel.y + 0.5f};
@@ -35,18 +36,80 @@ __device__ inline Part part_of(const uint32_t* size, uint32_t tiles_wide, uint32
     return p;
 }
 
+// The hardware's approximations, right to 2 units in the last place; what is denormal counts as 0.
+__device__ inline float fast_reciprocal(float x) {
+    float out;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(x));
+    return out;
+}
+
+__device__ inline float fast_exp2(float x) {
+    float out;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(x));
+    return out;
+}
+
+__device__ inline float fast_log2(float x) {
+    float out;
+    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(x));
+    return out;
+}
+
+// `edge_exponent` in fewer instructions: an error of the place where the exponent is highest does
+// not change it to the first order.
+__device__ inline float peak_on_edge(float conic_along, float conic_cross, float conic_other,
+                                     float offset, float low, float high) {
+    const float cross = conic_cross * offset;
+    const float other = fminf(fmaxf(-cross * fast_reciprocal(conic_other), low), high);
+    return -0.5f * (conic_along * offset * offset + conic_other * other * other) - cross * other;
+}
+
+// `reaches` for a part, without branches: a line through the centre, where the centre's coordinate
+// lies inside, holds points of the rectangle as well, so that it may be asked like an edge.
 __device__ inline bool reaches_part(const Part& part, float4 place, float4 form) {
     const float2 low = {part.low_px.x - place.x, part.low_px.y - place.y};
     const float2 high = {part.high_px.x - place.x, part.high_px.y - place.y};
-    return reaches({form.x, form.y, form.z}, place.w, low, high);
+    const float x = fminf(fmaxf(0.0f, low.x), high.x);
+    const float y = fminf(fmaxf(0.0f, low.y), high.y);
+    const float by_x = peak_on_edge(form.x, form.y, form.z, x, low.y, high.y);
+    const float by_y = peak_on_edge(form.z, form.y, form.x, y, low.x, high.x);
+    return fmaxf(by_x, by_y) >= place.w;
 }
 
-// Opacity of a splat in a pixel, 0 where it leaves it untouched. The exponential is the fast one:
-// between -5.6 and 0 its relative error is below 1e-6.
-__device__ inline float alpha_at(float4 place, float4 form, float2 centre_px) {
-    const float power =
-        exponent({form.x, form.y, form.z}, centre_px.x - place.x, centre_px.y - place.y);
-    if (power > 0.0f) return 0.0f;
-    const float alpha = fminf(place.z * __expf(power), ALPHA_MAX);
-    return alpha >= ALPHA_MIN ? alpha : 0.0f;
+constexpr float LOG2_E = 1.44269504f;
+constexpr float LN_2 = 0.693147181f;
+
+// A splat as a pixel meets it. Its exponent is one of 2 and has the logarithm of the opacity added,
+// so that an opacity in a pixel is one exponential.
+struct Row {
+    float4 shape;  // centre x y; xx and xy of the exponent per px^2
+    float4 scale;  // yy; log2 of the opacity; a number in its bits; red
+    float2 tint;   // green, blue
+};
+
+__device__ inline Row row_of(float4 place, float4 form, float4 color, uint32_t number) {
+    constexpr float HALF = -0.5f * LOG2_E;
+    return {{place.x, place.y, HALF * form.x, -LOG2_E * form.y},
+            {HALF * form.z, fast_log2(place.z), __uint_as_float(number), color.x},
+            {color.y, color.z}};
+}
+
+// The power of 2 that a splat's opacity in a pixel is. Contractions are spelt out: both passes have
+// to decide alike about a splat and a pixel.
+__device__ inline float opacity_power(float4 shape, float4 scale, float2 centre_px) {
+    const float dx = centre_px.x - shape.x, dy = centre_px.y - shape.y;
+    return fmaf(dx, fmaf(shape.z, dx, shape.w * dy), fmaf(scale.x * dy, dy, scale.y));
+}
+
+// Opacity of a splat in a pixel.
+struct Touch {
+    float unclamped;
+    float alpha;
+    bool seen;  // not to be left out
+};
+
+__device__ inline Touch touch(float4 shape, float4 scale, float2 centre_px) {
+    const float power = opacity_power(shape, scale, centre_px);
+    const float unclamped = fast_exp2(power);
+    return {unclamped, fminf(unclamped, ALPHA_MAX), power <= scale.y && unclamped >= ALPHA_MIN};
 }

@@ -117,7 +117,7 @@ fn probes() -> Vec<Probe> {
 
 /// Device functions that have no probe of their own, and who calls them: a function that is probed
 /// or reached itself, or a kernel of [`KERNELS`].
-const REACHED_THROUGH: [(&str, &str); 20] = [
+const REACHED_THROUGH: [(&str, &str); 27] = [
     ("normalized_quat", "rotation"),
     ("camera_rotation", "chain"),
     ("camera_from_world", "chain"),
@@ -135,9 +135,16 @@ const REACHED_THROUGH: [(&str, &str); 20] = [
     ("reaches_tile", "for_each_tile"),
     ("tile_of", "for_each_tile"),
     ("for_each_tile", "project_fwd"),
-    ("part_of", "blend_fwd"),
-    ("reaches_part", "blend_fwd"),
-    ("alpha_at", "blend_fwd"),
+    ("blend_tile", "blend_fwd"),
+    ("part_of", "blend_tile"),
+    ("reaches_part", "blend_tile"),
+    ("peak_on_edge", "reaches_part"),
+    ("fast_reciprocal", "peak_on_edge"),
+    ("row_of", "blend_tile"),
+    ("fast_log2", "row_of"),
+    ("touch", "blend_tile"),
+    ("opacity_power", "touch"),
+    ("fast_exp2", "touch"),
 ];
 
 /// Kernels that the tests of whole renders compare with the host.

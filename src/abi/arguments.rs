@@ -20,12 +20,16 @@ constants! {
     pub const BIN_BLOCK: u32 = 256;
     /// Threads in the block of `chunks`.
     pub const CHUNKS_BLOCK: u32 = 1024;
-    /// Threads in a block of `blend_fwd` and `blend_bwd`: one per pixel of a tile.
+    /// Threads in a block of `blend_fwd` and `blend_counted`: one per pixel of a tile.
     pub const BLEND_BLOCK: u32 = 256;
-    /// Instances of a tile that a block of `blend_bwd` works on.
+    /// Parts of a tile's pixels, a warp each.
+    pub const BLEND_PARTS: u32 = 8;
+    /// Instances of a tile that a piece of work of `blend_bwd` has at most.
     pub const BLEND_CHUNK: u32 = 256;
-    /// Shared memory of `blend_bwd`.
-    pub const BLEND_SHARED_BYTES: u32 = 53_632;
+    /// Threads in a block of `blend_bwd`.
+    pub const BLEND_BWD_BLOCK: u32 = 128;
+    /// Chunks that a block of `blend_bwd` works on.
+    pub const BLEND_BWD_CHUNKS: u32 = 4;
     /// Threads in a block of `loss`.
     pub const LOSS_BLOCK: u32 = 128;
     /// Columns of pixels that a block of `loss` works on.
@@ -223,7 +227,7 @@ abi! {
         pub reserved: u32,
     }
 
-    /// `blend_fwd` and `blend_bwd`: splats to pixels, and pixel gradients to splats.
+    /// `blend_fwd`, `blend_counted` and `blend_bwd`: splats to pixels, and pixel gradients to splats.
     pub struct BlendArgs<'a> {
         /// [visible, 12]
         pub splats: In<'a, f32>,
@@ -237,15 +241,15 @@ abi! {
         pub tile_from_chunk: In<'a, u32>,
         /// Number of chunks.
         pub chunk_count: In<'a, u32>,
-        /// Colour and transmittance before a chunk; [instances / chunk + 1, 256, 4]. Null where no
-        /// backward pass follows.
+        /// Colour and transmittance before a chunk, the latter negative where the pixel is finished;
+        /// [instances / chunk + 1, 256, 4]. Null where no backward pass follows.
         pub states: Out<'a, f32>,
         /// [h, w, 3]
         pub image: Out<'a, f32>,
-        /// Position behind the last splat that changed the pixel; [h, w]. Null where no backward
-        /// pass follows.
-        pub last: Out<'a, u32>,
-        /// Splats that changed the pixel; [h, w], or null.
+        /// Instances looked at until all pixels of a part of a tile were finished; [tiles, 8]. Null
+        /// where no backward pass follows.
+        pub reached: Out<'a, u32>,
+        /// Splats that changed the pixel; [h, w]. Of `blend_counted` only.
         pub blended: Out<'a, u32>,
         /// [h, w, 3]
         pub d_image: In<'a, f32>,

@@ -5,7 +5,9 @@ use super::heap::{Block, Buffer};
 use super::project::Splats;
 use super::session::Session;
 use super::timers::Stage;
-use crate::abi::{BLEND_BLOCK, BLEND_CHUNK, BlendArgs, Camera, In, Out};
+use crate::abi::{
+    BLEND_BLOCK, BLEND_BWD_CHUNKS, BLEND_CHUNK, BLEND_PARTS, BlendArgs, Camera, In, Out,
+};
 use crate::backend::{DeviceError, Pass, RenderSettings};
 use crate::memory::Bytes;
 
@@ -23,15 +25,15 @@ impl Canvas {
     pub(super) fn bytes(&self) -> Bytes {
         let blended = self.blended.as_ref().map_or(Bytes::default(), Block::bytes);
         let kept =
-            self.kept.as_ref().map_or(Bytes::default(), |k| k.last.bytes() + k.states.bytes());
+            self.kept.as_ref().map_or(Bytes::default(), |k| k.reached.bytes() + k.states.bytes());
         self.image.bytes() + blended + kept
     }
 }
 
 /// What the forward pass keeps for the backward pass.
 struct Kept {
-    /// Position behind the last splat that changed the pixel, [height, width].
-    last: Block<u32>,
+    /// Instances that each part of a tile looked at; [tiles, parts].
+    reached: Block<u32>,
     /// State of a tile's pixels before each chunk of its list but the first.
     states: Block<f32>,
 }
@@ -47,7 +49,7 @@ pub(super) fn forward(
     let kept = match settings.pass {
         Pass::Eval | Pass::Picture => None,
         Pass::Train | Pass::Observe => Some(Kept {
-            last: session.heap.scratch("pixels", pixels)?,
+            reached: session.heap.scratch("parts of tiles", bins.tiles * BLEND_PARTS as usize)?,
             states: session.heap.scratch("states of pixels", states_len(bins))?,
         }),
     };
@@ -60,19 +62,23 @@ pub(super) fn forward(
         kept,
     };
     let begun = session.timers.begin(Stage::BlendForward, &session.stream)?;
-    let (last, states) = canvas
+    let (reached, states) = canvas
         .kept
         .as_mut()
-        .map_or((Out::NULL, Out::NULL), |kept| (kept.last.write(), kept.states.write()));
+        .map_or((Out::NULL, Out::NULL), |kept| (kept.reached.write(), kept.states.write()));
+    let kernel = match settings.pass {
+        Pass::Picture => &session.kernels.blend_counted,
+        Pass::Eval | Pass::Train | Pass::Observe => &session.kernels.blend_fwd,
+    };
     let args = BlendArgs {
         states,
-        last,
+        reached,
         image: canvas.image.write(),
         blended: canvas.blended.as_mut().map_or(Out::NULL, Block::write),
         background: settings.background,
         ..lists(&splats.records, bins, camera)
     };
-    session.kernels.blend_fwd.blocks(&session.stream, bins.tiles, &args)?;
+    kernel.blocks(&session.stream, bins.tiles, &args)?;
     session.timers.end(&begun, &session.stream)?;
     Ok(canvas)
 }
@@ -88,7 +94,7 @@ fn lists<'a>(records: &'a Block<f32>, bins: &'a Bins, camera: &Camera) -> BlendA
         chunk_count: bins.chunk_count.read(),
         states: Out::NULL,
         image: Out::NULL,
-        last: Out::NULL,
+        reached: Out::NULL,
         blended: Out::NULL,
         d_image: In::NULL,
         gradients: Out::NULL,
@@ -116,12 +122,13 @@ pub(super) fn backward(
     splats.gradients.zero(&session.stream)?;
     let args = BlendArgs {
         states: kept.states.write(),
-        last: kept.last.write(),
+        reached: kept.reached.write(),
         image: canvas.image.write(),
         d_image: d_image.read(),
         gradients: splats.gradients.write(),
         ..lists(&splats.records, bins, camera)
     };
-    session.kernels.blend_bwd.blocks(&session.stream, bins.chunks_max, &args)?;
+    let blocks = bins.chunks_max.div_ceil(BLEND_BWD_CHUNKS as usize);
+    session.kernels.blend_bwd.blocks(&session.stream, blocks, &args)?;
     session.timers.end(&begun, &session.stream)
 }

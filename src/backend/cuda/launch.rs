@@ -206,7 +206,8 @@ kernels! {
     ranges_32: bin::ranges_32(RangesArgs) x BIN_BLOCK;
     chunks: bin::chunks(ChunksArgs) x CHUNKS_BLOCK;
     blend_fwd: blend::blend_fwd(BlendArgs) x BLEND_BLOCK;
-    blend_bwd: blend::blend_bwd(BlendArgs) x BLEND_BLOCK shared BLEND_SHARED_BYTES;
+    blend_counted: blend::blend_counted(BlendArgs) x BLEND_BLOCK;
+    blend_bwd: blend::blend_bwd(BlendArgs) x BLEND_BWD_BLOCK;
     loss: loss::loss(LossArgs) x LOSS_BLOCK;
     adam: adam::adam(AdamArgs) x ADAM_BLOCK;
     catch_up_all: adam::catch_up_all(CatchUpArgs) x ADAM_BLOCK;
