@@ -17,6 +17,7 @@ mod loss;
 mod model;
 pub mod probe;
 mod project;
+mod reorder;
 pub mod session;
 pub mod sort;
 mod status;
@@ -39,6 +40,7 @@ use super::{
     MemoryEntry, MemoryKind, Raster, RenderSettings, Rendered, Snapshot, StageTime, Survey,
 };
 use crate::dataset::{Image, View};
+use crate::math::morton::Cube;
 use crate::memory::{Bytes, Entry, Kind, Limit};
 use crate::model::Gaussians;
 
@@ -282,6 +284,12 @@ impl Raster<Gaussians> for Cuda {
         // Rows get other numbers: the one that a fault names would be another Gaussian's afterwards.
         self.session.check_faults()?;
         self.with_room(|session| densify::densify(session, model, rule, grant))
+    }
+
+    fn reorder(&mut self, model: &mut Model, cube: &Cube) -> Result<(), DeviceError> {
+        // As before density control.
+        self.session.check_faults()?;
+        self.with_room(|session| reorder::reorder(session, model, cube))
     }
 
     fn reset_opacity(&mut self, model: &mut Model, ceiling: f64) -> Result<(), DeviceError> {
