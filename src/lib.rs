@@ -13,6 +13,7 @@
 //! | compare with the photograph | `math/ssim.rs` | `loss.rs` |
 //! | step down the gradient | `math/adam.rs` | `adam.rs` |
 //! | clone, split and prune | | `densify.rs` |
+//! | put neighbours side by side | `math/morton.rs` | `reorder.rs` |
 
 pub mod memory;
 

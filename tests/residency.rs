@@ -24,6 +24,7 @@ use splat::backend::{
 use splat::config::{Config, SceneOptions};
 use splat::dataset::{Dataset, Image, ImageLoader, LoaderStatistics, Residency, View, decode};
 use splat::files::OutputError;
+use splat::math::morton::Cube;
 use splat::memory::Bytes;
 use splat::model::{Gaussians, from_points};
 use splat::train::event::{Evaluation, Event, Sink};
@@ -193,6 +194,9 @@ impl Raster<Gaussians> for Keeper {
         grant: Grant,
     ) -> Result<Densified, DeviceError> {
         self.cpu.densify(model, rule, grant)
+    }
+    fn reorder(&mut self, model: &mut Model<f32>, cube: &Cube) -> Result<(), DeviceError> {
+        self.cpu.reorder(model, cube)
     }
     fn reset_opacity(&mut self, model: &mut Model<f32>, ceiling: f64) -> Result<(), DeviceError> {
         self.cpu.reset_opacity(model, ceiling)

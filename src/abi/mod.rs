@@ -9,6 +9,7 @@ mod declare;
 mod arguments;
 mod densify;
 pub mod probe;
+mod reorder;
 
 pub use arguments::*;
 pub use declare::{Abi, Arguments, In, Literal, Named, Out, Plain};
@@ -18,6 +19,7 @@ pub use densify::{
     SampleArgs, SurveyArgs, TABLES,
 };
 pub use probe::{PROBE_BLOCK, ProbeArgs};
+pub use reorder::{ColumnsArgs, MortonArgs, REORDER_BLOCK};
 
 /// The text of `abi.cuh`.
 pub fn header() -> String {
@@ -28,6 +30,8 @@ pub fn header() -> String {
         &structs(),
         &densify::constants(),
         &densify::structs(),
+        &reorder::constants(),
+        &reorder::structs(),
         &probe::constants(),
         &probe::structs(),
     ]

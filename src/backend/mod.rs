@@ -17,6 +17,7 @@ pub use types::{
 };
 
 use crate::dataset::{Image, View};
+use crate::math::morton::Cube;
 use crate::memory::{Bytes, Entry, Refusal};
 use crate::model::Primitive;
 
@@ -324,6 +325,12 @@ pub trait Raster<P: Primitive>: Backend {
         rule: &DensifyRule,
         grant: Grant,
     ) -> Result<Densified, DeviceError>;
+    /// Puts the rows in the order of their centres along the Z-curve around a cube, so that
+    /// neighbours in space are neighbours in memory; rows of one key keep their order.
+    ///
+    /// Parameters, moments and statistics move alike: which primitives there are does not change,
+    /// but rows get other numbers. Where it is refused nothing has moved.
+    fn reorder(&mut self, model: &mut Self::Model, cube: &Cube) -> Result<(), DeviceError>;
     /// Lowers every opacity to at most `ceiling` and forgets the opacities' moments.
     fn reset_opacity(&mut self, model: &mut Self::Model, ceiling: f64) -> Result<(), DeviceError>;
 

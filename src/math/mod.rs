@@ -6,6 +6,7 @@
 pub mod adam;
 pub mod blend;
 pub mod linalg;
+pub mod morton;
 pub mod random;
 mod real;
 pub mod sh;

@@ -119,7 +119,9 @@ pub fn bench<B: Raster<Gaussians>>(
     let feed = Feed::new(Views::new(setup.dataset, setup.images), setup.seed);
     // What a measurement before this one needed is not this one's.
     device.trim_memory()?;
-    let model = device.upload(gaussians)?;
+    let mut model = device.upload(gaussians)?;
+    // As training has it.
+    device.reorder(&mut model, &super::scene_cube(setup.dataset))?;
     let settings = RenderSettings {
         pass: if setup.observes { Pass::Observe } else { Pass::Train },
         sh_degree: gaussians.sh_degree,

@@ -1,7 +1,7 @@
 //! When density control acts, and how many Gaussians it may add. The device does the rest.
 
 use crate::backend::{DensifyRule, Grant, Pass, Survey};
-use crate::config::Config;
+use crate::config::{Config, DensifyOptions};
 
 /// Opacity below which a Gaussian is removed.
 const OPACITY_MIN: f64 = 0.005;
@@ -12,11 +12,13 @@ const SCALE_MAX_SHARE: f64 = 0.1;
 /// Opacity that a reset leaves at most.
 pub const RESET_OPACITY: f64 = 0.01;
 
+/// Iterations after which the Gaussians have grown and moved enough to be put in order anew.
+const REORDER_INTERVAL: u32 = 1000;
+
 /// The rule of the round that is due after `iteration`, if one is.
 pub fn due(config: &Config, extent: f64, iteration: u32) -> Option<DensifyRule> {
     let options = &config.densify;
-    let in_window = iteration > options.densify_from_iter && iteration < options.densify_until_iter;
-    if !in_window || !iteration.is_multiple_of(options.densification_interval.max(1)) {
+    if !is_round(options, iteration) {
         return None;
     }
     // Before the first reset of the opacities large Gaussians are still finding their place.
@@ -29,6 +31,21 @@ pub fn due(config: &Config, extent: f64, iteration: u32) -> Option<DensifyRule> 
         seed: config.run.seed,
         iteration,
     })
+}
+
+fn is_round(options: &DensifyOptions, iteration: u32) -> bool {
+    let in_window = iteration > options.densify_from_iter && iteration < options.densify_until_iter;
+    in_window && iteration.is_multiple_of(options.densification_interval.max(1))
+}
+
+/// Whether Gaussians are put in the order of their places after the round that is due after
+/// `iteration`: after the first of every thousand iterations, and after the last of all.
+pub fn reorders(config: &Config, iteration: u32) -> bool {
+    let options = &config.densify;
+    let interval = options.densification_interval.max(1);
+    let first = iteration % REORDER_INTERVAL < interval;
+    let last = iteration.saturating_add(interval) >= options.densify_until_iter;
+    is_round(options, iteration) && (first || last)
 }
 
 /// What the frame of `iteration` is for: statistics are gathered while a round may still use them.
@@ -63,6 +80,24 @@ mod tests {
         let rounds: Vec<u32> = (1..=30_000).filter(|&i| due(&config, 1.0, i).is_some()).collect();
         assert_eq!((rounds[0], rounds[1], rounds[rounds.len() - 1]), (600, 700, 14_900));
         assert_eq!(rounds.len(), 144);
+    }
+
+    #[test]
+    fn gaussians_are_put_in_order_after_the_first_round_of_a_thousand_iterations_and_the_last() {
+        let mut config = Config::default();
+        let orders = |config: &Config| -> Vec<u32> {
+            (0..=30_000).filter(|&i| reorders(config, i)).collect()
+        };
+        let thousands = (1..=14).map(|i| i * 1000);
+        assert_eq!(orders(&config), thousands.chain([14_900]).collect::<Vec<u32>>());
+        config.densify.densify_until_iter = 4000;
+        config.densify.densification_interval = 300;
+        assert_eq!(orders(&config), [1200, 2100, 3000, 3900]);
+        config.densify.densification_interval = 1500;
+        assert_eq!(orders(&config), [1500, 3000]);
+        // There is no round at all.
+        config.densify.densify_until_iter = 0;
+        assert_eq!(orders(&config), [0; 0]);
     }
 
     #[test]

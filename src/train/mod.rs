@@ -17,6 +17,8 @@ mod views;
 use crate::backend::DeviceError;
 use crate::dataset::Dataset;
 use crate::files::OutputError;
+use crate::math::Real;
+use crate::math::morton::Cube;
 
 pub use trainer::{Outcome, Trainer, TrainerSetup};
 pub use views::Views;
@@ -51,6 +53,12 @@ const EXTENT_MIN: f64 = 1e-6;
 pub fn scene_extent(dataset: &Dataset) -> f64 {
     let extent = dataset.extent();
     if extent > EXTENT_MIN { extent } else { 1.0 }
+}
+
+/// The cube that Gaussians are put in order around: as the training cameras stand, so that what they
+/// look at fills most of it.
+pub fn scene_cube(dataset: &Dataset) -> Cube {
+    Cube { centre: dataset.centre().map(f64::to_f32), half_side: scene_extent(dataset).to_f32() }
 }
 
 /// Share of [`scene_extent`] from which on Gaussians are drawn.

@@ -79,7 +79,8 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
         sink: &'a mut dyn Sink,
         gaussians: &Gaussians,
     ) -> Result<Self, TrainError> {
-        let model = device.upload(gaussians)?;
+        let mut model = device.upload(gaussians)?;
+        device.reorder(&mut model, &super::scene_cube(setup.dataset))?;
         Ok(Self::new(setup, device, sink, (model, 0)))
     }
 
@@ -363,6 +364,9 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
             let survey = self.device.survey(&self.model, &rule)?;
             let grant = densify::grant(config, before, survey);
             let done = self.device.densify(&mut self.model, &rule, grant)?;
+            if densify::reorders(config, iteration) {
+                self.device.reorder(&mut self.model, &super::scene_cube(self.setup.dataset))?;
+            }
             let gaussians = self.device.len(&self.model);
             let seconds = started.elapsed().as_secs_f64();
             self.training_seconds += seconds;

@@ -10,6 +10,7 @@ mod densify;
 mod loss;
 mod model;
 mod project;
+mod reorder;
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -28,6 +29,7 @@ use super::{
 use crate::dataset::{Image, View};
 use crate::math::Real;
 use crate::math::blend::ScreenGradient;
+use crate::math::morton::Cube;
 use crate::math::splat::Viewpoint;
 use crate::memory::Bytes;
 use crate::model::Gaussians;
@@ -259,6 +261,11 @@ impl<R: Real> Raster<Gaussians> for Cpu<R> {
         grant: Grant,
     ) -> Result<Densified, DeviceError> {
         Ok(densify::densify(model, rule, grant))
+    }
+
+    fn reorder(&mut self, model: &mut Model<R>, cube: &Cube) -> Result<(), DeviceError> {
+        reorder::reorder(model, cube);
+        Ok(())
     }
 
     fn reset_opacity(&mut self, model: &mut Model<R>, ceiling: f64) -> Result<(), DeviceError> {

@@ -21,8 +21,8 @@ use crate::backend::{Densified, DensifyRule, DeviceError, Grant, Survey};
 use crate::math::random::{Purpose, Stream};
 use crate::math::{Real, inverse_sigmoid, sigmoid};
 
-/// Scratch that rows are compacted through, in floats: 32 MiB stay in the cache of a large GPU.
-const COMPACT_FLOATS: usize = 1 << 23;
+/// Scratch that rows are moved through, in floats: 32 MiB stay in the cache of a large GPU.
+pub(super) const COMPACT_FLOATS: usize = 1 << 23;
 
 /// Adds one view to the statistics: the norm of the centre's gradient, half the image being 1.
 pub(super) fn observe(

@@ -222,5 +222,8 @@ kernels! {
     scatter: densify::scatter(CompactArgs) x COMPACT_BLOCK;
     clear_padding: densify::clear_padding(PaddingArgs) x COMPACT_BLOCK;
     reset_opacity: densify::reset_opacity(ResetArgs) x DENSIFY_BLOCK;
+    morton_keys: reorder::morton_keys(MortonArgs) x REORDER_BLOCK;
+    gather_columns: reorder::gather_columns(ColumnsArgs) x REORDER_BLOCK;
+    return_columns: reorder::return_columns(ColumnsArgs) x REORDER_BLOCK;
     probe: probe::probe(ProbeArgs) x PROBE_BLOCK;
 }

@@ -18,6 +18,7 @@ mod model;
 mod momentum;
 pub mod probe;
 mod project;
+mod reorder;
 pub mod session;
 pub mod sort;
 mod status;
@@ -40,6 +41,7 @@ use super::{
     MemoryEntry, MemoryKind, Raster, RenderSettings, Rendered, Snapshot, StageTime, Survey,
 };
 use crate::dataset::{Image, View};
+use crate::math::morton::Cube;
 use crate::memory::{Bytes, Entry, Kind, Limit};
 use crate::model::Gaussians;
 
@@ -287,6 +289,12 @@ impl Raster<Gaussians> for Cuda {
         self.session.check_faults()?;
         adam::catch_up(&self.session, model)?;
         self.with_room(|session| densify::densify(session, model, rule, grant))
+    }
+
+    fn reorder(&mut self, model: &mut Model, cube: &Cube) -> Result<(), DeviceError> {
+        // As before density control.
+        self.session.check_faults()?;
+        self.with_room(|session| reorder::reorder(session, model, cube))
     }
 
     fn reset_opacity(&mut self, model: &mut Model, ceiling: f64) -> Result<(), DeviceError> {

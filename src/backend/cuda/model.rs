@@ -166,7 +166,7 @@ impl Model {
     }
 
     /// The six tables with their widths.
-    fn regions(&mut self) -> [(&mut Region<f32>, usize); TABLES as usize] {
+    pub(super) fn regions(&mut self) -> [(&mut Region<f32>, usize); TABLES as usize] {
         let sh_width = sh_width(self.sh_degree);
         [
             (&mut self.geometry, GEOMETRY_WIDTH),
