@@ -308,11 +308,13 @@ fn functions_of(file: &str) -> Vec<(String, String)> {
     functions
 }
 
-/// Whether a text calls a function: names the whole of it before a parenthesis.
+/// Whether a text calls a function: names the whole of it before a parenthesis or the arguments of a
+/// template.
 fn calls(text: &str, function: &str) -> bool {
-    text.match_indices(&format!("{function}(")).any(|(at, _)| {
+    text.match_indices(function).any(|(at, _)| {
         let before = text[..at].chars().next_back();
         before.is_none_or(|before| !before.is_alphanumeric() && before != '_')
+            && text[at + function.len()..].starts_with(['(', '<'])
     })
 }
 
