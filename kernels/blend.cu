@@ -3,7 +3,8 @@
 // Forward: one block per tile, one thread per pixel. Each warp draws its own part of 8x4 pixels and
 // never waits for the others: of 32 instances each lane tests one against that part, and the warp
 // walks over those that reach it, all lanes through the same instructions: what leaves a pixel as it
-// is has an opacity of 0. Before every BLEND_CHUNK instances the pixels' state is kept.
+// is has an opacity of 0. Before every BLEND_CHUNK instances the pixels' state is kept. At the end the
+// block lists the chunks of BLEND_CHUNK instances that its pixels got to.
 //
 // Backward: a piece of work is a chunk of a tile's list in one part of 8x4 pixels. A block has
 // BLEND_BWD_CHUNKS chunks, whose pieces its warps take one after the other as they come free, since
@@ -15,7 +16,7 @@
 //
 // Shapes: splats and gradients [visible, 12], splat_from_instance [instances], ranges [tiles],
 // image and d_image [h, w, 3], blended [h, w], reached [tiles, PARTS], states
-// [instances / BLEND_CHUNK + 1, PARTS, WARP, 4].
+// [instances / BLEND_CHUNK + 1, PARTS, WARP, 4], chunks [chunks, 2].
 
 #include "parts.cuh"
 
@@ -50,6 +51,26 @@ struct Rows {
     }
     __device__ Row get(uint32_t at) const { return {shapes[at], scales[at], tints[at]}; }
 };
+
+// Adds the chunks that the tile's pixels got to, in any order of the tiles. All threads of the block
+// take part.
+__device__ inline void list_chunks(const BlendArgs& a, uint32_t tile, uint32_t reached) {
+    __shared__ uint32_t reached_by[PARTS];
+    const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    if (lane == 0) {
+        reached_by[warp] = reached;
+        a.reached[tile * PARTS + warp] = reached;
+    }
+    __syncthreads();  // all warps are through
+    if (warp != 0) return;
+    const uint32_t most = warp_max(static_cast<int>(reached_by[lane % PARTS]));
+    const uint32_t count = (most + BLEND_CHUNK - 1) / BLEND_CHUNK;
+    uint32_t first = 0;
+    if (lane == 0 && count > 0) first = atomicAdd(a.chunk_count, count);
+    first = __shfl_sync(FULL_WARP, first, 0);
+    uint2* const chunks = reinterpret_cast<uint2*>(a.chunks);
+    for (uint32_t chunk = lane; chunk < count; chunk += WARP) chunks[first + chunk] = {tile, chunk};
+}
 
 // `counts` is a constant where this is called: counting costs nothing where no one asks for it.
 __device__ inline void blend_tile(const BlendArgs& a, bool counts) {
@@ -101,7 +122,7 @@ __device__ inline void blend_tile(const BlendArgs& a, bool counts) {
         }
         __syncwarp();  // everyone has read them
     }
-    if (a.reached && lane == 0) a.reached[tile * PARTS + warp] = min(base, range.end) - range.start;
+    if (!counts && a.reached) list_chunks(a, tile, min(base, range.end) - range.start);
     if (!part.inside) return;
     const uint64_t pixel = uint64_t{part.pixel.y} * a.size[0] + part.pixel.x;
     const float through = fabsf(transmittance);
@@ -116,7 +137,7 @@ extern "C" __global__ void __launch_bounds__(BLEND_BLOCK)
     blend_tile(a, false);
 }
 
-// The same, and how many splats changed each pixel.
+// The same, and how many splats changed each pixel; no backward pass follows.
 extern "C" __global__ void __launch_bounds__(BLEND_BLOCK)
     blend_counted(const __grid_constant__ BlendArgs a) {
     blend_tile(a, true);
@@ -334,8 +355,7 @@ extern "C" __global__ void __launch_bounds__(BLEND_BWD_BLOCK, BWD_RESIDENT)
         if (threadIdx.x % WARP == 0) piece = atomicAdd(&taken, 1);
         piece = __shfl_sync(FULL_WARP, piece, 0);
         if (piece >= pieces) return;
-        const uint32_t at = first + piece / PARTS;
-        const uint32_t tile = a.tile_from_chunk[at];
-        blend_part_bwd(a, notes[threadIdx.x / WARP], tile, at - a.first_chunk[tile], piece % PARTS);
+        const uint2 chunk = reinterpret_cast<const uint2*>(a.chunks)[first + piece / PARTS];
+        blend_part_bwd(a, notes[threadIdx.x / WARP], chunk.x, chunk.y, piece % PARTS);
     }
 }
