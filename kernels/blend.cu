@@ -2,30 +2,49 @@
 //
 // Forward: one block per tile, one thread per pixel. Each warp draws its own part of 8x4 pixels and
 // never waits for the others: of 32 instances each lane tests one against that part, and the warp
-// walks over those that reach it, all lanes through the same instructions: what leaves a pixel as it
-// is has an opacity of 0. Before every BLEND_CHUNK instances the pixels' state is kept. At the end the
-// block lists the chunks of BLEND_CHUNK instances that its pixels got to.
+// walks over those that reach it, all lanes through the same instructions: what leaves a pixel as
+// it is has an opacity of 0. For the backward pass it keeps which instances reached the part, and
+// the pixels' state before every BLEND_CHUNK instances. At the end the block lists the chunks of
+// BLEND_CHUNK instances that its pixels got to.
 //
 // Backward: a piece of work is a chunk of a tile's list in one part of 8x4 pixels. A block has
 // BLEND_BWD_CHUNKS chunks, whose pieces its warps take one after the other as they come free, since
-// pieces differ in length. A warp gathers BATCH splats that reach its part and visits them twice: once a lane is a pixel, walks front to back
-// from the state kept, deciding by the same functions as forward, and notes two numbers per splat,
-// the weight of its colour and the gradient of its exponent; then a lane is a splat and adds them up
-// over the pixels. So nothing is reduced across lanes but halves, and the warp adds its sums to the
-// splats' gradients without waiting for others.
+// pieces differ in length. A warp gathers BATCH splats that reach its part and visits them twice:
+// once a lane is a pixel, walks front to back from the state kept, deciding by the same functions
+// as forward, and notes two numbers per splat, the weight of its colour and the gradient of its
+// exponent; then a lane is half of a splat and adds them up over the pixels. So nothing is reduced
+// across lanes but halves, and the warp adds its sums to the splats' gradients without waiting for
+// others.
 //
 // Shapes: splats and gradients [visible, 12], splat_from_instance [instances], ranges [tiles],
-// image and d_image [h, w, 3], blended [h, w], reached [tiles, PARTS], states
-// [instances / BLEND_CHUNK + 1, PARTS, WARP, 4], chunks [chunks, 2].
+// image and d_image [h, w, 3], blended [h, w], reached [tiles, PARTS], chunks [chunks, 2], states
+// [instances / BLEND_CHUNK + 1, PARTS, WARP, 4], hits [instances / WARP + tiles + 1, PARTS].
 
 #include "parts.cuh"
 
 static_assert(BLEND_BLOCK == PARTS * WARP, "one thread per pixel of a tile");
 
+// Blocks that a multiprocessor is to hold, so that the warps hide each other's latencies; registers
+// are given out accordingly. Forward that makes 48 warps of 40 registers. Backward it makes 36 of 56:
+// nine blocks take 206 of the 228 KB of shared memory on compute capability 9.0.
+#if __CUDA_ARCH__ >= 800
+constexpr uint32_t FWD_RESIDENT = 6;
+constexpr uint32_t BWD_RESIDENT = 9;
+#else
+constexpr uint32_t FWD_RESIDENT = 4;  // compute capability 7.5 holds no more threads
+constexpr uint32_t BWD_RESIDENT = 8;
+#endif
+
 // Place of the pixel's state before instance `start`, the first of a chunk but not of its tile. Two
 // such instances are BLEND_CHUNK apart or more, so that no two share a place.
 __device__ inline uint64_t state_at(uint32_t start, uint32_t part) {
     return (uint64_t{start / BLEND_CHUNK} * PARTS + part) * WARP + threadIdx.x % WARP;
+}
+
+// First place of the hits of a tile whose instances begin at `start`: one word per part for every
+// WARP of them. Each tile's last may not be full, so that it moves those behind it by one.
+__device__ inline uint64_t hits_at(uint32_t start, uint32_t tile) {
+    return (uint64_t{start / WARP} + tile) * PARTS;
 }
 
 // Opacity of a splat in a pixel that is not finished, and the pixel's transmittance behind it. What
@@ -84,6 +103,7 @@ __device__ inline void blend_tile(const BlendArgs& a, bool counts) {
     const TileRange range = a.ranges[tile];
     const Part part = part_of(a.size, a.tiles_wide, tile, warp);
     float4* const states = reinterpret_cast<float4*>(a.states);
+    uint32_t* const own_hits = a.hits ? a.hits + hits_at(range.start, tile) + warp : nullptr;
 
     float transmittance = part.inside ? 1.0f : -1.0f;
     float3 color = {0.0f, 0.0f, 0.0f};
@@ -103,6 +123,7 @@ __device__ inline void blend_tile(const BlendArgs& a, bool counts) {
         const float4 place = splats[splat], form = splats[splat + 1];
         const bool hit = reaches_part(part, place, form) && instance < range.end;
         const uint32_t hits = __ballot_sync(FULL_WARP, hit);
+        if (own_hits && lane == 0) own_hits[position / WARP * PARTS] = hits;
         if (hit) {
             own.put(__popc(hits & lanes_below()), row_of(place, form, splats[splat + 2], 0));
         }
@@ -132,13 +153,13 @@ __device__ inline void blend_tile(const BlendArgs& a, bool counts) {
     if (counts) a.blended[pixel] = blended;
 }
 
-extern "C" __global__ void __launch_bounds__(BLEND_BLOCK)
+extern "C" __global__ void __launch_bounds__(BLEND_BLOCK, FWD_RESIDENT)
     blend_fwd(const __grid_constant__ BlendArgs a) {
     blend_tile(a, false);
 }
 
 // The same, and how many splats changed each pixel; no backward pass follows.
-extern "C" __global__ void __launch_bounds__(BLEND_BLOCK)
+extern "C" __global__ void __launch_bounds__(BLEND_BLOCK, FWD_RESIDENT)
     blend_counted(const __grid_constant__ BlendArgs a) {
     blend_tile(a, true);
 }
@@ -150,14 +171,6 @@ constexpr uint32_t NOTE_STRIDE = WARP + 1;
 // Warps of a block of the backward pass, and the pieces of work among them.
 constexpr uint32_t BWD_WARPS = BLEND_BWD_BLOCK / WARP;
 constexpr uint32_t PIECES = BLEND_BWD_CHUNKS * PARTS;
-
-// Blocks that a multiprocessor is to hold: 36 warps hide each other's latencies. Registers are given
-// out accordingly, and of the 228 KB of shared memory on compute capability 9.0 they take 206.
-#if __CUDA_ARCH__ >= 800
-constexpr uint32_t BWD_RESIDENT = 9;
-#else
-constexpr uint32_t BWD_RESIDENT = 8;  // compute capability 7.5 holds no more threads
-#endif
 
 // What a warp of the backward pass works with.
 struct Notes {
@@ -285,7 +298,14 @@ __device__ inline void blend_part_bwd(const BlendArgs& a, Notes& own, uint32_t t
     const uint32_t reached = a.reached[tile * PARTS + part_in_tile];
     if (reached <= chunk * BLEND_CHUNK) return;
     const uint32_t end = min(reached - chunk * BLEND_CHUNK, BLEND_CHUNK);
-    const uint32_t start = a.ranges[tile].start + chunk * BLEND_CHUNK;
+    const uint32_t of_tile = a.ranges[tile].start;
+    const uint32_t start = of_tile + chunk * BLEND_CHUNK;
+    // Each lane keeps the hits of another WARP of instances.
+    uint32_t hits_of_round = 0;
+    if (lane * WARP < end) {
+        const uint32_t round = chunk * (BLEND_CHUNK / WARP) + lane;
+        hits_of_round = a.hits[hits_at(of_tile, tile) + uint64_t{round} * PARTS + part_in_tile];
+    }
     const uint32_t* __restrict__ slots = a.splat_from_instance + start;
     const Part part = part_of(a.size, a.tiles_wide, tile, part_in_tile);
 
@@ -311,10 +331,8 @@ __device__ inline void blend_part_bwd(const BlendArgs& a, Notes& own, uint32_t t
         // Fill the queue from 32 instances.
         const uint32_t slot = next;
         next = slots[min(base + lane + WARP, end - 1)];
-        const float4* const splat = splats + uint64_t{slot} * 3;
-        const bool hit = reaches_part(part, splat[0], splat[1]) && base + lane < end;
-        const uint32_t hits = __ballot_sync(FULL_WARP, hit);
-        if (hit) own.queue[queued + __popc(hits & lanes_below())] = slot;
+        const uint32_t hits = __shfl_sync(FULL_WARP, hits_of_round, base / WARP);
+        if (hits >> lane & 1) own.queue[queued + __popc(hits & lanes_below())] = slot;
         queued += __popc(hits);
         const bool at_end = base + WARP >= end;
         uint32_t taken = 0;

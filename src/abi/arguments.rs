@@ -211,6 +211,9 @@ abi! {
         /// Colour and transmittance before a chunk, the latter negative where the pixel is finished;
         /// [instances / chunk + 1, 256, 4]. Null where no backward pass follows.
         pub states: Out<'a, f32>,
+        /// Bits of the instances that reach a part of a tile; [instances / 32 + tiles + 1, 8]. Null
+        /// where no backward pass follows.
+        pub hits: Out<'a, u32>,
         /// [h, w, 3]
         pub image: Out<'a, f32>,
         /// Instances looked at until all pixels of a part of a tile were finished; [tiles, 8]. Null

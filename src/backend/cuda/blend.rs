@@ -35,6 +35,8 @@ struct Kept {
     reached: Block<u32>,
     /// State of a tile's pixels before each chunk of its list but the first.
     states: Block<f32>,
+    /// Which instances reach which part of their tile, a bit each; [words, parts].
+    hits: Block<u32>,
     /// Tile and number of each chunk that pixels got to; [chunks, 2].
     chunks: Block<u32>,
     /// The number of chunks; `[1]`.
@@ -47,6 +49,7 @@ impl Kept {
         let mut kept = Self {
             reached: heap.scratch("parts of tiles", bins.tiles * BLEND_PARTS as usize)?,
             states: heap.scratch("states of pixels", states_len(bins))?,
+            hits: heap.scratch("hits", hits_len(bins))?,
             chunks: heap.scratch("chunks", bins.chunks_max * 2)?,
             chunk_count: heap.scratch("chunks", 1)?,
         };
@@ -55,13 +58,18 @@ impl Kept {
     }
 
     fn bytes(&self) -> Bytes {
-        self.reached.bytes() + self.states.bytes() + self.chunks.bytes() + self.chunk_count.bytes()
+        self.reached.bytes()
+            + self.states.bytes()
+            + self.hits.bytes()
+            + self.chunks.bytes()
+            + self.chunk_count.bytes()
     }
 
     /// Hands it to a kernel that fills or reads it.
     fn lend<'a>(&'a mut self, args: &mut BlendArgs<'a>) {
         args.reached = self.reached.write();
         args.states = self.states.write();
+        args.hits = self.hits.write();
         args.chunks = self.chunks.write();
         args.chunk_count = self.chunk_count.write();
     }
@@ -115,6 +123,7 @@ fn lists<'a>(records: &'a Block<f32>, bins: &'a Bins, camera: &Camera) -> BlendA
         chunks: Out::NULL,
         chunk_count: Out::NULL,
         states: Out::NULL,
+        hits: Out::NULL,
         image: Out::NULL,
         reached: Out::NULL,
         blended: Out::NULL,
@@ -130,6 +139,12 @@ fn lists<'a>(records: &'a Block<f32>, bins: &'a Bins, camera: &Camera) -> BlendA
 fn states_len(bins: &Bins) -> usize {
     let starts = bins.splat_from_instance.len() / BLEND_CHUNK as usize + 1;
     starts * BLEND_BLOCK as usize * 4
+}
+
+/// A word per part for 32 instances; each tile's last may not be full.
+fn hits_len(bins: &Bins) -> usize {
+    let words = bins.splat_from_instance.len() / u32::BITS as usize + bins.tiles + 1;
+    words * BLEND_PARTS as usize
 }
 
 /// Gradients of every splat from the gradient of the image, in the splats' own room for them.
