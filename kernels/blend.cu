@@ -166,6 +166,9 @@ extern "C" __global__ void __launch_bounds__(BLEND_BLOCK, FWD_RESIDENT)
 
 // Splats that a warp works on at a time: half a lane each.
 constexpr uint32_t BATCH = 16;
+// Splats of a batch whose opacities are computed together.
+constexpr uint32_t GROUP = 4;
+static_assert(BATCH % GROUP == 0, "a batch has room for whole groups");
 // Odd, so that the lanes of the second visit read from different banks.
 constexpr uint32_t NOTE_STRIDE = WARP + 1;
 // Warps of a block of the backward pass, and the pieces of work among them.
@@ -187,25 +190,40 @@ struct PixelWalk {
     float3 d_color;
 };
 
-// The first visit: the lane is a pixel. With B the colour from behind the splat,
-// dC/d_alpha = T c - B / (1 - alpha); no gradient passes an opacity that was clamped.
+// Passes a splat of this shade: the weight of its colour and the gradient of its exponent. With B
+// the colour from behind the splat, dC/d_alpha = T c - B / (1 - alpha); no gradient passes an opacity
+// that was clamped.
+__device__ inline float2 pass_back(const Touch& touch, float3 shade, PixelWalk& walk) {
+    const float before = walk.transmittance;
+    const float alpha = pass(touch, walk.transmittance);
+    const float d_shade = dot(shade, walk.d_color);
+    const float weight = alpha * before;
+    walk.d_behind = fmaf(-weight, d_shade, walk.d_behind);
+    const float d_alpha = fmaf(before, d_shade, -walk.d_behind * fast_reciprocal(1.0f - alpha));
+    return {weight, touch.unclamped < ALPHA_MAX ? d_alpha * alpha : 0.0f};
+}
+
+// The first visit: the lane is a pixel. Opacities do not wait for each other, so that those of a
+// GROUP come before the walk past it; a batch ends with whole groups.
 __device__ inline void visit_pixels(Notes& own, uint32_t count, const Part& part,
                                     PixelWalk& walk) {
     const uint32_t lane = threadIdx.x % WARP;
-#pragma unroll 4
-    for (uint32_t k = 0; k < count; ++k) {
-        const Row row = own.rows.get(k);
-        const Touch t = touch(row.shape, row.scale, part.centre_px);
-        const float before = walk.transmittance;
-        const float alpha = pass(t, walk.transmittance);
-        const float3 d = walk.d_color;
-        const float d_shade = row.scale.w * d.x + row.tint.x * d.y + row.tint.y * d.z;
-        const float weight = alpha * before;
-        walk.d_behind = fmaf(-weight, d_shade, walk.d_behind);
-        const float d_alpha =
-            fmaf(before, d_shade, -walk.d_behind * fast_reciprocal(1.0f - alpha));
-        const float d_exponent = t.unclamped < ALPHA_MAX ? d_alpha * alpha : 0.0f;
-        own.of_pixel[k * NOTE_STRIDE + lane] = {weight, d_exponent};
+    for (uint32_t first = 0; first < count; first += GROUP) {
+        Touch touches[GROUP];
+        float3 shades[GROUP];
+        float2 notes[GROUP];
+#pragma unroll
+        for (uint32_t i = 0; i < GROUP; ++i) {
+            const Row row = own.rows.get(first + i);
+            touches[i] = touch(row.shape, row.scale, part.centre_px);
+            shades[i] = {row.scale.w, row.tint.x, row.tint.y};
+        }
+#pragma unroll
+        for (uint32_t i = 0; i < GROUP; ++i) notes[i] = pass_back(touches[i], shades[i], walk);
+#pragma unroll
+        for (uint32_t i = 0; i < GROUP; ++i) {
+            own.of_pixel[(first + i) * NOTE_STRIDE + lane] = notes[i];
+        }
     }
 }
 
@@ -343,6 +361,8 @@ __device__ inline void blend_part_bwd(const BlendArgs& a, Notes& own, uint32_t t
                 const uint32_t of_row = own.queue[taken + lane];
                 const float4* const record = splats + uint64_t{of_row} * 3;
                 own.rows.put(lane, row_of(record[0], record[1], record[2], of_row));
+            } else if (lane < BATCH) {
+                own.rows.put(lane, unseen_row());
             }
             __syncwarp();  // the rows are there
             visit_pixels(own, count, part, walk);

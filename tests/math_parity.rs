@@ -117,7 +117,7 @@ fn probes() -> Vec<Probe> {
 
 /// Device functions that have no probe of their own, and who calls them: a function that is probed
 /// or reached itself, or a kernel of [`KERNELS`].
-const REACHED_THROUGH: [(&str, &str); 27] = [
+const REACHED_THROUGH: [(&str, &str); 29] = [
     ("normalized_quat", "rotation"),
     ("camera_rotation", "chain"),
     ("camera_from_world", "chain"),
@@ -142,13 +142,15 @@ const REACHED_THROUGH: [(&str, &str); 27] = [
     ("fast_reciprocal", "peak_on_edge"),
     ("row_of", "blend_tile"),
     ("fast_log2", "row_of"),
+    ("blend_part_bwd", "blend_bwd"),
+    ("unseen_row", "blend_part_bwd"),
     ("touch", "blend_tile"),
     ("opacity_power", "touch"),
     ("fast_exp2", "touch"),
 ];
 
 /// Kernels that the tests of whole renders compare with the host.
-const KERNELS: [&str; 2] = ["project_fwd", "blend_fwd"];
+const KERNELS: [&str; 3] = ["project_fwd", "blend_fwd", "blend_bwd"];
 
 /// Those whose twins are methods of a stream.
 const RANDOM: [&str; 3] = ["random_bits", "random_uniform", "random_normal"];
