@@ -30,7 +30,7 @@ use splat::math::linalg::{
 use splat::math::splat::{
     Ellipse, Rect, Shape, ShapeGradient, Viewpoint, bounds, project, project_bwd, reaches,
 };
-use splat::math::{Real, blend, sh, sigmoid, sigmoid_bwd};
+use splat::math::{Real, sh, sigmoid, sigmoid_bwd};
 
 /// What a function's results are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,7 +111,6 @@ fn probes() -> Vec<Probe> {
         PROBE_BOUNDS bounds Exact ellipses(), |v| seen(v).map_or(vec![R::ZERO; 4], |seen| corners(seen.pixels));
         PROBE_BOUNDS_EXPONENT bounds Rounded ellipses(), |v| vec![seen(v).map_or(R::ZERO, |seen| seen.exponent_min)];
         PROBE_REACHES reaches Exact rectangles(), |v| vec![if reached(v) { R::ONE } else { R::ZERO }];
-        PROBE_EXPONENT exponent Rounded any::<5>(), |v| vec![blend::exponent(triple(v), [v[3], v[4]])];
     }
 }
 
