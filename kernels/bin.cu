@@ -2,10 +2,9 @@
 // After the splats are sorted by depth, a sum over their instance counts in that order gives each
 // one's first instance. `instances_*` (one thread per splat, then one per candidate) writes the
 // instances, a stable sort by tile keeps them front to back, and `ranges_*` (one thread per instance)
-// finds where each tile's begin. `chunks` (one block) numbers the chunks of at most BLEND_CHUNK
-// instances that the backward pass works on. Keys of 16 bits serve up to 65,535 tiles; the key behind
-// the last tile marks places that no instance took. A barrier between the lanes of a warp publishes
-// what they share.
+// finds where each tile's begin. Keys of 16 bits serve up to 65,535 tiles; the key behind the last
+// tile marks places that no instance took. A barrier between the lanes of a warp publishes what they
+// share.
 
 #include "tiles.cuh"
 
@@ -103,40 +102,4 @@ extern "C" __global__ void __launch_bounds__(BIN_BLOCK)
 extern "C" __global__ void __launch_bounds__(BIN_BLOCK)
     ranges_32(const __grid_constant__ RangesArgs a) {
     ranges(a, reinterpret_cast<const uint32_t*>(a.keys));
-}
-
-// First chunk of every tile, and the tile of every chunk. One block walks over the tiles, each round
-// a sum over its threads' counts.
-extern "C" __global__ void __launch_bounds__(CHUNKS_BLOCK)
-    chunks(const __grid_constant__ ChunksArgs a) {
-    const TileRange* __restrict__ ranges = a.ranges;
-    __shared__ uint32_t sum_of_warp[CHUNKS_BLOCK / WARP];
-    __shared__ uint32_t so_far;
-    const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-    if (threadIdx.x == 0) so_far = 0;
-    for (uint32_t base = 0; base < a.tiles; base += CHUNKS_BLOCK) {
-        const uint32_t tile = base + threadIdx.x;
-        uint32_t count = 0;
-        if (tile < a.tiles) {
-            const TileRange range = ranges[tile];
-            count = (range.end - range.start + BLEND_CHUNK - 1) / BLEND_CHUNK;
-        }
-        uint32_t sum = count;  // over this lane and those before it
-        for (uint32_t distance = 1; distance < WARP; distance *= 2) {
-            const uint32_t before = __shfl_up_sync(FULL_WARP, sum, distance);
-            if (lane >= distance) sum += before;
-        }
-        if (lane == WARP - 1) sum_of_warp[warp] = sum;
-        __syncthreads();  // the warps' sums and the last round's `so_far` are there
-        uint32_t first = so_far + sum - count;
-        for (uint32_t w = 0; w < warp; ++w) first += sum_of_warp[w];
-        if (tile < a.tiles) {
-            a.first_chunk[tile] = first;
-            for (uint32_t k = 0; k < count; ++k) a.tile_from_chunk[first + k] = tile;
-        }
-        __syncthreads();  // everyone has read them
-        if (threadIdx.x == CHUNKS_BLOCK - 1) so_far = first + count;
-    }
-    __syncthreads();  // the last round's sum is there
-    if (threadIdx.x == 0) *a.chunk_count = so_far;
 }

@@ -2,29 +2,49 @@
 //
 // Forward: one block per tile, one thread per pixel. Each warp draws its own part of 8x4 pixels and
 // never waits for the others: of 32 instances each lane tests one against that part, and the warp
-// walks over those that reach it, all lanes through the same instructions: what leaves a pixel as it
-// is has an opacity of 0. Before every BLEND_CHUNK instances the pixels' state is kept.
+// walks over those that reach it, all lanes through the same instructions: what leaves a pixel as
+// it is has an opacity of 0. For the backward pass it keeps which instances reached the part, and
+// the pixels' state before every BLEND_CHUNK instances. At the end the block lists the chunks of
+// BLEND_CHUNK instances that its pixels got to.
 //
 // Backward: a piece of work is a chunk of a tile's list in one part of 8x4 pixels. A block has
 // BLEND_BWD_CHUNKS chunks, whose pieces its warps take one after the other as they come free, since
-// pieces differ in length. A warp gathers BATCH splats that reach its part and visits them twice: once a lane is a pixel, walks front to back
-// from the state kept, deciding by the same functions as forward, and notes two numbers per splat,
-// the weight of its colour and the gradient of its exponent; then a lane is a splat and adds them up
-// over the pixels. So nothing is reduced across lanes but halves, and the warp adds its sums to the
-// splats' gradients without waiting for others.
+// pieces differ in length. A warp gathers BATCH splats that reach its part and visits them twice:
+// once a lane is a pixel, walks front to back from the state kept, deciding by the same functions
+// as forward, and notes two numbers per splat, the weight of its colour and the gradient of its
+// exponent; then a lane is half of a splat and adds them up over the pixels. So nothing is reduced
+// across lanes but halves, and the warp adds its sums to the splats' gradients without waiting for
+// others.
 //
 // Shapes: splats and gradients [visible, 12], splat_from_instance [instances], ranges [tiles],
-// image and d_image [h, w, 3], blended [h, w], reached [tiles, PARTS], states
-// [instances / BLEND_CHUNK + 1, PARTS, WARP, 4].
+// image and d_image [h, w, 3], blended [h, w], reached [tiles, PARTS], chunks [chunks, 2], states
+// [instances / BLEND_CHUNK + 1, PARTS, WARP, 4], hits [instances / WARP + tiles + 1, PARTS].
 
 #include "parts.cuh"
 
 static_assert(BLEND_BLOCK == PARTS * WARP, "one thread per pixel of a tile");
 
+// Blocks that a multiprocessor is to hold, so that the warps hide each other's latencies; registers
+// are given out accordingly. Forward that makes 48 warps of 40 registers. Backward it makes 36 of 56:
+// nine blocks take 206 of the 228 KB of shared memory on compute capability 9.0.
+#if __CUDA_ARCH__ >= 800
+constexpr uint32_t FWD_RESIDENT = 6;
+constexpr uint32_t BWD_RESIDENT = 9;
+#else
+constexpr uint32_t FWD_RESIDENT = 4;  // compute capability 7.5 holds no more threads
+constexpr uint32_t BWD_RESIDENT = 8;
+#endif
+
 // Place of the pixel's state before instance `start`, the first of a chunk but not of its tile. Two
 // such instances are BLEND_CHUNK apart or more, so that no two share a place.
 __device__ inline uint64_t state_at(uint32_t start, uint32_t part) {
     return (uint64_t{start / BLEND_CHUNK} * PARTS + part) * WARP + threadIdx.x % WARP;
+}
+
+// First place of the hits of a tile whose instances begin at `start`: one word per part for every
+// WARP of them. Each tile's last may not be full, so that it moves those behind it by one.
+__device__ inline uint64_t hits_at(uint32_t start, uint32_t tile) {
+    return (uint64_t{start / WARP} + tile) * PARTS;
 }
 
 // Opacity of a splat in a pixel that is not finished, and the pixel's transmittance behind it. What
@@ -51,6 +71,26 @@ struct Rows {
     __device__ Row get(uint32_t at) const { return {shapes[at], scales[at], tints[at]}; }
 };
 
+// Adds the chunks that the tile's pixels got to, in any order of the tiles. All threads of the block
+// take part.
+__device__ inline void list_chunks(const BlendArgs& a, uint32_t tile, uint32_t reached) {
+    __shared__ uint32_t reached_by[PARTS];
+    const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    if (lane == 0) {
+        reached_by[warp] = reached;
+        a.reached[tile * PARTS + warp] = reached;
+    }
+    __syncthreads();  // all warps are through
+    if (warp != 0) return;
+    const uint32_t most = warp_max(static_cast<int>(reached_by[lane % PARTS]));
+    const uint32_t count = (most + BLEND_CHUNK - 1) / BLEND_CHUNK;
+    uint32_t first = 0;
+    if (lane == 0 && count > 0) first = atomicAdd(a.chunk_count, count);
+    first = __shfl_sync(FULL_WARP, first, 0);
+    uint2* const chunks = reinterpret_cast<uint2*>(a.chunks);
+    for (uint32_t chunk = lane; chunk < count; chunk += WARP) chunks[first + chunk] = {tile, chunk};
+}
+
 // `counts` is a constant where this is called: counting costs nothing where no one asks for it.
 __device__ inline void blend_tile(const BlendArgs& a, bool counts) {
     const float4* __restrict__ splats = reinterpret_cast<const float4*>(a.splats);
@@ -63,6 +103,7 @@ __device__ inline void blend_tile(const BlendArgs& a, bool counts) {
     const TileRange range = a.ranges[tile];
     const Part part = part_of(a.size, a.tiles_wide, tile, warp);
     float4* const states = reinterpret_cast<float4*>(a.states);
+    uint32_t* const own_hits = a.hits ? a.hits + hits_at(range.start, tile) + warp : nullptr;
 
     float transmittance = part.inside ? 1.0f : -1.0f;
     float3 color = {0.0f, 0.0f, 0.0f};
@@ -82,6 +123,7 @@ __device__ inline void blend_tile(const BlendArgs& a, bool counts) {
         const float4 place = splats[splat], form = splats[splat + 1];
         const bool hit = reaches_part(part, place, form) && instance < range.end;
         const uint32_t hits = __ballot_sync(FULL_WARP, hit);
+        if (own_hits && lane == 0) own_hits[position / WARP * PARTS] = hits;
         if (hit) {
             own.put(__popc(hits & lanes_below()), row_of(place, form, splats[splat + 2], 0));
         }
@@ -101,7 +143,7 @@ __device__ inline void blend_tile(const BlendArgs& a, bool counts) {
         }
         __syncwarp();  // everyone has read them
     }
-    if (a.reached && lane == 0) a.reached[tile * PARTS + warp] = min(base, range.end) - range.start;
+    if (!counts && a.reached) list_chunks(a, tile, min(base, range.end) - range.start);
     if (!part.inside) return;
     const uint64_t pixel = uint64_t{part.pixel.y} * a.size[0] + part.pixel.x;
     const float through = fabsf(transmittance);
@@ -111,32 +153,27 @@ __device__ inline void blend_tile(const BlendArgs& a, bool counts) {
     if (counts) a.blended[pixel] = blended;
 }
 
-extern "C" __global__ void __launch_bounds__(BLEND_BLOCK)
+extern "C" __global__ void __launch_bounds__(BLEND_BLOCK, FWD_RESIDENT)
     blend_fwd(const __grid_constant__ BlendArgs a) {
     blend_tile(a, false);
 }
 
-// The same, and how many splats changed each pixel.
-extern "C" __global__ void __launch_bounds__(BLEND_BLOCK)
+// The same, and how many splats changed each pixel; no backward pass follows.
+extern "C" __global__ void __launch_bounds__(BLEND_BLOCK, FWD_RESIDENT)
     blend_counted(const __grid_constant__ BlendArgs a) {
     blend_tile(a, true);
 }
 
 // Splats that a warp works on at a time: half a lane each.
 constexpr uint32_t BATCH = 16;
+// Splats of a batch whose opacities are computed together.
+constexpr uint32_t GROUP = 4;
+static_assert(BATCH % GROUP == 0, "a batch has room for whole groups");
 // Odd, so that the lanes of the second visit read from different banks.
 constexpr uint32_t NOTE_STRIDE = WARP + 1;
 // Warps of a block of the backward pass, and the pieces of work among them.
 constexpr uint32_t BWD_WARPS = BLEND_BWD_BLOCK / WARP;
 constexpr uint32_t PIECES = BLEND_BWD_CHUNKS * PARTS;
-
-// Blocks that a multiprocessor is to hold: 36 warps hide each other's latencies. Registers are given
-// out accordingly, and of the 228 KB of shared memory on compute capability 9.0 they take 206.
-#if __CUDA_ARCH__ >= 800
-constexpr uint32_t BWD_RESIDENT = 9;
-#else
-constexpr uint32_t BWD_RESIDENT = 8;  // compute capability 7.5 holds no more threads
-#endif
 
 // What a warp of the backward pass works with.
 struct Notes {
@@ -153,25 +190,40 @@ struct PixelWalk {
     float3 d_color;
 };
 
-// The first visit: the lane is a pixel. With B the colour from behind the splat,
-// dC/d_alpha = T c - B / (1 - alpha); no gradient passes an opacity that was clamped.
+// Passes a splat of this shade: the weight of its colour and the gradient of its exponent. With B
+// the colour from behind the splat, dC/d_alpha = T c - B / (1 - alpha); no gradient passes an opacity
+// that was clamped.
+__device__ inline float2 pass_back(const Touch& touch, float3 shade, PixelWalk& walk) {
+    const float before = walk.transmittance;
+    const float alpha = pass(touch, walk.transmittance);
+    const float d_shade = dot(shade, walk.d_color);
+    const float weight = alpha * before;
+    walk.d_behind = fmaf(-weight, d_shade, walk.d_behind);
+    const float d_alpha = fmaf(before, d_shade, -walk.d_behind * fast_reciprocal(1.0f - alpha));
+    return {weight, touch.unclamped < ALPHA_MAX ? d_alpha * alpha : 0.0f};
+}
+
+// The first visit: the lane is a pixel. Opacities do not wait for each other, so that those of a
+// GROUP come before the walk past it; a batch ends with whole groups.
 __device__ inline void visit_pixels(Notes& own, uint32_t count, const Part& part,
                                     PixelWalk& walk) {
     const uint32_t lane = threadIdx.x % WARP;
-#pragma unroll 4
-    for (uint32_t k = 0; k < count; ++k) {
-        const Row row = own.rows.get(k);
-        const Touch t = touch(row.shape, row.scale, part.centre_px);
-        const float before = walk.transmittance;
-        const float alpha = pass(t, walk.transmittance);
-        const float3 d = walk.d_color;
-        const float d_shade = row.scale.w * d.x + row.tint.x * d.y + row.tint.y * d.z;
-        const float weight = alpha * before;
-        walk.d_behind = fmaf(-weight, d_shade, walk.d_behind);
-        const float d_alpha =
-            fmaf(before, d_shade, -walk.d_behind * fast_reciprocal(1.0f - alpha));
-        const float d_exponent = t.unclamped < ALPHA_MAX ? d_alpha * alpha : 0.0f;
-        own.of_pixel[k * NOTE_STRIDE + lane] = {weight, d_exponent};
+    for (uint32_t first = 0; first < count; first += GROUP) {
+        Touch touches[GROUP];
+        float3 shades[GROUP];
+        float2 notes[GROUP];
+#pragma unroll
+        for (uint32_t i = 0; i < GROUP; ++i) {
+            const Row row = own.rows.get(first + i);
+            touches[i] = touch(row.shape, row.scale, part.centre_px);
+            shades[i] = {row.scale.w, row.tint.x, row.tint.y};
+        }
+#pragma unroll
+        for (uint32_t i = 0; i < GROUP; ++i) notes[i] = pass_back(touches[i], shades[i], walk);
+#pragma unroll
+        for (uint32_t i = 0; i < GROUP; ++i) {
+            own.of_pixel[(first + i) * NOTE_STRIDE + lane] = notes[i];
+        }
     }
 }
 
@@ -264,7 +316,14 @@ __device__ inline void blend_part_bwd(const BlendArgs& a, Notes& own, uint32_t t
     const uint32_t reached = a.reached[tile * PARTS + part_in_tile];
     if (reached <= chunk * BLEND_CHUNK) return;
     const uint32_t end = min(reached - chunk * BLEND_CHUNK, BLEND_CHUNK);
-    const uint32_t start = a.ranges[tile].start + chunk * BLEND_CHUNK;
+    const uint32_t of_tile = a.ranges[tile].start;
+    const uint32_t start = of_tile + chunk * BLEND_CHUNK;
+    // Each lane keeps the hits of another WARP of instances.
+    uint32_t hits_of_round = 0;
+    if (lane * WARP < end) {
+        const uint32_t round = chunk * (BLEND_CHUNK / WARP) + lane;
+        hits_of_round = a.hits[hits_at(of_tile, tile) + uint64_t{round} * PARTS + part_in_tile];
+    }
     const uint32_t* __restrict__ slots = a.splat_from_instance + start;
     const Part part = part_of(a.size, a.tiles_wide, tile, part_in_tile);
 
@@ -290,10 +349,8 @@ __device__ inline void blend_part_bwd(const BlendArgs& a, Notes& own, uint32_t t
         // Fill the queue from 32 instances.
         const uint32_t slot = next;
         next = slots[min(base + lane + WARP, end - 1)];
-        const float4* const splat = splats + uint64_t{slot} * 3;
-        const bool hit = reaches_part(part, splat[0], splat[1]) && base + lane < end;
-        const uint32_t hits = __ballot_sync(FULL_WARP, hit);
-        if (hit) own.queue[queued + __popc(hits & lanes_below())] = slot;
+        const uint32_t hits = __shfl_sync(FULL_WARP, hits_of_round, base / WARP);
+        if (hits >> lane & 1) own.queue[queued + __popc(hits & lanes_below())] = slot;
         queued += __popc(hits);
         const bool at_end = base + WARP >= end;
         uint32_t taken = 0;
@@ -304,6 +361,8 @@ __device__ inline void blend_part_bwd(const BlendArgs& a, Notes& own, uint32_t t
                 const uint32_t of_row = own.queue[taken + lane];
                 const float4* const record = splats + uint64_t{of_row} * 3;
                 own.rows.put(lane, row_of(record[0], record[1], record[2], of_row));
+            } else if (lane < BATCH) {
+                own.rows.put(lane, unseen_row());
             }
             __syncwarp();  // the rows are there
             visit_pixels(own, count, part, walk);
@@ -334,8 +393,7 @@ extern "C" __global__ void __launch_bounds__(BLEND_BWD_BLOCK, BWD_RESIDENT)
         if (threadIdx.x % WARP == 0) piece = atomicAdd(&taken, 1);
         piece = __shfl_sync(FULL_WARP, piece, 0);
         if (piece >= pieces) return;
-        const uint32_t at = first + piece / PARTS;
-        const uint32_t tile = a.tile_from_chunk[at];
-        blend_part_bwd(a, notes[threadIdx.x / WARP], tile, at - a.first_chunk[tile], piece % PARTS);
+        const uint2 chunk = reinterpret_cast<const uint2*>(a.chunks)[first + piece / PARTS];
+        blend_part_bwd(a, notes[threadIdx.x / WARP], chunk.x, chunk.y, piece % PARTS);
     }
 }

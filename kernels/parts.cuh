@@ -94,6 +94,11 @@ __device__ inline Row row_of(float4 place, float4 form, float4 color, uint32_t n
             {color.y, color.z}};
 }
 
+// A row that leaves every pixel as it is.
+__device__ inline Row unseen_row() {
+    return {{0.0f, 0.0f, 0.0f, 0.0f}, {0.0f, -1e30f, 0.0f, 0.0f}, {0.0f, 0.0f}};
+}
+
 // The power of 2 that a splat's opacity in a pixel is. Contractions are spelt out: both passes have
 // to decide alike about a splat and a pixel.
 __device__ inline float opacity_power(float4 shape, float4 scale, float2 centre_px) {

@@ -137,7 +137,6 @@ extern "C" __global__ void __launch_bounds__(PROBE_BLOCK)
         PROBE(BOUNDS, seen(a.camera, v).pixels);
         PROBE(BOUNDS_EXPONENT, seen(a.camera, v).exponent_min);
         PROBE(REACHES, reached(v));
-        PROBE(EXPONENT, exponent(symmetric(v), v[3], v[4]));
         PROBE(RANDOM_BITS, random_bits(word(v), word(v + 4)));
         PROBE(RANDOM_UNIFORM, random_uniform(word(v), word(v + 4)));
         PROBE(RANDOM_NORMAL, random_normal(word(v), word(v + 4)));

@@ -193,11 +193,6 @@ __device__ inline bool bounds(const Ellipse& e, float opacity, const uint32_t* s
     return true;
 }
 
-// Exponent of the Gaussian at this offset from its centre: -1/2 d^T C d.
-__device__ inline float exponent(Sym2 conic, float dx, float dy) {
-    return -0.5f * (conic.xx * dx * dx + conic.yy * dy * dy) - conic.xy * dx * dy;
-}
-
 // The highest exponent on the edge at distance `offset` along one axis, the other coordinate
 // (relative to the centre) being free in low..high.
 __device__ inline float edge_exponent(float conic_along, float conic_cross, float conic_other,

@@ -30,7 +30,7 @@ use splat::math::linalg::{
 use splat::math::splat::{
     Ellipse, Rect, Shape, ShapeGradient, Viewpoint, bounds, project, project_bwd, reaches,
 };
-use splat::math::{Real, blend, sh, sigmoid, sigmoid_bwd};
+use splat::math::{Real, sh, sigmoid, sigmoid_bwd};
 
 /// What a function's results are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,13 +111,12 @@ fn probes() -> Vec<Probe> {
         PROBE_BOUNDS bounds Exact ellipses(), |v| seen(v).map_or(vec![R::ZERO; 4], |seen| corners(seen.pixels));
         PROBE_BOUNDS_EXPONENT bounds Rounded ellipses(), |v| vec![seen(v).map_or(R::ZERO, |seen| seen.exponent_min)];
         PROBE_REACHES reaches Exact rectangles(), |v| vec![if reached(v) { R::ONE } else { R::ZERO }];
-        PROBE_EXPONENT exponent Rounded any::<5>(), |v| vec![blend::exponent(triple(v), [v[3], v[4]])];
     }
 }
 
 /// Device functions that have no probe of their own, and who calls them: a function that is probed
 /// or reached itself, or a kernel of [`KERNELS`].
-const REACHED_THROUGH: [(&str, &str); 27] = [
+const REACHED_THROUGH: [(&str, &str); 29] = [
     ("normalized_quat", "rotation"),
     ("camera_rotation", "chain"),
     ("camera_from_world", "chain"),
@@ -142,13 +141,15 @@ const REACHED_THROUGH: [(&str, &str); 27] = [
     ("fast_reciprocal", "peak_on_edge"),
     ("row_of", "blend_tile"),
     ("fast_log2", "row_of"),
+    ("blend_part_bwd", "blend_bwd"),
+    ("unseen_row", "blend_part_bwd"),
     ("touch", "blend_tile"),
     ("opacity_power", "touch"),
     ("fast_exp2", "touch"),
 ];
 
 /// Kernels that the tests of whole renders compare with the host.
-const KERNELS: [&str; 2] = ["project_fwd", "blend_fwd"];
+const KERNELS: [&str; 3] = ["project_fwd", "blend_fwd", "blend_bwd"];
 
 /// Those whose twins are methods of a stream.
 const RANDOM: [&str; 3] = ["random_bits", "random_uniform", "random_normal"];

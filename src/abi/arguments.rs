@@ -18,8 +18,6 @@ constants! {
     pub const PROJECT_BLOCK: u32 = 128;
     /// Threads in a block of the kernels of `bin`.
     pub const BIN_BLOCK: u32 = 256;
-    /// Threads in the block of `chunks`.
-    pub const CHUNKS_BLOCK: u32 = 1024;
     /// Threads in a block of `blend_fwd` and `blend_counted`: one per pixel of a tile.
     pub const BLEND_BLOCK: u32 = 256;
     /// Parts of a tile's pixels, a warp each.
@@ -211,22 +209,6 @@ abi! {
         pub reserved: u32,
     }
 
-    /// `chunks`: the backward pass's pieces of work.
-    pub struct ChunksArgs<'a> {
-        /// `[tiles]`
-        pub ranges: In<'a, TileRange>,
-        /// `[tiles]`
-        pub first_chunk: Out<'a, u32>,
-        /// `[chunks]`
-        pub tile_from_chunk: Out<'a, u32>,
-        /// The number of them.
-        pub chunk_count: Out<'a, u32>,
-        /// Number of tiles.
-        pub tiles: u32,
-        /// Fills up to the alignment.
-        pub reserved: u32,
-    }
-
     /// `blend_fwd`, `blend_counted` and `blend_bwd`: splats to pixels, and pixel gradients to splats.
     pub struct BlendArgs<'a> {
         /// [visible, 12]
@@ -235,15 +217,16 @@ abi! {
         pub splat_from_instance: In<'a, u32>,
         /// `[tiles]`
         pub ranges: In<'a, TileRange>,
-        /// `[tiles]`
-        pub first_chunk: In<'a, u32>,
-        /// `[chunks]`
-        pub tile_from_chunk: In<'a, u32>,
-        /// Number of chunks.
-        pub chunk_count: In<'a, u32>,
+        /// Pieces of work of the backward pass: tile, chunk of its list; [chunks, 2].
+        pub chunks: Out<'a, u32>,
+        /// Number of them, 0 at first.
+        pub chunk_count: Out<'a, u32>,
         /// Colour and transmittance before a chunk, the latter negative where the pixel is finished;
         /// [instances / chunk + 1, 256, 4]. Null where no backward pass follows.
         pub states: Out<'a, f32>,
+        /// Bits of the instances that reach a part of a tile; [instances / 32 + tiles + 1, 8]. Null
+        /// where no backward pass follows.
+        pub hits: Out<'a, u32>,
         /// [h, w, 3]
         pub image: Out<'a, f32>,
         /// Instances looked at until all pixels of a part of a tile were finished; [tiles, 8]. Null

@@ -59,14 +59,12 @@ constants! {
     pub const PROBE_BOUNDS_EXPONENT: u32 = 25;
     /// `splat::reaches`.
     pub const PROBE_REACHES: u32 = 26;
-    /// `blend::exponent`.
-    pub const PROBE_EXPONENT: u32 = 27;
     /// `random::Stream::bits`.
-    pub const PROBE_RANDOM_BITS: u32 = 28;
+    pub const PROBE_RANDOM_BITS: u32 = 27;
     /// `random::Stream::uniform`.
-    pub const PROBE_RANDOM_UNIFORM: u32 = 29;
+    pub const PROBE_RANDOM_UNIFORM: u32 = 28;
     /// `random::Stream::normal`.
-    pub const PROBE_RANDOM_NORMAL: u32 = 30;
+    pub const PROBE_RANDOM_NORMAL: u32 = 29;
 }
 
 abi! {

@@ -6,7 +6,7 @@ use super::project::{Order, Splats, count_u32};
 use super::session::Session;
 use super::sort::{Key, Pairs, exclusive_sum_ordered, sort_pairs};
 use super::timers::Stage;
-use crate::abi::{BLEND_CHUNK, Camera, ChunksArgs, InstancesArgs, Out, RangesArgs, TileRange};
+use crate::abi::{BLEND_CHUNK, Camera, InstancesArgs, Out, RangesArgs, TileRange};
 use crate::backend::DeviceError;
 use crate::memory::Bytes;
 
@@ -20,27 +20,17 @@ const INSTANCES_MAX: u32 = u32::MAX - BLEND_CHUNK;
 pub(super) struct Bins {
     /// Number of tiles.
     pub(super) tiles: usize,
-    /// Most chunks that there can be.
+    /// Most chunks of the tiles' lists that there can be.
     pub(super) chunks_max: usize,
     /// Slots, front to back within a tile; `[instances]`.
     pub(super) splat_from_instance: Block<u32>,
     /// `[tiles]`
     pub(super) ranges: Block<TileRange>,
-    /// First chunk of each tile; `[tiles]`.
-    pub(super) first_chunk: Block<u32>,
-    /// `[chunks_max]`
-    pub(super) tile_from_chunk: Block<u32>,
-    /// The number of chunks; `[1]`.
-    pub(super) chunk_count: Block<u32>,
 }
 
 impl Bins {
     pub(super) fn bytes(&self) -> Bytes {
-        self.splat_from_instance.bytes()
-            + self.ranges.bytes()
-            + self.first_chunk.bytes()
-            + self.tile_from_chunk.bytes()
-            + self.chunk_count.bytes()
+        self.splat_from_instance.bytes() + self.ranges.bytes()
     }
 }
 
@@ -60,15 +50,11 @@ pub(super) fn bin(
         tiles,
         chunks_max,
         ranges: session.heap.scratch("tiles", tiles)?,
-        first_chunk: session.heap.scratch("tiles", tiles)?,
-        tile_from_chunk: session.heap.scratch("chunks", chunks_max)?,
-        chunk_count: session.heap.scratch("chunks", 1)?,
         splat_from_instance: session.heap.scratch("instances", instances)?,
     };
     bins.ranges.zero(&session.stream)?;
     let front_to_back = sort_by_depth(session, splats)?;
     list(session, (splats, front_to_back), camera, &mut bins)?;
-    number_chunks(session, &mut bins)?;
     Ok(bins)
 }
 
@@ -166,19 +152,4 @@ fn list_by<K: Key>(
         reserved: 0,
     };
     find_ranges.over(&session.stream, instances, &args)
-}
-
-/// Numbers the pieces of work of the backward pass.
-fn number_chunks(session: &mut Session, bins: &mut Bins) -> Result<(), DeviceError> {
-    let begun = session.timers.begin(Stage::Bin, &session.stream)?;
-    let args = ChunksArgs {
-        ranges: bins.ranges.read(),
-        first_chunk: bins.first_chunk.write(),
-        tile_from_chunk: bins.tile_from_chunk.write(),
-        chunk_count: bins.chunk_count.write(),
-        tiles: count_u32(bins.tiles)?,
-        reserved: 0,
-    };
-    session.kernels.chunks.blocks(&session.stream, 1, &args)?;
-    session.timers.end(&begun, &session.stream)
 }

@@ -24,8 +24,7 @@ pub(super) struct Canvas {
 impl Canvas {
     pub(super) fn bytes(&self) -> Bytes {
         let blended = self.blended.as_ref().map_or(Bytes::default(), Block::bytes);
-        let kept =
-            self.kept.as_ref().map_or(Bytes::default(), |k| k.reached.bytes() + k.states.bytes());
+        let kept = self.kept.as_ref().map_or(Bytes::default(), |k| k.bytes());
         self.image.bytes() + blended + kept
     }
 }
@@ -36,6 +35,44 @@ struct Kept {
     reached: Block<u32>,
     /// State of a tile's pixels before each chunk of its list but the first.
     states: Block<f32>,
+    /// Which instances reach which part of their tile, a bit each; [words, parts].
+    hits: Block<u32>,
+    /// Tile and number of each chunk that pixels got to; [chunks, 2].
+    chunks: Block<u32>,
+    /// The number of chunks; `[1]`.
+    chunk_count: Block<u32>,
+}
+
+impl Kept {
+    fn reserve(session: &Session, bins: &Bins) -> Result<Self, DeviceError> {
+        let heap = &session.heap;
+        let mut kept = Self {
+            reached: heap.scratch("parts of tiles", bins.tiles * BLEND_PARTS as usize)?,
+            states: heap.scratch("states of pixels", states_len(bins))?,
+            hits: heap.scratch("hits", hits_len(bins))?,
+            chunks: heap.scratch("chunks", bins.chunks_max * 2)?,
+            chunk_count: heap.scratch("chunks", 1)?,
+        };
+        kept.chunk_count.zero(&session.stream)?;
+        Ok(kept)
+    }
+
+    fn bytes(&self) -> Bytes {
+        self.reached.bytes()
+            + self.states.bytes()
+            + self.hits.bytes()
+            + self.chunks.bytes()
+            + self.chunk_count.bytes()
+    }
+
+    /// Hands it to a kernel that fills or reads it.
+    fn lend<'a>(&'a mut self, args: &mut BlendArgs<'a>) {
+        args.reached = self.reached.write();
+        args.states = self.states.write();
+        args.hits = self.hits.write();
+        args.chunks = self.chunks.write();
+        args.chunk_count = self.chunk_count.write();
+    }
 }
 
 /// Draws the image.
@@ -48,10 +85,7 @@ pub(super) fn forward(
     let pixels = camera.size[0] as usize * camera.size[1] as usize;
     let kept = match settings.pass {
         Pass::Eval | Pass::Picture => None,
-        Pass::Train | Pass::Observe => Some(Kept {
-            reached: session.heap.scratch("parts of tiles", bins.tiles * BLEND_PARTS as usize)?,
-            states: session.heap.scratch("states of pixels", states_len(bins))?,
-        }),
+        Pass::Train | Pass::Observe => Some(Kept::reserve(session, bins)?),
     };
     let mut canvas = Canvas {
         image: session.heap.scratch("image", pixels * 3)?,
@@ -62,22 +96,19 @@ pub(super) fn forward(
         kept,
     };
     let begun = session.timers.begin(Stage::BlendForward, &session.stream)?;
-    let (reached, states) = canvas
-        .kept
-        .as_mut()
-        .map_or((Out::NULL, Out::NULL), |kept| (kept.reached.write(), kept.states.write()));
     let kernel = match settings.pass {
         Pass::Picture => &session.kernels.blend_counted,
         Pass::Eval | Pass::Train | Pass::Observe => &session.kernels.blend_fwd,
     };
-    let args = BlendArgs {
-        states,
-        reached,
+    let mut args = BlendArgs {
         image: canvas.image.write(),
         blended: canvas.blended.as_mut().map_or(Out::NULL, Block::write),
         background: settings.background,
         ..lists(&splats.records, bins, camera)
     };
+    if let Some(kept) = &mut canvas.kept {
+        kept.lend(&mut args);
+    }
     kernel.blocks(&session.stream, bins.tiles, &args)?;
     session.timers.end(&begun, &session.stream)?;
     Ok(canvas)
@@ -89,10 +120,10 @@ fn lists<'a>(records: &'a Block<f32>, bins: &'a Bins, camera: &Camera) -> BlendA
         splats: records.read(),
         splat_from_instance: bins.splat_from_instance.read(),
         ranges: bins.ranges.read(),
-        first_chunk: bins.first_chunk.read(),
-        tile_from_chunk: bins.tile_from_chunk.read(),
-        chunk_count: bins.chunk_count.read(),
+        chunks: Out::NULL,
+        chunk_count: Out::NULL,
         states: Out::NULL,
+        hits: Out::NULL,
         image: Out::NULL,
         reached: Out::NULL,
         blended: Out::NULL,
@@ -110,6 +141,12 @@ fn states_len(bins: &Bins) -> usize {
     starts * BLEND_BLOCK as usize * 4
 }
 
+/// A word per part for 32 instances; each tile's last may not be full.
+fn hits_len(bins: &Bins) -> usize {
+    let words = bins.splat_from_instance.len() / u32::BITS as usize + bins.tiles + 1;
+    words * BLEND_PARTS as usize
+}
+
 /// Gradients of every splat from the gradient of the image, in the splats' own room for them.
 pub(super) fn backward(
     session: &mut Session,
@@ -120,14 +157,13 @@ pub(super) fn backward(
     let Some(kept) = &mut canvas.kept else { return Err(DeviceError::NoLoss) };
     let begun = session.timers.begin(Stage::BlendBackward, &session.stream)?;
     splats.gradients.zero(&session.stream)?;
-    let args = BlendArgs {
-        states: kept.states.write(),
-        reached: kept.reached.write(),
+    let mut args = BlendArgs {
         image: canvas.image.write(),
         d_image: d_image.read(),
         gradients: splats.gradients.write(),
         ..lists(&splats.records, bins, camera)
     };
+    kept.lend(&mut args);
     let blocks = bins.chunks_max.div_ceil(BLEND_BWD_CHUNKS as usize);
     session.kernels.blend_bwd.blocks(&session.stream, blocks, &args)?;
     session.timers.end(&begun, &session.stream)

@@ -204,7 +204,6 @@ kernels! {
     instances_32: bin::instances_32(InstancesArgs) x BIN_BLOCK;
     ranges_16: bin::ranges_16(RangesArgs) x BIN_BLOCK;
     ranges_32: bin::ranges_32(RangesArgs) x BIN_BLOCK;
-    chunks: bin::chunks(ChunksArgs) x CHUNKS_BLOCK;
     blend_fwd: blend::blend_fwd(BlendArgs) x BLEND_BLOCK;
     blend_counted: blend::blend_counted(BlendArgs) x BLEND_BLOCK;
     blend_bwd: blend::blend_bwd(BlendArgs) x BLEND_BWD_BLOCK;
