@@ -294,6 +294,7 @@ impl Raster<Gaussians> for Cuda {
     fn reorder(&mut self, model: &mut Model, cube: &Cube) -> Result<(), DeviceError> {
         // As before density control.
         self.session.check_faults()?;
+        adam::catch_up(&self.session, model)?;
         self.with_room(|session| reorder::reorder(session, model, cube))
     }
 
