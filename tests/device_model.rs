@@ -14,7 +14,10 @@ use std::collections::HashSet;
 
 use splat::backend::cpu::Cpu;
 use splat::backend::cuda::{Cuda, CudaOptions};
-use splat::backend::{Densified, DensifyRule, DeviceError, Grant, Raster, Snapshot, Survey};
+use splat::backend::{
+    Backend, Densified, DensifyRule, DeviceError, Grant, MemoryKind, Raster, Snapshot, Survey,
+};
+use splat::math::morton::Cube;
 use splat::math::random::{Purpose, Stream};
 use splat::memory::{Bytes, Limit};
 use splat::model::{Gaussians, Primitive};
@@ -394,4 +397,54 @@ fn growth_beyond_the_budget_is_refused_and_the_model_stays_whole() {
         (done.refused, Raster::<Gaussians>::len(&device, &model)),
         (6_000_000, 6_000_000 - done.pruned)
     );
+}
+
+#[test]
+#[ignore = "needs a CUDA device"]
+fn rows_are_put_in_the_order_of_the_processor() {
+    let cube = Cube { centre: [0.3, -0.1, 0.2], half_side: 0.7 };
+    // The last takes two passes for each table of SH of degree 3.
+    for count in SIZES.into_iter().chain([100_003, 200_003]) {
+        for sh_degree in if count > 2000 { 3..=3 } else { 0..=3 } {
+            let mut start = random(count, sh_degree, 13);
+            let edges = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 3e38, -3e38, 1e-40, -0.0];
+            for (mean, edge) in start.parameters.means.iter_mut().skip(20).step_by(4).zip(edges) {
+                *mean = edge;
+            }
+            let (mut cpu, mut cuda) = (Cpu::<f32>::new(), cuda());
+            let mut on_cpu = Raster::<Gaussians>::restore(&mut cpu, start.clone()).unwrap();
+            let mut on_cuda = Raster::<Gaussians>::restore(&mut cuda, start.clone()).unwrap();
+            cpu.reorder(&mut on_cpu, &cube).unwrap();
+            cuda.reorder(&mut on_cuda, &cube).unwrap();
+            let snapshots = [cpu.snapshot(&on_cpu).unwrap(), cuda.snapshot(&on_cuda).unwrap()];
+            let what = format!("{count} rows of degree {sh_degree}");
+            assert_same(&snapshots[1], &snapshots[0], &start.parameters, &what);
+            assert_eq!(
+                bits(&snapshots[1].parameters.means),
+                bits(&snapshots[0].parameters.means),
+                "{what}"
+            );
+            assert!(count < 2 || snapshots[1].views_seen != start.views_seen, "{what}: as before");
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs a CUDA device"]
+fn an_order_that_there_is_no_scratch_for_is_refused_and_nothing_moves() {
+    let cube = Cube { centre: [0.0; 3], half_side: 1.0 };
+    let host = random(6_000_000, 0, 15).parameters;
+    let held = {
+        let mut device = cuda();
+        let _model: <Cuda as Raster<Gaussians>>::Model = device.upload(&host).unwrap();
+        let memory = device.memory();
+        let on_device = memory.iter().filter(|entry| entry.kind != MemoryKind::Pinned);
+        on_device.map(|entry| entry.mapped).sum::<Bytes>()
+    };
+    // Keys and numbers take 92 MiB.
+    let mut device = open(Bytes(held.0 + (32 << 20)));
+    let mut model = device.upload(&host).unwrap();
+    let refused = device.reorder(&mut model, &cube);
+    assert!(matches!(refused, Err(DeviceError::Refused(_))), "{refused:?}");
+    assert!(device.download(&model).unwrap() == host);
 }

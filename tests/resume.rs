@@ -92,6 +92,7 @@ fn a_killed_run_ends_in_the_same_bytes() {
 #[case::where_an_epoch_ends(35)]
 #[case::where_density_control_is_due(60)]
 #[case::where_opacities_are_reset(150)]
+#[case::where_gaussians_are_put_in_order(330)]
 #[case::after_density_control_ended(355)]
 fn any_iteration_is_a_good_one_to_stop_at(#[case] iteration: u32) {
     let place = Place::with_scene();

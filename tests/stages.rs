@@ -12,7 +12,8 @@ mod common;
 use std::sync::Arc;
 
 use common::scene::{
-    NEAR, RATES, composite, gaussian, photo, random_gaussians, straight, together, viewpoint,
+    NEAR, RATES, composite, gaussian, in_training, photo, random_gaussians, rows, straight,
+    together, viewpoint,
 };
 use common::{Draws, view};
 use proptest::prelude::*;
@@ -20,6 +21,7 @@ use splat::backend::{AdamStep, LossTerms, Pass, Pending, Raster, Rates, RenderSe
 use splat::dataset::{Image, View};
 use splat::math::Real;
 use splat::math::blend::{ALPHA_MIN, exponent};
+use splat::math::morton::Cube;
 use splat::math::splat::{Ellipse, Rect, Shape, bounds, project, reaches};
 use splat::math::ssim::{Pair, ssim};
 use splat::model::{Gaussians, Primitive};
@@ -36,6 +38,8 @@ each_backend!(
     a_view_is_learnt_by_heart,
     a_snapshot_restores_the_same_model,
     a_sample_holds_the_asked_rows_in_their_order,
+    reordered_rows_stand_in_the_order_of_their_keys_with_all_that_is_theirs,
+    the_order_of_the_rows_does_not_show,
     what_the_mask_excludes_changes_nothing,
     metrics_are_those_of_the_clamped_image_without_what_the_mask_excludes,
 );
@@ -308,6 +312,50 @@ fn a_sample_holds_the_asked_rows_in_their_order<B: Raster<Gaussians>>(device: &m
         assert_eq!(found.values, expected, "{}", all.name);
     }
     assert_eq!(device.sample(&mut model, &[]).unwrap(), Gaussians::zeros(3, 0));
+}
+
+/// Off the middle of the random Gaussians, many of which lie outside.
+const CUBE: Cube = Cube { centre: [0.1, -0.2, 1.7], half_side: 1.1 };
+
+fn reordered_rows_stand_in_the_order_of_their_keys_with_all_that_is_theirs<B: Raster<Gaussians>>(
+    device: &mut B,
+) {
+    for count in [0, 1, 31, 32, 33, 1000] {
+        let mut gaussians = random_gaussians(count, 21);
+        // Every third stands where a few others do, and one nowhere: their keys are equal.
+        for row in (9..count).step_by(3) {
+            gaussians.means.copy_within(row % 5 * 3..row % 5 * 3 + 3, row * 3);
+        }
+        if count > 7 {
+            gaussians.means[7 * 3 + 1] = f32::NAN;
+        }
+        let before = in_training(gaussians, 22);
+        let mut model = device.restore(before.clone()).unwrap();
+        device.reorder(&mut model, &CUBE).unwrap();
+        let after = rows(&device.snapshot(&model).unwrap());
+        let mut expected = rows(&before);
+        // The first three values are the centre. Rows of one key keep their order.
+        expected.sort_by_key(|row| CUBE.key([0, 1, 2].map(|axis| f32::from_bits(row[axis]))));
+        assert!(after == expected, "{count} rows");
+        assert_eq!(after == rows(&before), count < 2, "{count} rows");
+
+        device.reorder(&mut model, &CUBE).unwrap();
+        assert!(rows(&device.snapshot(&model).unwrap()) == after, "{count} rows, in order already");
+    }
+}
+
+fn the_order_of_the_rows_does_not_show<B: Raster<Gaussians>>(device: &mut B) {
+    let settings = RenderSettings { pass: Pass::Picture, ..SETTINGS };
+    let mut model = device.upload(&random_gaussians(200, 23)).unwrap();
+    let mut pictures = Vec::new();
+    for _ in 0..2 {
+        let frame = device.render(&model, &view(), &settings).unwrap();
+        pictures.push(device.image(&frame).unwrap());
+        device.reorder(&mut model, &CUBE).unwrap();
+    }
+    // No two depths are equal: every pixel adds up the same colours in the same order.
+    assert!(pictures[0] == pictures[1]);
+    assert_ne!(device.download(&model).unwrap().means, random_gaussians(200, 23).means);
 }
 
 fn what_the_mask_excludes_changes_nothing<B: Raster<Gaussians>>(device: &mut B) {

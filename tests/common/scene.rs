@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use splat::backend::{Rates, RenderSettings};
+use splat::backend::{Rates, RenderSettings, Snapshot};
 use splat::dataset::{Image, View};
 use splat::math::blend::{ALPHA_MAX, ALPHA_MIN, TRANSMITTANCE_MIN, exponent};
 use splat::math::linalg::{normalize, sub};
@@ -109,6 +109,34 @@ fn drawn(
         })
         .collect();
     together(&parts)
+}
+
+/// The Gaussians with moments and statistics of noise, as if they were in training.
+pub fn in_training(parameters: Gaussians, seed: u64) -> Snapshot<Gaussians> {
+    let mut draws = Draws::new(seed);
+    let mut noise = || draws.uniform(0.1, 9.0).to_f32();
+    let mut like = || {
+        let mut part = parameters.clone();
+        part.groups_mut().into_iter().flatten().for_each(|value| *value = noise());
+        part
+    };
+    let (first_moments, second_moments) = (like(), like());
+    let gradient_norm_sums = parameters.opacity_logits.iter().map(|_| noise()).collect();
+    let views_seen = (1_u32..).step_by(3).take(parameters.len()).collect();
+    Snapshot { parameters, first_moments, second_moments, gradient_norm_sums, views_seen }
+}
+
+/// Everything about each Gaussian, as bits; the first three are its centre.
+pub fn rows(snapshot: &Snapshot<Gaussians>) -> Vec<Vec<u32>> {
+    let parts = [&snapshot.parameters, &snapshot.first_moments, &snapshot.second_moments];
+    let groups: Vec<_> = parts.iter().flat_map(|part| part.groups()).collect();
+    (0..snapshot.views_seen.len())
+        .map(|row| {
+            let values = groups.iter().flat_map(|g| &g.values[row * g.width..][..g.width]);
+            let statistics = [snapshot.gradient_norm_sums[row].to_bits(), snapshot.views_seen[row]];
+            values.map(|value| value.to_bits()).chain(statistics).collect()
+        })
+        .collect()
 }
 
 /// A photograph of noise.
