@@ -189,7 +189,7 @@ fn rounds(start: &Snapshot<Gaussians>, rules: &[(DensifyRule, Grant)]) -> Vec<Ro
     for (number, (rule, grant)) in rules.iter().enumerate() {
         let what = format!("{} rows, round {number}", start.parameters.len());
         // From the same values again: the places of the last round's children differ in rounding.
-        let values: Snapshot<Gaussians> = cuda.snapshot(&on_cuda).unwrap();
+        let values: Snapshot<Gaussians> = cuda.snapshot(&mut on_cuda).unwrap();
         let mut on_cpu = Raster::<Gaussians>::restore(&mut cpu, values).unwrap();
         done.push(round((&mut cpu, &mut on_cpu), (&mut cuda, &mut on_cuda), (rule, *grant), &what));
     }
@@ -203,7 +203,7 @@ fn what_is_uploaded_comes_back_bit_for_bit() {
     for count in SIZES {
         for sh_degree in 0..=3 {
             let host = random(count, sh_degree, 1).parameters;
-            let model = device.upload(&host).unwrap();
+            let mut model = device.upload(&host).unwrap();
             assert_eq!(Raster::<Gaussians>::len(&device, &model), count);
             assert_eq!(device.download(&mut model).unwrap(), host);
             let snapshot: Snapshot<Gaussians> = device.snapshot(&mut model).unwrap();
@@ -223,8 +223,8 @@ fn a_snapshot_restores_every_column_moment_and_statistic() {
     for count in SIZES {
         for sh_degree in 0..=3 {
             let snapshot = random(count, sh_degree, 2);
-            let model = Raster::<Gaussians>::restore(&mut device, snapshot.clone()).unwrap();
-            assert_eq!(Raster::<Gaussians>::snapshot(&mut device, &model).unwrap(), snapshot);
+            let mut model = Raster::<Gaussians>::restore(&mut device, snapshot.clone()).unwrap();
+            assert_eq!(Raster::<Gaussians>::snapshot(&mut device, &mut model).unwrap(), snapshot);
         }
     }
 }
@@ -235,12 +235,12 @@ fn a_snapshot_restores_every_column_moment_and_statistic() {
 fn a_model_of_many_chunks_comes_back_whole() {
     let mut device = cuda();
     let snapshot = random(100_003, 3, 3);
-    let model = Raster::<Gaussians>::restore(&mut device, snapshot.clone()).unwrap();
-    assert_eq!(Raster::<Gaussians>::snapshot(&mut device, &model).unwrap(), snapshot);
+    let mut model = Raster::<Gaussians>::restore(&mut device, snapshot.clone()).unwrap();
+    assert_eq!(Raster::<Gaussians>::snapshot(&mut device, &mut model).unwrap(), snapshot);
     let rows: Vec<usize> = (0..50_000).map(|i| i * 7919 % 100_003).collect();
     let mut cpu = Cpu::<f32>::new();
-    let on_cpu = Raster::<Gaussians>::restore(&mut cpu, snapshot).unwrap();
-    assert_eq!(device.sample(&mut model, &rows).unwrap(), cpu.sample(&on_cpu, &rows).unwrap());
+    let mut on_cpu = Raster::<Gaussians>::restore(&mut cpu, snapshot).unwrap();
+    assert_eq!(device.sample(&mut model, &rows).unwrap(), cpu.sample(&mut on_cpu, &rows).unwrap());
 }
 
 #[test]
@@ -249,13 +249,16 @@ fn a_sample_holds_the_asked_rows_in_their_order() {
     let mut device = cuda();
     for sh_degree in 0..=3 {
         let host = random(1021, sh_degree, 4).parameters;
-        let model = device.upload(&host).unwrap();
+        let mut model = device.upload(&host).unwrap();
         let rows = [1020, 0, 31, 32, 32, 33, 1020, 511];
         let expected = Cpu::<f32>::new();
-        let on_cpu = splat::backend::cpu::Model::<f32>::new(&host);
+        let mut on_cpu = splat::backend::cpu::Model::<f32>::new(&host);
         let mut cpu = expected;
-        assert_eq!(device.sample(&mut model, &rows).unwrap(), cpu.sample(&on_cpu, &rows).unwrap());
-        assert!(Raster::<Gaussians>::sample(&mut device, &model, &[]).unwrap().is_empty());
+        assert_eq!(
+            device.sample(&mut model, &rows).unwrap(),
+            cpu.sample(&mut on_cpu, &rows).unwrap()
+        );
+        assert!(Raster::<Gaussians>::sample(&mut device, &mut model, &[]).unwrap().is_empty());
         let behind: Result<Gaussians, DeviceError> = device.sample(&mut model, &[3, 1021]);
         assert!(matches!(behind, Err(DeviceError::NoSuchRow { row: 1021, len: 1021 })));
     }
@@ -372,7 +375,7 @@ fn a_reset_lowers_the_opacities_that_the_processor_lowers() {
         let mut on_cuda = Raster::<Gaussians>::restore(&mut cuda, start.clone()).unwrap();
         cpu.reset_opacity(&mut on_cpu, 0.01).unwrap();
         cuda.reset_opacity(&mut on_cuda, 0.01).unwrap();
-        let snapshots = [cpu.snapshot(&on_cpu).unwrap(), cuda.snapshot(&on_cuda).unwrap()];
+        let snapshots = [cpu.snapshot(&mut on_cpu).unwrap(), cuda.snapshot(&mut on_cuda).unwrap()];
         assert_same(&snapshots[1], &snapshots[0], &start.parameters, "reset");
     }
 }
@@ -416,7 +419,8 @@ fn rows_are_put_in_the_order_of_the_processor() {
             let mut on_cuda = Raster::<Gaussians>::restore(&mut cuda, start.clone()).unwrap();
             cpu.reorder(&mut on_cpu, &cube).unwrap();
             cuda.reorder(&mut on_cuda, &cube).unwrap();
-            let snapshots = [cpu.snapshot(&on_cpu).unwrap(), cuda.snapshot(&on_cuda).unwrap()];
+            let snapshots =
+                [cpu.snapshot(&mut on_cpu).unwrap(), cuda.snapshot(&mut on_cuda).unwrap()];
             let what = format!("{count} rows of degree {sh_degree}");
             assert_same(&snapshots[1], &snapshots[0], &start.parameters, &what);
             assert_eq!(
@@ -446,5 +450,5 @@ fn an_order_that_there_is_no_scratch_for_is_refused_and_nothing_moves() {
     let mut model = device.upload(&host).unwrap();
     let refused = device.reorder(&mut model, &cube);
     assert!(matches!(refused, Err(DeviceError::Refused(_))), "{refused:?}");
-    assert!(device.download(&model).unwrap() == host);
+    assert!(device.download(&mut model).unwrap() == host);
 }

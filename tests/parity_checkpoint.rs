@@ -50,11 +50,11 @@ fn trained<B: Raster<Gaussians>>(device: &mut B) -> (B::Model, Vec<Shot>) {
 
 /// Through `first` to `second`: the same bits, and the same image within rounding.
 fn assert_passes_on<A: Raster<Gaussians>, B: Raster<Gaussians>>(first: &mut A, second: &mut B) {
-    let (model, shots) = trained(first);
+    let (mut model, shots) = trained(first);
     let snapshot = first.snapshot(&mut model).unwrap();
     assert!(snapshot.second_moments.groups().iter().all(|g| g.values.iter().any(|&v| v > 0.0)));
     assert!(snapshot.views_seen.contains(&20));
-    let restored = second.restore(snapshot.clone()).unwrap();
+    let mut restored = second.restore(snapshot.clone()).unwrap();
     assert_same_bits(&second.snapshot(&mut restored).unwrap(), &snapshot);
     let downloaded = second.download(&mut restored).unwrap();
     assert_eq!(downloaded, snapshot.parameters);
@@ -84,7 +84,7 @@ fn a_model_trained_on_the_processor_is_the_same_here<B: Raster<Gaussians>>(devic
 }
 
 fn a_model_goes_through_a_checkpoints_file_bit_for_bit<B: Raster<Gaussians>>(device: &mut B) {
-    let (model, _) = trained(device);
+    let (mut model, _) = trained(device);
     let snapshot = device.snapshot(&mut model).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let written = Checkpoint {
@@ -96,10 +96,10 @@ fn a_model_goes_through_a_checkpoints_file_bit_for_bit<B: Raster<Gaussians>>(dev
     let path = written.write(folder.path()).unwrap();
     let read = Checkpoint::read(&path).unwrap().snapshot;
     assert_same_bits(&read, &snapshot);
-    let here = device.restore(read.clone()).unwrap();
+    let mut here = device.restore(read.clone()).unwrap();
     assert_same_bits(&device.snapshot(&mut here).unwrap(), &snapshot);
     let mut processor = Cpu::<f32>::new();
-    let there = processor.restore(read).unwrap();
+    let mut there = processor.restore(read).unwrap();
     assert_same_bits(&processor.snapshot(&mut there).unwrap(), &snapshot);
 }
 
@@ -132,7 +132,7 @@ fn every_row_of_a_model_of_any_size_comes_back<B: Raster<Gaussians>>(device: &mu
     // Around the blocks of 32 in which a device may keep its columns.
     for (count, sh_degree) in [(1, 0), (31, 1), (32, 2), (33, 3), (64, 0), (1025, 1)] {
         let gaussians = tame_gaussians(count, 23, sh_degree);
-        let model = device.upload(&gaussians).unwrap();
+        let mut model = device.upload(&gaussians).unwrap();
         assert_eq!(device.len(&model), count);
         assert_eq!(device.download(&mut model).unwrap(), gaussians);
         let backwards: Vec<usize> = (0..count).rev().collect();

@@ -84,7 +84,7 @@ fn opacities(gaussians: &Gaussians) -> Vec<f64> {
 /// Gaussian is near to.
 fn rule() -> DensifyRule {
     let mut oracle = Cpu::<f64>::new();
-    let model = observed(&mut oracle);
+    let mut model = observed(&mut oracle);
     let snapshot = oracle.snapshot(&mut model).unwrap();
     let scales = largest_scales(&snapshot.parameters);
     // Children are smaller by a factor of 1.6, and must keep away from the limit too.
@@ -168,7 +168,7 @@ fn a_round_with_a_grant_grows_those_with_the_highest_gradients<B: Raster<Gaussia
 ) {
     let rule = rule();
     let mut oracle = Cpu::<f64>::new();
-    let model = observed(&mut oracle);
+    let mut model = observed(&mut oracle);
     let gradients = mean_gradients(&oracle.snapshot(&mut model).unwrap());
     // As many births as lie above a wide gap.
     let above = between(&gradients, [0.8, 0.9]);

@@ -205,7 +205,7 @@ fn statistics<B: Raster<Gaussians>>(
     gaussians: &Gaussians,
     shots: &[Shot],
 ) -> Snapshot<Gaussians> {
-    let model = observed(device, gaussians, shots);
+    let mut model = observed(device, gaussians, shots);
     device.snapshot(&mut model).unwrap()
 }
 

@@ -291,7 +291,7 @@ fn a_snapshot_restores_the_same_model<B: Raster<Gaussians>>(device: &mut B) {
         step_once(device, &mut model, &view, &target, number);
     }
     let snapshot = device.snapshot(&mut model).unwrap();
-    let restored = device.restore(snapshot.clone()).unwrap();
+    let mut restored = device.restore(snapshot.clone()).unwrap();
     assert_eq!(device.snapshot(&mut restored).unwrap(), snapshot);
     assert!(snapshot.first_moments.means.iter().any(|&m| m != 0.0));
     assert!(snapshot.views_seen.contains(&3));
@@ -300,7 +300,7 @@ fn a_snapshot_restores_the_same_model<B: Raster<Gaussians>>(device: &mut B) {
 
 fn a_sample_holds_the_asked_rows_in_their_order<B: Raster<Gaussians>>(device: &mut B) {
     let all = random_gaussians(7, 14);
-    let model = device.upload(&all).unwrap();
+    let mut model = device.upload(&all).unwrap();
     let rows = [6, 0, 3, 3];
     let sample = device.sample(&mut model, &rows).unwrap();
     for (found, all) in sample.groups().iter().zip(all.groups()) {
@@ -332,7 +332,7 @@ fn reordered_rows_stand_in_the_order_of_their_keys_with_all_that_is_theirs<B: Ra
         let before = in_training(gaussians, 22);
         let mut model = device.restore(before.clone()).unwrap();
         device.reorder(&mut model, &CUBE).unwrap();
-        let after = rows(&device.snapshot(&model).unwrap());
+        let after = rows(&device.snapshot(&mut model).unwrap());
         let mut expected = rows(&before);
         // The first three values are the centre. Rows of one key keep their order.
         expected.sort_by_key(|row| CUBE.key([0, 1, 2].map(|axis| f32::from_bits(row[axis]))));
@@ -340,7 +340,10 @@ fn reordered_rows_stand_in_the_order_of_their_keys_with_all_that_is_theirs<B: Ra
         assert_eq!(after == rows(&before), count < 2, "{count} rows");
 
         device.reorder(&mut model, &CUBE).unwrap();
-        assert!(rows(&device.snapshot(&model).unwrap()) == after, "{count} rows, in order already");
+        assert!(
+            rows(&device.snapshot(&mut model).unwrap()) == after,
+            "{count} rows, in order already"
+        );
     }
 }
 
@@ -355,7 +358,7 @@ fn the_order_of_the_rows_does_not_show<B: Raster<Gaussians>>(device: &mut B) {
     }
     // No two depths are equal: every pixel adds up the same colours in the same order.
     assert!(pictures[0] == pictures[1]);
-    assert_ne!(device.download(&model).unwrap().means, random_gaussians(200, 23).means);
+    assert_ne!(device.download(&mut model).unwrap().means, random_gaussians(200, 23).means);
 }
 
 fn what_the_mask_excludes_changes_nothing<B: Raster<Gaussians>>(device: &mut B) {
