@@ -7,9 +7,8 @@
 // the pixels' state before every BLEND_CHUNK instances. At the end the block lists the chunks of
 // BLEND_CHUNK instances that its pixels got to.
 //
-// Backward: a piece of work is a chunk of a tile's list in one part of 8x4 pixels. A block has
-// BLEND_BWD_CHUNKS chunks, whose pieces its warps take one after the other as they come free, since
-// pieces differ in length. A warp gathers BATCH splats that reach its part and visits them twice:
+// Backward: one block per chunk that is listed. Its warps, fewer than parts, take the parts of 8x4
+// pixels as they come free, since parts differ in what there is to do. A warp gathers BATCH splats that reach its part and visits them twice:
 // once a lane is a pixel, walks front to back from the state kept, deciding by the same functions
 // as forward, and notes two numbers per splat, the weight of its colour and the gradient of its
 // exponent; then a lane is half of a splat and adds them up over the pixels. So nothing is reduced
@@ -25,11 +24,11 @@
 static_assert(BLEND_BLOCK == PARTS * WARP, "one thread per pixel of a tile");
 
 // Blocks that a multiprocessor is to hold, so that the warps hide each other's latencies; registers
-// are given out accordingly. Forward that makes 48 warps of 40 registers. Backward it makes 36 of 56:
-// nine blocks take 206 of the 228 KB of shared memory on compute capability 9.0.
+// are given out accordingly: forward 40 warps of 48, backward 32 of 64. One block more of either
+// spills registers, and is slower by a tenth.
 #if __CUDA_ARCH__ >= 800
-constexpr uint32_t FWD_RESIDENT = 6;
-constexpr uint32_t BWD_RESIDENT = 9;
+constexpr uint32_t FWD_RESIDENT = 5;
+constexpr uint32_t BWD_RESIDENT = 8;
 #else
 constexpr uint32_t FWD_RESIDENT = 4;  // compute capability 7.5 holds no more threads
 constexpr uint32_t BWD_RESIDENT = 8;
@@ -171,9 +170,6 @@ constexpr uint32_t GROUP = 4;
 static_assert(BATCH % GROUP == 0, "a batch has room for whole groups");
 // Odd, so that the lanes of the second visit read from different banks.
 constexpr uint32_t NOTE_STRIDE = WARP + 1;
-// Warps of a block of the backward pass, and the pieces of work among them.
-constexpr uint32_t BWD_WARPS = BLEND_BWD_BLOCK / WARP;
-constexpr uint32_t PIECES = BLEND_BWD_CHUNKS * PARTS;
 
 // What a warp of the backward pass works with.
 struct Notes {
@@ -381,19 +377,17 @@ __device__ inline void blend_part_bwd(const BlendArgs& a, Notes& own, uint32_t t
 
 extern "C" __global__ void __launch_bounds__(BLEND_BWD_BLOCK, BWD_RESIDENT)
     blend_bwd(const __grid_constant__ BlendArgs a) {
-    __shared__ Notes notes[BWD_WARPS];
+    __shared__ Notes notes[BLEND_BWD_BLOCK / WARP];
     __shared__ uint32_t taken;
-    const uint32_t first = blockIdx.x * BLEND_BWD_CHUNKS, chunks = *a.chunk_count;
-    if (first >= chunks) return;
-    const uint32_t pieces = min((chunks - first) * PARTS, PIECES);
+    if (blockIdx.x >= *a.chunk_count) return;
+    const uint2 chunk = reinterpret_cast<const uint2*>(a.chunks)[blockIdx.x];
     if (threadIdx.x == 0) taken = 0;
-    __syncthreads();  // no piece is taken yet
+    __syncthreads();  // no part is taken yet
     while (true) {
-        uint32_t piece = 0;
-        if (threadIdx.x % WARP == 0) piece = atomicAdd(&taken, 1);
-        piece = __shfl_sync(FULL_WARP, piece, 0);
-        if (piece >= pieces) return;
-        const uint2 chunk = reinterpret_cast<const uint2*>(a.chunks)[first + piece / PARTS];
-        blend_part_bwd(a, notes[threadIdx.x / WARP], chunk.x, chunk.y, piece % PARTS);
+        uint32_t part = 0;
+        if (threadIdx.x % WARP == 0) part = atomicAdd(&taken, 1);
+        part = __shfl_sync(FULL_WARP, part, 0);
+        if (part >= PARTS) return;
+        blend_part_bwd(a, notes[threadIdx.x / WARP], chunk.x, chunk.y, part);
     }
 }

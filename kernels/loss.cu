@@ -32,6 +32,9 @@ __host__ __device__ constexpr int slot(int column) {
 }
 constexpr int SLOTS = slot(COLUMNS + BESIDE);
 
+// Pixels are held less this, whose square the variances of a bright flat region would drown in.
+constexpr float CENTRE = 0.5f;
+
 // C1 = 0.01^2 and C2 = 0.03^2 (Wang et al. 2004).
 constexpr float SSIM_C1 = 1e-4f;
 constexpr float SSIM_C2 = 9e-4f;
@@ -51,7 +54,7 @@ struct Strip {
     int top_own, end_own;  // image rows whose pixels and windows are the block's own
 };
 
-// What a thread holds of its column. Row 0 is `top` of the step.
+// What a thread holds of its column, pixels less CENTRE. Row 0 is `top` of the step.
 struct Column {
     float x[HELD], y[HELD];
     float d_x[HELD];  // of SSIM, summed over the windows so far
@@ -89,7 +92,7 @@ __device__ inline void load(Column& held, const LossArgs& a, const Strip& strip,
         y[i] = target[value];
     }
 #pragma unroll
-    for (int i = 0; i < COUNT; ++i) held.y[FIRST + i] = y[i] * (1.0f / 255.0f);
+    for (int i = 0; i < COUNT; ++i) held.y[FIRST + i] = __fmul_rn(y[i], 1.0f / 255.0f);
     if (mask) {
 #pragma unroll
         for (int i = FIRST; i < FIRST + COUNT; ++i) {
@@ -105,6 +108,12 @@ __device__ inline void load(Column& held, const LossArgs& a, const Strip& strip,
             const float x = held.x[i];
             held.x[i] = x < 0.0f ? 0.0f : x > 1.0f ? 1.0f : x;
         }
+    }
+#pragma unroll
+    for (int i = FIRST; i < FIRST + COUNT; ++i) {
+        held.x[i] -= CENTRE;
+        // Not contracted with the product: 255 has to become 1 - CENTRE.
+        held.y[i] = __fadd_rn(held.y[i], -CENTRE);
     }
 }
 
@@ -157,19 +166,18 @@ __device__ inline void sum_run(float (&sums)[MAPS][RUN], const float4* run, cons
     }
 }
 
-// SSIM of a window from its moments E[x], E[y], E[x^2 + y^2] and E[xy], and its gradient times `d_s`
-// by E[x], by half of E[x^2], and by E[xy].
+// SSIM of a window from its moments E[x], E[y], E[x^2 + y^2] and E[xy], x and y less CENTRE, and its
+// gradient times `d_s` by E[x], by half of E[x^2], and by E[xy].
 __device__ inline float similarity_bwd(const float4& m, float d_s, float4& d) {
-    const float x = m.x, y = m.y;
-    const float means = x * x + y * y, product = x * y;
-    const float a1 = 2.0f * product + SSIM_C1;
-    const float a2 = 2.0f * (m.w - product) + SSIM_C2;
-    const float b1 = means + SSIM_C1;
-    const float b2 = (m.z - means) + SSIM_C2;
+    const float x = m.x + CENTRE, y = m.y + CENTRE;
+    const float a1 = 2.0f * x * y + SSIM_C1;
+    const float a2 = 2.0f * (m.w - m.x * m.y) + SSIM_C2;
+    const float b1 = x * x + y * y + SSIM_C1;
+    const float b2 = m.z - m.x * m.x - m.y * m.y + SSIM_C2;
     const float inverse = __fdividef(1.0f, b1 * b2);
     const float s = a1 * a2 * inverse;
     const float scale = 2.0f * inverse * d_s;
-    d = {scale * (y * (a2 - a1) + x * s * (b1 - b2)), -scale * s * b1, scale * a1, 0.0f};
+    d = {scale * (y * a2 - m.y * a1 + s * (m.x * b1 - x * b2)), -scale * s * b1, scale * a1, 0.0f};
     return s;
 }
 

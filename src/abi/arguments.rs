@@ -26,8 +26,6 @@ constants! {
     pub const BLEND_CHUNK: u32 = 256;
     /// Threads in a block of `blend_bwd`.
     pub const BLEND_BWD_BLOCK: u32 = 128;
-    /// Chunks that a block of `blend_bwd` works on.
-    pub const BLEND_BWD_CHUNKS: u32 = 4;
     /// Threads in a block of `loss`.
     pub const LOSS_BLOCK: u32 = 128;
     /// Columns of pixels that a block of `loss` works on.

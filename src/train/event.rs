@@ -51,6 +51,8 @@ pub enum Event {
         pruned: usize,
         /// Gaussians afterwards.
         gaussians: usize,
+        /// Time of the round.
+        ms: f64,
     },
     /// All opacities were lowered to at most 0.01.
     OpacityReset {

@@ -360,6 +360,9 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
         }
         if let Some(rule) = rule {
             let started = Instant::now();
+            // So that the time of the round is the round's, and not that of the step before.
+            self.device.synchronize()?;
+            let begun = Instant::now();
             let before = self.device.len(&self.model);
             let survey = self.device.survey(&self.model, &rule)?;
             let grant = densify::grant(config, before, survey);
@@ -367,6 +370,8 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
             if densify::reorders(config, iteration) {
                 self.device.reorder(&mut self.model, &super::scene_cube(self.setup.dataset))?;
             }
+            self.device.synchronize()?;
+            let round_ms = begun.elapsed().as_secs_f64() * 1e3;
             let gaussians = self.device.len(&self.model);
             let seconds = started.elapsed().as_secs_f64();
             self.training_seconds += seconds;
@@ -378,6 +383,7 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
                 refused: done.refused,
                 pruned: done.pruned,
                 gaussians,
+                ms: round_ms,
             })?;
             if gaussians == 0 && before > 0 {
                 self.warn(format!(

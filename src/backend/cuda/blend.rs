@@ -5,9 +5,7 @@ use super::heap::{Block, Buffer};
 use super::project::Splats;
 use super::session::Session;
 use super::timers::Stage;
-use crate::abi::{
-    BLEND_BLOCK, BLEND_BWD_CHUNKS, BLEND_CHUNK, BLEND_PARTS, BlendArgs, Camera, In, Out,
-};
+use crate::abi::{BLEND_BLOCK, BLEND_CHUNK, BLEND_PARTS, BlendArgs, Camera, In, Out};
 use crate::backend::{DeviceError, Pass, RenderSettings};
 use crate::memory::Bytes;
 
@@ -164,7 +162,6 @@ pub(super) fn backward(
         ..lists(&splats.records, bins, camera)
     };
     kept.lend(&mut args);
-    let blocks = bins.chunks_max.div_ceil(BLEND_BWD_CHUNKS as usize);
-    session.kernels.blend_bwd.blocks(&session.stream, blocks, &args)?;
+    session.kernels.blend_bwd.blocks(&session.stream, bins.chunks_max, &args)?;
     session.timers.end(&begun, &session.stream)
 }
