@@ -356,10 +356,18 @@ fn bench_measures_a_model_at_the_sizes_asked_for_and_changes_nothing() {
         let parts = ["parameters", "optimizer", "activations", "gradients"].map(bytes);
         let sum: u64 = parts.into_iter().flatten().sum();
         assert_eq!((&run["peak"]["total"], &run["peak"]["training"]), (&sum.into(), &sum.into()));
+        // Without a GPU that tells how it fares, only what pictures show.
+        assert!(run["pairs"]["contributing"].as_u64().unwrap() > 0 && run["work"].is_null());
+        assert!(run["stages"].as_array().unwrap().is_empty() && run["copy"].is_null());
     }
     assert_eq!(runs.len(), 2);
     let text = bench(&["--observe"]);
-    for part in ["density control's statistics", "200 Gaussians, 12 iterations", "ms (median)"] {
+    for part in [
+        "density control's statistics",
+        "200 Gaussians, 12 iterations",
+        "ms (median)",
+        "pairs contributing",
+    ] {
         assert!(text.contains(part), "{text}");
     }
     assert!(files_below(&place.model()) == before, "the model is not touched");

@@ -5,15 +5,18 @@
 pub mod cpu;
 #[cfg(kernels)]
 pub mod cuda;
+pub mod floor;
 pub mod nvidia;
+mod stages;
 mod types;
 mod viewpoint;
 
 use std::sync::Arc;
 
+pub use stages::{CopySpeed, Stage, StageTime, Work};
 pub use types::{
     AdamStep, Densified, DensifyRule, Grant, LossTerms, LossValue, Measured, MemoryEntry,
-    MemoryKind, Pass, Pending, Rates, RenderSettings, Rendered, Snapshot, StageTime, Survey,
+    MemoryKind, Pass, Pending, Rates, RenderSettings, Rendered, Snapshot, Survey,
 };
 
 use crate::dataset::{Image, View};
@@ -235,6 +238,11 @@ pub trait Backend: Sized {
     fn stage_times(&mut self) -> Result<Vec<StageTime>, DeviceError> {
         Ok(Vec::new())
     }
+    /// How fast the device copies its own memory: what the stages' times are held against. Waits
+    /// for it. Nothing of a device that does not time its stages, or has no room for the copy.
+    fn copy_speed(&mut self) -> Result<Option<CopySpeed>, DeviceError> {
+        Ok(None)
+    }
     /// The device's memory by what it holds; empty of a device that shares the host's.
     fn memory(&self) -> Vec<MemoryEntry> {
         Vec::new()
@@ -278,6 +286,16 @@ pub trait Raster<P: Primitive>: Backend {
         view: &View,
         settings: &RenderSettings,
     ) -> Result<Self::Frame, DeviceError>;
+    /// Counts what a frame, drawn for the backward pass, gives the stages to do when the step
+    /// follows. Waits for the device, and takes long. Nothing of other frames, and of a device that
+    /// does not time its stages.
+    fn work(
+        &mut self,
+        _model: &Self::Model,
+        _frame: &Self::Frame,
+    ) -> Result<Option<Work>, DeviceError> {
+        Ok(None)
+    }
     /// Compares a frame with its photograph and leaves the gradient of the image in the frame.
     fn loss(
         &mut self,

@@ -76,15 +76,6 @@ pub struct Measured {
     pub ssim: f64,
 }
 
-/// What the device spent on one stage of one iteration.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct StageTime {
-    /// The stage.
-    pub stage: &'static str,
-    /// Milliseconds on the device.
-    pub ms: f64,
-}
-
 /// What kind of memory an entry is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]

@@ -1,17 +1,23 @@
-//! What one iteration costs in the steady state: milliseconds, by stage, and bytes.
+//! What one iteration costs in the steady state: milliseconds, by stage and beside the least that
+//! they could be, and bytes.
+
+mod costs;
+mod treadmill;
 
 use std::time::Instant;
 
 use serde::Serialize;
 
+use self::costs::costs;
+pub use self::costs::{Pairs, StageCost, Traffic};
+use self::treadmill::{Counted, Treadmill, median};
 use super::TrainError;
-use super::descend::{Descended, Descent, descend};
-use super::event::Split;
+use super::descend::Descent;
 use super::feed::Feed;
 use super::views::Views;
 use crate::backend::{
-    AdamStep, LossTerms, MemoryEntry, MemoryKind, Pass, Pending, Raster, Rates, RenderSettings,
-    StageTime,
+    AdamStep, CopySpeed, LossTerms, MemoryEntry, MemoryKind, Pass, Raster, Rates, RenderSettings,
+    Work,
 };
 use crate::dataset::{Dataset, ImageLoader};
 use crate::memory::Bytes;
@@ -20,6 +26,9 @@ use crate::model::Gaussians;
 /// Iterations between two looks at the clock: to wait for the device after each would count the
 /// gaps that training does not have.
 const GROUP: u32 = 10;
+
+/// Views whose work is counted: to count takes much longer than to do it.
+const VIEWS_COUNTED: u32 = 10;
 
 /// Every parameter stays where it is, so that the last iteration is as dear as the first.
 const NO_RATES: Rates = Rates {
@@ -64,8 +73,14 @@ pub struct Bench {
     /// Mean wall time of an iteration.
     pub ms_mean: f64,
     /// Median time on the device of each stage, timed in iterations of their own; nothing where
-    /// the device does not tell.
-    pub stages: Vec<StageTime>,
+    /// the device does not tell. Beside it, what a stage moves at least.
+    pub stages: Vec<StageCost>,
+    /// How fast the device copies its own memory, where it tells.
+    pub copy: Option<CopySpeed>,
+    /// What a view gives the stages to do, mean of a few; nothing where the device does not count.
+    pub work: Option<Work>,
+    /// What the blend stages evaluate, and what that is good for.
+    pub pairs: Pairs,
     /// The most memory at once.
     pub peak: Peak,
     /// What the memory is used for; of a device that shares the host's, what its model, frame and
@@ -130,13 +145,12 @@ pub fn bench<B: Raster<Gaussians>>(
     };
     let step = AdamStep { number: 0, rates: NO_RATES };
     let descent = Descent { settings, terms: setup.terms, step };
-    let mut treadmill =
-        Treadmill { device, model, feed, descent, launched: None, bytes: [Bytes(0); 2] };
+    let mut treadmill = Treadmill::new(device, model, feed, descent);
     treadmill.bring_photographs()?;
     treadmill.run(setup.warm_up)?;
     // What the iterations so far have taken stays taken; photographs that had to make room for
     // it are gone.
-    treadmill.device.reset_memory_peaks();
+    treadmill.reset_memory_peaks();
 
     let mut groups = Vec::new();
     let mut seconds = 0.0;
@@ -150,142 +164,23 @@ pub fn bench<B: Raster<Gaussians>>(
         groups.push(group * 1e3 / f64::from(count));
         left -= count;
     }
-    let stages = treadmill.stages(setup.iterations)?;
+    let times = treadmill.stages(setup.iterations)?;
     let memory = treadmill.memory();
+    // Only now, for both take memory that training does not.
+    let Counted { works, pairs } = treadmill.count(setup.iterations.min(VIEWS_COUNTED))?;
+    let copy = treadmill.copy_speed()?;
     Ok(Bench {
         gaussians: gaussians.len(),
         iterations: setup.iterations,
         ms_median: median(&mut groups),
         ms_mean: seconds * 1e3 / f64::from(setup.iterations.max(1)),
-        stages,
+        stages: costs(&times, &works, copy),
+        copy,
+        work: Work::mean(&works),
+        pairs,
         peak: Peak::of(&memory),
         memory,
     })
-}
-
-/// A model in training that goes nowhere.
-struct Treadmill<'a, B: Raster<Gaussians>> {
-    device: &'a mut B,
-    model: B::Model,
-    feed: Feed<'a>,
-    descent: Descent,
-    /// The loss of the iteration before, read behind the next as in training.
-    launched: Option<B::Loss>,
-    /// Bytes of the last frame and gradients.
-    bytes: [Bytes; 2],
-}
-
-impl<B: Raster<Gaussians>> Treadmill<'_, B> {
-    /// Gives the device as many photographs as it keeps: training brings each once in a while.
-    fn bring_photographs(&mut self) -> Result<(), TrainError> {
-        let views = &mut self.feed.views;
-        let train = views.split(Split::Train);
-        views.announce(train);
-        for &view in train {
-            let Some(image) = views.fetch(view) else { continue };
-            self.device.target(view, &image)?;
-            if !self.device.holds(view) {
-                break;
-            }
-            drop(image);
-            views.let_go(self.device, view);
-        }
-        self.feed.announce(self.device, self.descent.step.number + 1);
-        Ok(())
-    }
-
-    /// So many iterations, to their end.
-    fn run(&mut self, iterations: u32) -> Result<(), TrainError> {
-        for _ in 0..iterations {
-            let step = &mut self.descent.step;
-            step.number += 1;
-            let number = step.number;
-            let (view, target) = self.feed.take(self.device, number)?;
-            let view = self.feed.views.view(view);
-            let Descended { loss, activations, gradients } =
-                descend(self.device, &mut self.model, view, &target, &self.descent)?;
-            self.bytes = [activations, gradients];
-            drop(target);
-            self.feed.prefetch(self.device, number + 1)?;
-            if let Some(before) = self.launched.replace(loss) {
-                before.read()?;
-            }
-            for warning in self.feed.views.take_warnings() {
-                tracing::warn!("{warning}");
-            }
-        }
-        if let Some(last) = self.launched.take() {
-            last.read()?;
-        }
-        Ok(self.device.synchronize()?)
-    }
-
-    /// Medians of the stages' times, in the order in which they run.
-    fn stages(&mut self, iterations: u32) -> Result<Vec<StageTime>, TrainError> {
-        self.device.time_stages(true);
-        let mut times: Vec<(&'static str, Vec<f64>)> = Vec::new();
-        for iteration in 0..iterations {
-            self.run(1)?;
-            let found = self.device.stage_times()?;
-            if found.is_empty() {
-                break;
-            }
-            for StageTime { stage, ms } in found {
-                let place = times.iter().position(|(known, _)| *known == stage);
-                let place = place.unwrap_or_else(|| {
-                    times.push((stage, Vec::new()));
-                    times.len() - 1
-                });
-                // A stage may run several times in one iteration, and in some not at all.
-                let sums = &mut times[place].1;
-                sums.resize(iteration as usize + 1, 0.0);
-                sums[iteration as usize] += ms;
-            }
-        }
-        self.device.time_stages(false);
-        let stage_time = |(stage, mut sums): (&'static str, Vec<f64>)| {
-            sums.resize(iterations as usize, 0.0);
-            StageTime { stage, ms: median(&mut sums) }
-        };
-        Ok(times.into_iter().map(stage_time).collect())
-    }
-
-    fn memory(&self) -> Vec<MemoryEntry> {
-        let mut told = self.device.memory();
-        if !told.is_empty() {
-            // What only a measurement before this one held.
-            told.retain(|entry| entry.peak > Bytes(0));
-            return told;
-        }
-        let [parameters, optimizer] = self.device.model_bytes(&self.model);
-        let [activations, gradients] = self.bytes;
-        [
-            ("parameters", parameters),
-            ("optimizer", optimizer),
-            ("activations", activations),
-            ("gradients", gradients),
-        ]
-        .map(|(label, bytes)| MemoryEntry {
-            label,
-            kind: MemoryKind::Region,
-            bytes,
-            mapped: bytes,
-            peak: bytes,
-            at_peak: bytes,
-        })
-        .to_vec()
-    }
-}
-
-/// The middle value, or the mean of the two in the middle; 0 of none.
-fn median(values: &mut [f64]) -> f64 {
-    values.sort_unstable_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    match (values.len() % 2, values.get(middle)) {
-        (_, None) => 0.0,
-        (1, Some(value)) => *value,
-        (_, Some(value)) => 0.5 * (values[middle - 1] + value),
-    }
 }
 
 #[cfg(test)]
@@ -309,12 +204,5 @@ mod tests {
         ]);
         let [total, context, photographs, training, pinned] = [1561, 500, 61, 1000, 70].map(Bytes);
         assert_eq!(peak, Peak { total, context, photographs, training, pinned });
-    }
-
-    #[test]
-    fn the_median_is_the_middle() {
-        assert_eq!(median(&mut []), 0.0);
-        assert_eq!(median(&mut [3.0, 9.0, 1.0]), 3.0);
-        assert_eq!(median(&mut [4.0, 9.0, 1.0, 2.0]), 3.0);
     }
 }

@@ -16,7 +16,7 @@ pub(super) struct Canvas {
     /// Splats that changed each pixel; [height, width].
     pub(super) blended: Option<Block<u32>>,
     /// For the backward pass.
-    kept: Option<Kept>,
+    pub(super) kept: Option<Kept>,
 }
 
 impl Canvas {
@@ -28,13 +28,13 @@ impl Canvas {
 }
 
 /// What the forward pass keeps for the backward pass.
-struct Kept {
+pub(super) struct Kept {
     /// Instances that each part of a tile looked at; [tiles, parts].
-    reached: Block<u32>,
+    pub(super) reached: Block<u32>,
     /// State of a tile's pixels before each chunk of its list but the first.
     states: Block<f32>,
     /// Which instances reach which part of their tile, a bit each; [words, parts].
-    hits: Block<u32>,
+    pub(super) hits: Block<u32>,
     /// Tile and number of each chunk that pixels got to; [chunks, 2].
     chunks: Block<u32>,
     /// The number of chunks; `[1]`.

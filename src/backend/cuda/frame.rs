@@ -8,9 +8,11 @@ use super::loss::{self, PendingLoss};
 use super::model::Model;
 use super::project::{self, Splats};
 use super::session::Session;
-use super::{adam, densify};
+use super::{adam, densify, work};
 use crate::abi::Camera;
-use crate::backend::{AdamStep, DeviceError, LossTerms, Measured, Pass, RenderSettings, Rendered};
+use crate::backend::{
+    AdamStep, DeviceError, LossTerms, Measured, Pass, RenderSettings, Rendered, Work,
+};
 use crate::dataset::View;
 use crate::memory::Bytes;
 
@@ -111,6 +113,15 @@ impl Frame {
         };
         let [width, height] = self.camera.size;
         Ok(Rendered { width, height, rgb, blended })
+    }
+
+    /// What it gives the stages to do. Waits for the device.
+    pub(super) fn work(
+        &self,
+        session: &Session,
+        model: &Model,
+    ) -> Result<Option<Work>, DeviceError> {
+        work::count(session, model, &self.splats, (&self.bins, &self.canvas), &self.camera)
     }
 
     pub(super) fn bytes(&self) -> Bytes {

@@ -6,6 +6,7 @@
 mod adam;
 mod bin;
 mod blend;
+mod copy;
 mod densify;
 pub mod driver;
 mod frame;
@@ -25,6 +26,7 @@ mod status;
 pub mod stream;
 mod threshold;
 pub mod timers;
+mod work;
 
 use std::sync::Arc;
 
@@ -37,8 +39,8 @@ pub use model::Model;
 use self::images::Images;
 use self::session::Session;
 use super::{
-    AdamStep, Backend, Densified, DensifyRule, DeviceError, Grant, LossTerms, Measured,
-    MemoryEntry, MemoryKind, Raster, RenderSettings, Rendered, Snapshot, StageTime, Survey,
+    AdamStep, Backend, CopySpeed, Densified, DensifyRule, DeviceError, Grant, LossTerms, Measured,
+    MemoryEntry, MemoryKind, Raster, RenderSettings, Rendered, Snapshot, StageTime, Survey, Work,
 };
 use crate::dataset::{Image, View};
 use crate::math::morton::Cube;
@@ -144,7 +146,11 @@ impl Backend for Cuda {
 
     fn stage_times(&mut self) -> Result<Vec<StageTime>, DeviceError> {
         let times = self.session.timers.take()?;
-        Ok(times.into_iter().map(|(stage, ms)| StageTime { stage: stage.name(), ms }).collect())
+        Ok(times.into_iter().map(|(stage, ms)| StageTime { stage, ms }).collect())
+    }
+
+    fn copy_speed(&mut self) -> Result<Option<CopySpeed>, DeviceError> {
+        copy::speed(&self.session)
     }
 
     fn memory(&self) -> Vec<MemoryEntry> {
@@ -229,6 +235,10 @@ impl Raster<Gaussians> for Cuda {
         settings: &RenderSettings,
     ) -> Result<Frame, DeviceError> {
         self.with_room(|session| frame::render(session, model, view, settings))
+    }
+
+    fn work(&mut self, model: &Model, frame: &Frame) -> Result<Option<Work>, DeviceError> {
+        frame.work(&self.session, model)
     }
 
     fn loss(

@@ -4,55 +4,7 @@ use std::cell::RefCell;
 
 use super::stream::{Event, Stream};
 use crate::backend::DeviceError;
-
-/// A stage of an iteration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
-    /// Gaussians to the image.
-    Project,
-    /// By depth.
-    Sort,
-    /// Into tiles.
-    Bin,
-    /// Each tile, front to back.
-    BlendForward,
-    /// Against the photograph.
-    Loss,
-    /// Each tile, back to front.
-    BlendBackward,
-    /// What density control wants to know.
-    Observe,
-    /// Down the gradient.
-    Step,
-}
-
-impl Stage {
-    /// All, in the order of an iteration.
-    pub const ALL: [Self; 8] = [
-        Self::Project,
-        Self::Sort,
-        Self::Bin,
-        Self::BlendForward,
-        Self::Loss,
-        Self::BlendBackward,
-        Self::Observe,
-        Self::Step,
-    ];
-
-    /// As tables name it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Project => "project",
-            Self::Sort => "sort",
-            Self::Bin => "bin",
-            Self::BlendForward => "blend forward",
-            Self::Loss => "loss",
-            Self::BlendBackward => "blend backward",
-            Self::Observe => "observe",
-            Self::Step => "step",
-        }
-    }
-}
+pub use crate::backend::Stage;
 
 /// Pairs of events around the stages; costs nothing while off.
 #[derive(Default)]

@@ -1,0 +1,204 @@
+//! Counts what a view gives the stages to do, on the host and from what the stages left behind.
+
+use super::bin::Bins;
+use super::blend::Canvas;
+use super::heap::Buffer;
+use super::lanes::LANES;
+use super::model::Model;
+use super::project::Splats;
+use super::session::Session;
+use super::stream::Stream;
+use crate::abi::{BLEND_CHUNK, BLEND_PARTS, Camera, TileRange};
+use crate::backend::{DeviceError, Work};
+
+/// A Gaussian that the view does not see, as kernels write it.
+const UNSEEN: u32 = u32::MAX;
+
+/// Rows of a lane block whose values lie in one sector of 32 bytes.
+const SECTOR_ROWS: usize = 8;
+
+const PARTS: usize = BLEND_PARTS as usize;
+
+/// Nothing of a frame that no backward pass follows.
+pub(super) fn count(
+    session: &Session,
+    model: &Model,
+    splats: &Splats,
+    (bins, canvas): (&Bins, &Canvas),
+    camera: &Camera,
+) -> Result<Option<Work>, DeviceError> {
+    let Some(kept) = &canvas.kept else { return Ok(None) };
+    let stream = &session.stream;
+    let slots = fetch(stream, &splats.splat_from_gaussian, 0)?;
+    let sh_steps = fetch(stream, &model.sh_steps, 0)?;
+    let seen = seen(&slots, &sh_steps, model.momentum.now().steps);
+    let lists = Lists {
+        visible: splats.visible,
+        splat_from_instance: &fetch(stream, &bins.splat_from_instance, 0)?,
+        ranges: &fetch(stream, &bins.ranges, TileRange { start: 0, end: 0 })?,
+        reached: &fetch(stream, &kept.reached, 0)?,
+        hits: &fetch(stream, &kept.hits, 0)?,
+    };
+    let walked = walked(&lists);
+    let [width, height] = camera.size.map(u64::from);
+    Ok(Some(Work {
+        gaussians: model.len() as u64,
+        sh_width: u64::from(model.sh_width()),
+        visible: splats.visible as u64,
+        lane_blocks_seen: seen.lane_blocks,
+        rows_fetched: seen.rows_fetched,
+        rows_late: seen.rows_late,
+        pixels: width * height,
+        tiles: bins.tiles as u64,
+        instances: splats.instances,
+        instances_reached: walked.instances,
+        splats_hit: walked.splats,
+        hit_words: walked.hit_words,
+        chunks: walked.chunks,
+        states: walked.states,
+        pairs_evaluated: walked.hits * LANES as u64,
+    }))
+}
+
+/// What is on the device, in place of as many of `filler`.
+fn fetch<B: Buffer>(
+    stream: &Stream,
+    buffer: &B,
+    filler: B::Item,
+) -> Result<Vec<B::Item>, DeviceError> {
+    let mut host = vec![filler; buffer.len()];
+    buffer.download(stream, 0, &mut host)?;
+    Ok(host)
+}
+
+#[derive(Debug, Default, PartialEq)]
+struct Seen {
+    lane_blocks: u64,
+    rows_fetched: u64,
+    rows_late: u64,
+}
+
+/// Of the slots of all Gaussians, the steps that each lane block's colours have taken, and those that
+/// the model has.
+fn seen(slots: &[u32], sh_steps: &[u32], steps: u32) -> Seen {
+    let mut seen = Seen::default();
+    for (block, &taken) in slots.chunks(LANES).zip(sh_steps) {
+        let is_seen = |rows: &&[u32]| rows.iter().any(|&slot| slot != UNSEEN);
+        let rows = (block.chunks(SECTOR_ROWS).filter(is_seen).count() * SECTOR_ROWS) as u64;
+        seen.lane_blocks += u64::from(rows > 0);
+        seen.rows_fetched += rows;
+        seen.rows_late += if taken == steps { 0 } else { rows };
+    }
+    seen
+}
+
+/// The tiles' lists, and how far the forward pass went in them.
+struct Lists<'a> {
+    visible: usize,
+    splat_from_instance: &'a [u32],
+    ranges: &'a [TileRange],
+    /// [tiles, parts]
+    reached: &'a [u32],
+    /// [words, parts]
+    hits: &'a [u32],
+}
+
+#[derive(Debug, Default, PartialEq)]
+struct Walked {
+    instances: u64,
+    splats: u64,
+    hit_words: u64,
+    hits: u64,
+    chunks: u64,
+    states: u64,
+}
+
+fn walked(lists: &Lists<'_>) -> Walked {
+    let mut walked = Walked::default();
+    let mut is_hit = vec![false; lists.visible];
+    for ((tile, range), reached) in lists.ranges.iter().enumerate().zip(lists.reached.chunks(PARTS))
+    {
+        let most = reached.iter().copied().max().unwrap_or(0);
+        walked.instances += u64::from(most);
+        walked.chunks += u64::from(most.div_ceil(BLEND_CHUNK));
+        for &of_part in reached {
+            // Before the first chunk the state is known.
+            walked.states += u64::from(of_part.div_ceil(BLEND_CHUNK).saturating_sub(1));
+        }
+        // Where the forward pass put the tile's words: each tile's last may not be full.
+        let first_word = range.start as usize / LANES + tile;
+        for word in 0..most.div_ceil(u32::BITS) {
+            let mut of_any = 0;
+            for (part, &of_part) in reached.iter().enumerate() {
+                if word * u32::BITS >= of_part {
+                    continue;
+                }
+                let hits = lists.hits[(first_word + word as usize) * PARTS + part];
+                walked.hit_words += 1;
+                walked.hits += u64::from(hits.count_ones());
+                of_any |= hits;
+            }
+            let first = (range.start + word * u32::BITS) as usize;
+            for lane in (0..LANES).filter(|lane| of_any >> lane & 1 == 1) {
+                is_hit[lists.splat_from_instance[first + lane] as usize] = true;
+            }
+        }
+    }
+    walked.splats = is_hit.iter().map(|&hit| u64::from(hit)).sum();
+    walked
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_come_in_sectors_and_move_in_lane_blocks() {
+        let mut slots = [UNSEEN; 100];
+        assert_eq!(seen(&slots, &[3, 4, 4, 4], 4), Seen::default());
+        // Two sectors of a block that is behind, one of a block that is not, one of the last.
+        for row in [0, 7, 31, 64, 99] {
+            slots[row] = 5;
+        }
+        let expected = Seen { lane_blocks: 3, rows_fetched: 32, rows_late: 16 };
+        assert_eq!(seen(&slots, &[3, 3, 4, 4], 4), expected);
+    }
+
+    #[test]
+    fn what_was_walked_is_what_parts_reached() {
+        // An empty tile, one of 40 instances, and one of 300 of the same splats.
+        let range = |start, end| TileRange { start, end };
+        let ranges = [range(0, 0), range(0, 40), range(40, 340)];
+        let splat_from_instance: Vec<u32> = (0..340).map(|instance| instance % 100).collect();
+        let mut reached = vec![0; 3 * PARTS];
+        // Parts 0 and 5 of the second tile, the first finished after 32; part 7 of the third.
+        (reached[PARTS], reached[PARTS + 5], reached[2 * PARTS + 7]) = (32, 40, 300);
+        // What was not written holds anything.
+        let mut hits = vec![u32::MAX; (340 / 32 + 3 + 1) * PARTS];
+        let second = PARTS;
+        hits[second] = 0b101;
+        hits[second + 5] = 0b1;
+        hits[second + PARTS + 5] = 0b1000_0000;
+        let third = (40 / 32 + 2) * PARTS + 7;
+        for word in 0..10 {
+            hits[third + word * PARTS] = u32::from(word == 9);
+        }
+        let walked = walked(&Lists {
+            visible: 100,
+            splat_from_instance: &splat_from_instance,
+            ranges: &ranges,
+            reached: &reached,
+            hits: &hits,
+        });
+        let expected = Walked {
+            instances: 40 + 300,
+            // 0 and 2; 39; 40 + 9 * 32 = 328, which is 28.
+            splats: 4,
+            hit_words: 1 + 2 + 10,
+            hits: 5,
+            chunks: 1 + 2,
+            states: 1,
+        };
+        assert_eq!(walked, expected);
+    }
+}

@@ -1,0 +1,223 @@
+//! The least that a stage of the GPU moves: what its kernels read and write if each touches every
+//! value once and caches do the rest.
+//!
+//! So a stage that takes as long as a copy of as many bytes has no memory traffic left to save; one
+//! that takes longer waits for something else, or moves more. What fits the GPU's caches may take
+//! less.
+
+use super::{Stage, Work};
+use crate::abi::{BLEND_PARTS, GEOMETRY_WIDTH, RECORD_WIDTH};
+use crate::memory::Bytes;
+
+/// Bytes of a float and of a count.
+const WORD: u64 = 4;
+/// Bytes of a splat's record, and of its gradients. Kernels that read two of a record's three
+/// quarters touch all of its sectors as well.
+const RECORD: u64 = RECORD_WIDTH as u64 * WORD;
+/// Bytes of a Gaussian's centre.
+const CENTRE: u64 = 3 * WORD;
+/// Bytes of a Gaussian's parameters that are no colours.
+const GEOMETRY: u64 = GEOMETRY_WIDTH as u64 * WORD;
+/// Rows of a lane block, and pixels of a part.
+const LANES: u64 = 32;
+/// Bytes of a splat's rectangle of tiles, of a tile's range and of a chunk's entry in the list.
+const PAIR: u64 = 8;
+/// Bytes of a pixel's colour or its gradient.
+const COLOR: u64 = 3 * WORD;
+/// Bytes of a part's pixels' state before a chunk: colour and transmittance.
+const STATE: u64 = LANES * 4 * WORD;
+/// Bits that a pass of the sort takes.
+const DIGIT_BITS: u32 = 8;
+/// Most tiles whose numbers, and the number behind the last, fit keys of 16 bits.
+const SHORT_KEYS_MAX: u64 = 65_535;
+
+/// Bytes that a stage must move for a view.
+pub fn floor(stage: Stage, work: &Work) -> Bytes {
+    Bytes(match stage {
+        Stage::Project => project(work),
+        Stage::Sort => sort(work),
+        Stage::Bin => bin(work),
+        Stage::BlendForward => blend_forward(work),
+        Stage::Loss => loss(work),
+        Stage::BlendBackward => blend_backward(work),
+        Stage::Observe => observe(work),
+        Stage::Step => step(work),
+    })
+}
+
+/// - all centres are read, and every Gaussian's slot is written;
+/// - the rest of the geometry and the colours are read where there is a splat, with the colours'
+///   moments where they are behind, and a lane block's count of steps;
+/// - a splat's record, rectangle, depth, slot and number of instances are written.
+fn project(work: &Work) -> u64 {
+    let sh = work.sh_width * WORD;
+    work.gaussians * (CENTRE + WORD)
+        + work.rows_fetched * (GEOMETRY - CENTRE + sh)
+        + work.rows_late * 2 * sh
+        + work.lane_blocks_seen * WORD
+        + work.visible * (RECORD + PAIR + 3 * WORD)
+}
+
+/// - depths with slots go through the sort;
+/// - the sum over the instances in that order reads slots and numbers and writes first instances.
+fn sort(work: &Work) -> u64 {
+    radix_sort(work.visible, WORD, u32::BITS) + work.visible * 3 * WORD
+}
+
+/// - of each splat slot, first instance, number, rectangle and record are read;
+/// - each instance's key and slot are written, go through the sort, and the keys are read again;
+/// - each tile's range is written.
+fn bin(work: &Work) -> u64 {
+    let key = if work.tiles <= SHORT_KEYS_MAX { 2 } else { WORD };
+    // The number behind the last tile has to fit as well.
+    let bits = u64::BITS - work.tiles.leading_zeros();
+    work.visible * (3 * WORD + PAIR + RECORD)
+        + work.instances * (key + WORD + key)
+        + radix_sort(work.instances, key, bits)
+        + work.tiles * PAIR
+}
+
+/// - tiles' ranges are read, the slots of the instances that pixels got to, and the records of the
+///   splats among them that reach a part;
+/// - the image is written;
+/// - for the backward pass hits, states, the parts' lengths and the list of chunks are written.
+fn blend_forward(work: &Work) -> u64 {
+    work.tiles * PAIR
+        + work.instances_reached * WORD
+        + work.splats_hit * RECORD
+        + work.pixels * COLOR
+        + work.hit_words * WORD
+        + work.states * STATE
+        + work.tiles * u64::from(BLEND_PARTS) * WORD
+        + work.chunks * PAIR
+}
+
+/// Image and photograph, without a mask, are read, and the image's gradient is written.
+fn loss(work: &Work) -> u64 {
+    work.pixels * (COLOR + 3 + COLOR)
+}
+
+/// - all splats' gradients become zero;
+/// - of each chunk the entry in the list, its tile's range and its parts' lengths are read;
+/// - hits, states, image and its gradient are read, the slots of the instances that pixels got to,
+///   and the records of the splats among them that reach a part;
+/// - these splats' gradients are read and written.
+fn blend_backward(work: &Work) -> u64 {
+    work.visible * RECORD
+        + work.chunks * (2 * PAIR + u64::from(BLEND_PARTS) * WORD)
+        + work.hit_words * WORD
+        + work.states * STATE
+        + work.pixels * 2 * COLOR
+        + work.instances_reached * WORD
+        + work.splats_hit * 3 * RECORD
+}
+
+/// - of each splat's record and gradients a value or two are read, which are a sector each;
+/// - the Gaussians' two statistics are read and written.
+fn observe(work: &Work) -> u64 {
+    const SECTOR: u64 = 32;
+    work.visible * 2 * SECTOR + work.rows_fetched * 4 * WORD
+}
+
+/// - the slot of every Gaussian is read, its geometry and two moments are read and written;
+/// - in lane blocks of which something is seen so are all colours, and the count of steps;
+/// - each splat's record and gradients are read.
+fn step(work: &Work) -> u64 {
+    const TABLES: u64 = 3;
+    const BOTH_WAYS: u64 = 2;
+    let rows_moved = work.lane_blocks_seen * LANES;
+    work.gaussians * (WORD + GEOMETRY * TABLES * BOTH_WAYS)
+        + rows_moved * work.sh_width * WORD * TABLES * BOTH_WAYS
+        + work.lane_blocks_seen * WORD * BOTH_WAYS
+        + work.visible * 2 * RECORD
+}
+
+/// Keys of so many bytes, of which so many bits count, with a value each: all keys are read for
+/// their histograms, then each pass reads and writes keys and values.
+fn radix_sort(n: u64, key: u64, bits: u32) -> u64 {
+    let passes = u64::from(bits.div_ceil(DIGIT_BITS));
+    n * (key + passes * 2 * (key + WORD))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The bytes that one more of something adds to each stage that it changes.
+    fn each(work: &Work) -> Vec<(Stage, u64)> {
+        // Two tiles have keys of two bits, three as well.
+        let nothing = Work { tiles: 2, sh_width: 48, ..Work::default() };
+        let sum = Work { tiles: nothing.tiles + work.tiles, sh_width: nothing.sh_width, ..*work };
+        let added = |stage| (stage, floor(stage, &sum).0 - floor(stage, &nothing).0);
+        Stage::ALL.map(added).into_iter().filter(|(_, bytes)| *bytes > 0).collect()
+    }
+
+    #[test]
+    fn a_gaussian_that_is_not_seen_shows_its_centre_and_moves_its_geometry() {
+        let work = Work { gaussians: 1, ..Work::default() };
+        assert_eq!(each(&work), [(Stage::Project, 12 + 4), (Stage::Step, 4 + 11 * 3 * 4 * 2)]);
+    }
+
+    #[test]
+    fn colours_move_in_whole_lane_blocks_and_are_read_by_sectors() {
+        let work = Work { lane_blocks_seen: 1, ..Work::default() };
+        assert_eq!(each(&work), [(Stage::Project, 4), (Stage::Step, 32 * 1_152 + 8)]);
+        let work = Work { rows_fetched: 8, ..Work::default() };
+        assert_eq!(each(&work), [(Stage::Project, 8 * (32 + 192)), (Stage::Observe, 8 * 16)]);
+        let work = Work { rows_late: 8, ..Work::default() };
+        assert_eq!(each(&work), [(Stage::Project, 8 * 384)]);
+    }
+
+    #[test]
+    fn a_splat_is_written_sorted_read_and_differentiated() {
+        let work = Work { visible: 1, ..Work::default() };
+        let expected = [
+            (Stage::Project, 48 + 8 + 12),
+            (Stage::Sort, 4 + 4 * 16 + 12),
+            (Stage::Bin, 12 + 8 + 48),
+            (Stage::BlendBackward, 48),
+            (Stage::Observe, 64),
+            (Stage::Step, 96),
+        ];
+        assert_eq!(each(&work), expected);
+        let work = Work { splats_hit: 1, ..Work::default() };
+        assert_eq!(each(&work), [(Stage::BlendForward, 48), (Stage::BlendBackward, 144)]);
+    }
+
+    #[test]
+    fn instances_are_sorted_by_as_many_bits_as_tiles_need() {
+        let bytes = |tiles| {
+            let [none, one] = [0, 1].map(|instances| {
+                floor(Stage::Bin, &Work { tiles, instances, ..Work::default() }).0
+            });
+            one - none
+        };
+        // Written, histogram, passes, ranges.
+        assert_eq!(bytes(255), 6 + 2 + 12 + 2);
+        assert_eq!(bytes(256), 6 + 2 + 2 * 12 + 2);
+        assert_eq!(bytes(65_535), 6 + 2 + 2 * 12 + 2);
+        assert_eq!(bytes(65_536), 8 + 4 + 3 * 16 + 4);
+    }
+
+    #[test]
+    fn blending_reads_what_pixels_got_to() {
+        let both = |bytes| vec![(Stage::BlendForward, bytes), (Stage::BlendBackward, bytes)];
+        assert_eq!(each(&Work { instances_reached: 1, ..Work::default() }), both(4));
+        assert_eq!(each(&Work { hit_words: 1, ..Work::default() }), both(4));
+        assert_eq!(each(&Work { states: 1, ..Work::default() }), both(512));
+        let work = Work { chunks: 1, ..Work::default() };
+        assert_eq!(each(&work), [(Stage::BlendForward, 8), (Stage::BlendBackward, 16 + 32)]);
+        let work = Work { tiles: 1, ..Work::default() };
+        assert_eq!(each(&work), [(Stage::Bin, 8), (Stage::BlendForward, 8 + 32)]);
+        // An evaluation is arithmetic.
+        assert_eq!(each(&Work { pairs_evaluated: 1, ..Work::default() }), []);
+    }
+
+    #[test]
+    fn a_pixel_is_written_compared_and_differentiated() {
+        let work = Work { pixels: 1, ..Work::default() };
+        let expected =
+            [(Stage::BlendForward, 12), (Stage::Loss, 12 + 3 + 12), (Stage::BlendBackward, 24)];
+        assert_eq!(each(&work), expected);
+    }
+}

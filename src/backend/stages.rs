@@ -1,0 +1,157 @@
+//! The stages of an iteration on a device, what they take, and what one view gives them to do.
+
+use serde::{Serialize, Serializer};
+
+use crate::memory::Bytes;
+
+/// A stage of an iteration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Gaussians to the image.
+    Project,
+    /// By depth.
+    Sort,
+    /// Into tiles.
+    Bin,
+    /// Each tile, front to back.
+    BlendForward,
+    /// Against the photograph.
+    Loss,
+    /// Pixel gradients back to splats.
+    BlendBackward,
+    /// What density control wants to know.
+    Observe,
+    /// Down the gradient.
+    Step,
+}
+
+impl Stage {
+    /// All, in the order of an iteration.
+    pub const ALL: [Self; 8] = [
+        Self::Project,
+        Self::Sort,
+        Self::Bin,
+        Self::BlendForward,
+        Self::Loss,
+        Self::BlendBackward,
+        Self::Observe,
+        Self::Step,
+    ];
+
+    /// As tables name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Project => "project",
+            Self::Sort => "sort",
+            Self::Bin => "bin",
+            Self::BlendForward => "blend forward",
+            Self::Loss => "loss",
+            Self::BlendBackward => "blend backward",
+            Self::Observe => "observe",
+            Self::Step => "step",
+        }
+    }
+}
+
+impl Serialize for Stage {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+/// What the device spent on one stage of one iteration.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct StageTime {
+    /// The stage.
+    pub stage: Stage,
+    /// Milliseconds on the device.
+    pub ms: f64,
+}
+
+/// How fast a device copies its own memory.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct CopySpeed {
+    /// What was copied at a time.
+    pub bytes: Bytes,
+    /// 10⁹ bytes a second, those read and those written.
+    pub gb_per_s: f64,
+}
+
+/// What one view gives the stages to do, counted. A lane block is 32 Gaussians that lie together,
+/// a part is a warp's pixels of a tile.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Work {
+    /// Gaussians of the model.
+    pub gaussians: u64,
+    /// Values of harmonics per Gaussian.
+    pub sh_width: u64,
+    /// Gaussians that the view sees: splats.
+    pub visible: u64,
+    /// Lane blocks of which the view sees something.
+    pub lane_blocks_seen: u64,
+    /// Gaussians that share a sector of 32 bytes, which is how memory moves, with one that the view
+    /// sees.
+    pub rows_fetched: u64,
+    /// Those of them whose colours are behind, and catch up.
+    pub rows_late: u64,
+    /// Pixels of the view.
+    pub pixels: u64,
+    /// Its tiles.
+    pub tiles: u64,
+    /// Pairs of a splat and a tile that it reaches.
+    pub instances: u64,
+    /// Those of them that came before all pixels of their tile were finished.
+    pub instances_reached: u64,
+    /// Splats that reach a part which was not finished before.
+    pub splats_hit: u64,
+    /// Words of hits that were written: a bit for each of 32 instances, for each part.
+    pub hit_words: u64,
+    /// Chunks of tiles' lists that pixels got to.
+    pub chunks: u64,
+    /// States of a part's pixels that were kept before a chunk.
+    pub states: u64,
+    /// Pairs of a splat and a pixel whose opacity was evaluated, once forward and once backward:
+    /// those of the splats that reach a part, with all of its pixels.
+    pub pairs_evaluated: u64,
+}
+
+impl Work {
+    /// The mean of several views' work, each count rounded down; nothing of no views.
+    pub fn mean(works: &[Self]) -> Option<Self> {
+        let count = works.len() as u64;
+        if count == 0 {
+            return None;
+        }
+        let mean = |of: fn(&Self) -> u64| works.iter().map(of).sum::<u64>() / count;
+        Some(Self {
+            gaussians: mean(|work| work.gaussians),
+            sh_width: mean(|work| work.sh_width),
+            visible: mean(|work| work.visible),
+            lane_blocks_seen: mean(|work| work.lane_blocks_seen),
+            rows_fetched: mean(|work| work.rows_fetched),
+            rows_late: mean(|work| work.rows_late),
+            pixels: mean(|work| work.pixels),
+            tiles: mean(|work| work.tiles),
+            instances: mean(|work| work.instances),
+            instances_reached: mean(|work| work.instances_reached),
+            splats_hit: mean(|work| work.splats_hit),
+            hit_words: mean(|work| work.hit_words),
+            chunks: mean(|work| work.chunks),
+            states: mean(|work| work.states),
+            pairs_evaluated: mean(|work| work.pairs_evaluated),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mean_of_views_is_that_of_each_count() {
+        assert_eq!(Work::mean(&[]), None);
+        let [few, many] = [2, 5].map(|visible| Work { gaussians: 9, visible, ..Work::default() });
+        let mean = Work::mean(&[few, many, many]);
+        assert_eq!(mean, Some(Work { gaussians: 9, visible: 4, ..Work::default() }));
+    }
+}
