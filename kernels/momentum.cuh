@@ -17,7 +17,7 @@ struct CatchUp {
 };
 
 __device__ inline CatchUp catch_up_of(const Momentum& m, uint32_t age) {
-    // r^127 is 2e-6: later steps move nothing any more.
+    // Only a lane block that is new can be older than the tables, and its moments are zero.
     const uint32_t at = min(age, MOMENTUM_STEPS - 1);
     const float steps = static_cast<float>(age);
     return {exp2f(m.log2_beta_1 * steps), exp2f(m.log2_beta_2 * steps), m.travel_dc[at],

@@ -64,6 +64,9 @@ pub(super) fn step(
     };
     session.kernels.adam.over(&session.stream, gaussians, &args)?;
     model.momentum.stepped(travel);
+    if model.momentum.is_full() {
+        catch_up(session, model)?;
+    }
     session.timers.end(&begun, &session.stream)
 }
 
@@ -80,5 +83,6 @@ pub(super) fn catch_up(session: &Session, model: &mut Model) -> Result<(), Devic
         sh_steps: model.sh_steps.write(),
     };
     session.kernels.catch_up_all.over(&session.stream, lane_blocks * LANES, &args)?;
+    model.momentum.settle();
     Ok(())
 }
