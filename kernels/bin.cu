@@ -82,14 +82,16 @@ __device__ inline void instances(const InstancesArgs& a, Key* keys) {
             const uint32_t begin = row.width > 0 ? row.begin : UINT32_MAX;
             const auto write = [&](const Run& run, uint32_t tile) {
                 const uint32_t instance = run.shift + tile;
-                if (tile >= total || instance >= run.end) return;
-                keys[instance] = static_cast<Key>(run.key_shift + tile);
-                splat_from_instance[instance] = run.slot;
+                if (tile < total && instance < run.end) {
+                    keys[instance] = static_cast<Key>(run.key_shift + tile);
+                    splat_from_instance[instance] = run.slot;
+                }
             };
             uint32_t begun = 0;
             if (total < WARP * WARP) {
                 for (uint32_t base = 0; base < total; base += WARP) {
-                    write(runs[run_at(begin, base, begun)], base + lane);
+                    const Run run = runs[run_at(begin, base, begun)];
+                    write(run, base + lane);
                 }
             } else {
                 // Of a splat that fills the image, one row after the other: rows are at hand sooner
