@@ -1,6 +1,6 @@
 // bin: which splats each tile draws, front to back.
 // After the splats are sorted by depth, a sum over their instance counts in that order gives each
-// one's first instance. `instances_*` (one thread per splat, then one per candidate) writes the
+// one's first instance. `instances_*` (one thread per splat, then per row of tiles, then per instance) writes the
 // instances, a stable sort by tile keeps them front to back, and `ranges_*` (one thread per instance)
 // finds where each tile's begin. Keys of 16 bits serve up to 65,535 tiles; the key behind the last
 // tile marks places that no instance took. A barrier between the lanes of a warp publishes what they
@@ -27,6 +27,16 @@ struct alignas(16) Destination {
     uint32_t count;  // its number of instances
 };
 
+// Instances of one splat in one row of tiles, of which the warp writes 32 at a time, whosesoever they
+// are. Rows are compiled twice and might be rounded differently here and where tiles were counted: no
+// more are written than were counted, and places left over are marked.
+struct alignas(16) Run {
+    uint32_t slot;       // of the splat
+    uint32_t shift;      // instance of a tile, less the tile's number in the warp
+    uint32_t end;        // behind the splat's last instance
+    uint32_t key_shift;  // the same of the key
+};
+
 template <typename Key>
 __device__ inline void instances(const InstancesArgs& a, Key* keys) {
     const float4* __restrict__ splats = reinterpret_cast<const float4*>(a.splats);
@@ -36,6 +46,7 @@ __device__ inline void instances(const InstancesArgs& a, Key* keys) {
     const TileRect* __restrict__ tiles = a.tiles;
     uint32_t* const splat_from_instance = a.splat_from_instance;
     __shared__ Destination destinations[BIN_BLOCK];
+    __shared__ Run runs_of_block[BIN_BLOCK];
     const uint32_t i = spread_place();
     TileQuery own = {};
     Destination to = {};
@@ -55,15 +66,48 @@ __device__ inline void instances(const InstancesArgs& a, Key* keys) {
     }
     destinations[threadIdx.x] = to;
     __syncwarp();  // destinations are there
-    const Destination* const of_warp = destinations + threadIdx.x / WARP * WARP;
-    // The test is compiled twice and might round differently here and where tiles were counted: no
-    // more are written than were counted, and places left over are marked.
-    const uint32_t found = for_each_tile<BIN_BLOCK>(
-        a.camera, own, [&](uint32_t owner, uint32_t rank, uint32_t x, uint32_t y) {
-            const Destination d = of_warp[owner];
-            if (rank >= d.count) return;
-            keys[uint64_t{d.first} + rank] = static_cast<Key>(y * a.camera.tiles[0] + x);
-            splat_from_instance[uint64_t{d.first} + rank] = d.slot;
+    const uint32_t lane = threadIdx.x % WARP;
+    const Destination* const of_warp = destinations + (threadIdx.x - lane);
+    Run* const runs = runs_of_block + (threadIdx.x - lane);
+    const uint32_t found = for_each_row<BIN_BLOCK>(
+        a.camera, own, [&](const TileRow& row, uint32_t total) {
+            const Destination d = of_warp[row.owner];
+            const uint32_t filled = __ballot_sync(FULL_WARP, row.width > 0);
+            if (row.width > 0) {
+                const uint32_t key = row.y * a.camera.tiles[0] + row.x;
+                runs[__popc(filled & lanes_below())] = {d.slot, d.first + row.rank - row.begin,
+                                                        d.first + d.count, key - row.begin};
+            }
+            __syncwarp();  // runs are there
+            const uint32_t begin = row.width > 0 ? row.begin : UINT32_MAX;
+            const auto write = [&](const Run& run, uint32_t tile) {
+                const uint32_t instance = run.shift + tile;
+                if (tile < total && instance < run.end) {
+                    keys[instance] = static_cast<Key>(run.key_shift + tile);
+                    splat_from_instance[instance] = run.slot;
+                }
+            };
+            uint32_t begun = 0;
+            if (total < WARP * WARP) {
+                for (uint32_t base = 0; base < total; base += WARP) {
+                    const Run run = runs[run_at(begin, base, begun)];
+                    write(run, base + lane);
+                }
+            } else {
+                // Of a splat that fills the image, one row after the other: rows are at hand sooner
+                // than the answer in which of them a tile lies.
+                for (uint32_t rows = filled; rows != 0; rows &= rows - 1) {
+                    const int from = __ffs(rows) - 1;
+                    const uint32_t row_begin = __shfl_sync(FULL_WARP, row.begin, from);
+                    const uint32_t row_end = row_begin + __shfl_sync(FULL_WARP, row.width, from);
+                    const Run run = runs[begun++];
+#pragma unroll 1
+                    for (uint32_t tile = row_begin + lane; tile < row_end; tile += WARP) {
+                        write(run, tile);
+                    }
+                }
+            }
+            __syncwarp();  // runs are read
         });
     for (uint32_t rank = found; rank < to.count; ++rank) {
         keys[uint64_t{to.first} + rank] =

@@ -8,6 +8,7 @@
 // 1e-15 beside the root of a mean squared gradient.
 #pragma once
 
+#include "fast.cuh"
 #include "layout.cuh"
 
 // What `age` steps without a gradient do.
@@ -24,17 +25,10 @@ __device__ inline CatchUp catch_up_of(const Momentum& m, uint32_t age) {
             m.travel_rest[at]};
 }
 
-// Within a unit in the last place; the exact root takes five times as many instructions.
-__device__ inline float fast_sqrt(float value) {
-    float root;
-    asm("sqrt.approx.f32 %0, %1;" : "=f"(root) : "f"(value));
-    return root;
-}
-
 // Coefficient `k` of a channel moves on.
 __device__ inline float caught_up(const CatchUp& late, uint32_t k, float value, float first,
                                   float second) {
-    constexpr float EPSILON = 1e-15f;
+    constexpr float EPSILON = 1e-15f;  // beside which the root of what is denormal is nothing
     const float ratio = __fdividef(first, fast_sqrt(second) + EPSILON);
     return value - (k == 0 ? late.travel_dc : late.travel_rest) * ratio;
 }

@@ -1,6 +1,7 @@
 // Twin of math/blend.rs's opacity of a splat in a pixel, and the parts of a tile that warps draw.
 #pragma once
 
+#include "fast.cuh"
 #include "layout.cuh"
 #include "splat.cuh"
 
@@ -36,27 +37,9 @@ __device__ inline Part part_of(const uint32_t* size, uint32_t tiles_wide, uint32
     return p;
 }
 
-// The hardware's approximations, right to 2 units in the last place; what is denormal counts as 0.
-__device__ inline float fast_reciprocal(float x) {
-    float out;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(x));
-    return out;
-}
-
-__device__ inline float fast_exp2(float x) {
-    float out;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(x));
-    return out;
-}
-
-__device__ inline float fast_log2(float x) {
-    float out;
-    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(x));
-    return out;
-}
-
-// `edge_exponent` in fewer instructions: an error of the place where the exponent is highest does
-// not change it to the first order.
+// The highest exponent on the edge at distance `offset` along one axis, the other coordinate
+// (relative to the centre) being free in low..high. An error of the place where the exponent is
+// highest does not change it to the first order.
 __device__ inline float peak_on_edge(float conic_along, float conic_cross, float conic_other,
                                      float offset, float low, float high) {
     const float cross = conic_cross * offset;
@@ -64,7 +47,10 @@ __device__ inline float peak_on_edge(float conic_along, float conic_cross, float
     return -0.5f * (conic_along * offset * offset + conic_other * other * other) - cross * other;
 }
 
-// `reaches` for a part, without branches: a line through the centre, where the centre's coordinate
+// Whether the splat reaches its least exponent at some point between the pixel centres of a part.
+//
+// The exponent is concave: where the centre lies outside, its maximum is on one of the two edges
+// that face the centre (Radl et al. 2024). A line through the centre, where the centre's coordinate
 // lies inside, holds points of the rectangle as well, so that it may be asked like an edge.
 __device__ inline bool reaches_part(const Part& part, float4 place, float4 form) {
     const float2 low = {part.low_px.x - place.x, part.low_px.y - place.y};

@@ -17,6 +17,11 @@ __device__ inline Sym2 symmetric(const float* v) { return {v[0], v[1], v[2]}; }
 
 __device__ inline Shape shape(const float* v) { return {triple(v), triple(v + 3), quat(v + 6)}; }
 
+// Of pixels.
+struct Columns {
+    uint16_t first, end;
+};
+
 // Outputs one behind the other.
 struct Writer {
     float* to;
@@ -30,6 +35,7 @@ struct Writer {
     __device__ void put(const Mat3& v) { put(v.row[0]), put(v.row[1]), put(v.row[2]); }
     __device__ void put(Sym2 v) { put(v.xx), put(v.xy), put(v.yy); }
     __device__ void put(Rect v) { put(v.x0), put(v.y0), put(v.x1), put(v.y1); }
+    __device__ void put(Columns v) { put(v.first), put(v.end); }
     __device__ void put(const float (&v)[SH_MAX_COEFFICIENTS]) {
         for (float value : v) put(value);
     }
@@ -92,10 +98,13 @@ __device__ inline Seen seen(const Camera& view, const float* v) {
     return s.at_all ? s : Seen{};
 }
 
-__device__ inline bool reached(const float* v) {
-    const float2 low = {v[6] + 0.5f - v[0], v[7] + 0.5f - v[1]};
-    const float2 high = {v[8] - 0.5f - v[0], v[9] - 0.5f - v[1]};
-    return reaches(symmetric(v + 2), v[5], low, high);
+// All zero where it reaches none.
+__device__ inline Columns spanned(const Camera& view, const float* v) {
+    const Spans s = spans_of({v[0], v[1]}, symmetric(v + 2), v[5], view.size[1]);
+    uint32_t first, end;
+    columns(s, v[6] + 0.5f - v[1], v[7] - 0.5f - v[1], view.size[0], first, end);
+    if (first >= end) return {0, 0};
+    return {static_cast<uint16_t>(first), static_cast<uint16_t>(end)};
 }
 
 #define PROBE(FUNCTION, VALUE) \
@@ -136,7 +145,7 @@ extern "C" __global__ void __launch_bounds__(PROBE_BLOCK)
         PROBE(D_QUAT, projected_bwd(a.camera, v).d_quat);
         PROBE(BOUNDS, seen(a.camera, v).pixels);
         PROBE(BOUNDS_EXPONENT, seen(a.camera, v).exponent_min);
-        PROBE(REACHES, reached(v));
+        PROBE(COLUMNS, spanned(a.camera, v));
         PROBE(RANDOM_BITS, random_bits(word(v), word(v + 4)));
         PROBE(RANDOM_UNIFORM, random_uniform(word(v), word(v + 4)));
         PROBE(RANDOM_NORMAL, random_normal(word(v), word(v + 4)));

@@ -119,8 +119,8 @@ extern "C" __global__ void __launch_bounds__(PROJECT_BLOCK)
         query.conic = e.conic;
         query.tiles = tiles_of(pixels);
     }
-    const uint32_t instances = for_each_tile<PROJECT_BLOCK>(
-        a.camera, query, [](uint32_t, uint32_t, uint32_t, uint32_t) {});
+    const uint32_t instances =
+        for_each_row<PROJECT_BLOCK>(a.camera, query, [](const TileRow&, uint32_t) {});
     const uint32_t slot = append(a, visible, instances);
     if (!visible || slot >= a.capacity) return;
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "abi.cuh"
+#include "fast.cuh"
 #include "linalg.cuh"
 
 // A symmetric 2x2 matrix.
@@ -193,27 +194,53 @@ __device__ inline bool bounds(const Ellipse& e, float opacity, const uint32_t* s
     return true;
 }
 
-// The highest exponent on the edge at distance `offset` along one axis, the other coordinate
-// (relative to the centre) being free in low..high.
-__device__ inline float edge_exponent(float conic_along, float conic_cross, float conic_other,
-                                      float offset, float low, float high) {
-    const float other = fminf(fmaxf(-conic_cross * offset / conic_other, low), high);
-    return -0.5f * (conic_along * offset * offset + conic_other * other * other) -
-           conic_cross * offset * other;
+// What a splat reaches in rows of pixels: an ellipse is convex, so that it spans columns in each.
+// Heights grow downwards and count from the centre.
+struct Spans {
+    float shear;     // how far the middle of the span moves to the right per px of height
+    float half_px2;  // square of half the span through the centre
+    float taper;     // what that loses per px^2 of height
+    float tip_px;    // height of the rightmost point; the leftmost lies opposite
+    float left_px;   // column of the first pixel of a splat without extent, rounding included
+    float right_px;  // the one behind its last
+};
+
+__device__ inline Spans spans_of(float2 mean_px, Sym2 conic, float exponent_min, uint32_t height) {
+    // Kahan's difference of products: that of rounded products has no digit right where a splat is
+    // long and thin.
+    const float square = conic.xy * conic.xy;
+    const float det =
+        fmaf(conic.xx, conic.yy, -square) - fmaf(conic.xy, conic.xy, -square);
+    const float inverse = fast_reciprocal(conic.xx);
+    const float reach = -2.000004f * exponent_min;  // 2e-6 against rounding
+    Spans s;
+    s.shear = -conic.xy * inverse;
+    s.half_px2 = reach * inverse;
+    s.taper = det * inverse * inverse;
+    // Rounded, a conic may be that of a hyperbola: its tips are infinitely far.
+    s.tip_px = -conic.xy * fast_sqrt(reach * fast_reciprocal(conic.yy * fmaxf(det, 0.0f)));
+    const float lever = fabsf(mean_px.x) + fabsf(s.shear) * (fabsf(mean_px.y) + height);
+    const float margin = 4e-7f * lever + 1e-3f;
+    s.left_px = mean_px.x - 0.5f - margin;
+    s.right_px = mean_px.x + 0.5f + margin;
+    return s;
 }
 
-// Whether the splat reaches `exponent_min` at some point of the rectangle whose corners, relative
-// to the splat's centre, are `low` and `high`: pixel centres of a tile or a part of it.
-//
-// The exponent is concave: where the centre lies outside, its maximum is on one of the two edges
-// that face the centre (Radl et al. 2024).
-__device__ inline bool reaches(Sym2 conic, float exponent_min, float2 low, float2 high) {
-    const float x = fminf(fmaxf(0.0f, low.x), high.x);
-    const float y = fminf(fmaxf(0.0f, low.y), high.y);
-    if (x == 0.0f && y == 0.0f) return true;
-    const bool by_x =
-        x != 0.0f && edge_exponent(conic.xx, conic.xy, conic.yy, x, low.y, high.y) >= exponent_min;
-    const bool by_y =
-        y != 0.0f && edge_exponent(conic.yy, conic.xy, conic.xx, y, low.x, high.x) >= exponent_min;
-    return by_x || by_y;
+__device__ inline float half_px2_at(const Spans& s, float y) {
+    return fmaf(-s.taper * y, y, s.half_px2);
+}
+
+// The columns of pixels, `first` to before `end`, whose centres the splat reaches at some height
+// from `low` to `high`; none where `first` is not below `end`. Columns end at `width`.
+__device__ inline void columns(const Spans& s, float low, float high, uint32_t width,
+                               uint32_t& first, uint32_t& end) {
+    const float nearest = fminf(fmaxf(0.0f, low), high);
+    const float left = fminf(fmaxf(-s.tip_px, low), high);
+    const float right = fminf(fmaxf(s.tip_px, low), high);
+    const float half_left = fast_sqrt(fmaxf(half_px2_at(s, left), 0.0f));
+    const float half_right = fast_sqrt(fmaxf(half_px2_at(s, right), 0.0f));
+    // What is below 0 becomes 0; what overflowed on the way, and is no number, gives whole rows.
+    first = __float2uint_ru(s.left_px + fmaf(s.shear, left, -half_left));
+    end = __float2uint_rd(fminf(s.right_px + fmaf(s.shear, right, half_right), width));
+    if (half_px2_at(s, nearest) < 0.0f) end = first;
 }

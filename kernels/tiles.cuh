@@ -1,13 +1,13 @@
 // The tiles that a splat reaches: counted by `project_fwd`, listed by `instances_*`.
 //
-// Most splats may touch a few tiles, some thousands. So a warp puts the candidates of its 32 splats
-// into one row and tests 32 of them at a time, whosesoever they are.
+// Most splats may touch a few rows of tiles, some all of an image. So a warp puts the rows of its 32
+// splats one behind the other and works on 32 of them at a time, whosesoever they are.
 #pragma once
 
 #include "layout.cuh"
 #include "splat.cuh"
 
-// What the test of a tile asks of a splat.
+// What is asked about a splat.
 struct TileQuery {
     float2 mean_px;
     Sym2 conic;
@@ -17,15 +17,22 @@ struct TileQuery {
 
 // The same for the whole warp to read, in three steps of 16 bytes.
 struct alignas(16) SharedQuery {
-    float2 mean_px;
-    float exponent_min;
-    uint32_t begin;  // its first candidate in the warp's row
-    Sym2 conic;
-    uint32_t end;            // the candidate behind its last
-    uint32_t corner;         // x0 in the lower half, y0 in the upper
-    uint32_t width;          // in tiles
-    uint32_t inverse_width;  // (2^32 - 1) / width
-    uint32_t owner;          // the lane whose splat it is
+    Spans spans;
+    float top_px;     // height of its first row of pixels
+    float bottom_px;  // height of the image's last
+    uint32_t begin;   // its first row among those of the warp
+    uint32_t end;     // the row behind its last
+    uint32_t x;       // x0 in the lower half, x1 in the upper
+    uint32_t y;       // y0 in the lower half, the lane whose splat it is in the upper
+};
+
+// Tiles x to before x + width of row y, which the splat of lane `owner` reaches.
+struct TileRow {
+    uint32_t owner;
+    uint32_t rank;   // of the first, among those of the splat
+    uint32_t begin;  // the first, among those of the warp's rows that are visited together
+    uint32_t x, y;
+    uint32_t width;
 };
 
 // The tiles that these pixels lie in.
@@ -38,33 +45,46 @@ __device__ inline Rect tiles_of(Rect pixels) {
 
 __device__ inline uint32_t area(Rect r) { return uint32_t(r.x1 - r.x0) * uint32_t(r.y1 - r.y0); }
 
-__device__ inline bool reaches_tile(const Camera& view, const SharedQuery& q, uint32_t x,
-                                    uint32_t y) {
-    const float2 low = {x * TILE + 0.5f - q.mean_px.x, y * TILE + 0.5f - q.mean_px.y};
-    const float2 high = {min((x + 1) * TILE, view.size[0]) - 0.5f - q.mean_px.x,
-                         min((y + 1) * TILE, view.size[1]) - 0.5f - q.mean_px.y};
-    return reaches(q.conic, q.exponent_min, low, high);
+// The run that item `base` + lane lies in, of runs that stand without gaps; `begin` is the first item
+// of the lane's own run, UINT32_MAX where it has none. All lanes take part, for each 32 items in
+// turn; `begun` counts the runs that begin before.
+__device__ inline uint32_t run_at(uint32_t begin, uint32_t base, uint32_t& begun) {
+    const uint32_t begins = warp_or(begin - base < WARP ? 1u << (begin - base) : 0);
+    const uint32_t run = begun + __popc(begins & lanes_up_to()) - 1;
+    begun += __popc(begins);
+    return run;
 }
 
-// Column and row of a candidate, as counted in the whole image.
-__device__ inline uint2 tile_of(const SharedQuery& q, uint32_t candidate) {
-    // The inverse is rounded down: the quotient comes out right or too small by 1.
-    const uint32_t at = candidate - q.begin;
-    uint32_t y = __umulhi(at, q.inverse_width);
-    uint32_t x = at - y * q.width;
-    if (x >= q.width) {
-        x -= q.width;
-        ++y;
-    }
-    return {(q.corner & 0xffffu) + x, (q.corner >> 16) + y};
+__device__ inline SharedQuery shared_query(const Camera& view, const TileQuery& own,
+                                           uint32_t begin) {
+    const Rect r = own.tiles;
+    return {spans_of(own.mean_px, own.conic, own.exponent_min, view.size[1]),
+            r.y0 * TILE + 0.5f - own.mean_px.y,
+            view.size[1] - 0.5f - own.mean_px.y,
+            begin,
+            begin + (r.y1 - r.y0),
+            uint32_t{r.x0} | uint32_t{r.x1} << 16,
+            uint32_t{r.y0} | threadIdx.x % WARP << 16};
 }
 
-// Calls `visit(owner, rank, tile_x, tile_y)` for each tile that the splat of lane `owner` reaches,
-// on any lane of the warp; ranks count from 0 per splat, row by row. Returns the number of the lane's
-// own splat. All lanes take part; those without a splat bring an empty rectangle of tiles. The only
-// candidate of a splat counts as reached. Called once per kernel, by blocks of THREADS.
+// Tiles x to before x + the result that the splat reaches in row `at` of its own.
+__device__ inline uint32_t reached_in_row(const Camera& view, const SharedQuery& q, uint32_t at,
+                                          uint32_t& x) {
+    const float low = fmaf(TILE, at, q.top_px);
+    uint32_t first, end;
+    columns(q.spans, low, fminf(low + (TILE - 1), q.bottom_px), view.size[0], first, end);
+    x = max(first / TILE, q.x & 0xffffu);
+    const uint32_t x1 = min((end + TILE - 1) / TILE, q.x >> 16);
+    return first < end && x < x1 ? x1 - x : 0;
+}
+
+// Calls `visit(row, total)` on all lanes of the warp at once, with 32 rows of the warp's splats each
+// time, the last of them empty, and the number of their tiles. A splat's ranks count from 0, row by
+// row. Returns the number of the lane's own splat. All lanes take part; those without a splat bring an
+// empty rectangle of tiles. The only candidate of a splat counts as reached. Called once per kernel,
+// by blocks of THREADS.
 template <uint32_t THREADS, typename Visit>
-__device__ inline uint32_t for_each_tile(const Camera& view, const TileQuery& own, Visit visit) {
+__device__ inline uint32_t for_each_row(const Camera& view, const TileQuery& own, Visit visit) {
     __shared__ SharedQuery queries_of_block[THREADS];
     __shared__ uint32_t found_of_block[THREADS];
     const uint32_t lane = threadIdx.x % WARP;
@@ -72,39 +92,39 @@ __device__ inline uint32_t for_each_tile(const Camera& view, const TileQuery& ow
     uint32_t* const found = found_of_block + (threadIdx.x - lane);
 
     const uint32_t count = area(own.tiles);
+    const uint32_t singles = __ballot_sync(FULL_WARP, count == 1);
+    visit(TileRow{lane, 0, static_cast<uint32_t>(__popc(singles & lanes_below())), own.tiles.x0,
+                  own.tiles.y0, count == 1},
+          __popc(singles));
     const bool tested = count > 1;
-    if (count == 1) visit(lane, 0, own.tiles.x0, own.tiles.y0);
-    // Sides have at most 4,096 tiles: the sum over a warp's splats is at most 2^29.
-    const uint32_t end = warp_inclusive_sum(tested ? count : 0);
-    const uint32_t begin = tested ? end - count : UINT32_MAX;
+    // An image has at most 4,096 rows of tiles: the sum over a warp's splats is at most 2^17.
+    const uint32_t rows = tested ? own.tiles.y1 - own.tiles.y0 : 0;
+    const uint32_t rows_end = warp_inclusive_sum(rows);
+    const uint32_t rows_begin = tested ? rows_end - rows : UINT32_MAX;
     const uint32_t all_tested = __ballot_sync(FULL_WARP, tested);
-    if (tested) {
-        const uint32_t width = own.tiles.x1 - own.tiles.x0;
-        // Without gaps, so that the number of a query is that of the begins up to its own.
-        queries[__popc(all_tested & lanes_below())] = {
-            own.mean_px, own.exponent_min, begin, own.conic, end,
-            uint32_t{own.tiles.x0} | uint32_t{own.tiles.y0} << 16, width, UINT32_MAX / width, lane};
-    }
+    if (tested) queries[__popc(all_tested & lanes_below())] = shared_query(view, own, rows_begin);
     __syncwarp();  // queries are there
 
-    const uint32_t total = __shfl_sync(FULL_WARP, end, WARP - 1);
-    uint32_t begun = 0;    // queries that begin before this round
+    const uint32_t total_rows = __shfl_sync(FULL_WARP, rows_end, WARP - 1);
+    uint32_t begun = 0;
     uint32_t carried = 0;  // tiles that the splat of the last lane has reached so far
-    for (uint32_t base = 0; base < total; base += WARP) {
-        const uint32_t candidate = base + lane;
-        const uint32_t begins = warp_or(begin - base < WARP ? 1u << (begin - base) : 0);
-        const SharedQuery q = queries[begun + __popc(begins & lanes_up_to()) - 1];
-        const uint2 tile = tile_of(q, candidate);
-        const bool hit = candidate < total && reaches_tile(view, q, tile.x, tile.y);
-        // Lanes below this one that work on the same splat are those from its begin on.
-        const uint32_t below = __ballot_sync(FULL_WARP, hit) & lanes_below();
+    for (uint32_t base = 0; base < total_rows; base += WARP) {
+        const uint32_t item = base + lane;
+        const SharedQuery q = queries[run_at(rows_begin, base, begun)];
+        TileRow row;
+        row.owner = q.y >> 16;
+        row.y = (q.y & 0xffffu) + (item - q.begin);
+        row.width = reached_in_row(view, q, item - q.begin, row.x);
+        if (item >= total_rows) row.width = 0;
+        const uint32_t end = warp_inclusive_sum(row.width);
+        row.begin = end - row.width;
         const bool goes_on = q.begin < base;
-        const uint32_t rank = goes_on ? carried + __popc(below) : __popc(below >> (q.begin - base));
-        if (hit) visit(q.owner, rank, tile.x, tile.y);
-        const uint32_t reached = rank + hit;
-        if (candidate + 1 == q.end) found[q.owner] = reached;
+        const uint32_t before = __shfl_sync(FULL_WARP, row.begin, goes_on ? 0 : q.begin - base);
+        row.rank = row.begin - before + (goes_on ? carried : 0);
+        visit(row, __shfl_sync(FULL_WARP, end, WARP - 1));
+        const uint32_t reached = row.rank + row.width;
+        if (item + 1 == q.end) found[row.owner] = reached;
         carried = __shfl_sync(FULL_WARP, reached, WARP - 1);
-        begun += __popc(begins);
     }
     __syncwarp();  // numbers are there
     return tested ? found[lane] : count;

@@ -28,7 +28,7 @@ use splat::math::linalg::{
     normalize_bwd, rotation, rotation_bwd, scale, sub, transpose,
 };
 use splat::math::splat::{
-    Ellipse, Rect, Shape, ShapeGradient, Viewpoint, bounds, project, project_bwd, reaches,
+    Ellipse, Rect, Shape, ShapeGradient, Spans, Viewpoint, bounds, project, project_bwd,
 };
 use splat::math::{Real, sh, sigmoid, sigmoid_bwd};
 
@@ -110,13 +110,13 @@ fn probes() -> Vec<Probe> {
         PROBE_D_QUAT project_bwd Rounded shapes::<5>(), |v| projected_bwd(v).d_quat.to_vec();
         PROBE_BOUNDS bounds Exact ellipses(), |v| seen(v).map_or(vec![R::ZERO; 4], |seen| corners(seen.pixels));
         PROBE_BOUNDS_EXPONENT bounds Rounded ellipses(), |v| vec![seen(v).map_or(R::ZERO, |seen| seen.exponent_min)];
-        PROBE_REACHES reaches Exact rectangles(), |v| vec![if reached(v) { R::ONE } else { R::ZERO }];
+        PROBE_COLUMNS columns Exact bands(), |v| spanned(v);
     }
 }
 
 /// Device functions that have no probe of their own, and who calls them: a function that is probed
 /// or reached itself, or a kernel of [`KERNELS`].
-const REACHED_THROUGH: [(&str, &str); 29] = [
+const REACHED_THROUGH: [(&str, &str); 32] = [
     ("normalized_quat", "rotation"),
     ("camera_rotation", "chain"),
     ("camera_from_world", "chain"),
@@ -127,13 +127,15 @@ const REACHED_THROUGH: [(&str, &str); 29] = [
     ("axis_bwd", "project_bwd"),
     ("pixel_index", "span"),
     ("span", "bounds"),
-    ("edge_exponent", "reaches"),
+    ("half_px2_at", "columns"),
     ("mix", "random_bits"),
     ("tiles_of", "project_fwd"),
-    ("area", "for_each_tile"),
-    ("reaches_tile", "for_each_tile"),
-    ("tile_of", "for_each_tile"),
-    ("for_each_tile", "project_fwd"),
+    ("area", "for_each_row"),
+    ("spans_of", "shared_query"),
+    ("shared_query", "for_each_row"),
+    ("reached_in_row", "for_each_row"),
+    ("run_at", "for_each_row"),
+    ("for_each_row", "project_fwd"),
     ("blend_tile", "blend_fwd"),
     ("part_of", "blend_tile"),
     ("reaches_part", "blend_tile"),
@@ -146,6 +148,7 @@ const REACHED_THROUGH: [(&str, &str); 29] = [
     ("touch", "blend_tile"),
     ("opacity_power", "touch"),
     ("fast_exp2", "touch"),
+    ("fast_sqrt", "columns"),
 ];
 
 /// Kernels that the tests of whole renders compare with the host.
@@ -194,16 +197,15 @@ fn ellipses() -> Domain {
     Domain { draw, free: 0 }
 }
 
-/// Centre, conic, smallest exponent, and a rectangle of pixels: x0, y0, x1, y1.
-fn rectangles() -> Domain {
+/// Centre, conic, smallest exponent, and rows of pixels: y0, y1. Some conics are hyperbolas'.
+fn bands() -> Domain {
     let draw = |draws: &mut Draws| {
         let mean: [f64; 2] = draws.array(-5.0, 40.0);
         let [a, b, c] = draws.array(0.05, 1.0);
         let conic = [a * a + 0.01, a * b - 0.5 * a, b * b + c * c + 0.01];
-        let low = draws.array::<2>(0.0, 30.0).map(f64::floor);
-        let side = draws.array::<2>(1.0, 17.0).map(f64::floor);
-        let high = [low[0] + side[0], low[1] + side[1]];
-        [&mean[..], &conic, &[draws.uniform(-8.0, 0.0)], &low, &high].concat()
+        let low = draws.uniform(0.0, 30.0).floor();
+        let side = draws.uniform(1.0, 17.0).floor();
+        [&mean[..], &conic, &[draws.uniform(-8.0, -1e-4), low, low + side]].concat()
     };
     Domain { draw, free: 0 }
 }
@@ -284,10 +286,14 @@ fn corners<R: Real>(rect: Rect) -> Vec<R> {
     [rect.x0, rect.y0, rect.x1, rect.y1].map(|side| R::of(f64::from(side))).to_vec()
 }
 
-fn reached<R: Real>(v: &[R]) -> bool {
+fn spanned<R: Real>(v: &[R]) -> Vec<R> {
     let side = |at: usize| v[at].floor_i32().unsigned_abs();
-    let pixels = Rect { x0: side(6), y0: side(7), x1: side(8), y1: side(9) };
-    reaches(&at([v[0], v[1]], [R::ZERO; 3], triple(&v[2..])), v[5], pixels)
+    let camera = view().camera;
+    let ellipse = at([v[0], v[1]], [R::ZERO; 3], triple(&v[2..]));
+    let spans = Spans::new(&ellipse, v[5], [camera.width, camera.height]);
+    let columns = spans.columns(side(6)..side(7));
+    let columns = if columns.is_empty() { 0..0 } else { columns };
+    [columns.start, columns.end].map(|column| R::of(f64::from(column))).to_vec()
 }
 
 /// Device functions and kernels of a file of `kernels/`, with their text.
@@ -321,7 +327,8 @@ fn calls(text: &str, function: &str) -> bool {
 
 #[test]
 fn every_device_function_is_probed_or_reached_through_one_that_is() {
-    let headers = ["linalg.cuh", "sh.cuh", "splat.cuh", "random.cuh", "tiles.cuh", "parts.cuh"];
+    let headers =
+        ["fast.cuh", "linalg.cuh", "sh.cuh", "splat.cuh", "random.cuh", "tiles.cuh", "parts.cuh"];
     let functions: Vec<(String, String)> =
         headers.iter().flat_map(|file| functions_of(file)).collect();
     assert!(functions.len() > 40, "the headers have moved: {functions:?}");

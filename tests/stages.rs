@@ -22,7 +22,7 @@ use splat::dataset::{Image, View};
 use splat::math::Real;
 use splat::math::blend::{ALPHA_MIN, exponent};
 use splat::math::morton::Cube;
-use splat::math::splat::{Ellipse, Rect, Shape, bounds, project, reaches};
+use splat::math::splat::{Ellipse, Rect, Shape, Spans, TILE, bounds, project};
 use splat::math::ssim::{Pair, ssim};
 use splat::model::{Gaussians, Primitive};
 
@@ -445,11 +445,85 @@ proptest! {
                 let found = found.as_ref().expect("a visible splat has bounds");
                 let p = found.pixels;
                 prop_assert!(p.x0 <= x && x < p.x1 && p.y0 <= y && y < p.y1, "{x} {y} {p:?}");
-                let tile = Rect::of_tile(x / 16, y / 16, size);
-                prop_assert!(reaches(&ellipse, found.exponent_min, tile), "{x} {y}");
+                let tile = Rect::of_tile(x / TILE, y / TILE, size);
+                let spans = Spans::new(&ellipse, found.exponent_min, size);
+                prop_assert!(spans.columns(tile.y0..tile.y1).contains(&x), "{x} {y}");
             }
         }
     }
+
+    /// Also of splats so long and thin that single precision makes a hyperbola of them.
+    #[test]
+    fn spans_hold_every_pixel_that_a_splat_reaches_and_no_tile_beyond(
+        mean in prop::array::uniform2(-60.0_f64..160.0),
+        (long, short) in (-1.0_f64..9.0, -1.0_f64..9.0),
+        turn in 0.0_f64..3.2,
+        exponent_min in -5.6_f64..-1e-4,
+    ) {
+        let (sin, cos) = turn.sin_cos();
+        let (long, short) = (0.3 + (2.0 * long).exp(), 0.3 + (2.0 * short).exp());
+        let conic = [
+            cos * cos / long + sin * sin / short,
+            sin * cos * (1.0 / long - 1.0 / short),
+            sin * sin / long + cos * cos / short,
+        ];
+        check_spans::<f32>(mean, conic, exponent_min)?;
+        check_spans::<f64>(mean, conic, exponent_min)?;
+    }
+}
+
+/// The spans in some precision of what the numbers are when rounded to it, against the definition.
+fn check_spans<R: Real>(
+    mean_px: [f64; 2],
+    conic: [f64; 3],
+    exponent_min: f64,
+) -> Result<(), TestCaseError> {
+    let size = [100, 70];
+    let ellipse = Ellipse {
+        mean_px: mean_px.map(R::of),
+        depth: R::ONE,
+        cov_px2: [R::ZERO; 3],
+        conic: conic.map(R::of),
+    };
+    let spans = Spans::new(&ellipse, R::of(exponent_min), size);
+    let (mean, conic) = (ellipse.mean_px.map(Real::to_f64), ellipse.conic.map(Real::to_f64));
+    let exponent_min = R::of(exponent_min).to_f64();
+    // What a margin of some thousandths of a pixel lets in.
+    let beyond = 1.01 * exponent_min - 0.01;
+    for row in 0..size[1].div_ceil(TILE) {
+        let rows = row * TILE..((row + 1) * TILE).min(size[1]);
+        let columns = spans.columns(rows.clone());
+        for y in rows {
+            for x in (0..size[0]).filter(|x| !columns.contains(x)) {
+                let offset = [f64::from(x) + 0.5 - mean[0], f64::from(y) + 0.5 - mean[1]];
+                prop_assert!(exponent(conic, offset) < exponent_min, "{x} {y} of {columns:?}");
+            }
+        }
+        for x in columns.start / TILE..columns.end.div_ceil(TILE) {
+            let tile = Rect::of_tile(x, row, size);
+            let listed = columns.start.max(tile.x0) < columns.end.min(tile.x1);
+            prop_assert!(!listed || reaches(mean, conic, beyond, tile), "{tile:?}");
+        }
+    }
+    Ok(())
+}
+
+/// Whether a splat reaches an exponent at some point between the pixel centres of `pixels`. The
+/// exponent is concave: where the centre lies outside, its maximum is on the border.
+fn reaches(mean: [f64; 2], conic: [f64; 3], exponent_min: f64, pixels: Rect) -> bool {
+    let low = [pixels.x0, pixels.y0].map(|p| f64::from(p) + 0.5);
+    let high = [pixels.x1, pixels.y1].map(|p| f64::from(p) - 0.5);
+    if (0..2).all(|axis| low[axis] <= mean[axis] && mean[axis] <= high[axis]) {
+        return true;
+    }
+    let diagonal = [conic[0], conic[2]];
+    (0..2).flat_map(|axis| [(axis, low[axis]), (axis, high[axis])]).any(|(axis, edge)| {
+        let other = 1 - axis;
+        let mut point = [edge - mean[axis]; 2];
+        let best = mean[other] - conic[1] * point[axis] / diagonal[other];
+        point[other] = best.max(low[other]).min(high[other]) - mean[other];
+        exponent(conic, point) >= exponent_min
+    })
 }
 
 #[test]
@@ -459,7 +533,12 @@ fn a_tile_in_the_corner_of_a_long_thin_splats_box_is_not_listed() {
     let conic = [yy / det, -xy / det, xx / det];
     let ellipse = Ellipse { mean_px: [24.0, 24.0], depth: 1.0, cov_px2: [xx, xy, yy], conic };
     let found = bounds(&ellipse, 0.9, [48, 48]).unwrap();
-    let reached = |x, y| reaches(&ellipse, found.exponent_min, Rect::of_tile(x, y, [48, 48]));
+    let spans = Spans::new(&ellipse, found.exponent_min, [48, 48]);
+    let reached = |x, y| {
+        let tile = Rect::of_tile(x, y, [48, 48]);
+        let columns = spans.columns(tile.y0..tile.y1);
+        columns.start.max(tile.x0) < columns.end.min(tile.x1)
+    };
     assert!(reached(0, 0) && reached(1, 1) && reached(2, 2));
     assert!(!reached(2, 0) && !reached(0, 2));
 }

@@ -57,8 +57,8 @@ constants! {
     pub const PROBE_BOUNDS: u32 = 24;
     /// Smallest exponent of `splat::bounds`.
     pub const PROBE_BOUNDS_EXPONENT: u32 = 25;
-    /// `splat::reaches`.
-    pub const PROBE_REACHES: u32 = 26;
+    /// `splat::Spans::columns`.
+    pub const PROBE_COLUMNS: u32 = 26;
     /// `random::Stream::bits`.
     pub const PROBE_RANDOM_BITS: u32 = 27;
     /// `random::Stream::uniform`.

@@ -45,6 +45,8 @@ pub trait Real:
     fn floor_i32(self) -> i32;
     /// The integer above, held to the range of `i32`; NaN becomes 0.
     fn ceil_i32(self) -> i32;
+    /// This value times `a` plus `b`, rounded once.
+    fn mul_add(self, a: Self, b: Self) -> Self;
     /// Square root.
     fn sqrt(self) -> Self;
     /// e to the power of this value.
@@ -92,6 +94,10 @@ macro_rules! real {
             #[inline]
             fn ceil_i32(self) -> i32 {
                 self.ceil() as i32
+            }
+            #[inline]
+            fn mul_add(self, a: Self, b: Self) -> Self {
+                self.mul_add(a, b)
             }
             #[inline]
             fn sqrt(self) -> Self {

@@ -1,7 +1,9 @@
 //! From a Gaussian in the world to an ellipse on the screen (EWA splatting, Zwicker et al. 2001).
 
+use std::ops::Range;
+
 use super::Real;
-use super::blend::{ALPHA_MIN, exponent};
+use super::blend::ALPHA_MIN;
 use super::linalg::{
     Mat3, Quat, Sym2, Vec3, add, cross, dot, mat_mul, mul, mul_transposed, rotation, rotation_bwd,
 };
@@ -331,29 +333,80 @@ fn pixel_index(index: i32, side: u32) -> u32 {
     u32::try_from(index).unwrap_or(0).min(side)
 }
 
-/// Whether the splat reaches `exponent_min` at some point between the pixel centres of `pixels`.
+/// What a splat reaches in rows of pixels: an ellipse is convex, so that it spans columns in each.
 ///
-/// The exponent is concave: where the centre lies outside the rectangle, its maximum is on one of
-/// the two edges that face the centre (Radl et al. 2024).
-pub fn reaches<R: Real>(ellipse: &Ellipse<R>, exponent_min: R, pixels: Rect) -> bool {
-    let low = [pixels.x0, pixels.y0].map(|p| R::of(f64::from(p)) + R::HALF);
-    let high = [pixels.x1, pixels.y1].map(|p| R::of(f64::from(p)) - R::HALF);
-    let mean = ellipse.mean_px;
-    let nearest = [0, 1].map(|axis| mean[axis].max(low[axis]).min(high[axis]));
-    let offset = [nearest[0] - mean[0], nearest[1] - mean[1]];
-    if offset[0] == R::ZERO && offset[1] == R::ZERO {
-        return true;
-    }
-    let conic = ellipse.conic;
-    let diagonal = [conic[0], conic[2]];
-    (0..2).any(|axis| {
-        if offset[axis] == R::ZERO {
-            return false;
+/// Heights grow downwards and count from the centre.
+#[derive(Clone, Copy, Debug)]
+pub struct Spans<R> {
+    /// Of the image, px.
+    size: [u32; 2],
+    /// Height of the centre in the image.
+    mean_y_px: R,
+    /// How far the middle of the span moves to the right per px of height.
+    shear: R,
+    /// Square of half the span through the centre.
+    half_px2: R,
+    /// What that loses per px² of height.
+    taper: R,
+    /// Height of the rightmost point; the leftmost lies opposite.
+    tip_px: R,
+    /// Column of the first pixel of a splat without extent, rounding included.
+    left_px: R,
+    /// The one behind its last.
+    right_px: R,
+}
+
+impl<R: Real> Spans<R> {
+    /// Of a splat down to this exponent, in an image of this size.
+    pub fn new(ellipse: &Ellipse<R>, exponent_min: R, size: [u32; 2]) -> Self {
+        let [xx, xy, yy] = ellipse.conic;
+        let mean = ellipse.mean_px;
+        // Kahan's difference of products: that of rounded products has no digit right where a splat
+        // is long and thin.
+        let square = xy * xy;
+        let det = xx.mul_add(yy, -square) - xy.mul_add(xy, -square);
+        let inverse = R::ONE / xx;
+        // A few units in the last place of single precision are added against rounding here and
+        // below: where a centre is far away or a row's middle moves fast, more than a thousandth of
+        // a pixel is at stake.
+        let reach = R::of(-2.000_004) * exponent_min;
+        let shear = -xy * inverse;
+        let height = R::of(f64::from(size[1]));
+        let lever = mean[0].abs() + shear.abs() * (mean[1].abs() + height);
+        let margin = R::of(4e-7) * lever + R::of(1e-3);
+        Self {
+            size,
+            mean_y_px: mean[1],
+            shear,
+            half_px2: reach * inverse,
+            taper: det * inverse * inverse,
+            // Rounded, a conic may be that of a hyperbola: its tips are infinitely far.
+            tip_px: -xy * (reach / (yy * det.max(R::ZERO))).sqrt(),
+            left_px: mean[0] - R::HALF - margin,
+            right_px: mean[0] + R::HALF + margin,
         }
-        let other = 1 - axis;
-        let best = mean[other] - conic[1] * offset[axis] / diagonal[other];
-        let mut point = offset;
-        point[other] = best.max(low[other]).min(high[other]) - mean[other];
-        exponent(conic, point) >= exponent_min
-    })
+    }
+
+    /// The columns of pixels whose centres the splat reaches at some height between the centres of
+    /// these rows.
+    pub fn columns(&self, rows: Range<u32>) -> Range<u32> {
+        let low = R::of(f64::from(rows.start)) + R::HALF - self.mean_y_px;
+        let high = R::of(f64::from(rows.end)) - R::HALF - self.mean_y_px;
+        let [nearest, left, right] =
+            [R::ZERO, -self.tip_px, self.tip_px].map(|height| height.max(low).min(high));
+        if self.half_px2_at(nearest) < R::ZERO {
+            return 0..0;
+        }
+        let half = |height| self.half_px2_at(height).max(R::ZERO).sqrt();
+        let first = self.left_px + self.shear * left - half(left);
+        let end = self.right_px + self.shear * right + half(right);
+        // What overflowed on the way, and is no number, gives whole rows.
+        let width = R::of(f64::from(self.size[0]));
+        pixel_index(first.ceil_i32(), self.size[0])
+            ..pixel_index(end.min(width).floor_i32(), self.size[0])
+    }
+
+    fn half_px2_at(&self, height: R) -> R {
+        self.half_px2 - self.taper * height * height
+    }
 }

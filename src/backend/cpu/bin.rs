@@ -4,7 +4,7 @@ use rayon::prelude::*;
 
 use super::project::Splat;
 use crate::math::Real;
-use crate::math::splat::{Rect, TILE, reaches};
+use crate::math::splat::{Spans, TILE};
 use crate::memory::Bytes;
 
 /// Splats listed by tile, row by row.
@@ -67,19 +67,24 @@ pub(super) fn bin<R: Real>(splats: &[Splat<R>], size: [u32; 2]) -> Bins {
     bins
 }
 
-/// Calls `visit` for each tile in which the splat is visible at some pixel, or nearly so.
+/// Calls `visit` for each tile in which the splat is visible at some pixel, or nearly so; for its only
+/// candidate in any case.
 fn for_each_tile<R: Real>(splat: &Splat<R>, size: [u32; 2], mut visit: impl FnMut(u32, u32)) {
     if splat.pixels.is_empty() {
         return;
     }
     let tiles = splat.pixels.tiles();
-    let single = tiles.x1 - tiles.x0 == 1 && tiles.y1 - tiles.y0 == 1;
+    if tiles.x1 - tiles.x0 == 1 && tiles.y1 - tiles.y0 == 1 {
+        return visit(tiles.x0, tiles.y0);
+    }
+    let spans = Spans::new(&splat.ellipse, splat.exponent_min, size);
     for y in tiles.y0..tiles.y1 {
-        for x in tiles.x0..tiles.x1 {
-            let pixels = Rect::of_tile(x, y, size);
-            if single || reaches(&splat.ellipse, splat.exponent_min, pixels) {
-                visit(x, y);
-            }
+        let columns = spans.columns(y * TILE..((y + 1) * TILE).min(size[1]));
+        if columns.is_empty() {
+            continue;
+        }
+        for x in tiles.x0.max(columns.start / TILE)..tiles.x1.min(columns.end.div_ceil(TILE)) {
+            visit(x, y);
         }
     }
 }

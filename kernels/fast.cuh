@@ -1,0 +1,26 @@
+// The hardware's approximations, right to 2 units in the last place; what is denormal counts as 0.
+#pragma once
+
+__device__ inline float fast_reciprocal(float x) {
+    float out;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(x));
+    return out;
+}
+
+__device__ inline float fast_exp2(float x) {
+    float out;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(x));
+    return out;
+}
+
+__device__ inline float fast_log2(float x) {
+    float out;
+    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(x));
+    return out;
+}
+
+__device__ inline float fast_sqrt(float x) {
+    float out;
+    asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(x));
+    return out;
+}
