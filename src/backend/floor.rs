@@ -122,6 +122,8 @@ fn observe(work: &Work) -> u64 {
 /// - the slot of every Gaussian is read, its geometry and two moments are read and written;
 /// - in lane blocks of which something is seen so are all colours, and the count of steps;
 /// - each splat's record and gradients are read.
+///
+/// That now and then all colours catch up is left out, as it is of the median of the times.
 fn step(work: &Work) -> u64 {
     const TABLES: u64 = 3;
     const BOTH_WAYS: u64 = 2;
