@@ -24,14 +24,13 @@
 static_assert(BLEND_BLOCK == PARTS * WARP, "one thread per pixel of a tile");
 
 // Blocks that a multiprocessor is to hold, so that the warps hide each other's latencies; registers
-// are given out accordingly: forward 40 warps of 48, backward 32 of 64. One block more of either
-// spills registers, and is slower by a tenth.
-#if __CUDA_ARCH__ >= 800
-constexpr uint32_t FWD_RESIDENT = 5;
+// are given out accordingly: 32 warps of 64 either way, of which more spill registers and are slower.
+// GPUs for desktops have shared memory for half of that backward.
+constexpr uint32_t FWD_RESIDENT = 4;
+#if __CUDA_ARCH__ == 800 || __CUDA_ARCH__ == 900 || __CUDA_ARCH__ == 1000
 constexpr uint32_t BWD_RESIDENT = 8;
 #else
-constexpr uint32_t FWD_RESIDENT = 4;  // compute capability 7.5 holds no more threads
-constexpr uint32_t BWD_RESIDENT = 8;
+constexpr uint32_t BWD_RESIDENT = 4;
 #endif
 
 // Place of the pixel's state before instance `start`, the first of a chunk but not of its tile. Two
@@ -380,7 +379,6 @@ extern "C" __global__ void __launch_bounds__(BLEND_BWD_BLOCK, BWD_RESIDENT)
     __shared__ Notes notes[BLEND_BWD_BLOCK / WARP];
     __shared__ uint32_t taken;
     if (blockIdx.x >= *a.chunk_count) return;
-    const uint2 chunk = reinterpret_cast<const uint2*>(a.chunks)[blockIdx.x];
     if (threadIdx.x == 0) taken = 0;
     __syncthreads();  // no part is taken yet
     while (true) {
@@ -388,6 +386,8 @@ extern "C" __global__ void __launch_bounds__(BLEND_BWD_BLOCK, BWD_RESIDENT)
         if (threadIdx.x % WARP == 0) part = atomicAdd(&taken, 1);
         part = __shfl_sync(FULL_WARP, part, 0);
         if (part >= PARTS) return;
+        // Read again for every part: to hold them takes registers.
+        const uint2 chunk = reinterpret_cast<const uint2*>(a.chunks)[blockIdx.x];
         blend_part_bwd(a, notes[threadIdx.x / WARP], chunk.x, chunk.y, part);
     }
 }

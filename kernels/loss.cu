@@ -297,7 +297,7 @@ __device__ inline Strip strip_of_block(const LossArgs& a) {
             min(top_own + static_cast<int>(LOSS_ROWS), height)};
 }
 
-extern "C" __global__ void __launch_bounds__(LOSS_BLOCK, 5) loss(const __grid_constant__ LossArgs a) {
+extern "C" __global__ void __launch_bounds__(LOSS_BLOCK, 4) loss(const __grid_constant__ LossArgs a) {
     __shared__ LossShared s;
     const Strip strip = strip_of_block(a);
     const int run_row = static_cast<int>(threadIdx.x) / (COLUMNS / RUN);

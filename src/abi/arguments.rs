@@ -31,7 +31,7 @@ constants! {
     /// Columns of pixels that a block of `loss` works on.
     pub const LOSS_COLUMNS: u32 = 108;
     /// Rows of pixels that a block of `loss` works on: whole steps of 8, less a rim of 10.
-    pub const LOSS_ROWS: u32 = 86;
+    pub const LOSS_ROWS: u32 = 54;
     /// Width of the SSIM window.
     pub const LOSS_TAPS: u32 = 11;
     /// Threads in a block of `adam`.

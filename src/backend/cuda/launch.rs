@@ -27,7 +27,6 @@ mod fatbins {
 pub(super) struct Kernel<A: Arguments> {
     function: sys::CUfunction,
     block: u32,
-    shared_bytes: u32,
     /// The module that holds the function.
     _module: Rc<Module>,
     arguments: PhantomData<fn(A)>,
@@ -70,7 +69,7 @@ impl<A: Arguments> Kernel<A> {
                 self.function,
                 (grid, 1, 1),
                 (self.block, 1, 1),
-                self.shared_bytes,
+                0,
                 stream.raw(),
                 &mut parameters,
             )
@@ -98,7 +97,6 @@ struct Row {
     file: &'static str,
     name: &'static str,
     block: u32,
-    shared_bytes: u32,
 }
 
 /// Loads each fatbin once.
@@ -146,34 +144,19 @@ impl Loader {
         if size != expected {
             return Err(wrong(format!("takes {size} bytes where {expected} would be passed")));
         }
-        if row.shared_bytes > 0 {
-            use sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES as LIMIT;
-            let bytes =
-                i32::try_from(row.shared_bytes).map_err(|error| wrong(error.to_string()))?;
-            // SAFETY: the function exists.
-            unsafe { result::function::set_function_attribute(function, LIMIT, bytes) }
-                .map_err(|error| wrong(format!("{bytes} bytes of shared memory: {error}")))?;
-        }
         // Otherwise the code is brought to the GPU by the first launch, and no one has accounted
         // for it.
         // SAFETY: the function exists.
         unsafe { sys::cuFuncLoad(function) }.result().map_err(failed("cuFuncLoad"))?;
-        Ok(Kernel {
-            function,
-            block: row.block,
-            shared_bytes: row.shared_bytes,
-            _module: module,
-            arguments: PhantomData,
-        })
+        Ok(Kernel { function, block: row.block, _module: module, arguments: PhantomData })
     }
 }
 
-/// Declares the kernels: `handle: file::function(Arguments) x BLOCK;`, and `shared BYTES` behind
-/// the block where the kernel takes dynamic shared memory. Arguments and numbers are of `abi`.
+/// Declares the kernels: `handle: file::function(Arguments) x BLOCK;`. Arguments and numbers are of
+/// `abi`.
 macro_rules! kernels {
     ($(
-        $handle:ident: $file:ident::$name:ident($arguments:ident) x $block:ident
-        $(shared $shared:ident)?;
+        $handle:ident: $file:ident::$name:ident($arguments:ident) x $block:ident;
     )*) => {
         /// Every kernel of the program.
         pub(super) struct Kernels {
@@ -190,7 +173,6 @@ macro_rules! kernels {
                         file: stringify!($file),
                         name: stringify!($name),
                         block: $crate::abi::$block,
-                        shared_bytes: 0 $(+ $crate::abi::$shared)?,
                     })?,)*
                 })
             }
