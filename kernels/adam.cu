@@ -7,6 +7,7 @@
 // Shapes: geometry [lane blocks, 11, 32], sh [lane blocks, 3 k, 32], each with its two moments;
 // splats and gradients [visible, 12].
 
+#include "fault.cuh"
 #include "momentum.cuh"
 #include "sh.cuh"
 #include "splat.cuh"
@@ -68,14 +69,8 @@ __device__ inline void move(const AdamArgs& a, Moving<N>& c, uint32_t k, float r
     health.largest = fmaxf(health.largest, size);
 }
 
-// Keeps the first Gaussian that is no longer finite, the group of its parameters, and in the last bit
-// whether there is an infinity.
 __device__ inline void report(const AdamArgs& a, uint32_t gaussian, uint32_t group, Health health) {
-    if (health.zero == 0.0f) return;
-    const unsigned long long place =
-        static_cast<unsigned long long>(gaussian) * FAULT_GROUPS + group;
-    atomicMin(reinterpret_cast<unsigned long long*>(a.fault),
-              2 * place + (isinf(health.largest) ? 1 : 0));
+    if (health.zero != 0.0f) report_fault(a.fault, gaussian, group, isinf(health.largest));
 }
 
 // Coefficients per channel that pass through the registers at a time.
@@ -86,7 +81,7 @@ __device__ inline float3 step_color(const AdamArgs& a, uint32_t gaussian, const 
                                     uint32_t age, float3 direction, float3 d_color) {
     float basis[SH_MAX_COEFFICIENTS], d_basis[SH_MAX_COEFFICIENTS] = {};
     sh_basis(a.sh_degree, direction, basis);
-    const CatchUp late = catch_up_of(a.momentum, age);
+    const CatchUp late = catch_up_of(a.missed, age);
     Health dc = {}, rest = {};
 #pragma unroll
     for (uint32_t from = 0; from < SH_MAX_COEFFICIENTS; from += AT_ONCE) {
@@ -138,7 +133,8 @@ __device__ inline SplatGradient gradient_of(const AdamArgs& a, uint32_t slot) {
             sigmoid_bwd(splat[0].z, place.z)};
 }
 
-extern "C" __global__ void __launch_bounds__(ADAM_BLOCK) adam(const __grid_constant__ AdamArgs a) {
+extern "C" __global__ void __launch_bounds__(ADAM_BLOCK)
+    adam(const __grid_constant__ AdamArgs a) {
     const uint32_t gaussian = blockIdx.x * blockDim.x + threadIdx.x;
     const uint32_t block = gaussian / WARP;
     if (block * WARP >= a.gaussians) return;
@@ -156,12 +152,12 @@ extern "C" __global__ void __launch_bounds__(ADAM_BLOCK) adam(const __grid_const
         const float3 offset = {mean[component(MEAN)] - centre[0], mean[component(MEAN + 1)] - centre[1],
                                mean[component(MEAN + 2)] - centre[2]};
         const Column sh = {a.sh, a.sh_first, a.sh_second, lane_block(gaussian, a.sh_width)};
-        const uint32_t age = a.momentum.steps - a.sh_steps[block];
+        const uint32_t age = a.missed.steps - a.sh_steps[block];
         const float3 d_direction =
             step_color(a, gaussian, sh, age, normalize(offset), d_splat.d_color);
         if (seen) d_mean_by_color = normalize_bwd(offset, d_direction);
         __syncwarp();  // everyone has read the age
-        if (gaussian % WARP == 0) a.sh_steps[block] = a.momentum.steps + 1;
+        if (gaussian % WARP == 0) a.sh_steps[block] = a.missed.steps + 1;
     }
 
     Moving<GEOMETRY_WIDTH> g;
@@ -195,10 +191,10 @@ extern "C" __global__ void __launch_bounds__(ADAM_BLOCK)
     const uint32_t gaussian = blockIdx.x * blockDim.x + threadIdx.x;
     const uint32_t block = gaussian / WARP;
     if (block >= a.lane_blocks) return;
-    const uint32_t age = a.momentum.steps - a.sh_steps[block];
+    const uint32_t age = a.missed.steps - a.sh_steps[block];
     if (age == 0) return;
     const Column column = {a.sh, a.sh_first, a.sh_second, lane_block(gaussian, a.sh_width)};
-    const CatchUp late = catch_up_of(a.momentum, age);
+    const CatchUp late = catch_up_of(a.missed, age);
     for (uint32_t from = 0; from < a.sh_width; from += 3) {
         Moving<3> c;
         c.load(column, from);
@@ -208,5 +204,5 @@ extern "C" __global__ void __launch_bounds__(ADAM_BLOCK)
         c.store(column, from);
     }
     __syncwarp();  // everyone has read the age
-    if (gaussian % WARP == 0) a.sh_steps[block] = a.momentum.steps;
+    if (gaussian % WARP == 0) a.sh_steps[block] = a.missed.steps;
 }

@@ -1,10 +1,10 @@
 // bin: which splats each tile draws, front to back.
 // After the splats are sorted by depth, a sum over their instance counts in that order gives each
-// one's first instance. `instances_*` (one thread per splat, then per row of tiles, then per instance) writes the
-// instances, a stable sort by tile keeps them front to back, and `ranges_*` (one thread per instance)
-// finds where each tile's begin. Keys of 16 bits serve up to 65,535 tiles; the key behind the last
-// tile marks places that no instance took. A barrier between the lanes of a warp publishes what they
-// share.
+// one's first instance. `instances_*` (one thread per splat, then per row of tiles, then per
+// instance) writes the instances, a stable sort by tile keeps them front to back, and `ranges_*` (one
+// thread per instance) finds where each tile's begin. Keys of 16 bits serve up to 65,535 tiles; the
+// key behind the last tile marks places that no instance took. A barrier between the lanes of a warp
+// publishes what they share.
 
 #include "tiles.cuh"
 

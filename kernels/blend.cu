@@ -8,12 +8,12 @@
 // BLEND_CHUNK instances that its pixels got to.
 //
 // Backward: one block per chunk that is listed. Its warps, fewer than parts, take the parts of 8x4
-// pixels as they come free, since parts differ in what there is to do. A warp gathers BATCH splats that reach its part and visits them twice:
-// once a lane is a pixel, walks front to back from the state kept, deciding by the same functions
-// as forward, and notes two numbers per splat, the weight of its colour and the gradient of its
-// exponent; then a lane is half of a splat and adds them up over the pixels. So nothing is reduced
-// across lanes but halves, and the warp adds its sums to the splats' gradients without waiting for
-// others.
+// pixels as they come free, since parts differ in what there is to do. A warp gathers BATCH splats
+// that reach its part and visits them twice: once a lane is a pixel, walks front to back from the
+// state kept, deciding by the same functions as forward, and notes two numbers per splat, the weight
+// of its colour and the gradient of its exponent; then a lane is half of a splat and adds them up
+// over the pixels. So nothing is reduced across lanes but halves, and the warp adds its sums to the
+// splats' gradients without waiting for others.
 //
 // Shapes: splats and gradients [visible, 12], splat_from_instance [instances], ranges [tiles],
 // image and d_image [h, w, 3], blended [h, w], reached [tiles, PARTS], chunks [chunks, 2], states

@@ -21,9 +21,6 @@ constexpr uint32_t LOG_SCALE = 3;
 constexpr uint32_t QUAT = 6;
 constexpr uint32_t OPACITY_LOGIT = 10;
 
-// No splat of this view belongs to the Gaussian.
-constexpr uint32_t UNSEEN = 0xffffffffu;
-
 __device__ inline uint32_t lanes_below() { return (1u << (threadIdx.x % WARP)) - 1; }
 
 __device__ inline uint32_t lanes_up_to() { return FULL_WARP >> (WARP - 1 - threadIdx.x % WARP); }

@@ -14,7 +14,6 @@ static_assert(TILE % PART_WIDTH == 0 && TILE % PART_HEIGHT == 0, "parts fill the
 
 // A warp's part of a tile, and the lane's pixel in it.
 struct Part {
-    uint2 corner_px;
     uint2 pixel;
     bool inside;
     float2 centre_px;  // of the pixel
@@ -26,14 +25,14 @@ __device__ inline Part part_of(const uint32_t* size, uint32_t tiles_wide, uint32
     constexpr uint32_t ACROSS = TILE / PART_WIDTH;
     const uint32_t lane = threadIdx.x % WARP;
     Part p;
-    p.corner_px = {tile % tiles_wide * TILE + part % ACROSS * PART_WIDTH,
+    const uint2 corner_px = {tile % tiles_wide * TILE + part % ACROSS * PART_WIDTH,
                    tile / tiles_wide * TILE + part / ACROSS * PART_HEIGHT};
-    p.pixel = {p.corner_px.x + lane % PART_WIDTH, p.corner_px.y + lane / PART_WIDTH};
+    p.pixel = {corner_px.x + lane % PART_WIDTH, corner_px.y + lane / PART_WIDTH};
     p.inside = p.pixel.x < size[0] && p.pixel.y < size[1];
     p.centre_px = {p.pixel.x + 0.5f, p.pixel.y + 0.5f};
-    p.low_px = {p.corner_px.x + 0.5f, p.corner_px.y + 0.5f};
-    p.high_px = {min(p.corner_px.x + PART_WIDTH, size[0]) - 0.5f,
-                 min(p.corner_px.y + PART_HEIGHT, size[1]) - 0.5f};
+    p.low_px = {corner_px.x + 0.5f, corner_px.y + 0.5f};
+    p.high_px = {min(corner_px.x + PART_WIDTH, size[0]) - 0.5f,
+                 min(corner_px.y + PART_HEIGHT, size[1]) - 0.5f};
     return p;
 }
 

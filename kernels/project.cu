@@ -4,6 +4,7 @@
 // Shapes: geometry [lane blocks, 11, 32], sh [lane blocks, 3 k, 32], splats and what belongs to them
 // [capacity]: beyond it splats are counted but not written, and the host draws the view again.
 
+#include "fault.cuh"
 #include "momentum.cuh"
 #include "sh.cuh"
 #include "tiles.cuh"
@@ -28,7 +29,7 @@ __device__ inline float3 raw_color(const ProjectArgs& a, uint64_t gaussian, uint
     float basis[SH_MAX_COEFFICIENTS];
     sh_basis(a.sh_degree, direction, basis);
     const uint64_t at = lane_block(gaussian, a.sh_width);
-    const CatchUp late = LATE ? catch_up_of(a.momentum, age) : CatchUp{};
+    const CatchUp late = LATE ? catch_up_of(a.missed, age) : CatchUp{};
     float3 color = {0.5f, 0.5f, 0.5f};
 #pragma unroll
     for (uint32_t k = 0; k < SH_MAX_COEFFICIENTS; ++k) {
@@ -48,6 +49,19 @@ __device__ inline float3 raw_color(const ProjectArgs& a, uint64_t gaussian, uint
 
 __device__ inline bool is_finite(float3 v) {
     return isfinite(v.x) && isfinite(v.y) && isfinite(v.z);
+}
+
+// Says which coefficient is not finite; of finite ones whose sum is not, the constant one.
+__device__ inline void report_color(const ProjectArgs& a, uint32_t gaussian, float3 color) {
+    constexpr uint32_t SH_DC = 4, SH_REST = 5;
+    const uint64_t at = lane_block(gaussian, a.sh_width);
+    for (uint32_t k = 0; k < a.sh_width; ++k) {
+        const float value = a.sh[at + component(k)];
+        if (isfinite(value)) continue;
+        report_fault(a.fault, gaussian, k < 3 ? SH_DC : SH_REST, isinf(value));
+        return;
+    }
+    report_fault(a.fault, gaussian, SH_DC, isinf(color.x) || isinf(color.y) || isinf(color.z));
 }
 
 // Place of the thread's splat in the list, and the block's share of the totals added to them.
@@ -106,11 +120,12 @@ extern "C" __global__ void __launch_bounds__(PROJECT_BLOCK)
                       bounds(e, opacity, a.camera.size, pixels, query.exponent_min);
         }
         if (visible) {
-            const uint32_t age = a.momentum.steps - a.sh_steps[gaussian / WARP];
+            const uint32_t age = a.missed.steps - a.sh_steps[gaussian / WARP];
             color = age > 0 ? raw_color<true>(a, gaussian, age, shape.mean_world)
                             : raw_color<false>(a, gaussian, age, shape.mean_world);
-            // A colour that is no number would spread to every Gaussian behind; `step` reports it.
+            // It would spread to every Gaussian behind, and `step` does not visit what is unseen.
             visible = is_finite(color);
+            if (!visible) report_color(a, gaussian, color);
         }
         if (!visible) a.splat_from_gaussian[gaussian] = UNSEEN;
     }

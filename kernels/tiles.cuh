@@ -79,7 +79,7 @@ __device__ inline uint32_t reached_in_row(const Camera& view, const SharedQuery&
 }
 
 // Calls `visit(row, total)` on all lanes of the warp at once, with 32 rows of the warp's splats each
-// time, the last of them empty, and the number of their tiles. A splat's ranks count from 0, row by
+// time (lanes behind the last row get an empty one), and the number of their tiles. A splat's ranks count from 0, row by
 // row. Returns the number of the lane's own splat. All lanes take part; those without a splat bring an
 // empty rectangle of tiles. The only candidate of a splat counts as reached. Called once per kernel,
 // by blocks of THREADS.

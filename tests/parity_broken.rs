@@ -10,12 +10,16 @@
 mod common;
 
 use common::oracle::{Counted, FirstStep, Shot, draw, settings, shot};
-use common::scene::{RATES, composite, tame_gaussians, without};
+use common::scene::{RATES, composite, gaussian, tame_gaussians, together, without};
 use common::view;
 use splat::backend::{AdamStep, DeviceError, Pending, Raster};
 use splat::model::{Gaussians, Primitive};
 
-each_backend_anew!(a_gaussian_that_is_not_finite_harms_no_other_and_is_reported,);
+each_backend_anew!(
+    a_gaussian_that_is_not_finite_harms_no_other_and_is_reported,
+    a_broken_gaussian_that_has_no_seen_neighbour_is_reported,
+    a_colour_that_is_not_finite_though_its_coefficients_are_is_reported,
+);
 
 /// One iteration, and what the device has to say against it.
 fn try_step<B: Raster<Gaussians>>(
@@ -98,6 +102,48 @@ fn a_gaussian_that_is_not_finite_harms_no_other_and_is_reported<B: Raster<Gaussi
             assert_moved_alike(&after, &expected, &what);
         }
     }
+}
+
+/// Alone, and alone in the lanes that a GPU handles together.
+fn a_broken_gaussian_that_has_no_seen_neighbour_is_reported<B: Raster<Gaussians>>(
+    open: impl Fn() -> B,
+) {
+    let settings = settings(3, 9);
+    let ahead = gaussian([0.0, 0.05, 1.0], 0.1, 0.8, [0.5; 3]);
+    let behind = gaussian([0.0, 0.05, -9.0], 0.1, 0.8, [0.5; 3]);
+    let shot = shot(&ahead, &view(), settings, (10, Counted::Clear));
+    for neighbours in [0, 40] {
+        let mut parts = vec![behind.clone(); neighbours];
+        parts.push(ahead.clone());
+        let whole = together(&parts);
+        assert_eq!(reported(&mut open(), &whole, &shot, &[]).0, None);
+        let groups: Vec<(&str, usize)> = whole.groups().iter().map(|g| (g.name, g.width)).collect();
+        for (group, (name, width)) in groups.into_iter().enumerate() {
+            for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+                let mut broken = whole.clone();
+                broken.groups_mut()[group][neighbours * width] = value;
+                let (index, _) = reported(&mut open(), &broken, &shot, &[]);
+                assert_eq!(index, Some(neighbours), "{name} of {value}, {neighbours} others");
+            }
+        }
+    }
+}
+
+fn a_colour_that_is_not_finite_though_its_coefficients_are_is_reported<B: Raster<Gaussians>>(
+    open: impl Fn() -> B,
+) {
+    let whole = gaussian([0.0, 0.05, 1.0], 0.1, 0.8, [0.5; 3]);
+    let shot = shot(&whole, &view(), settings(3, 9), (10, Counted::Clear));
+    let mut broken = whole;
+    broken.sh_dc.fill(3e38);
+    broken.sh_rest.fill(3e38);
+    let mut device = open();
+    let model = device.upload(&broken).unwrap();
+    let frame = device.render(&model, &shot.view, &shot.settings).unwrap();
+    // In double precision the sum is a number.
+    let held = device.image(&frame).unwrap().rgb.iter().any(|&value| value.abs() > 1e30);
+    let (index, _) = reported(&mut open(), &broken, &shot, &[]);
+    assert_eq!(index, (!held).then_some(0));
 }
 
 /// The others took the oracle's step. Adam's first goes by the gradient's sign, so that gradients

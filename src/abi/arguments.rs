@@ -34,15 +34,19 @@ constants! {
     pub const LOSS_ROWS: u32 = 54;
     /// Width of the SSIM window.
     pub const LOSS_TAPS: u32 = 11;
-    /// Threads in a block of `adam`.
+    /// Threads in a block of `adam` and `catch_up_all`.
     pub const ADAM_BLOCK: u32 = 128;
-    /// Lengths of the tables of `Momentum`.
+    /// Lengths of the tables of `Missed`.
     pub const MOMENTUM_STEPS: u32 = 128;
 
     /// Values per Gaussian that are no colours: mean, log-scale, quaternion, opacity logit.
     pub const GEOMETRY_WIDTH: u32 = 11;
     /// Floats of a splat's record, and of its gradients'.
     pub const RECORD_WIDTH: u32 = 12;
+    /// No splat of a view belongs to the Gaussian.
+    pub const UNSEEN: u32 = 0xffff_ffff;
+    /// Most tiles whose numbers, and the number behind the last, fit keys of 16 bits.
+    pub const SHORT_KEYS_MAX: u32 = 65_535;
     /// Groups of parameters that a fault may name.
     pub const FAULT_GROUPS: u32 = 8;
 }
@@ -112,8 +116,8 @@ abi! {
     }
 
     /// What steps without a gradient do to the colours, as `momentum.cuh` uses it.
-    pub struct Momentum {
-        /// By how much a constant coefficient moves in so many steps up to now, in units of its first
+    pub struct Missed {
+        /// `MOMENTUM_STEPS` of them: by how much a constant coefficient moves in so many steps up to now, in units of its first
         /// moment over the root of its second.
         pub travel_dc: [f32; 128],
         /// The same of the other coefficients.
@@ -153,12 +157,14 @@ abi! {
         pub slots: Out<'a, u32>,
         /// Tiles that are reached; `[capacity]`.
         pub instance_counts: Out<'a, u32>,
+        /// As in `AdamArgs`, of colours.
+        pub fault: Out<'a, u64>,
         /// Starts at 0.
         pub counts: Out<'a, Counts>,
         /// The view.
         pub camera: Camera,
         /// What colours that were left behind have missed.
-        pub momentum: Momentum,
+        pub missed: Missed,
         /// Number of Gaussians.
         pub gaussians: u32,
         /// Splats that there is room for.
@@ -300,7 +306,7 @@ abi! {
         /// The view.
         pub camera: Camera,
         /// What colours that were left behind have missed.
-        pub momentum: Momentum,
+        pub missed: Missed,
         /// Learning rates over the first moment's bias correction: means, log-scales, quaternions,
         /// opacity logits, colours, harmonics.
         pub rates: [f32; 6],
@@ -325,6 +331,7 @@ abi! {
         /// Fills up to the alignment.
         pub reserved: u32,
     }
+
     /// `catch_up_all`: brings the SH of every lane block up to date.
     pub struct CatchUpArgs<'a> {
         /// [lane blocks, `sh_width`, 32]
@@ -336,7 +343,7 @@ abi! {
         /// Steps that each lane block's SH has taken; [lane blocks].
         pub sh_steps: Out<'a, u32>,
         /// What they have missed.
-        pub momentum: Momentum,
+        pub missed: Missed,
         /// Number of lane blocks.
         pub lane_blocks: u32,
         /// Values of harmonics per Gaussian.

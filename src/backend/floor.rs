@@ -6,7 +6,7 @@
 //! less.
 
 use super::{Stage, Work};
-use crate::abi::{BLEND_PARTS, GEOMETRY_WIDTH, RECORD_WIDTH};
+use crate::abi::{BLEND_PARTS, GEOMETRY_WIDTH, RECORD_WIDTH, SHORT_KEYS_MAX};
 use crate::memory::Bytes;
 
 /// Bytes of a float and of a count.
@@ -28,8 +28,6 @@ const COLOR: u64 = 3 * WORD;
 const STATE: u64 = LANES * 4 * WORD;
 /// Bits that a pass of the sort takes.
 const DIGIT_BITS: u32 = 8;
-/// Most tiles whose numbers, and the number behind the last, fit keys of 16 bits.
-const SHORT_KEYS_MAX: u64 = 65_535;
 
 /// Bytes that a stage must move for a view.
 pub fn floor(stage: Stage, work: &Work) -> Bytes {
@@ -68,7 +66,7 @@ fn sort(work: &Work) -> u64 {
 /// - each instance's key and slot are written, go through the sort, and the keys are read again;
 /// - each tile's range is written.
 fn bin(work: &Work) -> u64 {
-    let key = if work.tiles <= SHORT_KEYS_MAX { 2 } else { WORD };
+    let key = if work.tiles <= u64::from(SHORT_KEYS_MAX) { 2 } else { WORD };
     // The number behind the last tile has to fit as well.
     let bits = u64::BITS - work.tiles.leading_zeros();
     work.visible * (3 * WORD + PAIR + RECORD)

@@ -65,7 +65,8 @@ pub enum DeviceError {
     NoLoss,
     /// An image that kernels cannot number the pixels of.
     #[error(
-        "the view is {} x {} px, but a GPU draws at most 65535 px a side. Choose a lower --resolution",
+        "the view is {} x {} px, but a GPU draws at most 65535 px a side and 1431 Mpx in all. Choose a \
+         lower --resolution",
         size[0], size[1]
     )]
     ImageTooLarge {

@@ -51,7 +51,7 @@ pub enum Event {
         pruned: usize,
         /// Gaussians afterwards.
         gaussians: usize,
-        /// Time of the round.
+        /// Time of the round, and of putting the Gaussians in order where that is due.
         ms: f64,
     },
     /// All opacities were lowered to at most 0.01.

@@ -10,7 +10,7 @@ use crate::abi::{AdamArgs, Camera, CatchUpArgs};
 use crate::backend::{AdamStep, DeviceError};
 use crate::math::adam::{BETA_1, BETA_2, EPSILON, bias_corrections};
 
-/// Moves every parameter of every Gaussian. What is no longer finite comes to light with the next
+/// Moves every Gaussian, but leaves the colours of lane blocks that the view does not see behind. What is no longer finite comes to light with the next
 /// report of the device's status.
 pub(super) fn step(
     session: &mut Session,
@@ -48,7 +48,7 @@ pub(super) fn step(
         gradients: splats.gradients.read(),
         fault: session.status.fault(),
         camera: *camera,
-        momentum: model.momentum.now(),
+        missed: model.momentum.now(),
         rates: rates.map(|rate| (rate / first_correction) as f32),
         beta_1: BETA_1 as f32,
         beta_2: BETA_2 as f32,
@@ -74,7 +74,7 @@ pub(super) fn step(
 pub(super) fn catch_up(session: &Session, model: &mut Model) -> Result<(), DeviceError> {
     let lane_blocks = model.len().div_ceil(LANES);
     let args = CatchUpArgs {
-        momentum: model.momentum.now(),
+        missed: model.momentum.now(),
         lane_blocks: count_u32(lane_blocks)?,
         sh_width: model.sh_width(),
         sh: model.sh.write(),

@@ -6,12 +6,9 @@ use super::project::{Order, Splats, count_u32};
 use super::session::Session;
 use super::sort::{Key, Pairs, exclusive_sum_ordered, sort_pairs};
 use super::timers::Stage;
-use crate::abi::{BLEND_CHUNK, Camera, InstancesArgs, Out, RangesArgs, TileRange};
+use crate::abi::{BLEND_CHUNK, Camera, InstancesArgs, Out, RangesArgs, SHORT_KEYS_MAX, TileRange};
 use crate::backend::DeviceError;
 use crate::memory::Bytes;
-
-/// Most tiles whose numbers, and the number behind the last, fit 16 bits.
-const SHORT_KEYS_MAX: usize = 65_535;
 
 /// Most instances of a view: kernels count in steps of up to a chunk, in 32 bits, past the last.
 const INSTANCES_MAX: u32 = u32::MAX - BLEND_CHUNK;
@@ -101,7 +98,7 @@ fn list(
         visible: count_u32(splats.visible)?,
         reserved: 0,
     };
-    if bins.tiles <= SHORT_KEYS_MAX {
+    if bins.tiles <= SHORT_KEYS_MAX as usize {
         let kernels = (&session.kernels.instances_16, &session.kernels.ranges_16);
         list_by::<u16>(session, kernels, args, bins)?;
     } else {

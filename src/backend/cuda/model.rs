@@ -95,9 +95,10 @@ impl Model {
         let moments =
             [&self.geometry_first, &self.geometry_second, &self.sh_first, &self.sh_second];
         let statistics = table(&self.gradient_norm_sums) + Bytes::of::<u32>(self.views_seen.len());
+        let steps = Bytes::of::<u32>(self.sh_steps.len());
         [
             table(&self.geometry) + table(&self.sh),
-            moments.into_iter().map(table).sum::<Bytes>() + statistics,
+            moments.into_iter().map(table).sum::<Bytes>() + steps + statistics,
         ]
     }
 

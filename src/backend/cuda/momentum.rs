@@ -34,6 +34,11 @@ impl Momentum {
         self.steps += 1;
     }
 
+    /// Steps taken.
+    pub(super) fn steps(&self) -> u32 {
+        self.steps
+    }
+
     /// Everything has caught up.
     pub(super) fn settle(&mut self) {
         self.settled = self.steps;
@@ -45,7 +50,7 @@ impl Momentum {
     }
 
     /// The tables after the steps so far.
-    pub(super) fn now(&self) -> abi::Momentum {
+    pub(super) fn now(&self) -> abi::Missed {
         let mut tables = [[0.0; STEPS]; 2];
         for (group, table) in tables.iter_mut().enumerate() {
             let rates = self.latest.iter().map(|rates| rates[group]);
@@ -54,7 +59,7 @@ impl Momentum {
         let [travel_dc, travel_rest] = tables;
         #[expect(clippy::cast_possible_truncation, reason = "rounded to the device's precision")]
         let [log2_beta_1, log2_beta_2] = [BETA_1, BETA_2].map(|beta| beta.log2() as f32);
-        abi::Momentum {
+        abi::Missed {
             travel_dc,
             travel_rest,
             log2_beta_1,

@@ -70,7 +70,9 @@ impl<'a> Order<'a> {
 /// The view as the kernels take it.
 pub(super) fn camera(view: &View, settings: &RenderSettings) -> Result<Camera, DeviceError> {
     let size = [view.camera.width, view.camera.height];
-    if size.iter().any(|&side| side > u32::from(u16::MAX)) {
+    // Kernels number the values of an image in 32 bits.
+    let values = size.map(u64::from).iter().product::<u64>() * 3;
+    if size.iter().any(|&side| side > u32::from(u16::MAX)) || values > u64::from(u32::MAX) {
         return Err(DeviceError::ImageTooLarge { size });
     }
     let point = viewpoint::<f32>(view, settings.near);
@@ -139,6 +141,7 @@ fn launch(
     session.status.clear_counts(&session.stream)?;
     let capacity = splats.records.len() / RECORD_WIDTH as usize;
     let mut order = Order::of(&mut splats.gradients)?;
+    let (counts, fault) = session.status.counts_and_fault();
     let args = ProjectArgs {
         geometry: model.geometry.read(),
         sh: model.sh.read(),
@@ -151,9 +154,10 @@ fn launch(
         depth_keys: order.depth_keys[0].write(),
         slots: order.slots[0].write(),
         instance_counts: order.instance_counts.write(),
-        counts: session.status.counts(),
+        fault,
+        counts,
         camera: *camera,
-        momentum: model.momentum.now(),
+        missed: model.momentum.now(),
         gaussians: count_u32(gaussians)?,
         capacity: count_u32(capacity)?,
         sh_degree,

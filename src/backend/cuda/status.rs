@@ -58,8 +58,11 @@ impl Status {
         self.words.zero_range(stream, COUNTS)
     }
 
-    pub(super) fn counts(&mut self) -> Out<'_, Counts> {
-        Out::at(self.words.address() + COUNTS.start as u64 * WORD)
+    /// What `project_fwd` reports in.
+    pub(super) fn counts_and_fault(&mut self) -> (Out<'_, Counts>, Out<'_, u64>) {
+        let [counts, fault] =
+            [COUNTS.start, FAULT].map(|word| self.words.address() + word as u64 * WORD);
+        (Out::at(counts), Out::at(fault))
     }
 
     /// Numbers of instances and of splats. Waits for the device.
@@ -125,7 +128,7 @@ impl Drop for Report {
     }
 }
 
-/// What `adam` found: twice (index times [`FAULT_GROUPS`] plus group), plus 1 for an infinity.
+/// What `project_fwd` and `adam` found: twice (index times [`FAULT_GROUPS`] plus group), plus 1 for an infinity.
 fn check(fault: u64) -> Result<(), DeviceError> {
     const NAMES: [&str; 6] =
         ["centre", "log-scale", "rotation", "opacity", "colour", "SH coefficient"];

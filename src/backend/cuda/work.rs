@@ -8,11 +8,8 @@ use super::model::Model;
 use super::project::Splats;
 use super::session::Session;
 use super::stream::Stream;
-use crate::abi::{BLEND_CHUNK, BLEND_PARTS, Camera, TileRange};
+use crate::abi::{BLEND_CHUNK, BLEND_PARTS, Camera, TileRange, UNSEEN};
 use crate::backend::{DeviceError, Work};
-
-/// A Gaussian that the view does not see, as kernels write it.
-const UNSEEN: u32 = u32::MAX;
 
 /// Rows of a lane block whose values lie in one sector of 32 bytes.
 const SECTOR_ROWS: usize = 8;
@@ -31,7 +28,7 @@ pub(super) fn count(
     let stream = &session.stream;
     let slots = fetch(stream, &splats.splat_from_gaussian, 0)?;
     let sh_steps = fetch(stream, &model.sh_steps, 0)?;
-    let seen = seen(&slots, &sh_steps, model.momentum.now().steps);
+    let seen = seen(&slots, &sh_steps, model.momentum.steps());
     let lists = Lists {
         visible: splats.visible,
         splat_from_instance: &fetch(stream, &bins.splat_from_instance, 0)?,

@@ -1,0 +1,13 @@
+// Reports of parameters that are not finite.
+#pragma once
+
+#include "layout.cuh"
+
+// Keeps the first Gaussian that is no longer finite, the group of its parameters, and in the last bit
+// whether there is an infinity.
+__device__ inline void report_fault(uint64_t* fault, uint32_t gaussian, uint32_t group,
+                                    bool infinite) {
+    const unsigned long long place =
+        static_cast<unsigned long long>(gaussian) * FAULT_GROUPS + group;
+    atomicMin(reinterpret_cast<unsigned long long*>(fault), 2 * place + (infinite ? 1 : 0));
+}
