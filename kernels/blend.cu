@@ -27,8 +27,10 @@ static_assert(BLEND_BLOCK == PARTS * WARP, "one thread per pixel of a tile");
 // are given out accordingly: 32 warps of 64 either way, of which more spill registers and are slower.
 // GPUs for desktops have shared memory for half of that backward.
 constexpr uint32_t FWD_RESIDENT = 4;
-#if __CUDA_ARCH__ == 800 || __CUDA_ARCH__ == 900 || __CUDA_ARCH__ == 1000
+#if __CUDA_ARCH__ == 800 || __CUDA_ARCH__ == 900
 constexpr uint32_t BWD_RESIDENT = 8;
+#elif __CUDA_ARCH__ == 1000
+constexpr uint32_t BWD_RESIDENT = 6;
 #else
 constexpr uint32_t BWD_RESIDENT = 4;
 #endif
