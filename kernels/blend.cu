@@ -30,7 +30,7 @@ constexpr uint32_t FWD_RESIDENT = 4;
 #if __CUDA_ARCH__ == 800 || __CUDA_ARCH__ == 900
 constexpr uint32_t BWD_RESIDENT = 8;
 #elif __CUDA_ARCH__ == 1000
-constexpr uint32_t BWD_RESIDENT = 6;
+constexpr uint32_t BWD_RESIDENT = 7;
 #else
 constexpr uint32_t BWD_RESIDENT = 4;
 #endif
