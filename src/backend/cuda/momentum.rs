@@ -70,7 +70,7 @@ impl Momentum {
     }
 }
 
-/// travel[age] = Σ over j = 1..=age of r^j rate(age - j steps ago), r = β₁ / √β₂.
+/// `travel[age] = Σ over j = 1..=age of r^j rate(age - j steps ago)`, r = β₁ / √β₂.
 fn fill(travel: &mut [f32; STEPS], rates: impl Iterator<Item = f64>) {
     let ratio = BETA_1 / BETA_2.sqrt();
     let mut so_far = 0.0;
