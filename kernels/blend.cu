@@ -24,8 +24,8 @@
 static_assert(BLEND_BLOCK == PARTS * WARP, "one thread per pixel of a tile");
 
 // Blocks that a multiprocessor is to hold, so that the warps hide each other's latencies; registers
-// are given out accordingly: 32 warps of 64 either way, of which more spill registers and are slower.
-// GPUs for desktops have shared memory for half of that backward.
+// are given out accordingly: on compute capability 9.0 half of the 64 warps that fit, since more of
+// them spill registers and are slower. GPUs for desktops have shared memory for half of that backward.
 constexpr uint32_t FWD_RESIDENT = 4;
 #if __CUDA_ARCH__ == 800 || __CUDA_ARCH__ == 900
 constexpr uint32_t BWD_RESIDENT = 8;

@@ -111,7 +111,7 @@ fn texts(folder: &Path, extension: &str) -> Result<Vec<PathBuf>, String> {
 
 fn link(nvcc: &Nvcc, out: &Path) {
     println!("cargo::rustc-link-search=native={}", out.display());
-    if let Some(folder) = nvcc.library_folder() {
+    if let Some(folder) = nvcc.folder_of_libraries() {
         println!("cargo::rustc-link-search=native={}", folder.display());
     }
     println!("cargo::rustc-link-lib=static=splat_{LIBRARY}");

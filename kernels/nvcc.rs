@@ -162,7 +162,7 @@ impl Nvcc {
     }
 
     /// Folder of `libcudart_static.a`, in toolkits as installed and as unpacked by pip.
-    pub(crate) fn library_folder(&self) -> Option<PathBuf> {
+    pub(crate) fn folder_of_libraries(&self) -> Option<PathBuf> {
         ["lib64", "lib", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib"]
             .into_iter()
             .map(|folder| self.root().join(folder))

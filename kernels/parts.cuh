@@ -26,7 +26,7 @@ __device__ inline Part part_of(const uint32_t* size, uint32_t tiles_wide, uint32
     const uint32_t lane = threadIdx.x % WARP;
     Part p;
     const uint2 corner_px = {tile % tiles_wide * TILE + part % ACROSS * PART_WIDTH,
-                   tile / tiles_wide * TILE + part / ACROSS * PART_HEIGHT};
+                             tile / tiles_wide * TILE + part / ACROSS * PART_HEIGHT};
     p.pixel = {corner_px.x + lane % PART_WIDTH, corner_px.y + lane / PART_WIDTH};
     p.inside = p.pixel.x < size[0] && p.pixel.y < size[1];
     p.centre_px = {p.pixel.x + 0.5f, p.pixel.y + 0.5f};

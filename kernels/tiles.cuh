@@ -78,11 +78,11 @@ __device__ inline uint32_t reached_in_row(const Camera& view, const SharedQuery&
     return first < end && x < x1 ? x1 - x : 0;
 }
 
-// Calls `visit(row, total)` on all lanes of the warp at once, with 32 rows of the warp's splats each
-// time (lanes behind the last row get an empty one), and the number of their tiles. A splat's ranks count from 0, row by
-// row. Returns the number of the lane's own splat. All lanes take part; those without a splat bring an
-// empty rectangle of tiles. The only candidate of a splat counts as reached. Called once per kernel,
-// by blocks of THREADS.
+// Calls `visit(row, total)` on all lanes of the warp at once: first with the splats of which one tile
+// is the only candidate, which counts as reached, then with 32 rows of the others each time (lanes
+// behind the last row get an empty one); `total` is the number of their tiles. A splat's ranks count
+// from 0, row by row. Returns the number of the lane's own splat. All lanes take part; those without
+// a splat bring an empty rectangle of tiles. Called once per kernel, by blocks of THREADS.
 template <uint32_t THREADS, typename Visit>
 __device__ inline uint32_t for_each_row(const Camera& view, const TileQuery& own, Visit visit) {
     __shared__ SharedQuery queries_of_block[THREADS];

@@ -5,6 +5,7 @@
 //! that takes longer waits for something else, or moves more. What fits the GPU's caches may take
 //! less.
 
+use super::stages::LANES;
 use super::{Stage, Work};
 use crate::abi::{BLEND_PARTS, GEOMETRY_WIDTH, RECORD_WIDTH, SHORT_KEYS_MAX};
 use crate::memory::Bytes;
@@ -18,8 +19,6 @@ const RECORD: u64 = RECORD_WIDTH as u64 * WORD;
 const CENTRE: u64 = 3 * WORD;
 /// Bytes of a Gaussian's parameters that are no colours.
 const GEOMETRY: u64 = GEOMETRY_WIDTH as u64 * WORD;
-/// Rows of a lane block, and pixels of a part.
-const LANES: u64 = 32;
 /// Bytes of a splat's rectangle of tiles, of a tile's range and of a chunk's entry in the list.
 const PAIR: u64 = 8;
 /// Bytes of a pixel's colour or its gradient.

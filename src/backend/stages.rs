@@ -115,7 +115,15 @@ pub struct Work {
     pub pairs_evaluated: u64,
 }
 
+/// Gaussians of a lane block, and pixels of a part.
+pub(super) const LANES: u64 = 32;
+
 impl Work {
+    /// Gaussians in the lane blocks of which the view sees something.
+    pub fn rows_seen(&self) -> u64 {
+        (self.lane_blocks_seen * LANES).min(self.gaussians)
+    }
+
     /// The mean of several views' work, each count rounded down; nothing of no views.
     pub fn mean(works: &[Self]) -> Option<Self> {
         let count = works.len() as u64;

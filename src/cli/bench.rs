@@ -202,7 +202,7 @@ fn work(text: &mut String, run: &Bench) {
             work.visible,
             format!(", {:.1} % of the Gaussians", share(work.visible, work.gaussians)),
         );
-        let rows = (work.lane_blocks_seen * 32).min(work.gaussians);
+        let rows = work.rows_seen();
         line("in lane blocks seen", rows, format!(", {:.1} %", share(rows, work.gaussians)));
         let reached = share(work.instances_reached, work.instances);
         line("instances", work.instances, format!(", {reached:.1} % got to"));

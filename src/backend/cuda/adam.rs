@@ -10,8 +10,8 @@ use crate::abi::{AdamArgs, Camera, CatchUpArgs};
 use crate::backend::{AdamStep, DeviceError};
 use crate::math::adam::{BETA_1, BETA_2, EPSILON, bias_corrections};
 
-/// Moves every Gaussian, but leaves the colours of lane blocks that the view does not see behind. What is no longer finite comes to light with the next
-/// report of the device's status.
+/// Moves every Gaussian, but leaves the colours of lane blocks that the view does not see behind. What
+/// is no longer finite comes to light with the next report of the device's status.
 pub(super) fn step(
     session: &mut Session,
     model: &mut Model,
