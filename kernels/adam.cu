@@ -4,50 +4,13 @@
 // view does not see it, as in dense Adam. The colours of a lane block of which the view sees nothing
 // are left behind: `momentum.cuh` says how they catch up, to the same values. Moments are stored
 // before bias correction.
-// Shapes: geometry [lane blocks, 11, 32], sh [lane blocks, 3 k, 32], each with its two moments;
-// splats and gradients [visible, 12].
+// Shapes: geometry [lane blocks, 11, 32] and sh with their moments as `state.cuh` says; splats and
+// gradients [visible, 12].
 
 #include "fault.cuh"
-#include "momentum.cuh"
+#include "moving.cuh"
 #include "sh.cuh"
 #include "splat.cuh"
-
-// A column with its moments, and where the thread's Gaussian lies in it.
-struct Column {
-    float* values;
-    float* first;
-    float* second;
-    uint64_t at;
-};
-
-// Neighbouring components of it, on their way through the registers: all are loaded before the first
-// is stored, so that enough loads are under way to fill the memory's pipe.
-template <uint32_t N>
-struct Moving {
-    float value[N], first[N], second[N];
-
-    __device__ void load(const Column& c, uint32_t from, uint32_t count = N) {
-#pragma unroll
-        for (uint32_t k = 0; k < N; ++k) {
-            if (k >= count) continue;
-            const uint64_t at = c.at + component(from + k);
-            value[k] = c.values[at];
-            first[k] = c.first[at];
-            second[k] = c.second[at];
-        }
-    }
-
-    __device__ void store(const Column& c, uint32_t from, uint32_t count = N) const {
-#pragma unroll
-        for (uint32_t k = 0; k < N; ++k) {
-            if (k >= count) continue;
-            const uint64_t at = c.at + component(from + k);
-            c.values[at] = value[k];
-            c.first[at] = first[k];
-            c.second[at] = second[k];
-        }
-    }
-};
 
 // What is known of a group's new values and second moments.
 struct Health {
@@ -56,14 +19,17 @@ struct Health {
 };
 
 // One value: value -= rate m / (sqrt(v) + epsilon), with the bias-corrected moments. Root and quotient
-// are the fast ones, whose relative error of 3e-7 is that of the moments' own rounding.
-template <uint32_t N>
+// are the fast ones, whose relative error of 3e-7 is that of the moments' own rounding. Where it is
+// `SHORT`, the value is going to be kept in 16 bits and its moments were in 8.
+template <bool SHORT, uint32_t N>
 __device__ inline void move(const AdamArgs& a, Moving<N>& c, uint32_t k, float rate, float d,
                             Health& health) {
     c.first[k] = a.beta_1 * c.first[k] + a.one_less_beta_1 * d;
     c.second[k] = a.beta_2 * c.second[k] + a.one_less_beta_2 * d * d;
-    const float root = fast_sqrt(c.second[k]) * a.inverse_root_correction;
-    c.value[k] -= rate * __fdividef(c.first[k], root + a.epsilon);
+    const float root = fast_sqrt(c.second[k]);
+    const float first = SHORT ? held_first(c.first[k], root) : c.first[k];
+    c.value[k] -= rate * __fdividef(first, root * a.inverse_root_correction + a.epsilon);
+    if (SHORT && fabsf(c.value[k]) > HALF_MAX) c.value[k] = copysignf(INFINITY, c.value[k]);
     const float size = fabsf(c.value[k]) + c.second[k];
     health.zero += 0.0f * size;
     health.largest = fmaxf(health.largest, size);
@@ -73,40 +39,41 @@ __device__ inline void report(const AdamArgs& a, uint32_t gaussian, uint32_t gro
     if (health.zero != 0.0f) report_fault(a.fault, gaussian, group, isinf(health.largest));
 }
 
-// Coefficients per channel that pass through the registers at a time.
-constexpr uint32_t AT_ONCE = 4;
-
 // Colours: moves the coefficients and returns the gradient of the viewing direction.
-__device__ inline float3 step_color(const AdamArgs& a, uint32_t gaussian, const Column& column,
-                                    uint32_t age, float3 direction, float3 d_color) {
+template <class Sh>
+__device__ inline float3 step_color(const AdamArgs& a, uint32_t gaussian, Sh sh, uint32_t age,
+                                    float3 direction, float3 d_color) {
     float basis[SH_MAX_COEFFICIENTS], d_basis[SH_MAX_COEFFICIENTS] = {};
     sh_basis(a.sh_degree, direction, basis);
     const CatchUp late = catch_up_of(a.missed, age);
+    sh.rescale(a, late, basis, d_color);
     Health dc = {}, rest = {};
 #pragma unroll
-    for (uint32_t from = 0; from < SH_MAX_COEFFICIENTS; from += AT_ONCE) {
+    for (uint32_t from = 0; from < SH_MAX_COEFFICIENTS; from += Sh::AT_ONCE) {
         if (3 * from >= a.sh_width) continue;
-        const uint32_t count = min(3 * AT_ONCE, a.sh_width - 3 * from);
-        Moving<3 * AT_ONCE> c;
-        c.load(column, 3 * from, count);
+        const uint32_t count = min(3 * Sh::AT_ONCE, a.sh_width - 3 * from);
+        sh.load(3 * from, count);
 #pragma unroll
-        for (uint32_t i = 0; i < AT_ONCE; ++i) {
+        for (uint32_t i = 0; i < Sh::AT_ONCE; ++i) {
             if (3 * i >= count) continue;
             const uint32_t k = from + i;
             const float d[3] = {basis[k] * d_color.x, basis[k] * d_color.y, basis[k] * d_color.z};
+            Moving<3> c = sh.get(i);
             if (age > 0) {
-                for (uint32_t j = 3 * i; j < 3 * i + 3; ++j) {
-                    catch_up(late, k, c.value[j], c.first[j], c.second[j]);
+                for (uint32_t j = 0; j < 3; ++j) {
+                    catch_up<Sh::SHORT>(late, k, c.value[j], c.first[j], c.second[j]);
                 }
             }
-            d_basis[k] = c.value[3 * i] * d_color.x + c.value[3 * i + 1] * d_color.y +
-                         c.value[3 * i + 2] * d_color.z;
+            d_basis[k] = c.value[0] * d_color.x + c.value[1] * d_color.y + c.value[2] * d_color.z;
             for (uint32_t j = 0; j < 3; ++j) {
-                move(a, c, 3 * i + j, k == 0 ? a.rates[4] : a.rates[5], d[j], k == 0 ? dc : rest);
+                move<Sh::SHORT>(a, c, j, k == 0 ? a.rates[4] : a.rates[5], d[j],
+                                k == 0 ? dc : rest);
             }
+            sh.put(i, c);
         }
-        c.store(column, 3 * from, count);
+        sh.store(3 * from, count);
     }
+    sh.store_scales();
     report(a, gaussian, 4, dc);
     report(a, gaussian, 5, rest);
     return sh_basis_bwd(a.sh_degree, direction, d_basis);
@@ -133,8 +100,8 @@ __device__ inline SplatGradient gradient_of(const AdamArgs& a, uint32_t slot) {
             sigmoid_bwd(splat[0].z, place.z)};
 }
 
-extern "C" __global__ void __launch_bounds__(ADAM_BLOCK)
-    adam(const __grid_constant__ AdamArgs a) {
+template <class Storage>
+__device__ inline void step(const AdamArgs& a) {
     const uint32_t gaussian = blockIdx.x * blockDim.x + threadIdx.x;
     const uint32_t block = gaussian / WARP;
     if (block * WARP >= a.gaussians) return;
@@ -143,15 +110,15 @@ extern "C" __global__ void __launch_bounds__(ADAM_BLOCK)
     const bool seen = slot != UNSEEN;
     const SplatGradient d_splat = gradient_of(a, slot);
 
-    const Column column = {a.geometry, a.geometry_first, a.geometry_second,
-                           lane_block(gaussian, GEOMETRY_WIDTH)};
+    const typename Storage::Geometry geometry(a, gaussian);
+    const uint32_t seed = Storage::SHORT ? dice_of(a.key, gaussian) : 0;
     float3 d_mean_by_color = {0.0f, 0.0f, 0.0f};
     if (__any_sync(FULL_WARP, seen)) {
-        const float* const mean = a.geometry + column.at;
+        const Row<float>& mean = geometry.value;
         const float* const centre = a.camera.centre_world;
-        const float3 offset = {mean[component(MEAN)] - centre[0], mean[component(MEAN + 1)] - centre[1],
-                               mean[component(MEAN + 2)] - centre[2]};
-        const Column sh = {a.sh, a.sh_first, a.sh_second, lane_block(gaussian, a.sh_width)};
+        const float3 offset = {mean[MEAN] - centre[0], mean[MEAN + 1] - centre[1],
+                               mean[MEAN + 2] - centre[2]};
+        const typename Storage::Sh sh({a.sh, a.sh_first, a.sh_second, a.sh_width}, gaussian, seed);
         const uint32_t age = a.missed.steps - a.sh_steps[block];
         const float3 d_direction =
             step_color(a, gaussian, sh, age, normalize(offset), d_splat.d_color);
@@ -160,8 +127,7 @@ extern "C" __global__ void __launch_bounds__(ADAM_BLOCK)
         if (gaussian % WARP == 0) a.sh_steps[block] = a.missed.steps + 1;
     }
 
-    Moving<GEOMETRY_WIDTH> g;
-    g.load(column, 0);
+    Moving<GEOMETRY_WIDTH> g = geometry.load();
     ShapeGradient d = {};
     if (seen) {
         const Shape shape = {{g.value[0], g.value[1], g.value[2]},
@@ -178,31 +144,60 @@ extern "C" __global__ void __launch_bounds__(ADAM_BLOCK)
 #pragma unroll
     for (uint32_t k = 0; k < GEOMETRY_WIDTH; ++k) {
         const uint32_t group = k < LOG_SCALE ? 0 : k < QUAT ? 1 : k < OPACITY_LOGIT ? 2 : 3;
-        move(a, g, k, a.rates[group], d_geometry[k], health[group]);
+        move<false>(a, g, k, a.rates[group], d_geometry[k], health[group]);
     }
-    g.store(column, 0);
+    geometry.store(g, ~seed);
 #pragma unroll
     for (uint32_t group = 0; group < 4; ++group) report(a, gaussian, group, health[group]);
 }
 
-// Brings the colours of every lane block up to date; one warp each.
 extern "C" __global__ void __launch_bounds__(ADAM_BLOCK)
-    catch_up_all(const __grid_constant__ CatchUpArgs a) {
+    adam(const __grid_constant__ AdamArgs a) {
+    step<InFull>(a);
+}
+
+extern "C" __global__ void __launch_bounds__(ADAM_BLOCK)
+    adam_compact(const __grid_constant__ AdamArgs a) {
+    step<InCompact>(a);
+}
+
+// Brings the colours of every lane block up to date; one warp each.
+template <class Sh>
+__device__ inline void catch_up_block(const CatchUpArgs& a) {
     const uint32_t gaussian = blockIdx.x * blockDim.x + threadIdx.x;
     const uint32_t block = gaussian / WARP;
     if (block >= a.lane_blocks) return;
     const uint32_t age = a.missed.steps - a.sh_steps[block];
     if (age == 0) return;
-    const Column column = {a.sh, a.sh_first, a.sh_second, lane_block(gaussian, a.sh_width)};
+    const uint32_t seed = Sh::SHORT ? dice_of(a.key, gaussian) : 0;
+    Sh sh({a.sh, a.sh_first, a.sh_second, a.sh_width}, gaussian, seed);
     const CatchUp late = catch_up_of(a.missed, age);
-    for (uint32_t from = 0; from < a.sh_width; from += 3) {
-        Moving<3> c;
-        c.load(column, from);
-        for (uint32_t j = 0; j < 3; ++j) {
-            catch_up(late, from / 3, c.value[j], c.first[j], c.second[j]);
+    sh.decay_scales(late);
+    for (uint32_t from = 0; 3 * from < a.sh_width; from += Sh::AT_ONCE) {
+        const uint32_t count = min(3 * Sh::AT_ONCE, a.sh_width - 3 * from);
+        sh.load(3 * from, count);
+#pragma unroll
+        for (uint32_t i = 0; i < Sh::AT_ONCE; ++i) {
+            if (3 * i >= count) continue;
+            Moving<3> c = sh.get(i);
+            for (uint32_t j = 0; j < 3; ++j) {
+                catch_up<Sh::SHORT>(late, from + i, c.value[j], c.first[j], c.second[j]);
+            }
+            sh.put_late(i, c);
         }
-        c.store(column, from);
+        sh.store_late(3 * from, count);
     }
+    sh.store_scales();
     __syncwarp();  // everyone has read the age
     if (gaussian % WARP == 0) a.sh_steps[block] = a.missed.steps;
+}
+
+extern "C" __global__ void __launch_bounds__(ADAM_BLOCK)
+    catch_up_all(const __grid_constant__ CatchUpArgs a) {
+    catch_up_block<FullSh<1>>(a);
+}
+
+extern "C" __global__ void __launch_bounds__(ADAM_BLOCK)
+    catch_up_all_compact(const __grid_constant__ CatchUpArgs a) {
+    catch_up_block<CompactSh<4>>(a);
 }

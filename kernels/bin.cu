@@ -5,6 +5,10 @@
 // thread per instance) finds where each tile's begin. Keys of 16 bits serve up to 65,535 tiles; the
 // key behind the last tile marks places that no instance took. A barrier between the lanes of a warp
 // publishes what they share.
+//
+// A view may be listed in bands of rows of tiles, one after the other. `count_rows` (one thread per
+// splat, then per row of tiles) counts the instances in a band, by splat and by row, with which
+// `band_instances_*` does what `instances_*` does for the whole view. Tiles keep their numbers.
 
 #include "tiles.cuh"
 
@@ -18,6 +22,16 @@ __device__ inline uint32_t spread_place() {
     const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     const uint32_t group = lane / NEIGHBOURS * (BIN_BLOCK / WARP) + warp;
     return (group * gridDim.x + blockIdx.x) * NEIGHBOURS + lane % NEIGHBOURS;
+}
+
+__device__ inline TileQuery query_of(const float4* __restrict__ splats,
+                                     const TileRect* __restrict__ tiles, uint32_t slot) {
+    const float4 place = splats[uint64_t{slot} * 3], form = splats[uint64_t{slot} * 3 + 1];
+    const TileRect rect = tiles[slot];
+    return {{place.x, place.y},
+            {form.x, form.y, form.z},
+            place.w,
+            {rect.x0, rect.y0, rect.x1, rect.y1}};
 }
 
 // Where a splat's instances go.
@@ -37,8 +51,8 @@ struct alignas(16) Run {
     uint32_t key_shift;  // the same of the key
 };
 
-template <typename Key>
-__device__ inline void instances(const InstancesArgs& a, Key* keys) {
+template <typename Key, typename Rows>
+__device__ inline void instances(const InstancesArgs& a, Key* keys, Rows listed) {
     const float4* __restrict__ splats = reinterpret_cast<const float4*>(a.splats);
     const uint32_t* __restrict__ slots = a.slots;
     const uint32_t* __restrict__ firsts = a.firsts;
@@ -55,13 +69,7 @@ __device__ inline void instances(const InstancesArgs& a, Key* keys) {
         to.first = firsts[i];
         to.count = counts[to.slot];
         if (to.count > 0) {
-            const float4 place = splats[uint64_t{to.slot} * 3];
-            const float4 form = splats[uint64_t{to.slot} * 3 + 1];
-            const TileRect rect = tiles[to.slot];
-            own.mean_px = {place.x, place.y};
-            own.exponent_min = place.w;
-            own.conic = {form.x, form.y, form.z};
-            own.tiles = {rect.x0, rect.y0, rect.x1, rect.y1};
+            own = query_of(splats, tiles, to.slot);
         }
     }
     destinations[threadIdx.x] = to;
@@ -108,7 +116,8 @@ __device__ inline void instances(const InstancesArgs& a, Key* keys) {
                 }
             }
             __syncwarp();  // runs are read
-        });
+        },
+        listed);
     for (uint32_t rank = found; rank < to.count; ++rank) {
         keys[uint64_t{to.first} + rank] =
             static_cast<Key>(a.camera.tiles[0] * a.camera.tiles[1]);
@@ -118,12 +127,50 @@ __device__ inline void instances(const InstancesArgs& a, Key* keys) {
 
 extern "C" __global__ void __launch_bounds__(BIN_BLOCK)
     instances_16(const __grid_constant__ InstancesArgs a) {
-    instances(a, reinterpret_cast<uint16_t*>(a.keys));
+    instances(a, reinterpret_cast<uint16_t*>(a.keys), AllRows{});
 }
 
 extern "C" __global__ void __launch_bounds__(BIN_BLOCK)
     instances_32(const __grid_constant__ InstancesArgs a) {
-    instances(a, reinterpret_cast<uint32_t*>(a.keys));
+    instances(a, reinterpret_cast<uint32_t*>(a.keys), AllRows{});
+}
+
+extern "C" __global__ void __launch_bounds__(BIN_BLOCK)
+    band_instances_16(const __grid_constant__ InstancesArgs a) {
+    instances(a, reinterpret_cast<uint16_t*>(a.keys), BandRows{a.band_first, a.band_end});
+}
+
+extern "C" __global__ void __launch_bounds__(BIN_BLOCK)
+    band_instances_32(const __grid_constant__ InstancesArgs a) {
+    instances(a, reinterpret_cast<uint32_t*>(a.keys), BandRows{a.band_first, a.band_end});
+}
+
+// A block adds up its splats' instances in each row before it adds them to those of all blocks. The
+// same code counts by row, so as to choose the bands, and by splat in each of them: both agree.
+extern "C" __global__ void __launch_bounds__(BIN_BLOCK)
+    count_rows(const __grid_constant__ CountRowsArgs a) {
+    __shared__ uint32_t of_row[TILE_ROWS_MAX];
+    for (uint32_t row = threadIdx.x; row < a.camera.tiles[1]; row += BIN_BLOCK) of_row[row] = 0;
+    __syncthreads();  // nothing is counted yet
+    const uint32_t slot = blockIdx.x * blockDim.x + threadIdx.x;
+    TileQuery own = {};
+    if (slot < a.visible) {
+        own = query_of(reinterpret_cast<const float4*>(a.splats), a.tiles, slot);
+    }
+    const uint32_t count = for_each_row<BIN_BLOCK>(
+        a.camera, own,
+        [&](const TileRow& row, uint32_t) {
+            if (row.width > 0) atomicAdd(&of_row[row.y], row.width);
+        },
+        BandRows{a.band_first, a.band_end});
+    if (slot < a.visible && a.instance_counts) a.instance_counts[slot] = count;
+    __syncthreads();  // all are counted
+    if (!a.rows) return;
+    for (uint32_t row = threadIdx.x; row < a.camera.tiles[1]; row += BIN_BLOCK) {
+        if (of_row[row] == 0) continue;
+        atomicAdd(reinterpret_cast<unsigned long long*>(a.rows) + row,
+                  static_cast<unsigned long long>(of_row[row]));
+    }
 }
 
 // Tiles without instances keep the empty range that the host wrote.

@@ -1,11 +1,11 @@
 // blend: front-to-back compositing of the tiles, and pixel gradients back to splats.
 //
-// Forward: one block per tile, one thread per pixel. Each warp draws its own part of 8x4 pixels and
-// never waits for the others: of 32 instances each lane tests one against that part, and the warp
-// walks over those that reach it, all lanes through the same instructions: what leaves a pixel as
-// it is has an opacity of 0. For the backward pass it keeps which instances reached the part, and
-// the pixels' state before every BLEND_CHUNK instances. At the end the block lists the chunks of
-// BLEND_CHUNK instances that its pixels got to.
+// Forward: one block per tile, of the view or of a band of its rows, one thread per pixel. Each
+// warp draws its own part of 8x4 pixels and never waits for the others: of 32 instances each lane
+// tests one against that part, and the warp walks over those that reach it, all lanes through the
+// same instructions: what leaves a pixel as it is has an opacity of 0. For the backward pass it
+// keeps which instances reached the part, and the pixels' state before every BLEND_CHUNK instances.
+// At the end the block lists the chunks of BLEND_CHUNK instances that its pixels got to.
 //
 // Backward: one block per chunk that is listed. Its warps, fewer than parts, take the parts of 8x4
 // pixels as they come free, since parts differ in what there is to do. A warp gathers BATCH splats
@@ -98,7 +98,7 @@ __device__ inline void blend_tile(const BlendArgs& a, bool counts) {
     __shared__ Rows<WARP> rows[PARTS];
 
     const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-    const uint32_t tile = blockIdx.x;
+    const uint32_t tile = a.first_tile + blockIdx.x;
     Rows<WARP>& own = rows[warp];
     const TileRange range = a.ranges[tile];
     const Part part = part_of(a.size, a.tiles_wide, tile, warp);

@@ -1,7 +1,7 @@
 // densify: which Gaussians are cloned, split and pruned, and the moving of their rows, in place.
 // One thread per Gaussian, except `gather`, `scatter` (one warp per lane block and slice of the
 // columns) and `clear_padding` (one warp per column).
-// Shapes: columns in lane blocks; flags, ranks [rows], ranks being the exclusive sums of the flags.
+// Shapes: tables in lane blocks of words, as wide as `widths` says; flags, ranks [rows], ranks being the exclusive sums of the flags.
 // Thresholds are in raw parameters: the host finds those at which its own exp and sigmoid pass the
 // rule's, so that both backends decide alike to the last bit.
 
@@ -15,7 +15,6 @@ constexpr uint32_t RECORD_GAUSSIAN = 11;
 // The six tables: parameters, first and second moments of the geometry, then of the SH.
 constexpr uint32_t ROLES = 3;
 constexpr uint32_t GEOMETRY_TABLE = 0;
-constexpr uint32_t SH_TABLE = ROLES;
 
 // NaN gives way to a number, as in the twin's `max`.
 __device__ inline float largest(float3 v) { return fmaxf(fmaxf(v.x, v.y), v.z); }
@@ -30,27 +29,17 @@ __device__ inline uint32_t descending_bits(float value) {
     return bits >> 31 ? bits : bits ^ 0x7fffffffu;
 }
 
-// One column of the six tables, numbered table by table.
-struct Column {
-    float* values;
-    uint32_t width, component;
-
-    __device__ float& at(uint32_t row) const {
-        return values[lane_block(row, width) + ::component(component)];
-    }
-};
-
-__device__ inline uint32_t column_count(uint32_t sh_width) {
-    return ROLES * (GEOMETRY_WIDTH + sh_width);
+__device__ inline uint32_t column_count(const uint32_t (&widths)[TABLES]) {
+    uint32_t count = 0;
+#pragma unroll
+    for (uint32_t table = 0; table < TABLES; ++table) count += widths[table];
+    return count;
 }
 
-__device__ inline Column column_of(float* const (&tables)[TABLES], uint32_t sh_width,
-                                   uint32_t number) {
-    constexpr uint32_t GEOMETRY_COLUMNS = ROLES * GEOMETRY_WIDTH;
-    const bool in_sh = number >= GEOMETRY_COLUMNS;
-    const uint32_t width = in_sh ? sh_width : GEOMETRY_WIDTH;
-    if (in_sh) number -= GEOMETRY_COLUMNS;
-    return {tables[(in_sh ? SH_TABLE : GEOMETRY_TABLE) + number / width], width, number % width};
+// Columns of all tables are dealt to the slices in turn: which of a table's is the slice's first, the
+// table's own first being number `first` of all.
+__device__ inline uint32_t first_of_slice(uint32_t slice, uint32_t first) {
+    return (slice - first) % COMPACT_SLICES;
 }
 
 __device__ inline float3 triple(const float* geometry, uint32_t row, uint32_t first) {
@@ -132,21 +121,27 @@ extern "C" __global__ void __launch_bounds__(DENSIFY_BLOCK)
     if (i < a.births) a.flags[rows[i]] = 1;
 }
 
-__device__ inline void forget_row(float* first, float* second, uint32_t width, uint32_t row) {
-    const uint64_t at = lane_block(row, width);
-    for (uint32_t c = 0; c < width; ++c) {
-        first[at + component(c)] = 0.0f;
-        second[at + component(c)] = 0.0f;
+// Zeros the moments of a row.
+__device__ inline void forget_row(const GrowArgs& a, uint32_t row) {
+#pragma unroll
+    for (uint32_t table = 0; table < TABLES; ++table) {
+        if (table % ROLES == 0) continue;
+        const uint64_t at = lane_block(row, a.widths[table]);
+        for (uint32_t c = 0; c < a.widths[table]; ++c) a.tables[table][at + component(c)] = 0;
     }
 }
 
-__device__ inline void copy_row(float* values, float* first, float* second, uint32_t width,
-                                uint32_t from, uint32_t to) {
-    const uint64_t source = lane_block(from, width), destination = lane_block(to, width);
-    for (uint32_t c = 0; c < width; ++c) {
-        values[destination + component(c)] = values[source + component(c)];
+// Copies the parameters of a row; their moments begin anew.
+__device__ inline void copy_row(const GrowArgs& a, uint32_t from, uint32_t to) {
+#pragma unroll
+    for (uint32_t table = 0; table < TABLES; table += ROLES) {
+        const uint32_t width = a.widths[table];
+        const uint64_t source = lane_block(from, width), destination = lane_block(to, width);
+        for (uint32_t c = 0; c < width; ++c) {
+            a.tables[table][destination + component(c)] = a.tables[table][source + component(c)];
+        }
     }
-    forget_row(first, second, width, to);
+    forget_row(a, to);
 }
 
 __device__ inline void set_triple(float* geometry, uint32_t row, uint32_t first, float3 value) {
@@ -166,7 +161,7 @@ __device__ inline float draw(uint64_t key, uint64_t child, uint32_t axis) {
 // Two children where the parent's density is: the first in the parent's row, the second in
 // `newborn`, which holds a copy of it.
 __device__ inline void place_children(const GrowArgs& a, uint32_t parent, uint32_t newborn) {
-    float* geometry = a.tables[GEOMETRY_TABLE];
+    float* geometry = reinterpret_cast<float*>(a.tables[GEOMETRY_TABLE]);
     const float3 mean = triple(geometry, parent, MEAN);
     const float3 log_scale = triple(geometry, parent, LOG_SCALE);
     const float* quat = geometry + lane_block(parent, GEOMETRY_WIDTH) + component(QUAT);
@@ -190,13 +185,12 @@ extern "C" __global__ void __launch_bounds__(DENSIFY_BLOCK)
     grow(const __grid_constant__ GrowArgs a) {
     const uint32_t* __restrict__ flags = a.flags;
     const uint32_t* __restrict__ ranks = a.ranks;
-    float* const* geometry = a.tables + GEOMETRY_TABLE;
-    float* const* sh = a.tables + SH_TABLE;
+    const float* geometry = reinterpret_cast<const float*>(a.tables[GEOMETRY_TABLE]);
     const uint32_t row = blockIdx.x * blockDim.x + threadIdx.x;
     const bool chosen = row < a.n && flags[row] != 0;
     const bool clone =
         chosen &&
-        largest(triple(geometry[0], row, LOG_SCALE)) <= a.clone_log_scale_max;
+        largest(triple(geometry, row, LOG_SCALE)) <= a.clone_log_scale_max;
     const int cloned = __syncthreads_count(clone);
     const int split = __syncthreads_count(chosen && !clone);
     if (threadIdx.x == 0) {
@@ -206,11 +200,9 @@ extern "C" __global__ void __launch_bounds__(DENSIFY_BLOCK)
     if (!chosen) return;
 
     const uint32_t newborn = a.n + ranks[row];
-    copy_row(geometry[0], geometry[1], geometry[2], GEOMETRY_WIDTH, row, newborn);
-    copy_row(sh[0], sh[1], sh[2], a.sh_width, row, newborn);
+    copy_row(a, row, newborn);
     if (clone) return;
-    forget_row(geometry[1], geometry[2], GEOMETRY_WIDTH, row);
-    forget_row(sh[1], sh[2], a.sh_width, row);
+    forget_row(a, row);
     place_children(a, row, newborn);
 }
 
@@ -245,16 +237,20 @@ extern "C" __global__ void __launch_bounds__(COMPACT_BLOCK)
     gather(const __grid_constant__ CompactArgs a) {
     const uint32_t* __restrict__ flags = a.flags;
     const uint32_t* __restrict__ ranks = a.ranks;
-    float* __restrict__ scratch = a.scratch;
+    uint32_t* __restrict__ scratch = a.scratch;
     const Place at = place();
     const uint32_t row = (a.first_block + at.block) * WARP + at.lane;
     if (at.block >= a.blocks || row >= a.rows || flags[row] == 0) return;
 
     const uint32_t start = ranks[a.first_block * WARP] / WARP * WARP;
-    const uint32_t columns = column_count(a.sh_width);
-    const uint64_t to = lane_block(ranks[row] - start, columns);
-    for (uint32_t number = at.slice; number < columns; number += COMPACT_SLICES) {
-        scratch[to + component(number)] = column_of(a.tables, a.sh_width, number).at(row);
+    const uint64_t to = lane_block(ranks[row] - start, column_count(a.widths));
+    uint32_t first = 0;
+    for (uint32_t table = 0; table < TABLES; first += a.widths[table], ++table) {
+        const uint32_t width = a.widths[table];
+        const uint32_t* words = a.tables[table] + lane_block(row, width);
+        for (uint32_t c = first_of_slice(at.slice, first); c < width; c += COMPACT_SLICES) {
+            scratch[to + component(first + c)] = words[component(c)];
+        }
     }
 }
 
@@ -262,7 +258,7 @@ extern "C" __global__ void __launch_bounds__(COMPACT_BLOCK)
 extern "C" __global__ void __launch_bounds__(COMPACT_BLOCK)
     scatter(const __grid_constant__ CompactArgs a) {
     const uint32_t* __restrict__ ranks = a.ranks;
-    const float* __restrict__ scratch = a.scratch;
+    const uint32_t* __restrict__ scratch = a.scratch;
     const Place at = place();
     const uint32_t next = (a.first_block + a.blocks) * WARP;
     const uint32_t first = ranks[a.first_block * WARP];
@@ -271,10 +267,14 @@ extern "C" __global__ void __launch_bounds__(COMPACT_BLOCK)
     const uint32_t row = start + at.block * WARP + at.lane;
     if (row < first || row >= end) return;
 
-    const uint32_t columns = column_count(a.sh_width);
-    const uint64_t from = lane_block(row - start, columns);
-    for (uint32_t number = at.slice; number < columns; number += COMPACT_SLICES) {
-        column_of(a.tables, a.sh_width, number).at(row) = scratch[from + component(number)];
+    const uint64_t from = lane_block(row - start, column_count(a.widths));
+    uint32_t behind = 0;
+    for (uint32_t table = 0; table < TABLES; behind += a.widths[table], ++table) {
+        const uint32_t width = a.widths[table];
+        uint32_t* words = a.tables[table] + lane_block(row, width);
+        for (uint32_t c = first_of_slice(at.slice, behind); c < width; c += COMPACT_SLICES) {
+            words[component(c)] = scratch[from + component(behind + c)];
+        }
     }
 }
 
@@ -282,9 +282,17 @@ extern "C" __global__ void __launch_bounds__(COMPACT_BLOCK)
 extern "C" __global__ void __launch_bounds__(COMPACT_BLOCK)
     clear_padding(const __grid_constant__ PaddingArgs a) {
     const uint32_t thread = blockIdx.x * blockDim.x + threadIdx.x;
-    const uint32_t number = thread / WARP, lane = thread % WARP;
-    if (number >= column_count(a.sh_width) || lane < a.rows % WARP) return;
-    column_of(a.tables, a.sh_width, number).at(a.rows / WARP * WARP + lane) = 0.0f;
+    const uint32_t lane = thread % WARP;
+    uint32_t column = thread / WARP;
+    if (lane < a.rows % WARP) return;
+    for (uint32_t table = 0; table < TABLES; ++table) {
+        const uint32_t width = a.widths[table];
+        if (column < width) {
+            a.tables[table][lane_block(a.rows / WARP * WARP + lane, width) + component(column)] = 0;
+            return;
+        }
+        column -= width;
+    }
 }
 
 extern "C" __global__ void __launch_bounds__(DENSIFY_BLOCK)
@@ -293,6 +301,6 @@ extern "C" __global__ void __launch_bounds__(DENSIFY_BLOCK)
     if (row >= a.n) return;
     const uint64_t at = lane_block(row, GEOMETRY_WIDTH) + component(OPACITY_LOGIT);
     a.geometry[at] = fminf(a.geometry[at], a.ceiling_logit);
-    a.geometry_first[at] = 0.0f;
     a.geometry_second[at] = 0.0f;
+    a.geometry_first[lane_block(row, a.first_width) + component(a.first_width - 1)] = 0;
 }

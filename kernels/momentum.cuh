@@ -9,6 +9,7 @@
 // is far above 1e-15.
 #pragma once
 
+#include "compact.cuh"
 #include "fast.cuh"
 #include "layout.cuh"
 
@@ -27,16 +28,19 @@ __device__ inline CatchUp catch_up_of(const Missed& m, uint32_t age) {
 }
 
 // Coefficient `k` of a channel moves on.
+template <bool HELD>
 __device__ inline float caught_up(const CatchUp& late, uint32_t k, float value, float first,
                                   float second) {
     constexpr float EPSILON = 1e-15f;  // beside which the root of what is denormal is nothing
-    const float ratio = __fdividef(first, fast_sqrt(second) + EPSILON);
+    const float root = fast_sqrt(second);
+    const float ratio = __fdividef(HELD ? held_first(first, root) : first, root + EPSILON);
     return value - (k == 0 ? late.travel_dc : late.travel_rest) * ratio;
 }
 
+template <bool HELD>
 __device__ inline void catch_up(const CatchUp& late, uint32_t k, float& value, float& first,
                                 float& second) {
-    value = caught_up(late, k, value, first, second);
+    value = caught_up<HELD>(late, k, value, first, second);
     first *= late.decay_1;
     second *= late.decay_2;
 }

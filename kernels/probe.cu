@@ -2,6 +2,7 @@
 // One thread per row of inputs; `function` says which. Shapes: inputs [n, inputs of the function],
 // outputs [n, outputs of the function].
 
+#include "compact.cuh"
 #include "linalg.cuh"
 #include "random.cuh"
 #include "sh.cuh"
@@ -43,6 +44,9 @@ struct Writer {
     __device__ void put(uint64_t v) {
         for (int part = 0; part < 4; ++part) put(static_cast<uint16_t>(v >> 16 * part));
     }
+    __device__ void put(uint32_t v) {
+        put(static_cast<uint16_t>(v)), put(static_cast<uint16_t>(v >> 16));
+    }
     __device__ void put(double v) { put(static_cast<uint64_t>(__double_as_longlong(v))); }
 };
 
@@ -50,6 +54,20 @@ __device__ inline uint64_t word(const float* v) {
     uint64_t bits = 0;
     for (int part = 0; part < 4; ++part) bits |= static_cast<uint64_t>(v[part]) << 16 * part;
     return bits;
+}
+
+// A word of which each half is a float.
+__device__ inline uint32_t half_words(const float* v) {
+    return static_cast<uint32_t>(v[0]) | static_cast<uint32_t>(v[1]) << 16;
+}
+
+__device__ inline uint32_t place(const float* v) { return static_cast<uint32_t>(*v); }
+
+__device__ inline uint32_t third_roll(const float* v) {
+    uint32_t dice = half_words(v);
+    roll(dice);
+    roll(dice);
+    return roll(dice);
 }
 
 struct Basis {
@@ -146,6 +164,20 @@ extern "C" __global__ void __launch_bounds__(PROBE_BLOCK)
         PROBE(BOUNDS, seen(a.camera, v).pixels);
         PROBE(BOUNDS_EXPONENT, seen(a.camera, v).exponent_min);
         PROBE(COLUMNS, spanned(a.camera, v));
+        PROBE(ENCODE_HALF, encode_half(v[0], half_words(v + 1)));
+        PROBE(DECODE_HALF, decode_half(half_words(v), place(v + 2)));
+        PROBE(ENCODE_BFLOAT, encode_bfloat(v[0], half_words(v + 1)));
+        PROBE(DECODE_BFLOAT, decode_bfloat(half_words(v), place(v + 2)));
+        PROBE(WITH_HALF, with_half(half_words(v), place(v + 2), half_words(v + 3)));
+        PROBE(ENCODE_FIRST, encode_first(v[0], half_words(v + 1)));
+        PROBE(DECODE_FIRST, decode_first(half_words(v), place(v + 2)));
+        PROBE(ENCODE_SECOND, encode_second(v[0], half_words(v + 1)));
+        PROBE(DECODE_SECOND, decode_second(half_words(v), place(v + 2)));
+        PROBE(WITH_BYTE, with_byte(half_words(v), place(v + 2), half_words(v + 3)));
+        PROBE(ROUNDED_SCALE, rounded_scale(v[0]));
+        PROBE(INVERSE_SCALE, inverse_scale(v[0]));
+        PROBE(HELD_FIRST, held_first(v[0], v[1]));
+        PROBE(ROLL, third_roll(v));
         PROBE(RANDOM_BITS, random_bits(word(v), word(v + 4)));
         PROBE(RANDOM_UNIFORM, random_uniform(word(v), word(v + 4)));
         PROBE(RANDOM_NORMAL, random_normal(word(v), word(v + 4)));

@@ -1,12 +1,14 @@
 // project: Gaussians to splats (EWA splatting, Zwicker et al. 2001), colour included.
 // One thread per Gaussian. The splats of those that the view sees are appended to a compact list,
 // whose order within a block of threads is that of the Gaussians, between blocks that of arrival.
-// Shapes: geometry [lane blocks, 11, 32], sh [lane blocks, 3 k, 32], splats and what belongs to them
-// [capacity]: beyond it splats are counted but not written, and the host draws the view again.
+// Shapes: geometry [lane blocks, 11, 32], sh and its moments as `state.cuh` says, splats and what
+// belongs to them [capacity]: beyond it splats are counted but not written, and the host draws the view
+// again.
 
 #include "fault.cuh"
 #include "momentum.cuh"
 #include "sh.cuh"
+#include "state.cuh"
 #include "tiles.cuh"
 
 constexpr uint32_t PROJECT_WARPS = PROJECT_BLOCK / WARP;
@@ -16,33 +18,41 @@ __device__ inline float3 load_triple(const float* __restrict__ column, uint64_t 
             column[at + component(first + 2)]};
 }
 
+__device__ inline ShTables sh_tables(const ProjectArgs& a) {
+    return {a.sh, a.sh_first, a.sh_second, a.sh_width};
+}
+
 // 0.5 + sum over k of basis_k(direction) sh_k, before it is held above 0. Where the coefficients are
 // `LATE` they are taken as they will be once they have caught up.
-template <bool LATE>
+template <class Storage, bool LATE>
 __device__ inline float3 raw_color(const ProjectArgs& a, uint64_t gaussian, uint32_t age,
                                    float3 mean_world) {
-    const float* __restrict__ sh = a.sh;
-    const float* __restrict__ sh_first = a.sh_first;
-    const float* __restrict__ sh_second = a.sh_second;
+    constexpr uint32_t AT_ONCE = Storage::AT_ONCE;
     const float* centre = a.camera.centre_world;
     const float3 direction = normalize(sub(mean_world, float3{centre[0], centre[1], centre[2]}));
     float basis[SH_MAX_COEFFICIENTS];
     sh_basis(a.sh_degree, direction, basis);
-    const uint64_t at = lane_block(gaussian, a.sh_width);
+    typename Storage::Reader sh(sh_tables(a), gaussian);
     const CatchUp late = LATE ? catch_up_of(a.missed, age) : CatchUp{};
+    const uint32_t coefficients = (a.sh_degree + 1) * (a.sh_degree + 1);
     float3 color = {0.5f, 0.5f, 0.5f};
 #pragma unroll
-    for (uint32_t k = 0; k < SH_MAX_COEFFICIENTS; ++k) {
-        if (k >= (a.sh_degree + 1) * (a.sh_degree + 1)) continue;
-        float3 value = load_triple(sh, at, 3 * k);
-        if (LATE) {
-            const float3 first = load_triple(sh_first, at, 3 * k);
-            const float3 second = load_triple(sh_second, at, 3 * k);
-            value = {caught_up(late, k, value.x, first.x, second.x),
-                     caught_up(late, k, value.y, first.y, second.y),
-                     caught_up(late, k, value.z, first.z, second.z)};
+    for (uint32_t from = 0; from < SH_MAX_COEFFICIENTS; from += AT_ONCE) {
+        if (from >= coefficients) continue;
+        sh.template load<LATE>(3 * from, 3 * (coefficients - from));
+#pragma unroll
+        for (uint32_t i = 0; i < AT_ONCE; ++i) {
+            if (from + i >= coefficients) continue;
+            float c[3];
+#pragma unroll
+            for (uint32_t j = 0; j < 3; ++j) {
+                const uint32_t k = 3 * i + j;
+                c[j] = LATE ? caught_up<Storage::HELD>(late, from + i, sh.value(k), sh.first(k),
+                                                       sh.second(k))
+                            : sh.value(k);
+            }
+            color = add(color, scale(float3{c[0], c[1], c[2]}, basis[from + i]));
         }
-        color = add(color, scale(value, basis[k]));
     }
     return color;
 }
@@ -52,11 +62,12 @@ __device__ inline bool is_finite(float3 v) {
 }
 
 // Says which coefficient is not finite; of finite ones whose sum is not, the constant one.
+template <class Storage>
 __device__ inline void report_color(const ProjectArgs& a, uint32_t gaussian, float3 color) {
     constexpr uint32_t SH_DC = 4, SH_REST = 5;
-    const uint64_t at = lane_block(gaussian, a.sh_width);
+    const typename Storage::Reader sh(sh_tables(a), gaussian);
     for (uint32_t k = 0; k < a.sh_width; ++k) {
-        const float value = a.sh[at + component(k)];
+        const float value = sh.one(k);
         if (isfinite(value)) continue;
         report_fault(a.fault, gaussian, k < 3 ? SH_DC : SH_REST, isinf(value));
         return;
@@ -93,8 +104,8 @@ __device__ inline uint32_t append(const ProjectArgs& a, bool visible, uint32_t i
     return first_of_warp[warp] + __popc(mask & lanes_below());
 }
 
-extern "C" __global__ void __launch_bounds__(PROJECT_BLOCK)
-    project_fwd(const __grid_constant__ ProjectArgs a) {
+template <class Storage>
+__device__ inline void project(const ProjectArgs& a) {
     const float* __restrict__ geometry = a.geometry;
     const uint32_t gaussian = blockIdx.x * blockDim.x + threadIdx.x;
     const uint64_t at = lane_block(gaussian, GEOMETRY_WIDTH);
@@ -121,11 +132,11 @@ extern "C" __global__ void __launch_bounds__(PROJECT_BLOCK)
         }
         if (visible) {
             const uint32_t age = a.missed.steps - a.sh_steps[gaussian / WARP];
-            color = age > 0 ? raw_color<true>(a, gaussian, age, shape.mean_world)
-                            : raw_color<false>(a, gaussian, age, shape.mean_world);
+            color = age > 0 ? raw_color<Storage, true>(a, gaussian, age, shape.mean_world)
+                            : raw_color<Storage, false>(a, gaussian, age, shape.mean_world);
             // It would spread to every Gaussian behind, and `step` does not visit what is unseen.
             visible = is_finite(color);
-            if (!visible) report_color(a, gaussian, color);
+            if (!visible) report_color<Storage>(a, gaussian, color);
         }
         if (!visible) a.splat_from_gaussian[gaussian] = UNSEEN;
     }
@@ -150,4 +161,14 @@ extern "C" __global__ void __launch_bounds__(PROJECT_BLOCK)
     a.depth_keys[slot] = __float_as_uint(e.depth);
     a.slots[slot] = slot;
     a.instance_counts[slot] = instances;
+}
+
+extern "C" __global__ void __launch_bounds__(PROJECT_BLOCK)
+    project_fwd(const __grid_constant__ ProjectArgs a) {
+    project<Full>(a);
+}
+
+extern "C" __global__ void __launch_bounds__(PROJECT_BLOCK)
+    project_fwd_compact(const __grid_constant__ ProjectArgs a) {
+    project<Compact>(a);
 }

@@ -1,4 +1,5 @@
-// The tiles that a splat reaches: counted by `project_fwd`, listed by `instances_*`.
+// The tiles that a splat reaches: counted by `project_fwd` and `count_rows`, listed by
+// `instances_*` and `band_instances_*`.
 //
 // Most splats may touch a few rows of tiles, some all of an image. So a warp puts the rows of its 32
 // splats one behind the other and works on 32 of them at a time, whosesoever they are.
@@ -23,7 +24,26 @@ struct alignas(16) SharedQuery {
     uint32_t begin;   // its first row among those of the warp
     uint32_t end;     // the row behind its last
     uint32_t x;       // x0 in the lower half, x1 in the upper
-    uint32_t y;       // y0 in the lower half, the lane whose splat it is in the upper
+    uint32_t y;       // 12 bits: the first row; 12 bits: rows above it; the lane whose splat it is
+};
+
+// Rows of a splat's tiles that are visited: all of them.
+struct AllRows {
+    __device__ bool any(Rect) const { return true; }
+    __device__ uint32_t first(Rect r) const { return r.y0; }
+    __device__ uint32_t end(Rect r) const { return r.y1; }
+    __device__ uint32_t above(uint32_t) const { return 0; }  // of a query's `y`
+};
+
+// Those that lie in a band of the view's rows. What a row reaches is reckoned from the splat's
+// first row all the same, so that bands list exactly what the whole view would.
+struct BandRows {
+    uint32_t band_first, band_end;
+
+    __device__ bool any(Rect r) const { return r.y0 < band_end && r.y1 > band_first; }
+    __device__ uint32_t first(Rect r) const { return max(uint32_t{r.y0}, band_first); }
+    __device__ uint32_t end(Rect r) const { return min(uint32_t{r.y1}, band_end); }
+    __device__ uint32_t above(uint32_t y) const { return y >> 12 & 0xfffu; }
 };
 
 // Tiles x to before x + width of row y, which the splat of lane `owner` reaches.
@@ -55,16 +75,18 @@ __device__ inline uint32_t run_at(uint32_t begin, uint32_t base, uint32_t& begun
     return run;
 }
 
+template <typename Rows>
 __device__ inline SharedQuery shared_query(const Camera& view, const TileQuery& own,
-                                           uint32_t begin) {
+                                           uint32_t begin, Rows rows) {
     const Rect r = own.tiles;
+    const uint32_t first = rows.first(r);
     return {spans_of(own.mean_px, own.conic, own.exponent_min, view.size[1]),
             r.y0 * TILE + 0.5f - own.mean_px.y,
             view.size[1] - 0.5f - own.mean_px.y,
             begin,
-            begin + (r.y1 - r.y0),
+            begin + (rows.end(r) - first),
             uint32_t{r.x0} | uint32_t{r.x1} << 16,
-            uint32_t{r.y0} | threadIdx.x % WARP << 16};
+            first | (first - r.y0) << 12 | threadIdx.x % WARP << 24};
 }
 
 // Tiles x to before x + the result that the splat reaches in row `at` of its own.
@@ -81,28 +103,33 @@ __device__ inline uint32_t reached_in_row(const Camera& view, const SharedQuery&
 // Calls `visit(row, total)` on all lanes of the warp at once: first with the splats of which one tile
 // is the only candidate, which counts as reached, then with 32 rows of the others each time (lanes
 // behind the last row get an empty one); `total` is the number of their tiles. A splat's ranks count
-// from 0, row by row. Returns the number of the lane's own splat. All lanes take part; those without
-// a splat bring an empty rectangle of tiles. Called once per kernel, by blocks of THREADS.
-template <uint32_t THREADS, typename Visit>
-__device__ inline uint32_t for_each_row(const Camera& view, const TileQuery& own, Visit visit) {
+// from 0, row by row of those that are visited. Returns the number of the lane's own splat. All lanes
+// take part; those without a splat bring an empty rectangle of tiles. Called once per kernel, by
+// blocks of THREADS.
+template <uint32_t THREADS, typename Visit, typename Rows = AllRows>
+__device__ inline uint32_t for_each_row(const Camera& view, const TileQuery& own, Visit visit,
+                                        Rows visited = {}) {
     __shared__ SharedQuery queries_of_block[THREADS];
     __shared__ uint32_t found_of_block[THREADS];
     const uint32_t lane = threadIdx.x % WARP;
     SharedQuery* const queries = queries_of_block + (threadIdx.x - lane);
     uint32_t* const found = found_of_block + (threadIdx.x - lane);
 
-    const uint32_t count = area(own.tiles);
+    const uint32_t count = visited.any(own.tiles) ? area(own.tiles) : 0;
     const uint32_t singles = __ballot_sync(FULL_WARP, count == 1);
     visit(TileRow{lane, 0, static_cast<uint32_t>(__popc(singles & lanes_below())), own.tiles.x0,
                   own.tiles.y0, count == 1},
           __popc(singles));
     const bool tested = count > 1;
     // An image has at most 4,096 rows of tiles: the sum over a warp's splats is at most 2^17.
-    const uint32_t rows = tested ? own.tiles.y1 - own.tiles.y0 : 0;
+    const uint32_t rows = tested ? visited.end(own.tiles) - visited.first(own.tiles) : 0;
     const uint32_t rows_end = warp_inclusive_sum(rows);
     const uint32_t rows_begin = tested ? rows_end - rows : UINT32_MAX;
     const uint32_t all_tested = __ballot_sync(FULL_WARP, tested);
-    if (tested) queries[__popc(all_tested & lanes_below())] = shared_query(view, own, rows_begin);
+    if (tested) {
+        queries[__popc(all_tested & lanes_below())] =
+            shared_query(view, own, rows_begin, visited);
+    }
     __syncwarp();  // queries are there
 
     const uint32_t total_rows = __shfl_sync(FULL_WARP, rows_end, WARP - 1);
@@ -112,9 +139,9 @@ __device__ inline uint32_t for_each_row(const Camera& view, const TileQuery& own
         const uint32_t item = base + lane;
         const SharedQuery q = queries[run_at(rows_begin, base, begun)];
         TileRow row;
-        row.owner = q.y >> 16;
-        row.y = (q.y & 0xffffu) + (item - q.begin);
-        row.width = reached_in_row(view, q, item - q.begin, row.x);
+        row.owner = q.y >> 24;
+        row.y = (q.y & 0xfffu) + (item - q.begin);
+        row.width = reached_in_row(view, q, item - q.begin + visited.above(q.y), row.x);
         if (item >= total_rows) row.width = 0;
         const uint32_t end = warp_inclusive_sum(row.width);
         row.begin = end - row.width;

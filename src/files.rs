@@ -25,24 +25,21 @@ impl OutputError {
     }
 }
 
-/// Replaces `path` by what `write` produces, or leaves it as it was.
+/// Replaces `path` by what `write` makes of an empty file, or leaves it as it was.
 ///
 /// The content goes to a temporary file in the same folder, is synced to the disk and renamed, so
 /// that a full disk, a crash or a power cut leaves either the old file or the new one, whole.
-pub fn write_atomically(
+pub fn replace_file<E: From<OutputError>>(
     path: &Path,
-    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
-) -> Result<(), OutputError> {
+    write: impl FnOnce(&mut File) -> Result<(), E>,
+) -> Result<(), E> {
     let fail = |source| OutputError::new(path, source);
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
     };
     let mut temporary = builder().tempfile_in(folder).map_err(fail)?;
-    {
-        let mut buffered = BufWriter::with_capacity(1 << 20, temporary.as_file_mut());
-        write(&mut buffered).and_then(|()| buffered.flush()).map_err(fail)?;
-    }
+    write(temporary.as_file_mut())?;
     temporary.as_file().sync_all().map_err(fail)?;
     temporary.persist(path).map_err(|error| fail(error.error))?;
     // The rename itself reaches the disk with the folder; systems that cannot sync one need not.
@@ -50,6 +47,19 @@ pub fn write_atomically(
         folder.sync_all().ok();
     }
     Ok(())
+}
+
+/// Replaces `path` as [`replace_file`] does by what `write` produces from front to back.
+pub fn write_atomically(
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> Result<(), OutputError> {
+    replace_file(path, |file| {
+        let mut buffered = BufWriter::with_capacity(1 << 20, file);
+        write(&mut buffered)
+            .and_then(|()| buffered.flush())
+            .map_err(|source| OutputError::new(path, source))
+    })
 }
 
 /// Replaces `path` by `text`, or leaves it as it was.

@@ -11,15 +11,15 @@
 //! | sort them into tiles | | `bin.rs` |
 //! | blend each tile's front to back | `math/blend.rs` | `blend.rs` |
 //! | compare with the photograph | `math/ssim.rs` | `loss.rs` |
-//! | step down the gradient | `math/adam.rs` | `adam.rs` |
+//! | step down the gradient | `math/adam.rs`, `math/compact.rs` | `adam.rs` |
 //! | clone, split and prune | | `densify.rs` |
 //! | put neighbours side by side | `math/morton.rs` | `reorder.rs` |
-
-pub mod memory;
 
 pub mod math;
 
 pub mod abi;
+
+pub mod memory;
 
 pub mod files;
 

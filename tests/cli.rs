@@ -23,12 +23,14 @@ fn config(place: &Place, model: &str) -> Config {
 }
 
 #[rstest]
-#[case::program("", &["train", "eval", "render", "synth", "doctor", "Exit codes"])]
+#[case::program("", &["train", "eval", "render", "plan", "synth", "profile", "doctor", "Exit codes"])]
 #[case::train("train", &["Scene", "Optimisation", "Density control", "Memory", "Output", "Run"])]
 #[case::eval("eval", &["Scene", "Memory", "Run", "--split", "--json"])]
 #[case::render("render", &["Scene", "Memory", "Run", "--skip-train"])]
+#[case::plan("plan", &["Forecast", "Scene", "Memory", "--gaussians", "--model", "--json"])]
 #[case::synth("synth", &["Scene", "--output", "--seed"])]
-#[case::doctor("doctor", &["--json"])]
+#[case::profile("profile", &["MODEL", "--json"])]
+#[case::doctor("doctor", &["--json", "Exit"])]
 fn every_command_explains_itself(#[case] command: &str, #[case] parts: &[&str]) {
     let ended = end(splat().args(command.split_whitespace()).arg("--help")).done();
     assert_eq!(ended.stderr, "");
@@ -95,8 +97,8 @@ fn a_gpu_that_cannot_be_used_is_refused_with_the_reason_and_the_way_out() {
 #[test]
 fn limits_of_a_gpu_are_taken_with_a_notice_on_the_cpu() {
     let place = Place::with_scene();
-    place.trained(1, &["--vram-limit", "80%"]).says(&["--vram-limit", "no effect on the CPU"]);
-    end(splat().args(["eval", "--split=train", "-m"]).arg(place.model())).says(&["no effect"]);
+    place.trained(1, &["--vram-limit", "80%"]).says(&["without effect on the CPU: --vram-limit"]);
+    end(splat().args(["eval", "--split=train", "-m"]).arg(place.model())).says(&["without effect"]);
     let config = fs::read_to_string(place.model().join("config.toml")).unwrap();
     assert!(config.contains("vram_limit = \"80%\""), "{config}");
 }
@@ -316,10 +318,21 @@ fn synth_refuses_a_scene_without_views() {
 
 #[test]
 fn doctor_speaks_text_and_json() {
-    let text = end(splat().arg("doctor")).done().stdout;
+    let ended = end(splat().arg("doctor"));
+    let text = ended.stdout;
     assert!(text.contains(env!("CARGO_PKG_VERSION")), "{text}");
-    let json = end(splat().args(["doctor", "--json"])).done().stdout;
-    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let told = end(splat().args(["doctor", "--json"]));
+    let json: serde_json::Value = serde_json::from_str(&told.stdout).unwrap();
+    // A GPU that this program cannot use keeps training from running, as does a full disk.
+    let can_train = json["can_train"].as_bool().unwrap();
+    assert_eq!(
+        (ended.code, told.code),
+        if can_train { (Some(0), Some(0)) } else { (Some(1), Some(1)) }
+    );
+    let usable = json["gpu_problem"].is_null() && json["disk_free"].as_u64().unwrap() > 1 << 26;
+    assert_eq!(can_train, usable, "{json}");
+    assert!(["GPU ", "NVML ", "RAM ", "disk "].iter().all(|part| text.contains(part)), "{text}");
+    assert!(json["host_memory"].as_u64().unwrap() <= json["host_machine"].as_u64().unwrap());
     assert_eq!(json["version"], env!("CARGO_PKG_VERSION"));
     assert!(json["devices"].as_array().unwrap().contains(&"cpu".into()), "{json}");
     assert_eq!(json["kernels"].is_null(), !cfg!(kernels));

@@ -14,7 +14,7 @@ use splat::backend::DeviceError;
 use splat::backend::cuda::heap::{Buffer as _, Heap, Region};
 use splat::backend::cuda::session::Session;
 use splat::backend::cuda::sort::{Pairs, exclusive_sum, exclusive_sum_ordered, sort_pairs};
-use splat::memory::Bytes;
+use splat::memory::{Allowance, Bytes};
 
 const MIB: usize = 1 << 20;
 
@@ -39,7 +39,9 @@ fn session_of_process() -> (MutexGuard<'static, ()>, Session, bool) {
 
 /// The session's heap, and one that does without virtual memory.
 fn heaps(session: &Session) -> [Heap; 2] {
-    let plain = Heap::open_plain(&session.device, session.device.memory()).unwrap();
+    let plain =
+        Heap::open_plain(&session.device, Allowance::new(None, 1.0, session.device.memory()))
+            .unwrap();
     [session.heap.clone(), plain]
 }
 
@@ -184,17 +186,21 @@ fn more_than_the_gpu_has_is_a_value() {
     for heap in heaps(&session) {
         let before = heap.driver_free().unwrap();
         // What these books know nothing of, as if another program held it.
-        let other = Heap::open_plain(&session.device, session.device.memory()).unwrap();
+        let other =
+            Heap::open_plain(&session.device, Allowance::new(None, 1.0, session.device.memory()))
+                .unwrap();
         let mut foreign = other.region::<u8>("foreign").unwrap();
         foreign.grow(1024 * MIB).unwrap();
-        // Within the budget, which is the whole card.
+        // All of the card, which the budget would allow if nobody else held any.
         heap.set_budget(session.device.memory());
         let left = session.device.memory().0 - heap.total().0;
         let granule = heap.granule().0;
         let all = usize::try_from(left / granule * granule).unwrap();
         let mut region = heap.region::<u8>("sh").unwrap();
         let error = region.grow(all).unwrap_err();
-        assert!(matches!(error, DeviceError::OutOfMemory { .. }), "{error}");
+        // The driver is not even asked: the heap looks what others hold.
+        let DeviceError::Refused(refusal) = error else { panic!("{error}") };
+        assert!(refusal.budget.0 + 1024 * MIB as u64 <= session.device.memory().0, "{refusal}");
         region.grow(MIB).unwrap();
         drop((region, foreign));
         assert_eq!(heap.driver_free().unwrap(), before);

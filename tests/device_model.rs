@@ -45,7 +45,11 @@ fn cuda() -> Cuda {
 }
 
 fn open(budget: Bytes) -> Cuda {
-    let options = CudaOptions { vram_limit: Some(Limit::Bytes(budget)), vram_threshold: 1.0 };
+    let options = CudaOptions {
+        vram_limit: Some(Limit::Bytes(budget)),
+        vram_threshold: 1.0,
+        ..CudaOptions::default()
+    };
     Cuda::open(&options).expect("a CUDA device")
 }
 
@@ -312,7 +316,7 @@ fn numbers_that_are_none_and_values_next_to_a_bound_are_treated_alike() {
 fn of_equal_gradients_the_first_rows_are_granted() {
     let start = random(1021, 0, 7);
     let births = Cpu::<f32>::new()
-        .survey(&splat::backend::cpu::Model::restore(start.clone()), &RULE)
+        .survey(&splat::backend::cpu::Model::restore(&start), &RULE)
         .unwrap()
         .births();
     for granted in [0, 1, births / 3, births / 2, births - 1, births] {

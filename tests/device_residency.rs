@@ -23,7 +23,7 @@ use splat::backend::{
 };
 use splat::dataset::{Image, View};
 use splat::math::Real;
-use splat::memory::{Bytes, Limit};
+use splat::memory::{Bytes, Limit, Rung};
 use splat::model::Gaussians;
 
 /// What a session takes of the GPU is found by what the GPU has left: one test at a time.
@@ -83,7 +83,13 @@ const RULE: DensifyRule = DensifyRule {
 };
 
 fn open(budget: Option<Bytes>) -> Result<Cuda, DeviceError> {
-    Cuda::open(&CudaOptions { vram_limit: budget.map(Limit::Bytes), vram_threshold: 1.0 })
+    Cuda::open(&CudaOptions {
+        vram_limit: budget.map(Limit::Bytes),
+        vram_threshold: 1.0,
+        // In bands there would be so much more room that the photographs had none from the beginning.
+        give_up: vec![Rung::Slack, Rung::Photographs],
+        ..CudaOptions::default()
+    })
 }
 
 /// What came of a run that the budget allowed.
@@ -212,8 +218,10 @@ fn assert_same_losses(found: &Ran, expected: &Ran) {
     assert_eq!(found.losses.len(), expected.losses.len());
     for (number, (found, expected)) in (1..).zip(found.losses.iter().zip(&expected.losses)) {
         let error = (found.total - expected.total).abs().max((found.l1 - expected.l1).abs());
-        // Sums in another order, and what steps make of that.
-        assert!(error < 1e-4, "iteration {number}: {found:?} instead of {expected:?}");
+        // Sums in another order, and what the first steps of Adam make of that, which are as long for
+        // a small gradient as for a large one: two runs without a limit come to 8e-4. Photographs
+        // are further apart by far.
+        assert!(error < 3e-3, "iteration {number}: {found:?} instead of {expected:?}");
     }
 }
 

@@ -8,11 +8,17 @@
     reason = "a test that cannot go on should say so and stop"
 )]
 
+use std::hint::black_box;
 use std::path::PathBuf;
-use std::time::Instant;
+use std::sync::{Mutex, PoisonError};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use splat::dataset::{AlphaMeaning, ImageLoader, ImageSource, Residency, decode, probe};
 use splat::memory::{Bytes, host_memory};
+
+/// Two tests look at what the whole process holds: one at a time.
+static ALONE: Mutex<()> = Mutex::new(());
 
 /// The images of a scene by name, at `1 / divisor` of their size.
 fn scene(name: &str, divisor: u32) -> Option<Vec<ImageSource>> {
@@ -75,6 +81,7 @@ fn the_first_fox_image_looks_as_it_does_to_another_program() {
 #[test]
 fn a_small_cache_serves_a_whole_scene_within_its_bound() {
     let Some(sources) = scene("bonsai", 4) else { return };
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let count = sources.len();
     assert_eq!((count, sources[0].size), (292, [200, 133]));
     let cache = Bytes(16 << 20);
@@ -130,4 +137,47 @@ fn decoding_takes_a_bearable_time() {
         // Twenty times what an idle machine takes; more would mean something is badly wrong.
         assert!(ms < 1500.0);
     }
+}
+
+#[test]
+fn a_host_limit_holds_the_process_while_real_photographs_come_and_go() {
+    let Some(sources) = scene("bonsai", 1) else { return };
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let count = sources.len();
+    let start = host_memory().map_or(Bytes(0), |memory| memory.resident);
+    // All of them decoded take 374 MB, the cache is as large as it can be.
+    let limit = Bytes(start.0 + (150 << 20));
+    let loader = ImageLoader::within(sources, Residency::All, limit);
+    let order: Vec<usize> = (0..2 * count).map(|turn| turn * 5 % count).collect();
+    loader.announce(&order);
+    let fetch_all = |order: &[usize]| {
+        let (mut peak, mut held) = (Bytes(0), Bytes(0));
+        for &index in order {
+            loader.fetch(index).unwrap();
+            held = held.max(loader.held());
+            peak = peak.max(host_memory().map_or(Bytes(0), |memory| memory.resident));
+        }
+        println!(
+            "resident {:.1} MiB at the start, {:.1} at most of {:.1}, images {:.1} at most, {:?}",
+            start.mib(),
+            peak.mib(),
+            limit.mib(),
+            held.mib(),
+            loader.statistics()
+        );
+        (peak, held)
+    };
+    let (peak, held) = fetch_all(&order[..count]);
+    // Between two looks, and beside what is kept, photographs are being decoded.
+    assert!(peak.mib() < limit.mib() + 60.0, "{} MiB", peak.mib());
+    // The limit is made use of.
+    assert!(held.mib() > 75.0, "{} MiB", held.mib());
+    // Something else takes most of it.
+    let ballast = vec![1_u8; 100 << 20];
+    loader.fetch(order[count]).unwrap();
+    sleep(Duration::from_millis(300));
+    let (peak, _) = fetch_all(&order[count..]);
+    black_box(&ballast);
+    assert!(peak.mib() < limit.mib() + 60.0, "{} MiB", peak.mib());
+    assert!(loader.held().mib() < 75.0, "{} MiB", loader.held().mib());
 }

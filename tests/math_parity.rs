@@ -15,12 +15,17 @@
 )]
 
 mod common;
+#[path = "math_parity/domains.rs"]
+mod domains;
 
 use std::fs;
 use std::path::Path;
 
 use common::scene::NEAR;
 use common::{Draws, view};
+use domains::{
+    Domain, any, bands, direction, ellipses, moments, rounding, shapes, sizes, wide, words,
+};
 use splat::abi::probe;
 use splat::dataset::View;
 use splat::math::linalg::{
@@ -30,7 +35,7 @@ use splat::math::linalg::{
 use splat::math::splat::{
     Ellipse, Rect, Shape, ShapeGradient, Spans, Viewpoint, bounds, project, project_bwd,
 };
-use splat::math::{Real, sh, sigmoid, sigmoid_bwd};
+use splat::math::{Real, compact, sh, sigmoid, sigmoid_bwd};
 
 /// What a function's results are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,13 +46,6 @@ enum Kind {
     Exact,
 }
 use Kind::{Exact, Real as Rounded};
-
-/// How the inputs of one call are drawn.
-struct Domain {
-    draw: fn(&mut Draws) -> Vec<f64>,
-    /// So many of the first inputs may be anything: zero, tiny, huge, infinite, NaN.
-    free: usize,
-}
 
 /// A device function with its twin in both precisions.
 struct Probe {
@@ -111,23 +109,40 @@ fn probes() -> Vec<Probe> {
         PROBE_BOUNDS bounds Exact ellipses(), |v| seen(v).map_or(vec![R::ZERO; 4], |seen| corners(seen.pixels));
         PROBE_BOUNDS_EXPONENT bounds Rounded ellipses(), |v| vec![seen(v).map_or(R::ZERO, |seen| seen.exponent_min)];
         PROBE_COLUMNS columns Exact bands(), |v| spanned(v);
+        PROBE_ENCODE_HALF encode_half Exact rounding(), |v| word(compact::encode_half(v[0].to_f32(), bits(&v[1..])));
+        PROBE_DECODE_HALF decode_half Exact words::<2>(), |v| vec![R::of_f32(compact::decode_half(bits(v), place(v[2])))];
+        PROBE_ENCODE_BFLOAT encode_bfloat Exact rounding(), |v| word(compact::encode_bfloat(v[0].to_f32(), bits(&v[1..])));
+        PROBE_DECODE_BFLOAT decode_bfloat Exact words::<2>(), |v| vec![R::of_f32(compact::decode_bfloat(bits(v), place(v[2])))];
+        PROBE_WITH_HALF with_half Exact words::<2>(), |v| word(compact::with_half(bits(v), place(v[2]), bits(&v[3..])));
+        PROBE_ENCODE_FIRST encode_first Exact rounding(), |v| word(compact::encode_first(v[0].to_f32(), bits(&v[1..])));
+        PROBE_DECODE_FIRST decode_first Exact words::<4>(), |v| vec![R::of_f32(compact::decode_first(bits(v), place(v[2])))];
+        PROBE_ENCODE_SECOND encode_second Exact sizes::<1>(), |v| word(compact::encode_second(v[0].to_f32(), bits(&v[1..])));
+        PROBE_DECODE_SECOND decode_second Exact words::<4>(), |v| vec![R::of_f32(compact::decode_second(bits(v), place(v[2])))];
+        PROBE_WITH_BYTE with_byte Exact words::<4>(), |v| word(compact::with_byte(bits(v), place(v[2]), bits(&v[3..])));
+        PROBE_ROUNDED_SCALE rounded_scale Exact sizes::<0>(), |v| vec![R::of_f32(compact::rounded_scale(v[0].to_f32()))];
+        PROBE_INVERSE_SCALE inverse_scale Exact sizes::<0>(), |v| vec![R::of_f32(compact::inverse_scale(v[0].to_f32()))];
+        PROBE_HELD_FIRST held_first Exact moments(), |v| vec![R::of_f32(compact::held_first(v[0].to_f32(), v[1].to_f32()))];
+        PROBE_ROLL roll Exact words::<2>(), |v| word(third_roll(bits(v)));
     }
 }
 
 /// Device functions that have no probe of their own, and who calls them: a function that is probed
 /// or reached itself, or a kernel of [`KERNELS`].
-const REACHED_THROUGH: [(&str, &str); 38] = [
+const REACHED_THROUGH: [(&str, &str); 41] = [
     ("catch_up_of", "step_color"),
     ("caught_up", "catch_up"),
     ("catch_up", "step_color"),
-    ("step_color", "adam"),
+    ("step_color", "step"),
+    ("step", "adam"),
     ("report_fault", "report"),
-    ("report", "adam"),
+    ("report", "step"),
+    ("signed_bits", "encode_half"),
+    ("project", "project_fwd"),
     ("normalized_quat", "rotation"),
     ("camera_rotation", "chain"),
     ("camera_from_world", "chain"),
     ("chain", "project_bwd"),
-    ("in_front", "project_fwd"),
+    ("in_front", "project"),
     ("covariance", "ellipse"),
     ("conic_bwd", "project_bwd"),
     ("axis_bwd", "project_bwd"),
@@ -135,13 +150,13 @@ const REACHED_THROUGH: [(&str, &str); 38] = [
     ("span", "bounds"),
     ("half_px2_at", "columns"),
     ("mix", "random_bits"),
-    ("tiles_of", "project_fwd"),
+    ("tiles_of", "project"),
     ("area", "for_each_row"),
     ("spans_of", "shared_query"),
     ("shared_query", "for_each_row"),
     ("reached_in_row", "for_each_row"),
     ("run_at", "for_each_row"),
-    ("for_each_row", "project_fwd"),
+    ("for_each_row", "project"),
     ("blend_tile", "blend_fwd"),
     ("part_of", "blend_tile"),
     ("reaches_part", "blend_tile"),
@@ -163,62 +178,23 @@ const KERNELS: [&str; 4] = ["project_fwd", "blend_fwd", "blend_bwd", "adam"];
 /// Those whose twins are methods of a stream.
 const RANDOM: [&str; 3] = ["random_bits", "random_uniform", "random_normal"];
 
-fn any<const N: usize>() -> Domain {
-    Domain { draw: |draws| normals(draws, N), free: N }
+fn place<R: Real>(value: R) -> u32 {
+    value.floor_i32().unsigned_abs()
 }
 
-/// Logits up to where the sigmoid is 0 or 1.
-fn wide() -> Domain {
-    Domain { draw: |draws| vec![draws.uniform(-30.0, 30.0)], free: 1 }
+fn bits<R: Real>(halves: &[R]) -> u32 {
+    place(halves[0]) | place(halves[1]) << 16
 }
 
-/// A direction, a degree, and so many numbers.
-fn direction<const N: usize>() -> Domain {
-    let draw = |draws: &mut Draws| {
-        let unit = normalize::<f64>(triple(&normals(draws, 3)));
-        let degree = draws.uniform(0.0, 4.0).floor();
-        [&unit[..], &[degree], &normals(draws, N)].concat()
-    };
-    Domain { draw, free: 3 }
+fn word<R: Real>(word: u32) -> Vec<R> {
+    [word & 0xffff, word >> 16].map(|half| R::of(f64::from(half))).to_vec()
 }
 
-/// Gaussians in front of the camera and behind, large and small, and so many numbers.
-fn shapes<const N: usize>() -> Domain {
-    let draw = |draws: &mut Draws| {
-        let [x, y] = draws.array(-2.0, 2.0);
-        let mean = [x, y, draws.uniform(-0.3, 6.0)];
-        let log_scale: [f64; 3] = draws.array(-6.0, -0.5);
-        [&mean[..], &log_scale, &normals(draws, 4), &normals(draws, N)].concat()
-    };
-    Domain { draw, free: 0 }
-}
-
-/// Centre, variances and opacity, inside of the image and outside.
-fn ellipses() -> Domain {
-    let draw = |draws: &mut Draws| {
-        let mean: [f64; 2] = draws.array(-30.0, 60.0);
-        let variance: [f64; 2] = draws.array(0.3, 40.0);
-        [&mean[..], &variance, &[draws.uniform(0.0, 1.0)]].concat()
-    };
-    Domain { draw, free: 0 }
-}
-
-/// Centre, conic, smallest exponent, and rows of pixels: y0, y1. Some conics are hyperbolas'.
-fn bands() -> Domain {
-    let draw = |draws: &mut Draws| {
-        let mean: [f64; 2] = draws.array(-5.0, 40.0);
-        let [a, b, c] = draws.array(0.05, 1.0);
-        let conic = [a * a + 0.01, a * b - 0.5 * a, b * b + c * c + 0.01];
-        let low = draws.uniform(0.0, 30.0).floor();
-        let side = draws.uniform(1.0, 17.0).floor();
-        [&mean[..], &conic, &[draws.uniform(-8.0, -1e-4), low, low + side]].concat()
-    };
-    Domain { draw, free: 0 }
-}
-
-/// Standard normal numbers, by the sum of twelve uniform ones.
-fn normals(draws: &mut Draws, count: usize) -> Vec<f64> {
-    (0..count).map(|_| draws.array::<12>(-0.5, 0.5).iter().sum()).collect()
+fn third_roll(seed: u32) -> u32 {
+    let mut dice = seed;
+    compact::roll(&mut dice);
+    compact::roll(&mut dice);
+    compact::roll(&mut dice)
 }
 
 fn triple<R: Real>(v: &[R]) -> Vec3<R> {
@@ -333,8 +309,9 @@ fn calls(text: &str, function: &str) -> bool {
 
 #[test]
 fn every_device_function_is_probed_or_reached_through_one_that_is() {
-    let headers =
-        ["fast", "linalg", "sh", "splat", "random", "tiles", "parts", "momentum", "fault"];
+    let headers = [
+        "fast", "linalg", "sh", "splat", "random", "tiles", "parts", "momentum", "fault", "compact",
+    ];
     let headers = headers.map(|name| format!("{name}.cuh"));
     let functions: Vec<(String, String)> =
         headers.iter().flat_map(|file| functions_of(file)).collect();
@@ -470,7 +447,8 @@ mod on_the_device {
 
     fn cuda() -> Cuda {
         let vram_limit = Some(Limit::Bytes(Bytes(2 << 30)));
-        Cuda::open(&CudaOptions { vram_limit, vram_threshold: 1.0 }).expect("a CUDA device")
+        Cuda::open(&CudaOptions { vram_limit, vram_threshold: 1.0, ..CudaOptions::default() })
+            .expect("a CUDA device")
     }
 
     fn call(device: &mut Cuda, probe: &Probe, rows: &[Vec<f32>]) -> Vec<Vec<f32>> {

@@ -6,13 +6,15 @@
     reason = "a test that cannot go on should say so and stop"
 )]
 
-use std::collections::BTreeMap;
+#[path = "common/events.rs"]
+mod events;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use protobuf::Message as _;
+use events::{events_files, records, steps_of_tags};
 use serde_json::Value;
 use splat::config::Config;
 use splat::dataset::points_ply::write_points_ply;
@@ -26,7 +28,6 @@ use splat::train::event::{
     Step, Tensors, ViewMetrics,
 };
 use splat::train::pictures::{density_map, error_map};
-use tensorboard_proto::event::Event as Record;
 
 /// A folder that outlives the test, so that other programs can look into it.
 fn model_folder(name: &str) -> PathBuf {
@@ -114,6 +115,7 @@ fn run(sink: &mut dyn Sink, folder: &Path, from: u32, to: u32) {
     send(&Event::Started {
         model_path: folder.to_owned(),
         device: "CPU, 2 threads".to_owned(),
+        gpu: None,
         train_views: 43,
         test_views: 7,
         gaussians: 12_400,
@@ -138,44 +140,6 @@ fn run(sink: &mut dyn Sink, folder: &Path, from: u32, to: u32) {
     send(&Event::Warning { message: "2 images are missing".to_owned() });
     let (gaussians, training_seconds) = (1000, 1.5);
     send(&Event::Finished { iteration: to, gaussians, training_seconds, interrupted: false });
-}
-
-/// Records of an events file; their checksums must be right.
-fn records(path: &Path) -> Vec<Record> {
-    use tensorboard_rs::masked_crc32c::masked_crc32c;
-    let bytes = fs::read(path).unwrap();
-    let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
-    let mut records = Vec::new();
-    let mut at = 0;
-    while at < bytes.len() {
-        let length = usize::try_from(u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap()));
-        let length = length.unwrap();
-        assert_eq!(word(at + 8), masked_crc32c(&bytes[at..at + 8]));
-        let data = &bytes[at + 12..at + 12 + length];
-        assert_eq!(word(at + 12 + length), masked_crc32c(data));
-        records.push(Record::parse_from_bytes(data).unwrap());
-        at += 16 + length;
-    }
-    records
-}
-
-fn events_files(folder: &Path) -> Vec<PathBuf> {
-    let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    let mut files: Vec<_> =
-        files.filter(|path| path.to_string_lossy().contains("events.out.tfevents.")).collect();
-    files.sort();
-    files
-}
-
-/// Steps at which each tag stands in the file.
-fn steps_of_tags(path: &Path) -> BTreeMap<String, Vec<i64>> {
-    let mut steps: BTreeMap<String, Vec<i64>> = BTreeMap::new();
-    for record in records(path) {
-        for value in record.get_summary().get_value() {
-            steps.entry(value.get_tag().to_owned()).or_default().push(record.get_step());
-        }
-    }
-    steps
 }
 
 const SCALARS_OF_STEPS: [&str; 5] =

@@ -11,200 +11,20 @@ mod common;
 #[path = "common/program.rs"]
 mod program;
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
 
+use common::keeper::Keeper;
 use program::{Place, cut};
-use splat::backend::cpu::{Cpu, Frame, Gradients, Model, Ready};
-use splat::backend::{
-    AdamStep, Backend, Densified, DensifyRule, DeviceError, Grant, LossTerms, Measured, Raster,
-    RenderSettings, Rendered, Snapshot, Survey,
-};
+use splat::backend::Raster;
+use splat::backend::cpu::Cpu;
 use splat::config::{Config, SceneOptions};
-use splat::dataset::{Dataset, Image, ImageLoader, LoaderStatistics, Residency, View, decode};
+use splat::dataset::{Dataset, ImageLoader, LoaderStatistics, Residency, decode};
 use splat::files::OutputError;
-use splat::math::morton::Cube;
 use splat::memory::Bytes;
 use splat::model::{Gaussians, from_points};
 use splat::train::event::{Evaluation, Event, Sink};
 use splat::train::{Trainer, TrainerSetup};
-
-/// The CPU with room of its own for so many photographs; the one used longest ago goes first.
-struct Keeper {
-    cpu: Cpu<f32>,
-    room: usize,
-    held: BTreeMap<usize, (u64, Arc<Image>)>,
-    clock: u64,
-    /// Photographs that training had to wait for.
-    waited_for: Vec<usize>,
-    /// Photographs that were on their way in time.
-    prefetched: Vec<usize>,
-    /// Photographs that were shown for one look.
-    glances: usize,
-    /// Near planes of the frames drawn.
-    nears: Vec<f64>,
-    /// The frame from which on there is no room at all.
-    gives_way: usize,
-}
-
-impl Keeper {
-    fn new(room: usize) -> Self {
-        let (held, waited_for, prefetched, glances, nears) = Default::default();
-        let (cpu, clock, gives_way) = (Cpu::new(), 0, usize::MAX);
-        Self { cpu, room, held, clock, waited_for, prefetched, glances, nears, gives_way }
-    }
-
-    /// A copy, as on a device: the host's may go.
-    fn keep(&mut self, view: usize, image: &Image) -> Arc<Image> {
-        self.clock += 1;
-        let copy = Arc::new(image.clone());
-        self.held.insert(view, (self.clock, Arc::clone(&copy)));
-        while self.held.len() > self.room {
-            let oldest = self.held.iter().min_by_key(|(_, (used, _))| *used).unwrap();
-            let oldest = *oldest.0;
-            self.held.remove(&oldest);
-        }
-        copy
-    }
-}
-
-impl Backend for Keeper {
-    type Target = Arc<Image>;
-    type Loss = Ready;
-
-    fn name(&self) -> String {
-        "keeper".to_owned()
-    }
-
-    fn target(&mut self, view: usize, image: &Arc<Image>) -> Result<Arc<Image>, DeviceError> {
-        self.waited_for.push(view);
-        Ok(self.keep(view, image))
-    }
-
-    fn glance(&mut self, image: &Arc<Image>) -> Result<Arc<Image>, DeviceError> {
-        self.glances += 1;
-        Ok(Arc::new(Image::clone(image)))
-    }
-
-    fn prefetch(&mut self, view: usize, image: &Arc<Image>) -> Result<(), DeviceError> {
-        self.prefetched.push(view);
-        self.keep(view, image);
-        Ok(())
-    }
-
-    fn resident(&mut self, view: usize) -> Option<Arc<Image>> {
-        self.clock += 1;
-        let (used, image) = self.held.get_mut(&view)?;
-        *used = self.clock;
-        Some(Arc::clone(image))
-    }
-
-    fn holds(&self, view: usize) -> bool {
-        self.held.contains_key(&view)
-    }
-}
-
-impl Raster<Gaussians> for Keeper {
-    type Model = Model<f32>;
-    type Frame = Frame<f32>;
-    type Gradients = Gradients<f32>;
-
-    fn upload(&mut self, host: &Gaussians) -> Result<Model<f32>, DeviceError> {
-        self.cpu.upload(host)
-    }
-    fn download(&mut self, model: &mut Model<f32>) -> Result<Gaussians, DeviceError> {
-        self.cpu.download(model)
-    }
-    fn sample(&mut self, model: &mut Model<f32>, rows: &[usize]) -> Result<Gaussians, DeviceError> {
-        self.cpu.sample(model, rows)
-    }
-    fn snapshot(&mut self, model: &mut Model<f32>) -> Result<Snapshot<Gaussians>, DeviceError> {
-        self.cpu.snapshot(model)
-    }
-    fn restore(&mut self, snapshot: Snapshot<Gaussians>) -> Result<Model<f32>, DeviceError> {
-        self.cpu.restore(snapshot)
-    }
-    fn len(&self, model: &Model<f32>) -> usize {
-        self.cpu.len(model)
-    }
-    fn model_bytes(&self, model: &Model<f32>) -> [Bytes; 2] {
-        self.cpu.model_bytes(model)
-    }
-    fn render(
-        &mut self,
-        model: &Model<f32>,
-        view: &View,
-        settings: &RenderSettings,
-    ) -> Result<Frame<f32>, DeviceError> {
-        self.nears.push(settings.near);
-        if self.nears.len() == self.gives_way {
-            self.room = 0;
-            self.held.clear();
-        }
-        self.cpu.render(model, view, settings)
-    }
-    fn loss(
-        &mut self,
-        frame: &mut Frame<f32>,
-        target: &Arc<Image>,
-        terms: &LossTerms,
-    ) -> Result<Ready, DeviceError> {
-        self.cpu.loss(frame, target, terms)
-    }
-    fn measure(
-        &mut self,
-        frame: &Frame<f32>,
-        target: &Arc<Image>,
-    ) -> Result<Measured, DeviceError> {
-        self.cpu.measure(frame, target)
-    }
-    fn frame_bytes(&self, frame: &Frame<f32>) -> Bytes {
-        self.cpu.frame_bytes(frame)
-    }
-    fn gradients(&mut self, model: &Model<f32>) -> Result<Gradients<f32>, DeviceError> {
-        self.cpu.gradients(model)
-    }
-    fn backward(
-        &mut self,
-        model: &mut Model<f32>,
-        frame: Frame<f32>,
-        gradients: &mut Gradients<f32>,
-    ) -> Result<(), DeviceError> {
-        self.cpu.backward(model, frame, gradients)
-    }
-    fn gradient_bytes(&self, gradients: &Gradients<f32>) -> Bytes {
-        self.cpu.gradient_bytes(gradients)
-    }
-    fn step(
-        &mut self,
-        model: &mut Model<f32>,
-        gradients: Gradients<f32>,
-        step: &AdamStep,
-    ) -> Result<(), DeviceError> {
-        self.cpu.step(model, gradients, step)
-    }
-    fn survey(&mut self, model: &Model<f32>, rule: &DensifyRule) -> Result<Survey, DeviceError> {
-        self.cpu.survey(model, rule)
-    }
-    fn densify(
-        &mut self,
-        model: &mut Model<f32>,
-        rule: &DensifyRule,
-        grant: Grant,
-    ) -> Result<Densified, DeviceError> {
-        self.cpu.densify(model, rule, grant)
-    }
-    fn reorder(&mut self, model: &mut Model<f32>, cube: &Cube) -> Result<(), DeviceError> {
-        self.cpu.reorder(model, cube)
-    }
-    fn reset_opacity(&mut self, model: &mut Model<f32>, ceiling: f64) -> Result<(), DeviceError> {
-        self.cpu.reset_opacity(model, ceiling)
-    }
-    fn image(&mut self, frame: &Frame<f32>) -> Result<Rendered, DeviceError> {
-        self.cpu.image(frame)
-    }
-}
 
 #[derive(Default)]
 struct Record {
@@ -212,6 +32,7 @@ struct Record {
     warnings: Vec<String>,
     pictures: usize,
     evaluations: Vec<Evaluation>,
+    training_seconds: f64,
 }
 
 impl Sink for Record {
@@ -224,6 +45,7 @@ impl Sink for Record {
             }
             Event::Warning { message } => self.warnings.push(message.clone()),
             Event::Pictures(_) => self.pictures += 1,
+            Event::Finished { training_seconds, .. } => self.training_seconds = *training_seconds,
             Event::Evaluated(evaluation) => self.evaluations.push(evaluation.clone()),
             _ => {}
         }
@@ -255,18 +77,22 @@ fn dataset(place: &Place) -> Dataset {
 }
 
 fn run<B: Raster<Gaussians>>(place: &Place, device: &mut B, residency: Residency) -> Ran {
+    let images = ImageLoader::new(dataset(place).sources, residency);
+    run_with(place, device, &images)
+}
+
+fn run_with<B: Raster<Gaussians>>(place: &Place, device: &mut B, images: &ImageLoader) -> Ran {
     let mut config = Config { scene: scene(place), ..Config::default() };
     config.optimize.iterations = EPOCHS * 7;
     config.optimize.sh_degree = 1;
     config.output.test_iterations = vec![10];
     let dataset = dataset(place);
     assert_eq!(dataset.train.len(), TRAIN_VIEWS);
-    let images = ImageLoader::new(dataset.sources.clone(), residency);
     let model_path = place.model();
     std::fs::create_dir_all(&model_path).unwrap();
     let setup = TrainerSetup {
         dataset: &dataset,
-        images: &images,
+        images,
         config: &config,
         model_path: &model_path,
         stop: &AtomicBool::new(false),
@@ -376,4 +202,33 @@ fn broken_photographs_are_passed_over_alike_on_every_device() {
         assert_eq!(kept.record.warnings, plain.record.warnings, "room for {room}");
     }
     assert_eq!(plain.record.warnings.len(), 2, "{:?}", plain.record.warnings);
+}
+
+#[test]
+fn beyond_the_hosts_limit_training_ends_as_ever_and_the_host_keeps_no_photograph() {
+    let place = Place::with_scene();
+    let plain = run(&place, &mut Cpu::<f32>::new(), CACHE);
+    for policy in [CACHE, Residency::All] {
+        // The process holds more than that, whatever it does.
+        let images = ImageLoader::within(dataset(&place).sources, policy, Bytes(1 << 16));
+        let ran = run_with(&place, &mut Cpu::<f32>::new(), &images);
+        assert!(ran.ply == plain.ply && ran.record.losses == plain.record.losses);
+        assert_eq!(ran.host, Bytes(0));
+        let LoaderStatistics { ready, waited, missed, decoded } = ran.loader;
+        // One decode for each that is trained on or evaluated: none ahead, and none is found.
+        assert_eq!([ready, waited], [0, 0]);
+        assert_eq!([missed, decoded], [u64::from(EPOCHS) * 7 + 2; 2]);
+    }
+}
+
+#[test]
+fn the_time_that_saving_takes_is_not_that_of_training() {
+    let place = Place::with_scene();
+    let mut slow = Keeper::new(8);
+    slow.pause = Duration::from_millis(150);
+    let started = Instant::now();
+    let ran = run(&place, &mut slow, CACHE);
+    // A PLY and a checkpoint are read once each, at least.
+    let training = ran.record.training_seconds;
+    assert!(training > 0.0 && training + 0.3 < started.elapsed().as_secs_f64(), "{training} s");
 }

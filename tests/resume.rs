@@ -253,3 +253,41 @@ fn the_number_of_threads_does_not_change_the_result() {
     }
     assert!(ply(&place, "one", 200) == ply(&place, "three", 200));
 }
+
+#[test]
+fn harmonics_are_dropped_aloud_where_fewer_are_asked_for() {
+    let place = Place::with_scene();
+    let flags = ["--sh-degree-interval=4", "--checkpoint-iterations=20", "--feature-lr=0.05"];
+    place.trained(20, &flags);
+    let checkpoint = place.checkpoint(20);
+    let header = |path: &Path| {
+        let bytes = fs::read(path).unwrap();
+        String::from_utf8_lossy(&bytes[..4000.min(bytes.len())]).into_owned()
+    };
+    assert!(header(&place.ply(20)).contains("f_rest_44\n"));
+    let mut lower = place.train_into("lower");
+    lower.args(["--start-checkpoint", text(&checkpoint), "--sh-degree=1", "--iterations=30"]);
+    end(&mut lower).done().says(&["SH degree 3", "--sh-degree 1", "dropped"]);
+    let text_of_ply = header(&place.ply_of("lower", 30));
+    assert!(text_of_ply.contains("f_rest_8\n") && !text_of_ply.contains("f_rest_9\n"));
+    // The run goes on as one of the lower degree, without another word.
+    let resumed = end(place.train_into("lower").args(["--resume", "--iterations=35"])).done();
+    assert!(!resumed.stderr.contains("dropped"), "{resumed:#?}");
+    let back = end(place.train_into("lower").args(["--resume", "--sh-degree=3"]));
+    back.refused(3, &["SH degree 1", "from the start"]);
+}
+
+#[test]
+fn a_checkpoint_goes_on_with_compact_memory_and_without() {
+    let place = Place::with_scene();
+    place.trained_into("unbroken", 60, &EVENTFUL);
+    for (model, switches) in [("on", ["false", "true"]), ("off", ["true", "false"])] {
+        let before = ["--optimize-memory", switches[0]];
+        place.trained_into(model, 30, &[&EVENTFUL[..], &before].concat());
+        let mut resumed = place.train_into(model);
+        resumed.args(["--resume", "--iterations=60", "--optimize-memory", switches[1]]);
+        end(&mut resumed).done().says(&["iteration 30"]);
+        // The processor keeps everything in full precision.
+        assert!(ply(&place, "unbroken", 60) == ply(&place, model, 60), "switched {model}");
+    }
+}

@@ -45,6 +45,8 @@ constants! {
     pub const RECORD_WIDTH: u32 = 12;
     /// No splat of a view belongs to the Gaussian.
     pub const UNSEEN: u32 = 0xffff_ffff;
+    /// Most rows of tiles of an image, which is at most 65,535 pixels high.
+    pub const TILE_ROWS_MAX: u32 = 4_096;
     /// Most tiles whose numbers, and the number behind the last, fit keys of 16 bits.
     pub const SHORT_KEYS_MAX: u32 = 65_535;
     /// Groups of parameters that a fault may name.
@@ -132,16 +134,16 @@ abi! {
         pub reserved: u32,
     }
 
-    /// `project_fwd`: Gaussians to splats.
+    /// `project_fwd` and `project_fwd_compact`: Gaussians to splats.
     pub struct ProjectArgs<'a> {
         /// [lane blocks, 11, 32]
         pub geometry: In<'a, f32>,
-        /// [lane blocks, `sh_width`, 32]
-        pub sh: In<'a, f32>,
+        /// [lane blocks, words of `sh_width` values, 32]
+        pub sh: In<'a, u32>,
         /// Its first moments.
-        pub sh_first: In<'a, f32>,
+        pub sh_first: In<'a, u32>,
         /// Its second moments.
-        pub sh_second: In<'a, f32>,
+        pub sh_second: In<'a, u32>,
         /// Steps that each lane block's SH has taken; [lane blocks].
         pub sh_steps: In<'a, u32>,
         /// Slot of each Gaussian's splat; `[gaussians]`.
@@ -175,13 +177,36 @@ abi! {
         pub sh_width: u32,
     }
 
-    /// `instances_16` and `instances_32`: every pair of a splat and a tile.
+    /// `count_rows`: how many tiles splats reach in a band of rows of tiles.
+    pub struct CountRowsArgs<'a> {
+        /// [visible, 12]
+        pub splats: In<'a, f32>,
+        /// By slot; `[visible]`.
+        pub tiles: In<'a, TileRect>,
+        /// By slot; `[visible]`. Null where nobody asks for them.
+        pub instance_counts: Out<'a, u32>,
+        /// Added to, by row of tiles; `[tiles in a column]`. Null where nobody asks for them.
+        pub rows: Out<'a, u64>,
+        /// The view.
+        pub camera: Camera,
+        /// Number of splats.
+        pub visible: u32,
+        /// First row of tiles that counts.
+        pub band_first: u32,
+        /// The row behind the last.
+        pub band_end: u32,
+        /// Fills up to the alignment.
+        pub reserved: u32,
+    }
+
+    /// `instances_16` and `instances_32`: every pair of a splat and a tile. `band_instances_16` and
+    /// `band_instances_32`: those in a band of rows of tiles.
     pub struct InstancesArgs<'a> {
         /// [visible, 12]
         pub splats: In<'a, f32>,
         /// By slot; `[visible]`.
         pub tiles: In<'a, TileRect>,
-        /// By slot; `[visible]`.
+        /// By slot, in the band where there is one; `[visible]`.
         pub instance_counts: In<'a, u32>,
         /// Slots front to back; `[visible]`.
         pub slots: In<'a, u32>,
@@ -195,6 +220,10 @@ abi! {
         pub camera: Camera,
         /// Number of splats.
         pub visible: u32,
+        /// First row of tiles of the band; of `band_instances_*` only.
+        pub band_first: u32,
+        /// The row behind the last.
+        pub band_end: u32,
         /// Fills up to the alignment.
         pub reserved: u32,
     }
@@ -248,6 +277,10 @@ abi! {
         pub background: [f32; 3],
         /// Tiles in a row.
         pub tiles_wide: u32,
+        /// Tile of the first block of the forward pass.
+        pub first_tile: u32,
+        /// Fills up to the alignment.
+        pub reserved: u32,
     }
 
     /// `loss`: L1 and SSIM, and their gradient.
@@ -278,20 +311,20 @@ abi! {
         pub reserved: u32,
     }
 
-    /// `adam`: a step of every parameter.
+    /// `adam` and `adam_compact`: a step of every parameter.
     pub struct AdamArgs<'a> {
         /// [lane blocks, 11, 32]
         pub geometry: Out<'a, f32>,
-        /// The same.
-        pub geometry_first: Out<'a, f32>,
-        /// The same.
+        /// [lane blocks, words of 11 values, 32]
+        pub geometry_first: Out<'a, u32>,
+        /// [lane blocks, 11, 32]
         pub geometry_second: Out<'a, f32>,
-        /// [lane blocks, `sh_width`, 32]
-        pub sh: Out<'a, f32>,
-        /// The same.
-        pub sh_first: Out<'a, f32>,
-        /// The same.
-        pub sh_second: Out<'a, f32>,
+        /// [lane blocks, words of `sh_width` values, 32]
+        pub sh: Out<'a, u32>,
+        /// Its first moments.
+        pub sh_first: Out<'a, u32>,
+        /// Its second moments.
+        pub sh_second: Out<'a, u32>,
         /// Steps that each lane block's SH has taken; [lane blocks].
         pub sh_steps: Out<'a, u32>,
         /// Slot of each Gaussian's splat; `[gaussians]`.
@@ -303,6 +336,8 @@ abi! {
         /// Twice the least `index * FAULT_GROUPS + group` whose value or moment is not finite, plus 1 for
         /// an infinity.
         pub fault: Out<'a, u64>,
+        /// Of the stream of random numbers that `adam_compact` rounds with.
+        pub key: u64,
         /// The view.
         pub camera: Camera,
         /// What colours that were left behind have missed.
@@ -332,16 +367,18 @@ abi! {
         pub reserved: u32,
     }
 
-    /// `catch_up_all`: brings the SH of every lane block up to date.
+    /// `catch_up_all` and `catch_up_all_compact`: bring the SH of every lane block up to date.
     pub struct CatchUpArgs<'a> {
-        /// [lane blocks, `sh_width`, 32]
-        pub sh: Out<'a, f32>,
+        /// [lane blocks, words of `sh_width` values, 32]
+        pub sh: Out<'a, u32>,
         /// Its first moments.
-        pub sh_first: Out<'a, f32>,
+        pub sh_first: Out<'a, u32>,
         /// Its second moments.
-        pub sh_second: Out<'a, f32>,
+        pub sh_second: Out<'a, u32>,
         /// Steps that each lane block's SH has taken; [lane blocks].
         pub sh_steps: Out<'a, u32>,
+        /// As in `AdamArgs`.
+        pub key: u64,
         /// What they have missed.
         pub missed: Missed,
         /// Number of lane blocks.

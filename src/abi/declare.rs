@@ -103,6 +103,11 @@ macro_rules! pointer {
             pub const fn bytes(self) -> $pointer<'a, u8> {
                 $pointer::at(self.address)
             }
+
+            /// Words that hold numbers of single precision, as such.
+            pub const fn floats(self) -> $pointer<'a, f32> {
+                $pointer::at(self.address)
+            }
         }
 
         impl<T> Clone for $pointer<'_, T> {

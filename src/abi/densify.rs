@@ -34,19 +34,19 @@ abi! {
         pub behind_hole: u32,
     }
 
-    /// `sample_rows`: chosen rows, each with its parameters in one piece.
+    /// `sample_rows` and `sample_rows_compact`: chosen rows, each with its parameters in one piece.
     pub struct SampleArgs<'a> {
         /// [lane blocks, 11, 32]
         pub geometry: In<'a, f32>,
-        /// [lane blocks, SH width, 32]
-        pub sh: In<'a, f32>,
+        /// [lane blocks, words of `sh_width` values, 32]
+        pub sh: In<'a, u32>,
         /// [count]
         pub rows: In<'a, u32>,
         /// [count, 11 + SH width]
         pub sample: Out<'a, f32>,
         /// Rows.
         pub count: u32,
-        /// SH columns.
+        /// SH values of a row.
         pub sh_width: u32,
     }
 
@@ -117,7 +117,7 @@ abi! {
     /// `grow`: clones and splits the flagged rows.
     pub struct GrowArgs<'a> {
         /// Room for the newborn included.
-        pub tables: [Out<'a, f32>; TABLES as usize],
+        pub tables: [Out<'a, u32>; TABLES as usize],
         /// [n]
         pub flags: In<'a, u32>,
         /// [n]
@@ -128,8 +128,8 @@ abi! {
         pub key: u64,
         /// Gaussians before.
         pub n: u32,
-        /// SH columns.
-        pub sh_width: u32,
+        /// Words of a row in each table.
+        pub widths: [u32; TABLES as usize],
         /// Largest logarithm of a scale that is cloned.
         pub clone_log_scale_max: f32,
         /// What the children's logarithms of scales are smaller by.
@@ -157,13 +157,13 @@ abi! {
     /// `gather` and `scatter`: the survivors of a chunk of rows to scratch, and to their places.
     pub struct CompactArgs<'a> {
         /// All rows.
-        pub tables: [Out<'a, f32>; TABLES as usize],
+        pub tables: [Out<'a, u32>; TABLES as usize],
         /// [rows]
         pub flags: In<'a, u32>,
         /// [rows]
         pub ranks: In<'a, u32>,
         /// [blocks + 1, columns of all tables, 32]
-        pub scratch: Out<'a, f32>,
+        pub scratch: Out<'a, u32>,
         /// First block of 32 rows of the chunk.
         pub first_block: u32,
         /// Blocks of 32 rows of the chunk.
@@ -172,28 +172,30 @@ abi! {
         pub rows: u32,
         /// Gaussians that stay.
         pub survivors: u32,
-        /// SH columns.
-        pub sh_width: u32,
+        /// Words of a row in each table.
+        pub widths: [u32; TABLES as usize],
     }
 
     /// `clear_padding`: zeros behind the last row.
     pub struct PaddingArgs<'a> {
         /// All rows.
-        pub tables: [Out<'a, f32>; TABLES as usize],
+        pub tables: [Out<'a, u32>; TABLES as usize],
         /// Gaussians.
         pub rows: u32,
-        /// SH columns.
-        pub sh_width: u32,
+        /// Words of a row in each table.
+        pub widths: [u32; TABLES as usize],
     }
 
     /// `reset_opacity`: lowers opacities and forgets their moments.
     pub struct ResetArgs<'a> {
         /// [lane blocks, 11, 32]
         pub geometry: Out<'a, f32>,
-        /// [lane blocks, 11, 32]
-        pub geometry_first: Out<'a, f32>,
+        /// [lane blocks, `first_width`, 32]
+        pub geometry_first: Out<'a, u32>,
         /// [lane blocks, 11, 32]
         pub geometry_second: Out<'a, f32>,
+        /// Words of a row's first moments: the last is the opacity's.
+        pub first_width: u32,
         /// Gaussians.
         pub n: u32,
         /// Largest opacity logit.

@@ -8,6 +8,7 @@
 mod declare;
 mod arguments;
 mod densify;
+mod pack;
 pub mod probe;
 mod reorder;
 
@@ -17,6 +18,9 @@ pub use densify::{
     COMPACT_BLOCK, COMPACT_SLICES, ChooseArgs, CompactArgs, DENSIFY_BLOCK, DensityCounts, GrowArgs,
     JudgeArgs, ListArgs, OBSERVE_BLOCK, ObserveArgs, PaddingArgs, ResetArgs, SAMPLE_BLOCK,
     SampleArgs, SurveyArgs, TABLES,
+};
+pub use pack::{
+    FORM_BFLOATS, FORM_FIRSTS, FORM_HALVES, FORM_SECONDS, PACK_BLOCK, PackArgs, UnpackArgs,
 };
 pub use probe::{PROBE_BLOCK, ProbeArgs};
 pub use reorder::{ColumnsArgs, MortonArgs, REORDER_BLOCK};
@@ -30,6 +34,8 @@ pub fn header() -> String {
         &structs(),
         &densify::constants(),
         &densify::structs(),
+        &pack::constants(),
+        &pack::structs(),
         &reorder::constants(),
         &reorder::structs(),
         &probe::constants(),

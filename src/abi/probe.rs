@@ -65,6 +65,34 @@ constants! {
     pub const PROBE_RANDOM_UNIFORM: u32 = 28;
     /// `random::Stream::normal`.
     pub const PROBE_RANDOM_NORMAL: u32 = 29;
+    /// `compact::encode_half`.
+    pub const PROBE_ENCODE_HALF: u32 = 30;
+    /// `compact::decode_half`.
+    pub const PROBE_DECODE_HALF: u32 = 31;
+    /// `compact::encode_bfloat`.
+    pub const PROBE_ENCODE_BFLOAT: u32 = 32;
+    /// `compact::decode_bfloat`.
+    pub const PROBE_DECODE_BFLOAT: u32 = 33;
+    /// `compact::with_half`.
+    pub const PROBE_WITH_HALF: u32 = 34;
+    /// `compact::encode_first`.
+    pub const PROBE_ENCODE_FIRST: u32 = 35;
+    /// `compact::decode_first`.
+    pub const PROBE_DECODE_FIRST: u32 = 36;
+    /// `compact::encode_second`.
+    pub const PROBE_ENCODE_SECOND: u32 = 37;
+    /// `compact::decode_second`.
+    pub const PROBE_DECODE_SECOND: u32 = 38;
+    /// `compact::with_byte`.
+    pub const PROBE_WITH_BYTE: u32 = 39;
+    /// `compact::rounded_scale`.
+    pub const PROBE_ROUNDED_SCALE: u32 = 40;
+    /// `compact::inverse_scale`.
+    pub const PROBE_INVERSE_SCALE: u32 = 41;
+    /// `compact::held_first`.
+    pub const PROBE_HELD_FIRST: u32 = 42;
+    /// `compact::roll`.
+    pub const PROBE_ROLL: u32 = 43;
 }
 
 abi! {

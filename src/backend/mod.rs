@@ -7,15 +7,19 @@ pub mod cpu;
 pub mod cuda;
 pub mod floor;
 pub mod nvidia;
+mod rows;
 mod stages;
 mod types;
 mod viewpoint;
 
+use std::ops::Range;
 use std::sync::Arc;
 
+pub(crate) use rows::check_rows;
+pub use rows::{CHUNK_ROWS, Rows, chunks};
 pub use stages::{CopySpeed, Stage, StageTime, Work};
 pub use types::{
-    AdamStep, Densified, DensifyRule, Grant, LossTerms, LossValue, Measured, MemoryEntry,
+    AdamStep, Densified, DensifyRule, Governed, Grant, LossTerms, LossValue, Measured, MemoryEntry,
     MemoryKind, Pass, Pending, Rates, RenderSettings, Rendered, Snapshot, Survey,
 };
 
@@ -188,6 +192,22 @@ pub enum DeviceError {
     },
 }
 
+impl DeviceError {
+    /// Whether there is too little of the device's memory.
+    pub fn is_want_of_memory(&self) -> bool {
+        matches!(self, Self::Refused(_) | Self::OutOfMemory { .. })
+    }
+
+    /// The entries that hold most, where there is too little memory.
+    pub fn largest(&self) -> &[Entry] {
+        match self {
+            Self::Refused(refusal) => &refusal.largest,
+            Self::OutOfMemory { largest, .. } => largest,
+            _ => &[],
+        }
+    }
+}
+
 impl From<Refusal> for DeviceError {
     fn from(refusal: Refusal) -> Self {
         Self::Refused(Box::new(refusal))
@@ -205,6 +225,10 @@ pub trait Backend: Sized {
 
     /// The device in words.
     fn name(&self) -> String;
+    /// The identifier of the GPU that it is, as NVIDIA's tools write it.
+    fn uuid(&self) -> Option<String> {
+        None
+    }
 
     /// Makes the photograph of a view available to [`Raster::loss`] and [`Raster::measure`].
     ///
@@ -248,6 +272,19 @@ pub trait Backend: Sized {
     fn memory(&self) -> Vec<MemoryEntry> {
         Vec::new()
     }
+    /// The most that a recent iteration used of the memory that lives for one.
+    fn scratch_needed(&self) -> Bytes {
+        Bytes(0)
+    }
+    /// What may be taken of a device's own memory.
+    fn memory_budget(&self) -> Option<Bytes> {
+        None
+    }
+    /// How the device's memory stands, and what was given up or taken back since the last call.
+    /// Nothing of a device that shares the host's.
+    fn governed(&mut self) -> Option<Governed> {
+        None
+    }
     /// Gives back the memory that is kept for the next iteration.
     fn trim_memory(&mut self) -> Result<(), DeviceError> {
         Ok(())
@@ -267,14 +304,39 @@ pub trait Raster<P: Primitive>: Backend {
 
     /// Puts primitives on the device, moments and statistics zero.
     fn upload(&mut self, host: &P) -> Result<Self::Model, DeviceError>;
-    /// The primitives as they are now. A device may first do to the model what it has put off.
-    fn download(&mut self, model: &mut Self::Model) -> Result<P, DeviceError>;
     /// The primitives of these rows, in their order; a row may come up more than once.
     fn sample(&mut self, model: &mut Self::Model, rows: &[usize]) -> Result<P, DeviceError>;
-    /// Primitives, moments and statistics as they are now.
-    fn snapshot(&mut self, model: &mut Self::Model) -> Result<Snapshot<P>, DeviceError>;
+    /// These rows' primitives as they are now. A device may first do to the model what it has put
+    /// off.
+    fn read_parameters(
+        &mut self,
+        model: &mut Self::Model,
+        rows: Range<usize>,
+    ) -> Result<P, DeviceError>;
+    /// The same with their moments and statistics.
+    fn read(
+        &mut self,
+        model: &mut Self::Model,
+        rows: Range<usize>,
+    ) -> Result<Snapshot<P>, DeviceError>;
+    /// The model that is made of these rows, of which the host holds one chunk at a time.
+    fn load<S: Rows<P>>(&mut self, source: &mut S) -> Result<Self::Model, S::Error>
+    where
+        S::Error: From<DeviceError>;
+    /// All primitives at once. What is large is better read in [`chunks`].
+    fn download(&mut self, model: &mut Self::Model) -> Result<P, DeviceError> {
+        let all = 0..self.len(model);
+        self.read_parameters(model, all)
+    }
+    /// All primitives, moments and statistics at once. What is large is better read in [`chunks`].
+    fn snapshot(&mut self, model: &mut Self::Model) -> Result<Snapshot<P>, DeviceError> {
+        let all = 0..self.len(model);
+        self.read(model, all)
+    }
     /// The model that a snapshot was taken of.
-    fn restore(&mut self, snapshot: Snapshot<P>) -> Result<Self::Model, DeviceError>;
+    fn restore(&mut self, mut snapshot: Snapshot<P>) -> Result<Self::Model, DeviceError> {
+        self.load(&mut snapshot)
+    }
     /// Number of primitives.
     fn len(&self, model: &Self::Model) -> usize;
     /// Bytes that parameters, and moments with statistics, take.
@@ -335,6 +397,25 @@ pub trait Raster<P: Primitive>: Backend {
         step: &AdamStep,
     ) -> Result<(), DeviceError>;
 
+    /// Between two iterations, of which so many are done: returns what is not needed of the device's
+    /// memory, makes do with less where other programs need it, and takes back what was given up
+    /// where there is room. Most calls do nothing.
+    fn govern(&mut self, _model: &mut Self::Model, _iteration: u32) -> Result<(), DeviceError> {
+        Ok(())
+    }
+    /// After an error that says that there is too little memory: gives up what only can be between
+    /// two iterations. Says whether another try is worth it.
+    fn relieve(
+        &mut self,
+        _model: &mut Self::Model,
+        _error: &DeviceError,
+    ) -> Result<bool, DeviceError> {
+        Ok(false)
+    }
+    /// Of so many births, as many as there is memory for, now and in the iterations that follow.
+    fn births(&mut self, _model: &mut Self::Model, wish: usize) -> Result<usize, DeviceError> {
+        Ok(wish)
+    }
     /// Counts what a round of density control would do.
     fn survey(&mut self, model: &Self::Model, rule: &DensifyRule) -> Result<Survey, DeviceError>;
     /// Clones and splits as far as granted, prunes, and starts the statistics afresh.

@@ -1,13 +1,25 @@
 //! What NVIDIA hardware the machine has, asked without linking to a driver.
 
+mod sample;
+
 use std::path::Path;
 
 use serde::Serialize;
 
+pub use sample::{Sample, Throttle, watch};
+
 use crate::memory::Bytes;
+
+/// A folder that exists under WSL.
+const WSL_FOLDER: &str = "/usr/lib/wsl/lib";
 
 /// A file that exists where the driver has found a GPU under WSL.
 const WSL_DRIVER: &str = "/usr/lib/wsl/lib/libcuda.so.1";
+
+/// Whether the program runs under the Windows Subsystem for Linux.
+pub fn is_wsl() -> bool {
+    Path::new(WSL_FOLDER).exists()
+}
 
 /// Whether the machine has an NVIDIA GPU with a driver.
 pub fn is_present() -> bool {
@@ -41,6 +53,8 @@ fn has_gpu_file(devices: &Path) -> bool {
 pub struct Gpu {
     /// Name of the product.
     pub name: String,
+    /// Its identifier: `GPU-xxxxxxxx-...`.
+    pub uuid: Option<String>,
     /// All of its memory.
     pub memory: Bytes,
     /// Memory that nobody uses.
@@ -51,6 +65,19 @@ pub struct Gpu {
     pub driver: String,
     /// CUDA version that the driver supports, such as `13.0`, where it tells.
     pub driver_cuda: Option<String>,
+    /// Other programs that use it, the largest first; absent where the driver does not tell.
+    pub users: Option<Vec<User>>,
+}
+
+/// A program that uses a GPU.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct User {
+    /// Its process; a container may know it by another number.
+    pub pid: u32,
+    /// Its file, where this user may know.
+    pub name: Option<String>,
+    /// What it holds of the GPU's memory, where the driver tells.
+    pub memory: Option<Bytes>,
 }
 
 /// How this program's kernels were compiled.
@@ -61,6 +88,32 @@ pub struct KernelBuild {
     pub archs: &'static [u32],
     /// Version of the compiler.
     pub nvcc: &'static str,
+}
+
+/// How a program comes to run on a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fit {
+    /// It has machine code for it.
+    MachineCode,
+    /// The driver compiles the kernels when they are loaded first.
+    CompiledByDriver,
+    /// Not at all.
+    Unfit,
+}
+
+impl KernelBuild {
+    /// How these kernels come to run on a GPU of this compute capability, as 10 major + minor.
+    pub fn fit(&self, arch: u32) -> Fit {
+        let runs_as_it_is = |&code: &u32| code / 10 == arch / 10 && code <= arch;
+        if self.archs.iter().any(runs_as_it_is) {
+            Fit::MachineCode
+        } else if self.archs.iter().max().is_some_and(|&newest| newest <= arch) {
+            Fit::CompiledByDriver
+        } else {
+            Fit::Unfit
+        }
+    }
 }
 
 /// How the kernels were compiled; `None` in a program without, which cannot use a GPU.
@@ -75,16 +128,26 @@ pub fn kernels() -> Option<KernelBuild> {
     None
 }
 
-/// The machine's GPUs as NVIDIA's management library lists them, or why it does not.
+/// NVIDIA's management library, or why it cannot be asked.
 #[cfg(feature = "cuda")]
-pub fn list() -> Result<Vec<Gpu>, String> {
-    let describe = |error: nvml_wrapper::error::NvmlError| error.to_string();
-    let nvml = nvml_wrapper::Nvml::init().map_err(|error| match error {
+fn open() -> Result<nvml_wrapper::Nvml, String> {
+    nvml_wrapper::Nvml::init().map_err(|error| match error {
         nvml_wrapper::error::NvmlError::LibloadingError(_) => {
             "NVIDIA's management library is not installed".to_owned()
         }
         other => other.to_string(),
-    })?;
+    })
+}
+
+/// Why a program without the feature has no figures.
+#[cfg(not(feature = "cuda"))]
+const NO_FEATURE: &str = "this program was built without the feature `cuda`";
+
+/// The machine's GPUs as NVIDIA's management library lists them, or why it does not.
+#[cfg(feature = "cuda")]
+pub fn list() -> Result<Vec<Gpu>, String> {
+    let describe = |error: nvml_wrapper::error::NvmlError| error.to_string();
+    let nvml = open()?;
     let driver = nvml.sys_driver_version().map_err(describe)?;
     let cuda = nvml.sys_cuda_driver_version().ok();
     let driver_cuda = cuda.map(|version| format!("{}.{}", version / 1000, version % 1000 / 10));
@@ -95,14 +158,43 @@ pub fn list() -> Result<Vec<Gpu>, String> {
             let capability = device.cuda_compute_capability().ok();
             Ok(Gpu {
                 name: device.name().map_err(describe)?,
+                uuid: device.uuid().ok(),
                 memory: Bytes(memory.total),
                 free: Bytes(memory.free),
                 arch: capability.map(|found| (found.major * 10 + found.minor).unsigned_abs()),
                 driver: driver.clone(),
                 driver_cuda: driver_cuda.clone(),
+                users: users(&nvml, &device),
             })
         })
         .collect()
+}
+
+/// Who else has work or windows on a GPU, where the driver tells.
+#[cfg(feature = "cuda")]
+fn users(nvml: &nvml_wrapper::Nvml, device: &nvml_wrapper::Device<'_>) -> Option<Vec<User>> {
+    use nvml_wrapper::enums::device::UsedGpuMemory;
+    /// Longest name that is asked for.
+    const NAME_BYTES: usize = 512;
+    let computing = device.running_compute_processes();
+    let drawing = device.running_graphics_processes();
+    if computing.is_err() && drawing.is_err() {
+        return None;
+    }
+    let mut users: Vec<User> = Vec::new();
+    for process in computing.into_iter().chain(drawing).flatten() {
+        let pid = process.pid;
+        if pid == std::process::id() || users.iter().any(|user| user.pid == pid) {
+            continue;
+        }
+        let memory = match process.used_gpu_memory {
+            UsedGpuMemory::Used(bytes) => Some(Bytes(bytes)),
+            UsedGpuMemory::Unavailable => None,
+        };
+        users.push(User { pid, name: nvml.sys_process_name(pid, NAME_BYTES).ok(), memory });
+    }
+    users.sort_by_key(|user| std::cmp::Reverse(user.memory));
+    Some(users)
 }
 
 /// Memory that nobody uses of the GPU with this identifier, where the management library tells.
@@ -113,10 +205,23 @@ pub fn free(uuid: &str) -> Option<Bytes> {
     Some(Bytes(memory.free))
 }
 
+/// Memory that this process holds of the GPU with this identifier; nothing where the management
+/// library does not tell, as under WSL, or knows the process by another number, as in a container.
+#[cfg(feature = "cuda")]
+pub fn held_by_this_process(uuid: &str) -> Option<Bytes> {
+    let nvml = nvml_wrapper::Nvml::init().ok()?;
+    let processes = nvml.device_by_uuid(uuid).ok()?.running_compute_processes().ok()?;
+    let own = processes.into_iter().find(|process| process.pid == std::process::id())?;
+    match own.used_gpu_memory {
+        nvml_wrapper::enums::device::UsedGpuMemory::Used(bytes) => Some(Bytes(bytes)),
+        nvml_wrapper::enums::device::UsedGpuMemory::Unavailable => None,
+    }
+}
+
 /// The machine's GPUs; this program was built without the feature that asks for them.
 #[cfg(not(feature = "cuda"))]
 pub fn list() -> Result<Vec<Gpu>, String> {
-    Err("this program was built without the feature `cuda`".to_owned())
+    Err(NO_FEATURE.to_owned())
 }
 
 #[cfg(test)]
@@ -134,5 +239,21 @@ mod tests {
         make("nvidia3");
         assert!(has_gpu_file(folder.path()));
         assert!(!has_gpu_file(&folder.path().join("none")));
+    }
+
+    #[test]
+    fn kernels_fit_later_minors_as_they_are_and_later_majors_by_the_driver() {
+        let built = KernelBuild { archs: &[80, 86, 90], nvcc: "13.0" };
+        for (arch, fit) in [
+            (75, Fit::Unfit),
+            (80, Fit::MachineCode),
+            (89, Fit::MachineCode),
+            (90, Fit::MachineCode),
+            (120, Fit::CompiledByDriver),
+        ] {
+            assert_eq!(built.fit(arch), fit, "{arch}");
+        }
+        assert_eq!(KernelBuild { archs: &[86], ..built }.fit(80), Fit::Unfit);
+        assert_eq!(KernelBuild { archs: &[], ..built }.fit(90), Fit::Unfit);
     }
 }

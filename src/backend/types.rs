@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::DeviceError;
-use crate::memory::Bytes;
+use crate::memory::{Bytes, Change};
 
 /// What a frame is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,6 +109,17 @@ pub struct MemoryEntry {
     pub peak: Bytes,
     /// What was taken when all of the device's entries together took most: these add up.
     pub at_peak: Bytes,
+}
+
+/// How a device's memory stands.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Governed {
+    /// What was given up or taken back since it was last told.
+    pub changes: Vec<Change>,
+    /// Bytes that the program holds.
+    pub held: Bytes,
+    /// Bytes that it may hold.
+    pub budget: Bytes,
 }
 
 /// A value that the device may still be computing.

@@ -2,6 +2,7 @@
 
 #[cfg(kernels)]
 use anyhow::Context;
+use serde::Serialize;
 
 #[cfg(kernels)]
 use crate::backend::Backend;
@@ -12,7 +13,9 @@ use crate::backend::cpu::Cpu;
 use crate::backend::cuda::{Cuda, CudaOptions};
 use crate::backend::{Raster, nvidia};
 use crate::config::{Config, Device, MemoryOptions};
-use crate::memory::Limit;
+use crate::memory::Bytes;
+#[cfg(kernels)]
+use crate::memory::plan::Storage;
 use crate::model::Gaussians;
 
 /// Work for whichever device is chosen.
@@ -25,25 +28,25 @@ pub(super) trait Task {
 }
 
 /// What was asked of the device.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(super) struct DeviceOptions {
     device: Device,
-    vram_limit: Option<Limit>,
-    vram_threshold: f64,
+    #[cfg_attr(not(kernels), allow(dead_code, reason = "the processor rounds nothing"))]
+    seed: u64,
+    memory: MemoryOptions,
 }
 
 impl DeviceOptions {
     /// The part of the configuration that says where to run.
     pub(super) fn of(config: &Config) -> Self {
-        let MemoryOptions { vram_limit, vram_threshold, .. } = config.memory;
-        Self { device: config.run.device, vram_limit, vram_threshold }
+        Self { device: config.run.device, seed: config.run.seed, memory: config.memory.clone() }
     }
 }
 
 /// Opens the device that was asked for and has it do the work.
 ///
 /// Nobody trains on the processor by accident: on a machine with an NVIDIA GPU it has to be named.
-pub(super) fn on<T: Task>(options: DeviceOptions, task: T) -> anyhow::Result<T::Output> {
+pub(super) fn on<T: Task>(options: &DeviceOptions, task: T) -> anyhow::Result<T::Output> {
     match options.device {
         Device::Cpu => on_cpu(options, task),
         Device::Cuda => on_cuda(options, task),
@@ -52,24 +55,42 @@ pub(super) fn on<T: Task>(options: DeviceOptions, task: T) -> anyhow::Result<T::
     }
 }
 
-fn on_cpu<T: Task>(options: DeviceOptions, task: T) -> anyhow::Result<T::Output> {
-    let threshold_is_usual = options.vram_threshold == MemoryOptions::default().vram_threshold;
-    if options.vram_limit.is_some() || !threshold_is_usual {
-        tracing::info!("--vram-limit and --vram-threshold have no effect on the CPU");
+fn on_cpu<T: Task>(options: &DeviceOptions, task: T) -> anyhow::Result<T::Output> {
+    let (asked, usual) = (&options.memory, MemoryOptions::default());
+    let idle: Vec<&str> = [
+        ("--vram-limit", asked.vram_limit.is_some()),
+        ("--vram-threshold", asked.vram_threshold != usual.vram_threshold),
+        ("--optimize-memory", asked.optimize_memory),
+        ("--fragmentation", asked.fragmentation != usual.fragmentation),
+        ("--give-up", asked.give_up != usual.give_up),
+        ("--profile-tensors", asked.profile_tensors),
+    ]
+    .into_iter()
+    .filter_map(|(flag, is_asked)| is_asked.then_some(flag))
+    .collect();
+    if !idle.is_empty() {
+        tracing::info!("without effect on the CPU: {}", idle.join(", "));
     }
     task.run(&mut Cpu::<f32>::new())
 }
 
 #[cfg(kernels)]
-fn on_cuda<T: Task>(options: DeviceOptions, task: T) -> anyhow::Result<T::Output> {
+fn on_cuda<T: Task>(options: &DeviceOptions, task: T) -> anyhow::Result<T::Output> {
     task.run(&mut open_cuda(options)?)
 }
 
 /// The GPU, or why it cannot be used.
 #[cfg(kernels)]
-fn open_cuda(options: DeviceOptions) -> anyhow::Result<Cuda> {
-    let DeviceOptions { vram_limit, vram_threshold, .. } = options;
-    let opened = Cuda::open(&CudaOptions { vram_limit, vram_threshold });
+fn open_cuda(options: &DeviceOptions) -> anyhow::Result<Cuda> {
+    let memory = &options.memory;
+    let opened = Cuda::open(&CudaOptions {
+        vram_limit: memory.vram_limit,
+        vram_threshold: memory.vram_threshold,
+        give_up: memory.give_up.clone(),
+        trim_interval: memory.fragmentation.interval(),
+        storage: if memory.optimize_memory { Storage::Compact } else { Storage::Full },
+        seed: options.seed,
+    });
     opened.context(match options.device {
         Device::Cuda => "--device cuda: the GPU cannot be used (see splat doctor)",
         Device::Auto | Device::Cpu => {
@@ -79,22 +100,41 @@ fn open_cuda(options: DeviceOptions) -> anyhow::Result<Cuda> {
     })
 }
 
-/// The GPU in words, or why this program cannot use it.
+/// A GPU that this program can use.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(not(kernels), allow(dead_code, reason = "a program without kernels finds none"))]
+pub(super) struct UsableGpu {
+    /// In words.
+    pub(super) name: String,
+    /// As NVIDIA's tools write it.
+    pub(super) uuid: Option<String>,
+    /// Whether what grows can stay where it is.
+    pub(super) virtual_memory: bool,
+    /// What may be taken of its memory without a `--vram-limit`, as others use it now.
+    pub(super) budget: Option<Bytes>,
+}
+
+/// The GPU, or why this program cannot use it.
 #[cfg(kernels)]
-pub(super) fn try_gpu() -> Result<String, String> {
-    let MemoryOptions { vram_limit, vram_threshold, .. } = MemoryOptions::default();
-    let opened = Cuda::open(&CudaOptions { vram_limit, vram_threshold });
-    opened.map(|gpu| gpu.name()).map_err(|error| error.to_string())
+pub(super) fn try_gpu() -> Result<UsableGpu, String> {
+    let gpu = Cuda::open(&CudaOptions::default()).map_err(|error| error.to_string())?;
+    gpu.heap().look_around().map_err(|error| error.to_string())?;
+    Ok(UsableGpu {
+        name: gpu.name(),
+        uuid: gpu.uuid(),
+        virtual_memory: gpu.heap().is_virtual(),
+        budget: gpu.memory_budget(),
+    })
 }
 
 /// Why this program cannot use a GPU.
 #[cfg(not(kernels))]
-pub(super) fn try_gpu() -> Result<String, String> {
+pub(super) fn try_gpu() -> Result<UsableGpu, String> {
     Err("this program was built without CUDA kernels".to_owned())
 }
 
 #[cfg(not(kernels))]
-fn on_cuda<T: Task>(options: DeviceOptions, _task: T) -> anyhow::Result<T::Output> {
+fn on_cuda<T: Task>(options: &DeviceOptions, _task: T) -> anyhow::Result<T::Output> {
     let asked = match options.device {
         Device::Cuda => "--device cuda: this",
         Device::Auto | Device::Cpu => "this machine has an NVIDIA GPU, but this",

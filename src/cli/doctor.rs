@@ -1,15 +1,24 @@
 //! `splat doctor`: what this machine and this program can do.
 
+mod advice;
+
 use clap::Args;
 use serde::Serialize;
 
-use super::device::{REBUILD, try_gpu};
+use super::device::{UsableGpu, try_gpu};
 use super::print;
-use crate::backend::nvidia::{self, Gpu, KernelBuild};
+use crate::backend::nvidia::{self, Fit, Gpu, KernelBuild, User};
 use crate::memory::{Bytes, host_memory};
+
+/// Programs that use a GPU and are listed.
+const USERS_LISTED: usize = 8;
 
 /// Arguments of `splat doctor`.
 #[derive(Args)]
+#[command(
+    after_help = "Exit codes: 0 where `splat train` can run; 1 where it would refuse to, or \
+                        has no room to write."
+)]
 pub(super) struct DoctorArgs {
     /// Print JSON
     #[arg(long)]
@@ -20,10 +29,15 @@ pub(super) struct DoctorArgs {
 #[derive(Serialize)]
 struct Findings {
     version: &'static str,
+    /// Whether `splat train` can run here without further flags.
+    can_train: bool,
     /// Devices that this program can train on.
     devices: Vec<&'static str>,
     cpu_threads: usize,
+    /// RAM that the process may use.
     host_memory: Option<Bytes>,
+    /// RAM of the machine, of which a control group may leave less.
+    host_machine: Option<Bytes>,
     /// Free space in the working directory, where models go by default.
     disk_free: Option<Bytes>,
     wsl: bool,
@@ -32,60 +46,62 @@ struct Findings {
     gpus: Vec<Gpu>,
     /// Why the management library lists no GPU.
     nvml: Option<String>,
-    /// The GPU that training runs on, in words.
-    trains_on_gpu: Option<String>,
+    /// The GPU that training runs on.
+    trains_on_gpu: Option<UsableGpu>,
     /// Why it cannot, on a machine that has one.
     gpu_problem: Option<String>,
     /// What to do.
     advice: Vec<String>,
 }
 
-/// Prints the findings. That something is missing is a finding, not an error.
+/// Prints the findings. That something is missing is a finding; that nothing can be trained is an
+/// error.
 pub(super) fn run(args: &DoctorArgs) -> anyhow::Result<()> {
     let findings = Findings::gather();
     print(&if args.json { serde_json::to_string_pretty(&findings)? } else { findings.text() });
+    if !findings.can_train {
+        anyhow::bail!("`splat train` cannot run here as it is; the findings say what to do");
+    }
     Ok(())
 }
 
 impl Findings {
     fn gather() -> Self {
+        // Before the program itself is one of those that use the GPU.
         let (gpus, nvml) = match nvidia::list() {
             Ok(gpus) => (gpus, None),
             Err(reason) => (Vec::new(), Some(reason)),
         };
-        let kernels = nvidia::kernels();
         let (trains_on_gpu, gpu_problem) = match (nvidia::is_present(), try_gpu()) {
-            (_, Ok(name)) => (Some(name), None),
+            (_, Ok(gpu)) => (Some(gpu), None),
             (true, Err(problem)) => (None, Some(problem)),
             (false, Err(_)) => (None, None),
         };
-        let mut advice = Vec::new();
-        if kernels.is_none() {
-            advice.push(format!(
-                "This program was built without CUDA kernels and trains on the CPU only. {REBUILD}, \
-                 and it trains on an NVIDIA GPU."
-            ));
-        } else if let Some(problem) = &gpu_problem {
-            advice.push(format!("There is an NVIDIA GPU, but it cannot be used: {problem}."));
-        }
-        let mut devices = vec!["cpu"];
-        if trains_on_gpu.is_some() {
-            devices.insert(0, "cuda");
-        }
-        Self {
+        let host = host_memory();
+        let mut findings = Self {
             version: env!("CARGO_PKG_VERSION"),
-            devices,
+            can_train: false,
+            devices: if trains_on_gpu.is_some() { vec!["cuda", "cpu"] } else { vec!["cpu"] },
             cpu_threads: rayon::current_num_threads(),
-            host_memory: host_memory().map(|host| host.total),
+            host_memory: host.map(|host| host.total),
+            host_machine: host.map(|host| host.machine),
             disk_free: disk_free(),
-            wsl: std::path::Path::new("/usr/lib/wsl/lib").exists(),
-            kernels,
+            wsl: nvidia::is_wsl(),
+            kernels: nvidia::kernels(),
             gpus,
             nvml,
             trains_on_gpu,
             gpu_problem,
-            advice,
-        }
+            advice: Vec::new(),
+        };
+        findings.can_train = findings.can_train();
+        findings.advice = advice::advice(&findings);
+        findings
+    }
+
+    /// On a machine with a GPU, nobody trains on the processor by accident.
+    fn can_train(&self) -> bool {
+        self.gpu_problem.is_none() && self.disk_free.is_none_or(|free| free >= advice::DISK_NEEDED)
     }
 
     fn text(&self) -> String {
@@ -93,10 +109,7 @@ impl Findings {
             format!("splat      {}", self.version),
             format!("trains on  {}", self.devices.join(", ")),
             format!("CPU        {} threads", self.cpu_threads),
-            match self.host_memory {
-                Some(total) => format!("RAM        {:.1} GiB", total.gib()),
-                None => "RAM        unknown on this system".to_owned(),
-            },
+            self.ram(),
             match self.disk_free {
                 Some(free) => format!("disk       {:.1} GiB free here", free.gib()),
                 None => "disk       unknown on this system".to_owned(),
@@ -109,24 +122,52 @@ impl Findings {
                 ),
                 None => "CUDA       no kernels in this program".to_owned(),
             },
+            match &self.nvml {
+                Some(reason) => format!("NVML       {reason}"),
+                None => "NVML       works: runs show load, memory and heat of the GPU".to_owned(),
+            },
         ];
         if self.wsl {
             lines.push("WSL        yes".to_owned());
         }
-        lines.extend(self.gpus.iter().map(describe));
-        if let Some(name) = &self.trains_on_gpu {
-            lines.push(format!("GPU        usable: {name}"));
+        for gpu in &self.gpus {
+            lines.push(describe(gpu, self.kernels));
+            lines.extend(users(gpu));
         }
-        if self.gpu_problem.is_some() {
-            lines.push("GPU        not usable".to_owned());
-        }
-        // The driver may know of a GPU where its management library is missing.
-        let is_unknown = self.trains_on_gpu.is_none() && self.gpu_problem.is_none();
-        if let Some(reason) = self.nvml.as_ref().filter(|_| is_unknown) {
-            lines.push(format!("GPU        none found ({reason})"));
-        }
+        lines.extend(self.verdict());
         lines.extend(self.advice.iter().map(|advice| format!("\n{advice}")));
         lines.join("\n")
+    }
+
+    fn ram(&self) -> String {
+        match (self.host_memory, self.host_machine) {
+            (Some(total), Some(machine)) if total < machine => {
+                let (total, machine) = (total.gib(), machine.gib());
+                format!(
+                    "RAM        {total:.1} of {machine:.1} GiB (held to that by a control group)"
+                )
+            }
+            (Some(total), _) => format!("RAM        {:.1} GiB", total.gib()),
+            (None, _) => "RAM        unknown on this system".to_owned(),
+        }
+    }
+
+    /// What becomes of the GPU, in lines.
+    fn verdict(&self) -> Vec<String> {
+        if let Some(gpu) = &self.trains_on_gpu {
+            let memory = if gpu.virtual_memory {
+                "its memory grows in place"
+            } else {
+                "its memory grows by copying (no virtual memory management)"
+            };
+            let budget = gpu.budget.map(|bytes| format!("; {:.1} GiB may be taken", bytes.gib()));
+            let budget = budget.unwrap_or_default();
+            return vec![format!("GPU        usable: {}; {memory}{budget}", gpu.name)];
+        }
+        if self.gpu_problem.is_some() {
+            return vec!["GPU        not usable".to_owned()];
+        }
+        vec!["GPU        none found".to_owned()]
     }
 }
 
@@ -137,17 +178,44 @@ fn capabilities(archs: &[u32]) -> String {
     texts.join(", ")
 }
 
-fn describe(gpu: &Gpu) -> String {
+fn describe(gpu: &Gpu, kernels: Option<KernelBuild>) -> String {
     let capability = gpu.arch.map_or("unknown".to_owned(), |arch| capabilities(&[arch]));
+    let fit = match kernels.zip(gpu.arch).map(|(build, arch)| build.fit(arch)) {
+        Some(Fit::MachineCode) => " (kernels fit)",
+        Some(Fit::CompiledByDriver) => " (the driver compiles the kernels when first used)",
+        Some(Fit::Unfit) => " (kernels do not fit)",
+        None => "",
+    };
     format!(
-        "GPU        {}, compute capability {capability}, {:.1} GiB, {:.1} GiB free, driver {} for \
-         CUDA {}",
+        "GPU        {}, compute capability {capability}{fit}, {:.1} GiB, {:.1} GiB free, driver {} \
+         for CUDA {}",
         gpu.name,
         gpu.memory.gib(),
         gpu.free.gib(),
         gpu.driver,
         gpu.driver_cuda.as_deref().unwrap_or("unknown")
     )
+}
+
+/// Who else uses a GPU, in lines.
+fn users(gpu: &Gpu) -> Vec<String> {
+    let Some(users) = &gpu.users else {
+        return vec!["           the driver does not tell who else uses it".to_owned()];
+    };
+    let line = |user: &User| {
+        let memory = user.memory.map(|held| format!(", {:.2} GiB", held.gib()));
+        format!(
+            "           used by process {} ({}){}",
+            user.pid,
+            user.name.as_deref().unwrap_or("name unknown"),
+            memory.unwrap_or_default()
+        )
+    };
+    let mut lines: Vec<String> = users.iter().take(USERS_LISTED).map(line).collect();
+    if users.len() > USERS_LISTED {
+        lines.push(format!("           and {} more processes", users.len() - USERS_LISTED));
+    }
+    lines
 }
 
 /// Free space of the file system of the working directory.

@@ -32,7 +32,7 @@ pub(super) struct EvalArgs {
 pub(super) fn run(args: &EvalArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     let opened = args.model.open(matches)?;
     let task = Evaluating { opened: &opened, split: args.split };
-    let evaluation = device::on(DeviceOptions::of(&opened.config), task)?;
+    let evaluation = device::on(&DeviceOptions::of(&opened.config), task)?;
     // First of all: a result that was computed is not lost to a full disk.
     print(&if args.json { serde_json::to_string_pretty(&evaluation)? } else { table(&evaluation) });
     let folder = &args.model.model_path;

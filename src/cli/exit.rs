@@ -6,6 +6,7 @@ use crate::backend::DeviceError;
 use crate::config::ConfigError;
 use crate::dataset::{DatasetError, ImageError};
 use crate::export::PlyError;
+use crate::memory::Entry;
 use crate::synth::SynthError;
 use crate::train::TrainError;
 use crate::train::checkpoint::CheckpointError;
@@ -44,6 +45,34 @@ pub(super) struct DataError(pub(super) String);
 #[error("interrupted; the checkpoint is written. Go on with: splat train --resume -m {0}")]
 pub(super) struct Interrupted(pub(super) String);
 
+/// The run ended for want of the GPU's memory, after a checkpoint.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{stopped}\n{}go on with less: splat train --resume -m {model} {}",
+    table(&self.stopped),
+    self.less
+)]
+pub(super) struct OutOfMemory {
+    #[source]
+    pub(super) stopped: TrainError,
+    /// The model folder, as a shell takes it.
+    pub(super) model: String,
+    /// Flags with which the run takes less memory.
+    pub(super) less: String,
+}
+
+/// A plan that was printed does not fit the budget.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct DoesNotFit(pub(super) String);
+
+/// The entries that hold most, a line each.
+fn table(stopped: &TrainError) -> String {
+    let TrainError::OutOfMemory { source, .. } = stopped else { return String::new() };
+    let line = |entry: &Entry| format!("{:>12.1} MiB  {}\n", entry.mapped.mib(), entry.label);
+    source.largest().iter().map(line).collect()
+}
+
 impl Exit {
     /// The number that a shell sees.
     pub(super) fn code(self) -> u8 {
@@ -64,6 +93,9 @@ impl Exit {
     }
 
     fn of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Self> {
+        if cause.is::<OutOfMemory>() || cause.is::<DoesNotFit>() {
+            return Some(Self::Memory);
+        }
         if cause.is::<ConfigError>() || cause.is::<UsageError>() {
             return Some(Self::Usage);
         }
@@ -84,7 +116,10 @@ impl Exit {
         }
         match cause.downcast_ref::<TrainError>() {
             Some(TrainError::Device(error)) => return Some(Self::of_device(error)),
-            Some(TrainError::NoImages { .. }) => return Some(Self::Data),
+            Some(TrainError::OutOfMemory { .. }) => return Some(Self::Memory),
+            Some(TrainError::NoImages { .. } | TrainError::Checkpoint(_)) => {
+                return Some(Self::Data);
+            }
             Some(TrainError::Output(_)) => return Some(Self::Error),
             None => {}
         }

@@ -6,7 +6,9 @@ mod doctor;
 mod eval;
 mod exit;
 mod folder;
+mod intent;
 mod plan;
+mod profile;
 mod render;
 mod scene;
 mod synth;
@@ -46,11 +48,15 @@ enum Command {
     Eval(Box<eval::EvalArgs>),
     /// Write a trained model's images of the scene's views, and the photographs, as PNG
     Render(Box<render::RenderArgs>),
+    /// Say how much memory a training will take, and how many Gaussians fit, without a GPU
+    Plan(Box<plan::PlanArgs>),
     /// Write a synthetic COLMAP scene, exactly reproducible from its seed
     Synth(synth::SynthArgs),
     /// Measure what an iteration of training costs
     #[command(hide = true)]
     Bench(Box<bench::BenchArgs>),
+    /// Say where the memory went in a run
+    Profile(profile::ProfileArgs),
     /// Say what this machine and this program can do
     Doctor(doctor::DoctorArgs),
 }
@@ -114,7 +120,10 @@ fn run(args: Vec<OsString>) -> Exit {
         Command::Eval(args) => (args.model.quiet, ProgressStyle::Plain),
         Command::Render(args) => (args.model.quiet, ProgressStyle::Plain),
         Command::Bench(args) => (args.model.quiet, ProgressStyle::Plain),
-        Command::Synth(_) | Command::Doctor(_) => (false, ProgressStyle::Plain),
+        Command::Plan(args) => (args.quiet, ProgressStyle::Plain),
+        Command::Synth(_) | Command::Profile(_) | Command::Doctor(_) => {
+            (false, ProgressStyle::Plain)
+        }
     };
     init_logging(quiet, style);
     for notice in normalized.notices {
@@ -128,7 +137,9 @@ fn run(args: Vec<OsString>) -> Exit {
         Command::Eval(args) => eval::run(&args, matches),
         Command::Render(args) => render::run(&args, matches),
         Command::Bench(args) => bench::run(&args, matches),
+        Command::Plan(args) => plan::run(&args, matches),
         Command::Synth(args) => synth::run(&args),
+        Command::Profile(args) => profile::run(&args),
         Command::Doctor(args) => doctor::run(&args),
     };
     match result {

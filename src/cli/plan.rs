@@ -1,207 +1,213 @@
-//! What a training run is to do: its options from all their sources, its folder, its checkpoint.
+//! `splat plan`: what a run will take of memory, without a GPU.
+
+mod report;
+mod text;
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
-use clap::ArgMatches;
+use clap::{ArgMatches, Args};
 
-use super::exit::UsageError;
-use super::folder;
+use self::report::{Budget, Gaussians, Report, Scene};
+use super::exit::{DataError, DoesNotFit, UsageError};
 use super::scene::absolute;
-use super::train::TrainArgs;
-use crate::config::{Config, Layer, Layers, Typed, resolve};
-use crate::dataset::{Dataset, PointCloud};
-use crate::files::{OutputError, create_folder};
-use crate::train::checkpoint::{self, Checkpoint, CheckpointError};
+use super::train::starting_points;
+use super::{folder, print};
+use crate::config::{Config, Layers, Typed, resolve};
+use crate::dataset::Dataset;
+use crate::export::read_ply;
+use crate::memory::plan::{self, Granule, ModelSize, Run, Seen, Storage};
+use crate::memory::{Allowance, Bytes, Limit, Rung};
+use crate::model;
+use crate::train::{densify, forecast};
 
-/// What differs from the defaults in the demonstration.
-const DEMO: &str = "\
-[scene]
-eval = true
+/// Arguments of `splat plan`.
+#[derive(Args)]
+pub(super) struct PlanArgs {
+    /// Options that differ from the defaults, in TOML; flags win over it
+    #[arg(long, value_name = "FILE.toml")]
+    config: Option<PathBuf>,
 
-[optimize]
-iterations = 1500
-sh_degree_interval = 400
-position_lr_max_steps = 1500
+    /// Built-in options that differ from the defaults; --config and flags win over it
+    #[arg(long, value_name = "NAME")]
+    preset: Option<String>,
 
-[densify]
-densify_from_iter = 200
-densify_until_iter = 1000
-opacity_reset_interval = 3000
-";
+    /// Gaussians to plan for [default: --max-points, those of --model, or a guess]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=u64::from(u32::MAX)), help_heading = "Forecast")]
+    gaussians: Option<u64>,
 
-/// Folder of the demonstration's scene inside the model folder.
-pub(super) const DEMO_SCENE: &str = "scene";
+    /// A model of the scene, a PLY or a model folder: what views see is then counted, not estimated
+    #[arg(long, value_name = "PLY|FOLDER", help_heading = "Forecast")]
+    model: Option<PathBuf>,
 
-/// What is to be done, before anything is written.
-pub(super) struct Plan {
-    /// Everything resolved, paths absolute.
-    pub(super) config: Config,
-    /// Model folder.
-    pub(super) model_path: PathBuf,
-    /// Where the run goes on, if it does not start.
-    pub(super) checkpoint: Option<Checkpoint>,
-    /// The checkpoint is one of the model folder, whose run goes on.
-    pub(super) goes_on: bool,
+    /// Memory of the GPU that its driver's context and the program's code take; the default was
+    /// measured on an H200
+    #[arg(long, value_name = "SIZE", help_heading = "Forecast", default_value_t = plan::CONTEXT)]
+    context: Bytes,
+
+    /// Print JSON
+    #[arg(long, help_heading = "Forecast")]
+    json: bool,
+
+    /// Nothing on stderr but warnings and errors
+    #[arg(long)]
+    pub(super) quiet: bool,
+
+    #[command(flatten)]
+    options: Config,
 }
 
-impl Plan {
-    /// Decides everything and reads the checkpoint; writes nothing.
-    pub(super) fn make(args: &TrainArgs, matches: &ArgMatches) -> anyhow::Result<Self> {
-        let demo = args.demo.then_some(Layer { origin: "the demonstration", text: DEMO });
-        let layers = Layers {
-            base: demo,
-            preset: args.preset.as_deref(),
-            file: args.config.as_deref(),
-            typed: Some(Typed { flags: &args.options, matches }),
-        };
-        let mut config = resolve(layers)?;
-        // A run that goes on stays where it is found, wherever its checkpoint was written.
-        let settled = settled_folder(args, &config);
-        let found = match (&args.start_checkpoint, &settled) {
-            (Some(path), _) => Some((path.clone(), Checkpoint::read(path)?)),
-            (None, Some(folder)) if args.resume.is_some() => newest_checkpoint(folder)?,
-            _ => None,
-        };
-        if let Some((path, checkpoint)) = &found {
-            let (origin, text) = (path.display().to_string(), checkpoint.config.to_toml()?);
-            let base = Some(Layer { origin: &origin, text: &text });
-            config = resolve(Layers { base, ..layers })?;
-            check_degree(path, checkpoint, &config)?;
-            say_where_it_goes_on(&origin, checkpoint.iteration, config.optimize.iterations);
-        }
-        let model_path = settled
-            .or_else(|| config.output.model_path.clone())
-            .unwrap_or_else(|| folder::default_path(&config, false));
-        if args.demo {
-            config.scene.source_path = Some(model_path.join(DEMO_SCENE));
-        }
-        let Some(scene) = &config.scene.source_path else {
-            return Err(UsageError(
-                "no scene is named. Use -s SCENE, or --demo for a synthetic one".to_owned(),
-            )
-            .into());
-        };
-        config.scene.source_path = Some(absolute(scene));
-        // As the scene's: a checkpoint may be resumed from another working directory.
-        config.output.model_path = Some(
-            std::path::absolute(&model_path)
-                .map_err(|source| OutputError::new(&model_path, source))?,
-        );
-        let goes_on = found.as_ref().is_some_and(|(path, _)| folder::holds(&model_path, path));
-        if let Some((path, checkpoint)) = found.as_ref().filter(|_| !goes_on) {
-            refuse_empty_run(path, checkpoint.iteration, config.optimize.iterations)?;
-        }
-        if let Some(start) = args.start_checkpoint.as_ref().filter(|_| goes_on) {
-            warn_of_newer(start, &model_path);
-        }
-        Ok(Self { config, model_path, checkpoint: found.map(|(_, found)| found), goes_on })
+/// Plans and prints; a plan that does not fit is an error, after it was printed.
+pub(super) fn run(args: &PlanArgs, matches: &ArgMatches) -> anyhow::Result<()> {
+    let mut config = resolve(Layers {
+        base: None,
+        preset: args.preset.as_deref(),
+        file: args.config.as_deref(),
+        typed: Some(Typed { flags: &args.options, matches }),
+    })?;
+    let Some(scene) = &config.scene.source_path else {
+        return Err(UsageError("no scene is named. Use -s SCENE".to_owned()).into());
+    };
+    config.scene.source_path = Some(absolute(scene));
+    let budget = budget(&config)?;
+    let dataset = Dataset::load(&config.scene)?;
+    for warning in &dataset.warnings {
+        tracing::warn!("{warning}");
     }
-
-    /// The scene's folder.
-    pub(super) fn scene(&self) -> anyhow::Result<PathBuf> {
-        self.config.scene.source_path.clone().context("a plan always names its scene")
-    }
-
-    /// Makes the model folder and writes what describes the run.
-    pub(super) fn prepare_folder(
-        &self,
-        dataset: &Dataset,
-        points: &PointCloud,
-    ) -> anyhow::Result<()> {
-        create_folder(&self.model_path)?;
-        folder::sweep(&self.model_path);
-        if !self.goes_on
-            && let Some(aside) = folder::set_aside(&self.model_path)?
-        {
-            tracing::warn!(
-                "{} holds an earlier run; it is moved to {}",
-                self.model_path.display(),
-                aside.display()
-            );
-        }
-        folder::describe(&self.model_path, &self.config, dataset, points, self.goes_on)
+    let report = report(args, &config, &dataset, budget)?;
+    print(&if args.json { serde_json::to_string_pretty(&report)? } else { text::of(&report) });
+    match report.shortage() {
+        None => Ok(()),
+        Some(shortage) => Err(DoesNotFit(shortage).into()),
     }
 }
 
-/// The model folder, where no checkpoint has a say in it.
-fn settled_folder(args: &TrainArgs, config: &Config) -> Option<PathBuf> {
-    let typed = config.output.model_path.clone();
-    if args.demo {
-        return Some(typed.unwrap_or_else(|| Path::new("output").join("demo")));
-    }
-    if args.resume.is_some() {
-        return Some(typed.unwrap_or_else(|| folder::default_path(config, true)));
-    }
-    typed
-}
-
-fn say_where_it_goes_on(origin: &str, done: u32, last: u32) {
-    tracing::info!("going on from {origin}, iteration {done}");
-    if done >= last {
-        tracing::warn!(
-            "the run ended at iteration {done}, and {last} are asked for: there is nothing to \
-             train. Ask for more with --iterations"
-        );
+/// What may be taken; nothing where no limit is named, since no card is looked at.
+fn budget(config: &Config) -> Result<Option<Budget>, UsageError> {
+    let threshold = config.memory.vram_threshold;
+    match config.memory.vram_limit {
+        None => Ok(None),
+        Some(Limit::Bytes(limit)) => Ok(Some(Budget { limit, bytes: within(limit, threshold) })),
+        Some(percent @ Limit::Percent(_)) => Err(UsageError(format!(
+            "--vram-limit {percent} is a share of a card, and a plan is made without looking at \
+             one. Give a size, for instance 16GiB"
+        ))),
     }
 }
 
-/// A run in another folder that trains nothing would only push aside what is there.
-fn refuse_empty_run(path: &Path, done: u32, last: u32) -> Result<(), UsageError> {
-    if done < last {
-        return Ok(());
-    }
-    Err(UsageError(format!(
-        "{}: the run ended at iteration {done}, and {last} are asked for: there is nothing to \
-         train in another folder. Ask for more with --iterations",
-        path.display()
-    )))
+/// What is taken at most of a card, or of a limit, of this size.
+fn within(limit: Bytes, threshold: f64) -> Bytes {
+    Allowance::new(Some(Limit::Bytes(limit)), threshold, limit).beside(Bytes(0))
 }
 
-/// Whoever goes back to an older checkpoint should know what `--resume` will find.
-fn warn_of_newer(start: &Path, model_path: &Path) {
-    if let Some(newest) = checkpoint::list(model_path).first()
-        && newest.file_name() != start.file_name()
-    {
-        tracing::warn!(
-            "{} is newer and will be what --resume finds; move it away if this run is to replace \
-             it",
-            newest.display()
-        );
-    }
-}
-
-/// The newest checkpoint that can be read; damaged ones are passed over aloud.
-fn newest_checkpoint(model_path: &Path) -> anyhow::Result<Option<(PathBuf, Checkpoint)>> {
-    let paths = checkpoint::list(model_path);
-    let mut first_problem = None;
-    for path in &paths {
-        match Checkpoint::read(path) {
-            Ok(checkpoint) => return Ok(Some((path.clone(), checkpoint))),
-            Err(
-                problem @ (CheckpointError::Damaged { .. } | CheckpointError::Unreadable { .. }),
-            ) => {
-                tracing::warn!("{problem}");
-                first_problem.get_or_insert(problem);
-            }
-            Err(problem) => return Err(problem.into()),
-        }
-    }
-    if let Some(problem) = first_problem {
-        return Err(problem).context("none of the model folder's checkpoints can be used");
-    }
-    tracing::info!("{} has no checkpoint; training starts", model_path.display());
-    Ok(None)
-}
-
-fn check_degree(
-    path: &Path,
-    checkpoint: &Checkpoint,
+fn report(
+    args: &PlanArgs,
     config: &Config,
-) -> Result<(), CheckpointError> {
-    let (found, wanted) = (checkpoint.snapshot.parameters.sh_degree, config.optimize.sh_degree);
-    if found == wanted {
-        return Ok(());
+    dataset: &Dataset,
+    budget: Option<Budget>,
+) -> anyhow::Result<Report> {
+    let points = starting_points(dataset, config)?;
+    let start = points.positions.len() as u64;
+    let model = args.model.as_deref().map(read_model).transpose()?;
+    let seen = match &model {
+        Some(model) => forecast::seen_of_model(dataset, model),
+        None => forecast::seen_of_points(dataset, &points.positions),
+    };
+    let gaussians = gaussians(args, config, start, model.as_ref().map(model::Gaussians::len));
+    let run = Run {
+        model: ModelSize {
+            gaussians: gaussians.count,
+            sh_degree: config.optimize.sh_degree,
+            storage: storage(config),
+        },
+        start: start.min(gaussians.count),
+        seen,
+        photographs: forecast::photographs(dataset),
+        births: None,
+        bands: config.memory.give_up.contains(&Rung::Bands),
+        context: args.context,
+        granule: Granule::default(),
+    };
+    let [width, height] = seen.px;
+    let scene = Scene {
+        path: dataset.root.clone(),
+        train_views: dataset.train.len(),
+        test_views: dataset.test.len(),
+        largest_px: [width, height],
+    };
+    let mut report = Report::new(scene, gaussians, &run, budget);
+    report.counted = model.is_some();
+    report.largest = report::largest(&run, budget, config.memory.vram_threshold)?;
+    report.host = report::host(&run, config, &forecast::full_size(dataset));
+    if let Some(budget) = budget.filter(|_| report.fits == Some(false)) {
+        let smaller = smaller_scenes(config, seen)?;
+        report.remedies = report::remedies(&run, budget.bytes, &smaller);
+        report.training_ends_with = given_up(&config.memory.give_up, &run)
+            .and_then(|run| run.largest(budget.bytes))
+            // Those at the start are there before any is born.
+            .filter(|&most| most >= start);
     }
-    Err(CheckpointError::ShDegree { path: path.to_owned(), found, wanted })
+    Ok(report)
+}
+
+/// What training makes of a run that does not fit, if it may give up births.
+fn given_up(may: &[Rung], run: &Run) -> Option<Run> {
+    let storage = if may.contains(&Rung::Compact) { Storage::Compact } else { run.model.storage };
+    let model = ModelSize { storage, ..run.model };
+    may.contains(&Rung::Births).then(|| Run { model, ..run.clone() })
+}
+
+/// For how many Gaussians, and who says so.
+fn gaussians(args: &PlanArgs, config: &Config, start: u64, model: Option<usize>) -> Gaussians {
+    let told = |count, from| Gaussians { count, start: start.min(count), from };
+    if let Some(count) = args.gaussians {
+        return told(count, "--gaussians");
+    }
+    // Where there is no density control their number stays.
+    let last = config.optimize.iterations;
+    if !(0..last).any(|iteration| densify::due(config, 1.0, iteration).is_some()) {
+        return told(start, "those at the start: there is no round of density control");
+    }
+    if let Some(count) = config.densify.max_points {
+        return told(count, "--max-points");
+    }
+    match model {
+        Some(count) => told(count as u64, "the model"),
+        None => told(forecast::guessed_gaussians(start), "a guess: 17 for each at the start"),
+    }
+}
+
+pub(super) fn storage(config: &Config) -> Storage {
+    if config.memory.optimize_memory { Storage::Compact } else { Storage::Full }
+}
+
+/// A PLY, or the last one of a model folder.
+fn read_model(path: &Path) -> anyhow::Result<model::Gaussians> {
+    if !path.is_dir() {
+        return Ok(read_ply(path)?);
+    }
+    match folder::point_clouds(path).last() {
+        Some((_, ply)) => Ok(read_ply(ply)?),
+        None => Err(DataError(format!(
+            "--model {}: no point_cloud/iteration_N/point_cloud.ply in it. Name a PLY, or the \
+             folder of a trained model",
+            path.display()
+        ))
+        .into()),
+    }
+}
+
+/// The scene at the divisors that make its views smaller than they are.
+fn smaller_scenes(config: &Config, seen: Seen) -> anyhow::Result<Vec<report::Smaller>> {
+    let mut smaller = Vec::new();
+    for divisor in [2, 4, 8] {
+        let mut options = config.scene.clone();
+        options.resolution = divisor;
+        let dataset = Dataset::load(&options)?;
+        let resized = forecast::resized(seen, &dataset);
+        if resized.px[0] < seen.px[0] {
+            let photographs = forecast::photographs(&dataset);
+            smaller.push(report::Smaller { divisor, seen: resized, photographs });
+        }
+    }
+    Ok(smaller)
 }

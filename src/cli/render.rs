@@ -36,7 +36,7 @@ pub(super) struct RenderArgs {
 /// Writes `MODEL/{train,test}/ours_N/{renders,gt}/00000.png`.
 pub(super) fn run(args: &RenderArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     let opened = args.model.open(matches)?;
-    device::on(DeviceOptions::of(&opened.config), Rendering { args, opened: &opened })
+    device::on(&DeviceOptions::of(&opened.config), Rendering { args, opened: &opened })
 }
 
 /// Rendering a model's views.

@@ -12,6 +12,7 @@ use crate::config::{
 };
 use crate::dataset::{Dataset, ImageLoader, Residency};
 use crate::export::read_ply;
+use crate::memory::{Bytes, host_memory};
 use crate::model::Gaussians;
 use crate::train::Views;
 use crate::train::event::Split;
@@ -117,21 +118,8 @@ pub(super) fn open_scene(config: &Config) -> anyhow::Result<(Dataset, ImageLoade
     for warning in &dataset.warnings {
         tracing::warn!("{warning}");
     }
-    let policy = if config.memory.high_dram {
-        Residency::All
-    } else {
-        Residency::OnDemand { cache: config.memory.image_cache }
-    };
-    let images = ImageLoader::new(dataset.sources.clone(), policy);
-    if let Some(needed) = images.least_to_decode_ahead().filter(|_| !config.memory.high_dram) {
-        tracing::warn!(
-            "--image-cache {} is too small to decode photographs ahead, so that training waits \
-             for each: give {:.0}MiB or more",
-            config.memory.image_cache,
-            needed.mib().ceil()
-        );
-    }
-    if config.memory.high_dram {
+    let (images, keeps_all) = open_images(&dataset, &config.memory);
+    if keeps_all {
         tracing::info!("decoding {} images", dataset.views.len());
         let failures = images
             .load_all(|_, _| {})
@@ -144,6 +132,42 @@ pub(super) fn open_scene(config: &Config) -> anyhow::Result<(Dataset, ImageLoade
         );
     }
     Ok((dataset, images))
+}
+
+/// The scene's images within the host's memory, and whether all of them are to be kept.
+fn open_images(dataset: &Dataset, options: &MemoryOptions) -> (ImageLoader, bool) {
+    let host = host_memory();
+    let limit = host.map_or(Bytes(u64::MAX), |host| options.host_limit.on(host.total));
+    let left = Bytes(limit.0.saturating_sub(host.map_or(0, |host| host.resident.0)));
+    let open = |policy| ImageLoader::within(dataset.sources.clone(), policy, limit);
+    if options.high_dram {
+        let images = open(Residency::All);
+        let needed = images.decoded_bytes();
+        if needed <= left {
+            return (images, true);
+        }
+        tracing::warn!(
+            "--high-dram: the {} decoded images take {:.2} GiB or more, but of the {:.2} GiB of \
+             --host-limit {} the program has {:.2} GiB left. They are decoded on demand instead, \
+             into a cache of {}",
+            dataset.sources.len(),
+            needed.gib(),
+            limit.gib(),
+            options.host_limit,
+            left.gib(),
+            options.image_cache
+        );
+    }
+    let images = open(Residency::OnDemand { cache: options.image_cache });
+    if let Some(needed) = images.least_to_decode_ahead() {
+        tracing::warn!(
+            "--image-cache {} is too small to decode photographs ahead, so that training waits \
+             for each: give {:.0}MiB or more",
+            options.image_cache,
+            needed.mib().ceil()
+        );
+    }
+    (images, false)
 }
 
 /// That a split has no image to compare a model with.

@@ -9,19 +9,19 @@ use anyhow::Context;
 use clap::{ArgMatches, Args};
 
 use super::device::{self, DeviceOptions, Task};
-use super::exit::{Exit, Interrupted, UsageError};
-use super::plan::{DEMO_SCENE, Plan};
+use super::exit::{Exit, Interrupted, OutOfMemory, UsageError};
+use super::intent::{DEMO_SCENE, Intent};
 use super::scene::open_scene;
 use super::{print, shell_word};
-use crate::backend::Raster;
+use crate::backend::{Raster, Rows};
 use crate::config::Config;
 use crate::dataset::{AlphaMeaning, Dataset, ImageSource, PointCloud};
-use crate::memory::{Bytes, host_memory};
+use crate::memory::{Bytes, Rung, host_memory};
 use crate::model::{Gaussians, from_points, random_points, thinned};
 use crate::synth::{SynthOptions, write_scene};
 use crate::telemetry::{ProgressStyle, Sinks};
-use crate::train::checkpoint::Checkpoint;
-use crate::train::{Outcome, Trainer, TrainerSetup, scene_extent};
+use crate::train::checkpoint::StoredCheckpoint;
+use crate::train::{Outcome, TrainError, Trainer, TrainerSetup, scene_extent};
 
 /// Arguments of `splat train`.
 #[derive(Args)]
@@ -67,58 +67,58 @@ impl TrainArgs {
 
 /// Trains.
 pub(super) fn run(args: &TrainArgs, matches: &ArgMatches) -> anyhow::Result<()> {
-    let plan = Plan::make(args, matches)?;
-    device::on(DeviceOptions::of(&plan.config), Training { args, plan })
+    let intent = Intent::make(args, matches)?;
+    device::on(&DeviceOptions::of(&intent.config), Training { args, intent })
 }
 
-/// A planned run.
+/// A run that is intended.
 struct Training<'a> {
     args: &'a TrainArgs,
-    plan: Plan,
+    intent: Intent,
 }
 
 impl Task for Training<'_> {
     type Output = ();
 
     fn run<B: Raster<Gaussians>>(self, device: &mut B) -> anyhow::Result<()> {
-        let Self { args, mut plan } = self;
+        let Self { args, mut intent } = self;
         let stop = stop_on_signals()?;
-        if args.demo && plan.checkpoint.is_none() {
-            write_scene(&plan.scene()?, &SynthOptions::default())?;
+        if args.demo && intent.checkpoint.is_none() {
+            write_scene(&intent.scene()?, &SynthOptions::default())?;
         }
-        let (dataset, images) = open_scene(&plan.config)?;
-        warn_of_background(&dataset, &plan.config);
-        let points = match &plan.checkpoint {
-            None => starting_points(&dataset, &plan.config)?,
+        let (dataset, images) = open_scene(&intent.config)?;
+        warn_of_background(&dataset, &intent.config);
+        let points = match &intent.checkpoint {
+            None => starting_points(&dataset, &intent.config)?,
             Some(checkpoint) => {
-                warn_of_cap(checkpoint, &plan.config);
+                warn_of_cap(checkpoint, &intent.config);
                 Cow::Borrowed(&dataset.points)
             }
         };
-        plan.prepare_folder(&dataset, &points)?;
+        intent.prepare_folder(&dataset, &points)?;
 
-        let mut sinks = Sinks::for_run(&plan.model_path, args.style(), plan.goes_on)?;
-        let checkpoint = plan.checkpoint.take();
+        let mut sinks = Sinks::for_run(&intent.model_path, args.style(), intent.goes_on)?;
+        let checkpoint = intent.checkpoint.take();
         let setup = TrainerSetup {
             dataset: &dataset,
             images: &images,
-            config: &plan.config,
-            model_path: &plan.model_path,
+            config: &intent.config,
+            model_path: &intent.model_path,
             stop: &stop,
         };
         let trainer = match checkpoint {
             Some(checkpoint) => Trainer::resume(setup, device, &mut sinks, checkpoint)?,
             None => {
                 let gaussians =
-                    from_points(&points, plan.config.optimize.sh_degree, plan.config.run.seed);
+                    from_points(&points, intent.config.optimize.sh_degree, intent.config.run.seed);
                 Trainer::start(setup, device, &mut sinks, &gaussians)?
             }
         };
-        match trainer.run()? {
-            Outcome::Interrupted => Err(Interrupted(shell_word(&plan.model_path)).into()),
+        match trainer.run().map_err(|error| explained(error, &intent))? {
+            Outcome::Interrupted => Err(Interrupted(shell_word(&intent.model_path)).into()),
             Outcome::Finished => {
                 if args.demo {
-                    print(&demo_summary(&plan));
+                    print(&demo_summary(&intent));
                 }
                 Ok(())
             }
@@ -126,9 +126,26 @@ impl Task for Training<'_> {
     }
 }
 
+/// Names the command that goes on with less, where a run ended for want of the GPU's memory.
+fn explained(error: TrainError, intent: &Intent) -> anyhow::Error {
+    if !matches!(error, TrainError::OutOfMemory { .. }) {
+        return error.into();
+    }
+    let Config { memory, scene, .. } = &intent.config;
+    let may_be_compact = memory.optimize_memory || memory.give_up.contains(&Rung::Compact);
+    let less = match scene.resolution {
+        _ if !may_be_compact => "--optimize-memory".to_owned(),
+        divisor @ (1 | 2 | 4) => format!("-r {}", 2 * divisor),
+        -1 => "-r 4".to_owned(),
+        // Nothing is left but more memory.
+        _ => "--vram-limit SIZE, more than now, or when other programs have ended".to_owned(),
+    };
+    OutOfMemory { stopped: error, model: shell_word(&intent.model_path), less }.into()
+}
+
 /// The points that the Gaussians start from: the scene's, or random ones where it has none; never
 /// more than `--max-points`.
-fn starting_points<'a>(
+pub(super) fn starting_points<'a>(
     dataset: &'a Dataset,
     config: &Config,
 ) -> Result<Cow<'a, PointCloud>, UsageError> {
@@ -155,7 +172,7 @@ fn starting_points<'a>(
     Ok(Cow::Owned(random_points(count, centre, half_side, config.run.seed)))
 }
 
-/// A smaller `--max-points` than the checkpoint has Gaussians stops their growth and no more.
+/// Photographs that are blended over one colour teach the model that colour.
 fn warn_of_background(dataset: &Dataset, config: &Config) {
     let blended = |source: &ImageSource| matches!(source.alpha, AlphaMeaning::BlendOver(_));
     if config.optimize.random_background && dataset.sources.iter().any(blended) {
@@ -166,8 +183,9 @@ fn warn_of_background(dataset: &Dataset, config: &Config) {
     }
 }
 
-fn warn_of_cap(checkpoint: &Checkpoint, config: &Config) {
-    let found = checkpoint.snapshot.parameters.len();
+/// A smaller `--max-points` than the checkpoint has Gaussians stops their growth and no more.
+fn warn_of_cap(checkpoint: &StoredCheckpoint, config: &Config) {
+    let found = checkpoint.len();
     if let Some(cap) = config.densify.max_points.filter(|&cap| cap < found as u64) {
         tracing::warn!(
             "the checkpoint has {found} Gaussians, more than --max-points {cap}: none are removed \
@@ -208,9 +226,9 @@ fn stop_on_signals() -> anyhow::Result<Arc<AtomicBool>> {
     Ok(stop)
 }
 
-fn demo_summary(plan: &Plan) -> String {
-    let (folder, last) = (plan.model_path.display(), plan.config.optimize.iterations);
-    let word = shell_word(&plan.model_path);
+fn demo_summary(intent: &Intent) -> String {
+    let (folder, last) = (intent.model_path.display(), intent.config.optimize.iterations);
+    let word = shell_word(&intent.model_path);
     format!(
         "\nThe demonstration is trained.\n\
          \n  scene        {folder}/{DEMO_SCENE}\

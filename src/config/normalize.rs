@@ -43,7 +43,7 @@ const IGNORED: [(&str, Values, &str); 17] = [
     ("--depth-l1-weight-final", Values::One, NO_DEPTHS),
 ];
 
-/// Spells long flags with hyphens and, for `train`, `eval` and `render`, leaves out harmless flags
+/// Spells long flags with hyphens and, for `train`, `eval`, `render` and `plan`, leaves out harmless flags
 /// of the reference trainer's scripts with a notice each.
 ///
 /// Only the name before `=` changes, and nothing after `--`. Arguments that are not UTF-8 stay
@@ -72,7 +72,7 @@ pub fn normalize_args(args: impl Iterator<Item = OsString>) -> Normalized {
         };
         after_long_flag = !flag.contains('=');
         let like_reference = command.as_ref().is_some_and(|command| {
-            ["train", "eval", "render"].iter().any(|known| command == known)
+            ["train", "eval", "render", "plan"].iter().any(|known| command == known)
         });
         let (name, value) = match flag.split_once('=') {
             Some((name, value)) => (name.replace('_', "-"), Some(value)),

@@ -6,7 +6,7 @@ use clap::builder::RangedU64ValueParser;
 use clap::{Arg, ArgAction, Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 
-use crate::memory::{Bytes, Limit};
+use crate::memory::{Bytes, Limit, Rung};
 
 /// All options of a training run, in the sections of a configuration file.
 #[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -239,9 +239,29 @@ pub struct MemoryOptions {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vram_limit: Option<Limit>,
 
-    /// Share of that memory that the program takes at most
+    /// Share of that memory that is never exceeded; what is above stays free on the card, whoever uses the rest
     #[arg(long, value_name = "SHARE", default_value_t = Self::default().vram_threshold)]
     pub vram_threshold: f64,
+
+    /// Keep colours in 16 bits and the optimiser's moments in 8 and 16: 320 bytes a Gaussian instead of 716
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", value_parser = parse_switch, action = ArgAction::Set, default_value_t = Self::default().optimize_memory, hide_default_value = true)]
+    pub optimize_memory: bool,
+
+    /// How often memory of the GPU that is not in use goes back to the driver
+    #[arg(long, value_enum, value_name = "CADENCE", default_value_t = Self::default().fragmentation)]
+    pub fragmentation: Fragmentation,
+
+    /// What is given up, in this order, when the GPU's memory is short; what is not named is kept
+    #[arg(long, value_enum, value_name = "STEP", num_args = 1.., value_delimiter = ',', default_values_t = Self::default().give_up)]
+    pub give_up: Vec<Rung>,
+
+    /// RAM that the program may take, as a size or a share; decoded images give way to it. Where the rest of the program takes more, each photograph is decoded when it is needed and none is kept: slower, but never an end
+    #[arg(long, value_name = "SIZE|P%", default_value_t = Self::default().host_limit)]
+    pub host_limit: Limit,
+
+    /// Record the size of every buffer over time, for splat profile
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", value_parser = parse_switch, action = ArgAction::Set, default_value_t = Self::default().profile_tensors, hide_default_value = true)]
+    pub profile_tensors: bool,
 }
 
 impl Default for MemoryOptions {
@@ -251,6 +271,35 @@ impl Default for MemoryOptions {
             image_cache: Bytes(2 << 30),
             vram_limit: None,
             vram_threshold: 0.97,
+            optimize_memory: false,
+            fragmentation: Fragmentation::Normal,
+            give_up: vec![Rung::Slack, Rung::Photographs, Rung::Bands, Rung::Births],
+            host_limit: Limit::Percent(60.0),
+            profile_tensors: false,
+        }
+    }
+}
+
+/// How often memory that is not in use goes back to the driver.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Fragmentation {
+    /// Every 100 iterations
+    Minimal,
+    /// Every 50 iterations
+    #[default]
+    Normal,
+    /// Every 10 iterations
+    Aggressive,
+}
+
+impl Fragmentation {
+    /// Iterations between two times.
+    pub fn interval(self) -> u32 {
+        match self {
+            Self::Minimal => 100,
+            Self::Normal => 50,
+            Self::Aggressive => 10,
         }
     }
 }

@@ -3,8 +3,11 @@
 use super::ConfigError;
 
 /// Name and text; each is a file in `configs/`.
-const PRESETS: [(&str, &str); 2] = [
+const PRESETS: [(&str, &str); 5] = [
     ("default", include_str!("../../configs/default.toml")),
+    ("8gb", include_str!("../../configs/8gb.toml")),
+    ("16gb", include_str!("../../configs/16gb.toml")),
+    ("24gb", include_str!("../../configs/24gb.toml")),
     ("smoke", include_str!("../../configs/smoke.toml")),
 ];
 

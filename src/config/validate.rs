@@ -104,6 +104,11 @@ impl MemoryOptions {
             self.vram_threshold > 0.0 && self.vram_threshold <= 1.0,
             self.vram_threshold,
             "more than 0, at most 1",
+        )?;
+        key("host_limit").holds(
+            self.host_limit.is_usable(),
+            self.host_limit,
+            "a size above 0, for instance 16GiB, or more than 0% and at most 100%",
         )
     }
 }

@@ -5,6 +5,7 @@
 
 pub mod adam;
 pub mod blend;
+pub mod compact;
 pub mod linalg;
 pub mod morton;
 pub mod random;

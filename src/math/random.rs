@@ -24,6 +24,10 @@ pub enum Purpose {
     Orient = 8,
     /// Offsets of the copies in a model that is made denser.
     Jitter = 7,
+    /// Rounding of what a step of Adam leaves in few bits.
+    RoundStep = 9,
+    /// Rounding of colours that catch up.
+    RoundCatchUp = 10,
 }
 
 /// One stream of random numbers, addressed by index.

@@ -228,4 +228,35 @@ mod tests {
         assert_eq!(taps::<11>([1, 1]).0[5], 1.0);
         assert_eq!(taps::<11>([400, 300]).1, 5);
     }
+
+    #[test]
+    fn ssim_agrees_with_scikit_image() {
+        // scikit-image 0.26, structural_similarity(gaussian_weights=True, sigma=1.5,
+        // use_sample_covariance=False, data_range=1, channel_axis=2, win_size=11).
+        let reference = [
+            ([23, 17], 0.631_710_434_512),
+            ([11, 11], 0.633_245_661_345),
+            ([40, 12], 0.631_072_506_357),
+        ];
+        let pattern = |seed: usize, [width, height]: [usize; 2]| -> Vec<f64> {
+            let mut values = Vec::new();
+            for y in 0..height {
+                for x in 0..width {
+                    for c in 0..3 {
+                        let value = (x * 37 + y * 61 + c * 89 + seed * 101 + x * y * 13) % 256;
+                        values.push(f64::from(u32::try_from(value).unwrap()) / 255.0);
+                    }
+                }
+            }
+            values
+        };
+        for (size, expected) in reference {
+            let (x, other) = (pattern(1, size), pattern(5, size));
+            let y: Vec<f64> =
+                x.iter().zip(&other).map(|(x, other)| 0.6 * x + 0.4 * other).collect();
+            let found = ssim(Pair { x: &x, y: &y, size });
+            // Both sum in double precision; they differ by the order of the sums.
+            assert!((found - expected).abs() < 1e-9, "{size:?}: {found} against {expected}");
+        }
+    }
 }

@@ -18,7 +18,7 @@ pub enum Limit {
 
 /// A limit that cannot be read.
 #[derive(Debug, thiserror::Error)]
-#[error("`{0}` is not a limit; write it like 12GiB, 512M, a number of bytes, or 80% of the card")]
+#[error("`{0}` is not a limit; write it like 12GiB, 512M, a number of bytes, or a share like 80%")]
 pub struct ParseLimitError(String);
 
 impl Limit {
@@ -39,9 +39,31 @@ impl Limit {
     }
 }
 
-/// Bytes that may be taken on a card: the limit, or the whole card, times the threshold.
-pub fn budget(limit: Option<Limit>, threshold: f64, card: Bytes) -> Bytes {
-    share(limit.map_or(card, |limit| limit.on(card)), threshold)
+/// What this program may take of a card that it shares with others.
+///
+/// It takes at most the threshold's share of its limit. What is above the share stays free on the
+/// card: where others have taken so much that less would be left, this program makes do with less.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Allowance {
+    card: Bytes,
+    most: Bytes,
+    /// Stays free, whoever has the rest.
+    reserve: Bytes,
+}
+
+impl Allowance {
+    /// Of a limit, or of the whole card.
+    pub fn new(limit: Option<Limit>, threshold: f64, card: Bytes) -> Self {
+        let limit = limit.map_or(card, |limit| limit.on(card));
+        let most = share(limit, threshold);
+        Self { card, most, reserve: Bytes(limit.0 - most.0) }
+    }
+
+    /// Bytes that may be taken where others hold so many.
+    pub fn beside(&self, foreign: Bytes) -> Bytes {
+        let left = self.card.0.saturating_sub(foreign.0).saturating_sub(self.reserve.0);
+        self.most.min(Bytes(left))
+    }
 }
 
 /// `share` of `bytes`, 0 to 1, rounded down.
@@ -124,9 +146,22 @@ mod tests {
 
     #[test]
     fn the_budget_is_the_limit_or_the_card_times_the_threshold() {
-        assert_eq!(budget(None, 0.5, CARD), Bytes(8 << 30));
-        assert_eq!(budget(Some(Limit::Percent(50.0)), 0.5, CARD), Bytes(4 << 30));
-        assert_eq!(budget(Some(Limit::Bytes(Bytes(100))), 0.97, CARD), Bytes(97));
-        assert_eq!(budget(None, 1.0, CARD), CARD);
+        let alone = |limit, threshold| Allowance::new(limit, threshold, CARD).beside(Bytes(0));
+        assert_eq!(alone(None, 0.5), Bytes(8 << 30));
+        assert_eq!(alone(Some(Limit::Percent(50.0)), 0.5), Bytes(4 << 30));
+        assert_eq!(alone(Some(Limit::Bytes(Bytes(100))), 0.97), Bytes(97));
+        assert_eq!(alone(None, 1.0), CARD);
+    }
+
+    #[test]
+    fn what_others_hold_takes_from_the_budget_only_where_the_card_is_short() {
+        let half = Allowance::new(Some(Limit::Percent(50.0)), 0.75, CARD);
+        assert_eq!(half.beside(Bytes(4 << 30)), Bytes(6 << 30));
+        // 16 GiB, of which 2 stay free and others hold 10.
+        assert_eq!(half.beside(Bytes(10 << 30)), Bytes(4 << 30));
+        assert_eq!(half.beside(Bytes(15 << 30)), Bytes(0));
+        assert_eq!(half.beside(Bytes(u64::MAX)), Bytes(0));
+        let all = Allowance::new(None, 0.75, CARD);
+        assert_eq!(all.beside(Bytes(5 << 30)), Bytes(7 << 30));
     }
 }

@@ -1,12 +1,15 @@
-//! Memory as a quantity: bytes with units, limits, what the process holds, and the books of a
-//! device's.
+//! Memory as a quantity: bytes with units, limits, what the process holds, the books of a device's,
+//! and what is given up when it is short.
 
 mod bytes;
 mod host;
+mod ladder;
 mod ledger;
 mod limit;
+pub mod plan;
 
 pub use bytes::{Bytes, ParseBytesError, as_text};
-pub use host::{HostMemory, host_memory};
+pub use host::{HostMemory, host_memory, images_budget, resident_memory};
+pub use ladder::{Change, Gain, Holder, Ladder, Rung};
 pub use ledger::{Entry, Kind, Ledger, Refusal, list};
-pub use limit::{Limit, ParseLimitError, budget};
+pub use limit::{Allowance, Limit, ParseLimitError};

@@ -1,6 +1,8 @@
 //! Gaussians on the host, one column per parameter: the form that is loaded, saved and exchanged
 //! between devices.
 
+use std::ops::Range;
+
 use super::{Group, Primitive};
 
 /// Gaussians as a structure of arrays, raw parameters as they are optimised.
@@ -50,9 +52,33 @@ impl Gaussians {
             sh_rest: vec![0.0; count * sh_rest_count(sh_degree) * 3],
         }
     }
+
+    /// Drops the harmonics above this degree; a degree that is not lower changes nothing.
+    pub fn lower_sh_degree(&mut self, sh_degree: u32) {
+        if sh_degree >= self.sh_degree {
+            return;
+        }
+        let [before, after] = [self.sh_degree, sh_degree].map(|degree| 3 * sh_rest_count(degree));
+        for row in 0..self.len() {
+            // Coefficients are in the order of their degrees.
+            self.sh_rest.copy_within(row * before..row * before + after, row * after);
+        }
+        self.sh_rest.truncate(self.len() * after);
+        self.sh_degree = sh_degree;
+    }
 }
 
 impl Primitive for Gaussians {
+    fn rows(&self, rows: Range<usize>) -> Self {
+        let mut part = Self::zeros(self.sh_degree, 0);
+        let end = rows.end.min(self.len());
+        let rows = rows.start.min(end)..end;
+        for (to, from) in part.groups_mut().into_iter().zip(self.groups()) {
+            *to = from.values[rows.start * from.width..rows.end * from.width].to_vec();
+        }
+        part
+    }
+
     fn groups(&self) -> Vec<Group<'_>> {
         vec![
             Group { name: "means", width: 3, values: &self.means },
@@ -77,5 +103,51 @@ impl Primitive for Gaussians {
             &mut self.sh_dc,
             &mut self.sh_rest,
         ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbered(sh_degree: u32, count: usize) -> Gaussians {
+        let mut host = Gaussians::zeros(sh_degree, count);
+        let mut value = 0.0;
+        for v in host.groups_mut().into_iter().flatten() {
+            value += 1.0;
+            *v = value;
+        }
+        host
+    }
+
+    #[test]
+    fn rows_are_copied_from_every_column_and_none_behind_the_last() {
+        let all = numbered(2, 7);
+        let some = all.rows(2..5);
+        for (part, whole) in some.groups().into_iter().zip(all.groups()) {
+            assert_eq!(part.values, &whole.values[2 * whole.width..5 * whole.width]);
+        }
+        assert_eq!(all.rows(5..9), all.rows(5..7));
+        assert!(all.rows(8..9).is_empty());
+    }
+
+    #[test]
+    fn a_lower_degree_keeps_the_first_coefficients_of_every_row() {
+        for (from, to) in [(3, 2), (3, 1), (3, 0), (2, 1), (1, 0)] {
+            let before = numbered(from, 5);
+            let mut after = before.clone();
+            after.lower_sh_degree(to);
+            let [wide, narrow] = [from, to].map(|degree| 3 * sh_rest_count(degree));
+            assert_eq!((after.sh_degree, after.sh_rest.len()), (to, 5 * narrow));
+            for row in 0..5 {
+                let kept = &before.sh_rest[row * wide..][..narrow];
+                assert_eq!(&after.sh_rest[row * narrow..][..narrow], kept, "{from} to {to}");
+            }
+            let sh_rest = before.sh_rest.clone();
+            assert_eq!(Gaussians { sh_degree: from, sh_rest, ..after }, before);
+        }
+        let mut same = numbered(1, 3);
+        same.lower_sh_degree(3);
+        assert_eq!(same, numbered(1, 3));
     }
 }

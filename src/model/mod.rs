@@ -4,12 +4,16 @@ mod denser;
 mod gaussians;
 mod initialise;
 
+use std::ops::Range;
+
 pub use denser::denser;
 pub use gaussians::{Gaussians, sh_rest_count};
 pub use initialise::{from_points, random_points, thinned};
 
 /// A set of named parameter columns.
 pub trait Primitive: Clone {
+    /// A copy of these rows; those behind the last are left out.
+    fn rows(&self, rows: Range<usize>) -> Self;
     /// The columns in a fixed order.
     fn groups(&self) -> Vec<Group<'_>>;
     /// The columns' values, in the order of [`Self::groups`].

@@ -3,7 +3,9 @@
 mod cadence;
 mod jsonl;
 mod logging;
+mod profile;
 mod progress;
+mod sampler;
 mod status;
 mod tables;
 mod tensorboard;
@@ -13,17 +15,23 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 pub use jsonl::JsonLines;
 pub use logging::{init_logging, log_error};
+pub use profile::{
+    Buffer, Category, Change, GpuSummary, LogError, Peak, Point, Profile, Share, Slack,
+};
 pub use progress::{Progress, ProgressStyle};
 pub use tables::{Tables, append_metrics, write_per_view, write_results};
 pub use tensorboard::TensorBoard;
 
+use self::sampler::Sampler;
 use crate::files::{OutputError, create_folder};
 use crate::train::event::{Event, Sink};
 
-/// Several sinks as one.
+/// Several sinks as one. They are told of the GPU, too, which is looked at beside the training.
 #[derive(Default)]
 pub struct Sinks {
     sinks: Vec<Box<dyn Sink>>,
+    /// There while a run on a GPU goes on.
+    sampler: Option<Sampler>,
 }
 
 impl Sinks {
@@ -55,6 +63,24 @@ impl Sinks {
 impl Sink for Sinks {
     /// Every sink gets the event, also behind one that fails; the first error is returned.
     fn on(&mut self, event: &Event) -> Result<(), OutputError> {
+        let told = self.tell(event);
+        match event {
+            Event::Started { gpu: Some(uuid), .. } => self.sampler = Sampler::of_gpu(uuid),
+            Event::Step(step) => {
+                if let Some(report) = self.sampler.as_ref().and_then(|it| it.after(step.iteration))
+                {
+                    return told.and(self.tell(&Event::Gpu(report)));
+                }
+            }
+            Event::Finished { .. } => self.sampler = None,
+            _ => {}
+        }
+        told
+    }
+}
+
+impl Sinks {
+    fn tell(&mut self, event: &Event) -> Result<(), OutputError> {
         let mut result = Ok(());
         for sink in &mut self.sinks {
             let this = sink.on(event);

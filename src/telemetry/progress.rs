@@ -10,6 +10,7 @@ use super::jsonl::Encoder;
 use super::logging::Console;
 use super::status::{Status, clock, count};
 use crate::files::OutputError;
+use crate::memory::Bytes;
 use crate::train::event::{Event, Saved, Sink};
 
 /// How progress is shown.
@@ -97,6 +98,7 @@ impl Progress {
                     self.print(&line);
                 }
             }
+            Event::Gpu(report) => self.status.take_gpu(report),
             Event::Evaluated(evaluation) => {
                 let (split, mean) = (evaluation.split.name(), &evaluation.mean);
                 self.print(&format!(
@@ -111,10 +113,24 @@ impl Progress {
                 self.print(&format!("[ITER {iteration}] Saving Checkpoint"));
             }
             Event::Finished { .. } => self.finish(event),
+            Event::Rung { change, held, budget, .. } => {
+                // What only makes less be asked for brings no bytes at once.
+                let bytes = match change.bytes {
+                    Bytes(0) => String::new(),
+                    bytes => format!(": {:.1} MiB", bytes.mib()),
+                };
+                self.print(&format!(
+                    "[Memory] {}{bytes} ({:.2} of {:.2} GiB are held)",
+                    change.rung.words(change.given_up),
+                    held.gib(),
+                    budget.gib()
+                ));
+            }
             // Warnings go through the log, in every style.
             Event::Warning { .. }
             | Event::Densified { .. }
             | Event::OpacityReset { .. }
+            | Event::Buffers(_)
             | Event::Distributions(_)
             | Event::Pictures(_) => {}
         }

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use crate::backend::nvidia::Sample;
 use crate::memory::Bytes;
-use crate::train::event::{MemoryReport, Step};
+use crate::train::event::{GpuReport, MemoryReport, Step};
 
 /// Share of the newest iteration in the smoothed loss.
 const LOSS_WEIGHT: f64 = 0.4;
@@ -23,6 +24,7 @@ pub(super) struct Status {
     loss: f64,
     ms: f64,
     memory: Option<MemoryReport>,
+    gpu: Sample,
     /// Resident memory after the warm-up.
     baseline: Option<Bytes>,
 }
@@ -44,28 +46,45 @@ impl Status {
         self.memory = Some(*report);
     }
 
+    pub(super) fn take_gpu(&mut self, report: &GpuReport) {
+        self.gpu = report.sample.clone();
+    }
+
     /// The last iteration.
     pub(super) fn step(&self) -> Option<&Step> {
         self.step.as_ref()
     }
 
-    /// `491/30000 │ L:0.214 │ N:1.2M │ V:- R:34% C:- │ 17.2it/s │ 0:09:31 │ 0:23:10`: iterations,
+    /// `491/30000 │ L:0.214 │ N:1.2M │ V:83% R:34% C:14% │ 17.2it/s │ 0:09:31 │ 0:23:10`: iterations,
     /// smoothed loss, Gaussians, load of video memory, host memory and GPU, speed, elapsed and
     /// remaining time. Empty before the first iteration.
     pub(super) fn line(&self, elapsed: Duration) -> String {
         let Some(step) = &self.step else { return String::new() };
         let left = f64::from(step.iterations.saturating_sub(step.iteration));
         format!(
-            "{}/{} │ L:{:.3} │ N:{} │ V:- R:{} C:- │ {} │ {} │ {}",
+            "{}/{} │ L:{:.3} │ N:{} │ V:{} R:{} C:{} │ {} │ {} │ {}",
             step.iteration,
             step.iterations,
             self.loss,
             count(step.gaussians),
-            self.host_share().map_or_else(|| "-".to_owned(), |share| format!("{share:.0}%")),
+            percent(self.video_share()),
+            percent(self.host_share()),
+            percent(self.gpu.utilization.map(f64::from)),
             speed(self.ms),
             clock(elapsed.as_secs_f64()),
             clock(left * self.ms / 1000.0),
         )
+    }
+
+    /// Memory of the GPU that anybody uses, of all that it has; where nobody tells, what the program
+    /// takes of what it may take.
+    fn video_share(&self) -> Option<f64> {
+        let of_budget = || {
+            let vram = self.memory.as_ref()?.vram?;
+            let budget = vram.budget.filter(|&budget| budget > Bytes(0))?;
+            Some(100.0 * vram.reserved.gib() / budget.gib())
+        };
+        self.gpu.memory_percent().or_else(of_budget)
     }
 
     /// Resident memory of the process in percent of the host's.
@@ -75,16 +94,18 @@ impl Status {
         (total.0 > 0).then(|| 100.0 * resident.gib() / total.gib())
     }
 
-    /// `[Training] Iter 1000: Allocated: 7.52GB, Reserved: 8.00GB, Creep: 0.021GB`: our buffers
-    /// and what is taken for them, of the device where it has memory of its own; else the resident
-    /// memory of the process, whose growth since the warm-up is the creep.
+    /// `[Training] Iter 1000: Allocated: 7.52GB, Reserved: 8.00GB, Creep: 0.021GB`: our buffers,
+    /// what is taken for them, and growth that nothing explains, of the device where it has memory
+    /// of its own; else the resident memory of the process, and its growth since the warm-up.
     pub(super) fn memory_line(&self) -> Option<String> {
         let report = self.memory.as_ref()?;
         let resident = report.host_resident.map(Bytes::gib);
-        let creep = resident.map(|now| now - self.baseline.map_or(now, Bytes::gib));
-        let (allocated, reserved) = match report.vram {
-            Some(vram) => (vram.allocated, Some(vram.reserved.gib())),
-            None => (report.tensors.total(), resident),
+        let (allocated, reserved, creep) = match report.vram {
+            Some(vram) => (vram.allocated, Some(vram.reserved.gib()), vram.creep.map(Bytes::gib)),
+            None => {
+                let growth = resident.map(|now| now - self.baseline.map_or(now, Bytes::gib));
+                (report.tensors.total(), resident, growth)
+            }
         };
         Some(format!(
             "[Training] Iter {}: Allocated: {:.2}GB, Reserved: {}, Creep: {}",
@@ -94,6 +115,11 @@ impl Status {
             creep.map_or_else(|| "-".to_owned(), |gib| format!("{gib:.3}GB")),
         ))
     }
+}
+
+/// `34%`, or `-` where it is not known.
+fn percent(share: Option<f64>) -> String {
+    share.map_or_else(|| "-".to_owned(), |share| format!("{share:.0}%"))
 }
 
 /// `999`, `12.4k`, `318k`, `1.2M`.
@@ -171,14 +197,50 @@ mod tests {
             status.memory_line().unwrap(),
             "[Training] Iter 2000: Allocated: 2.50GB, Reserved: 2.50GB, Creep: 0.500GB"
         );
-        let vram = Vram { allocated: Bytes(5 << 30), reserved: Bytes(6 << 30) };
+        status.take_memory(&MemoryReport { host_resident: None, ..report(3000, 0) });
+        assert!(status.memory_line().unwrap().ends_with("Reserved: -, Creep: -"));
+    }
+
+    #[test]
+    fn memory_of_a_gpu_is_the_gpus() {
+        let mut status = Status::default();
+        let vram = Vram {
+            allocated: Bytes(5 << 30),
+            reserved: Bytes(6 << 30),
+            creep: Some(Bytes(1 << 28)),
+            ..Vram::default()
+        };
         status.take_memory(&MemoryReport { vram: Some(vram), ..report(2500, 2560) });
         assert_eq!(
             status.memory_line().unwrap(),
-            "[Training] Iter 2500: Allocated: 5.00GB, Reserved: 6.00GB, Creep: 0.500GB"
+            "[Training] Iter 2500: Allocated: 5.00GB, Reserved: 6.00GB, Creep: 0.250GB"
         );
-        status.take_memory(&MemoryReport { host_resident: None, ..report(3000, 0) });
-        assert!(status.memory_line().unwrap().ends_with("Reserved: -, Creep: -"));
+        let warming = Vram { creep: None, ..vram };
+        status.take_memory(&MemoryReport { vram: Some(warming), ..report(2500, 2560) });
+        assert!(status.memory_line().unwrap().ends_with("Reserved: 6.00GB, Creep: -"));
+    }
+
+    #[test]
+    fn the_share_of_video_memory_is_everybodys_where_the_gpu_tells_and_else_ours() {
+        let (l1, ssim, total, ms) = (0.1, 0.8, 0.2, 50.0);
+        let step = Step { iteration: 50, iterations: 100, l1, ssim, total, gaussians: 1, ms };
+        let mut status = Status::default();
+        status.take_step(&step);
+        let vram = Vram { reserved: Bytes(6 << 30), ..Vram::default() };
+        let budget = Some(Bytes(8 << 30));
+        for (vram, shown) in [(vram, " V:- R:34% C:- "), (Vram { budget, ..vram }, " V:75% R:34% ")]
+        {
+            status.take_memory(&MemoryReport { vram: Some(vram), ..report(50, 5571) });
+            assert!(status.line(Duration::ZERO).contains(shown), "{shown}");
+        }
+        let sample = Sample {
+            utilization: Some(97),
+            memory_used: Some(Bytes(83 << 28)),
+            memory_total: Some(Bytes(100 << 28)),
+            ..Sample::default()
+        };
+        status.take_gpu(&GpuReport { iteration: 50, sample });
+        assert!(status.line(Duration::ZERO).contains(" V:83% R:34% C:97% "));
     }
 
     #[test]

@@ -21,10 +21,14 @@ use super::cadence::{Cadence, Recorded};
 use super::unix_seconds;
 use crate::files::OutputError;
 use crate::math::Real;
-use crate::memory::Bytes;
+use crate::memory::{Bytes, Change, Rung};
 use crate::train::event::{
-    Distributions, Evaluation, Event, MemoryReport, Picture, Pictures, Saved, Sink, Split,
+    Distributions, Evaluation, Event, GpuReport, MemoryReport, Picture, Pictures, Saved, Sink,
+    Split,
 };
+
+/// Tag of the number of things that are given up for want of memory.
+const RUNG: &str = "memory/rung";
 
 /// The sink that writes TensorBoard's events file.
 pub struct TensorBoard<W: Write> {
@@ -33,6 +37,8 @@ pub struct TensorBoard<W: Write> {
     cadence: Cadence,
     /// Image tags of the photographs that are in the file.
     photographs: HashSet<String>,
+    /// What is given up at present for want of memory.
+    given_up: Vec<Rung>,
 }
 
 impl TensorBoard<File> {
@@ -68,6 +74,7 @@ impl<W: Write> TensorBoard<W> {
             records: RecordWriter::new(BufWriter::with_capacity(1 << 16, writer)),
             cadence: Cadence::default(),
             photographs: HashSet::new(),
+            given_up: Vec::new(),
         };
         let mut version = Record::new();
         version.set_file_version("brain.Event:2".to_owned());
@@ -104,8 +111,11 @@ impl<W: Write> TensorBoard<W> {
                 }
                 self.records.flush()
             }
+            Event::Gpu(report) => self.gpu(report),
+            Event::Rung { iteration, change, .. } => self.rung(*iteration, change),
             Event::Densified { .. }
             | Event::OpacityReset { .. }
+            | Event::Buffers(_)
             | Event::Saved { .. }
             | Event::Warning { .. } => Ok(()),
         }
@@ -149,9 +159,36 @@ impl<W: Write> TensorBoard<W> {
         if let Some(vram) = report.vram {
             values.push(("memory/vram_allocated_gb", vram.allocated.gib()));
             values.push(("memory/vram_reserved_gb", vram.reserved.gib()));
+            values.extend(vram.creep.map(|creep| ("memory/vram_creep_gb", creep.gib())));
+            values.push(("tensors/fragmentation_percent", vram.fragmentation_percent()));
+            values.push((RUNG, self.given_up.len() as f64));
         }
         values.extend(report.host_resident.map(Bytes::gib).map(|gib| ("memory/host_rss_gb", gib)));
         self.scalars(report.iteration, &values)
+    }
+
+    fn gpu(&mut self, report: &GpuReport) -> io::Result<()> {
+        let sample = &report.sample;
+        let values = [
+            ("gpu/utilization", sample.utilization.map(f64::from)),
+            ("gpu/memory_percent", sample.memory_percent()),
+            ("gpu/temperature_c", sample.temperature_c.map(f64::from)),
+            ("gpu/power_w", sample.power_w),
+            ("gpu/clock_sm_mhz", sample.clock_sm_mhz.map(f64::from)),
+            // How many things slow it; `run.jsonl` names them.
+            ("gpu/throttle", sample.throttle.as_ref().map(|reasons| reasons.len() as f64)),
+        ];
+        let told: Vec<_> =
+            values.into_iter().filter_map(|(tag, value)| Some((tag, value?))).collect();
+        self.scalars(report.iteration, &told)
+    }
+
+    fn rung(&mut self, iteration: u32, change: &Change) -> io::Result<()> {
+        self.given_up.retain(|&rung| rung != change.rung);
+        if change.given_up {
+            self.given_up.push(change.rung);
+        }
+        self.scalars(iteration, &[(RUNG, self.given_up.len() as f64)])
     }
 
     fn distributions(&mut self, distributions: &Distributions) -> io::Result<()> {

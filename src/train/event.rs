@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use crate::backend::MemoryEntry;
+use crate::backend::nvidia::Sample;
 use crate::files::OutputError;
-use crate::memory::Bytes;
+use crate::memory::{Bytes, Change};
 
 /// Receives every event of a run.
 pub trait Sink {
@@ -24,6 +26,9 @@ pub enum Event {
         model_path: PathBuf,
         /// Device in words.
         device: String,
+        /// Identifier of the GPU that trains, as NVIDIA's tools write it.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        gpu: Option<String>,
         /// Views trained on.
         train_views: usize,
         /// Views held out.
@@ -45,7 +50,7 @@ pub enum Event {
         cloned: usize,
         /// Gaussians replaced by two because they are large where the image wants detail.
         split: usize,
-        /// Candidates turned away because the cap was reached.
+        /// Candidates turned away because of the cap or for want of memory.
         refused: usize,
         /// Gaussians removed for being transparent or too large.
         pruned: usize,
@@ -59,8 +64,24 @@ pub enum Event {
         /// Finished iterations.
         iteration: u32,
     },
+    /// Something was given up for want of the device's memory, or taken back.
+    Rung {
+        /// Finished iterations.
+        iteration: u32,
+        /// What, and how many bytes it brought.
+        #[serde(flatten)]
+        change: Change,
+        /// Bytes that the program holds of the device's memory.
+        held: Bytes,
+        /// Bytes that it may hold.
+        budget: Bytes,
+    },
     /// Bytes held, every 100 iterations.
     Memory(MemoryReport),
+    /// The size of every buffer; only with `--profile-tensors`.
+    Buffers(Buffers),
+    /// What the GPU is doing, every 50 iterations; told by the sinks themselves.
+    Gpu(GpuReport),
     /// Distributions over the Gaussians, on evaluation and every 1,000 iterations.
     Distributions(Distributions),
     /// Views were compared with their photographs.
@@ -140,12 +161,70 @@ pub struct MemoryReport {
 }
 
 /// What the program holds of a device's own memory, context and code included.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Vram {
     /// Bytes that hold something between two iterations.
     pub allocated: Bytes,
     /// Bytes taken from the device.
     pub reserved: Bytes,
+    /// Of what is taken, the driver's own and code.
+    pub context: Bytes,
+    /// Of what is taken, photographs.
+    pub photographs: Bytes,
+    /// Of what is taken, what the buffers of an iteration lie in.
+    pub scratch: Bytes,
+    /// Of what is taken, bytes that serve nothing: of regions what lies behind their values, of the
+    /// scratch of an iteration what none of the recent ones came to use.
+    pub slack: Bytes,
+    /// Growth that nothing explains: of `allocated`, photographs aside, since the model has had its
+    /// present number of Gaussians for 100 iterations. Nothing before that.
+    pub creep: Option<Bytes>,
+    /// What may be taken from the device.
+    pub budget: Option<Bytes>,
+}
+
+impl Vram {
+    /// Share of what is taken that serves nothing, per cent.
+    pub fn fragmentation_percent(&self) -> f64 {
+        if self.reserved.0 == 0 { 0.0 } else { 100.0 * self.slack.gib() / self.reserved.gib() }
+    }
+}
+
+/// Every buffer of the device, and what it grew to since the report before.
+#[derive(Clone, Debug, Serialize)]
+pub struct Buffers {
+    /// Finished iterations.
+    pub iteration: u32,
+    /// What came before.
+    pub after: Phase,
+    /// Gaussians.
+    pub gaussians: usize,
+    /// The buffers. Peaks are those since the report before.
+    pub entries: Vec<MemoryEntry>,
+}
+
+/// What a run was doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// Iterations.
+    Training,
+    /// A round of density control.
+    DensityControl,
+    /// A comparison of views with their photographs.
+    Evaluation,
+    /// Writing a PLY or a checkpoint.
+    Saving,
+}
+
+/// What the GPU was doing shortly before.
+#[derive(Clone, Debug, Serialize)]
+pub struct GpuReport {
+    /// Finished iterations.
+    pub iteration: u32,
+    /// What the GPU was doing.
+    #[serde(flatten)]
+    pub sample: Sample,
 }
 
 /// Bytes of the device's buffers by what they are for.

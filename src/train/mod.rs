@@ -2,18 +2,24 @@
 
 pub mod bench;
 pub mod checkpoint;
+mod creep;
 pub mod densify;
 mod descend;
 pub mod eval;
 pub mod event;
 mod feed;
+pub mod forecast;
 mod metrics;
 pub mod pictures;
 mod report;
+pub mod save;
 pub mod schedule;
 mod trainer;
 mod views;
 
+use std::path::PathBuf;
+
+use self::checkpoint::CheckpointError;
 use crate::backend::DeviceError;
 use crate::dataset::Dataset;
 use crate::files::OutputError;
@@ -29,9 +35,20 @@ pub enum TrainError {
     /// The device failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
+    /// There is too little of the device's memory, and nothing is left that could be given up.
+    #[error("{source}. Nothing more can be given up, so the run stops; {checkpoint} holds it")]
+    OutOfMemory {
+        /// What was refused.
+        source: Box<DeviceError>,
+        /// Where the run can go on.
+        checkpoint: PathBuf,
+    },
     /// A result cannot be written.
     #[error(transparent)]
     Output(#[from] OutputError),
+    /// The checkpoint that the run goes on from cannot be read.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
     /// Every image of the training views turned out to be undecodable.
     #[error(
         "none of the {views} training images can be decoded. The first says: {first}. Check the \

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use super::creep::Creep;
 use super::eval::{EvalRequest, EvaluatedView};
 use super::event::{Distributions, Event, MemoryReport, Pictures, Tensors, Vram};
 use super::pictures::{density_map, error_map, photo_picture, render_picture};
 use crate::backend::{MemoryEntry, MemoryKind};
 use crate::math::random::{Purpose, Stream};
 use crate::math::sigmoid;
-use crate::memory::host_memory;
+use crate::memory::{Bytes, host_memory};
 use crate::model::Gaussians;
 
 /// Iterations between two memory reports.
@@ -23,23 +24,68 @@ pub(super) const PICTURED_VIEWS: usize = 5;
 /// Gaussians that enter a distribution at most.
 const SAMPLES: usize = 10_000;
 
-/// What is held now: `tensors`, with the host's photographs, and what the device tells.
-pub(super) fn memory(iteration: u32, mut tensors: Tensors, device: &[MemoryEntry]) -> Event {
+/// What the reports about memory are made of.
+pub(super) struct Books<'a> {
+    /// Finished iterations.
+    pub(super) iteration: u32,
+    /// What the run knows of its own: the model, the last iteration, the host's photographs.
+    pub(super) tensors: Tensors,
+    /// What the device tells.
+    pub(super) device: &'a [MemoryEntry],
+    /// The most of the arena that a recent iteration used.
+    pub(super) scratch_needed: Bytes,
+    /// What may be taken of the device's memory.
+    pub(super) budget: Option<Bytes>,
+}
+
+/// What is held now.
+pub(super) fn memory(books: &Books<'_>, creep: &mut Creep) -> Event {
     let host = host_memory();
-    let on_device = || device.iter().filter(|entry| entry.kind != MemoryKind::Pinned);
-    let photographs = on_device().filter(|entry| entry.kind == MemoryKind::Photographs);
-    tensors.images += photographs.map(|entry| entry.bytes).sum();
-    let vram = Vram {
-        allocated: on_device().map(|entry| entry.bytes).sum(),
-        reserved: on_device().map(|entry| entry.mapped).sum(),
-    };
+    let photographs = books.device.iter().filter(|entry| entry.kind == MemoryKind::Photographs);
+    let photographs: Bytes = photographs.map(|entry| entry.bytes).sum();
+    let mut tensors = books.tensors;
+    tensors.images += photographs;
+    let vram = (!books.device.is_empty()).then(|| {
+        let on_device = || books.device.iter().filter(|entry| entry.kind != MemoryKind::Pinned);
+        let allocated: Bytes = on_device().map(|entry| entry.bytes).sum();
+        let taken = |kind| {
+            let entries = books.device.iter().filter(move |entry| entry.kind == kind);
+            entries.map(|entry| entry.mapped).sum()
+        };
+        // The governor decides how many photographs the device holds.
+        let held = Bytes(allocated.0.saturating_sub(photographs.0));
+        Vram {
+            allocated,
+            reserved: on_device().map(|entry| entry.mapped).sum(),
+            context: taken(MemoryKind::Context),
+            photographs: taken(MemoryKind::Photographs),
+            scratch: taken(MemoryKind::Arena),
+            slack: slack(books.device, books.scratch_needed),
+            creep: creep.take(books.iteration, held),
+            budget: books.budget,
+        }
+    });
     Event::Memory(MemoryReport {
-        iteration,
+        iteration: books.iteration,
         tensors,
-        vram: (!device.is_empty()).then_some(vram),
+        vram,
         host_resident: host.map(|host| host.resident),
         host_total: host.map(|host| host.total),
     })
+}
+
+/// Memory that is taken from the device and serves nothing.
+///
+/// Of what lives longer than an iteration that is what lies behind its values: spare room, and the
+/// rest of the last granule. Of the arena, empty between iterations, it is what an iteration leaves
+/// unused.
+fn slack(device: &[MemoryEntry], scratch_needed: Bytes) -> Bytes {
+    let useful = |entry: &MemoryEntry| match entry.kind {
+        MemoryKind::Context | MemoryKind::Photographs | MemoryKind::Region => entry.bytes,
+        MemoryKind::Arena => scratch_needed,
+        MemoryKind::Block | MemoryKind::Pinned => entry.mapped,
+    };
+    device.iter().map(|entry| Bytes(entry.mapped.0.saturating_sub(useful(entry).0))).sum()
 }
 
 /// Gaussians that enter a distribution: all, or a random sample where there are more than 10,000.
@@ -86,4 +132,72 @@ pub(super) fn pictures(request: &EvalRequest, view: &EvaluatedView<'_>) -> Event
         render: Arc::new(render),
         ground_truth: Arc::new(ground_truth),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(label: &'static str, kind: MemoryKind, bytes: u64, mapped: u64) -> MemoryEntry {
+        let [bytes, mapped] = [bytes, mapped].map(Bytes);
+        MemoryEntry { label, kind, bytes, mapped, peak: mapped, at_peak: mapped }
+    }
+
+    fn device() -> Vec<MemoryEntry> {
+        vec![
+            entry("context and code", MemoryKind::Context, 500, 500),
+            entry("sh", MemoryKind::Region, 90, 128),
+            entry("photographs", MemoryKind::Photographs, 60, 64),
+            entry("scratch", MemoryKind::Arena, 0, 256),
+            entry("splats", MemoryKind::Block, 0, 0),
+            entry("staging", MemoryKind::Pinned, 700, 1000),
+        ]
+    }
+
+    fn report(iteration: u32, device: &[MemoryEntry], creep: &mut Creep) -> MemoryReport {
+        let books = Books {
+            iteration,
+            tensors: Tensors { images: Bytes(5), ..Tensors::default() },
+            device,
+            scratch_needed: Bytes(200),
+            budget: Some(Bytes(2000)),
+        };
+        let Event::Memory(report) = memory(&books, creep) else { panic!("another event") };
+        report
+    }
+
+    #[test]
+    fn page_locked_memory_is_none_of_the_device() {
+        let report = report(100, &device(), &mut Creep::from(0));
+        let vram = report.vram.unwrap();
+        assert_eq!((vram.allocated, vram.reserved), (Bytes(650), Bytes(948)));
+        let parts = [vram.context, vram.photographs, vram.scratch];
+        assert_eq!(parts, [500, 64, 256].map(Bytes));
+        assert_eq!((report.tensors.images, vram.budget), (Bytes(65), Some(Bytes(2000))));
+    }
+
+    #[test]
+    fn slack_is_what_neither_values_nor_an_iteration_need() {
+        let vram = report(100, &device(), &mut Creep::from(0)).vram.unwrap();
+        assert_eq!(vram.slack, Bytes(38 + 4 + 56));
+        assert!((vram.fragmentation_percent() - 100.0 * 98.0 / 948.0).abs() < 1e-9);
+        assert_eq!(Vram::default().fragmentation_percent(), 0.0);
+    }
+
+    #[test]
+    fn photographs_that_come_and_go_are_no_creep() {
+        let mut creep = Creep::from(0);
+        let mut device = device();
+        assert_eq!(report(100, &device, &mut creep).vram.unwrap().creep, Some(Bytes(0)));
+        (device[2].bytes, device[2].mapped) = (Bytes(6000), Bytes(6400));
+        assert_eq!(report(200, &device, &mut creep).vram.unwrap().creep, Some(Bytes(0)));
+        device[1].bytes = Bytes(97);
+        assert_eq!(report(300, &device, &mut creep).vram.unwrap().creep, Some(Bytes(7)));
+    }
+
+    #[test]
+    fn a_device_that_shares_the_hosts_memory_has_no_video_memory() {
+        let report = report(100, &[], &mut Creep::from(0));
+        assert_eq!((report.vram, report.tensors.images), (None, Bytes(5)));
+    }
 }

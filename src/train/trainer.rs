@@ -1,22 +1,25 @@
 //! One run: iterations, density control, milestones.
 
+mod govern;
+
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use super::checkpoint::Checkpoint;
+use super::checkpoint::{Checkpoint, StoredCheckpoint};
+use super::creep::Creep;
 use super::descend::{Descended, Descent, descend};
 use super::eval::{EvalRequest, Shown, evaluate};
-use super::event::{Event, Saved, Sink, Split, Step, Tensors};
+use super::event::{Buffers, Event, Phase, Saved, Sink, Split, Step, Tensors};
 use super::feed::Feed;
 use super::report;
+use super::save::{Resident, write_point_cloud};
 use super::schedule::{self, Milestones};
 use super::views::Views;
 use super::{TrainError, background, densify};
 use crate::backend::{AdamStep, LossTerms, LossValue, Pending, Raster, RenderSettings};
 use crate::config::Config;
 use crate::dataset::{Dataset, ImageLoader};
-use crate::export::write_ply;
 use crate::files::{OutputError, create_folder};
 use crate::math::Real;
 use crate::math::random::{Purpose, Stream};
@@ -59,6 +62,7 @@ pub struct Trainer<'a, B: Raster<Gaussians>> {
     /// The iteration whose loss has not been read yet.
     launched: Option<Launched<B::Loss>>,
     tensors: Tensors,
+    creep: Creep,
     training_seconds: f64,
     /// What of them had passed when the iteration before the launched one was known to be done.
     told_seconds: f64,
@@ -80,20 +84,24 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
         gaussians: &Gaussians,
     ) -> Result<Self, TrainError> {
         let mut model = device.upload(gaussians)?;
-        device.reorder(&mut model, &super::scene_cube(setup.dataset))?;
+        match device.reorder(&mut model, &super::scene_cube(setup.dataset)) {
+            // That costs speed, and nothing else.
+            Err(error) if error.is_want_of_memory() => {}
+            done => done?,
+        }
         Ok(Self::new(setup, device, sink, (model, 0)))
     }
 
-    /// A run that goes on where a checkpoint was written. The checkpoint is let go before the first
-    /// iteration: it takes as much memory as the model.
+    /// A run that goes on where a checkpoint was written. The host never holds more of it than a
+    /// chunk.
     pub fn resume(
         setup: TrainerSetup<'a>,
         device: &'a mut B,
         sink: &'a mut dyn Sink,
-        checkpoint: Checkpoint,
+        mut checkpoint: StoredCheckpoint,
     ) -> Result<Self, TrainError> {
-        let Checkpoint { iteration, train_views, snapshot, .. } = checkpoint;
-        let model = device.restore(snapshot)?;
+        let model = device.load(&mut checkpoint)?;
+        let Checkpoint { iteration, train_views, .. } = checkpoint.about;
         let mut trainer = Self::new(setup, device, sink, (model, iteration));
         if train_views != trainer.feed.views.names(Split::Train) {
             trainer.warn(
@@ -123,6 +131,7 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
             iteration,
             launched: None,
             tensors: Tensors::default(),
+            creep: Creep::from(iteration),
             training_seconds: 0.0,
             told_seconds: 0.0,
         }
@@ -137,20 +146,25 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
             // At the beginning of the next iteration, not at the end of its own: what is evaluated,
             // saved and checkpointed is the model as it was optimised, before opacities are reset.
             self.control_density()?;
-            self.iterate()?;
+            self.with_relief(Self::iterate)?;
+            self.govern()?;
             // Asked to stop after the last iteration, a run is simply done.
             interrupted = self.iteration < last && self.setup.stop.load(Ordering::Relaxed);
             let mut due = Milestones::after(&self.setup.config.output, self.iteration, last);
             due.checkpoint |= interrupted;
             self.settle(due, last)?;
             if due.evaluate {
-                self.evaluate()?;
+                self.with_relief(Self::evaluate)?;
+                self.profile(Phase::Evaluation)?;
             }
             if due.save {
-                self.save_point_cloud()?;
+                self.with_relief(Self::save_point_cloud)?;
             }
             if due.checkpoint {
                 self.write_checkpoint()?;
+            }
+            if due.save || due.checkpoint {
+                self.profile(Phase::Saving)?;
             }
             if due.evaluate || due.save {
                 self.feed.announce(self.device, self.iteration + 1);
@@ -170,6 +184,7 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
         self.sink.on(&Event::Started {
             model_path: self.setup.model_path.to_owned(),
             device: self.device.name(),
+            gpu: self.device.uuid(),
             train_views: self.setup.dataset.train.len(),
             test_views: self.setup.dataset.test.len(),
             gaussians: self.device.len(&self.model),
@@ -222,7 +237,11 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
         drop(target);
         if iteration < options.iterations {
             // While the device works.
-            self.feed.prefetch(device, iteration + 1)?;
+            match self.feed.prefetch(device, iteration + 1) {
+                // The step is done: what there is no room for now is asked for again by the next.
+                Err(TrainError::Device(error)) if error.is_want_of_memory() => {}
+                done => done?,
+            }
         }
         Ok(loss)
     }
@@ -281,14 +300,43 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
             self.training_seconds += started.elapsed().as_secs_f64();
         }
         if memory {
-            let [parameters, optimizer] = self.device.model_bytes(&self.model);
-            let images = self.feed.views.held();
-            let tensors = Tensors { parameters, optimizer, images, ..self.tensors };
-            self.sink.on(&report::memory(iteration, tensors, &self.device.memory()))?;
+            self.report_memory()?;
+            self.profile(Phase::Training)?;
         }
         if iteration.is_multiple_of(report::DISTRIBUTION_INTERVAL) {
-            self.report_distributions()?;
+            self.with_relief(Self::report_distributions)?;
         }
+        Ok(())
+    }
+
+    fn report_memory(&mut self) -> Result<(), TrainError> {
+        let [parameters, optimizer] = self.device.model_bytes(&self.model);
+        let images = self.feed.views.held();
+        let books = report::Books {
+            iteration: self.iteration,
+            tensors: Tensors { parameters, optimizer, images, ..self.tensors },
+            device: &self.device.memory(),
+            scratch_needed: self.device.scratch_needed(),
+            budget: self.device.memory_budget(),
+        };
+        self.sink.on(&report::memory(&books, &mut self.creep))?;
+        Ok(())
+    }
+
+    /// With `--profile-tensors`, tells the size of every buffer, and what it grew to since it was
+    /// told last.
+    fn profile(&mut self, after: Phase) -> Result<(), TrainError> {
+        if !self.setup.config.memory.profile_tensors {
+            return Ok(());
+        }
+        let entries = self.device.memory();
+        if entries.is_empty() {
+            return Ok(());
+        }
+        let gaussians = self.device.len(&self.model);
+        let iteration = self.iteration;
+        self.sink.on(&Event::Buffers(Buffers { iteration, after, gaussians, entries }))?;
+        self.device.reset_memory_peaks();
         Ok(())
     }
 
@@ -325,17 +373,16 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
             }
         }
         if !self.iteration.is_multiple_of(report::DISTRIBUTION_INTERVAL) {
-            self.report_distributions()?;
+            self.with_relief(Self::report_distributions)?;
         }
         Ok(())
     }
 
     fn save_point_cloud(&mut self) -> Result<(), TrainError> {
-        let gaussians = self.device.download(&mut self.model)?;
         let folder = self.setup.model_path.join("point_cloud");
         let folder = create_folder(&folder.join(format!("iteration_{}", self.iteration)))?;
         let path = folder.join("point_cloud.ply");
-        write_ply(&path, &gaussians)?;
+        write_point_cloud(&path, self.device, &mut self.model)?;
         self.saved(Saved::PointCloud, path)
     }
 
@@ -344,9 +391,9 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
             iteration: self.iteration,
             config: self.setup.config.clone(),
             train_views: self.feed.views.names(Split::Train),
-            snapshot: self.device.snapshot(&mut self.model)?,
         };
-        let path = checkpoint.write(self.setup.model_path)?;
+        let mut model = Resident { device: &mut *self.device, model: &mut self.model };
+        let path = checkpoint.write(self.setup.model_path, &mut model)?;
         self.saved(Saved::Checkpoint, path)
     }
 
@@ -364,11 +411,9 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
             self.device.synchronize()?;
             let begun = Instant::now();
             let before = self.device.len(&self.model);
-            let survey = self.device.survey(&self.model, &rule)?;
-            let grant = densify::grant(config, before, survey);
-            let done = self.device.densify(&mut self.model, &rule, grant)?;
+            let done = self.clone_split_and_prune(&rule)?;
             if densify::reorders(config, iteration) {
-                self.device.reorder(&mut self.model, &super::scene_cube(self.setup.dataset))?;
+                self.reorder()?;
             }
             self.device.synchronize()?;
             let round_ms = begun.elapsed().as_secs_f64() * 1e3;
@@ -385,6 +430,8 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
                 gaussians,
                 ms: round_ms,
             })?;
+            self.creep = Creep::from(iteration);
+            self.profile(Phase::DensityControl)?;
             if gaussians == 0 && before > 0 {
                 self.warn(format!(
                     "iteration {iteration}: density control removed the last Gaussian; the model \

@@ -4,5 +4,5 @@ use splat::backend::cuda::{Cuda, CudaOptions};
 
 /// The first device. Who asks for the tests that need one wants to know when there is none.
 pub fn open() -> Cuda {
-    Cuda::open(&CudaOptions { vram_limit: None, vram_threshold: 0.97 }).expect("a CUDA device")
+    Cuda::open(&CudaOptions::default()).expect("a CUDA device")
 }

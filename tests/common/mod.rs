@@ -10,7 +10,10 @@
 )]
 
 #[cfg(kernels)]
+pub mod compact;
+#[cfg(kernels)]
 pub mod cuda;
+pub mod keeper;
 pub mod oracle;
 pub mod scene;
 

@@ -108,7 +108,10 @@ fn drawn(
             one
         })
         .collect();
-    together(&parts)
+    let mut all = together(&parts);
+    // Of none, the degree of the first says nothing.
+    all.sh_degree = sh_degree;
+    all
 }
 
 /// The Gaussians with moments and statistics of noise, as if they were in training.

@@ -69,7 +69,11 @@ pub(super) fn bin<R: Real>(splats: &[Splat<R>], size: [u32; 2]) -> Bins {
 
 /// Calls `visit` for each tile in which the splat is visible at some pixel, or nearly so; for its only
 /// candidate in any case.
-fn for_each_tile<R: Real>(splat: &Splat<R>, size: [u32; 2], mut visit: impl FnMut(u32, u32)) {
+pub(super) fn for_each_tile<R: Real>(
+    splat: &Splat<R>,
+    size: [u32; 2],
+    mut visit: impl FnMut(u32, u32),
+) {
     if splat.pixels.is_empty() {
         return;
     }

@@ -6,6 +6,7 @@
 mod adam;
 mod bin;
 mod blend;
+mod count;
 mod densify;
 mod loss;
 mod model;
@@ -13,8 +14,10 @@ mod project;
 mod reorder;
 
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::sync::Arc;
 
+pub use count::{Counted, count};
 pub use model::{Column, Model, Parameter};
 pub use project::ParameterGradient;
 
@@ -24,7 +27,7 @@ use self::project::Splat;
 use super::viewpoint::viewpoint;
 use super::{
     AdamStep, Backend, Densified, DensifyRule, DeviceError, Grant, LossTerms, LossValue, Measured,
-    Pass, Pending, Raster, RenderSettings, Rendered, Snapshot, Survey,
+    Pass, Pending, Raster, RenderSettings, Rendered, Rows, Snapshot, Survey, check_rows, chunks,
 };
 use crate::dataset::{Image, View};
 use crate::math::Real;
@@ -145,20 +148,38 @@ impl<R: Real> Raster<Gaussians> for Cpu<R> {
         Ok(Model::new(host))
     }
 
-    fn download(&mut self, model: &mut Model<R>) -> Result<Gaussians, DeviceError> {
-        Ok(model.gaussians())
+    fn read_parameters(
+        &mut self,
+        model: &mut Model<R>,
+        rows: Range<usize>,
+    ) -> Result<Gaussians, DeviceError> {
+        check_rows(&rows, model.len())?;
+        Ok(model.read_parameters(rows))
+    }
+
+    fn read(
+        &mut self,
+        model: &mut Model<R>,
+        rows: Range<usize>,
+    ) -> Result<Snapshot<Gaussians>, DeviceError> {
+        check_rows(&rows, model.len())?;
+        Ok(model.read(rows))
+    }
+
+    fn load<S: Rows<Gaussians>>(&mut self, source: &mut S) -> Result<Model<R>, S::Error>
+    where
+        S::Error: From<DeviceError>,
+    {
+        let count = source.len();
+        let mut model = Model::with_room(&source.shape()?, count);
+        for rows in chunks(count) {
+            model.append(&source.read(rows)?);
+        }
+        Ok(model)
     }
 
     fn sample(&mut self, model: &mut Model<R>, rows: &[usize]) -> Result<Gaussians, DeviceError> {
         Ok(model.sample(rows))
-    }
-
-    fn snapshot(&mut self, model: &mut Model<R>) -> Result<Snapshot<Gaussians>, DeviceError> {
-        Ok(model.snapshot())
-    }
-
-    fn restore(&mut self, snapshot: Snapshot<Gaussians>) -> Result<Model<R>, DeviceError> {
-        Ok(Model::restore(snapshot))
     }
 
     fn len(&self, model: &Model<R>) -> usize {

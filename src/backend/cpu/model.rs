@@ -1,6 +1,6 @@
 //! The model on the processor: parameter columns with their moments, and density statistics.
 
-use std::mem::take;
+use std::ops::Range;
 
 use crate::backend::Snapshot;
 use crate::math::Real;
@@ -139,9 +139,9 @@ impl<R: Real> Model<R> {
         [row[0], row[1], row[2]]
     }
 
-    /// The parameters on their own.
-    pub fn gaussians(&self) -> Gaussians {
-        self.gather(|column| &column.values)
+    /// The parameters of these rows.
+    pub fn read_parameters(&self, rows: Range<usize>) -> Gaussians {
+        self.gather(&rows, |column| &column.values)
     }
 
     /// The parameters of these Gaussians, in their order.
@@ -154,35 +154,52 @@ impl<R: Real> Model<R> {
         host
     }
 
-    /// Parameters, moments and statistics.
-    pub fn snapshot(&self) -> Snapshot<Gaussians> {
+    /// Parameters, moments and statistics of these rows.
+    pub fn read(&self, rows: Range<usize>) -> Snapshot<Gaussians> {
         Snapshot {
-            parameters: self.gaussians(),
-            first_moments: self.gather(|column| &column.first_moments),
-            second_moments: self.gather(|column| &column.second_moments),
-            gradient_norm_sums: self.gradient_norm_sums.iter().map(|v| v.to_f32()).collect(),
-            views_seen: self.views_seen.clone(),
+            parameters: self.read_parameters(rows.clone()),
+            first_moments: self.gather(&rows, |column| &column.first_moments),
+            second_moments: self.gather(&rows, |column| &column.second_moments),
+            gradient_norm_sums: host(&self.gradient_norm_sums[rows.clone()]),
+            views_seen: self.views_seen[rows].to_vec(),
         }
     }
 
-    /// The model that the snapshot was taken of. Each column of the snapshot is let go when it has
-    /// been taken over.
-    pub fn restore(snapshot: Snapshot<Gaussians>) -> Self {
-        let Snapshot { mut parameters, mut first_moments, mut second_moments, .. } = snapshot;
-        let widths: Vec<usize> = parameters.groups().iter().map(|group| group.width).collect();
-        let taken = |part: &mut Gaussians, i| precise(take(part.groups_mut().swap_remove(i)));
-        let columns = std::array::from_fn(|i| Column {
-            width: widths[i],
-            values: taken(&mut parameters, i),
-            first_moments: taken(&mut first_moments, i),
-            second_moments: taken(&mut second_moments, i),
-        });
+    /// No Gaussians yet, and room for so many of these widths.
+    pub(super) fn with_room(shape: &Gaussians, count: usize) -> Self {
+        let room = |width: usize| Vec::with_capacity(count * width);
+        let groups = shape.groups();
         Self {
-            sh_degree: parameters.sh_degree,
-            columns,
-            gradient_norm_sums: precise(snapshot.gradient_norm_sums),
-            views_seen: snapshot.views_seen,
+            sh_degree: shape.sh_degree,
+            columns: std::array::from_fn(|i| Column {
+                width: groups[i].width,
+                values: room(groups[i].width),
+                first_moments: room(groups[i].width),
+                second_moments: room(groups[i].width),
+            }),
+            gradient_norm_sums: room(1),
+            views_seen: Vec::with_capacity(count),
         }
+    }
+
+    /// Adds rows behind the last.
+    pub(super) fn append(&mut self, rows: &Snapshot<Gaussians>) {
+        let Snapshot { parameters, first_moments, second_moments, .. } = rows;
+        let parts = [parameters.groups(), first_moments.groups(), second_moments.groups()];
+        for (i, column) in self.columns.iter_mut().enumerate() {
+            column.values.extend(precise::<R>(parts[0][i].values));
+            column.first_moments.extend(precise::<R>(parts[1][i].values));
+            column.second_moments.extend(precise::<R>(parts[2][i].values));
+        }
+        self.gradient_norm_sums.extend(precise::<R>(&rows.gradient_norm_sums));
+        self.views_seen.extend_from_slice(&rows.views_seen);
+    }
+
+    /// The model that the snapshot was taken of.
+    pub fn restore(snapshot: &Snapshot<Gaussians>) -> Self {
+        let mut model = Self::with_room(&snapshot.parameters, snapshot.views_seen.len());
+        model.append(snapshot);
+        model
     }
 
     /// Bytes of the parameters, and of the moments with the statistics.
@@ -201,16 +218,21 @@ impl<R: Real> Model<R> {
         [parameters, moments + statistics]
     }
 
-    fn gather(&self, part: impl Fn(&Column<R>) -> &Vec<R>) -> Gaussians {
-        let mut host = Gaussians::zeros(self.sh_degree, 0);
-        for (values, column) in host.groups_mut().into_iter().zip(&self.columns) {
-            *values = part(column).iter().map(|v| v.to_f32()).collect();
+    fn gather(&self, rows: &Range<usize>, part: impl Fn(&Column<R>) -> &Vec<R>) -> Gaussians {
+        let mut gathered = Gaussians::zeros(self.sh_degree, 0);
+        for (values, column) in gathered.groups_mut().into_iter().zip(&self.columns) {
+            *values = host(&part(column)[rows.start * column.width..rows.end * column.width]);
         }
-        host
+        gathered
     }
 }
 
 /// Values in the precision of the computation.
-fn precise<R: Real>(values: Vec<f32>) -> Vec<R> {
-    values.into_iter().map(R::of_f32).collect()
+fn precise<R: Real>(values: &[f32]) -> impl Iterator<Item = R> {
+    values.iter().map(|&value| R::of_f32(value))
+}
+
+/// Values in the precision of the host's columns.
+fn host<R: Real>(values: &[R]) -> Vec<f32> {
+    values.iter().map(|value| value.to_f32()).collect()
 }

@@ -9,6 +9,8 @@ use super::timers::Stage;
 use crate::abi::{AdamArgs, Camera, CatchUpArgs};
 use crate::backend::{AdamStep, DeviceError};
 use crate::math::adam::{BETA_1, BETA_2, EPSILON, bias_corrections};
+use crate::math::random::{Purpose, Stream as Random};
+use crate::memory::plan::Storage;
 
 /// Moves every Gaussian, but leaves the colours of lane blocks that the view does not see behind. What
 /// is no longer finite comes to light with the next report of the device's status.
@@ -30,23 +32,27 @@ pub(super) fn step(
         rates.sh_rest,
     ];
     let begun = session.timers.begin(Stage::Step, &session.stream)?;
-    let (gaussians, sh_width) = (model.len(), model.sh_width());
+    let (gaussians, sh_width, storage) = (model.len(), model.sh_width(), model.storage());
+    let key = Random::new(session.seed, u64::from(step.number), Purpose::RoundStep).key();
+    let [geometry, geometry_first, geometry_second, sh, sh_first, sh_second] =
+        model.tables.each_mut().map(Buffer::write);
     let root_correction = second_correction.sqrt();
     let travel = [step.rates.sh_dc, step.rates.sh_rest]
         .map(|rate| rate / first_correction * root_correction);
     #[expect(clippy::cast_possible_truncation, reason = "rounded to the device's precision")]
     let args = AdamArgs {
-        geometry: model.geometry.write(),
-        geometry_first: model.geometry_first.write(),
-        geometry_second: model.geometry_second.write(),
-        sh: model.sh.write(),
-        sh_first: model.sh_first.write(),
-        sh_second: model.sh_second.write(),
+        geometry: geometry.floats(),
+        geometry_first,
+        geometry_second: geometry_second.floats(),
+        sh,
+        sh_first,
+        sh_second,
         sh_steps: model.sh_steps.write(),
         splat_from_gaussian: splats.splat_from_gaussian.read(),
         splats: splats.records.read(),
         gradients: splats.gradients.read(),
         fault: session.status.fault(),
+        key,
         camera: *camera,
         missed: model.momentum.now(),
         rates: rates.map(|rate| (rate / first_correction) as f32),
@@ -62,7 +68,11 @@ pub(super) fn step(
         sh_width,
         reserved: 0,
     };
-    session.kernels.adam.over(&session.stream, gaussians, &args)?;
+    let kernel = match storage {
+        Storage::Full => &session.kernels.adam,
+        Storage::Compact => &session.kernels.adam_compact,
+    };
+    kernel.over(&session.stream, gaussians, &args)?;
     model.momentum.stepped(travel);
     if model.momentum.is_full() {
         catch_up(session, model)?;
@@ -73,16 +83,24 @@ pub(super) fn step(
 /// Brings all colours up to date, so that the tables hold what dense Adam would.
 pub(super) fn catch_up(session: &Session, model: &mut Model) -> Result<(), DeviceError> {
     let lane_blocks = model.len().div_ceil(LANES);
+    let (sh_width, storage) = (model.sh_width(), model.storage());
+    let steps = u64::from(model.momentum.steps());
+    let [.., sh, sh_first, sh_second] = model.tables.each_mut().map(Buffer::write);
     let args = CatchUpArgs {
         missed: model.momentum.now(),
         lane_blocks: count_u32(lane_blocks)?,
-        sh_width: model.sh_width(),
-        sh: model.sh.write(),
-        sh_first: model.sh_first.write(),
-        sh_second: model.sh_second.write(),
+        sh_width,
+        sh,
+        sh_first,
+        sh_second,
         sh_steps: model.sh_steps.write(),
+        key: Random::new(session.seed, steps, Purpose::RoundCatchUp).key(),
     };
-    session.kernels.catch_up_all.over(&session.stream, lane_blocks * LANES, &args)?;
+    let kernel = match storage {
+        Storage::Full => &session.kernels.catch_up_all,
+        Storage::Compact => &session.kernels.catch_up_all_compact,
+    };
+    kernel.over(&session.stream, lane_blocks * LANES, &args)?;
     model.momentum.settle();
     Ok(())
 }

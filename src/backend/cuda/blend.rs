@@ -1,7 +1,8 @@
 //! Stage `blend`: splats to pixels front to back, and pixel gradients back to splats.
 
 use super::bin::Bins;
-use super::heap::{Block, Buffer};
+use super::extent::{Extent, bytes_for};
+use super::heap::{Block, Buffer, Heap};
 use super::project::Splats;
 use super::session::Session;
 use super::timers::Stage;
@@ -20,6 +21,19 @@ pub(super) struct Canvas {
 }
 
 impl Canvas {
+    /// Room for an image that no tile is drawn in yet.
+    pub(super) fn reserve(heap: &Heap, camera: &Camera, pass: Pass) -> Result<Self, DeviceError> {
+        let pixels = camera.size[0] as usize * camera.size[1] as usize;
+        Ok(Self {
+            image: heap.scratch("image", pixels * 3)?,
+            blended: match pass {
+                Pass::Picture => Some(heap.scratch("pixels", pixels)?),
+                Pass::Eval | Pass::Train | Pass::Observe => None,
+            },
+            kept: None,
+        })
+    }
+
     pub(super) fn bytes(&self) -> Bytes {
         let blended = self.blended.as_ref().map_or(Bytes::default(), Block::bytes);
         let kept = self.kept.as_ref().map_or(Bytes::default(), |k| k.bytes());
@@ -42,17 +56,23 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    fn reserve(session: &Session, bins: &Bins) -> Result<Self, DeviceError> {
-        let heap = &session.heap;
-        let mut kept = Self {
-            reached: heap.scratch("parts of tiles", bins.tiles * BLEND_PARTS as usize)?,
-            states: heap.scratch("states of pixels", states_len(bins))?,
-            hits: heap.scratch("hits", hits_len(bins))?,
-            chunks: heap.scratch("chunks", bins.chunks_max * 2)?,
+    /// Bytes of the arena that it takes.
+    pub(super) fn bytes_for(extent: &Extent) -> u64 {
+        bytes_for::<u32>(reached_len(extent))
+            + bytes_for::<f32>(states_len(extent))
+            + bytes_for::<u32>(hits_len(extent))
+            + bytes_for::<u32>(extent.chunks_max() * 2)
+            + bytes_for::<u32>(1)
+    }
+
+    pub(super) fn reserve(heap: &Heap, extent: &Extent) -> Result<Self, DeviceError> {
+        Ok(Self {
+            reached: heap.scratch("parts of tiles", reached_len(extent))?,
+            states: heap.scratch("states of pixels", states_len(extent))?,
+            hits: heap.scratch("hits", hits_len(extent))?,
+            chunks: heap.scratch("chunks", extent.chunks_max() * 2)?,
             chunk_count: heap.scratch("chunks", 1)?,
-        };
-        kept.chunk_count.zero(&session.stream)?;
-        Ok(kept)
+        })
     }
 
     fn bytes(&self) -> Bytes {
@@ -73,26 +93,26 @@ impl Kept {
     }
 }
 
-/// Draws the image.
+/// Whether a backward pass follows.
+pub(super) fn keeps(pass: Pass) -> bool {
+    match pass {
+        Pass::Eval | Pass::Picture => false,
+        Pass::Train | Pass::Observe => true,
+    }
+}
+
+/// Draws the tiles that are listed.
 pub(super) fn forward(
-    session: &mut Session,
+    session: &Session,
     (splats, bins): (&Splats, &Bins),
-    camera: &Camera,
-    settings: &RenderSettings,
-) -> Result<Canvas, DeviceError> {
-    let pixels = camera.size[0] as usize * camera.size[1] as usize;
-    let kept = match settings.pass {
-        Pass::Eval | Pass::Picture => None,
-        Pass::Train | Pass::Observe => Some(Kept::reserve(session, bins)?),
-    };
-    let mut canvas = Canvas {
-        image: session.heap.scratch("image", pixels * 3)?,
-        blended: match settings.pass {
-            Pass::Picture => Some(session.heap.scratch("pixels", pixels)?),
-            Pass::Eval | Pass::Train | Pass::Observe => None,
-        },
-        kept,
-    };
+    (camera, settings): (&Camera, &RenderSettings),
+    canvas: &mut Canvas,
+) -> Result<(), DeviceError> {
+    if keeps(settings.pass) {
+        let mut kept = Kept::reserve(&session.heap, &bins.extent)?;
+        kept.chunk_count.zero(&session.stream)?;
+        canvas.kept = Some(kept);
+    }
     let begun = session.timers.begin(Stage::BlendForward, &session.stream)?;
     let kernel = match settings.pass {
         Pass::Picture => &session.kernels.blend_counted,
@@ -102,14 +122,14 @@ pub(super) fn forward(
         image: canvas.image.write(),
         blended: canvas.blended.as_mut().map_or(Out::NULL, Block::write),
         background: settings.background,
+        first_tile: bins.extent.rows.start * camera.tiles[0],
         ..lists(&splats.records, bins, camera)
     };
     if let Some(kept) = &mut canvas.kept {
         kept.lend(&mut args);
     }
-    kernel.blocks(&session.stream, bins.tiles, &args)?;
-    session.timers.end(&begun, &session.stream)?;
-    Ok(canvas)
+    kernel.blocks(&session.stream, bins.extent.tiles_listed(), &args)?;
+    session.timers.end(&begun, &session.stream)
 }
 
 /// What both passes read: the splats and the tiles' lists of them. All else is null.
@@ -130,31 +150,49 @@ fn lists<'a>(records: &'a Block<f32>, bins: &'a Bins, camera: &Camera) -> BlendA
         size: camera.size,
         background: [0.0; 3],
         tiles_wide: camera.tiles[0],
+        first_tile: 0,
+        reserved: 0,
     }
 }
 
+/// Parts of all tiles of the view.
+fn reached_len(extent: &Extent) -> usize {
+    extent.tiles() * BLEND_PARTS as usize
+}
+
 /// Two starts of chunks lie a chunk's length apart or more.
-fn states_len(bins: &Bins) -> usize {
-    let starts = bins.splat_from_instance.len() / BLEND_CHUNK as usize + 1;
+fn states_len(extent: &Extent) -> usize {
+    let starts = extent.instances / BLEND_CHUNK as usize + 1;
     starts * BLEND_BLOCK as usize * 4
 }
 
 /// A word per part for 32 instances; each tile's last may not be full.
-fn hits_len(bins: &Bins) -> usize {
-    let words = bins.splat_from_instance.len() / u32::BITS as usize + bins.tiles + 1;
+fn hits_len(extent: &Extent) -> usize {
+    let words = extent.instances / u32::BITS as usize + extent.tiles() + 1;
     words * BLEND_PARTS as usize
 }
 
 /// Gradients of every splat from the gradient of the image, in the splats' own room for them.
 pub(super) fn backward(
-    session: &mut Session,
+    session: &Session,
+    (splats, bins): (&mut Splats, &Bins),
+    camera: &Camera,
+    pixels: (&mut Canvas, &Block<f32>),
+) -> Result<(), DeviceError> {
+    let begun = session.timers.begin(Stage::BlendBackward, &session.stream)?;
+    splats.gradients.zero(&session.stream)?;
+    add_gradients(session, (splats, bins), camera, pixels)?;
+    session.timers.end(&begun, &session.stream)
+}
+
+/// Adds what comes from the pixels of the tiles that are listed.
+pub(super) fn add_gradients(
+    session: &Session,
     (splats, bins): (&mut Splats, &Bins),
     camera: &Camera,
     (canvas, d_image): (&mut Canvas, &Block<f32>),
 ) -> Result<(), DeviceError> {
     let Some(kept) = &mut canvas.kept else { return Err(DeviceError::NoLoss) };
-    let begun = session.timers.begin(Stage::BlendBackward, &session.stream)?;
-    splats.gradients.zero(&session.stream)?;
     let mut args = BlendArgs {
         image: canvas.image.write(),
         d_image: d_image.read(),
@@ -162,6 +200,5 @@ pub(super) fn backward(
         ..lists(&splats.records, bins, camera)
     };
     kept.lend(&mut args);
-    session.kernels.blend_bwd.blocks(&session.stream, bins.chunks_max, &args)?;
-    session.timers.end(&begun, &session.stream)
+    session.kernels.blend_bwd.blocks(&session.stream, bins.extent.chunks_max(), &args)
 }

@@ -6,7 +6,7 @@
 
 use super::heap::{Block, Buffer};
 use super::lanes::{LANES, table_len};
-use super::model::{GEOMETRY_WIDTH, Model};
+use super::model::{GEOMETRY_FIRST, Model};
 use super::project::{Splats, count_u32};
 use super::session::Session;
 use super::sort::{self, Pairs};
@@ -21,8 +21,8 @@ use crate::backend::{Densified, DensifyRule, DeviceError, Grant, Survey};
 use crate::math::random::{Purpose, Stream};
 use crate::math::{Real, inverse_sigmoid, sigmoid};
 
-/// Scratch that rows are moved through, in floats: 32 MiB stay in the cache of a large GPU.
-pub(super) const COMPACT_FLOATS: usize = 1 << 23;
+/// Scratch that rows are moved through, in words of 4 bytes: 32 MiB stay in the cache of a large GPU.
+pub(super) const COMPACT_WORDS: usize = 1 << 23;
 
 /// Adds one view to the statistics: the norm of the centre's gradient, half the image being 1.
 pub(super) fn observe(
@@ -93,12 +93,15 @@ pub(super) fn reset_opacity(
     ceiling: f64,
 ) -> Result<(), DeviceError> {
     let rows = model.len();
+    let first_width = model.widths_u32()?[GEOMETRY_FIRST];
+    let [geometry, geometry_first, geometry_second, ..] = model.tables();
     let args = ResetArgs {
+        geometry: geometry.floats(),
+        geometry_first,
+        geometry_second: geometry_second.floats(),
+        first_width,
         n: count_u32(rows)?,
         ceiling_logit: inverse_sigmoid(f32::of(ceiling)),
-        geometry: model.geometry.write(),
-        geometry_first: model.geometry_first.write(),
-        geometry_second: model.geometry_second.write(),
     };
     session.kernels.reset_opacity.over(&session.stream, rows, &args)
 }
@@ -111,7 +114,7 @@ fn mark(
     (flags, counts): (Out<'_, u32>, Out<'_, DensityCounts>),
 ) -> Result<(), DeviceError> {
     let args = SurveyArgs {
-        geometry: model.geometry.read(),
+        geometry: model.geometry(),
         gradient_norm_sums: model.gradient_norm_sums.read(),
         views_seen: model.views_seen.read(),
         flags,
@@ -146,13 +149,13 @@ struct Work<'a> {
     /// Exclusive sums of the flags.
     ranks: Block<u32>,
     /// Survivors of a chunk on their way.
-    rows: Block<f32>,
+    rows: Block<u32>,
 }
 
 impl<'a> Work<'a> {
     fn new(session: &'a Session, model: &Model, births: usize) -> Result<Self, DeviceError> {
         let rows = model.len() + births;
-        let chunk = table_len(rows, columns(model)).min(COMPACT_FLOATS);
+        let chunk = table_len(rows, columns(model)).min(COMPACT_WORDS);
         let mut counts = session.heap.scratch("density counts", 1)?;
         counts.zero(&session.stream)?;
         Ok(Self {
@@ -234,7 +237,7 @@ impl<'a> Work<'a> {
             counts: self.counts.write(),
             key: stream.key(),
             n: count_u32(before)?,
-            sh_width: model.sh_width(),
+            widths: model.widths_u32()?,
             clone_log_scale_max: log_scale_max(rule.clone_scale_max),
             log_shrink: f32::of(SPLIT_SHRINK.ln()),
             tables: model.tables(),
@@ -245,7 +248,7 @@ impl<'a> Work<'a> {
     /// Flags the rows that stay, newborn included, and counts the others.
     fn judge(&mut self, model: &Model, rule: &DensifyRule) -> Result<(), DeviceError> {
         let args = JudgeArgs {
-            geometry: model.geometry.read(),
+            geometry: model.geometry(),
             flags: self.flags.write(),
             counts: self.counts.write(),
             rows: count_u32(model.len())?,
@@ -262,7 +265,7 @@ impl<'a> Work<'a> {
         let rows = model.len();
         let survivors = rows - counts.pruned as usize;
         let first = (rows - counts.behind_hole as usize) / LANES;
-        let at_once = COMPACT_FLOATS / (columns(model) * LANES);
+        let at_once = COMPACT_WORDS / (columns(model) * LANES);
         let end = rows.div_ceil(LANES);
         for block in (first..end).step_by(at_once) {
             self.compact_chunk(model, (block, at_once.min(end - block)), survivors)?;
@@ -271,7 +274,7 @@ impl<'a> Work<'a> {
             let threads = columns(model) * LANES;
             let args = PaddingArgs {
                 rows: count_u32(survivors)?,
-                sh_width: model.sh_width(),
+                widths: model.widths_u32()?,
                 tables: model.tables(),
             };
             self.session.kernels.clear_padding.over(&self.session.stream, threads, &args)?;
@@ -295,7 +298,7 @@ impl<'a> Work<'a> {
             blocks: count_u32(blocks)?,
             rows: count_u32(model.len())?,
             survivors: count_u32(survivors)?,
-            sh_width: model.sh_width(),
+            widths: model.widths_u32()?,
             tables: model.tables(),
         };
         let threads_a_block = COMPACT_SLICES as usize * LANES;
@@ -307,5 +310,5 @@ impl<'a> Work<'a> {
 
 /// Columns of all tables together.
 fn columns(model: &Model) -> usize {
-    3 * (GEOMETRY_WIDTH + model.sh_width() as usize)
+    model.widths().iter().sum()
 }

@@ -7,6 +7,7 @@ use cudarc::driver::{DriverError, result, sys};
 use super::launch;
 use crate::backend::{DeviceError, nvidia};
 use crate::memory::Bytes;
+use crate::memory::plan::CONTEXT;
 
 /// The interface that this program is written for, as 1000 major + 10 minor.
 const NEEDED: i32 = 13_000;
@@ -28,7 +29,14 @@ pub struct Device {
     free_before_context: Option<Bytes>,
     /// Free memory when there was a context and nothing in it.
     free_before_code: Bytes,
+    /// What this process held then, where the management library tells.
+    held_before_context: Option<Bytes>,
+    /// Whether the process had no context before.
+    is_first: bool,
 }
+
+/// Less and more than any context with this program's code takes.
+const CONTEXTS: (Bytes, Bytes) = (Bytes(64 << 20), Bytes(1 << 30));
 
 /// Makes a failure of the driver an error that names the call.
 pub(super) fn failed(call: &'static str) -> impl Fn(DriverError) -> DeviceError {
@@ -67,6 +75,8 @@ impl Device {
             });
         }
         device.free_before_context = nvidia::free(&device.uuid);
+        device.held_before_context = nvidia::held_by_this_process(&device.uuid);
+        device.is_first = !has_context(id)?;
         // SAFETY: `id` comes from cuDeviceGet; the context is never released.
         let context = unsafe { result::primary_ctx::retain(id) }
             .map_err(failed("cuDevicePrimaryCtxRetain"))?;
@@ -99,6 +109,8 @@ impl Device {
             memory: Bytes(memory as u64),
             has_virtual_memory,
             free_before_context: None,
+            held_before_context: None,
+            is_first: true,
             free_before_code: Bytes(0),
         })
     }
@@ -106,6 +118,11 @@ impl Device {
     /// Name of the product.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Its identifier, as NVIDIA's tools write it: `GPU-xxxxxxxx-...`.
+    pub fn uuid(&self) -> &str {
+        &self.uuid
     }
 
     /// All of its memory.
@@ -130,14 +147,18 @@ impl Device {
     }
 
     /// What context and code have taken by now, as far as it can be seen: the driver itself tells
-    /// nothing of the time before there was a context.
+    /// nothing of the time before there was a context, and of others only what they leave.
     pub fn taken_since_opened(&self) -> Result<Bytes, DeviceError> {
+        if let Some(held) = nvidia::held_by_this_process(&self.uuid) {
+            let before = self.held_before_context.unwrap_or_default();
+            return Ok(believable(Bytes(held.0.saturating_sub(before.0)), self.is_first));
+        }
         let code = self.free_before_code.0.saturating_sub(self.free()?.0);
         let both = match (self.free_before_context, nvidia::free(&self.uuid)) {
             (Some(before), Some(now)) => before.0.saturating_sub(now.0),
             _ => 0,
         };
-        Ok(Bytes(code.max(both)))
+        Ok(believable(Bytes(code.max(both)), self.is_first))
     }
 
     /// Waits for all that was put on any stream.
@@ -151,6 +172,27 @@ pub fn shows_gpu() -> bool {
     // SAFETY: opening the driver's library runs its initialisers, which any CUDA program does.
     let has_driver = unsafe { sys::is_culib_present() };
     has_driver && result::init().is_ok() && result::device::get_count().is_ok_and(|count| count > 0)
+}
+
+/// Whether this process has a context on the device.
+fn has_context(id: sys::CUdevice) -> Result<bool, DeviceError> {
+    let (mut flags, mut is_active) = (0, 0);
+    // SAFETY: `id` comes from cuDeviceGet, and the call writes two numbers.
+    unsafe { sys::cuDevicePrimaryCtxGetState(id, &raw mut flags, &raw mut is_active) }
+        .result()
+        .map_err(failed("cuDevicePrimaryCtxGetState"))?;
+    Ok(is_active != 0)
+}
+
+/// What context and code take where free memory fell by so much meanwhile. Others may have taken or
+/// freed some in that moment: what no context takes is not believed.
+fn believable(taken: Bytes, is_first: bool) -> Bytes {
+    let (least, most) = CONTEXTS;
+    match is_first {
+        true if taken < least || taken > most => CONTEXT,
+        false if taken > most => Bytes(0),
+        _ => taken,
+    }
 }
 
 /// Whether there is a driver, and new enough.
@@ -211,6 +253,21 @@ mod tests {
             (90, &[], false),
         ] {
             assert_eq!(runs(arch, built), expected, "{arch} on {built:?}");
+        }
+    }
+
+    #[test]
+    fn what_no_context_takes_is_not_believed() {
+        let (mib, gib) = (1 << 20, 1 << 30);
+        for (taken, is_first, expected) in [
+            (529 * mib, true, 529 * mib),
+            (0, true, CONTEXT.0),
+            (3 * gib + 529 * mib, true, CONTEXT.0),
+            (0, false, 0),
+            (3 * mib, false, 3 * mib),
+            (3 * gib, false, 0),
+        ] {
+            assert_eq!(believable(Bytes(taken), is_first), Bytes(expected), "{taken} {is_first}");
         }
     }
 

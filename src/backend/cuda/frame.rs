@@ -1,6 +1,7 @@
 //! The frame: what is known of one drawn view, and the gradients that come of it.
 
-use super::bin::{self, Bins};
+use super::bands::{self, Lists};
+use super::bin;
 use super::blend::{self, Canvas};
 use super::heap::{Block, Buffer};
 use super::images::Target;
@@ -22,7 +23,7 @@ pub struct Frame {
     /// Whether the gradient of the image is there.
     compared: bool,
     canvas: Canvas,
-    bins: Bins,
+    lists: Lists,
     splats: Splats,
     camera: Camera,
     settings: RenderSettings,
@@ -34,7 +35,7 @@ pub struct Gradients {
     view: Option<(Splats, Camera, u32)>,
 }
 
-/// Draws a view.
+/// Draws a view, in bands where the session says so.
 pub(super) fn render(
     session: &mut Session,
     model: &Model,
@@ -43,8 +44,8 @@ pub(super) fn render(
 ) -> Result<Frame, DeviceError> {
     let camera = project::camera(view, settings)?;
     let mut splats = project::forward(session, model, &camera, settings.sh_degree)?;
-    let bins = bin::bin(session, &mut splats, &camera)?;
-    let canvas = blend::forward(session, (&splats, &bins), &camera, settings)?;
+    let front_to_back = bin::sort_by_depth(session, &mut splats)?;
+    let mut canvas = Canvas::reserve(&session.heap, &camera, settings.pass)?;
     // Here, where a refusal finds room: the loss is computed when the photograph is in use.
     let d_image = match settings.pass {
         Pass::Eval | Pass::Picture => None,
@@ -52,7 +53,9 @@ pub(super) fn render(
             Some(session.heap.scratch("gradient of the image", canvas.image.len())?)
         }
     };
-    Ok(Frame { d_image, compared: false, canvas, bins, splats, camera, settings: *settings })
+    let sorted = (&mut splats, front_to_back);
+    let lists = bands::draw(session, sorted, (&camera, settings), &mut canvas)?;
+    Ok(Frame { d_image, compared: false, canvas, lists, splats, camera, settings: *settings })
 }
 
 impl Frame {
@@ -91,7 +94,15 @@ impl Frame {
             return Err(DeviceError::NoLoss);
         };
         let pixels = (&mut self.canvas, d_image);
-        blend::backward(session, (&mut self.splats, &self.bins), &self.camera, pixels)?;
+        match &self.lists {
+            Lists::Whole(bins) => {
+                blend::backward(session, (&mut self.splats, bins), &self.camera, pixels)?;
+            }
+            Lists::Bands(bands) => {
+                let view = (&self.camera, &self.settings);
+                bands.backward(session, &mut self.splats, view, pixels)?;
+            }
+        }
         if self.settings.pass == Pass::Observe {
             densify::observe(session, model, &self.splats, self.camera.size)?;
         }
@@ -115,18 +126,47 @@ impl Frame {
         Ok(Rendered { width, height, rgb, blended })
     }
 
-    /// What it gives the stages to do. Waits for the device.
+    /// What it gives the stages to do; nothing of a view in bands, whose lists are gone. Waits for
+    /// the device.
     pub(super) fn work(
         &self,
         session: &Session,
         model: &Model,
     ) -> Result<Option<Work>, DeviceError> {
-        work::count(session, model, &self.splats, (&self.bins, &self.canvas), &self.camera)
+        match &self.lists {
+            Lists::Whole(bins) => {
+                work::count(session, model, &self.splats, (bins, &self.canvas), &self.camera)
+            }
+            Lists::Bands(_) => Ok(None),
+        }
+    }
+
+    /// Whether its lists did not fit the memory left, so that it is drawn in bands.
+    pub fn is_in_bands(&self) -> bool {
+        matches!(self.lists, Lists::Bands(_))
+    }
+
+    /// In how many bands the image was drawn. The backward pass, which needs more memory, may take
+    /// more of them.
+    pub fn bands(&self) -> u32 {
+        self.lists.bands()
+    }
+
+    /// Bytes of scratch that it takes to train on the view if its lists come in so many parts.
+    pub(super) fn scratch_in_parts(&self, parts: u64) -> Bytes {
+        let d_image = self.d_image.as_ref().map_or(0, Block::len);
+        let lists = bands::lists_bytes(&self.camera, self.splats.instances);
+        self.splats.bytes()
+            + self.splats.gradient_bytes()
+            + self.canvas.image.bytes()
+            + Bytes::of::<f32>(d_image)
+            + bands::sorted_bytes(self.splats.visible)
+            + Bytes(lists.0 / parts.max(1))
     }
 
     pub(super) fn bytes(&self) -> Bytes {
         let d_image = self.d_image.as_ref().map_or(0, Block::len);
-        self.canvas.bytes() + self.bins.bytes() + self.splats.bytes() + Bytes::of::<f32>(d_image)
+        self.canvas.bytes() + self.lists.bytes() + self.splats.bytes() + Bytes::of::<f32>(d_image)
     }
 }
 

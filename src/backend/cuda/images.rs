@@ -3,7 +3,7 @@
 //! beside the computation.
 
 use std::cell::Cell;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use super::heap::{Buffer, Heap, Pinned, Region};
@@ -12,6 +12,7 @@ use super::stream::{Event, Stream};
 use crate::abi::In;
 use crate::backend::DeviceError;
 use crate::dataset::Image;
+use crate::memory::Bytes;
 
 /// Offsets of photographs are multiples of this.
 const ALIGNMENT: usize = 256;
@@ -23,7 +24,9 @@ const SHARE_OF_WHAT_IS_LEFT: u64 = 2;
 /// Photographs and their places.
 pub(super) struct Images {
     resident: Region<u8>,
-    place_from_view: HashMap<usize, Rc<Place>>,
+    place_from_view: BTreeMap<usize, Rc<Place>>,
+    /// Bytes of every view's photograph that was sent, resident or not.
+    bytes_from_view: BTreeMap<usize, usize>,
     /// Whether there was room the last time.
     room: bool,
     turns: [Turn; 2],
@@ -122,6 +125,12 @@ fn in_use(place: &Rc<Place>) -> bool {
     Rc::strong_count(place) > 1
 }
 
+/// How much of what photographs hold is given back where so many bytes are missing: an eighth more than
+/// that, since waiting for the device costs more than sending a few photographs anew.
+fn enough(missing: Bytes, held: usize) -> usize {
+    usize::try_from(missing.0).map_or(held, |missing| missing.saturating_add(held / 8).min(held))
+}
+
 /// Whether all photographs together may take `wanted` bytes where they hold some and nobody holds what
 /// is left.
 fn is_a_fair_share(wanted: u64, held: u64, left: u64) -> bool {
@@ -137,7 +146,8 @@ impl Images {
         let heap = &session.heap;
         Ok(Self {
             resident: heap.region(super::RESIDENT_PHOTOGRAPHS)?,
-            place_from_view: HashMap::new(),
+            place_from_view: BTreeMap::new(),
+            bytes_from_view: BTreeMap::new(),
             // Without virtual memory growth would move those that are there.
             room: heap.is_virtual(),
             turns: [Turn::new(heap)?, Turn::new(heap)?],
@@ -173,6 +183,7 @@ impl Images {
             self.send_to(session, image, &place)?;
             return Ok(Target { place });
         }
+        self.bytes_from_view.insert(view, bytes(image).next_multiple_of(ALIGNMENT));
         let offset = self.resident.len().next_multiple_of(ALIGNMENT);
         if !self.make_room(&session.heap, offset + bytes(image), bytes(image))? {
             return self.send_in_turn(session, Some(view), image);
@@ -269,35 +280,104 @@ impl Images {
         self.resident.grow(len)
     }
 
-    /// Gives the memory of the resident photographs back; they come in turns from now on. Those
-    /// that somebody is about to read move to the places of the turns. Says whether that was
-    /// possible, and there were any.
-    pub(super) fn evict(&mut self, session: &Session) -> Result<bool, DeviceError> {
-        let used: Vec<_> = self.place_from_view.iter().filter(|(_, place)| in_use(place)).collect();
+    /// Bytes that the resident photographs have taken of the device.
+    pub(super) fn resident_bytes(&self) -> Bytes {
+        self.resident.mapped()
+    }
+
+    /// Bytes of the photographs that were sent and are not resident.
+    pub(super) fn absent(&self) -> Bytes {
+        let known: usize = self.bytes_from_view.values().sum();
+        Bytes(known.saturating_sub(self.resident.len()) as u64)
+    }
+
+    /// Whether photographs come in turns for want of memory.
+    pub(super) fn is_short_of_room(&self, heap: &Heap) -> bool {
+        heap.is_virtual() && !self.room
+    }
+
+    /// Whether all photographs could be resident, as far as they are known.
+    pub(super) fn could_all_stay(&self, heap: &Heap) -> bool {
+        let held = self.resident.capacity() as u64;
+        let left = heap.budget().0.saturating_sub(heap.total().0);
+        is_a_fair_share(held + self.absent().0, held, left)
+    }
+
+    /// Lets photographs stay again where there is room: those in the places of the turns, too, when
+    /// they are sent the next time.
+    pub(super) fn welcome(&mut self, heap: &Heap) {
+        self.room = heap.is_virtual();
+        for turn in &mut self.turns {
+            // Kept until then, since a copy to the place may still be under way.
+            turn.held = turn.held.take().map(|(_, place)| (None, place));
+        }
+    }
+
+    /// Gives back at least `missing` bytes, if there are as many, of the memory of the resident
+    /// photographs, the last first; those come in turns from now on. What somebody is about to read
+    /// moves to the place of a turn. Says how much was given back.
+    pub(super) fn evict(
+        &mut self,
+        session: &Session,
+        missing: Bytes,
+    ) -> Result<Bytes, DeviceError> {
+        let held = self.resident.capacity();
+        let kept = held.saturating_sub(enough(missing, held));
+        let placed = self.place_from_view.iter();
+        let mut leaving: Vec<(usize, usize)> = placed
+            .filter(|(_, place)| self.offset(place) + place.bytes() > kept)
+            .map(|(&view, place)| (self.offset(place), view))
+            .collect();
+        leaving.sort_unstable();
+        let used: Vec<usize> = leaving
+            .iter()
+            .map(|&(_, view)| view)
+            .filter(|view| self.place_from_view.get(view).is_some_and(in_use))
+            .collect();
         let mut free: Vec<usize> = (0..2).filter(|&turn| !self.turns[turn].in_use()).collect();
-        if self.place_from_view.is_empty() || used.len() > free.len() {
-            return Ok(false);
+        let Some(&(first, _)) = leaving.first() else { return Ok(Bytes(0)) };
+        if used.len() > free.len() {
+            return Ok(Bytes(0));
         }
         self.room = false;
         session.copies.synchronize()?;
         session.stream.synchronize()?;
         // The one that comes up first goes last, so that what moves there stays longest.
         free.sort_by_key(|&turn| turn == self.next);
-        for (&turn, (&view, place)) in free.iter().zip(used) {
-            let taken = &mut self.turns[turn];
-            taken.memory.grow(place.bytes())?;
-            let first = usize::try_from(place.address.get() - self.resident.address());
-            let first = first.unwrap_or(usize::MAX);
-            let range = first..first.saturating_add(place.bytes());
-            taken.memory.copy_from(&session.stream, 0, (&self.resident, range))?;
-            place.address.set(taken.memory.address());
-            taken.held = Some((Some(view), Rc::clone(place)));
+        for (&turn, view) in free.iter().zip(used) {
+            self.move_to_turn(session, turn, view)?;
         }
         session.stream.synchronize()?;
-        self.place_from_view.clear();
-        self.resident.shrink(0);
+        for (_, view) in leaving {
+            self.place_from_view.remove(&view);
+        }
+        self.resident.shrink(first);
         self.resident.trim()?;
-        Ok(true)
+        Ok(Bytes((held - self.resident.capacity()) as u64))
+    }
+
+    /// Copies the resident photograph of a view to the place of a turn.
+    fn move_to_turn(
+        &mut self,
+        session: &Session,
+        turn: usize,
+        view: usize,
+    ) -> Result<(), DeviceError> {
+        let Some(place) = self.place_from_view.get(&view).map(Rc::clone) else { return Ok(()) };
+        let first = self.offset(&place);
+        let taken = &mut self.turns[turn];
+        taken.memory.grow(place.bytes())?;
+        let range = first..first.saturating_add(place.bytes());
+        taken.memory.copy_from(&session.stream, 0, (&self.resident, range))?;
+        place.address.set(taken.memory.address());
+        taken.held = Some((Some(view), place));
+        Ok(())
+    }
+
+    /// Where a resident place lies in the region.
+    fn offset(&self, place: &Place) -> usize {
+        let offset = place.address.get().saturating_sub(self.resident.address());
+        usize::try_from(offset).unwrap_or(usize::MAX)
     }
 }
 

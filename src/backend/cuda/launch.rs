@@ -182,8 +182,12 @@ macro_rules! kernels {
 
 kernels! {
     project_fwd: project::project_fwd(ProjectArgs) x PROJECT_BLOCK;
+    project_fwd_compact: project::project_fwd_compact(ProjectArgs) x PROJECT_BLOCK;
     instances_16: bin::instances_16(InstancesArgs) x BIN_BLOCK;
     instances_32: bin::instances_32(InstancesArgs) x BIN_BLOCK;
+    count_rows: bin::count_rows(CountRowsArgs) x BIN_BLOCK;
+    band_instances_16: bin::band_instances_16(InstancesArgs) x BIN_BLOCK;
+    band_instances_32: bin::band_instances_32(InstancesArgs) x BIN_BLOCK;
     ranges_16: bin::ranges_16(RangesArgs) x BIN_BLOCK;
     ranges_32: bin::ranges_32(RangesArgs) x BIN_BLOCK;
     blend_fwd: blend::blend_fwd(BlendArgs) x BLEND_BLOCK;
@@ -191,8 +195,13 @@ kernels! {
     blend_bwd: blend::blend_bwd(BlendArgs) x BLEND_BWD_BLOCK;
     loss: loss::loss(LossArgs) x LOSS_BLOCK;
     adam: adam::adam(AdamArgs) x ADAM_BLOCK;
+    adam_compact: adam::adam_compact(AdamArgs) x ADAM_BLOCK;
     catch_up_all: adam::catch_up_all(CatchUpArgs) x ADAM_BLOCK;
+    catch_up_all_compact: adam::catch_up_all_compact(CatchUpArgs) x ADAM_BLOCK;
     sample_rows: model::sample_rows(SampleArgs) x SAMPLE_BLOCK;
+    sample_rows_compact: model::sample_rows_compact(SampleArgs) x SAMPLE_BLOCK;
+    pack_rows: pack::pack_rows(PackArgs) x PACK_BLOCK;
+    unpack_rows: pack::unpack_rows(UnpackArgs) x PACK_BLOCK;
     observe: densify::observe(ObserveArgs) x OBSERVE_BLOCK;
     survey: densify::survey(SurveyArgs) x DENSIFY_BLOCK;
     list_candidates: densify::list_candidates(ListArgs) x DENSIFY_BLOCK;

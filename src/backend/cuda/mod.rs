@@ -4,12 +4,17 @@
 //! waiting. The module exists where nvcc compiled the kernels.
 
 mod adam;
+mod bands;
 mod bin;
 mod blend;
+mod convert;
 mod copy;
 mod densify;
 pub mod driver;
+mod extent;
 mod frame;
+mod govern;
+mod growth;
 pub mod heap;
 mod images;
 mod lanes;
@@ -17,6 +22,7 @@ mod launch;
 mod loss;
 mod model;
 mod momentum;
+mod pack;
 pub mod probe;
 mod project;
 mod reorder;
@@ -26,25 +32,34 @@ mod status;
 pub mod stream;
 mod threshold;
 pub mod timers;
+mod transfer;
 mod work;
 
+use std::ops::Range;
 use std::sync::Arc;
 
+pub use bands::BandPolicy;
 pub use frame::{Frame, Gradients};
 pub use images::Target;
 pub(super) use launch::{ARCHS, NVCC};
 pub use loss::PendingLoss;
 pub use model::Model;
 
+use self::govern::Parts;
+use self::growth::Appetite;
 use self::images::Images;
 use self::session::Session;
+use self::transfer::Staging;
 use super::{
-    AdamStep, Backend, CopySpeed, Densified, DensifyRule, DeviceError, Grant, LossTerms, Measured,
-    MemoryEntry, MemoryKind, Raster, RenderSettings, Rendered, Snapshot, StageTime, Survey, Work,
+    AdamStep, Backend, CopySpeed, Densified, DensifyRule, DeviceError, Governed, Grant, LossTerms,
+    Measured, MemoryEntry, MemoryKind, Pass, Raster, RenderSettings, Rendered, Rows, Snapshot,
+    StageTime, Survey, Work, chunks,
 };
+use crate::config::MemoryOptions;
 use crate::dataset::{Image, View};
 use crate::math::morton::Cube;
-use crate::memory::{Bytes, Entry, Kind, Limit};
+use crate::memory::plan::Storage;
+use crate::memory::{Bytes, Entry, Gain, Holder as _, Kind, Ladder, Limit, Rung};
 use crate::model::Gaussians;
 
 /// Label of the photographs that stay.
@@ -54,29 +69,97 @@ const RESIDENT_PHOTOGRAPHS: &str = "photographs";
 const PHOTOGRAPHS_IN_TURN: &str = "photographs in turn";
 
 /// What a GPU is opened with.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct CudaOptions {
     /// What the program may take of the card's memory; without it, all.
     pub vram_limit: Option<Limit>,
     /// Share of that limit that is never exceeded.
     pub vram_threshold: f64,
+    /// What may be given up where memory is short, the first first.
+    pub give_up: Vec<Rung>,
+    /// Iterations between two times that memory which is not in use goes back to the driver.
+    pub trim_interval: u32,
+    /// How models keep their state.
+    pub storage: Storage,
+    /// Seed of the random numbers that a compact model rounds with.
+    pub seed: u64,
+}
+
+impl Default for CudaOptions {
+    /// As the options of a run are by default.
+    fn default() -> Self {
+        let options = MemoryOptions::default();
+        Self {
+            vram_limit: options.vram_limit,
+            vram_threshold: options.vram_threshold,
+            give_up: options.give_up,
+            trim_interval: options.fragmentation.interval(),
+            storage: Storage::default(),
+            seed: 0,
+        }
+    }
 }
 
 /// An NVIDIA GPU.
 pub struct Cuda {
     images: Images,
     session: Session,
+    ladder: Ladder,
+    trim_interval: u32,
+    appetite: Appetite,
 }
 
 impl Cuda {
     /// Opens the first GPU that the driver shows (`CUDA_VISIBLE_DEVICES` chooses).
     pub fn open(options: &CudaOptions) -> Result<Self, DeviceError> {
-        let session = Session::open_limited(options.vram_limit, options.vram_threshold)?;
-        Ok(Self { images: Images::new(&session)?, session })
+        let mut session = Session::open_limited(options.vram_limit, options.vram_threshold)?;
+        (session.storage, session.seed) = (options.storage, options.seed);
+        // Until the ladder says otherwise.
+        session.bands = BandPolicy::Never;
+        Ok(Self {
+            images: Images::new(&session)?,
+            session,
+            ladder: Ladder::new(&options.give_up),
+            trim_interval: options.trim_interval.max(1),
+            appetite: Appetite::default(),
+        })
     }
 
-    /// Does what needs memory; where the budget refuses it, once more without the resident
-    /// photographs.
+    /// When views are drawn in bands from now on.
+    pub fn set_bands(&mut self, bands: BandPolicy) {
+        self.session.bands = bands;
+    }
+
+    /// Its memory.
+    pub fn heap(&self) -> &heap::Heap {
+        &self.session.heap
+    }
+
+    /// Has the model's tables hold what dense Adam would; fails where a parameter is not finite.
+    fn bring_up_to_date(&mut self, model: &mut Model) -> Result<(), DeviceError> {
+        self.session.check_faults()?;
+        adam::catch_up(&self.session, model)
+    }
+
+    /// A model of so many Gaussians, all zero: compact where there is no room for full precision and
+    /// the ladder allows it, as that of a run which has gone over to it and is taken up again.
+    fn room_for_model(&mut self, sh_degree: u32, count: usize) -> Result<Model, DeviceError> {
+        match self.with_room(|session| model::zeros(session, sh_degree, count)) {
+            Err(error)
+                if error.is_want_of_memory()
+                    && self.session.storage == Storage::Full
+                    && self.ladder.allows(Rung::Compact) =>
+            {
+                self.session.storage = Storage::Compact;
+                let model = self.with_room(|session| model::zeros(session, sh_degree, count))?;
+                self.ladder.note(Rung::Compact, Bytes(0));
+                Ok(model)
+            }
+            done => done,
+        }
+    }
+
+    /// Does what needs memory; where there is too little, gives up one thing after the other.
     fn with_room<R>(
         &mut self,
         mut work: impl FnMut(&mut Session) -> Result<R, DeviceError>,
@@ -89,19 +172,9 @@ impl Cuda {
         &mut self,
         mut work: impl FnMut(&mut Images, &mut Session) -> Result<R, DeviceError>,
     ) -> Result<R, DeviceError> {
-        match work(&mut self.images, &mut self.session) {
-            Err(refusal @ (DeviceError::Refused(_) | DeviceError::OutOfMemory { .. })) => {
-                if !self.images.evict(&self.session)? {
-                    return Err(refusal);
-                }
-                tracing::info!(
-                    "the photographs leave the GPU's memory, which something else needs; they are \
-                     sent anew for each iteration from now on"
-                );
-                work(&mut self.images, &mut self.session)
-            }
-            done => done,
-        }
+        let Self { images, session, ladder, .. } = self;
+        let parts = Parts { images, session, model: None };
+        govern::with_room(ladder, parts, |parts| work(parts.images, parts.session))
     }
 }
 
@@ -112,6 +185,10 @@ impl Backend for Cuda {
     fn name(&self) -> String {
         let device = &self.session.device;
         format!("{}, {:.1} GiB", device.name(), device.memory().gib())
+    }
+
+    fn uuid(&self) -> Option<String> {
+        Some(self.session.device.uuid().to_owned())
     }
 
     fn target(&mut self, view: usize, image: &Arc<Image>) -> Result<Target, DeviceError> {
@@ -162,6 +239,18 @@ impl Backend for Cuda {
         entries.map(told).collect()
     }
 
+    fn scratch_needed(&self) -> Bytes {
+        self.session.heap.recent_scratch()
+    }
+
+    fn memory_budget(&self) -> Option<Bytes> {
+        Some(self.session.heap.budget())
+    }
+
+    fn governed(&mut self) -> Option<Governed> {
+        Some(govern::account(&mut self.ladder, &self.session.heap))
+    }
+
     fn trim_memory(&mut self) -> Result<(), DeviceError> {
         self.session.heap.trim_scratch()
     }
@@ -192,32 +281,47 @@ impl Raster<Gaussians> for Cuda {
 
     fn upload(&mut self, host: &Gaussians) -> Result<Model, DeviceError> {
         self.session.forget_faults()?;
-        let model = self.with_room(|session| model::zeros(session, host))?;
-        model::upload(&self.session, host, model)
+        let model = self.room_for_model(host.sh_degree, host.len())?;
+        transfer::upload(&self.session, host, model)
     }
 
-    fn download(&mut self, model: &mut Model) -> Result<Gaussians, DeviceError> {
-        self.session.check_faults()?;
-        adam::catch_up(&self.session, model)?;
-        model::download(&self.session, model)
+    fn read_parameters(
+        &mut self,
+        model: &mut Model,
+        rows: Range<usize>,
+    ) -> Result<Gaussians, DeviceError> {
+        self.bring_up_to_date(model)?;
+        self.with_room(|session| transfer::read_parameters(session, model, &rows))
+    }
+
+    fn read(
+        &mut self,
+        model: &mut Model,
+        rows: Range<usize>,
+    ) -> Result<Snapshot<Gaussians>, DeviceError> {
+        self.bring_up_to_date(model)?;
+        self.with_room(|session| transfer::read(session, model, &rows))
+    }
+
+    fn load<S: Rows<Gaussians>>(&mut self, source: &mut S) -> Result<Model, S::Error>
+    where
+        S::Error: From<DeviceError>,
+    {
+        self.session.forget_faults()?;
+        let (sh_degree, count) = (source.shape()?.sh_degree, source.len());
+        let mut model = self.room_for_model(sh_degree, count)?;
+        let mut staging = Staging::new(&self.session)?;
+        for rows in chunks(count) {
+            let chunk = source.read(rows.clone())?;
+            let chunk = (rows.start, &chunk);
+            self.with_room(|session| transfer::write(session, &mut model, chunk, &mut staging))?;
+        }
+        Ok(model)
     }
 
     fn sample(&mut self, model: &mut Model, rows: &[usize]) -> Result<Gaussians, DeviceError> {
         adam::catch_up(&self.session, model)?;
-        self.with_room(|session| model::sample(session, model, rows))
-    }
-
-    fn snapshot(&mut self, model: &mut Model) -> Result<Snapshot<Gaussians>, DeviceError> {
-        self.session.check_faults()?;
-        adam::catch_up(&self.session, model)?;
-        model::snapshot(&self.session, model)
-    }
-
-    fn restore(&mut self, snapshot: Snapshot<Gaussians>) -> Result<Model, DeviceError> {
-        self.session.forget_faults()?;
-        // Room first: the snapshot is used up, so that there is no second try with it.
-        let model = self.with_room(|session| model::zeros(session, &snapshot.parameters))?;
-        model::restore(&self.session, snapshot, model)
+        self.with_room(|session| transfer::sample(session, model, rows))
     }
 
     fn len(&self, model: &Model) -> usize {
@@ -234,7 +338,17 @@ impl Raster<Gaussians> for Cuda {
         view: &View,
         settings: &RenderSettings,
     ) -> Result<Frame, DeviceError> {
-        self.with_room(|session| frame::render(session, model, view, settings))
+        let frame = self.with_room(|session| frame::render(session, model, view, settings))?;
+        if frame.is_in_bands() {
+            let whole = frame.scratch_in_parts(1);
+            self.session.banded_need = self.session.banded_need.max(whole);
+            self.ladder.note(Rung::Bands, Bytes(0));
+        }
+        if matches!(settings.pass, Pass::Train | Pass::Observe) {
+            let needed = growth::needed(&frame, &self.session.heap, &self.ladder);
+            self.appetite.saw(needed, model.len());
+        }
+        Ok(frame)
     }
 
     fn work(&mut self, model: &Model, frame: &Frame) -> Result<Option<Work>, DeviceError> {
@@ -283,6 +397,40 @@ impl Raster<Gaussians> for Cuda {
         step: &AdamStep,
     ) -> Result<(), DeviceError> {
         gradients.step(&mut self.session, model, step)
+    }
+
+    fn govern(&mut self, model: &mut Model, iteration: u32) -> Result<(), DeviceError> {
+        self.ladder.set_time(iteration.into());
+        if !iteration.is_multiple_of(self.trim_interval) {
+            return Ok(());
+        }
+        let Self { images, session, ladder, .. } = self;
+        govern::between_iterations(ladder, Parts { images, session, model: Some(model) })
+    }
+
+    fn relieve(&mut self, model: &mut Model, error: &DeviceError) -> Result<bool, DeviceError> {
+        let Self { images, session, ladder, .. } = self;
+        govern::relieve(ladder, Parts { images, session, model: Some(model) }, error)
+    }
+
+    fn births(&mut self, model: &mut Model, wish: usize) -> Result<usize, DeviceError> {
+        let Self { images, session, ladder, appetite, .. } = self;
+        if !ladder.allows(Rung::Births) {
+            return Ok(wish);
+        }
+        session.heap.look_around()?;
+        model.trim()?;
+        let mut granted = growth::births(appetite, (model, wish), images, (&session.heap, ladder));
+        if granted < wish && ladder.precedes(Rung::Compact, Rung::Births) {
+            let mut parts = Parts { images, session, model: Some(model) };
+            if let Gain::Bytes(bytes) = parts.give_up(Rung::Compact, Bytes(0))? {
+                ladder.note(Rung::Compact, bytes);
+                granted = growth::births(appetite, (model, wish), images, (&session.heap, ladder));
+            }
+        }
+        let each = model.bytes().into_iter().sum::<Bytes>().0 / model.len().max(1) as u64;
+        ladder.granted(wish, granted, Bytes((wish - granted) as u64 * each));
+        Ok(granted)
     }
 
     fn survey(&mut self, model: &Model, rule: &DensifyRule) -> Result<Survey, DeviceError> {

@@ -1,7 +1,7 @@
 //! Stage `project`: Gaussians to splats.
 
 use super::heap::{Block, Buffer, Carve, Piece};
-use super::model::Model;
+use super::model::{Model, SH, SH_FIRST, SH_SECOND};
 use super::session::Session;
 use super::timers::Stage;
 use crate::abi::{Camera, ProjectArgs, RECORD_WIDTH, TileRect};
@@ -10,6 +10,7 @@ use crate::backend::{DeviceError, RenderSettings};
 use crate::dataset::View;
 use crate::math::splat::TILE;
 use crate::memory::Bytes;
+use crate::memory::plan::Storage;
 
 /// A view that needs more room than there is gets so many times what it needs, and so do those after
 /// it, which then seldom have to be projected twice.
@@ -143,10 +144,10 @@ fn launch(
     let mut order = Order::of(&mut splats.gradients)?;
     let (counts, fault) = session.status.counts_and_fault();
     let args = ProjectArgs {
-        geometry: model.geometry.read(),
-        sh: model.sh.read(),
-        sh_first: model.sh_first.read(),
-        sh_second: model.sh_second.read(),
+        geometry: model.geometry(),
+        sh: model.tables[SH].read(),
+        sh_first: model.tables[SH_FIRST].read(),
+        sh_second: model.tables[SH_SECOND].read(),
         sh_steps: model.sh_steps.read(),
         splat_from_gaussian: splats.splat_from_gaussian.write(),
         splats: splats.records.write(),
@@ -163,7 +164,11 @@ fn launch(
         sh_degree,
         sh_width: model.sh_width(),
     };
-    session.kernels.project_fwd.over(&session.stream, gaussians, &args)?;
+    let kernel = match model.storage() {
+        Storage::Full => &session.kernels.project_fwd,
+        Storage::Compact => &session.kernels.project_fwd_compact,
+    };
+    kernel.over(&session.stream, gaussians, &args)?;
     session.timers.end(&begun, &session.stream)?;
     session.status.read_counts(&session.stream)
 }

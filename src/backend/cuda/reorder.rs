@@ -2,7 +2,7 @@
 //!
 //! All scratch is taken before anything moves, and nothing waits for the device.
 
-use super::densify::COMPACT_FLOATS;
+use super::densify::COMPACT_WORDS;
 use super::heap::{Block, Buffer};
 use super::model::Model;
 use super::project::count_u32;
@@ -23,8 +23,8 @@ pub(super) fn reorder(
         return Ok(());
     }
     let row_from_place = sorted_rows(session, model, cube)?;
-    let widest = model.regions().iter().map(|(_, width)| *width).max().unwrap_or(1);
-    let at_once = (COMPACT_FLOATS / rows).clamp(1, widest);
+    let widest = model.widths().into_iter().max().unwrap_or(1);
+    let at_once = (COMPACT_WORDS / rows).clamp(1, widest);
     let scratch = session.heap.scratch("moved columns", rows * at_once)?;
     let mut mover = Mover { session, rows, row_from_place, at_once, scratch };
     for (table, width) in model.regions() {
@@ -42,7 +42,7 @@ fn sorted_rows(session: &Session, model: &Model, cube: &Cube) -> Result<Block<u3
     let mut rows = [heap.scratch("reordered rows", n)?, heap.scratch("reordered rows", n)?];
     let mut keys = [heap.scratch("morton keys", n)?, heap.scratch("morton keys", n)?];
     let args = MortonArgs {
-        geometry: model.geometry.read(),
+        geometry: model.geometry(),
         keys: keys[0].write(),
         rows: rows[0].write(),
         centre: cube.centre,

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use super::bands::BandPolicy;
 use super::driver::Device;
 use super::heap::Heap;
 use super::launch::Kernels;
@@ -10,7 +11,8 @@ use super::status::Status;
 use super::stream::Stream;
 use super::timers::Timers;
 use crate::backend::DeviceError;
-use crate::memory::{Bytes, Limit, budget};
+use crate::memory::plan::Storage;
+use crate::memory::{Allowance, Bytes, Limit};
 
 /// Stages for which events are made beforehand: a few iterations'.
 const STAGES_TIMED: usize = 64;
@@ -30,6 +32,14 @@ pub struct Session {
     pub(super) timers: Timers,
     /// Room for so many splats is taken; raised when a view has more.
     pub(super) splats_expected: usize,
+    /// How models that are made from now on keep their state.
+    pub storage: Storage,
+    /// Seed of the random numbers that a compact model rounds with.
+    pub seed: u64,
+    /// When views are drawn in bands.
+    pub bands: BandPolicy,
+    /// The most scratch that a view which was drawn in bands would have taken at once.
+    pub(super) banded_need: Bytes,
     /// The GPU.
     pub device: Rc<Device>,
 }
@@ -38,26 +48,40 @@ impl Session {
     /// Opens the GPU, loads all code and gives out at most `budget` of its memory, context and
     /// code included; without a budget, all of it.
     pub fn open(budget: Option<Bytes>) -> Result<Self, DeviceError> {
-        Self::within(|card| budget.unwrap_or(card))
+        Self::within(|card| Allowance::new(budget.map(Limit::Bytes), 1.0, card))
     }
 
     /// The same within a share of a limit, or of the card.
     pub fn open_limited(limit: Option<Limit>, threshold: f64) -> Result<Self, DeviceError> {
-        Self::within(|card| budget(limit, threshold, card))
+        Self::within(|card| Allowance::new(limit, threshold, card))
     }
 
-    fn within(budget_on: impl FnOnce(Bytes) -> Bytes) -> Result<Self, DeviceError> {
+    fn within(allowance_on: impl FnOnce(Bytes) -> Allowance) -> Result<Self, DeviceError> {
         let device = Device::open()?;
         let kernels = Kernels::load()?;
         let stream = Stream::new()?;
         let copies = Stream::new()?;
-        let heap = Heap::open(&device, budget_on(device.memory()))?;
+        let heap = Heap::open(&device, allowance_on(device.memory()))?;
         sort::warm_up(&heap, &stream)?;
         heap.trim_scratch()?;
         heap.charge_fixed(device.taken_since_opened()?)?;
+        heap.look_around()?;
         let status = Status::new(&heap, &stream)?;
         let timers = Timers::off();
-        Ok(Self { heap, stream, copies, kernels, status, timers, splats_expected: 0, device })
+        Ok(Self {
+            heap,
+            stream,
+            copies,
+            kernels,
+            status,
+            timers,
+            splats_expected: 0,
+            storage: Storage::default(),
+            seed: 0,
+            bands: BandPolicy::default(),
+            banded_need: Bytes(0),
+            device,
+        })
     }
 
     /// Begins or ends the timing of stages.

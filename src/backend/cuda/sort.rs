@@ -120,8 +120,7 @@ where
     if pairs.n == 0 {
         return Ok(0);
     }
-    let bit = |bit: u32| c_int::try_from(bit.min(K::Item::BITS)).unwrap_or(c_int::MAX);
-    let (begin_bit, end_bit) = (bit(pairs.bits.start), bit(pairs.bits.end));
+    let (begin_bit, end_bit) = bit_range::<K::Item>(&pairs.bits);
     let keys = [first(CALL, pairs.keys[0], pairs.n)?, first(CALL, pairs.keys[1], pairs.n)?];
     let values = [first(CALL, pairs.values[0], pairs.n)?, first(CALL, pairs.values[1], pairs.n)?];
     let n = count(CALL, pairs.n)?;
@@ -196,6 +195,54 @@ where
         // and the scratch holds as many bytes as were asked for.
         unsafe { splat_exclusive_sum_ordered_u32(temp, bytes, from, order, to, n, stream.raw()) }
     })
+}
+
+/// Bytes of scratch that sorting `n` pairs by these bits takes.
+pub(super) fn scratch_to_sort<K: Key>(n: usize, bits: Range<u32>) -> Result<u64, DeviceError> {
+    const CALL: &str = "cub::DeviceRadixSort";
+    if n == 0 {
+        return Ok(0);
+    }
+    let (begin_bit, end_bit) = bit_range::<K>(&bits);
+    let n = count(CALL, n)?;
+    let (nowhere, mut half, mut bytes) = ([0; 2], 0, 0);
+    // SAFETY: without scratch the library only says how much it wants.
+    let error = unsafe {
+        K::SORT(
+            std::ptr::null_mut(),
+            &raw mut bytes,
+            nowhere.as_ptr(),
+            nowhere.as_ptr(),
+            n,
+            begin_bit,
+            end_bit,
+            &raw mut half,
+            std::ptr::null_mut(),
+        )
+    };
+    check(CALL, error)?;
+    Ok(bytes as u64)
+}
+
+/// Bytes of scratch that summing up `n` values in another order takes.
+pub(super) fn scratch_to_sum_ordered(n: usize) -> Result<u64, DeviceError> {
+    const CALL: &str = "cub::DeviceScan";
+    if n == 0 {
+        return Ok(0);
+    }
+    let n = count(CALL, n)?;
+    let (null, mut bytes) = (std::ptr::null_mut(), 0);
+    // SAFETY: without scratch the library only says how much it wants.
+    let error =
+        unsafe { splat_exclusive_sum_ordered_u32(null, &raw mut bytes, 0, 0, 0, n, null.cast()) };
+    check(CALL, error)?;
+    Ok(bytes as u64)
+}
+
+/// First bit of a key that counts, and the one behind the last.
+fn bit_range<K: Key>(bits: &Range<u32>) -> (c_int, c_int) {
+    let bit = |bit: u32| c_int::try_from(bit.min(K::BITS)).unwrap_or(c_int::MAX);
+    (bit(bits.start), bit(bits.end))
 }
 
 /// Where the first of `n` values lies, all of which the buffer must hold.

@@ -46,7 +46,7 @@ pub(super) fn count(
         rows_fetched: seen.rows_fetched,
         rows_late: seen.rows_late,
         pixels: width * height,
-        tiles: bins.tiles as u64,
+        tiles: bins.extent.tiles() as u64,
         instances: splats.instances,
         instances_reached: walked.instances,
         splats_hit: walked.splats,

@@ -1,9 +1,12 @@
 //! Images when they are needed: decoded ahead into a bounded cache, or all of them kept.
 
 mod agenda;
+#[cfg(test)]
+mod limit_tests;
 mod shelf;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -15,6 +18,7 @@ use super::image::guarded;
 use super::{Image, ImageError, ImageSource, decode};
 use crate::memory::Bytes;
 use shelf::{Answer, Job, Shelf};
+use watch::Watch;
 
 /// Threads that decode ahead, at most. More would only hold more photographs at full size.
 const MAX_WORKERS: usize = 4;
@@ -56,6 +60,10 @@ pub struct LoaderStatistics {
 /// not kept. (The photograph at full size exists besides, while a thread decodes it.) An image
 /// counts as in use as long as a caller holds it.
 ///
+/// Within a limit on the memory of the process, images have what its other parts leave of it, at
+/// most the cache's size: none is decoded ahead, and those that are not in use go, where the limit
+/// would be passed. The image that is fetched is always decoded.
+///
 /// A failed decode is remembered and told to every later fetch of that image.
 pub struct ImageLoader {
     policy: Residency,
@@ -66,6 +74,9 @@ pub struct ImageLoader {
 struct Shared {
     sources: Vec<ImageSource>,
     decoder: Decoder,
+    /// What images may take where nothing else presses.
+    wanted: Bytes,
+    watch: Option<Watch>,
     state: Mutex<State>,
     /// There may be something to decode ahead, or the loader is going away.
     work: Condvar,
@@ -81,18 +92,30 @@ struct State {
 impl ImageLoader {
     /// A loader for these images. Decodes nothing and starts no thread.
     pub fn new(sources: Vec<ImageSource>, policy: Residency) -> Self {
-        Self::with_decoder(sources, policy, Box::new(decode))
+        Self::with_decoder(sources, policy, Box::new(decode), None)
     }
 
-    fn with_decoder(sources: Vec<ImageSource>, policy: Residency, decoder: Decoder) -> Self {
-        let capacity = match policy {
+    /// The same, with a limit on what the whole process holds.
+    pub fn within(sources: Vec<ImageSource>, policy: Residency, limit: Bytes) -> Self {
+        Self::with_decoder(sources, policy, Box::new(decode), Some(Watch::new(limit)))
+    }
+
+    fn with_decoder(
+        sources: Vec<ImageSource>,
+        policy: Residency,
+        decoder: Decoder,
+        watch: Option<Watch>,
+    ) -> Self {
+        let wanted = match policy {
             Residency::OnDemand { cache } => cache,
             Residency::All => Bytes(u64::MAX),
         };
-        let state = Mutex::new(State { shelf: Shelf::new(capacity), stopping: false });
+        let state = Mutex::new(State { shelf: Shelf::new(wanted), stopping: false });
         let (work, finished) = (Condvar::new(), Condvar::new());
-        let shared = Arc::new(Shared { sources, decoder, state, work, finished });
-        Self { policy, shared, workers: Mutex::new(Vec::new()) }
+        let shared = Shared { sources, decoder, wanted, watch, state, work, finished };
+        // Nothing is decoded before the first look.
+        shared.look();
+        Self { policy, shared: Arc::new(shared), workers: Mutex::new(Vec::new()) }
     }
 
     /// The image, once it is there: from the cache, from a worker that has begun with it, or
@@ -103,6 +126,7 @@ impl ImageLoader {
             let count = shared.sources.len();
             return Err(Arc::new(ImageError::NoSuchImage { index, count }));
         };
+        shared.look();
         let mut state = shared.lock();
         match state.shelf.ask(index, estimate) {
             Answer::There(outcome) => {
@@ -175,11 +199,18 @@ impl ImageLoader {
     /// The least cache with which the largest image is decoded ahead while another is in use, where
     /// this loader's is smaller.
     pub fn least_to_decode_ahead(&self) -> Option<Bytes> {
-        let estimates = (0..self.shared.sources.len()).filter_map(|i| self.shared.estimate(i));
-        // Of a single image there is none to decode ahead.
-        let largest = estimates.max().filter(|_| self.shared.sources.len() > 1)?;
-        let needed = largest + largest;
+        let needed = self.shared.ahead_bytes()?;
         (needed > self.shared.lock().shelf.capacity()).then_some(needed)
+    }
+
+    /// The least that all images take when they are decoded.
+    pub fn decoded_bytes(&self) -> Bytes {
+        let bytes = |source: &ImageSource| {
+            let [width, height] = source.size;
+            // Colours, and a mask where one is known of.
+            u64::from(width) * u64::from(height) * (3 + u64::from(source.mask.is_some()))
+        };
+        Bytes(self.shared.sources.iter().map(bytes).sum())
     }
 
     /// Bytes of decoded images that are kept, and of those set aside for decodes under way.
@@ -229,6 +260,45 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// At intervals, fits the cache to what the limit leaves of the process's memory.
+    fn look(&self) {
+        let Some(watch) = self.watch.as_ref().filter(|watch| watch.is_due()) else { return };
+        let all = (0..self.sources.len()).filter_map(|index| self.estimate(index)).sum();
+        let mut state = self.lock();
+        let granted = watch.budget(self.wanted, state.shelf.kept());
+        let grows = state.shelf.set_capacity(granted);
+        drop(state);
+        if grows {
+            self.work.notify_all();
+        }
+        if granted < self.wanted.min(all) && watch.tells() {
+            self.tell_of_limit(granted, watch.limit());
+        }
+    }
+
+    fn tell_of_limit(&self, granted: Bytes, limit: Bytes) {
+        let (granted_gib, limit_gib) = (granted.gib(), limit.gib());
+        if self.ahead_bytes().is_some_and(|needed| granted < needed) {
+            tracing::warn!(
+                "the program holds so much memory that of the {limit_gib:.2} GiB of --host-limit \
+                 only {granted_gib:.2} are left for decoded photographs: training waits for each"
+            );
+        } else {
+            tracing::info!(
+                "decoded photographs may take {granted_gib:.2} GiB; more would take the program \
+                 beyond the {limit_gib:.2} GiB of --host-limit"
+            );
+        }
+    }
+
+    /// What decoding the largest image ahead takes while another is in use; of a single image there
+    /// is none to decode ahead.
+    fn ahead_bytes(&self) -> Option<Bytes> {
+        let estimates = (0..self.sources.len()).filter_map(|index| self.estimate(index));
+        let largest = estimates.max().filter(|_| self.sources.len() > 1)?;
+        Some(largest + largest)
+    }
+
     /// Most bytes that the decoded image can take: colours and a mask.
     fn estimate(&self, index: usize) -> Option<Bytes> {
         let [width, height] = self.sources.get(index)?.size;
@@ -238,20 +308,23 @@ impl Shared {
 
     /// A worker's life.
     fn decode_ahead(&self) {
-        let mut state = self.lock();
-        while !state.stopping {
+        loop {
+            self.look();
+            let mut state = self.lock();
+            if state.stopping {
+                return;
+            }
             // What has no estimate is never announced.
             let job = state.shelf.next_job(|index| self.estimate(index).unwrap_or_default());
-            state = match job {
+            match job {
                 Some(job) => {
                     drop(state);
                     let outcome = self.decode(job.image);
                     // Not a copy: one that lives on here would look like an image in use.
                     self.finish(job, outcome);
-                    self.lock()
                 }
-                None => self.work.wait(state).unwrap_or_else(PoisonError::into_inner),
-            };
+                None => drop(self.work.wait(state).unwrap_or_else(PoisonError::into_inner)),
+            }
         }
     }
 

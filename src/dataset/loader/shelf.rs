@@ -74,6 +74,8 @@ impl Worth {
 pub(super) struct Shelf {
     capacity: Bytes,
     held: Bytes,
+    /// Bytes of them that are set aside for decodes under way.
+    reserved: Bytes,
     places: BTreeMap<usize, Place>,
     /// The images that are ready, in the order in which they are given up.
     ranks: BTreeSet<(Worth, usize)>,
@@ -90,6 +92,7 @@ impl Shelf {
         Self {
             capacity,
             held: Bytes::default(),
+            reserved: Bytes::default(),
             places: BTreeMap::new(),
             ranks: BTreeSet::new(),
             agenda: Agenda::default(),
@@ -104,7 +107,28 @@ impl Shelf {
         self.capacity
     }
 
-    /// Bytes kept and set aside; never more than the capacity.
+    /// Changes how many bytes may be kept and set aside. Where it is less than are, images that
+    /// are not in use go, in the usual order; what is in use or being decoded stays for now. Says
+    /// whether it is more than before.
+    pub(super) fn set_capacity(&mut self, capacity: Bytes) -> bool {
+        let grows = capacity > self.capacity;
+        if grows {
+            // Turns that were passed over for want of room come up again.
+            self.frontier = 0;
+        }
+        self.capacity = capacity;
+        let over = self.held.0.saturating_sub(capacity.0);
+        let (victims, freed) = self.first_to_go(Bytes(over), None);
+        self.let_go(&victims, freed);
+        grows
+    }
+
+    /// Bytes of the images that are there, without those set aside.
+    pub(super) fn kept(&self) -> Bytes {
+        Bytes(self.held.0 - self.reserved.0)
+    }
+
+    /// Bytes kept and set aside; never more than the capacity, unless it was lowered since.
     pub(super) fn held(&self) -> Bytes {
         self.held
     }
@@ -172,6 +196,7 @@ impl Shelf {
         let Job { image: index, ticket, reserved } = job;
         self.statistics.decoded += 1;
         self.held.0 -= reserved.0;
+        self.reserved.0 -= reserved.0;
         self.clock += 1;
         // Set once: a job is started once and consumed here.
         ticket.set(outcome.clone()).ok();
@@ -213,45 +238,56 @@ impl Shelf {
 
     fn start(&mut self, image: usize, reserved: Bytes) -> Job {
         self.held += reserved;
+        self.reserved += reserved;
         let ticket = Ticket::default();
         self.places.insert(image, Place::Loading(Arc::clone(&ticket)));
         Job { image, ticket, reserved }
     }
 
     /// Makes room for `bytes` wanted at `turn` (`None`: at once), or changes nothing.
-    ///
-    /// Unannounced images go first, longest unused first; then announced ones whose turn comes
-    /// later than `turn`, the latest first. Nothing that is in use goes: its memory would stay.
     fn make_room(&mut self, bytes: Bytes, turn: Option<u64>) -> bool {
-        let fits = |held: Bytes| held.0.saturating_add(bytes.0) <= self.capacity.0;
-        if fits(self.held) {
+        let over = self.held.0.saturating_add(bytes.0).saturating_sub(self.capacity.0);
+        if over == 0 {
             return true;
         }
         if bytes > self.capacity {
             return false;
         }
-        let mut left = self.held;
-        let mut victims = Vec::new();
+        let (victims, freed) = self.first_to_go(Bytes(over), turn);
+        if freed.0 < over {
+            return false;
+        }
+        self.let_go(&victims, freed);
+        true
+    }
+
+    /// The images to give up for `wanted` bytes at `turn` (`None`: at once), and what they free:
+    /// less than is wanted where there are no more.
+    ///
+    /// Unannounced images go first, longest unused first; then announced ones whose turn comes
+    /// later than `turn`, the latest first. Nothing that is in use goes: its memory would stay.
+    fn first_to_go(&self, wanted: Bytes, turn: Option<u64>) -> (Vec<usize>, Bytes) {
+        let (mut victims, mut freed) = (Vec::new(), Bytes::default());
         for &(worth, index) in &self.ranks {
-            if fits(left) || !worth.yields_to(turn) {
+            if freed >= wanted || !worth.yields_to(turn) {
                 break;
             }
             // The count cannot rise while the lock is held: all copies come from here.
             if let Some(Place::Ready { image, .. }) = self.places.get(&index)
                 && Arc::strong_count(image) == 1
             {
-                left.0 -= image.bytes().0;
+                freed += image.bytes();
                 victims.push(index);
             }
         }
-        if !fits(left) {
-            return false;
-        }
-        for index in victims {
+        (victims, freed)
+    }
+
+    fn let_go(&mut self, victims: &[usize], freed: Bytes) {
+        for &index in victims {
             self.forget(index);
         }
-        self.held = left;
-        true
+        self.held.0 -= freed.0;
     }
 
     /// An image that is no longer there is decoded again when its turn comes.

@@ -13,8 +13,8 @@ use crate::dataset::AlphaMeaning;
 use crate::math::random::{Purpose, Stream};
 
 /// Bytes of each test image, and what is set aside for it while it is decoded.
-const KEPT: u64 = 5 * 3 * 3;
-const RESERVED: u64 = 5 * 3 * 4;
+pub(super) const KEPT: u64 = 5 * 3 * 3;
+pub(super) const RESERVED: u64 = 5 * 3 * 4;
 
 fn source(index: usize, size: [u32; 2]) -> ImageSource {
     ImageSource {
@@ -28,7 +28,7 @@ fn source(index: usize, size: [u32; 2]) -> ImageSource {
     }
 }
 
-fn sources(count: usize) -> Vec<ImageSource> {
+pub(super) fn sources(count: usize) -> Vec<ImageSource> {
     (0..count).map(|index| source(index, [5, 3])).collect()
 }
 
@@ -37,13 +37,13 @@ fn number(source: &ImageSource) -> usize {
 }
 
 /// An image that shows its index.
-fn picture(source: &ImageSource) -> Image {
+pub(super) fn picture(source: &ImageSource) -> Image {
     let [width, height] = source.size;
     let value = number(source) as u8;
     Image { width, height, rgb: vec![value; (width * height * 3) as usize], mask: None }
 }
 
-fn cache(images: u64) -> Residency {
+pub(super) fn cache(images: u64) -> Residency {
     Residency::OnDemand { cache: Bytes(images * RESERVED) }
 }
 
@@ -52,7 +52,7 @@ fn loader(
     policy: Residency,
     decoder: impl Fn(&ImageSource) -> Result<Image, ImageError> + Send + Sync + 'static,
 ) -> ImageLoader {
-    ImageLoader::with_decoder(sources(count), policy, Box::new(decoder))
+    ImageLoader::with_decoder(sources(count), policy, Box::new(decoder), None)
 }
 
 fn failing(source: &ImageSource) -> ImageError {
@@ -60,7 +60,7 @@ fn failing(source: &ImageSource) -> ImageError {
 }
 
 /// Waits for what worker threads are about to do; a test that waits in vain fails.
-fn eventually(what: &str, mut done: impl FnMut() -> bool) {
+pub(super) fn eventually(what: &str, mut done: impl FnMut() -> bool) {
     let start = Instant::now();
     while !done() {
         assert!(start.elapsed() < Duration::from_secs(20), "in vain: {what}");
@@ -182,7 +182,7 @@ fn an_image_larger_than_the_cache_is_served_and_not_kept() {
     let mut sources = sources(4);
     sources[1].size = [50, 40];
     let decoder = Box::new(|source: &ImageSource| Ok(picture(source)));
-    let loader = ImageLoader::with_decoder(sources, cache(2), decoder);
+    let loader = ImageLoader::with_decoder(sources, cache(2), decoder, None);
     loader.announce(&[0, 1, 2, 1]);
     for index in [0, 1, 2, 1] {
         assert_eq!(loader.fetch(index).unwrap().rgb[0], index as u8);
@@ -373,7 +373,7 @@ fn awkward(images: u64) -> ImageLoader {
     let decoder = |source: &ImageSource| {
         if number(source) == 5 { Err(failing(source)) } else { Ok(picture(source)) }
     };
-    ImageLoader::with_decoder(sources, cache(images), Box::new(decoder))
+    ImageLoader::with_decoder(sources, cache(images), Box::new(decoder), None)
 }
 
 proptest! {

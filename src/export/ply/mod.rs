@@ -10,7 +10,7 @@ mod read;
 mod write;
 
 pub use read::{PlyError, read_ply};
-pub use write::write_ply;
+pub use write::{write_ply, write_ply_chunks};
 
 /// Columns before the higher harmonics, those of a normal left out.
 const BEFORE_REST: [&str; 6] = ["x", "y", "z", "f_dc_0", "f_dc_1", "f_dc_2"];
@@ -32,7 +32,8 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::model::{Gaussians, sh_rest_count};
+    use crate::files::OutputError;
+    use crate::model::{Gaussians, Primitive, sh_rest_count};
 
     /// Gaussians in which no two numbers are equal.
     fn all_different(n: usize, sh_degree: u32) -> Gaussians {
@@ -203,6 +204,40 @@ mod tests {
         gaussians.sh_rest.pop();
         assert!(write_ply(&folder.path().join("a.ply"), &gaussians).is_err());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[rstest]
+    fn the_file_is_the_same_however_its_rows_are_cut(
+        #[values(0, 2)] degree: u32,
+        #[values(1, 5, 4096, 5000)] chunk: usize,
+    ) {
+        let gaussians = all_different(9000, degree);
+        let chunks = (0..9000)
+            .step_by(chunk)
+            .map(|first| Ok::<_, OutputError>(gaussians.rows(first..first + chunk)));
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.ply");
+        write_ply_chunks(&path, (degree, 9000), chunks).unwrap();
+        assert!(fs::read(&path).unwrap() == file_of(&gaussians));
+    }
+
+    #[rstest]
+    #[case::too_few_rows(1, 8, "7 of 8 Gaussians")]
+    #[case::too_many_rows(1, 6, "7 of 6 Gaussians")]
+    #[case::another_degree(2, 7, "SH degree 1 among those of degree 2")]
+    fn chunks_that_are_not_what_was_announced_leave_the_old_file(
+        #[case] degree: u32,
+        #[case] count: usize,
+        #[case] said: &str,
+    ) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.ply");
+        fs::write(&path, "old").unwrap();
+        let chunks = [3, 4].map(|n| Ok::<_, OutputError>(all_different(n, 1)));
+        let error = write_ply_chunks(&path, (degree, count), chunks).unwrap_err().to_string();
+        assert!(error.contains(said), "{error}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "old");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 
     proptest! {

@@ -1,30 +1,67 @@
 //! Writing Gaussians as a PLY file.
 
-use std::io::{self, Write};
+use std::borrow::Borrow;
+use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use super::{AFTER_REST, BEFORE_REST, rest_name};
-use crate::files::{OutputError, write_atomically};
+use crate::files::{OutputError, replace_file};
 use crate::model::{Gaussians, sh_rest_count};
 
 /// Rows that are laid out at a time: about a megabyte.
-const CHUNK_ROWS: usize = 4096;
+const ROWS_AT_ONCE: usize = 4096;
+
+/// Bytes that reach the file at a time.
+const BUFFER_BYTES: usize = 1 << 20;
 
 /// Writes Gaussians as binary little-endian PLY, all columns `float`, in the order `x y z nx ny nz
 /// f_dc_* f_rest_* opacity scale_* rot_*`: 62 columns at SH degree 3. Normals are zero.
 ///
-/// Memory beyond the argument stays at about a megabyte. A failure leaves the old file.
+/// Memory beyond the argument stays at about two megabytes. A failure leaves the old file.
 pub fn write_ply(path: &Path, gaussians: &Gaussians) -> Result<(), OutputError> {
-    check(gaussians).map_err(|source| OutputError::new(path, source))?;
-    write_atomically(path, |out| {
-        out.write_all(header(gaussians).as_bytes())?;
-        write_rows(out, gaussians)
+    let shape = (gaussians.sh_degree, gaussians.len());
+    write_ply_chunks(path, shape, [Ok::<_, OutputError>(gaussians)])
+}
+
+/// The same of Gaussians, of an SH degree and so many in all, that come in chunks: no more than one
+/// of them is held at a time.
+pub fn write_ply_chunks<G: Borrow<Gaussians>, E: From<OutputError>>(
+    path: &Path,
+    (sh_degree, count): (u32, usize),
+    chunks: impl IntoIterator<Item = Result<G, E>>,
+) -> Result<(), E> {
+    let fail = |source| OutputError::new(path, source);
+    replace_file(path, |file| {
+        let mut out = BufWriter::with_capacity(BUFFER_BYTES, file);
+        out.write_all(header(sh_degree, count).as_bytes()).map_err(fail)?;
+        let mut written = 0;
+        for chunk in chunks {
+            let chunk = chunk?;
+            let rows: &Gaussians = chunk.borrow();
+            check(rows, sh_degree).map_err(fail)?;
+            write_rows(&mut out, rows).map_err(fail)?;
+            written += rows.len();
+        }
+        if written != count {
+            return Err(fail(invalid(format!("{written} of {count} Gaussians came"))).into());
+        }
+        out.flush().map_err(fail)?;
+        Ok(())
     })
 }
 
+fn invalid(problem: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, problem)
+}
+
 /// All columns have as many rows as there are Gaussians.
-fn check(gaussians: &Gaussians) -> io::Result<()> {
-    let n = gaussians.len();
+fn check(gaussians: &Gaussians, sh_degree: u32) -> io::Result<()> {
+    let (n, found_degree) = (gaussians.len(), gaussians.sh_degree);
+    if found_degree != sh_degree {
+        return Err(invalid(format!(
+            "{n} Gaussians of SH degree {found_degree} among those of degree {sh_degree}"
+        )));
+    }
     let found = [
         gaussians.means.len(),
         gaussians.log_scales.len(),
@@ -32,22 +69,18 @@ fn check(gaussians: &Gaussians) -> io::Result<()> {
         gaussians.sh_dc.len(),
         gaussians.sh_rest.len(),
     ];
-    let rest = 3 * sh_rest_count(gaussians.sh_degree.min(3));
-    let expected = [3 * n, 3 * n, 4 * n, 3 * n, rest * n];
-    if found == expected && gaussians.sh_degree <= 3 {
+    let rest = 3 * sh_rest_count(sh_degree.min(3));
+    if found == [3 * n, 3 * n, 4 * n, 3 * n, rest * n] && sh_degree <= 3 {
         return Ok(());
     }
-    Err(io::Error::new(
-        io::ErrorKind::InvalidInput,
-        format!("{n} Gaussians of SH degree {} have columns of {found:?}", gaussians.sh_degree),
-    ))
+    Err(invalid(format!("{n} Gaussians of SH degree {sh_degree} have columns of {found:?}")))
 }
 
-fn header(gaussians: &Gaussians) -> String {
-    let mut text =
-        format!("ply\nformat binary_little_endian 1.0\nelement vertex {}\n", gaussians.len());
+fn header(sh_degree: u32, count: usize) -> String {
+    let mut text = format!("ply\nformat binary_little_endian 1.0\nelement vertex {count}\n");
     let (mean, dc) = BEFORE_REST.split_at(3);
-    let rest: Vec<String> = (0..3 * sh_rest_count(gaussians.sh_degree)).map(rest_name).collect();
+    // A degree above 3 is refused with the first Gaussians.
+    let rest: Vec<String> = (0..3 * sh_rest_count(sh_degree.min(3))).map(rest_name).collect();
     let names = mean.iter().chain(&["nx", "ny", "nz"]).chain(dc).copied();
     let names = names.chain(rest.iter().map(String::as_str)).chain(AFTER_REST);
     for name in names {
@@ -63,9 +96,9 @@ fn write_rows(out: &mut dyn Write, gaussians: &Gaussians) -> io::Result<()> {
     let coefficients = sh_rest_count(gaussians.sh_degree);
     let n = gaussians.len();
     let mut chunk = Vec::new();
-    for start in (0..n).step_by(CHUNK_ROWS) {
+    for start in (0..n).step_by(ROWS_AT_ONCE) {
         chunk.clear();
-        for i in start..n.min(start + CHUNK_ROWS) {
+        for i in start..n.min(start + ROWS_AT_ONCE) {
             let mut put = |value: f32| chunk.extend_from_slice(&value.to_le_bytes());
             gaussians.means[3 * i..3 * i + 3].iter().copied().for_each(&mut put);
             [0.0; 3].into_iter().for_each(&mut put);

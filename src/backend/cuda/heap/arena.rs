@@ -40,11 +40,19 @@ pub(super) struct Arena {
     /// In the order of their places.
     live: Vec<Live>,
     next_id: u64,
+    /// The furthest that blocks reached since the last trim, and between it and the one before.
+    reached: [u64; 2],
 }
 
 impl Arena {
     pub(super) fn new(books: &Rc<Books>) -> Self {
-        Self { books: Rc::clone(books), spans: Vec::new(), live: Vec::new(), next_id: 0 }
+        Self {
+            books: Rc::clone(books),
+            spans: Vec::new(),
+            live: Vec::new(),
+            next_id: 0,
+            reached: [0; 2],
+        }
     }
 
     /// A place behind all live blocks.
@@ -57,6 +65,8 @@ impl Arena {
         let id = self.next_id;
         self.next_id += 1;
         self.live.push(Live { id, span, end: start + bytes });
+        let before: u64 = self.spans[..span].iter().map(Span::mapped).sum();
+        self.reached[0] = self.reached[0].max(before + start + bytes);
         Ok(Place { id, address: self.spans[span].address() + start })
     }
 
@@ -80,6 +90,40 @@ impl Arena {
             span.trim(top)?;
         }
         Ok(())
+    }
+
+    /// Gives back what was not reached since the call before the last. Memory that is no virtual one
+    /// stays: the next iteration could hardly have it anew in one piece.
+    pub(super) fn trim_to_recent(&mut self) -> Result<(), DeviceError> {
+        let (_, top) = self.top();
+        let keep = self.recent().max(top);
+        self.reached = [top, self.reached[0]];
+        match self.spans.first_mut() {
+            Some(span) if self.books.memory.is_virtual() => span.trim(keep),
+            _ => Ok(()),
+        }
+    }
+
+    /// The furthest that blocks reached since the call of [`Self::trim_to_recent`] before the last.
+    pub(super) fn recent(&self) -> u64 {
+        self.reached[0].max(self.reached[1])
+    }
+
+    /// Bytes of all spans.
+    pub(super) fn mapped(&self) -> u64 {
+        self.spans.iter().map(Span::mapped).sum()
+    }
+
+    /// Bytes up to the end of the last live block.
+    pub(super) fn live(&self) -> u64 {
+        self.mapped() - self.idle()
+    }
+
+    /// Bytes behind all live blocks.
+    pub(super) fn idle(&self) -> u64 {
+        let (span, top) = self.top();
+        let behind = self.spans.iter().skip(span).map(Span::mapped).sum::<u64>();
+        behind.saturating_sub(top)
     }
 
     /// The first place behind all live blocks.

@@ -11,9 +11,9 @@ mod region;
 mod scratch;
 mod span;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 pub use buffer::Buffer;
@@ -27,7 +27,7 @@ use self::span::Books;
 use super::driver::Device;
 use crate::abi::Plain;
 use crate::backend::DeviceError;
-use crate::memory::{Bytes, Entry, Kind, Ledger};
+use crate::memory::{Allowance, Bytes, Entry, Kind, Ledger, Limit};
 
 /// Bytes of address that blocks and pieces begin at multiples of.
 const ALIGNMENT: u64 = 256;
@@ -43,24 +43,25 @@ pub struct Heap {
 }
 
 impl Heap {
-    /// Hands out at most `budget` of the GPU's memory. `SPLAT_NO_VMM=1` does without virtual
-    /// memory, as GPUs that have none.
-    pub fn open(device: &Rc<Device>, budget: Bytes) -> Result<Self, DeviceError> {
+    /// Hands out as much of the GPU's memory as the allowance says, at first as if nobody else used
+    /// the GPU. `SPLAT_NO_VMM=1` does without virtual memory, as GPUs that have none.
+    pub fn open(device: &Rc<Device>, allowance: Allowance) -> Result<Self, DeviceError> {
         let is_unwanted = std::env::var_os("SPLAT_NO_VMM").is_some_and(|value| value == "1");
         if is_unwanted || !device.has_virtual_memory() {
-            return Self::open_plain(device, budget);
+            return Self::open_plain(device, allowance);
         }
-        Self::over(Box::new(GpuMemory::new(device, true)?), budget)
+        Self::over(Box::new(GpuMemory::new(device, true)?), allowance)
     }
 
     /// The same without virtual memory: what grows is copied.
-    pub fn open_plain(device: &Rc<Device>, budget: Bytes) -> Result<Self, DeviceError> {
-        Self::over(Box::new(GpuMemory::new(device, false)?), budget)
+    pub fn open_plain(device: &Rc<Device>, allowance: Allowance) -> Result<Self, DeviceError> {
+        Self::over(Box::new(GpuMemory::new(device, false)?), allowance)
     }
 
-    fn over(memory: Box<dyn DeviceMemory>, budget: Bytes) -> Result<Self, DeviceError> {
-        let budget = Bytes(budget.0.min(memory.capacity().0));
-        let books = Rc::new(Books { memory, ledger: RefCell::new(Ledger::new(budget)) });
+    fn over(memory: Box<dyn DeviceMemory>, allowance: Allowance) -> Result<Self, DeviceError> {
+        let budget = allowance.beside(Bytes(0)).min(memory.capacity());
+        let ledger = RefCell::new(Ledger::new(budget));
+        let books = Rc::new(Books { memory, ledger, allowance: Cell::new(allowance) });
         let arena = Rc::new(RefCell::new(Arena::new(&books)));
         Ok(Self { books, arena })
     }
@@ -89,8 +90,9 @@ impl Heap {
         Pinned::new(&self.books, label, len)
     }
 
-    /// Writes down what context and code take.
+    /// Writes down what context and code have taken.
     pub fn charge_fixed(&self, bytes: Bytes) -> Result<(), DeviceError> {
+        self.books.look_around(bytes)?;
         let mut ledger = self.books.ledger.borrow_mut();
         ledger.charge(FIXED, Kind::Fixed, bytes)?;
         ledger.set_used(FIXED, Kind::Fixed, Bytes(0), bytes);
@@ -100,6 +102,43 @@ impl Heap {
     /// Gives back what the scratch arena holds and no block uses.
     pub fn trim_scratch(&self) -> Result<(), DeviceError> {
         self.arena.borrow_mut().trim()
+    }
+
+    /// Gives back what no iteration since the call before the last needed of the arena.
+    pub fn trim_slack(&self) -> Result<(), DeviceError> {
+        self.arena.borrow_mut().trim_to_recent()
+    }
+
+    /// Bytes up to the last live block.
+    pub fn live_scratch(&self) -> Bytes {
+        Bytes(self.arena.borrow().live())
+    }
+
+    /// Bytes that the arena has taken from the device.
+    pub fn mapped_scratch(&self) -> Bytes {
+        Bytes(self.arena.borrow().mapped())
+    }
+
+    /// The most that blocks took together since the call of [`Self::trim_slack`] before the last.
+    pub fn recent_scratch(&self) -> Bytes {
+        Bytes(self.arena.borrow().recent())
+    }
+
+    /// Bytes that blocks can take without anybody giving up anything.
+    pub fn room(&self) -> Bytes {
+        let left = self.budget().0.saturating_sub(self.total().0);
+        Bytes(left + self.arena.borrow().idle())
+    }
+
+    /// Looks how much of the GPU others use, and makes do with what they leave. Whatever takes memory
+    /// does so by itself.
+    pub fn look_around(&self) -> Result<(), DeviceError> {
+        self.books.look_around(Bytes(0))
+    }
+
+    /// Bytes that are held beyond what may be taken, since others took some in the meantime.
+    pub fn excess(&self) -> Bytes {
+        Bytes(self.total().0.saturating_sub(self.budget().0))
     }
 
     /// Who holds how much.
@@ -127,9 +166,11 @@ impl Heap {
         self.books.ledger.borrow().budget()
     }
 
-    /// Changes what may be taken; what is held already stays.
+    /// Changes what may be taken, whatever others use; what is held already stays.
     pub fn set_budget(&self, budget: Bytes) {
         let capacity = self.books.memory.capacity();
+        let allowance = Allowance::new(Some(Limit::Bytes(budget)), 1.0, capacity);
+        self.books.allowance.set(allowance);
         self.books.ledger.borrow_mut().set_budget(budget.min(capacity));
     }
 
@@ -149,13 +190,14 @@ impl Heap {
     }
 
     /// Does something that takes memory; where there is none left, once more after giving back
-    /// what the arena does not use.
+    /// what the arena does not use. Where others have taken what this program had counted on, the
+    /// arena keeps what it has: it would not get it again.
     fn with_slack<R>(
         &self,
         mut take: impl FnMut() -> Result<R, DeviceError>,
     ) -> Result<R, DeviceError> {
         match take() {
-            Err(DeviceError::Refused(_) | DeviceError::OutOfMemory { .. }) => {
+            Err(error) if error.is_want_of_memory() && self.excess() == Bytes(0) => {
                 self.trim_scratch()?;
                 take()
             }

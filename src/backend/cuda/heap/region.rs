@@ -8,7 +8,7 @@ use super::{Heap, bytes_of};
 use crate::abi::Plain;
 use crate::backend::DeviceError;
 use crate::backend::cuda::stream::Stream;
-use crate::memory::Kind;
+use crate::memory::{Bytes, Kind};
 
 /// Values that live as long as the model. With virtual memory they never move.
 pub struct Region<T> {
@@ -53,6 +53,11 @@ impl<T: Plain> Region<T> {
     /// Gives back the memory behind the values, as far as it comes in whole blocks.
     pub fn trim(&mut self) -> Result<(), DeviceError> {
         self.span.trim(bytes_of::<T>(self.len))
+    }
+
+    /// Bytes taken from the device.
+    pub fn mapped(&self) -> Bytes {
+        Bytes(self.span.mapped())
     }
 
     /// How many values fit without taking more memory.

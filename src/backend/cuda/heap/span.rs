@@ -1,11 +1,11 @@
 //! A range of device addresses that memory is put behind as it is needed.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use super::memory::{DeviceMemory, Fault};
 use crate::backend::DeviceError;
-use crate::memory::{Bytes, Kind, Ledger};
+use crate::memory::{Allowance, Bytes, Kind, Ledger};
 
 /// The largest block of memory that is mapped at once; more saves no time.
 const LARGEST_BLOCK: u64 = 64 << 20;
@@ -14,9 +14,20 @@ const LARGEST_BLOCK: u64 = 64 << 20;
 pub(super) struct Books {
     pub(super) memory: Box<dyn DeviceMemory>,
     pub(super) ledger: RefCell<Ledger>,
+    pub(super) allowance: Cell<Allowance>,
 }
 
 impl Books {
+    /// Looks how much of the device others use, and makes do with what they leave. So many bytes of
+    /// what is used are this program's own and not in the books.
+    pub(super) fn look_around(&self, own: Bytes) -> Result<(), DeviceError> {
+        let used = self.memory.capacity().0.saturating_sub(self.memory.free()?.0);
+        let mut ledger = self.ledger.borrow_mut();
+        let foreign = used.saturating_sub(ledger.total().0 + own.0);
+        ledger.set_budget(self.allowance.get().beside(Bytes(foreign)));
+        Ok(())
+    }
+
     /// Rounds up to whole granules.
     pub(super) fn whole_granules(&self, bytes: u64) -> u64 {
         bytes.checked_next_multiple_of(self.memory.granule()).unwrap_or(u64::MAX)
@@ -113,7 +124,9 @@ impl Span {
         Ok(())
     }
 
+    /// Whether so much may be taken, as things stand now: others may have come or gone.
     fn check(&self, bytes: u64) -> Result<(), DeviceError> {
+        self.books.look_around(Bytes(0))?;
         Ok(self.books.ledger.borrow().check(self.label, Bytes(bytes))?)
     }
 
@@ -164,7 +177,7 @@ impl Span {
         while self.mapped < target {
             // Blocks in proportion to what is there: few of them, yet the last one, which cannot
             // be given back in part, is small against the whole.
-            let fair = (self.mapped / 32).next_power_of_two().min(LARGEST_BLOCK);
+            let fair = (self.mapped / 128).next_power_of_two().min(LARGEST_BLOCK);
             let bytes = self.books.whole_granules(fair).min(target - self.mapped);
             let handle = memory.create(bytes)?;
             if let Err(fault) = memory.map(self.address + self.mapped, bytes, handle) {

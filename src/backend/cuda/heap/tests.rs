@@ -6,17 +6,27 @@ use proptest::prelude::*;
 use super::fake::{FakeDevice, GRANULE};
 use super::{Block, Buffer as _, Carve, Heap, Region};
 use crate::backend::DeviceError;
-use crate::memory::{Bytes, Kind};
+use crate::memory::{Allowance, Bytes, Kind, Limit};
 
 const MIB: u64 = 1 << 20;
 
 /// Larger than what the tests take, unless they take too much.
 const CAPACITY: u64 = 2048 * MIB;
 
+/// Leave to take so many bytes, whatever others do.
+fn all_of(budget: u64) -> Allowance {
+    Allowance::new(Some(Limit::Bytes(Bytes(budget))), 1.0, Bytes(u64::MAX))
+}
+
 fn heap(is_virtual: bool, budget: u64) -> (FakeDevice, Heap) {
     let device = FakeDevice::new(CAPACITY, is_virtual);
-    let heap = Heap::over(Box::new(device.clone()), Bytes(budget)).unwrap();
+    let heap = Heap::over(Box::new(device.clone()), all_of(budget)).unwrap();
     (device, heap)
+}
+
+/// A heap that has so much to give, for tests of those who take it.
+pub(in crate::backend::cuda) fn heap_of(budget: Bytes) -> Heap {
+    heap(true, budget.0).1
 }
 
 #[derive(Clone, Debug)]
@@ -291,4 +301,57 @@ fn fixed_memory_counts_against_the_budget() {
     heap.set_budget(Bytes(502 * MIB));
     region.grow(12 << 20).unwrap();
     assert_eq!((heap.total(), heap.peak()), (Bytes(502 * MIB), Bytes(502 * MIB)));
+}
+
+#[test]
+fn what_others_take_shrinks_the_budget_and_it_grows_back() {
+    let device = FakeDevice::new(100 * MIB, true);
+    let allowance = Allowance::new(Some(Limit::Bytes(Bytes(80 * MIB))), 0.95, Bytes(100 * MIB));
+    let heap = Heap::over(Box::new(device.clone()), allowance).unwrap();
+    assert_eq!(heap.budget(), Bytes(76 * MIB));
+    let mut region = heap.region::<u8>("model").unwrap();
+    region.grow(20 << 20).unwrap();
+    device.state.borrow_mut().foreign = 50 * MIB;
+    heap.look_around().unwrap();
+    // 100 MiB, of which 4 stay free and others hold 50.
+    assert_eq!((heap.budget(), heap.excess()), (Bytes(46 * MIB), Bytes(0)));
+    let refusal = region.grow(60 << 20).unwrap_err();
+    assert!(matches!(refusal, DeviceError::Refused(_)), "{refusal}");
+    device.state.borrow_mut().foreign = 80 * MIB;
+    heap.look_around().unwrap();
+    assert_eq!((heap.budget(), heap.excess()), (Bytes(16 * MIB), Bytes(4 * MIB)));
+    device.state.borrow_mut().foreign = 0;
+    heap.look_around().unwrap();
+    assert_eq!(heap.budget(), Bytes(76 * MIB));
+    region.grow(60 << 20).unwrap();
+}
+
+#[test]
+fn slack_is_what_the_last_iterations_did_not_need() {
+    let (_, heap) = heap(true, CAPACITY);
+    let need = |mib: usize| drop(heap.scratch::<u8>("frame", mib << 20).unwrap());
+    need(600);
+    heap.trim_slack().unwrap();
+    assert!(heap.total() >= Bytes(600 * MIB), "needed since the last trim");
+    need(200);
+    heap.trim_slack().unwrap();
+    assert!(heap.total() >= Bytes(600 * MIB), "needed since the trim before the last");
+    assert_eq!(heap.recent_scratch(), Bytes(200 * MIB));
+    need(100);
+    heap.trim_slack().unwrap();
+    let held = heap.total().0;
+    // The last block, a 128th of what is before it or so, is not given back in part.
+    assert!((200 * MIB..=204 * MIB).contains(&held), "{held}");
+    assert_eq!(heap.room(), Bytes(CAPACITY));
+}
+
+#[test]
+fn nothing_that_lives_is_slack() {
+    let (_, heap) = heap(true, CAPACITY);
+    let block = heap.scratch::<u8>("frame", 64 << 20).unwrap();
+    for _ in 0..3 {
+        heap.trim_slack().unwrap();
+    }
+    assert!(heap.total() >= Bytes(64 * MIB));
+    drop(block);
 }

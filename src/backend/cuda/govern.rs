@@ -1,0 +1,189 @@
+//! The governor's hands: what the GPU holds that can be given up, and how it comes back.
+
+use super::bands::BandPolicy;
+use super::heap::Heap;
+use super::images::Images;
+use super::model::Model;
+use super::session::Session;
+use crate::backend::{DeviceError, Governed};
+use crate::memory::plan::Storage;
+use crate::memory::{Bytes, Gain, Holder, Ladder, Refusal, Rung};
+
+/// What is missing where the driver says no more than that there is none left.
+const AT_LEAST: u64 = 64 << 20;
+
+/// Everything of the GPU that takes memory, as far as it is at hand.
+pub(super) struct Parts<'a> {
+    pub(super) images: &'a mut Images,
+    pub(super) session: &'a mut Session,
+    /// The model, between two iterations.
+    pub(super) model: Option<&'a mut Model>,
+}
+
+impl Holder for Parts<'_> {
+    type Error = DeviceError;
+
+    fn missing(&self, error: &DeviceError) -> Option<Bytes> {
+        match error {
+            DeviceError::Refused(refusal) => {
+                let Refusal { wanted, held, budget, .. } = **refusal;
+                Some(Bytes(held.0.saturating_add(wanted.0).saturating_sub(budget.0)))
+            }
+            DeviceError::OutOfMemory { wanted, free, .. } => {
+                Some(Bytes(wanted.0.saturating_sub(free.0).max(AT_LEAST)))
+            }
+            _ => None,
+        }
+    }
+
+    fn give_up(&mut self, rung: Rung, missing: Bytes) -> Result<Gain, DeviceError> {
+        let heap = &self.session.heap;
+        let before = heap.total();
+        match rung {
+            // Between iterations it has gone already, but for what the next one needs, which could not
+            // be had again while others hold what this program had counted on.
+            Rung::Slack if self.model.is_none() && heap.excess() == Bytes(0) => {
+                heap.trim_scratch()?;
+            }
+            Rung::Photographs => match self.images.evict(self.session, missing) {
+                // Those in use need a place to go to.
+                Err(error) if error.is_want_of_memory() => return Ok(Gain::Nothing),
+                done => drop(done?),
+            },
+            // Between iterations nothing is listed: bands would bring nothing.
+            Rung::Bands if self.model.is_none() && self.session.bands == BandPolicy::Never => {
+                self.session.bands = BandPolicy::WhenNeeded;
+                return Ok(Gain::Bytes(Bytes(0)));
+            }
+            Rung::Compact => {
+                if let Some(model) = &mut self.model
+                    && model.storage() == Storage::Full
+                {
+                    match model.compact(self.session) {
+                        // It takes a little scratch itself.
+                        Err(error) if error.is_want_of_memory() => return Ok(Gain::Nothing),
+                        done => return Ok(Gain::Bytes(done?)),
+                    }
+                }
+            }
+            Rung::Slack | Rung::Bands | Rung::Births => {}
+        }
+        let gained = before.0.saturating_sub(self.session.heap.total().0);
+        Ok(if gained > 0 { Gain::Bytes(Bytes(gained)) } else { Gain::Nothing })
+    }
+
+    fn cost(&self, rung: Rung) -> Option<Bytes> {
+        match rung {
+            Rung::Photographs => {
+                self.images.could_all_stay(&self.session.heap).then(|| self.images.absent())
+            }
+            // An eighth more than the view that needed most, so that the next does not bring it back.
+            Rung::Bands => {
+                let need = self.session.banded_need.0;
+                Some(Bytes(need + need / 8))
+            }
+            Rung::Slack | Rung::Compact | Rung::Births => None,
+        }
+    }
+
+    fn room(&self) -> Bytes {
+        self.session.heap.room()
+    }
+
+    fn take_back(&mut self, rung: Rung) -> Result<(), DeviceError> {
+        match rung {
+            Rung::Photographs => self.images.welcome(&self.session.heap),
+            Rung::Bands => {
+                self.session.bands = BandPolicy::Never;
+                self.session.banded_need = Bytes(0);
+            }
+            Rung::Slack | Rung::Compact | Rung::Births => {}
+        }
+        Ok(())
+    }
+}
+
+/// Does what needs memory. Where there is too little, gives up one thing after the other.
+pub(super) fn with_room<R>(
+    ladder: &mut Ladder,
+    mut parts: Parts<'_>,
+    mut work: impl FnMut(&mut Parts<'_>) -> Result<R, DeviceError>,
+) -> Result<R, DeviceError> {
+    ladder.climb(&mut parts, |parts| {
+        let done = work(parts);
+        if matches!(done, Err(DeviceError::OutOfMemory { .. })) {
+            // Another program was quicker: the plan has to know.
+            parts.session.heap.look_around()?;
+        }
+        done
+    })
+}
+
+/// Looks how much of the card others use, gives back what is not needed, and more where others need
+/// it, and takes back what there is room for.
+pub(super) fn between_iterations(
+    ladder: &mut Ladder,
+    mut parts: Parts<'_>,
+) -> Result<(), DeviceError> {
+    parts.session.heap.look_around()?;
+    if let Some(model) = &mut parts.model {
+        model.trim()?;
+    }
+    parts.session.heap.trim_slack()?;
+    if parts.images.is_short_of_room(&parts.session.heap) {
+        ladder.note_once(Rung::Photographs);
+    }
+    match ladder.climb(&mut parts, |parts| within_budget(&parts.session.heap)) {
+        // What is held stays, and nothing more is taken: the driver has granted it.
+        Err(error) if error.is_want_of_memory() => {
+            ladder.warn_of_excess(parts.session.heap.excess());
+        }
+        other => {
+            other?;
+            ladder.warn_of_excess(Bytes(0));
+        }
+    }
+    ladder.descend(&mut parts)
+}
+
+/// After a failure of what asked for no room itself, or that all which can be given up within an
+/// iteration did not prevent: gives up what is left. Says whether anything was gained.
+pub(super) fn relieve(
+    ladder: &mut Ladder,
+    mut parts: Parts<'_>,
+    error: &DeviceError,
+) -> Result<bool, DeviceError> {
+    let Some(missing) = parts.missing(error) else { return Ok(false) };
+    let mut rungs = [Rung::Photographs, Rung::Compact];
+    if ladder.precedes(Rung::Compact, Rung::Photographs) {
+        rungs.reverse();
+    }
+    for rung in rungs.into_iter().filter(|&rung| ladder.allows(rung)).collect::<Vec<_>>() {
+        if let Gain::Bytes(bytes) = parts.give_up(rung, missing)? {
+            ladder.note(rung, bytes);
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Others may have taken memory that this program had counted on.
+fn within_budget(heap: &Heap) -> Result<(), DeviceError> {
+    let excess = heap.excess();
+    if excess == Bytes(0) {
+        return Ok(());
+    }
+    Err(Refusal {
+        label: "other programs",
+        wanted: Bytes(0),
+        held: heap.total(),
+        budget: heap.budget(),
+        largest: Vec::new(),
+    }
+    .into())
+}
+
+/// What became of it.
+pub(super) fn account(ladder: &mut Ladder, heap: &Heap) -> Governed {
+    Governed { changes: ladder.take_changes(), held: heap.total(), budget: heap.budget() }
+}

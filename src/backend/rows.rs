@@ -1,0 +1,122 @@
+//! A model passes between host and device in chunks of rows, so that the host never holds a second
+//! one.
+
+use std::ops::Range;
+
+use super::{DeviceError, Snapshot};
+use crate::model::Primitive;
+
+/// Rows of a chunk: 46 MB of parameters, moments and statistics at SH degree 3.
+pub const CHUNK_ROWS: usize = 1 << 16;
+
+/// So many rows in chunks, in their order; all but the last are of [`CHUNK_ROWS`].
+pub fn chunks(count: usize) -> impl Iterator<Item = Range<usize>> {
+    (0..count).step_by(CHUNK_ROWS).map(move |first| first..count.min(first + CHUNK_ROWS))
+}
+
+/// Rows that a model is made of, or written from.
+pub trait Rows<P> {
+    /// Why they cannot be had.
+    type Error;
+
+    /// How many there are.
+    fn len(&self) -> usize;
+
+    /// Whether there is none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// No rows, but of the widths that these have.
+    fn shape(&mut self) -> Result<P, Self::Error>;
+
+    /// Some of them, in their order.
+    fn read(&mut self, rows: Range<usize>) -> Result<Snapshot<P>, Self::Error>;
+}
+
+impl<P: Primitive> Rows<P> for Snapshot<P> {
+    type Error = DeviceError;
+
+    fn len(&self) -> usize {
+        self.views_seen.len()
+    }
+
+    fn shape(&mut self) -> Result<P, DeviceError> {
+        Ok(self.parameters.rows(0..0))
+    }
+
+    fn read(&mut self, rows: Range<usize>) -> Result<Self, DeviceError> {
+        check_rows(&rows, self.len())?;
+        Ok(Self {
+            parameters: self.parameters.rows(rows.clone()),
+            first_moments: self.first_moments.rows(rows.clone()),
+            second_moments: self.second_moments.rows(rows.clone()),
+            gradient_norm_sums: self.gradient_norm_sums[rows.clone()].to_vec(),
+            views_seen: self.views_seen[rows].to_vec(),
+        })
+    }
+}
+
+/// Whether a model of so many has these rows.
+pub(crate) fn check_rows(rows: &Range<usize>, len: usize) -> Result<(), DeviceError> {
+    if rows.start <= rows.end && rows.end <= len {
+        return Ok(());
+    }
+    Err(DeviceError::NoSuchRow { row: rows.start.max(rows.end.saturating_sub(1)), len })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Gaussians;
+
+    #[test]
+    fn chunks_follow_each_other_and_end_with_the_last_row() {
+        for count in [0, 1, CHUNK_ROWS - 1, CHUNK_ROWS, CHUNK_ROWS + 1, 3 * CHUNK_ROWS + 7] {
+            let mut next = 0;
+            for rows in chunks(count) {
+                assert_eq!(rows.start, next);
+                assert!(rows.len() == CHUNK_ROWS || rows.end == count, "{rows:?} of {count}");
+                assert!(!rows.is_empty());
+                next = rows.end;
+            }
+            assert_eq!(next, count);
+        }
+    }
+
+    fn all_different(count: usize) -> Snapshot<Gaussians> {
+        let mut value = 0.0;
+        let mut next = || {
+            value += 0.5;
+            value
+        };
+        let mut fill = || {
+            let mut host = Gaussians::zeros(1, count);
+            host.groups_mut().into_iter().flatten().for_each(|v| *v = next());
+            host
+        };
+        Snapshot {
+            parameters: fill(),
+            first_moments: fill(),
+            second_moments: fill(),
+            gradient_norm_sums: (0..count).map(|_| next()).collect(),
+            views_seen: (1..).take(count).collect(),
+        }
+    }
+
+    #[test]
+    fn rows_of_a_snapshot_are_those_asked_for() {
+        let mut all = all_different(5);
+        let some = all.read(1..4).unwrap();
+        assert_eq!(some.parameters.quats, all.parameters.quats[4..16]);
+        assert_eq!(some.first_moments.sh_rest, all.first_moments.sh_rest[9..36]);
+        assert_eq!(some.second_moments.opacity_logits, all.second_moments.opacity_logits[1..4]);
+        assert_eq!(some.gradient_norm_sums, all.gradient_norm_sums[1..4]);
+        assert_eq!(some.views_seen, [2, 3, 4]);
+        assert_eq!((some.parameters.sh_degree, Rows::len(&some)), (1, 3));
+        assert!(all.read(5..5).unwrap().is_empty());
+        let message = all.read(3..6).unwrap_err().to_string();
+        assert!(message.contains("row 5") && message.contains("5 Gaussians"), "{message}");
+        assert_eq!(all.shape().unwrap(), Gaussians::zeros(1, 0));
+    }
+}

@@ -1,0 +1,208 @@
+//! What a training run is to do: its options from all their sources, its folder, its checkpoint.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use clap::ArgMatches;
+
+use super::exit::UsageError;
+use super::folder;
+use super::scene::absolute;
+use super::train::TrainArgs;
+use crate::config::{Config, Layer, Layers, Typed, resolve};
+use crate::dataset::{Dataset, PointCloud};
+use crate::files::{OutputError, create_folder};
+use crate::train::checkpoint::{self, CheckpointError, StoredCheckpoint};
+
+/// What differs from the defaults in the demonstration.
+const DEMO: &str = "\
+[scene]
+eval = true
+
+[optimize]
+iterations = 1500
+sh_degree_interval = 400
+position_lr_max_steps = 1500
+
+[densify]
+densify_from_iter = 200
+densify_until_iter = 1000
+opacity_reset_interval = 3000
+";
+
+/// Folder of the demonstration's scene inside the model folder.
+pub(super) const DEMO_SCENE: &str = "scene";
+
+/// What is to be done, before anything is written.
+pub(super) struct Intent {
+    /// Everything resolved, paths absolute.
+    pub(super) config: Config,
+    /// Model folder.
+    pub(super) model_path: PathBuf,
+    /// Where the run goes on, if it does not start.
+    pub(super) checkpoint: Option<StoredCheckpoint>,
+    /// The checkpoint is one of the model folder, whose run goes on.
+    pub(super) goes_on: bool,
+}
+
+impl Intent {
+    /// Decides everything and reads the checkpoint; writes nothing.
+    pub(super) fn make(args: &TrainArgs, matches: &ArgMatches) -> anyhow::Result<Self> {
+        let demo = args.demo.then_some(Layer { origin: "the demonstration", text: DEMO });
+        let layers = Layers {
+            base: demo,
+            preset: args.preset.as_deref(),
+            file: args.config.as_deref(),
+            typed: Some(Typed { flags: &args.options, matches }),
+        };
+        let mut config = resolve(layers)?;
+        // A run that goes on stays where it is found, wherever its checkpoint was written.
+        let settled = settled_folder(args, &config);
+        let mut found = match (&args.start_checkpoint, &settled) {
+            (Some(path), _) => Some((path.clone(), StoredCheckpoint::open(path)?)),
+            (None, Some(folder)) if args.resume.is_some() => newest_checkpoint(folder)?,
+            _ => None,
+        };
+        if let Some((path, checkpoint)) = &mut found {
+            let (origin, text) = (path.display().to_string(), checkpoint.about.config.to_toml()?);
+            let base = Some(Layer { origin: &origin, text: &text });
+            config = resolve(Layers { base, ..layers })?;
+            fit_degree(checkpoint, config.optimize.sh_degree)?;
+            say_where_it_goes_on(&origin, checkpoint.about.iteration, config.optimize.iterations);
+        }
+        let model_path = settled
+            .or_else(|| config.output.model_path.clone())
+            .unwrap_or_else(|| folder::default_path(&config, false));
+        if args.demo {
+            config.scene.source_path = Some(model_path.join(DEMO_SCENE));
+        }
+        let Some(scene) = &config.scene.source_path else {
+            return Err(UsageError(
+                "no scene is named. Use -s SCENE, or --demo for a synthetic one".to_owned(),
+            )
+            .into());
+        };
+        config.scene.source_path = Some(absolute(scene));
+        // As the scene's: a checkpoint may be resumed from another working directory.
+        config.output.model_path = Some(
+            std::path::absolute(&model_path)
+                .map_err(|source| OutputError::new(&model_path, source))?,
+        );
+        let goes_on = found.as_ref().is_some_and(|(path, _)| folder::holds(&model_path, path));
+        if let Some((path, checkpoint)) = found.as_ref().filter(|_| !goes_on) {
+            refuse_empty_run(path, checkpoint.about.iteration, config.optimize.iterations)?;
+        }
+        if let Some(start) = args.start_checkpoint.as_ref().filter(|_| goes_on) {
+            warn_of_newer(start, &model_path);
+        }
+        Ok(Self { config, model_path, checkpoint: found.map(|(_, found)| found), goes_on })
+    }
+
+    /// The scene's folder.
+    pub(super) fn scene(&self) -> anyhow::Result<PathBuf> {
+        self.config.scene.source_path.clone().context("an intent always names its scene")
+    }
+
+    /// Makes the model folder and writes what describes the run.
+    pub(super) fn prepare_folder(
+        &self,
+        dataset: &Dataset,
+        points: &PointCloud,
+    ) -> anyhow::Result<()> {
+        create_folder(&self.model_path)?;
+        folder::sweep(&self.model_path);
+        if !self.goes_on
+            && let Some(aside) = folder::set_aside(&self.model_path)?
+        {
+            tracing::warn!(
+                "{} holds an earlier run; it is moved to {}",
+                self.model_path.display(),
+                aside.display()
+            );
+        }
+        folder::describe(&self.model_path, &self.config, dataset, points, self.goes_on)
+    }
+}
+
+/// The model folder, where no checkpoint has a say in it.
+fn settled_folder(args: &TrainArgs, config: &Config) -> Option<PathBuf> {
+    let typed = config.output.model_path.clone();
+    if args.demo {
+        return Some(typed.unwrap_or_else(|| Path::new("output").join("demo")));
+    }
+    if args.resume.is_some() {
+        return Some(typed.unwrap_or_else(|| folder::default_path(config, true)));
+    }
+    typed
+}
+
+fn say_where_it_goes_on(origin: &str, done: u32, last: u32) {
+    tracing::info!("going on from {origin}, iteration {done}");
+    if done >= last {
+        tracing::warn!(
+            "the run ended at iteration {done}, and {last} are asked for: there is nothing to \
+             train. Ask for more with --iterations"
+        );
+    }
+}
+
+/// A run in another folder that trains nothing would only push aside what is there.
+fn refuse_empty_run(path: &Path, done: u32, last: u32) -> Result<(), UsageError> {
+    if done < last {
+        return Ok(());
+    }
+    Err(UsageError(format!(
+        "{}: the run ended at iteration {done}, and {last} are asked for: there is nothing to \
+         train in another folder. Ask for more with --iterations",
+        path.display()
+    )))
+}
+
+/// Whoever goes back to an older checkpoint should know what `--resume` will find.
+fn warn_of_newer(start: &Path, model_path: &Path) {
+    if let Some(newest) = checkpoint::list(model_path).first()
+        && newest.file_name() != start.file_name()
+    {
+        tracing::warn!(
+            "{} is newer and will be what --resume finds; move it away if this run is to replace \
+             it",
+            newest.display()
+        );
+    }
+}
+
+/// The newest checkpoint that can be read; damaged ones are passed over aloud.
+fn newest_checkpoint(model_path: &Path) -> anyhow::Result<Option<(PathBuf, StoredCheckpoint)>> {
+    let paths = checkpoint::list(model_path);
+    let mut first_problem = None;
+    for path in &paths {
+        match StoredCheckpoint::open(path) {
+            Ok(checkpoint) => return Ok(Some((path.clone(), checkpoint))),
+            Err(
+                problem @ (CheckpointError::Damaged { .. } | CheckpointError::Unreadable { .. }),
+            ) => {
+                tracing::warn!("{problem}");
+                first_problem.get_or_insert(problem);
+            }
+            Err(problem) => return Err(problem.into()),
+        }
+    }
+    if let Some(problem) = first_problem {
+        return Err(problem).context("none of the model folder's checkpoints can be used");
+    }
+    tracing::info!("{} has no checkpoint; training starts", model_path.display());
+    Ok(None)
+}
+
+/// Harmonics that are not asked for are left behind aloud; those that are missing cannot be had.
+fn fit_degree(checkpoint: &mut StoredCheckpoint, wanted: u32) -> Result<(), CheckpointError> {
+    let found = checkpoint.sh_degree();
+    checkpoint.lower_sh_degree(wanted)?;
+    if wanted < found {
+        tracing::warn!(
+            "the checkpoint has SH degree {found}; harmonics above --sh-degree {wanted} are \
+             dropped, with their moments"
+        );
+    }
+    Ok(())
+}

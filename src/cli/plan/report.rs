@@ -1,0 +1,210 @@
+//! What a plan says, as numbers.
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use super::{storage, within};
+use crate::backend::CHUNK_ROWS;
+use crate::config::{Config, Layers, preset_names, resolve};
+use crate::memory::plan::{
+    Forecast, Host, ModelSize, Photographs, Row, Run, Seen, Storage, ViewSize,
+};
+use crate::memory::{Bytes, Limit};
+
+/// Cards that are told of where no limit is named.
+const COMMON_CARDS: [u64; 4] = [8, 12, 16, 24];
+
+/// The scene.
+#[derive(Debug, Serialize)]
+pub(super) struct Scene {
+    pub(super) path: PathBuf,
+    pub(super) train_views: usize,
+    pub(super) test_views: usize,
+    pub(super) largest_px: [u32; 2],
+}
+
+/// For how many Gaussians is planned.
+#[derive(Debug, Serialize)]
+pub(super) struct Gaussians {
+    pub(super) count: u64,
+    pub(super) start: u64,
+    /// Who says so.
+    pub(super) from: &'static str,
+}
+
+/// What may be taken.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Budget {
+    pub(super) limit: Bytes,
+    /// Its share.
+    pub(super) bytes: Bytes,
+}
+
+/// The most Gaussians on a card.
+#[derive(Debug, Serialize)]
+pub(super) struct Largest {
+    /// The card, limit or preset.
+    pub(super) name: String,
+    pub(super) budget: Bytes,
+    /// Nothing where not even one fits.
+    pub(super) full: Option<u64>,
+    /// With --optimize-memory.
+    pub(super) compact: Option<u64>,
+    /// What the preset chooses of both.
+    pub(super) chosen: Option<Storage>,
+}
+
+/// A flag, and what it comes to.
+#[derive(Debug, Serialize)]
+pub(super) struct Remedy {
+    pub(super) flag: String,
+    pub(super) gaussians: u64,
+    pub(super) least: Bytes,
+    pub(super) fits: bool,
+}
+
+/// The scene at another resolution.
+pub(super) struct Smaller {
+    pub(super) divisor: i32,
+    pub(super) seen: Seen,
+    pub(super) photographs: Photographs,
+}
+
+/// Everything.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    pub(super) scene: Scene,
+    pub(super) gaussians: Gaussians,
+    pub(super) sh_degree: u32,
+    pub(super) storage: Storage,
+    /// The most demanding view.
+    pub(super) view: ViewSize,
+    /// Whether that was counted on a model, not estimated from the scene's points.
+    pub(super) counted: bool,
+    pub(super) budget: Option<Budget>,
+    pub(super) fits: Option<bool>,
+    #[serde(flatten)]
+    pub(super) forecast: Forecast,
+    pub(super) largest: Vec<Largest>,
+    /// Where it does not fit: the Gaussians that training would make do with, if it may.
+    pub(super) training_ends_with: Option<u64>,
+    /// Where it does not fit: what would help.
+    pub(super) remedies: Vec<Remedy>,
+    /// Beside the program and the driver; each at its own most.
+    pub(super) host: Vec<Row>,
+}
+
+impl Report {
+    pub(super) fn new(
+        scene: Scene,
+        gaussians: Gaussians,
+        run: &Run,
+        budget: Option<Budget>,
+    ) -> Self {
+        let forecast = run.forecast(budget.map(|budget| budget.bytes));
+        let ModelSize { gaussians: count, sh_degree, storage } = run.model;
+        Self {
+            scene,
+            gaussians,
+            sh_degree,
+            storage,
+            view: run.seen.of(count),
+            counted: false,
+            budget,
+            fits: budget.map(|budget| forecast.least <= budget.bytes),
+            forecast,
+            largest: Vec::new(),
+            training_ends_with: None,
+            remedies: Vec::new(),
+            host: Vec::new(),
+        }
+    }
+
+    /// In words, where it does not fit.
+    pub(super) fn shortage(&self) -> Option<String> {
+        let budget = self.budget.filter(|_| self.fits == Some(false))?;
+        let helps = self.remedies.iter().find(|remedy| remedy.fits);
+        let advice = match helps {
+            Some(remedy) => format!("It would fit with {}", remedy.flag),
+            None => "Raise --vram-limit".to_owned(),
+        };
+        Some(format!(
+            "the plan does not fit: {} Gaussians take {:.2} GiB at least, and {:.2} GiB may be \
+             taken. {advice}",
+            self.gaussians.count,
+            self.forecast.least.gib(),
+            budget.bytes.gib()
+        ))
+    }
+}
+
+/// How many Gaussians fit: within the limit, or on common cards, and with each preset that names a
+/// limit.
+pub(super) fn largest(
+    run: &Run,
+    budget: Option<Budget>,
+    threshold: f64,
+) -> anyhow::Result<Vec<Largest>> {
+    let with = |storage| Run { model: ModelSize { storage, ..run.model }, ..run.clone() };
+    let [full, compact] = [Storage::Full, Storage::Compact].map(with);
+    let on = |name, budget, chosen| Largest {
+        name,
+        budget,
+        full: full.largest(budget),
+        compact: compact.largest(budget),
+        chosen,
+    };
+    let mut lines = match budget {
+        Some(budget) => vec![on(format!("--vram-limit {}", budget.limit), budget.bytes, None)],
+        None => COMMON_CARDS
+            .iter()
+            .map(|gib| Bytes(gib << 30))
+            .map(|card| on(format!("a card of {card}"), within(card, threshold), None))
+            .collect(),
+    };
+    for name in preset_names() {
+        let preset = resolve(Layers { preset: Some(name), ..Layers::default() })?;
+        if let Some(Limit::Bytes(limit)) = preset.memory.vram_limit {
+            let budget = within(limit, preset.memory.vram_threshold);
+            lines.push(on(format!("--preset {name}"), budget, Some(storage(&preset))));
+        }
+    }
+    Ok(lines)
+}
+
+/// What would make it fit, the least harm first. That photographs leave the card is reckoned with
+/// already.
+pub(super) fn remedies(run: &Run, budget: Bytes, smaller: &[Smaller]) -> Vec<Remedy> {
+    let remedy = |flag, run: &Run| {
+        let least = run.least();
+        Remedy { flag, gaussians: run.model.gaussians, least, fits: least <= budget }
+    };
+    let mut remedies = Vec::new();
+    if run.model.storage == Storage::Full {
+        let model = ModelSize { storage: Storage::Compact, ..run.model };
+        remedies.push(remedy("--optimize-memory".to_owned(), &Run { model, ..run.clone() }));
+    }
+    if let Some(most) = run.largest(budget) {
+        remedies.push(remedy(format!("--max-points {most}"), &run.with(most)));
+    }
+    for Smaller { divisor, seen, photographs } in smaller {
+        let run = Run { seen: *seen, photographs: photographs.clone(), ..run.clone() };
+        remedies.push(remedy(format!("-r {divisor}"), &run));
+    }
+    remedies
+}
+
+/// What the host holds, beside the program and the driver.
+pub(super) fn host(run: &Run, config: &Config, full_size: &[u64]) -> Vec<Row> {
+    let memory = &config.memory;
+    Host {
+        model: run.model,
+        start: run.start,
+        photographs: &run.photographs,
+        full_size,
+        cache: (!memory.high_dram).then_some(memory.image_cache),
+        chunk_rows: CHUNK_ROWS as u64,
+    }
+    .rows()
+}

@@ -1,0 +1,114 @@
+//! What a plan says, as tables.
+
+use std::fmt::Write;
+
+use super::report::{Budget, Gaussians, Largest, Report, Scene};
+use crate::memory::Bytes;
+use crate::memory::plan::{Row, Stage, Storage};
+
+/// Rows of a stage that are listed; the others stand together in one.
+const LISTED: usize = 6;
+
+/// The report as people read it.
+pub(super) fn of(report: &Report) -> String {
+    let mut text = String::new();
+    head(&mut text, report);
+    for stage in &report.forecast.stages {
+        table(&mut text, stage);
+    }
+    peak(&mut text, report);
+    if !report.remedies.is_empty() {
+        text.push_str("\n\nwhat would help");
+        if let Some(count) = report.training_ends_with {
+            write!(text, " (without it, training goes on with {count} Gaussians at most)").ok();
+        }
+        for remedy in &report.remedies {
+            let verdict = if remedy.fits { "fits" } else { "does not fit" };
+            let mib = remedy.least.mib();
+            write!(text, "\n  {:<32} {mib:>9.1} MiB: {verdict}", remedy.flag).ok();
+        }
+    }
+    largest(&mut text, &report.largest);
+    text.push_str("\n\nhost, beside the program and the driver, each at its own most");
+    for row in &report.host {
+        line(&mut text, row.label, row.bytes);
+    }
+    text
+}
+
+fn head(text: &mut String, report: &Report) {
+    let Scene { path, train_views, test_views, largest_px: [width, height] } = &report.scene;
+    let Gaussians { count, start, from } = &report.gaussians;
+    let storage = match report.storage {
+        Storage::Full => "full precision",
+        Storage::Compact => "--optimize-memory",
+    };
+    let (visible, instances) = (report.view.visible, report.view.instances);
+    // Writing to a string cannot fail.
+    write!(
+        text,
+        "{}: {train_views} training views, {test_views} held out, {width}x{height} px\n\
+         {count} Gaussians ({from}), {start} at the start; SH degree {}, {storage}\n\
+         the most demanding view sees {visible} of them, {instances} instances ({} {})",
+        path.display(),
+        report.sh_degree,
+        if report.counted { "counted on" } else { "estimated from" },
+        if report.counted { "the model" } else { "the scene's points" },
+    )
+    .ok();
+}
+
+fn table(text: &mut String, stage: &Stage) {
+    write!(text, "\n\n{:<34} {:>9.1} MiB", stage.name, stage.total.mib()).ok();
+    let (listed, others) = stage.rows.split_at(stage.rows.len().min(LISTED));
+    for Row { label, bytes } in listed {
+        line(text, label, *bytes);
+    }
+    if !others.is_empty() {
+        let sum = others.iter().map(|row| row.bytes).sum();
+        line(text, &format!("{} others", others.len()), sum);
+    }
+}
+
+fn line(text: &mut String, label: &str, bytes: Bytes) {
+    write!(text, "\n  {label:<32} {:>9.1}", bytes.mib()).ok();
+}
+
+fn peak(text: &mut String, report: &Report) {
+    let forecast = &report.forecast;
+    write!(text, "\n\n{:<34} {:>9.1} MiB", "peak", forecast.peak.mib()).ok();
+    if let Some(Budget { limit, bytes }) = report.budget {
+        let verdict = if report.fits == Some(true) { "fits" } else { "does not fit" };
+        let mib = bytes.mib();
+        write!(text, ": {verdict} the {mib:.1} MiB that may be taken of {limit}").ok();
+    }
+    let (resident, all) = (forecast.photographs_resident, forecast.photographs);
+    if resident < all {
+        write!(
+            text,
+            "\n{resident} of {all} photographs stay on the card; the others are sent anew for each \
+             iteration"
+        )
+        .ok();
+    }
+    if forecast.in_bands {
+        text.push_str("\nthe most demanding views are drawn in bands, which takes longer");
+    }
+}
+
+fn largest(text: &mut String, lines: &[Largest]) {
+    let heads = ["full precision", "--optimize-memory"];
+    write!(text, "\n\n{:<28} {:>16} {:>18}", "most Gaussians", heads[0], heads[1]).ok();
+    for line in lines {
+        let cell = |count: Option<u64>, storage| {
+            let mark = if line.chosen == Some(storage) { "*" } else { "" };
+            count.map_or_else(|| "none".to_owned(), |count| format!("{mark}{count}"))
+        };
+        let (full, compact) =
+            (cell(line.full, Storage::Full), cell(line.compact, Storage::Compact));
+        write!(text, "\n  {:<26} {full:>16} {compact:>18}", line.name).ok();
+    }
+    if lines.iter().any(|line| line.chosen.is_some()) {
+        text.push_str("\n  * as the preset has it");
+    }
+}

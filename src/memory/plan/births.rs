@@ -1,0 +1,246 @@
+//! How many Gaussians may be born in a round, before anything grows.
+
+use super::mapping::Granule;
+use super::model::{ModelSize, REGIONS};
+use super::round;
+use super::stack::Stack;
+use crate::memory::Bytes;
+
+/// What the scratch of an iteration may grow beyond its proportion: views differ, and room for
+/// splats is taken a twentieth too large.
+const MARGIN_SHARE: u64 = 16;
+
+/// More than kernels count.
+const MOST_GAUSSIANS: u64 = u32::MAX as u64;
+
+/// What a device holds when a round of density control is about to begin.
+#[derive(Clone, Copy, Debug)]
+pub struct Growth {
+    /// What may be held.
+    pub budget: Bytes,
+    /// What is held by all that is neither the model nor scratch, and stays: context and code,
+    /// photographs.
+    pub others: Bytes,
+    /// The model as it is.
+    pub model: ModelSize,
+    /// What each of its regions has mapped, in the order of [`ModelSize::regions`]; after a round
+    /// that removed Gaussians that is more than they need.
+    pub mapped: [Bytes; REGIONS],
+    /// The most scratch that an iteration of this model had in use at once, of as many views as
+    /// there are or were lately. (What the arena has mapped beyond it does not count: it is given
+    /// back where memory gets tight.)
+    pub iteration_scratch: Bytes,
+    /// Unit of the device's memory.
+    pub granule: Granule,
+    /// Whether regions grow in place; where not, a region's old and new memory are held at once.
+    pub is_virtual: bool,
+}
+
+impl Growth {
+    /// The most that is held from the round on if so many of the wanted are born: with the scratch
+    /// of the round itself, of putting the Gaussians in order, and of the iterations after it.
+    fn peak(&self, wanted: u64, births: u64) -> Bytes {
+        let grown = self.model.with(self.model.gaussians + births);
+        let mut regions = Bytes(0);
+        let mut largest = Bytes(0);
+        for (row, mapped) in grown.regions().iter().zip(self.mapped) {
+            let whole = self.granule.whole(row.bytes);
+            if whole > mapped && !self.is_virtual {
+                largest = largest.max(mapped);
+            }
+            regions += whole.max(mapped);
+        }
+        let mut stack = Stack::default();
+        round::densify(&mut stack, &self.model, (wanted, births));
+        round::reorder(&mut stack, &grown);
+        let scratch = self.granule.after_trim(stack.reach()).max(self.iteration(&grown));
+        self.others + regions + largest + scratch
+    }
+
+    /// Scratch of an iteration of the grown model: in proportion, although pixels stay as many and
+    /// denser Gaussians are smaller.
+    fn iteration(&self, grown: &ModelSize) -> Bytes {
+        let now = u128::from(self.iteration_scratch.0);
+        let before = u128::from(self.model.gaussians.max(1));
+        let scaled = now * u128::from(grown.gaussians.max(1)) / before;
+        let bytes = scaled + scaled / u128::from(MARGIN_SHARE);
+        self.granule.after_trim(Bytes(u64::try_from(bytes).unwrap_or(u64::MAX / 4)))
+    }
+}
+
+/// Of `wanted` births as many as fit: with them, nothing from this round to the next exceeds the
+/// budget. None always fit, even where the budget is exceeded already.
+pub fn largest_births(growth: &Growth, wanted: u64) -> u64 {
+    let wanted = wanted.min(MOST_GAUSSIANS.saturating_sub(growth.model.gaussians));
+    let fits = |births| growth.peak(wanted, births) <= growth.budget;
+    // To choose among the candidates takes scratch that taking all of them does not.
+    if fits(wanted) {
+        return wanted;
+    }
+    let (mut fit, mut too_many) = (0, wanted);
+    while too_many - fit > 1 {
+        let middle = fit + (too_many - fit) / 2;
+        if fits(middle) {
+            fit = middle;
+        } else {
+            too_many = middle;
+        }
+    }
+    fit
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::memory::plan::Storage;
+
+    const MIB: u64 = 1 << 20;
+
+    /// A device on which a round is played through, with every refusal a failure.
+    struct Device {
+        budget: u64,
+        others: u64,
+        regions: [u64; REGIONS],
+        arena: u64,
+        is_virtual: bool,
+    }
+
+    impl Device {
+        fn of(growth: &Growth) -> Self {
+            Self {
+                budget: growth.budget.0,
+                others: growth.others.0,
+                regions: growth.mapped.map(|bytes| bytes.0),
+                arena: 0,
+                is_virtual: growth.is_virtual,
+            }
+        }
+
+        fn held(&self) -> u64 {
+            self.others + self.regions.iter().sum::<u64>() + self.arena
+        }
+
+        fn scratch(&mut self, bytes: u64) {
+            self.arena = self.arena.max(bytes.next_multiple_of(2 * MIB));
+            assert!(self.held() <= self.budget, "scratch: {} MiB over", self.excess());
+        }
+
+        fn grow(&mut self, model: &ModelSize) {
+            for (region, row) in model.regions().iter().enumerate() {
+                let wanted = row.bytes.0.next_multiple_of(2 * MIB);
+                let before = self.regions[region];
+                if wanted <= before {
+                    continue;
+                }
+                let both = if self.is_virtual { 0 } else { before };
+                self.regions[region] = wanted;
+                assert!(self.held() + both <= self.budget, "region {region}: {}", self.excess());
+            }
+        }
+
+        fn excess(&self) -> f64 {
+            (self.held() as f64 - self.budget as f64) / MIB as f64
+        }
+    }
+
+    /// The round, the order of the Gaussians and the iterations until the next round.
+    fn play(growth: &Growth, wanted: u64, births: u64) {
+        let mut device = Device::of(growth);
+        let grown = growth.model.with(growth.model.gaussians + births);
+        let mut stack = Stack::default();
+        round::densify(&mut stack, &growth.model, (wanted, births));
+        device.scratch(stack.reach().0);
+        device.grow(&grown);
+        let mut stack = Stack::default();
+        round::reorder(&mut stack, &grown);
+        device.scratch(stack.reach().0);
+        let per_gaussian = growth.iteration_scratch.0.div_ceil(growth.model.gaussians);
+        device.scratch(per_gaussian * grown.gaussians);
+    }
+
+    fn growth() -> impl Strategy<Value = Growth> {
+        let sizes = (1_u64..5_000_000, 0_u32..=3, any::<bool>(), any::<bool>());
+        let bytes = (0_u64..8 << 30, 0_u64..2 << 30, 1_u64..600, 0_u64..50);
+        (sizes, bytes).prop_map(
+            |((gaussians, sh_degree, compact, is_virtual), (budget, others, scratch, pruned))| {
+                let storage = if compact { Storage::Compact } else { Storage::Full };
+                let model = ModelSize { gaussians, sh_degree, storage };
+                let granule = Granule::default();
+                let before = model.with(gaussians + gaussians * pruned / 100);
+                Growth {
+                    budget: Bytes(budget),
+                    others: Bytes(others),
+                    model,
+                    mapped: before.regions().map(|row| granule.whole(row.bytes)),
+                    iteration_scratch: Bytes(scratch * gaussians),
+                    granule,
+                    is_virtual,
+                }
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_granted_never_exceeds_the_budget(
+            growth in growth(),
+            wanted in 0_u64..3_000_000,
+        ) {
+            let births = largest_births(&growth, wanted);
+            prop_assert!(births <= wanted);
+            if births > 0 {
+                play(&growth, wanted, births);
+            }
+        }
+
+        #[test]
+        fn more_would_exceed_it(growth in growth(), wanted in 1_u64..3_000_000) {
+            let births = largest_births(&growth, wanted);
+            if births < wanted {
+                prop_assert!(growth.peak(wanted, births + 1) > growth.budget);
+            }
+        }
+
+        #[test]
+        fn a_larger_budget_never_grants_less(
+            growth in growth(),
+            wanted in 0_u64..3_000_000,
+            more in 0_u64..1 << 30,
+        ) {
+            let larger = Growth { budget: Bytes(growth.budget.0 + more), ..growth };
+            prop_assert!(largest_births(&larger, wanted) >= largest_births(&growth, wanted));
+        }
+
+        #[test]
+        fn no_births_are_granted_where_not_even_the_model_fits(
+            growth in growth(),
+            wanted in 0_u64..3_000_000,
+        ) {
+            let full = Growth { budget: Bytes(growth.model.bytes().0), ..growth };
+            prop_assert_eq!(largest_births(&full, wanted), 0);
+        }
+    }
+
+    #[test]
+    fn a_large_card_grants_everything_that_can_be_numbered() {
+        let model = ModelSize { gaussians: 1000, sh_degree: 3, storage: Storage::Full };
+        let growth = Growth {
+            budget: Bytes(u64::MAX / 2),
+            others: Bytes(0),
+            model,
+            mapped: [Bytes(0); REGIONS],
+            iteration_scratch: Bytes(500_000),
+            granule: Granule::default(),
+            is_virtual: true,
+        };
+        assert_eq!(largest_births(&growth, 12_345), 12_345);
+        assert_eq!(largest_births(&growth, u64::MAX), MOST_GAUSSIANS - 1000);
+        // 716 bytes of model and 500 of scratch each, and a margin.
+        let tight = Growth { budget: Bytes(1 << 30), ..growth };
+        let births = largest_births(&tight, 10_000_000);
+        let each = (1 << 30) as f64 / (births + 1000) as f64;
+        assert!((each - 1250.0).abs() < 30.0, "{each} bytes each");
+    }
+}

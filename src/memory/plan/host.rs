@@ -1,0 +1,78 @@
+//! What a run takes of the host's memory, beside the program and the driver.
+
+use super::model::ModelSize;
+use super::photographs::Photographs;
+use super::stack::Row;
+use crate::memory::Bytes;
+
+/// Page-locked memory that rows of the model pass through: two halves.
+const STAGING: u64 = 2 * (1 << 19) * 4;
+
+/// Threads that decode photographs ahead, at most.
+const DECODERS: usize = 4;
+
+/// The host's side of a run.
+#[derive(Clone, Debug)]
+pub struct Host<'a> {
+    /// What is trained.
+    pub model: ModelSize,
+    /// Gaussians at the start, which the host makes.
+    pub start: u64,
+    /// The photographs as they are trained on.
+    pub photographs: &'a Photographs,
+    /// Bytes of the photographs as they are stored, before they are resized.
+    pub full_size: &'a [u64],
+    /// What decoded photographs may take; nothing where all are kept.
+    pub cache: Option<Bytes>,
+    /// Rows of the model that are on their way to a file at once.
+    pub chunk_rows: u64,
+}
+
+impl Host<'_> {
+    /// What each part takes at most; not all do at once.
+    pub fn rows(&self) -> Vec<Row> {
+        let photographs = self.photographs;
+        let all: u64 = photographs.trained.iter().chain(&photographs.held_out).sum();
+        let kept = self.cache.map_or(all, |cache| cache.0.min(all));
+        let mut largest = self.full_size.to_vec();
+        largest.sort_unstable_by_key(|&bytes| std::cmp::Reverse(bytes));
+        let parameters = |gaussians| self.model.with(gaussians).parameters();
+        let chunk = self.model.gaussians.min(self.chunk_rows);
+        [
+            ("decoded photographs", kept),
+            ("photographs being decoded", largest.iter().take(DECODERS).sum()),
+            ("photographs on their way", 2 * photographs.largest()),
+            ("staging of the model", STAGING),
+            ("Gaussians at the start", parameters(self.start)),
+            // Parameters, both moments and statistics.
+            ("rows on their way to a file", 3 * parameters(chunk) + 8 * chunk),
+        ]
+        .map(|(label, bytes)| Row { label, bytes: Bytes(bytes) })
+        .to_vec()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::plan::Storage;
+
+    #[test]
+    fn decoded_photographs_stay_within_the_cache() {
+        let photographs = Photographs { trained: vec![100; 8], held_out: vec![300] };
+        let model = ModelSize { gaussians: 1 << 20, sh_degree: 3, storage: Storage::Compact };
+        let host = Host {
+            model,
+            start: 10,
+            photographs: &photographs,
+            full_size: &[1, 7, 5, 3, 2],
+            cache: Some(Bytes(500)),
+            chunk_rows: 1 << 16,
+        };
+        let bytes: Vec<u64> = host.rows().iter().map(|row| row.bytes.0).collect();
+        let chunk = (1 << 16) * (3 * 59 * 4 + 8);
+        assert_eq!(bytes, [500, 17, 600, 4 << 20, 10 * 59 * 4, chunk]);
+        let all = Host { cache: None, ..host };
+        assert_eq!(all.rows()[0].bytes, Bytes(1100));
+    }
+}

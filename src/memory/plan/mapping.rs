@@ -1,0 +1,58 @@
+//! How memory is taken from a device: in whole granules, given back in whole blocks of them.
+
+use crate::memory::Bytes;
+
+/// The largest block that is mapped at once.
+const LARGEST_BLOCK: u64 = 64 << 20;
+
+/// A block is at most this part of what lies before it: one 128th, rounded to a power of two.
+const BLOCK_SHARE: u64 = 128;
+
+/// The smallest unit in which a device gives memory out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Granule(pub Bytes);
+
+impl Default for Granule {
+    /// 2 MiB, that of NVIDIA's GPUs.
+    fn default() -> Self {
+        Self(Bytes(2 << 20))
+    }
+}
+
+impl Granule {
+    /// Rounds up to whole granules.
+    pub fn whole(self, bytes: Bytes) -> Bytes {
+        Bytes(bytes.0.checked_next_multiple_of(self.0.0.max(1)).unwrap_or(u64::MAX))
+    }
+
+    /// The most that stays mapped of a range of which only the first `bytes` are wanted: the block
+    /// that they end in stays whole.
+    pub fn after_trim(self, bytes: Bytes) -> Bytes {
+        let block = (bytes.0 / BLOCK_SHARE).next_power_of_two().min(LARGEST_BLOCK);
+        Bytes(self.whole(bytes).0.saturating_add(self.whole(Bytes(block)).0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_comes_in_whole_granules_and_goes_in_whole_blocks() {
+        let granule = Granule::default();
+        for (bytes, whole, after_trim) in [
+            (0, 0, 2),
+            (1, 2, 4),
+            (2 << 20, 2, 4),
+            ((2 << 20) + 1, 4, 6),
+            (100 << 20, 100, 102),
+            (1 << 30, 1 << 10, (1 << 10) + 8),
+            (10 << 30, 10 << 10, (10 << 10) + 64),
+        ] {
+            let mib = |bytes: Bytes| bytes.0 >> 20;
+            assert_eq!(mib(granule.whole(Bytes(bytes))), whole, "{bytes}");
+            assert_eq!(mib(granule.after_trim(Bytes(bytes))), after_trim, "{bytes}");
+        }
+        assert_eq!(granule.whole(Bytes(u64::MAX)), Bytes(u64::MAX));
+    }
+}

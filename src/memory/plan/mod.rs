@@ -1,0 +1,27 @@
+//! What a run will take of memory, from the sizes of things alone: no GPU, no driver.
+//!
+//! Rows go by the labels of the ledger, one to one (`tests/device_plan.rs` holds them against it).
+//! What is computed here mirrors what `backend/cuda` asks its heap for, in the same order, because
+//! the scratch arena stacks blocks in the order in which they are taken.
+
+mod births;
+mod frame;
+mod host;
+mod library;
+mod mapping;
+mod model;
+mod photographs;
+mod round;
+mod run;
+mod seen;
+mod stack;
+
+pub use births::{Growth, largest_births};
+pub use frame::ViewSize;
+pub use host::Host;
+pub use mapping::Granule;
+pub use model::{ModelSize, REGIONS, Storage};
+pub use photographs::Photographs;
+pub use run::{CONTEXT, Forecast, Run, Stage};
+pub use seen::Seen;
+pub use stack::{Row, Stack};

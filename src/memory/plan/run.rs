@@ -1,0 +1,286 @@
+//! The stages of a run, and its peak.
+
+#[cfg(test)]
+mod tests;
+
+use serde::Serialize;
+
+use super::frame::{Lists, Pass, draw};
+use super::mapping::Granule;
+use super::model::{ModelSize, Storage};
+use super::photographs::Photographs;
+use super::round;
+use super::seen::Seen;
+use super::stack::{Row, Stack};
+use crate::abi::GEOMETRY_WIDTH;
+use crate::memory::Bytes;
+
+/// Context and code: measured on an H200, driver 580, with kernels of compute capability 9.0.
+pub const CONTEXT: Bytes = Bytes(526 << 20);
+
+/// The arena grows by this part beyond what is asked for, where there is room.
+const SPARE_SHARE: u64 = 8;
+
+/// At most so much.
+const MOST_SPARE: u64 = 64 << 20;
+
+/// Of the Gaussians, how many a round may bring at once: more than was seen of any but the first.
+const BIRTHS_SHARE: u64 = 10;
+
+/// Words that rows pass through on their way between host and device.
+const PASSING_WORDS: u64 = 1 << 19;
+
+const WORD: u64 = 4;
+
+/// Name of the first stage.
+const START: &str = "start";
+
+/// What a run is made of.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// The model at its largest.
+    pub model: ModelSize,
+    /// Gaussians at its start.
+    pub start: u64,
+    /// What views see of it.
+    pub seen: Seen,
+    /// Its photographs.
+    pub photographs: Photographs,
+    /// Gaussians that would be born in a round, and those that are; without, a tenth of the model's
+    /// are, and twice as many would be.
+    pub births: Option<[u64; 2]>,
+    /// Whether views may be drawn in bands where their lists do not fit.
+    pub bands: bool,
+    /// Context and code.
+    pub context: Bytes,
+    /// Unit of the device's memory.
+    pub granule: Granule,
+}
+
+/// What is held at once in a stage of a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Stage {
+    /// What happens.
+    pub name: &'static str,
+    /// What is held when it is most. They add up.
+    pub rows: Vec<Row>,
+    /// All rows.
+    pub total: Bytes,
+}
+
+/// What a run comes to within a budget.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Forecast {
+    /// The stages, in the order of a run.
+    pub stages: Vec<Stage>,
+    /// The most that is held: that of the largest stage, and what the arena keeps of others and
+    /// has beyond, as far as the budget allows.
+    pub peak: Bytes,
+    /// The least budget with which the run is made: with all photographs in turns, and the most
+    /// demanding views in bands if they may be.
+    pub least: Bytes,
+    /// Whether they have to be.
+    pub in_bands: bool,
+    /// How many photographs stay on the device to the end.
+    pub photographs_resident: usize,
+    /// How many there are.
+    pub photographs: usize,
+}
+
+/// Scratch of a stage, and Gaussians that the model has then.
+struct Played {
+    name: &'static str,
+    gaussians: u64,
+    stack: Stack,
+}
+
+impl Run {
+    /// Within so many bytes, or as many as it takes.
+    pub fn forecast(&self, budget: Option<Bytes>) -> Forecast {
+        let mut played = self.play(Lists::Whole);
+        let at_once = self.least_of(&played);
+        let in_bands = self.bands && budget.is_some_and(|budget| at_once > budget);
+        if in_bands {
+            played = self.play(Lists::Bands);
+        }
+        let resident = self.resident(&played, budget);
+        let photographs = self.granule.whole(self.photographs.first(resident));
+        let stages: Vec<Stage> =
+            played.iter().map(|played| self.stage(played, photographs)).collect();
+        let need = stages.iter().map(|stage| stage.total).max().unwrap_or_default();
+        let peak = self.expected_peak(&played, photographs);
+        Forecast {
+            peak: budget.map_or(peak, |budget| peak.min(budget)).max(need),
+            least: self.least(),
+            in_bands,
+            stages,
+            photographs_resident: resident,
+            photographs: self.photographs.trained.len(),
+        }
+    }
+
+    /// The most that goes by each label of the ledger, at different times, with all photographs on
+    /// the device and views drawn at once, or in bands; of the arena, what its blocks reach.
+    pub fn ledger(&self, in_bands: bool) -> Vec<Row> {
+        let played = self.play(if in_bands { Lists::Bands } else { Lists::Whole });
+        let mut rows = self.held(self.model.gaussians);
+        let mut add = |label, bytes| rows.push(Row { label, bytes });
+        add("photographs", self.granule.whole(self.photographs.all()));
+        let reach = played.iter().map(|stage| stage.stack.reach()).max().unwrap_or_default();
+        add("scratch", self.granule.whole(reach));
+        for block in played.iter().flat_map(|stage| stage.stack.peaks()) {
+            match rows.iter_mut().find(|row| row.label == block.label) {
+                Some(row) => row.bytes = row.bytes.max(block.bytes),
+                None => rows.push(*block),
+            }
+        }
+        rows
+    }
+
+    /// The least budget with which it is made.
+    pub fn least(&self) -> Bytes {
+        let at_once = self.least_of(&self.play(Lists::Whole));
+        if self.bands { at_once.min(self.least_of(&self.play(Lists::Bands))) } else { at_once }
+    }
+
+    /// The same with another number of Gaussians.
+    pub fn with(&self, gaussians: u64) -> Self {
+        let start = self.start.min(gaussians);
+        Self { model: self.model.with(gaussians), start, ..self.clone() }
+    }
+
+    /// The most Gaussians within a budget; nothing where not even one fits.
+    pub fn largest(&self, budget: Bytes) -> Option<u64> {
+        let fits = |gaussians: u64| self.with(gaussians).least() <= budget;
+        if !fits(1) {
+            return None;
+        }
+        // Kernels count in 32 bits.
+        let (mut fit, mut too_many) = (1, u64::from(u32::MAX));
+        while too_many - fit > 1 {
+            let middle = fit + (too_many - fit) / 2;
+            if fits(middle) {
+                fit = middle;
+            } else {
+                too_many = middle;
+            }
+        }
+        Some(fit)
+    }
+
+    fn play(&self, lists: Lists) -> Vec<Played> {
+        let most = self.model.gaussians;
+        let [wanted, births] = self.births.unwrap_or_else(|| {
+            let births = (most / BIRTHS_SHARE).min(most.saturating_sub(self.start));
+            // More are wanted than may be born, which takes more than all of them.
+            [2 * births, births]
+        });
+        let stage = |name, gaussians, play: &dyn Fn(&mut Stack)| {
+            let mut stack = Stack::default();
+            play(&mut stack);
+            Played { name, gaussians, stack }
+        };
+        let model = self.model;
+        let view = self.seen.of(most);
+        let mut stages = vec![
+            stage(START, self.start, &|stack| {
+                pass_rows(stack, &model.with(self.start));
+                round::reorder(stack, &model.with(self.start));
+            }),
+            stage("iteration", most, &|stack| draw(stack, most, &view, (Pass::Train, lists))),
+        ];
+        if births > 0 {
+            stages.extend([
+                stage("density control", most, &|stack| {
+                    round::densify(stack, &model.with(most - births), (wanted, births));
+                }),
+                stage("reorder", most, &|stack| round::reorder(stack, &model)),
+            ]);
+        }
+        if !self.photographs.held_out.is_empty() {
+            stages.push(stage("evaluation", most, &|stack| {
+                draw(stack, most, &view, (Pass::Picture, lists));
+            }));
+        }
+        stages.push(stage("statistics", most, &|stack| sample(stack, &model)));
+        stages.push(stage("checkpoint", most, &|stack| pass_rows(stack, &model)));
+        stages
+    }
+
+    /// What lives through all of a stage but its scratch, and the photographs that stay.
+    fn held(&self, gaussians: u64) -> Vec<Row> {
+        let row = |label, bytes| Row { label, bytes };
+        let mut rows = vec![
+            row("context and code", self.context),
+            row("status", self.granule.0),
+            row("photographs in turn", self.photographs.turns(self.granule)),
+        ];
+        let regions = self.model.with(gaussians).regions();
+        rows.extend(regions.map(|region| row(region.label, self.granule.whole(region.bytes))));
+        rows
+    }
+
+    fn held_bytes(&self, gaussians: u64) -> Bytes {
+        self.held(gaussians).iter().map(|row| row.bytes).sum()
+    }
+
+    fn least_of(&self, played: &[Played]) -> Bytes {
+        let need = |stage: &Played| {
+            self.held_bytes(stage.gaussians) + self.granule.after_trim(stage.stack.reach())
+        };
+        played.iter().map(need).max().unwrap_or_default()
+    }
+
+    /// Photographs come when the model is small, and leave where it needs their place.
+    fn resident(&self, played: &[Played], budget: Option<Bytes>) -> usize {
+        let Some(budget) = budget else { return self.photographs.trained.len() };
+        let beside = |used: Bytes| Bytes(budget.0.saturating_sub(used.0));
+        let at_start = played.first().map_or(Bytes(0), |start| {
+            self.held_bytes(start.gaussians) + self.granule.whole(start.stack.reach())
+        });
+        let fair = self.photographs.fair_share(beside(at_start));
+        fair.min(self.photographs.that_fit(beside(self.least_of(played)), self.granule))
+    }
+
+    fn stage(&self, played: &Played, photographs: Bytes) -> Stage {
+        let mut rows = self.held(played.gaussians);
+        // The first is sent when the model is there.
+        let photographs = if played.name == START { Bytes(0) } else { photographs };
+        rows.push(Row { label: "photographs", bytes: photographs });
+        let blocks = played.stack.at_reach();
+        let used: Bytes = blocks.iter().map(|row| row.bytes).sum();
+        rows.extend(blocks);
+        // What the arena's blocks leave: gaps, and the rest of the last granule.
+        let whole = self.granule.whole(played.stack.reach());
+        rows.push(Row { label: "scratch", bytes: Bytes(whole.0 - used.0) });
+        rows.retain(|row| row.bytes > Bytes(0));
+        rows.sort_by_key(|row| std::cmp::Reverse(row.bytes));
+        let total = rows.iter().map(|row| row.bytes).sum();
+        Stage { name: played.name, rows, total }
+    }
+
+    /// The arena keeps what the largest stage took of it, and grew in steps on the way: it ends, on
+    /// average, half a step beyond.
+    fn expected_peak(&self, played: &[Played], photographs: Bytes) -> Bytes {
+        let reach = played.iter().map(|stage| stage.stack.reach()).max().unwrap_or_default();
+        let spare = Bytes((reach.0 / SPARE_SHARE).min(MOST_SPARE) / 2);
+        self.held_bytes(self.model.gaussians) + photographs + self.granule.whole(reach + spare)
+    }
+}
+
+/// Rows pass between host and device; what is not in single precision is packed and unpacked there.
+fn pass_rows(stack: &mut Stack, model: &ModelSize) {
+    if model.storage == Storage::Compact {
+        let widest = model.sh_values().max(GEOMETRY_WIDTH.into());
+        stack.pass("rows to pack", model.table(widest).min(PASSING_WORDS * WORD));
+    }
+}
+
+/// Some rows on their way to a histogram.
+fn sample(stack: &mut Stack, model: &ModelSize) {
+    let width = u64::from(GEOMETRY_WIDTH) + model.sh_values();
+    let rows = (PASSING_WORDS / width).min(model.gaussians);
+    let numbers = stack.take("sampled rows", rows * WORD);
+    stack.pass("sample", rows * width * WORD);
+    stack.give_back(numbers);
+}

@@ -1,0 +1,74 @@
+//! What views see of a model, as its number of Gaussians grows.
+
+use super::frame::ViewSize;
+
+/// How the most demanding view grows with the model.
+///
+/// A splat counts in as many tiles as its box touches. As a model gets denser its splats get
+/// smaller while their surface stays the same, S tiles in all: V splats of side s tiles touch
+/// about (1 + s/2)² tiles each, where s² = S / V, which comes to V + √(V S) + S/4 and is reckoned
+/// as V + √(V S') + S' with S' from measurement.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Seen {
+    /// Size of the largest view, px.
+    pub px: [u32; 2],
+    /// Share of the Gaussians that are splats of it.
+    pub share: f64,
+    /// S', in tiles.
+    pub surface: f64,
+}
+
+impl Seen {
+    /// From what a model of so many Gaussians showed.
+    pub fn counted(gaussians: u64, view: &ViewSize) -> Self {
+        let root = (view.visible as f64).sqrt();
+        let more = view.instances.saturating_sub(view.visible) as f64;
+        // x² + √V x = M - V.
+        let x = 0.5 * ((root * root + 4.0 * more).sqrt() - root);
+        Self { px: view.px, share: view.visible as f64 / gaussians.max(1) as f64, surface: x * x }
+    }
+
+    /// The view of a model of so many Gaussians.
+    pub fn of(&self, gaussians: u64) -> ViewSize {
+        let visible = gaussians as f64 * self.share.clamp(0.0, 1.0);
+        let instances = visible + (visible * self.surface).sqrt() + self.surface;
+        let instances = if gaussians == 0 { 0.0 } else { instances };
+        ViewSize { px: self.px, visible: whole(visible), instances: whole(instances) }
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a count far below 2^63, and never negative"
+)]
+fn whole(count: f64) -> u64 {
+    count.ceil() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_counted_is_what_comes_out() {
+        for (gaussians, visible, instances) in
+            [(1_000_000, 400_000, 900_000), (50, 50, 50), (7, 0, 0), (1000, 10, 1_000_000)]
+        {
+            let view = ViewSize { px: [48, 32], visible, instances };
+            let again = Seen::counted(gaussians, &view).of(gaussians);
+            assert!(again.visible.abs_diff(visible) <= 1, "{again:?}");
+            assert!(again.instances.abs_diff(instances) <= 2, "{again:?} of {view:?}");
+        }
+    }
+
+    #[test]
+    fn a_denser_model_has_fewer_instances_a_splat() {
+        let seen = Seen { px: [800, 533], share: 0.5, surface: 286_000.0 };
+        let [few, many] = [100_000, 10_000_000].map(|gaussians| seen.of(gaussians));
+        assert_eq!(many.visible, 100 * few.visible);
+        let each = |view: &ViewSize| view.instances as f64 / view.visible as f64;
+        assert!(each(&few) > 3.0 && each(&many) < 1.5, "{} {}", each(&few), each(&many));
+        assert_eq!(seen.of(0), ViewSize { px: [800, 533], visible: 0, instances: 0 });
+    }
+}

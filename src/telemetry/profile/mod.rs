@@ -1,0 +1,499 @@
+//! Where the memory went in a run, told from its `run.jsonl`.
+
+mod log;
+mod purpose;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use self::log::{Buffers, Entry, Gpu, Log, Memory};
+use self::purpose::purpose;
+use crate::memory::{Bytes, Rung};
+
+pub use self::log::LogError;
+pub use self::purpose::Category;
+
+/// Points that the growth of a run is told at.
+const POINTS: usize = 10;
+
+/// Where the memory went in a run.
+#[derive(Clone, Debug, Serialize)]
+pub struct Profile {
+    /// The model folder.
+    pub model_path: PathBuf,
+    /// Device in words.
+    pub device: String,
+    /// How often the run was started: once, and once for each time that it was resumed.
+    pub starts: u32,
+    /// Iterations that are known to be done.
+    pub iteration: u32,
+    /// Iterations that the run ends at.
+    pub iterations: u32,
+    /// Whether the run came to its end, or was asked to stop; else it goes on, or was killed.
+    pub finished: bool,
+    /// Gaussians at the end.
+    pub gaussians: u64,
+    /// Whether the run told the size of every buffer (`--profile-tensors`).
+    pub profiled: bool,
+    /// When most memory was taken, as far as it was told.
+    pub peak: Option<Peak>,
+    /// What the memory was for at that time.
+    pub categories: Vec<Share>,
+    /// The buffers by their own peaks, the largest first; of a run that told them.
+    pub buffers: Vec<Buffer>,
+    /// Share of the memory that served nothing, per cent; of a device that has its own.
+    pub slack: Option<Slack>,
+    /// How memory grew.
+    pub growth: Vec<Point>,
+    /// What was given up for want of memory, and taken back.
+    pub changes: Vec<Change>,
+    /// What the GPU was doing.
+    pub gpu: Option<GpuSummary>,
+}
+
+/// The time at which most memory was taken.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Peak {
+    /// Finished iterations.
+    pub iteration: u32,
+    /// Bytes that were taken of the device's memory; held, of one that shares the host's.
+    pub bytes: Bytes,
+    /// What could be taken then.
+    pub budget: Option<Bytes>,
+}
+
+/// A category's part of the peak.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Share {
+    /// What the memory was for.
+    pub category: Category,
+    /// Bytes.
+    pub bytes: Bytes,
+    /// Of all, per cent.
+    pub percent: f64,
+}
+
+/// A buffer at its own most.
+#[derive(Clone, Debug, Serialize)]
+pub struct Buffer {
+    /// Its name in the books.
+    pub label: String,
+    /// `region`, `arena`, `block`, `photographs`, `context` or `pinned`.
+    pub kind: String,
+    /// What it is for.
+    pub purpose: &'static str,
+    /// The most that it took or held.
+    pub peak: Bytes,
+    /// Of the peak of all, per cent. Blocks lie in the arena and pinned memory is the host's: these
+    /// do not add up.
+    pub percent: f64,
+    /// The iteration by which it had grown to that.
+    pub iteration: u32,
+    /// What the run was doing.
+    pub after: String,
+}
+
+/// Memory that served nothing, per cent of what was taken.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Slack {
+    /// Mean over the run.
+    pub mean: f64,
+    /// The most.
+    pub most: f64,
+    /// At the end.
+    pub last: f64,
+}
+
+/// How much was held after an iteration.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Point {
+    /// Finished iterations.
+    pub iteration: u32,
+    /// Gaussians.
+    pub gaussians: u64,
+    /// Bytes that held something; of a device that shares the host's memory, all its buffers.
+    pub allocated: Bytes,
+    /// Bytes that were taken from a device that has its own memory.
+    pub reserved: Option<Bytes>,
+    /// Growth that nothing explained.
+    pub creep: Option<Bytes>,
+    /// Resident memory of the process.
+    pub host_resident: Option<Bytes>,
+}
+
+/// Something given up or taken back.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Change {
+    /// Finished iterations.
+    pub iteration: u32,
+    /// What.
+    pub rung: Rung,
+    /// Given up, or taken back.
+    pub given_up: bool,
+    /// Bytes gained, or what taking it back might cost.
+    pub bytes: Bytes,
+    /// Bytes that were held then.
+    pub held: Bytes,
+    /// Bytes that could be held.
+    pub budget: Bytes,
+}
+
+/// What the GPU was doing over the run; figures that it never told are absent.
+#[derive(Clone, Debug, Serialize)]
+pub struct GpuSummary {
+    /// How often it was looked at.
+    pub samples: usize,
+    /// Mean share of the time in which it was busy, per cent.
+    pub utilization_mean: Option<f64>,
+    /// The most of its memory that everybody together used, per cent.
+    pub memory_percent_max: Option<f64>,
+    /// Highest temperature.
+    pub temperature_max_c: Option<u32>,
+    /// Mean power.
+    pub power_mean_w: Option<f64>,
+    /// What slowed it, and in how many per cent of the samples; absent where it does not tell.
+    pub throttled_percent: Option<BTreeMap<String, f64>>,
+}
+
+impl Profile {
+    /// Reads what the run in this model folder told.
+    pub fn read(model_path: &Path) -> Result<Self, LogError> {
+        Ok(Self::of(model_path, &Log::read(model_path)?))
+    }
+
+    fn of(model_path: &Path, log: &Log) -> Self {
+        let (peak, parts) =
+            peak(log).map_or((None, Vec::new()), |(peak, parts)| (Some(peak), parts));
+        let all = peak.map_or(Bytes(0), |peak| peak.bytes);
+        let shares = |(category, bytes)| Share { category, bytes, percent: percent(bytes, all) };
+        Self {
+            model_path: model_path.to_owned(),
+            device: log.device.clone(),
+            starts: log.starts,
+            iteration: log.iteration,
+            iterations: log.iterations,
+            finished: log.is_finished,
+            gaussians: log.gaussians_at(log.iteration),
+            profiled: !log.buffers.is_empty(),
+            peak,
+            categories: parts.into_iter().map(shares).collect(),
+            buffers: buffers(&log.buffers, all),
+            slack: slack(&log.memory),
+            growth: growth(log),
+            changes: log.changes.iter().map(change).collect(),
+            gpu: gpu(&log.gpu),
+        }
+    }
+}
+
+/// `part` of `all`, per cent.
+fn percent(part: Bytes, all: Bytes) -> f64 {
+    if all.0 == 0 { 0.0 } else { 100.0 * part.gib() / all.gib() }
+}
+
+/// When most was taken, and what for: inside of iterations where the run told its buffers, else
+/// between them.
+fn peak(log: &Log) -> Option<(Peak, Vec<(Category, Bytes)>)> {
+    let total = |told: &Buffers| told.entries.iter().filter_map(taken).map(|(_, at)| at).sum();
+    let inside: Option<(&Buffers, Bytes)> =
+        log.buffers.iter().map(|told| (told, total(told))).max_by_key(|(_, bytes)| *bytes);
+    if let Some((told, bytes)) = inside {
+        let of = |category| {
+            let entries = told.entries.iter().filter_map(taken);
+            entries.filter(|(found, _)| *found == category).map(|(_, bytes)| bytes).sum()
+        };
+        let parts = Category::ALL.map(|category| (category, of(category)));
+        let before = log.memory.iter().rev().find(|memory| memory.iteration <= told.iteration);
+        let budget = before.or(log.memory.first()).and_then(|memory| memory.vram?.budget);
+        return Some((Peak { iteration: told.iteration, bytes, budget }, parts.to_vec()));
+    }
+    let told = log.memory.iter().max_by_key(|told| between(told))?;
+    let budget = told.vram.and_then(|vram| vram.budget);
+    let peak = Peak { iteration: told.iteration, bytes: between(told), budget };
+    Some((peak, parts_between(told)))
+}
+
+/// What an entry takes from the device at the moment of most, and what for.
+fn taken(entry: &Entry) -> Option<(Category, Bytes)> {
+    Some((Category::of(&entry.label, &entry.kind)?, entry.at_peak))
+}
+
+/// What is taken between two iterations.
+fn between(told: &Memory) -> Bytes {
+    let log::Tensors { parameters, optimizer, gradients, activations, images } = told.tensors;
+    let of_host = || parameters + optimizer + gradients + activations + images;
+    told.vram.map_or_else(of_host, |vram| vram.reserved)
+}
+
+fn parts_between(told: &Memory) -> Vec<(Category, Bytes)> {
+    let log::Tensors { parameters, optimizer, gradients, activations, images } = told.tensors;
+    let Some(vram) = told.vram else {
+        return vec![
+            (Category::Parameters, parameters),
+            (Category::Optimizer, optimizer),
+            (Category::Photographs, images),
+            (Category::Scratch, gradients + activations),
+        ];
+    };
+    let known = parameters + optimizer + vram.photographs + vram.scratch + vram.context;
+    vec![
+        (Category::Parameters, parameters),
+        (Category::Optimizer, optimizer),
+        (Category::Photographs, vram.photographs),
+        (Category::Scratch, vram.scratch),
+        (Category::Context, vram.context),
+        (Category::Other, Bytes(vram.reserved.0.saturating_sub(known.0))),
+    ]
+}
+
+/// Each buffer at its own most, the largest first.
+fn buffers(told: &[Buffers], all: Bytes) -> Vec<Buffer> {
+    let mut found: BTreeMap<(&str, &str), (Bytes, &Buffers)> = BTreeMap::new();
+    for report in told {
+        for entry in &report.entries {
+            let most = found.entry((&entry.label, &entry.kind)).or_insert((Bytes(0), report));
+            if entry.peak > most.0 {
+                *most = (entry.peak, report);
+            }
+        }
+    }
+    let mut buffers: Vec<Buffer> = found
+        .into_iter()
+        .filter(|(_, (peak, _))| peak.0 > 0)
+        .map(|((label, kind), (peak, report))| Buffer {
+            label: label.to_owned(),
+            kind: kind.to_owned(),
+            purpose: purpose(label, kind),
+            peak,
+            percent: percent(peak, all),
+            iteration: report.iteration,
+            after: report.after.clone(),
+        })
+        .collect();
+    buffers.sort_by_key(|buffer| std::cmp::Reverse(buffer.peak));
+    buffers
+}
+
+fn slack(told: &[Memory]) -> Option<Slack> {
+    let shares: Vec<f64> = told
+        .iter()
+        .filter_map(|told| Some(percent(told.vram?.slack?, told.vram?.reserved)))
+        .collect();
+    Some(Slack {
+        mean: mean(&shares)?,
+        most: shares.iter().copied().fold(0.0, f64::max),
+        last: *shares.last()?,
+    })
+}
+
+/// At so many points, evenly over the run, the first and the last among them.
+fn growth(log: &Log) -> Vec<Point> {
+    let told = &log.memory;
+    let count = POINTS.min(told.len());
+    let last = told.len().saturating_sub(1);
+    let at = |point: usize| &told[point * last / count.saturating_sub(1).max(1)];
+    (0..count)
+        .map(at)
+        .map(|memory| Point {
+            iteration: memory.iteration,
+            gaussians: log.gaussians_at(memory.iteration),
+            allocated: memory.vram.map_or_else(|| between(memory), |vram| vram.allocated),
+            reserved: memory.vram.map(|vram| vram.reserved),
+            creep: memory.vram.and_then(|vram| vram.creep),
+            host_resident: memory.host_resident,
+        })
+        .collect()
+}
+
+fn change(told: &log::Change) -> Change {
+    let &log::Change { iteration, rung, given_up, bytes, held, budget } = told;
+    Change { iteration, rung, given_up, bytes, held, budget }
+}
+
+fn gpu(told: &[Gpu]) -> Option<GpuSummary> {
+    if told.is_empty() {
+        return None;
+    }
+    let mean_of =
+        |figure: fn(&Gpu) -> Option<f64>| mean(&told.iter().filter_map(figure).collect::<Vec<_>>());
+    let memory = told.iter().filter_map(|gpu| Some(percent(gpu.memory_used?, gpu.memory_total?)));
+    let reasons: Vec<&Vec<String>> = told.iter().filter_map(|gpu| gpu.throttle.as_ref()).collect();
+    let mut counts: BTreeMap<String, f64> = BTreeMap::new();
+    for reason in reasons.iter().copied().flatten() {
+        *counts.entry(reason.clone()).or_default() += 100.0 / reasons.len() as f64;
+    }
+    Some(GpuSummary {
+        samples: told.len(),
+        utilization_mean: mean_of(|gpu| gpu.utilization.map(f64::from)),
+        memory_percent_max: memory.reduce(f64::max),
+        temperature_max_c: told.iter().filter_map(|gpu| gpu.temperature_c).max(),
+        power_mean_w: mean_of(|gpu| gpu.power_w),
+        throttled_percent: (!reasons.is_empty()).then_some(counts),
+    })
+}
+
+/// Nothing of no values.
+fn mean(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(label: &str, kind: &str, peak: u64, at_peak: u64) -> Entry {
+        let [peak, at_peak] = [peak, at_peak].map(Bytes);
+        Entry { label: label.to_owned(), kind: kind.to_owned(), peak, at_peak }
+    }
+
+    fn told(iteration: u32, entries: Vec<Entry>) -> Buffers {
+        Buffers { iteration, after: "training".to_owned(), entries }
+    }
+
+    fn memory(iteration: u32, vram: Option<log::Vram>) -> Memory {
+        let tensors = log::Tensors {
+            parameters: Bytes(10),
+            optimizer: Bytes(20),
+            gradients: Bytes(1),
+            activations: Bytes(2),
+            images: Bytes(7),
+        };
+        Memory { iteration, tensors, vram, host_resident: Some(Bytes(1000)) }
+    }
+
+    fn vram(reserved: u64, slack: u64) -> log::Vram {
+        log::Vram {
+            allocated: Bytes(80),
+            reserved: Bytes(reserved),
+            context: Bytes(40),
+            photographs: Bytes(5),
+            scratch: Bytes(20),
+            slack: Some(Bytes(slack)),
+            creep: None,
+            budget: Some(Bytes(200)),
+        }
+    }
+
+    fn bytes_of(profile: &Profile) -> Vec<(Category, u64)> {
+        profile.categories.iter().map(|share| (share.category, share.bytes.0)).collect()
+    }
+
+    #[test]
+    fn buffers_stand_by_their_own_peaks_and_categories_by_that_of_all() {
+        let log = Log {
+            memory: vec![memory(100, Some(vram(100, 10)))],
+            buffers: vec![
+                told(
+                    100,
+                    vec![
+                        entry("geometry", "region", 32, 32),
+                        entry("scratch", "arena", 64, 64),
+                        entry("splats", "block", 50, 0),
+                        entry("staging of the model", "pinned", 500, 500),
+                    ],
+                ),
+                told(
+                    200,
+                    vec![
+                        entry("geometry", "region", 48, 48),
+                        entry("scratch", "arena", 60, 32),
+                        entry("splats", "block", 20, 0),
+                    ],
+                ),
+            ],
+            ..Log::default()
+        };
+        let profile = Profile::of(Path::new("m"), &log);
+        let peak = profile.peak.unwrap();
+        assert_eq!((peak.iteration, peak.bytes, peak.budget), (100, Bytes(96), Some(Bytes(200))));
+        assert_eq!(
+            bytes_of(&profile)[..4],
+            [
+                (Category::Parameters, 32),
+                (Category::Optimizer, 0),
+                (Category::Photographs, 0),
+                (Category::Scratch, 64),
+            ]
+        );
+        let found: Vec<_> = profile
+            .buffers
+            .iter()
+            .map(|found| (found.label.as_str(), found.peak.0, found.iteration))
+            .collect();
+        let expected = [
+            ("staging of the model", 500, 100),
+            ("scratch", 64, 100),
+            ("splats", 50, 100),
+            ("geometry", 48, 200),
+        ];
+        assert_eq!(found, expected);
+        assert!((profile.buffers[3].percent - 50.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn without_buffers_the_parts_are_those_between_iterations_and_add_up() {
+        let memories = [(100, 90), (200, 120), (300, 110)];
+        let log = Log {
+            memory: memories
+                .map(|(iteration, reserved)| memory(iteration, Some(vram(reserved, 12))))
+                .to_vec(),
+            ..Log::default()
+        };
+        let profile = Profile::of(Path::new("m"), &log);
+        assert!(!profile.profiled && profile.buffers.is_empty());
+        assert_eq!(profile.peak.unwrap().iteration, 200);
+        assert_eq!(bytes_of(&profile).iter().map(|(_, bytes)| bytes).sum::<u64>(), 120);
+        assert_eq!(bytes_of(&profile).last().unwrap(), &(Category::Other, 25));
+        let slack = profile.slack.unwrap();
+        assert!((slack.most - 100.0 * 12.0 / 90.0).abs() < 1e-9, "{slack:?}");
+        assert!((slack.last - 100.0 * 12.0 / 110.0).abs() < 1e-9, "{slack:?}");
+    }
+
+    #[test]
+    fn a_run_on_the_processor_has_neither_slack_nor_a_gpu() {
+        let log = Log { memory: vec![memory(100, None)], ..Log::default() };
+        let profile = Profile::of(Path::new("m"), &log);
+        assert!(profile.slack.is_none() && profile.gpu.is_none());
+        assert_eq!(profile.peak.unwrap().bytes, Bytes(40));
+        assert_eq!(bytes_of(&profile).iter().map(|(_, bytes)| bytes).sum::<u64>(), 40);
+    }
+
+    #[test]
+    fn growth_is_told_at_ten_points_from_first_to_last() {
+        for (reports, points) in [(0_u32, 0), (1, 1), (2, 2), (10, 10), (11, 10), (300, 10)] {
+            let log =
+                Log { memory: (1..=reports).map(|i| memory(i, None)).collect(), ..Log::default() };
+            let at: Vec<u32> = growth(&log).iter().map(|point| point.iteration).collect();
+            assert_eq!(at.len(), points, "{reports}");
+            assert!(at.is_sorted_by(|a, b| a < b), "{at:?}");
+            assert_eq!(at.first().copied(), (reports > 0).then_some(1));
+            assert_eq!(at.last().copied(), (reports > 0).then_some(reports));
+        }
+    }
+
+    #[test]
+    fn figures_of_the_gpu_are_over_the_samples_that_have_them() {
+        let sample = |utilization, temperature_c, throttle: Option<&[&str]>| Gpu {
+            iteration: 50,
+            utilization,
+            memory_used: Some(Bytes(3)),
+            memory_total: Some(Bytes(4)),
+            temperature_c,
+            power_w: None,
+            throttle: throttle.map(|all| all.iter().map(|&reason| reason.to_owned()).collect()),
+        };
+        let summary = gpu(&[
+            sample(Some(90), None, Some(&["power_limit"])),
+            sample(None, Some(70), Some(&[])),
+            sample(Some(100), Some(60), None),
+        ])
+        .unwrap();
+        assert_eq!((summary.samples, summary.utilization_mean), (3, Some(95.0)));
+        assert_eq!((summary.temperature_max_c, summary.power_mean_w), (Some(70), None));
+        assert_eq!(summary.memory_percent_max, Some(75.0));
+        assert_eq!(summary.throttled_percent.unwrap()["power_limit"], 50.0);
+        assert!(gpu(&[]).is_none());
+    }
+}

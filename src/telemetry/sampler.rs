@@ -1,0 +1,178 @@
+//! What the GPU is doing, asked beside the training.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use crate::backend::nvidia::{self, Sample};
+use crate::train::event::GpuReport;
+
+/// Iterations between two reports.
+const INTERVAL: u32 = 50;
+
+/// A sample is asked for so many iterations before it is told: taking one takes some milliseconds.
+const AHEAD: u32 = 10;
+
+/// The end of a run waits for its last sample no longer than this: a driver may hang.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A thread that owns the management library and looks at the GPU when asked. The training asks,
+/// and takes what has come by then; it never waits.
+pub(super) struct Sampler {
+    asks: SyncSender<()>,
+    samples: Receiver<Sample>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Sampler {
+    /// Looks at the GPU with this identifier.
+    pub(super) fn of_gpu(uuid: &str) -> Option<Self> {
+        let uuid = uuid.to_owned();
+        Self::start(move |asks, samples| {
+            let watched = nvidia::watch(&uuid, |look| answer(&asks, &samples, look));
+            if let Err(reason) = watched {
+                tracing::debug!("there will be no figures of the GPU: {reason}");
+            }
+        })
+    }
+
+    /// `work` runs in the thread; nothing where the system gives none.
+    fn start(work: impl FnOnce(Receiver<()>, Sender<Sample>) + Send + 'static) -> Option<Self> {
+        // One ask may wait while the one before is answered; more would only be late.
+        let (asks, asked) = sync_channel(1);
+        let (answers, samples) = channel();
+        let named = thread::Builder::new().name("gpu sampler".to_owned());
+        let thread = named.spawn(move || work(asked, answers));
+        let thread = thread.inspect_err(|error| {
+            tracing::debug!("there will be no figures of the GPU: {error}");
+        });
+        Some(Self { asks, samples, thread: Some(thread.ok()?) })
+    }
+
+    /// Takes notice of a finished iteration; `Some` where there is something to tell.
+    pub(super) fn after(&self, iteration: u32) -> Option<GpuReport> {
+        if (iteration + AHEAD).is_multiple_of(INTERVAL) {
+            // Where the thread is behind, or gone, the next report is as old as it is.
+            self.asks.try_send(()).ok();
+        }
+        if !iteration.is_multiple_of(INTERVAL) {
+            return None;
+        }
+        let sample = self.samples.try_iter().last()?;
+        (!sample.is_empty()).then_some(GpuReport { iteration, sample })
+    }
+}
+
+/// Answers until nobody asks any more.
+fn answer(asks: &Receiver<()>, samples: &Sender<Sample>, look: &dyn Fn() -> Sample) {
+    while asks.recv().is_ok() && samples.send(look()).is_ok() {}
+}
+
+impl Drop for Sampler {
+    /// Ends the thread, which is left alone only where the driver holds it.
+    fn drop(&mut self) {
+        let (nobody, _) = sync_channel(0);
+        self.asks = nobody;
+        loop {
+            match self.samples.recv_timeout(PATIENCE) {
+                Ok(_late) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => return,
+            }
+        }
+        if let Some(thread) = self.thread.take() {
+            thread.join().ok();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Instant;
+
+    use super::*;
+
+    /// A GPU that grows warmer by a degree from look to look.
+    fn warming(is_done: &Arc<AtomicBool>) -> Sampler {
+        let is_done = Arc::clone(is_done);
+        let work = move |asks: Receiver<()>, samples: Sender<Sample>| {
+            let looks = Cell::new(40);
+            answer(&asks, &samples, &|| {
+                looks.set(looks.get() + 1);
+                Sample { temperature_c: Some(looks.get()), ..Sample::default() }
+            });
+            drop(samples);
+            is_done.store(true, Ordering::Relaxed);
+        };
+        Sampler::start(work).unwrap()
+    }
+
+    /// Iterations that take long enough for a sample.
+    fn reports(sampler: &Sampler, iterations: std::ops::RangeInclusive<u32>) -> Vec<(u32, u32)> {
+        let mut reports = Vec::new();
+        for iteration in iterations {
+            reports.extend(
+                sampler
+                    .after(iteration)
+                    .map(|report| (report.iteration, report.sample.temperature_c.unwrap())),
+            );
+            if (iteration + AHEAD).is_multiple_of(INTERVAL) {
+                thread::sleep(Duration::from_millis(100));
+            }
+        }
+        reports
+    }
+
+    #[test]
+    fn every_fiftieth_iteration_tells_the_newest_sample_and_the_thread_ends() {
+        let is_done = Arc::new(AtomicBool::new(false));
+        let sampler = warming(&is_done);
+        assert_eq!(reports(&sampler, 1..=120), [(50, 41), (100, 42)]);
+        drop(sampler);
+        assert!(is_done.load(Ordering::Relaxed));
+    }
+
+    #[test]
+    fn a_gpu_that_tells_nothing_is_not_reported() {
+        let work = |asks: Receiver<()>, samples: Sender<Sample>| {
+            answer(&asks, &samples, &Sample::default);
+        };
+        let sampler = Sampler::start(work).unwrap();
+        assert_eq!(reports(&sampler, 30..=60), []);
+    }
+
+    #[test]
+    fn a_thread_that_has_ended_costs_nothing() {
+        let sampler = Sampler::start(|_, _| {}).unwrap();
+        assert_eq!(reports(&sampler, 30..=60), []);
+    }
+
+    #[test]
+    fn a_driver_that_hangs_neither_holds_the_training_nor_its_end() {
+        let (release, hold) = sync_channel::<()>(0);
+        let work = move |asks: Receiver<()>, _samples: Sender<Sample>| {
+            asks.recv().ok();
+            hold.recv().ok();
+        };
+        let sampler = Sampler::start(work).unwrap();
+        let started = Instant::now();
+        for iteration in 1..=1000 {
+            assert!(sampler.after(iteration).is_none());
+        }
+        assert!(started.elapsed() < PATIENCE, "the training waited");
+        drop(sampler);
+        assert!(started.elapsed() < 3 * PATIENCE, "the end waited");
+        drop(release);
+    }
+
+    #[test]
+    fn a_gpu_that_is_not_there_ends_the_thread_at_once() {
+        let sampler = Sampler::of_gpu("GPU-none").unwrap();
+        let started = Instant::now();
+        drop(sampler);
+        assert!(started.elapsed() < PATIENCE);
+    }
+}

@@ -1,0 +1,78 @@
+//! Which columns a checkpoint has, and where a chunk of rows holds them.
+
+use safetensors::tensor::Dtype;
+
+use crate::backend::Snapshot;
+use crate::model::{Gaussians, Primitive};
+
+/// Bytes of a value; all columns are of 32 bits.
+pub(super) const VALUE_BYTES: usize = 4;
+
+/// A column of the file.
+pub(super) struct Column {
+    pub(super) name: String,
+    pub(super) dtype: Dtype,
+    /// Length of the second dimension, where there is one.
+    pub(super) width: Option<usize>,
+    /// Whether it is a parameter or a moment, all of whose values are finite.
+    pub(super) is_of_training: bool,
+}
+
+impl Column {
+    /// Its shape with so many rows.
+    pub(super) fn shape(&self, rows: usize) -> Vec<usize> {
+        [rows].into_iter().chain(self.width).collect()
+    }
+
+    /// Values per row.
+    pub(super) fn row_values(&self) -> usize {
+        self.width.unwrap_or(1)
+    }
+
+    /// Bytes per row.
+    pub(super) fn row_bytes(&self) -> usize {
+        self.row_values() * VALUE_BYTES
+    }
+}
+
+/// The columns in the order of the file.
+pub(super) fn columns(sh_degree: u32) -> Vec<Column> {
+    let shape = Gaussians::zeros(sh_degree, 0);
+    let mut columns = Vec::new();
+    for part in ["parameters", "first_moments", "second_moments"] {
+        for group in shape.groups() {
+            columns.push(Column {
+                name: format!("{part}.{}", group.name),
+                dtype: Dtype::F32,
+                width: Some(group.width),
+                is_of_training: true,
+            });
+        }
+    }
+    for (name, dtype) in
+        [("statistics.gradient_norm_sums", Dtype::F32), ("statistics.views_seen", Dtype::U32)]
+    {
+        columns.push(Column { name: name.to_owned(), dtype, width: None, is_of_training: false });
+    }
+    columns
+}
+
+/// The values of a chunk as the file holds them, in the order of [`columns`].
+pub(super) fn bytes(chunk: &Snapshot<Gaussians>) -> Vec<&[u8]> {
+    let parts = [&chunk.parameters, &chunk.first_moments, &chunk.second_moments];
+    let groups = parts.into_iter().flat_map(|part| part.groups());
+    let mut bytes: Vec<&[u8]> = groups.map(|group| bytemuck::cast_slice(group.values)).collect();
+    bytes.push(bytemuck::cast_slice(&chunk.gradient_norm_sums));
+    bytes.push(bytemuck::cast_slice(&chunk.views_seen));
+    bytes
+}
+
+/// The same to be filled.
+pub(super) fn bytes_mut(chunk: &mut Snapshot<Gaussians>) -> Vec<&mut [u8]> {
+    let parts = [&mut chunk.parameters, &mut chunk.first_moments, &mut chunk.second_moments];
+    let groups = parts.into_iter().flat_map(|part| part.groups_mut());
+    let mut bytes: Vec<&mut [u8]> = groups.map(|values| bytemuck::cast_slice_mut(values)).collect();
+    bytes.push(bytemuck::cast_slice_mut(&mut chunk.gradient_norm_sums));
+    bytes.push(bytemuck::cast_slice_mut(&mut chunk.views_seen));
+    bytes
+}

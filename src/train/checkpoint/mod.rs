@@ -1,0 +1,116 @@
+//! Snapshots of a run in safetensors, from which it goes on as if it had never stopped.
+//!
+//! Randomness is drawn from (seed, iteration, purpose) and the order of views from (seed, epoch),
+//! so that the iteration and the configuration are all the state there is besides the model.
+//!
+//! Values are in single precision, whatever precision a device keeps them in: a checkpoint goes on
+//! with `--optimize-memory` and without, on a GPU and on the processor. Models pass to the file and
+//! back in chunks of rows; the host holds one chunk.
+
+mod columns;
+mod read;
+#[cfg(test)]
+mod tests;
+mod write;
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+pub use read::StoredCheckpoint;
+
+use crate::config::{Config, ConfigError};
+
+/// What the files call themselves.
+const FORMAT: &str = "splat checkpoint";
+
+/// Raised when the meaning of a tensor or a metadata key changes.
+const VERSION: &str = "1";
+
+/// A run that stopped, or could have, without its model.
+#[derive(Clone, Debug)]
+pub struct Checkpoint {
+    /// Finished iterations.
+    pub iteration: u32,
+    /// Everything resolved.
+    pub config: Config,
+    /// Names of the views that were trained on, in their order.
+    pub train_views: Vec<String>,
+}
+
+/// A checkpoint that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckpointError {
+    /// The file cannot be opened or read.
+    #[error("{path}: the checkpoint cannot be read: {source}")]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The file is truncated or garbage.
+    #[error(
+        "{path}: the checkpoint is damaged: {problem}. Use an earlier one with --start-checkpoint"
+    )]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        problem: String,
+    },
+    /// Another version of the program wrote it.
+    #[error(
+        "{path}: the checkpoint has version {found}, this program reads version {VERSION}. Resume \
+         it with the program that wrote it"
+    )]
+    Version {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        found: String,
+    },
+    /// It holds fewer harmonics than were asked for.
+    #[error(
+        "{path}: the checkpoint has SH degree {found}, but --sh-degree {wanted} is asked for. \
+         Harmonics of higher degrees are only gained by training from the start; resume with \
+         --sh-degree {found} or less"
+    )]
+    ShDegree {
+        /// The file.
+        path: PathBuf,
+        /// Its degree.
+        found: u32,
+        /// The degree asked for.
+        wanted: u32,
+    },
+    /// The configuration inside cannot be read.
+    #[error("{path}: the configuration in the checkpoint cannot be used: {source}")]
+    Config {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: Box<ConfigError>,
+    },
+}
+
+/// Where the checkpoint of `iteration` lies.
+pub fn path(model_path: &Path, iteration: u32) -> PathBuf {
+    model_path.join("checkpoints").join(format!("chkpnt_{iteration}.safetensors"))
+}
+
+/// The checkpoints of a model folder, newest first.
+pub fn list(model_path: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(model_path.join("checkpoints")) else { return Vec::new() };
+    let mut found: Vec<(u32, PathBuf)> = entries
+        .filter_map(|entry| {
+            let path = entry.ok()?.path();
+            let name = path.file_name()?.to_str()?;
+            let iteration =
+                name.strip_prefix("chkpnt_")?.strip_suffix(".safetensors")?.parse().ok()?;
+            Some((iteration, path))
+        })
+        .collect();
+    found.sort_by_key(|&(iteration, _)| std::cmp::Reverse(iteration));
+    found.into_iter().map(|(_, path)| path).collect()
+}

@@ -1,0 +1,215 @@
+//! A checkpoint in its file, whose model is read in chunks.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use safetensors::tensor::Metadata;
+
+use super::columns::{Column, bytes_mut, columns};
+use super::{Checkpoint, CheckpointError, FORMAT, VERSION};
+use crate::backend::{Rows, Snapshot, check_rows};
+use crate::config::Config;
+use crate::model::Gaussians;
+use crate::train::TrainError;
+
+/// Longest header that is read; ours are a few kilobytes plus the names of the views.
+const MAX_HEADER_BYTES: u64 = 100 << 20;
+
+/// Values that are checked at a time: a megabyte.
+const CHECKED_AT_ONCE: usize = 1 << 18;
+
+/// A checkpoint that was found whole.
+#[derive(Debug)]
+pub struct StoredCheckpoint {
+    /// What it says of the run.
+    pub about: Checkpoint,
+    path: PathBuf,
+    file: File,
+    /// Degree of the harmonics in the file.
+    stored_degree: u32,
+    /// Degree of those that are read.
+    sh_degree: u32,
+    rows: usize,
+    /// Where each column begins.
+    places: Vec<u64>,
+}
+
+impl StoredCheckpoint {
+    /// Opens a checkpoint and reads it once, so that nothing is begun with one that is damaged.
+    pub fn open(path: &Path) -> Result<Self, CheckpointError> {
+        let unreadable = |source| CheckpointError::Unreadable { path: path.to_owned(), source };
+        let damaged = |problem: String| CheckpointError::Damaged { path: path.to_owned(), problem };
+        let mut file = File::open(path).map_err(unreadable)?;
+        let length = file.metadata().map_err(unreadable)?.len();
+        let header = read_header(&mut file, length).map_err(&damaged)?;
+        let (about, sh_degree) = read_about(path, &header)?;
+        let data_start = length - header.data_len() as u64;
+        let (rows, places) = places(&header, data_start, sh_degree).map_err(&damaged)?;
+        let mut stored = Self {
+            about,
+            path: path.to_owned(),
+            file,
+            stored_degree: sh_degree,
+            sh_degree,
+            rows,
+            places,
+        };
+        stored.check_values().map_err(damaged)?;
+        Ok(stored)
+    }
+
+    /// Highest degree of the harmonics that are read.
+    pub fn sh_degree(&self) -> u32 {
+        self.sh_degree
+    }
+
+    /// Leaves out harmonics above this degree, and their moments, from what is read. There are none
+    /// above those in the file.
+    pub fn lower_sh_degree(&mut self, wanted: u32) -> Result<(), CheckpointError> {
+        if wanted > self.stored_degree {
+            let (path, found) = (self.path.clone(), self.stored_degree);
+            return Err(CheckpointError::ShDegree { path, found, wanted });
+        }
+        self.sh_degree = wanted;
+        Ok(())
+    }
+
+    /// All parameters and moments are numbers.
+    fn check_values(&mut self) -> Result<(), String> {
+        let mut values = vec![0.0_f32; CHECKED_AT_ONCE];
+        for (column, &place) in columns(self.stored_degree).iter().zip(&self.places) {
+            if !column.is_of_training {
+                continue;
+            }
+            let name = &column.name;
+            self.file.seek(SeekFrom::Start(place)).map_err(|error| error.to_string())?;
+            let count = self.rows * column.row_values();
+            for first in (0..count).step_by(CHECKED_AT_ONCE) {
+                let values = &mut values[..CHECKED_AT_ONCE.min(count - first)];
+                let read = self.file.read_exact(bytemuck::cast_slice_mut(values));
+                read.map_err(|error| format!("`{name}`: {error}"))?;
+                if let Some(at) = values.iter().position(|value| !value.is_finite()) {
+                    return Err(format!("`{name}` is not finite at element {}", first + at));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn read_rows(&mut self, rows: &Range<usize>) -> io::Result<Snapshot<Gaussians>> {
+        let zeros = Gaussians::zeros(self.stored_degree, rows.len());
+        let mut chunk = Snapshot {
+            parameters: zeros.clone(),
+            first_moments: zeros.clone(),
+            second_moments: zeros,
+            gradient_norm_sums: vec![0.0; rows.len()],
+            views_seen: vec![0; rows.len()],
+        };
+        let columns = columns(self.stored_degree);
+        for ((column, &place), bytes) in columns.iter().zip(&self.places).zip(bytes_mut(&mut chunk))
+        {
+            let before = rows.start as u64 * column.row_bytes() as u64;
+            self.file.seek(SeekFrom::Start(place + before))?;
+            self.file.read_exact(bytes)?;
+        }
+        Ok(chunk)
+    }
+}
+
+impl Rows<Gaussians> for StoredCheckpoint {
+    type Error = TrainError;
+
+    fn len(&self) -> usize {
+        self.rows
+    }
+
+    fn shape(&mut self) -> Result<Gaussians, TrainError> {
+        Ok(Gaussians::zeros(self.sh_degree, 0))
+    }
+
+    fn read(&mut self, rows: Range<usize>) -> Result<Snapshot<Gaussians>, TrainError> {
+        check_rows(&rows, self.rows)?;
+        let mut chunk = self
+            .read_rows(&rows)
+            .map_err(|source| CheckpointError::Unreadable { path: self.path.clone(), source })?;
+        for part in [&mut chunk.parameters, &mut chunk.first_moments, &mut chunk.second_moments] {
+            part.lower_sh_degree(self.sh_degree);
+        }
+        Ok(chunk)
+    }
+}
+
+/// The header, checked against the length of the file.
+fn read_header(file: &mut File, length: u64) -> Result<Metadata, String> {
+    let mut prefix = [0; 8];
+    file.read_exact(&mut prefix).map_err(|error| format!("it is {length} bytes long: {error}"))?;
+    let header_length = u64::from_le_bytes(prefix);
+    if header_length > MAX_HEADER_BYTES || header_length > length - 8 {
+        return Err(format!("its header claims {header_length} bytes of {length}"));
+    }
+    let mut header = Vec::new();
+    file.take(header_length).read_to_end(&mut header).map_err(|error| error.to_string())?;
+    // Checks on the way that the tensors follow each other without gaps and are as large as their
+    // shapes say; the crate's own entry point wants the whole file in memory.
+    let metadata: Metadata =
+        serde_json::from_slice(&header).map_err(|error| format!("its header: {error}"))?;
+    let expected = (metadata.data_len() as u64).saturating_add(8 + header_length);
+    if expected != length {
+        return Err(format!("it is {length} bytes long instead of {expected}"));
+    }
+    Ok(metadata)
+}
+
+/// What the header says of the run, and the degree of the harmonics.
+fn read_about(path: &Path, header: &Metadata) -> Result<(Checkpoint, u32), CheckpointError> {
+    let damaged = |problem: String| CheckpointError::Damaged { path: path.to_owned(), problem };
+    let about: HashMap<String, String> = header.metadata().clone().unwrap_or_default();
+    let entry =
+        |key: &str| about.get(key).cloned().ok_or_else(|| damaged(format!("it has no `{key}`")));
+    if entry("format")? != FORMAT {
+        return Err(damaged(format!("its format is `{}`", entry("format")?)));
+    }
+    if entry("version")? != VERSION {
+        return Err(CheckpointError::Version { path: path.to_owned(), found: entry("version")? });
+    }
+    let number = |key: &str| {
+        let text = entry(key)?;
+        text.parse::<u32>().map_err(|error| damaged(format!("`{key}` is `{text}`: {error}")))
+    };
+    let config =
+        Config::from_toml(&path.display().to_string(), &entry("config")?).map_err(|source| {
+            CheckpointError::Config { path: path.to_owned(), source: Box::new(source) }
+        })?;
+    let train_views = serde_json::from_str(&entry("train_views")?)
+        .map_err(|error| damaged(format!("`train_views` is not a list of names: {error}")))?;
+    let (iteration, sh_degree) = (number("iteration")?, number("sh_degree")?);
+    if sh_degree > 3 {
+        return Err(damaged(format!("its SH degree is {sh_degree}")));
+    }
+    Ok((Checkpoint { iteration, config, train_views }, sh_degree))
+}
+
+/// The number of rows, and where in the file each column begins.
+fn places(header: &Metadata, data_start: u64, sh_degree: u32) -> Result<(usize, Vec<u64>), String> {
+    let rows = header
+        .info("parameters.opacity_logits")
+        .and_then(|info| info.shape.first().copied())
+        .ok_or("it has no tensor `parameters.opacity_logits`")?;
+    let place = |column: &Column| {
+        let name = &column.name;
+        let info = header.info(name).ok_or_else(|| format!("it has no tensor `{name}`"))?;
+        let (dtype, shape) = (column.dtype, column.shape(rows));
+        if info.dtype != dtype || info.shape != shape {
+            return Err(format!(
+                "`{name}` is {:?} {:?} instead of {dtype:?} {shape:?}",
+                info.dtype, info.shape
+            ));
+        }
+        Ok(data_start + info.data_offsets.0 as u64)
+    };
+    let places = columns(sh_degree).iter().map(place).collect::<Result<_, _>>()?;
+    Ok((rows, places))
+}

@@ -1,0 +1,232 @@
+//! Checkpoints that are written, read, cut and damaged.
+
+use std::ops::Range;
+
+use safetensors::SafeTensors;
+
+use super::*;
+use crate::backend::{CHUNK_ROWS, DeviceError, Rows, Snapshot};
+use crate::model::{Gaussians, Primitive};
+
+/// A model in which few values are alike.
+fn model(sh_degree: u32, count: usize) -> Snapshot<Gaussians> {
+    let mut value = 0_u16;
+    let mut next = || {
+        value = (value + 1) % 65_521;
+        f32::from(value) * 0.25
+    };
+    let mut fill = || {
+        let mut host = Gaussians::zeros(sh_degree, count);
+        host.groups_mut().into_iter().flatten().for_each(|v| *v = next());
+        host
+    };
+    Snapshot {
+        parameters: fill(),
+        first_moments: fill(),
+        second_moments: fill(),
+        gradient_norm_sums: (0..count).map(|_| next()).collect(),
+        views_seen: (9..).take(count).collect(),
+    }
+}
+
+fn about(iteration: u32) -> Checkpoint {
+    Checkpoint {
+        iteration,
+        config: Config::default(),
+        train_views: vec!["b.jpg".to_owned(), "left/ä \"1\".png".to_owned()],
+    }
+}
+
+/// Writes a model of five Gaussians of degree 2.
+fn written(model_path: &Path, iteration: u32) -> PathBuf {
+    about(iteration).write(model_path, &mut model(2, 5)).unwrap()
+}
+
+fn read_whole(path: &Path) -> Snapshot<Gaussians> {
+    let mut stored = StoredCheckpoint::open(path).unwrap();
+    let rows = 0..stored.len();
+    stored.read(rows).unwrap()
+}
+
+#[test]
+fn what_is_written_is_read_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = written(folder.path(), 70);
+    assert_eq!(read_whole(&path), model(2, 5));
+    let stored = StoredCheckpoint::open(&path).unwrap();
+    assert_eq!((stored.len(), stored.sh_degree()), (5, 2));
+    assert_eq!((stored.about.iteration, &stored.about.train_views), (70, &about(70).train_views));
+    assert_eq!(stored.about.config, Config::default());
+    // Another reader of the format agrees, alignment of the data included.
+    let bytes = fs::read(&path).unwrap();
+    let tensors = SafeTensors::deserialize(&bytes).unwrap();
+    assert_eq!(tensors.tensor("parameters.sh_rest").unwrap().shape(), [5, 24]);
+    assert_eq!(tensors.len(), 20);
+    assert_eq!(u64::from_le_bytes(bytes[..8].try_into().unwrap()) % 8, 0);
+}
+
+#[test]
+fn columns_of_several_chunks_lie_one_behind_the_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut whole = model(0, 2 * CHUNK_ROWS + 77);
+    let path = about(1).write(folder.path(), &mut whole).unwrap();
+    let bytes = fs::read(&path).unwrap();
+    let header_bytes = usize::try_from(u64::from_le_bytes(bytes[..8].try_into().unwrap())).unwrap();
+    assert!(bytes[8 + header_bytes..] == columns::bytes(&whole).concat());
+    // Another reader finds each by its name.
+    let tensors = SafeTensors::deserialize(&bytes).unwrap();
+    let quats = tensors.tensor("second_moments.quats").unwrap();
+    assert!(quats.data() == bytemuck::cast_slice::<_, u8>(&whole.second_moments.quats));
+    // Any rows, across the chunks' ends too.
+    let mut stored = StoredCheckpoint::open(&path).unwrap();
+    for rows in [0..1, CHUNK_ROWS - 1..CHUNK_ROWS + 2, 70_000..70_000, 131_000..131_149] {
+        assert!(stored.read(rows.clone()).unwrap() == whole.read(rows).unwrap());
+    }
+    let error = stored.read(131_149..131_150).unwrap_err().to_string();
+    assert!(error.contains("row 131149"), "{error}");
+}
+
+/// A model that fails where one of its chunks is asked for, and notes what was.
+struct Fragile {
+    whole: Snapshot<Gaussians>,
+    asked_for: Vec<Range<usize>>,
+    broken_from: usize,
+}
+
+impl Rows<Gaussians> for Fragile {
+    type Error = DeviceError;
+
+    fn len(&self) -> usize {
+        self.whole.len()
+    }
+
+    fn shape(&mut self) -> Result<Gaussians, DeviceError> {
+        self.whole.shape()
+    }
+
+    fn read(&mut self, rows: Range<usize>) -> Result<Snapshot<Gaussians>, DeviceError> {
+        self.asked_for.push(rows.clone());
+        if rows.end > self.broken_from {
+            return Err(DeviceError::OneViewPerStep);
+        }
+        self.whole.read(rows)
+    }
+}
+
+#[test]
+fn each_row_is_asked_for_once_and_a_fault_on_the_way_leaves_the_old_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = model(0, CHUNK_ROWS + 5);
+    let mut source = Fragile { whole, asked_for: Vec::new(), broken_from: usize::MAX };
+    let path = about(9).write(folder.path(), &mut source).unwrap();
+    assert_eq!(source.asked_for, [0..CHUNK_ROWS, CHUNK_ROWS..CHUNK_ROWS + 5]);
+    let before = fs::read(&path).unwrap();
+    source.broken_from = CHUNK_ROWS;
+    let error = about(9).write(folder.path(), &mut source).unwrap_err();
+    assert!(matches!(error, crate::train::TrainError::Device(_)), "{error}");
+    assert!(fs::read(&path).unwrap() == before);
+    assert_eq!(fs::read_dir(folder.path().join("checkpoints")).unwrap().count(), 1);
+}
+
+#[test]
+fn harmonics_above_a_lower_degree_are_left_out_with_their_moments() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = about(5).write(folder.path(), &mut model(3, 40)).unwrap();
+    for degree in [0, 1, 2, 3] {
+        let mut expected = model(3, 40);
+        expected.parameters.lower_sh_degree(degree);
+        expected.first_moments.lower_sh_degree(degree);
+        expected.second_moments.lower_sh_degree(degree);
+        let mut stored = StoredCheckpoint::open(&path).unwrap();
+        stored.lower_sh_degree(degree).unwrap();
+        assert_eq!((stored.sh_degree(), stored.shape().unwrap().sh_degree), (degree, degree));
+        assert_eq!(stored.read(0..40).unwrap(), expected);
+    }
+    let path = written(folder.path(), 6);
+    let error = StoredCheckpoint::open(&path).unwrap().lower_sh_degree(3).unwrap_err();
+    assert!(matches!(error, CheckpointError::ShDegree { found: 2, wanted: 3, .. }), "{error}");
+    assert!(error.to_string().contains("training from the start"), "{error}");
+}
+
+#[test]
+fn equal_runs_write_equal_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let files: Vec<Vec<u8>> =
+        (0..8).map(|_| fs::read(written(folder.path(), 70)).unwrap()).collect();
+    assert!(files.iter().all(|file| *file == files[0]));
+}
+
+#[test]
+fn a_checkpoint_of_no_gaussians_is_read_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = about(1).write(folder.path(), &mut model(3, 0)).unwrap();
+    assert!(StoredCheckpoint::open(&path).unwrap().is_empty());
+    assert_eq!(read_whole(&path), model(3, 0));
+}
+
+#[test]
+fn the_newest_checkpoint_is_listed_first_by_number() {
+    let folder = tempfile::tempdir().unwrap();
+    for iteration in [900, 1000, 70] {
+        written(folder.path(), iteration);
+    }
+    fs::write(folder.path().join("checkpoints/notes.txt"), "not one").unwrap();
+    let listed = list(folder.path());
+    assert_eq!(listed, [1000, 900, 70].map(|i| path(folder.path(), i)));
+}
+
+#[test]
+fn every_truncation_is_damage_and_nothing_panics() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = written(folder.path(), 5);
+    let bytes = fs::read(&path).unwrap();
+    let short = folder.path().join("short.safetensors");
+    for length in (0..bytes.len()).step_by(37).chain([7, 8, 9, bytes.len() - 1]) {
+        fs::write(&short, &bytes[..length]).unwrap();
+        let error = StoredCheckpoint::open(&short).unwrap_err();
+        assert!(matches!(error, CheckpointError::Damaged { .. }), "{length}: {error}");
+        assert!(error.to_string().contains("short.safetensors"), "{error}");
+    }
+}
+
+#[test]
+fn flipped_bytes_never_panic_and_a_broken_header_is_damage() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = written(folder.path(), 5);
+    let bytes = fs::read(&path).unwrap();
+    for at in (0..bytes.len()).step_by(11) {
+        let mut bytes = bytes.clone();
+        bytes[at] ^= 0x41;
+        fs::write(&path, &bytes).unwrap();
+        let result = StoredCheckpoint::open(&path);
+        if at < 8 {
+            assert!(matches!(result, Err(CheckpointError::Damaged { .. })), "byte {at}");
+        }
+    }
+}
+
+#[test]
+fn another_version_is_named_and_values_that_are_no_numbers_are_damage() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = written(folder.path(), 5);
+    let text = String::from_utf8_lossy(&fs::read(&path).unwrap()).into_owned();
+    assert!(text.contains(r#""version":"1""#));
+    let mut bytes = fs::read(&path).unwrap();
+    let at = bytes.windows(13).position(|w| w == br#""version":"1""#).unwrap();
+    bytes[at + 11] = b'7';
+    fs::write(&path, &bytes).unwrap();
+    let error = StoredCheckpoint::open(&path).unwrap_err().to_string();
+    assert!(error.contains("version 7") && error.contains("reads version 1"), "{error}");
+
+    let mut broken = model(2, 5);
+    broken.parameters.means[4] = f32::NAN;
+    let path = about(6).write(folder.path(), &mut broken).unwrap();
+    let error = StoredCheckpoint::open(&path).unwrap_err();
+    assert!(error.to_string().contains("`parameters.means` is not finite at element 4"));
+    // Beyond what is looked at in one go.
+    let mut broken = model(0, 120_000);
+    broken.second_moments.quats[400_001] = f32::INFINITY;
+    let path = about(7).write(folder.path(), &mut broken).unwrap();
+    let error = StoredCheckpoint::open(&path).unwrap_err();
+    assert!(error.to_string().contains("`second_moments.quats` is not finite at element 400001"));
+}

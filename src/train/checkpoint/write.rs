@@ -1,0 +1,105 @@
+//! Writing a checkpoint: the header, then each chunk's part of every column in its place.
+
+use std::collections::HashMap;
+use std::error::Error;
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use safetensors::tensor::{Metadata, TensorInfo};
+
+use super::columns::{Column, bytes, columns};
+use super::{Checkpoint, FORMAT, VERSION, path};
+use crate::backend::{Rows, Snapshot, chunks};
+use crate::files::{OutputError, create_folder, replace_file};
+use crate::model::Gaussians;
+use crate::train::TrainError;
+
+impl Checkpoint {
+    /// Writes the checkpoint of this model into the model folder: to a temporary file, synced and
+    /// renamed. Holds one chunk of the model at a time.
+    pub fn write<S: Rows<Gaussians>>(
+        &self,
+        model_path: &Path,
+        model: &mut S,
+    ) -> Result<PathBuf, TrainError>
+    where
+        TrainError: From<S::Error>,
+    {
+        let path = path(model_path, self.iteration);
+        let fail = |source| OutputError::new(&path, source);
+        create_folder(&model_path.join("checkpoints"))?;
+        let (sh_degree, rows) = (model.shape()?.sh_degree, model.len());
+        let columns = columns(sh_degree);
+        let header = self
+            .header(&columns, (sh_degree, rows))
+            .map_err(|error| fail(io::Error::other(error)))?;
+        replace_file(&path, |file| -> Result<(), TrainError> {
+            file.write_all(&(header.len() as u64).to_le_bytes()).map_err(fail)?;
+            file.write_all(header.as_bytes()).map_err(fail)?;
+            let mut places = Places::behind(8 + header.len() as u64, &columns, rows);
+            for chunk in chunks(rows) {
+                places.fill(file, &model.read(chunk)?).map_err(fail)?;
+            }
+            Ok(())
+        })?;
+        Ok(path)
+    }
+
+    fn header(
+        &self,
+        columns: &[Column],
+        (sh_degree, rows): (u32, usize),
+    ) -> Result<String, Box<dyn Error + Send + Sync>> {
+        let about = HashMap::from([
+            ("format".to_owned(), FORMAT.to_owned()),
+            ("version".to_owned(), VERSION.to_owned()),
+            ("iteration".to_owned(), self.iteration.to_string()),
+            ("sh_degree".to_owned(), sh_degree.to_string()),
+            ("config".to_owned(), self.config.to_toml()?),
+            ("train_views".to_owned(), serde_json::to_string(&self.train_views)?),
+        ]);
+        let mut end = 0;
+        let tensors = columns
+            .iter()
+            .map(|column| {
+                let data_offsets = (end, end + rows * column.row_bytes());
+                end = data_offsets.1;
+                let shape = column.shape(rows);
+                (column.name.clone(), TensorInfo { dtype: column.dtype, shape, data_offsets })
+            })
+            .collect();
+        // The metadata is a hash map: sorted, equal runs write equal files.
+        let mut header = serde_json::to_value(Metadata::new(Some(about), tensors)?)?;
+        header.sort_all_objects();
+        let mut header = header.to_string();
+        // Spaces align the data to 8 bytes, as the format asks.
+        header.push_str(&" ".repeat(header.len().next_multiple_of(8) - header.len()));
+        Ok(header)
+    }
+}
+
+/// Where the next rows of each column go.
+struct Places(Vec<u64>);
+
+impl Places {
+    /// Columns one behind the other from here on.
+    fn behind(start: u64, columns: &[Column], rows: usize) -> Self {
+        let mut next = start;
+        let place = |column: &Column| {
+            let place = next;
+            next += rows as u64 * column.row_bytes() as u64;
+            place
+        };
+        Self(columns.iter().map(place).collect())
+    }
+
+    fn fill(&mut self, file: &mut File, chunk: &Snapshot<Gaussians>) -> io::Result<()> {
+        for (place, bytes) in self.0.iter_mut().zip(bytes(chunk)) {
+            file.seek(SeekFrom::Start(*place))?;
+            file.write_all(bytes)?;
+            *place += bytes.len() as u64;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,104 @@
+//! What a scene, and a model of it, tell of the memory that a run will take.
+
+use rayon::prelude::*;
+
+use super::near;
+use crate::backend::cpu::count;
+use crate::dataset::{Dataset, ImageSource, View};
+use crate::math::linalg::{add, mul};
+use crate::math::splat::TILE;
+use crate::memory::plan::{Photographs, Seen, ViewSize};
+use crate::model::Gaussians;
+
+/// Of the share of the scene's points that the most demanding view sees, so much is the share of a
+/// trained model's Gaussians that it sees: views' edges and what is near them have more Gaussians
+/// than points. The peaks in `benches/README.md` ask for 0.82 on fox and 0.69 on bonsai.
+const VISIBLE_PER_POINT: f64 = 0.77;
+
+/// Surface of a trained model's splats over that of the image: 168 on fox (252 thousand to 6
+/// million Gaussians, from the same peaks), with which bonsai's are met, too.
+const LAYERS: f64 = 168.0;
+
+/// Points that are looked at: the share is then known to a hundredth.
+const POINTS_LOOKED_AT: usize = 20_000;
+
+/// Gaussians that density control makes of a point of the scene: 20 on fox, 14 on bonsai.
+const GAUSSIANS_PER_POINT: u64 = 17;
+
+/// A guess of how many Gaussians a training ends with that starts from so many.
+pub fn guessed_gaussians(start: u64) -> u64 {
+    start * GAUSSIANS_PER_POINT
+}
+
+/// What views will see of a model that grows from these points.
+pub fn seen_of_points(dataset: &Dataset, points: &[[f32; 3]]) -> Seen {
+    let step = points.len().div_ceil(POINTS_LOOKED_AT).max(1);
+    let near = near(dataset);
+    let share = |&view: &usize| {
+        let view = &dataset.views[view];
+        let looked_at = points.iter().step_by(step);
+        let all = looked_at.len();
+        let seen = looked_at.filter(|point| sees(view, near, point.map(f64::from))).count();
+        seen as f64 / all.max(1) as f64
+    };
+    let largest = dataset.train.par_iter().map(share).reduce(|| 0.0, f64::max);
+    let px = largest_view(dataset);
+    let tiles = ViewSize { px, visible: 0, instances: 0 }.tiles();
+    Seen { px, share: VISIBLE_PER_POINT * largest, surface: LAYERS * tiles as f64 }
+}
+
+/// What views see of a model, counted: the most splats and the most instances of any that is trained
+/// on.
+pub fn seen_of_model(dataset: &Dataset, gaussians: &Gaussians) -> Seen {
+    let near = near(dataset);
+    let mut most = ViewSize { px: largest_view(dataset), visible: 0, instances: 0 };
+    for &view in &dataset.train {
+        let counted = count(gaussians, &dataset.views[view], near);
+        most.visible = most.visible.max(counted.visible);
+        most.instances = most.instances.max(counted.instances);
+    }
+    Seen::counted(gaussians.len() as u64, &most)
+}
+
+/// The same views of another size.
+pub fn resized(seen: Seen, dataset: &Dataset) -> Seen {
+    let tiles = |px: [u32; 2]| px.map(|side| f64::from(side) / f64::from(TILE));
+    let ([wide, high], px) = (tiles(seen.px), largest_view(dataset));
+    let [new_wide, new_high] = tiles(px);
+    Seen { px, surface: seen.surface * (new_wide * new_high) / (wide * high), ..seen }
+}
+
+/// The photographs as the device takes them: colours, and a mask where there is a file of it.
+/// (One from an alpha channel shows only when the photograph is decoded.)
+pub fn photographs(dataset: &Dataset) -> Photographs {
+    let bytes = |&view: &usize| {
+        let ImageSource { size, mask, .. } = &dataset.sources[view];
+        size.map(u64::from).iter().product::<u64>() * if mask.is_some() { 4 } else { 3 }
+    };
+    Photographs {
+        trained: dataset.train.iter().map(bytes).collect(),
+        held_out: dataset.test.iter().map(bytes).collect(),
+    }
+}
+
+/// Bytes of each photograph as it is decoded.
+pub fn full_size(dataset: &Dataset) -> Vec<u64> {
+    let bytes = |source: &ImageSource| source.full_size.map(u64::from).iter().product::<u64>() * 3;
+    dataset.sources.iter().map(bytes).collect()
+}
+
+/// Size of the view with most pixels, px.
+fn largest_view(dataset: &Dataset) -> [u32; 2] {
+    let sizes = dataset.views.iter().map(|view| [view.camera.width, view.camera.height]);
+    sizes.max_by_key(|px| px.map(u64::from).iter().product::<u64>()).unwrap_or([0; 2])
+}
+
+fn sees(view: &View, near: f64, point: [f64; 3]) -> bool {
+    let [x, y, z] = add(mul(&view.pose.rotation, point), view.pose.translation);
+    let camera = &view.camera;
+    let column = camera.focal_px[0] * x / z + camera.centre_px[0];
+    let row = camera.focal_px[1] * y / z + camera.centre_px[1];
+    z > near
+        && (0.0..f64::from(camera.width)).contains(&column)
+        && (0.0..f64::from(camera.height)).contains(&row)
+}

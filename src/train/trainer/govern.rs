@@ -1,0 +1,100 @@
+//! Where a run meets the limits of the device's memory: it asks before it grows, gives things up
+//! rather than fail, and where nothing is left to give up it stops with a checkpoint.
+
+use super::Trainer;
+use crate::backend::{Densified, DensifyRule, DeviceError, Governed, Grant, Raster};
+use crate::memory::Rung;
+use crate::model::Gaussians;
+use crate::train::creep::Creep;
+use crate::train::event::Event;
+use crate::train::{TrainError, checkpoint, densify, scene_cube};
+
+impl<B: Raster<Gaussians>> Trainer<'_, B> {
+    /// Lets the device put its memory in order, and tells what was given up or taken back.
+    pub(super) fn govern(&mut self) -> Result<(), TrainError> {
+        self.device.govern(&mut self.model, self.iteration)?;
+        self.tell_of_memory()
+    }
+
+    fn tell_of_memory(&mut self) -> Result<(), TrainError> {
+        let Some(Governed { changes, held, budget }) = self.device.governed() else {
+            return Ok(());
+        };
+        let iteration = self.iteration;
+        for change in changes {
+            if change.rung == Rung::Compact {
+                // The model takes less from now on.
+                self.creep = Creep::from(iteration);
+            }
+            self.sink.on(&Event::Rung { iteration, change, held, budget })?;
+        }
+        Ok(())
+    }
+
+    /// Does something that leaves the model as it was where it fails. Where memory is short, tries
+    /// again as long as something can be given up between two iterations, and then stops the run.
+    pub(super) fn with_relief<R>(
+        &mut self,
+        mut work: impl FnMut(&mut Self) -> Result<R, TrainError>,
+    ) -> Result<R, TrainError> {
+        loop {
+            match work(self) {
+                Err(TrainError::Device(error)) if error.is_want_of_memory() => {
+                    if !self.device.relieve(&mut self.model, &error)? {
+                        return Err(self.stop_for_memory(error));
+                    }
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// Writes a checkpoint, so that nothing is lost, and says what the run lacked.
+    fn stop_for_memory(&mut self, error: DeviceError) -> TrainError {
+        let told = self.report_launched().and_then(|()| self.tell_of_memory());
+        match told.and_then(|()| self.write_checkpoint()) {
+            Ok(_) => TrainError::OutOfMemory {
+                source: Box::new(error),
+                checkpoint: checkpoint::path(self.setup.model_path, self.iteration),
+            },
+            Err(other) => other,
+        }
+    }
+
+    /// A round of density control with as many births as the cap and the memory allow. Where memory
+    /// is short in spite of that, a round without births; and where even that is refused, none.
+    pub(super) fn clone_split_and_prune(
+        &mut self,
+        rule: &DensifyRule,
+    ) -> Result<Densified, TrainError> {
+        let before = self.device.len(&self.model);
+        let survey = self.device.survey(&self.model, rule)?;
+        let capped = densify::grant(self.setup.config, before, survey).births;
+        let births = self.device.births(&mut self.model, capped)?;
+        let mut round = |births| self.device.densify(&mut self.model, rule, Grant { births });
+        let done = match round(births) {
+            Err(error) if error.is_want_of_memory() && births > 0 => round(0),
+            done => done,
+        };
+        self.tell_of_memory()?;
+        match done {
+            Err(error) if error.is_want_of_memory() => {
+                self.warn(format!("a round of density control is left out: {error}"))?;
+                Ok(Densified::default())
+            }
+            done => Ok(done?),
+        }
+    }
+
+    /// Puts the Gaussians in the order of their places. That costs speed where there is no memory for
+    /// it, and nothing else.
+    pub(super) fn reorder(&mut self) -> Result<(), TrainError> {
+        match self.device.reorder(&mut self.model, &scene_cube(self.setup.dataset)) {
+            Err(error) if error.is_want_of_memory() => {
+                tracing::debug!("the Gaussians are not put in order: {error}");
+                Ok(())
+            }
+            other => Ok(other?),
+        }
+    }
+}
