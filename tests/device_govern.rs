@@ -86,7 +86,7 @@ impl Bench {
         let loss = device.loss(&mut frame, &target, &LossTerms { lambda_dssim: 0.2 })?;
         let mut gradients = device.gradients(&self.model)?;
         device.backward(&mut self.model, frame, &mut gradients)?;
-        let step = AdamStep { number: self.iteration, rates: AT_REST };
+        let step = AdamStep::new(self.iteration, AT_REST);
         device.step(&mut self.model, gradients, &step)?;
         let loss = loss.read()?;
         device.govern(&mut self.model, self.iteration)?;
@@ -199,6 +199,7 @@ const RULE: DensifyRule = DensifyRule {
     scale_max: None,
     seed: 3,
     iteration: 600,
+    criterion: splat::backend::Criterion::Gradient,
 };
 
 #[test]

@@ -36,6 +36,7 @@ const RULE: DensifyRule = DensifyRule {
     scale_max: Some(1.0),
     seed: 3,
     iteration: 600,
+    criterion: splat::backend::Criterion::Gradient,
 };
 
 const ALL: Grant = Grant { births: usize::MAX };

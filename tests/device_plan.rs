@@ -104,6 +104,7 @@ impl Training {
             scale_max: None,
             seed: 5,
             iteration: 600,
+            criterion: splat::backend::Criterion::Gradient,
         };
         let wanted = self.device.survey(&self.model, &rule).unwrap().births();
         assert!(wanted > BIRTHS, "{wanted}");

@@ -80,6 +80,7 @@ const RULE: DensifyRule = DensifyRule {
     scale_max: None,
     seed: 3,
     iteration: 600,
+    criterion: splat::backend::Criterion::Gradient,
 };
 
 fn open(budget: Option<Bytes>) -> Result<Cuda, DeviceError> {
@@ -133,7 +134,7 @@ fn step(
     let loss = device.loss(&mut frame, target, &LossTerms { lambda_dssim: 0.2 })?;
     let mut gradients = device.gradients(model)?;
     device.backward(model, frame, &mut gradients)?;
-    device.step(model, gradients, &AdamStep { number, rates })?;
+    device.step(model, gradients, &AdamStep::new(number, rates))?;
     loss.read()
 }
 

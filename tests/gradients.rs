@@ -255,6 +255,7 @@ fn the_whole_pipeline_agrees_with_its_difference_in_every_parameter() {
         sh_degree: 3,
         background: [0.2, 0.5, 0.9],
         near: NEAR,
+        ..RenderSettings::DEFAULT
     };
     let mut device = Cpu::<f64>::new();
     for masked in [false, true] {
@@ -292,8 +293,13 @@ fn the_whole_pipeline_agrees_with_its_difference_in_every_parameter() {
 
 #[test]
 fn a_gaussian_behind_the_camera_or_outside_the_image_takes_no_gradient() {
-    let settings =
-        RenderSettings { pass: Pass::Observe, sh_degree: 3, background: [0.0; 3], near: NEAR };
+    let settings = RenderSettings {
+        pass: Pass::Observe,
+        sh_degree: 3,
+        background: [0.0; 3],
+        near: NEAR,
+        ..RenderSettings::DEFAULT
+    };
     let mut device = Cpu::<f64>::new();
     let mut model = device.upload(&gaussians()).unwrap();
     let mut frame = device.render(&model, &view(), &settings).unwrap();
@@ -331,6 +337,7 @@ fn crowd_gradients<R: Real>() -> [Vec<f64>; 6] {
         sh_degree: 3,
         background: [0.2, 0.5, 0.9],
         near: NEAR,
+        ..RenderSettings::DEFAULT
     };
     let mut device = Cpu::<R>::new();
     let mut model = device.upload(&crowd).unwrap();

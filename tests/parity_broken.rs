@@ -47,11 +47,10 @@ fn reported<B: Raster<Gaussians>>(
     rows: &[usize],
 ) -> (Option<usize>, Gaussians) {
     let mut model = device.upload(gaussians).unwrap();
-    let first = try_step(device, &mut model, shot, &AdamStep { number: 1, rates: RATES });
+    let first = try_step(device, &mut model, shot, &AdamStep::new(1, RATES));
     // A device may refuse to hand out a broken model as a whole.
     let after = device.sample(&mut model, rows).unwrap();
-    let outcome = first
-        .and_then(|()| try_step(device, &mut model, shot, &AdamStep { number: 2, rates: RATES }));
+    let outcome = first.and_then(|()| try_step(device, &mut model, shot, &AdamStep::new(2, RATES)));
     let index = match outcome {
         Err(DeviceError::NotFinite { index, .. }) => Some(index),
         Err(other) => panic!("{other}"),

@@ -311,6 +311,7 @@ fn rows_keep_their_colours_and_moments_where_they_are_moved() {
         scale_max: None,
         seed: 3,
         iteration: 100,
+        criterion: splat::backend::Criterion::Gradient,
     };
     let (mut device, mut cpu) = (compact(), Cpu::<f32>::new());
     let mut model = device.restore(start.clone()).unwrap();

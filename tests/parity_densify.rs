@@ -96,6 +96,7 @@ fn rule() -> DensifyRule {
         scale_max: Some(between(&with_children, [0.9, 0.97])),
         seed: 17,
         iteration: 600,
+        criterion: splat::backend::Criterion::Gradient,
     }
 }
 

@@ -53,6 +53,7 @@ fn no_gaussians_at_all_are_drawn_and_moved<B: Raster<Gaussians>>(device: &mut B)
             scale_max: None,
             seed: 1,
             iteration: 100,
+            criterion: splat::backend::Criterion::Gradient,
         };
         assert_eq!(device.survey(&model, &rule).unwrap(), Survey::default());
         device.densify(&mut model, &rule, Grant { births: 10 }).unwrap();

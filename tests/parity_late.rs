@@ -144,6 +144,7 @@ fn after<B: Raster<Gaussians>>(
                 scale_max: None,
                 seed: 3,
                 iteration: 100,
+                criterion: splat::backend::Criterion::Gradient,
             };
             let before = device.len(&model);
             let births = device.survey(&model, &rule).unwrap().births();

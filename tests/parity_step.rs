@@ -131,7 +131,7 @@ fn step_over<B: Raster<Gaussians>>(
         device.loss(&mut frame, &target, &shot.terms)?.read()?;
         device.backward(&mut model, frame, &mut gradients)?;
     }
-    device.step(&mut model, gradients, &AdamStep { number: 1, rates: RATES })?;
+    device.step(&mut model, gradients, &AdamStep::new(1, RATES))?;
     device.snapshot(&mut model)
 }
 

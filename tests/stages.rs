@@ -44,8 +44,13 @@ each_backend!(
     metrics_are_those_of_the_clamped_image_without_what_the_mask_excludes,
 );
 
-const SETTINGS: RenderSettings =
-    RenderSettings { pass: Pass::Observe, sh_degree: 3, background: [0.1, 0.2, 0.3], near: NEAR };
+const SETTINGS: RenderSettings = RenderSettings {
+    pass: Pass::Observe,
+    sh_degree: 3,
+    background: [0.1, 0.2, 0.3],
+    near: NEAR,
+    ..RenderSettings::DEFAULT
+};
 
 fn draw<B: Raster<Gaussians>>(device: &mut B, gaussians: &Gaussians, view: &View) -> Rendered {
     let model = device.upload(gaussians).unwrap();
@@ -114,7 +119,7 @@ fn what_the_near_plane_cuts_off_takes_neither_colour_nor_gradient<B: Raster<Gaus
         device.loss(&mut frame, &target, &LossTerms { lambda_dssim: 0.2 }).unwrap();
         let mut gradients = device.gradients(&model).unwrap();
         device.backward(&mut model, frame, &mut gradients).unwrap();
-        device.step(&mut model, gradients, &AdamStep { number: 1, rates: RATES }).unwrap();
+        device.step(&mut model, gradients, &AdamStep::new(1, RATES)).unwrap();
         let after = device.snapshot(&mut model).unwrap();
         let seen = [0.5, 1.0].map(|depth| u32::from(depth > near));
         assert_eq!(after.views_seen, seen, "{near}");
@@ -162,7 +167,7 @@ fn images_of_any_size_are_drawn_and_compared<B: Raster<Gaussians>>(device: &mut 
         assert!(loss.read().unwrap().total.is_finite());
         let mut gradients = device.gradients(&model).unwrap();
         device.backward(&mut model, frame, &mut gradients).unwrap();
-        device.step(&mut model, gradients, &AdamStep { number: 1, rates: RATES }).unwrap();
+        device.step(&mut model, gradients, &AdamStep::new(1, RATES)).unwrap();
 
         let other = device.target(0, &photo(width + 1, height, None)).unwrap();
         let mut frame = device.render(&model, &view, &SETTINGS).unwrap();
@@ -212,7 +217,7 @@ fn step_once<B: Raster<Gaussians>>(
     let loss = device.loss(&mut frame, &target, &LossTerms { lambda_dssim: 0.2 }).unwrap();
     let mut gradients = device.gradients(model).unwrap();
     device.backward(model, frame, &mut gradients).unwrap();
-    device.step(model, gradients, &AdamStep { number, rates: RATES }).unwrap();
+    device.step(model, gradients, &AdamStep::new(number, RATES)).unwrap();
     loss.read().unwrap().total
 }
 
@@ -419,7 +424,7 @@ fn parameters_that_are_not_numbers_are_reported_with_their_index() {
     let mut gradients = device.gradients(&model).unwrap();
     device.backward(&mut model, frame, &mut gradients).unwrap();
     let rates = Rates { means: f64::INFINITY, ..RATES };
-    let error = device.step(&mut model, gradients, &AdamStep { number: 1, rates }).unwrap_err();
+    let error = device.step(&mut model, gradients, &AdamStep::new(1, rates)).unwrap_err();
     assert!(error.to_string().contains("Gaussian 0: its centre, or"), "{error}");
 
     // Also where another view comes after the one that saw it.
@@ -432,7 +437,7 @@ fn parameters_that_are_not_numbers_are_reported_with_their_index() {
         device.loss(&mut frame, &target, &LossTerms { lambda_dssim: 0.2 }).unwrap();
         device.backward(&mut model, frame, &mut gradients).unwrap();
     }
-    assert!(device.step(&mut model, gradients, &AdamStep { number: 1, rates }).is_err());
+    assert!(device.step(&mut model, gradients, &AdamStep::new(1, rates)).is_err());
 }
 
 proptest! {

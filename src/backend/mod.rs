@@ -19,8 +19,9 @@ pub(crate) use rows::check_rows;
 pub use rows::{CHUNK_ROWS, Rows, chunks};
 pub use stages::{CopySpeed, Stage, StageTime, Work};
 pub use types::{
-    AdamStep, Densified, DensifyRule, Governed, Grant, LossTerms, LossValue, Measured, MemoryEntry,
-    MemoryKind, Pass, Pending, Rates, RenderSettings, Rendered, Snapshot, Survey,
+    AdamStep, Criterion, Densified, DensifyRule, Governed, Grant, LossTerms, LossValue, Measured,
+    MemoryEntry, MemoryKind, Noise, Pass, Pending, Rates, Regularisers, RenderSettings, Rendered,
+    ScreenFilter, Snapshot, Statistics, Survey,
 };
 
 use crate::dataset::{Image, View};

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::DeviceError;
+use crate::math::splat::DILATION_PX2;
 use crate::memory::{Bytes, Change};
 
 /// What a frame is for.
@@ -18,6 +19,33 @@ pub enum Pass {
     Observe,
 }
 
+/// What keeps a splat from falling between the centres of pixels.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ScreenFilter {
+    /// Variance added to every splat along both axes, px².
+    pub variance_px2: f64,
+    /// Whether opacity falls as the splat is widened, so that it adds up to as much as before: the
+    /// 2D filter of Mip-Splatting (Yu et al. 2024, section 4.2).
+    pub compensates: bool,
+}
+
+impl ScreenFilter {
+    /// As in 3D Gaussian splatting (Kerbl et al. 2023): widened by 0.3 px² and not compensated.
+    pub const DILATION: Self = Self { variance_px2: DILATION_PX2, compensates: false };
+}
+
+/// What density control gathers of the views that it observes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Statistics {
+    /// Norms of the gradients of the splats' centres, each summed over the pixels first (Kerbl et
+    /// al. 2023).
+    Norms,
+    /// Norms of sums of the absolute values that the pixels give (AbsGS, Ye et al. 2024).
+    AbsoluteNorms,
+    /// The norms, and beside them sums of the absolute values over both axes (GOF, Yu et al. 2024).
+    Both,
+}
+
 /// How a view is drawn.
 #[derive(Clone, Copy, Debug)]
 pub struct RenderSettings {
@@ -29,6 +57,25 @@ pub struct RenderSettings {
     pub background: [f32; 3],
     /// Depth that a Gaussian must exceed to be drawn, world units along the view axis.
     pub near: f64,
+    /// What keeps splats from falling between pixels.
+    pub screen_filter: ScreenFilter,
+    /// What a frame drawn to [`Pass::Observe`] tells density control.
+    pub statistics: Statistics,
+    /// Whether inverse depths are drawn beside the colours.
+    pub inverse_depth: bool,
+}
+
+impl RenderSettings {
+    /// A view on black as 3D Gaussian splatting draws it, to be looked at.
+    pub const DEFAULT: Self = Self {
+        pass: Pass::Eval,
+        sh_degree: 0,
+        background: [0.0; 3],
+        near: 0.01,
+        screen_filter: ScreenFilter::DILATION,
+        statistics: Statistics::Norms,
+        inverse_depth: false,
+    };
 }
 
 /// A drawn view on the host.
@@ -156,6 +203,37 @@ pub struct AdamStep {
     pub number: u32,
     /// Learning rates.
     pub rates: Rates,
+    /// What is added to the gradients of all Gaussians, seen or not.
+    pub regularisers: Regularisers,
+    /// Random motion of the centres after the step.
+    pub noise: Option<Noise>,
+}
+
+impl AdamStep {
+    /// A step down the gradients and nothing else.
+    pub fn new(number: u32, rates: Rates) -> Self {
+        Self { number, rates, regularisers: Regularisers::default(), noise: None }
+    }
+}
+
+/// Weights of what keeps Gaussians few and small (Kheradmand et al. 2024, section 4.4).
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Regularisers {
+    /// Of the mean opacity.
+    pub opacity: f64,
+    /// Of the mean scale over all axes, world units.
+    pub scale: f64,
+}
+
+/// Random motion of Gaussians that are nearly transparent (Kheradmand et al. 2024, section 4.1): a
+/// centre moves by `rate` · sigmoid(-100 (opacity - 0.005)) · Σ n, where Σ is the Gaussian's covariance
+/// and n is standard normal.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Noise {
+    /// Factor of the motion: the centres' learning rate times a constant.
+    pub rate: f64,
+    /// Key of the stream of random numbers.
+    pub key: u64,
 }
 
 /// Children of a split are smaller than their parent by this factor.
@@ -176,6 +254,18 @@ pub struct DensifyRule {
     pub seed: u64,
     /// Finished iterations.
     pub iteration: u32,
+    /// Which Gaussians are candidates.
+    pub criterion: Criterion,
+}
+
+/// Which Gaussians are candidates of density control.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Criterion {
+    /// Those whose mean gradient reaches [`DensifyRule::gradient_min`].
+    Gradient,
+    /// These, and as large a share of all by their absolute gradients: those not 0 that reach the
+    /// quantile (GOF, Yu et al. 2024). Wants [`Statistics::Both`].
+    Quantile,
 }
 
 /// What density control would like to do.

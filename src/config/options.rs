@@ -50,6 +50,16 @@ pub struct SceneOptions {
     #[arg(short, long, value_name = "R", allow_negative_numbers = true, default_value_t = Self::default().resolution)]
     pub resolution: i32,
 
+    /// Start from the Gaussians of this PLY, whatever tool wrote it, instead of from the scene's points
+    #[arg(long, value_name = "FILE.ply")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub init: Option<PathBuf>,
+
+    /// Folder of inverse depth maps, relative to the scene, as depth estimators for 3DGS write them: 16-bit PNGs named as the photographs, and their scales in sparse/0/depth_params.json
+    #[arg(short, long, value_name = "DIR")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub depths: Option<String>,
+
     /// White background instead of black
     #[arg(short, long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", value_parser = parse_switch, action = ArgAction::Set, default_value_t = Self::default().white_background, hide_default_value = true, hide_possible_values = true)]
     pub white_background: bool,
@@ -69,6 +79,8 @@ impl Default for SceneOptions {
             source_path: None,
             images: "images".to_owned(),
             resolution: -1,
+            init: None,
+            depths: None,
             white_background: false,
             eval: false,
             test_every: 8,
@@ -125,6 +137,50 @@ pub struct OptimizeOptions {
     #[arg(long, value_name = "SHARE", default_value_t = Self::default().lambda_dssim)]
     pub lambda_dssim: f64,
 
+    /// Widen splats by a filter that keeps their energy (Mip-Splatting's 2D filter), so that nothing grows thick or bright at other resolutions
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", value_parser = parse_switch, action = ArgAction::Set, default_value_t = Self::default().antialiasing, hide_default_value = true)]
+    pub antialiasing: bool,
+
+    /// Variance of that filter, px²; 3DGS's own antialiasing takes 0.3
+    #[arg(long, value_name = "PX2", default_value_t = Self::default().kernel_size)]
+    pub kernel_size: f64,
+
+    /// Keep Gaussians as wide as the training views can tell apart (Mip-Splatting's 3D smoothing filter)
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", value_parser = parse_switch, action = ArgAction::Set, default_value_t = Self::default().filter_3d, hide_default_value = true)]
+    pub filter_3d: bool,
+
+    /// Weight of the mean opacity in the loss
+    #[arg(long, value_name = "WEIGHT", default_value_t = Self::default().opacity_reg)]
+    pub opacity_reg: f64,
+
+    /// Weight of the mean scale in the loss
+    #[arg(long, value_name = "WEIGHT", default_value_t = Self::default().scale_reg)]
+    pub scale_reg: f64,
+
+    /// Learn an affine change of colour for each training photograph, for cameras whose exposure varies
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", value_parser = parse_switch, action = ArgAction::Set, default_value_t = Self::default().exposure, hide_default_value = true)]
+    pub exposure: bool,
+
+    /// Learning rate of the exposures at the start
+    #[arg(long, value_name = "RATE", default_value_t = Self::default().exposure_lr_init)]
+    pub exposure_lr_init: f64,
+
+    /// Learning rate of the exposures at the end
+    #[arg(long, value_name = "RATE", default_value_t = Self::default().exposure_lr_final)]
+    pub exposure_lr_final: f64,
+
+    /// Learn a bilateral grid of colour changes for each training photograph, for cameras that process parts of an image differently
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", value_parser = parse_switch, action = ArgAction::Set, default_value_t = Self::default().bilateral_grid, hide_default_value = true)]
+    pub bilateral_grid: bool,
+
+    /// Weight of the inverse depths of --depths in the loss at the start
+    #[arg(long, value_name = "WEIGHT", default_value_t = Self::default().depth_l1_weight_init)]
+    pub depth_l1_weight_init: f64,
+
+    /// The same at the end, which it falls to log-linearly
+    #[arg(long, value_name = "WEIGHT", default_value_t = Self::default().depth_l1_weight_final)]
+    pub depth_l1_weight_final: f64,
+
     /// A random background colour every iteration
     #[arg(long, alias = "random-bkgd", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", value_parser = parse_switch, action = ArgAction::Set, default_value_t = Self::default().random_background, hide_default_value = true)]
     pub random_background: bool,
@@ -136,6 +192,14 @@ pub struct OptimizeOptions {
     /// Half side of the cube that they fill, times the extent of the cameras
     #[arg(long, value_name = "X", default_value_t = Self::default().init_extent)]
     pub init_extent: f64,
+
+    /// Opacity of the Gaussians that training starts from
+    #[arg(long, alias = "init-opa", value_name = "OPACITY", default_value_t = Self::default().init_opacity)]
+    pub init_opacity: f64,
+
+    /// Their scale, times the distance to their neighbours
+    #[arg(long, value_name = "X", default_value_t = Self::default().init_scale)]
+    pub init_scale: f64,
 }
 
 impl Default for OptimizeOptions {
@@ -152,18 +216,35 @@ impl Default for OptimizeOptions {
             scaling_lr: 5e-3,
             rotation_lr: 1e-3,
             lambda_dssim: 0.2,
+            antialiasing: false,
+            kernel_size: 0.1,
+            filter_3d: false,
+            opacity_reg: 0.0,
+            scale_reg: 0.0,
+            exposure: false,
+            exposure_lr_init: 0.01,
+            exposure_lr_final: 0.001,
+            bilateral_grid: false,
+            depth_l1_weight_init: 1.0,
+            depth_l1_weight_final: 0.01,
             random_background: false,
             init_num_pts: 100_000,
             init_extent: 3.0,
+            init_opacity: 0.1,
+            init_scale: 1.0,
         }
     }
 }
 
-/// Adaptive density control: how the number of Gaussians grows and shrinks.
+/// How the number of Gaussians grows and shrinks.
 #[derive(Args, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[command(next_help_heading = "Density control")]
 pub struct DensifyOptions {
+    /// How Gaussians are added and removed
+    #[arg(long, value_enum, value_name = "STRATEGY", default_value_t = Self::default().strategy)]
+    pub strategy: Strategy,
+
     /// First iteration after which Gaussians are cloned, split and pruned
     #[arg(long, value_name = "N", default_value_t = Self::default().densify_from_iter)]
     pub densify_from_iter: u32,
@@ -184,6 +265,14 @@ pub struct DensifyOptions {
     #[arg(long, value_name = "G", default_value_t = Self::default().densify_grad_threshold)]
     pub densify_grad_threshold: f64,
 
+    /// With adc, sum the gradient's absolute values over the pixels (AbsGS); the threshold is 8e-4 then, where none is given
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", value_parser = parse_switch, action = ArgAction::Set, default_value_t = Self::default().absgrad, hide_default_value = true)]
+    pub absgrad: bool,
+
+    /// With mcmc, factor of the random motion
+    #[arg(long, value_name = "RATE", default_value_t = Self::default().noise_lr)]
+    pub noise_lr: f64,
+
     /// Largest scale that is cloned, not split, as a share of the extent of the cameras
     #[arg(long, value_name = "SHARE", default_value_t = Self::default().percent_dense)]
     pub percent_dense: f64,
@@ -197,15 +286,31 @@ pub struct DensifyOptions {
 impl Default for DensifyOptions {
     fn default() -> Self {
         Self {
+            strategy: Strategy::Adc,
             densify_from_iter: 500,
             densify_until_iter: 15_000,
             densification_interval: 100,
             opacity_reset_interval: 3000,
             densify_grad_threshold: 2e-4,
+            absgrad: false,
+            noise_lr: 5e5,
             percent_dense: 0.01,
             max_points: None,
         }
     }
+}
+
+/// How Gaussians are added and removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Strategy {
+    /// Adaptive density control of 3DGS: clones and splits where gradients are high, and prunes
+    #[default]
+    Adc,
+    /// The same with the criterion of GOF and Mip-Splatting: absolute gradients count, too
+    Gof,
+    /// 3DGS-MCMC: up to --max-points (1,000,000 where none is given), moving what is transparent to where Gaussians are; starts from the preset mcmc
+    Mcmc,
 }
 
 /// The flag that is no key: it sets `high_dram` to false.
@@ -327,6 +432,15 @@ pub struct OutputOptions {
     #[arg(long, alias = "save-steps", value_name = "N", num_args = 1.., allow_negative_numbers = true, default_values_t = Self::default().save_iterations)]
     pub save_iterations: Vec<i64>,
 
+    /// Weights of LPIPS, as safetensors; with them evaluations measure it (the README says how to make the file)
+    #[arg(long, value_name = "FILE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lpips_weights: Option<PathBuf>,
+
+    /// Insist on LPIPS: an error where --lpips-weights is missing
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", value_parser = parse_switch, action = ArgAction::Set, default_value_t = Self::default().enable_lpips, hide_default_value = true)]
+    pub enable_lpips: bool,
+
     /// Iterations after which a checkpoint is written; the last always is
     #[arg(long, value_name = "N", num_args = 1.., allow_negative_numbers = true)]
     pub checkpoint_iterations: Vec<i64>,
@@ -339,6 +453,8 @@ impl Default for OutputOptions {
             experiment_name: None,
             test_iterations: vec![7000, 30_000],
             save_iterations: vec![7000, 30_000],
+            lpips_weights: None,
+            enable_lpips: false,
             checkpoint_iterations: Vec::new(),
         }
     }

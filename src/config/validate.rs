@@ -29,6 +29,12 @@ impl SceneOptions {
         if let Some(path) = &self.source_path {
             key("source_path").text(&path.to_string_lossy())?;
         }
+        if let Some(path) = &self.init {
+            key("init").text(&path.to_string_lossy())?;
+        }
+        if let Some(folder) = &self.depths {
+            key("depths").text(folder)?;
+        }
         key("resolution").holds(
             self.resolution == -1 || (1..=MAX_WIDTH).contains(&self.resolution),
             self.resolution,
@@ -62,7 +68,24 @@ impl OptimizeOptions {
         key("scaling_lr").rate(self.scaling_lr)?;
         key("rotation_lr").rate(self.rotation_lr)?;
         key("lambda_dssim").share(self.lambda_dssim)?;
+        key("kernel_size").rate(self.kernel_size)?;
+        key("opacity_reg").rate(self.opacity_reg)?;
+        key("scale_reg").rate(self.scale_reg)?;
+        key("exposure_lr_init").rate(self.exposure_lr_init)?;
+        key("exposure_lr_final").rate(self.exposure_lr_final)?;
+        key("depth_l1_weight_init").rate(self.depth_l1_weight_init)?;
+        key("depth_l1_weight_final").rate(self.depth_l1_weight_final)?;
         key("init_num_pts").count(self.init_num_pts)?;
+        key("init_opacity").holds(
+            self.init_opacity > 0.0 && self.init_opacity < 1.0,
+            self.init_opacity,
+            "more than 0, less than 1",
+        )?;
+        key("init_scale").holds(
+            self.init_scale.is_finite() && self.init_scale > 0.0,
+            self.init_scale,
+            "a finite number above 0",
+        )?;
         key("init_extent").holds(
             self.init_extent.is_finite() && self.init_extent > 0.0,
             self.init_extent,
@@ -77,6 +100,7 @@ impl DensifyOptions {
         key("densification_interval").count(self.densification_interval)?;
         key("opacity_reset_interval").count(self.opacity_reset_interval)?;
         key("densify_grad_threshold").rate(self.densify_grad_threshold)?;
+        key("noise_lr").rate(self.noise_lr)?;
         key("percent_dense").share(self.percent_dense)?;
         match self.max_points {
             Some(count) => key("max_points").storable(count, 1, "1 to 2^63 - 1"),
@@ -116,6 +140,9 @@ impl MemoryOptions {
 impl OutputOptions {
     fn validate(&self) -> Result<(), ConfigError> {
         let key = Key::in_section("output");
+        if let Some(path) = &self.lpips_weights {
+            key("lpips_weights").text(&path.to_string_lossy())?;
+        }
         if let Some(path) = &self.model_path {
             key("model_path").text(&path.to_string_lossy())?;
         }

@@ -142,8 +142,9 @@ pub fn bench<B: Raster<Gaussians>>(
         sh_degree: gaussians.sh_degree,
         background: setup.background,
         near: feed.views.near(),
+        ..RenderSettings::DEFAULT
     };
-    let step = AdamStep { number: 0, rates: NO_RATES };
+    let step = AdamStep::new(0, NO_RATES);
     let descent = Descent { settings, terms: setup.terms, step };
     let mut treadmill = Treadmill::new(device, model, feed, descent);
     treadmill.bring_photographs()?;

@@ -30,6 +30,7 @@ pub fn due(config: &Config, extent: f64, iteration: u32) -> Option<DensifyRule> 
         scale_max: prunes_large.then_some(SCALE_MAX_SHARE * extent),
         seed: config.run.seed,
         iteration,
+        criterion: crate::backend::Criterion::Gradient,
     })
 }
 

@@ -100,6 +100,7 @@ pub fn evaluate<B: Raster<Gaussians>>(
             sh_degree: request.sh_degree,
             background: request.background,
             near: views.near(),
+            ..RenderSettings::DEFAULT
         };
         let view = views.view(index);
         let name = view.name.as_str();

@@ -223,10 +223,11 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
             sh_degree: schedule::sh_degree(options, iteration),
             background: self.training_background(iteration),
             near: self.feed.views.near(),
+            ..RenderSettings::DEFAULT
         };
         let terms = LossTerms { lambda_dssim: options.lambda_dssim };
         let rates = schedule::rates(options, self.extent, iteration);
-        let descent = Descent { settings, terms, step: AdamStep { number: iteration, rates } };
+        let descent = Descent { settings, terms, step: AdamStep::new(iteration, rates) };
 
         let (device, model) = (&mut *self.device, &mut self.model);
         let (view, target) = self.feed.take(device, iteration)?;

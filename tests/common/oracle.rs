@@ -49,7 +49,13 @@ pub enum Counted {
 /// Settings that differ in every value.
 pub fn settings(sh_degree: u32, seed: u64) -> RenderSettings {
     let background = Draws::new(seed).array::<3>(0.0, 1.0).map(f64::to_f32);
-    RenderSettings { pass: Pass::Observe, sh_degree, background, near: NEAR }
+    RenderSettings {
+        pass: Pass::Observe,
+        sh_degree,
+        background,
+        near: NEAR,
+        ..RenderSettings::DEFAULT
+    }
 }
 
 /// Share of borderline pixels that a comparison may leave out before it means nothing.
@@ -133,7 +139,7 @@ pub fn step<B: Raster<Gaussians>>(
     let loss = device.loss(&mut frame, &target, &shot.terms).unwrap();
     let mut gradients = device.gradients(model).unwrap();
     device.backward(model, frame, &mut gradients).unwrap();
-    device.step(model, gradients, &AdamStep { number, rates }).unwrap();
+    device.step(model, gradients, &AdamStep::new(number, rates)).unwrap();
     loss.read().unwrap()
 }
 

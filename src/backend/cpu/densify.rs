@@ -218,6 +218,7 @@ mod tests {
         scale_max: None,
         seed: 3,
         iteration: 600,
+        criterion: crate::backend::Criterion::Gradient,
     };
 
     const ALL: Grant = Grant { births: usize::MAX };
