@@ -11,6 +11,7 @@ mod plan;
 mod profile;
 mod render;
 mod scene;
+mod start;
 mod synth;
 mod train;
 

@@ -10,7 +10,7 @@ use clap::{ArgMatches, Args};
 use self::report::{Budget, Gaussians, Report, Scene};
 use super::exit::{DataError, DoesNotFit, UsageError};
 use super::scene::absolute;
-use super::train::starting_points;
+use super::start::Start;
 use super::{folder, print};
 use crate::config::{Config, Layers, Typed, resolve};
 use crate::dataset::Dataset;
@@ -105,7 +105,8 @@ fn report(
     dataset: &Dataset,
     budget: Option<Budget>,
 ) -> anyhow::Result<Report> {
-    let points = starting_points(dataset, config)?;
+    let points = Start::of(dataset, config)?;
+    let points = points.points();
     let start = points.positions.len() as u64;
     let model = args.model.as_deref().map(read_model).transpose()?;
     let seen = match &model {

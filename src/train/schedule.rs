@@ -31,8 +31,12 @@ fn position_rate(options: &OptimizeOptions, iteration: u32) -> f64 {
     }
 }
 
-/// SH degree in use at `iteration` (from 1): one more every `sh_degree_interval`.
+/// SH degree in use at `iteration` (from 1): one more every `sh_degree_interval`. A model that is
+/// trained on has its harmonics already.
 pub fn sh_degree(options: &OptimizeOptions, iteration: u32) -> u32 {
+    if options.init.is_some() {
+        return options.sh_degree;
+    }
     (iteration / options.sh_degree_interval.max(1)).min(options.sh_degree)
 }
 
@@ -121,6 +125,8 @@ mod tests {
         let options = OptimizeOptions { sh_degree: 2, ..OptimizeOptions::default() };
         let at = |iteration| sh_degree(&options, iteration);
         assert_eq!([at(1), at(999), at(1000), at(2000), at(3000)], [0, 0, 1, 2, 2]);
+        let init = Some("model.ply".into());
+        assert_eq!(sh_degree(&OptimizeOptions { init, ..options }, 1), 2);
     }
 
     #[test]
