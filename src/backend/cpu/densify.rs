@@ -89,8 +89,7 @@ pub(super) fn densify<R: Real>(
         }
     }
     done.pruned = prune(model, rule);
-    model.gradient_norm_sums = vec![R::ZERO; model.len()];
-    model.views_seen = vec![0; model.len()];
+    model.forget_statistics();
     done
 }
 
