@@ -302,6 +302,10 @@ __device__ inline Moments half_of_moments(const Notes<FOUND>& own, uint32_t k, u
 #pragma unroll
     for (uint32_t line = 0; line < 2; ++line) {
         float s0 = 0.0f, s1 = 0.0f, s2 = 0.0f;  // of e, e x, e x^2 with x from the part's corner
+        // The exponent's slopes at the line's first pixel.
+        const float line_px = offset_px.y + static_cast<float>(2 * half + line);
+        const float slope_x = slopes.x * offset_px.x + slopes.y * line_px;
+        const float slope_y = slopes.y * offset_px.x + slopes.z * line_px;
 #pragma unroll
         for (uint32_t x = 0; x < PART_WIDTH; ++x) {
             const uint32_t pixel = (2 * half + line) * PART_WIDTH + x;
@@ -315,10 +319,8 @@ __device__ inline Moments half_of_moments(const Notes<FOUND>& own, uint32_t k, u
             m.color.y += weight * d.y;
             m.color.z += weight * d.z;
             if constexpr (FOUND != Found::NOTHING) {
-                const float px = offset_px.x + static_cast<float>(x);
-                const float py = offset_px.y + static_cast<float>(2 * half + line);
-                m.absolute_x += fabsf(e * (slopes.x * px + slopes.y * py));
-                m.absolute_y += fabsf(e * (slopes.y * px + slopes.z * py));
+                m.absolute_x += fabsf(e * (slope_x + slopes.x * static_cast<float>(x)));
+                m.absolute_y += fabsf(e * (slope_y + slopes.y * static_cast<float>(x)));
             }
             if constexpr (FOUND == Found::ABSOLUTE_AND_DEPTHS) m.inverse_depth += weight * d.w;
         }

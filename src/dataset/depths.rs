@@ -137,7 +137,11 @@ fn median_scale(fits: &BTreeMap<String, Fit>) -> f64 {
     scales.sort_by(f64::total_cmp);
     let middle = |at: usize| scales.get(at).copied().unwrap_or(0.0);
     let half = scales.len() / 2;
-    if scales.len() % 2 == 1 { middle(half) } else { (middle(half.max(1) - 1) + middle(half)) / 2.0 }
+    if scales.len() % 2 == 1 {
+        middle(half)
+    } else {
+        (middle(half.max(1) - 1) + middle(half)) / 2.0
+    }
 }
 
 /// The map with its fit, or why it is not used.
@@ -195,7 +199,9 @@ mod tests {
         assert_eq!(used, [(0, 1.0, 0.25), (1, 0.2, 0.0), (3, 5.0, -1.0)]);
         assert!(files[1].1.path.ends_with("depths/left/b.png"), "{files:?}");
         assert_eq!(warnings.len(), 1);
-        for part in ["6 of 9", "c.jpg (its scale is far", "e.jpg", "f.jpg (its scale is not", "3 more"] {
+        for part in
+            ["6 of 9", "c.jpg (its scale is far", "e.jpg", "f.jpg (its scale is not", "3 more"]
+        {
             assert!(warnings[0].contains(part), "no `{part}` in {warnings:?}");
         }
     }

@@ -25,7 +25,7 @@ pub(super) fn observe<R: Real>(
     (size, statistics): ([u32; 2], Statistics),
 ) {
     if statistics == Statistics::Both {
-        model.absolute_norm_sums.resize(model.len(), R::ZERO);
+        model.enable_absolute_norms();
     }
     let half = size.map(|side| R::of(f64::from(side) / 2.0));
     for (splat, gradient) in splats.iter().zip(screen) {
@@ -33,9 +33,7 @@ pub(super) fn observe<R: Real>(
         let [absolute_x, absolute_y] = [0, 1].map(|axis| gradient.d_mean_abs[axis] * half[axis]);
         let norm = match statistics {
             Statistics::Norms | Statistics::Both => (x * x + y * y).sqrt(),
-            Statistics::AbsoluteNorms => {
-                (absolute_x * absolute_x + absolute_y * absolute_y).sqrt()
-            }
+            Statistics::AbsoluteNorms => (absolute_x * absolute_x + absolute_y * absolute_y).sqrt(),
         };
         model.gradient_norm_sums[splat.gaussian] += norm;
         if statistics == Statistics::Both {

@@ -48,7 +48,10 @@ pub(super) fn measure<R: Real>(
 }
 
 /// The size of both images, if it is one.
-pub(super) fn common_size<R>(canvas: &Canvas<R>, target: &Image) -> Result<[usize; 2], DeviceError> {
+pub(super) fn common_size<R>(
+    canvas: &Canvas<R>,
+    target: &Image,
+) -> Result<[usize; 2], DeviceError> {
     let target_px = [target.width, target.height];
     if target_px != canvas.size {
         return Err(DeviceError::TargetSize { target_px, view_px: canvas.size });

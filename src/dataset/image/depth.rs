@@ -78,25 +78,19 @@ fn decode(path: &Path, upright: bool) -> Result<Plane, ImageError> {
         DynamicImage::ImageLuma8(grey) => grey.into_raw().into_iter().map(u16::from).collect(),
         DynamicImage::ImageLuma16(grey) => grey.into_raw(),
         DynamicImage::ImageRgb8(rgb) => {
-            single_channel(path, rgb.as_raw().chunks_exact(3))?.map(u16::from).collect()
+            single_channel(path, rgb.as_raw())?.into_iter().map(u16::from).collect()
         }
-        DynamicImage::ImageRgb16(rgb) => {
-            single_channel(path, rgb.as_raw().chunks_exact(3))?.copied().collect()
-        }
+        DynamicImage::ImageRgb16(rgb) => single_channel(path, rgb.as_raw())?,
         _ => return Err(ImageError::NoDepthMap { path: name(path) }),
     };
     Ok(Plane { px, values })
 }
 
-/// The first channel of colours that are all grey.
-fn single_channel<'a, T: Copy + PartialEq>(
-    path: &Path,
-    pixels: std::slice::ChunksExact<'a, T>,
-) -> Result<impl Iterator<Item = &'a T> + 'a, ImageError> {
-    if !pixels.clone().all(|pixel| pixel.iter().all(|value| *value == pixel[0])) {
-        return Err(ImageError::NoDepthMap { path: name(path) });
-    }
-    Ok(pixels.map(|pixel| &pixel[0]))
+/// One channel of `[n][3]` colours that are all grey.
+fn single_channel<T: Copy + PartialEq>(path: &Path, rgb: &[T]) -> Result<Vec<T>, ImageError> {
+    let grey = |pixel: &[T]| (pixel[0] == pixel[1] && pixel[1] == pixel[2]).then_some(pixel[0]);
+    let channel: Option<Vec<T>> = rgb.chunks_exact(3).map(grey).collect();
+    channel.ok_or_else(|| ImageError::NoDepthMap { path: name(path) })
 }
 
 /// What a pinhole camera of `full_px` would have seen, by the nearest stored values.

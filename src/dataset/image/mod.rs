@@ -98,7 +98,13 @@ fn photograph(source: &ImageSource) -> Result<Image, ImageError> {
     let pixels = codec::pixels(&source.path, source.apply_orientation)?;
     let (width, height) = (pixels.width(), pixels.height());
     if !pixels.color().has_alpha() {
-        return Ok(Image { width, height, rgb: pixels.into_rgb8().into_raw(), mask: None, depth: None });
+        return Ok(Image {
+            width,
+            height,
+            rgb: pixels.into_rgb8().into_raw(),
+            mask: None,
+            depth: None,
+        });
     }
     let rgba = pixels.into_rgba8().into_raw();
     let colours = rgba.chunks_exact(4);
