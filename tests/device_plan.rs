@@ -193,6 +193,7 @@ fn the_plan_has_the_ledgers_rows(storage: Storage) {
         model,
         start: GAUSSIANS as u64,
         seen: Seen::counted(gaussians, &most),
+        inverse_depths: false,
         photographs,
         births: Some([wanted as u64, BIRTHS as u64]),
         bands: true,

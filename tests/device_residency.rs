@@ -59,7 +59,7 @@ fn shots() -> Vec<Shot> {
         let rgb = bytes(width * height * 3, dark, dark + 60.0);
         // The more of it, the later the view.
         let mask = masked.then(|| bytes(width * height, dark, 255.0));
-        let photo = Arc::new(Image { width, height, rgb, mask });
+        let photo = Arc::new(Image { width, height, rgb, mask, depth: None });
         Shot { view: resized(&view(), [width, height]), photo }
     };
     (0..).zip(SIZES).map(shot).collect()

@@ -149,24 +149,36 @@ fn compositing_agrees_with_its_difference() {
     let alphas: [f64; 6] = draws.array(0.05, 0.9);
     let colors = [0; 6].map(|_| draws.array::<3>(0.0, 1.0));
     let (background, d_color) = (draws.array::<3>(0.0, 1.0), draws.array::<3>(-1.0, 1.0));
-    let composite = |alphas: &[f64; 6], colors: &[[f64; 3]; 6]| {
-        let (mut sum, mut transmittance) = ([0.0; 3], 1.0);
-        for (&alpha, &color) in alphas.iter().zip(colors) {
-            sum = add(sum, scale(color, alpha * transmittance));
-            transmittance *= 1.0 - alpha;
+    let (depths, d_inverse_depth) = (draws.array::<6>(0.1, 3.0), draws.uniform(-1.0, 1.0));
+    let composite = |alphas: &[f64; 6], colors: &[[f64; 3]; 6], depths: &[f64; 6]| {
+        let (mut sum, mut inverse_depth, mut transmittance) = ([0.0; 3], 0.0, 1.0);
+        for i in 0..6 {
+            sum = add(sum, scale(colors[i], alphas[i] * transmittance));
+            inverse_depth += alphas[i] * transmittance / depths[i];
+            transmittance *= 1.0 - alphas[i];
         }
-        add(sum, scale(background, transmittance))
+        (add(sum, scale(background, transmittance)), inverse_depth)
     };
-    let mut walk = PixelWalk { transmittance: 1.0, behind: composite(&alphas, &colors), d_color };
+    let objective = |alphas: &[f64; 6], colors: &[[f64; 3]; 6], depths: &[f64; 6]| {
+        let (color, inverse_depth) = composite(alphas, colors, depths);
+        dot(color, d_color) + inverse_depth * d_inverse_depth
+    };
+    let (behind, inverse_depth_behind) = composite(&alphas, &colors, &depths);
+    let mut walk =
+        PixelWalk { transmittance: 1.0, behind, d_color, inverse_depth_behind, d_inverse_depth };
     for i in 0..6 {
         let mut sums = ScreenGradient::default();
-        let d_alpha = blend_bwd(&mut walk, colors[i], alphas[i], &mut sums);
-        let f = |x| dot(composite(&with(alphas, i, x), &colors), d_color);
+        let channels = (colors[i], 1.0 / depths[i]);
+        let d_alpha = blend_bwd(&mut walk, channels, alphas[i], &mut sums);
+        let f = |x| objective(&with(alphas, i, x), &colors, &depths);
         assert_relative(d_alpha, derivative(alphas[i], f), EXACT, "alpha");
         for c in 0..3 {
-            let f = |x| dot(composite(&alphas, &with(colors, i, with(colors[i], c, x))), d_color);
+            let f = |x| objective(&alphas, &with(colors, i, with(colors[i], c, x)), &depths);
             assert_relative(sums.d_color[c], derivative(colors[i][c], f), EXACT, "color");
         }
+        let f = |x| objective(&alphas, &colors, &with(depths, i, 1.0 / x));
+        let expected = derivative(1.0 / depths[i], f);
+        assert_relative(sums.d_inverse_depth, expected, EXACT, "inverse depth");
     }
 }
 
@@ -241,6 +253,7 @@ fn target(masked: bool) -> Image {
         rgb: (0..camera.pixels() * 3).map(|_| byte()).collect(),
         mask: masked
             .then(|| (0..camera.pixels()).map(|i| if i % 7 < 4 { 255 } else { 0 }).collect()),
+        depth: None,
     }
 }
 

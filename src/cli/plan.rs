@@ -123,6 +123,7 @@ fn report(
         },
         start: start.min(gaussians.count),
         seen,
+        inverse_depths: forecast::draws_inverse_depths(dataset),
         photographs: forecast::photographs(dataset),
         births: None,
         bands: config.memory.give_up.contains(&Rung::Bands),

@@ -98,7 +98,8 @@ pub fn noise(pixels: &[Pixel], view: &View, seed: u64, counted: Counted) -> Arc<
         Counted::Clear => Some(mask(2.0)),
         Counted::Some => Some(mask(0.75)),
     };
-    Arc::new(Image { width: view.camera.width, height: view.camera.height, rgb, mask })
+    let (width, height) = (view.camera.width, view.camera.height);
+    Arc::new(Image { width, height, rgb, mask, depth: None })
 }
 
 /// Gaussians of which no pixel is borderline in any of these views.

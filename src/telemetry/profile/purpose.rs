@@ -106,6 +106,8 @@ const PURPOSES: [(&str, &str); 55] = [
     ("chunks", "pieces of work of the backward pass"),
     ("image", "the drawn view"),
     ("gradient of the image", "gradient of the drawn view"),
+    ("inverse depths", "inverse depths of the drawn view"),
+    ("gradient of inverse depths", "gradient of the inverse depths"),
     ("pixels", "Gaussians blended in each pixel"),
     ("density counts", "a round of density control"),
     ("density flags", "a round of density control"),
