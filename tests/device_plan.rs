@@ -194,6 +194,7 @@ fn the_plan_has_the_ledgers_rows(storage: Storage) {
         seen: Seen::counted(gaussians, &most),
         photographs,
         births: Some([wanted as u64, BIRTHS as u64]),
+        relocates: false,
         bands: true,
         context: entries
             .iter()

@@ -10,6 +10,7 @@ mod arguments;
 mod densify;
 mod pack;
 pub mod probe;
+mod relocate;
 mod reorder;
 
 pub use arguments::*;
@@ -23,6 +24,7 @@ pub use pack::{
     FORM_BFLOATS, FORM_FIRSTS, FORM_HALVES, FORM_SECONDS, PACK_BLOCK, PackArgs, UnpackArgs,
 };
 pub use probe::{PROBE_BLOCK, ProbeArgs};
+pub use relocate::{CopyArgs, DrawArgs, NO_SOURCE, RELOCATE_BLOCK, ShareArgs, WeighArgs};
 pub use reorder::{ColumnsArgs, MortonArgs, REORDER_BLOCK};
 
 /// The text of `abi.cuh`.
@@ -36,6 +38,8 @@ pub fn header() -> String {
         &densify::structs(),
         &pack::constants(),
         &pack::structs(),
+        &relocate::constants(),
+        &relocate::structs(),
         &reorder::constants(),
         &reorder::structs(),
         &probe::constants(),

@@ -12,7 +12,7 @@ use super::exit::{DataError, DoesNotFit, UsageError};
 use super::scene::absolute;
 use super::train::starting_points;
 use super::{folder, print};
-use crate::config::{Config, Layers, Typed, resolve};
+use crate::config::{Config, Layers, Strategy, Typed, resolve};
 use crate::dataset::Dataset;
 use crate::export::read_ply;
 use crate::memory::plan::{self, Granule, ModelSize, Run, Seen, Storage};
@@ -123,6 +123,7 @@ fn report(
         seen,
         photographs: forecast::photographs(dataset),
         births: None,
+        relocates: config.densify.strategy == Strategy::Mcmc,
         bands: config.memory.give_up.contains(&Rung::Bands),
         context: args.context,
         granule: Granule::default(),

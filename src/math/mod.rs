@@ -10,6 +10,7 @@ pub mod linalg;
 pub mod morton;
 pub mod random;
 mod real;
+pub mod relocate;
 pub mod sh;
 pub mod splat;
 pub mod ssim;
