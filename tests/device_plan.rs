@@ -23,7 +23,8 @@ use splat::backend::{
 use splat::math::morton::Cube;
 use splat::memory::Bytes;
 use splat::memory::plan::{
-    CONTEXT, Granule, Host, ModelSize, Photographs, Row, Run, Seen, Storage, ViewSize,
+    CONTEXT, Granule, Host, ModelSize, OptionalColumns, Photographs, Row, Run, Seen, Storage,
+    ViewSize,
 };
 
 /// What others hold of the GPU is no part of a test's budget: one test at a time.
@@ -187,7 +188,7 @@ fn the_plan_has_the_ledgers_rows(storage: Storage) {
     };
     let one = u64::from(SIZE[0]) * u64::from(SIZE[1]) * 3;
     let photographs = Photographs { trained: vec![one; PHOTOGRAPHS], held_out: vec![one] };
-    let model = ModelSize { gaussians, sh_degree: 3, storage };
+    let model = ModelSize { gaussians, sh_degree: 3, storage, optional: OptionalColumns::NONE };
     let run = Run {
         model,
         start: GAUSSIANS as u64,

@@ -75,6 +75,10 @@ fn assert_same_bits(found: &Snapshot<Gaussians>, expected: &Snapshot<Gaussians>)
             .map(|group| group.values.iter().map(|v| v.to_bits()).collect())
             .chain([s.gradient_norm_sums.iter().map(|v| v.to_bits()).collect()])
             .chain([s.views_seen.clone()])
+            .chain(
+                [&s.absolute_norm_sums, &s.filter_3d]
+                    .map(|v| v.iter().map(|v| v.to_bits()).collect()),
+            )
             .collect()
     };
     assert_eq!(parts(found), parts(expected));
@@ -174,6 +178,8 @@ fn numbered(count: usize, sh_degree: u32) -> Snapshot<Gaussians> {
         second_moments: fill(),
         gradient_norm_sums: (0..count).map(|_| next()).collect(),
         views_seen: (0..count).map(|row| u32::try_from(row).unwrap() + 5).collect(),
+        absolute_norm_sums: (0..count).map(|_| next()).collect(),
+        filter_3d: (0..count).map(|_| next()).collect(),
     }
 }
 

@@ -20,7 +20,9 @@ use splat::config::SceneOptions;
 use splat::dataset::Dataset;
 use splat::export::read_ply;
 use splat::math::Real;
-use splat::memory::plan::{CONTEXT, Granule, ModelSize, Photographs, Run, Seen, Storage};
+use splat::memory::plan::{
+    CONTEXT, Granule, ModelSize, OptionalColumns, Photographs, Run, Seen, Storage,
+};
 use splat::train::forecast::seen_of_points;
 use splat::train::near;
 
@@ -280,7 +282,12 @@ fn every_label_of_the_gpus_side_is_planned() {
         assert!(asked.contains(found), "the scanner does not see `{found}` in {asked:?}");
     }
     let run = Run {
-        model: ModelSize { gaussians: 1_000_000, sh_degree: 3, storage: Storage::Compact },
+        model: ModelSize {
+            gaussians: 1_000_000,
+            sh_degree: 3,
+            storage: Storage::Compact,
+            optional: OptionalColumns::NONE,
+        },
         start: 1000,
         seen: Seen { px: [800, 533], share: 0.5, surface: 1e5 },
         photographs: Photographs { trained: vec![1 << 20], held_out: vec![1 << 20] },

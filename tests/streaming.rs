@@ -96,6 +96,8 @@ fn model() -> Snapshot<Gaussians> {
         second_moments: fill(),
         gradient_norm_sums: vec![0.5; COUNT],
         views_seen: (0..).take(COUNT).collect(),
+        absolute_norm_sums: Vec::new(),
+        filter_3d: Vec::new(),
     }
 }
 

@@ -26,6 +26,7 @@ pub use types::{
 
 use crate::dataset::{Image, View};
 use crate::math::morton::Cube;
+use crate::memory::plan::OptionalColumns;
 use crate::memory::{Bytes, Entry, Refusal};
 use crate::model::Primitive;
 
@@ -340,6 +341,8 @@ pub trait Raster<P: Primitive>: Backend {
     }
     /// Number of primitives.
     fn len(&self, model: &Self::Model) -> usize;
+    /// Which of the columns there are that not every model has; of none where it has no rows.
+    fn optional(&self, model: &Self::Model) -> OptionalColumns;
     /// Bytes that parameters, and moments with statistics, take.
     fn model_bytes(&self, model: &Self::Model) -> [Bytes; 2];
 

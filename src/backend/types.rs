@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::DeviceError;
 use crate::math::splat::DILATION_PX2;
+use crate::memory::plan::OptionalColumns;
 use crate::memory::{Bytes, Change};
 
 /// What a frame is for.
@@ -329,4 +330,18 @@ pub struct Snapshot<P> {
     pub gradient_norm_sums: Vec<f32>,
     /// Number of views that saw each Gaussian since then.
     pub views_seen: Vec<u32>,
+    /// Sums of the absolute screen-space gradients since then; empty where a model has none.
+    pub absolute_norm_sums: Vec<f32>,
+    /// Standard deviation of each Gaussian's 3D filter, world units; empty where a model has none.
+    pub filter_3d: Vec<f32>,
+}
+
+impl<P> Snapshot<P> {
+    /// Which of the optional columns there are. A model of no rows has none.
+    pub fn optional(&self) -> OptionalColumns {
+        OptionalColumns {
+            filter_3d: !self.filter_3d.is_empty(),
+            absolute_norm_sums: !self.absolute_norm_sums.is_empty(),
+        }
+    }
 }

@@ -15,7 +15,7 @@ use super::{folder, print};
 use crate::config::{Config, Layers, Strategy, Typed, resolve};
 use crate::dataset::Dataset;
 use crate::export::read_ply;
-use crate::memory::plan::{self, Granule, ModelSize, Run, Seen, Storage};
+use crate::memory::plan::{self, Granule, ModelSize, OptionalColumns, Run, Seen, Storage};
 use crate::memory::{Allowance, Bytes, Limit, Rung};
 use crate::model;
 use crate::train::{densify, forecast};
@@ -118,6 +118,7 @@ fn report(
             gaussians: gaussians.count,
             sh_degree: config.optimize.sh_degree,
             storage: storage(config),
+            optional: optional_columns(config),
         },
         start: start.min(gaussians.count),
         seen,
@@ -179,6 +180,14 @@ fn gaussians(args: &PlanArgs, config: &Config, start: u64, model: Option<usize>)
 
 pub(super) fn storage(config: &Config) -> Storage {
     if config.memory.optimize_memory { Storage::Compact } else { Storage::Full }
+}
+
+/// What a model has beside parameters, moments and statistics.
+pub(super) fn optional_columns(config: &Config) -> OptionalColumns {
+    OptionalColumns {
+        filter_3d: config.optimize.filter_3d,
+        absolute_norm_sums: config.densify.strategy == Strategy::Gof,
+    }
 }
 
 /// A PLY, or the last one of a model folder.

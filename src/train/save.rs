@@ -6,6 +6,7 @@ use std::path::Path;
 use super::TrainError;
 use crate::backend::{DeviceError, Raster, Rows, Snapshot, chunks};
 use crate::export::write_ply_chunks;
+use crate::memory::plan::OptionalColumns;
 use crate::model::Gaussians;
 
 /// A model where it is.
@@ -25,6 +26,10 @@ impl<B: Raster<Gaussians>> Rows<Gaussians> for Resident<'_, B> {
 
     fn shape(&mut self) -> Result<Gaussians, DeviceError> {
         self.device.read_parameters(self.model, 0..0)
+    }
+
+    fn optional(&self) -> OptionalColumns {
+        self.device.optional(self.model)
     }
 
     fn read(&mut self, rows: Range<usize>) -> Result<Snapshot<Gaussians>, DeviceError> {

@@ -126,7 +126,15 @@ pub fn in_training(parameters: Gaussians, seed: u64) -> Snapshot<Gaussians> {
     let (first_moments, second_moments) = (like(), like());
     let gradient_norm_sums = parameters.opacity_logits.iter().map(|_| noise()).collect();
     let views_seen = (1_u32..).step_by(3).take(parameters.len()).collect();
-    Snapshot { parameters, first_moments, second_moments, gradient_norm_sums, views_seen }
+    Snapshot {
+        parameters,
+        first_moments,
+        second_moments,
+        gradient_norm_sums,
+        views_seen,
+        absolute_norm_sums: Vec::new(),
+        filter_3d: Vec::new(),
+    }
 }
 
 /// Everything about each Gaussian, as bits; the first three are its centre.

@@ -75,8 +75,7 @@ pub(super) fn densify<R: Real>(
         }
     }
     done.pruned = prune(model, rule);
-    model.gradient_norm_sums = vec![R::ZERO; model.len()];
-    model.views_seen = vec![0; model.len()];
+    model.forget_statistics();
     done
 }
 
@@ -158,8 +157,14 @@ pub(super) fn append_copies<R: Real>(model: &mut Model<R>, sources: &[usize]) {
     for &source in sources {
         append_copy(model, source);
     }
-    model.gradient_norm_sums.resize(model.len(), R::ZERO);
-    model.views_seen.resize(model.len(), 0);
+    let count = model.len();
+    model.gradient_norm_sums.resize(count, R::ZERO);
+    model.views_seen.resize(count, 0);
+    for column in [&mut model.absolute_norm_sums, &mut model.filter_3d] {
+        if !column.is_empty() {
+            column.resize(count, R::ZERO);
+        }
+    }
 }
 
 /// Makes room for exactly so many births: growing step by step would double each column.

@@ -37,6 +37,7 @@ use crate::math::blend::ScreenGradient;
 use crate::math::morton::Cube;
 use crate::math::splat::Viewpoint;
 use crate::memory::Bytes;
+use crate::memory::plan::OptionalColumns;
 use crate::model::Gaussians;
 
 /// The processor as a device.
@@ -186,6 +187,10 @@ impl<R: Real> Raster<Gaussians> for Cpu<R> {
 
     fn len(&self, model: &Model<R>) -> usize {
         model.len()
+    }
+
+    fn optional(&self, model: &Model<R>) -> OptionalColumns {
+        model.optional()
     }
 
     fn model_bytes(&self, model: &Model<R>) -> [Bytes; 2] {

@@ -59,7 +59,7 @@ use super::{
 use crate::config::MemoryOptions;
 use crate::dataset::{Image, View};
 use crate::math::morton::Cube;
-use crate::memory::plan::Storage;
+use crate::memory::plan::{OptionalColumns, Storage};
 use crate::memory::{Bytes, Entry, Gain, Holder as _, Kind, Ladder, Limit, Rung};
 use crate::model::Gaussians;
 
@@ -327,6 +327,10 @@ impl Raster<Gaussians> for Cuda {
 
     fn len(&self, model: &Model) -> usize {
         model.len()
+    }
+
+    fn optional(&self, model: &Model) -> OptionalColumns {
+        model.optional()
     }
 
     fn model_bytes(&self, model: &Model) -> [Bytes; 2] {

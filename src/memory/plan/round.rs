@@ -94,10 +94,11 @@ pub(super) fn reorder(stack: &mut Stack, model: &ModelSize) {
 mod tests {
     use super::*;
     use crate::memory::Bytes;
-    use crate::memory::plan::Storage;
+    use crate::memory::plan::{OptionalColumns, Storage};
 
     fn model(gaussians: u64) -> ModelSize {
-        ModelSize { gaussians, sh_degree: 3, storage: Storage::Full }
+        let (storage, optional) = (Storage::Full, OptionalColumns::NONE);
+        ModelSize { gaussians, sh_degree: 3, storage, optional }
     }
 
     fn peak(stack: &Stack, label: &str) -> u64 {

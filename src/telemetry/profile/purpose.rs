@@ -40,7 +40,7 @@ impl Category {
             "arena" => Some(Self::Scratch),
             "block" | "pinned" => None,
             _ => Some(match label {
-                "geometry" | "sh" => Self::Parameters,
+                "geometry" | "sh" | "3d filter" => Self::Parameters,
                 _ if STATE.iter().any(|part| label.contains(part)) => Self::Optimizer,
                 _ => Self::Other,
             }),
@@ -64,7 +64,7 @@ impl Category {
 const STATE: [&str; 3] = ["moments", "steps taken", "density statistics"];
 
 /// Labels, and what lies there.
-const PURPOSES: [(&str, &str); 54] = [
+const PURPOSES: [(&str, &str); 56] = [
     ("context and code", "what the driver needs, and the kernels"),
     ("status", "what kernels report in"),
     ("geometry", "centres, scales, rotations and opacities"),
@@ -76,6 +76,8 @@ const PURPOSES: [(&str, &str); 54] = [
     ("sh, steps taken", "which step the colours of each 32 Gaussians are at"),
     ("density statistics, gradients", "what density control decides by"),
     ("density statistics, views", "what density control decides by"),
+    ("density statistics, absolute gradients", "what density control decides by"),
+    ("3d filter", "how far each Gaussian is smoothed"),
     ("photographs", "photographs that stay on the GPU"),
     ("photographs in turn", "photographs that are sent anew for each iteration"),
     ("photographs on their way", "photographs on their way to the GPU"),

@@ -30,7 +30,7 @@ impl Checkpoint {
         let fail = |source| OutputError::new(&path, source);
         create_folder(&model_path.join("checkpoints"))?;
         let (sh_degree, rows) = (model.shape()?.sh_degree, model.len());
-        let columns = columns(sh_degree);
+        let columns = columns(sh_degree, model.optional());
         let header = self
             .header(&columns, (sh_degree, rows))
             .map_err(|error| fail(io::Error::other(error)))?;

@@ -3,9 +3,10 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::memory::plan::OptionalColumns;
 fn run(gaussians: u64, storage: Storage) -> Run {
     Run {
-        model: ModelSize { gaussians, sh_degree: 3, storage },
+        model: ModelSize { gaussians, sh_degree: 3, storage, optional: OptionalColumns::NONE },
         start: 12_415,
         seen: Seen { px: [1061, 1894], share: 0.72, surface: 1.34e6 },
         photographs: Photographs {
