@@ -109,8 +109,8 @@ impl Task for Training<'_> {
         let trainer = match checkpoint {
             Some(checkpoint) => Trainer::resume(setup, device, &mut sinks, checkpoint)?,
             None => {
-                let gaussians =
-                    from_points(&points, intent.config.optimize.sh_degree, intent.config.run.seed);
+                let Config { optimize, run, .. } = &intent.config;
+                let gaussians = from_points(&points, optimize, run.seed);
                 Trainer::start(setup, device, &mut sinks, &gaussians)?
             }
         };

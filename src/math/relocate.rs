@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn the_sum_is_that_of_equation_9() {
-        for (whole, copies) in [(0.3, 1), (0.9, 2), (0.02, 7), (0.7, 20)] {
+        for (whole, copies) in [(0.3_f64, 1_u32), (0.9, 2), (0.02, 7), (0.7, 20)] {
             let n = copies + 1;
             let part = 1.0 - (1.0 - whole).powf(1.0 / f64::from(n));
             let mut sum = 0.0;
@@ -86,7 +86,7 @@ mod tests {
                 for k in 0..i {
                     let sign = if k % 2 == 0 { 1.0 } else { -1.0 };
                     let k_f = f64::from(k);
-                    sum += binomial * sign * part.powi(k.cast_signed() + 1) / (k_f + 1.0).sqrt();
+                    sum += binomial * sign * part.powf(k_f + 1.0) / (k_f + 1.0).sqrt();
                     binomial *= f64::from(i - 1 - k) / (k_f + 1.0);
                 }
             }
