@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser};
 use splat::config::{
-    Config, ConfigError, Device, Layer, Layers, Strategy, Typed, default_toml, normalize_args, preset_names,
-    preset_text, resolve,
+    Config, ConfigError, Device, Layer, Layers, Strategy, Typed, default_toml, normalize_args,
+    preset_names, preset_text, resolve,
 };
 use splat::memory::{Bytes, Limit};
 
@@ -50,7 +50,9 @@ fn keys_of(text: &str) -> BTreeSet<(String, String)> {
         if let Some(name) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
             section = name.to_owned();
         } else if let Some((key, _)) = line.split_once(" = ")
-            && key.chars().all(|letter| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '_')
+            && key.chars().all(|letter| {
+                letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '_'
+            })
         {
             keys.insert((section.clone(), key.to_owned()));
         }
@@ -226,8 +228,7 @@ fn the_strategy_mcmc_brings_its_preset_beneath_all_that_is_given() {
 
 #[test]
 fn absgrad_brings_its_threshold_unless_one_is_given() {
-    let threshold =
-        |words: &[&str]| resolved("", words).unwrap().densify.densify_grad_threshold;
+    let threshold = |words: &[&str]| resolved("", words).unwrap().densify.densify_grad_threshold;
     assert_eq!([threshold(&[]), threshold(&["--absgrad"])], [2e-4, 8e-4]);
     assert_eq!(threshold(&["--absgrad", "--densify-grad-threshold", "2e-4"]), 2e-4);
     assert_eq!(threshold(&["--absgrad", "false"]), 2e-4);
@@ -320,7 +321,9 @@ fn a_missing_file_and_an_unknown_preset_are_named() {
     assert!(error.to_string().contains("no/such/file.toml"), "{error}");
     let error = resolve(Layers { preset: Some("9gb"), ..Layers::default() }).unwrap_err();
     assert!(
-        error.to_string().contains("`9gb`; the presets are: default, 8gb, 16gb, 24gb, mcmc, mip, smoke"),
+        error
+            .to_string()
+            .contains("`9gb`; the presets are: default, 8gb, 16gb, 24gb, mcmc, mip, smoke"),
         "{error}"
     );
 }
