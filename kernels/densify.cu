@@ -5,9 +5,9 @@
 // Thresholds are in raw parameters: the host finds those at which its own exp and sigmoid pass the
 // rule's, so that both backends decide alike to the last bit.
 
-#include "layout.cuh"
 #include "linalg.cuh"
 #include "random.cuh"
+#include "rows.cuh"
 
 // In a splat's record: the bits of the Gaussian's index.
 constexpr uint32_t RECORD_GAUSSIAN = 11;
@@ -15,10 +15,6 @@ constexpr uint32_t RECORD_GAUSSIAN = 11;
 // In a gradient's record: sums of the absolute values of the centre's gradient.
 constexpr uint32_t RECORD_ABSOLUTE_X = 3;
 constexpr uint32_t RECORD_ABSOLUTE_Y = 7;
-
-// The six tables: parameters, first and second moments of the geometry, then of the SH.
-constexpr uint32_t ROLES = 3;
-constexpr uint32_t GEOMETRY_TABLE = 0;
 
 // NaN gives way to a number, as in the twin's `max`.
 __device__ inline float largest(float3 v) { return fmaxf(fmaxf(v.x, v.y), v.z); }
@@ -131,29 +127,6 @@ extern "C" __global__ void __launch_bounds__(DENSIFY_BLOCK)
     if (i < a.births) a.flags[rows[i]] = 1;
 }
 
-// Zeros the moments of a row.
-__device__ inline void forget_row(const GrowArgs& a, uint32_t row) {
-#pragma unroll
-    for (uint32_t table = 0; table < TABLES; ++table) {
-        if (table % ROLES == 0) continue;
-        const uint64_t at = lane_block(row, a.widths[table]);
-        for (uint32_t c = 0; c < a.widths[table]; ++c) a.tables[table][at + component(c)] = 0;
-    }
-}
-
-// Copies the parameters of a row; their moments begin anew.
-__device__ inline void copy_row(const GrowArgs& a, uint32_t from, uint32_t to) {
-#pragma unroll
-    for (uint32_t table = 0; table < TABLES; table += ROLES) {
-        const uint32_t width = a.widths[table];
-        const uint64_t source = lane_block(from, width), destination = lane_block(to, width);
-        for (uint32_t c = 0; c < width; ++c) {
-            a.tables[table][destination + component(c)] = a.tables[table][source + component(c)];
-        }
-    }
-    forget_row(a, to);
-}
-
 __device__ inline void set_triple(float* geometry, uint32_t row, uint32_t first, float3 value) {
     float* values = geometry + lane_block(row, GEOMETRY_WIDTH) + component(first);
     values[0] = value.x;
@@ -210,7 +183,8 @@ extern "C" __global__ void __launch_bounds__(DENSIFY_BLOCK)
     if (!chosen) return;
 
     const uint32_t newborn = a.n + ranks[row];
-    copy_row(a, row, newborn);
+    copy_parameters(a, row, newborn);
+    forget_row(a, newborn);
     if (clone) return;
     forget_row(a, row);
     place_children(a, row, newborn);

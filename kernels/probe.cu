@@ -5,6 +5,7 @@
 #include "compact.cuh"
 #include "linalg.cuh"
 #include "random.cuh"
+#include "relocate.cuh"
 #include "sh.cuh"
 #include "splat.cuh"
 
@@ -22,6 +23,11 @@ __device__ inline Shape shape(const float* v) { return {triple(v), triple(v + 3)
 struct Columns {
     uint16_t first, end;
 };
+
+__device__ inline float2 shared(const float* v) {
+    const Share s = share_of(v[0], static_cast<uint32_t>(v[1]), v[2]);
+    return {static_cast<float>(s.logit), static_cast<float>(s.log_growth)};
+}
 
 // Outputs one behind the other.
 struct Writer {
@@ -178,6 +184,8 @@ extern "C" __global__ void __launch_bounds__(PROBE_BLOCK)
         PROBE(INVERSE_SCALE, inverse_scale(v[0]));
         PROBE(HELD_FIRST, held_first(v[0], v[1]));
         PROBE(ROLL, third_roll(v));
+        PROBE(DRAW_WEIGHT, static_cast<uint32_t>(draw_weight(v[0])));
+        PROBE(SHARE, shared(v));
         PROBE(RANDOM_BITS, random_bits(word(v), word(v + 4)));
         PROBE(RANDOM_UNIFORM, random_uniform(word(v), word(v + 4)));
         PROBE(RANDOM_NORMAL, random_normal(word(v), word(v + 4)));

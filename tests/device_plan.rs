@@ -196,6 +196,7 @@ fn the_plan_has_the_ledgers_rows(storage: Storage) {
         inverse_depths: false,
         photographs,
         births: Some([wanted as u64, BIRTHS as u64]),
+        relocates: false,
         bands: true,
         context: entries
             .iter()

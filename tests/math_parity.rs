@@ -24,7 +24,7 @@ use std::path::Path;
 use common::scene::NEAR;
 use common::{Draws, view};
 use domains::{
-    Domain, any, bands, direction, ellipses, moments, rounding, shapes, sizes, wide, words,
+    Domain, any, bands, direction, ellipses, moments, rounding, shapes, shares, sizes, wide, words,
 };
 use splat::abi::probe;
 use splat::dataset::View;
@@ -36,7 +36,7 @@ use splat::math::splat::{
     DILATION_PX2, Ellipse, EllipseGradient, Rect, Shape, ShapeGradient, Spans, Viewpoint, bounds,
     project, project_bwd,
 };
-use splat::math::{Real, compact, sh, sigmoid, sigmoid_bwd};
+use splat::math::{Real, compact, relocate, sh, sigmoid, sigmoid_bwd};
 
 /// What a function's results are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,12 +124,17 @@ fn probes() -> Vec<Probe> {
         PROBE_INVERSE_SCALE inverse_scale Exact sizes::<0>(), |v| vec![R::of_f32(compact::inverse_scale(v[0].to_f32()))];
         PROBE_HELD_FIRST held_first Exact moments(), |v| vec![R::of_f32(compact::held_first(v[0].to_f32(), v[1].to_f32()))];
         PROBE_ROLL roll Exact words::<2>(), |v| word(third_roll(bits(v)));
+        PROBE_DRAW_WEIGHT draw_weight Exact wide(), |v| word(u32::try_from(relocate::weight(v[0].to_f64())).unwrap());
+        PROBE_SHARE share_of Rounded shares(), |v| shared(v);
     }
 }
 
 /// Device functions that have no probe of their own, and who calls them: a function that is probed
 /// or reached itself, or a kernel of [`KERNELS`].
-const REACHED_THROUGH: [(&str, &str); 41] = [
+const REACHED_THROUGH: [(&str, &str); 44] = [
+    ("exact_opacity", "draw_weight"),
+    ("is_dead", "draw_sources"),
+    ("draw_place", "draw_sources"),
     ("catch_up_of", "step_color"),
     ("caught_up", "catch_up"),
     ("catch_up", "step_color"),
@@ -173,8 +178,8 @@ const REACHED_THROUGH: [(&str, &str); 41] = [
     ("fast_sqrt", "columns"),
 ];
 
-/// Kernels that the tests of whole renders compare with the host.
-const KERNELS: [&str; 4] = ["project_fwd", "blend_fwd", "blend_bwd", "adam"];
+/// Kernels that the tests of whole renders and rounds compare with the host.
+const KERNELS: [&str; 5] = ["project_fwd", "blend_fwd", "blend_bwd", "adam", "draw_sources"];
 
 /// Those whose twins are methods of a stream.
 const RANDOM: [&str; 3] = ["random_bits", "random_uniform", "random_normal"];
@@ -196,6 +201,11 @@ fn third_roll(seed: u32) -> u32 {
     compact::roll(&mut dice);
     compact::roll(&mut dice);
     compact::roll(&mut dice)
+}
+
+fn shared<R: Real>(v: &[R]) -> Vec<R> {
+    let share = relocate::share(v[0].to_f64(), place(v[1]), v[2].to_f64());
+    [share.logit, share.log_growth].map(R::of).to_vec()
 }
 
 fn triple<R: Real>(v: &[R]) -> Vec3<R> {
@@ -321,14 +331,17 @@ fn calls(text: &str, function: &str) -> bool {
 #[test]
 fn every_device_function_is_probed_or_reached_through_one_that_is() {
     let headers = [
-        "fast", "linalg", "sh", "splat", "random", "tiles", "parts", "momentum", "fault", "compact",
+        "fast", "linalg", "sh", "splat", "random", "tiles", "parts", "momentum", "fault",
+        "compact", "relocate",
     ];
     let headers = headers.map(|name| format!("{name}.cuh"));
     let functions: Vec<(String, String)> =
         headers.iter().flat_map(|file| functions_of(file)).collect();
     assert!(functions.len() > 40, "the headers have moved: {functions:?}");
-    let kernels: Vec<(String, String)> =
-        ["project.cu", "blend.cu", "adam.cu"].iter().flat_map(|file| functions_of(file)).collect();
+    let kernels: Vec<(String, String)> = ["project.cu", "blend.cu", "adam.cu", "relocate.cu"]
+        .iter()
+        .flat_map(|file| functions_of(file))
+        .collect();
     let text = |name: &str| -> &str {
         let mut known = functions.iter().chain(&kernels);
         let found = known.find(|(function, _)| function == name);

@@ -293,11 +293,13 @@ fn every_label_of_the_gpus_side_is_planned() {
         inverse_depths: false,
         photographs: Photographs { trained: vec![1 << 20], held_out: vec![1 << 20] },
         births: None,
+        relocates: false,
         bands: true,
         context: CONTEXT,
         granule: Granule::default(),
     };
-    let rows = [false, true].map(|in_bands| run.ledger(in_bands));
+    let moving = Run { relocates: true, ..run.clone() };
+    let rows = [run.ledger(false), run.ledger(true), moving.ledger(false)];
     let planned: BTreeSet<&str> = rows.iter().flatten().map(|row| row.label).collect();
     // A measurement of `splat bench`, and the one time that a model goes over to compact state.
     let others = ["copy", "state on its way"];

@@ -18,7 +18,7 @@ use common::keeper::Keeper;
 use program::{Place, cut};
 use splat::backend::Raster;
 use splat::backend::cpu::Cpu;
-use splat::config::{Config, SceneOptions};
+use splat::config::{Config, OptimizeOptions, SceneOptions};
 use splat::dataset::{Dataset, ImageLoader, LoaderStatistics, Residency, decode};
 use splat::files::OutputError;
 use splat::memory::Bytes;
@@ -98,7 +98,8 @@ fn run_with<B: Raster<Gaussians>>(place: &Place, device: &mut B, images: &ImageL
         stop: &AtomicBool::new(false),
     };
     let mut record = Record::default();
-    let gaussians = from_points(&dataset.points, 1, 0);
+    let options = OptimizeOptions { sh_degree: 1, ..OptimizeOptions::default() };
+    let gaussians = from_points(&dataset.points, &options, 0);
     Trainer::start(setup, device, &mut record, &gaussians).unwrap().run().unwrap();
     let ply = std::fs::read(place.ply(EPOCHS * 7)).unwrap();
     Ran { record, ply, loader: images.statistics(), host: images.held() }

@@ -16,7 +16,7 @@ use std::sync::atomic::AtomicBool;
 
 use common::keeper::Keeper;
 use program::Place;
-use splat::config::Config;
+use splat::config::{Config, OptimizeOptions};
 use splat::dataset::{Dataset, ImageLoader, Residency};
 use splat::files::OutputError;
 use splat::memory::Rung;
@@ -74,7 +74,8 @@ fn run(place: &Place, device: &mut Keeper) -> (Record, Result<Outcome, TrainErro
         stop: &AtomicBool::new(false),
     };
     let mut record = Record::default();
-    let gaussians = from_points(&dataset.points, 0, 0);
+    let options = OptimizeOptions { sh_degree: 0, ..OptimizeOptions::default() };
+    let gaussians = from_points(&dataset.points, &options, 0);
     let ended = Trainer::start(setup, device, &mut record, &gaussians).unwrap().run();
     (record, ended)
 }

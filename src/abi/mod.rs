@@ -10,6 +10,7 @@ mod arguments;
 mod densify;
 mod pack;
 pub mod probe;
+mod relocate;
 mod reorder;
 mod smooth;
 
@@ -24,6 +25,7 @@ pub use pack::{
     FORM_BFLOATS, FORM_FIRSTS, FORM_HALVES, FORM_SECONDS, PACK_BLOCK, PackArgs, UnpackArgs,
 };
 pub use probe::{PROBE_BLOCK, ProbeArgs};
+pub use relocate::{CopyArgs, DrawArgs, NO_SOURCE, RELOCATE_BLOCK, ShareArgs, WeighArgs};
 pub use reorder::{ColumnsArgs, MortonArgs, REORDER_BLOCK};
 pub use smooth::{
     DET_MIN_PX4, ResetSmoothedArgs, SAMPLED_FROM, SAMPLED_MARGIN, SMOOTH_BLOCK, SMOOTH_VIEWS,
@@ -41,6 +43,8 @@ pub fn header() -> String {
         &densify::structs(),
         &pack::constants(),
         &pack::structs(),
+        &relocate::constants(),
+        &relocate::structs(),
         &reorder::constants(),
         &reorder::structs(),
         &smooth::constants(),

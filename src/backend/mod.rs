@@ -20,8 +20,8 @@ pub use rows::{CHUNK_ROWS, Rows, chunks};
 pub use stages::{CopySpeed, Stage, StageTime, Work};
 pub use types::{
     AdamStep, Criterion, Densified, DensifyRule, Governed, Grant, LossTerms, LossValue, Measured,
-    MemoryEntry, MemoryKind, Noise, Pass, Pending, Rates, Regularisers, RenderSettings, Rendered,
-    ScreenFilter, Snapshot, Statistics, Survey,
+    MemoryEntry, MemoryKind, Noise, Pass, Pending, Rates, Regularisers, RelocateRule,
+    RenderSettings, Rendered, ScreenFilter, Snapshot, Statistics, Survey,
 };
 
 use crate::dataset::{Image, View};
@@ -438,6 +438,24 @@ pub trait Raster<P: Primitive>: Backend {
         rule: &DensifyRule,
         grant: Grant,
     ) -> Result<Densified, DeviceError>;
+    /// Moves the dead to where living Gaussians are, drawn by their opacities; each shares its
+    /// opacity and scale with those that come to it and forgets its moments, and the dead keep
+    /// theirs. Returns how many moved: none where nothing is alive. Where it is refused nothing has
+    /// changed.
+    fn relocate(
+        &mut self,
+        model: &mut Self::Model,
+        rule: &RelocateRule,
+    ) -> Result<usize, DeviceError>;
+    /// Adds so many copies, with moments and statistics of zero, of Gaussians drawn by their
+    /// opacities; each shares its opacity and scale with its copies and keeps its moments. Adds
+    /// none to a model of which nothing can be seen. Where it is refused nothing has changed.
+    fn multiply(
+        &mut self,
+        model: &mut Self::Model,
+        rule: &RelocateRule,
+        births: usize,
+    ) -> Result<(), DeviceError>;
     /// Puts the rows in the order of their centres along the Z-curve around a cube, so that
     /// neighbours in space are neighbours in memory; rows of one key keep their order.
     ///

@@ -274,6 +274,18 @@ pub enum Criterion {
     Quantile,
 }
 
+/// How Gaussians are drawn and copied where density control is a Markov chain (Kheradmand et al.
+/// 2024, section 4.3).
+#[derive(Clone, Copy, Debug)]
+pub struct RelocateRule {
+    /// Opacity that the living exceed, and the least that a share of one gets.
+    pub opacity_min: f64,
+    /// Seed of the draws.
+    pub seed: u64,
+    /// Finished iterations.
+    pub iteration: u32,
+}
+
 /// What density control would like to do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Survey {

@@ -126,6 +126,7 @@ fn report(
         inverse_depths: forecast::draws_inverse_depths(dataset),
         photographs: forecast::photographs(dataset),
         births: None,
+        relocates: config.densify.strategy == Strategy::Mcmc,
         bands: config.memory.give_up.contains(&Rung::Bands),
         context: args.context,
         granule: Granule::default(),

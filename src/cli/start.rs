@@ -41,9 +41,7 @@ impl<'a> Start<'a> {
     /// The Gaussians that training starts with.
     pub(super) fn gaussians(self, config: &Config) -> Gaussians {
         match self {
-            Self::Points(points) => {
-                from_points(&points, config.optimize.sh_degree, config.run.seed)
-            }
+            Self::Points(points) => from_points(&points, &config.optimize, config.run.seed),
             Self::Model(model) => model,
         }
     }

@@ -265,7 +265,7 @@ pub struct DensifyOptions {
     #[arg(long, value_name = "G", default_value_t = Self::default().densify_grad_threshold)]
     pub densify_grad_threshold: f64,
 
-    /// With adc, sum the gradient's absolute values over the pixels (AbsGS); the threshold is 8e-4 then, where none is given
+    /// With adc, sum the gradient's absolute values over the pixels (AbsGS); --densify-grad-threshold is 8e-4 then, where none is given
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", value_parser = parse_switch, action = ArgAction::Set, default_value_t = Self::default().absgrad, hide_default_value = true)]
     pub absgrad: bool,
 
@@ -309,7 +309,7 @@ pub enum Strategy {
     Adc,
     /// The same with the criterion of GOF and Mip-Splatting: absolute gradients count, too
     Gof,
-    /// 3DGS-MCMC: up to --max-points (1,000,000 where none is given), moving what is transparent to where Gaussians are; starts from the preset mcmc
+    /// 3DGS-MCMC: up to --max-points, moving what is transparent to where Gaussians are; what is not given takes the values of --preset mcmc
     Mcmc,
 }
 

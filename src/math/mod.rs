@@ -12,6 +12,7 @@ pub mod morton;
 pub mod noise;
 pub mod random;
 mod real;
+pub mod relocate;
 pub mod sh;
 pub mod splat;
 pub mod ssim;

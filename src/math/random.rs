@@ -28,8 +28,12 @@ pub enum Purpose {
     RoundStep = 9,
     /// Rounding of colours that catch up.
     RoundCatchUp = 10,
-    /// Random motion of Gaussians.
+    /// Motion of Gaussians that are nearly transparent.
     Noise = 11,
+    /// Which Gaussians the dead move to.
+    Relocate = 12,
+    /// Which Gaussians get copies.
+    Multiply = 13,
 }
 
 /// One stream of random numbers, addressed by index.

@@ -129,6 +129,7 @@ impl Progress {
             // Warnings go through the log, in every style.
             Event::Warning { .. }
             | Event::Densified { .. }
+            | Event::Relocated { .. }
             | Event::OpacityReset { .. }
             | Event::Buffers(_)
             | Event::Distributions(_)

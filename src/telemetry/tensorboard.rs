@@ -114,6 +114,7 @@ impl<W: Write> TensorBoard<W> {
             Event::Gpu(report) => self.gpu(report),
             Event::Rung { iteration, change, .. } => self.rung(*iteration, change),
             Event::Densified { .. }
+            | Event::Relocated { .. }
             | Event::OpacityReset { .. }
             | Event::Buffers(_)
             | Event::Saved { .. }

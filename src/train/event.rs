@@ -59,6 +59,21 @@ pub enum Event {
         /// Time of the round, and of putting the Gaussians in order where that is due.
         ms: f64,
     },
+    /// Transparent Gaussians moved to where others are, and copies were added.
+    Relocated {
+        /// Finished iterations.
+        iteration: u32,
+        /// Gaussians that moved.
+        relocated: usize,
+        /// Copies added.
+        born: usize,
+        /// Copies not added for want of memory.
+        refused: usize,
+        /// Gaussians afterwards.
+        gaussians: usize,
+        /// Time of the round, and of putting the Gaussians in order where that is due.
+        ms: f64,
+    },
     /// All opacities were lowered to at most 0.01.
     OpacityReset {
         /// Finished iterations.

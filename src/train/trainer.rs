@@ -18,7 +18,7 @@ use super::save::{Resident, render_mode, write_point_cloud};
 use super::schedule::{self, Milestones};
 use super::views::Views;
 use super::{TrainError, background, densify, render_filter};
-use crate::backend::{AdamStep, LossTerms, LossValue, Pending, Raster, RenderSettings};
+use crate::backend::{LossTerms, LossValue, Pending, Raster, RenderSettings};
 use crate::config::Config;
 use crate::dataset::{Dataset, ImageLoader};
 use crate::files::{OutputError, create_folder};
@@ -222,6 +222,7 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
         let options = &self.setup.config.optimize;
         let settings = RenderSettings {
             pass: densify::pass(self.setup.config, iteration),
+            statistics: densify::statistics(self.setup.config),
             sh_degree: schedule::sh_degree(options, iteration),
             background: self.training_background(iteration),
             near: self.feed.views.near(),
@@ -229,8 +230,7 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
             ..RenderSettings::DEFAULT
         };
         let terms = LossTerms { lambda_dssim: options.lambda_dssim };
-        let rates = schedule::rates(options, self.extent, iteration);
-        let step = AdamStep::new(iteration, rates);
+        let step = densify::step(self.setup.config, self.extent, iteration);
         let mut descent = Descent { settings, terms, depth_weight: None, step };
 
         let (device, model) = (&mut *self.device, &mut self.model);
@@ -411,18 +411,18 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
     /// What the iteration before this one asks of the number of Gaussians and their opacities.
     fn control_density(&mut self) -> Result<(), TrainError> {
         let (config, iteration) = (self.setup.config, self.iteration);
-        let rule = densify::due(config, self.extent, iteration);
+        let round = densify::due(config, self.extent, iteration);
         let resets = densify::resets_opacity(config, iteration);
-        if rule.is_some() || resets {
+        if round.is_some() || resets {
             self.report_launched()?;
         }
-        if let Some(rule) = rule {
+        if let Some(round) = round {
             let started = Instant::now();
             // So that the time of the round is the round's, and not that of the step before.
             self.device.synchronize()?;
             let begun = Instant::now();
             let before = self.device.len(&self.model);
-            let done = self.clone_split_and_prune(&rule)?;
+            let done = self.play(&round, before)?;
             if densify::reorders(config, iteration) {
                 self.reorder()?;
             }
@@ -433,15 +433,7 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
             let seconds = started.elapsed().as_secs_f64();
             self.training_seconds += seconds;
             self.told_seconds += seconds;
-            self.sink.on(&Event::Densified {
-                iteration,
-                cloned: done.cloned,
-                split: done.split,
-                refused: done.refused,
-                pruned: done.pruned,
-                gaussians,
-                ms: round_ms,
-            })?;
+            self.sink.on(&done.told(iteration, gaussians, round_ms))?;
             self.creep = Creep::from(iteration);
             self.profile(Phase::DensityControl)?;
             if gaussians == 0 && before > 0 {

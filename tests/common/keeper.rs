@@ -9,7 +9,7 @@ use std::time::Duration;
 use splat::backend::cpu::{Cpu, Frame, Gradients, Model, Ready};
 use splat::backend::{
     AdamStep, Backend, Densified, DensifyRule, DeviceError, Governed, Grant, LossTerms, Measured,
-    Raster, RenderSettings, Rendered, Rows, Snapshot, Survey,
+    Raster, RelocateRule, RenderSettings, Rendered, Rows, Snapshot, Survey,
 };
 use splat::dataset::{Image, View};
 use splat::math::morton::Cube;
@@ -267,6 +267,26 @@ impl Raster<Gaussians> for Keeper {
             return Err(refusal());
         }
         self.cpu.densify(model, rule, grant)
+    }
+    fn relocate(
+        &mut self,
+        model: &mut Model<f32>,
+        rule: &RelocateRule,
+    ) -> Result<usize, DeviceError> {
+        self.cpu.relocate(model, rule)
+    }
+    fn multiply(
+        &mut self,
+        model: &mut Model<f32>,
+        rule: &RelocateRule,
+        births: usize,
+    ) -> Result<(), DeviceError> {
+        self.rounds.push(births);
+        if births > 0 && self.refused_rounds > 0 {
+            self.refused_rounds -= 1;
+            return Err(refusal());
+        }
+        self.cpu.multiply(model, rule, births)
     }
     fn reorder(&mut self, model: &mut Model<f32>, cube: &Cube) -> Result<(), DeviceError> {
         self.cpu.reorder(model, cube)

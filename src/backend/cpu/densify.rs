@@ -144,10 +144,38 @@ fn split<R: Real>(model: &mut Model<R>, rule: &DensifyRule, parent: usize) {
         model.column_mut(Parameter::Means).values[index * 3..][..3].copy_from_slice(&place(child));
         model.column_mut(Parameter::LogScales).values[index * 3..][..3].copy_from_slice(&shrunk);
     }
+    forget_row(model, parent);
+}
+
+/// Zeros the moments of a Gaussian.
+pub(super) fn forget_row<R: Real>(model: &mut Model<R>, row: usize) {
     for column in &mut model.columns {
-        let row = parent * column.width..(parent + 1) * column.width;
+        let row = row * column.width..(row + 1) * column.width;
         column.first_moments[row.clone()].fill(R::ZERO);
         column.second_moments[row].fill(R::ZERO);
+    }
+}
+
+/// Gives a Gaussian the parameters of another.
+pub(super) fn copy_row<R: Real>(model: &mut Model<R>, from: usize, to: usize) {
+    for Column { width, values, .. } in &mut model.columns {
+        values.copy_within(from * *width..(from + 1) * *width, to * *width);
+    }
+}
+
+/// Appends a copy of each of these Gaussians, with moments and statistics of zero.
+pub(super) fn append_copies<R: Real>(model: &mut Model<R>, sources: &[usize]) {
+    reserve_rows(model, sources.len());
+    for &source in sources {
+        append_copy(model, source);
+    }
+    let count = model.len();
+    model.gradient_norm_sums.resize(count, R::ZERO);
+    model.views_seen.resize(count, 0);
+    for column in [&mut model.absolute_norm_sums, &mut model.filter_3d] {
+        if !column.is_empty() {
+            column.resize(count, R::ZERO);
+        }
     }
 }
 

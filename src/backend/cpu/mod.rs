@@ -12,6 +12,7 @@ mod depth;
 mod loss;
 mod model;
 mod project;
+mod relocate;
 mod reorder;
 mod smooth;
 
@@ -30,7 +31,8 @@ use self::project::Splat;
 use super::viewpoint::viewpoint;
 use super::{
     AdamStep, Backend, Densified, DensifyRule, DeviceError, Grant, LossTerms, LossValue, Measured,
-    Pass, Pending, Raster, RenderSettings, Rendered, Rows, Snapshot, Survey, check_rows, chunks,
+    Pass, Pending, Raster, RelocateRule, RenderSettings, Rendered, Rows, Snapshot, Survey,
+    check_rows, chunks,
 };
 use crate::dataset::{Image, View};
 use crate::math::Real;
@@ -317,6 +319,24 @@ impl<R: Real> Raster<Gaussians> for Cpu<R> {
         grant: Grant,
     ) -> Result<Densified, DeviceError> {
         Ok(densify::densify(model, rule, grant))
+    }
+
+    fn relocate(
+        &mut self,
+        model: &mut Model<R>,
+        rule: &RelocateRule,
+    ) -> Result<usize, DeviceError> {
+        Ok(relocate::relocate(model, rule))
+    }
+
+    fn multiply(
+        &mut self,
+        model: &mut Model<R>,
+        rule: &RelocateRule,
+        births: usize,
+    ) -> Result<(), DeviceError> {
+        relocate::multiply(model, rule, births);
+        Ok(())
     }
 
     fn reorder(&mut self, model: &mut Model<R>, cube: &Cube) -> Result<(), DeviceError> {

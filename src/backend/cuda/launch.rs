@@ -220,6 +220,10 @@ kernels! {
     scatter: densify::scatter(CompactArgs) x COMPACT_BLOCK;
     clear_padding: densify::clear_padding(PaddingArgs) x COMPACT_BLOCK;
     reset_opacity: densify::reset_opacity(ResetArgs) x DENSIFY_BLOCK;
+    weigh: relocate::weigh(WeighArgs) x RELOCATE_BLOCK;
+    draw_sources: relocate::draw_sources(DrawArgs) x RELOCATE_BLOCK;
+    share_out: relocate::share_out(ShareArgs) x RELOCATE_BLOCK;
+    copy_sources: relocate::copy_sources(CopyArgs) x RELOCATE_BLOCK;
     morton_keys: reorder::morton_keys(MortonArgs) x REORDER_BLOCK;
     gather_columns: reorder::gather_columns(ColumnsArgs) x REORDER_BLOCK;
     return_columns: reorder::return_columns(ColumnsArgs) x REORDER_BLOCK;

@@ -26,6 +26,7 @@ mod momentum;
 mod pack;
 pub mod probe;
 mod project;
+mod relocate;
 mod reorder;
 pub mod session;
 mod smooth;
@@ -54,8 +55,8 @@ use self::session::Session;
 use self::transfer::Staging;
 use super::{
     AdamStep, Backend, CopySpeed, Densified, DensifyRule, DeviceError, Governed, Grant, LossTerms,
-    Measured, MemoryEntry, MemoryKind, Pass, Raster, RenderSettings, Rendered, Rows, Snapshot,
-    StageTime, Survey, Work, chunks,
+    Measured, MemoryEntry, MemoryKind, Pass, Raster, RelocateRule, RenderSettings, Rendered, Rows,
+    Snapshot, StageTime, Survey, Work, chunks,
 };
 use crate::config::MemoryOptions;
 use crate::dataset::{Image, View};
@@ -462,6 +463,24 @@ impl Raster<Gaussians> for Cuda {
         self.session.check_faults()?;
         adam::catch_up(&self.session, model)?;
         self.with_room(|session| densify::densify(session, model, rule, grant))
+    }
+
+    fn relocate(&mut self, model: &mut Model, rule: &RelocateRule) -> Result<usize, DeviceError> {
+        // As before density control.
+        self.session.check_faults()?;
+        adam::catch_up(&self.session, model)?;
+        self.with_room(|session| relocate::relocate(session, model, rule))
+    }
+
+    fn multiply(
+        &mut self,
+        model: &mut Model,
+        rule: &RelocateRule,
+        births: usize,
+    ) -> Result<(), DeviceError> {
+        self.session.check_faults()?;
+        adam::catch_up(&self.session, model)?;
+        self.with_room(|session| relocate::multiply(session, model, rule, births))
     }
 
     fn reorder(&mut self, model: &mut Model, cube: &Cube) -> Result<(), DeviceError> {

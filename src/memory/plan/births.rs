@@ -52,6 +52,7 @@ impl Growth {
         }
         let mut stack = Stack::default();
         round::densify(&mut stack, &self.model, (wanted, births));
+        // What moves the dead takes less than this.
         round::reorder(&mut stack, &grown);
         let scratch = self.granule.after_trim(stack.reach()).max(self.iteration(&grown));
         self.others + regions + largest + scratch

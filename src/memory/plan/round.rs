@@ -11,6 +11,9 @@ const MOVED_WORDS: u64 = 1 << 23;
 
 const WORD: u64 = 4;
 
+/// A weight of a draw.
+const WEIGHT: u64 = 8;
+
 /// A look at the candidates.
 pub(super) fn survey(stack: &mut Stack) {
     stack.pass("density counts", size_of::<DensityCounts>() as u64);
@@ -51,6 +54,30 @@ pub(super) fn smooth(stack: &mut Stack, model: &ModelSize, views: u64) {
     let on_device = stack.take("views to smooth for", views * size_of::<SmoothView>() as u64);
     stack.pass("farthest depth", WORD);
     stack.give_back(on_device);
+}
+
+/// One round in which the dead move to the living, and then so many are born.
+pub(super) fn relocate(stack: &mut Stack, model: &ModelSize, births: u64) {
+    draw(stack, model, model.gaussians);
+    if births > 0 {
+        draw(stack, model, births);
+    }
+}
+
+/// A draw of so many copies; of as many as there are Gaussians where it is for the dead, who are
+/// counted first.
+fn draw(stack: &mut Stack, model: &ModelSize, copies: u64) {
+    let n = model.gaussians;
+    let counts = stack.take("density copies", n * WORD);
+    let weights = stack.take("density weights", n * WEIGHT);
+    let sources = stack.take("density sources", copies * WORD);
+    stack.pass("sort", library::wide_sum(n).0);
+    if copies == n {
+        stack.pass("sort", library::sum(n).0);
+    }
+    for block in [counts, weights, sources] {
+        stack.give_back(block);
+    }
 }
 
 /// All Gaussians in the order of their places.
@@ -99,6 +126,21 @@ mod tests {
         densify(&mut stack, &model(1_000_000), (5000, 4999));
         assert_eq!(peak(&stack, "candidates"), 2 * 4 * 5000);
         assert!(stack.reach() > all);
+    }
+
+    #[test]
+    fn moving_the_dead_takes_no_more_than_putting_all_in_order() {
+        for gaussians in [1, 1000, 1_000_000, 100_000_000] {
+            let (mut round, mut order) = (Stack::default(), Stack::default());
+            relocate(&mut round, &model(gaussians), gaussians / 20);
+            reorder(&mut order, &model(gaussians + gaussians / 20));
+            // Parts of the library's scratch begin at round addresses.
+            assert!(round.reach().0 <= order.reach().0 + 2048, "{gaussians}");
+        }
+        let mut stack = Stack::default();
+        relocate(&mut stack, &model(1_000_000), 50_000);
+        assert_eq!(peak(&stack, "density weights"), 8_000_000);
+        assert_eq!(peak(&stack, "density sources"), 4_000_000);
     }
 
     #[test]

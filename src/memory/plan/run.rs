@@ -51,6 +51,8 @@ pub struct Run {
     /// Gaussians that would be born in a round, and those that are; without, a tenth of the model's
     /// are, and twice as many would be.
     pub births: Option<[u64; 2]>,
+    /// Whether rounds move Gaussians and add copies, in place of cloning and splitting.
+    pub relocates: bool,
     /// Whether views may be drawn in bands where their lists do not fit.
     pub bands: bool,
     /// Context and code.
@@ -197,7 +199,12 @@ impl Run {
         if births > 0 {
             stages.extend([
                 stage("density control", most, &|stack| {
-                    round::densify(stack, &model.with(most - births), (wanted, births));
+                    let before = model.with(most - births);
+                    if self.relocates {
+                        round::relocate(stack, &before, births);
+                    } else {
+                        round::densify(stack, &before, (wanted, births));
+                    }
                     round::smooth(stack, &model, views);
                 }),
                 stage("reorder", most, &|stack| round::reorder(stack, &model)),

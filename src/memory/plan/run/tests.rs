@@ -15,6 +15,7 @@ fn run(gaussians: u64, storage: Storage) -> Run {
             held_out: vec![1061 * 1894 * 3; 7],
         },
         births: None,
+        relocates: false,
         bands: false,
         context: CONTEXT,
         granule: Granule::default(),
