@@ -62,6 +62,7 @@ impl Task for Rendering<'_> {
                 iteration: opened.iteration,
                 sh_degree: opened.gaussians.sh_degree,
                 background: background(opened.config.scene.white_background),
+                lpips: None,
                 shown: Shown::All,
             };
             let folder = output_folder(&args.model.model_path, &request);
@@ -93,7 +94,7 @@ impl Task for Rendering<'_> {
     }
 }
 
-fn output_folder(model_path: &Path, request: &EvalRequest) -> PathBuf {
+fn output_folder(model_path: &Path, request: &EvalRequest<'_>) -> PathBuf {
     model_path.join(request.split.name()).join(format!("ours_{}", request.iteration))
 }
 

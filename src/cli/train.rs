@@ -11,6 +11,7 @@ use clap::{ArgMatches, Args};
 use super::device::{self, DeviceOptions, Task};
 use super::exit::{Exit, Interrupted, OutOfMemory, UsageError};
 use super::intent::{DEMO_SCENE, Intent};
+use super::lpips::{self, Sources};
 use super::scene::open_scene;
 use super::{print, shell_word};
 use crate::backend::{Raster, Rows};
@@ -18,6 +19,7 @@ use crate::config::Config;
 use crate::dataset::{AlphaMeaning, Dataset, ImageSource, PointCloud};
 use crate::memory::{Bytes, Rung, host_memory};
 use crate::model::{Gaussians, from_points, random_points, thinned};
+use crate::perceptual::LpipsWeights;
 use crate::synth::{SynthOptions, write_scene};
 use crate::telemetry::{ProgressStyle, Sinks};
 use crate::train::checkpoint::StoredCheckpoint;
@@ -68,20 +70,27 @@ impl TrainArgs {
 /// Trains.
 pub(super) fn run(args: &TrainArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     let intent = Intent::make(args, matches)?;
-    device::on(&DeviceOptions::of(&intent.config), Training { args, intent })
+    // Before anything is begun: who waited for a run should not miss its metric.
+    let output = &intent.config.output;
+    let path = output.lpips_weights.as_deref();
+    let is_earlier = intent.checkpoint.is_some() && args.options.output.lpips_weights.is_none();
+    let (named, earlier) = if is_earlier { (None, path) } else { (path, None) };
+    let lpips = lpips::weights(&Sources { named, earlier, insists: output.enable_lpips })?;
+    device::on(&DeviceOptions::of(&intent.config), Training { args, intent, lpips })
 }
 
 /// A run that is intended.
 struct Training<'a> {
     args: &'a TrainArgs,
     intent: Intent,
+    lpips: Option<LpipsWeights>,
 }
 
 impl Task for Training<'_> {
     type Output = ();
 
     fn run<B: Raster<Gaussians>>(self, device: &mut B) -> anyhow::Result<()> {
-        let Self { args, mut intent } = self;
+        let Self { args, mut intent, lpips } = self;
         let stop = stop_on_signals()?;
         if args.demo && intent.checkpoint.is_none() {
             write_scene(&intent.scene()?, &SynthOptions::default())?;
@@ -103,6 +112,7 @@ impl Task for Training<'_> {
             dataset: &dataset,
             images: &images,
             config: &intent.config,
+            lpips: lpips.as_ref(),
             model_path: &intent.model_path,
             stop: &stop,
         };

@@ -24,6 +24,7 @@ use crate::files::{OutputError, create_folder};
 use crate::math::Real;
 use crate::math::random::{Purpose, Stream};
 use crate::model::Gaussians;
+use crate::perceptual::LpipsWeights;
 
 /// What a run is made of.
 #[derive(Clone, Copy)]
@@ -34,6 +35,8 @@ pub struct TrainerSetup<'a> {
     pub images: &'a ImageLoader,
     /// Everything resolved.
     pub config: &'a Config,
+    /// Weights of the network whose LPIPS evaluations measure.
+    pub lpips: Option<&'a LpipsWeights>,
     /// Model folder; it exists.
     pub model_path: &'a Path,
     /// Set from outside when the run should end after its iteration.
@@ -361,6 +364,7 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
             sh_degree: schedule::sh_degree(&config.optimize, self.iteration),
             background: background(config.scene.white_background),
             shown: Shown::First(report::PICTURED_VIEWS),
+            lpips: self.setup.lpips,
         };
         let (device, sink) = (&mut *self.device, &mut *self.sink);
         let evaluation = evaluate(device, &self.model, &mut self.feed.views, &request, |view| {

@@ -48,7 +48,10 @@ pub(super) fn measure<R: Real>(
 }
 
 /// The size of both images, if it is one.
-fn common_size<R>(canvas: &Canvas<R>, target: &Image) -> Result<[usize; 2], DeviceError> {
+pub(super) fn common_size<R>(
+    canvas: &Canvas<R>,
+    target: &Image,
+) -> Result<[usize; 2], DeviceError> {
     let target_px = [target.width, target.height];
     if target_px != canvas.size {
         return Err(DeviceError::TargetSize { target_px, view_px: canvas.size });
@@ -76,7 +79,7 @@ fn l1<R: Real>(image: &[R], truth: &[R], weight: f64) -> (f64, Vec<R>) {
 }
 
 /// Values of an image, 0 where the mask excludes the pixel.
-fn masked<R: Real>(values: impl Iterator<Item = R>, target: &Image) -> Vec<R> {
+pub(super) fn masked<R: Real>(values: impl Iterator<Item = R>, target: &Image) -> Vec<R> {
     match &target.mask {
         None => values.collect(),
         Some(mask) => values

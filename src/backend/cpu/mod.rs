@@ -9,6 +9,7 @@ mod blend;
 mod count;
 mod densify;
 mod loss;
+mod lpips;
 mod model;
 mod project;
 mod reorder;
@@ -18,6 +19,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 pub use count::{Counted, count};
+pub use lpips::Perceptual;
 pub use model::{Column, Model, Parameter};
 pub use project::ParameterGradient;
 
@@ -36,6 +38,7 @@ use crate::math::morton::Cube;
 use crate::math::splat::Viewpoint;
 use crate::memory::Bytes;
 use crate::model::Gaussians;
+use crate::perceptual::LpipsWeights;
 
 /// The processor as a device.
 #[derive(Clone, Copy, Debug, Default)]
@@ -143,6 +146,7 @@ impl<R: Real> Raster<Gaussians> for Cpu<R> {
     type Model = Model<R>;
     type Frame = Frame<R>;
     type Gradients = Gradients<R>;
+    type Perceptual = Perceptual;
 
     fn upload(&mut self, host: &Gaussians) -> Result<Model<R>, DeviceError> {
         Ok(Model::new(host))
@@ -216,6 +220,19 @@ impl<R: Real> Raster<Gaussians> for Cpu<R> {
 
     fn measure(&mut self, frame: &Frame<R>, target: &Arc<Image>) -> Result<Measured, DeviceError> {
         loss::measure(&frame.canvas, target)
+    }
+
+    fn perceptual(&mut self, weights: &LpipsWeights) -> Result<Perceptual, DeviceError> {
+        Ok(Perceptual::new(weights))
+    }
+
+    fn perceive(
+        &mut self,
+        net: &Perceptual,
+        frame: &Frame<R>,
+        target: &Arc<Image>,
+    ) -> Result<f64, DeviceError> {
+        lpips::perceive(net, &frame.canvas, target)
     }
 
     fn gradients(&mut self, _model: &Model<R>) -> Result<Gradients<R>, DeviceError> {

@@ -194,6 +194,10 @@ kernels! {
     blend_counted: blend::blend_counted(BlendArgs) x BLEND_BLOCK;
     blend_bwd: blend::blend_bwd(BlendArgs) x BLEND_BWD_BLOCK;
     loss: loss::loss(LossArgs) x LOSS_BLOCK;
+    lpips_input: lpips::lpips_input(LpipsInputArgs) x LPIPS_PIXELS;
+    lpips_convolution: lpips::lpips_convolution(LpipsLayerArgs) x LPIPS_BLOCK;
+    lpips_pool: lpips::lpips_pool(LpipsLayerArgs) x LPIPS_PIXELS;
+    lpips_compare: lpips::lpips_compare(LpipsCompareArgs) x LPIPS_PIXELS;
     adam: adam::adam(AdamArgs) x ADAM_BLOCK;
     adam_compact: adam::adam_compact(AdamArgs) x ADAM_BLOCK;
     catch_up_all: adam::catch_up_all(CatchUpArgs) x ADAM_BLOCK;

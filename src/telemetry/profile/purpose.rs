@@ -64,7 +64,7 @@ impl Category {
 const STATE: [&str; 3] = ["moments", "steps taken", "density statistics"];
 
 /// Labels, and what lies there.
-const PURPOSES: [(&str, &str); 51] = [
+const PURPOSES: [(&str, &str); 54] = [
     ("context and code", "what the driver needs, and the kernels"),
     ("status", "what kernels report in"),
     ("geometry", "centres, scales, rotations and opacities"),
@@ -105,6 +105,9 @@ const PURPOSES: [(&str, &str); 51] = [
     ("image", "the drawn view"),
     ("gradient of the image", "gradient of the drawn view"),
     ("pixels", "Gaussians blended in each pixel"),
+    ("lpips weights", "a network that compares views with photographs"),
+    ("lpips features", "what it sees of them"),
+    ("lpips sums", "what it sees of them"),
     ("density counts", "a round of density control"),
     ("density flags", "a round of density control"),
     ("density ranks", "a round of density control"),
