@@ -91,6 +91,7 @@ fn run_with<B: Raster<Gaussians>>(place: &Place, device: &mut B, images: &ImageL
     let model_path = place.model();
     std::fs::create_dir_all(&model_path).unwrap();
     let setup = TrainerSetup {
+        lpips: None,
         dataset: &dataset,
         images,
         config: &config,

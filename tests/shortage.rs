@@ -67,6 +67,7 @@ fn run(place: &Place, device: &mut Keeper) -> (Record, Result<Outcome, TrainErro
     let images = ImageLoader::new(dataset.sources.clone(), Residency::All);
     std::fs::create_dir_all(place.model()).unwrap();
     let setup = TrainerSetup {
+        lpips: None,
         dataset: &dataset,
         images: &images,
         config: &config,

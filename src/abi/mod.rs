@@ -8,6 +8,7 @@
 mod declare;
 mod arguments;
 mod densify;
+mod lpips;
 mod pack;
 pub mod probe;
 mod relocate;
@@ -20,6 +21,11 @@ pub use densify::{
     COMPACT_BLOCK, COMPACT_SLICES, ChooseArgs, CompactArgs, DENSIFY_BLOCK, DensityCounts, GrowArgs,
     JudgeArgs, ListArgs, OBSERVE_BLOCK, ObserveArgs, PaddingArgs, ResetArgs, SAMPLE_BLOCK,
     SampleArgs, SurveyArgs, TABLES,
+};
+pub use lpips::{
+    LPIPS_BLOCK, LPIPS_CHANNELS, LPIPS_DEPTH, LPIPS_EPSILON, LPIPS_PIXELS, LPIPS_SCALE_B,
+    LPIPS_SCALE_G, LPIPS_SCALE_R, LPIPS_SHIFT_B, LPIPS_SHIFT_G, LPIPS_SHIFT_R, LpipsCompareArgs,
+    LpipsInputArgs, LpipsLayerArgs,
 };
 pub use pack::{
     FORM_BFLOATS, FORM_FIRSTS, FORM_HALVES, FORM_SECONDS, PACK_BLOCK, PackArgs, UnpackArgs,
@@ -41,6 +47,8 @@ pub fn header() -> String {
         &structs(),
         &densify::constants(),
         &densify::structs(),
+        &lpips::constants(),
+        &lpips::structs(),
         &pack::constants(),
         &pack::structs(),
         &relocate::constants(),

@@ -29,6 +29,7 @@ use crate::math::morton::Cube;
 use crate::memory::plan::OptionalColumns;
 use crate::memory::{Bytes, Entry, Refusal};
 use crate::model::Primitive;
+use crate::perceptual::LpipsWeights;
 
 /// What a device cannot do.
 #[derive(Debug, thiserror::Error)]
@@ -69,6 +70,16 @@ pub enum DeviceError {
     /// Something that needs the gradient of an image before there is one.
     #[error("a frame drawn for training, and its loss, come before the backward pass and the step")]
     NoLoss,
+    /// An image that a network of LPIPS sees nothing of.
+    #[error(
+        "LPIPS needs images of at least {least} x {least} px, and the view has {} x {}", size[0], size[1]
+    )]
+    TooSmallForLpips {
+        /// Width and height in px.
+        size: [u32; 2],
+        /// What either has to be, px.
+        least: u32,
+    },
     /// An image that kernels cannot number the pixels of.
     #[error(
         "the view is {} x {} px, but a GPU draws at most 65535 px a side and 1431 Mpx in all. Choose a \
@@ -303,6 +314,8 @@ pub trait Raster<P: Primitive>: Backend {
     type Frame;
     /// Gradients that wait for [`Self::step`].
     type Gradients;
+    /// A network of LPIPS, ready to look at images.
+    type Perceptual;
 
     /// Puts primitives on the device, moments and statistics zero.
     fn upload(&mut self, host: &P) -> Result<Self::Model, DeviceError>;
@@ -385,6 +398,18 @@ pub trait Raster<P: Primitive>: Backend {
         frame: &Self::Frame,
         target: &Self::Target,
     ) -> Result<Measured, DeviceError>;
+    /// Makes a network of LPIPS ready. Takes memory only where there is some left, and gives nothing up
+    /// for it.
+    fn perceptual(&mut self, weights: &LpipsWeights) -> Result<Self::Perceptual, DeviceError>;
+    /// How unlike its photograph a frame looks to the network: LPIPS. As in [`Self::measure`] the frame
+    /// is held to 0..1, and both images are multiplied by the mask. Takes memory as
+    /// [`Self::perceptual`] does.
+    fn perceive(
+        &mut self,
+        net: &Self::Perceptual,
+        frame: &Self::Frame,
+        target: &Self::Target,
+    ) -> Result<f64, DeviceError>;
     /// Bytes of a frame.
     fn frame_bytes(&self, frame: &Self::Frame) -> Bytes;
     /// No gradients yet.

@@ -1,13 +1,17 @@
 //! `splat eval`: metrics of a trained model.
 
+use std::path::PathBuf;
+
 use clap::{ArgMatches, Args};
 
 use super::device::{self, DeviceOptions, Task};
 use super::exit::UsageError;
+use super::lpips::{self, Sources};
 use super::print;
 use super::scene::{ModelArgs, Opened, none_decoded};
 use crate::backend::Raster;
 use crate::model::Gaussians;
+use crate::perceptual::LpipsWeights;
 use crate::telemetry::{append_metrics, write_per_view, write_results};
 use crate::train::eval::{EvalRequest, Shown, evaluate};
 use crate::train::event::{Evaluation, Split};
@@ -23,6 +27,14 @@ pub(super) struct EvalArgs {
     #[arg(long, value_enum, help_heading = "Evaluation", default_value_t = Split::Test)]
     split: Split,
 
+    /// Weights of LPIPS, as safetensors; without, those that the model was trained with
+    #[arg(long, value_name = "FILE", help_heading = "Evaluation")]
+    lpips_weights: Option<PathBuf>,
+
+    /// Insist on LPIPS: an error where there are no weights
+    #[arg(long, help_heading = "Evaluation")]
+    enable_lpips: bool,
+
     /// Print JSON, with every view
     #[arg(long, help_heading = "Evaluation")]
     json: bool,
@@ -31,7 +43,12 @@ pub(super) struct EvalArgs {
 /// Evaluates, prints the means, and writes the tables of the model folder.
 pub(super) fn run(args: &EvalArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     let opened = args.model.open(matches)?;
-    let task = Evaluating { opened: &opened, split: args.split };
+    let lpips = lpips::weights(&Sources {
+        named: args.lpips_weights.as_deref(),
+        earlier: opened.config.output.lpips_weights.as_deref(),
+        insists: args.enable_lpips,
+    })?;
+    let task = Evaluating { opened: &opened, split: args.split, lpips: lpips.as_ref() };
     let evaluation = device::on(&DeviceOptions::of(&opened.config), task)?;
     // First of all: a result that was computed is not lost to a full disk.
     print(&if args.json { serde_json::to_string_pretty(&evaluation)? } else { table(&evaluation) });
@@ -54,13 +71,14 @@ pub(super) fn run(args: &EvalArgs, matches: &ArgMatches) -> anyhow::Result<()> {
 struct Evaluating<'a> {
     opened: &'a Opened,
     split: Split,
+    lpips: Option<&'a LpipsWeights>,
 }
 
 impl Task for Evaluating<'_> {
     type Output = Evaluation;
 
     fn run<B: Raster<Gaussians>>(self, device: &mut B) -> anyhow::Result<Evaluation> {
-        let Self { opened, split } = self;
+        let Self { opened, split, lpips } = self;
         let mut views = Views::new(&opened.dataset, &opened.images);
         if views.split(split).is_empty() {
             return Err(UsageError(
@@ -78,6 +96,7 @@ impl Task for Evaluating<'_> {
             background: background(opened.config.scene.white_background),
             screen_filter: render_filter(&opened.config),
             shown: Shown::Nothing,
+            lpips,
         };
         let evaluation = evaluate(device, &model, &mut views, &request, |_| Ok(()))?;
         for warning in views.take_warnings() {
@@ -88,14 +107,18 @@ impl Task for Evaluating<'_> {
 }
 
 fn table(evaluation: &Evaluation) -> String {
+    let Evaluation { mean, lpips_net, .. } = evaluation;
+    let lpips = mean.lpips.zip(*lpips_net);
+    let lpips = lpips
+        .map_or(String::new(), |(lpips, net)| format!("\n  LPIPS {lpips:.5} ({})", net.name()));
     format!(
-        "iteration {}, {} {} views, {} Gaussians\n  PSNR {:.4} dB\n  SSIM {:.5}\n  L1   {:.5}",
+        "iteration {}, {} {} views, {} Gaussians\n  PSNR {:.4} dB\n  SSIM {:.5}\n  L1   {:.5}{lpips}",
         evaluation.iteration,
         evaluation.views.len(),
         evaluation.split.name(),
         evaluation.gaussians,
-        evaluation.mean.psnr,
-        evaluation.mean.ssim,
-        evaluation.mean.l1
+        mean.psnr,
+        mean.ssim,
+        mean.l1
     )
 }

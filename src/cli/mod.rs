@@ -7,6 +7,7 @@ mod eval;
 mod exit;
 mod folder;
 mod intent;
+mod lpips;
 mod plan;
 mod profile;
 mod render;

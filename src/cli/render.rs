@@ -63,6 +63,7 @@ impl Task for Rendering<'_> {
                 sh_degree: opened.gaussians.sh_degree,
                 background: background(opened.config.scene.white_background),
                 screen_filter: render_filter(&opened.config),
+                lpips: None,
                 shown: Shown::All,
             };
             let folder = output_folder(&args.model.model_path, &request);
@@ -94,7 +95,7 @@ impl Task for Rendering<'_> {
     }
 }
 
-fn output_folder(model_path: &Path, request: &EvalRequest) -> PathBuf {
+fn output_folder(model_path: &Path, request: &EvalRequest<'_>) -> PathBuf {
     model_path.join(request.split.name()).join(format!("ours_{}", request.iteration))
 }
 

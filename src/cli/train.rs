@@ -11,6 +11,7 @@ use clap::{ArgMatches, Args};
 use super::device::{self, DeviceOptions, Task};
 use super::exit::{Exit, Interrupted, OutOfMemory};
 use super::intent::{DEMO_SCENE, Intent};
+use super::lpips::{self, Sources};
 use super::scene::open_scene;
 use super::start::Start;
 use super::{print, shell_word};
@@ -19,6 +20,7 @@ use crate::config::Config;
 use crate::dataset::{AlphaMeaning, Dataset, ImageSource};
 use crate::memory::Rung;
 use crate::model::Gaussians;
+use crate::perceptual::LpipsWeights;
 use crate::synth::{SynthOptions, write_scene};
 use crate::telemetry::{ProgressStyle, Sinks};
 use crate::train::checkpoint::StoredCheckpoint;
@@ -69,20 +71,27 @@ impl TrainArgs {
 /// Trains.
 pub(super) fn run(args: &TrainArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     let intent = Intent::make(args, matches)?;
-    device::on(&DeviceOptions::of(&intent.config), Training { args, intent })
+    // Before anything is begun: who waited for a run should not miss its metric.
+    let output = &intent.config.output;
+    let path = output.lpips_weights.as_deref();
+    let is_earlier = intent.checkpoint.is_some() && args.options.output.lpips_weights.is_none();
+    let (named, earlier) = if is_earlier { (None, path) } else { (path, None) };
+    let lpips = lpips::weights(&Sources { named, earlier, insists: output.enable_lpips })?;
+    device::on(&DeviceOptions::of(&intent.config), Training { args, intent, lpips })
 }
 
 /// A run that is intended.
 struct Training<'a> {
     args: &'a TrainArgs,
     intent: Intent,
+    lpips: Option<LpipsWeights>,
 }
 
 impl Task for Training<'_> {
     type Output = ();
 
     fn run<B: Raster<Gaussians>>(self, device: &mut B) -> anyhow::Result<()> {
-        let Self { args, mut intent } = self;
+        let Self { args, mut intent, lpips } = self;
         let stop = stop_on_signals()?;
         if args.demo && intent.checkpoint.is_none() {
             write_scene(&intent.scene()?, &SynthOptions::default())?;
@@ -104,6 +113,7 @@ impl Task for Training<'_> {
             dataset: &dataset,
             images: &images,
             config: &intent.config,
+            lpips: lpips.as_ref(),
             model_path: &intent.model_path,
             stop: &stop,
         };

@@ -101,8 +101,9 @@ impl Progress {
             Event::Gpu(report) => self.status.take_gpu(report),
             Event::Evaluated(evaluation) => {
                 let (split, mean) = (evaluation.split.name(), &evaluation.mean);
+                let lpips = mean.lpips.map_or(String::new(), |lpips| format!(" LPIPS {lpips:.4}"));
                 self.print(&format!(
-                    "[ITER {}] Evaluating {split}: L1 {:.5} PSNR {:.3} SSIM {:.4}",
+                    "[ITER {}] Evaluating {split}: L1 {:.5} PSNR {:.3} SSIM {:.4}{lpips}",
                     evaluation.iteration, mean.l1, mean.psnr, mean.ssim
                 ));
             }

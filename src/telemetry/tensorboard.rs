@@ -215,8 +215,10 @@ impl<W: Write> TensorBoard<W> {
     fn evaluation(&mut self, evaluation: &Evaluation) -> io::Result<()> {
         let folder = folder(evaluation.split);
         let mean = &evaluation.mean;
-        let values = [("psnr", mean.psnr), ("ssim", mean.ssim), ("l1", mean.l1)]
-            .map(|(name, value)| (format!("{folder}/{name}"), value));
+        let values = [("psnr", mean.psnr), ("ssim", mean.ssim), ("l1", mean.l1)].into_iter();
+        let values = values.chain(mean.lpips.map(|lpips| ("lpips", lpips)));
+        let values: Vec<_> =
+            values.map(|(name, value)| (format!("{folder}/{name}"), value)).collect();
         self.scalars(evaluation.iteration, &values)
     }
 

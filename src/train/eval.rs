@@ -5,9 +5,10 @@ use std::sync::Arc;
 use super::TrainError;
 use super::event::{Evaluation, Metrics, Split, ViewMetrics};
 use super::views::Views;
-use crate::backend::{Pass, Raster, RenderSettings, Rendered, ScreenFilter};
+use crate::backend::{DeviceError, Pass, Raster, RenderSettings, Rendered, ScreenFilter};
 use crate::dataset::Image;
 use crate::model::Gaussians;
+use crate::perceptual::{LpipsNet, LpipsWeights};
 
 /// Views that an evaluation shows as images; the others are measured and never leave the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +54,7 @@ pub struct EvaluatedView<'a> {
 
 /// What is evaluated.
 #[derive(Clone, Copy, Debug)]
-pub struct EvalRequest {
+pub struct EvalRequest<'a> {
     /// Which views.
     pub split: Split,
     /// Finished iterations of the model.
@@ -66,10 +67,64 @@ pub struct EvalRequest {
     pub screen_filter: ScreenFilter,
     /// Which views are shown.
     pub shown: Shown,
+    /// Weights of the network whose LPIPS is measured, too.
+    pub lpips: Option<&'a LpipsWeights>,
+}
+
+/// The network of an evaluation's LPIPS, as long as there is memory for it.
+struct Perception<B: Raster<Gaussians>> {
+    net: Option<(LpipsNet, B::Perceptual)>,
+}
+
+impl<B: Raster<Gaussians>> Perception<B> {
+    fn new(
+        device: &mut B,
+        views: &mut Views<'_>,
+        weights: Option<&LpipsWeights>,
+    ) -> Result<Self, TrainError> {
+        let Some(weights) = weights else { return Ok(Self { net: None }) };
+        let ready = device.perceptual(weights);
+        let net = unless_impossible(ready, views)?.map(|net| (weights.net(), net));
+        Ok(Self { net })
+    }
+
+    /// LPIPS of a view. Where it cannot be had that is told, and no other view is asked: a mean over
+    /// some of the views could be compared with nothing.
+    fn of(
+        &mut self,
+        device: &mut B,
+        views: &mut Views<'_>,
+        (frame, target): (&B::Frame, &B::Target),
+    ) -> Result<Option<f64>, TrainError> {
+        let Some((_, net)) = &self.net else { return Ok(None) };
+        let found = device.perceive(net, frame, target);
+        let found = unless_impossible(found, views)?;
+        if found.is_none() {
+            self.net = None;
+        }
+        Ok(found)
+    }
+}
+
+/// Nothing, and a warning to tell, where memory is short or the image too small for the network.
+fn unless_impossible<T>(
+    done: Result<T, DeviceError>,
+    views: &mut Views<'_>,
+) -> Result<Option<T>, TrainError> {
+    match done {
+        Err(error)
+            if error.is_want_of_memory()
+                || matches!(error, DeviceError::TooSmallForLpips { .. }) =>
+        {
+            views.warn(format!("this evaluation goes without LPIPS: {error}"));
+            Ok(None)
+        }
+        done => Ok(Some(done?)),
+    }
 }
 
 /// Draws and measures every view of a split, shows those that are to be shown to `visit`, and
-/// averages the metrics. Photographs that the device does not hold take no place there that one of
+/// averages the metrics. LPIPS is left out, with a warning, where it cannot be had. Photographs that the device does not hold take no place there that one of
 /// training could keep.
 ///
 /// Views whose image cannot be decoded are left out, as in training; `None` if no view is left.
@@ -77,7 +132,7 @@ pub fn evaluate<B: Raster<Gaussians>>(
     device: &mut B,
     model: &B::Model,
     views: &mut Views<'_>,
-    request: &EvalRequest,
+    request: &EvalRequest<'_>,
     mut visit: impl FnMut(&EvaluatedView<'_>) -> Result<(), TrainError>,
 ) -> Result<Option<Evaluation>, TrainError> {
     let indices = views.split(request.split).to_vec();
@@ -86,6 +141,7 @@ pub fn evaluate<B: Raster<Gaussians>>(
         .enumerate()
         .filter(|&(position, &index)| request.shown.includes(position) || !device.holds(index));
     views.announce(&wanted.map(|(_, &index)| index).collect::<Vec<_>>());
+    let mut perception = Perception::new(device, views, request.lpips)?;
     let mut per_view = Vec::with_capacity(indices.len());
     for (position, index) in indices.into_iter().enumerate() {
         let resident = device.resident(index);
@@ -108,7 +164,8 @@ pub fn evaluate<B: Raster<Gaussians>>(
         let view = views.view(index);
         let name = view.name.as_str();
         let frame = device.render(model, view, &settings)?;
-        let metrics = device.measure(&frame, &target)?.into();
+        let mut metrics = Metrics::from(device.measure(&frame, &target)?);
+        metrics.lpips = perception.of(device, views, (&frame, &target))?;
         if let Some(image) = image.filter(|_| is_shown) {
             let rendered = &device.image(&frame)?;
             visit(&EvaluatedView { position, name, rendered, image: &image })?;
@@ -119,14 +176,29 @@ pub fn evaluate<B: Raster<Gaussians>>(
     if per_view.is_empty() {
         return Ok(None);
     }
-    let count = per_view.len() as f64;
-    let mean =
-        |of: fn(&Metrics) -> f64| per_view.iter().map(|v| of(&v.metrics)).sum::<f64>() / count;
+    let lpips_net = perception.net.map(|(net, _)| net);
+    if lpips_net.is_none() {
+        per_view.iter_mut().for_each(|view| view.metrics.lpips = None);
+    }
     Ok(Some(Evaluation {
         iteration: request.iteration,
         split: request.split,
-        mean: Metrics { psnr: mean(|m| m.psnr), ssim: mean(|m| m.ssim), l1: mean(|m| m.l1) },
+        mean: mean(&per_view),
+        lpips_net,
         gaussians: device.len(model),
         views: per_view,
     }))
+}
+
+/// Means over all views; of LPIPS, where every view has it.
+fn mean(views: &[ViewMetrics]) -> Metrics {
+    let count = views.len() as f64;
+    let mean = |of: fn(&Metrics) -> f64| views.iter().map(|v| of(&v.metrics)).sum::<f64>() / count;
+    let lpips: Option<f64> = views.iter().map(|view| view.metrics.lpips).sum();
+    Metrics {
+        psnr: mean(|m| m.psnr),
+        ssim: mean(|m| m.ssim),
+        l1: mean(|m| m.l1),
+        lpips: lpips.map(|sum| sum / count),
+    }
 }

@@ -9,6 +9,7 @@ use crate::backend::MemoryEntry;
 use crate::backend::nvidia::Sample;
 use crate::files::OutputError;
 use crate::memory::{Bytes, Change};
+use crate::perceptual::LpipsNet;
 
 /// Receives every event of a run.
 pub trait Sink {
@@ -319,6 +320,9 @@ pub struct Metrics {
     pub ssim: f64,
     /// Mean absolute error.
     pub l1: f64,
+    /// LPIPS, where weights of a network are given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lpips: Option<f64>,
 }
 
 /// Metrics of one view.
@@ -340,6 +344,9 @@ pub struct Evaluation {
     pub split: Split,
     /// Means over the views.
     pub mean: Metrics,
+    /// The network of their LPIPS.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lpips_net: Option<LpipsNet>,
     /// Gaussians.
     pub gaussians: usize,
     /// Each view, in the order of names.

@@ -7,10 +7,10 @@ use crate::backend::Measured;
 const PSNR_MAX_DB: f64 = 100.0;
 
 impl From<Measured> for Metrics {
-    /// PSNR is 10 log₁₀(1 / mean squared error).
+    /// PSNR is 10 log₁₀(1 / mean squared error). LPIPS is another matter.
     fn from(Measured { mse, l1, ssim }: Measured) -> Self {
         let psnr = if mse > 0.0 { (-10.0 * mse.log10()).min(PSNR_MAX_DB) } else { PSNR_MAX_DB };
-        Self { psnr, ssim, l1 }
+        Self { psnr, ssim, l1, lpips: None }
     }
 }
 

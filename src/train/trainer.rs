@@ -25,6 +25,7 @@ use crate::files::{OutputError, create_folder};
 use crate::math::Real;
 use crate::math::random::{Purpose, Stream};
 use crate::model::Gaussians;
+use crate::perceptual::LpipsWeights;
 
 /// What a run is made of.
 #[derive(Clone, Copy)]
@@ -35,6 +36,8 @@ pub struct TrainerSetup<'a> {
     pub images: &'a ImageLoader,
     /// Everything resolved.
     pub config: &'a Config,
+    /// Weights of the network whose LPIPS evaluations measure.
+    pub lpips: Option<&'a LpipsWeights>,
     /// Model folder; it exists.
     pub model_path: &'a Path,
     /// Set from outside when the run should end after its iteration.
@@ -370,6 +373,7 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
             background: background(config.scene.white_background),
             screen_filter: render_filter(config),
             shown: Shown::First(report::PICTURED_VIEWS),
+            lpips: self.setup.lpips,
         };
         let (device, sink) = (&mut *self.device, &mut *self.sink);
         let evaluation = evaluate(device, &self.model, &mut self.feed.views, &request, |view| {

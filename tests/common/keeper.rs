@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::Duration;
 
-use splat::backend::cpu::{Cpu, Frame, Gradients, Model, Ready};
+use splat::backend::cpu::{Cpu, Frame, Gradients, Model, Perceptual, Ready};
 use splat::backend::{
     AdamStep, Backend, Densified, DensifyRule, DeviceError, Governed, Grant, LossTerms, Measured,
     Raster, RelocateRule, RenderSettings, Rendered, Rows, Snapshot, Survey,
@@ -15,6 +15,7 @@ use splat::dataset::{Image, View};
 use splat::math::morton::Cube;
 use splat::memory::{Bytes, Change, Entry, Kind, Refusal, Rung};
 use splat::model::Gaussians;
+use splat::perceptual::LpipsWeights;
 
 /// The CPU with room of its own for so many photographs; the one used longest ago goes first.
 pub struct Keeper {
@@ -36,6 +37,8 @@ pub struct Keeper {
     pub pause: Duration,
     /// Frames that are refused for want of memory, counted from 1 with those refused.
     pub refused_frames: BTreeSet<usize>,
+    /// Whether there is too little memory for LPIPS.
+    pub refuses_lpips: bool,
     /// How often something can be given up after a refusal.
     pub reliefs: usize,
     /// The most births that a round is granted.
@@ -78,6 +81,7 @@ impl Keeper {
             gives_way,
             pause,
             refused_frames: BTreeSet::new(),
+            refuses_lpips: false,
             reliefs: 0,
             births: usize::MAX,
             refused_rounds: 0,
@@ -145,6 +149,7 @@ impl Raster<Gaussians> for Keeper {
     type Model = Model<f32>;
     type Frame = Frame<f32>;
     type Gradients = Gradients<f32>;
+    type Perceptual = Perceptual;
 
     fn upload(&mut self, host: &Gaussians) -> Result<Model<f32>, DeviceError> {
         self.cpu.upload(host)
@@ -210,6 +215,20 @@ impl Raster<Gaussians> for Keeper {
         target: &Arc<Image>,
     ) -> Result<Measured, DeviceError> {
         self.cpu.measure(frame, target)
+    }
+    fn perceptual(&mut self, weights: &LpipsWeights) -> Result<Perceptual, DeviceError> {
+        if self.refuses_lpips {
+            return Err(refusal());
+        }
+        self.cpu.perceptual(weights)
+    }
+    fn perceive(
+        &mut self,
+        net: &Perceptual,
+        frame: &Frame<f32>,
+        target: &Arc<Image>,
+    ) -> Result<f64, DeviceError> {
+        self.cpu.perceive(net, frame, target)
     }
     fn frame_bytes(&self, frame: &Frame<f32>) -> Bytes {
         self.cpu.frame_bytes(frame)

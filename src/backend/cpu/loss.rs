@@ -79,7 +79,7 @@ fn l1<R: Real>(image: &[R], truth: &[R], weight: f64) -> (f64, Vec<R>) {
 }
 
 /// Values of an image, 0 where the mask excludes the pixel.
-fn masked<R: Real>(values: impl Iterator<Item = R>, target: &Image) -> Vec<R> {
+pub(super) fn masked<R: Real>(values: impl Iterator<Item = R>, target: &Image) -> Vec<R> {
     match &target.mask {
         None => values.collect(),
         Some(mask) => values

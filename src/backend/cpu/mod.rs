@@ -10,6 +10,7 @@ mod count;
 mod densify;
 mod depth;
 mod loss;
+mod lpips;
 mod model;
 mod project;
 mod relocate;
@@ -21,6 +22,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 pub use count::{Counted, count};
+pub use lpips::Perceptual;
 pub use model::{Column, Model, Parameter};
 pub use project::ParameterGradient;
 
@@ -42,6 +44,7 @@ use crate::math::splat::Viewpoint;
 use crate::memory::Bytes;
 use crate::memory::plan::OptionalColumns;
 use crate::model::Gaussians;
+use crate::perceptual::LpipsWeights;
 
 /// The processor as a device.
 #[derive(Clone, Copy, Debug, Default)]
@@ -151,6 +154,7 @@ impl<R: Real> Raster<Gaussians> for Cpu<R> {
     type Model = Model<R>;
     type Frame = Frame<R>;
     type Gradients = Gradients<R>;
+    type Perceptual = Perceptual;
 
     fn upload(&mut self, host: &Gaussians) -> Result<Model<R>, DeviceError> {
         Ok(Model::new(host))
@@ -247,6 +251,19 @@ impl<R: Real> Raster<Gaussians> for Cpu<R> {
 
     fn measure(&mut self, frame: &Frame<R>, target: &Arc<Image>) -> Result<Measured, DeviceError> {
         loss::measure(&frame.canvas, target)
+    }
+
+    fn perceptual(&mut self, weights: &LpipsWeights) -> Result<Perceptual, DeviceError> {
+        Ok(Perceptual::new(weights))
+    }
+
+    fn perceive(
+        &mut self,
+        net: &Perceptual,
+        frame: &Frame<R>,
+        target: &Arc<Image>,
+    ) -> Result<f64, DeviceError> {
+        lpips::perceive(net, &frame.canvas, target)
     }
 
     fn gradients(&mut self, _model: &Model<R>) -> Result<Gradients<R>, DeviceError> {

@@ -6,6 +6,7 @@ use super::blend::{self, Canvas, Keeps, Pixels};
 use super::heap::{Block, Buffer};
 use super::images::Target;
 use super::loss::{self, PendingLoss};
+use super::lpips::{self, Perceptual};
 use super::model::Model;
 use super::project::{self, Splats};
 use super::session::Session;
@@ -114,6 +115,15 @@ impl Frame {
         target: &Target,
     ) -> Result<Measured, DeviceError> {
         loss::measure(session, (&self.canvas.image, &self.camera), target)
+    }
+
+    pub(super) fn perceive(
+        &self,
+        session: &Session,
+        net: &Perceptual,
+        target: &Target,
+    ) -> Result<f64, DeviceError> {
+        lpips::perceive(session, net, (&self.canvas.image, &self.camera), target)
     }
 
     /// Leaves the gradients of the splats.

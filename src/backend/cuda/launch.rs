@@ -200,6 +200,10 @@ kernels! {
     blend_bwd_depth: blend::blend_bwd_depth(BlendArgs) x BLEND_BWD_BLOCK;
     depth_loss: depth::depth_loss(DepthLossArgs) x DEPTH_LOSS_BLOCK;
     loss: loss::loss(LossArgs) x LOSS_BLOCK;
+    lpips_input: lpips::lpips_input(LpipsInputArgs) x LPIPS_PIXELS;
+    lpips_convolution: lpips::lpips_convolution(LpipsLayerArgs) x LPIPS_BLOCK;
+    lpips_pool: lpips::lpips_pool(LpipsLayerArgs) x LPIPS_PIXELS;
+    lpips_compare: lpips::lpips_compare(LpipsCompareArgs) x LPIPS_PIXELS;
     adam: adam::adam(AdamArgs) x ADAM_BLOCK;
     adam_compact: adam::adam_compact(AdamArgs) x ADAM_BLOCK;
     adam_extended: adam::adam_extended(AdamArgs) x ADAM_BLOCK;

@@ -21,6 +21,7 @@ mod images;
 mod lanes;
 mod launch;
 mod loss;
+mod lpips;
 mod model;
 mod momentum;
 mod pack;
@@ -46,6 +47,7 @@ pub use frame::{Frame, Gradients};
 pub use images::Target;
 pub(super) use launch::{ARCHS, NVCC};
 pub use loss::PendingLoss;
+pub use lpips::Perceptual;
 pub use model::Model;
 
 use self::govern::Parts;
@@ -64,6 +66,7 @@ use crate::math::morton::Cube;
 use crate::memory::plan::{OptionalColumns, Storage};
 use crate::memory::{Bytes, Entry, Gain, Holder as _, Kind, Ladder, Limit, Rung};
 use crate::model::Gaussians;
+use crate::perceptual::LpipsWeights;
 
 /// Label of the photographs that stay.
 const RESIDENT_PHOTOGRAPHS: &str = "photographs";
@@ -281,6 +284,7 @@ impl Raster<Gaussians> for Cuda {
     type Model = Model;
     type Frame = Frame;
     type Gradients = Gradients;
+    type Perceptual = Perceptual;
 
     fn upload(&mut self, host: &Gaussians) -> Result<Model, DeviceError> {
         self.session.forget_faults()?;
@@ -383,6 +387,19 @@ impl Raster<Gaussians> for Cuda {
 
     fn measure(&mut self, frame: &Frame, target: &Target) -> Result<Measured, DeviceError> {
         frame.measure(&mut self.session, target)
+    }
+
+    fn perceptual(&mut self, weights: &LpipsWeights) -> Result<Perceptual, DeviceError> {
+        Perceptual::upload(&self.session, weights)
+    }
+
+    fn perceive(
+        &mut self,
+        net: &Perceptual,
+        frame: &Frame,
+        target: &Target,
+    ) -> Result<f64, DeviceError> {
+        frame.perceive(&self.session, net, target)
     }
 
     fn frame_bytes(&self, frame: &Frame) -> Bytes {

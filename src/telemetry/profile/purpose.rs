@@ -64,7 +64,7 @@ impl Category {
 const STATE: [&str; 3] = ["moments", "steps taken", "density statistics"];
 
 /// Labels, and what lies there.
-const PURPOSES: [(&str, &str); 60] = [
+const PURPOSES: [(&str, &str); 63] = [
     ("context and code", "what the driver needs, and the kernels"),
     ("status", "what kernels report in"),
     ("geometry", "centres, scales, rotations and opacities"),
@@ -109,6 +109,9 @@ const PURPOSES: [(&str, &str); 60] = [
     ("inverse depths", "inverse depths of the drawn view"),
     ("gradient of inverse depths", "gradient of the inverse depths"),
     ("pixels", "Gaussians blended in each pixel"),
+    ("lpips weights", "a network that compares views with photographs"),
+    ("lpips features", "what it sees of them"),
+    ("lpips sums", "what it sees of them"),
     ("density counts", "a round of density control"),
     ("density flags", "a round of density control"),
     ("density ranks", "a round of density control"),
