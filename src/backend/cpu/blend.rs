@@ -2,6 +2,9 @@
 //!
 //! Rows of tiles run in parallel; within a tile each splat visits only the pixels in its bounds.
 
+#[cfg(test)]
+mod tests;
+
 use rayon::prelude::*;
 
 use super::bin::Bins;
