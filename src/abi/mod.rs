@@ -10,6 +10,7 @@ mod arguments;
 mod densify;
 mod pack;
 pub mod probe;
+mod quantile;
 mod relocate;
 mod reorder;
 
@@ -24,6 +25,7 @@ pub use pack::{
     FORM_BFLOATS, FORM_FIRSTS, FORM_HALVES, FORM_SECONDS, PACK_BLOCK, PackArgs, UnpackArgs,
 };
 pub use probe::{PROBE_BLOCK, ProbeArgs};
+pub use quantile::{DIGITS, DIGITS_BLOCK, DigitsArgs};
 pub use relocate::{CopyArgs, DrawArgs, NO_SOURCE, RELOCATE_BLOCK, ShareArgs, WeighArgs};
 pub use reorder::{ColumnsArgs, MortonArgs, REORDER_BLOCK};
 
@@ -38,6 +40,8 @@ pub fn header() -> String {
         &densify::structs(),
         &pack::constants(),
         &pack::structs(),
+        &quantile::constants(),
+        &quantile::structs(),
         &relocate::constants(),
         &relocate::structs(),
         &reorder::constants(),

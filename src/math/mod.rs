@@ -8,6 +8,7 @@ pub mod blend;
 pub mod compact;
 pub mod linalg;
 pub mod morton;
+pub mod quantile;
 pub mod random;
 mod real;
 pub mod relocate;
