@@ -6,6 +6,7 @@
 // rule's, so that both backends decide alike to the last bit.
 
 #include "linalg.cuh"
+#include "mean.cuh"
 #include "random.cuh"
 #include "rows.cuh"
 
@@ -18,10 +19,6 @@ constexpr uint32_t RECORD_ABSOLUTE_Y = 7;
 
 // NaN gives way to a number, as in the twin's `max`.
 __device__ inline float largest(float3 v) { return fmaxf(fmaxf(v.x, v.y), v.z); }
-
-__device__ inline float mean_gradient(float norm_sum, uint32_t views) {
-    return __fdiv_rn(norm_sum, __uint2float_rn(max(views, 1u)));
-}
 
 // Bits that ascend where the number descends. Adding 0 makes one zero of the two.
 __device__ inline uint32_t descending_bits(float value) {
@@ -82,15 +79,31 @@ extern "C" __global__ void __launch_bounds__(OBSERVE_BLOCK)
     views_seen[gaussian] += 1;
 }
 
+// Whether a Gaussian should grow. A mean absolute gradient of 0 is none, however low the bar.
+__device__ inline bool is_candidate(const SurveyArgs& a, uint32_t row) {
+    const uint32_t views = a.views_seen[row];
+    if (mean_gradient(a.gradient_norm_sums[row], views) >= a.gradient_min) return true;
+    if (a.absolute_norm_sums == nullptr) return false;
+    const float absolute = mean_gradient(a.absolute_norm_sums[row], views);
+    return absolute > 0.0f && absolute >= a.absolute_min;
+}
+
+// How much a candidate should grow: its gradient, or where absolute ones count, too, the larger of the
+// two in units of their bars, times both bars, so that a bar of 0 does no harm.
+__device__ inline float score(const ListArgs& a, uint32_t row) {
+    const uint32_t views = a.views_seen[row];
+    const float mean = mean_gradient(a.gradient_norm_sums[row], views);
+    if (a.absolute_norm_sums == nullptr) return mean;
+    const float absolute = mean_gradient(a.absolute_norm_sums[row], views);
+    return fmaxf(__fmul_rn(mean, a.absolute_min), __fmul_rn(absolute, a.gradient_min));
+}
+
 // Marks and counts the candidates, as far as asked for.
 extern "C" __global__ void __launch_bounds__(DENSIFY_BLOCK)
     survey(const __grid_constant__ SurveyArgs a) {
     const float* __restrict__ geometry = a.geometry;
-    const float* __restrict__ gradient_norm_sums = a.gradient_norm_sums;
-    const uint32_t* __restrict__ views_seen = a.views_seen;
     const uint32_t row = blockIdx.x * blockDim.x + threadIdx.x;
-    const bool candidate =
-        row < a.n && mean_gradient(gradient_norm_sums[row], views_seen[row]) >= a.gradient_min;
+    const bool candidate = row < a.n && is_candidate(a, row);
     if (a.flags != nullptr && row < a.n) a.flags[row] = candidate;
     if (a.counts == nullptr) return;
 
@@ -105,17 +118,15 @@ extern "C" __global__ void __launch_bounds__(DENSIFY_BLOCK)
     }
 }
 
-// Lists the candidates with keys that put the highest gradient first when sorted.
+// Lists the candidates with keys that put the highest score first when sorted.
 extern "C" __global__ void __launch_bounds__(DENSIFY_BLOCK)
     list_candidates(const __grid_constant__ ListArgs a) {
-    const float* __restrict__ gradient_norm_sums = a.gradient_norm_sums;
-    const uint32_t* __restrict__ views_seen = a.views_seen;
     const uint32_t* __restrict__ flags = a.flags;
     const uint32_t* __restrict__ ranks = a.ranks;
     const uint32_t row = blockIdx.x * blockDim.x + threadIdx.x;
     if (row >= a.n || flags[row] == 0) return;
     const uint32_t rank = ranks[row];
-    a.keys[rank] = descending_bits(mean_gradient(gradient_norm_sums[row], views_seen[row]));
+    a.keys[rank] = descending_bits(score(a, row));
     a.rows[rank] = row;
 }
 

@@ -79,6 +79,8 @@ abi! {
         pub gradient_norm_sums: In<'a, f32>,
         /// [n]
         pub views_seen: In<'a, u32>,
+        /// [n], or null where absolute gradients do not count.
+        pub absolute_norm_sums: In<'a, f32>,
         /// [n], or null.
         pub flags: Out<'a, u32>,
         /// One, or null.
@@ -87,6 +89,8 @@ abi! {
         pub n: u32,
         /// Mean norm of the gradient from which one is a candidate.
         pub gradient_min: f32,
+        /// Mean absolute gradient from which one is, if it is not 0.
+        pub absolute_min: f32,
         /// Largest logarithm of a scale that is cloned.
         pub clone_log_scale_max: f32,
     }
@@ -97,6 +101,8 @@ abi! {
         pub gradient_norm_sums: In<'a, f32>,
         /// [n]
         pub views_seen: In<'a, u32>,
+        /// [n], or null where absolute gradients do not count.
+        pub absolute_norm_sums: In<'a, f32>,
         /// [n]
         pub flags: In<'a, u32>,
         /// [n]
@@ -107,6 +113,12 @@ abi! {
         pub rows: Out<'a, u32>,
         /// Gaussians.
         pub n: u32,
+        /// Mean norm of the gradient from which one is a candidate.
+        pub gradient_min: f32,
+        /// The same of the mean absolute gradient.
+        pub absolute_min: f32,
+        /// Fills up to the alignment.
+        pub reserved: u32,
     }
 
     /// `choose`: flags the first rows of a list.

@@ -11,6 +11,7 @@ mod densify;
 mod lpips;
 mod pack;
 pub mod probe;
+mod quantile;
 mod relocate;
 mod reorder;
 mod smooth;
@@ -31,6 +32,7 @@ pub use pack::{
     FORM_BFLOATS, FORM_FIRSTS, FORM_HALVES, FORM_SECONDS, PACK_BLOCK, PackArgs, UnpackArgs,
 };
 pub use probe::{PROBE_BLOCK, ProbeArgs};
+pub use quantile::{DIGITS, DIGITS_BLOCK, DigitsArgs};
 pub use relocate::{CopyArgs, DrawArgs, NO_SOURCE, RELOCATE_BLOCK, ShareArgs, WeighArgs};
 pub use reorder::{ColumnsArgs, MortonArgs, REORDER_BLOCK};
 pub use smooth::{
@@ -51,6 +53,8 @@ pub fn header() -> String {
         &lpips::structs(),
         &pack::constants(),
         &pack::structs(),
+        &quantile::constants(),
+        &quantile::structs(),
         &relocate::constants(),
         &relocate::structs(),
         &reorder::constants(),

@@ -10,6 +10,7 @@ pub mod filter;
 pub mod linalg;
 pub mod morton;
 pub mod noise;
+pub mod quantile;
 pub mod random;
 mod real;
 pub mod relocate;

@@ -13,6 +13,7 @@ use splat::backend::{
 };
 use splat::dataset::{Image, View};
 use splat::math::morton::Cube;
+use splat::memory::plan::OptionalColumns;
 use splat::memory::{Bytes, Change, Entry, Kind, Refusal, Rung};
 use splat::model::Gaussians;
 use splat::perceptual::LpipsWeights;
@@ -181,6 +182,9 @@ impl Raster<Gaussians> for Keeper {
     }
     fn len(&self, model: &Model<f32>) -> usize {
         self.cpu.len(model)
+    }
+    fn optional(&self, model: &Model<f32>) -> OptionalColumns {
+        self.cpu.optional(model)
     }
     fn model_bytes(&self, model: &Model<f32>) -> [Bytes; 2] {
         self.cpu.model_bytes(model)

@@ -3,9 +3,10 @@
 use super::model::{Column, Model, Parameter};
 use super::project::Splat;
 use crate::backend::types::SPLIT_SHRINK;
-use crate::backend::{Densified, DensifyRule, Grant, Statistics, Survey};
+use crate::backend::{Criterion, Densified, DensifyRule, Grant, Statistics, Survey};
 use crate::math::blend::ScreenGradient;
 use crate::math::linalg::{Vec3, add, mul, rotation};
+use crate::math::quantile::{between, place};
 use crate::math::random::{Purpose, Stream};
 use crate::math::{Real, inverse_sigmoid, sigmoid};
 
@@ -46,7 +47,7 @@ pub(super) fn observe<R: Real>(
 /// Counts the candidates.
 pub(super) fn survey<R: Real>(model: &Model<R>, rule: &DensifyRule) -> Survey {
     let mut survey = Survey::default();
-    for (_, growth) in candidates(model, rule) {
+    for (_, growth) in candidates(model, rule, &Bars::new(model, rule)) {
         match growth {
             Growth::Clone => survey.clones += 1,
             Growth::Split => survey.splits += 1,
@@ -61,12 +62,13 @@ pub(super) fn densify<R: Real>(
     rule: &DensifyRule,
     grant: Grant,
 ) -> Densified {
-    let mut chosen = candidates(model, rule);
+    let bars = Bars::new(model, rule);
+    let mut chosen = candidates(model, rule, &bars);
     let refused = chosen.len().saturating_sub(grant.births);
     if refused > 0 {
-        // A stable sort: equal gradients keep the order of the Gaussians.
+        // A stable sort: equal scores keep the order of the Gaussians.
         chosen.sort_by(|&(a, _), &(b, _)| {
-            let (a, b) = (mean_gradient(model, a), mean_gradient(model, b));
+            let (a, b) = (bars.score(model, a), bars.score(model, b));
             b.partial_cmp(&a).unwrap_or(std::cmp::Ordering::Equal)
         });
         chosen.truncate(grant.births);
@@ -103,9 +105,13 @@ pub(super) fn reset_opacity<R: Real>(model: &mut Model<R>, ceiling: f64) {
 }
 
 /// The Gaussians that should grow, in the order of their indices.
-fn candidates<R: Real>(model: &Model<R>, rule: &DensifyRule) -> Vec<(usize, Growth)> {
+fn candidates<R: Real>(
+    model: &Model<R>,
+    rule: &DensifyRule,
+    bars: &Bars<R>,
+) -> Vec<(usize, Growth)> {
     (0..model.len())
-        .filter(|&index| mean_gradient(model, index) >= R::of(rule.gradient_min))
+        .filter(|&index| bars.admit(model, index))
         .map(|index| {
             let small = largest_scale(model, index) <= R::of(rule.clone_scale_max);
             (index, if small { Growth::Clone } else { Growth::Split })
@@ -117,6 +123,66 @@ fn candidates<R: Real>(model: &Model<R>, rule: &DensifyRule) -> Vec<(usize, Grow
 fn mean_gradient<R: Real>(model: &Model<R>, index: usize) -> R {
     let seen = R::of(f64::from(model.views_seen[index].max(1)));
     model.gradient_norm_sums[index] / seen
+}
+
+/// The same of the absolute gradients.
+fn mean_absolute<R: Real>(model: &Model<R>, index: usize) -> R {
+    let seen = R::of(f64::from(model.views_seen[index].max(1)));
+    model.absolute_norm_sums[index] / seen
+}
+
+/// What makes a Gaussian a candidate.
+struct Bars<R> {
+    /// Mean norm of the gradient.
+    gradient: R,
+    /// Mean absolute gradient, where that counts, too.
+    absolute: Option<R>,
+}
+
+impl<R: Real> Bars<R> {
+    fn new(model: &Model<R>, rule: &DensifyRule) -> Self {
+        let gradient = R::of(rule.gradient_min);
+        // Before any view was observed there are no absolute gradients.
+        let counts = rule.criterion == Criterion::Quantile && !model.absolute_norm_sums.is_empty();
+        let absolute = counts.then(|| {
+            let above = (0..model.len()).filter(|&i| mean_gradient(model, i) >= gradient).count();
+            quantile((0..model.len()).map(|index| mean_absolute(model, index)).collect(), above)
+        });
+        Self { gradient, absolute }
+    }
+
+    /// Whether a Gaussian should grow. A mean absolute gradient of 0 is none, however low the bar.
+    fn admit(&self, model: &Model<R>, index: usize) -> bool {
+        let by_absolute = |bar| {
+            let absolute = mean_absolute(model, index);
+            absolute > R::ZERO && absolute >= bar
+        };
+        mean_gradient(model, index) >= self.gradient || self.absolute.is_some_and(by_absolute)
+    }
+
+    /// How much a candidate should grow: its gradient, or where absolute ones count, too, the larger
+    /// of the two in units of their bars, times both bars, so that a bar of 0 does no harm.
+    fn score(&self, model: &Model<R>, index: usize) -> R {
+        let gradient = mean_gradient(model, index);
+        match self.absolute {
+            Some(bar) => (gradient * bar).max(mean_absolute(model, index) * self.gradient),
+            None => gradient,
+        }
+    }
+}
+
+/// The quantile 1 - `above / n` of these values, which are not below 0; there is one at least. What
+/// is no number comes last.
+fn quantile<R: Real>(mut values: Vec<R>, above: usize) -> R {
+    let place = place(values.len(), above);
+    let (_, low, behind) = values.select_nth_unstable_by(place.rank, ascending);
+    let low = low.to_f64();
+    let high = behind.iter().copied().min_by(ascending).map_or(low, R::to_f64);
+    R::of(between(low, high, place.share))
+}
+
+fn ascending<R: Real>(a: &R, b: &R) -> std::cmp::Ordering {
+    a.abs().to_f64().total_cmp(&b.abs().to_f64())
 }
 
 fn largest_scale<R: Real>(model: &Model<R>, index: usize) -> R {

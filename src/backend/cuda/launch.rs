@@ -224,6 +224,7 @@ kernels! {
     scatter: densify::scatter(CompactArgs) x COMPACT_BLOCK;
     clear_padding: densify::clear_padding(PaddingArgs) x COMPACT_BLOCK;
     reset_opacity: densify::reset_opacity(ResetArgs) x DENSIFY_BLOCK;
+    count_digits: quantile::count_digits(DigitsArgs) x DIGITS_BLOCK;
     weigh: relocate::weigh(WeighArgs) x RELOCATE_BLOCK;
     draw_sources: relocate::draw_sources(DrawArgs) x RELOCATE_BLOCK;
     share_out: relocate::share_out(ShareArgs) x RELOCATE_BLOCK;

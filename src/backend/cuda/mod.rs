@@ -27,6 +27,7 @@ mod momentum;
 mod pack;
 pub mod probe;
 mod project;
+mod quantile;
 mod relocate;
 mod reorder;
 pub mod session;

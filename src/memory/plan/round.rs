@@ -3,7 +3,7 @@
 use super::library::{self, Key};
 use super::model::ModelSize;
 use super::stack::Stack;
-use crate::abi::{DensityCounts, SmoothView};
+use crate::abi::{DIGITS, DensityCounts, SmoothView};
 use crate::math::morton::KEY_BITS;
 
 /// Words that rows are moved through.
@@ -15,13 +15,18 @@ const WORD: u64 = 4;
 const WEIGHT: u64 = 8;
 
 /// A look at the candidates.
-pub(super) fn survey(stack: &mut Stack) {
-    stack.pass("density counts", size_of::<DensityCounts>() as u64);
+pub(super) fn survey(stack: &mut Stack, model: &ModelSize) {
+    let counts = stack.take("density counts", size_of::<DensityCounts>() as u64);
+    // Where absolute gradients are gathered, their quantile is looked for.
+    if model.optional.absolute_norm_sums {
+        stack.pass("density digits", u64::from(DIGITS) * WORD);
+    }
+    stack.give_back(counts);
 }
 
 /// One round in which `wanted` Gaussians would be born and `births` of them may.
 pub(super) fn densify(stack: &mut Stack, model: &ModelSize, (wanted, births): (u64, u64)) {
-    survey(stack);
+    survey(stack, model);
     let rows = model.with(model.gaussians + births);
     let words = model.words();
     let chunk = (rows.table(words) / WORD).min(MOVED_WORDS) + model.with(1).table(words) / WORD;

@@ -64,7 +64,7 @@ impl Category {
 const STATE: [&str; 3] = ["moments", "steps taken", "density statistics"];
 
 /// Labels, and what lies there.
-const PURPOSES: [(&str, &str); 63] = [
+const PURPOSES: [(&str, &str); 64] = [
     ("context and code", "what the driver needs, and the kernels"),
     ("status", "what kernels report in"),
     ("geometry", "centres, scales, rotations and opacities"),
@@ -117,6 +117,7 @@ const PURPOSES: [(&str, &str); 63] = [
     ("density ranks", "a round of density control"),
     ("density rows", "a round of density control"),
     ("density keys", "a round of density control"),
+    ("density digits", "a round of density control"),
     ("density weights", "a round of density control"),
     ("density copies", "a round of density control"),
     ("density sources", "a round of density control"),
