@@ -19,7 +19,7 @@ constexpr uint32_t CHANNEL_GROUPS = LPIPS_CHANNELS / SHARE;
 static_assert(PIXEL_GROUPS * CHANNEL_GROUPS == LPIPS_BLOCK, "a thread per share");
 static_assert(LPIPS_DEPTH * LPIPS_CHANNELS == LPIPS_BLOCK * 4, "four weights per thread");
 
-struct Piece {
+struct alignas(16) Piece {
     float pixels[LPIPS_DEPTH][LPIPS_BLOCK];
     float weights[LPIPS_DEPTH][LPIPS_CHANNELS];
 };
@@ -93,7 +93,7 @@ __device__ inline uint32_t place_in_row(uint32_t i, uint32_t group, uint32_t gro
 
 extern "C" __global__ void __launch_bounds__(LPIPS_BLOCK)
     lpips_convolution(const __grid_constant__ LpipsLayerArgs a) {
-    __shared__ __align__(16) Piece pieces[2];
+    __shared__ Piece pieces[2];
     const uint32_t plane_out = a.output_width * a.output_rows;
     const uint32_t channel_tiles = a.outputs / LPIPS_CHANNELS;
     const uint32_t pixel_tiles = (plane_out + LPIPS_BLOCK - 1) / LPIPS_BLOCK;

@@ -22,6 +22,7 @@ use splat::dataset::{AlphaMeaning, Camera, Dataset, ImageSource, PointCloud, Pos
 use splat::export::{read_ply, write_cameras_json, write_cfg_args, write_ply};
 use splat::memory::Bytes;
 use splat::model::{Gaussians, sh_rest_count};
+use splat::perceptual::LpipsNet;
 use splat::telemetry::{Progress, ProgressStyle, Sinks, init_logging};
 use splat::train::event::{
     Distributions, Evaluation, Event, MemoryReport, Metrics, Picture, Pictures, Saved, Sink, Split,
@@ -301,8 +302,8 @@ fn plain_progress_has_the_lines_that_scripts_look_for() {
     assert_eq!(
         lines[6..],
         [
-            "[ITER 2005] Evaluating test: L1 0.03125 PSNR 25.500 SSIM 0.8750",
-            "[ITER 2005] Evaluating train: L1 0.03125 PSNR 25.500 SSIM 0.8750",
+            "[ITER 2005] Evaluating test: L1 0.03125 PSNR 25.500 SSIM 0.8750 LPIPS 0.1250",
+            "[ITER 2005] Evaluating train: L1 0.03125 PSNR 25.500 SSIM 0.8750 LPIPS 0.1250",
             "[ITER 2005] Saving Gaussians",
             "[ITER 2005] Saving Checkpoint",
             "Training complete. 2005 iterations, 1.0k Gaussians, 0:00:01 of training",

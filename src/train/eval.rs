@@ -83,9 +83,15 @@ impl<B: Raster<Gaussians>> Perception<B> {
         weights: Option<&LpipsWeights>,
     ) -> Result<Self, TrainError> {
         let Some(weights) = weights else { return Ok(Self { net: None }) };
-        let ready = device.perceptual(weights);
-        let net = unless_impossible(ready, views)?.map(|net| (weights.net(), net));
-        Ok(Self { net })
+        match device.perceptual(weights) {
+            Ok(net) => Ok(Self { net: Some((weights.net(), net)) }),
+            Err(error) if error.is_want_of_memory() => {
+                let mut none = Self { net: None };
+                none.give_up(views, &error);
+                Ok(none)
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// LPIPS of a view. Where it cannot be had that is told, and no other view is asked: a mean over
@@ -97,29 +103,23 @@ impl<B: Raster<Gaussians>> Perception<B> {
         (frame, target): (&B::Frame, &B::Target),
     ) -> Result<Option<f64>, TrainError> {
         let Some((_, net)) = &self.net else { return Ok(None) };
-        let found = device.perceive(net, frame, target);
-        let found = unless_impossible(found, views)?;
-        if found.is_none() {
-            self.net = None;
+        match device.perceive(net, frame, target) {
+            Ok(found) => Ok(Some(found)),
+            Err(error)
+                if error.is_want_of_memory()
+                    || matches!(error, DeviceError::TooSmallForLpips { .. }) =>
+            {
+                self.give_up(views, &error);
+                Ok(None)
+            }
+            Err(error) => Err(error.into()),
         }
-        Ok(found)
     }
-}
 
-/// Nothing, and a warning to tell, where memory is short or the image too small for the network.
-fn unless_impossible<T>(
-    done: Result<T, DeviceError>,
-    views: &mut Views<'_>,
-) -> Result<Option<T>, TrainError> {
-    match done {
-        Err(error)
-            if error.is_want_of_memory()
-                || matches!(error, DeviceError::TooSmallForLpips { .. }) =>
-        {
-            views.warn(format!("this evaluation goes without LPIPS: {error}"));
-            Ok(None)
-        }
-        done => Ok(Some(done?)),
+    /// Lets the network go, and warns of it.
+    fn give_up(&mut self, views: &mut Views<'_>, error: &DeviceError) {
+        self.net = None;
+        views.warn(format!("this evaluation goes without LPIPS: {error}"));
     }
 }
 
@@ -163,7 +163,14 @@ pub fn evaluate<B: Raster<Gaussians>>(
         };
         let view = views.view(index);
         let name = view.name.as_str();
-        let frame = device.render(model, view, &settings)?;
+        let frame = match device.render(model, view, &settings) {
+            // LPIPS must not cost a run the figures that it has room for.
+            Err(error) if error.is_want_of_memory() && perception.net.is_some() => {
+                perception.give_up(views, &error);
+                device.render(model, view, &settings)?
+            }
+            done => done?,
+        };
         let mut metrics = Metrics::from(device.measure(&frame, &target)?);
         metrics.lpips = perception.of(device, views, (&frame, &target))?;
         if let Some(image) = image.filter(|_| is_shown) {
