@@ -193,6 +193,7 @@ fn the_plan_has_the_ledgers_rows(storage: Storage) {
         start: GAUSSIANS as u64,
         seen: Seen::counted(gaussians, &most),
         photographs,
+        colors: None,
         births: Some([wanted as u64, BIRTHS as u64]),
         bands: true,
         context: entries
@@ -215,6 +216,7 @@ fn the_plan_has_the_ledgers_rows(storage: Storage) {
         photographs: &run.photographs,
         full_size: &[],
         cache: None,
+        colors: None,
         chunk_rows: CHUNK_ROWS as u64,
     };
     for label in ["staging of the model", "photographs on their way"] {

@@ -20,7 +20,9 @@ use splat::config::SceneOptions;
 use splat::dataset::Dataset;
 use splat::export::read_ply;
 use splat::math::Real;
-use splat::memory::plan::{CONTEXT, Granule, ModelSize, Photographs, Run, Seen, Storage};
+use splat::memory::plan::{
+    CONTEXT, ColorTables, Granule, ModelSize, Photographs, Run, Seen, Storage,
+};
 use splat::train::forecast::seen_of_points;
 use splat::train::near;
 
@@ -284,6 +286,7 @@ fn every_label_of_the_gpus_side_is_planned() {
         start: 1000,
         seen: Seen { px: [800, 533], share: 0.5, surface: 1e5 },
         photographs: Photographs { trained: vec![1 << 20], held_out: vec![1 << 20] },
+        colors: Some(ColorTables { views: 9, width: 12 }),
         births: None,
         bands: true,
         context: CONTEXT,

@@ -6,12 +6,18 @@
 
 #[macro_use]
 mod declare;
+mod appearance;
 mod arguments;
 mod densify;
 mod pack;
 pub mod probe;
 mod reorder;
 
+pub use appearance::{
+    AFFINE_WIDTH, APPEARANCE_BLOCK, COLOR_SHARES, CoastArgs, ColorBwdArgs, CompensateArgs,
+    FIT_SUMS, FitArgs, GRID_BWD_BLOCK, GRID_LUMA, GRID_SHARES, GRID_X, GRID_Y, GatherArgs,
+    MoveArgs,
+};
 pub use arguments::*;
 pub use declare::{Abi, Arguments, In, Literal, Named, Out, Plain};
 pub use densify::{
@@ -38,6 +44,8 @@ pub fn header() -> String {
         &pack::structs(),
         &reorder::constants(),
         &reorder::structs(),
+        &appearance::constants(),
+        &appearance::structs(),
         &probe::constants(),
         &probe::structs(),
     ]

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::DeviceError;
+use super::{Compensation, DeviceError};
 use crate::math::splat::DILATION_PX2;
 use crate::memory::{Bytes, Change};
 
@@ -63,6 +63,9 @@ pub struct RenderSettings {
     pub statistics: Statistics,
     /// Whether inverse depths are drawn beside the colours.
     pub inverse_depth: bool,
+    /// What changes the colours before they are compared, so that the frame has room for it. A frame
+    /// that is only looked at has room for [`super::Raster::correct_colors`] then.
+    pub compensation: Option<Compensation>,
 }
 
 impl RenderSettings {
@@ -75,6 +78,7 @@ impl RenderSettings {
         screen_filter: ScreenFilter::DILATION,
         statistics: Statistics::Norms,
         inverse_depth: false,
+        compensation: None,
     };
 }
 

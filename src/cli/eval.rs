@@ -9,6 +9,7 @@ use super::scene::{ModelArgs, Opened, none_decoded};
 use crate::backend::Raster;
 use crate::model::Gaussians;
 use crate::telemetry::{append_metrics, write_per_view, write_results};
+use crate::train::appearance::compensation;
 use crate::train::eval::{EvalRequest, Shown, evaluate};
 use crate::train::event::{Evaluation, Split};
 use crate::train::{Views, background};
@@ -76,6 +77,7 @@ impl Task for Evaluating<'_> {
             iteration: opened.iteration,
             sh_degree: opened.gaussians.sh_degree,
             background: background(opened.config.scene.white_background),
+            compensation: compensation(&opened.config.optimize),
             shown: Shown::Nothing,
         };
         let evaluation = evaluate(device, &model, &mut views, &request, |_| Ok(()))?;
@@ -87,8 +89,14 @@ impl Task for Evaluating<'_> {
 }
 
 fn table(evaluation: &Evaluation) -> String {
+    let corrected = evaluation.mean.corrected.map_or(String::new(), |corrected| {
+        format!(
+            "\n  colour-corrected\n  PSNR {:.4} dB\n  SSIM {:.5}",
+            corrected.psnr, corrected.ssim
+        )
+    });
     format!(
-        "iteration {}, {} {} views, {} Gaussians\n  PSNR {:.4} dB\n  SSIM {:.5}\n  L1   {:.5}",
+        "iteration {}, {} {} views, {} Gaussians\n  PSNR {:.4} dB\n  SSIM {:.5}\n  L1   {:.5}{corrected}",
         evaluation.iteration,
         evaluation.views.len(),
         evaluation.split.name(),

@@ -122,6 +122,7 @@ fn report(
         start: start.min(gaussians.count),
         seen,
         photographs: forecast::photographs(dataset),
+        colors: forecast::color_tables(config, dataset),
         births: None,
         bands: config.memory.give_up.contains(&Rung::Bands),
         context: args.context,

@@ -62,6 +62,7 @@ impl Task for Rendering<'_> {
                 iteration: opened.iteration,
                 sh_degree: opened.gaussians.sh_degree,
                 background: background(opened.config.scene.white_background),
+                compensation: None,
                 shown: Shown::All,
             };
             let folder = output_folder(&args.model.model_path, &request);

@@ -101,8 +101,14 @@ impl Progress {
             Event::Gpu(report) => self.status.take_gpu(report),
             Event::Evaluated(evaluation) => {
                 let (split, mean) = (evaluation.split.name(), &evaluation.mean);
+                let corrected = mean.corrected.map_or(String::new(), |corrected| {
+                    format!(
+                        "; colour-corrected PSNR {:.3} SSIM {:.4}",
+                        corrected.psnr, corrected.ssim
+                    )
+                });
                 self.print(&format!(
-                    "[ITER {}] Evaluating {split}: L1 {:.5} PSNR {:.3} SSIM {:.4}",
+                    "[ITER {}] Evaluating {split}: L1 {:.5} PSNR {:.3} SSIM {:.4}{corrected}",
                     evaluation.iteration, mean.l1, mean.psnr, mean.ssim
                 ));
             }

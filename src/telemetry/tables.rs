@@ -9,7 +9,7 @@ use serde::Serializer;
 use serde_json::{Map, Value, json};
 
 use crate::files::{OutputError, write_atomically, write_text};
-use crate::train::event::{Evaluation, Event, Metrics, Sink, Split};
+use crate::train::event::{Corrected, Evaluation, Event, Metrics, Sink, Split};
 
 /// The sink that keeps the tables.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ impl Sink for Tables {
 }
 
 const METRICS: &str = "metrics.csv";
-const HEADER: &str = "iteration,split,psnr,ssim,l1,gaussians";
+const HEADER: &str = "iteration,split,psnr,ssim,l1,gaussians,cc_psnr,cc_ssim";
 
 /// Appends a row to `metrics.csv` in the model folder; a row of the same iteration and split is
 /// replaced.
@@ -49,8 +49,9 @@ pub fn append_metrics(model_path: &Path, evaluation: &Evaluation) -> Result<(), 
     let key = format!("{},{},", evaluation.iteration, evaluation.split.name());
     let kept =
         old.lines().filter(|line| !line.is_empty() && *line != HEADER && !line.starts_with(&key));
-    let Metrics { psnr, ssim, l1 } = evaluation.mean;
-    let row = format!("{key}{psnr:.6},{ssim:.6},{l1:.6},{}", evaluation.gaussians);
+    let Metrics { psnr, ssim, l1, corrected } = evaluation.mean;
+    let corrected = corrected.map_or(",".to_owned(), |c| format!("{:.6},{:.6}", c.psnr, c.ssim));
+    let row = format!("{key}{psnr:.6},{ssim:.6},{l1:.6},{},{corrected}", evaluation.gaussians);
     let lines: Vec<&str> = [HEADER].into_iter().chain(kept).chain([row.as_str()]).collect();
     write_text(&path, &(lines.join("\n") + "\n"))
 }
@@ -61,7 +62,10 @@ pub fn write_results(model_path: &Path, evaluation: &Evaluation) -> Result<(), O
     if evaluation.split != Split::Test {
         return Ok(());
     }
-    let metrics = columns(|metric| json!(metric(&evaluation.mean)));
+    let mut metrics = columns(|metric| json!(metric(&evaluation.mean)));
+    metrics.extend(corrected_columns(&evaluation.mean, |metric| {
+        evaluation.mean.corrected.map_or(Value::Null, |corrected| json!(metric(&corrected)))
+    }));
     merge(&model_path.join("results.json"), evaluation.iteration, metrics)
 }
 
@@ -71,26 +75,41 @@ pub fn write_per_view(model_path: &Path, evaluation: &Evaluation) -> Result<(), 
     if evaluation.split != Split::Test {
         return Ok(());
     }
-    let metrics = columns(|metric| {
+    let by_view = |value: &dyn Fn(&Metrics) -> Value| -> Value {
         let views = evaluation.views.iter().enumerate();
         views
-            .map(|(i, view)| (format!("{i:05}.png"), json!(metric(&view.metrics))))
+            .map(|(i, view)| (format!("{i:05}.png"), value(&view.metrics)))
             .collect::<Map<_, _>>()
             .into()
-    });
+    };
+    let mut metrics = columns(|metric| by_view(&|view| json!(metric(view))));
+    metrics.extend(corrected_columns(&evaluation.mean, |metric| {
+        by_view(&|view| view.corrected.map_or(Value::Null, |corrected| json!(metric(&corrected))))
+    }));
     merge(&model_path.join("per_view.json"), evaluation.iteration, metrics)
 }
 
-/// The three metrics by the names that they have in the files.
-fn columns(value: impl Fn(fn(&Metrics) -> f64) -> Value) -> [(&'static str, Value); 3] {
-    [("SSIM", value(|m| m.ssim)), ("PSNR", value(|m| m.psnr)), ("L1", value(|m| m.l1))]
+/// The metrics by the names that they have in the files.
+fn columns(value: impl Fn(fn(&Metrics) -> f64) -> Value) -> Vec<(&'static str, Value)> {
+    vec![("SSIM", value(|m| m.ssim)), ("PSNR", value(|m| m.psnr)), ("L1", value(|m| m.l1))]
+}
+
+/// Those of corrected colours, where the evaluation with these means has them.
+fn corrected_columns(
+    mean: &Metrics,
+    value: impl Fn(fn(&Corrected) -> f64) -> Value,
+) -> Vec<(&'static str, Value)> {
+    if mean.corrected.is_none() {
+        return Vec::new();
+    }
+    vec![("CC_SSIM", value(|m| m.ssim)), ("CC_PSNR", value(|m| m.psnr))]
 }
 
 /// Sets the metrics of one iteration and keeps everything else that the file holds.
 fn merge(
     path: &Path,
     iteration: u32,
-    metrics: [(&'static str, Value); 3],
+    metrics: Vec<(&'static str, Value)>,
 ) -> Result<(), OutputError> {
     let mut methods = read_object(path)?;
     let entry = methods.entry(format!("ours_{iteration}")).or_insert_with(|| json!({}));
@@ -98,7 +117,7 @@ fn merge(
         *entry = json!({});
     }
     if let Value::Object(entry) = entry {
-        entry.extend(metrics.map(|(name, value)| (name.to_owned(), value)));
+        entry.extend(metrics.into_iter().map(|(name, value)| (name.to_owned(), value)));
     }
     let mut methods: Vec<_> = methods.into_iter().collect();
     methods.sort_by(|(a, _), (b, _)| by_iteration(a, b));
@@ -149,12 +168,12 @@ mod tests {
     fn evaluation(iteration: u32, split: Split) -> Evaluation {
         let view = |name: &str, psnr| ViewMetrics {
             name: name.to_owned(),
-            metrics: Metrics { psnr, ssim: 0.75, l1: 0.0625 },
+            metrics: Metrics { psnr, ssim: 0.75, l1: 0.0625, ..Metrics::default() },
         };
         Evaluation {
             iteration,
             split,
-            mean: Metrics { psnr: 25.5, ssim: 0.75, l1: 0.0625 },
+            mean: Metrics { psnr: 25.5, ssim: 0.75, l1: 0.0625, ..Metrics::default() },
             gaussians: 1234,
             views: vec![view("a.jpg", 25.0), view("b.jpg", 26.0)],
         }
@@ -211,11 +230,30 @@ mod tests {
         tables.on(&Event::Evaluated(evaluation(10, Split::Test))).unwrap();
         assert_eq!(
             fs::read_to_string(&path).unwrap(),
-            "iteration,split,psnr,ssim,l1,gaussians\n\
-             10,train,25.500000,0.750000,0.062500,1234\n\
-             100,test,25.500000,0.750000,0.062500,1234\n\
-             10,test,25.500000,0.750000,0.062500,1234\n"
+            "iteration,split,psnr,ssim,l1,gaussians,cc_psnr,cc_ssim\n\
+             10,train,25.500000,0.750000,0.062500,1234,,\n\
+             100,test,25.500000,0.750000,0.062500,1234,,\n\
+             10,test,25.500000,0.750000,0.062500,1234,,\n"
         );
+    }
+
+    #[test]
+    fn corrected_colours_have_columns_of_their_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut evaluation = evaluation(10, Split::Test);
+        let corrected = Some(Corrected { psnr: 28.5, ssim: 0.875 });
+        evaluation.mean.corrected = corrected;
+        evaluation.views.iter_mut().for_each(|view| view.metrics.corrected = corrected);
+        append_metrics(folder.path(), &evaluation).unwrap();
+        write_results(folder.path(), &evaluation).unwrap();
+        write_per_view(folder.path(), &evaluation).unwrap();
+        let text = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
+        assert!(text("metrics.csv").ends_with(",1234,28.500000,0.875000\n"));
+        let json = |name: &str| serde_json::from_str::<Value>(&text(name)).unwrap();
+        assert_eq!(json("results.json")["ours_10"]["CC_PSNR"], 28.5);
+        assert_eq!(json("per_view.json")["ours_10"]["CC_SSIM"]["00001.png"], 0.875);
+        let view = serde_json::to_value(&evaluation.views[0]).unwrap();
+        assert_eq!((&view["cc_psnr"], &view["psnr"]), (&json!(28.5), &json!(25.0)));
     }
 
     #[test]

@@ -211,8 +211,11 @@ impl<W: Write> TensorBoard<W> {
     fn evaluation(&mut self, evaluation: &Evaluation) -> io::Result<()> {
         let folder = folder(evaluation.split);
         let mean = &evaluation.mean;
-        let values = [("psnr", mean.psnr), ("ssim", mean.ssim), ("l1", mean.l1)]
-            .map(|(name, value)| (format!("{folder}/{name}"), value));
+        let mut values = vec![("psnr", mean.psnr), ("ssim", mean.ssim), ("l1", mean.l1)];
+        values
+            .extend(mean.corrected.iter().flat_map(|c| [("cc_psnr", c.psnr), ("cc_ssim", c.ssim)]));
+        let values: Vec<(String, f64)> =
+            values.into_iter().map(|(name, value)| (format!("{folder}/{name}"), value)).collect();
         self.scalars(evaluation.iteration, &values)
     }
 

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::TrainError;
-use super::event::{Evaluation, Metrics, Split, ViewMetrics};
+use super::event::{Corrected, Evaluation, Metrics, Split, ViewMetrics};
 use super::views::Views;
-use crate::backend::{Pass, Raster, RenderSettings, Rendered};
+use crate::backend::{Compensation, Pass, Raster, RenderSettings, Rendered};
 use crate::dataset::Image;
 use crate::model::Gaussians;
 
@@ -62,6 +62,9 @@ pub struct EvalRequest {
     pub sh_degree: u32,
     /// Colour behind everything.
     pub background: [f32; 3],
+    /// What changed the colours that the model was trained with; its renders are then measured by
+    /// colours that fit the photographs', too.
+    pub compensation: Option<Compensation>,
     /// Which views are shown.
     pub shown: Shown,
 }
@@ -100,12 +103,17 @@ pub fn evaluate<B: Raster<Gaussians>>(
             sh_degree: request.sh_degree,
             background: request.background,
             near: views.near(),
+            compensation: request.compensation,
             ..RenderSettings::DEFAULT
         };
         let view = views.view(index);
         let name = view.name.as_str();
-        let frame = device.render(model, view, &settings)?;
-        let metrics = device.measure(&frame, &target)?.into();
+        let mut frame = device.render(model, view, &settings)?;
+        let mut metrics: Metrics = device.measure(&frame, &target)?.into();
+        if request.compensation.is_some() {
+            device.correct_colors(&mut frame, &target)?;
+            metrics.corrected = Some(device.measure(&frame, &target)?.into());
+        }
         if let Some(image) = image.filter(|_| is_shown) {
             let rendered = &device.image(&frame)?;
             visit(&EvaluatedView { position, name, rendered, image: &image })?;
@@ -122,8 +130,22 @@ pub fn evaluate<B: Raster<Gaussians>>(
     Ok(Some(Evaluation {
         iteration: request.iteration,
         split: request.split,
-        mean: Metrics { psnr: mean(|m| m.psnr), ssim: mean(|m| m.ssim), l1: mean(|m| m.l1) },
+        mean: Metrics {
+            psnr: mean(|m| m.psnr),
+            ssim: mean(|m| m.ssim),
+            l1: mean(|m| m.l1),
+            corrected: mean_corrected(&per_view),
+        },
         gaussians: device.len(model),
         views: per_view,
     }))
+}
+
+/// Means where every view has them.
+fn mean_corrected(views: &[ViewMetrics]) -> Option<Corrected> {
+    let all: Vec<Corrected> =
+        views.iter().map(|view| view.metrics.corrected).collect::<Option<_>>()?;
+    let mean =
+        |of: fn(&Corrected) -> f64| all.iter().map(of).sum::<f64>() / all.len().max(1) as f64;
+    Some(Corrected { psnr: mean(|m| m.psnr), ssim: mean(|m| m.ssim) })
 }

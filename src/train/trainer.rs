@@ -1,11 +1,14 @@
 //! One run: iterations, density control, milestones.
 
+mod appearance;
 mod govern;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use self::appearance::learner;
+use super::appearance::compensation;
 use super::checkpoint::{Checkpoint, StoredCheckpoint};
 use super::creep::Creep;
 use super::descend::{Descended, Descent, descend};
@@ -55,6 +58,8 @@ pub struct Trainer<'a, B: Raster<Gaussians>> {
     device: &'a mut B,
     sink: &'a mut dyn Sink,
     model: B::Model,
+    /// What was learned of the photographs' colours, where that is wanted.
+    appearance: Option<B::Appearance>,
     feed: Feed<'a>,
     extent: f64,
     /// Finished iterations.
@@ -89,7 +94,9 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
             Err(error) if error.is_want_of_memory() => {}
             done => done?,
         }
-        Ok(Self::new(setup, device, sink, (model, 0)))
+        let mut trainer = Self::new(setup, device, sink, (model, 0));
+        trainer.begin_appearance(None)?;
+        Ok(trainer)
     }
 
     /// A run that goes on where a checkpoint was written. The host never holds more of it than a
@@ -101,6 +108,7 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
         mut checkpoint: StoredCheckpoint,
     ) -> Result<Self, TrainError> {
         let model = device.load(&mut checkpoint)?;
+        let tables = checkpoint.appearance()?;
         let Checkpoint { iteration, train_views, .. } = checkpoint.about;
         let mut trainer = Self::new(setup, device, sink, (model, iteration));
         if train_views != trainer.feed.views.names(Split::Train) {
@@ -110,6 +118,7 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
                     .to_owned(),
             )?;
         }
+        trainer.begin_appearance(tables.map(|tables| (&train_views[..], tables)))?;
         Ok(trainer)
     }
 
@@ -127,6 +136,7 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
             device,
             sink,
             model,
+            appearance: None,
             feed,
             iteration,
             launched: None,
@@ -223,6 +233,7 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
             sh_degree: schedule::sh_degree(options, iteration),
             background: self.training_background(iteration),
             near: self.feed.views.near(),
+            compensation: compensation(options),
             ..RenderSettings::DEFAULT
         };
         let terms = LossTerms { lambda_dssim: options.lambda_dssim };
@@ -231,9 +242,11 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
 
         let (device, model) = (&mut *self.device, &mut self.model);
         let (view, target) = self.feed.take(device, iteration)?;
+        let trained = self.feed.views.split(Split::Train);
+        let colors = learner(self.appearance.as_mut(), options, trained, (view, iteration));
         let view = self.feed.views.view(view);
         let Descended { loss, activations, gradients } =
-            descend(device, model, view, &target, &descent)?;
+            descend(device, model, view, &target, &descent, colors)?;
         (self.tensors.activations, self.tensors.gradients) = (activations, gradients);
         drop(target);
         if iteration < options.iterations {
@@ -360,6 +373,7 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
             iteration: self.iteration,
             sh_degree: schedule::sh_degree(&config.optimize, self.iteration),
             background: background(config.scene.white_background),
+            compensation: compensation(&config.optimize),
             shown: Shown::First(report::PICTURED_VIEWS),
         };
         let (device, sink) = (&mut *self.device, &mut *self.sink);
@@ -393,8 +407,9 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
             config: self.setup.config.clone(),
             train_views: self.feed.views.names(Split::Train),
         };
+        let tables = self.read_appearance()?;
         let mut model = Resident { device: &mut *self.device, model: &mut self.model };
-        let path = checkpoint.write(self.setup.model_path, &mut model)?;
+        let path = checkpoint.write_with(self.setup.model_path, &mut model, tables.as_ref())?;
         self.saved(Saved::Checkpoint, path)
     }
 

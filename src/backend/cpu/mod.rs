@@ -4,6 +4,7 @@
 //! Results do not depend on the number of threads: sums run in a fixed order.
 
 mod adam;
+mod appearance;
 mod bin;
 mod blend;
 mod count;
@@ -17,6 +18,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
 
+pub use appearance::Appearance;
 pub use count::{Counted, count};
 pub use model::{Column, Model, Parameter};
 pub use project::ParameterGradient;
@@ -26,8 +28,9 @@ use self::blend::{Canvas, backward, forward};
 use self::project::Splat;
 use super::viewpoint::viewpoint;
 use super::{
-    AdamStep, Backend, Densified, DensifyRule, DeviceError, Grant, LossTerms, LossValue, Measured,
-    Pass, Pending, Raster, RenderSettings, Rendered, Rows, Snapshot, Survey, check_rows, chunks,
+    AdamStep, AppearanceStep, AppearanceTables, Backend, Densified, DensifyRule, DeviceError,
+    Grant, LossTerms, LossValue, Measured, Pass, Pending, Raster, RenderSettings, Rendered, Rows,
+    Snapshot, Survey, check_rows, chunks,
 };
 use crate::dataset::{Image, View};
 use crate::math::Real;
@@ -69,10 +72,19 @@ pub struct Frame<R> {
     splats: Vec<Splat<R>>,
     bins: Bins,
     canvas: Canvas<R>,
+    /// The colours that are compared with the photograph, where they are not the image's.
+    compensated: Option<Vec<R>>,
     /// The first Gaussian that was left out because it is broken.
     fault: Option<DeviceError>,
     /// Gradient of the image, [height, width, 3]; empty before [`Raster::loss`].
     d_image: Vec<R>,
+}
+
+impl<R> Frame<R> {
+    /// The colours that are compared with the photograph, [height, width, 3].
+    fn compared(&self) -> &[R] {
+        self.compensated.as_deref().unwrap_or(&self.canvas.image)
+    }
 }
 
 /// Screen-space gradients of the views since the last step.
@@ -143,6 +155,7 @@ impl<R: Real> Raster<Gaussians> for Cpu<R> {
     type Model = Model<R>;
     type Frame = Frame<R>;
     type Gradients = Gradients<R>;
+    type Appearance = Appearance<R>;
 
     fn upload(&mut self, host: &Gaussians) -> Result<Model<R>, DeviceError> {
         Ok(Model::new(host))
@@ -200,7 +213,8 @@ impl<R: Real> Raster<Gaussians> for Cpu<R> {
         let (splats, fault) = project::project(model, &view, settings.sh_degree);
         let bins = bin::bin(&splats, view.size);
         let canvas = forward(&splats, &bins, view.size, settings.background);
-        Ok(Frame { view, settings: *settings, splats, bins, canvas, fault, d_image: Vec::new() })
+        let (settings, d_image) = (*settings, Vec::new());
+        Ok(Frame { view, settings, splats, bins, canvas, compensated: None, fault, d_image })
     }
 
     fn loss(
@@ -209,13 +223,13 @@ impl<R: Real> Raster<Gaussians> for Cpu<R> {
         target: &Arc<Image>,
         terms: &LossTerms,
     ) -> Result<Ready, DeviceError> {
-        let (value, d_image) = loss::loss(&frame.canvas, target, terms)?;
+        let (value, d_image) = loss::loss(frame.compared(), frame.canvas.size, target, terms)?;
         frame.d_image = d_image;
         Ok(Ready(value))
     }
 
     fn measure(&mut self, frame: &Frame<R>, target: &Arc<Image>) -> Result<Measured, DeviceError> {
-        loss::measure(&frame.canvas, target)
+        loss::measure(frame.compared(), frame.canvas.size, target)
     }
 
     fn gradients(&mut self, _model: &Model<R>) -> Result<Gradients<R>, DeviceError> {
@@ -245,6 +259,7 @@ impl<R: Real> Raster<Gaussians> for Cpu<R> {
     fn frame_bytes(&self, frame: &Frame<R>) -> Bytes {
         Bytes::of::<Splat<R>>(frame.splats.capacity())
             + Bytes::of::<R>(frame.d_image.capacity())
+            + Bytes::of::<R>(frame.compensated.as_ref().map_or(0, Vec::capacity))
             + frame.bins.bytes()
             + frame.canvas.bytes()
     }
@@ -291,6 +306,50 @@ impl<R: Real> Raster<Gaussians> for Cpu<R> {
 
     fn reset_opacity(&mut self, model: &mut Model<R>, ceiling: f64) -> Result<(), DeviceError> {
         densify::reset_opacity(model, ceiling);
+        Ok(())
+    }
+
+    fn appearance(&mut self, tables: &AppearanceTables) -> Result<Appearance<R>, DeviceError> {
+        Ok(Appearance::new(tables))
+    }
+
+    fn read_appearance(
+        &mut self,
+        appearance: &Appearance<R>,
+    ) -> Result<AppearanceTables, DeviceError> {
+        Ok(appearance.tables())
+    }
+
+    fn compensate(
+        &mut self,
+        appearance: &mut Appearance<R>,
+        view: usize,
+        frame: &mut Frame<R>,
+        step: &AppearanceStep,
+    ) -> Result<(), DeviceError> {
+        frame.compensated = Some(appearance::compensate(appearance, view, &frame.canvas, step)?);
+        Ok(())
+    }
+
+    fn learn_appearance(
+        &mut self,
+        appearance: &mut Appearance<R>,
+        view: usize,
+        frame: &mut Frame<R>,
+        step: &AppearanceStep,
+    ) -> Result<(), DeviceError> {
+        if frame.d_image.is_empty() {
+            return Err(DeviceError::NoLoss);
+        }
+        appearance::learn(appearance, view, (&frame.canvas, &mut frame.d_image), step)
+    }
+
+    fn correct_colors(
+        &mut self,
+        frame: &mut Frame<R>,
+        target: &Arc<Image>,
+    ) -> Result<(), DeviceError> {
+        frame.compensated = Some(appearance::correct(&frame.canvas, target)?);
         Ok(())
     }
 

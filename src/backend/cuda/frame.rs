@@ -1,5 +1,6 @@
 //! The frame: what is known of one drawn view, and the gradients that come of it.
 
+use super::appearance::{self, Appearance, Compensated};
 use super::bands::{self, Lists};
 use super::bin;
 use super::blend::{self, Canvas};
@@ -12,7 +13,8 @@ use super::session::Session;
 use super::{adam, densify, work};
 use crate::abi::Camera;
 use crate::backend::{
-    AdamStep, DeviceError, LossTerms, Measured, Pass, RenderSettings, Rendered, Work,
+    AdamStep, AppearanceStep, DeviceError, LossTerms, Measured, Pass, RenderSettings, Rendered,
+    Work,
 };
 use crate::dataset::View;
 use crate::memory::Bytes;
@@ -22,6 +24,8 @@ pub struct Frame {
     d_image: Option<Block<f32>>,
     /// Whether the gradient of the image is there.
     compared: bool,
+    /// Where other colours are compared than those drawn.
+    compensated: Option<Compensated>,
     canvas: Canvas,
     lists: Lists,
     splats: Splats,
@@ -53,9 +57,12 @@ pub(super) fn render(
             Some(session.heap.scratch("gradient of the image", canvas.image.len())?)
         }
     };
+    let reserve = |kind| Compensated::reserve(&session.heap, (&camera, settings.pass), kind);
+    let compensated = settings.compensation.map(reserve).transpose()?;
     let sorted = (&mut splats, front_to_back);
     let lists = bands::draw(session, sorted, (&camera, settings), &mut canvas)?;
-    Ok(Frame { d_image, compared: false, canvas, lists, splats, camera, settings: *settings })
+    let settings = *settings;
+    Ok(Frame { d_image, compared: false, compensated, canvas, lists, splats, camera, settings })
 }
 
 impl Frame {
@@ -66,7 +73,8 @@ impl Frame {
         terms: &LossTerms,
     ) -> Result<PendingLoss, DeviceError> {
         let Some(d_image) = &mut self.d_image else { return Err(DeviceError::NoLoss) };
-        let image = (&self.canvas.image, &self.camera);
+        let compensated = self.compensated.as_ref().and_then(Compensated::image);
+        let image = (compensated.unwrap_or(&self.canvas.image), &self.camera);
         let pending = loss::loss(session, image, target, terms, d_image)?;
         self.compared = true;
         Ok(pending)
@@ -77,7 +85,54 @@ impl Frame {
         session: &mut Session,
         target: &Target,
     ) -> Result<Measured, DeviceError> {
-        loss::measure(session, (&self.canvas.image, &self.camera), target)
+        let compensated = self.compensated.as_ref().and_then(Compensated::image);
+        let image = compensated.unwrap_or(&self.canvas.image);
+        loss::measure(session, (image, &self.camera), target)
+    }
+
+    /// Has it compared by its colours as the camera of a training view changed them.
+    pub(super) fn compensate(
+        &mut self,
+        session: &Session,
+        appearance: &mut Appearance,
+        view: usize,
+        step: &AppearanceStep,
+    ) -> Result<(), DeviceError> {
+        let Some(compensated) = self.compensated.as_mut().filter(|_| self.d_image.is_some()) else {
+            return Err(DeviceError::NoLoss);
+        };
+        let colors = (&self.canvas.image, &self.camera, compensated);
+        appearance::compensate(session, appearance, view, colors, step)
+    }
+
+    /// Moves the view's table, and turns the gradient of the colours that were compared into that of
+    /// those drawn.
+    pub(super) fn learn_appearance(
+        &mut self,
+        session: &Session,
+        appearance: &mut Appearance,
+        view: usize,
+        step: &AppearanceStep,
+    ) -> Result<(), DeviceError> {
+        let (Some(d_image), Some(compensated), true) =
+            (&mut self.d_image, &mut self.compensated, self.compared)
+        else {
+            return Err(DeviceError::NoLoss);
+        };
+        let colors = (&self.canvas.image, &self.camera, compensated, d_image);
+        appearance::learn(session, appearance, view, colors, step)
+    }
+
+    /// Has it measured by its colours as they fit the photograph best.
+    pub(super) fn correct_colors(
+        &mut self,
+        session: &Session,
+        target: &Target,
+    ) -> Result<(), DeviceError> {
+        let Some(compensated) = self.compensated.as_mut().filter(|_| self.d_image.is_none()) else {
+            return Err(DeviceError::NoLoss);
+        };
+        appearance::correct(session, (&self.canvas.image, &self.camera, compensated), target)
     }
 
     /// Leaves the gradients of the splats.
@@ -155,18 +210,22 @@ impl Frame {
     /// Bytes of scratch that it takes to train on the view if its lists come in so many parts.
     pub(super) fn scratch_in_parts(&self, parts: u64) -> Bytes {
         let d_image = self.d_image.as_ref().map_or(0, Block::len);
+        let compensated = self.compensated.as_ref().map_or(Bytes::default(), Compensated::bytes);
         let lists = bands::lists_bytes(&self.camera, self.splats.instances);
         self.splats.bytes()
             + self.splats.gradient_bytes()
             + self.canvas.image.bytes()
             + Bytes::of::<f32>(d_image)
+            + compensated
             + bands::sorted_bytes(self.splats.visible)
             + Bytes(lists.0 / parts.max(1))
     }
 
     pub(super) fn bytes(&self) -> Bytes {
         let d_image = self.d_image.as_ref().map_or(0, Block::len);
-        self.canvas.bytes() + self.lists.bytes() + self.splats.bytes() + Bytes::of::<f32>(d_image)
+        let compensated = self.compensated.as_ref().map_or(Bytes::default(), Compensated::bytes);
+        let beside = Bytes::of::<f32>(d_image) + compensated;
+        self.canvas.bytes() + self.lists.bytes() + self.splats.bytes() + beside
     }
 }
 

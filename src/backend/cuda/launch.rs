@@ -215,5 +215,14 @@ kernels! {
     morton_keys: reorder::morton_keys(MortonArgs) x REORDER_BLOCK;
     gather_columns: reorder::gather_columns(ColumnsArgs) x REORDER_BLOCK;
     return_columns: reorder::return_columns(ColumnsArgs) x REORDER_BLOCK;
+    compensate_exposure: appearance::compensate_exposure(CompensateArgs) x APPEARANCE_BLOCK;
+    compensate_grid: appearance::compensate_grid(CompensateArgs) x APPEARANCE_BLOCK;
+    exposure_bwd: appearance::exposure_bwd(ColorBwdArgs) x APPEARANCE_BLOCK;
+    gather_exposure: appearance::gather_exposure(GatherArgs) x APPEARANCE_BLOCK;
+    grid_bwd: appearance::grid_bwd(ColorBwdArgs) x GRID_BWD_BLOCK;
+    gather_grid: appearance::gather_grid(GatherArgs) x APPEARANCE_BLOCK;
+    coast_table: appearance::coast_table(CoastArgs) x APPEARANCE_BLOCK;
+    move_table: appearance::move_table(MoveArgs) x APPEARANCE_BLOCK;
+    fit_colors: appearance::fit_colors(FitArgs) x APPEARANCE_BLOCK;
     probe: probe::probe(ProbeArgs) x PROBE_BLOCK;
 }

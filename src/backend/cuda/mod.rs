@@ -4,6 +4,7 @@
 //! waiting. The module exists where nvcc compiled the kernels.
 
 mod adam;
+mod appearance;
 mod bands;
 mod bin;
 mod blend;
@@ -38,6 +39,7 @@ mod work;
 use std::ops::Range;
 use std::sync::Arc;
 
+pub use appearance::Appearance;
 pub use bands::BandPolicy;
 pub use frame::{Frame, Gradients};
 pub use images::Target;
@@ -51,9 +53,9 @@ use self::images::Images;
 use self::session::Session;
 use self::transfer::Staging;
 use super::{
-    AdamStep, Backend, CopySpeed, Densified, DensifyRule, DeviceError, Governed, Grant, LossTerms,
-    Measured, MemoryEntry, MemoryKind, Pass, Raster, RenderSettings, Rendered, Rows, Snapshot,
-    StageTime, Survey, Work, chunks,
+    AdamStep, AppearanceStep, AppearanceTables, Backend, CopySpeed, Densified, DensifyRule,
+    DeviceError, Governed, Grant, LossTerms, Measured, MemoryEntry, MemoryKind, Pass, Raster,
+    RenderSettings, Rendered, Rows, Snapshot, StageTime, Survey, Work, chunks,
 };
 use crate::config::MemoryOptions;
 use crate::dataset::{Image, View};
@@ -278,6 +280,7 @@ impl Raster<Gaussians> for Cuda {
     type Model = Model;
     type Frame = Frame;
     type Gradients = Gradients;
+    type Appearance = Appearance;
 
     fn upload(&mut self, host: &Gaussians) -> Result<Model, DeviceError> {
         self.session.forget_faults()?;
@@ -458,6 +461,41 @@ impl Raster<Gaussians> for Cuda {
 
     fn reset_opacity(&mut self, model: &mut Model, ceiling: f64) -> Result<(), DeviceError> {
         densify::reset_opacity(&self.session, model, ceiling)
+    }
+
+    fn appearance(&mut self, tables: &AppearanceTables) -> Result<Appearance, DeviceError> {
+        self.with_room(|session| Appearance::new(session, tables))
+    }
+
+    fn read_appearance(
+        &mut self,
+        appearance: &Appearance,
+    ) -> Result<AppearanceTables, DeviceError> {
+        appearance.read(&self.session)
+    }
+
+    fn compensate(
+        &mut self,
+        appearance: &mut Appearance,
+        view: usize,
+        frame: &mut Frame,
+        step: &AppearanceStep,
+    ) -> Result<(), DeviceError> {
+        frame.compensate(&self.session, appearance, view, step)
+    }
+
+    fn learn_appearance(
+        &mut self,
+        appearance: &mut Appearance,
+        view: usize,
+        frame: &mut Frame,
+        step: &AppearanceStep,
+    ) -> Result<(), DeviceError> {
+        frame.learn_appearance(&self.session, appearance, view, step)
+    }
+
+    fn correct_colors(&mut self, frame: &mut Frame, target: &Target) -> Result<(), DeviceError> {
+        frame.correct_colors(&self.session, target)
     }
 
     fn image(&mut self, frame: &Frame) -> Result<Rendered, DeviceError> {

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::appearance::ColorTables;
 use super::library::{self, Key};
 use super::stack::{Stack, Taken};
 use crate::abi::{
@@ -61,12 +62,14 @@ pub(super) enum Lists {
     Bands,
 }
 
-/// A view is drawn of so many Gaussians, and all of it goes again.
+/// A view is drawn of so many Gaussians, with other colours beside them where there are tables of
+/// these, and all of it goes again.
 pub(super) fn draw(
     stack: &mut Stack,
     gaussians: u64,
     view: &ViewSize,
     (pass, lists): (Pass, Lists),
+    colors: Option<&ColorTables>,
 ) {
     let ViewSize { visible, instances, .. } = *view;
     let room = (visible + visible / HEADROOM).clamp(SPLATS_MIN, gaussians.max(SPLATS_MIN));
@@ -85,6 +88,7 @@ pub(super) fn draw(
         Pass::Picture => stack.take("pixels", view.pixels() * WORD),
         Pass::Train => stack.take("gradient of the image", view.pixels() * 3 * WORD),
     });
+    held.extend(colors.into_iter().flat_map(|colors| colors.take(stack, view, pass)));
     let tiles = view.tiles();
     let (counted, instances) = match lists {
         Lists::Whole => (0, instances),
@@ -158,7 +162,7 @@ mod tests {
 
     fn reach_of(view: &ViewSize, how: (Pass, Lists)) -> u64 {
         let mut stack = Stack::default();
-        draw(&mut stack, 1_000_000, view, how);
+        draw(&mut stack, 1_000_000, view, how, None);
         stack.reach().0
     }
 
@@ -200,7 +204,7 @@ mod tests {
         let keys = |px| {
             let mut stack = Stack::default();
             let view = ViewSize { px, ..VIEW };
-            draw(&mut stack, 1000, &view, (Pass::Picture, Lists::Whole));
+            draw(&mut stack, 1000, &view, (Pass::Picture, Lists::Whole), None);
             let row = stack.peaks().iter().find(|row| row.label == "keys of instances").copied();
             row.map_or(0, |row| row.bytes.0)
         };

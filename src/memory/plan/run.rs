@@ -5,6 +5,7 @@ mod tests;
 
 use serde::Serialize;
 
+use super::appearance::ColorTables;
 use super::frame::{Lists, Pass, draw};
 use super::mapping::Granule;
 use super::model::{ModelSize, Storage};
@@ -46,6 +47,8 @@ pub struct Run {
     pub seen: Seen,
     /// Its photographs.
     pub photographs: Photographs,
+    /// What its photographs' cameras did to colours, where that is learned.
+    pub colors: Option<ColorTables>,
     /// Gaussians that would be born in a round, and those that are; without, a tenth of the model's
     /// are, and twice as many would be.
     pub births: Option<[u64; 2]>,
@@ -182,12 +185,15 @@ impl Run {
         };
         let model = self.model;
         let view = self.seen.of(most);
+        let colors = self.colors.as_ref();
         let mut stages = vec![
             stage(START, self.start, &|stack| {
                 pass_rows(stack, &model.with(self.start));
                 round::reorder(stack, &model.with(self.start));
             }),
-            stage("iteration", most, &|stack| draw(stack, most, &view, (Pass::Train, lists))),
+            stage("iteration", most, &|stack| {
+                draw(stack, most, &view, (Pass::Train, lists), colors)
+            }),
         ];
         if births > 0 {
             stages.extend([
@@ -199,7 +205,7 @@ impl Run {
         }
         if !self.photographs.held_out.is_empty() {
             stages.push(stage("evaluation", most, &|stack| {
-                draw(stack, most, &view, (Pass::Picture, lists));
+                draw(stack, most, &view, (Pass::Picture, lists), colors);
             }));
         }
         stages.push(stage("statistics", most, &|stack| sample(stack, &model)));
@@ -215,6 +221,8 @@ impl Run {
             row("status", self.granule.0),
             row("photographs in turn", self.photographs.turns(self.granule)),
         ];
+        let tables = self.colors.map(|colors| colors.row());
+        rows.extend(tables.map(|tables| row(tables.label, self.granule.whole(tables.bytes))));
         let regions = self.model.with(gaussians).regions();
         rows.extend(regions.map(|region| row(region.label, self.granule.whole(region.bytes))));
         rows

@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 
 use safetensors::tensor::Metadata;
 
+use super::appearance::StoredTables;
 use super::columns::{Column, bytes_mut, columns};
 use super::{Checkpoint, CheckpointError, FORMAT, VERSION};
-use crate::backend::{Rows, Snapshot, check_rows};
+use crate::backend::{AppearanceTables, Rows, Snapshot, check_rows};
 use crate::config::Config;
 use crate::model::Gaussians;
 use crate::train::TrainError;
@@ -35,6 +36,8 @@ pub struct StoredCheckpoint {
     rows: usize,
     /// Where each column begins.
     places: Vec<u64>,
+    /// Where what was learned of the photographs' colours lies.
+    tables: Option<StoredTables>,
 }
 
 impl StoredCheckpoint {
@@ -48,6 +51,8 @@ impl StoredCheckpoint {
         let (about, sh_degree) = read_about(path, &header)?;
         let data_start = length - header.data_len() as u64;
         let (rows, places) = places(&header, data_start, sh_degree).map_err(&damaged)?;
+        let views = about.train_views.len();
+        let tables = StoredTables::find(&header, data_start, views).map_err(&damaged)?;
         let mut stored = Self {
             about,
             path: path.to_owned(),
@@ -56,9 +61,26 @@ impl StoredCheckpoint {
             sh_degree,
             rows,
             places,
+            tables,
         };
-        stored.check_values().map_err(damaged)?;
+        stored.check_values().map_err(&damaged)?;
+        stored.read_tables().map_err(|error| damaged(error.to_string()))?;
         Ok(stored)
+    }
+
+    /// What was learned of the photographs' colours, by the views' places in
+    /// [`Checkpoint::train_views`]; nothing where nothing was.
+    pub fn appearance(&mut self) -> Result<Option<AppearanceTables>, CheckpointError> {
+        let unreadable = |source| CheckpointError::Unreadable { path: self.path.clone(), source };
+        self.tables
+            .as_ref()
+            .map(|tables| tables.read(&mut self.file))
+            .transpose()
+            .map_err(unreadable)
+    }
+
+    fn read_tables(&mut self) -> io::Result<()> {
+        self.tables.as_ref().map_or(Ok(()), |tables| tables.read(&mut self.file).map(drop))
     }
 
     /// Highest degree of the harmonics that are read.
