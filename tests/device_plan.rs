@@ -212,6 +212,7 @@ fn the_plan_has_the_ledgers_rows(storage: Storage, inverse_depths: bool) {
         seen: Seen::counted(gaussians, &most),
         inverse_depths,
         photographs,
+        colors: None,
         births: Some([wanted as u64, BIRTHS as u64]),
         relocates: false,
         bands: true,
@@ -235,6 +236,7 @@ fn the_plan_has_the_ledgers_rows(storage: Storage, inverse_depths: bool) {
         photographs: &run.photographs,
         full_size: &[],
         cache: None,
+        colors: None,
         chunk_rows: CHUNK_ROWS as u64,
     };
     for label in ["staging of the model", "photographs on their way"] {

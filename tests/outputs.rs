@@ -100,12 +100,12 @@ fn pictures(iteration: u32, split: Split, name: &str) -> Event {
 fn evaluated(iteration: u32, split: Split) -> Event {
     let view = |name: &str, psnr| ViewMetrics {
         name: name.to_owned(),
-        metrics: Metrics { psnr, ssim: 0.875, l1: 0.03125, lpips: Some(0.125) },
+        metrics: Metrics { psnr, ssim: 0.875, l1: 0.03125, lpips: Some(0.125), corrected: None },
     };
     Event::Evaluated(Evaluation {
         iteration,
         split,
-        mean: Metrics { psnr: 25.5, ssim: 0.875, l1: 0.03125, lpips: Some(0.125) },
+        mean: Metrics { psnr: 25.5, ssim: 0.875, l1: 0.03125, lpips: Some(0.125), corrected: None },
         lpips_net: Some(LpipsNet::Alex),
         gaussians: 1000 + iteration as usize,
         views: vec![view("left/a.jpg", 25.0), view("left/b.jpg", 26.0)],
@@ -193,8 +193,8 @@ fn a_run_and_its_continuation_fill_the_model_folder() {
 
     let csv = fs::read_to_string(folder.join("metrics.csv")).unwrap();
     let rows: Vec<&str> = csv.lines().collect();
-    assert_eq!(rows[0], "iteration,split,psnr,ssim,l1,gaussians,lpips");
-    assert_eq!(rows[1], "205,test,25.500000,0.875000,0.031250,1205,0.125000");
+    assert_eq!(rows[0], "iteration,split,psnr,ssim,l1,gaussians,lpips,cc_psnr,cc_ssim");
+    assert_eq!(rows[1], "205,test,25.500000,0.875000,0.031250,1205,0.125000,,");
     assert_eq!(rows.len(), 5);
     let results = fs::read_to_string(folder.join("results.json")).unwrap();
     assert!(results.find("ours_205").unwrap() < results.find("ours_1000").unwrap());

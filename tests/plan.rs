@@ -21,7 +21,7 @@ use splat::dataset::Dataset;
 use splat::export::read_ply;
 use splat::math::Real;
 use splat::memory::plan::{
-    CONTEXT, Granule, ModelSize, OptionalColumns, Photographs, Run, Seen, Storage,
+    CONTEXT, ColorTables, Granule, ModelSize, OptionalColumns, Photographs, Run, Seen, Storage,
 };
 use splat::train::forecast::seen_of_points;
 use splat::train::near;
@@ -292,6 +292,7 @@ fn every_label_of_the_gpus_side_is_planned() {
         seen: Seen { px: [800, 533], share: 0.5, surface: 1e5 },
         inverse_depths: false,
         photographs: Photographs { trained: vec![1 << 20], held_out: vec![1 << 20] },
+        colors: Some(ColorTables { views: 9, width: 12 }),
         births: None,
         relocates: false,
         bands: true,

@@ -6,6 +6,7 @@
 
 #[macro_use]
 mod declare;
+mod appearance;
 mod arguments;
 mod densify;
 mod lpips;
@@ -16,6 +17,11 @@ mod relocate;
 mod reorder;
 mod smooth;
 
+pub use appearance::{
+    AFFINE_WIDTH, APPEARANCE_BLOCK, COLOR_SHARES, CoastArgs, ColorBwdArgs, CompensateArgs,
+    FIT_SUMS, FitArgs, GRID_BWD_BLOCK, GRID_LUMA, GRID_SHARES, GRID_X, GRID_Y, GatherArgs,
+    MoveArgs,
+};
 pub use arguments::*;
 pub use declare::{Abi, Arguments, In, Literal, Named, Out, Plain};
 pub use densify::{
@@ -61,6 +67,8 @@ pub fn header() -> String {
         &reorder::structs(),
         &smooth::constants(),
         &smooth::structs(),
+        &appearance::constants(),
+        &appearance::structs(),
         &probe::constants(),
         &probe::structs(),
     ]

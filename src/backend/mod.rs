@@ -2,6 +2,7 @@
 //!
 //! Operations are whole stages; what a device fuses or keeps in between is its own affair.
 
+mod appearance;
 pub mod cpu;
 #[cfg(kernels)]
 pub mod cuda;
@@ -15,6 +16,7 @@ mod viewpoint;
 use std::ops::Range;
 use std::sync::Arc;
 
+pub use appearance::{AppearanceRule, AppearanceStep, AppearanceTables, Compensation};
 pub(crate) use rows::check_rows;
 pub use rows::{CHUNK_ROWS, Rows, chunks};
 pub use stages::{CopySpeed, Stage, StageTime, Work};
@@ -117,6 +119,14 @@ pub enum DeviceError {
         row: usize,
         /// Number of Gaussians.
         len: usize,
+    },
+    /// The colours of a view that there is no table for.
+    #[error("the colour table of training view {view} was asked for, but there are {views}")]
+    NoSuchTable {
+        /// The view, by its place among those trained on.
+        view: usize,
+        /// Number of tables.
+        views: usize,
     },
     /// The user asked for a device that this program or machine does not have.
     #[error("{0}")]
@@ -316,6 +326,8 @@ pub trait Raster<P: Primitive>: Backend {
     type Gradients;
     /// A network of LPIPS, ready to look at images.
     type Perceptual;
+    /// What changes the colours of the training views, with its moments.
+    type Appearance;
 
     /// Puts primitives on the device, moments and statistics zero.
     fn upload(&mut self, host: &P) -> Result<Self::Model, DeviceError>;
@@ -385,7 +397,8 @@ pub trait Raster<P: Primitive>: Backend {
         target: &Self::Target,
         weight: f64,
     ) -> Result<(), DeviceError>;
-    /// Compares a frame with its photograph and leaves the gradient of the image in the frame.
+    /// Compares a frame with its photograph and leaves the gradient of the colours that it compared in
+    /// the frame.
     fn loss(
         &mut self,
         frame: &mut Self::Frame,
@@ -494,6 +507,45 @@ pub trait Raster<P: Primitive>: Backend {
     /// Lowers every opacity, as it is through the 3D filter where there is one, to at most `ceiling`
     /// and forgets the opacities' moments.
     fn reset_opacity(&mut self, model: &mut Self::Model, ceiling: f64) -> Result<(), DeviceError>;
+
+    /// Puts the tables of the training views on the device.
+    fn appearance(&mut self, tables: &AppearanceTables) -> Result<Self::Appearance, DeviceError>;
+    /// The tables as they are now.
+    fn read_appearance(
+        &mut self,
+        appearance: &Self::Appearance,
+    ) -> Result<AppearanceTables, DeviceError>;
+    /// Has a frame compared by its colours as the camera of this training view, by its place among
+    /// them, changed them. What was drawn stays beside them. The view's table first makes good the
+    /// steps since it moved last: by its momentum, as in dense Adam.
+    ///
+    /// The frame was drawn for training, with [`RenderSettings::compensation`].
+    fn compensate(
+        &mut self,
+        appearance: &mut Self::Appearance,
+        view: usize,
+        frame: &mut Self::Frame,
+        step: &AppearanceStep,
+    ) -> Result<(), DeviceError>;
+    /// Between the loss of a compensated frame and its backward pass: moves the table of its view, and
+    /// no other, down the gradient, and turns the gradient that the frame holds into that of what was
+    /// drawn.
+    fn learn_appearance(
+        &mut self,
+        appearance: &mut Self::Appearance,
+        view: usize,
+        frame: &mut Self::Frame,
+        step: &AppearanceStep,
+    ) -> Result<(), DeviceError>;
+    /// Has a frame measured by its colours, held to 0..1, as the affine map that brings them nearest to
+    /// the photograph's by least squares makes them. Pixels that are masked have no say in it.
+    ///
+    /// The frame was drawn to be looked at, with [`RenderSettings::compensation`].
+    fn correct_colors(
+        &mut self,
+        frame: &mut Self::Frame,
+        target: &Self::Target,
+    ) -> Result<(), DeviceError>;
 
     /// The frame's colours on the host and, of a frame drawn to [`Pass::Picture`], its blend counts.
     fn image(&mut self, frame: &Self::Frame) -> Result<Rendered, DeviceError>;

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::DeviceError;
+use super::{Compensation, DeviceError};
 use crate::math::splat::DILATION_PX2;
 use crate::memory::plan::OptionalColumns;
 use crate::memory::{Bytes, Change};
@@ -64,6 +64,9 @@ pub struct RenderSettings {
     pub statistics: Statistics,
     /// Whether inverse depths are drawn beside the colours; not in a frame drawn to [`Pass::Picture`].
     pub inverse_depth: bool,
+    /// What changes the colours before they are compared, so that the frame has room for it. A frame
+    /// that is only looked at has room for [`super::Raster::correct_colors`] then.
+    pub compensation: Option<Compensation>,
 }
 
 impl RenderSettings {
@@ -76,6 +79,7 @@ impl RenderSettings {
         screen_filter: ScreenFilter::DILATION,
         statistics: Statistics::Norms,
         inverse_depth: false,
+        compensation: None,
     };
 }
 

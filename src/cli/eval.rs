@@ -13,6 +13,7 @@ use crate::backend::Raster;
 use crate::model::Gaussians;
 use crate::perceptual::LpipsWeights;
 use crate::telemetry::{append_metrics, write_per_view, write_results};
+use crate::train::appearance::compensation;
 use crate::train::eval::{EvalRequest, Shown, evaluate};
 use crate::train::event::{Evaluation, Split};
 use crate::train::{Views, background, render_filter};
@@ -95,6 +96,7 @@ impl Task for Evaluating<'_> {
             sh_degree: opened.gaussians.sh_degree,
             background: background(opened.config.scene.white_background),
             screen_filter: render_filter(&opened.config),
+            compensation: compensation(&opened.config.optimize),
             shown: Shown::Nothing,
             lpips,
         };
@@ -111,8 +113,15 @@ fn table(evaluation: &Evaluation) -> String {
     let lpips = mean.lpips.zip(*lpips_net);
     let lpips = lpips
         .map_or(String::new(), |(lpips, net)| format!("\n  LPIPS {lpips:.5} ({})", net.name()));
+    let corrected = mean.corrected.map_or(String::new(), |corrected| {
+        format!(
+            "\n  colour-corrected\n  PSNR {:.4} dB\n  SSIM {:.5}",
+            corrected.psnr, corrected.ssim
+        )
+    });
     format!(
-        "iteration {}, {} {} views, {} Gaussians\n  PSNR {:.4} dB\n  SSIM {:.5}\n  L1   {:.5}{lpips}",
+        "iteration {}, {} {} views, {} Gaussians\n  PSNR {:.4} dB\n  SSIM {:.5}\n  L1   \
+         {:.5}{lpips}{corrected}",
         evaluation.iteration,
         evaluation.views.len(),
         evaluation.split.name(),

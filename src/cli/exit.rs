@@ -146,6 +146,7 @@ impl Exit {
             | DeviceError::ImageTooLarge { .. }
             | DeviceError::OutOfHostMemory { .. }
             | DeviceError::NoLoss
+            | DeviceError::NoSuchTable { .. }
             | DeviceError::NoSuchRow { .. } => Self::Error,
             DeviceError::NotFinite { .. }
             | DeviceError::LossNotFinite { .. }

@@ -125,6 +125,7 @@ fn report(
         seen,
         inverse_depths: forecast::draws_inverse_depths(dataset),
         photographs: forecast::photographs(dataset),
+        colors: forecast::color_tables(config, dataset),
         births: None,
         relocates: config.densify.strategy == Strategy::Mcmc,
         bands: config.memory.give_up.contains(&Rung::Bands),

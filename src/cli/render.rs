@@ -64,6 +64,7 @@ impl Task for Rendering<'_> {
                 background: background(opened.config.scene.white_background),
                 screen_filter: render_filter(&opened.config),
                 lpips: None,
+                compensation: None,
                 shown: Shown::All,
             };
             let folder = output_folder(&args.model.model_path, &request);

@@ -70,6 +70,11 @@ impl OptimizeOptions {
         key("scale_reg").rate(self.scale_reg)?;
         key("exposure_lr_init").rate(self.exposure_lr_init)?;
         key("exposure_lr_final").rate(self.exposure_lr_final)?;
+        key("bilateral_grid").holds(
+            !(self.bilateral_grid && self.exposure),
+            self.bilateral_grid,
+            "false where --exposure is on: a grid holds what an exposure would",
+        )?;
         key("depth_l1_weight_init").rate(self.depth_l1_weight_init)?;
         key("depth_l1_weight_final").rate(self.depth_l1_weight_final)?;
         if let Some(path) = &self.init {

@@ -4,6 +4,7 @@
 //! the CPU backend.
 
 pub mod adam;
+pub mod appearance;
 pub mod blend;
 pub mod compact;
 pub mod filter;

@@ -102,8 +102,14 @@ impl Progress {
             Event::Evaluated(evaluation) => {
                 let (split, mean) = (evaluation.split.name(), &evaluation.mean);
                 let lpips = mean.lpips.map_or(String::new(), |lpips| format!(" LPIPS {lpips:.4}"));
+                let corrected = mean.corrected.map_or(String::new(), |corrected| {
+                    format!(
+                        "; colour-corrected PSNR {:.3} SSIM {:.4}",
+                        corrected.psnr, corrected.ssim
+                    )
+                });
                 self.print(&format!(
-                    "[ITER {}] Evaluating {split}: L1 {:.5} PSNR {:.3} SSIM {:.4}{lpips}",
+                    "[ITER {}] Evaluating {split}: L1 {:.5} PSNR {:.3} SSIM {:.4}{lpips}{corrected}",
                     evaluation.iteration, mean.l1, mean.psnr, mean.ssim
                 ));
             }

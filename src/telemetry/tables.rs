@@ -9,7 +9,7 @@ use serde::Serializer;
 use serde_json::{Map, Value, json};
 
 use crate::files::{OutputError, write_atomically, write_text};
-use crate::train::event::{Evaluation, Event, Metrics, Sink, Split};
+use crate::train::event::{Corrected, Evaluation, Event, Metrics, Sink, Split};
 
 /// The sink that keeps the tables.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ impl Sink for Tables {
 }
 
 const METRICS: &str = "metrics.csv";
-const HEADER: &str = "iteration,split,psnr,ssim,l1,gaussians,lpips";
+const HEADER: &str = "iteration,split,psnr,ssim,l1,gaussians,lpips,cc_psnr,cc_ssim";
 
 /// Appends a row to `metrics.csv` in the model folder; a row of the same iteration and split is
 /// replaced.
@@ -53,9 +53,11 @@ pub fn append_metrics(model_path: &Path, evaluation: &Evaluation) -> Result<(), 
         .lines()
         .filter(|line| !line.is_empty() && !is_header(line) && !line.starts_with(&key))
         .map(filled_up);
-    let Metrics { psnr, ssim, l1, lpips } = evaluation.mean;
+    let Metrics { psnr, ssim, l1, lpips, corrected } = evaluation.mean;
     let lpips = lpips.map_or(String::new(), |lpips| format!("{lpips:.6}"));
-    let row = format!("{key}{psnr:.6},{ssim:.6},{l1:.6},{},{lpips}", evaluation.gaussians);
+    let corrected = corrected.map_or(",".to_owned(), |c| format!("{:.6},{:.6}", c.psnr, c.ssim));
+    let row =
+        format!("{key}{psnr:.6},{ssim:.6},{l1:.6},{},{lpips},{corrected}", evaluation.gaussians);
     let lines: Vec<String> = [HEADER.to_owned()].into_iter().chain(kept).chain([row]).collect();
     write_text(&path, &(lines.join("\n") + "\n"))
 }
@@ -74,6 +76,9 @@ pub fn write_results(model_path: &Path, evaluation: &Evaluation) -> Result<(), O
     }
     let mut metrics = columns(evaluation, |metric| json!(metric(&evaluation.mean)));
     metrics.extend(evaluation.lpips_net.map(|net| ("lpips_net", json!(net))));
+    metrics.extend(corrected_columns(&evaluation.mean, |metric| {
+        evaluation.mean.corrected.map_or(Value::Null, |corrected| json!(metric(&corrected)))
+    }));
     merge(&model_path.join("results.json"), evaluation.iteration, metrics)
 }
 
@@ -83,13 +88,17 @@ pub fn write_per_view(model_path: &Path, evaluation: &Evaluation) -> Result<(), 
     if evaluation.split != Split::Test {
         return Ok(());
     }
-    let metrics = columns(evaluation, |metric| {
+    let by_view = |value: &dyn Fn(&Metrics) -> Value| -> Value {
         let views = evaluation.views.iter().enumerate();
         views
-            .map(|(i, view)| (format!("{i:05}.png"), json!(metric(&view.metrics))))
+            .map(|(i, view)| (format!("{i:05}.png"), value(&view.metrics)))
             .collect::<Map<_, _>>()
             .into()
-    });
+    };
+    let mut metrics = columns(evaluation, |metric| by_view(&|view| json!(metric(view))));
+    metrics.extend(corrected_columns(&evaluation.mean, |metric| {
+        by_view(&|view| view.corrected.map_or(Value::Null, |corrected| json!(metric(&corrected))))
+    }));
     merge(&model_path.join("per_view.json"), evaluation.iteration, metrics)
 }
 
@@ -107,6 +116,17 @@ fn columns(
         columns.push(("LPIPS", value(|m| m.lpips)));
     }
     columns
+}
+
+/// Those of corrected colours, where the evaluation with these means has them.
+fn corrected_columns(
+    mean: &Metrics,
+    value: impl Fn(fn(&Corrected) -> f64) -> Value,
+) -> Vec<(&'static str, Value)> {
+    if mean.corrected.is_none() {
+        return Vec::new();
+    }
+    vec![("CC_SSIM", value(|m| m.ssim)), ("CC_PSNR", value(|m| m.psnr))]
 }
 
 /// Sets the metrics of one iteration and keeps everything else that the file holds.
@@ -173,12 +193,12 @@ mod tests {
     fn evaluation(iteration: u32, split: Split) -> Evaluation {
         let view = |name: &str, psnr| ViewMetrics {
             name: name.to_owned(),
-            metrics: Metrics { psnr, ssim: 0.75, l1: 0.0625, lpips: None },
+            metrics: Metrics { psnr, ssim: 0.75, l1: 0.0625, ..Metrics::default() },
         };
         Evaluation {
             iteration,
             split,
-            mean: Metrics { psnr: 25.5, ssim: 0.75, l1: 0.0625, lpips: None },
+            mean: Metrics { psnr: 25.5, ssim: 0.75, l1: 0.0625, ..Metrics::default() },
             lpips_net: None,
             gaussians: 1234,
             views: vec![view("a.jpg", 25.0), view("b.jpg", 26.0)],
@@ -236,10 +256,10 @@ mod tests {
         tables.on(&Event::Evaluated(evaluation(10, Split::Test))).unwrap();
         assert_eq!(
             fs::read_to_string(&path).unwrap(),
-            "iteration,split,psnr,ssim,l1,gaussians,lpips\n\
-             10,train,25.500000,0.750000,0.062500,1234,\n\
-             100,test,25.500000,0.750000,0.062500,1234,\n\
-             10,test,25.500000,0.750000,0.062500,1234,\n"
+            "iteration,split,psnr,ssim,l1,gaussians,lpips,cc_psnr,cc_ssim\n\
+             10,train,25.500000,0.750000,0.062500,1234,,,\n\
+             100,test,25.500000,0.750000,0.062500,1234,,,\n\
+             10,test,25.500000,0.750000,0.062500,1234,,,\n"
         );
     }
 
@@ -258,9 +278,9 @@ mod tests {
         Tables::create(folder.path(), true).unwrap().on(&Event::Evaluated(evaluation)).unwrap();
         assert_eq!(
             fs::read_to_string(&csv).unwrap(),
-            "iteration,split,psnr,ssim,l1,gaussians,lpips\n\
-             5,test,20.0,0.5,0.1,99,\n\
-             10,test,25.500000,0.750000,0.062500,1234,0.250000\n"
+            "iteration,split,psnr,ssim,l1,gaussians,lpips,cc_psnr,cc_ssim\n\
+             5,test,20.0,0.5,0.1,99,,,\n\
+             10,test,25.500000,0.750000,0.062500,1234,0.250000,,\n"
         );
         let json = |name: &str| -> Value {
             serde_json::from_str(&fs::read_to_string(folder.path().join(name)).unwrap()).unwrap()
@@ -269,6 +289,25 @@ mod tests {
         assert_eq!((&results["LPIPS"], &results["lpips_net"]), (&json!(0.25), &json!("vgg")));
         let views = &json("per_view.json")["ours_10"]["LPIPS"];
         assert_eq!(*views, json!({"00000.png": 0.125, "00001.png": 0.375}));
+    }
+
+    #[test]
+    fn corrected_colours_have_columns_of_their_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut evaluation = evaluation(10, Split::Test);
+        let corrected = Some(Corrected { psnr: 28.5, ssim: 0.875 });
+        evaluation.mean.corrected = corrected;
+        evaluation.views.iter_mut().for_each(|view| view.metrics.corrected = corrected);
+        append_metrics(folder.path(), &evaluation).unwrap();
+        write_results(folder.path(), &evaluation).unwrap();
+        write_per_view(folder.path(), &evaluation).unwrap();
+        let text = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
+        assert!(text("metrics.csv").ends_with(",1234,,28.500000,0.875000\n"));
+        let json = |name: &str| serde_json::from_str::<Value>(&text(name)).unwrap();
+        assert_eq!(json("results.json")["ours_10"]["CC_PSNR"], 28.5);
+        assert_eq!(json("per_view.json")["ours_10"]["CC_SSIM"]["00001.png"], 0.875);
+        let view = serde_json::to_value(&evaluation.views[0]).unwrap();
+        assert_eq!((&view["cc_psnr"], &view["psnr"]), (&json!(28.5), &json!(25.0)));
     }
 
     #[test]

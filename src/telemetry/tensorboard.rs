@@ -215,10 +215,12 @@ impl<W: Write> TensorBoard<W> {
     fn evaluation(&mut self, evaluation: &Evaluation) -> io::Result<()> {
         let folder = folder(evaluation.split);
         let mean = &evaluation.mean;
-        let values = [("psnr", mean.psnr), ("ssim", mean.ssim), ("l1", mean.l1)].into_iter();
-        let values = values.chain(mean.lpips.map(|lpips| ("lpips", lpips)));
-        let values: Vec<_> =
-            values.map(|(name, value)| (format!("{folder}/{name}"), value)).collect();
+        let mut values = vec![("psnr", mean.psnr), ("ssim", mean.ssim), ("l1", mean.l1)];
+        values.extend(mean.lpips.map(|lpips| ("lpips", lpips)));
+        values
+            .extend(mean.corrected.iter().flat_map(|c| [("cc_psnr", c.psnr), ("cc_ssim", c.ssim)]));
+        let values: Vec<(String, f64)> =
+            values.into_iter().map(|(name, value)| (format!("{folder}/{name}"), value)).collect();
         self.scalars(evaluation.iteration, &values)
     }
 

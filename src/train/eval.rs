@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use super::TrainError;
-use super::event::{Evaluation, Metrics, Split, ViewMetrics};
+use super::event::{Corrected, Evaluation, Metrics, Split, ViewMetrics};
 use super::views::Views;
-use crate::backend::{DeviceError, Pass, Raster, RenderSettings, Rendered, ScreenFilter};
+use crate::backend::{
+    Compensation, DeviceError, Pass, Raster, RenderSettings, Rendered, ScreenFilter,
+};
 use crate::dataset::Image;
 use crate::model::Gaussians;
 use crate::perceptual::{LpipsNet, LpipsWeights};
@@ -65,6 +67,9 @@ pub struct EvalRequest<'a> {
     pub background: [f32; 3],
     /// What keeps splats from falling between pixels.
     pub screen_filter: ScreenFilter,
+    /// What changed the colours that the model was trained with; its renders are then measured by
+    /// colours that fit the photographs', too.
+    pub compensation: Option<Compensation>,
     /// Which views are shown.
     pub shown: Shown,
     /// Weights of the network whose LPIPS is measured, too.
@@ -159,11 +164,12 @@ pub fn evaluate<B: Raster<Gaussians>>(
             background: request.background,
             near: views.near(),
             screen_filter: request.screen_filter,
+            compensation: request.compensation,
             ..RenderSettings::DEFAULT
         };
         let view = views.view(index);
         let name = view.name.as_str();
-        let frame = match device.render(model, view, &settings) {
+        let mut frame = match device.render(model, view, &settings) {
             // LPIPS must not cost a run the figures that it has room for.
             Err(error) if error.is_want_of_memory() && perception.net.is_some() => {
                 perception.give_up(views, &error);
@@ -173,6 +179,10 @@ pub fn evaluate<B: Raster<Gaussians>>(
         };
         let mut metrics = Metrics::from(device.measure(&frame, &target)?);
         metrics.lpips = perception.of(device, views, (&frame, &target))?;
+        if request.compensation.is_some() {
+            device.correct_colors(&mut frame, &target)?;
+            metrics.corrected = Some(device.measure(&frame, &target)?.into());
+        }
         if let Some(image) = image.filter(|_| is_shown) {
             let rendered = &device.image(&frame)?;
             visit(&EvaluatedView { position, name, rendered, image: &image })?;
@@ -197,7 +207,7 @@ pub fn evaluate<B: Raster<Gaussians>>(
     }))
 }
 
-/// Means over all views; of LPIPS, where every view has it.
+/// Means over all views; of LPIPS and of corrected colours, where every view has them.
 fn mean(views: &[ViewMetrics]) -> Metrics {
     let count = views.len() as f64;
     let mean = |of: fn(&Metrics) -> f64| views.iter().map(|v| of(&v.metrics)).sum::<f64>() / count;
@@ -207,5 +217,15 @@ fn mean(views: &[ViewMetrics]) -> Metrics {
         ssim: mean(|m| m.ssim),
         l1: mean(|m| m.l1),
         lpips: lpips.map(|sum| sum / count),
+        corrected: mean_corrected(views),
     }
+}
+
+/// Means where every view has them.
+fn mean_corrected(views: &[ViewMetrics]) -> Option<Corrected> {
+    let all: Vec<Corrected> =
+        views.iter().map(|view| view.metrics.corrected).collect::<Option<_>>()?;
+    let mean =
+        |of: fn(&Corrected) -> f64| all.iter().map(of).sum::<f64>() / all.len().max(1) as f64;
+    Some(Corrected { psnr: mean(|m| m.psnr), ssim: mean(|m| m.ssim) })
 }

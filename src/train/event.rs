@@ -323,6 +323,21 @@ pub struct Metrics {
     /// LPIPS, where weights of a network are given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lpips: Option<f64>,
+    /// The same by colours that fit the photograph's; only of models whose training changed colours.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub corrected: Option<Corrected>,
+}
+
+/// Likeness of a photograph and of a render whose colours, clamped to 0..1, are brought nearest to it by
+/// an affine map of least squares.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Corrected {
+    /// Peak signal-to-noise ratio in dB.
+    #[serde(rename = "cc_psnr")]
+    pub psnr: f64,
+    /// Structural similarity.
+    #[serde(rename = "cc_ssim")]
+    pub ssim: f64,
 }
 
 /// Metrics of one view.

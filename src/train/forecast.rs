@@ -2,12 +2,14 @@
 
 use rayon::prelude::*;
 
+use super::appearance::compensation;
 use super::near;
 use crate::backend::cpu::count;
+use crate::config::Config;
 use crate::dataset::{Dataset, ImageSource, View};
 use crate::math::linalg::{add, mul};
 use crate::math::splat::TILE;
-use crate::memory::plan::{Photographs, Seen, ViewSize};
+use crate::memory::plan::{ColorTables, Photographs, Seen, ViewSize};
 use crate::model::Gaussians;
 
 /// Of the share of the scene's points that the most demanding view sees, so much is the share of a
@@ -28,6 +30,12 @@ const GAUSSIANS_PER_POINT: u64 = 17;
 /// A guess of how many Gaussians a training ends with that starts from so many.
 pub fn guessed_gaussians(start: u64) -> u64 {
     start * GAUSSIANS_PER_POINT
+}
+
+/// What is learned of the photographs' colours, if anything is.
+pub fn color_tables(config: &Config, dataset: &Dataset) -> Option<ColorTables> {
+    let kind = compensation(&config.optimize)?;
+    Some(ColorTables { views: dataset.train.len() as u64, width: kind.width() as u64 })
 }
 
 /// What views will see of a model that grows from these points.

@@ -1,6 +1,6 @@
 //! How much a render looks like its photograph, in the customary units.
 
-use super::event::Metrics;
+use super::event::{Corrected, Metrics};
 use crate::backend::Measured;
 
 /// PSNR of a perfect render, dB: a mean squared error of 1e-10.
@@ -9,9 +9,18 @@ const PSNR_MAX_DB: f64 = 100.0;
 impl From<Measured> for Metrics {
     /// PSNR is 10 log₁₀(1 / mean squared error). LPIPS is another matter.
     fn from(Measured { mse, l1, ssim }: Measured) -> Self {
-        let psnr = if mse > 0.0 { (-10.0 * mse.log10()).min(PSNR_MAX_DB) } else { PSNR_MAX_DB };
-        Self { psnr, ssim, l1, lpips: None }
+        Self { psnr: psnr(mse), ssim, l1, lpips: None, corrected: None }
     }
+}
+
+impl From<Measured> for Corrected {
+    fn from(Measured { mse, ssim, .. }: Measured) -> Self {
+        Self { psnr: psnr(mse), ssim }
+    }
+}
+
+fn psnr(mse: f64) -> f64 {
+    if mse > 0.0 { (-10.0 * mse.log10()).min(PSNR_MAX_DB) } else { PSNR_MAX_DB }
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The training loop, written against the backend traits only.
 
+pub mod appearance;
 pub mod bench;
 pub mod checkpoint;
 mod creep;

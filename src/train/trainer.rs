@@ -1,5 +1,6 @@
 //! One run: iterations, density control, milestones.
 
+mod appearance;
 mod govern;
 mod smooth;
 
@@ -7,6 +8,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use self::appearance::learner;
+use super::appearance::compensation;
 use super::checkpoint::{Checkpoint, StoredCheckpoint};
 use super::creep::Creep;
 use super::descend::{Descended, Descent, descend};
@@ -59,6 +62,8 @@ pub struct Trainer<'a, B: Raster<Gaussians>> {
     device: &'a mut B,
     sink: &'a mut dyn Sink,
     model: B::Model,
+    /// What was learned of the photographs' colours, where that is wanted.
+    appearance: Option<B::Appearance>,
     feed: Feed<'a>,
     extent: f64,
     /// Finished iterations.
@@ -93,7 +98,9 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
             Err(error) if error.is_want_of_memory() => {}
             done => done?,
         }
-        Ok(Self::new(setup, device, sink, (model, 0)))
+        let mut trainer = Self::new(setup, device, sink, (model, 0));
+        trainer.begin_appearance(None)?;
+        Ok(trainer)
     }
 
     /// A run that goes on where a checkpoint was written. The host never holds more of it than a
@@ -105,6 +112,7 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
         mut checkpoint: StoredCheckpoint,
     ) -> Result<Self, TrainError> {
         let model = device.load(&mut checkpoint)?;
+        let tables = checkpoint.appearance()?;
         let Checkpoint { iteration, train_views, .. } = checkpoint.about;
         let mut trainer = Self::new(setup, device, sink, (model, iteration));
         if train_views != trainer.feed.views.names(Split::Train) {
@@ -114,6 +122,7 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
                     .to_owned(),
             )?;
         }
+        trainer.begin_appearance(tables.map(|tables| (&train_views[..], tables)))?;
         Ok(trainer)
     }
 
@@ -131,6 +140,7 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
             device,
             sink,
             model,
+            appearance: None,
             feed,
             iteration,
             launched: None,
@@ -230,6 +240,7 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
             background: self.training_background(iteration),
             near: self.feed.views.near(),
             screen_filter: render_filter(self.setup.config),
+            compensation: compensation(options),
             ..RenderSettings::DEFAULT
         };
         let terms = LossTerms { lambda_dssim: options.lambda_dssim };
@@ -242,9 +253,11 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
             descent.depth_weight = schedule::depth_weight(options, iteration);
             descent.settings.inverse_depth = descent.depth_weight.is_some();
         }
+        let trained = self.feed.views.split(Split::Train);
+        let colors = learner(self.appearance.as_mut(), options, trained, (view, iteration));
         let view = self.feed.views.view(view);
         let Descended { loss, activations, gradients } =
-            descend(device, model, view, &target, &descent)?;
+            descend(device, model, view, &target, &descent, colors)?;
         (self.tensors.activations, self.tensors.gradients) = (activations, gradients);
         drop(target);
         if iteration < options.iterations {
@@ -372,6 +385,7 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
             sh_degree: schedule::sh_degree(&config.optimize, self.iteration),
             background: background(config.scene.white_background),
             screen_filter: render_filter(config),
+            compensation: compensation(&config.optimize),
             shown: Shown::First(report::PICTURED_VIEWS),
             lpips: self.setup.lpips,
         };
@@ -407,8 +421,9 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
             config: self.setup.config.clone(),
             train_views: self.feed.views.names(Split::Train),
         };
+        let tables = self.read_appearance()?;
         let mut model = Resident { device: &mut *self.device, model: &mut self.model };
-        let path = checkpoint.write(self.setup.model_path, &mut model)?;
+        let path = checkpoint.write_with(self.setup.model_path, &mut model, tables.as_ref())?;
         self.saved(Saved::Checkpoint, path)
     }
 

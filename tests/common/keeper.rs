@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::Duration;
 
-use splat::backend::cpu::{Cpu, Frame, Gradients, Model, Perceptual, Ready};
+use splat::backend::cpu::{Appearance, Cpu, Frame, Gradients, Model, Perceptual, Ready};
 use splat::backend::{
-    AdamStep, Backend, Densified, DensifyRule, DeviceError, Governed, Grant, LossTerms, Measured,
-    Raster, RelocateRule, RenderSettings, Rendered, Rows, Snapshot, Survey,
+    AdamStep, AppearanceStep, AppearanceTables, Backend, Densified, DensifyRule, DeviceError,
+    Governed, Grant, LossTerms, Measured, Raster, RelocateRule, RenderSettings, Rendered, Rows,
+    Snapshot, Survey,
 };
 use splat::dataset::{Image, View};
 use splat::math::morton::Cube;
@@ -151,6 +152,7 @@ impl Raster<Gaussians> for Keeper {
     type Frame = Frame<f32>;
     type Gradients = Gradients<f32>;
     type Perceptual = Perceptual;
+    type Appearance = Appearance<f32>;
 
     fn upload(&mut self, host: &Gaussians) -> Result<Model<f32>, DeviceError> {
         self.cpu.upload(host)
@@ -314,8 +316,53 @@ impl Raster<Gaussians> for Keeper {
     fn reorder(&mut self, model: &mut Model<f32>, cube: &Cube) -> Result<(), DeviceError> {
         self.cpu.reorder(model, cube)
     }
+    fn smooth(&mut self, model: &mut Model<f32>, views: &[&View]) -> Result<(), DeviceError> {
+        self.cpu.smooth(model, views)
+    }
+    fn compare_depths(
+        &mut self,
+        frame: &mut Frame<f32>,
+        target: &Arc<Image>,
+        weight: f64,
+    ) -> Result<(), DeviceError> {
+        self.cpu.compare_depths(frame, target, weight)
+    }
     fn reset_opacity(&mut self, model: &mut Model<f32>, ceiling: f64) -> Result<(), DeviceError> {
         self.cpu.reset_opacity(model, ceiling)
+    }
+    fn appearance(&mut self, tables: &AppearanceTables) -> Result<Appearance<f32>, DeviceError> {
+        self.cpu.appearance(tables)
+    }
+    fn read_appearance(
+        &mut self,
+        appearance: &Appearance<f32>,
+    ) -> Result<AppearanceTables, DeviceError> {
+        self.cpu.read_appearance(appearance)
+    }
+    fn compensate(
+        &mut self,
+        appearance: &mut Appearance<f32>,
+        view: usize,
+        frame: &mut Frame<f32>,
+        step: &AppearanceStep,
+    ) -> Result<(), DeviceError> {
+        self.cpu.compensate(appearance, view, frame, step)
+    }
+    fn learn_appearance(
+        &mut self,
+        appearance: &mut Appearance<f32>,
+        view: usize,
+        frame: &mut Frame<f32>,
+        step: &AppearanceStep,
+    ) -> Result<(), DeviceError> {
+        self.cpu.learn_appearance(appearance, view, frame, step)
+    }
+    fn correct_colors(
+        &mut self,
+        frame: &mut Frame<f32>,
+        target: &Arc<Image>,
+    ) -> Result<(), DeviceError> {
+        self.cpu.correct_colors(frame, target)
     }
     fn image(&mut self, frame: &Frame<f32>) -> Result<Rendered, DeviceError> {
         self.cpu.image(frame)

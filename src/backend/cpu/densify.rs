@@ -323,7 +323,7 @@ mod tests {
         scale_max: None,
         seed: 3,
         iteration: 600,
-        criterion: crate::backend::Criterion::Gradient,
+        criterion: Criterion::Gradient,
     };
 
     const ALL: Grant = Grant { births: usize::MAX };

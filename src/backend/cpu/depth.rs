@@ -35,7 +35,7 @@ pub(super) fn compare<R: Real>(
     target: &Image,
     weight: f64,
 ) -> Result<Option<Compared<R>>, DeviceError> {
-    common_size(canvas, target)?;
+    common_size(canvas.size, target)?;
     let Some(map) = target.depth.as_ref().filter(|_| !canvas.inverse_depths.is_empty()) else {
         return Ok(None);
     };

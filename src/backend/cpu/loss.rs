@@ -3,24 +3,24 @@
 
 use rayon::prelude::*;
 
-use super::blend::Canvas;
 use crate::backend::{DeviceError, LossTerms, LossValue, Measured};
 use crate::dataset::Image;
 use crate::math::Real;
 use crate::math::ssim::{Pair, ssim, ssim_with_gradient};
 
-/// The loss of a frame and the gradient of its image, [height, width, 3].
+/// The loss of an image and its gradient, [height, width, 3].
 ///
 /// Where the photograph has a mask, both images are multiplied by it before they are compared;
 /// means are over all pixels.
 pub(super) fn loss<R: Real>(
-    canvas: &Canvas<R>,
+    image: &[R],
+    view_px: [u32; 2],
     target: &Image,
     terms: &LossTerms,
 ) -> Result<(LossValue, Vec<R>), DeviceError> {
-    let size = common_size(canvas, target)?;
+    let size = common_size(view_px, target)?;
     let truth = masked(target.rgb.iter().map(|&v| R::of(f64::from(v) / 255.0)), target);
-    let image = masked(canvas.image.iter().copied(), target);
+    let image = masked(image.iter().copied(), target);
     let (l1, mut d_image) = l1(&image, &truth, 1.0 - terms.lambda_dssim);
     let pair = Pair { x: &image, y: &truth, size };
     let ssim = ssim_with_gradient(pair, R::of(-terms.lambda_dssim), &mut d_image);
@@ -33,13 +33,14 @@ pub(super) fn loss<R: Real>(
     Ok((LossValue { l1, ssim, depth_l1: None, total }, d_image))
 }
 
-/// The metrics of a frame in double precision, whatever the frame's.
+/// The metrics of an image in double precision, whatever the image's.
 pub(super) fn measure<R: Real>(
-    canvas: &Canvas<R>,
+    image: &[R],
+    view_px: [u32; 2],
     target: &Image,
 ) -> Result<Measured, DeviceError> {
-    let size = common_size(canvas, target)?;
-    let x = masked(canvas.image.iter().map(|value| value.to_f64().clamp(0.0, 1.0)), target);
+    let size = common_size(view_px, target)?;
+    let x = masked(image.iter().map(|value| value.to_f64().clamp(0.0, 1.0)), target);
     let y = masked(target.rgb.iter().map(|&v| f64::from(v) / 255.0), target);
     let count = x.len().max(1) as f64;
     let mean = |of: fn(f64) -> f64| x.iter().zip(&y).map(|(x, y)| of(x - y)).sum::<f64>() / count;
@@ -48,13 +49,10 @@ pub(super) fn measure<R: Real>(
 }
 
 /// The size of both images, if it is one.
-pub(super) fn common_size<R>(
-    canvas: &Canvas<R>,
-    target: &Image,
-) -> Result<[usize; 2], DeviceError> {
+pub(super) fn common_size(view_px: [u32; 2], target: &Image) -> Result<[usize; 2], DeviceError> {
     let target_px = [target.width, target.height];
-    if target_px != canvas.size {
-        return Err(DeviceError::TargetSize { target_px, view_px: canvas.size });
+    if target_px != view_px {
+        return Err(DeviceError::TargetSize { target_px, view_px });
     }
     Ok(target_px.map(|side| side as usize))
 }

@@ -114,7 +114,7 @@ pub(super) fn perceive<R: Real>(
     canvas: &Canvas<R>,
     target: &Image,
 ) -> Result<f64, DeviceError> {
-    common_size(canvas, target)?;
+    common_size(canvas.size, target)?;
     let held = canvas.image.iter().map(|value| value.to_f64().clamp(0.0, 1.0).to_f32());
     let x = masked(held, target);
     let y = masked(target.rgb.iter().map(|&value| f32::from(value) / 255.0), target);

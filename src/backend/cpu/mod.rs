@@ -4,6 +4,7 @@
 //! Results do not depend on the number of threads: sums run in a fixed order.
 
 mod adam;
+mod appearance;
 mod bin;
 mod blend;
 mod count;
@@ -21,6 +22,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
 
+pub use appearance::Appearance;
 pub use count::{Counted, count};
 pub use lpips::Perceptual;
 pub use model::{Column, Model, Parameter};
@@ -32,9 +34,9 @@ use self::depth::Compared;
 use self::project::Splat;
 use super::viewpoint::viewpoint;
 use super::{
-    AdamStep, Backend, Densified, DensifyRule, DeviceError, Grant, LossTerms, LossValue, Measured,
-    Pass, Pending, Raster, RelocateRule, RenderSettings, Rendered, Rows, Snapshot, Survey,
-    check_rows, chunks,
+    AdamStep, AppearanceStep, AppearanceTables, Backend, Densified, DensifyRule, DeviceError,
+    Grant, LossTerms, LossValue, Measured, Pass, Pending, Raster, RelocateRule, RenderSettings,
+    Rendered, Rows, Snapshot, Survey, check_rows, chunks,
 };
 use crate::dataset::{Image, View};
 use crate::math::Real;
@@ -78,12 +80,21 @@ pub struct Frame<R> {
     splats: Vec<Splat<R>>,
     bins: Bins,
     canvas: Canvas<R>,
+    /// The colours that are compared with the photograph, where they are not the image's.
+    compensated: Option<Vec<R>>,
     /// The first Gaussian that was left out because it is broken.
     fault: Option<DeviceError>,
     /// Gradient of the image, [height, width, 3]; empty before [`Raster::loss`].
     d_image: Vec<R>,
     /// What came of the inverse depths.
     depths: Option<Compared<R>>,
+}
+
+impl<R> Frame<R> {
+    /// The colours that are compared with the photograph, [height, width, 3].
+    fn compared(&self) -> &[R] {
+        self.compensated.as_deref().unwrap_or(&self.canvas.image)
+    }
 }
 
 /// Screen-space gradients of the views since the last step.
@@ -155,6 +166,7 @@ impl<R: Real> Raster<Gaussians> for Cpu<R> {
     type Frame = Frame<R>;
     type Gradients = Gradients<R>;
     type Perceptual = Perceptual;
+    type Appearance = Appearance<R>;
 
     fn upload(&mut self, host: &Gaussians) -> Result<Model<R>, DeviceError> {
         Ok(Model::new(host))
@@ -216,9 +228,18 @@ impl<R: Real> Raster<Gaussians> for Cpu<R> {
         let (splats, fault) = project::project(model, &view, settings.sh_degree);
         let bins = bin::bin(&splats, view.size);
         let canvas = forward(&splats, &bins, view.size, settings);
-        let d_image = Vec::new();
-        let settings = *settings;
-        Ok(Frame { view, settings, splats, bins, canvas, fault, d_image, depths: None })
+        let (settings, d_image) = (*settings, Vec::new());
+        Ok(Frame {
+            view,
+            settings,
+            splats,
+            bins,
+            canvas,
+            compensated: None,
+            fault,
+            d_image,
+            depths: None,
+        })
     }
 
     fn compare_depths(
@@ -237,7 +258,7 @@ impl<R: Real> Raster<Gaussians> for Cpu<R> {
         target: &Arc<Image>,
         terms: &LossTerms,
     ) -> Result<Ready, DeviceError> {
-        let (mut value, d_image) = loss::loss(&frame.canvas, target, terms)?;
+        let (mut value, d_image) = loss::loss(frame.compared(), frame.canvas.size, target, terms)?;
         if let Some(depths) = &frame.depths {
             value.depth_l1 = Some(depths.l1);
             value.total += depths.weight * depths.l1;
@@ -250,7 +271,7 @@ impl<R: Real> Raster<Gaussians> for Cpu<R> {
     }
 
     fn measure(&mut self, frame: &Frame<R>, target: &Arc<Image>) -> Result<Measured, DeviceError> {
-        loss::measure(&frame.canvas, target)
+        loss::measure(frame.compared(), frame.canvas.size, target)
     }
 
     fn perceptual(&mut self, weights: &LpipsWeights) -> Result<Perceptual, DeviceError> {
@@ -299,6 +320,7 @@ impl<R: Real> Raster<Gaussians> for Cpu<R> {
         Bytes::of::<Splat<R>>(frame.splats.capacity())
             + Bytes::of::<R>(frame.d_image.capacity())
             + frame.depths.as_ref().map_or(Bytes(0), Compared::bytes)
+            + Bytes::of::<R>(frame.compensated.as_ref().map_or(0, Vec::capacity))
             + frame.bins.bytes()
             + frame.canvas.bytes()
     }
@@ -375,6 +397,50 @@ impl<R: Real> Raster<Gaussians> for Cpu<R> {
         } else {
             densify::reset_opacity(model, ceiling);
         }
+        Ok(())
+    }
+
+    fn appearance(&mut self, tables: &AppearanceTables) -> Result<Appearance<R>, DeviceError> {
+        Ok(Appearance::new(tables))
+    }
+
+    fn read_appearance(
+        &mut self,
+        appearance: &Appearance<R>,
+    ) -> Result<AppearanceTables, DeviceError> {
+        Ok(appearance.tables())
+    }
+
+    fn compensate(
+        &mut self,
+        appearance: &mut Appearance<R>,
+        view: usize,
+        frame: &mut Frame<R>,
+        step: &AppearanceStep,
+    ) -> Result<(), DeviceError> {
+        frame.compensated = Some(appearance::compensate(appearance, view, &frame.canvas, step)?);
+        Ok(())
+    }
+
+    fn learn_appearance(
+        &mut self,
+        appearance: &mut Appearance<R>,
+        view: usize,
+        frame: &mut Frame<R>,
+        step: &AppearanceStep,
+    ) -> Result<(), DeviceError> {
+        if frame.d_image.is_empty() {
+            return Err(DeviceError::NoLoss);
+        }
+        appearance::learn(appearance, view, (&frame.canvas, &mut frame.d_image), step)
+    }
+
+    fn correct_colors(
+        &mut self,
+        frame: &mut Frame<R>,
+        target: &Arc<Image>,
+    ) -> Result<(), DeviceError> {
+        frame.compensated = Some(appearance::correct(&frame.canvas, target)?);
         Ok(())
     }
 

@@ -18,9 +18,7 @@ use crate::abi::{
     ObserveArgs, Out, PaddingArgs, ResetArgs, SurveyArgs,
 };
 use crate::backend::types::SPLIT_SHRINK;
-use crate::backend::{
-    Criterion, Densified, DensifyRule, DeviceError, Grant, Statistics, Survey,
-};
+use crate::backend::{Criterion, Densified, DensifyRule, DeviceError, Grant, Statistics, Survey};
 use crate::math::random::{Purpose, Stream};
 use crate::math::{Real, inverse_sigmoid, sigmoid};
 

@@ -1,5 +1,6 @@
 //! The frame: what is known of one drawn view, and the gradients that come of it.
 
+use super::appearance::{self, Appearance, Compensated};
 use super::bands::{self, Lists};
 use super::bin;
 use super::blend::{self, Canvas, Keeps, Pixels};
@@ -13,7 +14,8 @@ use super::session::Session;
 use super::{adam, densify, depth, work};
 use crate::abi::Camera;
 use crate::backend::{
-    AdamStep, DeviceError, LossTerms, Measured, Pass, RenderSettings, Rendered, Work,
+    AdamStep, AppearanceStep, DeviceError, LossTerms, Measured, Pass, RenderSettings, Rendered,
+    Work,
 };
 use crate::dataset::View;
 use crate::memory::Bytes;
@@ -26,6 +28,8 @@ pub struct Frame {
     d_inverse_depths: Option<Block<f32>>,
     /// Whether the gradient of the inverse depths is there, and how they are weighted.
     depth_weight: Option<f64>,
+    /// Where other colours are compared than those drawn.
+    compensated: Option<Compensated>,
     canvas: Canvas,
     lists: Lists,
     splats: Splats,
@@ -63,6 +67,8 @@ pub(super) fn render(
         }
         _ => None,
     };
+    let reserve = |kind| Compensated::reserve(&session.heap, (&camera, settings.pass), kind);
+    let compensated = settings.compensation.map(reserve).transpose()?;
     let sorted = (&mut splats, front_to_back);
     let lists = bands::draw(session, sorted, (&camera, settings), &mut canvas)?;
     Ok(Frame {
@@ -70,6 +76,7 @@ pub(super) fn render(
         compared: false,
         d_inverse_depths,
         depth_weight: None,
+        compensated,
         canvas,
         lists,
         splats,
@@ -102,7 +109,8 @@ impl Frame {
         terms: &LossTerms,
     ) -> Result<PendingLoss, DeviceError> {
         let Some(d_image) = &mut self.d_image else { return Err(DeviceError::NoLoss) };
-        let image = (&self.canvas.image, &self.camera);
+        let compensated = self.compensated.as_ref().and_then(Compensated::image);
+        let image = (compensated.unwrap_or(&self.canvas.image), &self.camera);
         let terms = (terms, self.depth_weight);
         let pending = loss::loss(session, image, target, terms, d_image)?;
         self.compared = true;
@@ -114,7 +122,54 @@ impl Frame {
         session: &mut Session,
         target: &Target,
     ) -> Result<Measured, DeviceError> {
-        loss::measure(session, (&self.canvas.image, &self.camera), target)
+        let compensated = self.compensated.as_ref().and_then(Compensated::image);
+        let image = compensated.unwrap_or(&self.canvas.image);
+        loss::measure(session, (image, &self.camera), target)
+    }
+
+    /// Has it compared by its colours as the camera of a training view changed them.
+    pub(super) fn compensate(
+        &mut self,
+        session: &Session,
+        appearance: &mut Appearance,
+        view: usize,
+        step: &AppearanceStep,
+    ) -> Result<(), DeviceError> {
+        let Some(compensated) = self.compensated.as_mut().filter(|_| self.d_image.is_some()) else {
+            return Err(DeviceError::NoLoss);
+        };
+        let colors = (&self.canvas.image, &self.camera, compensated);
+        appearance::compensate(session, appearance, view, colors, step)
+    }
+
+    /// Moves the view's table, and turns the gradient of the colours that were compared into that of
+    /// those drawn.
+    pub(super) fn learn_appearance(
+        &mut self,
+        session: &Session,
+        appearance: &mut Appearance,
+        view: usize,
+        step: &AppearanceStep,
+    ) -> Result<(), DeviceError> {
+        let (Some(d_image), Some(compensated), true) =
+            (&mut self.d_image, &mut self.compensated, self.compared)
+        else {
+            return Err(DeviceError::NoLoss);
+        };
+        let colors = (&self.canvas.image, &self.camera, compensated, d_image);
+        appearance::learn(session, appearance, view, colors, step)
+    }
+
+    /// Has it measured by its colours as they fit the photograph best.
+    pub(super) fn correct_colors(
+        &mut self,
+        session: &Session,
+        target: &Target,
+    ) -> Result<(), DeviceError> {
+        let Some(compensated) = self.compensated.as_mut().filter(|_| self.d_image.is_none()) else {
+            return Err(DeviceError::NoLoss);
+        };
+        appearance::correct(session, (&self.canvas.image, &self.camera, compensated), target)
     }
 
     pub(super) fn perceive(
@@ -213,19 +268,23 @@ impl Frame {
             Some(_) => Keeps::ColoursAndDepths,
             None => Keeps::Colours,
         };
+        let compensated = self.compensated.as_ref().map_or(Bytes::default(), Compensated::bytes);
         let lists = bands::lists_bytes(&self.camera, self.splats.instances, keeps);
         self.splats.bytes()
             + self.splats.gradient_bytes()
             + self.canvas.image.bytes()
             + self.canvas.inverse_depths.as_ref().map_or(Bytes::default(), Block::bytes)
             + self.gradients_of_pixels()
+            + compensated
             + bands::sorted_bytes(self.splats.visible)
             + Bytes(lists.0 / parts.max(1))
     }
 
     pub(super) fn bytes(&self) -> Bytes {
+        let compensated = self.compensated.as_ref().map_or(Bytes::default(), Compensated::bytes);
         let lists = self.lists.bytes();
-        self.canvas.bytes() + lists + self.splats.bytes() + self.gradients_of_pixels()
+        let beside = self.gradients_of_pixels() + compensated;
+        self.canvas.bytes() + lists + self.splats.bytes() + beside
     }
 
     /// Bytes of the gradients of the image and of the inverse depths.

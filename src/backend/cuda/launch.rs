@@ -235,5 +235,14 @@ kernels! {
     smooth_nearest: smooth::smooth_nearest(SmoothArgs) x SMOOTH_BLOCK;
     smooth_spread: smooth::smooth_spread(SmoothArgs) x SMOOTH_BLOCK;
     reset_smoothed_opacity: smooth::reset_smoothed_opacity(ResetSmoothedArgs) x SMOOTH_BLOCK;
+    compensate_exposure: appearance::compensate_exposure(CompensateArgs) x APPEARANCE_BLOCK;
+    compensate_grid: appearance::compensate_grid(CompensateArgs) x APPEARANCE_BLOCK;
+    exposure_bwd: appearance::exposure_bwd(ColorBwdArgs) x APPEARANCE_BLOCK;
+    gather_exposure: appearance::gather_exposure(GatherArgs) x APPEARANCE_BLOCK;
+    grid_bwd: appearance::grid_bwd(ColorBwdArgs) x GRID_BWD_BLOCK;
+    gather_grid: appearance::gather_grid(GatherArgs) x APPEARANCE_BLOCK;
+    coast_table: appearance::coast_table(CoastArgs) x APPEARANCE_BLOCK;
+    move_table: appearance::move_table(MoveArgs) x APPEARANCE_BLOCK;
+    fit_colors: appearance::fit_colors(FitArgs) x APPEARANCE_BLOCK;
     probe: probe::probe(ProbeArgs) x PROBE_BLOCK;
 }

@@ -4,6 +4,7 @@
 //! waiting. The module exists where nvcc compiled the kernels.
 
 mod adam;
+mod appearance;
 mod bands;
 mod bin;
 mod blend;
@@ -43,6 +44,7 @@ mod work;
 use std::ops::Range;
 use std::sync::Arc;
 
+pub use appearance::Appearance;
 pub use bands::BandPolicy;
 pub use frame::{Frame, Gradients};
 pub use images::Target;
@@ -57,9 +59,9 @@ use self::images::Images;
 use self::session::Session;
 use self::transfer::Staging;
 use super::{
-    AdamStep, Backend, CopySpeed, Densified, DensifyRule, DeviceError, Governed, Grant, LossTerms,
-    Measured, MemoryEntry, MemoryKind, Pass, Raster, RelocateRule, RenderSettings, Rendered, Rows,
-    Snapshot, StageTime, Survey, Work, chunks,
+    AdamStep, AppearanceStep, AppearanceTables, Backend, CopySpeed, Densified, DensifyRule,
+    DeviceError, Governed, Grant, LossTerms, Measured, MemoryEntry, MemoryKind, Pass, Raster,
+    RelocateRule, RenderSettings, Rendered, Rows, Snapshot, StageTime, Survey, Work, chunks,
 };
 use crate::config::MemoryOptions;
 use crate::dataset::{Image, View};
@@ -286,6 +288,7 @@ impl Raster<Gaussians> for Cuda {
     type Frame = Frame;
     type Gradients = Gradients;
     type Perceptual = Perceptual;
+    type Appearance = Appearance;
 
     fn upload(&mut self, host: &Gaussians) -> Result<Model, DeviceError> {
         self.session.forget_faults()?;
@@ -518,6 +521,41 @@ impl Raster<Gaussians> for Cuda {
         } else {
             densify::reset_opacity(&self.session, model, ceiling)
         }
+    }
+
+    fn appearance(&mut self, tables: &AppearanceTables) -> Result<Appearance, DeviceError> {
+        self.with_room(|session| Appearance::new(session, tables))
+    }
+
+    fn read_appearance(
+        &mut self,
+        appearance: &Appearance,
+    ) -> Result<AppearanceTables, DeviceError> {
+        appearance.read(&self.session)
+    }
+
+    fn compensate(
+        &mut self,
+        appearance: &mut Appearance,
+        view: usize,
+        frame: &mut Frame,
+        step: &AppearanceStep,
+    ) -> Result<(), DeviceError> {
+        frame.compensate(&self.session, appearance, view, step)
+    }
+
+    fn learn_appearance(
+        &mut self,
+        appearance: &mut Appearance,
+        view: usize,
+        frame: &mut Frame,
+        step: &AppearanceStep,
+    ) -> Result<(), DeviceError> {
+        frame.learn_appearance(&self.session, appearance, view, step)
+    }
+
+    fn correct_colors(&mut self, frame: &mut Frame, target: &Target) -> Result<(), DeviceError> {
+        frame.correct_colors(&self.session, target)
     }
 
     fn image(&mut self, frame: &Frame) -> Result<Rendered, DeviceError> {

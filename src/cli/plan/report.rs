@@ -203,6 +203,7 @@ pub(super) fn host(run: &Run, config: &Config, full_size: &[u64]) -> Vec<Row> {
         start: run.start,
         photographs: &run.photographs,
         full_size,
+        colors: run.colors,
         cache: (!memory.high_dram).then_some(memory.image_cache),
         chunk_rows: CHUNK_ROWS as u64,
     }

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::appearance::ColorTables;
 use super::library::{self, Key};
 use super::stack::{Stack, Taken};
 use crate::abi::{
@@ -63,12 +64,14 @@ pub(super) enum Lists {
     Bands,
 }
 
-/// A view is drawn of so many Gaussians, and all of it goes again.
+/// A view is drawn of so many Gaussians, with other colours beside them where there are tables of
+/// these, and all of it goes again.
 pub(super) fn draw(
     stack: &mut Stack,
     gaussians: u64,
     view: &ViewSize,
     (pass, lists): (Pass, Lists),
+    colors: Option<&ColorTables>,
 ) {
     let ViewSize { visible, instances, .. } = *view;
     let room = (visible + visible / HEADROOM).clamp(SPLATS_MIN, gaussians.max(SPLATS_MIN));
@@ -93,6 +96,7 @@ pub(super) fn draw(
             stack.take("gradient of inverse depths", a_word_each),
         ]),
     }
+    held.extend(colors.into_iter().flat_map(|colors| colors.take(stack, view, pass)));
     let tiles = view.tiles();
     let (counted, instances) = match lists {
         Lists::Whole => (0, instances),
@@ -169,7 +173,7 @@ mod tests {
 
     fn reach_of(view: &ViewSize, how: (Pass, Lists)) -> u64 {
         let mut stack = Stack::default();
-        draw(&mut stack, 1_000_000, view, how);
+        draw(&mut stack, 1_000_000, view, how, None);
         stack.reach().0
     }
 
@@ -211,7 +215,7 @@ mod tests {
         let keys = |px| {
             let mut stack = Stack::default();
             let view = ViewSize { px, ..VIEW };
-            draw(&mut stack, 1000, &view, (Pass::Picture, Lists::Whole));
+            draw(&mut stack, 1000, &view, (Pass::Picture, Lists::Whole), None);
             let row = stack.peaks().iter().find(|row| row.label == "keys of instances").copied();
             row.map_or(0, |row| row.bytes.0)
         };

@@ -1,5 +1,6 @@
 //! What a run takes of the host's memory, beside the program and the driver.
 
+use super::appearance::ColorTables;
 use super::model::ModelSize;
 use super::photographs::Photographs;
 use super::stack::Row;
@@ -24,6 +25,8 @@ pub struct Host<'a> {
     pub full_size: &'a [u64],
     /// What decoded photographs may take; nothing where all are kept.
     pub cache: Option<Bytes>,
+    /// What is learned of the photographs' colours.
+    pub colors: Option<ColorTables>,
     /// Rows of the model that are on their way to a file at once.
     pub chunk_rows: u64,
 }
@@ -51,7 +54,9 @@ impl Host<'_> {
             ),
         ]
         .map(|(label, bytes)| Row { label, bytes: Bytes(bytes) })
-        .to_vec()
+        .into_iter()
+        .chain(self.colors.map(|colors| colors.row()))
+        .collect()
     }
 }
 
@@ -71,11 +76,15 @@ mod tests {
             photographs: &photographs,
             full_size: &[1, 7, 5, 3, 2],
             cache: Some(Bytes(500)),
+            colors: None,
             chunk_rows: 1 << 16,
         };
         let bytes: Vec<u64> = host.rows().iter().map(|row| row.bytes.0).collect();
         let chunk = (1 << 16) * (3 * 59 * 4 + 8);
         assert_eq!(bytes, [500, 17, 600, 4 << 20, 10 * 59 * 4, chunk]);
+        let colors = Some(ColorTables { views: 8, width: 12 });
+        let tables = Host { colors, ..host.clone() }.rows();
+        assert_eq!(tables.last().map(|row| row.bytes), Some(Bytes(3 * 8 * 12 * 4)));
         let all = Host { cache: None, ..host };
         assert_eq!(all.rows()[0].bytes, Bytes(1100));
     }

@@ -4,6 +4,7 @@
 //! What is computed here mirrors what `backend/cuda` asks its heap for, in the same order, because
 //! the scratch arena stacks blocks in the order in which they are taken.
 
+mod appearance;
 mod births;
 mod frame;
 mod host;
@@ -16,6 +17,7 @@ mod run;
 mod seen;
 mod stack;
 
+pub use appearance::ColorTables;
 pub use births::{Growth, largest_births};
 pub use frame::ViewSize;
 pub use host::Host;

@@ -5,6 +5,7 @@ mod tests;
 
 use serde::Serialize;
 
+use super::appearance::ColorTables;
 use super::frame::{Lists, Pass, draw};
 use super::mapping::Granule;
 use super::model::{ModelSize, Storage};
@@ -48,6 +49,8 @@ pub struct Run {
     pub inverse_depths: bool,
     /// Its photographs.
     pub photographs: Photographs,
+    /// What its photographs' cameras did to colours, where that is learned.
+    pub colors: Option<ColorTables>,
     /// Gaussians that would be born in a round, and those that are; without, a tenth of the model's
     /// are, and twice as many would be.
     pub births: Option<[u64; 2]>,
@@ -188,13 +191,14 @@ impl Run {
         let views = self.photographs.trained.len() as u64;
         let view = self.seen.of(most);
         let pass = if self.inverse_depths { Pass::TrainWithDepths } else { Pass::Train };
+        let colors = self.colors.as_ref();
         let mut stages = vec![
             stage(START, self.start, &|stack| {
                 pass_rows(stack, &model.with(self.start));
                 round::reorder(stack, &model.with(self.start));
                 round::smooth(stack, &model, views);
             }),
-            stage("iteration", most, &|stack| draw(stack, most, &view, (pass, lists))),
+            stage("iteration", most, &|stack| draw(stack, most, &view, (pass, lists), colors)),
         ];
         if births > 0 {
             stages.extend([
@@ -212,7 +216,7 @@ impl Run {
         }
         if !self.photographs.held_out.is_empty() {
             stages.push(stage("evaluation", most, &|stack| {
-                draw(stack, most, &view, (Pass::Picture, lists));
+                draw(stack, most, &view, (Pass::Picture, lists), colors);
             }));
         }
         stages.push(stage("statistics", most, &|stack| sample(stack, &model)));
@@ -228,6 +232,8 @@ impl Run {
             row("status", self.granule.0),
             row("photographs in turn", self.photographs.turns(self.granule)),
         ];
+        let tables = self.colors.map(|colors| colors.row());
+        rows.extend(tables.map(|tables| row(tables.label, self.granule.whole(tables.bytes))));
         let regions = self.model.with(gaussians).regions();
         rows.extend(regions.map(|region| row(region.label, self.granule.whole(region.bytes))));
         rows

@@ -40,7 +40,7 @@ impl Category {
             "arena" => Some(Self::Scratch),
             "block" | "pinned" => None,
             _ => Some(match label {
-                "geometry" | "sh" | "3d filter" => Self::Parameters,
+                "geometry" | "sh" | "3d filter" | "colour tables" => Self::Parameters,
                 _ if STATE.iter().any(|part| label.contains(part)) => Self::Optimizer,
                 _ => Self::Other,
             }),
@@ -64,7 +64,7 @@ impl Category {
 const STATE: [&str; 3] = ["moments", "steps taken", "density statistics"];
 
 /// Labels, and what lies there.
-const PURPOSES: [(&str, &str); 64] = [
+const PURPOSES: [(&str, &str); 68] = [
     ("context and code", "what the driver needs, and the kernels"),
     ("status", "what kernels report in"),
     ("geometry", "centres, scales, rotations and opacities"),
@@ -112,6 +112,10 @@ const PURPOSES: [(&str, &str); 64] = [
     ("lpips weights", "a network that compares views with photographs"),
     ("lpips features", "what it sees of them"),
     ("lpips sums", "what it sees of them"),
+    ("colour tables", "what the photographs' cameras did to colours"),
+    ("compensated image", "the drawn view as its camera changed the colours"),
+    ("sums of colours", "gradients of a colour table, in parts"),
+    ("map of colours", "gradients of a colour table"),
     ("density counts", "a round of density control"),
     ("density flags", "a round of density control"),
     ("density ranks", "a round of density control"),

@@ -80,7 +80,7 @@ impl<'a, B: Raster<Gaussians>> Treadmill<'a, B> {
         let view = self.feed.views.view(view);
         look(self.device, &self.model, view)?;
         let Descended { loss, activations, gradients } =
-            descend(self.device, &mut self.model, view, &target, &self.descent)?;
+            descend(self.device, &mut self.model, view, &target, &self.descent, None)?;
         self.bytes = [activations, gradients];
         drop(target);
         self.feed.prefetch(self.device, number + 1)?;

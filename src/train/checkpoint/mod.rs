@@ -7,6 +7,7 @@
 //! with `--optimize-memory` and without, on a GPU and on the processor. Models pass to the file and
 //! back in chunks of rows; the host holds one chunk.
 
+mod appearance;
 mod columns;
 mod read;
 #[cfg(test)]

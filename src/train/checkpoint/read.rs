@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 
 use safetensors::tensor::Metadata;
 
+use super::appearance::StoredTables;
 use super::columns::{ABSOLUTE_NORM_SUMS, Column, FILTER_3D, bytes_mut, columns};
 use super::{Checkpoint, CheckpointError, FORMAT, VERSION};
-use crate::backend::{Rows, Snapshot, check_rows};
+use crate::backend::{AppearanceTables, Rows, Snapshot, check_rows};
 use crate::config::Config;
 use crate::memory::plan::OptionalColumns;
 use crate::model::Gaussians;
@@ -38,6 +39,8 @@ pub struct StoredCheckpoint {
     optional: OptionalColumns,
     /// Where each column begins.
     places: Vec<u64>,
+    /// Where what was learned of the photographs' colours lies.
+    tables: Option<StoredTables>,
 }
 
 impl StoredCheckpoint {
@@ -57,6 +60,8 @@ impl StoredCheckpoint {
         };
         let columns = columns(sh_degree, optional);
         let (rows, places) = places(&header, data_start, &columns).map_err(&damaged)?;
+        let views = about.train_views.len();
+        let tables = StoredTables::find(&header, data_start, views).map_err(&damaged)?;
         let mut stored = Self {
             about,
             path: path.to_owned(),
@@ -66,9 +71,26 @@ impl StoredCheckpoint {
             rows,
             optional,
             places,
+            tables,
         };
-        stored.check_values().map_err(damaged)?;
+        stored.check_values().map_err(&damaged)?;
+        stored.read_tables().map_err(|error| damaged(error.to_string()))?;
         Ok(stored)
+    }
+
+    /// What was learned of the photographs' colours, by the views' places in
+    /// [`Checkpoint::train_views`]; nothing where nothing was.
+    pub fn appearance(&mut self) -> Result<Option<AppearanceTables>, CheckpointError> {
+        let unreadable = |source| CheckpointError::Unreadable { path: self.path.clone(), source };
+        self.tables
+            .as_ref()
+            .map(|tables| tables.read(&mut self.file))
+            .transpose()
+            .map_err(unreadable)
+    }
+
+    fn read_tables(&mut self) -> io::Result<()> {
+        self.tables.as_ref().map_or(Ok(()), |tables| tables.read(&mut self.file).map(drop))
     }
 
     /// Highest degree of the harmonics that are read.

@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 
 use safetensors::tensor::{Metadata, TensorInfo};
 
+use super::appearance::{Tensor, tensors};
 use super::columns::{Column, bytes, columns};
 use super::{Checkpoint, FORMAT, VERSION, path};
-use crate::backend::{Rows, Snapshot, chunks};
+use crate::backend::{AppearanceTables, Rows, Snapshot, chunks};
 use crate::files::{OutputError, create_folder, replace_file};
 use crate::model::Gaussians;
 use crate::train::TrainError;
@@ -26,13 +27,27 @@ impl Checkpoint {
     where
         TrainError: From<S::Error>,
     {
+        self.write_with(model_path, model, None)
+    }
+
+    /// The same with what was learned of the photographs' colours.
+    pub fn write_with<S: Rows<Gaussians>>(
+        &self,
+        model_path: &Path,
+        model: &mut S,
+        appearance: Option<&AppearanceTables>,
+    ) -> Result<PathBuf, TrainError>
+    where
+        TrainError: From<S::Error>,
+    {
         let path = path(model_path, self.iteration);
         let fail = |source| OutputError::new(&path, source);
         create_folder(&model_path.join("checkpoints"))?;
         let (sh_degree, rows) = (model.shape()?.sh_degree, model.len());
         let columns = columns(sh_degree, model.optional());
+        let tables = appearance.map(tensors).unwrap_or_default();
         let header = self
-            .header(&columns, (sh_degree, rows))
+            .header(&columns, (sh_degree, rows), &tables)
             .map_err(|error| fail(io::Error::other(error)))?;
         replace_file(&path, |file| -> Result<(), TrainError> {
             file.write_all(&(header.len() as u64).to_le_bytes()).map_err(fail)?;
@@ -40,6 +55,11 @@ impl Checkpoint {
             let mut places = Places::behind(8 + header.len() as u64, &columns, rows);
             for chunk in chunks(rows) {
                 places.fill(file, &model.read(chunk)?).map_err(fail)?;
+            }
+            let data: u64 = columns.iter().map(|column| (rows * column.row_bytes()) as u64).sum();
+            file.seek(SeekFrom::Start(8 + header.len() as u64 + data)).map_err(fail)?;
+            for table in &tables {
+                file.write_all(table.bytes).map_err(fail)?;
             }
             Ok(())
         })?;
@@ -50,6 +70,7 @@ impl Checkpoint {
         &self,
         columns: &[Column],
         (sh_degree, rows): (u32, usize),
+        tables: &[Tensor<'_>],
     ) -> Result<String, Box<dyn Error + Send + Sync>> {
         let about = HashMap::from([
             ("format".to_owned(), FORMAT.to_owned()),
@@ -60,7 +81,7 @@ impl Checkpoint {
             ("train_views".to_owned(), serde_json::to_string(&self.train_views)?),
         ]);
         let mut end = 0;
-        let tensors = columns
+        let mut tensors: Vec<(String, TensorInfo)> = columns
             .iter()
             .map(|column| {
                 let data_offsets = (end, end + rows * column.row_bytes());
@@ -69,6 +90,12 @@ impl Checkpoint {
                 (column.name.clone(), TensorInfo { dtype: column.dtype, shape, data_offsets })
             })
             .collect();
+        for Tensor { name, dtype, shape, bytes } in tables {
+            let data_offsets = (end, end + bytes.len());
+            end = data_offsets.1;
+            let info = TensorInfo { dtype: *dtype, shape: shape.clone(), data_offsets };
+            tensors.push(((*name).to_owned(), info));
+        }
         // The metadata is a hash map: sorted, equal runs write equal files.
         let mut header = serde_json::to_value(Metadata::new(Some(about), tensors)?)?;
         header.sort_all_objects();

@@ -14,6 +14,7 @@ fn run(gaussians: u64, storage: Storage) -> Run {
             trained: vec![1061 * 1894 * 3; 43],
             held_out: vec![1061 * 1894 * 3; 7],
         },
+        colors: None,
         births: None,
         relocates: false,
         bands: false,
@@ -118,6 +119,19 @@ fn inverse_depths_take_a_map_with_its_gradient_and_a_fifth_of_the_pixels_states(
 fn compact_state_takes_less_than_half_of_the_model() {
     let [full, compact] = [Storage::Full, Storage::Compact].map(|s| run(6_000_000, s).least());
     assert!(compact.0 < full.0 * 6 / 10, "{compact} {full}");
+}
+
+#[test]
+fn colour_tables_take_their_bytes_and_an_image_beside_the_view() {
+    let without = run(1_000_000, Storage::Full);
+    let with = |width| Run { colors: Some(ColorTables { views: 43, width }), ..without.clone() };
+    let image = 1061 * 1894 * 12;
+    for (width, sums) in [(12, 256 * 12), (24_576, 900 * 384)] {
+        let more = with(width).least().0 - without.least().0;
+        let expected = image + 4 * (3 * 43 * width + sums + width);
+        // Whole granules of the tables and of the scratch.
+        assert!(more.abs_diff(expected) <= 2 * (2 << 20), "{more} for {expected}");
+    }
 }
 
 #[test]

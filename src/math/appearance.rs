@@ -1,0 +1,392 @@
+//! Changes of colour that a photograph's camera made: one affine map for the whole image, or a
+//! bilateral grid of them (Wang et al., "Bilateral Guided Radiance Field Processing", 2024, section 4.1).
+//!
+//! An affine map is a 3x4 matrix in rows: three factors and an offset for each channel. A grid has one
+//! at each corner of its cells, [luma, y, x, 12]; the map of a pixel is interpolated linearly along
+//! all three axes at its place in the image and the luma of its colour.
+
+use super::Real;
+use super::linalg::Vec3;
+
+/// Values of an affine map.
+pub const AFFINE_WIDTH: usize = 12;
+
+/// Corners of a grid along x, y and luma.
+pub const GRID: [usize; 3] = [16, 16, 8];
+
+/// Values of a grid.
+pub const GRID_WIDTH: usize = GRID[0] * GRID[1] * GRID[2] * AFFINE_WIDTH;
+
+/// Weights of the channels in luma (ITU-R BT.601).
+pub const LUMA: [f64; 3] = [0.299, 0.587, 0.114];
+
+/// The map that changes nothing.
+pub const IDENTITY: [f32; AFFINE_WIDTH] =
+    [1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0];
+
+/// An affine map of colours.
+pub type Affine<R> = [R; AFFINE_WIDTH];
+
+/// The colour that a map makes of a colour.
+#[inline]
+pub fn affine<R: Real>(map: &Affine<R>, rgb: Vec3<R>) -> Vec3<R> {
+    [0, 1, 2].map(|row| {
+        let m = &map[row * 4..];
+        m[0] * rgb[0] + m[1] * rgb[1] + m[2] * rgb[2] + m[3]
+    })
+}
+
+/// The gradient of the colour, by that of what the map makes of it.
+#[inline]
+pub fn affine_bwd<R: Real>(map: &Affine<R>, d_out: Vec3<R>) -> Vec3<R> {
+    [0, 1, 2].map(|column| {
+        map[column] * d_out[0] + map[4 + column] * d_out[1] + map[8 + column] * d_out[2]
+    })
+}
+
+/// Adds a pixel's gradient of a map, times a weight.
+#[inline]
+pub fn add_map_gradient<R: Real>(d_map: &mut [R], weight: R, rgb: Vec3<R>, d_out: Vec3<R>) {
+    for row in 0..3 {
+        let d = weight * d_out[row];
+        for column in 0..3 {
+            d_map[row * 4 + column] += d * rgb[column];
+        }
+        d_map[row * 4 + 3] += d;
+    }
+}
+
+/// Where between two corners something lies.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Between<R> {
+    /// The corner before it.
+    pub corner: usize,
+    /// How far it is on the way to the next, 0..1.
+    pub fraction: R,
+}
+
+/// Where the centre of a pixel lies between the corners along one axis: the first and the last of
+/// them stand at the edges of the image. In integers, so that devices agree.
+#[inline]
+pub fn place_of_pixel<R: Real>(pixel: u32, side: u32, corners: usize) -> Between<R> {
+    let (cells, whole) = (corners as u64 - 1, 2 * u64::from(side.max(1)));
+    let scaled = (2 * u64::from(pixel) + 1) * cells;
+    let corner = usize::try_from(scaled / whole).unwrap_or(corners);
+    Between { corner, fraction: R::of((scaled % whole) as f64 / whole as f64) }
+}
+
+/// The same of a colour along luma, and whether it moves with the colour: not where luma is held to
+/// 0..1.
+#[inline]
+pub fn place_of_luma<R: Real>(rgb: Vec3<R>) -> (Between<R>, bool) {
+    let [r, g, b] = LUMA.map(R::of);
+    let luma = r * rgb[0] + g * rgb[1] + b * rgb[2];
+    let cells = GRID[2] - 1;
+    let scaled = luma.max(R::ZERO).min(R::ONE) * R::of(cells as f64);
+    let corner = usize::try_from(scaled.floor_i32()).unwrap_or(0).min(cells - 1);
+    let fraction = scaled - R::of(corner as f64);
+    (Between { corner, fraction }, luma > R::ZERO && luma < R::ONE)
+}
+
+/// Where a pixel's map is read.
+#[derive(Clone, Copy, Debug)]
+pub struct Place<R> {
+    /// Along x, y and luma.
+    pub along: [Between<R>; 3],
+    /// Whether luma moves it.
+    pub is_free: bool,
+}
+
+impl<R: Real> Place<R> {
+    /// Of a pixel of an image with this colour.
+    pub fn new([x, y]: [u32; 2], size: [u32; 2], rgb: Vec3<R>) -> Self {
+        let (luma, is_free) = place_of_luma(rgb);
+        let along_x = place_of_pixel(x, size[0], GRID[0]);
+        let along_y = place_of_pixel(y, size[1], GRID[1]);
+        Self { along: [along_x, along_y, luma], is_free }
+    }
+
+    /// The four corners on one side of the luma, 0 or 1: where their maps begin in the table, and
+    /// their weights, which add up to 1.
+    fn corners(&self, side: usize) -> [(usize, R); 4] {
+        let [x, y, luma] = self.along;
+        let weight = |between: Between<R>, far: usize| {
+            if far == 1 { between.fraction } else { R::ONE - between.fraction }
+        };
+        [[0, 0], [1, 0], [0, 1], [1, 1]].map(|[dx, dy]| {
+            let corner = ((luma.corner + side) * GRID[1] + y.corner + dy) * GRID[0] + x.corner + dx;
+            (corner * AFFINE_WIDTH, weight(x, dx) * weight(y, dy))
+        })
+    }
+
+    /// The maps at the corners of luma before and behind.
+    fn planes(&self, grid: &[R]) -> [Affine<R>; 2] {
+        [0, 1].map(|side| {
+            let mut map = [R::ZERO; AFFINE_WIDTH];
+            for (from, weight) in self.corners(side) {
+                for (value, &corner) in map.iter_mut().zip(&grid[from..from + AFFINE_WIDTH]) {
+                    *value += weight * corner;
+                }
+            }
+            map
+        })
+    }
+
+    /// The map of the pixel, and its slope along luma.
+    pub fn slice(&self, grid: &[R]) -> (Affine<R>, Affine<R>) {
+        let [low, high] = self.planes(grid);
+        let cells = R::of((GRID[2] - 1) as f64);
+        let difference: Affine<R> = std::array::from_fn(|k| high[k] - low[k]);
+        let map = std::array::from_fn(|k| low[k] + self.along[2].fraction * difference[k]);
+        (map, difference.map(|value| value * cells))
+    }
+
+    /// The gradient of the pixel's colour, which is changed by the map and chooses it.
+    pub fn slice_bwd(&self, grid: &[R], rgb: Vec3<R>, d_out: Vec3<R>) -> Vec3<R> {
+        let (map, slope) = self.slice(grid);
+        let mut d_rgb = affine_bwd(&map, d_out);
+        if self.is_free {
+            let moved = affine(&slope, rgb);
+            let d_luma = moved[0] * d_out[0] + moved[1] * d_out[1] + moved[2] * d_out[2];
+            for (d, weight) in d_rgb.iter_mut().zip(LUMA) {
+                *d += d_luma * R::of(weight);
+            }
+        }
+        d_rgb
+    }
+
+    /// Adds the pixel's gradient of the grid.
+    pub fn add_grid_gradient(&self, d_grid: &mut [R], rgb: Vec3<R>, d_out: Vec3<R>) {
+        let fraction = self.along[2].fraction;
+        for (side, along_luma) in [R::ONE - fraction, fraction].into_iter().enumerate() {
+            for (from, weight) in self.corners(side) {
+                let d_map = &mut d_grid[from..from + AFFINE_WIDTH];
+                add_map_gradient(d_map, weight * along_luma, rgb, d_out);
+            }
+        }
+    }
+}
+
+/// Distance in a grid's table to the next corner along each axis.
+const STRIDES: [usize; 3] =
+    [AFFINE_WIDTH, GRID[0] * AFFINE_WIDTH, GRID[0] * GRID[1] * AFFINE_WIDTH];
+
+/// How little a grid's maps vary: along each axis the mean of the squared differences of neighbours,
+/// added up (Wang et al. 2024, section 4.1: total variation).
+pub fn total_variation<R: Real>(grid: &[R]) -> R {
+    let mut sum = R::ZERO;
+    for (axis, stride) in STRIDES.into_iter().enumerate() {
+        let corners = GRID[axis];
+        let mut squares = R::ZERO;
+        for k in (0..GRID_WIDTH).filter(|k| k / stride % corners + 1 < corners) {
+            let difference = grid[k + stride] - grid[k];
+            squares += difference * difference;
+        }
+        sum += squares * R::of(1.0 / pairs(axis));
+    }
+    sum
+}
+
+/// Pairs of neighbours along an axis.
+fn pairs(axis: usize) -> f64 {
+    (GRID_WIDTH / GRID[axis] * (GRID[axis] - 1)) as f64
+}
+
+/// Gradient of [`total_variation`] by one value of the grid.
+#[inline]
+pub fn total_variation_bwd<R: Real>(grid: &[R], k: usize) -> R {
+    let mut d = R::ZERO;
+    for (axis, stride) in STRIDES.into_iter().enumerate() {
+        let at = k / stride % GRID[axis];
+        let mut differences = R::ZERO;
+        if at > 0 {
+            differences += grid[k] - grid[k - stride];
+        }
+        if at + 1 < GRID[axis] {
+            differences += grid[k] - grid[k + stride];
+        }
+        d += R::of(2.0 / pairs(axis)) * differences;
+    }
+    d
+}
+
+/// Values that the fit of colours adds up over pixels: products of (r, g, b, 1) with each other, the
+/// upper triangle in rows, and then with each channel of the photograph.
+pub const FIT_SUMS: usize = 22;
+
+/// What a pixel of an image, and of the photograph that it is fitted to, adds to these sums.
+#[inline]
+pub fn fit_terms(rgb: Vec3<f64>, target: Vec3<f64>) -> [f64; FIT_SUMS] {
+    let x = [rgb[0], rgb[1], rgb[2], 1.0];
+    let mut terms = [0.0; FIT_SUMS];
+    let mut next = 0;
+    let mut put = |value| {
+        terms[next] = value;
+        next += 1;
+    };
+    for i in 0..4 {
+        for j in i..4 {
+            put(x[i] * x[j]);
+        }
+    }
+    for y in target {
+        for x in x {
+            put(x * y);
+        }
+    }
+    terms
+}
+
+/// A ridge of so much for each pixel keeps channels that do not vary from a division by zero, and
+/// their maps at the identity.
+const RIDGE: f64 = 1e-9;
+
+/// The affine map that brings an image nearest to a photograph by least squares, from the sums of
+/// [`fit_terms`] over the pixels; the identity of no pixels.
+pub fn fit(sums: &[f64; FIT_SUMS]) -> Affine<f64> {
+    let mut map = IDENTITY.map(f64::from);
+    let count = sums[9];
+    if count <= 0.0 || !sums.iter().all(|sum| sum.is_finite()) {
+        return map;
+    }
+    let mut normal = [[0.0; 4]; 4];
+    let mut next = 0;
+    for i in 0..4 {
+        for j in i..4 {
+            normal[i][j] = sums[next] / count;
+            normal[j][i] = normal[i][j];
+            next += 1;
+        }
+        normal[i][i] += RIDGE;
+    }
+    for channel in 0..3 {
+        let mut right = [0.0; 4];
+        for (k, value) in right.iter_mut().enumerate() {
+            *value = sums[10 + channel * 4 + k] / count + RIDGE * map[channel * 4 + k];
+        }
+        map[channel * 4..][..4].copy_from_slice(&solve(normal, right));
+    }
+    map
+}
+
+/// Solves a positive definite system by Cholesky's decomposition.
+fn solve(matrix: [[f64; 4]; 4], right: [f64; 4]) -> [f64; 4] {
+    let mut lower = [[0.0_f64; 4]; 4];
+    for i in 0..4 {
+        for j in 0..=i {
+            let known: f64 = (0..j).map(|k| lower[i][k] * lower[j][k]).sum();
+            let rest = matrix[i][j] - known;
+            // Rounding may leave the square of what is nearly nothing below it.
+            lower[i][j] = if i == j { rest.max(RIDGE * RIDGE).sqrt() } else { rest / lower[j][j] };
+        }
+    }
+    let mut x = right;
+    for i in 0..4 {
+        let known: f64 = (0..i).map(|k| lower[i][k] * x[k]).sum();
+        x[i] = (x[i] - known) / lower[i][i];
+    }
+    for i in (0..4).rev() {
+        let known: f64 = (i + 1..4).map(|k| lower[k][i] * x[k]).sum();
+        x[i] = (x[i] - known) / lower[i][i];
+    }
+    x
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Numbers in -1..1 in which few are alike.
+    fn drawn(seed: u64, count: usize) -> Vec<f64> {
+        let stream =
+            crate::math::random::Stream::new(seed, 0, crate::math::random::Purpose::Sample);
+        (0..count as u64).map(|i| 2.0 * stream.uniform(i) - 1.0).collect()
+    }
+
+    #[test]
+    fn pixels_lie_between_corners_that_stand_at_the_edges() {
+        for side in [1, 2, 15, 16, 37, 1894, 65_535] {
+            for pixel in [0, side / 2, side - 1] {
+                let Between { corner, fraction } = place_of_pixel::<f64>(pixel, side, 16);
+                let expected = (f64::from(pixel) + 0.5) / f64::from(side) * 15.0;
+                assert!(corner <= 14 && (0.0..1.0).contains(&fraction), "{pixel} of {side}");
+                // Rounding of numbers up to 15.
+                assert!((corner as f64 + fraction - expected).abs() < 1e-12, "{pixel} of {side}");
+            }
+        }
+    }
+
+    #[test]
+    fn luma_is_held_between_black_and_white() {
+        let of = |value: f64| place_of_luma([value; 3]);
+        assert_eq!(of(-0.5), (Between { corner: 0, fraction: 0.0 }, false));
+        let (white, is_free) = of(1.5);
+        assert_eq!((white, is_free), (Between { corner: 6, fraction: 1.0 }, false));
+        let (grey, is_free) = of(0.5);
+        assert!(is_free && grey.corner == 3 && (grey.fraction - 0.5).abs() < 1e-12);
+        assert_eq!(of(f64::NAN).0.corner, 0);
+    }
+
+    #[test]
+    fn a_grid_of_one_map_is_that_map_everywhere() {
+        let map: Affine<f64> = drawn(1, AFFINE_WIDTH).try_into().unwrap();
+        let grid: Vec<f64> = map.iter().copied().cycle().take(GRID_WIDTH).collect();
+        for (i, rgb) in (0..).zip(drawn(2, 300).chunks(3)) {
+            let rgb = [rgb[0], rgb[1], rgb[2]];
+            let place = Place::new([i % 37, i % 29], [37, 29], rgb);
+            let (found, slope) = place.slice(&grid);
+            // Rounding of a few sums of numbers below 1.
+            assert!(found.iter().zip(map).all(|(found, map)| (found - map).abs() < 1e-14));
+            assert!(slope.iter().all(|slope| slope.abs() < 1e-13));
+        }
+        // Rounding of differences of equal numbers: none.
+        assert_eq!(total_variation(&grid), 0.0);
+    }
+
+    #[test]
+    fn the_corners_of_an_image_read_the_corners_of_the_grid() {
+        let grid = drawn(3, GRID_WIDTH);
+        // So wide that the outermost pixels lie on the edge but for 2e-4 of a cell.
+        let size = [40_000, 40_000];
+        for (x, y, luma) in [(0, 0, 0), (15, 0, 7), (0, 15, 7), (15, 15, 0)] {
+            let rgb = [if luma == 0 { 0.0 } else { 1.0 }; 3];
+            let pixel = [x, y].map(|at| if at == 0 { 0 } else { 39_999 });
+            let (map, _) = Place::new(pixel, size, rgb).slice(&grid);
+            let from = ((luma * 16 + y) * 16 + x) * AFFINE_WIDTH;
+            for (found, expected) in map.iter().zip(&grid[from..]) {
+                assert!((found - expected).abs() < 2e-3, "{x} {y} {luma}: {found} {expected}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_fit_finds_the_map_that_changed_the_colours() {
+        let map: Affine<f64> = drawn(4, AFFINE_WIDTH).try_into().unwrap();
+        let mut sums = [0.0; FIT_SUMS];
+        for rgb in drawn(5, 600).chunks(3) {
+            let rgb = [rgb[0], rgb[1], rgb[2]];
+            let terms = fit_terms(rgb, affine(&map, rgb));
+            sums.iter_mut().zip(terms).for_each(|(sum, term)| *sum += term);
+        }
+        let found = fit(&sums);
+        // The ridge moves it by 1e-9 of its distance from the identity, over variances of 1/3.
+        assert!(found.iter().zip(map).all(|(found, map)| (found - map).abs() < 1e-7), "{found:?}");
+    }
+
+    #[test]
+    fn a_fit_of_one_colour_or_of_none_is_finite() {
+        assert_eq!(fit(&[0.0; FIT_SUMS]), IDENTITY.map(f64::from));
+        for grey in [0.0, 0.25, 1.0] {
+            let mut sums = [0.0; FIT_SUMS];
+            for _ in 0..50 {
+                let terms = fit_terms([grey; 3], [0.5, 0.25, 0.75]);
+                sums.iter_mut().zip(terms).for_each(|(sum, term)| *sum += term);
+            }
+            let fitted = affine(&fit(&sums), [grey; 3]);
+            for (found, expected) in fitted.into_iter().zip([0.5, 0.25, 0.75]) {
+                // What the ridge of 1e-9 leaves, over pivots that rounding brings down to it.
+                assert!((found - expected).abs() < 1e-5, "{fitted:?} of {grey}");
+            }
+        }
+    }
+}

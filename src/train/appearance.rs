@@ -1,0 +1,98 @@
+//! What a run learns of its photographs' colours, as its options say.
+
+use crate::backend::{AppearanceRule, AppearanceStep, AppearanceTables, Compensation};
+use crate::config::OptimizeOptions;
+
+/// Epsilon of Adam for exposures: PyTorch's default, which 3D Gaussian splatting leaves as it is.
+const EXPOSURE_EPSILON: f64 = 1e-8;
+
+/// Learning rate of bilateral grids; this and what follows are gsplat's.
+const GRID_RATE: f64 = 2e-3;
+/// Share of it that is left at the end.
+const GRID_RATE_LEFT: f64 = 0.01;
+const GRID_WARM_UP: u32 = 1000;
+const GRID_EPSILON: f64 = 1e-15;
+const GRID_TOTAL_VARIATION: f64 = 10.0;
+
+/// What changes colours before they are compared, if anything does.
+pub fn compensation(options: &OptimizeOptions) -> Option<Compensation> {
+    if options.exposure {
+        Some(Compensation::Exposure)
+    } else {
+        options.bilateral_grid.then_some(Compensation::BilateralGrid)
+    }
+}
+
+/// How its tables learn.
+pub fn rule(options: &OptimizeOptions, kind: Compensation) -> AppearanceRule {
+    let iterations = options.iterations;
+    match kind {
+        Compensation::Exposure => AppearanceRule {
+            rate_init: options.exposure_lr_init,
+            rate_final: options.exposure_lr_final,
+            iterations,
+            warm_up: 0,
+            epsilon: EXPOSURE_EPSILON,
+            total_variation: 0.0,
+        },
+        Compensation::BilateralGrid => AppearanceRule {
+            rate_init: GRID_RATE,
+            rate_final: GRID_RATE * GRID_RATE_LEFT,
+            iterations,
+            warm_up: GRID_WARM_UP,
+            epsilon: GRID_EPSILON,
+            total_variation: GRID_TOTAL_VARIATION,
+        },
+    }
+}
+
+/// The tables of these training views that a run begins with: those that a checkpoint has of them by
+/// their names, and others that change nothing.
+pub fn tables(
+    kind: Compensation,
+    views: &[String],
+    stored: Option<(&[String], &AppearanceTables)>,
+) -> AppearanceTables {
+    let mut tables = AppearanceTables::identity(kind, views.len());
+    if let Some((names, stored)) = stored.filter(|(_, stored)| stored.kind == kind) {
+        for (view, name) in views.iter().enumerate() {
+            if let Some(found) = names.iter().position(|stored| stored == name) {
+                tables.take_view(view, stored, found);
+            }
+        }
+    }
+    tables
+}
+
+/// The table of the view that an iteration trains on, and how it learns.
+#[derive(Debug)]
+pub struct Learner<'a, A> {
+    /// The tables on the device.
+    pub appearance: &'a mut A,
+    /// The view, by its place among those trained on.
+    pub view: usize,
+    /// The step.
+    pub step: AppearanceStep,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_of_a_checkpoint_go_to_the_views_of_their_names() {
+        let names = |names: [&str; 3]| names.map(str::to_owned);
+        let kind = Compensation::Exposure;
+        let mut stored = AppearanceTables::identity(kind, 3);
+        stored.values.iter_mut().zip(0_u8..).for_each(|(value, i)| *value = f32::from(i));
+        stored.steps = vec![5, 6, 7];
+        let (before, now) = (names(["a", "b", "c"]), names(["c", "x", "a"]));
+        let found = tables(kind, &now, Some((&before, &stored)));
+        assert_eq!(found.steps, [7, 0, 5]);
+        assert_eq!(found.values[..12], stored.values[24..]);
+        assert_eq!(found.values[12..24], AppearanceTables::identity(kind, 1).values);
+        assert_eq!(found.values[24..], stored.values[..12]);
+        let other = tables(Compensation::BilateralGrid, &now, Some((&before, &stored)));
+        assert_eq!(other, AppearanceTables::identity(Compensation::BilateralGrid, 3));
+    }
+}

@@ -1,0 +1,54 @@
+//! What a run learns of its photographs' colours: where the tables come from and go to.
+
+use super::Trainer;
+use crate::backend::{AppearanceStep, AppearanceTables, Raster};
+use crate::config::OptimizeOptions;
+use crate::model::Gaussians;
+use crate::train::TrainError;
+use crate::train::appearance::{Learner, compensation, rule, tables};
+use crate::train::event::Split;
+
+impl<B: Raster<Gaussians>> Trainer<'_, B> {
+    /// Puts the tables on the device, where the run has such: those of a checkpoint with the views that
+    /// it was trained on, or new ones.
+    pub(super) fn begin_appearance(
+        &mut self,
+        stored: Option<(&[String], AppearanceTables)>,
+    ) -> Result<(), TrainError> {
+        let kind = compensation(&self.setup.config.optimize);
+        let lost = stored.as_ref().is_some_and(|(_, stored)| Some(stored.kind) != kind);
+        if lost {
+            self.warn(
+                "what the checkpoint knows of the photographs' colours is left behind: it was \
+                 trained with other options (--exposure, --bilateral-grid)"
+                    .to_owned(),
+            )?;
+        }
+        if let Some(kind) = kind {
+            let views = self.feed.views.names(Split::Train);
+            let stored = stored.as_ref().map(|(names, stored)| (*names, stored));
+            let tables = tables(kind, &views, stored);
+            self.appearance = Some(self.device.appearance(&tables)?);
+        }
+        Ok(())
+    }
+
+    /// The tables as they are now.
+    pub(super) fn read_appearance(&mut self) -> Result<Option<AppearanceTables>, TrainError> {
+        let read = |appearance| self.device.read_appearance(appearance);
+        Ok(self.appearance.as_ref().map(read).transpose()?)
+    }
+}
+
+/// The table of a view, by its index in the dataset, and how it learns in an iteration.
+pub(super) fn learner<'a, A>(
+    appearance: Option<&'a mut A>,
+    options: &OptimizeOptions,
+    trained: &[usize],
+    (view, iteration): (usize, u32),
+) -> Option<Learner<'a, A>> {
+    let kind = compensation(options)?;
+    let place = trained.iter().position(|&other| other == view)?;
+    let step = AppearanceStep { number: iteration, rule: rule(options, kind) };
+    Some(Learner { appearance: appearance?, view: place, step })
+}
