@@ -11,6 +11,7 @@ mod densify;
 mod pack;
 pub mod probe;
 mod reorder;
+mod smooth;
 
 pub use arguments::*;
 pub use declare::{Abi, Arguments, In, Literal, Named, Out, Plain};
@@ -24,6 +25,10 @@ pub use pack::{
 };
 pub use probe::{PROBE_BLOCK, ProbeArgs};
 pub use reorder::{ColumnsArgs, MortonArgs, REORDER_BLOCK};
+pub use smooth::{
+    DET_MIN_PX4, ResetSmoothedArgs, SAMPLED_FROM, SAMPLED_MARGIN, SMOOTH_BLOCK, SMOOTH_VIEWS,
+    SmoothArgs, SmoothView,
+};
 
 /// The text of `abi.cuh`.
 pub fn header() -> String {
@@ -38,6 +43,8 @@ pub fn header() -> String {
         &pack::structs(),
         &reorder::constants(),
         &reorder::structs(),
+        &smooth::constants(),
+        &smooth::structs(),
         &probe::constants(),
         &probe::structs(),
     ]

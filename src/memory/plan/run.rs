@@ -183,12 +183,14 @@ impl Run {
             Played { name, gaussians, stack }
         };
         let model = self.model;
+        let views = self.photographs.trained.len() as u64;
         let view = self.seen.of(most);
         let pass = if self.inverse_depths { Pass::TrainWithDepths } else { Pass::Train };
         let mut stages = vec![
             stage(START, self.start, &|stack| {
                 pass_rows(stack, &model.with(self.start));
                 round::reorder(stack, &model.with(self.start));
+                round::smooth(stack, &model, views);
             }),
             stage("iteration", most, &|stack| draw(stack, most, &view, (pass, lists))),
         ];
@@ -196,6 +198,7 @@ impl Run {
             stages.extend([
                 stage("density control", most, &|stack| {
                     round::densify(stack, &model.with(most - births), (wanted, births));
+                    round::smooth(stack, &model, views);
                 }),
                 stage("reorder", most, &|stack| round::reorder(stack, &model)),
             ]);

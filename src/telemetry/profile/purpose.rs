@@ -118,6 +118,8 @@ const PURPOSES: [(&str, &str); 55] = [
     ("morton keys", "putting the Gaussians in order"),
     ("reordered rows", "putting the Gaussians in order"),
     ("moved columns", "putting the Gaussians in order"),
+    ("views to smooth for", "how far each Gaussian is smoothed"),
+    ("farthest depth", "how far each Gaussian is smoothed"),
     ("sampled rows", "samples for the histograms"),
     ("sample", "samples for the histograms"),
 ];
