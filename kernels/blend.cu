@@ -78,8 +78,12 @@ struct Rows {
     __device__ Row get(uint32_t at) const { return {shapes[at], scales[at], tints[at]}; }
 };
 
+// What a forward pass draws beside the colours.
+enum class Beside { NOTHING, COUNTS, DEPTHS };
+
 // Adds the chunks that the tile's pixels got to, in any order of the tiles. All threads of the block
-// take part.
+// take part. Each kernel has its own, since kernels that share memory by name are laid out alike.
+template <Beside BESIDE>
 __device__ inline void list_chunks(const BlendArgs& a, uint32_t tile, uint32_t reached) {
     __shared__ uint32_t reached_by[PARTS];
     const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
@@ -97,9 +101,6 @@ __device__ inline void list_chunks(const BlendArgs& a, uint32_t tile, uint32_t r
     uint2* const chunks = reinterpret_cast<uint2*>(a.chunks);
     for (uint32_t chunk = lane; chunk < count; chunk += WARP) chunks[first + chunk] = {tile, chunk};
 }
-
-// What a forward pass draws beside the colours.
-enum class Beside { NOTHING, COUNTS, DEPTHS };
 
 template <Beside BESIDE>
 __device__ inline void blend_tile(const BlendArgs& a) {
@@ -159,7 +160,7 @@ __device__ inline void blend_tile(const BlendArgs& a) {
         }
         __syncwarp();  // everyone has read them
     }
-    if (!counts && a.reached) list_chunks(a, tile, min(base, range.end) - range.start);
+    if (!counts && a.reached) list_chunks<BESIDE>(a, tile, min(base, range.end) - range.start);
     if (!part.inside) return;
     const uint64_t pixel = uint64_t{part.pixel.y} * a.size[0] + part.pixel.x;
     const float through = fabsf(transmittance);

@@ -15,7 +15,7 @@ use common::scene::{NEAR, viewpoint};
 use common::{Draws, assert_relative, derivative, derivative_between_cuts, view};
 use splat::backend::cpu::{Cpu, Model, Parameter};
 use splat::backend::{LossTerms, Pass, Pending, Raster, RenderSettings};
-use splat::dataset::Image;
+use splat::dataset::{DepthMap, Image};
 use splat::math::blend::{PixelWalk, ScreenGradient, alpha, alpha_bwd, blend_bwd, exponent};
 use splat::math::linalg::{add, dot, mul, normalize, normalize_bwd, rotation, rotation_bwd, scale};
 use splat::math::splat::{EllipseGradient, Shape, project, project_bwd};
@@ -246,6 +246,7 @@ fn gaussians() -> Gaussians {
 fn target(masked: bool) -> Image {
     let mut draws = Draws::new(7);
     let camera = view().camera;
+    let depths: Vec<f64> = (0..camera.pixels()).map(|_| draws.uniform(0.0, 65_536.0)).collect();
     let mut byte = || u8::try_from(draws.uniform(0.0, 256.0).floor_i32()).unwrap();
     Image {
         width: camera.width,
@@ -253,7 +254,11 @@ fn target(masked: bool) -> Image {
         rgb: (0..camera.pixels() * 3).map(|_| byte()).collect(),
         mask: masked
             .then(|| (0..camera.pixels()).map(|i| if i % 7 < 4 { 255 } else { 0 }).collect()),
-        depth: None,
+        depth: Some(DepthMap {
+            values: depths.iter().map(|v| u16::try_from(v.floor_i32()).unwrap()).collect(),
+            scale: 0.9,
+            offset: 0.05,
+        }),
     }
 }
 
@@ -261,23 +266,27 @@ fn loss_of(model: &Model<f64>, target: &Arc<Image>, settings: &RenderSettings) -
     let mut device = Cpu::<f64>::new();
     let mut frame = device.render(model, &view(), settings).unwrap();
     let terms = LossTerms { lambda_dssim: 0.2 };
+    // Does nothing to frames without inverse depths.
+    device.compare_depths(&mut frame, target, 0.4).unwrap();
     device.loss(&mut frame, target, &terms).unwrap().read().unwrap().total
 }
 
 #[test]
 fn the_whole_pipeline_agrees_with_its_difference_in_every_parameter() {
-    let settings = RenderSettings {
+    let colours = RenderSettings {
         pass: Pass::Observe,
         sh_degree: 3,
         background: [0.2, 0.5, 0.9],
         near: NEAR,
         ..RenderSettings::DEFAULT
     };
+    let depths = RenderSettings { inverse_depth: true, ..colours };
     let mut device = Cpu::<f64>::new();
-    for masked in [false, true] {
+    for (masked, settings) in [(false, colours), (true, colours), (true, depths)] {
         let target = Arc::new(target(masked));
         let mut model = device.upload(&gaussians()).unwrap();
         let mut frame = device.render(&model, &view(), &settings).unwrap();
+        device.compare_depths(&mut frame, &target, 0.4).unwrap();
         device.loss(&mut frame, &target, &LossTerms { lambda_dssim: 0.2 }).unwrap();
         let mut gradients = device.gradients(&model).unwrap();
         device.backward(&mut model, frame, &mut gradients).unwrap();
