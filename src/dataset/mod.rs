@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 
+use camera::viewing_distance;
 pub use camera::{Camera, Pose, View};
 pub use depths::DepthsError;
 pub use error::DatasetError;
@@ -195,6 +196,14 @@ impl Dataset {
         let mean = self.centre();
         let distances = self.train_centres().map(|centre| length(sub(centre, mean)));
         EXTENT_MARGIN * distances.fold(0.0, f64::max)
+    }
+
+    /// How far the training cameras are from what they look at, world units; zero where all stand in
+    /// one place.
+    pub fn viewing_distance(&self) -> f64 {
+        let pose = |&index: &usize| &self.views[index].pose;
+        let axes = self.train.iter().map(pose).map(|pose| (pose.centre_world(), pose.rotation[2]));
+        viewing_distance(&axes.collect::<Vec<_>>(), self.centre())
     }
 
     fn train_centres(&self) -> impl Iterator<Item = Vec3<f64>> + '_ {

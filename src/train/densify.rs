@@ -1,6 +1,6 @@
 //! When density control acts, and how many Gaussians it may add. The device does the rest.
 
-use super::schedule;
+use super::{SceneScale, schedule};
 use crate::backend::{
     AdamStep, Criterion, DensifyRule, Grant, Noise, Pass, Regularisers, RelocateRule, Statistics,
     Survey,
@@ -101,16 +101,20 @@ pub fn statistics(config: &Config) -> Statistics {
 }
 
 /// The step of `iteration` (from 1): what the options add to the gradients, and as long as the run
-/// lasts the motion that the Markov chain explores with.
-pub fn step(config: &Config, extent: f64, iteration: u32) -> AdamStep {
+/// lasts the motion that the Markov chain explores with. Both act as they would in a scene of the unit
+/// size: scales are divided by the unit, and a motion by its square, since it goes with covariances.
+pub fn step(config: &Config, scene: SceneScale, iteration: u32) -> AdamStep {
     let options = &config.optimize;
+    let SceneScale { extent, unit } = scene;
     let rates = schedule::rates(options, extent, iteration);
-    let regularisers = Regularisers { opacity: options.opacity_reg, scale: options.scale_reg };
+    let regularisers =
+        Regularisers { opacity: options.opacity_reg, scale: options.scale_reg / unit };
     let moves = config.densify.strategy == Strategy::Mcmc && config.densify.noise_lr > 0.0;
     let noise = moves.then(|| Noise {
         // The rate after this iteration's change of it, as gsplat has it.
         rate: schedule::rates(options, extent, iteration.saturating_add(1)).means
-            * config.densify.noise_lr,
+            * config.densify.noise_lr
+            / (unit * unit),
         key: Stream::new(config.run.seed, u64::from(iteration), Purpose::Noise).key(),
     });
     AdamStep { regularisers, noise, ..AdamStep::new(iteration, rates) }
@@ -226,15 +230,16 @@ mod tests {
     fn its_noise_follows_the_rate_of_the_centres_and_never_ends() {
         let mut config = mcmc();
         config.optimize.scale_reg = 0.25;
-        let at = |iteration| step(&config, 2.0, iteration);
+        let scene = SceneScale { extent: 2.0, unit: 4.0 };
+        let at = |iteration| step(&config, scene, iteration);
         let noise = at(29_999).noise.unwrap();
-        // 1.6e-6 times the extent times 500,000; rounding of exp(ln(x)).
-        assert!((noise.rate / 1.6 - 1.0).abs() < 1e-9, "{}", noise.rate);
+        // 1.6e-6 times the extent times 500,000 over the unit's square; rounding of exp(ln(x)).
+        assert!((noise.rate / 0.1 - 1.0).abs() < 1e-9, "{}", noise.rate);
         assert_ne!(noise.key, at(30_000).noise.unwrap().key);
-        assert_eq!(at(1).regularisers, Regularisers { opacity: 0.0, scale: 0.25 });
+        assert_eq!(at(1).regularisers, Regularisers { opacity: 0.0, scale: 0.0625 });
         config.densify.noise_lr = 0.0;
-        assert!(step(&config, 2.0, 1).noise.is_none());
-        assert!(step(&Config::default(), 2.0, 1).noise.is_none());
+        assert!(step(&config, scene, 1).noise.is_none());
+        assert!(step(&Config::default(), scene, 1).noise.is_none());
     }
 
     #[test]

@@ -75,6 +75,25 @@ pub fn scene_extent(dataset: &Dataset) -> f64 {
     if extent > EXTENT_MIN { extent } else { 1.0 }
 }
 
+/// What lengths of a scene are measured by.
+#[derive(Clone, Copy, Debug)]
+pub struct SceneScale {
+    /// [`scene_extent`].
+    pub extent: f64,
+    /// The unit of lengths for constants that were found on scenes whose cameras stand about one unit
+    /// from what they look at, as gsplat scales every scene; world units.
+    pub unit: f64,
+}
+
+impl SceneScale {
+    /// That of a scene; 1 where all cameras stand in one place.
+    pub fn of(dataset: &Dataset) -> Self {
+        let distance = dataset.viewing_distance();
+        let unit = if distance > EXTENT_MIN { distance } else { 1.0 };
+        Self { extent: scene_extent(dataset), unit }
+    }
+}
+
 /// The cube that Gaussians are put in order around: as the training cameras stand, so that what they
 /// look at fills most of it.
 pub fn scene_cube(dataset: &Dataset) -> Cube {

@@ -20,7 +20,7 @@ use super::report;
 use super::save::{Resident, render_mode, write_point_cloud};
 use super::schedule::{self, Milestones};
 use super::views::Views;
-use super::{TrainError, background, densify, render_filter};
+use super::{SceneScale, TrainError, background, densify, render_filter};
 use crate::backend::{LossTerms, LossValue, Pending, Raster, RenderSettings};
 use crate::config::Config;
 use crate::dataset::{Dataset, ImageLoader};
@@ -65,7 +65,7 @@ pub struct Trainer<'a, B: Raster<Gaussians>> {
     /// What was learned of the photographs' colours, where that is wanted.
     appearance: Option<B::Appearance>,
     feed: Feed<'a>,
-    extent: f64,
+    scale: SceneScale,
     /// Finished iterations.
     iteration: u32,
     /// The iteration whose loss has not been read yet.
@@ -135,7 +135,7 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
         let views = Views::new(setup.dataset, setup.images);
         let feed = Feed::new(views, setup.config.run.seed);
         Self {
-            extent: super::scene_extent(setup.dataset),
+            scale: SceneScale::of(setup.dataset),
             setup,
             device,
             sink,
@@ -244,7 +244,7 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
             ..RenderSettings::DEFAULT
         };
         let terms = LossTerms { lambda_dssim: options.lambda_dssim };
-        let step = densify::step(self.setup.config, self.extent, iteration);
+        let step = densify::step(self.setup.config, self.scale, iteration);
         let mut descent = Descent { settings, terms, depth_weight: None, step };
 
         let (device, model) = (&mut *self.device, &mut self.model);
@@ -430,7 +430,7 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
     /// What the iteration before this one asks of the number of Gaussians and their opacities.
     fn control_density(&mut self) -> Result<(), TrainError> {
         let (config, iteration) = (self.setup.config, self.iteration);
-        let round = densify::due(config, self.extent, iteration);
+        let round = densify::due(config, self.scale.extent, iteration);
         let resets = densify::resets_opacity(config, iteration);
         if round.is_some() || resets {
             self.report_launched()?;
