@@ -17,7 +17,7 @@ __device__ inline Mat3 matrix(const float* v) { return {triple(v), triple(v + 3)
 
 __device__ inline Sym2 symmetric(const float* v) { return {v[0], v[1], v[2]}; }
 
-__device__ inline Shape shape(const float* v) { return {triple(v), triple(v + 3), quat(v + 6)}; }
+__device__ inline Shape shape(const float* v) { return {triple(v), triple(v + 3), quat(v + 6), 0.0f}; }
 
 // Of pixels.
 struct Columns {
@@ -105,7 +105,7 @@ __device__ inline Ellipse projected(const Camera& view, const float* v) {
 
 __device__ inline ShapeGradient projected_bwd(const Camera& view, const float* v) {
     if (!is_in_front(view, v)) return {};
-    return project_bwd(view, shape(v), {v[10], v[11]}, symmetric(v + 12));
+    return project_bwd(view, shape(v), {{v[10], v[11]}, symmetric(v + 12), 0.0f, 0.0f});
 }
 
 struct Seen {
@@ -116,7 +116,7 @@ struct Seen {
 
 // All zero where it is not seen.
 __device__ inline Seen seen(const Camera& view, const float* v) {
-    const Ellipse e = {{v[0], v[1]}, 1.0f, {v[2], 0.0f, v[3]}, {}};
+    const Ellipse e = {{v[0], v[1]}, 1.0f, {v[2], 0.0f, v[3]}, {}, 1.0f};
     Seen s;
     s.at_all = bounds(e, v[4], view.size, s.pixels, s.exponent_min);
     return s.at_all ? s : Seen{};

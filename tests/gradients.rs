@@ -18,7 +18,7 @@ use splat::backend::{LossTerms, Pass, Pending, Raster, RenderSettings};
 use splat::dataset::Image;
 use splat::math::blend::{PixelWalk, ScreenGradient, alpha, alpha_bwd, blend_bwd, exponent};
 use splat::math::linalg::{add, dot, mul, normalize, normalize_bwd, rotation, rotation_bwd, scale};
-use splat::math::splat::{Shape, project, project_bwd};
+use splat::math::splat::{EllipseGradient, Shape, project, project_bwd};
 use splat::math::ssim::{Moments, Pair, similarity, similarity_bwd, ssim, ssim_with_gradient};
 use splat::math::{Real, sh, sigmoid, sigmoid_bwd};
 use splat::model::Gaussians;
@@ -92,6 +92,7 @@ fn projection_agrees_with_its_difference_inside_and_outside_the_guard_band() {
             ],
             log_scale: draws.array(-4.0, -0.5),
             quat: draws.array(-1.0, 1.0),
+            smoothing: 0.0,
         };
         let (d_mean, d_conic) = (draws.array::<2>(-1.0, 1.0), draws.array::<3>(-1.0, 1.0));
         let objective = |shape: &Shape<f64>| {
@@ -100,7 +101,9 @@ fn projection_agrees_with_its_difference_inside_and_outside_the_guard_band() {
         };
         let mean_cam = add(mul(&view.rotation, shape.mean_world), view.translation);
         outside += usize::from((mean_cam[0] / mean_cam[2]).abs() > 0.65);
-        let found = project_bwd(&view, &shape, d_mean, d_conic).expect("in front of the camera");
+        let d_ellipse =
+            EllipseGradient { d_mean_px: d_mean, d_conic, d_log_kept: 0.0, d_depth: 0.0 };
+        let found = project_bwd(&view, &shape, &d_ellipse).expect("in front of the camera");
         for i in 0..3 {
             let f = |x| objective(&Shape { mean_world: with(shape.mean_world, i, x), ..shape });
             let expected = derivative(shape.mean_world[i], f);

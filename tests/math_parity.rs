@@ -33,7 +33,8 @@ use splat::math::linalg::{
     normalize_bwd, rotation, rotation_bwd, scale, sub, transpose,
 };
 use splat::math::splat::{
-    Ellipse, Rect, Shape, ShapeGradient, Spans, Viewpoint, bounds, project, project_bwd,
+    DILATION_PX2, Ellipse, EllipseGradient, Rect, Shape, ShapeGradient, Spans, Viewpoint, bounds,
+    project, project_bwd,
 };
 use splat::math::{Real, compact, relocate, sh, sigmoid, sigmoid_bwd};
 
@@ -228,7 +229,8 @@ fn gradients<R: Real>(v: &[R]) -> [R; sh::MAX_COEFFICIENTS] {
 }
 
 fn shape<R: Real>(v: &[R]) -> Shape<R> {
-    Shape { mean_world: triple(v), log_scale: triple(&v[3..]), quat: quat(&v[6..]) }
+    let (log_scale, quat) = (triple(&v[3..]), quat(&v[6..]));
+    Shape { mean_world: triple(v), log_scale, quat, smoothing: R::ZERO }
 }
 
 fn viewpoint<R: Real>() -> Viewpoint<R> {
@@ -241,6 +243,8 @@ fn viewpoint<R: Real>() -> Viewpoint<R> {
         centre_px: camera.centre_px.map(R::of),
         size: [camera.width, camera.height],
         near: R::of(NEAR),
+        variance_px2: R::of(DILATION_PX2),
+        compensates: false,
     }
 }
 
@@ -250,6 +254,7 @@ fn projected<R: Real>(v: &[R]) -> Ellipse<R> {
         depth: R::ZERO,
         cov_px2: [R::ZERO; 3],
         conic: [R::ZERO; 3],
+        kept: R::ZERO,
     };
     project(&viewpoint(), &shape(v)).unwrap_or(nothing)
 }
@@ -260,12 +265,18 @@ fn projected_bwd<R: Real>(v: &[R]) -> ShapeGradient<R> {
         d_log_scale: [R::ZERO; 3],
         d_quat: [R::ZERO; 4],
     };
-    let gradient = project_bwd(&viewpoint(), &shape(v), [v[10], v[11]], triple(&v[12..]));
+    let d_ellipse = EllipseGradient {
+        d_mean_px: [v[10], v[11]],
+        d_conic: triple(&v[12..]),
+        d_log_kept: R::ZERO,
+        d_depth: R::ZERO,
+    };
+    let gradient = project_bwd(&viewpoint(), &shape(v), &d_ellipse);
     gradient.unwrap_or(nothing)
 }
 
 fn at<R: Real>(mean_px: [R; 2], cov_px2: Sym2<R>, conic: Sym2<R>) -> Ellipse<R> {
-    Ellipse { mean_px, depth: R::ONE, cov_px2, conic }
+    Ellipse { mean_px, depth: R::ONE, cov_px2, conic, kept: R::ONE }
 }
 
 fn seen<R: Real>(v: &[R]) -> Option<splat::math::splat::Bounds<R>> {

@@ -15,7 +15,7 @@ use common::view;
 use splat::backend::cpu::Cpu;
 use splat::backend::{CHUNK_ROWS, DeviceError, Raster, RenderSettings, Rows, Snapshot, chunks};
 use splat::config::Config;
-use splat::export::read_ply;
+use splat::export::{RenderMode, read_ply};
 use splat::model::{Gaussians, Primitive};
 use splat::train::checkpoint::{Checkpoint, StoredCheckpoint};
 use splat::train::save::{Resident, write_point_cloud};
@@ -104,7 +104,7 @@ fn a_model_goes_through_a_checkpoints_file_bit_for_bit<B: Raster<Gaussians>>(dev
     let mut resident = Resident { device: &mut *device, model: &mut model };
     let path = about().write(folder.path(), &mut resident).unwrap();
     let ply = folder.path().join("point_cloud.ply");
-    write_point_cloud(&ply, device, &mut model).unwrap();
+    write_point_cloud(&ply, RenderMode::default(), device, &mut model).unwrap();
     let snapshot = device.snapshot(&mut model).unwrap();
     assert_eq!(read_ply(&ply).unwrap(), snapshot.parameters);
     let mut stored = StoredCheckpoint::open(&path).unwrap();

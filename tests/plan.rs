@@ -286,7 +286,7 @@ fn every_label_of_the_gpus_side_is_planned() {
             gaussians: 1_000_000,
             sh_degree: 3,
             storage: Storage::Compact,
-            optional: OptionalColumns::NONE,
+            optional: OptionalColumns { filter_3d: true, absolute_norm_sums: true },
         },
         start: 1000,
         seen: Seen { px: [800, 533], share: 0.5, surface: 1e5 },

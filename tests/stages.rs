@@ -564,8 +564,12 @@ fn a_tile_in_the_corner_of_a_long_thin_splats_box_is_not_listed() {
 #[test]
 fn nothing_nearer_than_the_near_plane_is_projected() {
     let at = |near: f64, z: f64| {
-        let shape =
-            Shape { mean_world: [0.0, 0.0, z], log_scale: [-5.0; 3], quat: [1.0, 0.0, 0.0, 0.0] };
+        let shape = Shape {
+            mean_world: [0.0, 0.0, z],
+            log_scale: [-5.0; 3],
+            quat: [1.0, 0.0, 0.0, 0.0],
+            smoothing: 0.0,
+        };
         project(&viewpoint(&straight(), near), &shape)
     };
     for near in [1e-6, NEAR, 30.0] {

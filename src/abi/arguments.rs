@@ -75,6 +75,11 @@ abi! {
         pub tiles: [u32; 2],
         /// Depth that a Gaussian must exceed to be drawn, world units.
         pub near: f32,
+        /// Variance added to every splat, px²; of the kernels that are `extended` only, the others add
+        /// `DILATION_PX2`.
+        pub variance_px2: f32,
+        /// Not 0: opacity falls as a splat is widened by it; of the same kernels.
+        pub compensates: u32,
     }
 
     /// Tiles x0..x1 by y0..y1.
@@ -134,10 +139,13 @@ abi! {
         pub reserved: u32,
     }
 
-    /// `project_fwd` and `project_fwd_compact`: Gaussians to splats.
+    /// `project_fwd` and `project_fwd_compact`: Gaussians to splats. `project_fwd_extended` and
+    /// `project_fwd_extended_compact`: with the filters of the model and the view.
     pub struct ProjectArgs<'a> {
         /// [lane blocks, 11, 32]
         pub geometry: In<'a, f32>,
+        /// Standard deviations of the 3D filter, world units; `[gaussians]`. Null where there is none.
+        pub filter_3d: In<'a, f32>,
         /// [lane blocks, words of `sh_width` values, 32]
         pub sh: In<'a, u32>,
         /// Its first moments.
@@ -311,7 +319,8 @@ abi! {
         pub reserved: u32,
     }
 
-    /// `adam` and `adam_compact`: a step of every parameter.
+    /// `adam` and `adam_compact`: a step of every parameter. `adam_extended` and
+    /// `adam_extended_compact`: with filters, inverse depths, regularisers and noise.
     pub struct AdamArgs<'a> {
         /// [lane blocks, 11, 32]
         pub geometry: Out<'a, f32>,
@@ -336,8 +345,12 @@ abi! {
         /// Twice the least `index * FAULT_GROUPS + group` whose value or moment is not finite, plus 1 for
         /// an infinity.
         pub fault: Out<'a, u64>,
+        /// Standard deviations of the 3D filter, world units; `[gaussians]`. Null where there is none.
+        pub filter_3d: In<'a, f32>,
         /// Of the stream of random numbers that `adam_compact` rounds with.
         pub key: u64,
+        /// Of the stream of the random motion.
+        pub noise_key: u64,
         /// The view.
         pub camera: Camera,
         /// What colours that were left behind have missed.
@@ -363,8 +376,12 @@ abi! {
         pub sh_degree: u32,
         /// Values of harmonics per Gaussian.
         pub sh_width: u32,
-        /// Fills up to the alignment.
-        pub reserved: u32,
+        /// Gradient of every opacity.
+        pub d_opacity: f32,
+        /// Gradient of every scale.
+        pub d_scale: f32,
+        /// Factor of the random motion; 0 of none.
+        pub noise_rate: f32,
     }
 
     /// `catch_up_all` and `catch_up_all_compact`: bring the SH of every lane block up to date.

@@ -13,6 +13,7 @@ pub mod probe;
 mod quantile;
 mod relocate;
 mod reorder;
+mod smooth;
 
 pub use arguments::*;
 pub use declare::{Abi, Arguments, In, Literal, Named, Out, Plain};
@@ -28,6 +29,10 @@ pub use probe::{PROBE_BLOCK, ProbeArgs};
 pub use quantile::{DIGITS, DIGITS_BLOCK, DigitsArgs};
 pub use relocate::{CopyArgs, DrawArgs, NO_SOURCE, RELOCATE_BLOCK, ShareArgs, WeighArgs};
 pub use reorder::{ColumnsArgs, MortonArgs, REORDER_BLOCK};
+pub use smooth::{
+    DET_MIN_PX4, ResetSmoothedArgs, SAMPLED_FROM, SAMPLED_MARGIN, SMOOTH_BLOCK, SMOOTH_VIEWS,
+    SmoothArgs, SmoothView,
+};
 
 /// The text of `abi.cuh`.
 pub fn header() -> String {
@@ -46,6 +51,8 @@ pub fn header() -> String {
         &relocate::structs(),
         &reorder::constants(),
         &reorder::structs(),
+        &smooth::constants(),
+        &smooth::structs(),
         &probe::constants(),
         &probe::structs(),
     ]

@@ -453,7 +453,12 @@ pub trait Raster<P: Primitive>: Backend {
     /// Parameters, moments and statistics move alike: which primitives there are does not change,
     /// but rows get other numbers. Where it is refused nothing has moved.
     fn reorder(&mut self, model: &mut Self::Model, cube: &Cube) -> Result<(), DeviceError>;
-    /// Lowers every opacity to at most `ceiling` and forgets the opacities' moments.
+    /// Smooths every Gaussian as far as these views could tell nothing finer of it, from now on and
+    /// until the next call: the 3D filter of Mip-Splatting. It is drawn with it, and its gradients go
+    /// through it. After [`Self::densify`] the filter is zero.
+    fn smooth(&mut self, model: &mut Self::Model, views: &[&View]) -> Result<(), DeviceError>;
+    /// Lowers every opacity, as it is through the 3D filter where there is one, to at most `ceiling`
+    /// and forgets the opacities' moments.
     fn reset_opacity(&mut self, model: &mut Self::Model, ceiling: f64) -> Result<(), DeviceError>;
 
     /// The frame's colours on the host and, of a frame drawn to [`Pass::Picture`], its blend counts.

@@ -11,7 +11,7 @@ use crate::model::Gaussians;
 use crate::telemetry::{append_metrics, write_per_view, write_results};
 use crate::train::eval::{EvalRequest, Shown, evaluate};
 use crate::train::event::{Evaluation, Split};
-use crate::train::{Views, background};
+use crate::train::{Views, background, render_filter};
 
 /// Arguments of `splat eval`.
 #[derive(Args)]
@@ -76,6 +76,7 @@ impl Task for Evaluating<'_> {
             iteration: opened.iteration,
             sh_degree: opened.gaussians.sh_degree,
             background: background(opened.config.scene.white_background),
+            screen_filter: render_filter(&opened.config),
             shown: Shown::Nothing,
         };
         let evaluation = evaluate(device, &model, &mut views, &request, |_| Ok(()))?;

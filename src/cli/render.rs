@@ -16,7 +16,7 @@ use crate::model::Gaussians;
 use crate::train::eval::{EvalRequest, Shown, evaluate};
 use crate::train::event::{Picture, Split};
 use crate::train::pictures::{photo_picture, render_picture};
-use crate::train::{TrainError, Views, background};
+use crate::train::{TrainError, Views, background, render_filter};
 
 /// Arguments of `splat render`.
 #[derive(Args)]
@@ -62,6 +62,7 @@ impl Task for Rendering<'_> {
                 iteration: opened.iteration,
                 sh_degree: opened.gaussians.sh_degree,
                 background: background(opened.config.scene.white_background),
+                screen_filter: render_filter(&opened.config),
                 shown: Shown::All,
             };
             let folder = output_folder(&args.model.model_path, &request);

@@ -38,12 +38,16 @@ pub fn alpha<R: Real>(opacity: R, exponent: R) -> Option<R> {
 pub struct ScreenGradient<R> {
     /// Of the centre, per px.
     pub d_mean_px: [R; 2],
+    /// Absolute values of what each pixel gives to it, added up (AbsGS, Ye et al. 2024).
+    pub d_mean_abs: [R; 2],
     /// Of the conic (xx, xy, yy); xy counted once.
     pub d_conic: Sym2<R>,
     /// Of the opacity.
     pub d_opacity: R,
     /// Of the colour.
     pub d_color: Vec3<R>,
+    /// Of the inverse depth, world units.
+    pub d_inverse_depth: R,
 }
 
 impl<R: Real> ScreenGradient<R> {
@@ -52,12 +56,14 @@ impl<R: Real> ScreenGradient<R> {
     pub fn add(&mut self, other: &Self) {
         for i in 0..2 {
             self.d_mean_px[i] += other.d_mean_px[i];
+            self.d_mean_abs[i] += other.d_mean_abs[i];
         }
         for i in 0..3 {
             self.d_conic[i] += other.d_conic[i];
             self.d_color[i] += other.d_color[i];
         }
         self.d_opacity += other.d_opacity;
+        self.d_inverse_depth += other.d_inverse_depth;
     }
 }
 

@@ -6,8 +6,10 @@
 pub mod adam;
 pub mod blend;
 pub mod compact;
+pub mod filter;
 pub mod linalg;
 pub mod morton;
+pub mod noise;
 pub mod quantile;
 pub mod random;
 mod real;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::TrainError;
 use super::event::{Evaluation, Metrics, Split, ViewMetrics};
 use super::views::Views;
-use crate::backend::{Pass, Raster, RenderSettings, Rendered};
+use crate::backend::{Pass, Raster, RenderSettings, Rendered, ScreenFilter};
 use crate::dataset::Image;
 use crate::model::Gaussians;
 
@@ -62,6 +62,8 @@ pub struct EvalRequest {
     pub sh_degree: u32,
     /// Colour behind everything.
     pub background: [f32; 3],
+    /// What keeps splats from falling between pixels.
+    pub screen_filter: ScreenFilter,
     /// Which views are shown.
     pub shown: Shown,
 }
@@ -100,6 +102,7 @@ pub fn evaluate<B: Raster<Gaussians>>(
             sh_degree: request.sh_degree,
             background: request.background,
             near: views.near(),
+            screen_filter: request.screen_filter,
             ..RenderSettings::DEFAULT
         };
         let view = views.view(index);

@@ -14,13 +14,15 @@ pub mod pictures;
 mod report;
 pub mod save;
 pub mod schedule;
+mod smoothing;
 mod trainer;
 mod views;
 
 use std::path::PathBuf;
 
 use self::checkpoint::CheckpointError;
-use crate::backend::DeviceError;
+use crate::backend::{DeviceError, ScreenFilter};
+use crate::config::Config;
 use crate::dataset::Dataset;
 use crate::files::OutputError;
 use crate::math::Real;
@@ -90,6 +92,16 @@ const NEAR_SHARE: f64 = 0.01;
 /// the training cameras alone, so that a model is looked at as it was trained.
 pub fn near(dataset: &Dataset) -> f64 {
     NEAR_SHARE * scene_extent(dataset)
+}
+
+/// The filter that views are drawn with, in training and after.
+pub fn render_filter(config: &Config) -> ScreenFilter {
+    let options = &config.optimize;
+    if options.antialiasing {
+        ScreenFilter { variance_px2: options.kernel_size, compensates: true }
+    } else {
+        ScreenFilter::DILATION
+    }
 }
 
 /// Background of evaluation, and of training unless it is random.

@@ -1,6 +1,7 @@
 //! One run: iterations, density control, milestones.
 
 mod govern;
+mod smooth;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,10 +14,10 @@ use super::eval::{EvalRequest, Shown, evaluate};
 use super::event::{Buffers, Event, Phase, Saved, Sink, Split, Step, Tensors};
 use super::feed::Feed;
 use super::report;
-use super::save::{Resident, write_point_cloud};
+use super::save::{Resident, render_mode, write_point_cloud};
 use super::schedule::{self, Milestones};
 use super::views::Views;
-use super::{TrainError, background, densify};
+use super::{TrainError, background, densify, render_filter};
 use crate::backend::{LossTerms, LossValue, Pending, Raster, RenderSettings};
 use crate::config::Config;
 use crate::dataset::{Dataset, ImageLoader};
@@ -146,6 +147,7 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
             // At the beginning of the next iteration, not at the end of its own: what is evaluated,
             // saved and checkpointed is the model as it was optimised, before opacities are reset.
             self.control_density()?;
+            self.smooth_in_time()?;
             self.with_relief(Self::iterate)?;
             self.govern()?;
             // Asked to stop after the last iteration, a run is simply done.
@@ -224,6 +226,7 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
             sh_degree: schedule::sh_degree(options, iteration),
             background: self.training_background(iteration),
             near: self.feed.views.near(),
+            screen_filter: render_filter(self.setup.config),
             ..RenderSettings::DEFAULT
         };
         let terms = LossTerms { lambda_dssim: options.lambda_dssim };
@@ -361,6 +364,7 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
             iteration: self.iteration,
             sh_degree: schedule::sh_degree(&config.optimize, self.iteration),
             background: background(config.scene.white_background),
+            screen_filter: render_filter(config),
             shown: Shown::First(report::PICTURED_VIEWS),
         };
         let (device, sink) = (&mut *self.device, &mut *self.sink);
@@ -384,7 +388,8 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
         let folder = self.setup.model_path.join("point_cloud");
         let folder = create_folder(&folder.join(format!("iteration_{}", self.iteration)))?;
         let path = folder.join("point_cloud.ply");
-        write_point_cloud(&path, self.device, &mut self.model)?;
+        let mode = render_mode(self.setup.config);
+        write_point_cloud(&path, mode, self.device, &mut self.model)?;
         self.saved(Saved::PointCloud, path)
     }
 
@@ -417,6 +422,7 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
             if densify::reorders(config, iteration) {
                 self.reorder()?;
             }
+            self.smooth()?;
             self.device.synchronize()?;
             let round_ms = begun.elapsed().as_secs_f64() * 1e3;
             let gaussians = self.device.len(&self.model);

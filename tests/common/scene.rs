@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use splat::backend::{Rates, RenderSettings, Snapshot};
+use splat::backend::{Rates, RenderSettings, ScreenFilter, Snapshot};
 use splat::dataset::{Image, View};
 use splat::math::blend::{ALPHA_MAX, ALPHA_MIN, TRANSMITTANCE_MIN, exponent};
 use splat::math::linalg::{normalize, sub};
@@ -177,7 +177,8 @@ pub fn splats(gaussians: &Gaussians, view: &View, settings: &RenderSettings) -> 
         .filter_map(|i| {
             let mean_world = triple(&gaussians.means, i);
             let quat = [0, 1, 2, 3].map(|k| f64::from(gaussians.quats[i * 4 + k]));
-            let shape = Shape { mean_world, log_scale: triple(&gaussians.log_scales, i), quat };
+            let log_scale = triple(&gaussians.log_scales, i);
+            let shape = Shape { mean_world, log_scale, quat, smoothing: 0.0 };
             let ellipse = project(&point, &shape)?;
             let basis = sh::basis(sh_degree, normalize(sub(mean_world, point.centre_world)));
             let mut color = triple(&gaussians.sh_dc, i).map(|c| 0.5 + c * basis[0]);
@@ -206,6 +207,8 @@ pub fn viewpoint(view: &View, near: f64) -> Viewpoint<f64> {
         centre_px: view.camera.centre_px,
         size: [view.camera.width, view.camera.height],
         near,
+        variance_px2: ScreenFilter::DILATION.variance_px2,
+        compensates: false,
     }
 }
 

@@ -4,6 +4,7 @@ use rayon::prelude::*;
 
 use super::bin::for_each_tile;
 use super::project::Splat;
+use crate::backend::ScreenFilter;
 use crate::backend::viewpoint::viewpoint;
 use crate::dataset::View;
 use crate::math::sigmoid;
@@ -22,7 +23,7 @@ pub struct Counted {
 /// Counts the splats of a view that is drawn from this depth on, and the tiles that they reach, as
 /// every device counts them but for rounding. What is not finite is left out.
 pub fn count(gaussians: &Gaussians, view: &View, near: f64) -> Counted {
-    let view = viewpoint::<f32>(view, near);
+    let view = viewpoint::<f32>(view, near, ScreenFilter::DILATION);
     let sum = |a: Counted, b: Counted| Counted {
         visible: a.visible + b.visible,
         instances: a.instances + b.instances,
@@ -39,6 +40,7 @@ fn count_one(gaussians: &Gaussians, index: usize, view: &Viewpoint<f32>) -> Coun
         mean_world: triple(&gaussians.means),
         log_scale: triple(&gaussians.log_scales),
         quat: [0, 1, 2, 3].map(|k| gaussians.quats[index * 4 + k]),
+        smoothing: 0.0,
     };
     let opacity = sigmoid(gaussians.opacity_logits[index]);
     let ellipse = project(view, &shape);

@@ -13,6 +13,7 @@ mod model;
 mod project;
 mod relocate;
 mod reorder;
+mod smooth;
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -203,7 +204,7 @@ impl<R: Real> Raster<Gaussians> for Cpu<R> {
         view: &View,
         settings: &RenderSettings,
     ) -> Result<Frame<R>, DeviceError> {
-        let view = viewpoint(view, settings.near);
+        let view = viewpoint(view, settings.near, settings.screen_filter);
         let (splats, fault) = project::project(model, &view, settings.sh_degree);
         let bins = bin::bin(&splats, view.size);
         let canvas = forward(&splats, &bins, view.size, settings.background);
@@ -314,8 +315,20 @@ impl<R: Real> Raster<Gaussians> for Cpu<R> {
         Ok(())
     }
 
+    fn smooth(&mut self, model: &mut Model<R>, views: &[&View]) -> Result<(), DeviceError> {
+        // Neither nearness nor the screen's filter matters to it.
+        let settings = RenderSettings::DEFAULT;
+        let point = |view: &&View| viewpoint(view, settings.near, settings.screen_filter);
+        smooth::smooth(model, &views.iter().map(point).collect::<Vec<_>>());
+        Ok(())
+    }
+
     fn reset_opacity(&mut self, model: &mut Model<R>, ceiling: f64) -> Result<(), DeviceError> {
-        densify::reset_opacity(model, ceiling);
+        if model.optional().filter_3d {
+            smooth::reset_opacity(model, ceiling);
+        } else {
+            densify::reset_opacity(model, ceiling);
+        }
         Ok(())
     }
 

@@ -163,6 +163,7 @@ impl<R: Real> Model<R> {
             mean_world: self.triple(Parameter::Means, index),
             log_scale: self.triple(Parameter::LogScales, index),
             quat,
+            smoothing: self.filter_3d.get(index).copied().unwrap_or(R::ZERO),
         }
     }
 

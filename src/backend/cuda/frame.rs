@@ -32,7 +32,7 @@ pub struct Frame {
 /// The screen-space gradients of one view, or of none yet.
 #[derive(Default)]
 pub struct Gradients {
-    view: Option<(Splats, Camera, u32)>,
+    view: Option<(Splats, Camera, RenderSettings)>,
 }
 
 /// Draws a view, in bands where the session says so.
@@ -106,7 +106,7 @@ impl Frame {
         if self.settings.pass == Pass::Observe {
             densify::observe(session, model, &self.splats, self.camera.size)?;
         }
-        gradients.view = Some((self.splats, self.camera, self.settings.sh_degree));
+        gradients.view = Some((self.splats, self.camera, self.settings));
         Ok(())
     }
 
@@ -178,8 +178,8 @@ impl Gradients {
         model: &mut Model,
         step: &AdamStep,
     ) -> Result<(), DeviceError> {
-        let Some((splats, camera, sh_degree)) = self.view else { return Err(DeviceError::NoLoss) };
-        adam::step(session, model, &splats, (&camera, sh_degree), step)
+        let Some((splats, camera, settings)) = self.view else { return Err(DeviceError::NoLoss) };
+        adam::step(session, model, &splats, (&camera, &settings), step)
     }
 
     pub(super) fn bytes(&self) -> Bytes {

@@ -183,6 +183,8 @@ macro_rules! kernels {
 kernels! {
     project_fwd: project::project_fwd(ProjectArgs) x PROJECT_BLOCK;
     project_fwd_compact: project::project_fwd_compact(ProjectArgs) x PROJECT_BLOCK;
+    project_fwd_extended: project::project_fwd_extended(ProjectArgs) x PROJECT_BLOCK;
+    project_fwd_extended_compact: project::project_fwd_extended_compact(ProjectArgs) x PROJECT_BLOCK;
     instances_16: bin::instances_16(InstancesArgs) x BIN_BLOCK;
     instances_32: bin::instances_32(InstancesArgs) x BIN_BLOCK;
     count_rows: bin::count_rows(CountRowsArgs) x BIN_BLOCK;
@@ -196,6 +198,8 @@ kernels! {
     loss: loss::loss(LossArgs) x LOSS_BLOCK;
     adam: adam::adam(AdamArgs) x ADAM_BLOCK;
     adam_compact: adam::adam_compact(AdamArgs) x ADAM_BLOCK;
+    adam_extended: adam::adam_extended(AdamArgs) x ADAM_BLOCK;
+    adam_extended_compact: adam::adam_extended_compact(AdamArgs) x ADAM_BLOCK;
     catch_up_all: adam::catch_up_all(CatchUpArgs) x ADAM_BLOCK;
     catch_up_all_compact: adam::catch_up_all_compact(CatchUpArgs) x ADAM_BLOCK;
     sample_rows: model::sample_rows(SampleArgs) x SAMPLE_BLOCK;
@@ -220,5 +224,8 @@ kernels! {
     morton_keys: reorder::morton_keys(MortonArgs) x REORDER_BLOCK;
     gather_columns: reorder::gather_columns(ColumnsArgs) x REORDER_BLOCK;
     return_columns: reorder::return_columns(ColumnsArgs) x REORDER_BLOCK;
+    smooth_nearest: smooth::smooth_nearest(SmoothArgs) x SMOOTH_BLOCK;
+    smooth_spread: smooth::smooth_spread(SmoothArgs) x SMOOTH_BLOCK;
+    reset_smoothed_opacity: smooth::reset_smoothed_opacity(ResetSmoothedArgs) x SMOOTH_BLOCK;
     probe: probe::probe(ProbeArgs) x PROBE_BLOCK;
 }

@@ -29,6 +29,7 @@ mod quantile;
 mod relocate;
 mod reorder;
 pub mod session;
+mod smooth;
 pub mod sort;
 mod status;
 pub mod stream;
@@ -480,8 +481,16 @@ impl Raster<Gaussians> for Cuda {
         self.with_room(|session| reorder::reorder(session, model, cube))
     }
 
+    fn smooth(&mut self, model: &mut Model, views: &[&View]) -> Result<(), DeviceError> {
+        self.with_room(|session| smooth::smooth(session, model, views))
+    }
+
     fn reset_opacity(&mut self, model: &mut Model, ceiling: f64) -> Result<(), DeviceError> {
-        densify::reset_opacity(&self.session, model, ceiling)
+        if model.optional().filter_3d {
+            smooth::reset_opacity(&self.session, model, ceiling)
+        } else {
+            densify::reset_opacity(&self.session, model, ceiling)
+        }
     }
 
     fn image(&mut self, frame: &Frame) -> Result<Rendered, DeviceError> {

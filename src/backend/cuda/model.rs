@@ -195,6 +195,11 @@ impl Model {
         self.tables[GEOMETRY].read().floats()
     }
 
+    /// Standard deviations of the 3D filter, `[n]`, or null.
+    pub(super) fn filter(&self) -> In<'_, f32> {
+        if self.filter_3d.is_empty() { In::NULL } else { self.filter_3d.read() }
+    }
+
     /// The six tables in the order of the kernels that treat them alike.
     pub(super) fn tables(&mut self) -> [Out<'_, u32>; TABLES as usize] {
         self.tables.each_mut().map(Buffer::write)

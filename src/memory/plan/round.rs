@@ -3,7 +3,7 @@
 use super::library::{self, Key};
 use super::model::ModelSize;
 use super::stack::Stack;
-use crate::abi::{DIGITS, DensityCounts};
+use crate::abi::{DIGITS, DensityCounts, SmoothView};
 use crate::math::morton::KEY_BITS;
 
 /// Words that rows are moved through.
@@ -73,6 +73,16 @@ fn draw(stack: &mut Stack, model: &ModelSize, copies: u64) {
     for block in [counts, weights, sources] {
         stack.give_back(block);
     }
+}
+
+/// The 3D filter of so many views.
+pub(super) fn smooth(stack: &mut Stack, model: &ModelSize, views: u64) {
+    if !model.optional.filter_3d {
+        return;
+    }
+    let on_device = stack.take("views to smooth for", views * size_of::<SmoothView>() as u64);
+    stack.pass("farthest depth", WORD);
+    stack.give_back(on_device);
 }
 
 /// All Gaussians in the order of their places.

@@ -183,11 +183,13 @@ impl Run {
             Played { name, gaussians, stack }
         };
         let model = self.model;
+        let views = self.photographs.trained.len() as u64;
         let view = self.seen.of(most);
         let mut stages = vec![
             stage(START, self.start, &|stack| {
                 pass_rows(stack, &model.with(self.start));
                 round::reorder(stack, &model.with(self.start));
+                round::smooth(stack, &model, views);
             }),
             stage("iteration", most, &|stack| draw(stack, most, &view, (Pass::Train, lists))),
         ];
@@ -200,6 +202,7 @@ impl Run {
                     } else {
                         round::densify(stack, &before, (wanted, births));
                     }
+                    round::smooth(stack, &model, views);
                 }),
                 stage("reorder", most, &|stack| round::reorder(stack, &model)),
             ]);

@@ -64,7 +64,7 @@ impl Category {
 const STATE: [&str; 3] = ["moments", "steps taken", "density statistics"];
 
 /// Labels, and what lies there.
-const PURPOSES: [(&str, &str); 57] = [
+const PURPOSES: [(&str, &str); 59] = [
     ("context and code", "what the driver needs, and the kernels"),
     ("status", "what kernels report in"),
     ("geometry", "centres, scales, rotations and opacities"),
@@ -120,6 +120,8 @@ const PURPOSES: [(&str, &str); 57] = [
     ("morton keys", "putting the Gaussians in order"),
     ("reordered rows", "putting the Gaussians in order"),
     ("moved columns", "putting the Gaussians in order"),
+    ("views to smooth for", "how far each Gaussian is smoothed"),
+    ("farthest depth", "how far each Gaussian is smoothed"),
     ("sampled rows", "samples for the histograms"),
     ("sample", "samples for the histograms"),
 ];
