@@ -13,6 +13,10 @@
 // In a splat's record: the bits of the Gaussian's index.
 constexpr uint32_t RECORD_GAUSSIAN = 11;
 
+// In a gradient's record: sums of the absolute values of the centre's gradient.
+constexpr uint32_t RECORD_ABSOLUTE_X = 3;
+constexpr uint32_t RECORD_ABSOLUTE_Y = 7;
+
 // NaN gives way to a number, as in the twin's `max`.
 __device__ inline float largest(float3 v) { return fmaxf(fmaxf(v.x, v.y), v.z); }
 
@@ -62,10 +66,16 @@ extern "C" __global__ void __launch_bounds__(OBSERVE_BLOCK)
 
     const uint64_t record = uint64_t{i} * RECORD_WIDTH;
     const uint32_t gaussian = __float_as_uint(splats[record + RECORD_GAUSSIAN]);
-    const float x = gradients[record] * a.half_size[0];
-    const float y = gradients[record + 1] * a.half_size[1];
+    const uint64_t first = a.absolute != 0 ? record + RECORD_ABSOLUTE_X : record;
+    const uint64_t second = a.absolute != 0 ? record + RECORD_ABSOLUTE_Y : record + 1;
+    const float x = gradients[first] * a.half_size[0];
+    const float y = gradients[second] * a.half_size[1];
     // Each Gaussian has at most one splat in a view: nobody else writes these.
     gradient_norm_sums[gaussian] += sqrtf(x * x + y * y);
+    if (a.absolute_norm_sums != nullptr) {
+        a.absolute_norm_sums[gaussian] += gradients[record + RECORD_ABSOLUTE_X] * a.half_size[0] +
+                                          gradients[record + RECORD_ABSOLUTE_Y] * a.half_size[1];
+    }
     views_seen[gaussian] += 1;
 }
 

@@ -45,6 +45,7 @@ fn step(iteration: u32, iterations: u32) -> Event {
         iterations,
         l1: 1.0 / x,
         ssim: 1.0 - 0.5 / x,
+        depth_l1: None,
         total: 2.0 / x,
         gaussians: 1000 + iteration as usize,
         ms: 20.0,
@@ -416,6 +417,7 @@ fn small_dataset() -> Dataset {
         apply_orientation: false,
         undistort: None,
         alpha: AlphaMeaning::Mask,
+        depth: None,
     };
     Dataset {
         root: PathBuf::from("scene"),

@@ -290,6 +290,7 @@ fn every_label_of_the_gpus_side_is_planned() {
         },
         start: 1000,
         seen: Seen { px: [800, 533], share: 0.5, surface: 1e5 },
+        inverse_depths: false,
         photographs: Photographs { trained: vec![1 << 20], held_out: vec![1 << 20] },
         births: None,
         relocates: false,

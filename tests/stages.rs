@@ -184,7 +184,8 @@ fn metrics_are_those_of_the_clamped_image_without_what_the_mask_excludes<B: Rast
     let mut measured = |render: f32, photo: u8, mask: Option<Vec<u8>>| {
         let settings = RenderSettings { pass: Pass::Eval, background: [render; 3], ..SETTINGS };
         let frame = device.render(&model, &view, &settings).unwrap();
-        let photo = Image { width: 16, height: 12, rgb: vec![photo; 576], mask };
+        let rgb = vec![photo; 576];
+        let photo = Image { width: 16, height: 12, rgb, mask, depth: None };
         let target = device.target(0, &Arc::new(photo)).unwrap();
         device.measure(&frame, &target).unwrap()
     };
@@ -273,6 +274,7 @@ fn a_view_is_learnt_by_heart<B: Raster<Gaussians>>(device: &mut B) {
         height: truth.height,
         rgb: truth.rgb.iter().map(|&v| bytes(v)).collect(),
         mask: None,
+        depth: None,
     });
     let mut draws = Draws::new(10);
     let start: Vec<Gaussians> = (0..150)

@@ -49,7 +49,8 @@ fn the_markov_chain_moves_and_adds_gaussians_up_to_its_cap_and_not_one_above() {
     let at: Vec<u64> = rounds.iter().map(|event| event["iteration"].as_u64().unwrap()).collect();
     assert_eq!(at, [40, 60, 80, 100, 120]);
     // A twentieth of 200 each time, then what the cap leaves.
-    let counts: Vec<u64> = rounds.iter().map(|event| event["gaussians"].as_u64().unwrap()).collect();
+    let counts: Vec<u64> =
+        rounds.iter().map(|event| event["gaussians"].as_u64().unwrap()).collect();
     assert_eq!(counts, [210, 220, 231, 233, 233]);
     assert_eq!((sum(&rounds, "born"), sum(&rounds, "refused")), (33, 0));
     assert!(sum(&rounds, "relocated") > 0, "nobody was dead: {rounds:#?}");

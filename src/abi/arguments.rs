@@ -26,6 +26,8 @@ constants! {
     pub const BLEND_CHUNK: u32 = 256;
     /// Threads in a block of `blend_bwd`.
     pub const BLEND_BWD_BLOCK: u32 = 128;
+    /// Threads in a block of `depth_loss`.
+    pub const DEPTH_LOSS_BLOCK: u32 = 256;
     /// Threads in a block of `loss`.
     pub const LOSS_BLOCK: u32 = 128;
     /// Columns of pixels that a block of `loss` works on.
@@ -250,7 +252,8 @@ abi! {
         pub reserved: u32,
     }
 
-    /// `blend_fwd`, `blend_counted` and `blend_bwd`: splats to pixels, and pixel gradients to splats.
+    /// `blend_fwd`, `blend_counted`, `blend_fwd_depth`, `blend_bwd`, `blend_bwd_absolute` and
+    /// `blend_bwd_depth`: splats to pixels, and pixel gradients to splats.
     pub struct BlendArgs<'a> {
         /// [visible, 12]
         pub splats: In<'a, f32>,
@@ -265,6 +268,9 @@ abi! {
         /// Colour and transmittance before a chunk, the latter negative where the pixel is finished;
         /// [instances / chunk + 1, 256, 4]. Null where no backward pass follows.
         pub states: Out<'a, f32>,
+        /// Inverse depth before a chunk; [instances / chunk + 1, 256]. Of `blend_fwd_depth` and
+        /// `blend_bwd_depth` only, and null where no backward pass follows.
+        pub depth_states: Out<'a, f32>,
         /// Bits of the instances that reach a part of a tile; [instances / 32 + tiles + 1, 8]. Null
         /// where no backward pass follows.
         pub hits: Out<'a, u32>,
@@ -275,9 +281,15 @@ abi! {
         pub reached: Out<'a, u32>,
         /// Splats that changed the pixel; [h, w]. Of `blend_counted` only.
         pub blended: Out<'a, u32>,
+        /// [h, w]. Of `blend_fwd_depth` and `blend_bwd_depth` only.
+        pub inverse_depths: Out<'a, f32>,
         /// [h, w, 3]
         pub d_image: In<'a, f32>,
-        /// Added to; [visible, 12]: centre x y, opacity, 0; conic xx xy yy, 0; colour, 0.
+        /// [h, w]. Of `blend_bwd_depth` only.
+        pub d_inverse_depths: In<'a, f32>,
+        /// Added to; [visible, 12]: centre x y, opacity, sum over the pixels of the absolute value of
+        /// their share in the centre's x; conic xx xy yy, the same of y; colour, inverse depth. The
+        /// absolute values are 0 of `blend_bwd`, the inverse depth of all but `blend_bwd_depth`.
         pub gradients: Out<'a, f32>,
         /// Width and height in pixels.
         pub size: [u32; 2],
@@ -289,6 +301,28 @@ abi! {
         pub first_tile: u32,
         /// Fills up to the alignment.
         pub reserved: u32,
+    }
+
+    /// `depth_loss`: L1 of the inverse depths, and its gradient.
+    pub struct DepthLossArgs<'a> {
+        /// [h, w]
+        pub inverse_depths: In<'a, f32>,
+        /// [h, w]
+        pub target: In<'a, u16>,
+        /// [h, w], or null.
+        pub mask: In<'a, u8>,
+        /// [h, w]
+        pub d_inverse_depths: Out<'a, f32>,
+        /// One; added to: absolute values of the differences.
+        pub sum: Out<'a, f64>,
+        /// Pixels.
+        pub pixels: u32,
+        /// Inverse depth of a step of the target.
+        pub scale: f32,
+        /// Inverse depth where the target is 0.
+        pub offset: f32,
+        /// Gradient of |x - y| at a pixel.
+        pub d_error: f32,
     }
 
     /// `loss`: L1 and SSIM, and their gradient.

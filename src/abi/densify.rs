@@ -54,16 +54,21 @@ abi! {
     pub struct ObserveArgs<'a> {
         /// [visible, 12]
         pub splats: In<'a, f32>,
-        /// [visible, 12]: the first two are the gradient of the centre per px.
+        /// [visible, 12]: the first two are the gradient of the centre per px, numbers 3 and 7 the sums
+        /// of its absolute values.
         pub gradients: In<'a, f32>,
         /// [n]
         pub gradient_norm_sums: Out<'a, f32>,
         /// [n]
         pub views_seen: Out<'a, u32>,
+        /// [n], or null: sums of the absolute values over both axes.
+        pub absolute_norm_sums: Out<'a, f32>,
         /// Splats.
         pub visible: u32,
         /// Half the width and height of the image in px.
         pub half_size: [f32; 2],
+        /// Not 0: `gradient_norm_sums` take the norms of the absolute values.
+        pub absolute: u32,
     }
 
     /// `survey`: flags the candidates and counts them; either may be left out.

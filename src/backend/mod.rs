@@ -363,6 +363,15 @@ pub trait Raster<P: Primitive>: Backend {
     ) -> Result<Option<Work>, DeviceError> {
         Ok(None)
     }
+    /// Has [`Self::loss`] compare the frame's inverse depths with the photograph's map, too, and add
+    /// their mean absolute error times `weight` to what is minimised. Comes before the loss; does nothing
+    /// where the frame was drawn without inverse depths or the photograph has no map.
+    fn compare_depths(
+        &mut self,
+        frame: &mut Self::Frame,
+        target: &Self::Target,
+        weight: f64,
+    ) -> Result<(), DeviceError>;
     /// Compares a frame with its photograph and leaves the gradient of the image in the frame.
     fn loss(
         &mut self,

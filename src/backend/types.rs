@@ -62,7 +62,7 @@ pub struct RenderSettings {
     pub screen_filter: ScreenFilter,
     /// What a frame drawn to [`Pass::Observe`] tells density control.
     pub statistics: Statistics,
-    /// Whether inverse depths are drawn beside the colours.
+    /// Whether inverse depths are drawn beside the colours; not in a frame drawn to [`Pass::Picture`].
     pub inverse_depth: bool,
 }
 
@@ -90,6 +90,9 @@ pub struct Rendered {
     pub rgb: Vec<f32>,
     /// Gaussians blended in each pixel, [height, width]; of a frame drawn to [`Pass::Picture`].
     pub blended: Option<Vec<u32>>,
+    /// Sums of the weights over the depths, per world unit, [height, width]; of a frame drawn with
+    /// [`RenderSettings::inverse_depth`].
+    pub inverse_depths: Option<Vec<f32>>,
 }
 
 /// The weights of the loss.
@@ -106,6 +109,8 @@ pub struct LossValue {
     pub l1: f64,
     /// Mean structural similarity.
     pub ssim: f64,
+    /// Mean absolute error of the inverse depths, per world unit, where they were compared.
+    pub depth_l1: Option<f64>,
     /// What is minimised.
     pub total: f64,
 }

@@ -122,6 +122,7 @@ fn report(
         },
         start: start.min(gaussians.count),
         seen,
+        inverse_depths: forecast::draws_inverse_depths(dataset),
         photographs: forecast::photographs(dataset),
         births: None,
         relocates: config.densify.strategy == Strategy::Mcmc,

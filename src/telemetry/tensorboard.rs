@@ -142,6 +142,9 @@ impl<W: Write> TensorBoard<W> {
             ("scene/total_points", step.gaussians as f64),
             ("speed/ms_per_iter", *mean_ms),
         ];
+        if let Some(depth_l1) = step.depth_l1 {
+            values.push(("train/depth_l1", depth_l1));
+        }
         if *mean_ms > 0.0 {
             values.push(("speed/it_per_s", 1000.0 / mean_ms));
         }

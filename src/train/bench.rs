@@ -148,7 +148,7 @@ pub fn bench<B: Raster<Gaussians>>(
         ..RenderSettings::DEFAULT
     };
     let step = AdamStep::new(0, NO_RATES);
-    let descent = Descent { settings, terms: setup.terms, step };
+    let descent = Descent { settings, terms: setup.terms, depth_weight: None, step };
     let mut treadmill = Treadmill::new(device, model, feed, descent);
     treadmill.bring_photographs()?;
     treadmill.run(setup.warm_up)?;

@@ -10,6 +10,8 @@ use crate::model::Gaussians;
 pub(super) struct Descent {
     pub(super) settings: RenderSettings,
     pub(super) terms: LossTerms,
+    /// Weight of the inverse depths, where these are drawn and the view has a map of them.
+    pub(super) depth_weight: Option<f64>,
     pub(super) step: AdamStep,
 }
 
@@ -31,6 +33,9 @@ pub(super) fn descend<B: Raster<Gaussians>>(
     descent: &Descent,
 ) -> Result<Descended<B::Loss>, DeviceError> {
     let mut frame = device.render(model, view, &descent.settings)?;
+    if let Some(weight) = descent.depth_weight {
+        device.compare_depths(&mut frame, target, weight)?;
+    }
     let loss = device.loss(&mut frame, target, &descent.terms)?;
     let mut sums = device.gradients(model)?;
     let activations = device.frame_bytes(&frame);

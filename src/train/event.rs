@@ -151,6 +151,9 @@ pub struct Step {
     pub l1: f64,
     /// Structural similarity of the view.
     pub ssim: f64,
+    /// Mean absolute error of the inverse depths, per world unit, where the view has a map of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub depth_l1: Option<f64>,
     /// The loss that was minimised.
     pub total: f64,
     /// Gaussians.

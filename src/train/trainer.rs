@@ -231,10 +231,14 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
         };
         let terms = LossTerms { lambda_dssim: options.lambda_dssim };
         let step = densify::step(self.setup.config, self.extent, iteration);
-        let descent = Descent { settings, terms, step };
+        let mut descent = Descent { settings, terms, depth_weight: None, step };
 
         let (device, model) = (&mut *self.device, &mut self.model);
         let (view, target) = self.feed.take(device, iteration)?;
+        if self.setup.dataset.sources[view].depth.is_some() {
+            descent.depth_weight = schedule::depth_weight(options, iteration);
+            descent.settings.inverse_depth = descent.depth_weight.is_some();
+        }
         let view = self.feed.views.view(view);
         let Descended { loss, activations, gradients } =
             descend(device, model, view, &target, &descent)?;
@@ -275,12 +279,12 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
             return Ok(());
         };
         let started = Instant::now();
-        let LossValue { l1, ssim, total } = loss.read()?;
+        let LossValue { l1, ssim, depth_l1, total } = loss.read()?;
         self.training_seconds += started.elapsed().as_secs_f64();
         let ms = (self.training_seconds - self.told_seconds) * 1e3;
         self.told_seconds = self.training_seconds;
         let iterations = self.setup.config.optimize.iterations;
-        let step = Step { iteration, iterations, l1, ssim, total, gaussians, ms };
+        let step = Step { iteration, iterations, l1, ssim, depth_l1, total, gaussians, ms };
         self.sink.on(&Event::Step(step))?;
         Ok(())
     }

@@ -156,7 +156,7 @@ pub fn photo(width: u32, height: u32, mask: Option<Vec<u8>>) -> Arc<Image> {
     let rgb = (0..width * height * 3)
         .map(|_| u8::try_from(draws.uniform(0.0, 256.0).floor_i32()).unwrap())
         .collect();
-    Arc::new(Image { width, height, rgb, mask })
+    Arc::new(Image { width, height, rgb, mask, depth: None })
 }
 
 /// A Gaussian as a view sees it, in double precision.

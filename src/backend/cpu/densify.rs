@@ -3,7 +3,7 @@
 use super::model::{Column, Model, Parameter};
 use super::project::Splat;
 use crate::backend::types::SPLIT_SHRINK;
-use crate::backend::{Criterion, Densified, DensifyRule, Grant, Survey};
+use crate::backend::{Criterion, Densified, DensifyRule, Grant, Statistics, Survey};
 use crate::math::blend::ScreenGradient;
 use crate::math::linalg::{Vec3, add, mul, rotation};
 use crate::math::quantile::{between, place};
@@ -17,17 +17,29 @@ enum Growth {
     Split,
 }
 
-/// Adds one view to the statistics: the norm of the centre's gradient, half the image being 1.
+/// Adds one view to the statistics: the norm of the centre's gradient, half the image being 1, or what
+/// the statistics ask for.
 pub(super) fn observe<R: Real>(
     model: &mut Model<R>,
     splats: &[Splat<R>],
     screen: &[ScreenGradient<R>],
-    size: [u32; 2],
+    (size, statistics): ([u32; 2], Statistics),
 ) {
+    if statistics == Statistics::Both {
+        model.enable_absolute_norms();
+    }
     let half = size.map(|side| R::of(f64::from(side) / 2.0));
     for (splat, gradient) in splats.iter().zip(screen) {
         let [x, y] = [0, 1].map(|axis| gradient.d_mean_px[axis] * half[axis]);
-        model.gradient_norm_sums[splat.gaussian] += (x * x + y * y).sqrt();
+        let [absolute_x, absolute_y] = [0, 1].map(|axis| gradient.d_mean_abs[axis] * half[axis]);
+        let norm = match statistics {
+            Statistics::Norms | Statistics::Both => (x * x + y * y).sqrt(),
+            Statistics::AbsoluteNorms => (absolute_x * absolute_x + absolute_y * absolute_y).sqrt(),
+        };
+        model.gradient_norm_sums[splat.gaussian] += norm;
+        if statistics == Statistics::Both {
+            model.absolute_norm_sums[splat.gaussian] += absolute_x + absolute_y;
+        }
         model.views_seen[splat.gaussian] += 1;
     }
 }

@@ -30,7 +30,7 @@ pub(super) fn loss<R: Real>(
     if !total.is_finite() {
         return Err(DeviceError::LossNotFinite { value: total });
     }
-    Ok((LossValue { l1, ssim, total }, d_image))
+    Ok((LossValue { l1, ssim, depth_l1: None, total }, d_image))
 }
 
 /// The metrics of a frame in double precision, whatever the frame's.
@@ -48,7 +48,10 @@ pub(super) fn measure<R: Real>(
 }
 
 /// The size of both images, if it is one.
-fn common_size<R>(canvas: &Canvas<R>, target: &Image) -> Result<[usize; 2], DeviceError> {
+pub(super) fn common_size<R>(
+    canvas: &Canvas<R>,
+    target: &Image,
+) -> Result<[usize; 2], DeviceError> {
     let target_px = [target.width, target.height];
     if target_px != canvas.size {
         return Err(DeviceError::TargetSize { target_px, view_px: canvas.size });

@@ -8,6 +8,7 @@ mod bin;
 mod blend;
 mod count;
 mod densify;
+mod depth;
 mod loss;
 mod model;
 mod project;
@@ -24,7 +25,8 @@ pub use model::{Column, Model, Parameter};
 pub use project::ParameterGradient;
 
 use self::bin::Bins;
-use self::blend::{Canvas, backward, forward};
+use self::blend::{Canvas, CanvasGradient, backward, forward};
+use self::depth::Compared;
 use self::project::Splat;
 use super::viewpoint::viewpoint;
 use super::{
@@ -77,6 +79,8 @@ pub struct Frame<R> {
     fault: Option<DeviceError>,
     /// Gradient of the image, [height, width, 3]; empty before [`Raster::loss`].
     d_image: Vec<R>,
+    /// What came of the inverse depths.
+    depths: Option<Compared<R>>,
 }
 
 /// Screen-space gradients of the views since the last step.
@@ -207,8 +211,20 @@ impl<R: Real> Raster<Gaussians> for Cpu<R> {
         let view = viewpoint(view, settings.near, settings.screen_filter);
         let (splats, fault) = project::project(model, &view, settings.sh_degree);
         let bins = bin::bin(&splats, view.size);
-        let canvas = forward(&splats, &bins, view.size, settings.background);
-        Ok(Frame { view, settings: *settings, splats, bins, canvas, fault, d_image: Vec::new() })
+        let canvas = forward(&splats, &bins, view.size, settings);
+        let d_image = Vec::new();
+        let settings = *settings;
+        Ok(Frame { view, settings, splats, bins, canvas, fault, d_image, depths: None })
+    }
+
+    fn compare_depths(
+        &mut self,
+        frame: &mut Frame<R>,
+        target: &Arc<Image>,
+        weight: f64,
+    ) -> Result<(), DeviceError> {
+        frame.depths = depth::compare(&frame.canvas, target, weight)?;
+        Ok(())
     }
 
     fn loss(
@@ -217,7 +233,14 @@ impl<R: Real> Raster<Gaussians> for Cpu<R> {
         target: &Arc<Image>,
         terms: &LossTerms,
     ) -> Result<Ready, DeviceError> {
-        let (value, d_image) = loss::loss(&frame.canvas, target, terms)?;
+        let (mut value, d_image) = loss::loss(&frame.canvas, target, terms)?;
+        if let Some(depths) = &frame.depths {
+            value.depth_l1 = Some(depths.l1);
+            value.total += depths.weight * depths.l1;
+            if !value.total.is_finite() {
+                return Err(DeviceError::LossNotFinite { value: value.total });
+            }
+        }
         frame.d_image = d_image;
         Ok(Ready(value))
     }
@@ -236,9 +259,14 @@ impl<R: Real> Raster<Gaussians> for Cpu<R> {
         frame: Frame<R>,
         gradients: &mut Gradients<R>,
     ) -> Result<(), DeviceError> {
-        let screen = backward(&frame.splats, &frame.bins, &frame.canvas, &frame.d_image);
+        let d_canvas = CanvasGradient {
+            image: &frame.d_image,
+            inverse_depths: frame.depths.as_ref().map_or(&[], |depths| &depths.d_inverse_depths),
+        };
+        let screen = backward(&frame.splats, &frame.bins, &frame.canvas, d_canvas);
         if frame.settings.pass == Pass::Observe {
-            densify::observe(model, &frame.splats, &screen, frame.view.size);
+            let statistics = frame.settings.statistics;
+            densify::observe(model, &frame.splats, &screen, (frame.view.size, statistics));
         }
         gradients.views.push(ViewGradients {
             view: frame.view,
@@ -253,6 +281,7 @@ impl<R: Real> Raster<Gaussians> for Cpu<R> {
     fn frame_bytes(&self, frame: &Frame<R>) -> Bytes {
         Bytes::of::<Splat<R>>(frame.splats.capacity())
             + Bytes::of::<R>(frame.d_image.capacity())
+            + frame.depths.as_ref().map_or(Bytes(0), Compared::bytes)
             + frame.bins.bytes()
             + frame.canvas.bytes()
     }

@@ -28,6 +28,13 @@ pub(super) struct Splat<R> {
     pub(super) exponent_min: R,
 }
 
+impl<R: Real> Splat<R> {
+    /// What the map of inverse depths is blended of, per world unit.
+    pub(super) fn inverse_depth(&self) -> R {
+        R::ONE / self.ellipse.depth
+    }
+}
+
 /// The Gaussians that the view sees, in the order of their indices, and the first that is broken.
 ///
 /// A Gaussian whose place, form, opacity or colour is not finite is left out: in the image it would

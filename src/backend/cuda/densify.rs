@@ -18,28 +18,38 @@ use crate::abi::{
     ObserveArgs, Out, PaddingArgs, ResetArgs, SurveyArgs,
 };
 use crate::backend::types::SPLIT_SHRINK;
-use crate::backend::{Criterion, Densified, DensifyRule, DeviceError, Grant, Survey};
+use crate::backend::{Criterion, Densified, DensifyRule, DeviceError, Grant, Statistics, Survey};
 use crate::math::random::{Purpose, Stream};
 use crate::math::{Real, inverse_sigmoid, sigmoid};
 
 /// Scratch that rows are moved through, in words of 4 bytes: 32 MiB stay in the cache of a large GPU.
 pub(super) const COMPACT_WORDS: usize = 1 << 23;
 
-/// Adds one view to the statistics: the norm of the centre's gradient, half the image being 1.
+/// Adds one view to the statistics: the norm of the centre's gradient, half the image being 1, or what
+/// the statistics ask for.
 pub(super) fn observe(
     session: &Session,
     model: &mut Model,
     splats: &Splats,
-    size: [u32; 2],
+    (size, statistics): ([u32; 2], Statistics),
 ) -> Result<(), DeviceError> {
+    let sums_absolute = statistics == Statistics::Both;
+    if sums_absolute {
+        model.enable_absolute_norms(session)?;
+    }
     let begun = session.timers.begin(Stage::Observe, &session.stream)?;
     let args = ObserveArgs {
         splats: splats.records.read(),
         gradients: splats.gradients.read(),
         gradient_norm_sums: model.gradient_norm_sums.write(),
         views_seen: model.views_seen.write(),
+        absolute_norm_sums: match sums_absolute {
+            true => model.absolute_norm_sums.write(),
+            false => Out::NULL,
+        },
         visible: count_u32(splats.visible)?,
         half_size: size.map(|side| f32::of(f64::from(side) / 2.0)),
+        absolute: u32::from(statistics == Statistics::AbsoluteNorms),
     };
     session.kernels.observe.over(&session.stream, splats.visible, &args)?;
     session.timers.end(&begun, &session.stream)

@@ -194,7 +194,11 @@ kernels! {
     ranges_32: bin::ranges_32(RangesArgs) x BIN_BLOCK;
     blend_fwd: blend::blend_fwd(BlendArgs) x BLEND_BLOCK;
     blend_counted: blend::blend_counted(BlendArgs) x BLEND_BLOCK;
+    blend_fwd_depth: blend::blend_fwd_depth(BlendArgs) x BLEND_BLOCK;
     blend_bwd: blend::blend_bwd(BlendArgs) x BLEND_BWD_BLOCK;
+    blend_bwd_absolute: blend::blend_bwd_absolute(BlendArgs) x BLEND_BWD_BLOCK;
+    blend_bwd_depth: blend::blend_bwd_depth(BlendArgs) x BLEND_BWD_BLOCK;
+    depth_loss: depth::depth_loss(DepthLossArgs) x DEPTH_LOSS_BLOCK;
     loss: loss::loss(LossArgs) x LOSS_BLOCK;
     adam: adam::adam(AdamArgs) x ADAM_BLOCK;
     adam_compact: adam::adam_compact(AdamArgs) x ADAM_BLOCK;

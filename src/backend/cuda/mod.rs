@@ -10,6 +10,7 @@ mod blend;
 mod convert;
 mod copy;
 mod densify;
+mod depth;
 pub mod driver;
 mod extent;
 mod frame;
@@ -360,6 +361,15 @@ impl Raster<Gaussians> for Cuda {
 
     fn work(&mut self, model: &Model, frame: &Frame) -> Result<Option<Work>, DeviceError> {
         frame.work(&self.session, model)
+    }
+
+    fn compare_depths(
+        &mut self,
+        frame: &mut Frame,
+        target: &Target,
+        weight: f64,
+    ) -> Result<(), DeviceError> {
+        frame.compare_depths(&mut self.session, target, weight)
     }
 
     fn loss(

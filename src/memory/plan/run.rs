@@ -44,6 +44,8 @@ pub struct Run {
     pub start: u64,
     /// What views see of it.
     pub seen: Seen,
+    /// Whether views are drawn with inverse depths.
+    pub inverse_depths: bool,
     /// Its photographs.
     pub photographs: Photographs,
     /// Gaussians that would be born in a round, and those that are; without, a tenth of the model's
@@ -185,13 +187,14 @@ impl Run {
         let model = self.model;
         let views = self.photographs.trained.len() as u64;
         let view = self.seen.of(most);
+        let pass = if self.inverse_depths { Pass::TrainWithDepths } else { Pass::Train };
         let mut stages = vec![
             stage(START, self.start, &|stack| {
                 pass_rows(stack, &model.with(self.start));
                 round::reorder(stack, &model.with(self.start));
                 round::smooth(stack, &model, views);
             }),
-            stage("iteration", most, &|stack| draw(stack, most, &view, (Pass::Train, lists))),
+            stage("iteration", most, &|stack| draw(stack, most, &view, (pass, lists))),
         ];
         if births > 0 {
             stages.extend([

@@ -64,7 +64,7 @@ impl Category {
 const STATE: [&str; 3] = ["moments", "steps taken", "density statistics"];
 
 /// Labels, and what lies there.
-const PURPOSES: [(&str, &str); 59] = [
+const PURPOSES: [(&str, &str); 61] = [
     ("context and code", "what the driver needs, and the kernels"),
     ("status", "what kernels report in"),
     ("geometry", "centres, scales, rotations and opacities"),
@@ -106,6 +106,8 @@ const PURPOSES: [(&str, &str); 59] = [
     ("chunks", "pieces of work of the backward pass"),
     ("image", "the drawn view"),
     ("gradient of the image", "gradient of the drawn view"),
+    ("inverse depths", "inverse depths of the drawn view"),
+    ("gradient of inverse depths", "gradient of the inverse depths"),
     ("pixels", "Gaussians blended in each pixel"),
     ("density counts", "a round of density control"),
     ("density flags", "a round of density control"),
