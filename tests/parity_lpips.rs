@@ -49,6 +49,10 @@ fn perceived<B: Raster<Gaussians>>(
     device.perceive(&net, &frame, &target)
 }
 
+/// Sums run in another order, which costs 1e-5; and a device may take or leave a splat at the edge of
+/// what is blended, which changes one pixel of a thousand by 1/255.
+const TOLERANCE: f64 = 5e-4;
+
 fn assert_perceived_alike<B: Raster<Gaussians>>(
     device: &mut B,
     net: LpipsNet,
@@ -58,9 +62,8 @@ fn assert_perceived_alike<B: Raster<Gaussians>>(
     let expected = perceived(&mut Cpu::<f32>::new(), net, shot).unwrap();
     assert!(expected > 0.05, "{expected} would show no error");
     let size = [shot.1.width, shot.1.height];
-    // Renders within 1e-4 and sums in another order.
     let error = (found - expected).abs() / expected;
-    assert!(error < 1e-4, "{net:?}, {size:?}: {found} instead of {expected}");
+    assert!(error < TOLERANCE, "{net:?}, {size:?}: {found} instead of {expected}");
 }
 
 fn both_networks_agree_with_the_cpus_whatever_the_size<B: Raster<Gaussians>>(device: &mut B) {
@@ -96,22 +99,28 @@ fn what_is_too_small_or_of_another_size_is_refused<B: Raster<Gaussians>>(device:
 /// Of a GPU with little memory left.
 #[cfg(kernels)]
 mod short_of_memory {
+    use splat::backend::Backend as _;
     use splat::memory::Bytes;
     use splat::perceptual::Course;
 
     use super::*;
 
-    /// Few columns, so that strips are thin beside what is around them.
-    const SIZE: [u32; 2] = [64, 1500];
+    /// High, so that a strip is little of it; and so wide that no strip fits a granule.
+    fn size(net: LpipsNet) -> [u32; 2] {
+        match net {
+            LpipsNet::Vgg => [64, 1500],
+            LpipsNet::Alex => [640, 1500],
+        }
+    }
 
     #[test]
     #[ignore = "needs a CUDA device"]
     fn strips_give_what_the_whole_image_gives_or_lpips_is_refused() {
         let mut device = common::cuda::open();
         for net in LpipsNet::ALL {
-            let shot = shot(SIZE, 3);
+            let shot = shot(size(net), 3);
             let weights = weights(net);
-            let course = Course::new(net, SIZE).unwrap();
+            let course = Course::new(net, size(net)).unwrap();
             let model = device.upload(&tame_gaussians(60, 5, 3)).unwrap();
             let settings = RenderSettings { pass: Pass::Eval, ..settings(3, 5) };
             let frame = device.render(&model, &shot.0, &settings).unwrap();
@@ -119,10 +128,11 @@ mod short_of_memory {
             let ready = device.perceptual(&weights).unwrap();
             let whole = device.perceive(&ready, &frame, &target).unwrap();
             let cpu = perceived(&mut Cpu::<f32>::new(), net, &shot).unwrap();
-            assert!((whole - cpu).abs() < 1e-4 * cpu, "{net:?}: {whole} instead of {cpu}");
+            assert!((whole - cpu).abs() < TOLERANCE * cpu, "{net:?}: {whole} instead of {cpu}");
 
             let least = course.bytes(course.most());
             assert!(Bytes(2 * least.0) < course.bytes(1), "strips would save nothing");
+            assert!(least > device.heap().granule(), "a strip would fit in what is left over");
             device.heap().trim_scratch().unwrap();
             let unlimited = device.heap().budget();
             for beyond in [least.0 / 2, least.0 / 4] {
