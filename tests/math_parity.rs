@@ -129,7 +129,7 @@ fn probes() -> Vec<Probe> {
 
 /// Device functions that have no probe of their own, and who calls them: a function that is probed
 /// or reached itself, or a kernel of [`KERNELS`].
-const REACHED_THROUGH: [(&str, &str); 41] = [
+const REACHED_THROUGH: [(&str, &str); 42] = [
     ("catch_up_of", "step_color"),
     ("caught_up", "catch_up"),
     ("catch_up", "step_color"),
@@ -165,7 +165,8 @@ const REACHED_THROUGH: [(&str, &str); 41] = [
     ("fast_reciprocal", "peak_on_edge"),
     ("row_of", "blend_tile"),
     ("fast_log2", "row_of"),
-    ("blend_part_bwd", "blend_bwd"),
+    ("blend_part_bwd", "blend_chunk_bwd"),
+    ("blend_chunk_bwd", "blend_bwd"),
     ("unseen_row", "blend_part_bwd"),
     ("touch", "blend_tile"),
     ("opacity_power", "touch"),
