@@ -129,7 +129,7 @@ fn probes() -> Vec<Probe> {
 
 /// Device functions that have no probe of their own, and who calls them: a function that is probed
 /// or reached itself, or a kernel of [`KERNELS`].
-const REACHED_THROUGH: [(&str, &str); 42] = [
+const REACHED_THROUGH: [(&str, &str); 53] = [
     ("catch_up_of", "step_color"),
     ("caught_up", "catch_up"),
     ("catch_up", "step_color"),
@@ -147,6 +147,17 @@ const REACHED_THROUGH: [(&str, &str); 42] = [
     ("covariance", "ellipse"),
     ("conic_bwd", "project_bwd"),
     ("axis_bwd", "project_bwd"),
+    ("det_bwd", "project_bwd"),
+    ("kept_on_screen", "ellipse"),
+    ("kept_on_screen_bwd", "project_bwd"),
+    ("smoothed", "chain"),
+    ("smoothed_axis_bwd", "smoothed_bwd"),
+    ("smoothed_bwd", "project_bwd"),
+    ("lowered_logit", "reset_smoothed_opacity"),
+    ("normal_pair", "standard_normals"),
+    ("standard_normals", "shake"),
+    ("jitter", "shake"),
+    ("shake", "step"),
     ("pixel_index", "span"),
     ("span", "bounds"),
     ("half_px2_at", "columns"),
@@ -175,7 +186,8 @@ const REACHED_THROUGH: [(&str, &str); 42] = [
 ];
 
 /// Kernels that the tests of whole renders compare with the host.
-const KERNELS: [&str; 4] = ["project_fwd", "blend_fwd", "blend_bwd", "adam"];
+const KERNELS: [&str; 5] =
+    ["project_fwd", "blend_fwd", "blend_bwd", "adam", "reset_smoothed_opacity"];
 
 /// Those whose twins are methods of a stream.
 const RANDOM: [&str; 3] = ["random_bits", "random_uniform", "random_normal"];
@@ -322,14 +334,17 @@ fn calls(text: &str, function: &str) -> bool {
 #[test]
 fn every_device_function_is_probed_or_reached_through_one_that_is() {
     let headers = [
-        "fast", "linalg", "sh", "splat", "random", "tiles", "parts", "momentum", "fault", "compact",
+        "fast", "linalg", "sh", "splat", "random", "tiles", "parts", "momentum", "fault",
+        "compact", "filter", "noise",
     ];
     let headers = headers.map(|name| format!("{name}.cuh"));
     let functions: Vec<(String, String)> =
         headers.iter().flat_map(|file| functions_of(file)).collect();
     assert!(functions.len() > 40, "the headers have moved: {functions:?}");
-    let kernels: Vec<(String, String)> =
-        ["project.cu", "blend.cu", "adam.cu"].iter().flat_map(|file| functions_of(file)).collect();
+    let kernels: Vec<(String, String)> = ["project.cu", "blend.cu", "adam.cu", "smooth.cu"]
+        .iter()
+        .flat_map(|file| functions_of(file))
+        .collect();
     let text = |name: &str| -> &str {
         let mut known = functions.iter().chain(&kernels);
         let found = known.find(|(function, _)| function == name);

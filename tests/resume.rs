@@ -104,6 +104,25 @@ fn any_iteration_is_a_good_one_to_stop_at(#[case] iteration: u32) {
     assert!(ply(&place, "unbroken", 400) == ply(&place, "model", 400));
 }
 
+#[rstest]
+#[case::where_a_round_is_due(60)]
+#[case::between_rounds(75)]
+#[case::before_a_filter_that_follows_no_round(385)]
+fn a_run_with_filters_goes_on_with_those_that_it_had(#[case] iteration: u32) {
+    let place = Place::with_scene();
+    let at = format!("--checkpoint-iterations={iteration}");
+    let flags = [&EVENTFUL[..], &["--antialiasing", "--filter-3d", &at]].concat();
+    place.trained_into("unbroken", 510, &flags);
+    let name = format!("unbroken/checkpoints/chkpnt_{iteration}.safetensors");
+    let checkpoint = place.path(&name);
+    let header = String::from_utf8_lossy(&fs::read(&checkpoint).unwrap()).into_owned();
+    assert!(header.contains("\"filter_3d\""));
+    end(place.train().args(["--start-checkpoint", text(&checkpoint)])).done();
+    let saved = ply(&place, "unbroken", 510);
+    assert!(saved == ply(&place, "model", 510));
+    assert!(String::from_utf8_lossy(&saved[..200]).contains("comment SplatRenderMode: mip"));
+}
+
 #[test]
 fn a_finished_run_can_be_extended() {
     let place = Place::with_scene();

@@ -13,6 +13,7 @@ use splat::backend::{
 };
 use splat::dataset::{Image, View};
 use splat::math::morton::Cube;
+use splat::memory::plan::OptionalColumns;
 use splat::memory::{Bytes, Change, Entry, Kind, Refusal, Rung};
 use splat::model::Gaussians;
 
@@ -177,6 +178,9 @@ impl Raster<Gaussians> for Keeper {
     fn len(&self, model: &Model<f32>) -> usize {
         self.cpu.len(model)
     }
+    fn optional(&self, model: &Model<f32>) -> OptionalColumns {
+        self.cpu.optional(model)
+    }
     fn model_bytes(&self, model: &Model<f32>) -> [Bytes; 2] {
         self.cpu.model_bytes(model)
     }
@@ -195,6 +199,14 @@ impl Raster<Gaussians> for Keeper {
             return Err(refusal());
         }
         self.cpu.render(model, view, settings)
+    }
+    fn compare_depths(
+        &mut self,
+        frame: &mut Frame<f32>,
+        target: &Arc<Image>,
+        weight: f64,
+    ) -> Result<(), DeviceError> {
+        self.cpu.compare_depths(frame, target, weight)
     }
     fn loss(
         &mut self,
@@ -270,6 +282,9 @@ impl Raster<Gaussians> for Keeper {
     }
     fn reorder(&mut self, model: &mut Model<f32>, cube: &Cube) -> Result<(), DeviceError> {
         self.cpu.reorder(model, cube)
+    }
+    fn smooth(&mut self, model: &mut Model<f32>, views: &[&View]) -> Result<(), DeviceError> {
+        self.cpu.smooth(model, views)
     }
     fn reset_opacity(&mut self, model: &mut Model<f32>, ceiling: f64) -> Result<(), DeviceError> {
         self.cpu.reset_opacity(model, ceiling)

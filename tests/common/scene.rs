@@ -170,7 +170,8 @@ pub struct Splat {
 
 /// Every Gaussian beyond the near plane, front to back.
 pub fn splats(gaussians: &Gaussians, view: &View, settings: &RenderSettings) -> Vec<Splat> {
-    let (point, sh_degree) = (viewpoint(view, settings.near), settings.sh_degree);
+    let point = filtered_viewpoint(view, settings.near, settings.screen_filter);
+    let sh_degree = settings.sh_degree;
     let triple = |v: &[f32], i: usize| [0, 1, 2].map(|k| f64::from(v[i * 3 + k]));
     let coefficients = sh_rest_count(gaussians.sh_degree);
     let mut seen: Vec<Splat> = (0..gaussians.len())
@@ -189,7 +190,7 @@ pub fn splats(gaussians: &Gaussians, view: &View, settings: &RenderSettings) -> 
                     color[c] += weight * rest[c];
                 }
             }
-            let opacity = sigmoid(f64::from(gaussians.opacity_logits[i]));
+            let opacity = sigmoid(f64::from(gaussians.opacity_logits[i])) * ellipse.kept;
             Some(Splat { gaussian: i, ellipse, opacity, color: color.map(|c| c.max(0.0)) })
         })
         .collect();
@@ -197,8 +198,13 @@ pub fn splats(gaussians: &Gaussians, view: &View, settings: &RenderSettings) -> 
     seen
 }
 
-/// The view in double precision.
+/// The view in double precision, its splats widened as 3D Gaussian splatting does.
 pub fn viewpoint(view: &View, near: f64) -> Viewpoint<f64> {
+    filtered_viewpoint(view, near, ScreenFilter::DILATION)
+}
+
+/// The same with another filter.
+pub fn filtered_viewpoint(view: &View, near: f64, filter: ScreenFilter) -> Viewpoint<f64> {
     Viewpoint {
         rotation: view.pose.rotation,
         translation: view.pose.translation,
@@ -207,8 +213,8 @@ pub fn viewpoint(view: &View, near: f64) -> Viewpoint<f64> {
         centre_px: view.camera.centre_px,
         size: [view.camera.width, view.camera.height],
         near,
-        variance_px2: ScreenFilter::DILATION.variance_px2,
-        compensates: false,
+        variance_px2: filter.variance_px2,
+        compensates: filter.compensates,
     }
 }
 

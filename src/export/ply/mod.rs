@@ -217,8 +217,22 @@ mod tests {
             .map(|first| Ok::<_, OutputError>(gaussians.rows(first..first + chunk)));
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.ply");
-        write_ply_chunks(&path, RenderMode::Mip, (degree, 9000), chunks).unwrap();
+        write_ply_chunks(&path, RenderMode::Dilated, (degree, 9000), chunks).unwrap();
         assert!(fs::read(&path).unwrap() == file_of(&gaussians));
+    }
+
+    #[test]
+    fn a_file_that_is_to_be_drawn_with_the_mip_filter_says_so_behind_the_element() {
+        let gaussians = all_different(3, 1);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.ply");
+        let rows = [Ok::<_, OutputError>(&gaussians)];
+        write_ply_chunks(&path, RenderMode::Mip, (1, 3), rows).unwrap();
+        let bytes = fs::read(&path).unwrap();
+        let text = String::from_utf8_lossy(&bytes);
+        let found = "element vertex 3\ncomment SplatRenderMode: mip\nproperty float x\n";
+        assert!(text.contains(found));
+        assert_eq!(read_ply(&path).unwrap(), gaussians);
     }
 
     #[rstest]
