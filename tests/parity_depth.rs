@@ -229,15 +229,17 @@ fn absolute_gradients_agree_with_the_oracle<B: Raster<Gaussians>>(device: &mut B
                 sums.push(found);
             }
             // One norm is of sums that cancel, the other is not, and a sum of sides exceeds both.
-            let mut cancelling = 0;
+            let (mut cancelling, mut seen) = (0, 0);
             for i in 0..count {
                 let norm = sums[0].gradient_norm_sums[i];
                 let absolute = sums[1].gradient_norm_sums[i];
                 let sides = sums[2].absolute_norm_sums[i];
                 assert!(norm <= absolute * 1.001 && absolute <= sides * 1.001, "Gaussian {i}");
+                seen += usize::from(absolute > 0.0);
                 cancelling += usize::from(norm < 0.9 * absolute);
             }
-            assert!(cancelling * 3 > count || count == 1, "{cancelling} of {count} cancel");
+            assert!(cancelling * 2 > seen || count == 1, "{cancelling} of {seen} cancel");
+            assert!(seen > 10 || count == 1, "only {seen} are seen");
         }
     }
 }

@@ -18,7 +18,8 @@ use crate::math::linalg::transpose;
 pub fn write_cfg_args(model_path: &Path, config: &Config) -> Result<(), OutputError> {
     let source = config.scene.source_path.as_deref();
     let source = source.map(absolute).unwrap_or_default();
-    for path in [source.as_str(), &model_path.to_string_lossy(), &config.scene.images] {
+    let depths = config.scene.depths.as_deref().unwrap_or_default();
+    for path in [source.as_str(), &model_path.to_string_lossy(), &config.scene.images, depths] {
         if path.contains([',', ')']) {
             tracing::warn!(
                 "{path}: some viewers cannot read a path with a comma or a bracket from cfg_args; \
@@ -27,12 +28,13 @@ pub fn write_cfg_args(model_path: &Path, config: &Config) -> Result<(), OutputEr
         }
     }
     let text = format!(
-        "Namespace(sh_degree={}, source_path={}, model_path={}, images={}, depths='', \
+        "Namespace(sh_degree={}, source_path={}, model_path={}, images={}, depths={}, \
          resolution={}, white_background={}, train_test_exp=False, data_device='cuda', eval={})",
         config.optimize.sh_degree,
         python_string(&source),
         python_string(&model_path.to_string_lossy()),
         python_string(&config.scene.images),
+        python_string(depths),
         config.scene.resolution,
         python_bool(config.scene.white_background),
         python_bool(config.scene.eval),

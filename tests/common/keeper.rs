@@ -207,6 +207,14 @@ impl Raster<Gaussians> for Keeper {
         }
         self.cpu.render(model, view, settings)
     }
+    fn compare_depths(
+        &mut self,
+        frame: &mut Frame<f32>,
+        target: &Arc<Image>,
+        weight: f64,
+    ) -> Result<(), DeviceError> {
+        self.cpu.compare_depths(frame, target, weight)
+    }
     fn loss(
         &mut self,
         frame: &mut Frame<f32>,

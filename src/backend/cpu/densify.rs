@@ -292,7 +292,11 @@ fn retain_rows<T: Copy>(values: &mut Vec<T>, width: usize, keep: &[bool]) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::project::project;
     use super::*;
+    use crate::backend::ScreenFilter;
+    use crate::backend::viewpoint::viewpoint;
+    use crate::dataset::{Camera, Pose, View};
     use crate::model::Gaussians;
 
     /// Gaussians in a row, all of opacity 1/2, with these largest scales and mean gradients.
@@ -327,6 +331,45 @@ mod tests {
     };
 
     const ALL: Grant = Grant { births: usize::MAX };
+
+    #[test]
+    fn statistics_are_norms_absolute_norms_or_both_with_half_the_image_as_1() {
+        let gaussians = {
+            let mut host = Gaussians::zeros(0, 2);
+            host.means = vec![9.0, 9.0, -1.0, 0.0, 0.0, 2.0];
+            host.quats[4] = 1.0;
+            host.log_scales[3..].fill(-2.0);
+            host
+        };
+        let view = View {
+            name: String::new(),
+            camera: Camera { width: 4, height: 2, focal_px: [3.0; 2], centre_px: [2.0, 1.0] },
+            pose: Pose {
+                rotation: [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
+                translation: [0.0; 3],
+            },
+        };
+        let observed = |statistics| {
+            let mut model = Model::<f64>::new(&gaussians);
+            let viewpoint = viewpoint(&view, 0.01, ScreenFilter::DILATION);
+            let (splats, _) = project(&model, &viewpoint, 0);
+            let gradient = ScreenGradient {
+                d_mean_px: [3.0, -4.0],
+                d_mean_abs: [5.0, 24.0],
+                ..ScreenGradient::default()
+            };
+            for _ in 0..2 {
+                observe(&mut model, &splats, &[gradient], ([4, 2], statistics));
+            }
+            assert_eq!(model.views_seen, [0, 2]);
+            (model.gradient_norm_sums, model.absolute_norm_sums)
+        };
+        // Half the image is 2 by 1 px.
+        let norm = 2.0 * 52.0_f64.sqrt();
+        assert_eq!(observed(Statistics::Norms), (vec![0.0, norm], vec![]));
+        assert_eq!(observed(Statistics::AbsoluteNorms), (vec![0.0, 52.0], vec![]));
+        assert_eq!(observed(Statistics::Both), (vec![0.0, norm], vec![0.0, 68.0]));
+    }
 
     #[test]
     fn small_gaussians_are_cloned_large_ones_split_and_others_stay() {
