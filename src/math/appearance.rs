@@ -47,12 +47,11 @@ pub fn affine_bwd<R: Real>(map: &Affine<R>, d_out: Vec3<R>) -> Vec3<R> {
 /// Adds a pixel's gradient of a map, times a weight.
 #[inline]
 pub fn add_map_gradient<R: Real>(d_map: &mut [R], weight: R, rgb: Vec3<R>, d_out: Vec3<R>) {
-    for row in 0..3 {
-        let d = weight * d_out[row];
-        for column in 0..3 {
-            d_map[row * 4 + column] += d * rgb[column];
+    for (d_row, d_out) in d_map.chunks_exact_mut(4).zip(d_out) {
+        let d = weight * d_out;
+        for (d_value, value) in d_row.iter_mut().zip([rgb[0], rgb[1], rgb[2], R::ONE]) {
+            *d_value += d * value;
         }
-        d_map[row * 4 + 3] += d;
     }
 }
 
