@@ -128,7 +128,7 @@ fn probes() -> Vec<Probe> {
 
 /// Device functions that have no probe of their own, and who calls them: a function that is probed
 /// or reached itself, or a kernel of [`KERNELS`].
-const REACHED_THROUGH: [(&str, &str); 41] = [
+const REACHED_THROUGH: [(&str, &str); 54] = [
     ("catch_up_of", "step_color"),
     ("caught_up", "catch_up"),
     ("catch_up", "step_color"),
@@ -170,10 +170,32 @@ const REACHED_THROUGH: [(&str, &str); 41] = [
     ("opacity_power", "touch"),
     ("fast_exp2", "touch"),
     ("fast_sqrt", "columns"),
+    ("along", "affine"),
+    ("affine", "compensate_grid"),
+    ("affine_bwd", "exposure_bwd"),
+    ("place_of_pixel", "place_of"),
+    ("place_of_luma", "place_of"),
+    ("place_of", "compensate_grid"),
+    ("first_pixel", "grid_bwd"),
+    ("scaled_sum", "plane"),
+    ("plane", "slice"),
+    ("slice", "compensate_grid"),
+    ("slice_bwd", "grid_bwd"),
+    ("variation_along", "total_variation_bwd"),
+    ("total_variation_bwd", "gather_grid"),
 ];
 
-/// Kernels that the tests of whole renders compare with the host.
-const KERNELS: [&str; 4] = ["project_fwd", "blend_fwd", "blend_bwd", "adam"];
+/// Kernels that the tests of whole renders, and of what follows them, compare with the host.
+const KERNELS: [&str; 8] = [
+    "project_fwd",
+    "blend_fwd",
+    "blend_bwd",
+    "adam",
+    "compensate_grid",
+    "exposure_bwd",
+    "grid_bwd",
+    "gather_grid",
+];
 
 /// Those whose twins are methods of a stream.
 const RANDOM: [&str; 3] = ["random_bits", "random_uniform", "random_normal"];
@@ -310,14 +332,26 @@ fn calls(text: &str, function: &str) -> bool {
 #[test]
 fn every_device_function_is_probed_or_reached_through_one_that_is() {
     let headers = [
-        "fast", "linalg", "sh", "splat", "random", "tiles", "parts", "momentum", "fault", "compact",
+        "fast",
+        "linalg",
+        "sh",
+        "splat",
+        "random",
+        "tiles",
+        "parts",
+        "momentum",
+        "fault",
+        "compact",
+        "appearance",
     ];
     let headers = headers.map(|name| format!("{name}.cuh"));
     let functions: Vec<(String, String)> =
         headers.iter().flat_map(|file| functions_of(file)).collect();
     assert!(functions.len() > 40, "the headers have moved: {functions:?}");
-    let kernels: Vec<(String, String)> =
-        ["project.cu", "blend.cu", "adam.cu"].iter().flat_map(|file| functions_of(file)).collect();
+    let kernels: Vec<(String, String)> = ["project.cu", "blend.cu", "adam.cu", "appearance.cu"]
+        .iter()
+        .flat_map(|file| functions_of(file))
+        .collect();
     let text = |name: &str| -> &str {
         let mut known = functions.iter().chain(&kernels);
         let found = known.find(|(function, _)| function == name);
