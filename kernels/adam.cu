@@ -9,6 +9,7 @@
 
 #include "fault.cuh"
 #include "moving.cuh"
+#include "noise.cuh"
 #include "sh.cuh"
 #include "splat.cuh"
 
@@ -79,28 +80,64 @@ __device__ inline float3 step_color(const AdamArgs& a, uint32_t gaussian, Sh sh,
     return sh_basis_bwd(a.sh_degree, direction, d_basis);
 }
 
-// Gradient of a Gaussian's splat.
+// Gradient of a Gaussian's splat. Where it is `EXTENDED` the opacity has gone through the filters, and
+// its gradient still has to; otherwise nothing but the first two of the ellipse is there.
 struct SplatGradient {
-    float2 d_mean_px;
-    Sym2 d_conic;
+    EllipseGradient d_ellipse;
     float3 d_color;
     float d_opacity_logit;
 };
 
+template <bool EXTENDED>
 __device__ inline SplatGradient gradient_of(const AdamArgs& a, uint32_t slot) {
     if (slot == UNSEEN) return {};
     const float4* const record = reinterpret_cast<const float4*>(a.gradients) + uint64_t{slot} * 3;
     const float4* const splat = reinterpret_cast<const float4*>(a.splats) + uint64_t{slot} * 3;
     const float4 place = record[0], form = record[1], shade = record[2], color = splat[2];
+    EllipseGradient d_ellipse = {{place.x, place.y}, {form.x, form.y, form.z}, 0.0f, 0.0f};
+    if (EXTENDED) {
+        const float depth = splat[1].w;
+        d_ellipse.d_log_kept = splat[0].z * place.z;
+        d_ellipse.d_depth = -shade.w / (depth * depth);
+    }
     // A channel that was held at 0 takes no gradient.
-    return {{place.x, place.y},
-            {form.x, form.y, form.z},
+    return {d_ellipse,
             {color.x > 0.0f ? shade.x : 0.0f, color.y > 0.0f ? shade.y : 0.0f,
              color.z > 0.0f ? shade.z : 0.0f},
-            sigmoid_bwd(splat[0].z, place.z)};
+            EXTENDED ? 0.0f : sigmoid_bwd(splat[0].z, place.z)};
 }
 
-template <class Storage>
+// Adds the gradients of the mean opacity and of the mean scale (Kheradmand et al. 2024, section 4.4),
+// both of raw parameters.
+__device__ inline void regularise(const AdamArgs& a, const Moving<GEOMETRY_WIDTH>& g,
+                                  float (&d)[GEOMETRY_WIDTH]) {
+    if (a.d_opacity != 0.0f) {
+        d[OPACITY_LOGIT] += sigmoid_bwd(sigmoid(g.value[OPACITY_LOGIT]), a.d_opacity);
+    }
+    if (a.d_scale != 0.0f) {
+#pragma unroll
+        for (uint32_t k = LOG_SCALE; k < QUAT; ++k) d[k] += a.d_scale * expf(g.value[k]);
+    }
+}
+
+// Moves a centre at random, as far as the Gaussian is transparent and large.
+__device__ inline void shake(const AdamArgs& a, uint32_t gaussian, Moving<GEOMETRY_WIDTH>& g,
+                             Health& health) {
+    const float3 offset =
+        jitter({g.value[LOG_SCALE], g.value[LOG_SCALE + 1], g.value[LOG_SCALE + 2]},
+               {g.value[QUAT], g.value[QUAT + 1], g.value[QUAT + 2], g.value[QUAT + 3]},
+               sigmoid(g.value[OPACITY_LOGIT]), standard_normals(a.noise_key, gaussian));
+    g.value[MEAN] += a.noise_rate * offset.x;
+    g.value[MEAN + 1] += a.noise_rate * offset.y;
+    g.value[MEAN + 2] += a.noise_rate * offset.z;
+#pragma unroll
+    for (uint32_t k = MEAN; k < LOG_SCALE; ++k) {
+        health.zero += 0.0f * g.value[k];
+        health.largest = fmaxf(health.largest, fabsf(g.value[k]));
+    }
+}
+
+template <class Storage, bool EXTENDED>
 __device__ inline void step(const AdamArgs& a) {
     const uint32_t gaussian = blockIdx.x * blockDim.x + threadIdx.x;
     const uint32_t block = gaussian / WARP;
@@ -108,7 +145,7 @@ __device__ inline void step(const AdamArgs& a) {
     // Lanes behind the last Gaussian go along: their zeros stay zero.
     const uint32_t slot = gaussian < a.gaussians ? a.splat_from_gaussian[gaussian] : UNSEEN;
     const bool seen = slot != UNSEEN;
-    const SplatGradient d_splat = gradient_of(a, slot);
+    const SplatGradient d_splat = gradient_of<EXTENDED>(a, slot);
 
     const typename Storage::Geometry geometry(a, gaussian);
     const uint32_t seed = Storage::SHORT ? dice_of(a.key, gaussian) : 0;
@@ -130,21 +167,32 @@ __device__ inline void step(const AdamArgs& a) {
     Moving<GEOMETRY_WIDTH> g = geometry.load();
     ShapeGradient d = {};
     if (seen) {
+        const bool smooth = EXTENDED && a.filter_3d != nullptr;
         const Shape shape = {{g.value[0], g.value[1], g.value[2]},
                              {g.value[3], g.value[4], g.value[5]},
-                             {g.value[6], g.value[7], g.value[8], g.value[9]}};
-        d = project_bwd(a.camera, shape, d_splat.d_mean_px, d_splat.d_conic);
+                             {g.value[6], g.value[7], g.value[8], g.value[9]},
+                             smooth ? a.filter_3d[gaussian] : 0.0f};
+        d = project_bwd<EXTENDED>(a.camera, shape, d_splat.d_ellipse);
         d.d_mean_world = add(d.d_mean_world, d_mean_by_color);
     }
-    const float d_geometry[GEOMETRY_WIDTH] = {
+    float d_geometry[GEOMETRY_WIDTH] = {
         d.d_mean_world.x, d.d_mean_world.y, d.d_mean_world.z, d.d_log_scale.x,
         d.d_log_scale.y,  d.d_log_scale.z,  d.d_quat.w,       d.d_quat.x,
         d.d_quat.y,       d.d_quat.z,       d_splat.d_opacity_logit};
+    if (EXTENDED && gaussian < a.gaussians) {
+        // d ln(opacity) / d logit is 1 - opacity, whatever the filters leave of it.
+        d_geometry[OPACITY_LOGIT] =
+            d_splat.d_ellipse.d_log_kept * (1.0f - sigmoid(g.value[OPACITY_LOGIT]));
+        regularise(a, g, d_geometry);
+    }
     Health health[4] = {};
 #pragma unroll
     for (uint32_t k = 0; k < GEOMETRY_WIDTH; ++k) {
         const uint32_t group = k < LOG_SCALE ? 0 : k < QUAT ? 1 : k < OPACITY_LOGIT ? 2 : 3;
         move<false>(a, g, k, a.rates[group], d_geometry[k], health[group]);
+    }
+    if (EXTENDED && a.noise_rate != 0.0f && gaussian < a.gaussians) {
+        shake(a, gaussian, g, health[0]);
     }
     geometry.store(g, ~seed);
 #pragma unroll
@@ -153,12 +201,22 @@ __device__ inline void step(const AdamArgs& a) {
 
 extern "C" __global__ void __launch_bounds__(ADAM_BLOCK)
     adam(const __grid_constant__ AdamArgs a) {
-    step<InFull>(a);
+    step<InFull, false>(a);
 }
 
 extern "C" __global__ void __launch_bounds__(ADAM_BLOCK)
     adam_compact(const __grid_constant__ AdamArgs a) {
-    step<InCompact>(a);
+    step<InCompact, false>(a);
+}
+
+extern "C" __global__ void __launch_bounds__(ADAM_BLOCK)
+    adam_extended(const __grid_constant__ AdamArgs a) {
+    step<InFull, true>(a);
+}
+
+extern "C" __global__ void __launch_bounds__(ADAM_BLOCK)
+    adam_extended_compact(const __grid_constant__ AdamArgs a) {
+    step<InCompact, true>(a);
 }
 
 // Brings the colours of every lane block up to date; one warp each.

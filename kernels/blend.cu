@@ -15,9 +15,16 @@
 // over the pixels. So nothing is reduced across lanes but halves, and the warp adds its sums to the
 // splats' gradients without waiting for others.
 //
+// Variants are instances of the same templates, so that what they add costs nothing where no one asks
+// for it: absolute values of what the pixels give to the gradient of a centre, and a fourth channel of
+// inverse depths over a background of 0.
+//
 // Shapes: splats and gradients [visible, 12], splat_from_instance [instances], ranges [tiles],
-// image and d_image [h, w, 3], blended [h, w], reached [tiles, PARTS], chunks [chunks, 2], states
-// [instances / BLEND_CHUNK + 1, PARTS, WARP, 4], hits [instances / WARP + tiles + 1, PARTS].
+// image and d_image [h, w, 3], blended, inverse_depths and d_inverse_depths [h, w], reached
+// [tiles, PARTS], chunks [chunks, 2], states [instances / BLEND_CHUNK + 1, PARTS, WARP, 4],
+// depth_states [instances / BLEND_CHUNK + 1, PARTS, WARP], hits [instances / WARP + tiles + 1, PARTS].
+
+#include <type_traits>
 
 #include "parts.cuh"
 
@@ -71,8 +78,12 @@ struct Rows {
     __device__ Row get(uint32_t at) const { return {shapes[at], scales[at], tints[at]}; }
 };
 
+// What a forward pass draws beside the colours.
+enum class Beside { NOTHING, COUNTS, DEPTHS };
+
 // Adds the chunks that the tile's pixels got to, in any order of the tiles. All threads of the block
-// take part.
+// take part. Each kernel has its own, since kernels that share memory by name are laid out alike.
+template <Beside BESIDE>
 __device__ inline void list_chunks(const BlendArgs& a, uint32_t tile, uint32_t reached) {
     __shared__ uint32_t reached_by[PARTS];
     const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
@@ -91,8 +102,9 @@ __device__ inline void list_chunks(const BlendArgs& a, uint32_t tile, uint32_t r
     for (uint32_t chunk = lane; chunk < count; chunk += WARP) chunks[first + chunk] = {tile, chunk};
 }
 
-// `counts` is a constant where this is called: counting costs nothing where no one asks for it.
-__device__ inline void blend_tile(const BlendArgs& a, bool counts) {
+template <Beside BESIDE>
+__device__ inline void blend_tile(const BlendArgs& a) {
+    constexpr bool counts = BESIDE == Beside::COUNTS, depths = BESIDE == Beside::DEPTHS;
     const float4* __restrict__ splats = reinterpret_cast<const float4*>(a.splats);
     const uint32_t* __restrict__ splat_from_instance = a.splat_from_instance;
     __shared__ Rows<WARP> rows[PARTS];
@@ -107,6 +119,7 @@ __device__ inline void blend_tile(const BlendArgs& a, bool counts) {
 
     float transmittance = part.inside ? 1.0f : -1.0f;
     float3 color = {0.0f, 0.0f, 0.0f};
+    float inverse_depth = 0.0f;
     uint32_t blended = 0;
     uint32_t base = range.start;
     // Slot of the lane's splat, read a round ahead.
@@ -116,6 +129,7 @@ __device__ inline void blend_tile(const BlendArgs& a, bool counts) {
         const uint32_t position = base - range.start;
         if (states && position % BLEND_CHUNK == 0 && position > 0) {
             states[state_at(base, warp)] = {color.x, color.y, color.z, transmittance};
+            if constexpr (depths) a.depth_states[state_at(base, warp)] = inverse_depth;
         }
         const uint32_t instance = base + lane;
         const uint64_t splat = uint64_t{next} * 3;
@@ -125,7 +139,9 @@ __device__ inline void blend_tile(const BlendArgs& a, bool counts) {
         const uint32_t hits = __ballot_sync(FULL_WARP, hit);
         if (own_hits && lane == 0) own_hits[position / WARP * PARTS] = hits;
         if (hit) {
-            own.put(__popc(hits & lanes_below()), row_of(place, form, splats[splat + 2], 0));
+            // The number of a row has no use here.
+            const uint32_t number = depths ? __float_as_uint(__frcp_rn(form.w)) : 0;
+            own.put(__popc(hits & lanes_below()), row_of(place, form, splats[splat + 2], number));
         }
         __syncwarp();  // the rows are there
         const uint32_t count = __popc(hits);
@@ -139,11 +155,12 @@ __device__ inline void blend_tile(const BlendArgs& a, bool counts) {
             color.x = fmaf(weight, row.scale.w, color.x);
             color.y = fmaf(weight, row.tint.x, color.y);
             color.z = fmaf(weight, row.tint.y, color.z);
+            if constexpr (depths) inverse_depth = fmaf(weight, row.scale.z, inverse_depth);
             if (counts && alpha > 0.0f) ++blended;
         }
         __syncwarp();  // everyone has read them
     }
-    if (!counts && a.reached) list_chunks(a, tile, min(base, range.end) - range.start);
+    if (!counts && a.reached) list_chunks<BESIDE>(a, tile, min(base, range.end) - range.start);
     if (!part.inside) return;
     const uint64_t pixel = uint64_t{part.pixel.y} * a.size[0] + part.pixel.x;
     const float through = fabsf(transmittance);
@@ -151,17 +168,24 @@ __device__ inline void blend_tile(const BlendArgs& a, bool counts) {
     a.image[pixel * 3 + 1] = color.y + through * a.background[1];
     a.image[pixel * 3 + 2] = color.z + through * a.background[2];
     if (counts) a.blended[pixel] = blended;
+    if constexpr (depths) a.inverse_depths[pixel] = inverse_depth;
 }
 
 extern "C" __global__ void __launch_bounds__(BLEND_BLOCK, FWD_RESIDENT)
     blend_fwd(const __grid_constant__ BlendArgs a) {
-    blend_tile(a, false);
+    blend_tile<Beside::NOTHING>(a);
 }
 
 // The same, and how many splats changed each pixel; no backward pass follows.
 extern "C" __global__ void __launch_bounds__(BLEND_BLOCK, FWD_RESIDENT)
     blend_counted(const __grid_constant__ BlendArgs a) {
-    blend_tile(a, true);
+    blend_tile<Beside::COUNTS>(a);
+}
+
+// The same as `blend_fwd`, and inverse depths.
+extern "C" __global__ void __launch_bounds__(BLEND_BLOCK, FWD_RESIDENT)
+    blend_fwd_depth(const __grid_constant__ BlendArgs a) {
+    blend_tile<Beside::DEPTHS>(a);
 }
 
 // Splats that a warp works on at a time: half a lane each.
@@ -172,12 +196,26 @@ static_assert(BATCH % GROUP == 0, "a batch has room for whole groups");
 // Odd, so that the lanes of the second visit read from different banks.
 constexpr uint32_t NOTE_STRIDE = WARP + 1;
 
+// What a backward pass finds beside the gradients of the colours.
+enum class Found { NOTHING, ABSOLUTE, ABSOLUTE_AND_DEPTHS };
+
 // What a warp of the backward pass works with.
+template <Found FOUND>
 struct Notes {
-    float4 d_color[WARP];  // of the pixels
+    float4 d_color[WARP];  // of the pixels; of their inverse depths in the last place
     Rows<BATCH> rows;      // their numbers are the splats' slots
     float2 of_pixel[BATCH * NOTE_STRIDE];  // weight of the colour, gradient of the exponent
     uint32_t queue[BATCH + WARP];  // slots
+};
+
+// The same with the rows' inverse depths.
+template <>
+struct Notes<Found::ABSOLUTE_AND_DEPTHS> {
+    float4 d_color[WARP];
+    Rows<BATCH> rows;
+    float2 of_pixel[BATCH * NOTE_STRIDE];
+    uint32_t queue[BATCH + WARP];
+    float inverse_depths[BATCH];
 };
 
 // A pixel on its way front to back.
@@ -187,13 +225,29 @@ struct PixelWalk {
     float3 d_color;
 };
 
+// The same of a pixel with an inverse depth.
+struct DepthWalk : PixelWalk {
+    float d_inverse_depth;
+};
+
+// Gradient of the pixel times what a splat of this shade would give it all over.
+__device__ inline float shade_times(float3 shade, float, const PixelWalk& walk) {
+    return dot(shade, walk.d_color);
+}
+
+__device__ inline float shade_times(float3 shade, float inverse_depth, const DepthWalk& walk) {
+    return fmaf(inverse_depth, walk.d_inverse_depth, dot(shade, walk.d_color));
+}
+
 // Passes a splat of this shade: the weight of its colour and the gradient of its exponent. With B
 // the colour from behind the splat, dC/d_alpha = T c - B / (1 - alpha); no gradient passes an opacity
 // that was clamped.
-__device__ inline float2 pass_back(const Touch& touch, float3 shade, PixelWalk& walk) {
+template <typename Walk>
+__device__ inline float2 pass_back(const Touch& touch, float3 shade, float inverse_depth,
+                                   Walk& walk) {
     const float before = walk.transmittance;
     const float alpha = pass(touch, walk.transmittance);
-    const float d_shade = dot(shade, walk.d_color);
+    const float d_shade = shade_times(shade, inverse_depth, walk);
     const float weight = alpha * before;
     walk.d_behind = fmaf(-weight, d_shade, walk.d_behind);
     const float d_alpha = fmaf(before, d_shade, -walk.d_behind * fast_reciprocal(1.0f - alpha));
@@ -202,21 +256,28 @@ __device__ inline float2 pass_back(const Touch& touch, float3 shade, PixelWalk& 
 
 // The first visit: the lane is a pixel. Opacities do not wait for each other, so that those of a
 // GROUP come before the walk past it; a batch ends with whole groups.
-__device__ inline void visit_pixels(Notes& own, uint32_t count, const Part& part,
-                                    PixelWalk& walk) {
+template <Found FOUND, typename Walk>
+__device__ inline void visit_pixels(Notes<FOUND>& own, uint32_t count, const Part& part,
+                                    Walk& walk) {
     const uint32_t lane = threadIdx.x % WARP;
     for (uint32_t first = 0; first < count; first += GROUP) {
         Touch touches[GROUP];
         float3 shades[GROUP];
+        float inverse_depths[GROUP] = {};
         float2 notes[GROUP];
 #pragma unroll
         for (uint32_t i = 0; i < GROUP; ++i) {
             const Row row = own.rows.get(first + i);
             touches[i] = touch(row.shape, row.scale, part.centre_px);
             shades[i] = {row.scale.w, row.tint.x, row.tint.y};
+            if constexpr (FOUND == Found::ABSOLUTE_AND_DEPTHS) {
+                inverse_depths[i] = own.inverse_depths[first + i];
+            }
         }
 #pragma unroll
-        for (uint32_t i = 0; i < GROUP; ++i) notes[i] = pass_back(touches[i], shades[i], walk);
+        for (uint32_t i = 0; i < GROUP; ++i) {
+            notes[i] = pass_back(touches[i], shades[i], inverse_depths[i], walk);
+        }
 #pragma unroll
         for (uint32_t i = 0; i < GROUP; ++i) {
             own.of_pixel[(first + i) * NOTE_STRIDE + lane] = notes[i];
@@ -225,19 +286,27 @@ __device__ inline void visit_pixels(Notes& own, uint32_t count, const Part& part
 }
 
 // Moments of the exponent's gradient over pixels: sums of e, e x, e y, e x^2, e x y, e y^2 with the
-// pixel's offset (x, y) from the splat, and of the colour's weights.
+// pixel's offset (x, y) from the splat, and of the colour's weights. Beside them the sums of the
+// absolute values of e times the exponent's slopes, and of the inverse depth's weights.
 struct Moments {
     float e, x, y, xx, xy, yy;
     float3 color;
+    float absolute_x, absolute_y, inverse_depth;
 };
 
-// Half of a lane's splat: two of the part's four rows.
-__device__ inline Moments half_of_moments(const Notes& own, uint32_t k, uint32_t half,
-                                          float2 offset_px) {
+// Half of a lane's splat: two of the part's four rows. `slopes` are xx, xy and yy of the exponent
+// per px^2, the first and the last twice.
+template <Found FOUND>
+__device__ inline Moments half_of_moments(const Notes<FOUND>& own, uint32_t k, uint32_t half,
+                                          float2 offset_px, float3 slopes) {
     Moments m = {};
 #pragma unroll
     for (uint32_t line = 0; line < 2; ++line) {
         float s0 = 0.0f, s1 = 0.0f, s2 = 0.0f;  // of e, e x, e x^2 with x from the part's corner
+        // The exponent's slopes at the line's first pixel.
+        const float line_px = offset_px.y + static_cast<float>(2 * half + line);
+        const float slope_x = slopes.x * offset_px.x + slopes.y * line_px;
+        const float slope_y = slopes.y * offset_px.x + slopes.z * line_px;
 #pragma unroll
         for (uint32_t x = 0; x < PART_WIDTH; ++x) {
             const uint32_t pixel = (2 * half + line) * PART_WIDTH + x;
@@ -250,6 +319,11 @@ __device__ inline Moments half_of_moments(const Notes& own, uint32_t k, uint32_t
             m.color.x += weight * d.x;
             m.color.y += weight * d.y;
             m.color.z += weight * d.z;
+            if constexpr (FOUND != Found::NOTHING) {
+                m.absolute_x += fabsf(e * (slope_x + slopes.x * static_cast<float>(x)));
+                m.absolute_y += fabsf(e * (slope_y + slopes.y * static_cast<float>(x)));
+            }
+            if constexpr (FOUND == Found::ABSOLUTE_AND_DEPTHS) m.inverse_depth += weight * d.w;
         }
         const float dx = offset_px.x;
         const float dy = offset_px.y + static_cast<float>(2 * half + line);
@@ -282,32 +356,44 @@ __device__ inline void add_quad(float4* at, float4 value) {
 }
 
 // The second visit: the lane is half of a splat.
-__device__ inline void visit_splats(const Notes& own, uint32_t count, const Part& part,
+template <Found FOUND>
+__device__ inline void visit_splats(const Notes<FOUND>& own, uint32_t count, const Part& part,
                                     float4* gradients) {
     const uint32_t lane = threadIdx.x % WARP;
     const uint32_t k = lane % BATCH;
     const float4 shape = own.rows.shapes[k], scale = own.rows.scales[k];
     Moments m = half_of_moments(own, k, lane / BATCH,
-                                {part.low_px.x - shape.x, part.low_px.y - shape.y});
+                                {part.low_px.x - shape.x, part.low_px.y - shape.y},
+                                {2.0f * shape.z, shape.w, 2.0f * scale.x});
     m = {both_halves(m.e),  both_halves(m.x),  both_halves(m.y),
          both_halves(m.xx), both_halves(m.xy), both_halves(m.yy),
-         float3{both_halves(m.color.x), both_halves(m.color.y), both_halves(m.color.z)}};
+         float3{both_halves(m.color.x), both_halves(m.color.y), both_halves(m.color.z)},
+         m.absolute_x,       m.absolute_y,       m.inverse_depth};
+    if constexpr (FOUND != Found::NOTHING) {
+        m.absolute_x = LN_2 * both_halves(m.absolute_x);
+        m.absolute_y = LN_2 * both_halves(m.absolute_y);
+    }
+    if constexpr (FOUND == Found::ABSOLUTE_AND_DEPTHS) {
+        m.inverse_depth = both_halves(m.inverse_depth);
+    }
     if (k >= count) return;
     float4* const record = gradients + uint64_t{__float_as_uint(scale.z)} * 3;
     if (lane < BATCH) {
         // The offset is the pixel less the centre, so the centre takes the opposite sign.
         add_quad(record, {-LN_2 * (2.0f * shape.z * m.x + shape.w * m.y),
                           -LN_2 * (shape.w * m.x + 2.0f * scale.x * m.y),
-                          m.e * fast_exp2(-scale.y), 0.0f});
+                          m.e * fast_exp2(-scale.y), m.absolute_x});
     } else {
-        add_quad(record + 1, {-0.5f * m.xx, -m.xy, -0.5f * m.yy, 0.0f});
-        add_quad(record + 2, {m.color.x, m.color.y, m.color.z, 0.0f});
+        add_quad(record + 1, {-0.5f * m.xx, -m.xy, -0.5f * m.yy, m.absolute_y});
+        add_quad(record + 2, {m.color.x, m.color.y, m.color.z, m.inverse_depth});
     }
 }
 
 // One chunk of a tile's list in one part of the tile's pixels, by a warp on its own.
-__device__ inline void blend_part_bwd(const BlendArgs& a, Notes& own, uint32_t tile, uint32_t chunk,
-                                      uint32_t part_in_tile) {
+template <Found FOUND>
+__device__ inline void blend_part_bwd(const BlendArgs& a, Notes<FOUND>& own, uint32_t tile,
+                                      uint32_t chunk, uint32_t part_in_tile) {
+    constexpr bool depths = FOUND == Found::ABSOLUTE_AND_DEPTHS;
     const float4* __restrict__ splats = reinterpret_cast<const float4*>(a.splats);
     const uint32_t lane = threadIdx.x % WARP;
     const uint32_t reached = a.reached[tile * PARTS + part_in_tile];
@@ -324,7 +410,9 @@ __device__ inline void blend_part_bwd(const BlendArgs& a, Notes& own, uint32_t t
     const uint32_t* __restrict__ slots = a.splat_from_instance + start;
     const Part part = part_of(a.size, a.tiles_wide, tile, part_in_tile);
 
-    PixelWalk walk = {-1.0f, 0.0f, {0.0f, 0.0f, 0.0f}};
+    std::conditional_t<depths, DepthWalk, PixelWalk> walk = {};
+    walk.transmittance = -1.0f;
+    float d_inverse_depth = 0.0f;
     if (part.inside) {
         const uint64_t pixel = uint64_t{part.pixel.y} * a.size[0] + part.pixel.x;
         const float* const d = a.d_image + pixel * 3;
@@ -337,8 +425,14 @@ __device__ inline void blend_part_bwd(const BlendArgs& a, Notes& own, uint32_t t
         walk.transmittance = state.w;
         walk.d_behind =
             (c[0] - state.x) * d[0] + (c[1] - state.y) * d[1] + (c[2] - state.z) * d[2];
+        if constexpr (depths) {
+            const float before = chunk > 0 ? a.depth_states[state_at(start, part_in_tile)] : 0.0f;
+            d_inverse_depth = a.d_inverse_depths[pixel];
+            walk.d_inverse_depth = d_inverse_depth;
+            walk.d_behind += (a.inverse_depths[pixel] - before) * d_inverse_depth;
+        }
     }
-    own.d_color[lane] = {walk.d_color.x, walk.d_color.y, walk.d_color.z, 0.0f};
+    own.d_color[lane] = {walk.d_color.x, walk.d_color.y, walk.d_color.z, d_inverse_depth};
 
     uint32_t queued = 0;
     uint32_t next = slots[min(lane, end - 1)];  // read a round ahead
@@ -357,9 +451,12 @@ __device__ inline void blend_part_bwd(const BlendArgs& a, Notes& own, uint32_t t
             if (lane < count) {
                 const uint32_t of_row = own.queue[taken + lane];
                 const float4* const record = splats + uint64_t{of_row} * 3;
-                own.rows.put(lane, row_of(record[0], record[1], record[2], of_row));
+                const float4 form = record[1];
+                own.rows.put(lane, row_of(record[0], form, record[2], of_row));
+                if constexpr (depths) own.inverse_depths[lane] = __frcp_rn(form.w);
             } else if (lane < BATCH) {
                 own.rows.put(lane, unseen_row());
+                if constexpr (depths) own.inverse_depths[lane] = 0.0f;
             }
             __syncwarp();  // the rows are there
             visit_pixels(own, count, part, walk);
@@ -376,9 +473,9 @@ __device__ inline void blend_part_bwd(const BlendArgs& a, Notes& own, uint32_t t
     }
 }
 
-extern "C" __global__ void __launch_bounds__(BLEND_BWD_BLOCK, BWD_RESIDENT)
-    blend_bwd(const __grid_constant__ BlendArgs a) {
-    __shared__ Notes notes[BLEND_BWD_BLOCK / WARP];
+template <Found FOUND>
+__device__ inline void blend_chunk_bwd(const BlendArgs& a) {
+    __shared__ Notes<FOUND> notes[BLEND_BWD_BLOCK / WARP];
     __shared__ uint32_t taken;
     if (blockIdx.x >= *a.chunk_count) return;
     if (threadIdx.x == 0) taken = 0;
@@ -392,4 +489,21 @@ extern "C" __global__ void __launch_bounds__(BLEND_BWD_BLOCK, BWD_RESIDENT)
         const uint2 chunk = reinterpret_cast<const uint2*>(a.chunks)[blockIdx.x];
         blend_part_bwd(a, notes[threadIdx.x / WARP], chunk.x, chunk.y, part);
     }
+}
+
+extern "C" __global__ void __launch_bounds__(BLEND_BWD_BLOCK, BWD_RESIDENT)
+    blend_bwd(const __grid_constant__ BlendArgs a) {
+    blend_chunk_bwd<Found::NOTHING>(a);
+}
+
+// The same, and the absolute values of what the pixels give to the gradients of the centres.
+extern "C" __global__ void __launch_bounds__(BLEND_BWD_BLOCK, BWD_RESIDENT)
+    blend_bwd_absolute(const __grid_constant__ BlendArgs a) {
+    blend_chunk_bwd<Found::ABSOLUTE>(a);
+}
+
+// The same, and the gradients of and from inverse depths.
+extern "C" __global__ void __launch_bounds__(BLEND_BWD_BLOCK, BWD_RESIDENT)
+    blend_bwd_depth(const __grid_constant__ BlendArgs a) {
+    blend_chunk_bwd<Found::ABSOLUTE_AND_DEPTHS>(a);
 }

@@ -5,23 +5,20 @@
 // Thresholds are in raw parameters: the host finds those at which its own exp and sigmoid pass the
 // rule's, so that both backends decide alike to the last bit.
 
-#include "layout.cuh"
 #include "linalg.cuh"
+#include "mean.cuh"
 #include "random.cuh"
+#include "rows.cuh"
 
 // In a splat's record: the bits of the Gaussian's index.
 constexpr uint32_t RECORD_GAUSSIAN = 11;
 
-// The six tables: parameters, first and second moments of the geometry, then of the SH.
-constexpr uint32_t ROLES = 3;
-constexpr uint32_t GEOMETRY_TABLE = 0;
+// In a gradient's record: sums of the absolute values of the centre's gradient.
+constexpr uint32_t RECORD_ABSOLUTE_X = 3;
+constexpr uint32_t RECORD_ABSOLUTE_Y = 7;
 
 // NaN gives way to a number, as in the twin's `max`.
 __device__ inline float largest(float3 v) { return fmaxf(fmaxf(v.x, v.y), v.z); }
-
-__device__ inline float mean_gradient(float norm_sum, uint32_t views) {
-    return __fdiv_rn(norm_sum, __uint2float_rn(max(views, 1u)));
-}
 
 // Bits that ascend where the number descends. Adding 0 makes one zero of the two.
 __device__ inline uint32_t descending_bits(float value) {
@@ -69,22 +66,44 @@ extern "C" __global__ void __launch_bounds__(OBSERVE_BLOCK)
 
     const uint64_t record = uint64_t{i} * RECORD_WIDTH;
     const uint32_t gaussian = __float_as_uint(splats[record + RECORD_GAUSSIAN]);
-    const float x = gradients[record] * a.half_size[0];
-    const float y = gradients[record + 1] * a.half_size[1];
+    const uint64_t first = a.absolute != 0 ? record + RECORD_ABSOLUTE_X : record;
+    const uint64_t second = a.absolute != 0 ? record + RECORD_ABSOLUTE_Y : record + 1;
+    const float x = gradients[first] * a.half_size[0];
+    const float y = gradients[second] * a.half_size[1];
     // Each Gaussian has at most one splat in a view: nobody else writes these.
     gradient_norm_sums[gaussian] += sqrtf(x * x + y * y);
+    if (a.absolute_norm_sums != nullptr) {
+        a.absolute_norm_sums[gaussian] += gradients[record + RECORD_ABSOLUTE_X] * a.half_size[0] +
+                                          gradients[record + RECORD_ABSOLUTE_Y] * a.half_size[1];
+    }
     views_seen[gaussian] += 1;
+}
+
+// Whether a Gaussian should grow. A mean absolute gradient of 0 is none, however low the bar.
+__device__ inline bool is_candidate(const SurveyArgs& a, uint32_t row) {
+    const uint32_t views = a.views_seen[row];
+    if (mean_gradient(a.gradient_norm_sums[row], views) >= a.gradient_min) return true;
+    if (a.absolute_norm_sums == nullptr) return false;
+    const float absolute = mean_gradient(a.absolute_norm_sums[row], views);
+    return absolute > 0.0f && absolute >= a.absolute_min;
+}
+
+// How much a candidate should grow: its gradient, or where absolute ones count, too, the larger of the
+// two in units of their bars, times both bars, so that a bar of 0 does no harm.
+__device__ inline float score(const ListArgs& a, uint32_t row) {
+    const uint32_t views = a.views_seen[row];
+    const float mean = mean_gradient(a.gradient_norm_sums[row], views);
+    if (a.absolute_norm_sums == nullptr) return mean;
+    const float absolute = mean_gradient(a.absolute_norm_sums[row], views);
+    return fmaxf(__fmul_rn(mean, a.absolute_min), __fmul_rn(absolute, a.gradient_min));
 }
 
 // Marks and counts the candidates, as far as asked for.
 extern "C" __global__ void __launch_bounds__(DENSIFY_BLOCK)
     survey(const __grid_constant__ SurveyArgs a) {
     const float* __restrict__ geometry = a.geometry;
-    const float* __restrict__ gradient_norm_sums = a.gradient_norm_sums;
-    const uint32_t* __restrict__ views_seen = a.views_seen;
     const uint32_t row = blockIdx.x * blockDim.x + threadIdx.x;
-    const bool candidate =
-        row < a.n && mean_gradient(gradient_norm_sums[row], views_seen[row]) >= a.gradient_min;
+    const bool candidate = row < a.n && is_candidate(a, row);
     if (a.flags != nullptr && row < a.n) a.flags[row] = candidate;
     if (a.counts == nullptr) return;
 
@@ -99,17 +118,15 @@ extern "C" __global__ void __launch_bounds__(DENSIFY_BLOCK)
     }
 }
 
-// Lists the candidates with keys that put the highest gradient first when sorted.
+// Lists the candidates with keys that put the highest score first when sorted.
 extern "C" __global__ void __launch_bounds__(DENSIFY_BLOCK)
     list_candidates(const __grid_constant__ ListArgs a) {
-    const float* __restrict__ gradient_norm_sums = a.gradient_norm_sums;
-    const uint32_t* __restrict__ views_seen = a.views_seen;
     const uint32_t* __restrict__ flags = a.flags;
     const uint32_t* __restrict__ ranks = a.ranks;
     const uint32_t row = blockIdx.x * blockDim.x + threadIdx.x;
     if (row >= a.n || flags[row] == 0) return;
     const uint32_t rank = ranks[row];
-    a.keys[rank] = descending_bits(mean_gradient(gradient_norm_sums[row], views_seen[row]));
+    a.keys[rank] = descending_bits(score(a, row));
     a.rows[rank] = row;
 }
 
@@ -119,29 +136,6 @@ extern "C" __global__ void __launch_bounds__(DENSIFY_BLOCK)
     const uint32_t* __restrict__ rows = a.rows;
     const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < a.births) a.flags[rows[i]] = 1;
-}
-
-// Zeros the moments of a row.
-__device__ inline void forget_row(const GrowArgs& a, uint32_t row) {
-#pragma unroll
-    for (uint32_t table = 0; table < TABLES; ++table) {
-        if (table % ROLES == 0) continue;
-        const uint64_t at = lane_block(row, a.widths[table]);
-        for (uint32_t c = 0; c < a.widths[table]; ++c) a.tables[table][at + component(c)] = 0;
-    }
-}
-
-// Copies the parameters of a row; their moments begin anew.
-__device__ inline void copy_row(const GrowArgs& a, uint32_t from, uint32_t to) {
-#pragma unroll
-    for (uint32_t table = 0; table < TABLES; table += ROLES) {
-        const uint32_t width = a.widths[table];
-        const uint64_t source = lane_block(from, width), destination = lane_block(to, width);
-        for (uint32_t c = 0; c < width; ++c) {
-            a.tables[table][destination + component(c)] = a.tables[table][source + component(c)];
-        }
-    }
-    forget_row(a, to);
 }
 
 __device__ inline void set_triple(float* geometry, uint32_t row, uint32_t first, float3 value) {
@@ -200,7 +194,8 @@ extern "C" __global__ void __launch_bounds__(DENSIFY_BLOCK)
     if (!chosen) return;
 
     const uint32_t newborn = a.n + ranks[row];
-    copy_row(a, row, newborn);
+    copy_parameters(a, row, newborn);
+    forget_row(a, newborn);
     if (clone) return;
     forget_row(a, row);
     place_children(a, row, newborn);

@@ -41,6 +41,17 @@ int splat_sort_u16_u32(void* temp, size_t* temp_bytes, uint16_t* const keys[2],
     return sort_pairs(temp, temp_bytes, keys, values, n, begin_bit, end_bit, half, stream);
 }
 
+// Sums in place, each value's own included.
+int splat_inclusive_sum_u32(void* temp, size_t* temp_bytes, uint32_t* values, uint32_t n,
+                            cudaStream_t stream) {
+    return cub::DeviceScan::InclusiveSum(temp, *temp_bytes, values, values, n, stream);
+}
+
+int splat_inclusive_sum_u64(void* temp, size_t* temp_bytes, uint64_t* values, uint32_t n,
+                            cudaStream_t stream) {
+    return cub::DeviceScan::InclusiveSum(temp, *temp_bytes, values, values, n, stream);
+}
+
 int splat_exclusive_sum_u32(void* temp, size_t* temp_bytes, const uint32_t* in, uint32_t* out,
                             uint32_t n, cudaStream_t stream) {
     return cub::DeviceScan::ExclusiveSum(temp, *temp_bytes, in, out, n, stream);

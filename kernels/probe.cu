@@ -5,6 +5,7 @@
 #include "compact.cuh"
 #include "linalg.cuh"
 #include "random.cuh"
+#include "relocate.cuh"
 #include "sh.cuh"
 #include "splat.cuh"
 
@@ -16,12 +17,17 @@ __device__ inline Mat3 matrix(const float* v) { return {triple(v), triple(v + 3)
 
 __device__ inline Sym2 symmetric(const float* v) { return {v[0], v[1], v[2]}; }
 
-__device__ inline Shape shape(const float* v) { return {triple(v), triple(v + 3), quat(v + 6)}; }
+__device__ inline Shape shape(const float* v) { return {triple(v), triple(v + 3), quat(v + 6), 0.0f}; }
 
 // Of pixels.
 struct Columns {
     uint16_t first, end;
 };
+
+__device__ inline float2 shared(const float* v) {
+    const Share s = share_of(v[0], static_cast<uint32_t>(v[1]), v[2]);
+    return {static_cast<float>(s.logit), static_cast<float>(s.log_growth)};
+}
 
 // Outputs one behind the other.
 struct Writer {
@@ -99,7 +105,7 @@ __device__ inline Ellipse projected(const Camera& view, const float* v) {
 
 __device__ inline ShapeGradient projected_bwd(const Camera& view, const float* v) {
     if (!is_in_front(view, v)) return {};
-    return project_bwd(view, shape(v), {v[10], v[11]}, symmetric(v + 12));
+    return project_bwd(view, shape(v), {{v[10], v[11]}, symmetric(v + 12), 0.0f, 0.0f});
 }
 
 struct Seen {
@@ -110,7 +116,7 @@ struct Seen {
 
 // All zero where it is not seen.
 __device__ inline Seen seen(const Camera& view, const float* v) {
-    const Ellipse e = {{v[0], v[1]}, 1.0f, {v[2], 0.0f, v[3]}, {}};
+    const Ellipse e = {{v[0], v[1]}, 1.0f, {v[2], 0.0f, v[3]}, {}, 1.0f};
     Seen s;
     s.at_all = bounds(e, v[4], view.size, s.pixels, s.exponent_min);
     return s.at_all ? s : Seen{};
@@ -178,6 +184,8 @@ extern "C" __global__ void __launch_bounds__(PROBE_BLOCK)
         PROBE(INVERSE_SCALE, inverse_scale(v[0]));
         PROBE(HELD_FIRST, held_first(v[0], v[1]));
         PROBE(ROLL, third_roll(v));
+        PROBE(DRAW_WEIGHT, static_cast<uint32_t>(draw_weight(v[0])));
+        PROBE(SHARE, shared(v));
         PROBE(RANDOM_BITS, random_bits(word(v), word(v + 4)));
         PROBE(RANDOM_UNIFORM, random_uniform(word(v), word(v + 4)));
         PROBE(RANDOM_NORMAL, random_normal(word(v), word(v + 4)));

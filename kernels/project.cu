@@ -104,7 +104,8 @@ __device__ inline uint32_t append(const ProjectArgs& a, bool visible, uint32_t i
     return first_of_warp[warp] + __popc(mask & lanes_below());
 }
 
-template <class Storage>
+// What is `EXTENDED` draws with the filters of the model and of the view.
+template <class Storage, bool EXTENDED>
 __device__ inline void project(const ProjectArgs& a) {
     const float* __restrict__ geometry = a.geometry;
     const uint32_t gaussian = blockIdx.x * blockDim.x + threadIdx.x;
@@ -125,10 +126,15 @@ __device__ inline void project(const ProjectArgs& a) {
             shape.log_scale = load_triple(geometry, at, LOG_SCALE);
             shape.quat = {geometry[at + component(QUAT)], geometry[at + component(QUAT + 1)],
                           geometry[at + component(QUAT + 2)], geometry[at + component(QUAT + 3)]};
+            if (EXTENDED) {
+                shape.smoothing = a.filter_3d == nullptr ? 0.0f : a.filter_3d[gaussian];
+            }
             // An infinite logit or -infinity as a log-scale would give a splat; `step` reports them.
             visible = isfinite(logit) && is_finite(shape.log_scale) &&
-                      ellipse(a.camera, chain(a.camera, shape), e) &&
-                      bounds(e, opacity, a.camera.size, pixels, query.exponent_min);
+                      ellipse<EXTENDED>(a.camera, chain<EXTENDED>(a.camera, shape), e);
+            if (EXTENDED && visible) opacity *= e.kept;
+            visible =
+                visible && bounds(e, opacity, a.camera.size, pixels, query.exponent_min);
         }
         if (visible) {
             const uint32_t age = a.missed.steps - a.sh_steps[gaussian / WARP];
@@ -165,10 +171,20 @@ __device__ inline void project(const ProjectArgs& a) {
 
 extern "C" __global__ void __launch_bounds__(PROJECT_BLOCK)
     project_fwd(const __grid_constant__ ProjectArgs a) {
-    project<Full>(a);
+    project<Full, false>(a);
 }
 
 extern "C" __global__ void __launch_bounds__(PROJECT_BLOCK)
     project_fwd_compact(const __grid_constant__ ProjectArgs a) {
-    project<Compact>(a);
+    project<Compact, false>(a);
+}
+
+extern "C" __global__ void __launch_bounds__(PROJECT_BLOCK)
+    project_fwd_extended(const __grid_constant__ ProjectArgs a) {
+    project<Full, true>(a);
+}
+
+extern "C" __global__ void __launch_bounds__(PROJECT_BLOCK)
+    project_fwd_extended_compact(const __grid_constant__ ProjectArgs a) {
+    project<Compact, true>(a);
 }

@@ -3,6 +3,7 @@
 
 #include "abi.cuh"
 #include "fast.cuh"
+#include "filter.cuh"
 #include "linalg.cuh"
 
 // A symmetric 2x2 matrix.
@@ -15,6 +16,7 @@ struct Shape {
     float3 mean_world;
     float3 log_scale;
     Quat quat;
+    float smoothing;  // standard deviation of the 3D filter, world units; of what is `EXTENDED` only
 };
 
 // The ellipse that a Gaussian projects to.
@@ -23,6 +25,7 @@ struct Ellipse {
     float depth;
     Sym2 cov_px2;
     Sym2 conic;
+    float kept;  // the share of the opacity that the filters leave; of what is `EXTENDED` only
 };
 
 // What forward and backward share: everything between the shape and its ellipse.
@@ -32,7 +35,8 @@ struct Chain {
     bool inside_x, inside_y;
     float2 over_z;  // focal lengths over the depth: the Jacobian's diagonal
     Mat3 cam_from_axes;
-    float3 scale;
+    float3 scale;         // with the 3D filter
+    float kept_in_space;  // the share of the opacity that it leaves
     float3 root_x, root_y;  // J * cam_from_axes * diag(scale)
 };
 
@@ -49,7 +53,8 @@ __device__ inline float3 camera_from_world(const Camera& view, float3 mean_world
 // Whether a centre at this depth is drawn; written so that NaN is not.
 __device__ inline bool in_front(float depth, float near) { return depth > near && isfinite(depth); }
 
-// The centre must be in front.
+// The centre must be in front. Of what is `EXTENDED` there may be a 3D filter, and any on the screen.
+template <bool EXTENDED = false>
 __device__ inline Chain chain(const Camera& view, const Shape& shape) {
     Chain c;
     c.mean_cam = camera_from_world(view, shape.mean_world);
@@ -62,6 +67,7 @@ __device__ inline Chain chain(const Camera& view, const Shape& shape) {
     c.over_z = {view.focal_px[0] / z, view.focal_px[1] / z};
     c.cam_from_axes = mat_mul(camera_rotation(view), rotation(shape.quat));
     c.scale = {expf(shape.log_scale.x), expf(shape.log_scale.y), expf(shape.log_scale.z)};
+    if (EXTENDED) c.scale = smoothed(c.scale, shape.smoothing, c.kept_in_space);
     const float3 turned_x =
         mul_transposed(c.cam_from_axes, float3{c.over_z.x, 0.0f, -c.over_z.x * c.slope.x});
     const float3 turned_y =
@@ -71,19 +77,26 @@ __device__ inline Chain chain(const Camera& view, const Shape& shape) {
     return c;
 }
 
-// A A^T with the dilation on its diagonal; its determinant by Lagrange's identity, a sum of
-// positive terms.
-__device__ inline Sym2 covariance(float3 a, float3 b, float& det) {
+// A A^T with the screen filter's variance on its diagonal; its determinant, and that without the
+// filter, by Lagrange's identity, sums of positive terms.
+__device__ inline Sym2 covariance(float3 a, float3 b, float variance, float& det, float& sharp_det) {
     const float aa = dot(a, a), bb = dot(b, b);
     const float3 area = cross(a, b);
-    det = dot(area, area) + DILATION_PX2 * (aa + bb) + DILATION_PX2 * DILATION_PX2;
-    return {aa + DILATION_PX2, dot(a, b), bb + DILATION_PX2};
+    sharp_det = dot(area, area);
+    det = sharp_det + variance * (aa + bb) + variance * variance;
+    return {aa + variance, dot(a, b), bb + variance};
 }
 
 // False where a parameter is not finite, or overflows on the way.
+template <bool EXTENDED = false>
 __device__ inline bool ellipse(const Camera& view, const Chain& c, Ellipse& out) {
-    float det;
-    out.cov_px2 = covariance(c.root_x, c.root_y, det);
+    float det, sharp_det;
+    const float variance = EXTENDED ? view.variance_px2 : DILATION_PX2;
+    out.cov_px2 = covariance(c.root_x, c.root_y, variance, det, sharp_det);
+    if (EXTENDED) {
+        const float on_screen = view.compensates ? kept_on_screen(sharp_det, det) : 1.0f;
+        out.kept = c.kept_in_space * on_screen;
+    }
     out.mean_px = {c.over_z.x * c.mean_cam.x + view.centre_px[0],
                    c.over_z.y * c.mean_cam.y + view.centre_px[1]};
     out.depth = c.mean_cam.z;
@@ -123,23 +136,51 @@ __device__ inline float axis_bwd(float z, float over_z, float along, float slope
     return d_along_axis;
 }
 
-// `d_shape` of `chain` and `ellipse` from the gradients of the centre and of the conic (xy counted
-// once).
-__device__ inline ShapeGradient project_bwd(const Camera& view, const Shape& shape, float2 d_mean_px,
-                                            Sym2 d_conic) {
-    const Chain c = chain(view, shape);
-    float det;
-    const Sym2 cov = covariance(c.root_x, c.root_y, det);
-    const Sym2 d_cov = conic_bwd(cov, det, d_conic);
+// `d_root` of the determinants of A A^T, of which |a x b|^2 is in both, and the variance times
+// |a|^2 + |b|^2 in the second; added.
+__device__ inline void det_bwd(float3 a, float3 b, float variance, float d_area, float d_det,
+                               float3& d_a, float3& d_b) {
+    const float3 area = cross(a, b);
+    const float along = 2.0f * d_det * variance;
+    d_a = add(d_a, add(scale(cross(b, area), 2.0f * d_area), scale(a, along)));
+    d_b = add(d_b, add(scale(cross(area, a), 2.0f * d_area), scale(b, along)));
+}
+
+// Gradients of `Ellipse`; xy of the conic counted once. The last two of what is `EXTENDED` only: of the
+// logarithm of the kept share, and of the depth.
+struct EllipseGradient {
+    float2 d_mean_px;
+    Sym2 d_conic;
+    float d_log_kept;
+    float d_depth;
+};
+
+// `d_shape` of `chain` and `ellipse`.
+template <bool EXTENDED = false>
+__device__ inline ShapeGradient project_bwd(const Camera& view, const Shape& shape,
+                                            const EllipseGradient& d_ellipse) {
+    const Chain c = chain<EXTENDED>(view, shape);
+    const float2 d_mean_px = d_ellipse.d_mean_px;
+    const float variance = EXTENDED ? view.variance_px2 : DILATION_PX2;
+    float det, sharp_det;
+    const Sym2 cov = covariance(c.root_x, c.root_y, variance, det, sharp_det);
+    const Sym2 d_cov = conic_bwd(cov, det, d_ellipse.d_conic);
 
     // cov = A A^T with A = J T diag(s): d_A = 2 G A, the off-diagonal of G being half of d_xy.
     const float g_xx = 2.0f * d_cov.xx, g_xy = d_cov.xy, g_yy = 2.0f * d_cov.yy;
     const float3 a = c.root_x, b = c.root_y;
-    const float3 d_a = add(scale(a, g_xx), scale(b, g_xy));
-    const float3 d_b = add(scale(a, g_xy), scale(b, g_yy));
+    float3 d_a = add(scale(a, g_xx), scale(b, g_xy));
+    float3 d_b = add(scale(a, g_xy), scale(b, g_yy));
+    if (EXTENDED && view.compensates) {
+        const float2 d_dets = kept_on_screen_bwd(sharp_det, det, d_ellipse.d_log_kept);
+        det_bwd(a, b, variance, d_dets.x + d_dets.y, d_dets.y, d_a, d_b);
+    }
     ShapeGradient d;
     d.d_log_scale = {d_a.x * a.x + d_b.x * b.x, d_a.y * a.y + d_b.y * b.y,
                      d_a.z * a.z + d_b.z * b.z};
+    if (EXTENDED) {
+        d.d_log_scale = smoothed_bwd(c.scale, shape.smoothing, d.d_log_scale, d_ellipse.d_log_kept);
+    }
     const float3 d_turned_x = {d_a.x * c.scale.x, d_a.y * c.scale.y, d_a.z * c.scale.z};
     const float3 d_turned_y = {d_b.x * c.scale.x, d_b.y * c.scale.y, d_b.z * c.scale.z};
 
@@ -153,7 +194,7 @@ __device__ inline ShapeGradient project_bwd(const Camera& view, const Shape& sha
     d.d_quat = rotation_bwd(shape.quat, mat_mul(transpose(turn), d_cam_from_axes));
 
     const float z = c.mean_cam.z;
-    float3 d_mean_cam = {0.0f, 0.0f, 0.0f};
+    float3 d_mean_cam = {0.0f, 0.0f, EXTENDED ? d_ellipse.d_depth : 0.0f};
     d_mean_cam.x = axis_bwd(z, c.over_z.x, c.mean_cam.x / z, c.slope.x, c.inside_x, d_mean_px.x,
                             d_jacobian_x.x, d_jacobian_x.z, d_mean_cam.z);
     d_mean_cam.y = axis_bwd(z, c.over_z.y, c.mean_cam.y / z, c.slope.y, c.inside_y, d_mean_px.y,

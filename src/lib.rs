@@ -12,6 +12,7 @@
 //! | blend each tile's front to back | `math/blend.rs` | `blend.rs` |
 //! | change colours as the camera did | `math/appearance.rs` | `appearance.rs` |
 //! | compare with the photograph | `math/ssim.rs` | `loss.rs` |
+//! | compare with it by a network's features | `perceptual/` | `lpips.rs` |
 //! | step down the gradient | `math/adam.rs`, `math/compact.rs` | `adam.rs` |
 //! | clone, split and prune | | `densify.rs` |
 //! | put neighbours side by side | `math/morton.rs` | `reorder.rs` |
@@ -23,6 +24,8 @@ pub mod abi;
 pub mod memory;
 
 pub mod files;
+
+pub mod perceptual;
 
 pub mod ply;
 

@@ -25,7 +25,7 @@ fn config(place: &Place, model: &str) -> Config {
 #[rstest]
 #[case::program("", &["train", "eval", "render", "plan", "synth", "profile", "doctor", "Exit codes"])]
 #[case::train("train", &["Scene", "Optimisation", "Density control", "Memory", "Output", "Run"])]
-#[case::eval("eval", &["Scene", "Memory", "Run", "--split", "--json"])]
+#[case::eval("eval", &["Scene", "Memory", "Run", "--split", "--lpips-weights", "--json"])]
 #[case::render("render", &["Scene", "Memory", "Run", "--skip-train"])]
 #[case::plan("plan", &["Forecast", "Scene", "Memory", "--gaussians", "--model", "--json"])]
 #[case::synth("synth", &["Scene", "--output", "--seed"])]
@@ -518,7 +518,8 @@ fn measuring_with_other_scene_options_leaves_the_tables_alone() {
     let before = read();
     let mut eval = splat();
     eval.args(["eval", "--device", "cpu", "-r", "2", "-m"]).arg(place.model());
-    end(&mut eval).done().says(&["left as they are"]);
+    let ended = end(&mut eval).done().says(&["left as they are"]);
+    assert!(ended.stdout.contains("PSNR") && ended.stdout.contains("SSIM"), "{}", ended.stdout);
     assert_eq!(read(), before);
 }
 

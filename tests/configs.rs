@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser};
 use splat::config::{
-    Config, ConfigError, Device, Layer, Layers, Typed, default_toml, normalize_args, preset_names,
-    preset_text, resolve,
+    Config, ConfigError, Device, Layer, Layers, Strategy, Typed, default_toml, normalize_args,
+    preset_names, preset_text, resolve,
 };
 use splat::memory::{Bytes, Limit};
 
@@ -50,7 +50,9 @@ fn keys_of(text: &str) -> BTreeSet<(String, String)> {
         if let Some(name) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
             section = name.to_owned();
         } else if let Some((key, _)) = line.split_once(" = ")
-            && key.chars().all(|letter| letter.is_ascii_lowercase() || letter == '_')
+            && key.chars().all(|letter| {
+                letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '_'
+            })
         {
             keys.insert((section.clone(), key.to_owned()));
         }
@@ -119,8 +121,11 @@ fn every_flag_is_a_key_and_every_key_a_flag() {
     // What serde writes with every optional key set is the same set, section by section.
     let mut full = Config::default();
     full.scene.source_path = Some("a".into());
+    full.scene.init = Some("a".into());
+    full.scene.depths = Some("a".into());
     full.output.model_path = Some("a".into());
     full.output.experiment_name = Some("a".into());
+    full.output.lpips_weights = Some("a".into());
     full.densify.max_points = Some(1);
     full.memory.vram_limit = Some(Limit::Percent(1.0));
     assert_eq!(keys_of(&full.to_toml().unwrap()), keys);
@@ -195,6 +200,45 @@ fn later_layers_win_and_only_typed_flags_count() {
     assert_eq!(config.optimize.feature_lr, 0.0025, "typed, though it is the default");
     assert!(!config.memory.high_dram, "--low-dram takes high_dram back");
     assert_eq!(config.run.device, Device::Auto);
+}
+
+#[test]
+fn the_strategy_mcmc_brings_its_preset_beneath_all_that_is_given() {
+    let preset = resolve(Layers { preset: Some("mcmc"), ..Layers::default() }).unwrap();
+    assert_eq!(resolved("", &["--strategy", "mcmc"]).unwrap(), preset);
+    let densify = &preset.densify;
+    assert_eq!((densify.densify_until_iter, densify.max_points), (25_000, Some(1_000_000)));
+    let optimize = &preset.optimize;
+    assert_eq!((optimize.init_opacity, optimize.init_scale), (0.5, 0.1));
+    assert_eq!((optimize.opacity_reg, optimize.scale_reg), (0.01, 0.01));
+
+    let toml = "[densify]\nstrategy = \"mcmc\"\nmax_points = 77\n[optimize]\nopacity_reg = 0.0\n";
+    let config = resolved(toml, &["--init-scale", "1"]).unwrap();
+    assert_eq!((config.densify.max_points, config.optimize.opacity_reg), (Some(77), 0.0));
+    assert_eq!((config.optimize.init_scale, config.optimize.init_opacity), (1.0, 0.5));
+    // A complete configuration, as a checkpoint's, says everything.
+    let complete = Config::default().to_toml().unwrap();
+    let config = resolved(&complete, &["--strategy", "mcmc"]).unwrap();
+    assert_eq!(config.densify.densify_until_iter, Config::default().densify.densify_until_iter);
+    // And one that is read back is what was written.
+    let text = preset.to_toml().unwrap();
+    assert_eq!(Config::from_toml("config.toml", &text).unwrap(), preset);
+    assert_eq!(resolved(toml, &["--strategy", "adc"]).unwrap().densify.densify_until_iter, 15_000);
+}
+
+#[test]
+fn absgrad_brings_its_threshold_unless_one_is_given() {
+    let threshold = |words: &[&str]| resolved("", words).unwrap().densify.densify_grad_threshold;
+    assert_eq!([threshold(&[]), threshold(&["--absgrad"])], [2e-4, 8e-4]);
+    assert_eq!(threshold(&["--absgrad", "--densify-grad-threshold", "2e-4"]), 2e-4);
+    assert_eq!(threshold(&["--absgrad", "false"]), 2e-4);
+}
+
+#[test]
+fn the_preset_mip_turns_on_both_filters_and_its_density_control() {
+    let mip = resolve(Layers { preset: Some("mip"), ..Layers::default() }).unwrap();
+    assert!(mip.optimize.antialiasing && mip.optimize.filter_3d);
+    assert_eq!((mip.optimize.kernel_size, mip.densify.strategy), (0.1, Strategy::Gof));
 }
 
 #[test]
@@ -277,7 +321,9 @@ fn a_missing_file_and_an_unknown_preset_are_named() {
     assert!(error.to_string().contains("no/such/file.toml"), "{error}");
     let error = resolve(Layers { preset: Some("9gb"), ..Layers::default() }).unwrap_err();
     assert!(
-        error.to_string().contains("`9gb`; the presets are: default, 8gb, 16gb, 24gb, smoke"),
+        error
+            .to_string()
+            .contains("`9gb`; the presets are: default, 8gb, 16gb, 24gb, mcmc, mip, smoke"),
         "{error}"
     );
 }

@@ -379,5 +379,9 @@ fn the_real_scenes_have_their_known_counts() {
         assert_eq!((dataset.test.len(), dataset.train.len()), (held_out, views - held_out));
         assert!(dataset.warnings.is_empty(), "{name}: {:?}", dataset.warnings);
         assert!(dataset.extent() > 0.0);
+        // As gsplat's normalisation has it of all cameras; those held out change little.
+        let distance = dataset.viewing_distance();
+        let expected = if name == "fox" { 3.295 } else { 4.049 };
+        assert!((distance / expected - 1.0).abs() < 0.05, "{name}: {distance}");
     }
 }

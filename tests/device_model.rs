@@ -75,7 +75,15 @@ fn random(count: usize, sh_degree: u32, seed: u64) -> Snapshot<Gaussians> {
     let gradients = (0..count as u64).map(|i| (stream.bits(i) >> 32) % 8);
     let sums = gradients.zip(&views_seen).map(|(g, &seen)| g as f32 / 8.0 * seen.max(1) as f32);
     let gradient_norm_sums = sums.collect();
-    Snapshot { parameters, first_moments, second_moments, gradient_norm_sums, views_seen }
+    Snapshot {
+        parameters,
+        first_moments,
+        second_moments,
+        gradient_norm_sums,
+        views_seen,
+        absolute_norm_sums: Vec::new(),
+        filter_3d: Vec::new(),
+    }
 }
 
 /// Puts what is hardest to treat alike among the first rows: numbers that are none, and scales and

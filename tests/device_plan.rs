@@ -20,10 +20,12 @@ use splat::backend::{
     Backend, CHUNK_ROWS, DensifyRule, Grant, LossTerms, MemoryEntry, MemoryKind, Pass, Raster,
     RenderSettings, chunks,
 };
+use splat::dataset::{DepthMap, Image};
 use splat::math::morton::Cube;
 use splat::memory::Bytes;
 use splat::memory::plan::{
-    CONTEXT, Granule, Host, ModelSize, Photographs, Row, Run, Seen, Storage, ViewSize,
+    CONTEXT, Granule, Host, ModelSize, OptionalColumns, Photographs, Row, Run, Seen, Storage,
+    ViewSize,
 };
 
 /// What others hold of the GPU is no part of a test's budget: one test at a time.
@@ -37,6 +39,14 @@ const BIRTHS: usize = 9_001;
 const SIZE: [u32; 2] = [1021, 771];
 const PHOTOGRAPHS: usize = 5;
 
+/// With or without a map of inverse depths.
+fn photograph(with_depths: bool) -> Arc<Image> {
+    let plain = photo(SIZE[0], SIZE[1], None);
+    let values = vec![20_000; SIZE[0] as usize * SIZE[1] as usize];
+    let depth = with_depths.then_some(DepthMap { values, scale: 1.0, offset: 0.0 });
+    Arc::new(Image { depth, ..Image::clone(&plain) })
+}
+
 /// A device in training, and what its views turned out to see at most.
 struct Training {
     device: Cuda,
@@ -47,7 +57,7 @@ struct Training {
 }
 
 impl Training {
-    fn start(storage: Storage) -> Self {
+    fn start(storage: Storage, inverse_depth: bool) -> Self {
         let mut gaussians = tame_gaussians(GAUSSIANS, 77, 3);
         // As a trained model's: a few tiles each.
         gaussians.log_scales.iter_mut().for_each(|scale| *scale -= 2.0);
@@ -58,8 +68,8 @@ impl Training {
                 Shot {
                     index,
                     view,
-                    photo: photo(SIZE[0], SIZE[1], None),
-                    settings: settings(3, index as u64),
+                    photo: photograph(inverse_depth),
+                    settings: RenderSettings { inverse_depth, ..settings(3, index as u64) },
                     terms: LossTerms { lambda_dssim: 0.2 },
                 }
             })
@@ -159,18 +169,24 @@ fn entry(entries: &[MemoryEntry], label: &str) -> MemoryEntry {
 #[test]
 #[ignore = "needs a CUDA device"]
 fn the_plan_has_the_ledgers_rows_in_full_precision() {
-    the_plan_has_the_ledgers_rows(Storage::Full);
+    the_plan_has_the_ledgers_rows(Storage::Full, false);
+}
+
+#[test]
+#[ignore = "needs a CUDA device"]
+fn the_plan_has_the_ledgers_rows_with_inverse_depths() {
+    the_plan_has_the_ledgers_rows(Storage::Full, true);
 }
 
 #[test]
 #[ignore = "needs a CUDA device"]
 fn the_plan_has_the_ledgers_rows_in_compact_state() {
-    the_plan_has_the_ledgers_rows(Storage::Compact);
+    the_plan_has_the_ledgers_rows(Storage::Compact, false);
 }
 
-fn the_plan_has_the_ledgers_rows(storage: Storage) {
+fn the_plan_has_the_ledgers_rows(storage: Storage, inverse_depths: bool) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut training = Training::start(storage);
+    let mut training = Training::start(storage, inverse_depths);
     let (wanted, [before, after]) = training.everything();
 
     let counted = training.most;
@@ -185,16 +201,20 @@ fn the_plan_has_the_ledgers_rows(storage: Storage) {
         visible: before.visible.max(after.visible),
         instances: before.instances.max(after.instances),
     };
-    let one = u64::from(SIZE[0]) * u64::from(SIZE[1]) * 3;
+    let pixels = u64::from(SIZE[0]) * u64::from(SIZE[1]);
+    let colours = pixels * 3;
+    let one = if inverse_depths { colours.next_multiple_of(2) + pixels * 2 } else { colours };
     let photographs = Photographs { trained: vec![one; PHOTOGRAPHS], held_out: vec![one] };
-    let model = ModelSize { gaussians, sh_degree: 3, storage };
+    let model = ModelSize { gaussians, sh_degree: 3, storage, optional: OptionalColumns::NONE };
     let run = Run {
         model,
         start: GAUSSIANS as u64,
         seen: Seen::counted(gaussians, &most),
+        inverse_depths,
         photographs,
         colors: None,
         births: Some([wanted as u64, BIRTHS as u64]),
+        relocates: false,
         bands: true,
         context: entries
             .iter()

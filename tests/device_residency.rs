@@ -19,9 +19,9 @@ use common::view;
 use splat::backend::cuda::{Cuda, CudaOptions, Model, Target};
 use splat::backend::{
     AdamStep, Backend, DensifyRule, DeviceError, Grant, LossTerms, LossValue, Pending, Raster,
-    Rates,
+    Rates, RenderSettings,
 };
-use splat::dataset::{Image, View};
+use splat::dataset::{DepthMap, Image, View};
 use splat::math::Real;
 use splat::memory::{Bytes, Limit, Rung};
 use splat::model::Gaussians;
@@ -29,9 +29,12 @@ use splat::model::Gaussians;
 /// What a session takes of the GPU is found by what the GPU has left: one test at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Sizes of the photographs: 8 MiB together, of which some have masks.
+/// Sizes of the photographs, of which some have masks, and others inverse depths: 11 MiB together.
 const SIZES: [([u32; 2], bool); 3] =
     [([1279, 719], false), ([801, 601], true), ([1021, 767], true)];
+
+/// Weight of the inverse depths: so small that the runs differ by no more for them.
+const DEPTH_WEIGHT: f64 = 0.01;
 
 /// Iterations before the model grows: each view once.
 const BEFORE: u32 = 3;
@@ -59,7 +62,10 @@ fn shots() -> Vec<Shot> {
         let rgb = bytes(width * height * 3, dark, dark + 60.0);
         // The more of it, the later the view.
         let mask = masked.then(|| bytes(width * height, dark, 255.0));
-        let photo = Arc::new(Image { width, height, rgb, mask });
+        // Each far from what is drawn, and from the others.
+        let values = vec![u16::try_from(9000 * (index + 1)).unwrap(); (width * height) as usize];
+        let depth = (index != 1).then_some(DepthMap { values, scale: 20.0, offset: 0.0 });
+        let photo = Arc::new(Image { width, height, rgb, mask, depth });
         Shot { view: resized(&view(), [width, height]), photo }
     };
     (0..).zip(SIZES).map(shot).collect()
@@ -130,7 +136,12 @@ fn step(
     (shot, target): (&Shot, &Target),
     (number, rates): (u32, Rates),
 ) -> Result<LossValue, DeviceError> {
-    let mut frame = device.render(model, &shot.view, &settings(3, 5))?;
+    let inverse_depth = shot.photo.depth.is_some();
+    let settings = RenderSettings { inverse_depth, ..settings(3, 5) };
+    let mut frame = device.render(model, &shot.view, &settings)?;
+    if inverse_depth {
+        device.compare_depths(&mut frame, target, DEPTH_WEIGHT)?;
+    }
     let loss = device.loss(&mut frame, target, &LossTerms { lambda_dssim: 0.2 })?;
     let mut gradients = device.gradients(model)?;
     device.backward(model, frame, &mut gradients)?;
@@ -240,6 +251,12 @@ fn photographs_make_room_for_the_model_and_the_losses_stay() {
     let (limited, stopped) = least(&shots, &gaussians, unlimited.peak + unlimited.peak);
     assert_eq!(limited.held, [SIZES.len(), 0], "first there was room for them, then not");
     assert_same_losses(&limited, &unlimited);
+
+    for (limited, unlimited) in limited.losses.iter().zip(&unlimited.losses) {
+        assert_eq!(limited.depth_l1.is_some(), unlimited.depth_l1.is_some());
+        let depths = limited.depth_l1.zip(unlimited.depth_l1);
+        assert!(depths.is_none_or(|(a, b)| (a - b).abs() < 0.02 * b), "{limited:?} {unlimited:?}");
+    }
 
     let error = stopped.error;
     assert!(matches!(error, DeviceError::Refused(_) | DeviceError::OutOfMemory { .. }), "{error}");

@@ -15,10 +15,10 @@ use common::scene::{NEAR, viewpoint};
 use common::{Draws, assert_relative, derivative, derivative_between_cuts, view};
 use splat::backend::cpu::{Cpu, Model, Parameter};
 use splat::backend::{LossTerms, Pass, Pending, Raster, RenderSettings};
-use splat::dataset::Image;
+use splat::dataset::{DepthMap, Image};
 use splat::math::blend::{PixelWalk, ScreenGradient, alpha, alpha_bwd, blend_bwd, exponent};
 use splat::math::linalg::{add, dot, mul, normalize, normalize_bwd, rotation, rotation_bwd, scale};
-use splat::math::splat::{Shape, project, project_bwd};
+use splat::math::splat::{EllipseGradient, Shape, project, project_bwd};
 use splat::math::ssim::{Moments, Pair, similarity, similarity_bwd, ssim, ssim_with_gradient};
 use splat::math::{Real, sh, sigmoid, sigmoid_bwd};
 use splat::model::Gaussians;
@@ -92,6 +92,7 @@ fn projection_agrees_with_its_difference_inside_and_outside_the_guard_band() {
             ],
             log_scale: draws.array(-4.0, -0.5),
             quat: draws.array(-1.0, 1.0),
+            smoothing: 0.0,
         };
         let (d_mean, d_conic) = (draws.array::<2>(-1.0, 1.0), draws.array::<3>(-1.0, 1.0));
         let objective = |shape: &Shape<f64>| {
@@ -100,7 +101,9 @@ fn projection_agrees_with_its_difference_inside_and_outside_the_guard_band() {
         };
         let mean_cam = add(mul(&view.rotation, shape.mean_world), view.translation);
         outside += usize::from((mean_cam[0] / mean_cam[2]).abs() > 0.65);
-        let found = project_bwd(&view, &shape, d_mean, d_conic).expect("in front of the camera");
+        let d_ellipse =
+            EllipseGradient { d_mean_px: d_mean, d_conic, d_log_kept: 0.0, d_depth: 0.0 };
+        let found = project_bwd(&view, &shape, &d_ellipse).expect("in front of the camera");
         for i in 0..3 {
             let f = |x| objective(&Shape { mean_world: with(shape.mean_world, i, x), ..shape });
             let expected = derivative(shape.mean_world[i], f);
@@ -146,24 +149,36 @@ fn compositing_agrees_with_its_difference() {
     let alphas: [f64; 6] = draws.array(0.05, 0.9);
     let colors = [0; 6].map(|_| draws.array::<3>(0.0, 1.0));
     let (background, d_color) = (draws.array::<3>(0.0, 1.0), draws.array::<3>(-1.0, 1.0));
-    let composite = |alphas: &[f64; 6], colors: &[[f64; 3]; 6]| {
-        let (mut sum, mut transmittance) = ([0.0; 3], 1.0);
-        for (&alpha, &color) in alphas.iter().zip(colors) {
-            sum = add(sum, scale(color, alpha * transmittance));
-            transmittance *= 1.0 - alpha;
+    let (depths, d_inverse_depth) = (draws.array::<6>(0.1, 3.0), draws.uniform(-1.0, 1.0));
+    let composite = |alphas: &[f64; 6], colors: &[[f64; 3]; 6], depths: &[f64; 6]| {
+        let (mut sum, mut inverse_depth, mut transmittance) = ([0.0; 3], 0.0, 1.0);
+        for i in 0..6 {
+            sum = add(sum, scale(colors[i], alphas[i] * transmittance));
+            inverse_depth += alphas[i] * transmittance / depths[i];
+            transmittance *= 1.0 - alphas[i];
         }
-        add(sum, scale(background, transmittance))
+        (add(sum, scale(background, transmittance)), inverse_depth)
     };
-    let mut walk = PixelWalk { transmittance: 1.0, behind: composite(&alphas, &colors), d_color };
+    let objective = |alphas: &[f64; 6], colors: &[[f64; 3]; 6], depths: &[f64; 6]| {
+        let (color, inverse_depth) = composite(alphas, colors, depths);
+        dot(color, d_color) + inverse_depth * d_inverse_depth
+    };
+    let (behind, inverse_depth_behind) = composite(&alphas, &colors, &depths);
+    let mut walk =
+        PixelWalk { transmittance: 1.0, behind, d_color, inverse_depth_behind, d_inverse_depth };
     for i in 0..6 {
         let mut sums = ScreenGradient::default();
-        let d_alpha = blend_bwd(&mut walk, colors[i], alphas[i], &mut sums);
-        let f = |x| dot(composite(&with(alphas, i, x), &colors), d_color);
+        let channels = (colors[i], 1.0 / depths[i]);
+        let d_alpha = blend_bwd(&mut walk, channels, alphas[i], &mut sums);
+        let f = |x| objective(&with(alphas, i, x), &colors, &depths);
         assert_relative(d_alpha, derivative(alphas[i], f), EXACT, "alpha");
         for c in 0..3 {
-            let f = |x| dot(composite(&alphas, &with(colors, i, with(colors[i], c, x))), d_color);
+            let f = |x| objective(&alphas, &with(colors, i, with(colors[i], c, x)), &depths);
             assert_relative(sums.d_color[c], derivative(colors[i][c], f), EXACT, "color");
         }
+        let f = |x| objective(&alphas, &colors, &with(depths, i, 1.0 / x));
+        let expected = derivative(1.0 / depths[i], f);
+        assert_relative(sums.d_inverse_depth, expected, EXACT, "inverse depth");
     }
 }
 
@@ -231,6 +246,7 @@ fn gaussians() -> Gaussians {
 fn target(masked: bool) -> Image {
     let mut draws = Draws::new(7);
     let camera = view().camera;
+    let depths: Vec<f64> = (0..camera.pixels()).map(|_| draws.uniform(0.0, 65_536.0)).collect();
     let mut byte = || u8::try_from(draws.uniform(0.0, 256.0).floor_i32()).unwrap();
     Image {
         width: camera.width,
@@ -238,6 +254,11 @@ fn target(masked: bool) -> Image {
         rgb: (0..camera.pixels() * 3).map(|_| byte()).collect(),
         mask: masked
             .then(|| (0..camera.pixels()).map(|i| if i % 7 < 4 { 255 } else { 0 }).collect()),
+        depth: Some(DepthMap {
+            values: depths.iter().map(|v| u16::try_from(v.floor_i32()).unwrap()).collect(),
+            scale: 0.9,
+            offset: 0.05,
+        }),
     }
 }
 
@@ -245,23 +266,27 @@ fn loss_of(model: &Model<f64>, target: &Arc<Image>, settings: &RenderSettings) -
     let mut device = Cpu::<f64>::new();
     let mut frame = device.render(model, &view(), settings).unwrap();
     let terms = LossTerms { lambda_dssim: 0.2 };
+    // Does nothing to frames without inverse depths.
+    device.compare_depths(&mut frame, target, 0.4).unwrap();
     device.loss(&mut frame, target, &terms).unwrap().read().unwrap().total
 }
 
 #[test]
 fn the_whole_pipeline_agrees_with_its_difference_in_every_parameter() {
-    let settings = RenderSettings {
+    let colours = RenderSettings {
         pass: Pass::Observe,
         sh_degree: 3,
         background: [0.2, 0.5, 0.9],
         near: NEAR,
         ..RenderSettings::DEFAULT
     };
+    let depths = RenderSettings { inverse_depth: true, ..colours };
     let mut device = Cpu::<f64>::new();
-    for masked in [false, true] {
+    for (masked, settings) in [(false, colours), (true, colours), (true, depths)] {
         let target = Arc::new(target(masked));
         let mut model = device.upload(&gaussians()).unwrap();
         let mut frame = device.render(&model, &view(), &settings).unwrap();
+        device.compare_depths(&mut frame, &target, 0.4).unwrap();
         device.loss(&mut frame, &target, &LossTerms { lambda_dssim: 0.2 }).unwrap();
         let mut gradients = device.gradients(&model).unwrap();
         device.backward(&mut model, frame, &mut gradients).unwrap();

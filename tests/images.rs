@@ -42,6 +42,7 @@ fn scene(name: &str, divisor: u32) -> Option<Vec<ImageSource>> {
             apply_orientation: false,
             undistort: None,
             alpha: AlphaMeaning::Mask,
+            depth: None,
         }
     });
     Some(sources.collect())

@@ -24,7 +24,7 @@ use std::path::Path;
 use common::scene::NEAR;
 use common::{Draws, view};
 use domains::{
-    Domain, any, bands, direction, ellipses, moments, rounding, shapes, sizes, wide, words,
+    Domain, any, bands, direction, ellipses, moments, rounding, shapes, shares, sizes, wide, words,
 };
 use splat::abi::probe;
 use splat::dataset::View;
@@ -33,9 +33,10 @@ use splat::math::linalg::{
     normalize_bwd, rotation, rotation_bwd, scale, sub, transpose,
 };
 use splat::math::splat::{
-    Ellipse, Rect, Shape, ShapeGradient, Spans, Viewpoint, bounds, project, project_bwd,
+    DILATION_PX2, Ellipse, EllipseGradient, Rect, Shape, ShapeGradient, Spans, Viewpoint, bounds,
+    project, project_bwd,
 };
-use splat::math::{Real, compact, sh, sigmoid, sigmoid_bwd};
+use splat::math::{Real, compact, relocate, sh, sigmoid, sigmoid_bwd};
 
 /// What a function's results are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,12 +124,17 @@ fn probes() -> Vec<Probe> {
         PROBE_INVERSE_SCALE inverse_scale Exact sizes::<0>(), |v| vec![R::of_f32(compact::inverse_scale(v[0].to_f32()))];
         PROBE_HELD_FIRST held_first Exact moments(), |v| vec![R::of_f32(compact::held_first(v[0].to_f32(), v[1].to_f32()))];
         PROBE_ROLL roll Exact words::<2>(), |v| word(third_roll(bits(v)));
+        PROBE_DRAW_WEIGHT draw_weight Exact wide(), |v| word(u32::try_from(relocate::weight(v[0].to_f64())).unwrap());
+        PROBE_SHARE share_of Rounded shares(), |v| shared(v);
     }
 }
 
 /// Device functions that have no probe of their own, and who calls them: a function that is probed
 /// or reached itself, or a kernel of [`KERNELS`].
-const REACHED_THROUGH: [(&str, &str); 54] = [
+const REACHED_THROUGH: [(&str, &str); 57] = [
+    ("exact_opacity", "draw_weight"),
+    ("is_dead", "draw_sources"),
+    ("draw_place", "draw_sources"),
     ("catch_up_of", "step_color"),
     ("caught_up", "catch_up"),
     ("catch_up", "step_color"),
@@ -185,12 +191,13 @@ const REACHED_THROUGH: [(&str, &str); 54] = [
     ("total_variation_bwd", "gather_grid"),
 ];
 
-/// Kernels that the tests of whole renders, and of what follows them, compare with the host.
-const KERNELS: [&str; 8] = [
+/// Kernels that the tests of whole renders and rounds, and of learned colours, compare with the host.
+const KERNELS: [&str; 9] = [
     "project_fwd",
     "blend_fwd",
     "blend_bwd",
     "adam",
+    "draw_sources",
     "compensate_grid",
     "exposure_bwd",
     "grid_bwd",
@@ -219,6 +226,11 @@ fn third_roll(seed: u32) -> u32 {
     compact::roll(&mut dice)
 }
 
+fn shared<R: Real>(v: &[R]) -> Vec<R> {
+    let share = relocate::share(v[0].to_f64(), place(v[1]), v[2].to_f64());
+    [share.logit, share.log_growth].map(R::of).to_vec()
+}
+
 fn triple<R: Real>(v: &[R]) -> Vec3<R> {
     [v[0], v[1], v[2]]
 }
@@ -240,7 +252,8 @@ fn gradients<R: Real>(v: &[R]) -> [R; sh::MAX_COEFFICIENTS] {
 }
 
 fn shape<R: Real>(v: &[R]) -> Shape<R> {
-    Shape { mean_world: triple(v), log_scale: triple(&v[3..]), quat: quat(&v[6..]) }
+    let (log_scale, quat) = (triple(&v[3..]), quat(&v[6..]));
+    Shape { mean_world: triple(v), log_scale, quat, smoothing: R::ZERO }
 }
 
 fn viewpoint<R: Real>() -> Viewpoint<R> {
@@ -253,6 +266,8 @@ fn viewpoint<R: Real>() -> Viewpoint<R> {
         centre_px: camera.centre_px.map(R::of),
         size: [camera.width, camera.height],
         near: R::of(NEAR),
+        variance_px2: R::of(DILATION_PX2),
+        compensates: false,
     }
 }
 
@@ -262,6 +277,7 @@ fn projected<R: Real>(v: &[R]) -> Ellipse<R> {
         depth: R::ZERO,
         cov_px2: [R::ZERO; 3],
         conic: [R::ZERO; 3],
+        kept: R::ZERO,
     };
     project(&viewpoint(), &shape(v)).unwrap_or(nothing)
 }
@@ -272,12 +288,18 @@ fn projected_bwd<R: Real>(v: &[R]) -> ShapeGradient<R> {
         d_log_scale: [R::ZERO; 3],
         d_quat: [R::ZERO; 4],
     };
-    let gradient = project_bwd(&viewpoint(), &shape(v), [v[10], v[11]], triple(&v[12..]));
+    let d_ellipse = EllipseGradient {
+        d_mean_px: [v[10], v[11]],
+        d_conic: triple(&v[12..]),
+        d_log_kept: R::ZERO,
+        d_depth: R::ZERO,
+    };
+    let gradient = project_bwd(&viewpoint(), &shape(v), &d_ellipse);
     gradient.unwrap_or(nothing)
 }
 
 fn at<R: Real>(mean_px: [R; 2], cov_px2: Sym2<R>, conic: Sym2<R>) -> Ellipse<R> {
-    Ellipse { mean_px, depth: R::ONE, cov_px2, conic }
+    Ellipse { mean_px, depth: R::ONE, cov_px2, conic, kept: R::ONE }
 }
 
 fn seen<R: Real>(v: &[R]) -> Option<splat::math::splat::Bounds<R>> {
@@ -342,16 +364,15 @@ fn every_device_function_is_probed_or_reached_through_one_that_is() {
         "momentum",
         "fault",
         "compact",
+        "relocate",
         "appearance",
     ];
     let headers = headers.map(|name| format!("{name}.cuh"));
     let functions: Vec<(String, String)> =
         headers.iter().flat_map(|file| functions_of(file)).collect();
     assert!(functions.len() > 40, "the headers have moved: {functions:?}");
-    let kernels: Vec<(String, String)> = ["project.cu", "blend.cu", "adam.cu", "appearance.cu"]
-        .iter()
-        .flat_map(|file| functions_of(file))
-        .collect();
+    let files = ["project.cu", "blend.cu", "adam.cu", "relocate.cu", "appearance.cu"];
+    let kernels: Vec<(String, String)> = files.iter().flat_map(|file| functions_of(file)).collect();
     let text = |name: &str| -> &str {
         let mut known = functions.iter().chain(&kernels);
         let found = known.find(|(function, _)| function == name);

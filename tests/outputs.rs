@@ -22,6 +22,7 @@ use splat::dataset::{AlphaMeaning, Camera, Dataset, ImageSource, PointCloud, Pos
 use splat::export::{read_ply, write_cameras_json, write_cfg_args, write_ply};
 use splat::memory::Bytes;
 use splat::model::{Gaussians, sh_rest_count};
+use splat::perceptual::LpipsNet;
 use splat::telemetry::{Progress, ProgressStyle, Sinks, init_logging};
 use splat::train::event::{
     Distributions, Evaluation, Event, MemoryReport, Metrics, Picture, Pictures, Saved, Sink, Split,
@@ -45,6 +46,7 @@ fn step(iteration: u32, iterations: u32) -> Event {
         iterations,
         l1: 1.0 / x,
         ssim: 1.0 - 0.5 / x,
+        depth_l1: None,
         total: 2.0 / x,
         gaussians: 1000 + iteration as usize,
         ms: 20.0,
@@ -98,12 +100,13 @@ fn pictures(iteration: u32, split: Split, name: &str) -> Event {
 fn evaluated(iteration: u32, split: Split) -> Event {
     let view = |name: &str, psnr| ViewMetrics {
         name: name.to_owned(),
-        metrics: Metrics { psnr, ssim: 0.875, l1: 0.03125, ..Metrics::default() },
+        metrics: Metrics { psnr, ssim: 0.875, l1: 0.03125, lpips: Some(0.125), corrected: None },
     };
     Event::Evaluated(Evaluation {
         iteration,
         split,
-        mean: Metrics { psnr: 25.5, ssim: 0.875, l1: 0.03125, ..Metrics::default() },
+        mean: Metrics { psnr: 25.5, ssim: 0.875, l1: 0.03125, lpips: Some(0.125), corrected: None },
+        lpips_net: Some(LpipsNet::Alex),
         gaussians: 1000 + iteration as usize,
         views: vec![view("left/a.jpg", 25.0), view("left/b.jpg", 26.0)],
     })
@@ -170,7 +173,7 @@ fn a_run_and_its_continuation_fill_the_model_folder() {
     for tag in ["xyz_magnitude_histogram", "rotation_magnitude_histogram"] {
         assert_eq!(first[&format!("scene/{tag}")], [205]);
     }
-    for tag in ["psnr", "ssim", "l1"] {
+    for tag in ["psnr", "ssim", "l1", "lpips"] {
         assert_eq!(first[&format!("test/{tag}")], [205]);
         assert_eq!(first[&format!("eval_train/{tag}")], [205]);
     }
@@ -190,8 +193,8 @@ fn a_run_and_its_continuation_fill_the_model_folder() {
 
     let csv = fs::read_to_string(folder.join("metrics.csv")).unwrap();
     let rows: Vec<&str> = csv.lines().collect();
-    assert_eq!(rows[0], "iteration,split,psnr,ssim,l1,gaussians,cc_psnr,cc_ssim");
-    assert_eq!(rows[1], "205,test,25.500000,0.875000,0.031250,1205");
+    assert_eq!(rows[0], "iteration,split,psnr,ssim,l1,gaussians,lpips,cc_psnr,cc_ssim");
+    assert_eq!(rows[1], "205,test,25.500000,0.875000,0.031250,1205,0.125000,,");
     assert_eq!(rows.len(), 5);
     let results = fs::read_to_string(folder.join("results.json")).unwrap();
     assert!(results.find("ours_205").unwrap() < results.find("ours_1000").unwrap());
@@ -299,8 +302,8 @@ fn plain_progress_has_the_lines_that_scripts_look_for() {
     assert_eq!(
         lines[6..],
         [
-            "[ITER 2005] Evaluating test: L1 0.03125 PSNR 25.500 SSIM 0.8750",
-            "[ITER 2005] Evaluating train: L1 0.03125 PSNR 25.500 SSIM 0.8750",
+            "[ITER 2005] Evaluating test: L1 0.03125 PSNR 25.500 SSIM 0.8750 LPIPS 0.1250",
+            "[ITER 2005] Evaluating train: L1 0.03125 PSNR 25.500 SSIM 0.8750 LPIPS 0.1250",
             "[ITER 2005] Saving Gaussians",
             "[ITER 2005] Saving Checkpoint",
             "Training complete. 2005 iterations, 1.0k Gaussians, 0:00:01 of training",
@@ -416,6 +419,7 @@ fn small_dataset() -> Dataset {
         apply_orientation: false,
         undistort: None,
         alpha: AlphaMeaning::Mask,
+        depth: None,
     };
     Dataset {
         root: PathBuf::from("scene"),

@@ -9,6 +9,8 @@
 
 mod common;
 
+use std::sync::Arc;
+
 use common::oracle::{AT_REST, FirstStep, Shot, gradients, relative_error, settings, step};
 use common::scene::{
     RATES, gaussian, photo, random_gaussians, resized, straight, tame_gaussians, together,
@@ -17,9 +19,9 @@ use common::{Draws, cuda, view};
 use splat::backend::cuda::{BandPolicy, Cuda, CudaOptions, Frame, Model};
 use splat::backend::{
     Backend as _, DeviceError, LossTerms, LossValue, Pass, Pending as _, Raster as _,
-    RenderSettings,
+    RenderSettings, Statistics,
 };
-use splat::dataset::View;
+use splat::dataset::{DepthMap, Image, View};
 use splat::math::Real as _;
 use splat::memory::Bytes;
 use splat::model::Gaussians;
@@ -62,17 +64,18 @@ fn render(
     device.render(model, view, settings)
 }
 
-/// The bits of a picture's values, and its counts.
+/// The bits of a picture's values, its inverse depths behind its colours, and its counts.
 fn bits(device: &mut Cuda, frame: &Frame) -> (Vec<u32>, Option<Vec<u32>>) {
     let image = device.image(frame).unwrap();
-    (image.rgb.into_iter().map(f32::to_bits).collect(), image.blended)
+    let values = image.rgb.into_iter().chain(image.inverse_depths.into_iter().flatten());
+    (values.map(f32::to_bits).collect(), image.blended)
 }
 
 fn assert_same_pixels(device: &mut Cuda, gaussians: &Gaussians, view: &View) {
     let size = [view.camera.width, view.camera.height];
     let model = device.upload(gaussians).unwrap();
-    for pass in PASSES {
-        let settings = RenderSettings { pass, ..settings(3, 5) };
+    for (pass, inverse_depth) in PASSES.into_iter().flat_map(|pass| [(pass, false), (pass, true)]) {
+        let settings = RenderSettings { pass, inverse_depth, ..settings(3, 5) };
         let whole = render(device, (&model, view), &settings, BandPolicy::Never).unwrap();
         assert!(!whole.is_in_bands() && whole.bands() == 1);
         let expected = bits(device, &whole);
@@ -140,6 +143,18 @@ fn shot(view: &View) -> Shot {
     }
 }
 
+/// The same with inverse depths that are compared, and all statistics.
+fn deep_shot(view: &View) -> Shot {
+    let plain = shot(view);
+    let mut draws = Draws::new(71);
+    let value = || u16::try_from(draws.uniform(0.0, 65_536.0).floor_i32()).unwrap();
+    let values = std::iter::repeat_with(value).take(view.camera.pixels()).collect();
+    let depth = Some(DepthMap { values, scale: 3.0, offset: -0.2 });
+    let settings =
+        RenderSettings { inverse_depth: true, statistics: Statistics::Both, ..plain.settings };
+    Shot { photo: Arc::new(Image { depth, ..Image::clone(&plain.photo) }), settings, ..plain }
+}
+
 fn first_step(
     device: &mut Cuda,
     gaussians: &Gaussians,
@@ -152,7 +167,10 @@ fn first_step(
 
 /// Of equal images: sums in double precision of which only the order is open.
 fn assert_same_loss(found: &LossValue, expected: &LossValue) {
-    for (found, expected) in [(found.l1, expected.l1), (found.ssim, expected.ssim)] {
+    let depths = |loss: &LossValue| loss.depth_l1.unwrap_or(-1.0);
+    let pairs =
+        [(found.l1, expected.l1), (found.ssim, expected.ssim), (depths(found), depths(expected))];
+    for (found, expected) in pairs {
         assert!((found - expected).abs() <= 1e-12, "{found}, not {expected}");
     }
 }
@@ -163,6 +181,8 @@ fn apart(found: &FirstStep, expected: &FirstStep) -> Vec<(&'static str, f64)> {
         let sums = step.snapshot.gradient_norm_sums.iter().copied().map(f64::from).collect();
         let mut all = gradients(&step.snapshot);
         all.push(("density statistics", 1, sums));
+        let absolute = &step.snapshot.absolute_norm_sums;
+        all.push(("absolute gradients", 1, absolute.iter().copied().map(f64::from).collect()));
         all
     };
     let pairs = values(found).into_iter().zip(values(expected));
@@ -193,14 +213,17 @@ fn bands_give_the_loss_and_the_gradients_of_the_view_at_once() {
     let device = &mut cuda::open();
     for (seed, size) in (1..).zip(SIZES) {
         let gaussians = tame_gaussians(1500, seed, 3);
-        let shot = shot(&resized(&straight(), size));
-        let wholes: Vec<FirstStep> =
-            (0..4).map(|_| first_step(device, &gaussians, &shot, BandPolicy::Never)).collect();
-        let moved = gradients(&wholes[0].snapshot)[0].2.iter().filter(|&&d| d != 0.0).count();
-        assert!(moved > 10, "{size:?} px: only {moved} means have a gradient");
-        for policy in POLICIES {
-            let found = first_step(device, &gaussians, &shot, policy);
-            assert_same_step(&found, &wholes, &format!("{size:?} px, {policy:?}"));
+        let view = resized(&straight(), size);
+        for shot in [shot(&view), deep_shot(&view)] {
+            let wholes: Vec<FirstStep> =
+                (0..4).map(|_| first_step(device, &gaussians, &shot, BandPolicy::Never)).collect();
+            let moved = gradients(&wholes[0].snapshot)[0].2.iter().filter(|&&d| d != 0.0).count();
+            assert!(moved > 10, "{size:?} px: only {moved} means have a gradient");
+            assert_eq!(wholes[0].loss.depth_l1.is_some(), shot.settings.inverse_depth);
+            for policy in POLICIES {
+                let found = first_step(device, &gaussians, &shot, policy);
+                assert_same_step(&found, &wholes, &format!("{size:?} px, {policy:?}"));
+            }
         }
     }
 }

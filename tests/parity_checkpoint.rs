@@ -15,7 +15,7 @@ use common::view;
 use splat::backend::cpu::Cpu;
 use splat::backend::{CHUNK_ROWS, DeviceError, Raster, RenderSettings, Rows, Snapshot, chunks};
 use splat::config::Config;
-use splat::export::read_ply;
+use splat::export::{RenderMode, read_ply};
 use splat::model::{Gaussians, Primitive};
 use splat::train::checkpoint::{Checkpoint, StoredCheckpoint};
 use splat::train::save::{Resident, write_point_cloud};
@@ -75,6 +75,10 @@ fn assert_same_bits(found: &Snapshot<Gaussians>, expected: &Snapshot<Gaussians>)
             .map(|group| group.values.iter().map(|v| v.to_bits()).collect())
             .chain([s.gradient_norm_sums.iter().map(|v| v.to_bits()).collect()])
             .chain([s.views_seen.clone()])
+            .chain(
+                [&s.absolute_norm_sums, &s.filter_3d]
+                    .map(|v| v.iter().map(|v| v.to_bits()).collect()),
+            )
             .collect()
     };
     assert_eq!(parts(found), parts(expected));
@@ -100,7 +104,7 @@ fn a_model_goes_through_a_checkpoints_file_bit_for_bit<B: Raster<Gaussians>>(dev
     let mut resident = Resident { device: &mut *device, model: &mut model };
     let path = about().write(folder.path(), &mut resident).unwrap();
     let ply = folder.path().join("point_cloud.ply");
-    write_point_cloud(&ply, device, &mut model).unwrap();
+    write_point_cloud(&ply, RenderMode::default(), device, &mut model).unwrap();
     let snapshot = device.snapshot(&mut model).unwrap();
     assert_eq!(read_ply(&ply).unwrap(), snapshot.parameters);
     let mut stored = StoredCheckpoint::open(&path).unwrap();
@@ -174,6 +178,8 @@ fn numbered(count: usize, sh_degree: u32) -> Snapshot<Gaussians> {
         second_moments: fill(),
         gradient_norm_sums: (0..count).map(|_| next()).collect(),
         views_seen: (0..count).map(|row| u32::try_from(row).unwrap() + 5).collect(),
+        absolute_norm_sums: (0..count).map(|_| next()).collect(),
+        filter_3d: (0..count).map(|_| next()).collect(),
     }
 }
 

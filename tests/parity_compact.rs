@@ -33,7 +33,7 @@ use splat::math::compact::{
 };
 use splat::math::morton::Cube;
 use splat::memory::Bytes;
-use splat::memory::plan::{ModelSize, Storage};
+use splat::memory::plan::{ModelSize, OptionalColumns, Storage};
 use splat::model::{Gaussians, Primitive};
 
 /// What the sizes of the sixteen basis functions add up to at most: their squares add up to 16 / 4π.
@@ -50,7 +50,12 @@ fn a_compact_model_takes_what_the_plan_says() {
         let model = device.upload(&tame_gaussians(count, 3, sh_degree)).unwrap();
         assert_eq!(model.storage(), Storage::Compact);
         let gaussians = count as u64;
-        let size = ModelSize { gaussians, sh_degree, storage: Storage::Compact };
+        let size = ModelSize {
+            gaussians,
+            sh_degree,
+            storage: Storage::Compact,
+            optional: OptionalColumns::NONE,
+        };
         let regions = device.memory().into_iter().filter(|e| e.kind == MemoryKind::Region);
         let held: Vec<_> = regions.map(|entry| (entry.label, entry.bytes)).collect();
         for row in size.regions() {
@@ -59,8 +64,12 @@ fn a_compact_model_takes_what_the_plan_says() {
         let [parameters, others] = Raster::<Gaussians>::model_bytes(&device, &model);
         assert_eq!(Bytes(parameters.0 + others.0), size.bytes());
     }
-    let million =
-        |storage| ModelSize { gaussians: 1 << 20, sh_degree: 3, storage }.bytes().0 / (1 << 20);
+    let million = |storage| {
+        ModelSize { gaussians: 1 << 20, sh_degree: 3, storage, optional: OptionalColumns::NONE }
+            .bytes()
+            .0
+            / (1 << 20)
+    };
     assert_eq!([million(Storage::Full), million(Storage::Compact)], [716, 320]);
 }
 
@@ -225,7 +234,7 @@ fn photograph(gaussians: &Gaussians, view: &View) -> Arc<Image> {
     #[expect(clippy::cast_sign_loss, reason = "held above 0")]
     let rgb = image(&mut device, &model, view).into_iter().map(|v| byte(v) as u8).collect();
     let [width, height] = [view.camera.width, view.camera.height];
-    Arc::new(Image { width, height, rgb, mask: None })
+    Arc::new(Image { width, height, rgb, mask: None, depth: None })
 }
 
 /// The mean over all values of all rounding errors: were rounding biased, it would add up over the

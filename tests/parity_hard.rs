@@ -111,6 +111,8 @@ fn assert_nothing_moves<B: Raster<Gaussians>>(
         second_moments: zeros,
         gradient_norm_sums: vec![0.0; gaussians.len()],
         views_seen: vec![0; gaussians.len()],
+        absolute_norm_sums: Vec::new(),
+        filter_3d: Vec::new(),
     };
     assert_eq!(found.snapshot, untouched);
 }

@@ -21,7 +21,7 @@ use splat::dataset::Dataset;
 use splat::export::read_ply;
 use splat::math::Real;
 use splat::memory::plan::{
-    CONTEXT, ColorTables, Granule, ModelSize, Photographs, Run, Seen, Storage,
+    CONTEXT, ColorTables, Granule, ModelSize, OptionalColumns, Photographs, Run, Seen, Storage,
 };
 use splat::train::forecast::seen_of_points;
 use splat::train::near;
@@ -282,20 +282,30 @@ fn every_label_of_the_gpus_side_is_planned() {
         assert!(asked.contains(found), "the scanner does not see `{found}` in {asked:?}");
     }
     let run = Run {
-        model: ModelSize { gaussians: 1_000_000, sh_degree: 3, storage: Storage::Compact },
+        model: ModelSize {
+            gaussians: 1_000_000,
+            sh_degree: 3,
+            storage: Storage::Compact,
+            optional: OptionalColumns { filter_3d: true, absolute_norm_sums: true },
+        },
         start: 1000,
         seen: Seen { px: [800, 533], share: 0.5, surface: 1e5 },
+        inverse_depths: false,
         photographs: Photographs { trained: vec![1 << 20], held_out: vec![1 << 20] },
         colors: Some(ColorTables { views: 9, width: 12 }),
         births: None,
+        relocates: false,
         bands: true,
         context: CONTEXT,
         granule: Granule::default(),
     };
-    let rows = [false, true].map(|in_bands| run.ledger(in_bands));
+    let moving = Run { relocates: true, ..run.clone() };
+    let rows = [run.ledger(false), run.ledger(true), moving.ledger(false)];
     let planned: BTreeSet<&str> = rows.iter().flatten().map(|row| row.label).collect();
-    // A measurement of `splat bench`, and the one time that a model goes over to compact state.
-    let others = ["copy", "state on its way"];
+    // A measurement of `splat bench`, the one time that a model goes over to compact state, and LPIPS,
+    // which takes what is left or is left out.
+    let lpips = ["lpips weights", "lpips features", "lpips sums"];
+    let others = [&["copy", "state on its way"][..], &lpips].concat();
     for label in &asked {
         let label = label.as_str();
         assert!(planned.contains(label) || others.contains(&label), "`{label}` is not planned");

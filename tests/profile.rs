@@ -43,7 +43,8 @@ fn entry(label: &'static str, kind: MemoryKind, mapped: u64, peak: u64) -> Memor
 fn step(iteration: u32) -> Event {
     let (l1, ssim, total, ms) = (0.1, 0.9, 0.2, 20.0);
     let gaussians = 1000 + 10 * iteration as usize;
-    Event::Step(Step { iteration, iterations: 300, l1, ssim, total, gaussians, ms })
+    let depth_l1 = None;
+    Event::Step(Step { iteration, iterations: 300, l1, ssim, depth_l1, total, gaussians, ms })
 }
 
 /// A GPU that holds more by 64 MiB every 100 iterations.

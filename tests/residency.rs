@@ -18,7 +18,7 @@ use common::keeper::Keeper;
 use program::{Place, cut};
 use splat::backend::Raster;
 use splat::backend::cpu::Cpu;
-use splat::config::{Config, SceneOptions};
+use splat::config::{Config, OptimizeOptions, SceneOptions};
 use splat::dataset::{Dataset, ImageLoader, LoaderStatistics, Residency, decode};
 use splat::files::OutputError;
 use splat::memory::Bytes;
@@ -91,6 +91,7 @@ fn run_with<B: Raster<Gaussians>>(place: &Place, device: &mut B, images: &ImageL
     let model_path = place.model();
     std::fs::create_dir_all(&model_path).unwrap();
     let setup = TrainerSetup {
+        lpips: None,
         dataset: &dataset,
         images,
         config: &config,
@@ -98,7 +99,8 @@ fn run_with<B: Raster<Gaussians>>(place: &Place, device: &mut B, images: &ImageL
         stop: &AtomicBool::new(false),
     };
     let mut record = Record::default();
-    let gaussians = from_points(&dataset.points, 1, 0);
+    let options = OptimizeOptions { sh_degree: 1, ..OptimizeOptions::default() };
+    let gaussians = from_points(&dataset.points, &options, 0);
     Trainer::start(setup, device, &mut record, &gaussians).unwrap().run().unwrap();
     let ply = std::fs::read(place.ply(EPOCHS * 7)).unwrap();
     Ran { record, ply, loader: images.statistics(), host: images.held() }
@@ -248,11 +250,12 @@ fn a_random_background_is_another_each_iteration_and_evaluation_has_a_plain_one(
             dataset: &dataset,
             images: &images,
             config: &config,
+            lpips: None,
             model_path: &place.model(),
             stop: &AtomicBool::new(false),
         };
         let mut device = Keeper::new(usize::MAX);
-        let gaussians = from_points(&dataset.points, 0, 0);
+        let gaussians = from_points(&dataset.points, &config.optimize, 0);
         let mut record = Record::default();
         Trainer::start(setup, &mut device, &mut record, &gaussians).unwrap().run().unwrap();
         device.backgrounds

@@ -9,6 +9,8 @@
 )]
 
 mod common;
+#[path = "common/lpips.rs"]
+mod given;
 #[path = "common/program.rs"]
 mod program;
 
@@ -16,11 +18,12 @@ use std::sync::atomic::AtomicBool;
 
 use common::keeper::Keeper;
 use program::Place;
-use splat::config::Config;
+use splat::config::{Config, OptimizeOptions};
 use splat::dataset::{Dataset, ImageLoader, Residency};
 use splat::files::OutputError;
 use splat::memory::Rung;
 use splat::model::from_points;
+use splat::perceptual::{LpipsNet, LpipsWeights};
 use splat::train::checkpoint::StoredCheckpoint;
 use splat::train::event::{Event, Sink};
 use splat::train::{Outcome, TrainError, Trainer, TrainerSetup};
@@ -30,6 +33,8 @@ struct Record {
     steps: Vec<u32>,
     rungs: Vec<(u32, Rung)>,
     warnings: Vec<String>,
+    /// Iterations at which views were measured, and whether with LPIPS.
+    evaluations: Vec<(u32, bool)>,
     /// Cloned or split, refused, Gaussians afterwards.
     rounds: Vec<(usize, usize, usize)>,
 }
@@ -42,6 +47,14 @@ impl Sink for Record {
             Event::Warning { message } => self.warnings.push(message.clone()),
             Event::Densified { cloned, split, refused, gaussians, .. } => {
                 self.rounds.push((cloned + split, *refused, *gaussians));
+            }
+            Event::Evaluated(evaluation) => {
+                let lpips = evaluation.mean.lpips;
+                assert_eq!(lpips.is_some(), evaluation.lpips_net.is_some());
+                assert!(
+                    evaluation.views.iter().all(|v| v.metrics.lpips.is_some() == lpips.is_some())
+                );
+                self.evaluations.push((evaluation.iteration, lpips.is_some()));
             }
             _ => {}
         }
@@ -62,19 +75,29 @@ fn config(place: &Place) -> Config {
 }
 
 fn run(place: &Place, device: &mut Keeper) -> (Record, Result<Outcome, TrainError>) {
-    let config = config(place);
+    run_as(place, device, &config(place), None)
+}
+
+fn run_as(
+    place: &Place,
+    device: &mut Keeper,
+    config: &Config,
+    lpips: Option<&LpipsWeights>,
+) -> (Record, Result<Outcome, TrainError>) {
     let dataset = Dataset::load(&config.scene).unwrap();
     let images = ImageLoader::new(dataset.sources.clone(), Residency::All);
     std::fs::create_dir_all(place.model()).unwrap();
     let setup = TrainerSetup {
+        lpips,
         dataset: &dataset,
         images: &images,
-        config: &config,
+        config,
         model_path: &place.model(),
         stop: &AtomicBool::new(false),
     };
     let mut record = Record::default();
-    let gaussians = from_points(&dataset.points, 0, 0);
+    let options = OptimizeOptions { sh_degree: 0, ..OptimizeOptions::default() };
+    let gaussians = from_points(&dataset.points, &options, 0);
     let ended = Trainer::start(setup, device, &mut record, &gaussians).unwrap().run();
     (record, ended)
 }
@@ -141,4 +164,30 @@ fn a_round_that_is_refused_in_spite_of_its_grant_prunes_and_adds_nothing() {
     assert_eq!(first.0, 0);
     assert!(first.1 > 0 && second.0 > 0, "{first:?}, {second:?}");
     assert!(record.warnings.is_empty(), "{:?}", record.warnings);
+}
+
+#[test]
+fn an_evaluation_goes_without_lpips_where_there_is_no_room_for_it() {
+    let weights = given::weights(LpipsNet::Alex);
+    let measured = |refuse: fn(&mut Keeper)| {
+        let place = Place::with_scene();
+        let mut config = config(&place);
+        (config.scene.eval, config.scene.test_every) = (true, 4);
+        config.optimize.iterations = 4;
+        config.output.test_iterations = vec![2];
+        let mut device = Keeper::new(9);
+        refuse(&mut device);
+        let (record, ended) = run_as(&place, &mut device, &config, Some(&weights));
+        assert_eq!(ended.unwrap(), Outcome::Finished);
+        assert_eq!(record.steps, [1, 2, 3, 4]);
+        (record.evaluations, record.warnings)
+    };
+    assert_eq!(measured(|_| ()), (vec![(2, true), (4, true)], vec![]));
+    let (evaluations, warnings) = measured(|device| device.refuses_lpips = true);
+    assert_eq!(evaluations, [(2, false), (4, false)]);
+    assert!(warnings.len() == 2 && warnings[0].contains("without LPIPS"), "{warnings:?}");
+    // The fourth frame is the second of the two that are measured after two iterations.
+    let (evaluations, warnings) = measured(|device| device.refused_frames = [4].into());
+    assert_eq!(evaluations, [(2, false), (4, true)]);
+    assert!(warnings.len() == 1 && warnings[0].contains("`splats` needs"), "{warnings:?}");
 }

@@ -184,7 +184,8 @@ fn metrics_are_those_of_the_clamped_image_without_what_the_mask_excludes<B: Rast
     let mut measured = |render: f32, photo: u8, mask: Option<Vec<u8>>| {
         let settings = RenderSettings { pass: Pass::Eval, background: [render; 3], ..SETTINGS };
         let frame = device.render(&model, &view, &settings).unwrap();
-        let photo = Image { width: 16, height: 12, rgb: vec![photo; 576], mask };
+        let rgb = vec![photo; 576];
+        let photo = Image { width: 16, height: 12, rgb, mask, depth: None };
         let target = device.target(0, &Arc::new(photo)).unwrap();
         device.measure(&frame, &target).unwrap()
     };
@@ -273,6 +274,7 @@ fn a_view_is_learnt_by_heart<B: Raster<Gaussians>>(device: &mut B) {
         height: truth.height,
         rgb: truth.rgb.iter().map(|&v| bytes(v)).collect(),
         mask: None,
+        depth: None,
     });
     let mut draws = Draws::new(10);
     let start: Vec<Gaussians> = (0..150)
@@ -452,7 +454,7 @@ proptest! {
         let xy = correlation * (xx * yy).sqrt();
         let det = xx * yy - xy * xy;
         let conic = [yy / det, -xy / det, xx / det];
-        let ellipse = Ellipse { mean_px: mean, depth: 1.0, cov_px2: [xx, xy, yy], conic };
+        let ellipse = Ellipse { mean_px: mean, depth: 1.0, cov_px2: [xx, xy, yy], conic, kept: 1.0 };
         let found = bounds(&ellipse, opacity, size);
         for y in 0..size[1] {
             for x in 0..size[0] {
@@ -502,6 +504,7 @@ fn check_spans<R: Real>(
         depth: R::ONE,
         cov_px2: [R::ZERO; 3],
         conic: conic.map(R::of),
+        kept: R::ONE,
     };
     let spans = Spans::new(&ellipse, R::of(exponent_min), size);
     let (mean, conic) = (ellipse.mean_px.map(Real::to_f64), ellipse.conic.map(Real::to_f64));
@@ -549,7 +552,8 @@ fn a_tile_in_the_corner_of_a_long_thin_splats_box_is_not_listed() {
     let (xx, yy, xy) = (100.0, 100.0, 99.0);
     let det: f64 = xx * yy - xy * xy;
     let conic = [yy / det, -xy / det, xx / det];
-    let ellipse = Ellipse { mean_px: [24.0, 24.0], depth: 1.0, cov_px2: [xx, xy, yy], conic };
+    let ellipse =
+        Ellipse { mean_px: [24.0, 24.0], depth: 1.0, cov_px2: [xx, xy, yy], conic, kept: 1.0 };
     let found = bounds(&ellipse, 0.9, [48, 48]).unwrap();
     let spans = Spans::new(&ellipse, found.exponent_min, [48, 48]);
     let reached = |x, y| {
@@ -564,8 +568,12 @@ fn a_tile_in_the_corner_of_a_long_thin_splats_box_is_not_listed() {
 #[test]
 fn nothing_nearer_than_the_near_plane_is_projected() {
     let at = |near: f64, z: f64| {
-        let shape =
-            Shape { mean_world: [0.0, 0.0, z], log_scale: [-5.0; 3], quat: [1.0, 0.0, 0.0, 0.0] };
+        let shape = Shape {
+            mean_world: [0.0, 0.0, z],
+            log_scale: [-5.0; 3],
+            quat: [1.0, 0.0, 0.0, 0.0],
+            smoothing: 0.0,
+        };
         project(&viewpoint(&straight(), near), &shape)
     };
     for near in [1e-6, NEAR, 30.0] {

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use splat::backend::cpu::Cpu;
 use splat::backend::{CHUNK_ROWS, Raster, Snapshot};
 use splat::config::Config;
-use splat::export::read_ply;
+use splat::export::{RenderMode, read_ply};
 use splat::model::{Gaussians, Primitive};
 use splat::train::checkpoint::{Checkpoint, StoredCheckpoint};
 use splat::train::save::{Resident, write_point_cloud};
@@ -96,6 +96,8 @@ fn model() -> Snapshot<Gaussians> {
         second_moments: fill(),
         gradient_norm_sums: vec![0.5; COUNT],
         views_seen: (0..).take(COUNT).collect(),
+        absolute_norm_sums: Vec::new(),
+        filter_3d: Vec::new(),
     }
 }
 
@@ -108,7 +110,9 @@ fn the_host_holds_one_chunk_while_a_model_is_written_and_resumed() {
     let folder = tempfile::tempdir().unwrap();
 
     let ply = folder.path().join("point_cloud.ply");
-    let ((), held) = most_held(|| write_point_cloud(&ply, &mut device, &mut model).unwrap());
+    let ((), held) = most_held(|| {
+        write_point_cloud(&ply, RenderMode::default(), &mut device, &mut model).unwrap()
+    });
     assert!(held < CHUNK_ROWS * PARAMETERS + SLACK, "{held} bytes for a PLY");
     assert!(held > CHUNK_ROWS * PARAMETERS, "{held} bytes cannot be all");
     assert!(read_ply(&ply).unwrap() == snapshot.parameters);

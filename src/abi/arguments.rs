@@ -26,6 +26,8 @@ constants! {
     pub const BLEND_CHUNK: u32 = 256;
     /// Threads in a block of `blend_bwd`.
     pub const BLEND_BWD_BLOCK: u32 = 128;
+    /// Threads in a block of `depth_loss`.
+    pub const DEPTH_LOSS_BLOCK: u32 = 256;
     /// Threads in a block of `loss`.
     pub const LOSS_BLOCK: u32 = 128;
     /// Columns of pixels that a block of `loss` works on.
@@ -75,6 +77,11 @@ abi! {
         pub tiles: [u32; 2],
         /// Depth that a Gaussian must exceed to be drawn, world units.
         pub near: f32,
+        /// Variance added to every splat, px²; of the kernels that are `extended` only, the others add
+        /// `DILATION_PX2`.
+        pub variance_px2: f32,
+        /// Not 0: opacity falls as a splat is widened by it; of the same kernels.
+        pub compensates: u32,
     }
 
     /// Tiles x0..x1 by y0..y1.
@@ -134,10 +141,13 @@ abi! {
         pub reserved: u32,
     }
 
-    /// `project_fwd` and `project_fwd_compact`: Gaussians to splats.
+    /// `project_fwd` and `project_fwd_compact`: Gaussians to splats. `project_fwd_extended` and
+    /// `project_fwd_extended_compact`: with the filters of the model and the view.
     pub struct ProjectArgs<'a> {
         /// [lane blocks, 11, 32]
         pub geometry: In<'a, f32>,
+        /// Standard deviations of the 3D filter, world units; `[gaussians]`. Null where there is none.
+        pub filter_3d: In<'a, f32>,
         /// [lane blocks, words of `sh_width` values, 32]
         pub sh: In<'a, u32>,
         /// Its first moments.
@@ -242,7 +252,8 @@ abi! {
         pub reserved: u32,
     }
 
-    /// `blend_fwd`, `blend_counted` and `blend_bwd`: splats to pixels, and pixel gradients to splats.
+    /// `blend_fwd`, `blend_counted`, `blend_fwd_depth`, `blend_bwd`, `blend_bwd_absolute` and
+    /// `blend_bwd_depth`: splats to pixels, and pixel gradients to splats.
     pub struct BlendArgs<'a> {
         /// [visible, 12]
         pub splats: In<'a, f32>,
@@ -257,6 +268,9 @@ abi! {
         /// Colour and transmittance before a chunk, the latter negative where the pixel is finished;
         /// [instances / chunk + 1, 256, 4]. Null where no backward pass follows.
         pub states: Out<'a, f32>,
+        /// Inverse depth before a chunk; [instances / chunk + 1, 256]. Of `blend_fwd_depth` and
+        /// `blend_bwd_depth` only, and null where no backward pass follows.
+        pub depth_states: Out<'a, f32>,
         /// Bits of the instances that reach a part of a tile; [instances / 32 + tiles + 1, 8]. Null
         /// where no backward pass follows.
         pub hits: Out<'a, u32>,
@@ -267,9 +281,15 @@ abi! {
         pub reached: Out<'a, u32>,
         /// Splats that changed the pixel; [h, w]. Of `blend_counted` only.
         pub blended: Out<'a, u32>,
+        /// [h, w]. Of `blend_fwd_depth` and `blend_bwd_depth` only.
+        pub inverse_depths: Out<'a, f32>,
         /// [h, w, 3]
         pub d_image: In<'a, f32>,
-        /// Added to; [visible, 12]: centre x y, opacity, 0; conic xx xy yy, 0; colour, 0.
+        /// [h, w]. Of `blend_bwd_depth` only.
+        pub d_inverse_depths: In<'a, f32>,
+        /// Added to; [visible, 12]: centre x y, opacity, sum over the pixels of the absolute value of
+        /// their share in the centre's x; conic xx xy yy, the same of y; colour, inverse depth. The
+        /// absolute values are 0 of `blend_bwd`, the inverse depth of all but `blend_bwd_depth`.
         pub gradients: Out<'a, f32>,
         /// Width and height in pixels.
         pub size: [u32; 2],
@@ -281,6 +301,28 @@ abi! {
         pub first_tile: u32,
         /// Fills up to the alignment.
         pub reserved: u32,
+    }
+
+    /// `depth_loss`: L1 of the inverse depths, and its gradient.
+    pub struct DepthLossArgs<'a> {
+        /// [h, w]
+        pub inverse_depths: In<'a, f32>,
+        /// [h, w]
+        pub target: In<'a, u16>,
+        /// [h, w], or null.
+        pub mask: In<'a, u8>,
+        /// [h, w]
+        pub d_inverse_depths: Out<'a, f32>,
+        /// One; added to: absolute values of the differences.
+        pub sum: Out<'a, f64>,
+        /// Pixels.
+        pub pixels: u32,
+        /// Inverse depth of a step of the target.
+        pub scale: f32,
+        /// Inverse depth where the target is 0.
+        pub offset: f32,
+        /// Gradient of |x - y| at a pixel.
+        pub d_error: f32,
     }
 
     /// `loss`: L1 and SSIM, and their gradient.
@@ -311,7 +353,8 @@ abi! {
         pub reserved: u32,
     }
 
-    /// `adam` and `adam_compact`: a step of every parameter.
+    /// `adam` and `adam_compact`: a step of every parameter. `adam_extended` and
+    /// `adam_extended_compact`: with filters, inverse depths, regularisers and noise.
     pub struct AdamArgs<'a> {
         /// [lane blocks, 11, 32]
         pub geometry: Out<'a, f32>,
@@ -336,8 +379,12 @@ abi! {
         /// Twice the least `index * FAULT_GROUPS + group` whose value or moment is not finite, plus 1 for
         /// an infinity.
         pub fault: Out<'a, u64>,
+        /// Standard deviations of the 3D filter, world units; `[gaussians]`. Null where there is none.
+        pub filter_3d: In<'a, f32>,
         /// Of the stream of random numbers that `adam_compact` rounds with.
         pub key: u64,
+        /// Of the stream of the random motion.
+        pub noise_key: u64,
         /// The view.
         pub camera: Camera,
         /// What colours that were left behind have missed.
@@ -363,8 +410,12 @@ abi! {
         pub sh_degree: u32,
         /// Values of harmonics per Gaussian.
         pub sh_width: u32,
-        /// Fills up to the alignment.
-        pub reserved: u32,
+        /// Gradient of every opacity.
+        pub d_opacity: f32,
+        /// Gradient of every scale.
+        pub d_scale: f32,
+        /// Factor of the random motion; 0 of none.
+        pub noise_rate: f32,
     }
 
     /// `catch_up_all` and `catch_up_all_compact`: bring the SH of every lane block up to date.

@@ -54,16 +54,21 @@ abi! {
     pub struct ObserveArgs<'a> {
         /// [visible, 12]
         pub splats: In<'a, f32>,
-        /// [visible, 12]: the first two are the gradient of the centre per px.
+        /// [visible, 12]: the first two are the gradient of the centre per px, numbers 3 and 7 the sums
+        /// of its absolute values.
         pub gradients: In<'a, f32>,
         /// [n]
         pub gradient_norm_sums: Out<'a, f32>,
         /// [n]
         pub views_seen: Out<'a, u32>,
+        /// [n], or null: sums of the absolute values over both axes.
+        pub absolute_norm_sums: Out<'a, f32>,
         /// Splats.
         pub visible: u32,
         /// Half the width and height of the image in px.
         pub half_size: [f32; 2],
+        /// Not 0: `gradient_norm_sums` take the norms of the absolute values.
+        pub absolute: u32,
     }
 
     /// `survey`: flags the candidates and counts them; either may be left out.
@@ -74,6 +79,8 @@ abi! {
         pub gradient_norm_sums: In<'a, f32>,
         /// [n]
         pub views_seen: In<'a, u32>,
+        /// [n], or null where absolute gradients do not count.
+        pub absolute_norm_sums: In<'a, f32>,
         /// [n], or null.
         pub flags: Out<'a, u32>,
         /// One, or null.
@@ -82,6 +89,8 @@ abi! {
         pub n: u32,
         /// Mean norm of the gradient from which one is a candidate.
         pub gradient_min: f32,
+        /// Mean absolute gradient from which one is, if it is not 0.
+        pub absolute_min: f32,
         /// Largest logarithm of a scale that is cloned.
         pub clone_log_scale_max: f32,
     }
@@ -92,6 +101,8 @@ abi! {
         pub gradient_norm_sums: In<'a, f32>,
         /// [n]
         pub views_seen: In<'a, u32>,
+        /// [n], or null where absolute gradients do not count.
+        pub absolute_norm_sums: In<'a, f32>,
         /// [n]
         pub flags: In<'a, u32>,
         /// [n]
@@ -102,6 +113,12 @@ abi! {
         pub rows: Out<'a, u32>,
         /// Gaussians.
         pub n: u32,
+        /// Mean norm of the gradient from which one is a candidate.
+        pub gradient_min: f32,
+        /// The same of the mean absolute gradient.
+        pub absolute_min: f32,
+        /// Fills up to the alignment.
+        pub reserved: u32,
     }
 
     /// `choose`: flags the first rows of a list.

@@ -9,9 +9,13 @@ mod declare;
 mod appearance;
 mod arguments;
 mod densify;
+mod lpips;
 mod pack;
 pub mod probe;
+mod quantile;
+mod relocate;
 mod reorder;
+mod smooth;
 
 pub use appearance::{
     AFFINE_WIDTH, APPEARANCE_BLOCK, COLOR_SHARES, CoastArgs, ColorBwdArgs, CompensateArgs,
@@ -25,11 +29,22 @@ pub use densify::{
     JudgeArgs, ListArgs, OBSERVE_BLOCK, ObserveArgs, PaddingArgs, ResetArgs, SAMPLE_BLOCK,
     SampleArgs, SurveyArgs, TABLES,
 };
+pub use lpips::{
+    LPIPS_BLOCK, LPIPS_CHANNELS, LPIPS_DEPTH, LPIPS_EPSILON, LPIPS_PIXELS, LPIPS_SCALE_B,
+    LPIPS_SCALE_G, LPIPS_SCALE_R, LPIPS_SHIFT_B, LPIPS_SHIFT_G, LPIPS_SHIFT_R, LpipsCompareArgs,
+    LpipsInputArgs, LpipsLayerArgs,
+};
 pub use pack::{
     FORM_BFLOATS, FORM_FIRSTS, FORM_HALVES, FORM_SECONDS, PACK_BLOCK, PackArgs, UnpackArgs,
 };
 pub use probe::{PROBE_BLOCK, ProbeArgs};
+pub use quantile::{DIGITS, DIGITS_BLOCK, DigitsArgs};
+pub use relocate::{CopyArgs, DrawArgs, NO_SOURCE, RELOCATE_BLOCK, ShareArgs, WeighArgs};
 pub use reorder::{ColumnsArgs, MortonArgs, REORDER_BLOCK};
+pub use smooth::{
+    DET_MIN_PX4, ResetSmoothedArgs, SAMPLED_FROM, SAMPLED_MARGIN, SMOOTH_BLOCK, SMOOTH_VIEWS,
+    SmoothArgs, SmoothView,
+};
 
 /// The text of `abi.cuh`.
 pub fn header() -> String {
@@ -40,10 +55,18 @@ pub fn header() -> String {
         &structs(),
         &densify::constants(),
         &densify::structs(),
+        &lpips::constants(),
+        &lpips::structs(),
         &pack::constants(),
         &pack::structs(),
+        &quantile::constants(),
+        &quantile::structs(),
+        &relocate::constants(),
+        &relocate::structs(),
         &reorder::constants(),
         &reorder::structs(),
+        &smooth::constants(),
+        &smooth::structs(),
         &appearance::constants(),
         &appearance::structs(),
         &probe::constants(),

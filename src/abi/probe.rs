@@ -93,6 +93,10 @@ constants! {
     pub const PROBE_HELD_FIRST: u32 = 42;
     /// `compact::roll`.
     pub const PROBE_ROLL: u32 = 43;
+    /// `relocate::weight`.
+    pub const PROBE_DRAW_WEIGHT: u32 = 60;
+    /// `relocate::share`.
+    pub const PROBE_SHARE: u32 = 61;
 }
 
 abi! {

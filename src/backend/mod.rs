@@ -22,14 +22,16 @@ pub use rows::{CHUNK_ROWS, Rows, chunks};
 pub use stages::{CopySpeed, Stage, StageTime, Work};
 pub use types::{
     AdamStep, Criterion, Densified, DensifyRule, Governed, Grant, LossTerms, LossValue, Measured,
-    MemoryEntry, MemoryKind, Noise, Pass, Pending, Rates, Regularisers, RenderSettings, Rendered,
-    ScreenFilter, Snapshot, Statistics, Survey,
+    MemoryEntry, MemoryKind, Noise, Pass, Pending, Rates, Regularisers, RelocateRule,
+    RenderSettings, Rendered, ScreenFilter, Snapshot, Statistics, Survey,
 };
 
 use crate::dataset::{Image, View};
 use crate::math::morton::Cube;
+use crate::memory::plan::OptionalColumns;
 use crate::memory::{Bytes, Entry, Refusal};
 use crate::model::Primitive;
+use crate::perceptual::LpipsWeights;
 
 /// What a device cannot do.
 #[derive(Debug, thiserror::Error)]
@@ -70,6 +72,16 @@ pub enum DeviceError {
     /// Something that needs the gradient of an image before there is one.
     #[error("a frame drawn for training, and its loss, come before the backward pass and the step")]
     NoLoss,
+    /// An image that a network of LPIPS sees nothing of.
+    #[error(
+        "LPIPS needs images of at least {least} x {least} px, and the view has {} x {}", size[0], size[1]
+    )]
+    TooSmallForLpips {
+        /// Width and height in px.
+        size: [u32; 2],
+        /// What either has to be, px.
+        least: u32,
+    },
     /// An image that kernels cannot number the pixels of.
     #[error(
         "the view is {} x {} px, but a GPU draws at most 65535 px a side and 1431 Mpx in all. Choose a \
@@ -312,6 +324,8 @@ pub trait Raster<P: Primitive>: Backend {
     type Frame;
     /// Gradients that wait for [`Self::step`].
     type Gradients;
+    /// A network of LPIPS, ready to look at images.
+    type Perceptual;
     /// What changes the colours of the training views, with its moments.
     type Appearance;
 
@@ -352,6 +366,8 @@ pub trait Raster<P: Primitive>: Backend {
     }
     /// Number of primitives.
     fn len(&self, model: &Self::Model) -> usize;
+    /// Which of the columns there are that not every model has; of none where it has no rows.
+    fn optional(&self, model: &Self::Model) -> OptionalColumns;
     /// Bytes that parameters, and moments with statistics, take.
     fn model_bytes(&self, model: &Self::Model) -> [Bytes; 2];
 
@@ -372,6 +388,15 @@ pub trait Raster<P: Primitive>: Backend {
     ) -> Result<Option<Work>, DeviceError> {
         Ok(None)
     }
+    /// Has [`Self::loss`] compare the frame's inverse depths with the photograph's map, too, and add
+    /// their mean absolute error times `weight` to what is minimised. Comes before the loss; does nothing
+    /// where the frame was drawn without inverse depths or the photograph has no map.
+    fn compare_depths(
+        &mut self,
+        frame: &mut Self::Frame,
+        target: &Self::Target,
+        weight: f64,
+    ) -> Result<(), DeviceError>;
     /// Compares a frame with its photograph and leaves the gradient of the colours that it compared in
     /// the frame.
     fn loss(
@@ -386,6 +411,18 @@ pub trait Raster<P: Primitive>: Backend {
         frame: &Self::Frame,
         target: &Self::Target,
     ) -> Result<Measured, DeviceError>;
+    /// Makes a network of LPIPS ready. Takes memory only where there is some left, and gives nothing up
+    /// for it.
+    fn perceptual(&mut self, weights: &LpipsWeights) -> Result<Self::Perceptual, DeviceError>;
+    /// How unlike its photograph a frame looks to the network: LPIPS. As in [`Self::measure`] the frame
+    /// is held to 0..1, and both images are multiplied by the mask. Takes memory as
+    /// [`Self::perceptual`] does.
+    fn perceive(
+        &mut self,
+        net: &Self::Perceptual,
+        frame: &Self::Frame,
+        target: &Self::Target,
+    ) -> Result<f64, DeviceError>;
     /// Bytes of a frame.
     fn frame_bytes(&self, frame: &Self::Frame) -> Bytes;
     /// No gradients yet.
@@ -439,13 +476,36 @@ pub trait Raster<P: Primitive>: Backend {
         rule: &DensifyRule,
         grant: Grant,
     ) -> Result<Densified, DeviceError>;
+    /// Moves the dead to where living Gaussians are, drawn by their opacities; each shares its
+    /// opacity and scale with those that come to it and forgets its moments, and the dead keep
+    /// theirs. Returns how many moved: none where nothing is alive. Where it is refused nothing has
+    /// changed.
+    fn relocate(
+        &mut self,
+        model: &mut Self::Model,
+        rule: &RelocateRule,
+    ) -> Result<usize, DeviceError>;
+    /// Adds so many copies, with moments and statistics of zero, of Gaussians drawn by their
+    /// opacities; each shares its opacity and scale with its copies and keeps its moments. Adds
+    /// none to a model of which nothing can be seen. Where it is refused nothing has changed.
+    fn multiply(
+        &mut self,
+        model: &mut Self::Model,
+        rule: &RelocateRule,
+        births: usize,
+    ) -> Result<(), DeviceError>;
     /// Puts the rows in the order of their centres along the Z-curve around a cube, so that
     /// neighbours in space are neighbours in memory; rows of one key keep their order.
     ///
     /// Parameters, moments and statistics move alike: which primitives there are does not change,
     /// but rows get other numbers. Where it is refused nothing has moved.
     fn reorder(&mut self, model: &mut Self::Model, cube: &Cube) -> Result<(), DeviceError>;
-    /// Lowers every opacity to at most `ceiling` and forgets the opacities' moments.
+    /// Smooths every Gaussian as far as these views could tell nothing finer of it, from now on and
+    /// until the next call: the 3D filter of Mip-Splatting. It is drawn with it, and its gradients go
+    /// through it. After [`Self::densify`] the filter is zero.
+    fn smooth(&mut self, model: &mut Self::Model, views: &[&View]) -> Result<(), DeviceError>;
+    /// Lowers every opacity, as it is through the 3D filter where there is one, to at most `ceiling`
+    /// and forgets the opacities' moments.
     fn reset_opacity(&mut self, model: &mut Self::Model, ceiling: f64) -> Result<(), DeviceError>;
 
     /// Puts the tables of the training views on the device.

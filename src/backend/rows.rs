@@ -4,6 +4,7 @@
 use std::ops::Range;
 
 use super::{DeviceError, Snapshot};
+use crate::memory::plan::OptionalColumns;
 use crate::model::Primitive;
 
 /// Rows of a chunk: 46 MB of parameters, moments and statistics at SH degree 3.
@@ -30,6 +31,11 @@ pub trait Rows<P> {
     /// No rows, but of the widths that these have.
     fn shape(&mut self) -> Result<P, Self::Error>;
 
+    /// The columns that they have beside parameters, moments and statistics.
+    fn optional(&self) -> OptionalColumns {
+        OptionalColumns::NONE
+    }
+
     /// Some of them, in their order.
     fn read(&mut self, rows: Range<usize>) -> Result<Snapshot<P>, Self::Error>;
 }
@@ -45,14 +51,24 @@ impl<P: Primitive> Rows<P> for Snapshot<P> {
         Ok(self.parameters.rows(0..0))
     }
 
+    fn optional(&self) -> OptionalColumns {
+        Self::optional(self)
+    }
+
     fn read(&mut self, rows: Range<usize>) -> Result<Self, DeviceError> {
         check_rows(&rows, self.len())?;
+        let OptionalColumns { filter_3d, absolute_norm_sums } = Self::optional(self);
+        let if_there = |there: bool, values: &[f32]| {
+            if there { values[rows.clone()].to_vec() } else { Vec::new() }
+        };
         Ok(Self {
             parameters: self.parameters.rows(rows.clone()),
             first_moments: self.first_moments.rows(rows.clone()),
             second_moments: self.second_moments.rows(rows.clone()),
             gradient_norm_sums: self.gradient_norm_sums[rows.clone()].to_vec(),
-            views_seen: self.views_seen[rows].to_vec(),
+            views_seen: self.views_seen[rows.clone()].to_vec(),
+            absolute_norm_sums: if_there(absolute_norm_sums, &self.absolute_norm_sums),
+            filter_3d: if_there(filter_3d, &self.filter_3d),
         })
     }
 }
@@ -101,6 +117,8 @@ mod tests {
             second_moments: fill(),
             gradient_norm_sums: (0..count).map(|_| next()).collect(),
             views_seen: (1..).take(count).collect(),
+            absolute_norm_sums: Vec::new(),
+            filter_3d: (0..count).map(|_| next()).collect(),
         }
     }
 
@@ -113,6 +131,9 @@ mod tests {
         assert_eq!(some.second_moments.opacity_logits, all.second_moments.opacity_logits[1..4]);
         assert_eq!(some.gradient_norm_sums, all.gradient_norm_sums[1..4]);
         assert_eq!(some.views_seen, [2, 3, 4]);
+        assert_eq!(some.filter_3d, all.filter_3d[1..4]);
+        let filter = OptionalColumns { filter_3d: true, ..OptionalColumns::NONE };
+        assert_eq!((some.optional(), Rows::optional(&all)), (filter, filter));
         assert_eq!((some.parameters.sh_degree, Rows::len(&some)), (1, 3));
         assert!(all.read(5..5).unwrap().is_empty());
         let message = all.read(3..6).unwrap_err().to_string();

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::{Compensation, DeviceError};
 use crate::math::splat::DILATION_PX2;
+use crate::memory::plan::OptionalColumns;
 use crate::memory::{Bytes, Change};
 
 /// What a frame is for.
@@ -61,7 +62,7 @@ pub struct RenderSettings {
     pub screen_filter: ScreenFilter,
     /// What a frame drawn to [`Pass::Observe`] tells density control.
     pub statistics: Statistics,
-    /// Whether inverse depths are drawn beside the colours.
+    /// Whether inverse depths are drawn beside the colours; not in a frame drawn to [`Pass::Picture`].
     pub inverse_depth: bool,
     /// What changes the colours before they are compared, so that the frame has room for it. A frame
     /// that is only looked at has room for [`super::Raster::correct_colors`] then.
@@ -93,6 +94,9 @@ pub struct Rendered {
     pub rgb: Vec<f32>,
     /// Gaussians blended in each pixel, [height, width]; of a frame drawn to [`Pass::Picture`].
     pub blended: Option<Vec<u32>>,
+    /// Sums of the weights over the depths, per world unit, [height, width]; of a frame drawn with
+    /// [`RenderSettings::inverse_depth`].
+    pub inverse_depths: Option<Vec<f32>>,
 }
 
 /// The weights of the loss.
@@ -109,6 +113,8 @@ pub struct LossValue {
     pub l1: f64,
     /// Mean structural similarity.
     pub ssim: f64,
+    /// Mean absolute error of the inverse depths, per world unit, where they were compared.
+    pub depth_l1: Option<f64>,
     /// What is minimised.
     pub total: f64,
 }
@@ -272,6 +278,18 @@ pub enum Criterion {
     Quantile,
 }
 
+/// How Gaussians are drawn and copied where density control is a Markov chain (Kheradmand et al.
+/// 2024, section 4.3).
+#[derive(Clone, Copy, Debug)]
+pub struct RelocateRule {
+    /// Opacity that the living exceed, and the least that a share of one gets.
+    pub opacity_min: f64,
+    /// Seed of the draws.
+    pub seed: u64,
+    /// Finished iterations.
+    pub iteration: u32,
+}
+
 /// What density control would like to do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Survey {
@@ -321,4 +339,18 @@ pub struct Snapshot<P> {
     pub gradient_norm_sums: Vec<f32>,
     /// Number of views that saw each Gaussian since then.
     pub views_seen: Vec<u32>,
+    /// Sums of the absolute screen-space gradients since then; empty where a model has none.
+    pub absolute_norm_sums: Vec<f32>,
+    /// Standard deviation of each Gaussian's 3D filter, world units; empty where a model has none.
+    pub filter_3d: Vec<f32>,
+}
+
+impl<P> Snapshot<P> {
+    /// Which of the optional columns there are. A model of no rows has none.
+    pub fn optional(&self) -> OptionalColumns {
+        OptionalColumns {
+            filter_3d: !self.filter_3d.is_empty(),
+            absolute_norm_sums: !self.absolute_norm_sums.is_empty(),
+        }
+    }
 }

@@ -1,11 +1,13 @@
 //! A view of the dataset as the mathematics takes it.
 
+use super::ScreenFilter;
 use crate::dataset::View;
 use crate::math::Real;
 use crate::math::splat::Viewpoint;
 
-/// The view in the precision of the computation, drawn from this depth on (world units).
-pub(super) fn viewpoint<R: Real>(view: &View, near: f64) -> Viewpoint<R> {
+/// The view in the precision of the computation, drawn from this depth on (world units) with this
+/// filter.
+pub(super) fn viewpoint<R: Real>(view: &View, near: f64, filter: ScreenFilter) -> Viewpoint<R> {
     Viewpoint {
         rotation: view.pose.rotation.map(|row| row.map(R::of)),
         translation: view.pose.translation.map(R::of),
@@ -14,5 +16,7 @@ pub(super) fn viewpoint<R: Real>(view: &View, near: f64) -> Viewpoint<R> {
         centre_px: view.camera.centre_px.map(R::of),
         size: [view.camera.width, view.camera.height],
         near: R::of(near),
+        variance_px2: R::of(filter.variance_px2),
+        compensates: filter.compensates,
     }
 }

@@ -12,8 +12,8 @@ use super::scene::{ModelArgs, Opened};
 use crate::backend::{LossTerms, Raster};
 use crate::memory::Bytes;
 use crate::model::{Gaussians, denser};
-use crate::train::background;
 use crate::train::bench::{Bench, BenchSetup, Pairs, Peak, Traffic, bench};
+use crate::train::{background, render_filter};
 
 /// Arguments of `splat bench`.
 #[derive(Args)]
@@ -92,6 +92,7 @@ impl Task for Measuring<'_> {
             seed: config.run.seed,
             terms: LossTerms { lambda_dssim: config.optimize.lambda_dssim },
             background: background(config.scene.white_background),
+            screen_filter: render_filter(config),
             observes: args.observe,
             warm_up: args.warm_up,
             iterations: args.iterations,

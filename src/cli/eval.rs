@@ -1,18 +1,22 @@
 //! `splat eval`: metrics of a trained model.
 
+use std::path::PathBuf;
+
 use clap::{ArgMatches, Args};
 
 use super::device::{self, DeviceOptions, Task};
 use super::exit::UsageError;
+use super::lpips::{self, Sources};
 use super::print;
 use super::scene::{ModelArgs, Opened, none_decoded};
 use crate::backend::Raster;
 use crate::model::Gaussians;
+use crate::perceptual::LpipsWeights;
 use crate::telemetry::{append_metrics, write_per_view, write_results};
 use crate::train::appearance::compensation;
 use crate::train::eval::{EvalRequest, Shown, evaluate};
 use crate::train::event::{Evaluation, Split};
-use crate::train::{Views, background};
+use crate::train::{Views, background, render_filter};
 
 /// Arguments of `splat eval`.
 #[derive(Args)]
@@ -24,6 +28,14 @@ pub(super) struct EvalArgs {
     #[arg(long, value_enum, help_heading = "Evaluation", default_value_t = Split::Test)]
     split: Split,
 
+    /// Weights of LPIPS, as safetensors; without, those that the model was trained with
+    #[arg(long, value_name = "FILE", help_heading = "Evaluation")]
+    lpips_weights: Option<PathBuf>,
+
+    /// Insist on LPIPS: an error where there are no weights
+    #[arg(long, help_heading = "Evaluation")]
+    enable_lpips: bool,
+
     /// Print JSON, with every view
     #[arg(long, help_heading = "Evaluation")]
     json: bool,
@@ -32,7 +44,12 @@ pub(super) struct EvalArgs {
 /// Evaluates, prints the means, and writes the tables of the model folder.
 pub(super) fn run(args: &EvalArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     let opened = args.model.open(matches)?;
-    let task = Evaluating { opened: &opened, split: args.split };
+    let lpips = lpips::weights(&Sources {
+        named: args.lpips_weights.as_deref(),
+        earlier: opened.config.output.lpips_weights.as_deref(),
+        insists: args.enable_lpips,
+    })?;
+    let task = Evaluating { opened: &opened, split: args.split, lpips: lpips.as_ref() };
     let evaluation = device::on(&DeviceOptions::of(&opened.config), task)?;
     // First of all: a result that was computed is not lost to a full disk.
     print(&if args.json { serde_json::to_string_pretty(&evaluation)? } else { table(&evaluation) });
@@ -55,13 +72,14 @@ pub(super) fn run(args: &EvalArgs, matches: &ArgMatches) -> anyhow::Result<()> {
 struct Evaluating<'a> {
     opened: &'a Opened,
     split: Split,
+    lpips: Option<&'a LpipsWeights>,
 }
 
 impl Task for Evaluating<'_> {
     type Output = Evaluation;
 
     fn run<B: Raster<Gaussians>>(self, device: &mut B) -> anyhow::Result<Evaluation> {
-        let Self { opened, split } = self;
+        let Self { opened, split, lpips } = self;
         let mut views = Views::new(&opened.dataset, &opened.images);
         if views.split(split).is_empty() {
             return Err(UsageError(
@@ -77,8 +95,10 @@ impl Task for Evaluating<'_> {
             iteration: opened.iteration,
             sh_degree: opened.gaussians.sh_degree,
             background: background(opened.config.scene.white_background),
+            screen_filter: render_filter(&opened.config),
             compensation: compensation(&opened.config.optimize),
             shown: Shown::Nothing,
+            lpips,
         };
         let evaluation = evaluate(device, &model, &mut views, &request, |_| Ok(()))?;
         for warning in views.take_warnings() {
@@ -89,20 +109,25 @@ impl Task for Evaluating<'_> {
 }
 
 fn table(evaluation: &Evaluation) -> String {
-    let corrected = evaluation.mean.corrected.map_or(String::new(), |corrected| {
+    let Evaluation { mean, lpips_net, .. } = evaluation;
+    let lpips = mean.lpips.zip(*lpips_net);
+    let lpips = lpips
+        .map_or(String::new(), |(lpips, net)| format!("\n  LPIPS {lpips:.5} ({})", net.name()));
+    let corrected = mean.corrected.map_or(String::new(), |corrected| {
         format!(
             "\n  colour-corrected\n  PSNR {:.4} dB\n  SSIM {:.5}",
             corrected.psnr, corrected.ssim
         )
     });
     format!(
-        "iteration {}, {} {} views, {} Gaussians\n  PSNR {:.4} dB\n  SSIM {:.5}\n  L1   {:.5}{corrected}",
+        "iteration {}, {} {} views, {} Gaussians\n  PSNR {:.4} dB\n  SSIM {:.5}\n  L1   \
+         {:.5}{lpips}{corrected}",
         evaluation.iteration,
         evaluation.views.len(),
         evaluation.split.name(),
         evaluation.gaussians,
-        evaluation.mean.psnr,
-        evaluation.mean.ssim,
-        evaluation.mean.l1
+        mean.psnr,
+        mean.ssim,
+        mean.l1
     )
 }

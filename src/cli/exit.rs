@@ -7,6 +7,7 @@ use crate::config::ConfigError;
 use crate::dataset::{DatasetError, ImageError};
 use crate::export::PlyError;
 use crate::memory::Entry;
+use crate::perceptual::LpipsError;
 use crate::synth::SynthError;
 use crate::train::TrainError;
 use crate::train::checkpoint::CheckpointError;
@@ -103,6 +104,7 @@ impl Exit {
             || cause.is::<ImageError>()
             || cause.is::<Arc<ImageError>>()
             || cause.is::<PlyError>()
+            || cause.is::<LpipsError>()
             || cause.is::<CheckpointError>()
             || cause.is::<DataError>()
         {
@@ -149,6 +151,7 @@ impl Exit {
             DeviceError::NotFinite { .. }
             | DeviceError::LossNotFinite { .. }
             | DeviceError::OneViewPerStep
+            | DeviceError::TooSmallForLpips { .. }
             | DeviceError::TargetSize { .. } => Self::Error,
         }
     }

@@ -83,6 +83,8 @@ impl Intent {
             .into());
         };
         config.scene.source_path = Some(absolute(scene));
+        config.optimize.init = config.optimize.init.as_deref().map(absolute);
+        config.output.lpips_weights = config.output.lpips_weights.as_deref().map(absolute);
         // As the scene's: a checkpoint may be resumed from another working directory.
         config.output.model_path = Some(
             std::path::absolute(&model_path)

@@ -7,10 +7,12 @@ mod eval;
 mod exit;
 mod folder;
 mod intent;
+mod lpips;
 mod plan;
 mod profile;
 mod render;
 mod scene;
+mod start;
 mod synth;
 mod train;
 

@@ -10,12 +10,12 @@ use clap::{ArgMatches, Args};
 use self::report::{Budget, Gaussians, Report, Scene};
 use super::exit::{DataError, DoesNotFit, UsageError};
 use super::scene::absolute;
-use super::train::starting_points;
+use super::start::Start;
 use super::{folder, print};
-use crate::config::{Config, Layers, Typed, resolve};
+use crate::config::{Config, Layers, Strategy, Typed, resolve};
 use crate::dataset::Dataset;
 use crate::export::read_ply;
-use crate::memory::plan::{self, Granule, ModelSize, Run, Seen, Storage};
+use crate::memory::plan::{self, Granule, ModelSize, OptionalColumns, Run, Seen, Storage};
 use crate::memory::{Allowance, Bytes, Limit, Rung};
 use crate::model;
 use crate::train::{densify, forecast};
@@ -105,7 +105,8 @@ fn report(
     dataset: &Dataset,
     budget: Option<Budget>,
 ) -> anyhow::Result<Report> {
-    let points = starting_points(dataset, config)?;
+    let points = Start::of(dataset, config)?;
+    let points = points.points();
     let start = points.positions.len() as u64;
     let model = args.model.as_deref().map(read_model).transpose()?;
     let seen = match &model {
@@ -118,12 +119,15 @@ fn report(
             gaussians: gaussians.count,
             sh_degree: config.optimize.sh_degree,
             storage: storage(config),
+            optional: optional_columns(config),
         },
         start: start.min(gaussians.count),
         seen,
+        inverse_depths: forecast::draws_inverse_depths(dataset),
         photographs: forecast::photographs(dataset),
         colors: forecast::color_tables(config, dataset),
         births: None,
+        relocates: config.densify.strategy == Strategy::Mcmc,
         bands: config.memory.give_up.contains(&Rung::Bands),
         context: args.context,
         granule: Granule::default(),
@@ -179,6 +183,14 @@ fn gaussians(args: &PlanArgs, config: &Config, start: u64, model: Option<usize>)
 
 pub(super) fn storage(config: &Config) -> Storage {
     if config.memory.optimize_memory { Storage::Compact } else { Storage::Full }
+}
+
+/// What a model has beside parameters, moments and statistics.
+pub(super) fn optional_columns(config: &Config) -> OptionalColumns {
+    OptionalColumns {
+        filter_3d: config.optimize.filter_3d,
+        absolute_norm_sums: config.densify.strategy == Strategy::Gof,
+    }
 }
 
 /// A PLY, or the last one of a model folder.

@@ -16,7 +16,7 @@ use crate::model::Gaussians;
 use crate::train::eval::{EvalRequest, Shown, evaluate};
 use crate::train::event::{Picture, Split};
 use crate::train::pictures::{photo_picture, render_picture};
-use crate::train::{TrainError, Views, background};
+use crate::train::{TrainError, Views, background, render_filter};
 
 /// Arguments of `splat render`.
 #[derive(Args)]
@@ -62,6 +62,8 @@ impl Task for Rendering<'_> {
                 iteration: opened.iteration,
                 sh_degree: opened.gaussians.sh_degree,
                 background: background(opened.config.scene.white_background),
+                screen_filter: render_filter(&opened.config),
+                lpips: None,
                 compensation: None,
                 shown: Shown::All,
             };
@@ -94,7 +96,7 @@ impl Task for Rendering<'_> {
     }
 }
 
-fn output_folder(model_path: &Path, request: &EvalRequest) -> PathBuf {
+fn output_folder(model_path: &Path, request: &EvalRequest<'_>) -> PathBuf {
     model_path.join(request.split.name()).join(format!("ours_{}", request.iteration))
 }
 

@@ -82,7 +82,10 @@ impl ModelArgs {
             .into());
         }
         let gaussians = read_ply(&ply)?;
-        let (dataset, images) = open_scene(&config)?;
+        // Inverse depths are for training.
+        let mut shown = config.clone();
+        shown.scene.depths = None;
+        let (dataset, images) = open_scene(&shown)?;
         Ok(Opened { config, dataset, images, gaussians, iteration, altered })
     }
 

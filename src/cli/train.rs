@@ -9,19 +9,22 @@ use anyhow::Context;
 use clap::{ArgMatches, Args};
 
 use super::device::{self, DeviceOptions, Task};
-use super::exit::{Exit, Interrupted, OutOfMemory, UsageError};
+use super::exit::{Exit, Interrupted, OutOfMemory};
 use super::intent::{DEMO_SCENE, Intent};
+use super::lpips::{self, Sources};
 use super::scene::open_scene;
+use super::start::Start;
 use super::{print, shell_word};
 use crate::backend::{Raster, Rows};
 use crate::config::Config;
-use crate::dataset::{AlphaMeaning, Dataset, ImageSource, PointCloud};
-use crate::memory::{Bytes, Rung, host_memory};
-use crate::model::{Gaussians, from_points, random_points, thinned};
+use crate::dataset::{AlphaMeaning, Dataset, ImageSource};
+use crate::memory::Rung;
+use crate::model::Gaussians;
+use crate::perceptual::LpipsWeights;
 use crate::synth::{SynthOptions, write_scene};
 use crate::telemetry::{ProgressStyle, Sinks};
 use crate::train::checkpoint::StoredCheckpoint;
-use crate::train::{Outcome, TrainError, Trainer, TrainerSetup, scene_extent};
+use crate::train::{Outcome, TrainError, Trainer, TrainerSetup};
 
 /// Arguments of `splat train`.
 #[derive(Args)]
@@ -68,34 +71,41 @@ impl TrainArgs {
 /// Trains.
 pub(super) fn run(args: &TrainArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     let intent = Intent::make(args, matches)?;
-    device::on(&DeviceOptions::of(&intent.config), Training { args, intent })
+    // Before anything is begun: who waited for a run should not miss its metric.
+    let output = &intent.config.output;
+    let path = output.lpips_weights.as_deref();
+    let is_earlier = intent.checkpoint.is_some() && args.options.output.lpips_weights.is_none();
+    let (named, earlier) = if is_earlier { (None, path) } else { (path, None) };
+    let lpips = lpips::weights(&Sources { named, earlier, insists: output.enable_lpips })?;
+    device::on(&DeviceOptions::of(&intent.config), Training { args, intent, lpips })
 }
 
 /// A run that is intended.
 struct Training<'a> {
     args: &'a TrainArgs,
     intent: Intent,
+    lpips: Option<LpipsWeights>,
 }
 
 impl Task for Training<'_> {
     type Output = ();
 
     fn run<B: Raster<Gaussians>>(self, device: &mut B) -> anyhow::Result<()> {
-        let Self { args, mut intent } = self;
+        let Self { args, mut intent, lpips } = self;
         let stop = stop_on_signals()?;
         if args.demo && intent.checkpoint.is_none() {
             write_scene(&intent.scene()?, &SynthOptions::default())?;
         }
         let (dataset, images) = open_scene(&intent.config)?;
         warn_of_background(&dataset, &intent.config);
-        let points = match &intent.checkpoint {
-            None => starting_points(&dataset, &intent.config)?,
+        let start = match &intent.checkpoint {
+            None => Start::of(&dataset, &intent.config)?,
             Some(checkpoint) => {
                 warn_of_cap(checkpoint, &intent.config);
-                Cow::Borrowed(&dataset.points)
+                Start::Points(Cow::Borrowed(&dataset.points))
             }
         };
-        intent.prepare_folder(&dataset, &points)?;
+        intent.prepare_folder(&dataset, &start.points())?;
 
         let mut sinks = Sinks::for_run(&intent.model_path, args.style(), intent.goes_on)?;
         let checkpoint = intent.checkpoint.take();
@@ -103,14 +113,14 @@ impl Task for Training<'_> {
             dataset: &dataset,
             images: &images,
             config: &intent.config,
+            lpips: lpips.as_ref(),
             model_path: &intent.model_path,
             stop: &stop,
         };
         let trainer = match checkpoint {
             Some(checkpoint) => Trainer::resume(setup, device, &mut sinks, checkpoint)?,
             None => {
-                let gaussians =
-                    from_points(&points, intent.config.optimize.sh_degree, intent.config.run.seed);
+                let gaussians = start.gaussians(&intent.config);
                 Trainer::start(setup, device, &mut sinks, &gaussians)?
             }
         };
@@ -143,35 +153,6 @@ fn explained(error: TrainError, intent: &Intent) -> anyhow::Error {
     OutOfMemory { stopped: error, model: shell_word(&intent.model_path), less }.into()
 }
 
-/// The points that the Gaussians start from: the scene's, or random ones where it has none; never
-/// more than `--max-points`.
-pub(super) fn starting_points<'a>(
-    dataset: &'a Dataset,
-    config: &Config,
-) -> Result<Cow<'a, PointCloud>, UsageError> {
-    let options = &config.optimize;
-    let cap = config.densify.max_points.unwrap_or(u64::MAX);
-    let found = dataset.points.positions.len();
-    if found > 0 {
-        let Some(cap) = usize::try_from(cap).ok().filter(|&cap| cap < found) else {
-            return Ok(Cow::Borrowed(&dataset.points));
-        };
-        tracing::warn!("the scene has {found} points; {cap} of them are used (--max-points)");
-        return Ok(Cow::Owned(thinned(&dataset.points, cap)));
-    }
-    let count =
-        u32::try_from(cap).map_or(options.init_num_pts, |cap| cap.min(options.init_num_pts));
-    refuse_more_than_memory(count)?;
-    let (centre, half_side) = match dataset.random_half_side {
-        Some(half_side) => ([0.0; 3], half_side),
-        None => (dataset.centre(), options.init_extent * scene_extent(dataset)),
-    };
-    tracing::info!(
-        "the scene has no points; {count} random ones within {half_side:.3} of {centre:.3?}"
-    );
-    Ok(Cow::Owned(random_points(count, centre, half_side, config.run.seed)))
-}
-
 /// Photographs that are blended over one colour teach the model that colour.
 fn warn_of_background(dataset: &Dataset, config: &Config) {
     let blended = |source: &ImageSource| matches!(source.alpha, AlphaMeaning::BlendOver(_));
@@ -191,21 +172,6 @@ fn warn_of_cap(checkpoint: &StoredCheckpoint, config: &Config) {
             "the checkpoint has {found} Gaussians, more than --max-points {cap}: none are removed \
              for that, and none are added"
         );
-    }
-}
-
-/// Running out of memory would end the process without a word.
-fn refuse_more_than_memory(count: u32) -> Result<(), UsageError> {
-    // 59 parameters at most, each with two moments and a gradient.
-    let needed = Bytes(u64::from(count) * 59 * 4 * 4);
-    match host_memory() {
-        Some(host) if needed > host.total => Err(UsageError(format!(
-            "--init-num-pts: {count} Gaussians take {:.0} GiB, and this machine has {:.0} GiB. \
-             Start with fewer",
-            needed.gib(),
-            host.total.gib()
-        ))),
-        _ => Ok(()),
     }
 }
 

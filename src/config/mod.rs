@@ -12,7 +12,7 @@ pub use error::ConfigError;
 pub use normalize::{Normalized, normalize_args};
 pub use options::{
     Config, DensifyOptions, Device, Fragmentation, MemoryOptions, OptimizeOptions, OutputOptions,
-    RunOptions, SceneOptions, parse_switch,
+    RunOptions, SceneOptions, Strategy, parse_switch,
 };
 pub use presets::{preset_names, preset_text};
 pub use resolve::{Layer, Layers, Typed, resolve};

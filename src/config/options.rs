@@ -50,11 +50,6 @@ pub struct SceneOptions {
     #[arg(short, long, value_name = "R", allow_negative_numbers = true, default_value_t = Self::default().resolution)]
     pub resolution: i32,
 
-    /// Start from the Gaussians of this PLY, whatever tool wrote it, instead of from the scene's points
-    #[arg(long, value_name = "FILE.ply")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub init: Option<PathBuf>,
-
     /// Folder of inverse depth maps, relative to the scene, as depth estimators for 3DGS write them: 16-bit PNGs named as the photographs, and their scales in sparse/0/depth_params.json
     #[arg(short, long, value_name = "DIR")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -79,7 +74,6 @@ impl Default for SceneOptions {
             source_path: None,
             images: "images".to_owned(),
             resolution: -1,
-            init: None,
             depths: None,
             white_background: false,
             eval: false,
@@ -185,6 +179,11 @@ pub struct OptimizeOptions {
     #[arg(long, alias = "random-bkgd", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", value_parser = parse_switch, action = ArgAction::Set, default_value_t = Self::default().random_background, hide_default_value = true)]
     pub random_background: bool,
 
+    /// Start from the Gaussians of this PLY, whatever tool wrote it, instead of from the scene's points; their harmonics are in use from the first iteration
+    #[arg(long, value_name = "FILE.ply")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub init: Option<PathBuf>,
+
     /// Gaussians to start with where the scene has no points
     #[arg(long, value_name = "N", default_value_t = Self::default().init_num_pts)]
     pub init_num_pts: u32,
@@ -228,6 +227,7 @@ impl Default for OptimizeOptions {
             depth_l1_weight_init: 1.0,
             depth_l1_weight_final: 0.01,
             random_background: false,
+            init: None,
             init_num_pts: 100_000,
             init_extent: 3.0,
             init_opacity: 0.1,
@@ -265,7 +265,7 @@ pub struct DensifyOptions {
     #[arg(long, value_name = "G", default_value_t = Self::default().densify_grad_threshold)]
     pub densify_grad_threshold: f64,
 
-    /// With adc, sum the gradient's absolute values over the pixels (AbsGS); the threshold is 8e-4 then, where none is given
+    /// With adc, sum the gradient's absolute values over the pixels (AbsGS); --densify-grad-threshold is 8e-4 then, where none is given
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", value_parser = parse_switch, action = ArgAction::Set, default_value_t = Self::default().absgrad, hide_default_value = true)]
     pub absgrad: bool,
 
@@ -309,7 +309,7 @@ pub enum Strategy {
     Adc,
     /// The same with the criterion of GOF and Mip-Splatting: absolute gradients count, too
     Gof,
-    /// 3DGS-MCMC: up to --max-points (1,000,000 where none is given), moving what is transparent to where Gaussians are; starts from the preset mcmc
+    /// 3DGS-MCMC: up to --max-points, moving what is transparent to where Gaussians are; what is not given takes the values of --preset mcmc
     Mcmc,
 }
 

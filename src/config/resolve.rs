@@ -11,7 +11,7 @@ use toml::de::DeTable;
 
 use super::options::LOW_DRAM;
 use super::schema::{Section, sections};
-use super::{Config, ConfigError, preset_text};
+use super::{Config, ConfigError, Strategy, preset_text};
 
 /// TOML text and where it is from.
 #[derive(Clone, Copy, Debug)]
@@ -44,29 +44,77 @@ pub struct Layers<'a> {
     pub typed: Option<Typed<'a>>,
 }
 
+/// What some options ask of others where nothing is said of these.
+#[derive(Clone, Copy)]
+struct Implied {
+    /// Holds of the configuration that asks for it.
+    by: fn(&Config) -> bool,
+    /// Name in messages.
+    origin: &'static str,
+    /// The values, as a layer beneath all that is given.
+    text: fn() -> Result<&'static str, ConfigError>,
+}
+
+const IMPLIED: [Implied; 2] = [
+    Implied {
+        by: |config| config.densify.strategy == Strategy::Mcmc,
+        origin: "preset mcmc",
+        text: || preset_text("mcmc"),
+    },
+    Implied {
+        by: |config| config.densify.absgrad,
+        origin: "absgrad",
+        // Sums of absolute values are larger: AbsGS's own threshold (Ye et al. 2024).
+        text: || Ok("[densify]\ndensify_grad_threshold = 8e-4\n"),
+    },
+];
+
 /// The configuration that all layers give together, proven to be in range.
+///
+/// The strategy `mcmc` brings the values of its preset, and `absgrad` its threshold, where no layer
+/// says otherwise.
 pub fn resolve(layers: Layers<'_>) -> Result<Config, ConfigError> {
-    let mut table = Config::default().to_table()?;
-    if let Some(Layer { origin, text }) = layers.base {
-        overlay(&mut table, read_strictly(origin, text)?);
+    let given = layers.table()?;
+    let defaults = Config::default().to_table()?;
+    let decided = together(defaults.clone(), given.clone())?;
+    let mut table = defaults;
+    for implied in IMPLIED.iter().filter(|implied| (implied.by)(&decided)) {
+        overlay(&mut table, read_strictly(implied.origin, (implied.text)()?)?);
     }
-    if let Some(name) = layers.preset {
-        overlay(&mut table, read_strictly(&format!("preset {name}"), preset_text(name)?)?);
-    }
-    if let Some(path) = layers.file {
-        let text = fs::read_to_string(path)
-            .map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })?;
-        overlay(&mut table, read_strictly(&path.display().to_string(), &text)?);
-    }
-    if let Some(typed) = layers.typed {
-        overlay(&mut table, typed.table()?);
-    }
-    let config: Config = table.try_into().map_err(|source: toml::de::Error| {
-        // Each layer was read as a `Config` before, so only an error of this module ends here.
-        ConfigError::Syntax { origin: "all options together".to_owned(), source: Box::new(source) }
-    })?;
+    let config = together(table, given)?;
     config.validate()?;
     Ok(config)
+}
+
+/// What stands in the upper table, and in the lower where the upper says nothing.
+fn together(mut lower: Table, upper: Table) -> Result<Config, ConfigError> {
+    overlay(&mut lower, upper);
+    lower.try_into().map_err(|source: toml::de::Error| {
+        // Each layer was read as a `Config` before, so only an error of this module ends here.
+        ConfigError::Syntax { origin: "all options together".to_owned(), source: Box::new(source) }
+    })
+}
+
+impl Layers<'_> {
+    /// What is given anywhere.
+    fn table(self) -> Result<Table, ConfigError> {
+        let mut table = Table::new();
+        if let Some(Layer { origin, text }) = self.base {
+            overlay(&mut table, read_strictly(origin, text)?);
+        }
+        if let Some(name) = self.preset {
+            overlay(&mut table, read_strictly(&format!("preset {name}"), preset_text(name)?)?);
+        }
+        if let Some(path) = self.file {
+            let text = fs::read_to_string(path)
+                .map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })?;
+            overlay(&mut table, read_strictly(&path.display().to_string(), &text)?);
+        }
+        if let Some(typed) = self.typed {
+            overlay(&mut table, typed.table()?);
+        }
+        Ok(table)
+    }
 }
 
 impl Config {

@@ -29,9 +29,6 @@ impl SceneOptions {
         if let Some(path) = &self.source_path {
             key("source_path").text(&path.to_string_lossy())?;
         }
-        if let Some(path) = &self.init {
-            key("init").text(&path.to_string_lossy())?;
-        }
         if let Some(folder) = &self.depths {
             key("depths").text(folder)?;
         }
@@ -80,6 +77,9 @@ impl OptimizeOptions {
         )?;
         key("depth_l1_weight_init").rate(self.depth_l1_weight_init)?;
         key("depth_l1_weight_final").rate(self.depth_l1_weight_final)?;
+        if let Some(path) = &self.init {
+            key("init").text(&path.to_string_lossy())?;
+        }
         key("init_num_pts").count(self.init_num_pts)?;
         key("init_opacity").holds(
             self.init_opacity > 0.0 && self.init_opacity < 1.0,

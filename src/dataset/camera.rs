@@ -3,7 +3,7 @@
 //! Frames: `world` is the scene's, `cam` has x right, y down, z forward (COLMAP, OpenCV), `px` is
 //! the image with its origin at the outer corner of the top left pixel, whose centre is (0.5, 0.5).
 
-use crate::math::linalg::{Mat3, Vec3, mul_transposed, scale};
+use crate::math::linalg::{Mat3, Vec3, add, dot, length, mul_transposed, scale, sub};
 
 /// A pinhole camera at one resolution.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -79,6 +79,26 @@ pub(super) fn stem(name: &str) -> &str {
     }
 }
 
+/// Median distance of cameras, each a centre and the direction of its optical axis, of length 1, to
+/// what they look at: along each axis of the world the median of the points of their optical axes
+/// that are nearest to `mean`.
+pub(super) fn viewing_distance(cameras: &[(Vec3<f64>, Vec3<f64>)], mean: Vec3<f64>) -> f64 {
+    let nearest = |&(centre, forward): &(Vec3<f64>, Vec3<f64>)| {
+        add(centre, scale(forward, dot(sub(mean, centre), forward)))
+    };
+    let nearest: Vec<Vec3<f64>> = cameras.iter().map(nearest).collect();
+    let focus = [0, 1, 2].map(|axis| median(nearest.iter().map(|point| point[axis])));
+    median(cameras.iter().map(|&(centre, _)| length(sub(centre, focus))))
+}
+
+/// The middle of the values in their order, the mean of both where two are in the middle; 0 of none.
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    let middle = values.get((values.len().saturating_sub(1)) / 2..=values.len() / 2);
+    middle.map_or(0.0, |middle| middle.iter().sum::<f64>() / middle.len() as f64)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -94,5 +114,24 @@ mod tests {
         ] {
             assert_eq!(stem(name), expected);
         }
+    }
+
+    #[test]
+    fn cameras_around_a_thing_look_at_it_from_as_far_as_they_stand() {
+        let thing = [1.0, -2.0, 3.0];
+        let camera = |turn: f64, distance: f64| {
+            let forward = [turn.cos(), turn.sin(), 0.0];
+            (sub(thing, scale(forward, distance)), forward)
+        };
+        // Around a mean that is the thing itself, whatever the distances of single cameras.
+        let ring = [(0.0, 4.0), (1.0, 2.0), (2.0, 4.0), (4.0, 4.5), (5.0, 9.0)];
+        let ring = ring.map(|(turn, distance)| camera(turn, distance));
+        // A few roundings.
+        assert!((viewing_distance(&ring, thing) - 4.0).abs() < 1e-12);
+        // From elsewhere, too, where all axes meet in the thing and most are passed near it.
+        let beside = viewing_distance(&ring, add(thing, [0.0, 0.0, 0.5]));
+        assert!((beside - 4.0).abs() < 0.05, "{beside}");
+        assert_eq!(viewing_distance(&[ring[0]; 3], ring[0].0), 0.0);
+        assert_eq!(viewing_distance(&[], thing), 0.0);
     }
 }

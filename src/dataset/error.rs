@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::colmap::ColmapError;
+use super::depths::DepthsError;
 use super::lens::LensError;
 use super::points_ply::PointsPlyError;
 use super::transforms::TransformsError;
@@ -30,6 +31,9 @@ pub enum DatasetError {
         /// Files looked for.
         sought: String,
     },
+    /// The inverse depths of `--depths`.
+    #[error(transparent)]
+    Depths(#[from] DepthsError),
     /// The COLMAP model.
     #[error(transparent)]
     Colmap(#[from] ColmapError),

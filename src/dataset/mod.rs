@@ -2,6 +2,7 @@
 
 mod camera;
 pub mod colmap;
+mod depths;
 mod error;
 mod image;
 mod lens;
@@ -16,9 +17,11 @@ use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 
+use camera::viewing_distance;
 pub use camera::{Camera, Pose, View};
+pub use depths::DepthsError;
 pub use error::DatasetError;
-pub use image::{Image, ImageError, ImageHeader, decode, probe};
+pub use image::{DepthMap, Image, ImageError, ImageHeader, decode, probe};
 pub use lens::{Distortion, Lens, LensError, Undistortion};
 pub use loader::{ImageLoader, LoaderStatistics, Residency};
 pub use transforms::TransformsError;
@@ -76,6 +79,19 @@ pub struct ImageSource {
     pub undistort: Option<Undistortion>,
     /// What an alpha channel means.
     pub alpha: AlphaMeaning,
+    /// Inverse depths of the photograph.
+    pub depth: Option<DepthFile>,
+}
+
+/// A map of inverse depths on disk, as [`DepthMap`] has it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DepthFile {
+    /// A greyscale file of the photograph's proportions.
+    pub path: PathBuf,
+    /// What fits the map to the scene's unit, per world unit.
+    pub scale: f32,
+    /// The same, per world unit.
+    pub offset: f32,
 }
 
 /// What an alpha channel means.
@@ -136,7 +152,7 @@ impl Dataset {
         photographs::trained_size([1, 1], options.resolution)?;
         let mut scene = describe(&root, options)?;
         scene.shots.sort_by(|a, b| a.name.cmp(&b.name));
-        let Kept { views, sources, held_out: listed } = keep(&mut scene, options.resolution)?;
+        let Kept { views, mut sources, held_out: listed } = keep(&mut scene, options.resolution)?;
         let held_out = |index: &usize| {
             options.eval
                 && match scene.holdout {
@@ -147,6 +163,14 @@ impl Dataset {
         let (test, train): (Vec<usize>, Vec<usize>) = (0..views.len()).partition(held_out);
         if train.is_empty() {
             return Err(DatasetError::NothingToTrain { path: root, count: views.len() });
+        }
+        if let Some(folder) = &options.depths {
+            let trained = train.iter().map(|&index| (views[index].name.as_str(), index));
+            let found = depths::find(&root, folder, trained)?;
+            scene.warnings.extend(found.warnings);
+            for (index, file) in found.files {
+                sources[index].depth = Some(file);
+            }
         }
         Ok(Self {
             root,
@@ -172,6 +196,14 @@ impl Dataset {
         let mean = self.centre();
         let distances = self.train_centres().map(|centre| length(sub(centre, mean)));
         EXTENT_MARGIN * distances.fold(0.0, f64::max)
+    }
+
+    /// How far the training cameras are from what they look at, world units; zero where all stand in
+    /// one place.
+    pub fn viewing_distance(&self) -> f64 {
+        let pose = |&index: &usize| &self.views[index].pose;
+        let axes = self.train.iter().map(pose).map(|pose| (pose.centre_world(), pose.rotation[2]));
+        viewing_distance(&axes.collect::<Vec<_>>(), self.centre())
     }
 
     fn train_centres(&self) -> impl Iterator<Item = Vec3<f64>> + '_ {
@@ -248,6 +280,7 @@ fn open(
         apply_orientation: fitted.apply_orientation,
         undistort: fitted.undistort,
         alpha,
+        depth: None,
     };
     Ok((view, source))
 }

@@ -4,4 +4,4 @@ mod inria;
 mod ply;
 
 pub use inria::{write_cameras_json, write_cfg_args};
-pub use ply::{PlyError, read_ply, write_ply, write_ply_chunks};
+pub use ply::{PlyError, RenderMode, read_ply, write_ply, write_ply_chunks};

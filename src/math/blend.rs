@@ -1,6 +1,7 @@
 //! Front-to-back compositing of one pixel: opacity of a splat, transmittance, and their gradients.
 //!
-//! Colour is Σ cᵢ αᵢ Tᵢ + Tₙ · background, with Tᵢ = Π_{j<i} (1 - αⱼ) (Kerbl et al. 2023).
+//! Colour is Σ cᵢ αᵢ Tᵢ + Tₙ · background, with Tᵢ = Π_{j<i} (1 - αⱼ) (Kerbl et al. 2023). An inverse
+//! depth 1/zᵢ is a fourth channel whose background is 0.
 
 use super::Real;
 use super::linalg::{Sym2, Vec3, add, dot, scale, sub};
@@ -38,12 +39,16 @@ pub fn alpha<R: Real>(opacity: R, exponent: R) -> Option<R> {
 pub struct ScreenGradient<R> {
     /// Of the centre, per px.
     pub d_mean_px: [R; 2],
+    /// Absolute values of what each pixel gives to it, added up (AbsGS, Ye et al. 2024).
+    pub d_mean_abs: [R; 2],
     /// Of the conic (xx, xy, yy); xy counted once.
     pub d_conic: Sym2<R>,
     /// Of the opacity.
     pub d_opacity: R,
     /// Of the colour.
     pub d_color: Vec3<R>,
+    /// Of the inverse depth, world units.
+    pub d_inverse_depth: R,
 }
 
 impl<R: Real> ScreenGradient<R> {
@@ -52,12 +57,14 @@ impl<R: Real> ScreenGradient<R> {
     pub fn add(&mut self, other: &Self) {
         for i in 0..2 {
             self.d_mean_px[i] += other.d_mean_px[i];
+            self.d_mean_abs[i] += other.d_mean_abs[i];
         }
         for i in 0..3 {
             self.d_conic[i] += other.d_conic[i];
             self.d_color[i] += other.d_color[i];
         }
         self.d_opacity += other.d_opacity;
+        self.d_inverse_depth += other.d_inverse_depth;
     }
 }
 
@@ -70,23 +77,32 @@ pub struct PixelWalk<R> {
     pub behind: Vec3<R>,
     /// Gradient of the pixel's colour.
     pub d_color: Vec3<R>,
+    /// Inverse depth that the splats not yet passed contribute.
+    pub inverse_depth_behind: R,
+    /// Gradient of the pixel's inverse depth.
+    pub d_inverse_depth: R,
 }
 
-/// `d_alpha` of one splat in one pixel; adds to its `d_color` and moves the walk behind it.
+/// `d_alpha` of one splat in one pixel; adds to its `d_color` and `d_inverse_depth` and moves the walk
+/// behind it.
 ///
-/// With B the colour from behind the splat, dC/dα = T c - B / (1 - α).
+/// With B the colour from behind the splat, dC/dα = T c - B / (1 - α), and so with inverse depths.
 #[inline]
 pub fn blend_bwd<R: Real>(
     walk: &mut PixelWalk<R>,
-    color: Vec3<R>,
+    (color, inverse_depth): (Vec3<R>, R),
     alpha: R,
     sums: &mut ScreenGradient<R>,
 ) -> R {
     let weight = alpha * walk.transmittance;
     sums.d_color = add(sums.d_color, scale(walk.d_color, weight));
+    sums.d_inverse_depth += walk.d_inverse_depth * weight;
     walk.behind = sub(walk.behind, scale(color, weight));
-    let d_alpha = walk.transmittance * dot(color, walk.d_color)
-        - dot(walk.behind, walk.d_color) / (R::ONE - alpha);
+    walk.inverse_depth_behind -= inverse_depth * weight;
+    let d_here = dot(color, walk.d_color) + inverse_depth * walk.d_inverse_depth;
+    let d_behind =
+        dot(walk.behind, walk.d_color) + walk.inverse_depth_behind * walk.d_inverse_depth;
+    let d_alpha = walk.transmittance * d_here - d_behind / (R::ONE - alpha);
     walk.transmittance *= R::ONE - alpha;
     d_alpha
 }
@@ -111,6 +127,10 @@ pub fn alpha_bwd<R: Real>(
     sums.d_conic[1] -= dx * dy * d_exponent;
     sums.d_conic[2] -= R::HALF * dy * dy * d_exponent;
     // The offset is the pixel less the centre, so the centre takes the opposite sign.
-    sums.d_mean_px[0] += (conic[0] * dx + conic[1] * dy) * d_exponent;
-    sums.d_mean_px[1] += (conic[1] * dx + conic[2] * dy) * d_exponent;
+    let d_mean_px =
+        [conic[0] * dx + conic[1] * dy, conic[1] * dx + conic[2] * dy].map(|d| d * d_exponent);
+    for (axis, &d) in d_mean_px.iter().enumerate() {
+        sums.d_mean_px[axis] += d;
+        sums.d_mean_abs[axis] += d.abs();
+    }
 }

@@ -28,6 +28,12 @@ pub enum Purpose {
     RoundStep = 9,
     /// Rounding of colours that catch up.
     RoundCatchUp = 10,
+    /// Motion of Gaussians that are nearly transparent.
+    Noise = 11,
+    /// Which Gaussians the dead move to.
+    Relocate = 12,
+    /// Which Gaussians get copies.
+    Multiply = 13,
 }
 
 /// One stream of random numbers, addressed by index.
@@ -40,6 +46,11 @@ impl Stream {
     /// The stream of `purpose` at `step` of the run with this seed.
     pub const fn new(seed: u64, step: u64, purpose: Purpose) -> Self {
         Self { key: mix(mix(mix(seed) ^ step) ^ purpose as u64) }
+    }
+
+    /// The stream of this key.
+    pub const fn of_key(key: u64) -> Self {
+        Self { key }
     }
 
     /// What, with an index, makes a number: for devices that draw by themselves.

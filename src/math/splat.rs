@@ -4,8 +4,10 @@ use std::ops::Range;
 
 use super::Real;
 use super::blend::ALPHA_MIN;
+use super::filter::{kept_on_screen, kept_on_screen_bwd, smoothed, smoothed_bwd};
 use super::linalg::{
     Mat3, Quat, Sym2, Vec3, add, cross, dot, mat_mul, mul, mul_transposed, rotation, rotation_bwd,
+    scale,
 };
 
 /// Variance in px² added to every splat, so that none falls between pixel centres.
@@ -37,6 +39,10 @@ pub struct Viewpoint<R> {
     ///
     /// Towards 0 the projection's Jacobian grows as 1/z² and one splat can cover the image.
     pub near: R,
+    /// Variance added to every splat along both axes, px².
+    pub variance_px2: R,
+    /// Whether opacity falls as a splat is widened by it.
+    pub compensates: bool,
 }
 
 impl<R: Real> Viewpoint<R> {
@@ -62,6 +68,8 @@ pub struct Shape<R> {
     pub log_scale: Vec3<R>,
     /// Rotation (w, x, y, z), of any length but zero.
     pub quat: Quat<R>,
+    /// Standard deviation of its 3D filter, world units; 0 of none.
+    pub smoothing: R,
 }
 
 /// The ellipse that a Gaussian projects to.
@@ -71,10 +79,12 @@ pub struct Ellipse<R> {
     pub mean_px: [R; 2],
     /// Depth along the view axis, world units.
     pub depth: R,
-    /// Covariance, dilation included, px².
+    /// Covariance, the screen filter included, px².
     pub cov_px2: Sym2<R>,
     /// Its inverse.
     pub conic: Sym2<R>,
+    /// The share of the Gaussian's opacity that both filters leave.
+    pub kept: R,
 }
 
 /// What forward and backward share: everything between the shape and its ellipse.
@@ -87,7 +97,10 @@ struct Chain<R> {
     jacobian: [[R; 3]; 2],
     /// Rotation from the Gaussian's axes to the camera's.
     cam_from_axes: Mat3<R>,
+    /// With the 3D filter.
     scale: Vec3<R>,
+    /// The share of the opacity that it leaves.
+    kept_in_space: R,
     /// J · `cam_from_axes` · diag(scale): its Gram matrix is the covariance.
     root: [[R; 3]; 2],
 }
@@ -107,12 +120,12 @@ fn chain<R: Real>(view: &Viewpoint<R>, shape: &Shape<R>) -> Option<Chain<R>> {
     let jacobian =
         [[over_z[0], R::ZERO, -over_z[0] * slope[0]], [R::ZERO, over_z[1], -over_z[1] * slope[1]]];
     let cam_from_axes = mat_mul(&view.rotation, &rotation(shape.quat));
-    let scale = shape.log_scale.map(Real::exp);
+    let (scale, kept_in_space) = smoothed(shape.log_scale.map(Real::exp), shape.smoothing);
     let root = jacobian.map(|row| {
         let turned = mul_transposed(&cam_from_axes, row);
         [turned[0] * scale[0], turned[1] * scale[1], turned[2] * scale[2]]
     });
-    Some(Chain { mean_cam, slope, inside, jacobian, cam_from_axes, scale, root })
+    Some(Chain { mean_cam, slope, inside, jacobian, cam_from_axes, scale, kept_in_space, root })
 }
 
 /// Projects a Gaussian; nothing where it is not beyond [`Viewpoint::near`] or a parameter is
@@ -123,7 +136,7 @@ pub fn project<R: Real>(view: &Viewpoint<R>, shape: &Shape<R>) -> Option<Ellipse
 
 fn ellipse<R: Real>(view: &Viewpoint<R>, chain: &Chain<R>) -> Option<Ellipse<R>> {
     let [x, y, z] = chain.mean_cam;
-    let ([xx, xy, yy], det) = covariance(&chain.root);
+    let Covariance { cov: [xx, xy, yy], det, sharp_det } = covariance(view, &chain.root);
     let mean_px = [
         view.focal_px[0] * x / z + view.centre_px[0],
         view.focal_px[1] * y / z + view.centre_px[1],
@@ -133,20 +146,30 @@ fn ellipse<R: Real>(view: &Viewpoint<R>, chain: &Chain<R>) -> Option<Ellipse<R>>
         return None;
     }
     let conic = [yy / det, -xy / det, xx / det];
-    Some(Ellipse { mean_px, depth: z, cov_px2: [xx, xy, yy], conic })
+    let on_screen = if view.compensates { kept_on_screen(sharp_det, det) } else { R::ONE };
+    let kept = chain.kept_in_space * on_screen;
+    Some(Ellipse { mean_px, depth: z, cov_px2: [xx, xy, yy], conic, kept })
 }
 
-/// A Aᵀ with the dilation added to its diagonal, and its determinant.
+/// A Aᵀ with the screen filter's variance on its diagonal, its determinant, and that without the
+/// filter.
+struct Covariance<R> {
+    cov: Sym2<R>,
+    det: R,
+    sharp_det: R,
+}
+
 ///
 /// For long thin splats xx yy - xy² would cancel all digits of single precision. Lagrange's
 /// identity |a|² |b|² - (a·b)² = |a x b|² leaves a sum of positive terms.
-fn covariance<R: Real>(root: &[Vec3<R>; 2]) -> (Sym2<R>, R) {
+fn covariance<R: Real>(view: &Viewpoint<R>, root: &[Vec3<R>; 2]) -> Covariance<R> {
     let [a, b] = *root;
-    let dilation = R::of(DILATION_PX2);
+    let variance = view.variance_px2;
     let (aa, bb) = (dot(a, a), dot(b, b));
     let area = cross(a, b);
-    let det = dot(area, area) + dilation * (aa + bb) + dilation * dilation;
-    ([aa + dilation, dot(a, b), bb + dilation], det)
+    let sharp_det = dot(area, area);
+    let det = sharp_det + variance * (aa + bb) + variance * variance;
+    Covariance { cov: [aa + variance, dot(a, b), bb + variance], det, sharp_det }
 }
 
 /// Gradients of [`Shape`], raw parameters.
@@ -160,27 +183,47 @@ pub struct ShapeGradient<R> {
     pub d_quat: Quat<R>,
 }
 
-/// `d_shape` of [`project`] from the gradients of the centre and of the conic (xy counted once).
+/// Gradients of [`Ellipse`].
+#[derive(Clone, Copy, Debug)]
+pub struct EllipseGradient<R> {
+    /// Of the centre, per px.
+    pub d_mean_px: [R; 2],
+    /// Of the conic; xy counted once.
+    pub d_conic: Sym2<R>,
+    /// Of the logarithm of the kept share of the opacity.
+    pub d_log_kept: R,
+    /// Of the depth.
+    pub d_depth: R,
+}
+
+/// `d_shape` of [`project`].
 ///
 /// `None` exactly where [`project`] gives `None`.
 pub fn project_bwd<R: Real>(
     view: &Viewpoint<R>,
     shape: &Shape<R>,
-    d_mean_px: [R; 2],
-    d_conic: Sym2<R>,
+    d_ellipse: &EllipseGradient<R>,
 ) -> Option<ShapeGradient<R>> {
     let chain = chain(view, shape)?;
     ellipse(view, &chain)?;
-    let d_cov = conic_bwd(covariance(&chain.root), d_conic);
+    let Covariance { cov, det, sharp_det } = covariance(view, &chain.root);
+    let d_cov = conic_bwd((cov, det), d_ellipse.d_conic);
 
     // cov = A Aᵀ with A = J T diag(s): d_A = 2 G A, where the off-diagonal of G is half of d_xy.
     let (g_xx, g_xy, g_yy) = (R::TWO * d_cov[0], d_cov[1], R::TWO * d_cov[2]);
     let [a, b] = chain.root;
-    let d_root = [
+    let mut d_root = [
         [0, 1, 2].map(|j| g_xx * a[j] + g_xy * b[j]),
         [0, 1, 2].map(|j| g_xy * a[j] + g_yy * b[j]),
     ];
-    let d_log_scale = [0, 1, 2].map(|j| d_root[0][j] * a[j] + d_root[1][j] * b[j]);
+    let d_log_kept = d_ellipse.d_log_kept;
+    if view.compensates {
+        let [d_sharp_det, d_det] = kept_on_screen_bwd(sharp_det, det, d_log_kept);
+        let through_det = det_bwd([a, b], view.variance_px2, d_sharp_det + d_det, d_det);
+        d_root = [add(d_root[0], through_det[0]), add(d_root[1], through_det[1])];
+    }
+    let d_log_wide = [0, 1, 2].map(|j| d_root[0][j] * a[j] + d_root[1][j] * b[j]);
+    let d_log_scale = smoothed_bwd(chain.scale, shape.smoothing, d_log_wide, d_log_kept);
     let d_turned = d_root.map(|row| [0, 1, 2].map(|j| row[j] * chain.scale[j]));
 
     let d_cam_from_axes: Mat3<R> = [0, 1, 2].map(|i| {
@@ -191,7 +234,8 @@ pub fn project_bwd<R: Real>(
     let d_rotation: Mat3<R> = mat_mul(&super::linalg::transpose(&view.rotation), &d_cam_from_axes);
     let d_quat = rotation_bwd(shape.quat, &d_rotation);
 
-    let d_mean_cam = mean_bwd(view, &chain, d_mean_px, &d_jacobian);
+    let mut d_mean_cam = mean_bwd(view, &chain, d_ellipse.d_mean_px, &d_jacobian);
+    d_mean_cam[2] += d_ellipse.d_depth;
     Some(ShapeGradient {
         d_mean_world: mul_transposed(&view.rotation, d_mean_cam),
         d_log_scale,
@@ -207,6 +251,17 @@ fn conic_bwd<R: Real>(([xx, xy, yy], det): (Sym2<R>, R), d_conic: Sym2<R>) -> Sy
         (d_conic[2] - shared * yy) * inverse_det,
         (R::TWO * shared * xy - d_conic[1]) * inverse_det,
         (d_conic[0] - shared * xx) * inverse_det,
+    ]
+}
+
+/// `d_root` of the determinants of A Aᵀ, of which |a x b|² is in both, and the variance times
+/// |a|² + |b|² in the second. Like the determinants themselves, without a difference of products.
+fn det_bwd<R: Real>([a, b]: [Vec3<R>; 2], variance: R, d_area: R, d_det: R) -> [Vec3<R>; 2] {
+    let area = cross(a, b);
+    let (d_area, d_det) = (R::TWO * d_area, R::TWO * d_det * variance);
+    [
+        add(scale(cross(b, area), d_area), scale(a, d_det)),
+        add(scale(cross(area, a), d_area), scale(b, d_det)),
     ]
 }
 

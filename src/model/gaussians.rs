@@ -66,6 +66,22 @@ impl Gaussians {
         self.sh_rest.truncate(self.len() * after);
         self.sh_degree = sh_degree;
     }
+
+    /// Drops the harmonics above this degree, or adds such as are zero up to it.
+    pub fn set_sh_degree(&mut self, sh_degree: u32) {
+        self.lower_sh_degree(sh_degree);
+        let [before, after] = [self.sh_degree, sh_degree].map(|degree| 3 * sh_rest_count(degree));
+        if after == before {
+            return;
+        }
+        let mut raised = vec![0.0; self.len() * after];
+        for row in 0..self.len() {
+            raised[row * after..][..before]
+                .copy_from_slice(&self.sh_rest[row * before..][..before]);
+        }
+        self.sh_rest = raised;
+        self.sh_degree = sh_degree;
+    }
 }
 
 impl Primitive for Gaussians {
@@ -146,6 +162,13 @@ mod tests {
             let sh_rest = before.sh_rest.clone();
             assert_eq!(Gaussians { sh_degree: from, sh_rest, ..after }, before);
         }
+        let mut raised = numbered(1, 5);
+        raised.set_sh_degree(3);
+        assert_eq!((raised.sh_degree, raised.sh_rest.len()), (3, 5 * 45));
+        assert_eq!(raised.sh_rest[45..54], numbered(1, 5).sh_rest[9..18]);
+        assert!(raised.sh_rest[54..90].iter().all(|&c| c == 0.0));
+        raised.set_sh_degree(1);
+        assert_eq!(raised, numbered(1, 5));
         let mut same = numbered(1, 3);
         same.lower_sh_degree(3);
         assert_eq!(same, numbered(1, 3));

@@ -6,13 +6,11 @@ use kiddo::SquaredEuclidean;
 use rayon::prelude::*;
 
 use super::{Gaussians, sh_rest_count};
+use crate::config::OptimizeOptions;
 use crate::dataset::PointCloud;
 use crate::math::random::{Purpose, Stream};
 use crate::math::sh;
 use crate::math::{Real, inverse_sigmoid};
-
-/// Opacity of a fresh Gaussian.
-const OPACITY: f32 = 0.1;
 
 /// Neighbours whose distance sets the scale.
 const NEIGHBOURS: usize = 3;
@@ -21,21 +19,24 @@ const NEIGHBOURS: usize = 3;
 const MIN_SQUARED_DISTANCE: f32 = 1e-7;
 
 /// One Gaussian per point, as 3D Gaussian splatting starts: isotropic, its scale the root of the
-/// mean squared distance to the 3 nearest other points, opacity 0.1, the point's colour.
+/// mean squared distance to the 3 nearest other points times `init_scale`, its opacity
+/// `init_opacity`, the point's colour.
 ///
 /// The quaternions are drawn uniformly from [0, 1)⁴, as gsplat does: the Gaussians are round, but the
 /// axes along which they will stretch should not all be those of the world.
-pub fn from_points(points: &PointCloud, sh_degree: u32, seed: u64) -> Gaussians {
+pub fn from_points(points: &PointCloud, options: &OptimizeOptions, seed: u64) -> Gaussians {
     let stream = Stream::new(seed, 0, Purpose::Orient);
     let count = points.positions.len();
+    let sh_degree = options.sh_degree;
+    let log_share = f32::of(options.init_scale.ln());
     let mut gaussians = Gaussians::zeros(sh_degree, count);
     gaussians.means = points.positions.as_flattened().to_vec();
     gaussians.log_scales = mean_squared_distances(&points.positions)
         .into_iter()
-        .flat_map(|squared| [squared.max(MIN_SQUARED_DISTANCE).sqrt().ln(); 3])
+        .flat_map(|squared| [squared.max(MIN_SQUARED_DISTANCE).sqrt().ln() + log_share; 3])
         .collect();
     gaussians.quats = (0..count as u64 * 4).map(|i| stream.uniform(i).to_f32()).collect();
-    gaussians.opacity_logits = vec![inverse_sigmoid(OPACITY); count];
+    gaussians.opacity_logits = vec![inverse_sigmoid(f32::of(options.init_opacity)); count];
     gaussians.sh_dc = points
         .colors
         .iter()
@@ -101,6 +102,10 @@ fn mean_squared_distances(positions: &[[f32; 3]]) -> Vec<f32> {
 mod tests {
     use super::*;
 
+    fn options(sh_degree: u32) -> OptimizeOptions {
+        OptimizeOptions { sh_degree, ..OptimizeOptions::default() }
+    }
+
     fn cloud(positions: Vec<[f32; 3]>) -> PointCloud {
         let colors = vec![[255, 0, 51]; positions.len()];
         PointCloud { positions, colors }
@@ -115,7 +120,7 @@ mod tests {
             [0.0, 0.0, 3.0],
             [50.0, 50.0, 50.0],
         ]);
-        let gaussians = from_points(&points, 3, 5);
+        let gaussians = from_points(&points, &options(3), 5);
         let expected = ((1.0_f32 + 4.0 + 9.0) / 3.0).sqrt().ln();
         // The tree adds the same squares in another order: a few units in the last place.
         assert!((gaussians.log_scales[0] - expected).abs() < 1e-6);
@@ -127,10 +132,20 @@ mod tests {
 
     #[test]
     fn points_that_coincide_get_the_smallest_size_and_a_lone_point_gets_one() {
-        let same = from_points(&cloud(vec![[1.0, 2.0, 3.0]; 200]), 0, 5);
+        let same = from_points(&cloud(vec![[1.0, 2.0, 3.0]; 200]), &options(0), 5);
         assert!(same.log_scales.iter().all(|s| (s - 1e-7_f32.sqrt().ln()).abs() < 1e-6));
-        assert_eq!(from_points(&cloud(vec![[1.0, 2.0, 3.0]]), 0, 5).log_scales, vec![0.0; 3]);
-        assert!(from_points(&cloud(Vec::new()), 0, 5).is_empty());
+        let alone = from_points(&cloud(vec![[1.0, 2.0, 3.0]]), &options(0), 5);
+        assert_eq!(alone.log_scales, vec![0.0; 3]);
+        assert!(from_points(&cloud(Vec::new()), &options(0), 5).is_empty());
+    }
+
+    #[test]
+    fn opacity_and_scale_are_those_that_are_asked_for() {
+        let options = OptimizeOptions { init_opacity: 0.5, init_scale: 0.1, ..options(0) };
+        let start = from_points(&cloud(vec![[0.0; 3], [0.0, 0.0, 2.0]]), &options, 5);
+        assert_eq!(start.opacity_logits, [0.0; 2]);
+        // Rounding of two logarithms.
+        assert!(start.log_scales.iter().all(|s| (s.exp() - 0.2).abs() < 1e-6), "{start:?}");
     }
 
     #[test]

@@ -54,7 +54,8 @@ mod tests {
         for iteration in 1..=23 {
             let ms = f64::from(iteration);
             let (l1, ssim, total) = (0.0, 0.0, 0.0);
-            let step = Step { iteration, iterations: 23, l1, ssim, total, gaussians: 1, ms };
+            let (depth_l1, gaussians) = (None, 1);
+            let step = Step { iteration, iterations: 23, l1, ssim, depth_l1, total, gaussians, ms };
             recorded.extend(cadence.take(&step).map(|r| (r.step.iteration, r.mean_ms)));
         }
         assert_eq!(recorded, [(10, 5.5), (20, 15.5), (23, 22.0)]);

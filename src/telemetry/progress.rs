@@ -101,6 +101,7 @@ impl Progress {
             Event::Gpu(report) => self.status.take_gpu(report),
             Event::Evaluated(evaluation) => {
                 let (split, mean) = (evaluation.split.name(), &evaluation.mean);
+                let lpips = mean.lpips.map_or(String::new(), |lpips| format!(" LPIPS {lpips:.4}"));
                 let corrected = mean.corrected.map_or(String::new(), |corrected| {
                     format!(
                         "; colour-corrected PSNR {:.3} SSIM {:.4}",
@@ -108,7 +109,7 @@ impl Progress {
                     )
                 });
                 self.print(&format!(
-                    "[ITER {}] Evaluating {split}: L1 {:.5} PSNR {:.3} SSIM {:.4}{corrected}",
+                    "[ITER {}] Evaluating {split}: L1 {:.5} PSNR {:.3} SSIM {:.4}{lpips}{corrected}",
                     evaluation.iteration, mean.l1, mean.psnr, mean.ssim
                 ));
             }
@@ -135,6 +136,7 @@ impl Progress {
             // Warnings go through the log, in every style.
             Event::Warning { .. }
             | Event::Densified { .. }
+            | Event::Relocated { .. }
             | Event::OpacityReset { .. }
             | Event::Buffers(_)
             | Event::Distributions(_)

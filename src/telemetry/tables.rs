@@ -39,7 +39,7 @@ impl Sink for Tables {
 }
 
 const METRICS: &str = "metrics.csv";
-const HEADER: &str = "iteration,split,psnr,ssim,l1,gaussians,cc_psnr,cc_ssim";
+const HEADER: &str = "iteration,split,psnr,ssim,l1,gaussians,lpips,cc_psnr,cc_ssim";
 
 /// Appends a row to `metrics.csv` in the model folder; a row of the same iteration and split is
 /// replaced.
@@ -47,22 +47,35 @@ pub fn append_metrics(model_path: &Path, evaluation: &Evaluation) -> Result<(), 
     let path = model_path.join(METRICS);
     let old = read_if_there(&path)?.unwrap_or_default();
     let key = format!("{},{},", evaluation.iteration, evaluation.split.name());
-    let kept =
-        old.lines().filter(|line| !line.is_empty() && *line != HEADER && !line.starts_with(&key));
-    let Metrics { psnr, ssim, l1, corrected } = evaluation.mean;
+    // Columns are added at the end, so that rows of an older program only lack some.
+    let is_header = |line: &str| line.starts_with("iteration,");
+    let kept = old
+        .lines()
+        .filter(|line| !line.is_empty() && !is_header(line) && !line.starts_with(&key))
+        .map(filled_up);
+    let Metrics { psnr, ssim, l1, lpips, corrected } = evaluation.mean;
+    let lpips = lpips.map_or(String::new(), |lpips| format!("{lpips:.6}"));
     let corrected = corrected.map_or(",".to_owned(), |c| format!("{:.6},{:.6}", c.psnr, c.ssim));
-    let row = format!("{key}{psnr:.6},{ssim:.6},{l1:.6},{},{corrected}", evaluation.gaussians);
-    let lines: Vec<&str> = [HEADER].into_iter().chain(kept).chain([row.as_str()]).collect();
+    let row =
+        format!("{key}{psnr:.6},{ssim:.6},{l1:.6},{},{lpips},{corrected}", evaluation.gaussians);
+    let lines: Vec<String> = [HEADER.to_owned()].into_iter().chain(kept).chain([row]).collect();
     write_text(&path, &(lines.join("\n") + "\n"))
 }
 
-/// Merges `{"ours_N": {"SSIM": .., "PSNR": .., "L1": ..}}` into `results.json` in the model folder.
-/// Held-out views only: an evaluation of the training views changes nothing.
+/// The row with as many columns as the header has.
+fn filled_up(row: &str) -> String {
+    let commas = |line: &str| line.matches(',').count();
+    row.to_owned() + &",".repeat(commas(HEADER).saturating_sub(commas(row)))
+}
+
+/// Merges `{"ours_N": {"SSIM": .., "PSNR": .., "L1": ..}}` into `results.json` in the model folder; with
+/// LPIPS, where it was measured, and `lpips_net`, the network that measured it. Held-out views only: an evaluation of the training views changes nothing.
 pub fn write_results(model_path: &Path, evaluation: &Evaluation) -> Result<(), OutputError> {
     if evaluation.split != Split::Test {
         return Ok(());
     }
-    let mut metrics = columns(|metric| json!(metric(&evaluation.mean)));
+    let mut metrics = columns(evaluation, |metric| json!(metric(&evaluation.mean)));
+    metrics.extend(evaluation.lpips_net.map(|net| ("lpips_net", json!(net))));
     metrics.extend(corrected_columns(&evaluation.mean, |metric| {
         evaluation.mean.corrected.map_or(Value::Null, |corrected| json!(metric(&corrected)))
     }));
@@ -82,16 +95,27 @@ pub fn write_per_view(model_path: &Path, evaluation: &Evaluation) -> Result<(), 
             .collect::<Map<_, _>>()
             .into()
     };
-    let mut metrics = columns(|metric| by_view(&|view| json!(metric(view))));
+    let mut metrics = columns(evaluation, |metric| by_view(&|view| json!(metric(view))));
     metrics.extend(corrected_columns(&evaluation.mean, |metric| {
         by_view(&|view| view.corrected.map_or(Value::Null, |corrected| json!(metric(&corrected))))
     }));
     merge(&model_path.join("per_view.json"), evaluation.iteration, metrics)
 }
 
-/// The metrics by the names that they have in the files.
-fn columns(value: impl Fn(fn(&Metrics) -> f64) -> Value) -> Vec<(&'static str, Value)> {
-    vec![("SSIM", value(|m| m.ssim)), ("PSNR", value(|m| m.psnr)), ("L1", value(|m| m.l1))]
+/// The metrics that were measured by the names that they have in the files.
+fn columns(
+    evaluation: &Evaluation,
+    value: impl Fn(fn(&Metrics) -> Option<f64>) -> Value,
+) -> Vec<(&'static str, Value)> {
+    let mut columns = vec![
+        ("SSIM", value(|m| Some(m.ssim))),
+        ("PSNR", value(|m| Some(m.psnr))),
+        ("L1", value(|m| Some(m.l1))),
+    ];
+    if evaluation.mean.lpips.is_some() {
+        columns.push(("LPIPS", value(|m| m.lpips)));
+    }
+    columns
 }
 
 /// Those of corrected colours, where the evaluation with these means has them.
@@ -163,6 +187,7 @@ fn read_if_there(path: &Path) -> Result<Option<String>, OutputError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::perceptual::LpipsNet;
     use crate::train::event::ViewMetrics;
 
     fn evaluation(iteration: u32, split: Split) -> Evaluation {
@@ -174,6 +199,7 @@ mod tests {
             iteration,
             split,
             mean: Metrics { psnr: 25.5, ssim: 0.75, l1: 0.0625, ..Metrics::default() },
+            lpips_net: None,
             gaussians: 1234,
             views: vec![view("a.jpg", 25.0), view("b.jpg", 26.0)],
         }
@@ -230,11 +256,39 @@ mod tests {
         tables.on(&Event::Evaluated(evaluation(10, Split::Test))).unwrap();
         assert_eq!(
             fs::read_to_string(&path).unwrap(),
-            "iteration,split,psnr,ssim,l1,gaussians,cc_psnr,cc_ssim\n\
-             10,train,25.500000,0.750000,0.062500,1234,,\n\
-             100,test,25.500000,0.750000,0.062500,1234,,\n\
-             10,test,25.500000,0.750000,0.062500,1234,,\n"
+            "iteration,split,psnr,ssim,l1,gaussians,lpips,cc_psnr,cc_ssim\n\
+             10,train,25.500000,0.750000,0.062500,1234,,,\n\
+             100,test,25.500000,0.750000,0.062500,1234,,,\n\
+             10,test,25.500000,0.750000,0.062500,1234,,,\n"
         );
+    }
+
+    #[test]
+    fn lpips_stands_in_every_table_with_its_network() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut evaluation = evaluation(10, Split::Test);
+        evaluation.lpips_net = Some(LpipsNet::Vgg);
+        evaluation.mean.lpips = Some(0.25);
+        evaluation.views[0].metrics.lpips = Some(0.125);
+        evaluation.views[1].metrics.lpips = Some(0.375);
+        // A row as it was written before there was LPIPS.
+        let csv = folder.path().join("metrics.csv");
+        let older = "iteration,split,psnr,ssim,l1,gaussians\n5,test,20.0,0.5,0.1,99\n";
+        fs::write(&csv, older).unwrap();
+        Tables::create(folder.path(), true).unwrap().on(&Event::Evaluated(evaluation)).unwrap();
+        assert_eq!(
+            fs::read_to_string(&csv).unwrap(),
+            "iteration,split,psnr,ssim,l1,gaussians,lpips,cc_psnr,cc_ssim\n\
+             5,test,20.0,0.5,0.1,99,,,\n\
+             10,test,25.500000,0.750000,0.062500,1234,0.250000,,\n"
+        );
+        let json = |name: &str| -> Value {
+            serde_json::from_str(&fs::read_to_string(folder.path().join(name)).unwrap()).unwrap()
+        };
+        let results = &json("results.json")["ours_10"];
+        assert_eq!((&results["LPIPS"], &results["lpips_net"]), (&json!(0.25), &json!("vgg")));
+        let views = &json("per_view.json")["ours_10"]["LPIPS"];
+        assert_eq!(*views, json!({"00000.png": 0.125, "00001.png": 0.375}));
     }
 
     #[test]
@@ -248,7 +302,7 @@ mod tests {
         write_results(folder.path(), &evaluation).unwrap();
         write_per_view(folder.path(), &evaluation).unwrap();
         let text = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
-        assert!(text("metrics.csv").ends_with(",1234,28.500000,0.875000\n"));
+        assert!(text("metrics.csv").ends_with(",1234,,28.500000,0.875000\n"));
         let json = |name: &str| serde_json::from_str::<Value>(&text(name)).unwrap();
         assert_eq!(json("results.json")["ours_10"]["CC_PSNR"], 28.5);
         assert_eq!(json("per_view.json")["ours_10"]["CC_SSIM"]["00001.png"], 0.875);

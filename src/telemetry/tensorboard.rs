@@ -114,6 +114,7 @@ impl<W: Write> TensorBoard<W> {
             Event::Gpu(report) => self.gpu(report),
             Event::Rung { iteration, change, .. } => self.rung(*iteration, change),
             Event::Densified { .. }
+            | Event::Relocated { .. }
             | Event::OpacityReset { .. }
             | Event::Buffers(_)
             | Event::Saved { .. }
@@ -141,6 +142,9 @@ impl<W: Write> TensorBoard<W> {
             ("scene/total_points", step.gaussians as f64),
             ("speed/ms_per_iter", *mean_ms),
         ];
+        if let Some(depth_l1) = step.depth_l1 {
+            values.push(("train/depth_l1", depth_l1));
+        }
         if *mean_ms > 0.0 {
             values.push(("speed/it_per_s", 1000.0 / mean_ms));
         }
@@ -212,6 +216,7 @@ impl<W: Write> TensorBoard<W> {
         let folder = folder(evaluation.split);
         let mean = &evaluation.mean;
         let mut values = vec![("psnr", mean.psnr), ("ssim", mean.ssim), ("l1", mean.l1)];
+        values.extend(mean.lpips.map(|lpips| ("lpips", lpips)));
         values
             .extend(mean.corrected.iter().flat_map(|c| [("cc_psnr", c.psnr), ("cc_ssim", c.ssim)]));
         let values: Vec<(String, f64)> =

@@ -17,7 +17,7 @@ use super::feed::Feed;
 use super::views::Views;
 use crate::backend::{
     AdamStep, CopySpeed, LossTerms, MemoryEntry, MemoryKind, Pass, Raster, Rates, RenderSettings,
-    Work,
+    ScreenFilter, Work,
 };
 use crate::dataset::{Dataset, ImageLoader};
 use crate::memory::Bytes;
@@ -53,6 +53,8 @@ pub struct BenchSetup<'a> {
     pub terms: LossTerms,
     /// Colour behind everything.
     pub background: [f32; 3],
+    /// What keeps splats from falling between pixels.
+    pub screen_filter: ScreenFilter,
     /// Whether density control's statistics are gathered, as in the first half of a training.
     pub observes: bool,
     /// Iterations before the clock starts.
@@ -142,10 +144,11 @@ pub fn bench<B: Raster<Gaussians>>(
         sh_degree: gaussians.sh_degree,
         background: setup.background,
         near: feed.views.near(),
+        screen_filter: setup.screen_filter,
         ..RenderSettings::DEFAULT
     };
     let step = AdamStep::new(0, NO_RATES);
-    let descent = Descent { settings, terms: setup.terms, step };
+    let descent = Descent { settings, terms: setup.terms, depth_weight: None, step };
     let mut treadmill = Treadmill::new(device, model, feed, descent);
     treadmill.bring_photographs()?;
     treadmill.run(setup.warm_up)?;

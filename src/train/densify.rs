@@ -1,9 +1,14 @@
 //! When density control acts, and how many Gaussians it may add. The device does the rest.
 
-use crate::backend::{DensifyRule, Grant, Pass, Survey};
-use crate::config::{Config, DensifyOptions};
+use super::{SceneScale, schedule};
+use crate::backend::{
+    AdamStep, Criterion, DensifyRule, Grant, Noise, Pass, Regularisers, RelocateRule, Statistics,
+    Survey,
+};
+use crate::config::{Config, DensifyOptions, Strategy};
+use crate::math::random::{Purpose, Stream};
 
-/// Opacity below which a Gaussian is removed.
+/// Opacity below which a Gaussian is removed, or moved to where others are.
 const OPACITY_MIN: f64 = 0.005;
 
 /// Share of the extent above which a Gaussian is removed as too large.
@@ -15,23 +20,53 @@ pub const RESET_OPACITY: f64 = 0.01;
 /// Iterations after which the Gaussians have grown and moved enough to be put in order anew.
 const REORDER_INTERVAL: u32 = 1000;
 
-/// The rule of the round that is due after `iteration`, if one is.
-pub fn due(config: &Config, extent: f64, iteration: u32) -> Option<DensifyRule> {
+/// Where density control is a Markov chain, Gaussians become more by at most this factor a round
+/// (Kheradmand et al. 2024).
+const MULTIPLICATION: f64 = 1.05;
+
+/// Gaussians that it makes at most where nothing else is said.
+const MOST_BY_DEFAULT: u64 = 1_000_000;
+
+/// A round of density control.
+#[derive(Clone, Copy, Debug)]
+pub enum Round {
+    /// Gaussians are cloned, split and pruned.
+    Densify(DensifyRule),
+    /// The dead move to where others are, and copies are added.
+    Relocate(RelocateRule),
+}
+
+/// The round that is due after `iteration`, if one is.
+pub fn due(config: &Config, extent: f64, iteration: u32) -> Option<Round> {
     let options = &config.densify;
     if !is_round(options, iteration) {
         return None;
     }
+    let seed = config.run.seed;
+    Some(match options.strategy {
+        Strategy::Adc | Strategy::Gof => Round::Densify(rule(config, extent, iteration)),
+        Strategy::Mcmc => {
+            Round::Relocate(RelocateRule { opacity_min: OPACITY_MIN, seed, iteration })
+        }
+    })
+}
+
+fn rule(config: &Config, extent: f64, iteration: u32) -> DensifyRule {
+    let options = &config.densify;
     // Before the first reset of the opacities large Gaussians are still finding their place.
     let prunes_large = iteration > options.opacity_reset_interval;
-    Some(DensifyRule {
+    DensifyRule {
         gradient_min: options.densify_grad_threshold,
         clone_scale_max: options.percent_dense * extent,
         opacity_min: OPACITY_MIN,
         scale_max: prunes_large.then_some(SCALE_MAX_SHARE * extent),
         seed: config.run.seed,
         iteration,
-        criterion: crate::backend::Criterion::Gradient,
-    })
+        criterion: match options.strategy {
+            Strategy::Gof => Criterion::Quantile,
+            Strategy::Adc | Strategy::Mcmc => Criterion::Gradient,
+        },
+    }
 }
 
 fn is_round(options: &DensifyOptions, iteration: u32) -> bool {
@@ -51,7 +86,38 @@ pub fn reorders(config: &Config, iteration: u32) -> bool {
 
 /// What the frame of `iteration` is for: statistics are gathered while a round may still use them.
 pub fn pass(config: &Config, iteration: u32) -> Pass {
-    if iteration < config.densify.densify_until_iter { Pass::Observe } else { Pass::Train }
+    let options = &config.densify;
+    let observes = options.strategy != Strategy::Mcmc && iteration < options.densify_until_iter;
+    if observes { Pass::Observe } else { Pass::Train }
+}
+
+/// What is gathered of the views that are observed.
+pub fn statistics(config: &Config) -> Statistics {
+    match config.densify.strategy {
+        Strategy::Gof => Statistics::Both,
+        Strategy::Adc if config.densify.absgrad => Statistics::AbsoluteNorms,
+        Strategy::Adc | Strategy::Mcmc => Statistics::Norms,
+    }
+}
+
+/// The step of `iteration` (from 1): what the options add to the gradients, and as long as the run
+/// lasts the motion that the Markov chain explores with. Both act as they would in a scene of the unit
+/// size: scales are divided by the unit, and a motion by its square, since it goes with covariances.
+pub fn step(config: &Config, scene: SceneScale, iteration: u32) -> AdamStep {
+    let options = &config.optimize;
+    let SceneScale { extent, unit } = scene;
+    let rates = schedule::rates(options, extent, iteration);
+    let regularisers =
+        Regularisers { opacity: options.opacity_reg, scale: options.scale_reg / unit };
+    let moves = config.densify.strategy == Strategy::Mcmc && config.densify.noise_lr > 0.0;
+    let noise = moves.then(|| Noise {
+        // The rate after this iteration's change of it, as gsplat has it.
+        rate: schedule::rates(options, extent, iteration.saturating_add(1)).means
+            * config.densify.noise_lr
+            / (unit * unit),
+        key: Stream::new(config.run.seed, u64::from(iteration), Purpose::Noise).key(),
+    });
+    AdamStep { regularisers, noise, ..AdamStep::new(iteration, rates) }
 }
 
 /// Whether opacities are reset after `iteration`: every interval, and once more where density
@@ -60,7 +126,8 @@ pub fn resets_opacity(config: &Config, iteration: u32) -> bool {
     let options = &config.densify;
     let regular = iteration.is_multiple_of(options.opacity_reset_interval.max(1));
     let first = config.scene.white_background && iteration == options.densify_from_iter;
-    iteration > 0 && iteration < options.densify_until_iter && (regular || first)
+    let in_window = iteration > 0 && iteration < options.densify_until_iter;
+    options.strategy != Strategy::Mcmc && in_window && (regular || first)
 }
 
 /// Of the births that the survey wishes for, as many as `--max-points` leaves room for.
@@ -71,9 +138,28 @@ pub fn grant(config: &Config, gaussians: usize, survey: Survey) -> Grant {
     Grant { births: survey.births().min(room) }
 }
 
+/// How many copies a round of the Markov chain adds to so many Gaussians.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a number of Gaussians a little larger"
+)]
+pub fn multiplication(config: &Config, gaussians: usize) -> usize {
+    let cap = config.densify.max_points.unwrap_or(MOST_BY_DEFAULT);
+    let cap = usize::try_from(cap).unwrap_or(usize::MAX);
+    let more = (gaussians as f64 * MULTIPLICATION) as usize;
+    more.min(cap).saturating_sub(gaussians)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn mcmc() -> Config {
+        let mut config = Config::default();
+        config.densify.strategy = Strategy::Mcmc;
+        config
+    }
 
     #[test]
     fn rounds_come_every_hundred_iterations_between_500_and_15000_exclusive() {
@@ -104,8 +190,8 @@ mod tests {
     #[test]
     fn large_gaussians_are_pruned_only_after_the_first_reset() {
         let config = Config::default();
-        assert_eq!(due(&config, 2.0, 3000).unwrap().scale_max, None);
-        let rule = due(&config, 2.0, 3100).unwrap();
+        assert_eq!(rule(&config, 2.0, 3000).scale_max, None);
+        let rule = rule(&config, 2.0, 3100);
         assert_eq!((rule.scale_max, rule.clone_scale_max), (Some(0.2), 0.02));
     }
 
@@ -118,6 +204,53 @@ mod tests {
         assert_eq!(resets(&config), [3000, 6000, 9000, 12_000]);
         config.scene.white_background = true;
         assert_eq!(resets(&config), [500, 3000, 6000, 9000, 12_000]);
+    }
+
+    #[test]
+    fn the_markov_chain_moves_the_dead_and_neither_observes_nor_resets() {
+        let config = mcmc();
+        let Some(Round::Relocate(rule)) = due(&config, 1.0, 600) else { unreachable!() };
+        assert_eq!((rule.opacity_min, rule.iteration), (0.005, 600));
+        assert!(due(&config, 1.0, 500).is_none() && due(&config, 1.0, 650).is_none());
+        assert_eq!(pass(&config, 100), Pass::Train);
+        assert!((1..30_000).all(|iteration| !resets_opacity(&config, iteration)));
+    }
+
+    #[test]
+    fn it_adds_a_twentieth_and_never_one_above_the_cap() {
+        let mut config = mcmc();
+        assert_eq!(multiplication(&config, 1000), 50);
+        assert_eq!(multiplication(&config, 19), 0);
+        assert_eq!(multiplication(&config, 980_000), 20_000);
+        config.densify.max_points = Some(1001);
+        assert_eq!([1000, 1001, 2000].map(|count| multiplication(&config, count)), [1, 0, 0]);
+    }
+
+    #[test]
+    fn its_noise_follows_the_rate_of_the_centres_and_never_ends() {
+        let mut config = mcmc();
+        config.optimize.scale_reg = 0.25;
+        let scene = SceneScale { extent: 2.0, unit: 4.0 };
+        let at = |iteration| step(&config, scene, iteration);
+        let noise = at(29_999).noise.unwrap();
+        // 1.6e-6 times the extent times 500,000 over the unit's square; rounding of exp(ln(x)).
+        assert!((noise.rate / 0.1 - 1.0).abs() < 1e-9, "{}", noise.rate);
+        assert_ne!(noise.key, at(30_000).noise.unwrap().key);
+        assert_eq!(at(1).regularisers, Regularisers { opacity: 0.0, scale: 0.0625 });
+        config.densify.noise_lr = 0.0;
+        assert!(step(&config, scene, 1).noise.is_none());
+        assert!(step(&Config::default(), scene, 1).noise.is_none());
+    }
+
+    #[test]
+    fn each_strategy_gathers_what_its_criterion_asks_for() {
+        let mut config = Config::default();
+        assert_eq!(statistics(&config), Statistics::Norms);
+        config.densify.absgrad = true;
+        assert_eq!(statistics(&config), Statistics::AbsoluteNorms);
+        config.densify.strategy = Strategy::Gof;
+        assert_eq!(statistics(&config), Statistics::Both);
+        assert_eq!(rule(&config, 1.0, 600).criterion, Criterion::Quantile);
     }
 
     #[test]

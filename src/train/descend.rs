@@ -11,6 +11,8 @@ use crate::model::Gaussians;
 pub(super) struct Descent {
     pub(super) settings: RenderSettings,
     pub(super) terms: LossTerms,
+    /// Weight of the inverse depths, where these are drawn and the view has a map of them.
+    pub(super) depth_weight: Option<f64>,
     pub(super) step: AdamStep,
 }
 
@@ -34,6 +36,9 @@ pub(super) fn descend<B: Raster<Gaussians>>(
     mut colors: Option<Learner<'_, B::Appearance>>,
 ) -> Result<Descended<B::Loss>, DeviceError> {
     let mut frame = device.render(model, view, &descent.settings)?;
+    if let Some(weight) = descent.depth_weight {
+        device.compare_depths(&mut frame, target, weight)?;
+    }
     if let Some(Learner { appearance, view, step }) = &mut colors {
         device.compensate(appearance, *view, &mut frame, step)?;
     }

@@ -5,9 +5,12 @@ use std::sync::Arc;
 use super::TrainError;
 use super::event::{Corrected, Evaluation, Metrics, Split, ViewMetrics};
 use super::views::Views;
-use crate::backend::{Compensation, Pass, Raster, RenderSettings, Rendered};
+use crate::backend::{
+    Compensation, DeviceError, Pass, Raster, RenderSettings, Rendered, ScreenFilter,
+};
 use crate::dataset::Image;
 use crate::model::Gaussians;
+use crate::perceptual::{LpipsNet, LpipsWeights};
 
 /// Views that an evaluation shows as images; the others are measured and never leave the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +56,7 @@ pub struct EvaluatedView<'a> {
 
 /// What is evaluated.
 #[derive(Clone, Copy, Debug)]
-pub struct EvalRequest {
+pub struct EvalRequest<'a> {
     /// Which views.
     pub split: Split,
     /// Finished iterations of the model.
@@ -62,15 +65,71 @@ pub struct EvalRequest {
     pub sh_degree: u32,
     /// Colour behind everything.
     pub background: [f32; 3],
+    /// What keeps splats from falling between pixels.
+    pub screen_filter: ScreenFilter,
     /// What changed the colours that the model was trained with; its renders are then measured by
     /// colours that fit the photographs', too.
     pub compensation: Option<Compensation>,
     /// Which views are shown.
     pub shown: Shown,
+    /// Weights of the network whose LPIPS is measured, too.
+    pub lpips: Option<&'a LpipsWeights>,
+}
+
+/// The network of an evaluation's LPIPS, as long as there is memory for it.
+struct Perception<B: Raster<Gaussians>> {
+    net: Option<(LpipsNet, B::Perceptual)>,
+}
+
+impl<B: Raster<Gaussians>> Perception<B> {
+    fn new(
+        device: &mut B,
+        views: &mut Views<'_>,
+        weights: Option<&LpipsWeights>,
+    ) -> Result<Self, TrainError> {
+        let Some(weights) = weights else { return Ok(Self { net: None }) };
+        match device.perceptual(weights) {
+            Ok(net) => Ok(Self { net: Some((weights.net(), net)) }),
+            Err(error) if error.is_want_of_memory() => {
+                let mut none = Self { net: None };
+                none.give_up(views, &error);
+                Ok(none)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// LPIPS of a view. Where it cannot be had that is told, and no other view is asked: a mean over
+    /// some of the views could be compared with nothing.
+    fn of(
+        &mut self,
+        device: &mut B,
+        views: &mut Views<'_>,
+        (frame, target): (&B::Frame, &B::Target),
+    ) -> Result<Option<f64>, TrainError> {
+        let Some((_, net)) = &self.net else { return Ok(None) };
+        match device.perceive(net, frame, target) {
+            Ok(found) => Ok(Some(found)),
+            Err(error)
+                if error.is_want_of_memory()
+                    || matches!(error, DeviceError::TooSmallForLpips { .. }) =>
+            {
+                self.give_up(views, &error);
+                Ok(None)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Lets the network go, and warns of it.
+    fn give_up(&mut self, views: &mut Views<'_>, error: &DeviceError) {
+        self.net = None;
+        views.warn(format!("this evaluation goes without LPIPS: {error}"));
+    }
 }
 
 /// Draws and measures every view of a split, shows those that are to be shown to `visit`, and
-/// averages the metrics. Photographs that the device does not hold take no place there that one of
+/// averages the metrics. LPIPS is left out, with a warning, where it cannot be had. Photographs that the device does not hold take no place there that one of
 /// training could keep.
 ///
 /// Views whose image cannot be decoded are left out, as in training; `None` if no view is left.
@@ -78,7 +137,7 @@ pub fn evaluate<B: Raster<Gaussians>>(
     device: &mut B,
     model: &B::Model,
     views: &mut Views<'_>,
-    request: &EvalRequest,
+    request: &EvalRequest<'_>,
     mut visit: impl FnMut(&EvaluatedView<'_>) -> Result<(), TrainError>,
 ) -> Result<Option<Evaluation>, TrainError> {
     let indices = views.split(request.split).to_vec();
@@ -87,6 +146,7 @@ pub fn evaluate<B: Raster<Gaussians>>(
         .enumerate()
         .filter(|&(position, &index)| request.shown.includes(position) || !device.holds(index));
     views.announce(&wanted.map(|(_, &index)| index).collect::<Vec<_>>());
+    let mut perception = Perception::new(device, views, request.lpips)?;
     let mut per_view = Vec::with_capacity(indices.len());
     for (position, index) in indices.into_iter().enumerate() {
         let resident = device.resident(index);
@@ -103,13 +163,22 @@ pub fn evaluate<B: Raster<Gaussians>>(
             sh_degree: request.sh_degree,
             background: request.background,
             near: views.near(),
+            screen_filter: request.screen_filter,
             compensation: request.compensation,
             ..RenderSettings::DEFAULT
         };
         let view = views.view(index);
         let name = view.name.as_str();
-        let mut frame = device.render(model, view, &settings)?;
-        let mut metrics: Metrics = device.measure(&frame, &target)?.into();
+        let mut frame = match device.render(model, view, &settings) {
+            // LPIPS must not cost a run the figures that it has room for.
+            Err(error) if error.is_want_of_memory() && perception.net.is_some() => {
+                perception.give_up(views, &error);
+                device.render(model, view, &settings)?
+            }
+            done => done?,
+        };
+        let mut metrics = Metrics::from(device.measure(&frame, &target)?);
+        metrics.lpips = perception.of(device, views, (&frame, &target))?;
         if request.compensation.is_some() {
             device.correct_colors(&mut frame, &target)?;
             metrics.corrected = Some(device.measure(&frame, &target)?.into());
@@ -124,21 +193,32 @@ pub fn evaluate<B: Raster<Gaussians>>(
     if per_view.is_empty() {
         return Ok(None);
     }
-    let count = per_view.len() as f64;
-    let mean =
-        |of: fn(&Metrics) -> f64| per_view.iter().map(|v| of(&v.metrics)).sum::<f64>() / count;
+    let lpips_net = perception.net.map(|(net, _)| net);
+    if lpips_net.is_none() {
+        per_view.iter_mut().for_each(|view| view.metrics.lpips = None);
+    }
     Ok(Some(Evaluation {
         iteration: request.iteration,
         split: request.split,
-        mean: Metrics {
-            psnr: mean(|m| m.psnr),
-            ssim: mean(|m| m.ssim),
-            l1: mean(|m| m.l1),
-            corrected: mean_corrected(&per_view),
-        },
+        mean: mean(&per_view),
+        lpips_net,
         gaussians: device.len(model),
         views: per_view,
     }))
+}
+
+/// Means over all views; of LPIPS and of corrected colours, where every view has them.
+fn mean(views: &[ViewMetrics]) -> Metrics {
+    let count = views.len() as f64;
+    let mean = |of: fn(&Metrics) -> f64| views.iter().map(|v| of(&v.metrics)).sum::<f64>() / count;
+    let lpips: Option<f64> = views.iter().map(|view| view.metrics.lpips).sum();
+    Metrics {
+        psnr: mean(|m| m.psnr),
+        ssim: mean(|m| m.ssim),
+        l1: mean(|m| m.l1),
+        lpips: lpips.map(|sum| sum / count),
+        corrected: mean_corrected(views),
+    }
 }
 
 /// Means where every view has them.

@@ -9,6 +9,7 @@ use crate::backend::MemoryEntry;
 use crate::backend::nvidia::Sample;
 use crate::files::OutputError;
 use crate::memory::{Bytes, Change};
+use crate::perceptual::LpipsNet;
 
 /// Receives every event of a run.
 pub trait Sink {
@@ -54,6 +55,21 @@ pub enum Event {
         refused: usize,
         /// Gaussians removed for being transparent or too large.
         pruned: usize,
+        /// Gaussians afterwards.
+        gaussians: usize,
+        /// Time of the round, and of putting the Gaussians in order where that is due.
+        ms: f64,
+    },
+    /// Transparent Gaussians moved to where others are, and copies were added.
+    Relocated {
+        /// Finished iterations.
+        iteration: u32,
+        /// Gaussians that moved.
+        relocated: usize,
+        /// Copies added.
+        born: usize,
+        /// Copies not added for want of memory.
+        refused: usize,
         /// Gaussians afterwards.
         gaussians: usize,
         /// Time of the round, and of putting the Gaussians in order where that is due.
@@ -136,6 +152,9 @@ pub struct Step {
     pub l1: f64,
     /// Structural similarity of the view.
     pub ssim: f64,
+    /// Mean absolute error of the inverse depths, per world unit, where the view has a map of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub depth_l1: Option<f64>,
     /// The loss that was minimised.
     pub total: f64,
     /// Gaussians.
@@ -301,6 +320,9 @@ pub struct Metrics {
     pub ssim: f64,
     /// Mean absolute error.
     pub l1: f64,
+    /// LPIPS, where weights of a network are given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lpips: Option<f64>,
     /// The same by colours that fit the photograph's; only of models whose training changed colours.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub corrected: Option<Corrected>,
@@ -337,6 +359,9 @@ pub struct Evaluation {
     pub split: Split,
     /// Means over the views.
     pub mean: Metrics,
+    /// The network of their LPIPS.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lpips_net: Option<LpipsNet>,
     /// Gaussians.
     pub gaussians: usize,
     /// Each view, in the order of names.

@@ -76,17 +76,25 @@ pub fn resized(seen: Seen, dataset: &Dataset) -> Seen {
     Seen { px, surface: seen.surface * (new_wide * new_high) / (wide * high), ..seen }
 }
 
-/// The photographs as the device takes them: colours, and a mask where there is a file of it.
-/// (One from an alpha channel shows only when the photograph is decoded.)
+/// The photographs as the device takes them: colours, and a mask and inverse depths where there is a
+/// file of them. (A mask from an alpha channel shows only when the photograph is decoded.)
 pub fn photographs(dataset: &Dataset) -> Photographs {
     let bytes = |&view: &usize| {
-        let ImageSource { size, mask, .. } = &dataset.sources[view];
-        size.map(u64::from).iter().product::<u64>() * if mask.is_some() { 4 } else { 3 }
+        let ImageSource { size, mask, depth, .. } = &dataset.sources[view];
+        let pixels = size.map(u64::from).iter().product::<u64>();
+        let shown = pixels * if mask.is_some() { 4 } else { 3 };
+        // Inverse depths take 16 bits and lie at even places.
+        if depth.is_some() { shown.next_multiple_of(2) + 2 * pixels } else { shown }
     };
     Photographs {
         trained: dataset.train.iter().map(bytes).collect(),
         held_out: dataset.test.iter().map(bytes).collect(),
     }
+}
+
+/// Whether views are drawn with inverse depths.
+pub fn draws_inverse_depths(dataset: &Dataset) -> bool {
+    dataset.sources.iter().any(|source| source.depth.is_some())
 }
 
 /// Bytes of each photograph as it is decoded.

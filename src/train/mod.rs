@@ -15,13 +15,15 @@ pub mod pictures;
 mod report;
 pub mod save;
 pub mod schedule;
+mod smoothing;
 mod trainer;
 mod views;
 
 use std::path::PathBuf;
 
 use self::checkpoint::CheckpointError;
-use crate::backend::DeviceError;
+use crate::backend::{DeviceError, ScreenFilter};
+use crate::config::Config;
 use crate::dataset::Dataset;
 use crate::files::OutputError;
 use crate::math::Real;
@@ -73,6 +75,25 @@ pub fn scene_extent(dataset: &Dataset) -> f64 {
     if extent > EXTENT_MIN { extent } else { 1.0 }
 }
 
+/// What lengths of a scene are measured by.
+#[derive(Clone, Copy, Debug)]
+pub struct SceneScale {
+    /// [`scene_extent`].
+    pub extent: f64,
+    /// The unit of lengths for constants that were found on scenes whose cameras stand about one unit
+    /// from what they look at, as gsplat scales every scene; world units.
+    pub unit: f64,
+}
+
+impl SceneScale {
+    /// That of a scene; 1 where all cameras stand in one place.
+    pub fn of(dataset: &Dataset) -> Self {
+        let distance = dataset.viewing_distance();
+        let unit = if distance > EXTENT_MIN { distance } else { 1.0 };
+        Self { extent: scene_extent(dataset), unit }
+    }
+}
+
 /// The cube that Gaussians are put in order around: as the training cameras stand, so that what they
 /// look at fills most of it.
 pub fn scene_cube(dataset: &Dataset) -> Cube {
@@ -91,6 +112,16 @@ const NEAR_SHARE: f64 = 0.01;
 /// the training cameras alone, so that a model is looked at as it was trained.
 pub fn near(dataset: &Dataset) -> f64 {
     NEAR_SHARE * scene_extent(dataset)
+}
+
+/// The filter that views are drawn with, in training and after.
+pub fn render_filter(config: &Config) -> ScreenFilter {
+    let options = &config.optimize;
+    if options.antialiasing {
+        ScreenFilter { variance_px2: options.kernel_size, compensates: true }
+    } else {
+        ScreenFilter::DILATION
+    }
 }
 
 /// Background of evaluation, and of training unless it is random.

@@ -118,7 +118,7 @@ pub(super) fn distributions(sample: &Gaussians, count: usize, iteration: u32) ->
 }
 
 /// An evaluated view as pictures.
-pub(super) fn pictures(request: &EvalRequest, view: &EvaluatedView<'_>) -> Event {
+pub(super) fn pictures(request: &EvalRequest<'_>, view: &EvaluatedView<'_>) -> Event {
     let (rendered, image) = (view.rendered, view.image);
     let counts = rendered.blended.as_deref().unwrap_or_default();
     let render = render_picture(rendered);

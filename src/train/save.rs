@@ -5,8 +5,10 @@ use std::path::Path;
 
 use super::TrainError;
 use crate::backend::{DeviceError, Raster, Rows, Snapshot, chunks};
-use crate::export::write_ply_chunks;
-use crate::model::Gaussians;
+use crate::config::Config;
+use crate::export::{RenderMode, write_ply_chunks};
+use crate::memory::plan::OptionalColumns;
+use crate::model::{Gaussians, fuse};
 
 /// A model where it is.
 pub struct Resident<'a, B: Raster<Gaussians>> {
@@ -27,19 +29,38 @@ impl<B: Raster<Gaussians>> Rows<Gaussians> for Resident<'_, B> {
         self.device.read_parameters(self.model, 0..0)
     }
 
+    fn optional(&self) -> OptionalColumns {
+        self.device.optional(self.model)
+    }
+
     fn read(&mut self, rows: Range<usize>) -> Result<Snapshot<Gaussians>, DeviceError> {
         self.device.read(self.model, rows)
     }
 }
 
-/// Writes the parameters as a PLY; the host holds one chunk of them.
+/// How readers are to draw what a run saves.
+pub fn render_mode(config: &Config) -> RenderMode {
+    if config.optimize.antialiasing { RenderMode::Mip } else { RenderMode::Dilated }
+}
+
+/// Writes the parameters as a PLY, with the 3D filter baked in where the model has one; the host holds
+/// one chunk of them.
 pub fn write_point_cloud<B: Raster<Gaussians>>(
     path: &Path,
+    mode: RenderMode,
     device: &mut B,
     model: &mut B::Model,
 ) -> Result<(), TrainError> {
     let sh_degree = device.read_parameters(model, 0..0)?.sh_degree;
     let count = device.len(model);
-    let parameters = chunks(count).map(|rows| Ok(device.read_parameters(model, rows)?));
-    write_ply_chunks::<Gaussians, TrainError>(path, (sh_degree, count), parameters)
+    let is_filtered = device.optional(model).filter_3d;
+    let parameters = chunks(count).map(|rows| {
+        if !is_filtered {
+            return Ok(device.read_parameters(model, rows)?);
+        }
+        let Snapshot { mut parameters, filter_3d, .. } = device.read(model, rows)?;
+        fuse(&mut parameters, &filter_3d);
+        Ok(parameters)
+    });
+    write_ply_chunks::<Gaussians, TrainError>(path, mode, (sh_degree, count), parameters)
 }

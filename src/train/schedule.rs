@@ -21,9 +21,20 @@ pub fn rates(options: &OptimizeOptions, extent: f64, iteration: u32) -> Rates {
 
 /// Log-linear from the first to the last rate over `position_lr_max_steps`, then constant.
 fn position_rate(options: &OptimizeOptions, iteration: u32) -> f64 {
-    let (first, last) = (options.position_lr_init, options.position_lr_final);
-    let steps = f64::from(options.position_lr_max_steps.max(1));
-    let t = (f64::from(iteration) / steps).clamp(0.0, 1.0);
+    let rates = [options.position_lr_init, options.position_lr_final];
+    log_linear(rates, iteration, options.position_lr_max_steps)
+}
+
+/// Weight of the inverse depths in the loss of `iteration` (from 1); nothing where it is 0.
+pub fn depth_weight(options: &OptimizeOptions, iteration: u32) -> Option<f64> {
+    let weights = [options.depth_l1_weight_init, options.depth_l1_weight_final];
+    Some(log_linear(weights, iteration, options.iterations)).filter(|&weight| weight > 0.0)
+}
+
+/// Log-linear from the first value to the last over so many iterations, then constant; linear where one
+/// of them is 0.
+fn log_linear([first, last]: [f64; 2], iteration: u32, steps: u32) -> f64 {
+    let t = (f64::from(iteration) / f64::from(steps.max(1))).clamp(0.0, 1.0);
     if first > 0.0 && last > 0.0 {
         (first.ln() * (1.0 - t) + last.ln() * t).exp()
     } else {
@@ -31,8 +42,12 @@ fn position_rate(options: &OptimizeOptions, iteration: u32) -> f64 {
     }
 }
 
-/// SH degree in use at `iteration` (from 1): one more every `sh_degree_interval`.
+/// SH degree in use at `iteration` (from 1): one more every `sh_degree_interval`. A model that is
+/// trained on has its harmonics already.
 pub fn sh_degree(options: &OptimizeOptions, iteration: u32) -> u32 {
+    if options.init.is_some() {
+        return options.sh_degree;
+    }
     (iteration / options.sh_degree_interval.max(1)).min(options.sh_degree)
 }
 
@@ -117,10 +132,25 @@ mod tests {
     }
 
     #[test]
+    fn the_weight_of_inverse_depths_falls_log_linearly_and_can_be_turned_off() {
+        let options = OptimizeOptions { iterations: 200, ..OptimizeOptions::default() };
+        let at = |iteration| depth_weight(&options, iteration).unwrap();
+        // Rounding of exp(ln(x)).
+        for (iteration, expected) in [(0, 1.0), (100, 0.1), (200, 0.01), (900, 0.01)] {
+            assert!((at(iteration) / expected - 1.0).abs() < 1e-12, "{iteration}");
+        }
+        let off =
+            OptimizeOptions { depth_l1_weight_init: 0.0, depth_l1_weight_final: 0.0, ..options };
+        assert_eq!(depth_weight(&off, 7), None);
+    }
+
+    #[test]
     fn the_sh_degree_rises_by_one_every_interval_up_to_its_cap() {
         let options = OptimizeOptions { sh_degree: 2, ..OptimizeOptions::default() };
         let at = |iteration| sh_degree(&options, iteration);
         assert_eq!([at(1), at(999), at(1000), at(2000), at(3000)], [0, 0, 1, 2, 2]);
+        let init = Some("model.ply".into());
+        assert_eq!(sh_degree(&OptimizeOptions { init, ..options }, 1), 2);
     }
 
     #[test]

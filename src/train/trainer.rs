@@ -2,6 +2,7 @@
 
 mod appearance;
 mod govern;
+mod smooth;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,17 +17,18 @@ use super::eval::{EvalRequest, Shown, evaluate};
 use super::event::{Buffers, Event, Phase, Saved, Sink, Split, Step, Tensors};
 use super::feed::Feed;
 use super::report;
-use super::save::{Resident, write_point_cloud};
+use super::save::{Resident, render_mode, write_point_cloud};
 use super::schedule::{self, Milestones};
 use super::views::Views;
-use super::{TrainError, background, densify};
-use crate::backend::{AdamStep, LossTerms, LossValue, Pending, Raster, RenderSettings};
+use super::{SceneScale, TrainError, background, densify, render_filter};
+use crate::backend::{LossTerms, LossValue, Pending, Raster, RenderSettings};
 use crate::config::Config;
 use crate::dataset::{Dataset, ImageLoader};
 use crate::files::{OutputError, create_folder};
 use crate::math::Real;
 use crate::math::random::{Purpose, Stream};
 use crate::model::Gaussians;
+use crate::perceptual::LpipsWeights;
 
 /// What a run is made of.
 #[derive(Clone, Copy)]
@@ -37,6 +39,8 @@ pub struct TrainerSetup<'a> {
     pub images: &'a ImageLoader,
     /// Everything resolved.
     pub config: &'a Config,
+    /// Weights of the network whose LPIPS evaluations measure.
+    pub lpips: Option<&'a LpipsWeights>,
     /// Model folder; it exists.
     pub model_path: &'a Path,
     /// Set from outside when the run should end after its iteration.
@@ -61,7 +65,7 @@ pub struct Trainer<'a, B: Raster<Gaussians>> {
     /// What was learned of the photographs' colours, where that is wanted.
     appearance: Option<B::Appearance>,
     feed: Feed<'a>,
-    extent: f64,
+    scale: SceneScale,
     /// Finished iterations.
     iteration: u32,
     /// The iteration whose loss has not been read yet.
@@ -131,7 +135,7 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
         let views = Views::new(setup.dataset, setup.images);
         let feed = Feed::new(views, setup.config.run.seed);
         Self {
-            extent: super::scene_extent(setup.dataset),
+            scale: SceneScale::of(setup.dataset),
             setup,
             device,
             sink,
@@ -156,6 +160,7 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
             // At the beginning of the next iteration, not at the end of its own: what is evaluated,
             // saved and checkpointed is the model as it was optimised, before opacities are reset.
             self.control_density()?;
+            self.smooth_in_time()?;
             self.with_relief(Self::iterate)?;
             self.govern()?;
             // Asked to stop after the last iteration, a run is simply done.
@@ -230,18 +235,24 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
         let options = &self.setup.config.optimize;
         let settings = RenderSettings {
             pass: densify::pass(self.setup.config, iteration),
+            statistics: densify::statistics(self.setup.config),
             sh_degree: schedule::sh_degree(options, iteration),
             background: self.training_background(iteration),
             near: self.feed.views.near(),
+            screen_filter: render_filter(self.setup.config),
             compensation: compensation(options),
             ..RenderSettings::DEFAULT
         };
         let terms = LossTerms { lambda_dssim: options.lambda_dssim };
-        let rates = schedule::rates(options, self.extent, iteration);
-        let descent = Descent { settings, terms, step: AdamStep::new(iteration, rates) };
+        let step = densify::step(self.setup.config, self.scale, iteration);
+        let mut descent = Descent { settings, terms, depth_weight: None, step };
 
         let (device, model) = (&mut *self.device, &mut self.model);
         let (view, target) = self.feed.take(device, iteration)?;
+        if self.setup.dataset.sources[view].depth.is_some() {
+            descent.depth_weight = schedule::depth_weight(options, iteration);
+            descent.settings.inverse_depth = descent.depth_weight.is_some();
+        }
         let trained = self.feed.views.split(Split::Train);
         let colors = learner(self.appearance.as_mut(), options, trained, (view, iteration));
         let view = self.feed.views.view(view);
@@ -284,12 +295,12 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
             return Ok(());
         };
         let started = Instant::now();
-        let LossValue { l1, ssim, total } = loss.read()?;
+        let LossValue { l1, ssim, depth_l1, total } = loss.read()?;
         self.training_seconds += started.elapsed().as_secs_f64();
         let ms = (self.training_seconds - self.told_seconds) * 1e3;
         self.told_seconds = self.training_seconds;
         let iterations = self.setup.config.optimize.iterations;
-        let step = Step { iteration, iterations, l1, ssim, total, gaussians, ms };
+        let step = Step { iteration, iterations, l1, ssim, depth_l1, total, gaussians, ms };
         self.sink.on(&Event::Step(step))?;
         Ok(())
     }
@@ -373,8 +384,10 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
             iteration: self.iteration,
             sh_degree: schedule::sh_degree(&config.optimize, self.iteration),
             background: background(config.scene.white_background),
+            screen_filter: render_filter(config),
             compensation: compensation(&config.optimize),
             shown: Shown::First(report::PICTURED_VIEWS),
+            lpips: self.setup.lpips,
         };
         let (device, sink) = (&mut *self.device, &mut *self.sink);
         let evaluation = evaluate(device, &self.model, &mut self.feed.views, &request, |view| {
@@ -397,7 +410,8 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
         let folder = self.setup.model_path.join("point_cloud");
         let folder = create_folder(&folder.join(format!("iteration_{}", self.iteration)))?;
         let path = folder.join("point_cloud.ply");
-        write_point_cloud(&path, self.device, &mut self.model)?;
+        let mode = render_mode(self.setup.config);
+        write_point_cloud(&path, mode, self.device, &mut self.model)?;
         self.saved(Saved::PointCloud, path)
     }
 
@@ -416,36 +430,29 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
     /// What the iteration before this one asks of the number of Gaussians and their opacities.
     fn control_density(&mut self) -> Result<(), TrainError> {
         let (config, iteration) = (self.setup.config, self.iteration);
-        let rule = densify::due(config, self.extent, iteration);
+        let round = densify::due(config, self.scale.extent, iteration);
         let resets = densify::resets_opacity(config, iteration);
-        if rule.is_some() || resets {
+        if round.is_some() || resets {
             self.report_launched()?;
         }
-        if let Some(rule) = rule {
+        if let Some(round) = round {
             let started = Instant::now();
             // So that the time of the round is the round's, and not that of the step before.
             self.device.synchronize()?;
             let begun = Instant::now();
             let before = self.device.len(&self.model);
-            let done = self.clone_split_and_prune(&rule)?;
+            let done = self.play(&round, before)?;
             if densify::reorders(config, iteration) {
                 self.reorder()?;
             }
+            self.smooth()?;
             self.device.synchronize()?;
             let round_ms = begun.elapsed().as_secs_f64() * 1e3;
             let gaussians = self.device.len(&self.model);
             let seconds = started.elapsed().as_secs_f64();
             self.training_seconds += seconds;
             self.told_seconds += seconds;
-            self.sink.on(&Event::Densified {
-                iteration,
-                cloned: done.cloned,
-                split: done.split,
-                refused: done.refused,
-                pruned: done.pruned,
-                gaussians,
-                ms: round_ms,
-            })?;
+            self.sink.on(&done.told(iteration, gaussians, round_ms))?;
             self.creep = Creep::from(iteration);
             self.profile(Phase::DensityControl)?;
             if gaussians == 0 && before > 0 {

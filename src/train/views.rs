@@ -94,6 +94,11 @@ impl<'a> Views<'a> {
         self.broken.values().next().map(String::as_str)
     }
 
+    /// Something of these views that the user should know.
+    pub(super) fn warn(&mut self, message: String) {
+        self.fresh.push(message);
+    }
+
     /// Warnings since the last call.
     pub fn take_warnings(&mut self) -> Vec<String> {
         std::mem::take(&mut self.fresh)

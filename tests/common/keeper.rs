@@ -6,15 +6,18 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::Duration;
 
-use splat::backend::cpu::{Appearance, Cpu, Frame, Gradients, Model, Ready};
+use splat::backend::cpu::{Appearance, Cpu, Frame, Gradients, Model, Perceptual, Ready};
 use splat::backend::{
     AdamStep, AppearanceStep, AppearanceTables, Backend, Densified, DensifyRule, DeviceError,
-    Governed, Grant, LossTerms, Measured, Raster, RenderSettings, Rendered, Rows, Snapshot, Survey,
+    Governed, Grant, LossTerms, Measured, Raster, RelocateRule, RenderSettings, Rendered, Rows,
+    Snapshot, Survey,
 };
 use splat::dataset::{Image, View};
 use splat::math::morton::Cube;
+use splat::memory::plan::OptionalColumns;
 use splat::memory::{Bytes, Change, Entry, Kind, Refusal, Rung};
 use splat::model::Gaussians;
+use splat::perceptual::LpipsWeights;
 
 /// The CPU with room of its own for so many photographs; the one used longest ago goes first.
 pub struct Keeper {
@@ -38,6 +41,8 @@ pub struct Keeper {
     pub pause: Duration,
     /// Frames that are refused for want of memory, counted from 1 with those refused.
     pub refused_frames: BTreeSet<usize>,
+    /// Whether there is too little memory for LPIPS.
+    pub refuses_lpips: bool,
     /// How often something can be given up after a refusal.
     pub reliefs: usize,
     /// The most births that a round is granted.
@@ -81,6 +86,7 @@ impl Keeper {
             gives_way,
             pause,
             refused_frames: BTreeSet::new(),
+            refuses_lpips: false,
             reliefs: 0,
             births: usize::MAX,
             refused_rounds: 0,
@@ -148,6 +154,7 @@ impl Raster<Gaussians> for Keeper {
     type Model = Model<f32>;
     type Frame = Frame<f32>;
     type Gradients = Gradients<f32>;
+    type Perceptual = Perceptual;
     type Appearance = Appearance<f32>;
 
     fn upload(&mut self, host: &Gaussians) -> Result<Model<f32>, DeviceError> {
@@ -180,6 +187,9 @@ impl Raster<Gaussians> for Keeper {
     }
     fn len(&self, model: &Model<f32>) -> usize {
         self.cpu.len(model)
+    }
+    fn optional(&self, model: &Model<f32>) -> OptionalColumns {
+        self.cpu.optional(model)
     }
     fn model_bytes(&self, model: &Model<f32>) -> [Bytes; 2] {
         self.cpu.model_bytes(model)
@@ -215,6 +225,20 @@ impl Raster<Gaussians> for Keeper {
         target: &Arc<Image>,
     ) -> Result<Measured, DeviceError> {
         self.cpu.measure(frame, target)
+    }
+    fn perceptual(&mut self, weights: &LpipsWeights) -> Result<Perceptual, DeviceError> {
+        if self.refuses_lpips {
+            return Err(refusal());
+        }
+        self.cpu.perceptual(weights)
+    }
+    fn perceive(
+        &mut self,
+        net: &Perceptual,
+        frame: &Frame<f32>,
+        target: &Arc<Image>,
+    ) -> Result<f64, DeviceError> {
+        self.cpu.perceive(net, frame, target)
     }
     fn frame_bytes(&self, frame: &Frame<f32>) -> Bytes {
         self.cpu.frame_bytes(frame)
@@ -273,8 +297,39 @@ impl Raster<Gaussians> for Keeper {
         }
         self.cpu.densify(model, rule, grant)
     }
+    fn relocate(
+        &mut self,
+        model: &mut Model<f32>,
+        rule: &RelocateRule,
+    ) -> Result<usize, DeviceError> {
+        self.cpu.relocate(model, rule)
+    }
+    fn multiply(
+        &mut self,
+        model: &mut Model<f32>,
+        rule: &RelocateRule,
+        births: usize,
+    ) -> Result<(), DeviceError> {
+        self.rounds.push(births);
+        if births > 0 && self.refused_rounds > 0 {
+            self.refused_rounds -= 1;
+            return Err(refusal());
+        }
+        self.cpu.multiply(model, rule, births)
+    }
     fn reorder(&mut self, model: &mut Model<f32>, cube: &Cube) -> Result<(), DeviceError> {
         self.cpu.reorder(model, cube)
+    }
+    fn smooth(&mut self, model: &mut Model<f32>, views: &[&View]) -> Result<(), DeviceError> {
+        self.cpu.smooth(model, views)
+    }
+    fn compare_depths(
+        &mut self,
+        frame: &mut Frame<f32>,
+        target: &Arc<Image>,
+        weight: f64,
+    ) -> Result<(), DeviceError> {
+        self.cpu.compare_depths(frame, target, weight)
     }
     fn reset_opacity(&mut self, model: &mut Model<f32>, ceiling: f64) -> Result<(), DeviceError> {
         self.cpu.reset_opacity(model, ceiling)

@@ -98,7 +98,8 @@ pub fn noise(pixels: &[Pixel], view: &View, seed: u64, counted: Counted) -> Arc<
         Counted::Clear => Some(mask(2.0)),
         Counted::Some => Some(mask(0.75)),
     };
-    Arc::new(Image { width: view.camera.width, height: view.camera.height, rgb, mask })
+    let (width, height) = (view.camera.width, view.camera.height);
+    Arc::new(Image { width, height, rgb, mask, depth: None })
 }
 
 /// Gaussians of which no pixel is borderline in any of these views.
@@ -127,6 +128,9 @@ pub fn shot(
     Shot { index: 0, view: view.clone(), photo, settings, terms }
 }
 
+/// Weight of the inverse depths in the loss, where they are drawn.
+pub const DEPTH_WEIGHT: f64 = 0.4;
+
 /// One step over a view; its loss.
 pub fn step<B: Raster<Gaussians>>(
     device: &mut B,
@@ -136,6 +140,9 @@ pub fn step<B: Raster<Gaussians>>(
 ) -> LossValue {
     let target = device.target(shot.index, &shot.photo).unwrap();
     let mut frame = device.render(model, &shot.view, &shot.settings).unwrap();
+    if shot.settings.inverse_depth {
+        device.compare_depths(&mut frame, &target, DEPTH_WEIGHT).unwrap();
+    }
     let loss = device.loss(&mut frame, &target, &shot.terms).unwrap();
     let mut gradients = device.gradients(model).unwrap();
     device.backward(model, frame, &mut gradients).unwrap();
@@ -274,6 +281,7 @@ pub fn assert_losses_agree(
         ("l1", found.l1, expected.l1),
         ("ssim", found.ssim, expected.ssim),
         ("total", found.total, expected.total),
+        ("depth_l1", found.depth_l1.unwrap_or(-1.0), expected.depth_l1.unwrap_or(-1.0)),
     ] {
         let error = (found - expected).abs();
         assert!(error < tolerance, "{what}: {name} is {found} instead of {expected}");

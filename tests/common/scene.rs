@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use splat::backend::{Rates, RenderSettings, Snapshot};
+use splat::backend::{Rates, RenderSettings, ScreenFilter, Snapshot};
 use splat::dataset::{Image, View};
 use splat::math::blend::{ALPHA_MAX, ALPHA_MIN, TRANSMITTANCE_MIN, exponent};
 use splat::math::linalg::{normalize, sub};
@@ -126,7 +126,15 @@ pub fn in_training(parameters: Gaussians, seed: u64) -> Snapshot<Gaussians> {
     let (first_moments, second_moments) = (like(), like());
     let gradient_norm_sums = parameters.opacity_logits.iter().map(|_| noise()).collect();
     let views_seen = (1_u32..).step_by(3).take(parameters.len()).collect();
-    Snapshot { parameters, first_moments, second_moments, gradient_norm_sums, views_seen }
+    Snapshot {
+        parameters,
+        first_moments,
+        second_moments,
+        gradient_norm_sums,
+        views_seen,
+        absolute_norm_sums: Vec::new(),
+        filter_3d: Vec::new(),
+    }
 }
 
 /// Everything about each Gaussian, as bits; the first three are its centre.
@@ -148,7 +156,7 @@ pub fn photo(width: u32, height: u32, mask: Option<Vec<u8>>) -> Arc<Image> {
     let rgb = (0..width * height * 3)
         .map(|_| u8::try_from(draws.uniform(0.0, 256.0).floor_i32()).unwrap())
         .collect();
-    Arc::new(Image { width, height, rgb, mask })
+    Arc::new(Image { width, height, rgb, mask, depth: None })
 }
 
 /// A Gaussian as a view sees it, in double precision.
@@ -169,7 +177,8 @@ pub fn splats(gaussians: &Gaussians, view: &View, settings: &RenderSettings) -> 
         .filter_map(|i| {
             let mean_world = triple(&gaussians.means, i);
             let quat = [0, 1, 2, 3].map(|k| f64::from(gaussians.quats[i * 4 + k]));
-            let shape = Shape { mean_world, log_scale: triple(&gaussians.log_scales, i), quat };
+            let log_scale = triple(&gaussians.log_scales, i);
+            let shape = Shape { mean_world, log_scale, quat, smoothing: 0.0 };
             let ellipse = project(&point, &shape)?;
             let basis = sh::basis(sh_degree, normalize(sub(mean_world, point.centre_world)));
             let mut color = triple(&gaussians.sh_dc, i).map(|c| 0.5 + c * basis[0]);
@@ -198,6 +207,8 @@ pub fn viewpoint(view: &View, near: f64) -> Viewpoint<f64> {
         centre_px: view.camera.centre_px,
         size: [view.camera.width, view.camera.height],
         near,
+        variance_px2: ScreenFilter::DILATION.variance_px2,
+        compensates: false,
     }
 }
 

@@ -90,6 +90,15 @@ pub(super) fn moments() -> Domain {
     Domain { draw, free: 0 }
 }
 
+/// A logit, a number of copies, and the least opacity of a share.
+pub(super) fn shares() -> Domain {
+    let draw = |draws: &mut Draws| {
+        let copies = draws.uniform(1.0, 60.0).floor();
+        vec![draws.uniform(-7.0, 20.0), copies, draws.uniform(0.0, 0.01)]
+    };
+    Domain { draw, free: 0 }
+}
+
 /// A word in two halves, one of `PLACES` in it, and another word.
 pub(super) fn words<const PLACES: u32>() -> Domain {
     let draw = |draws: &mut Draws| {

@@ -6,9 +6,12 @@ use rayon::prelude::*;
 use super::model::{Model, Parameter};
 use super::project::{ParameterGradient, parameter_gradient};
 use super::{Gradients, ViewGradients};
-use crate::backend::{AdamStep, DeviceError, Rates};
-use crate::math::Real;
+use crate::backend::{AdamStep, DeviceError, Noise, Rates, Regularisers};
 use crate::math::adam::{BETA_1, BETA_2, EPSILON, bias_corrections};
+use crate::math::linalg::{Vec3, add, scale};
+use crate::math::noise::{jitter, standard_normals};
+use crate::math::random::Stream;
+use crate::math::{Real, sigmoid, sigmoid_bwd};
 
 /// Gaussians whose gradients are computed at a time.
 const BLOCK: usize = 4096;
@@ -40,7 +43,11 @@ pub(super) fn step<R: Real>(
         let rows: Vec<ParameterGradient<R>> = block
             .clone()
             .into_par_iter()
-            .map(|index| parameter_gradient(model, gradients, &slots, index))
+            .map(|index| {
+                let mut gradient = parameter_gradient(model, gradients, &slots, index);
+                regularise(model, &step.regularisers, index, &mut gradient);
+                gradient
+            })
             .collect();
         for parameter in Parameter::ALL {
             let constants = Constants::new(step.number, rate(&step.rates, parameter));
@@ -63,7 +70,45 @@ pub(super) fn step<R: Real>(
                 });
         }
     }
+    if let Some(noise) = &step.noise {
+        shake(model, noise);
+    }
     gradients.views.iter().try_for_each(|view| check_finite(model, view))
+}
+
+/// Adds the gradients of the mean opacity and of the mean scale (Kheradmand et al. 2024, section
+/// 4.4), both of raw parameters, seen or not.
+fn regularise<R: Real>(
+    model: &Model<R>,
+    weights: &Regularisers,
+    index: usize,
+    gradient: &mut ParameterGradient<R>,
+) {
+    let count = model.len() as f64;
+    if weights.opacity != 0.0 {
+        let opacity = sigmoid(model.row(Parameter::OpacityLogits, index)[0]);
+        gradient.opacity_logit += sigmoid_bwd(opacity, R::of(weights.opacity / count));
+    }
+    if weights.scale != 0.0 {
+        let weight = R::of(weights.scale / (3.0 * count));
+        let log_scale = model.triple(Parameter::LogScales, index);
+        gradient.log_scale = add(gradient.log_scale, log_scale.map(|l| weight * l.exp()));
+    }
+}
+
+/// Moves every centre at random, as far as the Gaussian is transparent and large.
+fn shake<R: Real>(model: &mut Model<R>, noise: &Noise) {
+    let (stream, rate) = (Stream::of_key(noise.key), R::of(noise.rate));
+    let means: Vec<Vec3<R>> = (0..model.len())
+        .into_par_iter()
+        .map(|index| {
+            let shape = model.shape(index);
+            let opacity = sigmoid(model.row(Parameter::OpacityLogits, index)[0]);
+            let offset = jitter(&shape, opacity, standard_normals(stream, index as u64));
+            add(shape.mean_world, scale(offset, rate))
+        })
+        .collect();
+    model.column_mut(Parameter::Means).values.copy_from_slice(means.as_flattened());
 }
 
 fn rate(rates: &Rates, parameter: Parameter) -> f64 {

@@ -2,11 +2,14 @@
 //!
 //! Rows of tiles run in parallel; within a tile each splat visits only the pixels in its bounds.
 
+#[cfg(test)]
+mod tests;
+
 use rayon::prelude::*;
 
 use super::bin::Bins;
 use super::project::Splat;
-use crate::backend::{Pass, Rendered};
+use crate::backend::{Pass, RenderSettings, Rendered};
 use crate::math::Real;
 use crate::math::blend::{
     PixelWalk, ScreenGradient, TRANSMITTANCE_MIN, alpha, alpha_bwd, blend_bwd, exponent,
@@ -22,6 +25,9 @@ pub(super) struct Canvas<R> {
     pub(super) size: [u32; 2],
     /// Colours with the background, [height, width, 3].
     pub(super) image: Vec<R>,
+    /// Sums of the weights over the depths, per world unit, [height, width]; empty where they are not
+    /// drawn.
+    pub(super) inverse_depths: Vec<R>,
     pixels: Vec<Pixel>,
 }
 
@@ -36,7 +42,8 @@ struct Pixel {
 
 impl<R: Real> Canvas<R> {
     pub(super) fn bytes(&self) -> Bytes {
-        Bytes::of::<R>(self.image.capacity()) + Bytes::of::<Pixel>(self.pixels.capacity())
+        Bytes::of::<R>(self.image.capacity() + self.inverse_depths.capacity())
+            + Bytes::of::<Pixel>(self.pixels.capacity())
     }
 
     pub(super) fn rendered(&self, pass: Pass) -> Rendered {
@@ -46,6 +53,8 @@ impl<R: Real> Canvas<R> {
             height: self.size[1],
             rgb: self.image.iter().map(|value| value.to_f32()).collect(),
             blended: (pass == Pass::Picture).then(counts),
+            inverse_depths: (!self.inverse_depths.is_empty())
+                .then(|| self.inverse_depths.iter().map(|value| value.to_f32()).collect()),
         }
     }
 }
@@ -55,28 +64,42 @@ pub(super) fn forward<R: Real>(
     splats: &[Splat<R>],
     bins: &Bins,
     size: [u32; 2],
-    background: [f32; 3],
+    settings: &RenderSettings,
 ) -> Canvas<R> {
-    let background = background.map(R::of_f32);
+    let background = settings.background.map(R::of_f32);
     let width = size[0] as usize;
     let pixels = width * size[1] as usize;
-    let mut canvas =
-        Canvas { size, image: vec![R::ZERO; pixels * 3], pixels: vec![Pixel::default(); pixels] };
+    let mut canvas = Canvas {
+        size,
+        image: vec![R::ZERO; pixels * 3],
+        inverse_depths: vec![R::ZERO; pixels],
+        pixels: vec![Pixel::default(); pixels],
+    };
     let band = width * TILE as usize;
     canvas
         .image
         .par_chunks_mut(band * 3)
+        .zip(canvas.inverse_depths.par_chunks_mut(band))
         .zip(canvas.pixels.par_chunks_mut(band))
         .zip(0..bins.tiles[1])
-        .for_each(|((image, pixels), tile_y)| {
+        .for_each(|(((image, inverse_depths), pixels), tile_y)| {
             for tile_x in 0..bins.tiles[0] {
                 let area = Rect::of_tile(tile_x, tile_y, size);
                 let list = &bins.splat_from_instance[bins.range(tile_x, tile_y)];
                 let tile = blend_tile(splats, list, area);
-                tile.store(area, width, background, (&mut *image, &mut *pixels));
+                let band = (&mut *image, &mut *inverse_depths, &mut *pixels);
+                tile.store(area, width, background, band);
             }
         });
+    if !draws_inverse_depths(settings) {
+        canvas.inverse_depths = Vec::new();
+    }
     canvas
+}
+
+/// Whether inverse depths are drawn: where they are asked for, but not beside the blend counts.
+fn draws_inverse_depths(settings: &RenderSettings) -> bool {
+    settings.inverse_depth && settings.pass != Pass::Picture
 }
 
 const TILE_PIXELS: usize = (TILE * TILE) as usize;
@@ -84,6 +107,7 @@ const TILE_PIXELS: usize = (TILE * TILE) as usize;
 /// Running state of a tile's pixels, rows of [`TILE`].
 struct TileState<R> {
     color: [Vec3<R>; TILE_PIXELS],
+    inverse_depth: [R; TILE_PIXELS],
     transmittance: [R; TILE_PIXELS],
     finished: [bool; TILE_PIXELS],
     pixels: [Pixel; TILE_PIXELS],
@@ -109,6 +133,7 @@ fn opacity_at<R: Real>(splat: &Splat<R>, offset_px: [R; 2]) -> Option<R> {
 fn blend_tile<R: Real>(splats: &[Splat<R>], list: &[usize], area: Rect) -> TileState<R> {
     let mut tile = TileState {
         color: [[R::ZERO; 3]; TILE_PIXELS],
+        inverse_depth: [R::ZERO; TILE_PIXELS],
         transmittance: [R::ONE; TILE_PIXELS],
         finished: [false; TILE_PIXELS],
         pixels: [Pixel::default(); TILE_PIXELS],
@@ -119,6 +144,7 @@ fn blend_tile<R: Real>(splats: &[Splat<R>], list: &[usize], area: Rect) -> TileS
             break;
         }
         let splat = &splats[index];
+        let inverse_depth = splat.inverse_depth();
         let reach = splat.pixels.intersection(&area);
         for y in reach.y0..reach.y1 {
             for x in reach.x0..reach.x1 {
@@ -137,6 +163,7 @@ fn blend_tile<R: Real>(splats: &[Splat<R>], list: &[usize], area: Rect) -> TileS
                 for (sum, &c) in tile.color[i].iter_mut().zip(&splat.color) {
                     *sum += weight * c;
                 }
+                tile.inverse_depth[i] += weight * inverse_depth;
                 tile.transmittance[i] = after;
                 tile.pixels[i].blended += 1;
                 tile.pixels[i].end = position;
@@ -153,7 +180,7 @@ impl<R: Real> TileState<R> {
         area: Rect,
         width: usize,
         background: Vec3<R>,
-        (image, pixels): (&mut [R], &mut [Pixel]),
+        (image, inverse_depths, pixels): (&mut [R], &mut [R], &mut [Pixel]),
     ) {
         for y in area.y0..area.y1 {
             for x in area.x0..area.x1 {
@@ -161,18 +188,28 @@ impl<R: Real> TileState<R> {
                 for c in 0..3 {
                     image[at * 3 + c] = self.color[i][c] + self.transmittance[i] * background[c];
                 }
+                inverse_depths[at] = self.inverse_depth[i];
                 pixels[at] = self.pixels[i];
             }
         }
     }
 }
 
-/// Gradients of every splat from the gradient of the image; `[visible]`.
+/// What the backward pass starts from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CanvasGradient<'a, R> {
+    /// Of the image, [height, width, 3].
+    pub(super) image: &'a [R],
+    /// Of the inverse depths, [height, width]; empty where they have none.
+    pub(super) inverse_depths: &'a [R],
+}
+
+/// Gradients of every splat from those of the image and of the inverse depths; `[visible]`.
 pub(super) fn backward<R: Real>(
     splats: &[Splat<R>],
     bins: &Bins,
     canvas: &Canvas<R>,
-    d_image: &[R],
+    d_canvas: CanvasGradient<'_, R>,
 ) -> Vec<ScreenGradient<R>> {
     let mut per_instance = vec![ScreenGradient::default(); bins.splat_from_instance.len()];
     split_by_tile_row(&mut per_instance, bins).into_par_iter().for_each(|(tile_y, row)| {
@@ -182,7 +219,7 @@ pub(super) fn backward<R: Real>(
             let out = &mut row[range.start - row_start..range.end - row_start];
             let list = &bins.splat_from_instance[range];
             let area = Rect::of_tile(tile_x, tile_y, canvas.size);
-            blend_tile_bwd(splats, (list, out), area, (canvas, d_image));
+            blend_tile_bwd(splats, (list, out), area, (canvas, d_canvas));
         }
     });
     // One thread adds in the order of the instances, so that the sums never depend on timing.
@@ -209,12 +246,19 @@ fn blend_tile_bwd<R: Real>(
     splats: &[Splat<R>],
     (list, out): (&[usize], &mut [ScreenGradient<R>]),
     area: Rect,
-    (canvas, d_image): (&Canvas<R>, &[R]),
+    (canvas, d_canvas): (&Canvas<R>, CanvasGradient<'_, R>),
 ) {
     let width = canvas.size[0] as usize;
     let at = |x: u32, y: u32| y as usize * width + x as usize;
     let triple = |values: &[R], at: usize| [values[at * 3], values[at * 3 + 1], values[at * 3 + 2]];
-    let start = PixelWalk { transmittance: R::ONE, behind: [R::ZERO; 3], d_color: [R::ZERO; 3] };
+    let single = |values: &[R], at: usize| values.get(at).copied().unwrap_or(R::ZERO);
+    let start = PixelWalk {
+        transmittance: R::ONE,
+        behind: [R::ZERO; 3],
+        d_color: [R::ZERO; 3],
+        inverse_depth_behind: R::ZERO,
+        d_inverse_depth: R::ZERO,
+    };
     let mut walks = [start; TILE_PIXELS];
     let mut longest = 0;
     for y in area.y0..area.y1 {
@@ -222,12 +266,15 @@ fn blend_tile_bwd<R: Real>(
             let at = at(x, y);
             let walk = &mut walks[slot(x, y)];
             walk.behind = triple(&canvas.image, at);
-            walk.d_color = triple(d_image, at);
+            walk.d_color = triple(d_canvas.image, at);
+            walk.inverse_depth_behind = single(&canvas.inverse_depths, at);
+            walk.d_inverse_depth = single(d_canvas.inverse_depths, at);
             longest = longest.max(canvas.pixels[at].end);
         }
     }
     for (position, (&index, sums)) in (1..=longest).zip(list.iter().zip(out)) {
         let splat = &splats[index];
+        let channels = (splat.color, splat.inverse_depth());
         let reach = splat.pixels.intersection(&area);
         for y in reach.y0..reach.y1 {
             for x in reach.x0..reach.x1 {
@@ -236,7 +283,7 @@ fn blend_tile_bwd<R: Real>(
                 }
                 let offset = offset_px(splat, x, y);
                 let Some(alpha) = opacity_at(splat, offset) else { continue };
-                let d_alpha = blend_bwd(&mut walks[slot(x, y)], splat.color, alpha, sums);
+                let d_alpha = blend_bwd(&mut walks[slot(x, y)], channels, alpha, sums);
                 alpha_bwd(splat.ellipse.conic, offset, splat.opacity, (alpha, d_alpha), sums);
             }
         }

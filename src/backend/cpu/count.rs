@@ -4,6 +4,7 @@ use rayon::prelude::*;
 
 use super::bin::for_each_tile;
 use super::project::Splat;
+use crate::backend::ScreenFilter;
 use crate::backend::viewpoint::viewpoint;
 use crate::dataset::View;
 use crate::math::sigmoid;
@@ -22,7 +23,7 @@ pub struct Counted {
 /// Counts the splats of a view that is drawn from this depth on, and the tiles that they reach, as
 /// every device counts them but for rounding. What is not finite is left out.
 pub fn count(gaussians: &Gaussians, view: &View, near: f64) -> Counted {
-    let view = viewpoint::<f32>(view, near);
+    let view = viewpoint::<f32>(view, near, ScreenFilter::DILATION);
     let sum = |a: Counted, b: Counted| Counted {
         visible: a.visible + b.visible,
         instances: a.instances + b.instances,
@@ -39,6 +40,7 @@ fn count_one(gaussians: &Gaussians, index: usize, view: &Viewpoint<f32>) -> Coun
         mean_world: triple(&gaussians.means),
         log_scale: triple(&gaussians.log_scales),
         quat: [0, 1, 2, 3].map(|k| gaussians.quats[index * 4 + k]),
+        smoothing: 0.0,
     };
     let opacity = sigmoid(gaussians.opacity_logits[index]);
     let ellipse = project(view, &shape);
@@ -100,7 +102,7 @@ mod tests {
             },
         };
         let model = Cpu::<f32>::new().upload(&gaussians).unwrap();
-        let point = viewpoint::<f32>(&view, 0.01);
+        let point = viewpoint::<f32>(&view, 0.01, ScreenFilter::DILATION);
         let (splats, _) = project::project(&model, &point, 0);
         let bins = bin::bin(&splats, point.size);
         let counted = count(&gaussians, &view, 0.01);

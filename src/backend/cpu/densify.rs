@@ -3,9 +3,10 @@
 use super::model::{Column, Model, Parameter};
 use super::project::Splat;
 use crate::backend::types::SPLIT_SHRINK;
-use crate::backend::{Densified, DensifyRule, Grant, Survey};
+use crate::backend::{Criterion, Densified, DensifyRule, Grant, Statistics, Survey};
 use crate::math::blend::ScreenGradient;
 use crate::math::linalg::{Vec3, add, mul, rotation};
+use crate::math::quantile::{between, place};
 use crate::math::random::{Purpose, Stream};
 use crate::math::{Real, inverse_sigmoid, sigmoid};
 
@@ -16,17 +17,29 @@ enum Growth {
     Split,
 }
 
-/// Adds one view to the statistics: the norm of the centre's gradient, half the image being 1.
+/// Adds one view to the statistics: the norm of the centre's gradient, half the image being 1, or what
+/// the statistics ask for.
 pub(super) fn observe<R: Real>(
     model: &mut Model<R>,
     splats: &[Splat<R>],
     screen: &[ScreenGradient<R>],
-    size: [u32; 2],
+    (size, statistics): ([u32; 2], Statistics),
 ) {
+    if statistics == Statistics::Both {
+        model.enable_absolute_norms();
+    }
     let half = size.map(|side| R::of(f64::from(side) / 2.0));
     for (splat, gradient) in splats.iter().zip(screen) {
         let [x, y] = [0, 1].map(|axis| gradient.d_mean_px[axis] * half[axis]);
-        model.gradient_norm_sums[splat.gaussian] += (x * x + y * y).sqrt();
+        let [absolute_x, absolute_y] = [0, 1].map(|axis| gradient.d_mean_abs[axis] * half[axis]);
+        let norm = match statistics {
+            Statistics::Norms | Statistics::Both => (x * x + y * y).sqrt(),
+            Statistics::AbsoluteNorms => (absolute_x * absolute_x + absolute_y * absolute_y).sqrt(),
+        };
+        model.gradient_norm_sums[splat.gaussian] += norm;
+        if statistics == Statistics::Both {
+            model.absolute_norm_sums[splat.gaussian] += absolute_x + absolute_y;
+        }
         model.views_seen[splat.gaussian] += 1;
     }
 }
@@ -34,7 +47,7 @@ pub(super) fn observe<R: Real>(
 /// Counts the candidates.
 pub(super) fn survey<R: Real>(model: &Model<R>, rule: &DensifyRule) -> Survey {
     let mut survey = Survey::default();
-    for (_, growth) in candidates(model, rule) {
+    for (_, growth) in candidates(model, rule, &Bars::new(model, rule)) {
         match growth {
             Growth::Clone => survey.clones += 1,
             Growth::Split => survey.splits += 1,
@@ -49,12 +62,13 @@ pub(super) fn densify<R: Real>(
     rule: &DensifyRule,
     grant: Grant,
 ) -> Densified {
-    let mut chosen = candidates(model, rule);
+    let bars = Bars::new(model, rule);
+    let mut chosen = candidates(model, rule, &bars);
     let refused = chosen.len().saturating_sub(grant.births);
     if refused > 0 {
-        // A stable sort: equal gradients keep the order of the Gaussians.
+        // A stable sort: equal scores keep the order of the Gaussians.
         chosen.sort_by(|&(a, _), &(b, _)| {
-            let (a, b) = (mean_gradient(model, a), mean_gradient(model, b));
+            let (a, b) = (bars.score(model, a), bars.score(model, b));
             b.partial_cmp(&a).unwrap_or(std::cmp::Ordering::Equal)
         });
         chosen.truncate(grant.births);
@@ -75,8 +89,7 @@ pub(super) fn densify<R: Real>(
         }
     }
     done.pruned = prune(model, rule);
-    model.gradient_norm_sums = vec![R::ZERO; model.len()];
-    model.views_seen = vec![0; model.len()];
+    model.forget_statistics();
     done
 }
 
@@ -92,9 +105,13 @@ pub(super) fn reset_opacity<R: Real>(model: &mut Model<R>, ceiling: f64) {
 }
 
 /// The Gaussians that should grow, in the order of their indices.
-fn candidates<R: Real>(model: &Model<R>, rule: &DensifyRule) -> Vec<(usize, Growth)> {
+fn candidates<R: Real>(
+    model: &Model<R>,
+    rule: &DensifyRule,
+    bars: &Bars<R>,
+) -> Vec<(usize, Growth)> {
     (0..model.len())
-        .filter(|&index| mean_gradient(model, index) >= R::of(rule.gradient_min))
+        .filter(|&index| bars.admit(model, index))
         .map(|index| {
             let small = largest_scale(model, index) <= R::of(rule.clone_scale_max);
             (index, if small { Growth::Clone } else { Growth::Split })
@@ -106,6 +123,66 @@ fn candidates<R: Real>(model: &Model<R>, rule: &DensifyRule) -> Vec<(usize, Grow
 fn mean_gradient<R: Real>(model: &Model<R>, index: usize) -> R {
     let seen = R::of(f64::from(model.views_seen[index].max(1)));
     model.gradient_norm_sums[index] / seen
+}
+
+/// The same of the absolute gradients.
+fn mean_absolute<R: Real>(model: &Model<R>, index: usize) -> R {
+    let seen = R::of(f64::from(model.views_seen[index].max(1)));
+    model.absolute_norm_sums[index] / seen
+}
+
+/// What makes a Gaussian a candidate.
+struct Bars<R> {
+    /// Mean norm of the gradient.
+    gradient: R,
+    /// Mean absolute gradient, where that counts, too.
+    absolute: Option<R>,
+}
+
+impl<R: Real> Bars<R> {
+    fn new(model: &Model<R>, rule: &DensifyRule) -> Self {
+        let gradient = R::of(rule.gradient_min);
+        // Before any view was observed there are no absolute gradients.
+        let counts = rule.criterion == Criterion::Quantile && !model.absolute_norm_sums.is_empty();
+        let absolute = counts.then(|| {
+            let above = (0..model.len()).filter(|&i| mean_gradient(model, i) >= gradient).count();
+            quantile((0..model.len()).map(|index| mean_absolute(model, index)).collect(), above)
+        });
+        Self { gradient, absolute }
+    }
+
+    /// Whether a Gaussian should grow. A mean absolute gradient of 0 is none, however low the bar.
+    fn admit(&self, model: &Model<R>, index: usize) -> bool {
+        let by_absolute = |bar| {
+            let absolute = mean_absolute(model, index);
+            absolute > R::ZERO && absolute >= bar
+        };
+        mean_gradient(model, index) >= self.gradient || self.absolute.is_some_and(by_absolute)
+    }
+
+    /// How much a candidate should grow: its gradient, or where absolute ones count, too, the larger
+    /// of the two in units of their bars, times both bars, so that a bar of 0 does no harm.
+    fn score(&self, model: &Model<R>, index: usize) -> R {
+        let gradient = mean_gradient(model, index);
+        match self.absolute {
+            Some(bar) => (gradient * bar).max(mean_absolute(model, index) * self.gradient),
+            None => gradient,
+        }
+    }
+}
+
+/// The quantile 1 - `above / n` of these values, which are not below 0; there is one at least. What
+/// is no number comes last.
+fn quantile<R: Real>(mut values: Vec<R>, above: usize) -> R {
+    let place = place(values.len(), above);
+    let (_, low, behind) = values.select_nth_unstable_by(place.rank, ascending);
+    let low = low.to_f64();
+    let high = behind.iter().copied().min_by(ascending).map_or(low, R::to_f64);
+    R::of(between(low, high, place.share))
+}
+
+fn ascending<R: Real>(a: &R, b: &R) -> std::cmp::Ordering {
+    a.abs().to_f64().total_cmp(&b.abs().to_f64())
 }
 
 fn largest_scale<R: Real>(model: &Model<R>, index: usize) -> R {
@@ -133,10 +210,38 @@ fn split<R: Real>(model: &mut Model<R>, rule: &DensifyRule, parent: usize) {
         model.column_mut(Parameter::Means).values[index * 3..][..3].copy_from_slice(&place(child));
         model.column_mut(Parameter::LogScales).values[index * 3..][..3].copy_from_slice(&shrunk);
     }
+    forget_row(model, parent);
+}
+
+/// Zeros the moments of a Gaussian.
+pub(super) fn forget_row<R: Real>(model: &mut Model<R>, row: usize) {
     for column in &mut model.columns {
-        let row = parent * column.width..(parent + 1) * column.width;
+        let row = row * column.width..(row + 1) * column.width;
         column.first_moments[row.clone()].fill(R::ZERO);
         column.second_moments[row].fill(R::ZERO);
+    }
+}
+
+/// Gives a Gaussian the parameters of another.
+pub(super) fn copy_row<R: Real>(model: &mut Model<R>, from: usize, to: usize) {
+    for Column { width, values, .. } in &mut model.columns {
+        values.copy_within(from * *width..(from + 1) * *width, to * *width);
+    }
+}
+
+/// Appends a copy of each of these Gaussians, with moments and statistics of zero.
+pub(super) fn append_copies<R: Real>(model: &mut Model<R>, sources: &[usize]) {
+    reserve_rows(model, sources.len());
+    for &source in sources {
+        append_copy(model, source);
+    }
+    let count = model.len();
+    model.gradient_norm_sums.resize(count, R::ZERO);
+    model.views_seen.resize(count, 0);
+    for column in [&mut model.absolute_norm_sums, &mut model.filter_3d] {
+        if !column.is_empty() {
+            column.resize(count, R::ZERO);
+        }
     }
 }
 
@@ -218,7 +323,7 @@ mod tests {
         scale_max: None,
         seed: 3,
         iteration: 600,
-        criterion: crate::backend::Criterion::Gradient,
+        criterion: Criterion::Gradient,
     };
 
     const ALL: Grant = Grant { births: usize::MAX };

@@ -30,7 +30,7 @@ pub(super) fn loss<R: Real>(
     if !total.is_finite() {
         return Err(DeviceError::LossNotFinite { value: total });
     }
-    Ok((LossValue { l1, ssim, total }, d_image))
+    Ok((LossValue { l1, ssim, depth_l1: None, total }, d_image))
 }
 
 /// The metrics of an image in double precision, whatever the image's.
@@ -49,7 +49,7 @@ pub(super) fn measure<R: Real>(
 }
 
 /// The size of both images, if it is one.
-fn common_size(view_px: [u32; 2], target: &Image) -> Result<[usize; 2], DeviceError> {
+pub(super) fn common_size(view_px: [u32; 2], target: &Image) -> Result<[usize; 2], DeviceError> {
     let target_px = [target.width, target.height];
     if target_px != view_px {
         return Err(DeviceError::TargetSize { target_px, view_px });
@@ -77,7 +77,7 @@ fn l1<R: Real>(image: &[R], truth: &[R], weight: f64) -> (f64, Vec<R>) {
 }
 
 /// Values of an image, 0 where the mask excludes the pixel.
-fn masked<R: Real>(values: impl Iterator<Item = R>, target: &Image) -> Vec<R> {
+pub(super) fn masked<R: Real>(values: impl Iterator<Item = R>, target: &Image) -> Vec<R> {
     match &target.mask {
         None => values.collect(),
         Some(mask) => values

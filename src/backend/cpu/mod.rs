@@ -9,10 +9,14 @@ mod bin;
 mod blend;
 mod count;
 mod densify;
+mod depth;
 mod loss;
+mod lpips;
 mod model;
 mod project;
+mod relocate;
 mod reorder;
+mod smooth;
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -20,17 +24,19 @@ use std::sync::Arc;
 
 pub use appearance::Appearance;
 pub use count::{Counted, count};
+pub use lpips::Perceptual;
 pub use model::{Column, Model, Parameter};
 pub use project::ParameterGradient;
 
 use self::bin::Bins;
-use self::blend::{Canvas, backward, forward};
+use self::blend::{Canvas, CanvasGradient, backward, forward};
+use self::depth::Compared;
 use self::project::Splat;
 use super::viewpoint::viewpoint;
 use super::{
     AdamStep, AppearanceStep, AppearanceTables, Backend, Densified, DensifyRule, DeviceError,
-    Grant, LossTerms, LossValue, Measured, Pass, Pending, Raster, RenderSettings, Rendered, Rows,
-    Snapshot, Survey, check_rows, chunks,
+    Grant, LossTerms, LossValue, Measured, Pass, Pending, Raster, RelocateRule, RenderSettings,
+    Rendered, Rows, Snapshot, Survey, check_rows, chunks,
 };
 use crate::dataset::{Image, View};
 use crate::math::Real;
@@ -38,7 +44,9 @@ use crate::math::blend::ScreenGradient;
 use crate::math::morton::Cube;
 use crate::math::splat::Viewpoint;
 use crate::memory::Bytes;
+use crate::memory::plan::OptionalColumns;
 use crate::model::Gaussians;
+use crate::perceptual::LpipsWeights;
 
 /// The processor as a device.
 #[derive(Clone, Copy, Debug, Default)]
@@ -78,6 +86,8 @@ pub struct Frame<R> {
     fault: Option<DeviceError>,
     /// Gradient of the image, [height, width, 3]; empty before [`Raster::loss`].
     d_image: Vec<R>,
+    /// What came of the inverse depths.
+    depths: Option<Compared<R>>,
 }
 
 impl<R> Frame<R> {
@@ -155,6 +165,7 @@ impl<R: Real> Raster<Gaussians> for Cpu<R> {
     type Model = Model<R>;
     type Frame = Frame<R>;
     type Gradients = Gradients<R>;
+    type Perceptual = Perceptual;
     type Appearance = Appearance<R>;
 
     fn upload(&mut self, host: &Gaussians) -> Result<Model<R>, DeviceError> {
@@ -199,6 +210,10 @@ impl<R: Real> Raster<Gaussians> for Cpu<R> {
         model.len()
     }
 
+    fn optional(&self, model: &Model<R>) -> OptionalColumns {
+        model.optional()
+    }
+
     fn model_bytes(&self, model: &Model<R>) -> [Bytes; 2] {
         model.bytes()
     }
@@ -209,12 +224,32 @@ impl<R: Real> Raster<Gaussians> for Cpu<R> {
         view: &View,
         settings: &RenderSettings,
     ) -> Result<Frame<R>, DeviceError> {
-        let view = viewpoint(view, settings.near);
+        let view = viewpoint(view, settings.near, settings.screen_filter);
         let (splats, fault) = project::project(model, &view, settings.sh_degree);
         let bins = bin::bin(&splats, view.size);
-        let canvas = forward(&splats, &bins, view.size, settings.background);
+        let canvas = forward(&splats, &bins, view.size, settings);
         let (settings, d_image) = (*settings, Vec::new());
-        Ok(Frame { view, settings, splats, bins, canvas, compensated: None, fault, d_image })
+        Ok(Frame {
+            view,
+            settings,
+            splats,
+            bins,
+            canvas,
+            compensated: None,
+            fault,
+            d_image,
+            depths: None,
+        })
+    }
+
+    fn compare_depths(
+        &mut self,
+        frame: &mut Frame<R>,
+        target: &Arc<Image>,
+        weight: f64,
+    ) -> Result<(), DeviceError> {
+        frame.depths = depth::compare(&frame.canvas, target, weight)?;
+        Ok(())
     }
 
     fn loss(
@@ -223,13 +258,33 @@ impl<R: Real> Raster<Gaussians> for Cpu<R> {
         target: &Arc<Image>,
         terms: &LossTerms,
     ) -> Result<Ready, DeviceError> {
-        let (value, d_image) = loss::loss(frame.compared(), frame.canvas.size, target, terms)?;
+        let (mut value, d_image) = loss::loss(frame.compared(), frame.canvas.size, target, terms)?;
+        if let Some(depths) = &frame.depths {
+            value.depth_l1 = Some(depths.l1);
+            value.total += depths.weight * depths.l1;
+            if !value.total.is_finite() {
+                return Err(DeviceError::LossNotFinite { value: value.total });
+            }
+        }
         frame.d_image = d_image;
         Ok(Ready(value))
     }
 
     fn measure(&mut self, frame: &Frame<R>, target: &Arc<Image>) -> Result<Measured, DeviceError> {
         loss::measure(frame.compared(), frame.canvas.size, target)
+    }
+
+    fn perceptual(&mut self, weights: &LpipsWeights) -> Result<Perceptual, DeviceError> {
+        Ok(Perceptual::new(weights))
+    }
+
+    fn perceive(
+        &mut self,
+        net: &Perceptual,
+        frame: &Frame<R>,
+        target: &Arc<Image>,
+    ) -> Result<f64, DeviceError> {
+        lpips::perceive(net, &frame.canvas, target)
     }
 
     fn gradients(&mut self, _model: &Model<R>) -> Result<Gradients<R>, DeviceError> {
@@ -242,9 +297,14 @@ impl<R: Real> Raster<Gaussians> for Cpu<R> {
         frame: Frame<R>,
         gradients: &mut Gradients<R>,
     ) -> Result<(), DeviceError> {
-        let screen = backward(&frame.splats, &frame.bins, &frame.canvas, &frame.d_image);
+        let d_canvas = CanvasGradient {
+            image: &frame.d_image,
+            inverse_depths: frame.depths.as_ref().map_or(&[], |depths| &depths.d_inverse_depths),
+        };
+        let screen = backward(&frame.splats, &frame.bins, &frame.canvas, d_canvas);
         if frame.settings.pass == Pass::Observe {
-            densify::observe(model, &frame.splats, &screen, frame.view.size);
+            let statistics = frame.settings.statistics;
+            densify::observe(model, &frame.splats, &screen, (frame.view.size, statistics));
         }
         gradients.views.push(ViewGradients {
             view: frame.view,
@@ -259,6 +319,7 @@ impl<R: Real> Raster<Gaussians> for Cpu<R> {
     fn frame_bytes(&self, frame: &Frame<R>) -> Bytes {
         Bytes::of::<Splat<R>>(frame.splats.capacity())
             + Bytes::of::<R>(frame.d_image.capacity())
+            + frame.depths.as_ref().map_or(Bytes(0), Compared::bytes)
             + Bytes::of::<R>(frame.compensated.as_ref().map_or(0, Vec::capacity))
             + frame.bins.bytes()
             + frame.canvas.bytes()
@@ -299,13 +360,43 @@ impl<R: Real> Raster<Gaussians> for Cpu<R> {
         Ok(densify::densify(model, rule, grant))
     }
 
+    fn relocate(
+        &mut self,
+        model: &mut Model<R>,
+        rule: &RelocateRule,
+    ) -> Result<usize, DeviceError> {
+        Ok(relocate::relocate(model, rule))
+    }
+
+    fn multiply(
+        &mut self,
+        model: &mut Model<R>,
+        rule: &RelocateRule,
+        births: usize,
+    ) -> Result<(), DeviceError> {
+        relocate::multiply(model, rule, births);
+        Ok(())
+    }
+
     fn reorder(&mut self, model: &mut Model<R>, cube: &Cube) -> Result<(), DeviceError> {
         reorder::reorder(model, cube);
         Ok(())
     }
 
+    fn smooth(&mut self, model: &mut Model<R>, views: &[&View]) -> Result<(), DeviceError> {
+        // Neither nearness nor the screen's filter matters to it.
+        let settings = RenderSettings::DEFAULT;
+        let point = |view: &&View| viewpoint(view, settings.near, settings.screen_filter);
+        smooth::smooth(model, &views.iter().map(point).collect::<Vec<_>>());
+        Ok(())
+    }
+
     fn reset_opacity(&mut self, model: &mut Model<R>, ceiling: f64) -> Result<(), DeviceError> {
-        densify::reset_opacity(model, ceiling);
+        if model.optional().filter_3d {
+            smooth::reset_opacity(model, ceiling);
+        } else {
+            densify::reset_opacity(model, ceiling);
+        }
         Ok(())
     }
 

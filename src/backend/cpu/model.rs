@@ -7,6 +7,7 @@ use crate::math::Real;
 use crate::math::linalg::{Quat, Vec3};
 use crate::math::splat::Shape;
 use crate::memory::Bytes;
+use crate::memory::plan::OptionalColumns;
 use crate::model::{Gaussians, Primitive};
 
 /// The parameter groups in the order of [`Gaussians`]' columns.
@@ -68,6 +69,10 @@ pub struct Model<R> {
     pub gradient_norm_sums: Vec<R>,
     /// Views that saw the Gaussian, `[n]`.
     pub views_seen: Vec<u32>,
+    /// Sums of the absolute screen-space gradients, `[n]`; empty until they are asked for.
+    pub absolute_norm_sums: Vec<R>,
+    /// Standard deviations of the 3D filter, world units, `[n]`; empty where there is none.
+    pub filter_3d: Vec<R>,
 }
 
 impl<R: Real> Model<R> {
@@ -89,6 +94,34 @@ impl<R: Real> Model<R> {
             columns,
             gradient_norm_sums: vec![R::ZERO; host.len()],
             views_seen: vec![0; host.len()],
+            absolute_norm_sums: Vec::new(),
+            filter_3d: Vec::new(),
+        }
+    }
+
+    /// Which of the optional columns there are.
+    pub fn optional(&self) -> OptionalColumns {
+        OptionalColumns {
+            filter_3d: !self.filter_3d.is_empty(),
+            absolute_norm_sums: !self.absolute_norm_sums.is_empty(),
+        }
+    }
+
+    /// Has the model gather absolute gradients from now on.
+    pub fn enable_absolute_norms(&mut self) {
+        self.absolute_norm_sums.resize(self.len(), R::ZERO);
+    }
+
+    /// Starts the density statistics afresh, for as many Gaussians as there are now. Of those that a
+    /// round of density control leaves nobody knows the 3D filter: it is zero until the next `smooth`.
+    pub(super) fn forget_statistics(&mut self) {
+        let count = self.len();
+        self.gradient_norm_sums = vec![R::ZERO; count];
+        self.views_seen = vec![0; count];
+        for column in [&mut self.absolute_norm_sums, &mut self.filter_3d] {
+            if !column.is_empty() {
+                *column = vec![R::ZERO; count];
+            }
         }
     }
 
@@ -130,6 +163,7 @@ impl<R: Real> Model<R> {
             mean_world: self.triple(Parameter::Means, index),
             log_scale: self.triple(Parameter::LogScales, index),
             quat,
+            smoothing: self.filter_3d.get(index).copied().unwrap_or(R::ZERO),
         }
     }
 
@@ -156,12 +190,18 @@ impl<R: Real> Model<R> {
 
     /// Parameters, moments and statistics of these rows.
     pub fn read(&self, rows: Range<usize>) -> Snapshot<Gaussians> {
+        let if_there = |column: &[R]| match column {
+            [] => Vec::new(),
+            column => host(&column[rows.clone()]),
+        };
         Snapshot {
             parameters: self.read_parameters(rows.clone()),
             first_moments: self.gather(&rows, |column| &column.first_moments),
             second_moments: self.gather(&rows, |column| &column.second_moments),
             gradient_norm_sums: host(&self.gradient_norm_sums[rows.clone()]),
-            views_seen: self.views_seen[rows].to_vec(),
+            views_seen: self.views_seen[rows.clone()].to_vec(),
+            absolute_norm_sums: if_there(&self.absolute_norm_sums),
+            filter_3d: if_there(&self.filter_3d),
         }
     }
 
@@ -179,6 +219,8 @@ impl<R: Real> Model<R> {
             }),
             gradient_norm_sums: room(1),
             views_seen: Vec::with_capacity(count),
+            absolute_norm_sums: Vec::new(),
+            filter_3d: Vec::new(),
         }
     }
 
@@ -193,6 +235,8 @@ impl<R: Real> Model<R> {
         }
         self.gradient_norm_sums.extend(precise::<R>(&rows.gradient_norm_sums));
         self.views_seen.extend_from_slice(&rows.views_seen);
+        self.absolute_norm_sums.extend(precise::<R>(&rows.absolute_norm_sums));
+        self.filter_3d.extend(precise::<R>(&rows.filter_3d));
     }
 
     /// The model that the snapshot was taken of.
@@ -202,10 +246,11 @@ impl<R: Real> Model<R> {
         model
     }
 
-    /// Bytes of the parameters, and of the moments with the statistics.
+    /// Bytes of the parameters with the 3D filter, and of the moments with the statistics.
     pub fn bytes(&self) -> [Bytes; 2] {
         let parameters: Bytes =
             self.columns.iter().map(|column| Bytes::of::<R>(column.values.capacity())).sum();
+        let parameters = parameters + Bytes::of::<R>(self.filter_3d.capacity());
         let moments: Bytes = self
             .columns
             .iter()
@@ -213,8 +258,8 @@ impl<R: Real> Model<R> {
                 Bytes::of::<R>(column.first_moments.capacity() + column.second_moments.capacity())
             })
             .sum();
-        let statistics = Bytes::of::<R>(self.gradient_norm_sums.capacity())
-            + Bytes::of::<u32>(self.views_seen.capacity());
+        let sums = self.gradient_norm_sums.capacity() + self.absolute_norm_sums.capacity();
+        let statistics = Bytes::of::<R>(sums) + Bytes::of::<u32>(self.views_seen.capacity());
         [parameters, moments + statistics]
     }
 

@@ -9,7 +9,9 @@ use super::{Gradients, UNSEEN, ViewGradients};
 use crate::backend::DeviceError;
 use crate::math::blend::ScreenGradient;
 use crate::math::linalg::{Quat, Vec3, add, normalize, normalize_bwd, sub};
-use crate::math::splat::{Ellipse, Rect, Viewpoint, bounds, project as project_shape, project_bwd};
+use crate::math::splat::{
+    Ellipse, EllipseGradient, Rect, Viewpoint, bounds, project as project_shape, project_bwd,
+};
 use crate::math::{Real, sh, sigmoid, sigmoid_bwd};
 
 /// A Gaussian as a view sees it.
@@ -24,6 +26,13 @@ pub(super) struct Splat<R> {
     pub(super) pixels: Rect,
     /// Exponent below which it is certainly invisible.
     pub(super) exponent_min: R,
+}
+
+impl<R: Real> Splat<R> {
+    /// What the map of inverse depths is blended of, per world unit.
+    pub(super) fn inverse_depth(&self) -> R {
+        R::ONE / self.ellipse.depth
+    }
 }
 
 /// The Gaussians that the view sees, in the order of their indices, and the first that is broken.
@@ -47,7 +56,8 @@ pub(super) fn project<R: Real>(
                 return left_out(index);
             }
             let ellipse = project_shape(view, &model.shape(index))?;
-            let opacity = sigmoid(model.row(Parameter::OpacityLogits, index)[0]);
+            let raw = sigmoid(model.row(Parameter::OpacityLogits, index)[0]);
+            let opacity = raw * ellipse.kept;
             let bounds = bounds(&ellipse, opacity, view.size)?;
             let color = raw_color(model, view, sh_degree, index);
             if !color.iter().all(|c| c.is_finite()) {
@@ -172,13 +182,20 @@ fn add_view<R: Real>(
 ) {
     let view = &gradients.view;
     let shape = model.shape(index);
+    let Some(Ellipse { depth, kept, .. }) = project_shape(view, &shape) else { return };
     let opacity = sigmoid(model.row(Parameter::OpacityLogits, index)[0]);
-    sum.opacity_logit += sigmoid_bwd(opacity, screen.d_opacity);
+    sum.opacity_logit += sigmoid_bwd(opacity, screen.d_opacity * kept);
 
     let d_mean = color_bwd(model, gradients, index, screen.d_color, &mut sum.sh);
     sum.mean = add(sum.mean, d_mean);
 
-    if let Some(d) = project_bwd(view, &shape, screen.d_mean_px, screen.d_conic) {
+    let d_ellipse = EllipseGradient {
+        d_mean_px: screen.d_mean_px,
+        d_conic: screen.d_conic,
+        d_log_kept: screen.d_opacity * opacity * kept,
+        d_depth: -screen.d_inverse_depth / (depth * depth),
+    };
+    if let Some(d) = project_bwd(view, &shape, &d_ellipse) {
         sum.mean = add(sum.mean, d.d_mean_world);
         sum.log_scale = add(sum.log_scale, d.d_log_scale);
         for (sum, d) in sum.quat.iter_mut().zip(d.d_quat) {

@@ -17,6 +17,11 @@ pub(super) fn reorder<R: Real>(model: &mut Model<R>, cube: &Cube) {
     }
     model.gradient_norm_sums = gathered(&model.gradient_norm_sums, 1, &row_from_place);
     model.views_seen = gathered(&model.views_seen, 1, &row_from_place);
+    for column in [&mut model.absolute_norm_sums, &mut model.filter_3d] {
+        if !column.is_empty() {
+            *column = gathered(column, 1, &row_from_place);
+        }
+    }
 }
 
 /// The rows of a column in another order, in exactly as much memory as they need.

@@ -3,11 +3,11 @@
 use super::heap::Buffer;
 use super::lanes::LANES;
 use super::model::Model;
-use super::project::{Splats, count_u32};
+use super::project::{Splats, count_u32, filters_screen};
 use super::session::Session;
 use super::timers::Stage;
-use crate::abi::{AdamArgs, Camera, CatchUpArgs};
-use crate::backend::{AdamStep, DeviceError};
+use crate::abi::{AdamArgs, Camera, CatchUpArgs, In};
+use crate::backend::{AdamStep, DeviceError, Regularisers, RenderSettings};
 use crate::math::adam::{BETA_1, BETA_2, EPSILON, bias_corrections};
 use crate::math::random::{Purpose, Stream as Random};
 use crate::memory::plan::Storage;
@@ -18,7 +18,7 @@ pub(super) fn step(
     session: &mut Session,
     model: &mut Model,
     splats: &Splats,
-    (camera, sh_degree): (&Camera, u32),
+    (camera, settings): (&Camera, &RenderSettings),
     step: &AdamStep,
 ) -> Result<(), DeviceError> {
     let [first_correction, second_correction] = bias_corrections(step.number);
@@ -34,6 +34,12 @@ pub(super) fn step(
     let begun = session.timers.begin(Stage::Step, &session.stream)?;
     let (gaussians, sh_width, storage) = (model.len(), model.sh_width(), model.storage());
     let key = Random::new(session.seed, u64::from(step.number), Purpose::RoundStep).key();
+    let is_extended = model.optional().filter_3d
+        || filters_screen(camera)
+        || settings.inverse_depth
+        || step.regularisers != Regularisers::default()
+        || step.noise.is_some();
+    let filter_3d = if model.filter_3d.is_empty() { In::NULL } else { model.filter_3d.read() };
     let [geometry, geometry_first, geometry_second, sh, sh_first, sh_second] =
         model.tables.each_mut().map(Buffer::write);
     let root_correction = second_correction.sqrt();
@@ -52,7 +58,9 @@ pub(super) fn step(
         splats: splats.records.read(),
         gradients: splats.gradients.read(),
         fault: session.status.fault(),
+        filter_3d,
         key,
+        noise_key: step.noise.map_or(0, |noise| noise.key),
         camera: *camera,
         missed: model.momentum.now(),
         rates: rates.map(|rate| (rate / first_correction) as f32),
@@ -64,13 +72,18 @@ pub(super) fn step(
         inverse_root_correction: (1.0 / root_correction) as f32,
         epsilon: EPSILON as f32,
         gaussians: count_u32(gaussians)?,
-        sh_degree,
+        sh_degree: settings.sh_degree,
         sh_width,
-        reserved: 0,
+        d_opacity: (step.regularisers.opacity / gaussians as f64) as f32,
+        d_scale: (step.regularisers.scale / (3.0 * gaussians as f64)) as f32,
+        noise_rate: step.noise.map_or(0.0, |noise| noise.rate) as f32,
     };
-    let kernel = match storage {
-        Storage::Full => &session.kernels.adam,
-        Storage::Compact => &session.kernels.adam_compact,
+    let kernels = &session.kernels;
+    let kernel = match (is_extended, storage) {
+        (false, Storage::Full) => &kernels.adam,
+        (false, Storage::Compact) => &kernels.adam_compact,
+        (true, Storage::Full) => &kernels.adam_extended,
+        (true, Storage::Compact) => &kernels.adam_extended_compact,
     };
     kernel.over(&session.stream, gaussians, &args)?;
     model.momentum.stepped(travel);

@@ -5,9 +5,9 @@
 //! The pixels are those of the view drawn at once.
 
 use super::bin::{self, Bins, Sorted};
-use super::blend::{self, Canvas, Kept};
+use super::blend::{self, Canvas, Keeps, Kept, Pixels};
 use super::extent::{Extent, INSTANCES_MAX, Library, Listing, bytes_for};
-use super::heap::{Block, Buffer};
+use super::heap::Buffer;
 use super::project::Splats;
 use super::session::Session;
 use super::timers::Stage;
@@ -74,14 +74,15 @@ pub(super) fn draw(
     canvas: &mut Canvas,
 ) -> Result<Lists, DeviceError> {
     let whole = Extent::whole(view.0, splats.instances);
+    let keeps = Keeps::of(view.1);
     match (session.bands, whole) {
         (BandPolicy::Never, whole) => {
             let whole = whole?;
-            ask_for(session, &whole, (0, view.1.pass))?;
+            ask_for(session, &whole, (0, keeps))?;
             let bins = draw_whole(session, (splats, front_to_back), view, (whole, canvas))?;
             return Ok(Lists::Whole(bins));
         }
-        (BandPolicy::WhenNeeded, Ok(whole)) if need(&whole, (0, view.1.pass))? <= room(session) => {
+        (BandPolicy::WhenNeeded, Ok(whole)) if need(&whole, (0, keeps))? <= room(session) => {
             match draw_whole(session, (splats, front_to_back), view, (whole, canvas)) {
                 // Others may have taken what the books say is there.
                 Err(error) if is_refusal(&error) => {}
@@ -96,7 +97,7 @@ pub(super) fn draw(
     // Now, where a refusal finds room. The backward pass needs most.
     let fullest = bands.rows.iter().copied().max().unwrap_or(0);
     let row = Extent::band(view.0, 0..1, fullest)?;
-    ask_for(session, &row, (splats.visible, view.1.pass))?;
+    ask_for(session, &row, (splats.visible, keeps))?;
     bands.count = bands.forward(session, splats, view, canvas)?;
     Ok(Lists::Bands(bands))
 }
@@ -117,9 +118,9 @@ fn draw_whole(
 fn ask_for(
     session: &Session,
     extent: &Extent,
-    (counted, pass): (usize, Pass),
+    (counted, keeps): (usize, Keeps),
 ) -> Result<(), DeviceError> {
-    let need = need(extent, (counted, pass))?;
+    let need = need(extent, (counted, keeps))?;
     // What is needed is bounded from above, and over the budget, where others have taken what this
     // program had counted on, nothing more can be had: what is there may do.
     if need <= room(session) || session.heap.excess() > Bytes(0) {
@@ -129,10 +130,10 @@ fn ask_for(
     session.heap.scratch::<u8>("instances", bytes).map(drop)
 }
 
-/// About the bytes that the lists of a whole view take in training, with what is kept of them.
-pub(super) fn lists_bytes(camera: &Camera, instances: u64) -> Bytes {
+/// About the bytes that the lists of a whole view take, with what is kept of them.
+pub(super) fn lists_bytes(camera: &Camera, instances: u64, keeps: Keeps) -> Bytes {
     let bytes = Extent::whole(camera, instances)
-        .map_or(u64::MAX, |extent| need_with(&extent, (0, Pass::Train), Library::default()));
+        .map_or(u64::MAX, |extent| need_with(&extent, (0, keeps), Library::default()));
     Bytes(bytes)
 }
 
@@ -142,14 +143,14 @@ pub(super) fn sorted_bytes(visible: usize) -> Bytes {
 }
 
 /// Bytes of the arena that it takes to list and draw. `counted` splats are counted anew.
-fn need(extent: &Extent, (counted, pass): (usize, Pass)) -> Result<u64, DeviceError> {
-    Ok(need_with(extent, (counted, pass), Library::asked(extent, counted)?))
+fn need(extent: &Extent, (counted, keeps): (usize, Keeps)) -> Result<u64, DeviceError> {
+    Ok(need_with(extent, (counted, keeps), Library::asked(extent, counted)?))
 }
 
 /// The same with so much scratch of the library.
-fn need_with(extent: &Extent, (counted, pass): (usize, Pass), library: Library) -> u64 {
+fn need_with(extent: &Extent, (counted, keeps): (usize, Keeps), library: Library) -> u64 {
     let listing = Listing::of(extent, counted, library);
-    let kept = if blend::keeps(pass) { Kept::bytes_for(extent) } else { 0 };
+    let kept = Kept::bytes_for(extent, keeps);
     listing.stays + listing.passing.max(kept)
 }
 
@@ -178,29 +179,29 @@ impl Bands {
             Pass::Eval | Pass::Train | Pass::Observe => Pass::Eval,
         };
         let settings = RenderSettings { pass, ..*settings };
-        self.each(session, (splats.visible, pass), camera, |extent| {
+        self.each(session, (splats.visible, Keeps::of(&settings)), camera, |extent| {
             let bins = bin::list_band(session, (splats, &self.sorted), camera, extent)?;
             blend::forward(session, (splats, &bins), (camera, &settings), canvas)
         })
     }
 
-    /// Gradients of every splat from the gradient of the image, in the splats' own room for them.
+    /// Gradients of every splat from those of the pixels, in the splats' own room for them.
     pub(super) fn backward(
         &self,
         session: &Session,
         splats: &mut Splats,
         (camera, settings): (&Camera, &RenderSettings),
-        (canvas, d_image): (&mut Canvas, &Block<f32>),
+        pixels: &mut Pixels<'_>,
     ) -> Result<(), DeviceError> {
         let begun = session.timers.begin(Stage::BlendBackward, &session.stream)?;
         splats.gradients.zero(&session.stream)?;
         session.timers.end(&begun, &session.stream)?;
-        self.each(session, (splats.visible, settings.pass), camera, |extent| {
+        self.each(session, (splats.visible, Keeps::of(settings)), camera, |extent| {
             let bins = bin::list_band(session, (splats, &self.sorted), camera, extent)?;
-            blend::forward(session, (splats, &bins), (camera, settings), canvas)?;
+            blend::forward(session, (splats, &bins), (camera, settings), pixels.canvas)?;
             let begun = session.timers.begin(Stage::BlendBackward, &session.stream)?;
-            blend::add_gradients(session, (splats, &bins), camera, (canvas, d_image))?;
-            canvas.kept = None;
+            blend::add_gradients(session, (splats, &bins), (camera, settings), pixels)?;
+            pixels.canvas.kept = None;
             session.timers.end(&begun, &session.stream)
         })
         .map(drop)
@@ -211,7 +212,7 @@ impl Bands {
     fn each(
         &self,
         session: &Session,
-        (visible, pass): (usize, Pass),
+        (visible, keeps): (usize, Keeps),
         camera: &Camera,
         mut visit: impl FnMut(Extent) -> Result<(), DeviceError>,
     ) -> Result<u32, DeviceError> {
@@ -223,7 +224,7 @@ impl Bands {
             // As if of all rows, which takes a little more than any of them.
             let most = largest(bounded(total), |instances| {
                 let extent = Extent::whole(camera, instances.into())?;
-                Ok(need(&extent, (visible, pass))? <= room)
+                Ok(need(&extent, (visible, keeps))? <= room)
             })?;
             let (end, instances) = band(&self.rows, first, (rows_most, most));
             match visit(Extent::band(camera, first..end, instances)?) {
@@ -370,7 +371,7 @@ mod tests {
     fn take(
         heap: &Heap,
         extent: &Extent,
-        (counted, pass): (usize, Pass),
+        (counted, keeps): (usize, Keeps),
         library: Library,
     ) -> Result<(), DeviceError> {
         let (bins, spare) = Bins::reserve(heap, extent.clone())?;
@@ -388,7 +389,7 @@ mod tests {
         // The result may lie in the spare, whose place is taken then.
         let Bins { splat_from_instance, ranges, .. } = bins;
         drop(splat_from_instance);
-        let kept = blend::keeps(pass).then(|| Kept::reserve(heap, extent)).transpose()?;
+        let kept = Kept::reserve(heap, extent, keeps)?;
         drop((ranges, spare, kept));
         Ok(())
     }
@@ -402,22 +403,26 @@ mod tests {
             instances in 0..20_000_000_usize,
             counted in prop_oneof![Just(0_usize), 0..3_000_000_usize],
             library in (0..9_000_000_u64, 0..9_000_000_u64),
-            pass in prop_oneof![Just(Pass::Train), Just(Pass::Eval)],
+            keeps in prop_oneof![
+                Just(Keeps::Nothing),
+                Just(Keeps::Colours),
+                Just(Keeps::ColoursAndDepths),
+            ],
         ) {
             let row = |share: f64| crate::math::Real::floor_i32(share * f64::from(tiles[1]));
             let (a, b) = (row(rows.0).unsigned_abs(), row(rows.1).unsigned_abs());
             let extent = Extent { tiles, rows: a.min(b)..a.max(b) + 1, instances };
             // The heap takes at least a byte.
             let library = Library { sort: library.0 + 1, sum: library.1 + 1 };
-            let need = need_with(&extent, (counted, pass), library);
+            let need = need_with(&extent, (counted, keeps), library);
             let granule = heap_of(Bytes(0)).granule().0;
             let least = need.div_ceil(granule) * granule;
-            let taken = take(&heap_of(Bytes(least)), &extent, (counted, pass), library);
+            let taken = take(&heap_of(Bytes(least)), &extent, (counted, keeps), library);
             prop_assert!(taken.is_ok(), "{} of {least} bytes: {:?}", need, taken.err());
             // Blocks begin at round addresses: the last one ends a little before the need does.
             let end = need.saturating_sub(256);
             let too_little = end.div_ceil(granule).saturating_sub(1) * granule;
-            let refused = take(&heap_of(Bytes(too_little)), &extent, (counted, pass), library);
+            let refused = take(&heap_of(Bytes(too_little)), &extent, (counted, keeps), library);
             prop_assert!(matches!(refused, Err(DeviceError::Refused(_))), "{need} in {too_little}");
         }
     }

@@ -7,7 +7,7 @@ use super::project::Splats;
 use super::session::Session;
 use super::timers::Stage;
 use crate::abi::{BLEND_BLOCK, BLEND_CHUNK, BLEND_PARTS, BlendArgs, Camera, In, Out};
-use crate::backend::{DeviceError, Pass, RenderSettings};
+use crate::backend::{DeviceError, Pass, RenderSettings, Statistics};
 use crate::memory::Bytes;
 
 /// A drawn image with what the backward pass starts from.
@@ -16,20 +16,29 @@ pub(super) struct Canvas {
     pub(super) image: Block<f32>,
     /// Splats that changed each pixel; [height, width].
     pub(super) blended: Option<Block<u32>>,
+    /// Sums of the weights over the depths, per world unit; [height, width].
+    pub(super) inverse_depths: Option<Block<f32>>,
     /// For the backward pass.
     pub(super) kept: Option<Kept>,
 }
 
 impl Canvas {
     /// Room for an image that no tile is drawn in yet.
-    pub(super) fn reserve(heap: &Heap, camera: &Camera, pass: Pass) -> Result<Self, DeviceError> {
+    pub(super) fn reserve(
+        heap: &Heap,
+        camera: &Camera,
+        settings: &RenderSettings,
+    ) -> Result<Self, DeviceError> {
         let pixels = camera.size[0] as usize * camera.size[1] as usize;
         Ok(Self {
             image: heap.scratch("image", pixels * 3)?,
-            blended: match pass {
+            blended: match settings.pass {
                 Pass::Picture => Some(heap.scratch("pixels", pixels)?),
                 Pass::Eval | Pass::Train | Pass::Observe => None,
             },
+            inverse_depths: draws_inverse_depths(settings)
+                .then(|| heap.scratch("inverse depths", pixels))
+                .transpose()?,
             kept: None,
         })
     }
@@ -37,7 +46,8 @@ impl Canvas {
     pub(super) fn bytes(&self) -> Bytes {
         let blended = self.blended.as_ref().map_or(Bytes::default(), Block::bytes);
         let kept = self.kept.as_ref().map_or(Bytes::default(), |k| k.bytes());
-        self.image.bytes() + blended + kept
+        let depths = self.inverse_depths.as_ref().map_or(Bytes::default(), Block::bytes);
+        self.image.bytes() + blended + depths + kept
     }
 }
 
@@ -47,6 +57,8 @@ pub(super) struct Kept {
     pub(super) reached: Block<u32>,
     /// State of a tile's pixels before each chunk of its list but the first.
     states: Block<f32>,
+    /// The same of their inverse depths.
+    depth_states: Option<Block<f32>>,
     /// Which instances reach which part of their tile, a bit each; [words, parts].
     pub(super) hits: Block<u32>,
     /// Tile and number of each chunk that pixels got to; [chunks, 2].
@@ -57,27 +69,44 @@ pub(super) struct Kept {
 
 impl Kept {
     /// Bytes of the arena that it takes.
-    pub(super) fn bytes_for(extent: &Extent) -> u64 {
-        bytes_for::<u32>(reached_len(extent))
+    pub(super) fn bytes_for(extent: &Extent, keeps: Keeps) -> u64 {
+        let depths = match keeps {
+            Keeps::Nothing => return 0,
+            Keeps::Colours => 0,
+            Keeps::ColoursAndDepths => bytes_for::<f32>(depth_states_len(extent)),
+        };
+        depths
+            + bytes_for::<u32>(reached_len(extent))
             + bytes_for::<f32>(states_len(extent))
             + bytes_for::<u32>(hits_len(extent))
             + bytes_for::<u32>(extent.chunks_max() * 2)
             + bytes_for::<u32>(1)
     }
 
-    pub(super) fn reserve(heap: &Heap, extent: &Extent) -> Result<Self, DeviceError> {
-        Ok(Self {
+    pub(super) fn reserve(
+        heap: &Heap,
+        extent: &Extent,
+        keeps: Keeps,
+    ) -> Result<Option<Self>, DeviceError> {
+        if keeps == Keeps::Nothing {
+            return Ok(None);
+        }
+        Ok(Some(Self {
             reached: heap.scratch("parts of tiles", reached_len(extent))?,
             states: heap.scratch("states of pixels", states_len(extent))?,
+            depth_states: (keeps == Keeps::ColoursAndDepths)
+                .then(|| heap.scratch("states of pixels", depth_states_len(extent)))
+                .transpose()?,
             hits: heap.scratch("hits", hits_len(extent))?,
             chunks: heap.scratch("chunks", extent.chunks_max() * 2)?,
             chunk_count: heap.scratch("chunks", 1)?,
-        })
+        }))
     }
 
     fn bytes(&self) -> Bytes {
         self.reached.bytes()
             + self.states.bytes()
+            + self.depth_states.as_ref().map_or(Bytes::default(), Block::bytes)
             + self.hits.bytes()
             + self.chunks.bytes()
             + self.chunk_count.bytes()
@@ -87,18 +116,47 @@ impl Kept {
     fn lend<'a>(&'a mut self, args: &mut BlendArgs<'a>) {
         args.reached = self.reached.write();
         args.states = self.states.write();
+        args.depth_states = self.depth_states.as_mut().map_or(Out::NULL, Block::write);
         args.hits = self.hits.write();
         args.chunks = self.chunks.write();
         args.chunk_count = self.chunk_count.write();
     }
 }
 
-/// Whether a backward pass follows.
-pub(super) fn keeps(pass: Pass) -> bool {
-    match pass {
-        Pass::Eval | Pass::Picture => false,
-        Pass::Train | Pass::Observe => true,
+/// Which state of the pixels the forward pass keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Keeps {
+    /// None: no backward pass follows.
+    Nothing,
+    /// That of the colours.
+    Colours,
+    /// That of the colours and of the inverse depths.
+    ColoursAndDepths,
+}
+
+impl Keeps {
+    pub(super) fn of(settings: &RenderSettings) -> Self {
+        match settings.pass {
+            Pass::Eval | Pass::Picture => Self::Nothing,
+            Pass::Train | Pass::Observe if settings.inverse_depth => Self::ColoursAndDepths,
+            Pass::Train | Pass::Observe => Self::Colours,
+        }
     }
+}
+
+/// Whether inverse depths are drawn: where they are asked for, but not beside the blend counts.
+pub(super) fn draws_inverse_depths(settings: &RenderSettings) -> bool {
+    settings.inverse_depth && settings.pass != Pass::Picture
+}
+
+/// What the backward pass starts from.
+pub(super) struct Pixels<'a> {
+    /// The drawn image.
+    pub(super) canvas: &'a mut Canvas,
+    /// Gradient of the image; [height, width, 3].
+    pub(super) d_image: &'a Block<f32>,
+    /// Gradient of the inverse depths, where they were compared; [height, width].
+    pub(super) d_inverse_depths: Option<&'a Block<f32>>,
 }
 
 /// Draws the tiles that are listed.
@@ -108,19 +166,20 @@ pub(super) fn forward(
     (camera, settings): (&Camera, &RenderSettings),
     canvas: &mut Canvas,
 ) -> Result<(), DeviceError> {
-    if keeps(settings.pass) {
-        let mut kept = Kept::reserve(&session.heap, &bins.extent)?;
+    if let Some(mut kept) = Kept::reserve(&session.heap, &bins.extent, Keeps::of(settings))? {
         kept.chunk_count.zero(&session.stream)?;
         canvas.kept = Some(kept);
     }
     let begun = session.timers.begin(Stage::BlendForward, &session.stream)?;
     let kernel = match settings.pass {
         Pass::Picture => &session.kernels.blend_counted,
+        _ if draws_inverse_depths(settings) => &session.kernels.blend_fwd_depth,
         Pass::Eval | Pass::Train | Pass::Observe => &session.kernels.blend_fwd,
     };
     let mut args = BlendArgs {
         image: canvas.image.write(),
         blended: canvas.blended.as_mut().map_or(Out::NULL, Block::write),
+        inverse_depths: canvas.inverse_depths.as_mut().map_or(Out::NULL, Block::write),
         background: settings.background,
         first_tile: bins.extent.rows.start * camera.tiles[0],
         ..lists(&splats.records, bins, camera)
@@ -141,11 +200,14 @@ fn lists<'a>(records: &'a Block<f32>, bins: &'a Bins, camera: &Camera) -> BlendA
         chunks: Out::NULL,
         chunk_count: Out::NULL,
         states: Out::NULL,
+        depth_states: Out::NULL,
         hits: Out::NULL,
         image: Out::NULL,
         reached: Out::NULL,
         blended: Out::NULL,
+        inverse_depths: Out::NULL,
         d_image: In::NULL,
+        d_inverse_depths: In::NULL,
         gradients: Out::NULL,
         size: camera.size,
         background: [0.0; 3],
@@ -166,22 +228,27 @@ fn states_len(extent: &Extent) -> usize {
     starts * BLEND_BLOCK as usize * 4
 }
 
+/// A word for each pixel in place of four.
+fn depth_states_len(extent: &Extent) -> usize {
+    states_len(extent) / 4
+}
+
 /// A word per part for 32 instances; each tile's last may not be full.
 fn hits_len(extent: &Extent) -> usize {
     let words = extent.instances / u32::BITS as usize + extent.tiles() + 1;
     words * BLEND_PARTS as usize
 }
 
-/// Gradients of every splat from the gradient of the image, in the splats' own room for them.
+/// Gradients of every splat from those of the pixels, in the splats' own room for them.
 pub(super) fn backward(
     session: &Session,
     (splats, bins): (&mut Splats, &Bins),
-    camera: &Camera,
-    pixels: (&mut Canvas, &Block<f32>),
+    view: (&Camera, &RenderSettings),
+    pixels: &mut Pixels<'_>,
 ) -> Result<(), DeviceError> {
     let begun = session.timers.begin(Stage::BlendBackward, &session.stream)?;
     splats.gradients.zero(&session.stream)?;
-    add_gradients(session, (splats, bins), camera, pixels)?;
+    add_gradients(session, (splats, bins), view, pixels)?;
     session.timers.end(&begun, &session.stream)
 }
 
@@ -189,16 +256,25 @@ pub(super) fn backward(
 pub(super) fn add_gradients(
     session: &Session,
     (splats, bins): (&mut Splats, &Bins),
-    camera: &Camera,
-    (canvas, d_image): (&mut Canvas, &Block<f32>),
+    (camera, settings): (&Camera, &RenderSettings),
+    Pixels { canvas, d_image, d_inverse_depths }: &mut Pixels<'_>,
 ) -> Result<(), DeviceError> {
     let Some(kept) = &mut canvas.kept else { return Err(DeviceError::NoLoss) };
+    let absolute = settings.pass == Pass::Observe && settings.statistics != Statistics::Norms;
+    let kernels = &session.kernels;
+    let kernel = match d_inverse_depths {
+        Some(_) => &kernels.blend_bwd_depth,
+        None if absolute => &kernels.blend_bwd_absolute,
+        None => &kernels.blend_bwd,
+    };
     let mut args = BlendArgs {
         image: canvas.image.write(),
+        inverse_depths: canvas.inverse_depths.as_mut().map_or(Out::NULL, Block::write),
         d_image: d_image.read(),
+        d_inverse_depths: d_inverse_depths.map_or(In::NULL, Block::read),
         gradients: splats.gradients.write(),
         ..lists(&splats.records, bins, camera)
     };
     kept.lend(&mut args);
-    session.kernels.blend_bwd.blocks(&session.stream, bins.extent.chunks_max(), &args)
+    kernel.blocks(&session.stream, bins.extent.chunks_max(), &args)
 }

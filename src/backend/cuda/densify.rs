@@ -8,40 +8,62 @@ use super::heap::{Block, Buffer};
 use super::lanes::{LANES, table_len};
 use super::model::{GEOMETRY_FIRST, Model};
 use super::project::{Splats, count_u32};
+use super::quantile::quantile;
 use super::session::Session;
 use super::sort::{self, Pairs};
 use super::threshold::{first_at_least, last_at_most};
 use super::timers::Stage;
 use crate::abi::{
-    COMPACT_SLICES, ChooseArgs, CompactArgs, DensityCounts, GrowArgs, JudgeArgs, ListArgs,
+    COMPACT_SLICES, ChooseArgs, CompactArgs, DensityCounts, GrowArgs, In, JudgeArgs, ListArgs,
     ObserveArgs, Out, PaddingArgs, ResetArgs, SurveyArgs,
 };
 use crate::backend::types::SPLIT_SHRINK;
-use crate::backend::{Densified, DensifyRule, DeviceError, Grant, Survey};
+use crate::backend::{Criterion, Densified, DensifyRule, DeviceError, Grant, Statistics, Survey};
 use crate::math::random::{Purpose, Stream};
 use crate::math::{Real, inverse_sigmoid, sigmoid};
 
 /// Scratch that rows are moved through, in words of 4 bytes: 32 MiB stay in the cache of a large GPU.
 pub(super) const COMPACT_WORDS: usize = 1 << 23;
 
-/// Adds one view to the statistics: the norm of the centre's gradient, half the image being 1.
+/// Adds one view to the statistics: the norm of the centre's gradient, half the image being 1, or what
+/// the statistics ask for.
 pub(super) fn observe(
     session: &Session,
     model: &mut Model,
     splats: &Splats,
-    size: [u32; 2],
+    (size, statistics): ([u32; 2], Statistics),
 ) -> Result<(), DeviceError> {
+    let sums_absolute = statistics == Statistics::Both;
+    if sums_absolute {
+        model.enable_absolute_norms(session)?;
+    }
     let begun = session.timers.begin(Stage::Observe, &session.stream)?;
     let args = ObserveArgs {
         splats: splats.records.read(),
         gradients: splats.gradients.read(),
         gradient_norm_sums: model.gradient_norm_sums.write(),
         views_seen: model.views_seen.write(),
+        absolute_norm_sums: match sums_absolute {
+            true => model.absolute_norm_sums.write(),
+            false => Out::NULL,
+        },
         visible: count_u32(splats.visible)?,
         half_size: size.map(|side| f32::of(f64::from(side) / 2.0)),
+        absolute: u32::from(statistics == Statistics::AbsoluteNorms),
     };
     session.kernels.observe.over(&session.stream, splats.visible, &args)?;
     session.timers.end(&begun, &session.stream)
+}
+
+/// What makes a Gaussian a candidate.
+#[derive(Clone, Copy, Debug)]
+struct Bars {
+    /// Mean norm of the gradient.
+    gradient: f32,
+    /// Mean absolute gradient, where that counts, too.
+    absolute: Option<f32>,
+    /// Largest logarithm of a scale that is cloned.
+    clone_log_scale: f32,
 }
 
 /// Counts the candidates.
@@ -50,11 +72,34 @@ pub(super) fn survey(
     model: &Model,
     rule: &DensifyRule,
 ) -> Result<Survey, DeviceError> {
+    Ok(look(session, model, rule)?.0)
+}
+
+/// Counts the candidates, and says what makes one.
+fn look(
+    session: &Session,
+    model: &Model,
+    rule: &DensifyRule,
+) -> Result<(Survey, Bars), DeviceError> {
     let mut counts = session.heap.scratch::<DensityCounts>("density counts", 1)?;
-    counts.zero(&session.stream)?;
-    mark(session, model, rule, (Out::NULL, counts.write()))?;
-    let DensityCounts { clones, splits, .. } = read(session, &counts)?;
-    Ok(Survey { clones: clones as usize, splits: splits as usize })
+    let mut count = |bars: &Bars| {
+        counts.zero(&session.stream)?;
+        mark(session, model, bars, (Out::NULL, counts.write()))?;
+        let DensityCounts { clones, splits, .. } = read(session, &counts)?;
+        Ok::<_, DeviceError>(Survey { clones: clones as usize, splits: splits as usize })
+    };
+    let mut bars = Bars {
+        gradient: f32::of(rule.gradient_min),
+        absolute: None,
+        clone_log_scale: log_scale_max(rule.clone_scale_max),
+    };
+    let mut survey = count(&bars)?;
+    // Before any view was observed there are no absolute gradients.
+    if rule.criterion == Criterion::Quantile && !model.absolute_norm_sums.is_empty() {
+        bars.absolute = Some(quantile(session, model, survey.births())?);
+        survey = count(&bars)?;
+    }
+    Ok((survey, bars))
 }
 
 /// One round: grow as far as granted, prune, forget the statistics.
@@ -64,11 +109,12 @@ pub(super) fn densify(
     rule: &DensifyRule,
     grant: Grant,
 ) -> Result<Densified, DeviceError> {
-    let wanted = survey(session, model, rule)?.births();
+    let (survey, bars) = look(session, model, rule)?;
+    let wanted = survey.births();
     let births = wanted.min(grant.births);
     let mut work = Work::new(session, model, births)?;
     if births > 0 {
-        work.choose(model, rule, wanted)?;
+        work.choose(model, &bars, wanted)?;
         work.make_room(model)?;
         work.grow(model, rule)?;
     }
@@ -110,20 +156,27 @@ pub(super) fn reset_opacity(
 fn mark(
     session: &Session,
     model: &Model,
-    rule: &DensifyRule,
+    bars: &Bars,
     (flags, counts): (Out<'_, u32>, Out<'_, DensityCounts>),
 ) -> Result<(), DeviceError> {
     let args = SurveyArgs {
         geometry: model.geometry(),
         gradient_norm_sums: model.gradient_norm_sums.read(),
         views_seen: model.views_seen.read(),
+        absolute_norm_sums: absolute_norm_sums(model, bars),
         flags,
         counts,
         n: count_u32(model.len())?,
-        gradient_min: f32::of(rule.gradient_min),
-        clone_log_scale_max: log_scale_max(rule.clone_scale_max),
+        gradient_min: bars.gradient,
+        absolute_min: bars.absolute.unwrap_or(0.0),
+        clone_log_scale_max: bars.clone_log_scale,
     };
     session.kernels.survey.over(&session.stream, model.len(), &args)
+}
+
+/// What the bar for absolute gradients is held against, where there is one.
+fn absolute_norm_sums<'a>(model: &'a Model, bars: &Bars) -> In<'a, f32> {
+    if bars.absolute.is_some() { model.absolute_norm_sums.read() } else { In::NULL }
 }
 
 /// The largest logarithm of a scale whose scale is within a bound.
@@ -169,16 +222,11 @@ impl<'a> Work<'a> {
         })
     }
 
-    /// Flags the candidates that grow: those with the highest gradient where not all may.
-    fn choose(
-        &mut self,
-        model: &Model,
-        rule: &DensifyRule,
-        wanted: usize,
-    ) -> Result<(), DeviceError> {
+    /// Flags the candidates that grow: those with the highest score where not all may.
+    fn choose(&mut self, model: &Model, bars: &Bars, wanted: usize) -> Result<(), DeviceError> {
         let stream = &self.session.stream;
         self.flags.zero(stream)?;
-        mark(self.session, model, rule, (self.flags.write(), Out::NULL))?;
+        mark(self.session, model, bars, (self.flags.write(), Out::NULL))?;
         if self.births == wanted {
             return Ok(());
         }
@@ -190,14 +238,18 @@ impl<'a> Work<'a> {
         let args = ListArgs {
             gradient_norm_sums: model.gradient_norm_sums.read(),
             views_seen: model.views_seen.read(),
+            absolute_norm_sums: absolute_norm_sums(model, bars),
             flags: self.flags.read(),
             ranks: self.ranks.read(),
             keys: keys[0].write(),
             rows: rows[0].write(),
             n: count_u32(model.len())?,
+            gradient_min: bars.gradient,
+            absolute_min: bars.absolute.unwrap_or(0.0),
+            reserved: 0,
         };
         self.session.kernels.list_candidates.over(stream, model.len(), &args)?;
-        // Stable: equal gradients keep the order of the Gaussians.
+        // Stable: equal scores keep the order of the Gaussians.
         let mut pairs =
             Pairs { keys: keys.each_mut(), values: rows.each_mut(), n: wanted, bits: 0..u32::BITS };
         let sorted = sort::sort_pairs(heap, stream, &mut pairs)?;

@@ -3,14 +3,15 @@
 use super::appearance::{self, Appearance, Compensated};
 use super::bands::{self, Lists};
 use super::bin;
-use super::blend::{self, Canvas};
+use super::blend::{self, Canvas, Keeps, Pixels};
 use super::heap::{Block, Buffer};
 use super::images::Target;
 use super::loss::{self, PendingLoss};
+use super::lpips::{self, Perceptual};
 use super::model::Model;
 use super::project::{self, Splats};
 use super::session::Session;
-use super::{adam, densify, work};
+use super::{adam, densify, depth, work};
 use crate::abi::Camera;
 use crate::backend::{
     AdamStep, AppearanceStep, DeviceError, LossTerms, Measured, Pass, RenderSettings, Rendered,
@@ -24,6 +25,9 @@ pub struct Frame {
     d_image: Option<Block<f32>>,
     /// Whether the gradient of the image is there.
     compared: bool,
+    d_inverse_depths: Option<Block<f32>>,
+    /// Whether the gradient of the inverse depths is there, and how they are weighted.
+    depth_weight: Option<f64>,
     /// Where other colours are compared than those drawn.
     compensated: Option<Compensated>,
     canvas: Canvas,
@@ -36,7 +40,7 @@ pub struct Frame {
 /// The screen-space gradients of one view, or of none yet.
 #[derive(Default)]
 pub struct Gradients {
-    view: Option<(Splats, Camera, u32)>,
+    view: Option<(Splats, Camera, RenderSettings)>,
 }
 
 /// Draws a view, in bands where the session says so.
@@ -49,7 +53,7 @@ pub(super) fn render(
     let camera = project::camera(view, settings)?;
     let mut splats = project::forward(session, model, &camera, settings.sh_degree)?;
     let front_to_back = bin::sort_by_depth(session, &mut splats)?;
-    let mut canvas = Canvas::reserve(&session.heap, &camera, settings.pass)?;
+    let mut canvas = Canvas::reserve(&session.heap, &camera, settings)?;
     // Here, where a refusal finds room: the loss is computed when the photograph is in use.
     let d_image = match settings.pass {
         Pass::Eval | Pass::Picture => None,
@@ -57,15 +61,47 @@ pub(super) fn render(
             Some(session.heap.scratch("gradient of the image", canvas.image.len())?)
         }
     };
+    let d_inverse_depths = match (&d_image, &canvas.inverse_depths) {
+        (Some(_), Some(depths)) => {
+            Some(session.heap.scratch("gradient of inverse depths", depths.len())?)
+        }
+        _ => None,
+    };
     let reserve = |kind| Compensated::reserve(&session.heap, (&camera, settings.pass), kind);
     let compensated = settings.compensation.map(reserve).transpose()?;
     let sorted = (&mut splats, front_to_back);
     let lists = bands::draw(session, sorted, (&camera, settings), &mut canvas)?;
-    let settings = *settings;
-    Ok(Frame { d_image, compared: false, compensated, canvas, lists, splats, camera, settings })
+    Ok(Frame {
+        d_image,
+        compared: false,
+        d_inverse_depths,
+        depth_weight: None,
+        compensated,
+        canvas,
+        lists,
+        splats,
+        camera,
+        settings: *settings,
+    })
 }
 
 impl Frame {
+    pub(super) fn compare_depths(
+        &mut self,
+        session: &mut Session,
+        target: &Target,
+        weight: f64,
+    ) -> Result<(), DeviceError> {
+        let (Some(depths), Some(d_depths)) =
+            (&self.canvas.inverse_depths, &mut self.d_inverse_depths)
+        else {
+            return Ok(());
+        };
+        let compared = depth::compare(session, (depths, &self.camera), target, (weight, d_depths))?;
+        self.depth_weight = compared.then_some(weight);
+        Ok(())
+    }
+
     pub(super) fn loss(
         &mut self,
         session: &mut Session,
@@ -75,6 +111,7 @@ impl Frame {
         let Some(d_image) = &mut self.d_image else { return Err(DeviceError::NoLoss) };
         let compensated = self.compensated.as_ref().and_then(Compensated::image);
         let image = (compensated.unwrap_or(&self.canvas.image), &self.camera);
+        let terms = (terms, self.depth_weight);
         let pending = loss::loss(session, image, target, terms, d_image)?;
         self.compared = true;
         Ok(pending)
@@ -135,6 +172,15 @@ impl Frame {
         appearance::correct(session, (&self.canvas.image, &self.camera, compensated), target)
     }
 
+    pub(super) fn perceive(
+        &self,
+        session: &Session,
+        net: &Perceptual,
+        target: &Target,
+    ) -> Result<f64, DeviceError> {
+        lpips::perceive(session, net, (&self.canvas.image, &self.camera), target)
+    }
+
     /// Leaves the gradients of the splats.
     pub(super) fn backward(
         mut self,
@@ -148,20 +194,21 @@ impl Frame {
         let Some(d_image) = self.d_image.as_ref().filter(|_| self.compared) else {
             return Err(DeviceError::NoLoss);
         };
-        let pixels = (&mut self.canvas, d_image);
+        let d_inverse_depths =
+            self.d_inverse_depths.as_ref().filter(|_| self.depth_weight.is_some());
+        let mut pixels = Pixels { canvas: &mut self.canvas, d_image, d_inverse_depths };
+        let view = (&self.camera, &self.settings);
         match &self.lists {
             Lists::Whole(bins) => {
-                blend::backward(session, (&mut self.splats, bins), &self.camera, pixels)?;
+                blend::backward(session, (&mut self.splats, bins), view, &mut pixels)?;
             }
-            Lists::Bands(bands) => {
-                let view = (&self.camera, &self.settings);
-                bands.backward(session, &mut self.splats, view, pixels)?;
-            }
+            Lists::Bands(bands) => bands.backward(session, &mut self.splats, view, &mut pixels)?,
         }
         if self.settings.pass == Pass::Observe {
-            densify::observe(session, model, &self.splats, self.camera.size)?;
+            let settings = (self.camera.size, self.settings.statistics);
+            densify::observe(session, model, &self.splats, settings)?;
         }
-        gradients.view = Some((self.splats, self.camera, self.settings.sh_degree));
+        gradients.view = Some((self.splats, self.camera, self.settings));
         Ok(())
     }
 
@@ -177,8 +224,16 @@ impl Frame {
                 Some(host)
             }
         };
+        let inverse_depths = match &self.canvas.inverse_depths {
+            None => None,
+            Some(depths) => {
+                let mut host = vec![0.0; depths.len()];
+                depths.download(&session.stream, 0, &mut host)?;
+                Some(host)
+            }
+        };
         let [width, height] = self.camera.size;
-        Ok(Rendered { width, height, rgb, blended })
+        Ok(Rendered { width, height, rgb, blended, inverse_depths })
     }
 
     /// What it gives the stages to do; nothing of a view in bands, whose lists are gone. Waits for
@@ -209,23 +264,33 @@ impl Frame {
 
     /// Bytes of scratch that it takes to train on the view if its lists come in so many parts.
     pub(super) fn scratch_in_parts(&self, parts: u64) -> Bytes {
-        let d_image = self.d_image.as_ref().map_or(0, Block::len);
+        let keeps = match self.d_inverse_depths {
+            Some(_) => Keeps::ColoursAndDepths,
+            None => Keeps::Colours,
+        };
         let compensated = self.compensated.as_ref().map_or(Bytes::default(), Compensated::bytes);
-        let lists = bands::lists_bytes(&self.camera, self.splats.instances);
+        let lists = bands::lists_bytes(&self.camera, self.splats.instances, keeps);
         self.splats.bytes()
             + self.splats.gradient_bytes()
             + self.canvas.image.bytes()
-            + Bytes::of::<f32>(d_image)
+            + self.canvas.inverse_depths.as_ref().map_or(Bytes::default(), Block::bytes)
+            + self.gradients_of_pixels()
             + compensated
             + bands::sorted_bytes(self.splats.visible)
             + Bytes(lists.0 / parts.max(1))
     }
 
     pub(super) fn bytes(&self) -> Bytes {
-        let d_image = self.d_image.as_ref().map_or(0, Block::len);
         let compensated = self.compensated.as_ref().map_or(Bytes::default(), Compensated::bytes);
-        let beside = Bytes::of::<f32>(d_image) + compensated;
-        self.canvas.bytes() + self.lists.bytes() + self.splats.bytes() + beside
+        let lists = self.lists.bytes();
+        let beside = self.gradients_of_pixels() + compensated;
+        self.canvas.bytes() + lists + self.splats.bytes() + beside
+    }
+
+    /// Bytes of the gradients of the image and of the inverse depths.
+    fn gradients_of_pixels(&self) -> Bytes {
+        let both = [&self.d_image, &self.d_inverse_depths].into_iter().flatten();
+        both.map(Block::bytes).sum()
     }
 }
 
@@ -237,8 +302,8 @@ impl Gradients {
         model: &mut Model,
         step: &AdamStep,
     ) -> Result<(), DeviceError> {
-        let Some((splats, camera, sh_degree)) = self.view else { return Err(DeviceError::NoLoss) };
-        adam::step(session, model, &splats, (&camera, sh_degree), step)
+        let Some((splats, camera, settings)) = self.view else { return Err(DeviceError::NoLoss) };
+        adam::step(session, model, &splats, (&camera, &settings), step)
     }
 
     pub(super) fn bytes(&self) -> Bytes {

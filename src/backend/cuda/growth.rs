@@ -80,6 +80,7 @@ pub(super) fn births(
             gaussians: model.len() as u64,
             sh_degree: model.sh_degree(),
             storage: model.storage(),
+            optional: model.optional(),
         },
         mapped,
         iteration_scratch: appetite.of(model.len()),

@@ -46,13 +46,45 @@ struct Turn {
 struct Place {
     /// Changes when the resident photographs leave.
     address: Cell<u64>,
-    rgb_len: usize,
-    masked: bool,
+    form: Form,
+    /// Inverse depth of a step of the map, and where the map is 0.
+    depth_fit: Option<[f32; 2]>,
     size: [u32; 2],
     /// The photograph is there.
     uploaded: Event,
     /// The last computation that reads it is done.
     used: Event,
+}
+
+/// How a photograph lies in memory: colours, the mask, and the map of inverse depths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Form {
+    rgb_len: usize,
+    mask_len: usize,
+    /// Values of 16 bits.
+    depth_len: usize,
+}
+
+impl Form {
+    fn of(image: &Image) -> Self {
+        Self {
+            rgb_len: image.rgb.len(),
+            mask_len: image.mask.as_ref().map_or(0, Vec::len),
+            depth_len: image.depth.as_ref().map_or(0, |map| map.values.len()),
+        }
+    }
+
+    /// Where the map begins: behind all else, and aligned.
+    fn depth_offset(self) -> usize {
+        (self.rgb_len + self.mask_len).next_multiple_of(size_of::<u16>())
+    }
+
+    fn bytes(self) -> usize {
+        match self.depth_len {
+            0 => self.rgb_len + self.mask_len,
+            len => self.depth_offset() + len * size_of::<u16>(),
+        }
+    }
 }
 
 /// A photograph on the device. It stays there as long as the device does not hold another in its
@@ -75,11 +107,18 @@ impl Target {
 
     /// [h, w], or null.
     pub(super) fn mask(&self) -> In<'_, u8> {
-        if self.place.masked {
-            In::at(self.place.address.get() + self.place.rgb_len as u64)
-        } else {
-            In::NULL
+        let form = self.place.form;
+        match form.mask_len {
+            0 => In::NULL,
+            _ => In::at(self.place.address.get() + form.rgb_len as u64),
         }
+    }
+
+    /// The map of inverse depths, where there is one: [h, w], with the inverse depth of a step and the
+    /// one at 0.
+    pub(super) fn depth(&self) -> Option<(In<'_, u16>, [f32; 2])> {
+        let first = self.place.address.get() + self.place.form.depth_offset() as u64;
+        self.place.depth_fit.map(|fit| (In::at(first), fit))
     }
 
     /// Has the stream wait until the photograph is there.
@@ -116,6 +155,11 @@ impl Turn {
         if let Some(mask) = &image.mask {
             rest[..mask.len()].copy_from_slice(mask);
         }
+        if let Some(map) = &image.depth {
+            let first = Form::of(image).depth_offset() - image.rgb.len();
+            let values: &[u8] = bytemuck::cast_slice(&map.values);
+            rest[first..first + values.len()].copy_from_slice(values);
+        }
         Ok(staging)
     }
 }
@@ -138,7 +182,11 @@ fn is_a_fair_share(wanted: u64, held: u64, left: u64) -> bool {
 }
 
 fn bytes(image: &Image) -> usize {
-    image.rgb.len() + image.mask.as_ref().map_or(0, Vec::len)
+    Form::of(image).bytes()
+}
+
+fn depth_fit(image: &Image) -> Option<[f32; 2]> {
+    image.depth.as_ref().map(|map| [map.scale_of_step(), map.offset])
 }
 
 impl Images {
@@ -384,18 +432,20 @@ impl Images {
 impl Place {
     /// Whether the photograph has this place's form.
     fn fits(&self, image: &Image) -> bool {
-        self.size == [image.width, image.height] && self.masked == image.mask.is_some()
+        self.size == [image.width, image.height]
+            && self.form == Form::of(image)
+            && self.depth_fit == depth_fit(image)
     }
 
     fn bytes(&self) -> usize {
-        self.rgb_len + if self.masked { self.rgb_len / 3 } else { 0 }
+        self.form.bytes()
     }
 
     fn new(address: u64, image: &Image) -> Result<Self, DeviceError> {
         Ok(Self {
             address: Cell::new(address),
-            rgb_len: image.rgb.len(),
-            masked: image.mask.is_some(),
+            form: Form::of(image),
+            depth_fit: depth_fit(image),
             size: [image.width, image.height],
             uploaded: Event::new()?,
             used: Event::new()?,
@@ -417,5 +467,13 @@ mod tests {
         assert_eq!(held, 480);
         // The model has grown since: those that are there take more than half.
         assert!(!is_a_fair_share(held, held, 400));
+    }
+
+    #[test]
+    fn maps_of_inverse_depths_lie_aligned_behind_colours_and_mask() {
+        let form = |mask_len, depth_len| Form { rgb_len: 45, mask_len, depth_len };
+        assert_eq!((form(0, 0).bytes(), form(15, 0).bytes()), (45, 60));
+        assert_eq!((form(0, 15).depth_offset(), form(0, 15).bytes()), (46, 76));
+        assert_eq!((form(15, 15).depth_offset(), form(15, 15).bytes()), (60, 90));
     }
 }

@@ -183,6 +183,8 @@ macro_rules! kernels {
 kernels! {
     project_fwd: project::project_fwd(ProjectArgs) x PROJECT_BLOCK;
     project_fwd_compact: project::project_fwd_compact(ProjectArgs) x PROJECT_BLOCK;
+    project_fwd_extended: project::project_fwd_extended(ProjectArgs) x PROJECT_BLOCK;
+    project_fwd_extended_compact: project::project_fwd_extended_compact(ProjectArgs) x PROJECT_BLOCK;
     instances_16: bin::instances_16(InstancesArgs) x BIN_BLOCK;
     instances_32: bin::instances_32(InstancesArgs) x BIN_BLOCK;
     count_rows: bin::count_rows(CountRowsArgs) x BIN_BLOCK;
@@ -192,10 +194,20 @@ kernels! {
     ranges_32: bin::ranges_32(RangesArgs) x BIN_BLOCK;
     blend_fwd: blend::blend_fwd(BlendArgs) x BLEND_BLOCK;
     blend_counted: blend::blend_counted(BlendArgs) x BLEND_BLOCK;
+    blend_fwd_depth: blend::blend_fwd_depth(BlendArgs) x BLEND_BLOCK;
     blend_bwd: blend::blend_bwd(BlendArgs) x BLEND_BWD_BLOCK;
+    blend_bwd_absolute: blend::blend_bwd_absolute(BlendArgs) x BLEND_BWD_BLOCK;
+    blend_bwd_depth: blend::blend_bwd_depth(BlendArgs) x BLEND_BWD_BLOCK;
+    depth_loss: depth::depth_loss(DepthLossArgs) x DEPTH_LOSS_BLOCK;
     loss: loss::loss(LossArgs) x LOSS_BLOCK;
+    lpips_input: lpips::lpips_input(LpipsInputArgs) x LPIPS_PIXELS;
+    lpips_convolution: lpips::lpips_convolution(LpipsLayerArgs) x LPIPS_BLOCK;
+    lpips_pool: lpips::lpips_pool(LpipsLayerArgs) x LPIPS_PIXELS;
+    lpips_compare: lpips::lpips_compare(LpipsCompareArgs) x LPIPS_PIXELS;
     adam: adam::adam(AdamArgs) x ADAM_BLOCK;
     adam_compact: adam::adam_compact(AdamArgs) x ADAM_BLOCK;
+    adam_extended: adam::adam_extended(AdamArgs) x ADAM_BLOCK;
+    adam_extended_compact: adam::adam_extended_compact(AdamArgs) x ADAM_BLOCK;
     catch_up_all: adam::catch_up_all(CatchUpArgs) x ADAM_BLOCK;
     catch_up_all_compact: adam::catch_up_all_compact(CatchUpArgs) x ADAM_BLOCK;
     sample_rows: model::sample_rows(SampleArgs) x SAMPLE_BLOCK;
@@ -212,9 +224,17 @@ kernels! {
     scatter: densify::scatter(CompactArgs) x COMPACT_BLOCK;
     clear_padding: densify::clear_padding(PaddingArgs) x COMPACT_BLOCK;
     reset_opacity: densify::reset_opacity(ResetArgs) x DENSIFY_BLOCK;
+    count_digits: quantile::count_digits(DigitsArgs) x DIGITS_BLOCK;
+    weigh: relocate::weigh(WeighArgs) x RELOCATE_BLOCK;
+    draw_sources: relocate::draw_sources(DrawArgs) x RELOCATE_BLOCK;
+    share_out: relocate::share_out(ShareArgs) x RELOCATE_BLOCK;
+    copy_sources: relocate::copy_sources(CopyArgs) x RELOCATE_BLOCK;
     morton_keys: reorder::morton_keys(MortonArgs) x REORDER_BLOCK;
     gather_columns: reorder::gather_columns(ColumnsArgs) x REORDER_BLOCK;
     return_columns: reorder::return_columns(ColumnsArgs) x REORDER_BLOCK;
+    smooth_nearest: smooth::smooth_nearest(SmoothArgs) x SMOOTH_BLOCK;
+    smooth_spread: smooth::smooth_spread(SmoothArgs) x SMOOTH_BLOCK;
+    reset_smoothed_opacity: smooth::reset_smoothed_opacity(ResetSmoothedArgs) x SMOOTH_BLOCK;
     compensate_exposure: appearance::compensate_exposure(CompensateArgs) x APPEARANCE_BLOCK;
     compensate_grid: appearance::compensate_grid(CompensateArgs) x APPEARANCE_BLOCK;
     exposure_bwd: appearance::exposure_bwd(ColorBwdArgs) x APPEARANCE_BLOCK;

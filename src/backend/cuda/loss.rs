@@ -31,6 +31,8 @@ pub struct PendingLoss {
     report: Report,
     counts: Counts,
     lambda_dssim: f64,
+    /// Weight of the inverse depths, where they were compared.
+    depth_weight: Option<f64>,
 }
 
 impl Pending<LossValue> for PendingLoss {
@@ -39,30 +41,35 @@ impl Pending<LossValue> for PendingLoss {
     }
 
     fn read(self) -> Result<LossValue, DeviceError> {
-        let sums = self.report.read()?;
+        let (sums, depth) = self.report.read()?;
         let l1 = sums.absolute / self.counts.values;
         let ssim = sums.similarity / self.counts.windows;
-        let total = (1.0 - self.lambda_dssim) * l1 + self.lambda_dssim * (1.0 - ssim);
+        // Inverse depths have one channel.
+        let depth_l1 = self.depth_weight.map(|_| depth * 3.0 / self.counts.values);
+        let total = (1.0 - self.lambda_dssim) * l1
+            + self.lambda_dssim * (1.0 - ssim)
+            + self.depth_weight.unwrap_or(0.0) * depth_l1.unwrap_or(0.0);
         if !total.is_finite() {
             return Err(DeviceError::LossNotFinite { value: total });
         }
-        Ok(LossValue { l1, ssim, total })
+        Ok(LossValue { l1, ssim, depth_l1, total })
     }
 }
 
-/// The loss of an image, and its gradient in `d_image`.
+/// The loss of an image, and its gradient in `d_image`. Inverse depths that were compared before count
+/// with their weight.
 pub(super) fn loss(
     session: &mut Session,
     (image, camera): (&Block<f32>, &Camera),
     target: &Target,
-    terms: &LossTerms,
+    (terms, depth_weight): (&LossTerms, Option<f64>),
     d_image: &mut Block<f32>,
 ) -> Result<PendingLoss, DeviceError> {
     let begun = session.timers.begin(Stage::Loss, &session.stream)?;
     let counts = launch(session, (image, camera), target, (terms, Some(d_image)))?;
     session.timers.end(&begun, &session.stream)?;
     let report = session.status.report(&session.heap, &session.stream)?;
-    Ok(PendingLoss { report, counts, lambda_dssim: terms.lambda_dssim })
+    Ok(PendingLoss { report, counts, lambda_dssim: terms.lambda_dssim, depth_weight })
 }
 
 /// The metrics of an image held to 0..1. Waits for the device.
@@ -73,7 +80,7 @@ pub(super) fn measure(
 ) -> Result<Measured, DeviceError> {
     let counts =
         launch(session, (image, camera), target, (&LossTerms { lambda_dssim: 0.0 }, None))?;
-    let sums = session.status.report(&session.heap, &session.stream)?.read()?;
+    let (sums, _) = session.status.report(&session.heap, &session.stream)?.read()?;
     Ok(Measured {
         mse: sums.squared / counts.values,
         l1: sums.absolute / counts.values,

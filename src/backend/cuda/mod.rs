@@ -11,6 +11,7 @@ mod blend;
 mod convert;
 mod copy;
 mod densify;
+mod depth;
 pub mod driver;
 mod extent;
 mod frame;
@@ -21,13 +22,17 @@ mod images;
 mod lanes;
 mod launch;
 mod loss;
+mod lpips;
 mod model;
 mod momentum;
 mod pack;
 pub mod probe;
 mod project;
+mod quantile;
+mod relocate;
 mod reorder;
 pub mod session;
+mod smooth;
 pub mod sort;
 mod status;
 pub mod stream;
@@ -45,6 +50,7 @@ pub use frame::{Frame, Gradients};
 pub use images::Target;
 pub(super) use launch::{ARCHS, NVCC};
 pub use loss::PendingLoss;
+pub use lpips::Perceptual;
 pub use model::Model;
 
 use self::govern::Parts;
@@ -55,14 +61,15 @@ use self::transfer::Staging;
 use super::{
     AdamStep, AppearanceStep, AppearanceTables, Backend, CopySpeed, Densified, DensifyRule,
     DeviceError, Governed, Grant, LossTerms, Measured, MemoryEntry, MemoryKind, Pass, Raster,
-    RenderSettings, Rendered, Rows, Snapshot, StageTime, Survey, Work, chunks,
+    RelocateRule, RenderSettings, Rendered, Rows, Snapshot, StageTime, Survey, Work, chunks,
 };
 use crate::config::MemoryOptions;
 use crate::dataset::{Image, View};
 use crate::math::morton::Cube;
-use crate::memory::plan::Storage;
+use crate::memory::plan::{OptionalColumns, Storage};
 use crate::memory::{Bytes, Entry, Gain, Holder as _, Kind, Ladder, Limit, Rung};
 use crate::model::Gaussians;
+use crate::perceptual::LpipsWeights;
 
 /// Label of the photographs that stay.
 const RESIDENT_PHOTOGRAPHS: &str = "photographs";
@@ -280,6 +287,7 @@ impl Raster<Gaussians> for Cuda {
     type Model = Model;
     type Frame = Frame;
     type Gradients = Gradients;
+    type Perceptual = Perceptual;
     type Appearance = Appearance;
 
     fn upload(&mut self, host: &Gaussians) -> Result<Model, DeviceError> {
@@ -331,6 +339,10 @@ impl Raster<Gaussians> for Cuda {
         model.len()
     }
 
+    fn optional(&self, model: &Model) -> OptionalColumns {
+        model.optional()
+    }
+
     fn model_bytes(&self, model: &Model) -> [Bytes; 2] {
         model.bytes()
     }
@@ -358,6 +370,15 @@ impl Raster<Gaussians> for Cuda {
         frame.work(&self.session, model)
     }
 
+    fn compare_depths(
+        &mut self,
+        frame: &mut Frame,
+        target: &Target,
+        weight: f64,
+    ) -> Result<(), DeviceError> {
+        frame.compare_depths(&mut self.session, target, weight)
+    }
+
     fn loss(
         &mut self,
         frame: &mut Frame,
@@ -370,6 +391,19 @@ impl Raster<Gaussians> for Cuda {
 
     fn measure(&mut self, frame: &Frame, target: &Target) -> Result<Measured, DeviceError> {
         frame.measure(&mut self.session, target)
+    }
+
+    fn perceptual(&mut self, weights: &LpipsWeights) -> Result<Perceptual, DeviceError> {
+        Perceptual::upload(&self.session, weights)
+    }
+
+    fn perceive(
+        &mut self,
+        net: &Perceptual,
+        frame: &Frame,
+        target: &Target,
+    ) -> Result<f64, DeviceError> {
+        frame.perceive(&self.session, net, target)
     }
 
     fn frame_bytes(&self, frame: &Frame) -> Bytes {
@@ -452,6 +486,24 @@ impl Raster<Gaussians> for Cuda {
         self.with_room(|session| densify::densify(session, model, rule, grant))
     }
 
+    fn relocate(&mut self, model: &mut Model, rule: &RelocateRule) -> Result<usize, DeviceError> {
+        // As before density control.
+        self.session.check_faults()?;
+        adam::catch_up(&self.session, model)?;
+        self.with_room(|session| relocate::relocate(session, model, rule))
+    }
+
+    fn multiply(
+        &mut self,
+        model: &mut Model,
+        rule: &RelocateRule,
+        births: usize,
+    ) -> Result<(), DeviceError> {
+        self.session.check_faults()?;
+        adam::catch_up(&self.session, model)?;
+        self.with_room(|session| relocate::multiply(session, model, rule, births))
+    }
+
     fn reorder(&mut self, model: &mut Model, cube: &Cube) -> Result<(), DeviceError> {
         // As before density control.
         self.session.check_faults()?;
@@ -459,8 +511,16 @@ impl Raster<Gaussians> for Cuda {
         self.with_room(|session| reorder::reorder(session, model, cube))
     }
 
+    fn smooth(&mut self, model: &mut Model, views: &[&View]) -> Result<(), DeviceError> {
+        self.with_room(|session| smooth::smooth(session, model, views))
+    }
+
     fn reset_opacity(&mut self, model: &mut Model, ceiling: f64) -> Result<(), DeviceError> {
-        densify::reset_opacity(&self.session, model, ceiling)
+        if model.optional().filter_3d {
+            smooth::reset_opacity(&self.session, model, ceiling)
+        } else {
+            densify::reset_opacity(&self.session, model, ceiling)
+        }
     }
 
     fn appearance(&mut self, tables: &AppearanceTables) -> Result<Appearance, DeviceError> {

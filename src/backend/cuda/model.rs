@@ -9,7 +9,7 @@ use super::session::Session;
 use crate::abi::{self, In, Out, TABLES};
 use crate::backend::DeviceError;
 use crate::memory::Bytes;
-use crate::memory::plan::{REGIONS, Storage};
+use crate::memory::plan::{OptionalColumns, REGIONS, Storage};
 use crate::model::sh_rest_count;
 
 /// Columns of the geometry table.
@@ -69,6 +69,10 @@ pub struct Model {
     pub(super) gradient_norm_sums: Region<f32>,
     /// Views that saw the Gaussian, `[n]`.
     pub(super) views_seen: Region<u32>,
+    /// Sums of the absolute screen-space gradients, `[n]`; empty until they are asked for.
+    pub(super) absolute_norm_sums: Region<f32>,
+    /// Standard deviations of the 3D filter, world units, `[n]`; empty where there is none.
+    pub(super) filter_3d: Region<f32>,
 }
 
 impl Model {
@@ -105,6 +109,8 @@ impl Model {
             momentum: Momentum::default(),
             gradient_norm_sums: heap.region("density statistics, gradients")?,
             views_seen: heap.region("density statistics, views")?,
+            absolute_norm_sums: heap.region("density statistics, absolute gradients")?,
+            filter_3d: heap.region("3d filter")?,
         })
     }
 
@@ -147,19 +153,51 @@ impl Model {
         Ok(widths)
     }
 
-    /// Bytes of the parameters, and of the moments with the statistics.
+    /// Which of the optional columns there are.
+    pub fn optional(&self) -> OptionalColumns {
+        OptionalColumns {
+            filter_3d: !self.filter_3d.is_empty(),
+            absolute_norm_sums: !self.absolute_norm_sums.is_empty(),
+        }
+    }
+
+    /// Has the model gather absolute gradients from now on.
+    pub(super) fn enable_absolute_norms(&mut self, session: &Session) -> Result<(), DeviceError> {
+        self.absolute_norm_sums.grow_zeroed(&session.stream, self.len)
+    }
+
+    /// Has the model keep a 3D filter from now on, which is zero at first.
+    pub(super) fn enable_filter(&mut self, session: &Session) -> Result<(), DeviceError> {
+        self.filter_3d.grow_zeroed(&session.stream, self.len)
+    }
+
+    /// The optional columns that there are.
+    pub(super) fn optional_columns(&mut self) -> impl Iterator<Item = &mut Region<f32>> {
+        [&mut self.absolute_norm_sums, &mut self.filter_3d]
+            .into_iter()
+            .filter(|column| !column.is_empty())
+    }
+
+    /// Bytes of the parameters with the 3D filter, and of the moments with the statistics.
     pub fn bytes(&self) -> [Bytes; 2] {
         let table = |table: &Region<u32>| Bytes::of::<u32>(table.len());
         let parameters = [GEOMETRY, SH].map(|number| table(&self.tables[number]));
         let all: Bytes = self.tables.iter().map(table).sum();
-        let statistics = Bytes::of::<f32>(self.gradient_norm_sums.len()) + table(&self.views_seen);
-        let parameters = parameters.into_iter().sum();
-        [parameters, Bytes(all.0 - parameters.0) + table(&self.sh_steps) + statistics]
+        let sums = self.gradient_norm_sums.len() + self.absolute_norm_sums.len();
+        let statistics = Bytes::of::<f32>(sums) + table(&self.views_seen);
+        let parameters: Bytes = parameters.into_iter().sum();
+        let moments = Bytes(all.0 - parameters.0) + table(&self.sh_steps);
+        [parameters + Bytes::of::<f32>(self.filter_3d.len()), moments + statistics]
     }
 
     /// The geometry, [lane blocks, 11, 32], which is the same in either storage.
     pub(super) fn geometry(&self) -> In<'_, f32> {
         self.tables[GEOMETRY].read().floats()
+    }
+
+    /// Standard deviations of the 3D filter, `[n]`, or null.
+    pub(super) fn filter(&self) -> In<'_, f32> {
+        if self.filter_3d.is_empty() { In::NULL } else { self.filter_3d.read() }
     }
 
     /// The six tables in the order of the kernels that treat them alike.
@@ -191,7 +229,10 @@ impl Model {
         }
         self.sh_steps.trim()?;
         self.gradient_norm_sums.trim()?;
-        self.views_seen.trim()
+        self.views_seen.trim()?;
+        // One that is empty gives back what it had for Gaussians that are gone.
+        self.absolute_norm_sums.trim()?;
+        self.filter_3d.trim()
     }
 
     fn grow_regions(&mut self, session: &Session, rows: usize) -> Result<(), DeviceError> {
@@ -200,7 +241,8 @@ impl Model {
         }
         self.sh_steps.grow_zeroed(&session.stream, rows.div_ceil(LANES))?;
         self.gradient_norm_sums.grow_zeroed(&session.stream, rows)?;
-        self.views_seen.grow_zeroed(&session.stream, rows)
+        self.views_seen.grow_zeroed(&session.stream, rows)?;
+        self.optional_columns().try_for_each(|column| column.grow_zeroed(&session.stream, rows))
     }
 
     /// Lets go of what lies behind so many rows; the memory stays mapped.
@@ -211,6 +253,8 @@ impl Model {
         self.sh_steps.shrink(rows.div_ceil(LANES));
         self.gradient_norm_sums.shrink(rows);
         self.views_seen.shrink(rows);
+        self.absolute_norm_sums.shrink(rows);
+        self.filter_3d.shrink(rows);
         self.len = rows;
     }
 
@@ -228,13 +272,17 @@ impl Model {
             self.sh_steps.mapped(),
             self.gradient_norm_sums.mapped(),
             self.views_seen.mapped(),
+            self.absolute_norm_sums.mapped(),
+            self.filter_3d.mapped(),
         ]
     }
 
-    /// Starts the density statistics afresh.
+    /// Starts the density statistics afresh. Of the Gaussians that a round of density control leaves
+    /// nobody knows the 3D filter: it is zero until the next `smooth`.
     pub(super) fn forget_statistics(&mut self, session: &Session) -> Result<(), DeviceError> {
         self.gradient_norm_sums.zero(&session.stream)?;
-        self.views_seen.zero(&session.stream)
+        self.views_seen.zero(&session.stream)?;
+        self.optional_columns().try_for_each(|column| column.zero(&session.stream))
     }
 
     /// The six tables with their widths.

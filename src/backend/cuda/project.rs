@@ -4,7 +4,7 @@ use super::heap::{Block, Buffer, Carve, Piece};
 use super::model::{Model, SH, SH_FIRST, SH_SECOND};
 use super::session::Session;
 use super::timers::Stage;
-use crate::abi::{Camera, ProjectArgs, RECORD_WIDTH, TileRect};
+use crate::abi::{self, Camera, ProjectArgs, RECORD_WIDTH, TileRect};
 use crate::backend::viewpoint::viewpoint;
 use crate::backend::{DeviceError, RenderSettings};
 use crate::dataset::View;
@@ -76,7 +76,7 @@ pub(super) fn camera(view: &View, settings: &RenderSettings) -> Result<Camera, D
     if size.iter().any(|&side| side > u32::from(u16::MAX)) || values > u64::from(u32::MAX) {
         return Err(DeviceError::ImageTooLarge { size });
     }
-    let point = viewpoint::<f32>(view, settings.near);
+    let point = viewpoint::<f32>(view, settings.near, settings.screen_filter);
     let [(low_x, high_x), (low_y, high_y)] = point.guard();
     let mut rotation = [0.0; 9];
     rotation.copy_from_slice(point.rotation.as_flattened());
@@ -90,7 +90,14 @@ pub(super) fn camera(view: &View, settings: &RenderSettings) -> Result<Camera, D
         size,
         tiles: size.map(|side| side.div_ceil(TILE)),
         near: point.near,
+        variance_px2: point.variance_px2,
+        compensates: u32::from(point.compensates),
     })
+}
+
+/// Whether the view is drawn with a filter of its own.
+pub(super) fn filters_screen(camera: &Camera) -> bool {
+    camera.compensates != 0 || camera.variance_px2.to_bits() != abi::DILATION_PX2.to_bits()
 }
 
 /// Projects the model. Waits for the device once, to learn how much the view sees: so the sorts and
@@ -145,6 +152,7 @@ fn launch(
     let (counts, fault) = session.status.counts_and_fault();
     let args = ProjectArgs {
         geometry: model.geometry(),
+        filter_3d: model.filter(),
         sh: model.tables[SH].read(),
         sh_first: model.tables[SH_FIRST].read(),
         sh_second: model.tables[SH_SECOND].read(),
@@ -164,9 +172,13 @@ fn launch(
         sh_degree,
         sh_width: model.sh_width(),
     };
-    let kernel = match model.storage() {
-        Storage::Full => &session.kernels.project_fwd,
-        Storage::Compact => &session.kernels.project_fwd_compact,
+    let kernels = &session.kernels;
+    let is_extended = model.optional().filter_3d || filters_screen(camera);
+    let kernel = match (is_extended, model.storage()) {
+        (false, Storage::Full) => &kernels.project_fwd,
+        (false, Storage::Compact) => &kernels.project_fwd_compact,
+        (true, Storage::Full) => &kernels.project_fwd_extended,
+        (true, Storage::Compact) => &kernels.project_fwd_extended_compact,
     };
     kernel.over(&session.stream, gaussians, &args)?;
     session.timers.end(&begun, &session.stream)?;

@@ -32,7 +32,8 @@ pub(super) fn reorder(
     }
     // Lane blocks of one column lie as the column alone does.
     mover.turn(model.gradient_norm_sums.write().bytes(), 1)?;
-    mover.turn(model.views_seen.write().bytes(), 1)
+    mover.turn(model.views_seen.write().bytes(), 1)?;
+    model.optional_columns().try_for_each(|column| mover.turn(column.write().bytes(), 1))
 }
 
 /// The row that comes to each place; `[rows]`.

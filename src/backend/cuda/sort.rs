@@ -53,6 +53,20 @@ unsafe extern "C" {
         half: *mut c_int,
         stream: CUstream,
     ) -> c_int;
+    fn splat_inclusive_sum_u32(
+        temp: *mut c_void,
+        temp_bytes: *mut usize,
+        values: u64,
+        n: u32,
+        stream: CUstream,
+    ) -> c_int;
+    fn splat_inclusive_sum_u64(
+        temp: *mut c_void,
+        temp_bytes: *mut usize,
+        values: u64,
+        n: u32,
+        stream: CUstream,
+    ) -> c_int;
     fn splat_exclusive_sum_u32(
         temp: *mut c_void,
         temp_bytes: *mut usize,
@@ -91,6 +105,24 @@ impl Key for u16 {
 impl Key for u32 {
     const BITS: u32 = Self::BITS;
     const SORT: SortFunction = splat_sort_u32_u32;
+}
+
+/// Scratch and its size; the values' address; their number; the stream.
+type SumFunction = unsafe extern "C" fn(*mut c_void, *mut usize, u64, u32, CUstream) -> c_int;
+
+/// A number that the library adds up in place.
+pub trait Summed: Plain {
+    /// The library's function.
+    #[doc(hidden)]
+    const SUM: SumFunction;
+}
+
+impl Summed for u32 {
+    const SUM: SumFunction = splat_inclusive_sum_u32;
+}
+
+impl Summed for u64 {
+    const SUM: SumFunction = splat_inclusive_sum_u64;
 }
 
 /// Keys with a value each, and room for as many again: the passes go back and forth.
@@ -143,6 +175,23 @@ where
         }
     })?;
     Ok(usize::from(half != 0))
+}
+
+/// Puts in the place of each value the sum of all up to it, its own included.
+pub fn inclusive_sum<V>(heap: &Heap, stream: &Stream, values: &mut V) -> Result<(), DeviceError>
+where
+    V: Buffer<Item: Summed>,
+{
+    const CALL: &str = "cub::DeviceScan";
+    if values.is_empty() {
+        return Ok(());
+    }
+    let (address, n) = (first(CALL, values, values.len())?, count(CALL, values.len())?);
+    with_scratch(CALL, heap, |temp, bytes| {
+        // SAFETY: `first` found `n` values, which are borrowed mutably; the library sums in place;
+        // and the scratch holds as many bytes as were asked for.
+        unsafe { V::Item::SUM(temp, bytes, address, n, stream.raw()) }
+    })
 }
 
 /// Writes, of the first `n` values, the sum of all before each one; the last is not counted in.
@@ -291,6 +340,10 @@ pub(super) fn warm_up(heap: &Heap, stream: &Stream) -> Result<(), DeviceError> {
     let mut output = heap.scratch::<u32>(LABEL, WARM_UP)?;
     exclusive_sum(heap, stream, WARM_UP, &input, &mut output)?;
     exclusive_sum_ordered(heap, stream, WARM_UP, (&input, &input), &mut output)?;
+    inclusive_sum(heap, stream, &mut input)?;
+    let mut wide = heap.scratch::<u64>(LABEL, WARM_UP)?;
+    wide.zero(stream)?;
+    inclusive_sum(heap, stream, &mut wide)?;
     stream.synchronize()
 }
 

@@ -11,13 +11,15 @@ use crate::backend::DeviceError;
 
 /// Words of [`Counts`]: instances, visible.
 const COUNTS: Range<usize> = 0..2;
+/// The word of the inverse depths' errors.
+const DEPTH: usize = 2;
 /// Words of [`LossSums`]: absolute, squared, similarity.
-const SUMS: Range<usize> = 2..5;
+const SUMS: Range<usize> = 3..6;
 /// The word of the first fault, next to the sums so that one copy brings both.
-const FAULT: usize = 5;
+const FAULT: usize = 6;
 /// The words that a report is made of.
-const REPORT: Range<usize> = SUMS.start..FAULT + 1;
-const WORDS: usize = 6;
+const REPORT: Range<usize> = DEPTH..FAULT + 1;
+const WORDS: usize = 7;
 /// Bytes of a word.
 const WORD: u64 = 8;
 
@@ -49,7 +51,7 @@ impl Status {
     pub(super) fn new(heap: &Heap, stream: &Stream) -> Result<Self, DeviceError> {
         let mut words = heap.region("status")?;
         words.grow(WORDS)?;
-        words.upload(stream, 0, &[0, 0, 0, 0, 0, NO_FAULT])?;
+        words.upload(stream, 0, &[0, 0, 0, 0, 0, 0, NO_FAULT])?;
         let counts = heap.pinned("counts", COUNTS.len())?;
         Ok(Self { words, counts, places: Places::default() })
     }
@@ -82,6 +84,15 @@ impl Status {
         Out::at(self.words.address() + SUMS.start as u64 * WORD)
     }
 
+    pub(super) fn clear_depth(&mut self, stream: &Stream) -> Result<(), DeviceError> {
+        self.words.zero_range(stream, DEPTH..DEPTH + 1)
+    }
+
+    /// What `depth_loss` adds to.
+    pub(super) fn depth(&mut self) -> Out<'_, f64> {
+        Out::at(self.words.address() + DEPTH as u64 * WORD)
+    }
+
     pub(super) fn fault(&mut self) -> Out<'_, u64> {
         Out::at(self.words.address() + FAULT as u64 * WORD)
     }
@@ -110,15 +121,17 @@ impl Report {
         self.place.as_ref().is_none_or(|place| place.is_ready().unwrap_or(true))
     }
 
-    /// Waits for it. A parameter that is not finite is an error.
-    pub(super) fn read(&self) -> Result<LossSums, DeviceError> {
+    /// Waits for it: the sums of the image, and that of the inverse depths, which is of an earlier
+    /// frame where this one's were not compared. A parameter that is not finite is an error.
+    pub(super) fn read(&self) -> Result<(LossSums, f64), DeviceError> {
         let words = self.place.as_ref().map_or(Ok(&[][..]), Pinned::as_slice)?;
-        let &[absolute, squared, similarity, fault] = words else {
+        let &[depth, absolute, squared, similarity, fault] = words else {
             return Err(DeviceError::NoLoss);
         };
         check(fault)?;
-        let [absolute, squared, similarity] = [absolute, squared, similarity].map(f64::from_bits);
-        Ok(LossSums { absolute, squared, similarity })
+        let [depth, absolute, squared, similarity] =
+            [depth, absolute, squared, similarity].map(f64::from_bits);
+        Ok((LossSums { absolute, squared, similarity }, depth))
     }
 }
 

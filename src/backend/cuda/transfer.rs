@@ -62,10 +62,22 @@ pub(super) fn read(
         second_moments: of(SECOND_MOMENTS)?,
         gradient_norm_sums: vec![0.0; rows.len()],
         views_seen: vec![0; rows.len()],
+        absolute_norm_sums: Vec::new(),
+        filter_3d: Vec::new(),
     };
     let (sums, seen) = (&mut read.gradient_norm_sums, &mut read.views_seen);
     model.gradient_norm_sums.download(&session.stream, rows.start, sums)?;
     model.views_seen.download(&session.stream, rows.start, seen)?;
+    let optional = [
+        (&model.absolute_norm_sums, &mut read.absolute_norm_sums),
+        (&model.filter_3d, &mut read.filter_3d),
+    ];
+    for (column, values) in optional {
+        if !column.is_empty() {
+            values.resize(rows.len(), 0.0);
+            column.download(&session.stream, rows.start, values)?;
+        }
+    }
     Ok(read)
 }
 
@@ -81,7 +93,17 @@ pub(super) fn write(
     staging.send(session, model, (first, &rows.first_moments, FIRST_MOMENTS))?;
     staging.send(session, model, (first, &rows.second_moments, SECOND_MOMENTS))?;
     model.gradient_norm_sums.upload(&session.stream, first, &rows.gradient_norm_sums)?;
-    model.views_seen.upload(&session.stream, first, &rows.views_seen)
+    model.views_seen.upload(&session.stream, first, &rows.views_seen)?;
+    let optional = rows.optional();
+    if optional.absolute_norm_sums {
+        model.enable_absolute_norms(session)?;
+        model.absolute_norm_sums.upload(&session.stream, first, &rows.absolute_norm_sums)?;
+    }
+    if optional.filter_3d {
+        model.enable_filter(session)?;
+        model.filter_3d.upload(&session.stream, first, &rows.filter_3d)?;
+    }
+    Ok(())
 }
 
 /// The parameters of these Gaussians, in their order.

@@ -103,7 +103,7 @@ impl Report {
         budget: Option<Budget>,
     ) -> Self {
         let forecast = run.forecast(budget.map(|budget| budget.bytes));
-        let ModelSize { gaussians: count, sh_degree, storage } = run.model;
+        let ModelSize { gaussians: count, sh_degree, storage, .. } = run.model;
         Self {
             scene,
             gaussians,

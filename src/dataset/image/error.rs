@@ -95,6 +95,31 @@ pub enum ImageError {
         /// Size of the photograph as it is used, px.
         photograph_size: [u32; 2],
     },
+    /// The depth map has other proportions than its photograph.
+    #[error(
+        "{path}: the depth map is {}x{} px, but its photograph {photograph} is {}x{} px. Make the map of \
+         this photograph, or remove it from the folder of --depths",
+        .size[0], .size[1], .photograph_size[0], .photograph_size[1]
+    )]
+    DepthShape {
+        /// The map.
+        path: String,
+        /// Size of the map, px.
+        size: [u32; 2],
+        /// The photograph.
+        photograph: String,
+        /// Size of the photograph as it is used, px.
+        photograph_size: [u32; 2],
+    },
+    /// A picture in colours, or one that is transparent, in place of a depth map.
+    #[error(
+        "{path}: is no depth map: its pixels are not grey. Store inverse depths as a greyscale PNG of 16 \
+         bits, not colours that stand for them"
+    )]
+    NoDepthMap {
+        /// The file.
+        path: String,
+    },
     /// The resampling library turned the image away.
     #[error("{path}: cannot be resized: {reason}. Please report this together with the file")]
     Resize {

@@ -1,6 +1,7 @@
 //! A decoded training image, and how it is made from files.
 
 mod codec;
+mod depth;
 mod error;
 mod mask;
 mod resample;
@@ -13,10 +14,11 @@ use super::{AlphaMeaning, ImageSource};
 use crate::memory::Bytes;
 
 pub(super) use codec::guarded;
+pub use depth::DepthMap;
 pub use error::ImageError;
 
 /// 8-bit colours in sRGB, as photographs store them, and an optional mask; rows from the top.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Image {
     /// Width in px.
     pub width: u32,
@@ -26,12 +28,15 @@ pub struct Image {
     pub rgb: Vec<u8>,
     /// [height, width]: 255 where the image counts, 0 where it does not. `None`: everywhere.
     pub mask: Option<Vec<u8>>,
+    /// Inverse depths, where there is a map of them.
+    pub depth: Option<DepthMap>,
 }
 
 impl Image {
     /// Host memory that the pixels take.
     pub fn bytes(&self) -> Bytes {
         Bytes::of::<u8>(self.rgb.len() + self.mask.as_ref().map_or(0, Vec::len))
+            + self.depth.as_ref().map_or(Bytes(0), DepthMap::bytes)
     }
 
     /// Drops a mask that counts everywhere, and blackens what does not count.
@@ -73,6 +78,7 @@ pub fn probe(path: &Path) -> Result<ImageHeader, ImageError> {
 pub fn decode(source: &ImageSource) -> Result<Image, ImageError> {
     check_target(&source.path, source.size)?;
     let mut image = photograph(source)?;
+    let depth = depth::load(source, [image.width, image.height])?;
     if let Some(path) = &source.mask {
         let size = [image.width, image.height];
         let loaded = mask::load(path, source.apply_orientation, &source.path, size)?;
@@ -84,7 +90,7 @@ pub fn decode(source: &ImageSource) -> Result<Image, ImageError> {
     }
     // A mask that hides nothing would make resizing slower.
     let image = resample::image(&source.path, image.settled(), source.size)?;
-    Ok(image.settled())
+    Ok(Image { depth, ..image.settled() })
 }
 
 /// The photograph at full size, its alpha channel put to use.
@@ -92,7 +98,13 @@ fn photograph(source: &ImageSource) -> Result<Image, ImageError> {
     let pixels = codec::pixels(&source.path, source.apply_orientation)?;
     let (width, height) = (pixels.width(), pixels.height());
     if !pixels.color().has_alpha() {
-        return Ok(Image { width, height, rgb: pixels.into_rgb8().into_raw(), mask: None });
+        return Ok(Image {
+            width,
+            height,
+            rgb: pixels.into_rgb8().into_raw(),
+            mask: None,
+            depth: None,
+        });
     }
     let rgba = pixels.into_rgba8().into_raw();
     let colours = rgba.chunks_exact(4);
@@ -105,7 +117,7 @@ fn photograph(source: &ImageSource) -> Result<Image, ImageError> {
             (colours.flat_map(|pixel| over(pixel, background)).collect(), None)
         }
     };
-    Ok(Image { width, height, rgb, mask })
+    Ok(Image { width, height, rgb, mask, depth: None })
 }
 
 /// A pixel of `[4]` in front of a background of 0..1, both sRGB values.

@@ -28,10 +28,10 @@ pub(super) fn image(path: &Path, image: Image, size: [u32; 2]) -> Result<Image, 
         let source = ImageRef::new(from[0], from[1], &image.rgb, PixelType::U8x3)
             .map_err(|error| failure(path, &error))?;
         let rgb = convolve(path, &source, size, FilterType::Lanczos3)?;
-        return Ok(Image { width, height, rgb, mask: None });
+        return Ok(Image { width, height, rgb, mask: None, depth: None });
     };
     let rgb = masked(path, &image.rgb, &old, [from, size])?;
-    Ok(Image { width, height, rgb, mask: Some(mask(path, old, from, size)?) })
+    Ok(Image { width, height, rgb, mask: Some(mask(path, old, from, size)?), depth: None })
 }
 
 /// Colours of a masked image at another size: the filtered sum of what counts, divided by the
@@ -127,24 +127,34 @@ pub(super) fn straighten(
     // Most photographs show all of the straightened image: a mask is made for the first pixel
     // that does not count.
     let mut mask: Option<Vec<u8>> = None;
+    each_place(size, &source_px, |at| {
+        let (colour, counts) = sample(image, at);
+        if counts == 0 && mask.is_none() {
+            let mut so_far = Vec::with_capacity(pixels);
+            so_far.resize(rgb.len() / 3, 255);
+            mask = Some(so_far);
+        }
+        rgb.extend_from_slice(&colour);
+        if let Some(mask) = &mut mask {
+            mask.push(counts);
+        }
+    });
+    Image { width, height, rgb, mask, depth: None }
+}
+
+/// Gives `take` the place in the photograph of each pixel of a straightened image, row by row, px.
+pub(super) fn each_place(
+    size: [u32; 2],
+    source_px: &impl Fn([f64; 2]) -> [f64; 2],
+    mut take: impl FnMut([f64; 2]),
+) {
+    let [width, height] = size;
     for top in (0..height).step_by(CELL as usize) {
-        let band = Band::new(top, width, &source_px);
+        let band = Band::new(top, width, source_px);
         for y in top..height.min(top + CELL) {
-            band.row(y, width, &source_px, |at| {
-                let (colour, counts) = sample(image, at);
-                if counts == 0 && mask.is_none() {
-                    let mut so_far = Vec::with_capacity(pixels);
-                    so_far.resize(rgb.len() / 3, 255);
-                    mask = Some(so_far);
-                }
-                rgb.extend_from_slice(&colour);
-                if let Some(mask) = &mut mask {
-                    mask.push(counts);
-                }
-            });
+            band.row(y, width, source_px, &mut take);
         }
     }
-    Image { width, height, rgb, mask }
 }
 
 /// A row of squares of [`CELL`] px.
@@ -271,7 +281,7 @@ mod tests {
     fn gradient(width: u8, height: u8) -> Image {
         let rgb =
             (0..height).flat_map(|y| (0..width).flat_map(move |x| [10 * x, 20 * y, 7])).collect();
-        Image { width: width.into(), height: height.into(), rgb, mask: None }
+        Image { width: width.into(), height: height.into(), rgb, mask: None, depth: None }
     }
 
     #[test]
@@ -288,7 +298,7 @@ mod tests {
         // Noise, in which no misplaced pixel is like its neighbour; sizes that no cell divides.
         let noise = |i: u32| (i.wrapping_mul(2_654_435_761) >> 24) as u8;
         let rgb = (0..211 * 157 * 3).map(noise).collect();
-        let photograph = Image { width: 211, height: 157, rgb, mask: None };
+        let photograph = Image { width: 211, height: 157, rgb, mask: None, depth: None };
         // Strong for so small an image: cells of both kinds, interpolated and exact.
         let lens = |[x, y]: [f64; 2]| {
             let (u, v) = ((x - 100.0) / 120.0, (y - 70.0) / 120.0);
@@ -324,7 +334,8 @@ mod tests {
     fn a_constant_image_stays_constant_at_any_ratio() {
         let path = Path::new("even.png");
         for size in [[3, 2], [13, 5], [40, 41], [1, 1]] {
-            let even = Image { width: 13, height: 11, rgb: vec![77; 13 * 11 * 3], mask: None };
+            let rgb = vec![77; 13 * 11 * 3];
+            let even = Image { width: 13, height: 11, rgb, mask: None, depth: None };
             let resized = image(path, even, size).unwrap();
             assert!(resized.rgb.iter().all(|&v| v == 77), "{size:?}");
             assert_eq!(resized.rgb.len(), (size[0] * size[1] * 3) as usize);
@@ -334,7 +345,8 @@ mod tests {
     #[test]
     fn colours_that_do_not_count_stay_out_of_the_average() {
         // Left half grey and counting, right half white and not.
-        let mut half = Image { width: 30, height: 6, rgb: vec![], mask: Some(vec![]) };
+        let (rgb, mask) = (vec![], Some(vec![]));
+        let mut half = Image { width: 30, height: 6, rgb, mask, depth: None };
         for pixel in 0..30 * 6 {
             let left = pixel % 30 < 15;
             half.rgb.extend_from_slice(&if left { [100; 3] } else { [255; 3] });

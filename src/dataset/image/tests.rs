@@ -27,6 +27,7 @@ fn source(path: PathBuf, size: [u32; 2]) -> ImageSource {
         apply_orientation: false,
         undistort: None,
         alpha: AlphaMeaning::Mask,
+        depth: None,
     }
 }
 
@@ -217,7 +218,7 @@ fn straightening_moves_pixels_and_masks_what_the_photograph_does_not_show() {
     let rgb = (0..6 * 4).flat_map(|pixel| [pixel as u8 * 10, 1, 2]).collect();
     let mut mask = vec![255; 24];
     mask[8] = 0;
-    let photograph = Image { width: 6, height: 4, rgb, mask: Some(mask) };
+    let photograph = Image { width: 6, height: 4, rgb, mask: Some(mask), depth: None };
     // Two pixels to the right, one down, and a target of another size.
     let straight = resample::straighten(&photograph, [5, 4], |[x, y]| [x + 2.0, y + 1.0]).settled();
     let mask = straight.mask.unwrap();

@@ -207,8 +207,9 @@ impl ImageLoader {
     pub fn decoded_bytes(&self) -> Bytes {
         let bytes = |source: &ImageSource| {
             let [width, height] = source.size;
-            // Colours, and a mask where one is known of.
-            u64::from(width) * u64::from(height) * (3 + u64::from(source.mask.is_some()))
+            // Colours, and a mask and depths of 16 bits where they are known of.
+            let each = 3 + u64::from(source.mask.is_some()) + 2 * u64::from(source.depth.is_some());
+            u64::from(width) * u64::from(height) * each
         };
         Bytes(self.shared.sources.iter().map(bytes).sum())
     }
@@ -299,11 +300,13 @@ impl Shared {
         Some(largest + largest)
     }
 
-    /// Most bytes that the decoded image can take: colours and a mask.
+    /// Most bytes that the decoded image can take: colours, a mask, and depths where there is a file.
     fn estimate(&self, index: usize) -> Option<Bytes> {
-        let [width, height] = self.sources.get(index)?.size;
+        let source = self.sources.get(index)?;
+        let [width, height] = source.size;
+        let each = 4 + 2 * u64::from(source.depth.is_some());
         // Decoding refuses what is larger than the bound here, which keeps sums far from overflow.
-        Some(Bytes((u64::from(width) * u64::from(height)).saturating_mul(4).min(1 << 32)))
+        Some(Bytes((u64::from(width) * u64::from(height)).saturating_mul(each).min(1 << 33)))
     }
 
     /// A worker's life.

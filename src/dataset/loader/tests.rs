@@ -25,6 +25,7 @@ fn source(index: usize, size: [u32; 2]) -> ImageSource {
         apply_orientation: false,
         undistort: None,
         alpha: AlphaMeaning::Mask,
+        depth: None,
     }
 }
 
@@ -40,7 +41,13 @@ fn number(source: &ImageSource) -> usize {
 pub(super) fn picture(source: &ImageSource) -> Image {
     let [width, height] = source.size;
     let value = number(source) as u8;
-    Image { width, height, rgb: vec![value; (width * height * 3) as usize], mask: None }
+    Image {
+        width,
+        height,
+        rgb: vec![value; (width * height * 3) as usize],
+        mask: None,
+        depth: None,
+    }
 }
 
 pub(super) fn cache(images: u64) -> Residency {

@@ -10,7 +10,7 @@ mod read;
 mod write;
 
 pub use read::{PlyError, read_ply};
-pub use write::{write_ply, write_ply_chunks};
+pub use write::{RenderMode, write_ply, write_ply_chunks};
 
 /// Columns before the higher harmonics, those of a normal left out.
 const BEFORE_REST: [&str; 6] = ["x", "y", "z", "f_dc_0", "f_dc_1", "f_dc_2"];
@@ -217,7 +217,7 @@ mod tests {
             .map(|first| Ok::<_, OutputError>(gaussians.rows(first..first + chunk)));
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.ply");
-        write_ply_chunks(&path, (degree, 9000), chunks).unwrap();
+        write_ply_chunks(&path, RenderMode::Mip, (degree, 9000), chunks).unwrap();
         assert!(fs::read(&path).unwrap() == file_of(&gaussians));
     }
 
@@ -234,7 +234,9 @@ mod tests {
         let path = folder.path().join("a.ply");
         fs::write(&path, "old").unwrap();
         let chunks = [3, 4].map(|n| Ok::<_, OutputError>(all_different(n, 1)));
-        let error = write_ply_chunks(&path, (degree, count), chunks).unwrap_err().to_string();
+        let error = write_ply_chunks(&path, RenderMode::Dilated, (degree, count), chunks)
+            .unwrap_err()
+            .to_string();
         assert!(error.contains(said), "{error}");
         assert_eq!(fs::read_to_string(&path).unwrap(), "old");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);

@@ -14,26 +14,37 @@ const ROWS_AT_ONCE: usize = 4096;
 /// Bytes that reach the file at a time.
 const BUFFER_BYTES: usize = 1 << 20;
 
+/// How Gaussians are meant to be drawn, which viewers of Mip-Splatting's models look for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RenderMode {
+    /// Splats widened by 0.3 px².
+    #[default]
+    Dilated,
+    /// With the screen filter of Mip-Splatting.
+    Mip,
+}
+
 /// Writes Gaussians as binary little-endian PLY, all columns `float`, in the order `x y z nx ny nz
 /// f_dc_* f_rest_* opacity scale_* rot_*`: 62 columns at SH degree 3. Normals are zero.
 ///
 /// Memory beyond the argument stays at about two megabytes. A failure leaves the old file.
 pub fn write_ply(path: &Path, gaussians: &Gaussians) -> Result<(), OutputError> {
     let shape = (gaussians.sh_degree, gaussians.len());
-    write_ply_chunks(path, shape, [Ok::<_, OutputError>(gaussians)])
+    write_ply_chunks(path, RenderMode::default(), shape, [Ok::<_, OutputError>(gaussians)])
 }
 
 /// The same of Gaussians, of an SH degree and so many in all, that come in chunks: no more than one
 /// of them is held at a time.
 pub fn write_ply_chunks<G: Borrow<Gaussians>, E: From<OutputError>>(
     path: &Path,
+    mode: RenderMode,
     (sh_degree, count): (u32, usize),
     chunks: impl IntoIterator<Item = Result<G, E>>,
 ) -> Result<(), E> {
     let fail = |source| OutputError::new(path, source);
     replace_file(path, |file| {
         let mut out = BufWriter::with_capacity(BUFFER_BYTES, file);
-        out.write_all(header(sh_degree, count).as_bytes()).map_err(fail)?;
+        out.write_all(header(mode, sh_degree, count).as_bytes()).map_err(fail)?;
         let mut written = 0;
         for chunk in chunks {
             let chunk = chunk?;
@@ -76,8 +87,11 @@ fn check(gaussians: &Gaussians, sh_degree: u32) -> io::Result<()> {
     Err(invalid(format!("{n} Gaussians of SH degree {sh_degree} have columns of {found:?}")))
 }
 
-fn header(sh_degree: u32, count: usize) -> String {
+fn header(mode: RenderMode, sh_degree: u32, count: usize) -> String {
     let mut text = format!("ply\nformat binary_little_endian 1.0\nelement vertex {count}\n");
+    if mode == RenderMode::Mip {
+        text.push_str("comment SplatRenderMode: mip\n");
+    }
     let (mean, dc) = BEFORE_REST.split_at(3);
     // A degree above 3 is refused with the first Gaussians.
     let rest: Vec<String> = (0..3 * sh_rest_count(sh_degree.min(3))).map(rest_name).collect();

@@ -33,7 +33,9 @@ impl ColorTables {
             Pass::Train if self.width == u64::from(AFFINE_WIDTH) => {
                 (COLOR_SHARES * AFFINE_WIDTH, self.width)
             }
-            Pass::Train => (cells * GRID_SHARES * GRID_BWD_BLOCK, self.width),
+            Pass::Train | Pass::TrainWithDepths => {
+                (cells * GRID_SHARES * GRID_BWD_BLOCK, self.width)
+            }
         };
         [
             ("compensated image", view.pixels() * 3),

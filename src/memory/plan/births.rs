@@ -52,6 +52,7 @@ impl Growth {
         }
         let mut stack = Stack::default();
         round::densify(&mut stack, &self.model, (wanted, births));
+        // What moves the dead takes less than this.
         round::reorder(&mut stack, &grown);
         let scratch = self.granule.after_trim(stack.reach()).max(self.iteration(&grown));
         self.others + regions + largest + scratch
@@ -94,7 +95,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::memory::plan::Storage;
+    use crate::memory::plan::{OptionalColumns, Storage};
 
     const MIB: u64 = 1 << 20;
 
@@ -161,12 +162,16 @@ mod tests {
     }
 
     fn growth() -> impl Strategy<Value = Growth> {
-        let sizes = (1_u64..5_000_000, 0_u32..=3, any::<bool>(), any::<bool>());
+        let sizes = (1_u64..5_000_000, 0_u32..=3, any::<bool>(), any::<bool>(), any::<bool>());
         let bytes = (0_u64..8 << 30, 0_u64..2 << 30, 1_u64..600, 0_u64..50);
         (sizes, bytes).prop_map(
-            |((gaussians, sh_degree, compact, is_virtual), (budget, others, scratch, pruned))| {
+            |(
+                (gaussians, sh_degree, compact, is_virtual, all),
+                (budget, others, scratch, pruned),
+            )| {
                 let storage = if compact { Storage::Compact } else { Storage::Full };
-                let model = ModelSize { gaussians, sh_degree, storage };
+                let optional = OptionalColumns { filter_3d: all, absolute_norm_sums: all };
+                let model = ModelSize { gaussians, sh_degree, storage, optional };
                 let granule = Granule::default();
                 let before = model.with(gaussians + gaussians * pruned / 100);
                 Growth {
@@ -225,7 +230,8 @@ mod tests {
 
     #[test]
     fn a_large_card_grants_everything_that_can_be_numbered() {
-        let model = ModelSize { gaussians: 1000, sh_degree: 3, storage: Storage::Full };
+        let (storage, optional) = (Storage::Full, OptionalColumns::NONE);
+        let model = ModelSize { gaussians: 1000, sh_degree: 3, storage, optional };
         let growth = Growth {
             budget: Bytes(u64::MAX / 2),
             others: Bytes(0),

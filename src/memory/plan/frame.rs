@@ -49,6 +49,8 @@ impl ViewSize {
 pub(super) enum Pass {
     /// The backward pass follows.
     Train,
+    /// The same, with inverse depths beside the colours.
+    TrainWithDepths,
     /// A picture, and how many Gaussians each pixel is blended of; an evaluation takes no more.
     Picture,
 }
@@ -84,10 +86,16 @@ pub(super) fn draw(
         stack.pass("sort", library::sum(visible).0);
     }
     held.push(stack.take("image", view.pixels() * 3 * WORD));
-    held.push(match pass {
-        Pass::Picture => stack.take("pixels", view.pixels() * WORD),
-        Pass::Train => stack.take("gradient of the image", view.pixels() * 3 * WORD),
-    });
+    let a_word_each = view.pixels() * WORD;
+    match pass {
+        Pass::Picture => held.push(stack.take("pixels", a_word_each)),
+        Pass::Train => held.push(stack.take("gradient of the image", 3 * a_word_each)),
+        Pass::TrainWithDepths => held.extend([
+            stack.take("inverse depths", a_word_each),
+            stack.take("gradient of the image", 3 * a_word_each),
+            stack.take("gradient of inverse depths", a_word_each),
+        ]),
+    }
     held.extend(colors.into_iter().flat_map(|colors| colors.take(stack, view, pass)));
     let tiles = view.tiles();
     let (counted, instances) = match lists {
@@ -101,8 +109,10 @@ pub(super) fn draw(
     };
     held.push(stack.take("tiles", tiles * size_of::<TileRange>() as u64));
     held.push(list(stack, (instances, tiles), counted));
-    if pass == Pass::Train {
-        held.extend(keep(stack, instances, tiles));
+    match pass {
+        Pass::Picture => {}
+        Pass::Train => held.extend(keep(stack, (instances, tiles), 0)),
+        Pass::TrainWithDepths => held.extend(keep(stack, (instances, tiles), 1)),
     }
     for block in held {
         stack.give_back(block);
@@ -136,15 +146,16 @@ fn list(stack: &mut Stack, (instances, tiles): (u64, u64), counted: u64) -> Take
     kept
 }
 
-/// What the forward pass keeps for the backward pass.
-fn keep(stack: &mut Stack, instances: u64, tiles: u64) -> [Taken; 5] {
+/// What the forward pass keeps for the backward pass, with so many depths of each pixel.
+fn keep(stack: &mut Stack, (instances, tiles): (u64, u64), depths: u64) -> [Taken; 6] {
     let parts = u64::from(BLEND_PARTS);
     let chunks = instances / u64::from(BLEND_CHUNK);
-    let states = (chunks + 1) * u64::from(BLEND_BLOCK) * 4;
+    let states = (chunks + 1) * u64::from(BLEND_BLOCK);
     let hits = (instances / u64::from(u32::BITS) + tiles + 1) * parts;
     [
         ("parts of tiles", tiles * parts),
-        ("states of pixels", states),
+        ("states of pixels", 4 * states),
+        ("states of pixels", depths * states),
         ("hits", hits),
         ("chunks", (chunks + tiles) * 2),
         ("chunks", 1),

@@ -48,7 +48,10 @@ impl Host<'_> {
             ("staging of the model", STAGING),
             ("Gaussians at the start", parameters(self.start)),
             // Parameters, both moments and statistics.
-            ("rows on their way to a file", 3 * parameters(chunk) + 8 * chunk),
+            (
+                "rows on their way to a file",
+                3 * parameters(chunk) + (8 + 4 * self.model.optional.count()) * chunk,
+            ),
         ]
         .map(|(label, bytes)| Row { label, bytes: Bytes(bytes) })
         .into_iter()
@@ -60,12 +63,13 @@ impl Host<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::plan::Storage;
+    use crate::memory::plan::{OptionalColumns, Storage};
 
     #[test]
     fn decoded_photographs_stay_within_the_cache() {
         let photographs = Photographs { trained: vec![100; 8], held_out: vec![300] };
-        let model = ModelSize { gaussians: 1 << 20, sh_degree: 3, storage: Storage::Compact };
+        let (storage, optional) = (Storage::Compact, OptionalColumns::NONE);
+        let model = ModelSize { gaussians: 1 << 20, sh_degree: 3, storage, optional };
         let host = Host {
             model,
             start: 10,

@@ -30,6 +30,10 @@ const SUM_TILE: u64 = 128 * 24;
 const SUM_WORD: u64 = 8;
 const SUM_PADDING: u64 = 32;
 
+/// The same of values of 8 bytes.
+const WIDE_SUM_TILE: u64 = 224 * 12;
+const WIDE_SUM_WORD: u64 = 16;
+
 /// Width of the keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Key {
@@ -82,6 +86,11 @@ pub(super) fn sum(n: u64) -> Bytes {
     parts([(n.div_ceil(SUM_TILE) + SUM_PADDING) * SUM_WORD])
 }
 
+/// Scratch of a sum over `n` values of 8 bytes.
+pub(super) fn wide_sum(n: u64) -> Bytes {
+    parts([(n.div_ceil(WIDE_SUM_TILE) + SUM_PADDING) * WIDE_SUM_WORD])
+}
+
 /// Each part begins at a round address, as does the first, wherever the caller has it.
 fn parts<const N: usize>(parts: [u64; N]) -> Bytes {
     Bytes(parts.map(|part| part.next_multiple_of(ALIGNMENT)).iter().sum::<u64>() + ALIGNMENT - 1)
@@ -98,6 +107,7 @@ mod tests {
         assert_eq!(sort(4865, Key::Bits32, 32), Bytes(4096 + 1024 + 256 + 255));
         assert_eq!(sort(7_500_000, Key::Bits16, 13), Bytes(2048 + 862 * 1024 + 256 + 255));
         assert_eq!(sum(3072 * 1000), Bytes(1032 * 8 + 192 + 255));
+        assert_eq!(wide_sum(2688 * 1000), Bytes(1032 * 16 + 128 + 255));
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub use births::{Growth, largest_births};
 pub use frame::ViewSize;
 pub use host::Host;
 pub use mapping::Granule;
-pub use model::{ModelSize, REGIONS, Storage};
+pub use model::{ModelSize, OptionalColumns, REGIONS, Storage};
 pub use photographs::Photographs;
 pub use run::{CONTEXT, Forecast, Run, Stage};
 pub use seen::Seen;

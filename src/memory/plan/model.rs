@@ -13,7 +13,7 @@ const LANES: u64 = 32;
 const WORD: u64 = 4;
 
 /// Regions of a model.
-pub const REGIONS: usize = 9;
+pub const REGIONS: usize = 11;
 
 /// How colours and moments are stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
@@ -26,6 +26,25 @@ pub enum Storage {
     Compact,
 }
 
+/// Columns that a model has only where something needs them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OptionalColumns {
+    /// The smallest details that views could have told of each Gaussian (Mip-Splatting).
+    pub filter_3d: bool,
+    /// Sums of absolute gradients, for density control (GOF).
+    pub absolute_norm_sums: bool,
+}
+
+impl OptionalColumns {
+    /// None of them.
+    pub const NONE: Self = Self { filter_3d: false, absolute_norm_sums: false };
+
+    /// How many there are.
+    pub fn count(self) -> u64 {
+        u64::from(self.filter_3d) + u64::from(self.absolute_norm_sums)
+    }
+}
+
 /// Gaussians, and what each of them consists of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ModelSize {
@@ -35,6 +54,8 @@ pub struct ModelSize {
     pub sh_degree: u32,
     /// How they are stored.
     pub storage: Storage,
+    /// What there is beside parameters, moments and statistics.
+    pub optional: OptionalColumns,
 }
 
 impl ModelSize {
@@ -48,6 +69,7 @@ impl ModelSize {
         let [geometry, geometry_first, geometry_second, sh, sh_first, sh_second] =
             self.widths().map(|width| self.table(width));
         let a_word_each = self.gaussians * WORD;
+        let where_there = |there: bool| if there { a_word_each } else { 0 };
         [
             ("geometry", geometry),
             ("geometry, first moments", geometry_first),
@@ -58,6 +80,11 @@ impl ModelSize {
             ("sh, steps taken", self.gaussians.div_ceil(LANES) * WORD),
             ("density statistics, gradients", a_word_each),
             ("density statistics, views", a_word_each),
+            (
+                "density statistics, absolute gradients",
+                where_there(self.optional.absolute_norm_sums),
+            ),
+            ("3d filter", where_there(self.optional.filter_3d)),
         ]
         .map(|(label, bytes)| Row { label, bytes: Bytes(bytes) })
     }
@@ -111,8 +138,12 @@ impl ModelSize {
 mod tests {
     use super::*;
 
+    fn size(gaussians: u64, sh_degree: u32, storage: Storage) -> ModelSize {
+        ModelSize { gaussians, sh_degree, storage, optional: OptionalColumns::NONE }
+    }
+
     fn million(sh_degree: u32, storage: Storage) -> u64 {
-        ModelSize { gaussians: 1 << 20, sh_degree, storage }.bytes().0 >> 20
+        size(1 << 20, sh_degree, storage).bytes().0 >> 20
     }
 
     #[test]
@@ -123,8 +154,19 @@ mod tests {
     }
 
     #[test]
+    fn an_optional_column_takes_four_bytes_a_gaussian() {
+        let plain = size(1000, 2, Storage::Compact);
+        let filter = OptionalColumns { filter_3d: true, ..OptionalColumns::NONE };
+        let both = OptionalColumns { absolute_norm_sums: true, ..filter };
+        for (optional, more) in [(filter, 4000), (both, 8000)] {
+            let with = ModelSize { optional, ..plain };
+            assert_eq!(with.bytes().0, plain.bytes().0 + more);
+        }
+    }
+
+    #[test]
     fn tables_come_in_whole_lane_blocks() {
-        let rows = ModelSize { gaussians: 33, sh_degree: 1, storage: Storage::Full }.regions();
+        let rows = size(33, 1, Storage::Full).regions();
         let bytes =
             |label: &str| rows.iter().find(|row| row.label == label).map_or(0, |row| row.bytes.0);
         assert_eq!(bytes("geometry"), 64 * 11 * 4);

@@ -45,6 +45,8 @@ pub struct Run {
     pub start: u64,
     /// What views see of it.
     pub seen: Seen,
+    /// Whether views are drawn with inverse depths.
+    pub inverse_depths: bool,
     /// Its photographs.
     pub photographs: Photographs,
     /// What its photographs' cameras did to colours, where that is learned.
@@ -52,6 +54,8 @@ pub struct Run {
     /// Gaussians that would be born in a round, and those that are; without, a tenth of the model's
     /// are, and twice as many would be.
     pub births: Option<[u64; 2]>,
+    /// Whether rounds move Gaussians and add copies, in place of cloning and splitting.
+    pub relocates: bool,
     /// Whether views may be drawn in bands where their lists do not fit.
     pub bands: bool,
     /// Context and code.
@@ -184,21 +188,28 @@ impl Run {
             Played { name, gaussians, stack }
         };
         let model = self.model;
+        let views = self.photographs.trained.len() as u64;
         let view = self.seen.of(most);
+        let pass = if self.inverse_depths { Pass::TrainWithDepths } else { Pass::Train };
         let colors = self.colors.as_ref();
         let mut stages = vec![
             stage(START, self.start, &|stack| {
                 pass_rows(stack, &model.with(self.start));
                 round::reorder(stack, &model.with(self.start));
+                round::smooth(stack, &model, views);
             }),
-            stage("iteration", most, &|stack| {
-                draw(stack, most, &view, (Pass::Train, lists), colors)
-            }),
+            stage("iteration", most, &|stack| draw(stack, most, &view, (pass, lists), colors)),
         ];
         if births > 0 {
             stages.extend([
                 stage("density control", most, &|stack| {
-                    round::densify(stack, &model.with(most - births), (wanted, births));
+                    let before = model.with(most - births);
+                    if self.relocates {
+                        round::relocate(stack, &before, births);
+                    } else {
+                        round::densify(stack, &before, (wanted, births));
+                    }
+                    round::smooth(stack, &model, views);
                 }),
                 stage("reorder", most, &|stack| round::reorder(stack, &model)),
             ]);

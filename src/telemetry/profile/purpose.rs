@@ -40,7 +40,7 @@ impl Category {
             "arena" => Some(Self::Scratch),
             "block" | "pinned" => None,
             _ => Some(match label {
-                "geometry" | "sh" | "colour tables" => Self::Parameters,
+                "geometry" | "sh" | "3d filter" | "colour tables" => Self::Parameters,
                 _ if STATE.iter().any(|part| label.contains(part)) => Self::Optimizer,
                 _ => Self::Other,
             }),
@@ -64,7 +64,7 @@ impl Category {
 const STATE: [&str; 3] = ["moments", "steps taken", "density statistics"];
 
 /// Labels, and what lies there.
-const PURPOSES: [(&str, &str); 55] = [
+const PURPOSES: &[(&str, &str)] = &[
     ("context and code", "what the driver needs, and the kernels"),
     ("status", "what kernels report in"),
     ("geometry", "centres, scales, rotations and opacities"),
@@ -76,6 +76,8 @@ const PURPOSES: [(&str, &str); 55] = [
     ("sh, steps taken", "which step the colours of each 32 Gaussians are at"),
     ("density statistics, gradients", "what density control decides by"),
     ("density statistics, views", "what density control decides by"),
+    ("density statistics, absolute gradients", "what density control decides by"),
+    ("3d filter", "how far each Gaussian is smoothed"),
     ("photographs", "photographs that stay on the GPU"),
     ("photographs in turn", "photographs that are sent anew for each iteration"),
     ("photographs on their way", "photographs on their way to the GPU"),
@@ -104,7 +106,12 @@ const PURPOSES: [(&str, &str); 55] = [
     ("chunks", "pieces of work of the backward pass"),
     ("image", "the drawn view"),
     ("gradient of the image", "gradient of the drawn view"),
+    ("inverse depths", "inverse depths of the drawn view"),
+    ("gradient of inverse depths", "gradient of the inverse depths"),
     ("pixels", "Gaussians blended in each pixel"),
+    ("lpips weights", "a network that compares views with photographs"),
+    ("lpips features", "what it sees of them"),
+    ("lpips sums", "what it sees of them"),
     ("colour tables", "what the photographs' cameras did to colours"),
     ("compensated image", "the drawn view as its camera changed the colours"),
     ("sums of colours", "gradients of a colour table, in parts"),
@@ -114,10 +121,16 @@ const PURPOSES: [(&str, &str); 55] = [
     ("density ranks", "a round of density control"),
     ("density rows", "a round of density control"),
     ("density keys", "a round of density control"),
+    ("density digits", "a round of density control"),
+    ("density weights", "a round of density control"),
+    ("density copies", "a round of density control"),
+    ("density sources", "a round of density control"),
     ("candidates", "a round of density control"),
     ("morton keys", "putting the Gaussians in order"),
     ("reordered rows", "putting the Gaussians in order"),
     ("moved columns", "putting the Gaussians in order"),
+    ("views to smooth for", "how far each Gaussian is smoothed"),
+    ("farthest depth", "how far each Gaussian is smoothed"),
     ("sampled rows", "samples for the histograms"),
     ("sample", "samples for the histograms"),
 ];

@@ -119,6 +119,8 @@ mod tests {
             second_moments: zeros,
             gradient_norm_sums: vec![0.0; 5],
             views_seen: vec![0; 5],
+            absolute_norm_sums: Vec::new(),
+            filter_3d: Vec::new(),
         }
     }
 

@@ -3,10 +3,15 @@
 use safetensors::tensor::Dtype;
 
 use crate::backend::Snapshot;
+use crate::memory::plan::OptionalColumns;
 use crate::model::{Gaussians, Primitive};
 
 /// Bytes of a value; all columns are of 32 bits.
 pub(super) const VALUE_BYTES: usize = 4;
+
+/// Columns that not every model has.
+pub(super) const ABSOLUTE_NORM_SUMS: &str = "statistics.absolute_norm_sums";
+pub(super) const FILTER_3D: &str = "filter_3d";
 
 /// A column of the file.
 pub(super) struct Column {
@@ -14,7 +19,7 @@ pub(super) struct Column {
     pub(super) dtype: Dtype,
     /// Length of the second dimension, where there is one.
     pub(super) width: Option<usize>,
-    /// Whether it is a parameter or a moment, all of whose values are finite.
+    /// Whether it is a parameter, a moment or the 3D filter, all of whose values are finite.
     pub(super) is_of_training: bool,
 }
 
@@ -36,7 +41,7 @@ impl Column {
 }
 
 /// The columns in the order of the file.
-pub(super) fn columns(sh_degree: u32) -> Vec<Column> {
+pub(super) fn columns(sh_degree: u32, optional: OptionalColumns) -> Vec<Column> {
     let shape = Gaussians::zeros(sh_degree, 0);
     let mut columns = Vec::new();
     for part in ["parameters", "first_moments", "second_moments"] {
@@ -49,10 +54,16 @@ pub(super) fn columns(sh_degree: u32) -> Vec<Column> {
             });
         }
     }
-    for (name, dtype) in
-        [("statistics.gradient_norm_sums", Dtype::F32), ("statistics.views_seen", Dtype::U32)]
-    {
-        columns.push(Column { name: name.to_owned(), dtype, width: None, is_of_training: false });
+    let statistics = [
+        ("statistics.gradient_norm_sums", Dtype::F32, true),
+        ("statistics.views_seen", Dtype::U32, true),
+        (ABSOLUTE_NORM_SUMS, Dtype::F32, optional.absolute_norm_sums),
+        (FILTER_3D, Dtype::F32, optional.filter_3d),
+    ];
+    for (name, dtype, _) in statistics.into_iter().filter(|&(_, _, there)| there) {
+        // The filter goes into every scale.
+        let is_of_training = name == FILTER_3D;
+        columns.push(Column { name: name.to_owned(), dtype, width: None, is_of_training });
     }
     columns
 }
@@ -64,6 +75,8 @@ pub(super) fn bytes(chunk: &Snapshot<Gaussians>) -> Vec<&[u8]> {
     let mut bytes: Vec<&[u8]> = groups.map(|group| bytemuck::cast_slice(group.values)).collect();
     bytes.push(bytemuck::cast_slice(&chunk.gradient_norm_sums));
     bytes.push(bytemuck::cast_slice(&chunk.views_seen));
+    let optional = [&chunk.absolute_norm_sums, &chunk.filter_3d].into_iter();
+    bytes.extend(optional.filter(|v| !v.is_empty()).map(|v| bytemuck::cast_slice(v)));
     bytes
 }
 
@@ -74,5 +87,7 @@ pub(super) fn bytes_mut(chunk: &mut Snapshot<Gaussians>) -> Vec<&mut [u8]> {
     let mut bytes: Vec<&mut [u8]> = groups.map(|values| bytemuck::cast_slice_mut(values)).collect();
     bytes.push(bytemuck::cast_slice_mut(&mut chunk.gradient_norm_sums));
     bytes.push(bytemuck::cast_slice_mut(&mut chunk.views_seen));
+    let optional = [&mut chunk.absolute_norm_sums, &mut chunk.filter_3d].into_iter();
+    bytes.extend(optional.filter(|v| !v.is_empty()).map(|v| bytemuck::cast_slice_mut(v)));
     bytes
 }

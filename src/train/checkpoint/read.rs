@@ -9,10 +9,11 @@ use std::path::{Path, PathBuf};
 use safetensors::tensor::Metadata;
 
 use super::appearance::StoredTables;
-use super::columns::{Column, bytes_mut, columns};
+use super::columns::{ABSOLUTE_NORM_SUMS, Column, FILTER_3D, bytes_mut, columns};
 use super::{Checkpoint, CheckpointError, FORMAT, VERSION};
 use crate::backend::{AppearanceTables, Rows, Snapshot, check_rows};
 use crate::config::Config;
+use crate::memory::plan::OptionalColumns;
 use crate::model::Gaussians;
 use crate::train::TrainError;
 
@@ -34,6 +35,8 @@ pub struct StoredCheckpoint {
     /// Degree of those that are read.
     sh_degree: u32,
     rows: usize,
+    /// Columns that not every model has.
+    optional: OptionalColumns,
     /// Where each column begins.
     places: Vec<u64>,
     /// Where what was learned of the photographs' colours lies.
@@ -50,7 +53,13 @@ impl StoredCheckpoint {
         let header = read_header(&mut file, length).map_err(&damaged)?;
         let (about, sh_degree) = read_about(path, &header)?;
         let data_start = length - header.data_len() as u64;
-        let (rows, places) = places(&header, data_start, sh_degree).map_err(&damaged)?;
+        let there = |name| header.info(name).is_some();
+        let optional = OptionalColumns {
+            filter_3d: there(FILTER_3D),
+            absolute_norm_sums: there(ABSOLUTE_NORM_SUMS),
+        };
+        let columns = columns(sh_degree, optional);
+        let (rows, places) = places(&header, data_start, &columns).map_err(&damaged)?;
         let views = about.train_views.len();
         let tables = StoredTables::find(&header, data_start, views).map_err(&damaged)?;
         let mut stored = Self {
@@ -60,6 +69,7 @@ impl StoredCheckpoint {
             stored_degree: sh_degree,
             sh_degree,
             rows,
+            optional,
             places,
             tables,
         };
@@ -102,7 +112,8 @@ impl StoredCheckpoint {
     /// All parameters and moments are numbers.
     fn check_values(&mut self) -> Result<(), String> {
         let mut values = vec![0.0_f32; CHECKED_AT_ONCE];
-        for (column, &place) in columns(self.stored_degree).iter().zip(&self.places) {
+        for (column, &place) in columns(self.stored_degree, self.optional).iter().zip(&self.places)
+        {
             if !column.is_of_training {
                 continue;
             }
@@ -123,14 +134,17 @@ impl StoredCheckpoint {
 
     fn read_rows(&mut self, rows: &Range<usize>) -> io::Result<Snapshot<Gaussians>> {
         let zeros = Gaussians::zeros(self.stored_degree, rows.len());
+        let if_there = |there: bool| if there { vec![0.0; rows.len()] } else { Vec::new() };
         let mut chunk = Snapshot {
             parameters: zeros.clone(),
             first_moments: zeros.clone(),
             second_moments: zeros,
             gradient_norm_sums: vec![0.0; rows.len()],
             views_seen: vec![0; rows.len()],
+            absolute_norm_sums: if_there(self.optional.absolute_norm_sums),
+            filter_3d: if_there(self.optional.filter_3d),
         };
-        let columns = columns(self.stored_degree);
+        let columns = columns(self.stored_degree, self.optional);
         for ((column, &place), bytes) in columns.iter().zip(&self.places).zip(bytes_mut(&mut chunk))
         {
             let before = rows.start as u64 * column.row_bytes() as u64;
@@ -150,6 +164,10 @@ impl Rows<Gaussians> for StoredCheckpoint {
 
     fn shape(&mut self) -> Result<Gaussians, TrainError> {
         Ok(Gaussians::zeros(self.sh_degree, 0))
+    }
+
+    fn optional(&self) -> OptionalColumns {
+        self.optional
     }
 
     fn read(&mut self, rows: Range<usize>) -> Result<Snapshot<Gaussians>, TrainError> {
@@ -215,7 +233,11 @@ fn read_about(path: &Path, header: &Metadata) -> Result<(Checkpoint, u32), Check
 }
 
 /// The number of rows, and where in the file each column begins.
-fn places(header: &Metadata, data_start: u64, sh_degree: u32) -> Result<(usize, Vec<u64>), String> {
+fn places(
+    header: &Metadata,
+    data_start: u64,
+    columns: &[Column],
+) -> Result<(usize, Vec<u64>), String> {
     let rows = header
         .info("parameters.opacity_logits")
         .and_then(|info| info.shape.first().copied())
@@ -232,6 +254,6 @@ fn places(header: &Metadata, data_start: u64, sh_degree: u32) -> Result<(usize, 
         }
         Ok(data_start + info.data_offsets.0 as u64)
     };
-    let places = columns(sh_degree).iter().map(place).collect::<Result<_, _>>()?;
+    let places = columns.iter().map(place).collect::<Result<_, _>>()?;
     Ok((rows, places))
 }

@@ -26,6 +26,8 @@ fn model(sh_degree: u32, count: usize) -> Snapshot<Gaussians> {
         second_moments: fill(),
         gradient_norm_sums: (0..count).map(|_| next()).collect(),
         views_seen: (9..).take(count).collect(),
+        absolute_norm_sums: Vec::new(),
+        filter_3d: Vec::new(),
     }
 }
 
@@ -63,6 +65,29 @@ fn what_is_written_is_read_again() {
     assert_eq!(tensors.tensor("parameters.sh_rest").unwrap().shape(), [5, 24]);
     assert_eq!(tensors.len(), 20);
     assert_eq!(u64::from_le_bytes(bytes[..8].try_into().unwrap()) % 8, 0);
+}
+
+#[test]
+fn columns_that_only_some_models_have_are_in_the_file_where_there_are_any() {
+    let folder = tempfile::tempdir().unwrap();
+    let count = CHUNK_ROWS + 9;
+    let column = || (0_u16..999).cycle().take(count).map(f32::from).collect::<Vec<_>>();
+    let plain = model(1, count);
+    let filtered = Snapshot { filter_3d: column(), ..plain.clone() };
+    let both = Snapshot { absolute_norm_sums: column(), ..filtered.clone() };
+    for (whole, tensors) in [(plain, 20), (filtered, 21), (both, 22)] {
+        let path = about(3).write(folder.path(), &mut whole.clone()).unwrap();
+        let bytes = fs::read(&path).unwrap();
+        assert_eq!(SafeTensors::deserialize(&bytes).unwrap().len(), tensors);
+        let stored = StoredCheckpoint::open(&path).unwrap();
+        assert_eq!(Rows::optional(&stored), whole.optional());
+        assert!(read_whole(&path) == whole);
+    }
+    let mut broken = model(0, 5);
+    broken.filter_3d = vec![0.0, 1.0, f32::NAN, 0.0, 0.0];
+    let path = about(4).write(folder.path(), &mut broken).unwrap();
+    let error = StoredCheckpoint::open(&path).unwrap_err().to_string();
+    assert!(error.contains("`filter_3d` is not finite at element 2"), "{error}");
 }
 
 #[test]

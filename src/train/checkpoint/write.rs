@@ -44,7 +44,7 @@ impl Checkpoint {
         let fail = |source| OutputError::new(&path, source);
         create_folder(&model_path.join("checkpoints"))?;
         let (sh_degree, rows) = (model.shape()?.sh_degree, model.len());
-        let columns = columns(sh_degree);
+        let columns = columns(sh_degree, model.optional());
         let tables = appearance.map(tensors).unwrap_or_default();
         let header = self
             .header(&columns, (sh_degree, rows), &tables)

@@ -2,12 +2,35 @@
 //! rather than fail, and where nothing is left to give up it stops with a checkpoint.
 
 use super::Trainer;
-use crate::backend::{Densified, DensifyRule, DeviceError, Governed, Grant, Raster};
+use crate::backend::{Densified, DensifyRule, DeviceError, Governed, Grant, Raster, RelocateRule};
 use crate::memory::Rung;
 use crate::model::Gaussians;
 use crate::train::creep::Creep;
+use crate::train::densify::{self, Round};
 use crate::train::event::Event;
-use crate::train::{TrainError, checkpoint, densify, scene_cube};
+use crate::train::{TrainError, checkpoint, scene_cube};
+
+/// What a round of density control did.
+pub(super) enum Played {
+    /// Gaussians were cloned, split and pruned.
+    Densified(Densified),
+    /// Gaussians moved and got copies.
+    Relocated { relocated: usize, born: usize, refused: usize },
+}
+
+impl Played {
+    /// The event of a round that left so many Gaussians and took so long.
+    pub(super) fn told(&self, iteration: u32, gaussians: usize, ms: f64) -> Event {
+        match *self {
+            Self::Densified(Densified { cloned, split, refused, pruned }) => {
+                Event::Densified { iteration, cloned, split, refused, pruned, gaussians, ms }
+            }
+            Self::Relocated { relocated, born, refused } => {
+                Event::Relocated { iteration, relocated, born, refused, gaussians, ms }
+            }
+        }
+    }
+}
 
 impl<B: Raster<Gaussians>> Trainer<'_, B> {
     /// Lets the device put its memory in order, and tells what was given up or taken back.
@@ -61,12 +84,21 @@ impl<B: Raster<Gaussians>> Trainer<'_, B> {
         }
     }
 
+    /// A round of density control of a model of so many Gaussians.
+    pub(super) fn play(&mut self, round: &Round, before: usize) -> Result<Played, TrainError> {
+        Ok(match round {
+            Round::Densify(rule) => Played::Densified(self.clone_split_and_prune(rule)?),
+            Round::Relocate(rule) => {
+                let [relocated, refused] = self.relocate_and_multiply(rule)?;
+                let born = self.device.len(&self.model) - before;
+                Played::Relocated { relocated, born, refused }
+            }
+        })
+    }
+
     /// A round of density control with as many births as the cap and the memory allow. Where memory
     /// is short in spite of that, a round without births; and where even that is refused, none.
-    pub(super) fn clone_split_and_prune(
-        &mut self,
-        rule: &DensifyRule,
-    ) -> Result<Densified, TrainError> {
+    fn clone_split_and_prune(&mut self, rule: &DensifyRule) -> Result<Densified, TrainError> {
         let before = self.device.len(&self.model);
         let survey = self.device.survey(&self.model, rule)?;
         let capped = densify::grant(self.setup.config, before, survey).births;
@@ -84,6 +116,30 @@ impl<B: Raster<Gaussians>> Trainer<'_, B> {
             }
             done => Ok(done?),
         }
+    }
+
+    /// A round in which the dead move to where others are, and as many copies are added as the cap
+    /// and the memory allow; what there is no memory for is left out. Says how many moved, and how
+    /// many copies there was no memory for.
+    fn relocate_and_multiply(&mut self, rule: &RelocateRule) -> Result<[usize; 2], TrainError> {
+        let relocated = match self.device.relocate(&mut self.model, rule) {
+            Err(error) if error.is_want_of_memory() => {
+                self.warn(format!("transparent Gaussians stay where they are: {error}"))?;
+                0
+            }
+            done => done?,
+        };
+        let wish = densify::multiplication(self.setup.config, self.device.len(&self.model));
+        let births = self.device.births(&mut self.model, wish)?;
+        let added = match self.device.multiply(&mut self.model, rule, births) {
+            Err(error) if error.is_want_of_memory() => {
+                self.warn(format!("no Gaussians are added: {error}"))?;
+                0
+            }
+            done => done.map(|()| births)?,
+        };
+        self.tell_of_memory()?;
+        Ok([relocated, wish - added])
     }
 
     /// Puts the Gaussians in the order of their places. That costs speed where there is no memory for

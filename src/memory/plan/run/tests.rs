@@ -3,17 +3,20 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::memory::plan::OptionalColumns;
 fn run(gaussians: u64, storage: Storage) -> Run {
     Run {
-        model: ModelSize { gaussians, sh_degree: 3, storage },
+        model: ModelSize { gaussians, sh_degree: 3, storage, optional: OptionalColumns::NONE },
         start: 12_415,
         seen: Seen { px: [1061, 1894], share: 0.72, surface: 1.34e6 },
+        inverse_depths: false,
         photographs: Photographs {
             trained: vec![1061 * 1894 * 3; 43],
             held_out: vec![1061 * 1894 * 3; 7],
         },
         colors: None,
         births: None,
+        relocates: false,
         bands: false,
         context: CONTEXT,
         granule: Granule::default(),
@@ -95,6 +98,21 @@ fn views_are_drawn_in_bands_only_where_they_do_not_fit_at_once() {
     let tight = banded.forecast(Some(Bytes(most.0 - 1)));
     assert!(tight.in_bands && tight.peak < most);
     assert!(!at_once.forecast(Some(Bytes(most.0 - 1))).in_bands, "they may not be");
+}
+
+#[test]
+fn inverse_depths_take_a_map_with_its_gradient_and_a_fifth_of_the_pixels_states() {
+    let colours = run(1_000_000, Storage::Full);
+    let depths = Run { inverse_depths: true, ..colours.clone() };
+    let row = |run: &Run, label| {
+        let rows = run.ledger(false);
+        rows.iter().find(|row| row.label == label).map_or(0, |row| row.bytes.0)
+    };
+    for label in ["inverse depths", "gradient of inverse depths"] {
+        assert_eq!((row(&colours, label), row(&depths, label)), (0, 1061 * 1894 * 4));
+    }
+    let states = "states of pixels";
+    assert_eq!(row(&depths, states) * 4, row(&colours, states) * 5);
 }
 
 #[test]

@@ -1,0 +1,83 @@
+// relocate: draws Gaussians by their opacities, shares each of them out among its copies, and writes
+// the copies: over the dead, or behind the last row.
+// One thread per Gaussian; of `draw_sources` and `copy_sources` one per copy, which in a relocation
+// is one per Gaussian, too, most of which are not dead and do nothing.
+// Shapes: tables in lane blocks of words, as wide as `widths` says; sums, counts [n]; sources [copies].
+// Each kernel is done before the next begins: nobody is copied before it is shared out, and the dead,
+// whose weight is 0, are no sources.
+
+#include "relocate.cuh"
+#include "rows.cuh"
+
+__device__ inline double logit_of(const float* geometry, uint32_t row) {
+    return geometry[lane_block(row, GEOMETRY_WIDTH) + component(OPACITY_LOGIT)];
+}
+
+// Weights of all, or where the dead are flagged of the living alone.
+extern "C" __global__ void __launch_bounds__(RELOCATE_BLOCK)
+    weigh(const __grid_constant__ WeighArgs a) {
+    const uint32_t row = blockIdx.x * blockDim.x + threadIdx.x;
+    if (row >= a.n) return;
+    const double logit = logit_of(a.geometry, row);
+    const bool dead = a.flags != nullptr && is_dead(logit, a.opacity_min);
+    if (a.flags != nullptr) a.flags[row] = dead;
+    a.weights[row] = dead ? 0 : draw_weight(logit);
+}
+
+extern "C" __global__ void __launch_bounds__(RELOCATE_BLOCK)
+    draw_sources(const __grid_constant__ DrawArgs a) {
+    const uint64_t* __restrict__ sums = a.sums;
+    const uint32_t copy = blockIdx.x * blockDim.x + threadIdx.x;
+    if (copy >= a.copies) return;
+    uint32_t number = copy;
+    if (a.over_the_dead != 0) {
+        if (!is_dead(logit_of(a.geometry, copy), a.opacity_min)) {
+            a.sources[copy] = NO_SOURCE;
+            return;
+        }
+        // Of the dead up to this one, itself included.
+        number = a.sources[copy] - 1;
+    }
+    const uint64_t place = draw_place(random_bits(a.key, number), sums[a.n - 1]);
+    // The first whose sum is beyond the place: the last one's is.
+    uint32_t first = 0, last = a.n - 1;
+    while (first < last) {
+        const uint32_t middle = first + (last - first) / 2;
+        if (sums[middle] > place) {
+            last = middle;
+        } else {
+            first = middle + 1;
+        }
+    }
+    a.sources[copy] = first;
+    atomicAdd(a.counts + first, 1u);
+}
+
+extern "C" __global__ void __launch_bounds__(RELOCATE_BLOCK)
+    share_out(const __grid_constant__ ShareArgs a) {
+    const uint32_t row = blockIdx.x * blockDim.x + threadIdx.x;
+    if (row >= a.n) return;
+    const uint32_t copies = a.counts[row];
+    if (copies == 0) return;
+
+    float* values =
+        reinterpret_cast<float*>(a.tables[GEOMETRY_TABLE]) + lane_block(row, GEOMETRY_WIDTH);
+    const Share share = share_of(values[component(OPACITY_LOGIT)], copies, a.opacity_min);
+    values[component(OPACITY_LOGIT)] = static_cast<float>(share.logit);
+    for (uint32_t axis = 0; axis < 3; ++axis) {
+        float& log_scale = values[component(LOG_SCALE + axis)];
+        log_scale = static_cast<float>(log_scale + share.log_growth);
+    }
+    if (a.forgets != 0) forget_row(a, row);
+}
+
+extern "C" __global__ void __launch_bounds__(RELOCATE_BLOCK)
+    copy_sources(const __grid_constant__ CopyArgs a) {
+    const uint32_t copy = blockIdx.x * blockDim.x + threadIdx.x;
+    if (copy >= a.copies) return;
+    const uint32_t source = a.sources[copy];
+    if (source == NO_SOURCE) return;
+    const uint32_t row = a.first + copy;
+    copy_parameters(a, source, row);
+    if (a.forgets != 0) forget_row(a, row);
+}

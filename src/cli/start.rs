@@ -1,0 +1,133 @@
+//! What a run starts from: the scene's points, random ones, or a model.
+
+use std::borrow::Cow;
+use std::path::Path;
+
+use super::exit::UsageError;
+use crate::config::Config;
+use crate::dataset::{Dataset, PointCloud};
+use crate::export::read_ply;
+use crate::math::{Real, sh};
+use crate::memory::{Bytes, host_memory};
+use crate::model::{Gaussians, from_points, random_points, thinned};
+use crate::train::scene_extent;
+
+/// What the first Gaussians are made of.
+pub(super) enum Start<'a> {
+    /// A Gaussian for every point.
+    Points(Cow<'a, PointCloud>),
+    /// The Gaussians of `--init`, of the SH degree that is asked for.
+    Model(Gaussians),
+}
+
+impl<'a> Start<'a> {
+    /// The model of `--init` where there is one; the scene's points otherwise, or random ones where
+    /// it has none. Never more than `--max-points`.
+    pub(super) fn of(dataset: &'a Dataset, config: &Config) -> anyhow::Result<Self> {
+        match &config.optimize.init {
+            Some(path) => Ok(Self::Model(starting_model(path, config)?)),
+            None => Ok(Self::Points(starting_points(dataset, config)?)),
+        }
+    }
+
+    /// Places and colours.
+    pub(super) fn points(&self) -> Cow<'_, PointCloud> {
+        match self {
+            Self::Points(points) => Cow::Borrowed(points.as_ref()),
+            Self::Model(model) => Cow::Owned(points_of(model)),
+        }
+    }
+
+    /// The Gaussians that training starts with.
+    pub(super) fn gaussians(self, config: &Config) -> Gaussians {
+        match self {
+            Self::Points(points) => from_points(&points, &config.optimize, config.run.seed),
+            Self::Model(model) => model,
+        }
+    }
+}
+
+/// A model that another run, or another program, has trained.
+fn starting_model(path: &Path, config: &Config) -> anyhow::Result<Gaussians> {
+    let mut model = read_ply(path)?;
+    if let Some(cap) = config.densify.max_points.filter(|&cap| cap < model.len() as u64) {
+        return Err(UsageError(format!(
+            "{}: has {} Gaussians, more than --max-points {cap}. Raise it, or remove Gaussians in an \
+             editor: which of a trained model to leave out is not to be guessed",
+            path.display(),
+            model.len()
+        ))
+        .into());
+    }
+    let (found, wanted) = (model.sh_degree, config.optimize.sh_degree);
+    if wanted < found {
+        tracing::warn!(
+            "{} has SH degree {found}; harmonics above --sh-degree {wanted} are dropped",
+            path.display()
+        );
+    } else if wanted > found {
+        tracing::info!(
+            "{} has SH degree {found}; harmonics up to --sh-degree {wanted} start from zero",
+            path.display()
+        );
+    }
+    model.set_sh_degree(wanted);
+    Ok(model)
+}
+
+/// Centres and base colours of a model.
+fn points_of(model: &Gaussians) -> PointCloud {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "held to what 8 bits hold before"
+    )]
+    let eight_bits = |c: f32| ((0.5 + c * sh::C0.to_f32()).clamp(0.0, 1.0) * 255.0).round() as u8;
+    PointCloud {
+        positions: model.means.as_chunks::<3>().0.to_vec(),
+        colors: model.sh_dc.as_chunks::<3>().0.iter().map(|c| c.map(eight_bits)).collect(),
+    }
+}
+
+/// The scene's points, or random ones where it has none; never more than `--max-points`.
+fn starting_points<'a>(
+    dataset: &'a Dataset,
+    config: &Config,
+) -> Result<Cow<'a, PointCloud>, UsageError> {
+    let options = &config.optimize;
+    let cap = config.densify.max_points.unwrap_or(u64::MAX);
+    let found = dataset.points.positions.len();
+    if found > 0 {
+        let Some(cap) = usize::try_from(cap).ok().filter(|&cap| cap < found) else {
+            return Ok(Cow::Borrowed(&dataset.points));
+        };
+        tracing::warn!("the scene has {found} points; {cap} of them are used (--max-points)");
+        return Ok(Cow::Owned(thinned(&dataset.points, cap)));
+    }
+    let count =
+        u32::try_from(cap).map_or(options.init_num_pts, |cap| cap.min(options.init_num_pts));
+    refuse_more_than_memory(count)?;
+    let (centre, half_side) = match dataset.random_half_side {
+        Some(half_side) => ([0.0; 3], half_side),
+        None => (dataset.centre(), options.init_extent * scene_extent(dataset)),
+    };
+    tracing::info!(
+        "the scene has no points; {count} random ones within {half_side:.3} of {centre:.3?}"
+    );
+    Ok(Cow::Owned(random_points(count, centre, half_side, config.run.seed)))
+}
+
+/// Running out of memory would end the process without a word.
+fn refuse_more_than_memory(count: u32) -> Result<(), UsageError> {
+    // 59 parameters at most, each with two moments and a gradient.
+    let needed = Bytes(u64::from(count) * 59 * 4 * 4);
+    match host_memory() {
+        Some(host) if needed > host.total => Err(UsageError(format!(
+            "--init-num-pts: {count} Gaussians take {:.0} GiB, and this machine has {:.0} GiB. \
+             Start with fewer",
+            needed.gib(),
+            host.total.gib()
+        ))),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,241 @@
+//! Which photographs have maps of inverse depths, and how these fit the scene.
+//!
+//! The layout is that of 3D Gaussian splatting's trainer: `DEPTHS/a.png` belongs to the photograph
+//! `a.jpg`, and `sparse/0/depth_params.json` has an entry `"a": {"scale": s, "offset": o}`.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use super::camera::stem;
+use super::{DepthFile, first_few};
+
+/// The scales, below the scene's folder.
+const PARAMETERS: &str = "sparse/0/depth_params.json";
+
+/// A scale is believed from this share of the median on.
+const SCALE_SHARE_MIN: f64 = 0.2;
+
+/// And up to so many times the median.
+const SCALE_SHARE_MAX: f64 = 5.0;
+
+/// What is wrong with the inverse depths of a scene.
+#[derive(Debug, thiserror::Error)]
+pub enum DepthsError {
+    /// The folder is missing.
+    #[error(
+        "{path}: there is no such folder. Name the folder of the depth maps, relative to the scene, after \
+         -d, or leave it out"
+    )]
+    FolderMissing {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The scales cannot be read.
+    #[error(
+        "{path}: cannot be read: {source}. Depth maps fit no scene without their scales: make the file \
+         with the make_depth_scale.py of 3D Gaussian splatting, or leave -d out"
+    )]
+    ParametersMissing {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The scales are no JSON of the expected form.
+    #[error(
+        "{path}: {source}. Expected is {{\"NAME\": {{\"scale\": 1.0, \"offset\": 0.0}}, ...}} with one \
+         entry for each photograph; make the file anew"
+    )]
+    ParametersDamaged {
+        /// The file.
+        path: PathBuf,
+        /// What the parser said.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// No photograph has a map that can be used.
+    #[error(
+        "{path}: none of the {views} training photographs has a map there and a scale above 0 in \
+         {parameters}. The map of a.jpg is a.png; check the names, or leave -d out"
+    )]
+    NoneFits {
+        /// The folder.
+        path: PathBuf,
+        /// The file of the scales.
+        parameters: PathBuf,
+        /// Photographs trained on.
+        views: usize,
+    },
+}
+
+/// An entry of the file of scales.
+#[derive(Clone, Copy, Debug, Deserialize)]
+struct Fit {
+    scale: f64,
+    offset: f64,
+}
+
+/// The maps of a scene.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// By the index of their view.
+    pub(super) files: Vec<(usize, DepthFile)>,
+    /// What the user should know.
+    pub(super) warnings: Vec<String>,
+}
+
+/// The maps of these views, which are names and indices. Views without a map or an entry, or with a
+/// scale that is not above 0 or far from the others', go without one.
+pub(super) fn find<'a>(
+    root: &Path,
+    folder: &str,
+    views: impl Iterator<Item = (&'a str, usize)>,
+) -> Result<Found, DepthsError> {
+    let folder = root.join(folder);
+    if !folder.is_dir() {
+        return Err(DepthsError::FolderMissing { path: folder });
+    }
+    let parameters = root.join(PARAMETERS);
+    let fits = read(&parameters)?;
+    let median = median_scale(&fits);
+    let (mut found, mut without, mut count) = (Found::default(), Vec::new(), 0);
+    for (name, index) in views {
+        count += 1;
+        let stem = stem(name);
+        match fitting(&folder.join(format!("{stem}.png")), fits.get(stem), median) {
+            Ok(file) => found.files.push((index, file)),
+            Err(reason) => without.push(format!("{name} ({reason})")),
+        }
+    }
+    if found.files.is_empty() {
+        return Err(DepthsError::NoneFits { path: folder, parameters, views: count });
+    }
+    if !without.is_empty() {
+        found.warnings.push(format!(
+            "{} of {count} photographs are trained without their inverse depths: {}",
+            without.len(),
+            first_few(&without)
+        ));
+    }
+    Ok(found)
+}
+
+fn read(path: &Path) -> Result<BTreeMap<String, Fit>, DepthsError> {
+    let text = fs::read_to_string(path)
+        .map_err(|source| DepthsError::ParametersMissing { path: path.to_owned(), source })?;
+    serde_json::from_str(&text)
+        .map_err(|source| DepthsError::ParametersDamaged { path: path.to_owned(), source })
+}
+
+/// Median of the scales above 0; the mean of the two in the middle of an even number.
+fn median_scale(fits: &BTreeMap<String, Fit>) -> f64 {
+    let mut scales: Vec<f64> = fits.values().map(|fit| fit.scale).filter(|&s| s > 0.0).collect();
+    scales.sort_by(f64::total_cmp);
+    let middle = |at: usize| scales.get(at).copied().unwrap_or(0.0);
+    let half = scales.len() / 2;
+    if scales.len() % 2 == 1 {
+        middle(half)
+    } else {
+        (middle(half.max(1) - 1) + middle(half)) / 2.0
+    }
+}
+
+/// The map with its fit, or why it is not used.
+fn fitting(path: &Path, fit: Option<&Fit>, median: f64) -> Result<DepthFile, &'static str> {
+    let &Fit { scale, offset } = fit.ok_or("no entry in depth_params.json")?;
+    // NaN is not above 0, either.
+    if !(scale > 0.0 && scale.is_finite() && offset.is_finite()) {
+        return Err("its scale is not above 0");
+    }
+    if !(SCALE_SHARE_MIN * median..=SCALE_SHARE_MAX * median).contains(&scale) {
+        return Err("its scale is far from the others'");
+    }
+    if !path.is_file() {
+        return Err("no map");
+    }
+    #[expect(clippy::cast_possible_truncation, reason = "rounded to the maps' precision")]
+    let (scale, offset) = (scale as f32, offset as f32);
+    Ok(DepthFile { path: path.to_owned(), scale, offset })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scene(parameters: &str, maps: &[&str]) -> tempfile::TempDir {
+        let scene = tempfile::tempdir().unwrap();
+        fs::create_dir_all(scene.path().join("sparse/0")).unwrap();
+        fs::create_dir_all(scene.path().join("depths/left")).unwrap();
+        fs::write(scene.path().join(PARAMETERS), parameters).unwrap();
+        for map in maps {
+            fs::write(scene.path().join("depths").join(map), "").unwrap();
+        }
+        scene
+    }
+
+    fn found(scene: &tempfile::TempDir, names: &[&str]) -> Result<Found, DepthsError> {
+        find(scene.path(), "depths", names.iter().copied().zip(0..))
+    }
+
+    #[test]
+    fn maps_are_found_by_the_names_of_photographs_and_scales_far_from_the_median_left_out() {
+        let parameters = r#"{
+            "a": {"scale": 1.0, "offset": 0.25}, "left/b": {"scale": 0.2, "offset": 0, "error": 3},
+            "c": {"scale": 5.01, "offset": 0}, "d": {"scale": 5.0, "offset": -1},
+            "e": {"scale": 0.19, "offset": 0}, "f": {"scale": 0, "offset": 0},
+            "g": {"scale": 1.0, "offset": 0}, "h": {"scale": -4, "offset": 0}
+        }"#;
+        let maps = ["a.png", "left/b.png", "c.png", "d.png", "e.png", "f.png", "h.png", "i.png"];
+        let scene = scene(parameters, &maps);
+        let names =
+            ["a.jpg", "left/b.JPG", "c.jpg", "d.png", "e.jpg", "f.jpg", "g.jpg", "h.jpg", "i.jpg"];
+        let Found { files, warnings } = found(&scene, &names).unwrap();
+        let used: Vec<(usize, f32, f32)> =
+            files.iter().map(|(index, file)| (*index, file.scale, file.offset)).collect();
+        assert_eq!(used, [(0, 1.0, 0.25), (1, 0.2, 0.0), (3, 5.0, -1.0)]);
+        assert!(files[1].1.path.ends_with("depths/left/b.png"), "{files:?}");
+        assert_eq!(warnings.len(), 1);
+        for part in
+            ["6 of 9", "c.jpg (its scale is far", "e.jpg", "f.jpg (its scale is not", "3 more"]
+        {
+            assert!(warnings[0].contains(part), "no `{part}` in {warnings:?}");
+        }
+    }
+
+    #[test]
+    fn the_median_of_an_even_number_is_the_mean_of_the_middle_two() {
+        let fits = |scales: &[f64]| {
+            let fit = |(i, &scale): (usize, &f64)| (i.to_string(), Fit { scale, offset: 0.0 });
+            median_scale(&scales.iter().enumerate().map(fit).collect())
+        };
+        assert_eq!(fits(&[4.0, -1.0, 1.0, 2.0, 0.0, 3.0]), 2.5);
+        assert_eq!(fits(&[9.0]), 9.0);
+        assert_eq!(fits(&[]), 0.0);
+    }
+
+    #[test]
+    fn errors_name_the_file_and_the_remedy() {
+        let entry = r#"{"a": {"scale": 1.0, "offset": 0.0}}"#;
+        let missing = find(scene(entry, &[]).path(), "nowhere", [("a", 0)].into_iter());
+        let damaged = found(&scene("{\"a\": 3}", &["a.png"]), &["a.jpg"]);
+        let fits_nothing = found(&scene(entry, &["b.png"]), &["a.jpg", "b.jpg"]);
+        let without = scene(entry, &["a.png"]);
+        fs::remove_file(without.path().join(PARAMETERS)).unwrap();
+        let unread = found(&without, &["a.jpg"]);
+        for (result, parts) in [
+            (missing, ["nowhere", "no such folder", "-d"]),
+            (damaged, ["depth_params.json", "\"scale\"", "line 1"]),
+            (fits_nothing, ["depths", "none of the 2", "a.png"]),
+            (unread, ["depth_params.json", "cannot be read", "make_depth_scale.py"]),
+        ] {
+            let error = result.unwrap_err().to_string();
+            for part in parts {
+                assert!(error.contains(part), "no `{part}` in: {error}");
+            }
+        }
+    }
+}

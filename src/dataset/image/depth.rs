@@ -1,0 +1,263 @@
+//! Inverse depths beside a photograph, as a depth estimator sees them.
+
+use std::path::Path;
+
+use fast_image_resize::images::{Image as Target, ImageRef};
+use fast_image_resize::pixels::U16;
+use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
+use image::DynamicImage;
+
+use super::error::{ImageError, name};
+use super::{codec, mask, resample};
+use crate::dataset::{ImageSource, Undistortion};
+use crate::memory::Bytes;
+
+/// Steps of a stored value that make 1 before it is scaled.
+const STEPS: f32 = 65_536.0;
+
+/// Inverse depths of a photograph's pixels; the inverse depth of a pixel is value / 65536 · scale +
+/// offset, per world unit. Rows from the top.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DepthMap {
+    /// [height, width]
+    pub values: Vec<u16>,
+    /// What fits the map to the scene's unit, per world unit.
+    pub scale: f32,
+    /// The same, per world unit.
+    pub offset: f32,
+}
+
+impl DepthMap {
+    /// Host memory that the values take.
+    pub fn bytes(&self) -> Bytes {
+        Bytes::of::<u16>(self.values.len())
+    }
+
+    /// By how much one step of a value changes the inverse depth, per world unit.
+    pub fn scale_of_step(&self) -> f32 {
+        self.scale / STEPS
+    }
+}
+
+/// The map of a view at the size that is trained, where it has one: decoded, straightened and resized
+/// as its photograph of size `photograph_px`.
+pub(super) fn load(
+    source: &ImageSource,
+    photograph_px: [u32; 2],
+) -> Result<Option<DepthMap>, ImageError> {
+    let Some(file) = &source.depth else { return Ok(None) };
+    let path = &file.path;
+    let plane = decode(path, source.apply_orientation)?;
+    if !mask::same_shape(plane.px, photograph_px) {
+        return Err(ImageError::DepthShape {
+            path: name(path),
+            size: plane.px,
+            photograph: name(&source.path),
+            photograph_size: photograph_px,
+        });
+    }
+    let plane = match &source.undistort {
+        Some(lens) => straighten(&plane, lens, (source.full_size, photograph_px)),
+        None => plane,
+    };
+    let values = resize(path, plane, source.size)?;
+    Ok(Some(DepthMap { values, scale: file.scale, offset: file.offset }))
+}
+
+/// Stored values, rows from the top.
+struct Plane {
+    px: [u32; 2],
+    values: Vec<u16>,
+}
+
+/// Values as they are stored, of 8 or 16 bits: the scales are fitted to them so.
+fn decode(path: &Path, upright: bool) -> Result<Plane, ImageError> {
+    let pixels = codec::pixels(path, upright)?;
+    let px = [pixels.width(), pixels.height()];
+    let values = match pixels {
+        DynamicImage::ImageLuma8(grey) => grey.into_raw().into_iter().map(u16::from).collect(),
+        DynamicImage::ImageLuma16(grey) => grey.into_raw(),
+        DynamicImage::ImageRgb8(rgb) => {
+            single_channel(path, rgb.as_raw())?.into_iter().map(u16::from).collect()
+        }
+        DynamicImage::ImageRgb16(rgb) => single_channel(path, rgb.as_raw())?,
+        _ => return Err(ImageError::NoDepthMap { path: name(path) }),
+    };
+    Ok(Plane { px, values })
+}
+
+/// One channel of `[n][3]` colours that are all grey.
+fn single_channel<T: Copy + PartialEq>(path: &Path, rgb: &[T]) -> Result<Vec<T>, ImageError> {
+    let grey = |pixel: &[T]| (pixel[0] == pixel[1] && pixel[1] == pixel[2]).then_some(pixel[0]);
+    let channel: Option<Vec<T>> = rgb.chunks_exact(3).map(grey).collect();
+    channel.ok_or_else(|| ImageError::NoDepthMap { path: name(path) })
+}
+
+/// What a pinhole camera of `full_px` would have seen, by the nearest stored values.
+fn straighten(
+    plane: &Plane,
+    lens: &Undistortion,
+    (full_px, photograph_px): ([u32; 2], [u32; 2]),
+) -> Plane {
+    let ratio = [0, 1].map(|i| f64::from(plane.px[i]) / f64::from(photograph_px[i]));
+    let mut values = Vec::with_capacity(full_px[0] as usize * full_px[1] as usize);
+    resample::each_place(full_px, &|at| lens.source_px(at), |at| {
+        let [x, y] = [0, 1].map(|i| nearest(at[i] * ratio[i], plane.px[i]));
+        values.push(plane.values[y * plane.px[0] as usize + x]);
+    });
+    Plane { px: full_px, values }
+}
+
+/// The pixel of a row or column that holds `at`, or the nearest.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "clamped to the row first; what is not a number becomes pixel 0"
+)]
+fn nearest(at: f64, length: u32) -> usize {
+    at.clamp(0.0, f64::from(length) - 1.0) as usize
+}
+
+/// The values at another size, by a filter without negative lobes: none leaves its neighbours' range.
+fn resize(path: &Path, plane: Plane, size: [u32; 2]) -> Result<Vec<u16>, ImageError> {
+    let Plane { px, values } = plane;
+    if px == size {
+        return Ok(values);
+    }
+    let failed = |error: &dyn std::error::Error| ImageError::Resize {
+        path: name(path),
+        reason: error.to_string(),
+    };
+    let pixels: Vec<U16> = values.into_iter().map(U16::new).collect();
+    let source = ImageRef::from_pixels(px[0], px[1], &pixels).map_err(|error| failed(&error))?;
+    let mut target = Target::new(size[0], size[1], PixelType::U16);
+    let filter = ResizeAlg::Convolution(FilterType::Bilinear);
+    let options = ResizeOptions::new().resize_alg(filter);
+    Resizer::new().resize(&source, &mut target, &options).map_err(|error| failed(&error))?;
+    let bytes = target.into_vec();
+    Ok(bytes.chunks_exact(2).map(|pair| u16::from_ne_bytes([pair[0], pair[1]])).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use image::{ImageBuffer, Luma, LumaA, Pixel, PixelWithColorType, Rgb};
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::dataset::{AlphaMeaning, DepthFile};
+
+    /// Writes a map and says where.
+    fn write<P: PixelWithColorType>(
+        folder: &TempDir,
+        [width, height]: [u32; 2],
+        pixel: impl Fn(u32, u32) -> P,
+    ) -> PathBuf
+    where
+        P: Pixel,
+        [P::Subpixel]: image::EncodableLayout,
+    {
+        let path = folder.path().join("a.png");
+        ImageBuffer::from_fn(width, height, pixel).save(&path).unwrap();
+        path
+    }
+
+    fn load_at(
+        path: PathBuf,
+        photograph_px: [u32; 2],
+        size: [u32; 2],
+    ) -> Result<DepthMap, ImageError> {
+        let source = ImageSource {
+            path: PathBuf::from("a.jpg"),
+            mask: None,
+            full_size: photograph_px,
+            size,
+            apply_orientation: false,
+            undistort: None,
+            alpha: AlphaMeaning::Mask,
+            depth: Some(DepthFile { path, scale: 4.0, offset: -0.5 }),
+        };
+        load(&source, photograph_px).map(Option::unwrap)
+    }
+
+    #[test]
+    fn values_of_8_and_16_bits_are_taken_as_they_are_stored() {
+        let folder = tempfile::tempdir().unwrap();
+        let size = [5, 3];
+        let value = |x: u32, y: u32| u16::try_from(9000 * x + 1001 * y).unwrap();
+        let expected: Vec<u16> = (0..3).flat_map(|y| (0..5).map(move |x| value(x, y))).collect();
+        let map = load_at(write(&folder, size, |x, y| Luma([value(x, y)])), size, size).unwrap();
+        assert_eq!((&map.values, map.offset), (&expected, -0.5));
+        assert_eq!(map.scale_of_step() * 65_536.0, 4.0);
+        let grey = write(&folder, size, |x, y| Rgb([value(x, y); 3]));
+        assert_eq!(load_at(grey, size, size).unwrap().values, expected);
+        let short = |x: u32, y: u32| u8::try_from(50 * x + y).unwrap();
+        let expected: Vec<u16> =
+            (0..3).flat_map(|y| (0..5).map(move |x| short(x, y).into())).collect();
+        let grey = write(&folder, size, |x, y| Rgb([short(x, y); 3]));
+        assert_eq!(load_at(grey, size, size).unwrap().values, expected);
+        let map = load_at(write(&folder, size, |x, y| Luma([short(x, y)])), size, size).unwrap();
+        assert_eq!((map.bytes(), map.scale, map.values), (Bytes(30), 4.0, expected));
+    }
+
+    #[test]
+    fn maps_are_resized_with_their_photograph_and_keep_their_range() {
+        let folder = tempfile::tempdir().unwrap();
+        let ramp = write(&folder, [40, 24], |x, _| Luma([u16::try_from(1000 * x).unwrap()]));
+        for size in [[20, 12], [10, 6], [80, 48]] {
+            // The map itself may be of another size than the photograph.
+            let map = load_at(ramp.clone(), [80, 48], size).unwrap();
+            let ratio = 40.0 / size[0] as f32;
+            for (at, &value) in map.values.iter().enumerate() {
+                let x = (at % size[0] as usize) as f32;
+                let centre = ((x + 0.5) * ratio - 0.5).clamp(0.0, 39.0) * 1000.0;
+                // Away from the edges a ramp stays a ramp to rounding; there the filter is cut off.
+                let edge = x < 2.0 || x > size[0] as f32 - 3.0;
+                let tolerance = if edge { 1000.0 * ratio } else { 2.0 };
+                assert!((f32::from(value) - centre).abs() <= tolerance, "{size:?} {at}: {value}");
+                assert!(value <= 39_000);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_depth_map_is_refused_by_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let size = [4, 4];
+        let colours = write(&folder, size, |x, _| Rgb([u8::try_from(x).unwrap(), 0, 0]));
+        let error = load_at(colours, size, size).unwrap_err().to_string();
+        assert!(error.contains("a.png") && error.contains("greyscale PNG"), "{error}");
+        let transparent = write(&folder, size, |_, _| LumaA([3_u8, 9]));
+        let error = load_at(transparent, size, size).unwrap_err().to_string();
+        assert!(error.contains("is no depth map"), "{error}");
+        let narrow = write(&folder, [20, 30], |_, _| Luma([7_u16]));
+        let error = load_at(narrow, [40, 30], size).unwrap_err().to_string();
+        for part in ["a.png", "20x30 px", "a.jpg", "40x30 px", "--depths"] {
+            assert!(error.contains(part), "no `{part}` in: {error}");
+        }
+    }
+
+    #[test]
+    fn a_lens_is_taken_out_of_the_map_as_of_the_photograph() {
+        use crate::dataset::{Camera, Distortion, Lens};
+        let camera =
+            Camera { width: 64, height: 48, focal_px: [50.0, 50.0], centre_px: [32.0, 24.0] };
+        let distortion = Distortion::brown([-0.12, 0.0, 0.0, 0.0, 0.0, 0.0], [0.0; 2]);
+        let (straight, undistort) = Lens::new(camera, distortion).unwrap().straighten().unwrap();
+        let lens = undistort.unwrap();
+        let full_px = [straight.width, straight.height];
+        // At half the photograph's size.
+        let values = (0..24 * 32).map(|i| u16::try_from(i % 32 * 100).unwrap()).collect();
+        let plane = Plane { px: [32, 24], values };
+        let straightened = straighten(&plane, &lens, (full_px, [64, 48]));
+        assert_eq!(straightened.values.len(), (full_px[0] * full_px[1]) as usize);
+        for (x, y) in [(10, 5), (40, 20), (30, 40)] {
+            let [at, _] = lens.source_px([f64::from(x) + 0.5, f64::from(y) + 0.5]);
+            let expected = 100.0 * (at / 2.0).floor();
+            let found = straightened.values[(y * full_px[0] + x) as usize];
+            // A place on a boundary may fall to the neighbour.
+            assert!((f64::from(found) - expected).abs() <= 100.0, "{x} {y}: {found} {expected}");
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Which Gaussians are drawn to be copied, and what copies share: density control by Markov chain
+//! Monte Carlo (Kheradmand et al. 2024, "3D Gaussian Splatting as Markov Chain Monte Carlo").
+//!
+//! In double precision everywhere, and drawn in integers: all devices draw the same Gaussians.
+
+/// A Gaussian is shared by so many at most.
+pub const SHARES_MAX: u32 = 51;
+
+/// Largest opacity that is reckoned with: the last below 1 in single precision.
+pub const OPACITY_MAX: f64 = 1.0 - 1.0 / (1 << 23) as f64;
+
+/// Weight of an opacity of 1 in a draw.
+const WEIGHT_OF_ONE: f64 = 65_536.0;
+
+/// Opacity of a raw parameter: 1 / (1 + e^-x).
+pub fn opacity(logit: f64) -> f64 {
+    1.0 / (1.0 + (-logit).exp())
+}
+
+/// Whether a Gaussian is too transparent to be of use; one whose opacity is no number is, too.
+pub fn is_dead(logit: f64, opacity_min: f64) -> bool {
+    let alive = opacity(logit) > opacity_min;
+    !alive
+}
+
+/// How often a Gaussian is drawn beside others: its opacity in 65,536ths, 0 where it is no number.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "from 0 to 65,536, and NaN becomes 0"
+)]
+pub fn weight(logit: f64) -> u64 {
+    (opacity(logit) * WEIGHT_OF_ONE) as u64
+}
+
+/// A place below `total`, which must not be 0, of 64 random bits. The bias is below `total / 2^64`.
+pub fn place(bits: u64, total: u64) -> u64 {
+    let scaled = (u128::from(bits) * u128::from(total)) >> 64;
+    u64::try_from(scaled).unwrap_or(0)
+}
+
+/// What each of several Gaussians becomes that take the place of one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Share {
+    /// Their opacity, as a raw parameter.
+    pub logit: f64,
+    /// What is added to the logarithms of the scales.
+    pub log_growth: f64,
+}
+
+/// The share of a Gaussian of which `copies` copies are made, so that all together look as it did
+/// (equation 9): with n of them, o' = 1 - (1 - o)^(1/n), and scales change by
+/// o / Σ C(n, k) (-1)^(k-1) o'^k / √k over k from 1 to n. (The paper's double sum, its inner
+/// binomials added up.) The opacity is then held to `opacity_min` from below.
+pub fn share(logit: f64, copies: u32, opacity_min: f64) -> Share {
+    let shares = copies.saturating_add(1).min(SHARES_MAX);
+    let n = f64::from(shares);
+    let whole = opacity(logit).min(OPACITY_MAX);
+    let part = -((-whole).ln_1p() / n).exp_m1();
+    let (mut term, mut sum) = (-1.0, 0.0);
+    for k in 1..=shares {
+        let k = f64::from(k);
+        term *= -part * ((n - k + 1.0) / k);
+        sum += term / k.sqrt();
+    }
+    let held = part.max(opacity_min).min(OPACITY_MAX);
+    Share { logit: (held / (1.0 - held)).ln(), log_growth: (whole / sum).ln() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn logit(opacity: f64) -> f64 {
+        (opacity / (1.0 - opacity)).ln()
+    }
+
+    #[test]
+    fn the_sum_is_that_of_equation_9() {
+        for (whole, copies) in [(0.3_f64, 1_u32), (0.9, 2), (0.02, 7), (0.7, 20)] {
+            let n = copies + 1;
+            let part = 1.0 - (1.0 - whole).powf(1.0 / f64::from(n));
+            let mut sum = 0.0;
+            for i in 1..=n {
+                let mut binomial = 1.0;
+                for k in 0..i {
+                    let sign = if k % 2 == 0 { 1.0 } else { -1.0 };
+                    let k_f = f64::from(k);
+                    sum += binomial * sign * part.powf(k_f + 1.0) / (k_f + 1.0).sqrt();
+                    binomial *= f64::from(i - 1 - k) / (k_f + 1.0);
+                }
+            }
+            let found = share(logit(whole), copies, 0.0);
+            assert!((opacity(found.logit) - part).abs() < 1e-12);
+            // Terms of up to a thousand cancel.
+            assert!((found.log_growth - (whole / sum).ln()).abs() < 1e-10, "{whole} {copies}");
+        }
+    }
+
+    #[test]
+    fn all_shares_together_cover_as_much_as_the_one_did() {
+        for whole in [0.006, 0.1, 0.5, 0.95, OPACITY_MAX] {
+            for copies in [1, 2, 5, 20, 50] {
+                let found = share(logit(whole), copies, 0.0);
+                let (part, n) = (opacity(found.logit), f64::from(copies + 1));
+                // Along an axis, in units of the new scale; 400 steps of a smooth function.
+                let covered: f64 = (-400..=400)
+                    .map(|i| f64::from(i) / 40.0)
+                    .map(|x: f64| 1.0 - (1.0 - part * (-0.5 * x * x).exp()).powf(n))
+                    .sum::<f64>()
+                    / 40.0;
+                let before = whole * std::f64::consts::TAU.sqrt();
+                let ratio = covered * found.log_growth.exp() / before;
+                assert!((ratio - 1.0).abs() < 1e-6, "{whole} {copies}: {ratio}");
+            }
+        }
+    }
+
+    #[test]
+    fn shares_stay_within_their_bounds() {
+        let least = share(logit(0.006), 50, 0.005);
+        assert!((opacity(least.logit) - 0.005).abs() < 1e-15);
+        assert_eq!(share(1.0, 50, 0.005), share(1.0, 5000, 0.005), "51 shares at most");
+        for extreme in [-700.0, -20.0, 40.0, 800.0] {
+            let share = share(extreme, 3, 0.005);
+            assert!(share.logit.is_finite() && share.log_growth.is_finite(), "{extreme}");
+        }
+    }
+
+    #[test]
+    fn weights_are_opacities_and_what_is_no_number_is_dead() {
+        assert_eq!(
+            [weight(0.0), weight(800.0), weight(-800.0), weight(f64::NAN)],
+            [32_768, 65_536, 0, 0]
+        );
+        assert!(is_dead(f64::NAN, 0.005) && is_dead(logit(0.005) - 1e-9, 0.005));
+        assert!(!is_dead(logit(0.005) + 1e-9, 0.005));
+        assert_eq!([place(0, 7), place(u64::MAX, 7), place(1 << 63, 7)], [0, 6, 3]);
+    }
+}

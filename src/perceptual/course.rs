@@ -1,0 +1,194 @@
+//! An image on its way through a network, in strips.
+//!
+//! Each strip owns some rows behind every layer that is compared, and no row twice. What these depend
+//! on is worked on with it, so that strips give what the whole image gives: there are zeros beyond
+//! the image's own borders only.
+
+use std::ops::Range;
+
+use super::network::{Kind, LpipsNet, Window};
+use crate::memory::Bytes;
+
+/// The sizes that an image has on its way.
+#[derive(Clone, Debug)]
+pub struct Course {
+    net: LpipsNet,
+    /// Of the image and behind each layer: channels, width and height.
+    sizes: Vec<[u32; 3]>,
+}
+
+impl Course {
+    /// Of an image of this width and height, px; nothing where it is smaller than
+    /// [`LpipsNet::side_min`].
+    pub fn new(net: LpipsNet, [width, height]: [u32; 2]) -> Option<Self> {
+        if width.min(height) < net.side_min() {
+            return None;
+        }
+        let mut sizes = vec![[3, width, height]];
+        let mut size = [3, width, height];
+        for layer in net.layers() {
+            let Window { side, stride, padding } = layer.window;
+            let behind = |length: u32| Some((length + 2 * padding).checked_sub(side)? / stride + 1);
+            let channels = match layer.kind {
+                Kind::Convolution { outputs, .. } => outputs,
+                Kind::MaxPool => size[0],
+            };
+            size = [channels, behind(size[1])?, behind(size[2])?];
+            sizes.push(size);
+        }
+        Some(Self { net, sizes })
+    }
+
+    /// Channels, width and height behind so many layers.
+    pub fn size(&self, layers: usize) -> [u32; 3] {
+        self.sizes[layers]
+    }
+
+    /// The most strips that the image can be cut in: each has rows of its own behind every layer.
+    pub fn most(&self) -> u32 {
+        self.sizes.last().map_or(1, |size| size[2])
+    }
+
+    /// The rows behind so many layers that a strip owns.
+    pub fn own(&self, layers: usize, (strip, count): (u32, u32)) -> Range<u32> {
+        let rows = u64::from(self.sizes[layers][2]);
+        let edge = |strip: u32| {
+            // At most the number of rows.
+            u32::try_from(rows * u64::from(strip) / u64::from(count.max(1))).unwrap_or(u32::MAX)
+        };
+        edge(strip)..edge(strip + 1)
+    }
+
+    /// The rows of the image and behind each layer that are worked on for a strip.
+    pub fn rows(&self, (strip, count): (u32, u32)) -> Vec<Range<u32>> {
+        let layers = self.net.layers();
+        let mut rows = vec![0..0; layers.len() + 1];
+        for (at, layer) in layers.iter().enumerate().rev() {
+            if layer.compared {
+                rows[at + 1] = hull(&rows[at + 1], &self.own(at + 1, (strip, count)));
+            }
+            let Range { start, end } = rows[at + 1];
+            if start < end {
+                let Window { side, stride, padding } = layer.window;
+                let first = (start * stride).saturating_sub(padding);
+                let last = ((end - 1) * stride + side).saturating_sub(padding);
+                rows[at] = first..last.min(self.sizes[at][2]);
+            }
+        }
+        rows
+    }
+
+    /// Values of one image that two places must hold in which its features lie in turns, the image
+    /// in the first of them.
+    pub fn turns(&self, count: u32) -> [u64; 2] {
+        let mut turns = [0, 0];
+        for strip in 0..count {
+            for (at, rows) in self.rows((strip, count)).into_iter().enumerate() {
+                let [channels, width, _] = self.sizes[at].map(u64::from);
+                let values = channels * width * u64::from(rows.end - rows.start);
+                turns[at % 2] = values.max(turns[at % 2]);
+            }
+        }
+        turns
+    }
+
+    /// What the features of both images take in so many strips.
+    pub fn bytes(&self, count: u32) -> Bytes {
+        let [first, second] = self.turns(count);
+        Bytes(2 * (first + second) * size_of::<f32>() as u64)
+    }
+
+    /// The fewest strips whose features take at most so many bytes; nothing where the thinnest take
+    /// more.
+    pub fn strips_within(&self, bytes: Bytes) -> Option<u32> {
+        let most = self.most();
+        let mut count = 1;
+        loop {
+            if self.bytes(count) <= bytes {
+                return Some(count);
+            }
+            if count >= most {
+                return None;
+            }
+            count = (count + 1 + count / 8).min(most);
+        }
+    }
+
+    /// Memory to wish for: [`PLENTY`](super::PLENTY), and at least so much that strips are about as
+    /// high as what is around them.
+    pub fn wish(&self) -> Bytes {
+        let least = self.bytes(self.most());
+        super::PLENTY.max(Bytes(2 * least.0)).min(self.bytes(1))
+    }
+}
+
+/// The least range that holds both.
+fn hull(a: &Range<u32>, b: &Range<u32>) -> Range<u32> {
+    match (a.is_empty(), b.is_empty()) {
+        (true, _) => b.clone(),
+        (_, true) => a.clone(),
+        _ => a.start.min(b.start)..a.end.max(b.end),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_smallest_image_has_one_pixel_behind_the_last_layer() {
+        for net in LpipsNet::ALL {
+            let side = net.side_min();
+            let course = Course::new(net, [side, side]).unwrap();
+            assert_eq!(course.sizes.last().unwrap()[1..], [1, 1]);
+            assert!(Course::new(net, [side, side - 1]).is_none());
+            assert!(Course::new(net, [side - 1, side]).is_none());
+        }
+    }
+
+    #[test]
+    fn strips_own_every_row_once() {
+        for net in LpipsNet::ALL {
+            let course = Course::new(net, [50, 333]).unwrap();
+            for count in 1..=course.most() {
+                for layers in 1..=net.layers().len() {
+                    let own = |strip| course.own(layers, (strip, count));
+                    assert_eq!((own(0).start, own(count - 1).end), (0, course.size(layers)[2]));
+                    assert!((1..count).all(|strip| own(strip - 1).end == own(strip).start));
+                    assert!((0..count).all(|strip| !own(strip).is_empty()));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_strip_of_vgg_reaches_90_rows_beyond_its_own() {
+        let course = Course::new(LpipsNet::Vgg, [64, 1600]).unwrap();
+        // Row 50 of 100 behind four poolings: rows 800 to 815 of the image. Behind it come three
+        // convolutions at a sixteenth, an eighth and a quarter of the size, two at half and at full.
+        let rows = course.rows((50, 100));
+        let around = 3 * 16 + 3 * 8 + 3 * 4 + 2 * 2 + 2;
+        assert_eq!(rows[0], 800 - around..816 + around);
+        assert_eq!(rows[17], 50..51);
+        // Nothing beyond the image.
+        assert_eq!(course.rows((0, 100))[0], 0..16 + around);
+        assert_eq!(course.rows((99, 100))[0].end, 1600);
+        assert_eq!(course.rows((0, 1))[0], 0..1600);
+    }
+
+    #[test]
+    fn more_strips_take_less_memory_down_to_what_is_around_them() {
+        let course = Course::new(LpipsNet::Vgg, [1061, 1894]).unwrap();
+        // 64 channels twice in single precision, of two images.
+        let whole = 1061 * 1894 * 64 * 4 * 4;
+        assert_eq!(course.bytes(1), Bytes(whole));
+        assert_eq!(course.strips_within(Bytes(whole)), Some(1));
+        let count = course.strips_within(Bytes(600 << 20)).unwrap();
+        assert!((3..8).contains(&count), "{count}");
+        assert!(course.bytes(count) <= Bytes(600 << 20));
+        let least = course.bytes(course.most());
+        assert!(least < Bytes(230 << 20), "{least:?}");
+        assert_eq!(course.strips_within(Bytes(least.0 / 2)), None);
+        assert!(course.strips_within(course.wish()).unwrap() < 10);
+    }
+}

@@ -1,0 +1,40 @@
+//! The 3D filter's part in a run.
+
+use super::Trainer;
+use crate::backend::{DeviceError, Raster};
+use crate::dataset::{Dataset, View};
+use crate::model::Gaussians;
+use crate::train::{TrainError, smoothing};
+
+/// Smooths a model as far as the views of a scene that are trained on could tell nothing finer.
+pub(super) fn smooth<B: Raster<Gaussians>>(
+    device: &mut B,
+    model: &mut B::Model,
+    dataset: &Dataset,
+) -> Result<(), DeviceError> {
+    let views: Vec<&View> = dataset.train.iter().map(|&view| &dataset.views[view]).collect();
+    device.smooth(model, &views)
+}
+
+impl<B: Raster<Gaussians>> Trainer<'_, B> {
+    /// Computes the filter where the run has one.
+    pub(super) fn smooth(&mut self) -> Result<(), TrainError> {
+        if !self.setup.config.optimize.filter_3d {
+            return Ok(());
+        }
+        self.with_relief(|trainer| {
+            Ok(smooth(trainer.device, &mut trainer.model, trainer.setup.dataset)?)
+        })
+    }
+
+    /// The same when it is due between rounds of density control, and where a run begins without one,
+    /// as one that a checkpoint without a filter is the start of.
+    pub(super) fn smooth_in_time(&mut self) -> Result<(), TrainError> {
+        let lacks_one = !self.device.optional(&self.model).filter_3d;
+        let is_empty = self.device.len(&self.model) == 0;
+        if smoothing::is_due(self.setup.config, self.iteration) || (lacks_one && !is_empty) {
+            self.smooth()?;
+        }
+        Ok(())
+    }
+}
