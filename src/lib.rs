@@ -10,6 +10,7 @@
 //! | project Gaussians to the image | `math/splat.rs`, `math/sh.rs` | `project.rs` |
 //! | sort them into tiles | | `bin.rs` |
 //! | blend each tile's front to back | `math/blend.rs` | `blend.rs` |
+//! | change colours as the camera did | `math/appearance.rs` | `appearance.rs` |
 //! | compare with the photograph | `math/ssim.rs` | `loss.rs` |
 //! | compare with it by a network's features | `perceptual/` | `lpips.rs` |
 //! | step down the gradient | `math/adam.rs`, `math/compact.rs` | `adam.rs` |

@@ -104,6 +104,18 @@ fn limits_of_a_gpu_are_taken_with_a_notice_on_the_cpu() {
 }
 
 #[test]
+fn an_exposure_and_a_grid_exclude_each_other() {
+    let place = Place::with_scene();
+    end(place.train().args(["--exposure", "--bilateral-grid"]))
+        .refused(2, &["--bilateral-grid", "--exposure"]);
+    // The rates of the reference trainer's flags are taken.
+    let flags = ["--exposure", "--exposure_lr_init=0.02", "--exposure_lr_final", "0.002"];
+    place.trained(2, &flags);
+    let options = config(&place, "model").optimize;
+    assert_eq!((options.exposure_lr_init, options.exposure_lr_final), (0.02, 0.002));
+}
+
+#[test]
 fn hyphens_and_underscores_are_the_same() {
     let place = Place::with_scene();
     place.trained_into(

@@ -188,9 +188,22 @@ const REACHED_THROUGH: &[(&str, &str)] = &[
     ("opacity_power", "touch"),
     ("fast_exp2", "touch"),
     ("fast_sqrt", "columns"),
+    ("along", "affine"),
+    ("affine", "compensate_grid"),
+    ("affine_bwd", "exposure_bwd"),
+    ("place_of_pixel", "place_of"),
+    ("place_of_luma", "place_of"),
+    ("place_of", "compensate_grid"),
+    ("first_pixel", "grid_bwd"),
+    ("scaled_sum", "plane"),
+    ("plane", "slice"),
+    ("slice", "compensate_grid"),
+    ("slice_bwd", "grid_bwd"),
+    ("variation_along", "total_variation_bwd"),
+    ("total_variation_bwd", "gather_grid"),
 ];
 
-/// Kernels that the tests of whole renders and rounds compare with the host.
+/// Kernels that the tests of whole renders and rounds, and of learned colours, compare with the host.
 const KERNELS: &[&str] = &[
     "project_fwd",
     "blend_fwd",
@@ -198,6 +211,10 @@ const KERNELS: &[&str] = &[
     "adam",
     "draw_sources",
     "reset_smoothed_opacity",
+    "compensate_grid",
+    "exposure_bwd",
+    "grid_bwd",
+    "gather_grid",
 ];
 
 /// Those whose twins are methods of a stream.
@@ -350,18 +367,27 @@ fn calls(text: &str, function: &str) -> bool {
 #[test]
 fn every_device_function_is_probed_or_reached_through_one_that_is() {
     let headers = [
-        "fast", "linalg", "sh", "splat", "random", "tiles", "parts", "momentum", "fault",
-        "compact", "filter", "noise", "relocate",
+        "fast",
+        "linalg",
+        "sh",
+        "splat",
+        "random",
+        "tiles",
+        "parts",
+        "momentum",
+        "fault",
+        "compact",
+        "filter",
+        "noise",
+        "relocate",
+        "appearance",
     ];
     let headers = headers.map(|name| format!("{name}.cuh"));
     let functions: Vec<(String, String)> =
         headers.iter().flat_map(|file| functions_of(file)).collect();
     assert!(functions.len() > 40, "the headers have moved: {functions:?}");
-    let kernels: Vec<(String, String)> =
-        ["project.cu", "blend.cu", "adam.cu", "relocate.cu", "smooth.cu"]
-        .iter()
-        .flat_map(|file| functions_of(file))
-        .collect();
+    let files = ["project.cu", "blend.cu", "adam.cu", "relocate.cu", "smooth.cu", "appearance.cu"];
+    let kernels: Vec<(String, String)> = files.iter().flat_map(|file| functions_of(file)).collect();
     let text = |name: &str| -> &str {
         let mut known = functions.iter().chain(&kernels);
         let found = known.find(|(function, _)| function == name);

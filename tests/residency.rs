@@ -234,3 +234,40 @@ fn the_time_that_saving_takes_is_not_that_of_training() {
     let training = ran.record.training_seconds;
     assert!(training > 0.0 && training + 0.3 < started.elapsed().as_secs_f64(), "{training} s");
 }
+
+#[test]
+fn a_random_background_is_another_each_iteration_and_evaluation_has_a_plain_one() {
+    let backgrounds = |seed: u64, random: bool| {
+        let place = Place::with_scene();
+        let mut config = Config { scene: scene(&place), ..Config::default() };
+        config.scene.white_background = true;
+        (config.optimize.iterations, config.optimize.random_background) = (6, random);
+        (config.optimize.sh_degree, config.run.seed) = (0, seed);
+        let dataset = dataset(&place);
+        let images = ImageLoader::new(dataset.sources.clone(), CACHE);
+        std::fs::create_dir_all(place.model()).unwrap();
+        let setup = TrainerSetup {
+            dataset: &dataset,
+            images: &images,
+            config: &config,
+            lpips: None,
+            model_path: &place.model(),
+            stop: &AtomicBool::new(false),
+        };
+        let mut device = Keeper::new(usize::MAX);
+        let gaussians = from_points(&dataset.points, &config.optimize, 0);
+        let mut record = Record::default();
+        Trainer::start(setup, &mut device, &mut record, &gaussians).unwrap().run().unwrap();
+        device.backgrounds
+    };
+    let found = backgrounds(3, true);
+    let (training, evaluation) = found.split_at(6);
+    for (i, background) in training.iter().enumerate() {
+        assert!(background.iter().all(|value| (0.0..1.0).contains(value)), "{background:?}");
+        assert!(training[..i].iter().all(|before| before != background), "{training:?}");
+    }
+    assert_eq!(evaluation, [[1.0; 3]], "the one held-out view, on white");
+    assert_eq!(backgrounds(3, true), found, "they follow from the seed");
+    assert_ne!(backgrounds(4, true)[0], found[0]);
+    assert_eq!(backgrounds(3, false), [[1.0; 3]; 7]);
+}

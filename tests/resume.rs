@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use program::{Ended, Place, assert_no_litter, end, files_below, text};
 use rstest::rstest;
+use safetensors::SafeTensors;
 
 /// Density control, two steps of the SH degree, a reset of the opacities and random backgrounds
 /// within 400 iterations.
@@ -121,6 +122,36 @@ fn a_run_with_filters_goes_on_with_those_that_it_had(#[case] iteration: u32) {
     let saved = ply(&place, "unbroken", 510);
     assert!(saved == ply(&place, "model", 510));
     assert!(String::from_utf8_lossy(&saved[..200]).contains("comment SplatRenderMode: mip"));
+}
+
+#[rstest]
+#[case::exposures("--exposure")]
+#[case::bilateral_grids("--bilateral-grid")]
+fn what_is_learned_of_colours_goes_on_too(#[case] flag: &str) {
+    let place = Place::with_scene();
+    let flags = ["--checkpoint-iterations=31", flag, "--eval", "--save-iterations=-1"];
+    place.trained_into("unbroken", 60, &flags);
+    let checkpoint = place.path("unbroken/checkpoints/chkpnt_31.safetensors");
+    end(place.train().args(["--start-checkpoint", text(&checkpoint)])).done();
+    assert!(ply(&place, "unbroken", 60) == ply(&place, "model", 60));
+    let tables = |path: &Path| {
+        let bytes = fs::read(path).unwrap();
+        let tensors = SafeTensors::deserialize(&bytes).unwrap();
+        let names = ["values", "first_moments", "second_moments", "steps"];
+        names.map(|name| tensors.tensor(&format!("appearance.{name}")).unwrap().data().to_vec())
+    };
+    let last = tables(&place.path("unbroken/checkpoints/chkpnt_60.safetensors"));
+    assert!(last == tables(&place.checkpoint(60)));
+    assert!(last[0] != tables(&checkpoint)[0], "nothing was learned");
+
+    // The held-out view is measured by corrected colours, too; and by other options it is not.
+    let results = fs::read_to_string(place.model().join("results.json")).unwrap();
+    assert!(results.contains("CC_PSNR") && results.contains("PSNR"), "{results}");
+    let line = ["--start-checkpoint", text(&checkpoint), flag, "False"];
+    let other = end(place.train_into("other").args(line)).done();
+    other.says(&["is left behind", "--exposure, --bilateral-grid"]);
+    let results = fs::read_to_string(place.path("other/results.json")).unwrap();
+    assert!(!results.contains("CC_PSNR"), "{results}");
 }
 
 #[test]

@@ -47,12 +47,11 @@ pub fn affine_bwd<R: Real>(map: &Affine<R>, d_out: Vec3<R>) -> Vec3<R> {
 /// Adds a pixel's gradient of a map, times a weight.
 #[inline]
 pub fn add_map_gradient<R: Real>(d_map: &mut [R], weight: R, rgb: Vec3<R>, d_out: Vec3<R>) {
-    for row in 0..3 {
-        let d = weight * d_out[row];
-        for column in 0..3 {
-            d_map[row * 4 + column] += d * rgb[column];
+    for (d_row, d_out) in d_map.chunks_exact_mut(4).zip(d_out) {
+        let d = weight * d_out;
+        for (d_value, value) in d_row.iter_mut().zip([rgb[0], rgb[1], rgb[2], R::ONE]) {
+            *d_value += d * value;
         }
-        d_map[row * 4 + 3] += d;
     }
 }
 
@@ -241,6 +240,9 @@ pub fn fit_terms(rgb: Vec3<f64>, target: Vec3<f64>) -> [f64; FIT_SUMS] {
 /// their maps at the identity.
 const RIDGE: f64 = 1e-9;
 
+/// Where the rows of the triangle of products begin among the sums.
+const TRIANGLE: [usize; 4] = [0, 4, 7, 9];
+
 /// The affine map that brings an image nearest to a photograph by least squares, from the sums of
 /// [`fit_terms`] over the pixels; the identity of no pixels.
 pub fn fit(sums: &[f64; FIT_SUMS]) -> Affine<f64> {
@@ -249,16 +251,13 @@ pub fn fit(sums: &[f64; FIT_SUMS]) -> Affine<f64> {
     if count <= 0.0 || !sums.iter().all(|sum| sum.is_finite()) {
         return map;
     }
-    let mut normal = [[0.0; 4]; 4];
-    let mut next = 0;
-    for i in 0..4 {
-        for j in i..4 {
-            normal[i][j] = sums[next] / count;
-            normal[j][i] = normal[i][j];
-            next += 1;
-        }
-        normal[i][i] += RIDGE;
-    }
+    let normal = std::array::from_fn(|i| {
+        std::array::from_fn(|j| {
+            let (row, column) = (i.min(j), i.max(j));
+            let ridge = if i == j { RIDGE } else { 0.0 };
+            sums[TRIANGLE[row] + column - row] / count + ridge
+        })
+    });
     for channel in 0..3 {
         let mut right = [0.0; 4];
         for (k, value) in right.iter_mut().enumerate() {

@@ -3,7 +3,7 @@
 use crate::backend::{AppearanceRule, AppearanceStep, AppearanceTables, Compensation};
 use crate::config::OptimizeOptions;
 
-/// Epsilon of Adam for exposures: PyTorch's default, which 3D Gaussian splatting leaves as it is.
+/// Epsilon of Adam for exposures: that of `torch`, which 3D Gaussian splatting leaves as it is.
 const EXPOSURE_EPSILON: f64 = 1e-8;
 
 /// Learning rate of bilateral grids; this and what follows are gsplat's.

@@ -122,7 +122,7 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
                     .to_owned(),
             )?;
         }
-        trainer.begin_appearance(tables.map(|tables| (&train_views[..], tables)))?;
+        trainer.begin_appearance(tables.as_ref().map(|tables| (&train_views[..], tables)))?;
         Ok(trainer)
     }
 

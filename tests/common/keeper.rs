@@ -33,6 +33,8 @@ pub struct Keeper {
     pub glances: usize,
     /// Near planes of the frames drawn.
     pub nears: Vec<f64>,
+    /// Their backgrounds.
+    pub backgrounds: Vec<[f32; 3]>,
     /// The frame from which on there is no room at all.
     pub gives_way: usize,
     /// What it takes to read any rows.
@@ -80,6 +82,7 @@ impl Keeper {
             prefetched,
             glances,
             nears,
+            backgrounds: Vec::new(),
             gives_way,
             pause,
             refused_frames: BTreeSet::new(),
@@ -198,6 +201,7 @@ impl Raster<Gaussians> for Keeper {
         settings: &RenderSettings,
     ) -> Result<Frame<f32>, DeviceError> {
         self.nears.push(settings.near);
+        self.backgrounds.push(settings.background);
         if self.nears.len() == self.gives_way {
             self.room = 0;
             self.held.clear();

@@ -111,8 +111,8 @@ pub(super) fn compensate<R: Real>(
         let moments = table.first_moments.iter_mut().zip(table.second_moments);
         for (value, (first, second)) in table.values.iter_mut().zip(moments) {
             *value -= coast.travel * *first / (second.sqrt() + coast.epsilon);
-            *first = *first * coast.decay_1;
-            *second = *second * coast.decay_2;
+            *first *= coast.decay_1;
+            *second *= coast.decay_2;
         }
         *table.steps = before;
     }

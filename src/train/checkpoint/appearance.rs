@@ -97,3 +97,76 @@ impl StoredTables {
         Ok(tables)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::Snapshot;
+    use crate::config::Config;
+    use crate::model::Gaussians;
+    use crate::train::checkpoint::{Checkpoint, StoredCheckpoint};
+
+    fn about(views: usize) -> Checkpoint {
+        let train_views = (0..views).map(|view| format!("{view}.png")).collect();
+        Checkpoint { iteration: 7, config: Config::default(), train_views }
+    }
+
+    fn model() -> Snapshot<Gaussians> {
+        let zeros = Gaussians::zeros(1, 5);
+        Snapshot {
+            parameters: zeros.clone(),
+            first_moments: zeros.clone(),
+            second_moments: zeros,
+            gradient_norm_sums: vec![0.0; 5],
+            views_seen: vec![0; 5],
+            absolute_norm_sums: Vec::new(),
+            filter_3d: Vec::new(),
+        }
+    }
+
+    fn tables(kind: Compensation, views: usize) -> AppearanceTables {
+        let mut tables = AppearanceTables::identity(kind, views);
+        let mut next = 0_u16;
+        let parts = [&mut tables.values, &mut tables.first_moments, &mut tables.second_moments];
+        for value in parts.into_iter().flatten() {
+            next = (next + 1) % 65_521;
+            *value = f32::from(next) * 0.25;
+        }
+        tables.steps = (3..).take(views).collect();
+        tables
+    }
+
+    #[test]
+    fn tables_are_read_as_they_were_written_and_the_model_stays_what_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        for kind in [Compensation::Exposure, Compensation::BilateralGrid] {
+            let tables = tables(kind, 3);
+            let path = about(3).write_with(folder.path(), &mut model(), Some(&tables)).unwrap();
+            let mut stored = StoredCheckpoint::open(&path).unwrap();
+            assert_eq!(stored.appearance().unwrap(), Some(tables));
+            assert_eq!(crate::backend::Rows::read(&mut stored, 0..5).unwrap(), model());
+            // As another reader of the format sees it.
+            let bytes = std::fs::read(&path).unwrap();
+            let tensors = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+            assert_eq!(tensors.tensor(TENSORS[1]).unwrap().shape(), [3, kind.width()]);
+        }
+        let path = about(3).write(folder.path(), &mut model()).unwrap();
+        assert_eq!(StoredCheckpoint::open(&path).unwrap().appearance().unwrap(), None);
+    }
+
+    #[test]
+    fn tables_of_other_views_and_values_that_are_no_numbers_are_damage() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut broken = tables(Compensation::Exposure, 3);
+        let path = about(2).write_with(folder.path(), &mut model(), Some(&broken)).unwrap();
+        let error = StoredCheckpoint::open(&path).unwrap_err().to_string();
+        assert!(
+            error.contains("`appearance.values` is F32 [3, 12] instead of F32 [2, 12]"),
+            "{error}"
+        );
+        broken.second_moments[31] = f32::NAN;
+        let path = about(3).write_with(folder.path(), &mut model(), Some(&broken)).unwrap();
+        let error = StoredCheckpoint::open(&path).unwrap_err().to_string();
+        assert!(error.contains("second_moments` is not finite at element 31"), "{error}");
+    }
+}

@@ -13,10 +13,10 @@ impl<B: Raster<Gaussians>> Trainer<'_, B> {
     /// it was trained on, or new ones.
     pub(super) fn begin_appearance(
         &mut self,
-        stored: Option<(&[String], AppearanceTables)>,
+        stored: Option<(&[String], &AppearanceTables)>,
     ) -> Result<(), TrainError> {
         let kind = compensation(&self.setup.config.optimize);
-        let lost = stored.as_ref().is_some_and(|(_, stored)| Some(stored.kind) != kind);
+        let lost = stored.is_some_and(|(_, stored)| Some(stored.kind) != kind);
         if lost {
             self.warn(
                 "what the checkpoint knows of the photographs' colours is left behind: it was \
@@ -26,7 +26,6 @@ impl<B: Raster<Gaussians>> Trainer<'_, B> {
         }
         if let Some(kind) = kind {
             let views = self.feed.views.names(Split::Train);
-            let stored = stored.as_ref().map(|(names, stored)| (*names, stored));
             let tables = tables(kind, &views, stored);
             self.appearance = Some(self.device.appearance(&tables)?);
         }
