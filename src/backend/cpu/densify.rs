@@ -323,7 +323,7 @@ mod tests {
         scale_max: None,
         seed: 3,
         iteration: 600,
-        criterion: crate::backend::Criterion::Gradient,
+        criterion: Criterion::Gradient,
     };
 
     const ALL: Grant = Grant { births: usize::MAX };
@@ -402,6 +402,14 @@ mod tests {
         assert_eq!(model.len(), 7);
         assert_eq!(model.row(Parameter::Means, 6)[0], 3.0);
         assert_eq!(densify(&mut model, &RULE, Grant { births: 0 }), Densified::default());
+    }
+
+    #[test]
+    fn quantiles_are_those_of_a_sort_and_what_is_no_number_comes_last() {
+        assert_eq!(quantile(vec![3.0_f32, 1.0, 2.0, 0.0, 4.0], 2), 2.4);
+        assert_eq!(quantile(vec![3.0_f32, 1.0], 0), 3.0);
+        assert_eq!(quantile(vec![7.0_f64], 1), 7.0);
+        assert_eq!(quantile(vec![f32::NAN, 1.0, 2.0, -f32::NAN], 3), 1.75);
     }
 
     #[test]
