@@ -188,7 +188,13 @@ fn photographed<B: Raster<Gaussians>>(
     let pixels = image.rgb.chunks_exact(3).enumerate();
     let rgb = pixels
         .flat_map(|(i, c)| change([c[0], c[1], c[2]].map(|v| v.clamp(0.0, 1.0)), i).map(byte));
-    Arc::new(Image { width: image.width, height: image.height, rgb: rgb.collect(), mask: None })
+    Arc::new(Image {
+        width: image.width,
+        height: image.height,
+        rgb: rgb.collect(),
+        mask: None,
+        depth: None,
+    })
 }
 
 /// Colours within 0..1, which a photograph of them holds.
@@ -349,7 +355,7 @@ impl Case {
         let rgb: Vec<u8> = rgb.collect();
         let kept = |i| if i % 7 < 4 { 255 } else { 0 };
         let mask = masked.then(|| (0..rgb.len() / 3).map(kept).collect());
-        let photo = Arc::new(Image { width: size[0], height: size[1], rgb, mask });
+        let photo = Arc::new(Image { width: size[0], height: size[1], rgb, mask, depth: None });
         Self { model, appearance, photo, settings }
     }
 

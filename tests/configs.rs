@@ -121,7 +121,7 @@ fn every_flag_is_a_key_and_every_key_a_flag() {
     // What serde writes with every optional key set is the same set, section by section.
     let mut full = Config::default();
     full.scene.source_path = Some("a".into());
-    full.scene.init = Some("a".into());
+    full.optimize.init = Some("a".into());
     full.scene.depths = Some("a".into());
     full.output.model_path = Some("a".into());
     full.output.experiment_name = Some("a".into());

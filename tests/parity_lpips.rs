@@ -33,7 +33,7 @@ each_backend!(
 fn shot(size: [u32; 2], seed: u64) -> (View, Image) {
     let [_, rgb] = images(size, seed);
     let [width, height] = size;
-    (resized(&view(), size), Image { width, height, rgb, mask: None })
+    (resized(&view(), size), Image { width, height, rgb, mask: None, depth: None })
 }
 
 fn perceived<B: Raster<Gaussians>>(

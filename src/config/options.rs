@@ -50,7 +50,7 @@ pub struct SceneOptions {
     #[arg(short, long, value_name = "R", allow_negative_numbers = true, default_value_t = Self::default().resolution)]
     pub resolution: i32,
 
-    /// Folder of inverse depth maps, relative to the scene, as depth estimators for 3DGS write them: 16-bit PNGs named as the photographs, and their scales in sparse/0/depth_params.json
+    /// Folder of inverse depth maps, relative to the scene, as depth estimators for 3DGS write them: 16-bit PNGs named as the photographs, and their scales in `sparse/0/depth_params.json`
     #[arg(short, long, value_name = "DIR")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub depths: Option<String>,
@@ -83,6 +83,7 @@ impl Default for SceneOptions {
 }
 
 /// How the Gaussians are initialised and optimised.
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of the command line")]
 #[derive(Args, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[command(next_help_heading = "Optimisation")]

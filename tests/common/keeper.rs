@@ -331,14 +331,6 @@ impl Raster<Gaussians> for Keeper {
     fn smooth(&mut self, model: &mut Model<f32>, views: &[&View]) -> Result<(), DeviceError> {
         self.cpu.smooth(model, views)
     }
-    fn compare_depths(
-        &mut self,
-        frame: &mut Frame<f32>,
-        target: &Arc<Image>,
-        weight: f64,
-    ) -> Result<(), DeviceError> {
-        self.cpu.compare_depths(frame, target, weight)
-    }
     fn reset_opacity(&mut self, model: &mut Model<f32>, ceiling: f64) -> Result<(), DeviceError> {
         self.cpu.reset_opacity(model, ceiling)
     }

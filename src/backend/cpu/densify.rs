@@ -448,6 +448,14 @@ mod tests {
     }
 
     #[test]
+    fn quantiles_are_those_of_a_sort_and_what_is_no_number_comes_last() {
+        assert_eq!(quantile(vec![3.0_f32, 1.0, 2.0, 0.0, 4.0], 2), 2.4);
+        assert_eq!(quantile(vec![3.0_f32, 1.0], 0), 3.0);
+        assert_eq!(quantile(vec![7.0_f64], 1), 7.0);
+        assert_eq!(quantile(vec![f32::NAN, 1.0, 2.0, -f32::NAN], 3), 1.75);
+    }
+
+    #[test]
     fn transparent_and_overlarge_gaussians_are_pruned_and_the_rest_keep_their_order() {
         let mut model = model(&[(0.05, 0.0), (3.0, 0.0), (0.05, 0.0), (0.2, 0.0)]);
         model.column_mut(Parameter::OpacityLogits).values[2] = inverse_sigmoid(0.0049);
