@@ -30,6 +30,7 @@ fn splats() -> Vec<Splat<f64>> {
                 depth: 1.5 + d[5],
                 cov_px2: [yy / det, -xy / det, xx / det],
                 conic: [xx, xy, yy],
+                kept: 1.0,
             },
             opacity: 0.5 + 0.3 * d[6],
             color: [d[7], d[8], d[9]].map(|c| 0.5 + 0.4 * c),
