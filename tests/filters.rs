@@ -439,7 +439,7 @@ fn regularisers_pull_at_every_gaussian_seen_or_not<B: Raster<Gaussians>>(device:
 }
 
 fn noise_moves_transparent_gaussians_as_the_oracle_does<B: Raster<Gaussians>>(device: &mut B) {
-    let mut gaussians = tame_gaussians(321, 46, 0);
+    let mut gaussians = tame_gaussians(321, 46, 3);
     // Opacities around the 0.005 where the motion ends.
     let mut draws = Draws::new(47);
     for logit in &mut gaussians.opacity_logits {

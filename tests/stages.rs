@@ -454,7 +454,7 @@ proptest! {
         let xy = correlation * (xx * yy).sqrt();
         let det = xx * yy - xy * xy;
         let conic = [yy / det, -xy / det, xx / det];
-        let ellipse = Ellipse { mean_px: mean, depth: 1.0, cov_px2: [xx, xy, yy], conic };
+        let ellipse = Ellipse { mean_px: mean, depth: 1.0, cov_px2: [xx, xy, yy], conic, kept: 1.0 };
         let found = bounds(&ellipse, opacity, size);
         for y in 0..size[1] {
             for x in 0..size[0] {
@@ -504,6 +504,7 @@ fn check_spans<R: Real>(
         depth: R::ONE,
         cov_px2: [R::ZERO; 3],
         conic: conic.map(R::of),
+        kept: R::ONE,
     };
     let spans = Spans::new(&ellipse, R::of(exponent_min), size);
     let (mean, conic) = (ellipse.mean_px.map(Real::to_f64), ellipse.conic.map(Real::to_f64));
@@ -551,7 +552,7 @@ fn a_tile_in_the_corner_of_a_long_thin_splats_box_is_not_listed() {
     let (xx, yy, xy) = (100.0, 100.0, 99.0);
     let det: f64 = xx * yy - xy * xy;
     let conic = [yy / det, -xy / det, xx / det];
-    let ellipse = Ellipse { mean_px: [24.0, 24.0], depth: 1.0, cov_px2: [xx, xy, yy], conic };
+    let ellipse = Ellipse { mean_px: [24.0, 24.0], depth: 1.0, cov_px2: [xx, xy, yy], conic, kept: 1.0 };
     let found = bounds(&ellipse, 0.9, [48, 48]).unwrap();
     let spans = Spans::new(&ellipse, found.exponent_min, [48, 48]);
     let reached = |x, y| {

@@ -34,7 +34,7 @@ abi! {
     pub struct SmoothArgs<'a> {
         /// [lane blocks, 11, 32]
         pub geometry: In<'a, f32>,
-        /// [views_len]
+        /// `[views_len]`
         pub views: In<'a, SmoothView>,
         /// Depths after the first kernel, standard deviations after the second, world units; [n]
         pub filter_3d: Out<'a, f32>,

@@ -19,7 +19,8 @@ pub fn standard_normals(stream: Stream, index: u64) -> Vec3<f32> {
 /// Two of them, of 64 random bits.
 #[expect(clippy::cast_possible_truncation, reason = "the halves of a word")]
 fn pair(bits: u64) -> [f32; 2] {
-    const UNIT: f32 = 1.0 / 4_294_967_296.0;
+    // 2^-32, without rounding.
+    const UNIT: f32 = f32::EPSILON * f32::EPSILON * 16_384.0;
     // Never 0, whose logarithm is infinite.
     let first = ((bits >> 32) as u32 as f32 + 0.5) * UNIT;
     let second = bits as u32 as f32 * UNIT;
