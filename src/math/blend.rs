@@ -39,7 +39,7 @@ pub fn alpha<R: Real>(opacity: R, exponent: R) -> Option<R> {
 pub struct ScreenGradient<R> {
     /// Of the centre, per px.
     pub d_mean_px: [R; 2],
-    /// Absolute values of what each pixel gives to it, added up (AbsGS, Ye et al. 2024).
+    /// Absolute values of what each pixel gives to it, added up (Ye et al. 2024).
     pub d_mean_abs: [R; 2],
     /// Of the conic (xx, xy, yy); xy counted once.
     pub d_conic: Sym2<R>,

@@ -149,13 +149,13 @@ mod tests {
     use crate::dataset::{AlphaMeaning, DepthFile};
 
     /// Writes a map and says where.
-    fn write<P: PixelWithColorType>(
+    fn write<P>(
         folder: &TempDir,
         [width, height]: [u32; 2],
         pixel: impl Fn(u32, u32) -> P,
     ) -> PathBuf
     where
-        P: Pixel,
+        P: Pixel + PixelWithColorType,
         [P::Subpixel]: image::EncodableLayout,
     {
         let path = folder.path().join("a.png");

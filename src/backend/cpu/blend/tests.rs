@@ -110,8 +110,8 @@ fn absolute_gradients_are_what_each_pixel_gives_by_itself() {
         alone.0[pixel * 3..][..3].copy_from_slice(&d_image[pixel * 3..][..3]);
         alone.1[pixel] = d_depths[pixel];
         for (sum, gradient) in expected.iter_mut().zip(gradients(&splats, &alone.0, &alone.1)) {
-            for axis in 0..2 {
-                sum[axis] += gradient.d_mean_px[axis].abs();
+            for (sum, d) in sum.iter_mut().zip(gradient.d_mean_px) {
+                *sum += d.abs();
             }
         }
     }
