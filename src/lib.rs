@@ -12,7 +12,8 @@
 //! | blend each tile's front to back | `math/blend.rs` | `blend.rs` |
 //! | compare with the photograph | `math/ssim.rs` | `loss.rs` |
 //! | step down the gradient | `math/adam.rs`, `math/compact.rs` | `adam.rs` |
-//! | clone, split and prune | | `densify.rs` |
+//! | clone, split and prune | `math/quantile.rs` | `densify.rs` |
+//! | move and copy by chance | `math/relocate.rs` | `relocate.rs` |
 //! | put neighbours side by side | `math/morton.rs` | `reorder.rs` |
 
 pub mod math;
