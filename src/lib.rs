@@ -14,7 +14,8 @@
 //! | compare with the photograph | `math/ssim.rs` | `loss.rs` |
 //! | compare with it by a network's features | `perceptual/` | `lpips.rs` |
 //! | step down the gradient | `math/adam.rs`, `math/compact.rs` | `adam.rs` |
-//! | clone, split and prune | | `densify.rs` |
+//! | clone, split and prune | `math/quantile.rs` | `densify.rs` |
+//! | move and copy by chance | `math/relocate.rs` | `relocate.rs` |
 //! | put neighbours side by side | `math/morton.rs` | `reorder.rs` |
 
 pub mod math;
