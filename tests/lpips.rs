@@ -32,9 +32,12 @@ fn distance(net: &Perceptual, size: [u32; 2], seed: u64, strips: Option<u32>) ->
     net.distance([&x, &y], size, strips).unwrap()
 }
 
+/// Width and height of two images, their seed, and their LPIPS.
+type Sample = ([u32; 2], u64, f64);
+
 /// What `lpips.LPIPS(net=..., pretrained=False, pnet_rand=True)` of lpips 0.1.4 with torch 2.15 gives
-/// in double precision for these weights and images, `normalize=True`: width, height, seed, LPIPS.
-const OF_THE_PACKAGE: [(LpipsNet, [([u32; 2], u64, f64); 3]); 2] = [
+/// in double precision for these weights and images, `normalize=True`.
+const OF_THE_PACKAGE: [(LpipsNet, [Sample; 3]); 2] = [
     (
         LpipsNet::Vgg,
         [
@@ -148,7 +151,7 @@ fn weights_that_do_not_serve_are_refused_with_file_tensor_and_remedy() {
     assert!(error.contains("nowhere") && error.contains("--lpips-weights"), "{error}");
 }
 
-/// A place with a scene, a file of AlexNet's weights, and flags that name it.
+/// A place with a scene, a file of `AlexNet`'s weights, and flags that name it.
 fn with_weights() -> (Place, String) {
     let place = Place::with_scene();
     let path = place.path("alex.safetensors");

@@ -13,7 +13,7 @@ pub const COMPARED: usize = 5;
 pub enum LpipsNet {
     /// The 13 convolutions of VGG16 (Simonyan and Zisserman 2015).
     Vgg,
-    /// The five convolutions of AlexNet (Krizhevsky 2014).
+    /// The five convolutions of `AlexNet` (Krizhevsky 2014).
     Alex,
 }
 

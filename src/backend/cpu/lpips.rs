@@ -272,7 +272,7 @@ fn pool(values: &[f32], [before, behind]: &[Part; 2], window: Window) -> Vec<f32
                 let first = (seen_row * before.width + column * stride + at % side) * channels;
                 for (most, &value) in pixel.iter_mut().zip(&values[first..first + channels]) {
                     // Nothing is larger than what is no number.
-                    if !most.is_nan() && !(value <= *most) {
+                    if !most.is_nan() && (value > *most || value.is_nan()) {
                         *most = value;
                     }
                 }
