@@ -7,7 +7,7 @@
 // A Gaussian is shared by so many at most.
 constexpr uint32_t SHARES_MAX = 51;
 
-// The last opacity below 1 in single precision.
+// Largest opacity that is reckoned with: 1 less single precision's epsilon.
 constexpr double OPACITY_MAX = 1.0 - 1.0 / 8388608.0;
 
 __device__ inline double exact_opacity(double logit) { return 1.0 / (1.0 + exp(-logit)); }

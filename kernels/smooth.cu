@@ -36,7 +36,7 @@ extern "C" __global__ void __launch_bounds__(SMOOTH_BLOCK)
             const float x = r[0] * mean.x + r[1] * mean.y + r[2] * mean.z + view.translation[0];
             const float y = r[3] * mean.x + r[4] * mean.y + r[5] * mean.z + view.translation[1];
             const float z = r[6] * mean.x + r[7] * mean.y + r[8] * mean.z + view.translation[2];
-            if (z > SAMPLED_FROM &&
+            if (z > a.sampled_from &&
                 within_margin(x / z * view.focal_px[0] + view.centre_px[0], view.size[0]) &&
                 within_margin(y / z * view.focal_px[1] + view.centre_px[1], view.size[1])) {
                 nearest = fminf(nearest, z);

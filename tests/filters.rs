@@ -41,6 +41,9 @@ each_backend!(
     filters_move_with_their_gaussians_and_are_zero_after_a_round,
 );
 
+/// Depth from which on views tell of what they see, world units.
+const SAMPLED_FROM: f64 = 0.2;
+
 const MIP: ScreenFilter = ScreenFilter { variance_px2: 0.1, compensates: true };
 
 /// As in tests/gradients.rs: six digits; a sum of pixel coordinates is rounded a hundred times as much.
@@ -169,7 +172,7 @@ fn the_whole_pipeline_with_filters_agrees_with_its_difference_in_every_parameter
     let target = photo(37, 29, None);
     let mut device = Cpu::<f64>::new();
     let mut model = device.upload(&dozen()).unwrap();
-    device.smooth(&mut model, &[&view()]).unwrap();
+    device.smooth(&mut model, &[&view()], SAMPLED_FROM).unwrap();
     assert!(model.filter_3d.iter().all(|&filter| filter > 0.005));
     let mut frame = device.render(&model, &view(), &settings).unwrap();
     device.loss(&mut frame, &target, &LossTerms { lambda_dssim: 0.2 }).unwrap();
@@ -202,7 +205,7 @@ fn the_whole_pipeline_with_filters_agrees_with_its_difference_in_every_parameter
 fn three_views() -> [View; 3] {
     let mut views = [view(), view(), view()];
     views[1].pose.translation = [0.6, 0.1, -0.8];
-    views[1].camera.focal_px = [90.0, 88.0];
+    views[1].camera.focal_px = [90.0, 97.0];
     views[2].pose.translation = [-1.4, 0.4, 0.9];
     views[2].camera.width = 61;
     views
@@ -213,8 +216,8 @@ fn sampled(views: &[View], mean: [f64; 3]) -> (Option<f64>, bool) {
     let (mut nearest, mut close) = (None::<f64>, false);
     for View { camera, pose, .. } in views {
         let [x, y, z] = add(mul(&pose.rotation, mean), pose.translation);
-        let mut inside = z > 0.2;
-        close |= (z - 0.2).abs() < 1e-5;
+        let mut inside = z > SAMPLED_FROM;
+        close |= (z - SAMPLED_FROM).abs() < 1e-5;
         for (axis, along) in [(0, x), (1, y)] {
             let side = f64::from([camera.width, camera.height][axis]);
             let at = along / z * camera.focal_px[axis] + camera.centre_px[axis];
@@ -245,7 +248,7 @@ fn the_filter_is_that_of_the_nearest_view_and_the_largest_focal_length<B: Raster
         gaussians.quats.iter_mut().for_each(|x| *x = 1.0);
         let views: Vec<View> = (0..others).map(|_| far_away()).chain(three_views()).collect();
         let mut model = device.upload(&gaussians).unwrap();
-        device.smooth(&mut model, &views.iter().collect::<Vec<_>>()).unwrap();
+        device.smooth(&mut model, &views.iter().collect::<Vec<_>>(), SAMPLED_FROM).unwrap();
         let found = device.snapshot(&mut model).unwrap().filter_3d;
         assert_eq!(found.len(), count);
         let means = gaussians.means.as_chunks::<3>().0;
@@ -266,15 +269,15 @@ fn the_filter_is_that_of_the_nearest_view_and_the_largest_focal_length<B: Raster
 fn without_a_view_that_samples_anything_filters_are_zero<B: Raster<Gaussians>>(device: &mut B) {
     let mut model = device.upload(&tame_gaussians(40, 35, 0)).unwrap();
     assert!(!device.optional(&model).filter_3d);
-    device.smooth(&mut model, &[]).unwrap();
+    device.smooth(&mut model, &[], SAMPLED_FROM).unwrap();
     assert!(device.optional(&model).filter_3d);
     assert_eq!(device.snapshot(&mut model).unwrap().filter_3d, vec![0.0; 40]);
     let mut elsewhere = view();
     elsewhere.pose.translation = [0.0, 0.0, -1e4];
-    device.smooth(&mut model, &[&elsewhere]).unwrap();
+    device.smooth(&mut model, &[&elsewhere], SAMPLED_FROM).unwrap();
     assert_eq!(device.snapshot(&mut model).unwrap().filter_3d, vec![0.0; 40]);
     let mut none = device.upload(&Gaussians::zeros(2, 0)).unwrap();
-    device.smooth(&mut none, &[&view()]).unwrap();
+    device.smooth(&mut none, &[&view()], SAMPLED_FROM).unwrap();
     assert!(device.snapshot(&mut none).unwrap().filter_3d.is_empty());
 }
 
@@ -294,7 +297,7 @@ fn a_reset_lowers_opacities_as_they_are_through_the_filter<B: Raster<Gaussians>>
     let mut gaussians = tame_gaussians(500, 36, 0);
     gaussians.opacity_logits.iter_mut().step_by(3).for_each(|logit| *logit -= 5.0);
     let mut model = device.upload(&gaussians).unwrap();
-    device.smooth(&mut model, &[&view()]).unwrap();
+    device.smooth(&mut model, &[&view()], SAMPLED_FROM).unwrap();
     let target = device.target(0, &photo(37, 29, None)).unwrap();
     let mut frame = device.render(&model, &view(), &settings(0, 1)).unwrap();
     device.loss(&mut frame, &target, &LossTerms { lambda_dssim: 0.2 }).unwrap();
@@ -326,7 +329,7 @@ fn fused_gaussians_look_like_the_raw_ones_with_their_filter<B: Raster<Gaussians>
         let settings =
             RenderSettings { pass: Pass::Eval, screen_filter: filter, ..settings(3, 40) };
         let mut model = device.upload(&tame_gaussians(80, 37, 3)).unwrap();
-        device.smooth(&mut model, &[&view()]).unwrap();
+        device.smooth(&mut model, &[&view()], SAMPLED_FROM).unwrap();
         let frame = device.render(&model, &view(), &settings).unwrap();
         let raw = device.image(&frame).unwrap().rgb;
         let Snapshot { mut parameters, filter_3d, .. } = device.snapshot(&mut model).unwrap();
@@ -358,7 +361,7 @@ fn smoothed_step<B: Raster<Gaussians>>(
     step: &AdamStep,
 ) -> (LossValue, Snapshot<Gaussians>) {
     let mut model = device.upload(gaussians).unwrap();
-    device.smooth(&mut model, &[&shot.view]).unwrap();
+    device.smooth(&mut model, &[&shot.view], SAMPLED_FROM).unwrap();
     let target = device.target(shot.index, &shot.photo).unwrap();
     let mut frame = device.render(&model, &shot.view, &shot.settings).unwrap();
     let loss = device.loss(&mut frame, &target, &shot.terms).unwrap();
@@ -373,7 +376,7 @@ fn smoothed_shot(gaussians: &Gaussians, filter: ScreenFilter, seed: u64) -> Shot
     let settings = RenderSettings { screen_filter: filter, ..settings(3, seed) };
     let mut oracle = Cpu::<f64>::new();
     let mut model = oracle.upload(gaussians).unwrap();
-    oracle.smooth(&mut model, &[&view()]).unwrap();
+    oracle.smooth(&mut model, &[&view()], SAMPLED_FROM).unwrap();
     let Snapshot { mut parameters, filter_3d, .. } = oracle.snapshot(&mut model).unwrap();
     fuse(&mut parameters, &filter_3d);
     shot(&parameters, &view(), settings, (seed, Counted::Clear))
@@ -481,7 +484,7 @@ fn filters_move_with_their_gaussians_and_are_zero_after_a_round<B: Raster<Gaussi
     use splat::math::morton::Cube;
     let gaussians = tame_gaussians(203, 49, 2);
     let mut model = device.upload(&gaussians).unwrap();
-    device.smooth(&mut model, &three_views().iter().collect::<Vec<_>>()).unwrap();
+    device.smooth(&mut model, &three_views().iter().collect::<Vec<_>>(), SAMPLED_FROM).unwrap();
     let mut before = device.snapshot(&mut model).unwrap();
     before.absolute_norm_sums = (0_u16..203).map(|row| f32::from(row) * 0.5).collect();
     let mut model = device.restore(before.clone()).unwrap();

@@ -15,6 +15,7 @@ use std::path::Path;
 
 use program::{Ended, Place, end, splat};
 use splat::export::{read_ply, write_ply};
+use splat::math::Real;
 use splat::math::random::{Purpose, Stream};
 use splat::model::{Gaussians, Primitive};
 
@@ -42,7 +43,7 @@ fn model(sh_degree: u32) -> Gaussians {
     for values in model.groups_mut() {
         for value in values {
             index += 1;
-            *value = (stream.uniform(index) * 0.8 + 0.1) as f32;
+            *value = (stream.uniform(index) * 0.8 + 0.1).to_f32();
         }
     }
     model.log_scales.iter_mut().for_each(|scale| *scale -= 4.0);
@@ -140,7 +141,8 @@ fn harmonics_are_dropped_or_start_from_zero_where_another_degree_is_asked_for() 
     let place = Place::with_scene();
     let file = place.path("model.ply");
     write_ply(&file, &model(2)).unwrap();
-    for (wanted, says) in [(0, "above --sh-degree 0 are dropped"), (3, "")] {
+    let says = ["above --sh-degree 0 are dropped", "up to --sh-degree 3 start from zero"];
+    for (wanted, says) in [0, 3].into_iter().zip(says) {
         let degree = wanted.to_string();
         train(&place, &file, &["--sh-degree", &degree]).done().says(&[says]);
         let mut expected = model(2);

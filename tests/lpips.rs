@@ -175,7 +175,7 @@ fn a_run_with_weights_measures_lpips_and_eval_finds_the_same() {
     assert!(lpips > 0.0, "{results}");
     assert_eq!(results["lpips_net"], "alex");
     assert_eq!(json(&read("per_view.json"))["ours_6"]["LPIPS"]["00000.png"], lpips);
-    assert!(read("metrics.csv").trim_end().ends_with(&format!(",{lpips:.6}")));
+    assert!(read("metrics.csv").trim_end().ends_with(&format!(",{lpips:.6},,")));
 
     // Of the run's own weights, of those that are named, and without any that are there.
     let eval = |flags: &[&str]| {

@@ -290,7 +290,7 @@ fn every_label_of_the_gpus_side_is_planned() {
         },
         start: 1000,
         seen: Seen { px: [800, 533], share: 0.5, surface: 1e5 },
-        inverse_depths: false,
+        inverse_depths: true,
         photographs: Photographs { trained: vec![1 << 20], held_out: vec![1 << 20] },
         colors: Some(ColorTables { views: 9, width: 12 }),
         births: None,

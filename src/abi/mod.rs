@@ -42,8 +42,8 @@ pub use quantile::{DIGITS, DIGITS_BLOCK, DigitsArgs};
 pub use relocate::{CopyArgs, DrawArgs, NO_SOURCE, RELOCATE_BLOCK, ShareArgs, WeighArgs};
 pub use reorder::{ColumnsArgs, MortonArgs, REORDER_BLOCK};
 pub use smooth::{
-    DET_MIN_PX4, ResetSmoothedArgs, SAMPLED_FROM, SAMPLED_MARGIN, SMOOTH_BLOCK, SMOOTH_VIEWS,
-    SmoothArgs, SmoothView,
+    DET_MIN_PX4, ResetSmoothedArgs, SAMPLED_MARGIN, SMOOTH_BLOCK, SMOOTH_VIEWS, SmoothArgs,
+    SmoothView,
 };
 
 /// The text of `abi.cuh`.

@@ -9,8 +9,6 @@ constants! {
     pub const SMOOTH_VIEWS: u32 = 64;
     /// Least determinant of a covariance, px⁴.
     pub const DET_MIN_PX4: f32 = 1e-6;
-    /// Depth that a Gaussian must exceed for a view to sample it, world units.
-    pub const SAMPLED_FROM: f32 = 0.2;
     /// How far beyond the image's border a view still samples, as a share of its side.
     pub const SAMPLED_MARGIN: f32 = 0.15;
 }
@@ -46,8 +44,8 @@ abi! {
         pub views_len: u32,
         /// Standard deviation of the filter of a Gaussian in depth 1.
         pub smoothing_per_depth: f32,
-        /// Fills up to the alignment.
-        pub reserved: u32,
+        /// Depth that a Gaussian must exceed for a view to sample it, world units.
+        pub sampled_from: f32,
     }
 
     /// `reset_smoothed_opacity`: lowers opacities as they are through the filter, and forgets their

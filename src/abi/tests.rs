@@ -132,7 +132,7 @@ fn the_header_holds_what_the_product_declares() {
         "#pragma once",
         "constexpr uint32_t TILE = 16u;",
         "    float rotation[9];",
-        "static_assert(sizeof(Camera) == 112, \"Camera\");",
+        "static_assert(sizeof(Camera) == 120, \"Camera\");",
         "static_assert(offsetof(Camera, guard) == 76, \"Camera::guard\");",
     ] {
         assert!(header.contains(text), "{text} is not in\n{header}");

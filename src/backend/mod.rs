@@ -503,7 +503,14 @@ pub trait Raster<P: Primitive>: Backend {
     /// Smooths every Gaussian as far as these views could tell nothing finer of it, from now on and
     /// until the next call: the 3D filter of Mip-Splatting. It is drawn with it, and its gradients go
     /// through it. After [`Self::densify`] the filter is zero.
-    fn smooth(&mut self, model: &mut Self::Model, views: &[&View]) -> Result<(), DeviceError>;
+    ///
+    /// Views tell of what is deeper than `sampled_from`, world units along their axes.
+    fn smooth(
+        &mut self,
+        model: &mut Self::Model,
+        views: &[&View],
+        sampled_from: f64,
+    ) -> Result<(), DeviceError>;
     /// Lowers every opacity, as it is through the 3D filter where there is one, to at most `ceiling`
     /// and forgets the opacities' moments.
     fn reset_opacity(&mut self, model: &mut Self::Model, ceiling: f64) -> Result<(), DeviceError>;

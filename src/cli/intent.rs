@@ -4,12 +4,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::ArgMatches;
+use clap::parser::ValueSource;
 
 use super::exit::UsageError;
 use super::folder;
 use super::scene::absolute;
 use super::train::TrainArgs;
-use crate::config::{Config, Layer, Layers, Typed, resolve};
+use crate::config::{Config, Layer, Layers, Strategy, Typed, resolve};
 use crate::dataset::{Dataset, PointCloud};
 use crate::files::{OutputError, create_folder};
 use crate::train::checkpoint::{self, CheckpointError, StoredCheckpoint};
@@ -68,8 +69,10 @@ impl Intent {
             let base = Some(Layer { origin: &origin, text: &text });
             config = resolve(Layers { base, ..layers })?;
             fit_degree(checkpoint, config.optimize.sh_degree)?;
+            keep_filter(path, &checkpoint.about.config, &config)?;
             say_where_it_goes_on(&origin, checkpoint.about.iteration, config.optimize.iterations);
         }
+        warn_of_idle(&config, matches);
         let model_path = settled
             .or_else(|| config.output.model_path.clone())
             .unwrap_or_else(|| folder::default_path(&config, false));
@@ -136,6 +139,43 @@ fn settled_folder(args: &TrainArgs, config: &Config) -> Option<PathBuf> {
         return Some(typed.unwrap_or_else(|| folder::default_path(config, true)));
     }
     typed
+}
+
+/// Gaussians that were trained with a 3D filter are too small and too opaque without it.
+fn keep_filter(path: &Path, before: &Config, now: &Config) -> Result<(), UsageError> {
+    if now.optimize.filter_3d || !before.optimize.filter_3d {
+        return Ok(());
+    }
+    Err(UsageError(format!(
+        "{}: the run was trained with --filter-3d and cannot go on without it. To go on from its \
+         Gaussians as they are drawn, start with --init and its point_cloud.ply",
+        path.display()
+    )))
+}
+
+/// Names options that were typed and mean nothing, since what they belong to is off.
+fn warn_of_idle(config: &Config, matches: &ArgMatches) {
+    let Config { optimize, densify, .. } = config;
+    let idle = [
+        (
+            "kernel_size",
+            !optimize.antialiasing,
+            "without --antialiasing (Mip-Splatting: --preset mip)",
+        ),
+        ("exposure_lr_init", !optimize.exposure, "without --exposure"),
+        ("exposure_lr_final", !optimize.exposure, "without --exposure"),
+        ("depth_l1_weight_init", config.scene.depths.is_none(), "without --depths"),
+        ("depth_l1_weight_final", config.scene.depths.is_none(), "without --depths"),
+        ("noise_lr", densify.strategy != Strategy::Mcmc, "without --strategy mcmc"),
+        ("init_opacity", optimize.init.is_some(), "with --init"),
+        ("init_scale", optimize.init.is_some(), "with --init"),
+        ("init_num_pts", optimize.init.is_some(), "with --init"),
+    ];
+    for (id, is_idle, when) in idle {
+        if is_idle && matches.value_source(id) == Some(ValueSource::CommandLine) {
+            tracing::warn!("--{} has no effect {when}", id.replace('_', "-"));
+        }
+    }
 }
 
 fn say_where_it_goes_on(origin: &str, done: u32, last: u32) {

@@ -72,8 +72,10 @@ impl ModelArgs {
         let config = resolve(Layers { base, typed, ..Layers::default() })?;
         // The scene may have been moved; that alone changes nothing.
         let source_path = config.scene.source_path.clone();
+        // Nor do depth maps, which only training looks at.
+        let depths = config.scene.depths.clone();
         let altered =
-            base.is_some() && config.scene != SceneOptions { source_path, ..trained.scene };
+            base.is_some() && config.scene != SceneOptions { source_path, depths, ..trained.scene };
         if config.scene.source_path.is_none() {
             return Err(UsageError(format!(
                 "{} has no config.toml that names the scene. Name it with -s SCENE",

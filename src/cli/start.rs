@@ -59,6 +59,14 @@ fn starting_model(path: &Path, config: &Config) -> anyhow::Result<Gaussians> {
         ))
         .into());
     }
+    if config.optimize.filter_3d {
+        tracing::info!(
+            "--filter-3d widens the Gaussians of {} as far as the views could tell nothing finer; those \
+             of a run that had a filter hold it already, and such a run is better gone on with from \
+             its checkpoint",
+            path.display()
+        );
+    }
     let (found, wanted) = (model.sh_degree, config.optimize.sh_degree);
     if wanted < found {
         tracing::warn!(

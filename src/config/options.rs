@@ -137,7 +137,7 @@ pub struct OptimizeOptions {
     pub antialiasing: bool,
 
     /// Variance of that filter, px²; 3DGS's own antialiasing takes 0.3
-    #[arg(long, value_name = "PX2", default_value_t = Self::default().kernel_size)]
+    #[arg(short, long, value_name = "PX2", default_value_t = Self::default().kernel_size)]
     pub kernel_size: f64,
 
     /// Keep Gaussians as wide as the training views can tell apart (Mip-Splatting's 3D smoothing filter)
@@ -148,7 +148,7 @@ pub struct OptimizeOptions {
     #[arg(long, value_name = "WEIGHT", default_value_t = Self::default().opacity_reg)]
     pub opacity_reg: f64,
 
-    /// Weight of the mean scale in the loss
+    /// Weight of the mean scale in the loss, in units of how far cameras stand from what they look at
     #[arg(long, value_name = "WEIGHT", default_value_t = Self::default().scale_reg)]
     pub scale_reg: f64,
 
@@ -156,7 +156,7 @@ pub struct OptimizeOptions {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", value_parser = parse_switch, action = ArgAction::Set, default_value_t = Self::default().exposure, hide_default_value = true)]
     pub exposure: bool,
 
-    /// Learning rate of the exposures at the start
+    /// Learning rate of the exposures once they have warmed up, over the first 5,000 iterations or a sixth of the run
     #[arg(long, value_name = "RATE", default_value_t = Self::default().exposure_lr_init)]
     pub exposure_lr_init: f64,
 
@@ -193,7 +193,7 @@ pub struct OptimizeOptions {
     #[arg(long, value_name = "X", default_value_t = Self::default().init_extent)]
     pub init_extent: f64,
 
-    /// Opacity of the Gaussians that training starts from
+    /// Opacity of Gaussians that are made of points, not of those of --init
     #[arg(long, alias = "init-opa", value_name = "OPACITY", default_value_t = Self::default().init_opacity)]
     pub init_opacity: f64,
 
@@ -222,8 +222,8 @@ impl Default for OptimizeOptions {
             opacity_reg: 0.0,
             scale_reg: 0.0,
             exposure: false,
-            exposure_lr_init: 0.01,
-            exposure_lr_final: 0.001,
+            exposure_lr_init: 1e-3,
+            exposure_lr_final: 1e-4,
             bilateral_grid: false,
             depth_l1_weight_init: 1.0,
             depth_l1_weight_final: 0.01,
@@ -270,7 +270,7 @@ pub struct DensifyOptions {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", value_parser = parse_switch, action = ArgAction::Set, default_value_t = Self::default().absgrad, hide_default_value = true)]
     pub absgrad: bool,
 
-    /// With mcmc, factor of the random motion
+    /// With mcmc, the random motion's rate in units of the positions' learning rate
     #[arg(long, value_name = "RATE", default_value_t = Self::default().noise_lr)]
     pub noise_lr: f64,
 

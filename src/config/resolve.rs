@@ -62,7 +62,7 @@ const IMPLIED: [Implied; 2] = [
         text: || preset_text("mcmc"),
     },
     Implied {
-        by: |config| config.densify.absgrad,
+        by: |config| config.densify.absgrad && config.densify.strategy == Strategy::Adc,
         origin: "absgrad",
         // Sums of absolute values are larger: AbsGS's own threshold (Ye et al. 2024).
         text: || Ok("[densify]\ndensify_grad_threshold = 8e-4\n"),

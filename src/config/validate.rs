@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use super::{
     Config, ConfigError, DensifyOptions, MemoryOptions, OptimizeOptions, OutputOptions, RunOptions,
-    SceneOptions,
+    SceneOptions, Strategy,
 };
 use crate::memory::Bytes;
 
@@ -105,6 +105,12 @@ impl DensifyOptions {
         key("densification_interval").count(self.densification_interval)?;
         key("opacity_reset_interval").count(self.opacity_reset_interval)?;
         key("densify_grad_threshold").rate(self.densify_grad_threshold)?;
+        key("absgrad").holds(
+            !self.absgrad || self.strategy == Strategy::Adc,
+            self.absgrad,
+            "false where --strategy is not adc: gof has its own use of absolute gradients, and mcmc \
+             has none",
+        )?;
         key("noise_lr").rate(self.noise_lr)?;
         key("percent_dense").share(self.percent_dense)?;
         match self.max_points {

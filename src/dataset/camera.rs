@@ -4,6 +4,7 @@
 //! the image with its origin at the outer corner of the top left pixel, whose centre is (0.5, 0.5).
 
 use crate::math::linalg::{Mat3, Vec3, add, dot, length, mul_transposed, scale, sub};
+use crate::math::quantile::median;
 
 /// A pinhole camera at one resolution.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -89,14 +90,6 @@ pub(super) fn viewing_distance(cameras: &[(Vec3<f64>, Vec3<f64>)], mean: Vec3<f6
     let nearest: Vec<Vec3<f64>> = cameras.iter().map(nearest).collect();
     let focus = [0, 1, 2].map(|axis| median(nearest.iter().map(|point| point[axis])));
     median(cameras.iter().map(|&(centre, _)| length(sub(centre, focus))))
-}
-
-/// The middle of the values in their order, the mean of both where two are in the middle; 0 of none.
-fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    let middle = values.get((values.len().saturating_sub(1)) / 2..=values.len() / 2);
-    middle.map_or(0.0, |middle| middle.iter().sum::<f64>() / middle.len() as f64)
 }
 
 #[cfg(test)]

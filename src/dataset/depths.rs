@@ -11,6 +11,7 @@ use serde::Deserialize;
 
 use super::camera::stem;
 use super::{DepthFile, first_few};
+use crate::math::quantile::median;
 
 /// The scales, below the scene's folder.
 const PARAMETERS: &str = "sparse/0/depth_params.json";
@@ -131,17 +132,9 @@ fn read(path: &Path) -> Result<BTreeMap<String, Fit>, DepthsError> {
         .map_err(|source| DepthsError::ParametersDamaged { path: path.to_owned(), source })
 }
 
-/// Median of the scales above 0; the mean of the two in the middle of an even number.
+/// Median of the scales above 0.
 fn median_scale(fits: &BTreeMap<String, Fit>) -> f64 {
-    let mut scales: Vec<f64> = fits.values().map(|fit| fit.scale).filter(|&s| s > 0.0).collect();
-    scales.sort_by(f64::total_cmp);
-    let middle = |at: usize| scales.get(at).copied().unwrap_or(0.0);
-    let half = scales.len() / 2;
-    if scales.len() % 2 == 1 {
-        middle(half)
-    } else {
-        (middle(half.max(1) - 1) + middle(half)) / 2.0
-    }
+    median(fits.values().map(|fit| fit.scale).filter(|&scale| scale > 0.0))
 }
 
 /// The map with its fit, or why it is not used.

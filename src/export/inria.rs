@@ -10,6 +10,7 @@ use crate::config::Config;
 use crate::dataset::Dataset;
 use crate::files::{OutputError, write_atomically, write_text};
 use crate::math::linalg::transpose;
+use crate::math::splat::DILATION_PX2;
 
 /// Writes `cfg_args` into the model folder: the options as one line that Python evaluates.
 ///
@@ -29,7 +30,7 @@ pub fn write_cfg_args(model_path: &Path, config: &Config) -> Result<(), OutputEr
     }
     let text = format!(
         "Namespace(sh_degree={}, source_path={}, model_path={}, images={}, depths={}, \
-         resolution={}, white_background={}, train_test_exp=False, data_device='cuda', eval={})",
+         resolution={}, white_background={}, train_test_exp=False, data_device='cuda', eval={}, kernel_size={})",
         config.optimize.sh_degree,
         python_string(&source),
         python_string(&model_path.to_string_lossy()),
@@ -38,6 +39,8 @@ pub fn write_cfg_args(model_path: &Path, config: &Config) -> Result<(), OutputEr
         config.scene.resolution,
         python_bool(config.scene.white_background),
         python_bool(config.scene.eval),
+        // What Mip-Splatting's scripts read; plain 3DGS's do not.
+        if config.optimize.antialiasing { config.optimize.kernel_size } else { DILATION_PX2 },
     );
     write_text(&model_path.join("cfg_args"), &text)
 }

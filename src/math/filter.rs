@@ -13,9 +13,6 @@ pub const DET_MIN_PX4: f64 = 1e-6;
 /// Variance of the 3D filter in units of the smallest interval that a view samples, squared.
 pub const INTERVAL_VARIANCE: f64 = 0.2;
 
-/// Depth that a Gaussian must exceed for a view to tell anything of it, world units.
-pub const SAMPLED_FROM: f64 = 0.2;
-
 /// How far beyond the image's border a view still counts, as a share of its side.
 pub const SAMPLED_MARGIN: f64 = 0.15;
 
@@ -81,7 +78,8 @@ pub fn lowered_logit<R: Real>(logit: R, kept: R, ceiling: R) -> R {
     if sigmoid(logit) * kept > ceiling { inverse_sigmoid(ceiling / kept) } else { logit }
 }
 
-/// The depth in which a view samples this place (world units along its axis), if it does.
+/// The depth in which a view samples this place (world units along its axis), if it does: beyond
+/// [`Viewpoint::near`], and not far outside of the image.
 pub fn sampled_depth<R: Real>(view: &Viewpoint<R>, mean_world: Vec3<R>) -> Option<R> {
     let [x, y, z] = add(mul(&view.rotation, mean_world), view.translation);
     let inside = |axis: usize, along: R| {
@@ -90,7 +88,7 @@ pub fn sampled_depth<R: Real>(view: &Viewpoint<R>, mean_world: Vec3<R>) -> Optio
         let at = along / z * view.focal_px[axis] + view.centre_px[axis];
         at >= -margin && at <= side + margin
     };
-    (z > R::of(SAMPLED_FROM) && inside(0, x) && inside(1, y)).then_some(z)
+    (z > view.near && inside(0, x) && inside(1, y)).then_some(z)
 }
 
 /// Standard deviation of the 3D filter per depth (world units both): of the finest view, whose focal

@@ -24,6 +24,14 @@ pub fn between(low: f64, high: f64, share: f64) -> f64 {
     if share > 0.0 { low + (high - low) * share } else { low }
 }
 
+/// The middle of the values in their order, the mean of both where two are in the middle; 0 of none.
+pub fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    let middle = values.get((values.len().saturating_sub(1)) / 2..=values.len() / 2);
+    middle.map_or(0.0, |middle| middle.iter().sum::<f64>() / middle.len() as f64)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -41,5 +49,23 @@ mod tests {
         let many = place(40_000_003, 1);
         assert_eq!(many.rank, 40_000_001);
         assert_eq!([between(2.0, 4.0, 0.25), between(2.0, f64::INFINITY, 0.0)], [2.5, 2.0]);
+    }
+
+    #[test]
+    fn places_beyond_what_single_precision_counts_are_exact() {
+        // (n - 1)(n - k) / n = n - 1 - k + k / n.
+        let (count, above) = (30_000_001, 12_345);
+        let found = place(count, above);
+        assert_eq!(found.rank, count - 1 - above);
+        assert!((found.share - above as f64 / count as f64).abs() < 1e-15);
+    }
+
+    #[test]
+    fn the_median_is_the_middle_or_between_two() {
+        let of = |values: &[f64]| median(values.iter().copied());
+        assert_eq!(
+            [of(&[]), of(&[3.0]), of(&[5.0, 1.0, 2.0]), of(&[4.0, 1.0])],
+            [0.0, 3.0, 2.0, 2.5]
+        );
     }
 }

@@ -6,7 +6,7 @@
 /// A Gaussian is shared by so many at most.
 pub const SHARES_MAX: u32 = 51;
 
-/// Largest opacity that is reckoned with: the last below 1 in single precision.
+/// Largest opacity that is reckoned with: 1 less single precision's epsilon, as in gsplat.
 pub const OPACITY_MAX: f64 = 1.0 - 1.0 / (1 << 23) as f64;
 
 /// Weight of an opacity of 1 in a draw.

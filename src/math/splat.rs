@@ -159,6 +159,7 @@ struct Covariance<R> {
     sharp_det: R,
 }
 
+/// A Aᵀ with the screen filter's variance on its diagonal, and the determinants.
 ///
 /// For long thin splats xx yy - xy² would cancel all digits of single precision. Lagrange's
 /// identity |a|² |b|² - (a·b)² = |a x b|² leaves a sum of positive terms.

@@ -39,7 +39,7 @@ mod tests {
             vec![-30.0, -30.0, -30.0, 5.0, 5.0, 5.0, -1.0, -2.0, -3.0, -1.0, -2.0, -3.0];
         gaussians.opacity_logits = vec![0.0, 90.0, 1.0, 1.0];
         let before = gaussians.clone();
-        fuse(&mut gaussians, &[0.1, 1e-4, 0.0, 0.2]);
+        fuse(&mut gaussians, &[0.1, 1e-9, 0.0, 0.2]);
         assert!(
             gaussians.opacity_logits.iter().chain(&gaussians.log_scales).all(|v| v.is_finite())
         );

@@ -129,6 +129,9 @@ fn corrected_columns(
     vec![("CC_SSIM", value(|m| m.ssim)), ("CC_PSNR", value(|m| m.psnr))]
 }
 
+/// Names that metrics have in the files.
+const METRIC_KEYS: [&str; 7] = ["SSIM", "PSNR", "L1", "LPIPS", "lpips_net", "CC_SSIM", "CC_PSNR"];
+
 /// Sets the metrics of one iteration and keeps everything else that the file holds.
 fn merge(
     path: &Path,
@@ -141,6 +144,8 @@ fn merge(
         *entry = json!({});
     }
     if let Value::Object(entry) = entry {
+        // What this evaluation did not measure is not true of its model any more.
+        entry.retain(|name, _| !METRIC_KEYS.contains(&name.as_str()));
         entry.extend(metrics.into_iter().map(|(name, value)| (name.to_owned(), value)));
     }
     let mut methods: Vec<_> = methods.into_iter().collect();

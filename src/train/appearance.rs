@@ -6,6 +6,12 @@ use crate::config::OptimizeOptions;
 /// Epsilon of Adam for exposures: that of `torch`, which 3D Gaussian splatting leaves as it is.
 const EXPOSURE_EPSILON: f64 = 1e-8;
 
+/// Iterations over which the rate of exposures rises: what the reference trainer's README recommends, as
+/// it does the rates. Earlier, colours of the scene itself are still on their way, and tables would take
+/// part in what is theirs. Of a short run no more than a share of it.
+const EXPOSURE_WARM_UP: u32 = 5000;
+const EXPOSURE_WARM_UP_SHARE: u32 = 6;
+
 /// Learning rate of bilateral grids; this and what follows are gsplat's.
 const GRID_RATE: f64 = 2e-3;
 /// Share of it that is left at the end.
@@ -31,7 +37,7 @@ pub fn rule(options: &OptimizeOptions, kind: Compensation) -> AppearanceRule {
             rate_init: options.exposure_lr_init,
             rate_final: options.exposure_lr_final,
             iterations,
-            warm_up: 0,
+            warm_up: EXPOSURE_WARM_UP.min(iterations / EXPOSURE_WARM_UP_SHARE),
             epsilon: EXPOSURE_EPSILON,
             total_variation: 0.0,
         },

@@ -328,8 +328,13 @@ impl Raster<Gaussians> for Keeper {
     fn reorder(&mut self, model: &mut Model<f32>, cube: &Cube) -> Result<(), DeviceError> {
         self.cpu.reorder(model, cube)
     }
-    fn smooth(&mut self, model: &mut Model<f32>, views: &[&View]) -> Result<(), DeviceError> {
-        self.cpu.smooth(model, views)
+    fn smooth(
+        &mut self,
+        model: &mut Model<f32>,
+        views: &[&View],
+        sampled_from: f64,
+    ) -> Result<(), DeviceError> {
+        self.cpu.smooth(model, views, sampled_from)
     }
     fn reset_opacity(&mut self, model: &mut Model<f32>, ceiling: f64) -> Result<(), DeviceError> {
         self.cpu.reset_opacity(model, ceiling)

@@ -182,6 +182,10 @@ pub(super) fn learn<R: Real>(
             *d += weight * total_variation_bwd(values, k);
         }
     }
+    // A table moves once in an iteration: it has where the iteration is done again.
+    if *table.steps >= step.number {
+        return Ok(());
+    }
     let stride = Stride::<R>::new(step);
     let moments = table.first_moments.iter_mut().zip(table.second_moments);
     for ((value, (first, second)), d) in table.values.iter_mut().zip(moments).zip(d_table) {

@@ -36,7 +36,7 @@ use super::viewpoint::viewpoint;
 use super::{
     AdamStep, AppearanceStep, AppearanceTables, Backend, Densified, DensifyRule, DeviceError,
     Grant, LossTerms, LossValue, Measured, Pass, Pending, Raster, RelocateRule, RenderSettings,
-    Rendered, Rows, Snapshot, Survey, check_rows, chunks,
+    Rendered, Rows, ScreenFilter, Snapshot, Survey, check_rows, chunks,
 };
 use crate::dataset::{Image, View};
 use crate::math::Real;
@@ -383,10 +383,14 @@ impl<R: Real> Raster<Gaussians> for Cpu<R> {
         Ok(())
     }
 
-    fn smooth(&mut self, model: &mut Model<R>, views: &[&View]) -> Result<(), DeviceError> {
-        // Neither nearness nor the screen's filter matters to it.
-        let settings = RenderSettings::DEFAULT;
-        let point = |view: &&View| viewpoint(view, settings.near, settings.screen_filter);
+    fn smooth(
+        &mut self,
+        model: &mut Model<R>,
+        views: &[&View],
+        sampled_from: f64,
+    ) -> Result<(), DeviceError> {
+        // The screen's filter does not matter to it.
+        let point = |view: &&View| viewpoint(view, sampled_from, ScreenFilter::DILATION);
         smooth::smooth(model, &views.iter().map(point).collect::<Vec<_>>());
         Ok(())
     }

@@ -227,6 +227,11 @@ pub(super) fn learn(
         }
         Compensation::BilateralGrid => kernels.gather_grid.over(stream, kind.width(), &args)?,
     }
+    // A table moves once in an iteration: it has where the backward pass was refused memory and all is
+    // done again.
+    if appearance.steps[view] >= step.number {
+        return session.timers.end(&begun, &session.stream);
+    }
     let stride = Stride::<f32>::new(step);
     let [values, first_moments, second_moments] = appearance.parts_mut(view);
     let args = MoveArgs {

@@ -511,8 +511,13 @@ impl Raster<Gaussians> for Cuda {
         self.with_room(|session| reorder::reorder(session, model, cube))
     }
 
-    fn smooth(&mut self, model: &mut Model, views: &[&View]) -> Result<(), DeviceError> {
-        self.with_room(|session| smooth::smooth(session, model, views))
+    fn smooth(
+        &mut self,
+        model: &mut Model,
+        views: &[&View],
+        sampled_from: f64,
+    ) -> Result<(), DeviceError> {
+        self.with_room(|session| smooth::smooth(session, model, views, sampled_from))
     }
 
     fn reset_opacity(&mut self, model: &mut Model, ceiling: f64) -> Result<(), DeviceError> {

@@ -17,6 +17,7 @@ pub(super) fn smooth(
     session: &Session,
     model: &mut Model,
     views: &[&View],
+    sampled_from: f64,
 ) -> Result<(), DeviceError> {
     let rows = model.len();
     // Before anything changes.
@@ -35,7 +36,7 @@ pub(super) fn smooth(
         n: count_u32(rows)?,
         views_len: count_u32(views.len())?,
         smoothing_per_depth: if host.is_empty() { 0.0 } else { smoothing_per_depth(focal_px) },
-        reserved: 0,
+        sampled_from: f32::of(sampled_from),
     };
     session.kernels.smooth_nearest.over(&session.stream, rows, &args)?;
     session.kernels.smooth_spread.over(&session.stream, rows, &args)

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::{AFTER_REST, BEFORE_REST, rest_name};
 use crate::math::Real;
-use crate::model::{Gaussians, sh_rest_count};
+use crate::model::{Gaussians, fuse, sh_rest_count};
 use crate::ply::{self, Column, Header, PlyFileError};
 
 /// A PLY file that holds no Gaussians.
@@ -97,11 +97,15 @@ pub enum PlyError {
     },
 }
 
+/// Standard deviations of a 3D filter, world units.
+const FILTER: &str = "filter_3D";
+
 /// Bytes that are read at a time.
 const CHUNK_BYTES: usize = 1 << 20;
 
 /// Reads Gaussians from a binary PLY; columns are found by name, in any order, as float or double,
-/// and the SH degree follows from the number of `f_rest` columns. Other columns are passed over.
+/// and the SH degree follows from the number of `f_rest` columns. A column `filter_3D`, as
+/// Mip-Splatting writes it, is fused with scales and opacities. Other columns are passed over.
 ///
 /// Memory beyond the result stays at about a megabyte; the file's size is checked before the
 /// result is allocated.
@@ -116,7 +120,9 @@ pub fn read_ply(path: &Path) -> Result<Gaussians, PlyError> {
     let layout = Layout::of(path, &header)?;
     let rows = header.rows_within(path, file_bytes)?;
     input.seek(SeekFrom::Start(header.data_start)).map_err(unreadable)?;
-    let mut gaussians = layout.allocate(rows);
+    let filter = header.columns.iter().any(|column| column.name == FILTER);
+    let filter = filter.then(|| find(path, &header.columns, FILTER)).transpose()?;
+    let (mut gaussians, mut filters) = (layout.allocate(rows), Vec::new());
     let rows_at_a_time = (CHUNK_BYTES / header.row_bytes).max(1);
     let mut chunk = vec![0; rows_at_a_time * header.row_bytes];
     let mut row = 0;
@@ -125,9 +131,11 @@ pub fn read_ply(path: &Path) -> Result<Gaussians, PlyError> {
         input.read_exact(chunk).map_err(unreadable)?;
         for bytes in chunk.chunks_exact(header.row_bytes) {
             layout.take_row(path, row, bytes, &mut gaussians)?;
+            filters.extend(filter.as_ref().map(|column| column.value(bytes).to_f32()));
             row += 1;
         }
     }
+    fuse(&mut gaussians, &filters);
     Ok(gaussians)
 }
 

@@ -4,7 +4,11 @@ use super::Trainer;
 use crate::backend::{DeviceError, Raster};
 use crate::dataset::{Dataset, View};
 use crate::model::Gaussians;
-use crate::train::{TrainError, smoothing};
+use crate::train::{SceneScale, TrainError, smoothing};
+
+/// Share of the scene's unit from which on views tell of what they see. Mip-Splatting begins at 0.2,
+/// whatever a scene's size is; cameras of common scenes stand 4 from what they look at.
+const SAMPLED_SHARE: f64 = 0.05;
 
 /// Smooths a model as far as the views of a scene that are trained on could tell nothing finer.
 pub(super) fn smooth<B: Raster<Gaussians>>(
@@ -13,7 +17,7 @@ pub(super) fn smooth<B: Raster<Gaussians>>(
     dataset: &Dataset,
 ) -> Result<(), DeviceError> {
     let views: Vec<&View> = dataset.train.iter().map(|&view| &dataset.views[view]).collect();
-    device.smooth(model, &views)
+    device.smooth(model, &views, SAMPLED_SHARE * SceneScale::of(dataset).unit)
 }
 
 impl<B: Raster<Gaussians>> Trainer<'_, B> {
