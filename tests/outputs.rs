@@ -477,7 +477,7 @@ fn cfg_args_is_one_line_of_python() {
     let expected = format!(
         "Namespace(sh_degree=2, source_path='/scenes/it\\'s', model_path='{}', images='images', \
          depths='', resolution=4, white_background=True, train_test_exp=False, \
-         data_device='cuda', eval=False)",
+         data_device='cuda', eval=False, kernel_size=0.3)",
         folder.display()
     );
     assert_eq!(text, expected);

@@ -82,7 +82,7 @@ const WINDOW: [&str; 4] = [
     "--densify-from-iter=30",
     "--densify-until-iter=130",
     "--densification-interval=30",
-    "--densify-grad-threshold=0.0001",
+    "--densify-grad-threshold=0.005",
 ];
 
 #[test]

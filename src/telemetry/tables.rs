@@ -75,7 +75,7 @@ pub fn write_results(model_path: &Path, evaluation: &Evaluation) -> Result<(), O
         return Ok(());
     }
     let mut metrics = columns(evaluation, |metric| json!(metric(&evaluation.mean)));
-    metrics.extend(evaluation.lpips_net.map(|net| ("lpips_net", json!(net))));
+    metrics.extend(evaluation.lpips_net.map(|net| (LPIPS_NET, json!(net))));
     metrics.extend(corrected_columns(&evaluation.mean, |metric| {
         evaluation.mean.corrected.map_or(Value::Null, |corrected| json!(metric(&corrected)))
     }));
@@ -129,8 +129,8 @@ fn corrected_columns(
     vec![("CC_SSIM", value(|m| m.ssim)), ("CC_PSNR", value(|m| m.psnr))]
 }
 
-/// Names that metrics have in the files.
-const METRIC_KEYS: [&str; 7] = ["SSIM", "PSNR", "L1", "LPIPS", "lpips_net", "CC_SSIM", "CC_PSNR"];
+/// The network of the LPIPS beside it.
+const LPIPS_NET: &str = "lpips_net";
 
 /// Sets the metrics of one iteration and keeps everything else that the file holds.
 fn merge(
@@ -144,8 +144,10 @@ fn merge(
         *entry = json!({});
     }
     if let Value::Object(entry) = entry {
-        // What this evaluation did not measure is not true of its model any more.
-        entry.retain(|name, _| !METRIC_KEYS.contains(&name.as_str()));
+        // What an earlier evaluation measured and this one does not is not true of the model any more.
+        // An LPIPS without the name of its network is another program's.
+        let ours: &[&str] = if entry.contains_key(LPIPS_NET) { &["LPIPS", LPIPS_NET] } else { &[] };
+        entry.retain(|name, _| !name.starts_with("CC_") && !ours.contains(&name.as_str()));
         entry.extend(metrics.into_iter().map(|(name, value)| (name.to_owned(), value)));
     }
     let mut methods: Vec<_> = methods.into_iter().collect();

@@ -120,7 +120,8 @@ pub fn read_ply(path: &Path) -> Result<Gaussians, PlyError> {
     let layout = Layout::of(path, &header)?;
     let rows = header.rows_within(path, file_bytes)?;
     input.seek(SeekFrom::Start(header.data_start)).map_err(unreadable)?;
-    let filter = header.columns.iter().any(|column| column.name == FILTER);
+    let is_filter = |column: &Column| column.name == FILTER && column.scalar.is_float();
+    let filter = header.columns.iter().any(is_filter);
     let filter = filter.then(|| find(path, &header.columns, FILTER)).transpose()?;
     let (mut gaussians, mut filters) = (layout.allocate(rows), Vec::new());
     let rows_at_a_time = (CHUNK_BYTES / header.row_bytes).max(1);
