@@ -190,7 +190,7 @@ fn apart(found: &FirstStep, expected: &FirstStep) -> Vec<(&'static str, f64)> {
 }
 
 /// Gradients are added up in any order: steps over the whole view say how much that changes.
-fn assert_same_step(found: &FirstStep, wholes: &[FirstStep], what: &str) {
+fn assert_same_step(found: &FirstStep, wholes: &[FirstStep], (roundings, what): (f64, &str)) {
     let expected = &wholes[0];
     assert_same_loss(&found.loss, &expected.loss);
     assert_eq!(found.snapshot.views_seen, expected.snapshot.views_seen, "{what}");
@@ -202,8 +202,10 @@ fn assert_same_step(found: &FirstStep, wholes: &[FirstStep], what: &str) {
     }
     assert!(!noise.is_empty());
     for ((name, error), noise) in apart(found, expected).into_iter().zip(noise) {
-        // 1e-6: a few roundings, where few terms happen to come in the same order each time.
-        assert!(error <= 4.0 * noise + 1e-6, "{what}: {name} {error:.1e} apart, not {noise:.1e}");
+        assert!(
+            error <= 4.0 * noise + roundings,
+            "{what}: {name} {error:.1e} apart, not {noise:.1e}"
+        );
     }
 }
 
@@ -222,7 +224,11 @@ fn bands_give_the_loss_and_the_gradients_of_the_view_at_once() {
             assert_eq!(wholes[0].loss.depth_l1.is_some(), shot.settings.inverse_depth);
             for policy in POLICIES {
                 let found = first_step(device, &gaussians, &shot, policy);
-                assert_same_step(&found, &wholes, &format!("{size:?} px, {policy:?}"));
+                // A few roundings, where few terms happen to come in the same order each time; of maps
+                // whose pixels have nothing to do with each other the terms nearly cancel.
+                let roundings = if shot.settings.inverse_depth { 2e-5 } else { 1e-6 };
+                let what = format!("{size:?} px, {policy:?}");
+                assert_same_step(&found, &wholes, (roundings, &what));
             }
         }
     }
@@ -305,7 +311,7 @@ fn a_view_that_does_not_fit_is_drawn_in_bands_within_the_budget() {
     drop(model);
     let found = first_step(device, &gaussians, &shot, BandPolicy::WhenNeeded);
     assert!(device.heap().peak() <= device.heap().budget());
-    assert_same_step(&found, &whole, "half of the scratch");
+    assert_same_step(&found, &whole, (1e-6, "half of the scratch"));
 
     let mut model = device.upload(&gaussians).unwrap();
     let refused = render(device, (&model, &shot.view), &shot.settings, BandPolicy::Never);
@@ -393,5 +399,5 @@ fn gradients_that_no_step_takes_do_not_show_in_the_next() {
     let loss = step(device, &mut model, &shot, (1, RATES));
     assert_same_loss(&lost, &loss);
     let found = FirstStep { loss, snapshot: device.snapshot(&mut model).unwrap() };
-    assert_same_step(&found, &wholes, "after a frame that came to nothing");
+    assert_same_step(&found, &wholes, (1e-6, "after a frame that came to nothing"));
 }

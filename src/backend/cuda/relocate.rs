@@ -80,9 +80,9 @@ struct Lottery<'a> {
     session: &'a Session,
     /// Gaussians before.
     rows: usize,
-    /// Weights, then their sums up to each row; [rows].
+    /// Weights, then their sums up to each row; `[rows]`.
     sums: Block<u64>,
-    /// Copies of each row; [rows].
+    /// Copies of each row; `[rows]`.
     counts: Block<u32>,
     /// The row that each copy is of. Over the dead there is one per row: first whether it is dead,
     /// then how many are up to it.
