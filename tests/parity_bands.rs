@@ -224,10 +224,11 @@ fn bands_give_the_loss_and_the_gradients_of_the_view_at_once() {
             assert_eq!(wholes[0].loss.depth_l1.is_some(), shot.settings.inverse_depth);
             for policy in POLICIES {
                 let found = first_step(device, &gaussians, &shot, policy);
+                let with_depths = shot.settings.inverse_depth;
                 // A few roundings, where few terms happen to come in the same order each time; of maps
                 // whose pixels have nothing to do with each other the terms nearly cancel.
-                let roundings = if shot.settings.inverse_depth { 2e-5 } else { 1e-6 };
-                let what = format!("{size:?} px, {policy:?}");
+                let roundings = if with_depths { 2e-5 } else { 1e-6 };
+                let what = format!("{size:?} px, {policy:?}, depths: {with_depths}");
                 assert_same_step(&found, &wholes, (roundings, &what));
             }
         }
