@@ -55,10 +55,17 @@ __device__ inline Place place() {
     return {warp / COMPACT_SLICES, warp % COMPACT_SLICES, thread % WARP};
 }
 
+// Share of its gradient that a splat at this depth tells. Twin of `faded` in backend/cpu/densify.rs.
+__device__ inline float faded(float depth, float fade_depth) {
+    const float share = fminf(depth / fade_depth, 1.0f);
+    return share * share;
+}
+
 extern "C" __global__ void __launch_bounds__(OBSERVE_BLOCK)
     observe(const __grid_constant__ ObserveArgs a) {
     const float* __restrict__ splats = a.splats;        // [visible, 12]
     const float* __restrict__ gradients = a.gradients;  // [visible, 12]
+    const float* __restrict__ geometry = a.geometry;    // [lane blocks, 11, 32]
     float* __restrict__ gradient_norm_sums = a.gradient_norm_sums;
     uint32_t* __restrict__ views_seen = a.views_seen;
     const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -66,15 +73,22 @@ extern "C" __global__ void __launch_bounds__(OBSERVE_BLOCK)
 
     const uint64_t record = uint64_t{i} * RECORD_WIDTH;
     const uint32_t gaussian = __float_as_uint(splats[record + RECORD_GAUSSIAN]);
+    float told = 1.0f;
+    if (a.fade_depth > 0.0f) {
+        const float3 mean = triple(geometry, gaussian, MEAN);
+        told = faded(a.axis[0] * mean.x + a.axis[1] * mean.y + a.axis[2] * mean.z + a.axis[3],
+                     a.fade_depth);
+    }
     const uint64_t first = a.absolute != 0 ? record + RECORD_ABSOLUTE_X : record;
     const uint64_t second = a.absolute != 0 ? record + RECORD_ABSOLUTE_Y : record + 1;
-    const float x = gradients[first] * a.half_size[0];
-    const float y = gradients[second] * a.half_size[1];
+    const float2 half_size = {told * a.half_size[0], told * a.half_size[1]};
+    const float x = gradients[first] * half_size.x;
+    const float y = gradients[second] * half_size.y;
     // Each Gaussian has at most one splat in a view: nobody else writes these.
     gradient_norm_sums[gaussian] += sqrtf(x * x + y * y);
     if (a.absolute_norm_sums != nullptr) {
-        a.absolute_norm_sums[gaussian] += gradients[record + RECORD_ABSOLUTE_X] * a.half_size[0] +
-                                          gradients[record + RECORD_ABSOLUTE_Y] * a.half_size[1];
+        a.absolute_norm_sums[gaussian] += gradients[record + RECORD_ABSOLUTE_X] * half_size.x +
+                                          gradients[record + RECORD_ABSOLUTE_Y] * half_size.y;
     }
     views_seen[gaussian] += 1;
 }

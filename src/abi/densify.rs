@@ -57,6 +57,8 @@ abi! {
         /// [visible, 12]: the first two are the gradient of the centre per px, numbers 3 and 7 the sums
         /// of its absolute values.
         pub gradients: In<'a, f32>,
+        /// [lane blocks, 11, 32]; looked at where there is a `fade_depth`.
+        pub geometry: In<'a, f32>,
         /// [n]
         pub gradient_norm_sums: Out<'a, f32>,
         /// [n]
@@ -69,6 +71,10 @@ abi! {
         pub half_size: [f32; 2],
         /// Not 0: `gradient_norm_sums` take the norms of the absolute values.
         pub absolute: u32,
+        /// The view's axis in world space, and what is added to a place's share along it.
+        pub axis: [f32; 4],
+        /// Depth from which on splats tell all; 0 where all do.
+        pub fade_depth: f32,
     }
 
     /// `survey`: flags the candidates and counts them; either may be left out.

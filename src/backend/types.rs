@@ -62,6 +62,10 @@ pub struct RenderSettings {
     pub screen_filter: ScreenFilter,
     /// What a frame drawn to [`Pass::Observe`] tells density control.
     pub statistics: Statistics,
+    /// Depth above which splats tell density control all they have to; what is nearer tells the less,
+    /// by the square of its share of this depth (Pixel-GS, Zhang et al. 2024). World units along the
+    /// view axis; at 0 all tell alike.
+    pub fade_depth: f64,
     /// Whether inverse depths are drawn beside the colours; not in a frame drawn to [`Pass::Picture`].
     pub inverse_depth: bool,
     /// What changes the colours before they are compared, so that the frame has room for it. A frame
@@ -78,6 +82,7 @@ impl RenderSettings {
         near: 0.01,
         screen_filter: ScreenFilter::DILATION,
         statistics: Statistics::Norms,
+        fade_depth: 0.0,
         inverse_depth: false,
         compensation: None,
     };

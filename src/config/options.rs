@@ -270,6 +270,10 @@ pub struct DensifyOptions {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", value_parser = parse_switch, action = ArgAction::Set, default_value_t = Self::default().absgrad, hide_default_value = true)]
     pub absgrad: bool,
 
+    /// Gradients of Gaussians nearer to the camera than this share of the scene count less, by the square of their depth (Pixel-GS, which has 0.37): fewer floaters right before cameras; 0 counts all alike
+    #[arg(long, value_name = "SHARE", default_value_t = Self::default().near_fade)]
+    pub near_fade: f64,
+
     /// With mcmc, the random motion's rate in units of the positions' learning rate
     #[arg(long, value_name = "RATE", default_value_t = Self::default().noise_lr)]
     pub noise_lr: f64,
@@ -294,6 +298,7 @@ impl Default for DensifyOptions {
             opacity_reset_interval: 3000,
             densify_grad_threshold: 2e-4,
             absgrad: false,
+            near_fade: 0.0,
             noise_lr: 5e5,
             percent_dense: 0.01,
             max_points: None,

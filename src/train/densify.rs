@@ -100,6 +100,13 @@ pub fn statistics(config: &Config) -> Statistics {
     }
 }
 
+/// Depth above which splats tell density control all they have to, world units. Pixel-GS takes its
+/// share of the cameras' extent; where they went far along what they look at, as through a street,
+/// that would be more than the scene is deep.
+pub fn fade_depth(config: &Config, scene: SceneScale) -> f64 {
+    config.densify.near_fade * scene.extent.min(scene.unit)
+}
+
 /// The step of `iteration` (from 1): what the options add to the gradients, and as long as the run
 /// lasts the motion that the Markov chain explores with. Both act as they would in a scene of the unit
 /// size: scales are divided by the unit, and a motion by its square, since it goes with covariances.

@@ -236,6 +236,7 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
         let settings = RenderSettings {
             pass: densify::pass(self.setup.config, iteration),
             statistics: densify::statistics(self.setup.config),
+            fade_depth: densify::fade_depth(self.setup.config, self.scale),
             sh_degree: schedule::sh_degree(options, iteration),
             background: self.training_background(iteration),
             near: self.feed.views.near(),

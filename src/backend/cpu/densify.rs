@@ -3,7 +3,9 @@
 use super::model::{Column, Model, Parameter};
 use super::project::Splat;
 use crate::backend::types::SPLIT_SHRINK;
-use crate::backend::{Criterion, Densified, DensifyRule, Grant, Statistics, Survey};
+use crate::backend::{
+    Criterion, Densified, DensifyRule, Grant, RenderSettings, Statistics, Survey,
+};
 use crate::math::blend::ScreenGradient;
 use crate::math::linalg::{Vec3, add, mul, rotation};
 use crate::math::quantile::{between, place};
@@ -17,21 +19,34 @@ enum Growth {
     Split,
 }
 
+/// Share of its gradient that a splat at this depth tells (Pixel-GS, Zhang et al. 2024, section 3.3).
+fn faded<R: Real>(depth: R, fade_depth: R) -> R {
+    if fade_depth <= R::ZERO {
+        return R::ONE;
+    }
+    let share = (depth / fade_depth).min(R::ONE);
+    share * share
+}
+
 /// Adds one view to the statistics: the norm of the centre's gradient, half the image being 1, or what
 /// the statistics ask for.
 pub(super) fn observe<R: Real>(
     model: &mut Model<R>,
     splats: &[Splat<R>],
     screen: &[ScreenGradient<R>],
-    (size, statistics): ([u32; 2], Statistics),
+    (size, settings): ([u32; 2], &RenderSettings),
 ) {
+    let statistics = settings.statistics;
+    let fade_depth = R::of(settings.fade_depth);
     if statistics == Statistics::Both {
         model.enable_absolute_norms();
     }
     let half = size.map(|side| R::of(f64::from(side) / 2.0));
     for (splat, gradient) in splats.iter().zip(screen) {
-        let [x, y] = [0, 1].map(|axis| gradient.d_mean_px[axis] * half[axis]);
-        let [absolute_x, absolute_y] = [0, 1].map(|axis| gradient.d_mean_abs[axis] * half[axis]);
+        let told = faded(splat.ellipse.depth, fade_depth);
+        let scale = half.map(|half| told * half);
+        let [x, y] = [0, 1].map(|axis| gradient.d_mean_px[axis] * scale[axis]);
+        let [absolute_x, absolute_y] = [0, 1].map(|axis| gradient.d_mean_abs[axis] * scale[axis]);
         let norm = match statistics {
             Statistics::Norms | Statistics::Both => (x * x + y * y).sqrt(),
             Statistics::AbsoluteNorms => (absolute_x * absolute_x + absolute_y * absolute_y).sqrt(),

@@ -303,8 +303,7 @@ impl<R: Real> Raster<Gaussians> for Cpu<R> {
         };
         let screen = backward(&frame.splats, &frame.bins, &frame.canvas, d_canvas);
         if frame.settings.pass == Pass::Observe {
-            let statistics = frame.settings.statistics;
-            densify::observe(model, &frame.splats, &screen, (frame.view.size, statistics));
+            densify::observe(model, &frame.splats, &screen, (frame.view.size, &frame.settings));
         }
         gradients.views.push(ViewGradients {
             view: frame.view,

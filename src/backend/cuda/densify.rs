@@ -6,7 +6,7 @@
 
 use super::heap::{Block, Buffer};
 use super::lanes::{LANES, table_len};
-use super::model::{GEOMETRY_FIRST, Model};
+use super::model::{GEOMETRY, GEOMETRY_FIRST, Model};
 use super::project::{Splats, count_u32};
 use super::quantile::quantile;
 use super::session::Session;
@@ -14,11 +14,13 @@ use super::sort::{self, Pairs};
 use super::threshold::{first_at_least, last_at_most};
 use super::timers::Stage;
 use crate::abi::{
-    COMPACT_SLICES, ChooseArgs, CompactArgs, DensityCounts, GrowArgs, In, JudgeArgs, ListArgs,
-    ObserveArgs, Out, PaddingArgs, ResetArgs, SurveyArgs,
+    COMPACT_SLICES, Camera, ChooseArgs, CompactArgs, DensityCounts, GrowArgs, In, JudgeArgs,
+    ListArgs, ObserveArgs, Out, PaddingArgs, ResetArgs, SurveyArgs,
 };
 use crate::backend::types::SPLIT_SHRINK;
-use crate::backend::{Criterion, Densified, DensifyRule, DeviceError, Grant, Statistics, Survey};
+use crate::backend::{
+    Criterion, Densified, DensifyRule, DeviceError, Grant, RenderSettings, Statistics, Survey,
+};
 use crate::math::random::{Purpose, Stream};
 use crate::math::{Real, inverse_sigmoid, sigmoid};
 
@@ -31,8 +33,10 @@ pub(super) fn observe(
     session: &Session,
     model: &mut Model,
     splats: &Splats,
-    (size, statistics): ([u32; 2], Statistics),
+    (camera, settings): (&Camera, &RenderSettings),
 ) -> Result<(), DeviceError> {
+    let statistics = settings.statistics;
+    let [.., axis_x, axis_y, axis_z] = camera.rotation;
     let sums_absolute = statistics == Statistics::Both;
     if sums_absolute {
         model.enable_absolute_norms(session)?;
@@ -41,6 +45,7 @@ pub(super) fn observe(
     let args = ObserveArgs {
         splats: splats.records.read(),
         gradients: splats.gradients.read(),
+        geometry: model.tables[GEOMETRY].read().floats(),
         gradient_norm_sums: model.gradient_norm_sums.write(),
         views_seen: model.views_seen.write(),
         absolute_norm_sums: match sums_absolute {
@@ -48,8 +53,10 @@ pub(super) fn observe(
             false => Out::NULL,
         },
         visible: count_u32(splats.visible)?,
-        half_size: size.map(|side| f32::of(f64::from(side) / 2.0)),
+        half_size: camera.size.map(|side| f32::of(f64::from(side) / 2.0)),
         absolute: u32::from(statistics == Statistics::AbsoluteNorms),
+        axis: [axis_x, axis_y, axis_z, camera.translation[2]],
+        fade_depth: f32::of(settings.fade_depth),
     };
     session.kernels.observe.over(&session.stream, splats.visible, &args)?;
     session.timers.end(&begun, &session.stream)

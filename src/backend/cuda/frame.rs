@@ -205,8 +205,7 @@ impl Frame {
             Lists::Bands(bands) => bands.backward(session, &mut self.splats, view, &mut pixels)?,
         }
         if self.settings.pass == Pass::Observe {
-            let settings = (self.camera.size, self.settings.statistics);
-            densify::observe(session, model, &self.splats, settings)?;
+            densify::observe(session, model, &self.splats, (&self.camera, &self.settings))?;
         }
         gradients.view = Some((self.splats, self.camera, self.settings));
         Ok(())
