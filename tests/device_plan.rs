@@ -107,7 +107,8 @@ impl Training {
         device.reset_memory_peaks();
         let model = device.upload(&gaussians).unwrap();
         // The same is counted on the processor; rounding moves a few splats over an edge.
-        let most = shots.iter().map(|shot| count(&gaussians, &shot.view, shot.settings.near));
+        let drawn = |shot: &Shot| (shot.settings.near, shot.settings.screen_filter);
+        let most = shots.iter().map(|shot| count(&gaussians, &shot.view, drawn(shot)));
         let most =
             most.fold(ViewSize { px: SIZE, visible: 0, instances: 0 }, |most, counted| ViewSize {
                 visible: most.visible.max(counted.visible),

@@ -32,6 +32,11 @@ impl SceneOptions {
         if let Some(folder) = &self.depths {
             key("depths").text(folder)?;
         }
+        key("background").holds(
+            self.background.is_none() || !self.white_background,
+            self.background_color(),
+            "given without --white-background, which is 1,1,1",
+        )?;
         key("resolution").holds(
             self.resolution == -1 || (1..=MAX_WIDTH).contains(&self.resolution),
             self.resolution,

@@ -374,8 +374,7 @@ mod tests {
                 ..ScreenGradient::default()
             };
             for _ in 0..2 {
-                let settings =
-                    RenderSettings { statistics, fade_depth, ..RenderSettings::DEFAULT };
+                let settings = RenderSettings { statistics, fade_depth, ..RenderSettings::DEFAULT };
                 observe(&mut model, &splats, &[gradient], ([4, 2], &settings));
             }
             assert_eq!(model.views_seen, [0, 2]);
@@ -384,7 +383,8 @@ mod tests {
         // Half the image is 2 by 1 px.
         let norm = 2.0 * 52.0_f64.sqrt();
         // At a depth of 2.
-        for (fade_depth, told) in [(0.0, 1.0), (1.9, 1.0), (2.0, 1.0), (4.0, 0.25), (16.0, 0.015625)]
+        for (fade_depth, told) in
+            [(0.0, 1.0), (1.9, 1.0), (2.0, 1.0), (4.0, 0.25), (16.0, 0.015625)]
         {
             let observed = |statistics| observed(statistics, fade_depth);
             assert_eq!(observed(Statistics::Norms), (vec![0.0, told * norm], vec![]));
