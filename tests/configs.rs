@@ -240,7 +240,10 @@ fn the_preset_mip_turns_on_both_filters_and_its_density_control() {
     let mip = resolve(Layers { preset: Some("mip"), ..Layers::default() }).unwrap();
     assert!(mip.optimize.antialiasing && mip.optimize.filter_3d);
     assert_eq!((mip.optimize.kernel_size, mip.densify.strategy), (0.1, Strategy::Gof));
-    assert_eq!([mip.densify.near_fade, Config::default().densify.near_fade], [0.37, 0.0]);
+    assert_eq!((mip.densify.near_fade, mip.densify.densify_grad_threshold), (0.37, 4e-4));
+    // What Mip-Splatting's authors have is what is not said otherwise.
+    let plain = Config::default().densify;
+    assert_eq!((plain.near_fade, plain.densify_grad_threshold), (0.0, 2e-4));
 }
 
 #[test]
