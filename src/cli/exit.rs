@@ -147,11 +147,14 @@ impl Exit {
             | DeviceError::OutOfHostMemory { .. }
             | DeviceError::NoLoss
             | DeviceError::NoSuchTable { .. }
-            | DeviceError::NoSuchRow { .. } => Self::Error,
+            | DeviceError::NoSuchRow { .. }
+            | DeviceError::NeighbourCount { .. }
+            | DeviceError::StaleNeighbours { .. } => Self::Error,
             DeviceError::NotFinite { .. }
             | DeviceError::LossNotFinite { .. }
             | DeviceError::OneViewPerStep
             | DeviceError::TooSmallForLpips { .. }
+            | DeviceError::NoNeighbours
             | DeviceError::TargetSize { .. } => Self::Error,
         }
     }

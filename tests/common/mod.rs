@@ -16,6 +16,7 @@ pub mod cuda;
 pub mod keeper;
 pub mod oracle;
 pub mod scene;
+pub mod surface;
 
 use splat::dataset::{Camera, Pose, View};
 use splat::math::random::{Purpose, Stream};
@@ -103,6 +104,26 @@ macro_rules! each_backend {
                 #[ignore = "needs a CUDA device"]
                 fn cuda() {
                     super::$test(&mut $crate::common::cuda::open());
+                }
+            }
+        )+
+    };
+}
+
+/// A test of a stage that the CPU alone has: in both of its precisions.
+#[macro_export]
+macro_rules! each_precision {
+    ($($test:ident),+ $(,)?) => {
+        $(
+            mod $test {
+                #[test]
+                fn cpu_f32() {
+                    super::$test(&mut splat::backend::cpu::Cpu::<f32>::new());
+                }
+
+                #[test]
+                fn cpu_f64() {
+                    super::$test(&mut splat::backend::cpu::Cpu::<f64>::new());
                 }
             }
         )+

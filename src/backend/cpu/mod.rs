@@ -13,10 +13,12 @@ mod depth;
 mod loss;
 mod lpips;
 mod model;
+mod neighbours;
 mod project;
 mod relocate;
 mod reorder;
 mod smooth;
+mod surface;
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -26,6 +28,7 @@ pub use appearance::Appearance;
 pub use count::{Counted, count};
 pub use lpips::Perceptual;
 pub use model::{Column, Model, Parameter};
+pub use neighbours::Neighbours;
 pub use project::ParameterGradient;
 
 use self::bin::Bins;
@@ -36,7 +39,8 @@ use super::viewpoint::viewpoint;
 use super::{
     AdamStep, AppearanceStep, AppearanceTables, Backend, Densified, DensifyRule, DeviceError,
     Grant, LossTerms, LossValue, Measured, Pass, Pending, Raster, RelocateRule, RenderSettings,
-    Rendered, Rows, ScreenFilter, Snapshot, Survey, check_rows, chunks,
+    Rendered, Rows, ScreenFilter, Snapshot, Surface, SurfaceRule, SurfaceTerms, Survey, check_rows,
+    chunks,
 };
 use crate::dataset::{Image, View};
 use crate::math::Real;
@@ -97,10 +101,14 @@ impl<R> Frame<R> {
     }
 }
 
-/// Screen-space gradients of the views since the last step.
+/// Screen-space gradients of the views since the last step, and what the surface terms add to them.
 #[derive(Debug, Default)]
 pub struct Gradients<R> {
     views: Vec<ViewGradients<R>>,
+    /// Gradients of the Gaussians' geometry, seen or not, in the order of
+    /// [`BumpGradient::row`](crate::math::field::BumpGradient::row), `[n, 11]`; empty where nothing
+    /// asked for them.
+    geometry: Vec<R>,
 }
 
 /// Screen-space gradients of one view.
@@ -130,16 +138,16 @@ impl<R> ViewGradients<R> {
     }
 }
 
-/// A loss that is there already.
+/// A value that is there already.
 #[derive(Clone, Copy, Debug)]
-pub struct Ready(LossValue);
+pub struct Ready<T = LossValue>(T);
 
-impl Pending<LossValue> for Ready {
+impl<T> Pending<T> for Ready<T> {
     fn is_ready(&self) -> bool {
         true
     }
 
-    fn read(self) -> Result<LossValue, DeviceError> {
+    fn read(self) -> Result<T, DeviceError> {
         Ok(self.0)
     }
 }
@@ -288,7 +296,7 @@ impl<R: Real> Raster<Gaussians> for Cpu<R> {
     }
 
     fn gradients(&mut self, _model: &Model<R>) -> Result<Gradients<R>, DeviceError> {
-        Ok(Gradients { views: Vec::new() })
+        Ok(Gradients { views: Vec::new(), geometry: Vec::new() })
     }
 
     fn backward(
@@ -325,14 +333,11 @@ impl<R: Real> Raster<Gaussians> for Cpu<R> {
     }
 
     fn gradient_bytes(&self, gradients: &Gradients<R>) -> Bytes {
-        gradients
-            .views
-            .iter()
-            .map(|view| {
-                Bytes::of::<ScreenGradient<R>>(view.screen.capacity())
-                    + Bytes::of::<usize>(view.gaussian_from_splat.capacity())
-            })
-            .sum()
+        let views = gradients.views.iter().map(|view| {
+            Bytes::of::<ScreenGradient<R>>(view.screen.capacity())
+                + Bytes::of::<usize>(view.gaussian_from_splat.capacity())
+        });
+        views.sum::<Bytes>() + Bytes::of::<R>(gradients.geometry.capacity())
     }
 
     fn step(
@@ -449,5 +454,32 @@ impl<R: Real> Raster<Gaussians> for Cpu<R> {
 
     fn image(&mut self, frame: &Frame<R>) -> Result<Rendered, DeviceError> {
         Ok(frame.canvas.rendered(frame.settings.pass))
+    }
+}
+
+impl<R: Real> Surface for Cpu<R> {
+    type Neighbours = Neighbours;
+    type SurfaceLoss = Ready<SurfaceTerms>;
+
+    fn neighbours(&mut self, model: &Model<R>, count: u32) -> Result<Neighbours, DeviceError> {
+        neighbours::neighbours(model, count)
+    }
+
+    fn read_neighbours(
+        &mut self,
+        near: &Neighbours,
+        rows: Range<usize>,
+    ) -> Result<Vec<u32>, DeviceError> {
+        near.read(&rows)
+    }
+
+    fn regularise(
+        &mut self,
+        model: &Model<R>,
+        near: Option<&Neighbours>,
+        gradients: &mut Gradients<R>,
+        rule: &SurfaceRule,
+    ) -> Result<Ready<SurfaceTerms>, DeviceError> {
+        surface::regularise(model, near, gradients, rule).map(Ready)
     }
 }

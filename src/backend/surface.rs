@@ -1,0 +1,66 @@
+//! What the surface terms of SuGaR and meshing ask of a device.
+
+use std::ops::Range;
+
+use super::{DeviceError, Pending, Raster, SurfaceRule, SurfaceTerms};
+use crate::model::Gaussians;
+
+/// The most neighbours of a Gaussian, itself among them: a warp on a GPU has one lane for each.
+pub const MOST_NEIGHBOURS: u32 = 32;
+
+/// What the Gaussians say of surfaces, for SuGaR's terms and for meshing: the CPU answers.
+pub trait Surface: Raster<Gaussians> {
+    /// For each Gaussian the rows of those whose centres are nearest. They are of the model as it
+    /// was: rows that come, go or change places make them worthless, centres that move make them
+    /// stale.
+    type Neighbours;
+    /// Values of the surface terms, not yet read back.
+    type SurfaceLoss: Pending<SurfaceTerms>;
+
+    /// For each centre the `count` nearest, itself among them, nearest first; of equal distances the
+    /// lower row first. `count` is 1 to [`MOST_NEIGHBOURS`]; a model of fewer Gaussians gives as many
+    /// as there are. Centres that are not finite are nobody's neighbours and have only themselves,
+    /// `count` times, and so has the rest of a list where there are fewer finite centres than it is
+    /// long.
+    ///
+    /// Exact to the last bit on every device: the squared distance is dx dx + dy dy + dz dz in single
+    /// precision, each operation rounded by itself and the sum taken from the left. One that overflows
+    /// is infinite, and comes last by its row.
+    fn neighbours(
+        &mut self,
+        model: &Self::Model,
+        count: u32,
+    ) -> Result<Self::Neighbours, DeviceError>;
+
+    /// These rows' neighbours, `[rows, k]` by row.
+    fn read_neighbours(
+        &mut self,
+        near: &Self::Neighbours,
+        rows: Range<usize>,
+    ) -> Result<Vec<u32>, DeviceError>;
+
+    /// After the backward pass of one view, and before the step: adds the gradients of what the rule
+    /// asks for to the geometry of the Gaussians that the view sees, and of their neighbours whether it
+    /// sees them or not. Gives the values of the terms.
+    ///
+    /// Samples are taken of the Gaussians that the view sees, as often of each, and looked at with the
+    /// neighbours of the one that each was taken of; all is of raw scales and opacities. Density and
+    /// normals want neighbours, of a model of as many rows: [`DeviceError::NoNeighbours`],
+    /// [`DeviceError::StaleNeighbours`]. A view that sees nothing has no terms.
+    fn regularise(
+        &mut self,
+        model: &Self::Model,
+        near: Option<&Self::Neighbours>,
+        gradients: &mut Self::Gradients,
+        rule: &SurfaceRule,
+    ) -> Result<Self::SurfaceLoss, DeviceError>;
+}
+
+/// How many neighbours a list has in a model of so many Gaussians.
+pub(super) fn list_len(count: u32, len: usize) -> Result<u32, DeviceError> {
+    if count == 0 || count > MOST_NEIGHBOURS {
+        return Err(DeviceError::NeighbourCount { count });
+    }
+    let len = u32::try_from(len).ok().ok_or(DeviceError::TooManyGaussians { wanted: len })?;
+    Ok(count.min(len))
+}
