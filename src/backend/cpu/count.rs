@@ -102,12 +102,17 @@ mod tests {
             },
         };
         let model = Cpu::<f32>::new().upload(&gaussians).unwrap();
-        let point = viewpoint::<f32>(&view, 0.01, ScreenFilter::DILATION);
-        let (splats, _) = project::project(&model, &point, 0);
-        let bins = bin::bin(&splats, point.size);
-        let counted = count(&gaussians, &view, (0.01, ScreenFilter::DILATION));
-        assert_eq!(counted.visible, splats.len() as u64);
-        assert_eq!(counted.instances, bins.splat_from_instance.len() as u64);
-        assert!((100..1900).contains(&splats.len()) && counted.instances > counted.visible);
+        let mip = ScreenFilter { variance_px2: 0.1, compensates: true };
+        let counts = [ScreenFilter::DILATION, mip].map(|filter| {
+            let point = viewpoint::<f32>(&view, 0.01, filter);
+            let (splats, _) = project::project(&model, &point, 0);
+            let bins = bin::bin(&splats, point.size);
+            let counted = count(&gaussians, &view, (0.01, filter));
+            assert_eq!(counted.visible, splats.len() as u64);
+            assert_eq!(counted.instances, bins.splat_from_instance.len() as u64);
+            assert!((100..1900).contains(&splats.len()) && counted.instances > counted.visible);
+            counted.instances
+        });
+        assert!(counts[1] < counts[0], "narrower splats reach fewer tiles: {counts:?}");
     }
 }
