@@ -241,9 +241,32 @@ fn the_preset_mip_turns_on_both_filters_and_its_density_control() {
     assert!(mip.optimize.antialiasing && mip.optimize.filter_3d);
     assert_eq!((mip.optimize.kernel_size, mip.densify.strategy), (0.1, Strategy::Gof));
     assert_eq!((mip.densify.near_fade, mip.densify.densify_grad_threshold), (0.37, 4e-4));
-    // What Mip-Splatting's authors have is what is not said otherwise.
-    let plain = Config::default().densify;
-    assert_eq!((plain.near_fade, plain.densify_grad_threshold), (0.0, 2e-4));
+}
+
+#[test]
+fn gof_brings_its_threshold_and_fade_unless_they_are_given() {
+    let values = |words: &[&str]| {
+        let densify = resolved("", words).unwrap().densify;
+        (densify.densify_grad_threshold, densify.near_fade)
+    };
+    let gof = "--strategy=gof";
+    assert_eq!([values(&[]), values(&[gof])], [(2e-4, 0.0), (4e-4, 0.37)]);
+    assert_eq!(values(&[gof, "--near-fade=0"]), (4e-4, 0.0));
+    assert_eq!(values(&[gof, "--densify-grad-threshold=2e-4"]), (2e-4, 0.37));
+    assert_eq!(values(&["--strategy=adc", "--absgrad", "--near-fade=0.5"]), (8e-4, 0.5));
+}
+
+#[test]
+fn a_background_and_white_are_one_or_the_other() {
+    let color = |words: &[&str]| resolved("", words).map(|config| config.scene.background_color());
+    assert_eq!(color(&[]).unwrap(), Color::BLACK);
+    assert_eq!(color(&["-w"]).unwrap(), Color::WHITE);
+    assert_eq!(color(&["-w", "--background=1,1,1"]).unwrap(), Color::WHITE);
+    assert_eq!(color(&["-w", "false", "--background=0,0.5,1"]).unwrap(), Color([0.0, 0.5, 1.0]));
+    let error = color(&["-w", "--background=0,0.5,1"]).unwrap_err().to_string();
+    for part in ["--background", "0,0.5,1", "--white-background false", "1,1,1"] {
+        assert!(error.contains(part), "{error}");
+    }
 }
 
 #[test]

@@ -21,6 +21,7 @@ use splat::backend::cpu::Cpu;
 use splat::backend::{Pass, Pending, Raster, RenderSettings, Statistics};
 use splat::dataset::{DepthMap, Image, View};
 use splat::math::Real;
+use splat::math::linalg::dot;
 use splat::model::Gaussians;
 
 each_backend!(
@@ -255,9 +256,10 @@ fn absolute_gradients_agree_with_the_oracle<B: Raster<Gaussians>>(device: &mut B
 fn what_is_near_tells_by_the_square_of_its_depth<B: Raster<Gaussians>>(device: &mut B) {
     const FADE_DEPTH: f64 = 1.5;
     let gaussians = tame_gaussians(250, 44, 3);
+    let pose = view().pose;
     let mut told = |statistics, fade_depth| {
         let settings = RenderSettings { statistics, fade_depth, ..settings(3, 7) };
-        let shots = [shot(&gaussians, &straight(), settings, (7, Counted::Clear))];
+        let shots = [shot(&gaussians, &view(), settings, (7, Counted::Clear))];
         let mut model = observed(device, &gaussians, &shots);
         let snapshot = device.snapshot(&mut model).unwrap();
         match statistics {
@@ -269,8 +271,9 @@ fn what_is_near_tells_by_the_square_of_its_depth<B: Raster<Gaussians>>(device: &
         let (all, faded) = (told(statistics, 0.0), told(statistics, FADE_DEPTH));
         let (mut near, mut far) = (0, 0);
         for (row, (&all, &faded)) in all.iter().zip(&faded).enumerate() {
-            // The view looks along the world's third axis, from its origin.
-            let share = (f64::from(gaussians.means[row * 3 + 2]) / FADE_DEPTH).min(1.0).powi(2);
+            let mean = [0, 1, 2].map(|axis| f64::from(gaussians.means[row * 3 + axis]));
+            let depth = dot(pose.rotation[2], mean) + pose.translation[2];
+            let share = (depth / FADE_DEPTH).min(1.0).powi(2);
             let (all, faded) = (f64::from(all), f64::from(faded));
             assert!((faded - share * all).abs() <= 1e-4 * share * all, "{row}: {faded:e}, {all:e}");
             if all > 0.0 {

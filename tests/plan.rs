@@ -14,6 +14,7 @@ use std::fs;
 use std::path::Path;
 
 use program::{Ended, Place, VIEWS, end, splat, text};
+use rstest::rstest;
 use serde_json::Value;
 use splat::backend::ScreenFilter;
 use splat::backend::cpu::count;
@@ -186,14 +187,16 @@ fn options_count_as_they_do_in_training() {
     assert_eq!((&guess["budget"], &guess["fits"]), (&Value::Null, &Value::Null));
 }
 
-#[test]
-fn what_views_see_is_counted_on_a_model() {
+#[rstest]
+#[case::plain(&[], ScreenFilter::DILATION)]
+#[case::mip(&["--antialiasing"], ScreenFilter { variance_px2: 0.1, compensates: true })]
+fn what_views_see_is_counted_on_a_model(#[case] flags: &[&str], #[case] filter: ScreenFilter) {
     let place = Place::with_scene();
-    place.trained(30, &[]);
+    place.trained(30, flags);
     let options = SceneOptions { source_path: Some(place.scene()), ..SceneOptions::default() };
     let dataset = Dataset::load(&options).unwrap();
     let gaussians = read_ply(&place.ply(30)).unwrap();
-    let drawn = (near(&dataset), ScreenFilter::DILATION);
+    let drawn = (near(&dataset), filter);
     let counts = dataset.train.iter().map(|&view| count(&gaussians, &dataset.views[view], drawn));
     let counts: Vec<_> = counts.collect();
     let visible = counts.iter().map(|counted| counted.visible).max().unwrap();
@@ -201,14 +204,16 @@ fn what_views_see_is_counted_on_a_model() {
     assert!(visible > 0 && instances >= visible);
 
     for model in [place.model(), place.ply(30)] {
-        let report = json(&place, &["--model", text(&model)]);
+        let report = json(&place, &[&["--model", text(&model)], flags].concat());
         assert_eq!(report["counted"], true);
         assert_eq!(number(&report["gaussians"]["count"]), gaussians.len() as u64);
         assert!(number(&report["view"]["visible"]).abs_diff(visible) <= 1, "{report}");
         assert!(number(&report["view"]["instances"]).abs_diff(instances) <= 2, "{report}");
     }
     let twice = (2 * gaussians.len()).to_string();
-    let report = json(&place, &["--model", text(&place.model()), "--gaussians", &twice]);
+    let model = place.model();
+    let asked = ["--model", text(&model), "--gaussians", &twice];
+    let report = json(&place, &[&asked[..], flags].concat());
     assert!(number(&report["view"]["visible"]).abs_diff(2 * visible) <= 1, "{report}");
 }
 

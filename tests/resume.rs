@@ -173,6 +173,10 @@ fn what_is_learned_of_colours_goes_on_too(#[case] flag: &str) {
     let results = fs::read_to_string(place.path("other/results.json")).unwrap();
     assert!(!results.contains("CC_PSNR"), "{results}");
     assert!(!place.path("other/exposure.json").exists());
+    // Nor does the file stay where its run goes on without.
+    let line = ["--resume=auto", "--iterations=65", flag, "False"];
+    end(place.train().args(line)).done();
+    assert!(!place.model().join("exposure.json").exists());
 }
 
 #[test]

@@ -105,6 +105,11 @@ fn absolute_gradients_and_the_criterion_of_gof_grow_a_model_in_their_own_ways() 
         assert_eq!(header.contains("absolute_norm_sums"), gathers_both, "{model}");
         assert_eq!(header.contains("\"filter_3d\""), model == "mip", "{model}");
     }
+    // Cameras stand about one extent away, and nearer Gaussians have less say.
+    place.trained_into("faded", 140, &[&WINDOW[..], &["--near-fade=1"]].concat());
+    let faded = &events(&place, "faded", "densified")[..1];
+    let faded = sum(faded, "cloned") + sum(faded, "split");
+    assert!(faded < born[0], "{faded} of {}", born[0]);
     // Absolute values are larger than those that cancel, and GOF takes its own beside the others.
     let [plain, absolute, gof, _] = born[..] else { panic!("{born:?}") };
     assert!(plain < absolute && plain < gof, "{born:?}");

@@ -47,7 +47,17 @@ impl Serialize for Color {
 
 impl<'de> Deserialize<'de> for Color {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+        #[derive(Deserialize)]
+        #[serde(untagged, expecting = "a colour is written like \"0.5,0.5,0.5\"")]
+        enum Written {
+            Text(String),
+            Parts([f32; 3]),
+        }
+        let text = match Written::deserialize(deserializer)? {
+            Written::Text(text) => text,
+            Written::Parts(parts) => Self(parts).to_string(),
+        };
+        text.parse().map_err(de::Error::custom)
     }
 }
 
@@ -64,6 +74,17 @@ mod tests {
         ] {
             let read: Color = text.parse().unwrap();
             assert_eq!((read, read.to_string().parse::<Color>().unwrap()), (color, color));
+        }
+        #[derive(Debug, Deserialize)]
+        struct Scene {
+            background: Color,
+        }
+        let read = |value: &str| toml::from_str::<Scene>(&format!("background = {value}"));
+        for value in ["\"0.5,0.25,1\"", "[0.5, 0.25, 1]"] {
+            assert_eq!(read(value).unwrap().background, Color([0.5, 0.25, 1.0]));
+        }
+        for value in ["[0.5, 0.25]", "[0.5, 0.25, 2]", "true", "\"grey\""] {
+            assert!(read(value).unwrap_err().to_string().contains("0.5,0.5,0.5"), "{value}");
         }
         for text in ["", "1", "1,1", "0,0,0,0", "0,0,1.01", "-0.1,0,0", "nan,0,0", "red", "0;0;0"] {
             let error = text.parse::<Color>().unwrap_err().to_string();

@@ -285,7 +285,7 @@ pub struct DensifyOptions {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", value_parser = parse_switch, action = ArgAction::Set, default_value_t = Self::default().absgrad, hide_default_value = true)]
     pub absgrad: bool,
 
-    /// Gradients of Gaussians nearer to the camera than this share of the scene count less, by the square of their depth (Pixel-GS, which has 0.37): fewer floaters right before cameras; 0 counts all alike
+    /// Gradients of Gaussians nearer to the camera than this share of the extent of the cameras (or of how far they stand from what they look at, where that is less) count less, by the square of their depth: fewer floaters right before cameras (Pixel-GS); 0 counts all alike; with gof it is 0.37, where none is given
     #[arg(long, value_name = "SHARE", default_value_t = Self::default().near_fade)]
     pub near_fade: f64,
 
@@ -328,7 +328,7 @@ pub enum Strategy {
     /// Adaptive density control of 3DGS: clones and splits where gradients are high, and prunes
     #[default]
     Adc,
-    /// The same with the criterion of GOF and Mip-Splatting: absolute gradients count, too
+    /// The same with the criterion of GOF and Mip-Splatting: absolute gradients count, too; --densify-grad-threshold is 4e-4 and --near-fade 0.37 then, where none is given
     Gof,
     /// 3DGS-MCMC: up to --max-points, moving what is transparent to where Gaussians are; what is not given takes the values of --preset mcmc
     Mcmc,

@@ -55,7 +55,7 @@ struct Implied {
     text: fn() -> Result<&'static str, ConfigError>,
 }
 
-const IMPLIED: [Implied; 2] = [
+const IMPLIED: [Implied; 3] = [
     Implied {
         by: |config| config.densify.strategy == Strategy::Mcmc,
         origin: "preset mcmc",
@@ -67,12 +67,20 @@ const IMPLIED: [Implied; 2] = [
         // Sums of absolute values are larger: AbsGS's own threshold (Ye et al. 2024).
         text: || Ok("[densify]\ndensify_grad_threshold = 8e-4\n"),
     },
+    Implied {
+        by: |config| config.densify.strategy == Strategy::Gof,
+        origin: "strategy gof",
+        // Its authors have 2e-4 and 0. Absolute gradients are largest of what covers most of an image,
+        // which is what floats right before the camera (Pixel-GS, Zhang et al. 2024); and they choose
+        // as many Gaussians again as 3DGS does.
+        text: || Ok("[densify]\ndensify_grad_threshold = 4e-4\nnear_fade = 0.37\n"),
+    },
 ];
 
 /// The configuration that all layers give together, proven to be in range.
 ///
-/// The strategy `mcmc` brings the values of its preset, and `absgrad` its threshold, where no layer
-/// says otherwise.
+/// The strategy `mcmc` brings the values of its preset, `gof` its threshold and fade, and `absgrad` its
+/// threshold, where no layer says otherwise.
 pub fn resolve(layers: Layers<'_>) -> Result<Config, ConfigError> {
     let given = layers.table()?;
     let defaults = Config::default().to_table()?;

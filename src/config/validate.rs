@@ -3,8 +3,8 @@
 use std::fmt::Display;
 
 use super::{
-    Config, ConfigError, DensifyOptions, MemoryOptions, OptimizeOptions, OutputOptions, RunOptions,
-    SceneOptions, Strategy,
+    Color, Config, ConfigError, DensifyOptions, MemoryOptions, OptimizeOptions, OutputOptions,
+    RunOptions, SceneOptions, Strategy,
 };
 use crate::memory::Bytes;
 
@@ -33,9 +33,10 @@ impl SceneOptions {
             key("depths").text(folder)?;
         }
         key("background").holds(
-            self.background.is_none() || !self.white_background,
+            !self.white_background || self.background.is_none_or(|given| given == Color::WHITE),
             self.background_color(),
-            "given without --white-background, which is 1,1,1",
+            "1,1,1 where --white-background is on; for another colour turn that off \
+             (--white-background false), and for white name it (--background 1,1,1)",
         )?;
         key("resolution").holds(
             self.resolution == -1 || (1..=MAX_WIDTH).contains(&self.resolution),

@@ -119,6 +119,8 @@ pub fn write_cameras_json(model_path: &Path, dataset: &Dataset) -> Result<(), Ou
     })
 }
 
+const EXPOSURES: &str = "exposure.json";
+
 /// Writes `exposure.json` into the model folder: the affine map of colours that was learned of each
 /// training photograph, by its name. The reference trainer multiplies colours from the left, so that
 /// its rows are our columns; what is added comes last in each of its rows, as it does in ours.
@@ -133,9 +135,20 @@ pub fn write_exposure_json(
     };
     let exposures: BTreeMap<&str, [[f32; 4]; 3]> =
         names.iter().map(String::as_str).zip(maps.chunks_exact(AFFINE_WIDTH).map(rows)).collect();
-    write_atomically(&model_path.join("exposure.json"), |out| {
+    write_atomically(&model_path.join(EXPOSURES), |out| {
         serde_json::to_writer_pretty(out, &exposures).map_err(io::Error::from)
     })
+}
+
+/// Removes `exposure.json` from the model folder, if it is there.
+pub fn remove_exposure_json(model_path: &Path) -> Result<(), OutputError> {
+    let path = model_path.join(EXPOSURES);
+    match std::fs::remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(OutputError::new(&path, error))
+        }
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]

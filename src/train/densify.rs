@@ -251,6 +251,15 @@ mod tests {
     }
 
     #[test]
+    fn what_is_near_fades_by_the_lesser_of_the_extent_and_the_distance_that_is_looked_at() {
+        let mut config = Config::default();
+        let depth = |config: &Config, extent, unit| fade_depth(config, SceneScale { extent, unit });
+        assert_eq!(depth(&config, 8.0, 4.0), 0.0);
+        config.densify.near_fade = 0.5;
+        assert_eq!([depth(&config, 8.0, 4.0), depth(&config, 3.0, 4.0)], [2.0, 1.5]);
+    }
+
+    #[test]
     fn each_strategy_gathers_what_its_criterion_asks_for() {
         let mut config = Config::default();
         assert_eq!(statistics(&config), Statistics::Norms);

@@ -56,8 +56,8 @@ pub fn seen_of_points(dataset: &Dataset, points: &[[f32; 3]]) -> Seen {
     Seen { px, share: VISIBLE_PER_POINT * largest, surface: LAYERS * tiles as f64 }
 }
 
-/// What views that are drawn through this filter see of a model, counted: the most splats and the most instances of any that is trained
-/// on.
+/// What views that are drawn through this filter see of a model, counted: the most splats and the
+/// most instances of any that is trained on.
 pub fn seen_of_model(dataset: &Dataset, gaussians: &Gaussians, filter: ScreenFilter) -> Seen {
     let drawn = (near(dataset), filter);
     let mut most = ViewSize { px: largest_view(dataset), visible: 0, instances: 0 };

@@ -20,8 +20,9 @@ pub struct Counted {
     pub instances: u64,
 }
 
-/// Counts the splats of a view that is drawn from this depth on and through this filter, and the tiles that they reach, as
-/// every device counts them but for rounding. What is not finite is left out.
+/// Counts the splats of a view that is drawn from this depth on and through this filter, and the
+/// tiles that they reach, as every device counts them but for rounding. What is not finite is left
+/// out.
 pub fn count(gaussians: &Gaussians, view: &View, (near, filter): (f64, ScreenFilter)) -> Counted {
     let view = viewpoint::<f32>(view, near, filter);
     let sum = |a: Counted, b: Counted| Counted {

@@ -3,7 +3,7 @@
 use super::Trainer;
 use crate::backend::{AppearanceStep, AppearanceTables, Compensation, Raster};
 use crate::config::OptimizeOptions;
-use crate::export::write_exposure_json;
+use crate::export::{remove_exposure_json, write_exposure_json};
 use crate::model::Gaussians;
 use crate::train::TrainError;
 use crate::train::appearance::{Learner, compensation, rule, tables};
@@ -33,14 +33,15 @@ impl<B: Raster<Gaussians>> Trainer<'_, B> {
         Ok(())
     }
 
-    /// Writes what was learned of the photographs' exposures beside the model, where that is wanted.
+    /// Writes what was learned of the photographs' exposures beside the model, where that is wanted;
+    /// where it is not, what an earlier part of the run wrote goes.
     pub(super) fn write_exposures(&mut self) -> Result<(), TrainError> {
         match self.read_appearance()? {
             Some(AppearanceTables { kind: Compensation::Exposure, values, .. }) => {
                 let names = self.feed.views.names(Split::Train);
                 Ok(write_exposure_json(self.setup.model_path, &names, &values)?)
             }
-            Some(_) | None => Ok(()),
+            Some(_) | None => Ok(remove_exposure_json(self.setup.model_path)?),
         }
     }
 
