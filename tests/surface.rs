@@ -10,8 +10,11 @@
 
 mod common;
 
+use common::oracle::AT_REST;
 use common::scene::{gaussian, photo, straight, together};
-use common::surface::{Definition, Frozen, Solid, blind, geometry, lists, regularised};
+use common::surface::{
+    Definition, Frozen, Solid, blind, geometry, geometry_gradients, lists, regularised, seeing,
+};
 use common::{Draws, assert_relative, derivative};
 use splat::backend::cpu::{Cpu, Model};
 use splat::backend::{
@@ -20,6 +23,7 @@ use splat::backend::{
 };
 use splat::math::Real;
 use splat::math::field::{distance, distance_bwd, entropy, entropy_bwd};
+use splat::memory::Bytes;
 use splat::model::Gaussians;
 
 /// What the issue of correctness asks of every backward pass; below the floor gradients drown in the
@@ -261,6 +265,68 @@ fn a_view_of_nothing_has_no_terms() {
 }
 
 #[test]
+fn what_surfaces_ask_is_added_to_what_the_photograph_asks() {
+    let (gaussians, visible) = every_kind();
+    let mut device = Cpu::<f64>::new();
+    let mut model = device.upload(&gaussians).unwrap();
+    let near = device.neighbours(&model, NEAR).unwrap();
+    let (_, surface) = regularised(&mut device, &mut model, &near, &RULE);
+    let mut both = seeing(&mut device, &mut model, &straight(), None);
+    let photograph = geometry_gradients(&device, &model, &both);
+    let bytes = device.gradient_bytes(&both);
+    for times in 1..=2 {
+        device.regularise(&model, Some(&near), &mut both, &RULE).unwrap();
+        let found = geometry_gradients(&device, &model, &both);
+        for (row, found) in found.iter().enumerate() {
+            for (column, &found) in found.iter().enumerate() {
+                let expected = photograph[row][column] + f64::from(times) * surface[row][column];
+                // The second time sums go on from the first.
+                let what = format!("{times} times, Gaussian {row}, column {column}");
+                assert_relative(found, expected, (1e-12, 1e-3), &what);
+            }
+        }
+    }
+    let count = model.len();
+    assert_eq!(device.gradient_bytes(&both), bytes + Bytes::of::<f64>(count * 11));
+    let moved = |rows: &[Vec<f64>], row: usize| rows[row].iter().any(|&d| d != 0.0);
+    let unseen = (0..count).filter(|row| !visible.contains(row));
+    assert!(unseen.clone().all(|row| !moved(&photograph, row)));
+    assert!(unseen.clone().any(|row| moved(&surface, row)), "of an unseen neighbour");
+    assert!(visible.iter().any(|&row| moved(&photograph, row) && moved(&surface, row)));
+}
+
+#[test]
+fn what_is_broken_is_named_seen_or_not() {
+    let (gaussians, visible) = every_kind();
+    let mut device = Cpu::<f64>::new();
+    let mut broken = gaussians.clone();
+    broken.quats[visible[7] * 4] = f32::NAN;
+    let mut model = device.upload(&broken).unwrap();
+    let near = device.neighbours(&model, NEAR).unwrap();
+    let mut gradients = blind(&mut device, &mut model, &straight());
+    let found = device.regularise(&model, Some(&near), &mut gradients, &RULE);
+    let named = matches!(found, Err(DeviceError::NotFinite { index, .. }) if index == visible[7]);
+    assert!(named, "{found:?}");
+
+    // A moment of one that only surfaces see.
+    let unseen = (0..gaussians.len()).rfind(|row| !visible.contains(row)).unwrap();
+    let mut model = device.upload(&gaussians).unwrap();
+    let mut snapshot = device.snapshot(&mut model).unwrap();
+    snapshot.second_moments.log_scales[unseen * 3] = f32::INFINITY;
+    let near = device.neighbours(&model, NEAR).unwrap();
+    for surfaces in [false, true] {
+        let mut model = device.restore(snapshot.clone()).unwrap();
+        let mut gradients = blind(&mut device, &mut model, &straight());
+        if surfaces {
+            device.regularise(&model, Some(&near), &mut gradients, &RULE).unwrap();
+        }
+        let stepped = device.step(&mut model, gradients, &AdamStep::new(1, AT_REST));
+        let named = matches!(stepped, Err(DeviceError::NotFinite { index, .. }) if index == unseen);
+        assert_eq!(named, surfaces, "{stepped:?}");
+    }
+}
+
+#[test]
 fn what_does_not_fit_is_refused() {
     let mut device = Cpu::<f64>::new();
     let mut model = device.upload(&scattered(50)).unwrap();
@@ -287,7 +353,10 @@ fn what_does_not_fit_is_refused() {
     assert!(matches!(found, Err(DeviceError::OneViewPerStep)), "{found:?}");
     // Opacities have no neighbours.
     let opacities = SurfaceRule { density: 0.0, normal: 0.0, ..RULE };
-    device.regularise(&model, None, &mut one, &opacities).unwrap();
+    for near in [None, Some(&of_fewer)] {
+        device.regularise(&model, near, &mut one, &opacities).unwrap();
+        device.regularise(&model, near, &mut one, &SurfaceRule { samples: 0, ..RULE }).unwrap();
+    }
 }
 
 #[test]
@@ -324,7 +393,7 @@ fn a_distance_ends_at_a_density_of_one_and_where_nothing_is_left() {
     }
 }
 
-/// A sheet of Gaussians about the plane z = 1, rather flat but tilted by up to half a right angle.
+/// A sheet of Gaussians about the plane z = 1, rather flat but tilted by up to 53 degrees.
 fn sheet() -> Gaussians {
     const SIDE: u32 = 20;
     let mut draws = Draws::new(5);

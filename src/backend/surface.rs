@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::{DeviceError, Pending, Raster, SurfaceRule, SurfaceTerms};
 use crate::model::Gaussians;
 
-/// The most neighbours of a Gaussian, itself among them: a warp on a GPU has one lane for each.
+/// The most neighbours of a Gaussian: a warp on a GPU has one lane for each.
 pub const MOST_NEIGHBOURS: u32 = 32;
 
 /// What the Gaussians say of surfaces, for SuGaR's terms and for meshing: the CPU answers.
@@ -17,8 +17,8 @@ pub trait Surface: Raster<Gaussians> {
     /// Values of the surface terms, not yet read back.
     type SurfaceLoss: Pending<SurfaceTerms>;
 
-    /// For each centre the `count` nearest, itself among them, nearest first; of equal distances the
-    /// lower row first. `count` is 1 to [`MOST_NEIGHBOURS`]; a model of fewer Gaussians gives as many
+    /// For each centre the `count` nearest, nearest first; of equal distances the lower row first. It
+    /// is itself among them, unless `count` lower rows are in the same place. `count` is 1 to [`MOST_NEIGHBOURS`]; a model of fewer Gaussians gives as many
     /// as there are. Centres that are not finite are nobody's neighbours and have only themselves,
     /// `count` times, and so has the rest of a list where there are fewer finite centres than it is
     /// long.
@@ -43,10 +43,12 @@ pub trait Surface: Raster<Gaussians> {
     /// asks for to the geometry of the Gaussians that the view sees, and of their neighbours whether it
     /// sees them or not. Gives the values of the terms.
     ///
-    /// Samples are taken of the Gaussians that the view sees, as often of each, and looked at with the
-    /// neighbours of the one that each was taken of; all is of raw scales and opacities. Density and
-    /// normals want neighbours, of a model of as many rows: [`DeviceError::NoNeighbours`],
-    /// [`DeviceError::StaleNeighbours`]. A view that sees nothing has no terms.
+    /// Samples are taken of the Gaussians that the view sees, each as likely, with replacement, and
+    /// looked at with the neighbours of the one that each was taken of; all is of raw scales and
+    /// opacities. What is too transparent to be drawn (below 1/255) is not seen; SuGaR counts it, too.
+    /// Density and normals want neighbours, of a model of as many rows:
+    /// [`DeviceError::NoNeighbours`], [`DeviceError::StaleNeighbours`]. A view that sees nothing has
+    /// no terms. What the view found broken is an error here already.
     fn regularise(
         &mut self,
         model: &Self::Model,

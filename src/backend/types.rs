@@ -273,7 +273,7 @@ pub struct SurfaceRule {
 impl SurfaceRule {
     /// Whether a term wants samples, and with them the Gaussians' neighbours.
     pub fn is_sampled(&self) -> bool {
-        self.density != 0.0 || self.normal != 0.0
+        self.samples > 0 && (self.density != 0.0 || self.normal != 0.0)
     }
 }
 

@@ -187,12 +187,16 @@ pub fn density_bwd<R: Real>(
 
 /// Thickness of the surface that these Gaussians form, world units: the mean of theirs, from the sum.
 pub fn surface_thickness<R: Real>(sum: R, count: usize) -> R {
-    (sum / R::of(count as f64)).max(R::of(SCALE_MIN))
+    let (mean, least) = (sum / R::of(count as f64), R::of(SCALE_MIN));
+    // What is no number stays none.
+    if mean < least { least } else { mean }
 }
 
 /// `d_log_scale` of the smallest scale of one of `count` Gaussians, of [`surface_thickness`].
 pub fn surface_thickness_bwd<R: Real>(bump: &Bump<R>, beta: R, count: usize, d_beta: R) -> R {
-    if beta > R::of(SCALE_MIN) { d_beta * bump.thickness() / R::of(count as f64) } else { R::ZERO }
+    // Where the thickness is infinite nothing depends on it, and its gradient is nothing.
+    let depends = beta > R::of(SCALE_MIN) && d_beta != R::ZERO;
+    if depends { d_beta * bump.thickness() / R::of(count as f64) } else { R::ZERO }
 }
 
 /// Density at this distance from a surface as thick as `beta`: e^(-distance² / (2 beta²)).

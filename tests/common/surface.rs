@@ -22,10 +22,20 @@ pub const GEOMETRY: [(Parameter, usize); 4] = [
 
 /// Gradients that hold one view of the model, of which no pixel has a say.
 pub fn blind<R: Real>(device: &mut Cpu<R>, model: &mut Model<R>, view: &View) -> Gradients<R> {
+    let pixels = (view.camera.width * view.camera.height) as usize;
+    seeing(device, model, view, Some(vec![0; pixels]))
+}
+
+/// Gradients that hold one view of the model, of which the pixels of a mask have a say, or all.
+pub fn seeing<R: Real>(
+    device: &mut Cpu<R>,
+    model: &mut Model<R>,
+    view: &View,
+    mask: Option<Vec<u8>>,
+) -> Gradients<R> {
     let settings = RenderSettings { pass: Pass::Train, ..RenderSettings::DEFAULT };
-    let [width, height] = [view.camera.width, view.camera.height];
-    let masked = photo(width, height, Some(vec![0; (width * height) as usize]));
-    let target = device.target(0, &masked).unwrap();
+    let photo = photo(view.camera.width, view.camera.height, mask);
+    let target = device.target(0, &photo).unwrap();
     let mut gradients = device.gradients(model).unwrap();
     let mut frame = device.render(model, view, &settings).unwrap();
     device.loss(&mut frame, &target, &LossTerms { lambda_dssim: 0.2 }).unwrap();
@@ -42,13 +52,21 @@ pub fn regularised<R: Real>(
 ) -> (SurfaceTerms, Vec<Vec<R>>) {
     let mut gradients = blind(device, model, &straight());
     let terms = device.regularise(model, Some(near), &mut gradients, rule).unwrap();
-    let rows = (0..model.len())
-        .map(|index| {
-            let d = device.parameter_gradient(model, &gradients, index);
-            GEOMETRY.iter().flat_map(|&(parameter, _)| d.row(parameter).to_vec()).collect()
-        })
-        .collect();
+    let rows = geometry_gradients(device, model, &gradients);
     (terms.read().unwrap(), rows)
+}
+
+/// Of all geometry, `[n][11]`.
+pub fn geometry_gradients<R: Real>(
+    device: &Cpu<R>,
+    model: &Model<R>,
+    gradients: &Gradients<R>,
+) -> Vec<Vec<R>> {
+    let row = |index| {
+        let d = device.parameter_gradient(model, gradients, index);
+        GEOMETRY.iter().flat_map(|&(parameter, _)| d.row(parameter).to_vec()).collect()
+    };
+    (0..model.len()).map(row).collect()
 }
 
 /// One Gaussian's geometry by the definition, from raw parameters in the order of gradients.

@@ -1,5 +1,6 @@
 //! Stage `step`: the projection's backward pass fused with Adam. Parameter gradients live in
-//! registers only; Gaussians that no view saw move on by their momentum, as in dense Adam.
+//! registers only, but for what surface terms have added to those of the geometry; Gaussians that no
+//! view saw, and no such term, move on by their momentum, as in dense Adam.
 
 use rayon::prelude::*;
 

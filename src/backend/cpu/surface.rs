@@ -32,33 +32,34 @@ pub(super) fn regularise<R: Real>(
     gradients: &mut Gradients<R>,
     rule: &SurfaceRule,
 ) -> Result<SurfaceTerms, DeviceError> {
-    let view = the_view(&gradients.views)?;
-    match near {
-        Some(near) => near.check(model.len())?,
-        None if rule.is_sampled() => return Err(DeviceError::NoNeighbours),
-        None => {}
-    }
+    let view = the_view(&mut gradients.views)?;
+    // By its name, before it spreads to its neighbours.
+    view.fault.take().map_or(Ok(()), Err)?;
+    let near = if rule.is_sampled() {
+        let near = near.ok_or(DeviceError::NoNeighbours)?;
+        near.check(model.len())?;
+        Some(near)
+    } else {
+        None
+    };
     let visible = &view.gaussian_from_splat;
-    let mut geometry = std::mem::take(&mut gradients.geometry);
-    geometry.resize(model.len() * GEOMETRY, R::ZERO);
-    let rows = geometry.as_chunks_mut().0;
     let mut terms = SurfaceTerms::default();
-    if rule.entropy != 0.0 && !visible.is_empty() {
+    if visible.is_empty() || (near.is_none() && rule.entropy == 0.0) {
+        return Ok(terms);
+    }
+    gradients.geometry.resize(model.len() * GEOMETRY, R::ZERO);
+    let rows = gradients.geometry.as_chunks_mut().0;
+    if rule.entropy != 0.0 {
         terms.entropy = regularise_opacities(model, visible, rule.entropy, rows);
     }
-    if let Some(near) = near
-        && rule.is_sampled()
-        && rule.samples > 0
-        && !visible.is_empty()
-    {
+    if let Some(near) = near {
         [terms.density, terms.normal] = Sampler::new(model, near, visible, rule).run(rows);
     }
-    gradients.geometry = geometry;
     finite(terms)
 }
 
 /// The one view whose Gaussians are looked at.
-fn the_view<R>(views: &[ViewGradients<R>]) -> Result<&ViewGradients<R>, DeviceError> {
+fn the_view<R>(views: &mut [ViewGradients<R>]) -> Result<&mut ViewGradients<R>, DeviceError> {
     match views {
         [view] => Ok(view),
         [] => Err(DeviceError::NoLoss),
