@@ -18,10 +18,10 @@ pub trait Surface: Raster<Gaussians> {
     type SurfaceLoss: Pending<SurfaceTerms>;
 
     /// For each centre the `count` nearest, nearest first; of equal distances the lower row first. It
-    /// is itself among them, unless `count` lower rows are in the same place. `count` is 1 to [`MOST_NEIGHBOURS`]; a model of fewer Gaussians gives as many
-    /// as there are. Centres that are not finite are nobody's neighbours and have only themselves,
-    /// `count` times, and so has the rest of a list where there are fewer finite centres than it is
-    /// long.
+    /// is itself among them, unless `count` lower rows are in the same place. `count` is 1 to
+    /// [`MOST_NEIGHBOURS`]; a model of fewer Gaussians gives as many as there are. Centres that are
+    /// not finite are nobody's neighbours and have only themselves, `count` times, and so has the rest
+    /// of a list where there are fewer finite centres than it is long.
     ///
     /// Exact to the last bit on every device: the squared distance is dx dx + dy dy + dz dz in single
     /// precision, each operation rounded by itself and the sum taken from the left. One that overflows

@@ -19,7 +19,7 @@ enum Growth {
     Split,
 }
 
-/// Share of its gradient that a splat at this depth tells (Pixel-GS, Zhang et al. 2024, section 3.3).
+/// Share of its gradient that a splat at this depth tells (Pixel-GS, Zhang et al. 2024).
 fn faded<R: Real>(depth: R, fade_depth: R) -> R {
     if fade_depth <= R::ZERO {
         return R::ONE;

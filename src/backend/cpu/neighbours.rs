@@ -9,8 +9,8 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::model::{Model, Parameter};
-use crate::backend::DeviceError;
 use crate::backend::surface::list_len;
+use crate::backend::{DeviceError, check_rows};
 use crate::math::Real;
 use crate::math::linalg::Vec3;
 
@@ -30,7 +30,7 @@ pub struct Neighbours {
 }
 
 impl Neighbours {
-    /// Neighbours of each Gaussian, itself among them.
+    /// Neighbours of each Gaussian.
     pub fn count(&self) -> usize {
         self.count
     }
@@ -51,10 +51,7 @@ impl Neighbours {
 
     /// Of these rows, `[rows, count]`.
     pub(super) fn read(&self, rows: &Range<usize>) -> Result<Vec<u32>, DeviceError> {
-        let len = self.len;
-        if rows.end > len {
-            return Err(DeviceError::NoSuchRow { row: rows.end - 1, len });
-        }
+        check_rows(rows, self.len)?;
         Ok(rows.clone().flat_map(|row| self.of(row)).copied().collect())
     }
 }
