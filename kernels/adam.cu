@@ -5,7 +5,7 @@
 // are left behind: `momentum.cuh` says how they catch up, to the same values. Moments are stored
 // before bias correction.
 // Shapes: geometry [lane blocks, 11, 32] and sh with their moments as `state.cuh` says; splats and
-// gradients [visible, 12].
+// gradients [visible, 12]; surface [n, 12].
 
 #include "fault.cuh"
 #include "moving.cuh"
@@ -120,6 +120,17 @@ __device__ inline void regularise(const AdamArgs& a, const Moving<GEOMETRY_WIDTH
     }
 }
 
+// Adds what the terms of surfaces say.
+__device__ inline void add_surface(const float* rows, uint32_t gaussian,
+                                   float (&d)[GEOMETRY_WIDTH]) {
+    const float4* const row =
+        reinterpret_cast<const float4*>(rows) + uint64_t{gaussian} * (SURFACE_WIDTH / 4);
+    const float4 a = row[0], b = row[1], c = row[2];
+    const float more[SURFACE_WIDTH] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w, c.x, c.y, c.z, c.w};
+#pragma unroll
+    for (uint32_t k = 0; k < GEOMETRY_WIDTH; ++k) d[k] += more[k];
+}
+
 // Moves a centre at random, as far as the Gaussian is transparent and large.
 __device__ inline void shake(const AdamArgs& a, uint32_t gaussian, Moving<GEOMETRY_WIDTH>& g,
                              Health& health) {
@@ -184,6 +195,7 @@ __device__ inline void step(const AdamArgs& a) {
         d_geometry[OPACITY_LOGIT] =
             d_splat.d_ellipse.d_log_kept * (1.0f - sigmoid(g.value[OPACITY_LOGIT]));
         regularise(a, g, d_geometry);
+        if (a.surface != nullptr) add_surface(a.surface, gaussian, d_geometry);
     }
     Health health[4] = {};
 #pragma unroll

@@ -381,6 +381,9 @@ abi! {
         pub fault: Out<'a, u64>,
         /// Standard deviations of the 3D filter, world units; `[gaussians]`. Null where there is none.
         pub filter_3d: In<'a, f32>,
+        /// Added to the gradients of the geometry; [gaussians, 12], of which the last of a row says
+        /// nothing. Null where there is nothing to add.
+        pub surface: In<'a, f32>,
         /// Of the stream of random numbers that `adam_compact` rounds with.
         pub key: u64,
         /// Of the stream of the random motion.

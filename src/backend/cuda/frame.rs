@@ -41,6 +41,9 @@ pub struct Frame {
 #[derive(Default)]
 pub struct Gradients {
     view: Option<(Splats, Camera, RenderSettings)>,
+    /// What is added to the gradients of all Gaussians' geometry, [n, 12], where a term says
+    /// something of it.
+    geometry: Option<Block<f32>>,
 }
 
 /// Draws a view, in bands where the session says so.
@@ -302,10 +305,13 @@ impl Gradients {
         step: &AdamStep,
     ) -> Result<(), DeviceError> {
         let Some((splats, camera, settings)) = self.view else { return Err(DeviceError::NoLoss) };
-        adam::step(session, model, &splats, (&camera, &settings), step)
+        let geometry = self.geometry.as_ref();
+        adam::step(session, model, &splats, (&camera, &settings), geometry, step)
     }
 
     pub(super) fn bytes(&self) -> Bytes {
-        self.view.as_ref().map_or(Bytes::default(), |(splats, ..)| splats.gradient_bytes())
+        let of_view =
+            self.view.as_ref().map_or(Bytes::default(), |(splats, ..)| splats.gradient_bytes());
+        of_view + self.geometry.as_ref().map_or(Bytes::default(), Block::bytes)
     }
 }
