@@ -23,7 +23,8 @@ pub use stages::{CopySpeed, Stage, StageTime, Work};
 pub use types::{
     AdamStep, Criterion, Densified, DensifyRule, Governed, Grant, LossTerms, LossValue, Measured,
     MemoryEntry, MemoryKind, Noise, Pass, Pending, Rates, Regularisers, RelocateRule,
-    RenderSettings, Rendered, ScreenFilter, Snapshot, Statistics, Survey,
+    RenderSettings, Rendered, ScreenFilter, Snapshot, Statistics, SurfaceRule, SurfaceTerms,
+    Survey,
 };
 
 use crate::dataset::{Image, View};
@@ -128,6 +129,11 @@ pub enum DeviceError {
         /// Number of tables.
         views: usize,
     },
+    /// Surface terms without what their samples look at.
+    #[error(
+        "density and normals are compared with neighbours', and none were found: find them first"
+    )]
+    NoNeighbours,
     /// The user asked for a device that this program or machine does not have.
     #[error("{0}")]
     Unavailable(String),

@@ -251,6 +251,44 @@ pub struct Noise {
     pub key: u64,
 }
 
+/// Weights of what has Gaussians lie on surfaces (SuGaR, Guedon and Lepetit 2024, section 4.1), and
+/// where it is sampled. A weight of 0 switches its term off.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SurfaceRule {
+    /// Of the mean entropy of the opacities of the Gaussians that the view sees, which drives them to
+    /// 0 or 1.
+    pub entropy: f64,
+    /// Of the mean absolute difference between the density of the Gaussians and that of a surface.
+    pub density: f64,
+    /// Of the mean squared difference between a Gaussian's normal and its neighbours'.
+    pub normal: f64,
+    /// Samples that density and normals are compared at.
+    pub samples: u32,
+    /// Seed of the samples' places.
+    pub seed: u64,
+    /// Finished iterations.
+    pub iteration: u32,
+}
+
+impl SurfaceRule {
+    /// Whether a term wants samples, and with them the Gaussians' neighbours.
+    pub fn is_sampled(&self) -> bool {
+        self.density != 0.0 || self.normal != 0.0
+    }
+}
+
+/// The surface terms' values, means without their weights; 0 of a term that is off or has nothing to
+/// look at.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct SurfaceTerms {
+    /// Entropy of the opacities, in nats.
+    pub entropy: f64,
+    /// Absolute difference of the densities.
+    pub density: f64,
+    /// Squared difference of the normals.
+    pub normal: f64,
+}
+
 /// Children of a split are smaller than their parent by this factor.
 pub(super) const SPLIT_SHRINK: f64 = 1.6;
 

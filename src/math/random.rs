@@ -34,6 +34,10 @@ pub enum Purpose {
     Relocate = 12,
     /// Which Gaussians get copies.
     Multiply = 13,
+    /// Which Gaussians the samples of the surface terms are taken of.
+    SurfaceSample = 14,
+    /// Where in them the samples lie.
+    SurfaceNormal = 15,
 }
 
 /// One stream of random numbers, addressed by index.
