@@ -16,6 +16,7 @@ mod quantile;
 mod relocate;
 mod reorder;
 mod smooth;
+mod surface;
 
 pub use appearance::{
     AFFINE_WIDTH, APPEARANCE_BLOCK, COLOR_SHARES, CoastArgs, ColorBwdArgs, CompensateArgs,
@@ -45,6 +46,9 @@ pub use smooth::{
     DET_MIN_PX4, ResetSmoothedArgs, SAMPLED_MARGIN, SMOOTH_BLOCK, SMOOTH_VIEWS, SmoothArgs,
     SmoothView,
 };
+pub use surface::{
+    EntropyArgs, RegulariseArgs, SURFACE_BLOCK, SURFACE_WIDTH, SeenArgs, SurfaceSums,
+};
 
 /// The text of `abi.cuh`.
 pub fn header() -> String {
@@ -67,6 +71,8 @@ pub fn header() -> String {
         &reorder::structs(),
         &smooth::constants(),
         &smooth::structs(),
+        &surface::constants(),
+        &surface::structs(),
         &appearance::constants(),
         &appearance::structs(),
         &probe::constants(),

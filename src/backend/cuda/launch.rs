@@ -235,6 +235,11 @@ kernels! {
     smooth_nearest: smooth::smooth_nearest(SmoothArgs) x SMOOTH_BLOCK;
     smooth_spread: smooth::smooth_spread(SmoothArgs) x SMOOTH_BLOCK;
     reset_smoothed_opacity: smooth::reset_smoothed_opacity(ResetSmoothedArgs) x SMOOTH_BLOCK;
+    count_seen: surface::count_seen(SeenArgs) x SURFACE_BLOCK;
+    list_seen: surface::list_seen(SeenArgs) x SURFACE_BLOCK;
+    entropy: surface::entropy(EntropyArgs) x SURFACE_BLOCK;
+    regularise_16: surface::regularise_16(RegulariseArgs) x SURFACE_BLOCK;
+    regularise_32: surface::regularise_32(RegulariseArgs) x SURFACE_BLOCK;
     compensate_exposure: appearance::compensate_exposure(CompensateArgs) x APPEARANCE_BLOCK;
     compensate_grid: appearance::compensate_grid(CompensateArgs) x APPEARANCE_BLOCK;
     exposure_bwd: appearance::exposure_bwd(ColorBwdArgs) x APPEARANCE_BLOCK;
