@@ -152,6 +152,7 @@ impl Exit {
             | DeviceError::LossNotFinite { .. }
             | DeviceError::OneViewPerStep
             | DeviceError::TooSmallForLpips { .. }
+            | DeviceError::NoNeighbours
             | DeviceError::TargetSize { .. } => Self::Error,
         }
     }

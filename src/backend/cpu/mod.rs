@@ -97,10 +97,14 @@ impl<R> Frame<R> {
     }
 }
 
-/// Screen-space gradients of the views since the last step.
+/// Screen-space gradients of the views since the last step, and what the surface terms add to them.
 #[derive(Debug, Default)]
 pub struct Gradients<R> {
     views: Vec<ViewGradients<R>>,
+    /// Gradients of the Gaussians' geometry, seen or not, in the order of
+    /// [`BumpGradient::row`](crate::math::field::BumpGradient::row), `[n, 11]`; empty where nothing
+    /// asked for them.
+    geometry: Vec<R>,
 }
 
 /// Screen-space gradients of one view.
@@ -288,7 +292,7 @@ impl<R: Real> Raster<Gaussians> for Cpu<R> {
     }
 
     fn gradients(&mut self, _model: &Model<R>) -> Result<Gradients<R>, DeviceError> {
-        Ok(Gradients { views: Vec::new() })
+        Ok(Gradients { views: Vec::new(), geometry: Vec::new() })
     }
 
     fn backward(
@@ -325,14 +329,11 @@ impl<R: Real> Raster<Gaussians> for Cpu<R> {
     }
 
     fn gradient_bytes(&self, gradients: &Gradients<R>) -> Bytes {
-        gradients
-            .views
-            .iter()
-            .map(|view| {
-                Bytes::of::<ScreenGradient<R>>(view.screen.capacity())
-                    + Bytes::of::<usize>(view.gaussian_from_splat.capacity())
-            })
-            .sum()
+        let views = gradients.views.iter().map(|view| {
+            Bytes::of::<ScreenGradient<R>>(view.screen.capacity())
+                + Bytes::of::<usize>(view.gaussian_from_splat.capacity())
+        });
+        views.sum::<Bytes>() + Bytes::of::<R>(gradients.geometry.capacity())
     }
 
     fn step(

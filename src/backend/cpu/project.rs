@@ -8,6 +8,7 @@ use super::model::{Model, Parameter};
 use super::{Gradients, UNSEEN, ViewGradients};
 use crate::backend::DeviceError;
 use crate::math::blend::ScreenGradient;
+use crate::math::field::GEOMETRY;
 use crate::math::linalg::{Quat, Vec3, add, normalize, normalize_bwd, sub};
 use crate::math::splat::{
     Ellipse, EllipseGradient, Rect, Viewpoint, bounds, project as project_shape, project_bwd,
@@ -156,7 +157,8 @@ impl<R: Real> ParameterGradient<R> {
     }
 }
 
-/// Sums the gradients of Gaussian `index` over the views; `slots[view][gaussian]` finds its splat.
+/// Sums the gradients of Gaussian `index` over the views; `slots[view][gaussian]` finds its splat. Those
+/// of its geometry that no view gives come on top.
 pub(super) fn parameter_gradient<R: Real>(
     model: &Model<R>,
     gradients: &Gradients<R>,
@@ -169,7 +171,21 @@ pub(super) fn parameter_gradient<R: Real>(
             add_view(model, view, index, &view.screen[slots[index]], &mut sum);
         }
     }
+    if let Some(row) = gradients.geometry.as_chunks().0.get(index) {
+        add_geometry(row, &mut sum);
+    }
     sum
+}
+
+/// Adds a row of [`Gradients::geometry`].
+fn add_geometry<R: Real>(row: &[R; GEOMETRY], sum: &mut ParameterGradient<R>) {
+    let [x, y, z, a, b, c, quat @ .., opacity_logit] = *row;
+    sum.mean = add(sum.mean, [x, y, z]);
+    sum.log_scale = add(sum.log_scale, [a, b, c]);
+    for (sum, d) in sum.quat.iter_mut().zip::<[R; 4]>(quat) {
+        *sum += d;
+    }
+    sum.opacity_logit += opacity_logit;
 }
 
 /// Carries one view's screen-space gradient back to the raw parameters.

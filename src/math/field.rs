@@ -1,0 +1,304 @@
+//! The density of Gaussians as a field in space, and what it says of a surface (SuGaR: Guédon and
+//! Lepetit 2024, section 4.1).
+//!
+//! The field is sampled around Gaussians and summed over the neighbours of the one that a sample was
+//! taken of. All is of raw scales and opacities, without a 3D filter. A Gaussian's normal is its axis
+//! of the smallest scale.
+//!
+//! Places are given as offsets from centres: of a sample in a small Gaussian far from the origin,
+//! single precision would lose its offset among the digits of the place.
+
+use super::linalg::{
+    Mat3, Quat, Vec3, add, dot, mul, mul_transposed, rotation, rotation_bwd, scale,
+};
+use super::splat::Shape;
+use super::{Real, sigmoid};
+
+/// Least scale that an offset is divided by, and least thickness of a surface, world units.
+pub const SCALE_MIN: f64 = 1e-8;
+
+/// Squared Mahalanobis distance beyond which a Gaussian has no density, and no gradient.
+///
+/// The reference holds the distance to it; e^-5e7 is 0 in every precision.
+pub const DISTANCE2_MAX: f64 = 1e8;
+
+/// Standard deviation of the samples within a Gaussian, in units of its scales.
+pub const SPREAD: f64 = 1.5;
+
+/// Least thickness that a normal's weight is divided by the square of, world units.
+pub const WEIGHED_THICKNESS_MIN: f64 = 1e-6;
+
+/// Least sum that the normals' weights are divided by.
+pub const WEIGHT_SUM_MIN: f64 = 1e-6;
+
+/// Factor of the densities that distances are told from, so that a few Gaussians seldom reach 1.
+pub const DISTANCE_DENSITY_FACTOR: f64 = 1.0 / 16.0;
+
+/// Least density that a distance is told from.
+pub const DENSITY_MIN: f64 = 1e-16;
+
+/// Added to the arguments of the entropy's logarithms.
+const ENTROPY_EPSILON: f64 = 1e-10;
+
+/// Least root that a distance's derivative is divided by: nearer to a density of 1, single precision
+/// has too few digits to tell them apart, and the derivative grows without bound.
+const ROOT_MIN: f64 = 1e-3;
+
+/// Values of a Gaussian's geometry: centre 3, log-scales 3, quaternion 4, opacity logit.
+pub const GEOMETRY: usize = 11;
+
+/// A Gaussian as the field takes it.
+#[derive(Clone, Copy, Debug)]
+pub struct Bump<R> {
+    /// Centre in the world.
+    pub mean_world: Vec3<R>,
+    /// Scales, world units.
+    pub scale: Vec3<R>,
+    /// Rotation from its axes to the world: they are its columns.
+    pub axes: Mat3<R>,
+    /// Raw opacity.
+    pub opacity: R,
+    /// Which axis has the smallest scale; of equal ones the first.
+    pub thin: usize,
+}
+
+impl<R: Real> Bump<R> {
+    /// From raw parameters.
+    pub fn new(shape: &Shape<R>, opacity_logit: R) -> Self {
+        let scale = shape.log_scale.map(Real::exp);
+        let thin = thinnest(scale);
+        let (axes, opacity) = (rotation(shape.quat), sigmoid(opacity_logit));
+        Self { mean_world: shape.mean_world, scale, axes, opacity, thin }
+    }
+
+    /// The smallest scale, world units.
+    pub fn thickness(&self) -> R {
+        self.scale[self.thin]
+    }
+
+    /// The axis of the smallest scale, a unit vector of the world; its sign says nothing.
+    pub fn normal(&self) -> Vec3<R> {
+        self.axes.map(|row| row[self.thin])
+    }
+
+    /// What to divide an offset along each axis by.
+    fn inverse_scale(&self) -> Vec3<R> {
+        self.scale.map(|s| R::ONE / s.max(R::of(SCALE_MIN)))
+    }
+}
+
+/// Index of the smallest; of equal ones the first.
+pub fn thinnest<R: Real>(scale: Vec3<R>) -> usize {
+    let first = usize::from(scale[1] < scale[0]);
+    if scale[2] < scale[first] { 2 } else { first }
+}
+
+/// Gradients of a [`Bump`]'s raw parameters, but of its axes in place of its quaternion.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct BumpGradient<R> {
+    /// Of the centre.
+    pub d_mean_world: Vec3<R>,
+    /// Of the logarithms of the scales.
+    pub d_log_scale: Vec3<R>,
+    /// Of the rotation.
+    pub d_axes: Mat3<R>,
+    /// Of the opacity logit.
+    pub d_opacity_logit: R,
+}
+
+impl<R: Real> BumpGradient<R> {
+    /// Centre, log-scales, quaternion as stored, opacity logit.
+    pub fn row(&self, quat: Quat<R>) -> [R; GEOMETRY] {
+        let ([x, y, z], [a, b, c]) = (self.d_mean_world, self.d_log_scale);
+        let [q0, q1, q2, q3] = rotation_bwd(quat, &self.d_axes);
+        [x, y, z, a, b, c, q0, q1, q2, q3, self.d_opacity_logit]
+    }
+}
+
+/// Where a sample lies in its Gaussian, along the Gaussian's axes, of standard normal numbers.
+pub fn sample_along<R: Real>(bump: &Bump<R>, normals: Vec3<R>) -> Vec3<R> {
+    [0, 1, 2].map(|axis| R::of(SPREAD) * bump.scale[axis] * normals[axis])
+}
+
+/// The sample's offset from its Gaussian's centre, world units.
+pub fn sample_offset<R: Real>(bump: &Bump<R>, along: Vec3<R>) -> Vec3<R> {
+    mul(&bump.axes, along)
+}
+
+/// Adds the gradients of the Gaussian that the sample was taken of, of the sample's place in the world
+/// and of its distance from the Gaussian's middle plane, which is `along[thin]`.
+pub fn sample_bwd<R: Real>(
+    bump: &Bump<R>,
+    along: Vec3<R>,
+    d_place: Vec3<R>,
+    d_distance: R,
+    d_bump: &mut BumpGradient<R>,
+) {
+    d_bump.d_mean_world = add(d_bump.d_mean_world, d_place);
+    let mut d_along = mul_transposed(&bump.axes, d_place);
+    d_along[bump.thin] += d_distance;
+    for i in 0..3 {
+        d_bump.d_log_scale[i] += d_along[i] * along[i];
+        for j in 0..3 {
+            d_bump.d_axes[i][j] += d_place[i] * along[j];
+        }
+    }
+}
+
+/// The offset from a Gaussian's centre in units of its scales, and its density there:
+/// o e^(-|y|²/2) with y = S⁻¹ Rᵀ offset.
+pub fn density<R: Real>(bump: &Bump<R>, offset: Vec3<R>) -> (Vec3<R>, R) {
+    let turned = mul_transposed(&bump.axes, offset);
+    let inverse = bump.inverse_scale();
+    let whitened = [0, 1, 2].map(|axis| turned[axis] * inverse[axis]);
+    let distance2 = dot(whitened, whitened);
+    // Written so that NaN has none either.
+    let density = if distance2 <= R::of(DISTANCE2_MAX) {
+        bump.opacity * (-R::HALF * distance2).exp()
+    } else {
+        R::ZERO
+    };
+    (whitened, density)
+}
+
+/// `d_offset` of [`density`]; adds to the other gradients, that of the centre excepted.
+pub fn density_bwd<R: Real>(
+    bump: &Bump<R>,
+    offset: Vec3<R>,
+    (whitened, density): (Vec3<R>, R),
+    d_density: R,
+    d_bump: &mut BumpGradient<R>,
+) -> Vec3<R> {
+    // Every gradient has the density as a factor, but the others may be infinite.
+    if density <= R::ZERO {
+        return [R::ZERO; 3];
+    }
+    let d_exponent = d_density * density;
+    d_bump.d_opacity_logit += d_exponent * (R::ONE - bump.opacity);
+    let inverse = bump.inverse_scale();
+    let d_turned = [0, 1, 2].map(|axis| -d_exponent * whitened[axis] * inverse[axis]);
+    for i in 0..3 {
+        // A scale below the least has no say.
+        if bump.scale[i] > R::of(SCALE_MIN) {
+            d_bump.d_log_scale[i] += d_exponent * whitened[i] * whitened[i];
+        }
+        for j in 0..3 {
+            d_bump.d_axes[i][j] += offset[i] * d_turned[j];
+        }
+    }
+    mul(&bump.axes, d_turned)
+}
+
+/// Thickness of the surface that these Gaussians form, world units: the mean of theirs, from the sum.
+pub fn surface_thickness<R: Real>(sum: R, count: usize) -> R {
+    (sum / R::of(count as f64)).max(R::of(SCALE_MIN))
+}
+
+/// `d_log_scale` of the smallest scale of one of `count` Gaussians, of [`surface_thickness`].
+pub fn surface_thickness_bwd<R: Real>(bump: &Bump<R>, beta: R, count: usize, d_beta: R) -> R {
+    if beta > R::of(SCALE_MIN) { d_beta * bump.thickness() / R::of(count as f64) } else { R::ZERO }
+}
+
+/// Density at this distance from a surface as thick as `beta`: e^(-distance² / (2 beta²)).
+pub fn surface_density<R: Real>(distance: R, beta: R) -> R {
+    let ratio = distance / beta;
+    // Written so that NaN gives none, which has no gradient.
+    if ratio * ratio <= R::of(DISTANCE2_MAX) { (-R::HALF * ratio * ratio).exp() } else { R::ZERO }
+}
+
+/// `d_distance` and `d_beta` of the `target` that [`surface_density`] gave.
+pub fn surface_density_bwd<R: Real>(distance: R, beta: R, target: R, d_target: R) -> [R; 2] {
+    if target <= R::ZERO {
+        return [R::ZERO; 2];
+    }
+    let ratio = distance / beta;
+    let d_distance = -d_target * target * ratio / beta;
+    [d_distance, -d_distance * ratio]
+}
+
+/// -1, 0 or 1; 0 of NaN.
+pub fn sign<R: Real>(x: R) -> R {
+    if x > R::ZERO {
+        R::ONE
+    } else if x < R::ZERO {
+        -R::ONE
+    } else {
+        R::ZERO
+    }
+}
+
+/// A neighbour's normal, turned to the side of the sample's Gaussian's, and which side that is: 1, -1,
+/// or 0 where they are perpendicular, which leaves nothing of it.
+pub fn aligned<R: Real>(normal: Vec3<R>, own: Vec3<R>) -> (Vec3<R>, R) {
+    let side = sign(dot(normal, own));
+    (scale(normal, side), side)
+}
+
+/// What a neighbour's normal counts before the weights are divided by their sum: the more, the denser
+/// it is at the sample and the farther the sample is from its middle plane. No gradient flows
+/// through it.
+pub fn normal_weight<R: Real>(bump: &Bump<R>, offset: Vec3<R>, density: R) -> R {
+    // So that nothing is nothing, even where the offset is infinite.
+    if density <= R::ZERO {
+        return R::ZERO;
+    }
+    let thickness = bump.thickness().max(R::of(WEIGHED_THICKNESS_MIN));
+    density * dot(offset, bump.normal()).abs() / (thickness * thickness)
+}
+
+/// What the weights are multiplied by, from their sum.
+pub fn normal_weight_factor<R: Real>(sum: R) -> R {
+    R::ONE / sum.max(R::of(WEIGHT_SUM_MIN))
+}
+
+/// Adds the gradient of a Gaussian's normal to that of its axes.
+pub fn normal_bwd<R: Real>(bump: &Bump<R>, d_normal: Vec3<R>, d_bump: &mut BumpGradient<R>) {
+    for (row, d) in d_bump.d_axes.iter_mut().zip(d_normal) {
+        row[bump.thin] += d;
+    }
+}
+
+/// Entropy of an opacity in nats, from its logit: -o ln(o + ε) - (1 - o) ln(1 - o + ε).
+pub fn entropy<R: Real>(opacity_logit: R) -> R {
+    let [o, rest, epsilon] = entropy_parts(opacity_logit);
+    -o * (o + epsilon).ln() - rest * (rest + epsilon).ln()
+}
+
+/// `d_opacity_logit` of [`entropy`].
+pub fn entropy_bwd<R: Real>(opacity_logit: R, d_entropy: R) -> R {
+    let [o, rest, epsilon] = entropy_parts(opacity_logit);
+    let (sum, rest_sum) = (o + epsilon, rest + epsilon);
+    let d_opacity = rest_sum.ln() + rest / rest_sum - sum.ln() - o / sum;
+    d_entropy * d_opacity * o * rest
+}
+
+/// Opacity, what lacks to 1 with all of its digits, and epsilon.
+fn entropy_parts<R: Real>(opacity_logit: R) -> [R; 3] {
+    [sigmoid(opacity_logit), sigmoid(-opacity_logit), R::of(ENTROPY_EPSILON)]
+}
+
+/// Distance from the surface that a density tells, world units: beta √(-2 ln density); 0 from a
+/// density of 1 on.
+pub fn distance<R: Real>(density: R, beta: R) -> R {
+    beta * distance_root(density)
+}
+
+fn distance_root<R: Real>(density: R) -> R {
+    let held = density.max(R::of(DENSITY_MIN)).min(R::ONE);
+    (-R::TWO * held.ln()).max(R::ZERO).sqrt()
+}
+
+/// `d_density` and `d_beta` of [`distance`].
+///
+/// Above a density of 1 the reference divides it by itself and lets the gradient pass, so that it can
+/// come down again; where the root has no derivative, it is held to the steepest that single precision
+/// can tell.
+pub fn distance_bwd<R: Real>(density: R, beta: R, d_distance: R) -> [R; 2] {
+    let root = distance_root(density);
+    let d_density = if density > R::of(DENSITY_MIN) {
+        -d_distance * beta / (density * root.max(R::of(ROOT_MIN)))
+    } else {
+        R::ZERO
+    };
+    [d_density, d_distance * root]
+}
