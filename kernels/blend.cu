@@ -27,6 +27,7 @@
 #include <type_traits>
 
 #include "parts.cuh"
+#include "quad.cuh"
 
 static_assert(BLEND_BLOCK == PARTS * WARP, "one thread per pixel of a tile");
 
@@ -340,19 +341,6 @@ __device__ inline Moments half_of_moments(const Notes<FOUND>& own, uint32_t k, u
 
 __device__ inline float both_halves(float value) {
     return value + __shfl_xor_sync(FULL_WARP, value, BATCH);
-}
-
-// Adds four floats to a record in device memory.
-__device__ inline void add_quad(float4* at, float4 value) {
-#if __CUDA_ARCH__ >= 900
-    atomicAdd(at, value);
-#else
-    float* const out = reinterpret_cast<float*>(at);
-    if (value.x != 0.0f) atomicAdd(out, value.x);
-    if (value.y != 0.0f) atomicAdd(out + 1, value.y);
-    if (value.z != 0.0f) atomicAdd(out + 2, value.z);
-    if (value.w != 0.0f) atomicAdd(out + 3, value.w);
-#endif
 }
 
 // The second visit: the lane is half of a splat.

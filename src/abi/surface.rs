@@ -37,7 +37,7 @@ abi! {
         pub seen: u32,
     }
 
-    /// `entropy`: that of the opacities of the Gaussians that a view sees.
+    /// `regularise_entropy`: that of the opacities of the Gaussians that a view sees.
     pub struct EntropyArgs<'a> {
         /// [lane blocks, 11, 32]
         pub geometry: In<'a, f32>,

@@ -237,7 +237,7 @@ kernels! {
     reset_smoothed_opacity: smooth::reset_smoothed_opacity(ResetSmoothedArgs) x SMOOTH_BLOCK;
     count_seen: surface::count_seen(SeenArgs) x SURFACE_BLOCK;
     list_seen: surface::list_seen(SeenArgs) x SURFACE_BLOCK;
-    entropy: surface::entropy(EntropyArgs) x SURFACE_BLOCK;
+    regularise_entropy: surface::regularise_entropy(EntropyArgs) x SURFACE_BLOCK;
     regularise_16: surface::regularise_16(RegulariseArgs) x SURFACE_BLOCK;
     regularise_32: surface::regularise_32(RegulariseArgs) x SURFACE_BLOCK;
     compensate_exposure: appearance::compensate_exposure(CompensateArgs) x APPEARANCE_BLOCK;
