@@ -73,7 +73,7 @@ pub(super) fn step<R: Real>(
     if let Some(noise) = &step.noise {
         shake(model, noise);
     }
-    gradients.views.iter().try_for_each(|view| check_finite(model, view))
+    check_finite(model, gradients)
 }
 
 /// Adds the gradients of the mean opacity and of the mean scale (Kheradmand et al. 2024, section
@@ -147,19 +147,30 @@ impl<R: Real> Constants<R> {
 }
 
 /// A parameter that left the finite numbers would spread to all others through the images.
-fn check_finite<R: Real>(model: &Model<R>, view: &ViewGradients<R>) -> Result<(), DeviceError> {
-    // Only Gaussians that were seen got a gradient; the others move by finite moments.
-    let seen = &view.gaussian_from_splat;
-    let broken = seen.par_iter().find_map_first(|&index| {
-        Parameter::ALL.into_iter().find_map(|parameter| {
-            // A squared gradient may overflow where the parameter does not, and would freeze it.
-            let column = model.column(parameter);
-            let row = index * column.width..(index + 1) * column.width;
-            let mut values = column.values[row.clone()].iter().chain(&column.second_moments[row]);
-            let value = *values.find(|value| !value.is_finite())?;
-            let (group, value) = (parameter.in_words(), value.to_f64());
-            Some(DeviceError::NotFinite { index, group, value })
-        })
-    });
-    broken.map_or(Ok(()), Err)
+fn check_finite<R: Real>(model: &Model<R>, gradients: &Gradients<R>) -> Result<(), DeviceError> {
+    // Only Gaussians that were seen got a gradient; the others move by finite moments. The surface
+    // terms know no such bounds.
+    if !gradients.geometry.is_empty() {
+        return (0..model.len())
+            .into_par_iter()
+            .find_map_first(|index| not_finite(model, index))
+            .map_or(Ok(()), Err);
+    }
+    gradients.views.iter().try_for_each(|view| {
+        let mut seen = view.gaussian_from_splat.par_iter();
+        seen.find_map_first(|&index| not_finite(model, index)).map_or(Ok(()), Err)
+    })
+}
+
+/// What of a Gaussian, if anything, is infinite or NaN.
+fn not_finite<R: Real>(model: &Model<R>, index: usize) -> Option<DeviceError> {
+    Parameter::ALL.into_iter().find_map(|parameter| {
+        // A squared gradient may overflow where the parameter does not, and would freeze it.
+        let column = model.column(parameter);
+        let row = index * column.width..(index + 1) * column.width;
+        let mut values = column.values[row.clone()].iter().chain(&column.second_moments[row]);
+        let value = *values.find(|value| !value.is_finite())?;
+        let (group, value) = (parameter.in_words(), value.to_f64());
+        Some(DeviceError::NotFinite { index, group, value })
+    })
 }

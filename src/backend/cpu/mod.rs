@@ -17,6 +17,7 @@ mod project;
 mod relocate;
 mod reorder;
 mod smooth;
+mod surface;
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -134,16 +135,16 @@ impl<R> ViewGradients<R> {
     }
 }
 
-/// A loss that is there already.
+/// A value that is there already.
 #[derive(Clone, Copy, Debug)]
-pub struct Ready(LossValue);
+pub struct Ready<T = LossValue>(T);
 
-impl Pending<LossValue> for Ready {
+impl<T> Pending<T> for Ready<T> {
     fn is_ready(&self) -> bool {
         true
     }
 
-    fn read(self) -> Result<LossValue, DeviceError> {
+    fn read(self) -> Result<T, DeviceError> {
         Ok(self.0)
     }
 }
