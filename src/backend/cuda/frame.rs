@@ -11,11 +11,12 @@ use super::lpips::{self, Perceptual};
 use super::model::Model;
 use super::project::{self, Splats};
 use super::session::Session;
+use super::surface::{self, NearLists, PendingSurface};
 use super::{adam, densify, depth, work};
 use crate::abi::Camera;
 use crate::backend::{
     AdamStep, AppearanceStep, DeviceError, LossTerms, Measured, Pass, RenderSettings, Rendered,
-    Work,
+    SurfaceRule, Work,
 };
 use crate::dataset::View;
 use crate::memory::Bytes;
@@ -297,6 +298,19 @@ impl Frame {
 }
 
 impl Gradients {
+    /// Adds what surfaces ask of the geometry of the Gaussians that the view sees and of their
+    /// neighbours. An error where no backward pass came before.
+    pub(super) fn regularise(
+        &mut self,
+        session: &mut Session,
+        model: &Model,
+        lists: Option<Lists<'_>>,
+        rule: &SurfaceRule,
+    ) -> Result<PendingSurface, DeviceError> {
+        let Some((splats, ..)) = &self.view else { return Err(DeviceError::NoLoss) };
+        surface::regularise(session, model, (splats, lists), &mut self.geometry, rule)
+    }
+
     /// Moves every parameter. An error where no backward pass came before.
     pub(super) fn step(
         self,

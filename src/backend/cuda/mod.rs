@@ -36,6 +36,7 @@ mod smooth;
 pub mod sort;
 mod status;
 pub mod stream;
+mod surface;
 mod threshold;
 pub mod timers;
 mod transfer;
@@ -52,6 +53,7 @@ pub(super) use launch::{ARCHS, NVCC};
 pub use loss::PendingLoss;
 pub use lpips::Perceptual;
 pub use model::Model;
+pub use surface::PendingSurface;
 
 use self::govern::Parts;
 use self::growth::Appetite;

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use super::heap::{Buffer, Heap, Pinned, Region};
 use super::stream::Stream;
-use crate::abi::{Counts, FAULT_GROUPS, LossSums, Out};
+use crate::abi::{Counts, FAULT_GROUPS, LossSums, Out, SurfaceSums};
 use crate::backend::DeviceError;
 
 /// Words of [`Counts`]: instances, visible.
@@ -19,12 +19,17 @@ const SUMS: Range<usize> = 3..6;
 const FAULT: usize = 6;
 /// The words that a report is made of.
 const REPORT: Range<usize> = DEPTH..FAULT + 1;
-const WORDS: usize = 7;
+/// Words of [`SurfaceSums`]: entropy, density, normal.
+const SURFACE: Range<usize> = FAULT + 1..10;
+/// The words that a report of surfaces is made of, of which there are no more than of the other.
+const SURFACE_REPORT: Range<usize> = FAULT..SURFACE.end;
+const WORDS: usize = SURFACE.end;
 /// Bytes of a word.
 const WORD: u64 = 8;
 
 const _: () = assert!(size_of::<Counts>() == 2 * size_of::<u64>(), "words of the counts");
 const _: () = assert!(size_of::<LossSums>() == 3 * size_of::<u64>(), "words of the sums");
+const _: () = assert!(size_of::<SurfaceSums>() == 3 * size_of::<u64>(), "words of surfaces");
 
 /// No fault so far.
 const NO_FAULT: u64 = u64::MAX;
@@ -51,7 +56,7 @@ impl Status {
     pub(super) fn new(heap: &Heap, stream: &Stream) -> Result<Self, DeviceError> {
         let mut words = heap.region("status")?;
         words.grow(WORDS)?;
-        words.upload(stream, 0, &[0, 0, 0, 0, 0, 0, NO_FAULT])?;
+        words.upload(stream, 0, &[0, 0, 0, 0, 0, 0, NO_FAULT, 0, 0, 0])?;
         let counts = heap.pinned("counts", COUNTS.len())?;
         Ok(Self { words, counts, places: Places::default() })
     }
@@ -93,6 +98,15 @@ impl Status {
         Out::at(self.words.address() + DEPTH as u64 * WORD)
     }
 
+    pub(super) fn clear_surface(&mut self, stream: &Stream) -> Result<(), DeviceError> {
+        self.words.zero_range(stream, SURFACE)
+    }
+
+    /// What the kernels of surface terms add to.
+    pub(super) fn surface(&mut self) -> Out<'_, SurfaceSums> {
+        Out::at(self.words.address() + SURFACE.start as u64 * WORD)
+    }
+
     pub(super) fn fault(&mut self) -> Out<'_, u64> {
         Out::at(self.words.address() + FAULT as u64 * WORD)
     }
@@ -104,12 +118,30 @@ impl Status {
 
     /// Sends sums and fault as they will be when the stream has come so far.
     pub(super) fn report(&mut self, heap: &Heap, stream: &Stream) -> Result<Report, DeviceError> {
+        self.send(heap, stream, REPORT)
+    }
+
+    /// The same of the sums of surfaces and the fault.
+    pub(super) fn report_surface(
+        &mut self,
+        heap: &Heap,
+        stream: &Stream,
+    ) -> Result<Report, DeviceError> {
+        self.send(heap, stream, SURFACE_REPORT)
+    }
+
+    fn send(
+        &mut self,
+        heap: &Heap,
+        stream: &Stream,
+        words: Range<usize>,
+    ) -> Result<Report, DeviceError> {
         let free = self.places.borrow_mut().pop();
         let mut place = match free {
             Some(place) => place,
             None => heap.pinned("reports", REPORT.len())?,
         };
-        self.words.download_pinned(stream, REPORT, &mut place)?;
+        self.words.download_pinned(stream, words, &mut place)?;
         Ok(Report { place: Some(place), places: Rc::clone(&self.places) })
     }
 }
@@ -132,6 +164,17 @@ impl Report {
         let [depth, absolute, squared, similarity] =
             [depth, absolute, squared, similarity].map(f64::from_bits);
         Ok((LossSums { absolute, squared, similarity }, depth))
+    }
+
+    /// Waits for one of surfaces: their sums. A parameter that is not finite is an error.
+    pub(super) fn read_surface(&self) -> Result<SurfaceSums, DeviceError> {
+        let words = self.place.as_ref().map_or(Ok(&[][..]), Pinned::as_slice)?;
+        let &[fault, entropy, density, normal, _] = words else {
+            return Err(DeviceError::NoLoss);
+        };
+        check(fault)?;
+        let [entropy, density, normal] = [entropy, density, normal].map(f64::from_bits);
+        Ok(SurfaceSums { entropy, density, normal })
     }
 }
 
