@@ -304,7 +304,7 @@ impl Gradients {
         &mut self,
         session: &mut Session,
         model: &Model,
-        lists: Option<Lists<'_>>,
+        lists: Option<NearLists<'_>>,
         rule: &SurfaceRule,
     ) -> Result<PendingSurface, DeviceError> {
         let Some((splats, ..)) = &self.view else { return Err(DeviceError::NoLoss) };
