@@ -3,6 +3,7 @@
 // outputs [n, outputs of the function].
 
 #include "compact.cuh"
+#include "field.cuh"
 #include "linalg.cuh"
 #include "random.cuh"
 #include "relocate.cuh"
@@ -29,6 +30,42 @@ __device__ inline float2 shared(const float* v) {
     return {static_cast<float>(s.logit), static_cast<float>(s.log_growth)};
 }
 
+// Log-scales, quaternion, opacity logit, and nothing of where it is.
+__device__ inline Bump bump(const float* v) {
+    return bump_of({0.0f, 0.0f, 0.0f}, triple(v), quat(v + 3), v[7]);
+}
+
+__device__ inline float dense(const float* v) {
+    float3 whitened;
+    return density(bump(v), triple(v + 8), whitened);
+}
+
+__device__ inline BumpGradient dense_bwd(const float* v) {
+    const Bump of = bump(v);
+    const float3 offset = triple(v + 8);
+    float3 whitened;
+    const float found = density(of, offset, whitened);
+    BumpGradient d = {};
+    d.d_mean_world = density_bwd(of, offset, whitened, found, v[11], d);
+    return d;
+}
+
+__device__ inline BumpGradient sampled_bwd(const float* v) {
+    BumpGradient d = {};
+    sample_bwd(bump(v), triple(v + 8), triple(v + 11), v[14], d);
+    return d;
+}
+
+__device__ inline float2 surface_bwd(const float* v) {
+    return surface_density_bwd(v[0], v[1], surface_density(v[0], v[1]), v[2]);
+}
+
+__device__ inline Quat turned(const float* v) {
+    float side;
+    const float3 normal = aligned(triple(v), triple(v + 3), side);
+    return {normal.x, normal.y, normal.z, side};
+}
+
 // Outputs one behind the other.
 struct Writer {
     float* to;
@@ -40,6 +77,9 @@ struct Writer {
     __device__ void put(float3 v) { put(v.x), put(v.y), put(v.z); }
     __device__ void put(Quat v) { put(v.w), put(v.x), put(v.y), put(v.z); }
     __device__ void put(const Mat3& v) { put(v.row[0]), put(v.row[1]), put(v.row[2]); }
+    __device__ void put(const BumpGradient& v) {
+        put(v.d_mean_world), put(v.d_log_scale), put(v.d_axes), put(v.d_opacity_logit);
+    }
     __device__ void put(Sym2 v) { put(v.xx), put(v.xy), put(v.yy); }
     __device__ void put(Rect v) { put(v.x0), put(v.y0), put(v.x1), put(v.y1); }
     __device__ void put(Columns v) { put(v.first), put(v.end); }
@@ -186,6 +226,15 @@ extern "C" __global__ void __launch_bounds__(PROBE_BLOCK)
         PROBE(ROLL, third_roll(v));
         PROBE(DRAW_WEIGHT, static_cast<uint32_t>(draw_weight(v[0])));
         PROBE(SHARE, shared(v));
+        PROBE(DENSITY, dense(v));
+        PROBE(DENSITY_BWD, dense_bwd(v));
+        PROBE(SAMPLE_BWD, sampled_bwd(v));
+        PROBE(SURFACE_DENSITY, surface_density(v[0], v[1]));
+        PROBE(SURFACE_DENSITY_BWD, surface_bwd(v));
+        PROBE(ALIGNED, turned(v));
+        PROBE(NORMAL_WEIGHT, normal_weight(bump(v), triple(v + 8), v[11]));
+        PROBE(ENTROPY, entropy(v[0]));
+        PROBE(ENTROPY_BWD, entropy_bwd(v[0], v[1]));
         PROBE(RANDOM_BITS, random_bits(word(v), word(v + 4)));
         PROBE(RANDOM_UNIFORM, random_uniform(word(v), word(v + 4)));
         PROBE(RANDOM_NORMAL, random_normal(word(v), word(v + 4)));

@@ -121,7 +121,7 @@ __device__ inline float compare_normals(const Sample& s, float d_normal, BumpGra
 }
 
 template <uint32_t LANES>
-__device__ inline void regularise(const RegulariseArgs& a) {
+__device__ inline void take_samples(const RegulariseArgs& a) {
     constexpr uint32_t AT_ONCE = SURFACE_BLOCK / LANES;
     __shared__ float of_warp[2][SURFACE_BLOCK / WARP];
     const float* __restrict__ geometry = a.geometry;
@@ -172,12 +172,12 @@ __device__ inline void regularise(const RegulariseArgs& a) {
 
 extern "C" __global__ void __launch_bounds__(SURFACE_BLOCK)
     regularise_16(const __grid_constant__ RegulariseArgs a) {
-    regularise<16>(a);
+    take_samples<16>(a);
 }
 
 extern "C" __global__ void __launch_bounds__(SURFACE_BLOCK)
     regularise_32(const __grid_constant__ RegulariseArgs a) {
-    regularise<32>(a);
+    take_samples<32>(a);
 }
 
 extern "C" __global__ void __launch_bounds__(SURFACE_BLOCK)

@@ -24,7 +24,8 @@ use std::path::Path;
 use common::scene::NEAR;
 use common::{Draws, view};
 use domains::{
-    Domain, any, bands, direction, ellipses, moments, rounding, shapes, shares, sizes, wide, words,
+    Domain, any, bands, bumps, direction, ellipses, layers, logits, moments, rounding, shapes,
+    shares, sizes, wide, words,
 };
 use splat::abi::probe;
 use splat::dataset::View;
@@ -36,6 +37,7 @@ use splat::math::splat::{
     DILATION_PX2, Ellipse, EllipseGradient, Rect, Shape, ShapeGradient, Spans, Viewpoint, bounds,
     project, project_bwd,
 };
+use splat::math::field::{self, Bump, BumpGradient};
 use splat::math::{Real, compact, relocate, sh, sigmoid, sigmoid_bwd};
 
 /// What a function's results are.
@@ -126,6 +128,15 @@ fn probes() -> Vec<Probe> {
         PROBE_ROLL roll Exact words::<2>(), |v| word(third_roll(bits(v)));
         PROBE_DRAW_WEIGHT draw_weight Exact wide(), |v| word(u32::try_from(relocate::weight(v[0].to_f64())).unwrap());
         PROBE_SHARE share_of Rounded shares(), |v| shared(v);
+        PROBE_DENSITY density Rounded bumps::<3>(), |v| vec![field::density(&bump(v), triple(&v[8..])).1];
+        PROBE_DENSITY_BWD density_bwd Rounded bumps::<4>(), |v| dense_bwd(v);
+        PROBE_SAMPLE_BWD sample_bwd Rounded bumps::<7>(), |v| sampled_bwd(v);
+        PROBE_SURFACE_DENSITY surface_density Rounded layers(), |v| vec![field::surface_density(v[0], v[1])];
+        PROBE_SURFACE_DENSITY_BWD surface_density_bwd Rounded layers(), |v| surface_bwd(v);
+        PROBE_ALIGNED aligned Rounded any::<6>(), |v| turned(v);
+        PROBE_NORMAL_WEIGHT normal_weight Rounded bumps::<4>(), |v| vec![field::normal_weight(&bump(v), triple(&v[8..]), v[11])];
+        PROBE_ENTROPY entropy Rounded logits::<0>(), |v| vec![field::entropy(v[0])];
+        PROBE_ENTROPY_BWD entropy_bwd Rounded logits::<1>(), |v| vec![field::entropy_bwd(v[0], v[1])];
     }
 }
 
@@ -201,6 +212,26 @@ const REACHED_THROUGH: &[(&str, &str)] = &[
     ("slice_bwd", "grid_bwd"),
     ("variation_along", "total_variation_bwd"),
     ("total_variation_bwd", "gather_grid"),
+    ("pick", "thickness"),
+    ("thickness", "normal_weight"),
+    ("add_to", "normal_bwd"),
+    ("times", "sample_along"),
+    ("thinnest", "bump_of"),
+    ("bump_of", "load_bump"),
+    ("load_bump", "take_samples"),
+    ("inverse_scale_of", "density"),
+    ("sample_along", "take_samples"),
+    ("sample_offset", "take_samples"),
+    ("add_outer", "density_bwd"),
+    ("surface_thickness", "compare_density"),
+    ("surface_thickness_bwd", "compare_density"),
+    ("compare_density", "take_samples"),
+    ("sign", "aligned"),
+    ("normal_of", "compare_normals"),
+    ("normal_weight_factor", "compare_normals"),
+    ("normal_bwd", "compare_normals"),
+    ("compare_normals", "take_samples"),
+    ("take_samples", "regularise_16"),
 ];
 
 /// Kernels that the tests of whole renders and rounds, and of learned colours, compare with the host.
@@ -215,6 +246,7 @@ const KERNELS: &[&str] = &[
     "exposure_bwd",
     "grid_bwd",
     "gather_grid",
+    "regularise_16",
 ];
 
 /// Those whose twins are methods of a stream.
@@ -242,6 +274,39 @@ fn third_roll(seed: u32) -> u32 {
 fn shared<R: Real>(v: &[R]) -> Vec<R> {
     let share = relocate::share(v[0].to_f64(), place(v[1]), v[2].to_f64());
     [share.logit, share.log_growth].map(R::of).to_vec()
+}
+
+fn bump<R: Real>(v: &[R]) -> Bump<R> {
+    let (log_scale, quat) = (triple(v), quat(&v[3..]));
+    let shape = Shape { mean_world: [R::ZERO; 3], log_scale, quat, smoothing: R::ZERO };
+    Bump::new(&shape, v[7])
+}
+
+fn flat<R: Real>(d: &BumpGradient<R>) -> Vec<R> {
+    [&d.d_mean_world[..], &d.d_log_scale, d.d_axes.as_flattened(), &[d.d_opacity_logit]].concat()
+}
+
+fn dense_bwd<R: Real>(v: &[R]) -> Vec<R> {
+    let (bump, offset, mut d) = (bump(v), triple(&v[8..]), BumpGradient::default());
+    let found = field::density(&bump, offset);
+    d.d_mean_world = field::density_bwd(&bump, offset, found, v[11], &mut d);
+    flat(&d)
+}
+
+fn sampled_bwd<R: Real>(v: &[R]) -> Vec<R> {
+    let mut d = BumpGradient::default();
+    field::sample_bwd(&bump(v), triple(&v[8..]), triple(&v[11..]), v[14], &mut d);
+    flat(&d)
+}
+
+fn surface_bwd<R: Real>(v: &[R]) -> Vec<R> {
+    let target = field::surface_density(v[0], v[1]);
+    field::surface_density_bwd(v[0], v[1], target, v[2]).to_vec()
+}
+
+fn turned<R: Real>(v: &[R]) -> Vec<R> {
+    let (normal, side) = field::aligned(triple(v), triple(&v[3..]));
+    [&normal[..], &[side]].concat()
 }
 
 fn triple<R: Real>(v: &[R]) -> Vec3<R> {
@@ -381,12 +446,21 @@ fn every_device_function_is_probed_or_reached_through_one_that_is() {
         "noise",
         "relocate",
         "appearance",
+        "field",
     ];
     let headers = headers.map(|name| format!("{name}.cuh"));
     let functions: Vec<(String, String)> =
         headers.iter().flat_map(|file| functions_of(file)).collect();
     assert!(functions.len() > 40, "the headers have moved: {functions:?}");
-    let files = ["project.cu", "blend.cu", "adam.cu", "relocate.cu", "smooth.cu", "appearance.cu"];
+    let files = [
+        "project.cu",
+        "blend.cu",
+        "adam.cu",
+        "relocate.cu",
+        "smooth.cu",
+        "appearance.cu",
+        "surface.cu",
+    ];
     let kernels: Vec<(String, String)> = files.iter().flat_map(|file| functions_of(file)).collect();
     let text = |name: &str| -> &str {
         let mut known = functions.iter().chain(&kernels);

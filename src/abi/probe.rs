@@ -97,6 +97,24 @@ constants! {
     pub const PROBE_DRAW_WEIGHT: u32 = 60;
     /// `relocate::share`.
     pub const PROBE_SHARE: u32 = 61;
+    /// `field::density`.
+    pub const PROBE_DENSITY: u32 = 70;
+    /// `field::density_bwd`.
+    pub const PROBE_DENSITY_BWD: u32 = 71;
+    /// `field::sample_bwd`.
+    pub const PROBE_SAMPLE_BWD: u32 = 72;
+    /// `field::surface_density`.
+    pub const PROBE_SURFACE_DENSITY: u32 = 73;
+    /// `field::surface_density_bwd`.
+    pub const PROBE_SURFACE_DENSITY_BWD: u32 = 74;
+    /// `field::aligned`.
+    pub const PROBE_ALIGNED: u32 = 75;
+    /// `field::normal_weight`.
+    pub const PROBE_NORMAL_WEIGHT: u32 = 76;
+    /// `field::entropy`.
+    pub const PROBE_ENTROPY: u32 = 77;
+    /// `field::entropy_bwd`.
+    pub const PROBE_ENTROPY_BWD: u32 = 78;
 }
 
 abi! {

@@ -42,6 +42,33 @@ pub(super) fn shapes<const N: usize>() -> Domain {
     Domain { draw, free: 0 }
 }
 
+/// A Gaussian's log-scales, quaternion and opacity logit, and so many numbers.
+pub(super) fn bumps<const N: usize>() -> Domain {
+    let draw = |draws: &mut Draws| {
+        let log_scale: [f64; 3] = draws.array(-1.5, 0.5);
+        let logit = draws.uniform(-5.0, 5.0);
+        [&log_scale[..], &normals(draws, 4), &[logit], &normals(draws, N)].concat()
+    };
+    Domain { draw, free: 0 }
+}
+
+/// A distance from a surface, its thickness, and a number.
+pub(super) fn layers() -> Domain {
+    let draw = |draws: &mut Draws| {
+        let distance = draws.uniform(-3.0, 3.0);
+        [&[distance, draws.uniform(0.3, 2.0)][..], &normals(draws, 1)].concat()
+    };
+    Domain { draw, free: 0 }
+}
+
+/// Logits of opacities of which single precision tells how much lacks to 0 and to 1, and so many
+/// numbers.
+pub(super) fn logits<const N: usize>() -> Domain {
+    let draw =
+        |draws: &mut Draws| [&[draws.uniform(-6.0, 6.0)][..], &normals(draws, N)].concat();
+    Domain { draw, free: 0 }
+}
+
 /// Centre, variances and opacity, inside of the image and outside.
 pub(super) fn ellipses() -> Domain {
     let draw = |draws: &mut Draws| {
