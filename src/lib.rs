@@ -16,6 +16,7 @@
 //! | step down the gradient | `math/adam.rs`, `math/compact.rs` | `adam.rs` |
 //! | clone, split and prune | `math/quantile.rs` | `densify.rs` |
 //! | move and copy by chance | `math/relocate.rs` | `relocate.rs` |
+//! | find the nearest centres | | `neighbours.rs` |
 //! | put neighbours side by side | `math/morton.rs` | `reorder.rs` |
 
 pub mod math;

@@ -10,6 +10,7 @@ mod appearance;
 mod arguments;
 mod densify;
 mod lpips;
+mod neighbours;
 mod pack;
 pub mod probe;
 mod quantile;
@@ -34,6 +35,10 @@ pub use lpips::{
     LPIPS_BLOCK, LPIPS_CHANNELS, LPIPS_DEPTH, LPIPS_EPSILON, LPIPS_PIXELS, LPIPS_SCALE_B,
     LPIPS_SCALE_G, LPIPS_SCALE_R, LPIPS_SHIFT_B, LPIPS_SHIFT_G, LPIPS_SHIFT_R, LpipsCompareArgs,
     LpipsInputArgs, LpipsLayerArgs,
+};
+pub use neighbours::{
+    BOX_WIDTH, EXTENT_WIDTH, JoinArgs, NEAREST_BLOCK, NEIGHBOURS_BLOCK, NO_ROW, NearestArgs,
+    PLACED_WIDTH, PlaceArgs, SplitArgs, TREE_LEVELS,
 };
 pub use pack::{
     FORM_BFLOATS, FORM_FIRSTS, FORM_HALVES, FORM_SECONDS, PACK_BLOCK, PackArgs, UnpackArgs,
@@ -61,6 +66,8 @@ pub fn header() -> String {
         &densify::structs(),
         &lpips::constants(),
         &lpips::structs(),
+        &neighbours::constants(),
+        &neighbours::structs(),
         &pack::constants(),
         &pack::structs(),
         &quantile::constants(),

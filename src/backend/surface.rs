@@ -43,5 +43,6 @@ pub(super) fn list_len(count: u32, len: usize) -> Result<u32, DeviceError> {
     if count == 0 || count > MOST_NEIGHBOURS {
         return Err(DeviceError::NeighbourCount { count });
     }
-    Ok(u32::try_from(len).map_or(count, |len| count.min(len)))
+    let len = u32::try_from(len).ok().ok_or(DeviceError::TooManyGaussians { wanted: len })?;
+    Ok(count.min(len))
 }

@@ -13,6 +13,7 @@ mod depth;
 mod loss;
 mod lpips;
 mod model;
+mod neighbours;
 mod project;
 mod relocate;
 mod reorder;
@@ -27,6 +28,7 @@ pub use appearance::Appearance;
 pub use count::{Counted, count};
 pub use lpips::Perceptual;
 pub use model::{Column, Model, Parameter};
+pub use neighbours::Neighbours;
 pub use project::ParameterGradient;
 
 use self::bin::Bins;
@@ -37,7 +39,7 @@ use super::viewpoint::viewpoint;
 use super::{
     AdamStep, AppearanceStep, AppearanceTables, Backend, Densified, DensifyRule, DeviceError,
     Grant, LossTerms, LossValue, Measured, Pass, Pending, Raster, RelocateRule, RenderSettings,
-    Rendered, Rows, ScreenFilter, Snapshot, Survey, check_rows, chunks,
+    Rendered, Rows, ScreenFilter, Snapshot, Surface, Survey, check_rows, chunks,
 };
 use crate::dataset::{Image, View};
 use crate::math::Real;
@@ -451,5 +453,21 @@ impl<R: Real> Raster<Gaussians> for Cpu<R> {
 
     fn image(&mut self, frame: &Frame<R>) -> Result<Rendered, DeviceError> {
         Ok(frame.canvas.rendered(frame.settings.pass))
+    }
+}
+
+impl<R: Real> Surface for Cpu<R> {
+    type Neighbours = Neighbours;
+
+    fn neighbours(&mut self, model: &Model<R>, count: u32) -> Result<Neighbours, DeviceError> {
+        neighbours::neighbours(model, count)
+    }
+
+    fn read_neighbours(
+        &mut self,
+        near: &Neighbours,
+        rows: Range<usize>,
+    ) -> Result<Vec<u32>, DeviceError> {
+        near.read(&rows)
     }
 }

@@ -232,6 +232,13 @@ kernels! {
     morton_keys: reorder::morton_keys(MortonArgs) x REORDER_BLOCK;
     gather_columns: reorder::gather_columns(ColumnsArgs) x REORDER_BLOCK;
     return_columns: reorder::return_columns(ColumnsArgs) x REORDER_BLOCK;
+    number_rows: neighbours::number_rows(SplitArgs) x NEIGHBOURS_BLOCK;
+    measure_segments: neighbours::measure_segments(SplitArgs) x NEIGHBOURS_BLOCK;
+    split_keys: neighbours::split_keys(SplitArgs) x NEIGHBOURS_BLOCK;
+    place_centres: neighbours::place_centres(PlaceArgs) x NEIGHBOURS_BLOCK;
+    join_boxes: neighbours::join_boxes(JoinArgs) x NEIGHBOURS_BLOCK;
+    nearest_16: neighbours::nearest_16(NearestArgs) x NEAREST_BLOCK;
+    nearest_32: neighbours::nearest_32(NearestArgs) x NEAREST_BLOCK;
     smooth_nearest: smooth::smooth_nearest(SmoothArgs) x SMOOTH_BLOCK;
     smooth_spread: smooth::smooth_spread(SmoothArgs) x SMOOTH_BLOCK;
     reset_smoothed_opacity: smooth::reset_smoothed_opacity(ResetSmoothedArgs) x SMOOTH_BLOCK;

@@ -25,6 +25,7 @@ mod loss;
 mod lpips;
 mod model;
 mod momentum;
+mod neighbours;
 mod pack;
 pub mod probe;
 mod project;
@@ -53,6 +54,7 @@ pub(super) use launch::{ARCHS, NVCC};
 pub use loss::PendingLoss;
 pub use lpips::Perceptual;
 pub use model::Model;
+pub use neighbours::Neighbours;
 pub use surface::PendingSurface;
 
 use self::govern::Parts;

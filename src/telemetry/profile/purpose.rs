@@ -134,6 +134,12 @@ const PURPOSES: &[(&str, &str)] = &[
     ("moved columns", "putting the Gaussians in order"),
     ("views to smooth for", "how far each Gaussian is smoothed"),
     ("farthest depth", "how far each Gaussian is smoothed"),
+    ("neighbours", "which Gaussians are nearest to each"),
+    ("neighbour rows", "finding the nearest Gaussians"),
+    ("neighbour keys", "finding the nearest Gaussians"),
+    ("neighbour extents", "finding the nearest Gaussians"),
+    ("neighbour centres", "finding the nearest Gaussians"),
+    ("neighbour boxes", "finding the nearest Gaussians"),
     ("sampled rows", "samples for the histograms"),
     ("sample", "samples for the histograms"),
 ];

@@ -1,0 +1,249 @@
+//! The nearest centres: every device finds those that looking at all of them finds, to the last row.
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that cannot go on should say so and stop"
+)]
+
+mod common;
+
+use common::Draws;
+use proptest::prelude::*;
+use rayon::prelude::*;
+use splat::backend::cpu::Cpu;
+use splat::backend::{DeviceError, MOST_NEIGHBOURS, Surface};
+use splat::math::Real;
+use splat::model::Gaussians;
+
+each_backend!(
+    clusters_with_duplicates_get_what_looking_at_all_centres_finds,
+    sizes_around_those_of_leaves_and_nodes_are_no_exception,
+    of_equal_distances_the_lower_row_comes_first,
+    centres_that_coincide_have_the_lowest_rows_among_them,
+    lines_planes_and_far_outliers_are_exact,
+    centres_that_are_not_finite_have_only_themselves,
+    distances_beyond_single_precision_come_by_their_rows,
+    lists_are_as_long_as_asked_for_and_as_the_model_allows,
+    lists_of_rows_that_there_are_not_are_errors,
+);
+
+type Point = [f32; 3];
+
+fn model_of(points: &[Point]) -> Gaussians {
+    let mut gaussians = Gaussians::zeros(0, points.len());
+    gaussians.means = points.as_flattened().to_vec();
+    gaussians
+}
+
+/// All lists, `[n, k]`.
+fn found<B: Surface>(device: &mut B, points: &[Point], count: u32) -> Vec<u32> {
+    let model = device.upload(&model_of(points)).unwrap();
+    let near = device.neighbours(&model, count).unwrap();
+    device.read_neighbours(&near, 0..points.len()).unwrap()
+}
+
+/// The list of one row by looking at all centres.
+fn looked_up(points: &[Point], row: usize, count: usize) -> Vec<u32> {
+    let is_finite = |point: &Point| point.iter().all(|c| c.is_finite());
+    let own = u32::try_from(row).unwrap();
+    let from = points[row];
+    let mut all: Vec<(f32, u32)> = if is_finite(&from) {
+        let finite = (0..).zip(points).filter(|&(_, point)| is_finite(point));
+        let distance = |p: &Point| {
+            let [x, y, z] = [0, 1, 2].map(|axis| p[axis] - from[axis]);
+            x * x + y * y + z * z
+        };
+        finite.map(|(other, point)| (distance(point), other)).collect()
+    } else {
+        Vec::new()
+    };
+    let order = |a: &(f32, u32), b: &(f32, u32)| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1));
+    if all.len() > count {
+        all.select_nth_unstable_by(count, order);
+        all.truncate(count);
+    }
+    all.sort_unstable_by(order);
+    let mut list: Vec<u32> = all.into_iter().map(|(_, row)| row).collect();
+    list.resize(count, own);
+    list
+}
+
+/// Every `stride`th row's list is the one that looking at all centres finds.
+fn assert_exact(lists: &[u32], points: &[Point], count: usize, stride: usize) {
+    assert_eq!(lists.len(), points.len() * count);
+    (0..points.len()).into_par_iter().step_by(stride).for_each(|row| {
+        let list = &lists[row * count..][..count];
+        assert_eq!(list, looked_up(points, row, count), "row {row} at {:?}", points[row]);
+    });
+}
+
+fn in_box(draws: &mut Draws, half: f64) -> Point {
+    draws.array::<3>(-half, half).map(f64::to_f32)
+}
+
+/// Clusters of all sizes around centres drawn in a cube, with every 20th centre one that has been
+/// before.
+fn clustered(count: usize, seed: u64) -> Vec<Point> {
+    let mut draws = Draws::new(seed);
+    let clusters: Vec<(Point, f64)> = (0..60)
+        .map(|_| (in_box(&mut draws, 10.0), 10.0_f64.powf(draws.uniform(-6.0, 0.7))))
+        .collect();
+    let mut points: Vec<Point> = Vec::with_capacity(count);
+    for i in 0..count {
+        let pick = draws.uniform(0.0, 1.0);
+        let point = if i % 20 == 19 {
+            points[(pick * i as f64) as usize]
+        } else {
+            let (centre, spread) = clusters[(pick * clusters.len() as f64) as usize];
+            let offset = in_box(&mut draws, spread);
+            [0, 1, 2].map(|axis| centre[axis] + offset[axis])
+        };
+        points.push(point);
+    }
+    points
+}
+
+fn clusters_with_duplicates_get_what_looking_at_all_centres_finds<B: Surface>(device: &mut B) {
+    let points = clustered(100_000, 3);
+    assert_exact(&found(device, &points, 16), &points, 16, 41);
+}
+
+fn sizes_around_those_of_leaves_and_nodes_are_no_exception<B: Surface>(device: &mut B) {
+    for len in [1, 2, 3, 31, 32, 33, 63, 64, 65, 500, 1023, 1024, 1025, 2050, 32_767, 32_800] {
+        let points = clustered(len, 7 + len as u64);
+        for count in [1, 16, 17, 32] {
+            let lists = found(device, &points, count);
+            assert_exact(&lists, &points, len.min(count as usize), 1 + len / 200);
+        }
+    }
+}
+
+fn of_equal_distances_the_lower_row_comes_first<B: Surface>(device: &mut B) {
+    // A grid in an order of its own: 24 · 25 · 26 centres with 6, 18, 26 at equal distances.
+    let (len, step) = (15_600_usize, 7_001);
+    let points: Vec<Point> = (0..len)
+        .map(|i| i * step % len)
+        .map(|i| [i % 24, i / 24 % 25, i / 600].map(|c| c as f32))
+        .collect();
+    for count in [7, 20, 27] {
+        assert_exact(&found(device, &points, count), &points, count as usize, 29);
+    }
+}
+
+fn centres_that_coincide_have_the_lowest_rows_among_them<B: Surface>(device: &mut B) {
+    let all_alike = vec![[1.5, -2.5, 0.1]; 100_000];
+    let lists = found(device, &all_alike, 16);
+    let lowest: Vec<u32> = (0..16).collect();
+    assert!(lists.chunks(16).all(|list| list == lowest));
+    // In one place every third, the others around it.
+    let mut draws = Draws::new(5);
+    let points: Vec<Point> =
+        (0..60_000).map(|i| if i % 3 == 0 { [0.25; 3] } else { in_box(&mut draws, 1.0) }).collect();
+    assert_exact(&found(device, &points, 12), &points, 12, 97);
+}
+
+fn lines_planes_and_far_outliers_are_exact<B: Surface>(device: &mut B) {
+    let mut draws = Draws::new(11);
+    let mut points: Vec<Point> = Vec::new();
+    for _ in 0..8000 {
+        let [u, v, w] = draws.array::<3>(0.0, 1.0).map(f64::to_f32);
+        // A line along no axis, a plane along two, a tilted one.
+        points.extend([[u, 2.0 * u + 1.0, -u], [v, w, 3.0], [v - w, w, u * 1e-4 + v]]);
+    }
+    // Each ten times as far as the one before, to both sides.
+    for exponent in 0..16 {
+        let far = 10_f32.powi(exponent);
+        points.extend([[far, 0.0, 1.0], [-far, far, -far]]);
+    }
+    assert_exact(&found(device, &points, 16), &points, 16, 31);
+    let last = points.len() - 1;
+    let list = found(device, &points[last - 31..], 32);
+    assert_exact(&list, &points[last - 31..], 32, 1);
+}
+
+fn centres_that_are_not_finite_have_only_themselves<B: Surface>(device: &mut B) {
+    let mut points = clustered(5000, 13);
+    for (row, value) in
+        [(0, f32::NAN), (31, f32::INFINITY), (32, f32::NEG_INFINITY), (4999, -f32::NAN)]
+    {
+        points[row][row % 3] = value;
+    }
+    points[100..180].fill([f32::NAN; 3]);
+    let lists = found(device, &points, 16);
+    assert_exact(&lists, &points, 16, 1);
+    assert_eq!(lists[31 * 16..32 * 16], [31; 16]);
+    // Fewer finite ones than the lists are long, and none.
+    let few: Vec<Point> = points[20..34].to_vec();
+    assert_exact(&found(device, &few, 16), &few, 14, 1);
+    let rare: Vec<Point> = points[99..182].to_vec();
+    assert_exact(&found(device, &rare, 16), &rare, 16, 1);
+    let none = [[f32::INFINITY; 3]; 40];
+    assert_exact(&found(device, &none, 32), &none, 32, 1);
+}
+
+fn distances_beyond_single_precision_come_by_their_rows<B: Surface>(device: &mut B) {
+    // The squares of 1e30 are infinite, and those of 1e-23 are below the least normal number.
+    let points: Vec<Point> = (0..200_u16)
+        .map(|i| {
+            let scale = [1e-23, 1.0, 1e30][usize::from(i) % 3];
+            [f32::from(i) * scale, f32::from(i * 7 % 13) * scale, -scale]
+        })
+        .collect();
+    assert_exact(&found(device, &points, 32), &points, 32, 1);
+    let edges: Vec<Point> = (0..70_u16)
+        .map(|i| [0, 1, 2].map(|axis| if i >> axis & 1 == 0 { f32::MAX } else { f32::MIN }))
+        .collect();
+    assert_exact(&found(device, &edges, 16), &edges, 16, 1);
+}
+
+fn lists_are_as_long_as_asked_for_and_as_the_model_allows<B: Surface>(device: &mut B) {
+    assert!(found(device, &[], 16).is_empty());
+    let points = clustered(20, 17);
+    assert_eq!(found(device, &points, 16).len(), 20 * 16);
+    assert_eq!(found(device, &points, 32).len(), 20 * 20);
+    let model = device.upload(&model_of(&points)).unwrap();
+    for count in [0, MOST_NEIGHBOURS + 1] {
+        let error = device.neighbours(&model, count).err().unwrap();
+        assert!(matches!(error, DeviceError::NeighbourCount { count: told } if told == count));
+    }
+    // A part of the rows.
+    let near = device.neighbours(&model, 5).unwrap();
+    let all = device.read_neighbours(&near, 0..20).unwrap();
+    assert_eq!(device.read_neighbours(&near, 7..9).unwrap(), all[7 * 5..9 * 5]);
+    assert!(device.read_neighbours(&near, 20..20).unwrap().is_empty());
+}
+
+fn lists_of_rows_that_there_are_not_are_errors<B: Surface>(device: &mut B) {
+    let points = clustered(20, 19);
+    let model = device.upload(&model_of(&points)).unwrap();
+    let near = device.neighbours(&model, 5).unwrap();
+    let error = device.read_neighbours(&near, 18..21).unwrap_err();
+    assert!(matches!(error, DeviceError::NoSuchRow { row: 20, len: 20 }));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// On a coarse grid, where nearly all distances have their equals and centres coincide.
+    #[test]
+    fn any_few_centres_are_exact(
+        grid in prop::collection::vec(prop::array::uniform3(-4_i8..4), 1..300),
+        count in 1..=MOST_NEIGHBOURS,
+    ) {
+        let points: Vec<Point> = grid.iter().map(|p| p.map(f32::from)).collect();
+        let lists = found(&mut Cpu::<f32>::new(), &points, count);
+        assert_exact(&lists, &points, points.len().min(count as usize), 1);
+    }
+
+    #[test]
+    fn any_bits_are_exact(
+        bits in prop::collection::vec(prop::array::uniform3(any::<u32>()), 1..100),
+        count in 1..=MOST_NEIGHBOURS,
+    ) {
+        let points: Vec<Point> = bits.iter().map(|p| p.map(f32::from_bits)).collect();
+        let lists = found(&mut Cpu::<f32>::new(), &points, count);
+        assert_exact(&lists, &points, points.len().min(count as usize), 1);
+    }
+}
