@@ -9,9 +9,10 @@ use super::images::Target;
 use super::loss::{self, PendingLoss};
 use super::lpips::{self, Perceptual};
 use super::model::Model;
+use super::neighbours::Neighbours;
 use super::project::{self, Splats};
 use super::session::Session;
-use super::surface::{self, NearLists, PendingSurface};
+use super::surface::{self, PendingSurface};
 use super::{adam, densify, depth, work};
 use crate::abi::Camera;
 use crate::backend::{
@@ -304,11 +305,11 @@ impl Gradients {
         &mut self,
         session: &mut Session,
         model: &Model,
-        lists: Option<NearLists<'_>>,
+        near: Option<&Neighbours>,
         rule: &SurfaceRule,
     ) -> Result<PendingSurface, DeviceError> {
         let Some((splats, ..)) = &self.view else { return Err(DeviceError::NoLoss) };
-        surface::regularise(session, model, (splats, lists), &mut self.geometry, rule)
+        surface::regularise(session, model, (splats, near), &mut self.geometry, rule)
     }
 
     /// Moves every parameter. An error where no backward pass came before.

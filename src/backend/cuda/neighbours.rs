@@ -8,7 +8,7 @@
 
 use std::ops::Range;
 
-use super::Cuda;
+use super::{Cuda, Gradients, PendingSurface};
 use super::heap::{Block, Buffer, Region};
 use super::model::Model;
 use super::project::count_u32;
@@ -18,7 +18,7 @@ use crate::abi::{
     BOX_WIDTH, EXTENT_WIDTH, In, JoinArgs, NEAREST_BLOCK, NearestArgs, Out, PLACED_WIDTH,
     PlaceArgs, SplitArgs, TREE_LEVELS,
 };
-use crate::backend::DeviceError;
+use crate::backend::{DeviceError, SurfaceRule};
 use crate::backend::surface::{Surface, list_len};
 
 /// Centres of a leaf, and boxes of a group: one for each lane of a warp.
@@ -226,6 +226,7 @@ impl Tree {
 
 impl Surface for Cuda {
     type Neighbours = Neighbours;
+    type SurfaceLoss = PendingSurface;
 
     fn neighbours(&mut self, model: &Model, count: u32) -> Result<Neighbours, DeviceError> {
         self.with_room(|session| neighbours(session, model, count))
@@ -237,6 +238,16 @@ impl Surface for Cuda {
         rows: Range<usize>,
     ) -> Result<Vec<u32>, DeviceError> {
         near.read(&self.session, &rows)
+    }
+
+    fn regularise(
+        &mut self,
+        model: &Model,
+        near: Option<&Neighbours>,
+        gradients: &mut Gradients,
+        rule: &SurfaceRule,
+    ) -> Result<PendingSurface, DeviceError> {
+        self.with_room(|session| gradients.regularise(session, model, near, rule))
     }
 }
 

@@ -4,6 +4,7 @@
 use super::heap::{Block, Buffer};
 use super::lanes::LANES;
 use super::model::Model;
+use super::neighbours::Neighbours;
 use super::project::{Splats, count_u32};
 use super::session::Session;
 use super::sort::exclusive_sum;
@@ -19,13 +20,6 @@ const MOST_BLOCKS: usize = 4096;
 
 /// Neighbours that half a warp has lanes for.
 const HALF_WARP: u32 = 16;
-
-/// Neighbours' rows of all Gaussians, [n, `count`].
-#[derive(Clone, Copy)]
-pub(super) struct NearLists<'a> {
-    pub(super) rows: In<'a, u32>,
-    pub(super) count: u32,
-}
 
 /// The surface terms on their way to the host.
 pub struct PendingSurface {
@@ -61,12 +55,14 @@ impl Pending<SurfaceTerms> for PendingSurface {
 pub(super) fn regularise(
     session: &mut Session,
     model: &Model,
-    (splats, lists): (&Splats, Option<NearLists<'_>>),
+    (splats, near): (&Splats, Option<&Neighbours>),
     geometry: &mut Option<Block<f32>>,
     rule: &SurfaceRule,
 ) -> Result<PendingSurface, DeviceError> {
-    if rule.is_sampled() && lists.is_none() {
-        return Err(DeviceError::NoNeighbours);
+    match near {
+        Some(near) => near.check(model.len())?,
+        None if rule.is_sampled() => return Err(DeviceError::NoNeighbours),
+        None => {}
     }
     session.status.clear_surface(&session.stream)?;
     let has_entropy = rule.entropy != 0.0;
@@ -80,8 +76,8 @@ pub(super) fn regularise(
         if has_entropy {
             regularise_entropy(session, model, &rows, (rule.entropy, d_geometry))?;
         }
-        if let Some(lists) = lists.filter(|_| is_sampled) {
-            regularise_samples(session, model, (&rows, lists), (rule, d_geometry))?;
+        if let Some(near) = near.filter(|_| is_sampled) {
+            regularise_samples(session, model, (&rows, near), (rule, d_geometry))?;
         }
     }
     let report = session.status.report_surface(&session.heap, &session.stream)?;
@@ -151,7 +147,7 @@ fn regularise_entropy(
 fn regularise_samples(
     session: &mut Session,
     model: &Model,
-    (rows, lists): (&Block<u32>, NearLists<'_>),
+    (rows, near): (&Block<u32>, &Neighbours),
     (rule, d_geometry): (&SurfaceRule, &mut Block<f32>),
 ) -> Result<(), DeviceError> {
     let key = |purpose| Random::new(rule.seed, u64::from(rule.iteration), purpose).key();
@@ -159,19 +155,19 @@ fn regularise_samples(
     let args = RegulariseArgs {
         geometry: model.geometry(),
         rows: rows.read(),
-        near: lists.rows,
+        near: near.rows(),
         d_geometry: d_geometry.write(),
         sums: session.status.surface(),
         key: key(Purpose::SurfaceSample),
         normal_key: key(Purpose::SurfaceNormal),
         seen: count_u32(rows.len())?,
-        list_len: lists.count,
+        list_len: near.count(),
         samples: rule.samples,
         d_density: share(rule.density),
         d_normal: share(rule.normal),
         reserved: 0,
     };
-    let (kernel, lanes) = if lists.count <= HALF_WARP {
+    let (kernel, lanes) = if near.count() <= HALF_WARP {
         (&session.kernels.regularise_16, HALF_WARP)
     } else {
         (&session.kernels.regularise_32, 2 * HALF_WARP)
