@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{DeviceError, Raster};
+use super::{DeviceError, Pending, Raster, SurfaceRule, SurfaceTerms};
 use crate::model::Gaussians;
 
 /// The most neighbours of a Gaussian, itself among them: a warp on a GPU has one lane for each.
@@ -14,6 +14,8 @@ pub trait Surface: Raster<Gaussians> {
     /// was: rows that come, go or change places make them worthless, centres that move make them
     /// stale.
     type Neighbours;
+    /// Values of the surface terms, not yet read back.
+    type SurfaceLoss: Pending<SurfaceTerms>;
 
     /// For each centre the `count` nearest, itself among them, nearest first; of equal distances the
     /// lower row first. `count` is 1 to [`MOST_NEIGHBOURS`]; a model of fewer Gaussians gives as many
@@ -36,6 +38,21 @@ pub trait Surface: Raster<Gaussians> {
         near: &Self::Neighbours,
         rows: Range<usize>,
     ) -> Result<Vec<u32>, DeviceError>;
+
+    /// After the backward pass of one view, and before the step: adds the gradients of what the rule
+    /// asks for to the geometry of the Gaussians that the view sees, and of their neighbours whether it
+    /// sees them or not. Gives the values of the terms.
+    ///
+    /// Samples are taken of the Gaussians that the view sees, as often of each, and looked at with the
+    /// neighbours of the one that each was taken of; all is of raw scales and opacities. Density and
+    /// normals want neighbours, of this model. A view that sees nothing has no terms.
+    fn regularise(
+        &mut self,
+        model: &Self::Model,
+        near: Option<&Self::Neighbours>,
+        gradients: &mut Self::Gradients,
+        rule: &SurfaceRule,
+    ) -> Result<Self::SurfaceLoss, DeviceError>;
 }
 
 /// How many neighbours a list has in a model of so many Gaussians.

@@ -3,9 +3,9 @@
 
 use rayon::prelude::*;
 
+use super::Gradients;
 use super::model::{Model, Parameter};
 use super::project::{ParameterGradient, parameter_gradient};
-use super::{Gradients, ViewGradients};
 use crate::backend::{AdamStep, DeviceError, Noise, Rates, Regularisers};
 use crate::math::adam::{BETA_1, BETA_2, EPSILON, bias_corrections};
 use crate::math::linalg::{Vec3, add, scale};
@@ -157,7 +157,7 @@ fn check_finite<R: Real>(model: &Model<R>, gradients: &Gradients<R>) -> Result<(
             .map_or(Ok(()), Err);
     }
     gradients.views.iter().try_for_each(|view| {
-        let mut seen = view.gaussian_from_splat.par_iter();
+        let seen = view.gaussian_from_splat.par_iter();
         seen.find_map_first(|&index| not_finite(model, index)).map_or(Ok(()), Err)
     })
 }

@@ -39,7 +39,8 @@ use super::viewpoint::viewpoint;
 use super::{
     AdamStep, AppearanceStep, AppearanceTables, Backend, Densified, DensifyRule, DeviceError,
     Grant, LossTerms, LossValue, Measured, Pass, Pending, Raster, RelocateRule, RenderSettings,
-    Rendered, Rows, ScreenFilter, Snapshot, Surface, Survey, check_rows, chunks,
+    Rendered, Rows, ScreenFilter, Snapshot, Surface, SurfaceRule, SurfaceTerms, Survey, check_rows,
+    chunks,
 };
 use crate::dataset::{Image, View};
 use crate::math::Real;
@@ -458,6 +459,7 @@ impl<R: Real> Raster<Gaussians> for Cpu<R> {
 
 impl<R: Real> Surface for Cpu<R> {
     type Neighbours = Neighbours;
+    type SurfaceLoss = Ready<SurfaceTerms>;
 
     fn neighbours(&mut self, model: &Model<R>, count: u32) -> Result<Neighbours, DeviceError> {
         neighbours::neighbours(model, count)
@@ -469,5 +471,15 @@ impl<R: Real> Surface for Cpu<R> {
         rows: Range<usize>,
     ) -> Result<Vec<u32>, DeviceError> {
         near.read(&rows)
+    }
+
+    fn regularise(
+        &mut self,
+        model: &Model<R>,
+        near: Option<&Neighbours>,
+        gradients: &mut Gradients<R>,
+        rule: &SurfaceRule,
+    ) -> Result<Ready<SurfaceTerms>, DeviceError> {
+        surface::regularise(model, near, gradients, rule).map(Ready)
     }
 }

@@ -7,7 +7,7 @@
 use rayon::prelude::*;
 
 use super::model::{Model, Parameter};
-use super::{Gradients, ViewGradients};
+use super::{Gradients, Neighbours, ViewGradients};
 use crate::backend::{DeviceError, SurfaceRule, SurfaceTerms};
 use crate::math::Real;
 use crate::math::field::{
@@ -25,29 +25,18 @@ const BLOCK: usize = 4096;
 /// Gradients of one Gaussian's geometry, as [`BumpGradient::row`] orders them.
 type Row<R> = [R; GEOMETRY];
 
-/// Neighbours' rows of all Gaussians, `[n, count]`.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Lists<'a> {
-    pub(super) rows: &'a [u32],
-    pub(super) count: usize,
-}
-
-impl Lists<'_> {
-    fn of(&self, row: usize) -> &[u32] {
-        &self.rows[row * self.count..][..self.count]
-    }
-}
-
 /// Adds the gradients of what the rule asks for, and gives the terms' values.
 pub(super) fn regularise<R: Real>(
     model: &Model<R>,
-    lists: Option<Lists<'_>>,
+    near: Option<&Neighbours>,
     gradients: &mut Gradients<R>,
     rule: &SurfaceRule,
 ) -> Result<SurfaceTerms, DeviceError> {
     let view = the_view(&gradients.views)?;
-    if rule.is_sampled() && lists.is_none() {
-        return Err(DeviceError::NoNeighbours);
+    match near {
+        Some(near) => near.check(model.len())?,
+        None if rule.is_sampled() => return Err(DeviceError::NoNeighbours),
+        None => {}
     }
     let visible = &view.gaussian_from_splat;
     let mut geometry = std::mem::take(&mut gradients.geometry);
@@ -57,12 +46,12 @@ pub(super) fn regularise<R: Real>(
     if rule.entropy != 0.0 && !visible.is_empty() {
         terms.entropy = regularise_opacities(model, visible, rule.entropy, rows);
     }
-    if let Some(lists) = lists
+    if let Some(near) = near
         && rule.is_sampled()
         && rule.samples > 0
         && !visible.is_empty()
     {
-        [terms.density, terms.normal] = Sampler::new(model, lists, visible, rule).run(rows);
+        [terms.density, terms.normal] = Sampler::new(model, near, visible, rule).run(rows);
     }
     gradients.geometry = geometry;
     finite(terms)
@@ -113,7 +102,7 @@ fn regularise_opacities<R: Real>(
 /// Takes samples of the Gaussians that a view sees.
 struct Sampler<'a, R> {
     model: &'a Model<R>,
-    lists: Lists<'a>,
+    near: &'a Neighbours,
     /// Rows of the Gaussians that are seen, ascending.
     visible: &'a [usize],
     samples: usize,
@@ -140,7 +129,7 @@ struct Neighbour<R> {
 impl<'a, R: Real> Sampler<'a, R> {
     fn new(
         model: &'a Model<R>,
-        lists: Lists<'a>,
+        near: &'a Neighbours,
         visible: &'a [usize],
         rule: &SurfaceRule,
     ) -> Self {
@@ -148,7 +137,7 @@ impl<'a, R: Real> Sampler<'a, R> {
         let share = |weight| R::of(weight / f64::from(rule.samples));
         Self {
             model,
-            lists,
+            near,
             visible,
             samples: rule.samples as usize,
             slots: stream(Purpose::SurfaceSample),
@@ -161,7 +150,7 @@ impl<'a, R: Real> Sampler<'a, R> {
     /// Adds the gradients of all samples to the Gaussians' rows; gives the means of the terms.
     fn run(&self, rows: &mut [Row<R>]) -> [f64; 2] {
         // The Gaussian that the sample is of comes before its neighbours.
-        let width = 1 + self.lists.count;
+        let width = 1 + self.near.count();
         let mut block = vec![[R::ZERO; GEOMETRY]; width * BLOCK.min(self.samples)];
         let mut sums = [0.0; 2];
         for start in (0..self.samples).step_by(BLOCK) {
@@ -192,9 +181,9 @@ impl<'a, R: Real> Sampler<'a, R> {
                     }
                 }
             };
-            for (&(own, _), said) in taken.iter().zip(block.chunks(1 + self.lists.count)) {
+            for (&(own, _), said) in taken.iter().zip(block.chunks(1 + self.near.count())) {
                 hear(own, &said[0]);
-                for (&row, gradient) in self.lists.of(own).iter().zip(&said[1..]) {
+                for (&row, gradient) in self.near.of(own).iter().zip(&said[1..]) {
                     hear(row as usize, gradient);
                 }
             }
@@ -215,7 +204,7 @@ impl<'a, R: Real> Sampler<'a, R> {
         let along = sample_along(&own, standard_normals(self.places, index).map(R::of_f32));
         let offset = sample_offset(&own, along);
         near.clear();
-        near.extend(self.lists.of(own_row).iter().map(|&row| self.neighbour(row, &own, offset)));
+        near.extend(self.near.of(own_row).iter().map(|&row| self.neighbour(row, &own, offset)));
 
         let mut gradient = BumpGradient::default();
         let terms = [

@@ -1,0 +1,596 @@
+//! Stage `regularise`: the surface terms by their definition, their gradients against central
+//! differences of it, and what they do to Gaussians.
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that cannot go on should say so and stop"
+)]
+
+mod common;
+
+use common::scene::{gaussian, photo, straight, together};
+use common::{Draws, assert_relative, derivative};
+use splat::backend::cpu::{Cpu, Gradients, Model, Neighbours, Parameter};
+use splat::backend::{
+    AdamStep, Backend, DeviceError, LossTerms, Pass, Pending, Raster, Rates, RenderSettings,
+    Surface, SurfaceRule, SurfaceTerms,
+};
+use splat::dataset::View;
+use splat::math::field::{distance, distance_bwd, entropy, entropy_bwd};
+use splat::math::linalg::{Vec3, dot, mul_transposed, rotation, sub};
+use splat::math::noise::standard_normals;
+use splat::math::random::{Purpose, Stream};
+use splat::math::{Real, sigmoid};
+use splat::model::Gaussians;
+
+/// What the issue of correctness asks of every backward pass; below the floor gradients drown in the
+/// rounding of the difference.
+const EXACT: (f64, f64) = (1e-6, 1e-6);
+
+/// The same of a total of order 1: over a step of 1e-4 its own rounding makes 1e-11 of a difference.
+const EXACT_IN_SUM: (f64, f64) = (1e-6, 1e-5);
+
+/// Weights that are all different.
+const RULE: SurfaceRule = SurfaceRule {
+    entropy: 0.7,
+    density: 1.3,
+    normal: 0.9,
+    samples: 203,
+    seed: 5,
+    iteration: 7_001,
+};
+
+/// Geometry in the order of gradients: centre, log-scales, quaternion, opacity logit.
+const GEOMETRY: [(Parameter, usize); 4] = [
+    (Parameter::Means, 3),
+    (Parameter::LogScales, 3),
+    (Parameter::Quats, 4),
+    (Parameter::OpacityLogits, 1),
+];
+
+/// Gradients that hold one view of the model, of which no pixel has a say.
+fn blind<R: Real>(device: &mut Cpu<R>, model: &mut Model<R>, view: &View) -> Gradients<R> {
+    let settings = RenderSettings { pass: Pass::Train, ..RenderSettings::DEFAULT };
+    let [width, height] = [view.camera.width, view.camera.height];
+    let masked = photo(width, height, Some(vec![0; (width * height) as usize]));
+    let target = device.target(0, &masked).unwrap();
+    let mut gradients = device.gradients(model).unwrap();
+    let mut frame = device.render(model, view, &settings).unwrap();
+    device.loss(&mut frame, &target, &LossTerms { lambda_dssim: 0.2 }).unwrap();
+    device.backward(model, frame, &mut gradients).unwrap();
+    gradients
+}
+
+/// The terms' values and the gradients of all geometry, `[n][11]`.
+fn regularised<R: Real>(
+    device: &mut Cpu<R>,
+    model: &mut Model<R>,
+    near: &Neighbours,
+    rule: &SurfaceRule,
+) -> (SurfaceTerms, Vec<Vec<R>>) {
+    let mut gradients = blind(device, model, &straight());
+    let terms = device.regularise(model, Some(near), &mut gradients, rule).unwrap();
+    let rows = (0..model.len())
+        .map(|index| {
+            let d = device.parameter_gradient(model, &gradients, index);
+            GEOMETRY.iter().flat_map(|&(parameter, _)| d.row(parameter).to_vec()).collect()
+        })
+        .collect();
+    (terms.read().unwrap(), rows)
+}
+
+/// One Gaussian's geometry by the definition, from raw parameters in the order of gradients.
+struct Solid {
+    mean: Vec3<f64>,
+    scale: Vec3<f64>,
+    axes: [[f64; 3]; 3],
+    opacity: f64,
+}
+
+impl Solid {
+    fn new(row: &[f64]) -> Self {
+        Self {
+            mean: [row[0], row[1], row[2]],
+            scale: [row[3], row[4], row[5]].map(f64::exp),
+            axes: rotation([row[6], row[7], row[8], row[9]]),
+            opacity: sigmoid(row[10]),
+        }
+    }
+
+    fn thin(&self) -> usize {
+        (0..3).min_by(|&a, &b| self.scale[a].total_cmp(&self.scale[b])).unwrap()
+    }
+
+    fn normal(&self) -> Vec3<f64> {
+        self.axes.map(|row| row[self.thin()])
+    }
+
+    /// Squared Mahalanobis distance, held to what the definition holds it to.
+    fn distance2(&self, x: Vec3<f64>) -> f64 {
+        let turned = mul_transposed(&self.axes, sub(x, self.mean));
+        let squares = (0..3).map(|i| (turned[i] / self.scale[i].max(1e-8)).powi(2));
+        squares.sum::<f64>().clamp(0.0, 1e8)
+    }
+}
+
+/// What no gradient flows through: weights and sides of one sample's neighbours.
+type Frozen = Vec<(f64, f64)>;
+
+/// A sample by the definition.
+struct Sample {
+    own: usize,
+    x: Vec3<f64>,
+    near: Vec<usize>,
+    /// Where the weights do not follow the geometry.
+    frozen: Option<Frozen>,
+}
+
+impl Sample {
+    fn density(&self, solids: &[Solid]) -> f64 {
+        self.near
+            .iter()
+            .map(|&k| solids[k].opacity * (-0.5 * solids[k].distance2(self.x)).exp())
+            .sum()
+    }
+
+    fn density_error(&self, solids: &[Solid]) -> f64 {
+        let thickness = |&k: &usize| solids[k].scale[solids[k].thin()];
+        let beta = self.near.iter().map(thickness).sum::<f64>() / self.near.len() as f64;
+        let own = &solids[self.own];
+        let distance = dot(sub(self.x, own.mean), own.normal());
+        (self.density(solids) - (-distance * distance / (2.0 * beta * beta)).exp()).abs()
+    }
+
+    /// Weights, divided by their sum, and sides.
+    fn weights(&self, solids: &[Solid]) -> Frozen {
+        let weighed = |&k: &usize| {
+            let solid = &solids[k];
+            let density = solid.opacity * (-0.5 * solid.distance2(self.x)).exp();
+            let height = dot(sub(self.x, solid.mean), solid.normal()).abs();
+            let side = dot(solid.normal(), solids[self.own].normal());
+            (density * height / solid.scale[solid.thin()].max(1e-6).powi(2), side.signum())
+        };
+        let raw: Frozen = self.near.iter().map(weighed).collect();
+        let sum = raw.iter().map(|(weight, _)| weight).sum::<f64>().max(1e-6);
+        raw.into_iter().map(|(weight, side)| (weight / sum, side)).collect()
+    }
+
+    fn normal_error(&self, solids: &[Solid]) -> f64 {
+        let weights = self.frozen.clone().unwrap_or_else(|| self.weights(solids));
+        let mut residual = solids[self.own].normal();
+        for (&k, (weight, side)) in self.near.iter().zip(weights) {
+            let normal = solids[k].normal();
+            (0..3).for_each(|i| residual[i] -= weight * side * normal[i]);
+        }
+        dot(residual, residual)
+    }
+}
+
+/// The stage by its definition, of these geometries and the neighbours of each; `visible` ascending.
+struct Definition<'a> {
+    visible: &'a [usize],
+    near: &'a [Vec<usize>],
+    rule: SurfaceRule,
+}
+
+impl Definition<'_> {
+    fn samples(&self, geometry: &[Vec<f64>], frozen: Option<&[Frozen]>) -> Vec<Sample> {
+        let SurfaceRule { seed, iteration, samples, .. } = self.rule;
+        let stream = |purpose| Stream::new(seed, u64::from(iteration), purpose);
+        let (slots, places) = (stream(Purpose::SurfaceSample), stream(Purpose::SurfaceNormal));
+        (0..samples as usize)
+            .map(|i| {
+                let bits = u128::from(slots.bits(2 * i as u64));
+                let own = self.visible[((bits * self.visible.len() as u128) >> 64) as usize];
+                let solid = Solid::new(&geometry[own]);
+                let normals = standard_normals(places, i as u64).map(f64::from);
+                let x = std::array::from_fn(|axis| {
+                    let along = (0..3).map(|j| solid.axes[axis][j] * solid.scale[j] * normals[j]);
+                    solid.mean[axis] + 1.5 * along.sum::<f64>()
+                });
+                let frozen = frozen.map(|all| all[i].clone());
+                Sample { own, x, near: self.near[own].clone(), frozen }
+            })
+            .collect()
+    }
+
+    fn terms(&self, geometry: &[Vec<f64>], frozen: Option<&[Frozen]>) -> SurfaceTerms {
+        let solids: Vec<Solid> = geometry.iter().map(|row| Solid::new(row)).collect();
+        let samples = self.samples(geometry, frozen);
+        let mean = |of: &dyn Fn(&Sample) -> f64| {
+            samples.iter().map(of).sum::<f64>() / samples.len() as f64
+        };
+        let entropy = |&row: &usize| {
+            let o = solids[row].opacity;
+            -o * (o + 1e-10).ln() - (1.0 - o) * (1.0 - o + 1e-10).ln()
+        };
+        SurfaceTerms {
+            entropy: self.visible.iter().map(entropy).sum::<f64>() / self.visible.len() as f64,
+            density: mean(&|sample| sample.density_error(&solids)),
+            normal: mean(&|sample| sample.normal_error(&solids)),
+        }
+    }
+
+    fn total(&self, geometry: &[Vec<f64>], frozen: &[Frozen]) -> f64 {
+        let terms = self.terms(geometry, Some(frozen));
+        self.rule.entropy * terms.entropy
+            + self.rule.density * terms.density
+            + self.rule.normal * terms.normal
+    }
+}
+
+/// Geometry of all Gaussians as gradients order it.
+fn geometry(model: &Model<f64>) -> Vec<Vec<f64>> {
+    (0..model.len())
+        .map(|row| GEOMETRY.iter().flat_map(|&(p, _)| model.row(p, row).to_vec()).collect())
+        .collect()
+}
+
+fn lists<R: Real>(device: &mut Cpu<R>, near: &Neighbours, len: usize) -> Vec<Vec<usize>> {
+    let rows = device.read_neighbours(near, 0..len).unwrap();
+    rows.chunks(rows.len() / len).map(|list| list.iter().map(|&k| k as usize).collect()).collect()
+}
+
+/// Neighbours of each Gaussian in [`every_kind`].
+const NEAR: u32 = 5;
+
+/// Gaussians that among them meet every branch: overlapping ones of any direction, some of them too
+/// transparent to be seen, and five specks in one place, with a wide one that has none but them for
+/// neighbours. And which are seen.
+fn every_kind() -> (Gaussians, Vec<usize>) {
+    let mut draws = Draws::new(31);
+    let mut parts = vec![gaussian([0.3, 0.2, 2.0], 1e-5, 0.9, [0.5; 3]); NEAR as usize];
+    parts.push(gaussian([0.3, 0.2, 2.0], 1.0, 0.8, [0.5; 3]));
+    for row in 0..18 {
+        let mean = [draws.uniform(-0.1, 0.1), draws.uniform(-0.1, 0.1), draws.uniform(0.4, 0.5)];
+        let mut one = gaussian(mean.map(f64::to_f32), 1.0, 0.9, [0.5; 3]);
+        let logit = if row % 3 == 2 { UNSEEN_LOGIT } else { draws.uniform(-2.0, 4.0) };
+        one.opacity_logits = vec![logit.to_f32()];
+        one.log_scales = draws.array::<3>(-3.5, -1.5).map(f64::to_f32).to_vec();
+        parts.push(one);
+    }
+    let mut all = together(&parts);
+    // Which axis is the smallest is to stay so.
+    for (i, log_scale) in all.log_scales.iter_mut().enumerate() {
+        *log_scale += [0.0, 0.13, 0.29][(i + i / 3) % 3];
+    }
+    all.quats = (0..all.len() * 4).map(|_| draws.uniform(-1.0, 1.0).to_f32()).collect();
+    let logits = all.opacity_logits.iter().enumerate();
+    let visible = logits.filter(|&(_, &l)| l > -5.0).map(|(row, _)| row).collect();
+    (all, visible)
+}
+
+/// Of an opacity just below the 1/255 that can be seen.
+const UNSEEN_LOGIT: f64 = -5.6;
+
+#[test]
+fn terms_and_gradients_agree_with_the_definition_and_its_differences() {
+    let (gaussians, visible) = every_kind();
+    let mut device = Cpu::<f64>::new();
+    let mut model = device.upload(&gaussians).unwrap();
+    let near = device.neighbours(&model, NEAR).unwrap();
+    let (found, gradients) = regularised(&mut device, &mut model, &near, &RULE);
+
+    let lists = lists(&mut device, &near, model.len());
+    let definition = Definition { visible: &visible, near: &lists, rule: RULE };
+    let geometry = geometry(&model);
+    let expected = definition.terms(&geometry, None);
+    // A place of 2 is right to 4e-16, and the specks measure 1e-5.
+    assert_relative(found.entropy, expected.entropy, (1e-10, 1.0), "entropy");
+    assert_relative(found.density, expected.density, (1e-10, 1.0), "density");
+    assert_relative(found.normal, expected.normal, (1e-10, 1.0), "normal");
+
+    let solids: &[Solid] = &geometry.iter().map(|row| Solid::new(row)).collect::<Vec<_>>();
+    let samples = definition.samples(&geometry, None);
+    let frozen: Vec<Frozen> = samples.iter().map(|sample| sample.weights(solids)).collect();
+    let all = || samples.iter().flat_map(|s| s.near.iter().map(move |&k| (s, &solids[k])));
+    let dense = samples.iter().filter(|sample| sample.density(solids) > 1.0).count();
+    let far = all().filter(|(sample, solid)| solid.distance2(sample.x) >= 1e8).count();
+    let flipped = frozen.iter().flatten().filter(|(_, side)| *side < 0.0).count();
+    let alone = frozen.iter().filter(|list| list.iter().all(|(weight, _)| *weight == 0.0)).count();
+    let unseen = all().filter(|(_, solid)| solid.opacity < 1.0 / 255.0).count();
+    let met = [dense, far, flipped, alone, unseen];
+    assert!(met.iter().all(|&times| times > 0), "dense, far, flipped, alone, unseen: {met:?}");
+
+    let mut moved = geometry.clone();
+    for row in 0..geometry.len() {
+        for column in 0..11 {
+            // A speck's density changes within its own size.
+            let unit = if column < 3 { solids[row].scale[solids[row].thin()] } else { 1.0 };
+            let at = geometry[row][column];
+            let expected = derivative(0.0, |steps| {
+                moved[row][column] = at + steps * unit;
+                definition.total(&moved, &frozen)
+            });
+            moved[row][column] = at;
+            let what = format!("Gaussian {row}, column {column}");
+            assert_relative(gradients[row][column] * unit, expected, EXACT_IN_SUM, &what);
+        }
+    }
+}
+
+/// Gaussians scattered about the plane z = 1, of any direction.
+fn scattered(count: usize) -> Gaussians {
+    let mut draws = Draws::new(77);
+    let parts: Vec<Gaussians> = (0..count)
+        .map(|_| {
+            let beside = draws.array::<2>(-0.25, 0.25);
+            let mean = [beside[0], beside[1], 1.0 + draws.uniform(-0.03, 0.03)].map(f64::to_f32);
+            let mut one = gaussian(mean, 1.0, draws.uniform(0.4, 0.8).to_f32(), [0.5; 3]);
+            one.log_scales = draws.array::<3>(-4.0, -3.0).map(f64::to_f32).to_vec();
+            one.quats = draws.array::<4>(-1.0, 1.0).map(f64::to_f32).to_vec();
+            one
+        })
+        .collect();
+    together(&parts)
+}
+
+#[test]
+fn the_number_of_threads_changes_nothing() {
+    let gaussians = scattered(3_001);
+    // More than one block of samples.
+    let rule = SurfaceRule { samples: 9_001, ..RULE };
+    let run = |threads| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        pool.install(|| {
+            let mut device = Cpu::<f32>::new();
+            let mut model = device.upload(&gaussians).unwrap();
+            let near = device.neighbours(&model, 16).unwrap();
+            regularised(&mut device, &mut model, &near, &rule)
+        })
+    };
+    let (alone, together) = (run(1), run(3));
+    assert_eq!(alone.0, together.0);
+    assert!(alone.1 == together.1, "the gradients differ");
+    assert!(alone.1.iter().flatten().filter(|&&d| d != 0.0).count() > 30_000);
+}
+
+#[test]
+fn weights_sum_to_one_and_normals_of_either_sign_agree() {
+    let mut gaussians = scattered(300);
+    for row in 0..300 {
+        // The z axis is the smallest scale's; half a turn about x turns it round.
+        gaussians.log_scales[row * 3..][..3].copy_from_slice(&[-3.0, -3.1, -5.0]);
+        let quat = if row % 2 == 0 { [1.0, 0.0, 0.0, 0.2] } else { [0.0, 1.0, 0.3, 0.0] };
+        gaussians.quats[row * 4..][..4].copy_from_slice(&quat);
+    }
+    let mut device = Cpu::<f64>::new();
+    let mut model = device.upload(&gaussians).unwrap();
+    let near = device.neighbours(&model, 16).unwrap();
+    let (terms, _) = regularised(&mut device, &mut model, &near, &RULE);
+    // The square of the rounding of a few dozen sums.
+    assert!(terms.normal < 1e-26, "{}", terms.normal);
+    assert!(terms.density > 0.01, "{}", terms.density);
+}
+
+#[test]
+fn a_small_gaussian_far_from_the_origin_keeps_its_digits() {
+    let mut gaussians = scattered(300);
+    gaussians.log_scales.iter_mut().for_each(|l| *l -= 4.0);
+    gaussians.means.iter_mut().for_each(|x| *x = (*x * 0.02).mul_add(1.0, 1.0));
+    gaussians.means.iter_mut().skip(2).step_by(3).for_each(|z| *z += 100.0);
+    fn found<R: Real>(gaussians: &Gaussians) -> (SurfaceTerms, Vec<Vec<R>>) {
+        let mut device = Cpu::<R>::new();
+        let mut model = device.upload(gaussians).unwrap();
+        let near = device.neighbours(&model, 16).unwrap();
+        regularised(&mut device, &mut model, &near, &RULE)
+    }
+    let (narrow, wide) = (found::<f32>(&gaussians), found::<f64>(&gaussians));
+    // A few hundred roundings of 6e-8 each. The ones of a place of 100 would be 1 % of a scale of 5e-4.
+    assert_relative(narrow.0.density, wide.0.density, (1e-5, 1.0), "density");
+    assert_relative(narrow.0.normal, wide.0.normal, (1e-5, 1.0), "normal");
+    for column in 0..11 {
+        let of = |row: &Vec<f64>| row[column];
+        let largest = wide.1.iter().map(|row| of(row).abs()).fold(0.0, f64::max);
+        for (narrow, wide) in narrow.1.iter().zip(&wide.1) {
+            let error = (narrow[column].to_f64() - wide[column]).abs() / largest;
+            assert!(error < 1e-4, "column {column}: {error}");
+        }
+    }
+}
+
+#[test]
+fn terms_that_are_off_have_no_value_and_no_gradient() {
+    let mut device = Cpu::<f64>::new();
+    let mut model = device.upload(&scattered(50)).unwrap();
+    let near = device.neighbours(&model, 16).unwrap();
+    let off = SurfaceRule { entropy: 0.0, density: 0.0, normal: 0.0, ..RULE };
+    let only = [
+        SurfaceRule { entropy: 0.5, ..off },
+        SurfaceRule { density: 0.5, ..off },
+        SurfaceRule { normal: 0.5, ..off },
+    ];
+    let all = regularised(&mut device, &mut model, &near, &RULE).0;
+    let all = [all.entropy, all.density, all.normal];
+    for (term, rule) in only.iter().enumerate() {
+        let (terms, rows) = regularised(&mut device, &mut model, &near, rule);
+        let mut expected = [0.0; 3];
+        expected[term] = all[term];
+        assert_eq!([terms.entropy, terms.density, terms.normal], expected);
+        // Opacities alone, all, and rotations alone.
+        let touched = [[false, false, false, true], [true; 4], [false, false, true, false]][term];
+        for (group, columns) in [0..3, 3..6, 6..10, 10..11].into_iter().enumerate() {
+            let any = rows.iter().any(|row| row[columns.clone()].iter().any(|&d| d != 0.0));
+            assert_eq!(any, touched[group], "term {term}, group {group}");
+        }
+    }
+    let (terms, rows) = regularised(&mut device, &mut model, &near, &off);
+    assert_eq!(terms, SurfaceTerms::default());
+    let (unsampled, _) =
+        regularised(&mut device, &mut model, &near, &SurfaceRule { samples: 0, ..only[1] });
+    assert_eq!(unsampled, SurfaceTerms::default());
+    assert!(rows.iter().flatten().all(|&d| d == 0.0));
+}
+
+#[test]
+fn a_view_of_nothing_has_no_terms() {
+    let mut gaussians = scattered(20);
+    gaussians.means.iter_mut().skip(2).step_by(3).for_each(|z| *z = -*z);
+    let mut device = Cpu::<f64>::new();
+    for gaussians in [gaussians, Gaussians::zeros(3, 0)] {
+        let mut model = device.upload(&gaussians).unwrap();
+        let near = device.neighbours(&model, 16).unwrap();
+        let (terms, rows) = regularised(&mut device, &mut model, &near, &RULE);
+        assert_eq!(terms, SurfaceTerms::default());
+        assert!(rows.iter().flatten().all(|&d| d == 0.0));
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    let mut device = Cpu::<f64>::new();
+    let mut model = device.upload(&scattered(50)).unwrap();
+    let fewer = device.upload(&scattered(49)).unwrap();
+    let near = device.neighbours(&model, 16).unwrap();
+    let of_fewer = device.neighbours(&fewer, 16).unwrap();
+
+    let mut none = device.gradients(&model).unwrap();
+    let found = device.regularise(&model, Some(&near), &mut none, &RULE);
+    assert!(matches!(found, Err(DeviceError::NoLoss)), "{found:?}");
+
+    let mut one = blind(&mut device, &mut model, &straight());
+    let found = device.regularise(&model, None, &mut one, &RULE);
+    assert!(matches!(found, Err(DeviceError::NoNeighbours)), "{found:?}");
+    let found = device.regularise(&model, Some(&of_fewer), &mut one, &RULE);
+    assert!(matches!(found, Err(DeviceError::StaleNeighbours { .. })), "{found:?}");
+    // Opacities have no neighbours.
+    let opacities = SurfaceRule { density: 0.0, normal: 0.0, ..RULE };
+    device.regularise(&model, None, &mut one, &opacities).unwrap();
+}
+
+#[test]
+fn entropy_and_distance_agree_with_their_differences() {
+    for logit in [-9.0, -1.3, 0.0, 0.4, 7.0] {
+        let expected = derivative(logit, entropy);
+        assert_relative(entropy_bwd(logit, 1.0), expected, EXACT, "entropy");
+    }
+    // The most there is, and next to none, also in single precision.
+    assert!((entropy(0.0) - std::f64::consts::LN_2).abs() < 1e-9);
+    for logit in [-200.0_f32, 200.0] {
+        assert!(entropy(logit).abs() < 1e-6 && entropy_bwd(logit, 1.0).abs() < 1e-6);
+    }
+    for density in [1e-9, 0.02, 0.5, 0.97] {
+        let [d_density, d_beta] = distance_bwd(density, 0.03, 1.0);
+        // In units of the density itself: a difference may not reach below 0.
+        let expected = derivative(0.0, |x: f64| distance(density * x.exp(), 0.03));
+        assert_relative(d_density * density, expected, EXACT, "density");
+        assert_relative(d_beta, derivative(0.03, |x| distance(density, x)), EXACT, "beta");
+    }
+}
+
+#[test]
+fn a_distance_ends_at_a_density_of_one_and_where_nothing_is_left() {
+    let at_least = 0.03 * (-2.0 * 1e-16_f64.ln()).sqrt();
+    assert!((distance(0.0, 0.03) - at_least).abs() < 1e-15);
+    assert_eq!(distance_bwd(0.0, 0.03, 1.0)[0], 0.0);
+    for density in [1.0, 1.7, 30.0] {
+        assert_eq!(distance(density, 0.03), 0.0);
+        let [d_density, d_beta] = distance_bwd(density, 0.03, 1.0);
+        assert_eq!(d_beta, 0.0);
+        // Still downhill towards less density, and no steeper than just below 1.
+        assert!(d_density < 0.0 && d_density > -0.03 / 1e-3 * 1.001, "{density}: {d_density}");
+    }
+}
+
+/// A sheet of Gaussians about the plane z = 1, rather flat but tilted by up to half a right angle.
+fn sheet() -> Gaussians {
+    const SIDE: u32 = 20;
+    let mut draws = Draws::new(5);
+    let parts: Vec<Gaussians> = (0..SIDE * SIDE)
+        .map(|i| {
+            let beside = [i % SIDE, i / SIDE]
+                .map(|at| 0.025 * f64::from(at) - 0.25 + draws.uniform(-0.008, 0.008));
+            let mean = [beside[0], beside[1], 1.0 + draws.uniform(-0.01, 0.01)].map(f64::to_f32);
+            let mut one = gaussian(mean, 1.0, draws.uniform(0.6, 0.9).to_f32(), [0.5; 3]);
+            one.log_scales = [0.02_f64, 0.02, 0.008]
+                .map(|scale| (scale * draws.uniform(0.8, 1.25)).ln().to_f32())
+                .to_vec();
+            let tilt = draws.array::<2>(-0.35, 0.35);
+            let quat = [1.0, tilt[0], tilt[1], draws.uniform(-1.0, 1.0)];
+            one.quats = quat.map(f64::to_f32).to_vec();
+            one
+        })
+        .collect();
+    together(&parts)
+}
+
+/// How well Gaussians lie in the plane z = 1: medians of the angle in degrees between their smallest
+/// axes and the plane's normal, and of their extent along it.
+fn fit(model: &Model<f64>) -> [f64; 2] {
+    let solids: Vec<Solid> = geometry(model).iter().map(|row| Solid::new(row)).collect();
+    let median = |of: &dyn Fn(&Solid) -> f64| {
+        let mut all: Vec<f64> = solids.iter().map(of).collect();
+        all.sort_by(f64::total_cmp);
+        all[all.len() / 2]
+    };
+    let angle = |solid: &Solid| solid.normal()[2].abs().min(1.0).acos().to_degrees();
+    let extent = |solid: &Solid| {
+        (0..3).map(|i| (solid.axes[2][i] * solid.scale[i]).powi(2)).sum::<f64>().sqrt()
+    };
+    [median(&angle), median(&extent)]
+}
+
+/// A sheet's fit and the terms' values, before and after 300 steps down the gradients.
+fn after_steps(rule: &SurfaceRule) -> [([f64; 2], SurfaceTerms); 2] {
+    let rates = Rates {
+        means: 2e-4,
+        log_scales: 5e-3,
+        quats: 2e-3,
+        opacity_logits: 1e-2,
+        sh_dc: 0.0,
+        sh_rest: 0.0,
+    };
+    let mut device = Cpu::<f64>::new();
+    let mut model = device.upload(&sheet()).unwrap();
+    let near = device.neighbours(&model, 16).unwrap();
+    // At other places than those that were looked at.
+    let all = SurfaceRule { entropy: 1.0, density: 1.0, normal: 1.0, seed: 99, ..*rule };
+    let before = (fit(&model), regularised(&mut device, &mut model, &near, &all).0);
+    for number in 1..=300 {
+        let mut gradients = blind(&mut device, &mut model, &straight());
+        let rule = SurfaceRule { iteration: number, ..*rule };
+        device.regularise(&model, Some(&near), &mut gradients, &rule).unwrap();
+        device.step(&mut model, gradients, &AdamStep::new(number, rates)).unwrap();
+    }
+    let after = (fit(&model), regularised(&mut device, &mut model, &near, &all).0);
+    [before, after]
+}
+
+/// What the two sampled terms do alone: it is far from what they would do uphill.
+const ALONE: SurfaceRule =
+    SurfaceRule { entropy: 0.0, density: 0.0, normal: 0.0, samples: 2_000, seed: 3, iteration: 0 };
+
+#[test]
+fn densities_make_a_sheet_thinner_and_turn_it_into_its_plane() {
+    let [before, after] = after_steps(&SurfaceRule { density: 0.2, ..ALONE });
+    let ([tilt, extent], terms) = after;
+    assert!(terms.density < 0.5 * before.1.density, "{before:?} {after:?}");
+    assert!(tilt < 0.7 * before.0[0] && extent < 0.9 * before.0[1], "{before:?} {after:?}");
+}
+
+#[test]
+fn normals_turn_a_sheet_into_its_plane_and_leave_it_otherwise_alone() {
+    let [before, after] = after_steps(&SurfaceRule { normal: 0.2, ..ALONE });
+    let ([tilt, _], terms) = after;
+    assert!(terms.normal < 0.05 * before.1.normal, "{before:?} {after:?}");
+    assert!(tilt < 0.2 * before.0[0], "{before:?} {after:?}");
+    assert_eq!(terms.entropy, before.1.entropy);
+}
+
+#[test]
+fn entropy_drives_opacities_to_either_end() {
+    let [before, after] = after_steps(&SurfaceRule { entropy: 0.1, ..ALONE });
+    assert!(after.1.entropy < 0.4 * before.1.entropy, "{before:?} {after:?}");
+    assert_eq!(after.0, before.0);
+}
+
+#[test]
+fn both_together_fit_a_sheet_to_its_plane() {
+    let [before, after] = after_steps(&SurfaceRule { density: 0.2, normal: 0.2, ..ALONE });
+    let ([tilt, extent], terms) = after;
+    assert!(tilt < before.0[0] / 3.0 && extent < 0.7 * before.0[1], "{before:?} {after:?}");
+    assert!(terms.density < before.1.density / 3.0, "{before:?} {after:?}");
+    assert!(terms.normal < before.1.normal / 10.0, "{before:?} {after:?}");
+}
