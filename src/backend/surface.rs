@@ -45,7 +45,8 @@ pub trait Surface: Raster<Gaussians> {
     ///
     /// Samples are taken of the Gaussians that the view sees, as often of each, and looked at with the
     /// neighbours of the one that each was taken of; all is of raw scales and opacities. Density and
-    /// normals want neighbours, of this model. A view that sees nothing has no terms.
+    /// normals want neighbours, of a model of as many rows: [`DeviceError::NoNeighbours`],
+    /// [`DeviceError::StaleNeighbours`]. A view that sees nothing has no terms.
     fn regularise(
         &mut self,
         model: &Self::Model,

@@ -251,7 +251,7 @@ pub struct Noise {
     pub key: u64,
 }
 
-/// Weights of what has Gaussians lie on surfaces (SuGaR, Guedon and Lepetit 2024, section 4.1), and
+/// Weights of what has Gaussians lie on surfaces (SuGaR, Guédon and Lepetit 2024, section 4.1), and
 /// where it is sampled. A weight of 0 switches its term off.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SurfaceRule {

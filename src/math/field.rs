@@ -139,9 +139,7 @@ pub fn sample_bwd<R: Real>(
     d_along[bump.thin] += d_distance;
     for i in 0..3 {
         d_bump.d_log_scale[i] += d_along[i] * along[i];
-        for j in 0..3 {
-            d_bump.d_axes[i][j] += d_place[i] * along[j];
-        }
+        d_bump.d_axes[i] = add(d_bump.d_axes[i], scale(along, d_place[i]));
     }
 }
 
@@ -182,9 +180,7 @@ pub fn density_bwd<R: Real>(
         if bump.scale[i] > R::of(SCALE_MIN) {
             d_bump.d_log_scale[i] += d_exponent * whitened[i] * whitened[i];
         }
-        for j in 0..3 {
-            d_bump.d_axes[i][j] += offset[i] * d_turned[j];
-        }
+        d_bump.d_axes[i] = add(d_bump.d_axes[i], scale(d_turned, offset[i]));
     }
     mul(&bump.axes, d_turned)
 }

@@ -16,6 +16,7 @@ pub mod cuda;
 pub mod keeper;
 pub mod oracle;
 pub mod scene;
+pub mod surface;
 
 use splat::dataset::{Camera, Pose, View};
 use splat::math::random::{Purpose, Stream};

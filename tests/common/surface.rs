@@ -1,0 +1,205 @@
+//! The surface terms by their definition, and the stage as tests run it.
+
+use splat::backend::cpu::{Cpu, Gradients, Model, Neighbours, Parameter};
+use splat::backend::{
+    Backend, LossTerms, Pass, Pending, Raster, RenderSettings, Surface, SurfaceRule, SurfaceTerms,
+};
+use splat::dataset::View;
+use splat::math::linalg::{Vec3, dot, mul_transposed, rotation, sub};
+use splat::math::noise::standard_normals;
+use splat::math::random::{Purpose, Stream};
+use splat::math::{Real, sigmoid};
+
+use super::scene::{photo, straight};
+
+/// Geometry in the order of gradients: centre, log-scales, quaternion, opacity logit.
+pub const GEOMETRY: [(Parameter, usize); 4] = [
+    (Parameter::Means, 3),
+    (Parameter::LogScales, 3),
+    (Parameter::Quats, 4),
+    (Parameter::OpacityLogits, 1),
+];
+
+/// Gradients that hold one view of the model, of which no pixel has a say.
+pub fn blind<R: Real>(device: &mut Cpu<R>, model: &mut Model<R>, view: &View) -> Gradients<R> {
+    let settings = RenderSettings { pass: Pass::Train, ..RenderSettings::DEFAULT };
+    let [width, height] = [view.camera.width, view.camera.height];
+    let masked = photo(width, height, Some(vec![0; (width * height) as usize]));
+    let target = device.target(0, &masked).unwrap();
+    let mut gradients = device.gradients(model).unwrap();
+    let mut frame = device.render(model, view, &settings).unwrap();
+    device.loss(&mut frame, &target, &LossTerms { lambda_dssim: 0.2 }).unwrap();
+    device.backward(model, frame, &mut gradients).unwrap();
+    gradients
+}
+
+/// The terms' values and the gradients of all geometry, `[n][11]`.
+pub fn regularised<R: Real>(
+    device: &mut Cpu<R>,
+    model: &mut Model<R>,
+    near: &Neighbours,
+    rule: &SurfaceRule,
+) -> (SurfaceTerms, Vec<Vec<R>>) {
+    let mut gradients = blind(device, model, &straight());
+    let terms = device.regularise(model, Some(near), &mut gradients, rule).unwrap();
+    let rows = (0..model.len())
+        .map(|index| {
+            let d = device.parameter_gradient(model, &gradients, index);
+            GEOMETRY.iter().flat_map(|&(parameter, _)| d.row(parameter).to_vec()).collect()
+        })
+        .collect();
+    (terms.read().unwrap(), rows)
+}
+
+/// One Gaussian's geometry by the definition, from raw parameters in the order of gradients.
+pub struct Solid {
+    pub mean: Vec3<f64>,
+    pub scale: Vec3<f64>,
+    pub axes: [[f64; 3]; 3],
+    pub opacity: f64,
+}
+
+impl Solid {
+    pub fn new(row: &[f64]) -> Self {
+        Self {
+            mean: [row[0], row[1], row[2]],
+            scale: [row[3], row[4], row[5]].map(f64::exp),
+            axes: rotation([row[6], row[7], row[8], row[9]]),
+            opacity: sigmoid(row[10]),
+        }
+    }
+
+    pub fn thin(&self) -> usize {
+        (0..3).min_by(|&a, &b| self.scale[a].total_cmp(&self.scale[b])).unwrap()
+    }
+
+    pub fn normal(&self) -> Vec3<f64> {
+        self.axes.map(|row| row[self.thin()])
+    }
+
+    /// Squared Mahalanobis distance, held to what the definition holds it to.
+    pub fn distance2(&self, x: Vec3<f64>) -> f64 {
+        let turned = mul_transposed(&self.axes, sub(x, self.mean));
+        let squares = (0..3).map(|i| (turned[i] / self.scale[i].max(1e-8)).powi(2));
+        squares.sum::<f64>().clamp(0.0, 1e8)
+    }
+}
+
+/// What no gradient flows through: weights and sides of one sample's neighbours.
+pub type Frozen = Vec<(f64, f64)>;
+
+/// A sample by the definition.
+pub struct Sample {
+    pub own: usize,
+    pub x: Vec3<f64>,
+    pub near: Vec<usize>,
+    /// Where the weights do not follow the geometry.
+    pub frozen: Option<Frozen>,
+}
+
+impl Sample {
+    pub fn density(&self, solids: &[Solid]) -> f64 {
+        self.near
+            .iter()
+            .map(|&k| solids[k].opacity * (-0.5 * solids[k].distance2(self.x)).exp())
+            .sum()
+    }
+
+    pub fn density_error(&self, solids: &[Solid]) -> f64 {
+        let thickness = |&k: &usize| solids[k].scale[solids[k].thin()];
+        let beta = self.near.iter().map(thickness).sum::<f64>() / self.near.len() as f64;
+        let own = &solids[self.own];
+        let distance = dot(sub(self.x, own.mean), own.normal());
+        (self.density(solids) - (-distance * distance / (2.0 * beta * beta)).exp()).abs()
+    }
+
+    /// Weights, divided by their sum, and sides.
+    pub fn weights(&self, solids: &[Solid]) -> Frozen {
+        let weighed = |&k: &usize| {
+            let solid = &solids[k];
+            let density = solid.opacity * (-0.5 * solid.distance2(self.x)).exp();
+            let height = dot(sub(self.x, solid.mean), solid.normal()).abs();
+            let side = dot(solid.normal(), solids[self.own].normal());
+            (density * height / solid.scale[solid.thin()].max(1e-6).powi(2), side.signum())
+        };
+        let raw: Frozen = self.near.iter().map(weighed).collect();
+        let sum = raw.iter().map(|(weight, _)| weight).sum::<f64>().max(1e-6);
+        raw.into_iter().map(|(weight, side)| (weight / sum, side)).collect()
+    }
+
+    pub fn normal_error(&self, solids: &[Solid]) -> f64 {
+        let weights = self.frozen.clone().unwrap_or_else(|| self.weights(solids));
+        let mut residual = solids[self.own].normal();
+        for (&k, (weight, side)) in self.near.iter().zip(weights) {
+            let normal = solids[k].normal();
+            (0..3).for_each(|i| residual[i] -= weight * side * normal[i]);
+        }
+        dot(residual, residual)
+    }
+}
+
+/// The stage by its definition, of these geometries and the neighbours of each; `visible` ascending.
+pub struct Definition<'a> {
+    pub visible: &'a [usize],
+    pub near: &'a [Vec<usize>],
+    pub rule: SurfaceRule,
+}
+
+impl Definition<'_> {
+    pub fn samples(&self, geometry: &[Vec<f64>], frozen: Option<&[Frozen]>) -> Vec<Sample> {
+        let SurfaceRule { seed, iteration, samples, .. } = self.rule;
+        let stream = |purpose| Stream::new(seed, u64::from(iteration), purpose);
+        let (slots, places) = (stream(Purpose::SurfaceSample), stream(Purpose::SurfaceNormal));
+        (0..samples as usize)
+            .map(|i| {
+                let bits = u128::from(slots.bits(2 * i as u64));
+                let slot = (bits * self.visible.len() as u128) >> 64;
+                let own = self.visible[usize::try_from(slot).unwrap()];
+                let solid = Solid::new(&geometry[own]);
+                let normals = standard_normals(places, i as u64).map(f64::from);
+                let x = std::array::from_fn(|axis| {
+                    let along = (0..3).map(|j| solid.axes[axis][j] * solid.scale[j] * normals[j]);
+                    solid.mean[axis] + 1.5 * along.sum::<f64>()
+                });
+                let frozen = frozen.map(|all| all[i].clone());
+                Sample { own, x, near: self.near[own].clone(), frozen }
+            })
+            .collect()
+    }
+
+    pub fn terms(&self, geometry: &[Vec<f64>], frozen: Option<&[Frozen]>) -> SurfaceTerms {
+        let solids: Vec<Solid> = geometry.iter().map(|row| Solid::new(row)).collect();
+        let samples = self.samples(geometry, frozen);
+        let mean = |of: &dyn Fn(&Sample) -> f64| {
+            samples.iter().map(of).sum::<f64>() / samples.len() as f64
+        };
+        let entropy = |&row: &usize| {
+            let o = solids[row].opacity;
+            -o * (o + 1e-10).ln() - (1.0 - o) * (1.0 - o + 1e-10).ln()
+        };
+        SurfaceTerms {
+            entropy: self.visible.iter().map(entropy).sum::<f64>() / self.visible.len() as f64,
+            density: mean(&|sample| sample.density_error(&solids)),
+            normal: mean(&|sample| sample.normal_error(&solids)),
+        }
+    }
+
+    pub fn total(&self, geometry: &[Vec<f64>], frozen: &[Frozen]) -> f64 {
+        let terms = self.terms(geometry, Some(frozen));
+        self.rule.entropy * terms.entropy
+            + self.rule.density * terms.density
+            + self.rule.normal * terms.normal
+    }
+}
+
+/// Geometry of all Gaussians as gradients order it.
+pub fn geometry(model: &Model<f64>) -> Vec<Vec<f64>> {
+    (0..model.len())
+        .map(|row| GEOMETRY.iter().flat_map(|&(p, _)| model.row(p, row).to_vec()).collect())
+        .collect()
+}
+
+pub fn lists<R: Real>(device: &mut Cpu<R>, near: &Neighbours, len: usize) -> Vec<Vec<usize>> {
+    let rows = device.read_neighbours(near, 0..len).unwrap();
+    rows.chunks(rows.len() / len).map(|list| list.iter().map(|&k| k as usize).collect()).collect()
+}
