@@ -8,18 +8,18 @@
 
 use std::ops::Range;
 
-use super::{Cuda, Gradients, PendingSurface};
 use super::heap::{Block, Buffer, Region};
 use super::model::Model;
 use super::project::count_u32;
 use super::session::Session;
 use super::sort::{self, Pairs};
+use super::{Cuda, Gradients, PendingSurface};
 use crate::abi::{
     BOX_WIDTH, EXTENT_WIDTH, In, JoinArgs, NEAREST_BLOCK, NearestArgs, Out, PLACED_WIDTH,
     PlaceArgs, SplitArgs, TREE_LEVELS,
 };
-use crate::backend::{DeviceError, SurfaceRule};
 use crate::backend::surface::{Surface, list_len};
+use crate::backend::{DeviceError, SurfaceRule};
 
 /// Centres of a leaf, and boxes of a group: one for each lane of a warp.
 const FAN: usize = 32;
