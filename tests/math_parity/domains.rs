@@ -64,8 +64,7 @@ pub(super) fn layers() -> Domain {
 /// Logits of opacities of which single precision tells how much lacks to 0 and to 1, and so many
 /// numbers.
 pub(super) fn logits<const N: usize>() -> Domain {
-    let draw =
-        |draws: &mut Draws| [&[draws.uniform(-6.0, 6.0)][..], &normals(draws, N)].concat();
+    let draw = |draws: &mut Draws| [&[draws.uniform(-6.0, 6.0)][..], &normals(draws, N)].concat();
     Domain { draw, free: 0 }
 }
 
