@@ -47,7 +47,8 @@ __device__ inline float dense(const float* v) {
     return density(bump(v), triple(v + 8), whitened);
 }
 
-__device__ inline BumpGradient dense_bwd(const float* v) {
+// Out of line, for the kernel has no registers left.
+__device__ inline __noinline__ BumpGradient dense_bwd(const float* v) {
     const Bump of = bump(v);
     const float3 offset = triple(v + 8);
     float3 whitened;
@@ -57,7 +58,7 @@ __device__ inline BumpGradient dense_bwd(const float* v) {
     return d;
 }
 
-__device__ inline BumpGradient sampled_bwd(const float* v) {
+__device__ inline __noinline__ BumpGradient sampled_bwd(const float* v) {
     BumpGradient d = {};
     sample_bwd(bump(v), triple(v + 8), triple(v + 11), v[14], d);
     return d;

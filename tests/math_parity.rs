@@ -17,6 +17,8 @@
 mod common;
 #[path = "math_parity/domains.rs"]
 mod domains;
+#[path = "math_parity/surface.rs"]
+mod surface;
 
 use std::fs;
 use std::path::Path;
@@ -29,7 +31,6 @@ use domains::{
 };
 use splat::abi::probe;
 use splat::dataset::View;
-use splat::math::field::{Bump, BumpGradient};
 use splat::math::linalg::{
     Mat3, Quat, Sym2, Vec3, add, cross, dot, mat_mul, mul, mul_transposed, normalize,
     normalize_bwd, rotation, rotation_bwd, scale, sub, transpose,
@@ -133,13 +134,13 @@ fn probes() -> Vec<Probe> {
         PROBE_SMOOTHED smoothed Rounded filtered(), |v| wide_and_kept(filter::smoothed(triple(v), v[3]));
         PROBE_SMOOTHED_BWD smoothed_bwd Rounded filtered(), |v| filter::smoothed_bwd(triple(v), v[3], triple(&v[4..]), v[7]).to_vec();
         PROBE_LOWERED_LOGIT lowered_logit Rounded lowered(), |v| vec![filter::lowered_logit(v[0], v[1], v[2])];
-        PROBE_DENSITY density Rounded bumps::<3>(), |v| vec![field::density(&bump(v), triple(&v[8..])).1];
-        PROBE_DENSITY_BWD density_bwd Rounded bumps::<4>(), |v| dense_bwd(v);
-        PROBE_SAMPLE_BWD sample_bwd Rounded bumps::<7>(), |v| sampled_bwd(v);
+        PROBE_DENSITY density Rounded bumps::<3>(), |v| vec![field::density(&surface::bump(v), triple(&v[8..])).1];
+        PROBE_DENSITY_BWD density_bwd Rounded bumps::<4>(), |v| surface::dense_bwd(v);
+        PROBE_SAMPLE_BWD sample_bwd Rounded bumps::<7>(), |v| surface::sampled_bwd(v);
         PROBE_SURFACE_DENSITY surface_density Rounded layers(), |v| vec![field::surface_density(v[0], v[1])];
-        PROBE_SURFACE_DENSITY_BWD surface_density_bwd Rounded layers(), |v| surface_bwd(v);
-        PROBE_ALIGNED aligned Rounded any::<6>(), |v| turned(v);
-        PROBE_NORMAL_WEIGHT normal_weight Rounded bumps::<4>(), |v| vec![field::normal_weight(&bump(v), triple(&v[8..]), v[11])];
+        PROBE_SURFACE_DENSITY_BWD surface_density_bwd Rounded layers(), |v| surface::surface_bwd(v);
+        PROBE_ALIGNED aligned Rounded any::<6>(), |v| surface::turned(v);
+        PROBE_NORMAL_WEIGHT normal_weight Rounded bumps::<4>(), |v| vec![field::normal_weight(&surface::bump(v), triple(&v[8..]), v[11])];
         PROBE_ENTROPY entropy Rounded logits::<0>(), |v| vec![field::entropy(v[0])];
         PROBE_ENTROPY_BWD entropy_bwd Rounded logits::<1>(), |v| vec![field::entropy_bwd(v[0], v[1])];
     }
@@ -212,26 +213,6 @@ const REACHED_THROUGH: &[(&str, &str)] = &[
     ("slice_bwd", "grid_bwd"),
     ("variation_along", "total_variation_bwd"),
     ("total_variation_bwd", "gather_grid"),
-    ("pick", "thickness"),
-    ("thickness", "normal_weight"),
-    ("add_to", "normal_bwd"),
-    ("times", "sample_along"),
-    ("thinnest", "bump_of"),
-    ("bump_of", "load_bump"),
-    ("load_bump", "take_samples"),
-    ("inverse_scale_of", "density"),
-    ("sample_along", "take_samples"),
-    ("sample_offset", "take_samples"),
-    ("add_outer", "density_bwd"),
-    ("surface_thickness", "compare_density"),
-    ("surface_thickness_bwd", "compare_density"),
-    ("compare_density", "take_samples"),
-    ("sign", "aligned"),
-    ("normal_of", "compare_normals"),
-    ("normal_weight_factor", "compare_normals"),
-    ("normal_bwd", "compare_normals"),
-    ("compare_normals", "take_samples"),
-    ("take_samples", "regularise_16"),
 ];
 
 /// Kernels that the tests of whole renders and rounds, and of learned colours, compare with the host.
@@ -277,39 +258,6 @@ fn shared<R: Real>(v: &[R]) -> Vec<R> {
 
 fn wide_and_kept<R: Real>((wide, kept): (Vec3<R>, R)) -> Vec<R> {
     [&wide[..], &[kept]].concat()
-}
-
-fn bump<R: Real>(v: &[R]) -> Bump<R> {
-    let (log_scale, quat) = (triple(v), quat(&v[3..]));
-    let shape = Shape { mean_world: [R::ZERO; 3], log_scale, quat, smoothing: R::ZERO };
-    Bump::new(&shape, v[7])
-}
-
-fn flat<R: Real>(d: &BumpGradient<R>) -> Vec<R> {
-    [&d.d_mean_world[..], &d.d_log_scale, d.d_axes.as_flattened(), &[d.d_opacity_logit]].concat()
-}
-
-fn dense_bwd<R: Real>(v: &[R]) -> Vec<R> {
-    let (bump, offset, mut d) = (bump(v), triple(&v[8..]), BumpGradient::default());
-    let found = field::density(&bump, offset);
-    d.d_mean_world = field::density_bwd(&bump, offset, found, v[11], &mut d);
-    flat(&d)
-}
-
-fn sampled_bwd<R: Real>(v: &[R]) -> Vec<R> {
-    let mut d = BumpGradient::default();
-    field::sample_bwd(&bump(v), triple(&v[8..]), triple(&v[11..]), v[14], &mut d);
-    flat(&d)
-}
-
-fn surface_bwd<R: Real>(v: &[R]) -> Vec<R> {
-    let target = field::surface_density(v[0], v[1]);
-    field::surface_density_bwd(v[0], v[1], target, v[2]).to_vec()
-}
-
-fn turned<R: Real>(v: &[R]) -> Vec<R> {
-    let (normal, side) = field::aligned(triple(v), triple(&v[3..]));
-    [&normal[..], &[side]].concat()
 }
 
 fn triple<R: Real>(v: &[R]) -> Vec3<R> {
@@ -474,7 +422,8 @@ fn every_device_function_is_probed_or_reached_through_one_that_is() {
     for name in &probed {
         text(name);
     }
-    for (function, caller) in REACHED_THROUGH {
+    let reached = [REACHED_THROUGH, surface::REACHED_THROUGH].concat();
+    for (function, caller) in &reached {
         text(function);
         // What a text calls itself stands in its first line, too.
         assert!(
@@ -484,8 +433,8 @@ fn every_device_function_is_probed_or_reached_through_one_that_is() {
     }
     for (function, _) in &functions {
         let mut name = function.as_str();
-        for _ in 0..REACHED_THROUGH.len() {
-            let through = REACHED_THROUGH.iter().find(|(inner, _)| *inner == name);
+        for _ in 0..reached.len() {
+            let through = reached.iter().find(|(inner, _)| *inner == name);
             name = through.map_or(name, |(_, caller)| caller);
         }
         assert!(probed.contains(&name) || KERNELS.contains(&name), "{function} is not covered");
