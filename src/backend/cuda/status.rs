@@ -20,7 +20,7 @@ const FAULT: usize = 6;
 /// The words that a report is made of.
 const REPORT: Range<usize> = DEPTH..FAULT + 1;
 /// Words of [`SurfaceSums`]: entropy, density, normal.
-const SURFACE: Range<usize> = FAULT + 1..10;
+const SURFACE: Range<usize> = FAULT + 1..FAULT + 4;
 /// The words that a report of surfaces is made of, of which there are no more than of the other.
 const SURFACE_REPORT: Range<usize> = FAULT..SURFACE.end;
 const WORDS: usize = SURFACE.end;
@@ -56,7 +56,9 @@ impl Status {
     pub(super) fn new(heap: &Heap, stream: &Stream) -> Result<Self, DeviceError> {
         let mut words = heap.region("status")?;
         words.grow(WORDS)?;
-        words.upload(stream, 0, &[0, 0, 0, 0, 0, 0, NO_FAULT, 0, 0, 0])?;
+        let mut at_first = [0; WORDS];
+        at_first[FAULT] = NO_FAULT;
+        words.upload(stream, 0, &at_first)?;
         let counts = heap.pinned("counts", COUNTS.len())?;
         Ok(Self { words, counts, places: Places::default() })
     }
@@ -169,7 +171,8 @@ impl Report {
     /// Waits for one of surfaces: their sums. A parameter that is not finite is an error.
     pub(super) fn read_surface(&self) -> Result<SurfaceSums, DeviceError> {
         let words = self.place.as_ref().map_or(Ok(&[][..]), Pinned::as_slice)?;
-        let &[fault, entropy, density, normal, _] = words else {
+        // A place has room for the other report.
+        let &[fault, entropy, density, normal, ..] = words else {
             return Err(DeviceError::NoLoss);
         };
         check(fault)?;
