@@ -85,7 +85,7 @@ struct Sample {
 
 // Compares the density with a surface's; returns the difference and adds the gradients.
 template <uint32_t LANES>
-__device__ inline float compare_density(const Sample& s, uint32_t list_len, float d_density,
+__device__ inline float density_term(const Sample& s, uint32_t list_len, float d_density,
                                         BumpGradient& d_own, BumpGradient& d_other) {
     const float thick = s.is_neighbour ? thickness(s.other) : 0.0f;
     const float beta = surface_thickness(sum_of<LANES>(thick), list_len);
@@ -106,7 +106,7 @@ __device__ inline float compare_density(const Sample& s, uint32_t list_len, floa
 // Compares the Gaussian's normal with its neighbours'; returns the squared difference and adds the
 // gradients.
 template <uint32_t LANES>
-__device__ inline float compare_normals(const Sample& s, float d_normal, BumpGradient& d_own,
+__device__ inline float normal_term(const Sample& s, float d_normal, BumpGradient& d_own,
                                         BumpGradient& d_other) {
     const float3 own = normal_of(s.own);
     float side;
@@ -153,10 +153,10 @@ __device__ inline void take_samples(const RegulariseArgs& a) {
         BumpGradient d_own = {}, d_other = {};
         float of_density = 0.0f, of_normal = 0.0f;
         if (a.d_density != 0.0f) {
-            of_density = compare_density<LANES>(s, a.list_len, a.d_density, d_own, d_other);
+            of_density = density_term<LANES>(s, a.list_len, a.d_density, d_own, d_other);
         }
         if (a.d_normal != 0.0f) {
-            of_normal = compare_normals<LANES>(s, a.d_normal, d_own, d_other);
+            of_normal = normal_term<LANES>(s, a.d_normal, d_own, d_other);
         }
         if (!counts) continue;
         if (s.is_neighbour) add_row(a.d_geometry, other, d_other, other_quat);
