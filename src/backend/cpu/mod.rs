@@ -13,6 +13,7 @@ mod depth;
 mod loss;
 mod lpips;
 mod model;
+mod normals;
 mod project;
 mod relocate;
 mod reorder;
@@ -88,6 +89,8 @@ pub struct Frame<R> {
     d_image: Vec<R>,
     /// What came of the inverse depths.
     depths: Option<Compared<R>>,
+    /// What came of the normals.
+    normals: Option<normals::Compared<R>>,
 }
 
 impl<R> Frame<R> {
@@ -225,7 +228,7 @@ impl<R: Real> Raster<Gaussians> for Cpu<R> {
         settings: &RenderSettings,
     ) -> Result<Frame<R>, DeviceError> {
         let view = viewpoint(view, settings.near, settings.screen_filter);
-        let (splats, fault) = project::project(model, &view, settings.sh_degree);
+        let (splats, fault) = project::project(model, &view, settings);
         let bins = bin::bin(&splats, view.size);
         let canvas = forward(&splats, &bins, view.size, settings);
         let (settings, d_image) = (*settings, Vec::new());
@@ -239,6 +242,7 @@ impl<R: Real> Raster<Gaussians> for Cpu<R> {
             fault,
             d_image,
             depths: None,
+            normals: None,
         })
     }
 
@@ -300,6 +304,7 @@ impl<R: Real> Raster<Gaussians> for Cpu<R> {
         let d_canvas = CanvasGradient {
             image: &frame.d_image,
             inverse_depths: frame.depths.as_ref().map_or(&[], |depths| &depths.d_inverse_depths),
+            surface: frame.normals.as_ref().map_or(&[], |normals| &normals.d_surface),
         };
         let screen = backward(&frame.splats, &frame.bins, &frame.canvas, d_canvas);
         if frame.settings.pass == Pass::Observe {
@@ -319,6 +324,7 @@ impl<R: Real> Raster<Gaussians> for Cpu<R> {
         Bytes::of::<Splat<R>>(frame.splats.capacity())
             + Bytes::of::<R>(frame.d_image.capacity())
             + frame.depths.as_ref().map_or(Bytes(0), Compared::bytes)
+            + frame.normals.as_ref().map_or(Bytes(0), normals::Compared::bytes)
             + Bytes::of::<R>(frame.compensated.as_ref().map_or(0, Vec::capacity))
             + frame.bins.bytes()
             + frame.canvas.bytes()
