@@ -10,6 +10,7 @@ pub mod floor;
 pub mod nvidia;
 mod rows;
 mod stages;
+mod surface;
 mod types;
 mod viewpoint;
 
@@ -20,6 +21,7 @@ pub use appearance::{AppearanceRule, AppearanceStep, AppearanceTables, Compensat
 pub(crate) use rows::check_rows;
 pub use rows::{CHUNK_ROWS, Rows, chunks};
 pub use stages::{CopySpeed, Stage, StageTime, Work};
+pub use surface::{MOST_NEIGHBOURS, Surface};
 pub use types::{
     AdamStep, Criterion, Densified, DensifyRule, Governed, Grant, LossTerms, LossValue, Measured,
     MemoryEntry, MemoryKind, Noise, NormalRule, Pass, Pending, Rates, Regularisers, RelocateRule,
@@ -132,6 +134,26 @@ pub enum DeviceError {
         view: usize,
         /// Number of tables.
         views: usize,
+    },
+    /// Lists of neighbours of a length that devices do not make.
+    #[error(
+        "lists of {count} neighbours were asked for, but a device makes such of 1 to {most}",
+        most = MOST_NEIGHBOURS
+    )]
+    NeighbourCount {
+        /// What was asked for.
+        count: u32,
+    },
+    /// Neighbours of a model that has other rows by now.
+    #[error(
+        "the neighbours are those of {found} Gaussians, but the model has {len}: they have to be \
+         found again after Gaussians came or went"
+    )]
+    StaleNeighbours {
+        /// Gaussians that there were.
+        found: usize,
+        /// Gaussians that there are.
+        len: usize,
     },
     /// The user asked for a device that this program or machine does not have.
     #[error("{0}")]

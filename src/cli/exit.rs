@@ -147,7 +147,9 @@ impl Exit {
             | DeviceError::OutOfHostMemory { .. }
             | DeviceError::NoLoss
             | DeviceError::NoSuchTable { .. }
-            | DeviceError::NoSuchRow { .. } => Self::Error,
+            | DeviceError::NoSuchRow { .. }
+            | DeviceError::NeighbourCount { .. }
+            | DeviceError::StaleNeighbours { .. } => Self::Error,
             DeviceError::NotFinite { .. }
             | DeviceError::LossNotFinite { .. }
             | DeviceError::OneViewPerStep

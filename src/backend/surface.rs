@@ -1,0 +1,47 @@
+//! What the surface terms of SuGaR and meshing ask of a device.
+
+use std::ops::Range;
+
+use super::{DeviceError, Raster};
+use crate::model::Gaussians;
+
+/// The most neighbours of a Gaussian, itself among them: a warp on a GPU has one lane for each.
+pub const MOST_NEIGHBOURS: u32 = 32;
+
+/// What the Gaussians say of surfaces, for SuGaR's terms and for meshing.
+pub trait Surface: Raster<Gaussians> {
+    /// For each Gaussian the rows of those whose centres are nearest. They are of the model as it
+    /// was: rows that come, go or change places make them worthless, centres that move make them
+    /// stale.
+    type Neighbours;
+
+    /// For each centre the `count` nearest, itself among them, nearest first; of equal distances the
+    /// lower row first. `count` is 1 to [`MOST_NEIGHBOURS`]; a model of fewer Gaussians gives as many
+    /// as there are. Centres that are not finite are nobody's neighbours and have only themselves,
+    /// `count` times, and so has the rest of a list where there are fewer finite centres than it is
+    /// long.
+    ///
+    /// Exact to the last bit on every device: the squared distance is dx dx + dy dy + dz dz in single
+    /// precision, each operation rounded by itself and the sum taken from the left. One that overflows
+    /// is infinite, and comes last by its row.
+    fn neighbours(
+        &mut self,
+        model: &Self::Model,
+        count: u32,
+    ) -> Result<Self::Neighbours, DeviceError>;
+
+    /// These rows' neighbours, `[rows, k]` by row.
+    fn read_neighbours(
+        &mut self,
+        near: &Self::Neighbours,
+        rows: Range<usize>,
+    ) -> Result<Vec<u32>, DeviceError>;
+}
+
+/// How many neighbours a list has in a model of so many Gaussians.
+pub(super) fn list_len(count: u32, len: usize) -> Result<u32, DeviceError> {
+    if count == 0 || count > MOST_NEIGHBOURS {
+        return Err(DeviceError::NeighbourCount { count });
+    }
+    Ok(u32::try_from(len).map_or(count, |len| count.min(len)))
+}
