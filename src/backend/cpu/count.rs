@@ -51,6 +51,7 @@ fn count_one(gaussians: &Gaussians, index: usize, view: &Viewpoint<f32>) -> Coun
         ellipse,
         opacity,
         color: [0.0; 3],
+        surface: [0.0; 3],
         pixels: bounds.pixels,
         exponent_min: bounds.exponent_min,
     };

@@ -27,6 +27,7 @@ pub use appearance::Appearance;
 pub use count::{Counted, count};
 pub use lpips::Perceptual;
 pub use model::{Column, Model, Parameter};
+pub use normals::ReadyMean;
 pub use project::ParameterGradient;
 
 use self::bin::Bins;

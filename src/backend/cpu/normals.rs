@@ -4,7 +4,8 @@
 use rayon::prelude::*;
 
 use super::blend::Canvas;
-use crate::backend::{DeviceError, NormalRule};
+use super::{Cpu, Frame};
+use crate::backend::{DeviceError, NormalRule, Pass, Pending, SurfaceMaps};
 use crate::math::Real;
 use crate::math::linalg::dot;
 use crate::math::normals::{
@@ -12,6 +13,39 @@ use crate::math::normals::{
 };
 use crate::math::splat::Viewpoint;
 use crate::memory::Bytes;
+
+/// A mean that is there already.
+#[derive(Clone, Copy, Debug)]
+pub struct ReadyMean(f64);
+
+impl Pending<f64> for ReadyMean {
+    fn is_ready(&self) -> bool {
+        true
+    }
+
+    fn read(self) -> Result<f64, DeviceError> {
+        Ok(self.0)
+    }
+}
+
+impl<R: Real> SurfaceMaps for Cpu<R> {
+    type NormalLoss = ReadyMean;
+
+    fn compare_normals(
+        &mut self,
+        frame: &mut Frame<R>,
+        weight: f64,
+        rule: NormalRule,
+    ) -> Result<ReadyMean, DeviceError> {
+        if !matches!(frame.settings.pass, Pass::Train | Pass::Observe) {
+            return Err(DeviceError::NoSurfaceMaps);
+        }
+        let compared = compare(&frame.canvas, &frame.view, (weight, rule))?;
+        let mean = ReadyMean(compared.mean);
+        frame.normals = Some(compared);
+        Ok(mean)
+    }
+}
 
 /// What comes of comparing a frame's normals with its depths.
 #[derive(Debug)]
@@ -155,5 +189,167 @@ impl<R: Real> Maps<'_, R> {
             }
         }
         sum
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::bin::bin;
+    use super::super::blend::forward;
+    use super::*;
+    use crate::backend::RenderSettings;
+    use crate::math::linalg::{Vec3, normalize, scale};
+    use crate::math::random::{Purpose, Stream};
+
+    const SIZE: [u32; 2] = [11, 8];
+    const PIXELS: usize = 88;
+
+    fn view() -> Viewpoint<f64> {
+        Viewpoint {
+            rotation: [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
+            translation: [0.0; 3],
+            centre_world: [0.0; 3],
+            focal_px: [13.0, 9.0],
+            centre_px: [5.2, 4.9],
+            size: SIZE,
+            near: 0.01,
+            variance_px2: 0.3,
+            compensates: false,
+        }
+    }
+
+    /// A canvas of nothing with these maps.
+    fn canvas(surface: Vec<f64>) -> Canvas<f64> {
+        let settings = RenderSettings { surface: true, ..RenderSettings::DEFAULT };
+        let mut canvas = forward(&[], &bin::<f64>(&[], SIZE), SIZE, &settings);
+        assert_eq!(canvas.surface.len(), surface.len());
+        canvas.surface = surface;
+        canvas
+    }
+
+    fn compared(surface: &[f64], rule: NormalRule) -> Compared<f64> {
+        compare(&canvas(surface.to_vec()), &view(), (1.7, rule)).expect("maps")
+    }
+
+    /// The maps of the plane of this unit normal through a point of the view axis.
+    fn plane(normal: Vec3<f64>, depth: f64) -> Vec<f64> {
+        let (view, mut surface) = (view(), Vec::new());
+        for at in (0..PIXELS).map(|i| [i % SIZE[0] as usize, i / SIZE[0] as usize]) {
+            let [x, y] =
+                [0, 1].map(|i| (at[i] as f64 + 0.5 - view.centre_px[i]) / view.focal_px[i]);
+            let depth = depth * normal[2] / dot(normal, [x, y, 1.0]);
+            surface.extend([depth, normal[0], normal[1], 1.0]);
+        }
+        surface
+    }
+
+    /// Pixels at the border, as a share of all.
+    const BORDER: f64 = 34.0 / 88.0;
+
+    #[test]
+    fn a_plane_at_any_angle_disagrees_at_the_border_only() {
+        for along in [[0.0, 0.0], [0.7, 0.0], [0.0, -0.7], [0.5, 0.4], [-0.9, 0.6]] {
+            let normal = normalize([along[0], along[1], -1.0]);
+            for rule in [NormalRule::EveryPixel, NormalRule::ByOpacity] {
+                let found = compared(&plane(normal, 2.5), rule);
+                // Rounding of a hundred terms.
+                assert!((found.mean - BORDER).abs() < 1e-13, "{along:?}: {}", found.mean);
+            }
+            // The other way round it disagrees all over, save where it faces the camera.
+            let turned = normalize([-along[0], -along[1], -1.0]);
+            let mut surface = plane(normal, 2.5);
+            for pixel in surface.as_chunks_mut::<4>().0 {
+                (pixel[1], pixel[2]) = (turned[0], turned[1]);
+            }
+            let expected = BORDER + (1.0 - BORDER) * (1.0 - dot(turned, normal));
+            let found = compared(&surface, NormalRule::EveryPixel).mean;
+            assert!((found - expected).abs() < 1e-13, "{along:?}: {found} for {expected}");
+        }
+    }
+
+    #[test]
+    fn the_normal_of_depths_is_that_of_the_points_they_stand_for() {
+        let (view, draws) = (view(), Stream::new(3, 1, Purpose::Sample));
+        let surface: Vec<f64> = (0..PIXELS as u64)
+            .flat_map(|i| [1.0 + draws.uniform(i), 0.0, 0.0, 1.0])
+            .collect();
+        let maps = Maps { view: &view, surface: &surface };
+        let point = |at: [u32; 2]| {
+            let [x, y] = maps.ray(at);
+            scale([x, y, 1.0], maps.depth(at))
+        };
+        for at in (1..10).flat_map(|x| (1..7).map(move |y| [x, y])) {
+            let [left, right] = [[at[0] - 1, at[1]], [at[0] + 1, at[1]]].map(point);
+            let [above, below] = [[at[0], at[1] - 1], [at[0], at[1] + 1]].map(point);
+            let [down, along] = [(below, above), (right, left)]
+                .map(|(a, b)| crate::math::linalg::sub::<f64>(a, b));
+            let expected = normalize(crate::math::linalg::cross(down, along));
+            let slopes = [0, 1].map(|axis| maps.slope(at, axis).expect("depths"));
+            let found = surface_normal(slopes, maps.ray(at));
+            for (found, expected) in found.iter().zip(expected) {
+                assert!((found - expected).abs() < 1e-13, "{found} for {expected}");
+            }
+        }
+    }
+
+    #[test]
+    fn gradients_of_the_maps_agree_with_their_differences() {
+        let draws = Stream::new(3, 0, Purpose::Sample);
+        let mut surface: Vec<f64> = (0..PIXELS as u64 * 4)
+            .map(|i| draws.uniform(i))
+            .enumerate()
+            .map(|(i, u)| [1.0 + u, 1.2 * u - 0.6, 1.2 * u - 0.6, 0.2 + 0.8 * u][i % 4])
+            .collect();
+        // Nothing is drawn of two pixels that lie beside one.
+        surface[4 * (3 * 11 + 4)] = 0.0;
+        surface[4 * (3 * 11 + 6)] = 0.0;
+        for rule in [NormalRule::EveryPixel, NormalRule::ByOpacity] {
+            let found = compared(&surface, rule).d_surface;
+            for pixel in 0..PIXELS {
+                for channel in 0..3 {
+                    let at = pixel * 4 + channel;
+                    if channel == 0 && surface[at] == 0.0 {
+                        // Where depth begins the slope beside it has a jump.
+                        continue;
+                    }
+                    let moved = |h: f64| {
+                        let mut surface = surface.clone();
+                        surface[at] += h;
+                        1.7 * compared(&surface, rule).mean
+                    };
+                    let h = 1e-4;
+                    let expected =
+                        (8.0 * (moved(h) - moved(-h)) - (moved(2.0 * h) - moved(-2.0 * h))) / (12.0 * h);
+                    let found = found[pixel * 3 + channel];
+                    // Rounding leaves 1e-16 / 1e-4.
+                    let error = (found - expected).abs() / found.abs().max(1e-4);
+                    assert!(error < 1e-7, "{rule:?}, pixel {pixel}: {found} for {expected}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn grazing_and_overlong_normals_and_missing_depths_leave_everything_finite() {
+        let mut surface = plane(normalize([1.0, 0.2, -0.46]), 2.5);
+        for (i, pixel) in surface.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+            pixel[0] = pixel[0].abs();
+            match i % 5 {
+                0 => (pixel[1], pixel[2]) = (0.6, 0.8),
+                1 => (pixel[1], pixel[2]) = (3.0, -1.0),
+                2 => pixel[0] = 0.0,
+                3 => pixel[0] *= 1e-30,
+                _ => {}
+            }
+        }
+        for rule in [NormalRule::EveryPixel, NormalRule::ByOpacity] {
+            let found = compared(&surface, rule);
+            assert!((0.0..=2.0).contains(&found.mean), "{}", found.mean);
+            assert!(found.d_surface.iter().all(|d| d.is_finite()));
+        }
+        // Of nothing at all there is no surface.
+        let nothing = compared(&[0.0; PIXELS * 4], NormalRule::EveryPixel);
+        assert_eq!(nothing.mean, 1.0);
+        assert!(nothing.d_surface.iter().all(|&d| d == 0.0));
     }
 }
