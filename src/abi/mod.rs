@@ -10,6 +10,7 @@ mod appearance;
 mod arguments;
 mod densify;
 mod lpips;
+mod normals;
 mod pack;
 pub mod probe;
 mod quantile;
@@ -34,6 +35,9 @@ pub use lpips::{
     LPIPS_SCALE_G, LPIPS_SCALE_R, LPIPS_SHIFT_B, LPIPS_SHIFT_G, LPIPS_SHIFT_R, LpipsCompareArgs,
     LpipsInputArgs, LpipsLayerArgs,
 };
+pub use normals::{
+    FEATURES_BLOCK, FEATURES_WIDTH, FeaturesArgs, NORMALS_BLOCK, NORMALS_SIDE, NormalsArgs,
+};
 pub use pack::{
     FORM_BFLOATS, FORM_FIRSTS, FORM_HALVES, FORM_SECONDS, PACK_BLOCK, PackArgs, UnpackArgs,
 };
@@ -57,6 +61,8 @@ pub fn header() -> String {
         &densify::structs(),
         &lpips::constants(),
         &lpips::structs(),
+        &normals::constants(),
+        &normals::structs(),
         &pack::constants(),
         &pack::structs(),
         &quantile::constants(),

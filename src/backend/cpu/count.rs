@@ -104,7 +104,7 @@ mod tests {
         };
         let model = Cpu::<f32>::new().upload(&gaussians).unwrap();
         let point = viewpoint::<f32>(&view, 0.01, ScreenFilter::DILATION);
-        let (splats, _) = project::project(&model, &point, 0);
+        let (splats, _) = project::project(&model, &point, &RenderSettings::DEFAULT);
         let bins = bin::bin(&splats, point.size);
         let counted = count(&gaussians, &view, 0.01);
         assert_eq!(counted.visible, splats.len() as u64);

@@ -25,6 +25,7 @@ mod loss;
 mod lpips;
 mod model;
 mod momentum;
+mod normals;
 mod pack;
 pub mod probe;
 mod project;
@@ -52,6 +53,7 @@ pub(super) use launch::{ARCHS, NVCC};
 pub use loss::PendingLoss;
 pub use lpips::Perceptual;
 pub use model::Model;
+pub use normals::PendingNormals;
 
 use self::govern::Parts;
 use self::growth::Appetite;
