@@ -24,13 +24,18 @@ use std::path::Path;
 use common::scene::NEAR;
 use common::{Draws, view};
 use domains::{
-    Domain, any, bands, direction, ellipses, moments, rounding, shapes, shares, sizes, wide, words,
+    Domain, any, bands, components, depths, direction, ellipses, moments, rounding, shapes, shares,
+    sizes, wide, words,
 };
 use splat::abi::probe;
 use splat::dataset::View;
 use splat::math::linalg::{
     Mat3, Quat, Sym2, Vec3, add, cross, dot, mat_mul, mul, mul_transposed, normalize,
     normalize_bwd, rotation, rotation_bwd, scale, sub, transpose,
+};
+use splat::math::normals::{
+    blended_normal, blended_normal_bwd, facing_normal, facing_normal_bwd, slope, slope_bwd,
+    surface_normal, surface_normal_bwd,
 };
 use splat::math::splat::{
     DILATION_PX2, Ellipse, EllipseGradient, Rect, Shape, ShapeGradient, Spans, Viewpoint, bounds,
@@ -126,6 +131,14 @@ fn probes() -> Vec<Probe> {
         PROBE_ROLL roll Exact words::<2>(), |v| word(third_roll(bits(v)));
         PROBE_DRAW_WEIGHT draw_weight Exact wide(), |v| word(u32::try_from(relocate::weight(v[0].to_f64())).unwrap());
         PROBE_SHARE share_of Rounded shares(), |v| shared(v);
+        PROBE_FACING_NORMAL facing_normal Rounded shapes::<0>(), |v| facing_normal(&viewpoint(), &shape(v)).to_vec();
+        PROBE_FACING_NORMAL_BWD facing_normal_bwd Rounded shapes::<3>(), |v| facing_normal_bwd(&viewpoint(), &shape(v), triple(&v[10..])).to_vec();
+        PROBE_BLENDED_NORMAL blended_normal Rounded components::<2>(), |v| blended_normal(pair(v)).to_vec();
+        PROBE_BLENDED_NORMAL_BWD blended_normal_bwd Rounded components::<5>(), |v| blended_normal_bwd(pair(v), triple(&v[2..])).to_vec();
+        PROBE_SLOPE slope Rounded depths(), |v| vec![slope(v[0], v[1], v[2]).unwrap_or(R::ZERO)];
+        PROBE_SLOPE_BWD slope_bwd Rounded depths(), |v| slope_bwd(v[0], v[1], v[2], v[3]).to_vec();
+        PROBE_SURFACE_NORMAL surface_normal Rounded components::<4>(), |v| surface_normal(pair(v), pair(&v[2..])).to_vec();
+        PROBE_SURFACE_NORMAL_BWD surface_normal_bwd Rounded components::<7>(), |v| surface_normal_bwd(pair(v), pair(&v[2..]), triple(&v[4..])).to_vec();
     }
 }
 
@@ -199,6 +212,12 @@ const REACHED_THROUGH: &[(&str, &str)] = &[
     ("plane", "slice"),
     ("slice", "compensate_grid"),
     ("slice_bwd", "grid_bwd"),
+    ("shortest_axis", "axis_cam"),
+    ("along_axis", "axis_cam"),
+    ("axis_cam", "facing_normal"),
+    ("upright", "surface_normal"),
+    ("has_slope", "pixel_normals"),
+    ("pixel_normals", "compare_normals"),
     ("variation_along", "total_variation_bwd"),
     ("total_variation_bwd", "gather_grid"),
 ];
@@ -215,6 +234,7 @@ const KERNELS: &[&str] = &[
     "exposure_bwd",
     "grid_bwd",
     "gather_grid",
+    "compare_normals",
 ];
 
 /// Those whose twins are methods of a stream.
@@ -250,6 +270,10 @@ fn triple<R: Real>(v: &[R]) -> Vec3<R> {
 
 fn quat<R: Real>(v: &[R]) -> Quat<R> {
     [v[0], v[1], v[2], v[3]]
+}
+
+fn pair<R: Real>(v: &[R]) -> [R; 2] {
+    [v[0], v[1]]
 }
 
 fn matrix<R: Real>(v: &[R]) -> Mat3<R> {
@@ -381,12 +405,21 @@ fn every_device_function_is_probed_or_reached_through_one_that_is() {
         "noise",
         "relocate",
         "appearance",
+        "normals",
     ];
     let headers = headers.map(|name| format!("{name}.cuh"));
     let functions: Vec<(String, String)> =
         headers.iter().flat_map(|file| functions_of(file)).collect();
     assert!(functions.len() > 40, "the headers have moved: {functions:?}");
-    let files = ["project.cu", "blend.cu", "adam.cu", "relocate.cu", "smooth.cu", "appearance.cu"];
+    let files = [
+        "project.cu",
+        "blend.cu",
+        "adam.cu",
+        "relocate.cu",
+        "smooth.cu",
+        "appearance.cu",
+        "normals.cu",
+    ];
     let kernels: Vec<(String, String)> = files.iter().flat_map(|file| functions_of(file)).collect();
     let text = |name: &str| -> &str {
         let mut known = functions.iter().chain(&kernels);

@@ -97,6 +97,22 @@ constants! {
     pub const PROBE_DRAW_WEIGHT: u32 = 60;
     /// `relocate::share`.
     pub const PROBE_SHARE: u32 = 61;
+    /// `normals::facing_normal`.
+    pub const PROBE_FACING_NORMAL: u32 = 80;
+    /// `normals::facing_normal_bwd`.
+    pub const PROBE_FACING_NORMAL_BWD: u32 = 81;
+    /// `normals::blended_normal`.
+    pub const PROBE_BLENDED_NORMAL: u32 = 82;
+    /// `normals::blended_normal_bwd`.
+    pub const PROBE_BLENDED_NORMAL_BWD: u32 = 83;
+    /// `normals::slope`.
+    pub const PROBE_SLOPE: u32 = 84;
+    /// `normals::slope_bwd`.
+    pub const PROBE_SLOPE_BWD: u32 = 85;
+    /// `normals::surface_normal`.
+    pub const PROBE_SURFACE_NORMAL: u32 = 86;
+    /// `normals::surface_normal_bwd`.
+    pub const PROBE_SURFACE_NORMAL_BWD: u32 = 87;
 }
 
 abi! {

@@ -63,6 +63,7 @@ fn count_one(gaussians: &Gaussians, index: usize, view: &Viewpoint<f32>) -> Coun
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::RenderSettings;
     use crate::backend::Raster;
     use crate::backend::cpu::{Cpu, bin, project};
     use crate::dataset::{Camera, Pose};
