@@ -22,10 +22,10 @@ __device__ inline float2 kept_on_screen_bwd(float det, float widened, float d_lo
 // Scales with a 3D filter of this standard deviation, and the share of the opacity that is kept.
 __device__ inline float3 smoothed(float3 scale, float smoothing, float& kept) {
     kept = 1.0f;
-    if (!(smoothing > 0.0f)) return scale;
-    const float squared = smoothing * smoothing;
-    const float3 wide = {sqrtf(scale.x * scale.x + squared), sqrtf(scale.y * scale.y + squared),
-                         sqrtf(scale.z * scale.z + squared)};
+    const float variance = smoothing * smoothing;
+    if (!(variance > 0.0f)) return scale;
+    const float3 wide = {sqrtf(scale.x * scale.x + variance), sqrtf(scale.y * scale.y + variance),
+                         sqrtf(scale.z * scale.z + variance)};
     kept = scale.x / wide.x * (scale.y / wide.y) * (scale.z / wide.z);
     return wide;
 }
@@ -40,7 +40,7 @@ __device__ inline float smoothed_axis_bwd(float wide, float smoothing, float d_l
 
 __device__ inline float3 smoothed_bwd(float3 wide, float smoothing, float3 d_log_wide,
                                       float d_log_kept) {
-    if (!(smoothing > 0.0f)) return d_log_wide;
+    if (!(smoothing * smoothing > 0.0f)) return d_log_wide;
     return {smoothed_axis_bwd(wide.x, smoothing, d_log_wide.x, d_log_kept),
             smoothed_axis_bwd(wide.y, smoothing, d_log_wide.y, d_log_kept),
             smoothed_axis_bwd(wide.z, smoothing, d_log_wide.z, d_log_kept)};

@@ -27,6 +27,13 @@ struct Columns {
     uint16_t first, end;
 };
 
+// Scales, and the share of the opacity last.
+__device__ inline Quat wide_and_kept(const float* v) {
+    float kept;
+    const float3 wide = smoothed(triple(v), v[3], kept);
+    return {wide.x, wide.y, wide.z, kept};
+}
+
 __device__ inline float2 shared(const float* v) {
     const Share s = share_of(v[0], static_cast<uint32_t>(v[1]), v[2]);
     return {static_cast<float>(s.logit), static_cast<float>(s.log_growth)};
@@ -194,6 +201,11 @@ extern "C" __global__ void __launch_bounds__(PROBE_BLOCK)
         PROBE(ROLL, third_roll(v));
         PROBE(DRAW_WEIGHT, static_cast<uint32_t>(draw_weight(v[0])));
         PROBE(SHARE, shared(v));
+        PROBE(KEPT_ON_SCREEN, kept_on_screen(v[0], v[1]));
+        PROBE(KEPT_ON_SCREEN_BWD, kept_on_screen_bwd(v[0], v[1], v[2]));
+        PROBE(SMOOTHED, wide_and_kept(v));
+        PROBE(SMOOTHED_BWD, smoothed_bwd(triple(v), v[3], triple(v + 4), v[7]));
+        PROBE(LOWERED_LOGIT, lowered_logit(v[0], v[1], v[2]));
         PROBE(FACING_NORMAL, facing_normal(a.camera, shape(v)));
         PROBE(FACING_NORMAL_BWD, facing_normal_bwd(a.camera, shape(v), triple(v + 10)));
         PROBE(BLENDED_NORMAL, blended_normal(pair(v)));

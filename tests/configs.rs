@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser};
 use splat::config::{
-    Config, ConfigError, Device, Layer, Layers, Strategy, Typed, default_toml, normalize_args,
-    preset_names, preset_text, resolve,
+    Color, Config, ConfigError, Device, Layer, Layers, Strategy, Typed, default_toml,
+    normalize_args, preset_names, preset_text, resolve,
 };
 use splat::memory::{Bytes, Limit};
 
@@ -123,6 +123,7 @@ fn every_flag_is_a_key_and_every_key_a_flag() {
     full.scene.source_path = Some("a".into());
     full.optimize.init = Some("a".into());
     full.scene.depths = Some("a".into());
+    full.scene.background = Some(Color::WHITE);
     full.output.model_path = Some("a".into());
     full.output.experiment_name = Some("a".into());
     full.output.lpips_weights = Some("a".into());
@@ -239,6 +240,7 @@ fn the_preset_mip_turns_on_both_filters_and_its_density_control() {
     let mip = resolve(Layers { preset: Some("mip"), ..Layers::default() }).unwrap();
     assert!(mip.optimize.antialiasing && mip.optimize.filter_3d);
     assert_eq!((mip.optimize.kernel_size, mip.densify.strategy), (0.1, Strategy::Gof));
+    assert_eq!([mip.densify.near_fade, Config::default().densify.near_fade], [0.37, 0.0]);
 }
 
 #[test]

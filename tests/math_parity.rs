@@ -24,8 +24,8 @@ use std::path::Path;
 use common::scene::NEAR;
 use common::{Draws, view};
 use domains::{
-    Domain, any, bands, components, depths, direction, ellipses, moments, rounding, shapes, shares,
-    sizes, wide, words,
+    Domain, any, bands, components, depths, direction, ellipses, filtered, lowered, moments,
+    rounding, shapes, shares, sizes, wide, widened, words,
 };
 use splat::abi::probe;
 use splat::dataset::View;
@@ -41,7 +41,7 @@ use splat::math::splat::{
     DILATION_PX2, Ellipse, EllipseGradient, Rect, Shape, ShapeGradient, Spans, Viewpoint, bounds,
     project, project_bwd,
 };
-use splat::math::{Real, compact, relocate, sh, sigmoid, sigmoid_bwd};
+use splat::math::{Real, compact, filter, relocate, sh, sigmoid, sigmoid_bwd};
 
 /// What a function's results are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,6 +131,11 @@ fn probes() -> Vec<Probe> {
         PROBE_ROLL roll Exact words::<2>(), |v| word(third_roll(bits(v)));
         PROBE_DRAW_WEIGHT draw_weight Exact wide(), |v| word(u32::try_from(relocate::weight(v[0].to_f64())).unwrap());
         PROBE_SHARE share_of Rounded shares(), |v| shared(v);
+        PROBE_KEPT_ON_SCREEN kept_on_screen Rounded widened(), |v| vec![filter::kept_on_screen(v[0], v[1])];
+        PROBE_KEPT_ON_SCREEN_BWD kept_on_screen_bwd Rounded widened(), |v| filter::kept_on_screen_bwd(v[0], v[1], v[2]).to_vec();
+        PROBE_SMOOTHED smoothed Rounded filtered(), |v| wide_and_kept(filter::smoothed(triple(v), v[3]));
+        PROBE_SMOOTHED_BWD smoothed_bwd Rounded filtered(), |v| filter::smoothed_bwd(triple(v), v[3], triple(&v[4..]), v[7]).to_vec();
+        PROBE_LOWERED_LOGIT lowered_logit Rounded lowered(), |v| vec![filter::lowered_logit(v[0], v[1], v[2])];
         PROBE_FACING_NORMAL facing_normal Rounded shapes::<0>(), |v| facing_normal(&viewpoint(), &shape(v)).to_vec();
         PROBE_FACING_NORMAL_BWD facing_normal_bwd Rounded shapes::<3>(), |v| facing_normal_bwd(&viewpoint(), &shape(v), triple(&v[10..])).to_vec();
         PROBE_BLENDED_NORMAL blended_normal Rounded components::<2>(), |v| blended_normal(pair(v)).to_vec();
@@ -166,12 +171,7 @@ const REACHED_THROUGH: &[(&str, &str)] = &[
     ("conic_bwd", "project_bwd"),
     ("axis_bwd", "project_bwd"),
     ("det_bwd", "project_bwd"),
-    ("kept_on_screen", "ellipse"),
-    ("kept_on_screen_bwd", "project_bwd"),
-    ("smoothed", "chain"),
     ("smoothed_axis_bwd", "smoothed_bwd"),
-    ("smoothed_bwd", "project_bwd"),
-    ("lowered_logit", "reset_smoothed_opacity"),
     ("normal_pair", "standard_normals"),
     ("standard_normals", "shake"),
     ("jitter", "shake"),
@@ -229,7 +229,6 @@ const KERNELS: &[&str] = &[
     "blend_bwd",
     "adam",
     "draw_sources",
-    "reset_smoothed_opacity",
     "compensate_grid",
     "exposure_bwd",
     "grid_bwd",
@@ -262,6 +261,10 @@ fn third_roll(seed: u32) -> u32 {
 fn shared<R: Real>(v: &[R]) -> Vec<R> {
     let share = relocate::share(v[0].to_f64(), place(v[1]), v[2].to_f64());
     [share.logit, share.log_growth].map(R::of).to_vec()
+}
+
+fn wide_and_kept<R: Real>((wide, kept): (Vec3<R>, R)) -> Vec<R> {
+    [&wide[..], &[kept]].concat()
 }
 
 fn triple<R: Real>(v: &[R]) -> Vec3<R> {

@@ -168,10 +168,8 @@ fn normals_of_gaussians_face_the_camera_and_agree_with_their_differences() {
             smoothing: 0.0,
         };
         let normal = facing_normal(&view, &shape);
-        let mean_cam = splat::math::linalg::add(
-            mul(&view.rotation, shape.mean_world),
-            view.translation,
-        );
+        let mean_cam =
+            splat::math::linalg::add(mul(&view.rotation, shape.mean_world), view.translation);
         assert!((dot(normal, normal) - 1.0).abs() < 1e-12);
         assert!(dot(normal, mean_cam) <= 0.0, "{normal:?} looks away");
         let shortest = (0..3).min_by(|&a, &b| shape.log_scale[a].total_cmp(&shape.log_scale[b]));

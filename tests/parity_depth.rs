@@ -189,11 +189,15 @@ fn a_view_without_a_map_has_the_loss_of_its_colours_alone<B: Raster<Gaussians>>(
 }
 
 /// Views from two sides, with the statistics that are asked for.
-fn two_shots(gaussians: &Gaussians, statistics: Statistics, depths: bool) -> Vec<Shot> {
+fn two_shots(
+    gaussians: &Gaussians,
+    (statistics, fade_depth): (Statistics, f64),
+    depths: bool,
+) -> Vec<Shot> {
     let views = [view(), straight()];
     let numbered = |(index, view): (usize, &View)| {
         let seed = index as u64;
-        let settings = RenderSettings { statistics, ..settings(3, seed) };
+        let settings = RenderSettings { statistics, fade_depth, ..settings(3, seed) };
         let made = if depths { shot_with_depths } else { shot };
         Shot { index, ..made(gaussians, view, settings, (seed, Counted::Clear)) }
     };
@@ -215,10 +219,11 @@ fn assert_sums_agree(found: &[f32], expected: &[f32], what: &str) {
 fn absolute_gradients_agree_with_the_oracle<B: Raster<Gaussians>>(device: &mut B) {
     for (count, seed) in [(1, 41), (90, 42), (250, 43)] {
         let gaussians = tame_gaussians(count, seed, 3);
-        for depths in [false, true] {
+        // What is nearer than 3 of depths from -0.5 to 4 tells less.
+        for (depths, fade_depth) in [(false, 0.0), (true, 3.0)] {
             let mut sums = Vec::new();
             for statistics in [Statistics::Norms, Statistics::AbsoluteNorms, Statistics::Both] {
-                let shots = two_shots(&gaussians, statistics, depths);
+                let shots = two_shots(&gaussians, (statistics, fade_depth), depths);
                 let mut model = observed(device, &gaussians, &shots);
                 let found = device.snapshot(&mut model).unwrap();
                 let oracle = &mut Cpu::<f64>::new();
@@ -246,5 +251,13 @@ fn absolute_gradients_agree_with_the_oracle<B: Raster<Gaussians>>(device: &mut B
             assert!(cancelling * 2 > seen || count == 1, "{cancelling} of {seen} cancel");
             assert!(seen > 10 || count == 1, "only {seen} are seen");
         }
+        let told = [3.0, 0.0].map(|fade_depth| {
+            let shots = two_shots(&gaussians, (Statistics::Norms, fade_depth), false);
+            let mut model = observed(device, &gaussians, &shots);
+            device.snapshot(&mut model).unwrap().gradient_norm_sums
+        });
+        assert!(told[0].iter().zip(&told[1]).all(|(near, all)| near <= all), "{count} Gaussians");
+        let [near, all] = told.map(|norms| norms.iter().sum::<f32>());
+        assert!(0.0 < near && near < 0.9 * all || count == 1, "{near} of {all} is told");
     }
 }

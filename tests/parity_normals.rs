@@ -71,7 +71,12 @@ fn maps_of_surfaces_agree_with_the_oracle<B: Raster<Gaussians>>(device: &mut B) 
                         // What colours may differ by, times depths of up to 4.
                         let error = (found[channel] - expected[channel]).abs();
                         let what = format!("{size:?} px, {count}, {pass:?}, value {channel}");
-                        assert!(error < 4e-4, "{what}: {} for {}", found[channel], expected[channel]);
+                        assert!(
+                            error < 4e-4,
+                            "{what}: {} for {}",
+                            found[channel],
+                            expected[channel]
+                        );
                     }
                 }
             }
@@ -108,8 +113,7 @@ fn assert_steps_agree<B: SurfaceMaps>(
 ) {
     for rule in RULES {
         let (found, mean) = first_step(device, gaussians, (shot, rule));
-        let (expected, expected_mean) =
-            first_step(&mut Cpu::<f64>::new(), gaussians, (shot, rule));
+        let (expected, expected_mean) = first_step(&mut Cpu::<f64>::new(), gaussians, (shot, rule));
         let what = format!("{what}, {rule:?}");
         // Where a depth begins its slope is as steep as the pixels allow and has a rounding of 1e-6.
         let error = (mean - expected_mean).abs();
@@ -121,7 +125,8 @@ fn assert_steps_agree<B: SurfaceMaps>(
 }
 
 fn losses_and_gradients_of_normals_agree_with_the_oracle<B: SurfaceMaps>(device: &mut B) {
-    for (seed, size) in (1..).zip([[1, 1], [3, 2], [3, 3], [11, 11], [17, 33], [37, 29], [65, 18]]) {
+    for (seed, size) in (1..).zip([[1, 1], [3, 2], [3, 3], [11, 11], [17, 33], [37, 29], [65, 18]])
+    {
         let view = resized(&view(), size);
         let settings = with_surface(settings(3, seed));
         let gaussians = clear_gaussians(12, seed, &[(&view, settings)]);
@@ -132,11 +137,8 @@ fn losses_and_gradients_of_normals_agree_with_the_oracle<B: SurfaceMaps>(device:
 
 /// The shot with a map of noise beside the photograph, in every value far from what is drawn.
 fn with_depths(shot: Shot, gaussians: &Gaussians) -> Shot {
-    let settings = RenderSettings {
-        inverse_depth: true,
-        statistics: Statistics::Both,
-        ..shot.settings
-    };
+    let settings =
+        RenderSettings { inverse_depth: true, statistics: Statistics::Both, ..shot.settings };
     let oracle = &mut Cpu::<f64>::new();
     let model = oracle.upload(gaussians).unwrap();
     let frame = oracle.render(&model, &shot.view, &settings).unwrap();
@@ -240,8 +242,8 @@ mod on_the_device {
             let [look, train] =
                 [Pass::Eval, Pass::Train].map(|pass| bits(device, (&gaussians, &view), pass));
             assert!(look == train, "{size:?} px");
-            let wholes = [(); 4]
-                .map(|()| first_step(device, &gaussians, (&shot, NormalRule::EveryPixel)));
+            let wholes =
+                [(); 4].map(|()| first_step(device, &gaussians, (&shot, NormalRule::EveryPixel)));
             let expected = gradients(&wholes[0].0.snapshot);
             let apart = |other: &FirstStep| -> Vec<f64> {
                 let pairs = gradients(&other.snapshot).into_iter().zip(&expected);
@@ -252,10 +254,12 @@ mod on_the_device {
             for bands in [1, 2, 3, u32::MAX] {
                 device.set_bands(BandPolicy::AtLeast(bands));
                 for pass in [Pass::Eval, Pass::Train] {
-                    assert!(bits(device, (&gaussians, &view), pass) == look, "{size:?} px, {bands}");
+                    assert!(
+                        bits(device, (&gaussians, &view), pass) == look,
+                        "{size:?} px, {bands}"
+                    );
                 }
-                let (found, mean) =
-                    first_step(device, &gaussians, (&shot, NormalRule::EveryPixel));
+                let (found, mean) = first_step(device, &gaussians, (&shot, NormalRule::EveryPixel));
                 assert!((mean - wholes[0].1).abs() < 1e-12, "{size:?} px, {bands}: {mean}");
                 for (group, error) in apart(&found).into_iter().enumerate() {
                     let noise = noise.iter().map(|errors| errors[group]).fold(0.0, f64::max);

@@ -15,6 +15,7 @@ use std::path::Path;
 
 use program::{Ended, Place, VIEWS, end, splat, text};
 use serde_json::Value;
+use splat::backend::ScreenFilter;
 use splat::backend::cpu::count;
 use splat::config::SceneOptions;
 use splat::dataset::Dataset;
@@ -192,8 +193,8 @@ fn what_views_see_is_counted_on_a_model() {
     let options = SceneOptions { source_path: Some(place.scene()), ..SceneOptions::default() };
     let dataset = Dataset::load(&options).unwrap();
     let gaussians = read_ply(&place.ply(30)).unwrap();
-    let counts =
-        dataset.train.iter().map(|&view| count(&gaussians, &dataset.views[view], near(&dataset)));
+    let drawn = (near(&dataset), ScreenFilter::DILATION);
+    let counts = dataset.train.iter().map(|&view| count(&gaussians, &dataset.views[view], drawn));
     let counts: Vec<_> = counts.collect();
     let visible = counts.iter().map(|counted| counted.visible).max().unwrap();
     let instances = counts.iter().map(|counted| counted.instances).max().unwrap();

@@ -18,7 +18,7 @@ use common::keeper::Keeper;
 use program::{Place, cut};
 use splat::backend::Raster;
 use splat::backend::cpu::Cpu;
-use splat::config::{Config, OptimizeOptions, SceneOptions};
+use splat::config::{Color, Config, OptimizeOptions, SceneOptions};
 use splat::dataset::{Dataset, ImageLoader, LoaderStatistics, Residency, decode};
 use splat::files::OutputError;
 use splat::memory::Bytes;
@@ -237,10 +237,10 @@ fn the_time_that_saving_takes_is_not_that_of_training() {
 
 #[test]
 fn a_random_background_is_another_each_iteration_and_evaluation_has_a_plain_one() {
-    let backgrounds = |seed: u64, random: bool| {
+    let of_color = |seed: u64, random: bool, color: Color| {
         let place = Place::with_scene();
         let mut config = Config { scene: scene(&place), ..Config::default() };
-        config.scene.white_background = true;
+        config.scene.background = Some(color);
         (config.optimize.iterations, config.optimize.random_background) = (6, random);
         (config.optimize.sh_degree, config.run.seed) = (0, seed);
         let dataset = dataset(&place);
@@ -260,6 +260,7 @@ fn a_random_background_is_another_each_iteration_and_evaluation_has_a_plain_one(
         Trainer::start(setup, &mut device, &mut record, &gaussians).unwrap().run().unwrap();
         device.backgrounds
     };
+    let backgrounds = |seed: u64, random: bool| of_color(seed, random, Color::WHITE);
     let found = backgrounds(3, true);
     let (training, evaluation) = found.split_at(6);
     for (i, background) in training.iter().enumerate() {
@@ -270,4 +271,5 @@ fn a_random_background_is_another_each_iteration_and_evaluation_has_a_plain_one(
     assert_eq!(backgrounds(3, true), found, "they follow from the seed");
     assert_ne!(backgrounds(4, true)[0], found[0]);
     assert_eq!(backgrounds(3, false), [[1.0; 3]; 7]);
+    assert_eq!(of_color(3, false, Color([0.2, 0.4, 1.0])), [[0.2, 0.4, 1.0]; 7]);
 }

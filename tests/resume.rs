@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 use program::{Ended, Place, assert_no_litter, end, files_below, text};
 use rstest::rstest;
 use safetensors::SafeTensors;
+use serde_json::Value;
 
 /// Density control, two steps of the SH degree, a reset of the opacities and random backgrounds
 /// within 400 iterations.
@@ -144,6 +145,25 @@ fn what_is_learned_of_colours_goes_on_too(#[case] flag: &str) {
     assert!(last == tables(&place.checkpoint(60)));
     assert!(last[0] != tables(&checkpoint)[0], "nothing was learned");
 
+    // Exposures are written as the reference trainer does: [3, 4] of a photograph, its rows being the
+    // columns of what multiplies colours here, and what is added last.
+    let file = place.model().join("exposure.json");
+    assert_eq!(file.exists(), flag == "--exposure");
+    if flag == "--exposure" {
+        let written: Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
+        let views = written.as_object().unwrap();
+        assert_eq!(views.len() * 12 * 4, last[0].len());
+        // In the order of names, as the tables are.
+        for (map, name) in last[0].chunks(48).zip(views.keys()) {
+            let value = |i: usize| f32::from_le_bytes(map[i * 4..][..4].try_into().unwrap());
+            for (row, column) in (0..3).flat_map(|row| (0..4).map(move |column| (row, column))) {
+                let ours = if column < 3 { value(column * 4 + row) } else { value(row * 4 + 3) };
+                let theirs = views[name][row][column].as_f64().unwrap();
+                assert!((theirs - f64::from(ours)).abs() < 1e-7, "{name} {row} {column}");
+            }
+        }
+    }
+
     // The held-out view is measured by corrected colours, too; and by other options it is not.
     let results = fs::read_to_string(place.model().join("results.json")).unwrap();
     assert!(results.contains("CC_PSNR") && results.contains("PSNR"), "{results}");
@@ -152,6 +172,7 @@ fn what_is_learned_of_colours_goes_on_too(#[case] flag: &str) {
     other.says(&["is left behind", "--exposure, --bilateral-grid"]);
     let results = fs::read_to_string(place.path("other/results.json")).unwrap();
     assert!(!results.contains("CC_PSNR"), "{results}");
+    assert!(!place.path("other/exposure.json").exists());
 }
 
 #[test]

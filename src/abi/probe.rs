@@ -97,6 +97,16 @@ constants! {
     pub const PROBE_DRAW_WEIGHT: u32 = 60;
     /// `relocate::share`.
     pub const PROBE_SHARE: u32 = 61;
+    /// `filter::kept_on_screen`.
+    pub const PROBE_KEPT_ON_SCREEN: u32 = 62;
+    /// `filter::kept_on_screen_bwd`.
+    pub const PROBE_KEPT_ON_SCREEN_BWD: u32 = 63;
+    /// `filter::smoothed`.
+    pub const PROBE_SMOOTHED: u32 = 64;
+    /// `filter::smoothed_bwd`.
+    pub const PROBE_SMOOTHED_BWD: u32 = 65;
+    /// `filter::lowered_logit`.
+    pub const PROBE_LOWERED_LOGIT: u32 = 66;
     /// `normals::facing_normal`.
     pub const PROBE_FACING_NORMAL: u32 = 80;
     /// `normals::facing_normal_bwd`.

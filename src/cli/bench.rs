@@ -13,7 +13,7 @@ use crate::backend::{LossTerms, Raster};
 use crate::memory::Bytes;
 use crate::model::{Gaussians, denser};
 use crate::train::bench::{Bench, BenchSetup, Pairs, Peak, Traffic, bench};
-use crate::train::{background, render_filter};
+use crate::train::render_filter;
 
 /// Arguments of `splat bench`.
 #[derive(Args)]
@@ -91,7 +91,7 @@ impl Task for Measuring<'_> {
             images: &opened.images,
             seed: config.run.seed,
             terms: LossTerms { lambda_dssim: config.optimize.lambda_dssim },
-            background: background(config.scene.white_background),
+            background: config.scene.background_color().0,
             screen_filter: render_filter(config),
             observes: args.observe,
             warm_up: args.warm_up,

@@ -16,7 +16,7 @@ use crate::telemetry::{append_metrics, write_per_view, write_results};
 use crate::train::appearance::compensation;
 use crate::train::eval::{EvalRequest, Shown, evaluate};
 use crate::train::event::{Evaluation, Split};
-use crate::train::{Views, background, render_filter};
+use crate::train::{Views, render_filter};
 
 /// Arguments of `splat eval`.
 #[derive(Args)]
@@ -94,7 +94,7 @@ impl Task for Evaluating<'_> {
             split,
             iteration: opened.iteration,
             sh_degree: opened.gaussians.sh_degree,
-            background: background(opened.config.scene.white_background),
+            background: opened.config.scene.background_color().0,
             screen_filter: render_filter(&opened.config),
             compensation: compensation(&opened.config.optimize),
             shown: Shown::Nothing,

@@ -10,7 +10,7 @@ use crate::export::{write_cameras_json, write_cfg_args};
 use crate::files::{OutputError, TEMPORARY_PREFIX, create_folder, write_text};
 
 /// What a run leaves in its folder, besides renders and TensorBoard's files.
-const RESULTS: [&str; 10] = [
+const RESULTS: [&str; 11] = [
     "checkpoints",
     "point_cloud",
     "results.json",
@@ -20,6 +20,7 @@ const RESULTS: [&str; 10] = [
     "config.toml",
     "cfg_args",
     "cameras.json",
+    "exposure.json",
     "input.ply",
 ];
 

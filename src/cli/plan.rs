@@ -18,7 +18,7 @@ use crate::export::read_ply;
 use crate::memory::plan::{self, Granule, ModelSize, OptionalColumns, Run, Seen, Storage};
 use crate::memory::{Allowance, Bytes, Limit, Rung};
 use crate::model;
-use crate::train::{densify, forecast};
+use crate::train::{densify, forecast, render_filter};
 
 /// Arguments of `splat plan`.
 #[derive(Args)]
@@ -110,7 +110,7 @@ fn report(
     let start = points.positions.len() as u64;
     let model = args.model.as_deref().map(read_model).transpose()?;
     let seen = match &model {
-        Some(model) => forecast::seen_of_model(dataset, model),
+        Some(model) => forecast::seen_of_model(dataset, model, render_filter(config)),
         None => forecast::seen_of_points(dataset, &points.positions),
     };
     let gaussians = gaussians(args, config, start, model.as_ref().map(model::Gaussians::len));

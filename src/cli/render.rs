@@ -16,7 +16,7 @@ use crate::model::Gaussians;
 use crate::train::eval::{EvalRequest, Shown, evaluate};
 use crate::train::event::{Picture, Split};
 use crate::train::pictures::{photo_picture, render_picture};
-use crate::train::{TrainError, Views, background, render_filter};
+use crate::train::{TrainError, Views, render_filter};
 
 /// Arguments of `splat render`.
 #[derive(Args)]
@@ -61,7 +61,7 @@ impl Task for Rendering<'_> {
                 split,
                 iteration: opened.iteration,
                 sh_degree: opened.gaussians.sh_degree,
-                background: background(opened.config.scene.white_background),
+                background: opened.config.scene.background_color().0,
                 screen_filter: render_filter(&opened.config),
                 lpips: None,
                 compensation: None,

@@ -1,5 +1,6 @@
 //! Options of a training run: what they are, where they come from, what they may be.
 
+mod color;
 mod error;
 mod normalize;
 mod options;
@@ -8,6 +9,7 @@ mod resolve;
 mod schema;
 mod validate;
 
+pub use color::{Color, ParseColorError};
 pub use error::ConfigError;
 pub use normalize::{Normalized, normalize_args};
 pub use options::{

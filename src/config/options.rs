@@ -6,6 +6,7 @@ use clap::builder::RangedU64ValueParser;
 use clap::{Arg, ArgAction, Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 
+use super::Color;
 use crate::memory::{Bytes, Limit, Rung};
 
 /// All options of a training run, in the sections of a configuration file.
@@ -59,6 +60,11 @@ pub struct SceneOptions {
     #[arg(short, long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", value_parser = parse_switch, action = ArgAction::Set, default_value_t = Self::default().white_background, hide_default_value = true, hide_possible_values = true)]
     pub white_background: bool,
 
+    /// Colour behind the scene, red, green and blue from 0 to 1
+    #[arg(long, value_name = "R,G,B")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub background: Option<Color>,
+
     /// Hold out every 8th view (see --test-every) for evaluation
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", value_parser = parse_switch, action = ArgAction::Set, default_value_t = Self::default().eval, hide_default_value = true)]
     pub eval: bool,
@@ -76,9 +82,18 @@ impl Default for SceneOptions {
             resolution: -1,
             depths: None,
             white_background: false,
+            background: None,
             eval: false,
             test_every: 8,
         }
+    }
+}
+
+impl SceneOptions {
+    /// What is behind the scene: the colour that is given, or white or black.
+    pub fn background_color(&self) -> Color {
+        let plain = if self.white_background { Color::WHITE } else { Color::BLACK };
+        self.background.unwrap_or(plain)
     }
 }
 

@@ -87,7 +87,12 @@ fn comment(flag: &Arg) -> String {
 fn example(section: &str, flag: &Arg) -> String {
     let key = flag.get_id().as_str();
     let name = flag.get_value_names().and_then(<[_]>::first).map_or("", |name| name.as_str());
-    let candidates = [format!("\"{name}\""), "\"12GiB\"".to_owned(), "1000000".to_owned()];
+    let candidates = [
+        format!("\"{name}\""),
+        "\"12GiB\"".to_owned(),
+        "1000000".to_owned(),
+        "\"0.5,0.5,0.5\"".to_owned(),
+    ];
     let is_valid =
         |value: &String| toml::from_str::<Config>(&format!("[{section}]\n{key} = {value}")).is_ok();
     candidates.into_iter().find(is_valid).unwrap_or_default()

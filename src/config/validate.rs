@@ -32,6 +32,11 @@ impl SceneOptions {
         if let Some(folder) = &self.depths {
             key("depths").text(folder)?;
         }
+        key("background").holds(
+            self.background.is_none() || !self.white_background,
+            self.background_color(),
+            "given without --white-background, which is 1,1,1",
+        )?;
         key("resolution").holds(
             self.resolution == -1 || (1..=MAX_WIDTH).contains(&self.resolution),
             self.resolution,
@@ -111,13 +116,7 @@ impl DensifyOptions {
             "false where --strategy is not adc: gof has its own use of absolute gradients, and mcmc \
              has none",
         )?;
-        let fades = self.near_fade > 0.0;
         key("near_fade").share(self.near_fade)?;
-        key("near_fade").holds(
-            !fades || self.strategy != Strategy::Mcmc,
-            self.near_fade,
-            "0 where --strategy is mcmc, which asks no gradients",
-        )?;
         key("noise_lr").rate(self.noise_lr)?;
         key("percent_dense").share(self.percent_dense)?;
         match self.max_points {

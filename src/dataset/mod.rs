@@ -340,13 +340,16 @@ fn describe_transforms(
             points
         }
     };
-    let background = if options.white_background { [1.0; 3] } else { [0.0; 3] };
     Ok(Description {
         shots: scene.shots,
         folder: root.to_owned(),
         points,
         warnings,
-        alpha: if is_blender { AlphaMeaning::BlendOver(background) } else { AlphaMeaning::Mask },
+        alpha: if is_blender {
+            AlphaMeaning::BlendOver(options.background_color().0)
+        } else {
+            AlphaMeaning::Mask
+        },
         holdout: if is_blender { Holdout::AsListed } else { Holdout::EveryNth },
         random_half_side: is_blender.then_some(BLENDER_HALF_SIDE),
     })

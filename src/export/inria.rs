@@ -1,14 +1,16 @@
 //! The small files beside the PLY that viewers and scripts for 3DGS models look for.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io;
 use std::path::Path;
 
 use serde::Serialize;
 
-use crate::config::Config;
+use crate::config::{Color, Config};
 use crate::dataset::Dataset;
 use crate::files::{OutputError, write_atomically, write_text};
+use crate::math::appearance::AFFINE_WIDTH;
 use crate::math::linalg::transpose;
 use crate::math::splat::DILATION_PX2;
 
@@ -37,7 +39,7 @@ pub fn write_cfg_args(model_path: &Path, config: &Config) -> Result<(), OutputEr
         python_string(&config.scene.images),
         python_string(depths),
         config.scene.resolution,
-        python_bool(config.scene.white_background),
+        python_bool(config.scene.background_color() == Color::WHITE),
         python_bool(config.scene.eval),
         // What Mip-Splatting's scripts read; plain 3DGS's do not.
         if config.optimize.antialiasing { config.optimize.kernel_size } else { DILATION_PX2 },
@@ -114,6 +116,25 @@ pub fn write_cameras_json(model_path: &Path, dataset: &Dataset) -> Result<(), Ou
         .collect();
     write_atomically(&model_path.join("cameras.json"), |out| {
         serde_json::to_writer(out, &cameras).map_err(io::Error::from)
+    })
+}
+
+/// Writes `exposure.json` into the model folder: the affine map of colours that was learned of each
+/// training photograph, by its name. The reference trainer multiplies colours from the left, so that
+/// its rows are our columns; what is added comes last in each of its rows, as it does in ours.
+pub fn write_exposure_json(
+    model_path: &Path,
+    names: &[String],
+    maps: &[f32],
+) -> Result<(), OutputError> {
+    let rows = |map: &[f32]| {
+        let row = |i: usize| [map[i], map[4 + i], map[8 + i], map[4 * i + 3]];
+        [row(0), row(1), row(2)]
+    };
+    let exposures: BTreeMap<&str, [[f32; 4]; 3]> =
+        names.iter().map(String::as_str).zip(maps.chunks_exact(AFFINE_WIDTH).map(rows)).collect();
+    write_atomically(&model_path.join("exposure.json"), |out| {
+        serde_json::to_writer_pretty(out, &exposures).map_err(io::Error::from)
     })
 }
 

@@ -3,5 +3,5 @@
 mod inria;
 mod ply;
 
-pub use inria::{write_cameras_json, write_cfg_args};
+pub use inria::{write_cameras_json, write_cfg_args, write_exposure_json};
 pub use ply::{PlyError, RenderMode, read_ply, write_ply, write_ply_chunks};

@@ -39,11 +39,12 @@ pub fn kept_on_screen_bwd<R: Real>(det: R, widened: R, d_log_kept: R) -> [R; 2] 
 /// Scales with a 3D filter of this standard deviation (world units), √(s² + f²) each, and the share
 /// of its opacity that a Gaussian keeps: Π s / √(s² + f²).
 pub fn smoothed<R: Real>(scale: Vec3<R>, smoothing: R) -> (Vec3<R>, R) {
-    // Written so that scales without a filter keep all their digits.
-    if smoothing <= R::ZERO {
+    let variance = smoothing * smoothing;
+    // Scales without a filter keep all their digits, and one whose square is nothing is none.
+    if variance <= R::ZERO {
         return (scale, R::ONE);
     }
-    let wide = scale.map(|s| (s * s + smoothing * smoothing).sqrt());
+    let wide = scale.map(|s| (s * s + variance).sqrt());
     (wide, scale[0] / wide[0] * (scale[1] / wide[1]) * (scale[2] / wide[2]))
 }
 
@@ -57,7 +58,7 @@ pub fn smoothed_bwd<R: Real>(
     d_log_wide: Vec3<R>,
     d_log_kept: R,
 ) -> Vec3<R> {
-    if smoothing <= R::ZERO {
+    if smoothing * smoothing <= R::ZERO {
         return d_log_wide;
     }
     [0, 1, 2].map(|axis| {
@@ -117,6 +118,9 @@ mod tests {
         let scale = [0.1_f32, 1e-30, 3e20];
         assert_eq!(smoothed(scale, 0.0), (scale, 1.0));
         assert_eq!(smoothed_bwd(scale, 0.0, [1.0, 2.0, 3.0], 9.0), [1.0, 2.0, 3.0]);
+        // Nor with one that single precision has no square of.
+        assert_eq!(smoothed([0.0_f32; 3], 1e-30), ([0.0; 3], 1.0));
+        assert_eq!(smoothed_bwd([0.0_f32; 3], 1e-30, [1.0; 3], 9.0), [1.0; 3]);
     }
 
     #[test]

@@ -96,11 +96,7 @@ pub fn surface_normal<R: Real>(slopes: [R; 2], ray: [R; 2]) -> Vec3<R> {
 
 /// `d_slopes` of [`surface_normal`].
 #[inline]
-pub fn surface_normal_bwd<R: Real>(
-    slopes: [R; 2],
-    ray: [R; 2],
-    d_normal: Vec3<R>,
-) -> [R; 2] {
+pub fn surface_normal_bwd<R: Real>(slopes: [R; 2], ray: [R; 2], d_normal: Vec3<R>) -> [R; 2] {
     let d = normalize_bwd(upright(slopes, ray), d_normal);
     [d[0] - ray[0] * d[2], d[1] - ray[1] * d[2]]
 }

@@ -5,7 +5,7 @@ use crate::backend::{
     AdamStep, Criterion, DensifyRule, Grant, Noise, Pass, Regularisers, RelocateRule, Statistics,
     Survey,
 };
-use crate::config::{Config, DensifyOptions, Strategy};
+use crate::config::{Color, Config, DensifyOptions, Strategy};
 use crate::math::random::{Purpose, Stream};
 
 /// Opacity below which a Gaussian is removed, or moved to where others are.
@@ -132,7 +132,8 @@ pub fn step(config: &Config, scene: SceneScale, iteration: u32) -> AdamStep {
 pub fn resets_opacity(config: &Config, iteration: u32) -> bool {
     let options = &config.densify;
     let regular = iteration.is_multiple_of(options.opacity_reset_interval.max(1));
-    let first = config.scene.white_background && iteration == options.densify_from_iter;
+    let is_white = config.scene.background_color() == Color::WHITE;
+    let first = is_white && iteration == options.densify_from_iter;
     let in_window = iteration > 0 && iteration < options.densify_until_iter;
     options.strategy != Strategy::Mcmc && in_window && (regular || first)
 }

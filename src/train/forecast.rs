@@ -4,6 +4,7 @@ use rayon::prelude::*;
 
 use super::appearance::compensation;
 use super::near;
+use crate::backend::ScreenFilter;
 use crate::backend::cpu::count;
 use crate::config::Config;
 use crate::dataset::{Dataset, ImageSource, View};
@@ -55,13 +56,13 @@ pub fn seen_of_points(dataset: &Dataset, points: &[[f32; 3]]) -> Seen {
     Seen { px, share: VISIBLE_PER_POINT * largest, surface: LAYERS * tiles as f64 }
 }
 
-/// What views see of a model, counted: the most splats and the most instances of any that is trained
+/// What views that are drawn through this filter see of a model, counted: the most splats and the most instances of any that is trained
 /// on.
-pub fn seen_of_model(dataset: &Dataset, gaussians: &Gaussians) -> Seen {
-    let near = near(dataset);
+pub fn seen_of_model(dataset: &Dataset, gaussians: &Gaussians, filter: ScreenFilter) -> Seen {
+    let drawn = (near(dataset), filter);
     let mut most = ViewSize { px: largest_view(dataset), visible: 0, instances: 0 };
     for &view in &dataset.train {
-        let counted = count(gaussians, &dataset.views[view], near);
+        let counted = count(gaussians, &dataset.views[view], drawn);
         most.visible = most.visible.max(counted.visible);
         most.instances = most.instances.max(counted.instances);
     }
@@ -97,9 +98,13 @@ pub fn draws_inverse_depths(dataset: &Dataset) -> bool {
     dataset.sources.iter().any(|source| source.depth.is_some())
 }
 
-/// Bytes of each photograph as it is decoded.
+/// Bytes of each photograph as it is decoded, and of its inverse depths, whose file is taken to be of
+/// the same size.
 pub fn full_size(dataset: &Dataset) -> Vec<u64> {
-    let bytes = |source: &ImageSource| source.full_size.map(u64::from).iter().product::<u64>() * 3;
+    let bytes = |source: &ImageSource| {
+        let pixels: u64 = source.full_size.map(u64::from).iter().product();
+        pixels * if source.depth.is_some() { 3 + 2 } else { 3 }
+    };
     dataset.sources.iter().map(bytes).collect()
 }
 

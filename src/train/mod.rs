@@ -123,8 +123,3 @@ pub fn render_filter(config: &Config) -> ScreenFilter {
         ScreenFilter::DILATION
     }
 }
-
-/// Background of evaluation, and of training unless it is random.
-pub fn background(white: bool) -> [f32; 3] {
-    if white { [1.0; 3] } else { [0.0; 3] }
-}

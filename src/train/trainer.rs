@@ -20,7 +20,7 @@ use super::report;
 use super::save::{Resident, render_mode, write_point_cloud};
 use super::schedule::{self, Milestones};
 use super::views::Views;
-use super::{SceneScale, TrainError, background, densify, render_filter};
+use super::{SceneScale, TrainError, densify, render_filter};
 use crate::backend::{LossTerms, LossValue, Pending, Raster, RenderSettings};
 use crate::config::Config;
 use crate::dataset::{Dataset, ImageLoader};
@@ -287,7 +287,7 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
             let stream = Stream::new(seed, u64::from(iteration), Purpose::Background);
             return [0, 1, 2].map(|channel| stream.uniform(channel).to_f32());
         }
-        background(config.scene.white_background)
+        config.scene.background_color().0
     }
 
     /// Tells of an iteration once it is done; its milliseconds are those since the one before was.
@@ -384,7 +384,7 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
             split: Split::Test,
             iteration: self.iteration,
             sh_degree: schedule::sh_degree(&config.optimize, self.iteration),
-            background: background(config.scene.white_background),
+            background: config.scene.background_color().0,
             screen_filter: render_filter(config),
             compensation: compensation(&config.optimize),
             shown: Shown::First(report::PICTURED_VIEWS),
@@ -413,6 +413,7 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
         let path = folder.join("point_cloud.ply");
         let mode = render_mode(self.setup.config);
         write_point_cloud(&path, mode, self.device, &mut self.model)?;
+        self.write_exposures()?;
         self.saved(Saved::PointCloud, path)
     }
 

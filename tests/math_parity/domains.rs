@@ -114,6 +114,36 @@ pub(super) fn shares() -> Domain {
     Domain { draw, free: 0 }
 }
 
+/// Determinants of a covariance that leaves nothing of a splat or more, before and after it is
+/// widened, and a gradient.
+pub(super) fn widened() -> Domain {
+    let draw = |draws: &mut Draws| {
+        let det = 2.0_f64.powf(draws.uniform(-24.0, 20.0));
+        let growth = 1.0 + 2.0_f64.powf(draws.uniform(-10.0, 10.0));
+        vec![det, det * growth, draws.uniform(-2.0, 2.0)]
+    };
+    Domain { draw, free: 0 }
+}
+
+/// Scales and the standard deviation of a filter, finer or coarser or none, and four gradients.
+pub(super) fn filtered() -> Domain {
+    let draw = |draws: &mut Draws| {
+        let scales: [f64; 3] = draws.array(-20.0, 4.0).map(f64::exp2);
+        let smoothing = 2.0_f64.powf(draws.uniform(-20.0, 4.0));
+        let smoothing = if draws.uniform(0.0, 1.0) < 0.1 { 0.0 } else { smoothing };
+        [&scales[..], &[smoothing], &normals(draws, 4)].concat()
+    };
+    Domain { draw, free: 0 }
+}
+
+/// A logit, the share of its opacity that is kept, and the ceiling of opacities.
+pub(super) fn lowered() -> Domain {
+    let draw = |draws: &mut Draws| {
+        vec![draws.uniform(-9.0, 9.0), draws.uniform(0.0, 1.0), draws.uniform(0.005, 0.02)]
+    };
+    Domain { draw, free: 0 }
+}
+
 /// A word in two halves, one of `PLACES` in it, and another word.
 pub(super) fn words<const PLACES: u32>() -> Domain {
     let draw = |draws: &mut Draws| {

@@ -46,15 +46,13 @@ impl<R: Real> Canvas<R> {
     pub(super) fn bytes(&self) -> Bytes {
         let values =
             self.image.capacity() + self.inverse_depths.capacity() + self.surface.capacity();
-        Bytes::of::<R>(values)
-            + Bytes::of::<Pixel>(self.pixels.capacity())
+        Bytes::of::<R>(values) + Bytes::of::<Pixel>(self.pixels.capacity())
     }
 
     pub(super) fn rendered(&self, pass: Pass) -> Rendered {
         let counts = || self.pixels.iter().map(|pixel| pixel.blended).collect();
-        let if_drawn = |map: &[R]| {
-            (!map.is_empty()).then(|| map.iter().map(|value| value.to_f32()).collect())
-        };
+        let if_drawn =
+            |map: &[R]| (!map.is_empty()).then(|| map.iter().map(|value| value.to_f32()).collect());
         Rendered {
             width: self.size[0],
             height: self.size[1],

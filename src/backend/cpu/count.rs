@@ -20,10 +20,10 @@ pub struct Counted {
     pub instances: u64,
 }
 
-/// Counts the splats of a view that is drawn from this depth on, and the tiles that they reach, as
+/// Counts the splats of a view that is drawn from this depth on and through this filter, and the tiles that they reach, as
 /// every device counts them but for rounding. What is not finite is left out.
-pub fn count(gaussians: &Gaussians, view: &View, near: f64) -> Counted {
-    let view = viewpoint::<f32>(view, near, ScreenFilter::DILATION);
+pub fn count(gaussians: &Gaussians, view: &View, (near, filter): (f64, ScreenFilter)) -> Counted {
+    let view = viewpoint::<f32>(view, near, filter);
     let sum = |a: Counted, b: Counted| Counted {
         visible: a.visible + b.visible,
         instances: a.instances + b.instances,
@@ -43,9 +43,9 @@ fn count_one(gaussians: &Gaussians, index: usize, view: &Viewpoint<f32>) -> Coun
         smoothing: 0.0,
     };
     let opacity = sigmoid(gaussians.opacity_logits[index]);
-    let ellipse = project(view, &shape);
-    let seen = ellipse.and_then(|ellipse| Some((ellipse, bounds(&ellipse, opacity, view.size)?)));
-    let Some((ellipse, bounds)) = seen else { return Counted::default() };
+    let Some(ellipse) = project(view, &shape) else { return Counted::default() };
+    let opacity = opacity * ellipse.kept;
+    let Some(bounds) = bounds(&ellipse, opacity, view.size) else { return Counted::default() };
     let splat = Splat {
         gaussian: index,
         ellipse,
@@ -63,8 +63,8 @@ fn count_one(gaussians: &Gaussians, index: usize, view: &Viewpoint<f32>) -> Coun
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::RenderSettings;
     use crate::backend::Raster;
+    use crate::backend::RenderSettings;
     use crate::backend::cpu::{Cpu, bin, project};
     use crate::dataset::{Camera, Pose};
     use crate::math::Real;

@@ -348,7 +348,7 @@ mod tests {
     const ALL: Grant = Grant { births: usize::MAX };
 
     #[test]
-    fn statistics_are_norms_absolute_norms_or_both_with_half_the_image_as_1() {
+    fn statistics_are_norms_absolute_norms_or_both_with_half_the_image_as_1_and_fade_nearby() {
         let gaussians = {
             let mut host = Gaussians::zeros(0, 2);
             host.means = vec![9.0, 9.0, -1.0, 0.0, 0.0, 2.0];
@@ -364,7 +364,7 @@ mod tests {
                 translation: [0.0; 3],
             },
         };
-        let observed = |statistics| {
+        let observed = |statistics, fade_depth| {
             let mut model = Model::<f64>::new(&gaussians);
             let viewpoint = viewpoint(&view, 0.01, ScreenFilter::DILATION);
             let (splats, _) = project(&model, &viewpoint, &RenderSettings::DEFAULT);
@@ -374,16 +374,24 @@ mod tests {
                 ..ScreenGradient::default()
             };
             for _ in 0..2 {
-                observe(&mut model, &splats, &[gradient], ([4, 2], statistics));
+                let settings = RenderSettings { statistics, fade_depth, ..RenderSettings::DEFAULT };
+                observe(&mut model, &splats, &[gradient], ([4, 2], &settings));
             }
             assert_eq!(model.views_seen, [0, 2]);
             (model.gradient_norm_sums, model.absolute_norm_sums)
         };
         // Half the image is 2 by 1 px.
         let norm = 2.0 * 52.0_f64.sqrt();
-        assert_eq!(observed(Statistics::Norms), (vec![0.0, norm], vec![]));
-        assert_eq!(observed(Statistics::AbsoluteNorms), (vec![0.0, 52.0], vec![]));
-        assert_eq!(observed(Statistics::Both), (vec![0.0, norm], vec![0.0, 68.0]));
+        // At a depth of 2.
+        for (fade_depth, told) in
+            [(0.0, 1.0), (1.9, 1.0), (2.0, 1.0), (4.0, 0.25), (16.0, 0.015625)]
+        {
+            let observed = |statistics| observed(statistics, fade_depth);
+            assert_eq!(observed(Statistics::Norms), (vec![0.0, told * norm], vec![]));
+            assert_eq!(observed(Statistics::AbsoluteNorms), (vec![0.0, told * 52.0], vec![]));
+            let both = (vec![0.0, told * norm], vec![0.0, told * 68.0]);
+            assert_eq!(observed(Statistics::Both), both);
+        }
     }
 
     #[test]

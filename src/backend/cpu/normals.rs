@@ -150,7 +150,8 @@ impl<R: Real> Maps<'_, R> {
 
     /// What a pixel adds; at the border, and where there are no depths beside it, all that it may add.
     fn pixel(&self, at: [u32; 2], rule: NormalRule, d_mean: R) -> Pixel<R> {
-        let &[_, x, y, opacity] = self.surface.as_chunks().0.get(self.index(at)).unwrap_or(&[R::ZERO; 4]);
+        let &[_, x, y, opacity] =
+            self.surface.as_chunks().0.get(self.index(at)).unwrap_or(&[R::ZERO; 4]);
         let weight = match rule {
             NormalRule::EveryPixel => R::ONE,
             NormalRule::ByOpacity => opacity,
@@ -270,9 +271,8 @@ mod tests {
     #[test]
     fn the_normal_of_depths_is_that_of_the_points_they_stand_for() {
         let (view, draws) = (view(), Stream::new(3, 1, Purpose::Sample));
-        let surface: Vec<f64> = (0..PIXELS as u64)
-            .flat_map(|i| [1.0 + draws.uniform(i), 0.0, 0.0, 1.0])
-            .collect();
+        let surface: Vec<f64> =
+            (0..PIXELS as u64).flat_map(|i| [1.0 + draws.uniform(i), 0.0, 0.0, 1.0]).collect();
         let maps = Maps { view: &view, surface: &surface };
         let point = |at: [u32; 2]| {
             let [x, y] = maps.ray(at);
@@ -281,8 +281,8 @@ mod tests {
         for at in (1..10).flat_map(|x| (1..7).map(move |y| [x, y])) {
             let [left, right] = [[at[0] - 1, at[1]], [at[0] + 1, at[1]]].map(point);
             let [above, below] = [[at[0], at[1] - 1], [at[0], at[1] + 1]].map(point);
-            let [down, along] = [(below, above), (right, left)]
-                .map(|(a, b)| crate::math::linalg::sub::<f64>(a, b));
+            let [down, along] =
+                [(below, above), (right, left)].map(|(a, b)| crate::math::linalg::sub::<f64>(a, b));
             let expected = normalize(crate::math::linalg::cross(down, along));
             let slopes = [0, 1].map(|axis| maps.slope(at, axis).expect("depths"));
             let found = surface_normal(slopes, maps.ray(at));
@@ -318,8 +318,9 @@ mod tests {
                         1.7 * compared(&surface, rule).mean
                     };
                     let h = 1e-4;
-                    let expected =
-                        (8.0 * (moved(h) - moved(-h)) - (moved(2.0 * h) - moved(-2.0 * h))) / (12.0 * h);
+                    let expected = (8.0 * (moved(h) - moved(-h))
+                        - (moved(2.0 * h) - moved(-2.0 * h)))
+                        / (12.0 * h);
                     let found = found[pixel * 3 + channel];
                     // Rounding leaves 1e-16 / 1e-4.
                     let error = (found - expected).abs() / found.abs().max(1e-4);

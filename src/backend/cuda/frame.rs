@@ -15,8 +15,8 @@ use super::session::Session;
 use super::{adam, densify, depth, work};
 use crate::abi::Camera;
 use crate::backend::{
-    AdamStep, AppearanceStep, DeviceError, LossTerms, Measured, NormalRule, Pass, RenderSettings, Rendered,
-    Work,
+    AdamStep, AppearanceStep, DeviceError, LossTerms, Measured, NormalRule, Pass, RenderSettings,
+    Rendered, Work,
 };
 use crate::dataset::View;
 use crate::memory::Bytes;
@@ -234,8 +234,7 @@ impl Frame {
             // Nothing will come of them: not even zeros need be added up.
             features.gradients = None;
         }
-        let mut pixels =
-            Pixels { canvas: &mut self.canvas, d_image, d_inverse_depths, d_surface };
+        let mut pixels = Pixels { canvas: &mut self.canvas, d_image, d_inverse_depths, d_surface };
         let view = (&self.camera, &self.settings);
         match &self.lists {
             Lists::Whole(bins) => {

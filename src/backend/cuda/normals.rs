@@ -1,6 +1,7 @@
 //! Stage `normals`: what splats give to the maps of a surface, and how far the maps' normals are from
 //! those of the maps' depths.
 
+use super::Cuda;
 use super::frame::Frame;
 use super::heap::{Block, Buffer};
 use super::model::Model;
@@ -8,7 +9,6 @@ use super::project::{Splats, count_u32};
 use super::session::Session;
 use super::status::Report;
 use super::timers::Stage;
-use super::Cuda;
 use crate::abi::{Camera, FEATURES_WIDTH, FeaturesArgs, NORMALS_SIDE, NormalsArgs};
 use crate::backend::{DeviceError, NormalRule, Pass, Pending, SurfaceMaps};
 

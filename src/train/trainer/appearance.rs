@@ -1,8 +1,9 @@
 //! What a run learns of its photographs' colours: where the tables come from and go to.
 
 use super::Trainer;
-use crate::backend::{AppearanceStep, AppearanceTables, Raster};
+use crate::backend::{AppearanceStep, AppearanceTables, Compensation, Raster};
 use crate::config::OptimizeOptions;
+use crate::export::write_exposure_json;
 use crate::model::Gaussians;
 use crate::train::TrainError;
 use crate::train::appearance::{Learner, compensation, rule, tables};
@@ -30,6 +31,17 @@ impl<B: Raster<Gaussians>> Trainer<'_, B> {
             self.appearance = Some(self.device.appearance(&tables)?);
         }
         Ok(())
+    }
+
+    /// Writes what was learned of the photographs' exposures beside the model, where that is wanted.
+    pub(super) fn write_exposures(&mut self) -> Result<(), TrainError> {
+        match self.read_appearance()? {
+            Some(AppearanceTables { kind: Compensation::Exposure, values, .. }) => {
+                let names = self.feed.views.names(Split::Train);
+                Ok(write_exposure_json(self.setup.model_path, &names, &values)?)
+            }
+            Some(_) | None => Ok(()),
+        }
     }
 
     /// The tables as they are now.

@@ -8,13 +8,12 @@ use crate::math::splat::Ellipse;
 const SIZE: [u32; 2] = [9, 7];
 const PIXELS: usize = 63;
 
-const SETTINGS: RenderSettings =
-    RenderSettings {
-        inverse_depth: true,
-        surface: true,
-        background: [0.2, 0.5, 0.9],
-        ..RenderSettings::DEFAULT
-    };
+const SETTINGS: RenderSettings = RenderSettings {
+    inverse_depth: true,
+    surface: true,
+    background: [0.2, 0.5, 0.9],
+    ..RenderSettings::DEFAULT
+};
 
 /// Uniform numbers in -1..1, of which each stream has its own.
 fn draws(stream: u64, count: usize) -> Vec<f64> {
