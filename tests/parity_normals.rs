@@ -210,11 +210,13 @@ fn a_view_that_sees_nothing_has_no_surface<B: SurfaceMaps>(device: &mut B) {
 
 #[cfg(kernels)]
 mod on_the_device {
+    use splat::backend::LossTerms;
     use splat::backend::cuda::{BandPolicy, Cuda};
 
     use super::common::compact::{compact, full};
     use super::common::cuda;
     use super::common::oracle::{gradients, mean_size, relative_error};
+    use super::common::scene::photo;
     use super::*;
 
     /// The bits of a picture with all that is drawn beside it.
@@ -228,6 +230,17 @@ mod on_the_device {
         image.rgb.into_iter().chain(beside).map(f32::to_bits).collect()
     }
 
+    /// A view with a photograph of noise, whatever lies near a cut-off: a device against itself.
+    fn noisy(view: &View) -> Shot {
+        Shot {
+            index: 0,
+            view: view.clone(),
+            photo: photo(view.camera.width, view.camera.height, None),
+            settings: with_surface(settings(3, 5)),
+            terms: LossTerms { lambda_dssim: 0.2 },
+        }
+    }
+
     #[test]
     #[ignore = "needs a CUDA device"]
     fn bands_give_the_maps_the_loss_and_the_gradients_of_the_view_at_once() {
@@ -235,9 +248,7 @@ mod on_the_device {
         for (seed, size) in (1..).zip([[203, 147], [37, 29], [64, 131], [1, 130], [16, 16]]) {
             let view = resized(&straight(), size);
             let gaussians = tame_gaussians(1500, seed, 3);
-            let settings = with_surface(settings(3, 5));
-            let shot = shot(&gaussians, &view, settings, (seed, Counted::Clear));
-            let shot = with_depths(shot, &gaussians);
+            let shot = with_depths(noisy(&view), &gaussians);
             device.set_bands(BandPolicy::Never);
             let [look, train] =
                 [Pass::Eval, Pass::Train].map(|pass| bits(device, (&gaussians, &view), pass));
@@ -274,22 +285,22 @@ mod on_the_device {
     #[test]
     #[ignore = "needs a CUDA device"]
     fn a_compact_model_takes_the_gradients_of_one_in_full_precision() {
-        let gaussians = tame_gaussians(203, 4, 3);
-        let settings = with_surface(settings(3, 4));
-        let mut shot = shot(&gaussians, &view(), settings, (4, Counted::Clear));
-        shot.terms.lambda_dssim = 0.0;
+        // Values that both storages hold exactly.
+        let mut device = compact();
+        let mut model = device.upload(&tame_gaussians(203, 4, 3)).unwrap();
+        let gaussians = device.download(&mut model).unwrap();
+        let shot = noisy(&view());
         let [found, expected] = [compact(), full()].map(|mut device| {
             let (step, mean) = first_step(&mut device, &gaussians, (&shot, NormalRule::EveryPixel));
             (gradients(&step.snapshot), mean)
         });
-        // Colours in 16 bits do not matter to the maps.
         assert!((found.1 - expected.1).abs() < 1e-6, "{} and {}", found.1, expected.1);
         for ((name, _, found), (_, _, expected)) in found.0.iter().zip(&expected.0).take(4) {
             let floor = 0.1 * mean_size(expected);
             for (i, (found, expected)) in found.iter().zip(expected).enumerate() {
-                // Moments of 8 bits, rounded by chance, of gradients by colours of 11.
+                // First moments of 8 bits, rounded by chance.
                 let error = (found - expected).abs();
-                let limit = 2e-2 * expected.abs().max(floor);
+                let limit = 1e-2 * expected.abs().max(floor);
                 assert!(error <= limit, "{name} {i}: {found:e} for {expected:e}");
             }
         }
