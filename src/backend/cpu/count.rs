@@ -107,7 +107,7 @@ mod tests {
         let point = viewpoint::<f32>(&view, 0.01, ScreenFilter::DILATION);
         let (splats, _) = project::project(&model, &point, &RenderSettings::DEFAULT);
         let bins = bin::bin(&splats, point.size);
-        let counted = count(&gaussians, &view, 0.01);
+        let counted = count(&gaussians, &view, (0.01, ScreenFilter::DILATION));
         assert_eq!(counted.visible, splats.len() as u64);
         assert_eq!(counted.instances, bins.splat_from_instance.len() as u64);
         assert!((100..1900).contains(&splats.len()) && counted.instances > counted.visible);

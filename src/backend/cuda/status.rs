@@ -148,10 +148,11 @@ impl Report {
     /// All words but the fault.
     fn sums(&self) -> Result<[f64; 5], DeviceError> {
         let words = self.place.as_ref().map_or(Ok(&[][..]), Pinned::as_slice)?;
-        let &[ref sums @ .., fault] = words else { return Err(DeviceError::NoLoss) };
+        let &[normals, depth, absolute, squared, similarity, fault] = words else {
+            return Err(DeviceError::NoLoss);
+        };
         check(fault)?;
-        let sums = <[u64; 5]>::try_from(sums).map_err(|_| DeviceError::NoLoss)?;
-        Ok(sums.map(f64::from_bits))
+        Ok([normals, depth, absolute, squared, similarity].map(f64::from_bits))
     }
 }
 
