@@ -5,6 +5,7 @@
 #include "compact.cuh"
 #include "field.cuh"
 #include "linalg.cuh"
+#include "normals.cuh"
 #include "random.cuh"
 #include "relocate.cuh"
 #include "sh.cuh"
@@ -13,6 +14,8 @@
 __device__ inline float3 triple(const float* v) { return {v[0], v[1], v[2]}; }
 
 __device__ inline Quat quat(const float* v) { return {v[0], v[1], v[2], v[3]}; }
+
+__device__ inline float2 pair(const float* v) { return {v[0], v[1]}; }
 
 __device__ inline Mat3 matrix(const float* v) { return {triple(v), triple(v + 3), triple(v + 6)}; }
 
@@ -151,7 +154,7 @@ __device__ inline Ellipse projected(const Camera& view, const float* v) {
     return drawn ? e : Ellipse{};
 }
 
-__device__ inline ShapeGradient projected_bwd(const Camera& view, const float* v) {
+__device__ inline __noinline__ ShapeGradient projected_bwd(const Camera& view, const float* v) {
     if (!is_in_front(view, v)) return {};
     return project_bwd(view, shape(v), {{v[10], v[11]}, symmetric(v + 12), 0.0f, 0.0f});
 }
@@ -177,6 +180,11 @@ __device__ inline Columns spanned(const Camera& view, const float* v) {
     columns(s, v[6] + 0.5f - v[1], v[7] - 0.5f - v[1], view.size[0], first, end);
     if (first >= end) return {0, 0};
     return {static_cast<uint16_t>(first), static_cast<uint16_t>(end)};
+}
+
+// 0 where there is none.
+__device__ inline float sloped(const float* v) {
+    return has_slope(v[1], v[2]) ? slope(v[0], v[1], v[2]) : 0.0f;
 }
 
 #define PROBE(FUNCTION, VALUE) \
@@ -248,6 +256,14 @@ extern "C" __global__ void __launch_bounds__(PROBE_BLOCK)
         PROBE(NORMAL_WEIGHT, normal_weight(bump(v), triple(v + 8), v[11]));
         PROBE(ENTROPY, entropy(v[0]));
         PROBE(ENTROPY_BWD, entropy_bwd(v[0], v[1]));
+        PROBE(FACING_NORMAL, facing_normal(a.camera, shape(v)));
+        PROBE(FACING_NORMAL_BWD, facing_normal_bwd(a.camera, shape(v), triple(v + 10)));
+        PROBE(BLENDED_NORMAL, blended_normal(pair(v)));
+        PROBE(BLENDED_NORMAL_BWD, blended_normal_bwd(pair(v), triple(v + 2)));
+        PROBE(SLOPE, sloped(v));
+        PROBE(SLOPE_BWD, slope_bwd(v[0], v[1], v[2], v[3]));
+        PROBE(SURFACE_NORMAL, surface_normal(pair(v), pair(v + 2)));
+        PROBE(SURFACE_NORMAL_BWD, surface_normal_bwd(pair(v), pair(v + 2), triple(v + 4)));
         PROBE(RANDOM_BITS, random_bits(word(v), word(v + 4)));
         PROBE(RANDOM_UNIFORM, random_uniform(word(v), word(v + 4)));
         PROBE(RANDOM_NORMAL, random_normal(word(v), word(v + 4)));

@@ -11,6 +11,7 @@ mod arguments;
 mod densify;
 mod lpips;
 mod neighbours;
+mod normals;
 mod pack;
 pub mod probe;
 mod quantile;
@@ -40,6 +41,9 @@ pub use neighbours::{
     BOX_WIDTH, EXTENT_WIDTH, JoinArgs, NEAREST_BLOCK, NEIGHBOURS_BLOCK, NO_ROW, NearestArgs,
     PLACED_WIDTH, PlaceArgs, SplitArgs, TREE_LEVELS,
 };
+pub use normals::{
+    FEATURES_BLOCK, FEATURES_WIDTH, FeaturesArgs, NORMALS_BLOCK, NORMALS_SIDE, NormalsArgs,
+};
 pub use pack::{
     FORM_BFLOATS, FORM_FIRSTS, FORM_HALVES, FORM_SECONDS, PACK_BLOCK, PackArgs, UnpackArgs,
 };
@@ -68,6 +72,8 @@ pub fn header() -> String {
         &lpips::structs(),
         &neighbours::constants(),
         &neighbours::structs(),
+        &normals::constants(),
+        &normals::structs(),
         &pack::constants(),
         &pack::structs(),
         &quantile::constants(),

@@ -125,6 +125,22 @@ constants! {
     pub const PROBE_ENTROPY: u32 = 77;
     /// `field::entropy_bwd`.
     pub const PROBE_ENTROPY_BWD: u32 = 78;
+    /// `normals::facing_normal`.
+    pub const PROBE_FACING_NORMAL: u32 = 80;
+    /// `normals::facing_normal_bwd`.
+    pub const PROBE_FACING_NORMAL_BWD: u32 = 81;
+    /// `normals::blended_normal`.
+    pub const PROBE_BLENDED_NORMAL: u32 = 82;
+    /// `normals::blended_normal_bwd`.
+    pub const PROBE_BLENDED_NORMAL_BWD: u32 = 83;
+    /// `normals::slope`.
+    pub const PROBE_SLOPE: u32 = 84;
+    /// `normals::slope_bwd`.
+    pub const PROBE_SLOPE_BWD: u32 = 85;
+    /// `normals::surface_normal`.
+    pub const PROBE_SURFACE_NORMAL: u32 = 86;
+    /// `normals::surface_normal_bwd`.
+    pub const PROBE_SURFACE_NORMAL_BWD: u32 = 87;
 }
 
 abi! {

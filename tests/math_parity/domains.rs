@@ -52,6 +52,21 @@ pub(super) fn bumps<const N: usize>() -> Domain {
     Domain { draw, free: 0 }
 }
 
+/// So many numbers that are components of vectors shorter than 1.
+pub(super) fn components<const N: usize>() -> Domain {
+    Domain { draw: |draws| draws.array::<N>(-0.65, 0.65).to_vec(), free: 0 }
+}
+
+/// A focal length, two depths of which some are 0, and a gradient.
+pub(super) fn depths() -> Domain {
+    let draw = |draws: &mut Draws| {
+        let mut depth = || draws.uniform(-0.2, 3.0).max(0.0);
+        let [before, behind] = [depth(), depth() + 1e-3];
+        vec![draws.uniform(20.0, 900.0), before, behind, draws.uniform(-1.0, 1.0)]
+    };
+    Domain { draw, free: 0 }
+}
+
 /// A distance from a surface, its thickness, and a number.
 pub(super) fn layers() -> Domain {
     let draw = |draws: &mut Draws| {

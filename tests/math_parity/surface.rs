@@ -1,35 +1,10 @@
-//! Of the functions that the terms of surfaces are made of: how their twins are called, and what those
-//! without a probe are reached through.
+//! How the twins of what the terms of surfaces are made of are called.
 
 use splat::math::Real;
 use splat::math::field::{self, Bump, BumpGradient};
 use splat::math::splat::Shape;
 
 use super::{quat, triple};
-
-/// As the table of the others.
-pub(super) const REACHED_THROUGH: &[(&str, &str)] = &[
-    ("pick", "thickness"),
-    ("thickness", "normal_weight"),
-    ("add_to", "normal_bwd"),
-    ("times", "sample_along"),
-    ("thinnest", "bump_of"),
-    ("bump_of", "load_bump"),
-    ("load_bump", "take_samples"),
-    ("inverse_scale_of", "density"),
-    ("sample_along", "take_samples"),
-    ("sample_offset", "take_samples"),
-    ("add_outer", "density_bwd"),
-    ("surface_thickness", "density_term"),
-    ("surface_thickness_bwd", "density_term"),
-    ("density_term", "take_samples"),
-    ("sign", "aligned"),
-    ("normal_of", "normal_term"),
-    ("normal_weight_factor", "normal_term"),
-    ("normal_bwd", "normal_term"),
-    ("normal_term", "take_samples"),
-    ("take_samples", "regularise_16"),
-];
 
 pub(super) fn bump<R: Real>(v: &[R]) -> Bump<R> {
     let (log_scale, quat) = (triple(v), quat(&v[3..]));

@@ -51,6 +51,7 @@ fn count_one(gaussians: &Gaussians, index: usize, view: &Viewpoint<f32>) -> Coun
         ellipse,
         opacity,
         color: [0.0; 3],
+        surface: [0.0; 3],
         pixels: bounds.pixels,
         exponent_min: bounds.exponent_min,
     };
@@ -63,6 +64,7 @@ fn count_one(gaussians: &Gaussians, index: usize, view: &Viewpoint<f32>) -> Coun
 mod tests {
     use super::*;
     use crate::backend::Raster;
+    use crate::backend::RenderSettings;
     use crate::backend::cpu::{Cpu, bin, project};
     use crate::dataset::{Camera, Pose};
     use crate::math::Real;
@@ -103,7 +105,7 @@ mod tests {
         };
         let model = Cpu::<f32>::new().upload(&gaussians).unwrap();
         let point = viewpoint::<f32>(&view, 0.01, ScreenFilter::DILATION);
-        let (splats, _) = project::project(&model, &point, 0);
+        let (splats, _) = project::project(&model, &point, &RenderSettings::DEFAULT);
         let bins = bin::bin(&splats, point.size);
         let counted = count(&gaussians, &view, (0.01, ScreenFilter::DILATION));
         assert_eq!(counted.visible, splats.len() as u64);

@@ -36,9 +36,11 @@ pub(super) fn step(
     let begun = session.timers.begin(Stage::Step, &session.stream)?;
     let (gaussians, sh_width, storage) = (model.len(), model.sh_width(), model.storage());
     let key = Random::new(session.seed, u64::from(step.number), Purpose::RoundStep).key();
+    let d_features = splats.features.as_ref().and_then(|features| features.gradients.as_ref());
     let is_extended = model.optional().filter_3d
         || filters_screen(camera)
         || settings.inverse_depth
+        || d_features.is_some()
         || step.regularisers != Regularisers::default()
         || step.noise.is_some()
         || surface.is_some();
@@ -60,6 +62,7 @@ pub(super) fn step(
         splat_from_gaussian: splats.splat_from_gaussian.read(),
         splats: splats.records.read(),
         gradients: splats.gradients.read(),
+        d_features: d_features.map_or(In::NULL, Buffer::read),
         fault: session.status.fault(),
         filter_3d,
         surface: surface.map_or(In::NULL, Buffer::read),

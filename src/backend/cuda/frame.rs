@@ -10,14 +10,15 @@ use super::loss::{self, PendingLoss};
 use super::lpips::{self, Perceptual};
 use super::model::Model;
 use super::neighbours::Neighbours;
+use super::normals::{self, PendingNormals};
 use super::project::{self, Splats};
 use super::session::Session;
 use super::surface::{self, PendingSurface};
 use super::{adam, densify, depth, work};
 use crate::abi::Camera;
 use crate::backend::{
-    AdamStep, AppearanceStep, DeviceError, LossTerms, Measured, Pass, RenderSettings, Rendered,
-    SurfaceRule, Work,
+    AdamStep, AppearanceStep, DeviceError, LossTerms, Measured, NormalRule, Pass, RenderSettings,
+    Rendered, SurfaceRule, Work,
 };
 use crate::dataset::View;
 use crate::memory::Bytes;
@@ -30,6 +31,10 @@ pub struct Frame {
     d_inverse_depths: Option<Block<f32>>,
     /// Whether the gradient of the inverse depths is there, and how they are weighted.
     depth_weight: Option<f64>,
+    /// Of the surface's maps, [height, width, 4], where they are drawn.
+    d_surface: Option<Block<f32>>,
+    /// Whether the gradient of the surface's maps is there.
+    normals_compared: bool,
     /// Where other colours are compared than those drawn.
     compensated: Option<Compensated>,
     canvas: Canvas,
@@ -57,6 +62,9 @@ pub(super) fn render(
 ) -> Result<Frame, DeviceError> {
     let camera = project::camera(view, settings)?;
     let mut splats = project::forward(session, model, &camera, settings.sh_degree)?;
+    if blend::draws_surface(settings) {
+        normals::add_features(session, model, (&camera, settings.pass), &mut splats)?;
+    }
     let front_to_back = bin::sort_by_depth(session, &mut splats)?;
     let mut canvas = Canvas::reserve(&session.heap, &camera, settings)?;
     // Here, where a refusal finds room: the loss is computed when the photograph is in use.
@@ -72,6 +80,12 @@ pub(super) fn render(
         }
         _ => None,
     };
+    let d_surface = match (&d_image, &canvas.surface) {
+        (Some(_), Some(surface)) => {
+            Some(session.heap.scratch("gradient of surface maps", surface.len())?)
+        }
+        _ => None,
+    };
     let reserve = |kind| Compensated::reserve(&session.heap, (&camera, settings.pass), kind);
     let compensated = settings.compensation.map(reserve).transpose()?;
     let sorted = (&mut splats, front_to_back);
@@ -81,6 +95,8 @@ pub(super) fn render(
         compared: false,
         d_inverse_depths,
         depth_weight: None,
+        d_surface,
+        normals_compared: false,
         compensated,
         canvas,
         lists,
@@ -105,6 +121,21 @@ impl Frame {
         let compared = depth::compare(session, (depths, &self.camera), target, (weight, d_depths))?;
         self.depth_weight = compared.then_some(weight);
         Ok(())
+    }
+
+    pub(super) fn compare_normals(
+        &mut self,
+        session: &mut Session,
+        weight: f64,
+        rule: NormalRule,
+    ) -> Result<PendingNormals, DeviceError> {
+        let (Some(surface), Some(d_surface)) = (&self.canvas.surface, &mut self.d_surface) else {
+            return Err(DeviceError::NoSurfaceMaps);
+        };
+        let pending =
+            normals::compare(session, (surface, &self.camera), (weight, rule), d_surface)?;
+        self.normals_compared = true;
+        Ok(pending)
     }
 
     pub(super) fn loss(
@@ -201,7 +232,14 @@ impl Frame {
         };
         let d_inverse_depths =
             self.d_inverse_depths.as_ref().filter(|_| self.depth_weight.is_some());
-        let mut pixels = Pixels { canvas: &mut self.canvas, d_image, d_inverse_depths };
+        let d_surface = self.d_surface.as_ref().filter(|_| self.normals_compared);
+        if let (None, None, Some(features)) =
+            (d_inverse_depths, d_surface, &mut self.splats.features)
+        {
+            // Nothing will come of them: not even zeros need be added up.
+            features.gradients = None;
+        }
+        let mut pixels = Pixels { canvas: &mut self.canvas, d_image, d_inverse_depths, d_surface };
         let view = (&self.camera, &self.settings);
         match &self.lists {
             Lists::Whole(bins) => {
@@ -236,8 +274,16 @@ impl Frame {
                 Some(host)
             }
         };
+        let surface = match &self.canvas.surface {
+            None => None,
+            Some(surface) => {
+                let mut host = vec![0.0; surface.len()];
+                surface.download(&session.stream, 0, &mut host)?;
+                Some(host)
+            }
+        };
         let [width, height] = self.camera.size;
-        Ok(Rendered { width, height, rgb, blended, inverse_depths })
+        Ok(Rendered { width, height, rgb, blended, inverse_depths, surface })
     }
 
     /// What it gives the stages to do; nothing of a view in bands, whose lists are gone. Waits for
@@ -268,16 +314,17 @@ impl Frame {
 
     /// Bytes of scratch that it takes to train on the view if its lists come in so many parts.
     pub(super) fn scratch_in_parts(&self, parts: u64) -> Bytes {
-        let keeps = match self.d_inverse_depths {
-            Some(_) => Keeps::ColoursAndDepths,
-            None => Keeps::Colours,
+        let keeps = match (&self.d_surface, &self.d_inverse_depths) {
+            (Some(_), _) => Keeps::ColoursAndSurface,
+            (None, Some(_)) => Keeps::ColoursAndDepths,
+            (None, None) => Keeps::Colours,
         };
         let compensated = self.compensated.as_ref().map_or(Bytes::default(), Compensated::bytes);
         let lists = bands::lists_bytes(&self.camera, self.splats.instances, keeps);
         self.splats.bytes()
             + self.splats.gradient_bytes()
             + self.canvas.image.bytes()
-            + self.canvas.inverse_depths.as_ref().map_or(Bytes::default(), Block::bytes)
+            + self.canvas.bytes_beside()
             + self.gradients_of_pixels()
             + compensated
             + bands::sorted_bytes(self.splats.visible)
@@ -291,10 +338,10 @@ impl Frame {
         self.canvas.bytes() + lists + self.splats.bytes() + beside
     }
 
-    /// Bytes of the gradients of the image and of the inverse depths.
+    /// Bytes of the gradients of the image and of what is drawn beside it.
     fn gradients_of_pixels(&self) -> Bytes {
-        let both = [&self.d_image, &self.d_inverse_depths].into_iter().flatten();
-        both.map(Block::bytes).sum()
+        let all = [&self.d_image, &self.d_inverse_depths, &self.d_surface].into_iter().flatten();
+        all.map(Block::bytes).sum()
     }
 }
 

@@ -195,9 +195,13 @@ kernels! {
     blend_fwd: blend::blend_fwd(BlendArgs) x BLEND_BLOCK;
     blend_counted: blend::blend_counted(BlendArgs) x BLEND_BLOCK;
     blend_fwd_depth: blend::blend_fwd_depth(BlendArgs) x BLEND_BLOCK;
+    blend_fwd_surface: blend::blend_fwd_surface(BlendArgs) x BLEND_BLOCK;
     blend_bwd: blend::blend_bwd(BlendArgs) x BLEND_BWD_BLOCK;
     blend_bwd_absolute: blend::blend_bwd_absolute(BlendArgs) x BLEND_BWD_BLOCK;
     blend_bwd_depth: blend::blend_bwd_depth(BlendArgs) x BLEND_BWD_BLOCK;
+    blend_bwd_surface: blend::blend_bwd_surface(BlendArgs) x BLEND_BWD_BLOCK;
+    splat_features: normals::splat_features(FeaturesArgs) x FEATURES_BLOCK;
+    compare_normals: normals::compare_normals(NormalsArgs) x NORMALS_BLOCK;
     depth_loss: depth::depth_loss(DepthLossArgs) x DEPTH_LOSS_BLOCK;
     loss: loss::loss(LossArgs) x LOSS_BLOCK;
     lpips_input: lpips::lpips_input(LpipsInputArgs) x LPIPS_PIXELS;

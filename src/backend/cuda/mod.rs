@@ -26,6 +26,7 @@ mod lpips;
 mod model;
 mod momentum;
 mod neighbours;
+mod normals;
 mod pack;
 pub mod probe;
 mod project;
@@ -55,6 +56,7 @@ pub use loss::PendingLoss;
 pub use lpips::Perceptual;
 pub use model::Model;
 pub use neighbours::Neighbours;
+pub use normals::PendingNormals;
 pub use surface::PendingSurface;
 
 use self::govern::Parts;

@@ -11,14 +11,16 @@ use crate::backend::DeviceError;
 
 /// Words of [`Counts`]: instances, visible.
 const COUNTS: Range<usize> = 0..2;
+/// The word of the normals' disagreement.
+const NORMALS: usize = 2;
 /// The word of the inverse depths' errors.
-const DEPTH: usize = 2;
+const DEPTH: usize = 3;
 /// Words of [`LossSums`]: absolute, squared, similarity.
-const SUMS: Range<usize> = 3..6;
+const SUMS: Range<usize> = 4..7;
 /// The word of the first fault, next to the sums so that one copy brings both.
-const FAULT: usize = 6;
+const FAULT: usize = 7;
 /// The words that a report is made of.
-const REPORT: Range<usize> = DEPTH..FAULT + 1;
+const REPORT: Range<usize> = NORMALS..FAULT + 1;
 /// Words of [`SurfaceSums`]: entropy, density, normal.
 const SURFACE: Range<usize> = FAULT + 1..FAULT + 4;
 /// The words that a report of surfaces is made of, of which there are no more than of the other.
@@ -109,6 +111,15 @@ impl Status {
         Out::at(self.words.address() + SURFACE.start as u64 * WORD)
     }
 
+    pub(super) fn clear_normals(&mut self, stream: &Stream) -> Result<(), DeviceError> {
+        self.words.zero_range(stream, NORMALS..NORMALS + 1)
+    }
+
+    /// What `compare_normals` adds to.
+    pub(super) fn normals(&mut self) -> Out<'_, f64> {
+        Out::at(self.words.address() + NORMALS as u64 * WORD)
+    }
+
     pub(super) fn fault(&mut self) -> Out<'_, u64> {
         Out::at(self.words.address() + FAULT as u64 * WORD)
     }
@@ -158,14 +169,24 @@ impl Report {
     /// Waits for it: the sums of the image, and that of the inverse depths, which is of an earlier
     /// frame where this one's were not compared. A parameter that is not finite is an error.
     pub(super) fn read(&self) -> Result<(LossSums, f64), DeviceError> {
+        let [_, depth, absolute, squared, similarity] = self.sums()?;
+        Ok((LossSums { absolute, squared, similarity }, depth))
+    }
+
+    /// Waits for it: the sum over the pixels of how far the normals are from those of the depths. A
+    /// parameter that is not finite is an error.
+    pub(super) fn read_normals(&self) -> Result<f64, DeviceError> {
+        self.sums().map(|[normals, ..]| normals)
+    }
+
+    /// All words but the fault.
+    fn sums(&self) -> Result<[f64; 5], DeviceError> {
         let words = self.place.as_ref().map_or(Ok(&[][..]), Pinned::as_slice)?;
-        let &[depth, absolute, squared, similarity, fault] = words else {
+        let &[normals, depth, absolute, squared, similarity, fault] = words else {
             return Err(DeviceError::NoLoss);
         };
         check(fault)?;
-        let [depth, absolute, squared, similarity] =
-            [depth, absolute, squared, similarity].map(f64::from_bits);
-        Ok((LossSums { absolute, squared, similarity }, depth))
+        Ok([normals, depth, absolute, squared, similarity].map(f64::from_bits))
     }
 
     /// Waits for one of surfaces: their sums. A parameter that is not finite is an error.
