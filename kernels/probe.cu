@@ -50,7 +50,7 @@ __device__ inline float dense(const float* v) {
     return density(bump(v), triple(v + 8), whitened);
 }
 
-// Out of line, for the kernel has no registers left.
+// Out of line, as the next and `projected_bwd`: the kernel has no registers left.
 __device__ inline __noinline__ BumpGradient dense_bwd(const float* v) {
     const Bump of = bump(v);
     const float3 offset = triple(v + 8);
