@@ -5,11 +5,12 @@
 // are left behind: `momentum.cuh` says how they catch up, to the same values. Moments are stored
 // before bias correction.
 // Shapes: geometry [lane blocks, 11, 32] and sh with their moments as `state.cuh` says; splats and
-// gradients [visible, 12].
+// gradients [visible, 12], d_features [visible, 4]; surface [n, 12].
 
 #include "fault.cuh"
 #include "moving.cuh"
 #include "noise.cuh"
+#include "normals.cuh"
 #include "sh.cuh"
 #include "splat.cuh"
 
@@ -120,6 +121,29 @@ __device__ inline void regularise(const AdamArgs& a, const Moving<GEOMETRY_WIDTH
     }
 }
 
+// Adds what the terms of surfaces say.
+__device__ inline void add_surface(const float* rows, uint32_t gaussian,
+                                   float (&d)[GEOMETRY_WIDTH]) {
+    const float4* const row =
+        reinterpret_cast<const float4*>(rows) + uint64_t{gaussian} * (SURFACE_WIDTH / 4);
+    const float4 a = row[0], b = row[1], c = row[2];
+    const float more[SURFACE_WIDTH] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w, c.x, c.y, c.z, c.w};
+#pragma unroll
+    for (uint32_t k = 0; k < GEOMETRY_WIDTH; ++k) d[k] += more[k];
+}
+
+// Adds what comes of the depth and the normal that a splat gives to maps of a surface.
+__device__ inline void add_features(const AdamArgs& a, uint32_t slot, const Shape& shape,
+                                    ShapeGradient& d) {
+    const float4 d_feature = reinterpret_cast<const float4*>(a.d_features)[slot];
+    const float3 view_axis = camera_rotation(a.camera).row[2];
+    d.d_mean_world = add(d.d_mean_world, scale(view_axis, d_feature.x));
+    const Quat d_quat =
+        facing_normal_bwd(a.camera, shape, float3{d_feature.y, d_feature.z, 0.0f});
+    d.d_quat = {d.d_quat.w + d_quat.w, d.d_quat.x + d_quat.x, d.d_quat.y + d_quat.y,
+                d.d_quat.z + d_quat.z};
+}
+
 // Moves a centre at random, as far as the Gaussian is transparent and large.
 __device__ inline void shake(const AdamArgs& a, uint32_t gaussian, Moving<GEOMETRY_WIDTH>& g,
                              Health& health) {
@@ -174,6 +198,7 @@ __device__ inline void step(const AdamArgs& a) {
                              smooth ? a.filter_3d[gaussian] : 0.0f};
         d = project_bwd<EXTENDED>(a.camera, shape, d_splat.d_ellipse);
         d.d_mean_world = add(d.d_mean_world, d_mean_by_color);
+        if (EXTENDED && a.d_features != nullptr) add_features(a, slot, shape, d);
     }
     float d_geometry[GEOMETRY_WIDTH] = {
         d.d_mean_world.x, d.d_mean_world.y, d.d_mean_world.z, d.d_log_scale.x,
@@ -184,6 +209,7 @@ __device__ inline void step(const AdamArgs& a) {
         d_geometry[OPACITY_LOGIT] =
             d_splat.d_ellipse.d_log_kept * (1.0f - sigmoid(g.value[OPACITY_LOGIT]));
         regularise(a, g, d_geometry);
+        if (a.surface != nullptr) add_surface(a.surface, gaussian, d_geometry);
     }
     Health health[4] = {};
 #pragma unroll

@@ -17,16 +17,18 @@
 //
 // Variants are instances of the same templates, so that what they add costs nothing where no one asks
 // for it: absolute values of what the pixels give to the gradient of a centre, and a fourth channel of
-// inverse depths over a background of 0.
+// inverse depths over a background of 0, or four of a surface's features, inverse depths among them.
 //
-// Shapes: splats and gradients [visible, 12], splat_from_instance [instances], ranges [tiles],
-// image and d_image [h, w, 3], blended, inverse_depths and d_inverse_depths [h, w], reached
-// [tiles, PARTS], chunks [chunks, 2], states [instances / BLEND_CHUNK + 1, PARTS, WARP, 4],
-// depth_states [instances / BLEND_CHUNK + 1, PARTS, WARP], hits [instances / WARP + tiles + 1, PARTS].
+// Shapes: splats and gradients [visible, 12], features and d_features [visible, 4],
+// splat_from_instance [instances], ranges [tiles], image and d_image [h, w, 3], blended,
+// inverse_depths and d_inverse_depths [h, w], surface and d_surface [h, w, 4], reached [tiles, PARTS],
+// chunks [chunks, 2], states [instances / BLEND_CHUNK + 1, PARTS, WARP, 4],
+// surface_states the same, depth_states [instances / BLEND_CHUNK + 1, PARTS, WARP], hits [instances / WARP + tiles + 1, PARTS].
 
 #include <type_traits>
 
-#include "parts.cuh"
+#include "quad.cuh"
+#include "staged.cuh"
 
 static_assert(BLEND_BLOCK == PARTS * WARP, "one thread per pixel of a tile");
 
@@ -41,6 +43,8 @@ constexpr uint32_t BWD_RESIDENT = 7;
 #else
 constexpr uint32_t BWD_RESIDENT = 4;
 #endif
+// With a surface's features each thread holds more.
+constexpr uint32_t BWD_SURFACE_RESIDENT = BWD_RESIDENT > 4 ? 6 : 3;
 
 // Place of the pixel's state before instance `start`, the first of a chunk but not of its tile. Two
 // such instances are BLEND_CHUNK apart or more, so that no two share a place.
@@ -64,22 +68,15 @@ __device__ inline float pass(const Touch& touch, float& transmittance) {
     return goes_on ? alpha : 0.0f;
 }
 
-// Splats staged by a warp for its pixels.
-template <uint32_t N>
-struct Rows {
-    float4 shapes[N], scales[N];
-    float2 tints[N];
+// What a forward pass draws beside the colours; with a surface, inverse depths where they are wanted.
+enum class Beside { NOTHING, COUNTS, DEPTHS, SURFACE };
 
-    __device__ void put(uint32_t at, const Row& row) {
-        shapes[at] = row.shape;
-        scales[at] = row.scale;
-        tints[at] = row.tint;
-    }
-    __device__ Row get(uint32_t at) const { return {shapes[at], scales[at], tints[at]}; }
-};
-
-// What a forward pass draws beside the colours.
-enum class Beside { NOTHING, COUNTS, DEPTHS };
+__device__ inline void add_scaled(float4& sum, float weight, float4 value) {
+    sum.x = fmaf(weight, value.x, sum.x);
+    sum.y = fmaf(weight, value.y, sum.y);
+    sum.z = fmaf(weight, value.z, sum.z);
+    sum.w = fmaf(weight, value.w, sum.w);
+}
 
 // Adds the chunks that the tile's pixels got to, in any order of the tiles. All threads of the block
 // take part. Each kernel has its own, since kernels that share memory by name are laid out alike.
@@ -105,13 +102,15 @@ __device__ inline void list_chunks(const BlendArgs& a, uint32_t tile, uint32_t r
 template <Beside BESIDE>
 __device__ inline void blend_tile(const BlendArgs& a) {
     constexpr bool counts = BESIDE == Beside::COUNTS, depths = BESIDE == Beside::DEPTHS;
+    constexpr bool surface = BESIDE == Beside::SURFACE;
+    using Staged = std::conditional_t<surface, FeaturedRows, Rows<WARP>>;
     const float4* __restrict__ splats = reinterpret_cast<const float4*>(a.splats);
     const uint32_t* __restrict__ splat_from_instance = a.splat_from_instance;
-    __shared__ Rows<WARP> rows[PARTS];
+    __shared__ Staged rows[PARTS];
 
     const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     const uint32_t tile = a.first_tile + blockIdx.x;
-    Rows<WARP>& own = rows[warp];
+    Staged& own = rows[warp];
     const TileRange range = a.ranges[tile];
     const Part part = part_of(a.size, a.tiles_wide, tile, warp);
     float4* const states = reinterpret_cast<float4*>(a.states);
@@ -120,6 +119,7 @@ __device__ inline void blend_tile(const BlendArgs& a) {
     float transmittance = part.inside ? 1.0f : -1.0f;
     float3 color = {0.0f, 0.0f, 0.0f};
     float inverse_depth = 0.0f;
+    float4 features = {0.0f, 0.0f, 0.0f, 0.0f};
     uint32_t blended = 0;
     uint32_t base = range.start;
     // Slot of the lane's splat, read a round ahead.
@@ -130,9 +130,13 @@ __device__ inline void blend_tile(const BlendArgs& a) {
         if (states && position % BLEND_CHUNK == 0 && position > 0) {
             states[state_at(base, warp)] = {color.x, color.y, color.z, transmittance};
             if constexpr (depths) a.depth_states[state_at(base, warp)] = inverse_depth;
+            if constexpr (surface) {
+                reinterpret_cast<float4*>(a.surface_states)[state_at(base, warp)] = features;
+            }
         }
         const uint32_t instance = base + lane;
         const uint64_t splat = uint64_t{next} * 3;
+        [[maybe_unused]] const uint32_t slot = next;
         next = splat_from_instance[min(instance + WARP, range.end - 1)];
         const float4 place = splats[splat], form = splats[splat + 1];
         const bool hit = reaches_part(part, place, form) && instance < range.end;
@@ -142,6 +146,10 @@ __device__ inline void blend_tile(const BlendArgs& a) {
             // The number of a row has no use here.
             const uint32_t number = depths ? __float_as_uint(__frcp_rn(form.w)) : 0;
             own.put(__popc(hits & lanes_below()), row_of(place, form, splats[splat + 2], number));
+            if constexpr (surface) {
+                own.features[__popc(hits & lanes_below())] =
+                    reinterpret_cast<const float4*>(a.features)[slot];
+            }
         }
         __syncwarp();  // the rows are there
         const uint32_t count = __popc(hits);
@@ -156,6 +164,7 @@ __device__ inline void blend_tile(const BlendArgs& a) {
             color.y = fmaf(weight, row.tint.x, color.y);
             color.z = fmaf(weight, row.tint.y, color.z);
             if constexpr (depths) inverse_depth = fmaf(weight, row.scale.z, inverse_depth);
+            if constexpr (surface) add_scaled(features, weight, own.features[at]);
             if (counts && alpha > 0.0f) ++blended;
         }
         __syncwarp();  // everyone has read them
@@ -169,6 +178,11 @@ __device__ inline void blend_tile(const BlendArgs& a) {
     a.image[pixel * 3 + 2] = color.z + through * a.background[2];
     if (counts) a.blended[pixel] = blended;
     if constexpr (depths) a.inverse_depths[pixel] = inverse_depth;
+    if constexpr (surface) {
+        reinterpret_cast<float4*>(a.surface)[pixel] = {features.x, features.y, features.z,
+                                                       1.0f - through};
+        if (a.inverse_depths) a.inverse_depths[pixel] = features.w;
+    }
 }
 
 extern "C" __global__ void __launch_bounds__(BLEND_BLOCK, FWD_RESIDENT)
@@ -188,35 +202,11 @@ extern "C" __global__ void __launch_bounds__(BLEND_BLOCK, FWD_RESIDENT)
     blend_tile<Beside::DEPTHS>(a);
 }
 
-// Splats that a warp works on at a time: half a lane each.
-constexpr uint32_t BATCH = 16;
-// Splats of a batch whose opacities are computed together.
-constexpr uint32_t GROUP = 4;
-static_assert(BATCH % GROUP == 0, "a batch has room for whole groups");
-// Odd, so that the lanes of the second visit read from different banks.
-constexpr uint32_t NOTE_STRIDE = WARP + 1;
-
-// What a backward pass finds beside the gradients of the colours.
-enum class Found { NOTHING, ABSOLUTE, ABSOLUTE_AND_DEPTHS };
-
-// What a warp of the backward pass works with.
-template <Found FOUND>
-struct Notes {
-    float4 d_color[WARP];  // of the pixels; of their inverse depths in the last place
-    Rows<BATCH> rows;      // their numbers are the splats' slots
-    float2 of_pixel[BATCH * NOTE_STRIDE];  // weight of the colour, gradient of the exponent
-    uint32_t queue[BATCH + WARP];  // slots
-};
-
-// The same with the rows' inverse depths.
-template <>
-struct Notes<Found::ABSOLUTE_AND_DEPTHS> {
-    float4 d_color[WARP];
-    Rows<BATCH> rows;
-    float2 of_pixel[BATCH * NOTE_STRIDE];
-    uint32_t queue[BATCH + WARP];
-    float inverse_depths[BATCH];
-};
+// The same, and a surface's features, inverse depths among them.
+extern "C" __global__ void __launch_bounds__(BLEND_BLOCK, FWD_RESIDENT)
+    blend_fwd_surface(const __grid_constant__ BlendArgs a) {
+    blend_tile<Beside::SURFACE>(a);
+}
 
 // A pixel on its way front to back.
 struct PixelWalk {
@@ -230,6 +220,11 @@ struct DepthWalk : PixelWalk {
     float d_inverse_depth;
 };
 
+// The same of a pixel with a surface's features.
+struct SurfaceWalk : PixelWalk {
+    float4 d_features;
+};
+
 // Gradient of the pixel times what a splat of this shade would give it all over.
 __device__ inline float shade_times(float3 shade, float, const PixelWalk& walk) {
     return dot(shade, walk.d_color);
@@ -239,15 +234,22 @@ __device__ inline float shade_times(float3 shade, float inverse_depth, const Dep
     return fmaf(inverse_depth, walk.d_inverse_depth, dot(shade, walk.d_color));
 }
 
+__device__ inline float times(float4 a, float4 b) {
+    return fmaf(a.x, b.x, fmaf(a.y, b.y, fmaf(a.z, b.z, a.w * b.w)));
+}
+
+__device__ inline float shade_times(float3 shade, float4 features, const SurfaceWalk& walk) {
+    return times(features, walk.d_features) + dot(shade, walk.d_color);
+}
+
 // Passes a splat of this shade: the weight of its colour and the gradient of its exponent. With B
 // the colour from behind the splat, dC/d_alpha = T c - B / (1 - alpha); no gradient passes an opacity
 // that was clamped.
-template <typename Walk>
-__device__ inline float2 pass_back(const Touch& touch, float3 shade, float inverse_depth,
-                                   Walk& walk) {
+template <typename Extra, typename Walk>
+__device__ inline float2 pass_back(const Touch& touch, float3 shade, Extra beside, Walk& walk) {
     const float before = walk.transmittance;
     const float alpha = pass(touch, walk.transmittance);
-    const float d_shade = shade_times(shade, inverse_depth, walk);
+    const float d_shade = shade_times(shade, beside, walk);
     const float weight = alpha * before;
     walk.d_behind = fmaf(-weight, d_shade, walk.d_behind);
     const float d_alpha = fmaf(before, d_shade, -walk.d_behind * fast_reciprocal(1.0f - alpha));
@@ -259,11 +261,12 @@ __device__ inline float2 pass_back(const Touch& touch, float3 shade, float inver
 template <Found FOUND, typename Walk>
 __device__ inline void visit_pixels(Notes<FOUND>& own, uint32_t count, const Part& part,
                                     Walk& walk) {
+    constexpr bool surface = FOUND == Found::ABSOLUTE_AND_SURFACE;
     const uint32_t lane = threadIdx.x % WARP;
     for (uint32_t first = 0; first < count; first += GROUP) {
         Touch touches[GROUP];
         float3 shades[GROUP];
-        float inverse_depths[GROUP] = {};
+        std::conditional_t<surface, float4, float> beside[GROUP] = {};
         float2 notes[GROUP];
 #pragma unroll
         for (uint32_t i = 0; i < GROUP; ++i) {
@@ -271,12 +274,13 @@ __device__ inline void visit_pixels(Notes<FOUND>& own, uint32_t count, const Par
             touches[i] = touch(row.shape, row.scale, part.centre_px);
             shades[i] = {row.scale.w, row.tint.x, row.tint.y};
             if constexpr (FOUND == Found::ABSOLUTE_AND_DEPTHS) {
-                inverse_depths[i] = own.inverse_depths[first + i];
+                beside[i] = own.inverse_depths[first + i];
             }
+            if constexpr (surface) beside[i] = own.features[first + i];
         }
 #pragma unroll
         for (uint32_t i = 0; i < GROUP; ++i) {
-            notes[i] = pass_back(touches[i], shades[i], inverse_depths[i], walk);
+            notes[i] = pass_back(touches[i], shades[i], beside[i], walk);
         }
 #pragma unroll
         for (uint32_t i = 0; i < GROUP; ++i) {
@@ -287,11 +291,12 @@ __device__ inline void visit_pixels(Notes<FOUND>& own, uint32_t count, const Par
 
 // Moments of the exponent's gradient over pixels: sums of e, e x, e y, e x^2, e x y, e y^2 with the
 // pixel's offset (x, y) from the splat, and of the colour's weights. Beside them the sums of the
-// absolute values of e times the exponent's slopes, and of the inverse depth's weights.
+// absolute values of e times the exponent's slopes, and of the weights of inverse depth, depth and normal.
 struct Moments {
     float e, x, y, xx, xy, yy;
     float3 color;
     float absolute_x, absolute_y, inverse_depth;
+    float3 surface;
 };
 
 // Half of a lane's splat: two of the part's four rows. `slopes` are xx, xy and yy of the exponent
@@ -324,6 +329,13 @@ __device__ inline Moments half_of_moments(const Notes<FOUND>& own, uint32_t k, u
                 m.absolute_y += fabsf(e * (slope_y + slopes.y * static_cast<float>(x)));
             }
             if constexpr (FOUND == Found::ABSOLUTE_AND_DEPTHS) m.inverse_depth += weight * d.w;
+            if constexpr (FOUND == Found::ABSOLUTE_AND_SURFACE) {
+                const float4 d_surface = own.d_surface[pixel];
+                m.inverse_depth += weight * d.w;
+                m.surface.x += weight * d_surface.x;
+                m.surface.y += weight * d_surface.y;
+                m.surface.z += weight * d_surface.z;
+            }
         }
         const float dx = offset_px.x;
         const float dy = offset_px.y + static_cast<float>(2 * half + line);
@@ -342,23 +354,11 @@ __device__ inline float both_halves(float value) {
     return value + __shfl_xor_sync(FULL_WARP, value, BATCH);
 }
 
-// Adds four floats to a record in device memory.
-__device__ inline void add_quad(float4* at, float4 value) {
-#if __CUDA_ARCH__ >= 900
-    atomicAdd(at, value);
-#else
-    float* const out = reinterpret_cast<float*>(at);
-    if (value.x != 0.0f) atomicAdd(out, value.x);
-    if (value.y != 0.0f) atomicAdd(out + 1, value.y);
-    if (value.z != 0.0f) atomicAdd(out + 2, value.z);
-    if (value.w != 0.0f) atomicAdd(out + 3, value.w);
-#endif
-}
-
 // The second visit: the lane is half of a splat.
 template <Found FOUND>
 __device__ inline void visit_splats(const Notes<FOUND>& own, uint32_t count, const Part& part,
-                                    float4* gradients) {
+                                    float4* gradients, float4* d_features) {
+    constexpr bool surface = FOUND == Found::ABSOLUTE_AND_SURFACE;
     const uint32_t lane = threadIdx.x % WARP;
     const uint32_t k = lane % BATCH;
     const float4 shape = own.rows.shapes[k], scale = own.rows.scales[k];
@@ -368,13 +368,17 @@ __device__ inline void visit_splats(const Notes<FOUND>& own, uint32_t count, con
     m = {both_halves(m.e),  both_halves(m.x),  both_halves(m.y),
          both_halves(m.xx), both_halves(m.xy), both_halves(m.yy),
          float3{both_halves(m.color.x), both_halves(m.color.y), both_halves(m.color.z)},
-         m.absolute_x,       m.absolute_y,       m.inverse_depth};
+         m.absolute_x,       m.absolute_y,       m.inverse_depth, m.surface};
     if constexpr (FOUND != Found::NOTHING) {
         m.absolute_x = LN_2 * both_halves(m.absolute_x);
         m.absolute_y = LN_2 * both_halves(m.absolute_y);
     }
-    if constexpr (FOUND == Found::ABSOLUTE_AND_DEPTHS) {
+    if constexpr (FOUND == Found::ABSOLUTE_AND_DEPTHS || surface) {
         m.inverse_depth = both_halves(m.inverse_depth);
+    }
+    if constexpr (surface) {
+        m.surface = {both_halves(m.surface.x), both_halves(m.surface.y),
+                     both_halves(m.surface.z)};
     }
     if (k >= count) return;
     float4* const record = gradients + uint64_t{__float_as_uint(scale.z)} * 3;
@@ -383,6 +387,10 @@ __device__ inline void visit_splats(const Notes<FOUND>& own, uint32_t count, con
         add_quad(record, {-LN_2 * (2.0f * shape.z * m.x + shape.w * m.y),
                           -LN_2 * (shape.w * m.x + 2.0f * scale.x * m.y),
                           m.e * fast_exp2(-scale.y), m.absolute_x});
+        if constexpr (surface) {
+            add_quad(d_features + __float_as_uint(scale.z),
+                     {m.surface.x, m.surface.y, m.surface.z, 0.0f});
+        }
     } else {
         add_quad(record + 1, {-0.5f * m.xx, -m.xy, -0.5f * m.yy, m.absolute_y});
         add_quad(record + 2, {m.color.x, m.color.y, m.color.z, m.inverse_depth});
@@ -394,6 +402,7 @@ template <Found FOUND>
 __device__ inline void blend_part_bwd(const BlendArgs& a, Notes<FOUND>& own, uint32_t tile,
                                       uint32_t chunk, uint32_t part_in_tile) {
     constexpr bool depths = FOUND == Found::ABSOLUTE_AND_DEPTHS;
+    constexpr bool surface = FOUND == Found::ABSOLUTE_AND_SURFACE;
     const float4* __restrict__ splats = reinterpret_cast<const float4*>(a.splats);
     const uint32_t lane = threadIdx.x % WARP;
     const uint32_t reached = a.reached[tile * PARTS + part_in_tile];
@@ -410,7 +419,8 @@ __device__ inline void blend_part_bwd(const BlendArgs& a, Notes<FOUND>& own, uin
     const uint32_t* __restrict__ slots = a.splat_from_instance + start;
     const Part part = part_of(a.size, a.tiles_wide, tile, part_in_tile);
 
-    std::conditional_t<depths, DepthWalk, PixelWalk> walk = {};
+    std::conditional_t<surface, SurfaceWalk, std::conditional_t<depths, DepthWalk, PixelWalk>>
+        walk = {};
     walk.transmittance = -1.0f;
     float d_inverse_depth = 0.0f;
     if (part.inside) {
@@ -431,7 +441,26 @@ __device__ inline void blend_part_bwd(const BlendArgs& a, Notes<FOUND>& own, uin
             walk.d_inverse_depth = d_inverse_depth;
             walk.d_behind += (a.inverse_depths[pixel] - before) * d_inverse_depth;
         }
+        if constexpr (surface) {
+            float4 before = {0.0f, 0.0f, 0.0f, 0.0f}, all = before, d_all = before;
+            if (chunk > 0) {
+                const float4* const states = reinterpret_cast<const float4*>(a.surface_states);
+                before = states[state_at(start, part_in_tile)];
+            }
+            if (a.d_surface) {
+                all = reinterpret_cast<const float4*>(a.surface)[pixel];
+                d_all = reinterpret_cast<const float4*>(a.d_surface)[pixel];
+            }
+            // The last of a pixel's map is its opacity, in whose place the inverse depth stands here.
+            all.w = a.d_inverse_depths ? a.inverse_depths[pixel] : 0.0f;
+            d_all.w = a.d_inverse_depths ? a.d_inverse_depths[pixel] : 0.0f;
+            d_inverse_depth = d_all.w;
+            walk.d_features = d_all;
+            walk.d_behind += times({all.x - before.x, all.y - before.y, all.z - before.z,
+                                    all.w - before.w}, d_all);
+        }
     }
+    if constexpr (surface) own.d_surface[lane] = walk.d_features;
     own.d_color[lane] = {walk.d_color.x, walk.d_color.y, walk.d_color.z, d_inverse_depth};
 
     uint32_t queued = 0;
@@ -454,14 +483,19 @@ __device__ inline void blend_part_bwd(const BlendArgs& a, Notes<FOUND>& own, uin
                 const float4 form = record[1];
                 own.rows.put(lane, row_of(record[0], form, record[2], of_row));
                 if constexpr (depths) own.inverse_depths[lane] = __frcp_rn(form.w);
+                if constexpr (surface) {
+                    own.features[lane] = reinterpret_cast<const float4*>(a.features)[of_row];
+                }
             } else if (lane < BATCH) {
                 own.rows.put(lane, unseen_row());
                 if constexpr (depths) own.inverse_depths[lane] = 0.0f;
+                if constexpr (surface) own.features[lane] = {0.0f, 0.0f, 0.0f, 0.0f};
             }
             __syncwarp();  // the rows are there
             visit_pixels(own, count, part, walk);
             __syncwarp();  // the notes are there
-            visit_splats(own, count, part, reinterpret_cast<float4*>(a.gradients));
+            visit_splats(own, count, part, reinterpret_cast<float4*>(a.gradients),
+                         reinterpret_cast<float4*>(a.d_features));
             taken += count;
         }
         // What is left moves to the front of the queue.
@@ -506,4 +540,10 @@ extern "C" __global__ void __launch_bounds__(BLEND_BWD_BLOCK, BWD_RESIDENT)
 extern "C" __global__ void __launch_bounds__(BLEND_BWD_BLOCK, BWD_RESIDENT)
     blend_bwd_depth(const __grid_constant__ BlendArgs a) {
     blend_chunk_bwd<Found::ABSOLUTE_AND_DEPTHS>(a);
+}
+
+// The same, and the gradients of and from a surface's features. More values are under way at once.
+extern "C" __global__ void __launch_bounds__(BLEND_BWD_BLOCK, BWD_SURFACE_RESIDENT)
+    blend_bwd_surface(const __grid_constant__ BlendArgs a) {
+    blend_chunk_bwd<Found::ABSOLUTE_AND_SURFACE>(a);
 }

@@ -72,6 +72,18 @@ __device__ inline int warp_max(int value) {
 #endif
 }
 
+__device__ inline uint32_t warp_min(uint32_t value) {
+#if __CUDA_ARCH__ >= 800
+    return __reduce_min_sync(FULL_WARP, value);
+#else
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2) {
+        value = min(value, __shfl_xor_sync(FULL_WARP, value, distance));
+    }
+    return value;
+#endif
+}
+
 __device__ inline float warp_sum(float value) {
 #pragma unroll
     for (int distance = 16; distance > 0; distance /= 2) {

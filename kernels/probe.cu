@@ -3,7 +3,9 @@
 // outputs [n, outputs of the function].
 
 #include "compact.cuh"
+#include "field.cuh"
 #include "linalg.cuh"
+#include "normals.cuh"
 #include "random.cuh"
 #include "relocate.cuh"
 #include "sh.cuh"
@@ -12,6 +14,8 @@
 __device__ inline float3 triple(const float* v) { return {v[0], v[1], v[2]}; }
 
 __device__ inline Quat quat(const float* v) { return {v[0], v[1], v[2], v[3]}; }
+
+__device__ inline float2 pair(const float* v) { return {v[0], v[1]}; }
 
 __device__ inline Mat3 matrix(const float* v) { return {triple(v), triple(v + 3), triple(v + 6)}; }
 
@@ -36,6 +40,43 @@ __device__ inline float2 shared(const float* v) {
     return {static_cast<float>(s.logit), static_cast<float>(s.log_growth)};
 }
 
+// Log-scales, quaternion, opacity logit, and nothing of where it is.
+__device__ inline Bump bump(const float* v) {
+    return bump_of({0.0f, 0.0f, 0.0f}, triple(v), quat(v + 3), v[7]);
+}
+
+__device__ inline float dense(const float* v) {
+    float3 whitened;
+    return density(bump(v), triple(v + 8), whitened);
+}
+
+// Out of line, as the next and `projected_bwd`: the kernel has no registers left.
+__device__ inline __noinline__ BumpGradient dense_bwd(const float* v) {
+    const Bump of = bump(v);
+    const float3 offset = triple(v + 8);
+    float3 whitened;
+    const float found = density(of, offset, whitened);
+    BumpGradient d = {};
+    d.d_mean_world = density_bwd(of, offset, whitened, found, v[11], d);
+    return d;
+}
+
+__device__ inline __noinline__ BumpGradient sampled_bwd(const float* v) {
+    BumpGradient d = {};
+    sample_bwd(bump(v), triple(v + 8), triple(v + 11), v[14], d);
+    return d;
+}
+
+__device__ inline float2 surface_bwd(const float* v) {
+    return surface_density_bwd(v[0], v[1], surface_density(v[0], v[1]), v[2]);
+}
+
+__device__ inline Quat turned(const float* v) {
+    float side;
+    const float3 normal = aligned(triple(v), triple(v + 3), side);
+    return {normal.x, normal.y, normal.z, side};
+}
+
 // Outputs one behind the other.
 struct Writer {
     float* to;
@@ -47,6 +88,9 @@ struct Writer {
     __device__ void put(float3 v) { put(v.x), put(v.y), put(v.z); }
     __device__ void put(Quat v) { put(v.w), put(v.x), put(v.y), put(v.z); }
     __device__ void put(const Mat3& v) { put(v.row[0]), put(v.row[1]), put(v.row[2]); }
+    __device__ void put(const BumpGradient& v) {
+        put(v.d_mean_world), put(v.d_log_scale), put(v.d_axes), put(v.d_opacity_logit);
+    }
     __device__ void put(Sym2 v) { put(v.xx), put(v.xy), put(v.yy); }
     __device__ void put(Rect v) { put(v.x0), put(v.y0), put(v.x1), put(v.y1); }
     __device__ void put(Columns v) { put(v.first), put(v.end); }
@@ -110,7 +154,7 @@ __device__ inline Ellipse projected(const Camera& view, const float* v) {
     return drawn ? e : Ellipse{};
 }
 
-__device__ inline ShapeGradient projected_bwd(const Camera& view, const float* v) {
+__device__ inline __noinline__ ShapeGradient projected_bwd(const Camera& view, const float* v) {
     if (!is_in_front(view, v)) return {};
     return project_bwd(view, shape(v), {{v[10], v[11]}, symmetric(v + 12), 0.0f, 0.0f});
 }
@@ -136,6 +180,11 @@ __device__ inline Columns spanned(const Camera& view, const float* v) {
     columns(s, v[6] + 0.5f - v[1], v[7] - 0.5f - v[1], view.size[0], first, end);
     if (first >= end) return {0, 0};
     return {static_cast<uint16_t>(first), static_cast<uint16_t>(end)};
+}
+
+// 0 where there is none.
+__device__ inline float sloped(const float* v) {
+    return has_slope(v[1], v[2]) ? slope(v[0], v[1], v[2]) : 0.0f;
 }
 
 #define PROBE(FUNCTION, VALUE) \
@@ -198,6 +247,23 @@ extern "C" __global__ void __launch_bounds__(PROBE_BLOCK)
         PROBE(SMOOTHED, wide_and_kept(v));
         PROBE(SMOOTHED_BWD, smoothed_bwd(triple(v), v[3], triple(v + 4), v[7]));
         PROBE(LOWERED_LOGIT, lowered_logit(v[0], v[1], v[2]));
+        PROBE(DENSITY, dense(v));
+        PROBE(DENSITY_BWD, dense_bwd(v));
+        PROBE(SAMPLE_BWD, sampled_bwd(v));
+        PROBE(SURFACE_DENSITY, surface_density(v[0], v[1]));
+        PROBE(SURFACE_DENSITY_BWD, surface_bwd(v));
+        PROBE(ALIGNED, turned(v));
+        PROBE(NORMAL_WEIGHT, normal_weight(bump(v), triple(v + 8), v[11]));
+        PROBE(ENTROPY, entropy(v[0]));
+        PROBE(ENTROPY_BWD, entropy_bwd(v[0], v[1]));
+        PROBE(FACING_NORMAL, facing_normal(a.camera, shape(v)));
+        PROBE(FACING_NORMAL_BWD, facing_normal_bwd(a.camera, shape(v), triple(v + 10)));
+        PROBE(BLENDED_NORMAL, blended_normal(pair(v)));
+        PROBE(BLENDED_NORMAL_BWD, blended_normal_bwd(pair(v), triple(v + 2)));
+        PROBE(SLOPE, sloped(v));
+        PROBE(SLOPE_BWD, slope_bwd(v[0], v[1], v[2], v[3]));
+        PROBE(SURFACE_NORMAL, surface_normal(pair(v), pair(v + 2)));
+        PROBE(SURFACE_NORMAL_BWD, surface_normal_bwd(pair(v), pair(v + 2), triple(v + 4)));
         PROBE(RANDOM_BITS, random_bits(word(v), word(v + 4)));
         PROBE(RANDOM_UNIFORM, random_uniform(word(v), word(v + 4)));
         PROBE(RANDOM_NORMAL, random_normal(word(v), word(v + 4)));

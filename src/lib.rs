@@ -13,9 +13,12 @@
 //! | change colours as the camera did | `math/appearance.rs` | `appearance.rs` |
 //! | compare with the photograph | `math/ssim.rs` | `loss.rs` |
 //! | compare with it by a network's features | `perceptual/` | `lpips.rs` |
+//! | compare drawn depths with drawn normals | `math/normals.rs` | `normals.rs` |
 //! | step down the gradient | `math/adam.rs`, `math/compact.rs` | `adam.rs` |
 //! | clone, split and prune | `math/quantile.rs` | `densify.rs` |
 //! | move and copy by chance | `math/relocate.rs` | `relocate.rs` |
+//! | find the nearest centres | | `neighbours.rs` |
+//! | have Gaussians lie on surfaces | `math/field.rs` | `surface.rs` |
 //! | put neighbours side by side | `math/morton.rs` | `reorder.rs` |
 
 pub mod math;

@@ -16,7 +16,7 @@ use common::{Draws, assert_relative, derivative, derivative_between_cuts, view};
 use splat::backend::cpu::{Cpu, Model, Parameter};
 use splat::backend::{LossTerms, Pass, Pending, Raster, RenderSettings};
 use splat::dataset::{DepthMap, Image};
-use splat::math::blend::{PixelWalk, ScreenGradient, alpha, alpha_bwd, blend_bwd, exponent};
+use splat::math::blend::{PixelWalk, ScreenGradient, Shade, alpha, alpha_bwd, blend_bwd, exponent};
 use splat::math::linalg::{add, dot, mul, normalize, normalize_bwd, rotation, rotation_bwd, scale};
 use splat::math::splat::{EllipseGradient, Shape, project, project_bwd};
 use splat::math::ssim::{Moments, Pair, similarity, similarity_bwd, ssim, ssim_with_gradient};
@@ -143,6 +143,9 @@ fn opacity_in_a_pixel_agrees_with_its_difference_and_is_flat_where_clamped() {
     assert_eq!(clamped.d_opacity, 0.0);
 }
 
+/// A colour, or what is drawn of a surface, of each splat.
+type Triples = [[f64; 3]; 6];
+
 #[test]
 fn compositing_agrees_with_its_difference() {
     let mut draws = Draws::new(4);
@@ -150,33 +153,55 @@ fn compositing_agrees_with_its_difference() {
     let colors = [0; 6].map(|_| draws.array::<3>(0.0, 1.0));
     let (background, d_color) = (draws.array::<3>(0.0, 1.0), draws.array::<3>(-1.0, 1.0));
     let (depths, d_inverse_depth) = (draws.array::<6>(0.1, 3.0), draws.uniform(-1.0, 1.0));
-    let composite = |alphas: &[f64; 6], colors: &[[f64; 3]; 6], depths: &[f64; 6]| {
+    let surfaces = [0; 6].map(|_| draws.array::<3>(-1.0, 2.0));
+    let d_surface = draws.array::<3>(-1.0, 1.0);
+    let composite = |alphas: &[f64; 6], [colors, surfaces]: [&Triples; 2], depths: &[f64; 6]| {
         let (mut sum, mut inverse_depth, mut transmittance) = ([0.0; 3], 0.0, 1.0);
+        let mut surface = [0.0; 3];
         for i in 0..6 {
             sum = add(sum, scale(colors[i], alphas[i] * transmittance));
+            surface = add(surface, scale(surfaces[i], alphas[i] * transmittance));
             inverse_depth += alphas[i] * transmittance / depths[i];
             transmittance *= 1.0 - alphas[i];
         }
-        (add(sum, scale(background, transmittance)), inverse_depth)
+        (add(sum, scale(background, transmittance)), inverse_depth, surface)
     };
-    let objective = |alphas: &[f64; 6], colors: &[[f64; 3]; 6], depths: &[f64; 6]| {
-        let (color, inverse_depth) = composite(alphas, colors, depths);
-        dot(color, d_color) + inverse_depth * d_inverse_depth
+    let objective = |alphas: &[f64; 6], triples: [&Triples; 2], depths: &[f64; 6]| {
+        let (color, inverse_depth, surface) = composite(alphas, triples, depths);
+        dot(color, d_color) + inverse_depth * d_inverse_depth + dot(surface, d_surface)
     };
-    let (behind, inverse_depth_behind) = composite(&alphas, &colors, &depths);
-    let mut walk =
-        PixelWalk { transmittance: 1.0, behind, d_color, inverse_depth_behind, d_inverse_depth };
+    let triples = [&colors, &surfaces];
+    let (behind, inverse_depth_behind, surface_behind) = composite(&alphas, triples, &depths);
+    let mut walk = PixelWalk {
+        transmittance: 1.0,
+        behind,
+        d_color,
+        inverse_depth_behind,
+        d_inverse_depth,
+        surface_behind,
+        d_surface,
+    };
     for i in 0..6 {
         let mut sums = ScreenGradient::default();
-        let channels = (colors[i], 1.0 / depths[i]);
-        let d_alpha = blend_bwd(&mut walk, channels, alphas[i], &mut sums);
-        let f = |x| objective(&with(alphas, i, x), &colors, &depths);
+        let shade =
+            Shade { color: colors[i], inverse_depth: 1.0 / depths[i], surface: surfaces[i] };
+        let d_alpha = blend_bwd(&mut walk, &shade, alphas[i], &mut sums);
+        let f = |x| objective(&with(alphas, i, x), triples, &depths);
         assert_relative(d_alpha, derivative(alphas[i], f), EXACT, "alpha");
         for c in 0..3 {
-            let f = |x| objective(&alphas, &with(colors, i, with(colors[i], c, x)), &depths);
+            let f = |x| {
+                let colors = with(colors, i, with(colors[i], c, x));
+                objective(&alphas, [&colors, &surfaces], &depths)
+            };
             assert_relative(sums.d_color[c], derivative(colors[i][c], f), EXACT, "color");
+            let f = |x| {
+                let surfaces = with(surfaces, i, with(surfaces[i], c, x));
+                objective(&alphas, [&colors, &surfaces], &depths)
+            };
+            let expected = derivative(surfaces[i][c], f);
+            assert_relative(sums.d_surface[c], expected, EXACT, "surface");
         }
-        let f = |x| objective(&alphas, &colors, &with(depths, i, 1.0 / x));
+        let f = |x| objective(&alphas, triples, &with(depths, i, 1.0 / x));
         let expected = derivative(1.0 / depths[i], f);
         assert_relative(sums.d_inverse_depth, expected, EXACT, "inverse depth");
     }

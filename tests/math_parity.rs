@@ -17,27 +17,36 @@
 mod common;
 #[path = "math_parity/domains.rs"]
 mod domains;
-
-use std::fs;
-use std::path::Path;
+#[path = "math_parity/reached.rs"]
+mod reached;
+#[path = "math_parity/source.rs"]
+mod source;
+#[path = "math_parity/surface.rs"]
+mod surface;
 
 use common::scene::NEAR;
 use common::{Draws, view};
 use domains::{
-    Domain, any, bands, direction, ellipses, filtered, lowered, moments, rounding, shapes, shares,
-    sizes, wide, widened, words,
+    Domain, any, bands, bumps, components, depths, direction, ellipses, filtered, layers, logits,
+    lowered, moments, rounding, shapes, shares, sizes, wide, widened, words,
 };
+use reached::{KERNELS, REACHED_THROUGH};
+use source::{calls, functions_of};
 use splat::abi::probe;
 use splat::dataset::View;
 use splat::math::linalg::{
     Mat3, Quat, Sym2, Vec3, add, cross, dot, mat_mul, mul, mul_transposed, normalize,
     normalize_bwd, rotation, rotation_bwd, scale, sub, transpose,
 };
+use splat::math::normals::{
+    blended_normal, blended_normal_bwd, facing_normal, facing_normal_bwd, slope, slope_bwd,
+    surface_normal, surface_normal_bwd,
+};
 use splat::math::splat::{
     DILATION_PX2, Ellipse, EllipseGradient, Rect, Shape, ShapeGradient, Spans, Viewpoint, bounds,
     project, project_bwd,
 };
-use splat::math::{Real, compact, filter, relocate, sh, sigmoid, sigmoid_bwd};
+use splat::math::{Real, compact, field, filter, relocate, sh, sigmoid, sigmoid_bwd};
 
 /// What a function's results are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,90 +141,25 @@ fn probes() -> Vec<Probe> {
         PROBE_SMOOTHED smoothed Rounded filtered(), |v| wide_and_kept(filter::smoothed(triple(v), v[3]));
         PROBE_SMOOTHED_BWD smoothed_bwd Rounded filtered(), |v| filter::smoothed_bwd(triple(v), v[3], triple(&v[4..]), v[7]).to_vec();
         PROBE_LOWERED_LOGIT lowered_logit Rounded lowered(), |v| vec![filter::lowered_logit(v[0], v[1], v[2])];
+        PROBE_DENSITY density Rounded bumps::<3>(), |v| vec![field::density(&surface::bump(v), triple(&v[8..])).1];
+        PROBE_DENSITY_BWD density_bwd Rounded bumps::<4>(), |v| surface::dense_bwd(v);
+        PROBE_SAMPLE_BWD sample_bwd Rounded bumps::<7>(), |v| surface::sampled_bwd(v);
+        PROBE_SURFACE_DENSITY surface_density Rounded layers(), |v| vec![field::surface_density(v[0], v[1])];
+        PROBE_SURFACE_DENSITY_BWD surface_density_bwd Rounded layers(), |v| surface::surface_bwd(v);
+        PROBE_ALIGNED aligned Rounded any::<6>(), |v| surface::turned(v);
+        PROBE_NORMAL_WEIGHT normal_weight Rounded bumps::<4>(), |v| vec![field::normal_weight(&surface::bump(v), triple(&v[8..]), v[11])];
+        PROBE_ENTROPY entropy Rounded logits::<0>(), |v| vec![field::entropy(v[0])];
+        PROBE_ENTROPY_BWD entropy_bwd Rounded logits::<1>(), |v| vec![field::entropy_bwd(v[0], v[1])];
+        PROBE_FACING_NORMAL facing_normal Rounded shapes::<0>(), |v| facing_normal(&viewpoint(), &shape(v)).to_vec();
+        PROBE_FACING_NORMAL_BWD facing_normal_bwd Rounded shapes::<3>(), |v| facing_normal_bwd(&viewpoint(), &shape(v), triple(&v[10..])).to_vec();
+        PROBE_BLENDED_NORMAL blended_normal Rounded components::<2>(), |v| blended_normal(pair(v)).to_vec();
+        PROBE_BLENDED_NORMAL_BWD blended_normal_bwd Rounded components::<5>(), |v| blended_normal_bwd(pair(v), triple(&v[2..])).to_vec();
+        PROBE_SLOPE slope Rounded depths(), |v| vec![slope(v[0], v[1], v[2]).unwrap_or(R::ZERO)];
+        PROBE_SLOPE_BWD slope_bwd Rounded depths(), |v| slope_bwd(v[0], v[1], v[2], v[3]).to_vec();
+        PROBE_SURFACE_NORMAL surface_normal Rounded components::<4>(), |v| surface_normal(pair(v), pair(&v[2..])).to_vec();
+        PROBE_SURFACE_NORMAL_BWD surface_normal_bwd Rounded components::<7>(), |v| surface_normal_bwd(pair(v), pair(&v[2..]), triple(&v[4..])).to_vec();
     }
 }
-
-/// Device functions that have no probe of their own, and who calls them: a function that is probed
-/// or reached itself, or a kernel of [`KERNELS`].
-const REACHED_THROUGH: &[(&str, &str)] = &[
-    ("exact_opacity", "draw_weight"),
-    ("is_dead", "draw_sources"),
-    ("draw_place", "draw_sources"),
-    ("catch_up_of", "step_color"),
-    ("caught_up", "catch_up"),
-    ("catch_up", "step_color"),
-    ("step_color", "step"),
-    ("step", "adam"),
-    ("report_fault", "report"),
-    ("report", "step"),
-    ("signed_bits", "encode_half"),
-    ("project", "project_fwd"),
-    ("normalized_quat", "rotation"),
-    ("camera_rotation", "chain"),
-    ("camera_from_world", "chain"),
-    ("chain", "project_bwd"),
-    ("in_front", "project"),
-    ("covariance", "ellipse"),
-    ("conic_bwd", "project_bwd"),
-    ("axis_bwd", "project_bwd"),
-    ("det_bwd", "project_bwd"),
-    ("smoothed_axis_bwd", "smoothed_bwd"),
-    ("normal_pair", "standard_normals"),
-    ("standard_normals", "shake"),
-    ("jitter", "shake"),
-    ("shake", "step"),
-    ("pixel_index", "span"),
-    ("span", "bounds"),
-    ("half_px2_at", "columns"),
-    ("mix", "random_bits"),
-    ("tiles_of", "project"),
-    ("area", "for_each_row"),
-    ("spans_of", "shared_query"),
-    ("shared_query", "for_each_row"),
-    ("reached_in_row", "for_each_row"),
-    ("run_at", "for_each_row"),
-    ("for_each_row", "project"),
-    ("blend_tile", "blend_fwd"),
-    ("part_of", "blend_tile"),
-    ("reaches_part", "blend_tile"),
-    ("peak_on_edge", "reaches_part"),
-    ("fast_reciprocal", "peak_on_edge"),
-    ("row_of", "blend_tile"),
-    ("fast_log2", "row_of"),
-    ("blend_part_bwd", "blend_chunk_bwd"),
-    ("blend_chunk_bwd", "blend_bwd"),
-    ("unseen_row", "blend_part_bwd"),
-    ("touch", "blend_tile"),
-    ("opacity_power", "touch"),
-    ("fast_exp2", "touch"),
-    ("fast_sqrt", "columns"),
-    ("along", "affine"),
-    ("affine", "compensate_grid"),
-    ("affine_bwd", "exposure_bwd"),
-    ("place_of_pixel", "place_of"),
-    ("place_of_luma", "place_of"),
-    ("place_of", "compensate_grid"),
-    ("first_pixel", "grid_bwd"),
-    ("scaled_sum", "plane"),
-    ("plane", "slice"),
-    ("slice", "compensate_grid"),
-    ("slice_bwd", "grid_bwd"),
-    ("variation_along", "total_variation_bwd"),
-    ("total_variation_bwd", "gather_grid"),
-];
-
-/// Kernels that the tests of whole renders and rounds, and of learned colours, compare with the host.
-const KERNELS: &[&str] = &[
-    "project_fwd",
-    "blend_fwd",
-    "blend_bwd",
-    "adam",
-    "draw_sources",
-    "compensate_grid",
-    "exposure_bwd",
-    "grid_bwd",
-    "gather_grid",
-];
 
 /// Those whose twins are methods of a stream.
 const RANDOM: [&str; 3] = ["random_bits", "random_uniform", "random_normal"];
@@ -254,6 +198,10 @@ fn triple<R: Real>(v: &[R]) -> Vec3<R> {
 
 fn quat<R: Real>(v: &[R]) -> Quat<R> {
     [v[0], v[1], v[2], v[3]]
+}
+
+fn pair<R: Real>(v: &[R]) -> [R; 2] {
+    [v[0], v[1]]
 }
 
 fn matrix<R: Real>(v: &[R]) -> Mat3<R> {
@@ -339,35 +287,6 @@ fn spanned<R: Real>(v: &[R]) -> Vec<R> {
     [columns.start, columns.end].map(|column| R::of(f64::from(column))).to_vec()
 }
 
-/// Device functions and kernels of a file of `kernels/`, with their text.
-fn functions_of(file: &str) -> Vec<(String, String)> {
-    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels").join(file));
-    let text = text.unwrap();
-    let mut functions = Vec::new();
-    for (start, line) in text.match_indices('\n').map(|(end, _)| (end + 1, &text[end + 1..])) {
-        let line = line.lines().next().unwrap_or("");
-        let is_kernel = line.starts_with(' ') && line.contains("(const __grid_constant__");
-        if !is_kernel && !line.starts_with("__device__ inline") {
-            continue;
-        }
-        let name = line.split('(').next().unwrap().rsplit(' ').next().unwrap();
-        let body = &text[start..];
-        let end = if line.ends_with('}') { line.len() } else { body.find("\n}").unwrap() };
-        functions.push((name.to_owned(), body[..end].to_owned()));
-    }
-    functions
-}
-
-/// Whether a text calls a function: names the whole of it before a parenthesis or the arguments of a
-/// template.
-fn calls(text: &str, function: &str) -> bool {
-    text.match_indices(function).any(|(at, _)| {
-        let before = text[..at].chars().next_back();
-        before.is_none_or(|before| !before.is_alphanumeric() && before != '_')
-            && text[at + function.len()..].starts_with(['(', '<'])
-    })
-}
-
 #[test]
 fn every_device_function_is_probed_or_reached_through_one_that_is() {
     let headers = [
@@ -385,12 +304,23 @@ fn every_device_function_is_probed_or_reached_through_one_that_is() {
         "noise",
         "relocate",
         "appearance",
+        "field",
+        "normals",
     ];
     let headers = headers.map(|name| format!("{name}.cuh"));
     let functions: Vec<(String, String)> =
         headers.iter().flat_map(|file| functions_of(file)).collect();
     assert!(functions.len() > 40, "the headers have moved: {functions:?}");
-    let files = ["project.cu", "blend.cu", "adam.cu", "relocate.cu", "smooth.cu", "appearance.cu"];
+    let files = [
+        "project.cu",
+        "blend.cu",
+        "adam.cu",
+        "relocate.cu",
+        "smooth.cu",
+        "appearance.cu",
+        "surface.cu",
+        "normals.cu",
+    ];
     let kernels: Vec<(String, String)> = files.iter().flat_map(|file| functions_of(file)).collect();
     let text = |name: &str| -> &str {
         let mut known = functions.iter().chain(&kernels);

@@ -252,11 +252,14 @@ abi! {
         pub reserved: u32,
     }
 
-    /// `blend_fwd`, `blend_counted`, `blend_fwd_depth`, `blend_bwd`, `blend_bwd_absolute` and
-    /// `blend_bwd_depth`: splats to pixels, and pixel gradients to splats.
+    /// `blend_fwd`, `blend_counted`, `blend_fwd_depth`, `blend_fwd_surface`, `blend_bwd`,
+    /// `blend_bwd_absolute`, `blend_bwd_depth` and `blend_bwd_surface`: splats to pixels, and pixel
+    /// gradients to splats.
     pub struct BlendArgs<'a> {
         /// [visible, 12]
         pub splats: In<'a, f32>,
+        /// [visible, 4], as in `FeaturesArgs`. Of `blend_fwd_surface` and `blend_bwd_surface` only.
+        pub features: In<'a, f32>,
         /// `[instances]`
         pub splat_from_instance: In<'a, u32>,
         /// `[tiles]`
@@ -271,6 +274,9 @@ abi! {
         /// Inverse depth before a chunk; [instances / chunk + 1, 256]. Of `blend_fwd_depth` and
         /// `blend_bwd_depth` only, and null where no backward pass follows.
         pub depth_states: Out<'a, f32>,
+        /// Sums of the weights times the features before a chunk; [instances / chunk + 1, 256, 4]. Of
+        /// `blend_fwd_surface` and `blend_bwd_surface` only, and null where no backward pass follows.
+        pub surface_states: Out<'a, f32>,
         /// Bits of the instances that reach a part of a tile; [instances / 32 + tiles + 1, 8]. Null
         /// where no backward pass follows.
         pub hits: Out<'a, u32>,
@@ -281,16 +287,26 @@ abi! {
         pub reached: Out<'a, u32>,
         /// Splats that changed the pixel; [h, w]. Of `blend_counted` only.
         pub blended: Out<'a, u32>,
-        /// [h, w]. Of `blend_fwd_depth` and `blend_bwd_depth` only.
+        /// [h, w]. Of `blend_fwd_depth` and `blend_bwd_depth`; null in those of surfaces where nobody
+        /// asks for it.
         pub inverse_depths: Out<'a, f32>,
+        /// [h, w, 4]: depth, x and y of the normal, opacity. Of `blend_fwd_surface` and
+        /// `blend_bwd_surface` only.
+        pub surface: Out<'a, f32>,
         /// [h, w, 3]
         pub d_image: In<'a, f32>,
-        /// [h, w]. Of `blend_bwd_depth` only.
+        /// [h, w]. Of `blend_bwd_depth`; null in `blend_bwd_surface` where they were not compared.
         pub d_inverse_depths: In<'a, f32>,
+        /// [h, w, 4], the last of a pixel being 0. Of `blend_bwd_surface` only; null where the normals
+        /// were not compared.
+        pub d_surface: In<'a, f32>,
         /// Added to; [visible, 12]: centre x y, opacity, sum over the pixels of the absolute value of
         /// their share in the centre's x; conic xx xy yy, the same of y; colour, inverse depth. The
-        /// absolute values are 0 of `blend_bwd`, the inverse depth of all but `blend_bwd_depth`.
+        /// absolute values are 0 of `blend_bwd`, the inverse depth of all but `blend_bwd_depth` and
+        /// `blend_bwd_surface`.
         pub gradients: Out<'a, f32>,
+        /// Added to; [visible, 4]: depth, x and y of the normal, 0. Of `blend_bwd_surface` only.
+        pub d_features: Out<'a, f32>,
         /// Width and height in pixels.
         pub size: [u32; 2],
         /// Colour behind everything.
@@ -354,7 +370,7 @@ abi! {
     }
 
     /// `adam` and `adam_compact`: a step of every parameter. `adam_extended` and
-    /// `adam_extended_compact`: with filters, inverse depths, regularisers and noise.
+    /// `adam_extended_compact`: with filters, inverse depths, surfaces, regularisers and noise.
     pub struct AdamArgs<'a> {
         /// [lane blocks, 11, 32]
         pub geometry: Out<'a, f32>,
@@ -376,11 +392,16 @@ abi! {
         pub splats: In<'a, f32>,
         /// [visible, 12]
         pub gradients: In<'a, f32>,
+        /// [visible, 4], as in `BlendArgs`. Null where normals were not compared.
+        pub d_features: In<'a, f32>,
         /// Twice the least `index * FAULT_GROUPS + group` whose value or moment is not finite, plus 1 for
         /// an infinity.
         pub fault: Out<'a, u64>,
         /// Standard deviations of the 3D filter, world units; `[gaussians]`. Null where there is none.
         pub filter_3d: In<'a, f32>,
+        /// Added to the gradients of the geometry; [gaussians, 12], of which the last of a row says
+        /// nothing. Null where there is nothing to add.
+        pub surface: In<'a, f32>,
         /// Of the stream of random numbers that `adam_compact` rounds with.
         pub key: u64,
         /// Of the stream of the random motion.

@@ -10,12 +10,15 @@ mod appearance;
 mod arguments;
 mod densify;
 mod lpips;
+mod neighbours;
+mod normals;
 mod pack;
 pub mod probe;
 mod quantile;
 mod relocate;
 mod reorder;
 mod smooth;
+mod surface;
 
 pub use appearance::{
     AFFINE_WIDTH, APPEARANCE_BLOCK, COLOR_SHARES, CoastArgs, ColorBwdArgs, CompensateArgs,
@@ -34,6 +37,13 @@ pub use lpips::{
     LPIPS_SCALE_G, LPIPS_SCALE_R, LPIPS_SHIFT_B, LPIPS_SHIFT_G, LPIPS_SHIFT_R, LpipsCompareArgs,
     LpipsInputArgs, LpipsLayerArgs,
 };
+pub use neighbours::{
+    BOX_WIDTH, EXTENT_WIDTH, JoinArgs, NEAREST_BLOCK, NEIGHBOURS_BLOCK, NO_ROW, NearestArgs,
+    PLACED_WIDTH, PlaceArgs, SplitArgs, TREE_LEVELS,
+};
+pub use normals::{
+    FEATURES_BLOCK, FEATURES_WIDTH, FeaturesArgs, NORMALS_BLOCK, NORMALS_SIDE, NormalsArgs,
+};
 pub use pack::{
     FORM_BFLOATS, FORM_FIRSTS, FORM_HALVES, FORM_SECONDS, PACK_BLOCK, PackArgs, UnpackArgs,
 };
@@ -44,6 +54,9 @@ pub use reorder::{ColumnsArgs, MortonArgs, REORDER_BLOCK};
 pub use smooth::{
     DET_MIN_PX4, ResetSmoothedArgs, SAMPLED_MARGIN, SMOOTH_BLOCK, SMOOTH_VIEWS, SmoothArgs,
     SmoothView,
+};
+pub use surface::{
+    EntropyArgs, RegulariseArgs, SURFACE_BLOCK, SURFACE_WIDTH, SeenArgs, SurfaceSums,
 };
 
 /// The text of `abi.cuh`.
@@ -57,6 +70,10 @@ pub fn header() -> String {
         &densify::structs(),
         &lpips::constants(),
         &lpips::structs(),
+        &neighbours::constants(),
+        &neighbours::structs(),
+        &normals::constants(),
+        &normals::structs(),
         &pack::constants(),
         &pack::structs(),
         &quantile::constants(),
@@ -67,6 +84,8 @@ pub fn header() -> String {
         &reorder::structs(),
         &smooth::constants(),
         &smooth::structs(),
+        &surface::constants(),
+        &surface::structs(),
         &appearance::constants(),
         &appearance::structs(),
         &probe::constants(),

@@ -107,6 +107,40 @@ constants! {
     pub const PROBE_SMOOTHED_BWD: u32 = 65;
     /// `filter::lowered_logit`.
     pub const PROBE_LOWERED_LOGIT: u32 = 66;
+    /// `field::density`.
+    pub const PROBE_DENSITY: u32 = 70;
+    /// `field::density_bwd`.
+    pub const PROBE_DENSITY_BWD: u32 = 71;
+    /// `field::sample_bwd`.
+    pub const PROBE_SAMPLE_BWD: u32 = 72;
+    /// `field::surface_density`.
+    pub const PROBE_SURFACE_DENSITY: u32 = 73;
+    /// `field::surface_density_bwd`.
+    pub const PROBE_SURFACE_DENSITY_BWD: u32 = 74;
+    /// `field::aligned`.
+    pub const PROBE_ALIGNED: u32 = 75;
+    /// `field::normal_weight`.
+    pub const PROBE_NORMAL_WEIGHT: u32 = 76;
+    /// `field::entropy`.
+    pub const PROBE_ENTROPY: u32 = 77;
+    /// `field::entropy_bwd`.
+    pub const PROBE_ENTROPY_BWD: u32 = 78;
+    /// `normals::facing_normal`.
+    pub const PROBE_FACING_NORMAL: u32 = 80;
+    /// `normals::facing_normal_bwd`.
+    pub const PROBE_FACING_NORMAL_BWD: u32 = 81;
+    /// `normals::blended_normal`.
+    pub const PROBE_BLENDED_NORMAL: u32 = 82;
+    /// `normals::blended_normal_bwd`.
+    pub const PROBE_BLENDED_NORMAL_BWD: u32 = 83;
+    /// `normals::slope`.
+    pub const PROBE_SLOPE: u32 = 84;
+    /// `normals::slope_bwd`.
+    pub const PROBE_SLOPE_BWD: u32 = 85;
+    /// `normals::surface_normal`.
+    pub const PROBE_SURFACE_NORMAL: u32 = 86;
+    /// `normals::surface_normal_bwd`.
+    pub const PROBE_SURFACE_NORMAL_BWD: u32 = 87;
 }
 
 abi! {

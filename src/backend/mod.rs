@@ -21,10 +21,10 @@ pub use appearance::{AppearanceRule, AppearanceStep, AppearanceTables, Compensat
 pub(crate) use rows::check_rows;
 pub use rows::{CHUNK_ROWS, Rows, chunks};
 pub use stages::{CopySpeed, Stage, StageTime, Work};
-pub use surface::{MOST_NEIGHBOURS, Surface};
+pub use surface::{MOST_NEIGHBOURS, Surface, SurfaceMaps};
 pub use types::{
     AdamStep, Criterion, Densified, DensifyRule, Governed, Grant, LossTerms, LossValue, Measured,
-    MemoryEntry, MemoryKind, Noise, Pass, Pending, Rates, Regularisers, RelocateRule,
+    MemoryEntry, MemoryKind, Noise, NormalRule, Pass, Pending, Rates, Regularisers, RelocateRule,
     RenderSettings, Rendered, ScreenFilter, Snapshot, Statistics, SurfaceRule, SurfaceTerms,
     Survey,
 };
@@ -75,6 +75,11 @@ pub enum DeviceError {
     /// Something that needs the gradient of an image before there is one.
     #[error("a frame drawn for training, and its loss, come before the backward pass and the step")]
     NoLoss,
+    /// Normals are to be compared that no one drew.
+    #[error(
+        "the frame holds no maps of depths and normals: draw it for training, and with          RenderSettings::surface, before they are compared"
+    )]
+    NoSurfaceMaps,
     /// An image that a network of LPIPS sees nothing of.
     #[error(
         "LPIPS needs images of at least {least} x {least} px, and the view has {} x {}", size[0], size[1]

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{DeviceError, Pending, Raster, SurfaceRule, SurfaceTerms};
+use super::{DeviceError, NormalRule, Pending, Raster, SurfaceRule, SurfaceTerms};
 use crate::model::Gaussians;
 
 /// The most neighbours of a Gaussian: a warp on a GPU has one lane for each.
@@ -56,6 +56,26 @@ pub trait Surface: Raster<Gaussians> {
         gradients: &mut Self::Gradients,
         rule: &SurfaceRule,
     ) -> Result<Self::SurfaceLoss, DeviceError>;
+}
+
+/// What frames drawn with [`RenderSettings::surface`](super::RenderSettings::surface) show of surfaces.
+pub trait SurfaceMaps: Raster<Gaussians> {
+    /// A mean not yet read back.
+    type NormalLoss: Pending<f64>;
+
+    /// After `loss` and before `backward`: compares the normals that are drawn with those of the
+    /// surface that the drawn depths make up, by 1 - cos of the angle between them, and has `backward`
+    /// carry on the gradient of `weight` times the mean over all pixels. Returns the mean itself.
+    ///
+    /// A pixel of the image's border, and one without depths beside it, has no surface: it counts like
+    /// a right angle and has no gradient. A frame compared twice has the gradient of the last time.
+    /// An error of a frame that was not drawn for training, or without the maps.
+    fn compare_normals(
+        &mut self,
+        frame: &mut Self::Frame,
+        weight: f64,
+        rule: NormalRule,
+    ) -> Result<Self::NormalLoss, DeviceError>;
 }
 
 /// How many neighbours a list has in a model of so many Gaussians.

@@ -68,6 +68,9 @@ pub struct RenderSettings {
     pub fade_depth: f64,
     /// Whether inverse depths are drawn beside the colours; not in a frame drawn to [`Pass::Picture`].
     pub inverse_depth: bool,
+    /// Whether the depths and normals of a surface are drawn beside the colours; not in a frame drawn to
+    /// [`Pass::Picture`].
+    pub surface: bool,
     /// What changes the colours before they are compared, so that the frame has room for it. A frame
     /// that is only looked at has room for [`super::Raster::correct_colors`] then.
     pub compensation: Option<Compensation>,
@@ -84,6 +87,7 @@ impl RenderSettings {
         statistics: Statistics::Norms,
         fade_depth: 0.0,
         inverse_depth: false,
+        surface: false,
         compensation: None,
     };
 }
@@ -102,6 +106,10 @@ pub struct Rendered {
     /// Sums of the weights over the depths, per world unit, [height, width]; of a frame drawn with
     /// [`RenderSettings::inverse_depth`].
     pub inverse_depths: Option<Vec<f32>>,
+    /// Sums of the weights times the depths, in world units, and times x and y of the normals in camera
+    /// axes, and the sums of the weights, [height, width, 4]; of a frame drawn with
+    /// [`RenderSettings::surface`]. A Gaussian's normal is its shortest axis towards the camera.
+    pub surface: Option<Vec<f32>>,
 }
 
 /// The weights of the loss.
@@ -109,6 +117,15 @@ pub struct Rendered {
 pub struct LossTerms {
     /// Loss is (1 - λ) L1 + λ (1 - SSIM).
     pub lambda_dssim: f64,
+}
+
+/// What each pixel counts for where normals are compared with depths; the mean is over all pixels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NormalRule {
+    /// All alike, as SuGaR has it: of what is nearly transparent, too.
+    EveryPixel,
+    /// By its opacity, to which no gradient goes this way (2D Gaussian splatting, Huang et al. 2024).
+    ByOpacity,
 }
 
 /// A loss and its parts.

@@ -146,6 +146,7 @@ impl Exit {
             | DeviceError::ImageTooLarge { .. }
             | DeviceError::OutOfHostMemory { .. }
             | DeviceError::NoLoss
+            | DeviceError::NoSurfaceMaps
             | DeviceError::NoSuchTable { .. }
             | DeviceError::NoSuchRow { .. }
             | DeviceError::NeighbourCount { .. }

@@ -1,7 +1,8 @@
 //! Front-to-back compositing of one pixel: opacity of a splat, transmittance, and their gradients.
 //!
 //! Colour is Σ cᵢ αᵢ Tᵢ + Tₙ · background, with Tᵢ = Π_{j<i} (1 - αⱼ) (Kerbl et al. 2023). An inverse
-//! depth 1/zᵢ is a fourth channel whose background is 0.
+//! depth 1/zᵢ is a fourth channel whose background is 0, and so are the three of a surface: depth, and x and
+//! y of the normal in camera axes.
 
 use super::Real;
 use super::linalg::{Sym2, Vec3, add, dot, scale, sub};
@@ -49,6 +50,8 @@ pub struct ScreenGradient<R> {
     pub d_color: Vec3<R>,
     /// Of the inverse depth, world units.
     pub d_inverse_depth: R,
+    /// Of the surface's channels.
+    pub d_surface: Vec3<R>,
 }
 
 impl<R: Real> ScreenGradient<R> {
@@ -62,6 +65,7 @@ impl<R: Real> ScreenGradient<R> {
         for i in 0..3 {
             self.d_conic[i] += other.d_conic[i];
             self.d_color[i] += other.d_color[i];
+            self.d_surface[i] += other.d_surface[i];
         }
         self.d_opacity += other.d_opacity;
         self.d_inverse_depth += other.d_inverse_depth;
@@ -81,27 +85,48 @@ pub struct PixelWalk<R> {
     pub inverse_depth_behind: R,
     /// Gradient of the pixel's inverse depth.
     pub d_inverse_depth: R,
+    /// What the splats not yet passed contribute to the surface's channels.
+    pub surface_behind: Vec3<R>,
+    /// Gradient of the pixel's channels of the surface.
+    pub d_surface: Vec3<R>,
 }
 
-/// `d_alpha` of one splat in one pixel; adds to its `d_color` and `d_inverse_depth` and moves the walk
-/// behind it.
+/// What a splat gives to a pixel as far as it is opaque there.
+#[derive(Clone, Copy, Debug)]
+pub struct Shade<R> {
+    /// Colour.
+    pub color: Vec3<R>,
+    /// Inverse depth, per world unit.
+    pub inverse_depth: R,
+    /// Depth in world units, and x and y of the normal; zero where they are not drawn.
+    pub surface: Vec3<R>,
+}
+
+/// `d_alpha` of one splat in one pixel; adds to its `d_color`, `d_inverse_depth` and `d_surface` and moves
+/// the walk behind it.
 ///
-/// With B the colour from behind the splat, dC/dα = T c - B / (1 - α), and so with inverse depths.
+/// With B the colour from behind the splat, dC/dα = T c - B / (1 - α), and so with the other channels.
 #[inline]
 pub fn blend_bwd<R: Real>(
     walk: &mut PixelWalk<R>,
-    (color, inverse_depth): (Vec3<R>, R),
+    shade: &Shade<R>,
     alpha: R,
     sums: &mut ScreenGradient<R>,
 ) -> R {
+    let Shade { color, inverse_depth, surface } = *shade;
     let weight = alpha * walk.transmittance;
     sums.d_color = add(sums.d_color, scale(walk.d_color, weight));
     sums.d_inverse_depth += walk.d_inverse_depth * weight;
+    sums.d_surface = add(sums.d_surface, scale(walk.d_surface, weight));
     walk.behind = sub(walk.behind, scale(color, weight));
     walk.inverse_depth_behind -= inverse_depth * weight;
-    let d_here = dot(color, walk.d_color) + inverse_depth * walk.d_inverse_depth;
-    let d_behind =
-        dot(walk.behind, walk.d_color) + walk.inverse_depth_behind * walk.d_inverse_depth;
+    walk.surface_behind = sub(walk.surface_behind, scale(surface, weight));
+    let d_here = dot(color, walk.d_color)
+        + inverse_depth * walk.d_inverse_depth
+        + dot(surface, walk.d_surface);
+    let d_behind = dot(walk.behind, walk.d_color)
+        + walk.inverse_depth_behind * walk.d_inverse_depth
+        + dot(walk.surface_behind, walk.d_surface);
     let d_alpha = walk.transmittance * d_here - d_behind / (R::ONE - alpha);
     walk.transmittance *= R::ONE - alpha;
     d_alpha

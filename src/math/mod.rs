@@ -12,6 +12,7 @@ pub mod filter;
 pub mod linalg;
 pub mod morton;
 pub mod noise;
+pub mod normals;
 pub mod quantile;
 pub mod random;
 mod real;

@@ -110,26 +110,6 @@ macro_rules! each_backend {
     };
 }
 
-/// A test of a stage that the CPU alone has: in both of its precisions.
-#[macro_export]
-macro_rules! each_precision {
-    ($($test:ident),+ $(,)?) => {
-        $(
-            mod $test {
-                #[test]
-                fn cpu_f32() {
-                    super::$test(&mut splat::backend::cpu::Cpu::<f32>::new());
-                }
-
-                #[test]
-                fn cpu_f64() {
-                    super::$test(&mut splat::backend::cpu::Cpu::<f64>::new());
-                }
-            }
-        )+
-    };
-}
-
 /// The same from a function of how to open a device, for tests after which it is of no more use.
 #[macro_export]
 macro_rules! each_backend_anew {

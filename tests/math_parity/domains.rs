@@ -42,6 +42,47 @@ pub(super) fn shapes<const N: usize>() -> Domain {
     Domain { draw, free: 0 }
 }
 
+/// A Gaussian's log-scales, quaternion and opacity logit, and so many numbers.
+pub(super) fn bumps<const N: usize>() -> Domain {
+    let draw = |draws: &mut Draws| {
+        let log_scale: [f64; 3] = draws.array(-1.5, 0.5);
+        let logit = draws.uniform(-5.0, 5.0);
+        [&log_scale[..], &normals(draws, 4), &[logit], &normals(draws, N)].concat()
+    };
+    Domain { draw, free: 0 }
+}
+
+/// So many numbers that are components of vectors shorter than 1.
+pub(super) fn components<const N: usize>() -> Domain {
+    Domain { draw: |draws| draws.array::<N>(-0.65, 0.65).to_vec(), free: 0 }
+}
+
+/// A focal length, two depths of which some are 0, and a gradient.
+pub(super) fn depths() -> Domain {
+    let draw = |draws: &mut Draws| {
+        let mut depth = || draws.uniform(-0.2, 3.0).max(0.0);
+        let [before, behind] = [depth(), depth() + 1e-3];
+        vec![draws.uniform(20.0, 900.0), before, behind, draws.uniform(-1.0, 1.0)]
+    };
+    Domain { draw, free: 0 }
+}
+
+/// A distance from a surface, its thickness, and a number.
+pub(super) fn layers() -> Domain {
+    let draw = |draws: &mut Draws| {
+        let distance = draws.uniform(-3.0, 3.0);
+        [&[distance, draws.uniform(0.3, 2.0)][..], &normals(draws, 1)].concat()
+    };
+    Domain { draw, free: 0 }
+}
+
+/// Logits of opacities of which single precision tells how much lacks to 0 and to 1, and so many
+/// numbers.
+pub(super) fn logits<const N: usize>() -> Domain {
+    let draw = |draws: &mut Draws| [&[draws.uniform(-6.0, 6.0)][..], &normals(draws, N)].concat();
+    Domain { draw, free: 0 }
+}
+
 /// Centre, variances and opacity, inside of the image and outside.
 pub(super) fn ellipses() -> Domain {
     let draw = |draws: &mut Draws| {

@@ -12,7 +12,7 @@ use super::project::Splat;
 use crate::backend::{Pass, RenderSettings, Rendered};
 use crate::math::Real;
 use crate::math::blend::{
-    PixelWalk, ScreenGradient, TRANSMITTANCE_MIN, alpha, alpha_bwd, blend_bwd, exponent,
+    PixelWalk, ScreenGradient, Shade, TRANSMITTANCE_MIN, alpha, alpha_bwd, blend_bwd, exponent,
 };
 use crate::math::linalg::Vec3;
 use crate::math::splat::{Rect, TILE};
@@ -28,6 +28,8 @@ pub(super) struct Canvas<R> {
     /// Sums of the weights over the depths, per world unit, [height, width]; empty where they are not
     /// drawn.
     pub(super) inverse_depths: Vec<R>,
+    /// Depth, x and y of the normal, opacity, [height, width, 4]; empty where they are not drawn.
+    pub(super) surface: Vec<R>,
     pixels: Vec<Pixel>,
 }
 
@@ -42,19 +44,22 @@ struct Pixel {
 
 impl<R: Real> Canvas<R> {
     pub(super) fn bytes(&self) -> Bytes {
-        Bytes::of::<R>(self.image.capacity() + self.inverse_depths.capacity())
-            + Bytes::of::<Pixel>(self.pixels.capacity())
+        let values =
+            self.image.capacity() + self.inverse_depths.capacity() + self.surface.capacity();
+        Bytes::of::<R>(values) + Bytes::of::<Pixel>(self.pixels.capacity())
     }
 
     pub(super) fn rendered(&self, pass: Pass) -> Rendered {
         let counts = || self.pixels.iter().map(|pixel| pixel.blended).collect();
+        let if_drawn =
+            |map: &[R]| (!map.is_empty()).then(|| map.iter().map(|value| value.to_f32()).collect());
         Rendered {
             width: self.size[0],
             height: self.size[1],
             rgb: self.image.iter().map(|value| value.to_f32()).collect(),
             blended: (pass == Pass::Picture).then(counts),
-            inverse_depths: (!self.inverse_depths.is_empty())
-                .then(|| self.inverse_depths.iter().map(|value| value.to_f32()).collect()),
+            inverse_depths: if_drawn(&self.inverse_depths),
+            surface: if_drawn(&self.surface),
         }
     }
 }
@@ -73,6 +78,7 @@ pub(super) fn forward<R: Real>(
         size,
         image: vec![R::ZERO; pixels * 3],
         inverse_depths: vec![R::ZERO; pixels],
+        surface: vec![R::ZERO; pixels * 4],
         pixels: vec![Pixel::default(); pixels],
     };
     let band = width * TILE as usize;
@@ -80,19 +86,23 @@ pub(super) fn forward<R: Real>(
         .image
         .par_chunks_mut(band * 3)
         .zip(canvas.inverse_depths.par_chunks_mut(band))
+        .zip(canvas.surface.par_chunks_mut(band * 4))
         .zip(canvas.pixels.par_chunks_mut(band))
         .zip(0..bins.tiles[1])
-        .for_each(|(((image, inverse_depths), pixels), tile_y)| {
+        .for_each(|((((image, inverse_depths), surface), pixels), tile_y)| {
             for tile_x in 0..bins.tiles[0] {
                 let area = Rect::of_tile(tile_x, tile_y, size);
                 let list = &bins.splat_from_instance[bins.range(tile_x, tile_y)];
                 let tile = blend_tile(splats, list, area);
-                let band = (&mut *image, &mut *inverse_depths, &mut *pixels);
-                tile.store(area, width, background, band);
+                tile.store(area, width, background, (&mut *image, &mut *pixels));
+                tile.store_beside(area, width, (&mut *inverse_depths, &mut *surface));
             }
         });
     if !draws_inverse_depths(settings) {
         canvas.inverse_depths = Vec::new();
+    }
+    if !draws_surface(settings) {
+        canvas.surface = Vec::new();
     }
     canvas
 }
@@ -102,12 +112,18 @@ fn draws_inverse_depths(settings: &RenderSettings) -> bool {
     settings.inverse_depth && settings.pass != Pass::Picture
 }
 
+/// Whether depths and normals are drawn; as with inverse depths.
+pub(super) fn draws_surface(settings: &RenderSettings) -> bool {
+    settings.surface && settings.pass != Pass::Picture
+}
+
 const TILE_PIXELS: usize = (TILE * TILE) as usize;
 
 /// Running state of a tile's pixels, rows of [`TILE`].
 struct TileState<R> {
     color: [Vec3<R>; TILE_PIXELS],
     inverse_depth: [R; TILE_PIXELS],
+    surface: [Vec3<R>; TILE_PIXELS],
     transmittance: [R; TILE_PIXELS],
     finished: [bool; TILE_PIXELS],
     pixels: [Pixel; TILE_PIXELS],
@@ -134,6 +150,7 @@ fn blend_tile<R: Real>(splats: &[Splat<R>], list: &[usize], area: Rect) -> TileS
     let mut tile = TileState {
         color: [[R::ZERO; 3]; TILE_PIXELS],
         inverse_depth: [R::ZERO; TILE_PIXELS],
+        surface: [[R::ZERO; 3]; TILE_PIXELS],
         transmittance: [R::ONE; TILE_PIXELS],
         finished: [false; TILE_PIXELS],
         pixels: [Pixel::default(); TILE_PIXELS],
@@ -144,7 +161,7 @@ fn blend_tile<R: Real>(splats: &[Splat<R>], list: &[usize], area: Rect) -> TileS
             break;
         }
         let splat = &splats[index];
-        let inverse_depth = splat.inverse_depth();
+        let Shade { color, inverse_depth, surface } = splat.shade();
         let reach = splat.pixels.intersection(&area);
         for y in reach.y0..reach.y1 {
             for x in reach.x0..reach.x1 {
@@ -160,8 +177,9 @@ fn blend_tile<R: Real>(splats: &[Splat<R>], list: &[usize], area: Rect) -> TileS
                     continue;
                 }
                 let weight = alpha * tile.transmittance[i];
-                for (sum, &c) in tile.color[i].iter_mut().zip(&splat.color) {
-                    *sum += weight * c;
+                for c in 0..3 {
+                    tile.color[i][c] += weight * color[c];
+                    tile.surface[i][c] += weight * surface[c];
                 }
                 tile.inverse_depth[i] += weight * inverse_depth;
                 tile.transmittance[i] = after;
@@ -174,13 +192,13 @@ fn blend_tile<R: Real>(splats: &[Splat<R>], list: &[usize], area: Rect) -> TileS
 }
 
 impl<R: Real> TileState<R> {
-    /// Copies the tile into its band of the image.
+    /// Copies the tile's colours into its band of the image.
     fn store(
         &self,
         area: Rect,
         width: usize,
         background: Vec3<R>,
-        (image, inverse_depths, pixels): (&mut [R], &mut [R], &mut [Pixel]),
+        (image, pixels): (&mut [R], &mut [Pixel]),
     ) {
         for y in area.y0..area.y1 {
             for x in area.x0..area.x1 {
@@ -188,8 +206,25 @@ impl<R: Real> TileState<R> {
                 for c in 0..3 {
                     image[at * 3 + c] = self.color[i][c] + self.transmittance[i] * background[c];
                 }
-                inverse_depths[at] = self.inverse_depth[i];
                 pixels[at] = self.pixels[i];
+            }
+        }
+    }
+
+    /// The same of what is drawn beside them.
+    fn store_beside(
+        &self,
+        area: Rect,
+        width: usize,
+        (inverse_depths, surface): (&mut [R], &mut [R]),
+    ) {
+        for y in area.y0..area.y1 {
+            for x in area.x0..area.x1 {
+                let (i, at) = (slot(x, y), (y % TILE) as usize * width + x as usize);
+                inverse_depths[at] = self.inverse_depth[i];
+                let [depth, normal_x, normal_y] = self.surface[i];
+                let opacity = R::ONE - self.transmittance[i];
+                surface[at * 4..][..4].copy_from_slice(&[depth, normal_x, normal_y, opacity]);
             }
         }
     }
@@ -202,9 +237,11 @@ pub(super) struct CanvasGradient<'a, R> {
     pub(super) image: &'a [R],
     /// Of the inverse depths, [height, width]; empty where they have none.
     pub(super) inverse_depths: &'a [R],
+    /// Of depth and of x and y of the normal, [height, width, 3]; empty where they have none.
+    pub(super) surface: &'a [R],
 }
 
-/// Gradients of every splat from those of the image and of the inverse depths; `[visible]`.
+/// Gradients of every splat from those of the image and of what is drawn beside it; `[visible]`.
 pub(super) fn backward<R: Real>(
     splats: &[Splat<R>],
     bins: &Bins,
@@ -258,6 +295,8 @@ fn blend_tile_bwd<R: Real>(
         d_color: [R::ZERO; 3],
         inverse_depth_behind: R::ZERO,
         d_inverse_depth: R::ZERO,
+        surface_behind: [R::ZERO; 3],
+        d_surface: [R::ZERO; 3],
     };
     let mut walks = [start; TILE_PIXELS];
     let mut longest = 0;
@@ -269,12 +308,16 @@ fn blend_tile_bwd<R: Real>(
             walk.d_color = triple(d_canvas.image, at);
             walk.inverse_depth_behind = single(&canvas.inverse_depths, at);
             walk.d_inverse_depth = single(d_canvas.inverse_depths, at);
+            if !d_canvas.surface.is_empty() {
+                walk.surface_behind = std::array::from_fn(|c| canvas.surface[at * 4 + c]);
+                walk.d_surface = triple(d_canvas.surface, at);
+            }
             longest = longest.max(canvas.pixels[at].end);
         }
     }
     for (position, (&index, sums)) in (1..=longest).zip(list.iter().zip(out)) {
         let splat = &splats[index];
-        let channels = (splat.color, splat.inverse_depth());
+        let shade = splat.shade();
         let reach = splat.pixels.intersection(&area);
         for y in reach.y0..reach.y1 {
             for x in reach.x0..reach.x1 {
@@ -283,7 +326,7 @@ fn blend_tile_bwd<R: Real>(
                 }
                 let offset = offset_px(splat, x, y);
                 let Some(alpha) = opacity_at(splat, offset) else { continue };
-                let d_alpha = blend_bwd(&mut walks[slot(x, y)], channels, alpha, sums);
+                let d_alpha = blend_bwd(&mut walks[slot(x, y)], &shade, alpha, sums);
                 alpha_bwd(splat.ellipse.conic, offset, splat.opacity, (alpha, d_alpha), sums);
             }
         }

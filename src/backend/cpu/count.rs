@@ -52,6 +52,7 @@ fn count_one(gaussians: &Gaussians, index: usize, view: &Viewpoint<f32>) -> Coun
         ellipse,
         opacity,
         color: [0.0; 3],
+        surface: [0.0; 3],
         pixels: bounds.pixels,
         exponent_min: bounds.exponent_min,
     };
@@ -64,6 +65,7 @@ fn count_one(gaussians: &Gaussians, index: usize, view: &Viewpoint<f32>) -> Coun
 mod tests {
     use super::*;
     use crate::backend::Raster;
+    use crate::backend::RenderSettings;
     use crate::backend::cpu::{Cpu, bin, project};
     use crate::dataset::{Camera, Pose};
     use crate::math::Real;
@@ -106,7 +108,7 @@ mod tests {
         let mip = ScreenFilter { variance_px2: 0.1, compensates: true };
         let counts = [ScreenFilter::DILATION, mip].map(|filter| {
             let point = viewpoint::<f32>(&view, 0.01, filter);
-            let (splats, _) = project::project(&model, &point, 0);
+            let (splats, _) = project::project(&model, &point, &RenderSettings::DEFAULT);
             let bins = bin::bin(&splats, point.size);
             let counted = count(&gaussians, &view, (0.01, filter));
             assert_eq!(counted.visible, splats.len() as u64);

@@ -367,7 +367,7 @@ mod tests {
         let observed = |statistics, fade_depth| {
             let mut model = Model::<f64>::new(&gaussians);
             let viewpoint = viewpoint(&view, 0.01, ScreenFilter::DILATION);
-            let (splats, _) = project(&model, &viewpoint, 0);
+            let (splats, _) = project(&model, &viewpoint, &RenderSettings::DEFAULT);
             let gradient = ScreenGradient {
                 d_mean_px: [3.0, -4.0],
                 d_mean_abs: [5.0, 24.0],

@@ -14,6 +14,7 @@ mod loss;
 mod lpips;
 mod model;
 mod neighbours;
+mod normals;
 mod project;
 mod relocate;
 mod reorder;
@@ -29,6 +30,7 @@ pub use count::{Counted, count};
 pub use lpips::Perceptual;
 pub use model::{Column, Model, Parameter};
 pub use neighbours::Neighbours;
+pub use normals::ReadyMean;
 pub use project::ParameterGradient;
 
 use self::bin::Bins;
@@ -92,6 +94,8 @@ pub struct Frame<R> {
     d_image: Vec<R>,
     /// What came of the inverse depths.
     depths: Option<Compared<R>>,
+    /// What came of the normals.
+    normals: Option<normals::Compared<R>>,
 }
 
 impl<R> Frame<R> {
@@ -233,7 +237,7 @@ impl<R: Real> Raster<Gaussians> for Cpu<R> {
         settings: &RenderSettings,
     ) -> Result<Frame<R>, DeviceError> {
         let view = viewpoint(view, settings.near, settings.screen_filter);
-        let (splats, fault) = project::project(model, &view, settings.sh_degree);
+        let (splats, fault) = project::project(model, &view, settings);
         let bins = bin::bin(&splats, view.size);
         let canvas = forward(&splats, &bins, view.size, settings);
         let (settings, d_image) = (*settings, Vec::new());
@@ -247,6 +251,7 @@ impl<R: Real> Raster<Gaussians> for Cpu<R> {
             fault,
             d_image,
             depths: None,
+            normals: None,
         })
     }
 
@@ -308,6 +313,7 @@ impl<R: Real> Raster<Gaussians> for Cpu<R> {
         let d_canvas = CanvasGradient {
             image: &frame.d_image,
             inverse_depths: frame.depths.as_ref().map_or(&[], |depths| &depths.d_inverse_depths),
+            surface: frame.normals.as_ref().map_or(&[], |normals| &normals.d_surface),
         };
         let screen = backward(&frame.splats, &frame.bins, &frame.canvas, d_canvas);
         if frame.settings.pass == Pass::Observe {
@@ -327,6 +333,7 @@ impl<R: Real> Raster<Gaussians> for Cpu<R> {
         Bytes::of::<Splat<R>>(frame.splats.capacity())
             + Bytes::of::<R>(frame.d_image.capacity())
             + frame.depths.as_ref().map_or(Bytes(0), Compared::bytes)
+            + frame.normals.as_ref().map_or(Bytes(0), normals::Compared::bytes)
             + Bytes::of::<R>(frame.compensated.as_ref().map_or(0, Vec::capacity))
             + frame.bins.bytes()
             + frame.canvas.bytes()

@@ -4,12 +4,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rayon::prelude::*;
 
+use super::blend::draws_surface;
 use super::model::{Model, Parameter};
 use super::{Gradients, UNSEEN, ViewGradients};
-use crate::backend::DeviceError;
-use crate::math::blend::ScreenGradient;
+use crate::backend::{DeviceError, RenderSettings};
+use crate::math::blend::{ScreenGradient, Shade};
 use crate::math::field::GEOMETRY;
 use crate::math::linalg::{Quat, Vec3, add, normalize, normalize_bwd, sub};
+use crate::math::normals::{facing_normal, facing_normal_bwd};
 use crate::math::splat::{
     Ellipse, EllipseGradient, Rect, Viewpoint, bounds, project as project_shape, project_bwd,
 };
@@ -23,6 +25,8 @@ pub(super) struct Splat<R> {
     pub(super) ellipse: Ellipse<R>,
     pub(super) opacity: R,
     pub(super) color: Vec3<R>,
+    /// Depth, and x and y of the normal in camera axes; zero where they are not drawn.
+    pub(super) surface: Vec3<R>,
     /// Pixels that it can reach.
     pub(super) pixels: Rect,
     /// Exponent below which it is certainly invisible.
@@ -30,9 +34,10 @@ pub(super) struct Splat<R> {
 }
 
 impl<R: Real> Splat<R> {
-    /// What the map of inverse depths is blended of, per world unit.
-    pub(super) fn inverse_depth(&self) -> R {
-        R::ONE / self.ellipse.depth
+    /// What pixels are blended of.
+    pub(super) fn shade(&self) -> Shade<R> {
+        let inverse_depth = R::ONE / self.ellipse.depth;
+        Shade { color: self.color, inverse_depth, surface: self.surface }
     }
 }
 
@@ -43,8 +48,9 @@ impl<R: Real> Splat<R> {
 pub(super) fn project<R: Real>(
     model: &Model<R>,
     view: &Viewpoint<R>,
-    sh_degree: u32,
+    settings: &RenderSettings,
 ) -> (Vec<Splat<R>>, Option<DeviceError>) {
+    let (sh_degree, with_surface) = (settings.sh_degree, draws_surface(settings));
     let first_broken = AtomicUsize::new(usize::MAX);
     let left_out = |index| {
         first_broken.fetch_min(index, Ordering::Relaxed);
@@ -64,11 +70,18 @@ pub(super) fn project<R: Real>(
             if !color.iter().all(|c| c.is_finite()) {
                 return left_out(index);
             }
+            let surface = if with_surface {
+                let [x, y, _] = facing_normal(view, &model.shape(index));
+                [ellipse.depth, x, y]
+            } else {
+                [R::ZERO; 3]
+            };
             Some(Splat {
                 gaussian: index,
                 ellipse,
                 opacity,
                 color: color.map(|c| c.max(R::ZERO)),
+                surface,
                 pixels: bounds.pixels,
                 exponent_min: bounds.exponent_min,
             })
@@ -209,8 +222,15 @@ fn add_view<R: Real>(
         d_mean_px: screen.d_mean_px,
         d_conic: screen.d_conic,
         d_log_kept: screen.d_opacity * opacity * kept,
-        d_depth: -screen.d_inverse_depth / (depth * depth),
+        d_depth: screen.d_surface[0] - screen.d_inverse_depth / (depth * depth),
     };
+    let [_, d_normal_x, d_normal_y] = screen.d_surface;
+    if d_normal_x != R::ZERO || d_normal_y != R::ZERO {
+        let d_quat = facing_normal_bwd(view, &shape, [d_normal_x, d_normal_y, R::ZERO]);
+        for (sum, d) in sum.quat.iter_mut().zip(d_quat) {
+            *sum += d;
+        }
+    }
     if let Some(d) = project_bwd(view, &shape, &d_ellipse) {
         sum.mean = add(sum.mean, d.d_mean_world);
         sum.log_scale = add(sum.log_scale, d.d_log_scale);

@@ -1,6 +1,6 @@
 //! Stage `step`: the projection's backward pass fused with Adam.
 
-use super::heap::Buffer;
+use super::heap::{Block, Buffer};
 use super::lanes::LANES;
 use super::model::Model;
 use super::project::{Splats, count_u32, filters_screen};
@@ -13,12 +13,14 @@ use crate::math::random::{Purpose, Stream as Random};
 use crate::memory::plan::Storage;
 
 /// Moves every Gaussian, but leaves the colours of lane blocks that the view does not see behind. What
-/// is no longer finite comes to light with the next report of the device's status.
+/// is no longer finite comes to light with the next report of the device's status. Gradients of the
+/// surface, [n, 12], are added to those of the geometry.
 pub(super) fn step(
     session: &mut Session,
     model: &mut Model,
     splats: &Splats,
     (camera, settings): (&Camera, &RenderSettings),
+    surface: Option<&Block<f32>>,
     step: &AdamStep,
 ) -> Result<(), DeviceError> {
     let [first_correction, second_correction] = bias_corrections(step.number);
@@ -34,11 +36,14 @@ pub(super) fn step(
     let begun = session.timers.begin(Stage::Step, &session.stream)?;
     let (gaussians, sh_width, storage) = (model.len(), model.sh_width(), model.storage());
     let key = Random::new(session.seed, u64::from(step.number), Purpose::RoundStep).key();
+    let d_features = splats.features.as_ref().and_then(|features| features.gradients.as_ref());
     let is_extended = model.optional().filter_3d
         || filters_screen(camera)
         || settings.inverse_depth
+        || d_features.is_some()
         || step.regularisers != Regularisers::default()
-        || step.noise.is_some();
+        || step.noise.is_some()
+        || surface.is_some();
     let filter_3d = if model.filter_3d.is_empty() { In::NULL } else { model.filter_3d.read() };
     let [geometry, geometry_first, geometry_second, sh, sh_first, sh_second] =
         model.tables.each_mut().map(Buffer::write);
@@ -57,8 +62,10 @@ pub(super) fn step(
         splat_from_gaussian: splats.splat_from_gaussian.read(),
         splats: splats.records.read(),
         gradients: splats.gradients.read(),
+        d_features: d_features.map_or(In::NULL, Buffer::read),
         fault: session.status.fault(),
         filter_3d,
+        surface: surface.map_or(In::NULL, Buffer::read),
         key,
         noise_key: step.noise.map_or(0, |noise| noise.key),
         camera: *camera,

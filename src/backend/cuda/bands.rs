@@ -7,7 +7,6 @@
 use super::bin::{self, Bins, Sorted};
 use super::blend::{self, Canvas, Keeps, Kept, Pixels};
 use super::extent::{Extent, INSTANCES_MAX, Library, Listing, bytes_for};
-use super::heap::Buffer;
 use super::project::Splats;
 use super::session::Session;
 use super::timers::Stage;
@@ -194,7 +193,7 @@ impl Bands {
         pixels: &mut Pixels<'_>,
     ) -> Result<(), DeviceError> {
         let begun = session.timers.begin(Stage::BlendBackward, &session.stream)?;
-        splats.gradients.zero(&session.stream)?;
+        splats.clear_gradients(&session.stream)?;
         session.timers.end(&begun, &session.stream)?;
         self.each(session, (splats.visible, Keeps::of(settings)), camera, |extent| {
             let bins = bin::list_band(session, (splats, &self.sorted), camera, extent)?;
@@ -407,6 +406,7 @@ mod tests {
                 Just(Keeps::Nothing),
                 Just(Keeps::Colours),
                 Just(Keeps::ColoursAndDepths),
+                Just(Keeps::ColoursAndSurface),
             ],
         ) {
             let row = |share: f64| crate::math::Real::floor_i32(share * f64::from(tiles[1]));

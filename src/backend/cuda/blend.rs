@@ -3,10 +3,13 @@
 use super::bin::Bins;
 use super::extent::{Extent, bytes_for};
 use super::heap::{Block, Buffer, Heap};
+use super::normals::Features;
 use super::project::Splats;
 use super::session::Session;
 use super::timers::Stage;
-use crate::abi::{BLEND_BLOCK, BLEND_CHUNK, BLEND_PARTS, BlendArgs, Camera, In, Out};
+use crate::abi::{
+    BLEND_BLOCK, BLEND_CHUNK, BLEND_PARTS, BlendArgs, Camera, FEATURES_WIDTH, In, Out,
+};
 use crate::backend::{DeviceError, Pass, RenderSettings, Statistics};
 use crate::memory::Bytes;
 
@@ -18,6 +21,8 @@ pub(super) struct Canvas {
     pub(super) blended: Option<Block<u32>>,
     /// Sums of the weights over the depths, per world unit; [height, width].
     pub(super) inverse_depths: Option<Block<f32>>,
+    /// Depth, x and y of the normal, opacity; [height, width, 4].
+    pub(super) surface: Option<Block<f32>>,
     /// For the backward pass.
     pub(super) kept: Option<Kept>,
 }
@@ -39,6 +44,9 @@ impl Canvas {
             inverse_depths: draws_inverse_depths(settings)
                 .then(|| heap.scratch("inverse depths", pixels))
                 .transpose()?,
+            surface: draws_surface(settings)
+                .then(|| heap.scratch("surface maps", pixels * FEATURES_WIDTH as usize))
+                .transpose()?,
             kept: None,
         })
     }
@@ -46,8 +54,12 @@ impl Canvas {
     pub(super) fn bytes(&self) -> Bytes {
         let blended = self.blended.as_ref().map_or(Bytes::default(), Block::bytes);
         let kept = self.kept.as_ref().map_or(Bytes::default(), |k| k.bytes());
-        let depths = self.inverse_depths.as_ref().map_or(Bytes::default(), Block::bytes);
-        self.image.bytes() + blended + depths + kept
+        self.image.bytes() + blended + self.bytes_beside() + kept
+    }
+
+    /// Of the maps of inverse depths and of a surface.
+    pub(super) fn bytes_beside(&self) -> Bytes {
+        [&self.inverse_depths, &self.surface].into_iter().flatten().map(Block::bytes).sum()
     }
 }
 
@@ -59,6 +71,8 @@ pub(super) struct Kept {
     states: Block<f32>,
     /// The same of their inverse depths.
     depth_states: Option<Block<f32>>,
+    /// The same of their surface, inverse depths included.
+    surface_states: Option<Block<f32>>,
     /// Which instances reach which part of their tile, a bit each; [words, parts].
     pub(super) hits: Block<u32>,
     /// Tile and number of each chunk that pixels got to; [chunks, 2].
@@ -70,12 +84,13 @@ pub(super) struct Kept {
 impl Kept {
     /// Bytes of the arena that it takes.
     pub(super) fn bytes_for(extent: &Extent, keeps: Keeps) -> u64 {
-        let depths = match keeps {
+        let beside = match keeps {
             Keeps::Nothing => return 0,
             Keeps::Colours => 0,
             Keeps::ColoursAndDepths => bytes_for::<f32>(depth_states_len(extent)),
+            Keeps::ColoursAndSurface => bytes_for::<f32>(states_len(extent)),
         };
-        depths
+        beside
             + bytes_for::<u32>(reached_len(extent))
             + bytes_for::<f32>(states_len(extent))
             + bytes_for::<u32>(hits_len(extent))
@@ -97,6 +112,9 @@ impl Kept {
             depth_states: (keeps == Keeps::ColoursAndDepths)
                 .then(|| heap.scratch("states of pixels", depth_states_len(extent)))
                 .transpose()?,
+            surface_states: (keeps == Keeps::ColoursAndSurface)
+                .then(|| heap.scratch("states of pixels", states_len(extent)))
+                .transpose()?,
             hits: heap.scratch("hits", hits_len(extent))?,
             chunks: heap.scratch("chunks", extent.chunks_max() * 2)?,
             chunk_count: heap.scratch("chunks", 1)?,
@@ -104,9 +122,10 @@ impl Kept {
     }
 
     fn bytes(&self) -> Bytes {
+        let beside = [&self.depth_states, &self.surface_states].into_iter().flatten();
         self.reached.bytes()
             + self.states.bytes()
-            + self.depth_states.as_ref().map_or(Bytes::default(), Block::bytes)
+            + beside.map(Block::bytes).sum::<Bytes>()
             + self.hits.bytes()
             + self.chunks.bytes()
             + self.chunk_count.bytes()
@@ -117,6 +136,7 @@ impl Kept {
         args.reached = self.reached.write();
         args.states = self.states.write();
         args.depth_states = self.depth_states.as_mut().map_or(Out::NULL, Block::write);
+        args.surface_states = self.surface_states.as_mut().map_or(Out::NULL, Block::write);
         args.hits = self.hits.write();
         args.chunks = self.chunks.write();
         args.chunk_count = self.chunk_count.write();
@@ -132,12 +152,15 @@ pub(super) enum Keeps {
     Colours,
     /// That of the colours and of the inverse depths.
     ColoursAndDepths,
+    /// That of the colours and of the surface, inverse depths included.
+    ColoursAndSurface,
 }
 
 impl Keeps {
     pub(super) fn of(settings: &RenderSettings) -> Self {
         match settings.pass {
             Pass::Eval | Pass::Picture => Self::Nothing,
+            Pass::Train | Pass::Observe if settings.surface => Self::ColoursAndSurface,
             Pass::Train | Pass::Observe if settings.inverse_depth => Self::ColoursAndDepths,
             Pass::Train | Pass::Observe => Self::Colours,
         }
@@ -149,6 +172,11 @@ pub(super) fn draws_inverse_depths(settings: &RenderSettings) -> bool {
     settings.inverse_depth && settings.pass != Pass::Picture
 }
 
+/// Whether depths and normals are drawn; as with inverse depths.
+pub(super) fn draws_surface(settings: &RenderSettings) -> bool {
+    settings.surface && settings.pass != Pass::Picture
+}
+
 /// What the backward pass starts from.
 pub(super) struct Pixels<'a> {
     /// The drawn image.
@@ -157,6 +185,8 @@ pub(super) struct Pixels<'a> {
     pub(super) d_image: &'a Block<f32>,
     /// Gradient of the inverse depths, where they were compared; [height, width].
     pub(super) d_inverse_depths: Option<&'a Block<f32>>,
+    /// Gradient of the surface's maps, where the normals were compared; [height, width, 4].
+    pub(super) d_surface: Option<&'a Block<f32>>,
 }
 
 /// Draws the tiles that are listed.
@@ -173,6 +203,7 @@ pub(super) fn forward(
     let begun = session.timers.begin(Stage::BlendForward, &session.stream)?;
     let kernel = match settings.pass {
         Pass::Picture => &session.kernels.blend_counted,
+        _ if draws_surface(settings) => &session.kernels.blend_fwd_surface,
         _ if draws_inverse_depths(settings) => &session.kernels.blend_fwd_depth,
         Pass::Eval | Pass::Train | Pass::Observe => &session.kernels.blend_fwd,
     };
@@ -180,9 +211,10 @@ pub(super) fn forward(
         image: canvas.image.write(),
         blended: canvas.blended.as_mut().map_or(Out::NULL, Block::write),
         inverse_depths: canvas.inverse_depths.as_mut().map_or(Out::NULL, Block::write),
+        surface: canvas.surface.as_mut().map_or(Out::NULL, Block::write),
         background: settings.background,
         first_tile: bins.extent.rows.start * camera.tiles[0],
-        ..lists(&splats.records, bins, camera)
+        ..lists((&splats.records, splats.features.as_ref().map(|f| &f.values)), bins, camera)
     };
     if let Some(kept) = &mut canvas.kept {
         kept.lend(&mut args);
@@ -192,23 +224,32 @@ pub(super) fn forward(
 }
 
 /// What both passes read: the splats and the tiles' lists of them. All else is null.
-fn lists<'a>(records: &'a Block<f32>, bins: &'a Bins, camera: &Camera) -> BlendArgs<'a> {
+fn lists<'a>(
+    (records, features): (&'a Block<f32>, Option<&'a Block<f32>>),
+    bins: &'a Bins,
+    camera: &Camera,
+) -> BlendArgs<'a> {
     BlendArgs {
         splats: records.read(),
+        features: features.map_or(In::NULL, Block::read),
         splat_from_instance: bins.splat_from_instance.read(),
         ranges: bins.ranges.read(),
         chunks: Out::NULL,
         chunk_count: Out::NULL,
         states: Out::NULL,
         depth_states: Out::NULL,
+        surface_states: Out::NULL,
         hits: Out::NULL,
         image: Out::NULL,
         reached: Out::NULL,
         blended: Out::NULL,
         inverse_depths: Out::NULL,
+        surface: Out::NULL,
         d_image: In::NULL,
         d_inverse_depths: In::NULL,
+        d_surface: In::NULL,
         gradients: Out::NULL,
+        d_features: Out::NULL,
         size: camera.size,
         background: [0.0; 3],
         tiles_wide: camera.tiles[0],
@@ -247,7 +288,7 @@ pub(super) fn backward(
     pixels: &mut Pixels<'_>,
 ) -> Result<(), DeviceError> {
     let begun = session.timers.begin(Stage::BlendBackward, &session.stream)?;
-    splats.gradients.zero(&session.stream)?;
+    splats.clear_gradients(&session.stream)?;
     add_gradients(session, (splats, bins), view, pixels)?;
     session.timers.end(&begun, &session.stream)
 }
@@ -257,12 +298,19 @@ pub(super) fn add_gradients(
     session: &Session,
     (splats, bins): (&mut Splats, &Bins),
     (camera, settings): (&Camera, &RenderSettings),
-    Pixels { canvas, d_image, d_inverse_depths }: &mut Pixels<'_>,
+    Pixels { canvas, d_image, d_inverse_depths, d_surface }: &mut Pixels<'_>,
 ) -> Result<(), DeviceError> {
     let Some(kept) = &mut canvas.kept else { return Err(DeviceError::NoLoss) };
+    let Splats { records, gradients, features, .. } = splats;
+    let (features, d_features) = match features {
+        Some(Features { values, gradients }) => (Some(&*values), gradients.as_mut()),
+        None => (None, None),
+    };
     let absolute = settings.pass == Pass::Observe && settings.statistics != Statistics::Norms;
     let kernels = &session.kernels;
     let kernel = match d_inverse_depths {
+        // Where a surface is drawn its states hold those of the inverse depths.
+        _ if d_features.is_some() => &kernels.blend_bwd_surface,
         Some(_) => &kernels.blend_bwd_depth,
         None if absolute => &kernels.blend_bwd_absolute,
         None => &kernels.blend_bwd,
@@ -271,9 +319,12 @@ pub(super) fn add_gradients(
         image: canvas.image.write(),
         inverse_depths: canvas.inverse_depths.as_mut().map_or(Out::NULL, Block::write),
         d_image: d_image.read(),
+        surface: canvas.surface.as_mut().map_or(Out::NULL, Block::write),
         d_inverse_depths: d_inverse_depths.map_or(In::NULL, Block::read),
-        gradients: splats.gradients.write(),
-        ..lists(&splats.records, bins, camera)
+        d_surface: d_surface.map_or(In::NULL, Block::read),
+        gradients: gradients.write(),
+        d_features: d_features.map_or(Out::NULL, Block::write),
+        ..lists((records, features), bins, camera)
     };
     kept.lend(&mut args);
     kernel.blocks(&session.stream, bins.extent.chunks_max(), &args)

@@ -9,13 +9,16 @@ use super::images::Target;
 use super::loss::{self, PendingLoss};
 use super::lpips::{self, Perceptual};
 use super::model::Model;
+use super::neighbours::Neighbours;
+use super::normals::{self, PendingNormals};
 use super::project::{self, Splats};
 use super::session::Session;
+use super::surface::{self, PendingSurface};
 use super::{adam, densify, depth, work};
 use crate::abi::Camera;
 use crate::backend::{
-    AdamStep, AppearanceStep, DeviceError, LossTerms, Measured, Pass, RenderSettings, Rendered,
-    Work,
+    AdamStep, AppearanceStep, DeviceError, LossTerms, Measured, NormalRule, Pass, RenderSettings,
+    Rendered, SurfaceRule, Work,
 };
 use crate::dataset::View;
 use crate::memory::Bytes;
@@ -28,6 +31,10 @@ pub struct Frame {
     d_inverse_depths: Option<Block<f32>>,
     /// Whether the gradient of the inverse depths is there, and how they are weighted.
     depth_weight: Option<f64>,
+    /// Of the surface's maps, [height, width, 4], where they are drawn.
+    d_surface: Option<Block<f32>>,
+    /// Whether the gradient of the surface's maps is there.
+    normals_compared: bool,
     /// Where other colours are compared than those drawn.
     compensated: Option<Compensated>,
     canvas: Canvas,
@@ -41,6 +48,9 @@ pub struct Frame {
 #[derive(Default)]
 pub struct Gradients {
     view: Option<(Splats, Camera, RenderSettings)>,
+    /// What is added to the gradients of all Gaussians' geometry, [n, 12], where a term says
+    /// something of it.
+    geometry: Option<Block<f32>>,
 }
 
 /// Draws a view, in bands where the session says so.
@@ -52,6 +62,9 @@ pub(super) fn render(
 ) -> Result<Frame, DeviceError> {
     let camera = project::camera(view, settings)?;
     let mut splats = project::forward(session, model, &camera, settings.sh_degree)?;
+    if blend::draws_surface(settings) {
+        normals::add_features(session, model, (&camera, settings.pass), &mut splats)?;
+    }
     let front_to_back = bin::sort_by_depth(session, &mut splats)?;
     let mut canvas = Canvas::reserve(&session.heap, &camera, settings)?;
     // Here, where a refusal finds room: the loss is computed when the photograph is in use.
@@ -67,6 +80,12 @@ pub(super) fn render(
         }
         _ => None,
     };
+    let d_surface = match (&d_image, &canvas.surface) {
+        (Some(_), Some(surface)) => {
+            Some(session.heap.scratch("gradient of surface maps", surface.len())?)
+        }
+        _ => None,
+    };
     let reserve = |kind| Compensated::reserve(&session.heap, (&camera, settings.pass), kind);
     let compensated = settings.compensation.map(reserve).transpose()?;
     let sorted = (&mut splats, front_to_back);
@@ -76,6 +95,8 @@ pub(super) fn render(
         compared: false,
         d_inverse_depths,
         depth_weight: None,
+        d_surface,
+        normals_compared: false,
         compensated,
         canvas,
         lists,
@@ -100,6 +121,21 @@ impl Frame {
         let compared = depth::compare(session, (depths, &self.camera), target, (weight, d_depths))?;
         self.depth_weight = compared.then_some(weight);
         Ok(())
+    }
+
+    pub(super) fn compare_normals(
+        &mut self,
+        session: &mut Session,
+        weight: f64,
+        rule: NormalRule,
+    ) -> Result<PendingNormals, DeviceError> {
+        let (Some(surface), Some(d_surface)) = (&self.canvas.surface, &mut self.d_surface) else {
+            return Err(DeviceError::NoSurfaceMaps);
+        };
+        let pending =
+            normals::compare(session, (surface, &self.camera), (weight, rule), d_surface)?;
+        self.normals_compared = true;
+        Ok(pending)
     }
 
     pub(super) fn loss(
@@ -196,7 +232,14 @@ impl Frame {
         };
         let d_inverse_depths =
             self.d_inverse_depths.as_ref().filter(|_| self.depth_weight.is_some());
-        let mut pixels = Pixels { canvas: &mut self.canvas, d_image, d_inverse_depths };
+        let d_surface = self.d_surface.as_ref().filter(|_| self.normals_compared);
+        if let (None, None, Some(features)) =
+            (d_inverse_depths, d_surface, &mut self.splats.features)
+        {
+            // Nothing will come of them: not even zeros need be added up.
+            features.gradients = None;
+        }
+        let mut pixels = Pixels { canvas: &mut self.canvas, d_image, d_inverse_depths, d_surface };
         let view = (&self.camera, &self.settings);
         match &self.lists {
             Lists::Whole(bins) => {
@@ -231,8 +274,16 @@ impl Frame {
                 Some(host)
             }
         };
+        let surface = match &self.canvas.surface {
+            None => None,
+            Some(surface) => {
+                let mut host = vec![0.0; surface.len()];
+                surface.download(&session.stream, 0, &mut host)?;
+                Some(host)
+            }
+        };
         let [width, height] = self.camera.size;
-        Ok(Rendered { width, height, rgb, blended, inverse_depths })
+        Ok(Rendered { width, height, rgb, blended, inverse_depths, surface })
     }
 
     /// What it gives the stages to do; nothing of a view in bands, whose lists are gone. Waits for
@@ -263,16 +314,17 @@ impl Frame {
 
     /// Bytes of scratch that it takes to train on the view if its lists come in so many parts.
     pub(super) fn scratch_in_parts(&self, parts: u64) -> Bytes {
-        let keeps = match self.d_inverse_depths {
-            Some(_) => Keeps::ColoursAndDepths,
-            None => Keeps::Colours,
+        let keeps = match (&self.d_surface, &self.d_inverse_depths) {
+            (Some(_), _) => Keeps::ColoursAndSurface,
+            (None, Some(_)) => Keeps::ColoursAndDepths,
+            (None, None) => Keeps::Colours,
         };
         let compensated = self.compensated.as_ref().map_or(Bytes::default(), Compensated::bytes);
         let lists = bands::lists_bytes(&self.camera, self.splats.instances, keeps);
         self.splats.bytes()
             + self.splats.gradient_bytes()
             + self.canvas.image.bytes()
-            + self.canvas.inverse_depths.as_ref().map_or(Bytes::default(), Block::bytes)
+            + self.canvas.bytes_beside()
             + self.gradients_of_pixels()
             + compensated
             + bands::sorted_bytes(self.splats.visible)
@@ -286,14 +338,27 @@ impl Frame {
         self.canvas.bytes() + lists + self.splats.bytes() + beside
     }
 
-    /// Bytes of the gradients of the image and of the inverse depths.
+    /// Bytes of the gradients of the image and of what is drawn beside it.
     fn gradients_of_pixels(&self) -> Bytes {
-        let both = [&self.d_image, &self.d_inverse_depths].into_iter().flatten();
-        both.map(Block::bytes).sum()
+        let all = [&self.d_image, &self.d_inverse_depths, &self.d_surface].into_iter().flatten();
+        all.map(Block::bytes).sum()
     }
 }
 
 impl Gradients {
+    /// Adds what surfaces ask of the geometry of the Gaussians that the view sees and of their
+    /// neighbours. An error where no backward pass came before.
+    pub(super) fn regularise(
+        &mut self,
+        session: &mut Session,
+        model: &Model,
+        near: Option<&Neighbours>,
+        rule: &SurfaceRule,
+    ) -> Result<PendingSurface, DeviceError> {
+        let Some((splats, ..)) = &self.view else { return Err(DeviceError::NoLoss) };
+        surface::regularise(session, model, (splats, near), &mut self.geometry, rule)
+    }
+
     /// Moves every parameter. An error where no backward pass came before.
     pub(super) fn step(
         self,
@@ -302,10 +367,13 @@ impl Gradients {
         step: &AdamStep,
     ) -> Result<(), DeviceError> {
         let Some((splats, camera, settings)) = self.view else { return Err(DeviceError::NoLoss) };
-        adam::step(session, model, &splats, (&camera, &settings), step)
+        let geometry = self.geometry.as_ref();
+        adam::step(session, model, &splats, (&camera, &settings), geometry, step)
     }
 
     pub(super) fn bytes(&self) -> Bytes {
-        self.view.as_ref().map_or(Bytes::default(), |(splats, ..)| splats.gradient_bytes())
+        let of_view =
+            self.view.as_ref().map_or(Bytes::default(), |(splats, ..)| splats.gradient_bytes());
+        of_view + self.geometry.as_ref().map_or(Bytes::default(), Block::bytes)
     }
 }

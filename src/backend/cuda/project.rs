@@ -2,7 +2,9 @@
 
 use super::heap::{Block, Buffer, Carve, Piece};
 use super::model::{Model, SH, SH_FIRST, SH_SECOND};
+use super::normals::Features;
 use super::session::Session;
+use super::stream::Stream;
 use super::timers::Stage;
 use crate::abi::{self, Camera, ProjectArgs, RECORD_WIDTH, TileRect};
 use crate::backend::viewpoint::viewpoint;
@@ -31,15 +33,26 @@ pub(super) struct Splats {
     pub(super) splat_from_gaussian: Block<u32>,
     /// Room for gradients, [capacity, 12]; what sorting needs lies in it first.
     pub(super) gradients: Block<f32>,
+    /// What they give to the maps of a surface, where those are drawn.
+    pub(super) features: Option<Features>,
 }
 
 impl Splats {
     pub(super) fn bytes(&self) -> Bytes {
-        self.records.bytes() + self.splat_from_gaussian.bytes()
+        let features = self.features.as_ref().map_or(Bytes::default(), |f| f.values.bytes());
+        self.records.bytes() + self.splat_from_gaussian.bytes() + features
     }
 
     pub(super) fn gradient_bytes(&self) -> Bytes {
-        self.gradients.bytes()
+        let features = self.features.as_ref().and_then(|features| features.gradients.as_ref());
+        self.gradients.bytes() + features.map_or(Bytes::default(), Block::bytes)
+    }
+
+    /// Has the backward pass begin with nothing.
+    pub(super) fn clear_gradients(&mut self, stream: &Stream) -> Result<(), DeviceError> {
+        self.gradients.zero(stream)?;
+        let features = self.features.as_mut().and_then(|features| features.gradients.as_mut());
+        features.map_or(Ok(()), |gradients| gradients.zero(stream))
     }
 }
 
@@ -119,6 +132,7 @@ pub(super) fn forward(
             records: session.heap.scratch("splats", capacity * width)?,
             splat_from_gaussian,
             gradients: session.heap.scratch("gradients of splats", capacity * width)?,
+            features: None,
         };
         (splats.instances, splats.visible) =
             launch(session, model, camera, (sh_degree, &mut splats))?;

@@ -6,25 +6,32 @@ use std::rc::Rc;
 
 use super::heap::{Buffer, Heap, Pinned, Region};
 use super::stream::Stream;
-use crate::abi::{Counts, FAULT_GROUPS, LossSums, Out};
+use crate::abi::{Counts, FAULT_GROUPS, LossSums, Out, SurfaceSums};
 use crate::backend::DeviceError;
 
 /// Words of [`Counts`]: instances, visible.
 const COUNTS: Range<usize> = 0..2;
+/// The word of the normals' disagreement.
+const NORMALS: usize = 2;
 /// The word of the inverse depths' errors.
-const DEPTH: usize = 2;
+const DEPTH: usize = 3;
 /// Words of [`LossSums`]: absolute, squared, similarity.
-const SUMS: Range<usize> = 3..6;
+const SUMS: Range<usize> = 4..7;
 /// The word of the first fault, next to the sums so that one copy brings both.
-const FAULT: usize = 6;
+const FAULT: usize = 7;
 /// The words that a report is made of.
-const REPORT: Range<usize> = DEPTH..FAULT + 1;
-const WORDS: usize = 7;
+const REPORT: Range<usize> = NORMALS..FAULT + 1;
+/// Words of [`SurfaceSums`]: entropy, density, normal.
+const SURFACE: Range<usize> = FAULT + 1..FAULT + 4;
+/// The words that a report of surfaces is made of, of which there are no more than of the other.
+const SURFACE_REPORT: Range<usize> = FAULT..SURFACE.end;
+const WORDS: usize = SURFACE.end;
 /// Bytes of a word.
 const WORD: u64 = 8;
 
 const _: () = assert!(size_of::<Counts>() == 2 * size_of::<u64>(), "words of the counts");
 const _: () = assert!(size_of::<LossSums>() == 3 * size_of::<u64>(), "words of the sums");
+const _: () = assert!(size_of::<SurfaceSums>() == 3 * size_of::<u64>(), "words of surfaces");
 
 /// No fault so far.
 const NO_FAULT: u64 = u64::MAX;
@@ -51,7 +58,9 @@ impl Status {
     pub(super) fn new(heap: &Heap, stream: &Stream) -> Result<Self, DeviceError> {
         let mut words = heap.region("status")?;
         words.grow(WORDS)?;
-        words.upload(stream, 0, &[0, 0, 0, 0, 0, 0, NO_FAULT])?;
+        let mut at_first = [0; WORDS];
+        at_first[FAULT] = NO_FAULT;
+        words.upload(stream, 0, &at_first)?;
         let counts = heap.pinned("counts", COUNTS.len())?;
         Ok(Self { words, counts, places: Places::default() })
     }
@@ -93,6 +102,24 @@ impl Status {
         Out::at(self.words.address() + DEPTH as u64 * WORD)
     }
 
+    pub(super) fn clear_surface(&mut self, stream: &Stream) -> Result<(), DeviceError> {
+        self.words.zero_range(stream, SURFACE)
+    }
+
+    /// What the kernels of surface terms add to.
+    pub(super) fn surface(&mut self) -> Out<'_, SurfaceSums> {
+        Out::at(self.words.address() + SURFACE.start as u64 * WORD)
+    }
+
+    pub(super) fn clear_normals(&mut self, stream: &Stream) -> Result<(), DeviceError> {
+        self.words.zero_range(stream, NORMALS..NORMALS + 1)
+    }
+
+    /// What `compare_normals` adds to.
+    pub(super) fn normals(&mut self) -> Out<'_, f64> {
+        Out::at(self.words.address() + NORMALS as u64 * WORD)
+    }
+
     pub(super) fn fault(&mut self) -> Out<'_, u64> {
         Out::at(self.words.address() + FAULT as u64 * WORD)
     }
@@ -104,12 +131,30 @@ impl Status {
 
     /// Sends sums and fault as they will be when the stream has come so far.
     pub(super) fn report(&mut self, heap: &Heap, stream: &Stream) -> Result<Report, DeviceError> {
+        self.send(heap, stream, REPORT)
+    }
+
+    /// The same of the sums of surfaces and the fault.
+    pub(super) fn report_surface(
+        &mut self,
+        heap: &Heap,
+        stream: &Stream,
+    ) -> Result<Report, DeviceError> {
+        self.send(heap, stream, SURFACE_REPORT)
+    }
+
+    fn send(
+        &mut self,
+        heap: &Heap,
+        stream: &Stream,
+        words: Range<usize>,
+    ) -> Result<Report, DeviceError> {
         let free = self.places.borrow_mut().pop();
         let mut place = match free {
             Some(place) => place,
             None => heap.pinned("reports", REPORT.len())?,
         };
-        self.words.download_pinned(stream, REPORT, &mut place)?;
+        self.words.download_pinned(stream, words, &mut place)?;
         Ok(Report { place: Some(place), places: Rc::clone(&self.places) })
     }
 }
@@ -124,14 +169,36 @@ impl Report {
     /// Waits for it: the sums of the image, and that of the inverse depths, which is of an earlier
     /// frame where this one's were not compared. A parameter that is not finite is an error.
     pub(super) fn read(&self) -> Result<(LossSums, f64), DeviceError> {
+        let [_, depth, absolute, squared, similarity] = self.sums()?;
+        Ok((LossSums { absolute, squared, similarity }, depth))
+    }
+
+    /// Waits for it: the sum over the pixels of how far the normals are from those of the depths. A
+    /// parameter that is not finite is an error.
+    pub(super) fn read_normals(&self) -> Result<f64, DeviceError> {
+        self.sums().map(|[normals, ..]| normals)
+    }
+
+    /// All words but the fault.
+    fn sums(&self) -> Result<[f64; 5], DeviceError> {
         let words = self.place.as_ref().map_or(Ok(&[][..]), Pinned::as_slice)?;
-        let &[depth, absolute, squared, similarity, fault] = words else {
+        let &[normals, depth, absolute, squared, similarity, fault] = words else {
             return Err(DeviceError::NoLoss);
         };
         check(fault)?;
-        let [depth, absolute, squared, similarity] =
-            [depth, absolute, squared, similarity].map(f64::from_bits);
-        Ok((LossSums { absolute, squared, similarity }, depth))
+        Ok([normals, depth, absolute, squared, similarity].map(f64::from_bits))
+    }
+
+    /// Waits for one of surfaces: their sums. A parameter that is not finite is an error.
+    pub(super) fn read_surface(&self) -> Result<SurfaceSums, DeviceError> {
+        let words = self.place.as_ref().map_or(Ok(&[][..]), Pinned::as_slice)?;
+        // A place has room for the other report.
+        let &[fault, entropy, density, normal, ..] = words else {
+            return Err(DeviceError::NoLoss);
+        };
+        check(fault)?;
+        let [entropy, density, normal] = [entropy, density, normal].map(f64::from_bits);
+        Ok(SurfaceSums { entropy, density, normal })
     }
 }
 

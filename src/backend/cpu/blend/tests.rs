@@ -8,8 +8,12 @@ use crate::math::splat::Ellipse;
 const SIZE: [u32; 2] = [9, 7];
 const PIXELS: usize = 63;
 
-const SETTINGS: RenderSettings =
-    RenderSettings { inverse_depth: true, background: [0.2, 0.5, 0.9], ..RenderSettings::DEFAULT };
+const SETTINGS: RenderSettings = RenderSettings {
+    inverse_depth: true,
+    surface: true,
+    background: [0.2, 0.5, 0.9],
+    ..RenderSettings::DEFAULT
+};
 
 /// Uniform numbers in -1..1, of which each stream has its own.
 fn draws(stream: u64, count: usize) -> Vec<f64> {
@@ -34,6 +38,7 @@ fn splats() -> Vec<Splat<f64>> {
             },
             opacity: 0.5 + 0.3 * d[6],
             color: [d[7], d[8], d[9]].map(|c| 0.5 + 0.4 * c),
+            surface: [1.5 + d[5], 0.6 * d[8], 0.6 * d[9]],
             pixels: Rect { x0: 0, y0: 0, x1: SIZE[0], y1: SIZE[1] },
             exponent_min: -20.0,
         }
@@ -41,9 +46,9 @@ fn splats() -> Vec<Splat<f64>> {
     (0..6).map(splat).collect()
 }
 
-/// Of the image, and of the inverse depths.
-fn d_pixels() -> (Vec<f64>, Vec<f64>) {
-    (draws(100, PIXELS * 3), draws(101, PIXELS))
+/// Of the image, of the inverse depths and of the surface.
+fn d_pixels() -> [Vec<f64>; 3] {
+    [draws(100, PIXELS * 3), draws(101, PIXELS), draws(102, PIXELS * 3)]
 }
 
 fn drawn(splats: &[Splat<f64>]) -> (Bins, Canvas<f64>) {
@@ -52,22 +57,27 @@ fn drawn(splats: &[Splat<f64>]) -> (Bins, Canvas<f64>) {
     (bins, canvas)
 }
 
-fn gradients(splats: &[Splat<f64>], d_image: &[f64], d_depths: &[f64]) -> Vec<ScreenGradient<f64>> {
+fn gradients(splats: &[Splat<f64>], d_pixels: &[Vec<f64>; 3]) -> Vec<ScreenGradient<f64>> {
     let (bins, canvas) = drawn(splats);
-    let d_canvas = CanvasGradient { image: d_image, inverse_depths: d_depths };
+    let [image, inverse_depths, surface] = d_pixels;
+    let d_canvas = CanvasGradient { image, inverse_depths, surface };
     backward(splats, &bins, &canvas, d_canvas)
 }
 
 #[test]
-fn gradients_of_colours_and_inverse_depths_agree_with_their_differences() {
-    let (d_image, d_depths) = d_pixels();
+fn gradients_of_every_channel_agree_with_their_differences() {
+    let d_pixels = d_pixels();
+    let [d_image, d_depths, d_surface] = &d_pixels;
     let splats = splats();
     let objective = |splats: &[Splat<f64>]| -> f64 {
         let (_, canvas) = drawn(splats);
         let sum = |values: &[f64], d: &[f64]| values.iter().zip(d).map(|(v, d)| v * d).sum::<f64>();
-        sum(&canvas.image, &d_image) + sum(&canvas.inverse_depths, &d_depths)
+        let channels = canvas.surface.chunks_exact(4).flat_map(|pixel| pixel[..3].to_vec());
+        sum(&canvas.image, d_image)
+            + sum(&canvas.inverse_depths, d_depths)
+            + sum(&channels.collect::<Vec<_>>(), d_surface)
     };
-    let found = gradients(&splats, &d_image, &d_depths);
+    let found = gradients(&splats, &d_pixels);
     // Curvature leaves 1e-8 of central differences, rounding 1e-16 / 1e-4.
     let step = 1e-4;
     for (i, found) in found.iter().enumerate() {
@@ -91,9 +101,10 @@ fn gradients_of_colours_and_inverse_depths_agree_with_their_differences() {
             let moved = move |s: &mut Splat<f64>, h: f64| s.ellipse.conic[k] += 0.01 * h;
             assert_agrees("conic", 0.01 * found.d_conic[k], &moved);
             assert_agrees("color", found.d_color[k], &move |s, h| s.color[k] += h);
+            assert_agrees("surface", found.d_surface[k], &move |s, h| s.surface[k] += h);
         }
         assert_agrees("opacity", found.d_opacity, &|s, h| s.opacity += h);
-        let moved = |s: &mut Splat<f64>, h| s.ellipse.depth = 1.0 / (s.inverse_depth() + h);
+        let moved = |s: &mut Splat<f64>, h| s.ellipse.depth = 1.0 / (1.0 / s.ellipse.depth + h);
         // A move of the depth changes no order: bins are of the same splats, whose depths lie apart.
         assert_agrees("inverse depth", found.d_inverse_depth, &moved);
     }
@@ -101,15 +112,18 @@ fn gradients_of_colours_and_inverse_depths_agree_with_their_differences() {
 
 #[test]
 fn absolute_gradients_are_what_each_pixel_gives_by_itself() {
-    let (d_image, d_depths) = d_pixels();
+    let d_pixels = d_pixels();
     let splats = splats();
-    let found = gradients(&splats, &d_image, &d_depths);
+    let found = gradients(&splats, &d_pixels);
     let mut expected = vec![[0.0; 2]; splats.len()];
     for pixel in 0..PIXELS {
-        let mut alone = (vec![0.0; PIXELS * 3], vec![0.0; PIXELS]);
-        alone.0[pixel * 3..][..3].copy_from_slice(&d_image[pixel * 3..][..3]);
-        alone.1[pixel] = d_depths[pixel];
-        for (sum, gradient) in expected.iter_mut().zip(gradients(&splats, &alone.0, &alone.1)) {
+        let mut alone = d_pixels.clone();
+        for values in &mut alone {
+            let width = values.len() / PIXELS;
+            values[..pixel * width].fill(0.0);
+            values[(pixel + 1) * width..].fill(0.0);
+        }
+        for (sum, gradient) in expected.iter_mut().zip(gradients(&splats, &alone)) {
             for (sum, d) in sum.iter_mut().zip(gradient.d_mean_px) {
                 *sum += d.abs();
             }
@@ -148,4 +162,24 @@ fn inverse_depths_are_drawn_where_they_are_asked_for_over_nothing() {
     }
     let nothing = forward::<f64>(&[], &bin::<f64>(&[], SIZE), SIZE, &SETTINGS);
     assert_eq!(nothing.inverse_depths, vec![0.0; PIXELS]);
+}
+
+#[test]
+fn surfaces_are_drawn_where_they_are_asked_for_with_the_opacity_behind_them() {
+    let splats = splats();
+    let bins = bin(&splats, SIZE);
+    let map = |settings: &RenderSettings| forward(&splats, &bins, SIZE, settings).surface;
+    assert_eq!(map(&SETTINGS).len(), PIXELS * 4);
+    assert!(map(&RenderSettings { surface: false, ..SETTINGS }).is_empty());
+    assert!(map(&RenderSettings { pass: Pass::Picture, ..SETTINGS }).is_empty());
+    let mut white = splats.clone();
+    for splat in &mut white {
+        splat.color = [1.0; 3];
+    }
+    let black = RenderSettings { background: [0.0; 3], ..SETTINGS };
+    let weights = forward(&white, &bins, SIZE, &black).image;
+    for (pixel, weight) in map(&SETTINGS).chunks_exact(4).zip(weights.chunks_exact(3)) {
+        // The sum of the weights and 1 less the product of what passes differ by rounding.
+        assert!((pixel[3] - weight[0]).abs() < 1e-14, "{} for {}", pixel[3], weight[0]);
+    }
 }

@@ -1,4 +1,4 @@
-//! The nearest centres: those that looking at all of them finds, to the last row.
+//! The nearest centres: every device finds those that looking at all of them finds, to the last row.
 #![allow(
     missing_docs,
     clippy::unwrap_used,
@@ -17,7 +17,7 @@ use splat::backend::{DeviceError, MOST_NEIGHBOURS, Surface};
 use splat::math::Real;
 use splat::model::Gaussians;
 
-each_precision!(
+each_backend!(
     clusters_with_duplicates_get_what_looking_at_all_centres_finds,
     sizes_around_those_of_leaves_and_nodes_are_no_exception,
     of_equal_distances_the_lower_row_comes_first,
@@ -244,5 +244,94 @@ proptest! {
         let points: Vec<Point> = bits.iter().map(|p| p.map(f32::from_bits)).collect();
         let lists = found(&mut Cpu::<f32>::new(), &points, count);
         assert_exact(&lists, &points, points.len().min(count as usize), 1);
+    }
+}
+
+#[cfg(kernels)]
+mod cuda {
+    use std::time::Instant;
+
+    use super::*;
+    use splat::backend::{Backend, Raster};
+
+    /// What finding the neighbours of a large model may take: they are found again every 500
+    /// iterations, of which each takes hundredths of that.
+    const SECONDS: f64 = 1.0;
+
+    /// Surfaces of all sizes with some noise, and a haze around them.
+    fn scene(count: usize) -> Vec<Point> {
+        let mut draws = Draws::new(23);
+        let surfaces: Vec<(Point, f64)> = (0..40)
+            .map(|_| (in_box(&mut draws, 3.0), 10.0_f64.powf(draws.uniform(-1.5, 0.3))))
+            .collect();
+        (0..count)
+            .map(|i| {
+                let (centre, radius) = surfaces[i % surfaces.len()];
+                let [x, y, z] = draws.array::<3>(-1.0, 1.0);
+                let noise =
+                    if i % 50 == 0 { draws.uniform(1.0, 30.0) } else { draws.uniform(1.0, 1.01) };
+                let scale = radius * noise / (x * x + y * y + z * z).sqrt().max(1e-3);
+                let offset = [x, y, z].map(|c| (c * scale).to_f32());
+                [0, 1, 2].map(|axis| centre[axis] + offset[axis])
+            })
+            .collect()
+    }
+
+    /// Finds them twice: the first time takes memory.
+    fn timed(points: &[Point], count: u32, what: &str) {
+        let mut device = common::cuda::open();
+        let model = device.upload(&model_of(points)).unwrap();
+        for _ in 0..2 {
+            device.synchronize().unwrap();
+            let start = Instant::now();
+            let near = device.neighbours(&model, count).unwrap();
+            device.synchronize().unwrap();
+            let seconds = start.elapsed().as_secs_f64();
+            println!("{what}: {count} neighbours of {} in {seconds:.4} s", points.len());
+            assert!(seconds < SECONDS, "{what}: {seconds} s");
+            for row in (0..points.len()).step_by(points.len() / 16) {
+                let list = device.read_neighbours(&near, row..row + 1).unwrap();
+                assert_eq!(list, looked_up(points, row, count as usize), "{what}: row {row}");
+            }
+        }
+    }
+
+    #[test]
+    #[ignore = "needs a CUDA device"]
+    fn the_neighbours_of_six_million_are_found_within_a_second() {
+        timed(&scene(6_000_000), 16, "surfaces");
+    }
+
+    #[test]
+    #[ignore = "needs a CUDA device"]
+    fn centres_that_lie_badly_take_no_longer() {
+        timed(&vec![[0.5, 1.5, -2.5]; 2_000_000], 16, "one place");
+        let mut draws = Draws::new(29);
+        // Nearly all in a millionth of what the others fill, and a share of them in one place.
+        let crowded: Vec<Point> = (0..2_000_000)
+            .map(|i| match i % 1000 {
+                0 => in_box(&mut draws, 1e3),
+                1..100 => [1e-4; 3],
+                _ => in_box(&mut draws, 1e-3),
+            })
+            .collect();
+        timed(&crowded, 32, "a crowd and outliers");
+        let line: Vec<Point> = (0..2_000_000).map(|i| [i as f32, 0.0, 0.0]).collect();
+        timed(&line, 16, "a line");
+    }
+
+    #[test]
+    #[ignore = "needs a CUDA device"]
+    fn all_lists_of_a_large_model_are_those_of_the_cpu() {
+        let mut points = scene(300_000);
+        points[77] = [f32::NAN; 3];
+        for copied in (5..300_000).step_by(11) {
+            points[copied] = points[copied / 3];
+        }
+        for count in [12, 16, 32] {
+            let expected = found(&mut Cpu::<f32>::new(), &points, count);
+            let mut device = common::cuda::open();
+            assert!(found(&mut device, &points, count) == expected, "{count}");
+        }
     }
 }

@@ -1,0 +1,168 @@
+// Twin of math/field.rs: the density of Gaussians as a field in space, and what it says of a surface
+// (SuGaR: Guedon and Lepetit 2024, section 4.1). Same names; the equations stand in Rust.
+#pragma once
+
+#include "abi.cuh"
+#include "linalg.cuh"
+
+constexpr float SCALE_MIN = 1e-8f;
+constexpr float DISTANCE2_MAX = 1e8f;
+constexpr float SPREAD = 1.5f;
+constexpr float WEIGHED_THICKNESS_MIN = 1e-6f;
+constexpr float WEIGHT_SUM_MIN = 1e-6f;
+constexpr float ENTROPY_EPSILON = 1e-10f;
+
+// One of the three; an index in a register would send them to memory.
+__device__ inline float pick(float3 v, uint32_t axis) {
+    return axis == 0 ? v.x : axis == 1 ? v.y : v.z;
+}
+
+__device__ inline void add_to(float3& v, uint32_t axis, float value) {
+    v.x += axis == 0 ? value : 0.0f;
+    v.y += axis == 1 ? value : 0.0f;
+    v.z += axis == 2 ? value : 0.0f;
+}
+
+__device__ inline float3 times(float3 a, float3 b) { return {a.x * b.x, a.y * b.y, a.z * b.z}; }
+
+// A Gaussian as the field takes it.
+struct Bump {
+    float3 mean_world;
+    float3 scale;
+    Mat3 axes;  // its axes are the columns
+    float opacity;
+    uint32_t thin;  // which axis has the smallest scale
+};
+
+// Of a Bump's raw parameters, but of its axes in place of its quaternion.
+struct BumpGradient {
+    float3 d_mean_world;
+    float3 d_log_scale;
+    Mat3 d_axes;
+    float d_opacity_logit;
+};
+
+__device__ inline uint32_t thinnest(float3 scale) {
+    const uint32_t first = scale.y < scale.x ? 1 : 0;
+    return scale.z < pick(scale, first) ? 2 : first;
+}
+
+__device__ inline Bump bump_of(float3 mean_world, float3 log_scale, Quat quat, float opacity_logit) {
+    const float3 scale = {expf(log_scale.x), expf(log_scale.y), expf(log_scale.z)};
+    return {mean_world, scale, rotation(quat), sigmoid(opacity_logit), thinnest(scale)};
+}
+
+__device__ inline float thickness(const Bump& bump) { return pick(bump.scale, bump.thin); }
+
+__device__ inline float3 normal_of(const Bump& bump) {
+    return {pick(bump.axes.row[0], bump.thin), pick(bump.axes.row[1], bump.thin),
+            pick(bump.axes.row[2], bump.thin)};
+}
+
+__device__ inline float3 inverse_scale_of(const Bump& bump) {
+    return {1.0f / fmaxf(bump.scale.x, SCALE_MIN), 1.0f / fmaxf(bump.scale.y, SCALE_MIN),
+            1.0f / fmaxf(bump.scale.z, SCALE_MIN)};
+}
+
+__device__ inline float3 sample_along(const Bump& bump, float3 normals) {
+    return times(scale(bump.scale, SPREAD), normals);
+}
+
+__device__ inline float3 sample_offset(const Bump& bump, float3 along) {
+    return mul(bump.axes, along);
+}
+
+// a b^T, added to a matrix.
+__device__ inline void add_outer(Mat3& m, float3 a, float3 b) {
+    m.row[0] = add(m.row[0], scale(b, a.x));
+    m.row[1] = add(m.row[1], scale(b, a.y));
+    m.row[2] = add(m.row[2], scale(b, a.z));
+}
+
+__device__ inline void sample_bwd(const Bump& bump, float3 along, float3 d_place, float d_distance,
+                                  BumpGradient& d_bump) {
+    d_bump.d_mean_world = add(d_bump.d_mean_world, d_place);
+    float3 d_along = mul_transposed(bump.axes, d_place);
+    add_to(d_along, bump.thin, d_distance);
+    d_bump.d_log_scale = add(d_bump.d_log_scale, times(d_along, along));
+    add_outer(d_bump.d_axes, d_place, along);
+}
+
+__device__ inline float density(const Bump& bump, float3 offset, float3& whitened) {
+    whitened = times(mul_transposed(bump.axes, offset), inverse_scale_of(bump));
+    const float distance2 = dot(whitened, whitened);
+    return distance2 <= DISTANCE2_MAX ? bump.opacity * expf(-0.5f * distance2) : 0.0f;
+}
+
+// `d_offset`; adds to the other gradients, that of the centre excepted.
+__device__ inline float3 density_bwd(const Bump& bump, float3 offset, float3 whitened,
+                                     float density, float d_density, BumpGradient& d_bump) {
+    if (density <= 0.0f) return {0.0f, 0.0f, 0.0f};
+    const float d_exponent = d_density * density;
+    d_bump.d_opacity_logit += d_exponent * (1.0f - bump.opacity);
+    const float3 d_turned = scale(times(whitened, inverse_scale_of(bump)), -d_exponent);
+    const float3 by_scale = scale(times(whitened, whitened), d_exponent);
+    d_bump.d_log_scale.x += bump.scale.x > SCALE_MIN ? by_scale.x : 0.0f;
+    d_bump.d_log_scale.y += bump.scale.y > SCALE_MIN ? by_scale.y : 0.0f;
+    d_bump.d_log_scale.z += bump.scale.z > SCALE_MIN ? by_scale.z : 0.0f;
+    add_outer(d_bump.d_axes, offset, d_turned);
+    return mul(bump.axes, d_turned);
+}
+
+__device__ inline float surface_thickness(float sum, uint32_t count) {
+    return fmaxf(sum / static_cast<float>(count), SCALE_MIN);
+}
+
+__device__ inline float surface_thickness_bwd(const Bump& bump, float beta, uint32_t count,
+                                              float d_beta) {
+    return beta > SCALE_MIN ? d_beta * thickness(bump) / static_cast<float>(count) : 0.0f;
+}
+
+__device__ inline float surface_density(float distance, float beta) {
+    const float ratio = distance / beta;
+    return ratio * ratio <= DISTANCE2_MAX ? expf(-0.5f * ratio * ratio) : 0.0f;
+}
+
+// `d_distance` and `d_beta`.
+__device__ inline float2 surface_density_bwd(float distance, float beta, float target,
+                                             float d_target) {
+    if (target <= 0.0f) return {0.0f, 0.0f};
+    const float ratio = distance / beta;
+    const float d_distance = -d_target * target * ratio / beta;
+    return {d_distance, -d_distance * ratio};
+}
+
+__device__ inline float sign(float x) { return x > 0.0f ? 1.0f : x < 0.0f ? -1.0f : 0.0f; }
+
+__device__ inline float3 aligned(float3 normal, float3 own, float& side) {
+    side = sign(dot(normal, own));
+    return scale(normal, side);
+}
+
+__device__ inline float normal_weight(const Bump& bump, float3 offset, float density) {
+    if (density <= 0.0f) return 0.0f;
+    const float thick = fmaxf(thickness(bump), WEIGHED_THICKNESS_MIN);
+    return density * fabsf(dot(offset, normal_of(bump))) / (thick * thick);
+}
+
+__device__ inline float normal_weight_factor(float sum) {
+    return 1.0f / fmaxf(sum, WEIGHT_SUM_MIN);
+}
+
+__device__ inline void normal_bwd(const Bump& bump, float3 d_normal, BumpGradient& d_bump) {
+    add_to(d_bump.d_axes.row[0], bump.thin, d_normal.x);
+    add_to(d_bump.d_axes.row[1], bump.thin, d_normal.y);
+    add_to(d_bump.d_axes.row[2], bump.thin, d_normal.z);
+}
+
+__device__ inline float entropy(float opacity_logit) {
+    const float o = sigmoid(opacity_logit), rest = sigmoid(-opacity_logit);
+    return -o * logf(o + ENTROPY_EPSILON) - rest * logf(rest + ENTROPY_EPSILON);
+}
+
+__device__ inline float entropy_bwd(float opacity_logit, float d_entropy) {
+    const float o = sigmoid(opacity_logit), rest = sigmoid(-opacity_logit);
+    const float sum = o + ENTROPY_EPSILON, rest_sum = rest + ENTROPY_EPSILON;
+    const float d_opacity = logf(rest_sum) + rest / rest_sum - logf(sum) - o / sum;
+    return d_entropy * d_opacity * o * rest;
+}

@@ -1,0 +1,303 @@
+// neighbours: the nearest centres of each centre, exactly.
+// Rows are ordered so that the leaves of a tree are 32 after one another: the order is halved again and
+// again, each segment across the widest side of what it holds, so that the tree is as deep and its boxes
+// as small however the centres lie. 32 leaves have a box around theirs, 32 of these another.
+// Then a warp searches the tree for a leaf, one centre a lane, together, since what is near to one is
+// near to all.
+// A candidate is one number, its squared distance's bits above its row: the least is the nearest, and of
+// equal distances the one of the lower row. Twins of `key` and `Bounds` in backend/cpu/neighbours.rs.
+// Shapes: geometry [lane blocks, 11, 32], row_from_place [n], placed [leaves, 32, 4], boxes [boxes, 2, 4],
+// near [n, count]. Centres that are not finite stand last in the order, and NaN in `placed`.
+
+#include "layout.cuh"
+
+constexpr uint32_t NEAREST_WARPS = NEAREST_BLOCK / WARP;
+
+// Above all candidates, infinite distances included, and below those of NaN with either sign.
+constexpr uint64_t FARTHER = uint64_t{0x7f800001u} << 32;
+constexpr uint64_t NOTHING = ~uint64_t{0};
+
+__device__ inline bool is_finite(float3 p) {
+    return isfinite(p.x) && isfinite(p.y) && isfinite(p.z);
+}
+
+__device__ inline float3 mean_of(const float* __restrict__ geometry, uint32_t row) {
+    const float* mean = geometry + lane_block(row, GEOMETRY_WIDTH) + component(MEAN);
+    return {mean[0], mean[component(1)], mean[component(2)]};
+}
+
+// A number of 32 bits that orders as the coordinate does, and back. No finite one has all bits one.
+__device__ inline uint32_t ordered(float coordinate) {
+    const uint32_t bits = __float_as_uint(coordinate);
+    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+}
+
+__device__ inline float coordinate(uint32_t ordered) {
+    return __uint_as_float(ordered & 0x80000000u ? ordered & 0x7fffffffu : ~ordered);
+}
+
+// The intrinsics round each operation by itself, as the twin does.
+__device__ inline uint64_t candidate(float x, float y, float z, uint32_t row) {
+    const float distance =
+        __fadd_rn(__fadd_rn(__fmul_rn(x, x), __fmul_rn(y, y)), __fmul_rn(z, z));
+    return uint64_t{__float_as_uint(distance)} << 32 | row;
+}
+
+// Over the warp.
+__device__ inline uint64_t warp_least(uint64_t value) {
+    const uint32_t upper = static_cast<uint32_t>(value >> 32);
+    const uint32_t least = warp_min(upper);
+    const uint32_t lower = warp_min(upper == least ? static_cast<uint32_t>(value) : 0xffffffffu);
+    return uint64_t{least} << 32 | lower;
+}
+
+__device__ inline uint64_t warp_greatest(uint64_t value) { return ~warp_least(~value); }
+
+// What a leaf holds, or a group of boxes; nothing where there is no least row.
+struct Box {
+    float3 low, high;
+    uint32_t least_row;
+
+    __device__ static Box load(const float4* __restrict__ boxes, uint32_t at) {
+        const float4 low = boxes[2 * uint64_t{at}];
+        const float4 high = boxes[2 * uint64_t{at} + 1];
+        return {{low.x, low.y, low.z}, {high.x, high.y, high.z}, __float_as_uint(low.w)};
+    }
+};
+
+// How far a stretch begins behind the end of another; 0 where they overlap.
+__device__ inline float gap(float low, float high, float other_low, float other_high) {
+    return fmaxf(fmaxf(__fsub_rn(low, other_high), __fsub_rn(other_low, high)), 0.0f);
+}
+
+// No candidate in `b` is below it for any centre between `low` and `high`: subtraction, squares and
+// sums, each rounded by itself, do not change the order of what is farther out along every axis.
+__device__ inline uint64_t least_candidate(const Box& b, float3 low, float3 high) {
+    if (b.least_row == NO_ROW) return NOTHING;
+    return candidate(gap(b.low.x, b.high.x, low.x, high.x), gap(b.low.y, b.high.y, low.y, high.y),
+                     gap(b.low.z, b.high.z, low.z, high.z), b.least_row);
+}
+
+// The box around what the lanes hold, of which those without a row hold nothing.
+__device__ inline void store_joined(float4* boxes, uint32_t at, const Box& lane) {
+    const bool there = lane.least_row != NO_ROW;
+    const float lows[3] = {lane.low.x, lane.low.y, lane.low.z};
+    const float highs[3] = {lane.high.x, lane.high.y, lane.high.z};
+    float low[3], high[3];
+#pragma unroll
+    for (int axis = 0; axis < 3; ++axis) {
+        low[axis] = coordinate(warp_min(there ? ordered(lows[axis]) : 0xffffffffu));
+        high[axis] = coordinate(~warp_min(there ? ~ordered(highs[axis]) : 0xffffffffu));
+    }
+    const uint32_t least_row = warp_min(lane.least_row);
+    if (threadIdx.x % WARP != 0) return;
+    boxes[2 * uint64_t{at}] = {low[0], low[1], low[2], __uint_as_float(least_row)};
+    boxes[2 * uint64_t{at} + 1] = {high[0], high[1], high[2], 0.0f};
+}
+
+// The nearest so far, least first.
+template <uint32_t MOST>
+struct Nearest {
+    uint64_t candidates[MOST];
+
+    __device__ explicit Nearest(uint64_t none) {
+#pragma unroll
+        for (uint32_t i = 0; i < MOST; ++i) candidates[i] = none;
+    }
+
+    __device__ uint64_t last() const { return candidates[MOST - 1]; }
+
+    // The last goes.
+    __device__ void add(uint64_t candidate) {
+#pragma unroll
+        for (uint32_t i = MOST - 1; i > 0; --i) {
+            const uint64_t before = candidates[i - 1];
+            if (candidate < candidates[i]) candidates[i] = candidate < before ? before : candidate;
+        }
+        if (candidate < candidates[0]) candidates[0] = candidate;
+    }
+};
+
+// One warp per leaf, one centre per lane. `pending` keeps for every level on the way down what is least
+// in each box of the group that is being looked at, each lane its own box's; `shown` is the leaf that is
+// being looked at: the first barrier publishes it, the second lets every lane finish reading.
+template <uint32_t MOST>
+__device__ inline void search(const NearestArgs& a) {
+    __shared__ uint64_t pending_of[NEAREST_WARPS][TREE_LEVELS][WARP];
+    __shared__ float4 shown_of[NEAREST_WARPS][WARP];
+    const float4* __restrict__ placed = reinterpret_cast<const float4*>(a.placed);
+    const float4* __restrict__ boxes = reinterpret_cast<const float4*>(a.boxes);
+    const uint32_t lane = threadIdx.x % WARP;
+    const uint32_t own_leaf = blockIdx.x * NEAREST_WARPS + threadIdx.x / WARP;
+    if (own_leaf >= a.boxes_of[0]) return;  // the whole warp
+    uint64_t(&pending)[TREE_LEVELS][WARP] = pending_of[threadIdx.x / WARP];
+    float4(&shown)[WARP] = shown_of[threadIdx.x / WARP];
+
+    const float4 own = placed[uint64_t{own_leaf} * WARP + lane];
+    const float3 centre = {own.x, own.y, own.z};
+    const uint32_t own_row = __float_as_uint(own.w);
+    // A lane without a centre takes nothing, and holds up nobody.
+    const bool searches = is_finite(centre);
+    Nearest<MOST> nearest(searches ? FARTHER : 0);
+
+    const auto look_at = [&](uint32_t leaf) {
+        shown[lane] = placed[uint64_t{leaf} * WARP + lane];
+        __syncwarp();
+#pragma unroll 2
+        for (uint32_t i = 0; i < WARP; ++i) {
+            const float4 other = shown[i];
+            const uint64_t found =
+                candidate(__fsub_rn(other.x, centre.x), __fsub_rn(other.y, centre.y),
+                          __fsub_rn(other.z, centre.z), __float_as_uint(other.w));
+            if (found < nearest.last()) nearest.add(found);
+        }
+        __syncwarp();
+    };
+
+    const Box all = Box::load(boxes, own_leaf);
+    if (all.least_row != NO_ROW) {
+        look_at(own_leaf);
+        uint64_t bound = warp_greatest(nearest.last());
+        uint32_t level = a.levels - 1, group = 0;
+        const auto enter = [&] {
+            const uint32_t box = group * WARP + lane;
+            pending[level][lane] =
+                box < a.boxes_of[level]
+                    ? least_candidate(Box::load(boxes, a.first_box[level] + box), all.low, all.high)
+                    : NOTHING;
+        };
+        enter();
+        while (true) {
+            const uint64_t mine = pending[level][lane];
+            const uint64_t least = warp_least(mine);
+            if (least >= bound) {
+                // Nor is there anything in the rest of the group.
+                if (level + 1 == a.levels) break;
+                ++level;
+                group /= WARP;
+                continue;
+            }
+            // No two boxes have the same least row.
+            const uint32_t chosen = __ffs(__ballot_sync(FULL_WARP, mine == least)) - 1;
+            if (lane == chosen) pending[level][lane] = NOTHING;
+            const uint32_t box = group * WARP + chosen;
+            if (level == 0 && box == own_leaf) continue;
+            // The box of all reaches farther than any one centre.
+            const Box there = Box::load(boxes, a.first_box[level] + box);
+            const bool wanted = least_candidate(there, centre, centre) < nearest.last();
+            if (!__any_sync(FULL_WARP, wanted)) continue;
+            if (level == 0) {
+                look_at(box);
+                bound = warp_greatest(nearest.last());
+            } else {
+                --level;
+                group = box;
+                enter();
+            }
+        }
+    }
+
+    if (own_row == NO_ROW) return;
+    uint32_t* list = a.near + uint64_t{own_row} * a.count;
+#pragma unroll
+    for (uint32_t i = 0; i < MOST; ++i) {
+        const uint64_t found = nearest.candidates[i];
+        const bool there = searches && found < FARTHER;
+        if (i < a.count) list[i] = there ? static_cast<uint32_t>(found) : own_row;
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(NEIGHBOURS_BLOCK)
+    number_rows(const __grid_constant__ SplitArgs a) {
+    const uint32_t row = blockIdx.x * blockDim.x + threadIdx.x;
+    if (row < a.n) a.row_from_place[row] = row;
+}
+
+// One thread per place. Segments have whole warps.
+extern "C" __global__ void __launch_bounds__(NEIGHBOURS_BLOCK)
+    measure_segments(const __grid_constant__ SplitArgs a) {
+    const uint32_t place = blockIdx.x * blockDim.x + threadIdx.x;
+    const uint32_t lane = threadIdx.x % WARP;
+    float3 centre = {NAN, NAN, NAN};
+    if (place < a.n) centre = mean_of(a.geometry, a.row_from_place[place]);
+    const bool there = is_finite(centre);
+    const float coordinates[3] = {centre.x, centre.y, centre.z};
+    uint32_t mine = 0xffffffffu;
+#pragma unroll
+    for (uint32_t axis = 0; axis < 3; ++axis) {
+        const uint32_t at = ordered(coordinates[axis]);
+        const uint32_t low = warp_min(there ? at : 0xffffffffu);
+        const uint32_t high = warp_min(there ? ~at : 0xffffffffu);
+        if (lane == 2 * axis) mine = low;
+        if (lane == 2 * axis + 1) mine = high;
+    }
+    // A warp without a centre, as one behind the last segment, has nothing to say.
+    if (mine == 0xffffffffu) return;
+    const uint64_t segment = place >> a.segment_shift;
+    atomicMin(a.extents + segment * EXTENT_WIDTH + lane, mine);
+}
+
+// One thread per place. What is not finite comes last.
+extern "C" __global__ void __launch_bounds__(NEIGHBOURS_BLOCK)
+    split_keys(const __grid_constant__ SplitArgs a) {
+    const uint32_t place = blockIdx.x * blockDim.x + threadIdx.x;
+    if (place >= a.n) return;
+    const uint32_t segment = place >> a.segment_shift;
+    const uint32_t* __restrict__ extent = a.extents + uint64_t{segment} * EXTENT_WIDTH;
+    const float3 centre = mean_of(a.geometry, a.row_from_place[place]);
+    const uint32_t last = (1u << a.along_bits) - 1;
+    uint32_t along = last;
+    if (is_finite(centre)) {
+        const float coordinates[3] = {centre.x, centre.y, centre.z};
+        float widest = 0.0f, share = 0.0f;
+#pragma unroll
+        for (int axis = 0; axis < 3; ++axis) {
+            // Halves: the whole side may be beyond the largest number.
+            const float low = 0.5f * coordinate(extent[2 * axis]);
+            const float side = 0.5f * coordinate(~extent[2 * axis + 1]) - low;
+            if (side > widest) {
+                widest = side;
+                share = (0.5f * coordinates[axis] - low) / side;
+            }
+        }
+        along = min(static_cast<uint32_t>(share * static_cast<float>(last)), last - 1);
+    }
+    a.keys[place] = segment << a.along_bits | along;
+}
+
+// One thread per place, one warp per leaf.
+extern "C" __global__ void __launch_bounds__(NEIGHBOURS_BLOCK)
+    place_centres(const __grid_constant__ PlaceArgs a) {
+    const uint32_t place = blockIdx.x * blockDim.x + threadIdx.x;
+    if (place / WARP * WARP >= a.n) return;  // the whole warp
+    const uint32_t row = place < a.n ? a.row_from_place[place] : NO_ROW;
+    float3 centre = {NAN, NAN, NAN};
+    if (row != NO_ROW) centre = mean_of(a.geometry, row);
+    const bool there = is_finite(centre);
+    if (!there) centre = {NAN, NAN, NAN};
+    reinterpret_cast<float4*>(a.placed)[place] = {centre.x, centre.y, centre.z,
+                                                  __uint_as_float(row)};
+    store_joined(reinterpret_cast<float4*>(a.boxes), place / WARP,
+                 {centre, centre, there ? row : NO_ROW});
+}
+
+// One thread per box below, one warp per box. None of the boxes below is one of the level's.
+extern "C" __global__ void __launch_bounds__(NEIGHBOURS_BLOCK)
+    join_boxes(const __grid_constant__ JoinArgs a) {
+    float4* boxes = reinterpret_cast<float4*>(a.boxes);
+    const uint32_t below = blockIdx.x * blockDim.x + threadIdx.x;
+    if (below / WARP * WARP >= a.below) return;  // the whole warp
+    Box lane = {{NAN, NAN, NAN}, {NAN, NAN, NAN}, NO_ROW};
+    if (below < a.below) lane = Box::load(boxes, a.first_below + below);
+    store_joined(boxes, a.first + below / WARP, lane);
+}
+
+extern "C" __global__ void __launch_bounds__(NEAREST_BLOCK)
+    nearest_16(const __grid_constant__ NearestArgs a) {
+    search<16>(a);
+}
+
+extern "C" __global__ void __launch_bounds__(NEAREST_BLOCK)
+    nearest_32(const __grid_constant__ NearestArgs a) {
+    search<32>(a);
+}

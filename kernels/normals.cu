@@ -1,0 +1,141 @@
+// normals: what splats give to maps of a surface, and how far the maps' normals are from those of the
+// maps' depths.
+//
+// `splat_features`: one thread per Gaussian.
+// `compare_normals`: one block per square of pixels. The depths of the square and of two pixels around it
+// come first, then the gradients of the slopes of it and of one pixel around it, then the gradients of
+// its depths, each of which is in the slopes of four pixels beside it; nothing is added atomically but
+// the block's sum.
+//
+// Shapes: geometry [lane blocks, 11, 32], splats [visible, 12], features [visible, 4], surface and
+// d_surface [h, w, 4].
+
+#include "layout.cuh"
+#include "normals.cuh"
+
+__device__ inline float3 triple_at(const float* __restrict__ column, uint64_t at, uint32_t first) {
+    return {column[at + component(first)], column[at + component(first + 1)],
+            column[at + component(first + 2)]};
+}
+
+extern "C" __global__ void __launch_bounds__(FEATURES_BLOCK)
+    splat_features(const __grid_constant__ FeaturesArgs a) {
+    const float* __restrict__ geometry = a.geometry;
+    const uint32_t gaussian = blockIdx.x * blockDim.x + threadIdx.x;
+    if (gaussian >= a.gaussians) return;
+    const uint32_t slot = a.splat_from_gaussian[gaussian];
+    if (slot == UNSEEN) return;
+    const uint64_t at = lane_block(gaussian, GEOMETRY_WIDTH);
+    const Shape shape = {triple_at(geometry, at, MEAN), triple_at(geometry, at, LOG_SCALE),
+                         {geometry[at + component(QUAT)], geometry[at + component(QUAT + 1)],
+                          geometry[at + component(QUAT + 2)], geometry[at + component(QUAT + 3)]},
+                         0.0f};
+    const float3 normal = facing_normal(a.camera, shape);
+    const float depth = reinterpret_cast<const float4*>(a.splats)[uint64_t{slot} * 3 + 1].w;
+    reinterpret_cast<float4*>(a.features)[slot] = {depth, normal.x, normal.y, __frcp_rn(depth)};
+}
+
+// A block's depths, with two pixels around them, and slopes, with one.
+constexpr uint32_t DEPTHS = NORMALS_SIDE + 4;
+constexpr uint32_t SLOPES = NORMALS_SIDE + 2;
+static_assert(NORMALS_BLOCK == NORMALS_SIDE * NORMALS_SIDE, "one thread per pixel");
+static_assert(NORMALS_BLOCK % WARP == 0, "whole warps");
+
+// What a pixel adds, and the gradients of it.
+struct PixelNormals {
+    float disagreement;
+    float2 d_slopes, d_normal;
+};
+
+// `left`, `right`, `above` and `below` are the depths beside the pixel, `map` what is drawn in it.
+__device__ inline PixelNormals pixel_normals(const NormalsArgs& a, int x, int y, float4 map,
+                                             float left, float right, float above, float below) {
+    const float weight = a.by_opacity != 0 ? map.w : 1.0f;
+    const bool inner = x > 0 && y > 0 && x + 1 < static_cast<int>(a.size[0]) &&
+                       y + 1 < static_cast<int>(a.size[1]);
+    if (!inner || !has_slope(left, right) || !has_slope(above, below)) {
+        return {weight, {0.0f, 0.0f}, {0.0f, 0.0f}};
+    }
+    const float2 slopes = {slope(a.focal_px[0], left, right), slope(a.focal_px[1], above, below)};
+    const float2 ray = {(static_cast<float>(x) + 0.5f - a.centre_px[0]) / a.focal_px[0],
+                        (static_cast<float>(y) + 0.5f - a.centre_px[1]) / a.focal_px[1]};
+    const float2 xy = {map.y, map.z};
+    const float3 drawn = blended_normal(xy), expected = surface_normal(slopes, ray);
+    const float d_dot = -a.d_mean * weight;
+    return {weight * (1.0f - dot(drawn, expected)),
+            surface_normal_bwd(slopes, ray, scale(drawn, d_dot)),
+            blended_normal_bwd(xy, scale(expected, d_dot))};
+}
+
+extern "C" __global__ void __launch_bounds__(NORMALS_BLOCK)
+    compare_normals(const __grid_constant__ NormalsArgs a) {
+    __shared__ float depths[DEPTHS][DEPTHS];
+    __shared__ float2 d_slopes[SLOPES][SLOPES];
+    __shared__ float2 d_normals[NORMALS_SIDE][NORMALS_SIDE];
+    __shared__ float of_warp[NORMALS_BLOCK / WARP];
+    const float4* __restrict__ surface = reinterpret_cast<const float4*>(a.surface);
+    const int width = static_cast<int>(a.size[0]), height = static_cast<int>(a.size[1]);
+    const uint32_t blocks_wide = (a.size[0] + NORMALS_SIDE - 1) / NORMALS_SIDE;
+    const int corner_x = static_cast<int>(blockIdx.x % blocks_wide * NORMALS_SIDE);
+    const int corner_y = static_cast<int>(blockIdx.x / blocks_wide * NORMALS_SIDE);
+
+    for (uint32_t i = threadIdx.x; i < DEPTHS * DEPTHS; i += NORMALS_BLOCK) {
+        const uint32_t row = i / DEPTHS, column = i % DEPTHS;
+        const int x = corner_x + static_cast<int>(column) - 2;
+        const int y = corner_y + static_cast<int>(row) - 2;
+        const bool inside = x >= 0 && y >= 0 && x < width && y < height;
+        depths[row][column] = inside ? surface[uint64_t(y) * width + x].x : 0.0f;
+    }
+    __syncthreads();  // the depths are there
+
+    float sum = 0.0f;
+    for (uint32_t i = threadIdx.x; i < SLOPES * SLOPES; i += NORMALS_BLOCK) {
+        const uint32_t row = i / SLOPES, column = i % SLOPES;
+        const int x = corner_x + static_cast<int>(column) - 1;
+        const int y = corner_y + static_cast<int>(row) - 1;
+        PixelNormals pixel = {};
+        if (x >= 0 && y >= 0 && x < width && y < height) {
+            pixel = pixel_normals(a, x, y, surface[uint64_t(y) * width + x],
+                                  depths[row + 1][column], depths[row + 1][column + 2],
+                                  depths[row][column + 1], depths[row + 2][column + 1]);
+        }
+        d_slopes[row][column] = pixel.d_slopes;
+        // Those around the square are other blocks'.
+        if (row > 0 && column > 0 && row <= NORMALS_SIDE && column <= NORMALS_SIDE) {
+            d_normals[row - 1][column - 1] = pixel.d_normal;
+            sum += pixel.disagreement;
+        }
+    }
+    const float of_lanes = warp_sum(sum);
+    if (threadIdx.x % WARP == 0) of_warp[threadIdx.x / WARP] = of_lanes;
+    __syncthreads();  // the gradients of slopes and normals are there, and the warps' sums
+    if (threadIdx.x == 0) {
+        double of_block = 0.0;
+        for (uint32_t warp = 0; warp < NORMALS_BLOCK / WARP; ++warp) of_block += of_warp[warp];
+        atomicAdd(a.sum, of_block);
+    }
+
+    const uint32_t row = threadIdx.x / NORMALS_SIDE, column = threadIdx.x % NORMALS_SIDE;
+    const int x = corner_x + static_cast<int>(column), y = corner_y + static_cast<int>(row);
+    if (x >= width || y >= height) return;
+    const float depth = depths[row + 2][column + 2];
+    float d_depth = 0.0f;
+    // Where there is no slope its gradient is 0. Seen from the pixel before it, this one lies behind.
+    const float by_left = d_slopes[row + 1][column].x, by_right = d_slopes[row + 1][column + 2].x;
+    const float by_above = d_slopes[row][column + 1].y, by_below = d_slopes[row + 2][column + 1].y;
+    if (by_left != 0.0f) {
+        d_depth += slope_bwd(a.focal_px[0], depths[row + 2][column], depth, by_left).y;
+    }
+    if (by_right != 0.0f) {
+        d_depth += slope_bwd(a.focal_px[0], depth, depths[row + 2][column + 4], by_right).x;
+    }
+    if (by_above != 0.0f) {
+        d_depth += slope_bwd(a.focal_px[1], depths[row][column + 2], depth, by_above).y;
+    }
+    if (by_below != 0.0f) {
+        d_depth += slope_bwd(a.focal_px[1], depth, depths[row + 4][column + 2], by_below).x;
+    }
+    const float2 d_normal = d_normals[row][column];
+    reinterpret_cast<float4*>(a.d_surface)[uint64_t(y) * width + x] = {d_depth, d_normal.x,
+                                                                       d_normal.y, 0.0f};
+}

@@ -1,0 +1,214 @@
+// surface: the terms of SuGaR (Guedon and Lepetit 2024, section 4.1) that have Gaussians lie on
+// surfaces, and their gradients, which are added to those of the geometry.
+// `count_seen` and `list_seen` have one thread per Gaussian and a warp per lane block;
+// `regularise_entropy` has one per Gaussian that is seen; in `regularise_16` and `regularise_32` a
+// sample has so many lanes, and a lane is one neighbour of the Gaussian that the sample is taken of.
+// Nothing of a pair of the two is kept: the lanes' sums are those over the neighbours.
+// Shapes: geometry [lane blocks, 11, 32], near [n, list_len], d_geometry [n, 12], rows [seen].
+
+#include "field.cuh"
+#include "layout.cuh"
+#include "noise.cuh"
+#include "quad.cuh"
+
+static_assert(SURFACE_BLOCK % WARP == 0, "whole warps");
+static_assert(SURFACE_WIDTH % 4 == 0 && SURFACE_WIDTH >= GEOMETRY_WIDTH, "a row is whole vectors");
+
+// Adds the sums of a block's threads to a term's; all of the block must call it. `of_warp` is free
+// again behind the next barrier.
+__device__ inline void add_to_term(float value, float* of_warp, double* term) {
+    const float of_lanes = warp_sum(value);
+    if (threadIdx.x % WARP == 0) of_warp[threadIdx.x / WARP] = of_lanes;
+    __syncthreads();  // all warps have added
+    if (threadIdx.x != 0) return;
+    double sum = 0.0;
+    for (uint32_t warp = 0; warp < SURFACE_BLOCK / WARP; ++warp) sum += of_warp[warp];
+    atomicAdd(term, sum);
+}
+
+// Over the lanes of the thread's sample; the same in all of them.
+template <uint32_t LANES>
+__device__ inline float sum_of(float value) {
+#pragma unroll
+    for (uint32_t distance = LANES / 2; distance > 0; distance /= 2) {
+        value += __shfl_xor_sync(FULL_WARP, value, distance);
+    }
+    return value;
+}
+
+template <uint32_t LANES>
+__device__ inline float3 sum_of(float3 v) {
+    return {sum_of<LANES>(v.x), sum_of<LANES>(v.y), sum_of<LANES>(v.z)};
+}
+
+__device__ inline float3 load_triple(const float* __restrict__ geometry, uint64_t at,
+                                     uint32_t first) {
+    return {geometry[at + component(first)], geometry[at + component(first + 1)],
+            geometry[at + component(first + 2)]};
+}
+
+__device__ inline Quat load_quat(const float* __restrict__ geometry, uint64_t at) {
+    return {geometry[at + component(QUAT)], geometry[at + component(QUAT + 1)],
+            geometry[at + component(QUAT + 2)], geometry[at + component(QUAT + 3)]};
+}
+
+__device__ inline Bump load_bump(const float* __restrict__ geometry, uint64_t at, Quat quat) {
+    return bump_of(load_triple(geometry, at, MEAN), load_triple(geometry, at, LOG_SCALE), quat,
+                   geometry[at + component(OPACITY_LOGIT)]);
+}
+
+__device__ inline void add_some(float4* at, float4 value) {
+    // Written so that NaN is added.
+    if (value.x == 0.0f && value.y == 0.0f && value.z == 0.0f && value.w == 0.0f) return;
+    add_quad(at, value);
+}
+
+__device__ inline void add_row(float* d_geometry, uint32_t row, const BumpGradient& d, Quat quat) {
+    const Quat q = rotation_bwd(quat, d.d_axes);
+    const float3 mean = d.d_mean_world, size = d.d_log_scale;
+    float4* const at =
+        reinterpret_cast<float4*>(d_geometry) + uint64_t{row} * (SURFACE_WIDTH / 4);
+    add_some(at, {mean.x, mean.y, mean.z, size.x});
+    add_some(at + 1, {size.y, size.z, q.w, q.x});
+    add_some(at + 2, {q.y, q.z, d.d_opacity_logit, 0.0f});
+}
+
+// The lanes' neighbours, and the Gaussian that the sample is taken of, the same in all lanes.
+struct Sample {
+    Bump own, other;
+    float3 along;     // of the sample, along its Gaussian's axes
+    float3 offset;    // of the sample from the neighbour's centre
+    float3 whitened;  // the same in units of the neighbour's scales
+    float density;    // of the neighbour there
+    bool is_neighbour;
+};
+
+// Compares the density with a surface's; returns the difference and adds the gradients.
+template <uint32_t LANES>
+__device__ inline float density_term(const Sample& s, uint32_t list_len, float d_density,
+                                        BumpGradient& d_own, BumpGradient& d_other) {
+    const float thick = s.is_neighbour ? thickness(s.other) : 0.0f;
+    const float beta = surface_thickness(sum_of<LANES>(thick), list_len);
+    const float distance = pick(s.along, s.own.thin);
+    const float target = surface_density(distance, beta);
+    const float difference = sum_of<LANES>(s.density) - target;
+    const float slope = d_density * sign(difference);
+    const float2 d_surface = surface_density_bwd(distance, beta, target, -slope);
+    const float3 d_offset =
+        density_bwd(s.other, s.offset, s.whitened, s.density, slope, d_other);
+    d_other.d_mean_world = sub(d_other.d_mean_world, d_offset);
+    add_to(d_other.d_log_scale, s.other.thin,
+           surface_thickness_bwd(s.other, beta, list_len, d_surface.y));
+    sample_bwd(s.own, s.along, sum_of<LANES>(d_offset), d_surface.x, d_own);
+    return fabsf(difference);
+}
+
+// Compares the Gaussian's normal with its neighbours'; returns the squared difference and adds the
+// gradients.
+template <uint32_t LANES>
+__device__ inline float normal_term(const Sample& s, float d_normal, BumpGradient& d_own,
+                                        BumpGradient& d_other) {
+    const float3 own = normal_of(s.own);
+    float side;
+    const float3 turned = aligned(normal_of(s.other), own, side);
+    const float weight = normal_weight(s.other, s.offset, s.density);
+    const float share = weight * normal_weight_factor(sum_of<LANES>(weight));
+    const float3 difference = sub(own, sum_of<LANES>(scale(turned, share)));
+    const float3 d_difference = scale(difference, 2.0f * d_normal);
+    normal_bwd(s.own, d_difference, d_own);
+    normal_bwd(s.other, scale(d_difference, -share * side), d_other);
+    return dot(difference, difference);
+}
+
+template <uint32_t LANES>
+__device__ inline void take_samples(const RegulariseArgs& a) {
+    constexpr uint32_t AT_ONCE = SURFACE_BLOCK / LANES;
+    __shared__ float of_warp[2][SURFACE_BLOCK / WARP];
+    const float* __restrict__ geometry = a.geometry;
+    const uint32_t* __restrict__ near = a.near;
+    const uint32_t lane = threadIdx.x % LANES;
+    float density_error = 0.0f, normal_error = 0.0f;
+    // All of a block go round alike; lanes behind the last sample go along and add nothing.
+    for (uint64_t first = uint64_t{blockIdx.x} * AT_ONCE; first < a.samples;
+         first += uint64_t{gridDim.x} * AT_ONCE) {
+        const uint64_t sample = first + threadIdx.x / LANES;
+        const bool counts = sample < a.samples;
+        const uint32_t row = a.rows[__umul64hi(random_bits(a.key, 2 * sample), a.seen)];
+        Sample s;
+        s.is_neighbour = lane < a.list_len;
+        const uint32_t other = s.is_neighbour ? near[uint64_t{row} * a.list_len + lane] : row;
+        const uint64_t own_at = lane_block(row, GEOMETRY_WIDTH);
+        const uint64_t other_at = lane_block(other, GEOMETRY_WIDTH);
+        const Quat own_quat = load_quat(geometry, own_at);
+        const Quat other_quat = load_quat(geometry, other_at);
+        s.own = load_bump(geometry, own_at, own_quat);
+        s.other = load_bump(geometry, other_at, other_quat);
+        s.along = sample_along(s.own, standard_normals(a.normal_key, sample));
+        // By way of the Gaussian's own centre: the place itself would have fewer digits.
+        const float3 between = sub(s.own.mean_world, s.other.mean_world);
+        s.offset = add(sample_offset(s.own, s.along), between);
+        const float dense = density(s.other, s.offset, s.whitened);
+        s.density = s.is_neighbour ? dense : 0.0f;
+
+        BumpGradient d_own = {}, d_other = {};
+        float of_density = 0.0f, of_normal = 0.0f;
+        if (a.d_density != 0.0f) {
+            of_density = density_term<LANES>(s, a.list_len, a.d_density, d_own, d_other);
+        }
+        if (a.d_normal != 0.0f) {
+            of_normal = normal_term<LANES>(s, a.d_normal, d_own, d_other);
+        }
+        if (!counts) continue;
+        if (s.is_neighbour) add_row(a.d_geometry, other, d_other, other_quat);
+        if (lane == 0) {
+            add_row(a.d_geometry, row, d_own, own_quat);
+            density_error += of_density;
+            normal_error += of_normal;
+        }
+    }
+    if (a.d_density != 0.0f) add_to_term(density_error, of_warp[0], &a.sums->density);
+    if (a.d_normal != 0.0f) add_to_term(normal_error, of_warp[1], &a.sums->normal);
+}
+
+extern "C" __global__ void __launch_bounds__(SURFACE_BLOCK)
+    regularise_16(const __grid_constant__ RegulariseArgs a) {
+    take_samples<16>(a);
+}
+
+extern "C" __global__ void __launch_bounds__(SURFACE_BLOCK)
+    regularise_32(const __grid_constant__ RegulariseArgs a) {
+    take_samples<32>(a);
+}
+
+extern "C" __global__ void __launch_bounds__(SURFACE_BLOCK)
+    regularise_entropy(const __grid_constant__ EntropyArgs a) {
+    __shared__ float of_warp[SURFACE_BLOCK / WARP];
+    const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+    float value = 0.0f;
+    if (i < a.seen) {
+        const uint32_t row = a.rows[i];
+        const float logit = a.geometry[lane_block(row, GEOMETRY_WIDTH) + component(OPACITY_LOGIT)];
+        value = entropy(logit);
+        a.d_geometry[uint64_t{row} * SURFACE_WIDTH + OPACITY_LOGIT] +=
+            entropy_bwd(logit, a.d_entropy);
+    }
+    add_to_term(value, of_warp, &a.sums->entropy);
+}
+
+extern "C" __global__ void __launch_bounds__(SURFACE_BLOCK)
+    count_seen(const __grid_constant__ SeenArgs a) {
+    const uint32_t row = blockIdx.x * blockDim.x + threadIdx.x;
+    const bool seen = row < a.n && a.splat_from_gaussian[row] != UNSEEN;
+    const uint32_t mask = __ballot_sync(FULL_WARP, seen);
+    if (row % WARP == 0 && row < a.n) a.counts[row / WARP] = __popc(mask);
+}
+
+extern "C" __global__ void __launch_bounds__(SURFACE_BLOCK)
+    list_seen(const __grid_constant__ SeenArgs a) {
+    const uint32_t row = blockIdx.x * blockDim.x + threadIdx.x;
+    const bool seen = row < a.n && a.splat_from_gaussian[row] != UNSEEN;
+    const uint32_t mask = __ballot_sync(FULL_WARP, seen);
+    if (!seen) return;
+    const uint32_t place = a.firsts[row / WARP] + __popc(mask & lanes_below());
+    if (place < a.seen) a.rows[place] = row;
+}

@@ -1,0 +1,54 @@
+//! Of the maps of a surface, and of the comparison of their normals.
+
+use super::{Camera, In, Out};
+
+constants! {
+    /// Threads in a block of `splat_features`.
+    pub const FEATURES_BLOCK: u32 = 256;
+    /// Side of the square of pixels that a block of `compare_normals` works on.
+    pub const NORMALS_SIDE: u32 = 16;
+    /// Threads in a block of `compare_normals`.
+    pub const NORMALS_BLOCK: u32 = 256;
+    /// Floats of a splat's features and of their gradients, and of a pixel of a surface's maps.
+    pub const FEATURES_WIDTH: u32 = 4;
+}
+
+abi! {
+    /// `splat_features`: what splats give to the maps of a surface.
+    pub struct FeaturesArgs<'a> {
+        /// [lane blocks, 11, 32]
+        pub geometry: In<'a, f32>,
+        /// Slot of each Gaussian's splat; `[gaussians]`.
+        pub splat_from_gaussian: In<'a, u32>,
+        /// [visible, 12]
+        pub splats: In<'a, f32>,
+        /// [visible, 4]: depth, x and y of the normal in camera axes, inverse depth.
+        pub features: Out<'a, f32>,
+        /// The view.
+        pub camera: Camera,
+        /// Number of Gaussians.
+        pub gaussians: u32,
+        /// Fills up to the alignment.
+        pub reserved: u32,
+    }
+
+    /// `compare_normals`: drawn normals against those of the drawn depths, and the gradients of both.
+    pub struct NormalsArgs<'a> {
+        /// [h, w, 4]: depth, x and y of the normal, opacity.
+        pub surface: In<'a, f32>,
+        /// [h, w, 4]: the same, and 0.
+        pub d_surface: Out<'a, f32>,
+        /// One; added to: 1 - cos of the angle between the normals, by its weight.
+        pub sum: Out<'a, f64>,
+        /// Focal lengths in pixels.
+        pub focal_px: [f32; 2],
+        /// Principal point in pixels.
+        pub centre_px: [f32; 2],
+        /// Width and height in pixels.
+        pub size: [u32; 2],
+        /// Gradient of what a pixel adds.
+        pub d_mean: f32,
+        /// Not 0: a pixel counts by its opacity.
+        pub by_opacity: u32,
+    }
+}

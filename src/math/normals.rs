@@ -1,0 +1,108 @@
+//! Whether the depths that Gaussians draw and the normals that they draw are of one surface (depth-normal
+//! consistency; 2D Gaussian splatting, Huang et al. 2024, equation 14, as SuGaR took it over).
+//!
+//! A Gaussian's normal is its shortest axis, turned towards the camera. What is blended of the normals
+//! has only x and y, from which z follows; what is blended of the depths is not divided by the opacity.
+//! All is in camera axes, z along the view.
+
+use super::Real;
+use super::linalg::{
+    Mat3, Quat, Vec3, add, dot, mul, mul_transposed, normalize, normalize_bwd, rotation,
+    rotation_bwd,
+};
+use super::splat::{Shape, Viewpoint};
+
+/// Which axis is the shortest; of equal ones the first.
+#[inline]
+pub fn shortest_axis<R: Real>(log_scale: Vec3<R>) -> usize {
+    let first = usize::from(log_scale[1] < log_scale[0]);
+    if log_scale[2] < log_scale[first] { 2 } else { first }
+}
+
+/// The Gaussian's shortest axis in camera axes, before it is turned, and the sign that turns it towards
+/// the camera; an axis across the line of sight stays.
+fn axis_cam<R: Real>(view: &Viewpoint<R>, shape: &Shape<R>) -> (Vec3<R>, R) {
+    let axis = shortest_axis(shape.log_scale);
+    let axis_cam = mul(&view.rotation, rotation(shape.quat).map(|row| row[axis]));
+    let mean_cam = add(mul(&view.rotation, shape.mean_world), view.translation);
+    let sign = if dot(axis_cam, mean_cam) > R::ZERO { -R::ONE } else { R::ONE };
+    (axis_cam, sign)
+}
+
+/// Unit normal of a Gaussian, in camera axes and towards the camera.
+pub fn facing_normal<R: Real>(view: &Viewpoint<R>, shape: &Shape<R>) -> Vec3<R> {
+    let (axis, sign) = axis_cam(view, shape);
+    axis.map(|a| a * sign)
+}
+
+/// `d_quat` of [`facing_normal`]; which axis it is and where it is turned to have no gradient.
+pub fn facing_normal_bwd<R: Real>(
+    view: &Viewpoint<R>,
+    shape: &Shape<R>,
+    d_normal: Vec3<R>,
+) -> Quat<R> {
+    let (_, sign) = axis_cam(view, shape);
+    let d_axis = mul_transposed(&view.rotation, d_normal.map(|d| d * sign));
+    let mut d_rotation: Mat3<R> = [[R::ZERO; 3]; 3];
+    for (row, d) in d_rotation.iter_mut().zip(d_axis) {
+        row[shortest_axis(shape.log_scale)] = d;
+    }
+    rotation_bwd(shape.quat, &d_rotation)
+}
+
+/// Normal of a pixel from what is blended of the normals' x and y. What is not blended counts as facing
+/// the camera; x and y longer than 1 give a normal across the view.
+#[inline]
+pub fn blended_normal<R: Real>([x, y]: [R; 2]) -> Vec3<R> {
+    [x, y, -(R::ONE - (x * x + y * y).min(R::ONE)).sqrt()]
+}
+
+/// `d_xy` of [`blended_normal`]; nothing flows through z where it was held at 0.
+#[inline]
+pub fn blended_normal_bwd<R: Real>([x, y]: [R; 2], d_normal: Vec3<R>) -> [R; 2] {
+    let squared = R::ONE - (x * x + y * y);
+    let through_z = if squared > R::ZERO { d_normal[2] / squared.sqrt() } else { R::ZERO };
+    [d_normal[0] + x * through_z, d_normal[1] + y * through_z]
+}
+
+/// How steeply depth rises along an axis of the image: the difference of the depths of the two pixels
+/// beside one, over their mean and over the two pixels' distance at depth 1. Nothing where neither has
+/// a depth.
+#[inline]
+pub fn slope<R: Real>(focal_px: R, before: R, behind: R) -> Option<R> {
+    let sum = before + behind;
+    (sum > R::ZERO).then(|| focal_px * (behind - before) / sum)
+}
+
+/// `d_before` and `d_behind` of a [`slope`] that there is.
+#[inline]
+pub fn slope_bwd<R: Real>(focal_px: R, before: R, behind: R, d_slope: R) -> [R; 2] {
+    let sum = before + behind;
+    let d = R::TWO * focal_px * d_slope / sum;
+    [-d * (behind / sum), d * (before / sum)]
+}
+
+/// Normal of the surface that a map of depths shows, from its slopes along x and y and the pixel's ray,
+/// x/z and y/z.
+///
+/// With the points P = z (ray, 1) of the four pixels beside one, this is the direction of their
+/// difference downwards times their difference to the right. Written out, that product is (q a, p b,
+/// -(p q + q a rx + p b ry)), where a and b are the differences of the depths and p and q the lengths in
+/// the world of two pixels at their mean depths; divided by p q, nothing is left that cancels.
+#[inline]
+pub fn surface_normal<R: Real>(slopes: [R; 2], ray: [R; 2]) -> Vec3<R> {
+    normalize(upright(slopes, ray))
+}
+
+/// `d_slopes` of [`surface_normal`].
+#[inline]
+pub fn surface_normal_bwd<R: Real>(slopes: [R; 2], ray: [R; 2], d_normal: Vec3<R>) -> [R; 2] {
+    let d = normalize_bwd(upright(slopes, ray), d_normal);
+    [d[0] - ray[0] * d[2], d[1] - ray[1] * d[2]]
+}
+
+/// The normal before it is brought to length 1; never 0.
+#[inline]
+fn upright<R: Real>([along_x, along_y]: [R; 2], ray: [R; 2]) -> Vec3<R> {
+    [along_x, along_y, -(R::ONE + along_x * ray[0] + along_y * ray[1])]
+}
