@@ -99,6 +99,17 @@ fn ordered_rows(session: &Session, model: &Model) -> Result<Block<u32>, DeviceEr
     // The last halving has the most segments: one for each two leaves.
     let segments = len.div_ceil(2 * FAN);
     let mut extents = heap.scratch("neighbour extents", segments * EXTENT_WIDTH as usize)?;
+    let numbered = SplitArgs {
+        geometry: model.geometry(),
+        row_from_place: rows[0].write(),
+        extents: Out::NULL,
+        keys: Out::NULL,
+        n,
+        segment_shift: 0,
+        along_bits: 0,
+        reserved: 0,
+    };
+    kernels.number_rows.over(stream, len, &numbered)?;
     for halving in 0..halvings {
         extents.fill_ones(stream)?;
         let along_bits = MOST_ALONG_BITS.min(u32::BITS - halving);
@@ -112,9 +123,6 @@ fn ordered_rows(session: &Session, model: &Model) -> Result<Block<u32>, DeviceEr
             along_bits,
             reserved: 0,
         };
-        if halving == 0 {
-            kernels.number_rows.over(stream, len, &args)?;
-        }
         kernels.measure_segments.over(stream, len, &args)?;
         kernels.split_keys.over(stream, len, &args)?;
         let mut pairs = Pairs {
