@@ -3,6 +3,7 @@
 pub mod appearance;
 pub mod bench;
 pub mod checkpoint;
+pub mod coarse;
 mod creep;
 pub mod densify;
 mod descend;
