@@ -12,6 +12,7 @@ pub mod event;
 mod feed;
 pub mod forecast;
 mod metrics;
+pub mod near_surface;
 pub mod pictures;
 mod report;
 pub mod save;
