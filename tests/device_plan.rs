@@ -282,6 +282,7 @@ fn the_plan_has_the_ledgers_rows(storage: Storage, kind: Kind) {
         photographs,
         colors: None,
         births: Some([wanted as u64, BIRTHS as u64]),
+        coarse: None,
         relocates: kind == Kind::Markov,
         bands: true,
         context: entries

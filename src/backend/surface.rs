@@ -32,6 +32,13 @@ pub trait Surface: Raster<Gaussians> {
         count: u32,
     ) -> Result<Self::Neighbours, DeviceError>;
 
+    /// The longest lists that the device has memory for at present. Who holds longer ones lets go of
+    /// them and has shorter ones found before anything else is tried again: memory that is short waits
+    /// for that (`Rung::Neighbours`).
+    fn most_neighbours(&self) -> u32 {
+        MOST_NEIGHBOURS
+    }
+
     /// These rows' neighbours, `[rows, k]` by row.
     fn read_neighbours(
         &mut self,

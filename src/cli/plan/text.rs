@@ -94,6 +94,9 @@ fn peak(text: &mut String, report: &Report) {
     if forecast.in_bands {
         text.push_str("\nthe most demanding views are drawn in bands, which takes longer");
     }
+    if let Some(neighbours) = forecast.neighbours {
+        write!(text, "\nin coarse training surfaces are made of {neighbours} neighbours each").ok();
+    }
 }
 
 fn largest(text: &mut String, lines: &[Largest]) {
