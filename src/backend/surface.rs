@@ -3,17 +3,26 @@
 use std::ops::Range;
 
 use super::{DeviceError, NormalRule, Pending, Raster, SurfaceRule, SurfaceTerms};
+use crate::memory::Bytes;
 use crate::model::Gaussians;
 
 /// The most neighbours of a Gaussian: a warp on a GPU has one lane for each.
 pub const MOST_NEIGHBOURS: u32 = 32;
 
-/// What the Gaussians say of surfaces, for SuGaR's terms and for meshing: the CPU answers.
+/// Lists of nearest neighbours, wherever they are.
+pub trait Neighbourhood {
+    /// Neighbours of each Gaussian, itself among them.
+    fn count(&self) -> u32;
+    /// Bytes that all lists take.
+    fn bytes(&self) -> Bytes;
+}
+
+/// What the Gaussians say of surfaces, for SuGaR's terms and for meshing.
 pub trait Surface: Raster<Gaussians> {
     /// For each Gaussian the rows of those whose centres are nearest. They are of the model as it
     /// was: rows that come, go or change places make them worthless, centres that move make them
     /// stale.
-    type Neighbours;
+    type Neighbours: Neighbourhood;
     /// Values of the surface terms, not yet read back.
     type SurfaceLoss: Pending<SurfaceTerms>;
 

@@ -11,13 +11,12 @@ use crate::backend::DeviceError;
 use crate::backend::cpu::Cpu;
 #[cfg(kernels)]
 use crate::backend::cuda::{Cuda, CudaOptions};
-use crate::backend::{Raster, nvidia};
+use crate::backend::{Surface, SurfaceMaps, nvidia};
 use crate::config::{Config, Device, MemoryOptions};
 use crate::memory::Bytes;
 use crate::memory::plan::Coarse;
 #[cfg(kernels)]
 use crate::memory::plan::Storage;
-use crate::model::Gaussians;
 use crate::train::forecast;
 
 /// Work for whichever device is chosen.
@@ -26,7 +25,7 @@ pub(super) trait Task {
     type Output;
 
     /// Does the work.
-    fn run<B: Raster<Gaussians>>(self, device: &mut B) -> anyhow::Result<Self::Output>;
+    fn run<B: Surface + SurfaceMaps>(self, device: &mut B) -> anyhow::Result<Self::Output>;
 }
 
 /// What was asked of the device.
