@@ -95,7 +95,8 @@ fn peak(text: &mut String, report: &Report) {
         text.push_str("\nthe most demanding views are drawn in bands, which takes longer");
     }
     if let Some(neighbours) = forecast.neighbours {
-        write!(text, "\nin coarse training surfaces are made of {neighbours} neighbours each").ok();
+        write!(text, "\nin coarse training each Gaussian has a list of {neighbours} neighbours")
+            .ok();
     }
 }
 
