@@ -26,10 +26,6 @@ pub trait Surface: Raster<Gaussians> {
     /// Values of the surface terms, not yet read back.
     type SurfaceLoss: Pending<SurfaceTerms>;
 
-    /// The longest lists that the device has room for.
-    fn most_neighbours(&self) -> u32 {
-        MOST_NEIGHBOURS
-    }
     /// For each centre the `count` nearest, nearest first; of equal distances the lower row first. It
     /// is itself among them, unless `count` lower rows are in the same place. `count` is 1 to
     /// [`MOST_NEIGHBOURS`]; a model of fewer Gaussians gives as many as there are. Centres that are
@@ -44,6 +40,13 @@ pub trait Surface: Raster<Gaussians> {
         model: &Self::Model,
         count: u32,
     ) -> Result<Self::Neighbours, DeviceError>;
+
+    /// The longest lists that the device has memory for at present. Who holds longer ones lets go of
+    /// them and has shorter ones found before anything else is tried again: memory that is short waits
+    /// for that (`Rung::Neighbours`).
+    fn most_neighbours(&self) -> u32 {
+        MOST_NEIGHBOURS
+    }
 
     /// These rows' neighbours, `[rows, k]` by row.
     fn read_neighbours(

@@ -31,6 +31,9 @@ const MOST_ALONG_BITS: u32 = 24;
 /// Neighbours that the kernel with fewer registers finds.
 const FEW: u32 = 16;
 
+/// Label of the lists.
+pub(super) const LISTS: &str = "neighbours";
+
 /// For each Gaussian the rows of those whose centres are nearest. Holds 4 bytes of the device's memory
 /// for each: who finds new ones lets go of the old ones first.
 pub struct Neighbours {
@@ -84,7 +87,7 @@ pub(super) fn neighbours(
 ) -> Result<Neighbours, DeviceError> {
     let len = model.len();
     let count = list_len(count, len)?;
-    let mut rows = session.heap.region("neighbours")?;
+    let mut rows = session.heap.region(LISTS)?;
     if len > 0 {
         rows.grow(len.saturating_mul(count as usize))?;
         let row_from_place = ordered_rows(session, model)?;
@@ -243,7 +246,18 @@ impl Surface for Cuda {
     type SurfaceLoss = PendingSurface;
 
     fn neighbours(&mut self, model: &Model, count: u32) -> Result<Neighbours, DeviceError> {
-        self.with_room(|session| neighbours(session, model, count))
+        let found = self.with_room(|session| neighbours(session, model, count));
+        let refused = found.as_ref().err().map(DeviceError::is_want_of_memory);
+        // What is wrong with the question says nothing of memory.
+        if refused != Some(false) {
+            let count = list_len(count, model.len())?;
+            self.session.list_room.asked_for(count, model.len(), refused.is_some());
+        }
+        found
+    }
+
+    fn most_neighbours(&self) -> u32 {
+        self.session.list_room.most()
     }
 
     fn read_neighbours(
