@@ -7,9 +7,7 @@
 use std::ops::RangeInclusive;
 
 use super::schedule;
-use crate::backend::{
-    AdamStep, Criterion, DensifyRule, NormalRule, Rates, SurfaceRule,
-};
+use crate::backend::{AdamStep, Criterion, DensifyRule, NormalRule, Rates, SurfaceRule};
 use crate::config::{Config, Regularize, SugarOptions, SugarSchedule};
 
 /// Iterations of the authors' program that are done when its stage begins.

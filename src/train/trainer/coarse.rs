@@ -66,10 +66,9 @@ impl<B: Surface + SurfaceMaps> Coarse<B> {
         let told = &mut self.told;
         // A term that is asked for now and then stays as it was; one that is over goes.
         told.entropy = (rule.entropy != 0.0).then_some(entropy);
-        for (weight, value, told) in [
-            (rule.density, density, &mut told.density),
-            (rule.normal, normal, &mut told.normal),
-        ] {
+        for (weight, value, told) in
+            [(rule.density, density, &mut told.density), (rule.normal, normal, &mut told.normal)]
+        {
             if weight != 0.0 {
                 *told = Some(value);
             }
