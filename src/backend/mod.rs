@@ -21,7 +21,7 @@ pub use appearance::{AppearanceRule, AppearanceStep, AppearanceTables, Compensat
 pub(crate) use rows::check_rows;
 pub use rows::{CHUNK_ROWS, Rows, chunks};
 pub use stages::{CopySpeed, Stage, StageTime, Work};
-pub use surface::{MOST_NEIGHBOURS, Surface, SurfaceMaps};
+pub use surface::{MOST_NEIGHBOURS, Neighbourhood, Surface, SurfaceMaps};
 pub use types::{
     AdamStep, Criterion, Densified, DensifyRule, Governed, Grant, LossTerms, LossValue, Measured,
     MemoryEntry, MemoryKind, Noise, NormalRule, Pass, Pending, Rates, Regularisers, RelocateRule,

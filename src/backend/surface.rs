@@ -3,20 +3,33 @@
 use std::ops::Range;
 
 use super::{DeviceError, NormalRule, Pending, Raster, SurfaceRule, SurfaceTerms};
+use crate::memory::Bytes;
 use crate::model::Gaussians;
 
 /// The most neighbours of a Gaussian: a warp on a GPU has one lane for each.
 pub const MOST_NEIGHBOURS: u32 = 32;
 
-/// What the Gaussians say of surfaces, for SuGaR's terms and for meshing: the CPU answers.
+/// Lists of nearest neighbours, wherever they are.
+pub trait Neighbourhood {
+    /// Neighbours of each Gaussian, itself among them.
+    fn count(&self) -> u32;
+    /// Bytes that all lists take.
+    fn bytes(&self) -> Bytes;
+}
+
+/// What the Gaussians say of surfaces, for SuGaR's terms and for meshing.
 pub trait Surface: Raster<Gaussians> {
     /// For each Gaussian the rows of those whose centres are nearest. They are of the model as it
     /// was: rows that come, go or change places make them worthless, centres that move make them
     /// stale.
-    type Neighbours;
+    type Neighbours: Neighbourhood;
     /// Values of the surface terms, not yet read back.
     type SurfaceLoss: Pending<SurfaceTerms>;
 
+    /// The longest lists that the device has room for.
+    fn most_neighbours(&self) -> u32 {
+        MOST_NEIGHBOURS
+    }
     /// For each centre the `count` nearest, nearest first; of equal distances the lower row first. It
     /// is itself among them, unless `count` lower rows are in the same place. `count` is 1 to
     /// [`MOST_NEIGHBOURS`]; a model of fewer Gaussians gives as many as there are. Centres that are

@@ -11,12 +11,11 @@ use crate::backend::DeviceError;
 use crate::backend::cpu::Cpu;
 #[cfg(kernels)]
 use crate::backend::cuda::{Cuda, CudaOptions};
-use crate::backend::{Raster, nvidia};
+use crate::backend::{Surface, SurfaceMaps, nvidia};
 use crate::config::{Config, Device, MemoryOptions};
 use crate::memory::Bytes;
 #[cfg(kernels)]
 use crate::memory::plan::Storage;
-use crate::model::Gaussians;
 
 /// Work for whichever device is chosen.
 pub(super) trait Task {
@@ -24,7 +23,7 @@ pub(super) trait Task {
     type Output;
 
     /// Does the work.
-    fn run<B: Raster<Gaussians>>(self, device: &mut B) -> anyhow::Result<Self::Output>;
+    fn run<B: Surface + SurfaceMaps>(self, device: &mut B) -> anyhow::Result<Self::Output>;
 }
 
 /// What was asked of the device.

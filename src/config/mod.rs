@@ -7,6 +7,7 @@ mod options;
 mod presets;
 mod resolve;
 mod schema;
+mod sugar;
 mod validate;
 
 pub use color::{Color, ParseColorError};
@@ -19,3 +20,4 @@ pub use options::{
 pub use presets::{preset_names, preset_text};
 pub use resolve::{Layer, Layers, Typed, resolve};
 pub use schema::default_toml;
+pub use sugar::{Regularize, SugarOptions, SugarSchedule};

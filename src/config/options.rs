@@ -6,7 +6,7 @@ use clap::builder::RangedU64ValueParser;
 use clap::{Arg, ArgAction, Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 
-use super::Color;
+use super::{Color, SugarOptions};
 use crate::memory::{Bytes, Limit, Rung};
 
 /// All options of a training run, in the sections of a configuration file.
@@ -22,6 +22,9 @@ pub struct Config {
     /// How their number grows and shrinks.
     #[command(flatten)]
     pub densify: DensifyOptions,
+    /// What has them lie on surfaces.
+    #[command(flatten)]
+    pub sugar: SugarOptions,
     /// What is kept where.
     #[command(flatten)]
     pub memory: MemoryOptions,

@@ -3,13 +3,15 @@
 use super::ConfigError;
 
 /// Name and text; each is a file in `configs/`.
-const PRESETS: [(&str, &str); 7] = [
+const PRESETS: [(&str, &str); 9] = [
     ("default", include_str!("../../configs/default.toml")),
     ("8gb", include_str!("../../configs/8gb.toml")),
     ("16gb", include_str!("../../configs/16gb.toml")),
     ("24gb", include_str!("../../configs/24gb.toml")),
     ("mcmc", include_str!("../../configs/mcmc.toml")),
     ("mip", include_str!("../../configs/mip.toml")),
+    ("sugar-density", include_str!("../../configs/sugar-density.toml")),
+    ("sugar-dn", include_str!("../../configs/sugar-dn.toml")),
     ("smoke", include_str!("../../configs/smoke.toml")),
 ];
 

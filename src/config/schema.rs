@@ -7,7 +7,7 @@ use clap::{Arg, Args, Command};
 use super::options::LOW_DRAM;
 use super::{
     Config, ConfigError, DensifyOptions, MemoryOptions, OptimizeOptions, OutputOptions, RunOptions,
-    SceneOptions,
+    SceneOptions, SugarOptions,
 };
 
 /// One section of a configuration file.
@@ -32,11 +32,12 @@ impl Section {
 }
 
 /// All sections in the order of [`Config`].
-pub(super) fn sections() -> [Section; 6] {
+pub(super) fn sections() -> [Section; 7] {
     [
         Section::of::<SceneOptions>("scene"),
         Section::of::<OptimizeOptions>("optimize"),
         Section::of::<DensifyOptions>("densify"),
+        Section::of::<SugarOptions>("sugar"),
         Section::of::<MemoryOptions>("memory"),
         Section::of::<OutputOptions>("output"),
         Section::of::<RunOptions>("run"),

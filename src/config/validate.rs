@@ -4,12 +4,15 @@ use std::fmt::Display;
 
 use super::{
     Color, Config, ConfigError, DensifyOptions, MemoryOptions, OptimizeOptions, OutputOptions,
-    RunOptions, SceneOptions, Strategy,
+    RunOptions, SceneOptions, Strategy, SugarOptions,
 };
 use crate::memory::Bytes;
 
 /// The widest image that JPEG can hold, px.
 const MAX_WIDTH: i32 = 65_535;
+
+/// The longest lists of neighbours that devices make.
+const MOST_NEIGHBOURS: u32 = 32;
 
 impl Config {
     /// Proves that every value is in its range; the first that is not is the error.
@@ -17,9 +20,23 @@ impl Config {
         self.scene.validate()?;
         self.optimize.validate()?;
         self.densify.validate()?;
+        self.sugar.validate()?;
+        self.validate_schedule()?;
         self.memory.validate()?;
         self.output.validate()?;
         self.run.validate()
+    }
+}
+
+impl Config {
+    /// The reference's iterations leave no room for a stage that starts behind them.
+    fn validate_schedule(&self) -> Result<(), ConfigError> {
+        Key::in_section("optimize")("iterations").holds(
+            !self.has_coarse_stage() || self.optimize.iterations < self.last_iteration(),
+            self.optimize.iterations,
+            "with --sugar-schedule absolute, less than 15000, where that schedule ends (or leave \
+             --sugar-schedule at relative)",
+        )
     }
 }
 
@@ -124,6 +141,26 @@ impl DensifyOptions {
             Some(count) => key("max_points").storable(count, 1, "1 to 2^63 - 1"),
             None => Ok(()),
         }
+    }
+}
+
+impl SugarOptions {
+    fn validate(&self) -> Result<(), ConfigError> {
+        let key = Key::in_section("sugar");
+        if let Some(path) = &self.checkpoint_path {
+            key("checkpoint_path").text(&path.to_string_lossy())?;
+        }
+        key("sugar_iterations").count(self.sugar_iterations)?;
+        key("estimation_factor").rate(self.estimation_factor)?;
+        key("normal_factor").rate(self.normal_factor)?;
+        key("dn_factor").rate(self.dn_factor)?;
+        key("n_samples_for_sdf").count(self.n_samples_for_sdf)?;
+        key("regularity_knn").holds(
+            (1..=MOST_NEIGHBOURS).contains(&self.regularity_knn),
+            self.regularity_knn,
+            "1 to 32",
+        )?;
+        key("sdf_every").count(self.sdf_every)
     }
 }
 

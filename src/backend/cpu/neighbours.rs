@@ -10,9 +10,10 @@ use rayon::prelude::*;
 
 use super::model::{Model, Parameter};
 use crate::backend::surface::list_len;
-use crate::backend::{DeviceError, check_rows};
+use crate::backend::{DeviceError, Neighbourhood, check_rows};
 use crate::math::Real;
 use crate::math::linalg::Vec3;
+use crate::memory::Bytes;
 
 /// Centres in a leaf of the tree, at most.
 const LEAF: usize = 32;
@@ -29,9 +30,20 @@ pub struct Neighbours {
     rows: Vec<u32>,
 }
 
+impl Neighbourhood for Neighbours {
+    fn count(&self) -> u32 {
+        // At most [`MOST_NEIGHBOURS`](crate::backend::MOST_NEIGHBOURS).
+        u32::try_from(self.count).unwrap_or(u32::MAX)
+    }
+
+    fn bytes(&self) -> Bytes {
+        Bytes::of::<u32>(self.rows.capacity())
+    }
+}
+
 impl Neighbours {
-    /// Neighbours of each Gaussian.
-    pub fn count(&self) -> usize {
+    /// The length of a list.
+    pub(super) fn width(&self) -> usize {
         self.count
     }
 

@@ -151,7 +151,7 @@ impl<'a, R: Real> Sampler<'a, R> {
     /// Adds the gradients of all samples to the Gaussians' rows; gives the means of the terms.
     fn run(&self, rows: &mut [Row<R>]) -> [f64; 2] {
         // The Gaussian that the sample is of comes before its neighbours.
-        let width = 1 + self.near.count();
+        let width = 1 + self.near.width();
         let mut block = vec![[R::ZERO; GEOMETRY]; width * BLOCK.min(self.samples)];
         let mut sums = [0.0; 2];
         for start in (0..self.samples).step_by(BLOCK) {
@@ -182,7 +182,7 @@ impl<'a, R: Real> Sampler<'a, R> {
                     }
                 }
             };
-            for (&(own, _), said) in taken.iter().zip(block.chunks(1 + self.near.count())) {
+            for (&(own, _), said) in taken.iter().zip(block.chunks(1 + self.near.width())) {
                 hear(own, &said[0]);
                 for (&row, gradient) in self.near.of(own).iter().zip(&said[1..]) {
                     hear(row as usize, gradient);

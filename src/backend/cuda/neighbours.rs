@@ -19,7 +19,8 @@ use crate::abi::{
     PlaceArgs, SplitArgs, TREE_LEVELS,
 };
 use crate::backend::surface::{Surface, list_len};
-use crate::backend::{DeviceError, SurfaceRule};
+use crate::backend::{DeviceError, Neighbourhood, SurfaceRule};
+use crate::memory::Bytes;
 
 /// Centres of a leaf, and boxes of a group: one for each lane of a warp.
 const FAN: usize = 32;
@@ -39,12 +40,17 @@ pub struct Neighbours {
     rows: Region<u32>,
 }
 
-impl Neighbours {
-    /// Neighbours of each Gaussian, itself among them.
-    pub fn count(&self) -> u32 {
+impl Neighbourhood for Neighbours {
+    fn count(&self) -> u32 {
         self.count
     }
 
+    fn bytes(&self) -> Bytes {
+        Bytes::of::<u32>(self.len * self.count as usize)
+    }
+}
+
+impl Neighbours {
     /// All of them, `[len, count]`.
     pub fn rows(&self) -> In<'_, u32> {
         self.rows.read()

@@ -10,7 +10,7 @@ use super::session::Session;
 use super::sort::exclusive_sum;
 use super::status::Report;
 use crate::abi::{EntropyArgs, In, Out, RegulariseArgs, SURFACE_BLOCK, SURFACE_WIDTH, SeenArgs};
-use crate::backend::{DeviceError, Pending, SurfaceRule, SurfaceTerms};
+use crate::backend::{DeviceError, Neighbourhood, Pending, SurfaceRule, SurfaceTerms};
 use crate::math::Real;
 use crate::math::random::{Purpose, Stream as Random};
 
