@@ -10,8 +10,11 @@
 
 #[path = "common/geometry.rs"]
 mod geometry;
+#[path = "common/program.rs"]
+mod program;
 
-use geometry::{Geometry, measure, training_views};
+use geometry::{Geometry, TEST_EVERY, measure, measured, training_views};
+use program::{Place, end};
 use splat::backend::cpu::Cpu;
 use splat::math::linalg::{Vec3, add, cross, normalize, scale};
 use splat::math::random::{Purpose, Stream};
@@ -62,7 +65,7 @@ fn known() -> (tempfile::TempDir, Truth, Vec<SurfacePoint>) {
 #[test]
 fn discs_are_found_as_far_from_the_surface_as_they_were_put_and_turned_as_they_were() {
     let (folder, truth, on) = known();
-    let views = training_views(folder.path(), 8);
+    let views = training_views(folder.path(), TEST_EVERY);
     let measured = |off: f64, normal_of: &dyn Fn(usize) -> Vec3<f64>| -> Geometry {
         let model = discs(&on, off, normal_of);
         let found = measure(&mut Cpu::<f32>::new(), &model, (&truth, &views), RAYS);
@@ -89,4 +92,29 @@ fn discs_are_found_as_far_from_the_surface_as_they_were_put_and_turned_as_they_w
     // A mean of 6000 angles of a standard deviation of 21.6 degrees: 1.5 are five of its own.
     assert!((turned.mean_angle_deg - 57.3).abs() < 1.5, "{turned}");
     assert!(turned.median_distance > 2.0 * still.median_distance, "{turned}");
+}
+
+/// A scene that the processor trains in no time.
+const SMALL: SynthOptions =
+    SynthOptions { seed: 0, views: 24, width: 64, height: 48, points: 1500 };
+
+/// Iterations of the photometric stage, and of the coarse one behind it.
+const STAGES: [u32; 2] = [1000, 1600];
+
+#[test]
+fn gaussians_come_to_lie_on_the_true_surfaces() {
+    let place = Place::empty();
+    write_scene(&place.scene(), &SMALL).unwrap();
+    let both = [STAGES[0], STAGES[0] + STAGES[1]];
+    let texts = both.map(|at| at.to_string());
+    let mut command = place.train();
+    command.args(["--eval", "--max-points=4000", "--regularize=density"]);
+    command.args(["--n-samples-for-sdf=4000", "--sugar-iterations", &STAGES[1].to_string()]);
+    command.args(["--iterations", &texts[0]]);
+    command.arg("--save-iterations").args(&texts).arg("--test-iterations").args(&texts);
+    end(&mut command).done();
+    let [before, after] =
+        both.map(|at| measured((&place.model(), at), (&place.scene(), SMALL.seed), RAYS));
+    println!("{before}\n{after}");
+    after.assert_better_than(&before, (3.0, 2.0, 1.0));
 }

@@ -9,14 +9,18 @@
     reason = "each test binary uses its part, and a test that cannot go on should say so and stop"
 )]
 
+use std::fs;
 use std::num::NonZeroUsize;
 use std::path::Path;
 
 use kiddo::{ImmutableKdTree, SquaredEuclidean};
 use rayon::prelude::*;
+use serde_json::Value;
+use splat::backend::cpu::Cpu;
 use splat::backend::{Raster, RenderSettings};
 use splat::config::SceneOptions;
 use splat::dataset::{Dataset, View};
+use splat::export::read_ply;
 use splat::math::linalg::{
     Vec3, add, dot, length, mul_transposed, normalize, rotation, scale, sub,
 };
@@ -40,6 +44,9 @@ const REACH: f64 = 3.0;
 
 /// Where a Gaussian's density is looked at along a ray, in standard deviations from its peak.
 const STATIONS: [f64; 13] = [-3.0, -2.5, -2.0, -1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0];
+
+/// As many views apart are those that are tested, where nothing else is asked for.
+pub const TEST_EVERY: u32 = 8;
 
 /// Halvings of a step in which the density reaches the level.
 const HALVINGS: usize = 40;
@@ -77,6 +84,56 @@ impl std::fmt::Display for Geometry {
     }
 }
 
+/// A model of a run beside what it is measured by.
+#[derive(Clone, Debug)]
+pub struct Measurement {
+    /// What the model is called in a table.
+    pub name: String,
+    /// Its finished iterations.
+    pub iteration: u32,
+    /// Mean over the test views, dB.
+    pub psnr: f64,
+    pub geometry: Geometry,
+}
+
+impl std::fmt::Display for Measurement {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { name, iteration, psnr, geometry } = self;
+        write!(f, "{name:>14} {iteration:>6}: PSNR {psnr:.3}, {geometry}")
+    }
+}
+
+impl Measurement {
+    /// Its points are nearer to the surface and its axes nearer to the normal than another's by these
+    /// factors, for at most so many dB; and it shows as much.
+    pub fn assert_better_than(&self, other: &Self, (nearer, straighter, dearest): (f64, f64, f64)) {
+        let (now, then) = (&self.geometry, &other.geometry);
+        let both = format!("{other}\n{self}");
+        assert!(now.median_distance * nearer <= then.median_distance, "distance:\n{both}");
+        assert!(now.mean_angle_deg * straighter <= then.mean_angle_deg, "angle:\n{both}");
+        assert!(self.psnr > other.psnr - dearest, "PSNR:\n{both}");
+        assert!(now.points * 10 > then.points * 9, "points:\n{both}");
+    }
+}
+
+/// A model that a run of the program saved, and tested, after so many iterations, measured by so many
+/// rays; the scene is a synthetic one of this seed.
+pub fn measured(
+    (model, iteration): (&Path, u32),
+    (scene, seed): (&Path, u64),
+    rays: usize,
+) -> Measurement {
+    let ply = model.join(format!("point_cloud/iteration_{iteration}/point_cloud.ply"));
+    let gaussians = read_ply(&ply).unwrap();
+    let surfaces = (&Truth::new(seed), &training_views(scene, TEST_EVERY)[..]);
+    let geometry = measure(&mut Cpu::<f32>::new(), &gaussians, surfaces, rays);
+    let results = fs::read_to_string(model.join("results.json")).unwrap();
+    let results: Value = serde_json::from_str(&results).unwrap();
+    let psnr = results[format!("ours_{iteration}")]["PSNR"].as_f64().unwrap();
+    let name = model.file_name().unwrap().to_string_lossy().into_owned();
+    Measurement { name, iteration, psnr, geometry }
+}
+
 /// The training views of a scene folder.
 pub fn training_views(scene: &Path, test_every: u32) -> Vec<View> {
     let options = SceneOptions {
@@ -102,6 +159,7 @@ pub fn measure<B: Raster<Gaussians>>(
     let distances: Vec<f64> =
         found.par_iter().map(|&point| truth.nearest(point).distance.abs()).collect();
     let angles = angles_deg(&solids, truth);
+    assert!(!distances.is_empty() && !angles.is_empty(), "the model shows no surface");
     Geometry {
         gaussians: solids.len(),
         rays: shown.len(),
