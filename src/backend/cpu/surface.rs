@@ -22,6 +22,9 @@ use crate::math::random::{Purpose, Stream};
 /// Samples whose gradients are held at a time.
 const BLOCK: usize = 4096;
 
+/// Samples whose gradients one thread sorts by the Gaussians that they are of.
+const SORTED_AT_ONCE: usize = 256;
+
 /// Gradients of one Gaussian's geometry, as [`BumpGradient::row`] orders them.
 type Row<R> = [R; GEOMETRY];
 
@@ -56,6 +59,14 @@ pub(super) fn regularise<R: Real>(
         [terms.density, terms.normal] = Sampler::new(model, near, visible, rule).run(rows);
     }
     finite(terms)
+}
+
+/// All Gaussians of a model as the field takes them.
+fn bumps<R: Real>(model: &Model<R>) -> Vec<Bump<R>> {
+    let bump = |row| {
+        Bump::new(&model.shape(row), model.row(Parameter::OpacityLogits, row)[0])
+    };
+    (0..model.len()).into_par_iter().map(bump).collect()
 }
 
 /// The one view whose Gaussians are looked at.
@@ -104,6 +115,8 @@ fn regularise_opacities<R: Real>(
 struct Sampler<'a, R> {
     model: &'a Model<R>,
     near: &'a Neighbours,
+    /// All Gaussians, which are looked at many times each.
+    bumps: Vec<Bump<R>>,
     /// Rows of the Gaussians that are seen, ascending.
     visible: &'a [usize],
     samples: usize,
@@ -116,9 +129,9 @@ struct Sampler<'a, R> {
 }
 
 /// A neighbour of the Gaussian that a sample was taken of.
-struct Neighbour<R> {
+struct Neighbour<'a, R> {
     row: usize,
-    bump: Bump<R>,
+    bump: &'a Bump<R>,
     /// Of the sample from its centre, in the world's units and in those of its scales.
     offset: Vec3<R>,
     whitened: Vec3<R>,
@@ -139,6 +152,7 @@ impl<'a, R: Real> Sampler<'a, R> {
         Self {
             model,
             near,
+            bumps: bumps(model),
             visible,
             samples: rule.samples as usize,
             slots: stream(Purpose::SurfaceSample),
@@ -169,23 +183,30 @@ impl<'a, R: Real> Sampler<'a, R> {
         sums.map(|sum| sum / self.samples as f64)
     }
 
-    /// Adds what a block of samples says. Every thread looks through all of it for the Gaussians of
-    /// its own, so that each hears the samples in their order.
+    /// Adds what a block of samples says. Each thread has Gaussians of its own, which hear the samples
+    /// in their order.
     fn scatter(&self, taken: &[(usize, [R; 2])], block: &[Row<R>], rows: &mut [Row<R>]) {
         let share = rows.len().div_ceil(rayon::current_num_threads());
-        rows.par_chunks_mut(share).enumerate().for_each(|(part, rows)| {
-            let first = part * share;
-            let mut hear = |row: usize, gradient: &Row<R>| {
-                if let Some(sum) = row.checked_sub(first).and_then(|row| rows.get_mut(row)) {
-                    for (sum, d) in sum.iter_mut().zip(gradient) {
-                        *sum += *d;
+        let width = 1 + self.near.count();
+        // For each thread which of the block's rows are of its Gaussians, and of which.
+        let sorted: Vec<Vec<Vec<[usize; 2]>>> = taken
+            .par_chunks(SORTED_AT_ONCE)
+            .enumerate()
+            .map(|(chunk, taken)| {
+                let mut of_threads = vec![Vec::new(); rows.len().div_ceil(share)];
+                for (sample, &(own, _)) in (chunk * SORTED_AT_ONCE..).zip(taken) {
+                    let near = self.near.of(own).iter().map(|&row| row as usize);
+                    for (said, row) in (sample * width..).zip(std::iter::once(own).chain(near)) {
+                        of_threads[row / share].push([said, row % share]);
                     }
                 }
-            };
-            for (&(own, _), said) in taken.iter().zip(block.chunks(1 + self.near.count())) {
-                hear(own, &said[0]);
-                for (&row, gradient) in self.near.of(own).iter().zip(&said[1..]) {
-                    hear(row as usize, gradient);
+                of_threads
+            })
+            .collect();
+        rows.par_chunks_mut(share).enumerate().for_each(|(thread, rows)| {
+            for &[said, row] in sorted.iter().flat_map(|of_threads| &of_threads[thread]) {
+                for (sum, d) in rows[row].iter_mut().zip(&block[said]) {
+                    *sum += *d;
                 }
             }
         });
@@ -193,24 +214,24 @@ impl<'a, R: Real> Sampler<'a, R> {
 
     /// Takes one sample: the row of its Gaussian, the terms' values, and into `rows` the gradients of
     /// that Gaussian and of its neighbours.
-    fn sample(
-        &self,
+    fn sample<'s>(
+        &'s self,
         index: u64,
-        near: &mut Vec<Neighbour<R>>,
+        near: &mut Vec<Neighbour<'s, R>>,
         rows: &mut [Row<R>],
     ) -> (usize, [R; 2]) {
         // As many numbers apart as a device draws at a time.
         let own_row = self.visible[self.slots.below(2 * index, self.visible.len())];
-        let own = self.bump(own_row);
-        let along = sample_along(&own, standard_normals(self.places, index).map(R::of_f32));
-        let offset = sample_offset(&own, along);
+        let own = &self.bumps[own_row];
+        let along = sample_along(own, standard_normals(self.places, index).map(R::of_f32));
+        let offset = sample_offset(own, along);
         near.clear();
-        near.extend(self.near.of(own_row).iter().map(|&row| self.neighbour(row, &own, offset)));
+        near.extend(self.near.of(own_row).iter().map(|&row| self.neighbour(row, own, offset)));
 
         let mut gradient = BumpGradient::default();
         let terms = [
-            self.compare_densities(&own, along, near, &mut gradient),
-            self.compare_normals(&own, near, &mut gradient),
+            self.compare_densities(own, along, near, &mut gradient),
+            self.compare_normals(own, near, &mut gradient),
         ];
         rows[0] = gradient.row(self.model.shape(own_row).quat);
         for (row, neighbour) in rows[1..].iter_mut().zip(near.iter()) {
@@ -219,16 +240,11 @@ impl<'a, R: Real> Sampler<'a, R> {
         (own_row, terms)
     }
 
-    fn bump(&self, row: usize) -> Bump<R> {
-        let opacity_logit = self.model.row(Parameter::OpacityLogits, row)[0];
-        Bump::new(&self.model.shape(row), opacity_logit)
-    }
-
-    fn neighbour(&self, row: u32, own: &Bump<R>, offset: Vec3<R>) -> Neighbour<R> {
+    fn neighbour(&self, row: u32, own: &Bump<R>, offset: Vec3<R>) -> Neighbour<'_, R> {
         let row = row as usize;
-        let bump = self.bump(row);
+        let bump = &self.bumps[row];
         let offset = add(sub(own.mean_world, bump.mean_world), offset);
-        let (whitened, density) = density(&bump, offset);
+        let (whitened, density) = density(bump, offset);
         Neighbour { row, bump, offset, whitened, density, gradient: BumpGradient::default() }
     }
 
@@ -238,7 +254,7 @@ impl<'a, R: Real> Sampler<'a, R> {
         &self,
         own: &Bump<R>,
         along: Vec3<R>,
-        near: &mut [Neighbour<R>],
+        near: &mut [Neighbour<'_, R>],
         d_own: &mut BumpGradient<R>,
     ) -> R {
         if self.d_density_error == R::ZERO {
@@ -267,7 +283,7 @@ impl<'a, R: Real> Sampler<'a, R> {
     fn compare_normals(
         &self,
         own: &Bump<R>,
-        near: &mut [Neighbour<R>],
+        near: &mut [Neighbour<'_, R>],
         d_own: &mut BumpGradient<R>,
     ) -> R {
         if self.d_normal_error == R::ZERO {
