@@ -39,6 +39,8 @@ const RULE: SurfaceRule = SurfaceRule {
     entropy: 0.7,
     density: 1.3,
     normal: 0.9,
+    sdf: 0.0,
+    sdf_unit: 1.0,
     samples: 1_001,
     seed: 5,
     iteration: 7_001,

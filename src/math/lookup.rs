@@ -14,18 +14,13 @@ pub fn place_px<R: Real>(view: &Viewpoint<R>, [x, y, z]: Vec3<R>) -> Option<[R; 
     }
     let slope = [x / z, y / z];
     let place = [0, 1].map(|axis| view.focal_px[axis] * slope[axis] + view.centre_px[axis]);
-    let is_inside = |axis: usize| {
-        place[axis] >= R::ZERO && place[axis] <= R::of(f64::from(view.size[axis]))
-    };
+    let is_inside =
+        |axis: usize| place[axis] >= R::ZERO && place[axis] <= R::of(f64::from(view.size[axis]));
     (is_inside(0) && is_inside(1)).then_some(place)
 }
 
 /// `d_point_cam` of [`place_px`] where there is a place.
-pub fn place_px_bwd<R: Real>(
-    view: &Viewpoint<R>,
-    [x, y, z]: Vec3<R>,
-    d_place: [R; 2],
-) -> Vec3<R> {
+pub fn place_px_bwd<R: Real>(view: &Viewpoint<R>, [x, y, z]: Vec3<R>, d_place: [R; 2]) -> Vec3<R> {
     let [d_x, d_y] = [0, 1].map(|axis| d_place[axis] * view.focal_px[axis] / z);
     [d_x, d_y, -(d_x * x + d_y * y) / z]
 }

@@ -72,9 +72,7 @@ pub(super) fn regularise<R: Real>(
 
 /// All Gaussians of a model as the field takes them.
 fn bumps<R: Real>(model: &Model<R>) -> Vec<Bump<R>> {
-    let bump = |row| {
-        Bump::new(&model.shape(row), model.row(Parameter::OpacityLogits, row)[0])
-    };
+    let bump = |row| Bump::new(&model.shape(row), model.row(Parameter::OpacityLogits, row)[0]);
     (0..model.len()).into_par_iter().map(bump).collect()
 }
 

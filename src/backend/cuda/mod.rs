@@ -33,6 +33,7 @@ mod project;
 mod quantile;
 mod relocate;
 mod reorder;
+mod sampled_depths;
 pub mod session;
 mod smooth;
 pub mod sort;
