@@ -285,8 +285,7 @@ mod tests {
         let device = "a device".to_owned();
         let sugar = SugarOptions::default();
         let (train_views, view_px) = (7, [48, 32]);
-        Report { device, train_views, view_px, observes: false, sugar, runs: vec![run] }
-            .text()
+        Report { device, train_views, view_px, observes: false, sugar, runs: vec![run] }.text()
     }
 
     #[test]
