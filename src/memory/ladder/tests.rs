@@ -196,6 +196,20 @@ fn a_step_comes_back_when_there_is_room_and_not_at_once() {
 }
 
 #[test]
+fn births_keep_the_other_steps_as_long_as_they_are_asked_for_and_no_longer() {
+    let (mut ladder, mut card) = (Ladder::new(&ALL), card(1000));
+    ladder.climb(&mut card, |card| card.iterate(150, 400)).unwrap();
+    ladder.set_time(HELD_AT_LEAST);
+    ladder.granted(10, 4, Bytes(6));
+    (card.slack, card.budget) = (0, 2000);
+    ladder.descend(&mut card).unwrap();
+    assert_eq!(card.photographs, 150, "births were refused just now");
+    ladder.set_time(2 * HELD_AT_LEAST);
+    ladder.descend(&mut card).unwrap();
+    assert_eq!((card.photographs, ladder.has_given_up(Rung::Births)), (200, true));
+}
+
+#[test]
 fn a_short_grant_is_told_once_and_a_whole_one_takes_it_back() {
     let mut ladder = Ladder::new(&ALL);
     ladder.granted(10, 10, Bytes(0));

@@ -114,6 +114,7 @@ const PURPOSES: &[(&str, &str)] = &[
     ("gradient of surface maps", "gradients of the depths and normals"),
     ("pixels", "Gaussians blended in each pixel"),
     ("surface gradients", "gradients of what surfaces should be like"),
+    ("shown depths", "depths that samples of surfaces are compared with"),
     ("surface rows", "which Gaussians surfaces are sampled at"),
     ("surface counts", "which Gaussians surfaces are sampled at"),
     ("lpips weights", "a network that compares views with photographs"),
