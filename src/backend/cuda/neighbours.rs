@@ -18,6 +18,7 @@ use crate::abi::{
     BOX_WIDTH, EXTENT_WIDTH, In, JoinArgs, NEAREST_BLOCK, NearestArgs, Out, PLACED_WIDTH,
     PlaceArgs, SplitArgs, TREE_LEVELS,
 };
+use crate::backend::generation::Generation;
 use crate::backend::surface::{Surface, list_len};
 use crate::backend::{DeviceError, Neighbourhood, SurfaceRule};
 use crate::memory::Bytes;
@@ -41,6 +42,8 @@ pub struct Neighbours {
     len: usize,
     /// [len, count]
     rows: Region<u32>,
+    /// Of the model's rows.
+    generation: Generation,
 }
 
 impl Neighbourhood for Neighbours {
@@ -59,12 +62,13 @@ impl Neighbours {
         self.rows.read()
     }
 
-    /// Fails for a model of another number of Gaussians.
-    pub fn check(&self, len: usize) -> Result<(), DeviceError> {
-        if self.len == len {
+    /// Fails for another model than the one they were found in, and where its rows have come, gone or
+    /// changed places since.
+    pub fn check(&self, model: &Model) -> Result<(), DeviceError> {
+        if self.generation == *model.generation() {
             Ok(())
         } else {
-            Err(DeviceError::StaleNeighbours { found: self.len, len })
+            Err(DeviceError::StaleNeighbours { found: self.len, len: model.len() })
         }
     }
 
@@ -95,7 +99,7 @@ pub(super) fn neighbours(
         drop(row_from_place);
         tree.search(session, (count, rows.write()))?;
     }
-    Ok(Neighbours { count, len, rows })
+    Ok(Neighbours { count, len, rows, generation: model.generation().clone() })
 }
 
 /// The rows in the order of the leaves; `[len]`.
