@@ -97,7 +97,8 @@ fn each_kind_of_terms_is_told_in_its_time(
     let place = Place::with_scene();
     // Opacities are told of after 100 iterations and surfaces after 200.
     let kind = format!("--regularize={kind}");
-    let flags = ["--sugar-iterations=440", "--n-samples-for-sdf=200", "--test-iterations=-1", &kind];
+    let flags =
+        ["--sugar-iterations=440", "--n-samples-for-sdf=200", "--test-iterations=-1", &kind];
     place.trained_into("model", 60, &flags);
     let told = events(&place, "model", "surface");
     assert_eq!(iterations(&told), [100, 200, 300, 400, 500]);

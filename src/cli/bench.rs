@@ -282,9 +282,15 @@ mod tests {
     }
 
     fn text(run: Bench) -> String {
-        let device = "a device".to_owned();
-        Report { device, train_views: 7, view_px: [48, 32], observes: false, runs: vec![run] }
-            .text()
+        Report {
+            device: "a device".to_owned(),
+            train_views: 7,
+            view_px: [48, 32],
+            observes: false,
+            sugar: SugarOptions::default(),
+            runs: vec![run],
+        }
+        .text()
     }
 
     #[test]

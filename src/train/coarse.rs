@@ -244,7 +244,8 @@ mod tests {
     #[test]
     fn neighbours_are_found_anew_every_500_iterations_behind_the_prune() {
         let course = Course::of(&config(7000, SugarSchedule::Relative)).expect("a stage");
-        let found: Vec<u32> = (1..=course.last).filter(|&i| course.refreshes_neighbours(i)).collect();
+        let found: Vec<u32> =
+            (1..=course.last).filter(|&i| course.refreshes_neighbours(i)).collect();
         assert_eq!((found[0], found.len()), (9501, 11));
     }
 

@@ -11,8 +11,8 @@ use splat::backend::cpu::{
 };
 use splat::backend::{
     AdamStep, AppearanceStep, AppearanceTables, Backend, Densified, DensifyRule, DeviceError,
-    Governed, Grant, LossTerms, Measured, NormalRule, Raster, RelocateRule, RenderSettings, Rendered,
-    Rows, Snapshot, Surface, SurfaceMaps, SurfaceRule, SurfaceTerms, Survey,
+    Governed, Grant, LossTerms, Measured, NormalRule, Raster, RelocateRule, RenderSettings,
+    Rendered, Rows, Snapshot, Surface, SurfaceMaps, SurfaceRule, SurfaceTerms, Survey,
 };
 use splat::dataset::{Image, View};
 use splat::math::morton::Cube;

@@ -374,7 +374,10 @@ impl Gradients {
         near: Option<&Neighbours>,
         rule: &SurfaceRule,
     ) -> Result<PendingSurface, DeviceError> {
-        let Some((splats, ..)) = &self.view else { return Err(DeviceError::NoLoss) };
+        let Some((splats, ..)) = &mut self.view else { return Err(DeviceError::NoLoss) };
+        if rule.asks() {
+            splats.settle(session)?;
+        }
         surface::regularise(session, model, (splats, near), &mut self.geometry, rule)
     }
 

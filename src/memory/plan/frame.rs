@@ -84,8 +84,8 @@ pub(super) fn draw(
     let records = room * u64::from(RECORD_WIDTH) * WORD;
     let mut splats = vec![
         stack.take("splat of each Gaussian", gaussians * WORD),
-        stack.take("splats", records),
         stack.take("gradients of splats", records),
+        stack.take("splats", records),
     ];
     let (inverse_depths, maps) = match pass {
         Pass::Picture => (false, None),
@@ -148,6 +148,10 @@ pub(super) fn draw(
     }
     // Behind the backward pass.
     if let Some(maps) = maps {
+        if !has_surface && visible > 0 {
+            // What surfaces ask takes their place.
+            splats.pop().into_iter().for_each(|records| stack.give_back(records));
+        }
         coarse::regularise(stack, (gaussians, visible), maps);
     }
     for block in splats {
