@@ -111,8 +111,9 @@ impl Holder for Card {
             Rung::Photographs => Some(Bytes(2 * (self.all_photographs - self.photographs))),
             Rung::Bands => Some(Bytes(4 * self.most_lists.unwrap_or(0))),
             Rung::Neighbours => Some(Bytes(2 * NEIGHBOUR * (16 - self.neighbours[0]))),
-            Rung::Slack | Rung::Births => Some(Bytes(0)),
-            Rung::Compact => None,
+            Rung::Slack => Some(Bytes(0)),
+            // What is granted tells when births are back.
+            Rung::Compact | Rung::Births => None,
         }
     }
 
