@@ -282,15 +282,10 @@ mod tests {
     }
 
     fn text(run: Bench) -> String {
-        Report {
-            device: "a device".to_owned(),
-            train_views: 7,
-            view_px: [48, 32],
-            observes: false,
-            sugar: SugarOptions::default(),
-            runs: vec![run],
-        }
-        .text()
+        let device = "a device".to_owned();
+        let sugar = SugarOptions::default();
+        let (train_views, view_px) = (7, [48, 32]);
+        Report { device, train_views, view_px, observes: false, sugar, runs: vec![run] }.text()
     }
 
     #[test]
