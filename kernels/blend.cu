@@ -450,6 +450,8 @@ __device__ inline void blend_part_bwd(const BlendArgs& a, Notes<FOUND>& own, uin
             if (a.d_surface) {
                 all = reinterpret_cast<const float4*>(a.surface)[pixel];
                 d_all = reinterpret_cast<const float4*>(a.d_surface)[pixel];
+                // What shines through all splats is like a colour of none of them.
+                walk.d_behind = fmaf(1.0f - all.w, d_all.w, walk.d_behind);
             }
             // The last of a pixel's map is its opacity, in whose place the inverse depth stands here.
             all.w = a.d_inverse_depths ? a.inverse_depths[pixel] : 0.0f;

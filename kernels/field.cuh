@@ -11,6 +11,11 @@ constexpr float SPREAD = 1.5f;
 constexpr float WEIGHED_THICKNESS_MIN = 1e-6f;
 constexpr float WEIGHT_SUM_MIN = 1e-6f;
 constexpr float ENTROPY_EPSILON = 1e-10f;
+constexpr float DISTANCE_DENSITY_FACTOR = 1.0f / 16.0f;
+constexpr float DENSITY_MIN = 1e-16f;
+constexpr float ROOT_MIN = 1e-3f;
+constexpr float DISTANCE_ERROR_MAX = 100.0f;
+constexpr float NEAR_SURFACE = 2.0f;
 
 // One of the three; an index in a register would send them to memory.
 __device__ inline float pick(float3 v, uint32_t axis) {
@@ -165,4 +170,43 @@ __device__ inline float entropy_bwd(float opacity_logit, float d_entropy) {
     const float sum = o + ENTROPY_EPSILON, rest_sum = rest + ENTROPY_EPSILON;
     const float d_opacity = logf(rest_sum) + rest / rest_sum - logf(sum) - o / sum;
     return d_entropy * d_opacity * o * rest;
+}
+
+__device__ inline float distance_root(float density) {
+    const float held = fminf(fmaxf(density, DENSITY_MIN), 1.0f);
+    return sqrtf(fmaxf(-2.0f * logf(held), 0.0f));
+}
+
+__device__ inline float distance(float density, float beta) { return beta * distance_root(density); }
+
+// `d_density` and `d_beta`.
+__device__ inline float2 distance_bwd(float density, float beta, float d_distance) {
+    const float root = distance_root(density);
+    const float steepest = fmaxf(root, ROOT_MIN);
+    const float d_density = density > DENSITY_MIN ? -d_distance * beta / (density * steepest) : 0.0f;
+    return {d_density, d_distance * root};
+}
+
+__device__ inline float distance_error(float distance, float height, float unit) {
+    const float error = fabsf(distance - fabsf(height)) / unit;
+    return error > DISTANCE_ERROR_MAX ? DISTANCE_ERROR_MAX : error;
+}
+
+// `d_distance` and `d_height`.
+__device__ inline float2 distance_error_bwd(float distance, float height, float unit,
+                                            float d_error) {
+    const float difference = distance - fabsf(height);
+    if (fabsf(difference) > DISTANCE_ERROR_MAX * unit) return {0.0f, 0.0f};
+    const float d_distance = d_error * sign(difference) / unit;
+    return {d_distance, -d_distance * sign(height)};
+}
+
+__device__ inline float deviation_towards(const Bump& bump, float3 place_world) {
+    const float3 towards = normalize(sub(place_world, bump.mean_world));
+    const float3 stretched = times(bump.scale, mul_transposed(bump.axes, towards));
+    return sqrtf(dot(stretched, stretched));
+}
+
+__device__ inline bool is_near_surface(float height, float deviation) {
+    return fabsf(height) < NEAR_SURFACE * deviation;
 }

@@ -4,10 +4,16 @@
 // `regularise_entropy` has one per Gaussian that is seen; in `regularise_16` and `regularise_32` a
 // sample has so many lanes, and a lane is one neighbour of the Gaussian that the sample is taken of.
 // Nothing of a pair of the two is kept: the lanes' sums are those over the neighbours.
-// Shapes: geometry [lane blocks, 11, 32], near [n, list_len], d_geometry [n, 12], rows [seen].
+// Distances from the surface that the view's depths show are compared in `regularise_shown`, behind the
+// backward pass, and before it in `compare_shown`, the same samples, for the gradient of the depths.
+// `find_farthest` has one thread per splat, `show_depths` one per pixel, `count_near` and `list_near` are
+// as `count_seen` and `list_seen`.
+// Shapes: geometry [lane blocks, 11, 32], near [n, list_len], d_geometry [n, 12], rows [seen],
+// splats [visible, 12], depths [h, w], surface and d_surface [h, w, 4].
 
 #include "field.cuh"
 #include "layout.cuh"
+#include "lookup.cuh"
 #include "noise.cuh"
 #include "quad.cuh"
 
@@ -120,20 +126,115 @@ __device__ inline float normal_term(const Sample& s, float d_normal, BumpGradien
     return dot(difference, difference);
 }
 
+// What the view's depths show where a Gaussian's point is.
+struct Look {
+    float3 point_cam;
+    Cell cell;
+    float height;   // how far the surface lies behind it
+    float2 slopes;  // of the depths, per px
+};
+
+// False where the view does not look at the point, given by its offset from the Gaussian's centre.
+__device__ inline bool look_at(const Camera& view, const float* __restrict__ depths,
+                               const Bump& bump, float3 offset, Look& look) {
+    const float3 mean_cam = camera_from_world(view, bump.mean_world);
+    look.point_cam = add(mean_cam, mul(camera_rotation(view), offset));
+    float2 place;
+    if (!place_px(view, look.point_cam, place)) return false;
+    look.cell = cell(place, view.size);
+    const uint64_t above = uint64_t{look.cell.low.y} * view.size[0];
+    const uint64_t below = uint64_t{look.cell.high.y} * view.size[0];
+    const float4 values = {depths[above + look.cell.low.x], depths[above + look.cell.high.x],
+                           depths[below + look.cell.low.x], depths[below + look.cell.high.x]};
+    look.height = between(look.cell, values, look.slopes) - look.point_cam.z;
+    return true;
+}
+
+// Gradient of the point in the world.
+__device__ inline float3 look_bwd(const Camera& view, const Look& look, float d_height) {
+    const float2 d_place = {look.slopes.x * d_height, look.slopes.y * d_height};
+    float3 d_point_cam = place_px_bwd(view, look.point_cam, d_place);
+    d_point_cam.z -= d_height;
+    return mul_transposed(camera_rotation(view), d_point_cam);
+}
+
+// What comes of comparing a sample's distances: nothing where the view does not look at it.
+struct DistanceError {
+    float error;
+    float beta;  // thickness of the surface that the neighbours form
+    float d_found, d_beta, d_height;
+};
+
+// All lanes of the warp must call it.
 template <uint32_t LANES>
+__device__ inline DistanceError distance_error_of(const RegulariseArgs& a, const Sample& s,
+                                                  const Look& look, bool shown) {
+    const float thick = s.is_neighbour ? thickness(s.other) : 0.0f;
+    const float beta = surface_thickness(sum_of<LANES>(thick), a.list_len);
+    const float found = DISTANCE_DENSITY_FACTOR * sum_of<LANES>(s.density);
+    if (!shown) return {0.0f, beta, 0.0f, 0.0f, 0.0f};
+    const float told = distance(found, beta);
+    const float2 d = distance_error_bwd(told, look.height, a.sdf_unit, a.d_sdf);
+    const float2 d_told = distance_bwd(found, beta, d.x);
+    return {distance_error(told, look.height, a.sdf_unit), beta,
+            DISTANCE_DENSITY_FACTOR * d_told.x, d_told.y, d.y};
+}
+
+// Compares the distances from the surface; returns the difference and adds the gradients.
+template <uint32_t LANES>
+__device__ inline float distance_term(const RegulariseArgs& a, const Sample& s,
+                                      BumpGradient& d_own, BumpGradient& d_other) {
+    Look look;
+    const bool shown = look_at(a.camera, a.depths, s.own, sample_offset(s.own, s.along), look);
+    const DistanceError e = distance_error_of<LANES>(a, s, look, shown);
+    const float3 d_offset =
+        density_bwd(s.other, s.offset, s.whitened, s.density, e.d_found, d_other);
+    d_other.d_mean_world = sub(d_other.d_mean_world, d_offset);
+    add_to(d_other.d_log_scale, s.other.thin,
+           surface_thickness_bwd(s.other, e.beta, a.list_len, e.d_beta));
+    float3 d_place = sum_of<LANES>(d_offset);
+    if (shown) d_place = add(d_place, look_bwd(a.camera, look, e.d_height));
+    sample_bwd(s.own, s.along, d_place, 0.0f, d_own);
+    return e.error;
+}
+
+// Adds the gradient of the depths that a sample lies between: a lane is one of the four pixels.
+template <uint32_t LANES>
+__device__ inline void depth_term(const RegulariseArgs& a, const Sample& s, bool counts) {
+    Look look;
+    const bool shown = look_at(a.camera, a.depths, s.own, sample_offset(s.own, s.along), look);
+    const float d_height = distance_error_of<LANES>(a, s, look, shown).d_height;
+    const uint32_t lane = threadIdx.x % LANES;
+    if (!counts || !shown || lane >= 4) return;
+    const float d_depth = cell_weight(look.cell, lane) * d_height;
+    if (d_depth == 0.0f) return;
+    const uint2 pixel = cell_pixel(look.cell, lane);
+    float4* const d_surface = reinterpret_cast<float4*>(a.d_surface);
+    add_quad(d_surface + uint64_t{pixel.y} * a.camera.size[0] + pixel.x,
+             {d_depth, 0.0f, 0.0f, d_depth * __uint_as_float(*a.farthest)});
+}
+
+// What of samples: density and normals, distances too, or the gradient of the view's depths.
+enum class Taken { PLAIN, SHOWN, DEPTHS };
+
+template <uint32_t LANES, Taken TAKEN>
 __device__ inline void take_samples(const RegulariseArgs& a) {
     constexpr uint32_t AT_ONCE = SURFACE_BLOCK / LANES;
-    __shared__ float of_warp[2][SURFACE_BLOCK / WARP];
+    constexpr bool shown = TAKEN == Taken::SHOWN;
+    __shared__ float of_warp[shown ? 3 : 2][SURFACE_BLOCK / WARP];
+    // The same of all threads.
+    const uint32_t seen = TAKEN == Taken::PLAIN ? a.seen : *a.total;
+    if (seen == 0) return;
     const float* __restrict__ geometry = a.geometry;
     const uint32_t* __restrict__ near = a.near;
     const uint32_t lane = threadIdx.x % LANES;
-    float density_error = 0.0f, normal_error = 0.0f;
+    float density_error = 0.0f, normal_error = 0.0f, distance_error = 0.0f;
     // All of a block go round alike; lanes behind the last sample go along and add nothing.
     for (uint64_t first = uint64_t{blockIdx.x} * AT_ONCE; first < a.samples;
          first += uint64_t{gridDim.x} * AT_ONCE) {
         const uint64_t sample = first + threadIdx.x / LANES;
         const bool counts = sample < a.samples;
-        const uint32_t row = a.rows[__umul64hi(random_bits(a.key, 2 * sample), a.seen)];
+        const uint32_t row = a.rows[__umul64hi(random_bits(a.key, 2 * sample), seen)];
         Sample s;
         s.is_neighbour = lane < a.list_len;
         const uint32_t other = s.is_neighbour ? near[uint64_t{row} * a.list_len + lane] : row;
@@ -150,34 +251,113 @@ __device__ inline void take_samples(const RegulariseArgs& a) {
         const float dense = density(s.other, s.offset, s.whitened);
         s.density = s.is_neighbour ? dense : 0.0f;
 
+        if constexpr (TAKEN == Taken::DEPTHS) {
+            depth_term<LANES>(a, s, counts);
+            continue;
+        }
         BumpGradient d_own = {}, d_other = {};
-        float of_density = 0.0f, of_normal = 0.0f;
+        float of_density = 0.0f, of_normal = 0.0f, of_distance = 0.0f;
         if (a.d_density != 0.0f) {
             of_density = density_term<LANES>(s, a.list_len, a.d_density, d_own, d_other);
         }
         if (a.d_normal != 0.0f) {
             of_normal = normal_term<LANES>(s, a.d_normal, d_own, d_other);
         }
+        if constexpr (shown) of_distance = distance_term<LANES>(a, s, d_own, d_other);
         if (!counts) continue;
         if (s.is_neighbour) add_row(a.d_geometry, other, d_other, other_quat);
         if (lane == 0) {
             add_row(a.d_geometry, row, d_own, own_quat);
             density_error += of_density;
             normal_error += of_normal;
+            distance_error += of_distance;
         }
     }
+    if constexpr (TAKEN == Taken::DEPTHS) return;
     if (a.d_density != 0.0f) add_to_term(density_error, of_warp[0], &a.sums->density);
     if (a.d_normal != 0.0f) add_to_term(normal_error, of_warp[1], &a.sums->normal);
+    if constexpr (shown) add_to_term(distance_error, of_warp[2], &a.sums->sdf);
 }
 
 extern "C" __global__ void __launch_bounds__(SURFACE_BLOCK)
     regularise_16(const __grid_constant__ RegulariseArgs a) {
-    take_samples<16>(a);
+    take_samples<16, Taken::PLAIN>(a);
 }
 
 extern "C" __global__ void __launch_bounds__(SURFACE_BLOCK)
     regularise_32(const __grid_constant__ RegulariseArgs a) {
-    take_samples<32>(a);
+    take_samples<32, Taken::PLAIN>(a);
+}
+
+extern "C" __global__ void __launch_bounds__(SURFACE_BLOCK)
+    regularise_shown_16(const __grid_constant__ RegulariseArgs a) {
+    take_samples<16, Taken::SHOWN>(a);
+}
+
+extern "C" __global__ void __launch_bounds__(SURFACE_BLOCK)
+    regularise_shown_32(const __grid_constant__ RegulariseArgs a) {
+    take_samples<32, Taken::SHOWN>(a);
+}
+
+extern "C" __global__ void __launch_bounds__(SURFACE_BLOCK)
+    compare_shown_16(const __grid_constant__ RegulariseArgs a) {
+    take_samples<16, Taken::DEPTHS>(a);
+}
+
+extern "C" __global__ void __launch_bounds__(SURFACE_BLOCK)
+    compare_shown_32(const __grid_constant__ RegulariseArgs a) {
+    take_samples<32, Taken::DEPTHS>(a);
+}
+
+extern "C" __global__ void __launch_bounds__(SURFACE_BLOCK)
+    find_farthest(const __grid_constant__ ShowArgs a) {
+    const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+    const float4* __restrict__ splats = reinterpret_cast<const float4*>(a.splats);
+    // Depths are not negative: their bits order as they do.
+    const float depth = i < a.visible ? splats[uint64_t{i} * 3 + 1].w : 0.0f;
+    const int farthest = warp_max(__float_as_int(depth));
+    // What is read here may be old, but never too far.
+    if (threadIdx.x % WARP == 0 && static_cast<uint32_t>(farthest) > *a.farthest) {
+        atomicMax(a.farthest, static_cast<uint32_t>(farthest));
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(SURFACE_BLOCK)
+    show_depths(const __grid_constant__ ShowArgs a) {
+    const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= a.pixels) return;
+    const float4 map = reinterpret_cast<const float4*>(a.surface)[i];
+    a.depths[i] = map.x + (1.0f - map.w) * __uint_as_float(*a.farthest);
+}
+
+extern "C" __global__ void __launch_bounds__(SURFACE_BLOCK)
+    count_near(const __grid_constant__ NearArgs a) {
+    const uint32_t row = blockIdx.x * blockDim.x + threadIdx.x;
+    bool is_near = false;
+    if (row < a.n && a.splat_from_gaussian[row] != UNSEEN) {
+        const uint64_t at = lane_block(row, GEOMETRY_WIDTH);
+        const Bump bump = load_bump(a.geometry, at, load_quat(a.geometry, at));
+        const float* const centre = a.camera.centre_world;
+        const float deviation = deviation_towards(bump, {centre[0], centre[1], centre[2]});
+        Look look;
+        is_near = look_at(a.camera, a.depths, bump, {0.0f, 0.0f, 0.0f}, look) &&
+                  is_near_surface(look.height, deviation);
+    }
+    const uint32_t mask = __ballot_sync(FULL_WARP, is_near);
+    if (row % WARP != 0 || row >= a.n) return;
+    a.masks[row / WARP] = mask;
+    a.counts[row / WARP] = __popc(mask);
+}
+
+extern "C" __global__ void __launch_bounds__(SURFACE_BLOCK)
+    list_near(const __grid_constant__ NearArgs a) {
+    const uint32_t row = blockIdx.x * blockDim.x + threadIdx.x;
+    if (row >= a.n) return;
+    const uint32_t mask = a.masks[row / WARP], first = a.firsts[row / WARP];
+    if (row == a.n - 1) *a.total = first + __popc(mask);
+    if ((mask >> (row % WARP) & 1) == 0) return;
+    const uint32_t place = first + __popc(mask & lanes_below());
+    if (place < a.seen) a.rows[place] = row;
 }
 
 extern "C" __global__ void __launch_bounds__(SURFACE_BLOCK)

@@ -87,8 +87,9 @@ fn the_stage_follows_the_photometric_one_and_does_each_thing_in_its_time() {
 }
 
 #[rstest]
-#[case::density("density", &["density", "normal"], &["entropy", "dn"])]
-#[case::depths_and_normals("dn-consistency", &["density", "normal", "dn"], &["entropy"])]
+#[case::density("density", &["density", "normal"], &["entropy", "sdf", "dn"])]
+#[case::distances("sdf", &["sdf", "normal"], &["entropy", "density", "dn"])]
+#[case::depths_and_normals("dn-consistency", &["density", "normal", "dn"], &["entropy", "sdf"])]
 fn each_kind_of_terms_is_told_in_its_time(
     #[case] kind: &str,
     #[case] on: &[&str],
@@ -103,7 +104,7 @@ fn each_kind_of_terms_is_told_in_its_time(
     let told = events(&place, "model", "surface");
     assert_eq!(iterations(&told), [100, 200, 300, 400, 500]);
     assert!(told[0]["entropy"].as_f64().unwrap() > 0.0, "{}", told[0]);
-    for term in ["density", "normal", "dn"] {
+    for term in ["density", "sdf", "normal", "dn"] {
         assert!(told[0][term].is_null(), "{term}: {}", told[0]);
     }
     for term in on {

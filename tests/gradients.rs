@@ -154,7 +154,7 @@ fn compositing_agrees_with_its_difference() {
     let (background, d_color) = (draws.array::<3>(0.0, 1.0), draws.array::<3>(-1.0, 1.0));
     let (depths, d_inverse_depth) = (draws.array::<6>(0.1, 3.0), draws.uniform(-1.0, 1.0));
     let surfaces = [0; 6].map(|_| draws.array::<3>(-1.0, 2.0));
-    let d_surface = draws.array::<3>(-1.0, 1.0);
+    let (d_surface, d_through) = (draws.array::<3>(-1.0, 1.0), draws.uniform(-1.0, 1.0));
     let composite = |alphas: &[f64; 6], [colors, surfaces]: [&Triples; 2], depths: &[f64; 6]| {
         let (mut sum, mut inverse_depth, mut transmittance) = ([0.0; 3], 0.0, 1.0);
         let mut surface = [0.0; 3];
@@ -164,14 +164,18 @@ fn compositing_agrees_with_its_difference() {
             inverse_depth += alphas[i] * transmittance / depths[i];
             transmittance *= 1.0 - alphas[i];
         }
-        (add(sum, scale(background, transmittance)), inverse_depth, surface)
+        (add(sum, scale(background, transmittance)), inverse_depth, surface, transmittance)
     };
     let objective = |alphas: &[f64; 6], triples: [&Triples; 2], depths: &[f64; 6]| {
-        let (color, inverse_depth, surface) = composite(alphas, triples, depths);
-        dot(color, d_color) + inverse_depth * d_inverse_depth + dot(surface, d_surface)
+        let (color, inverse_depth, surface, through) = composite(alphas, triples, depths);
+        dot(color, d_color)
+            + inverse_depth * d_inverse_depth
+            + dot(surface, d_surface)
+            + through * d_through
     };
     let triples = [&colors, &surfaces];
-    let (behind, inverse_depth_behind, surface_behind) = composite(&alphas, triples, &depths);
+    let (behind, inverse_depth_behind, surface_behind, through) =
+        composite(&alphas, triples, &depths);
     let mut walk = PixelWalk {
         transmittance: 1.0,
         behind,
@@ -180,6 +184,7 @@ fn compositing_agrees_with_its_difference() {
         d_inverse_depth,
         surface_behind,
         d_surface,
+        through: through * d_through,
     };
     for i in 0..6 {
         let mut sums = ScreenGradient::default();

@@ -39,6 +39,8 @@ const RULE: SurfaceRule = SurfaceRule {
     entropy: 0.7,
     density: 1.3,
     normal: 0.9,
+    sdf: 0.0,
+    sdf_unit: 1.0,
     samples: 1_001,
     seed: 5,
     iteration: 7_001,
@@ -312,7 +314,9 @@ mod on_the_device {
     use std::time::Instant;
 
     use splat::backend::cuda::Cuda;
-    use splat::backend::{Backend, Pass, Pending, Raster, RenderSettings, Surface, SurfaceRule};
+    use splat::backend::{
+        Backend, Pass, Pending, Raster, RenderSettings, Surface, SurfaceMaps, SurfaceRule,
+    };
     use splat::math::Real;
     use splat::math::morton::Cube;
     use splat::model::{Gaussians, Primitive};
@@ -381,34 +385,59 @@ mod on_the_device {
         let near = device.neighbours(&model, 16).unwrap();
         let (view, size) = (resized(&straight(), [800, 600]), 800 * 600);
         let target = device.target(0, &photo(800, 600, Some(vec![0; size]))).unwrap();
-        let settings = RenderSettings { pass: Pass::Train, ..RenderSettings::DEFAULT };
+        let settings =
+            RenderSettings { pass: Pass::Train, surface: true, ..RenderSettings::DEFAULT };
         let mut frame = device.render(&model, &view, &settings).unwrap();
         let terms = LossTerms { lambda_dssim: 0.2 };
         device.loss(&mut frame, &target, &terms).unwrap().read().unwrap();
+        let (rounds, samples) = (10, 1_000_000);
+        let distances = SurfaceRule { sdf: 0.2, sdf_unit: 0.1, samples, ..RULE };
+        device.compare_sampled_depths(&model, &mut frame, &near, &distances).unwrap();
+        device.synchronize().unwrap();
+        let began = Instant::now();
+        for iteration in 0..rounds {
+            let rule = SurfaceRule { iteration, ..distances };
+            device.compare_sampled_depths(&model, &mut frame, &near, &rule).unwrap();
+        }
+        device.synchronize().unwrap();
+        let looked = began.elapsed().as_secs_f64() * 1e3 / f64::from(rounds);
+        println!("distances, for the depths' gradient: {looked:.2} ms");
         let mut gradients = device.gradients(&model).unwrap();
         device.backward(&mut model, frame, &mut gradients).unwrap();
 
-        let weights = [[0.1, 0.0, 0.0], [0.0, 0.2, 0.0], [0.0, 0.0, 0.2], [0.1, 0.2, 0.2]];
-        let mut all = 0.0;
-        for [entropy, density, normal] in weights {
-            let samples = 1_000_000;
-            let rule = SurfaceRule { entropy, density, normal, samples, ..RULE };
+        let weights = [
+            [0.1, 0.0, 0.0, 0.0],
+            [0.0, 0.2, 0.0, 0.0],
+            [0.0, 0.0, 0.2, 0.0],
+            [0.0, 0.0, 0.0, 0.2],
+            [0.0, 0.0, 0.2, 0.2],
+            [0.1, 0.2, 0.2, 0.0],
+        ];
+        let (mut all, mut with_distances) = (0.0, 0.0);
+        for [entropy, density, normal, sdf] in weights {
+            let rule = SurfaceRule { entropy, density, normal, sdf, ..distances };
             // The first finds room, and shows that what is timed is worth it.
             let terms = device.regularise(&model, Some(&near), &mut gradients, &rule).unwrap();
             let terms = terms.read().unwrap();
-            let on = [terms.entropy > 0.0, terms.density > 0.0, terms.normal > 0.0];
-            assert_eq!(on, [entropy > 0.0, density > 0.0, normal > 0.0], "{terms:?}");
-            let (rounds, began) = (10, Instant::now());
+            let values = [terms.entropy, terms.density, terms.normal, terms.sdf];
+            let on = [entropy > 0.0, density > 0.0, normal > 0.0, sdf > 0.0];
+            assert_eq!(values.map(|value| value > 0.0), on, "{terms:?}");
+            let began = Instant::now();
             for iteration in 0..rounds {
                 let rule = SurfaceRule { iteration, ..rule };
                 device.regularise(&model, Some(&near), &mut gradients, &rule).unwrap();
             }
             device.synchronize().unwrap();
             all = began.elapsed().as_secs_f64() * 1e3 / f64::from(rounds);
+            if sdf > 0.0 {
+                with_distances = all + looked;
+            }
             println!(
-                "entropy {entropy}, density {density}, normal {normal}: {all:.2} ms, {terms:?}"
+                "entropy {entropy}, density {density}, normal {normal}, distance {sdf}: {all:.2} ms, \
+                 {terms:?}"
             );
         }
         assert!(all <= MOST_MS, "{all:.2} ms");
+        assert!(with_distances <= MOST_MS, "{with_distances:.2} ms");
     }
 }

@@ -38,6 +38,8 @@ const RULE: SurfaceRule = SurfaceRule {
     entropy: 0.7,
     density: 1.3,
     normal: 0.9,
+    sdf: 0.0,
+    sdf_unit: 1.0,
     samples: 203,
     seed: 5,
     iteration: 7_001,
@@ -459,7 +461,7 @@ fn after_steps(rule: &SurfaceRule) -> [([f64; 2], SurfaceTerms); 2] {
 
 /// What the two sampled terms do alone: it is far from what they would do uphill.
 const ALONE: SurfaceRule =
-    SurfaceRule { entropy: 0.0, density: 0.0, normal: 0.0, samples: 2_000, seed: 3, iteration: 0 };
+    SurfaceRule { entropy: 0.0, density: 0.0, normal: 0.0, samples: 2_000, seed: 3, ..RULE };
 
 #[test]
 fn densities_make_a_sheet_thinner_and_turn_it_into_its_plane() {

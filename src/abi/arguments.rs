@@ -297,8 +297,8 @@ abi! {
         pub d_image: In<'a, f32>,
         /// [h, w]. Of `blend_bwd_depth`; null in `blend_bwd_surface` where they were not compared.
         pub d_inverse_depths: In<'a, f32>,
-        /// [h, w, 4], the last of a pixel being 0. Of `blend_bwd_surface` only; null where the normals
-        /// were not compared.
+        /// [h, w, 4], the last of a pixel being that of what shines through all splats. Of
+        /// `blend_bwd_surface` only; null where neither normals nor depths were compared.
         pub d_surface: In<'a, f32>,
         /// Added to; [visible, 12]: centre x y, opacity, sum over the pixels of the absolute value of
         /// their share in the centre's x; conic xx xy yy, the same of y; colour, inverse depth. The

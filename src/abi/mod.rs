@@ -56,7 +56,8 @@ pub use smooth::{
     SmoothView,
 };
 pub use surface::{
-    EntropyArgs, RegulariseArgs, SURFACE_BLOCK, SURFACE_WIDTH, SeenArgs, SurfaceSums,
+    EntropyArgs, NearArgs, RegulariseArgs, SURFACE_BLOCK, SURFACE_WIDTH, SeenArgs, ShowArgs,
+    SurfaceSums,
 };
 
 /// The text of `abi.cuh`.

@@ -36,7 +36,7 @@ abi! {
     pub struct NormalsArgs<'a> {
         /// [h, w, 4]: depth, x and y of the normal, opacity.
         pub surface: In<'a, f32>,
-        /// [h, w, 4]: the same, and 0.
+        /// [h, w, 4]: of depth, x and y of the normal, and 0.
         pub d_surface: Out<'a, f32>,
         /// One; added to: 1 - cos of the angle between the normals, by its weight.
         pub sum: Out<'a, f64>,

@@ -62,9 +62,18 @@ pub trait Surface: Raster<Gaussians> {
     /// Samples are taken of the Gaussians that the view sees, each as likely, with replacement, and
     /// looked at with the neighbours of the one that each was taken of; all is of raw scales and
     /// opacities. What is too transparent to be drawn (below 1/255) is not seen; SuGaR counts it, too.
-    /// Density and normals want neighbours, of this model since its rows last changed:
+    /// Density, normals and distances want neighbours, of this model since its rows last changed:
     /// [`DeviceError::NoNeighbours`], [`DeviceError::StaleNeighbours`]. A view that sees nothing has
-    /// no terms. What the view found broken is an error here already.
+    /// no terms.
+    ///
+    /// Distances want the view's depths, too, as
+    /// [`SurfaceMaps::compare_sampled_depths`] left them, with the same rule, model and neighbours:
+    /// [`DeviceError::NoSurfaceMaps`]. Samples of all terms are then taken only of those of the
+    /// Gaussians whose centre is in the image and less than two standard deviations, towards the camera,
+    /// from the surface that the depths show; where there are none these terms are 0. A sample outside
+    /// the image or not beyond the nearest depth has no distance and adds 0 to their mean.
+    ///
+    /// What the view found broken is an error here already.
     fn regularise(
         &mut self,
         model: &Self::Model,
@@ -75,7 +84,7 @@ pub trait Surface: Raster<Gaussians> {
 }
 
 /// What frames drawn with [`RenderSettings::surface`](super::RenderSettings::surface) show of surfaces.
-pub trait SurfaceMaps: Raster<Gaussians> {
+pub trait SurfaceMaps: Surface {
     /// A mean not yet read back.
     type NormalLoss: Pending<f64>;
 
@@ -85,13 +94,31 @@ pub trait SurfaceMaps: Raster<Gaussians> {
     ///
     /// A pixel of the image's border, and one without depths beside it, has no surface: it counts like
     /// a right angle and has no gradient. A frame compared twice has the gradient of the last time.
-    /// An error of a frame that was not drawn for training, or without the maps.
+    /// What came of [`SurfaceMaps::compare_sampled_depths`] is forgotten: that comes second. An error
+    /// of a frame that was not drawn for training, or without the maps.
     fn compare_normals(
         &mut self,
         frame: &mut Self::Frame,
         weight: f64,
         rule: NormalRule,
     ) -> Result<Self::NormalLoss, DeviceError>;
+
+    /// After `loss` and before `backward`, where [`SurfaceRule::sdf`] is not 0, does nothing otherwise:
+    /// has `backward` carry on the gradient of the distances' term through the depths that are drawn,
+    /// and leaves the depths for [`Surface::regularise`], which gives the term's value and the rest of
+    /// its gradients.
+    ///
+    /// The depth of a pixel is what is blended of the depths over that of the farthest splat; between
+    /// the pixels' centres it changes linearly. That of the farthest has no gradient. What more than
+    /// one rule asks of a frame adds up. An error of a frame that was not drawn for training, or without
+    /// the maps, and of stale neighbours.
+    fn compare_sampled_depths(
+        &mut self,
+        model: &Self::Model,
+        frame: &mut Self::Frame,
+        near: &Self::Neighbours,
+        rule: &SurfaceRule,
+    ) -> Result<(), DeviceError>;
 }
 
 /// How many neighbours a list has in a model of so many Gaussians.

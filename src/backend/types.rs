@@ -279,7 +279,14 @@ pub struct SurfaceRule {
     pub density: f64,
     /// Of the mean squared difference between a Gaussian's normal and its neighbours'.
     pub normal: f64,
-    /// Samples that density and normals are compared at.
+    /// Of the mean absolute difference between the distances from the surface that the Gaussians'
+    /// density tells and that the view's depths show. Where it is not 0, samples are taken only of
+    /// Gaussians near the surface that the depths show.
+    pub sdf: f64,
+    /// What these distances are divided by, world units; the reference's is a tenth of the scene's
+    /// extent.
+    pub sdf_unit: f64,
+    /// Samples that densities, normals and distances are compared at.
     pub samples: u32,
     /// Seed of the samples' places.
     pub seed: u64,
@@ -293,9 +300,14 @@ impl SurfaceRule {
         self.entropy != 0.0 || self.is_sampled()
     }
 
+    /// Whether distances from the surface that a view shows are compared.
+    pub fn compares_distances(&self) -> bool {
+        self.samples > 0 && self.sdf != 0.0
+    }
+
     /// Whether a term wants samples, and with them the Gaussians' neighbours.
     pub fn is_sampled(&self) -> bool {
-        self.samples > 0 && (self.density != 0.0 || self.normal != 0.0)
+        self.samples > 0 && (self.density != 0.0 || self.normal != 0.0 || self.sdf != 0.0)
     }
 }
 
@@ -309,6 +321,8 @@ pub struct SurfaceTerms {
     pub density: f64,
     /// Squared difference of the normals.
     pub normal: f64,
+    /// Absolute difference of the distances, in units of [`SurfaceRule::sdf_unit`].
+    pub sdf: f64,
 }
 
 /// Children of a split are smaller than their parent by this factor.

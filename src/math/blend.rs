@@ -2,7 +2,7 @@
 //!
 //! Colour is Σ cᵢ αᵢ Tᵢ + Tₙ · background, with Tᵢ = Π_{j<i} (1 - αⱼ) (Kerbl et al. 2023). An inverse
 //! depth 1/zᵢ is a fourth channel whose background is 0, and so are the three of a surface: depth, and x and
-//! y of the normal in camera axes.
+//! y of the normal in camera axes. What may shine through all splats, Tₙ, may have a gradient of its own.
 
 use super::Real;
 use super::linalg::{Sym2, Vec3, add, dot, scale, sub};
@@ -89,6 +89,8 @@ pub struct PixelWalk<R> {
     pub surface_behind: Vec3<R>,
     /// Gradient of the pixel's channels of the surface.
     pub d_surface: Vec3<R>,
+    /// The transmittance behind all splats, times the gradient that it has besides the background's.
+    pub through: R,
 }
 
 /// What a splat gives to a pixel as far as it is opaque there.
@@ -137,7 +139,7 @@ pub fn blend_bwd_of<R: Real, const SURFACE: bool>(
         sums.d_surface = add(sums.d_surface, scale(walk.d_surface, weight));
         walk.surface_behind = sub(walk.surface_behind, scale(surface, weight));
         d_here += dot(surface, walk.d_surface);
-        d_behind += dot(walk.surface_behind, walk.d_surface);
+        d_behind += dot(walk.surface_behind, walk.d_surface) + walk.through;
     }
     let d_alpha = walk.transmittance * d_here - d_behind / (R::ONE - alpha);
     walk.transmittance *= R::ONE - alpha;

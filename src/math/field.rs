@@ -9,7 +9,7 @@
 //! single precision would lose its offset among the digits of the place.
 
 use super::linalg::{
-    Mat3, Quat, Vec3, add, dot, mul, mul_transposed, rotation, rotation_bwd, scale,
+    Mat3, Quat, Vec3, add, dot, mul, mul_transposed, normalize, rotation, rotation_bwd, scale, sub,
 };
 use super::splat::Shape;
 use super::{Real, sigmoid};
@@ -39,6 +39,13 @@ pub const DENSITY_MIN: f64 = 1e-16;
 
 /// Added to the arguments of the entropy's logarithms.
 const ENTROPY_EPSILON: f64 = 1e-10;
+
+/// Most that a difference of distances counts, in the unit that it is divided by (the reference: ten
+/// times the scene's extent, of a difference in tenths of it).
+pub const DISTANCE_ERROR_MAX: f64 = 100.0;
+
+/// How near to a surface a Gaussian's centre is one of it, in its own standard deviations.
+const NEAR_SURFACE: f64 = 2.0;
 
 /// Least root that a distance's derivative is divided by: nearer to a density of 1, single precision
 /// has too few digits to tell them apart, and the derivative grows without bound.
@@ -301,4 +308,35 @@ pub fn distance_bwd<R: Real>(density: R, beta: R, d_distance: R) -> [R; 2] {
         R::ZERO
     };
     [d_density, d_distance * root]
+}
+
+/// How far a distance from the surface that the density tells is from the one that was measured, whose
+/// sign says on which side, in units of `unit`; at most [`DISTANCE_ERROR_MAX`].
+pub fn distance_error<R: Real>(distance: R, height: R, unit: R) -> R {
+    let error = (distance - height.abs()).abs() / unit;
+    // What is no number stays none.
+    if error > R::of(DISTANCE_ERROR_MAX) { R::of(DISTANCE_ERROR_MAX) } else { error }
+}
+
+/// `d_distance` and `d_height` of [`distance_error`]; none where it was held.
+pub fn distance_error_bwd<R: Real>(distance: R, height: R, unit: R, d_error: R) -> [R; 2] {
+    let difference = distance - height.abs();
+    if difference.abs() > R::of(DISTANCE_ERROR_MAX) * unit {
+        return [R::ZERO; 2];
+    }
+    let d_distance = d_error * sign(difference) / unit;
+    [d_distance, -d_distance * sign(height)]
+}
+
+/// Standard deviation of a Gaussian along the line to a place, world units: |S Rᵀ v| with v the line's
+/// direction.
+pub fn deviation_towards<R: Real>(bump: &Bump<R>, place_world: Vec3<R>) -> R {
+    let along = mul_transposed(&bump.axes, normalize(sub(place_world, bump.mean_world)));
+    let stretched = [0, 1, 2].map(|axis| bump.scale[axis] * along[axis]);
+    dot(stretched, stretched).sqrt()
+}
+
+/// Whether a Gaussian whose centre is so far from a surface, along a view, is one of it.
+pub fn is_near_surface<R: Real>(height: R, deviation: R) -> bool {
+    height.abs() < R::of(NEAR_SURFACE) * deviation
 }

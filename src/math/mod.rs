@@ -10,6 +10,7 @@ pub mod compact;
 pub mod field;
 pub mod filter;
 pub mod linalg;
+pub mod lookup;
 pub mod morton;
 pub mod noise;
 pub mod normals;

@@ -128,6 +128,11 @@ pub struct Asked {
 }
 
 impl Asked {
+    /// Whether depths and normals have to be drawn beside the colours.
+    pub fn wants_maps(&self) -> bool {
+        self.normals.is_some() || self.rule.compares_distances()
+    }
+
     /// What `iteration` (from 1) of a run in a scene of this extent asks for.
     pub fn of(config: &Config, course: &Course, extent: f64, iteration: u32) -> Option<Self> {
         if !course.contains(iteration) {
@@ -156,6 +161,8 @@ impl Asked {
         let rule = SurfaceRule {
             entropy: 0.0,
             density: 0.0,
+            sdf: 0.0,
+            sdf_unit: SDF_UNIT_SHARE * extent,
             normal: 0.0,
             samples: options.n_samples_for_sdf,
             seed,
@@ -172,7 +179,7 @@ impl Asked {
             self.rule.normal = normal;
             match options.regularize {
                 Regularize::Density | Regularize::DnConsistency => self.rule.density = estimation,
-                Regularize::Sdf => self.rule.density = estimation,
+                Regularize::Sdf => self.rule.sdf = estimation,
                 Regularize::None => self.rule.normal = 0.0,
             }
         }
@@ -276,6 +283,9 @@ mod tests {
         assert_eq!(asked(&options).normals, Some((0.05, NormalRule::ByOpacity)));
         options.dn_factor = 0.0;
         assert_eq!(asked(&options).normals, None);
+        options.regularize = Regularize::Sdf;
+        let rule = asked(&options).rule;
+        assert_eq!((rule.density, rule.sdf, rule.normal, rule.sdf_unit), (0.0, 0.2, 0.2, 0.2));
         options.regularize = Regularize::None;
         assert!(Course::of(&Config::default()).is_none() && !asked(&options).rule.is_sampled());
     }

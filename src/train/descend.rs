@@ -48,8 +48,8 @@ pub(super) fn descend<B: Surface + SurfaceMaps>(
     mut colors: Option<Learner<'_, B::Appearance>>,
     surfaces: Option<&Surfaces<'_, B::Neighbours>>,
 ) -> Result<Descended<B>, DeviceError> {
-    let normals = surfaces.and_then(|surfaces| surfaces.asked.normals);
-    let settings = RenderSettings { surface: normals.is_some(), ..descent.settings };
+    let surface = surfaces.is_some_and(|surfaces| surfaces.asked.wants_maps());
+    let settings = RenderSettings { surface, ..descent.settings };
     let mut frame = device.render(model, view, &settings)?;
     if let Some(weight) = descent.depth_weight {
         device.compare_depths(&mut frame, target, weight)?;
@@ -61,9 +61,10 @@ pub(super) fn descend<B: Surface + SurfaceMaps>(
     if let Some(Learner { appearance, view, step }) = &mut colors {
         device.learn_appearance(appearance, *view, &mut frame, step)?;
     }
-    let normals = normals
-        .map(|(weight, rule)| device.compare_normals(&mut frame, weight, rule))
-        .transpose()?;
+    let normals = match surfaces {
+        Some(surfaces) => compare_maps(device, model, &mut frame, surfaces)?,
+        None => None,
+    };
     let mut sums = device.gradients(model)?;
     let activations = device.frame_bytes(&frame);
     device.backward(model, frame, &mut sums)?;
@@ -74,4 +75,22 @@ pub(super) fn descend<B: Surface + SurfaceMaps>(
     device.step(model, sums, &descent.step)?;
     let surfaces = terms.map(|terms| (terms, normals));
     Ok(Descended { loss, surfaces, activations, gradients })
+}
+
+/// Compares what is drawn of surfaces, where that is asked for.
+fn compare_maps<B: Surface + SurfaceMaps>(
+    device: &mut B,
+    model: &B::Model,
+    frame: &mut B::Frame,
+    Surfaces { asked, near }: &Surfaces<'_, B::Neighbours>,
+) -> Result<Option<B::NormalLoss>, DeviceError> {
+    let normals = asked
+        .normals
+        .map(|(weight, rule)| device.compare_normals(frame, weight, rule))
+        .transpose()?;
+    if asked.rule.compares_distances() {
+        let near = near.ok_or(DeviceError::NoNeighbours)?;
+        device.compare_sampled_depths(model, frame, near, &asked.rule)?;
+    }
+    Ok(normals)
 }

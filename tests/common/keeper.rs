@@ -430,4 +430,13 @@ impl SurfaceMaps for Keeper {
     ) -> Result<ReadyMean, DeviceError> {
         self.cpu.compare_normals(frame, weight, rule)
     }
+    fn compare_sampled_depths(
+        &mut self,
+        model: &Model<f32>,
+        frame: &mut Frame<f32>,
+        near: &Neighbours,
+        rule: &SurfaceRule,
+    ) -> Result<(), DeviceError> {
+        self.cpu.compare_sampled_depths(model, frame, near, rule)
+    }
 }

@@ -2,15 +2,19 @@
 
 use splat::backend::cpu::{Cpu, Gradients, Model, Neighbours, Parameter};
 use splat::backend::{
-    Backend, LossTerms, Pass, Pending, Raster, RenderSettings, Surface, SurfaceRule, SurfaceTerms,
+    Backend, LossTerms, Pass, Pending, Raster, RenderSettings, Surface, SurfaceMaps, SurfaceRule,
+    SurfaceTerms,
 };
 use splat::dataset::View;
-use splat::math::linalg::{Vec3, dot, mul_transposed, rotation, sub};
+use splat::math::blend::{ALPHA_MAX, ALPHA_MIN, TRANSMITTANCE_MIN, exponent};
+use splat::math::linalg::{Vec3, add, dot, length, mul, mul_transposed, normalize, rotation, sub};
 use splat::math::noise::standard_normals;
 use splat::math::random::{Purpose, Stream};
+use splat::math::splat::Viewpoint;
 use splat::math::{Real, sigmoid};
+use splat::model::Gaussians;
 
-use super::scene::{photo, straight};
+use super::scene::{self, photo, straight};
 
 /// Geometry in the order of gradients: centre, log-scales, quaternion, opacity logit.
 pub const GEOMETRY: [(Parameter, usize); 4] = [
@@ -123,9 +127,14 @@ impl Sample {
             .sum()
     }
 
-    pub fn density_error(&self, solids: &[Solid]) -> f64 {
+    /// Thickness of the surface that the neighbours form.
+    pub fn beta(&self, solids: &[Solid]) -> f64 {
         let thickness = |&k: &usize| solids[k].scale[solids[k].thin()];
-        let beta = self.near.iter().map(thickness).sum::<f64>() / self.near.len() as f64;
+        self.near.iter().map(thickness).sum::<f64>() / self.near.len() as f64
+    }
+
+    pub fn density_error(&self, solids: &[Solid]) -> f64 {
+        let beta = self.beta(solids);
         let own = &solids[self.own];
         let distance = dot(sub(self.x, own.mean), own.normal());
         (self.density(solids) - (-distance * distance / (2.0 * beta * beta)).exp()).abs()
@@ -199,6 +208,7 @@ impl Definition<'_> {
             entropy: self.visible.iter().map(entropy).sum::<f64>() / self.visible.len() as f64,
             density: mean(&|sample| sample.density_error(&solids)),
             normal: mean(&|sample| sample.normal_error(&solids)),
+            sdf: 0.0,
         }
     }
 
@@ -220,4 +230,127 @@ pub fn geometry(model: &Model<f64>) -> Vec<Vec<f64>> {
 pub fn lists<R: Real>(device: &mut Cpu<R>, near: &Neighbours, len: usize) -> Vec<Vec<usize>> {
     let rows = device.read_neighbours(near, 0..len).unwrap();
     rows.chunks(rows.len() / len).map(|list| list.iter().map(|&k| k as usize).collect()).collect()
+}
+
+/// The depths that a view shows, by the definition.
+pub struct Shown {
+    pub view: Viewpoint<f64>,
+    pub depths: Vec<f64>,
+}
+
+impl Shown {
+    /// Of these Gaussians, of which the view sees `visible`: no tiles, no bounds.
+    pub fn new(
+        gaussians: &Gaussians,
+        visible: &[usize],
+        (view, settings): (&View, &RenderSettings),
+    ) -> Self {
+        let splats = scene::splats(gaussians, view, settings);
+        let seen = splats.iter().filter(|splat| visible.contains(&splat.gaussian));
+        let farthest = seen.map(|splat| splat.ellipse.depth).fold(0.0, f64::max);
+        let depth_of = |[x, y]: [u32; 2]| {
+            let (mut depth, mut transmittance) = (0.0, 1.0);
+            for splat in &splats {
+                let mean = splat.ellipse.mean_px;
+                let offset = [f64::from(x) + 0.5 - mean[0], f64::from(y) + 0.5 - mean[1]];
+                let alpha = splat.opacity * exponent(splat.ellipse.conic, offset).exp();
+                if alpha < ALPHA_MIN {
+                    continue;
+                }
+                let after = transmittance * (1.0 - alpha.min(ALPHA_MAX));
+                if after < TRANSMITTANCE_MIN {
+                    break;
+                }
+                depth += (transmittance - after) * splat.ellipse.depth;
+                transmittance = after;
+            }
+            depth + transmittance * farthest
+        };
+        let [width, height] = [view.camera.width, view.camera.height];
+        let pixels = (0..height).flat_map(|y| (0..width).map(move |x| [x, y]));
+        Self { view: scene::viewpoint(view, settings.near), depths: pixels.map(depth_of).collect() }
+    }
+
+    /// How far the surface lies behind a point of the world, if the view looks at it: every pixel
+    /// counts by how near its centre is, and what lies beyond the centres of the border as if there.
+    pub fn height(&self, point: Vec3<f64>) -> Option<f64> {
+        let view = &self.view;
+        let [x, y, z] = add(mul(&view.rotation, point), view.translation);
+        let size = view.size.map(f64::from);
+        let place = [
+            view.focal_px[0] * x / z + view.centre_px[0],
+            view.focal_px[1] * y / z + view.centre_px[1],
+        ];
+        let inside = (0..2).all(|i| (0.0..=size[i]).contains(&place[i]));
+        if z <= view.near || !inside {
+            return None;
+        }
+        let held = [0, 1].map(|i| (place[i] - 0.5).clamp(0.0, size[i] - 1.0));
+        let weight = |at: f64, pixel: usize| (1.0 - (at - pixel as f64).abs()).max(0.0);
+        let width = view.size[0] as usize;
+        let depth: f64 = (0..self.depths.len())
+            .map(|i| weight(held[0], i % width) * weight(held[1], i / width) * self.depths[i])
+            .sum();
+        Some(depth - z)
+    }
+
+    /// How far a Gaussian is from the surface, in what it may be; nothing of one outside the image.
+    pub fn nearness(&self, solid: &Solid) -> Option<f64> {
+        let towards = normalize(sub(self.view.centre_world, solid.mean));
+        let turned = mul_transposed(&solid.axes, towards);
+        let deviation = length([0, 1, 2].map(|i| turned[i] * solid.scale[i]));
+        Some(self.height(solid.mean)?.abs() / (2.0 * deviation))
+    }
+
+    /// Those of the visible that samples are taken of. Fails where single precision may decide
+    /// otherwise of one.
+    pub fn near_surface(&self, visible: &[usize], solids: &[Solid]) -> Vec<usize> {
+        let is_near = |&&row: &&usize| {
+            let nearness = self.nearness(&solids[row]);
+            assert!(
+                nearness.is_none_or(|n| (n - 1.0).abs() > 2e-4),
+                "Gaussian {row} is at the limit: {nearness:?}"
+            );
+            nearness.is_some_and(|nearness| nearness < 1.0)
+        };
+        visible.iter().filter(is_near).copied().collect()
+    }
+
+    /// The distances' difference at a sample; nothing where the view does not look at it.
+    pub fn error(&self, sample: &Sample, solids: &[Solid], unit: f64) -> Option<f64> {
+        let density = sample.density(solids) / 16.0;
+        let root = (-2.0 * density.clamp(1e-16, 1.0).ln()).sqrt();
+        let height = self.height(sample.x)?;
+        Some(((sample.beta(solids) * root - height.abs()).abs() / unit).min(100.0))
+    }
+}
+
+/// Settings that draw what distances are compared with.
+pub const WITH_DEPTHS: RenderSettings =
+    RenderSettings { pass: Pass::Train, surface: true, ..RenderSettings::DEFAULT };
+
+/// A view's terms and gradients, of which no pixel of the photograph has a say, with the depths that
+/// it shows compared by each of the rules.
+pub fn looked_at<B: SurfaceMaps>(
+    device: &mut B,
+    model: &mut B::Model,
+    (view, settings): (&View, &RenderSettings),
+    (near, rules): (&B::Neighbours, &[SurfaceRule]),
+) -> (SurfaceTerms, B::Gradients) {
+    let [width, height] = [view.camera.width, view.camera.height];
+    let masked = photo(width, height, Some(vec![0; (width * height) as usize]));
+    let target = device.target(0, &masked).unwrap();
+    let mut frame = device.render(model, view, settings).unwrap();
+    device.loss(&mut frame, &target, &LossTerms { lambda_dssim: 0.2 }).unwrap();
+    for rule in rules {
+        device.compare_sampled_depths(model, &mut frame, near, rule).unwrap();
+    }
+    let mut gradients = device.gradients(model).unwrap();
+    device.backward(model, frame, &mut gradients).unwrap();
+    let mut terms = SurfaceTerms::default();
+    for rule in rules {
+        let pending = device.regularise(model, Some(near), &mut gradients, rule).unwrap();
+        terms = pending.read().unwrap();
+    }
+    (terms, gradients)
 }

@@ -251,6 +251,9 @@ pub(super) struct CanvasGradient<'a, R> {
     pub(super) inverse_depths: &'a [R],
     /// Of depth and of x and y of the normal, [height, width, 3]; empty where they have none.
     pub(super) surface: &'a [R],
+    /// Of what shines through all splats, besides the background, [height, width]; empty where it has
+    /// none.
+    pub(super) through: &'a [R],
 }
 
 /// Gradients of every splat from those of the image and of what is drawn beside it; `[visible]`.
@@ -314,6 +317,7 @@ fn blend_tile_bwd<R: Real, const SURFACE: bool>(
         d_inverse_depth: R::ZERO,
         surface_behind: [R::ZERO; 3],
         d_surface: [R::ZERO; 3],
+        through: R::ZERO,
     };
     let mut walks = [start; TILE_PIXELS];
     let mut longest = 0;
@@ -328,6 +332,9 @@ fn blend_tile_bwd<R: Real, const SURFACE: bool>(
             if SURFACE {
                 walk.surface_behind = std::array::from_fn(|c| canvas.surface[at * 4 + c]);
                 walk.d_surface = triple(d_canvas.surface, at);
+            }
+            if !d_canvas.through.is_empty() {
+                walk.through = (R::ONE - canvas.surface[at * 4 + 3]) * d_canvas.through[at];
             }
             longest = longest.max(canvas.pixels[at].end);
         }

@@ -18,6 +18,7 @@ mod normals;
 mod project;
 mod relocate;
 mod reorder;
+mod sampled_depths;
 mod smooth;
 mod surface;
 
@@ -37,6 +38,7 @@ use self::bin::Bins;
 use self::blend::{Canvas, CanvasGradient, backward, forward};
 use self::depth::Compared;
 use self::project::Splat;
+use self::sampled_depths::{DepthMap, Sampled};
 use super::viewpoint::viewpoint;
 use super::{
     AdamStep, AppearanceStep, AppearanceTables, Backend, Densified, DensifyRule, DeviceError,
@@ -96,6 +98,8 @@ pub struct Frame<R> {
     depths: Option<Compared<R>>,
     /// What came of the normals.
     normals: Option<normals::Compared<R>>,
+    /// What came of samples' distances from the surface.
+    sampled: Option<Sampled<R>>,
 }
 
 impl<R> Frame<R> {
@@ -124,6 +128,8 @@ struct ViewGradients<R> {
     gaussian_from_splat: Vec<usize>,
     /// `[visible]`
     screen: Vec<ScreenGradient<R>>,
+    /// Its depths, where samples were compared with them.
+    depth_map: Option<DepthMap<R>>,
     /// The first Gaussian that was left out because it is broken.
     fault: Option<DeviceError>,
 }
@@ -252,6 +258,7 @@ impl<R: Real> Raster<Gaussians> for Cpu<R> {
             d_image,
             depths: None,
             normals: None,
+            sampled: None,
         })
     }
 
@@ -310,10 +317,13 @@ impl<R: Real> Raster<Gaussians> for Cpu<R> {
         frame: Frame<R>,
         gradients: &mut Gradients<R>,
     ) -> Result<(), DeviceError> {
+        let (d_surface, d_through) =
+            sampled_depths::gradients(frame.normals, frame.sampled.as_ref());
         let d_canvas = CanvasGradient {
             image: &frame.d_image,
             inverse_depths: frame.depths.as_ref().map_or(&[], |depths| &depths.d_inverse_depths),
-            surface: frame.normals.as_ref().map_or(&[], |normals| &normals.d_surface),
+            surface: &d_surface,
+            through: &d_through,
         };
         let screen = backward(&frame.splats, &frame.bins, &frame.canvas, d_canvas);
         if frame.settings.pass == Pass::Observe {
@@ -324,6 +334,7 @@ impl<R: Real> Raster<Gaussians> for Cpu<R> {
             sh_degree: frame.settings.sh_degree,
             gaussian_from_splat: frame.splats.iter().map(|splat| splat.gaussian).collect(),
             screen,
+            depth_map: frame.sampled.map(|sampled| sampled.map),
             fault: frame.fault,
         });
         Ok(())
@@ -334,6 +345,7 @@ impl<R: Real> Raster<Gaussians> for Cpu<R> {
             + Bytes::of::<R>(frame.d_image.capacity())
             + frame.depths.as_ref().map_or(Bytes(0), Compared::bytes)
             + frame.normals.as_ref().map_or(Bytes(0), normals::Compared::bytes)
+            + frame.sampled.as_ref().map_or(Bytes(0), Sampled::bytes)
             + Bytes::of::<R>(frame.compensated.as_ref().map_or(0, Vec::capacity))
             + frame.bins.bytes()
             + frame.canvas.bytes()
@@ -343,6 +355,7 @@ impl<R: Real> Raster<Gaussians> for Cpu<R> {
         let views = gradients.views.iter().map(|view| {
             Bytes::of::<ScreenGradient<R>>(view.screen.capacity())
                 + Bytes::of::<usize>(view.gaussian_from_splat.capacity())
+                + view.depth_map.as_ref().map_or(Bytes(0), DepthMap::bytes)
         });
         views.sum::<Bytes>() + Bytes::of::<R>(gradients.geometry.capacity())
     }

@@ -4,8 +4,8 @@
 use rayon::prelude::*;
 
 use super::blend::Canvas;
-use super::{Cpu, Frame};
-use crate::backend::{DeviceError, NormalRule, Pass, Pending, SurfaceMaps};
+use super::{Cpu, Frame, Model, Neighbours, sampled_depths};
+use crate::backend::{DeviceError, NormalRule, Pass, Pending, SurfaceMaps, SurfaceRule};
 use crate::math::Real;
 use crate::math::linalg::dot;
 use crate::math::normals::{
@@ -42,8 +42,18 @@ impl<R: Real> SurfaceMaps for Cpu<R> {
         }
         let compared = compare(&frame.canvas, &frame.view, (weight, rule))?;
         let mean = ReadyMean(compared.mean);
-        frame.normals = Some(compared);
+        (frame.normals, frame.sampled) = (Some(compared), None);
         Ok(mean)
+    }
+
+    fn compare_sampled_depths(
+        &mut self,
+        model: &Model<R>,
+        frame: &mut Frame<R>,
+        near: &Neighbours,
+        rule: &SurfaceRule,
+    ) -> Result<(), DeviceError> {
+        sampled_depths::compare(model, frame, near, rule)
     }
 }
 

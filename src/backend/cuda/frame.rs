@@ -12,8 +12,10 @@ use super::model::Model;
 use super::neighbours::Neighbours;
 use super::normals::{self, PendingNormals};
 use super::project::{self, Splats};
+use super::sampled_depths::DepthMap;
 use super::session::Session;
-use super::surface::{self, PendingSurface};
+use super::surface::{self, PendingSurface, Viewed};
+use super::timers::Stage;
 use super::{adam, densify, depth, work};
 use crate::abi::Camera;
 use crate::backend::{
@@ -35,7 +37,9 @@ pub struct Frame {
     /// Of the surface's maps, [height, width, 4], where they are drawn.
     d_surface: Option<Block<f32>>,
     /// Whether the gradient of the surface's maps is there.
-    normals_compared: bool,
+    surface_compared: bool,
+    /// The depths that samples were compared with.
+    depth_map: Option<DepthMap>,
     /// Where other colours are compared than those drawn.
     compensated: Option<Compensated>,
     canvas: Canvas,
@@ -49,6 +53,8 @@ pub struct Frame {
 #[derive(Default)]
 pub struct Gradients {
     view: Option<(Splats, Camera, RenderSettings)>,
+    /// Its depths, where samples were compared with them.
+    depth_map: Option<DepthMap>,
     /// What is added to the gradients of all Gaussians' geometry, [n, 12], where a term says
     /// something of it.
     geometry: Option<Block<f32>>,
@@ -97,7 +103,8 @@ pub(super) fn render(
         d_inverse_depths,
         depth_weight: None,
         d_surface,
-        normals_compared: false,
+        surface_compared: false,
+        depth_map: None,
         compensated,
         canvas,
         lists,
@@ -135,8 +142,37 @@ impl Frame {
         };
         let pending =
             normals::compare(session, (surface, &self.camera), (weight, rule), d_surface)?;
-        self.normals_compared = true;
+        // What came of the depths is written over.
+        (self.surface_compared, self.depth_map) = (true, None);
         Ok(pending)
+    }
+
+    pub(super) fn compare_sampled_depths(
+        &mut self,
+        session: &Session,
+        model: &Model,
+        near: &Neighbours,
+        rule: &SurfaceRule,
+    ) -> Result<(), DeviceError> {
+        let (Some(surface), Some(d_surface)) = (&self.canvas.surface, &mut self.d_surface) else {
+            return Err(DeviceError::NoSurfaceMaps);
+        };
+        near.check(model)?;
+        if !rule.compares_distances() {
+            return Ok(());
+        }
+        let begun = session.timers.begin(Stage::Loss, &session.stream)?;
+        if !self.surface_compared {
+            d_surface.zero(&session.stream)?;
+        }
+        let map = match &self.depth_map {
+            Some(map) => map,
+            None => self.depth_map.insert(DepthMap::new(session, &self.splats, surface)?),
+        };
+        let shown = (&self.splats, &self.camera, map);
+        surface::compare_depths(session, model, shown, (near, rule), d_surface)?;
+        self.surface_compared = true;
+        session.timers.end(&begun, &session.stream)
     }
 
     pub(super) fn loss(
@@ -233,7 +269,7 @@ impl Frame {
         };
         let d_inverse_depths =
             self.d_inverse_depths.as_ref().filter(|_| self.depth_weight.is_some());
-        let d_surface = self.d_surface.as_ref().filter(|_| self.normals_compared);
+        let d_surface = self.d_surface.as_ref().filter(|_| self.surface_compared);
         if let (None, None, Some(features)) =
             (d_inverse_depths, d_surface, &mut self.splats.features)
         {
@@ -252,6 +288,7 @@ impl Frame {
             densify::observe(session, model, &self.splats, (&self.camera, &self.settings))?;
         }
         gradients.view = Some((self.splats, self.camera, self.settings));
+        gradients.depth_map = self.depth_map;
         Ok(())
     }
 
@@ -354,7 +391,8 @@ impl Frame {
         let compensated = self.compensated.as_ref().map_or(Bytes::default(), Compensated::bytes);
         let lists = self.lists.bytes();
         let beside = self.gradients_of_pixels() + compensated;
-        self.canvas.bytes() + lists + self.splats.bytes() + beside
+        let depth_map = self.depth_map.as_ref().map_or(Bytes::default(), DepthMap::bytes);
+        self.canvas.bytes() + lists + self.splats.bytes() + beside + depth_map
     }
 
     /// Bytes of the gradients of the image and of what is drawn beside it.
@@ -374,11 +412,12 @@ impl Gradients {
         near: Option<&Neighbours>,
         rule: &SurfaceRule,
     ) -> Result<PendingSurface, DeviceError> {
-        let Some((splats, ..)) = &mut self.view else { return Err(DeviceError::NoLoss) };
+        let Some((splats, camera, _)) = &mut self.view else { return Err(DeviceError::NoLoss) };
         if rule.asks() {
             splats.settle(session)?;
         }
-        surface::regularise(session, model, (splats, near), &mut self.geometry, rule)
+        let viewed = Viewed { splats, camera, depth_map: self.depth_map.as_ref() };
+        surface::regularise(session, model, (viewed, near), &mut self.geometry, rule)
     }
 
     /// Moves every parameter. An error where no backward pass came before.
@@ -396,6 +435,7 @@ impl Gradients {
     pub(super) fn bytes(&self) -> Bytes {
         let of_view =
             self.view.as_ref().map_or(Bytes::default(), |(splats, ..)| splats.gradient_bytes());
-        of_view + self.geometry.as_ref().map_or(Bytes::default(), Block::bytes)
+        let depth_map = self.depth_map.as_ref().map_or(Bytes::default(), DepthMap::bytes);
+        of_view + depth_map + self.geometry.as_ref().map_or(Bytes::default(), Block::bytes)
     }
 }

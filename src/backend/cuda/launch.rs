@@ -252,6 +252,14 @@ kernels! {
     regularise_entropy: surface::regularise_entropy(EntropyArgs) x SURFACE_BLOCK;
     regularise_16: surface::regularise_16(RegulariseArgs) x SURFACE_BLOCK;
     regularise_32: surface::regularise_32(RegulariseArgs) x SURFACE_BLOCK;
+    regularise_shown_16: surface::regularise_shown_16(RegulariseArgs) x SURFACE_BLOCK;
+    regularise_shown_32: surface::regularise_shown_32(RegulariseArgs) x SURFACE_BLOCK;
+    compare_shown_16: surface::compare_shown_16(RegulariseArgs) x SURFACE_BLOCK;
+    compare_shown_32: surface::compare_shown_32(RegulariseArgs) x SURFACE_BLOCK;
+    find_farthest: surface::find_farthest(ShowArgs) x SURFACE_BLOCK;
+    show_depths: surface::show_depths(ShowArgs) x SURFACE_BLOCK;
+    count_near: surface::count_near(NearArgs) x SURFACE_BLOCK;
+    list_near: surface::list_near(NearArgs) x SURFACE_BLOCK;
     compensate_exposure: appearance::compensate_exposure(CompensateArgs) x APPEARANCE_BLOCK;
     compensate_grid: appearance::compensate_grid(CompensateArgs) x APPEARANCE_BLOCK;
     exposure_bwd: appearance::exposure_bwd(ColorBwdArgs) x APPEARANCE_BLOCK;

@@ -34,6 +34,7 @@ mod project;
 mod quantile;
 mod relocate;
 mod reorder;
+mod sampled_depths;
 pub mod session;
 mod smooth;
 pub mod sort;

@@ -5,12 +5,13 @@ use super::Cuda;
 use super::frame::Frame;
 use super::heap::{Block, Buffer};
 use super::model::Model;
+use super::neighbours::Neighbours;
 use super::project::{Splats, count_u32};
 use super::session::Session;
 use super::status::Report;
 use super::timers::Stage;
 use crate::abi::{Camera, FEATURES_WIDTH, FeaturesArgs, NORMALS_SIDE, NormalsArgs};
-use crate::backend::{DeviceError, NormalRule, Pass, Pending, SurfaceMaps};
+use crate::backend::{DeviceError, NormalRule, Pass, Pending, SurfaceMaps, SurfaceRule};
 
 /// What splats give to the maps of a surface.
 pub(super) struct Features {
@@ -47,6 +48,16 @@ impl SurfaceMaps for Cuda {
         rule: NormalRule,
     ) -> Result<PendingNormals, DeviceError> {
         frame.compare_normals(&mut self.session, weight, rule)
+    }
+
+    fn compare_sampled_depths(
+        &mut self,
+        model: &Model,
+        frame: &mut Frame,
+        near: &Neighbours,
+        rule: &SurfaceRule,
+    ) -> Result<(), DeviceError> {
+        self.with_room(|session| frame.compare_sampled_depths(session, model, near, rule))
     }
 }
 

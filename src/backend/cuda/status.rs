@@ -21,8 +21,8 @@ const SUMS: Range<usize> = 4..7;
 const FAULT: usize = 7;
 /// The words that a report is made of.
 const REPORT: Range<usize> = NORMALS..FAULT + 1;
-/// Words of [`SurfaceSums`]: entropy, density, normal.
-const SURFACE: Range<usize> = FAULT + 1..FAULT + 4;
+/// Words of [`SurfaceSums`]: entropy, density, normal, distance.
+const SURFACE: Range<usize> = FAULT + 1..FAULT + 5;
 /// The words that a report of surfaces is made of, of which there are no more than of the other.
 const SURFACE_REPORT: Range<usize> = FAULT..SURFACE.end;
 const WORDS: usize = SURFACE.end;
@@ -31,7 +31,7 @@ const WORD: u64 = 8;
 
 const _: () = assert!(size_of::<Counts>() == 2 * size_of::<u64>(), "words of the counts");
 const _: () = assert!(size_of::<LossSums>() == 3 * size_of::<u64>(), "words of the sums");
-const _: () = assert!(size_of::<SurfaceSums>() == 3 * size_of::<u64>(), "words of surfaces");
+const _: () = assert!(size_of::<SurfaceSums>() == 4 * size_of::<u64>(), "words of surfaces");
 
 /// No fault so far.
 const NO_FAULT: u64 = u64::MAX;
@@ -193,12 +193,12 @@ impl Report {
     pub(super) fn read_surface(&self) -> Result<SurfaceSums, DeviceError> {
         let words = self.place.as_ref().map_or(Ok(&[][..]), Pinned::as_slice)?;
         // A place has room for the other report.
-        let &[fault, entropy, density, normal, ..] = words else {
+        let &[fault, entropy, density, normal, sdf, ..] = words else {
             return Err(DeviceError::NoLoss);
         };
         check(fault)?;
-        let [entropy, density, normal] = [entropy, density, normal].map(f64::from_bits);
-        Ok(SurfaceSums { entropy, density, normal })
+        let [entropy, density, normal, sdf] = [entropy, density, normal, sdf].map(f64::from_bits);
+        Ok(SurfaceSums { entropy, density, normal, sdf })
     }
 }
 

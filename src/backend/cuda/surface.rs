@@ -3,13 +3,18 @@
 
 use super::heap::{Block, Buffer};
 use super::lanes::LANES;
+use super::launch::Kernel;
 use super::model::Model;
 use super::neighbours::Neighbours;
 use super::project::{Splats, count_u32};
+use super::sampled_depths::{DepthMap, Sampled};
 use super::session::Session;
 use super::sort::exclusive_sum;
 use super::status::Report;
-use crate::abi::{EntropyArgs, In, Out, RegulariseArgs, SURFACE_BLOCK, SURFACE_WIDTH, SeenArgs};
+use super::stream::Stream;
+use crate::abi::{
+    Camera, EntropyArgs, In, Out, RegulariseArgs, SURFACE_BLOCK, SURFACE_WIDTH, SeenArgs,
+};
 use crate::backend::{DeviceError, Neighbourhood, Pending, SurfaceRule, SurfaceTerms};
 use crate::math::Real;
 use crate::math::random::{Purpose, Stream as Random};
@@ -41,8 +46,9 @@ impl Pending<SurfaceTerms> for PendingSurface {
             entropy: sums.entropy / self.seen.max(1) as f64,
             density: sums.density / samples,
             normal: sums.normal / samples,
+            sdf: sums.sdf / samples,
         };
-        let all = [terms.entropy, terms.density, terms.normal];
+        let all = [terms.entropy, terms.density, terms.normal, terms.sdf];
         match all.into_iter().find(|value| !value.is_finite()) {
             Some(value) => Err(DeviceError::LossNotFinite { value }),
             None => Ok(terms),
@@ -50,12 +56,21 @@ impl Pending<SurfaceTerms> for PendingSurface {
     }
 }
 
+/// What is left of a view behind its backward pass.
+#[derive(Clone, Copy)]
+pub(super) struct Viewed<'a> {
+    pub(super) splats: &'a Splats,
+    pub(super) camera: &'a Camera,
+    /// Where distances were compared.
+    pub(super) depth_map: Option<&'a DepthMap>,
+}
+
 /// Adds the gradients of what the rule asks for to `geometry`, [n, 12], which is made where there is
 /// none. All memory is taken before anything is added: where it is refused nothing has happened.
 pub(super) fn regularise(
     session: &mut Session,
     model: &Model,
-    (splats, near): (&Splats, Option<&Neighbours>),
+    (viewed, near): (Viewed<'_>, Option<&Neighbours>),
     geometry: &mut Option<Block<f32>>,
     rule: &SurfaceRule,
 ) -> Result<PendingSurface, DeviceError> {
@@ -64,6 +79,12 @@ pub(super) fn regularise(
         None if rule.is_sampled() => return Err(DeviceError::NoNeighbours),
         _ => {}
     }
+    let depth_map = match viewed.depth_map {
+        _ if !rule.compares_distances() => None,
+        None => return Err(DeviceError::NoSurfaceMaps),
+        there => there,
+    };
+    let Viewed { splats, camera, .. } = viewed;
     session.status.clear_surface(&session.stream)?;
     let has_entropy = rule.entropy != 0.0;
     let is_sampled = rule.is_sampled() && rule.samples > 0;
@@ -72,12 +93,23 @@ pub(super) fn regularise(
             Some(there) => there,
             None => geometry.insert(zeros(session, model.len())?),
         };
-        let rows = seen_rows(session, splats, model.len())?;
-        if has_entropy {
-            regularise_entropy(session, model, &rows, (rule.entropy, d_geometry))?;
+        let rows = if has_entropy || depth_map.is_none() {
+            Some(seen_rows(session, splats, model.len())?)
+        } else {
+            None
+        };
+        let near_surface =
+            depth_map.map(|map| map.near(session, model, (splats, camera))).transpose()?;
+        if let Some(rows) = rows.as_ref().filter(|_| has_entropy) {
+            regularise_entropy(session, model, rows, (rule.entropy, d_geometry))?;
         }
-        if let Some(near) = near.filter(|_| is_sampled) {
-            regularise_samples(session, model, (&rows, near), (rule, d_geometry))?;
+        let of = match (depth_map, &near_surface, &rows) {
+            (Some(map), Some(sampled), _) => Some(Of::Shown(map, sampled)),
+            (.., rows) => rows.as_ref().map(Of::Seen),
+        };
+        if let (Some(near), Some(of)) = (near.filter(|_| is_sampled), of) {
+            let from = (of, near, camera);
+            regularise_samples(session, model, from, (rule, d_geometry))?;
         }
     }
     let report = session.status.report_surface(&session.heap, &session.stream)?;
@@ -144,34 +176,97 @@ fn regularise_entropy(
     session.kernels.regularise_entropy.over(&session.stream, rows.len(), &args)
 }
 
+/// What samples are taken of.
+#[derive(Clone, Copy)]
+enum Of<'a> {
+    /// Of all that the view sees.
+    Seen(&'a Block<u32>),
+    /// Of what is near the surface that it shows, distances from which are compared, too.
+    Shown(&'a DepthMap, &'a Sampled),
+}
+
 fn regularise_samples(
     session: &mut Session,
     model: &Model,
-    (rows, near): (&Block<u32>, &Neighbours),
+    from: (Of<'_>, &Neighbours, &Camera),
     (rule, d_geometry): (&SurfaceRule, &mut Block<f32>),
 ) -> Result<(), DeviceError> {
+    let sums = session.status.surface();
+    let plain = samples(model, from, rule)?;
+    let args = RegulariseArgs { d_geometry: d_geometry.write(), sums, ..plain };
+    let kernels = &session.kernels;
+    let kernels = match from.0 {
+        Of::Seen(_) => [&kernels.regularise_16, &kernels.regularise_32],
+        Of::Shown(..) => [&kernels.regularise_shown_16, &kernels.regularise_shown_32],
+    };
+    take_samples(&session.stream, kernels, &args)
+}
+
+/// Adds the gradient of the depths that a view shows, where samples' distances are compared with them,
+/// to that of its maps, [height, width, 4]. All memory is taken before anything is added.
+pub(super) fn compare_depths(
+    session: &Session,
+    model: &Model,
+    (splats, camera, map): (&Splats, &Camera, &DepthMap),
+    (near, rule): (&Neighbours, &SurfaceRule),
+    d_surface: &mut Block<f32>,
+) -> Result<(), DeviceError> {
+    if splats.visible == 0 {
+        return Ok(());
+    }
+    let sampled = &map.near(session, model, (splats, camera))?;
+    let plain = samples(model, (Of::Shown(map, sampled), near, camera), rule)?;
+    let args = RegulariseArgs { d_surface: d_surface.write(), ..plain };
+    let kernels = &session.kernels;
+    take_samples(&session.stream, [&kernels.compare_shown_16, &kernels.compare_shown_32], &args)
+}
+
+/// The samples of a rule; nothing is added to.
+fn samples<'a>(
+    model: &'a Model,
+    (of, near, camera): (Of<'a>, &'a Neighbours, &Camera),
+    rule: &SurfaceRule,
+) -> Result<RegulariseArgs<'a>, DeviceError> {
     let key = |purpose| Random::new(rule.seed, u64::from(rule.iteration), purpose).key();
     let share = |weight: f64| f32::of(weight / f64::from(rule.samples));
-    let args = RegulariseArgs {
+    let (rows, depths, farthest, total) = match of {
+        Of::Seen(rows) => (rows, In::NULL, In::NULL, In::NULL),
+        Of::Shown(map, Sampled { rows, total }) => {
+            (rows, map.depths.read(), map.farthest.read(), total.read())
+        }
+    };
+    Ok(RegulariseArgs {
         geometry: model.geometry(),
         rows: rows.read(),
         near: near.rows(),
-        d_geometry: d_geometry.write(),
-        sums: session.status.surface(),
+        d_geometry: Out::NULL,
+        sums: Out::NULL,
+        depths,
+        farthest,
+        d_surface: Out::NULL,
+        total,
         key: key(Purpose::SurfaceSample),
         normal_key: key(Purpose::SurfaceNormal),
+        camera: *camera,
         seen: count_u32(rows.len())?,
         list_len: near.count(),
         samples: rule.samples,
         d_density: share(rule.density),
         d_normal: share(rule.normal),
+        d_sdf: share(rule.sdf),
+        sdf_unit: f32::of(rule.sdf_unit),
         reserved: 0,
-    };
-    let (kernel, lanes) = if near.count() <= HALF_WARP {
-        (&session.kernels.regularise_16, HALF_WARP)
-    } else {
-        (&session.kernels.regularise_32, 2 * HALF_WARP)
-    };
-    let blocks = rule.samples.div_ceil(SURFACE_BLOCK / lanes) as usize;
-    kernel.blocks(&session.stream, blocks.min(MOST_BLOCKS), &args)
+    })
+}
+
+/// Launches the first of the kernels where half a warp has lanes for the neighbours, or the second.
+fn take_samples(
+    stream: &Stream,
+    [half, whole]: [&Kernel<RegulariseArgs<'static>>; 2],
+    args: &RegulariseArgs<'_>,
+) -> Result<(), DeviceError> {
+    let (kernel, lanes) =
+        if args.list_len <= HALF_WARP { (half, HALF_WARP) } else { (whole, 2 * HALF_WARP) };
+    let blocks = args.samples.div_ceil(SURFACE_BLOCK / lanes) as usize;
+    kernel.blocks(stream, blocks.min(MOST_BLOCKS), args)
 }

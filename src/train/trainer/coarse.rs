@@ -66,14 +66,16 @@ impl<B: Surface + SurfaceMaps> Coarse<B> {
     /// Takes the values of an iteration's terms, those that were asked for.
     fn hear(&mut self, launched: LaunchedTerms<B>) -> Result<(), TrainError> {
         let LaunchedTerms { asked, terms, normals } = launched;
-        let SurfaceTerms { entropy, density, normal } = terms.read()?;
+        let SurfaceTerms { entropy, density, sdf, normal } = terms.read()?;
         let rule = asked.rule;
         let told = &mut self.told;
         // A term that is asked for now and then stays as it was; one that is over goes.
         told.entropy = (rule.entropy != 0.0).then_some(entropy);
-        for (weight, value, told) in
-            [(rule.density, density, &mut told.density), (rule.normal, normal, &mut told.normal)]
-        {
+        for (weight, value, told) in [
+            (rule.density, density, &mut told.density),
+            (rule.sdf, sdf, &mut told.sdf),
+            (rule.normal, normal, &mut told.normal),
+        ] {
             if weight != 0.0 {
                 *told = Some(value);
             }
