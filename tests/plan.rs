@@ -358,7 +358,7 @@ fn every_label_of_the_gpus_side_is_planned() {
         photographs: Photographs { trained: vec![1 << 20], held_out: vec![1 << 20] },
         colors: Some(ColorTables { views: 9, width: 12 }),
         births: None,
-        coarse: Some(Coarse { neighbours: 16, shortens: true, maps: Maps::Compared }),
+        coarse: Some(Coarse { neighbours: 16, shortens: true, maps: Maps::Sampled }),
         relocates: false,
         bands: true,
         context: CONTEXT,

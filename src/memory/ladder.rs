@@ -167,8 +167,9 @@ impl Ladder {
             let is_settled = self.now >= self.given_up[at].1 + HELD_AT_LEAST;
             let cost = holder.cost(rung).filter(|&cost| is_settled && cost <= holder.room());
             let Some(bytes) = cost else {
-                // A step that never comes back does not keep the others.
-                if rung == Rung::Compact {
+                // A step that never comes back does not keep the others, nor does one that nobody asks
+                // for any more, as births when density control is over.
+                if rung == Rung::Compact || (rung == Rung::Births && is_settled) {
                     continue;
                 }
                 return Ok(());

@@ -148,6 +148,8 @@ pub(super) fn between_iterations(
         ladder.note_once(Rung::Photographs);
     }
     match ladder.climb(&mut parts, |parts| within_budget(&parts.session.heap)) {
+        // Before the next iteration there will be less.
+        Err(error) if error.is_want_of_memory() && parts.session.list_room.is_waiting() => {}
         // What is held stays, and nothing more is taken: the driver has granted it.
         Err(error) if error.is_want_of_memory() => {
             ladder.warn_of_excess(parts.session.heap.excess());

@@ -64,6 +64,11 @@ impl ListRoom {
         Gain::Promised(Bytes(lists.bytes(lists.count) - lists.bytes(fewer)))
     }
 
+    /// Whether lists that there are, or that there was no room for, are longer than they may be.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.asked.is_some_and(|lists| lists.count > self.most)
+    }
+
     /// What the longest lists would take more than those that there are.
     pub(super) fn missing(&self) -> Bytes {
         let more = |lists: Lists| {
@@ -97,7 +102,9 @@ mod tests {
         assert_eq!(room.shorten(HELD), Gain::Promised(Bytes(4 * 4 * 1000)));
         // As long as the trainer has not let go of the old ones, no more is given up.
         assert_eq!((room.shorten(HELD), room.most()), (Gain::Promised(Bytes(0)), 12));
+        assert!(room.is_waiting());
         room.asked_for(12, 1000, false);
+        assert!(!room.is_waiting());
         assert_eq!((room.shorten(HELD), room.most()), (Gain::Promised(Bytes(8000)), 10));
         room.asked_for(10, 1000, false);
         assert_eq!((room.shorten(HELD), room.most()), (Gain::Nothing, 10));

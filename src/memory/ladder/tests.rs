@@ -111,8 +111,9 @@ impl Holder for Card {
             Rung::Photographs => Some(Bytes(2 * (self.all_photographs - self.photographs))),
             Rung::Bands => Some(Bytes(4 * self.most_lists.unwrap_or(0))),
             Rung::Neighbours => Some(Bytes(2 * NEIGHBOUR * (16 - self.neighbours[0]))),
-            Rung::Slack | Rung::Births => Some(Bytes(0)),
-            Rung::Compact => None,
+            Rung::Slack => Some(Bytes(0)),
+            // What is granted tells when births are back.
+            Rung::Compact | Rung::Births => None,
         }
     }
 
@@ -193,6 +194,20 @@ fn a_step_comes_back_when_there_is_room_and_not_at_once() {
     ladder.descend(&mut card).unwrap();
     assert_eq!(card.photographs, 200);
     assert_eq!(told(&mut ladder), [(Rung::Photographs, true), (Rung::Photographs, false)]);
+}
+
+#[test]
+fn births_keep_the_other_steps_as_long_as_they_are_asked_for_and_no_longer() {
+    let (mut ladder, mut card) = (Ladder::new(&ALL), card(1000));
+    ladder.climb(&mut card, |card| card.iterate(150, 400)).unwrap();
+    ladder.set_time(HELD_AT_LEAST);
+    ladder.granted(10, 4, Bytes(6));
+    (card.slack, card.budget) = (0, 2000);
+    ladder.descend(&mut card).unwrap();
+    assert_eq!(card.photographs, 150, "births were refused just now");
+    ladder.set_time(2 * HELD_AT_LEAST);
+    ladder.descend(&mut card).unwrap();
+    assert_eq!((card.photographs, ladder.has_given_up(Rung::Births)), (200, true));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use super::frame::{self, Lists, Pass, ViewSize};
 use super::library::{self, Key};
-use super::stack::{Row, Stack};
+use super::stack::{Row, Stack, Taken};
 use crate::abi::{BOX_WIDTH, EXTENT_WIDTH, PLACED_WIDTH, SURFACE_WIDTH};
 use crate::memory::Bytes;
 
@@ -29,7 +29,7 @@ pub enum Maps {
     Undrawn,
     /// Depths and normals, which are compared before the backward pass.
     Compared,
-    /// The same, which samples are compared with behind it, too.
+    /// The same, of which samples are compared with the depths before it and behind it.
     Sampled,
 }
 
@@ -128,18 +128,35 @@ fn boxes(leaves: u64) -> u64 {
     all
 }
 
+/// The depths that a view shows are made, and samples compared with them; what is left holds the depths.
+pub(super) fn show_depths(stack: &mut Stack, gaussians: u64, view: &ViewSize) -> [Taken; 2] {
+    let depths = [view.pixels(), 1].map(|words| stack.take("shown depths", words * WORD));
+    number_sampled(stack, (gaussians, view.visible), Maps::Sampled);
+    depths
+}
+
 /// What surfaces ask of so many Gaussians, of which a view sees some, is added up.
-pub(super) fn regularise(stack: &mut Stack, gaussians: u64, visible: u64) {
+pub(super) fn regularise(stack: &mut Stack, (gaussians, visible): (u64, u64), maps: Maps) {
     if visible == 0 {
         return;
     }
-    let lane_blocks = gaussians.div_ceil(LANES);
     let sums = stack.take("surface gradients", gaussians * u64::from(SURFACE_WIDTH) * WORD);
-    let rows = stack.take("surface rows", visible * WORD);
-    let counts = [(); 2].map(|()| stack.take("surface counts", lane_blocks * WORD));
+    number_sampled(stack, (gaussians, visible), maps);
+    stack.give_back(sums);
+}
+
+/// Those of so many Gaussians are numbered that samples are taken of: all that the view sees, or those
+/// of them that are near the depths that it shows.
+fn number_sampled(stack: &mut Stack, (gaussians, visible): (u64, u64), maps: Maps) {
+    let lane_blocks = gaussians.div_ceil(LANES);
+    let mut blocks = vec![stack.take("surface rows", visible * WORD)];
+    let counts: &[u64] = match maps {
+        Maps::Sampled => &[1, lane_blocks, lane_blocks, lane_blocks],
+        Maps::Undrawn | Maps::Compared => &[lane_blocks, lane_blocks],
+    };
+    blocks.extend(counts.iter().map(|words| stack.take("surface counts", words * WORD)));
     stack.pass("sort", library::sum(lane_blocks).0);
-    let [count, first] = counts;
-    for block in [sums, rows, count, first] {
+    for block in blocks {
         stack.give_back(block);
     }
 }
@@ -198,12 +215,15 @@ mod tests {
     #[test]
     fn what_is_asked_of_surfaces_takes_a_row_a_gaussian_and_a_word_a_splat() {
         let mut stack = Stack::default();
-        regularise(&mut stack, 1_000_000, 400_000);
+        regularise(&mut stack, (1_000_000, 400_000), Maps::Compared);
         assert_eq!(peak(&stack, "surface gradients"), 48_000_000);
         assert_eq!(peak(&stack, "surface rows"), 1_600_000);
         assert_eq!(peak(&stack, "surface counts"), 2 * 31_250 * 4);
+        let mut sampled = Stack::default();
+        regularise(&mut sampled, (1_000_000, 400_000), Maps::Sampled);
+        assert_eq!(peak(&sampled, "surface counts"), (3 * 31_250 + 1) * 4);
         let mut nothing = Stack::default();
-        regularise(&mut nothing, 1_000_000, 0);
+        regularise(&mut nothing, (1_000_000, 0), Maps::Sampled);
         assert_eq!(nothing.reach(), Bytes(0));
     }
 
@@ -220,12 +240,13 @@ mod tests {
         let maps = scratch(Maps::Compared, 1_000_000, 40_000_000);
         let expected = 32 * (800 * 533 + 400_000) + 16 * 40_000_000;
         assert!((maps - plain).abs_diff(expected) < 8192, "{} for {expected}", maps - plain);
-        assert_eq!(scratch(Maps::Sampled, 1_000_000, 40_000_000), maps);
+        // The depths that samples are compared with lie behind the lists, and the gradients behind them.
+        let sampled = scratch(Maps::Sampled, 1_000_000, 40_000_000) - maps;
+        let expected = 4 * 800 * 533 + 48_000_000 + 1_600_000 + 3 * 125_000;
+        assert!(sampled.abs_diff(expected) < 8192, "{sampled} for {expected}");
         // Of few: what is behind the backward pass takes most, and grows by 48 bytes a Gaussian that no
         // view sees, and 4 to number it.
         let more = scratch(Maps::Undrawn, 9_000_000, 0) - scratch(Maps::Undrawn, 8_000_000, 0);
         assert!(more.abs_diff(52_250_000) < 1000, "{more}");
-        let kept = scratch(Maps::Sampled, 9_000_000, 0) - scratch(Maps::Compared, 9_000_000, 0);
-        assert!(kept.abs_diff(28 * 800 * 533) < 1000, "{kept}");
     }
 }

@@ -108,13 +108,19 @@ pub(super) fn draw(
     }
     let of_surface = u64::from(FEATURES_WIDTH) * a_word_each;
     held.extend(inverse_depths.then(|| stack.take("inverse depths", a_word_each)));
-    let surface = has_surface.then(|| stack.take("surface maps", of_surface));
+    held.extend(has_surface.then(|| stack.take("surface maps", of_surface)));
     if pass != Pass::Picture {
         held.push(stack.take("gradient of the image", 3 * a_word_each));
     }
     held.extend(inverse_depths.then(|| stack.take("gradient of inverse depths", a_word_each)));
     held.extend(has_surface.then(|| stack.take("gradient of surface maps", of_surface)));
     held.extend(colors.into_iter().flat_map(|colors| colors.take(stack, view, pass)));
+    // Samples are compared with the depths before the backward pass, which lists bands anew, and behind
+    // it.
+    let is_sampled = maps == Some(Maps::Sampled) && visible > 0;
+    if is_sampled && lists == Lists::Bands {
+        splats.extend(coarse::show_depths(stack, gaussians, view));
+    }
     let tiles = view.tiles();
     let (counted, instances) = match lists {
         Lists::Whole => (0, instances),
@@ -134,20 +140,19 @@ pub(super) fn draw(
         Pass::Train { inverse_depths, .. } => Some(u64::from(inverse_depths)),
     };
     held.extend(beside.into_iter().flat_map(|beside| keep(stack, (instances, tiles), beside)));
-    // Behind the backward pass the splats are left, and the maps where samples are compared with them.
-    match maps {
-        Some(Maps::Sampled) => splats.extend(surface),
-        _ => held.extend(surface),
+    if is_sampled && lists == Lists::Whole {
+        splats.extend(coarse::show_depths(stack, gaussians, view));
     }
     for block in held {
         stack.give_back(block);
     }
-    if maps.is_some() {
+    // Behind the backward pass.
+    if let Some(maps) = maps {
         if !has_surface && visible > 0 {
             // What surfaces ask takes their place.
             splats.pop().into_iter().for_each(|records| stack.give_back(records));
         }
-        coarse::regularise(stack, gaussians, visible);
+        coarse::regularise(stack, (gaussians, visible), maps);
     }
     for block in splats {
         stack.give_back(block);

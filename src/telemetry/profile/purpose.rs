@@ -115,6 +115,7 @@ const PURPOSES: &[(&str, &str)] = &[
     ("shown depths", "depths that the drawn view shows of a surface"),
     ("pixels", "Gaussians blended in each pixel"),
     ("surface gradients", "gradients of what surfaces should be like"),
+    ("shown depths", "depths that samples of surfaces are compared with"),
     ("surface rows", "which Gaussians surfaces are sampled at"),
     ("surface counts", "which Gaussians surfaces are sampled at"),
     ("lpips weights", "a network that compares views with photographs"),

@@ -207,6 +207,10 @@ impl<B: Surface + SurfaceMaps> Trainer<'_, B> {
         self.device.synchronize()?;
         let seconds = started.elapsed().as_secs_f64();
         let count = near.count();
+        if near.bytes() != self.tensors.knn {
+            // Lists of another length explain what is held more.
+            self.creep = Creep::from(self.iteration);
+        }
         self.tensors.knn = near.bytes();
         if let Some(coarse) = &mut self.coarse {
             coarse.near = Some(near);
