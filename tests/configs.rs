@@ -351,9 +351,9 @@ fn a_missing_file_and_an_unknown_preset_are_named() {
     assert!(error.to_string().contains("no/such/file.toml"), "{error}");
     let error = resolve(Layers { preset: Some("9gb"), ..Layers::default() }).unwrap_err();
     assert!(
-        error
-            .to_string()
-            .contains("`9gb`; the presets are: default, 8gb, 16gb, 24gb, mcmc, mip, sugar-density, "),
+        error.to_string().contains(
+            "`9gb`; the presets are: default, 8gb, 16gb, 24gb, mcmc, mip, sugar-density, "
+        ),
         "{error}"
     );
 }

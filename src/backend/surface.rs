@@ -20,16 +20,12 @@ pub trait Neighbourhood {
 /// What the Gaussians say of surfaces, for SuGaR's terms and for meshing.
 pub trait Surface: Raster<Gaussians> {
     /// For each Gaussian the rows of those whose centres are nearest. They are of the model as it
-    /// was: rows that come, go or change places make them worthless, centres that move make them
-    /// stale.
+    /// was: centres that move make them stale, and rows that come, go or change places worthless,
+    /// which they know ([`DeviceError::StaleNeighbours`]).
     type Neighbours: Neighbourhood;
     /// Values of the surface terms, not yet read back.
     type SurfaceLoss: Pending<SurfaceTerms>;
 
-    /// The longest lists that the device has room for.
-    fn most_neighbours(&self) -> u32 {
-        MOST_NEIGHBOURS
-    }
     /// For each centre the `count` nearest, nearest first; of equal distances the lower row first. It
     /// is itself among them, unless `count` lower rows are in the same place. `count` is 1 to
     /// [`MOST_NEIGHBOURS`]; a model of fewer Gaussians gives as many as there are. Centres that are
@@ -45,6 +41,13 @@ pub trait Surface: Raster<Gaussians> {
         count: u32,
     ) -> Result<Self::Neighbours, DeviceError>;
 
+    /// The longest lists that the device has memory for at present. Who holds longer ones lets go of
+    /// them and has shorter ones found before anything else is tried again: memory that is short waits
+    /// for that (`Rung::Neighbours`).
+    fn most_neighbours(&self) -> u32 {
+        MOST_NEIGHBOURS
+    }
+
     /// These rows' neighbours, `[rows, k]` by row.
     fn read_neighbours(
         &mut self,
@@ -59,7 +62,7 @@ pub trait Surface: Raster<Gaussians> {
     /// Samples are taken of the Gaussians that the view sees, each as likely, with replacement, and
     /// looked at with the neighbours of the one that each was taken of; all is of raw scales and
     /// opacities. What is too transparent to be drawn (below 1/255) is not seen; SuGaR counts it, too.
-    /// Density and normals want neighbours, of a model of as many rows:
+    /// Density and normals want neighbours, of this model since its rows last changed:
     /// [`DeviceError::NoNeighbours`], [`DeviceError::StaleNeighbours`]. A view that sees nothing has
     /// no terms. What the view found broken is an error here already.
     fn regularise(

@@ -283,7 +283,9 @@ mod tests {
 
     fn text(run: Bench) -> String {
         let device = "a device".to_owned();
-        Report { device, train_views: 7, view_px: [48, 32], observes: false, runs: vec![run] }
+        let sugar = SugarOptions::default();
+        let (train_views, view_px) = (7, [48, 32]);
+        Report { device, train_views, view_px, observes: false, sugar, runs: vec![run] }
             .text()
     }
 

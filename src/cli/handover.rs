@@ -83,7 +83,10 @@ impl Handover {
             return Ok(());
         }
         let (was, remedy) = if before.eval {
-            (format!("--test-every {}", before.test_every), format!("--test-every {}", before.test_every))
+            (
+                format!("--test-every {}", before.test_every),
+                format!("--test-every {}", before.test_every),
+            )
         } else {
             ("no view held out".to_owned(), "--eval false".to_owned())
         };
@@ -108,10 +111,8 @@ fn told(model_path: &Path) -> anyhow::Result<Option<(PathBuf, Kept)>> {
         let Config { scene, optimize, .. } = Config::from_toml(&origin, &text)?;
         // Maps of depths are for training from points.
         let scene = SceneOptions { depths: None, ..scene };
-        let filter = KeptFilter {
-            antialiasing: optimize.antialiasing,
-            kernel_size: optimize.kernel_size,
-        };
+        let filter =
+            KeptFilter { antialiasing: optimize.antialiasing, kernel_size: optimize.kernel_size };
         return Ok(Some((PathBuf::from(origin), Kept { scene, optimize: filter })));
     }
     let path = model_path.join("cfg_args");

@@ -11,9 +11,7 @@ use super::folder;
 use super::handover::Handover;
 use super::scene::absolute;
 use super::train::TrainArgs;
-use crate::config::{
-    Config, Layer, Layers, Regularize, Strategy, SugarSchedule, Typed, resolve,
-};
+use crate::config::{Config, Layer, Layers, Regularize, Strategy, SugarSchedule, Typed, resolve};
 use crate::dataset::{Dataset, PointCloud};
 use crate::files::{OutputError, create_folder};
 use crate::train::checkpoint::{self, Checkpoint, CheckpointError, StoredCheckpoint};

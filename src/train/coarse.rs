@@ -7,9 +7,7 @@
 use std::ops::RangeInclusive;
 
 use super::schedule;
-use crate::backend::{
-    AdamStep, Criterion, DensifyRule, NormalRule, Rates, SurfaceRule,
-};
+use crate::backend::{AdamStep, Criterion, DensifyRule, NormalRule, Rates, SurfaceRule};
 use crate::config::{Config, Regularize, SugarOptions, SugarSchedule};
 
 /// Iterations of the authors' program that are done when its stage begins.
@@ -182,5 +180,103 @@ impl Asked {
         let pixels =
             if options.dn_by_opacity { NormalRule::ByOpacity } else { NormalRule::EveryPixel };
         self.normals = compares.then_some((options.dn_factor, pixels));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(start: u32, schedule: SugarSchedule) -> Config {
+        let mut config = Config::default();
+        config.optimize.iterations = start;
+        config.sugar.regularize = Regularize::Density;
+        config.sugar.sugar_schedule = schedule;
+        config
+    }
+
+    /// The first and last iteration in which something is asked for.
+    fn span(config: &Config, asks: impl Fn(&Asked) -> bool) -> [u32; 2] {
+        let course = Course::of(config).expect("a stage");
+        let asked: Vec<u32> = (1..=course.last)
+            .filter(|&it| Asked::of(config, &course, 2.0, it).is_some_and(|asked| asks(&asked)))
+            .collect();
+        let [first, .., last] = asked[..] else { panic!("{asked:?}") };
+        assert_eq!(asked.len() as u32, last - first + 1, "without a gap");
+        [first, last]
+    }
+
+    #[test]
+    fn the_absolute_schedule_is_the_references() {
+        for start in [1, 7000, 8000] {
+            let config = config(start, SugarSchedule::Absolute);
+            let course = Course::of(&config).expect("a stage");
+            assert_eq!((course.prune, course.last), (9000, 15_000));
+            let first = 7001.max(start + 1);
+            assert_eq!(span(&config, |asked| asked.rule.entropy > 0.0), [first, 8999]);
+            assert_eq!(span(&config, |asked| asked.rule.is_sampled()), [9001, 15_000]);
+        }
+    }
+
+    #[test]
+    fn the_relative_schedule_is_the_same_wherever_it_starts() {
+        for start in [7000, 40_000] {
+            let config = config(start, SugarSchedule::Relative);
+            let course = Course::of(&config).expect("a stage");
+            assert_eq!((course.prune - start, course.last - start), (2001, 8000));
+            let spans = [
+                span(&config, |asked| asked.rule.entropy > 0.0),
+                span(&config, |asked| asked.rule.is_sampled()),
+            ];
+            assert_eq!(spans.map(|span| span.map(|it| it - start)), [[2, 2000], [2002, 8000]]);
+            let reference = schedule::rates(&config.optimize, 2.0, 7123);
+            let step = course.step(&config, 2.0, start + 123);
+            assert_eq!((step.rates, step.number), (reference, 123));
+        }
+        let short = Config {
+            sugar: SugarOptions { sugar_iterations: 1, ..config(7, SugarSchedule::Relative).sugar },
+            ..config(7, SugarSchedule::Relative)
+        };
+        let course = Course::of(&short).expect("a stage");
+        assert!(Asked::of(&short, &course, 1.0, 8).is_none(), "no time for anything");
+    }
+
+    #[test]
+    fn neighbours_are_found_anew_every_500_iterations_behind_the_prune() {
+        let course = Course::of(&config(7000, SugarSchedule::Relative)).expect("a stage");
+        let found: Vec<u32> =
+            (1..=course.last).filter(|&i| course.refreshes_neighbours(i)).collect();
+        assert_eq!((found[0], found.len()), (9501, 11));
+    }
+
+    #[test]
+    fn what_comes_every_fifth_time_counts_five_times_unless_it_is_to_count_once() {
+        let mut options = config(7000, SugarSchedule::Relative).sugar;
+        options.sdf_every = 5;
+        let asked = |options: &SugarOptions, number| {
+            let rule = Asked::surfaces(options, (1, 2.0), number).rule;
+            (rule.density, rule.normal)
+        };
+        let rules: Vec<_> = (0..6).map(|number| asked(&options, number)).collect();
+        assert_eq!(rules[1..5], [(0.0, 0.0); 4]);
+        assert_eq!((rules[0], rules[5]), ((1.0, 1.0), (1.0, 1.0)));
+        options.reference_weighting = true;
+        assert_eq!(asked(&options, 5), (0.2, 0.2));
+    }
+
+    #[test]
+    fn each_kind_asks_for_its_terms() {
+        let mut options = config(7000, SugarSchedule::Relative).sugar;
+        let asked = |options: &SugarOptions| Asked::surfaces(options, (1, 2.0), 0);
+        assert_eq!(asked(&options).normals, None);
+        options.regularize = Regularize::DnConsistency;
+        assert_eq!(asked(&options).normals, Some((0.05, NormalRule::EveryPixel)));
+        assert_eq!(asked(&options).rule.density, 0.2);
+        options.dn_by_opacity = true;
+        assert_eq!(asked(&options).normals, Some((0.05, NormalRule::ByOpacity)));
+        options.dn_factor = 0.0;
+        assert_eq!(asked(&options).normals, None);
+        options.regularize = Regularize::None;
+        assert!(Course::of(&Config::default()).is_none() && !asked(&options).rule.is_sampled());
     }
 }

@@ -2,9 +2,7 @@
 
 use super::appearance::Learner;
 use super::coarse::Asked;
-use crate::backend::{
-    AdamStep, DeviceError, LossTerms, RenderSettings, Surface, SurfaceMaps,
-};
+use crate::backend::{AdamStep, DeviceError, LossTerms, RenderSettings, Surface, SurfaceMaps};
 use crate::dataset::View;
 use crate::memory::Bytes;
 

@@ -24,9 +24,7 @@ use super::save::{Resident, render_mode, write_point_cloud};
 use super::schedule::{self, Milestones};
 use super::views::Views;
 use super::{SceneScale, TrainError, densify, render_filter};
-use crate::backend::{
-    LossTerms, LossValue, Pass, Pending, RenderSettings, Surface, SurfaceMaps,
-};
+use crate::backend::{LossTerms, LossValue, Pass, Pending, RenderSettings, Surface, SurfaceMaps};
 use crate::config::{Config, SugarOptions};
 use crate::dataset::{Dataset, ImageLoader};
 use crate::files::{OutputError, create_folder};
@@ -108,8 +106,7 @@ impl<'a, B: Surface + SurfaceMaps> Trainer<'a, B> {
             done => done?,
         }
         let SugarOptions { checkpoint_path, .. } = &setup.config.sugar;
-        let done =
-            if checkpoint_path.is_some() { setup.config.optimize.iterations } else { 0 };
+        let done = if checkpoint_path.is_some() { setup.config.optimize.iterations } else { 0 };
         let mut trainer = Self::new(setup, device, sink, (model, done));
         trainer.begin_appearance(None)?;
         Ok(trainer)
@@ -347,11 +344,8 @@ impl<'a, B: Surface + SurfaceMaps> Trainer<'a, B> {
         let ms = (self.training_seconds - self.told_seconds) * 1e3;
         self.told_seconds = self.training_seconds;
         let photometric = self.setup.config.optimize.iterations;
-        let iterations = if iteration <= photometric {
-            photometric
-        } else {
-            self.setup.config.last_iteration()
-        };
+        let iterations =
+            if iteration <= photometric { photometric } else { self.setup.config.last_iteration() };
         let step = Step { iteration, iterations, l1, ssim, depth_l1, total, gaussians, ms };
         self.sink.on(&Event::Step(step))?;
         self.report_surfaces(iteration, surfaces)

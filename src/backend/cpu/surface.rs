@@ -37,7 +37,7 @@ pub(super) fn regularise<R: Real>(
     view.fault.take().map_or(Ok(()), Err)?;
     let near = if rule.is_sampled() {
         let near = near.ok_or(DeviceError::NoNeighbours)?;
-        near.check(model.len())?;
+        near.check(model)?;
         Some(near)
     } else {
         None

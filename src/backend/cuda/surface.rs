@@ -60,9 +60,9 @@ pub(super) fn regularise(
     rule: &SurfaceRule,
 ) -> Result<PendingSurface, DeviceError> {
     match near {
-        Some(near) => near.check(model.len())?,
+        Some(near) if rule.is_sampled() => near.check(model)?,
         None if rule.is_sampled() => return Err(DeviceError::NoNeighbours),
-        None => {}
+        _ => {}
     }
     session.status.clear_surface(&session.stream)?;
     let has_entropy = rule.entropy != 0.0;

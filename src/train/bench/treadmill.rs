@@ -2,8 +2,8 @@
 
 use super::costs::Pairs;
 use crate::backend::{
-    CopySpeed, DeviceError, MemoryEntry, MemoryKind, Pass, Pending, RenderSettings, Stage, StageTime,
-    Surface, SurfaceMaps, Work,
+    CopySpeed, DeviceError, MemoryEntry, MemoryKind, Pass, Pending, RenderSettings, Stage,
+    StageTime, Surface, SurfaceMaps, Work,
 };
 use crate::config::SugarOptions;
 use crate::dataset::View;

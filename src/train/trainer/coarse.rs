@@ -53,6 +53,11 @@ impl<B: Surface + SurfaceMaps> Coarse<B> {
         self.near = None;
     }
 
+    /// Lists of more neighbours than that go.
+    fn let_longer_go(&mut self, most: u32) {
+        self.near.take_if(|near| near.count() > most);
+    }
+
     /// What is asked of surfaces where neighbours are found.
     pub(super) fn surfaces(&self, asked: Asked) -> Surfaces<'_, B::Neighbours> {
         Surfaces { asked, near: self.near.as_ref() }
@@ -66,10 +71,9 @@ impl<B: Surface + SurfaceMaps> Coarse<B> {
         let told = &mut self.told;
         // A term that is asked for now and then stays as it was; one that is over goes.
         told.entropy = (rule.entropy != 0.0).then_some(entropy);
-        for (weight, value, told) in [
-            (rule.density, density, &mut told.density),
-            (rule.normal, normal, &mut told.normal),
-        ] {
+        for (weight, value, told) in
+            [(rule.density, density, &mut told.density), (rule.normal, normal, &mut told.normal)]
+        {
             if weight != 0.0 {
                 *told = Some(value);
             }
@@ -176,14 +180,20 @@ impl<B: Surface + SurfaceMaps> Trainer<'_, B> {
         }
     }
 
+    /// Lets the neighbours go where the device has no more room for lists as long as they are.
+    pub(super) fn shorten_neighbours(&mut self) {
+        let most = self.device.most_neighbours();
+        if let Some(coarse) = &mut self.coarse {
+            coarse.let_longer_go(most);
+        }
+    }
+
     /// Finds the nearest neighbours of all Gaussians where `asked` wants them and there are none, or
     /// where the device has no more room for lists as long as they are.
     pub(super) fn find_neighbours(&mut self, asked: &Asked) -> Result<(), TrainError> {
         let Some(coarse) = &mut self.coarse else { return Ok(()) };
         let most = self.device.most_neighbours();
-        if coarse.near.as_ref().is_some_and(|near| near.count() > most) {
-            coarse.near = None;
-        }
+        coarse.let_longer_go(most);
         if !asked.rule.is_sampled() || coarse.near.is_some() {
             return Ok(());
         }
