@@ -92,6 +92,14 @@ struct SplatGradient {
 template <bool EXTENDED>
 __device__ inline SplatGradient gradient_of(const AdamArgs& a, uint32_t slot) {
     if (slot == UNSEEN) return {};
+    if (EXTENDED && a.splats == nullptr) {
+        const float4* const settled =
+            reinterpret_cast<const float4*>(a.gradients) + uint64_t{slot} * 3;
+        const float4 place = settled[0], form = settled[1], shade = settled[2];
+        return {{{place.x, place.y}, {form.x, form.y, form.z}, place.z, shade.w},
+                {shade.x, shade.y, shade.z},
+                0.0f};
+    }
     const float4* const record = reinterpret_cast<const float4*>(a.gradients) + uint64_t{slot} * 3;
     const float4* const splat = reinterpret_cast<const float4*>(a.splats) + uint64_t{slot} * 3;
     const float4 place = record[0], form = record[1], shade = record[2], color = splat[2];
@@ -106,6 +114,25 @@ __device__ inline SplatGradient gradient_of(const AdamArgs& a, uint32_t slot) {
             {color.x > 0.0f ? shade.x : 0.0f, color.y > 0.0f ? shade.y : 0.0f,
              color.z > 0.0f ? shade.z : 0.0f},
             EXTENDED ? 0.0f : sigmoid_bwd(splat[0].z, place.z)};
+}
+
+// One thread per splat: what `gradient_of` makes of its gradients where it is `EXTENDED`, so that the
+// splat can go.
+extern "C" __global__ void __launch_bounds__(ADAM_BLOCK)
+    settle(const __grid_constant__ SettleArgs a) {
+    const uint32_t slot = blockIdx.x * blockDim.x + threadIdx.x;
+    if (slot >= a.visible) return;
+    const float4* const splat = reinterpret_cast<const float4*>(a.splats) + uint64_t{slot} * 3;
+    float4* const record = reinterpret_cast<float4*>(a.gradients) + uint64_t{slot} * 3;
+    const float opacity = splat[0].z, depth = splat[1].w;
+    const float4 color = splat[2];
+    float4 shade = record[2];
+    record[0].z *= opacity;
+    if (!(color.x > 0.0f)) shade.x = 0.0f;
+    if (!(color.y > 0.0f)) shade.y = 0.0f;
+    if (!(color.z > 0.0f)) shade.z = 0.0f;
+    shade.w = -shade.w / (depth * depth);
+    record[2] = shade;
 }
 
 // Adds the gradients of the mean opacity and of the mean scale (Kheradmand et al. 2024, section 4.4),

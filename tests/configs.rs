@@ -128,6 +128,8 @@ fn every_flag_is_a_key_and_every_key_a_flag() {
     full.output.experiment_name = Some("a".into());
     full.output.lpips_weights = Some("a".into());
     full.densify.max_points = Some(1);
+    full.sugar.checkpoint_path = Some("a".into());
+    full.sugar.iteration_to_load = Some(1);
     full.memory.vram_limit = Some(Limit::Percent(1.0));
     assert_eq!(keys_of(&full.to_toml().unwrap()), keys);
 }
@@ -349,9 +351,9 @@ fn a_missing_file_and_an_unknown_preset_are_named() {
     assert!(error.to_string().contains("no/such/file.toml"), "{error}");
     let error = resolve(Layers { preset: Some("9gb"), ..Layers::default() }).unwrap_err();
     assert!(
-        error
-            .to_string()
-            .contains("`9gb`; the presets are: default, 8gb, 16gb, 24gb, mcmc, mip, smoke"),
+        error.to_string().contains(
+            "`9gb`; the presets are: default, 8gb, 16gb, 24gb, mcmc, mip, sugar-density, "
+        ),
         "{error}"
     );
 }

@@ -17,12 +17,13 @@ use common::scene::{resized, tame_gaussians};
 use common::view;
 use splat::backend::cuda::heap::{Heap, Region};
 use splat::backend::cuda::session::Session;
-use splat::backend::cuda::{Cuda, CudaOptions, Model};
+use splat::backend::cuda::{Cuda, CudaOptions, Model, Neighbours};
 use splat::backend::{
-    AdamStep, Backend, DensifyRule, DeviceError, Governed, Grant, LossTerms, LossValue, Pending,
-    Raster,
+    AdamStep, Backend, DensifyRule, DeviceError, Governed, Grant, LossTerms, LossValue,
+    MOST_NEIGHBOURS, Neighbourhood, Pending, Raster, Surface, SurfaceRule,
 };
 use splat::dataset::{Image, View};
+use splat::memory::plan::Storage;
 use splat::memory::{Allowance, Bytes, Change, Limit, Rung};
 use splat::model::Gaussians;
 
@@ -38,6 +39,8 @@ fn alone() -> MutexGuard<'static, ()> {
 /// Photographs of 3 MiB each.
 const SIZE: [u32; 2] = [1024, 1024];
 const PHOTOGRAPHS: usize = 32;
+/// Neighbours in the lists that are asked for.
+const LONG: u32 = 32;
 /// Iterations in which each view comes up once.
 const ROUND: u32 = 32;
 
@@ -91,6 +94,80 @@ impl Bench {
         let loss = loss.read()?;
         device.govern(&mut self.model, self.iteration)?;
         Ok(loss)
+    }
+
+    /// The same with surface terms, of lists as long as there is room for.
+    fn try_regularise(&mut self, near: &mut Option<Neighbours>) -> Result<LossValue, DeviceError> {
+        let device = &mut self.device;
+        let most = device.most_neighbours();
+        near.take_if(|near| near.count() > most);
+        let near = match near {
+            Some(near) => near,
+            None => near.insert(device.neighbours(&self.model, LONG.min(most))?),
+        };
+        let number = self.iteration + 1;
+        let index = number as usize % PHOTOGRAPHS;
+        let target = match device.resident(index) {
+            Some(target) => target,
+            None => device.target(index, &self.photographs[index])?,
+        };
+        let mut frame = device.render(&self.model, &self.view, &settings(3, 5))?;
+        let loss = device.loss(&mut frame, &target, &LossTerms { lambda_dssim: 0.2 })?;
+        let mut gradients = device.gradients(&self.model)?;
+        device.backward(&mut self.model, frame, &mut gradients)?;
+        let rule = SurfaceRule {
+            entropy: 0.1,
+            density: 0.2,
+            normal: 0.2,
+            sdf: 0.0,
+            sdf_unit: 1.0,
+            samples: 10_000,
+            seed: 5,
+            iteration: number,
+        };
+        let terms = device.regularise(&self.model, Some(near), &mut gradients, &rule)?;
+        let step = AdamStep::new(number, AT_REST);
+        device.step(&mut self.model, gradients, &step)?;
+        assert!(terms.read()?.density > 0.0);
+        let loss = loss.read()?;
+        self.iteration = number;
+        device.govern(&mut self.model, number)?;
+        Ok(loss)
+    }
+
+    /// So many such iterations, each tried again as long as something can be given up; the total loss
+    /// of each.
+    fn regularise(&mut self, iterations: u32, near: &mut Option<Neighbours>) -> Vec<f64> {
+        (0..iterations).map(|_| self.regularise_once(near).total).collect()
+    }
+
+    fn regularise_once(&mut self, near: &mut Option<Neighbours>) -> LossValue {
+        // There are not more steps than that.
+        for _ in 0..8 {
+            match self.try_regularise(near) {
+                Ok(loss) => return loss,
+                Err(error) => {
+                    assert!(self.device.relieve(&mut self.model, &error).unwrap(), "{error}");
+                    let most = self.device.most_neighbours();
+                    near.take_if(|near| near.count() > most);
+                }
+            }
+        }
+        panic!("what was given up has not helped");
+    }
+
+    /// What it takes between iterations without the photographs that stay, and with as much scratch as
+    /// the last ones needed.
+    fn need(&self) -> Bytes {
+        let entries = self.device.memory();
+        let resident: u64 = entries
+            .iter()
+            .filter(|entry| entry.label == "photographs")
+            .map(|entry| entry.mapped.0)
+            .sum();
+        let heap = self.device.heap();
+        let others = heap.total().0 - heap.mapped_scratch().0 - resident;
+        Bytes(others + heap.recent_scratch().0)
     }
 
     /// So many iterations; the total loss of each.
@@ -266,6 +343,73 @@ fn bench_pinned(bench: &Bench) -> u64 {
     let pinned = splat::backend::MemoryKind::Pinned;
     let entries = bench.device.memory();
     entries.iter().filter(|entry| entry.kind == pinned).map(|entry| entry.at_peak.0).sum()
+}
+
+#[test]
+#[ignore = "needs a CUDA device"]
+fn lists_of_neighbours_become_shorter_before_anything_dearer_goes_and_long_again_with_room() {
+    let _alone = alone();
+    let count = 500_000;
+    let mut free = Bench::new(&within(None, 1.0), count);
+    if !free.is_virtual() {
+        return;
+    }
+    let mut near = None;
+    let expected = free.regularise(ROUND, &mut near);
+    assert_eq!((near.as_ref().map(Neighbourhood::count), free.told()), (Some(LONG), vec![]));
+    // 61 MiB of lists, of which 38 go where there are 12 of 32. The two places that photographs take in
+    // turns may come to what is needed.
+    let limit = Bytes(free.need().0 - 16 * MIB);
+    drop((near.take(), free));
+
+    let order = [Rung::Slack, Rung::Photographs, Rung::Neighbours, Rung::Compact];
+    let options = CudaOptions { give_up: order.to_vec(), ..within(Some(limit), 1.0) };
+    let mut bench = Bench::new(&options, count);
+    let losses = bench.regularise(2 * ROUND, &mut near);
+    assert_eq!(near.as_ref().map(Neighbourhood::count), Some(12));
+    let told = bench.told();
+    assert!(told.contains(&(Rung::Neighbours, true)), "{told:?}");
+    assert!(told.iter().all(|&(rung, _)| rung != Rung::Compact), "{told:?}");
+    assert_eq!(bench.model.storage(), Storage::Full);
+    assert_same(&losses[..PHOTOGRAPHS], &expected);
+    assert_same(&losses[PHOTOGRAPHS..], &expected);
+    let (held, budget) = (bench.governed().held, bench.governed().budget);
+    assert!(held <= budget, "{held} of {budget}");
+
+    // Room again, when the steps were held for long enough: all come back, the dearest first.
+    bench.device.heap().set_budget(Bytes(limit.0 + 2048 * MIB));
+    bench.iteration += 20 * ROUND;
+    bench.regularise(ROUND, &mut near);
+    assert_eq!(bench.device.most_neighbours(), MOST_NEIGHBOURS);
+    let told = bench.told();
+    assert_eq!(told.first(), Some(&(Rung::Neighbours, false)), "{told:?}");
+    // The lists that are there stay until new ones are wanted.
+    assert_eq!(near.take().map(|near| near.count()), Some(12));
+    bench.regularise(1, &mut near);
+    assert_eq!(near.map(|near| near.count()), Some(LONG));
+}
+
+#[test]
+#[ignore = "needs a CUDA device"]
+fn lists_that_there_is_no_room_for_from_the_beginning_are_found_shorter() {
+    let _alone = alone();
+    let count = 500_000;
+    let mut free = Bench::new(&within(None, 1.0), count);
+    let held = free.governed().held;
+    drop(free);
+    // 61 MiB of lists do not fit, 23 do, with 13 to find them in: not one iteration would.
+    let options = CudaOptions {
+        give_up: vec![Rung::Slack, Rung::Neighbours],
+        ..within(Some(Bytes(held.0 + 48 * MIB)), 1.0)
+    };
+    let mut bench = Bench::new(&options, count);
+    let error = bench.device.neighbours(&bench.model, LONG).err().expect("a refusal");
+    assert!(error.is_want_of_memory(), "{error}");
+    assert!(bench.device.relieve(&mut bench.model, &error).unwrap());
+    assert_eq!(bench.device.most_neighbours(), 12);
+    let near = bench.device.neighbours(&bench.model, 12).unwrap();
+    assert_eq!(near.count(), 12);
+    assert_eq!(bench.told(), [(Rung::Neighbours, true)]);
 }
 
 #[test]

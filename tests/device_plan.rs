@@ -17,15 +17,16 @@ use common::scene::{photo, resized, straight, tame_gaussians};
 use splat::backend::cpu::count;
 use splat::backend::cuda::{BandPolicy, Cuda, CudaOptions, Model};
 use splat::backend::{
-    Backend, CHUNK_ROWS, Criterion, DensifyRule, Grant, LossTerms, MemoryEntry, MemoryKind, Pass,
-    Raster, RelocateRule, RenderSettings, Statistics, chunks,
+    AdamStep, Backend, CHUNK_ROWS, Criterion, DensifyRule, Grant, LossTerms, MemoryEntry,
+    MemoryKind, NormalRule, Pass, Pending, Raster, RelocateRule, RenderSettings, Statistics,
+    Surface, SurfaceMaps, SurfaceRule, chunks,
 };
 use splat::dataset::{DepthMap, Image, View};
 use splat::math::morton::Cube;
 use splat::memory::Bytes;
 use splat::memory::plan::{
-    CONTEXT, Granule, Host, ModelSize, OptionalColumns, Photographs, Row, Run, Seen, Storage,
-    ViewSize,
+    CONTEXT, Coarse, Granule, Host, Maps, ModelSize, OptionalColumns, Photographs, Row, Run, Seen,
+    Storage, ViewSize,
 };
 
 /// What others hold of the GPU is no part of a test's budget: one test at a time.
@@ -34,6 +35,23 @@ static ALONE: Mutex<()> = Mutex::new(());
 /// Gaussians before the round of density control, and births that it is granted.
 const GAUSSIANS: usize = 60_000;
 const BIRTHS: usize = 9_001;
+
+/// Neighbours of each Gaussian, in the coarse stage.
+const NEIGHBOURS: u32 = 16;
+
+/// All terms that take no maps.
+fn surface_rule(iteration: u32) -> SurfaceRule {
+    SurfaceRule {
+        entropy: 0.1,
+        density: 0.2,
+        normal: 0.2,
+        sdf: 0.0,
+        sdf_unit: 1.0,
+        samples: 10_000,
+        seed: 5,
+        iteration,
+    }
+}
 
 /// Tiles that are not whole.
 const SIZE: [u32; 2] = [1021, 771];
@@ -56,6 +74,8 @@ enum Kind {
     Mip,
     /// The dead move, and copies are added.
     Markov,
+    /// The coarse stage follows, with what it draws of surfaces.
+    Coarse(Maps),
 }
 
 impl Kind {
@@ -172,6 +192,34 @@ impl Training {
         wanted
     }
 
+    /// As the coarse stage does: neighbours are found, and surfaces asked for more, over all views.
+    fn regularise(&mut self, maps: Maps) {
+        let near = self.device.neighbours(&self.model, NEIGHBOURS).unwrap();
+        for shot in &self.shots {
+            self.iteration += 1;
+            let settings = RenderSettings { surface: maps.are_drawn(), ..shot.settings };
+            let target = self.device.target(shot.index, &shot.photo).unwrap();
+            let mut frame = self.device.render(&self.model, &shot.view, &settings).unwrap();
+            self.device.loss(&mut frame, &target, &shot.terms).unwrap();
+            let normals = maps.are_drawn().then(|| {
+                let every = NormalRule::EveryPixel;
+                self.device.compare_normals(&mut frame, 0.05, every).unwrap()
+            });
+            let mut gradients = self.device.gradients(&self.model).unwrap();
+            self.device.backward(&mut self.model, frame, &mut gradients).unwrap();
+            let rule = surface_rule(self.iteration);
+            let terms =
+                self.device.regularise(&self.model, Some(&near), &mut gradients, &rule).unwrap();
+            let step = AdamStep::new(self.iteration, AT_REST);
+            self.device.step(&mut self.model, gradients, &step).unwrap();
+            let terms = terms.read().unwrap();
+            assert!(terms.entropy > 0.0 && terms.density > 0.0, "{terms:?}");
+            if let Some(normals) = normals {
+                assert!(normals.read().unwrap() > 0.0);
+            }
+        }
+    }
+
     /// Looks at a view that is held out, with what a picture shows, and takes a sample.
     fn evaluate(&mut self) {
         let image = Arc::clone(&self.shots[0].photo);
@@ -191,11 +239,14 @@ impl Training {
         let before = self.iterate();
         let wanted = match self.kind {
             Kind::Markov => self.relocate(),
-            Kind::Plain | Kind::WithDepths | Kind::Mip => self.densify(),
+            Kind::Plain | Kind::WithDepths | Kind::Mip | Kind::Coarse(_) => self.densify(),
         };
         self.smooth();
         self.reorder();
         let after = self.iterate();
+        if let Kind::Coarse(maps) = self.kind {
+            self.regularise(maps);
+        }
         self.evaluate();
         self.write_checkpoint();
         (wanted, [before, after])
@@ -249,6 +300,19 @@ fn the_plan_has_the_ledgers_rows_where_the_dead_move() {
     the_plan_has_the_ledgers_rows(Storage::Full, Kind::Markov);
 }
 
+#[test]
+#[ignore = "needs a CUDA device"]
+fn the_plan_has_the_ledgers_rows_of_the_coarse_stage() {
+    the_plan_has_the_ledgers_rows(Storage::Full, Kind::Coarse(Maps::Undrawn));
+    the_plan_has_the_ledgers_rows(Storage::Compact, Kind::Coarse(Maps::Undrawn));
+}
+
+#[test]
+#[ignore = "needs a CUDA device"]
+fn the_plan_has_the_ledgers_rows_where_normals_are_compared_with_depths() {
+    the_plan_has_the_ledgers_rows(Storage::Full, Kind::Coarse(Maps::Compared));
+}
+
 fn the_plan_has_the_ledgers_rows(storage: Storage, kind: Kind) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let inverse_depths = kind == Kind::WithDepths;
@@ -282,6 +346,10 @@ fn the_plan_has_the_ledgers_rows(storage: Storage, kind: Kind) {
         photographs,
         colors: None,
         births: Some([wanted as u64, BIRTHS as u64]),
+        coarse: match kind {
+            Kind::Coarse(maps) => Some(Coarse { neighbours: NEIGHBOURS, shortens: true, maps }),
+            Kind::Plain | Kind::WithDepths | Kind::Mip | Kind::Markov => None,
+        },
         relocates: kind == Kind::Markov,
         bands: true,
         context: entries

@@ -62,6 +62,7 @@ fn memory(iteration: u32) -> Event {
             gradients: Bytes(3 << 20),
             activations: Bytes(4 << 20),
             images: Bytes(5 << 20),
+            knn: Bytes(6 << 20),
         },
         vram: None,
         host_resident: Some(Bytes(u64::from(iteration) << 20)),
@@ -163,7 +164,7 @@ fn a_run_and_its_continuation_fill_the_model_folder() {
     for tag in SCALARS_OF_STEPS {
         assert_eq!(first[tag], tens, "{tag}");
     }
-    for tag in ["parameters", "optimizer", "gradients", "activations", "images"] {
+    for tag in ["parameters", "optimizer", "gradients", "activations", "images", "knn"] {
         assert_eq!(first[&format!("tensors/{tag}_mb")], [100, 200]);
     }
     assert_eq!(first["memory/host_rss_gb"], [100, 200]);
@@ -294,8 +295,8 @@ fn plain_progress_has_the_lines_that_scripts_look_for() {
     assert!(lines[2].starts_with("Training 1/2005 │ L:2.000 │ N:1.0k │ V:- R:- C:- │ 50.0it/s"));
     // The whole run takes less than 5 s here, so the next line is the last.
     let reserved = [
-        "[Training] Iter 1000: Allocated: 0.01GB, Reserved: 0.98GB, Creep: 0.781GB",
-        "[Training] Iter 2000: Allocated: 0.01GB, Reserved: 1.95GB, Creep: 1.758GB",
+        "[Training] Iter 1000: Allocated: 0.02GB, Reserved: 0.98GB, Creep: 0.781GB",
+        "[Training] Iter 2000: Allocated: 0.02GB, Reserved: 1.95GB, Creep: 1.758GB",
     ];
     assert_eq!(lines[3..5], reserved);
     assert!(lines[5].starts_with("Training 2005/2005 │ L:0.001 │ N:3.0k │ V:- R:24% C:- │"));

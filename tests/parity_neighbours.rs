@@ -10,11 +10,17 @@
 mod common;
 
 use common::Draws;
+use common::oracle::AT_REST;
+use common::scene::{gaussian, photo, straight, together};
 use proptest::prelude::*;
 use rayon::prelude::*;
 use splat::backend::cpu::Cpu;
-use splat::backend::{DeviceError, MOST_NEIGHBOURS, Surface};
+use splat::backend::{
+    AdamStep, Criterion, DensifyRule, DeviceError, Grant, LossTerms, MOST_NEIGHBOURS, Pass, Raster,
+    RelocateRule, RenderSettings, Surface, SurfaceRule,
+};
 use splat::math::Real;
+use splat::math::morton::Cube;
 use splat::model::Gaussians;
 
 each_backend!(
@@ -27,6 +33,7 @@ each_backend!(
     distances_beyond_single_precision_come_by_their_rows,
     lists_are_as_long_as_asked_for_and_as_the_model_allows,
     lists_of_rows_that_there_are_not_are_errors,
+    lists_know_when_rows_have_come_gone_or_changed_places,
 );
 
 type Point = [f32; 3];
@@ -220,6 +227,111 @@ fn lists_of_rows_that_there_are_not_are_errors<B: Surface>(device: &mut B) {
     let near = device.neighbours(&model, 5).unwrap();
     let error = device.read_neighbours(&near, 18..21).unwrap_err();
     assert!(matches!(error, DeviceError::NoSuchRow { row: 20, len: 20 }));
+}
+
+/// 40 Gaussians in the view, of which the last 8 are nearly transparent.
+fn some_dying() -> Gaussians {
+    let mut draws = Draws::new(23);
+    let parts: Vec<Gaussians> = (0..40)
+        .map(|row| {
+            let [x, y, z] = draws.array::<3>(-0.2, 0.2).map(f64::to_f32);
+            let opacity = if row < 32 { 0.6 } else { 0.006 };
+            gaussian([x, y, 1.0 + z], 0.05, opacity, [0.5; 3])
+        })
+        .collect();
+    together(&parts)
+}
+
+/// Density alone, at a few places.
+const DENSITY: SurfaceRule = SurfaceRule {
+    entropy: 0.0,
+    density: 1.0,
+    normal: 0.0,
+    sdf: 0.0,
+    sdf_unit: 1.0,
+    samples: 100,
+    seed: 5,
+    iteration: 7_001,
+};
+
+/// Whether the surface terms of a view refuse these lists for another generation's, after a step.
+fn is_stale<B: Surface>(device: &mut B, model: &mut B::Model, near: &B::Neighbours) -> bool {
+    let view = straight();
+    let target = device.target(0, &photo(view.camera.width, view.camera.height, None)).unwrap();
+    let settings = RenderSettings { pass: Pass::Train, ..RenderSettings::DEFAULT };
+    let mut frame = device.render(model, &view, &settings).unwrap();
+    device.loss(&mut frame, &target, &LossTerms { lambda_dssim: 0.2 }).unwrap();
+    let mut gradients = device.gradients(model).unwrap();
+    device.backward(model, frame, &mut gradients).unwrap();
+    let len = device.len(model);
+    let stale = match device.regularise(model, Some(near), &mut gradients, &DENSITY) {
+        Ok(_) => false,
+        Err(DeviceError::StaleNeighbours { found: 40, len: told }) if told == len => true,
+        Err(error) => panic!("{error}"),
+    };
+    device.step(model, gradients, &AdamStep::new(1, AT_REST)).unwrap();
+    stale
+}
+
+/// Nothing of opacity above 0.01 is removed, and nothing grows.
+const DENSIFY: DensifyRule = DensifyRule {
+    gradient_min: 1e9,
+    clone_scale_max: 1.0,
+    opacity_min: 0.01,
+    scale_max: None,
+    seed: 3,
+    iteration: 600,
+    criterion: Criterion::Gradient,
+};
+
+/// What may happen to the rows of a model on the way.
+type Change<B> = fn(&mut B, &mut <B as Raster<Gaussians>>::Model);
+
+fn lists_know_when_rows_have_come_gone_or_changed_places<B: Surface>(device: &mut B) {
+    const RELOCATE: RelocateRule = RelocateRule { opacity_min: 0.01, seed: 3, iteration: 600 };
+    const IDLE: DensifyRule = DensifyRule { opacity_min: 0.0, ..DENSIFY };
+    const CUBE: Cube = Cube { centre: [0.0, 0.0, 1.0], half_side: 1.0 };
+    let changes: [(&str, bool, usize, Change<B>); 10] = [
+        ("a step", false, 40, |_, _| {}),
+        ("a round of nothing", false, 40, |device, model| {
+            device.densify(model, &IDLE, Grant { births: 5 }).unwrap();
+        }),
+        ("no dead", false, 40, |device, model| {
+            let rule = RelocateRule { opacity_min: 0.001, ..RELOCATE };
+            assert_eq!(device.relocate(model, &rule).unwrap(), 0);
+        }),
+        ("no births", false, 40, |device, model| device.multiply(model, &RELOCATE, 0).unwrap()),
+        ("opacities", false, 40, |device, model| device.reset_opacity(model, 0.5).unwrap()),
+        ("a prune", true, 32, |device, model| {
+            assert_eq!(device.densify(model, &DENSIFY, Grant { births: 0 }).unwrap().pruned, 8);
+        }),
+        ("as many births as deaths", true, 40, |device, model| {
+            // No gradient at all is above a bar of 0, and of equals the lowest rows are chosen.
+            let rule = DensifyRule { gradient_min: 0.0, ..DENSIFY };
+            let done = device.densify(model, &rule, Grant { births: 8 }).unwrap();
+            assert_eq!((done.cloned, done.pruned), (8, 8));
+        }),
+        ("the dead among the living", true, 40, |device, model| {
+            assert_eq!(device.relocate(model, &RELOCATE).unwrap(), 8);
+        }),
+        ("copies", true, 43, |device, model| device.multiply(model, &RELOCATE, 3).unwrap()),
+        ("another order", true, 40, |device, model| device.reorder(model, &CUBE).unwrap()),
+    ];
+    for (what, changes_rows, len, change) in changes {
+        let mut model = device.upload(&some_dying()).unwrap();
+        let near = device.neighbours(&model, 16).unwrap();
+        assert!(!is_stale(device, &mut model, &near), "before {what}");
+        change(device, &mut model);
+        assert_eq!(device.len(&model), len, "{what}");
+        assert_eq!(is_stale(device, &mut model, &near), changes_rows, "{what}");
+        if changes_rows {
+            let anew = device.neighbours(&model, 16).unwrap();
+            assert!(!is_stale(device, &mut model, &anew), "{what}, found anew");
+        }
+        // The same Gaussians on the device again are another model.
+        let mut other = device.upload(&some_dying()).unwrap();
+        assert!(is_stale(device, &mut other, &near), "{what}, uploaded again");
+    }
 }
 
 proptest! {

@@ -23,7 +23,8 @@ use splat::dataset::Dataset;
 use splat::export::read_ply;
 use splat::math::Real;
 use splat::memory::plan::{
-    CONTEXT, ColorTables, Granule, ModelSize, OptionalColumns, Photographs, Run, Seen, Storage,
+    CONTEXT, Coarse, ColorTables, Granule, Maps, ModelSize, OptionalColumns, Photographs, Run,
+    Seen, Storage,
 };
 use splat::train::forecast::seen_of_points;
 use splat::train::near;
@@ -187,6 +188,63 @@ fn options_count_as_they_do_in_training() {
     assert_eq!((&guess["budget"], &guess["fits"]), (&Value::Null, &Value::Null));
 }
 
+fn stage<'a>(report: &'a Value, name: &str) -> Option<&'a Value> {
+    stages(report).iter().find(|stage| stage["name"] == name)
+}
+
+#[test]
+fn the_coarse_stage_is_planned_where_it_follows_and_the_least_of_all_stages_counts() {
+    let place = Place::with_scene();
+    let flags = ["--gaussians", "1000000"];
+    let plain = json(&place, &flags);
+    assert_eq!((stage(&plain, "coarse training"), &plain["neighbours"]), (None, &Value::Null));
+    let with = |more: &[&str]| {
+        let density = ["--regularize", "density"];
+        json(&place, &[&flags[..], &density, more].concat())
+    };
+    let report = with(&[]);
+    let coarse = stage(&report, "coarse training").unwrap();
+    let rows = coarse["rows"].as_array().unwrap();
+    let row = |label: &str| {
+        rows.iter().find(|row| row["label"] == label).map(|row| number(&row["bytes"]))
+    };
+    // 16 neighbours of four bytes, in whole granules of 2 MiB.
+    assert_eq!(row("neighbours"), Some(64_000_000_u64.next_multiple_of(2 << 20)));
+    assert_eq!(number(&report["neighbours"]), 16);
+    // Ten at the least, beside no less than an iteration takes.
+    let more = number(&report["least"]) - number(&plain["least"]);
+    assert!(more >= 40_000_000 - (4 << 20), "{more}");
+    for (more, less) in [(&plain, &report), (&with(&["--regularity-knn", "8"]), &report)] {
+        for name in ["full", "compact"] {
+            let of = |report: &Value| number(&report["largest"][0][name]);
+            assert!(of(more) > of(less), "{name}: {} and {}", of(more), of(less));
+        }
+    }
+    let most = |flags: &[&str]| number(&with(flags)["largest"][0]["full"]);
+    // Normals are drawn beside colours, and what samples are compared with stays longer.
+    let dn = json(&place, &[&flags[..], &["--regularize", "dn-consistency"]].concat());
+    assert!(number(&dn["least"]) > number(&report["least"]), "{dn}");
+    // What may not be given up is planned for as it is.
+    assert!(most(&["--give-up", "slack,photographs,bands,births"]) < most(&[]));
+    let ended = plan(&place, &[&flags[..], &["--regularize", "density"]].concat()).done();
+    assert!(ended.stdout.contains("\ncoarse training "), "{}", ended.stdout);
+    assert!(ended.stdout.contains("a list of 16 neighbours"), "{}", ended.stdout);
+}
+
+#[test]
+fn where_lists_do_not_fit_the_plan_has_shorter_ones() {
+    let place = Place::with_scene();
+    let flags = ["--gaussians", "1000000", "--regularize", "density", "--json"];
+    let least = number(&json(&place, &flags[..4])["least"]);
+    // A little more than the least, of which 97 of 100 are taken.
+    let limit = format!("{}MiB", ((least * 100 / 97) >> 20) + 2);
+    let report = json_of(&plan(&place, &[&flags[..], &["--vram-limit", &limit]].concat()).done());
+    assert_eq!((&report["fits"], number(&report["neighbours"])), (&true.into(), 10));
+    let kept = ["--vram-limit", &limit, "--give-up", "slack,photographs,bands"];
+    let ended = plan(&place, &[&flags[..], &kept].concat());
+    assert_eq!(ended.code, Some(4), "{ended:#?}");
+}
+
 #[rstest]
 #[case::plain(&[], ScreenFilter::DILATION)]
 #[case::mip(&["--antialiasing"], ScreenFilter { variance_px2: 0.1, compensates: true })]
@@ -300,6 +358,7 @@ fn every_label_of_the_gpus_side_is_planned() {
         photographs: Photographs { trained: vec![1 << 20], held_out: vec![1 << 20] },
         colors: Some(ColorTables { views: 9, width: 12 }),
         births: None,
+        coarse: Some(Coarse { neighbours: 16, shortens: true, maps: Maps::Compared }),
         relocates: false,
         bands: true,
         context: CONTEXT,

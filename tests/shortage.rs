@@ -18,7 +18,7 @@ use std::sync::atomic::AtomicBool;
 
 use common::keeper::Keeper;
 use program::Place;
-use splat::config::{Config, OptimizeOptions};
+use splat::config::{Config, OptimizeOptions, Regularize};
 use splat::dataset::{Dataset, ImageLoader, Residency};
 use splat::files::OutputError;
 use splat::memory::Rung;
@@ -35,6 +35,8 @@ struct Record {
     warnings: Vec<String>,
     /// Iterations at which views were measured, and whether with LPIPS.
     evaluations: Vec<(u32, bool)>,
+    /// Lengths of the lists of neighbours that were found, and when.
+    lists: Vec<(u32, u32)>,
     /// Cloned or split, refused, Gaussians afterwards.
     rounds: Vec<(usize, usize, usize)>,
 }
@@ -44,6 +46,7 @@ impl Sink for Record {
         match event {
             Event::Step(step) => self.steps.push(step.iteration),
             Event::Rung { iteration, change, .. } => self.rungs.push((*iteration, change.rung)),
+            Event::Neighbours { iteration, count, .. } => self.lists.push((*iteration, *count)),
             Event::Warning { message } => self.warnings.push(message.clone()),
             Event::Densified { cloned, split, refused, gaussians, .. } => {
                 self.rounds.push((cloned + split, *refused, *gaussians));
@@ -190,4 +193,25 @@ fn an_evaluation_goes_without_lpips_where_there_is_no_room_for_it() {
     let (evaluations, warnings) = measured(|device| device.refused_frames = [4].into());
     assert_eq!(evaluations, [(2, false), (4, true)]);
     assert!(warnings.len() == 1 && warnings[0].contains("`splats` needs"), "{warnings:?}");
+}
+
+#[test]
+fn lists_of_neighbours_get_shorter_where_there_is_no_room_for_them() {
+    let place = Place::with_scene();
+    let mut config = config(&place);
+    config.sugar.regularize = Regularize::Density;
+    (config.sugar.sugar_iterations, config.sugar.n_samples_for_sdf) = (20, 50);
+    // The frames of the photometric stage, of what comes before the prune, and two of what follows it;
+    // the views that show how near Gaussians lie to surfaces come every 1,000 iterations.
+    let mut device = Keeper {
+        reliefs: 1,
+        fewer_neighbours: 12,
+        refused_frames: [30 + 6 + 3].into(),
+        ..Keeper::new(8)
+    };
+    let (record, end) = run_as(&place, &mut device, &config, None);
+    assert_eq!(end.unwrap(), Outcome::Finished);
+    assert_eq!(record.lists, [(36, 16), (38, 12)]);
+    assert_eq!(device.found_lists, [16, 12]);
+    assert_eq!(record.steps, (1..=50).collect::<Vec<u32>>());
 }

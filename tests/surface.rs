@@ -315,9 +315,9 @@ fn what_is_broken_is_named_seen_or_not() {
     let mut model = device.upload(&gaussians).unwrap();
     let mut snapshot = device.snapshot(&mut model).unwrap();
     snapshot.second_moments.log_scales[unseen * 3] = f32::INFINITY;
-    let near = device.neighbours(&model, NEAR).unwrap();
     for surfaces in [false, true] {
         let mut model = device.restore(snapshot.clone()).unwrap();
+        let near = device.neighbours(&model, NEAR).unwrap();
         let mut gradients = blind(&mut device, &mut model, &straight());
         if surfaces {
             device.regularise(&model, Some(&near), &mut gradients, &RULE).unwrap();

@@ -17,7 +17,9 @@ use splat::backend::nvidia::{Sample, Throttle};
 use splat::backend::{MemoryEntry, MemoryKind};
 use splat::memory::{Bytes, Change, Rung};
 use splat::telemetry::{Progress, ProgressStyle, Sinks};
-use splat::train::event::{Buffers, Event, GpuReport, MemoryReport, Phase, Sink, Tensors, Vram};
+use splat::train::event::{
+    Buffers, Event, GpuReport, MemoryReport, Phase, Sink, Step, SurfaceReport, Tensors, Vram,
+};
 
 /// Memory of a GPU after so many iterations.
 fn vram(iteration: u32, creep: Option<Bytes>) -> Event {
@@ -127,6 +129,115 @@ fn what_is_given_up_is_counted_and_told_once() {
     let line: Value = serde_json::from_str(lines.lines().next().unwrap()).unwrap();
     assert_eq!((&line["rung"], &line["given_up"]), (&"photographs".into(), &true.into()));
     assert_eq!((&line["bytes"], &line["budget"]), (&(312 << 20).into(), &(2u64 << 30).into()));
+}
+
+/// The events of the coarse stage's beginning.
+fn coarse_stage() -> Vec<Event> {
+    let step = |iteration| {
+        let (l1, ssim, depth_l1, total) = (0.25, 0.5, None, 0.375);
+        let (iterations, gaussians, ms) = (9000, 1_234_567, 20.0);
+        Event::Step(Step { iteration, iterations, l1, ssim, depth_l1, total, gaussians, ms })
+    };
+    let [early, late] = [(800, Some(0.5)), (900, None)].map(|(iteration, dn)| SurfaceReport {
+        iteration,
+        entropy: dn.map(|dn| 0.25 * dn),
+        dn,
+        ..SurfaceReport::default()
+    });
+    let all = SurfaceReport {
+        iteration: 1000,
+        entropy: None,
+        density: Some(0.25),
+        sdf: Some(0.75),
+        normal: Some(1.5),
+        dn: Some(1.25),
+        share_near_surface: Some(0.625),
+        mean_thickness: Some(0.03125),
+    };
+    vec![
+        Event::Started {
+            model_path: "m".into(),
+            device: "CPU".to_owned(),
+            gpu: None,
+            train_views: 7,
+            test_views: 1,
+            gaussians: 1_234_567,
+            iteration: 0,
+            iterations: 9000,
+        },
+        step(700),
+        Event::CoarseStarted { iteration: 700, iterations: 9000, gaussians: 1_234_567 },
+        Event::Surface(early),
+        Event::Pruned { iteration: 810, pruned: 234_567, gaussians: 1_000_000 },
+        Event::Neighbours { iteration: 811, count: 16, gaussians: 1_000_000, seconds: 0.0312 },
+        Event::Surface(late),
+        Event::Surface(all),
+        vram(1000, None),
+        step(9000),
+    ]
+}
+
+#[test]
+fn what_surfaces_say_is_a_scalar_each_where_it_is_known() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let mut sinks = Sinks::for_run(folder, ProgressStyle::None, false).unwrap();
+    for event in coarse_stage() {
+        sinks.on(&event).unwrap();
+    }
+    let values = values_of_tags(&events_files(folder)[0]);
+    assert_eq!(values["sugar/entropy"], [(800, 0.125)]);
+    assert_eq!(values["sugar/dn"], [(800, 0.5), (1000, 1.25)]);
+    for (tag, value) in [
+        ("density", 0.25),
+        ("sdf", 0.75),
+        ("normal", 1.5),
+        ("share_near_surface", 0.625),
+        ("mean_thickness", 0.03125),
+    ] {
+        assert_eq!(values[&format!("sugar/{tag}")], [(1000, value)], "{tag}");
+    }
+
+    let lines = fs::read_to_string(folder.join("run.jsonl")).unwrap();
+    let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let events: Vec<_> = lines.iter().map(|line| line["event"].as_str().unwrap()).collect();
+    let stage = ["coarse_started", "surface", "pruned", "neighbours", "surface", "surface"];
+    assert_eq!(events[..2], ["started", "step"]);
+    assert_eq!(events[2..8], stage);
+    assert!(lines[1].get("stage").is_none(), "{}", lines[1]);
+    assert!(lines[2..].iter().all(|line| line["stage"] == "Coarse Training"), "{}", lines[2]);
+    assert_eq!((&lines[3]["dn"], lines[3].get("density")), (&0.5.into(), None));
+    assert_eq!((&lines[5]["count"], &lines[5]["seconds"]), (&16.into(), &0.0312.into()));
+}
+
+#[test]
+fn progress_names_the_coarse_stage_once_it_has_begun() {
+    let folder = tempfile::tempdir().unwrap();
+    let shown = |style| {
+        let path = folder.path().join(format!("{style:?}"));
+        let mut sink = Progress::to_writer(style, fs::File::create(&path).unwrap());
+        for event in coarse_stage() {
+            sink.on(&event).unwrap();
+        }
+        fs::read_to_string(path).unwrap()
+    };
+    let plain = shown(ProgressStyle::Plain);
+    let lines: Vec<&str> = plain.lines().skip(2).collect();
+    assert!(lines[0].starts_with("Training 700/9000 │ "), "{plain}");
+    assert_eq!(
+        lines[1..5],
+        [
+            "[Coarse Training] Iter 700: 1234567 Gaussians, up to iteration 9000",
+            "[Coarse Training] Iter 810: 234567 transparent Gaussians pruned, 1000000 left",
+            "[Coarse Training] Iter 811: 16 nearest neighbours of 1000000 Gaussians found in 0.03 s",
+            "[Coarse Training] Iter 1000: Allocated: 3.00GB, Reserved: 4.00GB, Creep: -",
+        ]
+    );
+    assert!(lines[5].starts_with("Coarse Training 9000/9000 │ "), "{plain}");
+    assert_eq!(lines.len(), 6);
+    let json = shown(ProgressStyle::Json);
+    let stages = json.lines().filter(|line| line.contains(r#""stage":"Coarse Training""#)).count();
+    assert_eq!((stages, json.lines().count()), (8, 10));
 }
 
 #[test]

@@ -369,6 +369,19 @@ abi! {
         pub reserved: u32,
     }
 
+    /// `settle`: what `adam_extended` wants to know of splats goes into their gradients.
+    pub struct SettleArgs<'a> {
+        /// [visible, 12]
+        pub splats: In<'a, f32>,
+        /// [visible, 12]: of opacities those of their logarithms, of colours those of what was not held
+        /// at 0, of inverse depths those of depths.
+        pub gradients: Out<'a, f32>,
+        /// Splats.
+        pub visible: u32,
+        /// Nothing.
+        pub reserved: u32,
+    }
+
     /// `adam` and `adam_compact`: a step of every parameter. `adam_extended` and
     /// `adam_extended_compact`: with filters, inverse depths, surfaces, regularisers and noise.
     pub struct AdamArgs<'a> {
@@ -388,7 +401,7 @@ abi! {
         pub sh_steps: Out<'a, u32>,
         /// Slot of each Gaussian's splat; `[gaussians]`.
         pub splat_from_gaussian: In<'a, u32>,
-        /// [visible, 12]
+        /// [visible, 12]. Null where the gradients are settled.
         pub splats: In<'a, f32>,
         /// [visible, 12]
         pub gradients: In<'a, f32>,

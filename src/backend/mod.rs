@@ -7,6 +7,7 @@ pub mod cpu;
 #[cfg(kernels)]
 pub mod cuda;
 pub mod floor;
+mod generation;
 pub mod nvidia;
 mod rows;
 mod stages;
@@ -21,7 +22,7 @@ pub use appearance::{AppearanceRule, AppearanceStep, AppearanceTables, Compensat
 pub(crate) use rows::check_rows;
 pub use rows::{CHUNK_ROWS, Rows, chunks};
 pub use stages::{CopySpeed, Stage, StageTime, Work};
-pub use surface::{MOST_NEIGHBOURS, Surface, SurfaceMaps};
+pub use surface::{MOST_NEIGHBOURS, Neighbourhood, Surface, SurfaceMaps};
 pub use types::{
     AdamStep, Criterion, Densified, DensifyRule, Governed, Grant, LossTerms, LossValue, Measured,
     MemoryEntry, MemoryKind, Noise, NormalRule, Pass, Pending, Rates, Regularisers, RelocateRule,
@@ -150,10 +151,10 @@ pub enum DeviceError {
         /// What was asked for.
         count: u32,
     },
-    /// Neighbours of a model that has other rows by now.
+    /// Neighbours of a model that has other rows by now, or of another model.
     #[error(
-        "the neighbours are those of {found} Gaussians, but the model has {len}: they have to be \
-         found again after Gaussians came or went"
+        "the neighbours were found among {found} Gaussians, and since then Gaussians of the model, \
+         which has {len}, came, went or changed places: find them again"
     )]
     StaleNeighbours {
         /// Gaussians that there were.

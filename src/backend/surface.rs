@@ -3,17 +3,26 @@
 use std::ops::Range;
 
 use super::{DeviceError, NormalRule, Pending, Raster, SurfaceRule, SurfaceTerms};
+use crate::memory::Bytes;
 use crate::model::Gaussians;
 
 /// The most neighbours of a Gaussian: a warp on a GPU has one lane for each.
 pub const MOST_NEIGHBOURS: u32 = 32;
 
-/// What the Gaussians say of surfaces, for SuGaR's terms and for meshing: the CPU answers.
+/// Lists of nearest neighbours, wherever they are.
+pub trait Neighbourhood {
+    /// Neighbours of each Gaussian, itself among them.
+    fn count(&self) -> u32;
+    /// Bytes that all lists take.
+    fn bytes(&self) -> Bytes;
+}
+
+/// What the Gaussians say of surfaces, for SuGaR's terms and for meshing.
 pub trait Surface: Raster<Gaussians> {
     /// For each Gaussian the rows of those whose centres are nearest. They are of the model as it
-    /// was: rows that come, go or change places make them worthless, centres that move make them
-    /// stale.
-    type Neighbours;
+    /// was: centres that move make them stale, and rows that come, go or change places worthless,
+    /// which they know ([`DeviceError::StaleNeighbours`]).
+    type Neighbours: Neighbourhood;
     /// Values of the surface terms, not yet read back.
     type SurfaceLoss: Pending<SurfaceTerms>;
 
@@ -32,6 +41,13 @@ pub trait Surface: Raster<Gaussians> {
         count: u32,
     ) -> Result<Self::Neighbours, DeviceError>;
 
+    /// The longest lists that the device has memory for at present. Who holds longer ones lets go of
+    /// them and has shorter ones found before anything else is tried again: memory that is short waits
+    /// for that (`Rung::Neighbours`).
+    fn most_neighbours(&self) -> u32 {
+        MOST_NEIGHBOURS
+    }
+
     /// These rows' neighbours, `[rows, k]` by row.
     fn read_neighbours(
         &mut self,
@@ -46,7 +62,7 @@ pub trait Surface: Raster<Gaussians> {
     /// Samples are taken of the Gaussians that the view sees, each as likely, with replacement, and
     /// looked at with the neighbours of the one that each was taken of; all is of raw scales and
     /// opacities. What is too transparent to be drawn (below 1/255) is not seen; SuGaR counts it, too.
-    /// Density, normals and distances want neighbours, of a model of as many rows:
+    /// Density, normals and distances want neighbours, of this model since its rows last changed:
     /// [`DeviceError::NoNeighbours`], [`DeviceError::StaleNeighbours`]. A view that sees nothing has
     /// no terms.
     ///
@@ -55,7 +71,9 @@ pub trait Surface: Raster<Gaussians> {
     /// [`DeviceError::NoSurfaceMaps`]. Samples of all terms are then taken only of those of the
     /// Gaussians whose centre is in the image and less than two standard deviations, towards the camera,
     /// from the surface that the depths show; where there are none these terms are 0. A sample outside
-    /// the image or not beyond the nearest depth has no distance and adds 0 to their mean. What the view found broken is an error here already.
+    /// the image or not beyond the nearest depth has no distance and adds 0 to their mean.
+    ///
+    /// What the view found broken is an error here already.
     fn regularise(
         &mut self,
         model: &Self::Model,

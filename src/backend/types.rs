@@ -300,6 +300,11 @@ impl SurfaceRule {
         self.samples > 0 && self.sdf != 0.0
     }
 
+    /// Whether anything is asked for.
+    pub fn asks(&self) -> bool {
+        self.entropy != 0.0 || self.is_sampled()
+    }
+
     /// Whether a term wants samples, and with them the Gaussians' neighbours.
     pub fn is_sampled(&self) -> bool {
         self.samples > 0 && (self.density != 0.0 || self.normal != 0.0 || self.sdf != 0.0)

@@ -9,9 +9,10 @@ use super::device::{self, DeviceOptions, Task};
 use super::exit::UsageError;
 use super::print;
 use super::scene::{ModelArgs, Opened};
-use crate::backend::{LossTerms, Raster};
+use crate::backend::{LossTerms, Surface, SurfaceMaps};
+use crate::config::{Regularize, SugarOptions};
 use crate::memory::Bytes;
-use crate::model::{Gaussians, denser};
+use crate::model::denser;
 use crate::train::bench::{Bench, BenchSetup, Pairs, Peak, Traffic, bench};
 use crate::train::render_filter;
 
@@ -36,6 +37,9 @@ pub(super) struct BenchArgs {
     /// Gather density control's statistics, as training does until --densify-until-iter
     #[arg(long, help_heading = "Measurement")]
     observe: bool,
+
+    #[command(flatten)]
+    sugar: SugarOptions,
 
     /// Print JSON
     #[arg(long, help_heading = "Measurement")]
@@ -66,6 +70,8 @@ struct Report {
     view_px: [u32; 2],
     /// Whether density control's statistics were gathered.
     observes: bool,
+    /// What surfaces were asked for.
+    sugar: SugarOptions,
     /// Ascending.
     runs: Vec<Bench>,
 }
@@ -78,7 +84,7 @@ struct Measuring<'a> {
 impl Task for Measuring<'_> {
     type Output = Report;
 
-    fn run<B: Raster<Gaussians>>(self, device: &mut B) -> anyhow::Result<Report> {
+    fn run<B: Surface + SurfaceMaps>(self, device: &mut B) -> anyhow::Result<Report> {
         let Self { args, opened } = self;
         let (dataset, config) = (&opened.dataset, &opened.config);
         let mut counts = args.gaussians.clone();
@@ -94,6 +100,7 @@ impl Task for Measuring<'_> {
             background: config.scene.background_color().0,
             screen_filter: render_filter(config),
             observes: args.observe,
+            sugar: &args.sugar,
             warm_up: args.warm_up,
             iterations: args.iterations,
         };
@@ -110,6 +117,7 @@ impl Task for Measuring<'_> {
             train_views: dataset.train.len(),
             view_px,
             observes: args.observe,
+            sugar: args.sugar.clone(),
             runs,
         })
     }
@@ -122,6 +130,15 @@ impl Report {
             format!("{}; {} training views, {width}x{height} px", self.device, self.train_views);
         if self.observes {
             text.push_str("; with density control's statistics");
+        }
+        if self.sugar.regularize != Regularize::None {
+            // Writing to a string cannot fail.
+            write!(
+                text,
+                "; with surface terms at {} samples of {} neighbours, every {} iterations",
+                self.sugar.n_samples_for_sdf, self.sugar.regularity_knn, self.sugar.sdf_every
+            )
+            .ok();
         }
         for run in &self.runs {
             // Writing to a string cannot fail.
@@ -266,8 +283,9 @@ mod tests {
 
     fn text(run: Bench) -> String {
         let device = "a device".to_owned();
-        Report { device, train_views: 7, view_px: [48, 32], observes: false, runs: vec![run] }
-            .text()
+        let sugar = SugarOptions::default();
+        let (train_views, view_px) = (7, [48, 32]);
+        Report { device, train_views, view_px, observes: false, sugar, runs: vec![run] }.text()
     }
 
     #[test]

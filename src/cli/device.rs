@@ -11,12 +11,13 @@ use crate::backend::DeviceError;
 use crate::backend::cpu::Cpu;
 #[cfg(kernels)]
 use crate::backend::cuda::{Cuda, CudaOptions};
-use crate::backend::{Raster, nvidia};
+use crate::backend::{Surface, SurfaceMaps, nvidia};
 use crate::config::{Config, Device, MemoryOptions};
 use crate::memory::Bytes;
+use crate::memory::plan::Coarse;
 #[cfg(kernels)]
 use crate::memory::plan::Storage;
-use crate::model::Gaussians;
+use crate::train::forecast;
 
 /// Work for whichever device is chosen.
 pub(super) trait Task {
@@ -24,7 +25,7 @@ pub(super) trait Task {
     type Output;
 
     /// Does the work.
-    fn run<B: Raster<Gaussians>>(self, device: &mut B) -> anyhow::Result<Self::Output>;
+    fn run<B: Surface + SurfaceMaps>(self, device: &mut B) -> anyhow::Result<Self::Output>;
 }
 
 /// What was asked of the device.
@@ -34,12 +35,19 @@ pub(super) struct DeviceOptions {
     #[cfg_attr(not(kernels), allow(dead_code, reason = "the processor rounds nothing"))]
     seed: u64,
     memory: MemoryOptions,
+    #[cfg_attr(not(kernels), allow(dead_code, reason = "the processor plans nothing"))]
+    coarse: Option<Coarse>,
 }
 
 impl DeviceOptions {
     /// The part of the configuration that says where to run.
     pub(super) fn of(config: &Config) -> Self {
-        Self { device: config.run.device, seed: config.run.seed, memory: config.memory.clone() }
+        Self {
+            device: config.run.device,
+            seed: config.run.seed,
+            memory: config.memory.clone(),
+            coarse: forecast::coarse(config),
+        }
     }
 }
 
@@ -90,6 +98,7 @@ fn open_cuda(options: &DeviceOptions) -> anyhow::Result<Cuda> {
         trim_interval: memory.fragmentation.interval(),
         storage: if memory.optimize_memory { Storage::Compact } else { Storage::Full },
         seed: options.seed,
+        coarse: options.coarse,
     });
     opened.context(match options.device {
         Device::Cuda => "--device cuda: the GPU cannot be used (see splat doctor)",

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::exit::DataError;
 use crate::config::{Config, ConfigError};
 use crate::dataset::points_ply::write_points_ply;
 use crate::dataset::{Dataset, PointCloud};
@@ -136,6 +137,29 @@ pub(super) fn read_config(model_path: &Path) -> Result<Option<(String, String)>,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(source) => Err(ConfigError::Unreadable { path, source }),
     }
+}
+
+/// The saved point cloud of this iteration, or the last.
+pub(super) fn point_cloud(
+    model_path: &Path,
+    wanted: Option<u32>,
+) -> Result<(u32, PathBuf), DataError> {
+    let found = point_clouds(model_path);
+    let is_wanted = |&&(iteration, _): &&(u32, PathBuf)| wanted.is_none_or(|it| it == iteration);
+    found.iter().rev().find(is_wanted).cloned().ok_or_else(|| {
+        let folder = model_path.display();
+        let saved: Vec<String> = found.iter().map(|(i, _)| i.to_string()).collect();
+        DataError(match wanted {
+            Some(wanted) if !saved.is_empty() => format!(
+                "{folder}: no point cloud of iteration {wanted}; saved are {}",
+                saved.join(", ")
+            ),
+            _ => format!(
+                "{folder}: no point_cloud/iteration_N/point_cloud.ply in it. Train a model there \
+                 first, or name another folder"
+            ),
+        })
+    })
 }
 
 /// The saved point clouds of a model folder: iteration and PLY, ascending.

@@ -8,12 +8,14 @@ use clap::parser::ValueSource;
 
 use super::exit::UsageError;
 use super::folder;
+use super::handover::Handover;
 use super::scene::absolute;
 use super::train::TrainArgs;
-use crate::config::{Config, Layer, Layers, Strategy, Typed, resolve};
+use crate::config::{Config, Layer, Layers, Regularize, Strategy, SugarSchedule, Typed, resolve};
 use crate::dataset::{Dataset, PointCloud};
 use crate::files::{OutputError, create_folder};
-use crate::train::checkpoint::{self, CheckpointError, StoredCheckpoint};
+use crate::train::checkpoint::{self, Checkpoint, CheckpointError, StoredCheckpoint};
+use crate::train::coarse::Course;
 
 /// What differs from the defaults in the demonstration.
 const DEMO: &str = "\
@@ -69,8 +71,16 @@ impl Intent {
             let base = Some(Layer { origin: &origin, text: &text });
             config = resolve(Layers { base, ..layers })?;
             fit_degree(checkpoint, config.optimize.sh_degree)?;
-            keep_filter(path, &checkpoint.about.config, &config)?;
-            say_where_it_goes_on(&origin, checkpoint.about.iteration, config.optimize.iterations);
+            let before = &checkpoint.about.config;
+            keep_filter(path, before, &config)?;
+            if before.sugar.checkpoint_path.is_some() {
+                // Those of the model that it started from, whatever a preset says.
+                config.optimize.iterations = before.optimize.iterations;
+            }
+            keep_start(path, &checkpoint.about, &config)?;
+            say_where_it_goes_on(&origin, checkpoint.about.iteration, config.last_iteration());
+        } else if let Some(handover) = Handover::find(&config.sugar)? {
+            config = handed_over(args, &handover, layers)?;
         }
         warn_of_idle(&config, matches);
         let model_path = settled
@@ -95,7 +105,7 @@ impl Intent {
         );
         let goes_on = found.as_ref().is_some_and(|(path, _)| folder::holds(&model_path, path));
         if let Some((path, checkpoint)) = found.as_ref().filter(|_| !goes_on) {
-            refuse_empty_run(path, checkpoint.about.iteration, config.optimize.iterations)?;
+            refuse_empty_run(path, checkpoint.about.iteration, config.last_iteration())?;
         }
         if let Some(start) = args.start_checkpoint.as_ref().filter(|_| goes_on) {
             warn_of_newer(start, &model_path);
@@ -141,6 +151,58 @@ fn settled_folder(args: &TrainArgs, config: &Config) -> Option<PathBuf> {
     typed
 }
 
+/// The options of a run whose coarse stage starts from a trained model.
+fn handed_over(args: &TrainArgs, model: &Handover, layers: Layers<'_>) -> anyhow::Result<Config> {
+    let kept = model.kept()?;
+    let base = kept.as_ref().map(|(origin, text)| Layer { origin, text });
+    let mut config = resolve(Layers { base: base.or(layers.base), ..layers })?;
+    let ply = model.ply.display();
+    if !config.has_coarse_stage() {
+        return Err(UsageError(format!(
+            "-c {ply}: a trained model is what SuGaR's coarse stage starts from. Say what it is to \
+             ask for, for instance with --regularize density; to train its Gaussians on as any \
+             others, use --init"
+        ))
+        .into());
+    }
+    if args.demo || config.optimize.init.is_some() {
+        let other = if args.demo { "--demo" } else { "--init" };
+        return Err(UsageError(format!(
+            "-c {ply}: the model to start from is named twice. Leave out {other}, or -c"
+        ))
+        .into());
+    }
+    model.check_split(&config.scene)?;
+    config.optimize.init = Some(model.ply.clone());
+    config.optimize.iterations = model.iteration;
+    // It is baked into what a run saves, and surfaces are made of Gaussians as they are.
+    config.optimize.filter_3d = false;
+    config.sugar.checkpoint_path = config.sugar.checkpoint_path.as_deref().map(absolute);
+    config.validate()?;
+    tracing::info!("starting the coarse stage from {ply}, iteration {}", model.iteration);
+    Ok(config)
+}
+
+/// A checkpoint of the coarse stage goes on in it, and one of the photometric stage in that.
+fn keep_start(path: &Path, about: &Checkpoint, now: &Config) -> Result<(), UsageError> {
+    let start = |config| {
+        let course = Course::of(config).filter(|course| course.contains(about.iteration));
+        course.map(|course| course.start)
+    };
+    let (before, start) = (start(&about.config), start(now));
+    if start.is_none() || start == before {
+        return Ok(());
+    }
+    let wanted = before.unwrap_or(about.iteration);
+    Err(UsageError(format!(
+        "{}: iteration {} of this run lies behind --iterations {}, from where on the coarse stage is \
+         asked for, but it was trained otherwise. Use --iterations {wanted}",
+        path.display(),
+        about.iteration,
+        now.optimize.iterations
+    )))
+}
+
 /// Gaussians that were trained with a 3D filter are too small and too opaque without it.
 fn keep_filter(path: &Path, before: &Config, now: &Config) -> Result<(), UsageError> {
     if now.optimize.filter_3d || !before.optimize.filter_3d {
@@ -155,7 +217,10 @@ fn keep_filter(path: &Path, before: &Config, now: &Config) -> Result<(), UsageEr
 
 /// Names options that were typed and mean nothing, since what they belong to is off.
 fn warn_of_idle(config: &Config, matches: &ArgMatches) {
-    let Config { optimize, densify, .. } = config;
+    const NO_STAGE: &str = "without --regularize";
+    let Config { optimize, densify, sugar, .. } = config;
+    let (no_stage, from_model) = (!config.has_coarse_stage(), sugar.checkpoint_path.is_some());
+    let no_normals = sugar.regularize != Regularize::DnConsistency;
     let idle = [
         (
             "kernel_size",
@@ -174,6 +239,25 @@ fn warn_of_idle(config: &Config, matches: &ArgMatches) {
         ("init_opacity", optimize.init.is_some(), "with --init"),
         ("init_scale", optimize.init.is_some(), "with --init"),
         ("init_num_pts", optimize.init.is_some(), "with --init"),
+        ("iterations", from_model, "with -c, whose model was trained"),
+        ("strategy", from_model, "with -c: the coarse stage has no density control"),
+        ("filter_3d", from_model, "with -c: the coarse stage has no such filter"),
+        ("sugar_iterations", no_stage, NO_STAGE),
+        (
+            "sugar_iterations",
+            !no_stage && sugar.sugar_schedule == SugarSchedule::Absolute,
+            "with --sugar-schedule absolute",
+        ),
+        ("sugar_schedule", no_stage, NO_STAGE),
+        ("iteration_to_load", sugar.checkpoint_path.is_none(), "without -c"),
+        ("estimation_factor", no_stage, NO_STAGE),
+        ("normal_factor", no_stage, NO_STAGE),
+        ("n_samples_for_sdf", no_stage, NO_STAGE),
+        ("regularity_knn", no_stage, NO_STAGE),
+        ("sdf_every", no_stage, NO_STAGE),
+        ("reference_weighting", sugar.sdf_every == 1, "without --sdf-every"),
+        ("dn_factor", no_normals, "without --regularize dn-consistency"),
+        ("dn_by_opacity", no_normals, "without --regularize dn-consistency"),
     ];
     for (id, is_idle, when) in idle {
         if is_idle && matches.value_source(id) == Some(ValueSource::CommandLine) {

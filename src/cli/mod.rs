@@ -6,6 +6,7 @@ mod doctor;
 mod eval;
 mod exit;
 mod folder;
+mod handover;
 mod intent;
 mod lpips;
 mod plan;

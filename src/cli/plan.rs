@@ -127,6 +127,7 @@ fn report(
         photographs: forecast::photographs(dataset),
         colors: forecast::color_tables(config, dataset),
         births: None,
+        coarse: forecast::coarse(config),
         relocates: config.densify.strategy == Strategy::Mcmc,
         bands: config.memory.give_up.contains(&Rung::Bands),
         context: args.context,

@@ -92,28 +92,12 @@ impl ModelArgs {
     }
 
     fn point_cloud(&self) -> anyhow::Result<(u32, PathBuf)> {
-        let model_path = self.model_path.display();
-        let found = folder::point_clouds(&self.model_path);
-        let wanted = found
-            .iter()
-            .rev()
-            .find(|(iteration, _)| self.iteration == -1 || i64::from(*iteration) == self.iteration);
-        wanted.cloned().ok_or_else(|| {
-            let saved: Vec<String> = found.iter().map(|(i, _)| i.to_string()).collect();
-            let problem = if saved.is_empty() {
-                format!(
-                    "{model_path}: no point_cloud/iteration_N/point_cloud.ply in it. Train a model \
-                     there first, or correct -m"
-                )
-            } else {
-                format!(
-                    "{model_path}: no point cloud of iteration {}; saved are {}",
-                    self.iteration,
-                    saved.join(", ")
-                )
-            };
-            DataError(problem).into()
-        })
+        let wanted = match self.iteration {
+            -1 => None,
+            // What is no iteration is none that was saved.
+            other => Some(u32::try_from(other).unwrap_or(u32::MAX)),
+        };
+        Ok(folder::point_cloud(&self.model_path, wanted)?)
     }
 }
 

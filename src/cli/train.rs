@@ -15,11 +15,10 @@ use super::lpips::{self, Sources};
 use super::scene::open_scene;
 use super::start::Start;
 use super::{print, shell_word};
-use crate::backend::{Raster, Rows};
+use crate::backend::{Rows, Surface, SurfaceMaps};
 use crate::config::Config;
 use crate::dataset::{AlphaMeaning, Dataset, ImageSource};
 use crate::memory::Rung;
-use crate::model::Gaussians;
 use crate::perceptual::LpipsWeights;
 use crate::synth::{SynthOptions, write_scene};
 use crate::telemetry::{ProgressStyle, Sinks};
@@ -90,7 +89,7 @@ struct Training<'a> {
 impl Task for Training<'_> {
     type Output = ();
 
-    fn run<B: Raster<Gaussians>>(self, device: &mut B) -> anyhow::Result<()> {
+    fn run<B: Surface + SurfaceMaps>(self, device: &mut B) -> anyhow::Result<()> {
         let Self { args, mut intent, lpips } = self;
         let stop = stop_on_signals()?;
         if args.demo && intent.checkpoint.is_none() {
@@ -193,7 +192,7 @@ fn stop_on_signals() -> anyhow::Result<Arc<AtomicBool>> {
 }
 
 fn demo_summary(intent: &Intent) -> String {
-    let (folder, last) = (intent.model_path.display(), intent.config.optimize.iterations);
+    let (folder, last) = (intent.model_path.display(), intent.config.last_iteration());
     let word = shell_word(&intent.model_path);
     format!(
         "\nThe demonstration is trained.\n\

@@ -402,7 +402,13 @@ impl Default for MemoryOptions {
             vram_threshold: 0.97,
             optimize_memory: false,
             fragmentation: Fragmentation::Normal,
-            give_up: vec![Rung::Slack, Rung::Photographs, Rung::Bands, Rung::Births],
+            give_up: vec![
+                Rung::Slack,
+                Rung::Photographs,
+                Rung::Bands,
+                Rung::Neighbours,
+                Rung::Births,
+            ],
             host_limit: Limit::Percent(60.0),
             profile_tensors: false,
         }

@@ -115,21 +115,32 @@ pub fn blend_bwd<R: Real>(
     alpha: R,
     sums: &mut ScreenGradient<R>,
 ) -> R {
+    blend_bwd_of::<R, true>(walk, shade, alpha, sums)
+}
+
+/// The same, but without `SURFACE` nothing is done for the surface's channels, whose gradients are 0.
+#[inline]
+pub fn blend_bwd_of<R: Real, const SURFACE: bool>(
+    walk: &mut PixelWalk<R>,
+    shade: &Shade<R>,
+    alpha: R,
+    sums: &mut ScreenGradient<R>,
+) -> R {
     let Shade { color, inverse_depth, surface } = *shade;
     let weight = alpha * walk.transmittance;
     sums.d_color = add(sums.d_color, scale(walk.d_color, weight));
     sums.d_inverse_depth += walk.d_inverse_depth * weight;
-    sums.d_surface = add(sums.d_surface, scale(walk.d_surface, weight));
     walk.behind = sub(walk.behind, scale(color, weight));
     walk.inverse_depth_behind -= inverse_depth * weight;
-    walk.surface_behind = sub(walk.surface_behind, scale(surface, weight));
-    let d_here = dot(color, walk.d_color)
-        + inverse_depth * walk.d_inverse_depth
-        + dot(surface, walk.d_surface);
-    let d_behind = dot(walk.behind, walk.d_color)
-        + walk.inverse_depth_behind * walk.d_inverse_depth
-        + dot(walk.surface_behind, walk.d_surface)
-        + walk.through;
+    let mut d_here = dot(color, walk.d_color) + inverse_depth * walk.d_inverse_depth;
+    let mut d_behind =
+        dot(walk.behind, walk.d_color) + walk.inverse_depth_behind * walk.d_inverse_depth;
+    if SURFACE {
+        sums.d_surface = add(sums.d_surface, scale(walk.d_surface, weight));
+        walk.surface_behind = sub(walk.surface_behind, scale(surface, weight));
+        d_here += dot(surface, walk.d_surface);
+        d_behind += dot(walk.surface_behind, walk.d_surface) + walk.through;
+    }
     let d_alpha = walk.transmittance * d_here - d_behind / (R::ONE - alpha);
     walk.transmittance *= R::ONE - alpha;
     d_alpha

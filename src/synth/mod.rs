@@ -5,9 +5,14 @@
 
 mod cameras;
 mod light;
+mod nearest;
 mod points;
 mod scene;
 mod shape;
+mod truth;
+
+pub use nearest::SurfacePoint;
+pub use truth::Truth;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -2,12 +2,19 @@
 
 use std::f64::consts::TAU;
 
+use super::nearest::SurfacePoint;
 use super::shape::{Ray, Shape};
-use crate::math::linalg::{Vec3, scale, sub};
+use crate::math::linalg::{Vec3, add, length, scale, sub};
 use crate::math::random::{Purpose, Stream};
 
 /// Radius at which the floor has faded to black, and where it ends.
 const FLOOR_RADIUS: f64 = 2.3;
+
+/// Depth in a solid at which a point is inside it, world units.
+const BURIED: f64 = 1e-6;
+
+/// Steps out of solids that overlap, more than any point took.
+const STEPS_OUT: usize = 64;
 
 /// A linear colour, 0..1.
 type Color = Vec3<f64>;
@@ -181,6 +188,40 @@ impl Scene {
         (1.0 - 0.3 * closed).max(0.1)
     }
 
+    /// The nearest point of what can be seen from outside; [`super::Truth::nearest`] says more.
+    pub(super) fn nearest(&self, point: Vec3<f64>) -> SurfacePoint {
+        let first = self.nearest_of_things(point);
+        if first.distance >= 0.0 {
+            let floor = nearest_of_floor(point);
+            return if floor.distance < first.distance { floor } else { first };
+        }
+        // Out of the solid that it is deepest in, and then out of what that surface is buried in.
+        let mut found = first;
+        for _ in 0..STEPS_OUT {
+            let next = self.nearest_of_things(found.position);
+            if next.distance > -BURIED {
+                break;
+            }
+            found = next;
+        }
+        SurfacePoint { distance: -length(sub(point, found.position)), ..found }
+    }
+
+    /// The nearest point of the solids' surfaces, or that of the solid that the point is deepest in.
+    fn nearest_of_things(&self, point: Vec3<f64>) -> SurfacePoint {
+        let mut found = SurfacePoint { position: point, normal: [0.0; 3], distance: f64::INFINITY };
+        for thing in &self.things {
+            let local = sub(point, thing.centre);
+            if length(local) - thing.shape.bound() < found.distance {
+                let near = thing.shape.nearest(local);
+                if near.distance < found.distance {
+                    found = SurfacePoint { position: add(near.position, thing.centre), ..near };
+                }
+            }
+        }
+        found
+    }
+
     /// Distance to the disc on which everything stands, from above.
     fn meet_floor(&self, ray: &Ray) -> Option<f64> {
         let distance = -ray.origin[1] / ray.direction[1];
@@ -200,6 +241,13 @@ impl Scene {
         let fade = 1.0 - smooth_step(0.68 * FLOOR_RADIUS, FLOOR_RADIUS, radius);
         scale(mix(tile, self.floor[2], line), 0.75 * fade)
     }
+}
+
+/// The nearest point of the disc on which everything stands.
+fn nearest_of_floor(point: Vec3<f64>) -> SurfacePoint {
+    let held = FLOOR_RADIUS / point[0].hypot(point[2]).max(FLOOR_RADIUS);
+    let position = [held * point[0], 0.0, held * point[2]];
+    SurfacePoint { position, normal: [0.0, -1.0, 0.0], distance: length(sub(point, position)) }
 }
 
 /// One of four balls on the floor, each in its own quarter.

@@ -42,7 +42,7 @@ const STEPS: usize = 96;
 
 impl Shape {
     /// Radius of the ball around the centre that holds the solid.
-    fn bound(self) -> f64 {
+    pub(super) fn bound(self) -> f64 {
         match self {
             Self::Ball { radius } => radius,
             Self::Ring { radius, thickness } => radius + thickness,

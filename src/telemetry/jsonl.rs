@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::cadence::Cadence;
+use super::status::Stage;
 use super::unix_seconds;
 use crate::files::OutputError;
 use crate::train::event::{Event, Sink};
@@ -16,6 +17,9 @@ use crate::train::event::{Event, Sink};
 struct Line<'a> {
     /// Seconds since the Unix epoch.
     time: f64,
+    /// What the run is at; only of the coarse stage.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stage: Option<&'static str>,
     #[serde(flatten)]
     event: &'a Event,
 }
@@ -25,6 +29,7 @@ struct Line<'a> {
 #[derive(Debug, Default)]
 pub(super) struct Encoder {
     cadence: Cadence,
+    stage: Stage,
 }
 
 impl Encoder {
@@ -32,28 +37,34 @@ impl Encoder {
     pub(super) fn lines(&mut self, event: &Event) -> io::Result<Vec<u8>> {
         let mut lines = Vec::new();
         match event {
+            Event::Started { .. } => self.stage = Stage::Photometric,
+            Event::CoarseStarted { .. } => self.stage = Stage::Coarse,
+            _ => {}
+        }
+        match event {
             Event::Pictures(_) => {}
             Event::Step(step) => {
                 if let Some(recorded) = self.cadence.take(step) {
-                    encode(&mut lines, &Event::Step(recorded.step))?;
+                    self.encode(&mut lines, &Event::Step(recorded.step))?;
                 }
             }
             Event::Finished { .. } => {
                 if let Some(recorded) = self.cadence.rest() {
-                    encode(&mut lines, &Event::Step(recorded.step))?;
+                    self.encode(&mut lines, &Event::Step(recorded.step))?;
                 }
-                encode(&mut lines, event)?;
+                self.encode(&mut lines, event)?;
             }
-            event => encode(&mut lines, event)?,
+            event => self.encode(&mut lines, event)?,
         }
         Ok(lines)
     }
-}
 
-fn encode(lines: &mut Vec<u8>, event: &Event) -> io::Result<()> {
-    serde_json::to_writer(&mut *lines, &Line { time: unix_seconds(), event })?;
-    lines.push(b'\n');
-    Ok(())
+    fn encode(&self, lines: &mut Vec<u8>, event: &Event) -> io::Result<()> {
+        let stage = (self.stage != Stage::Photometric).then(|| self.stage.name());
+        serde_json::to_writer(&mut *lines, &Line { time: unix_seconds(), stage, event })?;
+        lines.push(b'\n');
+        Ok(())
+    }
 }
 
 /// The sink that writes `run.jsonl`.

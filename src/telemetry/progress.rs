@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::jsonl::Encoder;
 use super::logging::Console;
-use super::status::{Status, clock, count};
+use super::status::{Stage, Status, clock, count};
 use crate::files::OutputError;
 use crate::memory::Bytes;
 use crate::train::event::{Event, Saved, Sink};
@@ -98,6 +98,9 @@ impl Progress {
                     self.print(&line);
                 }
             }
+            Event::CoarseStarted { .. } | Event::Pruned { .. } | Event::Neighbours { .. } => {
+                self.show_coarse(event);
+            }
             Event::Gpu(report) => self.status.take_gpu(report),
             Event::Evaluated(evaluation) => {
                 let (split, mean) = (evaluation.split.name(), &evaluation.mean);
@@ -138,6 +141,7 @@ impl Progress {
             | Event::Densified { .. }
             | Event::Relocated { .. }
             | Event::OpacityReset { .. }
+            | Event::Surface(_)
             | Event::Buffers(_)
             | Event::Distributions(_)
             | Event::Pictures(_) => {}
@@ -146,7 +150,7 @@ impl Progress {
 
     fn start(&mut self, event: &Event, iteration: u32) {
         self.started = Instant::now();
-        self.status.start = iteration;
+        (self.status.start, self.status.stage) = (iteration, Stage::Photometric);
         if let Event::Started { model_path, device, train_views, test_views, gaussians, .. } = event
         {
             self.print(&format!("Output folder: {}", model_path.display()));
@@ -160,19 +164,39 @@ impl Progress {
         }
     }
 
+    /// What happens in the coarse stage now and then.
+    fn show_coarse(&mut self, event: &Event) {
+        let (iteration, what) = match event {
+            Event::CoarseStarted { iteration, iterations, gaussians } => {
+                self.status.stage = Stage::Coarse;
+                (iteration, format!("{gaussians} Gaussians, up to iteration {iterations}"))
+            }
+            Event::Pruned { iteration, pruned, gaussians } => {
+                (iteration, format!("{pruned} transparent Gaussians pruned, {gaussians} left"))
+            }
+            Event::Neighbours { iteration, count, gaussians, seconds } => {
+                let found = format!("{count} nearest neighbours of {gaussians} Gaussians found");
+                (iteration, format!("{found} in {seconds:.2} s"))
+            }
+            _ => return,
+        };
+        self.print(&format!("[{}] Iter {iteration}: {what}", Stage::Coarse.name()));
+    }
+
     fn show_line(&mut self) {
         let Some(step) = self.status.step() else { return };
         let (iteration, iterations) = (step.iteration, step.iterations);
         let line = self.status.line(self.started.elapsed());
+        let stage = self.status.stage;
         match &self.bar {
             Some(bar) => {
-                let layout = Layout::for_columns(console::Term::stderr().size().1);
-                bar.set_style(layout.style());
+                let layout = Layout::for_columns(console::Term::stderr().size().1, stage);
+                bar.set_style(layout.style(stage));
                 bar.set_message(layout.fit(&line));
                 bar.set_length(iterations.into());
                 bar.set_position(iteration.into());
             }
-            None => self.print(&format!("Training {line}")),
+            None => self.print(&format!("{} {line}", stage.name())),
         }
         self.shown = Some((Instant::now(), iteration));
     }
@@ -218,7 +242,7 @@ impl Sink for Progress {
 
 /// A bar, hidden until the console that it is added to draws it.
 fn bar() -> ProgressBar {
-    ProgressBar::hidden().with_style(Layout::Wide.style())
+    ProgressBar::hidden().with_style(Layout::Wide.style(Stage::default()))
 }
 
 /// How much of the line fits the terminal: its end, the remaining time, matters more than the bar.
@@ -230,23 +254,26 @@ enum Layout {
 }
 
 impl Layout {
-    /// The line of a long run takes 82 columns, 70 without the blanks around its bars.
-    fn for_columns(columns: u16) -> Self {
-        match columns {
-            110.. => Self::Wide,
-            98..110 => Self::Medium,
+    /// The line of a long run takes 82 columns, 70 without the blanks around its bars, and what the run
+    /// is at takes 8 or, in the coarse stage, 15 before it.
+    fn for_columns(columns: u16, stage: Stage) -> Self {
+        let taken = if stage == Stage::Coarse { 15 } else { 8 };
+        match columns.saturating_sub(taken) {
+            102.. => Self::Wide,
+            90..102 => Self::Medium,
             _ => Self::Narrow,
         }
     }
 
     /// Without colours, so that it needs no look at `NO_COLOR`; cut where the terminal ends.
-    fn style(self) -> indicatif::ProgressStyle {
+    fn style(self, stage: Stage) -> indicatif::ProgressStyle {
+        let stage = stage.name();
         let template = match self {
-            Self::Wide => "Training {bar:16} {wide_msg}",
-            Self::Medium => "Training {bar:4} {wide_msg}",
-            Self::Narrow => "{bar:4} {wide_msg}",
+            Self::Wide => format!("{stage} {{bar:16}} {{wide_msg}}"),
+            Self::Medium => format!("{stage} {{bar:4}} {{wide_msg}}"),
+            Self::Narrow => "{bar:4} {wide_msg}".to_owned(),
         };
-        indicatif::ProgressStyle::with_template(template)
+        indicatif::ProgressStyle::with_template(&template)
             .unwrap_or_else(|_| indicatif::ProgressStyle::default_bar())
             .progress_chars("━╸ ")
     }

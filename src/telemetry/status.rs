@@ -15,9 +15,30 @@ const TIME_WEIGHT: f64 = 0.05;
 /// Iterations after which buffers have their size and growth of memory is creep.
 const WARM_UP: u32 = 200;
 
+/// What a run is at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// Photographs alone.
+    #[default]
+    Photometric,
+    /// SuGaR's coarse stage.
+    Coarse,
+}
+
+impl Stage {
+    /// What its lines begin with.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Photometric => "Training",
+            Self::Coarse => "Coarse Training",
+        }
+    }
+}
+
 /// What is known of a run.
 #[derive(Debug, Default)]
 pub(super) struct Status {
+    pub(super) stage: Stage,
     /// Iterations done before this start of the program.
     pub(super) start: u32,
     step: Option<Step>,
@@ -108,7 +129,8 @@ impl Status {
             }
         };
         Some(format!(
-            "[Training] Iter {}: Allocated: {:.2}GB, Reserved: {}, Creep: {}",
+            "[{}] Iter {}: Allocated: {:.2}GB, Reserved: {}, Creep: {}",
+            self.stage.name(),
             report.iteration,
             allocated.gib(),
             reserved.map_or_else(|| "-".to_owned(), |gib| format!("{gib:.2}GB")),
@@ -200,6 +222,14 @@ mod tests {
         );
         status.take_memory(&MemoryReport { host_resident: None, ..report(3000, 0) });
         assert!(status.memory_line().unwrap().ends_with("Reserved: -, Creep: -"));
+    }
+
+    #[test]
+    fn lines_about_memory_name_the_stage() {
+        let mut status = Status { stage: Stage::Coarse, ..Status::default() };
+        status.take_memory(&report(8000, 2048));
+        let line = status.memory_line().unwrap();
+        assert!(line.starts_with("[Coarse Training] Iter 8000: Allocated: 2.50GB, "), "{line}");
     }
 
     #[test]

@@ -24,7 +24,7 @@ use crate::math::Real;
 use crate::memory::{Bytes, Change, Rung};
 use crate::train::event::{
     Distributions, Evaluation, Event, GpuReport, MemoryReport, Picture, Pictures, Saved, Sink,
-    Split,
+    Split, SurfaceReport,
 };
 
 /// Tag of the number of things that are given up for want of memory.
@@ -113,9 +113,13 @@ impl<W: Write> TensorBoard<W> {
             }
             Event::Gpu(report) => self.gpu(report),
             Event::Rung { iteration, change, .. } => self.rung(*iteration, change),
+            Event::Surface(report) => self.surface(report),
             Event::Densified { .. }
             | Event::Relocated { .. }
             | Event::OpacityReset { .. }
+            | Event::CoarseStarted { .. }
+            | Event::Pruned { .. }
+            | Event::Neighbours { .. }
             | Event::Buffers(_)
             | Event::Saved { .. }
             | Event::Warning { .. } => Ok(()),
@@ -159,6 +163,7 @@ impl<W: Write> TensorBoard<W> {
             ("tensors/gradients_mb", tensors.gradients.mib()),
             ("tensors/activations_mb", tensors.activations.mib()),
             ("tensors/images_mb", tensors.images.mib()),
+            ("tensors/knn_mb", tensors.knn.mib()),
         ];
         if let Some(vram) = report.vram {
             values.push(("memory/vram_allocated_gb", vram.allocated.gib()));
@@ -182,9 +187,20 @@ impl<W: Write> TensorBoard<W> {
             // How many things slow it; `run.jsonl` names them.
             ("gpu/throttle", sample.throttle.as_ref().map(|reasons| reasons.len() as f64)),
         ];
-        let told: Vec<_> =
-            values.into_iter().filter_map(|(tag, value)| Some((tag, value?))).collect();
-        self.scalars(report.iteration, &told)
+        self.told_scalars(report.iteration, &values)
+    }
+
+    fn surface(&mut self, report: &SurfaceReport) -> io::Result<()> {
+        let values = [
+            ("sugar/entropy", report.entropy),
+            ("sugar/density", report.density),
+            ("sugar/sdf", report.sdf),
+            ("sugar/normal", report.normal),
+            ("sugar/dn", report.dn),
+            ("sugar/share_near_surface", report.share_near_surface),
+            ("sugar/mean_thickness", report.mean_thickness),
+        ];
+        self.told_scalars(report.iteration, &values)
     }
 
     fn rung(&mut self, iteration: u32, change: &Change) -> io::Result<()> {
@@ -248,6 +264,13 @@ impl<W: Write> TensorBoard<W> {
         let mut summary = Summary::new();
         summary.mut_value().push(value);
         self.summary(iteration, summary)
+    }
+
+    /// Of these what is known.
+    fn told_scalars(&mut self, iteration: u32, values: &[(&str, Option<f64>)]) -> io::Result<()> {
+        let told = values.iter().filter_map(|&(tag, value)| Some((tag, value?)));
+        let told: Vec<_> = told.collect();
+        if told.is_empty() { Ok(()) } else { self.scalars(iteration, &told) }
     }
 
     fn scalars<T: AsRef<str>>(&mut self, iteration: u32, values: &[(T, f64)]) -> io::Result<()> {

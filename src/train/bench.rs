@@ -10,15 +10,16 @@ use serde::Serialize;
 
 use self::costs::costs;
 pub use self::costs::{Pairs, StageCost, Traffic};
-use self::treadmill::{Counted, Treadmill, median};
+use self::treadmill::{Counted, SurfaceWork, Treadmill, median};
 use super::TrainError;
 use super::descend::Descent;
 use super::feed::Feed;
 use super::views::Views;
 use crate::backend::{
-    AdamStep, CopySpeed, LossTerms, MemoryEntry, MemoryKind, Pass, Raster, Rates, RenderSettings,
-    ScreenFilter, Work,
+    AdamStep, CopySpeed, LossTerms, MemoryEntry, MemoryKind, Pass, Rates, RenderSettings,
+    ScreenFilter, Surface, SurfaceMaps, Work,
 };
+use crate::config::{Regularize, SugarOptions};
 use crate::dataset::{Dataset, ImageLoader};
 use crate::memory::Bytes;
 use crate::model::Gaussians;
@@ -57,6 +58,8 @@ pub struct BenchSetup<'a> {
     pub screen_filter: ScreenFilter,
     /// Whether density control's statistics are gathered, as in the first half of a training.
     pub observes: bool,
+    /// What surfaces are asked for, as in the last three quarters of the coarse stage.
+    pub sugar: &'a SugarOptions,
     /// Iterations before the clock starts.
     pub warm_up: u32,
     /// Iterations that are timed.
@@ -128,7 +131,7 @@ impl Peak {
 }
 
 /// Trains the model in place: no learning rates, no density control.
-pub fn bench<B: Raster<Gaussians>>(
+pub fn bench<B: Surface + SurfaceMaps>(
     device: &mut B,
     setup: &BenchSetup<'_>,
     gaussians: &Gaussians,
@@ -149,7 +152,16 @@ pub fn bench<B: Raster<Gaussians>>(
     };
     let step = AdamStep::new(0, NO_RATES);
     let descent = Descent { settings, terms: setup.terms, depth_weight: None, step };
-    let mut treadmill = Treadmill::new(device, model, feed, descent);
+    let surfaces = match setup.sugar.regularize {
+        Regularize::None => None,
+        _ => Some(SurfaceWork {
+            options: setup.sugar.clone(),
+            seed: setup.seed,
+            extent: super::scene_extent(setup.dataset),
+            near: device.neighbours(&model, setup.sugar.regularity_knn)?,
+        }),
+    };
+    let mut treadmill = Treadmill::new(device, model, feed, (descent, surfaces));
     treadmill.bring_photographs()?;
     treadmill.run(setup.warm_up)?;
     // What the iterations so far have taken stays taken; photographs that had to make room for

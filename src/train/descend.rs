@@ -1,10 +1,10 @@
 //! One iteration on the device.
 
 use super::appearance::Learner;
-use crate::backend::{AdamStep, DeviceError, LossTerms, Raster, RenderSettings};
+use super::coarse::Asked;
+use crate::backend::{AdamStep, DeviceError, LossTerms, RenderSettings, Surface, SurfaceMaps};
 use crate::dataset::View;
 use crate::memory::Bytes;
-use crate::model::Gaussians;
 
 /// What an iteration does.
 #[derive(Clone, Copy, Debug)]
@@ -16,26 +16,43 @@ pub(super) struct Descent {
     pub(super) step: AdamStep,
 }
 
+/// What an iteration asks of surfaces, and of what lists of neighbours.
+pub(super) struct Surfaces<'a, N> {
+    pub(super) asked: Asked,
+    pub(super) near: Option<&'a N>,
+}
+
+/// The losses of an iteration's surface terms: of opacities and samples, and of drawn normals.
+pub(super) type SurfaceLosses<B> =
+    (<B as Surface>::SurfaceLoss, Option<<B as SurfaceMaps>::NormalLoss>);
+
 /// What an iteration leaves behind.
-pub(super) struct Descended<L> {
-    pub(super) loss: L,
+pub(super) struct Descended<B: Surface + SurfaceMaps> {
+    pub(super) loss: B::Loss,
+    /// Where surfaces were asked for.
+    pub(super) surfaces: Option<SurfaceLosses<B>>,
     /// Bytes of the frame.
     pub(super) activations: Bytes,
     /// Bytes of the gradients.
     pub(super) gradients: Bytes,
 }
 
-/// One step of every parameter down the gradient of one view's loss, and of the view's colours where
-/// these are learned.
-pub(super) fn descend<B: Raster<Gaussians>>(
+/// One step of every parameter down the gradient of one view's loss, and of what is asked of surfaces;
+/// and of the view's colours where these are learned.
+pub(super) fn descend<B: Surface + SurfaceMaps>(
     device: &mut B,
     model: &mut B::Model,
     view: &View,
     target: &B::Target,
     descent: &Descent,
     mut colors: Option<Learner<'_, B::Appearance>>,
-) -> Result<Descended<B::Loss>, DeviceError> {
-    let mut frame = device.render(model, view, &descent.settings)?;
+    surfaces: Option<&Surfaces<'_, B::Neighbours>>,
+) -> Result<Descended<B>, DeviceError> {
+    let normals = surfaces.and_then(|surfaces| surfaces.asked.normals);
+    let distances = surfaces.filter(|surfaces| surfaces.asked.rule.compares_distances());
+    let surface = normals.is_some() || distances.is_some();
+    let settings = RenderSettings { surface, ..descent.settings };
+    let mut frame = device.render(model, view, &settings)?;
     if let Some(weight) = descent.depth_weight {
         device.compare_depths(&mut frame, target, weight)?;
     }
@@ -46,10 +63,21 @@ pub(super) fn descend<B: Raster<Gaussians>>(
     if let Some(Learner { appearance, view, step }) = &mut colors {
         device.learn_appearance(appearance, *view, &mut frame, step)?;
     }
+    let normals = normals
+        .map(|(weight, rule)| device.compare_normals(&mut frame, weight, rule))
+        .transpose()?;
+    if let Some(Surfaces { asked, near }) = distances {
+        let near = near.ok_or(DeviceError::NoNeighbours)?;
+        device.compare_sampled_depths(model, &mut frame, near, &asked.rule)?;
+    }
     let mut sums = device.gradients(model)?;
     let activations = device.frame_bytes(&frame);
     device.backward(model, frame, &mut sums)?;
+    let terms = surfaces
+        .map(|Surfaces { asked, near }| device.regularise(model, *near, &mut sums, &asked.rule))
+        .transpose()?;
     let gradients = device.gradient_bytes(&sums);
     device.step(model, sums, &descent.step)?;
-    Ok(Descended { loss, activations, gradients })
+    let surfaces = terms.map(|terms| (terms, normals));
+    Ok(Descended { loss, surfaces, activations, gradients })
 }

@@ -92,6 +92,37 @@ pub enum Event {
         /// Bytes that it may hold.
         budget: Bytes,
     },
+    /// SuGaR's coarse stage begins; of a run that goes on inside of it, right behind `Started`.
+    CoarseStarted {
+        /// Finished iterations.
+        iteration: u32,
+        /// Iterations that the stage ends at.
+        iterations: u32,
+        /// Gaussians at its start.
+        gaussians: usize,
+    },
+    /// Transparent Gaussians were removed before the coarse stage's surface terms.
+    Pruned {
+        /// Finished iterations.
+        iteration: u32,
+        /// Gaussians removed.
+        pruned: usize,
+        /// Gaussians afterwards.
+        gaussians: usize,
+    },
+    /// The nearest neighbours of all Gaussians were found anew.
+    Neighbours {
+        /// Finished iterations.
+        iteration: u32,
+        /// Neighbours of each, itself among them.
+        count: u32,
+        /// Gaussians.
+        gaussians: usize,
+        /// How long it took.
+        seconds: f64,
+    },
+    /// What the surface terms say, every 100 iterations of the coarse stage.
+    Surface(SurfaceReport),
     /// Bytes held, every 100 iterations.
     Memory(MemoryReport),
     /// The size of every buffer; only with `--profile-tensors`.
@@ -162,6 +193,36 @@ pub struct Step {
     /// Milliseconds from the end of the iteration before to the end of this one, waits for images
     /// included; density control, evaluation and saving excluded.
     pub ms: f64,
+}
+
+/// The surface terms of an iteration, each without its weight and absent where it is off, and how near
+/// the Gaussians lie to the surface that they draw.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct SurfaceReport {
+    /// Finished iterations.
+    pub iteration: u32,
+    /// Mean entropy of the opacities, nats.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub entropy: Option<f64>,
+    /// Mean absolute difference between the density and that of a surface.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub density: Option<f64>,
+    /// Mean difference between the distance to the surface as the density tells it and as the drawn
+    /// depths do, in the rule's unit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sdf: Option<f64>,
+    /// Mean squared difference between a Gaussian's normal and its neighbours'.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub normal: Option<f64>,
+    /// Mean of 1 - cos between drawn normals and those of the drawn depths.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dn: Option<f64>,
+    /// Share of the Gaussians near the drawn surface, 0..1; every 1,000 iterations.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub share_near_surface: Option<f64>,
+    /// Mean of the Gaussians' smallest scales, world units; every 1,000 iterations.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mean_thickness: Option<f64>,
 }
 
 /// Bytes held by the run.
@@ -259,12 +320,15 @@ pub struct Tensors {
     pub activations: Bytes,
     /// Decoded photographs that are kept, on the host and on the device.
     pub images: Bytes,
+    /// Lists of the Gaussians' nearest neighbours.
+    pub knn: Bytes,
 }
 
 impl Tensors {
     /// All categories together.
     pub fn total(&self) -> Bytes {
-        self.parameters + self.optimizer + self.gradients + self.activations + self.images
+        let working = self.gradients + self.activations + self.knn;
+        self.parameters + self.optimizer + working + self.images
     }
 }
 

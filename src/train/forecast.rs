@@ -6,11 +6,12 @@ use super::appearance::compensation;
 use super::near;
 use crate::backend::ScreenFilter;
 use crate::backend::cpu::count;
-use crate::config::Config;
+use crate::config::{Config, Regularize};
 use crate::dataset::{Dataset, ImageSource, View};
 use crate::math::linalg::{add, mul};
 use crate::math::splat::TILE;
-use crate::memory::plan::{ColorTables, Photographs, Seen, ViewSize};
+use crate::memory::Rung;
+use crate::memory::plan::{Coarse, ColorTables, Maps, Photographs, Seen, ViewSize};
 use crate::model::Gaussians;
 
 /// Of the share of the scene's points that the most demanding view sees, so much is the share of a
@@ -37,6 +38,21 @@ pub fn guessed_gaussians(start: u64) -> u64 {
 pub fn color_tables(config: &Config, dataset: &Dataset) -> Option<ColorTables> {
     let kind = compensation(&config.optimize)?;
     Some(ColorTables { views: dataset.train.len() as u64, width: kind.width() as u64 })
+}
+
+/// SuGaR's coarse stage, if it follows.
+pub fn coarse(config: &Config) -> Option<Coarse> {
+    let maps = match config.sugar.regularize {
+        Regularize::None => return None,
+        Regularize::Density => Maps::Undrawn,
+        Regularize::DnConsistency => Maps::Compared,
+        Regularize::Sdf => Maps::Sampled,
+    };
+    Some(Coarse {
+        neighbours: config.sugar.regularity_knn,
+        shortens: config.memory.give_up.contains(&Rung::Neighbours),
+        maps,
+    })
 }
 
 /// What views will see of a model that grows from these points.

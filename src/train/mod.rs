@@ -3,6 +3,7 @@
 pub mod appearance;
 pub mod bench;
 pub mod checkpoint;
+pub mod coarse;
 mod creep;
 pub mod densify;
 mod descend;
@@ -11,6 +12,7 @@ pub mod event;
 mod feed;
 pub mod forecast;
 mod metrics;
+pub mod near_surface;
 pub mod pictures;
 mod report;
 pub mod save;

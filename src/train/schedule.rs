@@ -43,9 +43,9 @@ fn log_linear([first, last]: [f64; 2], iteration: u32, steps: u32) -> f64 {
 }
 
 /// SH degree in use at `iteration` (from 1): one more every `sh_degree_interval`. A model that is
-/// trained on has its harmonics already.
+/// trained on has its harmonics already, and so has one behind its photometric stage.
 pub fn sh_degree(options: &OptimizeOptions, iteration: u32) -> u32 {
-    if options.init.is_some() {
+    if options.init.is_some() || iteration > options.iterations {
         return options.sh_degree;
     }
     (iteration / options.sh_degree_interval.max(1)).min(options.sh_degree)
@@ -63,9 +63,10 @@ pub struct Milestones {
 }
 
 impl Milestones {
-    /// What is due after `iteration` of `last`; the last always evaluates, saves and checkpoints.
-    pub fn after(output: &OutputOptions, iteration: u32, last: u32) -> Self {
-        let listed = |list: &[i64]| list.contains(&i64::from(iteration)) || iteration == last;
+    /// What is due after `iteration`; the last of a stage always evaluates, saves and checkpoints.
+    pub fn after(output: &OutputOptions, iteration: u32, lasts: &[u32]) -> Self {
+        let is_last = lasts.contains(&iteration);
+        let listed = |list: &[i64]| list.contains(&i64::from(iteration)) || is_last;
         Self {
             evaluate: listed(&output.test_iterations),
             save: listed(&output.save_iterations),
@@ -176,9 +177,10 @@ mod tests {
             ..Default::default()
         };
         let nothing = Milestones { evaluate: false, save: false, checkpoint: false };
-        assert_eq!(Milestones::after(&output, 5, 9), nothing);
-        assert_eq!(Milestones::after(&output, 7, 9), Milestones { save: true, ..nothing });
+        assert_eq!(Milestones::after(&output, 5, &[9]), nothing);
+        assert_eq!(Milestones::after(&output, 7, &[9]), Milestones { save: true, ..nothing });
         let all = Milestones { evaluate: true, save: true, checkpoint: true };
-        assert_eq!(Milestones::after(&output, 9, 9), all);
+        assert_eq!(Milestones::after(&output, 9, &[9]), all);
+        assert_eq!(Milestones::after(&output, 6, &[6, 9]), all);
     }
 }

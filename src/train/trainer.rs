@@ -1,6 +1,7 @@
 //! One run: iterations, density control, milestones.
 
 mod appearance;
+mod coarse;
 mod govern;
 mod smooth;
 
@@ -9,8 +10,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use self::appearance::learner;
+use self::coarse::{Coarse, LaunchedTerms};
 use super::appearance::compensation;
 use super::checkpoint::{Checkpoint, StoredCheckpoint};
+use super::coarse::{Asked, Course};
 use super::creep::Creep;
 use super::descend::{Descended, Descent, descend};
 use super::eval::{EvalRequest, Shown, evaluate};
@@ -21,8 +24,8 @@ use super::save::{Resident, render_mode, write_point_cloud};
 use super::schedule::{self, Milestones};
 use super::views::Views;
 use super::{SceneScale, TrainError, densify, render_filter};
-use crate::backend::{LossTerms, LossValue, Pending, Raster, RenderSettings};
-use crate::config::Config;
+use crate::backend::{LossTerms, LossValue, Pass, Pending, RenderSettings, Surface, SurfaceMaps};
+use crate::config::{Config, SugarOptions};
 use crate::dataset::{Dataset, ImageLoader};
 use crate::files::{OutputError, create_folder};
 use crate::math::Real;
@@ -57,19 +60,21 @@ pub enum Outcome {
 }
 
 /// A model in training on a device.
-pub struct Trainer<'a, B: Raster<Gaussians>> {
+pub struct Trainer<'a, B: Surface + SurfaceMaps> {
     setup: TrainerSetup<'a>,
     device: &'a mut B,
     sink: &'a mut dyn Sink,
     model: B::Model,
     /// What was learned of the photographs' colours, where that is wanted.
     appearance: Option<B::Appearance>,
+    /// SuGaR's coarse stage, of a run that has one.
+    coarse: Option<Coarse<B>>,
     feed: Feed<'a>,
     scale: SceneScale,
     /// Finished iterations.
     iteration: u32,
     /// The iteration whose loss has not been read yet.
-    launched: Option<Launched<B::Loss>>,
+    launched: Option<Launched<B>>,
     tensors: Tensors,
     creep: Creep,
     training_seconds: f64,
@@ -78,14 +83,16 @@ pub struct Trainer<'a, B: Raster<Gaussians>> {
 }
 
 /// An iteration on its way.
-struct Launched<L> {
+struct Launched<B: Surface + SurfaceMaps> {
     iteration: u32,
     gaussians: usize,
-    loss: L,
+    loss: B::Loss,
+    surfaces: Option<LaunchedTerms<B>>,
 }
 
-impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
-    /// A run that starts from these Gaussians.
+impl<'a, B: Surface + SurfaceMaps> Trainer<'a, B> {
+    /// A run that starts from these Gaussians: at its first iteration, or, where they are a model to
+    /// load, at its coarse stage.
     pub fn start(
         setup: TrainerSetup<'a>,
         device: &'a mut B,
@@ -98,7 +105,9 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
             Err(error) if error.is_want_of_memory() => {}
             done => done?,
         }
-        let mut trainer = Self::new(setup, device, sink, (model, 0));
+        let SugarOptions { checkpoint_path, .. } = &setup.config.sugar;
+        let done = if checkpoint_path.is_some() { setup.config.optimize.iterations } else { 0 };
+        let mut trainer = Self::new(setup, device, sink, (model, done));
         trainer.begin_appearance(None)?;
         Ok(trainer)
     }
@@ -141,6 +150,7 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
             sink,
             model,
             appearance: None,
+            coarse: Course::of(setup.config).map(Coarse::new),
             feed,
             iteration,
             launched: None,
@@ -153,19 +163,25 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
 
     /// Trains to the last iteration, or until asked to stop.
     pub fn run(mut self) -> Result<Outcome, TrainError> {
-        let last = self.setup.config.optimize.iterations;
+        let config = self.setup.config;
+        let last = config.last_iteration();
         self.announce_start(last)?;
         let mut interrupted = false;
         while self.iteration < last && !interrupted {
             // At the beginning of the next iteration, not at the end of its own: what is evaluated,
             // saved and checkpointed is the model as it was optimised, before opacities are reset.
-            self.control_density()?;
-            self.smooth_in_time()?;
+            if self.is_in_coarse() {
+                self.prepare_coarse()?;
+            } else {
+                self.control_density()?;
+                self.smooth_in_time()?;
+            }
             self.with_relief(Self::iterate)?;
             self.govern()?;
             // Asked to stop after the last iteration, a run is simply done.
             interrupted = self.iteration < last && self.setup.stop.load(Ordering::Relaxed);
-            let mut due = Milestones::after(&self.setup.config.output, self.iteration, last);
+            let lasts = [config.optimize.iterations, last];
+            let mut due = Milestones::after(&config.output, self.iteration, &lasts);
             due.checkpoint |= interrupted;
             self.settle(due, last)?;
             if due.evaluate {
@@ -177,6 +193,8 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
             }
             if due.checkpoint {
                 self.write_checkpoint()?;
+                // A run that goes on from it has none.
+                self.let_neighbours_go();
             }
             if due.save || due.checkpoint {
                 self.profile(Phase::Saving)?;
@@ -216,14 +234,13 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
     fn iterate(&mut self) -> Result<(), TrainError> {
         let started = Instant::now();
         let iteration = self.iteration + 1;
-        let loss = self.descend(iteration);
+        let launched = self.descend(iteration);
         self.warn_of_images()?;
-        let loss = loss?;
+        let launched = launched?;
         self.iteration = iteration;
         self.training_seconds += started.elapsed().as_secs_f64();
-        let gaussians = self.device.len(&self.model);
-        let is_ready = loss.is_ready();
-        let before = self.launched.replace(Launched { iteration, gaussians, loss });
+        let is_ready = launched.loss.is_ready();
+        let before = self.launched.replace(launched);
         self.report(before)?;
         if is_ready {
             self.report_launched()?;
@@ -231,10 +248,16 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
         Ok(())
     }
 
-    fn descend(&mut self, iteration: u32) -> Result<B::Loss, TrainError> {
+    fn descend(&mut self, iteration: u32) -> Result<Launched<B>, TrainError> {
         let options = &self.setup.config.optimize;
+        let course = self.coarse.as_ref().map(|coarse| coarse.course.clone());
+        let course = course.filter(|course| course.contains(iteration));
+        let asked = self.asked(course.as_ref(), iteration)?;
         let settings = RenderSettings {
-            pass: densify::pass(self.setup.config, iteration),
+            pass: match course {
+                Some(_) => Pass::Train,
+                None => densify::pass(self.setup.config, iteration),
+            },
             statistics: densify::statistics(self.setup.config),
             fade_depth: densify::fade_depth(self.setup.config, self.scale),
             sh_degree: schedule::sh_degree(options, iteration),
@@ -245,7 +268,10 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
             ..RenderSettings::DEFAULT
         };
         let terms = LossTerms { lambda_dssim: options.lambda_dssim };
-        let step = densify::step(self.setup.config, self.scale, iteration);
+        let step = match &course {
+            Some(course) => course.step(self.setup.config, self.scale.extent, iteration),
+            None => densify::step(self.setup.config, self.scale, iteration),
+        };
         let mut descent = Descent { settings, terms, depth_weight: None, step };
 
         let (device, model) = (&mut *self.device, &mut self.model);
@@ -257,11 +283,13 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
         let trained = self.feed.views.split(Split::Train);
         let colors = learner(self.appearance.as_mut(), options, trained, (view, iteration));
         let view = self.feed.views.view(view);
-        let Descended { loss, activations, gradients } =
-            descend(device, model, view, &target, &descent, colors)?;
+        let surfaces = self.coarse.as_ref().zip(asked);
+        let surfaces = surfaces.map(|(coarse, asked)| coarse.surfaces(asked));
+        let Descended { loss, surfaces, activations, gradients } =
+            descend(device, model, view, &target, &descent, colors, surfaces.as_ref())?;
         (self.tensors.activations, self.tensors.gradients) = (activations, gradients);
         drop(target);
-        if iteration < options.iterations {
+        if iteration < self.setup.config.last_iteration() {
             // While the device works.
             match self.feed.prefetch(device, iteration + 1) {
                 // The step is done: what there is no room for now is asked for again by the next.
@@ -269,7 +297,22 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
                 done => done?,
             }
         }
-        Ok(loss)
+        let surfaces = asked.zip(surfaces).map(|(asked, losses)| LaunchedTerms::new(asked, losses));
+        Ok(Launched { iteration, gaussians: self.device.len(&self.model), loss, surfaces })
+    }
+
+    /// What an iteration asks of surfaces, with the neighbours there that this wants.
+    fn asked(
+        &mut self,
+        course: Option<&Course>,
+        iteration: u32,
+    ) -> Result<Option<Asked>, TrainError> {
+        let (config, extent) = (self.setup.config, self.scale.extent);
+        let asked = course.and_then(|course| Asked::of(config, course, extent, iteration));
+        if let Some(asked) = &asked {
+            self.find_neighbours(asked)?;
+        }
+        Ok(asked)
     }
 
     /// Tells of the images that turned out to be undecodable.
@@ -291,8 +334,8 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
     }
 
     /// Tells of an iteration once it is done; its milliseconds are those since the one before was.
-    fn report(&mut self, launched: Option<Launched<B::Loss>>) -> Result<(), TrainError> {
-        let Some(Launched { iteration, gaussians, loss }) = launched else {
+    fn report(&mut self, launched: Option<Launched<B>>) -> Result<(), TrainError> {
+        let Some(Launched { iteration, gaussians, loss, surfaces }) = launched else {
             return Ok(());
         };
         let started = Instant::now();
@@ -300,10 +343,12 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
         self.training_seconds += started.elapsed().as_secs_f64();
         let ms = (self.training_seconds - self.told_seconds) * 1e3;
         self.told_seconds = self.training_seconds;
-        let iterations = self.setup.config.optimize.iterations;
+        let photometric = self.setup.config.optimize.iterations;
+        let iterations =
+            if iteration <= photometric { photometric } else { self.setup.config.last_iteration() };
         let step = Step { iteration, iterations, l1, ssim, depth_l1, total, gaussians, ms };
         self.sink.on(&Event::Step(step))?;
-        Ok(())
+        self.report_surfaces(iteration, surfaces)
     }
 
     /// Tells of the iteration whose loss has not been read yet, if there is one.
@@ -451,9 +496,7 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
             self.device.synchronize()?;
             let round_ms = begun.elapsed().as_secs_f64() * 1e3;
             let gaussians = self.device.len(&self.model);
-            let seconds = started.elapsed().as_secs_f64();
-            self.training_seconds += seconds;
-            self.told_seconds += seconds;
+            self.count_time(started);
             self.sink.on(&done.told(iteration, gaussians, round_ms))?;
             self.creep = Creep::from(iteration);
             self.profile(Phase::DensityControl)?;
@@ -469,6 +512,13 @@ impl<'a, B: Raster<Gaussians>> Trainer<'a, B> {
             self.sink.on(&Event::OpacityReset { iteration })?;
         }
         Ok(())
+    }
+
+    /// Counts the time since `started` as training, but as none of an iteration's.
+    fn count_time(&mut self, started: Instant) {
+        let seconds = started.elapsed().as_secs_f64();
+        self.training_seconds += seconds;
+        self.told_seconds += seconds;
     }
 
     fn saved(&mut self, what: Saved, path: std::path::PathBuf) -> Result<(), TrainError> {

@@ -6,11 +6,13 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::Duration;
 
-use splat::backend::cpu::{Appearance, Cpu, Frame, Gradients, Model, Perceptual, Ready};
+use splat::backend::cpu::{
+    Appearance, Cpu, Frame, Gradients, Model, Neighbours, Perceptual, Ready, ReadyMean,
+};
 use splat::backend::{
     AdamStep, AppearanceStep, AppearanceTables, Backend, Densified, DensifyRule, DeviceError,
-    Governed, Grant, LossTerms, Measured, Raster, RelocateRule, RenderSettings, Rendered, Rows,
-    Snapshot, Survey,
+    Governed, Grant, LossTerms, Measured, NormalRule, Raster, RelocateRule, RenderSettings,
+    Rendered, Rows, Snapshot, Surface, SurfaceMaps, SurfaceRule, SurfaceTerms, Survey,
 };
 use splat::dataset::{Image, View};
 use splat::math::morton::Cube;
@@ -51,6 +53,12 @@ pub struct Keeper {
     pub refused_rounds: usize,
     /// Births of each round that was asked for.
     pub rounds: Vec<usize>,
+    /// The longest lists of neighbours that there is room for.
+    pub most_neighbours: u32,
+    /// What they are from the first relief on.
+    pub fewer_neighbours: u32,
+    /// Lengths of the lists that were found.
+    pub found_lists: Vec<u32>,
     /// What was given up and not yet told.
     pub changes: Vec<Change>,
 }
@@ -91,6 +99,9 @@ impl Keeper {
             births: usize::MAX,
             refused_rounds: 0,
             rounds: Vec::new(),
+            most_neighbours: 32,
+            fewer_neighbours: 32,
+            found_lists: Vec::new(),
             changes: Vec::new(),
         }
     }
@@ -283,6 +294,7 @@ impl Raster<Gaussians> for Keeper {
             return Ok(false);
         }
         self.reliefs -= 1;
+        self.most_neighbours = self.fewer_neighbours;
         self.changes.push(Change { rung: Rung::Compact, given_up: true, bytes: Bytes(1 << 20) });
         Ok(true)
     }
@@ -375,5 +387,47 @@ impl Raster<Gaussians> for Keeper {
     }
     fn image(&mut self, frame: &Frame<f32>) -> Result<Rendered, DeviceError> {
         self.cpu.image(frame)
+    }
+}
+
+impl Surface for Keeper {
+    type Neighbours = Neighbours;
+    type SurfaceLoss = Ready<SurfaceTerms>;
+
+    fn most_neighbours(&self) -> u32 {
+        self.most_neighbours
+    }
+    fn neighbours(&mut self, model: &Model<f32>, count: u32) -> Result<Neighbours, DeviceError> {
+        self.found_lists.push(count);
+        self.cpu.neighbours(model, count)
+    }
+    fn read_neighbours(
+        &mut self,
+        near: &Neighbours,
+        rows: Range<usize>,
+    ) -> Result<Vec<u32>, DeviceError> {
+        self.cpu.read_neighbours(near, rows)
+    }
+    fn regularise(
+        &mut self,
+        model: &Model<f32>,
+        near: Option<&Neighbours>,
+        gradients: &mut Gradients<f32>,
+        rule: &SurfaceRule,
+    ) -> Result<Ready<SurfaceTerms>, DeviceError> {
+        self.cpu.regularise(model, near, gradients, rule)
+    }
+}
+
+impl SurfaceMaps for Keeper {
+    type NormalLoss = ReadyMean;
+
+    fn compare_normals(
+        &mut self,
+        frame: &mut Frame<f32>,
+        weight: f64,
+        rule: NormalRule,
+    ) -> Result<ReadyMean, DeviceError> {
+        self.cpu.compare_normals(frame, weight, rule)
     }
 }

@@ -12,7 +12,7 @@ use super::project::Splat;
 use crate::backend::{Pass, RenderSettings, Rendered};
 use crate::math::Real;
 use crate::math::blend::{
-    PixelWalk, ScreenGradient, Shade, TRANSMITTANCE_MIN, alpha, alpha_bwd, blend_bwd, exponent,
+    PixelWalk, ScreenGradient, Shade, TRANSMITTANCE_MIN, alpha, alpha_bwd, blend_bwd_of, exponent,
 };
 use crate::math::linalg::Vec3;
 use crate::math::splat::{Rect, TILE};
@@ -74,19 +74,25 @@ pub(super) fn forward<R: Real>(
     let background = settings.background.map(R::of_f32);
     let width = size[0] as usize;
     let pixels = width * size[1] as usize;
+    let with_surface = draws_surface(settings);
     let mut canvas = Canvas {
         size,
         image: vec![R::ZERO; pixels * 3],
         inverse_depths: vec![R::ZERO; pixels],
-        surface: vec![R::ZERO; pixels * 4],
+        surface: vec![R::ZERO; if with_surface { pixels * 4 } else { 0 }],
         pixels: vec![Pixel::default(); pixels],
     };
     let band = width * TILE as usize;
+    let mut surface_bands = canvas.surface.chunks_mut(band * 4);
+    let surface_bands: Vec<&mut [R]> =
+        (0..bins.tiles[1]).map(|_| surface_bands.next().unwrap_or_default()).collect();
+    let blend_tile: fn(&[Splat<R>], &[usize], Rect) -> TileState<R> =
+        if with_surface { blend_tile::<R, true> } else { blend_tile::<R, false> };
     canvas
         .image
         .par_chunks_mut(band * 3)
         .zip(canvas.inverse_depths.par_chunks_mut(band))
-        .zip(canvas.surface.par_chunks_mut(band * 4))
+        .zip(surface_bands)
         .zip(canvas.pixels.par_chunks_mut(band))
         .zip(0..bins.tiles[1])
         .for_each(|((((image, inverse_depths), surface), pixels), tile_y)| {
@@ -100,9 +106,6 @@ pub(super) fn forward<R: Real>(
         });
     if !draws_inverse_depths(settings) {
         canvas.inverse_depths = Vec::new();
-    }
-    if !draws_surface(settings) {
-        canvas.surface = Vec::new();
     }
     canvas
 }
@@ -146,7 +149,12 @@ fn opacity_at<R: Real>(splat: &Splat<R>, offset_px: [R; 2]) -> Option<R> {
     if exponent < splat.exponent_min { None } else { alpha(splat.opacity, exponent) }
 }
 
-fn blend_tile<R: Real>(splats: &[Splat<R>], list: &[usize], area: Rect) -> TileState<R> {
+/// Blends a tile, and a surface only where it is drawn: it would cost every pixel of the others.
+fn blend_tile<R: Real, const SURFACE: bool>(
+    splats: &[Splat<R>],
+    list: &[usize],
+    area: Rect,
+) -> TileState<R> {
     let mut tile = TileState {
         color: [[R::ZERO; 3]; TILE_PIXELS],
         inverse_depth: [R::ZERO; TILE_PIXELS],
@@ -179,7 +187,9 @@ fn blend_tile<R: Real>(splats: &[Splat<R>], list: &[usize], area: Rect) -> TileS
                 let weight = alpha * tile.transmittance[i];
                 for c in 0..3 {
                     tile.color[i][c] += weight * color[c];
-                    tile.surface[i][c] += weight * surface[c];
+                    if SURFACE {
+                        tile.surface[i][c] += weight * surface[c];
+                    }
                 }
                 tile.inverse_depth[i] += weight * inverse_depth;
                 tile.transmittance[i] = after;
@@ -211,7 +221,7 @@ impl<R: Real> TileState<R> {
         }
     }
 
-    /// The same of what is drawn beside them.
+    /// The same of what is drawn beside them; there is no band of a surface that is not.
     fn store_beside(
         &self,
         area: Rect,
@@ -222,9 +232,11 @@ impl<R: Real> TileState<R> {
             for x in area.x0..area.x1 {
                 let (i, at) = (slot(x, y), (y % TILE) as usize * width + x as usize);
                 inverse_depths[at] = self.inverse_depth[i];
-                let [depth, normal_x, normal_y] = self.surface[i];
-                let opacity = R::ONE - self.transmittance[i];
-                surface[at * 4..][..4].copy_from_slice(&[depth, normal_x, normal_y, opacity]);
+                if let Some(pixel) = surface.get_mut(at * 4..at * 4 + 4) {
+                    let [depth, normal_x, normal_y] = self.surface[i];
+                    let opacity = R::ONE - self.transmittance[i];
+                    pixel.copy_from_slice(&[depth, normal_x, normal_y, opacity]);
+                }
             }
         }
     }
@@ -252,6 +264,7 @@ pub(super) fn backward<R: Real>(
     d_canvas: CanvasGradient<'_, R>,
 ) -> Vec<ScreenGradient<R>> {
     let mut per_instance = vec![ScreenGradient::default(); bins.splat_from_instance.len()];
+    let with_surface = !d_canvas.surface.is_empty();
     split_by_tile_row(&mut per_instance, bins).into_par_iter().for_each(|(tile_y, row)| {
         let row_start = bins.range(0, tile_y).start;
         for tile_x in 0..bins.tiles[0] {
@@ -259,7 +272,11 @@ pub(super) fn backward<R: Real>(
             let out = &mut row[range.start - row_start..range.end - row_start];
             let list = &bins.splat_from_instance[range];
             let area = Rect::of_tile(tile_x, tile_y, canvas.size);
-            blend_tile_bwd(splats, (list, out), area, (canvas, d_canvas));
+            if with_surface {
+                blend_tile_bwd::<R, true>(splats, (list, out), area, (canvas, d_canvas));
+            } else {
+                blend_tile_bwd::<R, false>(splats, (list, out), area, (canvas, d_canvas));
+            }
         }
     });
     // One thread adds in the order of the instances, so that the sums never depend on timing.
@@ -282,7 +299,7 @@ fn split_by_tile_row<'a, T>(mut rest: &'a mut [T], bins: &Bins) -> Vec<(u32, &'a
     rows
 }
 
-fn blend_tile_bwd<R: Real>(
+fn blend_tile_bwd<R: Real, const SURFACE: bool>(
     splats: &[Splat<R>],
     (list, out): (&[usize], &mut [ScreenGradient<R>]),
     area: Rect,
@@ -312,7 +329,7 @@ fn blend_tile_bwd<R: Real>(
             walk.d_color = triple(d_canvas.image, at);
             walk.inverse_depth_behind = single(&canvas.inverse_depths, at);
             walk.d_inverse_depth = single(d_canvas.inverse_depths, at);
-            if !d_canvas.surface.is_empty() {
+            if SURFACE {
                 walk.surface_behind = std::array::from_fn(|c| canvas.surface[at * 4 + c]);
                 walk.d_surface = triple(d_canvas.surface, at);
             }
@@ -333,7 +350,8 @@ fn blend_tile_bwd<R: Real>(
                 }
                 let offset = offset_px(splat, x, y);
                 let Some(alpha) = opacity_at(splat, offset) else { continue };
-                let d_alpha = blend_bwd(&mut walks[slot(x, y)], &shade, alpha, sums);
+                let walk = &mut walks[slot(x, y)];
+                let d_alpha = blend_bwd_of::<R, SURFACE>(walk, &shade, alpha, sums);
                 alpha_bwd(splat.ellipse.conic, offset, splat.opacity, (alpha, d_alpha), sums);
             }
         }

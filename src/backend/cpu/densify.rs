@@ -104,6 +104,9 @@ pub(super) fn densify<R: Real>(
         }
     }
     done.pruned = prune(model, rule);
+    if done.cloned + done.split + done.pruned > 0 {
+        model.begin_generation();
+    }
     model.forget_statistics();
     done
 }
@@ -246,6 +249,9 @@ pub(super) fn copy_row<R: Real>(model: &mut Model<R>, from: usize, to: usize) {
 
 /// Appends a copy of each of these Gaussians, with moments and statistics of zero.
 pub(super) fn append_copies<R: Real>(model: &mut Model<R>, sources: &[usize]) {
+    if !sources.is_empty() {
+        model.begin_generation();
+    }
     reserve_rows(model, sources.len());
     for &source in sources {
         append_copy(model, source);

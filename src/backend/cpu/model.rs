@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use crate::backend::Snapshot;
+use crate::backend::generation::Generation;
 use crate::math::Real;
 use crate::math::linalg::{Quat, Vec3};
 use crate::math::splat::Shape;
@@ -73,6 +74,7 @@ pub struct Model<R> {
     pub absolute_norm_sums: Vec<R>,
     /// Standard deviations of the 3D filter, world units, `[n]`; empty where there is none.
     pub filter_3d: Vec<R>,
+    generation: Generation,
 }
 
 impl<R: Real> Model<R> {
@@ -96,7 +98,18 @@ impl<R: Real> Model<R> {
             views_seen: vec![0; host.len()],
             absolute_norm_sums: Vec::new(),
             filter_3d: Vec::new(),
+            generation: Generation::new(),
         }
+    }
+
+    /// Its rows as they are until one comes, goes or changes places.
+    pub(super) fn generation(&self) -> &Generation {
+        &self.generation
+    }
+
+    /// What was found of its rows before is of others.
+    pub(super) fn begin_generation(&mut self) {
+        self.generation = Generation::new();
     }
 
     /// Which of the optional columns there are.
@@ -221,11 +234,13 @@ impl<R: Real> Model<R> {
             views_seen: Vec::with_capacity(count),
             absolute_norm_sums: Vec::new(),
             filter_3d: Vec::new(),
+            generation: Generation::new(),
         }
     }
 
     /// Adds rows behind the last.
     pub(super) fn append(&mut self, rows: &Snapshot<Gaussians>) {
+        self.begin_generation();
         let Snapshot { parameters, first_moments, second_moments, .. } = rows;
         let parts = [parameters.groups(), first_moments.groups(), second_moments.groups()];
         for (i, column) in self.columns.iter_mut().enumerate() {

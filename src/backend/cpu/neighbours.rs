@@ -9,10 +9,12 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::model::{Model, Parameter};
+use crate::backend::generation::Generation;
 use crate::backend::surface::list_len;
-use crate::backend::{DeviceError, check_rows};
+use crate::backend::{DeviceError, Neighbourhood, check_rows};
 use crate::math::Real;
 use crate::math::linalg::Vec3;
+use crate::memory::Bytes;
 
 /// Centres in a leaf of the tree, at most.
 const LEAF: usize = 32;
@@ -27,11 +29,24 @@ pub struct Neighbours {
     len: usize,
     /// [len, count]
     rows: Vec<u32>,
+    /// Of the model's rows.
+    generation: Generation,
+}
+
+impl Neighbourhood for Neighbours {
+    fn count(&self) -> u32 {
+        // At most [`MOST_NEIGHBOURS`](crate::backend::MOST_NEIGHBOURS).
+        u32::try_from(self.count).unwrap_or(u32::MAX)
+    }
+
+    fn bytes(&self) -> Bytes {
+        Bytes::of::<u32>(self.rows.capacity())
+    }
 }
 
 impl Neighbours {
-    /// Neighbours of each Gaussian.
-    pub fn count(&self) -> usize {
+    /// The length of a list.
+    pub(super) fn width(&self) -> usize {
         self.count
     }
 
@@ -40,12 +55,15 @@ impl Neighbours {
         &self.rows[row * self.count..][..self.count]
     }
 
-    /// Fails for a model of another number of Gaussians.
-    pub fn check(&self, len: usize) -> Result<(), DeviceError> {
-        if self.len == len {
+    /// Fails for another model than the one they were found in, and where its rows have come, gone or
+    /// changed places since.
+    pub fn check<R: Real>(&self, model: &Model<R>) -> Result<(), DeviceError> {
+        let (found, len) = (self.len, model.len());
+        // Who changes the columns by hand tells nobody: lists must not lead behind the last row.
+        if found == len && self.generation == *model.generation() {
             Ok(())
         } else {
-            Err(DeviceError::StaleNeighbours { found: self.len, len })
+            Err(DeviceError::StaleNeighbours { found, len })
         }
     }
 
@@ -79,7 +97,7 @@ pub(super) fn neighbours<R: Real>(model: &Model<R>, count: u32) -> Result<Neighb
             }
         },
     );
-    Ok(Neighbours { count, len, rows })
+    Ok(Neighbours { count, len, rows, generation: model.generation().clone() })
 }
 
 fn is_finite(centre: Vec3<f32>) -> bool {
@@ -232,14 +250,36 @@ fn halve(centres: &mut [(Vec3<f32>, u32)], nodes: &mut [Bounds], depth: u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::Gaussians;
+
+    fn model(count: usize) -> Model<f32> {
+        let mut host = Gaussians::zeros(0, count);
+        for (row, mean) in host.means.chunks_exact_mut(3).enumerate() {
+            mean.copy_from_slice(&[row as f32, 0.5 * (row * row % 7) as f32, 0.0]);
+        }
+        Model::new(&host)
+    }
 
     #[test]
-    fn lists_of_another_model_and_rows_behind_the_last_are_errors() {
-        let near = Neighbours { count: 2, len: 3, rows: vec![0, 1, 1, 0, 2, 1] };
-        assert!(near.check(3).is_ok());
-        let stale = near.check(4).unwrap_err();
-        assert!(matches!(stale, DeviceError::StaleNeighbours { found: 3, len: 4 }));
-        assert_eq!(near.read(&(1..3)).unwrap(), [1, 0, 2, 1]);
+    fn lists_are_of_one_model_and_of_the_rows_that_it_had() {
+        let model_of_4 = model(4);
+        let near = neighbours(&model_of_4, 2).unwrap();
+        // What is copied has the same rows, until they change.
+        let mut copy = model_of_4.clone();
+        assert!(near.check(&model_of_4).is_ok() && near.check(&copy).is_ok());
+        copy.begin_generation();
+        for other in [copy, model(4), model(5)] {
+            let stale = near.check(&other).unwrap_err();
+            let len = other.len();
+            assert!(matches!(stale, DeviceError::StaleNeighbours { found: 4, len: l } if l == len));
+            assert!(stale.to_string().contains("changed places"), "{stale}");
+        }
+    }
+
+    #[test]
+    fn rows_behind_the_last_are_errors() {
+        let near = neighbours(&model(3), 2).unwrap();
+        assert_eq!(near.read(&(1..3)).unwrap().len(), 4);
         let behind = near.read(&(2..4)).unwrap_err();
         assert!(matches!(behind, DeviceError::NoSuchRow { row: 3, len: 3 }));
     }

@@ -20,6 +20,9 @@ pub(super) fn relocate<R: Real>(model: &mut Model<R>, rule: &RelocateRule) -> us
     for source in share_out(model, rule, &sources) {
         forget_row(model, source);
     }
+    if !dead.is_empty() {
+        model.begin_generation();
+    }
     for (&row, &source) in dead.iter().zip(&sources) {
         copy_row(model, source, row);
     }

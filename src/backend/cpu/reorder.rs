@@ -6,6 +6,7 @@ use crate::math::morton::Cube;
 
 /// Puts the rows in the order of their centres' keys; rows of one key keep their order.
 pub(super) fn reorder<R: Real>(model: &mut Model<R>, cube: &Cube) {
+    model.begin_generation();
     let mut row_from_place: Vec<usize> = (0..model.len()).collect();
     row_from_place.sort_by_cached_key(|&row| {
         cube.key(model.triple(Parameter::Means, row).map(|coordinate| coordinate.to_f32()))

@@ -112,7 +112,7 @@ pub(super) fn compare<R: Real>(
     if !(is_trained && draws_surface(&frame.settings)) {
         return Err(DeviceError::NoSurfaceMaps);
     }
-    near.check(model.len())?;
+    near.check(model)?;
     if !rule.compares_distances() {
         return Ok(());
     }

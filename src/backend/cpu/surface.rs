@@ -48,7 +48,7 @@ pub(super) fn regularise<R: Real>(
     };
     let near = if rule.is_sampled() {
         let near = near.ok_or(DeviceError::NoNeighbours)?;
-        near.check(model.len())?;
+        near.check(model)?;
         Some(near)
     } else {
         None
@@ -190,7 +190,7 @@ impl<'a, R: Real> Sampler<'a, R> {
             return Terms::default();
         }
         // The Gaussian that the sample is of comes before its neighbours.
-        let width = 1 + self.near.count();
+        let width = 1 + self.near.width();
         let mut block = vec![[R::ZERO; GEOMETRY]; width * BLOCK.min(self.samples)];
         let mut sums = Terms::default();
         for start in (0..self.samples).step_by(BLOCK) {
@@ -212,7 +212,7 @@ impl<'a, R: Real> Sampler<'a, R> {
     /// in their order.
     fn scatter(&self, taken: &[(usize, Terms<R>)], block: &[Row<R>], rows: &mut [Row<R>]) {
         let share = rows.len().div_ceil(rayon::current_num_threads());
-        let width = 1 + self.near.count();
+        let width = 1 + self.near.width();
         // For each thread which of the block's rows are of its Gaussians, and of which.
         let sorted: Vec<Vec<Vec<[usize; 2]>>> = taken
             .par_chunks(SORTED_AT_ONCE)

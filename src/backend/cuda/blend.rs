@@ -214,7 +214,7 @@ pub(super) fn forward(
         surface: canvas.surface.as_mut().map_or(Out::NULL, Block::write),
         background: settings.background,
         first_tile: bins.extent.rows.start * camera.tiles[0],
-        ..lists((&splats.records, splats.features.as_ref().map(|f| &f.values)), bins, camera)
+        ..lists((splats.records.read(), splats.features.as_ref().map(|f| &f.values)), bins, camera)
     };
     if let Some(kept) = &mut canvas.kept {
         kept.lend(&mut args);
@@ -225,12 +225,12 @@ pub(super) fn forward(
 
 /// What both passes read: the splats and the tiles' lists of them. All else is null.
 fn lists<'a>(
-    (records, features): (&'a Block<f32>, Option<&'a Block<f32>>),
+    (records, features): (In<'a, f32>, Option<&'a Block<f32>>),
     bins: &'a Bins,
     camera: &Camera,
 ) -> BlendArgs<'a> {
     BlendArgs {
-        splats: records.read(),
+        splats: records,
         features: features.map_or(In::NULL, Block::read),
         splat_from_instance: bins.splat_from_instance.read(),
         ranges: bins.ranges.read(),
@@ -324,7 +324,7 @@ pub(super) fn add_gradients(
         d_surface: d_surface.map_or(In::NULL, Block::read),
         gradients: gradients.write(),
         d_features: d_features.map_or(Out::NULL, Block::write),
-        ..lists((records, features), bins, camera)
+        ..lists((records.read(), features), bins, camera)
     };
     kept.lend(&mut args);
     kernel.blocks(&session.stream, bins.extent.chunks_max(), &args)

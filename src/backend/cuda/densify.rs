@@ -288,6 +288,7 @@ impl<'a> Work<'a> {
 
     /// Clones and splits the flagged rows of a model that has room for the newborn.
     fn grow(&mut self, model: &mut Model, rule: &DensifyRule) -> Result<(), DeviceError> {
+        model.begin_generation();
         let before = model.len() - self.births;
         let stream = Stream::new(rule.seed, u64::from(rule.iteration), Purpose::Split);
         let args = GrowArgs {
@@ -321,6 +322,7 @@ impl<'a> Work<'a> {
     /// Moves the flagged rows to the front, chunk by chunk, and lets go of the others.
     fn compact(&mut self, model: &mut Model, counts: &DensityCounts) -> Result<(), DeviceError> {
         self.number_flags()?;
+        model.begin_generation();
         let rows = model.len();
         let survivors = rows - counts.pruned as usize;
         let first = (rows - counts.behind_hole as usize) / LANES;

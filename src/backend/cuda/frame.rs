@@ -24,6 +24,7 @@ use crate::backend::{
 };
 use crate::dataset::View;
 use crate::memory::Bytes;
+use crate::memory::plan::{Coarse, ViewSize};
 
 /// A drawn view and what the backward pass needs of it.
 pub struct Frame {
@@ -156,7 +157,7 @@ impl Frame {
         let (Some(surface), Some(d_surface)) = (&self.canvas.surface, &mut self.d_surface) else {
             return Err(DeviceError::NoSurfaceMaps);
         };
-        near.check(model.len())?;
+        near.check(model)?;
         if !rule.compares_distances() {
             return Ok(());
         }
@@ -368,6 +369,24 @@ impl Frame {
             + Bytes(lists.0 / parts.max(1))
     }
 
+    /// Bytes of scratch that it would take to train on the view in the coarse stage, at once or in bands
+    /// where these may take less.
+    pub(super) fn scratch_in_coarse(
+        &self,
+        coarse: &Coarse,
+        gaussians: usize,
+        in_bands: bool,
+    ) -> Bytes {
+        let (visible, instances) = (self.splats.visible as u64, self.splats.instances);
+        let view = ViewSize { px: self.camera.size, visible, instances };
+        let of = |in_bands| {
+            coarse.scratch(gaussians as u64, &view, (in_bands, self.d_inverse_depths.is_some()))
+        };
+        let compensated = self.compensated.as_ref().map_or(Bytes::default(), Compensated::bytes);
+        let at_once = of(false);
+        compensated + if in_bands { at_once.min(of(true)) } else { at_once }
+    }
+
     pub(super) fn bytes(&self) -> Bytes {
         let compensated = self.compensated.as_ref().map_or(Bytes::default(), Compensated::bytes);
         let lists = self.lists.bytes();
@@ -393,7 +412,10 @@ impl Gradients {
         near: Option<&Neighbours>,
         rule: &SurfaceRule,
     ) -> Result<PendingSurface, DeviceError> {
-        let Some((splats, camera, _)) = &self.view else { return Err(DeviceError::NoLoss) };
+        let Some((splats, camera, _)) = &mut self.view else { return Err(DeviceError::NoLoss) };
+        if rule.asks() {
+            splats.settle(session)?;
+        }
         let viewed = Viewed { splats, camera, depth_map: self.depth_map.as_ref() };
         surface::regularise(session, model, (viewed, near), &mut self.geometry, rule)
     }

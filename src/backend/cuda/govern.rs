@@ -4,9 +4,10 @@ use super::bands::BandPolicy;
 use super::heap::Heap;
 use super::images::Images;
 use super::model::Model;
+use super::neighbours::LISTS;
 use super::session::Session;
 use crate::backend::{DeviceError, Governed};
-use crate::memory::plan::Storage;
+use crate::memory::plan::{Storage, search_scratch};
 use crate::memory::{Bytes, Gain, Holder, Ladder, Refusal, Rung};
 
 /// What is missing where the driver says no more than that there is none left.
@@ -55,6 +56,12 @@ impl Holder for Parts<'_> {
                 self.session.bands = BandPolicy::WhenNeeded;
                 return Ok(Gain::Bytes(Bytes(0)));
             }
+            // They go when whoever holds them hears of it, which is when an iteration has failed, or
+            // before the next one.
+            Rung::Neighbours => {
+                let held = heap.used_by(LISTS);
+                return Ok(self.session.list_room.shorten(held));
+            }
             Rung::Compact => {
                 if let Some(model) = &mut self.model
                     && model.storage() == Storage::Full
@@ -82,6 +89,12 @@ impl Holder for Parts<'_> {
                 let need = self.session.banded_need.0;
                 Some(Bytes(need + need / 8))
             }
+            // With room to find them in, and for the iterations after that.
+            Rung::Neighbours => {
+                let (lists, heap) = (&self.session.list_room, &self.session.heap);
+                let scratch = search_scratch(lists.gaussians()).max(heap.recent_scratch());
+                Some(lists.missing() + scratch)
+            }
             Rung::Slack | Rung::Compact | Rung::Births => None,
         }
     }
@@ -97,6 +110,7 @@ impl Holder for Parts<'_> {
                 self.session.bands = BandPolicy::Never;
                 self.session.banded_need = Bytes(0);
             }
+            Rung::Neighbours => self.session.list_room.lengthen(),
             Rung::Slack | Rung::Compact | Rung::Births => {}
         }
         Ok(())
@@ -147,21 +161,21 @@ pub(super) fn between_iterations(
 }
 
 /// After a failure of what asked for no room itself, or that all which can be given up within an
-/// iteration did not prevent: gives up what is left. Says whether anything was gained.
+/// iteration did not prevent: gives up what is left. Says whether anything was gained, or will be when
+/// lists of neighbours become as short as they may be.
 pub(super) fn relieve(
     ladder: &mut Ladder,
     mut parts: Parts<'_>,
     error: &DeviceError,
 ) -> Result<bool, DeviceError> {
     let Some(missing) = parts.missing(error) else { return Ok(false) };
-    let mut rungs = [Rung::Photographs, Rung::Compact];
-    if ladder.precedes(Rung::Compact, Rung::Photographs) {
-        rungs.reverse();
-    }
-    for rung in rungs.into_iter().filter(|&rung| ladder.allows(rung)).collect::<Vec<_>>() {
-        if let Gain::Bytes(bytes) = parts.give_up(rung, missing)? {
-            ladder.note(rung, bytes);
-            return Ok(true);
+    for rung in ladder.in_order(&[Rung::Photographs, Rung::Neighbours, Rung::Compact]) {
+        match parts.give_up(rung, missing)? {
+            Gain::Bytes(bytes) | Gain::Promised(bytes) => {
+                ladder.note(rung, bytes);
+                return Ok(true);
+            }
+            Gain::Nothing => {}
         }
     }
     Ok(false)

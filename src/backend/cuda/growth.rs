@@ -4,7 +4,9 @@ use super::frame::Frame;
 use super::heap::Heap;
 use super::images::Images;
 use super::model::Model;
-use crate::memory::plan::{Granule, Growth, ModelSize, largest_births};
+use crate::memory::plan::{
+    Coarse, CoarseGrowth, FEWER_NEIGHBOURS, Granule, Growth, ModelSize, largest_births,
+};
 use crate::memory::{Bytes, Ladder, Rung};
 
 /// Iterations after which what views needed is no longer looked at, at the latest; at the earliest
@@ -23,40 +25,84 @@ pub(super) struct Appetite {
     /// The most of any view since the last change, and before it.
     most: [f64; 2],
     frames: u32,
+    /// The coarse stage that will follow, and the most that it would need of them.
+    coarse: Option<(Coarse, [f64; 2])>,
 }
 
 impl Appetite {
+    /// Of a run that this coarse stage follows, if one does.
+    pub(super) fn of_run(coarse: Option<Coarse>) -> Self {
+        Self { coarse: coarse.map(|coarse| (coarse, [0.0; 2])), ..Self::default() }
+    }
+
     /// A view was drawn for training.
-    pub(super) fn saw(&mut self, bytes: Bytes, gaussians: usize) {
+    pub(super) fn saw(
+        &mut self,
+        frame: &Frame,
+        gaussians: usize,
+        (heap, ladder): (&Heap, &Ladder),
+    ) {
+        self.note(needed(frame, heap, ladder), gaussians);
+        if let Some((coarse, most)) = &mut self.coarse {
+            let needed = frame.scratch_in_coarse(coarse, gaussians, in_bands(ladder));
+            most[0] = most[0].max(each(needed, gaussians));
+        }
+    }
+
+    fn note(&mut self, bytes: Bytes, gaussians: usize) {
         self.frames += 1;
         if self.frames >= REMEMBERED / 2 {
             self.most = [0.0, self.most[0]];
+            if let Some((_, most)) = &mut self.coarse {
+                *most = [0.0, most[0]];
+            }
             self.frames = 0;
         }
-        let each = bytes.0 as f64 / gaussians.max(1) as f64;
-        self.most[0] = self.most[0].max(each);
+        self.most[0] = self.most[0].max(each(bytes, gaussians));
     }
 
     /// What the hungriest view needs of a model of so many.
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "bytes of a device's memory, not below 0"
-    )]
     fn of(&self, gaussians: usize) -> Bytes {
-        let most = self.most[0].max(self.most[1]);
-        Bytes((most * gaussians as f64).ceil() as u64)
+        all(self.most[0].max(self.most[1]), gaussians)
+    }
+
+    /// What the coarse stage will take of a model of so many, with the shortest lists that it may come
+    /// to before births are refused.
+    fn in_coarse(&self, gaussians: usize, ladder: &Ladder) -> Option<CoarseGrowth> {
+        let (coarse, most) = self.coarse?;
+        let most = most[0].max(most[1]);
+        let [.., fewest] = FEWER_NEIGHBOURS;
+        let neighbours = if ladder.precedes(Rung::Neighbours, Rung::Births) {
+            coarse.neighbours.min(fewest)
+        } else {
+            coarse.neighbours
+        };
+        Some(CoarseGrowth { neighbours, scratch: all(most, gaussians) })
     }
 }
 
+fn each(bytes: Bytes, gaussians: usize) -> f64 {
+    bytes.0 as f64 / gaussians.max(1) as f64
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "bytes of a device's memory, not below 0"
+)]
+fn all(each: f64, gaussians: usize) -> Bytes {
+    Bytes((each * gaussians as f64).ceil() as u64)
+}
+
+/// Whether views are drawn in bands before births are refused.
+fn in_bands(ladder: &Ladder) -> bool {
+    ladder.precedes(Rung::Bands, Rung::Births)
+}
+
 /// What a view needed of the scratch, or would have needed in bands where these are allowed.
-pub(super) fn needed(frame: &Frame, heap: &Heap, ladder: &Ladder) -> Bytes {
+fn needed(frame: &Frame, heap: &Heap, ladder: &Ladder) -> Bytes {
     let at_once = heap.live_scratch();
-    if ladder.precedes(Rung::Bands, Rung::Births) {
-        frame.scratch_in_parts(PARTS).min(at_once)
-    } else {
-        at_once
-    }
+    if in_bands(ladder) { frame.scratch_in_parts(PARTS).min(at_once) } else { at_once }
 }
 
 /// Of `wish` births as many as there is memory for when everything is given up that comes before
@@ -86,6 +132,7 @@ pub(super) fn births(
         iteration_scratch: appetite.of(model.len()),
         granule: Granule(heap.granule()),
         is_virtual: heap.is_virtual(),
+        coarse: appetite.in_coarse(model.len(), ladder),
     };
     usize::try_from(largest_births(&growth, wish as u64)).unwrap_or(wish).min(wish)
 }
@@ -93,20 +140,42 @@ pub(super) fn births(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::plan::Maps;
 
     #[test]
     fn the_hungriest_of_the_last_views_counts_and_in_the_end_is_forgotten() {
         let mut appetite = Appetite::default();
-        appetite.saw(Bytes(1000), 100);
-        appetite.saw(Bytes(3000), 200);
+        appetite.note(Bytes(1000), 100);
+        appetite.note(Bytes(3000), 200);
         assert_eq!(appetite.of(300), Bytes(4500));
         for _ in 0..REMEMBERED / 2 {
-            appetite.saw(Bytes(500), 100);
+            appetite.note(Bytes(500), 100);
         }
         assert_eq!(appetite.of(300), Bytes(4500));
         for _ in 0..REMEMBERED / 2 {
-            appetite.saw(Bytes(500), 100);
+            appetite.note(Bytes(500), 100);
         }
         assert_eq!(appetite.of(300), Bytes(1500));
+    }
+
+    #[test]
+    fn the_coarse_stage_needs_short_lists_only_where_these_come_before_births() {
+        let coarse = Coarse { neighbours: 16, shortens: true, maps: Maps::Undrawn };
+        let appetite = Appetite { coarse: Some((coarse, [20.0, 70.5])), ..Appetite::default() };
+        for (order, neighbours) in [
+            (&[Rung::Neighbours, Rung::Births][..], 10),
+            (&[Rung::Births, Rung::Neighbours], 16),
+            (&[Rung::Births], 16),
+        ] {
+            let found = appetite.in_coarse(1000, &Ladder::new(order)).unwrap();
+            assert_eq!((found.neighbours, found.scratch), (neighbours, Bytes(70_500)));
+        }
+        let mut appetite = appetite;
+        for _ in 0..REMEMBERED / 2 {
+            appetite.note(Bytes(500), 100);
+        }
+        let found = appetite.in_coarse(1000, &Ladder::new(&[])).unwrap();
+        assert_eq!(found.scratch, Bytes(20_000), "what was long ago is forgotten");
+        assert!(Appetite::of_run(None).in_coarse(1000, &Ladder::new(&[])).is_none());
     }
 }

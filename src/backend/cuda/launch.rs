@@ -212,6 +212,7 @@ kernels! {
     adam_compact: adam::adam_compact(AdamArgs) x ADAM_BLOCK;
     adam_extended: adam::adam_extended(AdamArgs) x ADAM_BLOCK;
     adam_extended_compact: adam::adam_extended_compact(AdamArgs) x ADAM_BLOCK;
+    settle: adam::settle(SettleArgs) x ADAM_BLOCK;
     catch_up_all: adam::catch_up_all(CatchUpArgs) x ADAM_BLOCK;
     catch_up_all_compact: adam::catch_up_all_compact(CatchUpArgs) x ADAM_BLOCK;
     sample_rows: model::sample_rows(SampleArgs) x SAMPLE_BLOCK;

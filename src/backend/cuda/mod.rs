@@ -21,6 +21,7 @@ pub mod heap;
 mod images;
 mod lanes;
 mod launch;
+mod list_room;
 mod loss;
 mod lpips;
 mod model;
@@ -73,7 +74,7 @@ use super::{
 use crate::config::MemoryOptions;
 use crate::dataset::{Image, View};
 use crate::math::morton::Cube;
-use crate::memory::plan::{OptionalColumns, Storage};
+use crate::memory::plan::{Coarse, OptionalColumns, Storage};
 use crate::memory::{Bytes, Entry, Gain, Holder as _, Kind, Ladder, Limit, Rung};
 use crate::model::Gaussians;
 use crate::perceptual::LpipsWeights;
@@ -99,6 +100,8 @@ pub struct CudaOptions {
     pub storage: Storage,
     /// Seed of the random numbers that a compact model rounds with.
     pub seed: u64,
+    /// SuGaR's coarse stage, where it will follow: births leave it its memory.
+    pub coarse: Option<Coarse>,
 }
 
 impl Default for CudaOptions {
@@ -112,6 +115,7 @@ impl Default for CudaOptions {
             trim_interval: options.fragmentation.interval(),
             storage: Storage::default(),
             seed: 0,
+            coarse: None,
         }
     }
 }
@@ -137,7 +141,7 @@ impl Cuda {
             session,
             ladder: Ladder::new(&options.give_up),
             trim_interval: options.trim_interval.max(1),
-            appetite: Appetite::default(),
+            appetite: Appetite::of_run(options.coarse),
         })
     }
 
@@ -367,8 +371,7 @@ impl Raster<Gaussians> for Cuda {
             self.ladder.note(Rung::Bands, Bytes(0));
         }
         if matches!(settings.pass, Pass::Train | Pass::Observe) {
-            let needed = growth::needed(&frame, &self.session.heap, &self.ladder);
-            self.appetite.saw(needed, model.len());
+            self.appetite.saw(&frame, model.len(), (&self.session.heap, &self.ladder));
         }
         Ok(frame)
     }

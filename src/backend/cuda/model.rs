@@ -8,6 +8,7 @@ use super::project::count_u32;
 use super::session::Session;
 use crate::abi::{self, In, Out, TABLES};
 use crate::backend::DeviceError;
+use crate::backend::generation::Generation;
 use crate::memory::Bytes;
 use crate::memory::plan::{OptionalColumns, REGIONS, Storage};
 use crate::model::sh_rest_count;
@@ -73,6 +74,7 @@ pub struct Model {
     pub(super) absolute_norm_sums: Region<f32>,
     /// Standard deviations of the 3D filter, world units, `[n]`; empty where there is none.
     pub(super) filter_3d: Region<f32>,
+    generation: Generation,
 }
 
 impl Model {
@@ -111,7 +113,19 @@ impl Model {
             views_seen: heap.region("density statistics, views")?,
             absolute_norm_sums: heap.region("density statistics, absolute gradients")?,
             filter_3d: heap.region("3d filter")?,
+            generation: Generation::new(),
         })
+    }
+
+    /// Its rows as they are until one comes, goes or changes places.
+    pub(super) fn generation(&self) -> &Generation {
+        &self.generation
+    }
+
+    /// What was found of its rows before is of others. Who changes them says so, before: growth that
+    /// is taken back changes nothing.
+    pub(super) fn begin_generation(&mut self) {
+        self.generation = Generation::new();
     }
 
     /// Number of Gaussians.

@@ -18,8 +18,10 @@ use crate::abi::{
     BOX_WIDTH, EXTENT_WIDTH, In, JoinArgs, NEAREST_BLOCK, NearestArgs, Out, PLACED_WIDTH,
     PlaceArgs, SplitArgs, TREE_LEVELS,
 };
+use crate::backend::generation::Generation;
 use crate::backend::surface::{Surface, list_len};
-use crate::backend::{DeviceError, SurfaceRule};
+use crate::backend::{DeviceError, Neighbourhood, SurfaceRule};
+use crate::memory::Bytes;
 
 /// Centres of a leaf, and boxes of a group: one for each lane of a warp.
 const FAN: usize = 32;
@@ -30,6 +32,9 @@ const MOST_ALONG_BITS: u32 = 24;
 /// Neighbours that the kernel with fewer registers finds.
 const FEW: u32 = 16;
 
+/// Label of the lists.
+pub(super) const LISTS: &str = "neighbours";
+
 /// For each Gaussian the rows of those whose centres are nearest. Holds 4 bytes of the device's memory
 /// for each: who finds new ones lets go of the old ones first.
 pub struct Neighbours {
@@ -37,25 +42,33 @@ pub struct Neighbours {
     len: usize,
     /// [len, count]
     rows: Region<u32>,
+    /// Of the model's rows.
+    generation: Generation,
 }
 
-impl Neighbours {
-    /// Neighbours of each Gaussian, itself among them.
-    pub fn count(&self) -> u32 {
+impl Neighbourhood for Neighbours {
+    fn count(&self) -> u32 {
         self.count
     }
 
+    fn bytes(&self) -> Bytes {
+        Bytes::of::<u32>(self.len * self.count as usize)
+    }
+}
+
+impl Neighbours {
     /// All of them, `[len, count]`.
     pub fn rows(&self) -> In<'_, u32> {
         self.rows.read()
     }
 
-    /// Fails for a model of another number of Gaussians.
-    pub fn check(&self, len: usize) -> Result<(), DeviceError> {
-        if self.len == len {
+    /// Fails for another model than the one they were found in, and where its rows have come, gone or
+    /// changed places since.
+    pub fn check(&self, model: &Model) -> Result<(), DeviceError> {
+        if self.generation == *model.generation() {
             Ok(())
         } else {
-            Err(DeviceError::StaleNeighbours { found: self.len, len })
+            Err(DeviceError::StaleNeighbours { found: self.len, len: model.len() })
         }
     }
 
@@ -78,7 +91,7 @@ pub(super) fn neighbours(
 ) -> Result<Neighbours, DeviceError> {
     let len = model.len();
     let count = list_len(count, len)?;
-    let mut rows = session.heap.region("neighbours")?;
+    let mut rows = session.heap.region(LISTS)?;
     if len > 0 {
         rows.grow(len.saturating_mul(count as usize))?;
         let row_from_place = ordered_rows(session, model)?;
@@ -86,7 +99,7 @@ pub(super) fn neighbours(
         drop(row_from_place);
         tree.search(session, (count, rows.write()))?;
     }
-    Ok(Neighbours { count, len, rows })
+    Ok(Neighbours { count, len, rows, generation: model.generation().clone() })
 }
 
 /// The rows in the order of the leaves; `[len]`.
@@ -237,7 +250,18 @@ impl Surface for Cuda {
     type SurfaceLoss = PendingSurface;
 
     fn neighbours(&mut self, model: &Model, count: u32) -> Result<Neighbours, DeviceError> {
-        self.with_room(|session| neighbours(session, model, count))
+        let found = self.with_room(|session| neighbours(session, model, count));
+        let refused = found.as_ref().err().map(DeviceError::is_want_of_memory);
+        // What is wrong with the question says nothing of memory.
+        if refused != Some(false) {
+            let count = list_len(count, model.len())?;
+            self.session.list_room.asked_for(count, model.len(), refused.is_some());
+        }
+        found
+    }
+
+    fn most_neighbours(&self) -> u32 {
+        self.session.list_room.most()
     }
 
     fn read_neighbours(

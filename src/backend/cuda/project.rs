@@ -6,7 +6,7 @@ use super::normals::Features;
 use super::session::Session;
 use super::stream::Stream;
 use super::timers::Stage;
-use crate::abi::{self, Camera, ProjectArgs, RECORD_WIDTH, TileRect};
+use crate::abi::{self, Camera, In, Out, ProjectArgs, RECORD_WIDTH, SettleArgs, TileRect};
 use crate::backend::viewpoint::viewpoint;
 use crate::backend::{DeviceError, RenderSettings};
 use crate::dataset::View;
@@ -27,8 +27,7 @@ pub(super) struct Splats {
     pub(super) visible: usize,
     /// Pairs of a splat and a tile that it reaches.
     pub(super) instances: u64,
-    /// [capacity, 12]
-    pub(super) records: Block<f32>,
+    pub(super) records: Records,
     /// Slot of each Gaussian's splat; `[gaussians]`.
     pub(super) splat_from_gaussian: Block<u32>,
     /// Room for gradients, [capacity, 12]; what sorting needs lies in it first.
@@ -37,15 +36,43 @@ pub(super) struct Splats {
     pub(super) features: Option<Features>,
 }
 
+/// What is known of the splats, [capacity, 12]; nothing once their gradients are settled.
+pub(super) struct Records(Option<Block<f32>>);
+
+impl Records {
+    /// [capacity, 12]
+    pub(super) fn read(&self) -> In<'_, f32> {
+        self.0.as_ref().map_or(In::NULL, Buffer::read)
+    }
+}
+
 impl Splats {
     pub(super) fn bytes(&self) -> Bytes {
         let features = self.features.as_ref().map_or(Bytes::default(), |f| f.values.bytes());
-        self.records.bytes() + self.splat_from_gaussian.bytes() + features
+        let records = self.records.0.as_ref().map_or(Bytes::default(), Block::bytes);
+        records + self.splat_from_gaussian.bytes() + features
     }
 
     pub(super) fn gradient_bytes(&self) -> Bytes {
         let features = self.features.as_ref().and_then(|features| features.gradients.as_ref());
         self.gradients.bytes() + features.map_or(Bytes::default(), Block::bytes)
+    }
+
+    /// Brings what the step wants to know of the splats into their gradients, and gives the splats back:
+    /// what surfaces ask takes their place. Behind features, which lie further on, they stay, for
+    /// nothing would be won.
+    pub(super) fn settle(&mut self, session: &Session) -> Result<(), DeviceError> {
+        if self.features.is_some() {
+            return Ok(());
+        }
+        let Some(records) = self.records.0.take() else { return Ok(()) };
+        let args = SettleArgs {
+            splats: records.read(),
+            gradients: self.gradients.write(),
+            visible: count_u32(self.visible)?,
+            reserved: 0,
+        };
+        session.kernels.settle.over(&session.stream, self.visible, &args)
     }
 
     /// Has the backward pass begin with nothing.
@@ -126,12 +153,14 @@ pub(super) fn forward(
     let mut capacity = session.splats_expected.clamp(SPLATS_MIN, gaussians.max(SPLATS_MIN));
     loop {
         let width = RECORD_WIDTH as usize;
+        // The splats last, so that their place is free when they go first.
+        let gradients = session.heap.scratch("gradients of splats", capacity * width)?;
         let mut splats = Splats {
             visible: 0,
             instances: 0,
-            records: session.heap.scratch("splats", capacity * width)?,
+            records: Records(Some(session.heap.scratch("splats", capacity * width)?)),
             splat_from_gaussian,
-            gradients: session.heap.scratch("gradients of splats", capacity * width)?,
+            gradients,
             features: None,
         };
         (splats.instances, splats.visible) =
@@ -161,7 +190,7 @@ fn launch(
     let gaussians = model.len();
     let begun = session.timers.begin(Stage::Project, &session.stream)?;
     session.status.clear_counts(&session.stream)?;
-    let capacity = splats.records.len() / RECORD_WIDTH as usize;
+    let capacity = splats.gradients.len() / RECORD_WIDTH as usize;
     let mut order = Order::of(&mut splats.gradients)?;
     let (counts, fault) = session.status.counts_and_fault();
     let args = ProjectArgs {
@@ -172,7 +201,7 @@ fn launch(
         sh_second: model.tables[SH_SECOND].read(),
         sh_steps: model.sh_steps.read(),
         splat_from_gaussian: splats.splat_from_gaussian.write(),
-        splats: splats.records.write(),
+        splats: splats.records.0.as_mut().map_or(Out::NULL, Buffer::write),
         tiles: order.tiles.write(),
         depth_keys: order.depth_keys[0].write(),
         slots: order.slots[0].write(),

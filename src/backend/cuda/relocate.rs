@@ -29,6 +29,7 @@ pub(super) fn relocate(
         return Ok(0);
     }
     lottery.draw(model, rule, Drawn::Living)?;
+    model.begin_generation();
     lottery.share_out(model, rule, Drawn::Living)?;
     lottery.copy(model, Drawn::Living)?;
     Ok(dead)
@@ -51,6 +52,7 @@ pub(super) fn multiply(
     }
     lottery.draw(model, rule, Drawn::All)?;
     model.grow(session, births)?;
+    model.begin_generation();
     lottery.share_out(model, rule, Drawn::All)?;
     lottery.copy(model, Drawn::All)
 }

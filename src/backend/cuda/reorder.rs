@@ -26,6 +26,7 @@ pub(super) fn reorder(
     let widest = model.widths().into_iter().max().unwrap_or(1);
     let at_once = (COMPACT_WORDS / rows).clamp(1, widest);
     let scratch = session.heap.scratch("moved columns", rows * at_once)?;
+    model.begin_generation();
     let mut mover = Mover { session, rows, row_from_place, at_once, scratch };
     for (table, width) in model.regions() {
         mover.turn(table.write().bytes(), width)?;

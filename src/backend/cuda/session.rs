@@ -6,6 +6,7 @@ use super::bands::BandPolicy;
 use super::driver::Device;
 use super::heap::Heap;
 use super::launch::Kernels;
+use super::list_room::ListRoom;
 use super::sort;
 use super::status::Status;
 use super::stream::Stream;
@@ -40,6 +41,8 @@ pub struct Session {
     pub bands: BandPolicy,
     /// The most scratch that a view which was drawn in bands would have taken at once.
     pub(super) banded_need: Bytes,
+    /// How long lists of neighbours may be.
+    pub(super) list_room: ListRoom,
     /// The GPU.
     pub device: Rc<Device>,
 }
@@ -80,6 +83,7 @@ impl Session {
             seed: 0,
             bands: BandPolicy::default(),
             banded_need: Bytes(0),
+            list_room: ListRoom::default(),
             device,
         })
     }

@@ -15,7 +15,7 @@ use super::stream::Stream;
 use crate::abi::{
     Camera, EntropyArgs, In, Out, RegulariseArgs, SURFACE_BLOCK, SURFACE_WIDTH, SeenArgs,
 };
-use crate::backend::{DeviceError, Pending, SurfaceRule, SurfaceTerms};
+use crate::backend::{DeviceError, Neighbourhood, Pending, SurfaceRule, SurfaceTerms};
 use crate::math::Real;
 use crate::math::random::{Purpose, Stream as Random};
 
@@ -75,9 +75,9 @@ pub(super) fn regularise(
     rule: &SurfaceRule,
 ) -> Result<PendingSurface, DeviceError> {
     match near {
-        Some(near) => near.check(model.len())?,
+        Some(near) if rule.is_sampled() => near.check(model)?,
         None if rule.is_sampled() => return Err(DeviceError::NoNeighbours),
-        None => {}
+        _ => {}
     }
     let depth_map = match viewed.depth_map {
         _ if !rule.compares_distances() => None,

@@ -94,6 +94,10 @@ fn peak(text: &mut String, report: &Report) {
     if forecast.in_bands {
         text.push_str("\nthe most demanding views are drawn in bands, which takes longer");
     }
+    if let Some(neighbours) = forecast.neighbours {
+        write!(text, "\nin coarse training each Gaussian has a list of {neighbours} neighbours")
+            .ok();
+    }
 }
 
 fn largest(text: &mut String, lines: &[Largest]) {

@@ -30,12 +30,10 @@ impl ColorTables {
         let (sums, width) = match pass {
             // In double precision, and for a fit of one map.
             Pass::Picture => (2 * COLOR_SHARES * FIT_SUMS, AFFINE_WIDTH.into()),
-            Pass::Train if self.width == u64::from(AFFINE_WIDTH) => {
+            Pass::Train { .. } if self.width == u64::from(AFFINE_WIDTH) => {
                 (COLOR_SHARES * AFFINE_WIDTH, self.width)
             }
-            Pass::Train | Pass::TrainWithDepths => {
-                (cells * GRID_SHARES * GRID_BWD_BLOCK, self.width)
-            }
+            Pass::Train { .. } => (cells * GRID_SHARES * GRID_BWD_BLOCK, self.width),
         };
         [
             ("compensated image", view.pixels() * 3),

@@ -1,5 +1,6 @@
 //! How many Gaussians may be born in a round, before anything grows.
 
+use super::coarse;
 use super::mapping::Granule;
 use super::model::{ModelSize, REGIONS};
 use super::round;
@@ -34,6 +35,17 @@ pub struct Growth {
     pub granule: Granule,
     /// Whether regions grow in place; where not, a region's old and new memory are held at once.
     pub is_virtual: bool,
+    /// What the coarse stage will take, where one follows.
+    pub coarse: Option<CoarseGrowth>,
+}
+
+/// What SuGaR's coarse stage takes of a model that is not yet in it.
+#[derive(Clone, Copy, Debug)]
+pub struct CoarseGrowth {
+    /// Neighbours in a Gaussian's list.
+    pub neighbours: u32,
+    /// Scratch that its iterations would take of the model as it is.
+    pub scratch: Bytes,
 }
 
 impl Growth {
@@ -54,14 +66,23 @@ impl Growth {
         round::densify(&mut stack, &self.model, (wanted, births));
         // What moves the dead takes less than this.
         round::reorder(&mut stack, &grown);
-        let scratch = self.granule.after_trim(stack.reach()).max(self.iteration(&grown));
-        self.others + regions + largest + scratch
+        let iteration = self.iteration(&grown, self.iteration_scratch);
+        let scratch = self.granule.after_trim(stack.reach()).max(iteration);
+        let coarse = self.coarse.map_or(Bytes(0), |coarse| self.surfaces(&grown, coarse));
+        self.others + regions + (largest + scratch).max(coarse)
     }
 
-    /// Scratch of an iteration of the grown model: in proportion, although pixels stay as many and
-    /// denser Gaussians are smaller.
-    fn iteration(&self, grown: &ModelSize) -> Bytes {
-        let now = u128::from(self.iteration_scratch.0);
+    /// What the coarse stage takes of the grown model, beside it.
+    fn surfaces(&self, grown: &ModelSize, coarse: CoarseGrowth) -> Bytes {
+        let lists = coarse::neighbour_lists(grown.gaussians, coarse.neighbours).bytes;
+        let search = self.granule.after_trim(coarse::search_scratch(grown.gaussians));
+        self.granule.whole(lists) + search.max(self.iteration(grown, coarse.scratch))
+    }
+
+    /// Scratch of an iteration of the grown model, which took so much before: in proportion, although
+    /// pixels stay as many and denser Gaussians are smaller.
+    fn iteration(&self, grown: &ModelSize, scratch: Bytes) -> Bytes {
+        let now = u128::from(scratch.0);
         let before = u128::from(self.model.gaussians.max(1));
         let scaled = now * u128::from(grown.gaussians.max(1)) / before;
         let bytes = scaled + scaled / u128::from(MARGIN_SHARE);
@@ -159,15 +180,22 @@ mod tests {
         device.scratch(stack.reach().0);
         let per_gaussian = growth.iteration_scratch.0.div_ceil(growth.model.gaussians);
         device.scratch(per_gaussian * grown.gaussians);
+        let Some(coarse) = growth.coarse else { return };
+        // Density control is over, and its scratch is given back.
+        device.arena = 0;
+        device.others += grown.gaussians * grown.gaussians.min(coarse.neighbours.into()) * 4;
+        device.scratch(coarse::search_scratch(grown.gaussians).0);
+        device.scratch(coarse.scratch.0.div_ceil(growth.model.gaussians) * grown.gaussians);
     }
 
     fn growth() -> impl Strategy<Value = Growth> {
         let sizes = (1_u64..5_000_000, 0_u32..=3, any::<bool>(), any::<bool>(), any::<bool>());
-        let bytes = (0_u64..8 << 30, 0_u64..2 << 30, 1_u64..600, 0_u64..50);
+        let coarse = prop::option::of((10_u32..=32, 1_u64..600));
+        let bytes = (0_u64..8 << 30, 0_u64..2 << 30, 1_u64..600, 0_u64..50, coarse);
         (sizes, bytes).prop_map(
             |(
                 (gaussians, sh_degree, compact, is_virtual, all),
-                (budget, others, scratch, pruned),
+                (budget, others, scratch, pruned, coarse),
             )| {
                 let storage = if compact { Storage::Compact } else { Storage::Full };
                 let optional = OptionalColumns { filter_3d: all, absolute_norm_sums: all };
@@ -182,6 +210,10 @@ mod tests {
                     iteration_scratch: Bytes(scratch * gaussians),
                     granule,
                     is_virtual,
+                    coarse: coarse.map(|(neighbours, scratch)| CoarseGrowth {
+                        neighbours,
+                        scratch: Bytes(scratch * gaussians),
+                    }),
                 }
             },
         )
@@ -240,6 +272,7 @@ mod tests {
             iteration_scratch: Bytes(500_000),
             granule: Granule::default(),
             is_virtual: true,
+            coarse: None,
         };
         assert_eq!(largest_births(&growth, 12_345), 12_345);
         assert_eq!(largest_births(&growth, u64::MAX), MOST_GAUSSIANS - 1000);
@@ -248,5 +281,10 @@ mod tests {
         let births = largest_births(&tight, 10_000_000);
         let each = (1 << 30) as f64 / (births + 1000) as f64;
         assert!((each - 1250.0).abs() < 30.0, "{each} bytes each");
+        // 64 bytes of neighbours and 100 of scratch more.
+        let coarse = CoarseGrowth { neighbours: 16, scratch: Bytes(600_000) };
+        let births = largest_births(&Growth { coarse: Some(coarse), ..tight }, 10_000_000);
+        let each = (1 << 30) as f64 / (births + 1000) as f64;
+        assert!((each - 1420.0).abs() < 35.0, "{each} bytes each");
     }
 }

@@ -3,10 +3,12 @@
 use serde::Serialize;
 
 use super::appearance::ColorTables;
+use super::coarse::{self, Maps};
 use super::library::{self, Key};
 use super::stack::{Stack, Taken};
 use crate::abi::{
-    BLEND_BLOCK, BLEND_CHUNK, BLEND_PARTS, RECORD_WIDTH, SHORT_KEYS_MAX, TILE, TileRange, TileRect,
+    BLEND_BLOCK, BLEND_CHUNK, BLEND_PARTS, FEATURES_WIDTH, RECORD_WIDTH, SHORT_KEYS_MAX, TILE,
+    TileRange, TileRect,
 };
 
 /// Bands that a view's lists come in where they do not fit at once. There may be as many as there
@@ -48,9 +50,13 @@ impl ViewSize {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pass {
     /// The backward pass follows.
-    Train,
-    /// The same, with inverse depths beside the colours.
-    TrainWithDepths,
+    Train {
+        /// Whether inverse depths stand beside the colours.
+        inverse_depths: bool,
+        /// In the coarse stage, what is drawn of surfaces; behind the backward pass these are asked for
+        /// more.
+        coarse: Option<Maps>,
+    },
     /// A picture, and how many Gaussians each pixel is blended of; an evaluation takes no more.
     Picture,
 }
@@ -76,26 +82,38 @@ pub(super) fn draw(
     let ViewSize { visible, instances, .. } = *view;
     let room = (visible + visible / HEADROOM).clamp(SPLATS_MIN, gaussians.max(SPLATS_MIN));
     let records = room * u64::from(RECORD_WIDTH) * WORD;
-    let mut held = vec![
+    let mut splats = vec![
         stack.take("splat of each Gaussian", gaussians * WORD),
-        stack.take("splats", records),
         stack.take("gradients of splats", records),
+        stack.take("splats", records),
     ];
+    let (inverse_depths, maps) = match pass {
+        Pass::Picture => (false, None),
+        Pass::Train { inverse_depths, coarse } => (inverse_depths, coarse),
+    };
+    let a_word_each = view.pixels() * WORD;
+    let has_surface = maps.is_some_and(Maps::are_drawn);
+    if has_surface {
+        let bytes = visible.max(1) * u64::from(FEATURES_WIDTH) * WORD;
+        let labels = ["features of splats", "gradients of features"];
+        splats.extend(labels.map(|label| stack.take(label, bytes)));
+    }
     if visible > 0 {
         stack.pass("sort", library::sort(visible, Key::Bits32, u32::BITS).0);
         stack.pass("sort", library::sum(visible).0);
     }
-    held.push(stack.take("image", view.pixels() * 3 * WORD));
-    let a_word_each = view.pixels() * WORD;
-    match pass {
-        Pass::Picture => held.push(stack.take("pixels", a_word_each)),
-        Pass::Train => held.push(stack.take("gradient of the image", 3 * a_word_each)),
-        Pass::TrainWithDepths => held.extend([
-            stack.take("inverse depths", a_word_each),
-            stack.take("gradient of the image", 3 * a_word_each),
-            stack.take("gradient of inverse depths", a_word_each),
-        ]),
+    let mut held = vec![stack.take("image", 3 * a_word_each)];
+    if pass == Pass::Picture {
+        held.push(stack.take("pixels", a_word_each));
     }
+    let of_surface = u64::from(FEATURES_WIDTH) * a_word_each;
+    held.extend(inverse_depths.then(|| stack.take("inverse depths", a_word_each)));
+    let surface = has_surface.then(|| stack.take("surface maps", of_surface));
+    if pass != Pass::Picture {
+        held.push(stack.take("gradient of the image", 3 * a_word_each));
+    }
+    held.extend(inverse_depths.then(|| stack.take("gradient of inverse depths", a_word_each)));
+    held.extend(has_surface.then(|| stack.take("gradient of surface maps", of_surface)));
     held.extend(colors.into_iter().flat_map(|colors| colors.take(stack, view, pass)));
     let tiles = view.tiles();
     let (counted, instances) = match lists {
@@ -109,12 +127,29 @@ pub(super) fn draw(
     };
     held.push(stack.take("tiles", tiles * size_of::<TileRange>() as u64));
     held.push(list(stack, (instances, tiles), counted));
-    match pass {
-        Pass::Picture => {}
-        Pass::Train => held.extend(keep(stack, (instances, tiles), 0)),
-        Pass::TrainWithDepths => held.extend(keep(stack, (instances, tiles), 1)),
+    // The states of a surface hold those of inverse depths.
+    let beside = match pass {
+        Pass::Picture => None,
+        Pass::Train { .. } if has_surface => Some(u64::from(FEATURES_WIDTH)),
+        Pass::Train { inverse_depths, .. } => Some(u64::from(inverse_depths)),
+    };
+    held.extend(beside.into_iter().flat_map(|beside| keep(stack, (instances, tiles), beside)));
+    // Behind the backward pass the splats are left, and the maps where samples are compared with them.
+    match maps {
+        Some(Maps::Sampled) => splats.extend(surface),
+        _ => held.extend(surface),
     }
     for block in held {
+        stack.give_back(block);
+    }
+    if maps.is_some() {
+        if !has_surface && visible > 0 {
+            // What surfaces ask takes their place.
+            splats.pop().into_iter().for_each(|records| stack.give_back(records));
+        }
+        coarse::regularise(stack, gaussians, visible);
+    }
+    for block in splats {
         stack.give_back(block);
     }
 }
@@ -146,8 +181,9 @@ fn list(stack: &mut Stack, (instances, tiles): (u64, u64), counted: u64) -> Take
     kept
 }
 
-/// What the forward pass keeps for the backward pass, with so many depths of each pixel.
-fn keep(stack: &mut Stack, (instances, tiles): (u64, u64), depths: u64) -> [Taken; 6] {
+/// What the forward pass keeps for the backward pass, with so many words of each pixel beside its
+/// colours'.
+fn keep(stack: &mut Stack, (instances, tiles): (u64, u64), beside: u64) -> [Taken; 6] {
     let parts = u64::from(BLEND_PARTS);
     let chunks = instances / u64::from(BLEND_CHUNK);
     let states = (chunks + 1) * u64::from(BLEND_BLOCK);
@@ -155,7 +191,7 @@ fn keep(stack: &mut Stack, (instances, tiles): (u64, u64), depths: u64) -> [Take
     [
         ("parts of tiles", tiles * parts),
         ("states of pixels", 4 * states),
-        ("states of pixels", depths * states),
+        ("states of pixels", beside * states),
         ("hits", hits),
         ("chunks", (chunks + tiles) * 2),
         ("chunks", 1),
@@ -177,31 +213,32 @@ mod tests {
         stack.reach().0
     }
 
+    const TRAIN: Pass = Pass::Train { inverse_depths: false, coarse: None };
+
     const VIEW: ViewSize = ViewSize { px: [800, 533], visible: 400_000, instances: 1_000_000 };
 
     #[test]
     fn training_takes_a_hundred_bytes_a_splat_and_twenty_an_instance() {
-        let bytes = reach(&VIEW, Pass::Train);
-        let more = |view: ViewSize| reach(&view, Pass::Train) - bytes;
+        let bytes = reach(&VIEW, TRAIN);
+        let more = |view: ViewSize| reach(&view, TRAIN) - bytes;
         let splats = more(ViewSize { visible: 500_000, ..VIEW });
         assert!(splats.abs_diff(100_000 * 2 * 48 * 21 / 20) < 1000, "{splats}");
         let instances = more(ViewSize { instances: 2_000_000, ..VIEW });
         assert!(instances.abs_diff(1_000_000 * 84 / 4) < 100_000, "{instances}");
-        let pixels = reach(&ViewSize { px: [1600, 1066], ..VIEW }, Pass::Train) - bytes;
+        let pixels = reach(&ViewSize { px: [1600, 1066], ..VIEW }, TRAIN) - bytes;
         let tiles = 4 * VIEW.tiles();
         assert!(pixels.abs_diff(3 * VIEW.pixels() * 24) < 200 * tiles, "{pixels}");
     }
 
     #[test]
     fn looking_takes_less_than_training() {
-        assert!(reach(&VIEW, Pass::Picture) < reach(&VIEW, Pass::Train));
+        assert!(reach(&VIEW, Pass::Picture) < reach(&VIEW, TRAIN));
     }
 
     #[test]
     fn bands_take_less_of_instances_and_more_of_splats() {
-        let of = |instances, lists| {
-            reach_of(&ViewSize { instances, ..VIEW }, (Pass::Train, lists)) as f64
-        };
+        let of =
+            |instances, lists| reach_of(&ViewSize { instances, ..VIEW }, (TRAIN, lists)) as f64;
         let each = |lists| (of(9_000_000, lists) - of(5_000_000, lists)) / 4e6;
         let ratio = each(Lists::Bands) / each(Lists::Whole);
         assert!((ratio - 0.25).abs() < 0.01, "{ratio}");

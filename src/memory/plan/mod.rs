@@ -6,6 +6,7 @@
 
 mod appearance;
 mod births;
+mod coarse;
 mod frame;
 mod host;
 mod library;
@@ -18,7 +19,8 @@ mod seen;
 mod stack;
 
 pub use appearance::ColorTables;
-pub use births::{Growth, largest_births};
+pub use births::{CoarseGrowth, Growth, largest_births};
+pub use coarse::{Coarse, FEWER_NEIGHBOURS, Maps, neighbour_lists, search_scratch};
 pub use frame::ViewSize;
 pub use host::Host;
 pub use mapping::Granule;

@@ -6,6 +6,7 @@ mod tests;
 use serde::Serialize;
 
 use super::appearance::ColorTables;
+use super::coarse::{self, Coarse};
 use super::frame::{Lists, Pass, draw};
 use super::mapping::Granule;
 use super::model::{ModelSize, Storage};
@@ -56,6 +57,8 @@ pub struct Run {
     pub births: Option<[u64; 2]>,
     /// Whether rounds move Gaussians and add copies, in place of cloning and splitting.
     pub relocates: bool,
+    /// SuGaR's coarse stage, where it follows.
+    pub coarse: Option<Coarse>,
     /// Whether views may be drawn in bands where their lists do not fit.
     pub bands: bool,
     /// Context and code.
@@ -83,11 +86,13 @@ pub struct Forecast {
     /// The most that is held: that of the largest stage, and what the arena keeps of others and
     /// has beyond, as far as the budget allows.
     pub peak: Bytes,
-    /// The least budget with which the run is made: with all photographs in turns, and the most
-    /// demanding views in bands if they may be.
+    /// The least budget with which the run is made: with all photographs in turns, the most demanding
+    /// views in bands if they may be, and lists of neighbours as short as they may be.
     pub least: Bytes,
-    /// Whether they have to be.
+    /// Whether views have to be drawn in bands.
     pub in_bands: bool,
+    /// In the coarse stage, how many neighbours lists may have.
+    pub neighbours: Option<u32>,
     /// How many photographs stay on the device to the end.
     pub photographs_resident: usize,
     /// How many there are.
@@ -98,28 +103,34 @@ pub struct Forecast {
 struct Played {
     name: &'static str,
     gaussians: u64,
+    /// Neighbours in the lists that there are then.
+    neighbours: u32,
     stack: Stack,
+}
+
+/// How a run makes do with little memory.
+#[derive(Clone, Copy, Debug)]
+struct Way {
+    lists: Lists,
+    /// Neighbours in the lists of the coarse stage; 0 where there is none.
+    neighbours: u32,
 }
 
 impl Run {
     /// Within so many bytes, or as many as it takes.
     pub fn forecast(&self, budget: Option<Bytes>) -> Forecast {
-        let mut played = self.play(Lists::Whole);
-        let at_once = self.least_of(&played);
-        let in_bands = self.bands && budget.is_some_and(|budget| at_once > budget);
-        if in_bands {
-            played = self.play(Lists::Bands);
-        }
+        let (way, played) = self.played_within(budget);
         let resident = self.resident(&played, budget);
         let photographs = self.granule.whole(self.photographs.first(resident));
         let stages: Vec<Stage> =
             played.iter().map(|played| self.stage(played, photographs)).collect();
         let need = stages.iter().map(|stage| stage.total).max().unwrap_or_default();
-        let peak = self.expected_peak(&played, photographs);
+        let peak = self.expected_peak(&played, photographs, way);
         Forecast {
             peak: budget.map_or(peak, |budget| peak.min(budget)).max(need),
             least: self.least(),
-            in_bands,
+            in_bands: way.lists == Lists::Bands,
+            neighbours: self.coarse.map(|_| way.neighbours),
             stages,
             photographs_resident: resident,
             photographs: self.photographs.trained.len(),
@@ -129,8 +140,9 @@ impl Run {
     /// The most that goes by each label of the ledger, at different times, with all photographs on
     /// the device and views drawn at once, or in bands; of the arena, what its blocks reach.
     pub fn ledger(&self, in_bands: bool) -> Vec<Row> {
-        let played = self.play(if in_bands { Lists::Bands } else { Lists::Whole });
-        let mut rows = self.held(self.model.gaussians);
+        let way = Way { lists: if in_bands { Lists::Bands } else { Lists::Whole }, ..self.usual() };
+        let played = self.play(way);
+        let mut rows = self.held(self.model.gaussians, way.neighbours);
         let mut add = |label, bytes| rows.push(Row { label, bytes });
         add("photographs", self.granule.whole(self.photographs.all()));
         let reach = played.iter().map(|stage| stage.stack.reach()).max().unwrap_or_default();
@@ -146,8 +158,33 @@ impl Run {
 
     /// The least budget with which it is made.
     pub fn least(&self) -> Bytes {
-        let at_once = self.least_of(&self.play(Lists::Whole));
-        if self.bands { at_once.min(self.least_of(&self.play(Lists::Bands))) } else { at_once }
+        self.ways().into_iter().map(|way| self.least_of(&self.play(way))).min().unwrap_or_default()
+    }
+
+    /// Where nothing is given up.
+    fn usual(&self) -> Way {
+        let neighbours = self.coarse.map_or(0, |coarse| coarse.neighbours);
+        Way { lists: Lists::Whole, neighbours }
+    }
+
+    /// All ways, the first the one that gives up least.
+    fn ways(&self) -> Vec<Way> {
+        let lengths = self.coarse.map_or(vec![0], |coarse| coarse.lengths());
+        let drawn = if self.bands { &[Lists::Whole, Lists::Bands][..] } else { &[Lists::Whole] };
+        let of = |neighbours| drawn.iter().map(move |&lists| Way { lists, neighbours });
+        lengths.into_iter().flat_map(of).collect()
+    }
+
+    /// The first way that fits, or the last.
+    fn played_within(&self, budget: Option<Bytes>) -> (Way, Vec<Played>) {
+        let mut last = (self.usual(), self.play(self.usual()));
+        for way in self.ways() {
+            last = (way, self.play(way));
+            if budget.is_none_or(|budget| self.least_of(&last.1) <= budget) {
+                break;
+            }
+        }
+        last
     }
 
     /// The same with another number of Gaussians.
@@ -175,7 +212,7 @@ impl Run {
         Some(fit)
     }
 
-    fn play(&self, lists: Lists) -> Vec<Played> {
+    fn play(&self, Way { lists, neighbours }: Way) -> Vec<Played> {
         let most = self.model.gaussians;
         let [wanted, births] = self.births.unwrap_or_else(|| {
             let births = (most / BIRTHS_SHARE).min(most.saturating_sub(self.start));
@@ -185,12 +222,13 @@ impl Run {
         let stage = |name, gaussians, play: &dyn Fn(&mut Stack)| {
             let mut stack = Stack::default();
             play(&mut stack);
-            Played { name, gaussians, stack }
+            Played { name, gaussians, neighbours: 0, stack }
         };
         let model = self.model;
         let views = self.photographs.trained.len() as u64;
         let view = self.seen.of(most);
-        let pass = if self.inverse_depths { Pass::TrainWithDepths } else { Pass::Train };
+        let inverse_depths = self.inverse_depths;
+        let pass = Pass::Train { inverse_depths, coarse: None };
         let colors = self.colors.as_ref();
         let mut stages = vec![
             stage(START, self.start, &|stack| {
@@ -214,6 +252,17 @@ impl Run {
                 stage("reorder", most, &|stack| round::reorder(stack, &model)),
             ]);
         }
+        if let Some(Coarse { maps, .. }) = self.coarse {
+            let coarse = stage("coarse training", most, &|stack| {
+                coarse::search(stack, most);
+                let pass = Pass::Train { inverse_depths, coarse: Some(maps) };
+                draw(stack, most, &view, (pass, lists), colors);
+                // What is too transparent goes, once.
+                round::densify(stack, &model, (0, 0));
+                round::smooth(stack, &model, views);
+            });
+            stages.push(Played { neighbours, ..coarse });
+        }
         if !self.photographs.held_out.is_empty() {
             stages.push(stage("evaluation", most, &|stack| {
                 draw(stack, most, &view, (Pass::Picture, lists), colors);
@@ -225,7 +274,7 @@ impl Run {
     }
 
     /// What lives through all of a stage but its scratch, and the photographs that stay.
-    fn held(&self, gaussians: u64) -> Vec<Row> {
+    fn held(&self, gaussians: u64, neighbours: u32) -> Vec<Row> {
         let row = |label, bytes| Row { label, bytes };
         let mut rows = vec![
             row("context and code", self.context),
@@ -235,17 +284,20 @@ impl Run {
         let tables = self.colors.map(|colors| colors.row());
         rows.extend(tables.map(|tables| row(tables.label, self.granule.whole(tables.bytes))));
         let regions = self.model.with(gaussians).regions();
+        let lists = coarse::neighbour_lists(gaussians, neighbours);
+        let regions = regions.into_iter().chain([lists]);
         rows.extend(regions.map(|region| row(region.label, self.granule.whole(region.bytes))));
         rows
     }
 
-    fn held_bytes(&self, gaussians: u64) -> Bytes {
-        self.held(gaussians).iter().map(|row| row.bytes).sum()
+    fn held_bytes(&self, gaussians: u64, neighbours: u32) -> Bytes {
+        self.held(gaussians, neighbours).iter().map(|row| row.bytes).sum()
     }
 
     fn least_of(&self, played: &[Played]) -> Bytes {
         let need = |stage: &Played| {
-            self.held_bytes(stage.gaussians) + self.granule.after_trim(stage.stack.reach())
+            self.held_bytes(stage.gaussians, stage.neighbours)
+                + self.granule.after_trim(stage.stack.reach())
         };
         played.iter().map(need).max().unwrap_or_default()
     }
@@ -255,14 +307,14 @@ impl Run {
         let Some(budget) = budget else { return self.photographs.trained.len() };
         let beside = |used: Bytes| Bytes(budget.0.saturating_sub(used.0));
         let at_start = played.first().map_or(Bytes(0), |start| {
-            self.held_bytes(start.gaussians) + self.granule.whole(start.stack.reach())
+            self.held_bytes(start.gaussians, 0) + self.granule.whole(start.stack.reach())
         });
         let fair = self.photographs.fair_share(beside(at_start));
         fair.min(self.photographs.that_fit(beside(self.least_of(played)), self.granule))
     }
 
     fn stage(&self, played: &Played, photographs: Bytes) -> Stage {
-        let mut rows = self.held(played.gaussians);
+        let mut rows = self.held(played.gaussians, played.neighbours);
         // The first is sent when the model is there.
         let photographs = if played.name == START { Bytes(0) } else { photographs };
         rows.push(Row { label: "photographs", bytes: photographs });
@@ -280,10 +332,11 @@ impl Run {
 
     /// The arena keeps what the largest stage took of it, and grew in steps on the way: it ends, on
     /// average, half a step beyond.
-    fn expected_peak(&self, played: &[Played], photographs: Bytes) -> Bytes {
+    fn expected_peak(&self, played: &[Played], photographs: Bytes, way: Way) -> Bytes {
         let reach = played.iter().map(|stage| stage.stack.reach()).max().unwrap_or_default();
         let spare = Bytes((reach.0 / SPARE_SHARE).min(MOST_SPARE) / 2);
-        self.held_bytes(self.model.gaussians) + photographs + self.granule.whole(reach + spare)
+        let held = self.held_bytes(self.model.gaussians, way.neighbours);
+        held + photographs + self.granule.whole(reach + spare)
     }
 }
 

@@ -103,7 +103,7 @@ pub(super) struct Memory {
     pub(super) host_resident: Option<Bytes>,
 }
 
-/// Bytes by what they are for.
+/// Bytes by what they are for. What older programs did not write is 0.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub(super) struct Tensors {
     #[serde(deserialize_with = "bytes")]
@@ -116,6 +116,8 @@ pub(super) struct Tensors {
     pub(super) activations: Bytes,
     #[serde(deserialize_with = "bytes")]
     pub(super) images: Bytes,
+    #[serde(default, deserialize_with = "bytes")]
+    pub(super) knn: Bytes,
 }
 
 /// Bytes of a device's own memory. What older programs did not write is 0 or absent.

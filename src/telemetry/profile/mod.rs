@@ -222,19 +222,20 @@ fn taken(entry: &Entry) -> Option<(Category, Bytes)> {
 
 /// What is taken between two iterations.
 fn between(told: &Memory) -> Bytes {
-    let log::Tensors { parameters, optimizer, gradients, activations, images } = told.tensors;
-    let of_host = || parameters + optimizer + gradients + activations + images;
+    let log::Tensors { parameters, optimizer, gradients, activations, images, knn } = told.tensors;
+    let of_host = || parameters + optimizer + gradients + activations + images + knn;
     told.vram.map_or_else(of_host, |vram| vram.reserved)
 }
 
 fn parts_between(told: &Memory) -> Vec<(Category, Bytes)> {
-    let log::Tensors { parameters, optimizer, gradients, activations, images } = told.tensors;
+    let log::Tensors { parameters, optimizer, gradients, activations, images, knn } = told.tensors;
     let Some(vram) = told.vram else {
         return vec![
             (Category::Parameters, parameters),
             (Category::Optimizer, optimizer),
             (Category::Photographs, images),
             (Category::Scratch, gradients + activations),
+            (Category::Other, knn),
         ];
     };
     let known = parameters + optimizer + vram.photographs + vram.scratch + vram.context;
@@ -359,6 +360,7 @@ mod tests {
             gradients: Bytes(1),
             activations: Bytes(2),
             images: Bytes(7),
+            knn: Bytes(3),
         };
         Memory { iteration, tensors, vram, host_resident: Some(Bytes(1000)) }
     }
@@ -456,8 +458,9 @@ mod tests {
         let log = Log { memory: vec![memory(100, None)], ..Log::default() };
         let profile = Profile::of(Path::new("m"), &log);
         assert!(profile.slack.is_none() && profile.gpu.is_none());
-        assert_eq!(profile.peak.unwrap().bytes, Bytes(40));
-        assert_eq!(bytes_of(&profile).iter().map(|(_, bytes)| bytes).sum::<u64>(), 40);
+        assert_eq!(profile.peak.unwrap().bytes, Bytes(43));
+        assert_eq!(bytes_of(&profile).iter().map(|(_, bytes)| bytes).sum::<u64>(), 43);
+        assert_eq!(bytes_of(&profile).last().unwrap(), &(Category::Other, 3));
     }
 
     #[test]

@@ -2,23 +2,26 @@
 
 use super::costs::Pairs;
 use crate::backend::{
-    CopySpeed, DeviceError, MemoryEntry, MemoryKind, Pass, Pending, Raster, RenderSettings, Stage,
-    StageTime, Work,
+    CopySpeed, DeviceError, MemoryEntry, MemoryKind, Pass, Pending, RenderSettings, Stage,
+    StageTime, Surface, SurfaceMaps, Work,
 };
+use crate::config::SugarOptions;
 use crate::dataset::View;
 use crate::memory::Bytes;
-use crate::model::Gaussians;
 use crate::train::TrainError;
-use crate::train::descend::{Descended, Descent, descend};
+use crate::train::coarse::Asked;
+use crate::train::descend::{Descended, Descent, Surfaces, descend};
 use crate::train::event::Split;
 use crate::train::feed::Feed;
 
 /// A model in training that goes nowhere.
-pub(super) struct Treadmill<'a, B: Raster<Gaussians>> {
+pub(super) struct Treadmill<'a, B: Surface + SurfaceMaps> {
     device: &'a mut B,
     model: B::Model,
     feed: Feed<'a>,
     descent: Descent,
+    /// What surfaces are asked for in an iteration, and the Gaussians' neighbours.
+    surfaces: Option<SurfaceWork<B>>,
     /// The loss of the iteration before, read behind the next as in training.
     launched: Option<B::Loss>,
     /// Bytes of the last frame and gradients.
@@ -32,14 +35,22 @@ pub(super) struct Counted {
     pub(super) pairs: Pairs,
 }
 
-impl<'a, B: Raster<Gaussians>> Treadmill<'a, B> {
+/// What the iterations ask of surfaces.
+pub(super) struct SurfaceWork<B: Surface> {
+    pub(super) options: SugarOptions,
+    pub(super) seed: u64,
+    pub(super) extent: f64,
+    pub(super) near: B::Neighbours,
+}
+
+impl<'a, B: Surface + SurfaceMaps> Treadmill<'a, B> {
     pub(super) fn new(
         device: &'a mut B,
         model: B::Model,
         feed: Feed<'a>,
-        descent: Descent,
+        (descent, surfaces): (Descent, Option<SurfaceWork<B>>),
     ) -> Self {
-        Self { device, model, feed, descent, launched: None, bytes: [Bytes(0); 2] }
+        Self { device, model, feed, descent, surfaces, launched: None, bytes: [Bytes(0); 2] }
     }
 
     /// Gives the device as many photographs as it keeps: training brings each once in a while.
@@ -79,8 +90,13 @@ impl<'a, B: Raster<Gaussians>> Treadmill<'a, B> {
         let (view, target) = self.feed.take(self.device, number)?;
         let view = self.feed.views.view(view);
         look(self.device, &self.model, view)?;
-        let Descended { loss, activations, gradients } =
-            descend(self.device, &mut self.model, view, &target, &self.descent, None)?;
+        let surfaces = self.surfaces.as_ref().map(|SurfaceWork { options, seed, extent, near }| {
+            let asked = Asked::surfaces(options, (*seed, *extent), number);
+            Surfaces { asked, near: Some(near) }
+        });
+        let (device, model) = (&mut *self.device, &mut self.model);
+        let Descended { loss, activations, gradients, .. } =
+            descend(device, model, view, &target, &self.descent, None, surfaces.as_ref())?;
         self.bytes = [activations, gradients];
         drop(target);
         self.feed.prefetch(self.device, number + 1)?;

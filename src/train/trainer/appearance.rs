@@ -1,15 +1,14 @@
 //! What a run learns of its photographs' colours: where the tables come from and go to.
 
 use super::Trainer;
-use crate::backend::{AppearanceStep, AppearanceTables, Compensation, Raster};
+use crate::backend::{AppearanceStep, AppearanceTables, Compensation, Surface, SurfaceMaps};
 use crate::config::OptimizeOptions;
 use crate::export::{remove_exposure_json, write_exposure_json};
-use crate::model::Gaussians;
 use crate::train::TrainError;
 use crate::train::appearance::{Learner, compensation, rule, tables};
 use crate::train::event::Split;
 
-impl<B: Raster<Gaussians>> Trainer<'_, B> {
+impl<B: Surface + SurfaceMaps> Trainer<'_, B> {
     /// Puts the tables on the device, where the run has such: those of a checkpoint with the views that
     /// it was trained on, or new ones.
     pub(super) fn begin_appearance(

@@ -2,9 +2,10 @@
 //! rather than fail, and where nothing is left to give up it stops with a checkpoint.
 
 use super::Trainer;
-use crate::backend::{Densified, DensifyRule, DeviceError, Governed, Grant, Raster, RelocateRule};
+use crate::backend::{
+    Densified, DensifyRule, DeviceError, Governed, Grant, RelocateRule, Surface, SurfaceMaps,
+};
 use crate::memory::Rung;
-use crate::model::Gaussians;
 use crate::train::creep::Creep;
 use crate::train::densify::{self, Round};
 use crate::train::event::Event;
@@ -32,7 +33,7 @@ impl Played {
     }
 }
 
-impl<B: Raster<Gaussians>> Trainer<'_, B> {
+impl<B: Surface + SurfaceMaps> Trainer<'_, B> {
     /// Lets the device put its memory in order, and tells what was given up or taken back.
     pub(super) fn govern(&mut self) -> Result<(), TrainError> {
         self.device.govern(&mut self.model, self.iteration)?;
@@ -66,6 +67,7 @@ impl<B: Raster<Gaussians>> Trainer<'_, B> {
                     if !self.device.relieve(&mut self.model, &error)? {
                         return Err(self.stop_for_memory(error));
                     }
+                    self.shorten_neighbours();
                 }
                 other => return other,
             }
@@ -98,7 +100,10 @@ impl<B: Raster<Gaussians>> Trainer<'_, B> {
 
     /// A round of density control with as many births as the cap and the memory allow. Where memory
     /// is short in spite of that, a round without births; and where even that is refused, none.
-    fn clone_split_and_prune(&mut self, rule: &DensifyRule) -> Result<Densified, TrainError> {
+    pub(super) fn clone_split_and_prune(
+        &mut self,
+        rule: &DensifyRule,
+    ) -> Result<Densified, TrainError> {
         let before = self.device.len(&self.model);
         let survey = self.device.survey(&self.model, rule)?;
         let capped = densify::grant(self.setup.config, before, survey).births;

@@ -1,7 +1,7 @@
 //! The 3D filter's part in a run.
 
 use super::Trainer;
-use crate::backend::{DeviceError, Raster};
+use crate::backend::{DeviceError, Raster, Surface, SurfaceMaps};
 use crate::dataset::{Dataset, View};
 use crate::model::Gaussians;
 use crate::train::{SceneScale, TrainError, smoothing};
@@ -20,7 +20,7 @@ pub(super) fn smooth<B: Raster<Gaussians>>(
     device.smooth(model, &views, SAMPLED_SHARE * SceneScale::of(dataset).unit)
 }
 
-impl<B: Raster<Gaussians>> Trainer<'_, B> {
+impl<B: Surface + SurfaceMaps> Trainer<'_, B> {
     /// Computes the filter where the run has one.
     pub(super) fn smooth(&mut self) -> Result<(), TrainError> {
         if !self.setup.config.optimize.filter_3d {

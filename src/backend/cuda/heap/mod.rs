@@ -146,6 +146,13 @@ impl Heap {
         self.books.ledger.borrow().entries().to_vec()
     }
 
+    /// Bytes that hold something of regions that go by this label.
+    pub fn used_by(&self, label: &'static str) -> Bytes {
+        let ledger = self.books.ledger.borrow();
+        let of_label = |entry: &&Entry| entry.label == label && entry.kind == Kind::Region;
+        ledger.entries().iter().filter(of_label).map(|entry| entry.used).sum()
+    }
+
     /// Bytes taken from the device, context and code included.
     pub fn total(&self) -> Bytes {
         self.books.ledger.borrow().total()

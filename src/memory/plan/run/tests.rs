@@ -3,7 +3,8 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::memory::plan::OptionalColumns;
+use crate::memory::plan::{Maps, OptionalColumns};
+
 fn run(gaussians: u64, storage: Storage) -> Run {
     Run {
         model: ModelSize { gaussians, sh_degree: 3, storage, optional: OptionalColumns::NONE },
@@ -16,6 +17,7 @@ fn run(gaussians: u64, storage: Storage) -> Run {
         },
         colors: None,
         births: None,
+        coarse: None,
         relocates: false,
         bands: false,
         context: CONTEXT,
@@ -134,6 +136,63 @@ fn colour_tables_take_their_bytes_and_an_image_beside_the_view() {
     }
 }
 
+/// A run with a coarse stage of this kind behind it.
+fn coarse(gaussians: u64, maps: Maps) -> Run {
+    let coarse = Coarse { neighbours: 16, shortens: true, maps };
+    Run { coarse: Some(coarse), ..run(gaussians, Storage::Full) }
+}
+
+#[test]
+fn the_coarse_stage_is_a_stage_that_holds_its_neighbours_and_the_others_hold_none() {
+    let forecast = coarse(6_000_000, Maps::Undrawn).forecast(None);
+    assert_eq!(forecast.neighbours, Some(16));
+    for stage in &forecast.stages {
+        let lists = stage.rows.iter().find(|row| row.label == "neighbours");
+        let expected = (stage.name == "coarse training")
+            .then(|| Granule::default().whole(Bytes(6_000_000 * 16 * 4)));
+        assert_eq!(lists.map(|row| row.bytes), expected, "{}", stage.name);
+        assert_eq!(stage.rows.iter().map(|row| row.bytes).sum::<Bytes>(), stage.total);
+        assert!(stage.total <= forecast.peak, "{}", stage.name);
+    }
+    let total = |name| forecast.stages.iter().find(|stage| stage.name == name).unwrap().total.0;
+    // What it adds to the iteration: 384 MB of lists, and of the 288 MB of gradients what is more than
+    // the view's pairs and pixels took, which are gone by then. About 450 MiB in all.
+    let more = total("coarse training") - total("iteration");
+    assert!((384_000_000..460 << 20).contains(&more), "{more}");
+    assert_eq!(run(6_000_000, Storage::Full).forecast(None).neighbours, None);
+}
+
+#[test]
+fn maps_of_surfaces_take_their_bytes_and_samples_behind_them_a_little_more() {
+    let [undrawn, compared, sampled] = [Maps::Undrawn, Maps::Compared, Maps::Sampled]
+        .map(|maps| coarse(1_000_000, maps).least().0);
+    assert!(undrawn < compared && compared <= sampled, "{undrawn} {compared} {sampled}");
+    let view = coarse(1, Maps::Undrawn).seen.of(1_000_000);
+    // Maps with their gradients, features with theirs, and the state of the pixels.
+    let most = 32 * (view.pixels() + view.visible) + 16 * view.instances;
+    assert!(compared - undrawn <= most + (8 << 20), "{} of {most}", compared - undrawn);
+}
+
+#[test]
+fn lists_become_shorter_only_where_they_do_not_fit_and_not_before_bands() {
+    let run = Run { bands: true, ..coarse(6_000_000, Maps::Undrawn) };
+    let fixed = Run { coarse: run.coarse.map(|c| Coarse { shortens: false, ..c }), ..run.clone() };
+    let (most, least) = (fixed.least(), run.least());
+    // Six neighbours of 4 bytes.
+    let gain = most.0 - least.0;
+    assert!(gain.abs_diff(6_000_000 * 24) <= 8 << 20, "{gain}");
+    let way = |budget: u64| {
+        let forecast = run.forecast(Some(Bytes(budget)));
+        assert!(forecast.peak.0 <= budget);
+        (forecast.neighbours, forecast.in_bands)
+    };
+    assert_eq!(way(most.0).0, Some(16));
+    assert_eq!(way(most.0 - 1).0, Some(12));
+    assert_eq!(way(least.0).0, Some(10));
+    assert_eq!(fixed.forecast(Some(least)).neighbours, Some(16), "they may not be");
+    assert!(run.largest(most) > fixed.largest(most));
+}
+
 #[test]
 fn the_ledger_has_each_label_once_at_its_most() {
     let run = run(3_000_000, Storage::Full);
@@ -158,9 +217,12 @@ proptest! {
     fn the_largest_number_fits_and_one_more_does_not(
         mib in 800_u64..30_000,
         compact in any::<bool>(),
+        stage in prop::option::of(any::<bool>()),
     ) {
         let storage = if compact { Storage::Compact } else { Storage::Full };
-        let (run, budget) = (run(1, storage), Bytes(mib << 20));
+        let of_stage = |shortens| Coarse { neighbours: 16, shortens, maps: Maps::Compared };
+        let run = Run { coarse: stage.map(of_stage), ..run(1, storage) };
+        let budget = Bytes(mib << 20);
         let largest = run.largest(budget).unwrap();
         prop_assert!(run.with(largest).least() <= budget);
         prop_assert!(run.with(largest + 1).least() > budget);

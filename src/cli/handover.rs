@@ -1,0 +1,200 @@
+//! A trained model that SuGaR's coarse stage starts from: its Gaussians, and what its run tells.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use serde::Serialize;
+
+use super::exit::UsageError;
+use super::folder;
+use crate::config::{Config, SceneOptions, SugarOptions};
+use crate::math::splat::DILATION_PX2;
+
+/// The iteration of a PLY that lies in no folder that tells one: the reference's.
+const USUAL_ITERATION: u32 = 7000;
+
+/// A model to start from.
+pub(super) struct Handover {
+    /// Its Gaussians.
+    pub(super) ply: PathBuf,
+    /// The iteration that they are of.
+    pub(super) iteration: u32,
+    /// What the options of its run were, and the file that says so.
+    told: Option<(PathBuf, Kept)>,
+}
+
+/// Options of a run that one which goes on from its Gaussians keeps, unless it is told otherwise.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+struct Kept {
+    scene: SceneOptions,
+    optimize: KeptFilter,
+}
+
+/// How a model is drawn.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct KeptFilter {
+    antialiasing: bool,
+    kernel_size: f64,
+}
+
+impl Default for KeptFilter {
+    fn default() -> Self {
+        let usual = Config::default().optimize;
+        Self { antialiasing: usual.antialiasing, kernel_size: usual.kernel_size }
+    }
+}
+
+impl Handover {
+    /// The model that the options name, if they do.
+    pub(super) fn find(options: &SugarOptions) -> anyhow::Result<Option<Self>> {
+        let Some(path) = &options.checkpoint_path else { return Ok(None) };
+        if path.is_file() {
+            let iteration = options.iteration_to_load.or_else(|| iteration_of(path));
+            let iteration = iteration.unwrap_or(USUAL_ITERATION);
+            return Ok(Some(Self { ply: path.clone(), iteration, told: None }));
+        }
+        let (iteration, ply) = folder::point_cloud(path, options.iteration_to_load)?;
+        Ok(Some(Self { ply, iteration, told: told(path)? }))
+    }
+
+    /// The options that are kept, as a layer beneath those that are given, and where they are from.
+    pub(super) fn kept(&self) -> anyhow::Result<Option<(String, String)>> {
+        let Some((path, kept)) = &self.told else { return Ok(None) };
+        let text = toml::to_string(kept).context("options of an earlier run are plain values")?;
+        Ok(Some((path.display().to_string(), text)))
+    }
+
+    /// Fails where a view would be held out that the model was trained on.
+    pub(super) fn check_split(&self, now: &SceneOptions) -> Result<(), UsageError> {
+        if !now.eval {
+            return Ok(());
+        }
+        let Some((path, Kept { scene: before, .. })) = &self.told else {
+            tracing::warn!(
+                "{}: nothing tells which views it was trained on; figures of held-out views mean \
+                 something only if it has not seen every {}th",
+                self.ply.display(),
+                now.test_every
+            );
+            return Ok(());
+        };
+        if before.eval && before.test_every == now.test_every {
+            return Ok(());
+        }
+        let (was, remedy) = if before.eval {
+            (
+                format!("--test-every {}", before.test_every),
+                format!("--test-every {}", before.test_every),
+            )
+        } else {
+            ("no view held out".to_owned(), "--eval false".to_owned())
+        };
+        Err(UsageError(format!(
+            "{}: the model was trained with {was}, so that it has seen views that --eval \
+             --test-every {} holds out, and their figures would say nothing. Use {remedy}, or train \
+             the model anew with the same --eval",
+            path.display(),
+            now.test_every
+        )))
+    }
+}
+
+/// The iteration that a file's folder is named after.
+fn iteration_of(ply: &Path) -> Option<u32> {
+    ply.parent()?.file_name()?.to_str()?.strip_prefix("iteration_")?.parse().ok()
+}
+
+/// What the run of a model folder was told: by our own file, or by the one that 3DGS's trainers write.
+fn told(model_path: &Path) -> anyhow::Result<Option<(PathBuf, Kept)>> {
+    if let Some((origin, text)) = folder::read_config(model_path)? {
+        let Config { scene, optimize, .. } = Config::from_toml(&origin, &text)?;
+        // Maps of depths are for training from points.
+        let scene = SceneOptions { depths: None, ..scene };
+        let filter =
+            KeptFilter { antialiasing: optimize.antialiasing, kernel_size: optimize.kernel_size };
+        return Ok(Some((PathBuf::from(origin), Kept { scene, optimize: filter })));
+    }
+    let path = model_path.join("cfg_args");
+    match fs::read_to_string(&path) {
+        Ok(text) => Ok(Some((path, of_namespace(&text)))),
+        Err(_) => Ok(None),
+    }
+}
+
+/// What `Namespace(key=value, ...)`, as Python writes it, says of what is kept. It is read, not run.
+fn of_namespace(text: &str) -> Kept {
+    let value = |key: &str| {
+        let start = text.find(&format!("{key}="))? + key.len() + 1;
+        let rest = &text[start..];
+        let end = rest.find([',', ')']).unwrap_or(rest.len());
+        Some(rest[..end].trim().trim_matches(['\'', '"']).to_owned())
+    };
+    let mut kept = Kept::default();
+    let scene = &mut kept.scene;
+    scene.eval = value("eval").is_some_and(|value| value == "True");
+    scene.white_background = value("white_background").is_some_and(|value| value == "True");
+    scene.source_path = value("source_path").filter(|path| !path.is_empty()).map(PathBuf::from);
+    if let Some(images) = value(" images").filter(|images| !images.is_empty()) {
+        scene.images = images;
+    }
+    if let Some(resolution) = value(" resolution").and_then(|value| value.parse().ok()) {
+        scene.resolution = resolution;
+    }
+    // Mip-Splatting's trainer has it; where it is what 3DGS dilates by, our own says that it is none.
+    let variance = value("kernel_size").and_then(|value| value.parse::<f64>().ok());
+    if let Some(variance) = variance.filter(|&variance| variance != DILATION_PX2) {
+        kept.optimize = KeptFilter { antialiasing: true, kernel_size: variance };
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_namespace_of_3dgs_tells_its_scene_and_its_split() {
+        let kept = of_namespace(
+            "Namespace(data_device='cuda', depths='', eval=True, images='images_4', \
+             model_path='out/garden', resolution=2, sh_degree=3, source_path='/data/garden', \
+             train_test_exp=False, white_background=False)",
+        );
+        let scene = &kept.scene;
+        assert_eq!((scene.eval, scene.white_background, scene.resolution), (true, false, 2));
+        assert_eq!(scene.source_path.as_deref(), Some(Path::new("/data/garden")));
+        assert_eq!(scene.images, "images_4");
+        assert_eq!(kept.optimize, KeptFilter::default());
+    }
+
+    #[test]
+    fn a_namespace_of_mip_splatting_tells_its_filter() {
+        let filter = |text: &str| of_namespace(text).optimize;
+        let mip = filter("Namespace(eval=False, kernel_size=0.1, resolution=-1)");
+        assert_eq!(mip, KeptFilter { antialiasing: true, kernel_size: 0.1 });
+        assert_eq!(filter("Namespace(eval=False, kernel_size=0.3)"), KeptFilter::default());
+        assert_eq!(of_namespace("garbage"), Kept::default());
+    }
+
+    #[test]
+    fn views_that_were_trained_on_are_not_held_out() {
+        let model = |eval, test_every| {
+            let scene = SceneOptions { eval, test_every, ..SceneOptions::default() };
+            let kept = Kept { scene, ..Kept::default() };
+            Handover { ply: "a.ply".into(), iteration: 7, told: Some(("cfg_args".into(), kept)) }
+        };
+        let now = SceneOptions { eval: true, ..SceneOptions::default() };
+        assert!(model(true, 8).check_split(&now).is_ok());
+        assert!(model(false, 8).check_split(&SceneOptions::default()).is_ok());
+        let error = model(false, 8).check_split(&now).expect_err("all views were seen").0;
+        assert!(error.contains("--eval false"), "{error}");
+        let error = model(true, 7).check_split(&now).expect_err("other views were held out").0;
+        assert!(error.contains("Use --test-every 7"), "{error}");
+    }
+
+    #[test]
+    fn a_file_tells_its_iteration_by_its_folder() {
+        assert_eq!(iteration_of(Path::new("m/iteration_30000/point_cloud.ply")), Some(30_000));
+        assert_eq!(iteration_of(Path::new("m/point_cloud.ply")), None);
+    }
+}

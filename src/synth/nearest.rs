@@ -1,0 +1,214 @@
+//! The point of a solid's surface that is nearest to a point, exactly.
+
+use std::f64::consts::TAU;
+
+use super::shape::Shape;
+use crate::math::linalg::{Vec3, add, dot, length, normalize, scale, sub};
+
+/// A point of a surface.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SurfacePoint {
+    /// Where it is, world units.
+    pub position: Vec3<f64>,
+    /// Direction out of the solid, of length 1; up, of the floor.
+    pub normal: Vec3<f64>,
+    /// How far the point that was asked about is from it, world units; negative inside a solid.
+    pub distance: f64,
+}
+
+/// Places around the gourd at which the search for its nearest point starts, in shares of a lobe:
+/// each lobe and each valley may hold a point nearer than all around it.
+const STARTS: [f64; 5] = [0.0, -0.5, -0.25, 0.25, 0.5];
+
+/// Steps of a search, more than any took that ended.
+const STEPS: usize = 200;
+
+/// Step across the surface at which a search ends, world units. What is left of the distance is of
+/// its square.
+const STILL: f64 = 1e-9;
+
+/// More than the curvature of a gourd's surface anywhere, per world unit.
+const CURVATURE: f64 = 8.0;
+
+impl Shape {
+    /// The nearest point of the surface, both relative to the centre.
+    pub(super) fn nearest(self, point: Vec3<f64>) -> SurfacePoint {
+        match self {
+            Self::Ball { radius } => around([0.0; 3], radius, point),
+            Self::Ring { radius, thickness } => {
+                let out = outward([point[0], 0.0, point[2]]);
+                around(scale(out, radius), thickness, point)
+            }
+            Self::Gourd { .. } => {
+                let found = STARTS.map(|share| self.searched(point, share));
+                let nearer = |a: SurfacePoint, b: SurfacePoint| {
+                    if b.distance.abs() < a.distance.abs() { b } else { a }
+                };
+                found.into_iter().fold(found[0], nearer)
+            }
+        }
+    }
+
+    /// Of a gourd, the point that a descent along its surface ends at, that starts this share of a lobe
+    /// to the side of the point.
+    fn searched(self, point: Vec3<f64>, share: f64) -> SurfacePoint {
+        let Self::Gourd { radius, lobes, .. } = self else { return around([0.0; 3], 0.0, point) };
+        let (sine, cosine) = (share * TAU / lobes).sin_cos();
+        let out = outward(point);
+        let turned = [cosine * out[0] - sine * out[2], out[1], sine * out[0] + cosine * out[2]];
+        let mut at = scale(turned, radius);
+        for _ in 0..STEPS {
+            let (height, d_height) = self.height(at);
+            at = sub(at, scale(d_height, height / dot(d_height, d_height)));
+            let normal = normalize(self.height(at).1);
+            let offset = sub(point, at);
+            let across = sub(offset, scale(normal, dot(offset, normal)));
+            // A full step overshoots where the surface bends more than a ball around the point.
+            at = add(at, scale(across, 1.0 / (1.0 + CURVATURE * length(offset))));
+            if length(across) < STILL && height.abs() < STILL {
+                break;
+            }
+        }
+        let (height, d_height) = self.height(at);
+        let position = sub(at, scale(d_height, height / dot(d_height, d_height)));
+        let side = if self.height(point).0 < 0.0 { -1.0 } else { 1.0 };
+        SurfacePoint {
+            position,
+            normal: normalize(self.height(position).1),
+            distance: side * length(sub(point, position)),
+        }
+    }
+
+    /// Of a gourd, how much farther than the surface a point is from the centre, and the gradient of
+    /// that. No distance from the surface, but 0 on it.
+    fn height(self, point: Vec3<f64>) -> (f64, Vec3<f64>) {
+        let Self::Gourd { radius, lobes, depth, twist } = self else { return (0.0, [0.0; 3]) };
+        let from_centre = length(point).max(1e-9);
+        let [x, y, z] = scale(point, 1.0 / from_centre);
+        let across2 = x * x + z * z;
+        let (sine, cosine) = (lobes * z.atan2(x) + twist * point[1]).sin_cos();
+        let height = from_centre - radius * (1.0 + depth * across2 * cosine);
+        let d_across2 = scale(sub([x, 0.0, z], scale([x, y, z], across2)), 2.0 / from_centre);
+        // across2 times the gradient of the angle, which has no bound near the axis.
+        let d_angle = [-lobes * z / from_centre, twist * across2, lobes * x / from_centre];
+        let d_lobes = sub(scale(d_across2, cosine), scale(d_angle, sine));
+        (height, sub([x, y, z], scale(d_lobes, radius * depth)))
+    }
+}
+
+/// The nearest point of a ball's surface.
+fn around(centre: Vec3<f64>, radius: f64, point: Vec3<f64>) -> SurfacePoint {
+    let normal = outward(sub(point, centre));
+    SurfacePoint {
+        position: add(centre, scale(normal, radius)),
+        normal,
+        distance: length(sub(point, centre)) - radius,
+    }
+}
+
+/// The direction of a vector; of one that has none, any across the vertical axis.
+fn outward(vector: Vec3<f64>) -> Vec3<f64> {
+    if length(vector) > 0.0 { normalize(vector) } else { [1.0, 0.0, 0.0] }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::math::random::{Purpose, Stream};
+
+    const GOURDS: [Shape; 3] = [
+        Shape::Gourd { radius: 0.76, lobes: 6.0, depth: 0.07, twist: 1.2 },
+        Shape::Gourd { radius: 0.76, lobes: 8.0, depth: 0.07, twist: 2.2 },
+        Shape::Gourd { radius: 0.8, lobes: 7.0, depth: 0.08, twist: 1.5 },
+    ];
+
+    fn points(count: u64) -> impl Iterator<Item = Vec3<f64>> {
+        let stream = Stream::new(11, 0, Purpose::Sample);
+        (0..count)
+            .map(move |i| std::array::from_fn(|c| 2.6 * stream.uniform(3 * i + c as u64) - 1.3))
+    }
+
+    /// Points of a gourd's surface about 0.014 apart, found from the centre by bisection.
+    fn grid(shape: Shape) -> Vec<Vec3<f64>> {
+        let on = |i: u32, j: u32| {
+            let (up, turn) = ((f64::from(i) + 0.5) * TAU / 360.0, f64::from(j) * TAU / 360.0);
+            let out = [up.sin() * turn.cos(), up.cos(), up.sin() * turn.sin()];
+            let (mut low, mut high) = (0.1, 2.0);
+            for _ in 0..50 {
+                let middle = 0.5 * (low + high);
+                let inside = shape.height(scale(out, middle)).0 < 0.0;
+                (low, high) = if inside { (middle, high) } else { (low, middle) };
+            }
+            scale(out, low)
+        };
+        (0..180).flat_map(|i| (0..360).map(move |j| on(i, j))).collect()
+    }
+
+    #[test]
+    fn no_point_of_a_gourd_is_nearer_than_the_one_found() {
+        for shape in GOURDS {
+            let grid = grid(shape);
+            for point in points(100) {
+                let found = shape.nearest(point);
+                let offset = sub(point, found.position);
+                let least = grid.iter().map(|&on| length(sub(point, on))).fold(f64::MAX, f64::min);
+                assert!(found.distance.abs() <= least + 1e-9, "{shape:?} {point:?}");
+                // Half the diagonal of the grid's widest cell, which a flank stretches.
+                assert!(found.distance.abs() > least - 0.012, "{shape:?} {point:?}");
+                assert!(shape.height(found.position).0.abs() < 1e-9, "{shape:?} {point:?}");
+                // The nearest point is straight below.
+                let along = scale(found.normal, found.distance);
+                assert!(length(sub(offset, along)) < 1e-6, "{shape:?} {point:?}");
+                assert_eq!(found.distance < 0.0, shape.distance(point) < 0.0, "{point:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_bound_that_rays_march_by_is_no_longer_than_the_distance() {
+        for shape in GOURDS {
+            for point in points(300).filter(|&point| shape.height(point).0 > 0.0) {
+                assert!(shape.distance(point) <= shape.nearest(point).distance + 1e-9, "{point:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn heights_rise_by_their_gradient() {
+        for shape in GOURDS {
+            for point in points(40) {
+                let (_, gradient) = shape.height(point);
+                for axis in 0..3 {
+                    let at = |by: f64| {
+                        let mut moved = point;
+                        moved[axis] += by;
+                        shape.height(moved).0
+                    };
+                    let expected = (at(1e-5) - at(-1e-5)) / 2e-5;
+                    // Differences of numbers near 1 over 2e-5, and its square.
+                    assert!((gradient[axis] - expected).abs() < 1e-6, "{shape:?} {point:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn rings_and_balls_are_met_straight_below() {
+        let ring = Shape::Ring { radius: 0.6, thickness: 0.2 };
+        let found = ring.nearest([1.0, 0.3, 0.0]);
+        // 0.5 from the circle in the ring's middle, at (0.6, 0, 0), 0.2 of it inside.
+        assert!((found.distance - 0.3).abs() < 1e-12);
+        for (found, expected) in found.normal.iter().zip([0.8, 0.6, 0.0]) {
+            assert!((found - expected).abs() < 1e-12);
+        }
+        for shape in [ring, Shape::Ball { radius: 0.7 }] {
+            for point in points(50) {
+                let found = shape.nearest(point);
+                assert!((found.distance - shape.distance(point)).abs() < 1e-12);
+                assert!(shape.distance(found.position).abs() < 1e-12);
+            }
+            // The centre and the axis are equally far from many.
+            assert!(shape.nearest([0.0; 3]).normal.iter().all(|n| n.is_finite()));
+        }
+    }
+}
