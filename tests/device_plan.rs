@@ -41,7 +41,16 @@ const NEIGHBOURS: u32 = 16;
 
 /// All terms that take no maps.
 fn surface_rule(iteration: u32) -> SurfaceRule {
-    SurfaceRule { entropy: 0.1, density: 0.2, normal: 0.2, samples: 10_000, seed: 5, iteration }
+    SurfaceRule {
+        entropy: 0.1,
+        density: 0.2,
+        normal: 0.2,
+        sdf: 0.0,
+        sdf_unit: 1.0,
+        samples: 10_000,
+        seed: 5,
+        iteration,
+    }
 }
 
 /// Tiles that are not whole.

@@ -164,6 +164,8 @@ impl Asked {
             sdf: 0.0,
             sdf_unit: SDF_UNIT_SHARE * extent,
             normal: 0.0,
+            sdf: 0.0,
+            sdf_unit: SDF_UNIT_SHARE * extent,
             samples: options.n_samples_for_sdf,
             seed,
             iteration,

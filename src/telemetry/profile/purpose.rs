@@ -112,7 +112,6 @@ const PURPOSES: &[(&str, &str)] = &[
     ("gradients of features", "gradients of depths and normals of Gaussians in view"),
     ("surface maps", "depths and normals of the drawn view"),
     ("gradient of surface maps", "gradients of the depths and normals"),
-    ("shown depths", "depths that the drawn view shows of a surface"),
     ("pixels", "Gaussians blended in each pixel"),
     ("surface gradients", "gradients of what surfaces should be like"),
     ("shown depths", "depths that samples of surfaces are compared with"),
