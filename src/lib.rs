@@ -18,7 +18,7 @@
 //! | clone, split and prune | `math/quantile.rs` | `densify.rs` |
 //! | move and copy by chance | `math/relocate.rs` | `relocate.rs` |
 //! | find the nearest centres | | `neighbours.rs` |
-//! | have Gaussians lie on surfaces | `math/field.rs` | `surface.rs` |
+//! | have Gaussians lie on surfaces | `math/field.rs`, `math/lookup.rs` | `surface.rs` |
 //! | put neighbours side by side | `math/morton.rs` | `reorder.rs` |
 
 pub mod math;

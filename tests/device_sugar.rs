@@ -14,7 +14,7 @@ mod program;
 
 use std::time::Duration;
 
-use geometry::{Measurement, measured};
+use geometry::measured;
 use program::{Place, end};
 use splat::synth::{SynthOptions, write_scene};
 
@@ -28,28 +28,39 @@ const RAYS: usize = 20_000;
 const SCENE: SynthOptions =
     SynthOptions { seed: 0, views: 64, width: 320, height: 240, points: 10_000 };
 
-/// Both stages with these terms in one command; the model before the coarse stage and after it.
-fn stages(place: &Place, terms: &str) -> [Measurement; 2] {
-    let [start, last] = [STAGES[0], STAGES[0] + STAGES[1]];
-    let both = [start.to_string(), last.to_string()];
+/// Both stages with these terms in one command: the model before the coarse stage and after it. The
+/// distance of its points from the true surfaces falls to a third, the angles of its axes to half, and
+/// it costs less than 1 dB.
+fn surfaces_are_found_with(terms: &str) {
+    let place = Place::empty();
+    write_scene(&place.scene(), &SCENE).unwrap();
+    let both = [STAGES[0], STAGES[0] + STAGES[1]];
+    let texts = both.map(|at| at.to_string());
     let mut command = place.train_into(terms);
     command.args(["--device", "cuda", "--eval", "--regularize", terms]);
-    command.args(["--iterations", &both[0], "--sugar-iterations", &STAGES[1].to_string()]);
-    command.arg("--save-iterations").args(&both).arg("--test-iterations").args(&both);
+    command.args(["--iterations", &texts[0], "--sugar-iterations", &STAGES[1].to_string()]);
+    command.arg("--save-iterations").args(&texts).arg("--test-iterations").args(&texts);
     end(command.timeout(Duration::from_secs(600))).done();
-    [start, last].map(|at| measured((&place.path(terms), at), (&place.scene(), SCENE.seed), RAYS))
+    let [before, after] =
+        both.map(|at| measured((&place.path(terms), at), (&place.scene(), SCENE.seed), RAYS));
+    println!("{before}\n{after}");
+    after.assert_better_than(&before, (3.0, 2.0, 1.0));
 }
 
 #[test]
 #[ignore = "needs a CUDA device"]
-fn gaussians_come_to_lie_on_the_true_surfaces_with_every_choice_of_terms() {
-    let place = Place::empty();
-    write_scene(&place.scene(), &SCENE).unwrap();
-    let rows = ["density", "sdf", "dn-consistency"].map(|terms| stages(&place, terms));
-    for row in rows.iter().flatten() {
-        println!("{row}");
-    }
-    for [before, after] in &rows {
-        after.assert_better_than(before, (3.0, 2.0, 1.0));
-    }
+fn gaussians_come_to_lie_on_the_true_surfaces_by_their_density() {
+    surfaces_are_found_with("density");
+}
+
+#[test]
+#[ignore = "needs a CUDA device"]
+fn gaussians_come_to_lie_on_the_true_surfaces_by_their_distance_field() {
+    surfaces_are_found_with("sdf");
+}
+
+#[test]
+#[ignore = "needs a CUDA device"]
+fn gaussians_come_to_lie_on_the_true_surfaces_by_drawn_depths_and_normals() {
+    surfaces_are_found_with("dn-consistency");
 }

@@ -306,6 +306,7 @@ fn every_device_function_is_probed_or_reached_through_one_that_is() {
         "appearance",
         "field",
         "normals",
+        "lookup",
     ];
     let headers = headers.map(|name| format!("{name}.cuh"));
     let functions: Vec<(String, String)> =

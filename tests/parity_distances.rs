@@ -122,8 +122,8 @@ fn assert_terms_agree(found: &SurfaceTerms, expected: &SurfaceTerms, what: &str)
     }
 }
 
-/// Each column within 1e-3 of its largest gradient; one in which all cancels, within 1e-5 of the
-/// largest of all.
+/// Each column within 1e-3 of its largest gradient; one in which the pixels' shares cancel, within 5e-5
+/// of the largest of all.
 fn assert_columns_agree(found: &Snapshot<Gaussians>, expected: &Snapshot<Gaussians>, what: &str) {
     let (found, expected) = (gradients(found), gradients(expected));
     let largest =
@@ -134,7 +134,7 @@ fn assert_columns_agree(found: &Snapshot<Gaussians>, expected: &Snapshot<Gaussia
         assert_eq!(found.len(), expected.len(), "{what}: {name}");
         for column in 0..*width {
             let of_column = largest(&mut expected.iter().skip(column).step_by(*width));
-            let allowed = 1e-3 * of_column + 1e-5 * of_all;
+            let allowed = 1e-3 * of_column + 5e-5 * of_all;
             let pairs = found.iter().zip(expected).skip(column).step_by(*width);
             for (row, (found, expected)) in pairs.enumerate() {
                 assert!(

@@ -86,7 +86,7 @@ pub(super) fn forward<R: Real>(
     let mut surface_bands = canvas.surface.chunks_mut(band * 4);
     let surface_bands: Vec<&mut [R]> =
         (0..bins.tiles[1]).map(|_| surface_bands.next().unwrap_or_default()).collect();
-    let blend_tile: fn(&[Splat<R>], &[usize], Rect) -> TileState<R> =
+    let blend_tile: BlendTile<R> =
         if with_surface { blend_tile::<R, true> } else { blend_tile::<R, false> };
     canvas
         .image
@@ -121,6 +121,9 @@ pub(super) fn draws_surface(settings: &RenderSettings) -> bool {
 }
 
 const TILE_PIXELS: usize = (TILE * TILE) as usize;
+
+/// Blends the splats of a tile's list in its area.
+type BlendTile<R> = fn(&[Splat<R>], &[usize], Rect) -> TileState<R>;
 
 /// Running state of a tile's pixels, rows of [`TILE`].
 struct TileState<R> {
