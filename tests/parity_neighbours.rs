@@ -247,6 +247,8 @@ const DENSITY: SurfaceRule = SurfaceRule {
     entropy: 0.0,
     density: 1.0,
     normal: 0.0,
+    sdf: 0.0,
+    sdf_unit: 1.0,
     samples: 100,
     seed: 5,
     iteration: 7_001,
