@@ -119,6 +119,8 @@ impl Bench {
             entropy: 0.1,
             density: 0.2,
             normal: 0.2,
+            sdf: 0.0,
+            sdf_unit: 1.0,
             samples: 10_000,
             seed: 5,
             iteration: number,

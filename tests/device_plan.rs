@@ -39,9 +39,20 @@ const BIRTHS: usize = 9_001;
 /// Neighbours of each Gaussian, in the coarse stage.
 const NEIGHBOURS: u32 = 16;
 
-/// All terms that take no maps.
-fn surface_rule(iteration: u32) -> SurfaceRule {
-    SurfaceRule { entropy: 0.1, density: 0.2, normal: 0.2, samples: 10_000, seed: 5, iteration }
+/// All terms that take no maps, or those that are asked for beside distances.
+fn surface_rule(maps: Maps, iteration: u32) -> SurfaceRule {
+    let [entropy, density, sdf] =
+        if maps == Maps::Sampled { [0.0, 0.0, 0.2] } else { [0.1, 0.2, 0.0] };
+    SurfaceRule {
+        entropy,
+        density,
+        normal: 0.2,
+        sdf,
+        sdf_unit: 1.0,
+        samples: 10_000,
+        seed: 5,
+        iteration,
+    }
 }
 
 /// Tiles that are not whole.
@@ -192,19 +203,23 @@ impl Training {
             let target = self.device.target(shot.index, &shot.photo).unwrap();
             let mut frame = self.device.render(&self.model, &shot.view, &settings).unwrap();
             self.device.loss(&mut frame, &target, &shot.terms).unwrap();
-            let normals = maps.are_drawn().then(|| {
+            let rule = surface_rule(maps, self.iteration);
+            if maps == Maps::Sampled {
+                let device = &mut self.device;
+                device.compare_sampled_depths(&self.model, &mut frame, &near, &rule).unwrap();
+            }
+            let normals = (maps == Maps::Compared).then(|| {
                 let every = NormalRule::EveryPixel;
                 self.device.compare_normals(&mut frame, 0.05, every).unwrap()
             });
             let mut gradients = self.device.gradients(&self.model).unwrap();
             self.device.backward(&mut self.model, frame, &mut gradients).unwrap();
-            let rule = surface_rule(self.iteration);
             let terms =
                 self.device.regularise(&self.model, Some(&near), &mut gradients, &rule).unwrap();
             let step = AdamStep::new(self.iteration, AT_REST);
             self.device.step(&mut self.model, gradients, &step).unwrap();
             let terms = terms.read().unwrap();
-            assert!(terms.entropy > 0.0 && terms.density > 0.0, "{terms:?}");
+            assert!(terms.normal > 0.0 && terms.density + terms.sdf > 0.0, "{terms:?}");
             if let Some(normals) = normals {
                 assert!(normals.read().unwrap() > 0.0);
             }
@@ -302,6 +317,12 @@ fn the_plan_has_the_ledgers_rows_of_the_coarse_stage() {
 #[ignore = "needs a CUDA device"]
 fn the_plan_has_the_ledgers_rows_where_normals_are_compared_with_depths() {
     the_plan_has_the_ledgers_rows(Storage::Full, Kind::Coarse(Maps::Compared));
+}
+
+#[test]
+#[ignore = "needs a CUDA device"]
+fn the_plan_has_the_ledgers_rows_where_samples_are_compared_with_depths() {
+    the_plan_has_the_ledgers_rows(Storage::Full, Kind::Coarse(Maps::Sampled));
 }
 
 fn the_plan_has_the_ledgers_rows(storage: Storage, kind: Kind) {
