@@ -16,13 +16,13 @@ use std::time::{Duration, Instant};
 
 use common::keeper::Keeper;
 use program::{Place, cut};
-use splat::backend::Raster;
 use splat::backend::cpu::Cpu;
+use splat::backend::{Surface, SurfaceMaps};
 use splat::config::{Color, Config, OptimizeOptions, SceneOptions};
 use splat::dataset::{Dataset, ImageLoader, LoaderStatistics, Residency, decode};
 use splat::files::OutputError;
 use splat::memory::Bytes;
-use splat::model::{Gaussians, from_points};
+use splat::model::from_points;
 use splat::train::event::{Evaluation, Event, Sink};
 use splat::train::{Trainer, TrainerSetup};
 
@@ -76,12 +76,12 @@ fn dataset(place: &Place) -> Dataset {
     Dataset::load(&scene(place)).unwrap()
 }
 
-fn run<B: Raster<Gaussians>>(place: &Place, device: &mut B, residency: Residency) -> Ran {
+fn run<B: Surface + SurfaceMaps>(place: &Place, device: &mut B, residency: Residency) -> Ran {
     let images = ImageLoader::new(dataset(place).sources, residency);
     run_with(place, device, &images)
 }
 
-fn run_with<B: Raster<Gaussians>>(place: &Place, device: &mut B, images: &ImageLoader) -> Ran {
+fn run_with<B: Surface + SurfaceMaps>(place: &Place, device: &mut B, images: &ImageLoader) -> Ran {
     let mut config = Config { scene: scene(place), ..Config::default() };
     config.optimize.iterations = EPOCHS * 7;
     config.optimize.sh_degree = 1;

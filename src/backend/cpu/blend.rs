@@ -255,7 +255,7 @@ pub(super) struct CanvasGradient<'a, R> {
     /// Of depth and of x and y of the normal, [height, width, 3]; empty where they have none.
     pub(super) surface: &'a [R],
     /// Of what shines through all splats, besides the background, [height, width]; empty where it has
-    /// none.
+    /// none, and never there without the surface's.
     pub(super) through: &'a [R],
 }
 
