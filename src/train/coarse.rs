@@ -164,8 +164,6 @@ impl Asked {
             sdf: 0.0,
             sdf_unit: SDF_UNIT_SHARE * extent,
             normal: 0.0,
-            sdf: 0.0,
-            sdf_unit: SDF_UNIT_SHARE * extent,
             samples: options.n_samples_for_sdf,
             seed,
             iteration,
