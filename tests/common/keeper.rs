@@ -430,4 +430,14 @@ impl SurfaceMaps for Keeper {
     ) -> Result<ReadyMean, DeviceError> {
         self.cpu.compare_normals(frame, weight, rule)
     }
+
+    fn compare_sampled_depths(
+        &mut self,
+        model: &Self::Model,
+        frame: &mut Self::Frame,
+        near: &Self::Neighbours,
+        rule: &SurfaceRule,
+    ) -> Result<(), DeviceError> {
+        self.cpu.compare_sampled_depths(model, frame, near, rule)
+    }
 }
