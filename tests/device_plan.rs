@@ -39,13 +39,15 @@ const BIRTHS: usize = 9_001;
 /// Neighbours of each Gaussian, in the coarse stage.
 const NEIGHBOURS: u32 = 16;
 
-/// All terms that take no maps.
-fn surface_rule(iteration: u32) -> SurfaceRule {
+/// All terms that take no maps, or those that are asked for beside distances.
+fn surface_rule(maps: Maps, iteration: u32) -> SurfaceRule {
+    let [entropy, density, sdf] =
+        if maps == Maps::Sampled { [0.0, 0.0, 0.2] } else { [0.1, 0.2, 0.0] };
     SurfaceRule {
-        entropy: 0.1,
-        density: 0.2,
+        entropy,
+        density,
         normal: 0.2,
-        sdf: 0.0,
+        sdf,
         sdf_unit: 1.0,
         samples: 10_000,
         seed: 5,
