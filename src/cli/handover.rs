@@ -143,7 +143,7 @@ fn of_namespace(text: &str) -> Kept {
     }
     // Mip-Splatting's trainer has it; where it is what 3DGS dilates by, our own says that it is none.
     let variance = value("kernel_size").and_then(|value| value.parse::<f64>().ok());
-    if let Some(variance) = variance.filter(|&variance| variance != DILATION_PX2) {
+    if let Some(variance) = variance.filter(|variance| variance.total_cmp(&DILATION_PX2).is_ne()) {
         kept.optimize = KeptFilter { antialiasing: true, kernel_size: variance };
     }
     kept

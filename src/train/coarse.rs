@@ -209,7 +209,7 @@ mod tests {
             .filter(|&it| Asked::of(config, &course, 2.0, it).is_some_and(|asked| asks(&asked)))
             .collect();
         let [first, .., last] = asked[..] else { panic!("{asked:?}") };
-        assert_eq!(asked.len() as u32, last - first + 1, "without a gap");
+        assert_eq!(asked.len(), (last - first + 1) as usize, "without a gap");
         [first, last]
     }
 

@@ -42,8 +42,7 @@ pub(super) struct Descended<B: Surface + SurfaceMaps> {
 pub(super) fn descend<B: Surface + SurfaceMaps>(
     device: &mut B,
     model: &mut B::Model,
-    view: &View,
-    target: &B::Target,
+    (view, target): (&View, &B::Target),
     descent: &Descent,
     mut colors: Option<Learner<'_, B::Appearance>>,
     surfaces: Option<&Surfaces<'_, B::Neighbours>>,

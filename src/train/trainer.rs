@@ -286,7 +286,7 @@ impl<'a, B: Surface + SurfaceMaps> Trainer<'a, B> {
         let surfaces = self.coarse.as_ref().zip(asked);
         let surfaces = surfaces.map(|(coarse, asked)| coarse.surfaces(asked));
         let Descended { loss, surfaces, activations, gradients } =
-            descend(device, model, view, &target, &descent, colors, surfaces.as_ref())?;
+            descend(device, model, (view, &target), &descent, colors, surfaces.as_ref())?;
         (self.tensors.activations, self.tensors.gradients) = (activations, gradients);
         drop(target);
         if iteration < self.setup.config.last_iteration() {

@@ -36,8 +36,8 @@ impl DepthMap {
     ) -> Result<Self, DeviceError> {
         let (heap, stream) = (&session.heap, &session.stream);
         let pixels = surface.len() / 4;
-        let mut depths = heap.scratch("surface maps", pixels)?;
-        let mut farthest = heap.scratch("surface maps", 1)?;
+        let mut depths = heap.scratch("shown depths", pixels)?;
+        let mut farthest = heap.scratch("shown depths", 1)?;
         farthest.zero(stream)?;
         let args = ShowArgs {
             splats: splats.records.read(),

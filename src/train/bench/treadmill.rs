@@ -96,7 +96,7 @@ impl<'a, B: Surface + SurfaceMaps> Treadmill<'a, B> {
         });
         let (device, model) = (&mut *self.device, &mut self.model);
         let Descended { loss, activations, gradients, .. } =
-            descend(device, model, view, &target, &self.descent, None, surfaces.as_ref())?;
+            descend(device, model, (view, &target), &self.descent, None, surfaces.as_ref())?;
         self.bytes = [activations, gradients];
         drop(target);
         self.feed.prefetch(self.device, number + 1)?;
