@@ -71,7 +71,7 @@ fn the_stage_follows_the_photometric_one_and_does_each_thing_in_its_time() {
     let [pruned, left] = ["pruned", "gaussians"].map(|key| prunes[0][key].as_u64().unwrap());
     assert!(pruned > 0 && left > 0, "{prunes:?}");
     assert_eq!(iterations(&of("neighbours")), [u64::from(PRUNE)]);
-    assert_eq!(of("step").len(), LAST as usize);
+    assert_eq!(iterations(&of("finished")), [u64::from(LAST)]);
     assert!(of("densified").iter().all(|event| event["iteration"].as_u64() < Some(START.into())));
 
     // Both stages end in a model, and the second has the transparent no more.
@@ -132,7 +132,8 @@ fn straight_on_is_the_same_as_from_what_was_saved(#[case] filters: &[&str]) {
     let config = fs::read_to_string(place.path("loaded/config.toml")).unwrap();
     assert!(config.contains("eval = true"), "{config}");
     assert_eq!(iterations(&events(&place, "loaded", "coarse_started")), [u64::from(START)]);
-    assert_eq!(iterations(&events(&place, "loaded", "step"))[0], u64::from(START) + 1);
+    let steps = iterations(&events(&place, "loaded", "step"));
+    assert!(steps[0] > u64::from(START), "{steps:?}");
 }
 
 #[rstest]

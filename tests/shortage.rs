@@ -99,7 +99,8 @@ fn run_as(
         stop: &AtomicBool::new(false),
     };
     let mut record = Record::default();
-    let options = OptimizeOptions { sh_degree: 0, ..OptimizeOptions::default() };
+    let plain = OptimizeOptions { sh_degree: 0, ..OptimizeOptions::default() };
+    let options = OptimizeOptions { init_opacity: config.optimize.init_opacity, ..plain };
     let gaussians = from_points(&dataset.points, &options, 0);
     let ended = Trainer::start(setup, device, &mut record, &gaussians).unwrap().run();
     (record, ended)
@@ -201,6 +202,8 @@ fn lists_of_neighbours_get_shorter_where_there_is_no_room_for_them() {
     let mut config = config(&place);
     config.sugar.regularize = Regularize::Density;
     (config.sugar.sugar_iterations, config.sugar.n_samples_for_sdf) = (20, 50);
+    // More opaque than transparent, so that the prune leaves some.
+    config.optimize.init_opacity = 0.9;
     // The frames of the photometric stage, of what comes before the prune, and two of what follows it;
     // the views that show how near Gaussians lie to surfaces come every 1,000 iterations.
     let mut device = Keeper {

@@ -93,7 +93,7 @@ mod tests {
             let centre = pixel.map(|i| f64::from(i) + 0.5);
             assert_eq!(at(centre).0, value(pixel), "{pixel:?}");
         }
-        assert_eq!(at([2.0, 1.0]), (5.5, [3.0 - 2.0, 10.0]));
+        assert_eq!(at([2.0, 1.0]), (7.5, [3.0, 10.0]));
         // A quarter of the way along both axes.
         assert_eq!(at([2.75, 1.75]), (4.0 + 0.25 * 5.0 + 12.5, [5.0, 10.0]));
     }

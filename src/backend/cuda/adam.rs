@@ -43,6 +43,7 @@ pub(super) fn step(
         || d_features.is_some()
         || step.regularisers != Regularisers::default()
         || step.noise.is_some()
+        || splats.records.are_settled()
         || surface.is_some();
     let filter_3d = if model.filter_3d.is_empty() { In::NULL } else { model.filter_3d.read() };
     let [geometry, geometry_first, geometry_second, sh, sh_first, sh_second] =

@@ -44,6 +44,11 @@ impl Records {
     pub(super) fn read(&self) -> In<'_, f32> {
         self.0.as_ref().map_or(In::NULL, Buffer::read)
     }
+
+    /// Whether the gradients have all that the step wants to know, and the splats are gone.
+    pub(super) fn are_settled(&self) -> bool {
+        self.0.is_none()
+    }
 }
 
 impl Splats {
