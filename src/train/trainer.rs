@@ -340,6 +340,7 @@ impl<'a, B: Surface + SurfaceMaps> Trainer<'a, B> {
         };
         let started = Instant::now();
         let LossValue { l1, ssim, depth_l1, total } = loss.read()?;
+        self.hear_surfaces(surfaces)?;
         self.training_seconds += started.elapsed().as_secs_f64();
         let ms = (self.training_seconds - self.told_seconds) * 1e3;
         self.told_seconds = self.training_seconds;
@@ -348,7 +349,7 @@ impl<'a, B: Surface + SurfaceMaps> Trainer<'a, B> {
             if iteration <= photometric { photometric } else { self.setup.config.last_iteration() };
         let step = Step { iteration, iterations, l1, ssim, depth_l1, total, gaussians, ms };
         self.sink.on(&Event::Step(step))?;
-        self.report_surfaces(iteration, surfaces)
+        self.report_surfaces(iteration)
     }
 
     /// Tells of the iteration whose loss has not been read yet, if there is one.

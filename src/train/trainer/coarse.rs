@@ -220,16 +220,20 @@ impl<B: Surface + SurfaceMaps> Trainer<'_, B> {
         Ok(())
     }
 
-    /// Takes the terms of an iteration that is done, and tells of them at intervals.
-    pub(super) fn report_surfaces(
+    /// Takes the terms of an iteration, and waits for it.
+    pub(super) fn hear_surfaces(
         &mut self,
-        iteration: u32,
         launched: Option<LaunchedTerms<B>>,
     ) -> Result<(), TrainError> {
-        let Some(coarse) = &mut self.coarse else { return Ok(()) };
-        if let Some(launched) = launched {
-            coarse.hear(launched)?;
+        match self.coarse.as_mut().zip(launched) {
+            Some((coarse, launched)) => coarse.hear(launched),
+            None => Ok(()),
         }
+    }
+
+    /// Tells of the terms after an iteration, at intervals.
+    pub(super) fn report_surfaces(&mut self, iteration: u32) -> Result<(), TrainError> {
+        let Some(coarse) = &self.coarse else { return Ok(()) };
         if !coarse.course.reports(iteration) {
             return Ok(());
         }
