@@ -223,8 +223,72 @@ fn a_checkpoint_of_one_stage_does_not_go_on_in_the_other() {
         end(place.train().args(["--start-checkpoint", text(&checkpoint)]).args(flags))
     };
     from(&["--regularize=density", "--iterations=50"])
-        .refused(2, &[&format!("--iterations {START}")]);
+        .refused(2, &["photometric stage", &format!("--iterations {START}")]);
     // Where the photometric stage ended, the other begins.
     from(&[&STAGE[..], &["--regularize=density"]].concat()).done();
     assert_eq!(iterations(&events(&place, "model", "coarse_started")), [u64::from(START)]);
+
+    // And not back, nor to the other side of the prune.
+    let on = |flags: &[&str]| end(place.train().arg("--resume").args(flags));
+    on(&["--iterations=400"]).refused(2, &["coarse stage", &format!("--iterations {START}")]);
+    on(&["--regularize=none", "--iterations=400"]).refused(2, &["--regularize as it was"]);
+    on(&["--sugar-iterations=4000"]).refused(2, &["prune", "--sugar-iterations"]);
+    on(&[]).done().says(&["Ask for more with --sugar-iterations"]);
+}
+
+#[test]
+fn a_finished_run_goes_on_with_the_stage_and_hands_itself_over_whatever_is_said_of_models() {
+    let place = Place::with_scene();
+    let flags = ["--filter-3d", "--regularize=density"];
+    trained(&place, "at_once", &flags);
+    place.trained(START, &["--filter-3d", "--test-iterations=-1"]);
+    let mut command = place.train();
+    command.args(["--resume", "--regularize=density", "-c"]).arg(place.model()).args(STAGE);
+    end(&mut command).done().says(&["-c has no effect"]);
+    assert!(ply(&place, "at_once", LAST) == ply(&place, "model", LAST));
+}
+
+#[test]
+fn the_references_iterations_are_those_of_a_model_that_is_loaded() {
+    let place = Place::with_scene();
+    place.trained_into("photometric", START, &["--test-iterations=-1"]);
+    let model = place.ply_of("photometric", START);
+    let run = |model_path: &str, start: &str, more: &[&str]| {
+        let mut command = place.train_into(model_path);
+        command.args(["--regularize=density", "--sugar-schedule=absolute"]).args(&STAGE[1..]);
+        end(command.args(["--iteration-to-load", start, "-c"]).arg(&model).args(more))
+    };
+    // The last 40 of the reference's, behind its prune.
+    run("late", "14960", &[]).done().says(&["they stay"]);
+    assert!(place.ply_of("late", 15_000).exists());
+    assert!(events(&place, "late", "pruned").is_empty());
+    run("over", "15000", &[]).refused(2, &["15000", "relative"]);
+}
+
+#[rstest]
+#[case::samples_now_and_then(&["--sdf-every=5"])]
+#[case::colours_of_each_photograph(&["--exposure"])]
+#[case::a_markov_chain_before(&["--strategy=mcmc", "--max-points=250"])]
+fn the_stage_goes_with_other_options(#[case] flags: &[&str]) {
+    let place = Place::with_scene();
+    trained(&place, "model", &[&["--regularize=sdf"], flags].concat());
+    let found = events(&place, "model", "finished");
+    assert_eq!(iterations(&found), [u64::from(LAST)]);
+    assert!(found[0]["gaussians"].as_u64().unwrap() > 0, "{found:?}");
+    for kind in ["relocated", "densified"] {
+        let late = events(&place, "model", kind);
+        assert!(
+            late.iter().all(|event| event["iteration"].as_u64() < Some(START.into())),
+            "{kind}"
+        );
+    }
+}
+
+#[test]
+fn a_model_that_the_prune_empties_ends_without_an_error() {
+    let place = Place::with_scene();
+    // Too transparent to come to more than half in so few iterations.
+    let flags = ["--regularize=density", "--init-opacity=0.02", "--opacity-lr=0"];
+    place.trained(40, &[&STAGE[..], &flags].concat()).says(&["the model is empty"]);
+    assert_eq!(events(&place, "model", "finished")[0]["gaussians"].as_u64(), Some(0));
 }

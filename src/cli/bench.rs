@@ -10,7 +10,7 @@ use super::exit::UsageError;
 use super::print;
 use super::scene::{ModelArgs, Opened};
 use crate::backend::{LossTerms, Surface, SurfaceMaps};
-use crate::config::{Regularize, SugarOptions};
+use crate::config::{Config, Regularize, SugarOptions};
 use crate::memory::Bytes;
 use crate::model::denser;
 use crate::train::bench::{Bench, BenchSetup, Pairs, Peak, Traffic, bench};
@@ -51,6 +51,7 @@ pub(super) fn run(args: &BenchArgs, matches: &ArgMatches) -> anyhow::Result<()> 
     if args.iterations == 0 {
         return Err(UsageError("--iterations: 0 iterations cannot be timed".to_owned()).into());
     }
+    Config { sugar: args.sugar.clone(), ..Config::default() }.validate()?;
     let opened = args.model.open(matches)?;
     if opened.gaussians.is_empty() {
         return Err(UsageError("the model has no Gaussians to make copies of".to_owned()).into());

@@ -14,6 +14,9 @@ use crate::math::splat::DILATION_PX2;
 /// The iteration of a PLY that lies in no folder that tells one: the reference's.
 const USUAL_ITERATION: u32 = 7000;
 
+/// What 3DGS's trainers write of their options.
+const CFG_ARGS: &str = "cfg_args";
+
 /// A model to start from.
 pub(super) struct Handover {
     /// Its Gaussians.
@@ -80,6 +83,13 @@ impl Handover {
             return Ok(());
         };
         if before.eval && before.test_every == now.test_every {
+            if path.ends_with(CFG_ARGS) {
+                tracing::warn!(
+                    "{}: views were held out, and it does not say which; 3DGS's own trainer takes every \
+                     8th by name",
+                    path.display()
+                );
+            }
             return Ok(());
         }
         let (was, remedy) = if before.eval {
@@ -109,13 +119,19 @@ fn iteration_of(ply: &Path) -> Option<u32> {
 fn told(model_path: &Path) -> anyhow::Result<Option<(PathBuf, Kept)>> {
     if let Some((origin, text)) = folder::read_config(model_path)? {
         let Config { scene, optimize, .. } = Config::from_toml(&origin, &text)?;
+        if optimize.exposure || optimize.bilateral_grid {
+            tracing::warn!(
+                "{origin}: the model was trained with changes of the photographs' colours, which its \
+                 Gaussians do not hold; the coarse stage begins without them"
+            );
+        }
         // Maps of depths are for training from points.
         let scene = SceneOptions { depths: None, ..scene };
         let filter =
             KeptFilter { antialiasing: optimize.antialiasing, kernel_size: optimize.kernel_size };
         return Ok(Some((PathBuf::from(origin), Kept { scene, optimize: filter })));
     }
-    let path = model_path.join("cfg_args");
+    let path = model_path.join(CFG_ARGS);
     match fs::read_to_string(&path) {
         Ok(text) => Ok(Some((path, of_namespace(&text)))),
         Err(_) => Ok(None),

@@ -73,15 +73,13 @@ impl Intent {
             fit_degree(checkpoint, config.optimize.sh_degree)?;
             let before = &checkpoint.about.config;
             keep_filter(path, before, &config)?;
-            if before.sugar.checkpoint_path.is_some() {
-                // Those of the model that it started from, whatever a preset says.
-                config.optimize.iterations = before.optimize.iterations;
-            }
+            keep_origin(before, &mut config, matches);
             keep_start(path, &checkpoint.about, &config)?;
-            say_where_it_goes_on(&origin, checkpoint.about.iteration, config.last_iteration());
+            say_where_it_goes_on(&origin, checkpoint.about.iteration, &config);
         } else if let Some(handover) = Handover::find(&config.sugar)? {
             config = handed_over(args, &handover, layers)?;
         }
+        config.validate_schedule()?;
         warn_of_idle(&config, matches);
         let model_path = settled
             .or_else(|| config.output.model_path.clone())
@@ -105,7 +103,7 @@ impl Intent {
         );
         let goes_on = found.as_ref().is_some_and(|(path, _)| folder::holds(&model_path, path));
         if let Some((path, checkpoint)) = found.as_ref().filter(|_| !goes_on) {
-            refuse_empty_run(path, checkpoint.about.iteration, config.last_iteration())?;
+            refuse_empty_run(path, checkpoint.about.iteration, &config)?;
         }
         if let Some(start) = args.start_checkpoint.as_ref().filter(|_| goes_on) {
             warn_of_newer(start, &model_path);
@@ -178,28 +176,53 @@ fn handed_over(args: &TrainArgs, model: &Handover, layers: Layers<'_>) -> anyhow
     // It is baked into what a run saves, and surfaces are made of Gaussians as they are.
     config.optimize.filter_3d = false;
     config.sugar.checkpoint_path = config.sugar.checkpoint_path.as_deref().map(absolute);
-    config.validate()?;
     tracing::info!("starting the coarse stage from {ply}, iteration {}", model.iteration);
     Ok(config)
 }
 
-/// A checkpoint of the coarse stage goes on in it, and one of the photometric stage in that.
+/// What a run started from is told by its checkpoint, whatever a preset or the command line says.
+fn keep_origin(before: &Config, config: &mut Config, matches: &ArgMatches) {
+    if before.sugar.checkpoint_path.is_some() {
+        config.optimize.iterations = before.optimize.iterations;
+        config.optimize.init.clone_from(&before.optimize.init);
+    }
+    if matches.value_source("checkpoint_path") == Some(ValueSource::CommandLine)
+        && config.sugar.checkpoint_path.as_deref().map(absolute) != before.sugar.checkpoint_path
+    {
+        tracing::warn!(
+            "-c has no effect where a run goes on: it is its checkpoint that it goes on from"
+        );
+    }
+    config.sugar.checkpoint_path.clone_from(&before.sugar.checkpoint_path);
+    config.sugar.iteration_to_load = before.sugar.iteration_to_load;
+}
+
+/// A checkpoint of the coarse stage goes on in it, on the same side of its prune, and one of the
+/// photometric stage in that.
 fn keep_start(path: &Path, about: &Checkpoint, now: &Config) -> Result<(), UsageError> {
-    let start = |config| {
-        let course = Course::of(config).filter(|course| course.contains(about.iteration));
-        course.map(|course| course.start)
+    let place = |config| {
+        let course = Course::of(config).filter(|course| course.contains(about.iteration))?;
+        Some((course.start, about.iteration > course.prune))
     };
-    let (before, start) = (start(&about.config), start(now));
-    if start.is_none() || start == before {
+    let (before, place) = (place(&about.config), place(now));
+    if place == before {
         return Ok(());
     }
-    let wanted = before.unwrap_or(about.iteration);
+    let (path, iteration) = (path.display(), about.iteration);
+    let remedy = match (before, place) {
+        (Some(_), _) if !now.has_coarse_stage() => "leave --regularize as it was".to_owned(),
+        (Some((start, _)), Some((other, _))) if start == other => {
+            "with the --sugar-iterations and --sugar-schedule that it had, its prune stays where it \
+             was; use these"
+                .to_owned()
+        }
+        (Some((start, _)), _) => format!("use --iterations {start}"),
+        (None, _) => format!("use --iterations {iteration}"),
+    };
+    let stage = if before.is_some() { "coarse" } else { "photometric" };
     Err(UsageError(format!(
-        "{}: iteration {} of this run lies behind --iterations {}, from where on the coarse stage is \
-         asked for, but it was trained otherwise. Use --iterations {wanted}",
-        path.display(),
-        about.iteration,
-        now.optimize.iterations
+        "{path}: iteration {iteration} is one of the {stage} stage of this run, and would not be with \
+         these options: {remedy}"
     )))
 }
 
@@ -266,26 +289,39 @@ fn warn_of_idle(config: &Config, matches: &ArgMatches) {
     }
 }
 
-fn say_where_it_goes_on(origin: &str, done: u32, last: u32) {
+fn say_where_it_goes_on(origin: &str, done: u32, config: &Config) {
     tracing::info!("going on from {origin}, iteration {done}");
+    let last = config.last_iteration();
     if done >= last {
         tracing::warn!(
             "the run ended at iteration {done}, and {last} are asked for: there is nothing to \
-             train. Ask for more with --iterations"
+             train. Ask for more with {}",
+            more(config)
         );
     }
 }
 
 /// A run in another folder that trains nothing would only push aside what is there.
-fn refuse_empty_run(path: &Path, done: u32, last: u32) -> Result<(), UsageError> {
+fn refuse_empty_run(path: &Path, done: u32, config: &Config) -> Result<(), UsageError> {
+    let last = config.last_iteration();
     if done < last {
         return Ok(());
     }
     Err(UsageError(format!(
         "{}: the run ended at iteration {done}, and {last} are asked for: there is nothing to \
-         train in another folder. Ask for more with --iterations",
-        path.display()
+         train in another folder. Ask for more with {}",
+        path.display(),
+        more(config)
     )))
+}
+
+/// What a run gets longer by.
+fn more(config: &Config) -> &'static str {
+    match config.sugar.sugar_schedule {
+        SugarSchedule::Relative if config.has_coarse_stage() => "--sugar-iterations",
+        SugarSchedule::Absolute if config.has_coarse_stage() => "--sugar-schedule relative",
+        _ => "--iterations",
+    }
 }
 
 /// Whoever goes back to an older checkpoint should know what `--resume` will find.

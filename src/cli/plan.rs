@@ -64,6 +64,15 @@ pub(super) fn run(args: &PlanArgs, matches: &ArgMatches) -> anyhow::Result<()> {
         file: args.config.as_deref(),
         typed: Some(Typed { flags: &args.options, matches }),
     })?;
+    config.validate_schedule()?;
+    if let Some(model) = &config.sugar.checkpoint_path {
+        return Err(UsageError(format!(
+            "-c {}: a plan is made of numbers. Leave out -c, and say with --gaussians how many the \
+             model has",
+            model.display()
+        ))
+        .into());
+    }
     let Some(scene) = &config.scene.source_path else {
         return Err(UsageError("no scene is named. Use -s SCENE".to_owned()).into());
     };

@@ -21,7 +21,6 @@ impl Config {
         self.optimize.validate()?;
         self.densify.validate()?;
         self.sugar.validate()?;
-        self.validate_schedule()?;
         self.memory.validate()?;
         self.output.validate()?;
         self.run.validate()
@@ -29,8 +28,9 @@ impl Config {
 }
 
 impl Config {
-    /// The reference's iterations leave no room for a stage that starts behind them.
-    fn validate_schedule(&self) -> Result<(), ConfigError> {
+    /// Proves that a coarse stage lies behind its start: the reference's iterations leave no room for one
+    /// that starts behind them. Where a stage starts may be known only when all else is, from a model.
+    pub fn validate_schedule(&self) -> Result<(), ConfigError> {
         Key::in_section("optimize")("iterations").holds(
             !self.has_coarse_stage() || self.optimize.iterations < self.last_iteration(),
             self.optimize.iterations,

@@ -67,6 +67,14 @@ impl Gaussians {
         self.sh_degree = sh_degree;
     }
 
+    /// Puts others of the same SH degree behind these.
+    pub fn append(&mut self, others: Self) {
+        let mut others = others;
+        for (column, more) in self.groups_mut().into_iter().zip(others.groups_mut()) {
+            column.append(more);
+        }
+    }
+
     /// Drops the harmonics above this degree, or adds such as are zero up to it.
     pub fn set_sh_degree(&mut self, sh_degree: u32) {
         self.lower_sh_degree(sh_degree);
@@ -134,6 +142,14 @@ mod tests {
             *v = value;
         }
         host
+    }
+
+    #[test]
+    fn parts_put_together_are_the_whole() {
+        let whole = numbered(2, 7);
+        let mut parts = whole.rows(0..3);
+        parts.append(whole.rows(3..7));
+        assert_eq!(parts, whole);
     }
 
     #[test]

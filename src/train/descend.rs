@@ -57,13 +57,15 @@ pub(super) fn descend<B: Surface + SurfaceMaps>(
         device.compensate(appearance, *view, &mut frame, step)?;
     }
     let loss = device.loss(&mut frame, target, &descent.terms)?;
-    if let Some(Learner { appearance, view, step }) = &mut colors {
-        device.learn_appearance(appearance, *view, &mut frame, step)?;
-    }
+    // Before colours are learned: a frame that there is no room for is drawn again, and they are not to
+    // learn of it twice.
     let normals = match surfaces {
         Some(surfaces) => compare_maps(device, model, &mut frame, surfaces)?,
         None => None,
     };
+    if let Some(Learner { appearance, view, step }) = &mut colors {
+        device.learn_appearance(appearance, *view, &mut frame, step)?;
+    }
     let mut sums = device.gradients(model)?;
     let activations = device.frame_bytes(&frame);
     device.backward(model, frame, &mut sums)?;

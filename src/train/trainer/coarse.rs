@@ -4,9 +4,11 @@ use std::time::Instant;
 
 use super::Trainer;
 use crate::backend::{
-    Neighbourhood, Pass, Pending, RenderSettings, Surface, SurfaceMaps, SurfaceTerms,
+    Grant, Neighbourhood, Pass, Pending, RenderSettings, Snapshot, Surface, SurfaceMaps,
+    SurfaceTerms, chunks,
 };
 use crate::config::SugarOptions;
+use crate::memory::Bytes;
 use crate::model::{Gaussians, fuse};
 use crate::train::coarse::{Asked, Course, prune_rule};
 use crate::train::creep::Creep;
@@ -146,10 +148,14 @@ impl<B: Surface + SurfaceMaps> Trainer<'_, B> {
         if !self.device.optional(&self.model).filter_3d {
             return Ok(self.device.download(&mut self.model)?);
         }
-        let snapshot = self.device.snapshot(&mut self.model)?;
-        let mut gaussians = snapshot.parameters;
-        fuse(&mut gaussians, &snapshot.filter_3d);
-        Ok(gaussians)
+        let mut all = self.device.read_parameters(&mut self.model, 0..0)?;
+        for rows in chunks(self.device.len(&self.model)) {
+            let Snapshot { mut parameters, filter_3d, .. } =
+                self.device.read(&mut self.model, rows)?;
+            fuse(&mut parameters, &filter_3d);
+            all.append(parameters);
+        }
+        Ok(all)
     }
 
     /// Removes what is rather transparent than opaque.
@@ -159,7 +165,12 @@ impl<B: Surface + SurfaceMaps> Trainer<'_, B> {
         let started = Instant::now();
         let iteration = self.iteration;
         let rule = prune_rule(self.setup.config, iteration);
-        let pruned = self.clone_split_and_prune(&rule)?.pruned;
+        // Left out like another round it would never come again.
+        let pruned = self.with_relief(|trainer| {
+            trainer.device.survey(&trainer.model, &rule)?;
+            let none = Grant { births: 0 };
+            Ok(trainer.device.densify(&mut trainer.model, &rule, none)?.pruned)
+        })?;
         self.device.synchronize()?;
         self.count_time(started);
         let gaussians = self.device.len(&self.model);
@@ -180,6 +191,7 @@ impl<B: Surface + SurfaceMaps> Trainer<'_, B> {
         if let Some(coarse) = &mut self.coarse {
             coarse.forget_neighbours();
         }
+        self.tensors.knn = Bytes(0);
     }
 
     /// Lets the neighbours go where the device has no more room for lists as long as they are.

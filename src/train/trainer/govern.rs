@@ -100,10 +100,7 @@ impl<B: Surface + SurfaceMaps> Trainer<'_, B> {
 
     /// A round of density control with as many births as the cap and the memory allow. Where memory
     /// is short in spite of that, a round without births; and where even that is refused, none.
-    pub(super) fn clone_split_and_prune(
-        &mut self,
-        rule: &DensifyRule,
-    ) -> Result<Densified, TrainError> {
+    fn clone_split_and_prune(&mut self, rule: &DensifyRule) -> Result<Densified, TrainError> {
         let before = self.device.len(&self.model);
         let survey = self.device.survey(&self.model, rule)?;
         let capped = densify::grant(self.setup.config, before, survey).births;
