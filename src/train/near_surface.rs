@@ -2,16 +2,13 @@
 
 use crate::backend::Rendered;
 use crate::dataset::View;
-use crate::math::linalg::{Quat, Vec3, add, length, mul, mul_transposed, normalize, rotation, sub};
+use crate::math::field::{Bump, deviation_towards, is_near_surface};
+use crate::math::linalg::{Vec3, add, mul};
+use crate::math::splat::Shape;
 use crate::model::Gaussians;
 
 /// Opacity above which a pixel shows a surface.
 const OPACITY_MIN: f64 = 0.5;
-
-/// Distance from the drawn depth within which a Gaussian lies at the surface, in standard deviations
-/// along the line of sight: what SuGaR's SDF loss takes samples of (Guédon and Lepetit 2024; the
-/// factor is the reference implementation's).
-const NEAR_SIGMAS: f64 = 2.0;
 
 /// Channels of a pixel of [`Rendered::surface`], and which of them are depth and opacity.
 const CHANNELS: usize = 4;
@@ -19,8 +16,8 @@ const DEPTH: usize = 0;
 const OPACITY: usize = 3;
 
 /// Of the Gaussians whose centres lie where the view shows a surface, the share of those that lie at
-/// it: |z - drawn depth| is below 2 |s Rᵀ d|, with d the direction to the camera. One that is hidden
-/// behind the surface lies far from it.
+/// it, as SuGaR's SDF term has it: |z - drawn depth| is below 2 |s Rᵀ d|, with d the direction to the
+/// camera. One that is hidden behind the surface lies far from it.
 ///
 /// `drawn` is the whole model in this view, from depth `near` (world units) on. `None` where it has no
 /// maps of this view's size, or nothing of the sample lies where a surface is.
@@ -33,45 +30,37 @@ pub fn share_near_surface(
     let maps = Maps::of(drawn, view)?;
     let camera_world = view.pose.centre_world();
     let (mut there, mut close) = (0_u32, 0_u32);
-    for Place { mean_world, scale, quat } in places(sample) {
-        let mean_cam = add(mul(&view.pose.rotation, mean_world), view.pose.translation);
+    for bump in bumps(sample) {
+        let mean_cam = add(mul(&view.pose.rotation, bump.mean_world), view.pose.translation);
         if mean_cam[2] <= near {
             continue;
         }
         let Some(depth) = maps.depth_at(mean_cam, view) else { continue };
-        let to_camera = normalize(sub(camera_world, mean_world));
-        let along = mul_transposed(&rotation(quat), to_camera);
-        let sigma = length([0, 1, 2].map(|axis| scale[axis] * along[axis]));
+        let deviation = deviation_towards(&bump, camera_world);
         there += 1;
-        close += u32::from((mean_cam[2] - depth).abs() < NEAR_SIGMAS * sigma);
+        close += u32::from(is_near_surface(mean_cam[2] - depth, deviation));
     }
     (there > 0).then(|| f64::from(close) / f64::from(there))
 }
 
 /// Mean of the smallest scales, world units; `None` of no Gaussians.
 pub fn mean_thickness(sample: &Gaussians) -> Option<f64> {
-    let thickness = |Place { scale: [a, b, c], .. }: Place| a.min(b).min(c);
-    let sum: f64 = places(sample).map(thickness).sum();
+    let sum: f64 = bumps(sample).map(|bump| bump.thickness()).sum();
     (!sample.is_empty()).then(|| sum / sample.len() as f64)
 }
 
-/// Where a Gaussian lies and how.
-struct Place {
-    mean_world: Vec3<f64>,
-    /// World units.
-    scale: Vec3<f64>,
-    quat: Quat<f64>,
-}
-
-fn places(sample: &Gaussians) -> impl Iterator<Item = Place> {
-    let (means, _) = sample.means.as_chunks();
-    let (log_scales, _) = sample.log_scales.as_chunks();
-    let (quats, _) = sample.quats.as_chunks();
-    means.iter().zip(log_scales).zip(quats).map(|((mean, log_scale), quat): (_, &[f32; 4])| Place {
+fn bumps(sample: &Gaussians) -> impl Iterator<Item = Bump<f64>> {
+    let (means, _) = sample.means.as_chunks::<3>();
+    let (log_scales, _) = sample.log_scales.as_chunks::<3>();
+    let (quats, _) = sample.quats.as_chunks::<4>();
+    let shapes = means.iter().zip(log_scales).zip(quats).map(|((mean, log_scale), quat)| Shape {
         mean_world: mean.map(f64::from),
-        scale: log_scale.map(|s| f64::from(s).exp()),
+        log_scale: log_scale.map(f64::from),
         quat: quat.map(f64::from),
-    })
+        smoothing: 0.0,
+    });
+    let opacity_logits = sample.opacity_logits.iter().copied().map(f64::from);
+    shapes.zip(opacity_logits).map(|(shape, logit)| Bump::new(&shape, logit))
 }
 
 /// The drawn depths and opacities of a view, [height, width, 4].
