@@ -38,6 +38,8 @@ constants! {
     pub const LOSS_TAPS: u32 = 11;
     /// Threads in a block of `adam` and `catch_up_all`.
     pub const ADAM_BLOCK: u32 = 128;
+    /// Most views of a step.
+    pub const MAX_VIEWS: u32 = 8;
     /// Lengths of the tables of `Missed`.
     pub const MOMENTUM_STEPS: u32 = 128;
 
@@ -382,6 +384,25 @@ abi! {
         pub reserved: u32,
     }
 
+    /// A view of a step: where its splats are, and their gradients.
+    pub struct ViewArgs<'a> {
+        /// Slot of each Gaussian's splat; `[gaussians]`.
+        pub splat_from_gaussian: In<'a, u32>,
+        /// [visible, 12]. Null where the gradients are settled, as all are of `adam_views` and
+        /// `adam_views_compact`.
+        pub splats: In<'a, f32>,
+        /// [visible, 12]
+        pub gradients: In<'a, f32>,
+        /// [visible, 4], as in `BlendArgs`. Null where normals were not compared.
+        pub d_features: In<'a, f32>,
+        /// The view.
+        pub camera: Camera,
+        /// Degree of the harmonics in use.
+        pub sh_degree: u32,
+        /// Fills up to the alignment.
+        pub reserved: u32,
+    }
+
     /// `adam` and `adam_compact`: a step of every parameter. `adam_extended` and
     /// `adam_extended_compact`: with filters, inverse depths, surfaces, regularisers and noise.
     pub struct AdamArgs<'a> {
@@ -399,14 +420,8 @@ abi! {
         pub sh_second: Out<'a, u32>,
         /// Steps that each lane block's SH has taken; [lane blocks].
         pub sh_steps: Out<'a, u32>,
-        /// Slot of each Gaussian's splat; `[gaussians]`.
-        pub splat_from_gaussian: In<'a, u32>,
-        /// [visible, 12]. Null where the gradients are settled.
-        pub splats: In<'a, f32>,
-        /// [visible, 12]
-        pub gradients: In<'a, f32>,
-        /// [visible, 4], as in `BlendArgs`. Null where normals were not compared.
-        pub d_features: In<'a, f32>,
+        /// The views whose mean gradient the step goes down, `view_count` of them.
+        pub views: [ViewArgs<'a>; 8],
         /// Twice the least `index * FAULT_GROUPS + group` whose value or moment is not finite, plus 1 for
         /// an infinity.
         pub fault: Out<'a, u64>,
@@ -419,8 +434,6 @@ abi! {
         pub key: u64,
         /// Of the stream of the random motion.
         pub noise_key: u64,
-        /// The view.
-        pub camera: Camera,
         /// What colours that were left behind have missed.
         pub missed: Missed,
         /// Learning rates over the first moment's bias correction: means, log-scales, quaternions,
@@ -440,8 +453,10 @@ abi! {
         pub epsilon: f32,
         /// Number of Gaussians.
         pub gaussians: u32,
-        /// Degree of the harmonics in use.
-        pub sh_degree: u32,
+        /// Number of views: 1, but of `adam_views` and `adam_views_compact`.
+        pub view_count: u32,
+        /// What each view's gradients count for: 1 / `view_count`.
+        pub view_share: f32,
         /// Values of harmonics per Gaussian.
         pub sh_width: u32,
         /// Gradient of every opacity.
@@ -450,6 +465,8 @@ abi! {
         pub d_scale: f32,
         /// Factor of the random motion; 0 of none.
         pub noise_rate: f32,
+        /// Fills up to the alignment.
+        pub reserved: u32,
     }
 
     /// `catch_up_all` and `catch_up_all_compact`: bring the SH of every lane block up to date.

@@ -6,7 +6,7 @@ use super::model::Model;
 use super::project::{Splats, count_u32, filters_screen};
 use super::session::Session;
 use super::timers::Stage;
-use crate::abi::{AdamArgs, Camera, CatchUpArgs, In};
+use crate::abi::{AdamArgs, Camera, CatchUpArgs, In, ViewArgs};
 use crate::backend::{AdamStep, DeviceError, Regularisers, RenderSettings};
 use crate::math::adam::{BETA_1, BETA_2, EPSILON, bias_corrections};
 use crate::math::random::{Purpose, Stream as Random};
@@ -51,6 +51,15 @@ pub(super) fn step(
     let root_correction = second_correction.sqrt();
     let travel = [step.rates.sh_dc, step.rates.sh_rest]
         .map(|rate| rate / first_correction * root_correction);
+    let view = ViewArgs {
+        splat_from_gaussian: splats.splat_from_gaussian.read(),
+        splats: splats.records.read(),
+        gradients: splats.gradients.read(),
+        d_features: d_features.map_or(In::NULL, Buffer::read),
+        camera: *camera,
+        sh_degree: settings.sh_degree,
+        reserved: 0,
+    };
     #[expect(clippy::cast_possible_truncation, reason = "rounded to the device's precision")]
     let args = AdamArgs {
         geometry: geometry.floats(),
@@ -60,16 +69,12 @@ pub(super) fn step(
         sh_first,
         sh_second,
         sh_steps: model.sh_steps.write(),
-        splat_from_gaussian: splats.splat_from_gaussian.read(),
-        splats: splats.records.read(),
-        gradients: splats.gradients.read(),
-        d_features: d_features.map_or(In::NULL, Buffer::read),
+        views: [view; 8],
         fault: session.status.fault(),
         filter_3d,
         surface: surface.map_or(In::NULL, Buffer::read),
         key,
         noise_key: step.noise.map_or(0, |noise| noise.key),
-        camera: *camera,
         missed: model.momentum.now(),
         rates: rates.map(|rate| (rate / first_correction) as f32),
         beta_1: BETA_1 as f32,
@@ -80,11 +85,13 @@ pub(super) fn step(
         inverse_root_correction: (1.0 / root_correction) as f32,
         epsilon: EPSILON as f32,
         gaussians: count_u32(gaussians)?,
-        sh_degree: settings.sh_degree,
+        view_count: 1,
+        view_share: 1.0,
         sh_width,
         d_opacity: (step.regularisers.opacity / gaussians as f64) as f32,
         d_scale: (step.regularisers.scale / (3.0 * gaussians as f64)) as f32,
         noise_rate: step.noise.map_or(0.0, |noise| noise.rate) as f32,
+        reserved: 0,
     };
     let kernels = &session.kernels;
     let kernel = match (is_extended, storage) {
