@@ -50,39 +50,42 @@ __device__ inline float3 step_color(const AdamArgs& a, uint32_t gaussian, Sh sh,
     return sh_basis_bwd(a.views[0].sh_degree, direction, d_basis);
 }
 
-// Gradient of a Gaussian's splat. Where it is `EXTENDED` the opacity has gone through the filters, and
+// What a view gives a Gaussian. Where it is `EXTENDED` the opacity has gone through the filters, and
 // its gradient still has to; otherwise nothing but the first two of the ellipse is there.
-struct SplatGradient {
+struct ScreenGradient {
     EllipseGradient d_ellipse;
     float3 d_color;
     float d_opacity_logit;
 };
 
+// A channel that was held at 0 takes no gradient.
+__device__ inline float3 color_bwd(float4 color, float3 d_color) {
+    return {color.x > 0.0f ? d_color.x : 0.0f, color.y > 0.0f ? d_color.y : 0.0f,
+            color.z > 0.0f ? d_color.z : 0.0f};
+}
+
+// Gradient of the depth from that of the inverse depth.
+__device__ inline float depth_bwd(float depth, float d_inverse_depth) {
+    return -d_inverse_depth / (depth * depth);
+}
+
 template <bool EXTENDED>
-__device__ inline SplatGradient gradient_of(const ViewArgs& view, uint32_t slot) {
+__device__ inline ScreenGradient gradient_of(const ViewArgs& view, uint32_t slot) {
     if (slot == UNSEEN) return {};
-    if (EXTENDED && view.splats == nullptr) {
-        const float4* const settled =
-            reinterpret_cast<const float4*>(view.gradients) + uint64_t{slot} * 3;
-        const float4 place = settled[0], form = settled[1], shade = settled[2];
-        return {{{place.x, place.y}, {form.x, form.y, form.z}, place.z, shade.w},
-                {shade.x, shade.y, shade.z},
-                0.0f};
-    }
-    const float4* const record = reinterpret_cast<const float4*>(view.gradients) + uint64_t{slot} * 3;
+    const SplatGradient d = load_gradient(view.gradients, slot);
+    if (EXTENDED && view.splats == nullptr) return {settled_ellipse(d), float3_of(d.d_color), 0.0f};
     const float4* const splat = reinterpret_cast<const float4*>(view.splats) + uint64_t{slot} * 3;
-    const float4 place = record[0], form = record[1], shade = record[2], color = splat[2];
-    EllipseGradient d_ellipse = {{place.x, place.y}, {form.x, form.y, form.z}, 0.0f, 0.0f};
+    const float opacity = splat[0].z;
+    EllipseGradient d_ellipse = {{d.d_mean_px[0], d.d_mean_px[1]},
+                                 {d.d_conic[0], d.d_conic[1], d.d_conic[2]},
+                                 0.0f,
+                                 0.0f};
     if (EXTENDED) {
-        const float depth = splat[1].w;
-        d_ellipse.d_log_kept = splat[0].z * place.z;
-        d_ellipse.d_depth = -shade.w / (depth * depth);
+        d_ellipse.d_log_kept = opacity * d.d_opacity;
+        d_ellipse.d_depth = depth_bwd(splat[1].w, d.d_inverse_depth);
     }
-    // A channel that was held at 0 takes no gradient.
-    return {d_ellipse,
-            {color.x > 0.0f ? shade.x : 0.0f, color.y > 0.0f ? shade.y : 0.0f,
-             color.z > 0.0f ? shade.z : 0.0f},
-            EXTENDED ? 0.0f : sigmoid_bwd(splat[0].z, place.z)};
+    return {d_ellipse, color_bwd(splat[2], float3_of(d.d_color)),
+            EXTENDED ? 0.0f : sigmoid_bwd(opacity, d.d_opacity)};
 }
 
 // One thread per splat: what `gradient_of` makes of its gradients where it is `EXTENDED`, so that the
@@ -92,16 +95,11 @@ extern "C" __global__ void __launch_bounds__(ADAM_BLOCK)
     const uint32_t slot = blockIdx.x * blockDim.x + threadIdx.x;
     if (slot >= a.visible) return;
     const float4* const splat = reinterpret_cast<const float4*>(a.splats) + uint64_t{slot} * 3;
-    float4* const record = reinterpret_cast<float4*>(a.gradients) + uint64_t{slot} * 3;
-    const float opacity = splat[0].z, depth = splat[1].w;
-    const float4 color = splat[2];
-    float4 shade = record[2];
-    record[0].z *= opacity;
-    if (!(color.x > 0.0f)) shade.x = 0.0f;
-    if (!(color.y > 0.0f)) shade.y = 0.0f;
-    if (!(color.z > 0.0f)) shade.z = 0.0f;
-    shade.w = -shade.w / (depth * depth);
-    record[2] = shade;
+    const SplatGradient d = load_gradient(a.gradients, slot);
+    const float3 d_color = color_bwd(splat[2], float3_of(d.d_color));
+    float4* const quads = gradient_quads(a.gradients, slot);
+    quads[0].z = d.d_opacity * splat[0].z;
+    quads[2] = {d_color.x, d_color.y, d_color.z, depth_bwd(splat[1].w, d.d_inverse_depth)};
 }
 
 template <class Storage, bool EXTENDED>
@@ -113,7 +111,7 @@ __device__ inline void step(const AdamArgs& a) {
     // Lanes behind the last Gaussian go along: their zeros stay zero.
     const uint32_t slot = gaussian < a.gaussians ? view.splat_from_gaussian[gaussian] : UNSEEN;
     const bool seen = slot != UNSEEN;
-    const SplatGradient d_splat = gradient_of<EXTENDED>(view, slot);
+    const ScreenGradient d_splat = gradient_of<EXTENDED>(view, slot);
 
     const typename Storage::Geometry geometry(a, gaussian);
     const uint32_t seed = Storage::SHORT ? dice_of(a.key, gaussian) : 0;

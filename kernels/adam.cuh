@@ -3,6 +3,7 @@
 #pragma once
 
 #include "fault.cuh"
+#include "gradient.cuh"
 #include "moving.cuh"
 #include "noise.cuh"
 #include "normals.cuh"
@@ -33,6 +34,14 @@ __device__ inline void move(const AdamArgs& a, Moving<N>& c, uint32_t k, float r
 
 __device__ inline void report(const AdamArgs& a, uint32_t gaussian, uint32_t group, Health health) {
     if (health.zero != 0.0f) report_fault(a.fault, gaussian, group, isinf(health.largest));
+}
+
+// Gradients of the ellipse, of a record that is settled.
+__device__ inline EllipseGradient settled_ellipse(const SplatGradient& d) {
+    return {{d.d_mean_px[0], d.d_mean_px[1]},
+            {d.d_conic[0], d.d_conic[1], d.d_conic[2]},
+            d.d_opacity,
+            d.d_inverse_depth};
 }
 
 // The Gaussian's shape and place, as its geometry has them.

@@ -28,10 +28,6 @@ __device__ inline void set_lane_value(float (&rows)[3][ADAM_BLOCK], float3 value
     rows[2][threadIdx.x] = value.z;
 }
 
-__device__ inline const float4* record_of(const ViewArgs& view, uint32_t slot) {
-    return reinterpret_cast<const float4*>(view.gradients) + uint64_t{slot} * 3;
-}
-
 // Place of the Gaussian's splat in the view; lanes after the last Gaussian have none.
 __device__ inline uint32_t slot_in(const AdamArgs& a, uint32_t view, uint32_t gaussian) {
     return gaussian < a.gaussians ? a.views[view].splat_from_gaussian[gaussian] : UNSEEN;
@@ -51,9 +47,9 @@ __device__ inline bool stage_colors(const AdamArgs& a, uint32_t gaussian, const 
         float3 direction = {0.0f, 0.0f, 0.0f}, d_color = {0.0f, 0.0f, 0.0f};
         if (slot != UNSEEN) {
             seen = true;
-            const float4 shade = record_of(a.views[v], slot)[2];
+            const SplatGradient d = load_gradient(a.views[v].gradients, slot);
             direction = normalize(offset_from(a.views[v], mean));
-            d_color = scale(float3{shade.x, shade.y, shade.z}, a.view_share);
+            d_color = scale(float3_of(d.d_color), a.view_share);
         }
         set_lane_value(colors[v].direction, direction);
         set_lane_value(colors[v].d_color, d_color);
@@ -136,13 +132,14 @@ __device__ inline void step_colors(const AdamArgs& a, uint32_t gaussian, Sh sh, 
 __device__ inline void add_view(const AdamArgs& a, uint32_t v, uint32_t slot, const Shape& shape,
                                 const float3& d_mean_by_color, GeometryGradient& sum) {
     const ViewArgs& view = a.views[v];
-    const float4* const record = record_of(view, slot);
-    const float4 place = record[0], form = record[1], shade = record[2];
     const float share = a.view_share;
-    const EllipseGradient d_ellipse = {{share * place.x, share * place.y},
-                                       {share * form.x, share * form.y, share * form.z},
-                                       share * place.z,
-                                       share * shade.w};
+    const EllipseGradient whole = settled_ellipse(load_gradient(view.gradients, slot));
+    const Sym2 d_conic = {share * whole.d_conic.xx, share * whole.d_conic.xy,
+                          share * whole.d_conic.yy};
+    const EllipseGradient d_ellipse = {{share * whole.d_mean_px.x, share * whole.d_mean_px.y},
+                                       d_conic,
+                                       share * whole.d_log_kept,
+                                       share * whole.d_depth};
     ShapeGradient d = project_bwd<true>(view.camera, shape, d_ellipse);
     d.d_mean_world = add(d.d_mean_world, d_mean_by_color);
     if (view.d_features != nullptr) add_features(view, slot, share, shape, d);

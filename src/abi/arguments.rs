@@ -116,6 +116,27 @@ abi! {
         pub reserved: u32,
     }
 
+    /// The gradients of a splat, as `blend_bwd` adds them up over the pixels. Once they are settled,
+    /// `d_opacity` is that of the opacity's logarithm, `d_inverse_depth` that of the depth, and colour
+    /// channels that were held at 0 have none.
+    pub struct SplatGradient {
+        /// Of the centre, px.
+        pub d_mean_px: [f32; 2],
+        /// Of the opacity.
+        pub d_opacity: f32,
+        /// Sum over the pixels of the absolute value of their share in `d_mean_px[0]`; 0 where no one
+        /// asks for it.
+        pub absolute_x: f32,
+        /// Of the conic: xx, xy (counted once), yy; per px⁻².
+        pub d_conic: [f32; 3],
+        /// The same as `absolute_x`, of `d_mean_px[1]`.
+        pub absolute_y: f32,
+        /// Of the colour.
+        pub d_color: [f32; 3],
+        /// Of the inverse depth; 0 where none was compared.
+        pub d_inverse_depth: f32,
+    }
+
     /// What `loss` adds up.
     pub struct LossSums {
         /// Of |x - y|.
@@ -254,8 +275,8 @@ abi! {
         pub reserved: u32,
     }
 
-    /// `blend_fwd`, `blend_counted`, `blend_fwd_depth`, `blend_fwd_surface`, `blend_bwd`,
-    /// `blend_bwd_absolute`, `blend_bwd_depth` and `blend_bwd_surface`: splats to pixels, and pixel
+    /// `blend_fwd`, `blend_counted`, `blend_fwd_depth`, `blend_fwd_surface`: splats to pixels.
+    /// `blend_bwd`, `blend_bwd_depth`, `blend_bwd_surface`, and each of them with `_absolute`: pixel
     /// gradients to splats.
     pub struct BlendArgs<'a> {
         /// [visible, 12]
@@ -299,13 +320,10 @@ abi! {
         pub d_image: In<'a, f32>,
         /// [h, w]. Of `blend_bwd_depth`; null in `blend_bwd_surface` where they were not compared.
         pub d_inverse_depths: In<'a, f32>,
-        /// [h, w, 4], the last of a pixel being that of what shines through all splats. Of
+        /// [h, w, 4], the last of a pixel being that of the final transmittance. Of
         /// `blend_bwd_surface` only; null where neither normals nor depths were compared.
         pub d_surface: In<'a, f32>,
-        /// Added to; [visible, 12]: centre x y, opacity, sum over the pixels of the absolute value of
-        /// their share in the centre's x; conic xx xy yy, the same of y; colour, inverse depth. The
-        /// absolute values are 0 of `blend_bwd`, the inverse depth of all but `blend_bwd_depth` and
-        /// `blend_bwd_surface`.
+        /// `SplatGradient` of each splat, added to; [visible, 12].
         pub gradients: Out<'a, f32>,
         /// Added to; [visible, 4]: depth, x and y of the normal, 0. Of `blend_bwd_surface` only.
         pub d_features: Out<'a, f32>,
