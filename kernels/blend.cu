@@ -16,7 +16,7 @@
 // splats' gradients without waiting for others.
 //
 // Variants are instances of the same templates, so that what they add costs nothing where no one asks
-// for it: statistics for density control, and maps drawn beside the colours. `aux.cuh` has them.
+// for it: statistics for density control, and maps drawn beside the colours. `maps.cuh` has them.
 //
 // Shapes: splats and gradients [visible, 12], features and d_features [visible, 4],
 // splat_from_instance [instances], ranges [tiles], image and d_image [h, w, 3], blended,
@@ -26,7 +26,7 @@
 
 #include <type_traits>
 
-#include "aux.cuh"
+#include "maps.cuh"
 #include "gradient.cuh"
 
 static_assert(BLEND_BLOCK == PARTS * WARP, "one thread per pixel of a tile");
