@@ -2,7 +2,7 @@
 // one warp per lane block.
 // Parameter gradients live in registers only. Geometry moves in every step, by its momentum where the
 // view does not see it, as in dense Adam. The colours of a lane block of which the view sees nothing
-// are left behind: `momentum.cuh` says how they catch up, to the same values. Moments are stored
+// are left behind: `lazy_adam.cuh` says how they catch up, to the same values. Moments are stored
 // before bias correction.
 // Shapes: geometry [lane blocks, 11, 32] and sh with their moments as `state.cuh` says; splats and
 // gradients [visible, 12], d_features [visible, 4]; surface [n, 12].
@@ -16,9 +16,9 @@ __device__ inline float3 step_color(const AdamArgs& a, uint32_t gaussian, Sh sh,
                                     float3 direction, float3 d_color) {
     float basis[SH_MAX_COEFFICIENTS], d_basis[SH_MAX_COEFFICIENTS] = {};
     sh_basis(a.views[0].sh_degree, direction, basis);
-    const CatchUp late = catch_up_of(a.missed, age);
+    const CatchUp late = catch_up_of(a.lazy, age);
     sh.rescale(a, late, largest_gradient(basis, d_color));
-    Health dc = {}, rest = {};
+    FiniteCheck dc = {}, rest = {};
 #pragma unroll
     for (uint32_t from = 0; from < SH_MAX_COEFFICIENTS; from += Sh::AT_ONCE) {
         if (3 * from >= a.sh_width) continue;
@@ -29,7 +29,7 @@ __device__ inline float3 step_color(const AdamArgs& a, uint32_t gaussian, Sh sh,
             if (3 * i >= count) continue;
             const uint32_t k = from + i;
             const float d[3] = {basis[k] * d_color.x, basis[k] * d_color.y, basis[k] * d_color.z};
-            Moving<3> c = sh.get(i);
+            AdamRow<3> c = sh.get(i);
             if (age > 0) {
                 for (uint32_t j = 0; j < 3; ++j) {
                     catch_up<Sh::SHORT>(late, k, c.value[j], c.first[j], c.second[j]);
@@ -91,7 +91,7 @@ __device__ inline ScreenGradient gradient_of(const ViewArgs& view, uint32_t slot
 // One thread per splat: what `gradient_of` makes of its gradients where it is `EXTENDED`, so that the
 // splat can go.
 extern "C" __global__ void __launch_bounds__(ADAM_BLOCK)
-    settle(const __grid_constant__ SettleArgs a) {
+    fold_into_gradients(const __grid_constant__ FoldArgs a) {
     const uint32_t slot = blockIdx.x * blockDim.x + threadIdx.x;
     if (slot >= a.visible) return;
     const float4* const splat = reinterpret_cast<const float4*>(a.splats) + uint64_t{slot} * 3;
@@ -114,7 +114,7 @@ __device__ inline void step(const AdamArgs& a) {
     const ScreenGradient d_splat = gradient_of<EXTENDED>(view, slot);
 
     const typename Storage::Geometry geometry(a, gaussian);
-    const uint32_t seed = Storage::SHORT ? dice_of(a.key, gaussian) : 0;
+    const uint32_t seed = Storage::SHORT ? rounding_seed(a.key, gaussian) : 0;
     float3 d_mean_by_color = {0.0f, 0.0f, 0.0f};
     if (__any_sync(FULL_WARP, seen)) {
         const Row<float>& mean = geometry.value;
@@ -122,15 +122,15 @@ __device__ inline void step(const AdamArgs& a) {
         const float3 offset = {mean[MEAN] - centre[0], mean[MEAN + 1] - centre[1],
                                mean[MEAN + 2] - centre[2]};
         const typename Storage::Sh sh({a.sh, a.sh_first, a.sh_second, a.sh_width}, gaussian, seed);
-        const uint32_t age = a.missed.steps - a.sh_steps[block];
+        const uint32_t age = a.lazy.steps - a.sh_steps[block];
         const float3 d_direction =
             step_color(a, gaussian, sh, age, normalize(offset), d_splat.d_color);
         if (seen) d_mean_by_color = normalize_bwd(offset, d_direction);
         __syncwarp();  // everyone has read the age
-        if (gaussian % WARP == 0) a.sh_steps[block] = a.missed.steps + 1;
+        if (gaussian % WARP == 0) a.sh_steps[block] = a.lazy.steps + 1;
     }
 
-    Moving<GEOMETRY_WIDTH> g = geometry.load();
+    AdamRow<GEOMETRY_WIDTH> g = geometry.load();
     ShapeGradient d = {};
     if (seen) {
         const Shape shape = shape_of<EXTENDED>(a, gaussian, g);
@@ -168,11 +168,11 @@ __device__ inline void catch_up_block(const CatchUpArgs& a) {
     const uint32_t gaussian = blockIdx.x * blockDim.x + threadIdx.x;
     const uint32_t block = gaussian / WARP;
     if (block >= a.lane_blocks) return;
-    const uint32_t age = a.missed.steps - a.sh_steps[block];
+    const uint32_t age = a.lazy.steps - a.sh_steps[block];
     if (age == 0) return;
-    const uint32_t seed = Sh::SHORT ? dice_of(a.key, gaussian) : 0;
+    const uint32_t seed = Sh::SHORT ? rounding_seed(a.key, gaussian) : 0;
     Sh sh({a.sh, a.sh_first, a.sh_second, a.sh_width}, gaussian, seed);
-    const CatchUp late = catch_up_of(a.missed, age);
+    const CatchUp late = catch_up_of(a.lazy, age);
     sh.decay_scales(late);
     for (uint32_t from = 0; 3 * from < a.sh_width; from += Sh::AT_ONCE) {
         const uint32_t count = min(3 * Sh::AT_ONCE, a.sh_width - 3 * from);
@@ -180,7 +180,7 @@ __device__ inline void catch_up_block(const CatchUpArgs& a) {
 #pragma unroll
         for (uint32_t i = 0; i < Sh::AT_ONCE; ++i) {
             if (3 * i >= count) continue;
-            Moving<3> c = sh.get(i);
+            AdamRow<3> c = sh.get(i);
             for (uint32_t j = 0; j < 3; ++j) {
                 catch_up<Sh::SHORT>(late, from + i, c.value[j], c.first[j], c.second[j]);
             }
@@ -190,7 +190,7 @@ __device__ inline void catch_up_block(const CatchUpArgs& a) {
     }
     sh.store_scales();
     __syncwarp();  // everyone has read the age
-    if (gaussian % WARP == 0) a.sh_steps[block] = a.missed.steps;
+    if (gaussian % WARP == 0) a.sh_steps[block] = a.lazy.steps;
 }
 
 extern "C" __global__ void __launch_bounds__(ADAM_BLOCK)

@@ -4,13 +4,13 @@
 
 #include "fault.cuh"
 #include "gradient.cuh"
-#include "moving.cuh"
+#include "adam_row.cuh"
 #include "noise.cuh"
 #include "normals.cuh"
 #include "splat.cuh"
 
 // What is known of a group's new values and second moments.
-struct Health {
+struct FiniteCheck {
     float zero;     // NaN as soon as one is not finite
     float largest;  // infinite where one is
 };
@@ -19,12 +19,12 @@ struct Health {
 // are the fast ones, whose relative error of 3e-7 is that of the moments' own rounding. Where it is
 // `SHORT`, the value is going to be kept in 16 bits and its moments were in 8.
 template <bool SHORT, uint32_t N>
-__device__ inline void move(const AdamArgs& a, Moving<N>& c, uint32_t k, float rate, float d,
-                            Health& health) {
+__device__ inline void move(const AdamArgs& a, AdamRow<N>& c, uint32_t k, float rate, float d,
+                            FiniteCheck& health) {
     c.first[k] = a.beta_1 * c.first[k] + a.one_less_beta_1 * d;
     c.second[k] = a.beta_2 * c.second[k] + a.one_less_beta_2 * d * d;
     const float root = fast_sqrt(c.second[k]);
-    const float first = SHORT ? held_first(c.first[k], root) : c.first[k];
+    const float first = SHORT ? clamp_first_moment(c.first[k], root) : c.first[k];
     c.value[k] -= rate * __fdividef(first, root * a.inverse_root_correction + a.epsilon);
     if (SHORT && fabsf(c.value[k]) > HALF_MAX) c.value[k] = copysignf(INFINITY, c.value[k]);
     const float size = fabsf(c.value[k]) + c.second[k];
@@ -32,7 +32,7 @@ __device__ inline void move(const AdamArgs& a, Moving<N>& c, uint32_t k, float r
     health.largest = fmaxf(health.largest, size);
 }
 
-__device__ inline void report(const AdamArgs& a, uint32_t gaussian, uint32_t group, Health health) {
+__device__ inline void report(const AdamArgs& a, uint32_t gaussian, uint32_t group, FiniteCheck health) {
     if (health.zero != 0.0f) report_fault(a.fault, gaussian, group, isinf(health.largest));
 }
 
@@ -47,7 +47,7 @@ __device__ inline EllipseGradient settled_ellipse(const SplatGradient& d) {
 // The Gaussian's shape and place, as its geometry has them.
 template <bool EXTENDED>
 __device__ inline Shape shape_of(const AdamArgs& a, uint32_t gaussian,
-                                 const Moving<GEOMETRY_WIDTH>& g) {
+                                 const AdamRow<GEOMETRY_WIDTH>& g) {
     const bool smooth = EXTENDED && a.filter_3d != nullptr;
     return {{g.value[0], g.value[1], g.value[2]},
             {g.value[3], g.value[4], g.value[5]},
@@ -57,7 +57,7 @@ __device__ inline Shape shape_of(const AdamArgs& a, uint32_t gaussian,
 
 // Adds the gradients of the mean opacity and of the mean scale (Kheradmand et al. 2024, section 4.4),
 // both of raw parameters.
-__device__ inline void regularise(const AdamArgs& a, const Moving<GEOMETRY_WIDTH>& g,
+__device__ inline void regularise(const AdamArgs& a, const AdamRow<GEOMETRY_WIDTH>& g,
                                   float (&d)[GEOMETRY_WIDTH]) {
     if (a.d_opacity != 0.0f) {
         d[OPACITY_LOGIT] += sigmoid_bwd(sigmoid(g.value[OPACITY_LOGIT]), a.d_opacity);
@@ -92,8 +92,8 @@ __device__ inline void add_features(const ViewArgs& view, uint32_t slot, float s
 }
 
 // Moves a centre at random, as far as the Gaussian is transparent and large.
-__device__ inline void shake(const AdamArgs& a, uint32_t gaussian, Moving<GEOMETRY_WIDTH>& g,
-                             Health& health) {
+__device__ inline void add_noise(const AdamArgs& a, uint32_t gaussian, AdamRow<GEOMETRY_WIDTH>& g,
+                             FiniteCheck& health) {
     const float3 offset =
         jitter({g.value[LOG_SCALE], g.value[LOG_SCALE + 1], g.value[LOG_SCALE + 2]},
                {g.value[QUAT], g.value[QUAT + 1], g.value[QUAT + 2], g.value[QUAT + 3]},
@@ -119,7 +119,7 @@ struct GeometryGradient {
 template <class Storage, bool EXTENDED>
 __device__ inline void step_geometry(const AdamArgs& a, uint32_t gaussian,
                                      const typename Storage::Geometry& geometry,
-                                     Moving<GEOMETRY_WIDTH>& g, const GeometryGradient& gradient,
+                                     AdamRow<GEOMETRY_WIDTH>& g, const GeometryGradient& gradient,
                                      float surface_share, uint32_t seed) {
     const ShapeGradient& d = gradient.d_shape;
     float d_geometry[GEOMETRY_WIDTH] = {
@@ -133,14 +133,14 @@ __device__ inline void step_geometry(const AdamArgs& a, uint32_t gaussian,
         regularise(a, g, d_geometry);
         if (a.surface != nullptr) add_surface(a.surface, gaussian, surface_share, d_geometry);
     }
-    Health health[4] = {};
+    FiniteCheck health[4] = {};
 #pragma unroll
     for (uint32_t k = 0; k < GEOMETRY_WIDTH; ++k) {
         const uint32_t group = k < LOG_SCALE ? 0 : k < QUAT ? 1 : k < OPACITY_LOGIT ? 2 : 3;
         move<false>(a, g, k, a.rates[group], d_geometry[k], health[group]);
     }
     if (EXTENDED && a.noise_rate != 0.0f && gaussian < a.gaussians) {
-        shake(a, gaussian, g, health[0]);
+        add_noise(a, gaussian, g, health[0]);
     }
     geometry.store(g, ~seed);
 #pragma unroll

@@ -73,15 +73,15 @@ __device__ inline float largest_sum(const AdamArgs& a, const ViewColors* colors)
 template <class Sh>
 __device__ inline void step_colors(const AdamArgs& a, uint32_t gaussian, Sh sh, uint32_t age,
                                    ViewColors* colors) {
-    const CatchUp late = catch_up_of(a.missed, age);
+    const CatchUp late = catch_up_of(a.lazy, age);
     sh.rescale(a, late, Sh::SHORT ? largest_sum(a, colors) : 0.0f);
-    Health dc = {}, rest = {};
+    FiniteCheck dc = {}, rest = {};
 #pragma unroll
     for (uint32_t from = 0; from < SH_MAX_COEFFICIENTS; from += Sh::AT_ONCE) {
         if (3 * from >= a.sh_width) continue;
         const uint32_t count = min(3 * Sh::AT_ONCE, a.sh_width - 3 * from);
         sh.load(3 * from, count);
-        Moving<3> c[Sh::AT_ONCE];
+        AdamRow<3> c[Sh::AT_ONCE];
         float3 d[Sh::AT_ONCE] = {};
 #pragma unroll
         for (uint32_t i = 0; i < Sh::AT_ONCE; ++i) {
@@ -158,17 +158,17 @@ __device__ inline void step_views(const AdamArgs& a) {
     const uint32_t block = gaussian / WARP;
     if (block * WARP >= a.gaussians) return;
     const typename Storage::Geometry geometry(a, gaussian);
-    const uint32_t seed = Storage::SHORT ? dice_of(a.key, gaussian) : 0;
+    const uint32_t seed = Storage::SHORT ? rounding_seed(a.key, gaussian) : 0;
     const bool seen = stage_colors(a, gaussian, geometry.value, colors);
     if (__any_sync(FULL_WARP, seen)) {
         const typename Storage::ShOfViews sh({a.sh, a.sh_first, a.sh_second, a.sh_width}, gaussian,
                                              seed);
-        step_colors(a, gaussian, sh, a.missed.steps - a.sh_steps[block], colors);
+        step_colors(a, gaussian, sh, a.lazy.steps - a.sh_steps[block], colors);
         __syncwarp();  // everyone has read the age
-        if (gaussian % WARP == 0) a.sh_steps[block] = a.missed.steps + 1;
+        if (gaussian % WARP == 0) a.sh_steps[block] = a.lazy.steps + 1;
     }
 
-    Moving<GEOMETRY_WIDTH> g = geometry.load();
+    AdamRow<GEOMETRY_WIDTH> g = geometry.load();
     GeometryGradient sum = {};
     if (seen) {
         const Shape shape = shape_of<true>(a, gaussian, g);

@@ -59,16 +59,16 @@ __device__ inline uint64_t hits_at(uint32_t start, uint32_t tile) {
 
 // Opacity of a splat in a pixel that is not finished, and the pixel's transmittance behind it. What
 // would take the transmittance below its least finishes the pixel: it turns negative and stays so.
-__device__ inline float pass(const Touch& touch, float& transmittance) {
-    const float alpha = touch.seen ? touch.alpha : 0.0f;
+__device__ inline float composite(const PixelAlpha& pixel, float& transmittance) {
+    const float alpha = pixel.seen ? pixel.alpha : 0.0f;
     const float after = fmaf(-alpha, transmittance, transmittance);
-    const bool goes_on = after >= TRANSMITTANCE_MIN;
-    transmittance = goes_on ? after : -fabsf(transmittance);
-    return goes_on ? alpha : 0.0f;
+    const bool contributes = after >= TRANSMITTANCE_MIN;
+    transmittance = contributes ? after : -fabsf(transmittance);
+    return contributes ? alpha : 0.0f;
 }
 
 // What a forward pass draws beside the colours; with a surface, inverse depths where they are wanted.
-enum class Beside { NOTHING, COUNTS, DEPTHS, SURFACE };
+enum class AuxOutput { NOTHING, COUNTS, DEPTHS, SURFACE };
 
 __device__ inline void add_scaled(float4& sum, float weight, float4 value) {
     sum.x = fmaf(weight, value.x, sum.x);
@@ -79,7 +79,7 @@ __device__ inline void add_scaled(float4& sum, float weight, float4 value) {
 
 // Adds the chunks that the tile's pixels got to, in any order of the tiles. All threads of the block
 // take part. Each kernel has its own, since kernels that share memory by name are laid out alike.
-template <Beside BESIDE>
+template <AuxOutput AUX>
 __device__ inline void list_chunks(const BlendArgs& a, uint32_t tile, uint32_t reached) {
     __shared__ uint32_t reached_by[PARTS];
     const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
@@ -98,10 +98,10 @@ __device__ inline void list_chunks(const BlendArgs& a, uint32_t tile, uint32_t r
     for (uint32_t chunk = lane; chunk < count; chunk += WARP) chunks[first + chunk] = {tile, chunk};
 }
 
-template <Beside BESIDE>
+template <AuxOutput AUX>
 __device__ inline void blend_tile(const BlendArgs& a) {
-    constexpr bool counts = BESIDE == Beside::COUNTS, depths = BESIDE == Beside::DEPTHS;
-    constexpr bool surface = BESIDE == Beside::SURFACE;
+    constexpr bool counts = AUX == AuxOutput::COUNTS, depths = AUX == AuxOutput::DEPTHS;
+    constexpr bool surface = AUX == AuxOutput::SURFACE;
     using Staged = std::conditional_t<surface, FeaturedRows, Rows<WARP>>;
     const float4* __restrict__ splats = reinterpret_cast<const float4*>(a.splats);
     const uint32_t* __restrict__ splat_from_instance = a.splat_from_instance;
@@ -157,7 +157,7 @@ __device__ inline void blend_tile(const BlendArgs& a) {
             const Row row = own.get(at);
             const float before = transmittance;
             const float alpha =
-                pass(touch(row.shape, row.scale, part.centre_px), transmittance);
+                composite(pixel_alpha(row.shape, row.scale, part.centre_px), transmittance);
             const float weight = alpha * before;
             color.x = fmaf(weight, row.scale.w, color.x);
             color.y = fmaf(weight, row.tint.x, color.y);
@@ -168,7 +168,7 @@ __device__ inline void blend_tile(const BlendArgs& a) {
         }
         __syncwarp();  // everyone has read them
     }
-    if (!counts && a.reached) list_chunks<BESIDE>(a, tile, min(base, range.end) - range.start);
+    if (!counts && a.reached) list_chunks<AUX>(a, tile, min(base, range.end) - range.start);
     if (!part.inside) return;
     const uint64_t pixel = uint64_t{part.pixel.y} * a.size[0] + part.pixel.x;
     const float through = fabsf(transmittance);
@@ -186,25 +186,25 @@ __device__ inline void blend_tile(const BlendArgs& a) {
 
 extern "C" __global__ void __launch_bounds__(BLEND_BLOCK, FWD_RESIDENT)
     blend_fwd(const __grid_constant__ BlendArgs a) {
-    blend_tile<Beside::NOTHING>(a);
+    blend_tile<AuxOutput::NOTHING>(a);
 }
 
 // The same, and how many splats changed each pixel; no backward pass follows.
 extern "C" __global__ void __launch_bounds__(BLEND_BLOCK, FWD_RESIDENT)
     blend_counted(const __grid_constant__ BlendArgs a) {
-    blend_tile<Beside::COUNTS>(a);
+    blend_tile<AuxOutput::COUNTS>(a);
 }
 
 // The same as `blend_fwd`, and inverse depths.
 extern "C" __global__ void __launch_bounds__(BLEND_BLOCK, FWD_RESIDENT)
     blend_fwd_depth(const __grid_constant__ BlendArgs a) {
-    blend_tile<Beside::DEPTHS>(a);
+    blend_tile<AuxOutput::DEPTHS>(a);
 }
 
 // The same, and a surface's features, inverse depths among them.
 extern "C" __global__ void __launch_bounds__(BLEND_BLOCK, FWD_RESIDENT)
     blend_fwd_surface(const __grid_constant__ BlendArgs a) {
-    blend_tile<Beside::SURFACE>(a);
+    blend_tile<AuxOutput::SURFACE>(a);
 }
 
 // A pixel on its way front to back.
@@ -219,38 +219,38 @@ struct PixelWalk {
 // Passes a splat: the weight of its colour and the gradient of its exponent. With B the colour from
 // behind the splat, dC/d_alpha = T c - B / (1 - alpha); no gradient passes an opacity that was clamped.
 template <class Aux>
-__device__ inline float2 pass_back(const Touch& touch, float3 shade, typename Aux::Value value,
+__device__ inline float2 blend_backward_step(const PixelAlpha& pixel, float3 shade, typename Aux::Value value,
                                    PixelWalk<Aux>& walk) {
     const float before = walk.transmittance;
-    const float alpha = pass(touch, walk.transmittance);
+    const float alpha = composite(pixel, walk.transmittance);
     const float d_shade = Aux::dot_gradient(dot(shade, walk.d_color), value, walk.d_aux);
     const float weight = alpha * before;
     walk.d_behind = fmaf(-weight, d_shade, walk.d_behind);
     const float d_alpha = fmaf(before, d_shade, -walk.d_behind * fast_reciprocal(1.0f - alpha));
-    return {weight, touch.unclamped < ALPHA_MAX ? d_alpha * alpha : 0.0f};
+    return {weight, pixel.unclamped < ALPHA_MAX ? d_alpha * alpha : 0.0f};
 }
 
 // The first visit: the lane is a pixel. Opacities do not wait for each other, so that those of a
 // GROUP come before the walk past it; a batch ends with whole groups.
 template <class Aux>
-__device__ inline void visit_pixels(WarpScratch<Aux>& own, uint32_t count, const Part& part,
+__device__ inline void accumulate_pixels(WarpScratch<Aux>& own, uint32_t count, const Part& part,
                                     PixelWalk<Aux>& walk) {
     const uint32_t lane = threadIdx.x % WARP;
     for (uint32_t first = 0; first < count; first += GROUP) {
-        Touch touches[GROUP];
+        PixelAlpha alphas[GROUP];
         float3 shades[GROUP];
         typename Aux::Value values[GROUP] = {};
         float2 notes[GROUP];
 #pragma unroll
         for (uint32_t i = 0; i < GROUP; ++i) {
             const Row row = own.rows.get(first + i);
-            touches[i] = touch(row.shape, row.scale, part.centre_px);
+            alphas[i] = pixel_alpha(row.shape, row.scale, part.centre_px);
             shades[i] = {row.scale.w, row.tint.x, row.tint.y};
             values[i] = own.value(first + i);
         }
 #pragma unroll
         for (uint32_t i = 0; i < GROUP; ++i) {
-            notes[i] = pass_back<Aux>(touches[i], shades[i], values[i], walk);
+            notes[i] = blend_backward_step<Aux>(alphas[i], shades[i], values[i], walk);
         }
 #pragma unroll
         for (uint32_t i = 0; i < GROUP; ++i) {
@@ -314,7 +314,7 @@ __device__ inline Moments<Stats, Aux> half_of_moments(const WarpScratch<Aux>& ow
 
 // The second visit: the lane is half of a splat.
 template <class Stats, class Aux>
-__device__ inline void visit_splats(const BlendArgs& a, const WarpScratch<Aux>& own,
+__device__ inline void accumulate_splats(const BlendArgs& a, const WarpScratch<Aux>& own,
                                     uint32_t count, const Part& part) {
     const uint32_t lane = threadIdx.x % WARP;
     const uint32_t k = lane % BATCH;
@@ -407,9 +407,9 @@ __device__ inline void blend_part_bwd(const BlendArgs& a, WarpScratch<Aux>& own,
                 own.put_unseen(lane);
             }
             __syncwarp();  // the rows are there
-            visit_pixels<Aux>(own, count, part, walk);
+            accumulate_pixels<Aux>(own, count, part, walk);
             __syncwarp();  // the notes are there
-            visit_splats<Stats>(a, own, count, part);
+            accumulate_splats<Stats>(a, own, count, part);
             taken += count;
         }
         // What is left moves to the front of the queue.

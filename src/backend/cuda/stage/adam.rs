@@ -76,7 +76,7 @@ pub(crate) fn step(
         surface: surface.map_or(In::NULL, Buffer::read),
         key,
         noise_key: step.noise.map_or(0, |noise| noise.key),
-        missed: model.momentum.now(),
+        lazy: model.momentum.now(),
         rates: rates.map(|rate| (rate / first_correction) as f32),
         beta_1: BETA_1 as f32,
         beta_2: BETA_2 as f32,
