@@ -9,7 +9,7 @@ use crate::backend::cuda::model::catch_up::catch_up;
 use crate::backend::cuda::model::tables::Model;
 use crate::backend::cuda::session::Session;
 use crate::backend::{AdamStep, DeviceError, Regularisers, RenderSettings};
-use crate::math::adam::{BETA_1, BETA_2, EPSILON, bias_corrections};
+use crate::math::adam::Moments;
 use crate::math::random::{Purpose, Stream as Random};
 use crate::memory::plan::Storage;
 
@@ -24,7 +24,12 @@ pub(crate) fn step(
     surface: Option<&Block<f32>>,
     step: &AdamStep,
 ) -> Result<(), DeviceError> {
-    let [first_correction, second_correction] = bias_corrections(step.number);
+    let Moments { betas, corrections: [first_correction, second_correction], epsilon } =
+        step.moments;
+    if model.momentum.must_catch_up(betas) {
+        catch_up(session, model)?;
+    }
+    model.momentum.set_betas(betas);
     let rates = &step.rates;
     let rates = [
         rates.means,
@@ -78,13 +83,13 @@ pub(crate) fn step(
         noise_key: step.noise.map_or(0, |noise| noise.key),
         lazy: model.momentum.now(),
         rates: rates.map(|rate| (rate / first_correction) as f32),
-        beta_1: BETA_1 as f32,
-        beta_2: BETA_2 as f32,
+        beta_1: betas[0] as f32,
+        beta_2: betas[1] as f32,
         // From double precision: 1 - 0.999 in single precision is 1e-5 of itself off.
-        one_less_beta_1: (1.0 - BETA_1) as f32,
-        one_less_beta_2: (1.0 - BETA_2) as f32,
+        one_less_beta_1: (1.0 - betas[0]) as f32,
+        one_less_beta_2: (1.0 - betas[1]) as f32,
         inverse_root_correction: (1.0 / root_correction) as f32,
-        epsilon: EPSILON as f32,
+        epsilon: epsilon as f32,
         gaussians: count_u32(gaussians)?,
         view_count: 1,
         view_share: 1.0,
