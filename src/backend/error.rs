@@ -36,9 +36,14 @@ pub enum DeviceError {
         /// The loss.
         value: f64,
     },
-    /// A second view was to add to gradients that hold one.
-    #[error("this device takes one view a step: step after each backward pass")]
-    OneViewPerStep,
+    /// More views added to gradients than a step takes.
+    #[error("a step takes at most {most} views, and {views} have added to its gradients")]
+    TooManyViews {
+        /// Views.
+        views: usize,
+        /// The most that a step takes.
+        most: usize,
+    },
     /// Something that needs the gradient of an image before there is one.
     #[error("a frame drawn for training, and its loss, come before the backward pass and the step")]
     NoLoss,

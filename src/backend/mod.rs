@@ -234,8 +234,7 @@ pub trait Raster<P: Primitive>: Backend {
     /// Adds the frame's gradients and, of a frame drawn to [`Pass::Observe`], what it tells about
     /// density to the model's statistics.
     ///
-    /// A device may take only one view a step: it answers the second with
-    /// [`DeviceError::OneViewPerStep`].
+    /// The step then goes down the mean gradient of the views.
     fn backward(
         &mut self,
         model: &mut Self::Model,

@@ -153,7 +153,7 @@ impl Exit {
             | DeviceError::StaleNeighbours { .. } => Self::Error,
             DeviceError::NotFinite { .. }
             | DeviceError::LossNotFinite { .. }
-            | DeviceError::OneViewPerStep
+            | DeviceError::TooManyViews { .. }
             | DeviceError::TooSmallForLpips { .. }
             | DeviceError::NoNeighbours
             | DeviceError::TargetSize { .. } => Self::Error,

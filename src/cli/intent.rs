@@ -257,6 +257,7 @@ fn warn_of_idle(config: &Config, matches: &ArgMatches) {
             !optimize.antialiasing,
             "without --antialiasing (Mip-Splatting: --preset mip)",
         ),
+        ("no_batch_scaling", optimize.batch_views == 1, "without --batch-views"),
         ("exposure_lr_init", !optimize.exposure, "without --exposure"),
         ("exposure_lr_final", !optimize.exposure, "without --exposure"),
         ("depth_l1_weight_init", config.scene.depths.is_none(), "without --depths"),

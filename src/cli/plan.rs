@@ -21,6 +21,7 @@ use crate::export::read_ply;
 use crate::memory::plan::{self, Granule, ModelSize, OptionalColumns, Run, Seen, Storage};
 use crate::memory::{Bytes, Limit, Rung};
 use crate::model;
+use crate::train::span::Span;
 use crate::train::{densify, forecast, render_filter};
 
 /// Arguments of `splat plan`.
@@ -182,7 +183,7 @@ fn gaussians(
     }
     // Where there is no density control their number stays.
     let last = config.optimize.iterations;
-    if !(0..last).any(|iteration| densify::due(config, 1.0, iteration).is_some()) {
+    if !(0..last).any(|iteration| densify::due(config, 1.0, Span::of(iteration)).is_some()) {
         return counted(start, "those at the start: there is no round of density control");
     }
     if let Some(count) = config.densify.max_points {

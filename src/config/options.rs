@@ -111,9 +111,17 @@ impl SceneOptions {
 #[serde(default, deny_unknown_fields)]
 #[command(next_help_heading = "Optimisation")]
 pub struct OptimizeOptions {
-    /// Number of iterations, one view each
+    /// Number of iterations, each the gradient of one view
     #[arg(long, aliases = ["max-steps", "iter", "total-train-iters"], value_name = "N", default_value_t = Self::default().iterations)]
     pub iterations: u32,
+
+    /// Views whose mean gradient a step takes, 1 to 8
+    #[arg(long, value_name = "1..8", default_value_t = Self::default().batch_views)]
+    pub batch_views: u32,
+
+    /// Keep learning rates and moments as for one view a step
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", value_parser = parse_switch, action = ArgAction::Set, default_value_t = Self::default().no_batch_scaling, hide_default_value = true)]
+    pub no_batch_scaling: bool,
 
     /// Highest degree of the spherical harmonics, 0 to 3
     #[arg(long, value_name = "0..3", default_value_t = Self::default().sh_degree)]
@@ -229,6 +237,8 @@ impl Default for OptimizeOptions {
     fn default() -> Self {
         Self {
             iterations: 30_000,
+            batch_views: 1,
+            no_batch_scaling: false,
             sh_degree: 3,
             sh_degree_interval: 1000,
             position_lr_init: 1.6e-4,

@@ -11,6 +11,9 @@ use crate::memory::Bytes;
 /// The widest image that JPEG can hold, px.
 const MAX_WIDTH: i32 = 65_535;
 
+/// The most views that a step takes on every device.
+const MAX_VIEWS: u32 = 8;
+
 /// The longest lists of neighbours that devices make.
 const MOST_NEIGHBOURS: u32 = 32;
 
@@ -72,6 +75,11 @@ impl OptimizeOptions {
     fn validate(&self) -> Result<(), ConfigError> {
         let key = OptionKey::in_section("optimize");
         key("iterations").count(self.iterations)?;
+        key("batch_views").holds(
+            (1..=MAX_VIEWS).contains(&self.batch_views),
+            self.batch_views,
+            "1 to 8",
+        )?;
         key("sh_degree").holds(self.sh_degree <= 3, self.sh_degree, "0 to 3")?;
         key("sh_degree_interval").count(self.sh_degree_interval)?;
         key("position_lr_init").rate(self.position_lr_init)?;

@@ -6,7 +6,9 @@
 
 use std::ops::RangeInclusive;
 
+use super::adam::adam_step;
 use super::schedule;
+use super::span::Span;
 use crate::backend::{AdamStep, Criterion, DensifyRule, NormalRule, Rates, SurfaceRule};
 use crate::config::{Config, Regularize, SugarOptions, SugarSchedule};
 
@@ -79,14 +81,16 @@ impl CoarseSchedule {
         self.contains(iteration) && iteration > self.prune
     }
 
-    /// Whether neighbours are found anew after so many iterations, though some are there.
-    pub fn is_neighbour_update(&self, iteration: u32) -> bool {
-        iteration > self.prune && (iteration - self.prune).is_multiple_of(NEIGHBOURS_INTERVAL)
+    /// Whether neighbours are found anew after a step, though some are there.
+    pub fn is_neighbour_update(&self, span: Span) -> bool {
+        let [before, after] =
+            [span.before, span.after].map(|image| image.saturating_sub(self.prune));
+        Span { before, after }.crosses(NEIGHBOURS_INTERVAL)
     }
 
-    /// Whether the terms are told of after `iteration`.
-    pub fn reports(&self, iteration: u32) -> bool {
-        self.contains(iteration) && iteration.is_multiple_of(REPORT_INTERVAL)
+    /// Whether the terms are told of after a step.
+    pub fn reports(&self, span: Span) -> bool {
+        self.contains(span.after) && span.crosses(REPORT_INTERVAL)
     }
 
     /// Learning rates of `iteration` (from 1): those that the authors' program has as far behind the
@@ -99,9 +103,10 @@ impl CoarseSchedule {
         schedule::rates(&config.optimize, extent, at)
     }
 
-    /// The step of `iteration` (from 1). The stage starts with moments of zero.
-    pub fn step(&self, config: &Config, extent: f64, iteration: u32) -> AdamStep {
-        AdamStep::new(iteration - self.start, self.rates(config, extent, iteration))
+    /// The step over these images. The stage starts with moments of zero.
+    pub fn step(&self, config: &Config, extent: f64, span: Span) -> AdamStep {
+        let rates = self.rates(config, extent, span.after);
+        adam_step(&config.optimize, span, self.start, rates)
     }
 }
 
@@ -242,7 +247,7 @@ mod tests {
             ];
             assert_eq!(spans.map(|span| span.map(|it| it - start)), [[2, 2000], [2002, 8000]]);
             let reference = schedule::rates(&config.optimize, 2.0, 7122);
-            let step = course.step(&config, 2.0, start + 123);
+            let step = course.step(&config, 2.0, Span::of(start + 123));
             assert_eq!((step.rates, step.number), (reference, 123));
         }
         let short = Config {
@@ -257,7 +262,7 @@ mod tests {
     fn neighbours_are_found_anew_every_500_iterations_behind_the_prune() {
         let course = CoarseSchedule::of(&config(7000, SugarSchedule::Relative)).expect("a stage");
         let found: Vec<u32> =
-            (1..=course.last).filter(|&i| course.is_neighbour_update(i)).collect();
+            (1..=course.last).filter(|&i| course.is_neighbour_update(Span::of(i))).collect();
         assert_eq!((found[0], found.len()), (9501, 11));
     }
 

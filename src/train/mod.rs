@@ -1,6 +1,8 @@
 //! The training loop, written against the backend traits only.
 
+mod adam;
 pub mod appearance;
+mod batches;
 pub mod bench;
 pub mod checkpoint;
 pub mod coarse;
@@ -17,7 +19,7 @@ mod report;
 pub mod save;
 pub mod schedule;
 mod smoothing;
-mod span;
+pub mod span;
 mod trainer;
 mod unexplained_growth;
 mod views;

@@ -12,6 +12,7 @@ use std::time::Instant;
 use self::appearance::learner;
 use self::coarse::{Coarse, LaunchedTerms};
 use super::appearance::compensation;
+use super::batches::Batches;
 use super::checkpoint::{Checkpoint, StoredCheckpoint};
 use super::coarse::{Asked, CoarseSchedule};
 use super::descend::{Descended, Descent, descend};
@@ -21,6 +22,7 @@ use super::feed::Feed;
 use super::report;
 use super::save::{DeviceModel, render_mode, write_point_cloud};
 use super::schedule::{self, Milestones};
+use super::span::Span;
 use super::unexplained_growth::UnexplainedGrowth;
 use super::views::Views;
 use super::{SceneScale, TrainError, densify, render_filter};
@@ -71,8 +73,11 @@ pub struct Trainer<'a, B: Surface + SurfaceMaps> {
     coarse: Option<Coarse<B>>,
     feed: Feed<'a>,
     scale: SceneScale,
+    batches: Batches,
     /// Finished iterations.
     iteration: u32,
+    /// Those of the last step.
+    last_step: Span,
     /// The iteration whose loss has not been read yet.
     launched: Option<Launched<B>>,
     tensors: Tensors,
@@ -122,8 +127,10 @@ impl<'a, B: Surface + SurfaceMaps> Trainer<'a, B> {
     ) -> Result<Self, TrainError> {
         let model = device.load(&mut checkpoint)?;
         let tables = checkpoint.appearance()?;
-        let Checkpoint { iteration, train_views, .. } = checkpoint.about;
+        let Checkpoint { iteration, train_views, config } = checkpoint.about;
         let mut trainer = Self::new(setup, device, sink, (model, iteration));
+        // What is due after that step comes at the beginning of the next.
+        trainer.last_step = Batches::of(&config).ended(iteration);
         if train_views != trainer.feed.views.names(Split::Train) {
             trainer.warn(
                 "the scene's training views are not those of the checkpoint; the views come in \
@@ -152,7 +159,9 @@ impl<'a, B: Surface + SurfaceMaps> Trainer<'a, B> {
             appearance: None,
             coarse: CoarseSchedule::of(setup.config).map(Coarse::new),
             feed,
+            batches: Batches::of(setup.config),
             iteration,
+            last_step: Span::of(iteration),
             launched: None,
             tensors: Tensors::default(),
             creep: UnexplainedGrowth::from(iteration),
@@ -181,7 +190,7 @@ impl<'a, B: Surface + SurfaceMaps> Trainer<'a, B> {
             // Asked to stop after the last iteration, a run is simply done.
             interrupted = self.iteration < last && self.setup.stop.load(Ordering::Relaxed);
             let lasts = [config.optimize.iterations, last];
-            let mut due = Milestones::after(&config.output, self.iteration, &lasts);
+            let mut due = Milestones::after(&config.output, self.last_step, &lasts);
             due.checkpoint |= interrupted;
             self.report_milestones(due, last)?;
             if due.evaluate {
@@ -233,11 +242,11 @@ impl<'a, B: Surface + SurfaceMaps> Trainer<'a, B> {
     /// that the device never waits for the log.
     fn iterate(&mut self) -> Result<(), TrainError> {
         let started = Instant::now();
-        let iteration = self.iteration + 1;
-        let launched = self.descend(iteration);
+        let span = self.batches.next(self.iteration);
+        let launched = self.descend(span.after);
         self.warn_of_images()?;
         let launched = launched?;
-        self.iteration = iteration;
+        (self.iteration, self.last_step) = (span.after, span);
         self.training_seconds += started.elapsed().as_secs_f64();
         let is_ready = launched.loss.is_ready();
         let before = self.launched.replace(launched);
@@ -269,8 +278,8 @@ impl<'a, B: Surface + SurfaceMaps> Trainer<'a, B> {
         };
         let terms = LossTerms { lambda_dssim: options.lambda_dssim };
         let step = match &course {
-            Some(course) => course.step(self.setup.config, self.scale.extent, iteration),
-            None => densify::step(self.setup.config, self.scale, iteration),
+            Some(course) => course.step(self.setup.config, self.scale.extent, Span::of(iteration)),
+            None => densify::step(self.setup.config, self.scale, Span::of(iteration)),
         };
         let mut descent = Descent { settings, terms, depth_weight: None, step };
 
@@ -349,7 +358,7 @@ impl<'a, B: Surface + SurfaceMaps> Trainer<'a, B> {
             if iteration <= photometric { photometric } else { self.setup.config.last_iteration() };
         let step = Step { iteration, iterations, l1, ssim, depth_l1, total, gaussians, ms };
         self.sink.on(&Event::Step(step))?;
-        self.report_surfaces(iteration)
+        self.report_surfaces(Span::of(iteration))
     }
 
     /// Tells of the iteration whose loss has not been read yet, if there is one.
@@ -361,7 +370,7 @@ impl<'a, B: Surface + SurfaceMaps> Trainer<'a, B> {
     /// Tells of all iterations so far, and at intervals of memory and distributions.
     fn report_milestones(&mut self, due: Milestones, last: u32) -> Result<(), TrainError> {
         let iteration = self.iteration;
-        let memory = iteration.is_multiple_of(report::MEMORY_INTERVAL) || iteration == last;
+        let memory = self.last_step.crosses(report::MEMORY_INTERVAL) || iteration == last;
         if memory || due.any() {
             self.report_launched()?;
         }
@@ -375,7 +384,7 @@ impl<'a, B: Surface + SurfaceMaps> Trainer<'a, B> {
             self.report_memory()?;
             self.profile(Phase::Training)?;
         }
-        if iteration.is_multiple_of(report::DISTRIBUTION_INTERVAL) {
+        if self.last_step.crosses(report::DISTRIBUTION_INTERVAL) {
             self.with_memory_retry(Self::report_distributions)?;
         }
         Ok(())
@@ -447,7 +456,7 @@ impl<'a, B: Surface + SurfaceMaps> Trainer<'a, B> {
                 self.warn("no held-out image can be decoded; nothing is evaluated".to_owned())?
             }
         }
-        if !self.iteration.is_multiple_of(report::DISTRIBUTION_INTERVAL) {
+        if !self.last_step.crosses(report::DISTRIBUTION_INTERVAL) {
             self.with_memory_retry(Self::report_distributions)?;
         }
         Ok(())
@@ -477,9 +486,9 @@ impl<'a, B: Surface + SurfaceMaps> Trainer<'a, B> {
 
     /// What the iteration before this one asks of the number of Gaussians and their opacities.
     fn control_density(&mut self) -> Result<(), TrainError> {
-        let (config, iteration) = (self.setup.config, self.iteration);
-        let round = densify::due(config, self.scale.extent, iteration);
-        let resets = densify::resets_opacity(config, iteration);
+        let (config, iteration, span) = (self.setup.config, self.iteration, self.last_step);
+        let round = densify::due(config, self.scale.extent, span);
+        let resets = densify::resets_opacity(config, span);
         if round.is_some() || resets {
             self.report_launched()?;
         }
@@ -490,7 +499,7 @@ impl<'a, B: Surface + SurfaceMaps> Trainer<'a, B> {
             let begun = Instant::now();
             let before = self.device.len(&self.model);
             let done = self.run_round(&round, before)?;
-            if densify::reorders(config, iteration) {
+            if densify::reorders(config, span) {
                 self.reorder()?;
             }
             self.smooth()?;

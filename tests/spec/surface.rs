@@ -342,8 +342,7 @@ fn what_does_not_fit_is_refused() {
     let target = device.target(0, &photo(37, 29, None)).unwrap();
     device.loss(&mut frame, &target, &LossTerms { lambda_dssim: 0.2 }).unwrap();
     device.backward(&mut model, frame, &mut two).unwrap();
-    let found = device.regularise(&model, Some(&near), &mut two, &RULE);
-    assert!(matches!(found, Err(DeviceError::OneViewPerStep)), "{found:?}");
+    device.regularise(&model, Some(&near), &mut two, &RULE).unwrap();
     // Opacities have no neighbours.
     let opacities = SurfaceRule { density: 0.0, normal: 0.0, ..RULE };
     for near in [None, Some(&of_fewer)] {

@@ -263,7 +263,7 @@ impl Frame {
         gradients: &mut Gradients,
     ) -> Result<(), DeviceError> {
         if gradients.view.is_some() {
-            return Err(DeviceError::OneViewPerStep);
+            return Err(DeviceError::TooManyViews { views: 2, most: 1 });
         }
         let Some(d_image) = self.d_image.as_ref().filter(|_| self.compared) else {
             return Err(DeviceError::NoLoss);
@@ -430,7 +430,13 @@ impl Gradients {
     ) -> Result<(), DeviceError> {
         let Some((splats, camera, settings)) = self.view else { return Err(DeviceError::NoLoss) };
         let geometry = self.geometry.as_ref();
-        adam::step(session, model, &splats, (&camera, &settings), geometry, step)
+        let view = adam::StepView {
+            splats: &splats,
+            camera: &camera,
+            sh_degree: settings.sh_degree,
+            inverse_depth: settings.inverse_depth,
+        };
+        adam::step(session, model, &[view], geometry, step)
     }
 
     pub(super) fn bytes(&self) -> Bytes {

@@ -14,6 +14,7 @@ use crate::train::coarse::{Asked, CoarseSchedule, prune_rule};
 use crate::train::descend::Surfaces;
 use crate::train::event::{Event, Phase, Split, SurfaceReport};
 use crate::train::near_surface::{mean_thickness, share_near_surface};
+use crate::train::span::Span;
 use crate::train::unexplained_growth::UnexplainedGrowth;
 use crate::train::{TrainError, render_filter, report, schedule};
 
@@ -105,10 +106,10 @@ impl<B: Surface + SurfaceMaps> Trainer<'_, B> {
         if !has_begun {
             self.begin_coarse(&course)?;
         }
-        if self.iteration == course.prune {
+        if self.last_step.hits(course.prune) {
             self.prune()?;
         }
-        if course.is_neighbour_update(self.iteration) {
+        if course.is_neighbour_update(self.last_step) {
             self.drop_neighbours();
         }
         Ok(())
@@ -243,14 +244,14 @@ impl<B: Surface + SurfaceMaps> Trainer<'_, B> {
         }
     }
 
-    /// Tells of the terms after an iteration, at intervals.
-    pub(super) fn report_surfaces(&mut self, iteration: u32) -> Result<(), TrainError> {
+    /// Tells of the terms after a step, at intervals.
+    pub(super) fn report_surfaces(&mut self, span: Span) -> Result<(), TrainError> {
         let Some(coarse) = &self.coarse else { return Ok(()) };
-        if !coarse.course.reports(iteration) {
+        if !coarse.course.reports(span) {
             return Ok(());
         }
-        let mut report = SurfaceReport { iteration, ..coarse.report };
-        if iteration.is_multiple_of(report::DISTRIBUTION_INTERVAL) {
+        let mut report = SurfaceReport { iteration: span.after, ..coarse.report };
+        if span.crosses(report::DISTRIBUTION_INTERVAL) {
             (report.share_near_surface, report.mean_thickness) =
                 self.with_memory_retry(Self::measure_surface)?;
         }

@@ -36,7 +36,7 @@ impl<B: Surface + SurfaceMaps> Trainer<'_, B> {
     pub(super) fn smooth_in_time(&mut self) -> Result<(), TrainError> {
         let lacks_one = !self.device.optional(&self.model).filter_3d;
         let is_empty = self.device.len(&self.model) == 0;
-        if smoothing::is_due(self.setup.config, self.iteration) || (lacks_one && !is_empty) {
+        if smoothing::is_due(self.setup.config, self.last_step) || (lacks_one && !is_empty) {
             self.smooth()?;
         }
         Ok(())

@@ -167,10 +167,18 @@ impl<R: Real> ParameterGradient<R> {
             Parameter::ShRest => self.sh[1..].as_flattened(),
         }
     }
+
+    fn scale(&mut self, factor: R) {
+        let Self { mean, log_scale, quat, opacity_logit, sh } = self;
+        let values = mean.iter_mut().chain(log_scale).chain(quat).chain([opacity_logit]);
+        for value in values.chain(sh.as_flattened_mut()) {
+            *value = *value * factor;
+        }
+    }
 }
 
-/// Sums the gradients of Gaussian `index` over the views; `slots[view][gaussian]` finds its splat. Those
-/// of its geometry that no view gives come on top.
+/// Mean over the views of the gradients of Gaussian `index`, and of what surface terms add to those of
+/// its geometry; `slots[view][gaussian]` finds its splat.
 pub(crate) fn parameter_gradient<R: Real>(
     model: &Model<R>,
     gradients: &Gradients<R>,
@@ -185,6 +193,9 @@ pub(crate) fn parameter_gradient<R: Real>(
     }
     if let Some(row) = gradients.geometry.as_chunks().0.get(index) {
         add_geometry(row, &mut sum);
+    }
+    if gradients.views.len() > 1 {
+        sum.scale(R::of(1.0 / gradients.views.len() as f64));
     }
     sum
 }

@@ -7,7 +7,7 @@
 use rayon::prelude::*;
 
 use super::depth_map::DepthMap;
-use super::gradients::{Gradients, ViewGradients};
+use super::gradients::Gradients;
 use super::neighbours::Neighbours;
 use crate::backend::cpu::model::{Model, Parameter};
 use crate::backend::{DeviceError, SurfaceRule, SurfaceTerms};
@@ -32,14 +32,14 @@ const SORTED_AT_ONCE: usize = 256;
 /// Gradients of one Gaussian's geometry, as [`DensityKernelGradient::row`] orders them.
 type Row<R> = [R; GEOMETRY];
 
-/// Adds the gradients of what the rule asks for, and gives the terms' values.
+/// Adds the gradients of what the rule asks for of the latest view, and gives the terms' values.
 pub(crate) fn regularise<R: Real>(
     model: &Model<R>,
     near: Option<&Neighbours>,
     gradients: &mut Gradients<R>,
     rule: &SurfaceRule,
 ) -> Result<SurfaceTerms, DeviceError> {
-    let view = the_view(&mut gradients.views)?;
+    let view = gradients.views.last_mut().ok_or(DeviceError::NoLoss)?;
     // By its name, before it spreads to its neighbours.
     view.fault.take().map_or(Ok(()), Err)?;
     let map = if rule.compares_distances() {
@@ -76,15 +76,6 @@ fn kernels<R: Real>(model: &Model<R>) -> Vec<DensityKernel<R>> {
     let kernel =
         |row| DensityKernel::new(&model.shape(row), model.row(Parameter::OpacityLogits, row)[0]);
     (0..model.len()).into_par_iter().map(kernel).collect()
-}
-
-/// The one view whose Gaussians are looked at.
-fn the_view<R>(views: &mut [ViewGradients<R>]) -> Result<&mut ViewGradients<R>, DeviceError> {
-    match views {
-        [view] => Ok(view),
-        [] => Err(DeviceError::NoLoss),
-        _ => Err(DeviceError::OneViewPerStep),
-    }
 }
 
 /// A term that left the finite numbers has taken gradients along.
