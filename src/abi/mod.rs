@@ -19,6 +19,7 @@ mod relocate;
 mod reorder;
 mod smooth;
 mod surface;
+pub mod terms;
 
 pub use appearance::{
     AFFINE_WIDTH, APPEARANCE_BLOCK, COLOR_SHARES, CoastArgs, ColorBwdArgs, CompensateArgs,
@@ -87,6 +88,7 @@ pub fn header() -> String {
         &smooth::structs(),
         &surface::constants(),
         &surface::structs(),
+        &terms::constants(),
         &appearance::constants(),
         &appearance::structs(),
         &probe::constants(),
