@@ -39,8 +39,8 @@ pub use lpips::{
     LpipsInputArgs, LpipsLayerArgs,
 };
 pub use neighbours::{
-    BOX_WIDTH, EXTENT_WIDTH, JoinArgs, NEAREST_BLOCK, NEIGHBOURS_BLOCK, NO_ROW, NearestArgs,
-    PLACED_WIDTH, PlaceArgs, SplitArgs, TREE_LEVELS,
+    BOX_WIDTH, EXTENT_WIDTH, JoinArgs, MOST_NEIGHBOURS, NEAREST_BLOCK, NEIGHBOURS_BLOCK, NO_ROW,
+    NearestArgs, PLACED_WIDTH, PlaceArgs, SplitArgs, TREE_LEVELS,
 };
 pub use normals::{
     FEATURES_BLOCK, FEATURES_WIDTH, FeaturesArgs, NORMALS_BLOCK, NORMALS_SIDE, NormalsArgs,
@@ -67,6 +67,7 @@ pub fn header() -> String {
         "// Printed by kernels/build.rs from src/abi/.\n#pragma once\n\
          #include <cstddef>\n#include <cstdint>\n",
         &constants(),
+        &terms::constants(),
         &structs(),
         &densify::constants(),
         &densify::structs(),
@@ -88,7 +89,6 @@ pub fn header() -> String {
         &smooth::structs(),
         &surface::constants(),
         &surface::structs(),
-        &terms::constants(),
         &appearance::constants(),
         &appearance::structs(),
         &probe::constants(),

@@ -7,16 +7,16 @@ constants! {
     pub const VALUE_SSIM: u32 = 1;
     /// The mean absolute error of the inverse depths.
     pub const VALUE_DEPTH_L1: u32 = 2;
-    /// The mean disagreement of drawn normals and those of the drawn depths.
-    pub const VALUE_DN: u32 = 3;
     /// The mean entropy of the opacities.
-    pub const VALUE_ENTROPY: u32 = 4;
+    pub const VALUE_ENTROPY: u32 = 3;
     /// The mean absolute difference of the densities.
-    pub const VALUE_DENSITY: u32 = 5;
+    pub const VALUE_DENSITY: u32 = 4;
+    /// The mean absolute difference of the distances.
+    pub const VALUE_SDF: u32 = 5;
     /// The mean squared difference of the normals.
     pub const VALUE_NORMAL: u32 = 6;
-    /// The mean absolute difference of the distances.
-    pub const VALUE_SDF: u32 = 7;
+    /// The mean disagreement of drawn normals and those of the drawn depths.
+    pub const VALUE_DN: u32 = 7;
     /// Number of values of terms.
     pub const TERM_VALUES: u32 = 8;
     /// The squared error, which is measured but is a value of no term.
@@ -95,7 +95,7 @@ pub struct Inputs {
 pub struct Value {
     /// Its key in logs.
     pub name: &'static str,
-    /// Its place among the sums.
+    /// Its place among the sums; logs have values in this order.
     pub place: u32,
 }
 
@@ -148,6 +148,24 @@ impl Term {
         }
     }
 
+    /// What is minimised of it, by the means of all values.
+    pub fn loss(&self, means: &Means) -> f64 {
+        match self {
+            Self::Photometric { lambda_dssim } => {
+                let [l1, ssim] = [VALUE_L1, VALUE_SSIM].map(|place| means[place as usize]);
+                (1.0 - lambda_dssim) * l1 + lambda_dssim * (1.0 - ssim)
+            }
+            Self::InverseDepth
+            | Self::DepthNormal { .. }
+            | Self::Entropy
+            | Self::Density
+            | Self::Normal
+            | Self::Sdf { .. } => {
+                self.values().iter().map(|value| means[value.place as usize]).sum()
+            }
+        }
+    }
+
     /// What it needs beside colours.
     pub const fn needs(&self) -> Inputs {
         match self {
@@ -184,6 +202,9 @@ impl Term {
         }
     }
 }
+
+/// The values of all terms by their places; 0 of those that are off.
+pub type Means = [f64; TERM_VALUES as usize];
 
 /// A term and what it counts.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -266,9 +287,8 @@ impl Terms {
 
     /// The weight of the term that reports this value; 0 where it is off.
     pub fn weight(&self, place: u32) -> f64 {
-        let reports = |weighted: &&Weighted| {
-            weighted.term.values().iter().any(|value| value.place == place)
-        };
+        let reports =
+            |weighted: &&Weighted| weighted.term.values().iter().any(|value| value.place == place);
         self.active().find(reports).map_or(0.0, |weighted| weighted.weight)
     }
 
@@ -316,8 +336,7 @@ mod tests {
     fn what_has_no_weight_or_no_samples_is_off() {
         let mut terms = all();
         assert_eq!(terms.active().count(), ALL.len());
-        let every =
-            Inputs { inverse_depths: true, maps: true, neighbours: true, samples: true };
+        let every = Inputs { inverse_depths: true, maps: true, neighbours: true, samples: true };
         assert_eq!(terms.needs(), every);
         terms.samples.count = 0;
         let left: Vec<&str> = terms.active().map(|weighted| weighted.term.name()).collect();

@@ -7,11 +7,12 @@ use serde::Serialize;
 
 use super::device::{self, DeviceOptions, Task};
 use super::exit::UsageError;
-use super::print;
+use super::output::print;
 use super::scene::{ModelArgs, Opened};
-use crate::backend::{LossTerms, Surface, SurfaceMaps};
+use crate::backend::{Profiler, TrainDevice};
 use crate::config::{Config, Regularize, SugarOptions};
 use crate::memory::Bytes;
+use crate::model::Gaussians;
 use crate::model::denser;
 use crate::train::bench::{Bench, BenchSetup, Pairs, Peak, Traffic, bench};
 use crate::train::render_filter;
@@ -85,7 +86,7 @@ struct Measuring<'a> {
 impl Task for Measuring<'_> {
     type Output = Report;
 
-    fn run<B: Surface + SurfaceMaps>(self, device: &mut B) -> anyhow::Result<Report> {
+    fn run<B: TrainDevice + Profiler<Gaussians>>(self, device: &mut B) -> anyhow::Result<Report> {
         let Self { args, opened } = self;
         let (dataset, config) = (&opened.dataset, &opened.config);
         let mut counts = args.gaussians.clone();
@@ -97,7 +98,7 @@ impl Task for Measuring<'_> {
             dataset,
             images: &opened.images,
             seed: config.run.seed,
-            terms: LossTerms { lambda_dssim: config.optimize.lambda_dssim },
+            optimize: &config.optimize,
             background: config.scene.background_color().0,
             screen_filter: render_filter(config),
             observes: args.observe,
@@ -114,7 +115,7 @@ impl Task for Measuring<'_> {
         let first = dataset.train.first().map(|&view| &dataset.views[view].camera);
         let view_px = first.map_or([0; 2], |camera| [camera.width, camera.height]);
         Ok(Report {
-            device: device.name(),
+            device: device.info().name,
             train_views: dataset.train.len(),
             view_px,
             observes: args.observe,

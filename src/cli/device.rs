@@ -4,19 +4,20 @@
 use anyhow::Context;
 use serde::Serialize;
 
-#[cfg(kernels)]
-use crate::backend::Backend;
 #[cfg(not(kernels))]
 use crate::backend::DeviceError;
 use crate::backend::cpu::Cpu;
 #[cfg(kernels)]
 use crate::backend::cuda::{Cuda, CudaOptions};
-use crate::backend::{Surface, SurfaceMaps, nvidia};
+#[cfg(kernels)]
+use crate::backend::{Device as _, DeviceInfo};
+use crate::backend::{Profiler, TrainDevice, gpu};
 use crate::config::{Config, Device, MemoryOptions};
 use crate::memory::Bytes;
 use crate::memory::plan::Coarse;
 #[cfg(kernels)]
 use crate::memory::plan::Storage;
+use crate::model::Gaussians;
 use crate::train::forecast;
 
 /// Work for whichever device is chosen.
@@ -25,7 +26,10 @@ pub(super) trait Task {
     type Output;
 
     /// Does the work.
-    fn run<B: Surface + SurfaceMaps>(self, device: &mut B) -> anyhow::Result<Self::Output>;
+    fn run<B: TrainDevice + Profiler<Gaussians>>(
+        self,
+        device: &mut B,
+    ) -> anyhow::Result<Self::Output>;
 }
 
 /// What was asked of the device.
@@ -58,7 +62,7 @@ pub(super) fn on<T: Task>(options: &DeviceOptions, task: T) -> anyhow::Result<T:
     match options.device {
         Device::Cpu => on_cpu(options, task),
         Device::Cuda => on_cuda(options, task),
-        Device::Auto if nvidia::is_present() => on_cuda(options, task),
+        Device::Auto if gpu::is_present() => on_cuda(options, task),
         Device::Auto => on_cpu(options, task),
     }
 }
@@ -127,12 +131,13 @@ pub(super) struct UsableGpu {
 #[cfg(kernels)]
 pub(super) fn try_gpu() -> Result<UsableGpu, String> {
     let gpu = Cuda::open(&CudaOptions::default()).map_err(|error| error.to_string())?;
+    let DeviceInfo { name, uuid } = gpu.info();
     gpu.heap().look_around().map_err(|error| error.to_string())?;
     Ok(UsableGpu {
-        name: gpu.name(),
-        uuid: gpu.uuid(),
+        name,
+        uuid,
         virtual_memory: gpu.heap().is_virtual(),
-        budget: gpu.memory_budget(),
+        budget: Some(gpu.heap().budget()),
     })
 }
 

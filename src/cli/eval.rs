@@ -7,9 +7,10 @@ use clap::{ArgMatches, Args};
 use super::device::{self, DeviceOptions, Task};
 use super::exit::UsageError;
 use super::lpips::{self, Sources};
-use super::print;
+use super::output::print;
 use super::scene::{ModelArgs, Opened, none_decoded};
-use crate::backend::{Surface, SurfaceMaps};
+use crate::backend::{Profiler, TrainDevice};
+use crate::model::Gaussians;
 use crate::perceptual::LpipsWeights;
 use crate::telemetry::{append_metrics, write_per_view, write_results};
 use crate::train::appearance::compensation;
@@ -77,7 +78,10 @@ struct Evaluating<'a> {
 impl Task for Evaluating<'_> {
     type Output = Evaluation;
 
-    fn run<B: Surface + SurfaceMaps>(self, device: &mut B) -> anyhow::Result<Evaluation> {
+    fn run<B: TrainDevice + Profiler<Gaussians>>(
+        self,
+        device: &mut B,
+    ) -> anyhow::Result<Evaluation> {
         let Self { opened, split, lpips } = self;
         let mut views = Views::new(&opened.dataset, &opened.images);
         if views.split(split).is_empty() {

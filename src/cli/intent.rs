@@ -10,12 +10,12 @@ use super::exit::UsageError;
 use super::folder;
 use super::handover::Handover;
 use super::scene::absolute;
-use super::train::TrainArgs;
+use super::train_args::TrainArgs;
 use crate::config::{Config, Layer, Layers, Regularize, Strategy, SugarSchedule, Typed, resolve};
 use crate::dataset::{Dataset, PointCloud};
 use crate::files::{OutputError, create_folder};
 use crate::train::checkpoint::{self, Checkpoint, CheckpointError, StoredCheckpoint};
-use crate::train::coarse::Course;
+use crate::train::coarse::CoarseSchedule;
 
 /// What differs from the defaults in the demonstration.
 const DEMO: &str = "\
@@ -201,8 +201,9 @@ fn keep_origin(before: &Config, config: &mut Config, matches: &ArgMatches) {
 /// photometric stage in that.
 fn keep_start(path: &Path, about: &Checkpoint, now: &Config) -> Result<(), UsageError> {
     let place = |config| {
-        let course = Course::of(config).filter(|course| course.contains(about.iteration))?;
-        Some((course.start, about.iteration > course.prune))
+        let schedule =
+            CoarseSchedule::of(config).filter(|schedule| schedule.contains(about.iteration))?;
+        Some((schedule.start, about.iteration > schedule.prune))
     };
     let (before, place) = (place(&about.config), place(now));
     if place == before {

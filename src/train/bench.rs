@@ -10,16 +10,15 @@ use serde::Serialize;
 
 use self::costs::costs;
 pub use self::costs::{Pairs, StageCost, Traffic};
-use self::treadmill::{Counted, SurfaceWork, Treadmill, median};
+use self::treadmill::{Counted, Inputs, SurfaceWork, Treadmill, median};
 use super::TrainError;
-use super::descend::Descent;
 use super::feed::Feed;
 use super::views::Views;
 use crate::backend::{
-    AdamStep, CopySpeed, LossTerms, MemoryEntry, MemoryKind, Pass, Rates, RenderSettings,
-    ScreenFilter, Surface, SurfaceMaps, Work,
+    AdamStep, CopySpeed, MemoryEntry, MemoryKind, Profiler, Rates, RenderSettings, ScreenFilter,
+    Statistics, Terms, TrainDevice, Work,
 };
-use crate::config::{Regularize, SugarOptions};
+use crate::config::{OptimizeOptions, Regularize, SugarOptions};
 use crate::dataset::{Dataset, ImageLoader};
 use crate::memory::Bytes;
 use crate::model::Gaussians;
@@ -51,7 +50,7 @@ pub struct BenchSetup<'a> {
     /// Seed of the order of the views.
     pub seed: u64,
     /// Weights of the loss.
-    pub terms: LossTerms,
+    pub optimize: &'a OptimizeOptions,
     /// Colour behind everything.
     pub background: [f32; 3],
     /// What keeps splats from falling between pixels.
@@ -131,7 +130,7 @@ impl Peak {
 }
 
 /// Trains the model in place: no learning rates, no density control.
-pub fn bench<B: Surface + SurfaceMaps>(
+pub fn bench<B: TrainDevice + Profiler<Gaussians>>(
     device: &mut B,
     setup: &BenchSetup<'_>,
     gaussians: &Gaussians,
@@ -143,25 +142,29 @@ pub fn bench<B: Surface + SurfaceMaps>(
     // As training has it.
     device.reorder(&mut model, &super::scene_cube(setup.dataset))?;
     let settings = RenderSettings {
-        pass: if setup.observes { Pass::Observe } else { Pass::Train },
         sh_degree: gaussians.sh_degree,
         background: setup.background,
         near: feed.views.near(),
         screen_filter: setup.screen_filter,
         ..RenderSettings::DEFAULT
     };
-    let step = AdamStep::new(0, NO_RATES);
-    let descent = Descent { settings, terms: setup.terms, depth_weight: None, step };
+    let inputs = Inputs {
+        settings,
+        observe: setup.observes.then_some(Statistics::Norms),
+        terms: Terms::photometric(setup.optimize.lambda_dssim),
+        step: AdamStep::new(0, NO_RATES),
+    };
     let surfaces = match setup.sugar.regularize {
         Regularize::None => None,
         _ => Some(SurfaceWork {
+            optimize: setup.optimize.clone(),
             options: setup.sugar.clone(),
             seed: setup.seed,
             extent: super::scene_extent(setup.dataset),
             near: device.neighbours(&model, setup.sugar.regularity_knn)?,
         }),
     };
-    let mut treadmill = Treadmill::new(device, model, feed, (descent, surfaces));
+    let mut treadmill = Treadmill::new(device, model, feed, (inputs, surfaces));
     treadmill.bring_photographs()?;
     treadmill.run(setup.warm_up)?;
     // What the iterations so far have taken stays taken; photographs that had to make room for

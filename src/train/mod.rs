@@ -6,7 +6,6 @@ pub mod checkpoint;
 pub mod coarse;
 mod creep;
 pub mod densify;
-mod descend;
 pub mod eval;
 pub mod event;
 mod feed;
@@ -18,6 +17,8 @@ mod report;
 pub mod save;
 pub mod schedule;
 mod smoothing;
+pub mod terms;
+mod train_step;
 mod trainer;
 mod views;
 

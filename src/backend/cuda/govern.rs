@@ -3,10 +3,9 @@
 use super::memory::heap::Heap;
 use super::model::tables::Model;
 use super::photos::Images;
-use super::session::Session;
-use super::stage::bands::BandPolicy;
+use super::session::{BandPolicy, Session};
 use super::stage::neighbours::LISTS;
-use crate::backend::{DeviceError, Governed};
+use crate::backend::{DeviceError, LadderState};
 use crate::memory::plan::{Storage, search_scratch};
 use crate::memory::{Bytes, Gain, Holder, Ladder, Refusal, Rung};
 
@@ -200,6 +199,6 @@ fn within_budget(heap: &Heap) -> Result<(), DeviceError> {
 }
 
 /// What became of it.
-pub(super) fn account(ladder: &mut Ladder, heap: &Heap) -> Governed {
-    Governed { changes: ladder.take_changes(), held: heap.total(), budget: heap.budget() }
+pub(super) fn account(ladder: &mut Ladder, heap: &Heap) -> LadderState {
+    LadderState { changes: ladder.take_changes(), held: heap.total(), budget: heap.budget() }
 }

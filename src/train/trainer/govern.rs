@@ -3,7 +3,7 @@
 
 use super::Trainer;
 use crate::backend::{
-    Densified, DensifyRule, DeviceError, Governed, Grant, RelocateRule, Surface, SurfaceMaps,
+    Densified, DensifyRule, DeviceError, Grant, LadderState, RelocateRule, TrainDevice,
 };
 use crate::memory::Rung;
 use crate::train::creep::Creep;
@@ -33,15 +33,15 @@ impl Played {
     }
 }
 
-impl<B: Surface + SurfaceMaps> Trainer<'_, B> {
+impl<B: TrainDevice> Trainer<'_, B> {
     /// Lets the device put its memory in order, and tells what was given up or taken back.
     pub(super) fn govern(&mut self) -> Result<(), TrainError> {
         self.device.govern(&mut self.model, self.iteration)?;
-        self.tell_of_memory()
+        self.report_memory_changes()
     }
 
-    fn tell_of_memory(&mut self) -> Result<(), TrainError> {
-        let Some(Governed { changes, held, budget }) = self.device.governed() else {
+    fn report_memory_changes(&mut self) -> Result<(), TrainError> {
+        let Some(LadderState { changes, held, budget }) = self.device.take_changes() else {
             return Ok(());
         };
         let iteration = self.iteration;
@@ -67,7 +67,7 @@ impl<B: Surface + SurfaceMaps> Trainer<'_, B> {
                     if !self.device.relieve(&mut self.model, &error)? {
                         return Err(self.stop_for_memory(error));
                     }
-                    self.shorten_neighbours();
+                    self.drop_longer_neighbours();
                 }
                 other => return other,
             }
@@ -76,7 +76,7 @@ impl<B: Surface + SurfaceMaps> Trainer<'_, B> {
 
     /// Writes a checkpoint, so that nothing is lost, and says what the run lacked.
     fn stop_for_memory(&mut self, error: DeviceError) -> TrainError {
-        let told = self.report_launched().and_then(|()| self.tell_of_memory());
+        let told = self.report_pending().and_then(|()| self.report_memory_changes());
         match told.and_then(|()| self.write_checkpoint()) {
             Ok(_) => TrainError::OutOfMemory {
                 source: Box::new(error),
@@ -104,13 +104,13 @@ impl<B: Surface + SurfaceMaps> Trainer<'_, B> {
         let before = self.device.len(&self.model);
         let survey = self.device.survey(&self.model, rule)?;
         let capped = densify::grant(self.setup.config, before, survey).births;
-        let births = self.device.births(&mut self.model, capped)?;
+        let births = self.device.grant_births(&mut self.model, capped)?;
         let mut round = |births| self.device.densify(&mut self.model, rule, Grant { births });
         let done = match round(births) {
             Err(error) if error.is_want_of_memory() && births > 0 => round(0),
             done => done,
         };
-        self.tell_of_memory()?;
+        self.report_memory_changes()?;
         match done {
             Err(error) if error.is_want_of_memory() => {
                 self.warn(format!("a round of density control is left out: {error}"))?;
@@ -132,7 +132,7 @@ impl<B: Surface + SurfaceMaps> Trainer<'_, B> {
             done => done?,
         };
         let wish = densify::multiplication(self.setup.config, self.device.len(&self.model));
-        let births = self.device.births(&mut self.model, wish)?;
+        let births = self.device.grant_births(&mut self.model, wish)?;
         let added = match self.device.multiply(&mut self.model, rule, births) {
             Err(error) if error.is_want_of_memory() => {
                 self.warn(format!("no Gaussians are added: {error}"))?;
@@ -140,7 +140,7 @@ impl<B: Surface + SurfaceMaps> Trainer<'_, B> {
             }
             done => done.map(|()| births)?,
         };
-        self.tell_of_memory()?;
+        self.report_memory_changes()?;
         Ok([relocated, wish - added])
     }
 

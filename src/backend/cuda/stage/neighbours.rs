@@ -8,19 +8,18 @@
 
 use std::ops::Range;
 
-use super::project::count_u32;
 use crate::abi::{
     BOX_WIDTH, EXTENT_WIDTH, In, JoinArgs, NEAREST_BLOCK, NearestArgs, Out, PLACED_WIDTH,
     PlaceArgs, SplitArgs, TREE_LEVELS,
 };
+use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::memory::heap::{Block, Buffer, Region};
 use crate::backend::cuda::memory::sort::{self, Pairs};
 use crate::backend::cuda::model::tables::Model;
 use crate::backend::cuda::session::Session;
-use crate::backend::cuda::{Cuda, Gradients, PendingSurface};
 use crate::backend::generation::Generation;
-use crate::backend::surface::{Surface, list_len};
-use crate::backend::{DeviceError, Neighbourhood, SurfaceRule};
+use crate::backend::neighbours::list_len;
+use crate::backend::{DeviceError, Held, NeighbourLists};
 use crate::memory::Bytes;
 
 /// Centres of a leaf, and boxes of a group: one for each lane of a warp.
@@ -29,7 +28,7 @@ const FAN: usize = 32;
 /// As many bits tell single-precision numbers of one sign and exponent apart.
 const MOST_ALONG_BITS: u32 = 24;
 
-/// Neighbours that the kernel with fewer registers finds.
+/// NearestLists that the kernel with fewer registers finds.
 const FEW: u32 = 16;
 
 /// Label of the lists.
@@ -37,7 +36,7 @@ pub(crate) const LISTS: &str = "neighbours";
 
 /// For each Gaussian the rows of those whose centres are nearest. Holds 4 bytes of the device's memory
 /// for each: who finds new ones lets go of the old ones first.
-pub struct Neighbours {
+pub struct NearestLists {
     count: u32,
     len: usize,
     /// [len, count]
@@ -46,17 +45,19 @@ pub struct Neighbours {
     generation: Generation,
 }
 
-impl Neighbourhood for Neighbours {
+impl NeighbourLists for NearestLists {
     fn count(&self) -> u32 {
         self.count
     }
+}
 
+impl Held for NearestLists {
     fn bytes(&self) -> Bytes {
         Bytes::of::<u32>(self.len * self.count as usize)
     }
 }
 
-impl Neighbours {
+impl NearestLists {
     /// All of them, `[len, count]`.
     pub fn rows(&self) -> In<'_, u32> {
         self.rows.read()
@@ -72,7 +73,11 @@ impl Neighbours {
         }
     }
 
-    fn read(&self, session: &Session, rows: &Range<usize>) -> Result<Vec<u32>, DeviceError> {
+    pub(crate) fn read(
+        &self,
+        session: &Session,
+        rows: &Range<usize>,
+    ) -> Result<Vec<u32>, DeviceError> {
         let (len, count) = (self.len, self.count as usize);
         if rows.end > len {
             return Err(DeviceError::NoSuchRow { row: rows.end - 1, len });
@@ -88,7 +93,7 @@ pub(crate) fn neighbours(
     session: &Session,
     model: &Model,
     count: u32,
-) -> Result<Neighbours, DeviceError> {
+) -> Result<NearestLists, DeviceError> {
     let len = model.len();
     let count = list_len(count, len)?;
     let mut rows = session.heap.region(LISTS)?;
@@ -99,7 +104,7 @@ pub(crate) fn neighbours(
         drop(row_from_place);
         tree.search(session, (count, rows.write()))?;
     }
-    Ok(Neighbours { count, len, rows, generation: model.generation().clone() })
+    Ok(NearestLists { count, len, rows, generation: model.generation().clone() })
 }
 
 /// The rows in the order of the leaves; `[len]`.
@@ -242,44 +247,6 @@ impl Tree {
         let blocks = leaves.div_ceil(NEAREST_BLOCK as usize / FAN);
         let kernel = if count <= FEW { &kernels.nearest_16 } else { &kernels.nearest_32 };
         kernel.blocks(stream, blocks, &args)
-    }
-}
-
-impl Surface for Cuda {
-    type Neighbours = Neighbours;
-    type SurfaceLoss = PendingSurface;
-
-    fn neighbours(&mut self, model: &Model, count: u32) -> Result<Neighbours, DeviceError> {
-        let found = self.with_room(|session| neighbours(session, model, count));
-        let refused = found.as_ref().err().map(DeviceError::is_want_of_memory);
-        // What is wrong with the question says nothing of memory.
-        if refused != Some(false) {
-            let count = list_len(count, model.len())?;
-            self.session.list_room.asked_for(count, model.len(), refused.is_some());
-        }
-        found
-    }
-
-    fn most_neighbours(&self) -> u32 {
-        self.session.list_room.most()
-    }
-
-    fn read_neighbours(
-        &mut self,
-        near: &Neighbours,
-        rows: Range<usize>,
-    ) -> Result<Vec<u32>, DeviceError> {
-        near.read(&self.session, &rows)
-    }
-
-    fn regularise(
-        &mut self,
-        model: &Model,
-        near: Option<&Neighbours>,
-        gradients: &mut Gradients,
-        rule: &SurfaceRule,
-    ) -> Result<PendingSurface, DeviceError> {
-        self.with_room(|session| gradients.regularise(session, model, near, rule))
     }
 }
 
