@@ -1,8 +1,9 @@
 //! Memory that runs short on a GPU, because the budget is small or because others take it: training
 //! goes on within the budget, and what was given up comes back.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use crate::common::cuda::{self, alone};
 use crate::common::oracle::{AT_REST, settings};
 use crate::common::scene::{resized, tame_gaussians};
 use crate::common::view;
@@ -19,13 +20,6 @@ use splat::memory::{Allowance, Bytes, Change, Limit, Rung};
 use splat::model::Gaussians;
 
 const MIB: u64 = 1 << 20;
-
-/// What is free on the GPU is everybody's: one test at a time.
-static ALONE: Mutex<()> = Mutex::new(());
-
-fn alone() -> MutexGuard<'static, ()> {
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Photographs of 3 MiB each.
 const SIZE: [u32; 2] = [1024, 1024];
@@ -61,7 +55,7 @@ struct Bench {
 
 impl Bench {
     fn new(options: &CudaOptions, gaussians: usize) -> Self {
-        let mut device = Cuda::open(options).expect("a CUDA device");
+        let mut device = cuda::open_with(options).expect("a CUDA device");
         let model = device.upload(&scene(gaussians)).unwrap();
         let view = resized(&view(), SIZE);
         Self { device, model, view, photographs: photographs(), iteration: 0 }

@@ -4,6 +4,7 @@
 
 use std::collections::HashSet;
 
+use crate::common::cuda;
 use splat::backend::cpu::Cpu;
 use splat::backend::cuda::{Cuda, CudaOptions};
 use splat::backend::{
@@ -43,7 +44,7 @@ fn open(budget: Bytes) -> Cuda {
         vram_threshold: 1.0,
         ..CudaOptions::default()
     };
-    Cuda::open(&options).expect("a CUDA device")
+    cuda::open_with(&options).expect("a CUDA device")
 }
 
 /// Gaussians whose values are all drawn; gradients take eight values, so that many are equal.

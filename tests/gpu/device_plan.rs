@@ -1,8 +1,9 @@
 //! The plan against a GPU's ledger: the same labels, and what goes by each of them.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use crate::common::cuda::{self, alone};
 use crate::common::oracle::{AT_REST, Shot, settings, step};
 use crate::common::scene::{photo, resized, straight, tame_gaussians};
 use splat::backend::cpu::count;
@@ -19,9 +20,6 @@ use splat::memory::plan::{
     CONTEXT, Coarse, Granule, Host, Maps, ModelSize, OptionalColumns, Photographs, Row, Run, Seen,
     Storage, ViewSize,
 };
-
-/// What others hold of the GPU is no part of a test's budget: one test at a time.
-static ALONE: Mutex<()> = Mutex::new(());
 
 /// Gaussians before the round of density control, and births that it is granted.
 const GAUSSIANS: usize = 60_000;
@@ -116,7 +114,7 @@ impl Training {
             })
             .collect();
         let options = CudaOptions { storage, ..CudaOptions::default() };
-        let mut device = Cuda::open(&options).expect("a CUDA device");
+        let mut device = cuda::open_with(&options).expect("a CUDA device");
         device.reset_memory_peaks();
         let model = device.upload(&gaussians).unwrap();
         // The same is counted on the processor; rounding moves a few splats over an edge.
@@ -317,7 +315,8 @@ fn the_plan_has_the_ledgers_rows_where_samples_are_compared_with_depths() {
 }
 
 fn the_plan_has_the_ledgers_rows(storage: Storage, kind: Kind) {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    // What others hold of the GPU is no part of the budget.
+    let _alone = alone();
     let inverse_depths = kind == Kind::WithDepths;
     let mut training = Training::start(storage, kind);
     let (wanted, [before, after]) = training.everything();

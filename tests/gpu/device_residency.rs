@@ -1,9 +1,10 @@
 //! Photographs that leave a GPU when the model needs their room: training goes on as if they had
 //! stayed.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use crate::common::Draws;
+use crate::common::cuda::{self, alone};
 use crate::common::oracle::{AT_REST, settings};
 use crate::common::scene::{RATES, resized, tame_gaussians};
 use crate::common::view;
@@ -16,9 +17,6 @@ use splat::dataset::{DepthMap, Image, View};
 use splat::math::Real;
 use splat::memory::{Bytes, Limit, Rung};
 use splat::model::Gaussians;
-
-/// What a session takes of the GPU is found by what the GPU has left: one test at a time.
-static ALONE: Mutex<()> = Mutex::new(());
 
 /// Sizes of the photographs, of which some have masks, and others inverse depths: 11 MiB together.
 const SIZES: [([u32; 2], bool); 3] =
@@ -81,7 +79,7 @@ const RULE: DensifyRule = DensifyRule {
 };
 
 fn open(budget: Option<Bytes>) -> Result<Cuda, DeviceError> {
-    Cuda::open(&CudaOptions {
+    cuda::open_with(&CudaOptions {
         vram_limit: budget.map(Limit::Bytes),
         vram_threshold: 1.0,
         // In bands there would be so much more room that the photographs had none from the beginning.
@@ -231,7 +229,7 @@ fn assert_same_losses(found: &Ran, expected: &Ran) {
 #[test]
 #[ignore = "needs a CUDA device"]
 fn photographs_make_room_for_the_model_and_the_losses_stay() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = alone();
     let (shots, gaussians) = (shots(), scene());
     let unlimited = run(&shots, &gaussians, None).map_err(|stop| stop.error).unwrap();
     assert_eq!(unlimited.held, [SIZES.len(); 2], "a whole GPU has room for all");
@@ -257,7 +255,7 @@ fn photographs_make_room_for_the_model_and_the_losses_stay() {
 #[test]
 #[ignore = "needs a CUDA device"]
 fn a_glance_keeps_nothing_and_lets_nothing_go() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = alone();
     let (shots, gaussians) = (shots(), tame_gaussians(101, 41, 3));
     let mut device = open(None).unwrap();
     let model = device.upload(&gaussians).unwrap();

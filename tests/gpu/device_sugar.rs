@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::common::cuda;
 use crate::common::geometry::{Measurement, measured};
 use crate::common::program::{Place, end};
 use splat::synth::{SynthOptions, write_scene};
@@ -19,6 +20,7 @@ const SCENE: SynthOptions =
 /// Both stages in one command, the first of so many iterations and the second with these terms: how the
 /// model lies before the coarse stage, and how after it.
 fn surfaces_of(terms: &str, start: u32, flags: &[&str]) -> [Measurement; 2] {
+    cuda::share();
     let place = Place::empty();
     write_scene(&place.scene(), &SCENE).unwrap();
     let both = [start, start + COARSE];

@@ -2,11 +2,11 @@
 
 use std::fs;
 
+use crate::common::cuda;
 use crate::common::events::{events_files, values_of_tags};
 use crate::common::program::{Ended, Place, end, splat};
 use serde_json::Value;
 use splat::backend::Backend as _;
-use splat::backend::cuda::{Cuda, CudaOptions};
 use splat::backend::nvidia;
 
 /// Density control ends here.
@@ -17,6 +17,7 @@ const ITERATIONS: u64 = 3000;
 
 /// A run on the GPU that records its buffers, and its log.
 fn run() -> (Place, Ended, Vec<Value>) {
+    cuda::share();
     let place = Place::with_scene();
     let mut command = place.train();
     command.args(["--device", "cuda", "--eval", "--progress", "plain", "--profile-tensors"]);
@@ -149,7 +150,7 @@ fn profile_names_all(place: &Place) {
 #[test]
 #[ignore = "needs a CUDA device"]
 fn the_gpu_that_is_watched_is_the_one_that_works() {
-    let gpu = Cuda::open(&CudaOptions::default()).expect("a CUDA device");
+    let gpu = cuda::open();
     let uuid = gpu.uuid().expect("an identifier");
     match nvidia::watch(&uuid, |look| look()) {
         Ok(sample) => {
@@ -167,6 +168,7 @@ fn the_gpu_that_is_watched_is_the_one_that_works() {
 #[test]
 #[ignore = "needs a CUDA device"]
 fn doctor_finds_the_gpu_and_says_that_training_runs() {
+    cuda::share();
     let told = end(splat().args(["doctor", "--json"])).done().stdout;
     let found: Value = serde_json::from_str(&told).unwrap();
     assert_eq!(found["devices"], serde_json::json!(["cuda", "cpu"]), "{found}");

@@ -519,10 +519,10 @@ fn filters_move_with_their_gaussians_and_are_zero_after_a_round<B: Raster<Gaussi
 #[test]
 #[ignore = "needs a CUDA device"]
 fn a_compact_model_takes_the_same_steps_through_the_filters() {
-    use splat::backend::cuda::{Cuda, CudaOptions};
+    use splat::backend::cuda::CudaOptions;
     use splat::memory::plan::Storage;
     let options = CudaOptions { storage: Storage::Compact, ..CudaOptions::default() };
-    let mut device = Cuda::open(&options).expect("a CUDA device");
+    let mut device = crate::common::cuda::open_with(&options).expect("a CUDA device");
     let gaussians = tame_gaussians(200, 50, 3);
     let shot = smoothed_shot(&gaussians, MIP, 51);
     let regularisers = Regularisers { opacity: 0.01, scale: 0.01 };

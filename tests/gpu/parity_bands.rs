@@ -247,7 +247,7 @@ fn a_view_that_sees_nothing_is_drawn_in_bands_too() {
 
 /// A device that gives up nothing for want of memory, whatever it refuses.
 fn stubborn() -> Cuda {
-    Cuda::open(&CudaOptions { give_up: Vec::new(), ..CudaOptions::default() }).unwrap()
+    cuda::open_with(&CudaOptions { give_up: Vec::new(), ..CudaOptions::default() }).unwrap()
 }
 
 /// Gaussians each of which is in every tile of a view; no pixel is finished before the last.

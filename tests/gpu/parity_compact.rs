@@ -13,7 +13,7 @@ use crate::common::oracle::{AT_REST, Shot, settings, step};
 use crate::common::scene::{
     RATES, gaussian, in_training, photo, straight, tame_gaussians, together,
 };
-use crate::common::{Draws, view};
+use crate::common::{Draws, cuda, view};
 use splat::backend::cpu::Cpu;
 use splat::backend::cuda::{Cuda, CudaOptions};
 use splat::backend::{
@@ -439,7 +439,7 @@ fn rounding_differs_from_step_to_step_and_with_the_seed() {
     let (shots, start) = trained(24);
     let after = |seed: u64, number: u32| {
         let options = CudaOptions { storage: Storage::Compact, seed, ..CudaOptions::default() };
-        let mut device = Cuda::open(&options).unwrap();
+        let mut device = cuda::open_with(&options).unwrap();
         let mut model = device.restore(start.clone()).unwrap();
         step(&mut device, &mut model, &shots[0], (number, RATES));
         colors(&snapshot(&mut device, &mut model).parameters).concat()

@@ -1,4 +1,4 @@
-//! A device's memory in the steady state. In a program of its own: tests that run beside it would
+//! A device's memory in the steady state. It is measured alone: tests that run beside it would
 //! take and give back memory of the same device.
 
 use crate::common::oracle::{AT_REST, Counted, Shot, settings, shot, step};
@@ -8,11 +8,14 @@ use splat::backend::Raster;
 use splat::memory::Bytes;
 use splat::model::Gaussians;
 
-each_backend!(two_hundred_iterations_over_the_same_views_take_no_more_memory);
+each_backend_anew!(two_hundred_iterations_over_the_same_views_take_no_more_memory);
 
 fn two_hundred_iterations_over_the_same_views_take_no_more_memory<B: Raster<Gaussians>>(
-    device: &mut B,
+    open: impl Fn() -> B,
 ) {
+    #[cfg(kernels)]
+    let _alone = crate::common::cuda::alone();
+    let device = &mut open();
     let gaussians = tame_gaussians(1021, 91, 3);
     let shots: Vec<Shot> = [[37, 29], [203, 47], [64, 131]]
         .iter()

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use crate::common::program::{Ended, Place, VIEWS, end, splat, text};
+use crate::common::program::{Ended, Place, VIEWS, end, files_below, splat, text};
 use rstest::rstest;
 use serde_json::Value;
 use splat::backend::ScreenFilter;
@@ -302,27 +302,14 @@ fn what_is_wrong_is_said_with_its_remedy() {
 /// Labels of what the GPU's side asks its heap for, in its sources: `scratch("x", ...)`,
 /// `scratch::<T>("x", ...)` and `region("x")`.
 fn labels_asked_for() -> BTreeSet<String> {
-    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src/backend/cuda")];
-    let mut files = Vec::new();
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.ends_with("heap") {
-                // The heap itself, whose labels are its tests'.
-            } else if path.is_dir() {
-                folders.push(path);
-            } else {
-                files.push(path);
-            }
-        }
-    }
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/backend/cuda");
     let mut labels = BTreeSet::new();
-    for path in files {
-        // What the kernels' mathematics is tested with trains nothing.
-        if path.ends_with("probe.rs") {
+    for (path, text) in files_below(&folder) {
+        // What the kernels' mathematics is tested with trains nothing, nor do the heap's own tests.
+        if ["probe.rs", "tests.rs", "fake.rs"].iter().any(|name| path.ends_with(name)) {
             continue;
         }
-        let text = fs::read_to_string(path).unwrap();
+        let text = String::from_utf8(text).unwrap();
         let product = text.split("#[cfg(test)]").next().unwrap();
         for call in ["scratch", "region"] {
             for (at, _) in product.match_indices(call) {

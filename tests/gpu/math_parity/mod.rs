@@ -439,11 +439,12 @@ mod on_the_device {
     use splat::memory::{Bytes, Limit};
 
     use super::{Exact, Probe, errors, inputs, probe, probes, view};
+    use crate::common::cuda::open_with;
     use crate::common::oracle::settings;
 
     fn cuda() -> Cuda {
         let vram_limit = Some(Limit::Bytes(Bytes(2 << 30)));
-        Cuda::open(&CudaOptions { vram_limit, vram_threshold: 1.0, ..CudaOptions::default() })
+        open_with(&CudaOptions { vram_limit, vram_threshold: 1.0, ..CudaOptions::default() })
             .expect("a CUDA device")
     }
 
