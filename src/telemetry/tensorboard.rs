@@ -264,9 +264,9 @@ impl<W: Write> TensorBoard<W> {
         iteration: u32,
         values: &[(&str, Option<f64>)],
     ) -> io::Result<()> {
-        let told = values.iter().filter_map(|&(tag, value)| Some((tag, value?)));
-        let told: Vec<_> = told.collect();
-        if told.is_empty() { Ok(()) } else { self.scalars(iteration, &told) }
+        let present = values.iter().filter_map(|&(tag, value)| Some((tag, value?)));
+        let present: Vec<_> = present.collect();
+        if present.is_empty() { Ok(()) } else { self.scalars(iteration, &present) }
     }
 
     fn scalars<T: AsRef<str>>(&mut self, iteration: u32, values: &[(T, f64)]) -> io::Result<()> {

@@ -92,7 +92,7 @@ impl<B: Lpips<Gaussians>> Perception<B> {
         let Some(weights) = weights else { return Ok(Self { net: None }) };
         match device.load_lpips(weights) {
             Ok(net) => Ok(Self { net: Some((weights.net(), net)) }),
-            Err(error) if error.is_want_of_memory() => {
+            Err(error) if error.is_out_of_memory() => {
                 let mut none = Self { net: None };
                 none.give_up(views, &error);
                 Ok(none)
@@ -113,7 +113,7 @@ impl<B: Lpips<Gaussians>> Perception<B> {
         match device.lpips(net, frame, target) {
             Ok(found) => Ok(Some(found)),
             Err(error)
-                if error.is_want_of_memory()
+                if error.is_out_of_memory()
                     || matches!(error, DeviceError::TooSmallForLpips { .. }) =>
             {
                 self.give_up(views, &error);
@@ -146,7 +146,7 @@ pub fn evaluate<B: TrainDevice>(
     let wanted = indices.iter().enumerate().filter(|&(position, &index)| {
         request.shown.includes(position) || !device.is_resident(index)
     });
-    views.announce(&wanted.map(|(_, &index)| index).collect::<Vec<_>>());
+    views.schedule_decoding(&wanted.map(|(_, &index)| index).collect::<Vec<_>>());
     let mut perception = Perception::new(device, views, request.lpips)?;
     let mut per_view = Vec::with_capacity(indices.len());
     for (position, index) in indices.into_iter().enumerate() {
@@ -172,7 +172,7 @@ pub fn evaluate<B: TrainDevice>(
         let name = view.name.as_str();
         let mut frame = match device.render(model, view, &settings, look) {
             // LPIPS must not cost a run the figures that it has room for.
-            Err(error) if error.is_want_of_memory() && perception.net.is_some() => {
+            Err(error) if error.is_out_of_memory() && perception.net.is_some() => {
                 perception.give_up(views, &error);
                 device.render(model, view, &settings, look)?
             }
@@ -189,7 +189,7 @@ pub fn evaluate<B: TrainDevice>(
             visit(&EvaluatedView { position, name, rendered, image: &image })?;
         }
         per_view.push(ViewMetrics { name: name.to_owned(), metrics });
-        views.let_go(device, index);
+        views.release(device, index);
     }
     if per_view.is_empty() {
         return Ok(None);

@@ -4,7 +4,6 @@ pub mod appearance;
 pub mod bench;
 pub mod checkpoint;
 pub mod coarse;
-mod creep;
 pub mod densify;
 pub mod eval;
 pub mod event;
@@ -20,6 +19,7 @@ mod smoothing;
 pub mod terms;
 mod train_step;
 mod trainer;
+mod unexplained_growth;
 mod views;
 
 use std::path::PathBuf;

@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_every_fifth_time_counts_five_times_unless_it_is_to_count_once() {
+    fn a_term_of_every_fifth_iteration_weighs_five_times_unless_set_to_once() {
         let mut options = config(7000, SugarSchedule::Relative).sugar;
         options.sdf_every = 5;
         let weights = |options: &SugarOptions, number| {

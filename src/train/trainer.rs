@@ -16,15 +16,15 @@ use self::coarse::Coarse;
 use super::appearance::compensation;
 use super::checkpoint::{Checkpoint, StoredCheckpoint};
 use super::coarse::CoarseSchedule;
-use super::creep::Creep;
 use super::eval::{EvalRequest, Shown, evaluate};
 use super::event::{Buffers, Event, Phase, Saved, Sink, Split, Step, Tensors, Values};
 use super::feed::Feed;
 use super::report;
-use super::save::{Resident, render_mode, write_point_cloud};
+use super::save::{DeviceModel, render_mode, write_point_cloud};
 use super::schedule::{self, Milestones};
 use super::terms::{self, Stage};
 use super::train_step::{StepInputs, StepOutputs, train_step};
+use super::unexplained_growth::UnexplainedGrowth;
 use super::views::Views;
 use super::{SceneScale, TrainError, densify, render_filter};
 use crate::backend::{
@@ -83,7 +83,7 @@ pub struct Trainer<'a, B: TrainDevice> {
     /// The iteration whose loss has not been read yet.
     pending: Option<PendingStep<B>>,
     tensors: Tensors,
-    creep: Creep,
+    creep: UnexplainedGrowth,
     clock: TrainingClock,
 }
 
@@ -108,7 +108,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         let mut model = device.upload(gaussians)?;
         match device.reorder(&mut model, &super::scene_cube(setup.dataset)) {
             // That costs speed, and nothing else.
-            Err(error) if error.is_want_of_memory() => {}
+            Err(error) if error.is_out_of_memory() => {}
             done => done?,
         }
         let SugarOptions { checkpoint_path, .. } = &setup.config.sugar;
@@ -161,7 +161,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
             iteration,
             pending: None,
             tensors: Tensors::default(),
-            creep: Creep::from(iteration),
+            creep: UnexplainedGrowth::from(iteration),
             clock: TrainingClock::default(),
         }
     }
@@ -181,20 +181,20 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
                 self.control_density()?;
                 self.smooth_in_time()?;
             }
-            self.with_relief(Self::iterate)?;
+            self.with_memory_retry(Self::iterate)?;
             self.govern()?;
             // Asked to stop after the last iteration, a run is simply done.
             interrupted = self.iteration < last && self.setup.stop.load(Ordering::Relaxed);
             let lasts = [config.optimize.iterations, last];
             let mut due = Milestones::after(&config.output, self.iteration, &lasts);
             due.checkpoint |= interrupted;
-            self.settle(due, last)?;
+            self.report_milestones(due, last)?;
             if due.evaluate {
-                self.with_relief(Self::evaluate)?;
+                self.with_memory_retry(Self::evaluate)?;
                 self.profile(Phase::Evaluation)?;
             }
             if due.save {
-                self.with_relief(Self::save_point_cloud)?;
+                self.with_memory_retry(Self::save_point_cloud)?;
             }
             if due.checkpoint {
                 self.write_checkpoint()?;
@@ -205,7 +205,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
                 self.profile(Phase::Saving)?;
             }
             if due.evaluate || due.save {
-                self.feed.announce(self.device, self.iteration + 1);
+                self.feed.schedule_decoding(self.device, self.iteration + 1);
             }
         }
         self.sink.on(&Event::Finished {
@@ -218,7 +218,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
     }
 
     fn announce_start(&mut self, last: u32) -> Result<(), TrainError> {
-        self.feed.announce(self.device, self.iteration + 1);
+        self.feed.schedule_decoding(self.device, self.iteration + 1);
         let info = self.device.info();
         self.sink.on(&Event::Started {
             model_path: self.setup.model_path.to_owned(),
@@ -285,7 +285,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
             // While the device works.
             match self.feed.prefetch(self.device, iteration + 1) {
                 // The step is done: what there is no room for now is asked for again by the next.
-                Err(TrainError::Device(error)) if error.is_want_of_memory() => {}
+                Err(TrainError::Device(error)) if error.is_out_of_memory() => {}
                 done => done?,
             }
         }
@@ -376,7 +376,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
     }
 
     /// Tells of all iterations so far, and at intervals of memory and distributions.
-    fn settle(&mut self, due: Milestones, last: u32) -> Result<(), TrainError> {
+    fn report_milestones(&mut self, due: Milestones, last: u32) -> Result<(), TrainError> {
         let iteration = self.iteration;
         let memory = iteration.is_multiple_of(report::MEMORY_INTERVAL) || iteration == last;
         if memory || due.any() {
@@ -393,7 +393,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
             self.profile(Phase::Training)?;
         }
         if iteration.is_multiple_of(report::DISTRIBUTION_INTERVAL) {
-            self.with_relief(Self::report_distributions)?;
+            self.with_memory_retry(Self::report_distributions)?;
         }
         Ok(())
     }
@@ -402,14 +402,14 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         let ModelShape { parameters, optimizer, .. } = self.device.shape(&self.model);
         let images = self.feed.views.held();
         let memory = self.device.memory(Peaks::Keep);
-        let books = report::Books {
+        let inputs = report::MemoryInputs {
             iteration: self.iteration,
             tensors: Tensors { parameters, optimizer, images, ..self.tensors },
             device: memory.as_ref().map_or(&[], |memory| &memory.entries),
             scratch_needed: memory.as_ref().map_or(Bytes(0), |memory| memory.recent_scratch),
             budget: memory.as_ref().map(|memory| memory.budget),
         };
-        self.sink.on(&report::memory(&books, &mut self.creep))?;
+        self.sink.on(&report::memory(&inputs, &mut self.creep))?;
         Ok(())
     }
 
@@ -462,7 +462,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
             }
         }
         if !self.iteration.is_multiple_of(report::DISTRIBUTION_INTERVAL) {
-            self.with_relief(Self::report_distributions)?;
+            self.with_memory_retry(Self::report_distributions)?;
         }
         Ok(())
     }
@@ -484,7 +484,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
             train_views: self.feed.views.names(Split::Train),
         };
         let tables = self.read_appearance()?;
-        let mut model = Resident { device: &mut *self.device, model: &mut self.model };
+        let mut model = DeviceModel { device: &mut *self.device, model: &mut self.model };
         let path = checkpoint.write_with(self.setup.model_path, &mut model, tables.as_ref())?;
         self.saved(Saved::Checkpoint, path)
     }
@@ -503,7 +503,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
             self.device.synchronize()?;
             let begun = Instant::now();
             let before = self.device.len(&self.model);
-            let done = self.play(&round, before)?;
+            let done = self.run_round(&round, before)?;
             if densify::reorders(config, iteration) {
                 self.reorder()?;
             }
@@ -512,8 +512,8 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
             let round_ms = begun.elapsed().as_secs_f64() * 1e3;
             let gaussians = self.device.len(&self.model);
             self.clock.add_beside_iterations(started);
-            self.sink.on(&done.told(iteration, gaussians, round_ms))?;
-            self.creep = Creep::from(iteration);
+            self.sink.on(&done.to_event(iteration, gaussians, round_ms))?;
+            self.creep = UnexplainedGrowth::from(iteration);
             self.profile(Phase::DensityControl)?;
             if gaussians == 0 && before > 0 {
                 self.warn(format!(

@@ -13,10 +13,10 @@ use std::marker::PhantomData;
 
 pub use count::{Counted, count};
 pub use frame::{Frame, Ready};
-pub use model::{Column, Model, Parameter};
+pub use model::{Model, ModelColumn, Parameter};
 pub use stage::appearance::ColorTables;
 pub use stage::gradients::Gradients;
-pub use stage::lpips::Perceptual;
+pub use stage::lpips::LpipsModel;
 pub use stage::neighbours::NearestLists;
 pub use stage::project::ParameterGradient;
 

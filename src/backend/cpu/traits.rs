@@ -8,7 +8,7 @@ use super::frame::{self, Frame, Ready};
 use super::model::Model;
 use super::stage::appearance::{self, ColorTables};
 use super::stage::gradients::Gradients;
-use super::stage::lpips::{self, Perceptual};
+use super::stage::lpips::{self, LpipsModel};
 use super::stage::neighbours::{self, NearestLists};
 use super::stage::{adam, densify, loss, relocate, reorder, smooth};
 use crate::backend::frame_state::{Compensated, Drawn, FrameState, Scored, Shown, Trainable};
@@ -231,15 +231,15 @@ impl<R: Real> Filter3d for Cpu<R> {
 }
 
 impl<R: Real> Lpips<Gaussians> for Cpu<R> {
-    type Net = Perceptual;
+    type Net = LpipsModel;
 
-    fn load_lpips(&mut self, weights: &LpipsWeights) -> Result<Perceptual, DeviceError> {
-        Ok(Perceptual::new(weights))
+    fn load_lpips(&mut self, weights: &LpipsWeights) -> Result<LpipsModel, DeviceError> {
+        Ok(LpipsModel::new(weights))
     }
 
     fn lpips(
         &mut self,
-        net: &Perceptual,
+        net: &LpipsModel,
         frame: &Frame<R, Shown>,
         target: &Arc<Image>,
     ) -> Result<f64, DeviceError> {

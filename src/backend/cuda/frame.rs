@@ -8,15 +8,15 @@ use super::session::Session;
 use super::stage::appearance::{self, ColorScratch, ColorTables};
 use super::stage::bands::{self, Lists};
 use super::stage::bin;
-use super::stage::blend::{self, Canvas, Keeps, Pixels};
+use super::stage::blend::{self, Canvas, KeptState, Pixels};
 use super::stage::loss;
 use super::stage::losses::PendingLosses;
-use super::stage::lpips::{self, Perceptual};
+use super::stage::lpips::{self, LpipsModel};
 use super::stage::neighbours::NearestLists;
 use super::stage::normals;
 use super::stage::project::{self, Splats};
 use super::stage::sampled_depths::DepthMap;
-use super::stage::surface::{self, Viewed};
+use super::stage::surface::{self, SampledView};
 use super::stage::{adam, densify, depth};
 use super::work;
 use crate::abi::Camera;
@@ -172,7 +172,7 @@ impl Frame<Shown> {
     pub(super) fn perceive(
         &self,
         session: &Session,
-        net: &Perceptual,
+        net: &LpipsModel,
         target: &Target,
     ) -> Result<f64, DeviceError> {
         lpips::perceive(session, net, (&self.canvas.image, &self.camera), target)
@@ -432,9 +432,9 @@ impl<S: FrameState> Frame<S> {
     /// Bytes of scratch that it takes to train on the view if its lists come in so many parts.
     pub(super) fn scratch_in_parts(&self, parts: u64) -> Bytes {
         let keeps = match (&self.d_surface, &self.d_inverse_depths) {
-            (Some(_), _) => Keeps::ColoursAndSurface,
-            (None, Some(_)) => Keeps::ColoursAndDepths,
-            (None, None) => Keeps::Colours,
+            (Some(_), _) => KeptState::ColoursAndSurface,
+            (None, Some(_)) => KeptState::ColoursAndDepths,
+            (None, None) => KeptState::Colours,
         };
         let compensated = self.colors.as_ref().map_or(Bytes::default(), ColorScratch::bytes);
         let lists = bands::lists_bytes(&self.camera, self.splats.instances, keeps);
@@ -499,9 +499,9 @@ impl Gradients {
         }
         let ViewGradients { splats, camera, depth_map, .. } =
             self.views.last_mut().ok_or(DeviceError::NoView)?;
-        splats.settle(session)?;
-        let viewed = Viewed { splats, camera, depth_map: depth_map.as_ref() };
-        surface::regularise(session, model, (viewed, near), &mut self.geometry, terms)
+        splats.fold_into_gradients(session)?;
+        let sampled_view = SampledView { splats, camera, depth_map: depth_map.as_ref() };
+        surface::regularise(session, model, (sampled_view, near), &mut self.geometry, terms)
     }
 
     /// Moves every parameter. An error where no backward pass came before.

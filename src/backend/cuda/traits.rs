@@ -10,7 +10,7 @@ use super::model::transfer::{self, Staging};
 use super::photos::{PHOTOGRAPHS_IN_TURN, RESIDENT_PHOTOGRAPHS, Target};
 use super::stage::appearance::ColorTables;
 use super::stage::losses::PendingLosses;
-use super::stage::lpips::Perceptual;
+use super::stage::lpips::LpipsModel;
 use super::stage::neighbours::{self, NearestLists};
 use super::stage::{densify, relocate, reorder, smooth};
 use super::{Cuda, copy, growth};
@@ -44,7 +44,7 @@ impl Device for Cuda {
         let Photo { image, stay } = photo;
         match stay {
             Stay::Transient => {
-                self.with_images(|images, session| images.send_for_a_look(session, image))
+                self.with_images(|images, session| images.upload_transient(session, image))
             }
             Stay::Resident(view) | Stay::Ahead(view) => {
                 self.with_images(|images, session| images.send(session, view, image))
@@ -57,7 +57,7 @@ impl Device for Cuda {
     }
 
     fn is_resident(&self, view: usize) -> bool {
-        self.images.stays(view)
+        self.images.is_resident(view)
     }
 
     fn synchronize(&mut self) -> Result<(), DeviceError> {
@@ -175,22 +175,24 @@ impl Store<Gaussians> for Cuda {
     }
 
     fn grant_births(&mut self, model: &mut Model, wish: usize) -> Result<usize, DeviceError> {
-        let Self { images, session, ladder, appetite, .. } = self;
+        let Self { images, session, ladder, high_water, .. } = self;
         if !ladder.allows(Rung::Births) {
             return Ok(wish);
         }
-        session.heap.look_around()?;
+        session.heap.update_foreign_use()?;
         model.trim()?;
-        let mut granted = growth::births(appetite, (model, wish), images, (&session.heap, ladder));
-        if granted < wish && ladder.precedes(Rung::Compact, Rung::Births) {
+        let mut granted =
+            growth::births(high_water, (model, wish), images, (&session.heap, ladder));
+        if granted < wish && ladder.comes_before(Rung::Compact, Rung::Births) {
             let mut parts = Parts { images, session, model: Some(model) };
             if let Gain::Bytes(bytes) = parts.give_up(Rung::Compact, Bytes(0))? {
-                ladder.note(Rung::Compact, bytes);
-                granted = growth::births(appetite, (model, wish), images, (&session.heap, ladder));
+                ladder.record(Rung::Compact, bytes);
+                granted =
+                    growth::births(high_water, (model, wish), images, (&session.heap, ladder));
             }
         }
         let each = model.bytes().into_iter().sum::<Bytes>().0 / model.len().max(1) as u64;
-        ladder.granted(wish, granted, Bytes((wish - granted) as u64 * each));
+        ladder.record_grant(wish, granted, Bytes((wish - granted) as u64 * each));
         Ok(granted)
     }
 }
@@ -200,7 +202,7 @@ impl Neighbours<Gaussians> for Cuda {
 
     fn neighbours(&mut self, model: &Model, count: u32) -> Result<NearestLists, DeviceError> {
         let found = self.with_room(|session| neighbours::neighbours(session, model, count));
-        let refused = found.as_ref().err().map(DeviceError::is_want_of_memory);
+        let refused = found.as_ref().err().map(DeviceError::is_out_of_memory);
         // What is wrong with the question says nothing of memory.
         if refused != Some(false) {
             let count = list_len(count, model.len())?;
@@ -234,7 +236,7 @@ impl Cuda {
         if frame.is_in_bands() {
             let whole = frame.scratch_in_parts(1);
             self.session.banded_need = self.session.banded_need.max(whole);
-            self.ladder.note(Rung::Bands, Bytes(0));
+            self.ladder.record(Rung::Bands, Bytes(0));
         }
         Ok(frame)
     }
@@ -263,7 +265,7 @@ impl Render<Gaussians> for Cuda {
         wants: &Wants,
     ) -> Result<Frame<Drawn>, DeviceError> {
         let frame = self.draw(model, view, &Drawing::trained(settings, wants))?;
-        self.appetite.saw(&frame, model.len(), (&self.session.heap, &self.ladder));
+        self.high_water.observe(&frame, model.len(), (&self.session.heap, &self.ladder));
         Ok(frame)
     }
 
@@ -369,15 +371,15 @@ impl Filter3d for Cuda {
 }
 
 impl Lpips<Gaussians> for Cuda {
-    type Net = Perceptual;
+    type Net = LpipsModel;
 
-    fn load_lpips(&mut self, weights: &LpipsWeights) -> Result<Perceptual, DeviceError> {
-        Perceptual::upload(&self.session, weights)
+    fn load_lpips(&mut self, weights: &LpipsWeights) -> Result<LpipsModel, DeviceError> {
+        LpipsModel::upload(&self.session, weights)
     }
 
     fn lpips(
         &mut self,
-        net: &Perceptual,
+        net: &LpipsModel,
         frame: &Frame<Shown>,
         target: &Target,
     ) -> Result<f64, DeviceError> {

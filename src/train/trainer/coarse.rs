@@ -12,10 +12,10 @@ use crate::config::SugarOptions;
 use crate::memory::Bytes;
 use crate::model::{Gaussians, fuse};
 use crate::train::coarse::{CoarseSchedule, prune_rule};
-use crate::train::creep::Creep;
 use crate::train::event::{Event, Phase, Split, SurfaceReport, Values};
 use crate::train::near_surface::{mean_thickness, share_near_surface};
 use crate::train::terms::open;
+use crate::train::unexplained_growth::UnexplainedGrowth;
 use crate::train::{TrainError, render_filter, report, schedule};
 
 /// What a run holds of its coarse stage.
@@ -82,7 +82,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
             self.model = self.device.upload(&Gaussians::zeros(gaussians.sh_degree, 0))?;
             self.model = self.device.upload(&gaussians)?;
             self.reorder()?;
-            self.creep = Creep::from(self.iteration);
+            self.creep = UnexplainedGrowth::from(self.iteration);
         }
         if let Some(coarse) = &mut self.coarse {
             coarse.has_begun = true;
@@ -123,7 +123,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         let iteration = self.iteration;
         let rule = prune_rule(self.setup.config, iteration);
         // Left out like another round it would never come again.
-        let pruned = self.with_relief(|trainer| {
+        let pruned = self.with_memory_retry(|trainer| {
             trainer.device.survey(&trainer.model, &rule)?;
             let none = Grant { births: 0 };
             Ok(trainer.device.densify(&mut trainer.model, &rule, none)?.pruned)
@@ -132,7 +132,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         self.clock.add_beside_iterations(started);
         let gaussians = self.device.len(&self.model);
         self.sink.on(&Event::Pruned { iteration, pruned, gaussians })?;
-        self.creep = Creep::from(iteration);
+        self.creep = UnexplainedGrowth::from(iteration);
         self.profile(Phase::DensityControl)?;
         if gaussians == 0 && pruned > 0 {
             self.warn(format!(
@@ -178,7 +178,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         let count = near.count();
         if near.bytes() != self.tensors.knn {
             // Lists of another length explain what is held more.
-            self.creep = Creep::from(self.iteration);
+            self.creep = UnexplainedGrowth::from(self.iteration);
         }
         self.tensors.knn = near.bytes();
         if let Some(coarse) = &mut self.coarse {
@@ -221,7 +221,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         let mut report = SurfaceReport { iteration, values, ..SurfaceReport::default() };
         if iteration.is_multiple_of(report::DISTRIBUTION_INTERVAL) {
             (report.share_near_surface, report.mean_thickness) =
-                self.with_relief(Self::measure_surface)?;
+                self.with_memory_retry(Self::measure_surface)?;
         }
         self.sink.on(&Event::Surface(report))?;
         Ok(())

@@ -13,7 +13,7 @@ use crate::math::ssim::taps;
 
 /// What the sums of an image are divided by.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Counts {
+pub(crate) struct LossCounts {
     /// Pixels.
     pub(crate) pixels: f64,
     /// Values: pixels times channels.
@@ -22,7 +22,7 @@ pub(crate) struct Counts {
     pub(crate) windows: f64,
 }
 
-impl Counts {
+impl LossCounts {
     /// Those of an image of this size.
     pub(crate) fn of(size: [u32; 2]) -> Self {
         let (_, margin) = taps::<{ LOSS_TAPS as usize }>(size);
@@ -42,7 +42,7 @@ pub(crate) fn loss(
     d_image: &mut Block<f32>,
 ) -> Result<(), DeviceError> {
     let begun = session.timers.begin(Stage::Loss, &session.stream)?;
-    let counts = Counts::of(camera.size);
+    let counts = LossCounts::of(camera.size);
     let mut d_values = [0.0; TERM_VALUES as usize];
     for Weighted { term, weight } in terms.active() {
         if let Term::Photometric { lambda_dssim } = term {
@@ -63,7 +63,7 @@ pub(crate) fn measure(
     session.status.clear_sums(&session.stream)?;
     launch(session, (image, camera), target, ([0.0; TERM_VALUES as usize], None))?;
     let sums = session.status.report(&session.heap, &session.stream)?.read()?;
-    let (counts, sum) = (Counts::of(camera.size), |place: u32| sums[place as usize]);
+    let (counts, sum) = (LossCounts::of(camera.size), |place: u32| sums[place as usize]);
     Ok(Measured {
         mse: sum(SUM_SQUARED) / counts.values,
         l1: sum(VALUE_L1) / counts.values,

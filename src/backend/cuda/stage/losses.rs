@@ -1,7 +1,7 @@
 //! The terms of the loss: those at pixels in their order, and the values of all on their way to the
 //! host.
 
-use super::loss::Counts;
+use super::loss::LossCounts;
 use crate::abi::terms::{
     Means, TERM_VALUES, VALUE_DENSITY, VALUE_DEPTH_L1, VALUE_DN, VALUE_ENTROPY, VALUE_L1,
     VALUE_NORMAL, VALUE_SDF, VALUE_SSIM, Weighted,
@@ -26,7 +26,7 @@ impl PendingLosses {
 
     /// Those of terms at the pixels of an image of this size.
     pub(crate) fn of_pixels(report: Report, terms: Vec<Weighted>, size: [u32; 2]) -> Self {
-        let image = Counts::of(size);
+        let image = LossCounts::of(size);
         let mut counts = [1.0; TERM_VALUES as usize];
         counts[VALUE_L1 as usize] = image.values;
         counts[VALUE_SSIM as usize] = image.windows;

@@ -32,7 +32,7 @@ const HALF_WARP: u32 = 16;
 
 /// What is left of a view behind its backward pass.
 #[derive(Clone, Copy)]
-pub(crate) struct Viewed<'a> {
+pub(crate) struct SampledView<'a> {
     pub(crate) splats: &'a Splats,
     pub(crate) camera: &'a Camera,
     /// Where distances were compared.
@@ -44,7 +44,7 @@ pub(crate) struct Viewed<'a> {
 pub(crate) fn regularise(
     session: &mut Session,
     model: &Model,
-    (viewed, near): (Viewed<'_>, Option<&NearestLists>),
+    (sampled_view, near): (SampledView<'_>, Option<&NearestLists>),
     geometry: &mut Option<Block<f32>>,
     terms: &Terms,
 ) -> Result<PendingLosses, DeviceError> {
@@ -57,7 +57,7 @@ pub(crate) fn regularise(
     if let Some(near) = near {
         near.check(model)?;
     }
-    let Viewed { splats, camera, depth_map } = viewed;
+    let SampledView { splats, camera, depth_map } = sampled_view;
     session.status.clear_sums(&session.stream)?;
     let entropy_weight = terms.weight(VALUE_ENTROPY);
     if splats.visible > 0 {
@@ -76,8 +76,8 @@ pub(crate) fn regularise(
             regularise_entropy(session, model, rows, (entropy_weight, d_geometry))?;
         }
         let of = match (depth_map, &near_surface, &rows) {
-            (Some(map), Some(sampled), _) => Some(Of::Shown(map, sampled)),
-            (.., rows) => rows.as_ref().map(Of::Seen),
+            (Some(map), Some(sampled), _) => Some(SampleSource::Shown(map, sampled)),
+            (.., rows) => rows.as_ref().map(SampleSource::Seen),
         };
         if let (Some(near), Some(of)) = (near, of) {
             regularise_samples(session, model, (of, near, camera), (terms, d_geometry))?;
@@ -150,7 +150,7 @@ fn regularise_entropy(
 
 /// What samples are taken of.
 #[derive(Clone, Copy)]
-enum Of<'a> {
+enum SampleSource<'a> {
     /// Of all that the view sees.
     Seen(&'a Block<u32>),
     /// Of what is near the surface that it shows, distances from which are compared, too.
@@ -160,7 +160,7 @@ enum Of<'a> {
 fn regularise_samples(
     session: &mut Session,
     model: &Model,
-    from: (Of<'_>, &NearestLists, &Camera),
+    from: (SampleSource<'_>, &NearestLists, &Camera),
     (terms, d_geometry): (&Terms, &mut Block<f32>),
 ) -> Result<(), DeviceError> {
     let sums = session.status.surface();
@@ -168,8 +168,8 @@ fn regularise_samples(
     let args = RegulariseArgs { d_geometry: d_geometry.write(), sums, ..plain };
     let kernels = &session.kernels;
     let kernels = match from.0 {
-        Of::Seen(_) => [&kernels.regularise_16, &kernels.regularise_32],
-        Of::Shown(..) => [&kernels.regularise_shown_16, &kernels.regularise_shown_32],
+        SampleSource::Seen(_) => [&kernels.regularise_16, &kernels.regularise_32],
+        SampleSource::Shown(..) => [&kernels.regularise_shown_16, &kernels.regularise_shown_32],
     };
     take_samples(&session.stream, kernels, &args)
 }
@@ -187,7 +187,7 @@ pub(crate) fn compare_depths(
         return Ok(());
     }
     let sampled = &map.near(session, model, (splats, camera))?;
-    let plain = samples(model, (Of::Shown(map, sampled), near, camera), terms)?;
+    let plain = samples(model, (SampleSource::Shown(map, sampled), near, camera), terms)?;
     let args = RegulariseArgs { d_surface: d_surface.write(), ..plain };
     let kernels = &session.kernels;
     take_samples(&session.stream, [&kernels.compare_shown_16, &kernels.compare_shown_32], &args)
@@ -196,15 +196,15 @@ pub(crate) fn compare_depths(
 /// The samples that the terms need; nothing is added to.
 fn samples<'a>(
     model: &'a Model,
-    (of, near, camera): (Of<'a>, &'a NearestLists, &Camera),
+    (of, near, camera): (SampleSource<'a>, &'a NearestLists, &Camera),
     terms: &Terms,
 ) -> Result<RegulariseArgs<'a>, DeviceError> {
     let SampleRule { count, seed, iteration } = terms.samples;
     let key = |purpose| Random::new(seed, u64::from(iteration), purpose).key();
     let share = |value| f32::of(terms.weight(value) / f64::from(count));
     let (rows, depths, farthest, total) = match of {
-        Of::Seen(rows) => (rows, In::NULL, In::NULL, In::NULL),
-        Of::Shown(map, Sampled { rows, total }) => {
+        SampleSource::Seen(rows) => (rows, In::NULL, In::NULL, In::NULL),
+        SampleSource::Shown(map, Sampled { rows, total }) => {
             (rows, map.depths.read(), map.farthest.read(), total.read())
         }
     };

@@ -17,7 +17,7 @@ use crate::train::terms::with_surface;
 use crate::train::train_step::{StepInputs, StepOutputs, train_step};
 
 /// A model in training that goes nowhere.
-pub(super) struct Treadmill<'a, B: TrainDevice + Profiler<Gaussians>> {
+pub(super) struct SteadyState<'a, B: TrainDevice + Profiler<Gaussians>> {
     device: &'a mut B,
     model: B::Model,
     feed: Feed<'a>,
@@ -55,7 +55,7 @@ pub(super) struct SurfaceWork<B: TrainDevice> {
     pub(super) near: B::Lists,
 }
 
-impl<'a, B: TrainDevice + Profiler<Gaussians>> Treadmill<'a, B> {
+impl<'a, B: TrainDevice + Profiler<Gaussians>> SteadyState<'a, B> {
     pub(super) fn new(
         device: &'a mut B,
         model: B::Model,
@@ -69,7 +69,7 @@ impl<'a, B: TrainDevice + Profiler<Gaussians>> Treadmill<'a, B> {
     pub(super) fn bring_photographs(&mut self) -> Result<(), TrainError> {
         let views = &mut self.feed.views;
         let train = views.split(Split::Train);
-        views.announce(train);
+        views.schedule_decoding(train);
         for &view in train {
             let Some(image) = views.fetch(view) else { continue };
             self.device.upload_target(Photo { image: &image, stay: Stay::Resident(view) })?;
@@ -77,9 +77,9 @@ impl<'a, B: TrainDevice + Profiler<Gaussians>> Treadmill<'a, B> {
                 break;
             }
             drop(image);
-            views.let_go(self.device, view);
+            views.release(self.device, view);
         }
-        self.feed.announce(self.device, self.inputs.step.number + 1);
+        self.feed.schedule_decoding(self.device, self.inputs.step.number + 1);
         Ok(())
     }
 
