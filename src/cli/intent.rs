@@ -11,7 +11,7 @@ use super::folder;
 use super::handover::Handover;
 use super::scene::absolute;
 use super::train::TrainArgs;
-use crate::config::{Config, Layer, Layers, Regularize, Strategy, SugarSchedule, Typed, resolve};
+use crate::config::{Config, Layer, Layers, SugarSchedule, Typed, resolve};
 use crate::dataset::{Dataset, PointCloud};
 use crate::files::{OutputError, create_folder};
 use crate::train::checkpoint::{self, Checkpoint, CheckpointError, StoredCheckpoint};
@@ -238,54 +238,11 @@ fn keep_filter(path: &Path, before: &Config, now: &Config) -> Result<(), UsageEr
     )))
 }
 
-/// Names options that were typed and mean nothing, since what they belong to is off.
+/// Names options that were typed and have no effect, since what they belong to is off.
 fn warn_of_idle(config: &Config, matches: &ArgMatches) {
-    const NO_STAGE: &str = "without --regularize";
-    let Config { optimize, densify, sugar, .. } = config;
-    let (no_stage, from_model) = (!config.has_coarse_stage(), sugar.checkpoint_path.is_some());
-    let no_normals = sugar.regularize != Regularize::DnConsistency;
-    let idle = [
-        (
-            "kernel_size",
-            !optimize.antialiasing,
-            "without --antialiasing (Mip-Splatting: --preset mip)",
-        ),
-        ("exposure_lr_init", !optimize.exposure, "without --exposure"),
-        ("exposure_lr_final", !optimize.exposure, "without --exposure"),
-        ("depth_l1_weight_init", config.scene.depths.is_none(), "without --depths"),
-        ("depth_l1_weight_final", config.scene.depths.is_none(), "without --depths"),
-        ("noise_lr", densify.strategy != Strategy::Mcmc, "without --strategy mcmc"),
-        ("near_fade", densify.strategy == Strategy::Mcmc, "with --strategy mcmc"),
-        ("percent_dense", densify.strategy == Strategy::Mcmc, "with --strategy mcmc"),
-        ("densify_grad_threshold", densify.strategy == Strategy::Mcmc, "with --strategy mcmc"),
-        ("opacity_reset_interval", densify.strategy == Strategy::Mcmc, "with --strategy mcmc"),
-        ("init_opacity", optimize.init.is_some(), "with --init"),
-        ("init_scale", optimize.init.is_some(), "with --init"),
-        ("init_num_pts", optimize.init.is_some(), "with --init"),
-        ("iterations", from_model, "with -c, whose model was trained"),
-        ("strategy", from_model, "with -c: the coarse stage has no density control"),
-        ("filter_3d", from_model, "with -c: the coarse stage has no such filter"),
-        ("sugar_iterations", no_stage, NO_STAGE),
-        (
-            "sugar_iterations",
-            !no_stage && sugar.sugar_schedule == SugarSchedule::Absolute,
-            "with --sugar-schedule absolute",
-        ),
-        ("sugar_schedule", no_stage, NO_STAGE),
-        ("iteration_to_load", sugar.checkpoint_path.is_none(), "without -c"),
-        ("estimation_factor", no_stage, NO_STAGE),
-        ("normal_factor", no_stage, NO_STAGE),
-        ("n_samples_for_sdf", no_stage, NO_STAGE),
-        ("regularity_knn", no_stage, NO_STAGE),
-        ("sdf_every", no_stage, NO_STAGE),
-        ("reference_weighting", sugar.sdf_every == 1, "without --sdf-every"),
-        ("dn_factor", no_normals, "without --regularize dn-consistency"),
-        ("dn_by_opacity", no_normals, "without --regularize dn-consistency"),
-    ];
-    for (id, is_idle, when) in idle {
-        if is_idle && matches.value_source(id) == Some(ValueSource::CommandLine) {
-            tracing::warn!("--{} has no effect {when}", id.replace('_', "-"));
-        }
+    let was_typed = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
+    for sentence in config.idle_options(was_typed) {
+        tracing::warn!("{sentence}");
     }
 }
 
