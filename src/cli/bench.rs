@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::device::{self, DeviceOptions, Task};
 use super::exit::UsageError;
-use super::print;
+use super::output::print;
 use super::scene::{ModelArgs, Opened};
 use crate::backend::{LossTerms, Surface, SurfaceMaps};
 use crate::config::{Config, Regularize, SugarOptions};
@@ -22,7 +22,9 @@ pub(super) struct BenchArgs {
     #[command(flatten)]
     pub(super) model: ModelArgs,
 
-    /// Numbers of Gaussians to measure with, each by copies of the model's [default: the model's]
+    /// Numbers of Gaussians [default: the model's]
+    ///
+    /// Each is reached by copies of the model's Gaussians.
     #[arg(long, value_name = "N", num_args = 1.., help_heading = "Measurement")]
     gaussians: Vec<usize>,
 
@@ -34,7 +36,9 @@ pub(super) struct BenchArgs {
     #[arg(long, value_name = "N", help_heading = "Measurement", default_value_t = 50)]
     warm_up: u32,
 
-    /// Gather density control's statistics, as training does until --densify-until-iter
+    /// Gather the statistics of density control
+    ///
+    /// As training does until --densify-until-iter.
     #[arg(long, help_heading = "Measurement")]
     observe: bool,
 

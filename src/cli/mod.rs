@@ -9,6 +9,7 @@ mod folder;
 mod handover;
 mod intent;
 mod lpips;
+mod output;
 mod plan;
 mod profile;
 mod render;
@@ -16,11 +17,10 @@ mod scene;
 mod start;
 mod synth;
 mod train;
+mod train_args;
 
 use std::ffi::OsString;
-use std::io::Write;
 use std::panic;
-use std::path::Path;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 
@@ -46,21 +46,21 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Train a model of a scene
-    Train(Box<train::TrainArgs>),
+    Train(Box<train_args::TrainArgs>),
     /// Measure a trained model against the scene's photographs
     Eval(Box<eval::EvalArgs>),
-    /// Write a trained model's images of the scene's views, and the photographs, as PNG
+    /// Write renders and photographs of a scene's views, as PNG
     Render(Box<render::RenderArgs>),
-    /// Say how much memory a training will take, and how many Gaussians fit, without a GPU
+    /// Forecast the memory of a run and how many Gaussians fit
     Plan(Box<plan::PlanArgs>),
-    /// Write a synthetic COLMAP scene, exactly reproducible from its seed
+    /// Write a synthetic COLMAP scene, reproducible by its seed
     Synth(synth::SynthArgs),
     /// Measure what an iteration of training costs
     #[command(hide = true)]
     Bench(Box<bench::BenchArgs>),
-    /// Say where the memory went in a run
+    /// Report how a run used memory
     Profile(profile::ProfileArgs),
-    /// Say what this machine and this program can do
+    /// Check what works on this machine
     Doctor(doctor::DoctorArgs),
 }
 
@@ -154,17 +154,19 @@ fn run(args: Vec<OsString>) -> Exit {
     }
 }
 
-/// Results on stdout, whether or not anybody still reads them.
-fn print(text: &str) {
-    writeln!(std::io::stdout(), "{text}").ok();
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// A path as one writes it in a shell's command.
-fn shell_word(path: &Path) -> String {
-    let text = path.display().to_string();
-    let plain = |letter: char| letter.is_alphanumeric() || "/._-+=:,@%".contains(letter);
-    if !text.is_empty() && text.chars().all(plain) {
-        return text;
+    #[test]
+    fn the_short_help_of_an_option_is_one_line() {
+        for command in command().get_subcommands() {
+            for arg in command.get_arguments() {
+                let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+                let name = format!("splat {} {}", command.get_name(), arg.get_id());
+                assert!((1..=70).contains(&help.chars().count()), "{name}: {help}");
+                assert!(!help.contains('\n'), "{name}: {help}");
+            }
+        }
     }
-    format!("'{}'", text.replace('\'', r"'\''"))
 }

@@ -1,5 +1,6 @@
 //! `splat plan`: what a run will take of memory, without a GPU.
 
+mod choices;
 mod report;
 mod text;
 
@@ -7,40 +8,47 @@ use std::path::{Path, PathBuf};
 
 use clap::{ArgMatches, Args};
 
+use self::choices::{storage, within};
 use self::report::{Budget, Gaussians, Report, Scene};
 use super::exit::{DataError, DoesNotFit, UsageError};
+use super::folder;
+use super::output::print;
 use super::scene::absolute;
 use super::start::Start;
-use super::{folder, print};
 use crate::config::{Config, Layers, Strategy, Typed, resolve};
 use crate::dataset::Dataset;
 use crate::export::read_ply;
 use crate::memory::plan::{self, Granule, ModelSize, OptionalColumns, Run, Seen, Storage};
-use crate::memory::{Allowance, Bytes, Limit, Rung};
+use crate::memory::{Bytes, Limit, Rung};
 use crate::model;
 use crate::train::{densify, forecast, render_filter};
 
 /// Arguments of `splat plan`.
 #[derive(Args)]
 pub(super) struct PlanArgs {
-    /// Options that differ from the defaults, in TOML; flags win over it
+    /// Options in TOML; flags win over it
     #[arg(long, value_name = "FILE.toml")]
     config: Option<PathBuf>,
 
-    /// Built-in options that differ from the defaults; --config and flags win over it
+    /// Built-in options; --config and flags win over it
     #[arg(long, value_name = "NAME")]
     preset: Option<String>,
 
-    /// Gaussians to plan for [default: --max-points, those of --model, or a guess]
+    /// Gaussians to plan for
+    ///
+    /// The default is --max-points, the number of --model, or a guess.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=u64::from(u32::MAX)), help_heading = "Forecast")]
     gaussians: Option<u64>,
 
-    /// A model of the scene, a PLY or a model folder: what views see is then counted, not estimated
+    /// Count what views see of this model
+    ///
+    /// A PLY or a model folder. Without it, what views see is estimated.
     #[arg(long, value_name = "PLY|FOLDER", help_heading = "Forecast")]
     model: Option<PathBuf>,
 
-    /// Memory of the GPU that its driver's context and the program's code take; the default was
-    /// measured on an H200
+    /// GPU memory of context and code
+    ///
+    /// The context of the driver and the code of the program. The default was measured on an H200.
     #[arg(long, value_name = "SIZE", help_heading = "Forecast", default_value_t = plan::CONTEXT)]
     context: Bytes,
 
@@ -48,7 +56,7 @@ pub(super) struct PlanArgs {
     #[arg(long, help_heading = "Forecast")]
     json: bool,
 
-    /// Nothing on stderr but warnings and errors
+    /// Only warnings and errors on stderr
     #[arg(long)]
     pub(super) quiet: bool,
 
@@ -101,11 +109,6 @@ fn budget(config: &Config) -> Result<Option<Budget>, UsageError> {
              one. Give a size, for instance 16GiB"
         ))),
     }
-}
-
-/// What is taken at most of a card, or of a limit, of this size.
-fn within(limit: Bytes, threshold: f64) -> Bytes {
-    Allowance::new(Some(Limit::Bytes(limit)), threshold, limit).beside(Bytes(0))
 }
 
 fn report(
@@ -189,10 +192,6 @@ fn gaussians(args: &PlanArgs, config: &Config, start: u64, model: Option<usize>)
         Some(count) => told(count as u64, "the model"),
         None => told(forecast::guessed_gaussians(start), "a guess: 17 for each at the start"),
     }
-}
-
-pub(super) fn storage(config: &Config) -> Storage {
-    if config.memory.optimize_memory { Storage::Compact } else { Storage::Full }
 }
 
 /// What a model has beside parameters, moments and statistics.

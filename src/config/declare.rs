@@ -4,7 +4,7 @@
 //! ```text
 //! options! {
 //!     /// What the section is about.
-//!     pub struct SceneOptions in "scene" {
+//!     pub struct SceneOptions in "scene" of Config {
 //!         /// Help in one line, for -h
 //!         ///
 //!         /// Details, for --help.
@@ -15,7 +15,8 @@
 //! ```
 //!
 //! `is` names a function of `values.rs`, or is one; it runs wherever the value comes from. `idle` is
-//! a list of [`Idle`](super::idle::Idle). Both may be left out. The type says what the flag looks like:
+//! a list of [`Idle`](super::idle::Idle), whose conditions are about the type after `of`. Both may be
+//! left out. The type of an option says what its flag looks like:
 //!
 //! | type | flag | default |
 //! |---|---|---|
@@ -28,7 +29,7 @@
 macro_rules! options {
     // The last step: everything is sorted into four lists.
     (
-        @next [$(#[$about:meta])* $Section:ident $section:literal]
+        @next [$(#[$about:meta])* $Section:ident $section:literal $Whole:ty]
         [$($field:tt)*]
         [$($default:tt)*]
         [$(($checked:ident $is:expr))*]
@@ -50,7 +51,7 @@ macro_rules! options {
             pub(super) const NAME: &str = $section;
 
             /// When options of the section have no effect.
-            pub(super) const IDLE: &[(&str, super::idle::Idle)] =
+            pub(super) const IDLE: &[(&str, super::idle::Idle<$Whole>)] =
                 &[$((stringify!($key), $idle)),*];
 
             /// Checks each option by itself; the first that is out of range is the error.
@@ -95,7 +96,7 @@ macro_rules! options {
                     default_missing_value = "true",
                     default_value_t = Self::default().$key,
                     hide_default_value = true,
-                    value_parser = super::values::parse_switch,
+                    value_parser = super::switch::parse_switch,
                     action = clap::ArgAction::Set,
                 )]
                 pub $key: bool,]
@@ -139,8 +140,11 @@ macro_rules! options {
             $($rest)*
         }
     };
-    ($(#[$about:meta])* pub struct $Section:ident in $section:literal { $($option:tt)* }) => {
-        options! { @next [$(#[$about])* $Section $section] [] [] [] [] $($option)* }
+    (
+        $(#[$about:meta])*
+        pub struct $Section:ident in $section:literal of $Whole:ty { $($option:tt)* }
+    ) => {
+        options! { @next [$(#[$about])* $Section $section $Whole] [] [] [] [] $($option)* }
     };
 }
 

@@ -4,6 +4,7 @@ mod color;
 mod declare;
 mod error;
 mod idle;
+mod no_effect;
 mod normalize;
 mod options;
 mod presets;
@@ -11,6 +12,7 @@ mod resolve;
 mod run_options;
 mod schema;
 mod sugar;
+mod switch;
 mod validate;
 mod values;
 

@@ -2,7 +2,7 @@
 //!
 //! `declare.rs` says how to write one. Two sections have files of their own: `sugar.rs` has the coarse
 //! stage, `run_options.rs` memory, output and device. `configs/default.toml` is generated:
-//! `SPLAT_UPDATE_CONFIGS=1 cargo test the_default_file` renews it.
+//! `SPLAT_UPDATE_CONFIGS=1 cargo test --test house configs` renews it.
 
 use std::path::PathBuf;
 
@@ -11,29 +11,34 @@ use serde::{Deserialize, Serialize};
 
 use super::declare::options;
 use super::idle::Idle;
+use super::sugar::{Regularize, SugarSchedule};
 use super::values::{count, fits_toml, holds, path, positive, rate, share, toml_count};
 use super::{Color, MemoryOptions, OutputOptions, RunOptions, SugarOptions};
+
+/// The last iteration of the coarse stage, if its schedule is the reference's.
+const ABSOLUTE_LAST: u32 = 15_000;
 
 /// The widest image that JPEG can hold, px.
 const MAX_WIDTH: i32 = 65_535;
 
-const NO_ANTIALIASING: Idle = Idle::When {
+const NO_ANTIALIASING: Idle<Config> = Idle::When {
     is: |config| !config.optimize.antialiasing,
     words: "without --antialiasing (Mip-Splatting: --preset mip)",
 };
-const NO_EXPOSURE: Idle =
+const NO_EXPOSURE: Idle<Config> =
     Idle::When { is: |config| !config.optimize.exposure, words: "without --exposure" };
-const NO_DEPTHS: Idle =
+const NO_DEPTHS: Idle<Config> =
     Idle::When { is: |config| config.scene.depths.is_none(), words: "without --depths" };
-const NO_MCMC: Idle = Idle::When {
+const NO_MCMC: Idle<Config> = Idle::When {
     is: |config| config.densify.strategy != Strategy::Mcmc,
     words: "without --strategy mcmc",
 };
-const MCMC: Idle = Idle::When {
+const MCMC: Idle<Config> = Idle::When {
     is: |config| config.densify.strategy == Strategy::Mcmc,
     words: "with --strategy mcmc",
 };
-const INIT: Idle = Idle::When { is: |config| config.optimize.init.is_some(), words: "with --init" };
+const INIT: Idle<Config> =
+    Idle::When { is: |config| config.optimize.init.is_some(), words: "with --init" };
 
 /// All options of a training run, in the sections of a configuration file.
 #[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -65,7 +70,7 @@ pub struct Config {
 options! {
     /// Which scene is trained, and which of its views.
     #[command(next_help_heading = "Scene")]
-    pub struct SceneOptions in "scene" {
+    pub struct SceneOptions in "scene" of Config {
         /// Scene folder (COLMAP or transforms.json)
         ///
         /// COLMAP: `images/` and `sparse/0`. Blender and nerfstudio: `transforms*.json`.
@@ -124,7 +129,7 @@ options! {
     /// How the Gaussians are initialised and optimised.
     #[expect(clippy::struct_excessive_bools, reason = "each is a switch of the command line")]
     #[command(next_help_heading = "Optimisation")]
-    pub struct OptimizeOptions in "optimize" {
+    pub struct OptimizeOptions in "optimize" of Config {
         /// Number of iterations, one view each
         #[arg(aliases = ["max-steps", "iter", "total-train-iters"], value_name = "N")]
         iterations: u32 = 30_000, is count, idle Idle::When {
@@ -284,7 +289,7 @@ options! {
 options! {
     /// How the number of Gaussians grows and shrinks.
     #[command(next_help_heading = "Density control")]
-    pub struct DensifyOptions in "densify" {
+    pub struct DensifyOptions in "densify" of Config {
         /// How Gaussians are added and removed
         #[arg(value_enum, value_name = "STRATEGY")]
         strategy: Strategy = Strategy::Adc, idle Idle::When {
@@ -370,4 +375,23 @@ pub enum Strategy {
     Gof,
     /// 3DGS-MCMC, up to --max-points; what is not given is that of --preset mcmc
     Mcmc,
+}
+
+impl Config {
+    /// Whether SuGaR's coarse stage follows the photometric stage.
+    pub fn has_coarse_stage(&self) -> bool {
+        self.sugar.regularize != Regularize::None
+    }
+
+    /// The last iteration of the run: that of the coarse stage, if it has one.
+    pub fn last_iteration(&self) -> u32 {
+        let photometric = self.optimize.iterations;
+        if !self.has_coarse_stage() {
+            return photometric;
+        }
+        match self.sugar.sugar_schedule {
+            SugarSchedule::Relative => photometric.saturating_add(self.sugar.sugar_iterations),
+            SugarSchedule::Absolute => ABSOLUTE_LAST,
+        }
+    }
 }

@@ -5,28 +5,24 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-use super::Config;
 use super::declare::options;
 use super::idle::Idle;
 use super::values::{count, holds, path, rate};
 
-/// The last iteration of the stage where its schedule is the reference's.
-const ABSOLUTE_LAST: u32 = 15_000;
-
 /// The longest lists of neighbours that devices make.
 const MOST_NEIGHBOURS: u32 = 32;
 
-const NO_STAGE: Idle =
-    Idle::When { is: |config| !config.has_coarse_stage(), words: "without --regularize" };
-const NO_DN_CONSISTENCY: Idle = Idle::When {
-    is: |config| config.sugar.regularize != Regularize::DnConsistency,
+const NO_STAGE: Idle<SugarOptions> =
+    Idle::When { is: |sugar| sugar.regularize == Regularize::None, words: "without --regularize" };
+const NO_DN_CONSISTENCY: Idle<SugarOptions> = Idle::When {
+    is: |sugar| sugar.regularize != Regularize::DnConsistency,
     words: "without --regularize dn-consistency",
 };
 
 options! {
     /// How surfaces are regularised after the photometric stage (SuGaR, Guédon and Lepetit 2024).
     #[command(next_help_heading = "Surfaces (SuGaR's coarse stage)")]
-    pub struct SugarOptions in "sugar" {
+    pub struct SugarOptions in "sugar" of SugarOptions {
         /// Surface terms of the coarse stage
         ///
         /// The stage follows the last of --iterations. Its terms move Gaussians onto surfaces.
@@ -36,9 +32,9 @@ options! {
         /// Iterations of the coarse stage
         #[arg(value_name = "N")]
         sugar_iterations: u32 = 8000, is count, idle NO_STAGE, Idle::When {
-            is: |config| {
-                config.has_coarse_stage()
-                    && config.sugar.sugar_schedule == SugarSchedule::Absolute
+            is: |sugar| {
+                sugar.regularize != Regularize::None
+                    && sugar.sugar_schedule == SugarSchedule::Absolute
             },
             words: "with --sugar-schedule absolute",
         };
@@ -56,7 +52,7 @@ options! {
         /// Iteration of the model of -c [default: its last]
         #[arg(value_name = "N")]
         iteration_to_load: Option<u32>, idle Idle::When {
-            is: |config| config.sugar.checkpoint_path.is_none(),
+            is: |sugar| sugar.checkpoint_path.is_none(),
             words: "without -c",
         };
 
@@ -108,7 +104,7 @@ options! {
         ///
         /// Whatever --sdf-every is.
         reference_weighting: bool = false, idle Idle::When {
-            is: |config| config.sugar.sdf_every == 1,
+            is: |sugar| sugar.sdf_every == 1,
             words: "without --sdf-every",
         };
     }
@@ -141,23 +137,4 @@ pub enum SugarSchedule {
     ///
     /// From 7,001 to 8,999 opacities, at 9,001 the prune, and from there to 15,000 surfaces.
     Absolute,
-}
-
-impl Config {
-    /// Whether SuGaR's coarse stage follows the photometric stage.
-    pub fn has_coarse_stage(&self) -> bool {
-        self.sugar.regularize != Regularize::None
-    }
-
-    /// The last iteration of the run: that of the coarse stage, if it has one.
-    pub fn last_iteration(&self) -> u32 {
-        let photometric = self.optimize.iterations;
-        if !self.has_coarse_stage() {
-            return photometric;
-        }
-        match self.sugar.sugar_schedule {
-            SugarSchedule::Relative => photometric.saturating_add(self.sugar.sugar_iterations),
-            SugarSchedule::Absolute => ABSOLUTE_LAST,
-        }
-    }
 }

@@ -78,12 +78,3 @@ pub(super) fn fits_toml(value: u64) -> bool {
 pub(super) fn toml_count() -> RangedU64ValueParser<u64> {
     RangedU64ValueParser::new().range(..=i64::MAX.unsigned_abs())
 }
-
-/// Reads a switch; Python's spelling is welcome (`--eval True`).
-pub(super) fn parse_switch(text: &str) -> Result<bool, String> {
-    match text.to_ascii_lowercase().as_str() {
-        "true" | "1" | "yes" | "on" => Ok(true),
-        "false" | "0" | "no" | "off" => Ok(false),
-        _ => Err("write true or false".to_owned()),
-    }
-}

@@ -1,0 +1,54 @@
+//! The arguments of `splat train`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::config::Config;
+use crate::telemetry::ProgressStyle;
+
+/// Arguments of `splat train`.
+#[derive(Args)]
+pub(super) struct TrainArgs {
+    /// Make a small synthetic scene and train it
+    ///
+    /// The scene is written to the model folder. Implies --eval.
+    #[arg(long, conflicts_with = "source_path")]
+    pub(super) demo: bool,
+
+    /// Options in TOML; flags win over it
+    #[arg(long, value_name = "FILE.toml")]
+    pub(super) config: Option<PathBuf>,
+
+    /// Built-in options; --config and flags win over it
+    #[arg(long, value_name = "NAME")]
+    pub(super) preset: Option<String>,
+
+    /// Continue from this checkpoint
+    #[arg(long, value_name = "FILE", conflicts_with = "resume")]
+    pub(super) start_checkpoint: Option<PathBuf>,
+
+    /// Continue from the newest checkpoint
+    ///
+    /// The newest usable one of the model folder is taken. If there is none, training starts.
+    #[arg(long, value_name = "auto", num_args = 0..=1, default_missing_value = "auto", value_parser = ["auto"])]
+    pub(super) resume: Option<String>,
+
+    /// How progress is shown on stderr
+    #[arg(long, value_enum, value_name = "STYLE", default_value_t = ProgressStyle::Bar)]
+    progress: ProgressStyle,
+
+    /// Only warnings and errors on stderr
+    #[arg(long)]
+    pub(super) quiet: bool,
+
+    #[command(flatten)]
+    pub(super) options: Config,
+}
+
+impl TrainArgs {
+    /// How progress is shown.
+    pub(super) fn style(&self) -> ProgressStyle {
+        if self.quiet { ProgressStyle::None } else { self.progress }
+    }
+}
