@@ -320,7 +320,7 @@ options! {
         /// Mean screen gradient of a candidate
         ///
         /// Gaussians above it are cloned or split. The gradient is in screen space, where half the
-        /// image is 1.
+        /// image is 1. If none is given, it is 8e-4 with --absgrad and 4e-4 with gof.
         #[arg(value_name = "G")]
         densify_grad_threshold: f64 = 2e-4, is rate, idle MCMC;
 

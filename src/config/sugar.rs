@@ -40,6 +40,9 @@ options! {
         };
 
         /// Where the schedule of the stage starts
+        ///
+        /// The original program trains opacities from iteration 7,001 to 8,999, prunes at 9,001, and
+        /// trains surfaces from there to 15,000.
         #[arg(value_enum, value_name = "SCHEDULE")]
         sugar_schedule: SugarSchedule = SugarSchedule::Relative, idle NO_STAGE;
 
@@ -134,7 +137,5 @@ pub enum SugarSchedule {
     #[default]
     Relative,
     /// At the original program's iterations
-    ///
-    /// From 7,001 to 8,999 opacities, at 9,001 the prune, and from there to 15,000 surfaces.
     Absolute,
 }
