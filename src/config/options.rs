@@ -127,7 +127,6 @@ impl SceneOptions {
 
 options! {
     /// How the Gaussians are initialised and optimised.
-    #[expect(clippy::struct_excessive_bools, reason = "each is a switch of the command line")]
     #[command(next_help_heading = "Optimisation")]
     pub struct OptimizeOptions in "optimize" of Config {
         /// Number of iterations, one view each
