@@ -21,7 +21,7 @@ pub use error::ConfigError;
 pub use normalize::{Normalized, normalize_args};
 pub use options::{Config, DensifyOptions, OptimizeOptions, SceneOptions, Strategy};
 pub use presets::{preset_names, preset_text};
-pub use resolve::{Layer, Layers, Typed, resolve};
+pub use resolve::{ConfigLayer, Layers, Typed, resolve};
 pub use run_options::{Device, Fragmentation, MemoryOptions, OutputOptions, RunOptions};
 pub use schema::default_toml;
 pub use sugar::{Regularize, SugarOptions, SugarSchedule};
