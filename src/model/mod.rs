@@ -1,13 +1,11 @@
 //! What is trained, as it stands on the host.
 
-mod denser;
 mod fuse;
 mod gaussians;
 mod initialise;
 
 use std::ops::Range;
 
-pub use denser::denser;
 pub use fuse::fuse;
 pub use gaussians::{Gaussians, sh_rest_count};
 pub use initialise::{from_points, random_points, thinned};

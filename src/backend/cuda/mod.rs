@@ -3,7 +3,6 @@
 //! Work is put on one stream in the order of the calls, so that buffers may be used again without
 //! waiting. The module exists where nvcc compiled the kernels.
 
-mod copy;
 mod device;
 mod frame;
 mod govern;
@@ -11,9 +10,10 @@ mod growth;
 mod memory;
 mod model;
 mod photos;
+#[cfg(feature = "bench")]
+mod profile;
 pub mod session;
 mod stage;
-mod work;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -41,10 +41,12 @@ use self::photos::Images;
 use self::session::Session;
 use self::stage::{adam, densify, relocate, reorder, smooth};
 use super::{
-    AdamStep, AppearanceStep, AppearanceTables, Backend, CopySpeed, Densified, DensifyRule,
-    DeviceError, Governed, Grant, LossTerms, Measured, MemoryEntry, MemoryKind, Pass, Raster,
-    RelocateRule, RenderSettings, Rendered, Rows, Snapshot, StageTime, Survey, Work, chunks,
+    AdamStep, AppearanceStep, AppearanceTables, Backend, Densified, DensifyRule, DeviceError,
+    Governed, Grant, LossTerms, Measured, MemoryEntry, MemoryKind, Pass, Raster, RelocateRule,
+    RenderSettings, Rendered, Rows, Snapshot, Survey, chunks,
 };
+#[cfg(feature = "bench")]
+use crate::backend::Profiler;
 use crate::config::MemoryOptions;
 use crate::dataset::{Image, View};
 use crate::math::morton::Cube;
@@ -122,6 +124,11 @@ impl Cuda {
     /// When views are drawn in bands from now on.
     pub fn set_bands(&mut self, bands: BandPolicy) {
         self.session.bands = bands;
+    }
+
+    /// Gives back the memory that is kept for the next iteration.
+    pub fn trim_memory(&mut self) -> Result<(), DeviceError> {
+        self.session.heap.trim_scratch()
     }
 
     /// Its memory.
@@ -209,21 +216,6 @@ impl Backend for Cuda {
         self.session.stream.synchronize()
     }
 
-    fn time_stages(&mut self, on: bool) {
-        if let Err(error) = self.session.time_stages(on) {
-            tracing::warn!("the stages are not timed: {error}");
-        }
-    }
-
-    fn stage_times(&mut self) -> Result<Vec<StageTime>, DeviceError> {
-        let times = self.session.timers.take()?;
-        Ok(times.into_iter().map(|(stage, ms)| StageTime { stage, ms }).collect())
-    }
-
-    fn copy_speed(&mut self) -> Result<Option<CopySpeed>, DeviceError> {
-        copy::speed(&self.session)
-    }
-
     fn memory(&self) -> Vec<MemoryEntry> {
         let entries = self.session.heap.ledger().into_iter();
         let told = |entry: Entry| {
@@ -243,10 +235,6 @@ impl Backend for Cuda {
 
     fn governed(&mut self) -> Option<Governed> {
         Some(govern::account(&mut self.ladder, &self.session.heap))
-    }
-
-    fn trim_memory(&mut self) -> Result<(), DeviceError> {
-        self.session.heap.trim_scratch()
     }
 
     fn reset_memory_peaks(&mut self) {
@@ -350,8 +338,9 @@ impl Raster<Gaussians> for Cuda {
         Ok(frame)
     }
 
-    fn work(&mut self, model: &Model, frame: &Frame) -> Result<Option<Work>, DeviceError> {
-        frame.work(&self.session, model)
+    #[cfg(feature = "bench")]
+    fn profiler(&mut self) -> Option<&mut dyn Profiler<Model, Frame>> {
+        Some(self)
     }
 
     fn compare_depths(
