@@ -3,7 +3,7 @@
 
 use serde::{Serialize, Serializer};
 
-use super::DeviceError;
+use super::error::DeviceError;
 use super::stage::Stage;
 use crate::memory::Bytes;
 

@@ -4,7 +4,7 @@ use clap::{ArgMatches, Args};
 
 use super::device::{self, DeviceOptions, Task};
 use super::exit::UsageError;
-use super::print;
+use super::output::print;
 use super::scene::{ModelArgs, Opened};
 use crate::backend::{LossTerms, Surface, SurfaceMaps};
 use crate::bench::{BenchSetup, Report, measure};

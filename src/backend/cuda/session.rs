@@ -10,10 +10,21 @@ use super::memory::heap::Heap;
 use super::memory::list_room::ListRoom;
 use super::memory::sort;
 use super::memory::status::Status;
-use super::stage::bands::BandPolicy;
 use crate::backend::DeviceError;
 use crate::memory::plan::Storage;
 use crate::memory::{Allowance, Bytes, Limit};
+
+/// When a view is drawn in bands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BandPolicy {
+    /// Never: a view that does not fit is refused.
+    Never,
+    /// Where it does not fit.
+    #[default]
+    WhenNeeded,
+    /// Always, in so many bands or more: one for each row of tiles at most.
+    AtLeast(u32),
+}
 
 /// What all work on the GPU needs.
 pub struct Session {

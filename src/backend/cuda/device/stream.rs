@@ -2,7 +2,7 @@
 
 use cudarc::driver::{result, sys};
 
-use super::driver::failed;
+use super::error::failed;
 use crate::backend::DeviceError;
 
 /// A queue of work on the GPU.

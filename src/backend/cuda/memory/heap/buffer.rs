@@ -7,7 +7,7 @@ use cudarc::driver::result;
 use super::pinned::Pinned;
 use crate::abi::{In, Out, Plain};
 use crate::backend::DeviceError;
-use crate::backend::cuda::device::driver::failed;
+use crate::backend::cuda::device::error::failed;
 use crate::backend::cuda::device::stream::Stream;
 
 /// Values of one type in a row on the device.
