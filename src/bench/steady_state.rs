@@ -58,7 +58,7 @@ impl<'a, B: Surface + SurfaceMaps> SteadyState<'a, B> {
     pub(super) fn bring_photographs(&mut self) -> Result<(), TrainError> {
         let views = &mut self.feed.views;
         let train = views.split(Split::Train);
-        views.announce(train);
+        views.schedule_decoding(train);
         for &view in train {
             let Some(image) = views.fetch(view) else { continue };
             self.device.target(view, &image)?;
@@ -68,7 +68,7 @@ impl<'a, B: Surface + SurfaceMaps> SteadyState<'a, B> {
             drop(image);
             views.let_go(self.device, view);
         }
-        self.feed.announce(self.device, self.descent.step.number + 1);
+        self.feed.schedule_decoding(self.device, self.descent.step.number + 1);
         Ok(())
     }
 

@@ -3,7 +3,6 @@
 pub mod appearance;
 pub mod checkpoint;
 pub mod coarse;
-mod creep;
 pub mod densify;
 pub(crate) mod descend;
 pub mod eval;
@@ -18,6 +17,7 @@ pub mod save;
 pub mod schedule;
 mod smoothing;
 mod trainer;
+mod unexplained_growth;
 mod views;
 
 use std::path::PathBuf;
