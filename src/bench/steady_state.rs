@@ -66,7 +66,7 @@ impl<'a, B: Surface + SurfaceMaps> SteadyState<'a, B> {
                 break;
             }
             drop(image);
-            views.let_go(self.device, view);
+            views.release(self.device, view);
         }
         self.feed.schedule_decoding(self.device, self.descent.step.number + 1);
         Ok(())
