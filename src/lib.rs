@@ -105,4 +105,7 @@ pub mod train;
 
 pub mod telemetry;
 
+#[cfg(feature = "bench")]
+pub mod bench;
+
 pub mod cli;

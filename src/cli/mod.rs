@@ -1,5 +1,6 @@
 //! The command line: commands, their arguments, exit codes.
 
+#[cfg(feature = "bench")]
 mod bench;
 mod device;
 mod doctor;
@@ -56,6 +57,7 @@ enum Command {
     /// Write a synthetic COLMAP scene, reproducible by its seed
     Synth(synth::SynthArgs),
     /// Measure what an iteration of training costs
+    #[cfg(feature = "bench")]
     #[command(hide = true)]
     Bench(Box<bench::BenchArgs>),
     /// Report how a run used memory
@@ -122,6 +124,7 @@ fn run(args: Vec<OsString>) -> Exit {
         Command::Train(args) => (args.quiet, args.style()),
         Command::Eval(args) => (args.model.quiet, ProgressStyle::Plain),
         Command::Render(args) => (args.model.quiet, ProgressStyle::Plain),
+        #[cfg(feature = "bench")]
         Command::Bench(args) => (args.model.quiet, ProgressStyle::Plain),
         Command::Plan(args) => (args.quiet, ProgressStyle::Plain),
         Command::Synth(_) | Command::Profile(_) | Command::Doctor(_) => {
@@ -139,6 +142,7 @@ fn run(args: Vec<OsString>) -> Exit {
         Command::Train(args) => train::run(&args, matches),
         Command::Eval(args) => eval::run(&args, matches),
         Command::Render(args) => render::run(&args, matches),
+        #[cfg(feature = "bench")]
         Command::Bench(args) => bench::run(&args, matches),
         Command::Plan(args) => plan::run(&args, matches),
         Command::Synth(args) => synth::run(&args),
