@@ -10,19 +10,19 @@ mod device;
 mod edit;
 mod error;
 mod filter_3d;
-pub mod floor;
 pub mod frame_state;
 pub mod gpu;
 mod losses;
 mod lpips;
 mod neighbours;
 pub mod nvidia;
+#[cfg(feature = "bench")]
 mod profiler;
 mod render;
 mod rows;
 mod rows_version;
 mod settings;
-mod stages;
+mod stage;
 mod store;
 mod train_device;
 mod viewpoint;
@@ -38,7 +38,10 @@ pub(crate) use losses::check_inputs;
 pub use losses::{LossValues, Pending};
 pub use lpips::Lpips;
 pub use neighbours::{NeighbourLists, Neighbours};
-pub use profiler::Profiler;
+#[cfg(feature = "bench")]
+pub(crate) use profiler::LANES;
+#[cfg(feature = "bench")]
+pub use profiler::{CopySpeed, Profiler, StageTime, Work};
 pub use render::{
     AdamStep, Held, Measured, Noise, Objective, Rates, Regularisers, Render, Rendered,
 };
@@ -46,7 +49,7 @@ pub(crate) use rows::check_rows;
 pub use rows::{CHUNK_ROWS, Rows, chunks};
 pub(crate) use settings::{ColorRoom, Drawing};
 pub use settings::{Extra, Look, RenderSettings, ScreenFilter, Statistics, Wants};
-pub use stages::{CopySpeed, Stage, StageTime, Work};
+pub use stage::Stage;
 pub use store::{ModelShape, Snapshot, Store};
 pub use train_device::TrainDevice;
 

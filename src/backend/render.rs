@@ -1,5 +1,7 @@
 //! Drawing views, comparing them with photographs, and moving the model down the gradients.
 
+#[cfg(feature = "bench")]
+use super::Profiler;
 use super::frame_state::{Drawn, FrameState, Scored, Shown, Trainable};
 use super::{DeviceError, Look, LossValues, Neighbours, Pending, RenderSettings, Wants};
 use crate::abi::terms::Terms;
@@ -194,4 +196,10 @@ pub trait Render<P: Primitive>: Neighbours<P> {
 
     /// The frame's colours on the host, and what was drawn beside them.
     fn image<S: FrameState>(&mut self, frame: &Self::Frame<S>) -> Result<Rendered, DeviceError>;
+
+    /// The device's own measurements, where it takes any.
+    #[cfg(feature = "bench")]
+    fn profiler(&mut self) -> Option<&mut dyn Profiler<Self::Model, Self::Frame<Drawn>>> {
+        None
+    }
 }

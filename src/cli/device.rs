@@ -11,13 +11,12 @@ use crate::backend::cpu::Cpu;
 use crate::backend::cuda::{Cuda, CudaOptions};
 #[cfg(kernels)]
 use crate::backend::{Device as _, DeviceInfo};
-use crate::backend::{Profiler, TrainDevice, gpu};
+use crate::backend::{TrainDevice, gpu};
 use crate::config::{Config, Device, MemoryOptions};
 use crate::memory::Bytes;
 use crate::memory::plan::Coarse;
 #[cfg(kernels)]
 use crate::memory::plan::Storage;
-use crate::model::Gaussians;
 use crate::train::forecast;
 
 /// Work for whichever device is chosen.
@@ -26,10 +25,7 @@ pub(super) trait Task {
     type Output;
 
     /// Does the work.
-    fn run<B: TrainDevice + Profiler<Gaussians>>(
-        self,
-        device: &mut B,
-    ) -> anyhow::Result<Self::Output>;
+    fn run<B: TrainDevice>(self, device: &mut B) -> anyhow::Result<Self::Output>;
 }
 
 /// What was asked of the device.
@@ -68,18 +64,7 @@ pub(super) fn on<T: Task>(options: &DeviceOptions, task: T) -> anyhow::Result<T:
 }
 
 fn on_cpu<T: Task>(options: &DeviceOptions, task: T) -> anyhow::Result<T::Output> {
-    let (asked, usual) = (&options.memory, MemoryOptions::default());
-    let idle: Vec<&str> = [
-        ("--vram-limit", asked.vram_limit.is_some()),
-        ("--vram-threshold", asked.vram_threshold != usual.vram_threshold),
-        ("--optimize-memory", asked.optimize_memory),
-        ("--fragmentation", asked.fragmentation != usual.fragmentation),
-        ("--give-up", asked.give_up != usual.give_up),
-        ("--profile-tensors", asked.profile_tensors),
-    ]
-    .into_iter()
-    .filter_map(|(flag, is_asked)| is_asked.then_some(flag))
-    .collect();
+    let idle = options.memory.idle_on_cpu()?;
     if !idle.is_empty() {
         tracing::info!("without effect on the CPU: {}", idle.join(", "));
     }

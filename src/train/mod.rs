@@ -1,13 +1,12 @@
 //! The training loop, written against the backend traits only.
 
 pub mod appearance;
-pub mod bench;
 pub mod checkpoint;
 pub mod coarse;
 pub mod densify;
 pub mod eval;
 pub mod event;
-mod feed;
+pub(crate) mod feed;
 pub mod forecast;
 mod metrics;
 pub mod near_surface;
@@ -17,7 +16,7 @@ pub mod save;
 pub mod schedule;
 mod smoothing;
 pub mod terms;
-mod train_step;
+pub(crate) mod train_step;
 mod trainer;
 mod unexplained_growth;
 mod views;

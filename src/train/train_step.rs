@@ -10,33 +10,33 @@ use crate::memory::Bytes;
 
 /// What an iteration does.
 #[derive(Debug)]
-pub(super) struct StepInputs<'a, N> {
-    pub(super) settings: RenderSettings,
+pub(crate) struct StepInputs<'a, N> {
+    pub(crate) settings: RenderSettings,
     /// What density control learns of the view.
-    pub(super) observe: Option<Statistics>,
+    pub(crate) observe: Option<Statistics>,
     /// What changes the colours before they are compared.
-    pub(super) compensation: Option<Compensation>,
-    pub(super) terms: &'a Terms,
+    pub(crate) compensation: Option<Compensation>,
+    pub(crate) terms: &'a Terms,
     /// The nearest neighbours of all Gaussians, where they are found.
-    pub(super) near: Option<&'a N>,
-    pub(super) step: AdamStep,
+    pub(crate) near: Option<&'a N>,
+    pub(crate) step: AdamStep,
 }
 
 /// What comes of an iteration.
-pub(super) struct StepOutputs<B: TrainDevice> {
+pub(crate) struct StepOutputs<B: TrainDevice> {
     /// Values of the terms at pixels.
-    pub(super) pixels: B::Losses,
+    pub(crate) pixels: B::Losses,
     /// Values of the terms at samples.
-    pub(super) samples: B::Losses,
+    pub(crate) samples: B::Losses,
     /// Bytes of the frame.
-    pub(super) activations: Bytes,
+    pub(crate) activations: Bytes,
     /// Bytes of the gradients.
-    pub(super) gradients: Bytes,
+    pub(crate) gradients: Bytes,
 }
 
 /// One step of every parameter down the gradient of one view's loss, and of the view's colours where
 /// these are learned.
-pub(super) fn train_step<B: TrainDevice>(
+pub(crate) fn train_step<B: TrainDevice>(
     device: &mut B,
     model: &mut B::Model,
     (view, target): (&View, &B::Target),

@@ -65,7 +65,7 @@ fn count_one(gaussians: &Gaussians, index: usize, view: &Viewpoint<f32>) -> Coun
 mod tests {
     use super::*;
     use crate::backend::Drawing;
-    use crate::backend::Raster;
+    use crate::backend::Store as _;
     use crate::backend::cpu::Cpu;
     use crate::backend::cpu::stage::{bin, project};
     use crate::dataset::{Camera, Pose};

@@ -16,8 +16,8 @@ use crate::backend::viewpoint::viewpoint;
 use crate::backend::{
     AdamStep, Appearance, AppearanceTables, Densified, DensifyRule, Device, DeviceError,
     DeviceInfo, Drawing, Edit, Filter3d, Grant, Look, Lpips, Measured, ModelShape, Neighbours,
-    Objective, Photo, Profiler, RelocateRule, Render, RenderSettings, Rendered, Rows, ScreenFilter,
-    Snapshot, Store, Survey, TableStep, Wants, check_rows, chunks,
+    Objective, Photo, RelocateRule, Render, RenderSettings, Rendered, Rows, ScreenFilter, Snapshot,
+    Store, Survey, TableStep, Wants, check_rows, chunks,
 };
 use crate::dataset::{Image, View};
 use crate::math::Real;
@@ -286,5 +286,3 @@ impl<R: Real> Appearance<Gaussians> for Cpu<R> {
         Ok(frame)
     }
 }
-
-impl<R: Real> Profiler<Gaussians> for Cpu<R> {}

@@ -18,15 +18,13 @@ use super::stage::project::{self, Splats};
 use super::stage::sampled_depths::DepthMap;
 use super::stage::surface::{self, SampledView};
 use super::stage::{adam, densify, depth};
-use super::work;
 use crate::abi::Camera;
 use crate::abi::terms::{At, Term, Terms, VALUE_DEPTH_L1, Weighted};
 use crate::backend::frame_state::{
     Compensated, Drawn, FrameState, Fresh, Scored, Shown, Trainable,
 };
 use crate::backend::{
-    AdamStep, DeviceError, Drawing, Held, Measured, Objective, Rendered, TableStep, Work,
-    check_inputs,
+    AdamStep, DeviceError, Drawing, Held, Measured, Objective, Rendered, TableStep, check_inputs,
 };
 use crate::dataset::View;
 use crate::memory::Bytes;
@@ -42,10 +40,10 @@ pub struct Frame<S: FrameState = Drawn> {
     kept: S::Kept<Scores>,
     /// Room for other colours than those drawn.
     colors: Option<ColorScratch>,
-    canvas: Canvas,
-    lists: Lists,
-    splats: Splats,
-    camera: Camera,
+    pub(super) canvas: Canvas,
+    pub(super) lists: Lists,
+    pub(super) splats: Splats,
+    pub(super) camera: Camera,
     settings: Drawing,
 }
 
@@ -139,21 +137,6 @@ impl Frame<Drawn> {
         let drawn = (&self.canvas.image, &self.camera, colors);
         appearance::compensate(session, tables, drawn, step)?;
         Ok(self.with(()))
-    }
-
-    /// What it gives the stages to do; nothing of a view in bands, whose lists are gone. Waits for
-    /// the device.
-    pub(super) fn work(
-        &self,
-        session: &Session,
-        model: &Model,
-    ) -> Result<Option<Work>, DeviceError> {
-        match &self.lists {
-            Lists::Whole(bins) => {
-                work::count(session, model, &self.splats, (bins, &self.canvas), &self.camera)
-            }
-            Lists::Bands(_) => Ok(None),
-        }
     }
 }
 

@@ -13,17 +13,18 @@ use super::stage::losses::PendingLosses;
 use super::stage::lpips::LpipsModel;
 use super::stage::neighbours::{self, NearestLists};
 use super::stage::{densify, relocate, reorder, smooth};
-use super::{Cuda, copy, growth};
+use super::{Cuda, growth};
+#[cfg(feature = "bench")]
+use crate::backend::Profiler;
 use crate::backend::frame_state::{
     Compensated, Drawn, FrameState, Fresh, Scored, Shown, Trainable,
 };
 use crate::backend::neighbours::list_len;
 use crate::backend::{
-    AdamStep, Appearance, AppearanceTables, CopySpeed, Densified, DensifyRule, Device, DeviceError,
+    AdamStep, Appearance, AppearanceTables, Densified, DensifyRule, Device, DeviceError,
     DeviceInfo, DeviceMemory, Drawing, Edit, Filter3d, Grant, LadderState, Look, Lpips, Measured,
-    MemoryEntry, MemoryKind, ModelShape, Neighbours, Objective, Peaks, Photo, Profiler,
-    RelocateRule, Render, RenderSettings, Rendered, Rows, Snapshot, StageTime, Stay, Store, Survey,
-    TableStep, Wants, Work, chunks,
+    MemoryEntry, MemoryKind, ModelShape, Neighbours, Objective, Peaks, Photo, RelocateRule, Render,
+    RenderSettings, Rendered, Rows, Snapshot, Stay, Store, Survey, TableStep, Wants, chunks,
 };
 use crate::dataset::View;
 use crate::math::morton::Cube;
@@ -313,6 +314,11 @@ impl Render<Gaussians> for Cuda {
     fn image<S: FrameState>(&mut self, frame: &Frame<S>) -> Result<Rendered, DeviceError> {
         frame.image(&self.session)
     }
+
+    #[cfg(feature = "bench")]
+    fn profiler(&mut self) -> Option<&mut dyn Profiler<Model, Frame>> {
+        Some(self)
+    }
 }
 
 impl Edit<Gaussians> for Cuda {
@@ -422,30 +428,5 @@ impl Appearance<Gaussians> for Cuda {
         target: &Target,
     ) -> Result<Frame<Shown>, DeviceError> {
         frame.correct(&self.session, target)
-    }
-}
-
-impl Profiler<Gaussians> for Cuda {
-    fn time_stages(&mut self, on: bool) {
-        if let Err(error) = self.session.time_stages(on) {
-            tracing::warn!("the stages are not timed: {error}");
-        }
-    }
-
-    fn stage_times(&mut self) -> Result<Vec<StageTime>, DeviceError> {
-        let times = self.session.timers.take()?;
-        Ok(times.into_iter().map(|(stage, ms)| StageTime { stage, ms }).collect())
-    }
-
-    fn copy_speed(&mut self) -> Result<Option<CopySpeed>, DeviceError> {
-        copy::speed(&self.session)
-    }
-
-    fn work(&mut self, model: &Model, frame: &Frame<Drawn>) -> Result<Option<Work>, DeviceError> {
-        frame.work(&self.session, model)
-    }
-
-    fn trim_memory(&mut self) -> Result<(), DeviceError> {
-        self.session.heap.trim_scratch()
     }
 }

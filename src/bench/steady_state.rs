@@ -1,30 +1,28 @@
-//! A model in training that goes nowhere: what is measured.
+//! A model in training that stays as it is: what is measured.
 
 use super::costs::Pairs;
 use crate::backend::{
     AdamStep, CopySpeed, DeviceError, Look, MemoryEntry, MemoryKind, ModelShape, Peaks, Pending,
-    Photo, Profiler, RenderSettings, Stage, StageTime, Statistics, Stay, Terms, TrainDevice, Wants,
-    Work,
+    Photo, RenderSettings, Stage, StageTime, Statistics, Stay, Terms, TrainDevice, Wants, Work,
 };
 use crate::config::{OptimizeOptions, SugarOptions};
 use crate::dataset::View;
 use crate::memory::Bytes;
-use crate::model::Gaussians;
 use crate::train::TrainError;
 use crate::train::event::Split;
 use crate::train::feed::Feed;
 use crate::train::terms::with_surface;
 use crate::train::train_step::{StepInputs, StepOutputs, train_step};
 
-/// A model in training that goes nowhere.
-pub(super) struct SteadyState<'a, B: TrainDevice + Profiler<Gaussians>> {
+/// A model in training that stays as it is.
+pub(super) struct SteadyState<'a, B: TrainDevice> {
     device: &'a mut B,
     model: B::Model,
     feed: Feed<'a>,
     inputs: Inputs,
     /// What surfaces are asked for in an iteration, and the Gaussians' neighbours.
     surfaces: Option<SurfaceWork<B>>,
-    /// The loss of the iteration before, read behind the next as in training.
+    /// The loss of the iteration before, read after the next is launched as in training.
     pending: Option<B::Losses>,
     /// Bytes of the last frame and gradients.
     bytes: [Bytes; 2],
@@ -55,12 +53,13 @@ pub(super) struct SurfaceWork<B: TrainDevice> {
     pub(super) near: B::Lists,
 }
 
-impl<'a, B: TrainDevice + Profiler<Gaussians>> SteadyState<'a, B> {
+impl<'a, B: TrainDevice> SteadyState<'a, B> {
     pub(super) fn new(
         device: &'a mut B,
         model: B::Model,
         feed: Feed<'a>,
-        (inputs, surfaces): (Inputs, Option<SurfaceWork<B>>),
+        inputs: Inputs,
+        surfaces: Option<SurfaceWork<B>>,
     ) -> Self {
         Self { device, model, feed, inputs, surfaces, pending: None, bytes: [Bytes(0); 2] }
     }
@@ -147,7 +146,9 @@ impl<'a, B: TrainDevice + Profiler<Gaussians>> SteadyState<'a, B> {
                 contributing += blended.into_iter().map(u64::from).sum::<u64>();
                 drop(frame);
                 let frame = device.render_train(model, view, &settings, &wants)?;
-                works.extend(device.work(model, &frame)?);
+                if let Some(profiler) = device.profiler() {
+                    works.extend(profiler.work(model, &frame)?);
+                }
                 Ok(())
             })?;
         }
@@ -161,7 +162,10 @@ impl<'a, B: TrainDevice + Profiler<Gaussians>> SteadyState<'a, B> {
 
     /// How fast the device copies, with the model where it is.
     pub(super) fn copy_speed(&mut self) -> Result<Option<CopySpeed>, TrainError> {
-        Ok(self.device.copy_speed()?)
+        Ok(match self.device.profiler() {
+            Some(profiler) => profiler.copy_speed()?,
+            None => None,
+        })
     }
 
     /// Has the device's memory peaks begin now.
@@ -169,16 +173,16 @@ impl<'a, B: TrainDevice + Profiler<Gaussians>> SteadyState<'a, B> {
         let _ = self.device.memory(Peaks::Reset);
     }
 
-    /// Medians of the stages' times, in the order in which they run.
+    /// Medians of the stages' times, in the order in which they run; none of a device that does not
+    /// time them.
     pub(super) fn stages(&mut self, iterations: u32) -> Result<Vec<StageTime>, TrainError> {
-        self.device.time_stages(true);
+        let Some(profiler) = self.device.profiler() else { return Ok(Vec::new()) };
+        profiler.time_stages(true)?;
         let mut times: Vec<(Stage, Vec<f64>)> = Vec::new();
         for iteration in 0..iterations {
             self.run(1)?;
-            let found = self.device.stage_times()?;
-            if found.is_empty() {
-                break;
-            }
+            let Some(profiler) = self.device.profiler() else { break };
+            let found = profiler.stage_times()?;
             for StageTime { stage, ms } in found {
                 let place = times.iter().position(|(known, _)| *known == stage);
                 let place = place.unwrap_or_else(|| {
@@ -191,7 +195,9 @@ impl<'a, B: TrainDevice + Profiler<Gaussians>> SteadyState<'a, B> {
                 sums[iteration as usize] += ms;
             }
         }
-        self.device.time_stages(false);
+        if let Some(profiler) = self.device.profiler() {
+            profiler.time_stages(false)?;
+        }
         let stage_time = |(stage, mut sums): (Stage, Vec<f64>)| {
             sums.resize(iterations as usize, 0.0);
             StageTime { stage, ms: median(&mut sums) }
