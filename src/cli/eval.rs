@@ -9,7 +9,7 @@ use super::exit::UsageError;
 use super::lpips::{self, Sources};
 use super::output::print;
 use super::scene::{ModelArgs, Opened, none_decoded};
-use crate::backend::{Surface, SurfaceMaps};
+use crate::backend::TrainDevice;
 use crate::perceptual::LpipsWeights;
 use crate::telemetry::{append_metrics, write_per_view, write_results};
 use crate::train::appearance::compensation;
@@ -23,15 +23,17 @@ pub(super) struct EvalArgs {
     #[command(flatten)]
     pub(super) model: ModelArgs,
 
-    /// Which views
+    /// Views to measure
     #[arg(long, value_enum, help_heading = "Evaluation", default_value_t = Split::Test)]
     split: Split,
 
-    /// Weights of LPIPS, as safetensors; without, those that the model was trained with
+    /// LPIPS weights (safetensors)
+    ///
+    /// The default is the file that the model was trained with.
     #[arg(long, value_name = "FILE", help_heading = "Evaluation")]
     lpips_weights: Option<PathBuf>,
 
-    /// Insist on LPIPS: an error where there are no weights
+    /// Fail if there are no LPIPS weights
     #[arg(long, help_heading = "Evaluation")]
     enable_lpips: bool,
 
@@ -77,7 +79,7 @@ struct Evaluating<'a> {
 impl Task for Evaluating<'_> {
     type Output = Evaluation;
 
-    fn run<B: Surface + SurfaceMaps>(self, device: &mut B) -> anyhow::Result<Evaluation> {
+    fn run<B: TrainDevice>(self, device: &mut B) -> anyhow::Result<Evaluation> {
         let Self { opened, split, lpips } = self;
         let mut views = Views::new(&opened.dataset, &opened.images);
         if views.split(split).is_empty() {

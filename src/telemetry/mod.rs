@@ -68,8 +68,7 @@ impl Sink for Sinks {
         match event {
             Event::Started { gpu: Some(uuid), .. } => self.sampler = GpuSampler::of_gpu(uuid),
             Event::Step(step) => {
-                if let Some(report) = self.sampler.as_ref().and_then(|it| it.after(step.iteration))
-                {
+                if let Some(report) = self.sampler.as_ref().and_then(|it| it.after(step.span())) {
                     return result.and(self.tell(&Event::Gpu(report)));
                 }
             }

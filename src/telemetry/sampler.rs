@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::backend::nvidia::{self, Sample};
 use crate::train::event::GpuReport;
+use crate::train::span::Span;
 
 /// Iterations between two reports.
 const INTERVAL: u32 = 50;
@@ -49,15 +50,17 @@ impl GpuSampler {
         Some(Self { asks, samples, thread: Some(thread.ok()?) })
     }
 
-    /// Takes notice of a finished iteration; `Some` where there is something to tell.
-    pub(super) fn after(&self, iteration: u32) -> Option<GpuReport> {
-        if (iteration + AHEAD).is_multiple_of(INTERVAL) {
+    /// Takes notice of a finished step; `Some` where there is something to tell.
+    pub(super) fn after(&self, span: Span) -> Option<GpuReport> {
+        let ahead = Span { before: span.before + AHEAD, after: span.after + AHEAD };
+        if ahead.crosses(INTERVAL) {
             // Where the thread is behind, or gone, the next report is as old as it is.
             self.asks.try_send(()).ok();
         }
-        if !iteration.is_multiple_of(INTERVAL) {
+        if !span.crosses(INTERVAL) {
             return None;
         }
+        let iteration = span.after;
         let sample = self.samples.try_iter().last()?;
         (!sample.is_empty()).then_some(GpuReport { iteration, sample })
     }
@@ -116,7 +119,7 @@ mod tests {
         for iteration in iterations {
             reports.extend(
                 sampler
-                    .after(iteration)
+                    .after(Span::of(iteration))
                     .map(|report| (report.iteration, report.sample.temperature_c.unwrap())),
             );
             if (iteration + AHEAD).is_multiple_of(INTERVAL) {
@@ -160,7 +163,7 @@ mod tests {
         let sampler = GpuSampler::start(work).unwrap();
         let started = Instant::now();
         for iteration in 1..=1000 {
-            assert!(sampler.after(iteration).is_none());
+            assert!(sampler.after(Span::of(iteration)).is_none());
         }
         assert!(started.elapsed() < PATIENCE, "the training waited");
         drop(sampler);

@@ -4,8 +4,7 @@ use super::adam::{adam_step, rate_factor};
 use super::span::Span;
 use super::{SceneScale, schedule};
 use crate::backend::{
-    AdamStep, Criterion, DensifyRule, Grant, Noise, Pass, Regularisers, RelocateRule, Statistics,
-    Survey,
+    AdamStep, Criterion, DensifyRule, Grant, Noise, Regularisers, RelocateRule, Statistics, Survey,
 };
 use crate::config::{Color, Config, DensifyOptions, Strategy};
 use crate::math::random::{Purpose, Stream};
@@ -86,20 +85,16 @@ pub fn reorders(config: &Config, span: Span) -> bool {
     })
 }
 
-/// What the frame of `iteration` is for: statistics are gathered while a round may still use them.
-pub fn pass(config: &Config, iteration: u32) -> Pass {
+/// What density control learns of the view of `iteration`: as long as a round may still use it.
+pub fn observes(config: &Config, iteration: u32) -> Option<Statistics> {
     let options = &config.densify;
-    let observes = options.strategy != Strategy::Mcmc && iteration < options.densify_until_iter;
-    if observes { Pass::Observe } else { Pass::Train }
-}
-
-/// What is gathered of the views that are observed.
-pub fn statistics(config: &Config) -> Statistics {
-    match config.densify.strategy {
+    let statistics = match options.strategy {
         Strategy::Gof => Statistics::Both,
-        Strategy::Adc if config.densify.absgrad => Statistics::AbsoluteNorms,
-        Strategy::Adc | Strategy::Mcmc => Statistics::Norms,
-    }
+        Strategy::Adc if options.absgrad => Statistics::AbsoluteNorms,
+        Strategy::Adc => Statistics::Norms,
+        Strategy::Mcmc => return None,
+    };
+    (iteration < options.densify_until_iter).then_some(statistics)
 }
 
 /// Depth above which splats tell density control all they have to, world units. Pixel-GS takes its
@@ -226,7 +221,7 @@ mod tests {
         let Some(Round::Relocate(rule)) = due(600) else { unreachable!() };
         assert_eq!((rule.opacity_min, rule.iteration), (0.005, 600));
         assert!(due(500).is_none() && due(650).is_none());
-        assert_eq!(pass(&config, 100), Pass::Train);
+        assert_eq!(observes(&config, 100), None);
         assert!((1..30_000).all(|i| !resets_opacity(&config, Span::of(i))));
     }
 

@@ -8,7 +8,7 @@ use kiddo::{ImmutableKdTree, SquaredEuclidean};
 use rayon::prelude::*;
 use serde_json::Value;
 use splat::backend::cpu::Cpu;
-use splat::backend::{Raster, RenderSettings};
+use splat::backend::{Drawing, Raster};
 use splat::config::SceneOptions;
 use splat::dataset::{Dataset, View};
 use splat::export::read_ply;
@@ -229,7 +229,7 @@ fn shown_surfaces<B: Raster<Gaussians>>(
     views: &[View],
     rays: usize,
 ) -> Vec<Shown> {
-    let settings = RenderSettings { surface: true, ..RenderSettings::DEFAULT };
+    let settings = Drawing { surface: true, ..Drawing::DEFAULT };
     let resident = device.upload(model).unwrap();
     let stream = Stream::new(0, 0, Purpose::Sample);
     let mut shown = Vec::new();

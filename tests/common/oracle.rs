@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use splat::backend::cpu::Cpu;
 use splat::backend::{
-    AdamStep, LossTerms, LossValue, Pass, Pending, Raster, Rates, RenderSettings, Rendered,
-    Snapshot,
+    AdamStep, Drawing, LossValue, Pass, Pending, Raster, Rates, Rendered, Snapshot, Terms,
 };
 use splat::dataset::{Image, View};
 use splat::math::Real;
@@ -24,8 +23,8 @@ pub struct Shot {
     pub index: usize,
     pub view: View,
     pub photo: Arc<Image>,
-    pub settings: RenderSettings,
-    pub terms: LossTerms,
+    pub settings: Drawing,
+    pub terms: Terms,
 }
 
 impl Shot {
@@ -47,15 +46,9 @@ pub enum Counted {
 }
 
 /// Settings that differ in every value.
-pub fn settings(sh_degree: u32, seed: u64) -> RenderSettings {
+pub fn settings(sh_degree: u32, seed: u64) -> Drawing {
     let background = Draws::new(seed).array::<3>(0.0, 1.0).map(f64::to_f32);
-    RenderSettings {
-        pass: Pass::Observe,
-        sh_degree,
-        background,
-        near: NEAR,
-        ..RenderSettings::DEFAULT
-    }
+    Drawing { pass: Pass::Observe, sh_degree, background, near: NEAR, ..Drawing::DEFAULT }
 }
 
 /// Share of borderline pixels that a comparison may leave out before it means nothing.
@@ -103,7 +96,7 @@ pub fn noise(pixels: &[Pixel], view: &View, seed: u64, counted: Counted) -> Arc<
 }
 
 /// Gaussians of which no pixel is borderline in any of these views.
-pub fn clear_gaussians(count: usize, seed: u64, frames: &[(&View, RenderSettings)]) -> Gaussians {
+pub fn clear_gaussians(count: usize, seed: u64, frames: &[(&View, Drawing)]) -> Gaussians {
     let clear = |gaussians: &Gaussians| {
         frames.iter().all(|(view, settings)| {
             composite(gaussians, view, settings).iter().all(|pixel| !pixel.borderline)
@@ -119,12 +112,12 @@ pub fn clear_gaussians(count: usize, seed: u64, frames: &[(&View, RenderSettings
 pub fn shot(
     gaussians: &Gaussians,
     view: &View,
-    settings: RenderSettings,
+    settings: Drawing,
     (seed, counted): (u64, Counted),
 ) -> Shot {
     let pixels = composite(gaussians, view, &settings);
     let photo = noise(&pixels, view, seed, counted);
-    let terms = LossTerms { lambda_dssim: 0.2 };
+    let terms = Terms::photometric(0.2);
     Shot { index: 0, view: view.clone(), photo, settings, terms }
 }
 
@@ -144,7 +137,7 @@ pub fn step<B: Raster<Gaussians>>(
         device.compare_depths(&mut frame, &target, DEPTH_WEIGHT).unwrap();
     }
     let loss = device.loss(&mut frame, &target, &shot.terms).unwrap();
-    let mut gradients = device.gradients(model).unwrap();
+    let mut gradients = Default::default();
     device.backward(model, frame, &mut gradients).unwrap();
     device.step(model, gradients, &AdamStep::new(number, rates)).unwrap();
     loss.read().unwrap()
@@ -306,10 +299,10 @@ pub fn draw<B: Raster<Gaussians>>(
     device: &mut B,
     gaussians: &Gaussians,
     view: &View,
-    settings: &RenderSettings,
+    settings: &Drawing,
 ) -> Rendered {
     let model = device.upload(gaussians).unwrap();
-    let settings = RenderSettings { pass: Pass::Picture, ..*settings };
+    let settings = Drawing { pass: Pass::Picture, ..*settings };
     let frame = device.render(&model, view, &settings).unwrap();
     let image = device.image(&frame).unwrap();
     assert!(image.blended.is_some(), "a picture comes with its counts");
@@ -321,7 +314,7 @@ pub fn assert_images_agree<B: Raster<Gaussians>>(
     device: &mut B,
     gaussians: &Gaussians,
     view: &View,
-    settings: &RenderSettings,
+    settings: &Drawing,
 ) {
     let found = draw(device, gaussians, view, settings);
     let expected = draw(&mut Cpu::<f64>::new(), gaussians, view, settings);

@@ -2,8 +2,7 @@
 
 use splat::backend::cpu::{Cpu, Gradients, Model, Neighbours, Parameter};
 use splat::backend::{
-    Backend, LossTerms, Pass, Pending, Raster, RenderSettings, Surface, SurfaceMaps, SurfaceRule,
-    SurfaceTerms,
+    Backend, Drawing, Pass, Pending, Raster, Surface, SurfaceMaps, SurfaceRule, SurfaceTerms, Terms,
 };
 use splat::dataset::View;
 use splat::math::blend::{ALPHA_MAX, ALPHA_MIN, TRANSMITTANCE_MIN, exponent};
@@ -37,12 +36,12 @@ pub fn seeing<R: Real>(
     view: &View,
     mask: Option<Vec<u8>>,
 ) -> Gradients<R> {
-    let settings = RenderSettings { pass: Pass::Train, ..RenderSettings::DEFAULT };
+    let settings = Drawing { pass: Pass::Train, ..Drawing::DEFAULT };
     let photo = photo(view.camera.width, view.camera.height, mask);
     let target = device.target(0, &photo).unwrap();
-    let mut gradients = device.gradients(model).unwrap();
+    let mut gradients = Default::default();
     let mut frame = device.render(model, view, &settings).unwrap();
-    device.loss(&mut frame, &target, &LossTerms { lambda_dssim: 0.2 }).unwrap();
+    device.loss(&mut frame, &target, &Terms::photometric(0.2)).unwrap();
     device.backward(model, frame, &mut gradients).unwrap();
     gradients
 }
@@ -243,7 +242,7 @@ impl Shown {
     pub fn new(
         gaussians: &Gaussians,
         visible: &[usize],
-        (view, settings): (&View, &RenderSettings),
+        (view, settings): (&View, &Drawing),
     ) -> Self {
         let splats = scene::splats(gaussians, view, settings);
         let seen = splats.iter().filter(|splat| visible.contains(&splat.gaussian));
@@ -326,26 +325,25 @@ impl Shown {
 }
 
 /// Settings that draw what distances are compared with.
-pub const WITH_DEPTHS: RenderSettings =
-    RenderSettings { pass: Pass::Train, surface: true, ..RenderSettings::DEFAULT };
+pub const WITH_DEPTHS: Drawing = Drawing { pass: Pass::Train, surface: true, ..Drawing::DEFAULT };
 
 /// A view's terms and gradients, of which no pixel of the photograph has a say, with the depths that
 /// it shows compared by each of the rules.
 pub fn looked_at<B: SurfaceMaps>(
     device: &mut B,
     model: &mut B::Model,
-    (view, settings): (&View, &RenderSettings),
+    (view, settings): (&View, &Drawing),
     (near, rules): (&B::Neighbours, &[SurfaceRule]),
 ) -> (SurfaceTerms, B::Gradients) {
     let [width, height] = [view.camera.width, view.camera.height];
     let masked = photo(width, height, Some(vec![0; (width * height) as usize]));
     let target = device.target(0, &masked).unwrap();
     let mut frame = device.render(model, view, settings).unwrap();
-    device.loss(&mut frame, &target, &LossTerms { lambda_dssim: 0.2 }).unwrap();
+    device.loss(&mut frame, &target, &Terms::photometric(0.2)).unwrap();
     for rule in rules {
         device.compare_sampled_depths(model, &mut frame, near, rule).unwrap();
     }
-    let mut gradients = device.gradients(model).unwrap();
+    let mut gradients = Default::default();
     device.backward(model, frame, &mut gradients).unwrap();
     let mut terms = SurfaceTerms::default();
     for rule in rules {

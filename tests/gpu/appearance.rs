@@ -11,8 +11,8 @@ use crate::common::scene::{resized, tame_gaussians};
 use crate::common::{Draws, assert_relative, derivative_between_cuts, view};
 use splat::backend::cpu::{Appearance, Cpu, Model, Parameter};
 use splat::backend::{
-    AdamStep, AppearanceRule, AppearanceStep, AppearanceTables, Compensation, DeviceError,
-    LossTerms, LossValue, Measured, Pass, Pending, Raster, RenderSettings, Snapshot,
+    AdamStep, AppearanceRule, AppearanceStep, AppearanceTables, Compensation, DeviceError, Drawing,
+    LossValue, Measured, Pass, Pending, Raster, Snapshot, Terms,
 };
 use splat::dataset::Image;
 use splat::math::Real;
@@ -59,8 +59,8 @@ fn tables(kind: Compensation, seed: u64) -> AppearanceTables {
     tables
 }
 
-fn compensated(kind: Compensation, settings: RenderSettings) -> RenderSettings {
-    RenderSettings { compensation: Some(kind), ..settings }
+fn compensated(kind: Compensation, settings: Drawing) -> Drawing {
+    Drawing { compensation: Some(kind), ..settings }
 }
 
 /// What some iterations of one view leave.
@@ -87,7 +87,7 @@ fn learn<B: Raster<Gaussians>>(
         device.compensate(&mut appearance, 1, &mut frame, &step).unwrap();
         let loss = device.loss(&mut frame, &target, &shot.terms).unwrap();
         device.learn_appearance(&mut appearance, 1, &mut frame, &step).unwrap();
-        let mut gradients = device.gradients(&model).unwrap();
+        let mut gradients = Default::default();
         device.backward(&mut model, frame, &mut gradients).unwrap();
         device.step(&mut model, gradients, &AdamStep::new(number, AT_REST)).unwrap();
         losses.push(loss.read().unwrap());
@@ -150,10 +150,17 @@ fn tables_that_change_nothing_leave_the_loss_as_it_is<B: Raster<Gaussians>>(devi
     let plain = shot(&gaussians, &view(), settings(3, 2), (4, Counted::All));
     let mut model = device.upload(&gaussians).unwrap();
     let target = device.target(0, &plain.photo).unwrap();
-    let mut frame = device.render(&model, &plain.view, &plain.settings).unwrap();
-    let expected = device.loss(&mut frame, &target, &plain.terms).unwrap().read().unwrap();
-    let mut gradients = device.gradients(&model).unwrap();
-    device.backward(&mut model, frame, &mut gradients).unwrap();
+    let mut gradients = Default::default();
+    let expected = device
+        .add_view(
+            &mut model,
+            (&plain.view, &plain.settings),
+            (&target, &plain.terms),
+            &mut gradients,
+        )
+        .unwrap()
+        .read()
+        .unwrap();
     device.step(&mut model, gradients, &AdamStep::new(1, AT_REST)).unwrap();
     let expected_snapshot = device.snapshot(&mut model).unwrap();
     for kind in KINDS {
@@ -170,11 +177,11 @@ fn tables_that_change_nothing_leave_the_loss_as_it_is<B: Raster<Gaussians>>(devi
 /// What a frame looks like in 8 bits after its colours are changed.
 fn photographed<B: Raster<Gaussians>>(
     device: &mut B,
-    (gaussians, settings): (&Gaussians, &RenderSettings),
+    (gaussians, settings): (&Gaussians, &Drawing),
     change: impl Fn([f32; 3], usize) -> [f32; 3],
 ) -> Arc<Image> {
     let model = device.upload(gaussians).unwrap();
-    let settings = RenderSettings { pass: Pass::Eval, ..*settings };
+    let settings = Drawing { pass: Pass::Eval, ..*settings };
     let frame = device.render(&model, &view(), &settings).unwrap();
     let image = device.image(&frame).unwrap();
     let byte = |value: f32| u8::try_from((value * 255.0 + 0.5).floor_i32().clamp(0, 255)).unwrap();
@@ -191,19 +198,19 @@ fn photographed<B: Raster<Gaussians>>(
 }
 
 /// Colours within 0..1, which a photograph of them holds.
-fn calm(count: usize, seed: u64) -> (Gaussians, RenderSettings) {
+fn calm(count: usize, seed: u64) -> (Gaussians, Drawing) {
     let mut gaussians = tame_gaussians(count, seed, 0);
     for value in &mut gaussians.sh_dc {
         *value = value.clamp(-1.4, 1.4);
     }
-    (gaussians, RenderSettings { background: [0.3, 0.5, 0.7], ..settings(0, seed) })
+    (gaussians, Drawing { background: [0.3, 0.5, 0.7], ..settings(0, seed) })
 }
 
 /// Loss before and after so many iterations of one view.
 fn learned<B: Raster<Gaussians>>(
     device: &mut B,
     kind: Compensation,
-    scene: (&Gaussians, RenderSettings),
+    scene: (&Gaussians, Drawing),
     photo: Arc<Image>,
 ) -> [f64; 2] {
     let (gaussians, settings) = scene;
@@ -215,7 +222,7 @@ fn learned<B: Raster<Gaussians>>(
         epsilon: 1e-15,
         total_variation: 0.1,
     };
-    let terms = LossTerms { lambda_dssim: 0.2 };
+    let terms = Terms::photometric(0.2);
     let settings = compensated(kind, settings);
     let shot = Shot { index: 0, view: view(), photo, settings, terms };
     let begun = AppearanceTables::identity(kind, 2);
@@ -255,7 +262,7 @@ fn corrected<B: Raster<Gaussians>>(
 ) -> [Measured; 2] {
     let model = device.upload(gaussians).unwrap();
     let settings = compensated(Compensation::BilateralGrid, shot.settings);
-    let settings = RenderSettings { pass: Pass::Eval, ..settings };
+    let settings = Drawing { pass: Pass::Eval, ..settings };
     let target = device.glance(&shot.photo).unwrap();
     let mut frame = device.render(&model, &shot.view, &settings).unwrap();
     let raw = device.measure(&frame, &target).unwrap();
@@ -289,7 +296,7 @@ fn a_photograph_that_differs_by_an_affine_map_is_met<B: Raster<Gaussians>>(devic
     let photo = photographed(device, (&gaussians, &settings), |[r, g, b], _| {
         [0.6 * r + 0.2 * b, 0.5 * g + 0.3, 0.4 * b + 0.3 * g]
     });
-    let terms = LossTerms { lambda_dssim: 0.2 };
+    let terms = Terms::photometric(0.2);
     let shot = Shot { index: 0, view: view(), photo, settings, terms };
     let [raw, found] = corrected(device, &gaussians, &shot);
     // What 8 bits lose is a third of half a step, squared: 1.3e-6.
@@ -316,7 +323,7 @@ struct Case {
     model: Model<f64>,
     appearance: Appearance<f64>,
     photo: Arc<Image>,
-    settings: RenderSettings,
+    settings: Drawing,
 }
 
 const STILL: AppearanceStep =
@@ -358,7 +365,7 @@ impl Case {
         let mut appearance = appearance.clone();
         let mut frame = device.render(model, &view(), &self.settings).unwrap();
         device.compensate(&mut appearance, 0, &mut frame, &STILL).unwrap();
-        let terms = LossTerms { lambda_dssim: 0.2 };
+        let terms = Terms::photometric(0.2);
         let loss = device.loss(&mut frame, &self.photo, &terms).unwrap().read().unwrap().total;
         let grid = appearance.values(0).unwrap();
         if grid.len() == GRID_WIDTH { loss + 10.0 * total_variation(grid) } else { loss }
@@ -373,9 +380,9 @@ fn gradients_of_tables_and_gaussians_agree_with_their_differences() {
         let (mut model, mut appearance) = (case.model.clone(), case.appearance.clone());
         let mut frame = device.render(&model, &view(), &case.settings).unwrap();
         device.compensate(&mut appearance, 0, &mut frame, &STILL).unwrap();
-        device.loss(&mut frame, &case.photo, &LossTerms { lambda_dssim: 0.2 }).unwrap();
+        device.loss(&mut frame, &case.photo, &Terms::photometric(0.2)).unwrap();
         device.learn_appearance(&mut appearance, 0, &mut frame, &STILL).unwrap();
-        let mut gradients = device.gradients(&model).unwrap();
+        let mut gradients = Default::default();
         device.backward(&mut model, frame, &mut gradients).unwrap();
 
         // Of zero first moments the step leaves a tenth of the gradient.

@@ -11,8 +11,8 @@ use splat::backend::cuda::heap::{Heap, Region};
 use splat::backend::cuda::session::Session;
 use splat::backend::cuda::{Cuda, CudaOptions, Model, Neighbours};
 use splat::backend::{
-    AdamStep, Backend, DensifyRule, DeviceError, Governed, Grant, LossTerms, LossValue,
-    MOST_NEIGHBOURS, Neighbourhood, Pending, Raster, Surface, SurfaceRule,
+    AdamStep, Backend, DensifyRule, DeviceError, Governed, Grant, LossValue, MOST_NEIGHBOURS,
+    Neighbourhood, Pending, Raster, Surface, SurfaceRule, Terms,
 };
 use splat::dataset::{Image, View};
 use splat::memory::plan::Storage;
@@ -70,10 +70,13 @@ impl Bench {
             Some(target) => target,
             None => device.target(index, &self.photographs[index])?,
         };
-        let mut frame = device.render(&self.model, &self.view, &settings(3, 5))?;
-        let loss = device.loss(&mut frame, &target, &LossTerms { lambda_dssim: 0.2 })?;
-        let mut gradients = device.gradients(&self.model)?;
-        device.backward(&mut self.model, frame, &mut gradients)?;
+        let mut gradients = Default::default();
+        let loss = device.add_view(
+            &mut self.model,
+            (&self.view, &settings(3, 5)),
+            (&target, &Terms::photometric(0.2)),
+            &mut gradients,
+        )?;
         let step = AdamStep::new(self.iteration, AT_REST);
         device.step(&mut self.model, gradients, &step)?;
         let loss = loss.read()?;
@@ -96,10 +99,13 @@ impl Bench {
             Some(target) => target,
             None => device.target(index, &self.photographs[index])?,
         };
-        let mut frame = device.render(&self.model, &self.view, &settings(3, 5))?;
-        let loss = device.loss(&mut frame, &target, &LossTerms { lambda_dssim: 0.2 })?;
-        let mut gradients = device.gradients(&self.model)?;
-        device.backward(&mut self.model, frame, &mut gradients)?;
+        let mut gradients = Default::default();
+        let loss = device.add_view(
+            &mut self.model,
+            (&self.view, &settings(3, 5)),
+            (&target, &Terms::photometric(0.2)),
+            &mut gradients,
+        )?;
         let rule = SurfaceRule {
             entropy: 0.1,
             density: 0.2,

@@ -9,9 +9,9 @@ use crate::common::scene::{photo, resized, straight, tame_gaussians};
 use splat::backend::cpu::count;
 use splat::backend::cuda::{BandPolicy, Cuda, CudaOptions, Model};
 use splat::backend::{
-    AdamStep, Backend, CHUNK_ROWS, Criterion, DensifyRule, Grant, LossTerms, MemoryEntry,
-    MemoryKind, NormalRule, Pass, Pending, Raster, RelocateRule, RenderSettings, Statistics,
-    Surface, SurfaceMaps, SurfaceRule, chunks,
+    AdamStep, Backend, CHUNK_ROWS, Criterion, DensifyRule, Drawing, Grant, MemoryEntry, MemoryKind,
+    NormalRule, Pass, Pending, Raster, RelocateRule, Statistics, Surface, SurfaceMaps, SurfaceRule,
+    Terms, chunks,
 };
 use splat::dataset::{DepthMap, Image, View};
 use splat::math::morton::Cube;
@@ -90,7 +90,7 @@ impl Training {
     fn start(storage: Storage, kind: Kind) -> Self {
         let inverse_depth = kind == Kind::WithDepths;
         let statistics =
-            if kind == Kind::Mip { Statistics::Both } else { RenderSettings::DEFAULT.statistics };
+            if kind == Kind::Mip { Statistics::Both } else { Drawing::DEFAULT.statistics };
         let pass = if kind == Kind::Markov { Pass::Train } else { Pass::Observe };
         let mut gaussians = tame_gaussians(GAUSSIANS, 77, 3);
         // As a trained model's: a few tiles each.
@@ -103,13 +103,13 @@ impl Training {
                     index,
                     view,
                     photo: photograph(inverse_depth),
-                    settings: RenderSettings {
+                    settings: Drawing {
                         inverse_depth,
                         statistics,
                         pass,
                         ..settings(3, index as u64)
                     },
-                    terms: LossTerms { lambda_dssim: 0.2 },
+                    terms: Terms::photometric(0.2),
                 }
             })
             .collect();
@@ -156,7 +156,8 @@ impl Training {
             step(&mut self.device, &mut self.model, shot, (self.iteration, AT_REST));
             let frame = self.device.render(&self.model, &shot.view, &shot.settings).unwrap();
             // Of a view in bands nothing is kept that could be counted.
-            let work = self.device.work(&self.model, &frame).unwrap().unwrap_or_default();
+            let work = self.device.profiler().unwrap().work(&self.model, &frame).unwrap();
+            let work = work.unwrap_or_default();
             most.visible = most.visible.max(work.visible);
             most.instances = most.instances.max(work.instances);
         }
@@ -188,7 +189,7 @@ impl Training {
         let near = self.device.neighbours(&self.model, NEIGHBOURS).unwrap();
         for shot in &self.shots {
             self.iteration += 1;
-            let settings = RenderSettings { surface: maps.are_drawn(), ..shot.settings };
+            let settings = Drawing { surface: maps.are_drawn(), ..shot.settings };
             let target = self.device.target(shot.index, &shot.photo).unwrap();
             let mut frame = self.device.render(&self.model, &shot.view, &settings).unwrap();
             self.device.loss(&mut frame, &target, &shot.terms).unwrap();
@@ -201,7 +202,7 @@ impl Training {
                 let every = NormalRule::EveryPixel;
                 self.device.compare_normals(&mut frame, 0.05, every).unwrap()
             });
-            let mut gradients = self.device.gradients(&self.model).unwrap();
+            let mut gradients = Default::default();
             self.device.backward(&mut self.model, frame, &mut gradients).unwrap();
             let terms =
                 self.device.regularise(&self.model, Some(&near), &mut gradients, &rule).unwrap();
@@ -219,7 +220,7 @@ impl Training {
     fn evaluate(&mut self) {
         let image = Arc::clone(&self.shots[0].photo);
         let target = self.device.glance(&image).unwrap();
-        let settings = RenderSettings { pass: Pass::Picture, ..self.shots[0].settings };
+        let settings = Drawing { pass: Pass::Picture, ..self.shots[0].settings };
         let frame = self.device.render(&self.model, &self.shots[0].view, &settings).unwrap();
         self.device.measure(&frame, &target).unwrap();
         self.device.image(&frame).unwrap();

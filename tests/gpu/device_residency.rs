@@ -10,8 +10,8 @@ use crate::common::scene::{RATES, resized, tame_gaussians};
 use crate::common::view;
 use splat::backend::cuda::{Cuda, CudaOptions, Model, Target};
 use splat::backend::{
-    AdamStep, Backend, DensifyRule, DeviceError, Grant, LossTerms, LossValue, Pending, Raster,
-    Rates, RenderSettings,
+    AdamStep, Backend, DensifyRule, DeviceError, Drawing, Grant, LossValue, Pending, Raster, Rates,
+    Terms,
 };
 use splat::dataset::{DepthMap, Image, View};
 use splat::math::Real;
@@ -126,13 +126,13 @@ fn step(
     (number, rates): (u32, Rates),
 ) -> Result<LossValue, DeviceError> {
     let inverse_depth = shot.photo.depth.is_some();
-    let settings = RenderSettings { inverse_depth, ..settings(3, 5) };
+    let settings = Drawing { inverse_depth, ..settings(3, 5) };
     let mut frame = device.render(model, &shot.view, &settings)?;
     if inverse_depth {
         device.compare_depths(&mut frame, target, DEPTH_WEIGHT)?;
     }
-    let loss = device.loss(&mut frame, target, &LossTerms { lambda_dssim: 0.2 })?;
-    let mut gradients = device.gradients(model)?;
+    let loss = device.loss(&mut frame, target, &Terms::photometric(0.2))?;
+    let mut gradients = Default::default();
     device.backward(model, frame, &mut gradients)?;
     device.step(model, gradients, &AdamStep::new(number, rates))?;
     loss.read()

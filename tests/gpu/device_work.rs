@@ -3,7 +3,7 @@
 use crate::common::oracle::{AT_REST, Shot, settings, step};
 use crate::common::scene::{gaussian, photo, resized, straight, tame_gaussians, together};
 use splat::backend::cuda::{Cuda, Model};
-use splat::backend::{Backend, LossTerms, Pass, Raster, RenderSettings, Work};
+use splat::backend::{Drawing, Pass, Raster, Terms, Work};
 use splat::dataset::View;
 use splat::memory::Bytes;
 
@@ -11,9 +11,9 @@ use splat::memory::Bytes;
 const SIZE: [u32; 2] = [40, 24];
 const PIXELS: u64 = 40 * 24;
 
-fn work(device: &mut Cuda, model: &Model, view: &View, settings: &RenderSettings) -> Option<Work> {
+fn work(device: &mut Cuda, model: &Model, view: &View, settings: &Drawing) -> Option<Work> {
     let frame = device.render(model, view, settings).unwrap();
-    device.work(model, &frame).unwrap()
+    device.profiler().unwrap().work(model, &frame).unwrap()
 }
 
 #[test]
@@ -46,13 +46,13 @@ fn a_gaussian_that_covers_the_view_is_work_in_each_of_its_parts() {
     };
     assert_eq!(work(device, &model, &view, &settings), Some(expected));
     let photo = photo(SIZE[0], SIZE[1], None);
-    let terms = LossTerms { lambda_dssim: 0.2 };
+    let terms = Terms::photometric(0.2);
     let mut shot = Shot { index: 0, view: view.clone(), photo, settings, terms };
     step(device, &mut model, &shot, (1, AT_REST));
     assert_eq!(work(device, &model, &view, &settings), Some(expected));
 
     // A step that sees nothing leaves the colours behind.
-    let blind = RenderSettings { near: 1e6, ..settings };
+    let blind = Drawing { near: 1e6, ..settings };
     let of_nothing = work(device, &model, &view, &blind).unwrap();
     assert_eq!((of_nothing.visible, of_nothing.lane_blocks_seen), (0, 0));
     assert_eq!((of_nothing.chunks, of_nothing.pairs_evaluated), (0, 0));
@@ -68,9 +68,10 @@ fn no_fewer_pairs_are_evaluated_than_change_a_pixel() {
     let device = &mut crate::common::cuda::open();
     let model = device.upload(&tame_gaussians(4000, 3, 3)).unwrap();
     let (view, settings) = (resized(&straight(), [203, 147]), settings(3, 1));
-    let picture = RenderSettings { pass: Pass::Picture, ..settings };
+    let picture = Drawing { pass: Pass::Picture, ..settings };
     let frame = device.render(&model, &view, &picture).unwrap();
-    assert_eq!(device.work(&model, &frame).unwrap(), None, "no backward pass follows");
+    let counted = device.profiler().unwrap().work(&model, &frame).unwrap();
+    assert_eq!(counted, None, "no backward pass follows");
     let blended = device.image(&frame).unwrap().blended.unwrap();
     let contributing: u64 = blended.into_iter().map(u64::from).sum();
 
@@ -87,7 +88,7 @@ fn no_fewer_pairs_are_evaluated_than_change_a_pixel() {
 #[test]
 #[ignore = "needs a CUDA device"]
 fn a_copy_takes_its_time() {
-    let copy = crate::common::cuda::open().copy_speed().unwrap().unwrap();
+    let copy = crate::common::cuda::open().profiler().unwrap().copy_speed().unwrap().unwrap();
     assert!(copy.bytes >= Bytes(1 << 28) && copy.bytes <= Bytes::GIB, "{copy:?}");
     // No GPU is as slow as a disk, or ten times as fast as any.
     assert!(copy.gb_per_s > 10.0 && copy.gb_per_s < 1e5, "{copy:?}");

@@ -9,8 +9,8 @@ use crate::common::surface::{
 use crate::common::{Draws, assert_relative, derivative, derivative_between_cuts};
 use splat::backend::cpu::{Cpu, Model, Neighbours, Parameter};
 use splat::backend::{
-    AdamStep, DeviceError, LossTerms, NormalRule, Pass, Raster, Rates, RenderSettings, Surface,
-    SurfaceMaps, SurfaceRule, SurfaceTerms,
+    AdamStep, DeviceError, Drawing, NormalRule, Pass, Raster, Rates, Surface, SurfaceMaps,
+    SurfaceRule, SurfaceTerms, Terms,
 };
 use splat::math::Real;
 use splat::math::field::{DISTANCE_ERROR_MAX, distance_error, distance_error_bwd};
@@ -302,7 +302,7 @@ fn what_was_not_drawn_or_not_compared_is_refused<B: SurfaceMaps>(device: &mut B)
     let stale = device.neighbours(&fewer, 3).unwrap();
     let view = straight();
     for (pass, surface) in [(Pass::Train, false), (Pass::Eval, true), (Pass::Picture, true)] {
-        let settings = RenderSettings { pass, surface, ..WITH_DEPTHS };
+        let settings = Drawing { pass, surface, ..WITH_DEPTHS };
         let mut frame = device.render(&model, &view, &settings).unwrap();
         let found = device.compare_sampled_depths(&model, &mut frame, &near, &RULE);
         assert!(matches!(found, Err(DeviceError::NoSurfaceMaps)), "{pass:?}: {found:?}");
@@ -315,7 +315,7 @@ fn what_was_not_drawn_or_not_compared_is_refused<B: SurfaceMaps>(device: &mut B)
     let target = device.target(0, &photo(37, 29, None)).unwrap();
     for what in 0..3 {
         let mut frame = device.render(&model, &view, &WITH_DEPTHS).unwrap();
-        device.loss(&mut frame, &target, &LossTerms { lambda_dssim: 0.2 }).unwrap();
+        device.loss(&mut frame, &target, &Terms::photometric(0.2)).unwrap();
         let none = SurfaceRule { sdf: 0.0, ..RULE };
         if what > 0 {
             let rule = if what == 1 { none } else { RULE };
@@ -324,7 +324,7 @@ fn what_was_not_drawn_or_not_compared_is_refused<B: SurfaceMaps>(device: &mut B)
         if what == 2 {
             device.compare_normals(&mut frame, 0.05, NormalRule::EveryPixel).unwrap();
         }
-        let mut gradients = device.gradients(&model).unwrap();
+        let mut gradients = Default::default();
         device.backward(&mut model, frame, &mut gradients).unwrap();
         let found = device.regularise(&model, Some(&near), &mut gradients, &RULE).err();
         assert!(matches!(found, Some(DeviceError::NoSurfaceMaps)), "{what}: {found:?}");

@@ -11,8 +11,8 @@ use crate::common::scene::{NEAR, RATES, filtered_viewpoint, photo, tame_gaussian
 use crate::common::{Draws, assert_relative, derivative, derivative_between_cuts, view};
 use splat::backend::cpu::{Cpu, Model, Parameter};
 use splat::backend::{
-    AdamStep, LossTerms, LossValue, Noise, Pass, Pending, Raster, Regularisers, RenderSettings,
-    ScreenFilter, Snapshot,
+    AdamStep, Drawing, LossValue, Noise, Pass, Pending, Raster, Regularisers, ScreenFilter,
+    Snapshot, Terms,
 };
 use splat::dataset::{Image, View};
 use splat::math::filter::{kept_on_screen, kept_on_screen_bwd};
@@ -143,32 +143,32 @@ fn dozen() -> Gaussians {
     all
 }
 
-fn loss_of(model: &Model<f64>, target: &Arc<Image>, settings: &RenderSettings) -> f64 {
+fn loss_of(model: &Model<f64>, target: &Arc<Image>, settings: &Drawing) -> f64 {
     let mut device = Cpu::<f64>::new();
     let mut frame = device.render(model, &view(), settings).unwrap();
-    let terms = LossTerms { lambda_dssim: 0.2 };
+    let terms = Terms::photometric(0.2);
     device.loss(&mut frame, target, &terms).unwrap().read().unwrap().total
 }
 
 #[test]
 fn the_pipeline_with_filters_agrees_with_its_differences() {
-    let settings = RenderSettings {
+    let settings = Drawing {
         pass: Pass::Train,
         sh_degree: 1,
         background: [0.2, 0.5, 0.9],
         near: NEAR,
         screen_filter: MIP,
-        ..RenderSettings::DEFAULT
+        ..Drawing::DEFAULT
     };
     let target = photo(37, 29, None);
     let mut device = Cpu::<f64>::new();
     let mut model = device.upload(&dozen()).unwrap();
     device.smooth(&mut model, &[&view()], SAMPLED_FROM).unwrap();
     assert!(model.filter_3d.iter().all(|&filter| filter > 0.005));
-    let mut frame = device.render(&model, &view(), &settings).unwrap();
-    device.loss(&mut frame, &target, &LossTerms { lambda_dssim: 0.2 }).unwrap();
-    let mut sums = device.gradients(&model).unwrap();
-    device.backward(&mut model, frame, &mut sums).unwrap();
+    let mut sums = Default::default();
+    device
+        .add_view(&mut model, (&view(), &settings), (&target, &Terms::photometric(0.2)), &mut sums)
+        .unwrap();
     let mut compared = 0;
     for index in 0..model.len() {
         let gradient = device.parameter_gradient(&model, &sums, index);
@@ -290,10 +290,15 @@ fn a_reset_lowers_opacities_as_they_are_through_the_filter<B: Raster<Gaussians>>
     let mut model = device.upload(&gaussians).unwrap();
     device.smooth(&mut model, &[&view()], SAMPLED_FROM).unwrap();
     let target = device.target(0, &photo(37, 29, None)).unwrap();
-    let mut frame = device.render(&model, &view(), &settings(0, 1)).unwrap();
-    device.loss(&mut frame, &target, &LossTerms { lambda_dssim: 0.2 }).unwrap();
-    let mut sums = device.gradients(&model).unwrap();
-    device.backward(&mut model, frame, &mut sums).unwrap();
+    let mut sums = Default::default();
+    device
+        .add_view(
+            &mut model,
+            (&view(), &settings(0, 1)),
+            (&target, &Terms::photometric(0.2)),
+            &mut sums,
+        )
+        .unwrap();
     device.step(&mut model, sums, &AdamStep::new(1, AT_REST)).unwrap();
     let before = device.snapshot(&mut model).unwrap();
     assert!(before.first_moments.opacity_logits.iter().any(|&moment| moment != 0.0));
@@ -317,8 +322,7 @@ fn a_reset_lowers_opacities_as_they_are_through_the_filter<B: Raster<Gaussians>>
 
 fn fused_gaussians_look_like_the_raw_ones_with_their_filter<B: Raster<Gaussians>>(device: &mut B) {
     for filter in [ScreenFilter::DILATION, MIP] {
-        let settings =
-            RenderSettings { pass: Pass::Eval, screen_filter: filter, ..settings(3, 40) };
+        let settings = Drawing { pass: Pass::Eval, screen_filter: filter, ..settings(3, 40) };
         let mut model = device.upload(&tame_gaussians(80, 37, 3)).unwrap();
         device.smooth(&mut model, &[&view()], SAMPLED_FROM).unwrap();
         let frame = device.render(&model, &view(), &settings).unwrap();
@@ -354,17 +358,17 @@ fn smoothed_step<B: Raster<Gaussians>>(
     let mut model = device.upload(gaussians).unwrap();
     device.smooth(&mut model, &[&shot.view], SAMPLED_FROM).unwrap();
     let target = device.target(shot.index, &shot.photo).unwrap();
-    let mut frame = device.render(&model, &shot.view, &shot.settings).unwrap();
-    let loss = device.loss(&mut frame, &target, &shot.terms).unwrap();
-    let mut sums = device.gradients(&model).unwrap();
-    device.backward(&mut model, frame, &mut sums).unwrap();
+    let mut sums = Default::default();
+    let loss = device
+        .add_view(&mut model, (&shot.view, &shot.settings), (&target, &shot.terms), &mut sums)
+        .unwrap();
     device.step(&mut model, sums, step).unwrap();
     (loss.read().unwrap(), device.snapshot(&mut model).unwrap())
 }
 
 /// A view of the smoothed Gaussians with a photograph in which no pixel is borderline.
 fn smoothed_shot(gaussians: &Gaussians, filter: ScreenFilter, seed: u64) -> Shot {
-    let settings = RenderSettings { screen_filter: filter, ..settings(3, seed) };
+    let settings = Drawing { screen_filter: filter, ..settings(3, seed) };
     let mut oracle = Cpu::<f64>::new();
     let mut model = oracle.upload(gaussians).unwrap();
     oracle.smooth(&mut model, &[&view()], SAMPLED_FROM).unwrap();
@@ -399,16 +403,16 @@ fn regularisers_pull_at_every_gaussian_seen_or_not<B: Raster<Gaussians>>(device:
         view: away,
         photo: photo(37, 29, None),
         settings: settings(1, 3),
-        terms: LossTerms { lambda_dssim: 0.2 },
+        terms: Terms::photometric(0.2),
     };
     let regularisers = Regularisers { opacity: 0.3, scale: 0.7 };
     let step = AdamStep { regularisers, ..AdamStep::new(1, RATES) };
     let mut model = device.upload(&gaussians).unwrap();
     let target = device.target(0, &shot.photo).unwrap();
-    let mut frame = device.render(&model, &shot.view, &shot.settings).unwrap();
-    device.loss(&mut frame, &target, &shot.terms).unwrap();
-    let mut sums = device.gradients(&model).unwrap();
-    device.backward(&mut model, frame, &mut sums).unwrap();
+    let mut sums = Default::default();
+    device
+        .add_view(&mut model, (&shot.view, &shot.settings), (&target, &shot.terms), &mut sums)
+        .unwrap();
     device.step(&mut model, sums, &step).unwrap();
     let after = device.snapshot(&mut model).unwrap();
     for (name, width, found) in gradients(&after) {

@@ -7,8 +7,7 @@ use crate::common::scene::{NEAR, gaussian, photo, resized, straight, tame_gaussi
 use crate::common::{Draws, assert_relative, derivative, derivative_between_cuts, view};
 use splat::backend::cpu::{Cpu, Model, Parameter};
 use splat::backend::{
-    AdamStep, DeviceError, LossTerms, NormalRule, Pass, Pending, Raster, Rates, RenderSettings,
-    SurfaceMaps,
+    AdamStep, DeviceError, Drawing, NormalRule, Pass, Pending, Raster, Rates, SurfaceMaps, Terms,
 };
 use splat::dataset::Image;
 use splat::math::Real;
@@ -27,8 +26,8 @@ each_backend!(
     colours_and_their_gradients_are_the_same_with_a_surface_and_without,
 );
 
-fn with_surface(settings: RenderSettings) -> RenderSettings {
-    RenderSettings { surface: true, ..settings }
+fn with_surface(settings: Drawing) -> Drawing {
+    Drawing { surface: true, ..settings }
 }
 
 /// Discs side by side at depth 2 of the straight camera, so close that nothing shines through, turned
@@ -59,9 +58,9 @@ fn compared<B: SurfaceMaps>(
     let settings = with_surface(settings(3, 7));
     let target = device.target(0, &photo(37, 29, None)).unwrap();
     let mut frame = device.render(model, &straight(), &settings).unwrap();
-    device.loss(&mut frame, &target, &LossTerms { lambda_dssim: 0.2 }).unwrap();
+    device.loss(&mut frame, &target, &Terms::photometric(0.2)).unwrap();
     let mean = device.compare_normals(&mut frame, weight, rule).unwrap();
-    let mut gradients = device.gradients(model).unwrap();
+    let mut gradients = Default::default();
     device.backward(model, frame, &mut gradients).unwrap();
     (mean.read().unwrap(), gradients)
 }
@@ -102,7 +101,7 @@ fn discs_turn_into_the_surface_that_they_make_up<B: SurfaceMaps>(device: &mut B)
 fn what_was_not_drawn_is_not_compared<B: SurfaceMaps>(device: &mut B) {
     let model = device.upload(&tame_gaussians(40, 3, 3)).unwrap();
     for (pass, surface) in [(Pass::Train, false), (Pass::Eval, true), (Pass::Picture, true)] {
-        let settings = RenderSettings { pass, surface, ..settings(3, 3) };
+        let settings = Drawing { pass, surface, ..settings(3, 3) };
         let mut frame = device.render(&model, &view(), &settings).unwrap();
         let refused = device.compare_normals(&mut frame, 0.05, NormalRule::EveryPixel).err();
         assert!(matches!(refused, Some(DeviceError::NoSurfaceMaps)), "{pass:?}: {refused:?}");
@@ -114,7 +113,7 @@ fn colours_and_their_gradients_are_the_same_with_a_surface_and_without<B: Surfac
 ) {
     let gaussians = tame_gaussians(300, 4, 3);
     for pass in [Pass::Eval, Pass::Train, Pass::Picture] {
-        let settings = RenderSettings { pass, ..settings(3, 4) };
+        let settings = Drawing { pass, ..settings(3, 4) };
         let model = device.upload(&gaussians).unwrap();
         let [plain, beside] = [settings, with_surface(settings)].map(|settings| {
             let frame = device.render(&model, &view(), &settings).unwrap();
@@ -129,10 +128,15 @@ fn colours_and_their_gradients_are_the_same_with_a_surface_and_without<B: Surfac
     let target = device.target(0, &photo(37, 29, None)).unwrap();
     let [plain, beside] = [settings(3, 4), with_surface(settings(3, 4))].map(|settings| {
         let mut model = device.upload(&gaussians).unwrap();
-        let mut frame = device.render(&model, &view(), &settings).unwrap();
-        device.loss(&mut frame, &target, &LossTerms { lambda_dssim: 0.2 }).unwrap();
-        let mut gradients = device.gradients(&model).unwrap();
-        device.backward(&mut model, frame, &mut gradients).unwrap();
+        let mut gradients = Default::default();
+        device
+            .add_view(
+                &mut model,
+                (&view(), &settings),
+                (&target, &Terms::photometric(0.2)),
+                &mut gradients,
+            )
+            .unwrap();
         device
             .step(&mut model, gradients, &AdamStep::new(1, crate::common::oracle::AT_REST))
             .unwrap();
@@ -242,12 +246,12 @@ const WEIGHT: f64 = 0.4;
 fn objective(
     device: &mut Cpu<f64>,
     model: &Model<f64>,
-    (target, settings): (&Arc<Image>, &RenderSettings),
+    (target, settings): (&Arc<Image>, &Drawing),
 ) -> (f64, splat::backend::cpu::Frame<f64>) {
     let mut frame = device.render(model, &view(), settings).unwrap();
     // Does nothing to frames without inverse depths.
     device.compare_depths(&mut frame, target, 0.3).unwrap();
-    let terms = LossTerms { lambda_dssim: 0.2 };
+    let terms = Terms::photometric(0.2);
     let total = device.loss(&mut frame, target, &terms).unwrap().read().unwrap().total;
     let normals = device.compare_normals(&mut frame, WEIGHT, NormalRule::EveryPixel).unwrap();
     (total + WEIGHT * normals.read().unwrap(), frame)
@@ -255,20 +259,20 @@ fn objective(
 
 #[test]
 fn the_whole_pipeline_agrees_with_its_difference_in_every_parameter() {
-    let surface = with_surface(RenderSettings {
+    let surface = with_surface(Drawing {
         pass: Pass::Observe,
         sh_degree: 3,
         background: [0.2, 0.5, 0.9],
         near: NEAR,
-        ..RenderSettings::DEFAULT
+        ..Drawing::DEFAULT
     });
-    let both = RenderSettings { inverse_depth: true, ..surface };
+    let both = Drawing { inverse_depth: true, ..surface };
     let device = &mut Cpu::<f64>::new();
     let target = photo(37, 29, None);
     for settings in [surface, both] {
         let mut model = device.upload(&scene()).unwrap();
         let (_, frame) = objective(device, &model, (&target, &settings));
-        let mut gradients = device.gradients(&model).unwrap();
+        let mut gradients = Default::default();
         device.backward(&mut model, frame, &mut gradients).unwrap();
         let mut compared = [0; 4];
         for index in 0..model.len() {
@@ -303,10 +307,10 @@ fn a_view_smaller_than_three_pixels_is_all_border() {
         let mut model = device.upload(&wall([1.0, 0.0, 0.0, 0.0])).unwrap();
         let mut frame = device.render(&model, &view, &with_surface(settings(3, 1))).unwrap();
         let target = photo(size[0], size[1], None);
-        device.loss(&mut frame, &target, &LossTerms { lambda_dssim: 0.2 }).unwrap();
+        device.loss(&mut frame, &target, &Terms::photometric(0.2)).unwrap();
         let mean = device.compare_normals(&mut frame, 0.05, NormalRule::EveryPixel).unwrap();
         assert_eq!(mean.read().unwrap(), 1.0);
-        let mut gradients = device.gradients(&model).unwrap();
+        let mut gradients = Default::default();
         device.backward(&mut model, frame, &mut gradients).unwrap();
     }
 }

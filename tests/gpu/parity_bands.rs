@@ -9,8 +9,8 @@ use crate::common::scene::{
 use crate::common::{Draws, cuda, view};
 use splat::backend::cuda::{BandPolicy, Cuda, CudaOptions, Frame, Model};
 use splat::backend::{
-    Backend as _, DeviceError, LossTerms, LossValue, Pass, Pending as _, Raster as _,
-    RenderSettings, Statistics,
+    Backend as _, DeviceError, Drawing, LossValue, Pass, Pending as _, Raster as _, Statistics,
+    Terms,
 };
 use splat::dataset::{DepthMap, Image, View};
 use splat::math::Real as _;
@@ -48,7 +48,7 @@ fn gaussians(count: usize, seed: u64) -> Gaussians {
 fn render(
     device: &mut Cuda,
     (model, view): (&Model, &View),
-    settings: &RenderSettings,
+    settings: &Drawing,
     bands: BandPolicy,
 ) -> Result<Frame, DeviceError> {
     device.set_bands(bands);
@@ -66,7 +66,7 @@ fn assert_same_pixels(device: &mut Cuda, gaussians: &Gaussians, view: &View) {
     let size = [view.camera.width, view.camera.height];
     let model = device.upload(gaussians).unwrap();
     for (pass, inverse_depth) in PASSES.into_iter().flat_map(|pass| [(pass, false), (pass, true)]) {
-        let settings = RenderSettings { pass, inverse_depth, ..settings(3, 5) };
+        let settings = Drawing { pass, inverse_depth, ..settings(3, 5) };
         let whole = render(device, (&model, view), &settings, BandPolicy::Never).unwrap();
         assert!(!whole.is_in_bands() && whole.bands() == 1);
         let expected = bits(device, &whole);
@@ -78,7 +78,7 @@ fn assert_same_pixels(device: &mut Cuda, gaussians: &Gaussians, view: &View) {
             assert!(frame.is_in_bands(), "{policy:?}");
             assert!(frame.bands() >= bands && frame.bands() <= rows(size), "{}", frame.bands());
             assert!(bits(device, &frame) == expected, "{size:?} px, {pass:?}, {policy:?}");
-            assert_eq!(device.work(&model, &frame).unwrap(), None);
+            assert_eq!(device.profiler().unwrap().work(&model, &frame).unwrap(), None);
         }
     }
 }
@@ -111,7 +111,7 @@ fn bands_have_the_pixels_of_more_than_65535_tiles() {
         .collect();
     let device = &mut cuda::open();
     let model = device.upload(&together(&scattered)).unwrap();
-    let settings = RenderSettings { pass: Pass::Picture, ..settings(3, 5) };
+    let settings = Drawing { pass: Pass::Picture, ..settings(3, 5) };
     let whole = render(device, (&model, &view), &settings, BandPolicy::Never).unwrap();
     let expected = bits(device, &whole);
     drop(whole);
@@ -130,7 +130,7 @@ fn shot(view: &View) -> Shot {
         view: view.clone(),
         photo: photo(width, height, None),
         settings: settings(3, 5),
-        terms: LossTerms { lambda_dssim: 0.2 },
+        terms: Terms::photometric(0.2),
     }
 }
 
@@ -141,8 +141,7 @@ fn deep_shot(view: &View) -> Shot {
     let value = || u16::try_from(draws.uniform(0.0, 65_536.0).floor_i32()).unwrap();
     let values = std::iter::repeat_with(value).take(view.camera.pixels()).collect();
     let depth = Some(DepthMap { values, scale: 3.0, offset: -0.2 });
-    let settings =
-        RenderSettings { inverse_depth: true, statistics: Statistics::Both, ..plain.settings };
+    let settings = Drawing { inverse_depth: true, statistics: Statistics::Both, ..plain.settings };
     Shot { photo: Arc::new(Image { depth, ..Image::clone(&plain.photo) }), settings, ..plain }
 }
 
@@ -382,11 +381,13 @@ fn gradients_that_no_step_takes_do_not_show_in_the_next() {
     let mut model = device.upload(&gaussians).unwrap();
     let target = device.target(shot.index, &shot.photo).unwrap();
     // Density control does not count it either.
-    let unobserved = RenderSettings { pass: Pass::Train, ..shot.settings };
-    let mut frame = device.render(&model, &shot.view, &unobserved).unwrap();
-    let lost = device.loss(&mut frame, &target, &shot.terms).unwrap().read().unwrap();
-    let mut nobodys = device.gradients(&model).unwrap();
-    device.backward(&mut model, frame, &mut nobodys).unwrap();
+    let unobserved = Drawing { pass: Pass::Train, ..shot.settings };
+    let mut nobodys = Default::default();
+    let lost = device
+        .add_view(&mut model, (&shot.view, &unobserved), (&target, &shot.terms), &mut nobodys)
+        .unwrap()
+        .read()
+        .unwrap();
     drop(nobodys);
     let loss = step(device, &mut model, &shot, (1, RATES));
     assert_same_loss(&lost, &loss);

@@ -20,10 +20,13 @@ fn try_step<B: Raster<Gaussians>>(
     step: &AdamStep,
 ) -> Result<(), DeviceError> {
     let target = device.target(shot.index, &shot.photo)?;
-    let mut frame = device.render(model, &shot.view, &shot.settings)?;
-    let loss = device.loss(&mut frame, &target, &shot.terms)?;
-    let mut gradients = device.gradients(model)?;
-    device.backward(model, frame, &mut gradients)?;
+    let mut gradients = Default::default();
+    let loss = device.add_view(
+        model,
+        (&shot.view, &shot.settings),
+        (&target, &shot.terms),
+        &mut gradients,
+    )?;
     let stepped = device.step(model, gradients, step);
     loss.read()?;
     stepped

@@ -4,7 +4,7 @@ use crate::common::oracle::{Counted, Shot, assert_images_agree, settings, shot, 
 use crate::common::scene::{RATES, tame_gaussians};
 use crate::common::view;
 use splat::backend::cpu::Cpu;
-use splat::backend::{CHUNK_ROWS, DeviceError, Raster, RenderSettings, Rows, Snapshot, chunks};
+use splat::backend::{CHUNK_ROWS, DeviceError, Drawing, Raster, Rows, Snapshot, chunks};
 use splat::config::Config;
 use splat::export::{RenderMode, read_ply};
 use splat::model::{Gaussians, Primitive};
@@ -221,7 +221,7 @@ fn a_model_of_lower_degree_looks_like_one_with_zero_harmonics<B: Raster<Gaussian
     let zeroed = device.restore(whole).unwrap();
     for shot in &shots {
         let mut draw = |model: &B::Model, sh_degree| {
-            let settings = RenderSettings { sh_degree, ..shot.settings };
+            let settings = Drawing { sh_degree, ..shot.settings };
             let frame = device.render(model, &shot.view, &settings).unwrap();
             device.image(&frame).unwrap()
         };

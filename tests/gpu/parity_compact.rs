@@ -17,7 +17,7 @@ use crate::common::{Draws, cuda, view};
 use splat::backend::cpu::Cpu;
 use splat::backend::cuda::{Cuda, CudaOptions};
 use splat::backend::{
-    Backend, DensifyRule, DeviceError, Grant, LossTerms, MemoryKind, Pass, Raster, Rates, Snapshot,
+    Backend, DensifyRule, DeviceError, Grant, MemoryKind, Pass, Raster, Rates, Snapshot, Terms,
 };
 use splat::dataset::{Image, View};
 use splat::math::compact::{
@@ -138,7 +138,7 @@ fn moments_are_restored_to_code_precision_and_then_bit_for_bit() {
 /// A view with a photograph of noise.
 fn shot_of(index: usize, view: &View) -> Shot {
     let photo = photo(view.camera.width, view.camera.height, None);
-    let terms = LossTerms { lambda_dssim: 0.2 };
+    let terms = Terms::photometric(0.2);
     Shot { index, view: view.clone(), photo, settings: settings(3, 8), terms }
 }
 

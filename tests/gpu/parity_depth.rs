@@ -9,7 +9,7 @@ use crate::common::oracle::{
 use crate::common::scene::{composite, gaussian, resized, straight, tame_gaussians, together};
 use crate::common::{Draws, view};
 use splat::backend::cpu::Cpu;
-use splat::backend::{Pass, Pending, Raster, RenderSettings, Statistics};
+use splat::backend::{Drawing, Pass, Pending, Raster, Statistics};
 use splat::dataset::{DepthMap, Image, View};
 use splat::math::Real;
 use splat::math::linalg::dot;
@@ -29,15 +29,15 @@ each_backend!(
 fn inverse_depths<B: Raster<Gaussians>>(
     device: &mut B,
     (gaussians, view): (&Gaussians, &View),
-    settings: &RenderSettings,
+    settings: &Drawing,
 ) -> Vec<f32> {
     let model = device.upload(gaussians).unwrap();
     let frame = device.render(&model, view, settings).unwrap();
     device.image(&frame).unwrap().inverse_depths.expect("inverse depths were asked for")
 }
 
-fn with_depths(settings: RenderSettings) -> RenderSettings {
-    RenderSettings { inverse_depth: true, ..settings }
+fn with_depths(settings: Drawing) -> Drawing {
+    Drawing { inverse_depth: true, ..settings }
 }
 
 /// A shot with a map of noise beside the photograph, in every value so far from what is drawn that no
@@ -45,7 +45,7 @@ fn with_depths(settings: RenderSettings) -> RenderSettings {
 fn shot_with_depths(
     gaussians: &Gaussians,
     view: &View,
-    settings: RenderSettings,
+    settings: Drawing,
     (seed, counted): (u64, Counted),
 ) -> Shot {
     let mut shot = shot(gaussians, view, with_depths(settings), (seed, counted));
@@ -70,7 +70,7 @@ fn maps_of_inverse_depths_agree_with_the_oracle<B: Raster<Gaussians>>(device: &m
         for count in [0, 3, 40, 300] {
             let gaussians = tame_gaussians(count, seed, 3);
             for pass in [Pass::Eval, Pass::Train] {
-                let settings = RenderSettings { pass, ..with_depths(settings(3, seed)) };
+                let settings = Drawing { pass, ..with_depths(settings(3, seed)) };
                 let found = inverse_depths(device, (&gaussians, &view), &settings);
                 let oracle = &mut Cpu::<f64>::new();
                 let expected = inverse_depths(oracle, (&gaussians, &view), &settings);
@@ -91,7 +91,7 @@ fn images_are_the_same_with_inverse_depths_and_without<B: Raster<Gaussians>>(dev
     let gaussians = tame_gaussians(300, 4, 3);
     let model = device.upload(&gaussians).unwrap();
     for pass in [Pass::Eval, Pass::Train, Pass::Picture] {
-        let settings = RenderSettings { pass, ..settings(3, 4) };
+        let settings = Drawing { pass, ..settings(3, 4) };
         let [plain, deep] = [settings, with_depths(settings)].map(|settings| {
             let frame = device.render(&model, &view(), &settings).unwrap();
             device.image(&frame).unwrap()
@@ -186,7 +186,7 @@ fn two_shots(gaussians: &Gaussians, statistics: Statistics, depths: bool) -> Vec
     let views = [view(), straight()];
     let numbered = |(index, view): (usize, &View)| {
         let seed = index as u64;
-        let settings = RenderSettings { statistics, ..settings(3, seed) };
+        let settings = Drawing { statistics, ..settings(3, seed) };
         let made = if depths { shot_with_depths } else { shot };
         Shot { index, ..made(gaussians, view, settings, (seed, Counted::Clear)) }
     };
@@ -249,7 +249,7 @@ fn what_is_near_tells_by_the_square_of_its_depth<B: Raster<Gaussians>>(device: &
     let gaussians = tame_gaussians(250, 44, 3);
     let pose = view().pose;
     let mut observed = |statistics, fade_depth| {
-        let settings = RenderSettings { statistics, fade_depth, ..settings(3, 7) };
+        let settings = Drawing { statistics, fade_depth, ..settings(3, 7) };
         let shots = [shot(&gaussians, &view(), settings, (7, Counted::Clear))];
         let mut model = observed(device, &gaussians, &shots);
         let snapshot = device.snapshot(&mut model).unwrap();

@@ -7,8 +7,7 @@ use crate::common::surface::{Shown, Solid, WITH_DEPTHS};
 use crate::common::{Draws, view};
 use splat::backend::cpu::Cpu;
 use splat::backend::{
-    AdamStep, LossTerms, NormalRule, Pending, RenderSettings, Snapshot, SurfaceMaps, SurfaceRule,
-    SurfaceTerms,
+    AdamStep, Drawing, NormalRule, Pending, Snapshot, SurfaceMaps, SurfaceRule, SurfaceTerms, Terms,
 };
 use splat::dataset::View;
 use splat::math::Real;
@@ -85,14 +84,14 @@ fn compared<B: SurfaceMaps>(
     let [width, height] = [view.camera.width, view.camera.height];
     let masked = photo(width, height, Some(vec![0; (width * height) as usize]));
     let target = device.target(0, &masked).unwrap();
-    let settings = RenderSettings { inverse_depth: normals != 0.0, ..WITH_DEPTHS };
+    let settings = Drawing { inverse_depth: normals != 0.0, ..WITH_DEPTHS };
     let mut frame = device.render(&model, view, &settings).unwrap();
-    device.loss(&mut frame, &target, &LossTerms { lambda_dssim: 0.2 }).unwrap();
+    device.loss(&mut frame, &target, &Terms::photometric(0.2)).unwrap();
     if normals != 0.0 {
         device.compare_normals(&mut frame, normals, NormalRule::EveryPixel).unwrap();
     }
     device.compare_sampled_depths(&model, &mut frame, &near, rule).unwrap();
-    let mut gradients = device.gradients(&model).unwrap();
+    let mut gradients = Default::default();
     device.backward(&mut model, frame, &mut gradients).unwrap();
     let terms = device.regularise(&model, Some(&near), &mut gradients, rule).unwrap();
     let terms = terms.read().unwrap();

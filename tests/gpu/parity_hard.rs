@@ -6,7 +6,7 @@ use crate::common::oracle::{
 };
 use crate::common::scene::{gaussian, resized, straight, tame_gaussians, together};
 use crate::common::{Draws, view};
-use splat::backend::{DensifyRule, Grant, Raster, RenderSettings, Rendered, Snapshot, Survey};
+use splat::backend::{DensifyRule, Drawing, Grant, Raster, Rendered, Snapshot, Survey};
 use splat::dataset::View;
 use splat::math::Real;
 use splat::model::Gaussians;
@@ -86,7 +86,7 @@ fn assert_nothing_moves<B: Raster<Gaussians>>(
     device: &mut B,
     gaussians: &Gaussians,
     view: &View,
-    settings: &RenderSettings,
+    settings: &Drawing,
 ) {
     let image = draw(device, gaussians, view, settings);
     assert!(image.rgb.chunks(3).all(|pixel| pixel == settings.background));

@@ -4,7 +4,7 @@
 use crate::common::oracle::{AT_REST, Counted, Shot, settings, shot, step};
 use crate::common::scene::{gaussian, in_training, straight, tame_gaussians, together};
 use splat::backend::cpu::Cpu;
-use splat::backend::{DensifyRule, Grant, Pass, Raster, Rates, RenderSettings, Snapshot};
+use splat::backend::{DensifyRule, Drawing, Grant, Pass, Raster, Rates, Snapshot};
 use splat::math::morton::Cube;
 use splat::model::{Gaussians, Primitive};
 
@@ -166,7 +166,7 @@ fn a_view_that_looks_where_no_other_did_sees_the_oracles_colours<B: Raster<Gauss
     let shot = looking_ahead(&start.parameters);
     let mut back = straight();
     back.pose.rotation = [[-1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, -1.0]];
-    let look = RenderSettings { pass: Pass::Eval, ..settings(3, 8) };
+    let look = Drawing { pass: Pass::Eval, ..settings(3, 8) };
     let oracle = &mut Cpu::<f64>::new();
     let mut model = device.restore(start.clone()).unwrap();
     let mut twin = oracle.restore(start).unwrap();

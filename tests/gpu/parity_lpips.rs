@@ -7,7 +7,7 @@ use crate::common::oracle::settings;
 use crate::common::scene::{resized, tame_gaussians};
 use crate::common::view;
 use splat::backend::cpu::Cpu;
-use splat::backend::{DeviceError, Pass, Raster, RenderSettings};
+use splat::backend::{DeviceError, Drawing, Pass, Raster};
 use splat::dataset::{Image, View};
 use splat::model::Gaussians;
 use splat::perceptual::LpipsNet;
@@ -31,7 +31,7 @@ fn perceived<B: Raster<Gaussians>>(
     (view, image): &(View, Image),
 ) -> Result<f64, DeviceError> {
     let model = device.upload(&tame_gaussians(60, 5, 3)).unwrap();
-    let settings = RenderSettings { pass: Pass::Eval, ..settings(3, 5) };
+    let settings = Drawing { pass: Pass::Eval, ..settings(3, 5) };
     let net = device.perceptual(&weights(net))?;
     let frame = device.render(&model, view, &settings).unwrap();
     let target = device.glance(&Arc::new(image.clone())).unwrap();
@@ -111,7 +111,7 @@ mod short_of_memory {
             let weights = weights(net);
             let sizes = LayerSizes::new(net, size(net)).unwrap();
             let model = device.upload(&tame_gaussians(60, 5, 3)).unwrap();
-            let settings = RenderSettings { pass: Pass::Eval, ..settings(3, 5) };
+            let settings = Drawing { pass: Pass::Eval, ..settings(3, 5) };
             let frame = device.render(&model, &shot.0, &settings).unwrap();
             let target = device.glance(&Arc::new(shot.1.clone())).unwrap();
             let ready = device.perceptual(&weights).unwrap();

@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use rayon::prelude::*;
 use splat::backend::cpu::Cpu;
 use splat::backend::{
-    AdamStep, Criterion, DensifyRule, DeviceError, Grant, LossTerms, MOST_NEIGHBOURS, Pass, Raster,
-    RelocateRule, RenderSettings, Surface, SurfaceRule,
+    AdamStep, Criterion, DensifyRule, DeviceError, Drawing, Grant, MOST_NEIGHBOURS, Pass, Raster,
+    RelocateRule, Surface, SurfaceRule, Terms,
 };
 use splat::math::Real;
 use splat::math::morton::Cube;
@@ -251,11 +251,11 @@ const DENSITY: SurfaceRule = SurfaceRule {
 fn is_stale<B: Surface>(device: &mut B, model: &mut B::Model, near: &B::Neighbours) -> bool {
     let view = straight();
     let target = device.target(0, &photo(view.camera.width, view.camera.height, None)).unwrap();
-    let settings = RenderSettings { pass: Pass::Train, ..RenderSettings::DEFAULT };
-    let mut frame = device.render(model, &view, &settings).unwrap();
-    device.loss(&mut frame, &target, &LossTerms { lambda_dssim: 0.2 }).unwrap();
-    let mut gradients = device.gradients(model).unwrap();
-    device.backward(model, frame, &mut gradients).unwrap();
+    let settings = Drawing { pass: Pass::Train, ..Drawing::DEFAULT };
+    let mut gradients = Default::default();
+    device
+        .add_view(model, (&view, &settings), (&target, &Terms::photometric(0.2)), &mut gradients)
+        .unwrap();
     let len = device.len(model);
     let stale = match device.regularise(model, Some(near), &mut gradients, &DENSITY) {
         Ok(_) => false,

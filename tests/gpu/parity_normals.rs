@@ -13,7 +13,7 @@ use crate::common::scene::{
 use crate::common::{Draws, view};
 use splat::backend::cpu::Cpu;
 use splat::backend::{
-    AdamStep, NormalRule, Pass, Pending, Raster, RenderSettings, Statistics, SurfaceMaps,
+    AdamStep, Drawing, NormalRule, Pass, Pending, Raster, Statistics, SurfaceMaps,
 };
 use splat::dataset::{DepthMap, Image, View};
 use splat::math::Real;
@@ -32,15 +32,15 @@ const WEIGHT: f64 = 0.3;
 
 const RULES: [NormalRule; 2] = [NormalRule::EveryPixel, NormalRule::ByOpacity];
 
-fn with_surface(settings: RenderSettings) -> RenderSettings {
-    RenderSettings { surface: true, ..settings }
+fn with_surface(settings: Drawing) -> Drawing {
+    Drawing { surface: true, ..settings }
 }
 
 /// Depth, x and y of the normal, and opacity of each pixel.
 fn maps<B: Raster<Gaussians>>(
     device: &mut B,
     (gaussians, view): (&Gaussians, &View),
-    settings: &RenderSettings,
+    settings: &Drawing,
 ) -> Vec<f32> {
     let model = device.upload(gaussians).unwrap();
     let frame = device.render(&model, view, settings).unwrap();
@@ -54,7 +54,7 @@ fn maps_of_surfaces_agree_with_the_oracle<B: Raster<Gaussians>>(device: &mut B) 
             let gaussians = tame_gaussians(count, seed, 3);
             for (pass, inverse_depth) in [(Pass::Eval, false), (Pass::Train, true)] {
                 let settings = with_surface(settings(3, seed));
-                let settings = RenderSettings { pass, inverse_depth, ..settings };
+                let settings = Drawing { pass, inverse_depth, ..settings };
                 let found = maps(device, (&gaussians, &view), &settings);
                 let expected = maps(&mut Cpu::<f64>::new(), (&gaussians, &view), &settings);
                 let clear = clear_pixels(&composite(&gaussians, &view, &settings));
@@ -91,7 +91,7 @@ fn first_step<B: SurfaceMaps>(
     }
     let loss = device.loss(&mut frame, &target, &shot.terms).unwrap();
     let mean = device.compare_normals(&mut frame, WEIGHT, rule).unwrap();
-    let mut gradients = device.gradients(&model).unwrap();
+    let mut gradients = Default::default();
     device.backward(&mut model, frame, &mut gradients).unwrap();
     device.step(&mut model, gradients, &AdamStep::new(1, RATES)).unwrap();
     let snapshot = device.snapshot(&mut model).unwrap();
@@ -130,8 +130,7 @@ fn losses_and_gradients_of_normals_agree_with_the_oracle<B: SurfaceMaps>(device:
 
 /// The shot with a map of noise beside the photograph, in every value far from what is drawn.
 fn with_depths(shot: Shot, gaussians: &Gaussians) -> Shot {
-    let settings =
-        RenderSettings { inverse_depth: true, statistics: Statistics::Both, ..shot.settings };
+    let settings = Drawing { inverse_depth: true, statistics: Statistics::Both, ..shot.settings };
     let oracle = &mut Cpu::<f64>::new();
     let model = oracle.upload(gaussians).unwrap();
     let frame = oracle.render(&model, &shot.view, &settings).unwrap();
@@ -203,7 +202,7 @@ fn a_view_that_sees_nothing_has_no_surface<B: SurfaceMaps>(device: &mut B) {
 
 #[cfg(kernels)]
 mod on_the_device {
-    use splat::backend::LossTerms;
+    use splat::backend::Terms;
     use splat::backend::cuda::{BandPolicy, Cuda};
 
     use super::*;
@@ -216,7 +215,7 @@ mod on_the_device {
     fn bits(device: &mut Cuda, (gaussians, view): (&Gaussians, &View), pass: Pass) -> Vec<u32> {
         let model = device.upload(gaussians).unwrap();
         let settings = with_surface(settings(3, 5));
-        let settings = RenderSettings { pass, inverse_depth: true, ..settings };
+        let settings = Drawing { pass, inverse_depth: true, ..settings };
         let frame = device.render(&model, view, &settings).unwrap();
         let image = device.image(&frame).unwrap();
         let beside = [image.inverse_depths, image.surface].into_iter().flatten().flatten();
@@ -230,7 +229,7 @@ mod on_the_device {
             view: view.clone(),
             photo: photo(view.camera.width, view.camera.height, None),
             settings: with_surface(settings(3, 5)),
-            terms: LossTerms { lambda_dssim: 0.2 },
+            terms: Terms::photometric(0.2),
         }
     }
 

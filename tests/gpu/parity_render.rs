@@ -9,7 +9,7 @@ use crate::common::oracle::{
 use crate::common::scene::{composite, resized, tame_gaussians};
 use crate::common::view;
 use splat::backend::cpu::Cpu;
-use splat::backend::{LossTerms, Measured, Pass, Raster, RenderSettings};
+use splat::backend::{Drawing, Measured, Pass, Raster, Terms};
 use splat::dataset::Image;
 use splat::model::Gaussians;
 
@@ -82,7 +82,7 @@ fn losses_agree_with_the_oracle_whatever_the_weights<B: Raster<Gaussians>>(devic
     let gaussians = tame_gaussians(60, 9, 3);
     let shots = [0.0, 0.2, 0.7, 1.0].map(|lambda_dssim| {
         let mut shot = shot(&gaussians, &view(), settings(3, 4), (3, Counted::Clear));
-        shot.terms = LossTerms { lambda_dssim };
+        shot.terms = Terms { lambda_dssim };
         shot
     });
     for shot in shots {
@@ -128,7 +128,7 @@ fn metrics_agree_with_the_oracle_with_and_without_a_mask<B: Raster<Gaussians>>(d
 
 fn measured<B: Raster<Gaussians>>(device: &mut B, gaussians: &Gaussians, shot: &Shot) -> Measured {
     let model = device.upload(gaussians).unwrap();
-    let settings = RenderSettings { pass: Pass::Eval, ..shot.settings };
+    let settings = Drawing { pass: Pass::Eval, ..shot.settings };
     let frame = device.render(&model, &shot.view, &settings).unwrap();
     let target = device.target(shot.index, &shot.photo).unwrap();
     device.measure(&frame, &target).unwrap()

@@ -3,7 +3,7 @@
 use crate::common::Draws;
 use crate::common::oracle::{assert_agrees, draw, settings};
 use crate::common::scene::{Splat, composite_pixel, resized, splats, straight, tame_gaussians};
-use splat::backend::{Raster, RenderSettings, Rendered};
+use splat::backend::{Drawing, Raster, Rendered};
 use splat::dataset::View;
 use splat::math::Real;
 use splat::math::splat::bounds;
@@ -102,7 +102,7 @@ fn assert_pixels(
     image: &Rendered,
     splats: &[Splat],
     places: impl Iterator<Item = [u32; 2]>,
-    settings: &RenderSettings,
+    settings: &Drawing,
 ) -> usize {
     let mut blended = 0;
     for [x, y] in places {
@@ -126,7 +126,7 @@ fn assert_background_elsewhere(
     image: &Rendered,
     splats: &[Splat],
     view: &View,
-    settings: &RenderSettings,
+    settings: &Drawing,
 ) {
     let size = [view.camera.width, view.camera.height];
     let mut inside = vec![false; counts(image).len()];

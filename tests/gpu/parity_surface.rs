@@ -7,8 +7,8 @@ use crate::common::oracle::{
 use crate::common::scene::{gaussian, photo, straight, tame_gaussians, together};
 use splat::backend::cpu::Cpu;
 use splat::backend::{
-    AdamStep, DeviceError, LossTerms, Pass, Pending, Raster, RenderSettings, Snapshot, Surface,
-    SurfaceRule, SurfaceTerms,
+    AdamStep, DeviceError, Drawing, Pass, Pending, Raster, Snapshot, Surface, SurfaceRule,
+    SurfaceTerms, Terms,
 };
 use splat::math::Real;
 use splat::model::Gaussians;
@@ -101,11 +101,13 @@ fn blind<B: Raster<Gaussians>>(device: &mut B, model: &mut B::Model) -> B::Gradi
     let [width, height] = [view.camera.width, view.camera.height];
     let masked = photo(width, height, Some(vec![0; (width * height) as usize]));
     let target = device.target(0, &masked).unwrap();
-    let settings = RenderSettings { pass: Pass::Train, ..RenderSettings::DEFAULT };
-    let mut frame = device.render(model, &view, &settings).unwrap();
-    device.loss(&mut frame, &target, &LossTerms { lambda_dssim: 0.2 }).unwrap().read().unwrap();
-    let mut gradients = device.gradients(model).unwrap();
-    device.backward(model, frame, &mut gradients).unwrap();
+    let settings = Drawing { pass: Pass::Train, ..Drawing::DEFAULT };
+    let mut gradients = Default::default();
+    device
+        .add_view(model, (&view, &settings), (&target, &Terms::photometric(0.2)), &mut gradients)
+        .unwrap()
+        .read()
+        .unwrap();
     gradients
 }
 
@@ -251,10 +253,12 @@ fn shot_and_rule<B: Surface>(
 ) -> Snapshot<Gaussians> {
     let mut model = device.upload(gaussians).unwrap();
     let target = device.target(shot.index, &shot.photo).unwrap();
-    let mut frame = device.render(&model, &shot.view, &shot.settings).unwrap();
-    device.loss(&mut frame, &target, &shot.terms).unwrap().read().unwrap();
-    let mut gradients = device.gradients(&model).unwrap();
-    device.backward(&mut model, frame, &mut gradients).unwrap();
+    let mut gradients = Default::default();
+    device
+        .add_view(&mut model, (&shot.view, &shot.settings), (&target, &shot.terms), &mut gradients)
+        .unwrap()
+        .read()
+        .unwrap();
     device.regularise(&model, None, &mut gradients, rule).unwrap().read().unwrap();
     device.step(&mut model, gradients, &AdamStep::new(1, AT_REST)).unwrap();
     device.snapshot(&mut model).unwrap()
@@ -289,7 +293,7 @@ fn neighbours_that_are_missing_or_stale_are_errors<B: Surface>(device: &mut B) {
     let mut model = device.upload(&crowd(50, 71)).unwrap();
     let other = device.upload(&crowd(49, 72)).unwrap();
     let stale = device.neighbours(&other, 16).unwrap();
-    let mut none = device.gradients(&model).unwrap();
+    let mut none = Default::default();
     let error = device.regularise(&model, None, &mut none, &RULE).err();
     assert!(matches!(error, Some(DeviceError::NoLoss)), "{error:?}");
     let mut gradients = blind(device, &mut model);
@@ -306,7 +310,7 @@ mod on_the_device {
 
     use splat::backend::cuda::Cuda;
     use splat::backend::{
-        Backend, Pass, Pending, Raster, RenderSettings, Surface, SurfaceMaps, SurfaceRule,
+        Backend, Drawing, Pass, Pending, Raster, Surface, SurfaceMaps, SurfaceRule,
     };
     use splat::math::Real;
     use splat::math::morton::Cube;
@@ -316,7 +320,7 @@ mod on_the_device {
     use crate::common::oracle::gradients;
     use crate::common::scene::{photo, resized, straight};
     use crate::common::{Draws, compact, cuda};
-    use splat::backend::LossTerms;
+    use splat::backend::Terms;
     use splat::backend::cpu::Cpu;
 
     /// A compact model keeps second moments of its geometry in full: their roots are the gradients'
@@ -376,10 +380,9 @@ mod on_the_device {
         let near = device.neighbours(&model, 16).unwrap();
         let (view, size) = (resized(&straight(), [800, 600]), 800 * 600);
         let target = device.target(0, &photo(800, 600, Some(vec![0; size]))).unwrap();
-        let settings =
-            RenderSettings { pass: Pass::Train, surface: true, ..RenderSettings::DEFAULT };
+        let settings = Drawing { pass: Pass::Train, surface: true, ..Drawing::DEFAULT };
         let mut frame = device.render(&model, &view, &settings).unwrap();
-        let terms = LossTerms { lambda_dssim: 0.2 };
+        let terms = Terms::photometric(0.2);
         device.loss(&mut frame, &target, &terms).unwrap().read().unwrap();
         let (rounds, samples) = (10, 1_000_000);
         let distances = SurfaceRule { sdf: 0.2, sdf_unit: 0.1, samples, ..RULE };
@@ -393,7 +396,7 @@ mod on_the_device {
         device.synchronize().unwrap();
         let looked = began.elapsed().as_secs_f64() * 1e3 / f64::from(rounds);
         println!("distances, for the depths' gradient: {looked:.2} ms");
-        let mut gradients = device.gradients(&model).unwrap();
+        let mut gradients = Default::default();
         device.backward(&mut model, frame, &mut gradients).unwrap();
 
         let weights = [

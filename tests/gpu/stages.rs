@@ -8,7 +8,7 @@ use crate::common::scene::{
 };
 use crate::common::{Draws, view};
 use proptest::prelude::*;
-use splat::backend::{AdamStep, LossTerms, Pass, Pending, Raster, Rates, RenderSettings, Rendered};
+use splat::backend::{AdamStep, Drawing, Pass, Pending, Raster, Rates, Rendered, Terms};
 use splat::dataset::{Image, View};
 use splat::math::Real;
 use splat::math::blend::{ALPHA_MIN, exponent};
@@ -35,17 +35,17 @@ each_backend!(
     metrics_are_those_of_the_clamped_image_without_what_the_mask_excludes,
 );
 
-const SETTINGS: RenderSettings = RenderSettings {
+const SETTINGS: Drawing = Drawing {
     pass: Pass::Observe,
     sh_degree: 3,
     background: [0.1, 0.2, 0.3],
     near: NEAR,
-    ..RenderSettings::DEFAULT
+    ..Drawing::DEFAULT
 };
 
 fn draw<B: Raster<Gaussians>>(device: &mut B, gaussians: &Gaussians, view: &View) -> Rendered {
     let model = device.upload(gaussians).unwrap();
-    let settings = RenderSettings { pass: Pass::Picture, ..SETTINGS };
+    let settings = Drawing { pass: Pass::Picture, ..SETTINGS };
     let frame = device.render(&model, view, &settings).unwrap();
     device.image(&frame).unwrap()
 }
@@ -100,16 +100,21 @@ fn what_the_near_plane_cuts_off_takes_neither_colour_nor_gradient<B: Raster<Gaus
     let both = together(&[first, second.clone()]);
     // Between the camera and the first, between the two, behind both.
     for (near, left) in [(0.49, both.clone()), (0.51, second), (1.01, Gaussians::zeros(3, 0))] {
-        let settings = RenderSettings { near, ..SETTINGS };
+        let settings = Drawing { near, ..SETTINGS };
         let expected = draw(device, &left, &view).rgb;
         let mut model = device.upload(&both).unwrap();
-        let mut frame = device.render(&model, &view, &settings).unwrap();
         assert!(device.image(&frame).unwrap().rgb == expected, "{near}");
 
         let target = device.target(0, &photo(37, 29, None)).unwrap();
-        device.loss(&mut frame, &target, &LossTerms { lambda_dssim: 0.2 }).unwrap();
-        let mut gradients = device.gradients(&model).unwrap();
-        device.backward(&mut model, frame, &mut gradients).unwrap();
+        let mut gradients = Default::default();
+        device
+            .add_view(
+                &mut model,
+                (&view, &settings),
+                (&target, &Terms::photometric(0.2)),
+                &mut gradients,
+            )
+            .unwrap();
         device.step(&mut model, gradients, &AdamStep::new(1, RATES)).unwrap();
         let after = device.snapshot(&mut model).unwrap();
         let seen = [0.5, 1.0].map(|depth| u32::from(depth > near));
@@ -154,15 +159,15 @@ fn images_of_any_size_are_drawn_and_compared<B: Raster<Gaussians>>(device: &mut 
         let image = device.image(&frame).unwrap();
         assert_eq!(image.rgb.len(), (width * height * 3) as usize);
         let target = device.target(0, &photo(width, height, None)).unwrap();
-        let loss = device.loss(&mut frame, &target, &LossTerms { lambda_dssim: 0.2 }).unwrap();
+        let loss = device.loss(&mut frame, &target, &Terms::photometric(0.2)).unwrap();
         assert!(loss.read().unwrap().total.is_finite());
-        let mut gradients = device.gradients(&model).unwrap();
+        let mut gradients = Default::default();
         device.backward(&mut model, frame, &mut gradients).unwrap();
         device.step(&mut model, gradients, &AdamStep::new(1, RATES)).unwrap();
 
         let other = device.target(0, &photo(width + 1, height, None)).unwrap();
         let mut frame = device.render(&model, &view, &SETTINGS).unwrap();
-        assert!(device.loss(&mut frame, &other, &LossTerms { lambda_dssim: 0.2 }).is_err());
+        assert!(device.loss(&mut frame, &other, &Terms::photometric(0.2)).is_err());
     }
 }
 
@@ -173,7 +178,7 @@ fn metrics_are_those_of_the_clamped_image_without_what_the_mask_excludes<B: Rast
     view.camera = view.camera.resized(16, 12);
     let model = device.upload(&Gaussians::zeros(3, 0)).unwrap();
     let mut measured = |render: f32, photo: u8, mask: Option<Vec<u8>>| {
-        let settings = RenderSettings { pass: Pass::Eval, background: [render; 3], ..SETTINGS };
+        let settings = Drawing { pass: Pass::Eval, background: [render; 3], ..SETTINGS };
         let frame = device.render(&model, &view, &settings).unwrap();
         let rgb = vec![photo; 576];
         let photo = Image { width: 16, height: 12, rgb, mask, depth: None };
@@ -205,10 +210,10 @@ fn step_once<B: Raster<Gaussians>>(
     number: u32,
 ) -> f64 {
     let target = device.target(0, target).unwrap();
-    let mut frame = device.render(model, view, &SETTINGS).unwrap();
-    let loss = device.loss(&mut frame, &target, &LossTerms { lambda_dssim: 0.2 }).unwrap();
-    let mut gradients = device.gradients(model).unwrap();
-    device.backward(model, frame, &mut gradients).unwrap();
+    let mut gradients = Default::default();
+    let loss = device
+        .add_view(model, (view, &SETTINGS), (&target, &Terms::photometric(0.2)), &mut gradients)
+        .unwrap();
     device.step(model, gradients, &AdamStep::new(number, RATES)).unwrap();
     loss.read().unwrap().total
 }
@@ -357,7 +362,7 @@ fn reordered_rows_follow_their_keys_with_all_their_values<B: Raster<Gaussians>>(
 }
 
 fn the_order_of_the_rows_does_not_show<B: Raster<Gaussians>>(device: &mut B) {
-    let settings = RenderSettings { pass: Pass::Picture, ..SETTINGS };
+    let settings = Drawing { pass: Pass::Picture, ..SETTINGS };
     let mut model = device.upload(&random_gaussians(200, 23)).unwrap();
     let mut pictures = Vec::new();
     for _ in 0..2 {
@@ -410,22 +415,27 @@ fn parameters_that_are_not_numbers_are_reported_with_their_index() {
     let target = photo(view.camera.width, view.camera.height, None);
     let target = splat::backend::Backend::target(&mut device, 0, &target).unwrap();
     let mut model = device.upload(&gaussian([0.1, -0.1, 1.0], 0.1, 0.6, [0.4; 3])).unwrap();
-    let mut frame = device.render(&model, &view, &SETTINGS).unwrap();
-    device.loss(&mut frame, &target, &LossTerms { lambda_dssim: 0.2 }).unwrap();
-    let mut gradients = device.gradients(&model).unwrap();
-    device.backward(&mut model, frame, &mut gradients).unwrap();
+    let mut gradients = Default::default();
+    device
+        .add_view(
+            &mut model,
+            (&view, &SETTINGS),
+            (&target, &Terms::photometric(0.2)),
+            &mut gradients,
+        )
+        .unwrap();
     let rates = Rates { means: f64::INFINITY, ..RATES };
     let error = device.step(&mut model, gradients, &AdamStep::new(1, rates)).unwrap_err();
     assert!(error.to_string().contains("Gaussian 0: its centre, or"), "{error}");
 
     // Also where another view comes after the one that saw it.
     let mut model = device.upload(&gaussian([0.1, -0.1, 1.0], 0.1, 0.6, [0.4; 3])).unwrap();
-    let mut gradients = device.gradients(&model).unwrap();
+    let mut gradients = Default::default();
     let mut away = view.clone();
     away.pose.translation = [0.0, 0.0, -50.0];
     for view in [&view, &away] {
         let mut frame = device.render(&model, view, &SETTINGS).unwrap();
-        device.loss(&mut frame, &target, &LossTerms { lambda_dssim: 0.2 }).unwrap();
+        device.loss(&mut frame, &target, &Terms::photometric(0.2)).unwrap();
         device.backward(&mut model, frame, &mut gradients).unwrap();
     }
     assert!(device.step(&mut model, gradients, &AdamStep::new(1, rates)).is_err());

@@ -9,8 +9,8 @@ use crate::common::surface::{
 use crate::common::{Draws, assert_relative, derivative};
 use splat::backend::cpu::{Cpu, Model};
 use splat::backend::{
-    AdamStep, Backend, DeviceError, LossTerms, Pass, Raster, Rates, RenderSettings, Surface,
-    SurfaceRule, SurfaceTerms,
+    AdamStep, Backend, DeviceError, Drawing, Pass, Raster, Rates, Surface, SurfaceRule,
+    SurfaceTerms, Terms,
 };
 use splat::math::Real;
 use splat::math::field::{distance, distance_bwd, entropy, entropy_bwd};
@@ -327,7 +327,7 @@ fn what_does_not_fit_is_refused() {
     let near = device.neighbours(&model, 16).unwrap();
     let of_fewer = device.neighbours(&fewer, 16).unwrap();
 
-    let mut none = device.gradients(&model).unwrap();
+    let mut none = Default::default();
     let found = device.regularise(&model, Some(&near), &mut none, &RULE);
     assert!(matches!(found, Err(DeviceError::NoLoss)), "{found:?}");
 
@@ -336,11 +336,11 @@ fn what_does_not_fit_is_refused() {
     assert!(matches!(found, Err(DeviceError::NoNeighbours)), "{found:?}");
     let found = device.regularise(&model, Some(&of_fewer), &mut one, &RULE);
     assert!(matches!(found, Err(DeviceError::StaleNeighbours { .. })), "{found:?}");
-    let settings = RenderSettings { pass: Pass::Train, ..RenderSettings::DEFAULT };
+    let settings = Drawing { pass: Pass::Train, ..Drawing::DEFAULT };
     let mut two = blind(&mut device, &mut model, &straight());
     let mut frame = device.render(&model, &straight(), &settings).unwrap();
     let target = device.target(0, &photo(37, 29, None)).unwrap();
-    device.loss(&mut frame, &target, &LossTerms { lambda_dssim: 0.2 }).unwrap();
+    device.loss(&mut frame, &target, &Terms::photometric(0.2)).unwrap();
     device.backward(&mut model, frame, &mut two).unwrap();
     device.regularise(&model, Some(&near), &mut two, &RULE).unwrap();
     // Opacities have no neighbours.

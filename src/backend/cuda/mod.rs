@@ -3,7 +3,6 @@
 //! Work is put on one stream in the order of the calls, so that buffers may be used again without
 //! waiting. The module exists where nvcc compiled the kernels.
 
-mod copy;
 mod device;
 mod frame;
 mod govern;
@@ -11,10 +10,11 @@ mod growth;
 mod memory;
 mod model;
 mod photos;
+#[cfg(feature = "bench")]
+mod profile;
 pub mod session;
 mod stage;
 mod traits;
-mod work;
 
 pub(super) use device::fatbins::{ARCHS, NVCC};
 pub use device::{driver, stream, timers};
@@ -23,13 +23,11 @@ pub use memory::{heap, sort};
 pub use model::tables::Model;
 pub use photos::Target;
 pub use session::BandPolicy;
-pub use stage::appearance::Appearance;
-pub use stage::loss::PendingLoss;
+pub use stage::appearance::ColorTables;
+pub use stage::losses::PendingLosses;
 pub use stage::lpips::LpipsModel;
-pub use stage::neighbours::Neighbours;
-pub use stage::normals::PendingNormals;
+pub use stage::neighbours::NearestLists;
 pub use stage::probe;
-pub use stage::surface::PendingSurface;
 
 use self::govern::Parts;
 use self::growth::ScratchHighWater;
@@ -37,7 +35,7 @@ use self::model::catch_up::catch_up;
 use self::model::tables;
 use self::photos::PhotoStore;
 use self::session::Session;
-use super::{DeviceError, RenderSettings};
+use super::{DeviceError, Drawing, Look, RenderSettings};
 use crate::config::MemoryOptions;
 use crate::dataset::View;
 use crate::memory::plan::{Coarse, Storage};
@@ -108,6 +106,11 @@ impl Cuda {
         self.session.bands = bands;
     }
 
+    /// Gives back the memory that is kept for the next iteration.
+    pub fn trim_memory(&mut self) -> Result<(), DeviceError> {
+        self.session.heap.trim_scratch()
+    }
+
     /// Its memory.
     pub fn heap(&self) -> &heap::Heap {
         &self.session.heap
@@ -170,9 +173,10 @@ impl Cuda {
     pub fn probe(
         &mut self,
         call: probe::Call,
-        drawn: (&View, &RenderSettings),
+        (view, settings): (&View, &RenderSettings),
         inputs: &[f32],
     ) -> Result<Vec<f32>, DeviceError> {
-        probe::probe(&self.session, call, drawn, inputs)
+        let drawing = Drawing::shown(settings, Look::IMAGE);
+        probe::probe(&self.session, call, (view, &drawing), inputs)
     }
 }

@@ -21,7 +21,7 @@ pub(crate) struct StepView<'a> {
     /// Degree of the harmonics that it was drawn with.
     pub(crate) sh_degree: u32,
     /// Whether its inverse depths were drawn.
-    pub(crate) inverse_depth: bool,
+    pub(crate) inverse_depths: bool,
 }
 
 impl<'a> StepView<'a> {
@@ -33,7 +33,7 @@ impl<'a> StepView<'a> {
     /// Whether the step needs more of it than centres, conics, opacities and colours.
     fn is_extended(&self) -> bool {
         filters_screen(self.camera)
-            || self.inverse_depth
+            || self.inverse_depths
             || self.d_features().is_some()
             || self.splats.records.are_settled()
     }
@@ -62,10 +62,10 @@ pub(crate) fn step(
     surface: Option<&Block<f32>>,
     step: &AdamStep,
 ) -> Result<(), DeviceError> {
-    let first = views.first().ok_or(DeviceError::NoLoss)?;
+    let first = views.first().ok_or(DeviceError::NoView)?;
     let mut view_args = [first.args(); MAX_VIEWS as usize];
     if views.len() > view_args.len() {
-        return Err(DeviceError::TooManyViews { views: views.len(), most: view_args.len() });
+        return Err(DeviceError::TooManyViews { most: view_args.len() });
     }
     for (args, view) in view_args.iter_mut().zip(views) {
         *args = view.args();
