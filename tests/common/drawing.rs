@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use splat::backend::frame_state::{Drawn, Scored, Shown, Trainable};
 use splat::backend::{
-    Compensation, DeviceError, Extra, Inputs, Look, Objective, Photo, RenderSettings, ScreenFilter,
-    Statistics, Stay, Terms, TrainDevice, Wants,
+    Compensation, DeviceError, Extra, Inputs, Look, LossValues, Objective, Photo, RenderSettings,
+    Rendered, ScreenFilter, Statistics, Stay, Terms, TrainDevice, Wants,
 };
 use splat::dataset::{Image, View};
 
@@ -69,13 +69,27 @@ impl Drawing {
 
     /// What a view that is trained on has of it.
     pub fn wants(&self) -> Wants {
-        let inputs = Inputs {
-            inverse_depths: self.inverse_depth,
-            maps: self.surface,
-            ..Inputs::default()
-        };
+        let inputs =
+            Inputs { inverse_depths: self.inverse_depth, maps: self.surface, ..Inputs::default() };
         let observe = (self.pass == Pass::Observe).then_some(self.statistics);
         Wants { observe, inputs, compensation: self.compensation }
+    }
+}
+
+/// The values of the terms that compare with the photograph.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Loss {
+    pub l1: f64,
+    pub ssim: f64,
+    pub depth_l1: Option<f64>,
+    pub total: f64,
+}
+
+impl From<LossValues> for Loss {
+    fn from(values: LossValues) -> Self {
+        let get = |key| values.get(key).expect("the photometric term is on");
+        let (l1, ssim) = (get("l1"), get("ssim"));
+        Self { l1, ssim, depth_l1: values.get("depth_l1"), total: values.total }
     }
 }
 
@@ -158,3 +172,21 @@ pub trait Steps: TrainDevice {
 }
 
 impl<B: TrainDevice> Steps for B {}
+
+/// What a device draws of a view, to be shown or to be trained on.
+pub fn drawn_either<B: TrainDevice>(
+    device: &mut B,
+    model: &B::Model,
+    (view, drawing): (&View, &Drawing),
+) -> Rendered {
+    match drawing.pass {
+        Pass::Eval | Pass::Picture => {
+            let frame = device.show(model, view, drawing).unwrap();
+            device.image(&frame).unwrap()
+        }
+        Pass::Train | Pass::Observe => {
+            let frame = device.draw(model, view, drawing).unwrap();
+            device.image(&frame).unwrap()
+        }
+    }
+}

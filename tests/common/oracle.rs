@@ -1,11 +1,10 @@
 //! A device against the CPU backend in double precision.
 
+use super::prelude::*;
 use std::sync::Arc;
 
 use splat::backend::cpu::Cpu;
-use splat::backend::{
-    AdamStep, Drawing, LossValue, Pass, Pending, Raster, Rates, Rendered, Snapshot, Terms,
-};
+use splat::backend::{AdamStep, Rates, Rendered, Snapshot, Term, Terms, TrainDevice};
 use splat::dataset::{Image, View};
 use splat::math::Real;
 use splat::model::{Gaussians, Primitive};
@@ -28,6 +27,16 @@ pub struct Shot {
 }
 
 impl Shot {
+    /// The terms, with that of the inverse depths where they are drawn.
+    pub fn terms_drawn(&self) -> Terms {
+        let terms = self.terms.clone();
+        if self.settings.inverse_depth {
+            terms.with(Term::InverseDepth, DEPTH_WEIGHT)
+        } else {
+            terms
+        }
+    }
+
     /// Width and height of the photograph.
     pub fn size(&self) -> [u32; 2] {
         [self.photo.width, self.photo.height]
@@ -125,22 +134,19 @@ pub fn shot(
 pub const DEPTH_WEIGHT: f64 = 0.4;
 
 /// One step over a view; its loss.
-pub fn step<B: Raster<Gaussians>>(
+pub fn step<B: TrainDevice>(
     device: &mut B,
     model: &mut B::Model,
     shot: &Shot,
     (number, rates): (u32, Rates),
-) -> LossValue {
+) -> Loss {
     let target = device.target(shot.index, &shot.photo).unwrap();
-    let mut frame = device.render(model, &shot.view, &shot.settings).unwrap();
-    if shot.settings.inverse_depth {
-        device.compare_depths(&mut frame, &target, DEPTH_WEIGHT).unwrap();
-    }
-    let loss = device.loss(&mut frame, &target, &shot.terms).unwrap();
+    let terms = shot.terms_drawn();
     let mut gradients = Default::default();
-    device.backward(model, frame, &mut gradients).unwrap();
+    let seen = (&shot.view, &shot.settings);
+    let loss = device.add_view(model, seen, (&target, &terms), &mut gradients).unwrap();
     device.step(model, gradients, &AdamStep::new(number, rates)).unwrap();
-    loss.read().unwrap()
+    loss.read().unwrap().into()
 }
 
 /// Rates at which moments and statistics grow and parameters stay.
@@ -154,11 +160,7 @@ pub const AT_REST: Rates = Rates {
 };
 
 /// A model that has seen these views once, its parameters as they were.
-pub fn observed<B: Raster<Gaussians>>(
-    device: &mut B,
-    gaussians: &Gaussians,
-    shots: &[Shot],
-) -> B::Model {
+pub fn observed<B: TrainDevice>(device: &mut B, gaussians: &Gaussians, shots: &[Shot]) -> B::Model {
     let mut model = device.upload(gaussians).unwrap();
     for (number, shot) in (1..).zip(shots) {
         step(device, &mut model, shot, (number, AT_REST));
@@ -169,16 +171,12 @@ pub fn observed<B: Raster<Gaussians>>(
 /// What the first step left behind.
 #[derive(Clone, Debug)]
 pub struct FirstStep {
-    pub loss: LossValue,
+    pub loss: Loss,
     pub snapshot: Snapshot<Gaussians>,
 }
 
 impl FirstStep {
-    pub fn taken_by<B: Raster<Gaussians>>(
-        device: &mut B,
-        gaussians: &Gaussians,
-        shot: &Shot,
-    ) -> Self {
+    pub fn taken_by<B: TrainDevice>(device: &mut B, gaussians: &Gaussians, shot: &Shot) -> Self {
         let mut model = device.upload(gaussians).unwrap();
         let loss = step(device, &mut model, shot, (1, RATES));
         Self { loss, snapshot: device.snapshot(&mut model).unwrap() }
@@ -234,7 +232,7 @@ pub fn assert_gradients_agree(
 }
 
 /// The image, loss and gradients of these Gaussians against the oracle's.
-pub fn assert_agrees<B: Raster<Gaussians>>(
+pub fn assert_agrees<B: TrainDevice>(
     device: &mut B,
     gaussians: &Gaussians,
     view: &View,
@@ -248,7 +246,7 @@ pub fn assert_agrees<B: Raster<Gaussians>>(
 
 /// Loss and gradients of one step of the device and of the oracle, compared; what the device left
 /// is handed back.
-pub fn assert_first_steps_agree<B: Raster<Gaussians>>(
+pub fn assert_first_steps_agree<B: TrainDevice>(
     device: &mut B,
     gaussians: &Gaussians,
     shot: &Shot,
@@ -264,11 +262,7 @@ pub fn assert_first_steps_agree<B: Raster<Gaussians>>(
 
 /// L1, SSIM and total within 1e-5; in images narrower than the SSIM window within 2e-4: where a window
 /// has one tap the variance is the rounding of x² - x², 1e-7, against C2 = 9e-4.
-pub fn assert_losses_agree(
-    found: &LossValue,
-    expected: &LossValue,
-    (size, what): ([u32; 2], &str),
-) {
+pub fn assert_losses_agree(found: &Loss, expected: &Loss, (size, what): ([u32; 2], &str)) {
     let tolerance = if size[0].min(size[1]) < 11 { 2e-4 } else { 1e-5 };
     for (name, found, expected) in [
         ("l1", found.l1, expected.l1),
@@ -295,7 +289,7 @@ pub fn mean_size(values: &[f64]) -> f64 {
 }
 
 /// The image of these Gaussians, with the counts of those blended in each pixel.
-pub fn draw<B: Raster<Gaussians>>(
+pub fn draw<B: TrainDevice>(
     device: &mut B,
     gaussians: &Gaussians,
     view: &View,
@@ -303,14 +297,14 @@ pub fn draw<B: Raster<Gaussians>>(
 ) -> Rendered {
     let model = device.upload(gaussians).unwrap();
     let settings = Drawing { pass: Pass::Picture, ..*settings };
-    let frame = device.render(&model, view, &settings).unwrap();
+    let frame = device.show(&model, view, &settings).unwrap();
     let image = device.image(&frame).unwrap();
     assert!(image.blended.is_some(), "a picture comes with its counts");
     image
 }
 
 /// Colours within 1e-4 and the same number of Gaussians in every pixel that is not borderline.
-pub fn assert_images_agree<B: Raster<Gaussians>>(
+pub fn assert_images_agree<B: TrainDevice>(
     device: &mut B,
     gaussians: &Gaussians,
     view: &View,

@@ -1,8 +1,9 @@
 //! Gaussians, photographs, and images by the definition: what the tests of the stages compare with.
 
+use super::prelude::*;
 use std::sync::Arc;
 
-use splat::backend::{Drawing, Rates, ScreenFilter, Snapshot};
+use splat::backend::{Rates, ScreenFilter, Snapshot};
 use splat::dataset::{Image, View};
 use splat::math::blend::{ALPHA_MAX, ALPHA_MIN, TRANSMITTANCE_MIN, exponent};
 use splat::math::linalg::{normalize, sub};

@@ -1,6 +1,8 @@
 //! Memory that runs short on a GPU, because the budget is small or because others take it: training
 //! goes on within the budget, and what was given up comes back.
 
+use crate::common::prelude::*;
+use crate::common::surface::SurfaceRule;
 use std::sync::Arc;
 
 use crate::common::cuda::{self, alone};
@@ -9,10 +11,9 @@ use crate::common::scene::{resized, tame_gaussians};
 use crate::common::view;
 use splat::backend::cuda::heap::{Heap, Region};
 use splat::backend::cuda::session::Session;
-use splat::backend::cuda::{Cuda, CudaOptions, Model, Neighbours};
+use splat::backend::cuda::{Cuda, CudaOptions, Model, NearestLists};
 use splat::backend::{
-    AdamStep, Backend, DensifyRule, DeviceError, Governed, Grant, LossValue, MOST_NEIGHBOURS,
-    Neighbourhood, Pending, Raster, Surface, SurfaceRule, Terms,
+    AdamStep, DensifyRule, DeviceError, Grant, LadderState, MOST_NEIGHBOURS, Terms,
 };
 use splat::dataset::{Image, View};
 use splat::memory::plan::Storage;
@@ -24,7 +25,7 @@ const MIB: u64 = 1 << 20;
 /// Photographs of 3 MiB each.
 const SIZE: [u32; 2] = [1024, 1024];
 const PHOTOGRAPHS: usize = 32;
-/// Neighbours in the lists that are asked for.
+/// NearestLists in the lists that are asked for.
 const LONG: u32 = 32;
 /// Iterations in which each view comes up once.
 const ROUND: u32 = 32;
@@ -62,7 +63,7 @@ impl Bench {
     }
 
     /// An iteration without a move, so that the loss of a view is always the same.
-    fn try_iterate(&mut self) -> Result<LossValue, DeviceError> {
+    fn try_iterate(&mut self) -> Result<Loss, DeviceError> {
         self.iteration += 1;
         let index = self.iteration as usize % PHOTOGRAPHS;
         let device = &mut self.device;
@@ -81,13 +82,13 @@ impl Bench {
         device.step(&mut self.model, gradients, &step)?;
         let loss = loss.read()?;
         device.govern(&mut self.model, self.iteration)?;
-        Ok(loss)
+        Ok(loss.into())
     }
 
     /// The same with surface terms, of lists as long as there is room for.
-    fn try_regularise(&mut self, near: &mut Option<Neighbours>) -> Result<LossValue, DeviceError> {
+    fn try_regularise(&mut self, near: &mut Option<NearestLists>) -> Result<Loss, DeviceError> {
         let device = &mut self.device;
-        let most = device.most_neighbours();
+        let most = device.max_neighbours();
         near.take_if(|near| near.count() > most);
         let near = match near {
             Some(near) => near,
@@ -100,12 +101,6 @@ impl Bench {
             None => device.target(index, &self.photographs[index])?,
         };
         let mut gradients = Default::default();
-        let loss = device.add_view(
-            &mut self.model,
-            (&self.view, &settings(3, 5)),
-            (&target, &Terms::photometric(0.2)),
-            &mut gradients,
-        )?;
         let rule = SurfaceRule {
             entropy: 0.1,
             density: 0.2,
@@ -116,11 +111,18 @@ impl Bench {
             seed: 5,
             iteration: number,
         };
-        let terms = device.regularise(&self.model, Some(near), &mut gradients, &rule)?;
+        let seen = Seen {
+            view: &self.view,
+            drawing: &settings(3, 5),
+            target: &target,
+            terms: &rule.terms(),
+            near: Some(near),
+        };
+        let [loss, terms] = device.add_seen(&mut self.model, &seen, &mut gradients)?;
         let step = AdamStep::new(number, AT_REST);
         device.step(&mut self.model, gradients, &step)?;
-        assert!(terms.read()?.density > 0.0);
-        let loss = loss.read()?;
+        assert!(terms.read()?.get("density") > Some(0.0));
+        let loss = loss.read()?.into();
         self.iteration = number;
         device.govern(&mut self.model, number)?;
         Ok(loss)
@@ -128,18 +130,18 @@ impl Bench {
 
     /// So many such iterations, each tried again as long as something can be given up; the total loss
     /// of each.
-    fn regularise(&mut self, iterations: u32, near: &mut Option<Neighbours>) -> Vec<f64> {
+    fn regularise(&mut self, iterations: u32, near: &mut Option<NearestLists>) -> Vec<f64> {
         (0..iterations).map(|_| self.regularise_once(near).total).collect()
     }
 
-    fn regularise_once(&mut self, near: &mut Option<Neighbours>) -> LossValue {
+    fn regularise_once(&mut self, near: &mut Option<NearestLists>) -> Loss {
         // There are not more steps than that.
         for _ in 0..8 {
             match self.try_regularise(near) {
                 Ok(loss) => return loss,
                 Err(error) => {
                     assert!(self.device.relieve(&mut self.model, &error).unwrap(), "{error}");
-                    let most = self.device.most_neighbours();
+                    let most = self.device.max_neighbours();
                     near.take_if(|near| near.count() > most);
                 }
             }
@@ -172,11 +174,11 @@ impl Bench {
     }
 
     fn resident(&self) -> usize {
-        (0..PHOTOGRAPHS).filter(|&index| self.device.holds(index)).count()
+        (0..PHOTOGRAPHS).filter(|&index| self.device.is_resident(index)).count()
     }
 
-    fn governed(&mut self) -> Governed {
-        self.device.governed().expect("a device with memory of its own")
+    fn governed(&mut self) -> LadderState {
+        self.device.take_changes().expect("a device with memory of its own")
     }
 
     fn rung_changes(&mut self) -> Vec<(Rung, bool)> {
@@ -384,7 +386,7 @@ fn neighbour_lists_shrink_before_dearer_rungs_and_grow_back() {
     bench.device.heap().set_budget(Bytes(limit.0 + 2048 * MIB));
     bench.iteration += 20 * ROUND;
     bench.regularise(ROUND, &mut near);
-    assert_eq!(bench.device.most_neighbours(), MOST_NEIGHBOURS);
+    assert_eq!(bench.device.max_neighbours(), MOST_NEIGHBOURS);
     let changes = bench.rung_changes();
     assert_eq!(changes.first(), Some(&(Rung::Neighbours, false)), "{changes:?}");
     // The lists that are there stay until new ones are wanted.
@@ -410,7 +412,7 @@ fn lists_that_there_is_no_room_for_from_the_beginning_are_found_shorter() {
     let error = bench.device.neighbours(&bench.model, LONG).err().expect("a refusal");
     assert!(error.is_out_of_memory(), "{error}");
     assert!(bench.device.relieve(&mut bench.model, &error).unwrap());
-    assert_eq!(bench.device.most_neighbours(), 12);
+    assert_eq!(bench.device.max_neighbours(), 12);
     let near = bench.device.neighbours(&bench.model, 12).unwrap();
     assert_eq!(near.count(), 12);
     assert_eq!(bench.rung_changes(), [(Rung::Neighbours, true)]);

@@ -2,14 +2,13 @@
 //! density control leaves the same rows in the same order.
 #![allow(clippy::cast_possible_truncation, reason = "numbers of a test are small")]
 
+use crate::common::prelude::*;
 use std::collections::HashSet;
 
 use crate::common::cuda;
 use splat::backend::cpu::Cpu;
 use splat::backend::cuda::{Cuda, CudaOptions};
-use splat::backend::{
-    Backend, Densified, DensifyRule, DeviceError, Grant, MemoryKind, Raster, Snapshot, Survey,
-};
+use splat::backend::{Densified, DensifyRule, DeviceError, Grant, MemoryKind, Snapshot, Survey};
 use splat::math::morton::Cube;
 use splat::math::random::{Purpose, Stream};
 use splat::memory::{Bytes, Limit};

@@ -1,5 +1,7 @@
 //! The plan against a GPU's ledger: the same labels, and what goes by each of them.
 
+use crate::common::prelude::*;
+use crate::common::surface::{SurfaceRule, SurfaceTerms};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -9,9 +11,8 @@ use crate::common::scene::{photo, resized, straight, tame_gaussians};
 use splat::backend::cpu::count;
 use splat::backend::cuda::{BandPolicy, Cuda, CudaOptions, Model};
 use splat::backend::{
-    AdamStep, Backend, CHUNK_ROWS, Criterion, DensifyRule, Drawing, Grant, MemoryEntry, MemoryKind,
-    NormalRule, Pass, Pending, Raster, RelocateRule, Statistics, Surface, SurfaceMaps, SurfaceRule,
-    Terms, chunks,
+    AdamStep, CHUNK_ROWS, Criterion, DensifyRule, Grant, MemoryEntry, MemoryKind, RelocateRule,
+    Statistics, Term, Terms, chunks,
 };
 use splat::dataset::{DepthMap, Image, View};
 use splat::math::morton::Cube;
@@ -134,7 +135,7 @@ impl Training {
     fn smooth(&mut self) {
         if self.kind == Kind::Mip {
             let views: Vec<&View> = self.shots.iter().map(|shot| &shot.view).collect();
-            self.device.smooth(&mut self.model, &views, 0.2).unwrap();
+            self.device.update_filter_3d(&mut self.model, &views, 0.2).unwrap();
         }
     }
 
@@ -154,7 +155,7 @@ impl Training {
         for shot in self.shots.iter().chain(&self.shots) {
             self.iteration += 1;
             step(&mut self.device, &mut self.model, shot, (self.iteration, AT_REST));
-            let frame = self.device.render(&self.model, &shot.view, &shot.settings).unwrap();
+            let frame = self.device.draw(&self.model, &shot.view, &shot.settings).unwrap();
             // Of a view in bands nothing is kept that could be counted.
             let work = self.device.profiler().unwrap().work(&self.model, &frame).unwrap();
             let work = work.unwrap_or_default();
@@ -191,28 +192,25 @@ impl Training {
             self.iteration += 1;
             let settings = Drawing { surface: maps.are_drawn(), ..shot.settings };
             let target = self.device.target(shot.index, &shot.photo).unwrap();
-            let mut frame = self.device.render(&self.model, &shot.view, &settings).unwrap();
-            self.device.loss(&mut frame, &target, &shot.terms).unwrap();
-            let rule = surface_rule(maps, self.iteration);
-            if maps == Maps::Sampled {
-                let device = &mut self.device;
-                device.compare_sampled_depths(&self.model, &mut frame, &near, &rule).unwrap();
-            }
-            let normals = (maps == Maps::Compared).then(|| {
-                let every = NormalRule::EveryPixel;
-                self.device.compare_normals(&mut frame, 0.05, every).unwrap()
-            });
+            let dn = if maps == Maps::Compared { 0.05 } else { 0.0 };
+            let terms = surface_rule(maps, self.iteration).terms();
+            let terms = &terms.with(Term::DepthNormal { by_opacity: false }, dn);
+            let seen = Seen {
+                view: &shot.view,
+                drawing: &settings,
+                target: &target,
+                terms,
+                near: Some(&near),
+            };
             let mut gradients = Default::default();
-            self.device.backward(&mut self.model, frame, &mut gradients).unwrap();
-            let terms =
-                self.device.regularise(&self.model, Some(&near), &mut gradients, &rule).unwrap();
+            let [pixels, samples] =
+                self.device.add_seen(&mut self.model, &seen, &mut gradients).unwrap();
             let step = AdamStep::new(self.iteration, AT_REST);
             self.device.step(&mut self.model, gradients, &step).unwrap();
-            let terms = terms.read().unwrap();
+            let terms = SurfaceTerms::from(samples.read().unwrap());
             assert!(terms.normal > 0.0 && terms.density + terms.sdf > 0.0, "{terms:?}");
-            if let Some(normals) = normals {
-                assert!(normals.read().unwrap() > 0.0);
-            }
+            let found = pixels.read().unwrap().get("dn");
+            assert!(if dn > 0.0 { found > Some(0.0) } else { found.is_none() }, "{found:?}");
         }
     }
 
@@ -221,7 +219,7 @@ impl Training {
         let image = Arc::clone(&self.shots[0].photo);
         let target = self.device.glance(&image).unwrap();
         let settings = Drawing { pass: Pass::Picture, ..self.shots[0].settings };
-        let frame = self.device.render(&self.model, &self.shots[0].view, &settings).unwrap();
+        let frame = self.device.show(&self.model, &self.shots[0].view, &settings).unwrap();
         self.device.measure(&frame, &target).unwrap();
         self.device.image(&frame).unwrap();
         drop(frame);

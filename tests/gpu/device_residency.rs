@@ -1,6 +1,7 @@
 //! Photographs that leave a GPU when the model needs their room: training goes on as if they had
 //! stayed.
 
+use crate::common::prelude::*;
 use std::sync::Arc;
 
 use crate::common::Draws;
@@ -9,10 +10,7 @@ use crate::common::oracle::{AT_REST, settings};
 use crate::common::scene::{RATES, resized, tame_gaussians};
 use crate::common::view;
 use splat::backend::cuda::{Cuda, CudaOptions, Model, Target};
-use splat::backend::{
-    AdamStep, Backend, DensifyRule, DeviceError, Drawing, Grant, LossValue, Pending, Raster, Rates,
-    Terms,
-};
+use splat::backend::{AdamStep, DensifyRule, DeviceError, Grant, Rates, Terms};
 use splat::dataset::{DepthMap, Image, View};
 use splat::math::Real;
 use splat::memory::{Bytes, Limit, Rung};
@@ -90,7 +88,7 @@ fn open(budget: Option<Bytes>) -> Result<Cuda, DeviceError> {
 
 /// What came of a run that the budget allowed.
 struct Ran {
-    losses: Vec<LossValue>,
+    losses: Vec<Loss>,
     /// Views whose photographs stayed before the model grew, and at the end.
     held: [usize; 2],
     /// More than what was ever held at once.
@@ -124,22 +122,19 @@ fn step(
     model: &mut Model,
     (shot, target): (&Shot, &Target),
     (number, rates): (u32, Rates),
-) -> Result<LossValue, DeviceError> {
+) -> Result<Loss, DeviceError> {
     let inverse_depth = shot.photo.depth.is_some();
     let settings = Drawing { inverse_depth, ..settings(3, 5) };
-    let mut frame = device.render(model, &shot.view, &settings)?;
-    if inverse_depth {
-        device.compare_depths(&mut frame, target, DEPTH_WEIGHT)?;
-    }
-    let loss = device.loss(&mut frame, target, &Terms::photometric(0.2))?;
-    let mut gradients = Default::default();
-    device.backward(model, frame, &mut gradients)?;
+    let weight = if inverse_depth { DEPTH_WEIGHT } else { 0.0 };
+    let terms = Terms::photometric(0.2).with(Term::InverseDepth, weight);
+    let (seen, mut gradients) = ((&shot.view, &settings), Default::default());
+    let loss = device.add_view(model, seen, (target, &terms), &mut gradients)?;
     device.step(model, gradients, &AdamStep::new(number, rates))?;
-    loss.read()
+    Ok(loss.read()?.into())
 }
 
 fn holds(device: &Cuda) -> usize {
-    (0..SIZES.len()).filter(|&index| device.holds(index)).count()
+    (0..SIZES.len()).filter(|&index| device.is_resident(index)).count()
 }
 
 /// Each view once, a round of density control, and more iterations. A target that was asked for
@@ -158,7 +153,7 @@ fn run(shots: &[Shot], gaussians: &Gaussians, budget: Option<Bytes>) -> Result<R
 
 /// How far a run has come.
 struct Done {
-    losses: Vec<LossValue>,
+    losses: Vec<Loss>,
     held: usize,
     /// The model before the last thing that was tried.
     kept: Gaussians,
@@ -260,7 +255,7 @@ fn a_glance_keeps_nothing_and_lets_nothing_go() {
     let mut device = open(None).unwrap();
     let model = device.upload(&gaussians).unwrap();
     let measured = |device: &mut Cuda, shot: &Shot, target: &Target| {
-        let frame = device.render(&model, &shot.view, &settings(3, 5)).unwrap();
+        let frame = device.show(&model, &shot.view, &settings(3, 5)).unwrap();
         device.measure(&frame, target).unwrap().l1
     };
     let kept = device.target(0, &shots[0].photo).unwrap();
@@ -271,7 +266,10 @@ fn a_glance_keeps_nothing_and_lets_nothing_go() {
             measured(&mut device, shot, &target);
         }
     }
-    assert_eq!((0..3).map(|index| device.holds(index)).collect::<Vec<_>>(), [true, false, false]);
+    assert_eq!(
+        (0..3).map(|index| device.is_resident(index)).collect::<Vec<_>>(),
+        [true, false, false]
+    );
     assert!(device.resident(1).is_none() && device.resident(2).is_none());
     let target = device.target(1, &shots[1].photo).unwrap();
     let by_target = measured(&mut device, &shots[1], &target);

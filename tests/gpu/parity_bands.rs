@@ -1,5 +1,6 @@
 //! Views that a GPU draws in bands of rows of tiles, against the same views drawn at once.
 
+use crate::common::prelude::*;
 use std::sync::Arc;
 
 use crate::common::oracle::{AT_REST, FirstStep, Shot, gradients, relative_error, settings, step};
@@ -8,10 +9,7 @@ use crate::common::scene::{
 };
 use crate::common::{Draws, cuda, view};
 use splat::backend::cuda::{BandPolicy, Cuda, CudaOptions, Frame, Model};
-use splat::backend::{
-    Backend as _, DeviceError, Drawing, LossValue, Pass, Pending as _, Raster as _, Statistics,
-    Terms,
-};
+use splat::backend::{DeviceError, Rendered, Statistics, Terms};
 use splat::dataset::{DepthMap, Image, View};
 use splat::math::Real as _;
 use splat::memory::Bytes;
@@ -50,14 +48,38 @@ fn render(
     (model, view): (&Model, &View),
     settings: &Drawing,
     bands: BandPolicy,
-) -> Result<Frame, DeviceError> {
+) -> Result<Drawn, DeviceError> {
     device.set_bands(bands);
-    device.render(model, view, settings)
+    Ok(match settings.pass {
+        Pass::Eval | Pass::Picture => {
+            let frame = device.show(model, view, settings)?;
+            Drawn {
+                image: device.image(&frame)?,
+                bands: frame.bands(),
+                in_bands: frame.is_in_bands(),
+            }
+        }
+        Pass::Train | Pass::Observe => {
+            let frame = device.draw(model, view, settings)?;
+            Drawn {
+                image: device.image(&frame)?,
+                bands: frame.bands(),
+                in_bands: frame.is_in_bands(),
+            }
+        }
+    })
+}
+
+/// What came of drawing a view.
+struct Drawn {
+    image: Rendered,
+    bands: u32,
+    in_bands: bool,
 }
 
 /// The bits of a picture's values, its inverse depths behind its colours, and its counts.
-fn bits(device: &mut Cuda, frame: &Frame) -> (Vec<u32>, Option<Vec<u32>>) {
-    let image = device.image(frame).unwrap();
+fn bits(drawn: &Drawn) -> (Vec<u32>, Option<Vec<u32>>) {
+    let image = drawn.image.clone();
     let values = image.rgb.into_iter().chain(image.inverse_depths.into_iter().flatten());
     (values.map(f32::to_bits).collect(), image.blended)
 }
@@ -68,8 +90,8 @@ fn assert_same_pixels(device: &mut Cuda, gaussians: &Gaussians, view: &View) {
     for (pass, inverse_depth) in PASSES.into_iter().flat_map(|pass| [(pass, false), (pass, true)]) {
         let settings = Drawing { pass, inverse_depth, ..settings(3, 5) };
         let whole = render(device, (&model, view), &settings, BandPolicy::Never).unwrap();
-        assert!(!whole.is_in_bands() && whole.bands() == 1);
-        let expected = bits(device, &whole);
+        assert!(!whole.in_bands && whole.bands == 1);
+        let expected = bits(&whole);
         drop(whole);
         for policy in POLICIES {
             let frame = render(device, (&model, view), &settings, policy).unwrap();
@@ -113,7 +135,7 @@ fn bands_have_the_pixels_of_more_than_65535_tiles() {
     let model = device.upload(&together(&scattered)).unwrap();
     let settings = Drawing { pass: Pass::Picture, ..settings(3, 5) };
     let whole = render(device, (&model, &view), &settings, BandPolicy::Never).unwrap();
-    let expected = bits(device, &whole);
+    let expected = bits(&whole);
     drop(whole);
     assert!(expected.1.as_ref().unwrap().iter().filter(|&&count| count > 0).count() > 100_000);
     for policy in [BandPolicy::AtLeast(3), BandPolicy::AtLeast(u32::MAX)] {
@@ -156,8 +178,8 @@ fn first_step(
 }
 
 /// Of equal images: sums in double precision of which only the order is open.
-fn assert_same_loss(found: &LossValue, expected: &LossValue) {
-    let depths = |loss: &LossValue| loss.depth_l1.unwrap_or(-1.0);
+fn assert_same_loss(found: &Loss, expected: &Loss) {
+    let depths = |loss: &Loss| loss.depth_l1.unwrap_or(-1.0);
     let pairs =
         [(found.l1, expected.l1), (found.ssim, expected.ssim), (depths(found), depths(expected))];
     for (found, expected) in pairs {
@@ -235,8 +257,7 @@ fn a_view_that_sees_nothing_is_drawn_in_bands_too() {
     let shot = shot(&view);
     for policy in POLICIES {
         let frame = render(device, (&model, &view), &shot.settings, policy).unwrap();
-        let image = device.image(&frame).unwrap();
-        assert!(image.rgb.chunks(3).all(|pixel| pixel == shot.settings.background));
+        assert!(frame.image.rgb.chunks(3).all(|pixel| pixel == shot.settings.background));
         drop(frame);
         step(device, &mut model, &shot, (1, AT_REST));
     }
@@ -295,7 +316,7 @@ fn a_view_that_does_not_fit_is_drawn_in_bands_within_the_budget() {
     device.heap().reset_peak();
 
     device.set_bands(BandPolicy::WhenNeeded);
-    let frame = device.render(&model, &shot.view, &shot.settings).unwrap();
+    let frame = device.draw(&model, &shot.view, &shot.settings).unwrap();
     assert!(frame.is_in_bands());
     drop(frame);
     // With a model less there is a little more room.
@@ -312,7 +333,7 @@ fn a_view_that_does_not_fit_is_drawn_in_bands_within_the_budget() {
     // Where it fits, it is drawn at once, and nothing else has changed.
     device.heap().set_budget(all);
     let frame = render(device, (&model, &shot.view), &shot.settings, BandPolicy::WhenNeeded);
-    assert!(!frame.unwrap().is_in_bands());
+    assert!(!frame.unwrap().in_bands);
     step(device, &mut model, &shot, (1, AT_REST));
 }
 
@@ -335,7 +356,7 @@ fn a_view_is_drawn_at_once_as_long_as_it_fits() {
     let mut drawn_in_bands = |spare: i64| {
         device.heap().set_budget(Bytes((held + scratch).saturating_add_signed(spare)));
         let frame = render(device, (&model, &shot.view), &shot.settings, BandPolicy::WhenNeeded);
-        let is_in_bands = frame.unwrap().is_in_bands();
+        let is_in_bands = frame.unwrap().in_bands;
         device.heap().set_budget(all);
         device.trim_memory().unwrap();
         is_in_bands
@@ -390,7 +411,7 @@ fn gradients_that_no_step_takes_do_not_show_in_the_next() {
         .unwrap();
     drop(nobodys);
     let loss = step(device, &mut model, &shot, (1, RATES));
-    assert_same_loss(&lost, &loss);
+    assert_same_loss(&lost.into(), &loss);
     let found = FirstStep { loss, snapshot: device.snapshot(&mut model).unwrap() };
     assert_same_step(&found, &wholes, (1e-6, "after a frame that came to nothing"));
 }

@@ -2,6 +2,7 @@
 //! are those of full precision up to rounding, and rounding adds up to nothing.
 #![allow(clippy::cast_possible_truncation, reason = "numbers of a test are small")]
 
+use crate::common::prelude::*;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use crate::common::{Draws, cuda, view};
 use splat::backend::cpu::Cpu;
 use splat::backend::cuda::{Cuda, CudaOptions};
 use splat::backend::{
-    Backend, DensifyRule, DeviceError, Grant, MemoryKind, Pass, Raster, Rates, Snapshot, Terms,
+    DensifyRule, DeviceError, Grant, MemoryKind, Rates, Snapshot, Terms, TrainDevice,
 };
 use splat::dataset::{Image, View};
 use splat::math::compact::{
@@ -345,11 +346,7 @@ fn rows_keep_their_colours_and_moments_where_they_are_moved() {
 const COLORS: Rates = Rates { sh_dc: 5e-2, sh_rest: 6e-2, ..AT_REST };
 
 /// Steps of these numbers, which see nothing of what is behind the camera.
-fn look_ahead<B: Raster<Gaussians>>(
-    device: &mut B,
-    model: &mut B::Model,
-    numbers: RangeInclusive<u32>,
-) {
+fn look_ahead<B: TrainDevice>(device: &mut B, model: &mut B::Model, numbers: RangeInclusive<u32>) {
     let mut shot = shot_of(0, &straight());
     shot.settings.pass = Pass::Train;
     for number in numbers {

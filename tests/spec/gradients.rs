@@ -1,11 +1,12 @@
 //! Every backward pass against central differences of its forward pass, in double precision.
 
+use crate::common::prelude::*;
 use std::sync::Arc;
 
 use crate::common::scene::{NEAR, viewpoint};
 use crate::common::{Draws, assert_relative, derivative, derivative_between_cuts, view};
+use splat::backend::Terms;
 use splat::backend::cpu::{Cpu, Model, Parameter};
-use splat::backend::{Drawing, Pass, Pending, Raster, Terms};
 use splat::dataset::{DepthMap, Image};
 use splat::math::blend::{PixelWalk, ScreenGradient, Shade, alpha, alpha_bwd, blend_bwd, exponent};
 use splat::math::linalg::{add, dot, mul, normalize, normalize_bwd, rotation, rotation_bwd, scale};
@@ -283,13 +284,17 @@ fn target(masked: bool) -> Image {
     }
 }
 
+/// The terms that compare what is drawn.
+fn terms_of(settings: &Drawing) -> Terms {
+    let weight = if settings.inverse_depth { 0.4 } else { 0.0 };
+    Terms::photometric(0.2).with(Term::InverseDepth, weight)
+}
+
 fn loss_of(model: &Model<f64>, target: &Arc<Image>, settings: &Drawing) -> f64 {
     let mut device = Cpu::<f64>::new();
-    let mut frame = device.render(model, &view(), settings).unwrap();
-    let terms = Terms::photometric(0.2);
-    // Does nothing to frames without inverse depths.
-    device.compare_depths(&mut frame, target, 0.4).unwrap();
-    device.loss(&mut frame, target, &terms).unwrap().read().unwrap().total
+    let frame = device.draw(model, &view(), settings).unwrap();
+    let (_, loss) = device.score(model, frame, target, &terms_of(settings)).unwrap();
+    loss.read().unwrap().total
 }
 
 #[test]
@@ -306,11 +311,9 @@ fn the_whole_pipeline_agrees_with_its_difference_in_every_parameter() {
     for (masked, settings) in [(false, colours), (true, colours), (true, depths)] {
         let target = Arc::new(target(masked));
         let mut model = device.upload(&gaussians()).unwrap();
-        let mut frame = device.render(&model, &view(), &settings).unwrap();
-        device.compare_depths(&mut frame, &target, 0.4).unwrap();
-        device.loss(&mut frame, &target, &Terms::photometric(0.2)).unwrap();
+        let (seen, terms) = ((&view(), &settings), terms_of(&settings));
         let mut gradients = Default::default();
-        device.backward(&mut model, frame, &mut gradients).unwrap();
+        device.add_view(&mut model, seen, (&target, &terms), &mut gradients).unwrap();
 
         let mut compared = 0;
         for index in 0..model.len() {

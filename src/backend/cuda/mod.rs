@@ -82,6 +82,8 @@ pub struct Cuda {
     session: Session,
     ladder: Ladder,
     trim_interval: u32,
+    /// The iteration after which memory was last looked at.
+    governed_at: Option<u32>,
     high_water: ScratchHighWater,
 }
 
@@ -97,6 +99,7 @@ impl Cuda {
             session,
             ladder: Ladder::new(&options.give_up),
             trim_interval: options.trim_interval.max(1),
+            governed_at: None,
             high_water: ScratchHighWater::of_run(options.coarse),
         })
     }

@@ -163,7 +163,8 @@ impl Store<Gaussians> for Cuda {
 
     fn govern(&mut self, model: &mut Model, iteration: u32) -> Result<(), DeviceError> {
         self.ladder.set_time(iteration.into());
-        if !iteration.is_multiple_of(self.trim_interval) {
+        let before = self.governed_at.replace(iteration);
+        if !is_due(self.trim_interval, before, iteration) {
             return Ok(());
         }
         let Self { images, session, ladder, .. } = self;
@@ -195,6 +196,16 @@ impl Store<Gaussians> for Cuda {
         let each = model.bytes().into_iter().sum::<Bytes>().0 / model.len().max(1) as u64;
         ladder.record_grant(wish, granted, Bytes((wish - granted) as u64 * each));
         Ok(granted)
+    }
+}
+
+/// Whether memory is put in order after `iteration`: at each multiple of the interval, and at the first
+/// call after one where steps take several iterations.
+fn is_due(interval: u32, before: Option<u32>, iteration: u32) -> bool {
+    let interval = interval.max(1);
+    match before.filter(|&before| before < iteration) {
+        Some(before) => before / interval < iteration / interval,
+        None => iteration.is_multiple_of(interval),
     }
 }
 
@@ -265,8 +276,11 @@ impl Render<Gaussians> for Cuda {
         settings: &RenderSettings,
         wants: &Wants,
     ) -> Result<Frame<Drawn>, DeviceError> {
+        // What earlier views of a batch left.
+        let earlier = self.session.heap.live_scratch();
         let frame = self.draw(model, view, &Drawing::trained(settings, wants))?;
-        self.high_water.observe(&frame, model.len(), (&self.session.heap, &self.ladder));
+        let memory = (&self.session.heap, &self.ladder);
+        self.high_water.observe(&frame, model.len(), earlier, memory);
         Ok(frame)
     }
 
