@@ -141,6 +141,7 @@ fn report(
         colors: forecast::color_tables(config, dataset),
         births: None,
         coarse: forecast::coarse(config),
+        batch_views: config.optimize.batch_views,
         relocates: config.densify.strategy == Strategy::Mcmc,
         bands: config.memory.give_up.contains(&Rung::Bands),
         context: args.context,

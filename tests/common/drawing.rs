@@ -35,6 +35,8 @@ pub struct Drawing {
     pub inverse_depth: bool,
     pub surface: bool,
     pub compensation: Option<Compensation>,
+    /// Whether the step takes other views, too.
+    pub in_batch: bool,
 }
 
 impl Drawing {
@@ -49,6 +51,7 @@ impl Drawing {
         inverse_depth: false,
         surface: false,
         compensation: None,
+        in_batch: false,
     };
 
     pub fn settings(&self) -> RenderSettings {
@@ -72,7 +75,7 @@ impl Drawing {
         let inputs =
             Inputs { inverse_depths: self.inverse_depth, maps: self.surface, ..Inputs::default() };
         let observe = (self.pass == Pass::Observe).then_some(self.statistics);
-        Wants { observe, inputs, compensation: self.compensation }
+        Wants { observe, inputs, compensation: self.compensation, in_batch: self.in_batch }
     }
 }
 

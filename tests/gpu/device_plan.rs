@@ -351,6 +351,7 @@ fn the_plan_has_the_ledgers_rows(storage: Storage, kind: Kind) {
             Kind::Coarse(maps) => Some(Coarse { neighbours: NEIGHBOURS, shortens: true, maps }),
             Kind::Plain | Kind::WithDepths | Kind::Mip | Kind::Markov => None,
         },
+        batch_views: 1,
         relocates: kind == Kind::Markov,
         bands: true,
         context: entries

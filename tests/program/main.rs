@@ -11,6 +11,7 @@
 mod common;
 
 mod bad_input;
+mod batches;
 mod cli;
 #[cfg(unix)]
 mod coarse;

@@ -140,9 +140,14 @@ pub(super) fn regularise(stack: &mut Stack, (gaussians, visible): (u64, u64), ma
     if visible == 0 {
         return;
     }
-    let sums = stack.take("surface gradients", gaussians * u64::from(SURFACE_WIDTH) * WORD);
+    let sums = surface_gradients(stack, gaussians);
     number_sampled(stack, (gaussians, visible), maps);
     stack.give_back(sums);
+}
+
+/// What surface terms add to the gradients of so many Gaussians.
+pub(super) fn surface_gradients(stack: &mut Stack, gaussians: u64) -> Taken {
+    stack.take("surface gradients", gaussians * u64::from(SURFACE_WIDTH) * WORD)
 }
 
 /// Those of so many Gaussians are numbered that samples are taken of: all that the view sees, or those
