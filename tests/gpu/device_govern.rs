@@ -352,7 +352,7 @@ fn neighbour_lists_shrink_before_dearer_rungs_and_grow_back() {
     let mut near = None;
     let expected = free.regularise(ROUND, &mut near);
     assert_eq!(
-        (near.as_ref().map(Neighbourhood::count), free.rung_changes()),
+        (near.as_ref().map(NeighbourLists::count), free.rung_changes()),
         (Some(LONG), vec![])
     );
     let need = free.need();
@@ -371,7 +371,7 @@ fn neighbour_lists_shrink_before_dearer_rungs_and_grow_back() {
         is_shorter.then_some((limit, bench, near, losses))
     };
     let (limit, mut bench, mut near, losses) = (0..52).find_map(short_by).expect("a shortage");
-    let length = near.as_ref().map(Neighbourhood::count);
+    let length = near.as_ref().map(NeighbourLists::count);
     assert!(matches!(length, Some(12 | 10)), "{length:?}");
     let changes = bench.rung_changes();
     assert!(changes.contains(&(Rung::Neighbours, true)), "{changes:?}");

@@ -10,7 +10,7 @@ use crate::common::oracle::{AT_REST, settings};
 use crate::common::scene::{RATES, resized, tame_gaussians};
 use crate::common::view;
 use splat::backend::cuda::{Cuda, CudaOptions, Model, Target};
-use splat::backend::{AdamStep, DensifyRule, DeviceError, Grant, Rates, Terms};
+use splat::backend::{AdamStep, DensifyRule, DeviceError, Grant, Rates, Term, Terms};
 use splat::dataset::{DepthMap, Image, View};
 use splat::math::Real;
 use splat::memory::{Bytes, Limit, Rung};

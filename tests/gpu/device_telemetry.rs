@@ -6,7 +6,6 @@ use crate::common::cuda;
 use crate::common::events::{events_files, values_of_tags};
 use crate::common::program::{Ended, TestFolder, end, splat};
 use serde_json::Value;
-use splat::backend::Backend as _;
 use splat::backend::nvidia;
 
 /// Density control ends here.

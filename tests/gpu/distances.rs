@@ -5,12 +5,12 @@ use crate::common::oracle::AT_REST;
 use crate::common::prelude::*;
 use crate::common::scene::{gaussian, photo, straight, together};
 use crate::common::surface::{
-    Definition, Sample, Shown, Solid, WITH_DEPTHS, geometry, geometry_gradients, lists, looked_at,
+    Definition, Sample, Shown, Solid, SurfaceRule, SurfaceTerms, WITH_DEPTHS, add_rule, geometry,
+    geometry_gradients, lists, looked_at, masked,
 };
-use crate::common::surface::{SurfaceRule, SurfaceTerms};
 use crate::common::{Draws, assert_relative, derivative, derivative_between_cuts};
 use splat::backend::cpu::{Cpu, Model, NearestLists, Parameter};
-use splat::backend::{AdamStep, DeviceError, Rates, Terms, TrainDevice};
+use splat::backend::{AdamStep, DeviceError, Objective, Rates, TrainDevice};
 use splat::math::Real;
 use splat::math::field::{DISTANCE_ERROR_MAX, distance_error, distance_error_bwd};
 use splat::math::lookup::{place_px, place_px_bwd};

@@ -292,7 +292,7 @@ fn neighbours_that_are_missing_or_stale_are_errors<B: TrainDevice>(device: &mut 
 mod on_the_device {
     use std::time::Instant;
 
-    use splat::backend::TrainDevice;
+    use splat::backend::Objective;
     use splat::backend::cuda::Cuda;
     use splat::math::Real;
     use splat::math::morton::Cube;
@@ -300,9 +300,10 @@ mod on_the_device {
 
     use super::{Groups, RULE, assert_columns_agree, assert_terms_agree, crowd, regularised};
     use crate::common::oracle::gradients;
+    use crate::common::prelude::*;
     use crate::common::scene::{photo, resized, straight};
+    use crate::common::surface::{SurfaceRule, SurfaceTerms};
     use crate::common::{Draws, compact, cuda};
-    use splat::backend::Terms;
     use splat::backend::cpu::Cpu;
 
     /// A compact model keeps second moments of its geometry in full: their roots are the gradients'
