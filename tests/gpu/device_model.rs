@@ -446,7 +446,7 @@ fn an_order_that_there_is_no_scratch_for_is_refused_and_nothing_moves() {
     let held = {
         let mut device = cuda();
         let _model: <Cuda as Store<Gaussians>>::Model = device.upload(&host).unwrap();
-        let memory = device.memory();
+        let memory = device.entries();
         let on_device = memory.iter().filter(|entry| entry.kind != MemoryKind::Pinned);
         on_device.map(|entry| entry.mapped).sum::<Bytes>()
     };

@@ -49,7 +49,7 @@ fn a_compact_model_takes_what_the_plan_says() {
             storage: Storage::Compact,
             optional: OptionalColumns::NONE,
         };
-        let regions = device.memory().into_iter().filter(|e| e.kind == MemoryKind::Region);
+        let regions = device.entries().into_iter().filter(|e| e.kind == MemoryKind::Region);
         let held: Vec<_> = regions.map(|entry| (entry.label, entry.bytes)).collect();
         // Columns that a model may lack are not held while it lacks them.
         for row in size.regions().iter().filter(|row| row.bytes > Bytes(0)) {
@@ -503,14 +503,14 @@ fn a_living_model_turns_compact_in_place_and_back() {
         let mut model = device.restore(start.clone()).unwrap();
         let before = image(&mut device, &model, &view());
         let was = device.model_bytes(&model);
-        let mapped = |device: &Cuda| -> u64 {
-            let regions = device.memory().into_iter().filter(|e| e.kind == MemoryKind::Region);
+        let mapped = |device: &mut Cuda| -> u64 {
+            let regions = device.entries().into_iter().filter(|e| e.kind == MemoryKind::Region);
             regions.map(|entry| entry.mapped.0).sum()
         };
-        let mapped_before = mapped(&device);
+        let mapped_before = mapped(&mut device);
         let freed = device.compact(&mut model).unwrap();
         assert_eq!(model.storage(), Storage::Compact);
-        assert_eq!(mapped(&device) + freed.0, mapped_before);
+        assert_eq!(mapped(&mut device) + freed.0, mapped_before);
         let is = device.model_bytes(&model);
         let less = was[0].0 + was[1].0 - is[0].0 - is[1].0;
         assert_eq!(less, 396 * count.next_multiple_of(32) as u64);

@@ -372,20 +372,14 @@ mod on_the_device {
             let mut run = |iteration| {
                 let rule = SurfaceRule { iteration, ..rule };
                 let terms = rule.terms();
-                let seen = Seen {
-                    view: &view,
-                    drawing: &drawing,
-                    target: &target,
-                    terms: &terms,
-                    near: Some(&near),
-                };
+                let lists = Some(&near);
                 let frame = device.draw(&model, &view, &drawing).unwrap();
                 device.synchronize().unwrap();
                 let began = Instant::now();
-                let objective = Objective { target: &target, terms: &terms, near: seen.near };
+                let objective = Objective { target: &target, terms: &terms, near: lists };
                 let (frame, _) = device.objective(&model, frame, &objective).unwrap();
                 let mut gradients = Default::default();
-                let samples = device.backward(&mut model, frame, seen.near, &mut gradients);
+                let samples = device.backward(&mut model, frame, lists, &mut gradients);
                 let samples = samples.unwrap();
                 device.synchronize().unwrap();
                 let ms = began.elapsed().as_secs_f64() * 1e3;
