@@ -176,6 +176,7 @@ pub(super) fn clock(seconds: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::train::event::Values;
     use crate::train::event::{Tensors, Vram};
 
     fn report(iteration: u32, resident: u64) -> MemoryReport {

@@ -263,11 +263,11 @@ mod tests {
     #[test]
     fn each_strategy_gathers_what_its_criterion_asks_for() {
         let mut config = Config::default();
-        assert_eq!(statistics(&config), Statistics::Norms);
+        assert_eq!(observes(&config, 1), Some(Statistics::Norms));
         config.densify.absgrad = true;
-        assert_eq!(statistics(&config), Statistics::AbsoluteNorms);
+        assert_eq!(observes(&config, 1), Some(Statistics::AbsoluteNorms));
         config.densify.strategy = Strategy::Gof;
-        assert_eq!(statistics(&config), Statistics::Both);
+        assert_eq!(observes(&config, 1), Some(Statistics::Both));
         assert_eq!(rule(&config, 1.0, 600).criterion, Criterion::Quantile);
     }
 

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use splat::backend::frame_state::{Drawn, Scored, Shown, Trainable};
 use splat::backend::{
-    Compensation, DeviceError, Extra, Inputs, Look, LossValues, Objective, Photo, RenderSettings,
-    Rendered, ScreenFilter, Statistics, Stay, Terms, TrainDevice, Wants,
+    Compensation, DeviceError, Extra, Inputs, Look, LossValues, MemoryEntry, Objective, Peaks,
+    Photo, RenderSettings, Rendered, ScreenFilter, Statistics, Stay, Terms, TrainDevice, Wants,
 };
 use splat::dataset::{Image, View};
+use splat::memory::Bytes;
 
 /// What a view is drawn for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,6 +134,17 @@ pub trait Steps: TrainDevice {
         drawing: &Drawing,
     ) -> Result<Self::Frame<Drawn>, DeviceError> {
         self.render_train(model, view, &drawing.settings(), &drawing.wants())
+    }
+
+    /// What the device's memory holds.
+    fn entries(&mut self) -> Vec<MemoryEntry> {
+        self.memory(Peaks::Keep).map(|memory| memory.entries).unwrap_or_default()
+    }
+
+    /// Bytes of the parameters, and of the moments and statistics.
+    fn model_bytes(&self, model: &Self::Model) -> [Bytes; 2] {
+        let shape = self.shape(model);
+        [shape.parameters, shape.optimizer]
     }
 
     /// Compares a frame by terms that need no neighbours.

@@ -13,7 +13,7 @@ use splat::backend::cuda::heap::{Heap, Region};
 use splat::backend::cuda::session::Session;
 use splat::backend::cuda::{Cuda, CudaOptions, Model, NearestLists};
 use splat::backend::{
-    AdamStep, DensifyRule, DeviceError, Grant, LadderState, MOST_NEIGHBOURS, Terms,
+    AdamStep, DensifyRule, DeviceError, Grant, LadderState, MOST_NEIGHBOURS, NeighbourLists, Terms,
 };
 use splat::dataset::{Image, View};
 use splat::memory::plan::Storage;
@@ -151,8 +151,8 @@ impl Bench {
 
     /// What it takes between iterations without the photographs that stay, and with as much scratch as
     /// the last ones needed.
-    fn need(&self) -> Bytes {
-        let entries = self.device.memory();
+    fn need(&mut self) -> Bytes {
+        let entries = self.device.entries();
         let resident: u64 = entries
             .iter()
             .filter(|entry| entry.label == "photographs")
@@ -316,7 +316,7 @@ fn births_are_granted_as_far_as_the_iterations_that_follow_fit() {
     for _ in 0..8 {
         bench.iterate(ROUND);
         let wish = bench.device.survey(&bench.model, &RULE).unwrap().births();
-        let births = bench.device.births(&mut bench.model, wish).unwrap();
+        let births = bench.device.grant_births(&mut bench.model, wish).unwrap();
         let done = bench.device.densify(&mut bench.model, &RULE, Grant { births }).unwrap();
         assert_eq!(done.cloned, births, "a grant holds");
         gaussians.push(bench.model.len());
@@ -327,14 +327,14 @@ fn births_are_granted_as_far_as_the_iterations_that_follow_fit() {
     assert!(last - before < last / 20, "and then for no more: {gaussians:?}");
     let changes = bench.rung_changes();
     assert!(changes.contains(&(Rung::Births, true)), "{changes:?}");
-    let peak: u64 = bench.device.memory().iter().map(|entry| entry.at_peak.0).sum();
-    assert!(peak <= limit.0 + bench_pinned(&bench), "{peak} of {limit}");
+    let peak: u64 = bench.device.entries().iter().map(|entry| entry.at_peak.0).sum();
+    assert!(peak <= limit.0 + bench_pinned(&mut bench), "{peak} of {limit}");
 }
 
 /// Page-locked memory is listed, and no part of the GPU's.
-fn bench_pinned(bench: &Bench) -> u64 {
+fn bench_pinned(bench: &mut Bench) -> u64 {
     let pinned = splat::backend::MemoryKind::Pinned;
-    let entries = bench.device.memory();
+    let entries = bench.device.entries();
     entries.iter().filter(|entry| entry.kind == pinned).map(|entry| entry.at_peak.0).sum()
 }
 
@@ -352,7 +352,7 @@ fn neighbour_lists_shrink_before_dearer_rungs_and_grow_back() {
     let mut near = None;
     let expected = free.regularise(ROUND, &mut near);
     assert_eq!(
-        (near.as_ref().map(Neighbourhood::count), free.rung_changes()),
+        (near.as_ref().map(NeighbourLists::count), free.rung_changes()),
         (Some(LONG), vec![])
     );
     let need = free.need();
@@ -371,7 +371,7 @@ fn neighbour_lists_shrink_before_dearer_rungs_and_grow_back() {
         is_shorter.then_some((limit, bench, near, losses))
     };
     let (limit, mut bench, mut near, losses) = (0..52).find_map(short_by).expect("a shortage");
-    let length = near.as_ref().map(Neighbourhood::count);
+    let length = near.as_ref().map(NeighbourLists::count);
     assert!(matches!(length, Some(12 | 10)), "{length:?}");
     let changes = bench.rung_changes();
     assert!(changes.contains(&(Rung::Neighbours, true)), "{changes:?}");
@@ -427,16 +427,17 @@ fn slack_goes_back_and_an_idle_run_takes_nothing_more() {
         return;
     }
     bench.iterate(60);
-    let frames =
-        |bench: &Bench| -> u64 { bench.device.memory().iter().map(|entry| entry.mapped.0).sum() };
-    let before = frames(&bench);
+    let frames = |bench: &mut Bench| -> u64 {
+        bench.device.entries().iter().map(|entry| entry.mapped.0).sum()
+    };
+    let before = frames(&mut bench);
     // A frame of nine times as many pixels, once.
     let wide = resized(&bench.view, [3072, 3072]);
-    drop(bench.device.render(&bench.model, &wide, &settings(3, 5)).unwrap());
-    assert!(frames(&bench) > before + 64 * MIB);
+    drop(bench.device.draw(&bench.model, &wide, &settings(3, 5)).unwrap());
+    assert!(frames(&mut bench) > before + 64 * MIB);
     bench.iterate(30);
-    let after = frames(&bench);
+    let after = frames(&mut bench);
     assert!(after <= before + 4 * MIB, "{before} before, {after} after");
     bench.iterate(300);
-    assert_eq!(frames(&bench), after);
+    assert_eq!(frames(&mut bench), after);
 }

@@ -6,13 +6,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::common::cuda::{self, alone};
+use crate::common::drawing;
 use crate::common::oracle::{AT_REST, Shot, settings, step};
 use crate::common::scene::{photo, resized, straight, tame_gaussians};
 use splat::backend::cpu::count;
 use splat::backend::cuda::{BandPolicy, Cuda, CudaOptions, Model};
 use splat::backend::{
-    AdamStep, CHUNK_ROWS, Criterion, DensifyRule, Grant, MemoryEntry, MemoryKind, RelocateRule,
-    Statistics, Term, Terms, chunks,
+    AdamStep, CHUNK_ROWS, Criterion, DensifyRule, Grant, MemoryEntry, MemoryKind, Peaks,
+    RelocateRule, Statistics, Term, Terms, chunks,
 };
 use splat::dataset::{DepthMap, Image, View};
 use splat::math::morton::Cube;
@@ -116,7 +117,7 @@ impl Training {
             .collect();
         let options = CudaOptions { storage, ..CudaOptions::default() };
         let mut device = cuda::open_with(&options).expect("a CUDA device");
-        device.reset_memory_peaks();
+        drop(device.memory(Peaks::Reset));
         let model = device.upload(&gaussians).unwrap();
         // The same is counted on the processor; rounding moves a few splats over an edge.
         let drawn = |shot: &Shot| (shot.settings.near, shot.settings.screen_filter);
@@ -195,7 +196,7 @@ impl Training {
             let dn = if maps == Maps::Compared { 0.05 } else { 0.0 };
             let terms = surface_rule(maps, self.iteration).terms();
             let terms = &terms.with(Term::DepthNormal { by_opacity: false }, dn);
-            let seen = Seen {
+            let seen = drawing::Seen {
                 view: &shot.view,
                 drawing: &settings,
                 target: &target,
@@ -327,7 +328,7 @@ fn the_plan_has_the_ledgers_rows(storage: Storage, kind: Kind) {
     assert!(!counts_alike || near(counted.visible, before.visible), "{counted:?} {before:?}");
     assert!(!counts_alike || near(counted.instances, before.instances), "{counted:?} {before:?}");
 
-    let entries = training.device.memory();
+    let entries = training.device.entries();
     let gaussians = (GAUSSIANS + BIRTHS) as u64;
     let most = ViewSize {
         px: SIZE,
@@ -383,11 +384,11 @@ fn the_plan_has_the_ledgers_rows(storage: Storage, kind: Kind) {
     }
 
     training.device.set_bands(BandPolicy::AtLeast(4));
-    training.device.reset_memory_peaks();
+    drop(training.device.memory(Peaks::Reset));
     training.everything();
     let mut rows = run.ledger(true);
     rows.retain(|row| row.bytes > Bytes(0));
-    same_labels(&rows, &training.device.memory());
+    same_labels(&rows, &training.device.entries());
 }
 
 fn same_labels(rows: &[Row], entries: &[MemoryEntry]) {

@@ -10,7 +10,7 @@ use crate::common::oracle::{AT_REST, settings};
 use crate::common::scene::{RATES, resized, tame_gaussians};
 use crate::common::view;
 use splat::backend::cuda::{Cuda, CudaOptions, Model, Target};
-use splat::backend::{AdamStep, DensifyRule, DeviceError, Grant, Rates, Terms};
+use splat::backend::{AdamStep, DensifyRule, DeviceError, Grant, Photo, Rates, Stay, Term, Terms};
 use splat::dataset::{DepthMap, Image, View};
 use splat::math::Real;
 use splat::memory::{Bytes, Limit, Rung};
@@ -147,7 +147,7 @@ fn run(shots: &[Shot], gaussians: &Gaussians, budget: Option<Bytes>) -> Result<R
         let after = device.download(&mut model)?;
         return Err(Stopped { error, unchanged: Some(after == done.kept) });
     }
-    let peak = device.memory().iter().map(|entry| entry.peak).sum();
+    let peak = device.entries().iter().map(|entry| entry.peak).sum();
     Ok(Ran { losses: done.losses, held: [done.held, holds(&device)], peak })
 }
 
@@ -187,7 +187,8 @@ fn iterate(
         drop(target);
         if number != BEFORE && number < BEFORE + AFTER {
             let next = order(number + 1);
-            device.prefetch(next, &shots[next].photo)?;
+            let stay = Stay::Ahead(next);
+            device.upload_target(Photo { image: &shots[next].photo, stay })?;
         }
     }
     Ok(())

@@ -5,12 +5,12 @@ use crate::common::oracle::AT_REST;
 use crate::common::prelude::*;
 use crate::common::scene::{gaussian, photo, straight, together};
 use crate::common::surface::{
-    Definition, Sample, Shown, Solid, WITH_DEPTHS, geometry, geometry_gradients, lists, looked_at,
+    Definition, Sample, Shown, Solid, SurfaceRule, SurfaceTerms, WITH_DEPTHS, add_rule, geometry,
+    geometry_gradients, lists, looked_at, masked,
 };
-use crate::common::surface::{SurfaceRule, SurfaceTerms};
 use crate::common::{Draws, assert_relative, derivative, derivative_between_cuts};
 use splat::backend::cpu::{Cpu, Model, NearestLists, Parameter};
-use splat::backend::{AdamStep, DeviceError, Rates, Terms, TrainDevice};
+use splat::backend::{AdamStep, DeviceError, Objective, Rates, TrainDevice};
 use splat::math::Real;
 use splat::math::field::{DISTANCE_ERROR_MAX, distance_error, distance_error_bwd};
 use splat::math::lookup::{place_px, place_px_bwd};
@@ -124,10 +124,10 @@ fn distances_agree_with_their_definition() {
 }
 
 /// The terms of a model by the whole pipeline.
-fn total(model: &Model<f64>, near: &NearestLists, rules: &[SurfaceRule]) -> f64 {
+fn total(model: &Model<f64>, near: &NearestLists, rule: &SurfaceRule) -> f64 {
     let (device, mut model) = (&mut Cpu::<f64>::new(), model.clone());
     let view = straight();
-    let terms: SurfaceTerms = looked_at(device, &mut model, (&view, &WITH_DEPTHS), (near, rules)).0;
+    let terms: SurfaceTerms = looked_at(device, &mut model, (&view, &WITH_DEPTHS), (near, rule)).0;
     RULE.sdf * terms.sdf
 }
 
@@ -168,7 +168,7 @@ fn the_whole_pipeline_agrees_with_its_difference_in_every_parameter() {
             let expected = derivative_between_cuts(model.column(parameter).values[at], |x| {
                 let mut moved = model.clone();
                 moved.column_mut(parameter).values[at] = x;
-                total(&moved, &near, &[RULE])
+                total(&moved, &near, &RULE)
             });
             let what = format!("Gaussian {row} {parameter:?}[{k}]");
             // Below the floor gradients drown in the rounding of the difference.

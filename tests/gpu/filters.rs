@@ -354,7 +354,7 @@ fn smoothed_step<B: TrainDevice>(
     gaussians: &Gaussians,
     shot: &Shot,
     step: &AdamStep,
-) -> (Snapshot<Gaussians>) {
+) -> (Loss, Snapshot<Gaussians>) {
     let mut model = device.upload(gaussians).unwrap();
     device.update_filter_3d(&mut model, &[&shot.view], SAMPLED_FROM).unwrap();
     let target = device.target(shot.index, &shot.photo).unwrap();
@@ -363,7 +363,7 @@ fn smoothed_step<B: TrainDevice>(
         .add_view(&mut model, (&shot.view, &shot.settings), (&target, &shot.terms), &mut sums)
         .unwrap();
     device.step(&mut model, sums, step).unwrap();
-    (loss.read().unwrap(), device.snapshot(&mut model).unwrap())
+    (loss.read().unwrap().into(), device.snapshot(&mut model).unwrap())
 }
 
 /// A view of the smoothed Gaussians with a photograph in which no pixel is borderline.
@@ -371,7 +371,7 @@ fn smoothed_shot(gaussians: &Gaussians, filter: ScreenFilter, seed: u64) -> Shot
     let settings = Drawing { screen_filter: filter, ..settings(3, seed) };
     let mut oracle = Cpu::<f64>::new();
     let mut model = oracle.upload(gaussians).unwrap();
-    oracle.smooth(&mut model, &[&view()], SAMPLED_FROM).unwrap();
+    oracle.update_filter_3d(&mut model, &[&view()], SAMPLED_FROM).unwrap();
     let Snapshot { mut parameters, filter_3d, .. } = oracle.snapshot(&mut model).unwrap();
     fuse(&mut parameters, &filter_3d);
     shot(&parameters, &view(), settings, (seed, Counted::Clear))

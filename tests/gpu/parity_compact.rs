@@ -49,13 +49,13 @@ fn a_compact_model_takes_what_the_plan_says() {
             storage: Storage::Compact,
             optional: OptionalColumns::NONE,
         };
-        let regions = device.memory().into_iter().filter(|e| e.kind == MemoryKind::Region);
+        let regions = device.entries().into_iter().filter(|e| e.kind == MemoryKind::Region);
         let held: Vec<_> = regions.map(|entry| (entry.label, entry.bytes)).collect();
         // Columns that a model may lack are not held while it lacks them.
         for row in size.regions().iter().filter(|row| row.bytes > Bytes(0)) {
             assert!(held.contains(&(row.label, row.bytes)), "{row:?} is not in {held:?}");
         }
-        let [parameters, others] = Raster::<Gaussians>::model_bytes(&device, &model);
+        let [parameters, others] = device.model_bytes(&model);
         assert_eq!(Bytes(parameters.0 + others.0), size.bytes());
     }
     let million = |storage| {
@@ -502,16 +502,16 @@ fn a_living_model_turns_compact_in_place_and_back() {
         let mut device = full();
         let mut model = device.restore(start.clone()).unwrap();
         let before = image(&mut device, &model, &view());
-        let was = Raster::<Gaussians>::model_bytes(&device, &model);
-        let mapped = |device: &Cuda| -> u64 {
-            let regions = device.memory().into_iter().filter(|e| e.kind == MemoryKind::Region);
+        let was = device.model_bytes(&model);
+        let mapped = |device: &mut Cuda| -> u64 {
+            let regions = device.entries().into_iter().filter(|e| e.kind == MemoryKind::Region);
             regions.map(|entry| entry.mapped.0).sum()
         };
-        let mapped_before = mapped(&device);
+        let mapped_before = mapped(&mut device);
         let freed = device.compact(&mut model).unwrap();
         assert_eq!(model.storage(), Storage::Compact);
-        assert_eq!(mapped(&device) + freed.0, mapped_before);
-        let is = Raster::<Gaussians>::model_bytes(&device, &model);
+        assert_eq!(mapped(&mut device) + freed.0, mapped_before);
+        let is = device.model_bytes(&model);
         let less = was[0].0 + was[1].0 - is[0].0 - is[1].0;
         assert_eq!(less, 396 * count.next_multiple_of(32) as u64);
         // Blocks are up to a 32nd of a region, and granules are 2 MiB.
@@ -523,7 +523,7 @@ fn a_living_model_turns_compact_in_place_and_back() {
 
         device.expand(&mut model).unwrap();
         assert_eq!(model.storage(), Storage::Full);
-        assert_eq!(Raster::<Gaussians>::model_bytes(&device, &model), was);
+        assert_eq!(device.model_bytes(&model), was);
         assert_same_rows(&snapshot(&mut device, &mut model), &expected, "expand");
     }
 }

@@ -85,7 +85,6 @@ fn what_is_too_small_or_of_another_size_is_refused<B: TrainDevice>(device: &mut 
 /// Of a GPU with little memory left.
 #[cfg(kernels)]
 mod short_of_memory {
-    use splat::backend::Backend as _;
     use splat::memory::Bytes;
     use splat::perceptual::LayerSizes;
 

@@ -4,13 +4,13 @@ use crate::common::Draws;
 use crate::common::oracle::AT_REST;
 use crate::common::prelude::*;
 use crate::common::scene::{gaussian, photo, straight, together};
-use crate::common::surface::SurfaceRule;
+use crate::common::surface::{SurfaceRule, add_rule};
 use proptest::prelude::*;
 use rayon::prelude::*;
 use splat::backend::cpu::Cpu;
 use splat::backend::{
-    AdamStep, Criterion, DensifyRule, DeviceError, Grant, MOST_NEIGHBOURS, RelocateRule, Terms,
-    TrainDevice,
+    AdamStep, Criterion, DensifyRule, DeviceError, Grant, MOST_NEIGHBOURS, RelocateRule, Store,
+    Terms, TrainDevice,
 };
 use splat::math::Real;
 use splat::math::morton::Cube;
@@ -280,7 +280,7 @@ const DENSIFY: DensifyRule = DensifyRule {
 };
 
 /// What may happen to the rows of a model on the way.
-type Change<B> = fn(&mut B, &mut <B as Raster<Gaussians>>::Model);
+type Change<B> = fn(&mut B, &mut <B as Store<Gaussians>>::Model);
 
 fn lists_know_when_rows_have_come_gone_or_changed_places<B: TrainDevice>(device: &mut B) {
     const RELOCATE: RelocateRule = RelocateRule { opacity_min: 0.01, seed: 3, iteration: 600 };

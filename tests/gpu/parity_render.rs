@@ -83,7 +83,7 @@ fn losses_agree_with_the_oracle_whatever_the_weights<B: TrainDevice>(device: &mu
     let gaussians = tame_gaussians(60, 9, 3);
     let shots = [0.0, 0.2, 0.7, 1.0].map(|lambda_dssim| {
         let mut shot = shot(&gaussians, &view(), settings(3, 4), (3, Counted::Clear));
-        shot.terms = Terms { lambda_dssim };
+        shot.terms = Terms::photometric(lambda_dssim);
         shot
     });
     for shot in shots {

@@ -62,7 +62,7 @@ fn gradients_agree_whatever_the_size_and_the_loss<B: TrainDevice>(device: &mut B
         let gaussians = clear_gaussians(12, seed, &[(&view, settings)]);
         for lambda_dssim in [0.0, 0.2, 1.0] {
             let mut shot = shot(&gaussians, &view, settings, (seed, Counted::All));
-            shot.terms = Terms { lambda_dssim };
+            shot.terms = Terms::photometric(lambda_dssim);
             let found = FirstStep::taken_by(device, &gaussians, &shot).snapshot;
             let expected = FirstStep::of_the_oracle(&gaussians, &shot).snapshot;
             let what = format!("{size:?} px, {lambda_dssim}");

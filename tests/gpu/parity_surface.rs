@@ -292,7 +292,7 @@ fn neighbours_that_are_missing_or_stale_are_errors<B: TrainDevice>(device: &mut 
 mod on_the_device {
     use std::time::Instant;
 
-    use splat::backend::TrainDevice;
+    use splat::backend::Objective;
     use splat::backend::cuda::Cuda;
     use splat::math::Real;
     use splat::math::morton::Cube;
@@ -300,9 +300,10 @@ mod on_the_device {
 
     use super::{Groups, RULE, assert_columns_agree, assert_terms_agree, crowd, regularised};
     use crate::common::oracle::gradients;
+    use crate::common::prelude::*;
     use crate::common::scene::{photo, resized, straight};
+    use crate::common::surface::{SurfaceRule, SurfaceTerms};
     use crate::common::{Draws, compact, cuda};
-    use splat::backend::Terms;
     use splat::backend::cpu::Cpu;
 
     /// A compact model keeps second moments of its geometry in full: their roots are the gradients'
@@ -371,20 +372,14 @@ mod on_the_device {
             let mut run = |iteration| {
                 let rule = SurfaceRule { iteration, ..rule };
                 let terms = rule.terms();
-                let seen = Seen {
-                    view: &view,
-                    drawing: &drawing,
-                    target: &target,
-                    terms: &terms,
-                    near: Some(&near),
-                };
+                let lists = Some(&near);
                 let frame = device.draw(&model, &view, &drawing).unwrap();
                 device.synchronize().unwrap();
                 let began = Instant::now();
-                let objective = Objective { target: &target, terms: &terms, near: seen.near };
+                let objective = Objective { target: &target, terms: &terms, near: lists };
                 let (frame, _) = device.objective(&model, frame, &objective).unwrap();
                 let mut gradients = Default::default();
-                let samples = device.backward(&mut model, frame, seen.near, &mut gradients);
+                let samples = device.backward(&mut model, frame, lists, &mut gradients);
                 let samples = samples.unwrap();
                 device.synchronize().unwrap();
                 let ms = began.elapsed().as_secs_f64() * 1e3;

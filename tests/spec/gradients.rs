@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use crate::common::scene::{NEAR, viewpoint};
 use crate::common::{Draws, assert_relative, derivative, derivative_between_cuts, view};
-use splat::backend::Terms;
 use splat::backend::cpu::{Cpu, Model, Parameter};
+use splat::backend::{Term, Terms};
 use splat::dataset::{DepthMap, Image};
 use splat::math::blend::{PixelWalk, ScreenGradient, Shade, alpha, alpha_bwd, blend_bwd, exponent};
 use splat::math::linalg::{add, dot, mul, normalize, normalize_bwd, rotation, rotation_bwd, scale};

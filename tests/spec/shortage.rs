@@ -112,7 +112,7 @@ fn a_refused_frame_is_drawn_again_after_something_was_given_up() {
     assert_eq!(ended.unwrap(), Outcome::Finished);
     // Told when the iteration is done.
     assert_eq!(record.rungs, [(4, Rung::Compact), (4, Rung::Compact), (15, Rung::Compact)]);
-    assert_eq!((record.steps, record.rounds), (free.steps, free.hooks.rounds));
+    assert_eq!((record.steps, record.rounds), (free.steps, free.rounds));
     assert_eq!(final_ply(&other), final_ply(&place));
 }
 
@@ -196,12 +196,9 @@ fn lists_of_neighbours_get_shorter_where_there_is_no_room_for_them() {
     config.optimize.init_opacity = 0.9;
     // The frames of the photometric stage, of what comes before the prune, and two of what follows it;
     // the views that show how near Gaussians lie to surfaces come every 1,000 iterations.
-    let mut device = ConstrainedBackend {
-        reliefs: 1,
-        fewer_neighbours: 12,
-        refused_frames: [30 + 6 + 3].into(),
-        ..ConstrainedBackend::new(8)
-    };
+    let mut device = ConstrainedBackend::new(8);
+    (device.hooks.reliefs, device.hooks.fewer_neighbours) = (1, 12);
+    device.hooks.refused_frames = [30 + 6 + 3].into();
     let (record, end) = run_as(&place, &mut device, &config, None);
     assert_eq!(end.unwrap(), Outcome::Finished);
     assert_eq!(record.lists, [(36, 16), (38, 12)]);

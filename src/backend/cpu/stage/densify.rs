@@ -378,8 +378,8 @@ mod tests {
                 ..ScreenGradient::default()
             };
             for _ in 0..2 {
-                let observe = Some(statistics);
-                let settings = Drawing { observe, fade_depth, ..Drawing::DEFAULT };
+                let settings =
+                    Drawing { observe: Some(statistics), fade_depth, ..Drawing::DEFAULT };
                 observe(&mut model, &splats, &[gradient], ([4, 2], &settings));
             }
             assert_eq!(model.views_seen, [0, 2]);
