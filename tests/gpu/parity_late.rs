@@ -22,7 +22,7 @@ const SEEN: usize = 32;
 const RATES: Rates = Rates { sh_dc: 5e-3, sh_rest: 6e-3, ..AT_REST };
 
 /// Some Gaussians that the camera sees, and more behind it, some of them all but transparent.
-fn gaussians() -> Gaussians {
+pub(super) fn gaussians() -> Gaussians {
     let behind = (0..70).map(|i| {
         let opacity = if i % 9 == 4 { 0.001 } else { 0.8 };
         gaussian([0.1 * i as f32 - 3.5, 0.2, -5.0], 0.3, opacity, [0.6; 3])
@@ -58,7 +58,11 @@ fn behind(values: &Gaussians, means: &[f32]) -> Vec<(&'static str, Vec<f32>)> {
 }
 
 /// Values and moments of what is behind the camera agree.
-fn assert_alike(found: &Snapshot<Gaussians>, expected: &Snapshot<Gaussians>, what: &str) {
+pub(super) fn assert_alike(
+    found: &Snapshot<Gaussians>,
+    expected: &Snapshot<Gaussians>,
+    what: &str,
+) {
     let parts = |s: &Snapshot<Gaussians>| {
         let means = s.parameters.means.clone();
         [&s.parameters, &s.first_moments, &s.second_moments].map(|part| behind(part, &means))

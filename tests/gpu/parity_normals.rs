@@ -126,7 +126,7 @@ fn losses_and_gradients_of_normals_agree_with_the_oracle<B: TrainDevice>(device:
 }
 
 /// The shot with a map of noise beside the photograph, in every value far from what is drawn.
-fn with_depths(shot: Shot, gaussians: &Gaussians) -> Shot {
+pub(super) fn with_depths(shot: Shot, gaussians: &Gaussians) -> Shot {
     let settings = Drawing { inverse_depth: true, statistics: Statistics::Both, ..shot.settings };
     let oracle = &mut Cpu::<f64>::new();
     let model = oracle.upload(gaussians).unwrap();

@@ -58,7 +58,7 @@ fn with_terms([entropy, density, normal]: [bool; 3]) -> SurfaceRule {
 /// A crowd in the middle of the view. One in three is too faint to be seen, and the others are so much
 /// in view that every precision sees the same ones: samples are drawn among what is seen, by place.
 /// What is unseen is a neighbour of what is seen.
-fn crowd(count: usize, seed: u64) -> Gaussians {
+pub(super) fn crowd(count: usize, seed: u64) -> Gaussians {
     let mut draws = Draws::new(seed);
     let parts: Vec<Gaussians> = (0..count)
         .map(|row| {
@@ -104,11 +104,11 @@ fn assert_terms_agree(found: &SurfaceTerms, expected: &SurfaceTerms, what: &str)
 }
 
 /// Names, widths and values of groups of parameters.
-type Groups = Vec<(&'static str, usize, Vec<f64>)>;
+pub(super) type Groups = Vec<(&'static str, usize, Vec<f64>)>;
 
 /// Each column within 1e-3 of its largest gradient. A column in which all cancels is held to 1e-5 of
 /// the largest of all.
-fn assert_columns_agree(found: Groups, expected: &Groups, what: &str) {
+pub(super) fn assert_columns_agree(found: Groups, expected: &Groups, what: &str) {
     let largest =
         |values: &mut dyn Iterator<Item = &f64>| values.fold(0.0, |a: f64, v| a.max(v.abs()));
     let of_all = largest(&mut expected.iter().flat_map(|(.., values)| values));

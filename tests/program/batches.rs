@@ -108,5 +108,8 @@ fn scaled_rates_are_others_and_a_batch_of_none_or_nine_is_refused() {
         serde_json::from_str::<Value>(&ended.stdout).unwrap()["peak"].as_u64().unwrap()
     };
     let more = planned(&["--batch-views=8"]) - planned(&[]);
-    assert!(more >= 7 * 400_000, "seven views' places of 4 bytes a Gaussian, and {more} are planned");
+    assert!(
+        more >= 7 * 400_000,
+        "seven views' places of 4 bytes a Gaussian, and {more} are planned"
+    );
 }

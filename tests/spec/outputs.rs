@@ -34,6 +34,7 @@ fn step(iteration: u32, iterations: u32) -> Event {
     let x = f64::from(iteration);
     Event::Step(Step {
         iteration,
+        images: 1,
         iterations,
         values: Values(vec![("l1", 1.0 / x), ("ssim", 1.0 - 0.5 / x)]),
         total: 2.0 / x,

@@ -128,7 +128,7 @@ fn coarse_stage() -> Vec<Event> {
     let step = |iteration| {
         let (values, total) = (Values(vec![("l1", 0.25), ("ssim", 0.5)]), 0.375);
         let (iterations, gaussians, ms) = (9000, 1_234_567, 20.0);
-        Event::Step(Step { iteration, iterations, values, total, gaussians, ms })
+        Event::Step(Step { iteration, images: 1, iterations, values, total, gaussians, ms })
     };
     let [early, late] = [(800, Some(0.5)), (900, None)].map(|(iteration, dn)| SurfaceReport {
         iteration,
