@@ -10,8 +10,10 @@ pub mod geometry;
 pub mod keeper;
 pub mod lpips;
 pub mod oracle;
+pub mod process;
 pub mod program;
 pub mod scene;
+pub mod scenes;
 pub mod surface;
 
 use splat::dataset::{Camera, Pose, View};

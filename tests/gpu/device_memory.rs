@@ -1,8 +1,7 @@
 //! The heap on a GPU: what the books say is what the driver says.
 
-use std::process::Command;
-
 use crate::common::cuda::{Alone, alone};
+use crate::common::process;
 use splat::backend::DeviceError;
 use splat::backend::cuda::heap::{Buffer as _, Heap, Region};
 use splat::backend::cuda::session::Session;
@@ -10,9 +9,6 @@ use splat::backend::cuda::sort::{Pairs, exclusive_sum, exclusive_sum_ordered, so
 use splat::memory::{Allowance, Bytes};
 
 const MIB: usize = 1 << 20;
-
-/// Set where the test that looks at context and code runs in a process of its own.
-const FIRST_OF_ITS_PROCESS: &str = "SPLAT_TEST_FIRST_OF_ITS_PROCESS";
 
 /// A session alone on the GPU: free memory is a figure of the whole of it.
 fn session() -> (Alone, Session) {
@@ -106,15 +102,11 @@ fn the_ledger_says_what_the_driver_says() {
 #[ignore = "needs a CUDA device"]
 fn context_and_code_are_in_the_books() {
     // Only the first session of a process brings context and code to the GPU, where they stay.
-    if std::env::var_os(FIRST_OF_ITS_PROCESS).is_none() {
-        let _alone = alone();
-        let mut child = Command::new(std::env::current_exe().unwrap());
-        child.args(["--exact", "device_memory::context_and_code_are_in_the_books", "--ignored"]);
-        let output = child.env(FIRST_OF_ITS_PROCESS, "1").output().unwrap();
-        let text = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success() && text.contains("1 passed"), "{text}");
+    let alone = alone();
+    if !process::is_of("device_memory::context_and_code_are_in_the_books") {
         return;
     }
+    drop(alone);
     let (_alone, session) = session();
     let mapped = |label: &str| -> u64 {
         let entries = session.heap.ledger();
