@@ -1,0 +1,63 @@
+//! Stage `regularise`, what a view's depths say: their gradient where samples are compared with them.
+
+use super::depth_map::DepthMap;
+use super::neighbours::Neighbours;
+use super::normals::Compared;
+use super::surface::Sampler;
+use crate::backend::SurfaceRule;
+use crate::backend::cpu::model::Model;
+use crate::math::Real;
+use crate::memory::Bytes;
+
+/// A frame's depths, and their gradient.
+#[derive(Debug)]
+pub(crate) struct Sampled<R> {
+    pub(crate) map: DepthMap<R>,
+    /// [height, width]
+    d_depths: Vec<R>,
+}
+
+impl<R: Real> Sampled<R> {
+    /// That of a drawn view, without any gradient yet.
+    pub(crate) fn new(map: DepthMap<R>) -> Self {
+        let d_depths = vec![R::ZERO; map.pixels()];
+        Self { map, d_depths }
+    }
+
+    /// Adds the gradient of comparing the depths with the distances of samples of the Gaussians that
+    /// the view sees.
+    pub(crate) fn compare(
+        &mut self,
+        model: &Model<R>,
+        near: &Neighbours,
+        visible: Vec<usize>,
+        rule: &SurfaceRule,
+    ) {
+        let Self { map, d_depths } = self;
+        let sampler = Sampler::new(model, near, visible, (rule, Some(map)));
+        sampler.each_depth(|cell, d_depth| {
+            for (at, weight) in cell.pixels().into_iter().zip(cell.weights()) {
+                d_depths[map.index(at)] += weight * d_depth;
+            }
+        });
+    }
+
+    pub(crate) fn bytes(&self) -> Bytes {
+        self.map.bytes() + Bytes::of::<R>(self.d_depths.capacity())
+    }
+}
+
+/// Gradients of depth and of x and y of the normal, [height, width, 3], and of what shines through all
+/// splats, [height, width], of what a frame was compared by; empty without.
+pub(crate) fn gradients<R: Real>(
+    normals: Option<Compared<R>>,
+    sampled: Option<&Sampled<R>>,
+) -> (Vec<R>, Vec<R>) {
+    let mut d_surface = normals.map_or(Vec::new(), |compared| compared.d_surface);
+    let Some(Sampled { map, d_depths }) = sampled else { return (d_surface, Vec::new()) };
+    d_surface.resize(d_depths.len() * 3, R::ZERO);
+    for (d_pixel, &d_depth) in d_surface.as_chunks_mut::<3>().0.iter_mut().zip(d_depths) {
+        d_pixel[0] += d_depth;
+    }
+    (d_surface, d_depths.iter().map(|&d| d * map.farthest).collect())
+}

@@ -1,0 +1,286 @@
+//! A range of device addresses that memory is put behind as it is needed.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use super::memory::{DeviceMemory, Fault};
+use crate::backend::DeviceError;
+use crate::memory::{Allowance, Bytes, Kind, Ledger};
+
+/// Bytes of address that blocks and pieces begin at multiples of.
+pub(super) const ALIGNMENT: u64 = 256;
+
+/// The largest block of memory that is mapped at once; more saves no time.
+const LARGEST_BLOCK: u64 = 64 << 20;
+
+/// Memory and the books of it.
+pub(super) struct Books {
+    pub(super) memory: Box<dyn DeviceMemory>,
+    pub(super) ledger: RefCell<Ledger>,
+    pub(super) allowance: Cell<Allowance>,
+}
+
+impl Books {
+    /// Looks how much of the device others use, and makes do with what they leave. So many bytes of
+    /// what is used are this program's own and not in the books.
+    pub(super) fn look_around(&self, own: Bytes) -> Result<(), DeviceError> {
+        let used = self.memory.capacity().0.saturating_sub(self.memory.free()?.0);
+        let mut ledger = self.ledger.borrow_mut();
+        let foreign = used.saturating_sub(ledger.total().0 + own.0);
+        ledger.set_budget(self.allowance.get().beside(Bytes(foreign)));
+        Ok(())
+    }
+
+    /// Rounds up to whole granules.
+    pub(super) fn whole_granules(&self, bytes: u64) -> u64 {
+        bytes.checked_next_multiple_of(self.memory.granule()).unwrap_or(u64::MAX)
+    }
+}
+
+/// A block of memory, mapped behind the one before it.
+struct Mapped {
+    handle: u64,
+    bytes: u64,
+}
+
+/// Addresses with memory at their beginning.
+///
+/// With virtual memory the addresses stay the same for life. Without, growing takes a larger range
+/// and copies.
+pub(super) struct Span {
+    books: Rc<Books>,
+    label: &'static str,
+    kind: Kind,
+    address: u64,
+    /// Reserved address space; 0 without virtual memory.
+    reserved: u64,
+    blocks: Vec<Mapped>,
+    mapped: u64,
+    used: u64,
+}
+
+impl Span {
+    /// Addresses without memory.
+    pub(super) fn new(
+        books: &Rc<Books>,
+        label: &'static str,
+        kind: Kind,
+    ) -> Result<Self, DeviceError> {
+        let mut span = Self {
+            books: Rc::clone(books),
+            label,
+            kind,
+            address: 0,
+            reserved: 0,
+            blocks: Vec::new(),
+            mapped: 0,
+            used: 0,
+        };
+        if books.memory.is_virtual() {
+            let reach = books.whole_granules(books.memory.capacity().0.max(1));
+            span.address = books.memory.reserve(reach).map_err(|fault| span.error(fault, reach))?;
+            span.reserved = reach;
+        }
+        Ok(span)
+    }
+
+    pub(super) fn address(&self) -> u64 {
+        self.address
+    }
+
+    pub(super) fn mapped(&self) -> u64 {
+        self.mapped
+    }
+
+    /// Notes how many bytes hold something.
+    pub(super) fn set_used(&mut self, used: u64) {
+        let mut ledger = self.books.ledger.borrow_mut();
+        ledger.set_used(self.label, self.kind, Bytes(self.used), Bytes(used));
+        self.used = used;
+    }
+
+    /// Puts memory behind at least the first `bytes`. What they hold stays; what is new holds
+    /// anything.
+    pub(super) fn grow(&mut self, bytes: u64) -> Result<(), DeviceError> {
+        if bytes <= self.mapped {
+            return Ok(());
+        }
+        let target = self.books.whole_granules(bytes);
+        if self.books.memory.is_virtual() { self.map_more(target) } else { self.replace(target) }
+    }
+
+    /// Gives back the whole blocks behind the first `bytes`.
+    pub(super) fn trim(&mut self, bytes: u64) -> Result<(), DeviceError> {
+        if !self.books.memory.is_virtual() {
+            return self.trim_plain(bytes);
+        }
+        if self.blocks.last().is_none_or(|last| self.mapped - last.bytes < bytes) {
+            return Ok(());
+        }
+        self.books.memory.wait()?;
+        while let Some(last) = self.blocks.pop_if(|last| self.mapped - last.bytes >= bytes) {
+            self.mapped -= last.bytes;
+            self.books.memory.unmap(self.address + self.mapped, last.bytes)?;
+            self.books.memory.release(last.handle)?;
+            self.strike_out(last.bytes);
+        }
+        Ok(())
+    }
+
+    /// Whether so much may be taken, as things stand now: others may have come or gone.
+    fn check(&self, bytes: u64) -> Result<(), DeviceError> {
+        self.books.look_around(Bytes(0))?;
+        Ok(self.books.ledger.borrow().check(self.label, Bytes(bytes))?)
+    }
+
+    fn charge(&self, bytes: u64) -> Result<(), DeviceError> {
+        let mut ledger = self.books.ledger.borrow_mut();
+        Ok(ledger.charge(self.label, self.kind, Bytes(bytes))?)
+    }
+
+    fn strike_out(&self, bytes: u64) {
+        self.books.ledger.borrow_mut().release(self.label, self.kind, Bytes(bytes));
+    }
+
+    fn error(&self, fault: Fault, wanted: u64) -> DeviceError {
+        match fault {
+            Fault::Failed(error) => error,
+            Fault::Exhausted => {
+                let ledger = self.books.ledger.borrow();
+                DeviceError::OutOfMemory {
+                    label: self.label,
+                    wanted: Bytes(wanted),
+                    held: ledger.total(),
+                    free: self.books.memory.free().unwrap_or_default(),
+                    largest: ledger.largest(),
+                }
+            }
+        }
+    }
+
+    fn map_more(&mut self, target: u64) -> Result<(), DeviceError> {
+        let (before, more) = (self.mapped, target - self.mapped);
+        self.check(more)?;
+        if target > self.reserved {
+            // No budget is larger than the device, so that the check should have failed.
+            return Err(self.error(Fault::Exhausted, more));
+        }
+        let done = self
+            .map_blocks(target)
+            .and_then(|()| Ok(self.books.memory.allow(self.address + before, target - before)?));
+        if let Err(fault) = done {
+            self.unmap_behind(before);
+            return Err(self.error(fault, more));
+        }
+        self.charge(more)
+    }
+
+    fn map_blocks(&mut self, target: u64) -> Result<(), Fault> {
+        let memory = &self.books.memory;
+        while self.mapped < target {
+            // Blocks in proportion to what is there: few of them, yet the last one, which cannot
+            // be given back in part, is small against the whole.
+            let fair = (self.mapped / 128).next_power_of_two().min(LARGEST_BLOCK);
+            let bytes = self.books.whole_granules(fair).min(target - self.mapped);
+            let handle = memory.create(bytes)?;
+            if let Err(fault) = memory.map(self.address + self.mapped, bytes, handle) {
+                memory.release(handle)?;
+                return Err(fault);
+            }
+            self.blocks.push(Mapped { handle, bytes });
+            self.mapped += bytes;
+        }
+        Ok(())
+    }
+
+    /// Takes blocks away without a look at the books.
+    fn unmap_behind(&mut self, bytes: u64) {
+        let memory = &self.books.memory;
+        while let Some(last) = self.blocks.pop_if(|_last| self.mapped > bytes) {
+            self.mapped -= last.bytes;
+            let unmapped = memory.unmap(self.address + self.mapped, last.bytes);
+            log(unmapped.and_then(|()| memory.release(last.handle)));
+        }
+    }
+
+    /// Without virtual memory: a range of another size with the same contents.
+    fn replace(&mut self, target: u64) -> Result<(), DeviceError> {
+        self.check(target)?;
+        let memory = &self.books.memory;
+        let kept = self.mapped.min(target);
+        let copied = memory.allocate(target).and_then(|address| {
+            if kept > 0
+                && let Err(error) = memory.copy(address, self.address, kept)
+            {
+                log(memory.deallocate(address));
+                return Err(Fault::Failed(error));
+            }
+            Ok(address)
+        });
+        let address = copied.map_err(|fault| self.error(fault, target))?;
+        // Both at once, as the device had to hold them.
+        self.charge(target)?;
+        self.give_back_range();
+        self.address = address;
+        self.mapped = target;
+        Ok(())
+    }
+
+    /// A smaller range only where both fit at once; otherwise the larger one stays.
+    fn trim_plain(&mut self, bytes: u64) -> Result<(), DeviceError> {
+        let target = self.books.whole_granules(bytes);
+        if target >= self.mapped {
+            return Ok(());
+        }
+        if target == 0 {
+            self.give_back_range();
+            return Ok(());
+        }
+        match self.replace(target) {
+            Err(DeviceError::Refused(_) | DeviceError::OutOfMemory { .. }) => Ok(()),
+            other => other,
+        }
+    }
+
+    fn give_back_range(&mut self) {
+        if self.mapped == 0 {
+            return;
+        }
+        log(self.books.memory.wait());
+        log(self.books.memory.deallocate(self.address));
+        self.strike_out(self.mapped);
+        self.address = 0;
+        self.mapped = 0;
+    }
+}
+
+impl Drop for Span {
+    fn drop(&mut self) {
+        self.set_used(0);
+        if !self.books.memory.is_virtual() {
+            self.give_back_range();
+            return;
+        }
+        let mapped = self.mapped;
+        if mapped > 0 {
+            log(self.books.memory.wait());
+            self.unmap_behind(0);
+            self.strike_out(mapped);
+        }
+        if self.reserved > 0 {
+            log(self.books.memory.unreserve(self.address, self.reserved));
+        }
+    }
+}
+
+/// A failure to give back leaves nothing to do: the context's end frees all.
+fn log(result: Result<(), DeviceError>) {
+    if let Err(error) = result {
+        tracing::debug!("{error}");
+    }
+}
+
+/// Bytes of `len` values; more than any device has where they cannot be counted.
+pub(super) fn bytes_of<T>(len: usize) -> u64 {
+    (len as u64).saturating_mul(size_of::<T>() as u64)
+}
