@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-use crate::common::program::Place;
+use crate::common::program::TestFolder;
 
 /// The folder of this process's fixtures. It is locked while the process lives; the next process that
 /// finds it unlocked takes it over, so that no folders pile up.
@@ -25,8 +25,8 @@ fn own(folder: PathBuf) -> Option<(PathBuf, File)> {
 }
 
 /// A place of this name with what `train` makes of the tiny scene.
-pub(crate) fn fixture(name: &str, train: impl FnOnce(&Place)) -> Place {
-    let place = Place::lasting(FOLDER.0.join(name));
+pub(crate) fn fixture(name: &str, train: impl FnOnce(&TestFolder)) -> TestFolder {
+    let place = TestFolder::lasting(FOLDER.0.join(name));
     train(&place);
     place
 }

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::common::program::{Ended, Place, assert_no_litter, end, files_below, splat, text};
+use crate::common::program::{Ended, TestFolder, assert_no_litter, end, files_below, splat, text};
 use crate::fixtures::fixture;
 use rstest::rstest;
 use safetensors::SafeTensors;
@@ -32,7 +32,7 @@ const EVENTFUL: [&str; 13] = [
 ];
 
 /// A run without checkpoints on its way, in `unbroken`.
-static UNBROKEN: LazyLock<Place> = LazyLock::new(|| {
+static UNBROKEN: LazyLock<TestFolder> = LazyLock::new(|| {
     fixture("eventful", |place| {
         place.trained_into("unbroken", 400, &EVENTFUL);
     })
@@ -42,7 +42,7 @@ static UNBROKEN: LazyLock<Place> = LazyLock::new(|| {
 const STOPS: [u32; 6] = [31, 35, 60, 150, 330, 355];
 
 /// The same with a checkpoint at each stop, in `unbroken`.
-static WITH_STOPS: LazyLock<Place> = LazyLock::new(|| {
+static WITH_STOPS: LazyLock<TestFolder> = LazyLock::new(|| {
     fixture("eventful_with_stops", |place| {
         trained_with_stops(place, 400, &EVENTFUL, &STOPS);
     })
@@ -52,31 +52,31 @@ static WITH_STOPS: LazyLock<Place> = LazyLock::new(|| {
 const STOPS_WITH_FILTERS: [u32; 3] = [60, 75, 385];
 
 /// The same through both filters, in `unbroken`.
-static WITH_FILTERS: LazyLock<Place> = LazyLock::new(|| {
+static WITH_FILTERS: LazyLock<TestFolder> = LazyLock::new(|| {
     fixture("eventful_with_filters", |place| {
         let flags = [&EVENTFUL[..], &["--antialiasing", "--filter-3d"]].concat();
         trained_with_stops(place, 510, &flags, &STOPS_WITH_FILTERS);
     })
 });
 
-fn trained_with_stops(place: &Place, iterations: u32, flags: &[&str], stops: &[u32]) {
+fn trained_with_stops(place: &TestFolder, iterations: u32, flags: &[&str], stops: &[u32]) {
     let stops: Vec<String> = stops.iter().map(u32::to_string).collect();
     let stops: Vec<&str> = stops.iter().map(String::as_str).collect();
     let flags = [flags, &["--checkpoint-iterations"], &stops].concat();
     place.trained_into("unbroken", iterations, &flags);
 }
 
-fn ply(place: &Place, model: &str, iteration: u32) -> Vec<u8> {
+fn ply(place: &TestFolder, model: &str, iteration: u32) -> Vec<u8> {
     fs::read(place.ply_of(model, iteration)).unwrap()
 }
 
 /// Goes on in `model`.
-fn resumed(place: &Place, flags: &[&str]) -> Ended {
+fn resumed(place: &TestFolder, flags: &[&str]) -> Ended {
     end(place.train().args(["--resume", "auto"]).args(flags)).done()
 }
 
 /// Starts a run in `model` and comes back once this file is there.
-fn started_until(place: &Place, flags: &[&str], file: &Path) -> Child {
+fn started_until(place: &TestFolder, flags: &[&str], file: &Path) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_splat"));
     command.args(["train", "--device", "cpu", "-s"]).arg(place.scene());
     command.arg("-m").arg(place.model()).args(flags);
@@ -97,7 +97,7 @@ fn send(signal: &str, child: &Child) {
 
 #[test]
 fn a_killed_run_ends_in_the_same_bytes() {
-    let place = Place::beside(&UNBROKEN);
+    let place = TestFolder::beside(&UNBROKEN);
     let events = fs::read_to_string(UNBROKEN.path("unbroken").join("run.jsonl")).unwrap();
     for event in ["\"densified\"", "\"opacity_reset\""] {
         assert!(events.contains(event), "the run has no {event}");
@@ -127,7 +127,7 @@ fn checkpoints_on_the_way_do_not_change_the_result() {
 #[case::where_gaussians_are_put_in_order(STOPS[4])]
 #[case::after_density_control_ended(STOPS[5])]
 fn any_iteration_is_a_good_one_to_stop_at(#[case] iteration: u32) {
-    let place = Place::beside(&WITH_STOPS);
+    let place = TestFolder::beside(&WITH_STOPS);
     let checkpoint = WITH_STOPS.checkpoint_of("unbroken", iteration);
     end(place.train().args(["--start-checkpoint", text(&checkpoint)])).done();
     assert!(ply(&WITH_STOPS, "unbroken", 400) == ply(&place, "model", 400));
@@ -138,7 +138,7 @@ fn any_iteration_is_a_good_one_to_stop_at(#[case] iteration: u32) {
 #[case::between_rounds(STOPS_WITH_FILTERS[1])]
 #[case::before_a_filter_that_follows_no_round(STOPS_WITH_FILTERS[2])]
 fn a_run_with_filters_goes_on_with_those_that_it_had(#[case] iteration: u32) {
-    let place = Place::beside(&WITH_FILTERS);
+    let place = TestFolder::beside(&WITH_FILTERS);
     let checkpoint = WITH_FILTERS.checkpoint_of("unbroken", iteration);
     let header = String::from_utf8_lossy(&fs::read(&checkpoint).unwrap()).into_owned();
     assert!(header.contains("\"filter_3d\""));
@@ -152,7 +152,7 @@ fn a_run_with_filters_goes_on_with_those_that_it_had(#[case] iteration: u32) {
 #[case::exposures("--exposure")]
 #[case::bilateral_grids("--bilateral-grid")]
 fn what_is_learned_of_colours_goes_on_too(#[case] flag: &str) {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     let flags = ["--checkpoint-iterations=31", flag, "--eval", "--save-iterations=-1"];
     place.trained_into("unbroken", 60, &flags);
     let checkpoint = place.path("unbroken/checkpoints/chkpnt_31.safetensors");
@@ -204,7 +204,7 @@ fn what_is_learned_of_colours_goes_on_too(#[case] flag: &str) {
 
 #[test]
 fn a_finished_run_can_be_extended() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     place.trained_into("at_once", 200, &EVENTFUL);
     place.trained(100, &EVENTFUL);
     resumed(&place, &["--iterations", "200"]).says(&["iteration 100"]);
@@ -219,7 +219,7 @@ fn a_finished_run_can_be_extended() {
 
 #[test]
 fn a_finished_run_says_that_it_is_finished() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     place.trained(10, &[]);
     let before = ply(&place, "model", 10);
     resumed(&place, &[]).says(&["--iterations"]);
@@ -228,7 +228,7 @@ fn a_finished_run_says_that_it_is_finished() {
 
 #[test]
 fn a_checkpoint_starts_a_run_in_another_folder_and_flags_change_it() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     place.trained(10, &["--seed", "4", "--checkpoint-iterations", "5"]);
     let before = files_below(&place.model());
     let mut other = place.train_into("other");
@@ -242,7 +242,7 @@ fn a_checkpoint_starts_a_run_in_another_folder_and_flags_change_it() {
 
 #[test]
 fn a_checkpoint_of_another_folder_does_not_mix_two_runs() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     place.trained_into("first", 10, &["--checkpoint-iterations", "5"]);
     place.trained(20, &[]);
     let checkpoint = place.path("first/checkpoints/chkpnt_5.safetensors");
@@ -254,7 +254,7 @@ fn a_checkpoint_of_another_folder_does_not_mix_two_runs() {
 
 #[test]
 fn a_run_that_would_train_nothing_does_not_push_another_aside() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     place.trained_into("first", 4, &[]);
     place.trained(4, &[]);
     let before = files_below(&place.model());
@@ -266,7 +266,7 @@ fn a_run_that_would_train_nothing_does_not_push_another_aside() {
 
 #[test]
 fn a_smaller_cap_ends_growth_and_rewrites_no_history() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     place.trained(4, &[]);
     let input = fs::read(place.model().join("input.ply")).unwrap();
     let ended = resumed(&place, &["--iterations", "6", "--max-points", "5"]);
@@ -279,7 +279,7 @@ fn a_smaller_cap_ends_growth_and_rewrites_no_history() {
 
 #[test]
 fn going_back_within_a_folder_names_the_newer_checkpoint() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     place.trained(10, &["--checkpoint-iterations", "5"]);
     let start = place.checkpoint(5);
     let mut back = place.train();
@@ -290,7 +290,7 @@ fn going_back_within_a_folder_names_the_newer_checkpoint() {
 
 #[test]
 fn a_model_folder_that_was_moved_goes_on_where_it_is() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     place.trained(4, &[]);
     fs::rename(place.model(), place.path("moved")).unwrap();
     let mut resumed = place.train_into("moved");
@@ -300,7 +300,7 @@ fn a_model_folder_that_was_moved_goes_on_where_it_is() {
 
 #[test]
 fn without_a_folder_the_run_of_the_scene_goes_on() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     let run = |iterations: &str, flags: &[&str]| {
         let mut command = splat();
         command.current_dir(place.path("")).args(["train", "--device", "cpu", "-s", "scene"]);
@@ -318,7 +318,7 @@ fn without_a_folder_the_run_of_the_scene_goes_on() {
 
 #[test]
 fn without_a_checkpoint_the_run_starts_and_says_so() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     let ended = end(place.train().args(["--resume", "auto", "--iterations", "3"])).done();
     ended.says(&["no checkpoint", text(&place.model())]);
     assert!(place.ply(3).exists());
@@ -328,7 +328,7 @@ fn without_a_checkpoint_the_run_starts_and_says_so() {
 #[case::from_the_keyboard("INT")]
 #[case::from_a_scheduler("TERM")]
 fn a_signal_ends_the_run_after_its_iteration(#[case] signal: &str) {
-    let place = Place::beside(&UNBROKEN);
+    let place = TestFolder::beside(&UNBROKEN);
     let flags = [&EVENTFUL[..], &["--iterations=400", "--checkpoint-iterations=40"]].concat();
     let child = started_until(&place, &flags, &place.checkpoint(40));
     send(signal, &child);
@@ -342,7 +342,7 @@ fn a_signal_ends_the_run_after_its_iteration(#[case] signal: &str) {
 
 #[test]
 fn the_number_of_threads_does_not_change_the_result() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     for (model, threads) in [("one", "1"), ("three", "3")] {
         let mut command = place.train_into(model);
         command.env("RAYON_NUM_THREADS", threads).args(EVENTFUL).args(["--iterations", "200"]);
@@ -353,7 +353,7 @@ fn the_number_of_threads_does_not_change_the_result() {
 
 #[test]
 fn harmonics_are_dropped_aloud_where_fewer_are_asked_for() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     let flags = ["--sh-degree-interval=4", "--checkpoint-iterations=20", "--feature-lr=0.05"];
     place.trained(20, &flags);
     let checkpoint = place.checkpoint(20);
@@ -376,7 +376,7 @@ fn harmonics_are_dropped_aloud_where_fewer_are_asked_for() {
 
 #[test]
 fn a_checkpoint_goes_on_with_compact_memory_and_without() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     place.trained_into("unbroken", 60, &EVENTFUL);
     for (model, switches) in [("on", ["false", "true"]), ("off", ["true", "false"])] {
         let before = ["--optimize-memory", switches[0]];

@@ -79,7 +79,7 @@ impl Session {
         sort::warm_up(&heap, &stream)?;
         heap.trim_scratch()?;
         heap.charge_fixed(device.taken_since_opened()?)?;
-        heap.look_around()?;
+        heap.update_foreign_use()?;
         let status = Status::new(&heap, &stream)?;
         let timers = Timers::off();
         Ok(Self {
