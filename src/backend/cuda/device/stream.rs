@@ -52,7 +52,7 @@ pub struct Event {
 }
 
 impl Event {
-    /// One that only tells whether it was reached. A device must be open.
+    /// One that only records whether it was reached. A device must be open.
     pub fn new() -> Result<Self, DeviceError> {
         Self::with(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING)
     }

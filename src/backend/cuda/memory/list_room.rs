@@ -18,15 +18,15 @@ impl ListSize {
     }
 }
 
-/// What is known of lists, and the most neighbours that there is room for.
+/// What was requested of neighbour lists, and how long they may be.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ListRoom {
     most: u32,
-    /// The longest that were ever asked for.
+    /// The longest lists ever requested.
     longest: u32,
-    /// Those that were asked for last.
+    /// The lists requested last.
     asked: Option<ListSize>,
-    /// Whether there was no room for them.
+    /// Whether memory was short for them.
     refused: bool,
 }
 
@@ -42,14 +42,14 @@ impl ListRoom {
         self.most
     }
 
-    /// Lists were asked for, and found or refused for want of memory.
+    /// Records a request for lists; `refused`: they did not fit in memory.
     pub(crate) fn asked_for(&mut self, count: u32, gaussians: usize, refused: bool) {
         self.longest = self.longest.max(count);
         self.asked = Some(ListSize { count, gaussians: gaussians as u64 });
         self.refused = refused;
     }
 
-    /// Has lists become shorter from the next time on. `held` is what those that there are take.
+    /// Makes lists shorter from the next search on. `held` is the size of the present ones.
     pub(crate) fn shorten(&mut self, held: Bytes) -> Gain {
         let Some(lists) = self.asked.filter(|_| self.refused || held > Bytes(0)) else {
             return Gain::Nothing;

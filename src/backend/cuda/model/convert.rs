@@ -1,7 +1,7 @@
 //! A living model from one storage to the other, in place.
 //!
-//! What is packed is smaller: it is put down behind where values are read, from the first lane block
-//! to the last. Values that are unpacked are put down from the last lane block to the first.
+//! Packed values are smaller, so packing runs from the first lane block to the last and never
+//! overwrites values that are still to be read. Unpacking runs from the last lane block to the first.
 
 use super::catch_up::catch_up;
 use super::lanes::{LANES, table_len};

@@ -23,7 +23,7 @@ pub(crate) struct HostColumn<'a> {
 }
 
 /// Fills the blocks of `rows`, which start at a whole block, from the columns that make up the
-/// table. Lanes behind the last row become zero.
+/// table. Lanes after the last row become zero.
 pub(crate) fn pack(parts: &[HostColumn<'_>], rows: Range<usize>, blocks: &mut [f32]) {
     let width: usize = parts.iter().map(|part| part.width).sum();
     blocks.par_chunks_mut(width * LANES).enumerate().for_each(|(number, block)| {

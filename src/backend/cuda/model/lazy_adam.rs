@@ -1,4 +1,4 @@
-//! What colours miss while no view sees them: the steps of Adam without a gradient, in a table.
+//! Lazy Adam: a table of the steps that colours skip while no view sees them.
 //!
 //! Without a gradient a step multiplies the moments by β₁ and β₂, and moves the value by its rate
 //! times m / √v. So after `age` such steps a value has moved by m / √v, as they were, times a number
@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use crate::abi::{self, MOMENTUM_STEPS};
 use crate::math::adam::{BETA_1, BETA_2};
 
-/// Length of a table, whose first entry stands for no steps at all. Nothing is left behind for longer.
+/// Length of a table, whose first entry stands for no steps. No colour skips more steps than this.
 const STEPS: usize = MOMENTUM_STEPS as usize;
 
 /// The latest steps of a model.
@@ -156,10 +156,10 @@ mod tests {
             if momentum.is_full() {
                 momentum.mark_caught_up();
             }
-            let behind = momentum.steps - momentum.caught_up;
-            assert!(behind < MOMENTUM_STEPS, "{behind} steps behind after {step}");
+            let skipped = momentum.steps - momentum.caught_up;
+            assert!(skipped < MOMENTUM_STEPS, "{skipped} steps skipped after {step}");
             // Every step that can have been missed is in the table.
-            assert!(momentum.latest.len() >= behind as usize);
+            assert!(momentum.latest.len() >= skipped as usize);
         }
         assert!(momentum.caught_up > 800);
     }

@@ -16,9 +16,9 @@ pub(crate) enum RowForm {
     Halves,
     /// Two of bfloat16.
     Bfloats,
-    /// Four first moments, behind a word that is their scale.
+    /// Four first moments, after a word with their scale.
     Firsts,
-    /// Four second moments, behind their scale.
+    /// Four second moments, after their scale.
     Seconds,
 }
 

@@ -72,7 +72,7 @@ pub struct Model {
     pub(crate) views_seen: Region<u32>,
     /// Sums of the absolute screen-space gradients, `[n]`; empty until they are asked for.
     pub(crate) absolute_norm_sums: Region<f32>,
-    /// Standard deviations of the 3D filter, world units, `[n]`; empty where there is none.
+    /// Standard deviations of the 3D filter, world units, `[n]`; empty without the filter.
     pub(crate) filter_3d: Region<f32>,
     rows_version: RowsVersion,
 }
@@ -236,7 +236,7 @@ impl Model {
         Ok(())
     }
 
-    /// Gives back the memory behind the last Gaussian, as far as it comes in whole blocks.
+    /// Gives back the whole blocks of memory after the last Gaussian.
     pub(crate) fn trim(&mut self) -> Result<(), DeviceError> {
         for (table, _) in self.regions() {
             table.trim()?;
@@ -259,7 +259,7 @@ impl Model {
         self.optional_columns().try_for_each(|column| column.grow_zeroed(&session.stream, rows))
     }
 
-    /// Lets go of what lies behind so many rows; the memory stays mapped.
+    /// Drops the rows after so many; the memory stays mapped.
     pub(crate) fn shrink(&mut self, rows: usize) {
         for (table, width) in self.regions() {
             table.shrink(table_len(rows, width));

@@ -140,9 +140,9 @@ pub(crate) fn sample(
         values.download(&session.stream, 0, staged)?;
         for mut rest in staged.chunks_exact(width) {
             for (&width, column) in widths.iter().zip(host.groups_mut()) {
-                let (values, behind) = rest.split_at(width);
+                let (values, after) = rest.split_at(width);
                 column.extend_from_slice(values);
-                rest = behind;
+                rest = after;
             }
         }
     }

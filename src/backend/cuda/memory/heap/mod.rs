@@ -168,9 +168,9 @@ impl Heap {
         self.accounts.memory.is_virtual()
     }
 
-    /// Does something that takes memory; where there is none left, once more after giving back
-    /// what the arena does not use. Where others have taken what this program had counted on, the
-    /// arena keeps what it has: it would not get it again.
+    /// Runs an allocation; if memory is short, runs it once more after trimming the arena. If other
+    /// programs have taken this program's share, the arena keeps its memory, since it could not get
+    /// it again.
     fn with_trim_retry<R>(
         &self,
         mut take: impl FnMut() -> Result<R, DeviceError>,

@@ -105,7 +105,7 @@ pub struct Carve<'a> {
 }
 
 impl<'a> Carve<'a> {
-    /// Bytes of a block that a piece of `len` values takes, the gap behind it included.
+    /// Bytes of a block that a piece of `len` values takes, with the gap after it.
     pub fn bytes_for<T>(len: usize) -> usize {
         let bytes = bytes_of::<T>(len).checked_next_multiple_of(ALIGNMENT);
         bytes.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(usize::MAX)

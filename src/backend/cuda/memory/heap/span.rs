@@ -1,4 +1,4 @@
-//! A range of device addresses that memory is put behind as it is needed.
+//! A range of device addresses that memory is mapped into as it is needed.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -37,7 +37,7 @@ impl Accounts {
     }
 }
 
-/// A block of memory, mapped behind the one before it.
+/// A block of memory, mapped right after the one before it.
 struct Mapped {
     handle: u64,
     bytes: u64,
@@ -100,8 +100,7 @@ impl Span {
         self.used = used;
     }
 
-    /// Puts memory behind at least the first `bytes`. What they hold stays; what is new holds
-    /// anything.
+    /// Maps memory for at least the first `bytes`. Contents stay; new memory is uninitialised.
     pub(super) fn grow(&mut self, bytes: u64) -> Result<(), DeviceError> {
         if bytes <= self.mapped {
             return Ok(());
@@ -110,7 +109,7 @@ impl Span {
         if self.accounts.memory.is_virtual() { self.map_more(target) } else { self.replace(target) }
     }
 
-    /// Gives back the whole blocks behind the first `bytes`.
+    /// Gives back the whole blocks after the first `bytes`.
     pub(super) fn trim(&mut self, bytes: u64) -> Result<(), DeviceError> {
         if !self.accounts.memory.is_virtual() {
             return self.trim_plain(bytes);

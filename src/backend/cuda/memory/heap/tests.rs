@@ -67,7 +67,7 @@ impl Watched {
     }
 }
 
-/// Only for want of room; anything else is a mistake.
+/// Only an out-of-memory error may be returned; anything else is a mistake.
 fn unless_full<T>(result: Result<T, DeviceError>) -> Option<T> {
     match result {
         Ok(value) => Some(value),
@@ -225,7 +225,7 @@ fn scratch_begins_anew_when_no_block_lives() {
         let start = first.address();
         drop(first);
         let third = heap.scratch::<u8>("third", 100).unwrap();
-        assert!(third.address() >= second.address() + (5 << 20), "behind all that lives");
+        assert!(third.address() >= second.address() + (5 << 20), "after all live blocks");
         drop((second, third));
         let held = device.held();
         let again = heap.scratch::<u8>("again", 8 << 20).unwrap();
@@ -253,7 +253,7 @@ fn trimming_leaves_little_behind() {
         region.shrink(usize::try_from(mib * MIB).unwrap());
         region.trim().unwrap();
         let slack = device.held() - mib * MIB;
-        assert!(slack <= mib * MIB / 16 + GRANULE, "{slack} bytes behind {mib} MiB");
+        assert!(slack <= mib * MIB / 16 + GRANULE, "{slack} bytes after {mib} MiB");
     }
     assert_eq!(device.held(), 0);
 }
