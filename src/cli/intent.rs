@@ -44,9 +44,9 @@ pub(super) struct Intent {
     pub(super) config: Config,
     /// Model folder.
     pub(super) model_path: PathBuf,
-    /// Where the run goes on, if it does not start.
+    /// The checkpoint that the run resumes from, if it does not start anew.
     pub(super) checkpoint: Option<StoredCheckpoint>,
-    /// The checkpoint is one of the model folder, whose run goes on.
+    /// The checkpoint lies in the model folder, whose run is resumed.
     pub(super) goes_on: bool,
 }
 
@@ -61,7 +61,7 @@ impl Intent {
             typed: Some(Typed { flags: &args.options, matches }),
         };
         let mut config = resolve(layers)?;
-        // A run that goes on stays where it is found, wherever its checkpoint was written.
+        // A resumed run stays in its folder, wherever its checkpoint was written.
         let settled = resolved_folder(args, &config);
         let mut found = match (&args.start_checkpoint, &settled) {
             (Some(path), _) => Some((path.clone(), StoredCheckpoint::open(path)?)),
@@ -186,7 +186,7 @@ fn imported_model(
     Ok(config)
 }
 
-/// What a run started from is told by its checkpoint, whatever a preset or the command line says.
+/// What a run started from is read from its checkpoint, whatever a preset or the command line says.
 fn keep_origin(before: &Config, config: &mut Config, matches: &ArgMatches) {
     if before.sugar.checkpoint_path.is_some() {
         config.optimize.iterations = before.optimize.iterations;
@@ -195,16 +195,14 @@ fn keep_origin(before: &Config, config: &mut Config, matches: &ArgMatches) {
     if matches.value_source("checkpoint_path") == Some(ValueSource::CommandLine)
         && config.sugar.checkpoint_path.as_deref().map(absolute) != before.sugar.checkpoint_path
     {
-        tracing::warn!(
-            "-c has no effect where a run goes on: it is its checkpoint that it goes on from"
-        );
+        tracing::warn!("-c has no effect on a resumed run: it continues from its checkpoint");
     }
     config.sugar.checkpoint_path.clone_from(&before.sugar.checkpoint_path);
     config.sugar.iteration_to_load = before.sugar.iteration_to_load;
 }
 
-/// A checkpoint of the coarse stage goes on in it, on the same side of its prune, and one of the
-/// photometric stage in that.
+/// A checkpoint of the coarse stage resumes in it, on the same side of its prune, and one of the
+/// photometric stage in the photometric stage.
 fn keep_start(path: &Path, about: &Checkpoint, now: &Config) -> Result<(), UsageError> {
     let place = |config| {
         let course =
@@ -297,7 +295,7 @@ fn warn_of_idle(config: &Config, matches: &ArgMatches) {
 }
 
 fn report_resume_point(origin: &str, done: u32, config: &Config) {
-    tracing::info!("going on from {origin}, iteration {done}");
+    tracing::info!("resuming from {origin}, iteration {done}");
     let last = config.last_iteration();
     if done >= last {
         tracing::warn!(
@@ -344,7 +342,7 @@ fn warn_of_newer(start: &Path, model_path: &Path) {
     }
 }
 
-/// The newest checkpoint that can be read; damaged ones are passed over aloud.
+/// The newest checkpoint that can be read; damaged ones are skipped with a warning.
 fn newest_checkpoint(model_path: &Path) -> anyhow::Result<Option<(PathBuf, StoredCheckpoint)>> {
     let paths = checkpoint::list(model_path);
     let mut first_problem = None;
@@ -367,7 +365,7 @@ fn newest_checkpoint(model_path: &Path) -> anyhow::Result<Option<(PathBuf, Store
     Ok(None)
 }
 
-/// Harmonics that are not asked for are left behind aloud; those that are missing cannot be had.
+/// Drops harmonics above the wanted degree, with a warning; a higher degree is an error.
 fn fit_degree(checkpoint: &mut StoredCheckpoint, wanted: u32) -> Result<(), CheckpointError> {
     let found = checkpoint.sh_degree();
     checkpoint.lower_sh_degree(wanted)?;
