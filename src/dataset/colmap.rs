@@ -242,7 +242,7 @@ pub fn find(scene: &Path) -> Option<PathBuf> {
         .find(|folder| ["cameras", "images"].iter().any(|file| part(folder, file).is_some()))
 }
 
-/// Reads the model in `folder`, each file binary where there is one, text otherwise.
+/// Reads the model in `folder`, each file in its binary form if it exists, as text otherwise.
 ///
 /// Points and poses that are not finite are dropped with a warning.
 pub fn read(folder: &Path) -> Result<Reconstruction, ColmapError> {

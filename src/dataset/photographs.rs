@@ -209,7 +209,7 @@ impl Photographs {
             .find(|path| path.is_file())
     }
 
-    /// What to say where there is a folder of masks, but not a mask for every photograph.
+    /// The warning if the folder of masks does not hold one for every photograph.
     pub(super) fn masks_without_use(&self, shots: &[Shot]) -> Option<String> {
         let without = shots.iter().filter(|shot| shot.mask.is_none()).count();
         (without > 0 && self.masks.is_dir()).then(|| {

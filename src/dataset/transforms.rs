@@ -212,7 +212,7 @@ fn whole(size: f64) -> u32 {
     size as u32
 }
 
-/// Reads a Blender scene: the training file, and the test file where there is one.
+/// Reads a Blender scene: the training file, and the test file if it exists.
 pub(super) fn read_blender(scene: &Path) -> Result<Transforms, TransformsError> {
     let mut transforms = read(&scene.join(BLENDER_TRAIN))?;
     let test = scene.join(BLENDER_TEST);

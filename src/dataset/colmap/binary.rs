@@ -161,7 +161,7 @@ impl<R: Read + Seek> Input<R> {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// Warns of bytes behind the last record.
+    /// Warns of bytes after the last record.
     fn finish(&self, warnings: &mut Vec<String>) {
         if self.left > 0 {
             warnings.push(format!(

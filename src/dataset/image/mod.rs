@@ -28,7 +28,7 @@ pub struct Image {
     pub rgb: Vec<u8>,
     /// [height, width]: 255 where the image counts, 0 where it does not. `None`: everywhere.
     pub mask: Option<Vec<u8>>,
-    /// Inverse depths, where there is a map of them.
+    /// Inverse depths, if the photograph has a map of them.
     pub depth: Option<DepthMap>,
 }
 
@@ -124,8 +124,8 @@ fn photograph(source: &ImageSource) -> Result<Image, ImageError> {
 fn over(pixel: &[u8], background: [f32; 3]) -> [u8; 3] {
     let alpha = f32::from(pixel[3]) / 255.0;
     [0, 1, 2].map(|channel| {
-        let behind = background[channel] * 255.0;
-        resample::rounded(behind + alpha * (f32::from(pixel[channel]) - behind))
+        let background = background[channel] * 255.0;
+        resample::rounded(background + alpha * (f32::from(pixel[channel]) - background))
     })
 }
 

@@ -112,7 +112,7 @@ const CELL: u32 = 8;
 const PLACE_ERROR_PX: f64 = 1.0 / 256.0;
 
 /// The image that a pinhole camera of `size` would have taken, by bilinear interpolation.
-/// `source_px` tells where in the photograph a point of that image lies.
+/// `source_px` maps a point of that image to its position in the photograph.
 ///
 /// What the photograph does not show takes the colour of its nearest edge, so that no dark rim
 /// bleeds into the image when it is resized, and does not count.

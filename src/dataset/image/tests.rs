@@ -278,7 +278,7 @@ fn a_file_that_breaks_off_or_is_something_else_is_an_error_that_names_it() {
     let error = decode(&source(unmarked, [10, 10])).unwrap_err();
     assert!(matches!(error, ImageError::Truncated { .. }), "{error}");
     assert!(error.to_string().contains("save it anew"), "{error}");
-    // What phones put behind the end (depth maps, videos) is not looked at.
+    // What phones append after the end (depth maps, videos) is ignored.
     let longer = write(&folder, "longer.jpg", &[whole.as_slice(), &[0; 999]].concat());
     assert!(decode(&source(longer, [10, 10])).is_ok());
     let text = write(&folder, "page.jpg", b"<html>404</html>");

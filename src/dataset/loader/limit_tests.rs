@@ -100,7 +100,7 @@ fn all_images_decoded_take_three_bytes_a_pixel_and_a_mask_one_more() {
     assert_eq!(loader.decoded_bytes(), Bytes(2 * 45 + 60));
 }
 
-/// One thing that happens to the shelf.
+/// One operation on the cache.
 #[derive(Clone, Debug)]
 enum Happening {
     /// Fetched, and held for as many of the following.

@@ -1,4 +1,4 @@
-//! Images when they are needed: decoded ahead into a bounded cache, or all of them kept.
+//! Loads images: decoded ahead into a bounded cache, or all of them kept.
 
 mod image_cache;
 #[cfg(test)]
@@ -44,15 +44,15 @@ pub enum Residency {
 /// Gives out decoded images by their index in the scene.
 ///
 /// Decoded images and those being decoded never take more than the cache's size together, with
-/// one exception: an image that does not fit beside what is in use is decoded for its caller and
-/// not kept. (The photograph at full size exists besides, while a thread decodes it.) An image
-/// counts as in use as long as a caller holds it.
+/// one exception: an image that does not fit beside those in use is decoded for its caller and not
+/// kept. (While a thread decodes a photograph, its full size is held in addition.) An image is in
+/// use while a caller holds it.
 ///
-/// Within a limit on the memory of the process, images have what its other parts leave of it, at
-/// most the cache's size: none is decoded ahead, and those that are not in use go, where the limit
-/// would be passed. The image that is fetched is always decoded.
+/// With a limit on the memory of the process, images get what its other parts leave, at most the
+/// cache's size. If the limit would be exceeded, no image is decoded ahead and images that are not
+/// in use are evicted. An image that is fetched is always decoded.
 ///
-/// A failed decode is remembered and told to every later fetch of that image.
+/// A failed decode is remembered and returned by every later fetch of that image.
 pub struct ImageLoader {
     policy: Residency,
     shared: Arc<LoaderShared>,
@@ -62,7 +62,7 @@ pub struct ImageLoader {
 struct LoaderShared {
     sources: Vec<ImageSource>,
     decoder: Decoder,
-    /// What images may take where nothing else presses.
+    /// Bytes that images may take if memory is not short.
     wanted: Bytes,
     watch: Option<Watch>,
     state: Mutex<LoaderState>,
@@ -138,8 +138,8 @@ impl ImageLoader {
         }
     }
 
-    /// Tells which images will be fetched next, in order, instead of what was told before. Worker
-    /// threads decode ahead as far as the cache allows. An image may come up more than once.
+    /// Sets which images will be fetched next, in order, and replaces the previous order. Worker
+    /// threads decode ahead until the cache is full. An image may occur more than once.
     pub fn schedule_decoding(&self, order: &[usize]) {
         let count = self.shared.sources.len();
         let order = order.iter().copied().filter(|&index| index < count);
@@ -148,9 +148,9 @@ impl ImageLoader {
         self.shared.work.notify_all();
     }
 
-    /// Lets the image go, as one that is kept elsewhere: it is decoded again only where it is fetched
-    /// or announced anew. One that a caller still holds goes when room is wanted, and under
-    /// [`Residency::All`] all stay.
+    /// Drops an image that is kept elsewhere: it is decoded again only if it is fetched or scheduled
+    /// anew. One that a caller still holds is evicted when memory is needed. Under
+    /// [`Residency::All`] nothing is dropped.
     pub fn forget(&self, index: usize) {
         if self.policy == Residency::All {
             return;
@@ -159,8 +159,8 @@ impl ImageLoader {
         self.shared.work.notify_all();
     }
 
-    /// Decodes all images that are not there yet, on all cores. `on_progress` is told how many are
-    /// done and how many there are; it is called from several threads.
+    /// Decodes all images that are not decoded yet, on all cores. `on_progress` gets the number of
+    /// finished images and their total; it is called from several threads.
     ///
     /// Returns the images that failed, in order. Fails where that is all of them. Under
     /// [`Residency::OnDemand`] only what fits stays.
@@ -288,7 +288,7 @@ impl LoaderShared {
         Some(largest + largest)
     }
 
-    /// Most bytes that the decoded image can take: colours, a mask, and depths where there is a file.
+    /// Most bytes that the decoded image can take: colours, a mask, and depths if it has a file of them.
     fn estimate(&self, index: usize) -> Option<Bytes> {
         let source = self.sources.get(index)?;
         let [width, height] = source.size;

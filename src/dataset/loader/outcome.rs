@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::dataset::{Image, ImageError};
 
-/// What became of an image. Shared, because a failure is told to everyone who asks.
+/// The result of decoding an image. The error is shared, since every later fetch returns it.
 pub(super) type Decoded = Result<Arc<Image>, Arc<ImageError>>;
 
 /// How well decoding ahead worked.
