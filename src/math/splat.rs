@@ -299,9 +299,9 @@ pub struct Rect {
     pub x0: u32,
     /// First row.
     pub y0: u32,
-    /// Column behind the last.
+    /// Column after the last.
     pub x1: u32,
-    /// Row behind the last.
+    /// Row after the last.
     pub y1: u32,
 }
 
@@ -408,7 +408,7 @@ pub struct Spans<R> {
     tip_px: R,
     /// Column of the first pixel of a splat without extent, rounding included.
     left_px: R,
-    /// The one behind its last.
+    /// The one after its last.
     right_px: R,
 }
 
