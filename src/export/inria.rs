@@ -17,7 +17,7 @@ use crate::math::splat::DILATION_PX2;
 /// Writes `cfg_args` into the model folder: the options as one line that Python evaluates.
 ///
 /// Viewers search the line for a key and read up to the next comma or closing bracket; a path with
-/// one of these is written all the same, and said aloud.
+/// one of these is written with a warning.
 pub fn write_cfg_args(model_path: &Path, config: &Config) -> Result<(), OutputError> {
     let source = config.scene.source_path.as_deref();
     let source = source.map(absolute).unwrap_or_default();
