@@ -129,7 +129,7 @@ impl Device {
         self.id
     }
 
-    /// Memory that nobody uses.
+    /// Free memory of the GPU.
     pub fn free(&self) -> Result<Bytes, DeviceError> {
         let (free, _) = result::mem_get_info().map_err(failed("cuMemGetInfo"))?;
         Ok(Bytes(free as u64))

@@ -24,7 +24,7 @@ impl Stream {
         unsafe { result::stream::synchronize(self.raw) }.map_err(failed("cuStreamSynchronize"))
     }
 
-    /// What comes next on it waits for the event.
+    /// Later work on the stream waits for the event.
     pub fn wait(&self, event: &Event) -> Result<(), DeviceError> {
         let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
         // SAFETY: stream and event live as long as their owners.
@@ -67,7 +67,7 @@ impl Event {
         Ok(Self { raw })
     }
 
-    /// Marks the end of what was put on the stream up to now.
+    /// Marks the end of the work that is queued on the stream.
     pub fn record(&self, stream: &Stream) -> Result<(), DeviceError> {
         // SAFETY: event and stream live as long as their owners.
         unsafe { result::event::record(self.raw, stream.raw) }.map_err(failed("cuEventRecord"))

@@ -1,5 +1,5 @@
-//! How long lists of neighbours may be. They are not the device's: it can only say that they are too
-//! long, and who holds them lets go of them and has shorter ones found.
+//! How long lists of neighbours may be. The trainer owns the lists: the device only reports that they
+//! are too long, and the trainer drops them and searches shorter ones.
 
 use crate::backend::MOST_NEIGHBOURS;
 use crate::memory::plan::{FEWER_NEIGHBOURS, neighbour_lists};
@@ -69,7 +69,7 @@ impl ListRoom {
         self.asked.is_some_and(|lists| lists.count > self.most)
     }
 
-    /// What the longest lists would take more than those that there are.
+    /// Bytes that the longest lists would take beyond the present ones.
     pub(crate) fn missing(&self) -> Bytes {
         let more = |lists: ListSize| {
             lists.bytes(self.longest).saturating_sub(lists.bytes(lists.count.min(self.most)))
@@ -82,7 +82,7 @@ impl ListRoom {
         self.asked.map_or(0, |lists| lists.gaussians)
     }
 
-    /// Lists may be as long as they are asked for again.
+    /// Lists may be as long as requested again.
     pub(crate) fn lengthen(&mut self) {
         self.most = MOST_NEIGHBOURS;
     }
@@ -100,7 +100,7 @@ mod tests {
         assert_eq!((room.most(), room.shorten(Bytes(0))), (MOST_NEIGHBOURS, Gain::Nothing));
         room.asked_for(16, 1000, false);
         assert_eq!(room.shorten(HELD), Gain::Promised(Bytes(4 * 4 * 1000)));
-        // As long as the trainer has not let go of the old ones, no more is given up.
+        // Until the trainer has dropped the old ones, no more is given up.
         assert_eq!((room.shorten(HELD), room.most()), (Gain::Promised(Bytes(0)), 12));
         assert!(room.is_waiting());
         room.asked_for(12, 1000, false);

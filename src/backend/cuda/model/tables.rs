@@ -117,13 +117,13 @@ impl Model {
         })
     }
 
-    /// Its rows as they are until one comes, goes or changes places.
+    /// The version of its rows: it changes when rows are added, removed or moved.
     pub(crate) fn rows_version(&self) -> &RowsVersion {
         &self.rows_version
     }
 
-    /// What was found of its rows before is of others. Who changes them says so, before: growth that
-    /// is taken back changes nothing.
+    /// Starts a new version of the rows. Called before they change; growth that is undone does not
+    /// count as a change.
     pub(crate) fn invalidate_rows(&mut self) {
         self.rows_version = RowsVersion::new();
     }
@@ -291,8 +291,8 @@ impl Model {
         ]
     }
 
-    /// Starts the density statistics afresh. Of the Gaussians that a round of density control leaves
-    /// nobody knows the 3D filter: it is zero until the next `smooth`.
+    /// Clears the density statistics. After a round of density control the 3D filter is unknown: it is
+    /// zero until it is computed again.
     pub(crate) fn forget_statistics(&mut self, session: &Session) -> Result<(), DeviceError> {
         self.gradient_norm_sums.zero(&session.stream)?;
         self.views_seen.zero(&session.stream)?;

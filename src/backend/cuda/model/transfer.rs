@@ -1,4 +1,4 @@
-//! The model's way between host and device: what the host sees are columns, row by row.
+//! Copies the model between host and device; the host has columns, row by row.
 
 use std::ops::Range;
 
@@ -245,8 +245,8 @@ impl Staging {
     }
 }
 
-/// A table's side of the way. What is kept in single precision goes straight; all else is packed
-/// and unpacked by the device, beside the table.
+/// Stages one table's values. Single precision is copied directly; other forms are packed and
+/// unpacked by the device in scratch.
 struct TableStaging {
     form: RowForm,
     values: usize,
@@ -266,7 +266,7 @@ impl TableStaging {
         Ok(Self { form, values, scratch: (form != RowForm::Floats).then(scratch).transpose()? })
     }
 
-    /// So many values of single precision into the table, from a row on.
+    /// Copies `len` values in single precision into the table, from `row` on.
     fn upload(
         &mut self,
         session: &Session,
@@ -283,7 +283,7 @@ impl TableStaging {
         }
     }
 
-    /// So many values of the table, from a row on.
+    /// Copies `len` values of the table to the host, from `row` on.
     fn download(
         &mut self,
         session: &Session,

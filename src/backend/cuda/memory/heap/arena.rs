@@ -6,10 +6,10 @@ use super::span::{ALIGNMENT, Accounts, Span};
 use crate::backend::DeviceError;
 use crate::memory::Kind;
 
-/// Label of the arena's memory; what is used of it stands under the labels of the blocks.
+/// Label of the arena's memory; its blocks are listed under their own labels.
 const LABEL: &str = "scratch";
 
-/// Growth beyond what is asked for, as a share of what is there: a frame that is a little larger
+/// Growth beyond the request, as a share of the present size: a frame that is a little larger
 /// than the last one maps nothing.
 const SPARE_SHARE: u64 = 8;
 

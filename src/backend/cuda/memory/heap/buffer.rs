@@ -25,7 +25,7 @@ pub unsafe trait Buffer {
     /// How many there are.
     fn len(&self) -> usize;
 
-    /// What the ledger calls it.
+    /// Its name in the ledger.
     fn label(&self) -> &'static str;
 
     /// Whether there is none.

@@ -40,7 +40,7 @@ pub(super) trait DeviceMemory {
     fn is_virtual(&self) -> bool;
     /// Memory of the device, used or not.
     fn capacity(&self) -> Bytes;
-    /// Memory that nobody uses.
+    /// Free memory of the device.
     fn free(&self) -> Result<Bytes, DeviceError>;
     /// Waits until nothing that was queued uses memory.
     fn wait(&self) -> Result<(), DeviceError>;
@@ -57,7 +57,7 @@ pub(super) trait DeviceMemory {
     fn map(&self, address: u64, bytes: u64, handle: u64) -> Result<(), Fault>;
     /// Takes whole blocks away again.
     fn unmap(&self, address: u64, bytes: u64) -> Result<(), DeviceError>;
-    /// Lets kernels use what is mapped.
+    /// Makes mapped memory accessible to kernels.
     fn allow(&self, address: u64, bytes: u64) -> Result<(), DeviceError>;
 
     /// Takes address space and memory.

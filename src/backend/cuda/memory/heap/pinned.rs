@@ -1,4 +1,4 @@
-//! Page-locked memory of the host, from and to which copies run beside everything else.
+//! Page-locked memory of the host, whose copies run asynchronously.
 
 use std::cell::RefCell;
 use std::ffi::c_void;

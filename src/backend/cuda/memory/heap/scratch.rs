@@ -20,7 +20,7 @@ pub struct Block<T> {
 }
 
 impl Heap {
-    /// Scratch for `len` values, holding anything. Blocks are given back in any order; a later
+    /// Scratch for `len` uninitialised values. Blocks are given back in any order; a later
     /// block may lie where an earlier one lay, so all of them belong on one stream.
     pub fn scratch<T: Plain>(
         &self,
@@ -49,7 +49,7 @@ impl<T: Plain> Block<T> {
         Bytes(bytes_of::<T>(self.len))
     }
 
-    /// Deals the block out anew, in pieces of any type; what it held is lost.
+    /// Splits the block into pieces of any type; its contents are lost.
     pub fn carve(&mut self) -> Carve<'_> {
         Carve {
             label: self.label,
@@ -96,7 +96,7 @@ impl<T> Drop for Block<T> {
     }
 }
 
-/// What is left of a block that is being dealt out.
+/// The rest of a block that is being carved up.
 pub struct Carve<'a> {
     label: &'static str,
     next: u64,

@@ -21,8 +21,8 @@ pub(super) struct Accounts {
 }
 
 impl Accounts {
-    /// Looks how much of the device others use, and makes do with what they leave. So many bytes of
-    /// what is used are this program's own and not in the books.
+    /// Reads how much of the device other programs use, and lowers the budget to what they leave. `own` bytes of
+    /// the use are this program's and not in the ledger.
     pub(super) fn update_foreign_use(&self, own: Bytes) -> Result<(), DeviceError> {
         let used = self.memory.capacity().0.saturating_sub(self.memory.free()?.0);
         let mut ledger = self.ledger.borrow_mut();
@@ -178,8 +178,8 @@ impl Span {
     fn map_blocks(&mut self, target: u64) -> Result<(), Fault> {
         let memory = &self.accounts.memory;
         while self.mapped < target {
-            // Blocks in proportion to what is there: few of them, yet the last one, which cannot
-            // be given back in part, is small against the whole.
+            // Blocks in proportion to the mapped size: there are few, and the last one, which
+            // cannot be given back in part, is small against the whole.
             let fair = (self.mapped / 128).next_power_of_two().min(LARGEST_BLOCK);
             let bytes = self.accounts.whole_granules(fair).min(target - self.mapped);
             let handle = memory.create(bytes)?;
@@ -280,7 +280,7 @@ fn log(result: Result<(), DeviceError>) {
     }
 }
 
-/// Bytes of `len` values; more than any device has where they cannot be counted.
+/// Bytes of `len` values; more than any device has if the product overflows.
 pub(super) fn bytes_of<T>(len: usize) -> u64 {
     (len as u64).saturating_mul(size_of::<T>() as u64)
 }

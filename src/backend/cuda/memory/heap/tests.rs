@@ -24,7 +24,7 @@ fn heap(is_virtual: bool, budget: u64) -> (FakeDevice, Heap) {
     (device, heap)
 }
 
-/// A heap that has so much to give, for tests of those who take it.
+/// A heap of this capacity, for tests of its users.
 pub(in crate::backend::cuda) fn heap_of(budget: Bytes) -> Heap {
     heap(true, budget.0).1
 }
@@ -54,7 +54,7 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
     vec(action, 1..60)
 }
 
-/// A region with what it held when it last grew.
+/// A region and its contents when it last grew.
 struct Watched {
     region: Region<u8>,
     marked: u64,
