@@ -44,7 +44,7 @@ pub enum ColmapError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         #[source]
         source: io::Error,
     },
@@ -329,7 +329,7 @@ fn open(path: &Path) -> Result<(File, u64), ColmapError> {
 }
 
 /// Rotation and translation from COLMAP's seven numbers (w, x, y, z of the quaternion, then the
-/// translation); none where they are not finite or the quaternion has no direction.
+/// translation); `None` if they are not finite or the quaternion has no direction.
 fn pose(numbers: [f64; 7]) -> Option<Pose> {
     let [w, x, y, z, tx, ty, tz] = numbers;
     let pose = Pose { rotation: rotation([w, x, y, z]), translation: [tx, ty, tz] };

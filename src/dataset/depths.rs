@@ -42,7 +42,7 @@ pub enum DepthsError {
     ParametersMissing {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         #[source]
         source: std::io::Error,
     },
@@ -54,7 +54,7 @@ pub enum DepthsError {
     ParametersDamaged {
         /// The file.
         path: PathBuf,
-        /// What the parser said.
+        /// The error of the parser.
         #[source]
         source: serde_json::Error,
     },

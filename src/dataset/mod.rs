@@ -121,7 +121,7 @@ enum Holdout {
     AsListed,
 }
 
-/// A scene's description, before its photographs were looked at.
+/// A scene's description, before its photographs are opened.
 #[derive(Debug)]
 struct Description {
     shots: Vec<Shot>,

@@ -156,7 +156,7 @@ struct Index {
     /// Path below the folder without extension. Of two files that differ in their extension only,
     /// the first by name: it is as good as the other.
     by_stem: BTreeMap<String, PathBuf>,
-    /// File name without extension; none where several stems share it.
+    /// File name without extension; `None` if several stems share it.
     by_base: BTreeMap<String, Option<PathBuf>>,
 }
 
@@ -169,7 +169,7 @@ impl Photographs {
         Ok(Self { folder, masks: scene.join("masks"), index: None })
     }
 
-    /// The files of all names, in their order, and how many are not where their name says.
+    /// The files of all names, in their order, and how many lie in other folders than named.
     pub(super) fn find(&mut self, names: &[&str]) -> (Vec<Option<PathBuf>>, usize) {
         let mut files: Vec<Option<PathBuf>> = names
             .iter()
@@ -193,7 +193,7 @@ impl Photographs {
         (files, elsewhere)
     }
 
-    /// The file of this stem; where its base name is nobody else's, also in other folders.
+    /// The file of this stem, also in other folders if its base name is unique.
     fn search(&mut self, stem: &str, anywhere: bool) -> Option<PathBuf> {
         let folder = &self.folder;
         let index = self.index.get_or_insert_with(|| index(folder));

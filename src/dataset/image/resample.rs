@@ -165,7 +165,7 @@ struct Band {
 
 /// Where the corners of a square lie in the photograph, px.
 struct SourceCell {
-    /// Upper left, upper right, lower left, lower right; none where interpolation is too far off.
+    /// Upper left, upper right, lower left, lower right; `None` if interpolation is too far off.
     corners: Option<[[f64; 2]; 4]>,
 }
 

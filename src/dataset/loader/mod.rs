@@ -202,7 +202,7 @@ impl ImageLoader {
         Bytes(self.shared.sources.iter().map(bytes).sum())
     }
 
-    /// Bytes of decoded images that are kept, and of those set aside for decodes under way.
+    /// Bytes of decoded images that are kept, and of those reserved for decodes in flight.
     pub fn held(&self) -> Bytes {
         self.shared.lock().cache.held()
     }
@@ -231,7 +231,7 @@ impl ImageLoader {
 }
 
 impl Drop for ImageLoader {
-    /// Waits for the decodes under way, and begins no others.
+    /// Waits for the decodes in flight, and begins no others.
     fn drop(&mut self) {
         self.shared.lock().stopping = true;
         self.shared.work.notify_all();
@@ -249,7 +249,7 @@ impl LoaderShared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// At intervals, fits the cache to what the limit leaves of the process's memory.
+    /// At intervals, fits the cache to the memory that the limit leaves.
     fn look(&self) {
         let Some(watch) = self.watch.as_ref().filter(|watch| watch.is_due()) else { return };
         let all = (0..self.sources.len()).filter_map(|index| self.estimate(index)).sum();
@@ -305,7 +305,7 @@ impl LoaderShared {
             if state.stopping {
                 return;
             }
-            // What has no estimate is never announced.
+            // What has no estimate is never scheduled.
             let job = state.cache.next_job(|index| self.estimate(index).unwrap_or_default());
             match job {
                 Some(job) => {
@@ -330,11 +330,11 @@ impl LoaderShared {
         guarded(&source.path, || (self.decoder)(source)).map(Arc::new).map_err(Arc::new)
     }
 
-    /// Hands the outcome to all who wait for it.
+    /// Passes the result to all threads that wait for it.
     fn finish(&self, job: Job, outcome: Decoded) {
         self.lock().cache.finish(job, outcome);
         self.finished.notify_all();
-        // The image may be smaller than what was set aside for it.
+        // The image may be smaller than what was reserved for it.
         self.work.notify_all();
     }
 }

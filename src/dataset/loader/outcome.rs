@@ -12,7 +12,7 @@ pub(super) type Decoded = Result<Arc<Image>, Arc<ImageError>>;
 pub struct LoaderStatistics {
     /// Fetches that found the image decoded.
     pub ready: u64,
-    /// Fetches that waited for a decode under way.
+    /// Fetches that waited for a decode in flight.
     pub waited: u64,
     /// Fetches that had to decode.
     pub missed: u64,
