@@ -25,7 +25,7 @@ pub fn exponent<R: Real>(conic: Sym2<R>, offset_px: [R; 2]) -> R {
     -R::HALF * (conic[0] * dx * dx + conic[2] * dy * dy) - conic[1] * dx * dy
 }
 
-/// Opacity of a splat in a pixel, or nothing where it is below [`ALPHA_MIN`].
+/// Opacity of a splat in a pixel, or `None` if it is below [`ALPHA_MIN`].
 #[inline]
 pub fn alpha<R: Real>(opacity: R, exponent: R) -> Option<R> {
     if exponent > R::ZERO {

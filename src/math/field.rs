@@ -1,4 +1,4 @@
-//! The density of Gaussians as a field in space, and what it says of a surface (SuGaR: Guédon and
+//! The density of Gaussians as a field in space, and the surface that it implies (SuGaR: Guédon and
 //! Lepetit 2024, section 4.1).
 //!
 //! The field is sampled around Gaussians and summed over the neighbours of the one that a sample was
@@ -183,7 +183,7 @@ pub fn density_bwd<R: Real>(
     let inverse = kernel.inverse_scale();
     let d_turned = [0, 1, 2].map(|axis| -d_exponent * whitened[axis] * inverse[axis]);
     for i in 0..3 {
-        // A scale below the least has no say.
+        // A scale below the least gets no gradient.
         if kernel.scale[i] > R::of(SCALE_MIN) {
             d_kernel.d_log_scale[i] += d_exponent * whitened[i] * whitened[i];
         }
@@ -327,7 +327,7 @@ pub fn distance_error<R: Real>(distance: R, height: R, unit: R) -> R {
     if error > R::of(DISTANCE_ERROR_MAX) { R::of(DISTANCE_ERROR_MAX) } else { error }
 }
 
-/// `d_distance` and `d_height` of [`distance_error`]; none where it was held.
+/// `d_distance` and `d_height` of [`distance_error`]; zero where it was clamped.
 pub fn distance_error_bwd<R: Real>(distance: R, height: R, unit: R, d_error: R) -> [R; 2] {
     let difference = distance - height.abs();
     if difference.abs() > R::of(DISTANCE_ERROR_MAX) * unit {

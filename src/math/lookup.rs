@@ -5,7 +5,7 @@ use super::Real;
 use super::linalg::Vec3;
 use super::splat::Viewpoint;
 
-/// Where a point of the camera's space lies in the image, px; nothing where it lies outside of it or
+/// Where a point of the camera's space lies in the image, px; `None` if it lies outside or
 /// not beyond [`Viewpoint::near`].
 pub fn place_px<R: Real>(view: &Viewpoint<R>, [x, y, z]: Vec3<R>) -> Option<[R; 2]> {
     // Written so that NaN is rejected too.

@@ -128,7 +128,7 @@ fn chain<R: Real>(view: &Viewpoint<R>, shape: &Shape<R>) -> Option<Chain<R>> {
     Some(Chain { mean_cam, slope, inside, jacobian, cam_from_axes, scale, kept_in_space, root })
 }
 
-/// Projects a Gaussian; nothing where it is not beyond [`Viewpoint::near`] or a parameter is
+/// Projects a Gaussian; `None` if it is not beyond [`Viewpoint::near`] or a parameter is
 /// not finite.
 pub fn project<R: Real>(view: &Viewpoint<R>, shape: &Shape<R>) -> Option<Ellipse<R>> {
     ellipse(view, &chain(view, shape)?)
@@ -352,7 +352,7 @@ pub struct Bounds<R> {
     pub exponent_min: R,
 }
 
-/// Bounds of an ellipse, or nothing where it cannot be seen at all.
+/// Bounds of an ellipse, or `None` if it cannot be seen at all.
 ///
 /// The opacity falls to 1/255 where ½ dᵀ C d = ln(255 o); that ellipse reaches √(2 ln(255 o) cov)
 /// along each axis. A splat counts as seen when this box, rounded up to whole pixels, meets the
@@ -380,7 +380,7 @@ pub fn bounds<R: Real>(ellipse: &Ellipse<R>, opacity: R, size: [u32; 2]) -> Opti
         );
     }
     let pixels = Rect { x0: spans[0].0, x1: spans[0].1, y0: spans[1].0, y1: spans[1].1 };
-    // Against rounding a little lower: who finds less may stop, who finds more tests exactly.
+    // A little lower because of rounding: below it the search stops, above it the exact test decides.
     Some(Bounds { pixels, exponent_min: -reach * R::of(1.0 + 1e-4) - R::of(1e-4) })
 }
 
