@@ -1,4 +1,4 @@
-//! What this process holds of the host's memory, what it may hold, and what of it images may take.
+//! Memory of the host: what this process holds, may hold, and may use for images.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
@@ -71,7 +71,7 @@ fn group_limit(memberships: &str, root: &Path) -> Option<Bytes> {
     limits.min()
 }
 
-/// A number of bytes; nothing where the file says `max`.
+/// A number of bytes; `None` if the file says `max`.
 fn limit_in(file: &Path) -> Option<Bytes> {
     fs::read_to_string(file).ok()?.trim().parse().ok().map(Bytes)
 }

@@ -53,10 +53,10 @@ impl Rung {
     }
 }
 
-/// Iterations for which a step is held at least.
+/// Iterations that a rung stays given up at least.
 const HELD_AT_LEAST: u64 = 500;
 
-/// Something given up, or taken back.
+/// Something given up, or restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Change {
     /// What.

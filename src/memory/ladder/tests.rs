@@ -18,7 +18,7 @@ struct Card {
     slack: u64,
     banded: bool,
     compact: bool,
-    /// Neighbours that somebody holds lists of, and the most that there may be.
+    /// Lengths of the lists that are held, and the most allowed.
     neighbours: [u64; 2],
     /// What the lists of a view may take at most.
     most_lists: Option<u64>,
@@ -36,7 +36,7 @@ impl Card {
         self.model + self.photographs + self.slack + NEIGHBOUR * self.neighbours[0]
     }
 
-    /// Who holds the neighbours lets go of those that are too many.
+    /// The owner drops lists that are too long.
     fn shorten(&mut self) {
         self.neighbours[0] = self.neighbours[0].min(self.neighbours[1]);
     }
