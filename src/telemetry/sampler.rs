@@ -36,7 +36,7 @@ impl GpuSampler {
         })
     }
 
-    /// `work` runs in the thread; nothing where the system gives none.
+    /// `work` runs in the thread; `None` if no thread can be started.
     fn start(work: impl FnOnce(Receiver<()>, Sender<Sample>) + Send + 'static) -> Option<Self> {
         // One ask may wait while the one before is answered; more would only be late.
         let (asks, asked) = sync_channel(1);
@@ -63,7 +63,7 @@ impl GpuSampler {
     }
 }
 
-/// Answers until nobody asks any more.
+/// Answers until the other end is closed.
 fn answer(asks: &Receiver<()>, samples: &Sender<Sample>, look: &dyn Fn() -> Sample) {
     while asks.recv().is_ok() && samples.send(look()).is_ok() {}
 }

@@ -97,7 +97,7 @@ impl RunStatus {
         )
     }
 
-    /// Memory of the GPU that anybody uses, of all that it has; if the driver does not
+    /// Share of the GPU's memory that is used by all programs; if the driver does not
     /// report it, the memory of this program over its budget.
     fn video_share(&self) -> Option<f64> {
         let of_budget = || {

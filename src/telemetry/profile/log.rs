@@ -174,7 +174,7 @@ pub(super) struct Gpu {
     pub(super) throttle: Option<Vec<String>>,
 }
 
-/// Something given up or taken back.
+/// Something given up or restored.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Change {
     pub(super) iteration: u32,

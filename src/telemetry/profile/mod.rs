@@ -123,14 +123,14 @@ pub struct Point {
     pub host_resident: Option<Bytes>,
 }
 
-/// Something given up or taken back.
+/// Something given up or restored.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Change {
     /// Finished iterations.
     pub iteration: u32,
     /// What.
     pub rung: Rung,
-    /// Given up, or taken back.
+    /// Given up, or restored.
     pub given_up: bool,
     /// Bytes gained, or what taking it back might cost.
     pub bytes: Bytes,
@@ -143,7 +143,7 @@ pub struct Change {
 /// What the GPU was doing over the run; figures that it never reported are absent.
 #[derive(Clone, Debug, Serialize)]
 pub struct GpuSummary {
-    /// How often it was looked at.
+    /// Number of samples.
     pub samples: usize,
     /// Mean share of the time in which it was busy, per cent.
     pub utilization_mean: Option<f64>,

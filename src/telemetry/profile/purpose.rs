@@ -60,7 +60,7 @@ impl Category {
     }
 }
 
-/// Parts of labels of what training keeps beside the parameters.
+/// Parts of labels of the state that training adds to the parameters.
 const STATE: [&str; 3] = ["moments", "steps taken", "density statistics"];
 
 /// Labels, and what lies there.
