@@ -47,7 +47,7 @@ pub fn write_cfg_args(model_path: &Path, config: &Config) -> Result<(), OutputEr
     write_text(&model_path.join("cfg_args"), &text)
 }
 
-/// The path from the root; as it is where the system cannot say.
+/// The absolute path, or the path itself if it cannot be resolved.
 fn absolute(path: &Path) -> String {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).to_string_lossy().into_owned()
 }

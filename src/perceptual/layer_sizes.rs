@@ -98,7 +98,7 @@ impl LayerSizes {
         Bytes(2 * (first + second) * size_of::<f32>() as u64)
     }
 
-    /// The fewest strips whose features take at most so many bytes; nothing where the thinnest take
+    /// The fewest strips whose features take at most so many bytes; `None` if the thinnest take
     /// more.
     pub fn strips_within(&self, bytes: Bytes) -> Option<u32> {
         let most = self.most();

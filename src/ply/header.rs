@@ -35,7 +35,7 @@ pub struct Header {
     pub format: String,
     /// Names of the elements before the vertices.
     pub before: Vec<String>,
-    /// Vertices announced; see [`Header::rows_within`].
+    /// Vertices that the header declares; see [`Header::rows_within`].
     pub rows: u64,
     /// Bytes of a row of a binary file.
     pub row_bytes: usize,
