@@ -64,7 +64,7 @@ impl ListRoom {
         Gain::Promised(Bytes(lists.bytes(lists.count) - lists.bytes(fewer)))
     }
 
-    /// Whether lists that there are, or that there was no room for, are longer than they may be.
+    /// Whether the present or the refused lists are longer than allowed.
     pub(crate) fn is_waiting(&self) -> bool {
         self.asked.is_some_and(|lists| lists.count > self.most)
     }
@@ -77,7 +77,7 @@ impl ListRoom {
         Bytes(self.asked.map_or(0, more))
     }
 
-    /// Gaussians that lists were asked for last.
+    /// Number of Gaussians in the last request.
     pub(crate) fn gaussians(&self) -> u64 {
         self.asked.map_or(0, |lists| lists.gaussians)
     }

@@ -46,8 +46,8 @@ pub(crate) fn pack(parts: &[HostColumn<'_>], rows: Range<usize>, blocks: &mut [f
     });
 }
 
-/// Takes the rows of one host column out of the blocks of a table of `table_width` columns, where
-/// it starts at column `first_column`. `values` holds the rows of these blocks that there are.
+/// Copies the rows of one host column from the blocks of a table of `table_width` columns, where
+/// it starts at column `first_column`. `values` holds the rows of these blocks that exist.
 pub(crate) fn unpack(
     blocks: &[f32],
     (table_width, first_column): (usize, usize),

@@ -26,8 +26,8 @@ pub(crate) struct LazySteps {
 }
 
 impl LazySteps {
-    /// A step was taken whose learning rates, over the bias corrections, were these: of constant
-    /// coefficients and of the others.
+    /// Records a step with these learning rates over the bias corrections: of constant coefficients
+    /// and of the others.
     pub(crate) fn stepped(&mut self, rates: [f64; 2]) {
         self.latest.truncate(STEPS - 2);
         self.latest.push_front(rates);
@@ -39,12 +39,12 @@ impl LazySteps {
         self.steps
     }
 
-    /// Everything has caught up.
+    /// Records that all colours have caught up.
     pub(crate) fn mark_caught_up(&mut self) {
         self.caught_up = self.steps;
     }
 
-    /// Whether a step more might be one more than the tables reach back.
+    /// Whether one more step could exceed the length of the tables.
     pub(crate) fn is_full(&self) -> bool {
         self.steps - self.caught_up + 1 >= MOMENTUM_STEPS
     }
@@ -70,7 +70,7 @@ impl LazySteps {
     }
 }
 
-/// `travel[age] = Σ over j = 1..=age of r^j rate(age - j steps ago)`, r = β₁ / √β₂.
+/// `drift[age] = Σ over j = 1..=age of r^j rate(age - j steps ago)`, r = β₁ / √β₂.
 fn fill(travel: &mut [f32; STEPS], rates: impl Iterator<Item = f64>) {
     let ratio = BETA_1 / BETA_2.sqrt();
     let mut so_far = 0.0;

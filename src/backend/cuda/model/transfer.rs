@@ -27,7 +27,7 @@ const SECOND_MOMENTS: [usize; 2] = [GEOMETRY_SECOND, SH_SECOND];
 /// which the bus runs no faster. There are two, so that one is packed while the other is copied.
 const STAGING_WORDS: usize = 1 << 19;
 
-/// Puts Gaussians into a model of as many, all zero.
+/// Fills a model of as many zero rows with Gaussians.
 pub(crate) fn upload(
     session: &Session,
     host: &Gaussians,
@@ -81,8 +81,8 @@ pub(crate) fn read(
     Ok(read)
 }
 
-/// Puts rows into a model that has as many, from `first` on. They begin a lane block, and end one
-/// or the model.
+/// Writes rows from `first` on, which must exist. They begin at a lane block, and end with one or
+/// with the model.
 pub(crate) fn write(
     session: &Session,
     model: &mut Model,
@@ -155,7 +155,7 @@ pub(crate) struct Staging {
 }
 
 impl Staging {
-    /// Takes it.
+    /// Allocates it.
     pub(crate) fn new(session: &Session) -> Result<Self, DeviceError> {
         let half = || session.heap.pinned("staging of the model", STAGING_WORDS);
         Ok(Self { halves: [half()?, half()?] })

@@ -174,7 +174,7 @@ pub unsafe trait Buffer {
             return Err(DeviceError::Driver {
                 call,
                 reason: format!(
-                    "`{}` holds {} values, but {range:?} are asked for",
+                    "`{}` holds {} values, but {range:?} were requested",
                     self.label(),
                     self.len()
                 ),

@@ -101,7 +101,7 @@ impl<T: Plain> Pinned<T> {
             return Err(DeviceError::Driver {
                 call: "copy",
                 reason: format!(
-                    "`{}` holds {} values, but {range:?} are asked for",
+                    "`{}` holds {} values, but {range:?} were requested",
                     self.label, self.len
                 ),
             });

@@ -118,7 +118,7 @@ impl<'a> Carve<'a> {
             return Err(DeviceError::Driver {
                 call: "carve",
                 reason: format!(
-                    "`{}` has {} bytes left, but {bytes} are asked for",
+                    "`{}` has {} bytes left, but {bytes} were requested",
                     self.label,
                     self.end - address
                 ),

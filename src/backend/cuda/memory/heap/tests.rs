@@ -272,7 +272,7 @@ fn pieces_of_a_block_lie_apart_and_within() {
     assert!(second.address() + 3 <= end);
     assert!(carve.take::<u8>(0).is_ok());
     let error = carve.take::<u8>(1).map(drop).unwrap_err();
-    assert_eq!(error.to_string(), "carve failed: `block` has 0 bytes left, but 1 are asked for");
+    assert_eq!(error.to_string(), "carve failed: `block` has 0 bytes left, but 1 were requested");
 }
 
 #[test]
@@ -286,7 +286,7 @@ fn a_range_outside_of_a_buffer_is_an_error() {
     for (range, text) in [(7..11, "7..11"), (backwards, "11..10")] {
         assert_eq!(
             region.place("read", &range).unwrap_err().to_string(),
-            format!("read failed: `sh` holds 10 values, but {text} are asked for")
+            format!("read failed: `sh` holds 10 values, but {text} were requested")
         );
     }
 }
