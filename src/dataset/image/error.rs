@@ -137,7 +137,7 @@ pub enum ImageError {
         reason: String,
     },
     /// A view was asked for that the scene does not have.
-    #[error("image {index} was asked for, but the scene has {count} images")]
+    #[error("image {index} was requested, but the scene has {count} images")]
     NoSuchImage {
         /// Index asked for.
         index: usize,

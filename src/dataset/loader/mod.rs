@@ -83,7 +83,7 @@ impl ImageLoader {
         Self::with_decoder(sources, policy, Box::new(decode), None)
     }
 
-    /// The same, with a limit on what the whole process holds.
+    /// The same, with a limit on the memory of the whole process.
     pub fn within(sources: Vec<ImageSource>, policy: Residency, limit: Bytes) -> Self {
         Self::with_decoder(sources, policy, Box::new(decode), Some(Watch::new(limit)))
     }
@@ -101,13 +101,13 @@ impl ImageLoader {
         let state = Mutex::new(LoaderState { cache: ImageCache::new(wanted), stopping: false });
         let (work, finished) = (Condvar::new(), Condvar::new());
         let shared = LoaderShared { sources, decoder, wanted, watch, state, work, finished };
-        // Nothing is decoded before the first look.
+        // Nothing is decoded before the first check of the memory.
         shared.look();
         Self { policy, shared: Arc::new(shared), workers: Mutex::new(Vec::new()) }
     }
 
-    /// The image, once it is there: from the cache, from a worker that has begun with it, or
-    /// decoded by the calling thread, which never queues behind images decoded ahead.
+    /// Returns the image: from the cache, from a worker that is decoding it, or decoded by the calling
+    /// thread, which never waits for images that are decoded ahead.
     pub fn fetch(&self, index: usize) -> Result<Arc<Image>, Arc<ImageError>> {
         let shared = &*self.shared;
         let Some(estimate) = shared.estimate(index) else {
@@ -244,7 +244,7 @@ impl Drop for ImageLoader {
 }
 
 impl LoaderShared {
-    /// Nothing panics under the lock; should it, the bookkeeping is whole enough to go on with.
+    /// Nothing panics under the lock; if it did, the state would still be usable.
     fn lock(&self) -> MutexGuard<'_, LoaderState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -280,8 +280,8 @@ impl LoaderShared {
         }
     }
 
-    /// What decoding the largest image ahead takes while another is in use; of a single image there
-    /// is none to decode ahead.
+    /// Bytes to decode the largest image ahead while another is in use; `None` for a single image,
+    /// which is never decoded ahead.
     fn ahead_bytes(&self) -> Option<Bytes> {
         let estimates = (0..self.sources.len()).filter_map(|index| self.estimate(index));
         let largest = estimates.max().filter(|_| self.sources.len() > 1)?;
@@ -297,7 +297,7 @@ impl LoaderShared {
         Some(Bytes((u64::from(width) * u64::from(height)).saturating_mul(each).min(1 << 33)))
     }
 
-    /// A worker's life.
+    /// The loop of a worker thread.
     fn decode_ahead(&self) {
         loop {
             self.look();
