@@ -32,7 +32,7 @@ const fn power_of_two(exponent: i32) -> f32 {
     f32::from_bits((127 + exponent).cast_unsigned() << 23)
 }
 
-/// The next random word of one Gaussian in one step, whose first is all its own. A linear
+/// The next random word of one Gaussian in one step; the first is `rounding_seed`. A linear
 /// congruence: the upper bits are good enough for rounding, and a word costs a multiplication.
 pub const fn roll(dice: &mut u32) -> u32 {
     *dice = dice.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);

@@ -57,7 +57,7 @@ pub fn blended_normal<R: Real>([x, y]: [R; 2]) -> Vec3<R> {
     [x, y, -(R::ONE - (x * x + y * y).min(R::ONE)).sqrt()]
 }
 
-/// `d_xy` of [`blended_normal`]; nothing flows through z where it was held at 0.
+/// `d_xy` of [`blended_normal`]; no gradient passes z where it was clamped to 0.
 #[inline]
 pub fn blended_normal_bwd<R: Real>([x, y]: [R; 2], d_normal: Vec3<R>) -> [R; 2] {
     let squared = R::ONE - (x * x + y * y);

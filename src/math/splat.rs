@@ -68,7 +68,7 @@ pub struct Shape<R> {
     pub log_scale: Vec3<R>,
     /// Rotation (w, x, y, z), of any length but zero.
     pub quat: Quat<R>,
-    /// Standard deviation of its 3D filter, world units; 0 of none.
+    /// Standard deviation of its 3D filter, world units; 0 without one.
     pub smoothing: R,
 }
 
@@ -90,7 +90,7 @@ pub struct Ellipse<R> {
 /// What forward and backward share: everything between the shape and its ellipse.
 struct Chain<R> {
     mean_cam: Vec3<R>,
-    /// x/z and y/z held to the guard band, and whether they were inside.
+    /// x/z and y/z clamped to the guard band, and whether they were inside.
     slope: [R; 2],
     inside: [bool; 2],
     /// J, 2x3.
@@ -99,7 +99,7 @@ struct Chain<R> {
     cam_from_axes: Mat3<R>,
     /// With the 3D filter.
     scale: Vec3<R>,
-    /// The share of the opacity that it leaves.
+    /// The share of the opacity that the filter leaves.
     kept_in_space: R,
     /// J · `cam_from_axes` · diag(scale): its Gram matrix is the covariance.
     root: [[R; 3]; 2],
