@@ -181,7 +181,7 @@ fn a_failure_is_remembered_and_told_to_everyone() {
     }
     assert_eq!(loader.statistics().decoded, 6);
     let missing = loader.fetch(6).unwrap_err().to_string();
-    assert_eq!(missing, "image 6 was asked for, but the scene has 6 images");
+    assert_eq!(missing, "image 6 was requested, but the scene has 6 images");
 }
 
 #[test]
