@@ -49,7 +49,7 @@ pub(super) struct Interrupted(pub(super) String);
 /// The run ran out of GPU memory and ended after writing a checkpoint.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{stopped}\n{}continue with less: splat train --resume -m {model} {}",
+    "{stopped}\n{}continue with less memory: splat train --resume -m {model} {}",
     table(&self.stopped),
     self.less
 )]
