@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use super::camera::stem;
-use super::{DepthFile, first_few};
+use super::listing::first_few;
+use super::source::DepthFile;
 use crate::math::quantile::median;
 
 /// The scales, below the scene's folder.

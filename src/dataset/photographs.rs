@@ -4,46 +4,17 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::camera::{Camera, Pose, stem};
+use super::camera::{Camera, stem};
 use super::error::DatasetError;
 use super::image::ImageHeader;
 use super::lens::{Distortion, Lens, Undistortion};
-
-/// Extensions of photographs, lower case.
-pub(super) const EXTENSIONS: [&str; 4] = ["png", "jpg", "jpeg", "webp"];
+use super::shot::{EXTENSIONS, Optics, Shot};
 
 /// Folders in folders that are searched for photographs.
 const DEEPEST: usize = 16;
 
 /// With `-r -1`, wider photographs are scaled to this width, px.
 const WIDEST_BY_DEFAULT: u32 = 1600;
-
-/// A photograph as the scene describes it, before its file was looked at.
-#[derive(Debug)]
-pub(super) struct Shot {
-    /// Name in the scene.
-    pub(super) name: String,
-    /// Pose of the camera.
-    pub(super) pose: Pose,
-    /// What took it.
-    pub(super) optics: Optics,
-    /// The file, where it exists.
-    pub(super) path: Option<PathBuf>,
-    /// Its mask, where it has one.
-    pub(super) mask: Option<PathBuf>,
-    /// Held out by the scene itself.
-    pub(super) held_out: bool,
-}
-
-/// What took a photograph.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Optics {
-    /// A lens for photographs of a known size.
-    Lens(Lens),
-    /// Only the horizontal field of view is known, in radians; pixels are square and the principal
-    /// point is the middle.
-    FieldOfView(f64),
-}
 
 /// A camera at the photograph's full size.
 #[derive(Clone, Debug)]

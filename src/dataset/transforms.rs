@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use super::camera::{Camera, Pose};
 use super::lens::{Distortion, Lens, LensError};
-use super::photographs::{EXTENSIONS, Optics, Shot};
+use super::shot::{EXTENSIONS, Optics, Shot};
 use crate::math::linalg::{cross, dot, length, mul, scale};
 
 /// The file of Blender's training views.

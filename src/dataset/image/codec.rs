@@ -9,7 +9,7 @@ use std::path::Path;
 use image::metadata::Orientation;
 use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits};
 
-use super::ImageHeader;
+use super::decoded::ImageHeader;
 use super::error::{ImageError, name};
 
 /// Bytes that a decoded image may take: 350 million 8-bit pixels, several times what the largest

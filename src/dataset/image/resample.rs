@@ -12,8 +12,9 @@ use fast_image_resize::images::{Image as Target, ImageRef};
 use fast_image_resize::pixels::U16;
 use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
 
+use super::decoded::Image;
 use super::error::{ImageError, name};
-use super::{Image, mask};
+use super::mask;
 
 /// The image at `size`; the mask holds what counts in at least half of each new pixel.
 ///
