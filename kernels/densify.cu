@@ -55,7 +55,7 @@ __device__ inline Place place() {
     return {warp / COMPACT_SLICES, warp % COMPACT_SLICES, thread % WARP};
 }
 
-// Share of its gradient that a splat at this depth tells. Twin of `faded` in backend/cpu/densify.rs.
+// Share of its gradient that a splat at this depth tells. Twin of `faded` in backend/cpu/stage/densify.rs.
 __device__ inline float faded(float depth, float fade_depth) {
     const float share = fminf(depth / fade_depth, 1.0f);
     return share * share;

@@ -4,7 +4,7 @@
 // -rate_t m_t / (sqrt(v_t) + epsilon). With r = beta_1 / sqrt(beta_2), after `age` such steps
 //     m = beta_1^age m_0,   v = beta_2^age v_0,   value = value_0 - travel[age] m_0 / sqrt(v_0),
 // where travel[age] is the sum over the steps of r^j times the bias-corrected rate of step j, which
-// the host knows (backend/cuda/momentum.rs). Epsilon counts once instead of in every step, and beside
+// the host knows (backend/cuda/model/lazy_adam.rs). Epsilon counts once instead of in every step, and beside
 // the root before bias correction: the results are those of dense Adam up to rounding where sqrt(v_0)
 // is far above 1e-15.
 #pragma once

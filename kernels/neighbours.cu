@@ -5,7 +5,7 @@
 // Then a warp searches the tree for a leaf, one centre a lane, together, since what is near to one is
 // near to all.
 // A candidate is one number, its squared distance's bits above its row: the least is the nearest, and of
-// equal distances the one of the lower row. Twins of `key` and `Bounds` in backend/cpu/neighbours.rs.
+// equal distances the one of the lower row. Twins of `key` and `Bounds` in backend/cpu/stage/neighbours.rs.
 // Shapes: geometry [lane blocks, 11, 32], row_from_place [n], placed [leaves, 32, 4], boxes [boxes, 2, 4],
 // near [n, count]. Centres that are not finite stand last in the order, and NaN in `placed`.
 

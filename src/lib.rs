@@ -2,8 +2,9 @@
 //!
 //! Modules stand in the order of data flow; a module uses only those above it.
 //!
-//! The stages of an iteration have one name in every column; a file `x.rs` of `backend/cpu/` has its
-//! twins `x.rs` in `backend/cuda/` and `x.cu` in `kernels/`, and `tests/parity_*` compares them:
+//! The stages of an iteration have one name in every column; a file `x.rs` of
+//! `backend/cpu/stage/` has its twins `x.rs` in `backend/cuda/stage/` and `x.cu` in `kernels/`, and
+//! `tests/parity_*` compares them:
 //!
 //! | stage | mathematics | file |
 //! |---|---|---|

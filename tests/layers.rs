@@ -158,8 +158,8 @@ fn every_stage_has_its_file() {
     for stage in stages {
         let kernel = Path::new(&stage).with_extension("cu");
         let files = [
-            backends.join("cpu").join(&stage),
-            backends.join("cuda").join(&stage),
+            backends.join("cpu/stage").join(&stage),
+            backends.join("cuda/stage").join(&stage),
             kernels.join(kernel),
         ];
         for file in files {

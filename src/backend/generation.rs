@@ -7,11 +7,11 @@ use std::sync::Arc;
 /// No two models share one, but a copy has that of what it was copied from: a number would be the same
 /// of many. It is the address that counts, which lives as long as anybody holds it.
 #[derive(Clone, Debug)]
-pub(super) struct Generation(Arc<()>);
+pub(crate) struct Generation(Arc<()>);
 
 impl Generation {
     /// One that nobody has seen.
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(Arc::new(()))
     }
 }

@@ -2,8 +2,8 @@
 
 use rayon::prelude::*;
 
-use super::bin::for_each_tile;
-use super::project::Splat;
+use super::stage::bin::for_each_tile;
+use super::stage::project::Splat;
 use crate::backend::ScreenFilter;
 use crate::backend::viewpoint::viewpoint;
 use crate::dataset::View;
@@ -66,7 +66,8 @@ mod tests {
     use super::*;
     use crate::backend::Raster;
     use crate::backend::RenderSettings;
-    use crate::backend::cpu::{Cpu, bin, project};
+    use crate::backend::cpu::Cpu;
+    use crate::backend::cpu::stage::{bin, project};
     use crate::dataset::{Camera, Pose};
     use crate::math::Real;
     use crate::math::random::{Purpose, Stream};

@@ -3,42 +3,31 @@
 //! Generic over the precision: `Cpu<f32>` trains, `Cpu<f64>` is the oracle of the gradient tests.
 //! Results do not depend on the number of threads: sums run in a fixed order.
 
-mod adam;
-mod appearance;
-mod bin;
-mod blend;
 mod count;
-mod densify;
-mod depth;
-mod loss;
-mod lpips;
 mod model;
-mod neighbours;
-mod normals;
-mod project;
-mod relocate;
-mod reorder;
-mod sampled_depths;
-mod smooth;
-mod surface;
+mod stage;
 
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
 
-pub use appearance::Appearance;
 pub use count::{Counted, count};
-pub use lpips::Perceptual;
 pub use model::{Column, Model, Parameter};
-pub use neighbours::Neighbours;
-pub use normals::ReadyMean;
-pub use project::ParameterGradient;
+pub use stage::appearance::Appearance;
+pub use stage::lpips::Perceptual;
+pub use stage::neighbours::Neighbours;
+pub use stage::normals::ReadyMean;
+pub use stage::project::ParameterGradient;
 
-use self::bin::Bins;
-use self::blend::{Canvas, CanvasGradient, backward, forward};
-use self::depth::Compared;
-use self::project::Splat;
-use self::sampled_depths::{DepthMap, Sampled};
+use self::stage::bin::Bins;
+use self::stage::blend::{Canvas, CanvasGradient, backward, forward};
+use self::stage::depth::Compared;
+use self::stage::project::Splat;
+use self::stage::sampled_depths::{DepthMap, Sampled};
+use self::stage::{
+    adam, appearance, bin, densify, depth, loss, lpips, neighbours, normals, project, relocate,
+    reorder, sampled_depths, smooth, surface,
+};
 use super::viewpoint::viewpoint;
 use super::{
     AdamStep, AppearanceStep, AppearanceTables, Backend, Densified, DensifyRule, DeviceError,

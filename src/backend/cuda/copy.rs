@@ -1,8 +1,8 @@
 //! How fast the GPU copies its own memory.
 
-use super::heap::{Block, Buffer};
+use super::device::stream::Event;
+use super::memory::heap::{Block, Buffer};
 use super::session::Session;
-use super::stream::Event;
 use crate::backend::{CopySpeed, DeviceError};
 
 /// Bytes of a copy: many times what caches hold.

@@ -1,22 +1,23 @@
 //! The frame: what is known of one drawn view, and the gradients that come of it.
 
-use super::appearance::{self, Appearance, Compensated};
-use super::bands::{self, Lists};
-use super::bin;
-use super::blend::{self, Canvas, Keeps, Pixels};
-use super::heap::{Block, Buffer};
-use super::images::Target;
-use super::loss::{self, PendingLoss};
-use super::lpips::{self, Perceptual};
-use super::model::Model;
-use super::neighbours::Neighbours;
-use super::normals::{self, PendingNormals};
-use super::project::{self, Splats};
-use super::sampled_depths::DepthMap;
+use super::device::timers::Stage;
+use super::memory::heap::{Block, Buffer};
+use super::model::tables::Model;
+use super::photos::Target;
 use super::session::Session;
-use super::surface::{self, PendingSurface, Viewed};
-use super::timers::Stage;
-use super::{adam, densify, depth, work};
+use super::stage::appearance::{self, Appearance, Compensated};
+use super::stage::bands::{self, Lists};
+use super::stage::bin;
+use super::stage::blend::{self, Canvas, Keeps, Pixels};
+use super::stage::loss::{self, PendingLoss};
+use super::stage::lpips::{self, Perceptual};
+use super::stage::neighbours::Neighbours;
+use super::stage::normals::{self, PendingNormals};
+use super::stage::project::{self, Splats};
+use super::stage::sampled_depths::DepthMap;
+use super::stage::surface::{self, PendingSurface, Viewed};
+use super::stage::{adam, densify, depth};
+use super::work;
 use crate::abi::Camera;
 use crate::backend::{
     AdamStep, AppearanceStep, DeviceError, LossTerms, Measured, NormalRule, Pass, RenderSettings,

@@ -1,11 +1,11 @@
 //! The governor's hands: what the GPU holds that can be given up, and how it comes back.
 
-use super::bands::BandPolicy;
-use super::heap::Heap;
-use super::images::Images;
-use super::model::Model;
-use super::neighbours::LISTS;
+use super::memory::heap::Heap;
+use super::model::tables::Model;
+use super::photos::Images;
 use super::session::Session;
+use super::stage::bands::BandPolicy;
+use super::stage::neighbours::LISTS;
 use crate::backend::{DeviceError, Governed};
 use crate::memory::plan::{Storage, search_scratch};
 use crate::memory::{Bytes, Gain, Holder, Ladder, Refusal, Rung};

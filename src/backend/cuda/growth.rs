@@ -1,9 +1,9 @@
 //! How many Gaussians may be born: as many as the iterations that follow have memory for.
 
 use super::frame::Frame;
-use super::heap::Heap;
-use super::images::Images;
-use super::model::Model;
+use super::memory::heap::Heap;
+use super::model::tables::Model;
+use super::photos::Images;
 use crate::memory::plan::{
     Coarse, CoarseGrowth, FEWER_NEIGHBOURS, Granule, Growth, ModelSize, largest_births,
 };

@@ -3,69 +3,43 @@
 //! Work is put on one stream in the order of the calls, so that buffers may be used again without
 //! waiting. The module exists where nvcc compiled the kernels.
 
-mod adam;
-mod appearance;
-mod bands;
-mod bin;
-mod blend;
-mod convert;
 mod copy;
-mod densify;
-mod depth;
-pub mod driver;
-mod extent;
+mod device;
 mod frame;
 mod govern;
 mod growth;
-pub mod heap;
-mod images;
-mod lanes;
-mod launch;
-mod list_room;
-mod loss;
-mod lpips;
+mod memory;
 mod model;
-mod momentum;
-mod neighbours;
-mod normals;
-mod pack;
-pub mod probe;
-mod project;
-mod quantile;
-mod relocate;
-mod reorder;
-mod sampled_depths;
+mod photos;
 pub mod session;
-mod smooth;
-pub mod sort;
-mod status;
-pub mod stream;
-mod surface;
-mod threshold;
-pub mod timers;
-mod transfer;
+mod stage;
 mod work;
 
 use std::ops::Range;
 use std::sync::Arc;
 
-pub use appearance::Appearance;
-pub use bands::BandPolicy;
+pub(super) use device::launch::{ARCHS, NVCC};
+pub use device::{driver, stream, timers};
 pub use frame::{Frame, Gradients};
-pub use images::Target;
-pub(super) use launch::{ARCHS, NVCC};
-pub use loss::PendingLoss;
-pub use lpips::Perceptual;
-pub use model::Model;
-pub use neighbours::Neighbours;
-pub use normals::PendingNormals;
-pub use surface::PendingSurface;
+pub use memory::{heap, sort};
+pub use model::tables::Model;
+pub use photos::Target;
+pub use stage::appearance::Appearance;
+pub use stage::bands::BandPolicy;
+pub use stage::loss::PendingLoss;
+pub use stage::lpips::Perceptual;
+pub use stage::neighbours::Neighbours;
+pub use stage::normals::PendingNormals;
+pub use stage::probe;
+pub use stage::surface::PendingSurface;
 
 use self::govern::Parts;
 use self::growth::Appetite;
-use self::images::Images;
+use self::model::transfer::Staging;
+use self::model::{tables, transfer};
+use self::photos::Images;
 use self::session::Session;
-use self::transfer::Staging;
+use self::stage::{adam, densify, relocate, reorder, smooth};
 use super::{
     AdamStep, AppearanceStep, AppearanceTables, Backend, CopySpeed, Densified, DensifyRule,
     DeviceError, Governed, Grant, LossTerms, Measured, MemoryEntry, MemoryKind, Pass, Raster,
@@ -164,14 +138,14 @@ impl Cuda {
     /// A model of so many Gaussians, all zero: compact where there is no room for full precision and
     /// the ladder allows it, as that of a run which has gone over to it and is taken up again.
     fn room_for_model(&mut self, sh_degree: u32, count: usize) -> Result<Model, DeviceError> {
-        match self.with_room(|session| model::zeros(session, sh_degree, count)) {
+        match self.with_room(|session| tables::zeros(session, sh_degree, count)) {
             Err(error)
                 if error.is_want_of_memory()
                     && self.session.storage == Storage::Full
                     && self.ladder.allows(Rung::Compact) =>
             {
                 self.session.storage = Storage::Compact;
-                let model = self.with_room(|session| model::zeros(session, sh_degree, count))?;
+                let model = self.with_room(|session| tables::zeros(session, sh_degree, count))?;
                 self.ladder.note(Rung::Compact, Bytes(0));
                 Ok(model)
             }

@@ -2,15 +2,15 @@
 
 use std::rc::Rc;
 
-use super::bands::BandPolicy;
-use super::driver::Device;
-use super::heap::Heap;
-use super::launch::Kernels;
-use super::list_room::ListRoom;
-use super::sort;
-use super::status::Status;
-use super::stream::Stream;
-use super::timers::Timers;
+use super::device::driver::Device;
+use super::device::launch::Kernels;
+use super::device::stream::Stream;
+use super::device::timers::Timers;
+use super::memory::heap::Heap;
+use super::memory::list_room::ListRoom;
+use super::memory::sort;
+use super::memory::status::Status;
+use super::stage::bands::BandPolicy;
 use crate::backend::DeviceError;
 use crate::memory::plan::Storage;
 use crate::memory::{Allowance, Bytes, Limit};

@@ -1,13 +1,13 @@
 //! Counts what a view gives the stages to do, on the host and from what the stages left behind.
 
-use super::bin::Bins;
-use super::blend::Canvas;
-use super::heap::Buffer;
-use super::lanes::LANES;
-use super::model::Model;
-use super::project::Splats;
+use super::device::stream::Stream;
+use super::memory::heap::Buffer;
+use super::model::lanes::LANES;
+use super::model::tables::Model;
 use super::session::Session;
-use super::stream::Stream;
+use super::stage::bin::Bins;
+use super::stage::blend::Canvas;
+use super::stage::project::Splats;
 use crate::abi::{BLEND_CHUNK, BLEND_PARTS, Camera, TileRange, UNSEEN};
 use crate::backend::{DeviceError, Work};
 

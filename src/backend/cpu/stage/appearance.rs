@@ -1,0 +1,231 @@
+//! Stage `appearance`: colours as a view's camera changed them, the gradients of what changed them, and
+//! its steps; and the fit of a render's colours to a photograph.
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use super::blend::Canvas;
+use crate::backend::appearance::{Coast, Stride};
+use crate::backend::{AppearanceStep, AppearanceTables, Compensation, DeviceError};
+use crate::dataset::Image;
+use crate::math::Real;
+use crate::math::appearance::{
+    AFFINE_WIDTH, Affine, FIT_SUMS, Place, add_map_gradient, affine, affine_bwd, fit, fit_terms,
+    total_variation_bwd,
+};
+use crate::math::linalg::Vec3;
+
+/// Rows of pixels whose gradients are added up by themselves first: the same on any number of threads.
+const ROWS: u32 = 16;
+
+/// The tables of all training views.
+#[derive(Clone, Debug)]
+pub struct Appearance<R> {
+    kind: Compensation,
+    /// Steps of the run that each table has taken.
+    steps: Vec<u32>,
+    values: Vec<R>,
+    first_moments: Vec<R>,
+    second_moments: Vec<R>,
+}
+
+/// One view's.
+struct Table<'a, R> {
+    steps: &'a mut u32,
+    values: &'a mut [R],
+    first_moments: &'a mut [R],
+    second_moments: &'a mut [R],
+}
+
+impl<R: Real> Appearance<R> {
+    pub(crate) fn new(host: &AppearanceTables) -> Self {
+        let of = |values: &[f32]| values.iter().map(|&value| R::of_f32(value)).collect();
+        Self {
+            kind: host.kind,
+            steps: host.steps.clone(),
+            values: of(&host.values),
+            first_moments: of(&host.first_moments),
+            second_moments: of(&host.second_moments),
+        }
+    }
+
+    pub(crate) fn tables(&self) -> AppearanceTables {
+        let of = |values: &[R]| values.iter().map(|value| value.to_f32()).collect();
+        AppearanceTables {
+            kind: self.kind,
+            steps: self.steps.clone(),
+            values: of(&self.values),
+            first_moments: of(&self.first_moments),
+            second_moments: of(&self.second_moments),
+        }
+    }
+
+    /// The parameters of one view's table; [`Compensation::width`] of them.
+    pub fn values(&self, view: usize) -> Option<&[R]> {
+        self.values.get(self.row(view))
+    }
+
+    /// The same to be changed.
+    pub fn values_mut(&mut self, view: usize) -> Option<&mut [R]> {
+        let row = self.row(view);
+        self.values.get_mut(row)
+    }
+
+    /// Running means of their gradients, before bias correction.
+    pub fn first_moments(&self, view: usize) -> Option<&[R]> {
+        self.first_moments.get(self.row(view))
+    }
+
+    fn row(&self, view: usize) -> Range<usize> {
+        let width = self.kind.width();
+        view * width..(view + 1) * width
+    }
+
+    fn table(&mut self, view: usize) -> Result<Table<'_, R>, DeviceError> {
+        let (row, views) = (self.row(view), self.steps.len());
+        match self.steps.get_mut(view) {
+            None => Err(DeviceError::NoSuchTable { view, views }),
+            Some(steps) => Ok(Table {
+                steps,
+                values: &mut self.values[row.clone()],
+                first_moments: &mut self.first_moments[row.clone()],
+                second_moments: &mut self.second_moments[row],
+            }),
+        }
+    }
+}
+
+/// The frame's colours as the view's camera changed them, [h, w, 3]. The table first moves on by its
+/// momentum over the steps since it moved last, as dense Adam would have it.
+pub(crate) fn compensate<R: Real>(
+    appearance: &mut Appearance<R>,
+    view: usize,
+    canvas: &Canvas<R>,
+    step: &AppearanceStep,
+) -> Result<Vec<R>, DeviceError> {
+    let kind = appearance.kind;
+    let table = appearance.table(view)?;
+    let before = step.number.saturating_sub(1);
+    if let Some(coast) = Coast::<R>::new(&step.rule, *table.steps, before) {
+        let moments = table.first_moments.iter_mut().zip(table.second_moments);
+        for (value, (first, second)) in table.values.iter_mut().zip(moments) {
+            *value -= coast.travel * *first / (second.sqrt() + coast.epsilon);
+            *first *= coast.decay_1;
+            *second *= coast.decay_2;
+        }
+        *table.steps = before;
+    }
+    let values = &*table.values;
+    let size = canvas.size;
+    let mut compensated = canvas.image.clone();
+    let rows = compensated.par_chunks_mut(size[0] as usize * 3).zip(0..size[1]);
+    rows.for_each(|(pixels, y)| {
+        for (pixel, x) in pixels.chunks_exact_mut(3).zip(0..) {
+            let rgb = triple(pixel);
+            let map = match kind {
+                Compensation::Exposure => map_of(values),
+                Compensation::BilateralGrid => Place::new([x, y], size, rgb).slice(values).0,
+            };
+            pixel.copy_from_slice(&affine(&map, rgb));
+        }
+    });
+    Ok(compensated)
+}
+
+/// Moves the view's table down the gradient of the loss, and turns the gradient of the compensated
+/// image into that of the raw one.
+pub(crate) fn learn<R: Real>(
+    appearance: &mut Appearance<R>,
+    view: usize,
+    (canvas, d_image): (&Canvas<R>, &mut [R]),
+    step: &AppearanceStep,
+) -> Result<(), DeviceError> {
+    let kind = appearance.kind;
+    let table = appearance.table(view)?;
+    let (size, values) = (canvas.size, &*table.values);
+    let span = (ROWS * size[0]) as usize * 3;
+    let sums: Vec<Vec<R>> = d_image
+        .par_chunks_mut(span)
+        .zip(canvas.image.par_chunks(span))
+        .zip(0..size[1].div_ceil(ROWS))
+        .map(|((d_pixels, pixels), block)| {
+            let mut d_table = vec![R::ZERO; kind.width()];
+            let first = block * ROWS;
+            for ((d_pixel, pixel), i) in
+                d_pixels.chunks_exact_mut(3).zip(pixels.chunks_exact(3)).zip(0..)
+            {
+                let (rgb, d_out) = (triple(pixel), triple(d_pixel));
+                let d_rgb = match kind {
+                    Compensation::Exposure => {
+                        add_map_gradient(&mut d_table, R::ONE, rgb, d_out);
+                        affine_bwd(&map_of(values), d_out)
+                    }
+                    Compensation::BilateralGrid => {
+                        let place = Place::new([i % size[0], first + i / size[0]], size, rgb);
+                        place.add_grid_gradient(&mut d_table, rgb, d_out);
+                        place.slice_bwd(values, rgb, d_out)
+                    }
+                };
+                d_pixel.copy_from_slice(&d_rgb);
+            }
+            d_table
+        })
+        .collect();
+    let mut d_table = vec![R::ZERO; kind.width()];
+    for sum in sums {
+        d_table.iter_mut().zip(sum).for_each(|(total, value)| *total += value);
+    }
+    if kind == Compensation::BilateralGrid {
+        let weight = R::of(step.rule.total_variation);
+        for (k, d) in d_table.iter_mut().enumerate() {
+            *d += weight * total_variation_bwd(values, k);
+        }
+    }
+    // A table moves once in an iteration: it has where the iteration is done again.
+    if *table.steps >= step.number {
+        return Ok(());
+    }
+    let stride = Stride::<R>::new(step);
+    let moments = table.first_moments.iter_mut().zip(table.second_moments);
+    for ((value, (first, second)), d) in table.values.iter_mut().zip(moments).zip(d_table) {
+        *first = stride.beta_1 * *first + stride.one_less_beta_1 * d;
+        *second = stride.beta_2 * *second + stride.one_less_beta_2 * d * d;
+        let root = second.sqrt() * stride.inverse_root_correction;
+        *value -= stride.rate * *first / (root + stride.epsilon);
+    }
+    *table.steps = step.number;
+    Ok(())
+}
+
+/// The frame's colours, held to 0..1, brought nearest to the photograph's by an affine map: [h, w, 3].
+/// Pixels that the mask excludes have no say in the map.
+pub(crate) fn correct<R: Real>(canvas: &Canvas<R>, target: &Image) -> Result<Vec<R>, DeviceError> {
+    let target_px = [target.width, target.height];
+    if target_px != canvas.size {
+        return Err(DeviceError::TargetSize { target_px, view_px: canvas.size });
+    }
+    let held = |pixel: &[R]| triple(pixel).map(|value| value.to_f64().clamp(0.0, 1.0));
+    let counts = |i: usize| target.mask.as_ref().is_none_or(|mask| mask[i] != 0);
+    let mut sums = [0.0; FIT_SUMS];
+    for (i, (pixel, photo)) in
+        canvas.image.chunks_exact(3).zip(target.rgb.chunks_exact(3)).enumerate()
+    {
+        if counts(i) {
+            let photo = [photo[0], photo[1], photo[2]].map(|value| f64::from(value) / 255.0);
+            sums.iter_mut().zip(fit_terms(held(pixel), photo)).for_each(|(sum, term)| *sum += term);
+        }
+    }
+    let map = fit(&sums);
+    let pixels = canvas.image.par_chunks_exact(3);
+    Ok(pixels.flat_map_iter(|pixel| affine(&map, held(pixel)).map(R::of)).collect())
+}
+
+fn triple<R: Copy>(pixel: &[R]) -> Vec3<R> {
+    [pixel[0], pixel[1], pixel[2]]
+}
+
+/// The one map of an exposure's table.
+fn map_of<R: Real>(values: &[R]) -> Affine<R> {
+    std::array::from_fn::<_, AFFINE_WIDTH, _>(|k| values[k])
+}

@@ -1,0 +1,94 @@
+//! Stage `bin`: which splats each tile draws, front to back.
+
+use rayon::prelude::*;
+
+use super::project::Splat;
+use crate::math::Real;
+use crate::math::splat::{Spans, TILE};
+use crate::memory::Bytes;
+
+/// Splats listed by tile, row by row.
+#[derive(Debug)]
+pub(crate) struct Bins {
+    /// Tiles per row and per column.
+    pub(crate) tiles: [u32; 2],
+    /// Where each tile's list starts, and the end of the last; [tiles + 1].
+    pub(crate) starts: Vec<usize>,
+    /// Indices of splats, front to back within a tile; `[instances]`.
+    pub(crate) splat_from_instance: Vec<usize>,
+}
+
+impl Bins {
+    /// The tile's range of instances.
+    pub(crate) fn range(&self, x: u32, y: u32) -> std::ops::Range<usize> {
+        let tile = self.tile(x, y);
+        self.starts[tile]..self.starts[tile + 1]
+    }
+
+    pub(crate) fn bytes(&self) -> Bytes {
+        Bytes::of::<usize>(self.starts.capacity() + self.splat_from_instance.capacity())
+    }
+
+    fn tile(&self, x: u32, y: u32) -> usize {
+        y as usize * self.tiles[0] as usize + x as usize
+    }
+}
+
+/// Lists every splat in the tiles that it reaches; equal depths keep the order of the Gaussians.
+pub(crate) fn bin<R: Real>(splats: &[Splat<R>], size: [u32; 2]) -> Bins {
+    let tiles = size.map(|side| side.div_ceil(TILE));
+    let count = tiles[0] as usize * tiles[1] as usize;
+    let mut bins = Bins { tiles, starts: vec![0; count + 1], splat_from_instance: Vec::new() };
+
+    let mut front_to_back: Vec<usize> = (0..splats.len()).collect();
+    front_to_back.par_sort_by(|&a, &b| {
+        // Depths are finite: `project` drops all others.
+        let (a, b) = (splats[a].ellipse.depth, splats[b].ellipse.depth);
+        a.partial_cmp(&b).unwrap_or(std::cmp::Ordering::Equal)
+    });
+
+    let mut instances = Vec::new();
+    for splat in front_to_back {
+        for_each_tile(&splats[splat], size, |x, y| {
+            let tile = bins.tile(x, y);
+            bins.starts[tile + 1] += 1;
+            instances.push((tile, splat));
+        });
+    }
+    for tile in 0..count {
+        bins.starts[tile + 1] += bins.starts[tile];
+    }
+    let mut next = bins.starts.clone();
+    bins.splat_from_instance = vec![0; instances.len()];
+    for (tile, splat) in instances {
+        bins.splat_from_instance[next[tile]] = splat;
+        next[tile] += 1;
+    }
+    bins
+}
+
+/// Calls `visit` for each tile in which the splat is visible at some pixel, or nearly so; for its only
+/// candidate in any case.
+pub(crate) fn for_each_tile<R: Real>(
+    splat: &Splat<R>,
+    size: [u32; 2],
+    mut visit: impl FnMut(u32, u32),
+) {
+    if splat.pixels.is_empty() {
+        return;
+    }
+    let tiles = splat.pixels.tiles();
+    if tiles.x1 - tiles.x0 == 1 && tiles.y1 - tiles.y0 == 1 {
+        return visit(tiles.x0, tiles.y0);
+    }
+    let spans = Spans::new(&splat.ellipse, splat.exponent_min, size);
+    for y in tiles.y0..tiles.y1 {
+        let columns = spans.columns(y * TILE..((y + 1) * TILE).min(size[1]));
+        if columns.is_empty() {
+            continue;
+        }
+        for x in tiles.x0.max(columns.start / TILE)..tiles.x1.min(columns.end.div_ceil(TILE)) {
+            visit(x, y);
+        }
+    }
+}

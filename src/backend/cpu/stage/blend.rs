@@ -1,0 +1,362 @@
+//! Stage `blend`: splats to pixels front to back, and pixel gradients back to splats.
+//!
+//! Rows of tiles run in parallel; within a tile each splat visits only the pixels in its bounds.
+
+#[cfg(test)]
+mod tests;
+
+use rayon::prelude::*;
+
+use super::bin::Bins;
+use super::project::Splat;
+use crate::backend::{Pass, RenderSettings, Rendered};
+use crate::math::Real;
+use crate::math::blend::{
+    PixelWalk, ScreenGradient, Shade, TRANSMITTANCE_MIN, alpha, alpha_bwd, blend_bwd_of, exponent,
+};
+use crate::math::linalg::Vec3;
+use crate::math::splat::{Rect, TILE};
+use crate::memory::Bytes;
+
+/// A drawn image with what the backward pass starts from.
+#[derive(Debug)]
+pub(crate) struct Canvas<R> {
+    /// Size, px.
+    pub(crate) size: [u32; 2],
+    /// Colours with the background, [height, width, 3].
+    pub(crate) image: Vec<R>,
+    /// Sums of the weights over the depths, per world unit, [height, width]; empty where they are not
+    /// drawn.
+    pub(crate) inverse_depths: Vec<R>,
+    /// Depth, x and y of the normal, opacity, [height, width, 4]; empty where they are not drawn.
+    pub(crate) surface: Vec<R>,
+    pixels: Vec<Pixel>,
+}
+
+/// What blending leaves of a pixel besides its colour.
+#[derive(Clone, Copy, Debug, Default)]
+struct Pixel {
+    /// Splats that changed the pixel.
+    blended: u32,
+    /// Position behind the last of them in the tile's list.
+    end: u32,
+}
+
+impl<R: Real> Canvas<R> {
+    pub(crate) fn bytes(&self) -> Bytes {
+        let values =
+            self.image.capacity() + self.inverse_depths.capacity() + self.surface.capacity();
+        Bytes::of::<R>(values) + Bytes::of::<Pixel>(self.pixels.capacity())
+    }
+
+    pub(crate) fn rendered(&self, pass: Pass) -> Rendered {
+        let counts = || self.pixels.iter().map(|pixel| pixel.blended).collect();
+        let if_drawn =
+            |map: &[R]| (!map.is_empty()).then(|| map.iter().map(|value| value.to_f32()).collect());
+        Rendered {
+            width: self.size[0],
+            height: self.size[1],
+            rgb: self.image.iter().map(|value| value.to_f32()).collect(),
+            blended: (pass == Pass::Picture).then(counts),
+            inverse_depths: if_drawn(&self.inverse_depths),
+            surface: if_drawn(&self.surface),
+        }
+    }
+}
+
+/// Draws the image.
+pub(crate) fn forward<R: Real>(
+    splats: &[Splat<R>],
+    bins: &Bins,
+    size: [u32; 2],
+    settings: &RenderSettings,
+) -> Canvas<R> {
+    let background = settings.background.map(R::of_f32);
+    let width = size[0] as usize;
+    let pixels = width * size[1] as usize;
+    let with_surface = draws_surface(settings);
+    let mut canvas = Canvas {
+        size,
+        image: vec![R::ZERO; pixels * 3],
+        inverse_depths: vec![R::ZERO; pixels],
+        surface: vec![R::ZERO; if with_surface { pixels * 4 } else { 0 }],
+        pixels: vec![Pixel::default(); pixels],
+    };
+    let band = width * TILE as usize;
+    let mut surface_bands = canvas.surface.chunks_mut(band * 4);
+    let surface_bands: Vec<&mut [R]> =
+        (0..bins.tiles[1]).map(|_| surface_bands.next().unwrap_or_default()).collect();
+    let blend_tile: BlendTile<R> =
+        if with_surface { blend_tile::<R, true> } else { blend_tile::<R, false> };
+    canvas
+        .image
+        .par_chunks_mut(band * 3)
+        .zip(canvas.inverse_depths.par_chunks_mut(band))
+        .zip(surface_bands)
+        .zip(canvas.pixels.par_chunks_mut(band))
+        .zip(0..bins.tiles[1])
+        .for_each(|((((image, inverse_depths), surface), pixels), tile_y)| {
+            for tile_x in 0..bins.tiles[0] {
+                let area = Rect::of_tile(tile_x, tile_y, size);
+                let list = &bins.splat_from_instance[bins.range(tile_x, tile_y)];
+                let tile = blend_tile(splats, list, area);
+                tile.store(area, width, background, (&mut *image, &mut *pixels));
+                tile.store_beside(area, width, (&mut *inverse_depths, &mut *surface));
+            }
+        });
+    if !draws_inverse_depths(settings) {
+        canvas.inverse_depths = Vec::new();
+    }
+    canvas
+}
+
+/// Whether inverse depths are drawn: where they are asked for, but not beside the blend counts.
+fn draws_inverse_depths(settings: &RenderSettings) -> bool {
+    settings.inverse_depth && settings.pass != Pass::Picture
+}
+
+/// Whether depths and normals are drawn; as with inverse depths.
+pub(crate) fn draws_surface(settings: &RenderSettings) -> bool {
+    settings.surface && settings.pass != Pass::Picture
+}
+
+const TILE_PIXELS: usize = (TILE * TILE) as usize;
+
+/// Blends the splats of a tile's list in its area.
+type BlendTile<R> = fn(&[Splat<R>], &[usize], Rect) -> TileState<R>;
+
+/// Running state of a tile's pixels, rows of [`TILE`].
+struct TileState<R> {
+    color: [Vec3<R>; TILE_PIXELS],
+    inverse_depth: [R; TILE_PIXELS],
+    surface: [Vec3<R>; TILE_PIXELS],
+    transmittance: [R; TILE_PIXELS],
+    finished: [bool; TILE_PIXELS],
+    pixels: [Pixel; TILE_PIXELS],
+}
+
+/// Place of a pixel in its tile.
+fn slot(x: u32, y: u32) -> usize {
+    ((y % TILE) * TILE + x % TILE) as usize
+}
+
+/// Where pixel (`x`, `y`)'s centre lies from the splat's, px.
+fn offset_px<R: Real>(splat: &Splat<R>, x: u32, y: u32) -> [R; 2] {
+    let centre = [x, y].map(|p| R::of(f64::from(p)) + R::HALF);
+    [centre[0] - splat.ellipse.mean_px[0], centre[1] - splat.ellipse.mean_px[1]]
+}
+
+/// The splat's opacity in a pixel, if it changes it. Most misses are told without an exponential.
+fn opacity_at<R: Real>(splat: &Splat<R>, offset_px: [R; 2]) -> Option<R> {
+    let exponent = exponent(splat.ellipse.conic, offset_px);
+    if exponent < splat.exponent_min { None } else { alpha(splat.opacity, exponent) }
+}
+
+/// Blends a tile, and a surface only where it is drawn: it would cost every pixel of the others.
+fn blend_tile<R: Real, const SURFACE: bool>(
+    splats: &[Splat<R>],
+    list: &[usize],
+    area: Rect,
+) -> TileState<R> {
+    let mut tile = TileState {
+        color: [[R::ZERO; 3]; TILE_PIXELS],
+        inverse_depth: [R::ZERO; TILE_PIXELS],
+        surface: [[R::ZERO; 3]; TILE_PIXELS],
+        transmittance: [R::ONE; TILE_PIXELS],
+        finished: [false; TILE_PIXELS],
+        pixels: [Pixel::default(); TILE_PIXELS],
+    };
+    let mut open = (area.x1 - area.x0) * (area.y1 - area.y0);
+    for (position, &index) in (1..).zip(list) {
+        if open == 0 {
+            break;
+        }
+        let splat = &splats[index];
+        let Shade { color, inverse_depth, surface } = splat.shade();
+        let reach = splat.pixels.intersection(&area);
+        for y in reach.y0..reach.y1 {
+            for x in reach.x0..reach.x1 {
+                let i = slot(x, y);
+                if tile.finished[i] {
+                    continue;
+                }
+                let Some(alpha) = opacity_at(splat, offset_px(splat, x, y)) else { continue };
+                let after = tile.transmittance[i] * (R::ONE - alpha);
+                if after < R::of(TRANSMITTANCE_MIN) {
+                    tile.finished[i] = true;
+                    open -= 1;
+                    continue;
+                }
+                let weight = alpha * tile.transmittance[i];
+                for c in 0..3 {
+                    tile.color[i][c] += weight * color[c];
+                    if SURFACE {
+                        tile.surface[i][c] += weight * surface[c];
+                    }
+                }
+                tile.inverse_depth[i] += weight * inverse_depth;
+                tile.transmittance[i] = after;
+                tile.pixels[i].blended += 1;
+                tile.pixels[i].end = position;
+            }
+        }
+    }
+    tile
+}
+
+impl<R: Real> TileState<R> {
+    /// Copies the tile's colours into its band of the image.
+    fn store(
+        &self,
+        area: Rect,
+        width: usize,
+        background: Vec3<R>,
+        (image, pixels): (&mut [R], &mut [Pixel]),
+    ) {
+        for y in area.y0..area.y1 {
+            for x in area.x0..area.x1 {
+                let (i, at) = (slot(x, y), (y % TILE) as usize * width + x as usize);
+                for c in 0..3 {
+                    image[at * 3 + c] = self.color[i][c] + self.transmittance[i] * background[c];
+                }
+                pixels[at] = self.pixels[i];
+            }
+        }
+    }
+
+    /// The same of what is drawn beside them; there is no band of a surface that is not.
+    fn store_beside(
+        &self,
+        area: Rect,
+        width: usize,
+        (inverse_depths, surface): (&mut [R], &mut [R]),
+    ) {
+        for y in area.y0..area.y1 {
+            for x in area.x0..area.x1 {
+                let (i, at) = (slot(x, y), (y % TILE) as usize * width + x as usize);
+                inverse_depths[at] = self.inverse_depth[i];
+                if let Some(pixel) = surface.get_mut(at * 4..at * 4 + 4) {
+                    let [depth, normal_x, normal_y] = self.surface[i];
+                    let opacity = R::ONE - self.transmittance[i];
+                    pixel.copy_from_slice(&[depth, normal_x, normal_y, opacity]);
+                }
+            }
+        }
+    }
+}
+
+/// What the backward pass starts from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CanvasGradient<'a, R> {
+    /// Of the image, [height, width, 3].
+    pub(crate) image: &'a [R],
+    /// Of the inverse depths, [height, width]; empty where they have none.
+    pub(crate) inverse_depths: &'a [R],
+    /// Of depth and of x and y of the normal, [height, width, 3]; empty where they have none.
+    pub(crate) surface: &'a [R],
+    /// Of what shines through all splats, besides the background, [height, width]; empty where it has
+    /// none, and never there without the surface's.
+    pub(crate) through: &'a [R],
+}
+
+/// Gradients of every splat from those of the image and of what is drawn beside it; `[visible]`.
+pub(crate) fn backward<R: Real>(
+    splats: &[Splat<R>],
+    bins: &Bins,
+    canvas: &Canvas<R>,
+    d_canvas: CanvasGradient<'_, R>,
+) -> Vec<ScreenGradient<R>> {
+    let mut per_instance = vec![ScreenGradient::default(); bins.splat_from_instance.len()];
+    let with_surface = !d_canvas.surface.is_empty();
+    split_by_tile_row(&mut per_instance, bins).into_par_iter().for_each(|(tile_y, row)| {
+        let row_start = bins.range(0, tile_y).start;
+        for tile_x in 0..bins.tiles[0] {
+            let range = bins.range(tile_x, tile_y);
+            let out = &mut row[range.start - row_start..range.end - row_start];
+            let list = &bins.splat_from_instance[range];
+            let area = Rect::of_tile(tile_x, tile_y, canvas.size);
+            if with_surface {
+                blend_tile_bwd::<R, true>(splats, (list, out), area, (canvas, d_canvas));
+            } else {
+                blend_tile_bwd::<R, false>(splats, (list, out), area, (canvas, d_canvas));
+            }
+        }
+    });
+    // One thread adds in the order of the instances, so that the sums never depend on timing.
+    let mut per_splat = vec![ScreenGradient::default(); splats.len()];
+    for (&splat, gradient) in bins.splat_from_instance.iter().zip(&per_instance) {
+        per_splat[splat].add(gradient);
+    }
+    per_splat
+}
+
+/// One slice of the instances for each row of tiles.
+fn split_by_tile_row<'a, T>(mut rest: &'a mut [T], bins: &Bins) -> Vec<(u32, &'a mut [T])> {
+    let mut rows = Vec::with_capacity(bins.tiles[1] as usize);
+    for tile_y in 0..bins.tiles[1] {
+        let length = bins.range(bins.tiles[0] - 1, tile_y).end - bins.range(0, tile_y).start;
+        let (row, behind) = rest.split_at_mut(length);
+        rows.push((tile_y, row));
+        rest = behind;
+    }
+    rows
+}
+
+fn blend_tile_bwd<R: Real, const SURFACE: bool>(
+    splats: &[Splat<R>],
+    (list, out): (&[usize], &mut [ScreenGradient<R>]),
+    area: Rect,
+    (canvas, d_canvas): (&Canvas<R>, CanvasGradient<'_, R>),
+) {
+    let width = canvas.size[0] as usize;
+    let at = |x: u32, y: u32| y as usize * width + x as usize;
+    let triple = |values: &[R], at: usize| [values[at * 3], values[at * 3 + 1], values[at * 3 + 2]];
+    let single = |values: &[R], at: usize| values.get(at).copied().unwrap_or(R::ZERO);
+    let start = PixelWalk {
+        transmittance: R::ONE,
+        behind: [R::ZERO; 3],
+        d_color: [R::ZERO; 3],
+        inverse_depth_behind: R::ZERO,
+        d_inverse_depth: R::ZERO,
+        surface_behind: [R::ZERO; 3],
+        d_surface: [R::ZERO; 3],
+        through: R::ZERO,
+    };
+    let mut walks = [start; TILE_PIXELS];
+    let mut longest = 0;
+    for y in area.y0..area.y1 {
+        for x in area.x0..area.x1 {
+            let at = at(x, y);
+            let walk = &mut walks[slot(x, y)];
+            walk.behind = triple(&canvas.image, at);
+            walk.d_color = triple(d_canvas.image, at);
+            walk.inverse_depth_behind = single(&canvas.inverse_depths, at);
+            walk.d_inverse_depth = single(d_canvas.inverse_depths, at);
+            if SURFACE {
+                walk.surface_behind = std::array::from_fn(|c| canvas.surface[at * 4 + c]);
+                walk.d_surface = triple(d_canvas.surface, at);
+            }
+            if !d_canvas.through.is_empty() {
+                walk.through = (R::ONE - canvas.surface[at * 4 + 3]) * d_canvas.through[at];
+            }
+            longest = longest.max(canvas.pixels[at].end);
+        }
+    }
+    for (position, (&index, sums)) in (1..=longest).zip(list.iter().zip(out)) {
+        let splat = &splats[index];
+        let shade = splat.shade();
+        let reach = splat.pixels.intersection(&area);
+        for y in reach.y0..reach.y1 {
+            for x in reach.x0..reach.x1 {
+                if position > canvas.pixels[at(x, y)].end {
+                    continue;
+                }
+                let offset = offset_px(splat, x, y);
+                let Some(alpha) = opacity_at(splat, offset) else { continue };
+                let walk = &mut walks[slot(x, y)];
+                let d_alpha = blend_bwd_of::<R, SURFACE>(walk, &shade, alpha, sums);
+                alpha_bwd(splat.ellipse.conic, offset, splat.opacity, (alpha, d_alpha), sums);
+            }
+        }
+    }
+}

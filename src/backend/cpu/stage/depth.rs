@@ -1,0 +1,64 @@
+//! The loss of inverse depths: L1 against the map of the photograph, and its gradient (Kerbl et al.
+//! 2024, of hierarchical 3D Gaussians).
+
+use rayon::prelude::*;
+
+use super::blend::Canvas;
+use super::loss::common_size;
+use crate::backend::DeviceError;
+use crate::dataset::Image;
+use crate::math::Real;
+use crate::memory::Bytes;
+
+/// What comes of comparing a frame's inverse depths.
+#[derive(Debug)]
+pub(crate) struct Compared<R> {
+    /// Mean absolute error over all pixels, per world unit.
+    pub(crate) l1: f64,
+    /// What it is weighted with.
+    pub(crate) weight: f64,
+    /// Gradient of the inverse depths with the weight, [height, width].
+    pub(crate) d_inverse_depths: Vec<R>,
+}
+
+impl<R> Compared<R> {
+    pub(crate) fn bytes(&self) -> Bytes {
+        Bytes::of::<R>(self.d_inverse_depths.capacity())
+    }
+}
+
+/// Compares the inverse depths with the photograph's map; nothing where either lacks them.
+///
+/// Pixels that the photograph's mask excludes count as right; the mean is over all pixels.
+pub(crate) fn compare<R: Real>(
+    canvas: &Canvas<R>,
+    target: &Image,
+    weight: f64,
+) -> Result<Option<Compared<R>>, DeviceError> {
+    common_size(canvas.size, target)?;
+    let Some(map) = target.depth.as_ref().filter(|_| !canvas.inverse_depths.is_empty()) else {
+        return Ok(None);
+    };
+    let pixels = canvas.inverse_depths.len();
+    let slope = R::of(weight / pixels as f64);
+    let [scale, offset] = [map.scale_of_step(), map.offset].map(|value| R::of(f64::from(value)));
+    let error = |pixel: usize| {
+        let counts = target.mask.as_ref().is_none_or(|mask| mask[pixel] != 0);
+        let expected = R::of(f64::from(map.values[pixel])) * scale + offset;
+        if counts { canvas.inverse_depths[pixel] - expected } else { R::ZERO }
+    };
+    // Sums of blocks of fixed length, added in order: the same on any number of threads.
+    const BLOCK: usize = 1 << 14;
+    let starts: Vec<usize> = (0..pixels).step_by(BLOCK).collect();
+    let sum_from = |&start: &usize| -> f64 {
+        (start..pixels.min(start + BLOCK)).map(|pixel| error(pixel).abs().to_f64()).sum()
+    };
+    let sums: Vec<f64> = starts.par_iter().map(sum_from).collect();
+    let sign = |error: R| match error.partial_cmp(&R::ZERO) {
+        Some(std::cmp::Ordering::Greater) => slope,
+        Some(std::cmp::Ordering::Less) => -slope,
+        _ => R::ZERO,
+    };
+    let d_inverse_depths = (0..pixels).into_par_iter().map(|pixel| sign(error(pixel))).collect();
+    Ok(Some(Compared { l1: sums.iter().sum::<f64>() / pixels as f64, weight, d_inverse_depths }))
+}

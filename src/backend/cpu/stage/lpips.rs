@@ -1,0 +1,310 @@
+//! Stage `lpips`: LPIPS of a render and its photograph, in single precision whatever the frame's.
+//!
+//! Features lie as [row, column, channel], so that a convolution is one product of matrices: what the
+//! window sees of each pixel, [pixels, window x inputs], times the weights.
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use super::blend::Canvas;
+use super::loss::{common_size, masked};
+use crate::backend::DeviceError;
+use crate::dataset::Image;
+use crate::math::Real;
+use crate::perceptual::{
+    COMPARED, Convolution, Course, EPSILON, Kind, LpipsNet, LpipsWeights, SCALE, SHIFT, Window,
+};
+
+/// Pixels that are multiplied at once, at least: the product puts the weights in order each time.
+const PIXELS_MIN: usize = 256;
+
+/// A network that is ready to look at images.
+#[derive(Clone, Debug)]
+pub struct Perceptual {
+    net: LpipsNet,
+    /// Weights as [window, inputs, outputs].
+    convolutions: Vec<Convolution>,
+    linear: [Vec<f32>; COMPARED],
+}
+
+impl Perceptual {
+    /// Puts the weights in the order in which they are used.
+    pub fn new(weights: &LpipsWeights) -> Self {
+        let shapes = weights.net().layers().iter().filter_map(|layer| match layer.kind {
+            Kind::Convolution { inputs, outputs, .. } => {
+                let side = layer.window.side as usize;
+                Some([side * side, inputs as usize, outputs as usize])
+            }
+            Kind::MaxPool => None,
+        });
+        let convolutions = shapes.zip(weights.convolutions());
+        Self {
+            net: weights.net(),
+            convolutions: convolutions.map(|(shape, given)| in_order(given, shape)).collect(),
+            linear: weights.linear().clone(),
+        }
+    }
+
+    /// Which network it is.
+    pub fn net(&self) -> LpipsNet {
+        self.net
+    }
+
+    /// LPIPS of two images, [height, width, 3] of 0..1, of this width and height. Without a number of
+    /// strips there are as many as memory is thought to be plenty for.
+    pub fn distance(
+        &self,
+        images: [&[f32]; 2],
+        size: [u32; 2],
+        strips: Option<u32>,
+    ) -> Result<f64, DeviceError> {
+        let least = self.net.side_min();
+        let course =
+            Course::new(self.net, size).ok_or(DeviceError::TooSmallForLpips { size, least })?;
+        let count = strips.or_else(|| course.strips_within(course.wish()));
+        let count = count.unwrap_or(course.most()).clamp(1, course.most());
+        let mut sums = [0.0; COMPARED];
+        for strip in 0..count {
+            self.add_strip(images, &course, (strip, count), &mut sums);
+        }
+        let compared = self.net.layers().iter().enumerate().filter(|(_, layer)| layer.compared);
+        let means = compared.zip(sums).map(|((at, _), sum)| {
+            let [_, width, height] = course.size(at + 1).map(f64::from);
+            sum / (width * height)
+        });
+        Ok(means.sum())
+    }
+
+    /// Adds what the strip's own rows give to the sums over pixels, one for each compared layer.
+    fn add_strip(
+        &self,
+        images: [&[f32]; 2],
+        course: &Course,
+        strip: (u32, u32),
+        sums: &mut [f64; COMPARED],
+    ) {
+        let rows = course.rows(strip);
+        let part = |at: usize| Part::new(course.size(at), &rows[at]);
+        let mut features = images.map(|image| input(image, &part(0)));
+        let mut convolutions = self.convolutions.iter();
+        let mut sums = sums.iter_mut().zip(&self.linear);
+        for (at, layer) in self.net.layers().iter().enumerate() {
+            let parts = [part(at), part(at + 1)];
+            features = match (layer.kind, layer.window) {
+                (Kind::Convolution { .. }, window) => {
+                    let Some(convolution) = convolutions.next() else { return };
+                    features.map(|values| convolve(&values, &parts, window, convolution))
+                }
+                (Kind::MaxPool, window) => features.map(|values| pool(&values, &parts, window)),
+            };
+            if layer.compared
+                && let Some((sum, linear)) = sums.next()
+            {
+                let own = course.own(at + 1, strip);
+                *sum += unlikeness(&features, &parts[1].within(&own), linear);
+            }
+        }
+    }
+}
+
+/// LPIPS of a frame, held to 0..1, and its photograph; both are multiplied by the mask.
+pub(crate) fn perceive<R: Real>(
+    net: &Perceptual,
+    canvas: &Canvas<R>,
+    target: &Image,
+) -> Result<f64, DeviceError> {
+    common_size(canvas.size, target)?;
+    let held = canvas.image.iter().map(|value| value.to_f64().clamp(0.0, 1.0).to_f32());
+    let x = masked(held, target);
+    let y = masked(target.rgb.iter().map(|&value| f32::from(value) / 255.0), target);
+    net.distance([&x, &y], canvas.size, None)
+}
+
+/// Weights [outputs, inputs, window] as [window, inputs, outputs].
+fn in_order(given: &Convolution, [area, inputs, outputs]: [usize; 3]) -> Convolution {
+    let mut weights = vec![0.0; given.weights.len()];
+    for (at, seen) in given.weights.chunks_exact(area).enumerate() {
+        let (output, input) = (at / inputs, at % inputs);
+        for (place, &weight) in seen.iter().enumerate() {
+            weights[(place * inputs + input) * outputs + output] = weight;
+        }
+    }
+    Convolution { weights, bias: given.bias.clone() }
+}
+
+/// Rows of the image or of its features that are there.
+#[derive(Clone, Debug)]
+struct Part {
+    channels: usize,
+    width: usize,
+    /// Rows of the whole image.
+    height: usize,
+    rows: Range<usize>,
+}
+
+impl Part {
+    fn new([channels, width, height]: [u32; 3], rows: &Range<u32>) -> Self {
+        let [channels, width, height] = [channels, width, height].map(|length| length as usize);
+        Self { channels, width, height, rows: rows.start as usize..rows.end as usize }
+    }
+
+    /// Values of a row.
+    fn row_len(&self) -> usize {
+        self.width * self.channels
+    }
+
+    /// Where some of its rows lie among its values.
+    fn within(&self, rows: &Range<u32>) -> PartOf<'_> {
+        let [from, to] = [rows.start, rows.end].map(|row| row as usize - self.rows.start);
+        PartOf { part: self, values: from * self.row_len()..to * self.row_len() }
+    }
+}
+
+/// Some rows of a part.
+struct PartOf<'a> {
+    part: &'a Part,
+    values: Range<usize>,
+}
+
+/// The image as the networks are fed.
+fn input(image: &[f32], part: &Part) -> Vec<f32> {
+    let (first, last) = (part.rows.start * part.row_len(), part.rows.end * part.row_len());
+    let channels = image[first..last].iter().enumerate();
+    channels.map(|(at, value)| (2.0 * value - 1.0 - SHIFT[at % 3]) / SCALE[at % 3]).collect()
+}
+
+/// A convolution, its bias and max(x, 0).
+fn convolve(
+    values: &[f32],
+    [before, behind]: &[Part; 2],
+    window: Window,
+    convolution: &Convolution,
+) -> Vec<f32> {
+    let outputs = behind.channels;
+    let mut features = vec![0.0; behind.rows.len() * behind.row_len()];
+    let rows_at_once = PIXELS_MIN.div_ceil(behind.width);
+    let pieces = features.par_chunks_mut(rows_at_once * behind.row_len()).enumerate();
+    pieces.for_each(|(piece, features)| {
+        let first = behind.rows.start + piece * rows_at_once;
+        let rows = first..first + features.len() / behind.row_len();
+        let seen = seen(values, before, (rows, behind.width), window);
+        for pixel in features.chunks_exact_mut(outputs) {
+            pixel.copy_from_slice(&convolution.bias);
+        }
+        add_product(&seen, &convolution.weights, features, outputs);
+        for feature in features {
+            // What is no number stays so.
+            *feature = if *feature < 0.0 { 0.0 } else { *feature };
+        }
+    });
+    features
+}
+
+/// What the window sees from each pixel of these rows, [pixels, window, channels]; zeros beyond the
+/// image.
+fn seen(
+    values: &[f32],
+    before: &Part,
+    (rows, width): (Range<usize>, usize),
+    window: Window,
+) -> Vec<f32> {
+    let [side, stride, padding] =
+        [window.side, window.stride, window.padding].map(|length| length as usize);
+    let channels = before.channels;
+    let mut seen = vec![0.0; rows.len() * width * side * side * channels];
+    let places = rows.flat_map(|row| (0..width).map(move |column| [row, column]));
+    for (pixel, [row, column]) in seen.chunks_exact_mut(side * side * channels).zip(places) {
+        for (at, values_seen) in pixel.chunks_exact_mut(channels).enumerate() {
+            let place = |start: usize, at: usize, end: usize| {
+                (start * stride + at).checked_sub(padding).filter(|&place| place < end)
+            };
+            let row = place(row, at / side, before.height);
+            let column = place(column, at % side, before.width);
+            if let (Some(row), Some(column)) = (row, column) {
+                let first = ((row - before.rows.start) * before.width + column) * channels;
+                values_seen.copy_from_slice(&values[first..first + channels]);
+            }
+        }
+    }
+    seen
+}
+
+/// Adds [pixels, depth] times [depth, outputs] to [pixels, outputs].
+fn add_product(seen: &[f32], weights: &[f32], features: &mut [f32], outputs: usize) {
+    let (pixels, depth) = (features.len() / outputs, weights.len() / outputs);
+    assert_eq!(seen.len(), pixels * depth, "as many pixels on both sides");
+    let stride = |length: usize| isize::try_from(length).unwrap_or(isize::MAX);
+    let ([seen_stride, stride], [seen, weights]) =
+        ([stride(depth), stride(outputs)], [seen.as_ptr(), weights.as_ptr()]);
+    let features = features.as_mut_ptr();
+    // SAFETY: the three matrices hold pixels x depth, depth x outputs and pixels x outputs values,
+    // row by row, as asserted above, and the last of them is borrowed by nobody else.
+    unsafe {
+        matrixmultiply::sgemm(
+            pixels,
+            depth,
+            outputs,
+            1.0,
+            seen,
+            seen_stride,
+            1,
+            weights,
+            stride,
+            1,
+            1.0,
+            features,
+            stride,
+            1,
+        );
+    }
+}
+
+/// The largest value of each window, none of which reaches beyond the image.
+fn pool(values: &[f32], [before, behind]: &[Part; 2], window: Window) -> Vec<f32> {
+    let [side, stride] = [window.side, window.stride].map(|length| length as usize);
+    let channels = behind.channels;
+    let mut features = vec![f32::NEG_INFINITY; behind.rows.len() * behind.row_len()];
+    features.par_chunks_mut(behind.row_len()).zip(behind.rows.clone()).for_each(|(out, row)| {
+        for (column, pixel) in out.chunks_exact_mut(channels).enumerate() {
+            for at in 0..side * side {
+                let seen_row = row * stride + at / side - before.rows.start;
+                let first = (seen_row * before.width + column * stride + at % side) * channels;
+                for (most, &value) in pixel.iter_mut().zip(&values[first..first + channels]) {
+                    // Nothing is larger than what is no number.
+                    if !most.is_nan() && (value > *most || value.is_nan()) {
+                        *most = value;
+                    }
+                }
+            }
+        }
+    });
+    features
+}
+
+/// The sum over the pixels of these rows of the weighted squared differences of their features, which
+/// are brought to length 1 first.
+fn unlikeness([x, y]: &[Vec<f32>; 2], own: &PartOf<'_>, linear: &[f32]) -> f64 {
+    let (row_len, channels) = (own.part.row_len(), own.part.channels);
+    let rows =
+        x[own.values.clone()].par_chunks(row_len).zip(y[own.values.clone()].par_chunks(row_len));
+    // Rows are added in order: the same on any number of threads.
+    let sums: Vec<f64> = rows
+        .map(|(x, y)| {
+            let pixels = x.chunks_exact(channels).zip(y.chunks_exact(channels));
+            pixels.map(|(x, y)| f64::from(unlikeness_of_pixel([x, y], linear))).sum()
+        })
+        .collect();
+    sums.into_iter().sum()
+}
+
+fn unlikeness_of_pixel(features: [&[f32]; 2], linear: &[f32]) -> f32 {
+    let lengths = features
+        .map(|values| values.iter().map(|value| value * value).sum::<f32>().sqrt() + EPSILON);
+    let [x, y] = features;
+    let terms = x.iter().zip(y).zip(linear).map(|((x, y), weight)| {
+        let difference = x / lengths[0] - y / lengths[1];
+        weight * (difference * difference)
+    });
+    terms.sum()
+}

@@ -1,0 +1,18 @@
+//! The stages: each file is what a kernel of the same name has to compute.
+
+pub(crate) mod adam;
+pub(crate) mod appearance;
+pub(crate) mod bin;
+pub(crate) mod blend;
+pub(crate) mod densify;
+pub(crate) mod depth;
+pub(crate) mod loss;
+pub(crate) mod lpips;
+pub(crate) mod neighbours;
+pub(crate) mod normals;
+pub(crate) mod project;
+pub(crate) mod relocate;
+pub(crate) mod reorder;
+pub(crate) mod sampled_depths;
+pub(crate) mod smooth;
+pub(crate) mod surface;

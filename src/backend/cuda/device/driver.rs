@@ -1,0 +1,279 @@
+//! Opening the GPU: what can be wrong with driver and GPU, each said before it hurts.
+
+use std::rc::Rc;
+
+use cudarc::driver::{DriverError, result, sys};
+
+use super::launch;
+use crate::backend::{DeviceError, nvidia};
+use crate::memory::Bytes;
+use crate::memory::plan::CONTEXT;
+
+/// The interface that this program is written for, as 1000 major + 10 minor.
+const NEEDED: i32 = 13_000;
+
+/// The GPU.
+///
+/// Its context stays until the process ends: the runtime inside of CUB keeps its code there and
+/// does not notice when a context is made anew.
+pub struct Device {
+    id: sys::CUdevice,
+    name: String,
+    /// As NVIDIA's tools write it: `GPU-xxxxxxxx-...`.
+    uuid: String,
+    /// Compute capability, as 10 major + minor.
+    arch: u32,
+    memory: Bytes,
+    has_virtual_memory: bool,
+    /// Free memory before there was a context, where the management library tells.
+    free_before_context: Option<Bytes>,
+    /// Free memory when there was a context and nothing in it.
+    free_before_code: Bytes,
+    /// What this process held then, where the management library tells.
+    held_before_context: Option<Bytes>,
+    /// Whether the process had no context before.
+    is_first: bool,
+}
+
+/// Less and more than any context with this program's code takes.
+const CONTEXTS: (Bytes, Bytes) = (Bytes(64 << 20), Bytes(1 << 30));
+
+/// Makes a failure of the driver an error that names the call.
+pub(crate) fn failed(call: &'static str) -> impl Fn(DriverError) -> DeviceError {
+    move |error| DeviceError::Driver { call, reason: describe(error) }
+}
+
+fn describe(error: DriverError) -> String {
+    let text = |found: Result<&std::ffi::CStr, DriverError>| {
+        found.map_or_else(|_none| String::new(), |text| text.to_string_lossy().into_owned())
+    };
+    format!("{} ({})", text(error.error_string()), text(error.error_name()))
+}
+
+impl Device {
+    /// Takes the first GPU that the driver shows (`CUDA_VISIBLE_DEVICES` decides which that is)
+    /// and makes its context current in this thread.
+    pub fn open() -> Result<Rc<Self>, DeviceError> {
+        check_driver()?;
+        if let Err(error) = result::init() {
+            return Err(if error.0 == sys::CUresult::CUDA_ERROR_NO_DEVICE {
+                no_gpu()
+            } else {
+                failed("cuInit")(error)
+            });
+        }
+        if result::device::get_count().map_err(failed("cuDeviceGetCount"))? == 0 {
+            return Err(no_gpu());
+        }
+        let id = result::device::get(0).map_err(failed("cuDeviceGet"))?;
+        let mut device = Self::describe(id)?;
+        if !runs(device.arch, launch::ARCHS) {
+            return Err(DeviceError::NoCode {
+                name: device.name.clone(),
+                arch: device.arch,
+                built: launch::ARCHS.to_vec(),
+            });
+        }
+        device.free_before_context = nvidia::free(&device.uuid);
+        device.held_before_context = nvidia::held_by_this_process(&device.uuid);
+        device.is_first = !has_context(id)?;
+        // SAFETY: `id` comes from cuDeviceGet; the context is never released.
+        let context = unsafe { result::primary_ctx::retain(id) }
+            .map_err(failed("cuDevicePrimaryCtxRetain"))?;
+        // SAFETY: the context was retained above.
+        unsafe { result::ctx::set_current(context) }.map_err(failed("cuCtxSetCurrent"))?;
+        device.free_before_code = device.free()?;
+        Ok(Rc::new(device))
+    }
+
+    fn describe(id: sys::CUdevice) -> Result<Self, DeviceError> {
+        use sys::CUdevice_attribute as Attribute;
+        let attribute = |attribute| {
+            // SAFETY: `id` comes from cuDeviceGet.
+            unsafe { result::device::get_attribute(id, attribute) }
+                .map_err(failed("cuDeviceGetAttribute"))
+        };
+        let major = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
+        let minor = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
+        let has_virtual_memory =
+            attribute(Attribute::CU_DEVICE_ATTRIBUTE_VIRTUAL_ADDRESS_MANAGEMENT_SUPPORTED)? != 0;
+        // SAFETY: `id` comes from cuDeviceGet.
+        let memory =
+            unsafe { result::device::total_mem(id) }.map_err(failed("cuDeviceTotalMem"))?;
+        let uuid = result::device::get_uuid(id).map_err(failed("cuDeviceGetUuid"))?;
+        Ok(Self {
+            id,
+            name: result::device::get_name(id).map_err(failed("cuDeviceGetName"))?,
+            uuid: uuid_text(uuid.bytes.map(i8::cast_unsigned)),
+            arch: (major * 10 + minor).unsigned_abs(),
+            memory: Bytes(memory as u64),
+            has_virtual_memory,
+            free_before_context: None,
+            held_before_context: None,
+            is_first: true,
+            free_before_code: Bytes(0),
+        })
+    }
+
+    /// Name of the product.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its identifier, as NVIDIA's tools write it: `GPU-xxxxxxxx-...`.
+    pub fn uuid(&self) -> &str {
+        &self.uuid
+    }
+
+    /// All of its memory.
+    pub fn memory(&self) -> Bytes {
+        self.memory
+    }
+
+    /// Whether address space and memory can be taken apart from each other.
+    pub fn has_virtual_memory(&self) -> bool {
+        self.has_virtual_memory
+    }
+
+    /// The number by which the driver knows it.
+    pub(crate) fn id(&self) -> sys::CUdevice {
+        self.id
+    }
+
+    /// Memory that nobody uses.
+    pub fn free(&self) -> Result<Bytes, DeviceError> {
+        let (free, _) = result::mem_get_info().map_err(failed("cuMemGetInfo"))?;
+        Ok(Bytes(free as u64))
+    }
+
+    /// What context and code have taken by now, as far as it can be seen: the driver itself tells
+    /// nothing of the time before there was a context, and of others only what they leave.
+    pub fn taken_since_opened(&self) -> Result<Bytes, DeviceError> {
+        if let Some(held) = nvidia::held_by_this_process(&self.uuid) {
+            let before = self.held_before_context.unwrap_or_default();
+            return Ok(believable(Bytes(held.0.saturating_sub(before.0)), self.is_first));
+        }
+        let code = self.free_before_code.0.saturating_sub(self.free()?.0);
+        let both = match (self.free_before_context, nvidia::free(&self.uuid)) {
+            (Some(before), Some(now)) => before.0.saturating_sub(now.0),
+            _ => 0,
+        };
+        Ok(believable(Bytes(code.max(both)), self.is_first))
+    }
+
+    /// Waits for all that was put on any stream.
+    pub fn synchronize(&self) -> Result<(), DeviceError> {
+        result::ctx::synchronize().map_err(failed("cuCtxSynchronize"))
+    }
+}
+
+/// Whether the driver, where there is one, shows a GPU.
+pub fn shows_gpu() -> bool {
+    // SAFETY: opening the driver's library runs its initialisers, which any CUDA program does.
+    let has_driver = unsafe { sys::is_culib_present() };
+    has_driver && result::init().is_ok() && result::device::get_count().is_ok_and(|count| count > 0)
+}
+
+/// Whether this process has a context on the device.
+fn has_context(id: sys::CUdevice) -> Result<bool, DeviceError> {
+    let (mut flags, mut is_active) = (0, 0);
+    // SAFETY: `id` comes from cuDeviceGet, and the call writes two numbers.
+    unsafe { sys::cuDevicePrimaryCtxGetState(id, &raw mut flags, &raw mut is_active) }
+        .result()
+        .map_err(failed("cuDevicePrimaryCtxGetState"))?;
+    Ok(is_active != 0)
+}
+
+/// What context and code take where free memory fell by so much meanwhile. Others may have taken or
+/// freed some in that moment: what no context takes is not believed.
+fn believable(taken: Bytes, is_first: bool) -> Bytes {
+    let (least, most) = CONTEXTS;
+    match is_first {
+        true if taken < least || taken > most => CONTEXT,
+        false if taken > most => Bytes(0),
+        _ => taken,
+    }
+}
+
+/// Whether there is a driver, and new enough.
+fn check_driver() -> Result<(), DeviceError> {
+    // SAFETY: opening the driver's library runs its initialisers, which any CUDA program does.
+    if !unsafe { sys::is_culib_present() } {
+        return Err(DeviceError::NoDriver);
+    }
+    let mut found = 0;
+    // SAFETY: the call writes one int and may come before cuInit.
+    unsafe { sys::cuDriverGetVersion(&raw mut found) }
+        .result()
+        .map_err(failed("cuDriverGetVersion"))?;
+    if found < NEEDED {
+        return Err(DeviceError::DriverTooOld { found, needed: NEEDED });
+    }
+    Ok(())
+}
+
+fn no_gpu() -> DeviceError {
+    DeviceError::NoGpu { visible: std::env::var("CUDA_VISIBLE_DEVICES").ok() }
+}
+
+/// Whether a GPU runs a program that has machine code for `built` and PTX for the newest of them.
+fn runs(arch: u32, built: &[u32]) -> bool {
+    let has_machine_code =
+        built.iter().any(|&code| code / 10 == arch / 10 && code % 10 <= arch % 10);
+    has_machine_code || built.iter().max().is_some_and(|&newest| newest <= arch)
+}
+
+fn uuid_text(bytes: [u8; 16]) -> String {
+    let mut text = "GPU".to_owned();
+    for (index, byte) in bytes.iter().enumerate() {
+        if [0, 4, 6, 8, 10].contains(&index) {
+            text.push('-');
+        }
+        text += &format!("{byte:02x}");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn machine_code_runs_on_later_minors_and_ptx_on_all_later_ones() {
+        for (arch, built, expected) in [
+            (86, &[86][..], true),
+            (89, &[86], true),
+            (80, &[86], false),
+            (90, &[86], true),
+            (75, &[80, 86], false),
+            (87, &[80, 90], true),
+            (110, &[100, 120], false),
+            (103, &[100, 120], true),
+            (121, &[75, 120], true),
+            (90, &[], false),
+        ] {
+            assert_eq!(runs(arch, built), expected, "{arch} on {built:?}");
+        }
+    }
+
+    #[test]
+    fn what_no_context_takes_is_not_believed() {
+        let (mib, gib) = (1 << 20, 1 << 30);
+        for (taken, is_first, expected) in [
+            (529 * mib, true, 529 * mib),
+            (0, true, CONTEXT.0),
+            (3 * gib + 529 * mib, true, CONTEXT.0),
+            (0, false, 0),
+            (3 * mib, false, 3 * mib),
+            (3 * gib, false, 0),
+        ] {
+            assert_eq!(believable(Bytes(taken), is_first), Bytes(expected), "{taken} {is_first}");
+        }
+    }
+
+    #[test]
+    fn identifiers_are_written_as_nvidias_tools_do() {
+        let bytes = std::array::from_fn(|index| u8::try_from(index * 17).unwrap());
+        assert_eq!(uuid_text(bytes), "GPU-00112233-4455-6677-8899-aabbccddeeff");
+    }
+}

@@ -1,0 +1,273 @@
+//! The kernels: one table, looked up once, launched with one struct each.
+
+use std::collections::HashMap;
+use std::ffi::{CString, c_void};
+use std::marker::PhantomData;
+use std::rc::Rc;
+
+use cudarc::driver::{result, sys};
+
+use super::driver::failed;
+use super::stream::Stream;
+use crate::abi::Arguments;
+use crate::backend::DeviceError;
+
+pub(in crate::backend) use fatbins::{ARCHS, NVCC};
+
+/// What nvcc made of the kernels.
+mod fatbins {
+    /// The driver wants images to begin at a multiple of eight bytes, of which 16 is one.
+    #[repr(align(16))]
+    struct Aligned<T: ?Sized>(T);
+
+    include!(concat!(env!("OUT_DIR"), "/fatbins.rs"));
+}
+
+/// A kernel with arguments `A` (its lifetime stands for any).
+pub(crate) struct Kernel<A: Arguments> {
+    function: sys::CUfunction,
+    block: u32,
+    /// The module that holds the function.
+    _module: Rc<Module>,
+    arguments: PhantomData<fn(A)>,
+}
+
+impl<A: Arguments> Kernel<A> {
+    /// Runs at least this many threads, in whole blocks; none where `threads` is 0.
+    pub(crate) fn over(
+        &self,
+        stream: &Stream,
+        threads: usize,
+        arguments: &A::With<'_>,
+    ) -> Result<(), DeviceError> {
+        self.blocks(stream, threads.div_ceil(self.block as usize), arguments)
+    }
+
+    /// Runs this many blocks; none where `blocks` is 0.
+    pub(crate) fn blocks(
+        &self,
+        stream: &Stream,
+        blocks: usize,
+        arguments: &A::With<'_>,
+    ) -> Result<(), DeviceError> {
+        if blocks == 0 {
+            return Ok(());
+        }
+        let Some(grid) = u32::try_from(blocks).ok().filter(|&grid| grid <= i32::MAX.unsigned_abs())
+        else {
+            return Err(DeviceError::Driver {
+                call: "cuLaunchKernel",
+                reason: format!("{blocks} blocks are more than a grid has"),
+            });
+        };
+        let mut parameters = [std::ptr::from_ref(arguments).cast::<c_void>().cast_mut()];
+        // SAFETY: the kernel takes one `A`, whose layout nvcc asserted and whose size `load`
+        // compared; its pointers borrow buffers whose memory is not given back before the device
+        // has finished.
+        unsafe {
+            result::launch_kernel(
+                self.function,
+                (grid, 1, 1),
+                (self.block, 1, 1),
+                0,
+                stream.raw(),
+                &mut parameters,
+            )
+        }
+        .map_err(failed("cuLaunchKernel"))
+    }
+}
+
+/// The functions of one fatbin.
+struct Module {
+    raw: sys::CUmodule,
+}
+
+impl Drop for Module {
+    fn drop(&mut self) {
+        // SAFETY: kernels keep their module, so that nobody uses it any more.
+        if let Err(error) = unsafe { result::module::unload(self.raw) } {
+            tracing::debug!("cuModuleUnload: {error}");
+        }
+    }
+}
+
+/// Where a kernel is found and how it is launched.
+struct Row {
+    file: &'static str,
+    name: &'static str,
+    block: u32,
+}
+
+/// Loads each fatbin once.
+#[derive(Default)]
+struct Loader {
+    modules: HashMap<&'static str, Rc<Module>>,
+}
+
+impl Loader {
+    fn module(&mut self, file: &'static str) -> Result<Rc<Module>, DeviceError> {
+        if let Some(module) = self.modules.get(file) {
+            return Ok(Rc::clone(module));
+        }
+        let image = fatbins::FATBINS.iter().find(|(name, _)| *name == file).map(|(_, image)| image);
+        let Some(image) = image else {
+            return Err(DeviceError::Driver {
+                call: "cuModuleLoadData",
+                reason: format!("this program holds no kernels/{file}.cu"),
+            });
+        };
+        // SAFETY: the image is a whole fatbin as nvcc wrote it.
+        let raw = unsafe { result::module::load_data(image.as_ptr().cast()) }
+            .map_err(failed("cuModuleLoadData"))?;
+        let module = Rc::new(Module { raw });
+        self.modules.insert(file, Rc::clone(&module));
+        Ok(module)
+    }
+
+    fn kernel<A: Arguments>(&mut self, row: &Row) -> Result<Kernel<A>, DeviceError> {
+        let module = self.module(row.file)?;
+        let wrong = |reason: String| DeviceError::Driver {
+            call: "cuModuleGetFunction",
+            reason: format!("kernels/{}.cu, `{}`: {reason}", row.file, row.name),
+        };
+        let name = CString::new(row.name).map_err(|error| wrong(error.to_string()))?;
+        // SAFETY: the module is loaded.
+        let function = unsafe { result::module::get_function(module.raw, name) }
+            .map_err(|error| wrong(error.to_string()))?;
+        let (mut offset, mut size) = (0, 0);
+        // SAFETY: the function exists, and the call writes two sizes.
+        unsafe { sys::cuFuncGetParamInfo(function, 0, &raw mut offset, &raw mut size) }
+            .result()
+            .map_err(failed("cuFuncGetParamInfo"))?;
+        let expected = size_of::<A::With<'static>>();
+        if size != expected {
+            return Err(wrong(format!("takes {size} bytes where {expected} would be passed")));
+        }
+        // Otherwise the code is brought to the GPU by the first launch, and no one has accounted
+        // for it.
+        // SAFETY: the function exists.
+        unsafe { sys::cuFuncLoad(function) }.result().map_err(failed("cuFuncLoad"))?;
+        Ok(Kernel { function, block: row.block, _module: module, arguments: PhantomData })
+    }
+}
+
+/// Declares the kernels: `handle: file::function(Arguments) x BLOCK;`. Arguments and numbers are of
+/// `abi`.
+macro_rules! kernels {
+    ($(
+        $handle:ident: $file:ident::$name:ident($arguments:ident) x $block:ident;
+    )*) => {
+        /// Every kernel of the program.
+        pub(crate) struct Kernels {
+            $(pub(crate) $handle: Kernel<$crate::abi::$arguments<'static>>,)*
+        }
+
+        impl Kernels {
+            /// Loads all code, looks all kernels up and compares their arguments' sizes.
+            /// A context must be current.
+            pub(crate) fn load() -> Result<Self, DeviceError> {
+                let mut loader = Loader::default();
+                Ok(Self {
+                    $($handle: loader.kernel(&Row {
+                        file: stringify!($file),
+                        name: stringify!($name),
+                        block: $crate::abi::$block,
+                    })?,)*
+                })
+            }
+        }
+    };
+}
+
+kernels! {
+    project_fwd: project::project_fwd(ProjectArgs) x PROJECT_BLOCK;
+    project_fwd_compact: project::project_fwd_compact(ProjectArgs) x PROJECT_BLOCK;
+    project_fwd_extended: project::project_fwd_extended(ProjectArgs) x PROJECT_BLOCK;
+    project_fwd_extended_compact: project::project_fwd_extended_compact(ProjectArgs) x PROJECT_BLOCK;
+    instances_16: bin::instances_16(InstancesArgs) x BIN_BLOCK;
+    instances_32: bin::instances_32(InstancesArgs) x BIN_BLOCK;
+    count_rows: bin::count_rows(CountRowsArgs) x BIN_BLOCK;
+    band_instances_16: bin::band_instances_16(InstancesArgs) x BIN_BLOCK;
+    band_instances_32: bin::band_instances_32(InstancesArgs) x BIN_BLOCK;
+    ranges_16: bin::ranges_16(RangesArgs) x BIN_BLOCK;
+    ranges_32: bin::ranges_32(RangesArgs) x BIN_BLOCK;
+    blend_fwd: blend::blend_fwd(BlendArgs) x BLEND_BLOCK;
+    blend_counted: blend::blend_counted(BlendArgs) x BLEND_BLOCK;
+    blend_fwd_depth: blend::blend_fwd_depth(BlendArgs) x BLEND_BLOCK;
+    blend_fwd_surface: blend::blend_fwd_surface(BlendArgs) x BLEND_BLOCK;
+    blend_bwd: blend::blend_bwd(BlendArgs) x BLEND_BWD_BLOCK;
+    blend_bwd_absolute: blend::blend_bwd_absolute(BlendArgs) x BLEND_BWD_BLOCK;
+    blend_bwd_depth: blend::blend_bwd_depth(BlendArgs) x BLEND_BWD_BLOCK;
+    blend_bwd_surface: blend::blend_bwd_surface(BlendArgs) x BLEND_BWD_BLOCK;
+    splat_features: normals::splat_features(FeaturesArgs) x FEATURES_BLOCK;
+    compare_normals: normals::compare_normals(NormalsArgs) x NORMALS_BLOCK;
+    depth_loss: depth::depth_loss(DepthLossArgs) x DEPTH_LOSS_BLOCK;
+    loss: loss::loss(LossArgs) x LOSS_BLOCK;
+    lpips_input: lpips::lpips_input(LpipsInputArgs) x LPIPS_PIXELS;
+    lpips_convolution: lpips::lpips_convolution(LpipsLayerArgs) x LPIPS_BLOCK;
+    lpips_pool: lpips::lpips_pool(LpipsLayerArgs) x LPIPS_PIXELS;
+    lpips_compare: lpips::lpips_compare(LpipsCompareArgs) x LPIPS_PIXELS;
+    adam: adam::adam(AdamArgs) x ADAM_BLOCK;
+    adam_compact: adam::adam_compact(AdamArgs) x ADAM_BLOCK;
+    adam_extended: adam::adam_extended(AdamArgs) x ADAM_BLOCK;
+    adam_extended_compact: adam::adam_extended_compact(AdamArgs) x ADAM_BLOCK;
+    settle: adam::settle(SettleArgs) x ADAM_BLOCK;
+    catch_up_all: adam::catch_up_all(CatchUpArgs) x ADAM_BLOCK;
+    catch_up_all_compact: adam::catch_up_all_compact(CatchUpArgs) x ADAM_BLOCK;
+    sample_rows: model::sample_rows(SampleArgs) x SAMPLE_BLOCK;
+    sample_rows_compact: model::sample_rows_compact(SampleArgs) x SAMPLE_BLOCK;
+    pack_rows: pack::pack_rows(PackArgs) x PACK_BLOCK;
+    unpack_rows: pack::unpack_rows(UnpackArgs) x PACK_BLOCK;
+    observe: densify::observe(ObserveArgs) x OBSERVE_BLOCK;
+    survey: densify::survey(SurveyArgs) x DENSIFY_BLOCK;
+    list_candidates: densify::list_candidates(ListArgs) x DENSIFY_BLOCK;
+    choose: densify::choose(ChooseArgs) x DENSIFY_BLOCK;
+    grow: densify::grow(GrowArgs) x DENSIFY_BLOCK;
+    judge: densify::judge(JudgeArgs) x DENSIFY_BLOCK;
+    gather: densify::gather(CompactArgs) x COMPACT_BLOCK;
+    scatter: densify::scatter(CompactArgs) x COMPACT_BLOCK;
+    clear_padding: densify::clear_padding(PaddingArgs) x COMPACT_BLOCK;
+    reset_opacity: densify::reset_opacity(ResetArgs) x DENSIFY_BLOCK;
+    count_digits: quantile::count_digits(DigitsArgs) x DIGITS_BLOCK;
+    weigh: relocate::weigh(WeighArgs) x RELOCATE_BLOCK;
+    draw_sources: relocate::draw_sources(DrawArgs) x RELOCATE_BLOCK;
+    share_out: relocate::share_out(ShareArgs) x RELOCATE_BLOCK;
+    copy_sources: relocate::copy_sources(CopyArgs) x RELOCATE_BLOCK;
+    morton_keys: reorder::morton_keys(MortonArgs) x REORDER_BLOCK;
+    gather_columns: reorder::gather_columns(ColumnsArgs) x REORDER_BLOCK;
+    return_columns: reorder::return_columns(ColumnsArgs) x REORDER_BLOCK;
+    number_rows: neighbours::number_rows(SplitArgs) x NEIGHBOURS_BLOCK;
+    measure_segments: neighbours::measure_segments(SplitArgs) x NEIGHBOURS_BLOCK;
+    split_keys: neighbours::split_keys(SplitArgs) x NEIGHBOURS_BLOCK;
+    place_centres: neighbours::place_centres(PlaceArgs) x NEIGHBOURS_BLOCK;
+    join_boxes: neighbours::join_boxes(JoinArgs) x NEIGHBOURS_BLOCK;
+    nearest_16: neighbours::nearest_16(NearestArgs) x NEAREST_BLOCK;
+    nearest_32: neighbours::nearest_32(NearestArgs) x NEAREST_BLOCK;
+    smooth_nearest: smooth::smooth_nearest(SmoothArgs) x SMOOTH_BLOCK;
+    smooth_spread: smooth::smooth_spread(SmoothArgs) x SMOOTH_BLOCK;
+    reset_smoothed_opacity: smooth::reset_smoothed_opacity(ResetSmoothedArgs) x SMOOTH_BLOCK;
+    count_seen: surface::count_seen(SeenArgs) x SURFACE_BLOCK;
+    list_seen: surface::list_seen(SeenArgs) x SURFACE_BLOCK;
+    regularise_entropy: surface::regularise_entropy(EntropyArgs) x SURFACE_BLOCK;
+    regularise_16: surface::regularise_16(RegulariseArgs) x SURFACE_BLOCK;
+    regularise_32: surface::regularise_32(RegulariseArgs) x SURFACE_BLOCK;
+    regularise_shown_16: surface::regularise_shown_16(RegulariseArgs) x SURFACE_BLOCK;
+    regularise_shown_32: surface::regularise_shown_32(RegulariseArgs) x SURFACE_BLOCK;
+    compare_shown_16: surface::compare_shown_16(RegulariseArgs) x SURFACE_BLOCK;
+    compare_shown_32: surface::compare_shown_32(RegulariseArgs) x SURFACE_BLOCK;
+    find_farthest: surface::find_farthest(ShowArgs) x SURFACE_BLOCK;
+    show_depths: surface::show_depths(ShowArgs) x SURFACE_BLOCK;
+    count_near: surface::count_near(NearArgs) x SURFACE_BLOCK;
+    list_near: surface::list_near(NearArgs) x SURFACE_BLOCK;
+    compensate_exposure: appearance::compensate_exposure(CompensateArgs) x APPEARANCE_BLOCK;
+    compensate_grid: appearance::compensate_grid(CompensateArgs) x APPEARANCE_BLOCK;
+    exposure_bwd: appearance::exposure_bwd(ColorBwdArgs) x APPEARANCE_BLOCK;
+    gather_exposure: appearance::gather_exposure(GatherArgs) x APPEARANCE_BLOCK;
+    grid_bwd: appearance::grid_bwd(ColorBwdArgs) x GRID_BWD_BLOCK;
+    gather_grid: appearance::gather_grid(GatherArgs) x APPEARANCE_BLOCK;
+    coast_table: appearance::coast_table(CoastArgs) x APPEARANCE_BLOCK;
+    move_table: appearance::move_table(MoveArgs) x APPEARANCE_BLOCK;
+    fit_colors: appearance::fit_colors(FitArgs) x APPEARANCE_BLOCK;
+    probe: probe::probe(ProbeArgs) x PROBE_BLOCK;
+}

@@ -1,0 +1,6 @@
+//! The driver, and what is asked of it: streams, events and launches. It knows nothing of Gaussians.
+
+pub mod driver;
+pub(crate) mod launch;
+pub mod stream;
+pub mod timers;

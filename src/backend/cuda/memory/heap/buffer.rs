@@ -1,0 +1,186 @@
+//! What one can do with memory of the device, wherever it comes from.
+
+use std::ops::Range;
+
+use cudarc::driver::result;
+
+use super::pinned::Pinned;
+use crate::abi::{In, Out, Plain};
+use crate::backend::DeviceError;
+use crate::backend::cuda::device::driver::failed;
+use crate::backend::cuda::device::stream::Stream;
+
+/// Values of one type in a row on the device.
+///
+/// # Safety
+/// From [`Self::address`] on there are [`Self::len`] values that nobody else writes, until the
+/// device has done what was queued before the buffer went.
+pub unsafe trait Buffer {
+    /// Type of the values.
+    type Item: Plain;
+
+    /// Where the first value lies.
+    fn address(&self) -> u64;
+
+    /// How many there are.
+    fn len(&self) -> usize;
+
+    /// What the ledger calls it.
+    fn label(&self) -> &'static str;
+
+    /// Whether there is none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// For a kernel that reads.
+    fn read(&self) -> In<'_, Self::Item> {
+        In::at(self.address())
+    }
+
+    /// For a kernel that writes.
+    fn write(&mut self) -> Out<'_, Self::Item> {
+        Out::at(self.address())
+    }
+
+    /// Copies from the host and waits for it.
+    fn upload(
+        &mut self,
+        stream: &Stream,
+        first: usize,
+        values: &[Self::Item],
+    ) -> Result<(), DeviceError> {
+        let (address, bytes) =
+            self.place("upload", &(first..first.saturating_add(values.len())))?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        // SAFETY: the range is the buffer's, and `values` outlives the copy awaited below.
+        unsafe { result::memcpy_htod_async(address, values, stream.raw()) }
+            .map_err(failed("cuMemcpyHtoDAsync"))?;
+        stream.synchronize()
+    }
+
+    /// Copies to the host and waits for it.
+    fn download(
+        &self,
+        stream: &Stream,
+        first: usize,
+        values: &mut [Self::Item],
+    ) -> Result<(), DeviceError> {
+        let range = first..first.saturating_add(values.len());
+        let (address, bytes) = self.place("download", &range)?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        // SAFETY: the range is the buffer's, any bits are a value, and `values` outlives the copy
+        // awaited below.
+        unsafe { result::memcpy_dtoh_async(values, address, stream.raw()) }
+            .map_err(failed("cuMemcpyDtoHAsync"))?;
+        stream.synchronize()
+    }
+
+    /// Copies all of `range` of page-locked values without waiting.
+    fn upload_pinned(
+        &mut self,
+        stream: &Stream,
+        first: usize,
+        (values, range): (&Pinned<Self::Item>, Range<usize>),
+    ) -> Result<(), DeviceError> {
+        let (address, bytes) = self.place("upload", &(first..first.saturating_add(range.len())))?;
+        let source = values.part(&range)?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        // SAFETY: both ranges hold as many bytes, and `values` is not touched until the event
+        // that follows.
+        unsafe { cudarc::driver::sys::cuMemcpyHtoDAsync_v2(address, source, bytes, stream.raw()) }
+            .result()
+            .map_err(failed("cuMemcpyHtoDAsync"))?;
+        values.busy_until_now(stream)
+    }
+
+    /// Copies to the beginning of page-locked values without waiting.
+    fn download_pinned(
+        &self,
+        stream: &Stream,
+        range: Range<usize>,
+        values: &mut Pinned<Self::Item>,
+    ) -> Result<(), DeviceError> {
+        let (address, bytes) = self.place("download", &range)?;
+        let target = values.part(&(0..range.len()))?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        // SAFETY: both ranges hold as many bytes, any bits are a value, and `values` is not
+        // touched until the event that follows.
+        unsafe { cudarc::driver::sys::cuMemcpyDtoHAsync_v2(target, address, bytes, stream.raw()) }
+            .result()
+            .map_err(failed("cuMemcpyDtoHAsync"))?;
+        values.busy_until_now(stream)
+    }
+
+    /// Copies from another buffer of the device.
+    fn copy_from<B: Buffer<Item = Self::Item>>(
+        &mut self,
+        stream: &Stream,
+        first: usize,
+        (source, range): (&B, Range<usize>),
+    ) -> Result<(), DeviceError> {
+        let (to, bytes) = self.place("copy", &(first..first.saturating_add(range.len())))?;
+        let (from, _) = source.place("copy", &range)?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        // SAFETY: the ranges belong to two buffers, since one is borrowed mutably.
+        unsafe { result::memcpy_dtod_async(to, from, bytes, stream.raw()) }
+            .map_err(failed("cuMemcpyDtoDAsync"))
+    }
+
+    /// Makes all bits zero.
+    fn zero(&mut self, stream: &Stream) -> Result<(), DeviceError> {
+        self.fill_bytes(stream, 0..self.len(), 0)
+    }
+
+    /// Makes the bits of these values zero.
+    fn zero_range(&mut self, stream: &Stream, range: Range<usize>) -> Result<(), DeviceError> {
+        self.fill_bytes(stream, range, 0)
+    }
+
+    /// Makes all bits one: the largest unsigned number.
+    fn fill_ones(&mut self, stream: &Stream) -> Result<(), DeviceError> {
+        self.fill_bytes(stream, 0..self.len(), 0xff)
+    }
+
+    /// Makes each byte of these values the same.
+    fn fill_bytes(
+        &mut self,
+        stream: &Stream,
+        range: Range<usize>,
+        byte: u8,
+    ) -> Result<(), DeviceError> {
+        let (address, bytes) = self.place("fill", &range)?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        // SAFETY: the range is the buffer's, and any bits are a value.
+        unsafe { result::memset_d8_async(address, byte, bytes, stream.raw()) }
+            .map_err(failed("cuMemsetD8Async"))
+    }
+
+    /// Address and bytes of a range, which must lie within.
+    fn place(&self, call: &'static str, range: &Range<usize>) -> Result<(u64, usize), DeviceError> {
+        if range.start > range.end || range.end > self.len() {
+            return Err(DeviceError::Driver {
+                call,
+                reason: format!(
+                    "`{}` holds {} values, but {range:?} are asked for",
+                    self.label(),
+                    self.len()
+                ),
+            });
+        }
+        let size = size_of::<Self::Item>();
+        Ok((self.address() + (range.start * size) as u64, range.len() * size))
+    }
+}

@@ -1,0 +1,219 @@
+//! All memory of the GPU: regions that live as long as the model, scratch for an iteration,
+//! page-locked memory of the host. The ledger is asked for every byte before it is taken.
+
+mod arena;
+mod buffer;
+#[cfg(test)]
+mod fake;
+mod memory;
+mod pinned;
+mod region;
+mod scratch;
+mod span;
+#[cfg(test)]
+pub(crate) mod tests;
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+pub use buffer::Buffer;
+pub use pinned::Pinned;
+pub use region::Region;
+pub use scratch::{Block, Carve, Piece};
+
+use self::arena::Arena;
+use self::memory::{DeviceMemory, GpuMemory};
+use self::span::Books;
+use crate::abi::Plain;
+use crate::backend::DeviceError;
+use crate::backend::cuda::device::driver::Device;
+use crate::memory::{Allowance, Bytes, Entry, Kind, Ledger, Limit};
+
+/// Bytes of address that blocks and pieces begin at multiples of.
+const ALIGNMENT: u64 = 256;
+
+/// Label of what the driver needs for itself.
+const FIXED: &str = "context and code";
+
+/// A handle to the memory of one GPU.
+#[derive(Clone)]
+pub struct Heap {
+    books: Rc<Books>,
+    arena: Rc<RefCell<Arena>>,
+}
+
+impl Heap {
+    /// Hands out as much of the GPU's memory as the allowance says, at first as if nobody else used
+    /// the GPU. `SPLAT_NO_VMM=1` does without virtual memory, as GPUs that have none.
+    pub fn open(device: &Rc<Device>, allowance: Allowance) -> Result<Self, DeviceError> {
+        let is_unwanted = std::env::var_os("SPLAT_NO_VMM").is_some_and(|value| value == "1");
+        if is_unwanted || !device.has_virtual_memory() {
+            return Self::open_plain(device, allowance);
+        }
+        Self::over(Box::new(GpuMemory::new(device, true)?), allowance)
+    }
+
+    /// The same without virtual memory: what grows is copied.
+    pub fn open_plain(device: &Rc<Device>, allowance: Allowance) -> Result<Self, DeviceError> {
+        Self::over(Box::new(GpuMemory::new(device, false)?), allowance)
+    }
+
+    fn over(memory: Box<dyn DeviceMemory>, allowance: Allowance) -> Result<Self, DeviceError> {
+        let budget = allowance.beside(Bytes(0)).min(memory.capacity());
+        let ledger = RefCell::new(Ledger::new(budget));
+        let books = Rc::new(Books { memory, ledger, allowance: Cell::new(allowance) });
+        let arena = Rc::new(RefCell::new(Arena::new(&books)));
+        Ok(Self { books, arena })
+    }
+
+    /// An empty region.
+    pub fn region<T: Plain>(&self, label: &'static str) -> Result<Region<T>, DeviceError> {
+        Region::new(self, label)
+    }
+
+    /// Scratch for `len` values, holding anything. Blocks are given back in any order; a later
+    /// block may lie where an earlier one lay, so all of them belong on one stream.
+    pub fn scratch<T: Plain>(
+        &self,
+        label: &'static str,
+        len: usize,
+    ) -> Result<Block<T>, DeviceError> {
+        Block::new(self, label, len)
+    }
+
+    /// Page-locked memory of the host for `len` values, all bits zero.
+    pub fn pinned<T: Plain>(
+        &self,
+        label: &'static str,
+        len: usize,
+    ) -> Result<Pinned<T>, DeviceError> {
+        Pinned::new(&self.books, label, len)
+    }
+
+    /// Writes down what context and code have taken.
+    pub fn charge_fixed(&self, bytes: Bytes) -> Result<(), DeviceError> {
+        self.books.look_around(bytes)?;
+        let mut ledger = self.books.ledger.borrow_mut();
+        ledger.charge(FIXED, Kind::Fixed, bytes)?;
+        ledger.set_used(FIXED, Kind::Fixed, Bytes(0), bytes);
+        Ok(())
+    }
+
+    /// Gives back what the scratch arena holds and no block uses.
+    pub fn trim_scratch(&self) -> Result<(), DeviceError> {
+        self.arena.borrow_mut().trim()
+    }
+
+    /// Gives back what no iteration since the call before the last needed of the arena.
+    pub fn trim_slack(&self) -> Result<(), DeviceError> {
+        self.arena.borrow_mut().trim_to_recent()
+    }
+
+    /// Bytes up to the last live block.
+    pub fn live_scratch(&self) -> Bytes {
+        Bytes(self.arena.borrow().live())
+    }
+
+    /// Bytes that the arena has taken from the device.
+    pub fn mapped_scratch(&self) -> Bytes {
+        Bytes(self.arena.borrow().mapped())
+    }
+
+    /// The most that blocks took together since the call of [`Self::trim_slack`] before the last.
+    pub fn recent_scratch(&self) -> Bytes {
+        Bytes(self.arena.borrow().recent())
+    }
+
+    /// Bytes that blocks can take without anybody giving up anything.
+    pub fn room(&self) -> Bytes {
+        let left = self.budget().0.saturating_sub(self.total().0);
+        Bytes(left + self.arena.borrow().idle())
+    }
+
+    /// Looks how much of the GPU others use, and makes do with what they leave. Whatever takes memory
+    /// does so by itself.
+    pub fn look_around(&self) -> Result<(), DeviceError> {
+        self.books.look_around(Bytes(0))
+    }
+
+    /// Bytes that are held beyond what may be taken, since others took some in the meantime.
+    pub fn excess(&self) -> Bytes {
+        Bytes(self.total().0.saturating_sub(self.budget().0))
+    }
+
+    /// Who holds how much.
+    pub fn ledger(&self) -> Vec<Entry> {
+        self.books.ledger.borrow().entries().to_vec()
+    }
+
+    /// Bytes that hold something of regions that go by this label.
+    pub fn used_by(&self, label: &'static str) -> Bytes {
+        let ledger = self.books.ledger.borrow();
+        let of_label = |entry: &&Entry| entry.label == label && entry.kind == Kind::Region;
+        ledger.entries().iter().filter(of_label).map(|entry| entry.used).sum()
+    }
+
+    /// Bytes taken from the device, context and code included.
+    pub fn total(&self) -> Bytes {
+        self.books.ledger.borrow().total()
+    }
+
+    /// The most that was taken at once.
+    pub fn peak(&self) -> Bytes {
+        self.books.ledger.borrow().peak()
+    }
+
+    /// Forgets all peaks: what is held now is the most so far.
+    pub fn reset_peak(&self) {
+        self.books.ledger.borrow_mut().reset_peak();
+    }
+
+    /// What may be taken.
+    pub fn budget(&self) -> Bytes {
+        self.books.ledger.borrow().budget()
+    }
+
+    /// Changes what may be taken, whatever others use; what is held already stays.
+    pub fn set_budget(&self, budget: Bytes) {
+        let capacity = self.books.memory.capacity();
+        let allowance = Allowance::new(Some(Limit::Bytes(budget)), 1.0, capacity);
+        self.books.allowance.set(allowance);
+        self.books.ledger.borrow_mut().set_budget(budget.min(capacity));
+    }
+
+    /// Memory of the GPU that nobody uses.
+    pub fn driver_free(&self) -> Result<Bytes, DeviceError> {
+        self.books.memory.free()
+    }
+
+    /// Smallest unit in which memory is taken.
+    pub fn granule(&self) -> Bytes {
+        Bytes(self.books.memory.granule())
+    }
+
+    /// Whether regions grow in place.
+    pub fn is_virtual(&self) -> bool {
+        self.books.memory.is_virtual()
+    }
+
+    /// Does something that takes memory; where there is none left, once more after giving back
+    /// what the arena does not use. Where others have taken what this program had counted on, the
+    /// arena keeps what it has: it would not get it again.
+    fn with_slack<R>(
+        &self,
+        mut take: impl FnMut() -> Result<R, DeviceError>,
+    ) -> Result<R, DeviceError> {
+        match take() {
+            Err(error) if error.is_want_of_memory() && self.excess() == Bytes(0) => {
+                self.trim_scratch()?;
+                take()
+            }
+            other => other,
+        }
+    }
+}
+
+/// Bytes of `len` values; more than any device has where they cannot be counted.
+fn bytes_of<T>(len: usize) -> u64 {
+    (len as u64).saturating_mul(size_of::<T>() as u64)
+}

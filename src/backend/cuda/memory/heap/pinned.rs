@@ -1,0 +1,123 @@
+//! Page-locked memory of the host, from and to which copies run beside everything else.
+
+use std::cell::RefCell;
+use std::ffi::c_void;
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::rc::Rc;
+
+use super::bytes_of;
+use super::memory::{allocate_pinned, free_pinned};
+use super::span::Books;
+use crate::abi::Plain;
+use crate::backend::DeviceError;
+use crate::backend::cuda::device::stream::{Event, Stream};
+use crate::memory::{Bytes, Kind};
+
+/// Values that the device can reach. Whoever looks at them waits for the last copy.
+pub struct Pinned<T> {
+    books: Rc<Books>,
+    label: &'static str,
+    address: *mut T,
+    len: usize,
+    /// Marks the last copy, once there was one.
+    copied: RefCell<Option<Event>>,
+    values: PhantomData<T>,
+}
+
+impl<T: Plain> Pinned<T> {
+    pub(super) fn new(
+        books: &Rc<Books>,
+        label: &'static str,
+        len: usize,
+    ) -> Result<Self, DeviceError> {
+        let bytes = bytes_of::<T>(len);
+        // An allocation of no bytes is an error of the driver.
+        let taken = usize::try_from(bytes.max(1)).unwrap_or(usize::MAX);
+        let address = allocate_pinned(label, taken)?.cast::<T>();
+        // SAFETY: the allocation holds `len` values and is aligned to pages.
+        unsafe { address.write_bytes(0, len) };
+        let mut ledger = books.ledger.borrow_mut();
+        ledger.charge(label, Kind::Pinned, Bytes(bytes))?;
+        ledger.set_used(label, Kind::Pinned, Bytes(0), Bytes(bytes));
+        drop(ledger);
+        Ok(Self {
+            books: Rc::clone(books),
+            label,
+            address,
+            len,
+            copied: RefCell::new(None),
+            values: PhantomData,
+        })
+    }
+
+    /// How many values there are.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The values, after the last copy to or from them.
+    pub fn as_slice(&self) -> Result<&[T], DeviceError> {
+        self.wait()?;
+        // SAFETY: no copy runs; one that writes needs `&mut self`, which outlives this borrow.
+        Ok(unsafe { std::slice::from_raw_parts(self.address, self.len) })
+    }
+
+    /// The values for writing, after the last copy to or from them.
+    pub fn as_mut_slice(&mut self) -> Result<&mut [T], DeviceError> {
+        self.wait()?;
+        // SAFETY: no copy runs, and the next one needs a borrow that this one excludes.
+        Ok(unsafe { std::slice::from_raw_parts_mut(self.address, self.len) })
+    }
+
+    /// Whether a look at the values would not have to wait.
+    pub fn is_ready(&self) -> Result<bool, DeviceError> {
+        self.copied.borrow().as_ref().map_or(Ok(true), Event::is_reached)
+    }
+
+    fn wait(&self) -> Result<(), DeviceError> {
+        self.copied.borrow().as_ref().map_or(Ok(()), Event::synchronize)
+    }
+
+    /// Where a range of the values lies.
+    pub(super) fn part(&self, range: &Range<usize>) -> Result<*mut c_void, DeviceError> {
+        if range.start > range.end || range.end > self.len {
+            return Err(DeviceError::Driver {
+                call: "copy",
+                reason: format!(
+                    "`{}` holds {} values, but {range:?} are asked for",
+                    self.label, self.len
+                ),
+            });
+        }
+        // SAFETY: the range lies within the allocation, as checked above.
+        Ok(unsafe { self.address.add(range.start) }.cast())
+    }
+
+    /// A copy was put on this stream. An earlier one on another stream must be over by then.
+    pub(super) fn busy_until_now(&self, stream: &Stream) -> Result<(), DeviceError> {
+        let mut copied = self.copied.borrow_mut();
+        if copied.is_none() {
+            *copied = Some(Event::new()?);
+        }
+        copied.as_ref().map_or(Ok(()), |event| event.record(stream))
+    }
+}
+
+impl<T> Drop for Pinned<T> {
+    fn drop(&mut self) {
+        if let Some(Err(error)) = self.copied.borrow().as_ref().map(Event::synchronize) {
+            tracing::debug!("{error}");
+        }
+        free_pinned(self.address.cast());
+        let bytes = Bytes(bytes_of::<T>(self.len));
+        let mut ledger = self.books.ledger.borrow_mut();
+        ledger.set_used(self.label, Kind::Pinned, bytes, Bytes(0));
+        ledger.release(self.label, Kind::Pinned, bytes);
+    }
+}

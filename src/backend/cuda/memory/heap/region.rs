@@ -1,0 +1,89 @@
+//! Long-lived memory that grows.
+
+use std::marker::PhantomData;
+
+use super::buffer::Buffer;
+use super::span::Span;
+use super::{Heap, bytes_of};
+use crate::abi::Plain;
+use crate::backend::DeviceError;
+use crate::backend::cuda::device::stream::Stream;
+use crate::memory::{Bytes, Kind};
+
+/// Values that live as long as the model. With virtual memory they never move.
+pub struct Region<T> {
+    heap: Heap,
+    label: &'static str,
+    span: Span,
+    len: usize,
+    values: PhantomData<T>,
+}
+
+impl<T: Plain> Region<T> {
+    pub(super) fn new(heap: &Heap, label: &'static str) -> Result<Self, DeviceError> {
+        let span = Span::new(&heap.books, label, Kind::Region)?;
+        Ok(Self { heap: heap.clone(), label, span, len: 0, values: PhantomData })
+    }
+
+    /// Makes room for at least `len` values and lets them count. What was there stays; what is
+    /// new holds anything.
+    pub fn grow(&mut self, len: usize) -> Result<(), DeviceError> {
+        if len > self.len {
+            let (heap, span) = (&self.heap, &mut self.span);
+            heap.with_slack(|| span.grow(bytes_of::<T>(len)))?;
+            self.set_len(len);
+        }
+        Ok(())
+    }
+
+    /// The same, and what is new is zero.
+    pub fn grow_zeroed(&mut self, stream: &Stream, len: usize) -> Result<(), DeviceError> {
+        let before = self.len;
+        self.grow(len)?;
+        if before < len { self.zero_range(stream, before..len) } else { Ok(()) }
+    }
+
+    /// Lets only the first `len` values count; the memory stays for the next growth.
+    pub fn shrink(&mut self, len: usize) {
+        if len < self.len {
+            self.set_len(len);
+        }
+    }
+
+    /// Gives back the memory behind the values, as far as it comes in whole blocks.
+    pub fn trim(&mut self) -> Result<(), DeviceError> {
+        self.span.trim(bytes_of::<T>(self.len))
+    }
+
+    /// Bytes taken from the device.
+    pub fn mapped(&self) -> Bytes {
+        Bytes(self.span.mapped())
+    }
+
+    /// How many values fit without taking more memory.
+    pub fn capacity(&self) -> usize {
+        usize::try_from(self.span.mapped()).unwrap_or(usize::MAX) / size_of::<T>().max(1)
+    }
+
+    fn set_len(&mut self, len: usize) {
+        self.len = len;
+        self.span.set_used(bytes_of::<T>(len));
+    }
+}
+
+// SAFETY: the span holds memory for `len` values, and giving it back waits for the device.
+unsafe impl<T: Plain> Buffer for Region<T> {
+    type Item = T;
+
+    fn address(&self) -> u64 {
+        self.span.address()
+    }
+
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn label(&self) -> &'static str {
+        self.label
+    }
+}

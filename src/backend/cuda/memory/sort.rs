@@ -1,0 +1,358 @@
+//! Sorting and summing by the CUB library, with scratch of the arena.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ops::Range;
+
+use cudarc::driver::sys::CUstream;
+
+use super::heap::{Buffer, Heap};
+use crate::abi::Plain;
+use crate::backend::DeviceError;
+use crate::backend::cuda::device::stream::Stream;
+
+/// Label of the library's scratch.
+const LABEL: &str = "sort";
+
+/// As many values as make CUB take the path of large inputs, so that its code is loaded.
+const WARM_UP: usize = 1 << 16;
+
+/// Scratch and its size; keys and values, two addresses each; their number; the first bit of the
+/// keys that counts and the one behind the last; which half holds the result; the stream.
+type SortFunction = unsafe extern "C" fn(
+    *mut c_void,
+    *mut usize,
+    *const u64,
+    *const u64,
+    u32,
+    c_int,
+    c_int,
+    *mut c_int,
+    CUstream,
+) -> c_int;
+
+unsafe extern "C" {
+    fn splat_sort_u32_u32(
+        temp: *mut c_void,
+        temp_bytes: *mut usize,
+        keys: *const u64,
+        values: *const u64,
+        n: u32,
+        begin_bit: c_int,
+        end_bit: c_int,
+        half: *mut c_int,
+        stream: CUstream,
+    ) -> c_int;
+    fn splat_sort_u16_u32(
+        temp: *mut c_void,
+        temp_bytes: *mut usize,
+        keys: *const u64,
+        values: *const u64,
+        n: u32,
+        begin_bit: c_int,
+        end_bit: c_int,
+        half: *mut c_int,
+        stream: CUstream,
+    ) -> c_int;
+    fn splat_inclusive_sum_u32(
+        temp: *mut c_void,
+        temp_bytes: *mut usize,
+        values: u64,
+        n: u32,
+        stream: CUstream,
+    ) -> c_int;
+    fn splat_inclusive_sum_u64(
+        temp: *mut c_void,
+        temp_bytes: *mut usize,
+        values: u64,
+        n: u32,
+        stream: CUstream,
+    ) -> c_int;
+    fn splat_exclusive_sum_u32(
+        temp: *mut c_void,
+        temp_bytes: *mut usize,
+        input: u64,
+        output: u64,
+        n: u32,
+        stream: CUstream,
+    ) -> c_int;
+    fn splat_exclusive_sum_ordered_u32(
+        temp: *mut c_void,
+        temp_bytes: *mut usize,
+        input: u64,
+        order: u64,
+        output: u64,
+        n: u32,
+        stream: CUstream,
+    ) -> c_int;
+    fn splat_error_text(error: c_int) -> *const c_char;
+}
+
+/// A key that the library sorts by.
+pub trait Key: Plain {
+    /// Bits of the key.
+    const BITS: u32;
+
+    /// The library's function.
+    #[doc(hidden)]
+    const SORT: SortFunction;
+}
+
+impl Key for u16 {
+    const BITS: u32 = Self::BITS;
+    const SORT: SortFunction = splat_sort_u16_u32;
+}
+
+impl Key for u32 {
+    const BITS: u32 = Self::BITS;
+    const SORT: SortFunction = splat_sort_u32_u32;
+}
+
+/// Scratch and its size; the values' address; their number; the stream.
+type SumFunction = unsafe extern "C" fn(*mut c_void, *mut usize, u64, u32, CUstream) -> c_int;
+
+/// A number that the library adds up in place.
+pub trait Summed: Plain {
+    /// The library's function.
+    #[doc(hidden)]
+    const SUM: SumFunction;
+}
+
+impl Summed for u32 {
+    const SUM: SumFunction = splat_inclusive_sum_u32;
+}
+
+impl Summed for u64 {
+    const SUM: SumFunction = splat_inclusive_sum_u64;
+}
+
+/// Keys with a value each, and room for as many again: the passes go back and forth.
+pub struct Pairs<'a, K, V> {
+    /// The keys, and room.
+    pub keys: [&'a mut K; 2],
+    /// The values, and room.
+    pub values: [&'a mut V; 2],
+    /// How many.
+    pub n: usize,
+    /// Only these bits of the keys count.
+    pub bits: Range<u32>,
+}
+
+/// Sorts ascending; pairs of one key keep their order. Returns which of the two buffers holds the
+/// result, of keys and values alike.
+pub fn sort_pairs<K, V>(
+    heap: &Heap,
+    stream: &Stream,
+    pairs: &mut Pairs<'_, K, V>,
+) -> Result<usize, DeviceError>
+where
+    K: Buffer<Item: Key>,
+    V: Buffer<Item = u32>,
+{
+    const CALL: &str = "cub::DeviceRadixSort";
+    if pairs.n == 0 {
+        return Ok(0);
+    }
+    let (begin_bit, end_bit) = bit_range::<K::Item>(&pairs.bits);
+    let keys = [first(CALL, pairs.keys[0], pairs.n)?, first(CALL, pairs.keys[1], pairs.n)?];
+    let values = [first(CALL, pairs.values[0], pairs.n)?, first(CALL, pairs.values[1], pairs.n)?];
+    let n = count(CALL, pairs.n)?;
+    let mut half = 0;
+    with_scratch(CALL, heap, |temp, bytes| {
+        // SAFETY: `first` found `n` keys and values in each buffer, all four are borrowed mutably,
+        // and the scratch holds as many bytes as the library asked for.
+        unsafe {
+            K::Item::SORT(
+                temp,
+                bytes,
+                keys.as_ptr(),
+                values.as_ptr(),
+                n,
+                begin_bit,
+                end_bit,
+                &raw mut half,
+                stream.raw(),
+            )
+        }
+    })?;
+    Ok(usize::from(half != 0))
+}
+
+/// Puts in the place of each value the sum of all up to it, its own included.
+pub fn inclusive_sum<V>(heap: &Heap, stream: &Stream, values: &mut V) -> Result<(), DeviceError>
+where
+    V: Buffer<Item: Summed>,
+{
+    const CALL: &str = "cub::DeviceScan";
+    if values.is_empty() {
+        return Ok(());
+    }
+    let (address, n) = (first(CALL, values, values.len())?, count(CALL, values.len())?);
+    with_scratch(CALL, heap, |temp, bytes| {
+        // SAFETY: `first` found `n` values, which are borrowed mutably; the library sums in place;
+        // and the scratch holds as many bytes as were asked for.
+        unsafe { V::Item::SUM(temp, bytes, address, n, stream.raw()) }
+    })
+}
+
+/// Writes, of the first `n` values, the sum of all before each one; the last is not counted in.
+pub fn exclusive_sum<I, O>(
+    heap: &Heap,
+    stream: &Stream,
+    n: usize,
+    input: &I,
+    output: &mut O,
+) -> Result<(), DeviceError>
+where
+    I: Buffer<Item = u32>,
+    O: Buffer<Item = u32>,
+{
+    const CALL: &str = "cub::DeviceScan";
+    if n == 0 {
+        return Ok(());
+    }
+    let (from, to) = (first(CALL, input, n)?, first(CALL, output, n)?);
+    let n = count(CALL, n)?;
+    with_scratch(CALL, heap, |temp, bytes| {
+        // SAFETY: `first` found `n` values in both buffers, and the scratch holds as many bytes as
+        // were asked for.
+        unsafe { splat_exclusive_sum_u32(temp, bytes, from, to, n, stream.raw()) }
+    })
+}
+
+/// The same of the values that `order` numbers, in that order: `n` different numbers below `n`.
+pub fn exclusive_sum_ordered<I, R, O>(
+    heap: &Heap,
+    stream: &Stream,
+    n: usize,
+    (input, order): (&I, &R),
+    output: &mut O,
+) -> Result<(), DeviceError>
+where
+    I: Buffer<Item = u32>,
+    R: Buffer<Item = u32>,
+    O: Buffer<Item = u32>,
+{
+    const CALL: &str = "cub::DeviceScan";
+    if n == 0 {
+        return Ok(());
+    }
+    let (from, order) = (first(CALL, input, n)?, first(CALL, order, n)?);
+    let to = first(CALL, output, n)?;
+    let n = count(CALL, n)?;
+    with_scratch(CALL, heap, |temp, bytes| {
+        // SAFETY: `first` found `n` values in all three buffers, the caller's order stays below `n`,
+        // and the scratch holds as many bytes as were asked for.
+        unsafe { splat_exclusive_sum_ordered_u32(temp, bytes, from, order, to, n, stream.raw()) }
+    })
+}
+
+/// Bytes of scratch that sorting `n` pairs by these bits takes.
+pub(crate) fn scratch_to_sort<K: Key>(n: usize, bits: Range<u32>) -> Result<u64, DeviceError> {
+    const CALL: &str = "cub::DeviceRadixSort";
+    if n == 0 {
+        return Ok(0);
+    }
+    let (begin_bit, end_bit) = bit_range::<K>(&bits);
+    let n = count(CALL, n)?;
+    let (nowhere, mut half, mut bytes) = ([0; 2], 0, 0);
+    // SAFETY: without scratch the library only says how much it wants.
+    let error = unsafe {
+        K::SORT(
+            std::ptr::null_mut(),
+            &raw mut bytes,
+            nowhere.as_ptr(),
+            nowhere.as_ptr(),
+            n,
+            begin_bit,
+            end_bit,
+            &raw mut half,
+            std::ptr::null_mut(),
+        )
+    };
+    check(CALL, error)?;
+    Ok(bytes as u64)
+}
+
+/// Bytes of scratch that summing up `n` values in another order takes.
+pub(crate) fn scratch_to_sum_ordered(n: usize) -> Result<u64, DeviceError> {
+    const CALL: &str = "cub::DeviceScan";
+    if n == 0 {
+        return Ok(0);
+    }
+    let n = count(CALL, n)?;
+    let (null, mut bytes) = (std::ptr::null_mut(), 0);
+    // SAFETY: without scratch the library only says how much it wants.
+    let error =
+        unsafe { splat_exclusive_sum_ordered_u32(null, &raw mut bytes, 0, 0, 0, n, null.cast()) };
+    check(CALL, error)?;
+    Ok(bytes as u64)
+}
+
+/// First bit of a key that counts, and the one behind the last.
+fn bit_range<K: Key>(bits: &Range<u32>) -> (c_int, c_int) {
+    let bit = |bit: u32| c_int::try_from(bit.min(K::BITS)).unwrap_or(c_int::MAX);
+    (bit(bits.start), bit(bits.end))
+}
+
+/// Where the first of `n` values lies, all of which the buffer must hold.
+fn first<B: Buffer>(call: &'static str, buffer: &B, n: usize) -> Result<u64, DeviceError> {
+    buffer.place(call, &(0..n)).map(|(address, _)| address)
+}
+
+/// With 32 bits the library reckons faster, and no caller has more.
+fn count(call: &'static str, n: usize) -> Result<u32, DeviceError> {
+    u32::try_from(n)
+        .ok()
+        .ok_or_else(|| DeviceError::Driver { call, reason: format!("{n} values are too many") })
+}
+
+/// Asks how much scratch a call wants, and makes it with as much.
+fn with_scratch(
+    name: &'static str,
+    heap: &Heap,
+    mut call: impl FnMut(*mut c_void, &mut usize) -> c_int,
+) -> Result<(), DeviceError> {
+    let mut bytes = 0;
+    check(name, call(std::ptr::null_mut(), &mut bytes))?;
+    // Without any bytes the address would be taken for another question.
+    let temp = heap.scratch::<u8>(LABEL, bytes.max(1))?;
+    let address = usize::try_from(temp.address()).unwrap_or(0);
+    check(name, call(std::ptr::without_provenance_mut(address), &mut bytes))
+}
+
+fn check(call: &'static str, error: c_int) -> Result<(), DeviceError> {
+    if error == 0 {
+        return Ok(());
+    }
+    // SAFETY: the runtime has a text of static lifetime for any number.
+    let text = unsafe { splat_error_text(error) };
+    // SAFETY: the text ends with a zero.
+    let text = unsafe { CStr::from_ptr(text) };
+    Err(DeviceError::Driver { call, reason: text.to_string_lossy().into_owned() })
+}
+
+/// Uses everything once, so that the library's code is on the GPU before memory is counted.
+pub(crate) fn warm_up(heap: &Heap, stream: &Stream) -> Result<(), DeviceError> {
+    warm_up_key::<u16>(heap, stream)?;
+    warm_up_key::<u32>(heap, stream)?;
+    let mut input = heap.scratch::<u32>(LABEL, WARM_UP)?;
+    input.zero(stream)?;
+    let mut output = heap.scratch::<u32>(LABEL, WARM_UP)?;
+    exclusive_sum(heap, stream, WARM_UP, &input, &mut output)?;
+    exclusive_sum_ordered(heap, stream, WARM_UP, (&input, &input), &mut output)?;
+    inclusive_sum(heap, stream, &mut input)?;
+    let mut wide = heap.scratch::<u64>(LABEL, WARM_UP)?;
+    wide.zero(stream)?;
+    inclusive_sum(heap, stream, &mut wide)?;
+    stream.synchronize()
+}
+
+fn warm_up_key<K: Key>(heap: &Heap, stream: &Stream) -> Result<(), DeviceError> {
+    let mut keys = [heap.scratch::<K>(LABEL, WARM_UP)?, heap.scratch::<K>(LABEL, WARM_UP)?];
+    let mut values = [heap.scratch::<u32>(LABEL, WARM_UP)?, heap.scratch::<u32>(LABEL, WARM_UP)?];
+    keys[0].zero(stream)?;
+    values[0].zero(stream)?;
+    let mut pairs =
+        Pairs { keys: keys.each_mut(), values: values.each_mut(), n: WARM_UP, bits: 0..K::BITS };
+    sort_pairs(heap, stream, &mut pairs).map(drop)
+}

@@ -1,0 +1,238 @@
+//! A few words of device memory that kernels report in: counts, sums of the loss, faults.
+
+use std::cell::RefCell;
+use std::ops::Range;
+use std::rc::Rc;
+
+use super::heap::{Buffer, Heap, Pinned, Region};
+use crate::abi::{Counts, FAULT_GROUPS, LossSums, Out, SurfaceSums};
+use crate::backend::DeviceError;
+use crate::backend::cuda::device::stream::Stream;
+
+/// Words of [`Counts`]: instances, visible.
+const COUNTS: Range<usize> = 0..2;
+/// The word of the normals' disagreement.
+const NORMALS: usize = 2;
+/// The word of the inverse depths' errors.
+const DEPTH: usize = 3;
+/// Words of [`LossSums`]: absolute, squared, similarity.
+const SUMS: Range<usize> = 4..7;
+/// The word of the first fault, next to the sums so that one copy brings both.
+const FAULT: usize = 7;
+/// The words that a report is made of.
+const REPORT: Range<usize> = NORMALS..FAULT + 1;
+/// Words of [`SurfaceSums`]: entropy, density, normal, distance.
+const SURFACE: Range<usize> = FAULT + 1..FAULT + 5;
+/// The words that a report of surfaces is made of, of which there are no more than of the other.
+const SURFACE_REPORT: Range<usize> = FAULT..SURFACE.end;
+const WORDS: usize = SURFACE.end;
+/// Bytes of a word.
+const WORD: u64 = 8;
+
+const _: () = assert!(size_of::<Counts>() == 2 * size_of::<u64>(), "words of the counts");
+const _: () = assert!(size_of::<LossSums>() == 3 * size_of::<u64>(), "words of the sums");
+const _: () = assert!(size_of::<SurfaceSums>() == 4 * size_of::<u64>(), "words of surfaces");
+
+/// No fault so far.
+const NO_FAULT: u64 = u64::MAX;
+
+/// What kernels report in.
+pub(crate) struct Status {
+    words: Region<u64>,
+    counts: Pinned<u64>,
+    /// Places that reports are sent to, for use again.
+    places: Places,
+}
+
+type Places = Rc<RefCell<Vec<Place>>>;
+type Place = Pinned<u64>;
+
+/// A report on its way to the host.
+pub(crate) struct Report {
+    /// Taken out when it goes back to the others.
+    place: Option<Place>,
+    places: Places,
+}
+
+impl Status {
+    pub(crate) fn new(heap: &Heap, stream: &Stream) -> Result<Self, DeviceError> {
+        let mut words = heap.region("status")?;
+        words.grow(WORDS)?;
+        let mut at_first = [0; WORDS];
+        at_first[FAULT] = NO_FAULT;
+        words.upload(stream, 0, &at_first)?;
+        let counts = heap.pinned("counts", COUNTS.len())?;
+        Ok(Self { words, counts, places: Places::default() })
+    }
+
+    pub(crate) fn clear_counts(&mut self, stream: &Stream) -> Result<(), DeviceError> {
+        self.words.zero_range(stream, COUNTS)
+    }
+
+    /// What `project_fwd` reports in.
+    pub(crate) fn counts_and_fault(&mut self) -> (Out<'_, Counts>, Out<'_, u64>) {
+        let [counts, fault] =
+            [COUNTS.start, FAULT].map(|word| self.words.address() + word as u64 * WORD);
+        (Out::at(counts), Out::at(fault))
+    }
+
+    /// Numbers of instances and of splats. Waits for the device.
+    pub(crate) fn read_counts(&mut self, stream: &Stream) -> Result<(u64, usize), DeviceError> {
+        self.words.download_pinned(stream, COUNTS, &mut self.counts)?;
+        let words = self.counts.as_slice()?;
+        // The upper half of the second word has no meaning.
+        let visible = usize::try_from(words[1] & u64::from(u32::MAX)).unwrap_or(usize::MAX);
+        Ok((words[0], visible))
+    }
+
+    pub(crate) fn clear_sums(&mut self, stream: &Stream) -> Result<(), DeviceError> {
+        self.words.zero_range(stream, SUMS)
+    }
+
+    pub(crate) fn sums(&mut self) -> Out<'_, LossSums> {
+        Out::at(self.words.address() + SUMS.start as u64 * WORD)
+    }
+
+    pub(crate) fn clear_depth(&mut self, stream: &Stream) -> Result<(), DeviceError> {
+        self.words.zero_range(stream, DEPTH..DEPTH + 1)
+    }
+
+    /// What `depth_loss` adds to.
+    pub(crate) fn depth(&mut self) -> Out<'_, f64> {
+        Out::at(self.words.address() + DEPTH as u64 * WORD)
+    }
+
+    pub(crate) fn clear_surface(&mut self, stream: &Stream) -> Result<(), DeviceError> {
+        self.words.zero_range(stream, SURFACE)
+    }
+
+    /// What the kernels of surface terms add to.
+    pub(crate) fn surface(&mut self) -> Out<'_, SurfaceSums> {
+        Out::at(self.words.address() + SURFACE.start as u64 * WORD)
+    }
+
+    pub(crate) fn clear_normals(&mut self, stream: &Stream) -> Result<(), DeviceError> {
+        self.words.zero_range(stream, NORMALS..NORMALS + 1)
+    }
+
+    /// What `compare_normals` adds to.
+    pub(crate) fn normals(&mut self) -> Out<'_, f64> {
+        Out::at(self.words.address() + NORMALS as u64 * WORD)
+    }
+
+    pub(crate) fn fault(&mut self) -> Out<'_, u64> {
+        Out::at(self.words.address() + FAULT as u64 * WORD)
+    }
+
+    /// Forgets a fault, which was of a model that another takes the place of. Waits for the device.
+    pub(crate) fn clear_fault(&mut self, stream: &Stream) -> Result<(), DeviceError> {
+        self.words.upload(stream, FAULT, &[NO_FAULT])
+    }
+
+    /// Sends sums and fault as they will be when the stream has come so far.
+    pub(crate) fn report(&mut self, heap: &Heap, stream: &Stream) -> Result<Report, DeviceError> {
+        self.send(heap, stream, REPORT)
+    }
+
+    /// The same of the sums of surfaces and the fault.
+    pub(crate) fn report_surface(
+        &mut self,
+        heap: &Heap,
+        stream: &Stream,
+    ) -> Result<Report, DeviceError> {
+        self.send(heap, stream, SURFACE_REPORT)
+    }
+
+    fn send(
+        &mut self,
+        heap: &Heap,
+        stream: &Stream,
+        words: Range<usize>,
+    ) -> Result<Report, DeviceError> {
+        let free = self.places.borrow_mut().pop();
+        let mut place = match free {
+            Some(place) => place,
+            None => heap.pinned("reports", REPORT.len())?,
+        };
+        self.words.download_pinned(stream, words, &mut place)?;
+        Ok(Report { place: Some(place), places: Rc::clone(&self.places) })
+    }
+}
+
+impl Report {
+    /// Whether it is there.
+    pub(crate) fn is_ready(&self) -> bool {
+        // An error comes to light when the report is read.
+        self.place.as_ref().is_none_or(|place| place.is_ready().unwrap_or(true))
+    }
+
+    /// Waits for it: the sums of the image, and that of the inverse depths, which is of an earlier
+    /// frame where this one's were not compared. A parameter that is not finite is an error.
+    pub(crate) fn read(&self) -> Result<(LossSums, f64), DeviceError> {
+        let [_, depth, absolute, squared, similarity] = self.sums()?;
+        Ok((LossSums { absolute, squared, similarity }, depth))
+    }
+
+    /// Waits for it: the sum over the pixels of how far the normals are from those of the depths. A
+    /// parameter that is not finite is an error.
+    pub(crate) fn read_normals(&self) -> Result<f64, DeviceError> {
+        self.sums().map(|[normals, ..]| normals)
+    }
+
+    /// All words but the fault.
+    fn sums(&self) -> Result<[f64; 5], DeviceError> {
+        let words = self.place.as_ref().map_or(Ok(&[][..]), Pinned::as_slice)?;
+        let &[normals, depth, absolute, squared, similarity, fault] = words else {
+            return Err(DeviceError::NoLoss);
+        };
+        check(fault)?;
+        Ok([normals, depth, absolute, squared, similarity].map(f64::from_bits))
+    }
+
+    /// Waits for one of surfaces: their sums. A parameter that is not finite is an error.
+    pub(crate) fn read_surface(&self) -> Result<SurfaceSums, DeviceError> {
+        let words = self.place.as_ref().map_or(Ok(&[][..]), Pinned::as_slice)?;
+        // A place has room for the other report.
+        let &[fault, entropy, density, normal, sdf, ..] = words else {
+            return Err(DeviceError::NoLoss);
+        };
+        check(fault)?;
+        let [entropy, density, normal, sdf] = [entropy, density, normal, sdf].map(f64::from_bits);
+        Ok(SurfaceSums { entropy, density, normal, sdf })
+    }
+}
+
+impl Drop for Report {
+    fn drop(&mut self) {
+        self.places.borrow_mut().extend(self.place.take());
+    }
+}
+
+/// What `project_fwd` and `adam` found: twice (index times [`FAULT_GROUPS`] plus group), plus 1 for an infinity.
+fn check(fault: u64) -> Result<(), DeviceError> {
+    const NAMES: [&str; 6] =
+        ["centre", "log-scale", "rotation", "opacity", "colour", "SH coefficient"];
+    if fault == NO_FAULT {
+        return Ok(());
+    }
+    let (place, value) =
+        (fault / 2, if fault.is_multiple_of(2) { f64::NAN } else { f64::INFINITY });
+    let group = usize::try_from(place % u64::from(FAULT_GROUPS)).unwrap_or(0);
+    let index = usize::try_from(place / u64::from(FAULT_GROUPS)).unwrap_or(usize::MAX);
+    Err(DeviceError::NotFinite { index, group: NAMES.get(group).unwrap_or(&"parameter"), value })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fault_names_the_gaussian_the_group_and_the_kind_of_value() {
+        assert!(check(NO_FAULT).is_ok());
+        let found = check((1021 * u64::from(FAULT_GROUPS) + 3) * 2 + 1).unwrap_err().to_string();
+        assert!(
+            found.starts_with("Gaussian 1021: its opacity, or a moment of it, is inf"),
+            "{found}"
+        );
+    }
+}

@@ -1,0 +1,137 @@
+//! A living model from one storage to the other, in place.
+//!
+//! What is packed is smaller: it is put down behind where values are read, from the first lane block
+//! to the last. Values that are unpacked are put down from the last lane block to the first.
+
+use super::lanes::{LANES, table_len};
+use super::pack::{Form, Passage};
+use super::tables::{Model, forms, values, widths};
+use crate::backend::DeviceError;
+use crate::backend::cuda::Cuda;
+use crate::backend::cuda::memory::heap::{Block, Buffer, Region};
+use crate::backend::cuda::session::Session;
+use crate::backend::cuda::stage::adam;
+use crate::memory::Bytes;
+use crate::memory::plan::Storage;
+
+/// Scratch on the way, in words of 4 bytes: 4 MiB, since memory is short when this is done.
+const SCRATCH_WORDS: usize = 1 << 20;
+
+impl Cuda {
+    /// Has a model keep its state compact from now on; gives the bytes that this frees.
+    pub fn compact(&mut self, model: &mut Model) -> Result<Bytes, DeviceError> {
+        model.compact(&self.session)
+    }
+
+    /// Has a model keep its state in full precision from now on.
+    pub fn expand(&mut self, model: &mut Model) -> Result<(), DeviceError> {
+        model.expand(&self.session)
+    }
+}
+
+impl Model {
+    /// Keeps the state compact from now on; gives the bytes that this frees. Where scratch is refused
+    /// the model stays as it was.
+    pub(crate) fn compact(&mut self, session: &Session) -> Result<Bytes, DeviceError> {
+        if self.storage() == Storage::Compact {
+            return Ok(Bytes(0));
+        }
+        let mapped = self.bytes_mapped();
+        let mut turn = Turn::new(session, self)?;
+        adam::catch_up(session, self)?;
+        turn.each_table(self, Turn::pack)?;
+        self.set_storage(Storage::Compact);
+        self.shrink(self.len());
+        self.trim()?;
+        Ok(Bytes(mapped.0.saturating_sub(self.bytes_mapped().0)))
+    }
+
+    /// Keeps the state in full precision from now on. Where memory is refused the model stays as it
+    /// was.
+    pub(crate) fn expand(&mut self, session: &Session) -> Result<(), DeviceError> {
+        if self.storage() == Storage::Full {
+            return Ok(());
+        }
+        let mut turn = Turn::new(session, self)?;
+        let rows = self.len();
+        let wide = widths(Storage::Full, self.sh_degree());
+        let mut grown = self.tables.iter_mut().zip(wide);
+        let grown = grown.try_for_each(|(table, width)| table.grow(table_len(rows, width)));
+        if let Err(refusal) = grown {
+            self.shrink(rows);
+            self.trim()?;
+            return Err(refusal);
+        }
+        adam::catch_up(session, self)?;
+        turn.each_table(self, Turn::unpack)?;
+        self.set_storage(Storage::Full);
+        Ok(())
+    }
+
+    fn bytes_mapped(&self) -> Bytes {
+        self.mapped().into_iter().sum()
+    }
+}
+
+/// What a conversion works with.
+struct Turn<'a> {
+    session: &'a Session,
+    scratch: Block<u32>,
+    /// Lane blocks of the model.
+    blocks: usize,
+}
+
+/// A table whose rows have so many values, which lie so where they are packed.
+type Table<'a> = (&'a mut Region<u32>, Form, usize);
+
+impl<'a> Turn<'a> {
+    fn new(session: &'a Session, model: &Model) -> Result<Self, DeviceError> {
+        let widest = values(model.sh_degree()).into_iter().max().unwrap_or(1);
+        let words = table_len(model.len(), widest).min(SCRATCH_WORDS);
+        let scratch = session.heap.scratch("state on its way", words)?;
+        Ok(Self { session, scratch, blocks: model.len().div_ceil(LANES) })
+    }
+
+    /// Does this to every table that the storages differ in.
+    fn each_table(
+        &mut self,
+        model: &mut Model,
+        mut convert: impl FnMut(&mut Self, Table<'_>) -> Result<(), DeviceError>,
+    ) -> Result<(), DeviceError> {
+        let (forms, values) = (forms(Storage::Compact), values(model.sh_degree()));
+        for (table, (form, values)) in model.tables.iter_mut().zip(forms.into_iter().zip(values)) {
+            if form != Form::Floats {
+                convert(self, (table, form, values))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn pack(&mut self, (table, form, values): Table<'_>) -> Result<(), DeviceError> {
+        let width = form.words(values) * LANES;
+        let at_once = self.scratch.len() / width;
+        for first in (0..self.blocks).step_by(at_once.max(1)) {
+            let blocks = at_once.min(self.blocks - first);
+            let passage = Passage { form, values, float_block: first, word_block: 0, blocks };
+            passage.pack(self.session, &*table, &mut self.scratch)?;
+            let packed = (&self.scratch, 0..blocks * width);
+            table.copy_from(&self.session.stream, first * width, packed)?;
+        }
+        Ok(())
+    }
+
+    fn unpack(&mut self, (table, form, values): Table<'_>) -> Result<(), DeviceError> {
+        let width = values * LANES;
+        let at_once = self.scratch.len() / width;
+        let mut end = self.blocks;
+        while end > 0 {
+            let blocks = at_once.min(end);
+            end -= blocks;
+            let passage = Passage { form, values, float_block: 0, word_block: end, blocks };
+            passage.unpack(self.session, &*table, &mut self.scratch)?;
+            let unpacked = (&self.scratch, 0..blocks * width);
+            table.copy_from(&self.session.stream, end * width, unpacked)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,121 @@
+//! The order of a table of Gaussians on the device: blocks of 32 rows, in them column by column, so
+//! that a warp's lanes read neighbours. Host columns are turned into it chunk by chunk.
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+/// Rows per block: the lanes of a warp.
+pub(crate) const LANES: usize = 32;
+
+/// Length of a table of so many rows and columns; rows that fill up the last block included.
+pub(crate) const fn table_len(rows: usize, width: usize) -> usize {
+    rows.div_ceil(LANES) * LANES * width
+}
+
+/// A host column that makes up `width` columns of a table.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part<'a> {
+    /// Values per row.
+    pub(crate) width: usize,
+    /// The values of all rows, row by row.
+    pub(crate) values: &'a [f32],
+}
+
+/// Fills the blocks of `rows`, which start at a whole block, from the columns that make up the
+/// table. Lanes behind the last row become zero.
+pub(crate) fn pack(parts: &[Part<'_>], rows: Range<usize>, blocks: &mut [f32]) {
+    let width: usize = parts.iter().map(|part| part.width).sum();
+    blocks.par_chunks_mut(width * LANES).enumerate().for_each(|(number, block)| {
+        let first = rows.start + number * LANES;
+        let filled = rows.end.saturating_sub(first).min(LANES);
+        if filled < LANES {
+            block.fill(0.0);
+        }
+        let mut columns = block;
+        for part in parts {
+            let (lanes, rest) = columns.split_at_mut(part.width * LANES);
+            for (lane, row) in (first..first + filled).enumerate() {
+                let values = &part.values[row * part.width..][..part.width];
+                for (column, &value) in values.iter().enumerate() {
+                    lanes[column * LANES + lane] = value;
+                }
+            }
+            columns = rest;
+        }
+    });
+}
+
+/// Takes the rows of one host column out of the blocks of a table of `table_width` columns, where
+/// it starts at column `first_column`. `values` holds the rows of these blocks that there are.
+pub(crate) fn unpack(
+    blocks: &[f32],
+    (table_width, first_column): (usize, usize),
+    width: usize,
+    values: &mut [f32],
+) {
+    if width == 0 {
+        return;
+    }
+    let by_block = values.par_chunks_mut(width * LANES).zip(blocks.par_chunks(table_width * LANES));
+    by_block.for_each(|(values, block)| {
+        let lanes = &block[first_column * LANES..];
+        for (lane, row) in values.chunks_exact_mut(width).enumerate() {
+            for (column, value) in row.iter_mut().enumerate() {
+                *value = lanes[column * LANES + lane];
+            }
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every value of `width` columns different from all others of its table.
+    fn column(rows: usize, width: usize, base: f32) -> Vec<f32> {
+        (0..rows * width).map(|i| base + i as f32).collect()
+    }
+
+    #[test]
+    fn a_value_stands_in_the_lane_of_its_row() {
+        let (first, second) = (column(37, 3, 1.0), column(37, 1, 1000.0));
+        let parts = [Part { width: 3, values: &first }, Part { width: 1, values: &second }];
+        let mut blocks = vec![f32::NAN; table_len(37, 4)];
+        pack(&parts, 0..37, &mut blocks);
+        for row in 0..37 {
+            let at = |column: usize| blocks[(row / 32 * 4 + column) * 32 + row % 32];
+            assert_eq!([at(0), at(1), at(2)], first[row * 3..][..3]);
+            assert_eq!(at(3), second[row]);
+        }
+        // The other lanes of the second block are zero, not what was there before.
+        let padding = (37..64).flat_map(|row| (0..4).map(move |column| (row, column)));
+        for (row, column) in padding {
+            assert_eq!(blocks[(4 + column) * 32 + row % 32], 0.0);
+        }
+    }
+
+    #[test]
+    fn what_is_packed_in_chunks_comes_back_whole() {
+        for rows in [1, 31, 32, 33, 1021] {
+            let columns = [column(rows, 3, 0.5), column(rows, 0, 0.0), column(rows, 7, -1e4)];
+            let parts: Vec<Part<'_>> = columns
+                .iter()
+                .zip([3, 0, 7])
+                .map(|(values, width)| Part { width, values })
+                .collect();
+            let mut back = columns.clone();
+            back.iter_mut().for_each(|column| column.fill(f32::NAN));
+            for start in (0..rows).step_by(96) {
+                let chunk = start..(start + 96).min(rows);
+                let mut blocks = vec![f32::NAN; table_len(chunk.len(), 10)];
+                pack(&parts, chunk.clone(), &mut blocks);
+                for (first, width, values) in [(0, 3, 0), (3, 0, 1), (3, 7, 2)] {
+                    let rows = chunk.start * width..chunk.end * width;
+                    unpack(&blocks, (10, first), width, &mut back[values][rows]);
+                }
+            }
+            assert_eq!(back, columns);
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! What colours miss while no view sees them: the steps of Adam without a gradient, in a table.
+//!
+//! Without a gradient a step multiplies the moments by β₁ and β₂, and moves the value by its rate
+//! times m / √v. So after `age` such steps a value has moved by m / √v, as they were, times a number
+//! that depends on the steps alone, and the kernels that need a colour, or move it, first let it
+//! catch up (`kernels/momentum.cuh`). The results are those of dense Adam up to rounding.
+
+use std::collections::VecDeque;
+
+use crate::abi::{self, MOMENTUM_STEPS};
+use crate::math::adam::{BETA_1, BETA_2};
+
+/// Length of a table, whose first entry stands for no steps at all. Nothing is left behind for longer.
+const STEPS: usize = MOMENTUM_STEPS as usize;
+
+/// The latest steps of a model.
+#[derive(Default)]
+pub(crate) struct Momentum {
+    /// Steps taken.
+    steps: u32,
+    /// Steps that all colours have taken.
+    settled: u32,
+    /// What each of the latest steps moves a constant coefficient and the others by, in units of
+    /// m / √v; the last step first.
+    latest: VecDeque<[f64; 2]>,
+}
+
+impl Momentum {
+    /// A step was taken whose learning rates, over the bias corrections, were these: of constant
+    /// coefficients and of the others.
+    pub(crate) fn stepped(&mut self, rates: [f64; 2]) {
+        self.latest.truncate(STEPS - 2);
+        self.latest.push_front(rates);
+        self.steps += 1;
+    }
+
+    /// Steps taken.
+    pub(crate) fn steps(&self) -> u32 {
+        self.steps
+    }
+
+    /// Everything has caught up.
+    pub(crate) fn settle(&mut self) {
+        self.settled = self.steps;
+    }
+
+    /// Whether a step more might be one more than the tables reach back.
+    pub(crate) fn is_full(&self) -> bool {
+        self.steps - self.settled + 1 >= MOMENTUM_STEPS
+    }
+
+    /// The tables after the steps so far.
+    pub(crate) fn now(&self) -> abi::Missed {
+        let mut tables = [[0.0; STEPS]; 2];
+        for (group, table) in tables.iter_mut().enumerate() {
+            let rates = self.latest.iter().map(|rates| rates[group]);
+            fill(table, rates);
+        }
+        let [travel_dc, travel_rest] = tables;
+        #[expect(clippy::cast_possible_truncation, reason = "rounded to the device's precision")]
+        let [log2_beta_1, log2_beta_2] = [BETA_1, BETA_2].map(|beta| beta.log2() as f32);
+        abi::Missed {
+            travel_dc,
+            travel_rest,
+            log2_beta_1,
+            log2_beta_2,
+            steps: self.steps,
+            reserved: 0,
+        }
+    }
+}
+
+/// `travel[age] = Σ over j = 1..=age of r^j rate(age - j steps ago)`, r = β₁ / √β₂.
+fn fill(travel: &mut [f32; STEPS], rates: impl Iterator<Item = f64>) {
+    let ratio = BETA_1 / BETA_2.sqrt();
+    let mut so_far = 0.0;
+    for (entry, rate) in travel[1..].iter_mut().zip(rates) {
+        so_far = ratio * (rate + so_far);
+        #[expect(clippy::cast_possible_truncation, reason = "rounded to the device's precision")]
+        let rounded = so_far as f32;
+        *entry = rounded;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::math::adam::bias_corrections;
+
+    const RATE: f64 = 2.5e-3;
+
+    /// Steps of dense Adam on one value from step `number` on, the first with a gradient.
+    struct Dense {
+        value: f64,
+        first: f64,
+        second: f64,
+    }
+
+    impl Dense {
+        fn step(&mut self, number: u32, gradient: f64) {
+            let [first, second] = bias_corrections(number);
+            self.first = BETA_1 * self.first + (1.0 - BETA_1) * gradient;
+            self.second = BETA_2 * self.second + (1.0 - BETA_2) * gradient * gradient;
+            self.value -= RATE * (self.first / first) / (self.second / second).sqrt();
+        }
+    }
+
+    fn corrected(number: u32) -> f64 {
+        let [first, second] = bias_corrections(number);
+        RATE / first * second.sqrt()
+    }
+
+    #[test]
+    fn after_steps_without_a_gradient_the_value_is_where_dense_adam_has_it() {
+        for age in [1, 2, 17, 126, 127] {
+            for start in [1, 40, 3000] {
+                let mut dense = Dense { value: 0.3, first: 0.0, second: 0.0 };
+                let mut momentum = Momentum::default();
+                dense.step(start, 0.02);
+                momentum.stepped([corrected(start), 0.0]);
+                let Dense { value, first, second } = dense;
+                for number in start + 1..=start + age {
+                    dense.step(number, 0.0);
+                    momentum.stepped([corrected(number), 0.0]);
+                }
+                let tables = momentum.now();
+                let at = age as usize;
+                let lazy = value - f64::from(tables.travel_dc[at]) * first / second.sqrt();
+                // The table is rounded to single precision.
+                let moved = (dense.value - value).abs();
+                assert!(
+                    (lazy - dense.value).abs() < 1e-6 * moved + 1e-12,
+                    "{age} steps from {start}: {lazy} and {}",
+                    dense.value
+                );
+                assert_eq!(tables.travel_rest[at], 0.0);
+                assert_eq!(tables.steps, age + 1);
+            }
+        }
+    }
+
+    #[test]
+    fn a_value_that_missed_nothing_stays() {
+        assert_eq!(Momentum::default().now().travel_dc, [0.0; STEPS]);
+        let mut momentum = Momentum::default();
+        momentum.stepped([1.0, 2.0]);
+        assert_eq!(momentum.now().travel_dc[0], 0.0);
+        assert_eq!(momentum.now().travel_rest[0], 0.0);
+    }
+
+    #[test]
+    fn the_tables_never_have_to_reach_back_further_than_they_do() {
+        let mut momentum = Momentum::default();
+        for step in 1..=1000 {
+            momentum.stepped([1.0, 1.0]);
+            if momentum.is_full() {
+                momentum.settle();
+            }
+            let behind = momentum.steps - momentum.settled;
+            assert!(behind < MOMENTUM_STEPS, "{behind} steps behind after {step}");
+            // Every step that can have been missed is in the table.
+            assert!(momentum.latest.len() >= behind as usize);
+        }
+        assert!(momentum.settled > 800);
+    }
+}

@@ -1,0 +1,8 @@
+//! The Gaussians on the GPU: their tables, both ways to store them, and transfers to the host.
+
+pub(crate) mod convert;
+pub(crate) mod lanes;
+pub(crate) mod lazy_adam;
+pub(crate) mod pack;
+pub(crate) mod tables;
+pub(crate) mod transfer;

@@ -1,0 +1,115 @@
+//! Rows of a table between single precision and the words of a compact model.
+
+use super::lanes::LANES;
+use crate::abi::{FORM_BFLOATS, FORM_FIRSTS, FORM_HALVES, FORM_SECONDS, PackArgs, UnpackArgs};
+use crate::backend::DeviceError;
+use crate::backend::cuda::memory::heap::Buffer;
+use crate::backend::cuda::session::Session;
+use crate::backend::cuda::stage::project::count_u32;
+
+/// How the values of a row lie in the words of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// One value of single precision to a word.
+    Floats,
+    /// Two of half precision.
+    Halves,
+    /// Two of bfloat16.
+    Bfloats,
+    /// Four first moments, behind a word that is their scale.
+    Firsts,
+    /// Four second moments, behind their scale.
+    Seconds,
+}
+
+impl Form {
+    /// Words that a row of so many values takes.
+    pub(crate) const fn words(self, values: usize) -> usize {
+        match self {
+            Self::Floats => values,
+            Self::Halves | Self::Bfloats => values.div_ceil(2),
+            Self::Firsts | Self::Seconds => 1 + values.div_ceil(4),
+        }
+    }
+
+    /// Nothing for single precision, which the kernels leave alone.
+    const fn number(self) -> Option<u32> {
+        match self {
+            Self::Floats => None,
+            Self::Halves => Some(FORM_HALVES),
+            Self::Bfloats => Some(FORM_BFLOATS),
+            Self::Firsts => Some(FORM_FIRSTS),
+            Self::Seconds => Some(FORM_SECONDS),
+        }
+    }
+}
+
+/// Which lane blocks go where.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Passage {
+    pub(crate) form: Form,
+    /// Values of a row.
+    pub(crate) values: usize,
+    /// First lane block of the values in single precision, and of the words.
+    pub(crate) float_block: usize,
+    pub(crate) word_block: usize,
+    pub(crate) blocks: usize,
+}
+
+impl Passage {
+    /// The bits of values in single precision, to words.
+    pub(crate) fn pack<F: Buffer<Item = u32>, W: Buffer<Item = u32>>(
+        &self,
+        session: &Session,
+        floats: &F,
+        words: &mut W,
+    ) -> Result<(), DeviceError> {
+        let Some(form) = self.form.number() else { return Ok(()) };
+        floats.place("pack", &self.floats())?;
+        words.place("pack", &self.words())?;
+        let args = PackArgs {
+            floats: floats.read().floats(),
+            words: words.write(),
+            float_block: count_u32(self.float_block)?,
+            word_block: count_u32(self.word_block)?,
+            blocks: count_u32(self.blocks)?,
+            values: count_u32(self.values)?,
+            form,
+            reserved: 0,
+        };
+        session.kernels.pack_rows.over(&session.stream, self.blocks * LANES, &args)
+    }
+
+    /// Words to the bits of values.
+    pub(crate) fn unpack<W: Buffer<Item = u32>, F: Buffer<Item = u32>>(
+        &self,
+        session: &Session,
+        words: &W,
+        floats: &mut F,
+    ) -> Result<(), DeviceError> {
+        let Some(form) = self.form.number() else { return Ok(()) };
+        words.place("unpack", &self.words())?;
+        floats.place("unpack", &self.floats())?;
+        let args = UnpackArgs {
+            words: words.read(),
+            floats: floats.write().floats(),
+            word_block: count_u32(self.word_block)?,
+            float_block: count_u32(self.float_block)?,
+            blocks: count_u32(self.blocks)?,
+            values: count_u32(self.values)?,
+            form,
+            reserved: 0,
+        };
+        session.kernels.unpack_rows.over(&session.stream, self.blocks * LANES, &args)
+    }
+
+    fn floats(&self) -> std::ops::Range<usize> {
+        let block = self.values * LANES;
+        self.float_block * block..(self.float_block + self.blocks) * block
+    }
+
+    fn words(&self) -> std::ops::Range<usize> {
+        let block = self.form.words(self.values) * LANES;
+        self.word_block * block..(self.word_block + self.blocks) * block
+    }
+}

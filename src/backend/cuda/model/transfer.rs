@@ -1,0 +1,321 @@
+//! The model's way between host and device: what the host sees are columns, row by row.
+
+use std::ops::Range;
+
+use super::lanes::{self, LANES, Part, table_len};
+use super::pack::{Form, Passage};
+use super::tables::{
+    self, GEOMETRY, GEOMETRY_FIRST, GEOMETRY_SECOND, Model, SH, SH_FIRST, SH_SECOND,
+};
+use crate::abi::SampleArgs;
+use crate::backend::cuda::memory::heap::{Block, Buffer, Pinned, Region};
+use crate::backend::cuda::session::Session;
+use crate::backend::cuda::stage::project::count_u32;
+use crate::backend::{DeviceError, Snapshot, check_rows};
+use crate::memory::plan::Storage;
+use crate::model::{Gaussians, Primitive};
+
+/// The first of the host's columns make up the geometry table, the others the SH table.
+const GEOMETRY_GROUPS: usize = 4;
+
+/// The tables that the host has as one set of columns.
+const PARAMETERS: [usize; 2] = [GEOMETRY, SH];
+const FIRST_MOMENTS: [usize; 2] = [GEOMETRY_FIRST, SH_FIRST];
+const SECOND_MOMENTS: [usize; 2] = [GEOMETRY_SECOND, SH_SECOND];
+
+/// Page-locked memory that rows pass through between host and device, in words of 4 bytes: 2 MiB, beyond
+/// which the bus runs no faster. There are two, so that one is packed while the other is copied.
+const STAGING_WORDS: usize = 1 << 19;
+
+/// Puts Gaussians into a model of as many, all zero.
+pub(crate) fn upload(
+    session: &Session,
+    host: &Gaussians,
+    mut model: Model,
+) -> Result<Model, DeviceError> {
+    Staging::new(session)?.send(session, &mut model, (0, host, PARAMETERS))?;
+    Ok(model)
+}
+
+/// The parameters of these rows.
+pub(crate) fn read_parameters(
+    session: &Session,
+    model: &Model,
+    rows: &Range<usize>,
+) -> Result<Gaussians, DeviceError> {
+    check_rows(rows, model.len())?;
+    Staging::new(session)?.fetch(session, model, (rows, PARAMETERS))
+}
+
+/// Parameters, moments and statistics of these rows.
+pub(crate) fn read(
+    session: &Session,
+    model: &Model,
+    rows: &Range<usize>,
+) -> Result<Snapshot<Gaussians>, DeviceError> {
+    check_rows(rows, model.len())?;
+    let mut staging = Staging::new(session)?;
+    let mut of = |tables| staging.fetch(session, model, (rows, tables));
+    let mut read = Snapshot {
+        parameters: of(PARAMETERS)?,
+        first_moments: of(FIRST_MOMENTS)?,
+        second_moments: of(SECOND_MOMENTS)?,
+        gradient_norm_sums: vec![0.0; rows.len()],
+        views_seen: vec![0; rows.len()],
+        absolute_norm_sums: Vec::new(),
+        filter_3d: Vec::new(),
+    };
+    let (sums, seen) = (&mut read.gradient_norm_sums, &mut read.views_seen);
+    model.gradient_norm_sums.download(&session.stream, rows.start, sums)?;
+    model.views_seen.download(&session.stream, rows.start, seen)?;
+    let optional = [
+        (&model.absolute_norm_sums, &mut read.absolute_norm_sums),
+        (&model.filter_3d, &mut read.filter_3d),
+    ];
+    for (column, values) in optional {
+        if !column.is_empty() {
+            values.resize(rows.len(), 0.0);
+            column.download(&session.stream, rows.start, values)?;
+        }
+    }
+    Ok(read)
+}
+
+/// Puts rows into a model that has as many, from `first` on. They begin a lane block, and end one
+/// or the model.
+pub(crate) fn write(
+    session: &Session,
+    model: &mut Model,
+    (first, rows): (usize, &Snapshot<Gaussians>),
+    staging: &mut Staging,
+) -> Result<(), DeviceError> {
+    staging.send(session, model, (first, &rows.parameters, PARAMETERS))?;
+    staging.send(session, model, (first, &rows.first_moments, FIRST_MOMENTS))?;
+    staging.send(session, model, (first, &rows.second_moments, SECOND_MOMENTS))?;
+    model.gradient_norm_sums.upload(&session.stream, first, &rows.gradient_norm_sums)?;
+    model.views_seen.upload(&session.stream, first, &rows.views_seen)?;
+    let optional = rows.optional();
+    if optional.absolute_norm_sums {
+        model.enable_absolute_norms(session)?;
+        model.absolute_norm_sums.upload(&session.stream, first, &rows.absolute_norm_sums)?;
+    }
+    if optional.filter_3d {
+        model.enable_filter(session)?;
+        model.filter_3d.upload(&session.stream, first, &rows.filter_3d)?;
+    }
+    Ok(())
+}
+
+/// The parameters of these Gaussians, in their order.
+pub(crate) fn sample(
+    session: &Session,
+    model: &Model,
+    rows: &[usize],
+) -> Result<Gaussians, DeviceError> {
+    let mut host = Gaussians::zeros(model.sh_degree(), 0);
+    let widths = widths(&host);
+    let width: usize = widths.iter().sum();
+    let at_once = STAGING_WORDS / width;
+    let most = at_once.min(rows.len());
+    let mut numbers = session.heap.scratch::<u32>("sampled rows", most)?;
+    let mut values = session.heap.scratch::<f32>("sample", most * width)?;
+    let mut staged = vec![0.0; most * width];
+    for rows in rows.chunks(at_once) {
+        let known: Result<Vec<u32>, _> = rows.iter().map(|&row| model.known_row(row)).collect();
+        numbers.upload(&session.stream, 0, &known?)?;
+        let args = SampleArgs {
+            geometry: model.geometry(),
+            sh: model.tables[SH].read(),
+            rows: numbers.read(),
+            sample: values.write(),
+            count: count_u32(rows.len())?,
+            sh_width: model.sh_width(),
+        };
+        let staged = &mut staged[..rows.len() * width];
+        let kernel = match model.storage() {
+            Storage::Full => &session.kernels.sample_rows,
+            Storage::Compact => &session.kernels.sample_rows_compact,
+        };
+        kernel.over(&session.stream, staged.len(), &args)?;
+        values.download(&session.stream, 0, staged)?;
+        for mut rest in staged.chunks_exact(width) {
+            for (&width, column) in widths.iter().zip(host.groups_mut()) {
+                let (values, behind) = rest.split_at(width);
+                column.extend_from_slice(values);
+                rest = behind;
+            }
+        }
+    }
+    Ok(host)
+}
+
+/// Page-locked memory that tables pass through.
+pub(crate) struct Staging {
+    halves: [Pinned<u32>; 2],
+}
+
+impl Staging {
+    /// Takes it.
+    pub(crate) fn new(session: &Session) -> Result<Self, DeviceError> {
+        let half = || session.heap.pinned("staging of the model", STAGING_WORDS);
+        Ok(Self { halves: [half()?, half()?] })
+    }
+
+    /// Fills a geometry and an SH table from the host's columns, from row `to` on, which begins a
+    /// lane block.
+    fn send(
+        &mut self,
+        session: &Session,
+        model: &mut Model,
+        (to, host, tables): (usize, &Gaussians, [usize; 2]),
+    ) -> Result<(), DeviceError> {
+        let groups = host.groups();
+        let parts: Vec<Part<'_>> =
+            groups.iter().map(|group| Part { width: group.width, values: group.values }).collect();
+        let (geometry, sh) = parts.split_at(GEOMETRY_GROUPS);
+        for (table, parts) in tables.into_iter().zip([geometry, sh]) {
+            let width: usize = parts.iter().map(|part| part.width).sum();
+            let mut door = Door::new(session, model, (table, host.len()))?;
+            for (turn, rows) in pieces(0..host.len(), width).enumerate() {
+                let half = &mut self.halves[turn % 2];
+                let len = table_len(rows.len(), width);
+                // Waits for the copy of the piece before the last.
+                let blocks = &mut half.as_mut_slice()?[..len];
+                lanes::pack(parts, rows.clone(), bytemuck::cast_slice_mut(blocks));
+                door.enter(session, &mut model.tables[table], (to + rows.start, half, len))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Columns of these rows from a geometry and an SH table.
+    fn fetch(
+        &mut self,
+        session: &Session,
+        model: &Model,
+        (rows, tables): (&Range<usize>, [usize; 2]),
+    ) -> Result<Gaussians, DeviceError> {
+        // From the beginning of a lane block on.
+        let before = rows.start % LANES;
+        let rows = rows.start - before..rows.end;
+        let mut host = Gaussians::zeros(model.sh_degree(), rows.len());
+        let widths = widths(&host);
+        let mut columns: Vec<(usize, &mut Vec<f32>)> =
+            widths.into_iter().zip(host.groups_mut()).collect();
+        let (geometry, sh) = columns.split_at_mut(GEOMETRY_GROUPS);
+        for (table, columns) in tables.into_iter().zip([geometry, sh]) {
+            let table_width: usize = columns.iter().map(|(width, _)| width).sum();
+            let mut door = Door::new(session, model, (table, rows.len()))?;
+            let mut ask = |piece: &Range<usize>, half: &mut Pinned<u32>| {
+                let len = table_len(piece.len(), table_width);
+                door.leave(session, &model.tables[table], (piece.start, half, len))
+            };
+            let [now, next] = &mut self.halves;
+            let (mut now, mut next) = (now, next);
+            let mut pieces = pieces(rows.clone(), table_width).peekable();
+            if let Some(piece) = pieces.peek() {
+                ask(piece, now)?;
+            }
+            while let Some(piece) = pieces.next() {
+                if let Some(piece) = pieces.peek() {
+                    ask(piece, next)?;
+                }
+                let blocks = &now.as_slice()?[..table_len(piece.len(), table_width)];
+                let (from, to) = (piece.start - rows.start, piece.end - rows.start);
+                let mut first = 0;
+                for (width, values) in columns.iter_mut() {
+                    let values = &mut values[from * *width..to * *width];
+                    lanes::unpack(
+                        bytemuck::cast_slice(blocks),
+                        (table_width, first),
+                        *width,
+                        values,
+                    );
+                    first += *width;
+                }
+                std::mem::swap(&mut now, &mut next);
+            }
+            for (width, values) in columns {
+                values.drain(..before * *width);
+            }
+        }
+        Ok(host)
+    }
+}
+
+/// A table's side of the way. What is kept in single precision goes straight; all else is packed
+/// and unpacked by the device, beside the table.
+struct Door {
+    form: Form,
+    values: usize,
+    scratch: Option<Block<u32>>,
+}
+
+impl Door {
+    fn new(
+        session: &Session,
+        model: &Model,
+        (table, rows): (usize, usize),
+    ) -> Result<Self, DeviceError> {
+        let form = tables::forms(model.storage())[table];
+        let values = tables::values(model.sh_degree())[table];
+        let words = table_len(rows, values).min(STAGING_WORDS);
+        let scratch = || session.heap.scratch("rows to pack", words);
+        Ok(Self { form, values, scratch: (form != Form::Floats).then(scratch).transpose()? })
+    }
+
+    /// So many values of single precision into the table, from a row on.
+    fn enter(
+        &mut self,
+        session: &Session,
+        table: &mut Region<u32>,
+        (row, half, len): (usize, &Pinned<u32>, usize),
+    ) -> Result<(), DeviceError> {
+        let passage = self.passage(row, len);
+        match &mut self.scratch {
+            None => table.upload_pinned(&session.stream, row * self.values, (half, 0..len)),
+            Some(scratch) => {
+                scratch.upload_pinned(&session.stream, 0, (half, 0..len))?;
+                passage.pack(session, scratch, table)
+            }
+        }
+    }
+
+    /// So many values of the table, from a row on.
+    fn leave(
+        &mut self,
+        session: &Session,
+        table: &Region<u32>,
+        (row, half, len): (usize, &mut Pinned<u32>, usize),
+    ) -> Result<(), DeviceError> {
+        let passage = self.passage(row, len);
+        let first = row * self.values;
+        match &mut self.scratch {
+            None => table.download_pinned(&session.stream, first..first + len, half),
+            Some(scratch) => {
+                passage.unpack(session, table, scratch)?;
+                scratch.download_pinned(&session.stream, 0..len, half)
+            }
+        }
+    }
+
+    fn passage(&self, row: usize, len: usize) -> Passage {
+        Passage {
+            form: self.form,
+            values: self.values,
+            float_block: 0,
+            word_block: row / LANES,
+            blocks: len / (self.values * LANES),
+        }
+    }
+}
+
+/// Rows in pieces of whole lane blocks that fit the staging memory.
+fn pieces(rows: Range<usize>, width: usize) -> impl Iterator<Item = Range<usize>> {
+    let at_once = STAGING_WORDS / (width * LANES) * LANES;
+    rows.clone().step_by(at_once).map(move |first| first..rows.end.min(first + at_once))
+}
+
+fn widths(host: &Gaussians) -> Vec<usize> {
+    host.groups().iter().map(|group| group.width).collect()
+}

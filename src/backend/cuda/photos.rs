@@ -1,0 +1,479 @@
+//! Photographs on the device, 8 bits a value: resident where the budget allows, else two places that
+//! take turns. They travel from page-locked memory on a stream of their own, so that an upload runs
+//! beside the computation.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use super::device::stream::{Event, Stream};
+use super::memory::heap::{Buffer, Heap, Pinned, Region};
+use super::session::Session;
+use crate::abi::In;
+use crate::backend::DeviceError;
+use crate::dataset::Image;
+use crate::memory::Bytes;
+
+/// Offsets of photographs are multiples of this.
+const ALIGNMENT: usize = 256;
+
+/// Photographs stay as long as all of them together take at most this part of what the model and the
+/// scratch leave: half. The rest is for the model, which grows.
+const SHARE_OF_WHAT_IS_LEFT: u64 = 2;
+
+/// Photographs and their places.
+pub(super) struct Images {
+    resident: Region<u8>,
+    place_from_view: BTreeMap<usize, Rc<Place>>,
+    /// Bytes of every view's photograph that was sent, resident or not.
+    bytes_from_view: BTreeMap<usize, usize>,
+    /// Whether there was room the last time.
+    room: bool,
+    turns: [Turn; 2],
+    /// The turn that is next.
+    next: usize,
+}
+
+/// A place that photographs take in turns, and the page-locked memory that they come through.
+struct Turn {
+    memory: Region<u8>,
+    staging: Option<Pinned<u8>>,
+    /// The photograph that is there, and its view unless it is there for one look.
+    held: Option<(Option<usize>, Rc<Place>)>,
+}
+
+/// Where a photograph lies.
+struct Place {
+    /// Changes when the resident photographs leave.
+    address: Cell<u64>,
+    form: Form,
+    /// Inverse depth of a step of the map, and where the map is 0.
+    depth_fit: Option<[f32; 2]>,
+    size: [u32; 2],
+    /// The photograph is there.
+    uploaded: Event,
+    /// The last computation that reads it is done.
+    used: Event,
+}
+
+/// How a photograph lies in memory: colours, the mask, and the map of inverse depths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Form {
+    rgb_len: usize,
+    mask_len: usize,
+    /// Values of 16 bits.
+    depth_len: usize,
+}
+
+impl Form {
+    fn of(image: &Image) -> Self {
+        Self {
+            rgb_len: image.rgb.len(),
+            mask_len: image.mask.as_ref().map_or(0, Vec::len),
+            depth_len: image.depth.as_ref().map_or(0, |map| map.values.len()),
+        }
+    }
+
+    /// Where the map begins: behind all else, and aligned.
+    fn depth_offset(self) -> usize {
+        (self.rgb_len + self.mask_len).next_multiple_of(size_of::<u16>())
+    }
+
+    fn bytes(self) -> usize {
+        match self.depth_len {
+            0 => self.rgb_len + self.mask_len,
+            len => self.depth_offset() + len * size_of::<u16>(),
+        }
+    }
+}
+
+/// A photograph on the device. It stays there as long as the device does not hold another in its
+/// place, which is not before two more were asked for.
+#[derive(Clone)]
+pub struct Target {
+    place: Rc<Place>,
+}
+
+impl Target {
+    /// Width and height in px.
+    pub(super) fn size(&self) -> [u32; 2] {
+        self.place.size
+    }
+
+    /// [h, w, 3]
+    pub(super) fn rgb(&self) -> In<'_, u8> {
+        In::at(self.place.address.get())
+    }
+
+    /// [h, w], or null.
+    pub(super) fn mask(&self) -> In<'_, u8> {
+        let form = self.place.form;
+        match form.mask_len {
+            0 => In::NULL,
+            _ => In::at(self.place.address.get() + form.rgb_len as u64),
+        }
+    }
+
+    /// The map of inverse depths, where there is one: [h, w], with the inverse depth of a step and the
+    /// one at 0.
+    pub(super) fn depth(&self) -> Option<(In<'_, u16>, [f32; 2])> {
+        let first = self.place.address.get() + self.place.form.depth_offset() as u64;
+        self.place.depth_fit.map(|fit| (In::at(first), fit))
+    }
+
+    /// Has the stream wait until the photograph is there.
+    pub(super) fn wait(&self, stream: &Stream) -> Result<(), DeviceError> {
+        stream.wait(&self.place.uploaded)
+    }
+
+    /// Marks where the stream has read it.
+    pub(super) fn used(&self, stream: &Stream) -> Result<(), DeviceError> {
+        self.place.used.record(stream)
+    }
+}
+
+impl Turn {
+    fn new(heap: &Heap) -> Result<Self, DeviceError> {
+        Ok(Self { memory: heap.region(super::PHOTOGRAPHS_IN_TURN)?, staging: None, held: None })
+    }
+
+    /// Whether somebody is about to read what is there.
+    fn in_use(&self) -> bool {
+        self.held.as_ref().is_some_and(|(_, place)| in_use(place))
+    }
+
+    /// Page-locked memory with the photograph in it, once the one before has left.
+    fn stage(&mut self, heap: &Heap, image: &Image) -> Result<&Pinned<u8>, DeviceError> {
+        let len = bytes(image);
+        let staging = match self.staging.take() {
+            Some(staging) if staging.len() >= len => staging,
+            _ => heap.pinned("photographs on their way", len)?,
+        };
+        let staging = self.staging.insert(staging);
+        let (rgb, rest) = staging.as_mut_slice()?.split_at_mut(image.rgb.len());
+        rgb.copy_from_slice(&image.rgb);
+        if let Some(mask) = &image.mask {
+            rest[..mask.len()].copy_from_slice(mask);
+        }
+        if let Some(map) = &image.depth {
+            let first = Form::of(image).depth_offset() - image.rgb.len();
+            let values: &[u8] = bytemuck::cast_slice(&map.values);
+            rest[first..first + values.len()].copy_from_slice(values);
+        }
+        Ok(staging)
+    }
+}
+
+/// Whether there is a [`Target`] of this place; the device's own reference is one.
+fn in_use(place: &Rc<Place>) -> bool {
+    Rc::strong_count(place) > 1
+}
+
+/// How much of what photographs hold is given back where so many bytes are missing: an eighth more than
+/// that, since waiting for the device costs more than sending a few photographs anew.
+fn enough(missing: Bytes, held: usize) -> usize {
+    usize::try_from(missing.0).map_or(held, |missing| missing.saturating_add(held / 8).min(held))
+}
+
+/// Whether all photographs together may take `wanted` bytes where they hold some and nobody holds what
+/// is left.
+fn is_a_fair_share(wanted: u64, held: u64, left: u64) -> bool {
+    wanted <= (held + left) / SHARE_OF_WHAT_IS_LEFT
+}
+
+fn bytes(image: &Image) -> usize {
+    Form::of(image).bytes()
+}
+
+fn depth_fit(image: &Image) -> Option<[f32; 2]> {
+    image.depth.as_ref().map(|map| [map.scale_of_step(), map.offset])
+}
+
+impl Images {
+    pub(super) fn new(session: &Session) -> Result<Self, DeviceError> {
+        let heap = &session.heap;
+        Ok(Self {
+            resident: heap.region(super::RESIDENT_PHOTOGRAPHS)?,
+            place_from_view: BTreeMap::new(),
+            bytes_from_view: BTreeMap::new(),
+            // Without virtual memory growth would move those that are there.
+            room: heap.is_virtual(),
+            turns: [Turn::new(heap)?, Turn::new(heap)?],
+            next: 0,
+        })
+    }
+
+    /// The photograph of a view, where it is on the device or on its way there.
+    pub(super) fn held(&self, view: usize) -> Option<Target> {
+        let in_turn = self.turns.iter().filter_map(|turn| turn.held.as_ref());
+        self.place_from_view
+            .get(&view)
+            .or_else(|| in_turn.filter(|(of, _)| *of == Some(view)).map(|(_, place)| place).next())
+            .map(|place| Target { place: Rc::clone(place) })
+    }
+
+    /// Whether the photograph stays.
+    pub(super) fn stays(&self, view: usize) -> bool {
+        self.place_from_view.contains_key(&view)
+    }
+
+    /// Sends the photograph of a view to the device, to stay where there is room.
+    pub(super) fn send(
+        &mut self,
+        session: &Session,
+        view: usize,
+        image: &Image,
+    ) -> Result<Target, DeviceError> {
+        if let Some(place) = self.place_from_view.get(&view).filter(|place| place.fits(image)) {
+            // Another photograph of the view takes the place of the one before.
+            let place = Rc::clone(place);
+            session.copies.wait(&place.used)?;
+            self.send_to(session, image, &place)?;
+            return Ok(Target { place });
+        }
+        self.bytes_from_view.insert(view, bytes(image).next_multiple_of(ALIGNMENT));
+        let offset = self.resident.len().next_multiple_of(ALIGNMENT);
+        if !self.make_room(&session.heap, offset + bytes(image), bytes(image))? {
+            return self.send_in_turn(session, Some(view), image);
+        }
+        let place = Rc::new(Place::new(self.resident.address() + offset as u64, image)?);
+        self.send_to(session, image, &place)?;
+        self.place_from_view.insert(view, Rc::clone(&place));
+        Ok(Target { place })
+    }
+
+    /// Sends a photograph to its resident place.
+    fn send_to(
+        &mut self,
+        session: &Session,
+        image: &Image,
+        place: &Place,
+    ) -> Result<(), DeviceError> {
+        let turn = &mut self.turns[self.next];
+        self.next = 1 - self.next;
+        let staged = turn.stage(&session.heap, image)?;
+        let offset = place.address.get() - self.resident.address();
+        let offset = usize::try_from(offset).unwrap_or(usize::MAX);
+        self.resident.upload_pinned(&session.copies, offset, (staged, 0..bytes(image)))?;
+        place.uploaded.record(&session.copies)
+    }
+
+    /// Sends a photograph that nobody will ask for again; it takes no place that another could keep.
+    pub(super) fn send_for_a_look(
+        &mut self,
+        session: &Session,
+        image: &Image,
+    ) -> Result<Target, DeviceError> {
+        self.send_in_turn(session, None, image)
+    }
+
+    fn send_in_turn(
+        &mut self,
+        session: &Session,
+        view: Option<usize>,
+        image: &Image,
+    ) -> Result<Target, DeviceError> {
+        if self.turns[self.next].in_use() && !self.turns[1 - self.next].in_use() {
+            self.next = 1 - self.next;
+        }
+        let turn = &mut self.turns[self.next];
+        self.next = 1 - self.next;
+        if let Some((_, before)) = turn.held.take() {
+            session.copies.wait(&before.used)?;
+        }
+        if turn.memory.len() < bytes(image) {
+            // Growth may move it where memory cannot be mapped: nothing may be on its way.
+            session.copies.synchronize()?;
+            turn.memory.grow(bytes(image))?;
+        }
+        let place = Place::new(turn.memory.address(), image)?;
+        turn.stage(&session.heap, image)?;
+        if let Some(staged) = &turn.staging {
+            turn.memory.upload_pinned(&session.copies, 0, (staged, 0..bytes(image)))?;
+        }
+        place.uploaded.record(&session.copies)?;
+        let place = Rc::new(place);
+        turn.held = Some((view, Rc::clone(&place)));
+        Ok(Target { place })
+    }
+
+    /// Whether the resident photographs could be made `len` bytes long, the last of them `last`
+    /// bytes.
+    fn make_room(&mut self, heap: &Heap, len: usize, last: usize) -> Result<bool, DeviceError> {
+        let held = self.resident.capacity();
+        let in_turns: usize =
+            self.turns.iter().map(|turn| last.saturating_sub(turn.memory.capacity())).sum();
+        let left = heap.budget().0.saturating_sub(heap.total().0);
+        let left = left.saturating_sub(in_turns as u64);
+        if !self.room || !is_a_fair_share(len.max(held) as u64, held as u64, left) {
+            self.room = false;
+            return Ok(false);
+        }
+        match self.grow(len, last) {
+            Ok(()) => Ok(true),
+            Err(DeviceError::Refused(_) | DeviceError::OutOfMemory { .. }) => {
+                self.room = false;
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The turns come first: what is in use moves there when the others leave, and then there is
+    /// no memory to be had.
+    fn grow(&mut self, len: usize, last: usize) -> Result<(), DeviceError> {
+        for turn in &mut self.turns {
+            turn.memory.grow(last)?;
+        }
+        self.resident.grow(len)
+    }
+
+    /// Bytes that the resident photographs have taken of the device.
+    pub(super) fn resident_bytes(&self) -> Bytes {
+        self.resident.mapped()
+    }
+
+    /// Bytes of the photographs that were sent and are not resident.
+    pub(super) fn absent(&self) -> Bytes {
+        let known: usize = self.bytes_from_view.values().sum();
+        Bytes(known.saturating_sub(self.resident.len()) as u64)
+    }
+
+    /// Whether photographs come in turns for want of memory.
+    pub(super) fn is_short_of_room(&self, heap: &Heap) -> bool {
+        heap.is_virtual() && !self.room
+    }
+
+    /// Whether all photographs could be resident, as far as they are known.
+    pub(super) fn could_all_stay(&self, heap: &Heap) -> bool {
+        let held = self.resident.capacity() as u64;
+        let left = heap.budget().0.saturating_sub(heap.total().0);
+        is_a_fair_share(held + self.absent().0, held, left)
+    }
+
+    /// Lets photographs stay again where there is room: those in the places of the turns, too, when
+    /// they are sent the next time.
+    pub(super) fn welcome(&mut self, heap: &Heap) {
+        self.room = heap.is_virtual();
+        for turn in &mut self.turns {
+            // Kept until then, since a copy to the place may still be under way.
+            turn.held = turn.held.take().map(|(_, place)| (None, place));
+        }
+    }
+
+    /// Gives back at least `missing` bytes, if there are as many, of the memory of the resident
+    /// photographs, the last first; those come in turns from now on. What somebody is about to read
+    /// moves to the place of a turn. Says how much was given back.
+    pub(super) fn evict(
+        &mut self,
+        session: &Session,
+        missing: Bytes,
+    ) -> Result<Bytes, DeviceError> {
+        let held = self.resident.capacity();
+        let kept = held.saturating_sub(enough(missing, held));
+        let placed = self.place_from_view.iter();
+        let mut leaving: Vec<(usize, usize)> = placed
+            .filter(|(_, place)| self.offset(place) + place.bytes() > kept)
+            .map(|(&view, place)| (self.offset(place), view))
+            .collect();
+        leaving.sort_unstable();
+        let used: Vec<usize> = leaving
+            .iter()
+            .map(|&(_, view)| view)
+            .filter(|view| self.place_from_view.get(view).is_some_and(in_use))
+            .collect();
+        let mut free: Vec<usize> = (0..2).filter(|&turn| !self.turns[turn].in_use()).collect();
+        let Some(&(first, _)) = leaving.first() else { return Ok(Bytes(0)) };
+        if used.len() > free.len() {
+            return Ok(Bytes(0));
+        }
+        self.room = false;
+        session.copies.synchronize()?;
+        session.stream.synchronize()?;
+        // The one that comes up first goes last, so that what moves there stays longest.
+        free.sort_by_key(|&turn| turn == self.next);
+        for (&turn, view) in free.iter().zip(used) {
+            self.move_to_turn(session, turn, view)?;
+        }
+        session.stream.synchronize()?;
+        for (_, view) in leaving {
+            self.place_from_view.remove(&view);
+        }
+        self.resident.shrink(first);
+        self.resident.trim()?;
+        Ok(Bytes((held - self.resident.capacity()) as u64))
+    }
+
+    /// Copies the resident photograph of a view to the place of a turn.
+    fn move_to_turn(
+        &mut self,
+        session: &Session,
+        turn: usize,
+        view: usize,
+    ) -> Result<(), DeviceError> {
+        let Some(place) = self.place_from_view.get(&view).map(Rc::clone) else { return Ok(()) };
+        let first = self.offset(&place);
+        let taken = &mut self.turns[turn];
+        taken.memory.grow(place.bytes())?;
+        let range = first..first.saturating_add(place.bytes());
+        taken.memory.copy_from(&session.stream, 0, (&self.resident, range))?;
+        place.address.set(taken.memory.address());
+        taken.held = Some((Some(view), place));
+        Ok(())
+    }
+
+    /// Where a resident place lies in the region.
+    fn offset(&self, place: &Place) -> usize {
+        let offset = place.address.get().saturating_sub(self.resident.address());
+        usize::try_from(offset).unwrap_or(usize::MAX)
+    }
+}
+
+impl Place {
+    /// Whether the photograph has this place's form.
+    fn fits(&self, image: &Image) -> bool {
+        self.size == [image.width, image.height]
+            && self.form == Form::of(image)
+            && self.depth_fit == depth_fit(image)
+    }
+
+    fn bytes(&self) -> usize {
+        self.form.bytes()
+    }
+
+    fn new(address: u64, image: &Image) -> Result<Self, DeviceError> {
+        Ok(Self {
+            address: Cell::new(address),
+            form: Form::of(image),
+            depth_fit: depth_fit(image),
+            size: [image.width, image.height],
+            uploaded: Event::new()?,
+            used: Event::new()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn photographs_together_leave_half_to_the_model() {
+        let (budget, one) = (1000, 30);
+        let mut held = 0;
+        while is_a_fair_share(held + one, held, budget - held) {
+            held += one;
+        }
+        assert_eq!(held, 480);
+        // The model has grown since: those that are there take more than half.
+        assert!(!is_a_fair_share(held, held, 400));
+    }
+
+    #[test]
+    fn maps_of_inverse_depths_lie_aligned_behind_colours_and_mask() {
+        let form = |mask_len, depth_len| Form { rgb_len: 45, mask_len, depth_len };
+        assert_eq!((form(0, 0).bytes(), form(15, 0).bytes()), (45, 60));
+        assert_eq!((form(0, 15).depth_offset(), form(0, 15).bytes()), (46, 76));
+        assert_eq!((form(15, 15).depth_offset(), form(15, 15).bytes()), (60, 90));
+    }
+}

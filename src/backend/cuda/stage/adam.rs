@@ -1,0 +1,127 @@
+//! Stage `step`: the projection's backward pass fused with Adam.
+
+use super::project::{Splats, count_u32, filters_screen};
+use crate::abi::{AdamArgs, Camera, CatchUpArgs, In};
+use crate::backend::cuda::device::timers::Stage;
+use crate::backend::cuda::memory::heap::{Block, Buffer};
+use crate::backend::cuda::model::lanes::LANES;
+use crate::backend::cuda::model::tables::Model;
+use crate::backend::cuda::session::Session;
+use crate::backend::{AdamStep, DeviceError, Regularisers, RenderSettings};
+use crate::math::adam::{BETA_1, BETA_2, EPSILON, bias_corrections};
+use crate::math::random::{Purpose, Stream as Random};
+use crate::memory::plan::Storage;
+
+/// Moves every Gaussian, but leaves the colours of lane blocks that the view does not see behind. What
+/// is no longer finite comes to light with the next report of the device's status. Gradients of the
+/// surface, [n, 12], are added to those of the geometry.
+pub(crate) fn step(
+    session: &mut Session,
+    model: &mut Model,
+    splats: &Splats,
+    (camera, settings): (&Camera, &RenderSettings),
+    surface: Option<&Block<f32>>,
+    step: &AdamStep,
+) -> Result<(), DeviceError> {
+    let [first_correction, second_correction] = bias_corrections(step.number);
+    let rates = &step.rates;
+    let rates = [
+        rates.means,
+        rates.log_scales,
+        rates.quats,
+        rates.opacity_logits,
+        rates.sh_dc,
+        rates.sh_rest,
+    ];
+    let begun = session.timers.begin(Stage::Step, &session.stream)?;
+    let (gaussians, sh_width, storage) = (model.len(), model.sh_width(), model.storage());
+    let key = Random::new(session.seed, u64::from(step.number), Purpose::RoundStep).key();
+    let d_features = splats.features.as_ref().and_then(|features| features.gradients.as_ref());
+    let is_extended = model.optional().filter_3d
+        || filters_screen(camera)
+        || settings.inverse_depth
+        || d_features.is_some()
+        || step.regularisers != Regularisers::default()
+        || step.noise.is_some()
+        || splats.records.are_settled()
+        || surface.is_some();
+    let filter_3d = if model.filter_3d.is_empty() { In::NULL } else { model.filter_3d.read() };
+    let [geometry, geometry_first, geometry_second, sh, sh_first, sh_second] =
+        model.tables.each_mut().map(Buffer::write);
+    let root_correction = second_correction.sqrt();
+    let travel = [step.rates.sh_dc, step.rates.sh_rest]
+        .map(|rate| rate / first_correction * root_correction);
+    #[expect(clippy::cast_possible_truncation, reason = "rounded to the device's precision")]
+    let args = AdamArgs {
+        geometry: geometry.floats(),
+        geometry_first,
+        geometry_second: geometry_second.floats(),
+        sh,
+        sh_first,
+        sh_second,
+        sh_steps: model.sh_steps.write(),
+        splat_from_gaussian: splats.splat_from_gaussian.read(),
+        splats: splats.records.read(),
+        gradients: splats.gradients.read(),
+        d_features: d_features.map_or(In::NULL, Buffer::read),
+        fault: session.status.fault(),
+        filter_3d,
+        surface: surface.map_or(In::NULL, Buffer::read),
+        key,
+        noise_key: step.noise.map_or(0, |noise| noise.key),
+        camera: *camera,
+        missed: model.momentum.now(),
+        rates: rates.map(|rate| (rate / first_correction) as f32),
+        beta_1: BETA_1 as f32,
+        beta_2: BETA_2 as f32,
+        // From double precision: 1 - 0.999 in single precision is 1e-5 of itself off.
+        one_less_beta_1: (1.0 - BETA_1) as f32,
+        one_less_beta_2: (1.0 - BETA_2) as f32,
+        inverse_root_correction: (1.0 / root_correction) as f32,
+        epsilon: EPSILON as f32,
+        gaussians: count_u32(gaussians)?,
+        sh_degree: settings.sh_degree,
+        sh_width,
+        d_opacity: (step.regularisers.opacity / gaussians as f64) as f32,
+        d_scale: (step.regularisers.scale / (3.0 * gaussians as f64)) as f32,
+        noise_rate: step.noise.map_or(0.0, |noise| noise.rate) as f32,
+    };
+    let kernels = &session.kernels;
+    let kernel = match (is_extended, storage) {
+        (false, Storage::Full) => &kernels.adam,
+        (false, Storage::Compact) => &kernels.adam_compact,
+        (true, Storage::Full) => &kernels.adam_extended,
+        (true, Storage::Compact) => &kernels.adam_extended_compact,
+    };
+    kernel.over(&session.stream, gaussians, &args)?;
+    model.momentum.stepped(travel);
+    if model.momentum.is_full() {
+        catch_up(session, model)?;
+    }
+    session.timers.end(&begun, &session.stream)
+}
+
+/// Brings all colours up to date, so that the tables hold what dense Adam would.
+pub(crate) fn catch_up(session: &Session, model: &mut Model) -> Result<(), DeviceError> {
+    let lane_blocks = model.len().div_ceil(LANES);
+    let (sh_width, storage) = (model.sh_width(), model.storage());
+    let steps = u64::from(model.momentum.steps());
+    let [.., sh, sh_first, sh_second] = model.tables.each_mut().map(Buffer::write);
+    let args = CatchUpArgs {
+        missed: model.momentum.now(),
+        lane_blocks: count_u32(lane_blocks)?,
+        sh_width,
+        sh,
+        sh_first,
+        sh_second,
+        sh_steps: model.sh_steps.write(),
+        key: Random::new(session.seed, steps, Purpose::RoundCatchUp).key(),
+    };
+    let kernel = match storage {
+        Storage::Full => &session.kernels.catch_up_all,
+        Storage::Compact => &session.kernels.catch_up_all_compact,
+    };
+    kernel.over(&session.stream, lane_blocks * LANES, &args)?;
+    model.momentum.settle();
+    Ok(())
+}

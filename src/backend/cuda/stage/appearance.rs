@@ -1,0 +1,300 @@
+//! Stage `appearance`: colours as a view's camera changed them, the gradients of what changed them, and
+//! its steps; and the fit of a render's colours to a photograph.
+
+use super::project::count_u32;
+use crate::abi::{
+    AFFINE_WIDTH, COLOR_SHARES, Camera, CoastArgs, ColorBwdArgs, CompensateArgs, FIT_SUMS, FitArgs,
+    GRID_BWD_BLOCK, GRID_SHARES, GRID_X, GRID_Y, GatherArgs, In, MoveArgs, Out,
+};
+use crate::backend::appearance::{Coast, Stride};
+use crate::backend::cuda::device::timers::Stage;
+use crate::backend::cuda::memory::heap::{Block, Buffer, Carve, Heap, Region};
+use crate::backend::cuda::photos::Target;
+use crate::backend::cuda::session::Session;
+use crate::backend::{AppearanceStep, AppearanceTables, Compensation, DeviceError, Pass};
+use crate::math::Real;
+use crate::math::appearance::fit;
+use crate::memory::Bytes;
+
+/// Blocks of `grid_bwd`: shares of each cell's pixels.
+const GRID_BLOCKS: usize = ((GRID_X - 1) * (GRID_Y - 1) * GRID_SHARES) as usize;
+
+/// The tables of all training views.
+pub struct Appearance {
+    kind: Compensation,
+    /// Steps of the run that each table has taken.
+    steps: Vec<u32>,
+    /// Values, first and second moments; [3, views, width].
+    tables: Region<f32>,
+}
+
+/// Which values of a table.
+#[derive(Clone, Copy)]
+enum Part {
+    Values,
+    FirstMoments,
+    SecondMoments,
+}
+
+impl Appearance {
+    /// Puts tables on the device.
+    pub(crate) fn new(session: &Session, host: &AppearanceTables) -> Result<Self, DeviceError> {
+        let mut tables = session.heap.region("colour tables")?;
+        let len = host.values.len();
+        tables.grow(3 * len)?;
+        let parts = [&host.values, &host.first_moments, &host.second_moments];
+        for (i, values) in parts.into_iter().enumerate() {
+            tables.upload(&session.stream, i * len, values)?;
+        }
+        Ok(Self { kind: host.kind, steps: host.steps.clone(), tables })
+    }
+
+    /// The tables as they are now. Waits for the device.
+    pub(crate) fn read(&self, session: &Session) -> Result<AppearanceTables, DeviceError> {
+        let mut host = AppearanceTables::identity(self.kind, self.steps.len());
+        host.steps.clone_from(&self.steps);
+        let len = host.values.len();
+        let parts = [&mut host.values, &mut host.first_moments, &mut host.second_moments];
+        for (i, values) in parts.into_iter().enumerate() {
+            self.tables.download(&session.stream, i * len, values)?;
+        }
+        Ok(host)
+    }
+
+    fn check(&self, view: usize) -> Result<(), DeviceError> {
+        let views = self.steps.len();
+        if view < views { Ok(()) } else { Err(DeviceError::NoSuchTable { view, views }) }
+    }
+
+    /// Where a part of a view's table, which exists, begins.
+    fn address(&self, view: usize, part: Part) -> u64 {
+        let row = part as usize * self.steps.len() + view;
+        self.tables.address() + (row * self.kind.width() * size_of::<f32>()) as u64
+    }
+
+    fn values(&self, view: usize) -> In<'_, f32> {
+        In::at(self.address(view, Part::Values))
+    }
+
+    /// Values, first and second moments, for a kernel that moves them.
+    fn parts_mut(&mut self, view: usize) -> [Out<'_, f32>; 3] {
+        [Part::Values, Part::FirstMoments, Part::SecondMoments]
+            .map(|part| Out::at(self.address(view, part)))
+    }
+}
+
+/// Room for the colours that are compared with a photograph, where they are not those drawn.
+pub(crate) struct Compensated {
+    /// [h, w, 3]
+    image: Block<f32>,
+    /// Whether the colours are there.
+    is_there: bool,
+    /// What blocks add up, each for itself.
+    sums: Block<f32>,
+    /// The gradient of a table, or the map that brings a render to its photograph.
+    map: Block<f32>,
+}
+
+impl Compensated {
+    pub(crate) fn reserve(
+        heap: &Heap,
+        (camera, pass): (&Camera, Pass),
+        kind: Compensation,
+    ) -> Result<Self, DeviceError> {
+        let pixels = camera.size[0] as usize * camera.size[1] as usize;
+        let (sums, width) = match pass {
+            Pass::Eval | Pass::Picture => {
+                (Carve::bytes_for::<f64>(FIT_WIDTH) / size_of::<f32>(), AFFINE_WIDTH as usize)
+            }
+            Pass::Train | Pass::Observe => (sums_len(kind), kind.width()),
+        };
+        Ok(Self {
+            image: heap.scratch("compensated image", pixels * 3)?,
+            is_there: false,
+            sums: heap.scratch("sums of colours", sums)?,
+            map: heap.scratch("map of colours", width)?,
+        })
+    }
+
+    /// The colours, once they are there.
+    pub(crate) fn image(&self) -> Option<&Block<f32>> {
+        self.is_there.then_some(&self.image)
+    }
+
+    pub(crate) fn bytes(&self) -> Bytes {
+        self.image.bytes() + self.sums.bytes() + self.map.bytes()
+    }
+}
+
+/// Values that the blocks of `fit_colors` leave.
+const FIT_WIDTH: usize = (COLOR_SHARES * FIT_SUMS) as usize;
+
+/// Values that the blocks of `exposure_bwd` or `grid_bwd` leave.
+fn sums_len(kind: Compensation) -> usize {
+    match kind {
+        Compensation::Exposure => (COLOR_SHARES * AFFINE_WIDTH) as usize,
+        Compensation::BilateralGrid => GRID_BLOCKS * GRID_BWD_BLOCK as usize,
+    }
+}
+
+/// Fills the colours that are compared: those drawn, as the view's camera changed them. The table first
+/// moves on by its momentum over the steps since it moved last, as dense Adam would have it.
+pub(crate) fn compensate(
+    session: &Session,
+    appearance: &mut Appearance,
+    view: usize,
+    (drawn, camera, compensated): (&Block<f32>, &Camera, &mut Compensated),
+    step: &AppearanceStep,
+) -> Result<(), DeviceError> {
+    appearance.check(view)?;
+    let begun = session.timers.begin(Stage::Loss, &session.stream)?;
+    let kind = appearance.kind;
+    let before = step.number.saturating_sub(1);
+    if let Some(coast) = Coast::<f32>::new(&step.rule, appearance.steps[view], before) {
+        let [values, first_moments, second_moments] = appearance.parts_mut(view);
+        let args = CoastArgs {
+            values,
+            first_moments,
+            second_moments,
+            travel: coast.travel,
+            decay_1: coast.decay_1,
+            decay_2: coast.decay_2,
+            epsilon: coast.epsilon,
+            width: count_u32(kind.width())?,
+            reserved: 0,
+        };
+        session.kernels.coast_table.over(&session.stream, kind.width(), &args)?;
+        appearance.steps[view] = before;
+    }
+    let args = CompensateArgs {
+        image: drawn.read(),
+        table: appearance.values(view),
+        compensated: compensated.image.write(),
+        size: camera.size,
+        clamp: 0,
+        reserved: 0,
+    };
+    let kernel = match kind {
+        Compensation::Exposure => &session.kernels.compensate_exposure,
+        Compensation::BilateralGrid => &session.kernels.compensate_grid,
+    };
+    kernel.over(&session.stream, drawn.len() / 3, &args)?;
+    compensated.is_there = true;
+    session.timers.end(&begun, &session.stream)
+}
+
+/// Moves the view's table down the gradient of the loss, and turns the gradient of the compensated
+/// colours into that of those drawn.
+pub(crate) fn learn(
+    session: &Session,
+    appearance: &mut Appearance,
+    view: usize,
+    (drawn, camera, compensated, d_image): (
+        &Block<f32>,
+        &Camera,
+        &mut Compensated,
+        &mut Block<f32>,
+    ),
+    step: &AppearanceStep,
+) -> Result<(), DeviceError> {
+    appearance.check(view)?;
+    let begun = session.timers.begin(Stage::Loss, &session.stream)?;
+    let (kind, stream, kernels) = (appearance.kind, &session.stream, &session.kernels);
+    let args = ColorBwdArgs {
+        image: drawn.read(),
+        table: appearance.values(view),
+        d_image: d_image.write(),
+        sums: compensated.sums.write(),
+        size: camera.size,
+    };
+    match kind {
+        Compensation::Exposure => {
+            kernels.exposure_bwd.blocks(stream, COLOR_SHARES as usize, &args)?;
+        }
+        Compensation::BilateralGrid => kernels.grid_bwd.blocks(stream, GRID_BLOCKS, &args)?,
+    }
+    let args = GatherArgs {
+        sums: compensated.sums.read(),
+        table: appearance.values(view),
+        gradient: compensated.map.write(),
+        total_variation: step.rule.total_variation.to_f32(),
+        reserved: 0,
+    };
+    match kind {
+        // A warp for each value.
+        Compensation::Exposure => {
+            kernels.gather_exposure.over(
+                stream,
+                kind.width() * crate::backend::cuda::model::lanes::LANES,
+                &args,
+            )?;
+        }
+        Compensation::BilateralGrid => kernels.gather_grid.over(stream, kind.width(), &args)?,
+    }
+    // A table moves once in an iteration: it has where the backward pass was refused memory and all is
+    // done again.
+    if appearance.steps[view] >= step.number {
+        return session.timers.end(&begun, &session.stream);
+    }
+    let stride = Stride::<f32>::new(step);
+    let [values, first_moments, second_moments] = appearance.parts_mut(view);
+    let args = MoveArgs {
+        values,
+        first_moments,
+        second_moments,
+        gradient: compensated.map.read(),
+        rate: stride.rate,
+        inverse_root_correction: stride.inverse_root_correction,
+        beta_1: stride.beta_1,
+        beta_2: stride.beta_2,
+        one_less_beta_1: stride.one_less_beta_1,
+        one_less_beta_2: stride.one_less_beta_2,
+        epsilon: stride.epsilon,
+        width: count_u32(kind.width())?,
+    };
+    kernels.move_table.over(stream, kind.width(), &args)?;
+    appearance.steps[view] = step.number;
+    session.timers.end(&begun, &session.stream)
+}
+
+/// Fills the colours that are compared: those drawn, held to 0..1, brought nearest to the photograph's by
+/// an affine map. Waits for the device.
+pub(crate) fn correct(
+    session: &Session,
+    (drawn, camera, compensated): (&Block<f32>, &Camera, &mut Compensated),
+    target: &Target,
+) -> Result<(), DeviceError> {
+    if target.size() != camera.size {
+        return Err(DeviceError::TargetSize { target_px: target.size(), view_px: camera.size });
+    }
+    let stream = &session.stream;
+    target.wait(stream)?;
+    let mut shares = compensated.sums.carve().take::<f64>(FIT_WIDTH)?;
+    let args = FitArgs {
+        image: drawn.read(),
+        target: target.rgb(),
+        mask: target.mask(),
+        sums: shares.write(),
+        size: camera.size,
+    };
+    session.kernels.fit_colors.blocks(stream, COLOR_SHARES as usize, &args)?;
+    target.used(stream)?;
+    let mut host = vec![0.0; FIT_WIDTH];
+    shares.download(stream, 0, &mut host)?;
+    let mut sums = [0.0; FIT_SUMS as usize];
+    for share in host.chunks_exact(sums.len()) {
+        sums.iter_mut().zip(share).for_each(|(sum, share)| *sum += share);
+    }
+    compensated.map.upload(stream, 0, &fit(&sums).map(Real::to_f32))?;
+    let args = CompensateArgs {
+        image: drawn.read(),
+        table: compensated.map.read(),
+        compensated: compensated.image.write(),
+        size: camera.size,
+        clamp: 1,
+        reserved: 0,
+    };
+    session.kernels.compensate_exposure.over(stream, drawn.len() / 3, &args)?;
+    compensated.is_there = true;
+    Ok(())
+}

@@ -1,0 +1,429 @@
+//! A view in bands of its rows of tiles, where the lists of all of them do not fit the memory left.
+//!
+//! A band is listed and drawn into the image, and its lists make room for the next one's. Nothing
+//! is kept of a band: the backward pass lists and draws each anew before it adds to the gradients.
+//! The pixels are those of the view drawn at once.
+
+use super::bin::{self, Bins, Sorted};
+use super::blend::{self, Canvas, Keeps, Kept, Pixels};
+use super::extent::{Extent, INSTANCES_MAX, Library, Listing, bytes_for};
+use super::project::Splats;
+use crate::abi::Camera;
+use crate::backend::cuda::device::timers::Stage;
+use crate::backend::cuda::session::Session;
+use crate::backend::{DeviceError, Pass, RenderSettings};
+use crate::memory::Bytes;
+
+/// Blocks that are taken at once for a band, at most. Without virtual memory each may be rounded up
+/// to whole granules.
+const BLOCKS: u64 = 12;
+
+/// When a view is drawn in bands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BandPolicy {
+    /// Never: a view that does not fit is refused.
+    Never,
+    /// Where it does not fit.
+    #[default]
+    WhenNeeded,
+    /// Always, in so many bands or more: one for each row of tiles at most.
+    AtLeast(u32),
+}
+
+/// The lists of a drawn view.
+pub(crate) enum Lists {
+    /// Of all tiles.
+    Whole(Bins),
+    /// They are made anew, band by band.
+    Bands(Bands),
+}
+
+impl Lists {
+    pub(crate) fn bytes(&self) -> Bytes {
+        match self {
+            Self::Whole(bins) => bins.bytes(),
+            Self::Bands(bands) => bands.sorted.bytes(),
+        }
+    }
+
+    /// In how many bands the image was drawn.
+    pub(crate) fn bands(&self) -> u32 {
+        match self {
+            Self::Whole(_) => 1,
+            Self::Bands(bands) => bands.count,
+        }
+    }
+}
+
+/// What bands are made of.
+pub(crate) struct Bands {
+    sorted: Sorted,
+    /// Instances of each row of tiles.
+    rows: Vec<u64>,
+    /// How many the image was drawn in.
+    count: u32,
+}
+
+/// Lists the splats, of whose two buffers of slots one is in order, and draws the image, at once or
+/// in bands.
+pub(crate) fn draw(
+    session: &Session,
+    (splats, front_to_back): (&mut Splats, usize),
+    view: (&Camera, &RenderSettings),
+    canvas: &mut Canvas,
+) -> Result<Lists, DeviceError> {
+    let whole = Extent::whole(view.0, splats.instances);
+    let keeps = Keeps::of(view.1);
+    match (session.bands, whole) {
+        (BandPolicy::Never, whole) => {
+            let whole = whole?;
+            ask_for(session, &whole, (0, keeps))?;
+            let bins = draw_whole(session, (splats, front_to_back), view, (whole, canvas))?;
+            return Ok(Lists::Whole(bins));
+        }
+        (BandPolicy::WhenNeeded, Ok(whole)) if need(&whole, (0, keeps))? <= room(session) => {
+            match draw_whole(session, (splats, front_to_back), view, (whole, canvas)) {
+                // Others may have taken what the books say is there.
+                Err(error) if is_refusal(&error) => {}
+                done => return done.map(Lists::Whole),
+            }
+        }
+        (BandPolicy::WhenNeeded | BandPolicy::AtLeast(_), _) => {}
+    }
+    let sorted = Sorted::of(session, (splats, front_to_back))?;
+    let rows = bin::rows(session, (splats, &sorted), view.0)?;
+    let mut bands = Bands { sorted, rows, count: 0 };
+    // Now, where a refusal finds room. The backward pass needs most.
+    let fullest = bands.rows.iter().copied().max().unwrap_or(0);
+    let row = Extent::band(view.0, 0..1, fullest)?;
+    ask_for(session, &row, (splats.visible, keeps))?;
+    bands.count = bands.forward(session, splats, view, canvas)?;
+    Ok(Lists::Bands(bands))
+}
+
+fn draw_whole(
+    session: &Session,
+    (splats, front_to_back): (&mut Splats, usize),
+    (camera, settings): (&Camera, &RenderSettings),
+    (extent, canvas): (Extent, &mut Canvas),
+) -> Result<Bins, DeviceError> {
+    let bins = bin::list_whole(session, (splats, front_to_back), camera, extent)?;
+    blend::forward(session, (splats, &bins), (camera, settings), canvas)?;
+    Ok(bins)
+}
+
+/// Asks the heap at once for all that listing and drawing takes where there seems to be no room for
+/// it, so that a refusal says how much is missing.
+fn ask_for(
+    session: &Session,
+    extent: &Extent,
+    (counted, keeps): (usize, Keeps),
+) -> Result<(), DeviceError> {
+    let need = need(extent, (counted, keeps))?;
+    // What is needed is bounded from above, and over the budget, where others have taken what this
+    // program had counted on, nothing more can be had: what is there may do.
+    if need <= room(session) || session.heap.excess() > Bytes(0) {
+        return Ok(());
+    }
+    let bytes = usize::try_from(need).unwrap_or(usize::MAX);
+    session.heap.scratch::<u8>("instances", bytes).map(drop)
+}
+
+/// About the bytes that the lists of a whole view take, with what is kept of them.
+pub(crate) fn lists_bytes(camera: &Camera, instances: u64, keeps: Keeps) -> Bytes {
+    let bytes = Extent::whole(camera, instances)
+        .map_or(u64::MAX, |extent| need_with(&extent, (0, keeps), Library::default()));
+    Bytes(bytes)
+}
+
+/// Bytes that a view in bands keeps of so many splats, with what it takes to count them anew.
+pub(crate) fn sorted_bytes(visible: usize) -> Bytes {
+    Bytes(Sorted::bytes_for(visible) + 2 * bytes_for::<u32>(visible))
+}
+
+/// Bytes of the arena that it takes to list and draw. `counted` splats are counted anew.
+fn need(extent: &Extent, (counted, keeps): (usize, Keeps)) -> Result<u64, DeviceError> {
+    Ok(need_with(extent, (counted, keeps), Library::asked(extent, counted)?))
+}
+
+/// The same with so much scratch of the library.
+fn need_with(extent: &Extent, (counted, keeps): (usize, Keeps), library: Library) -> u64 {
+    let listing = Listing::of(extent, counted, library);
+    let kept = Kept::bytes_for(extent, keeps);
+    listing.stays + listing.passing.max(kept)
+}
+
+/// Bytes that can still be had of the arena; memory comes in granules.
+fn room(session: &Session) -> u64 {
+    let heap = &session.heap;
+    let rounding = if heap.is_virtual() { 1 } else { BLOCKS };
+    heap.room().0.saturating_sub(rounding * heap.granule().0)
+}
+
+fn is_refusal(error: &DeviceError) -> bool {
+    matches!(error, DeviceError::Refused(_) | DeviceError::OutOfMemory { .. })
+}
+
+impl Bands {
+    /// Draws the image and keeps nothing. In how many bands.
+    fn forward(
+        &self,
+        session: &Session,
+        splats: &Splats,
+        (camera, settings): (&Camera, &RenderSettings),
+        canvas: &mut Canvas,
+    ) -> Result<u32, DeviceError> {
+        let pass = match settings.pass {
+            Pass::Picture => Pass::Picture,
+            Pass::Eval | Pass::Train | Pass::Observe => Pass::Eval,
+        };
+        let settings = RenderSettings { pass, ..*settings };
+        self.each(session, (splats.visible, Keeps::of(&settings)), camera, |extent| {
+            let bins = bin::list_band(session, (splats, &self.sorted), camera, extent)?;
+            blend::forward(session, (splats, &bins), (camera, &settings), canvas)
+        })
+    }
+
+    /// Gradients of every splat from those of the pixels, in the splats' own room for them.
+    pub(crate) fn backward(
+        &self,
+        session: &Session,
+        splats: &mut Splats,
+        (camera, settings): (&Camera, &RenderSettings),
+        pixels: &mut Pixels<'_>,
+    ) -> Result<(), DeviceError> {
+        let begun = session.timers.begin(Stage::BlendBackward, &session.stream)?;
+        splats.clear_gradients(&session.stream)?;
+        session.timers.end(&begun, &session.stream)?;
+        self.each(session, (splats.visible, Keeps::of(settings)), camera, |extent| {
+            let bins = bin::list_band(session, (splats, &self.sorted), camera, extent)?;
+            blend::forward(session, (splats, &bins), (camera, settings), pixels.canvas)?;
+            let begun = session.timers.begin(Stage::BlendBackward, &session.stream)?;
+            blend::add_gradients(session, (splats, &bins), (camera, settings), pixels)?;
+            pixels.canvas.kept = None;
+            session.timers.end(&begun, &session.stream)
+        })
+        .map(drop)
+    }
+
+    /// Does something with all bands, from the top of the view, each as large as there is room for
+    /// when its turn comes. How many there were.
+    fn each(
+        &self,
+        session: &Session,
+        (visible, keeps): (usize, Keeps),
+        camera: &Camera,
+        mut visit: impl FnMut(Extent) -> Result<(), DeviceError>,
+    ) -> Result<u32, DeviceError> {
+        let mut rows_most = rows_most(session.bands, camera.tiles[1]);
+        let total: u64 = self.rows.iter().sum();
+        let (mut first, mut count) = (0, 0);
+        while first < camera.tiles[1] {
+            let room = room(session);
+            // As if of all rows, which takes a little more than any of them.
+            let most = largest(bounded(total), |instances| {
+                let extent = Extent::whole(camera, instances.into())?;
+                Ok(need(&extent, (visible, keeps))? <= room)
+            })?;
+            let (end, instances) = band(&self.rows, first, (rows_most, most));
+            match visit(Extent::band(camera, first..end, instances)?) {
+                // Others may have taken what the books say is there.
+                Err(error) if is_refusal(&error) && end - first > 1 => {
+                    rows_most = (end - first) / 2;
+                    continue;
+                }
+                done => done?,
+            }
+            (first, count) = (end, count + 1);
+        }
+        Ok(count)
+    }
+}
+
+/// Most rows of tiles that a band may have.
+fn rows_most(policy: BandPolicy, rows: u32) -> u32 {
+    match policy {
+        BandPolicy::Never | BandPolicy::WhenNeeded => rows,
+        BandPolicy::AtLeast(bands) => (rows / bands.max(1)).max(1),
+    }
+}
+
+/// Instances, as far as one list may have them.
+fn bounded(instances: u64) -> u32 {
+    u32::try_from(instances).map_or(INSTANCES_MAX, |instances| instances.min(INSTANCES_MAX))
+}
+
+/// The largest number up to `most` that fits, where smaller ones do, too; 0 where none does.
+fn largest(
+    most: u32,
+    mut fits: impl FnMut(u32) -> Result<bool, DeviceError>,
+) -> Result<u32, DeviceError> {
+    let (mut low, mut high) = (0, most);
+    while low < high {
+        let middle = high - (high - low) / 2;
+        if fits(middle)? { low = middle } else { high = middle - 1 }
+    }
+    Ok(low)
+}
+
+/// The row behind a band that begins with row `first`, and the band's instances, from the instances
+/// of all rows: as many rows as fit, but one at least, which the heap then may refuse.
+fn band(rows: &[u64], first: u32, (rows_most, instances_most): (u32, u32)) -> (u32, u64) {
+    let (mut end, mut instances) = (first, 0_u64);
+    for &row in rows.iter().skip(first as usize).take(rows_most as usize) {
+        if end > first && instances.saturating_add(row) > u64::from(instances_most) {
+            break;
+        }
+        instances = instances.saturating_add(row);
+        end += 1;
+    }
+    (end, instances)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::backend::cuda::memory::heap::Heap;
+    use crate::backend::cuda::memory::heap::tests::heap_of;
+
+    /// All bands of these rows with their instances.
+    fn bands(rows: &[u64], most: (u32, u32)) -> Vec<(std::ops::Range<u32>, u64)> {
+        let (mut first, mut found) = (0, Vec::new());
+        while (first as usize) < rows.len() {
+            let (end, instances) = band(rows, first, most);
+            found.push((first..end, instances));
+            first = end;
+        }
+        found
+    }
+
+    #[test]
+    fn bands_are_filled_row_by_row() {
+        let rows = [3, 0, 4, 9, 1, 1, 1, 0];
+        let expected = vec![(0..3, 7), (3..4, 9), (4..8, 3)];
+        assert_eq!(bands(&rows, (8, 8)), expected);
+        assert_eq!(bands(&rows, (8, 18)), vec![(0..6, 18), (6..8, 1)]);
+        assert_eq!(bands(&rows, (8, u32::MAX)), vec![(0..8, 19)]);
+        assert_eq!(bands(&rows, (3, u32::MAX)), vec![(0..3, 7), (3..6, 11), (6..8, 1)]);
+        assert_eq!(bands(&[0, 0], (2, 0)), vec![(0..2, 0)]);
+    }
+
+    proptest! {
+        #[test]
+        fn bands_cover_all_rows_once_and_are_as_few_as_rows_in_order_allow(
+            rows in vec(0..1000_u64, 1..60),
+            rows_most in 1..70_u32,
+            most in 0..5000_u32,
+        ) {
+            let found = bands(&rows, (rows_most, most));
+            prop_assert_eq!(found[0].0.start, 0);
+            prop_assert_eq!(found[found.len() - 1].0.end as usize, rows.len());
+            for pair in found.windows(2) {
+                prop_assert_eq!(pair[0].0.end, pair[1].0.start);
+                // Not even its neighbour's first row would have fitted.
+                let and_next = pair[0].1 + rows[pair[1].0.start as usize];
+                let is_full = pair[0].0.len() == rows_most as usize;
+                prop_assert!(is_full || and_next > u64::from(most));
+            }
+            for (range, instances) in found {
+                let of_rows = &rows[range.start as usize..range.end as usize];
+                prop_assert_eq!(instances, of_rows.iter().sum::<u64>());
+                prop_assert!((1..=rows_most as usize).contains(&range.len()));
+                prop_assert!(range.len() == 1 || instances <= u64::from(most));
+            }
+        }
+
+        #[test]
+        fn the_largest_that_fits_is_found(most in 0..u32::MAX, limit in 0..u32::MAX) {
+            let mut asked = 0;
+            let found = largest(most, |n| {
+                asked += 1;
+                Ok(n <= limit)
+            });
+            prop_assert_eq!(found.unwrap(), most.min(limit));
+            prop_assert!(asked <= 32);
+        }
+
+        #[test]
+        fn at_least_as_many_bands_as_asked_for(rows in 1..5000_u32, wanted in 0..6000_u32) {
+            let of_each = rows_most(BandPolicy::AtLeast(wanted), rows);
+            prop_assert!(of_each >= 1);
+            let bands = rows.div_ceil(of_each);
+            prop_assert!(bands >= wanted.min(rows), "{} bands", bands);
+            prop_assert!(wanted > 1 || bands == 1);
+            prop_assert_eq!(rows_most(BandPolicy::WhenNeeded, rows), rows);
+        }
+    }
+
+    #[test]
+    fn more_than_a_list_may_have_is_bounded() {
+        assert_eq!(bounded(7), 7);
+        assert_eq!(bounded(INSTANCES_MAX.into()), INSTANCES_MAX);
+        assert_eq!(bounded(u64::from(INSTANCES_MAX) + 1), INSTANCES_MAX);
+        assert_eq!(bounded(u64::MAX), INSTANCES_MAX);
+    }
+
+    /// Takes what drawing takes, the library's scratch included, in the same order.
+    fn take(
+        heap: &Heap,
+        extent: &Extent,
+        (counted, keeps): (usize, Keeps),
+        library: Library,
+    ) -> Result<(), DeviceError> {
+        let (bins, spare) = Bins::reserve(heap, extent.clone())?;
+        let counts = bin::SplatCounts::reserve(heap, counted)?;
+        drop(heap.scratch::<u8>("sort", usize::try_from(library.sum).unwrap())?);
+        let sort = || heap.scratch::<u8>("sort", usize::try_from(library.sort).unwrap());
+        if extent.has_short_keys() {
+            let keys = bin::reserve_keys::<u16>(heap, extent.instances)?;
+            drop((sort()?, keys));
+        } else {
+            let keys = bin::reserve_keys::<u32>(heap, extent.instances)?;
+            drop((sort()?, keys));
+        }
+        drop(counts);
+        // The result may lie in the spare, whose place is taken then.
+        let Bins { splat_from_instance, ranges, .. } = bins;
+        drop(splat_from_instance);
+        let kept = Kept::reserve(heap, extent, keeps)?;
+        drop((ranges, spare, kept));
+        Ok(())
+    }
+
+    proptest! {
+        /// A heap with one granule less than the need refuses, one with the need does not.
+        #[test]
+        fn the_need_is_what_is_taken(
+            tiles in prop_oneof![[1..200_u32, 1..100_u32], Just([512, 129])],
+            rows in (0.0..1.0_f64, 0.0..1.0_f64),
+            instances in 0..20_000_000_usize,
+            counted in prop_oneof![Just(0_usize), 0..3_000_000_usize],
+            library in (0..9_000_000_u64, 0..9_000_000_u64),
+            keeps in prop_oneof![
+                Just(Keeps::Nothing),
+                Just(Keeps::Colours),
+                Just(Keeps::ColoursAndDepths),
+                Just(Keeps::ColoursAndSurface),
+            ],
+        ) {
+            let row = |share: f64| crate::math::Real::floor_i32(share * f64::from(tiles[1]));
+            let (a, b) = (row(rows.0).unsigned_abs(), row(rows.1).unsigned_abs());
+            let extent = Extent { tiles, rows: a.min(b)..a.max(b) + 1, instances };
+            // The heap takes at least a byte.
+            let library = Library { sort: library.0 + 1, sum: library.1 + 1 };
+            let need = need_with(&extent, (counted, keeps), library);
+            let granule = heap_of(Bytes(0)).granule().0;
+            let least = need.div_ceil(granule) * granule;
+            let taken = take(&heap_of(Bytes(least)), &extent, (counted, keeps), library);
+            prop_assert!(taken.is_ok(), "{} of {least} bytes: {:?}", need, taken.err());
+            // Blocks begin at round addresses: the last one ends a little before the need does.
+            let end = need.saturating_sub(256);
+            let too_little = end.div_ceil(granule).saturating_sub(1) * granule;
+            let refused = take(&heap_of(Bytes(too_little)), &extent, (counted, keeps), library);
+            prop_assert!(matches!(refused, Err(DeviceError::Refused(_))), "{need} in {too_little}");
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! The loss of inverse depths: L1 against the photograph's map, and its gradient.
+
+use super::project::count_u32;
+use crate::abi::{Camera, DepthLossArgs};
+use crate::backend::DeviceError;
+use crate::backend::cuda::device::timers::Stage;
+use crate::backend::cuda::memory::heap::{Block, Buffer};
+use crate::backend::cuda::photos::Target;
+use crate::backend::cuda::session::Session;
+
+/// Compares inverse depths with the photograph's map and leaves their gradient, and the sum of the
+/// absolute errors in the status; does nothing and says so where there is no map.
+pub(crate) fn compare(
+    session: &mut Session,
+    (inverse_depths, camera): (&Block<f32>, &Camera),
+    target: &Target,
+    (weight, d_inverse_depths): (f64, &mut Block<f32>),
+) -> Result<bool, DeviceError> {
+    if target.size() != camera.size {
+        return Err(DeviceError::TargetSize { target_px: target.size(), view_px: camera.size });
+    }
+    let Some((map, [scale, offset])) = target.depth() else { return Ok(false) };
+    let begun = session.timers.begin(Stage::Loss, &session.stream)?;
+    session.status.clear_depth(&session.stream)?;
+    target.wait(&session.stream)?;
+    let pixels = inverse_depths.len();
+    #[expect(clippy::cast_possible_truncation, reason = "rounded to the device's precision")]
+    let args = DepthLossArgs {
+        inverse_depths: inverse_depths.read(),
+        target: map,
+        mask: target.mask(),
+        d_inverse_depths: d_inverse_depths.write(),
+        sum: session.status.depth(),
+        pixels: count_u32(pixels)?,
+        scale,
+        offset,
+        d_error: (weight / pixels as f64) as f32,
+    };
+    session.kernels.depth_loss.over(&session.stream, pixels, &args)?;
+    target.used(&session.stream)?;
+    session.timers.end(&begun, &session.stream)?;
+    Ok(true)
+}

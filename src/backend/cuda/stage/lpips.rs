@@ -1,0 +1,243 @@
+//! Stage `lpips`: LPIPS of a render and its photograph, in strips for which there is room.
+//!
+//! Weights and features lie in scratch, and nothing is given up for them: where there is too little
+//! memory the call is refused, and who asked does without.
+
+use crate::abi::{
+    Camera, In, LPIPS_BLOCK, LPIPS_CHANNELS, LPIPS_DEPTH, LPIPS_PIXELS, LpipsCompareArgs,
+    LpipsInputArgs, LpipsLayerArgs, Out,
+};
+use crate::backend::DeviceError;
+use crate::backend::cuda::memory::heap::{Block, Buffer, Heap};
+use crate::backend::cuda::photos::Target;
+use crate::backend::cuda::session::Session;
+use crate::memory::Bytes;
+use crate::perceptual::{COMPARED, Convolution, Course, Kind, Layer, LpipsNet, LpipsWeights};
+
+/// Both images.
+const IMAGES: u64 = 2;
+
+/// A network on the GPU, for as long as an evaluation lasts.
+pub struct Perceptual {
+    net: LpipsNet,
+    values: Block<f32>,
+    /// Where each convolution's weights and bias begin.
+    convolutions: Vec<[usize; 2]>,
+    /// Where the weights of each compared layer's channels begin.
+    linear: [usize; COMPARED],
+}
+
+impl Perceptual {
+    /// Brings the weights to the GPU and waits for it.
+    pub(crate) fn upload(session: &Session, weights: &LpipsWeights) -> Result<Self, DeviceError> {
+        let mut values = Vec::new();
+        let mut put = |more: Vec<f32>| {
+            let first = values.len();
+            values.extend(more);
+            first
+        };
+        let convolutions = weights
+            .convolutions()
+            .iter()
+            .map(|given| [put(in_order(given)), put(given.bias.clone())])
+            .collect();
+        let linear = weights.linear().each_ref().map(|given| put(given.clone()));
+        let mut block = session.heap.scratch("lpips weights", values.len())?;
+        block.upload(&session.stream, 0, &values)?;
+        Ok(Self { net: weights.net(), values: block, convolutions, linear })
+    }
+
+    /// Values from this one on; all pieces begin at multiples of 64 values.
+    fn from(&self, first: usize) -> In<'_, f32> {
+        In::at(self.values.address() + Bytes::of::<f32>(first).0)
+    }
+}
+
+/// Weights [outputs, seen] as [seen, outputs], with zeros up to whole pieces.
+fn in_order(given: &Convolution) -> Vec<f32> {
+    let outputs = given.bias.len();
+    let seen = given.weights.len() / outputs;
+    let mut weights = vec![0.0; seen.next_multiple_of(LPIPS_DEPTH as usize) * outputs];
+    for (output, row) in given.weights.chunks_exact(seen).enumerate() {
+        for (at, &weight) in row.iter().enumerate() {
+            weights[at * outputs + output] = weight;
+        }
+    }
+    weights
+}
+
+/// LPIPS of a frame, held to 0..1, and its photograph; both are multiplied by the mask. Waits for the
+/// GPU.
+pub(crate) fn perceive(
+    session: &Session,
+    net: &Perceptual,
+    (image, camera): (&Block<f32>, &Camera),
+    target: &Target,
+) -> Result<f64, DeviceError> {
+    let size = camera.size;
+    if target.size() != size {
+        return Err(DeviceError::TargetSize { target_px: target.size(), view_px: size });
+    }
+    let course = Course::new(net.net, size)
+        .ok_or(DeviceError::TooSmallForLpips { size, least: net.net.side_min() })?;
+    let Room { mut sums, mut features, strips } = Room::take(&session.heap, &course)?;
+    sums.zero(&session.stream)?;
+    target.wait(&session.stream)?;
+    for strip in 0..strips {
+        let rows = course.rows((strip, strips));
+        let [_, width, _] = course.size(0);
+        let pixels = u64::from(width) * u64::from(rows[0].end - rows[0].start);
+        let args = LpipsInputArgs {
+            image: image.read(),
+            target: target.rgb(),
+            mask: target.mask(),
+            input: features[0].write(),
+            width,
+            rows: rows[0].end - rows[0].start,
+            first_row: rows[0].start,
+            reserved: 0,
+        };
+        let threads = count(pixels)?;
+        session.kernels.lpips_input.over(&session.stream, threads, &args)?;
+        pass(session, net, &course, (strip, strips), (&mut features, &mut sums))?;
+    }
+    target.used(&session.stream)?;
+    let mut found = [0.0; COMPARED];
+    sums.download(&session.stream, 0, &mut found)?;
+    let compared = net.net.layers().iter().enumerate().filter(|(_, layer)| layer.compared);
+    let means = compared.zip(found).map(|((at, _), sum)| {
+        let [_, width, height] = course.size(at + 1).map(f64::from);
+        sum / (width * height)
+    });
+    Ok(means.sum())
+}
+
+/// Takes a strip through the layers and adds up what those that are compared tell.
+fn pass(
+    session: &Session,
+    net: &Perceptual,
+    course: &Course,
+    strip: (u32, u32),
+    (features, sums): (&mut [Block<f32>; 2], &mut Block<f64>),
+) -> Result<(), DeviceError> {
+    let Session { stream, kernels, .. } = session;
+    let rows = course.rows(strip);
+    let mut convolutions = net.convolutions.iter();
+    let mut compared = 0;
+    for (at, layer) in net.net.layers().iter().enumerate() {
+        let [channels, width, _] = course.size(at + 1);
+        let plane = u64::from(width) * u64::from(rows[at + 1].end - rows[at + 1].start);
+        let [first, second] = features;
+        let (input, output) = if at % 2 == 0 { (first, second) } else { (second, first) };
+        let args = LpipsLayerArgs {
+            input: input.read(),
+            output: output.write(),
+            ..of_layer(layer, course, (at, &rows))
+        };
+        let tiles = |pixels: u32| plane.div_ceil(pixels.into()) * IMAGES;
+        match layer.kind {
+            Kind::Convolution { .. } => {
+                let Some(&[weights, bias]) = convolutions.next() else { break };
+                let args =
+                    LpipsLayerArgs { weights: net.from(weights), bias: net.from(bias), ..args };
+                let blocks = tiles(LPIPS_BLOCK) * u64::from(channels / LPIPS_CHANNELS);
+                kernels.lpips_convolution.blocks(stream, count(blocks)?, &args)?;
+            }
+            Kind::MaxPool => {
+                let blocks = tiles(LPIPS_PIXELS) * u64::from(channels);
+                kernels.lpips_pool.blocks(stream, count(blocks)?, &args)?;
+            }
+        }
+        if layer.compared {
+            let own = course.own(at + 1, strip);
+            let args = LpipsCompareArgs {
+                features: output.read(),
+                weights: net.from(net.linear[compared]),
+                sum: Out::at(sums.address() + Bytes::of::<f64>(compared).0),
+                plane: width * (rows[at + 1].end - rows[at + 1].start),
+                first: width * (own.start - rows[at + 1].start),
+                count: width * (own.end - own.start),
+                channels,
+            };
+            kernels.lpips_compare.over(stream, args.count as usize, &args)?;
+            compared += 1;
+        }
+    }
+    Ok(())
+}
+
+/// What a layer's kernel is told of it and of the rows before and behind it, without memory.
+fn of_layer<'a>(
+    layer: &Layer,
+    course: &Course,
+    (at, rows): (usize, &[std::ops::Range<u32>]),
+) -> LpipsLayerArgs<'a> {
+    let [inputs, input_width, input_height] = course.size(at);
+    let [outputs, output_width, _] = course.size(at + 1);
+    let (before, behind) = (&rows[at], &rows[at + 1]);
+    let side = layer.window.side;
+    LpipsLayerArgs {
+        input: In::NULL,
+        weights: In::NULL,
+        bias: In::NULL,
+        output: Out::NULL,
+        input_width,
+        input_rows: before.end - before.start,
+        input_first: before.start,
+        input_height,
+        output_width,
+        output_rows: behind.end - behind.start,
+        output_first: behind.start,
+        inputs,
+        outputs,
+        side,
+        stride: layer.window.stride,
+        padding: layer.window.padding,
+        pieces: (inputs * side * side).div_ceil(LPIPS_DEPTH),
+        reserved: 0,
+    }
+}
+
+/// A number of blocks or threads.
+fn count(number: u64) -> Result<usize, DeviceError> {
+    usize::try_from(number).map_err(|error| DeviceError::Driver {
+        call: "cuLaunchKernel",
+        reason: format!("{number} threads: {error}"),
+    })
+}
+
+/// Scratch for the features of both images.
+struct Room {
+    /// Over pixels, one for each compared layer.
+    sums: Block<f64>,
+    /// Where the features lie in turns.
+    features: [Block<f32>; 2],
+    strips: u32,
+}
+
+impl Room {
+    /// As much as is wished for, of what is free; an error where the thinnest strips need more.
+    fn take(heap: &Heap, course: &Course) -> Result<Self, DeviceError> {
+        let sums = heap.scratch("lpips sums", COMPARED)?;
+        // What the last iterations needed is there in any case. A granule is lost to rounding.
+        let reached = heap.recent_scratch().0.saturating_sub(heap.live_scratch().0);
+        let room = heap.room().0.saturating_sub(heap.granule().0);
+        let mut limit = Bytes(course.wish().0.max(reached).min(room));
+        loop {
+            let strips = course.strips_within(limit).unwrap_or(course.most());
+            match Self::features(heap, course.turns(strips)) {
+                Ok(features) => return Ok(Self { sums, features, strips }),
+                // Memory may lie in pieces, or others have been quicker.
+                Err(error) if error.is_want_of_memory() && strips < course.most() => {
+                    limit = Bytes(course.bytes(strips).0 / 2);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn features(heap: &Heap, turns: [u64; 2]) -> Result<[Block<f32>; 2], DeviceError> {
+        let take = |values: u64| heap.scratch("lpips features", count(IMAGES * values)?);
+        Ok([take(turns[0])?, take(turns[1])?])
+    }
+}

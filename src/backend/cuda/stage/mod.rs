@@ -1,0 +1,24 @@
+//! The stages: each file is the twin of a kernel in `kernels/` and of a stage of the CPU, or a part
+//! of such a twin.
+
+pub(crate) mod adam;
+pub(crate) mod appearance;
+pub(crate) mod bands;
+pub(crate) mod bin;
+pub(crate) mod blend;
+pub(crate) mod densify;
+pub(crate) mod depth;
+pub(crate) mod extent;
+pub(crate) mod loss;
+pub(crate) mod lpips;
+pub(crate) mod neighbours;
+pub(crate) mod normals;
+pub mod probe;
+pub(crate) mod project;
+pub(crate) mod quantile;
+pub(crate) mod relocate;
+pub(crate) mod reorder;
+pub(crate) mod sampled_depths;
+pub(crate) mod smooth;
+pub(crate) mod surface;
+pub(crate) mod threshold;

@@ -1,0 +1,130 @@
+//! Stage `normals`: what splats give to the maps of a surface, and how far the maps' normals are from
+//! those of the maps' depths.
+
+use super::neighbours::Neighbours;
+use super::project::{Splats, count_u32};
+use crate::abi::{Camera, FEATURES_WIDTH, FeaturesArgs, NORMALS_SIDE, NormalsArgs};
+use crate::backend::cuda::Cuda;
+use crate::backend::cuda::device::timers::Stage;
+use crate::backend::cuda::frame::Frame;
+use crate::backend::cuda::memory::heap::{Block, Buffer};
+use crate::backend::cuda::memory::status::Report;
+use crate::backend::cuda::model::tables::Model;
+use crate::backend::cuda::session::Session;
+use crate::backend::{DeviceError, NormalRule, Pass, Pending, SurfaceMaps, SurfaceRule};
+
+/// What splats give to the maps of a surface.
+pub(crate) struct Features {
+    /// Depth, x and y of the normal in camera axes, inverse depth; [visible, 4].
+    pub(crate) values: Block<f32>,
+    /// Their gradients, where a backward pass follows that has any; [visible, 4].
+    pub(crate) gradients: Option<Block<f32>>,
+}
+
+/// A mean on its way to the host.
+pub struct PendingNormals {
+    report: Report,
+    pixels: f64,
+}
+
+impl Pending<f64> for PendingNormals {
+    fn is_ready(&self) -> bool {
+        self.report.is_ready()
+    }
+
+    fn read(self) -> Result<f64, DeviceError> {
+        let value = self.report.read_normals()? / self.pixels;
+        if value.is_finite() { Ok(value) } else { Err(DeviceError::LossNotFinite { value }) }
+    }
+}
+
+impl SurfaceMaps for Cuda {
+    type NormalLoss = PendingNormals;
+
+    fn compare_normals(
+        &mut self,
+        frame: &mut Frame,
+        weight: f64,
+        rule: NormalRule,
+    ) -> Result<PendingNormals, DeviceError> {
+        frame.compare_normals(&mut self.session, weight, rule)
+    }
+
+    fn compare_sampled_depths(
+        &mut self,
+        model: &Model,
+        frame: &mut Frame,
+        near: &Neighbours,
+        rule: &SurfaceRule,
+    ) -> Result<(), DeviceError> {
+        self.with_room(|session| frame.compare_sampled_depths(session, model, near, rule))
+    }
+}
+
+/// Gives the splats of a view their features, and room for the features' gradients where a backward
+/// pass follows.
+pub(crate) fn add_features(
+    session: &Session,
+    model: &Model,
+    (camera, pass): (&Camera, Pass),
+    splats: &mut Splats,
+) -> Result<(), DeviceError> {
+    let gaussians = model.len();
+    // A view that sees nothing has room for one splat all the same.
+    let values = splats.visible.max(1) * FEATURES_WIDTH as usize;
+    let mut features = Features {
+        values: session.heap.scratch("features of splats", values)?,
+        gradients: match pass {
+            Pass::Eval | Pass::Picture => None,
+            Pass::Train | Pass::Observe => {
+                Some(session.heap.scratch("gradients of features", values)?)
+            }
+        },
+    };
+    let begun = session.timers.begin(Stage::Project, &session.stream)?;
+    let args = FeaturesArgs {
+        geometry: model.geometry(),
+        splat_from_gaussian: splats.splat_from_gaussian.read(),
+        splats: splats.records.read(),
+        features: features.values.write(),
+        camera: *camera,
+        gaussians: count_u32(gaussians)?,
+        reserved: 0,
+    };
+    session.kernels.splat_features.over(&session.stream, gaussians, &args)?;
+    session.timers.end(&begun, &session.stream)?;
+    splats.features = Some(features);
+    Ok(())
+}
+
+/// Compares the maps' normals with those of the maps' depths, and leaves the gradients of both.
+pub(crate) fn compare(
+    session: &mut Session,
+    (surface, camera): (&Block<f32>, &Camera),
+    (weight, rule): (f64, NormalRule),
+    d_surface: &mut Block<f32>,
+) -> Result<PendingNormals, DeviceError> {
+    let begun = session.timers.begin(Stage::Loss, &session.stream)?;
+    session.status.clear_normals(&session.stream)?;
+    let pixels = f64::from(camera.size[0]) * f64::from(camera.size[1]);
+    #[expect(clippy::cast_possible_truncation, reason = "rounded to the device's precision")]
+    let args = NormalsArgs {
+        surface: surface.read(),
+        d_surface: d_surface.write(),
+        sum: session.status.normals(),
+        focal_px: camera.focal_px,
+        centre_px: camera.centre_px,
+        size: camera.size,
+        d_mean: (weight / pixels) as f32,
+        by_opacity: match rule {
+            NormalRule::EveryPixel => 0,
+            NormalRule::ByOpacity => 1,
+        },
+    };
+    let squares = camera.size.map(|side| side.div_ceil(NORMALS_SIDE) as usize);
+    let blocks = squares[0] * squares[1];
+    session.kernels.compare_normals.blocks(&session.stream, blocks, &args)?;
+    session.timers.end(&begun, &session.stream)?;
+    let report = session.status.report(&session.heap, &session.stream)?;
+    Ok(PendingNormals { report, pixels })
+}

@@ -1,0 +1,49 @@
+//! The device's mathematics, function by function, for the tests that hold it to the host's.
+
+use super::project::{camera, count_u32};
+use crate::abi::probe::ProbeArgs;
+use crate::backend::cuda::Cuda;
+use crate::backend::cuda::memory::heap::Buffer;
+use crate::backend::{DeviceError, RenderSettings};
+use crate::dataset::View;
+
+/// A function of the device and the shape of its calls.
+#[derive(Clone, Copy, Debug)]
+pub struct Call {
+    /// A `PROBE_` number of [`crate::abi::probe`].
+    pub function: u32,
+    /// Numbers that one call takes.
+    pub inputs: usize,
+    /// Numbers that one call gives.
+    pub outputs: usize,
+}
+
+impl Cuda {
+    /// Calls a function once per row of inputs, `[n, call.inputs]`; gives `[n, call.outputs]`.
+    /// Functions that project take this view, drawn with these settings.
+    pub fn probe(
+        &mut self,
+        call: Call,
+        (view, settings): (&View, &RenderSettings),
+        inputs: &[f32],
+    ) -> Result<Vec<f32>, DeviceError> {
+        let session = &self.session;
+        let rows = inputs.len() / call.inputs;
+        let mut from = session.heap.scratch::<f32>("probe inputs", inputs.len())?;
+        let mut to = session.heap.scratch::<f32>("probe outputs", rows * call.outputs)?;
+        from.upload(&session.stream, 0, inputs)?;
+        let args = ProbeArgs {
+            inputs: from.read(),
+            outputs: to.write(),
+            camera: camera(view, settings)?,
+            function: call.function,
+            n: count_u32(rows)?,
+            input_width: count_u32(call.inputs)?,
+            output_width: count_u32(call.outputs)?,
+        };
+        session.kernels.probe.over(&session.stream, rows, &args)?;
+        let mut host = vec![0.0; rows * call.outputs];
+        to.download(&session.stream, 0, &mut host)?;
+        Ok(host)
+    }
+}

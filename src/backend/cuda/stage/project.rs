@@ -1,0 +1,239 @@
+//! Stage `project`: Gaussians to splats.
+
+use super::normals::Features;
+use crate::abi::{self, Camera, In, Out, ProjectArgs, RECORD_WIDTH, SettleArgs, TileRect};
+use crate::backend::cuda::device::stream::Stream;
+use crate::backend::cuda::device::timers::Stage;
+use crate::backend::cuda::memory::heap::{Block, Buffer, Carve, Piece};
+use crate::backend::cuda::model::tables::{Model, SH, SH_FIRST, SH_SECOND};
+use crate::backend::cuda::session::Session;
+use crate::backend::viewpoint::viewpoint;
+use crate::backend::{DeviceError, RenderSettings};
+use crate::dataset::View;
+use crate::math::splat::TILE;
+use crate::memory::Bytes;
+use crate::memory::plan::Storage;
+
+/// A view that needs more room than there is gets so many times what it needs, and so do those after
+/// it, which then seldom have to be projected twice.
+const HEADROOM: f64 = 1.05;
+
+/// Room for so many splats there always is: pieces of it begin at round addresses.
+const SPLATS_MIN: usize = 1024;
+
+/// The Gaussians that a view sees.
+pub(crate) struct Splats {
+    /// How many.
+    pub(crate) visible: usize,
+    /// Pairs of a splat and a tile that it reaches.
+    pub(crate) instances: u64,
+    pub(crate) records: Records,
+    /// Slot of each Gaussian's splat; `[gaussians]`.
+    pub(crate) splat_from_gaussian: Block<u32>,
+    /// Room for gradients, [capacity, 12]; what sorting needs lies in it first.
+    pub(crate) gradients: Block<f32>,
+    /// What they give to the maps of a surface, where those are drawn.
+    pub(crate) features: Option<Features>,
+}
+
+/// What is known of the splats, [capacity, 12]; nothing once their gradients are settled.
+pub(crate) struct Records(Option<Block<f32>>);
+
+impl Records {
+    /// [capacity, 12]
+    pub(crate) fn read(&self) -> In<'_, f32> {
+        self.0.as_ref().map_or(In::NULL, Buffer::read)
+    }
+
+    /// Whether the gradients have all that the step wants to know, and the splats are gone.
+    pub(crate) fn are_settled(&self) -> bool {
+        self.0.is_none()
+    }
+}
+
+impl Splats {
+    pub(crate) fn bytes(&self) -> Bytes {
+        let features = self.features.as_ref().map_or(Bytes::default(), |f| f.values.bytes());
+        let records = self.records.0.as_ref().map_or(Bytes::default(), Block::bytes);
+        records + self.splat_from_gaussian.bytes() + features
+    }
+
+    pub(crate) fn gradient_bytes(&self) -> Bytes {
+        let features = self.features.as_ref().and_then(|features| features.gradients.as_ref());
+        self.gradients.bytes() + features.map_or(Bytes::default(), Block::bytes)
+    }
+
+    /// Brings what the step wants to know of the splats into their gradients, and gives the splats back:
+    /// what surfaces ask takes their place. Behind features, which lie further on, they stay, for
+    /// nothing would be won.
+    pub(crate) fn settle(&mut self, session: &Session) -> Result<(), DeviceError> {
+        if self.features.is_some() {
+            return Ok(());
+        }
+        let Some(records) = self.records.0.take() else { return Ok(()) };
+        let args = SettleArgs {
+            splats: records.read(),
+            gradients: self.gradients.write(),
+            visible: count_u32(self.visible)?,
+            reserved: 0,
+        };
+        session.kernels.settle.over(&session.stream, self.visible, &args)
+    }
+
+    /// Has the backward pass begin with nothing.
+    pub(crate) fn clear_gradients(&mut self, stream: &Stream) -> Result<(), DeviceError> {
+        self.gradients.zero(stream)?;
+        let features = self.features.as_mut().and_then(|features| features.gradients.as_mut());
+        features.map_or(Ok(()), |gradients| gradients.zero(stream))
+    }
+}
+
+/// What sorting needs of the splats, in the room of their gradients: 32 of 48 bytes each.
+pub(crate) struct Order<'a> {
+    pub(crate) tiles: Piece<'a, TileRect>,
+    pub(crate) depth_keys: [Piece<'a, u32>; 2],
+    pub(crate) slots: [Piece<'a, u32>; 2],
+    pub(crate) instance_counts: Piece<'a, u32>,
+    /// First instance of each, front to back.
+    pub(crate) firsts: Piece<'a, u32>,
+}
+
+impl<'a> Order<'a> {
+    /// The same places for the same capacity.
+    pub(crate) fn of(gradients: &'a mut Block<f32>) -> Result<Self, DeviceError> {
+        let capacity = gradients.len() / RECORD_WIDTH as usize;
+        let mut room: Carve<'a> = gradients.carve();
+        Ok(Self {
+            tiles: room.take(capacity)?,
+            depth_keys: [room.take(capacity)?, room.take(capacity)?],
+            slots: [room.take(capacity)?, room.take(capacity)?],
+            instance_counts: room.take(capacity)?,
+            firsts: room.take(capacity)?,
+        })
+    }
+}
+
+/// The view as the kernels take it.
+pub(crate) fn camera(view: &View, settings: &RenderSettings) -> Result<Camera, DeviceError> {
+    let size = [view.camera.width, view.camera.height];
+    // Kernels number the values of an image in 32 bits.
+    let values = size.map(u64::from).iter().product::<u64>() * 3;
+    if size.iter().any(|&side| side > u32::from(u16::MAX)) || values > u64::from(u32::MAX) {
+        return Err(DeviceError::ImageTooLarge { size });
+    }
+    let point = viewpoint::<f32>(view, settings.near, settings.screen_filter);
+    let [(low_x, high_x), (low_y, high_y)] = point.guard();
+    let mut rotation = [0.0; 9];
+    rotation.copy_from_slice(point.rotation.as_flattened());
+    Ok(Camera {
+        rotation,
+        translation: point.translation,
+        centre_world: point.centre_world,
+        focal_px: point.focal_px,
+        centre_px: point.centre_px,
+        guard: [low_x, high_x, low_y, high_y],
+        size,
+        tiles: size.map(|side| side.div_ceil(TILE)),
+        near: point.near,
+        variance_px2: point.variance_px2,
+        compensates: u32::from(point.compensates),
+    })
+}
+
+/// Whether the view is drawn with a filter of its own.
+pub(crate) fn filters_screen(camera: &Camera) -> bool {
+    camera.compensates != 0 || camera.variance_px2.to_bits() != abi::DILATION_PX2.to_bits()
+}
+
+/// Projects the model. Waits for the device once, to learn how much the view sees: so the sorts and
+/// their memory have exact sizes, where otherwise all would have to allow for the worst view.
+pub(crate) fn forward(
+    session: &mut Session,
+    model: &Model,
+    camera: &Camera,
+    sh_degree: u32,
+) -> Result<Splats, DeviceError> {
+    let gaussians = model.len();
+    let mut splat_from_gaussian = session.heap.scratch("splat of each Gaussian", gaussians)?;
+    let mut capacity = session.splats_expected.clamp(SPLATS_MIN, gaussians.max(SPLATS_MIN));
+    loop {
+        let width = RECORD_WIDTH as usize;
+        // The splats last, so that their place is free when they go first.
+        let gradients = session.heap.scratch("gradients of splats", capacity * width)?;
+        let mut splats = Splats {
+            visible: 0,
+            instances: 0,
+            records: Records(Some(session.heap.scratch("splats", capacity * width)?)),
+            splat_from_gaussian,
+            gradients,
+            features: None,
+        };
+        (splats.instances, splats.visible) =
+            launch(session, model, camera, (sh_degree, &mut splats))?;
+        if splats.visible <= capacity {
+            return Ok(splats);
+        }
+        // Twice the work, once: later views start with this capacity.
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a count of at most 2^32, raised by a twentieth"
+        )]
+        let wanted = (splats.visible as f64 * HEADROOM) as usize;
+        session.splats_expected = wanted;
+        capacity = wanted.clamp(SPLATS_MIN, gaussians.max(SPLATS_MIN));
+        Splats { splat_from_gaussian, .. } = splats;
+    }
+}
+
+fn launch(
+    session: &mut Session,
+    model: &Model,
+    camera: &Camera,
+    (sh_degree, splats): (u32, &mut Splats),
+) -> Result<(u64, usize), DeviceError> {
+    let gaussians = model.len();
+    let begun = session.timers.begin(Stage::Project, &session.stream)?;
+    session.status.clear_counts(&session.stream)?;
+    let capacity = splats.gradients.len() / RECORD_WIDTH as usize;
+    let mut order = Order::of(&mut splats.gradients)?;
+    let (counts, fault) = session.status.counts_and_fault();
+    let args = ProjectArgs {
+        geometry: model.geometry(),
+        filter_3d: model.filter(),
+        sh: model.tables[SH].read(),
+        sh_first: model.tables[SH_FIRST].read(),
+        sh_second: model.tables[SH_SECOND].read(),
+        sh_steps: model.sh_steps.read(),
+        splat_from_gaussian: splats.splat_from_gaussian.write(),
+        splats: splats.records.0.as_mut().map_or(Out::NULL, Buffer::write),
+        tiles: order.tiles.write(),
+        depth_keys: order.depth_keys[0].write(),
+        slots: order.slots[0].write(),
+        instance_counts: order.instance_counts.write(),
+        fault,
+        counts,
+        camera: *camera,
+        missed: model.momentum.now(),
+        gaussians: count_u32(gaussians)?,
+        capacity: count_u32(capacity)?,
+        sh_degree,
+        sh_width: model.sh_width(),
+    };
+    let kernels = &session.kernels;
+    let is_extended = model.optional().filter_3d || filters_screen(camera);
+    let kernel = match (is_extended, model.storage()) {
+        (false, Storage::Full) => &kernels.project_fwd,
+        (false, Storage::Compact) => &kernels.project_fwd_compact,
+        (true, Storage::Full) => &kernels.project_fwd_extended,
+        (true, Storage::Compact) => &kernels.project_fwd_extended_compact,
+    };
+    kernel.over(&session.stream, gaussians, &args)?;
+    session.timers.end(&begun, &session.stream)?;
+    session.status.read_counts(&session.stream)
+}
+
+/// Kernels count in 32 bits.
+pub(crate) fn count_u32(count: usize) -> Result<u32, DeviceError> {
+    u32::try_from(count).ok().ok_or(DeviceError::TooManyGaussians { wanted: count })
+}

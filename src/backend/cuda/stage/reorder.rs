@@ -1,0 +1,92 @@
+//! Stage `reorder`: the twin of `backend/cpu/stage/reorder.rs`, in place.
+//!
+//! All scratch is taken before anything moves, and nothing waits for the device.
+
+use super::densify::COMPACT_WORDS;
+use super::project::count_u32;
+use crate::abi::{ColumnsArgs, MortonArgs, Out};
+use crate::backend::DeviceError;
+use crate::backend::cuda::memory::heap::{Block, Buffer};
+use crate::backend::cuda::memory::sort::{self, Pairs};
+use crate::backend::cuda::model::tables::Model;
+use crate::backend::cuda::session::Session;
+use crate::math::morton::{Cube, KEY_BITS};
+
+/// Puts the rows in the order of their centres' keys; rows of one key keep their order.
+pub(crate) fn reorder(
+    session: &Session,
+    model: &mut Model,
+    cube: &Cube,
+) -> Result<(), DeviceError> {
+    let rows = model.len();
+    if rows == 0 {
+        return Ok(());
+    }
+    let row_from_place = sorted_rows(session, model, cube)?;
+    let widest = model.widths().into_iter().max().unwrap_or(1);
+    let at_once = (COMPACT_WORDS / rows).clamp(1, widest);
+    let scratch = session.heap.scratch("moved columns", rows * at_once)?;
+    model.begin_generation();
+    let mut mover = Mover { session, rows, row_from_place, at_once, scratch };
+    for (table, width) in model.regions() {
+        mover.turn(table.write().bytes(), width)?;
+    }
+    // Lane blocks of one column lie as the column alone does.
+    mover.turn(model.gradient_norm_sums.write().bytes(), 1)?;
+    mover.turn(model.views_seen.write().bytes(), 1)?;
+    model.optional_columns().try_for_each(|column| mover.turn(column.write().bytes(), 1))
+}
+
+/// The row that comes to each place; `[rows]`.
+fn sorted_rows(session: &Session, model: &Model, cube: &Cube) -> Result<Block<u32>, DeviceError> {
+    let Session { heap, stream, kernels, .. } = session;
+    let n = model.len();
+    let mut rows = [heap.scratch("reordered rows", n)?, heap.scratch("reordered rows", n)?];
+    let mut keys = [heap.scratch("morton keys", n)?, heap.scratch("morton keys", n)?];
+    let args = MortonArgs {
+        geometry: model.geometry(),
+        keys: keys[0].write(),
+        rows: rows[0].write(),
+        centre: cube.centre,
+        half_side: cube.half_side,
+        n: count_u32(n)?,
+        reserved: 0,
+    };
+    kernels.morton_keys.over(stream, n, &args)?;
+    let mut pairs = Pairs { keys: keys.each_mut(), values: rows.each_mut(), n, bits: 0..KEY_BITS };
+    let sorted = sort::sort_pairs(heap, stream, &mut pairs)?;
+    let [first, second] = rows;
+    Ok(if sorted == 0 { first } else { second })
+}
+
+/// Moves the rows of one table after the other.
+struct Mover<'a> {
+    session: &'a Session,
+    rows: usize,
+    row_from_place: Block<u32>,
+    /// Columns that the scratch has room for.
+    at_once: usize,
+    scratch: Block<u32>,
+}
+
+impl Mover<'_> {
+    /// Moves the rows of a table of so many columns, a few columns at a time. Lanes behind the last
+    /// row are not touched.
+    fn turn(&mut self, table: Out<'_, u8>, width: usize) -> Result<(), DeviceError> {
+        let Session { stream, kernels, .. } = self.session;
+        for first in (0..width).step_by(self.at_once) {
+            let args = ColumnsArgs {
+                table,
+                row_from_place: self.row_from_place.read(),
+                scratch: self.scratch.write().bytes(),
+                n: count_u32(self.rows)?,
+                width: count_u32(width)?,
+                first: count_u32(first)?,
+                columns: count_u32(self.at_once.min(width - first))?,
+            };
+            kernels.gather_columns.over(stream, self.rows, &args)?;
+            kernels.return_columns.over(stream, self.rows, &args)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,82 @@
+//! Stage `smooth`: the twin of `backend/cpu/stage/smooth.rs`.
+
+use super::project::count_u32;
+use crate::abi::{ResetSmoothedArgs, SmoothArgs, SmoothView};
+use crate::backend::cuda::memory::heap::Buffer;
+use crate::backend::cuda::model::tables::{GEOMETRY, GEOMETRY_FIRST, Model};
+use crate::backend::cuda::session::Session;
+use crate::backend::viewpoint::viewpoint;
+use crate::backend::{DeviceError, RenderSettings};
+use crate::dataset::View;
+use crate::math::Real;
+use crate::math::filter::smoothing_per_depth;
+
+/// Gives every Gaussian the filter of the nearest view that samples it. Where memory is refused the
+/// model stays as it was.
+pub(crate) fn smooth(
+    session: &Session,
+    model: &mut Model,
+    views: &[&View],
+    sampled_from: f64,
+) -> Result<(), DeviceError> {
+    let rows = model.len();
+    // Before anything changes.
+    let mut on_device = session.heap.scratch::<SmoothView>("views to smooth for", views.len())?;
+    let mut farthest = session.heap.scratch::<u32>("farthest depth", 1)?;
+    model.enable_filter(session)?;
+    let host: Vec<SmoothView> = views.iter().map(|view| smooth_view(view)).collect();
+    on_device.upload(&session.stream, 0, &host)?;
+    farthest.zero(&session.stream)?;
+    let focal_px = host.iter().map(|view| view.focal_px[0]).fold(0.0, f32::max);
+    let args = SmoothArgs {
+        geometry: model.tables[GEOMETRY].read().floats(),
+        views: on_device.read(),
+        filter_3d: model.filter_3d.write(),
+        farthest: farthest.write(),
+        n: count_u32(rows)?,
+        views_len: count_u32(views.len())?,
+        smoothing_per_depth: if host.is_empty() { 0.0 } else { smoothing_per_depth(focal_px) },
+        sampled_from: f32::of(sampled_from),
+    };
+    session.kernels.smooth_nearest.over(&session.stream, rows, &args)?;
+    session.kernels.smooth_spread.over(&session.stream, rows, &args)
+}
+
+fn smooth_view(view: &View) -> SmoothView {
+    // Neither nearness nor the screen's filter matters to it.
+    let settings = RenderSettings::DEFAULT;
+    let point = viewpoint::<f32>(view, settings.near, settings.screen_filter);
+    let mut rotation = [0.0; 9];
+    rotation.copy_from_slice(point.rotation.as_flattened());
+    SmoothView {
+        rotation,
+        translation: point.translation,
+        focal_px: point.focal_px,
+        centre_px: point.centre_px,
+        size: point.size.map(|side| f32::of(f64::from(side))),
+    }
+}
+
+/// Lowers every opacity, as it is through the filter, to at most `ceiling` and forgets the
+/// opacities' moments.
+pub(crate) fn reset_opacity(
+    session: &Session,
+    model: &mut Model,
+    ceiling: f64,
+) -> Result<(), DeviceError> {
+    let rows = model.len();
+    let first_width = model.widths_u32()?[GEOMETRY_FIRST];
+    let [geometry, geometry_first, geometry_second, ..] =
+        model.tables.each_mut().map(Buffer::write);
+    let args = ResetSmoothedArgs {
+        geometry: geometry.floats(),
+        geometry_first,
+        geometry_second: geometry_second.floats(),
+        filter_3d: model.filter_3d.read(),
+        first_width,
+        n: count_u32(rows)?,
+        ceiling: f32::of(ceiling),
+        reserved: 0,
+    };
+    session.kernels.reset_smoothed_opacity.over(&session.stream, rows, &args)
+}
