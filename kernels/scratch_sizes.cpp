@@ -202,12 +202,13 @@ Piece piece_from(const Question& question, uint64_t n) {
     const auto base = static_cast<int64_t>(first.bytes) - static_cast<int64_t>(rise * (flat_until / step));
     Piece stairs{0, base, step, rise, first.in_second};
     if (base < 0 || !(stairs.at(n) == first)) return flat;
-    const uint64_t stairs_known = MOST / step;
-    const uint64_t whole = last(flat_until / step, stairs_known, [&](uint64_t k) {
-        return question.ask(k * step) == stairs.at(k * step) && question.ask(k * step - step + 1) == stairs.at(k * step);
-    });
+    // Step by step: beyond a portion of CUB's, other stairs may cross these.
+    uint64_t whole = flat_until / step;
+    const auto holds = [&](uint64_t at) { return question.ask(at) == stairs.at(at); };
+    while ((whole + 1) * step <= MOST && holds(whole * step + 1) && holds((whole + 1) * step)) ++whole;
     stairs.until = whole * step;
-    stairs.until = last(stairs.until, MOST, [&](uint64_t at) { return question.ask(at) == stairs.at(at); });
+    const uint64_t next = stairs.until + step;
+    stairs.until = last(stairs.until, next < MOST ? next : MOST, holds);
     return stairs;
 }
 

@@ -18,8 +18,7 @@ const BUILT: &[Library] = &[];
 const PLANNED: u32 = 90;
 
 /// Numbers of values at which a GPU is asked.
-pub const ASKED: [u64; 8] =
-    [1, 1 << 12, 1 << 15, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 26];
+pub const ASKED: [u64; 8] = [1, 1 << 12, 1 << 15, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 26];
 
 /// Bytes at each of [`ASKED`].
 pub type Answers = [u64; ASKED.len()];
@@ -208,7 +207,8 @@ impl Library {
                 differs |= found != expected;
                 let more = |difference: &Difference| difference.found - difference.expected;
                 let this = Difference { call, n, expected, found };
-                if found > expected && largest.as_ref().is_none_or(|most| more(most) < more(&this)) {
+                if found > expected && largest.as_ref().is_none_or(|most| more(most) < more(&this))
+                {
                     largest = Some(this);
                 }
             }
