@@ -236,7 +236,8 @@ impl Images {
         if !self.make_room(&session.heap, offset + bytes(image), bytes(image))? {
             return self.send_in_turn(session, Some(view), image);
         }
-        let place = Rc::new(Place::new(self.resident.address() + offset as u64, image)?);
+        let place =
+            Rc::new(Place::new(&session.copies, self.resident.address() + offset as u64, image)?);
         self.send_to(session, image, &place)?;
         self.place_from_view.insert(view, Rc::clone(&place));
         Ok(Target { place })
@@ -286,7 +287,7 @@ impl Images {
             session.copies.synchronize()?;
             turn.memory.grow(bytes(image))?;
         }
-        let place = Place::new(turn.memory.address(), image)?;
+        let place = Place::new(&session.copies, turn.memory.address(), image)?;
         turn.stage(&session.heap, image)?;
         if let Some(staged) = &turn.staging {
             turn.memory.upload_pinned(&session.copies, 0, (staged, 0..bytes(image)))?;
@@ -441,14 +442,14 @@ impl Place {
         self.form.bytes()
     }
 
-    fn new(address: u64, image: &Image) -> Result<Self, DeviceError> {
+    fn new(stream: &Stream, address: u64, image: &Image) -> Result<Self, DeviceError> {
         Ok(Self {
             address: Cell::new(address),
             form: Form::of(image),
             depth_fit: depth_fit(image),
             size: [image.width, image.height],
-            uploaded: Event::new()?,
-            used: Event::new()?,
+            uploaded: stream.event()?,
+            used: stream.event()?,
         })
     }
 }

@@ -3,6 +3,8 @@
 use std::marker::PhantomData;
 
 use super::buffer::Buffer;
+#[cfg(test)]
+use super::trace;
 use super::{ALIGNMENT, Heap, bytes_of};
 use crate::abi::Plain;
 use crate::backend::DeviceError;
@@ -27,6 +29,8 @@ impl<T: Plain> Block<T> {
         let mut ledger = heap.books.ledger.borrow_mut();
         ledger.set_used(label, Kind::Scratch, Bytes(0), Bytes(bytes));
         drop(ledger);
+        #[cfg(test)]
+        heap.note(trace::Kind::Take, label, place.address, bytes);
         let heap = heap.clone();
         Ok(Self { heap, label, id: place.id, address: place.address, len, values: PhantomData })
     }
@@ -80,6 +84,8 @@ impl<T> Drop for Block<T> {
         let bytes = Bytes(bytes_of::<T>(self.len));
         let mut ledger = self.heap.books.ledger.borrow_mut();
         ledger.set_used(self.label, Kind::Scratch, bytes, Bytes(0));
+        #[cfg(test)]
+        self.heap.note(trace::Kind::Give, self.label, self.address, bytes.0);
     }
 }
 

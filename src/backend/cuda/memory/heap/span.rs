@@ -17,6 +17,8 @@ pub(super) struct Books {
     pub(super) ledger: RefCell<Ledger>,
     pub(super) allowance: Cell<Allowance>,
     pub(super) library: OnceCell<Library>,
+    #[cfg(test)]
+    pub(super) trace: super::trace::Trace,
 }
 
 impl Books {
