@@ -300,7 +300,7 @@ pub(crate) fn library(arch: u32) -> Result<Library, DeviceError> {
 /// Bytes of scratch that a call for `n` values takes.
 fn scratch_of(call: Call, n: u64) -> Result<u64, DeviceError> {
     const NAME: &str = "cub";
-    let n = u32::try_from(n).map_err(|_error| too_many(NAME, n))?;
+    let n = u32::try_from(n).ok().ok_or_else(|| too_many(NAME, n))?;
     let (nowhere, mut bytes) = (std::ptr::null_mut(), 0);
     let error = match call {
         Call::Sort16 => ask_to_sort::<u16>(&mut bytes, n),
@@ -352,7 +352,7 @@ fn first<B: Buffer>(call: &'static str, buffer: &B, n: usize) -> Result<u64, Dev
 
 /// With 32 bits the library reckons faster, and no caller has more.
 fn count(call: &'static str, n: usize) -> Result<u32, DeviceError> {
-    u32::try_from(n).map_err(|_| too_many(call, n as u64))
+    u32::try_from(n).ok().ok_or_else(|| too_many(call, n as u64))
 }
 
 fn too_many(call: &'static str, n: u64) -> DeviceError {
