@@ -38,8 +38,8 @@ pub use lpips::{
     LpipsInputArgs, LpipsLayerArgs,
 };
 pub use neighbours::{
-    BOX_WIDTH, EXTENT_WIDTH, JoinArgs, NEAREST_BLOCK, NEIGHBOURS_BLOCK, NO_ROW, NearestArgs,
-    PLACED_WIDTH, PlaceArgs, SplitArgs, TREE_LEVELS,
+    BOX_WIDTH, EXTENT_WIDTH, JoinArgs, MOST_NEIGHBOURS, NEAREST_BLOCK, NEIGHBOURS_BLOCK, NO_ROW,
+    NearestArgs, PLACED_WIDTH, PlaceArgs, SplitArgs, TREE_LEVELS,
 };
 pub use normals::{
     FEATURES_BLOCK, FEATURES_WIDTH, FeaturesArgs, NORMALS_BLOCK, NORMALS_SIDE, NormalsArgs,

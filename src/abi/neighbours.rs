@@ -2,6 +2,9 @@
 
 use super::{In, Out};
 
+/// The most neighbours of a Gaussian: a warp on a GPU has one lane for each.
+pub const MOST_NEIGHBOURS: u32 = 32;
+
 constants! {
     /// Threads in a block of the kernels that build the tree of `neighbours`.
     pub const NEIGHBOURS_BLOCK: u32 = 256;

@@ -21,21 +21,9 @@ pub fn is_wsl() -> bool {
     Path::new(WSL_FOLDER).exists()
 }
 
-/// Whether the machine has an NVIDIA GPU with a driver.
-pub fn is_present() -> bool {
-    Path::new(WSL_DRIVER).exists() || has_gpu_file(Path::new("/dev")) || driver_shows_gpu()
-}
-
-/// What the driver says, for systems where no file tells: Windows, Jetson.
-#[cfg(kernels)]
-fn driver_shows_gpu() -> bool {
-    super::cuda::driver::shows_gpu()
-}
-
-/// A program without kernels does not ask the driver.
-#[cfg(not(kernels))]
-fn driver_shows_gpu() -> bool {
-    false
+/// Whether files of the system show an NVIDIA GPU with a driver. Windows and Jetson have none.
+pub fn has_gpu_files() -> bool {
+    Path::new(WSL_DRIVER).exists() || has_gpu_file(Path::new("/dev"))
 }
 
 /// Whether the folder has a file `nvidia` with a number; a container may be given any of the GPUs.
@@ -114,18 +102,6 @@ impl KernelBuild {
             Fit::Unfit
         }
     }
-}
-
-/// How the kernels were compiled; `None` in a program without, which cannot use a GPU.
-#[cfg(kernels)]
-pub fn kernels() -> Option<KernelBuild> {
-    Some(KernelBuild { archs: super::cuda::ARCHS, nvcc: super::cuda::NVCC })
-}
-
-/// How the kernels were compiled; this program has none and cannot use a GPU.
-#[cfg(not(kernels))]
-pub fn kernels() -> Option<KernelBuild> {
-    None
 }
 
 /// NVIDIA's management library, or why it cannot be asked.

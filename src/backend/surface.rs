@@ -3,11 +3,9 @@
 use std::ops::Range;
 
 use super::{DeviceError, NormalRule, Pending, Raster, SurfaceRule, SurfaceTerms};
+use crate::abi::MOST_NEIGHBOURS;
 use crate::memory::Bytes;
 use crate::model::Gaussians;
-
-/// The most neighbours of a Gaussian: a warp on a GPU has one lane for each.
-pub const MOST_NEIGHBOURS: u32 = 32;
 
 /// Lists of nearest neighbours, wherever they are.
 pub trait Neighbourhood {

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::device::{self, DeviceOptions, Task};
 use super::exit::UsageError;
-use super::print;
+use super::output::print;
 use super::scene::{ModelArgs, Opened};
 use crate::backend::{LossTerms, Surface, SurfaceMaps};
 use crate::config::{Config, Regularize, SugarOptions};

@@ -11,7 +11,7 @@ use crate::backend::DeviceError;
 use crate::backend::cpu::Cpu;
 #[cfg(kernels)]
 use crate::backend::cuda::{Cuda, CudaOptions};
-use crate::backend::{Surface, SurfaceMaps, nvidia};
+use crate::backend::{Surface, SurfaceMaps, gpu};
 use crate::config::{Config, Device, MemoryOptions};
 use crate::memory::Bytes;
 use crate::memory::plan::Coarse;
@@ -58,7 +58,7 @@ pub(super) fn on<T: Task>(options: &DeviceOptions, task: T) -> anyhow::Result<T:
     match options.device {
         Device::Cpu => on_cpu(options, task),
         Device::Cuda => on_cuda(options, task),
-        Device::Auto if nvidia::is_present() => on_cuda(options, task),
+        Device::Auto if gpu::is_present() => on_cuda(options, task),
         Device::Auto => on_cpu(options, task),
     }
 }

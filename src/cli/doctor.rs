@@ -1,12 +1,14 @@
 //! `splat doctor`: what this machine and this program can do.
 
 mod advice;
+mod findings;
 
 use clap::Args;
-use serde::Serialize;
 
-use super::device::{UsableGpu, try_gpu};
-use super::print;
+use self::findings::{Findings, capabilities};
+use super::device::try_gpu;
+use super::output::print;
+use crate::backend::gpu;
 use crate::backend::nvidia::{self, Fit, Gpu, KernelBuild, User};
 use crate::memory::{Bytes, host_memory};
 
@@ -23,35 +25,6 @@ pub(super) struct DoctorArgs {
     /// Print JSON
     #[arg(long)]
     json: bool,
-}
-
-/// What was found.
-#[derive(Serialize)]
-struct Findings {
-    version: &'static str,
-    /// Whether `splat train` can run here without further flags.
-    can_train: bool,
-    /// Devices that this program can train on.
-    devices: Vec<&'static str>,
-    cpu_threads: usize,
-    /// RAM that the process may use.
-    host_memory: Option<Bytes>,
-    /// RAM of the machine, of which a control group may leave less.
-    host_machine: Option<Bytes>,
-    /// Free space in the working directory, where models go by default.
-    disk_free: Option<Bytes>,
-    wsl: bool,
-    /// How the CUDA kernels were compiled, where there are any.
-    kernels: Option<KernelBuild>,
-    gpus: Vec<Gpu>,
-    /// Why the management library lists no GPU.
-    nvml: Option<String>,
-    /// The GPU that training runs on.
-    trains_on_gpu: Option<UsableGpu>,
-    /// Why it cannot, on a machine that has one.
-    gpu_problem: Option<String>,
-    /// What to do.
-    advice: Vec<String>,
 }
 
 /// Prints the findings. That something is missing is a finding; that nothing can be trained is an
@@ -72,7 +45,7 @@ impl Findings {
             Ok(gpus) => (gpus, None),
             Err(reason) => (Vec::new(), Some(reason)),
         };
-        let (trains_on_gpu, gpu_problem) = match (nvidia::is_present(), try_gpu()) {
+        let (trains_on_gpu, gpu_problem) = match (gpu::is_present(), try_gpu()) {
             (_, Ok(gpu)) => (Some(gpu), None),
             (true, Err(problem)) => (None, Some(problem)),
             (false, Err(_)) => (None, None),
@@ -87,7 +60,7 @@ impl Findings {
             host_machine: host.map(|host| host.machine),
             disk_free: disk_free(),
             wsl: nvidia::is_wsl(),
-            kernels: nvidia::kernels(),
+            kernels: gpu::kernels(),
             gpus,
             nvml,
             trains_on_gpu,
@@ -169,13 +142,6 @@ impl Findings {
         }
         vec!["GPU        none found".to_owned()]
     }
-}
-
-/// `7.5, 9.0`
-fn capabilities(archs: &[u32]) -> String {
-    let texts: Vec<String> =
-        archs.iter().map(|arch| format!("{}.{}", arch / 10, arch % 10)).collect();
-    texts.join(", ")
 }
 
 fn describe(gpu: &Gpu, kernels: Option<KernelBuild>) -> String {

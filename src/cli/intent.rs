@@ -10,7 +10,7 @@ use super::exit::UsageError;
 use super::folder;
 use super::handover::Handover;
 use super::scene::absolute;
-use super::train::TrainArgs;
+use super::train_args::TrainArgs;
 use crate::config::{Config, Layer, Layers, Regularize, Strategy, SugarSchedule, Typed, resolve};
 use crate::dataset::{Dataset, PointCloud};
 use crate::files::{OutputError, create_folder};

@@ -9,6 +9,7 @@ mod folder;
 mod handover;
 mod intent;
 mod lpips;
+mod output;
 mod plan;
 mod profile;
 mod render;
@@ -16,11 +17,10 @@ mod scene;
 mod start;
 mod synth;
 mod train;
+mod train_args;
 
 use std::ffi::OsString;
-use std::io::Write;
 use std::panic;
-use std::path::Path;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 
@@ -46,7 +46,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Train a model of a scene
-    Train(Box<train::TrainArgs>),
+    Train(Box<train_args::TrainArgs>),
     /// Measure a trained model against the scene's photographs
     Eval(Box<eval::EvalArgs>),
     /// Write a trained model's images of the scene's views, and the photographs, as PNG
@@ -152,19 +152,4 @@ fn run(args: Vec<OsString>) -> Exit {
             Exit::of(&error)
         }
     }
-}
-
-/// Results on stdout, whether or not anybody still reads them.
-fn print(text: &str) {
-    writeln!(std::io::stdout(), "{text}").ok();
-}
-
-/// A path as one writes it in a shell's command.
-fn shell_word(path: &Path) -> String {
-    let text = path.display().to_string();
-    let plain = |letter: char| letter.is_alphanumeric() || "/._-+=:,@%".contains(letter);
-    if !text.is_empty() && text.chars().all(plain) {
-        return text;
-    }
-    format!("'{}'", text.replace('\'', r"'\''"))
 }

@@ -1,5 +1,6 @@
 //! `splat plan`: what a run will take of memory, without a GPU.
 
+mod choices;
 mod report;
 mod text;
 
@@ -7,16 +8,18 @@ use std::path::{Path, PathBuf};
 
 use clap::{ArgMatches, Args};
 
+use self::choices::{storage, within};
 use self::report::{Budget, Gaussians, Report, Scene};
 use super::exit::{DataError, DoesNotFit, UsageError};
+use super::folder;
+use super::output::print;
 use super::scene::absolute;
 use super::start::Start;
-use super::{folder, print};
 use crate::config::{Config, Layers, Strategy, Typed, resolve};
 use crate::dataset::Dataset;
 use crate::export::read_ply;
 use crate::memory::plan::{self, Granule, ModelSize, OptionalColumns, Run, Seen, Storage};
-use crate::memory::{Allowance, Bytes, Limit, Rung};
+use crate::memory::{Bytes, Limit, Rung};
 use crate::model;
 use crate::train::{densify, forecast, render_filter};
 
@@ -103,11 +106,6 @@ fn budget(config: &Config) -> Result<Option<Budget>, UsageError> {
     }
 }
 
-/// What is taken at most of a card, or of a limit, of this size.
-fn within(limit: Bytes, threshold: f64) -> Bytes {
-    Allowance::new(Some(Limit::Bytes(limit)), threshold, limit).beside(Bytes(0))
-}
-
 fn report(
     args: &PlanArgs,
     config: &Config,
@@ -189,10 +187,6 @@ fn gaussians(args: &PlanArgs, config: &Config, start: u64, model: Option<usize>)
         Some(count) => told(count as u64, "the model"),
         None => told(forecast::guessed_gaussians(start), "a guess: 17 for each at the start"),
     }
-}
-
-pub(super) fn storage(config: &Config) -> Storage {
-    if config.memory.optimize_memory { Storage::Compact } else { Storage::Full }
 }
 
 /// What a model has beside parameters, moments and statistics.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::exit::DataError;
-use super::print;
+use super::output::print;
 use crate::memory::Bytes;
 use crate::telemetry::{Buffer, GpuSummary, Point, Profile};
 

@@ -7,7 +7,7 @@ use clap::{ArgMatches, Args};
 
 use super::device::{self, DeviceOptions, Task};
 use super::exit::UsageError;
-use super::print;
+use super::output::print;
 use super::scene::{ModelArgs, Opened, none_decoded};
 use crate::backend::{Surface, SurfaceMaps};
 use crate::dataset::Image;

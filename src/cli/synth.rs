@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::print;
+use super::output::print;
 use crate::synth::{SynthOptions, write_scene};
 
 /// Arguments of `splat synth`.

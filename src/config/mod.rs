@@ -8,6 +8,7 @@ mod presets;
 mod resolve;
 mod schema;
 mod sugar;
+mod switch;
 mod validate;
 
 pub use color::{Color, ParseColorError};
@@ -15,7 +16,7 @@ pub use error::ConfigError;
 pub use normalize::{Normalized, normalize_args};
 pub use options::{
     Config, DensifyOptions, Device, Fragmentation, MemoryOptions, OptimizeOptions, OutputOptions,
-    RunOptions, SceneOptions, Strategy, parse_switch,
+    RunOptions, SceneOptions, Strategy,
 };
 pub use presets::{preset_names, preset_text};
 pub use resolve::{Layer, Layers, Typed, resolve};

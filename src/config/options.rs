@@ -6,8 +6,13 @@ use clap::builder::RangedU64ValueParser;
 use clap::{Arg, ArgAction, Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 
+use super::sugar::{Regularize, SugarSchedule};
+use super::switch::parse_switch;
 use super::{Color, SugarOptions};
 use crate::memory::{Bytes, Limit, Rung};
+
+/// The last iteration of the stage where its schedule is the reference's.
+const ABSOLUTE_LAST: u32 = 15_000;
 
 /// All options of a training run, in the sections of a configuration file.
 #[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -522,11 +527,21 @@ fn toml_count() -> RangedU64ValueParser<u64> {
     RangedU64ValueParser::new().range(..=i64::MAX.unsigned_abs())
 }
 
-/// Reads a switch; Python's spelling is welcome (`--eval True`).
-pub fn parse_switch(text: &str) -> Result<bool, String> {
-    match text.to_ascii_lowercase().as_str() {
-        "true" | "1" | "yes" | "on" => Ok(true),
-        "false" | "0" | "no" | "off" => Ok(false),
-        _ => Err("write true or false".to_owned()),
+impl Config {
+    /// Whether SuGaR's coarse stage follows the photometric one.
+    pub fn has_coarse_stage(&self) -> bool {
+        self.sugar.regularize != Regularize::None
+    }
+
+    /// The last iteration of the run, that of the coarse stage where it has one.
+    pub fn last_iteration(&self) -> u32 {
+        let photometric = self.optimize.iterations;
+        if !self.has_coarse_stage() {
+            return photometric;
+        }
+        match self.sugar.sugar_schedule {
+            SugarSchedule::Relative => photometric.saturating_add(self.sugar.sugar_iterations),
+            SugarSchedule::Absolute => ABSOLUTE_LAST,
+        }
     }
 }

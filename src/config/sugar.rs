@@ -5,10 +5,7 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 
-use super::{Config, parse_switch};
-
-/// The last iteration of the stage where its schedule is the reference's.
-const ABSOLUTE_LAST: u32 = 15_000;
+use super::switch::parse_switch;
 
 /// What has Gaussians lie on surfaces once they show the photographs (SuGaR, Guédon and Lepetit 2024).
 #[derive(Args, Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -115,23 +112,4 @@ pub enum SugarSchedule {
     Relative,
     /// At the reference's iterations: from 7,001 to 8,999 opacities, at 9,001 the prune and from there to 15,000 surfaces
     Absolute,
-}
-
-impl Config {
-    /// Whether SuGaR's coarse stage follows the photometric one.
-    pub fn has_coarse_stage(&self) -> bool {
-        self.sugar.regularize != Regularize::None
-    }
-
-    /// The last iteration of the run, that of the coarse stage where it has one.
-    pub fn last_iteration(&self) -> u32 {
-        let photometric = self.optimize.iterations;
-        if !self.has_coarse_stage() {
-            return photometric;
-        }
-        match self.sugar.sugar_schedule {
-            SugarSchedule::Relative => photometric.saturating_add(self.sugar.sugar_iterations),
-            SugarSchedule::Absolute => ABSOLUTE_LAST,
-        }
-    }
 }

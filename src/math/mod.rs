@@ -21,5 +21,6 @@ pub mod relocate;
 pub mod sh;
 pub mod splat;
 pub mod ssim;
+mod widening;
 
 pub use real::{Real, inverse_sigmoid, sigmoid, sigmoid_bwd};

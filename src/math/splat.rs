@@ -4,11 +4,11 @@ use std::ops::Range;
 
 use super::Real;
 use super::blend::ALPHA_MIN;
-use super::filter::{kept_on_screen, kept_on_screen_bwd, smoothed, smoothed_bwd};
 use super::linalg::{
     Mat3, Quat, Sym2, Vec3, add, cross, dot, mat_mul, mul, mul_transposed, rotation, rotation_bwd,
     scale,
 };
+use super::widening::{kept_on_screen, kept_on_screen_bwd, smoothed, smoothed_bwd};
 
 /// Variance in px² added to every splat, so that none falls between pixel centres.
 pub const DILATION_PX2: f64 = 0.3;

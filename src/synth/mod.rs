@@ -4,8 +4,10 @@
 //! up is -y, as viewers of splats expect it. Everything is a function of the seed.
 
 mod cameras;
+mod color;
 mod light;
 mod nearest;
+mod options;
 mod points;
 mod scene;
 mod shape;
@@ -17,7 +19,8 @@ pub use truth::Truth;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use clap::Args;
+pub use options::SynthOptions;
+
 use image::codecs::png::PngEncoder;
 use image::{ExtendedColorType, ImageEncoder};
 use rayon::prelude::*;
@@ -26,39 +29,9 @@ use crate::dataset::View;
 use crate::dataset::colmap::write_colmap;
 use crate::files::{OutputError, create_folder, write_atomically};
 use cameras::{dome, ray_through};
+use color::{encode_srgb, quantise};
 use light::Light;
 use scene::Scene;
-
-/// What the scene looks like and how much there is of it.
-#[derive(Args, Clone, Copy, Debug, PartialEq, Eq)]
-#[command(next_help_heading = "Scene")]
-pub struct SynthOptions {
-    /// Seed: the same seed gives the same files
-    #[arg(long, value_name = "N", default_value_t = Self::default().seed)]
-    pub seed: u64,
-
-    /// Number of photographs
-    #[arg(long, value_name = "N", default_value_t = Self::default().views)]
-    pub views: u32,
-
-    /// Width of the photographs, px
-    #[arg(long, value_name = "PX", default_value_t = Self::default().width)]
-    pub width: u32,
-
-    /// Height of the photographs, px
-    #[arg(long, value_name = "PX", default_value_t = Self::default().height)]
-    pub height: u32,
-
-    /// Number of points on the surfaces
-    #[arg(long, value_name = "N", default_value_t = Self::default().points)]
-    pub points: u32,
-}
-
-impl Default for SynthOptions {
-    fn default() -> Self {
-        Self { seed: 0, views: 48, width: 160, height: 120, points: 4000 }
-    }
-}
 
 /// What was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -190,21 +163,6 @@ fn pixel_color(scene: &Scene, light: &Light, view: &View, [x, y]: [usize; 2]) ->
         }
     }
     sum.map(|channel| channel / (SAMPLES * SAMPLES) as f64)
-}
-
-/// Display value of a linear intensity; both 0..1.
-fn encode_srgb(linear: f64) -> f64 {
-    linear.clamp(0.0, 1.0).powf(1.0 / 2.2)
-}
-
-/// 8 bits of a value in 0..1.
-#[allow(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "the value is held to 0..=255"
-)]
-fn quantise(color: [f64; 3]) -> [u8; 3] {
-    color.map(|channel| (channel.clamp(0.0, 1.0) * 255.0).round() as u8)
 }
 
 fn encode(view: &View, rgb: &[u8]) -> Result<Vec<u8>, SynthError> {

@@ -4,10 +4,11 @@ use rayon::prelude::*;
 
 use super::cameras::{project, ray_through};
 
+use super::color::{encode_srgb, quantise};
 use super::light::Light;
+use super::options::SynthOptions;
 use super::scene::Scene;
 use super::shape::Ray;
-use super::{SynthOptions, encode_srgb, quantise};
 use crate::dataset::View;
 use crate::dataset::colmap::{Observation, TrackedPoint};
 use crate::math::linalg::{Vec3, add, length, scale, sub};

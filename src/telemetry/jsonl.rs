@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::cadence::Cadence;
 use super::status::Stage;
-use super::unix_seconds;
+use super::time::unix_seconds;
 use crate::files::OutputError;
 use crate::train::event::{Event, Sink};
 

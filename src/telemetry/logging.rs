@@ -16,8 +16,24 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer};
 
-use super::progress::ProgressStyle;
-use super::unix_seconds;
+use serde::{Deserialize, Serialize};
+
+use super::time::unix_seconds;
+
+/// How progress is shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ProgressStyle {
+    /// A bar where stderr is a terminal, else lines
+    #[default]
+    Bar,
+    /// A line every 5 seconds at most
+    Plain,
+    /// Every event (of the iterations every tenth) as a line of JSON on stderr
+    Json,
+    /// Nothing but warnings
+    None,
+}
 
 /// Environment variable with the level of the log, such as `debug` or `splat::dataset=trace`.
 const LEVEL: &str = "SPLAT_LOG";

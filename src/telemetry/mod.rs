@@ -9,16 +9,16 @@ mod sampler;
 mod status;
 mod tables;
 mod tensorboard;
+mod time;
 
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 pub use jsonl::JsonLines;
-pub use logging::{init_logging, log_error};
+pub use logging::{ProgressStyle, init_logging, log_error};
 pub use profile::{
     Buffer, Category, Change, GpuSummary, LogError, Peak, Point, Profile, Share, Slack,
 };
-pub use progress::{Progress, ProgressStyle};
+pub use progress::Progress;
 pub use tables::{Tables, append_metrics, write_per_view, write_results};
 pub use tensorboard::TensorBoard;
 
@@ -88,9 +88,4 @@ impl Sinks {
         }
         result
     }
-}
-
-/// Now, in seconds since the Unix epoch; 0 on a clock set before it.
-fn unix_seconds() -> f64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64())
 }

@@ -4,29 +4,13 @@ use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
-use serde::{Deserialize, Serialize};
 
 use super::jsonl::Encoder;
-use super::logging::Console;
+use super::logging::{Console, ProgressStyle};
 use super::status::{Stage, Status, clock, count};
 use crate::files::OutputError;
 use crate::memory::Bytes;
 use crate::train::event::{Event, Saved, Sink};
-
-/// How progress is shown.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ProgressStyle {
-    /// A bar where stderr is a terminal, else lines
-    #[default]
-    Bar,
-    /// A line every 5 seconds at most
-    Plain,
-    /// Every event (of the iterations every tenth) as a line of JSON on stderr
-    Json,
-    /// Nothing but warnings
-    None,
-}
 
 /// Time between two lines where there is no bar.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);

@@ -18,7 +18,7 @@ use tensorboard_rs::record_writer::RecordWriter;
 use tensorboard_rs::summary::{histogram_raw, scalar};
 
 use super::cadence::{Cadence, Recorded};
-use super::unix_seconds;
+use super::time::unix_seconds;
 use crate::files::OutputError;
 use crate::math::Real;
 use crate::memory::{Bytes, Change, Rung};

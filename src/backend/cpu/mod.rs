@@ -4,6 +4,7 @@
 //! Results do not depend on the number of threads: sums run in a fixed order.
 
 mod count;
+mod frame;
 mod model;
 mod stage;
 
@@ -12,18 +13,21 @@ use std::ops::Range;
 use std::sync::Arc;
 
 pub use count::{Counted, count};
+pub use frame::Frame;
 pub use model::{Column, Model, Parameter};
 pub use stage::appearance::Appearance;
+pub use stage::gradients::Gradients;
 pub use stage::lpips::Perceptual;
 pub use stage::neighbours::Neighbours;
 pub use stage::normals::ReadyMean;
 pub use stage::project::ParameterGradient;
 
-use self::stage::bin::Bins;
-use self::stage::blend::{Canvas, CanvasGradient, backward, forward};
+use self::stage::blend::{CanvasGradient, backward, forward};
 use self::stage::depth::Compared;
+use self::stage::depth_map::DepthMap;
+use self::stage::gradients::ViewGradients;
 use self::stage::project::Splat;
-use self::stage::sampled_depths::{DepthMap, Sampled};
+use self::stage::sampled_depths::Sampled;
 use self::stage::{
     adam, appearance, bin, densify, depth, loss, lpips, neighbours, normals, project, relocate,
     reorder, sampled_depths, smooth, surface,
@@ -31,15 +35,14 @@ use self::stage::{
 use super::viewpoint::viewpoint;
 use super::{
     AdamStep, AppearanceStep, AppearanceTables, Backend, Densified, DensifyRule, DeviceError,
-    Grant, LossTerms, LossValue, Measured, Pass, Pending, Raster, RelocateRule, RenderSettings,
-    Rendered, Rows, ScreenFilter, Snapshot, Surface, SurfaceRule, SurfaceTerms, Survey, check_rows,
-    chunks,
+    Grant, LossTerms, LossValue, Measured, NormalRule, Pass, Pending, Raster, RelocateRule,
+    RenderSettings, Rendered, Rows, ScreenFilter, Snapshot, Surface, SurfaceMaps, SurfaceRule,
+    SurfaceTerms, Survey, check_rows, chunks,
 };
 use crate::dataset::{Image, View};
 use crate::math::Real;
 use crate::math::blend::ScreenGradient;
 use crate::math::morton::Cube;
-use crate::math::splat::Viewpoint;
 use crate::memory::Bytes;
 use crate::memory::plan::OptionalColumns;
 use crate::model::Gaussians;
@@ -66,74 +69,6 @@ impl<R: Real> Cpu<R> {
     ) -> ParameterGradient<R> {
         let slots = gradients.views.iter().map(|view| view.slots(model.len())).collect::<Vec<_>>();
         project::parameter_gradient(model, gradients, &slots, index)
-    }
-}
-
-/// A drawn view and what the backward pass needs of it.
-#[derive(Debug)]
-pub struct Frame<R> {
-    view: Viewpoint<R>,
-    settings: RenderSettings,
-    splats: Vec<Splat<R>>,
-    bins: Bins,
-    canvas: Canvas<R>,
-    /// The colours that are compared with the photograph, where they are not the image's.
-    compensated: Option<Vec<R>>,
-    /// The first Gaussian that was left out because it is broken.
-    fault: Option<DeviceError>,
-    /// Gradient of the image, [height, width, 3]; empty before [`Raster::loss`].
-    d_image: Vec<R>,
-    /// What came of the inverse depths.
-    depths: Option<Compared<R>>,
-    /// What came of the normals.
-    normals: Option<normals::Compared<R>>,
-    /// What came of samples' distances from the surface.
-    sampled: Option<Sampled<R>>,
-}
-
-impl<R> Frame<R> {
-    /// The colours that are compared with the photograph, [height, width, 3].
-    fn compared(&self) -> &[R] {
-        self.compensated.as_deref().unwrap_or(&self.canvas.image)
-    }
-}
-
-/// Screen-space gradients of the views since the last step, and what the surface terms add to them.
-#[derive(Debug, Default)]
-pub struct Gradients<R> {
-    views: Vec<ViewGradients<R>>,
-    /// Gradients of the Gaussians' geometry, seen or not, in the order of
-    /// [`BumpGradient::row`](crate::math::field::BumpGradient::row), `[n, 11]`; empty where nothing
-    /// asked for them.
-    geometry: Vec<R>,
-}
-
-/// Screen-space gradients of one view.
-#[derive(Debug)]
-struct ViewGradients<R> {
-    view: Viewpoint<R>,
-    sh_degree: u32,
-    /// `[visible]`
-    gaussian_from_splat: Vec<usize>,
-    /// `[visible]`
-    screen: Vec<ScreenGradient<R>>,
-    /// Its depths, where samples were compared with them.
-    depth_map: Option<DepthMap<R>>,
-    /// The first Gaussian that was left out because it is broken.
-    fault: Option<DeviceError>,
-}
-
-/// No splat of this view belongs to the Gaussian.
-const UNSEEN: usize = usize::MAX;
-
-impl<R> ViewGradients<R> {
-    /// Index of each Gaussian's splat, or [`UNSEEN`]; `[gaussians]`.
-    fn slots(&self, gaussians: usize) -> Vec<usize> {
-        let mut splat_from_gaussian = vec![UNSEEN; gaussians];
-        for (splat, &gaussian) in self.gaussian_from_splat.iter().enumerate() {
-            splat_from_gaussian[gaussian] = splat;
-        }
-        splat_from_gaussian
     }
 }
 
@@ -490,5 +425,34 @@ impl<R: Real> Surface for Cpu<R> {
         rule: &SurfaceRule,
     ) -> Result<Ready<SurfaceTerms>, DeviceError> {
         surface::regularise(model, near, gradients, rule).map(Ready)
+    }
+}
+
+impl<R: Real> SurfaceMaps for Cpu<R> {
+    type NormalLoss = ReadyMean;
+
+    fn compare_normals(
+        &mut self,
+        frame: &mut Frame<R>,
+        weight: f64,
+        rule: NormalRule,
+    ) -> Result<ReadyMean, DeviceError> {
+        if !matches!(frame.settings.pass, Pass::Train | Pass::Observe) {
+            return Err(DeviceError::NoSurfaceMaps);
+        }
+        let compared = normals::compare(&frame.canvas, &frame.view, (weight, rule))?;
+        let mean = ReadyMean(compared.mean);
+        (frame.normals, frame.sampled) = (Some(compared), None);
+        Ok(mean)
+    }
+
+    fn compare_sampled_depths(
+        &mut self,
+        model: &Model<R>,
+        frame: &mut Frame<R>,
+        near: &Neighbours,
+        rule: &SurfaceRule,
+    ) -> Result<(), DeviceError> {
+        frame.compare_sampled_depths(model, near, rule)
     }
 }

@@ -3,8 +3,7 @@
 use super::memory::heap::Heap;
 use super::model::tables::Model;
 use super::photos::Images;
-use super::session::Session;
-use super::stage::bands::BandPolicy;
+use super::session::{BandPolicy, Session};
 use super::stage::neighbours::LISTS;
 use crate::backend::{DeviceError, Governed};
 use crate::memory::plan::{Storage, search_scratch};

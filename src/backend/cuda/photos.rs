@@ -21,6 +21,12 @@ const ALIGNMENT: usize = 256;
 /// scratch leave: half. The rest is for the model, which grows.
 const SHARE_OF_WHAT_IS_LEFT: u64 = 2;
 
+/// Label of the photographs that stay.
+pub(super) const RESIDENT_PHOTOGRAPHS: &str = "photographs";
+
+/// Label of the places that the others take in turns.
+pub(super) const PHOTOGRAPHS_IN_TURN: &str = "photographs in turn";
+
 /// Photographs and their places.
 pub(super) struct Images {
     resident: Region<u8>,
@@ -134,7 +140,7 @@ impl Target {
 
 impl Turn {
     fn new(heap: &Heap) -> Result<Self, DeviceError> {
-        Ok(Self { memory: heap.region(super::PHOTOGRAPHS_IN_TURN)?, staging: None, held: None })
+        Ok(Self { memory: heap.region(PHOTOGRAPHS_IN_TURN)?, staging: None, held: None })
     }
 
     /// Whether somebody is about to read what is there.
@@ -193,7 +199,7 @@ impl Images {
     pub(super) fn new(session: &Session) -> Result<Self, DeviceError> {
         let heap = &session.heap;
         Ok(Self {
-            resident: heap.region(super::RESIDENT_PHOTOGRAPHS)?,
+            resident: heap.region(RESIDENT_PHOTOGRAPHS)?,
             place_from_view: BTreeMap::new(),
             bytes_from_view: BTreeMap::new(),
             // Without virtual memory growth would move those that are there.

@@ -12,13 +12,24 @@ use super::memory::heap::Heap;
 use super::memory::list_room::ListRoom;
 use super::memory::sort;
 use super::memory::status::Status;
-use super::stage::bands::BandPolicy;
 use crate::backend::DeviceError;
 use crate::memory::plan::Storage;
 use crate::memory::{Allowance, Bytes, Limit};
 
 /// Stages for which events are made beforehand: a few iterations'.
 const STAGES_TIMED: usize = 64;
+
+/// When a view is drawn in bands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BandPolicy {
+    /// Never: a view that does not fit is refused.
+    Never,
+    /// Where it does not fit.
+    #[default]
+    WhenNeeded,
+    /// Always, in so many bands or more: one for each row of tiles at most.
+    AtLeast(u32),
+}
 
 /// What all work on the GPU needs.
 pub struct Session {

@@ -1,6 +1,6 @@
 //! What to do about what was found.
 
-use super::{Findings, capabilities};
+use super::findings::{Findings, capabilities};
 use crate::backend::nvidia::{Fit, Gpu};
 use crate::cli::device::REBUILD;
 use crate::memory::Bytes;

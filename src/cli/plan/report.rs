@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use super::{storage, within};
+use super::choices::{storage, within};
 use crate::backend::CHUNK_ROWS;
 use crate::config::{Config, Layers, preset_names, resolve};
 use crate::memory::plan::{

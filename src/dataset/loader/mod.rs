@@ -3,6 +3,7 @@
 mod agenda;
 #[cfg(test)]
 mod limit_tests;
+mod outcome;
 mod shelf;
 #[cfg(test)]
 mod tests;
@@ -14,6 +15,9 @@ use std::thread::{self, JoinHandle};
 
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
 
+pub use outcome::LoaderStatistics;
+
+use self::outcome::Outcome;
 use super::image::guarded;
 use super::{Image, ImageError, ImageSource, decode};
 use crate::memory::Bytes;
@@ -22,9 +26,6 @@ use watch::Watch;
 
 /// Threads that decode ahead, at most. More would only hold more photographs at full size.
 const MAX_WORKERS: usize = 4;
-
-/// What became of an image. Shared, because a failure is told to everyone who asks.
-type Outcome = Result<Arc<Image>, Arc<ImageError>>;
 
 type Decoder = Box<dyn Fn(&ImageSource) -> Result<Image, ImageError> + Send + Sync>;
 
@@ -38,19 +39,6 @@ pub enum Residency {
     },
     /// All of them (`--high-dram`).
     All,
-}
-
-/// How well decoding ahead worked.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LoaderStatistics {
-    /// Fetches that found the image decoded.
-    pub ready: u64,
-    /// Fetches that waited for a decode under way.
-    pub waited: u64,
-    /// Fetches that had to decode.
-    pub missed: u64,
-    /// Images decoded, failures included.
-    pub decoded: u64,
 }
 
 /// Gives out decoded images by their index in the scene.

@@ -1,6 +1,6 @@
 //! What a run will take of memory, from the sizes of things alone: no GPU, no driver.
 //!
-//! Rows go by the labels of the ledger, one to one (`tests/device_plan.rs` holds them against it).
+//! Rows go by the labels of the ledger, one to one (`tests/gpu/device_plan.rs` holds them against it).
 //! What is computed here mirrors what `backend/cuda` asks its heap for, in the same order, because
 //! the scratch arena stacks blocks in the order in which they are taken.
 

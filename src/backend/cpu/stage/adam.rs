@@ -4,8 +4,8 @@
 
 use rayon::prelude::*;
 
+use super::gradients::Gradients;
 use super::project::{ParameterGradient, parameter_gradient};
-use crate::backend::cpu::Gradients;
 use crate::backend::cpu::model::{Model, Parameter};
 use crate::backend::{AdamStep, DeviceError, Noise, Rates, Regularisers};
 use crate::math::adam::{BETA_1, BETA_2, EPSILON, bias_corrections};

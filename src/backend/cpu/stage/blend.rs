@@ -8,7 +8,7 @@ mod tests;
 use rayon::prelude::*;
 
 use super::bin::Bins;
-use super::project::Splat;
+use super::project::{Splat, draws_surface};
 use crate::backend::{Pass, RenderSettings, Rendered};
 use crate::math::Real;
 use crate::math::blend::{
@@ -113,11 +113,6 @@ pub(crate) fn forward<R: Real>(
 /// Whether inverse depths are drawn: where they are asked for, but not beside the blend counts.
 fn draws_inverse_depths(settings: &RenderSettings) -> bool {
     settings.inverse_depth && settings.pass != Pass::Picture
-}
-
-/// Whether depths and normals are drawn; as with inverse depths.
-pub(crate) fn draws_surface(settings: &RenderSettings) -> bool {
-    settings.surface && settings.pass != Pass::Picture
 }
 
 const TILE_PIXELS: usize = (TILE * TILE) as usize;

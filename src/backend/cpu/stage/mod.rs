@@ -6,6 +6,8 @@ pub(crate) mod bin;
 pub(crate) mod blend;
 pub(crate) mod densify;
 pub(crate) mod depth;
+pub(crate) mod depth_map;
+pub(crate) mod gradients;
 pub(crate) mod loss;
 pub(crate) mod lpips;
 pub(crate) mod neighbours;

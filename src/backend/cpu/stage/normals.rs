@@ -4,9 +4,7 @@
 use rayon::prelude::*;
 
 use super::blend::Canvas;
-use super::sampled_depths;
-use crate::backend::cpu::{Cpu, Frame, Model, Neighbours};
-use crate::backend::{DeviceError, NormalRule, Pass, Pending, SurfaceMaps, SurfaceRule};
+use crate::backend::{DeviceError, NormalRule, Pending};
 use crate::math::Real;
 use crate::math::linalg::dot;
 use crate::math::normals::{
@@ -17,7 +15,7 @@ use crate::memory::Bytes;
 
 /// A mean that is there already.
 #[derive(Clone, Copy, Debug)]
-pub struct ReadyMean(f64);
+pub struct ReadyMean(pub(crate) f64);
 
 impl Pending<f64> for ReadyMean {
     fn is_ready(&self) -> bool {
@@ -26,35 +24,6 @@ impl Pending<f64> for ReadyMean {
 
     fn read(self) -> Result<f64, DeviceError> {
         Ok(self.0)
-    }
-}
-
-impl<R: Real> SurfaceMaps for Cpu<R> {
-    type NormalLoss = ReadyMean;
-
-    fn compare_normals(
-        &mut self,
-        frame: &mut Frame<R>,
-        weight: f64,
-        rule: NormalRule,
-    ) -> Result<ReadyMean, DeviceError> {
-        if !matches!(frame.settings.pass, Pass::Train | Pass::Observe) {
-            return Err(DeviceError::NoSurfaceMaps);
-        }
-        let compared = compare(&frame.canvas, &frame.view, (weight, rule))?;
-        let mean = ReadyMean(compared.mean);
-        (frame.normals, frame.sampled) = (Some(compared), None);
-        Ok(mean)
-    }
-
-    fn compare_sampled_depths(
-        &mut self,
-        model: &Model<R>,
-        frame: &mut Frame<R>,
-        near: &Neighbours,
-        rule: &SurfaceRule,
-    ) -> Result<(), DeviceError> {
-        sampled_depths::compare(model, frame, near, rule)
     }
 }
 

@@ -4,10 +4,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rayon::prelude::*;
 
-use super::blend::draws_surface;
+use super::gradients::{Gradients, UNSEEN, ViewGradients};
 use crate::backend::cpu::model::{Model, Parameter};
-use crate::backend::cpu::{Gradients, UNSEEN, ViewGradients};
-use crate::backend::{DeviceError, RenderSettings};
+use crate::backend::{DeviceError, Pass, RenderSettings};
 use crate::math::blend::{ScreenGradient, Shade};
 use crate::math::field::GEOMETRY;
 use crate::math::linalg::{Quat, Vec3, add, normalize, normalize_bwd, sub};
@@ -270,4 +269,9 @@ fn color_bwd<R: Real>(
         }
     }
     normalize_bwd(offset, sh::basis_bwd(sh_degree, direction, &d_basis))
+}
+
+/// Whether depths and normals are drawn; as with inverse depths.
+pub(crate) fn draws_surface(settings: &RenderSettings) -> bool {
+    settings.surface && settings.pass != Pass::Picture
 }

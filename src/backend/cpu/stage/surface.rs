@@ -6,9 +6,10 @@
 
 use rayon::prelude::*;
 
-use super::sampled_depths::DepthMap;
+use super::depth_map::DepthMap;
+use super::gradients::{Gradients, ViewGradients};
+use super::neighbours::Neighbours;
 use crate::backend::cpu::model::{Model, Parameter};
-use crate::backend::cpu::{Gradients, Neighbours, ViewGradients};
 use crate::backend::{DeviceError, SurfaceRule, SurfaceTerms};
 use crate::math::Real;
 use crate::math::field::{

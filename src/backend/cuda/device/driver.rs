@@ -2,9 +2,10 @@
 
 use std::rc::Rc;
 
-use cudarc::driver::{DriverError, result, sys};
+use cudarc::driver::{result, sys};
 
-use super::launch;
+use super::error::failed;
+use super::fatbins;
 use crate::backend::{DeviceError, nvidia};
 use crate::memory::Bytes;
 use crate::memory::plan::CONTEXT;
@@ -38,18 +39,6 @@ pub struct Device {
 /// Less and more than any context with this program's code takes.
 const CONTEXTS: (Bytes, Bytes) = (Bytes(64 << 20), Bytes(1 << 30));
 
-/// Makes a failure of the driver an error that names the call.
-pub(crate) fn failed(call: &'static str) -> impl Fn(DriverError) -> DeviceError {
-    move |error| DeviceError::Driver { call, reason: describe(error) }
-}
-
-fn describe(error: DriverError) -> String {
-    let text = |found: Result<&std::ffi::CStr, DriverError>| {
-        found.map_or_else(|_none| String::new(), |text| text.to_string_lossy().into_owned())
-    };
-    format!("{} ({})", text(error.error_string()), text(error.error_name()))
-}
-
 impl Device {
     /// Takes the first GPU that the driver shows (`CUDA_VISIBLE_DEVICES` decides which that is)
     /// and makes its context current in this thread.
@@ -67,11 +56,11 @@ impl Device {
         }
         let id = result::device::get(0).map_err(failed("cuDeviceGet"))?;
         let mut device = Self::describe(id)?;
-        if !runs(device.arch, launch::ARCHS) {
+        if !runs(device.arch, fatbins::ARCHS) {
             return Err(DeviceError::NoCode {
                 name: device.name.clone(),
                 arch: device.arch,
-                built: launch::ARCHS.to_vec(),
+                built: fatbins::ARCHS.to_vec(),
             });
         }
         device.free_before_context = nvidia::free(&device.uuid);

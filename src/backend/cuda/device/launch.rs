@@ -7,21 +7,11 @@ use std::rc::Rc;
 
 use cudarc::driver::{result, sys};
 
-use super::driver::failed;
+use super::error::failed;
+use super::fatbins;
 use super::stream::{Launch, Stream};
 use crate::abi::Arguments;
 use crate::backend::DeviceError;
-
-pub(in crate::backend) use fatbins::{ARCHS, NVCC};
-
-/// What nvcc made of the kernels.
-mod fatbins {
-    /// The driver wants images to begin at a multiple of eight bytes, of which 16 is one.
-    #[repr(align(16))]
-    struct Aligned<T: ?Sized>(T);
-
-    include!(concat!(env!("OUT_DIR"), "/fatbins.rs"));
-}
 
 /// A kernel with arguments `A` (its lifetime stands for any).
 pub(crate) struct Kernel<A: Arguments> {

@@ -3,6 +3,8 @@
 pub mod driver;
 #[cfg(test)]
 pub(crate) mod dry;
+pub(crate) mod error;
+pub(crate) mod fatbins;
 pub(crate) mod launch;
 pub mod stream;
 pub mod timers;

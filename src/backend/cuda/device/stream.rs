@@ -4,7 +4,7 @@ use std::ffi::c_void;
 
 use cudarc::driver::{result, sys};
 
-use super::driver::failed;
+use super::error::failed;
 use crate::backend::DeviceError;
 
 /// A queue of work on the GPU.

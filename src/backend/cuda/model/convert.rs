@@ -3,31 +3,18 @@
 //! What is packed is smaller: it is put down behind where values are read, from the first lane block
 //! to the last. Values that are unpacked are put down from the last lane block to the first.
 
+use super::catch_up::catch_up;
 use super::lanes::{LANES, table_len};
 use super::pack::{Form, Passage};
 use super::tables::{Model, forms, values, widths};
 use crate::backend::DeviceError;
-use crate::backend::cuda::Cuda;
 use crate::backend::cuda::memory::heap::{Block, Buffer, Region};
 use crate::backend::cuda::session::Session;
-use crate::backend::cuda::stage::adam;
 use crate::memory::Bytes;
 use crate::memory::plan::Storage;
 
 /// Scratch on the way, in words of 4 bytes: 4 MiB, since memory is short when this is done.
 const SCRATCH_WORDS: usize = 1 << 20;
-
-impl Cuda {
-    /// Has a model keep its state compact from now on; gives the bytes that this frees.
-    pub fn compact(&mut self, model: &mut Model) -> Result<Bytes, DeviceError> {
-        model.compact(&self.session)
-    }
-
-    /// Has a model keep its state in full precision from now on.
-    pub fn expand(&mut self, model: &mut Model) -> Result<(), DeviceError> {
-        model.expand(&self.session)
-    }
-}
 
 impl Model {
     /// Keeps the state compact from now on; gives the bytes that this frees. Where scratch is refused
@@ -38,7 +25,7 @@ impl Model {
         }
         let mapped = self.bytes_mapped();
         let mut turn = Turn::new(session, self)?;
-        adam::catch_up(session, self)?;
+        catch_up(session, self)?;
         turn.each_table(self, Turn::pack)?;
         self.set_storage(Storage::Compact);
         self.shrink(self.len());
@@ -62,7 +49,7 @@ impl Model {
             self.trim()?;
             return Err(refusal);
         }
-        adam::catch_up(session, self)?;
+        catch_up(session, self)?;
         turn.each_table(self, Turn::unpack)?;
         self.set_storage(Storage::Full);
         Ok(())

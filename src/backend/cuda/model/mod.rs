@@ -1,5 +1,6 @@
 //! The Gaussians on the GPU: their tables, both ways to store them, and transfers to the host.
 
+pub(crate) mod catch_up;
 pub(crate) mod convert;
 pub(crate) mod lanes;
 pub(crate) mod lazy_adam;

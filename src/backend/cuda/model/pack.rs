@@ -3,9 +3,9 @@
 use super::lanes::LANES;
 use crate::abi::{FORM_BFLOATS, FORM_FIRSTS, FORM_HALVES, FORM_SECONDS, PackArgs, UnpackArgs};
 use crate::backend::DeviceError;
+use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::memory::heap::Buffer;
 use crate::backend::cuda::session::Session;
-use crate::backend::cuda::stage::project::count_u32;
 
 /// How the values of a row lie in the words of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

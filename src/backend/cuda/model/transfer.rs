@@ -8,9 +8,9 @@ use super::tables::{
     self, GEOMETRY, GEOMETRY_FIRST, GEOMETRY_SECOND, Model, SH, SH_FIRST, SH_SECOND,
 };
 use crate::abi::SampleArgs;
+use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::memory::heap::{Block, Buffer, Pinned, Region};
 use crate::backend::cuda::session::Session;
-use crate::backend::cuda::stage::project::count_u32;
 use crate::backend::{DeviceError, Snapshot, check_rows};
 use crate::memory::plan::Storage;
 use crate::model::{Gaussians, Primitive};

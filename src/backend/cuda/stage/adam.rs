@@ -1,10 +1,11 @@
 //! Stage `step`: the projection's backward pass fused with Adam.
 
-use super::project::{Splats, count_u32, filters_screen};
-use crate::abi::{AdamArgs, Camera, CatchUpArgs, In};
+use super::project::{Splats, filters_screen};
+use crate::abi::{AdamArgs, Camera, In};
+use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer};
-use crate::backend::cuda::model::lanes::LANES;
+use crate::backend::cuda::model::catch_up::catch_up;
 use crate::backend::cuda::model::tables::Model;
 use crate::backend::cuda::session::Session;
 use crate::backend::{AdamStep, DeviceError, Regularisers, RenderSettings};
@@ -99,29 +100,4 @@ pub(crate) fn step(
         catch_up(session, model)?;
     }
     session.timers.end(&begun, &session.stream)
-}
-
-/// Brings all colours up to date, so that the tables hold what dense Adam would.
-pub(crate) fn catch_up(session: &Session, model: &mut Model) -> Result<(), DeviceError> {
-    let lane_blocks = model.len().div_ceil(LANES);
-    let (sh_width, storage) = (model.sh_width(), model.storage());
-    let steps = u64::from(model.momentum.steps());
-    let [.., sh, sh_first, sh_second] = model.tables.each_mut().map(Buffer::write);
-    let args = CatchUpArgs {
-        missed: model.momentum.now(),
-        lane_blocks: count_u32(lane_blocks)?,
-        sh_width,
-        sh,
-        sh_first,
-        sh_second,
-        sh_steps: model.sh_steps.write(),
-        key: Random::new(session.seed, steps, Purpose::RoundCatchUp).key(),
-    };
-    let kernel = match storage {
-        Storage::Full => &session.kernels.catch_up_all,
-        Storage::Compact => &session.kernels.catch_up_all_compact,
-    };
-    kernel.over(&session.stream, lane_blocks * LANES, &args)?;
-    model.momentum.settle();
-    Ok(())
 }

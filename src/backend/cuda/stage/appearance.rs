@@ -1,12 +1,12 @@
 //! Stage `appearance`: colours as a view's camera changed them, the gradients of what changed them, and
 //! its steps; and the fit of a render's colours to a photograph.
 
-use super::project::count_u32;
 use crate::abi::{
     AFFINE_WIDTH, COLOR_SHARES, Camera, CoastArgs, ColorBwdArgs, CompensateArgs, FIT_SUMS, FitArgs,
     GRID_BWD_BLOCK, GRID_SHARES, GRID_X, GRID_Y, GatherArgs, In, MoveArgs, Out,
 };
 use crate::backend::appearance::{Coast, Stride};
+use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer, Carve, Heap, Region};
 use crate::backend::cuda::photos::Target;

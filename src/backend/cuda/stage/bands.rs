@@ -10,25 +10,13 @@ use super::extent::{Extent, INSTANCES_MAX, ListScratch, Listing, bytes_for};
 use super::project::Splats;
 use crate::abi::Camera;
 use crate::backend::cuda::device::timers::Stage;
-use crate::backend::cuda::session::Session;
+use crate::backend::cuda::session::{BandPolicy, Session};
 use crate::backend::{DeviceError, Pass, RenderSettings};
 use crate::memory::Bytes;
 
 /// Blocks that are taken at once for a band, at most. Without virtual memory each may be rounded up
 /// to whole granules.
 const BLOCKS: u64 = 12;
-
-/// When a view is drawn in bands.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum BandPolicy {
-    /// Never: a view that does not fit is refused.
-    Never,
-    /// Where it does not fit.
-    #[default]
-    WhenNeeded,
-    /// Always, in so many bands or more: one for each row of tiles at most.
-    AtLeast(u32),
-}
 
 /// The lists of a drawn view.
 pub(crate) enum Lists {

@@ -3,9 +3,10 @@
 use std::ops::Range;
 
 use super::extent::{Extent, bytes_for};
-use super::project::{Order, Splats, count_u32};
+use super::project::{Order, Splats};
 use crate::abi::{Camera, CountRowsArgs, In, InstancesArgs, Out, RangesArgs, TileRange, TileRect};
 use crate::backend::DeviceError;
+use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::device::launch::Kernel;
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer, Heap};

@@ -2,8 +2,7 @@
 
 use super::bin::Bins;
 use super::extent::{Extent, bytes_for};
-use super::normals::Features;
-use super::project::Splats;
+use super::project::{Features, Splats};
 use crate::abi::{
     BLEND_BLOCK, BLEND_CHUNK, BLEND_PARTS, BlendArgs, Camera, FEATURES_WIDTH, In, Out,
 };

@@ -4,13 +4,14 @@
 //! the model. Thresholds go to the device in raw parameters, found with the host's own functions, so
 //! that both backends count alike.
 
-use super::project::{Splats, count_u32};
+use super::project::Splats;
 use super::quantile::quantile;
 use super::threshold::{first_at_least, last_at_most};
 use crate::abi::{
     COMPACT_SLICES, Camera, ChooseArgs, CompactArgs, DensityCounts, GrowArgs, In, JudgeArgs,
     ListArgs, ObserveArgs, Out, PaddingArgs, ResetArgs, SurveyArgs,
 };
+use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer};
 use crate::backend::cuda::memory::sort::{self, Pairs};

@@ -1,8 +1,8 @@
 //! The loss of inverse depths: L1 against the photograph's map, and its gradient.
 
-use super::project::count_u32;
 use crate::abi::{Camera, DepthLossArgs};
 use crate::backend::DeviceError;
+use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer};
 use crate::backend::cuda::photos::Target;

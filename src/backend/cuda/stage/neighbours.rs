@@ -8,19 +8,18 @@
 
 use std::ops::Range;
 
-use super::project::count_u32;
 use crate::abi::{
     BOX_WIDTH, EXTENT_WIDTH, In, JoinArgs, NEAREST_BLOCK, NearestArgs, Out, PLACED_WIDTH,
     PlaceArgs, SplitArgs, TREE_LEVELS,
 };
+use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::memory::heap::{Block, Buffer, Region};
 use crate::backend::cuda::memory::sort::{self, Pairs};
 use crate::backend::cuda::model::tables::Model;
 use crate::backend::cuda::session::Session;
-use crate::backend::cuda::{Cuda, Gradients, PendingSurface};
 use crate::backend::generation::Generation;
-use crate::backend::surface::{Surface, list_len};
-use crate::backend::{DeviceError, Neighbourhood, SurfaceRule};
+use crate::backend::surface::list_len;
+use crate::backend::{DeviceError, Neighbourhood};
 use crate::memory::Bytes;
 
 /// Centres of a leaf, and boxes of a group: one for each lane of a warp.
@@ -72,7 +71,11 @@ impl Neighbours {
         }
     }
 
-    fn read(&self, session: &Session, rows: &Range<usize>) -> Result<Vec<u32>, DeviceError> {
+    pub(crate) fn read(
+        &self,
+        session: &Session,
+        rows: &Range<usize>,
+    ) -> Result<Vec<u32>, DeviceError> {
         let (len, count) = (self.len, self.count as usize);
         if rows.end > len {
             return Err(DeviceError::NoSuchRow { row: rows.end - 1, len });
@@ -242,44 +245,6 @@ impl Tree {
         let blocks = leaves.div_ceil(NEAREST_BLOCK as usize / FAN);
         let kernel = if count <= FEW { &kernels.nearest_16 } else { &kernels.nearest_32 };
         kernel.blocks(stream, blocks, &args)
-    }
-}
-
-impl Surface for Cuda {
-    type Neighbours = Neighbours;
-    type SurfaceLoss = PendingSurface;
-
-    fn neighbours(&mut self, model: &Model, count: u32) -> Result<Neighbours, DeviceError> {
-        let found = self.with_room(|session| neighbours(session, model, count));
-        let refused = found.as_ref().err().map(DeviceError::is_want_of_memory);
-        // What is wrong with the question says nothing of memory.
-        if refused != Some(false) {
-            let count = list_len(count, model.len())?;
-            self.session.list_room.asked_for(count, model.len(), refused.is_some());
-        }
-        found
-    }
-
-    fn most_neighbours(&self) -> u32 {
-        self.session.list_room.most()
-    }
-
-    fn read_neighbours(
-        &mut self,
-        near: &Neighbours,
-        rows: Range<usize>,
-    ) -> Result<Vec<u32>, DeviceError> {
-        near.read(&self.session, &rows)
-    }
-
-    fn regularise(
-        &mut self,
-        model: &Model,
-        near: Option<&Neighbours>,
-        gradients: &mut Gradients,
-        rule: &SurfaceRule,
-    ) -> Result<PendingSurface, DeviceError> {
-        self.with_room(|session| gradients.regularise(session, model, near, rule))
     }
 }
 

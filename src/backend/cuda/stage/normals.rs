@@ -1,25 +1,15 @@
 //! Stage `normals`: what splats give to the maps of a surface, and how far the maps' normals are from
 //! those of the maps' depths.
 
-use super::neighbours::Neighbours;
-use super::project::{Splats, count_u32};
+use super::project::{Features, Splats};
 use crate::abi::{Camera, FEATURES_WIDTH, FeaturesArgs, NORMALS_SIDE, NormalsArgs};
-use crate::backend::cuda::Cuda;
+use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::device::timers::Stage;
-use crate::backend::cuda::frame::Frame;
 use crate::backend::cuda::memory::heap::{Block, Buffer};
 use crate::backend::cuda::memory::status::Report;
 use crate::backend::cuda::model::tables::Model;
 use crate::backend::cuda::session::Session;
-use crate::backend::{DeviceError, NormalRule, Pass, Pending, SurfaceMaps, SurfaceRule};
-
-/// What splats give to the maps of a surface.
-pub(crate) struct Features {
-    /// Depth, x and y of the normal in camera axes, inverse depth; [visible, 4].
-    pub(crate) values: Block<f32>,
-    /// Their gradients, where a backward pass follows that has any; [visible, 4].
-    pub(crate) gradients: Option<Block<f32>>,
-}
+use crate::backend::{DeviceError, NormalRule, Pass, Pending};
 
 /// A mean on its way to the host.
 pub struct PendingNormals {
@@ -35,29 +25,6 @@ impl Pending<f64> for PendingNormals {
     fn read(self) -> Result<f64, DeviceError> {
         let value = self.report.read_normals()? / self.pixels;
         if value.is_finite() { Ok(value) } else { Err(DeviceError::LossNotFinite { value }) }
-    }
-}
-
-impl SurfaceMaps for Cuda {
-    type NormalLoss = PendingNormals;
-
-    fn compare_normals(
-        &mut self,
-        frame: &mut Frame,
-        weight: f64,
-        rule: NormalRule,
-    ) -> Result<PendingNormals, DeviceError> {
-        frame.compare_normals(&mut self.session, weight, rule)
-    }
-
-    fn compare_sampled_depths(
-        &mut self,
-        model: &Model,
-        frame: &mut Frame,
-        near: &Neighbours,
-        rule: &SurfaceRule,
-    ) -> Result<(), DeviceError> {
-        self.with_room(|session| frame.compare_sampled_depths(session, model, near, rule))
     }
 }
 

@@ -1,9 +1,10 @@
 //! The device's mathematics, function by function, for the tests that hold it to the host's.
 
-use super::project::{camera, count_u32};
+use super::project::camera;
 use crate::abi::probe::ProbeArgs;
-use crate::backend::cuda::Cuda;
+use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::memory::heap::Buffer;
+use crate::backend::cuda::session::Session;
 use crate::backend::{DeviceError, RenderSettings};
 use crate::dataset::View;
 
@@ -18,32 +19,29 @@ pub struct Call {
     pub outputs: usize,
 }
 
-impl Cuda {
-    /// Calls a function once per row of inputs, `[n, call.inputs]`; gives `[n, call.outputs]`.
-    /// Functions that project take this view, drawn with these settings.
-    pub fn probe(
-        &mut self,
-        call: Call,
-        (view, settings): (&View, &RenderSettings),
-        inputs: &[f32],
-    ) -> Result<Vec<f32>, DeviceError> {
-        let session = &self.session;
-        let rows = inputs.len() / call.inputs;
-        let mut from = session.heap.scratch::<f32>("probe inputs", inputs.len())?;
-        let mut to = session.heap.scratch::<f32>("probe outputs", rows * call.outputs)?;
-        from.upload(&session.stream, 0, inputs)?;
-        let args = ProbeArgs {
-            inputs: from.read(),
-            outputs: to.write(),
-            camera: camera(view, settings)?,
-            function: call.function,
-            n: count_u32(rows)?,
-            input_width: count_u32(call.inputs)?,
-            output_width: count_u32(call.outputs)?,
-        };
-        session.kernels.probe.over(&session.stream, rows, &args)?;
-        let mut host = vec![0.0; rows * call.outputs];
-        to.download(&session.stream, 0, &mut host)?;
-        Ok(host)
-    }
+/// Calls a function once per row of inputs, `[n, call.inputs]`; gives `[n, call.outputs]`.
+/// Functions that project take this view, drawn with these settings.
+pub(crate) fn probe(
+    session: &Session,
+    call: Call,
+    (view, settings): (&View, &RenderSettings),
+    inputs: &[f32],
+) -> Result<Vec<f32>, DeviceError> {
+    let rows = inputs.len() / call.inputs;
+    let mut from = session.heap.scratch::<f32>("probe inputs", inputs.len())?;
+    let mut to = session.heap.scratch::<f32>("probe outputs", rows * call.outputs)?;
+    from.upload(&session.stream, 0, inputs)?;
+    let args = ProbeArgs {
+        inputs: from.read(),
+        outputs: to.write(),
+        camera: camera(view, settings)?,
+        function: call.function,
+        n: count_u32(rows)?,
+        input_width: count_u32(call.inputs)?,
+        output_width: count_u32(call.outputs)?,
+    };
+    session.kernels.probe.over(&session.stream, rows, &args)?;
+    let mut host = vec![0.0; rows * call.outputs];
+    to.download(&session.stream, 0, &mut host)?;
+    Ok(host)
 }

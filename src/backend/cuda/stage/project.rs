@@ -1,7 +1,7 @@
 //! Stage `project`: Gaussians to splats.
 
-use super::normals::Features;
 use crate::abi::{self, Camera, In, Out, ProjectArgs, RECORD_WIDTH, SettleArgs, TileRect};
+use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::device::stream::Stream;
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer, Carve, Piece};
@@ -20,6 +20,14 @@ const HEADROOM: f64 = 1.05;
 
 /// Room for so many splats there always is: pieces of it begin at round addresses.
 const SPLATS_MIN: usize = 1024;
+
+/// What splats give to the maps of a surface.
+pub(crate) struct Features {
+    /// Depth, x and y of the normal in camera axes, inverse depth; [visible, 4].
+    pub(crate) values: Block<f32>,
+    /// Their gradients, where a backward pass follows that has any; [visible, 4].
+    pub(crate) gradients: Option<Block<f32>>,
+}
 
 /// The Gaussians that a view sees.
 pub(crate) struct Splats {
@@ -231,9 +239,4 @@ fn launch(
     kernel.over(&session.stream, gaussians, &args)?;
     session.timers.end(&begun, &session.stream)?;
     session.status.read_counts(&session.stream)
-}
-
-/// Kernels count in 32 bits.
-pub(crate) fn count_u32(count: usize) -> Result<u32, DeviceError> {
-    u32::try_from(count).ok().ok_or(DeviceError::TooManyGaussians { wanted: count })
 }

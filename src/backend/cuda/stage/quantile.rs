@@ -1,9 +1,9 @@
 //! The k-th smallest of the mean absolute gradients, exactly and without sorting: a radix select whose
 //! histograms the device counts.
 
-use super::project::count_u32;
 use crate::abi::{DIGITS, DigitsArgs};
 use crate::backend::DeviceError;
+use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::memory::heap::{Block, Buffer};
 use crate::backend::cuda::model::tables::Model;
 use crate::backend::cuda::session::Session;

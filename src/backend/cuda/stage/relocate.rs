@@ -3,8 +3,8 @@
 //! Whatever may be refused is asked for before anything changes. Gaussians are drawn in integers of
 //! double precision's making, so that both backends draw the same ones.
 
-use super::project::count_u32;
 use crate::abi::{CopyArgs, DrawArgs, Out, ShareArgs, WeighArgs};
+use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::memory::heap::{Block, Buffer};
 use crate::backend::cuda::memory::sort;
 use crate::backend::cuda::model::tables::Model;

@@ -3,9 +3,9 @@
 //! All scratch is taken before anything moves, and nothing waits for the device.
 
 use super::densify::COMPACT_WORDS;
-use super::project::count_u32;
 use crate::abi::{ColumnsArgs, MortonArgs, Out};
 use crate::backend::DeviceError;
+use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::memory::heap::{Block, Buffer};
 use crate::backend::cuda::memory::sort::{self, Pairs};
 use crate::backend::cuda::model::tables::Model;

@@ -1,9 +1,10 @@
 //! Stage `regularise`, what a view's depths say: the surface that they show and which Gaussians are near
 //! it. The twin of `backend/cpu/stage/sampled_depths.rs`.
 
-use super::project::{Splats, count_u32};
+use super::project::Splats;
 use crate::abi::{Camera, In, NearArgs, Out, ShowArgs};
 use crate::backend::DeviceError;
+use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::memory::heap::{Block, Buffer};
 use crate::backend::cuda::memory::sort::exclusive_sum;
 use crate::backend::cuda::model::lanes::LANES;

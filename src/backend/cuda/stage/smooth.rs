@@ -1,7 +1,7 @@
 //! Stage `smooth`: the twin of `backend/cpu/stage/smooth.rs`.
 
-use super::project::count_u32;
 use crate::abi::{ResetSmoothedArgs, SmoothArgs, SmoothView};
+use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::memory::heap::Buffer;
 use crate::backend::cuda::model::tables::{GEOMETRY, GEOMETRY_FIRST, Model};
 use crate::backend::cuda::session::Session;

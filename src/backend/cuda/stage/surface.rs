@@ -2,11 +2,12 @@
 //! 4.1), and its gradients of their geometry. The twin of `backend/cpu/stage/surface.rs`.
 
 use super::neighbours::Neighbours;
-use super::project::{Splats, count_u32};
+use super::project::Splats;
 use super::sampled_depths::{DepthMap, Sampled};
 use crate::abi::{
     Camera, EntropyArgs, In, Out, RegulariseArgs, SURFACE_BLOCK, SURFACE_WIDTH, SeenArgs,
 };
+use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::device::launch::Kernel;
 use crate::backend::cuda::device::stream::Stream;
 use crate::backend::cuda::memory::heap::{Block, Buffer};

@@ -2,8 +2,7 @@
 
 use std::rc::Rc;
 
-use super::ALIGNMENT;
-use super::span::{Books, Span};
+use super::span::{ALIGNMENT, Books, Span};
 use crate::backend::DeviceError;
 use crate::memory::Kind;
 

@@ -7,7 +7,8 @@ use std::rc::Rc;
 use cudarc::driver::{DriverError, result, sys};
 
 use crate::backend::DeviceError;
-use crate::backend::cuda::device::driver::{Device, failed};
+use crate::backend::cuda::device::driver::Device;
+use crate::backend::cuda::device::error::failed;
 use crate::memory::Bytes;
 
 /// Physical memory comes in multiples of this where the driver names no other size.

@@ -26,14 +26,10 @@ pub use scratch::{Block, Carve, Piece};
 use self::arena::Arena;
 use self::memory::{DeviceMemory, GpuMemory};
 use self::span::Books;
-use crate::abi::Plain;
 use crate::backend::DeviceError;
 use crate::backend::cuda::device::driver::Device;
 use crate::layout::Library;
 use crate::memory::{Allowance, Bytes, Entry, Kind, Ledger, Limit};
-
-/// Bytes of address that blocks and pieces begin at multiples of.
-const ALIGNMENT: u64 = 256;
 
 /// Label of what the driver needs for itself.
 const FIXED: &str = "context and code";
@@ -75,30 +71,6 @@ impl Heap {
         });
         let arena = Rc::new(RefCell::new(Arena::new(&books)));
         Ok(Self { books, arena })
-    }
-
-    /// An empty region.
-    pub fn region<T: Plain>(&self, label: &'static str) -> Result<Region<T>, DeviceError> {
-        Region::new(self, label)
-    }
-
-    /// Scratch for `len` values, holding anything. Blocks are given back in any order; a later
-    /// block may lie where an earlier one lay, so all of them belong on one stream.
-    pub fn scratch<T: Plain>(
-        &self,
-        label: &'static str,
-        len: usize,
-    ) -> Result<Block<T>, DeviceError> {
-        Block::new(self, label, len)
-    }
-
-    /// Page-locked memory of the host for `len` values, all bits zero.
-    pub fn pinned<T: Plain>(
-        &self,
-        label: &'static str,
-        len: usize,
-    ) -> Result<Pinned<T>, DeviceError> {
-        Pinned::new(&self.books, label, len)
     }
 
     /// Writes down what context and code have taken.
@@ -247,9 +219,4 @@ impl Heap {
             other => other,
         }
     }
-}
-
-/// Bytes of `len` values; more than any device has where they cannot be counted.
-fn bytes_of<T>(len: usize) -> u64 {
-    (len as u64).saturating_mul(size_of::<T>() as u64)
 }

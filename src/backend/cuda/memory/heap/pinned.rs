@@ -6,9 +6,9 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::rc::Rc;
 
-use super::bytes_of;
+use super::Heap;
 use super::memory::Fault;
-use super::span::Books;
+use super::span::{Books, bytes_of};
 use crate::abi::Plain;
 use crate::backend::DeviceError;
 use crate::backend::cuda::device::stream::{Event, Stream};
@@ -23,6 +23,17 @@ pub struct Pinned<T> {
     /// Marks the last copy, once there was one.
     copied: RefCell<Option<Event>>,
     values: PhantomData<T>,
+}
+
+impl Heap {
+    /// Page-locked memory of the host for `len` values, all bits zero.
+    pub fn pinned<T: Plain>(
+        &self,
+        label: &'static str,
+        len: usize,
+    ) -> Result<Pinned<T>, DeviceError> {
+        Pinned::new(&self.books, label, len)
+    }
 }
 
 impl<T: Plain> Pinned<T> {

@@ -2,9 +2,9 @@
 
 use std::marker::PhantomData;
 
+use super::Heap;
 use super::buffer::Buffer;
-use super::span::Span;
-use super::{Heap, bytes_of};
+use super::span::{Span, bytes_of};
 use crate::abi::Plain;
 use crate::backend::DeviceError;
 use crate::backend::cuda::device::stream::Stream;
@@ -17,6 +17,13 @@ pub struct Region<T> {
     span: Span,
     len: usize,
     values: PhantomData<T>,
+}
+
+impl Heap {
+    /// An empty region.
+    pub fn region<T: Plain>(&self, label: &'static str) -> Result<Region<T>, DeviceError> {
+        Region::new(self, label)
+    }
 }
 
 impl<T: Plain> Region<T> {

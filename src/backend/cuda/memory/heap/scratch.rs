@@ -2,10 +2,11 @@
 
 use std::marker::PhantomData;
 
+use super::Heap;
 use super::buffer::Buffer;
+use super::span::{ALIGNMENT, bytes_of};
 #[cfg(test)]
 use super::trace;
-use super::{ALIGNMENT, Heap, bytes_of};
 use crate::abi::Plain;
 use crate::backend::DeviceError;
 use crate::memory::{Bytes, Kind};
@@ -18,6 +19,18 @@ pub struct Block<T> {
     address: u64,
     len: usize,
     values: PhantomData<T>,
+}
+
+impl Heap {
+    /// Scratch for `len` values, holding anything. Blocks are given back in any order; a later
+    /// block may lie where an earlier one lay, so all of them belong on one stream.
+    pub fn scratch<T: Plain>(
+        &self,
+        label: &'static str,
+        len: usize,
+    ) -> Result<Block<T>, DeviceError> {
+        Block::new(self, label, len)
+    }
 }
 
 impl<T: Plain> Block<T> {

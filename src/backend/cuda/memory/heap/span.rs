@@ -8,6 +8,9 @@ use crate::backend::DeviceError;
 use crate::layout::Library;
 use crate::memory::{Allowance, Bytes, Kind, Ledger};
 
+/// Bytes of address that blocks and pieces begin at multiples of.
+pub(super) const ALIGNMENT: u64 = 256;
+
 /// The largest block of memory that is mapped at once; more saves no time.
 const LARGEST_BLOCK: u64 = 64 << 20;
 
@@ -279,4 +282,9 @@ fn log(result: Result<(), DeviceError>) {
     if let Err(error) = result {
         tracing::debug!("{error}");
     }
+}
+
+/// Bytes of `len` values; more than any device has where they cannot be counted.
+pub(super) fn bytes_of<T>(len: usize) -> u64 {
+    (len as u64).saturating_mul(size_of::<T>() as u64)
 }

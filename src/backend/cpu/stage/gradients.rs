@@ -1,0 +1,45 @@
+//! What backward passes leave for the next step: gradients on the screen and of the geometry.
+
+use super::depth_map::DepthMap;
+use crate::backend::DeviceError;
+use crate::math::blend::ScreenGradient;
+use crate::math::splat::Viewpoint;
+
+/// Screen-space gradients of the views since the last step, and what the surface terms add to them.
+#[derive(Debug, Default)]
+pub struct Gradients<R> {
+    pub(crate) views: Vec<ViewGradients<R>>,
+    /// Gradients of the Gaussians' geometry, seen or not, in the order of
+    /// [`BumpGradient::row`](crate::math::field::BumpGradient::row), `[n, 11]`; empty where nothing
+    /// asked for them.
+    pub(crate) geometry: Vec<R>,
+}
+
+/// Screen-space gradients of one view.
+#[derive(Debug)]
+pub(crate) struct ViewGradients<R> {
+    pub(crate) view: Viewpoint<R>,
+    pub(crate) sh_degree: u32,
+    /// `[visible]`
+    pub(crate) gaussian_from_splat: Vec<usize>,
+    /// `[visible]`
+    pub(crate) screen: Vec<ScreenGradient<R>>,
+    /// Its depths, where samples were compared with them.
+    pub(crate) depth_map: Option<DepthMap<R>>,
+    /// The first Gaussian that was left out because it is broken.
+    pub(crate) fault: Option<DeviceError>,
+}
+
+/// No splat of this view belongs to the Gaussian.
+pub(crate) const UNSEEN: usize = usize::MAX;
+
+impl<R> ViewGradients<R> {
+    /// Index of each Gaussian's splat, or [`UNSEEN`]; `[gaussians]`.
+    pub(crate) fn slots(&self, gaussians: usize) -> Vec<usize> {
+        let mut splat_from_gaussian = vec![UNSEEN; gaussians];
+        for (splat, &gaussian) in self.gaussian_from_splat.iter().enumerate() {
+            splat_from_gaussian[gaussian] = splat;
+        }
+        splat_from_gaussian
+    }
+}

@@ -1,0 +1,238 @@
+//! What a device refuses, and why.
+
+use crate::abi::MOST_NEIGHBOURS;
+use crate::memory::{Bytes, Entry, Refusal};
+
+/// What a device cannot do.
+#[derive(Debug, thiserror::Error)]
+pub enum DeviceError {
+    /// The photograph and the render differ in size.
+    #[error("the target is {target_px:?} px but the view renders {view_px:?} px")]
+    TargetSize {
+        /// Size of the photograph.
+        target_px: [u32; 2],
+        /// Size of the render.
+        view_px: [u32; 2],
+    },
+    /// A parameter became NaN or infinite.
+    #[error(
+        "Gaussian {index}: its {group}, or a moment of it, is {value}: the optimisation diverged. \
+         Lower the learning rates, or resume from an earlier checkpoint"
+    )]
+    NotFinite {
+        /// Which Gaussian.
+        index: usize,
+        /// Which parameter.
+        group: &'static str,
+        /// Its value.
+        value: f64,
+    },
+    /// The loss became NaN or infinite although the parameters are finite.
+    #[error(
+        "the loss is {value}: the optimisation diverged. Lower the learning rates, or resume from \
+         an earlier checkpoint"
+    )]
+    LossNotFinite {
+        /// The loss.
+        value: f64,
+    },
+    /// A second view was to add to gradients that hold one.
+    #[error("this device takes one view a step: step after each backward pass")]
+    OneViewPerStep,
+    /// Something that needs the gradient of an image before there is one.
+    #[error("a frame drawn for training, and its loss, come before the backward pass and the step")]
+    NoLoss,
+    /// Normals are to be compared that no one drew.
+    #[error(
+        "the frame holds no maps of depths and normals: draw it for training, and with          RenderSettings::surface, before they are compared"
+    )]
+    NoSurfaceMaps,
+    /// An image that a network of LPIPS sees nothing of.
+    #[error(
+        "LPIPS needs images of at least {least} x {least} px, and the view has {} x {}", size[0], size[1]
+    )]
+    TooSmallForLpips {
+        /// Width and height in px.
+        size: [u32; 2],
+        /// What either has to be, px.
+        least: u32,
+    },
+    /// An image that kernels cannot number the pixels of.
+    #[error(
+        "the view is {} x {} px, but a GPU draws at most 65535 px a side and 1431 Mpx in all. Choose a \
+         lower --resolution",
+        size[0], size[1]
+    )]
+    ImageTooLarge {
+        /// Width and height in px.
+        size: [u32; 2],
+    },
+    /// More pairs of a splat and a tile than kernels can number.
+    #[error(
+        "the view needs {count} pairs of a splat and a tile, but kernels number at most {most}: \
+         lower the --resolution, or cap the Gaussians with --max-points"
+    )]
+    TooManyInstances {
+        /// How many.
+        count: u64,
+        /// How many there may be.
+        most: u32,
+    },
+    /// More Gaussians than kernels can number.
+    #[error(
+        "{wanted} Gaussians are wanted, but a device numbers at most {most}; cap them with \
+         --max-points", most = u32::MAX
+    )]
+    TooManyGaussians {
+        /// How many.
+        wanted: usize,
+    },
+    /// A row behind the last was asked for.
+    #[error("row {row} was asked for, but the model has {len} Gaussians")]
+    NoSuchRow {
+        /// The row.
+        row: usize,
+        /// Number of Gaussians.
+        len: usize,
+    },
+    /// The colours of a view that there is no table for.
+    #[error("the colour table of training view {view} was asked for, but there are {views}")]
+    NoSuchTable {
+        /// The view, by its place among those trained on.
+        view: usize,
+        /// Number of tables.
+        views: usize,
+    },
+    /// Surface terms without what their samples look at.
+    #[error(
+        "density and normals are compared with neighbours', and none were found: find them first"
+    )]
+    NoNeighbours,
+    /// Lists of neighbours of a length that devices do not make.
+    #[error(
+        "lists of {count} neighbours were asked for, but a device makes such of 1 to {most}",
+        most = MOST_NEIGHBOURS
+    )]
+    NeighbourCount {
+        /// What was asked for.
+        count: u32,
+    },
+    /// Neighbours of a model that has other rows by now, or of another model.
+    #[error(
+        "the neighbours were found among {found} Gaussians, and since then Gaussians of the model, \
+         which has {len}, came, went or changed places: find them again"
+    )]
+    StaleNeighbours {
+        /// Gaussians that there were.
+        found: usize,
+        /// Gaussians that there are.
+        len: usize,
+    },
+    /// The user asked for a device that this program or machine does not have.
+    #[error("{0}")]
+    Unavailable(String),
+    /// There is no NVIDIA driver.
+    #[error(
+        "there is no NVIDIA driver on this machine (libcuda.so.1 is not found). Install the driver, \
+         580 or newer, or train with --device cpu"
+    )]
+    NoDriver,
+    /// The driver is older than the kernels.
+    #[error(
+        "the NVIDIA driver supports CUDA {}.{}, but CUDA {}.{} is needed. Update the driver to 580 \
+         or newer, or train with --device cpu",
+        found / 1000, found % 1000 / 10, needed / 1000, needed % 1000 / 10
+    )]
+    DriverTooOld {
+        /// What the driver supports, as 1000 major + 10 minor.
+        found: i32,
+        /// What the kernels need.
+        needed: i32,
+    },
+    /// The driver shows no GPU.
+    #[error(
+        "the NVIDIA driver finds no GPU{}. `nvidia-smi` should list one; or train with --device cpu",
+        match visible { Some(list) => format!(" (CUDA_VISIBLE_DEVICES={list})"), None => String::new() }
+    )]
+    NoGpu {
+        /// `CUDA_VISIBLE_DEVICES` where it is set.
+        visible: Option<String>,
+    },
+    /// The kernels were not compiled for this GPU.
+    #[error(
+        "{name} has compute capability {}.{}, but this program was built for {built:?}. Build it \
+         again with SPLAT_CUDA_ARCHS={arch} (or SPLAT_CUDA_ARCHS=all), or train with --device cpu",
+        arch / 10, arch % 10
+    )]
+    NoCode {
+        /// The GPU.
+        name: String,
+        /// Its compute capability, as 10 major + minor.
+        arch: u32,
+        /// What there is code for.
+        built: Vec<u32>,
+    },
+    /// The budget has no room.
+    #[error(transparent)]
+    Refused(Box<Refusal>),
+    /// The budget has room but the GPU has none, as when others use it, too.
+    #[error(
+        "`{label}` needs {:.1} MiB of the GPU's memory, but only {:.1} MiB are free; this program \
+         holds {:.1} MiB, most in {}. End other programs that use the GPU, or lower --vram-limit",
+        wanted.mib(), free.mib(), held.mib(), crate::memory::list(largest)
+    )]
+    OutOfMemory {
+        /// What the memory was for.
+        label: &'static str,
+        /// How much was asked for.
+        wanted: Bytes,
+        /// How much this program holds.
+        held: Bytes,
+        /// How much the driver has left.
+        free: Bytes,
+        /// The entries that hold most.
+        largest: Vec<Entry>,
+    },
+    /// The host has no page-locked memory left.
+    #[error(
+        "`{label}` needs {:.1} MiB of the host's memory that stay in place, but the system gives no \
+         more of it. End other programs, or give this one (its container or virtual machine) more RAM",
+        wanted.mib()
+    )]
+    OutOfHostMemory {
+        /// What the memory was for.
+        label: &'static str,
+        /// How much was asked for.
+        wanted: Bytes,
+    },
+    /// The driver or a library refused a call.
+    #[error("{call} failed: {reason}")]
+    Driver {
+        /// The call.
+        call: &'static str,
+        /// What was said.
+        reason: String,
+    },
+}
+
+impl DeviceError {
+    /// Whether there is too little of the device's memory.
+    pub fn is_want_of_memory(&self) -> bool {
+        matches!(self, Self::Refused(_) | Self::OutOfMemory { .. })
+    }
+
+    /// The entries that hold most, where there is too little memory.
+    pub fn largest(&self) -> &[Entry] {
+        match self {
+            Self::Refused(refusal) => &refusal.largest,
+            Self::OutOfMemory { largest, .. } => largest,
+            _ => &[],
+        }
+    }
+}
+
+impl From<Refusal> for DeviceError {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(Box::new(refusal))
+    }
+}

@@ -1,0 +1,32 @@
+//! What this program can do with a GPU: whether there is one, and how its own kernels were compiled.
+
+use super::nvidia::{self, KernelBuild};
+
+/// Whether the machine has an NVIDIA GPU with a driver.
+pub fn is_present() -> bool {
+    nvidia::has_gpu_files() || driver_shows_gpu()
+}
+
+/// What the driver says, for systems where no file tells: Windows, Jetson.
+#[cfg(kernels)]
+fn driver_shows_gpu() -> bool {
+    super::cuda::driver::shows_gpu()
+}
+
+/// A program without kernels does not ask the driver.
+#[cfg(not(kernels))]
+fn driver_shows_gpu() -> bool {
+    false
+}
+
+/// How the kernels were compiled; `None` in a program without, which cannot use a GPU.
+#[cfg(kernels)]
+pub fn kernels() -> Option<KernelBuild> {
+    Some(KernelBuild { archs: super::cuda::ARCHS, nvcc: super::cuda::NVCC })
+}
+
+/// How the kernels were compiled; this program has none and cannot use a GPU.
+#[cfg(not(kernels))]
+pub fn kernels() -> Option<KernelBuild> {
+    None
+}

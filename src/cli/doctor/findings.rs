@@ -1,0 +1,43 @@
+//! What `splat doctor` looks for.
+
+use serde::Serialize;
+
+use crate::backend::nvidia::{Gpu, KernelBuild};
+use crate::cli::device::UsableGpu;
+use crate::memory::Bytes;
+
+/// What was found.
+#[derive(Serialize)]
+pub(super) struct Findings {
+    pub(super) version: &'static str,
+    /// Whether `splat train` can run here without further flags.
+    pub(super) can_train: bool,
+    /// Devices that this program can train on.
+    pub(super) devices: Vec<&'static str>,
+    pub(super) cpu_threads: usize,
+    /// RAM that the process may use.
+    pub(super) host_memory: Option<Bytes>,
+    /// RAM of the machine, of which a control group may leave less.
+    pub(super) host_machine: Option<Bytes>,
+    /// Free space in the working directory, where models go by default.
+    pub(super) disk_free: Option<Bytes>,
+    pub(super) wsl: bool,
+    /// How the CUDA kernels were compiled, where there are any.
+    pub(super) kernels: Option<KernelBuild>,
+    pub(super) gpus: Vec<Gpu>,
+    /// Why the management library lists no GPU.
+    pub(super) nvml: Option<String>,
+    /// The GPU that training runs on.
+    pub(super) trains_on_gpu: Option<UsableGpu>,
+    /// Why it cannot, on a machine that has one.
+    pub(super) gpu_problem: Option<String>,
+    /// What to do.
+    pub(super) advice: Vec<String>,
+}
+
+/// `7.5, 9.0`
+pub(super) fn capabilities(archs: &[u32]) -> String {
+    let texts: Vec<String> =
+        archs.iter().map(|arch| format!("{}.{}", arch / 10, arch % 10)).collect();
+    texts.join(", ")
+}

@@ -1,0 +1,21 @@
+//! What becomes of images that are asked for.
+
+use std::sync::Arc;
+
+use crate::dataset::{Image, ImageError};
+
+/// What became of an image. Shared, because a failure is told to everyone who asks.
+pub(super) type Outcome = Result<Arc<Image>, Arc<ImageError>>;
+
+/// How well decoding ahead worked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LoaderStatistics {
+    /// Fetches that found the image decoded.
+    pub ready: u64,
+    /// Fetches that waited for a decode under way.
+    pub waited: u64,
+    /// Fetches that had to decode.
+    pub missed: u64,
+    /// Images decoded, failures included.
+    pub decoded: u64,
+}
