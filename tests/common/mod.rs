@@ -3,11 +3,11 @@
 
 #[cfg(kernels)]
 pub mod compact;
+pub mod constrained_backend;
 #[cfg(kernels)]
 pub mod cuda;
 pub mod events;
 pub mod geometry;
-pub mod keeper;
 pub mod lpips;
 pub mod oracle;
 pub mod program;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::common::cuda;
 use crate::common::geometry::{Measurement, measured};
-use crate::common::program::{Place, end};
+use crate::common::program::{TestFolder, end};
 use splat::synth::{SynthOptions, write_scene};
 
 /// Iterations of the coarse stage.
@@ -21,7 +21,7 @@ const SCENE: SynthOptions =
 /// model lies before the coarse stage, and how after it.
 fn surfaces_of(terms: &str, start: u32, flags: &[&str]) -> [Measurement; 2] {
     cuda::share();
-    let place = Place::empty();
+    let place = TestFolder::empty();
     write_scene(&place.scene(), &SCENE).unwrap();
     let both = [start, start + COARSE];
     let texts = both.map(|at| at.to_string());

@@ -4,7 +4,7 @@ use std::fs;
 
 use crate::common::cuda;
 use crate::common::events::{events_files, values_of_tags};
-use crate::common::program::{Ended, Place, end, splat};
+use crate::common::program::{Ended, TestFolder, end, splat};
 use serde_json::Value;
 use splat::backend::Backend as _;
 use splat::backend::nvidia;
@@ -16,9 +16,9 @@ const UNTIL: u64 = 1000;
 const ITERATIONS: u64 = 3000;
 
 /// A run on the GPU that records its buffers, and its log.
-fn run() -> (Place, Ended, Vec<Value>) {
+fn run() -> (TestFolder, Ended, Vec<Value>) {
     cuda::share();
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     let mut command = place.train();
     command.args(["--device", "cuda", "--eval", "--progress", "plain", "--profile-tensors"]);
     command.args(["--densify-from-iter", "100", "--densify-grad-threshold", "5e-5"]);
@@ -73,16 +73,16 @@ fn gpu_is_sampled(log: &[Value]) {
     assert!(listed.iter().any(|gpu| gpu.uuid.as_deref() == Some(uuid)), "{uuid}: {listed:?}");
 }
 
-fn tags_are_there(place: &Place) {
+fn tags_are_there(place: &TestFolder) {
     let values = values_of_tags(&events_files(&place.model())[0]);
     for tag in ["vram_allocated_gb", "vram_reserved_gb", "host_rss_gb"] {
-        let told = &values[&format!("memory/{tag}")];
-        assert!(told.iter().all(|&(_, value)| value > 0.0), "{tag}: {told:?}");
-        assert_eq!(told.len(), 30, "{tag}");
+        let reported = &values[&format!("memory/{tag}")];
+        assert!(reported.iter().all(|&(_, value)| value > 0.0), "{tag}: {reported:?}");
+        assert_eq!(reported.len(), 30, "{tag}");
     }
     for tag in ["parameters", "optimizer", "activations", "images"] {
-        let told = &values[&format!("tensors/{tag}_mb")];
-        assert!(told.iter().all(|&(_, value)| value > 0.0), "{tag}: {told:?}");
+        let reported = &values[&format!("tensors/{tag}_mb")];
+        assert!(reported.iter().all(|&(_, value)| value > 0.0), "{tag}: {reported:?}");
     }
     for (_, percent) in &values["tensors/fragmentation_percent"] {
         assert!((0.0..100.0).contains(percent), "{percent}");
@@ -125,7 +125,7 @@ fn buffers_add_up(log: &[Value]) {
     assert_eq!(phases.iter().filter(|&&phase| phase == "training").count(), 30);
 }
 
-fn profile_names_all(place: &Place) {
+fn profile_names_all(place: &TestFolder) {
     let shown = end(splat().args(["profile", "--json"]).arg(place.model())).done().stdout;
     let profile: Value = serde_json::from_str(&shown).unwrap();
     let all: u64 = number(&profile["peak"]["bytes"]);
@@ -169,8 +169,8 @@ fn the_gpu_that_is_watched_is_the_one_that_works() {
 #[ignore = "needs a CUDA device"]
 fn doctor_finds_the_gpu_and_says_that_training_runs() {
     cuda::share();
-    let told = end(splat().args(["doctor", "--json"])).done().stdout;
-    let found: Value = serde_json::from_str(&told).unwrap();
+    let reported = end(splat().args(["doctor", "--json"])).done().stdout;
+    let found: Value = serde_json::from_str(&reported).unwrap();
     assert_eq!(found["devices"], serde_json::json!(["cuda", "cpu"]), "{found}");
     let gpu = &found["trains_on_gpu"];
     assert!(number(&gpu["budget"]) > 0 && gpu["uuid"].as_str().unwrap().starts_with("GPU-"));

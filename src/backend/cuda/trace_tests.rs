@@ -295,7 +295,7 @@ impl Run {
     }
 
     /// Writes down what happened since the last time, and looks whether it could.
-    fn note(&mut self, stage: &str) {
+    fn record(&mut self, stage: &str) {
         let _ = writeln!(self.text, "# {stage}");
         for event in self.device.session.heap.trace().take() {
             let Event { kind, label, start, bytes } = event;
@@ -386,7 +386,7 @@ impl Run {
         };
         device.step(model, sums, &AdamStep::new(number, rates))?;
         assert!(loss.is_ready());
-        self.note(&format!("iteration {number}"));
+        self.record(&format!("iteration {number}"));
         Ok(())
     }
 
@@ -395,10 +395,10 @@ impl Run {
         let case = self.case;
         let (view, photograph) = (case.view(), case.photograph());
         let mut model = self.device.upload(&Gaussians::zeros(case.sh_degree, case.gaussians))?;
-        self.note("upload");
+        self.record("upload");
         if case.filter_3d {
             self.device.smooth(&mut model, &[&view], 0.2)?;
-            self.note("filter");
+            self.record("filter");
         }
         let target = self.device.target(0, &photograph)?;
         for number in 1..=2 {
@@ -407,7 +407,7 @@ impl Run {
         self.density_control(&mut model)?;
         self.iteration(&mut model, 3, &target, None)?;
         let near = self.device.neighbours(&model, case.neighbours)?;
-        self.note("neighbours");
+        self.record("neighbours");
         for number in 4..=5 {
             self.iteration(&mut model, number, &target, Some(&near))?;
         }
@@ -430,22 +430,22 @@ impl Run {
             },
         };
         self.device.survey(model, &rule)?;
-        self.note("survey");
+        self.record("survey");
         self.device.densify(model, &rule, Grant { births: case.densify[2] })?;
-        self.note("densify");
+        self.record("densify");
         let rule = RelocateRule { opacity_min: 0.005, seed: 1, iteration: 2 };
         self.device.relocate(model, &rule)?;
-        self.note("relocate");
+        self.record("relocate");
         self.device.multiply(model, &rule, case.relocate[1])?;
-        self.note("multiply");
+        self.record("multiply");
         let cube = Cube { centre: [0.0; 3], half_side: 1.0 };
         self.device.reorder(model, &cube)?;
-        self.note("reorder");
+        self.record("reorder");
         self.device.reset_opacity(model, 0.01)?;
         if case.filter_3d {
             self.device.smooth(model, &[&case.view()], 0.2)?;
         }
-        self.note("reset and filter");
+        self.record("reset and filter");
         Ok(())
     }
 
@@ -455,19 +455,19 @@ impl Run {
         let frame = self.device.render(model, &view, &case.settings(Pass::Picture))?;
         self.device.image(&frame)?;
         drop(frame);
-        self.note("picture");
+        self.record("picture");
         let mut frame = self.device.render(model, &view, &case.settings(Pass::Eval))?;
         self.device.measure(&frame, target)?;
         if case.compensation.is_some() {
             self.device.correct_colors(&mut frame, target)?;
         }
         drop(frame);
-        self.note("evaluation");
+        self.record("evaluation");
         let rows = 0..model.len().min(5000);
         self.device.read(model, rows.clone())?;
-        self.note("checkpoint");
+        self.record("checkpoint");
         self.device.sample(model, &rows.step_by(7).collect::<Vec<_>>())?;
-        self.note("sample");
+        self.record("sample");
         Ok(())
     }
 }

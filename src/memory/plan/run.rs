@@ -318,7 +318,7 @@ impl Run {
         // The first is sent when the model is there.
         let photographs = if played.name == START { Bytes(0) } else { photographs };
         rows.push(Row { label: "photographs", bytes: photographs });
-        let blocks = played.stack.at_reach();
+        let blocks = played.stack.at_peak();
         let used: Bytes = blocks.iter().map(|row| row.bytes).sum();
         rows.extend(blocks);
         // What the arena's blocks leave: gaps, and the rest of the last granule.

@@ -34,7 +34,7 @@ pub struct Stack {
     live: Vec<Live>,
     taken: usize,
     reach: u64,
-    at_reach: Vec<Row>,
+    at_peak: Vec<Row>,
     peaks: Vec<Row>,
 }
 
@@ -49,7 +49,7 @@ impl Stack {
         self.note_peak(label);
         if end > self.reach {
             self.reach = end;
-            self.at_reach = gathered(self.live.iter().map(|live| live.row));
+            self.at_peak = gathered(self.live.iter().map(|live| live.row));
         }
         Taken(id)
     }
@@ -72,8 +72,8 @@ impl Stack {
     }
 
     /// What lived when they did.
-    pub fn at_reach(&self) -> &[Row] {
-        &self.at_reach
+    pub fn at_peak(&self) -> &[Row] {
+        &self.at_peak
     }
 
     /// The most that each label ever had.
@@ -125,7 +125,7 @@ mod tests {
         stack.pass("image", 1280);
         assert_eq!(stack.reach(), Bytes(1290));
         let row = |label, bytes| Row { label, bytes: Bytes(bytes) };
-        assert_eq!(stack.at_reach(), [row("keys", 100), row("sort", 10)]);
+        assert_eq!(stack.at_peak(), [row("keys", 100), row("sort", 10)]);
         assert_eq!(stack.peaks(), [row("keys", 1100), row("sort", 10), row("image", 1280)]);
     }
 }

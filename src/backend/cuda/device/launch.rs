@@ -74,7 +74,7 @@ impl Drop for Module {
 }
 
 /// Where a kernel is found and how it is launched.
-struct Row {
+struct KernelRow {
     file: &'static str,
     name: &'static str,
     block: u32,
@@ -83,7 +83,7 @@ struct Row {
 /// Finds kernels by their rows.
 trait Find {
     /// The function, and the module that holds it; it takes so many bytes of arguments.
-    fn find(&mut self, row: &Row, bytes: usize) -> Result<Found, DeviceError>;
+    fn find(&mut self, row: &KernelRow, bytes: usize) -> Result<Found, DeviceError>;
 }
 
 /// A function and the module that holds it.
@@ -95,7 +95,7 @@ struct Nothing;
 
 #[cfg(test)]
 impl Find for Nothing {
-    fn find(&mut self, _row: &Row, _bytes: usize) -> Result<Found, DeviceError> {
+    fn find(&mut self, _row: &KernelRow, _bytes: usize) -> Result<Found, DeviceError> {
         Ok((std::ptr::null_mut(), None))
     }
 }
@@ -128,7 +128,7 @@ impl Loader {
 }
 
 impl Find for Loader {
-    fn find(&mut self, row: &Row, bytes: usize) -> Result<Found, DeviceError> {
+    fn find(&mut self, row: &KernelRow, bytes: usize) -> Result<Found, DeviceError> {
         let module = self.module(row.file)?;
         let wrong = |reason: String| DeviceError::Driver {
             call: "cuModuleGetFunction",
@@ -154,7 +154,7 @@ impl Find for Loader {
     }
 }
 
-fn kernel<A: Arguments>(by: &mut impl Find, row: &Row) -> Result<Kernel<A>, DeviceError> {
+fn kernel<A: Arguments>(by: &mut impl Find, row: &KernelRow) -> Result<Kernel<A>, DeviceError> {
     let (function, module) = by.find(row, size_of::<A::With<'static>>())?;
     Ok(Kernel { function, block: row.block, _module: module, arguments: PhantomData })
 }
@@ -185,7 +185,7 @@ macro_rules! kernels {
 
             fn found(by: &mut impl Find) -> Result<Self, DeviceError> {
                 Ok(Self {
-                    $($handle: kernel(by, &Row {
+                    $($handle: kernel(by, &KernelRow {
                         file: stringify!($file),
                         name: stringify!($name),
                         block: $crate::abi::$block,
@@ -228,7 +228,7 @@ kernels! {
     adam_compact: adam::adam_compact(AdamArgs) x ADAM_BLOCK;
     adam_extended: adam::adam_extended(AdamArgs) x ADAM_BLOCK;
     adam_extended_compact: adam::adam_extended_compact(AdamArgs) x ADAM_BLOCK;
-    settle: adam::settle(SettleArgs) x ADAM_BLOCK;
+    fold_into_gradients: adam::fold_into_gradients(FoldArgs) x ADAM_BLOCK;
     catch_up_all: adam::catch_up_all(CatchUpArgs) x ADAM_BLOCK;
     catch_up_all_compact: adam::catch_up_all_compact(CatchUpArgs) x ADAM_BLOCK;
     sample_rows: model::sample_rows(SampleArgs) x SAMPLE_BLOCK;
@@ -238,9 +238,9 @@ kernels! {
     observe: densify::observe(ObserveArgs) x OBSERVE_BLOCK;
     survey: densify::survey(SurveyArgs) x DENSIFY_BLOCK;
     list_candidates: densify::list_candidates(ListArgs) x DENSIFY_BLOCK;
-    choose: densify::choose(ChooseArgs) x DENSIFY_BLOCK;
+    mark_selected: densify::mark_selected(SelectedArgs) x DENSIFY_BLOCK;
     grow: densify::grow(GrowArgs) x DENSIFY_BLOCK;
-    judge: densify::judge(JudgeArgs) x DENSIFY_BLOCK;
+    mark_survivors: densify::mark_survivors(SurvivorsArgs) x DENSIFY_BLOCK;
     gather: densify::gather(CompactArgs) x COMPACT_BLOCK;
     scatter: densify::scatter(CompactArgs) x COMPACT_BLOCK;
     clear_padding: densify::clear_padding(PaddingArgs) x COMPACT_BLOCK;
@@ -248,7 +248,7 @@ kernels! {
     count_digits: quantile::count_digits(DigitsArgs) x DIGITS_BLOCK;
     weigh: relocate::weigh(WeighArgs) x RELOCATE_BLOCK;
     draw_sources: relocate::draw_sources(DrawArgs) x RELOCATE_BLOCK;
-    share_out: relocate::share_out(ShareArgs) x RELOCATE_BLOCK;
+    split_opacity: relocate::split_opacity(SplitOpacityArgs) x RELOCATE_BLOCK;
     copy_sources: relocate::copy_sources(CopyArgs) x RELOCATE_BLOCK;
     morton_keys: reorder::morton_keys(MortonArgs) x REORDER_BLOCK;
     gather_columns: reorder::gather_columns(ColumnsArgs) x REORDER_BLOCK;

@@ -90,7 +90,7 @@ unsafe extern "C" {
 }
 
 /// A key that the library sorts by.
-pub trait Key: Plain {
+pub trait SortKey: Plain {
     /// Bits of the key.
     const BITS: u32;
 
@@ -103,7 +103,7 @@ pub trait Key: Plain {
     fn sort_of(library: &Library) -> &Sort;
 }
 
-impl Key for u16 {
+impl SortKey for u16 {
     const BITS: u32 = Self::BITS;
     const SORT: SortFunction = splat_sort_u16_u32;
 
@@ -112,7 +112,7 @@ impl Key for u16 {
     }
 }
 
-impl Key for u32 {
+impl SortKey for u32 {
     const BITS: u32 = Self::BITS;
     const SORT: SortFunction = splat_sort_u32_u32;
 
@@ -152,7 +152,7 @@ impl Summed for u64 {
 }
 
 /// Keys with a value each, and room for as many again: the passes go back and forth.
-pub struct Pairs<'a, K, V> {
+pub struct SortPairs<'a, K, V> {
     /// The keys, and room.
     pub keys: [&'a mut K; 2],
     /// The values, and room.
@@ -168,10 +168,10 @@ pub struct Pairs<'a, K, V> {
 pub fn sort_pairs<K, V>(
     heap: &Heap,
     stream: &Stream,
-    pairs: &mut Pairs<'_, K, V>,
+    pairs: &mut SortPairs<'_, K, V>,
 ) -> Result<usize, DeviceError>
 where
-    K: Buffer<Item: Key>,
+    K: Buffer<Item: SortKey>,
     V: Buffer<Item = u32>,
 {
     const CALL: &str = "cub::DeviceRadixSort";
@@ -320,7 +320,7 @@ fn scratch_of(call: Call, n: u64) -> Result<u64, DeviceError> {
 }
 
 /// Writes down the bytes that a sort by all bits takes.
-fn ask_to_sort<K: Key>(bytes: &mut usize, n: u32) -> c_int {
+fn ask_to_sort<K: SortKey>(bytes: &mut usize, n: u32) -> c_int {
     let (buffers, mut half) = ([0; 2], 0);
     let last = c_int::try_from(K::BITS).unwrap_or(c_int::MAX);
     // SAFETY: without scratch the library only says how much it wants.
@@ -340,7 +340,7 @@ fn ask_to_sort<K: Key>(bytes: &mut usize, n: u32) -> c_int {
 }
 
 /// First bit of a key that counts, and the one behind the last.
-fn bit_range<K: Key>(bits: &Range<u32>) -> (c_int, c_int) {
+fn bit_range<K: SortKey>(bits: &Range<u32>) -> (c_int, c_int) {
     let bit = |bit: u32| c_int::try_from(bit.min(K::BITS)).unwrap_or(c_int::MAX);
     (bit(bits.start), bit(bits.end))
 }
@@ -406,12 +406,16 @@ pub(crate) fn warm_up(heap: &Heap, stream: &Stream) -> Result<(), DeviceError> {
     stream.synchronize()
 }
 
-fn warm_up_key<K: Key>(heap: &Heap, stream: &Stream) -> Result<(), DeviceError> {
+fn warm_up_key<K: SortKey>(heap: &Heap, stream: &Stream) -> Result<(), DeviceError> {
     let mut keys = [heap.scratch::<K>(LABEL, WARM_UP)?, heap.scratch::<K>(LABEL, WARM_UP)?];
     let mut values = [heap.scratch::<u32>(LABEL, WARM_UP)?, heap.scratch::<u32>(LABEL, WARM_UP)?];
     keys[0].zero(stream)?;
     values[0].zero(stream)?;
-    let mut pairs =
-        Pairs { keys: keys.each_mut(), values: values.each_mut(), n: WARM_UP, bits: 0..K::BITS };
+    let mut pairs = SortPairs {
+        keys: keys.each_mut(),
+        values: values.each_mut(),
+        n: WARM_UP,
+        bits: 0..K::BITS,
+    };
     sort_pairs(heap, stream, &mut pairs).map(drop)
 }

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use super::span::{ALIGNMENT, Books, Span};
+use super::span::{ALIGNMENT, Accounts, Span};
 use crate::backend::DeviceError;
 use crate::memory::Kind;
 
@@ -17,7 +17,7 @@ const SPARE_SHARE: u64 = 8;
 const MOST_SPARE: u64 = 64 << 20;
 
 /// A live block.
-struct Live {
+struct LiveBlock {
     id: u64,
     /// Which span.
     span: usize,
@@ -26,7 +26,7 @@ struct Live {
 }
 
 /// Where a new block lies.
-pub(super) struct Place {
+pub(super) struct BlockPlace {
     pub(super) id: u64,
     pub(super) address: u64,
 }
@@ -34,19 +34,19 @@ pub(super) struct Place {
 /// One span that grows in place; without virtual memory as many as it took, since live blocks
 /// cannot move.
 pub(super) struct Arena {
-    books: Rc<Books>,
+    accounts: Rc<Accounts>,
     spans: Vec<Span>,
     /// In the order of their places.
-    live: Vec<Live>,
+    live: Vec<LiveBlock>,
     next_id: u64,
     /// The furthest that blocks reached since the last trim, and between it and the one before.
     reached: [u64; 2],
 }
 
 impl Arena {
-    pub(super) fn new(books: &Rc<Books>) -> Self {
+    pub(super) fn new(accounts: &Rc<Accounts>) -> Self {
         Self {
-            books: Rc::clone(books),
+            accounts: Rc::clone(accounts),
             spans: Vec::new(),
             live: Vec::new(),
             next_id: 0,
@@ -55,18 +55,18 @@ impl Arena {
     }
 
     /// A place behind all live blocks.
-    pub(super) fn take(&mut self, bytes: u64) -> Result<Place, DeviceError> {
-        let (span, start) = if self.books.memory.is_virtual() {
+    pub(super) fn take(&mut self, bytes: u64) -> Result<BlockPlace, DeviceError> {
+        let (span, start) = if self.accounts.memory.is_virtual() {
             self.place_in_place(bytes)?
         } else {
             self.place_beside(bytes)?
         };
         let id = self.next_id;
         self.next_id += 1;
-        self.live.push(Live { id, span, end: start + bytes });
+        self.live.push(LiveBlock { id, span, end: start + bytes });
         let before: u64 = self.spans[..span].iter().map(Span::mapped).sum();
         self.reached[0] = self.reached[0].max(before + start + bytes);
-        Ok(Place { id, address: self.spans[span].address() + start })
+        Ok(BlockPlace { id, address: self.spans[span].address() + start })
     }
 
     /// The block of this number is gone.
@@ -77,13 +77,13 @@ impl Arena {
     /// Gives back what lies behind all live blocks.
     pub(super) fn trim(&mut self) -> Result<(), DeviceError> {
         let (top_span, top) = self.top();
-        if self.live.is_empty() && !self.books.memory.is_virtual() {
+        if self.live.is_empty() && !self.accounts.memory.is_virtual() {
             self.spans.clear();
             return Ok(());
         }
         self.spans.truncate(top_span + 1);
         // A range without virtual memory could only be cut by moving the blocks that live in it.
-        if self.books.memory.is_virtual()
+        if self.accounts.memory.is_virtual()
             && let Some(span) = self.spans.get_mut(top_span)
         {
             span.trim(top)?;
@@ -98,7 +98,7 @@ impl Arena {
         let keep = self.recent().max(top);
         self.reached = [top, self.reached[0]];
         match self.spans.first_mut() {
-            Some(span) if self.books.memory.is_virtual() => span.trim(keep),
+            Some(span) if self.accounts.memory.is_virtual() => span.trim(keep),
             _ => Ok(()),
         }
     }
@@ -139,7 +139,7 @@ impl Arena {
     fn place_in_place(&mut self, bytes: u64) -> Result<(usize, u64), DeviceError> {
         let (_, start) = self.top();
         if self.spans.is_empty() {
-            self.spans.push(Span::new(&self.books, LABEL, Kind::Scratch)?);
+            self.spans.push(Span::new(&self.accounts, LABEL, Kind::Scratch)?);
         }
         let span = &mut self.spans[0];
         let end = start.saturating_add(bytes);
@@ -167,7 +167,7 @@ impl Arena {
             self.spans.clear();
             wanted = wanted.max(together);
         }
-        let mut span = Span::new(&self.books, LABEL, Kind::Scratch)?;
+        let mut span = Span::new(&self.accounts, LABEL, Kind::Scratch)?;
         if wanted == bytes || span.grow(wanted).is_err() {
             span.grow(bytes)?;
         }

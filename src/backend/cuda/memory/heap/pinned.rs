@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use super::Heap;
 use super::memory::Fault;
-use super::span::{Books, bytes_of};
+use super::span::{Accounts, bytes_of};
 use crate::abi::Plain;
 use crate::backend::DeviceError;
 use crate::backend::cuda::device::stream::{Event, Stream};
@@ -16,7 +16,7 @@ use crate::memory::{Bytes, Kind};
 
 /// Values that the device can reach. Whoever looks at them waits for the last copy.
 pub struct Pinned<T> {
-    books: Rc<Books>,
+    accounts: Rc<Accounts>,
     label: &'static str,
     address: *mut T,
     len: usize,
@@ -32,20 +32,20 @@ impl Heap {
         label: &'static str,
         len: usize,
     ) -> Result<Pinned<T>, DeviceError> {
-        Pinned::new(&self.books, label, len)
+        Pinned::new(&self.accounts, label, len)
     }
 }
 
 impl<T: Plain> Pinned<T> {
     pub(super) fn new(
-        books: &Rc<Books>,
+        accounts: &Rc<Accounts>,
         label: &'static str,
         len: usize,
     ) -> Result<Self, DeviceError> {
         let bytes = bytes_of::<T>(len);
         // An allocation of no bytes is an error of the driver.
         let taken = usize::try_from(bytes.max(1)).unwrap_or(usize::MAX);
-        let address = match books.memory.allocate_pinned(taken) {
+        let address = match accounts.memory.allocate_pinned(taken) {
             Ok(address) => address.cast::<T>(),
             Err(Fault::Failed(error)) => return Err(error),
             Err(Fault::Exhausted) => {
@@ -55,12 +55,12 @@ impl<T: Plain> Pinned<T> {
         };
         // SAFETY: the allocation holds `len` values and is aligned to pages.
         unsafe { address.write_bytes(0, len) };
-        let mut ledger = books.ledger.borrow_mut();
+        let mut ledger = accounts.ledger.borrow_mut();
         ledger.charge(label, Kind::Pinned, Bytes(bytes))?;
         ledger.set_used(label, Kind::Pinned, Bytes(0), Bytes(bytes));
         drop(ledger);
         Ok(Self {
-            books: Rc::clone(books),
+            accounts: Rc::clone(accounts),
             label,
             address,
             len,
@@ -132,9 +132,9 @@ impl<T> Drop for Pinned<T> {
         if let Some(Err(error)) = self.copied.borrow().as_ref().map(Event::synchronize) {
             tracing::debug!("{error}");
         }
-        self.books.memory.free_pinned(self.address.cast());
+        self.accounts.memory.free_pinned(self.address.cast());
         let bytes = Bytes(bytes_of::<T>(self.len));
-        let mut ledger = self.books.ledger.borrow_mut();
+        let mut ledger = self.accounts.ledger.borrow_mut();
         ledger.set_used(self.label, Kind::Pinned, bytes, Bytes(0));
         ledger.release(self.label, Kind::Pinned, bytes);
     }

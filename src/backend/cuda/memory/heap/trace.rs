@@ -24,7 +24,7 @@ pub(crate) enum Kind {
 pub(crate) struct Trace(RefCell<Vec<Event>>);
 
 impl Trace {
-    pub(super) fn note(&self, event: Event) {
+    pub(super) fn record(&self, event: Event) {
         self.0.borrow_mut().push(event);
     }
 
