@@ -1,6 +1,8 @@
 //! The CUDA driver: streams, events and launches. Nothing here knows of Gaussians.
 
 pub mod driver;
+#[cfg(test)]
+pub(crate) mod dry;
 pub(crate) mod error;
 pub(crate) mod fatbins;
 pub(crate) mod launch;

@@ -12,8 +12,10 @@ mod scratch;
 mod span;
 #[cfg(test)]
 pub(crate) mod tests;
+#[cfg(test)]
+pub(in crate::backend::cuda) mod trace;
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 
 pub use buffer::Buffer;
@@ -26,6 +28,7 @@ use self::memory::{DeviceMemory, GpuMemory};
 use self::span::Accounts;
 use crate::backend::DeviceError;
 use crate::backend::cuda::device::driver::Device;
+use crate::layout::Library;
 use crate::memory::{Allowance, Bytes, Entry, Kind, Ledger, Limit};
 
 /// Label of the driver's own memory.
@@ -57,7 +60,15 @@ impl Heap {
     fn over(memory: Box<dyn DeviceMemory>, allowance: Allowance) -> Result<Self, DeviceError> {
         let budget = allowance.beside(Bytes(0)).min(memory.capacity());
         let ledger = RefCell::new(Ledger::new(budget));
-        let accounts = Rc::new(Accounts { memory, ledger, allowance: Cell::new(allowance) });
+        let (allowance, library) = (Cell::new(allowance), OnceCell::new());
+        let accounts = Rc::new(Accounts {
+            memory,
+            ledger,
+            allowance,
+            library,
+            #[cfg(test)]
+            trace: trace::Trace::default(),
+        });
         let arena = Rc::new(RefCell::new(Arena::new(&accounts)));
         Ok(Self { accounts, arena })
     }
@@ -151,6 +162,31 @@ impl Heap {
         let allowance = Allowance::new(Some(Limit::Bytes(budget)), 1.0, capacity);
         self.accounts.allowance.set(allowance);
         self.accounts.ledger.borrow_mut().set_budget(budget.min(capacity));
+    }
+
+    /// What happens to blocks of the arena.
+    #[cfg(test)]
+    pub(crate) fn trace(&self) -> &trace::Trace {
+        &self.accounts.trace
+    }
+
+    /// Writes down what happens to a block.
+    #[cfg(test)]
+    fn record(&self, kind: trace::Kind, label: &'static str, address: u64, bytes: u64) {
+        // Without virtual memory the later spans may lie anywhere.
+        let start = address.saturating_sub(self.arena.borrow().address());
+        self.accounts.trace.record(trace::Event { kind, label, start, bytes });
+    }
+
+    /// Scratch of CUB's calls on this GPU.
+    pub fn library(&self) -> &Library {
+        self.accounts.library.get_or_init(Library::default)
+    }
+
+    /// Tells once what CUB's calls take on this GPU, before anybody asks.
+    pub(crate) fn set_library(&self, library: Library) {
+        // A heap that was asked already keeps what it said.
+        let _ = self.accounts.library.set(library);
     }
 
     /// Free memory of the GPU.

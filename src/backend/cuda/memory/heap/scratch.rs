@@ -5,6 +5,8 @@ use std::marker::PhantomData;
 use super::Heap;
 use super::buffer::Buffer;
 use super::span::{ALIGNMENT, bytes_of};
+#[cfg(test)]
+use super::trace;
 use crate::abi::Plain;
 use crate::backend::DeviceError;
 use crate::memory::{Bytes, Kind};
@@ -40,6 +42,8 @@ impl<T: Plain> Block<T> {
         let mut ledger = heap.accounts.ledger.borrow_mut();
         ledger.set_used(label, Kind::Scratch, Bytes(0), Bytes(bytes));
         drop(ledger);
+        #[cfg(test)]
+        heap.record(trace::Kind::Take, label, place.address, bytes);
         let heap = heap.clone();
         Ok(Self { heap, label, id: place.id, address: place.address, len, values: PhantomData })
     }
@@ -93,6 +97,8 @@ impl<T> Drop for Block<T> {
         let bytes = Bytes(bytes_of::<T>(self.len));
         let mut ledger = self.heap.accounts.ledger.borrow_mut();
         ledger.set_used(self.label, Kind::Scratch, bytes, Bytes(0));
+        #[cfg(test)]
+        self.heap.record(trace::Kind::Give, self.label, self.address, bytes.0);
     }
 }
 
