@@ -175,7 +175,7 @@ impl Heap {
     fn record(&self, kind: trace::Kind, label: &'static str, address: u64, bytes: u64) {
         // Without virtual memory the later spans may lie anywhere.
         let start = address.saturating_sub(self.arena.borrow().address());
-        self.accounts.trace.note(trace::Event { kind, label, start, bytes });
+        self.accounts.trace.record(trace::Event { kind, label, start, bytes });
     }
 
     /// Scratch of CUB's calls on this GPU.
