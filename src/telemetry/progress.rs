@@ -13,7 +13,7 @@ use crate::memory::Bytes;
 use crate::train::event::{Event, Saved, Sink};
 use crate::train::span::Span;
 
-/// Time between two lines where there is no bar.
+/// Time between two lines without a bar.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Time between two changes of the bar.

@@ -1,4 +1,4 @@
-//! What the GPU is doing, asked beside the training.
+//! Samples of the GPU's state, taken while training runs.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::thread::{self, JoinHandle};
@@ -11,7 +11,7 @@ use crate::train::span::Span;
 /// Iterations between two reports.
 const INTERVAL: u32 = 50;
 
-/// A sample is asked for so many iterations before it is told: taking one takes some milliseconds.
+/// A sample is requested so many iterations before its report, since it takes some milliseconds.
 const AHEAD: u32 = 10;
 
 /// The end of a run waits for its last sample no longer than this: a driver may hang.
@@ -37,7 +37,7 @@ impl GpuSampler {
         })
     }
 
-    /// `work` runs in the thread; nothing where the system gives none.
+    /// `work` runs in the thread; `None` if no thread can be started.
     fn start(work: impl FnOnce(Receiver<()>, Sender<Sample>) + Send + 'static) -> Option<Self> {
         // One ask may wait while the one before is answered; more would only be late.
         let (asks, asked) = sync_channel(1);
@@ -50,11 +50,11 @@ impl GpuSampler {
         Some(Self { asks, samples, thread: Some(thread.ok()?) })
     }
 
-    /// Takes notice of a finished step; `Some` where there is something to tell.
+    /// Records a finished step; returns a report when one is due.
     pub(super) fn after(&self, span: Span) -> Option<GpuReport> {
         let ahead = Span { before: span.before + AHEAD, after: span.after + AHEAD };
         if ahead.crosses(INTERVAL) {
-            // Where the thread is behind, or gone, the next report is as old as it is.
+            // If the thread is late or gone, the next report is an old one.
             self.asks.try_send(()).ok();
         }
         if !span.crosses(INTERVAL) {
@@ -66,7 +66,7 @@ impl GpuSampler {
     }
 }
 
-/// Answers until nobody asks any more.
+/// Answers until the other end is closed.
 fn answer(asks: &Receiver<()>, samples: &Sender<Sample>, look: &dyn Fn() -> Sample) {
     while asks.recv().is_ok() && samples.send(look()).is_ok() {}
 }

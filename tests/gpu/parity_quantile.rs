@@ -6,7 +6,6 @@
 )]
 
 use crate::common::Draws;
-use crate::common::prelude::*;
 use crate::common::scene::{in_training, tame_gaussians};
 use splat::backend::cpu::Cpu;
 use splat::backend::{Criterion, Densified, DensifyRule, Grant, Snapshot, Survey, TrainDevice};

@@ -16,6 +16,7 @@ mod cli;
 #[cfg(unix)]
 mod coarse;
 mod depths;
+mod fixtures;
 mod init;
 mod lpips;
 mod plan;

@@ -1,6 +1,5 @@
 //! A device that keeps photographs is given each once, in time, and the host lets them go.
 
-use crate::common::prelude::*;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
