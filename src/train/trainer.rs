@@ -3,7 +3,9 @@
 mod appearance;
 mod clock;
 mod coarse;
+mod coarse_state;
 mod govern;
+mod pending;
 mod smooth;
 mod step;
 
@@ -12,8 +14,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use self::clock::TrainingClock;
-use self::coarse::Coarse;
-use self::step::PendingStep;
+use self::coarse_state::Coarse;
+use self::pending::PendingStep;
 use super::appearance::compensation;
 use super::batches::Batches;
 use super::checkpoint::{Checkpoint, StoredCheckpoint};

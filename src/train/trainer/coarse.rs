@@ -1,6 +1,5 @@
 //! SuGaR's coarse stage as part of a run: its beginning, its prune, neighbours, and what is told of it.
 
-use std::collections::BTreeMap;
 use std::time::Instant;
 
 use super::Trainer;
@@ -18,34 +17,6 @@ use crate::train::span::Span;
 use crate::train::terms::open;
 use crate::train::unexplained_growth::UnexplainedGrowth;
 use crate::train::{TrainError, render_filter, report, schedule};
-
-/// What a run holds of its coarse stage.
-pub(super) struct Coarse<B: TrainDevice> {
-    /// When it does what.
-    pub(super) schedule: CoarseSchedule,
-    /// Whether the model is one of it already.
-    has_begun: bool,
-    /// The nearest neighbours of all Gaussians.
-    near: Option<B::Lists>,
-    /// The last value of each surface term.
-    losses: BTreeMap<u32, (&'static str, f64)>,
-}
-
-impl<B: TrainDevice> Coarse<B> {
-    pub(super) fn new(schedule: CoarseSchedule) -> Self {
-        Self { schedule, has_begun: false, near: None, losses: BTreeMap::new() }
-    }
-
-    /// The nearest neighbours, where they are found.
-    pub(super) fn near(&self) -> Option<&B::Lists> {
-        self.near.as_ref()
-    }
-
-    /// Drops lists of more neighbours than that.
-    fn drop_longer_lists(&mut self, most: u32) {
-        self.near.take_if(|near| near.count() > most);
-    }
-}
 
 impl<B: TrainDevice> Trainer<'_, B> {
     /// Whether the coming iteration is one of the coarse stage.

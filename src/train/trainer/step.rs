@@ -4,7 +4,8 @@ use std::time::Instant;
 
 use super::Trainer;
 use super::appearance::color_step;
-use super::coarse::Coarse;
+use super::coarse_state::Coarse;
+use super::pending::{PendingStep, PendingView};
 use crate::backend::{
     AdamStep, DeviceError, Held as _, Pending, RenderSettings, Statistics, Terms, Topic,
     TrainDevice,
@@ -18,27 +19,6 @@ use crate::train::span::Span;
 use crate::train::terms::{self, Stage};
 use crate::train::train_step::{ViewInputs, ViewOutputs, add_view};
 use crate::train::{TrainError, densify, render_filter, schedule};
-
-/// A step on its way.
-pub(super) struct PendingStep<B: TrainDevice> {
-    span: Span,
-    gaussians: usize,
-    views: Vec<PendingView<B>>,
-}
-
-/// A view of it.
-struct PendingView<B: TrainDevice> {
-    terms: Terms,
-    /// Values of the terms at pixels, and of those at samples.
-    losses: [B::Losses; 2],
-}
-
-impl<B: TrainDevice> PendingStep<B> {
-    /// Whether its losses can be read without waiting.
-    fn is_ready(&self) -> bool {
-        self.views.last().is_none_or(|view| view.losses[0].is_ready())
-    }
-}
 
 impl<B: TrainDevice> Trainer<'_, B> {
     /// One step: the views of a batch, and one move of every parameter.

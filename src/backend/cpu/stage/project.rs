@@ -172,7 +172,7 @@ impl<R: Real> ParameterGradient<R> {
         let Self { mean, log_scale, quat, opacity_logit, sh } = self;
         let values = mean.iter_mut().chain(log_scale).chain(quat).chain([opacity_logit]);
         for value in values.chain(sh.as_flattened_mut()) {
-            *value = *value * factor;
+            *value *= factor;
         }
     }
 }
