@@ -60,7 +60,7 @@ const WEIGHT: f64 = 0.3;
 fn views(count: usize) -> Vec<View> {
     let aside = |i: usize| {
         let at = u8::try_from(i).map(f64::from).unwrap();
-        let mut aside = if i % 2 == 0 { view() } else { straight() };
+        let mut aside = if i.is_multiple_of(2) { view() } else { straight() };
         aside.pose.translation = [0.05 * at - 0.2, 0.1 - 0.03 * at, 0.1 + 0.04 * at];
         let side = u32::try_from(i).unwrap();
         resized(&aside, [37 - 2 * side, 29 + side])
