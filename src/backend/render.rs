@@ -3,10 +3,10 @@
 #[cfg(feature = "bench")]
 use super::Profiler;
 use super::frame_state::{Drawn, FrameState, Scored, Shown, Trainable};
+use super::held::Held;
 use super::{DeviceError, Look, LossValues, Neighbours, Pending, RenderSettings, Wants};
 use crate::abi::terms::Terms;
 use crate::dataset::View;
-use crate::memory::Bytes;
 use crate::model::Primitive;
 
 /// A drawn view on the host.
@@ -99,12 +99,6 @@ pub struct Noise {
     pub rate: f64,
     /// Key of the stream of random numbers.
     pub key: u64,
-}
-
-/// What holds memory of a device, or of the host for it.
-pub trait Held {
-    /// How much.
-    fn bytes(&self) -> Bytes;
 }
 
 /// What a frame is compared with, and by which terms.
