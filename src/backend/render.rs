@@ -144,6 +144,7 @@ pub trait Render<P: Primitive>: Neighbours<P> {
     ///
     /// A term that needs what the frame was not drawn with is [`DeviceError::MissingInput`]; neighbours
     /// of other rows are [`DeviceError::StaleNeighbours`].
+    #[expect(clippy::type_complexity, reason = "a frame and its values, of associated types")]
     fn objective<S: Trainable>(
         &mut self,
         model: &Self::Model,

@@ -28,7 +28,7 @@ const FAN: usize = 32;
 /// As many bits tell single-precision numbers of one sign and exponent apart.
 const MOST_ALONG_BITS: u32 = 24;
 
-/// NearestLists that the kernel with fewer registers finds.
+/// Neighbours that the kernel with fewer registers finds.
 const FEW: u32 = 16;
 
 /// Label of the lists.
