@@ -26,6 +26,8 @@ pub mod math;
 
 pub mod abi;
 
+pub mod layout;
+
 pub mod memory;
 
 pub mod files;
