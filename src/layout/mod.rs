@@ -7,7 +7,7 @@
 
 #[macro_use]
 mod slot;
-mod library;
+pub mod library;
 mod list;
 mod model;
 mod photos;

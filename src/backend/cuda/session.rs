@@ -77,6 +77,7 @@ impl Session {
         let copies = Stream::new()?;
         let heap = Heap::open(&device, allowance_on(device.memory()))?;
         sort::warm_up(&heap, &stream)?;
+        heap.set_library(sort::library(device.arch())?);
         heap.trim_scratch()?;
         heap.charge_fixed(device.taken_since_opened()?)?;
         heap.look_around()?;

@@ -119,6 +119,11 @@ impl Device {
         self.memory
     }
 
+    /// Compute capability, as 10 major + minor.
+    pub(crate) fn arch(&self) -> u32 {
+        self.arch
+    }
+
     /// Whether address space and memory can be taken apart from each other.
     pub fn has_virtual_memory(&self) -> bool {
         self.has_virtual_memory

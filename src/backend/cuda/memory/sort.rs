@@ -9,6 +9,8 @@ use super::heap::{Buffer, Heap};
 use crate::abi::Plain;
 use crate::backend::DeviceError;
 use crate::backend::cuda::device::stream::Stream;
+use crate::layout::Library;
+use crate::layout::library::Call;
 
 /// Label of the library's scratch.
 const LABEL: &str = "sort";
@@ -246,46 +248,64 @@ where
     })
 }
 
-/// Bytes of scratch that sorting `n` pairs by these bits takes.
-pub(crate) fn scratch_to_sort<K: Key>(n: usize, bits: Range<u32>) -> Result<u64, DeviceError> {
-    const CALL: &str = "cub::DeviceRadixSort";
-    if n == 0 {
-        return Ok(0);
+/// Scratch of the calls on this GPU: as the table has it for the architecture, corrected by what the
+/// library says itself.
+pub(crate) fn library(arch: u32) -> Result<Library, DeviceError> {
+    let mut library = Library::of(arch);
+    if let Some(found) = library.correct(scratch_of)? {
+        tracing::warn!(
+            "CUB asks for {} bytes of scratch for {:?} of {} values, but {} bytes are planned for \
+             compute capability {arch}. Its answers are used from here on; `splat plan` does not know \
+             them",
+            found.found,
+            found.call,
+            found.n,
+            found.expected
+        );
     }
-    let (begin_bit, end_bit) = bit_range::<K>(&bits);
-    let n = count(CALL, n)?;
-    let (nowhere, mut half, mut bytes) = ([0; 2], 0, 0);
-    // SAFETY: without scratch the library only says how much it wants.
-    let error = unsafe {
-        K::SORT(
-            std::ptr::null_mut(),
-            &raw mut bytes,
-            nowhere.as_ptr(),
-            nowhere.as_ptr(),
-            n,
-            begin_bit,
-            end_bit,
-            &raw mut half,
-            std::ptr::null_mut(),
-        )
+    Ok(library)
+}
+
+/// Bytes of scratch that a call for `n` values takes.
+fn scratch_of(call: Call, n: u64) -> Result<u64, DeviceError> {
+    const NAME: &str = "cub";
+    let n = u32::try_from(n).map_err(|_error| too_many(NAME, n))?;
+    let (nowhere, mut bytes) = (std::ptr::null_mut(), 0);
+    let error = match call {
+        Call::Sort16 => ask_to_sort::<u16>(&mut bytes, n),
+        Call::Sort32 => ask_to_sort::<u32>(&mut bytes, n),
+        Call::Sum32 => {
+            let stream = std::ptr::null_mut();
+            // SAFETY: without scratch the library only says how much it wants.
+            unsafe { splat_exclusive_sum_ordered_u32(nowhere, &raw mut bytes, 0, 0, 0, n, stream) }
+        }
+        // SAFETY: as above.
+        Call::Sum64 => unsafe {
+            splat_inclusive_sum_u64(nowhere, &raw mut bytes, 0, n, std::ptr::null_mut())
+        },
     };
-    check(CALL, error)?;
+    check(NAME, error)?;
     Ok(bytes as u64)
 }
 
-/// Bytes of scratch that summing up `n` values in another order takes.
-pub(crate) fn scratch_to_sum_ordered(n: usize) -> Result<u64, DeviceError> {
-    const CALL: &str = "cub::DeviceScan";
-    if n == 0 {
-        return Ok(0);
-    }
-    let n = count(CALL, n)?;
-    let (null, mut bytes) = (std::ptr::null_mut(), 0);
+/// Writes down the bytes that a sort by all bits takes.
+fn ask_to_sort<K: Key>(bytes: &mut usize, n: u32) -> c_int {
+    let (buffers, mut half) = ([0; 2], 0);
+    let last = c_int::try_from(K::BITS).unwrap_or(c_int::MAX);
     // SAFETY: without scratch the library only says how much it wants.
-    let error =
-        unsafe { splat_exclusive_sum_ordered_u32(null, &raw mut bytes, 0, 0, 0, n, null.cast()) };
-    check(CALL, error)?;
-    Ok(bytes as u64)
+    unsafe {
+        K::SORT(
+            std::ptr::null_mut(),
+            bytes,
+            buffers.as_ptr(),
+            buffers.as_ptr(),
+            n,
+            0,
+            last,
+            &raw mut half,
+            std::ptr::null_mut(),
+        )
+    }
 }
 
 /// First bit of a key that counts, and the one behind the last.
@@ -301,9 +321,11 @@ fn first<B: Buffer>(call: &'static str, buffer: &B, n: usize) -> Result<u64, Dev
 
 /// With 32 bits the library reckons faster, and no caller has more.
 fn count(call: &'static str, n: usize) -> Result<u32, DeviceError> {
-    u32::try_from(n)
-        .ok()
-        .ok_or_else(|| DeviceError::Driver { call, reason: format!("{n} values are too many") })
+    u32::try_from(n).map_err(|_| too_many(call, n as u64))
+}
+
+fn too_many(call: &'static str, n: u64) -> DeviceError {
+    DeviceError::Driver { call, reason: format!("{n} values are too many") }
 }
 
 /// Asks how much scratch a call wants, and makes it with as much.

@@ -13,7 +13,7 @@ mod span;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 
 pub use buffer::Buffer;
@@ -26,6 +26,7 @@ use self::memory::{DeviceMemory, GpuMemory};
 use self::span::Books;
 use crate::backend::DeviceError;
 use crate::backend::cuda::device::driver::Device;
+use crate::layout::Library;
 use crate::memory::{Allowance, Bytes, Entry, Kind, Ledger, Limit};
 
 /// Label of what the driver needs for itself.
@@ -57,7 +58,8 @@ impl Heap {
     fn over(memory: Box<dyn DeviceMemory>, allowance: Allowance) -> Result<Self, DeviceError> {
         let budget = allowance.beside(Bytes(0)).min(memory.capacity());
         let ledger = RefCell::new(Ledger::new(budget));
-        let books = Rc::new(Books { memory, ledger, allowance: Cell::new(allowance) });
+        let (allowance, library) = (Cell::new(allowance), OnceCell::new());
+        let books = Rc::new(Books { memory, ledger, allowance, library });
         let arena = Rc::new(RefCell::new(Arena::new(&books)));
         Ok(Self { books, arena })
     }
@@ -151,6 +153,17 @@ impl Heap {
         let allowance = Allowance::new(Some(Limit::Bytes(budget)), 1.0, capacity);
         self.books.allowance.set(allowance);
         self.books.ledger.borrow_mut().set_budget(budget.min(capacity));
+    }
+
+    /// Scratch of CUB's calls on this GPU.
+    pub fn library(&self) -> &Library {
+        self.books.library.get_or_init(Library::default)
+    }
+
+    /// Tells once what CUB's calls take on this GPU, before anybody asks.
+    pub(crate) fn set_library(&self, library: Library) {
+        // A heap that was asked already keeps what it said.
+        let _ = self.books.library.set(library);
     }
 
     /// Memory of the GPU that nobody uses.

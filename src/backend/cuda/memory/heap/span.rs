@@ -1,10 +1,11 @@
 //! A range of device addresses that memory is put behind as it is needed.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 
 use super::memory::{DeviceMemory, Fault};
 use crate::backend::DeviceError;
+use crate::layout::Library;
 use crate::memory::{Allowance, Bytes, Kind, Ledger};
 
 /// Bytes of address that blocks and pieces begin at multiples of.
@@ -18,6 +19,7 @@ pub(super) struct Books {
     pub(super) memory: Box<dyn DeviceMemory>,
     pub(super) ledger: RefCell<Ledger>,
     pub(super) allowance: Cell<Allowance>,
+    pub(super) library: OnceCell<Library>,
 }
 
 impl Books {
