@@ -9,11 +9,8 @@ use super::heap::{Buffer, Heap};
 use crate::abi::Plain;
 use crate::backend::DeviceError;
 use crate::backend::cuda::device::stream::Stream;
-use crate::layout::Library;
 use crate::layout::library::Call;
-
-/// Label of the library's scratch.
-const LABEL: &str = "sort";
+use crate::layout::{LIBRARY_SCRATCH, Library, Slot};
 
 /// As many values as make CUB take the path of large inputs, so that its code is loaded.
 const WARM_UP: usize = 1 << 16;
@@ -337,7 +334,7 @@ fn with_scratch(
     let mut bytes = 0;
     check(name, call(std::ptr::null_mut(), &mut bytes))?;
     // Without any bytes the address would be taken for another question.
-    let temp = heap.scratch::<u8>(LABEL, bytes.max(1))?;
+    let temp = heap.take(&LIBRARY_SCRATCH, &(bytes.max(1) as u64))?;
     let address = usize::try_from(temp.address()).unwrap_or(0);
     check(name, call(std::ptr::without_provenance_mut(address), &mut bytes))
 }
@@ -357,21 +354,25 @@ fn check(call: &'static str, error: c_int) -> Result<(), DeviceError> {
 pub(crate) fn warm_up(heap: &Heap, stream: &Stream) -> Result<(), DeviceError> {
     warm_up_key::<u16>(heap, stream)?;
     warm_up_key::<u32>(heap, stream)?;
-    let mut input = heap.scratch::<u32>(LABEL, WARM_UP)?;
+    let mut input = warm_up_block::<u32>(heap)?;
     input.zero(stream)?;
-    let mut output = heap.scratch::<u32>(LABEL, WARM_UP)?;
+    let mut output = warm_up_block::<u32>(heap)?;
     exclusive_sum(heap, stream, WARM_UP, &input, &mut output)?;
     exclusive_sum_ordered(heap, stream, WARM_UP, (&input, &input), &mut output)?;
     inclusive_sum(heap, stream, &mut input)?;
-    let mut wide = heap.scratch::<u64>(LABEL, WARM_UP)?;
+    let mut wide = warm_up_block::<u64>(heap)?;
     wide.zero(stream)?;
     inclusive_sum(heap, stream, &mut wide)?;
     stream.synchronize()
 }
 
+fn warm_up_block<T: Plain>(heap: &Heap) -> Result<Block<T>, DeviceError> {
+    heap.take(&Slot::unlisted(LIBRARY_SCRATCH.label), &(WARM_UP as u64))
+}
+
 fn warm_up_key<K: Key>(heap: &Heap, stream: &Stream) -> Result<(), DeviceError> {
-    let mut keys = [heap.scratch::<K>(LABEL, WARM_UP)?, heap.scratch::<K>(LABEL, WARM_UP)?];
-    let mut values = [heap.scratch::<u32>(LABEL, WARM_UP)?, heap.scratch::<u32>(LABEL, WARM_UP)?];
+    let mut keys = [warm_up_block::<K>(heap)?, warm_up_block::<K>(heap)?];
+    let mut values = [warm_up_block::<u32>(heap)?, warm_up_block::<u32>(heap)?];
     keys[0].zero(stream)?;
     values[0].zero(stream)?;
     let mut pairs =

@@ -24,13 +24,11 @@ pub use scratch::{Block, Carve, Piece};
 use self::arena::Arena;
 use self::memory::{DeviceMemory, GpuMemory};
 use self::span::Books;
+use crate::abi::Plain;
 use crate::backend::DeviceError;
 use crate::backend::cuda::device::driver::Device;
-use crate::layout::Library;
+use crate::layout::{CONTEXT, Count, Library, Slot, Source, Taken};
 use crate::memory::{Allowance, Bytes, Entry, Kind, Ledger, Limit};
-
-/// Label of what the driver needs for itself.
-const FIXED: &str = "context and code";
 
 /// A handle to the memory of one GPU.
 #[derive(Clone)]
@@ -68,8 +66,8 @@ impl Heap {
     pub fn charge_fixed(&self, bytes: Bytes) -> Result<(), DeviceError> {
         self.books.look_around(bytes)?;
         let mut ledger = self.books.ledger.borrow_mut();
-        ledger.charge(FIXED, Kind::Fixed, bytes)?;
-        ledger.set_used(FIXED, Kind::Fixed, Bytes(0), bytes);
+        ledger.charge(CONTEXT.label, Kind::Fixed, bytes)?;
+        ledger.set_used(CONTEXT.label, Kind::Fixed, Bytes(0), bytes);
         Ok(())
     }
 
@@ -195,5 +193,28 @@ impl Heap {
             }
             other => other,
         }
+    }
+}
+
+impl Source for Heap {
+    type Block<T: Plain> = Block<T>;
+    type Error = DeviceError;
+
+    fn library(&self) -> &Library {
+        Self::library(self)
+    }
+
+    fn take<T: Plain, C: Count>(
+        &self,
+        slot: &Slot<T, C>,
+        sizes: &C::Sizes,
+    ) -> Result<Block<T>, DeviceError> {
+        Self::take(self, slot, sizes)
+    }
+}
+
+impl<T: Plain> Taken for Block<T> {
+    fn bytes(&self) -> u64 {
+        Self::bytes(self).0
     }
 }

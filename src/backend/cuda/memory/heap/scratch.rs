@@ -4,9 +4,10 @@ use std::marker::PhantomData;
 
 use super::Heap;
 use super::buffer::Buffer;
-use super::span::{ALIGNMENT, bytes_of};
+use super::span::{bytes_of, host_len};
 use crate::abi::Plain;
 use crate::backend::DeviceError;
+use crate::layout::{Count, Slot, with_gap};
 use crate::memory::{Bytes, Kind};
 
 /// Scratch that goes back to the arena when it is dropped.
@@ -20,14 +21,14 @@ pub struct Block<T> {
 }
 
 impl Heap {
-    /// Scratch for `len` values, holding anything. Blocks are given back in any order; a later
-    /// block may lie where an earlier one lay, so all of them belong on one stream.
-    pub fn scratch<T: Plain>(
+    /// Scratch of a slot for these sizes, holding anything. Blocks are given back in any order; a
+    /// later block may lie where an earlier one lay, so all of them belong on one stream.
+    pub fn take<T: Plain, C: Count>(
         &self,
-        label: &'static str,
-        len: usize,
+        slot: &Slot<T, C>,
+        sizes: &C::Sizes,
     ) -> Result<Block<T>, DeviceError> {
-        Block::new(self, label, len)
+        Block::new(self, slot.label, host_len(slot.len(sizes)))
     }
 }
 
@@ -105,12 +106,6 @@ pub struct Carve<'a> {
 }
 
 impl<'a> Carve<'a> {
-    /// Bytes of a block that a piece of `len` values takes, the gap behind it included.
-    pub fn bytes_for<T>(len: usize) -> usize {
-        let bytes = bytes_of::<T>(len).checked_next_multiple_of(ALIGNMENT);
-        bytes.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(usize::MAX)
-    }
-
     /// The next piece.
     pub fn take<T: Plain>(&mut self, len: usize) -> Result<Piece<'a, T>, DeviceError> {
         let (address, bytes) = (self.next, bytes_of::<T>(len));
@@ -124,7 +119,7 @@ impl<'a> Carve<'a> {
                 ),
             });
         }
-        self.next = (address + bytes).next_multiple_of(ALIGNMENT).min(self.end);
+        self.next = with_gap(address + bytes).min(self.end);
         Ok(Piece { label: self.label, address, len, values: PhantomData })
     }
 }
