@@ -2,20 +2,20 @@
 // one warp per lane block.
 // Parameter gradients live in registers only. Geometry moves in every step, by its momentum where the
 // view does not see it, as in dense Adam. The colours of a lane block of which the view sees nothing
-// are left behind: `momentum.cuh` says how they catch up, to the same values. Moments are stored
+// are left behind: `lazy_adam.cuh` says how they catch up, to the same values. Moments are stored
 // before bias correction.
 // Shapes: geometry [lane blocks, 11, 32] and sh with their moments as `state.cuh` says; splats and
 // gradients [visible, 12], d_features [visible, 4]; surface [n, 12].
 
 #include "fault.cuh"
-#include "moving.cuh"
+#include "adam_row.cuh"
 #include "noise.cuh"
 #include "normals.cuh"
 #include "sh.cuh"
 #include "splat.cuh"
 
 // What is known of a group's new values and second moments.
-struct Health {
+struct FiniteCheck {
     float zero;     // NaN as soon as one is not finite
     float largest;  // infinite where one is
 };
@@ -24,12 +24,12 @@ struct Health {
 // are the fast ones, whose relative error of 3e-7 is that of the moments' own rounding. Where it is
 // `SHORT`, the value is going to be kept in 16 bits and its moments were in 8.
 template <bool SHORT, uint32_t N>
-__device__ inline void move(const AdamArgs& a, Moving<N>& c, uint32_t k, float rate, float d,
-                            Health& health) {
+__device__ inline void move(const AdamArgs& a, AdamRow<N>& c, uint32_t k, float rate, float d,
+                            FiniteCheck& health) {
     c.first[k] = a.beta_1 * c.first[k] + a.one_less_beta_1 * d;
     c.second[k] = a.beta_2 * c.second[k] + a.one_less_beta_2 * d * d;
     const float root = fast_sqrt(c.second[k]);
-    const float first = SHORT ? held_first(c.first[k], root) : c.first[k];
+    const float first = SHORT ? clamp_first_moment(c.first[k], root) : c.first[k];
     c.value[k] -= rate * __fdividef(first, root * a.inverse_root_correction + a.epsilon);
     if (SHORT && fabsf(c.value[k]) > HALF_MAX) c.value[k] = copysignf(INFINITY, c.value[k]);
     const float size = fabsf(c.value[k]) + c.second[k];
@@ -37,7 +37,7 @@ __device__ inline void move(const AdamArgs& a, Moving<N>& c, uint32_t k, float r
     health.largest = fmaxf(health.largest, size);
 }
 
-__device__ inline void report(const AdamArgs& a, uint32_t gaussian, uint32_t group, Health health) {
+__device__ inline void report(const AdamArgs& a, uint32_t gaussian, uint32_t group, FiniteCheck health) {
     if (health.zero != 0.0f) report_fault(a.fault, gaussian, group, isinf(health.largest));
 }
 
@@ -47,9 +47,9 @@ __device__ inline float3 step_color(const AdamArgs& a, uint32_t gaussian, Sh sh,
                                     float3 direction, float3 d_color) {
     float basis[SH_MAX_COEFFICIENTS], d_basis[SH_MAX_COEFFICIENTS] = {};
     sh_basis(a.sh_degree, direction, basis);
-    const CatchUp late = catch_up_of(a.missed, age);
+    const CatchUp late = catch_up_of(a.lazy, age);
     sh.rescale(a, late, basis, d_color);
-    Health dc = {}, rest = {};
+    FiniteCheck dc = {}, rest = {};
 #pragma unroll
     for (uint32_t from = 0; from < SH_MAX_COEFFICIENTS; from += Sh::AT_ONCE) {
         if (3 * from >= a.sh_width) continue;
@@ -60,7 +60,7 @@ __device__ inline float3 step_color(const AdamArgs& a, uint32_t gaussian, Sh sh,
             if (3 * i >= count) continue;
             const uint32_t k = from + i;
             const float d[3] = {basis[k] * d_color.x, basis[k] * d_color.y, basis[k] * d_color.z};
-            Moving<3> c = sh.get(i);
+            AdamRow<3> c = sh.get(i);
             if (age > 0) {
                 for (uint32_t j = 0; j < 3; ++j) {
                     catch_up<Sh::SHORT>(late, k, c.value[j], c.first[j], c.second[j]);
@@ -119,7 +119,7 @@ __device__ inline SplatGradient gradient_of(const AdamArgs& a, uint32_t slot) {
 // One thread per splat: what `gradient_of` makes of its gradients where it is `EXTENDED`, so that the
 // splat can go.
 extern "C" __global__ void __launch_bounds__(ADAM_BLOCK)
-    settle(const __grid_constant__ SettleArgs a) {
+    fold_into_gradients(const __grid_constant__ FoldArgs a) {
     const uint32_t slot = blockIdx.x * blockDim.x + threadIdx.x;
     if (slot >= a.visible) return;
     const float4* const splat = reinterpret_cast<const float4*>(a.splats) + uint64_t{slot} * 3;
@@ -137,7 +137,7 @@ extern "C" __global__ void __launch_bounds__(ADAM_BLOCK)
 
 // Adds the gradients of the mean opacity and of the mean scale (Kheradmand et al. 2024, section 4.4),
 // both of raw parameters.
-__device__ inline void regularise(const AdamArgs& a, const Moving<GEOMETRY_WIDTH>& g,
+__device__ inline void regularise(const AdamArgs& a, const AdamRow<GEOMETRY_WIDTH>& g,
                                   float (&d)[GEOMETRY_WIDTH]) {
     if (a.d_opacity != 0.0f) {
         d[OPACITY_LOGIT] += sigmoid_bwd(sigmoid(g.value[OPACITY_LOGIT]), a.d_opacity);
@@ -172,8 +172,8 @@ __device__ inline void add_features(const AdamArgs& a, uint32_t slot, const Shap
 }
 
 // Moves a centre at random, as far as the Gaussian is transparent and large.
-__device__ inline void shake(const AdamArgs& a, uint32_t gaussian, Moving<GEOMETRY_WIDTH>& g,
-                             Health& health) {
+__device__ inline void add_noise(const AdamArgs& a, uint32_t gaussian, AdamRow<GEOMETRY_WIDTH>& g,
+                             FiniteCheck& health) {
     const float3 offset =
         jitter({g.value[LOG_SCALE], g.value[LOG_SCALE + 1], g.value[LOG_SCALE + 2]},
                {g.value[QUAT], g.value[QUAT + 1], g.value[QUAT + 2], g.value[QUAT + 3]},
@@ -199,7 +199,7 @@ __device__ inline void step(const AdamArgs& a) {
     const SplatGradient d_splat = gradient_of<EXTENDED>(a, slot);
 
     const typename Storage::Geometry geometry(a, gaussian);
-    const uint32_t seed = Storage::SHORT ? dice_of(a.key, gaussian) : 0;
+    const uint32_t seed = Storage::SHORT ? rounding_seed(a.key, gaussian) : 0;
     float3 d_mean_by_color = {0.0f, 0.0f, 0.0f};
     if (__any_sync(FULL_WARP, seen)) {
         const Row<float>& mean = geometry.value;
@@ -207,15 +207,15 @@ __device__ inline void step(const AdamArgs& a) {
         const float3 offset = {mean[MEAN] - centre[0], mean[MEAN + 1] - centre[1],
                                mean[MEAN + 2] - centre[2]};
         const typename Storage::Sh sh({a.sh, a.sh_first, a.sh_second, a.sh_width}, gaussian, seed);
-        const uint32_t age = a.missed.steps - a.sh_steps[block];
+        const uint32_t age = a.lazy.steps - a.sh_steps[block];
         const float3 d_direction =
             step_color(a, gaussian, sh, age, normalize(offset), d_splat.d_color);
         if (seen) d_mean_by_color = normalize_bwd(offset, d_direction);
         __syncwarp();  // everyone has read the age
-        if (gaussian % WARP == 0) a.sh_steps[block] = a.missed.steps + 1;
+        if (gaussian % WARP == 0) a.sh_steps[block] = a.lazy.steps + 1;
     }
 
-    Moving<GEOMETRY_WIDTH> g = geometry.load();
+    AdamRow<GEOMETRY_WIDTH> g = geometry.load();
     ShapeGradient d = {};
     if (seen) {
         const bool smooth = EXTENDED && a.filter_3d != nullptr;
@@ -238,14 +238,14 @@ __device__ inline void step(const AdamArgs& a) {
         regularise(a, g, d_geometry);
         if (a.surface != nullptr) add_surface(a.surface, gaussian, d_geometry);
     }
-    Health health[4] = {};
+    FiniteCheck health[4] = {};
 #pragma unroll
     for (uint32_t k = 0; k < GEOMETRY_WIDTH; ++k) {
         const uint32_t group = k < LOG_SCALE ? 0 : k < QUAT ? 1 : k < OPACITY_LOGIT ? 2 : 3;
         move<false>(a, g, k, a.rates[group], d_geometry[k], health[group]);
     }
     if (EXTENDED && a.noise_rate != 0.0f && gaussian < a.gaussians) {
-        shake(a, gaussian, g, health[0]);
+        add_noise(a, gaussian, g, health[0]);
     }
     geometry.store(g, ~seed);
 #pragma unroll
@@ -278,11 +278,11 @@ __device__ inline void catch_up_block(const CatchUpArgs& a) {
     const uint32_t gaussian = blockIdx.x * blockDim.x + threadIdx.x;
     const uint32_t block = gaussian / WARP;
     if (block >= a.lane_blocks) return;
-    const uint32_t age = a.missed.steps - a.sh_steps[block];
+    const uint32_t age = a.lazy.steps - a.sh_steps[block];
     if (age == 0) return;
-    const uint32_t seed = Sh::SHORT ? dice_of(a.key, gaussian) : 0;
+    const uint32_t seed = Sh::SHORT ? rounding_seed(a.key, gaussian) : 0;
     Sh sh({a.sh, a.sh_first, a.sh_second, a.sh_width}, gaussian, seed);
-    const CatchUp late = catch_up_of(a.missed, age);
+    const CatchUp late = catch_up_of(a.lazy, age);
     sh.decay_scales(late);
     for (uint32_t from = 0; 3 * from < a.sh_width; from += Sh::AT_ONCE) {
         const uint32_t count = min(3 * Sh::AT_ONCE, a.sh_width - 3 * from);
@@ -290,7 +290,7 @@ __device__ inline void catch_up_block(const CatchUpArgs& a) {
 #pragma unroll
         for (uint32_t i = 0; i < Sh::AT_ONCE; ++i) {
             if (3 * i >= count) continue;
-            Moving<3> c = sh.get(i);
+            AdamRow<3> c = sh.get(i);
             for (uint32_t j = 0; j < 3; ++j) {
                 catch_up<Sh::SHORT>(late, from + i, c.value[j], c.first[j], c.second[j]);
             }
@@ -300,7 +300,7 @@ __device__ inline void catch_up_block(const CatchUpArgs& a) {
     }
     sh.store_scales();
     __syncwarp();  // everyone has read the age
-    if (gaussian % WARP == 0) a.sh_steps[block] = a.missed.steps;
+    if (gaussian % WARP == 0) a.sh_steps[block] = a.lazy.steps;
 }
 
 extern "C" __global__ void __launch_bounds__(ADAM_BLOCK)

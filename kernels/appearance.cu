@@ -213,7 +213,7 @@ extern "C" __global__ void __launch_bounds__(APPEARANCE_BLOCK)
     const uint32_t k = blockIdx.x * blockDim.x + threadIdx.x;
     if (k >= a.width) return;
     const float first = a.first_moments[k], second = a.second_moments[k];
-    a.values[k] -= a.travel * first / (sqrtf(second) + a.epsilon);
+    a.values[k] -= a.drift * first / (sqrtf(second) + a.epsilon);
     a.first_moments[k] = a.decay_1 * first;
     a.second_moments[k] = a.decay_2 * second;
 }

@@ -18,7 +18,7 @@ constexpr uint32_t NEIGHBOURS = 8;
 // Place, front to back, of the thread's splat. Splats in front are the largest: so that not a few
 // warps get all of these, neighbours in depth go to other blocks, and each warp of a block has some
 // from every quarter of the depths.
-__device__ inline uint32_t spread_place() {
+__device__ inline uint32_t interleaved_index() {
     const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     const uint32_t group = lane / NEIGHBOURS * (BIN_BLOCK / WARP) + warp;
     return (group * gridDim.x + blockIdx.x) * NEIGHBOURS + lane % NEIGHBOURS;
@@ -61,7 +61,7 @@ __device__ inline void instances(const InstancesArgs& a, Key* keys, Rows listed)
     uint32_t* const splat_from_instance = a.splat_from_instance;
     __shared__ Destination destinations[BIN_BLOCK];
     __shared__ Run runs_of_block[BIN_BLOCK];
-    const uint32_t i = spread_place();
+    const uint32_t i = interleaved_index();
     TileQuery own = {};
     Destination to = {};
     if (i < a.visible) {

@@ -60,16 +60,16 @@ __device__ inline uint64_t hits_at(uint32_t start, uint32_t tile) {
 
 // Opacity of a splat in a pixel that is not finished, and the pixel's transmittance behind it. What
 // would take the transmittance below its least finishes the pixel: it turns negative and stays so.
-__device__ inline float pass(const Touch& touch, float& transmittance) {
-    const float alpha = touch.seen ? touch.alpha : 0.0f;
+__device__ inline float composite(const PixelAlpha& pixel, float& transmittance) {
+    const float alpha = pixel.seen ? pixel.alpha : 0.0f;
     const float after = fmaf(-alpha, transmittance, transmittance);
-    const bool goes_on = after >= TRANSMITTANCE_MIN;
-    transmittance = goes_on ? after : -fabsf(transmittance);
-    return goes_on ? alpha : 0.0f;
+    const bool contributes = after >= TRANSMITTANCE_MIN;
+    transmittance = contributes ? after : -fabsf(transmittance);
+    return contributes ? alpha : 0.0f;
 }
 
 // What a forward pass draws beside the colours; with a surface, inverse depths where they are wanted.
-enum class Beside { NOTHING, COUNTS, DEPTHS, SURFACE };
+enum class AuxOutput { NOTHING, COUNTS, DEPTHS, SURFACE };
 
 __device__ inline void add_scaled(float4& sum, float weight, float4 value) {
     sum.x = fmaf(weight, value.x, sum.x);
@@ -80,7 +80,7 @@ __device__ inline void add_scaled(float4& sum, float weight, float4 value) {
 
 // Adds the chunks that the tile's pixels got to, in any order of the tiles. All threads of the block
 // take part. Each kernel has its own, since kernels that share memory by name are laid out alike.
-template <Beside BESIDE>
+template <AuxOutput AUX>
 __device__ inline void list_chunks(const BlendArgs& a, uint32_t tile, uint32_t reached) {
     __shared__ uint32_t reached_by[PARTS];
     const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
@@ -99,10 +99,10 @@ __device__ inline void list_chunks(const BlendArgs& a, uint32_t tile, uint32_t r
     for (uint32_t chunk = lane; chunk < count; chunk += WARP) chunks[first + chunk] = {tile, chunk};
 }
 
-template <Beside BESIDE>
+template <AuxOutput AUX>
 __device__ inline void blend_tile(const BlendArgs& a) {
-    constexpr bool counts = BESIDE == Beside::COUNTS, depths = BESIDE == Beside::DEPTHS;
-    constexpr bool surface = BESIDE == Beside::SURFACE;
+    constexpr bool counts = AUX == AuxOutput::COUNTS, depths = AUX == AuxOutput::DEPTHS;
+    constexpr bool surface = AUX == AuxOutput::SURFACE;
     using Staged = std::conditional_t<surface, FeaturedRows, Rows<WARP>>;
     const float4* __restrict__ splats = reinterpret_cast<const float4*>(a.splats);
     const uint32_t* __restrict__ splat_from_instance = a.splat_from_instance;
@@ -158,7 +158,7 @@ __device__ inline void blend_tile(const BlendArgs& a) {
             const Row row = own.get(at);
             const float before = transmittance;
             const float alpha =
-                pass(touch(row.shape, row.scale, part.centre_px), transmittance);
+                composite(pixel_alpha(row.shape, row.scale, part.centre_px), transmittance);
             const float weight = alpha * before;
             color.x = fmaf(weight, row.scale.w, color.x);
             color.y = fmaf(weight, row.tint.x, color.y);
@@ -169,7 +169,7 @@ __device__ inline void blend_tile(const BlendArgs& a) {
         }
         __syncwarp();  // everyone has read them
     }
-    if (!counts && a.reached) list_chunks<BESIDE>(a, tile, min(base, range.end) - range.start);
+    if (!counts && a.reached) list_chunks<AUX>(a, tile, min(base, range.end) - range.start);
     if (!part.inside) return;
     const uint64_t pixel = uint64_t{part.pixel.y} * a.size[0] + part.pixel.x;
     const float through = fabsf(transmittance);
@@ -187,25 +187,25 @@ __device__ inline void blend_tile(const BlendArgs& a) {
 
 extern "C" __global__ void __launch_bounds__(BLEND_BLOCK, FWD_RESIDENT)
     blend_fwd(const __grid_constant__ BlendArgs a) {
-    blend_tile<Beside::NOTHING>(a);
+    blend_tile<AuxOutput::NOTHING>(a);
 }
 
 // The same, and how many splats changed each pixel; no backward pass follows.
 extern "C" __global__ void __launch_bounds__(BLEND_BLOCK, FWD_RESIDENT)
     blend_counted(const __grid_constant__ BlendArgs a) {
-    blend_tile<Beside::COUNTS>(a);
+    blend_tile<AuxOutput::COUNTS>(a);
 }
 
 // The same as `blend_fwd`, and inverse depths.
 extern "C" __global__ void __launch_bounds__(BLEND_BLOCK, FWD_RESIDENT)
     blend_fwd_depth(const __grid_constant__ BlendArgs a) {
-    blend_tile<Beside::DEPTHS>(a);
+    blend_tile<AuxOutput::DEPTHS>(a);
 }
 
 // The same, and a surface's features, inverse depths among them.
 extern "C" __global__ void __launch_bounds__(BLEND_BLOCK, FWD_RESIDENT)
     blend_fwd_surface(const __grid_constant__ BlendArgs a) {
-    blend_tile<Beside::SURFACE>(a);
+    blend_tile<AuxOutput::SURFACE>(a);
 }
 
 // A pixel on its way front to back.
@@ -226,11 +226,11 @@ struct SurfaceWalk : PixelWalk {
 };
 
 // Gradient of the pixel times what a splat of this shade would give it all over.
-__device__ inline float shade_times(float3 shade, float, const PixelWalk& walk) {
+__device__ inline float dot_gradient(float3 shade, float, const PixelWalk& walk) {
     return dot(shade, walk.d_color);
 }
 
-__device__ inline float shade_times(float3 shade, float inverse_depth, const DepthWalk& walk) {
+__device__ inline float dot_gradient(float3 shade, float inverse_depth, const DepthWalk& walk) {
     return fmaf(inverse_depth, walk.d_inverse_depth, dot(shade, walk.d_color));
 }
 
@@ -238,7 +238,7 @@ __device__ inline float times(float4 a, float4 b) {
     return fmaf(a.x, b.x, fmaf(a.y, b.y, fmaf(a.z, b.z, a.w * b.w)));
 }
 
-__device__ inline float shade_times(float3 shade, float4 features, const SurfaceWalk& walk) {
+__device__ inline float dot_gradient(float3 shade, float4 features, const SurfaceWalk& walk) {
     return times(features, walk.d_features) + dot(shade, walk.d_color);
 }
 
@@ -246,41 +246,41 @@ __device__ inline float shade_times(float3 shade, float4 features, const Surface
 // the colour from behind the splat, dC/d_alpha = T c - B / (1 - alpha); no gradient passes an opacity
 // that was clamped.
 template <typename Extra, typename Walk>
-__device__ inline float2 pass_back(const Touch& touch, float3 shade, Extra beside, Walk& walk) {
+__device__ inline float2 blend_backward_step(const PixelAlpha& pixel, float3 shade, Extra aux, Walk& walk) {
     const float before = walk.transmittance;
-    const float alpha = pass(touch, walk.transmittance);
-    const float d_shade = shade_times(shade, beside, walk);
+    const float alpha = composite(pixel, walk.transmittance);
+    const float d_shade = dot_gradient(shade, aux, walk);
     const float weight = alpha * before;
     walk.d_behind = fmaf(-weight, d_shade, walk.d_behind);
     const float d_alpha = fmaf(before, d_shade, -walk.d_behind * fast_reciprocal(1.0f - alpha));
-    return {weight, touch.unclamped < ALPHA_MAX ? d_alpha * alpha : 0.0f};
+    return {weight, pixel.unclamped < ALPHA_MAX ? d_alpha * alpha : 0.0f};
 }
 
 // The first visit: the lane is a pixel. Opacities do not wait for each other, so that those of a
 // GROUP come before the walk past it; a batch ends with whole groups.
-template <Found FOUND, typename Walk>
-__device__ inline void visit_pixels(Notes<FOUND>& own, uint32_t count, const Part& part,
+template <GradOutputs GRAD, typename Walk>
+__device__ inline void accumulate_pixels(WarpScratch<GRAD>& own, uint32_t count, const Part& part,
                                     Walk& walk) {
-    constexpr bool surface = FOUND == Found::ABSOLUTE_AND_SURFACE;
+    constexpr bool surface = GRAD == GradOutputs::ABSOLUTE_AND_SURFACE;
     const uint32_t lane = threadIdx.x % WARP;
     for (uint32_t first = 0; first < count; first += GROUP) {
-        Touch touches[GROUP];
+        PixelAlpha alphas[GROUP];
         float3 shades[GROUP];
-        std::conditional_t<surface, float4, float> beside[GROUP] = {};
+        std::conditional_t<surface, float4, float> aux[GROUP] = {};
         float2 notes[GROUP];
 #pragma unroll
         for (uint32_t i = 0; i < GROUP; ++i) {
             const Row row = own.rows.get(first + i);
-            touches[i] = touch(row.shape, row.scale, part.centre_px);
+            alphas[i] = pixel_alpha(row.shape, row.scale, part.centre_px);
             shades[i] = {row.scale.w, row.tint.x, row.tint.y};
-            if constexpr (FOUND == Found::ABSOLUTE_AND_DEPTHS) {
-                beside[i] = own.inverse_depths[first + i];
+            if constexpr (GRAD == GradOutputs::ABSOLUTE_AND_DEPTHS) {
+                aux[i] = own.inverse_depths[first + i];
             }
-            if constexpr (surface) beside[i] = own.features[first + i];
+            if constexpr (surface) aux[i] = own.features[first + i];
         }
 #pragma unroll
         for (uint32_t i = 0; i < GROUP; ++i) {
-            notes[i] = pass_back(touches[i], shades[i], beside[i], walk);
+            notes[i] = blend_backward_step(alphas[i], shades[i], aux[i], walk);
         }
 #pragma unroll
         for (uint32_t i = 0; i < GROUP; ++i) {
@@ -301,8 +301,8 @@ struct Moments {
 
 // Half of a lane's splat: two of the part's four rows. `slopes` are xx, xy and yy of the exponent
 // per px^2, the first and the last twice.
-template <Found FOUND>
-__device__ inline Moments half_of_moments(const Notes<FOUND>& own, uint32_t k, uint32_t half,
+template <GradOutputs GRAD>
+__device__ inline Moments half_of_moments(const WarpScratch<GRAD>& own, uint32_t k, uint32_t half,
                                           float2 offset_px, float3 slopes) {
     Moments m = {};
 #pragma unroll
@@ -324,12 +324,12 @@ __device__ inline Moments half_of_moments(const Notes<FOUND>& own, uint32_t k, u
             m.color.x += weight * d.x;
             m.color.y += weight * d.y;
             m.color.z += weight * d.z;
-            if constexpr (FOUND != Found::NOTHING) {
+            if constexpr (GRAD != GradOutputs::NOTHING) {
                 m.absolute_x += fabsf(e * (slope_x + slopes.x * static_cast<float>(x)));
                 m.absolute_y += fabsf(e * (slope_y + slopes.y * static_cast<float>(x)));
             }
-            if constexpr (FOUND == Found::ABSOLUTE_AND_DEPTHS) m.inverse_depth += weight * d.w;
-            if constexpr (FOUND == Found::ABSOLUTE_AND_SURFACE) {
+            if constexpr (GRAD == GradOutputs::ABSOLUTE_AND_DEPTHS) m.inverse_depth += weight * d.w;
+            if constexpr (GRAD == GradOutputs::ABSOLUTE_AND_SURFACE) {
                 const float4 d_surface = own.d_surface[pixel];
                 m.inverse_depth += weight * d.w;
                 m.surface.x += weight * d_surface.x;
@@ -355,10 +355,10 @@ __device__ inline float both_halves(float value) {
 }
 
 // The second visit: the lane is half of a splat.
-template <Found FOUND>
-__device__ inline void visit_splats(const Notes<FOUND>& own, uint32_t count, const Part& part,
+template <GradOutputs GRAD>
+__device__ inline void accumulate_splats(const WarpScratch<GRAD>& own, uint32_t count, const Part& part,
                                     float4* gradients, float4* d_features) {
-    constexpr bool surface = FOUND == Found::ABSOLUTE_AND_SURFACE;
+    constexpr bool surface = GRAD == GradOutputs::ABSOLUTE_AND_SURFACE;
     const uint32_t lane = threadIdx.x % WARP;
     const uint32_t k = lane % BATCH;
     const float4 shape = own.rows.shapes[k], scale = own.rows.scales[k];
@@ -369,11 +369,11 @@ __device__ inline void visit_splats(const Notes<FOUND>& own, uint32_t count, con
          both_halves(m.xx), both_halves(m.xy), both_halves(m.yy),
          float3{both_halves(m.color.x), both_halves(m.color.y), both_halves(m.color.z)},
          m.absolute_x,       m.absolute_y,       m.inverse_depth, m.surface};
-    if constexpr (FOUND != Found::NOTHING) {
+    if constexpr (GRAD != GradOutputs::NOTHING) {
         m.absolute_x = LN_2 * both_halves(m.absolute_x);
         m.absolute_y = LN_2 * both_halves(m.absolute_y);
     }
-    if constexpr (FOUND == Found::ABSOLUTE_AND_DEPTHS || surface) {
+    if constexpr (GRAD == GradOutputs::ABSOLUTE_AND_DEPTHS || surface) {
         m.inverse_depth = both_halves(m.inverse_depth);
     }
     if constexpr (surface) {
@@ -398,11 +398,11 @@ __device__ inline void visit_splats(const Notes<FOUND>& own, uint32_t count, con
 }
 
 // One chunk of a tile's list in one part of the tile's pixels, by a warp on its own.
-template <Found FOUND>
-__device__ inline void blend_part_bwd(const BlendArgs& a, Notes<FOUND>& own, uint32_t tile,
+template <GradOutputs GRAD>
+__device__ inline void blend_part_bwd(const BlendArgs& a, WarpScratch<GRAD>& own, uint32_t tile,
                                       uint32_t chunk, uint32_t part_in_tile) {
-    constexpr bool depths = FOUND == Found::ABSOLUTE_AND_DEPTHS;
-    constexpr bool surface = FOUND == Found::ABSOLUTE_AND_SURFACE;
+    constexpr bool depths = GRAD == GradOutputs::ABSOLUTE_AND_DEPTHS;
+    constexpr bool surface = GRAD == GradOutputs::ABSOLUTE_AND_SURFACE;
     const float4* __restrict__ splats = reinterpret_cast<const float4*>(a.splats);
     const uint32_t lane = threadIdx.x % WARP;
     const uint32_t reached = a.reached[tile * PARTS + part_in_tile];
@@ -494,9 +494,9 @@ __device__ inline void blend_part_bwd(const BlendArgs& a, Notes<FOUND>& own, uin
                 if constexpr (surface) own.features[lane] = {0.0f, 0.0f, 0.0f, 0.0f};
             }
             __syncwarp();  // the rows are there
-            visit_pixels(own, count, part, walk);
+            accumulate_pixels(own, count, part, walk);
             __syncwarp();  // the notes are there
-            visit_splats(own, count, part, reinterpret_cast<float4*>(a.gradients),
+            accumulate_splats(own, count, part, reinterpret_cast<float4*>(a.gradients),
                          reinterpret_cast<float4*>(a.d_features));
             taken += count;
         }
@@ -509,9 +509,9 @@ __device__ inline void blend_part_bwd(const BlendArgs& a, Notes<FOUND>& own, uin
     }
 }
 
-template <Found FOUND>
+template <GradOutputs GRAD>
 __device__ inline void blend_chunk_bwd(const BlendArgs& a) {
-    __shared__ Notes<FOUND> notes[BLEND_BWD_BLOCK / WARP];
+    __shared__ WarpScratch<GRAD> notes[BLEND_BWD_BLOCK / WARP];
     __shared__ uint32_t taken;
     if (blockIdx.x >= *a.chunk_count) return;
     if (threadIdx.x == 0) taken = 0;
@@ -529,23 +529,23 @@ __device__ inline void blend_chunk_bwd(const BlendArgs& a) {
 
 extern "C" __global__ void __launch_bounds__(BLEND_BWD_BLOCK, BWD_RESIDENT)
     blend_bwd(const __grid_constant__ BlendArgs a) {
-    blend_chunk_bwd<Found::NOTHING>(a);
+    blend_chunk_bwd<GradOutputs::NOTHING>(a);
 }
 
 // The same, and the absolute values of what the pixels give to the gradients of the centres.
 extern "C" __global__ void __launch_bounds__(BLEND_BWD_BLOCK, BWD_RESIDENT)
     blend_bwd_absolute(const __grid_constant__ BlendArgs a) {
-    blend_chunk_bwd<Found::ABSOLUTE>(a);
+    blend_chunk_bwd<GradOutputs::ABSOLUTE>(a);
 }
 
 // The same, and the gradients of and from inverse depths.
 extern "C" __global__ void __launch_bounds__(BLEND_BWD_BLOCK, BWD_RESIDENT)
     blend_bwd_depth(const __grid_constant__ BlendArgs a) {
-    blend_chunk_bwd<Found::ABSOLUTE_AND_DEPTHS>(a);
+    blend_chunk_bwd<GradOutputs::ABSOLUTE_AND_DEPTHS>(a);
 }
 
 // The same, and the gradients of and from a surface's features. More values are under way at once.
 extern "C" __global__ void __launch_bounds__(BLEND_BWD_BLOCK, BWD_SURFACE_RESIDENT)
     blend_bwd_surface(const __grid_constant__ BlendArgs a) {
-    blend_chunk_bwd<Found::ABSOLUTE_AND_SURFACE>(a);
+    blend_chunk_bwd<GradOutputs::ABSOLUTE_AND_SURFACE>(a);
 }

@@ -118,7 +118,7 @@ __device__ inline float inverse_scale(float scale) {
 // of 8 bits are held to it: rounding must not make a step that no gradients could.
 constexpr float QUOTIENT_MAX = 7.2704f;
 
-__device__ inline float held_first(float first, float root) {
+__device__ inline float clamp_first_moment(float first, float root) {
     const float most = QUOTIENT_MAX * root;
     return fminf(fmaxf(first, -most), most);
 }

@@ -73,15 +73,15 @@ extern "C" __global__ void __launch_bounds__(OBSERVE_BLOCK)
 
     const uint64_t record = uint64_t{i} * RECORD_WIDTH;
     const uint32_t gaussian = __float_as_uint(splats[record + RECORD_GAUSSIAN]);
-    float told = 1.0f;
+    float fade = 1.0f;
     if (a.fade_depth > 0.0f) {
         const float3 mean = triple(geometry, gaussian, MEAN);
-        told = faded(a.axis[0] * mean.x + a.axis[1] * mean.y + a.axis[2] * mean.z + a.axis[3],
+        fade = faded(a.axis[0] * mean.x + a.axis[1] * mean.y + a.axis[2] * mean.z + a.axis[3],
                      a.fade_depth);
     }
     const uint64_t first = a.absolute != 0 ? record + RECORD_ABSOLUTE_X : record;
     const uint64_t second = a.absolute != 0 ? record + RECORD_ABSOLUTE_Y : record + 1;
-    const float2 half_size = {told * a.half_size[0], told * a.half_size[1]};
+    const float2 half_size = {fade * a.half_size[0], fade * a.half_size[1]};
     const float x = gradients[first] * half_size.x;
     const float y = gradients[second] * half_size.y;
     // Each Gaussian has at most one splat in a view: nobody else writes these.
@@ -146,7 +146,7 @@ extern "C" __global__ void __launch_bounds__(DENSIFY_BLOCK)
 
 // Flags the first rows of a list.
 extern "C" __global__ void __launch_bounds__(DENSIFY_BLOCK)
-    choose(const __grid_constant__ ChooseArgs a) {
+    mark_selected(const __grid_constant__ SelectedArgs a) {
     const uint32_t* __restrict__ rows = a.rows;
     const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < a.births) a.flags[rows[i]] = 1;
@@ -218,7 +218,7 @@ extern "C" __global__ void __launch_bounds__(DENSIFY_BLOCK)
 // Flags the rows that stay and counts the others. Comparisons are written so that NaN falls on the
 // side it falls on in the twin.
 extern "C" __global__ void __launch_bounds__(DENSIFY_BLOCK)
-    judge(const __grid_constant__ JudgeArgs a) {
+    mark_survivors(const __grid_constant__ SurvivorsArgs a) {
     const float* __restrict__ geometry = a.geometry;
     const uint32_t row = blockIdx.x * blockDim.x + threadIdx.x;
     bool stays = row < a.rows;
@@ -234,7 +234,7 @@ extern "C" __global__ void __launch_bounds__(DENSIFY_BLOCK)
     const uint32_t holes = __ballot_sync(FULL_WARP, hole);
     // Rows behind the first hole, the hole included: a maximum can start from zero.
     if (hole && (holes & lanes_below()) == 0) {
-        atomicMax(&a.counts->behind_hole, a.rows - row);
+        atomicMax(&a.counts->rows_after_hole, a.rows - row);
     }
     const int pruned = __syncthreads_count(hole);
     if (threadIdx.x == 0 && pruned > 0) atomicAdd(&a.counts->pruned, pruned);

@@ -31,7 +31,7 @@ __device__ inline void add_to(float3& v, uint32_t axis, float value) {
 __device__ inline float3 times(float3 a, float3 b) { return {a.x * b.x, a.y * b.y, a.z * b.z}; }
 
 // A Gaussian as the field takes it.
-struct Bump {
+struct DensityKernel {
     float3 mean_world;
     float3 scale;
     Mat3 axes;  // its axes are the columns
@@ -39,8 +39,8 @@ struct Bump {
     uint32_t thin;  // which axis has the smallest scale
 };
 
-// Of a Bump's raw parameters, but of its axes in place of its quaternion.
-struct BumpGradient {
+// Of a DensityKernel's raw parameters, but of its axes in place of its quaternion.
+struct DensityKernelGradient {
     float3 d_mean_world;
     float3 d_log_scale;
     Mat3 d_axes;
@@ -52,29 +52,29 @@ __device__ inline uint32_t thinnest(float3 scale) {
     return scale.z < pick(scale, first) ? 2 : first;
 }
 
-__device__ inline Bump bump_of(float3 mean_world, float3 log_scale, Quat quat, float opacity_logit) {
+__device__ inline DensityKernel density_kernel_of(float3 mean_world, float3 log_scale, Quat quat, float opacity_logit) {
     const float3 scale = {expf(log_scale.x), expf(log_scale.y), expf(log_scale.z)};
     return {mean_world, scale, rotation(quat), sigmoid(opacity_logit), thinnest(scale)};
 }
 
-__device__ inline float thickness(const Bump& bump) { return pick(bump.scale, bump.thin); }
+__device__ inline float thickness(const DensityKernel& kernel) { return pick(kernel.scale, kernel.thin); }
 
-__device__ inline float3 normal_of(const Bump& bump) {
-    return {pick(bump.axes.row[0], bump.thin), pick(bump.axes.row[1], bump.thin),
-            pick(bump.axes.row[2], bump.thin)};
+__device__ inline float3 normal_of(const DensityKernel& kernel) {
+    return {pick(kernel.axes.row[0], kernel.thin), pick(kernel.axes.row[1], kernel.thin),
+            pick(kernel.axes.row[2], kernel.thin)};
 }
 
-__device__ inline float3 inverse_scale_of(const Bump& bump) {
-    return {1.0f / fmaxf(bump.scale.x, SCALE_MIN), 1.0f / fmaxf(bump.scale.y, SCALE_MIN),
-            1.0f / fmaxf(bump.scale.z, SCALE_MIN)};
+__device__ inline float3 inverse_scale_of(const DensityKernel& kernel) {
+    return {1.0f / fmaxf(kernel.scale.x, SCALE_MIN), 1.0f / fmaxf(kernel.scale.y, SCALE_MIN),
+            1.0f / fmaxf(kernel.scale.z, SCALE_MIN)};
 }
 
-__device__ inline float3 sample_along(const Bump& bump, float3 normals) {
-    return times(scale(bump.scale, SPREAD), normals);
+__device__ inline float3 sample_along(const DensityKernel& kernel, float3 normals) {
+    return times(scale(kernel.scale, SPREAD), normals);
 }
 
-__device__ inline float3 sample_offset(const Bump& bump, float3 along) {
-    return mul(bump.axes, along);
+__device__ inline float3 sample_offset(const DensityKernel& kernel, float3 along) {
+    return mul(kernel.axes, along);
 }
 
 // a b^T, added to a matrix.
@@ -84,43 +84,43 @@ __device__ inline void add_outer(Mat3& m, float3 a, float3 b) {
     m.row[2] = add(m.row[2], scale(b, a.z));
 }
 
-__device__ inline void sample_bwd(const Bump& bump, float3 along, float3 d_place, float d_distance,
-                                  BumpGradient& d_bump) {
-    d_bump.d_mean_world = add(d_bump.d_mean_world, d_place);
-    float3 d_along = mul_transposed(bump.axes, d_place);
-    add_to(d_along, bump.thin, d_distance);
-    d_bump.d_log_scale = add(d_bump.d_log_scale, times(d_along, along));
-    add_outer(d_bump.d_axes, d_place, along);
+__device__ inline void sample_bwd(const DensityKernel& kernel, float3 along, float3 d_place, float d_distance,
+                                  DensityKernelGradient& d_kernel) {
+    d_kernel.d_mean_world = add(d_kernel.d_mean_world, d_place);
+    float3 d_along = mul_transposed(kernel.axes, d_place);
+    add_to(d_along, kernel.thin, d_distance);
+    d_kernel.d_log_scale = add(d_kernel.d_log_scale, times(d_along, along));
+    add_outer(d_kernel.d_axes, d_place, along);
 }
 
-__device__ inline float density(const Bump& bump, float3 offset, float3& whitened) {
-    whitened = times(mul_transposed(bump.axes, offset), inverse_scale_of(bump));
+__device__ inline float density(const DensityKernel& kernel, float3 offset, float3& whitened) {
+    whitened = times(mul_transposed(kernel.axes, offset), inverse_scale_of(kernel));
     const float distance2 = dot(whitened, whitened);
-    return distance2 <= DISTANCE2_MAX ? bump.opacity * expf(-0.5f * distance2) : 0.0f;
+    return distance2 <= DISTANCE2_MAX ? kernel.opacity * expf(-0.5f * distance2) : 0.0f;
 }
 
 // `d_offset`; adds to the other gradients, that of the centre excepted.
-__device__ inline float3 density_bwd(const Bump& bump, float3 offset, float3 whitened,
-                                     float density, float d_density, BumpGradient& d_bump) {
+__device__ inline float3 density_bwd(const DensityKernel& kernel, float3 offset, float3 whitened,
+                                     float density, float d_density, DensityKernelGradient& d_kernel) {
     if (density <= 0.0f) return {0.0f, 0.0f, 0.0f};
     const float d_exponent = d_density * density;
-    d_bump.d_opacity_logit += d_exponent * (1.0f - bump.opacity);
-    const float3 d_turned = scale(times(whitened, inverse_scale_of(bump)), -d_exponent);
+    d_kernel.d_opacity_logit += d_exponent * (1.0f - kernel.opacity);
+    const float3 d_turned = scale(times(whitened, inverse_scale_of(kernel)), -d_exponent);
     const float3 by_scale = scale(times(whitened, whitened), d_exponent);
-    d_bump.d_log_scale.x += bump.scale.x > SCALE_MIN ? by_scale.x : 0.0f;
-    d_bump.d_log_scale.y += bump.scale.y > SCALE_MIN ? by_scale.y : 0.0f;
-    d_bump.d_log_scale.z += bump.scale.z > SCALE_MIN ? by_scale.z : 0.0f;
-    add_outer(d_bump.d_axes, offset, d_turned);
-    return mul(bump.axes, d_turned);
+    d_kernel.d_log_scale.x += kernel.scale.x > SCALE_MIN ? by_scale.x : 0.0f;
+    d_kernel.d_log_scale.y += kernel.scale.y > SCALE_MIN ? by_scale.y : 0.0f;
+    d_kernel.d_log_scale.z += kernel.scale.z > SCALE_MIN ? by_scale.z : 0.0f;
+    add_outer(d_kernel.d_axes, offset, d_turned);
+    return mul(kernel.axes, d_turned);
 }
 
 __device__ inline float surface_thickness(float sum, uint32_t count) {
     return fmaxf(sum / static_cast<float>(count), SCALE_MIN);
 }
 
-__device__ inline float surface_thickness_bwd(const Bump& bump, float beta, uint32_t count,
+__device__ inline float surface_thickness_bwd(const DensityKernel& kernel, float beta, uint32_t count,
                                               float d_beta) {
-    return beta > SCALE_MIN ? d_beta * thickness(bump) / static_cast<float>(count) : 0.0f;
+    return beta > SCALE_MIN ? d_beta * thickness(kernel) / static_cast<float>(count) : 0.0f;
 }
 
 __device__ inline float surface_density(float distance, float beta) {
@@ -144,20 +144,20 @@ __device__ inline float3 aligned(float3 normal, float3 own, float& side) {
     return scale(normal, side);
 }
 
-__device__ inline float normal_weight(const Bump& bump, float3 offset, float density) {
+__device__ inline float normal_weight(const DensityKernel& kernel, float3 offset, float density) {
     if (density <= 0.0f) return 0.0f;
-    const float thick = fmaxf(thickness(bump), WEIGHED_THICKNESS_MIN);
-    return density * fabsf(dot(offset, normal_of(bump))) / (thick * thick);
+    const float thick = fmaxf(thickness(kernel), WEIGHED_THICKNESS_MIN);
+    return density * fabsf(dot(offset, normal_of(kernel))) / (thick * thick);
 }
 
 __device__ inline float normal_weight_factor(float sum) {
     return 1.0f / fmaxf(sum, WEIGHT_SUM_MIN);
 }
 
-__device__ inline void normal_bwd(const Bump& bump, float3 d_normal, BumpGradient& d_bump) {
-    add_to(d_bump.d_axes.row[0], bump.thin, d_normal.x);
-    add_to(d_bump.d_axes.row[1], bump.thin, d_normal.y);
-    add_to(d_bump.d_axes.row[2], bump.thin, d_normal.z);
+__device__ inline void normal_bwd(const DensityKernel& kernel, float3 d_normal, DensityKernelGradient& d_kernel) {
+    add_to(d_kernel.d_axes.row[0], kernel.thin, d_normal.x);
+    add_to(d_kernel.d_axes.row[1], kernel.thin, d_normal.y);
+    add_to(d_kernel.d_axes.row[2], kernel.thin, d_normal.z);
 }
 
 __device__ inline float entropy(float opacity_logit) {
@@ -201,9 +201,9 @@ __device__ inline float2 distance_error_bwd(float distance, float height, float 
     return {d_distance, -d_distance * sign(height)};
 }
 
-__device__ inline float deviation_towards(const Bump& bump, float3 place_world) {
-    const float3 towards = normalize(sub(place_world, bump.mean_world));
-    const float3 stretched = times(bump.scale, mul_transposed(bump.axes, towards));
+__device__ inline float deviation_towards(const DensityKernel& kernel, float3 place_world) {
+    const float3 towards = normalize(sub(place_world, kernel.mean_world));
+    const float3 stretched = times(kernel.scale, mul_transposed(kernel.axes, towards));
     return sqrtf(dot(stretched, stretched));
 }
 

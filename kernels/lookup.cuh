@@ -21,7 +21,7 @@ __device__ inline float3 place_px_bwd(const Camera& view, float3 point_cam, floa
 }
 
 // The four pixels that a place lies between, and how far it is on the way from the first to the last.
-struct Cell {
+struct PixelQuad {
     uint2 low, high;
     float2 share;
 };
@@ -36,25 +36,25 @@ __device__ inline void cell_along(float place_px, uint32_t size, uint32_t& low, 
     share = place > 0.0f && low < last ? place - static_cast<float>(low) : 0.0f;
 }
 
-__device__ inline Cell cell(float2 place_px, const uint32_t* size) {
-    Cell c;
+__device__ inline PixelQuad cell(float2 place_px, const uint32_t* size) {
+    PixelQuad c;
     cell_along(place_px.x, size[0], c.low.x, c.high.x, c.share.x);
     cell_along(place_px.y, size[1], c.low.y, c.high.y, c.share.y);
     return c;
 }
 
 // One of the four pixels, row by row, and what it counts.
-__device__ inline uint2 cell_pixel(const Cell& c, uint32_t which) {
+__device__ inline uint2 cell_pixel(const PixelQuad& c, uint32_t which) {
     return {which % 2 == 0 ? c.low.x : c.high.x, which / 2 == 0 ? c.low.y : c.high.y};
 }
 
-__device__ inline float cell_weight(const Cell& c, uint32_t which) {
+__device__ inline float cell_weight(const PixelQuad& c, uint32_t which) {
     return (which % 2 == 0 ? 1.0f - c.share.x : c.share.x) *
            (which / 2 == 0 ? 1.0f - c.share.y : c.share.y);
 }
 
 // The value at the place from those of the four pixels, and how it rises along x and y, per px.
-__device__ inline float between(const Cell& cell, float4 values, float2& slopes) {
+__device__ inline float between(const PixelQuad& cell, float4 values, float2& slopes) {
     const float x = cell.share.x, y = cell.share.y;
     const float over = values.y - values.x, under = values.w - values.z;
     const float above = values.x + x * over, below = values.z + x * under;

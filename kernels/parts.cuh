@@ -92,13 +92,13 @@ __device__ inline float opacity_power(float4 shape, float4 scale, float2 centre_
 }
 
 // Opacity of a splat in a pixel.
-struct Touch {
+struct PixelAlpha {
     float unclamped;
     float alpha;
     bool seen;  // not to be left out
 };
 
-__device__ inline Touch touch(float4 shape, float4 scale, float2 centre_px) {
+__device__ inline PixelAlpha pixel_alpha(float4 shape, float4 scale, float2 centre_px) {
     const float power = opacity_power(shape, scale, centre_px);
     const float unclamped = fast_exp2(power);
     return {unclamped, fminf(unclamped, ALPHA_MAX), power <= scale.y && unclamped >= ALPHA_MIN};

@@ -41,29 +41,29 @@ __device__ inline float2 shared(const float* v) {
 }
 
 // Log-scales, quaternion, opacity logit, and nothing of where it is.
-__device__ inline Bump bump(const float* v) {
-    return bump_of({0.0f, 0.0f, 0.0f}, triple(v), quat(v + 3), v[7]);
+__device__ inline DensityKernel kernel(const float* v) {
+    return density_kernel_of({0.0f, 0.0f, 0.0f}, triple(v), quat(v + 3), v[7]);
 }
 
 __device__ inline float dense(const float* v) {
     float3 whitened;
-    return density(bump(v), triple(v + 8), whitened);
+    return density(kernel(v), triple(v + 8), whitened);
 }
 
 // Out of line, as the next and `projected_bwd`: the kernel has no registers left.
-__device__ inline __noinline__ BumpGradient dense_bwd(const float* v) {
-    const Bump of = bump(v);
+__device__ inline __noinline__ DensityKernelGradient dense_bwd(const float* v) {
+    const DensityKernel of = kernel(v);
     const float3 offset = triple(v + 8);
     float3 whitened;
     const float found = density(of, offset, whitened);
-    BumpGradient d = {};
+    DensityKernelGradient d = {};
     d.d_mean_world = density_bwd(of, offset, whitened, found, v[11], d);
     return d;
 }
 
-__device__ inline __noinline__ BumpGradient sampled_bwd(const float* v) {
-    BumpGradient d = {};
-    sample_bwd(bump(v), triple(v + 8), triple(v + 11), v[14], d);
+__device__ inline __noinline__ DensityKernelGradient sampled_bwd(const float* v) {
+    DensityKernelGradient d = {};
+    sample_bwd(kernel(v), triple(v + 8), triple(v + 11), v[14], d);
     return d;
 }
 
@@ -88,7 +88,7 @@ struct Writer {
     __device__ void put(float3 v) { put(v.x), put(v.y), put(v.z); }
     __device__ void put(Quat v) { put(v.w), put(v.x), put(v.y), put(v.z); }
     __device__ void put(const Mat3& v) { put(v.row[0]), put(v.row[1]), put(v.row[2]); }
-    __device__ void put(const BumpGradient& v) {
+    __device__ void put(const DensityKernelGradient& v) {
         put(v.d_mean_world), put(v.d_log_scale), put(v.d_axes), put(v.d_opacity_logit);
     }
     __device__ void put(Sym2 v) { put(v.xx), put(v.xy), put(v.yy); }
@@ -238,7 +238,7 @@ extern "C" __global__ void __launch_bounds__(PROBE_BLOCK)
         PROBE(WITH_BYTE, with_byte(half_words(v), place(v + 2), half_words(v + 3)));
         PROBE(ROUNDED_SCALE, rounded_scale(v[0]));
         PROBE(INVERSE_SCALE, inverse_scale(v[0]));
-        PROBE(HELD_FIRST, held_first(v[0], v[1]));
+        PROBE(CLAMP_FIRST_MOMENT, clamp_first_moment(v[0], v[1]));
         PROBE(ROLL, third_roll(v));
         PROBE(DRAW_WEIGHT, static_cast<uint32_t>(draw_weight(v[0])));
         PROBE(SHARE, shared(v));
@@ -253,7 +253,7 @@ extern "C" __global__ void __launch_bounds__(PROBE_BLOCK)
         PROBE(SURFACE_DENSITY, surface_density(v[0], v[1]));
         PROBE(SURFACE_DENSITY_BWD, surface_bwd(v));
         PROBE(ALIGNED, turned(v));
-        PROBE(NORMAL_WEIGHT, normal_weight(bump(v), triple(v + 8), v[11]));
+        PROBE(NORMAL_WEIGHT, normal_weight(kernel(v), triple(v + 8), v[11]));
         PROBE(ENTROPY, entropy(v[0]));
         PROBE(ENTROPY_BWD, entropy_bwd(v[0], v[1]));
         PROBE(FACING_NORMAL, facing_normal(a.camera, shape(v)));

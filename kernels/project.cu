@@ -6,7 +6,7 @@
 // again.
 
 #include "fault.cuh"
-#include "momentum.cuh"
+#include "lazy_adam.cuh"
 #include "sh.cuh"
 #include "state.cuh"
 #include "tiles.cuh"
@@ -33,7 +33,7 @@ __device__ inline float3 raw_color(const ProjectArgs& a, uint64_t gaussian, uint
     float basis[SH_MAX_COEFFICIENTS];
     sh_basis(a.sh_degree, direction, basis);
     typename Storage::Reader sh(sh_tables(a), gaussian);
-    const CatchUp late = LATE ? catch_up_of(a.missed, age) : CatchUp{};
+    const CatchUp late = LATE ? catch_up_of(a.lazy, age) : CatchUp{};
     const uint32_t coefficients = (a.sh_degree + 1) * (a.sh_degree + 1);
     float3 color = {0.5f, 0.5f, 0.5f};
 #pragma unroll
@@ -137,7 +137,7 @@ __device__ inline void project(const ProjectArgs& a) {
                 visible && bounds(e, opacity, a.camera.size, pixels, query.exponent_min);
         }
         if (visible) {
-            const uint32_t age = a.missed.steps - a.sh_steps[gaussian / WARP];
+            const uint32_t age = a.lazy.steps - a.sh_steps[gaussian / WARP];
             color = age > 0 ? raw_color<Storage, true>(a, gaussian, age, shape.mean_world)
                             : raw_color<Storage, false>(a, gaussian, age, shape.mean_world);
             // It would spread to every Gaussian behind, and `step` does not visit what is unseen.

@@ -54,7 +54,7 @@ extern "C" __global__ void __launch_bounds__(RELOCATE_BLOCK)
 }
 
 extern "C" __global__ void __launch_bounds__(RELOCATE_BLOCK)
-    share_out(const __grid_constant__ ShareArgs a) {
+    split_opacity(const __grid_constant__ SplitOpacityArgs a) {
     const uint32_t row = blockIdx.x * blockDim.x + threadIdx.x;
     if (row >= a.n) return;
     const uint32_t copies = a.counts[row];

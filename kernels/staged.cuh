@@ -32,11 +32,11 @@ static_assert(BATCH % GROUP == 0, "a batch has room for whole groups");
 constexpr uint32_t NOTE_STRIDE = WARP + 1;
 
 // What a backward pass finds beside the gradients of the colours; with a surface, depths too.
-enum class Found { NOTHING, ABSOLUTE, ABSOLUTE_AND_DEPTHS, ABSOLUTE_AND_SURFACE };
+enum class GradOutputs { NOTHING, ABSOLUTE, ABSOLUTE_AND_DEPTHS, ABSOLUTE_AND_SURFACE };
 
 // What a warp of the backward pass works with.
-template <Found FOUND>
-struct Notes {
+template <GradOutputs GRAD>
+struct WarpScratch {
     float4 d_color[WARP];  // of the pixels; of their inverse depths in the last place
     Rows<BATCH> rows;      // their numbers are the splats' slots
     float2 of_pixel[BATCH * NOTE_STRIDE];  // weight of the colour, gradient of the exponent
@@ -45,7 +45,7 @@ struct Notes {
 
 // The same with the rows' inverse depths.
 template <>
-struct Notes<Found::ABSOLUTE_AND_DEPTHS> {
+struct WarpScratch<GradOutputs::ABSOLUTE_AND_DEPTHS> {
     float4 d_color[WARP];
     Rows<BATCH> rows;
     float2 of_pixel[BATCH * NOTE_STRIDE];
@@ -55,7 +55,7 @@ struct Notes<Found::ABSOLUTE_AND_DEPTHS> {
 
 // The same with the rows' features, and the gradients of the pixels' depths and normals.
 template <>
-struct Notes<Found::ABSOLUTE_AND_SURFACE> {
+struct WarpScratch<GradOutputs::ABSOLUTE_AND_SURFACE> {
     float4 d_color[WARP];
     Rows<BATCH> rows;
     float2 of_pixel[BATCH * NOTE_STRIDE];

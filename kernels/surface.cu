@@ -58,8 +58,8 @@ __device__ inline Quat load_quat(const float* __restrict__ geometry, uint64_t at
             geometry[at + component(QUAT + 2)], geometry[at + component(QUAT + 3)]};
 }
 
-__device__ inline Bump load_bump(const float* __restrict__ geometry, uint64_t at, Quat quat) {
-    return bump_of(load_triple(geometry, at, MEAN), load_triple(geometry, at, LOG_SCALE), quat,
+__device__ inline DensityKernel load_density_kernel(const float* __restrict__ geometry, uint64_t at, Quat quat) {
+    return density_kernel_of(load_triple(geometry, at, MEAN), load_triple(geometry, at, LOG_SCALE), quat,
                    geometry[at + component(OPACITY_LOGIT)]);
 }
 
@@ -69,7 +69,7 @@ __device__ inline void add_some(float4* at, float4 value) {
     add_quad(at, value);
 }
 
-__device__ inline void add_row(float* d_geometry, uint32_t row, const BumpGradient& d, Quat quat) {
+__device__ inline void add_row(float* d_geometry, uint32_t row, const DensityKernelGradient& d, Quat quat) {
     const Quat q = rotation_bwd(quat, d.d_axes);
     const float3 mean = d.d_mean_world, size = d.d_log_scale;
     float4* const at =
@@ -81,7 +81,7 @@ __device__ inline void add_row(float* d_geometry, uint32_t row, const BumpGradie
 
 // The lanes' neighbours, and the Gaussian that the sample is taken of, the same in all lanes.
 struct Sample {
-    Bump own, other;
+    DensityKernel own, other;
     float3 along;     // of the sample, along its Gaussian's axes
     float3 offset;    // of the sample from the neighbour's centre
     float3 whitened;  // the same in units of the neighbour's scales
@@ -92,7 +92,7 @@ struct Sample {
 // Compares the density with a surface's; returns the difference and adds the gradients.
 template <uint32_t LANES>
 __device__ inline float density_term(const Sample& s, uint32_t list_len, float d_density,
-                                        BumpGradient& d_own, BumpGradient& d_other) {
+                                        DensityKernelGradient& d_own, DensityKernelGradient& d_other) {
     const float thick = s.is_neighbour ? thickness(s.other) : 0.0f;
     const float beta = surface_thickness(sum_of<LANES>(thick), list_len);
     const float distance = pick(s.along, s.own.thin);
@@ -112,8 +112,8 @@ __device__ inline float density_term(const Sample& s, uint32_t list_len, float d
 // Compares the Gaussian's normal with its neighbours'; returns the squared difference and adds the
 // gradients.
 template <uint32_t LANES>
-__device__ inline float normal_term(const Sample& s, float d_normal, BumpGradient& d_own,
-                                        BumpGradient& d_other) {
+__device__ inline float normal_term(const Sample& s, float d_normal, DensityKernelGradient& d_own,
+                                        DensityKernelGradient& d_other) {
     const float3 own = normal_of(s.own);
     float side;
     const float3 turned = aligned(normal_of(s.other), own, side);
@@ -129,15 +129,15 @@ __device__ inline float normal_term(const Sample& s, float d_normal, BumpGradien
 // What the view's depths show where a Gaussian's point is.
 struct Look {
     float3 point_cam;
-    Cell cell;
+    PixelQuad cell;
     float height;   // how far the surface lies behind it
     float2 slopes;  // of the depths, per px
 };
 
 // False where the view does not look at the point, given by its offset from the Gaussian's centre.
 __device__ inline bool look_at(const Camera& view, const float* __restrict__ depths,
-                               const Bump& bump, float3 offset, Look& look) {
-    const float3 mean_cam = camera_from_world(view, bump.mean_world);
+                               const DensityKernel& kernel, float3 offset, Look& look) {
+    const float3 mean_cam = camera_from_world(view, kernel.mean_world);
     look.point_cam = add(mean_cam, mul(camera_rotation(view), offset));
     float2 place;
     if (!place_px(view, look.point_cam, place)) return false;
@@ -173,17 +173,17 @@ __device__ inline DistanceError distance_error_of(const RegulariseArgs& a, const
     const float beta = surface_thickness(sum_of<LANES>(thick), a.list_len);
     const float found = DISTANCE_DENSITY_FACTOR * sum_of<LANES>(s.density);
     if (!shown) return {0.0f, beta, 0.0f, 0.0f, 0.0f};
-    const float told = distance(found, beta);
-    const float2 d = distance_error_bwd(told, look.height, a.sdf_unit, a.d_sdf);
+    const float predicted = distance(found, beta);
+    const float2 d = distance_error_bwd(predicted, look.height, a.sdf_unit, a.d_sdf);
     const float2 d_told = distance_bwd(found, beta, d.x);
-    return {distance_error(told, look.height, a.sdf_unit), beta,
+    return {distance_error(predicted, look.height, a.sdf_unit), beta,
             DISTANCE_DENSITY_FACTOR * d_told.x, d_told.y, d.y};
 }
 
 // Compares the distances from the surface; returns the difference and adds the gradients.
 template <uint32_t LANES>
 __device__ inline float distance_term(const RegulariseArgs& a, const Sample& s,
-                                      BumpGradient& d_own, BumpGradient& d_other) {
+                                      DensityKernelGradient& d_own, DensityKernelGradient& d_other) {
     Look look;
     const bool shown = look_at(a.camera, a.depths, s.own, sample_offset(s.own, s.along), look);
     const DistanceError e = distance_error_of<LANES>(a, s, look, shown);
@@ -242,8 +242,8 @@ __device__ inline void take_samples(const RegulariseArgs& a) {
         const uint64_t other_at = lane_block(other, GEOMETRY_WIDTH);
         const Quat own_quat = load_quat(geometry, own_at);
         const Quat other_quat = load_quat(geometry, other_at);
-        s.own = load_bump(geometry, own_at, own_quat);
-        s.other = load_bump(geometry, other_at, other_quat);
+        s.own = load_density_kernel(geometry, own_at, own_quat);
+        s.other = load_density_kernel(geometry, other_at, other_quat);
         s.along = sample_along(s.own, standard_normals(a.normal_key, sample));
         // By way of the Gaussian's own centre: the place itself would have fewer digits.
         const float3 between = sub(s.own.mean_world, s.other.mean_world);
@@ -255,7 +255,7 @@ __device__ inline void take_samples(const RegulariseArgs& a) {
             depth_term<LANES>(a, s, counts);
             continue;
         }
-        BumpGradient d_own = {}, d_other = {};
+        DensityKernelGradient d_own = {}, d_other = {};
         float of_density = 0.0f, of_normal = 0.0f, of_distance = 0.0f;
         if (a.d_density != 0.0f) {
             of_density = density_term<LANES>(s, a.list_len, a.d_density, d_own, d_other);
@@ -336,11 +336,11 @@ extern "C" __global__ void __launch_bounds__(SURFACE_BLOCK)
     bool is_near = false;
     if (row < a.n && a.splat_from_gaussian[row] != UNSEEN) {
         const uint64_t at = lane_block(row, GEOMETRY_WIDTH);
-        const Bump bump = load_bump(a.geometry, at, load_quat(a.geometry, at));
+        const DensityKernel kernel = load_density_kernel(a.geometry, at, load_quat(a.geometry, at));
         const float* const centre = a.camera.centre_world;
-        const float deviation = deviation_towards(bump, {centre[0], centre[1], centre[2]});
+        const float deviation = deviation_towards(kernel, {centre[0], centre[1], centre[2]});
         Look look;
-        is_near = look_at(a.camera, a.depths, bump, {0.0f, 0.0f, 0.0f}, look) &&
+        is_near = look_at(a.camera, a.depths, kernel, {0.0f, 0.0f, 0.0f}, look) &&
                   is_near_surface(look.height, deviation);
     }
     const uint32_t mask = __ballot_sync(FULL_WARP, is_near);

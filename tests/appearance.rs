@@ -25,7 +25,9 @@ use splat::backend::{
 };
 use splat::dataset::Image;
 use splat::math::Real;
-use splat::math::appearance::{GRID_WIDTH, Place, affine, total_variation, total_variation_bwd};
+use splat::math::appearance::{
+    GRID_WIDTH, GridPlace, affine, total_variation, total_variation_bwd,
+};
 use splat::model::Gaussians;
 
 each_backend!(
@@ -347,7 +349,7 @@ impl Case {
             let map = match kind {
                 Compensation::Exposure => std::array::from_fn(|k| values[k]),
                 Compensation::BilateralGrid => {
-                    Place::new([i % size[0], i / size[0]], size, rgb).slice(values).0
+                    GridPlace::new([i % size[0], i / size[0]], size, rgb).slice(values).0
                 }
             };
             affine(&map, rgb).map(|value| if value < 0.5 { 180 } else { 50 })

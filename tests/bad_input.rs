@@ -14,24 +14,26 @@ use std::fs;
 use std::path::Path;
 
 use image::{Rgb, RgbImage};
-use program::{Ended, Place, VIEWS, assert_no_litter, cut, end, files_below, patch, splat, text};
+use program::{
+    Ended, TestFolder, VIEWS, assert_no_litter, cut, end, files_below, patch, splat, text,
+};
 use rstest::rstest;
 
 /// Trains for two iterations; refused with this code and these words.
-fn refused(place: &Place, flags: &[&str], code: i32, parts: &[&str]) -> Ended {
+fn refused(place: &TestFolder, flags: &[&str], code: i32, parts: &[&str]) -> Ended {
     end(place.train().args(["--iterations", "2"]).args(flags)).refused(code, parts)
 }
 
 #[test]
 fn a_scene_that_is_not_there_is_refused() {
-    let place = Place::empty();
+    let place = TestFolder::empty();
     refused(&place, &[], 3, &[text(&place.scene())]);
     assert!(!place.model().exists(), "a refused run leaves no folder");
 }
 
 #[test]
 fn a_folder_without_sparse_is_refused() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     fs::remove_dir_all(place.scene().join("sparse")).unwrap();
     refused(&place, &[], 3, &[text(&place.scene()), "sparse"]);
     assert!(!place.model().exists(), "a refused run leaves no folder");
@@ -42,7 +44,7 @@ fn a_folder_without_sparse_is_refused() {
 #[case::images("images.bin")]
 #[case::points("points3D.bin")]
 fn a_truncated_or_garbage_model_is_refused(#[case] name: &str) {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     let path = place.scene().join("sparse/0").join(name);
     let whole = fs::read(&path).unwrap();
     for length in [0, 5, 20, whole.len() - 3] {
@@ -56,7 +58,7 @@ fn a_truncated_or_garbage_model_is_refused(#[case] name: &str) {
 
 #[test]
 fn points_that_are_no_numbers_are_left_out_and_counted() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     let mut points = fs::read(place.points()).unwrap();
     // The count and the first point's number come before its position.
     points[16..24].copy_from_slice(&f64::NAN.to_le_bytes());
@@ -66,7 +68,7 @@ fn points_that_are_no_numbers_are_left_out_and_counted() {
 
 #[test]
 fn missing_photographs_are_counted_until_none_is_left() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     fs::remove_file(place.image(0)).unwrap();
     fs::remove_file(place.image(3)).unwrap();
     place.trained(2, &[]).says(&["warning", "2 of", "6 views"]);
@@ -80,7 +82,7 @@ fn missing_photographs_are_counted_until_none_is_left() {
 
 #[test]
 fn photographs_that_are_no_images_are_counted_until_none_is_left() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     fs::write(place.image(2), "not a photograph").unwrap();
     place.trained(2, &[]).says(&["warning", "1 of", "view_002.png"]);
     for number in 0..VIEWS {
@@ -93,7 +95,7 @@ fn photographs_that_are_no_images_are_counted_until_none_is_left() {
 #[case::on_demand("--low-dram")]
 #[case::kept("--high-dram")]
 fn a_photograph_with_a_good_header_and_a_broken_body_is_passed_over(#[case] memory: &str) {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     cut(&place.image(1), 200);
     place.trained(20, &[memory]).says(&["warning", "view_001.png"]);
     for number in 0..VIEWS {
@@ -106,7 +108,7 @@ fn a_photograph_with_a_good_header_and_a_broken_body_is_passed_over(#[case] memo
 
 #[test]
 fn a_photograph_of_another_shape_than_its_camera_is_refused() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     RgbImage::from_pixel(30, 40, Rgb([9, 9, 9])).save(place.image(5)).unwrap();
     refused(&place, &[], 3, &[text(&place.image(5)), "30x40", "48x36"]);
 }
@@ -120,7 +122,7 @@ fn a_photograph_of_another_shape_than_its_camera_is_refused() {
 #[case::out_of_range("[optimize]\nsh_degree = 7\n", &["sh_degree", "0 to 3"])]
 #[case::no_toml("[optimize\n", &["TOML"])]
 fn a_wrong_configuration_names_file_line_and_key(#[case] toml: &str, #[case] parts: &[&str]) {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     let path = place.path("mine.toml");
     fs::write(&path, toml).unwrap();
     let ended = refused(&place, &["--config", text(&path)], 2, parts);
@@ -131,7 +133,7 @@ fn a_wrong_configuration_names_file_line_and_key(#[case] toml: &str, #[case] par
 
 #[test]
 fn a_configuration_that_cannot_be_read_is_refused() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     let missing = place.path("missing.toml");
     refused(&place, &["--config", text(&missing)], 2, &[text(&missing)]);
     let binary = place.path("binary.toml");
@@ -141,7 +143,7 @@ fn a_configuration_that_cannot_be_read_is_refused() {
 
 #[test]
 fn a_model_folder_that_cannot_be_written_ends_with_1() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     fs::write(place.model(), "a file in the way").unwrap();
     refused(&place, &[], 1, &[text(&place.model())]);
     let below = place.path("model/below");
@@ -152,7 +154,7 @@ fn a_model_folder_that_cannot_be_written_ends_with_1() {
 
 #[test]
 fn a_folder_where_a_result_should_go_ends_with_1() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     fs::create_dir_all(place.ply(2).join("occupied")).unwrap();
     // Without a file of that name there is no earlier run to be moved aside.
     fs::create_dir_all(place.model().join("checkpoints")).unwrap();
@@ -165,14 +167,14 @@ fn a_folder_where_a_result_should_go_ends_with_1() {
 
 #[test]
 fn a_scene_cannot_be_written_into_a_file() {
-    let place = Place::empty();
+    let place = TestFolder::empty();
     fs::write(place.scene(), "a file in the way").unwrap();
     end(splat().args(["synth", "-o"]).arg(place.scene())).refused(1, &[text(&place.scene())]);
 }
 
 #[test]
 fn a_scene_of_other_photographs_is_not_overwritten_by_a_synthetic_one() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     let synth = || end(splat().args(["synth", "--views", "2", "-o"]).arg(place.scene()));
     let photograph = place.scene().join("images/DSC_0001.jpg");
     fs::write(&photograph, "precious").unwrap();
@@ -191,7 +193,7 @@ fn a_scene_of_other_photographs_is_not_overwritten_by_a_synthetic_one() {
 
 #[test]
 fn an_optimisation_that_diverges_is_no_fault_of_the_device() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     let flags = ["--iterations=50", "--feature-lr=1e30"];
     end(place.train().args(flags)).refused(1, &["diverged", "learning rates"]);
     // Its record is not taken for that of the next run.
@@ -200,7 +202,7 @@ fn an_optimisation_that_diverges_is_no_fault_of_the_device() {
 
 #[test]
 fn more_random_gaussians_than_memory_holds_are_refused() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     fs::write(place.points(), 0_u64.to_le_bytes()).unwrap();
     refused(&place, &["--init-num-pts", "4294967295"], 2, &["--init-num-pts", "GiB"]);
     place.trained(2, &["--init-num-pts", "4294967295", "--max-points", "70"]).says(&["70 random"]);
@@ -208,13 +210,13 @@ fn more_random_gaussians_than_memory_holds_are_refused() {
 
 #[test]
 fn the_cap_holds_from_the_start() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     place.trained(2, &["--max-points=77"]).says(&["warning", "200 points", " 77 Gaussians"]);
 }
 
 #[test]
 fn a_checkpoint_of_another_sh_degree_is_refused() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     place.trained(2, &["--sh-degree", "1"]);
     let path = place.checkpoint(2);
     let flags = ["--resume", "auto", "--sh-degree", "3"];
@@ -225,7 +227,7 @@ fn a_checkpoint_of_another_sh_degree_is_refused() {
 
 #[test]
 fn a_checkpoint_of_another_version_is_refused() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     place.trained(2, &[]);
     let path = place.checkpoint(2);
     patch(&path, br#""version":"1""#, br#""version":"9""#);
@@ -235,7 +237,7 @@ fn a_checkpoint_of_another_version_is_refused() {
 
 #[test]
 fn a_truncated_checkpoint_gives_way_to_the_one_before_aloud() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     place.trained(6, &["--checkpoint-iterations", "2", "4"]);
     for iteration in [4, 6] {
         cut(&place.checkpoint(iteration), 5000);
@@ -248,7 +250,7 @@ fn a_truncated_checkpoint_gives_way_to_the_one_before_aloud() {
 
 #[test]
 fn when_no_checkpoint_is_whole_nothing_is_thrown_away() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     place.trained(4, &["--checkpoint-iterations", "2"]);
     cut(&place.checkpoint(2), 7);
     fs::write(place.checkpoint(4), "").unwrap();
@@ -260,7 +262,7 @@ fn when_no_checkpoint_is_whole_nothing_is_thrown_away() {
 
 #[test]
 fn a_checkpoint_that_is_none_is_refused() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     let missing = place.path("missing.safetensors");
     refused(&place, &["--start-checkpoint", text(&missing)], 3, &[text(&missing)]);
     let image = place.image(0);
@@ -271,7 +273,7 @@ fn a_checkpoint_that_is_none_is_refused() {
 
 #[test]
 fn a_ply_with_missing_columns_or_rows_is_refused() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     place.trained(2, &["--eval"]);
     let path = place.ply(2);
     let eval = || end(splat().args(["eval", "-m"]).arg(place.model()));
@@ -292,7 +294,7 @@ fn a_ply_with_missing_columns_or_rows_is_refused() {
 
 /// Goes on from iteration 2 to 4 in a process whose files cannot grow beyond `kibibytes`.
 #[cfg(unix)]
-fn resumed_on_a_full_disk(place: &Place, kibibytes: u32) -> Ended {
+fn resumed_on_a_full_disk(place: &TestFolder, kibibytes: u32) -> Ended {
     // With the signal ignored, a write beyond the limit fails as on a full disk.
     let script = format!("trap '' XFSZ; ulimit -f {kibibytes}; exec \"$@\"");
     let mut command = assert_cmd::Command::new("bash");
@@ -304,7 +306,7 @@ fn resumed_on_a_full_disk(place: &Place, kibibytes: u32) -> Ended {
 #[cfg(unix)]
 #[test]
 fn a_disk_that_fills_while_saving_leaves_the_old_files() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     place.trained(4, &["--checkpoint-iterations", "2"]);
     let results = [place.ply(4), place.checkpoint(2), place.checkpoint(4)];
     let content = |path: &Path| fs::read(path).unwrap();
@@ -321,7 +323,7 @@ fn a_disk_that_fills_while_saving_leaves_the_old_files() {
 #[cfg(unix)]
 #[test]
 fn a_disk_that_is_full_from_the_start_ends_with_1() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     place.trained(4, &["--checkpoint-iterations", "2"]);
     let config = fs::read(place.model().join("config.toml")).unwrap();
     resumed_on_a_full_disk(&place, 0).refused(1, &[text(&place.model())]);

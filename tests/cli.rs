@@ -13,11 +13,11 @@ mod program;
 use std::fs;
 use std::process::{Command, Stdio};
 
-use program::{Ended, Place, cut, end, files_below, splat, text};
+use program::{Ended, TestFolder, cut, end, files_below, splat, text};
 use rstest::rstest;
 use splat::config::Config;
 
-fn config(place: &Place, model: &str) -> Config {
+fn config(place: &TestFolder, model: &str) -> Config {
     let path = place.path(model).join("config.toml");
     Config::from_toml("config.toml", &fs::read_to_string(path).unwrap()).unwrap()
 }
@@ -71,7 +71,7 @@ fn the_version_is_a_result() {
 #[case::eval_without_a_model("eval", "--model-path")]
 #[case::synth_without_a_folder("synth", "--output")]
 fn bad_usage_names_the_flag_and_ends_with_2(#[case] line: &str, #[case] part: &str) {
-    let place = Place::empty();
+    let place = TestFolder::empty();
     let mut command = splat();
     let ended = end(command.current_dir(place.path("")).args(line.split_whitespace()));
     assert_eq!(ended.code, Some(2), "{ended:#?}");
@@ -86,7 +86,7 @@ fn a_gpu_that_cannot_be_used_is_refused_with_the_reason_and_the_way_out() {
         // Here it can be used.
         return;
     }
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     // The later flag would be a repetition; so no helper here.
     let mut command = splat();
     command.args(["train", "--device", "cuda", "-s"]).arg(place.scene());
@@ -96,7 +96,7 @@ fn a_gpu_that_cannot_be_used_is_refused_with_the_reason_and_the_way_out() {
 
 #[test]
 fn limits_of_a_gpu_are_taken_with_a_notice_on_the_cpu() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     place.trained(1, &["--vram-limit", "80%"]).says(&["without effect on the CPU: --vram-limit"]);
     end(splat().args(["eval", "--split=train", "-m"]).arg(place.model())).says(&["without effect"]);
     let config = fs::read_to_string(place.model().join("config.toml")).unwrap();
@@ -105,7 +105,7 @@ fn limits_of_a_gpu_are_taken_with_a_notice_on_the_cpu() {
 
 #[test]
 fn an_exposure_and_a_grid_exclude_each_other() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     end(place.train().args(["--exposure", "--bilateral-grid"]))
         .refused(2, &["--bilateral-grid", "--exposure"]);
     // The rates of the reference trainer's flags are taken.
@@ -117,7 +117,7 @@ fn an_exposure_and_a_grid_exclude_each_other() {
 
 #[test]
 fn hyphens_and_underscores_are_the_same() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     place.trained_into(
         "a",
         2,
@@ -136,7 +136,7 @@ fn hyphens_and_underscores_are_the_same() {
 
 #[test]
 fn harmless_flags_of_the_reference_trainer_get_one_notice_each() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     let flags = ["--convert_SHs_python", "--debug", "--ip", "127.0.0.1", "--port", "6009"];
     let ended = place.trained(2, &flags);
     let notices = ended.stderr.lines().filter(|line| line.contains("is ignored")).count();
@@ -145,7 +145,7 @@ fn harmless_flags_of_the_reference_trainer_get_one_notice_each() {
 
 #[test]
 fn customary_ways_to_write_switches_and_never_are_understood() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     let never = ["--eval", "True", "--test_iterations", "-1", "--save_iterations", "-1"];
     place.trained(3, &[&never[..], &["-w", "False", "--checkpoint_iterations", "-1"]].concat());
     let config = config(&place, "model");
@@ -157,7 +157,7 @@ fn customary_ways_to_write_switches_and_never_are_understood() {
 
 #[test]
 fn flags_win_over_the_file_and_the_file_over_the_preset() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     let file = place.path("mine.toml");
     fs::write(&file, "[optimize]\niterations = 4\nsh_degree = 1\n").unwrap();
     end(place
@@ -173,7 +173,7 @@ fn flags_win_over_the_file_and_the_file_over_the_preset() {
 
 #[test]
 fn the_written_configuration_reproduces_the_run() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     place.trained_into("a", 8, &["--seed", "5", "--random-background", "--feature-lr", "0.01"]);
     let written = place.path("a").join("config.toml");
     let mut again = splat();
@@ -187,7 +187,7 @@ fn the_written_configuration_reproduces_the_run() {
 
 #[test]
 fn json_progress_is_one_object_a_line() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     let ended = place.trained(12, &["--eval", "--progress", "json", "--debug"]);
     assert_eq!(ended.stdout, "");
     let events: Vec<String> = ended
@@ -205,7 +205,7 @@ fn json_progress_is_one_object_a_line() {
 
 #[test]
 fn the_error_of_a_json_run_is_json_too() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     fs::remove_dir_all(place.scene().join("sparse")).unwrap();
     let ended = end(place.train().args(["--progress", "json"])).refused(3, &["sparse"]);
     for line in ended.stderr.lines() {
@@ -216,7 +216,7 @@ fn the_error_of_a_json_run_is_json_too() {
 
 #[test]
 fn quiet_says_nothing_when_all_is_well() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     let ended = place.trained(3, &["--quiet", "--eval"]);
     assert_eq!((ended.stdout.as_str(), ended.stderr.as_str()), ("", ""));
 }
@@ -228,7 +228,7 @@ fn a_reader_that_goes_away_does_not_stop_the_program(
     #[case] other: fn() -> Stdio,
     #[case] messages: bool,
 ) {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     place.trained(2, &["--eval"]);
     let mut command = Command::new(env!("CARGO_BIN_EXE_splat"));
     if messages {
@@ -246,7 +246,7 @@ fn a_reader_that_goes_away_does_not_stop_the_program(
 
 #[test]
 fn an_earlier_run_is_moved_aside_whole() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     place.trained(4, &["--eval"]);
     end(splat().args(["render", "-m"]).arg(place.model())).done();
     let before = files_below(&place.model());
@@ -263,7 +263,7 @@ fn an_earlier_run_is_moved_aside_whole() {
 
 #[test]
 fn a_scene_that_is_its_own_model_folder_keeps_its_photographs() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     // Blender's scenes have their photographs in folders of these names.
     let photograph = place.scene().join("train/r_0.png");
     fs::create_dir(place.scene().join("train")).unwrap();
@@ -277,7 +277,7 @@ fn a_scene_that_is_its_own_model_folder_keeps_its_photographs() {
 
 #[test]
 fn commands_that_messages_suggest_can_be_pasted() {
-    let place = Place::empty();
+    let place = TestFolder::empty();
     let model = "it's a model";
     let mut command = splat();
     command.args(["train", "--demo", "--device", "cpu", "--iterations", "2", "-m"]);
@@ -288,7 +288,7 @@ fn commands_that_messages_suggest_can_be_pasted() {
 
 #[test]
 fn synth_says_where_the_scene_is_and_writes_the_same_for_the_same_seed() {
-    let place = Place::empty();
+    let place = TestFolder::empty();
     let synth = |name: &str, seed: &str| {
         let size = ["--views", "3", "--width", "24", "--height", "18", "--points", "20"];
         let mut command = splat();
@@ -309,7 +309,7 @@ fn synth_says_where_the_scene_is_and_writes_the_same_for_the_same_seed() {
 #[test]
 fn files_are_for_those_whom_the_umask_allows() {
     use std::os::unix::fs::PermissionsExt;
-    let place = Place::empty();
+    let place = TestFolder::empty();
     for (umask, mode) in [("077", 0o600), ("002", 0o664)] {
         let mut command = assert_cmd::Command::new("sh");
         command.args(["-c", &format!("umask {umask}; exec \"$@\""), "sh"]);
@@ -322,7 +322,7 @@ fn files_are_for_those_whom_the_umask_allows() {
 
 #[test]
 fn synth_refuses_a_scene_without_views() {
-    let place = Place::empty();
+    let place = TestFolder::empty();
     let mut command = splat();
     command.args(["synth", "--views", "0", "-o"]).arg(place.path("scene"));
     end(&mut command).refused(2, &["--views"]);
@@ -333,12 +333,12 @@ fn doctor_speaks_text_and_json() {
     let ended = end(splat().arg("doctor"));
     let text = ended.stdout;
     assert!(text.contains(env!("CARGO_PKG_VERSION")), "{text}");
-    let told = end(splat().args(["doctor", "--json"]));
-    let json: serde_json::Value = serde_json::from_str(&told.stdout).unwrap();
+    let doctor = end(splat().args(["doctor", "--json"]));
+    let json: serde_json::Value = serde_json::from_str(&doctor.stdout).unwrap();
     // A GPU that this program cannot use keeps training from running, as does a full disk.
     let can_train = json["can_train"].as_bool().unwrap();
     assert_eq!(
-        (ended.code, told.code),
+        (ended.code, doctor.code),
         if can_train { (Some(0), Some(0)) } else { (Some(1), Some(1)) }
     );
     let usable = json["gpu_problem"].is_null() && json["disk_free"].as_u64().unwrap() > 1 << 26;
@@ -356,7 +356,7 @@ fn doctor_speaks_text_and_json() {
 
 #[test]
 fn bench_measures_a_model_at_the_sizes_asked_for_and_changes_nothing() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     place.trained(3, &["--eval"]);
     let before = files_below(&place.model());
     let bench = |flags: &[&str]| {
@@ -400,7 +400,7 @@ fn bench_measures_a_model_at_the_sizes_asked_for_and_changes_nothing() {
 
 #[test]
 fn render_writes_pairs_in_two_folders_for_each_split() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     place.trained(3, &["--eval"]);
     let ended = end(splat().args(["render", "-m"]).arg(place.model())).done();
     assert_eq!(ended.stdout.lines().count(), 2, "{}", ended.stdout);
@@ -424,7 +424,7 @@ fn render_writes_pairs_in_two_folders_for_each_split() {
 
 #[test]
 fn render_without_a_photograph_that_can_be_decoded_is_refused() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     place.trained(3, &["--eval"]);
     for number in 0..program::VIEWS {
         // The header stays, so that the scene opens.
@@ -436,7 +436,7 @@ fn render_without_a_photograph_that_can_be_decoded_is_refused() {
 
 #[test]
 fn eval_gives_the_figures_of_the_run() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     place.trained(6, &["--eval"]);
     let written = fs::read_to_string(place.model().join("results.json")).unwrap();
     let written: serde_json::Value = serde_json::from_str(&written).unwrap();
@@ -458,7 +458,7 @@ fn eval_gives_the_figures_of_the_run() {
 
 #[test]
 fn eval_of_another_iteration_or_scene_follows_the_flags() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     place.trained(6, &["--eval", "--save-iterations", "2"]);
     let moved = place.path("moved");
     fs::rename(place.scene(), &moved).unwrap();
@@ -474,14 +474,14 @@ fn eval_of_another_iteration_or_scene_follows_the_flags() {
 
 #[test]
 fn without_held_out_views_eval_says_what_to_do() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     place.trained(2, &[]);
     end(splat().args(["eval", "-m"]).arg(place.model())).refused(2, &["--split train", "--eval"]);
 }
 
 #[test]
 fn the_demonstration_trains_and_says_what_is_next() {
-    let place = Place::empty();
+    let place = TestFolder::empty();
     let mut command = splat();
     command.args(["train", "--demo", "--device", "cpu", "--iterations", "5", "-m"]);
     let ended = end(command.arg(place.model())).done();
@@ -492,16 +492,16 @@ fn the_demonstration_trains_and_says_what_is_next() {
 }
 
 #[test]
-fn a_negative_value_names_its_flag_and_of_a_flag_given_twice_the_last_counts() {
+fn a_negative_value_names_its_flag_and_the_last_of_two_flags_wins() {
     end(splat().args(["train", "-s", "x", "--iterations", "-5"])).refused(2, &["--iterations"]);
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     place.trained(3, &["--iterations", "2"]);
     assert!(place.model().join("point_cloud/iteration_2").is_dir());
 }
 
 #[test]
 fn a_demonstration_is_found_from_every_folder() {
-    let place = Place::empty();
+    let place = TestFolder::empty();
     let demo = ["train", "--demo", "-m", "demo", "--device", "cpu", "--iterations", "2"];
     end(splat().current_dir(place.path(".")).args(demo)).done();
     let elsewhere = place.path("elsewhere");
@@ -512,7 +512,7 @@ fn a_demonstration_is_found_from_every_folder() {
 
 #[test]
 fn measuring_with_other_scene_options_leaves_the_tables_alone() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     place.trained(3, &["--eval"]);
     let read = || fs::read_to_string(place.model().join("results.json")).unwrap();
     let before = read();
@@ -524,8 +524,8 @@ fn measuring_with_other_scene_options_leaves_the_tables_alone() {
 }
 
 #[test]
-fn harmless_flags_of_the_reference_scripts_are_taken_by_eval_and_render_too() {
-    let place = Place::with_scene();
+fn eval_and_render_accept_harmless_flags_of_the_reference_scripts() {
+    let place = TestFolder::with_scene();
     place.trained(2, &["--eval"]);
     for command in ["eval", "render"] {
         let mut run = splat();

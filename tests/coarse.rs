@@ -13,7 +13,7 @@ mod program;
 
 use std::fs;
 
-use program::{Place, end, text};
+use program::{TestFolder, end, text};
 use rstest::rstest;
 use serde_json::Value;
 
@@ -32,7 +32,7 @@ const START: u32 = 120;
 const PRUNE: u32 = START + 16;
 const LAST: u32 = START + 60;
 
-fn events(place: &Place, model: &str, kind: &str) -> Vec<Value> {
+fn events(place: &TestFolder, model: &str, kind: &str) -> Vec<Value> {
     let log = fs::read_to_string(place.path(model).join("run.jsonl")).unwrap();
     let events = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     events.filter(|event| event["event"] == kind).collect()
@@ -42,18 +42,18 @@ fn iterations(events: &[Value]) -> Vec<u64> {
     events.iter().map(|event| event["iteration"].as_u64().unwrap()).collect()
 }
 
-fn ply(place: &Place, model: &str, iteration: u32) -> Vec<u8> {
+fn ply(place: &TestFolder, model: &str, iteration: u32) -> Vec<u8> {
     fs::read(place.ply_of(model, iteration)).unwrap()
 }
 
 /// A run of both stages.
-fn trained(place: &Place, model: &str, flags: &[&str]) {
+fn trained(place: &TestFolder, model: &str, flags: &[&str]) {
     place.trained_into(model, START, &[&STAGE[..], flags].concat());
 }
 
 #[test]
 fn the_stage_follows_the_photometric_one_and_does_each_thing_in_its_time() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     let run = place.trained_into(
         "model",
         START,
@@ -95,24 +95,24 @@ fn each_kind_of_terms_is_told_in_its_time(
     #[case] on: &[&str],
     #[case] off: &[&str],
 ) {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     // Opacities are told of after 100 iterations and surfaces after 200.
     let kind = format!("--regularize={kind}");
     let flags =
         ["--sugar-iterations=440", "--n-samples-for-sdf=200", "--test-iterations=-1", &kind];
     place.trained_into("model", 60, &flags);
-    let told = events(&place, "model", "surface");
-    assert_eq!(iterations(&told), [100, 200, 300, 400, 500]);
-    assert!(told[0]["entropy"].as_f64().unwrap() > 0.0, "{}", told[0]);
+    let reports = events(&place, "model", "surface");
+    assert_eq!(iterations(&reports), [100, 200, 300, 400, 500]);
+    assert!(reports[0]["entropy"].as_f64().unwrap() > 0.0, "{}", reports[0]);
     for term in ["density", "sdf", "normal", "dn"] {
-        assert!(told[0][term].is_null(), "{term}: {}", told[0]);
+        assert!(reports[0][term].is_null(), "{term}: {}", reports[0]);
     }
     for term in on {
-        let value = told[2][term].as_f64().unwrap();
-        assert!(value > 0.0 && value.is_finite(), "{term}: {}", told[2]);
+        let value = reports[2][term].as_f64().unwrap();
+        assert!(value > 0.0 && value.is_finite(), "{term}: {}", reports[2]);
     }
     for term in off {
-        assert!(told[2][term].is_null(), "{term}: {}", told[2]);
+        assert!(reports[2][term].is_null(), "{term}: {}", reports[2]);
     }
 }
 
@@ -120,7 +120,7 @@ fn each_kind_of_terms_is_told_in_its_time(
 #[case::plain(&[])]
 #[case::through_both_filters(&["--antialiasing", "--filter-3d"])]
 fn straight_on_is_the_same_as_from_what_was_saved(#[case] filters: &[&str]) {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     let flags = [filters, &["--regularize=density", "--eval"]].concat();
     trained(&place, "at_once", &flags);
     // The earlier run tells the scene, its split and its screen filter; the 3D filter is in the PLY.
@@ -143,7 +143,7 @@ fn straight_on_is_the_same_as_from_what_was_saved(#[case] filters: &[&str]) {
 #[case::behind_them(PRUNE + 1)]
 #[case::among_surfaces(PRUNE + 20)]
 fn the_stage_goes_on_from_a_checkpoint_as_if_it_had_not_stopped(#[case] iteration: u32) {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     let at = format!("--checkpoint-iterations={iteration}");
     trained(&place, "unbroken", &["--regularize=dn-consistency", "--filter-3d", &at]);
     let name = format!("unbroken/checkpoints/chkpnt_{iteration}.safetensors");
@@ -154,7 +154,7 @@ fn the_stage_goes_on_from_a_checkpoint_as_if_it_had_not_stopped(#[case] iteratio
 
 #[test]
 fn a_run_from_a_model_goes_on_though_a_preset_says_other_iterations() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     place.trained_into("photometric", START, &["--test-iterations=-1"]);
     let run = |model: &str, more: &[&str]| {
         let mut command = place.train_into(model);
@@ -171,7 +171,7 @@ fn a_run_from_a_model_goes_on_though_a_preset_says_other_iterations() {
 
 #[test]
 fn opacities_go_to_nothing_or_all_before_the_transparent_go() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     // The same from the same model, which starts at iterations that are told apart by name alone.
     let stage = ["--sugar-iterations=400", "--n-samples-for-sdf=200", "--test-iterations=-1"];
     trained(&place, "photometric", &["--regularize=none"]);
@@ -194,7 +194,7 @@ fn opacities_go_to_nothing_or_all_before_the_transparent_go() {
 
 #[test]
 fn models_that_do_not_serve_are_refused_by_name() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     place.trained_into("seen", 40, &["--test-iterations=-1"]);
     let from = |flags: &[&str]| {
         let mut command = place.train();
@@ -215,7 +215,7 @@ fn models_that_do_not_serve_are_refused_by_name() {
 
 #[test]
 fn a_checkpoint_of_one_stage_does_not_go_on_in_the_other() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     place.trained_into("photometric", START, &["--test-iterations=-1"]);
     let name = format!("photometric/checkpoints/chkpnt_{START}.safetensors");
     let checkpoint = place.path(&name);
@@ -237,8 +237,8 @@ fn a_checkpoint_of_one_stage_does_not_go_on_in_the_other() {
 }
 
 #[test]
-fn a_finished_run_goes_on_with_the_stage_and_hands_itself_over_whatever_is_said_of_models() {
-    let place = Place::with_scene();
+fn a_finished_run_continues_with_the_coarse_stage_from_its_own_model() {
+    let place = TestFolder::with_scene();
     let flags = ["--filter-3d", "--regularize=density"];
     trained(&place, "at_once", &flags);
     place.trained(START, &["--filter-3d", "--test-iterations=-1"]);
@@ -250,7 +250,7 @@ fn a_finished_run_goes_on_with_the_stage_and_hands_itself_over_whatever_is_said_
 
 #[test]
 fn the_references_iterations_are_those_of_a_model_that_is_loaded() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     place.trained_into("photometric", START, &["--test-iterations=-1"]);
     let model = place.ply_of("photometric", START);
     let run = |model_path: &str, start: &str, more: &[&str]| {
@@ -270,7 +270,7 @@ fn the_references_iterations_are_those_of_a_model_that_is_loaded() {
 #[case::colours_of_each_photograph(&["--exposure"])]
 #[case::a_markov_chain_before(&["--strategy=mcmc", "--max-points=250"])]
 fn the_stage_goes_with_other_options(#[case] flags: &[&str]) {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     trained(&place, "model", &[&["--regularize=sdf"], flags].concat());
     let found = events(&place, "model", "finished");
     assert_eq!(iterations(&found), [u64::from(LAST)]);
@@ -286,7 +286,7 @@ fn the_stage_goes_with_other_options(#[case] flags: &[&str]) {
 
 #[test]
 fn a_model_that_the_prune_empties_ends_without_an_error() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     // Too transparent to come to more than half in so few iterations.
     let flags = ["--regularize=density", "--init-opacity=0.02", "--opacity-lr=0"];
     place.trained(40, &[&STAGE[..], &flags].concat()).says(&["the model is empty"]);

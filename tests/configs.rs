@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser};
 use splat::config::{
-    Color, Config, ConfigError, Device, Layer, Layers, Strategy, Typed, default_toml,
+    Color, Config, ConfigError, ConfigLayer, Device, Layers, Strategy, Typed, default_toml,
     normalize_args, preset_names, preset_text, resolve,
 };
 use splat::memory::{Bytes, Limit};
@@ -31,7 +31,7 @@ fn parsed(words: &[&str]) -> (Config, ArgMatches) {
 fn resolved(toml: &str, words: &[&str]) -> Result<Config, ConfigError> {
     let (flags, matches) = parsed(words);
     resolve(Layers {
-        base: Some(Layer { origin: "base.toml", text: toml }),
+        base: Some(ConfigLayer { origin: "base.toml", text: toml }),
         typed: Some(Typed { flags: &flags, matches: &matches }),
         ..Layers::default()
     })
@@ -190,7 +190,7 @@ fn later_layers_win_and_only_typed_flags_count() {
                 [scene]\nresolution = 4\n[memory]\nhigh_dram = true\n";
     let (flags, matches) = parsed(&["--sh_degree", "0", "--feature-lr=0.0025", "--low-dram"]);
     let config = resolve(Layers {
-        base: Some(Layer { origin: "checkpoint", text: base }),
+        base: Some(ConfigLayer { origin: "checkpoint", text: base }),
         preset: Some("smoke"),
         file: Some(&file),
         typed: Some(Typed { flags: &flags, matches: &matches }),

@@ -12,14 +12,14 @@ mod program;
 use std::fs;
 
 use image::{ImageBuffer, Luma};
-use program::{Place, SIZE, VIEWS, end, splat, text};
+use program::{SIZE, TestFolder, VIEWS, end, splat, text};
 use serde_json::{Value, json};
 
 const PARAMETERS: &str = "sparse/0/depth_params.json";
 
 /// The tiny scene with maps of an even inverse depth for these views: 0.5 per world unit.
-fn scene_with_depths(views: impl Iterator<Item = usize>) -> Place {
-    let place = Place::with_scene();
+fn scene_with_depths(views: impl Iterator<Item = usize>) -> TestFolder {
+    let place = TestFolder::with_scene();
     fs::create_dir(place.scene().join("depths")).unwrap();
     let mut parameters = serde_json::Map::new();
     for number in views {
@@ -34,7 +34,7 @@ fn scene_with_depths(views: impl Iterator<Item = usize>) -> Place {
 }
 
 /// The steps of the run's log.
-fn steps(place: &Place) -> Vec<Value> {
+fn steps(place: &TestFolder) -> Vec<Value> {
     let log = fs::read_to_string(place.model().join("run.jsonl")).unwrap();
     let records = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     records.filter(|record| record["event"] == "step").collect()

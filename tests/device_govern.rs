@@ -188,9 +188,9 @@ impl Bench {
         self.device.governed().expect("a device with memory of its own")
     }
 
-    fn told(&mut self) -> Vec<(Rung, bool)> {
-        let told = |change: &Change| (change.rung, change.given_up);
-        self.governed().changes.iter().map(told).collect()
+    fn rung_changes(&mut self) -> Vec<(Rung, bool)> {
+        let changes = |change: &Change| (change.rung, change.given_up);
+        self.governed().changes.iter().map(changes).collect()
     }
 }
 
@@ -239,7 +239,7 @@ fn assert_same(found: &[f64], expected: &[f64]) {
 
 #[test]
 #[ignore = "needs a CUDA device"]
-fn what_others_take_is_made_room_for_and_photographs_come_back_when_they_leave() {
+fn memory_of_others_evicts_photographs_and_they_come_back_later() {
     let _alone = alone();
     let mut other = Other::new();
     // A tenth of 4 GiB stays free, whoever has the rest.
@@ -248,21 +248,21 @@ fn what_others_take_is_made_room_for_and_photographs_come_back_when_they_leave()
         return;
     }
     let expected = bench.iterate(ROUND);
-    assert_eq!((bench.resident(), bench.told()), (PHOTOGRAPHS, vec![]));
+    assert_eq!((bench.resident(), bench.rung_changes()), (PHOTOGRAPHS, vec![]));
     let budget = bench.governed().budget;
 
     other.leave(Bytes(300 * MIB));
     let during = bench.iterate(2 * ROUND);
     assert_same(&during[..PHOTOGRAPHS], &expected);
     assert_same(&during[PHOTOGRAPHS..], &expected);
-    assert_eq!(bench.told(), [(Rung::Photographs, true)]);
+    assert_eq!(bench.rung_changes(), [(Rung::Photographs, true)]);
     // 110 MiB are too many, of which the photographs hold 96.
     assert_eq!(bench.resident(), 0);
     assert!(bench.governed().budget < budget);
 
     other.go();
     let after = bench.iterate(40 * ROUND);
-    assert_eq!(bench.told(), [(Rung::Photographs, false)]);
+    assert_eq!(bench.rung_changes(), [(Rung::Photographs, false)]);
     assert_eq!((bench.resident(), bench.governed().budget), (PHOTOGRAPHS, budget));
     assert_same(&after[..PHOTOGRAPHS], &expected);
     assert_same(&after[39 * PHOTOGRAPHS..], &expected);
@@ -300,7 +300,7 @@ fn only_as_many_photographs_leave_as_the_model_needs_room() {
     let losses = bench.iterate(2 * ROUND);
     let after = bench.resident();
     assert!(0 < after && after < before, "{after} of {before} photographs stay");
-    assert_eq!(bench.told(), [(Rung::Photographs, true)]);
+    assert_eq!(bench.rung_changes(), [(Rung::Photographs, true)]);
     let (held, budget) = (bench.governed().held, bench.governed().budget);
     assert!(held <= budget, "{held} of {budget}");
     // Clones lie where their parents do: the picture is another one, and every view's alike.
@@ -332,8 +332,8 @@ fn births_are_granted_as_far_as_the_iterations_that_follow_fit() {
     let (last, before) = (gaussians[8], gaussians[6]);
     assert!(last > 60_000, "there was room for some: {gaussians:?}");
     assert!(last - before < last / 20, "and then for no more: {gaussians:?}");
-    let told = bench.told();
-    assert!(told.contains(&(Rung::Births, true)), "{told:?}");
+    let changes = bench.rung_changes();
+    assert!(changes.contains(&(Rung::Births, true)), "{changes:?}");
     let peak: u64 = bench.device.memory().iter().map(|entry| entry.at_peak.0).sum();
     assert!(peak <= limit.0 + bench_pinned(&bench), "{peak} of {limit}");
 }
@@ -347,7 +347,7 @@ fn bench_pinned(bench: &Bench) -> u64 {
 
 #[test]
 #[ignore = "needs a CUDA device"]
-fn lists_of_neighbours_become_shorter_before_anything_dearer_goes_and_long_again_with_room() {
+fn neighbour_lists_shrink_before_dearer_rungs_and_grow_back() {
     let _alone = alone();
     let count = 500_000;
     // Nothing is forgotten of what the hungriest view needed.
@@ -358,7 +358,10 @@ fn lists_of_neighbours_become_shorter_before_anything_dearer_goes_and_long_again
     }
     let mut near = None;
     let expected = free.regularise(ROUND, &mut near);
-    assert_eq!((near.as_ref().map(Neighbourhood::count), free.told()), (Some(LONG), vec![]));
+    assert_eq!(
+        (near.as_ref().map(Neighbourhood::count), free.rung_changes()),
+        (Some(LONG), vec![])
+    );
     let need = free.need();
     drop((near.take(), free));
 
@@ -377,9 +380,9 @@ fn lists_of_neighbours_become_shorter_before_anything_dearer_goes_and_long_again
     let (limit, mut bench, mut near, losses) = (0..52).find_map(short_by).expect("a shortage");
     let length = near.as_ref().map(Neighbourhood::count);
     assert!(matches!(length, Some(12 | 10)), "{length:?}");
-    let told = bench.told();
-    assert!(told.contains(&(Rung::Neighbours, true)), "{told:?}");
-    assert!(told.iter().all(|&(rung, _)| rung != Rung::Compact), "{told:?}");
+    let changes = bench.rung_changes();
+    assert!(changes.contains(&(Rung::Neighbours, true)), "{changes:?}");
+    assert!(changes.iter().all(|&(rung, _)| rung != Rung::Compact), "{changes:?}");
     assert_eq!(bench.model.storage(), Storage::Full);
     assert_same(&losses[..PHOTOGRAPHS], &expected);
     assert_same(&losses[PHOTOGRAPHS..], &expected);
@@ -391,8 +394,8 @@ fn lists_of_neighbours_become_shorter_before_anything_dearer_goes_and_long_again
     bench.iteration += 20 * ROUND;
     bench.regularise(ROUND, &mut near);
     assert_eq!(bench.device.most_neighbours(), MOST_NEIGHBOURS);
-    let told = bench.told();
-    assert_eq!(told.first(), Some(&(Rung::Neighbours, false)), "{told:?}");
+    let changes = bench.rung_changes();
+    assert_eq!(changes.first(), Some(&(Rung::Neighbours, false)), "{changes:?}");
     // The lists that are there stay until new ones are wanted.
     assert_eq!(near.take().map(|near| near.count()), length);
     bench.regularise(1, &mut near);
@@ -414,12 +417,12 @@ fn lists_that_there_is_no_room_for_from_the_beginning_are_found_shorter() {
     };
     let mut bench = Bench::new(&options, count);
     let error = bench.device.neighbours(&bench.model, LONG).err().expect("a refusal");
-    assert!(error.is_want_of_memory(), "{error}");
+    assert!(error.is_out_of_memory(), "{error}");
     assert!(bench.device.relieve(&mut bench.model, &error).unwrap());
     assert_eq!(bench.device.most_neighbours(), 12);
     let near = bench.device.neighbours(&bench.model, 12).unwrap();
     assert_eq!(near.count(), 12);
-    assert_eq!(bench.told(), [(Rung::Neighbours, true)]);
+    assert_eq!(bench.rung_changes(), [(Rung::Neighbours, true)]);
 }
 
 #[test]

@@ -13,7 +13,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use splat::backend::DeviceError;
 use splat::backend::cuda::heap::{Buffer as _, Heap, Region};
 use splat::backend::cuda::session::Session;
-use splat::backend::cuda::sort::{Pairs, exclusive_sum, exclusive_sum_ordered, sort_pairs};
+use splat::backend::cuda::sort::{SortPairs, exclusive_sum, exclusive_sum_ordered, sort_pairs};
 use splat::memory::{Allowance, Bytes};
 
 const MIB: usize = 1 << 20;
@@ -246,7 +246,7 @@ fn sorting_agrees_with_the_host() {
         let mut value_blocks = [(); 2].map(|()| heap.scratch::<u32>("values", len).unwrap());
         key_blocks[0].upload(stream, 0, &keys).unwrap();
         value_blocks[0].upload(stream, 0, &values).unwrap();
-        let mut pairs = Pairs {
+        let mut pairs = SortPairs {
             keys: key_blocks.each_mut(),
             values: value_blocks.each_mut(),
             n: len,
@@ -274,8 +274,12 @@ fn sorting_by_32_bits_agrees_with_the_host() {
     let mut value_blocks = [(); 2].map(|()| heap.scratch::<u32>("values", len).unwrap());
     key_blocks[0].upload(stream, 0, &keys).unwrap();
     value_blocks[0].upload(stream, 0, &keys).unwrap();
-    let mut pairs =
-        Pairs { keys: key_blocks.each_mut(), values: value_blocks.each_mut(), n: len, bits: 0..32 };
+    let mut pairs = SortPairs {
+        keys: key_blocks.each_mut(),
+        values: value_blocks.each_mut(),
+        n: len,
+        bits: 0..32,
+    };
     let half = sort_pairs(heap, stream, &mut pairs).unwrap();
     let mut expected = keys;
     expected.sort_unstable();

@@ -15,7 +15,7 @@ mod program;
 use std::time::Duration;
 
 use geometry::{Measurement, measured};
-use program::{Place, end};
+use program::{TestFolder, end};
 use splat::synth::{SynthOptions, write_scene};
 
 /// Iterations of the coarse stage.
@@ -31,7 +31,7 @@ const SCENE: SynthOptions =
 /// Both stages in one command, the first of so many iterations and the second with these terms: how the
 /// model lies before the coarse stage, and how after it.
 fn surfaces_of(terms: &str, start: u32, flags: &[&str]) -> [Measurement; 2] {
-    let place = Place::empty();
+    let place = TestFolder::empty();
     write_scene(&place.scene(), &SCENE).unwrap();
     let both = [start, start + COARSE];
     let texts = both.map(|at| at.to_string());

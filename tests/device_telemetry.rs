@@ -15,7 +15,7 @@ mod program;
 use std::fs;
 
 use events::{events_files, values_of_tags};
-use program::{Ended, Place, end, splat};
+use program::{Ended, TestFolder, end, splat};
 use serde_json::Value;
 use splat::backend::Backend as _;
 use splat::backend::cuda::{Cuda, CudaOptions};
@@ -28,8 +28,8 @@ const UNTIL: u64 = 1000;
 const ITERATIONS: u64 = 3000;
 
 /// A run on the GPU that records its buffers, and its log.
-fn run() -> (Place, Ended, Vec<Value>) {
-    let place = Place::with_scene();
+fn run() -> (TestFolder, Ended, Vec<Value>) {
+    let place = TestFolder::with_scene();
     let mut command = place.train();
     command.args(["--device", "cuda", "--eval", "--progress", "plain", "--profile-tensors"]);
     command.args(["--densify-from-iter", "100", "--densify-grad-threshold", "5e-5"]);
@@ -84,16 +84,16 @@ fn gpu_is_sampled(log: &[Value]) {
     assert!(listed.iter().any(|gpu| gpu.uuid.as_deref() == Some(uuid)), "{uuid}: {listed:?}");
 }
 
-fn tags_are_there(place: &Place) {
+fn tags_are_there(place: &TestFolder) {
     let values = values_of_tags(&events_files(&place.model())[0]);
     for tag in ["vram_allocated_gb", "vram_reserved_gb", "host_rss_gb"] {
-        let told = &values[&format!("memory/{tag}")];
-        assert!(told.iter().all(|&(_, value)| value > 0.0), "{tag}: {told:?}");
-        assert_eq!(told.len(), 30, "{tag}");
+        let reported = &values[&format!("memory/{tag}")];
+        assert!(reported.iter().all(|&(_, value)| value > 0.0), "{tag}: {reported:?}");
+        assert_eq!(reported.len(), 30, "{tag}");
     }
     for tag in ["parameters", "optimizer", "activations", "images"] {
-        let told = &values[&format!("tensors/{tag}_mb")];
-        assert!(told.iter().all(|&(_, value)| value > 0.0), "{tag}: {told:?}");
+        let reported = &values[&format!("tensors/{tag}_mb")];
+        assert!(reported.iter().all(|&(_, value)| value > 0.0), "{tag}: {reported:?}");
     }
     for (_, percent) in &values["tensors/fragmentation_percent"] {
         assert!((0.0..100.0).contains(percent), "{percent}");
@@ -136,7 +136,7 @@ fn buffers_add_up(log: &[Value]) {
     assert_eq!(phases.iter().filter(|&&phase| phase == "training").count(), 30);
 }
 
-fn profile_names_all(place: &Place) {
+fn profile_names_all(place: &TestFolder) {
     let shown = end(splat().args(["profile", "--json"]).arg(place.model())).done().stdout;
     let profile: Value = serde_json::from_str(&shown).unwrap();
     let all: u64 = number(&profile["peak"]["bytes"]);
@@ -179,8 +179,8 @@ fn the_gpu_that_is_watched_is_the_one_that_works() {
 #[test]
 #[ignore = "needs a CUDA device"]
 fn doctor_finds_the_gpu_and_says_that_training_runs() {
-    let told = end(splat().args(["doctor", "--json"])).done().stdout;
-    let found: Value = serde_json::from_str(&told).unwrap();
+    let reported = end(splat().args(["doctor", "--json"])).done().stdout;
+    let found: Value = serde_json::from_str(&reported).unwrap();
     assert_eq!(found["devices"], serde_json::json!(["cuda", "cpu"]), "{found}");
     let gpu = &found["trains_on_gpu"];
     assert!(number(&gpu["budget"]) > 0 && gpu["uuid"].as_str().unwrap().starts_with("GPU-"));

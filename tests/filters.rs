@@ -116,7 +116,7 @@ fn projection_through_the_filters_agrees_with_its_difference() {
 }
 
 #[test]
-fn of_a_splat_without_area_nothing_is_kept_and_nothing_flows_through_the_share() {
+fn a_splat_without_area_keeps_nothing_and_passes_no_gradient() {
     let point = filtered_viewpoint(&view(), NEAR, MIP);
     // Two scales of a millionth of a pixel: a determinant far below 1e-6 px⁴.
     let shape = Shape {
@@ -160,7 +160,7 @@ fn loss_of(model: &Model<f64>, target: &Arc<Image>, settings: &RenderSettings) -
 }
 
 #[test]
-fn the_whole_pipeline_with_filters_agrees_with_its_difference_in_every_parameter() {
+fn the_pipeline_with_filters_agrees_with_its_differences() {
     let settings = RenderSettings {
         pass: Pass::Train,
         sh_degree: 1,

@@ -78,7 +78,7 @@ fn spherical_harmonics_agree_with_their_differences_at_every_degree() {
 }
 
 #[test]
-fn projection_agrees_with_its_difference_inside_and_outside_the_guard_band() {
+fn projection_agrees_with_its_differences_inside_and_outside_the_guard() {
     let view = viewpoint(&view(), NEAR);
     let mut draws = Draws::new(3);
     let mut outside = 0;
@@ -121,7 +121,7 @@ fn projection_agrees_with_its_difference_inside_and_outside_the_guard_band() {
 }
 
 #[test]
-fn opacity_in_a_pixel_agrees_with_its_difference_and_is_flat_where_clamped() {
+fn pixel_opacity_agrees_with_its_differences_and_is_flat_if_clamped() {
     let (conic, offset) = ([0.3, 0.07, 0.4], [1.2, -0.8]);
     let value = |conic, offset, opacity| alpha(opacity, exponent(conic, offset)).unwrap();
     let mut found = ScreenGradient::default();
@@ -227,7 +227,7 @@ fn similarity_of_moments_agrees_with_its_difference() {
 }
 
 #[test]
-fn ssim_agrees_with_its_difference_also_where_the_image_is_smaller_than_the_window() {
+fn ssim_agrees_with_its_differences_even_in_tiny_images() {
     for size in [[17, 13], [12, 30], [11, 81], [7, 9], [4, 2], [1, 1]] {
         let mut draws = Draws::new(5);
         let n = size[0] * size[1] * 3;

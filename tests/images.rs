@@ -89,7 +89,7 @@ fn a_small_cache_serves_a_whole_scene_within_its_bound() {
     let start = host_memory().map_or(Bytes(0), |memory| memory.resident);
     let loader = ImageLoader::new(sources, Residency::OnDemand { cache });
     let order: Vec<usize> = (0..count).map(|turn| turn * 5 % count).collect();
-    loader.announce(&order);
+    loader.schedule_decoding(&order);
     let clock = Instant::now();
     let mut peak = Bytes(0);
     for index in order {
@@ -118,7 +118,7 @@ fn images_are_the_same_on_demand_and_all_at_once() {
     assert!(all.load_all(|_, _| {}).unwrap().is_empty());
     assert_eq!(all.held(), Bytes(24 * 200 * 133 * 3));
     let few = ImageLoader::new(sources, Residency::OnDemand { cache: Bytes(1 << 19) });
-    few.announce(&(0..24).rev().collect::<Vec<_>>());
+    few.schedule_decoding(&(0..24).rev().collect::<Vec<_>>());
     for index in (0..24).rev() {
         assert_eq!(all.fetch(index).unwrap(), few.fetch(index).unwrap());
     }
@@ -150,7 +150,7 @@ fn a_host_limit_holds_the_process_while_real_photographs_come_and_go() {
     let limit = Bytes(start.0 + (150 << 20));
     let loader = ImageLoader::within(sources, Residency::All, limit);
     let order: Vec<usize> = (0..2 * count).map(|turn| turn * 5 % count).collect();
-    loader.announce(&order);
+    loader.schedule_decoding(&order);
     let fetch_all = |order: &[usize]| {
         let (mut peak, mut held) = (Bytes(0), Bytes(0));
         for &index in order {

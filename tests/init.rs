@@ -13,7 +13,7 @@ mod program;
 use std::fs;
 use std::path::Path;
 
-use program::{Ended, Place, end, splat};
+use program::{Ended, TestFolder, end, splat};
 use splat::export::{read_ply, write_ply};
 use splat::math::Real;
 use splat::math::random::{Purpose, Stream};
@@ -88,7 +88,7 @@ fn write_foreign(path: &Path, model: &Gaussians, names: &[&str], comment: &str) 
     fs::write(path, bytes).unwrap();
 }
 
-fn train(place: &Place, init: &Path, more: &[&str]) -> Ended {
+fn train(place: &TestFolder, init: &Path, more: &[&str]) -> Ended {
     let mut command = splat();
     command.args(["train", "--device", "cpu", "--progress", "none", "--iterations", "1"]);
     command.arg("-s").arg(place.scene()).arg("-m").arg(place.model());
@@ -107,7 +107,7 @@ fn sorted(model: &Gaussians) -> Vec<Vec<f32>> {
     rows
 }
 
-fn saved(place: &Place) -> Gaussians {
+fn saved(place: &TestFolder) -> Gaussians {
     read_ply(&place.ply(1)).unwrap()
 }
 
@@ -120,7 +120,7 @@ fn a_run_starts_from_the_model_that_our_own_or_any_other_program_wrote() {
     foreign.extend(rest.iter().map(String::as_str));
     foreign.extend(["f_dc_1", "f_dc_0", "x", "f_dc_2", "y"]);
     let model = model(1);
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     let (ours, theirs) = (place.path("ours.ply"), place.path("theirs.ply"));
     write_ply(&ours, &model).unwrap();
     write_foreign(&theirs, &model, &foreign, "comment Exported from Another\n");
@@ -137,8 +137,8 @@ fn a_run_starts_from_the_model_that_our_own_or_any_other_program_wrote() {
 }
 
 #[test]
-fn harmonics_are_dropped_or_start_from_zero_where_another_degree_is_asked_for() {
-    let place = Place::with_scene();
+fn another_sh_degree_drops_harmonics_or_adds_zeros() {
+    let place = TestFolder::with_scene();
     let file = place.path("model.ply");
     write_ply(&file, &model(2)).unwrap();
     let says = ["above --sh-degree 0 are dropped", "up to --sh-degree 3 start from zero"];
@@ -153,7 +153,7 @@ fn harmonics_are_dropped_or_start_from_zero_where_another_degree_is_asked_for() 
 
 #[test]
 fn a_model_that_does_not_serve_is_refused_before_anything_is_written() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     let file = place.path("model.ply");
     write_ply(&file, &model(1)).unwrap();
     train(&place, &file, &["--max-points", "39"])
@@ -166,7 +166,7 @@ fn a_model_that_does_not_serve_is_refused_before_anything_is_written() {
 
 #[test]
 fn a_run_that_began_from_a_model_goes_on_without_the_file() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     let file = place.path("model.ply");
     write_ply(&file, &model(1)).unwrap();
     train(&place, &file, &["--sh-degree", "1"]).done();

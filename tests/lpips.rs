@@ -16,10 +16,10 @@ use std::fs;
 use std::path::Path;
 
 use given::{Tensor, images, tensors, weights, write};
-use program::{Place, end, splat, text};
+use program::{TestFolder, end, splat, text};
 use safetensors::Dtype;
 use splat::backend::DeviceError;
-use splat::backend::cpu::Perceptual;
+use splat::backend::cpu::LpipsModel;
 use splat::perceptual::{LpipsError, LpipsNet, LpipsWeights};
 
 /// As the networks' inputs are: values in 0..1.
@@ -27,7 +27,7 @@ fn scaled(images: [Vec<u8>; 2]) -> [Vec<f32>; 2] {
     images.map(|image| image.into_iter().map(|value| f32::from(value) / 255.0).collect())
 }
 
-fn distance(net: &Perceptual, size: [u32; 2], seed: u64, strips: Option<u32>) -> f64 {
+fn distance(net: &LpipsModel, size: [u32; 2], seed: u64, strips: Option<u32>) -> f64 {
     let [x, y] = scaled(images(size, seed));
     net.distance([&x, &y], size, strips).unwrap()
 }
@@ -61,7 +61,7 @@ fn both_networks_give_what_the_package_gives() {
     for (net, expected) in OF_THE_PACKAGE {
         let weights = weights(net);
         assert_eq!(weights.net(), net);
-        let ready = Perceptual::new(&weights);
+        let ready = LpipsModel::new(&weights);
         for (size, seed, expected) in expected {
             let found = distance(&ready, size, seed, None);
             // Thousands of products are added in single precision, layer after layer.
@@ -74,7 +74,7 @@ fn both_networks_give_what_the_package_gives() {
 #[test]
 fn strips_give_what_the_whole_image_gives() {
     for net in LpipsNet::ALL {
-        let ready = Perceptual::new(&weights(net));
+        let ready = LpipsModel::new(&weights(net));
         for size in [[33, 40], [45, 131]] {
             let whole = distance(&ready, size, 7, Some(1));
             for strips in [2, 3, 5, u32::MAX] {
@@ -88,7 +88,7 @@ fn strips_give_what_the_whole_image_gives() {
 
 #[test]
 fn an_image_is_like_itself_and_too_small_a_one_is_refused() {
-    let ready = Perceptual::new(&weights(LpipsNet::Alex));
+    let ready = LpipsModel::new(&weights(LpipsNet::Alex));
     let [x, _] = scaled(images([40, 31], 1));
     assert_eq!(ready.distance([&x, &x], [40, 31], None).unwrap(), 0.0);
     let error = ready.distance([&x, &x], [40, 30], None).unwrap_err();
@@ -152,8 +152,8 @@ fn weights_that_do_not_serve_are_refused_with_file_tensor_and_remedy() {
 }
 
 /// A place with a scene, a file of `AlexNet`'s weights, and flags that name it.
-fn with_weights() -> (Place, String) {
-    let place = Place::with_scene();
+fn with_weights() -> (TestFolder, String) {
+    let place = TestFolder::with_scene();
     let path = place.path("alex.safetensors");
     write(&path, &tensors(LpipsNet::Alex));
     let path = text(&path).to_owned();
@@ -198,7 +198,7 @@ fn a_run_with_weights_measures_lpips_and_eval_finds_the_same() {
 
 #[test]
 fn who_insists_on_lpips_hears_what_is_missing() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     let train = |flags: &[&str]| end(place.train().args(["--iterations", "2"]).args(flags));
     train(&["--enable-lpips"]).refused(2, &["--lpips-weights FILE", "README"]);
     let nowhere = place.path("nowhere.safetensors");

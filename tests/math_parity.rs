@@ -27,7 +27,7 @@ mod surface;
 use common::scene::NEAR;
 use common::{Draws, view};
 use domains::{
-    Domain, any, bands, bumps, components, depths, direction, ellipses, filtered, layers, logits,
+    Domain, any, bands, components, depths, direction, ellipses, filtered, kernels, layers, logits,
     lowered, moments, rounding, shapes, shares, sizes, wide, widened, words,
 };
 use reached::{KERNELS, REACHED_THROUGH};
@@ -132,7 +132,7 @@ fn probes() -> Vec<Probe> {
         PROBE_WITH_BYTE with_byte Exact words::<4>(), |v| word(compact::with_byte(bits(v), place(v[2]), bits(&v[3..])));
         PROBE_ROUNDED_SCALE rounded_scale Exact sizes::<0>(), |v| vec![R::of_f32(compact::rounded_scale(v[0].to_f32()))];
         PROBE_INVERSE_SCALE inverse_scale Exact sizes::<0>(), |v| vec![R::of_f32(compact::inverse_scale(v[0].to_f32()))];
-        PROBE_HELD_FIRST held_first Exact moments(), |v| vec![R::of_f32(compact::held_first(v[0].to_f32(), v[1].to_f32()))];
+        PROBE_CLAMP_FIRST_MOMENT clamp_first_moment Exact moments(), |v| vec![R::of_f32(compact::clamp_first_moment(v[0].to_f32(), v[1].to_f32()))];
         PROBE_ROLL roll Exact words::<2>(), |v| word(third_roll(bits(v)));
         PROBE_DRAW_WEIGHT draw_weight Exact wide(), |v| word(u32::try_from(relocate::weight(v[0].to_f64())).unwrap());
         PROBE_SHARE share_of Rounded shares(), |v| shared(v);
@@ -141,13 +141,13 @@ fn probes() -> Vec<Probe> {
         PROBE_SMOOTHED smoothed Rounded filtered(), |v| wide_and_kept(filter::smoothed(triple(v), v[3]));
         PROBE_SMOOTHED_BWD smoothed_bwd Rounded filtered(), |v| filter::smoothed_bwd(triple(v), v[3], triple(&v[4..]), v[7]).to_vec();
         PROBE_LOWERED_LOGIT lowered_logit Rounded lowered(), |v| vec![filter::lowered_logit(v[0], v[1], v[2])];
-        PROBE_DENSITY density Rounded bumps::<3>(), |v| vec![field::density(&surface::bump(v), triple(&v[8..])).1];
-        PROBE_DENSITY_BWD density_bwd Rounded bumps::<4>(), |v| surface::dense_bwd(v);
-        PROBE_SAMPLE_BWD sample_bwd Rounded bumps::<7>(), |v| surface::sampled_bwd(v);
+        PROBE_DENSITY density Rounded kernels::<3>(), |v| vec![field::density(&surface::kernel(v), triple(&v[8..])).1];
+        PROBE_DENSITY_BWD density_bwd Rounded kernels::<4>(), |v| surface::dense_bwd(v);
+        PROBE_SAMPLE_BWD sample_bwd Rounded kernels::<7>(), |v| surface::sampled_bwd(v);
         PROBE_SURFACE_DENSITY surface_density Rounded layers(), |v| vec![field::surface_density(v[0], v[1])];
         PROBE_SURFACE_DENSITY_BWD surface_density_bwd Rounded layers(), |v| surface::surface_bwd(v);
         PROBE_ALIGNED aligned Rounded any::<6>(), |v| surface::turned(v);
-        PROBE_NORMAL_WEIGHT normal_weight Rounded bumps::<4>(), |v| vec![field::normal_weight(&surface::bump(v), triple(&v[8..]), v[11])];
+        PROBE_NORMAL_WEIGHT normal_weight Rounded kernels::<4>(), |v| vec![field::normal_weight(&surface::kernel(v), triple(&v[8..]), v[11])];
         PROBE_ENTROPY entropy Rounded logits::<0>(), |v| vec![field::entropy(v[0])];
         PROBE_ENTROPY_BWD entropy_bwd Rounded logits::<1>(), |v| vec![field::entropy_bwd(v[0], v[1])];
         PROBE_FACING_NORMAL facing_normal Rounded shapes::<0>(), |v| facing_normal(&viewpoint(), &shape(v)).to_vec();
@@ -297,7 +297,7 @@ fn every_device_function_is_probed_or_reached_through_one_that_is() {
         "random",
         "tiles",
         "parts",
-        "momentum",
+        "lazy_adam",
         "fault",
         "compact",
         "filter",

@@ -345,7 +345,7 @@ fn child(style: &str) -> Command {
 }
 
 #[test]
-fn stderr_that_is_no_terminal_gets_plain_lines_without_control_characters() {
+fn stderr_without_a_terminal_gets_plain_lines() {
     let output = child("bar").stderr(Stdio::piped()).output().unwrap();
     let text = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.success(), "{text}");

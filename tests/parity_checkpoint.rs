@@ -18,7 +18,7 @@ use splat::config::Config;
 use splat::export::{RenderMode, read_ply};
 use splat::model::{Gaussians, Primitive};
 use splat::train::checkpoint::{Checkpoint, StoredCheckpoint};
-use splat::train::save::{Resident, write_point_cloud};
+use splat::train::save::{DeviceModel, write_point_cloud};
 
 each_backend!(
     a_model_trained_here_is_the_same_on_the_processor,
@@ -26,7 +26,7 @@ each_backend!(
     a_model_goes_through_a_checkpoints_file_bit_for_bit,
     training_goes_on_the_same_way_after_a_change_of_device,
     every_row_of_a_model_of_any_size_comes_back,
-    a_model_of_lower_degree_looks_like_one_whose_higher_harmonics_are_zero,
+    a_model_of_lower_degree_looks_like_one_with_zero_harmonics,
     any_range_of_rows_is_read,
     a_model_of_several_chunks_is_loaded_whole,
 );
@@ -101,7 +101,7 @@ fn a_model_goes_through_a_checkpoints_file_bit_for_bit<B: Raster<Gaussians>>(dev
     let (mut model, _) = trained(device);
     let folder = tempfile::tempdir().unwrap();
     // Straight after the last step, of which a device may have put off a part.
-    let mut resident = Resident { device: &mut *device, model: &mut model };
+    let mut resident = DeviceModel { device: &mut *device, model: &mut model };
     let path = about().write(folder.path(), &mut resident).unwrap();
     let ply = folder.path().join("point_cloud.ply");
     write_point_cloud(&ply, RenderMode::default(), device, &mut model).unwrap();
@@ -212,7 +212,7 @@ fn a_model_of_several_chunks_is_loaded_whole<B: Raster<Gaussians>>(device: &mut 
     assert_same_bits(&device.snapshot(&mut model).unwrap(), &all);
 }
 
-fn a_model_of_lower_degree_looks_like_one_whose_higher_harmonics_are_zero<B: Raster<Gaussians>>(
+fn a_model_of_lower_degree_looks_like_one_with_zero_harmonics<B: Raster<Gaussians>>(
     device: &mut B,
 ) {
     let (mut model, shots) = trained(device);

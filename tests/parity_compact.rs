@@ -105,7 +105,7 @@ fn a_compact_model_downloads_what_was_uploaded_to_half_a_step() {
 /// Longer than the memory that rows are packed in.
 #[test]
 #[ignore = "needs a CUDA device"]
-fn moments_come_back_to_the_precision_of_their_codes_and_then_bit_for_bit() {
+fn moments_are_restored_to_code_precision_and_then_bit_for_bit() {
     let mut sizes: Vec<(usize, u32)> = SIZES.map(|count| (count, 3)).to_vec();
     sizes.extend([(70, 0), (70, 1), (70, 2), (50_003, 3)]);
     for (count, sh_degree) in sizes {

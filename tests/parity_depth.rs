@@ -257,7 +257,7 @@ fn what_is_near_tells_by_the_square_of_its_depth<B: Raster<Gaussians>>(device: &
     const FADE_DEPTH: f64 = 1.5;
     let gaussians = tame_gaussians(250, 44, 3);
     let pose = view().pose;
-    let mut told = |statistics, fade_depth| {
+    let mut observed = |statistics, fade_depth| {
         let settings = RenderSettings { statistics, fade_depth, ..settings(3, 7) };
         let shots = [shot(&gaussians, &view(), settings, (7, Counted::Clear))];
         let mut model = observed(device, &gaussians, &shots);
@@ -268,7 +268,7 @@ fn what_is_near_tells_by_the_square_of_its_depth<B: Raster<Gaussians>>(device: &
         }
     };
     for statistics in [Statistics::AbsoluteNorms, Statistics::Both] {
-        let (all, faded) = (told(statistics, 0.0), told(statistics, FADE_DEPTH));
+        let (all, faded) = (observed(statistics, 0.0), observed(statistics, FADE_DEPTH));
         let (mut near, mut far) = (0, 0);
         for (row, (&all, &faded)) in all.iter().zip(&faded).enumerate() {
             let mean = [0, 1, 2].map(|axis| f64::from(gaussians.means[row * 3 + axis]));

@@ -24,10 +24,10 @@ each_backend!(
     one_gaussian_is_drawn_and_moved,
     no_gaussians_at_all_are_drawn_and_moved,
     where_none_is_visible_the_background_shows_and_nothing_moves,
-    where_all_lie_behind_the_camera_the_background_shows_and_nothing_moves,
+    gaussians_behind_the_camera_show_the_background_and_do_not_move,
     behind_an_opaque_wall_nothing_takes_a_gradient,
     gaussians_smaller_than_any_pixel_are_drawn_and_moved,
-    gaussians_as_thin_as_a_hundred_millionth_of_their_width_are_drawn_and_moved,
+    extremely_thin_gaussians_are_drawn_and_moved,
     gaussians_larger_than_the_scene_cover_every_tile,
     quaternions_of_any_length_turn_alike,
 );
@@ -76,7 +76,7 @@ fn where_none_is_visible_the_background_shows_and_nothing_moves<B: Raster<Gaussi
     assert_nothing_moves(device, &none_visible, &straight(), &settings(3, 3));
 }
 
-fn where_all_lie_behind_the_camera_the_background_shows_and_nothing_moves<B: Raster<Gaussians>>(
+fn gaussians_behind_the_camera_show_the_background_and_do_not_move<B: Raster<Gaussians>>(
     device: &mut B,
 ) {
     let mut behind = tame_gaussians(77, 4, 3);
@@ -160,11 +160,7 @@ fn gaussians_smaller_than_any_pixel_are_drawn_and_moved<B: Raster<Gaussians>>(de
     assert!(step.snapshot.parameters.log_scales.iter().all(|s| s.is_finite()));
 }
 
-fn gaussians_as_thin_as_a_hundred_millionth_of_their_width_are_drawn_and_moved<
-    B: Raster<Gaussians>,
->(
-    device: &mut B,
-) {
+fn extremely_thin_gaussians_are_drawn_and_moved<B: Raster<Gaussians>>(device: &mut B) {
     let mut flat = tame_gaussians(60, 8, 3);
     for (i, scales) in flat.log_scales.chunks_mut(3).enumerate() {
         scales[i % 3] = scales[(i + 1) % 3] + 1e-8_f32.ln();

@@ -101,7 +101,7 @@ fn what_is_too_small_or_of_another_size_is_refused<B: Raster<Gaussians>>(device:
 mod short_of_memory {
     use splat::backend::Backend as _;
     use splat::memory::Bytes;
-    use splat::perceptual::Course;
+    use splat::perceptual::LayerSizes;
 
     use super::*;
 
@@ -120,7 +120,7 @@ mod short_of_memory {
         for net in LpipsNet::ALL {
             let shot = shot(size(net), 3);
             let weights = weights(net);
-            let course = Course::new(net, size(net)).unwrap();
+            let sizes = LayerSizes::new(net, size(net)).unwrap();
             let model = device.upload(&tame_gaussians(60, 5, 3)).unwrap();
             let settings = RenderSettings { pass: Pass::Eval, ..settings(3, 5) };
             let frame = device.render(&model, &shot.0, &settings).unwrap();
@@ -130,8 +130,8 @@ mod short_of_memory {
             let cpu = perceived(&mut Cpu::<f32>::new(), net, &shot).unwrap();
             assert!((whole - cpu).abs() < TOLERANCE * cpu, "{net:?}: {whole} instead of {cpu}");
 
-            let least = course.bytes(course.most());
-            assert!(Bytes(2 * least.0) < course.bytes(1), "strips would save nothing");
+            let least = sizes.bytes(sizes.most());
+            assert!(Bytes(2 * least.0) < sizes.bytes(1), "strips would save nothing");
             assert!(least > device.heap().granule(), "a strip would fit in what is left over");
             device.heap().trim_scratch().unwrap();
             let unlimited = device.heap().budget();
@@ -148,7 +148,7 @@ mod short_of_memory {
             }
             device.heap().set_budget(device.heap().total());
             let error = device.perceive(&ready, &frame, &target).unwrap_err();
-            assert!(error.is_want_of_memory(), "{error}");
+            assert!(error.is_out_of_memory(), "{error}");
             device.heap().set_budget(unlimited);
             // Nothing was broken by the refusal.
             let again = device.perceive(&ready, &frame, &target).unwrap();

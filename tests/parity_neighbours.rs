@@ -212,7 +212,9 @@ fn lists_are_as_long_as_asked_for_and_as_the_model_allows<B: Surface>(device: &m
     let model = device.upload(&model_of(&points)).unwrap();
     for count in [0, MOST_NEIGHBOURS + 1] {
         let error = device.neighbours(&model, count).err().unwrap();
-        assert!(matches!(error, DeviceError::NeighbourCount { count: told } if told == count));
+        assert!(
+            matches!(error, DeviceError::NeighbourCount { count: reported } if reported == count)
+        );
     }
     // A part of the rows.
     let near = device.neighbours(&model, 5).unwrap();
@@ -266,7 +268,7 @@ fn is_stale<B: Surface>(device: &mut B, model: &mut B::Model, near: &B::Neighbou
     let len = device.len(model);
     let stale = match device.regularise(model, Some(near), &mut gradients, &DENSITY) {
         Ok(_) => false,
-        Err(DeviceError::StaleNeighbours { found: 40, len: told }) if told == len => true,
+        Err(DeviceError::StaleNeighbours { found: 40, len: reported }) if reported == len => true,
         Err(error) => panic!("{error}"),
     };
     device.step(model, gradients, &AdamStep::new(1, AT_REST)).unwrap();

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use program::{Ended, Place, VIEWS, end, splat, text};
+use program::{Ended, TestFolder, VIEWS, end, splat, text};
 use rstest::rstest;
 use serde_json::Value;
 use splat::backend::ScreenFilter;
@@ -29,7 +29,7 @@ use splat::memory::plan::{
 use splat::train::forecast::seen_of_points;
 use splat::train::near;
 
-fn plan(place: &Place, flags: &[&str]) -> Ended {
+fn plan(place: &TestFolder, flags: &[&str]) -> Ended {
     end(splat().args(["plan", "-s", text(&place.scene())]).args(flags))
 }
 
@@ -37,7 +37,7 @@ fn json_of(ended: &Ended) -> Value {
     serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {ended:#?}"))
 }
 
-fn json(place: &Place, flags: &[&str]) -> Value {
+fn json(place: &TestFolder, flags: &[&str]) -> Value {
     json_of(&plan(place, &[flags, &["--json"]].concat()).done())
 }
 
@@ -51,7 +51,7 @@ fn stages(report: &Value) -> &[Value] {
 
 #[test]
 fn every_stage_is_a_table_and_the_peak_is_told() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     let ended = plan(&place, &["--eval", "--gaussians", "100000"]).done();
     for part in [
         "\n100000 Gaussians (--gaussians), 200 at the start; SH degree 3, full precision\n",
@@ -79,7 +79,7 @@ fn every_stage_is_a_table_and_the_peak_is_told() {
 
 #[test]
 fn the_same_comes_as_json_whose_rows_add_up() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     let report = json(&place, &["--eval", "--gaussians", "100000", "--vram-limit", "4GiB"]);
     assert_eq!(number(&report["gaussians"]["count"]), 100_000);
     assert_eq!(number(&report["scene"]["train_views"]), VIEWS as u64 - 1);
@@ -104,7 +104,7 @@ fn largest(report: &Value) -> u64 {
 
 #[test]
 fn the_largest_number_fits_and_a_granule_more_does_not() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     for flags in [&["--vram-limit", "1GiB"][..], &["--vram-limit", "3GiB", "--sh-degree", "1"]] {
         let most = largest(&json(&place, &[flags, &["--gaussians", "1"]].concat()));
         let fitting = most.to_string();
@@ -121,8 +121,8 @@ fn the_largest_number_fits_and_a_granule_more_does_not() {
 }
 
 #[test]
-fn a_plan_that_does_not_fit_is_printed_with_what_would_help_and_ends_with_code_4() {
-    let place = Place::with_scene();
+fn a_plan_that_does_not_fit_prints_remedies_and_exits_with_code_4() {
+    let place = TestFolder::with_scene();
     let flags = ["--vram-limit", "1GiB", "--gaussians", "1000000"];
     let ended = plan(&place, &flags);
     assert_eq!(ended.code, Some(4), "{ended:#?}");
@@ -157,15 +157,15 @@ fn a_plan_that_does_not_fit_is_printed_with_what_would_help_and_ends_with_code_4
         let ended = plan(&place, &line);
         let fits = remedy["fits"] == true;
         assert_eq!(ended.code, Some(if fits { 0 } else { 4 }), "{flag}: {ended:#?}");
-        let (told, found) = (number(&remedy["least"]), number(&json_of(&ended)["least"]));
+        let (proposed, found) = (number(&remedy["least"]), number(&json_of(&ended)["least"]));
         // Points are seen anew by smaller views, which may have another share of them at the edges.
-        assert!(told.abs_diff(found) <= told / 100, "{flag}: {told} and {found}");
+        assert!(proposed.abs_diff(found) <= proposed / 100, "{flag}: {proposed} and {found}");
     }
 }
 
 #[test]
 fn options_count_as_they_do_in_training() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     let least = |flags: &[&str]| {
         number(&json(&place, &[flags, &["--gaussians", "1000000"]].concat())["least"])
     };
@@ -193,8 +193,8 @@ fn stage<'a>(report: &'a Value, name: &str) -> Option<&'a Value> {
 }
 
 #[test]
-fn the_coarse_stage_is_planned_where_it_follows_and_the_least_of_all_stages_counts() {
-    let place = Place::with_scene();
+fn a_coarse_stage_that_follows_is_planned_and_the_largest_minimum_counts() {
+    let place = TestFolder::with_scene();
     let flags = ["--gaussians", "1000000"];
     let plain = json(&place, &flags);
     assert_eq!((stage(&plain, "coarse training"), &plain["neighbours"]), (None, &Value::Null));
@@ -233,7 +233,7 @@ fn the_coarse_stage_is_planned_where_it_follows_and_the_least_of_all_stages_coun
 
 #[test]
 fn where_lists_do_not_fit_the_plan_has_shorter_ones() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     let flags = ["--gaussians", "1000000", "--regularize", "density", "--json"];
     let least = number(&json(&place, &flags[..4])["least"]);
     // A little more than the least, of which 97 of 100 are taken.
@@ -249,7 +249,7 @@ fn where_lists_do_not_fit_the_plan_has_shorter_ones() {
 #[case::plain(&[], ScreenFilter::DILATION)]
 #[case::mip(&["--antialiasing"], ScreenFilter { variance_px2: 0.1, compensates: true })]
 fn what_views_see_is_counted_on_a_model(#[case] flags: &[&str], #[case] filter: ScreenFilter) {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     place.trained(30, flags);
     let options = SceneOptions { source_path: Some(place.scene()), ..SceneOptions::default() };
     let dataset = Dataset::load(&options).unwrap();
@@ -277,7 +277,7 @@ fn what_views_see_is_counted_on_a_model(#[case] flags: &[&str], #[case] filter: 
 
 #[test]
 fn what_views_will_see_is_estimated_from_the_points_before_them() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     let options = SceneOptions { source_path: Some(place.scene()), ..SceneOptions::default() };
     let dataset = Dataset::load(&options).unwrap();
     let share = |points: &[[f32; 3]]| seen_of_points(&dataset, points).share;
@@ -296,7 +296,7 @@ fn what_views_will_see_is_estimated_from_the_points_before_them() {
 
 #[test]
 fn what_is_wrong_is_said_with_its_remedy() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     end(splat().arg("plan")).refused(2, &["no scene is named", "-s SCENE"]);
     plan(&place, &["--vram-limit", "80%"]).refused(2, &["--vram-limit 80%", "16GiB"]);
     plan(&place, &["--gaussians", "0"]).refused(2, &["--gaussians"]);

@@ -13,7 +13,7 @@ use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::path::Path;
 
-use program::{Ended, Place, end, splat, text};
+use program::{Ended, TestFolder, end, splat, text};
 use serde_json::Value;
 use splat::backend::nvidia::{Sample, Throttle};
 use splat::backend::{MemoryEntry, MemoryKind};
@@ -135,7 +135,7 @@ fn log(folder: &Path, from: u32, to: u32, profiled: bool) {
 
 #[test]
 fn a_profiled_run_names_its_largest_buffers_and_what_they_are_for() {
-    let place = Place::empty();
+    let place = TestFolder::empty();
     let model = place.model();
     log(&model, 0, 300, true);
     let found = json(&model);
@@ -183,7 +183,7 @@ fn a_profiled_run_names_its_largest_buffers_and_what_they_are_for() {
 
 #[test]
 fn a_run_that_did_not_record_its_buffers_is_told_what_the_flag_adds() {
-    let place = Place::empty();
+    let place = TestFolder::empty();
     let model = place.model();
     log(&model, 0, 300, false);
     let shown = profile(&model, &[]).done().stdout;
@@ -198,7 +198,7 @@ fn a_run_that_did_not_record_its_buffers_is_told_what_the_flag_adds() {
 
 #[test]
 fn of_a_resumed_run_the_later_part_counts_and_a_killed_one_is_forgiven() {
-    let place = Place::empty();
+    let place = TestFolder::empty();
     let model = place.model();
     log(&model, 0, 250, true);
     let mut file = OpenOptions::new().append(true).open(model.join("run.jsonl")).unwrap();
@@ -227,7 +227,7 @@ fn of_a_resumed_run_the_later_part_counts_and_a_killed_one_is_forgiven() {
 
 #[test]
 fn a_run_on_the_processor_is_told_by_what_it_holds() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     place.trained(101, &["--profile-tensors"]);
     let found = json(&place.model());
     assert_eq!((&found["iteration"], &found["finished"]), (&101.into(), &true.into()));
@@ -243,7 +243,7 @@ fn a_run_on_the_processor_is_told_by_what_it_holds() {
 
 #[test]
 fn a_folder_without_a_log_and_a_damaged_line_are_refused_by_name() {
-    let place = Place::empty();
+    let place = TestFolder::empty();
     let model = place.model();
     let missing = model.join("run.jsonl");
     profile(&model, &[]).refused(3, &[text(&missing), "splat train"]);

@@ -14,8 +14,8 @@ mod program;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use common::keeper::Keeper;
-use program::{Place, cut};
+use common::constrained_backend::ConstrainedBackend;
+use program::{TestFolder, cut};
 use splat::backend::cpu::Cpu;
 use splat::backend::{Surface, SurfaceMaps};
 use splat::config::{Color, Config, OptimizeOptions, SceneOptions};
@@ -65,23 +65,27 @@ struct Ran {
 const EPOCHS: u32 = 4;
 const TRAIN_VIEWS: usize = 7;
 
-fn scene(place: &Place) -> SceneOptions {
+fn scene(place: &TestFolder) -> SceneOptions {
     let mut options = Config::default().scene;
     options.source_path = Some(place.scene());
     options.eval = true;
     options
 }
 
-fn dataset(place: &Place) -> Dataset {
+fn dataset(place: &TestFolder) -> Dataset {
     Dataset::load(&scene(place)).unwrap()
 }
 
-fn run<B: Surface + SurfaceMaps>(place: &Place, device: &mut B, residency: Residency) -> Ran {
+fn run<B: Surface + SurfaceMaps>(place: &TestFolder, device: &mut B, residency: Residency) -> Ran {
     let images = ImageLoader::new(dataset(place).sources, residency);
     run_with(place, device, &images)
 }
 
-fn run_with<B: Surface + SurfaceMaps>(place: &Place, device: &mut B, images: &ImageLoader) -> Ran {
+fn run_with<B: Surface + SurfaceMaps>(
+    place: &TestFolder,
+    device: &mut B,
+    images: &ImageLoader,
+) -> Ran {
     let mut config = Config { scene: scene(place), ..Config::default() };
     config.optimize.iterations = EPOCHS * 7;
     config.optimize.sh_degree = 1;
@@ -109,19 +113,19 @@ fn run_with<B: Surface + SurfaceMaps>(place: &Place, device: &mut B, images: &Im
 const CACHE: Residency = Residency::OnDemand { cache: Bytes(1 << 20) };
 
 #[test]
-fn a_device_with_room_for_all_is_given_each_photograph_once_and_the_host_keeps_none_of_them() {
-    let place = Place::with_scene();
+fn a_device_with_room_gets_each_photograph_once_and_the_host_keeps_none() {
+    let place = TestFolder::with_scene();
     let plain = run(&place, &mut Cpu::<f32>::new(), CACHE);
-    let mut keeper = Keeper::new(8);
-    let kept = run(&place, &mut keeper, CACHE);
+    let mut backend = ConstrainedBackend::new(8);
+    let kept = run(&place, &mut backend, CACHE);
     assert!(kept.ply == plain.ply && kept.record.losses == plain.record.losses);
-    assert_eq!(keeper.waited_for.len(), 1, "the first: {:?}", keeper.waited_for);
-    let mut given = [keeper.waited_for, keeper.prefetched].concat();
+    assert_eq!(backend.late_uploads.len(), 1, "the first: {:?}", backend.late_uploads);
+    let mut given = [backend.late_uploads, backend.prefetched].concat();
     given.sort_unstable();
     assert_eq!(given, dataset(&place).train);
     // The held-out photograph is shown to the device each time, and stays with the host.
     assert_eq!((kept.record.evaluations.len(), kept.record.pictures), (2, 2));
-    assert_eq!((keeper.glances, kept.loader.decoded), (2, 8));
+    assert_eq!((backend.transient_uploads, kept.loader.decoded), (2, 8));
     let held_out = dataset(&place).test[0];
     let image = decode(&dataset(&place).sources[held_out]).unwrap();
     assert_eq!(
@@ -134,26 +138,26 @@ fn a_device_with_room_for_all_is_given_each_photograph_once_and_the_host_keeps_n
 
 #[test]
 fn a_device_with_room_for_few_gets_every_photograph_in_time() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     let plain = run(&place, &mut Cpu::<f32>::new(), CACHE);
     for room in [1, 3] {
-        let mut keeper = Keeper::new(room);
-        let kept = run(&place, &mut keeper, CACHE);
+        let mut backend = ConstrainedBackend::new(room);
+        let kept = run(&place, &mut backend, CACHE);
         assert!(kept.ply == plain.ply, "room for {room}");
-        assert_eq!(keeper.waited_for.len(), 1, "room for {room}: {:?}", keeper.waited_for);
-        assert!(keeper.prefetched.len() > 7, "room for {room}: {:?}", keeper.prefetched);
+        assert_eq!(backend.late_uploads.len(), 1, "room for {room}: {:?}", backend.late_uploads);
+        assert!(backend.prefetched.len() > 7, "room for {room}: {:?}", backend.prefetched);
     }
 }
 
 #[test]
 fn a_device_without_any_room_is_given_what_was_read_ahead() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     let plain = run(&place, &mut Cpu::<f32>::new(), CACHE);
-    let mut keeper = Keeper::new(0);
-    let kept = run(&place, &mut keeper, CACHE);
+    let mut backend = ConstrainedBackend::new(0);
+    let kept = run(&place, &mut backend, CACHE);
     assert!(kept.ply == plain.ply);
-    assert_eq!(keeper.waited_for.len(), EPOCHS as usize * TRAIN_VIEWS);
-    assert_eq!(keeper.glances, 2);
+    assert_eq!(backend.late_uploads.len(), EPOCHS as usize * TRAIN_VIEWS);
+    assert_eq!(backend.transient_uploads, 2);
     // Nothing is fetched twice for it.
     let fetches = |ran: &Ran| ran.loader.ready + ran.loader.waited + ran.loader.missed;
     assert_eq!(fetches(&kept), fetches(&plain));
@@ -161,45 +165,45 @@ fn a_device_without_any_room_is_given_what_was_read_ahead() {
 
 #[test]
 fn what_a_device_lets_go_is_decoded_ahead_again() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     let plain = run(&place, &mut Cpu::<f32>::new(), CACHE);
-    let mut keeper = Keeper::new(8);
+    let mut backend = ConstrainedBackend::new(8);
     // With the first frame of the third epoch, after an evaluation of one view: when the epoch began
     // the device held everything.
-    keeper.gives_way = 2 * TRAIN_VIEWS + 1 + 1;
-    let kept = run(&place, &mut keeper, CACHE);
+    backend.gives_way = 2 * TRAIN_VIEWS + 1 + 1;
+    let kept = run(&place, &mut backend, CACHE);
     assert!(kept.ply == plain.ply && kept.record.losses == plain.record.losses);
-    assert_eq!(keeper.waited_for.len(), 1 + 2 * TRAIN_VIEWS - 1, "{:?}", keeper.waited_for);
+    assert_eq!(backend.late_uploads.len(), 1 + 2 * TRAIN_VIEWS - 1, "{:?}", backend.late_uploads);
     // All others of the epoch, had they not been announced.
     assert!(kept.loader.missed < TRAIN_VIEWS as u64 - 1, "{:?}", kept.loader);
 }
 
 #[test]
-fn training_and_evaluation_draw_from_a_hundredth_of_the_extent_of_the_training_cameras_on() {
-    let place = Place::with_scene();
-    let mut keeper = Keeper::new(8);
-    run(&place, &mut keeper, CACHE);
+fn the_near_plane_is_a_hundredth_of_the_extent_of_the_cameras() {
+    let place = TestFolder::with_scene();
+    let mut backend = ConstrainedBackend::new(8);
+    run(&place, &mut backend, CACHE);
     let dataset = dataset(&place);
-    assert_eq!(keeper.nears.len(), EPOCHS as usize * TRAIN_VIEWS + 2);
-    assert!(keeper.nears.iter().all(|&near| near == 0.01 * dataset.extent()));
+    assert_eq!(backend.nears.len(), EPOCHS as usize * TRAIN_VIEWS + 2);
+    assert!(backend.nears.iter().all(|&near| near == 0.01 * dataset.extent()));
 }
 
 #[test]
 fn with_high_dram_the_host_keeps_all() {
-    let place = Place::with_scene();
-    let kept = run(&place, &mut Keeper::new(8), Residency::All);
+    let place = TestFolder::with_scene();
+    let kept = run(&place, &mut ConstrainedBackend::new(8), Residency::All);
     assert_eq!(kept.loader.decoded, 8);
     assert!(kept.host > Bytes(0));
 }
 
 #[test]
 fn broken_photographs_are_passed_over_alike_on_every_device() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     cut(&place.image(3), 200);
     cut(&place.image(5), 200);
     let plain = run(&place, &mut Cpu::<f32>::new(), CACHE);
     for room in [0, 2, 8] {
-        let kept = run(&place, &mut Keeper::new(room), CACHE);
+        let kept = run(&place, &mut ConstrainedBackend::new(room), CACHE);
         assert!(kept.ply == plain.ply, "room for {room}");
         assert_eq!(kept.record.warnings, plain.record.warnings, "room for {room}");
     }
@@ -207,8 +211,8 @@ fn broken_photographs_are_passed_over_alike_on_every_device() {
 }
 
 #[test]
-fn beyond_the_hosts_limit_training_ends_as_ever_and_the_host_keeps_no_photograph() {
-    let place = Place::with_scene();
+fn beyond_the_host_limit_training_finishes_without_kept_photographs() {
+    let place = TestFolder::with_scene();
     let plain = run(&place, &mut Cpu::<f32>::new(), CACHE);
     for policy in [CACHE, Residency::All] {
         // The process holds more than that, whatever it does.
@@ -225,8 +229,8 @@ fn beyond_the_hosts_limit_training_ends_as_ever_and_the_host_keeps_no_photograph
 
 #[test]
 fn the_time_that_saving_takes_is_not_that_of_training() {
-    let place = Place::with_scene();
-    let mut slow = Keeper::new(8);
+    let place = TestFolder::with_scene();
+    let mut slow = ConstrainedBackend::new(8);
     slow.pause = Duration::from_millis(150);
     let started = Instant::now();
     let ran = run(&place, &mut slow, CACHE);
@@ -236,9 +240,9 @@ fn the_time_that_saving_takes_is_not_that_of_training() {
 }
 
 #[test]
-fn a_random_background_is_another_each_iteration_and_evaluation_has_a_plain_one() {
+fn a_random_background_changes_each_iteration_and_not_in_evaluation() {
     let of_color = |seed: u64, random: bool, color: Color| {
-        let place = Place::with_scene();
+        let place = TestFolder::with_scene();
         let mut config = Config { scene: scene(&place), ..Config::default() };
         config.scene.background = Some(color);
         (config.optimize.iterations, config.optimize.random_background) = (6, random);
@@ -254,7 +258,7 @@ fn a_random_background_is_another_each_iteration_and_evaluation_has_a_plain_one(
             model_path: &place.model(),
             stop: &AtomicBool::new(false),
         };
-        let mut device = Keeper::new(usize::MAX);
+        let mut device = ConstrainedBackend::new(usize::MAX);
         let gaussians = from_points(&dataset.points, &config.optimize, 0);
         let mut record = Record::default();
         Trainer::start(setup, &mut device, &mut record, &gaussians).unwrap().run().unwrap();

@@ -17,7 +17,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use program::{Ended, Place, assert_no_litter, end, files_below, text};
+use program::{Ended, TestFolder, assert_no_litter, end, files_below, text};
 use rstest::rstest;
 use safetensors::SafeTensors;
 use serde_json::Value;
@@ -40,17 +40,17 @@ const EVENTFUL: [&str; 13] = [
     "--eval",
 ];
 
-fn ply(place: &Place, model: &str, iteration: u32) -> Vec<u8> {
+fn ply(place: &TestFolder, model: &str, iteration: u32) -> Vec<u8> {
     fs::read(place.ply_of(model, iteration)).unwrap()
 }
 
 /// Goes on in `model`.
-fn resumed(place: &Place, flags: &[&str]) -> Ended {
+fn resumed(place: &TestFolder, flags: &[&str]) -> Ended {
     end(place.train().args(["--resume", "auto"]).args(flags)).done()
 }
 
 /// Starts a run in `model` and comes back once this file is there.
-fn started_until(place: &Place, flags: &[&str], file: &Path) -> Child {
+fn started_until(place: &TestFolder, flags: &[&str], file: &Path) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_splat"));
     command.args(["train", "--device", "cpu", "-s"]).arg(place.scene());
     command.arg("-m").arg(place.model()).args(flags);
@@ -71,7 +71,7 @@ fn send(signal: &str, child: &Child) {
 
 #[test]
 fn a_killed_run_ends_in_the_same_bytes() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     place.trained_into("unbroken", 400, &EVENTFUL);
     let events = fs::read_to_string(place.path("unbroken").join("run.jsonl")).unwrap();
     for event in ["\"densified\"", "\"opacity_reset\""] {
@@ -97,7 +97,7 @@ fn a_killed_run_ends_in_the_same_bytes() {
 #[case::where_gaussians_are_put_in_order(330)]
 #[case::after_density_control_ended(355)]
 fn any_iteration_is_a_good_one_to_stop_at(#[case] iteration: u32) {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     let at = format!("--checkpoint-iterations={iteration}");
     place.trained_into("unbroken", 400, &[&EVENTFUL[..], &[&at]].concat());
     let name = format!("unbroken/checkpoints/chkpnt_{iteration}.safetensors");
@@ -111,7 +111,7 @@ fn any_iteration_is_a_good_one_to_stop_at(#[case] iteration: u32) {
 #[case::between_rounds(75)]
 #[case::before_a_filter_that_follows_no_round(385)]
 fn a_run_with_filters_goes_on_with_those_that_it_had(#[case] iteration: u32) {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     let at = format!("--checkpoint-iterations={iteration}");
     let flags = [&EVENTFUL[..], &["--antialiasing", "--filter-3d", &at]].concat();
     place.trained_into("unbroken", 510, &flags);
@@ -129,7 +129,7 @@ fn a_run_with_filters_goes_on_with_those_that_it_had(#[case] iteration: u32) {
 #[case::exposures("--exposure")]
 #[case::bilateral_grids("--bilateral-grid")]
 fn what_is_learned_of_colours_goes_on_too(#[case] flag: &str) {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     let flags = ["--checkpoint-iterations=31", flag, "--eval", "--save-iterations=-1"];
     place.trained_into("unbroken", 60, &flags);
     let checkpoint = place.path("unbroken/checkpoints/chkpnt_31.safetensors");
@@ -181,7 +181,7 @@ fn what_is_learned_of_colours_goes_on_too(#[case] flag: &str) {
 
 #[test]
 fn a_finished_run_can_be_extended() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     place.trained_into("at_once", 200, &EVENTFUL);
     place.trained(100, &EVENTFUL);
     resumed(&place, &["--iterations", "200"]).says(&["iteration 100"]);
@@ -196,7 +196,7 @@ fn a_finished_run_can_be_extended() {
 
 #[test]
 fn a_finished_run_says_that_it_is_finished() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     place.trained(10, &[]);
     let before = ply(&place, "model", 10);
     resumed(&place, &[]).says(&["--iterations"]);
@@ -205,7 +205,7 @@ fn a_finished_run_says_that_it_is_finished() {
 
 #[test]
 fn a_checkpoint_starts_a_run_in_another_folder_and_flags_change_it() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     place.trained(10, &["--seed", "4", "--checkpoint-iterations", "5"]);
     let before = files_below(&place.model());
     let mut other = place.train_into("other");
@@ -219,7 +219,7 @@ fn a_checkpoint_starts_a_run_in_another_folder_and_flags_change_it() {
 
 #[test]
 fn a_checkpoint_of_another_folder_does_not_mix_two_runs() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     place.trained_into("first", 10, &["--checkpoint-iterations", "5"]);
     place.trained(20, &[]);
     let checkpoint = place.path("first/checkpoints/chkpnt_5.safetensors");
@@ -231,7 +231,7 @@ fn a_checkpoint_of_another_folder_does_not_mix_two_runs() {
 
 #[test]
 fn a_run_that_would_train_nothing_does_not_push_another_aside() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     place.trained_into("first", 4, &[]);
     place.trained(4, &[]);
     let before = files_below(&place.model());
@@ -243,7 +243,7 @@ fn a_run_that_would_train_nothing_does_not_push_another_aside() {
 
 #[test]
 fn a_smaller_cap_ends_growth_and_rewrites_no_history() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     place.trained(4, &[]);
     let input = fs::read(place.model().join("input.ply")).unwrap();
     let ended = resumed(&place, &["--iterations", "6", "--max-points", "5"]);
@@ -256,7 +256,7 @@ fn a_smaller_cap_ends_growth_and_rewrites_no_history() {
 
 #[test]
 fn going_back_within_a_folder_names_the_newer_checkpoint() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     place.trained(10, &["--checkpoint-iterations", "5"]);
     let start = place.checkpoint(5);
     let mut back = place.train();
@@ -267,7 +267,7 @@ fn going_back_within_a_folder_names_the_newer_checkpoint() {
 
 #[test]
 fn a_model_folder_that_was_moved_goes_on_where_it_is() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     place.trained(4, &[]);
     fs::rename(place.model(), place.path("moved")).unwrap();
     let mut resumed = place.train_into("moved");
@@ -277,7 +277,7 @@ fn a_model_folder_that_was_moved_goes_on_where_it_is() {
 
 #[test]
 fn without_a_folder_the_run_of_the_scene_goes_on() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     let run = |iterations: &str, flags: &[&str]| {
         let mut command = program::splat();
         command.current_dir(place.path("")).args(["train", "--device", "cpu", "-s", "scene"]);
@@ -295,7 +295,7 @@ fn without_a_folder_the_run_of_the_scene_goes_on() {
 
 #[test]
 fn without_a_checkpoint_the_run_starts_and_says_so() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     let ended = end(place.train().args(["--resume", "auto", "--iterations", "3"])).done();
     ended.says(&["no checkpoint", text(&place.model())]);
     assert!(place.ply(3).exists());
@@ -305,7 +305,7 @@ fn without_a_checkpoint_the_run_starts_and_says_so() {
 #[case::from_the_keyboard("INT")]
 #[case::from_a_scheduler("TERM")]
 fn a_signal_ends_the_run_after_its_iteration(#[case] signal: &str) {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     place.trained_into("unbroken", 400, &EVENTFUL);
     let flags = [&EVENTFUL[..], &["--iterations=400", "--checkpoint-iterations=40"]].concat();
     let child = started_until(&place, &flags, &place.checkpoint(40));
@@ -320,7 +320,7 @@ fn a_signal_ends_the_run_after_its_iteration(#[case] signal: &str) {
 
 #[test]
 fn the_number_of_threads_does_not_change_the_result() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     for (model, threads) in [("one", "1"), ("three", "3")] {
         let mut command = place.train_into(model);
         command.env("RAYON_NUM_THREADS", threads).args(EVENTFUL).args(["--iterations", "200"]);
@@ -331,7 +331,7 @@ fn the_number_of_threads_does_not_change_the_result() {
 
 #[test]
 fn harmonics_are_dropped_aloud_where_fewer_are_asked_for() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     let flags = ["--sh-degree-interval=4", "--checkpoint-iterations=20", "--feature-lr=0.05"];
     place.trained(20, &flags);
     let checkpoint = place.checkpoint(20);
@@ -354,7 +354,7 @@ fn harmonics_are_dropped_aloud_where_fewer_are_asked_for() {
 
 #[test]
 fn a_checkpoint_goes_on_with_compact_memory_and_without() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     place.trained_into("unbroken", 60, &EVENTFUL);
     for (model, switches) in [("on", ["false", "true"]), ("off", ["true", "false"])] {
         let before = ["--optimize-memory", switches[0]];

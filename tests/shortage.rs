@@ -16,8 +16,8 @@ mod program;
 
 use std::sync::atomic::AtomicBool;
 
-use common::keeper::Keeper;
-use program::Place;
+use common::constrained_backend::ConstrainedBackend;
+use program::TestFolder;
 use splat::config::{Config, OptimizeOptions, Regularize};
 use splat::dataset::{Dataset, ImageLoader, Residency};
 use splat::files::OutputError;
@@ -65,7 +65,7 @@ impl Sink for Record {
     }
 }
 
-fn config(place: &Place) -> Config {
+fn config(place: &TestFolder) -> Config {
     let mut config = Config::default();
     config.scene.source_path = Some(place.scene());
     config.optimize.iterations = 30;
@@ -77,13 +77,16 @@ fn config(place: &Place) -> Config {
     config
 }
 
-fn run(place: &Place, device: &mut Keeper) -> (Record, Result<Outcome, TrainError>) {
+fn run(
+    place: &TestFolder,
+    device: &mut ConstrainedBackend,
+) -> (Record, Result<Outcome, TrainError>) {
     run_as(place, device, &config(place), None)
 }
 
 fn run_as(
-    place: &Place,
-    device: &mut Keeper,
+    place: &TestFolder,
+    device: &mut ConstrainedBackend,
     config: &Config,
     lpips: Option<&LpipsWeights>,
 ) -> (Record, Result<Outcome, TrainError>) {
@@ -106,16 +109,16 @@ fn run_as(
     (record, ended)
 }
 
-fn final_ply(place: &Place) -> Vec<u8> {
+fn final_ply(place: &TestFolder) -> Vec<u8> {
     std::fs::read(place.model().join("point_cloud/iteration_30/point_cloud.ply")).unwrap()
 }
 
 #[test]
-fn a_refused_frame_is_drawn_again_when_something_could_be_given_up_and_nothing_else_changes() {
-    let (place, other) = (Place::with_scene(), Place::with_scene());
-    let (free, ended) = run(&place, &mut Keeper::new(9));
+fn a_refused_frame_is_drawn_again_after_something_was_given_up() {
+    let (place, other) = (TestFolder::with_scene(), TestFolder::with_scene());
+    let (free, ended) = run(&place, &mut ConstrainedBackend::new(9));
     assert_eq!(ended.unwrap(), Outcome::Finished);
-    let mut device = Keeper::new(9);
+    let mut device = ConstrainedBackend::new(9);
     device.refused_frames = [4, 5, 17].into();
     device.reliefs = 3;
     let (record, ended) = run(&other, &mut device);
@@ -127,9 +130,9 @@ fn a_refused_frame_is_drawn_again_when_something_could_be_given_up_and_nothing_e
 }
 
 #[test]
-fn where_nothing_is_left_to_give_up_the_run_stops_with_a_checkpoint_of_what_is_done() {
-    let place = Place::with_scene();
-    let mut device = Keeper::new(9);
+fn a_run_with_nothing_left_to_give_up_stops_with_a_checkpoint() {
+    let place = TestFolder::with_scene();
+    let mut device = ConstrainedBackend::new(9);
     device.refused_frames = [13].into();
     let (record, ended) = run(&place, &mut device);
     let error = ended.unwrap_err();
@@ -146,8 +149,8 @@ fn where_nothing_is_left_to_give_up_the_run_stops_with_a_checkpoint_of_what_is_d
 
 #[test]
 fn a_short_grant_gives_fewer_births_and_says_how_many_were_refused() {
-    let place = Place::with_scene();
-    let mut device = Keeper::new(9);
+    let place = TestFolder::with_scene();
+    let mut device = ConstrainedBackend::new(9);
     device.births = 5;
     let (record, ended) = run(&place, &mut device);
     assert_eq!(ended.unwrap(), Outcome::Finished);
@@ -157,8 +160,8 @@ fn a_short_grant_gives_fewer_births_and_says_how_many_were_refused() {
 
 #[test]
 fn a_round_that_is_refused_in_spite_of_its_grant_prunes_and_adds_nothing() {
-    let place = Place::with_scene();
-    let mut device = Keeper::new(9);
+    let place = TestFolder::with_scene();
+    let mut device = ConstrainedBackend::new(9);
     device.refused_rounds = 1;
     let (record, ended) = run(&place, &mut device);
     assert_eq!(ended.unwrap(), Outcome::Finished);
@@ -173,13 +176,13 @@ fn a_round_that_is_refused_in_spite_of_its_grant_prunes_and_adds_nothing() {
 #[test]
 fn an_evaluation_goes_without_lpips_where_there_is_no_room_for_it() {
     let weights = given::weights(LpipsNet::Alex);
-    let measured = |refuse: fn(&mut Keeper)| {
-        let place = Place::with_scene();
+    let measured = |refuse: fn(&mut ConstrainedBackend)| {
+        let place = TestFolder::with_scene();
         let mut config = config(&place);
         (config.scene.eval, config.scene.test_every) = (true, 4);
         config.optimize.iterations = 4;
         config.output.test_iterations = vec![2];
-        let mut device = Keeper::new(9);
+        let mut device = ConstrainedBackend::new(9);
         refuse(&mut device);
         let (record, ended) = run_as(&place, &mut device, &config, Some(&weights));
         assert_eq!(ended.unwrap(), Outcome::Finished);
@@ -198,7 +201,7 @@ fn an_evaluation_goes_without_lpips_where_there_is_no_room_for_it() {
 
 #[test]
 fn lists_of_neighbours_get_shorter_where_there_is_no_room_for_them() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     let mut config = config(&place);
     config.sugar.regularize = Regularize::Density;
     (config.sugar.sugar_iterations, config.sugar.n_samples_for_sdf) = (20, 50);
@@ -206,11 +209,11 @@ fn lists_of_neighbours_get_shorter_where_there_is_no_room_for_them() {
     config.optimize.init_opacity = 0.9;
     // The frames of the photometric stage, of what comes before the prune, and two of what follows it;
     // the views that show how near Gaussians lie to surfaces come every 1,000 iterations.
-    let mut device = Keeper {
+    let mut device = ConstrainedBackend {
         reliefs: 1,
         fewer_neighbours: 12,
         refused_frames: [30 + 6 + 3].into(),
-        ..Keeper::new(8)
+        ..ConstrainedBackend::new(8)
     };
     let (record, end) = run_as(&place, &mut device, &config, None);
     assert_eq!(end.unwrap(), Outcome::Finished);

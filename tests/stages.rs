@@ -38,7 +38,7 @@ each_backend!(
     a_snapshot_restores_the_same_model,
     a_model_of_no_gaussians_keeps_its_degree,
     a_sample_holds_the_asked_rows_in_their_order,
-    reordered_rows_stand_in_the_order_of_their_keys_with_all_that_is_theirs,
+    reordered_rows_follow_their_keys_with_all_their_values,
     the_order_of_the_rows_does_not_show,
     what_the_mask_excludes_changes_nothing,
     metrics_are_those_of_the_clamped_image_without_what_the_mask_excludes,
@@ -337,9 +337,7 @@ fn a_sample_holds_the_asked_rows_in_their_order<B: Raster<Gaussians>>(device: &m
 /// Off the middle of the random Gaussians, many of which lie outside.
 const CUBE: Cube = Cube { centre: [0.1, -0.2, 1.7], half_side: 1.1 };
 
-fn reordered_rows_stand_in_the_order_of_their_keys_with_all_that_is_theirs<B: Raster<Gaussians>>(
-    device: &mut B,
-) {
+fn reordered_rows_follow_their_keys_with_all_their_values<B: Raster<Gaussians>>(device: &mut B) {
     for count in [0, 1, 31, 32, 33, 1000] {
         let mut gaussians = random_gaussians(count, 21);
         // Every third stands where a few others do, and one nowhere: their keys are equal.

@@ -12,7 +12,7 @@ mod program;
 
 use std::fs;
 
-use program::{Place, end, splat, text};
+use program::{TestFolder, end, splat, text};
 use serde_json::Value;
 
 /// Rounds every 20 iterations from 40 to 120 of a run of 160, from Gaussians near death.
@@ -31,7 +31,7 @@ const MARKOV_CHAIN: [&str; 11] = [
 ];
 
 /// The events of one kind of a run.
-fn events(place: &Place, model: &str, kind: &str) -> Vec<Value> {
+fn events(place: &TestFolder, model: &str, kind: &str) -> Vec<Value> {
     let log = fs::read_to_string(place.path(model).join("run.jsonl")).unwrap();
     let events = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     events.filter(|event| event["event"] == kind).collect()
@@ -42,8 +42,8 @@ fn sum(events: &[Value], field: &str) -> u64 {
 }
 
 #[test]
-fn the_markov_chain_moves_and_adds_gaussians_up_to_its_cap_and_not_one_above() {
-    let place = Place::with_scene();
+fn mcmc_relocates_and_adds_gaussians_up_to_its_cap() {
+    let place = TestFolder::with_scene();
     place.trained(160, &MARKOV_CHAIN);
     let rounds = events(&place, "model", "relocated");
     let at: Vec<u64> = rounds.iter().map(|event| event["iteration"].as_u64().unwrap()).collect();
@@ -64,7 +64,7 @@ fn the_markov_chain_moves_and_adds_gaussians_up_to_its_cap_and_not_one_above() {
 
 #[test]
 fn a_markov_chain_that_is_resumed_goes_on_as_if_it_had_not_stopped() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     let flags = [&MARKOV_CHAIN[..], &["--checkpoint-iterations", "50", "80"]].concat();
     place.trained_into("unbroken", 160, &flags);
     let unbroken = fs::read(place.ply_of("unbroken", 160)).unwrap();
@@ -86,8 +86,8 @@ const WINDOW: [&str; 4] = [
 ];
 
 #[test]
-fn absolute_gradients_and_the_criterion_of_gof_grow_a_model_in_their_own_ways() {
-    let place = Place::with_scene();
+fn absgrad_and_gof_each_grow_a_model() {
+    let place = TestFolder::with_scene();
     let mut born = Vec::new();
     for (model, strategy) in [
         ("plain", &[][..]),
@@ -117,7 +117,7 @@ fn absolute_gradients_and_the_criterion_of_gof_grow_a_model_in_their_own_ways() 
 
 #[test]
 fn what_is_saved_of_a_filtered_model_is_what_was_measured() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     place.trained(140, &[&WINDOW[..], &["--preset=mip", "--eval", "--test-every=4"]].concat());
     let read = |name: &str| fs::read_to_string(place.model().join(name)).unwrap();
     let trained: Value = serde_json::from_str(&read("results.json")).unwrap();

@@ -16,7 +16,7 @@ use splat::config::Config;
 use splat::export::{RenderMode, read_ply};
 use splat::model::{Gaussians, Primitive};
 use splat::train::checkpoint::{Checkpoint, StoredCheckpoint};
-use splat::train::save::{Resident, write_point_cloud};
+use splat::train::save::{DeviceModel, write_point_cloud};
 
 /// The system's allocator, counted.
 struct Counting;
@@ -120,7 +120,7 @@ fn the_host_holds_one_chunk_while_a_model_is_written_and_resumed() {
     let about =
         Checkpoint { iteration: 7, config: Config::default(), train_views: vec!["a".to_owned()] };
     let (path, held) = most_held(|| {
-        let mut resident = Resident { device: &mut device, model: &mut model };
+        let mut resident = DeviceModel { device: &mut device, model: &mut model };
         about.write(folder.path(), &mut resident).unwrap()
     });
     assert!(held < CHUNK_ROWS * ROW + SLACK, "{held} bytes for a checkpoint");

@@ -16,7 +16,7 @@ mod program;
 use std::time::Duration;
 
 use geometry::{Geometry, TEST_EVERY, measure, measured, training_views};
-use program::{Place, end};
+use program::{TestFolder, end};
 use splat::backend::cpu::Cpu;
 use splat::math::linalg::{Vec3, add, cross, normalize, scale};
 use splat::math::random::{Purpose, Stream};
@@ -65,7 +65,7 @@ fn known() -> (tempfile::TempDir, Truth, Vec<SurfacePoint>) {
 }
 
 #[test]
-fn discs_are_found_as_far_from_the_surface_as_they_were_put_and_turned_as_they_were() {
+fn discs_are_found_at_their_distance_and_angle_from_the_surface() {
     let (folder, truth, on) = known();
     let views = training_views(folder.path(), TEST_EVERY);
     let measured = |off: f64, normal_of: &dyn Fn(usize) -> Vec3<f64>| -> Geometry {
@@ -108,7 +108,7 @@ const STAGES: [u32; 2] = [1000, 1600];
 /// `device_sugar.rs`.
 #[test]
 fn gaussians_come_nearer_to_the_true_surfaces() {
-    let place = Place::empty();
+    let place = TestFolder::empty();
     write_scene(&place.scene(), &SMALL).unwrap();
     let both = [STAGES[0], STAGES[0] + STAGES[1]];
     let texts = both.map(|at| at.to_string());

@@ -13,19 +13,19 @@ mod program;
 use std::fs;
 
 use image::{Rgb, RgbImage};
-use program::{Place, SIZE, VIEWS, cut, end, splat, text};
+use program::{SIZE, TestFolder, VIEWS, cut, end, splat, text};
 use rstest::rstest;
 use splat::config::SceneOptions;
 use splat::dataset::Dataset;
 
-fn dataset(place: &Place) -> Dataset {
+fn dataset(place: &TestFolder) -> Dataset {
     let source_path = Some(place.scene());
     Dataset::load(&SceneOptions { source_path, ..SceneOptions::default() }).unwrap()
 }
 
 #[test]
 fn a_corrupt_jpeg_among_good_ones_is_passed_over() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     for number in 0..VIEWS {
         let picture = image::open(place.image(number)).unwrap();
         let jpeg = place.image(number).with_extension("jpg");
@@ -48,7 +48,7 @@ fn a_corrupt_jpeg_among_good_ones_is_passed_over() {
 
 #[test]
 fn photographs_of_another_size_but_the_same_shape_train() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     for number in 0..VIEWS {
         let picture = image::open(place.image(number)).unwrap();
         picture.thumbnail_exact(24, 18).save(place.image(number)).unwrap();
@@ -70,7 +70,7 @@ fn photographs_of_another_size_but_the_same_shape_train() {
 #[case::no_harmonics("--sh-degree=0")]
 #[case::few_gaussians("--max-points=100")]
 fn unusual_choices_train(#[case] flag: &str) {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     place.trained(10, &["--eval", flag]);
     let results = fs::read_to_string(place.model().join("results.json")).unwrap();
     let results: serde_json::Value = serde_json::from_str(&results).unwrap();
@@ -80,7 +80,7 @@ fn unusual_choices_train(#[case] flag: &str) {
 
 #[test]
 fn where_decoded_photographs_are_kept_does_not_change_the_result() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     for (model, flags) in
         [("low", "--low-dram"), ("high", "--high-dram"), ("tiny", "--image-cache=1KiB")]
     {
@@ -92,7 +92,7 @@ fn where_decoded_photographs_are_kept_does_not_change_the_result() {
 
 #[test]
 fn a_scene_without_points_starts_from_random_ones() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     fs::write(place.points(), 0_u64.to_le_bytes()).unwrap();
     place.trained(5, &["--init-num-pts", "500"]).says(&["500 random", "500 Gaussians"]);
     fs::remove_file(place.points()).unwrap();
@@ -103,7 +103,7 @@ fn a_scene_without_points_starts_from_random_ones() {
 #[case::extended_name("view_000.png.png")]
 #[case::same_name("view_000.png")]
 fn masks_leave_pixels_out(#[case] name: &str) {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     place.trained_into("whole", 10, &[]);
     let masks = place.scene().join("masks");
     fs::create_dir(&masks).unwrap();
@@ -125,7 +125,7 @@ fn masks_leave_pixels_out(#[case] name: &str) {
 
 #[test]
 fn a_transforms_scene_trains_as_its_colmap_twin() {
-    let place = Place::with_scene();
+    let place = TestFolder::with_scene();
     place.trained_into("colmap", 2, &[]);
     let frames: Vec<serde_json::Value> = dataset(&place)
         .views
@@ -172,8 +172,8 @@ fn a_transforms_scene_trains_as_its_colmap_twin() {
 }
 
 #[test]
-fn a_host_limit_that_is_passed_from_the_start_slows_training_and_does_not_end_it() {
-    let place = Place::with_scene();
+fn a_host_limit_exceeded_from_the_start_slows_training_only() {
+    let place = TestFolder::with_scene();
     place.trained_into("plain", 20, &["--eval"]);
     let ended = place.trained(20, &["--eval", "--host-limit=1MiB"]);
     ended.says(&["--host-limit", "waits for each"]);

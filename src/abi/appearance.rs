@@ -77,7 +77,7 @@ abi! {
         /// `[width]`
         pub second_moments: Out<'a, f32>,
         /// How far values move, in units of the first moment over the root of the second.
-        pub travel: f32,
+        pub drift: f32,
         /// What becomes of the first moment.
         pub decay_1: f32,
         /// What becomes of the second moment.

@@ -38,7 +38,7 @@ constants! {
     pub const LOSS_TAPS: u32 = 11;
     /// Threads in a block of `adam` and `catch_up_all`.
     pub const ADAM_BLOCK: u32 = 128;
-    /// Lengths of the tables of `Missed`.
+    /// Lengths of the tables of `LazyAdam`.
     pub const MOMENTUM_STEPS: u32 = 128;
 
     /// Values per Gaussian that are no colours: mean, log-scale, quaternion, opacity logit.
@@ -124,13 +124,13 @@ abi! {
         pub similarity: f64,
     }
 
-    /// What steps without a gradient do to the colours, as `momentum.cuh` uses it.
-    pub struct Missed {
+    /// What steps without a gradient do to the colours, as `lazy_adam.cuh` uses it.
+    pub struct LazyAdam {
         /// `MOMENTUM_STEPS` of them: by how much a constant coefficient moves in so many steps up to now, in units of its first
         /// moment over the root of its second.
-        pub travel_dc: [f32; 128],
+        pub drift_dc: [f32; 128],
         /// The same of the other coefficients.
-        pub travel_rest: [f32; 128],
+        pub drift_rest: [f32; 128],
         /// Binary logarithm of the first moment's decay.
         pub log2_beta_1: f32,
         /// Binary logarithm of the second moment's decay.
@@ -176,7 +176,7 @@ abi! {
         /// The view.
         pub camera: Camera,
         /// What colours that were left behind have missed.
-        pub missed: Missed,
+        pub lazy: LazyAdam,
         /// Number of Gaussians.
         pub gaussians: u32,
         /// Splats that there is room for.
@@ -370,7 +370,7 @@ abi! {
     }
 
     /// `settle`: what `adam_extended` wants to know of splats goes into their gradients.
-    pub struct SettleArgs<'a> {
+    pub struct FoldArgs<'a> {
         /// [visible, 12]
         pub splats: In<'a, f32>,
         /// [visible, 12]: of opacities those of their logarithms, of colours those of what was not held
@@ -422,7 +422,7 @@ abi! {
         /// The view.
         pub camera: Camera,
         /// What colours that were left behind have missed.
-        pub missed: Missed,
+        pub lazy: LazyAdam,
         /// Learning rates over the first moment's bias correction: means, log-scales, quaternions,
         /// opacity logits, colours, harmonics.
         pub rates: [f32; 6],
@@ -465,7 +465,7 @@ abi! {
         /// As in `AdamArgs`.
         pub key: u64,
         /// What they have missed.
-        pub missed: Missed,
+        pub lazy: LazyAdam,
         /// Number of lane blocks.
         pub lane_blocks: u32,
         /// Values of harmonics per Gaussian.

@@ -31,7 +31,7 @@ abi! {
         /// Gaussians to remove.
         pub pruned: u32,
         /// Rows from the first that is to be removed to the last; 0 where all stay.
-        pub behind_hole: u32,
+        pub rows_after_hole: u32,
     }
 
     /// `sample_rows` and `sample_rows_compact`: chosen rows, each with its parameters in one piece.
@@ -128,7 +128,7 @@ abi! {
     }
 
     /// `choose`: flags the first rows of a list.
-    pub struct ChooseArgs<'a> {
+    pub struct SelectedArgs<'a> {
         /// [births] at least
         pub rows: In<'a, u32>,
         /// [n]
@@ -160,7 +160,7 @@ abi! {
     }
 
     /// `judge`: flags the rows that stay.
-    pub struct JudgeArgs<'a> {
+    pub struct SurvivorsArgs<'a> {
         /// [lane blocks, 11, 32]
         pub geometry: In<'a, f32>,
         /// [rows]

@@ -28,9 +28,9 @@ pub use appearance::{
 pub use arguments::*;
 pub use declare::{Abi, Arguments, In, Literal, Named, Out, Plain};
 pub use densify::{
-    COMPACT_BLOCK, COMPACT_SLICES, ChooseArgs, CompactArgs, DENSIFY_BLOCK, DensityCounts, GrowArgs,
-    JudgeArgs, ListArgs, OBSERVE_BLOCK, ObserveArgs, PaddingArgs, ResetArgs, SAMPLE_BLOCK,
-    SampleArgs, SurveyArgs, TABLES,
+    COMPACT_BLOCK, COMPACT_SLICES, CompactArgs, DENSIFY_BLOCK, DensityCounts, GrowArgs, ListArgs,
+    OBSERVE_BLOCK, ObserveArgs, PaddingArgs, ResetArgs, SAMPLE_BLOCK, SampleArgs, SelectedArgs,
+    SurveyArgs, SurvivorsArgs, TABLES,
 };
 pub use lpips::{
     LPIPS_BLOCK, LPIPS_CHANNELS, LPIPS_DEPTH, LPIPS_EPSILON, LPIPS_PIXELS, LPIPS_SCALE_B,
@@ -49,7 +49,7 @@ pub use pack::{
 };
 pub use probe::{PROBE_BLOCK, ProbeArgs};
 pub use quantile::{DIGITS, DIGITS_BLOCK, DigitsArgs};
-pub use relocate::{CopyArgs, DrawArgs, NO_SOURCE, RELOCATE_BLOCK, ShareArgs, WeighArgs};
+pub use relocate::{CopyArgs, DrawArgs, NO_SOURCE, RELOCATE_BLOCK, SplitOpacityArgs, WeighArgs};
 pub use reorder::{ColumnsArgs, MortonArgs, REORDER_BLOCK};
 pub use smooth::{
     DET_MIN_PX4, ResetSmoothedArgs, SAMPLED_MARGIN, SMOOTH_BLOCK, SMOOTH_VIEWS, SmoothArgs,

@@ -51,7 +51,7 @@ abi! {
     }
 
     /// `share_out`: gives each row that is copied its share of opacity and scale.
-    pub struct ShareArgs<'a> {
+    pub struct SplitOpacityArgs<'a> {
         /// All rows.
         pub tables: [Out<'a, u32>; TABLES as usize],
         /// [n]

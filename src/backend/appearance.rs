@@ -113,9 +113,9 @@ pub struct AppearanceStep {
 /// What steps without a gradient do to a table. As in dense Adam, tables move on by their momentum in
 /// the iterations that train on other views; they do so when their own view comes again.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Coast<R> {
+pub(super) struct LazyTableStep<R> {
     /// By how much a value moves, in units of its first moment over the root of its second.
-    pub(super) travel: R,
+    pub(super) drift: R,
     /// What becomes of the first moment.
     pub(super) decay_1: R,
     /// What becomes of the second moment.
@@ -126,23 +126,23 @@ pub(super) struct Coast<R> {
 /// Steps after which nothing is left of a momentum: 0.9³⁰⁰ is 2e-14.
 const MOMENTUM_ENDS: u32 = 300;
 
-impl<R: Real> Coast<R> {
+impl<R: Real> LazyTableStep<R> {
     /// From behind step `done` up to and with step `last`; nothing where there is none.
     pub(super) fn new(rule: &AppearanceRule, done: u32, last: u32) -> Option<Self> {
         if last <= done {
             return None;
         }
-        let mut travel = 0.0;
+        let mut drift = 0.0;
         for missed in 1..=(last - done).min(MOMENTUM_ENDS) {
             let number = done + missed;
             let [first_correction, second_correction] = bias_corrections(number);
             let power = f64::from(missed);
             let shrunk = (BETA_1 / BETA_2.sqrt()).powf(power);
-            travel += rule.rate(number) * shrunk * second_correction.sqrt() / first_correction;
+            drift += rule.rate(number) * shrunk * second_correction.sqrt() / first_correction;
         }
         let missed = f64::from(last - done);
         Some(Self {
-            travel: R::of(travel),
+            drift: R::of(drift),
             decay_1: R::of(BETA_1.powf(missed)),
             decay_2: R::of(BETA_2.powf(missed)),
             epsilon: R::of(rule.epsilon),
@@ -223,9 +223,9 @@ mod tests {
     fn a_table_that_catches_up_is_where_dense_adam_would_have_it() {
         for (done, last) in [(1, 2), (3, 50), (700, 745), (990, 1400), (20_000, 20_500)] {
             let (value, first, second) = (0.25, -3e-4, 5e-7);
-            let coast = Coast::<f64>::new(&RULE, done, last).unwrap();
-            let moved = value - coast.travel * first / (second.sqrt() + coast.epsilon);
-            let found = [moved, first * coast.decay_1, second * coast.decay_2];
+            let lazy_step = LazyTableStep::<f64>::new(&RULE, done, last).unwrap();
+            let moved = value - lazy_step.drift * first / (second.sqrt() + lazy_step.epsilon);
+            let found = [moved, first * lazy_step.decay_1, second * lazy_step.decay_2];
             let expected = dense([value, first, second], &RULE, done, last);
             for (found, expected) in found.into_iter().zip(expected) {
                 // Rounding over up to 500 steps; epsilon is 1e-12 of the root.
@@ -235,7 +235,7 @@ mod tests {
                 );
             }
         }
-        assert_eq!(Coast::<f64>::new(&RULE, 7, 7), None);
-        assert_eq!(Coast::<f64>::new(&RULE, 7, 0), None);
+        assert_eq!(LazyTableStep::<f64>::new(&RULE, 7, 7), None);
+        assert_eq!(LazyTableStep::<f64>::new(&RULE, 7, 0), None);
     }
 }

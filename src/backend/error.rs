@@ -217,7 +217,7 @@ pub enum DeviceError {
 
 impl DeviceError {
     /// Whether there is too little of the device's memory.
-    pub fn is_want_of_memory(&self) -> bool {
+    pub fn is_out_of_memory(&self) -> bool {
         matches!(self, Self::Refused(_) | Self::OutOfMemory { .. })
     }
 

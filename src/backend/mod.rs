@@ -8,10 +8,10 @@ pub mod cpu;
 pub mod cuda;
 mod error;
 pub mod floor;
-mod generation;
 pub mod gpu;
 pub mod nvidia;
 mod rows;
+mod rows_version;
 mod stages;
 mod surface;
 mod types;
@@ -129,7 +129,7 @@ pub trait Raster<P: Primitive>: Backend {
     /// Gradients that wait for [`Self::step`].
     type Gradients;
     /// A network of LPIPS, ready to look at images.
-    type Perceptual;
+    type LpipsModel;
     /// What changes the colours of the training views, with its moments.
     type Appearance;
 
@@ -217,13 +217,13 @@ pub trait Raster<P: Primitive>: Backend {
     ) -> Result<Measured, DeviceError>;
     /// Makes a network of LPIPS ready. Takes memory only where there is some left, and gives nothing up
     /// for it.
-    fn perceptual(&mut self, weights: &LpipsWeights) -> Result<Self::Perceptual, DeviceError>;
+    fn perceptual(&mut self, weights: &LpipsWeights) -> Result<Self::LpipsModel, DeviceError>;
     /// How unlike its photograph a frame looks to the network: LPIPS. As in [`Self::measure`] the frame
     /// is held to 0..1, and both images are multiplied by the mask. Takes memory as
     /// [`Self::perceptual`] does.
     fn perceive(
         &mut self,
-        net: &Self::Perceptual,
+        net: &Self::LpipsModel,
         frame: &Self::Frame,
         target: &Self::Target,
     ) -> Result<f64, DeviceError>;

@@ -127,7 +127,7 @@ pub(super) struct UsableGpu {
 #[cfg(kernels)]
 pub(super) fn try_gpu() -> Result<UsableGpu, String> {
     let gpu = Cuda::open(&CudaOptions::default()).map_err(|error| error.to_string())?;
-    gpu.heap().look_around().map_err(|error| error.to_string())?;
+    gpu.heap().update_foreign_use().map_err(|error| error.to_string())?;
     Ok(UsableGpu {
         name: gpu.name(),
         uuid: gpu.uuid(),

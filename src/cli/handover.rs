@@ -24,12 +24,12 @@ pub(super) struct Handover {
     /// The iteration that they are of.
     pub(super) iteration: u32,
     /// What the options of its run were, and the file that says so.
-    told: Option<(PathBuf, Kept)>,
+    recorded_run: Option<(PathBuf, RecordedOptions)>,
 }
 
 /// Options of a run that one which goes on from its Gaussians keeps, unless it is told otherwise.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-struct Kept {
+struct RecordedOptions {
     scene: SceneOptions,
     optimize: KeptFilter,
 }
@@ -55,15 +55,15 @@ impl Handover {
         if path.is_file() {
             let iteration = options.iteration_to_load.or_else(|| iteration_of(path));
             let iteration = iteration.unwrap_or(USUAL_ITERATION);
-            return Ok(Some(Self { ply: path.clone(), iteration, told: None }));
+            return Ok(Some(Self { ply: path.clone(), iteration, recorded_run: None }));
         }
         let (iteration, ply) = folder::point_cloud(path, options.iteration_to_load)?;
-        Ok(Some(Self { ply, iteration, told: told(path)? }))
+        Ok(Some(Self { ply, iteration, recorded_run: recorded_run(path)? }))
     }
 
     /// The options that are kept, as a layer beneath those that are given, and where they are from.
     pub(super) fn kept(&self) -> anyhow::Result<Option<(String, String)>> {
-        let Some((path, kept)) = &self.told else { return Ok(None) };
+        let Some((path, kept)) = &self.recorded_run else { return Ok(None) };
         let text = toml::to_string(kept).context("options of an earlier run are plain values")?;
         Ok(Some((path.display().to_string(), text)))
     }
@@ -73,7 +73,7 @@ impl Handover {
         if !now.eval {
             return Ok(());
         }
-        let Some((path, Kept { scene: before, .. })) = &self.told else {
+        let Some((path, RecordedOptions { scene: before, .. })) = &self.recorded_run else {
             tracing::warn!(
                 "{}: nothing tells which views it was trained on; figures of held-out views mean \
                  something only if it has not seen every {}th",
@@ -116,7 +116,7 @@ fn iteration_of(ply: &Path) -> Option<u32> {
 }
 
 /// What the run of a model folder was told: by our own file, or by the one that 3DGS's trainers write.
-fn told(model_path: &Path) -> anyhow::Result<Option<(PathBuf, Kept)>> {
+fn recorded_run(model_path: &Path) -> anyhow::Result<Option<(PathBuf, RecordedOptions)>> {
     if let Some((origin, text)) = folder::read_config(model_path)? {
         let Config { scene, optimize, .. } = Config::from_toml(&origin, &text)?;
         if optimize.exposure || optimize.bilateral_grid {
@@ -129,7 +129,7 @@ fn told(model_path: &Path) -> anyhow::Result<Option<(PathBuf, Kept)>> {
         let scene = SceneOptions { depths: None, ..scene };
         let filter =
             KeptFilter { antialiasing: optimize.antialiasing, kernel_size: optimize.kernel_size };
-        return Ok(Some((PathBuf::from(origin), Kept { scene, optimize: filter })));
+        return Ok(Some((PathBuf::from(origin), RecordedOptions { scene, optimize: filter })));
     }
     let path = model_path.join(CFG_ARGS);
     match fs::read_to_string(&path) {
@@ -139,14 +139,14 @@ fn told(model_path: &Path) -> anyhow::Result<Option<(PathBuf, Kept)>> {
 }
 
 /// What `Namespace(key=value, ...)`, as Python writes it, says of what is kept. It is read, not run.
-fn of_namespace(text: &str) -> Kept {
+fn of_namespace(text: &str) -> RecordedOptions {
     let value = |key: &str| {
         let start = text.find(&format!("{key}="))? + key.len() + 1;
         let rest = &text[start..];
         let end = rest.find([',', ')']).unwrap_or(rest.len());
         Some(rest[..end].trim().trim_matches(['\'', '"']).to_owned())
     };
-    let mut kept = Kept::default();
+    let mut kept = RecordedOptions::default();
     let scene = &mut kept.scene;
     scene.eval = value("eval").is_some_and(|value| value == "True");
     scene.white_background = value("white_background").is_some_and(|value| value == "True");
@@ -189,15 +189,19 @@ mod tests {
         let mip = filter("Namespace(eval=False, kernel_size=0.1, resolution=-1)");
         assert_eq!(mip, KeptFilter { antialiasing: true, kernel_size: 0.1 });
         assert_eq!(filter("Namespace(eval=False, kernel_size=0.3)"), KeptFilter::default());
-        assert_eq!(of_namespace("garbage"), Kept::default());
+        assert_eq!(of_namespace("garbage"), RecordedOptions::default());
     }
 
     #[test]
     fn views_that_were_trained_on_are_not_held_out() {
         let model = |eval, test_every| {
             let scene = SceneOptions { eval, test_every, ..SceneOptions::default() };
-            let kept = Kept { scene, ..Kept::default() };
-            Handover { ply: "a.ply".into(), iteration: 7, told: Some(("cfg_args".into(), kept)) }
+            let kept = RecordedOptions { scene, ..RecordedOptions::default() };
+            Handover {
+                ply: "a.ply".into(),
+                iteration: 7,
+                recorded_run: Some(("cfg_args".into(), kept)),
+            }
         };
         let now = SceneOptions { eval: true, ..SceneOptions::default() };
         assert!(model(true, 8).check_split(&now).is_ok());

@@ -11,11 +11,13 @@ use super::folder;
 use super::handover::Handover;
 use super::scene::absolute;
 use super::train_args::TrainArgs;
-use crate::config::{Config, Layer, Layers, Regularize, Strategy, SugarSchedule, Typed, resolve};
+use crate::config::{
+    Config, ConfigLayer, Layers, Regularize, Strategy, SugarSchedule, Typed, resolve,
+};
 use crate::dataset::{Dataset, PointCloud};
 use crate::files::{OutputError, create_folder};
 use crate::train::checkpoint::{self, Checkpoint, CheckpointError, StoredCheckpoint};
-use crate::train::coarse::Course;
+use crate::train::coarse::CoarseSchedule;
 
 /// What differs from the defaults in the demonstration.
 const DEMO: &str = "\
@@ -51,7 +53,7 @@ pub(super) struct Intent {
 impl Intent {
     /// Decides everything and reads the checkpoint; writes nothing.
     pub(super) fn make(args: &TrainArgs, matches: &ArgMatches) -> anyhow::Result<Self> {
-        let demo = args.demo.then_some(Layer { origin: "the demonstration", text: DEMO });
+        let demo = args.demo.then_some(ConfigLayer { origin: "the demonstration", text: DEMO });
         let layers = Layers {
             base: demo,
             preset: args.preset.as_deref(),
@@ -60,7 +62,7 @@ impl Intent {
         };
         let mut config = resolve(layers)?;
         // A run that goes on stays where it is found, wherever its checkpoint was written.
-        let settled = settled_folder(args, &config);
+        let settled = resolved_folder(args, &config);
         let mut found = match (&args.start_checkpoint, &settled) {
             (Some(path), _) => Some((path.clone(), StoredCheckpoint::open(path)?)),
             (None, Some(folder)) if args.resume.is_some() => newest_checkpoint(folder)?,
@@ -68,16 +70,16 @@ impl Intent {
         };
         if let Some((path, checkpoint)) = &mut found {
             let (origin, text) = (path.display().to_string(), checkpoint.about.config.to_toml()?);
-            let base = Some(Layer { origin: &origin, text: &text });
+            let base = Some(ConfigLayer { origin: &origin, text: &text });
             config = resolve(Layers { base, ..layers })?;
             fit_degree(checkpoint, config.optimize.sh_degree)?;
             let before = &checkpoint.about.config;
             keep_filter(path, before, &config)?;
             keep_origin(before, &mut config, matches);
             keep_start(path, &checkpoint.about, &config)?;
-            say_where_it_goes_on(&origin, checkpoint.about.iteration, &config);
+            report_resume_point(&origin, checkpoint.about.iteration, &config);
         } else if let Some(handover) = Handover::find(&config.sugar)? {
-            config = handed_over(args, &handover, layers)?;
+            config = imported_model(args, &handover, layers)?;
         }
         config.validate_schedule()?;
         warn_of_idle(&config, matches);
@@ -138,7 +140,7 @@ impl Intent {
 }
 
 /// The model folder, where no checkpoint has a say in it.
-fn settled_folder(args: &TrainArgs, config: &Config) -> Option<PathBuf> {
+fn resolved_folder(args: &TrainArgs, config: &Config) -> Option<PathBuf> {
     let typed = config.output.model_path.clone();
     if args.demo {
         return Some(typed.unwrap_or_else(|| Path::new("output").join("demo")));
@@ -150,9 +152,13 @@ fn settled_folder(args: &TrainArgs, config: &Config) -> Option<PathBuf> {
 }
 
 /// The options of a run whose coarse stage starts from a trained model.
-fn handed_over(args: &TrainArgs, model: &Handover, layers: Layers<'_>) -> anyhow::Result<Config> {
+fn imported_model(
+    args: &TrainArgs,
+    model: &Handover,
+    layers: Layers<'_>,
+) -> anyhow::Result<Config> {
     let kept = model.kept()?;
-    let base = kept.as_ref().map(|(origin, text)| Layer { origin, text });
+    let base = kept.as_ref().map(|(origin, text)| ConfigLayer { origin, text });
     let mut config = resolve(Layers { base: base.or(layers.base), ..layers })?;
     let ply = model.ply.display();
     if !config.has_coarse_stage() {
@@ -201,7 +207,8 @@ fn keep_origin(before: &Config, config: &mut Config, matches: &ArgMatches) {
 /// photometric stage in that.
 fn keep_start(path: &Path, about: &Checkpoint, now: &Config) -> Result<(), UsageError> {
     let place = |config| {
-        let course = Course::of(config).filter(|course| course.contains(about.iteration))?;
+        let course =
+            CoarseSchedule::of(config).filter(|course| course.contains(about.iteration))?;
         Some((course.start, about.iteration > course.prune))
     };
     let (before, place) = (place(&about.config), place(now));
@@ -289,7 +296,7 @@ fn warn_of_idle(config: &Config, matches: &ArgMatches) {
     }
 }
 
-fn say_where_it_goes_on(origin: &str, done: u32, config: &Config) {
+fn report_resume_point(origin: &str, done: u32, config: &Config) {
     tracing::info!("going on from {origin}, iteration {done}");
     let last = config.last_iteration();
     if done >= last {

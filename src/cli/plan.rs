@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use clap::{ArgMatches, Args};
 
 use self::choices::{storage, within};
-use self::report::{Budget, Gaussians, Report, Scene};
+use self::report::{Budget, PlanReport, PlannedGaussians, PlannedScene};
 use super::exit::{DataError, DoesNotFit, UsageError};
 use super::folder;
 use super::output::print;
@@ -111,7 +111,7 @@ fn report(
     config: &Config,
     dataset: &Dataset,
     budget: Option<Budget>,
-) -> anyhow::Result<Report> {
+) -> anyhow::Result<PlanReport> {
     let points = Start::of(dataset, config)?;
     let points = points.points();
     let start = points.positions.len() as u64;
@@ -141,13 +141,13 @@ fn report(
         granule: Granule::default(),
     };
     let [width, height] = seen.px;
-    let scene = Scene {
+    let scene = PlannedScene {
         path: dataset.root.clone(),
         train_views: dataset.train.len(),
         test_views: dataset.test.len(),
         largest_px: [width, height],
     };
-    let mut report = Report::new(scene, gaussians, &run, budget);
+    let mut report = PlanReport::new(scene, gaussians, &run, budget);
     report.counted = model.is_some();
     report.largest = report::largest(&run, budget, config.memory.vram_threshold)?;
     report.host = report::host(&run, config, &forecast::full_size(dataset));
@@ -170,22 +170,27 @@ fn given_up(may: &[Rung], run: &Run) -> Option<Run> {
 }
 
 /// For how many Gaussians, and who says so.
-fn gaussians(args: &PlanArgs, config: &Config, start: u64, model: Option<usize>) -> Gaussians {
-    let told = |count, from| Gaussians { count, start: start.min(count), from };
+fn gaussians(
+    args: &PlanArgs,
+    config: &Config,
+    start: u64,
+    model: Option<usize>,
+) -> PlannedGaussians {
+    let counted = |count, from| PlannedGaussians { count, start: start.min(count), from };
     if let Some(count) = args.gaussians {
-        return told(count, "--gaussians");
+        return counted(count, "--gaussians");
     }
     // Where there is no density control their number stays.
     let last = config.optimize.iterations;
     if !(0..last).any(|iteration| densify::due(config, 1.0, iteration).is_some()) {
-        return told(start, "those at the start: there is no round of density control");
+        return counted(start, "those at the start: there is no round of density control");
     }
     if let Some(count) = config.densify.max_points {
-        return told(count, "--max-points");
+        return counted(count, "--max-points");
     }
     match model {
-        Some(count) => told(count as u64, "the model"),
-        None => told(forecast::guessed_gaussians(start), "a guess: 17 for each at the start"),
+        Some(count) => counted(count as u64, "the model"),
+        None => counted(forecast::guessed_gaussians(start), "a guess: 17 for each at the start"),
     }
 }
 

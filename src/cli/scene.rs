@@ -8,7 +8,7 @@ use clap::{ArgMatches, Args};
 use super::exit::{DataError, UsageError};
 use super::folder;
 use crate::config::{
-    Config, Layer, Layers, MemoryOptions, RunOptions, SceneOptions, Typed, resolve,
+    Config, ConfigLayer, Layers, MemoryOptions, RunOptions, SceneOptions, Typed, resolve,
 };
 use crate::dataset::{Dataset, ImageLoader, Residency};
 use crate::export::read_ply;
@@ -66,7 +66,7 @@ impl ModelArgs {
             run: self.run.clone(),
             ..Config::default()
         };
-        let base = base.as_ref().map(|(origin, text)| Layer { origin, text });
+        let base = base.as_ref().map(|(origin, text)| ConfigLayer { origin, text });
         let trained = resolve(Layers { base, ..Layers::default() })?;
         let typed = Some(Typed { flags: &flags, matches });
         let config = resolve(Layers { base, typed, ..Layers::default() })?;

@@ -19,6 +19,6 @@ pub use options::{
     RunOptions, SceneOptions, Strategy,
 };
 pub use presets::{preset_names, preset_text};
-pub use resolve::{Layer, Layers, Typed, resolve};
+pub use resolve::{ConfigLayer, Layers, Typed, resolve};
 pub use schema::default_toml;
 pub use sugar::{Regularize, SugarOptions, SugarSchedule};

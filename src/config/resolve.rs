@@ -15,7 +15,7 @@ use super::{Config, ConfigError, Strategy, preset_text};
 
 /// TOML text and where it is from.
 #[derive(Clone, Copy, Debug)]
-pub struct Layer<'a> {
+pub struct ConfigLayer<'a> {
     /// Name in messages: a path, as a rule.
     pub origin: &'a str,
     /// The text.
@@ -35,7 +35,7 @@ pub struct Typed<'a> {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Layers<'a> {
     /// The configuration of an earlier run: a checkpoint's, or `config.toml` of a model folder.
-    pub base: Option<Layer<'a>>,
+    pub base: Option<ConfigLayer<'a>>,
     /// Name of a preset.
     pub preset: Option<&'a str>,
     /// A configuration file.
@@ -107,7 +107,7 @@ impl Layers<'_> {
     /// What is given anywhere.
     fn table(self) -> Result<Table, ConfigError> {
         let mut table = Table::new();
-        if let Some(Layer { origin, text }) = self.base {
+        if let Some(ConfigLayer { origin, text }) = self.base {
             overlay(&mut table, read_strictly(origin, text)?);
         }
         if let Some(name) = self.preset {
@@ -133,7 +133,7 @@ impl Config {
 
     /// Reads a configuration file; what it does not name takes its default.
     pub fn from_toml(origin: &str, text: &str) -> Result<Self, ConfigError> {
-        resolve(Layers { base: Some(Layer { origin, text }), ..Layers::default() })
+        resolve(Layers { base: Some(ConfigLayer { origin, text }), ..Layers::default() })
     }
 
     /// The sections as tables.

@@ -31,7 +31,7 @@ impl Config {
     /// Proves that a coarse stage lies behind its start: the reference's iterations leave no room for one
     /// that starts behind them. Where a stage starts may be known only when all else is, from a model.
     pub fn validate_schedule(&self) -> Result<(), ConfigError> {
-        Key::in_section("optimize")("iterations").holds(
+        OptionKey::in_section("optimize")("iterations").holds(
             !self.has_coarse_stage() || self.optimize.iterations < self.last_iteration(),
             self.optimize.iterations,
             "with --sugar-schedule absolute, less than 15000, where that schedule ends (or leave \
@@ -42,7 +42,7 @@ impl Config {
 
 impl SceneOptions {
     fn validate(&self) -> Result<(), ConfigError> {
-        let key = Key::in_section("scene");
+        let key = OptionKey::in_section("scene");
         if let Some(path) = &self.source_path {
             key("source_path").text(&path.to_string_lossy())?;
         }
@@ -70,7 +70,7 @@ impl SceneOptions {
 
 impl OptimizeOptions {
     fn validate(&self) -> Result<(), ConfigError> {
-        let key = Key::in_section("optimize");
+        let key = OptionKey::in_section("optimize");
         key("iterations").count(self.iterations)?;
         key("sh_degree").holds(self.sh_degree <= 3, self.sh_degree, "0 to 3")?;
         key("sh_degree_interval").count(self.sh_degree_interval)?;
@@ -124,7 +124,7 @@ impl OptimizeOptions {
 
 impl DensifyOptions {
     fn validate(&self) -> Result<(), ConfigError> {
-        let key = Key::in_section("densify");
+        let key = OptionKey::in_section("densify");
         key("densification_interval").count(self.densification_interval)?;
         key("opacity_reset_interval").count(self.opacity_reset_interval)?;
         key("densify_grad_threshold").rate(self.densify_grad_threshold)?;
@@ -146,7 +146,7 @@ impl DensifyOptions {
 
 impl SugarOptions {
     fn validate(&self) -> Result<(), ConfigError> {
-        let key = Key::in_section("sugar");
+        let key = OptionKey::in_section("sugar");
         if let Some(path) = &self.checkpoint_path {
             key("checkpoint_path").text(&path.to_string_lossy())?;
         }
@@ -166,7 +166,7 @@ impl SugarOptions {
 
 impl MemoryOptions {
     fn validate(&self) -> Result<(), ConfigError> {
-        let key = Key::in_section("memory");
+        let key = OptionKey::in_section("memory");
         key("image_cache").holds(
             self.image_cache > Bytes(0),
             self.image_cache,
@@ -194,7 +194,7 @@ impl MemoryOptions {
 
 impl OutputOptions {
     fn validate(&self) -> Result<(), ConfigError> {
-        let key = Key::in_section("output");
+        let key = OptionKey::in_section("output");
         if let Some(path) = &self.lpips_weights {
             key("lpips_weights").text(&path.to_string_lossy())?;
         }
@@ -216,18 +216,18 @@ impl OutputOptions {
 
 impl RunOptions {
     fn validate(&self) -> Result<(), ConfigError> {
-        let key = Key::in_section("run");
+        let key = OptionKey::in_section("run");
         key("seed").storable(self.seed, 0, "0 to 2^63 - 1")
     }
 }
 
 /// One option, to be named in an error.
-struct Key {
+struct OptionKey {
     section: &'static str,
     key: &'static str,
 }
 
-impl Key {
+impl OptionKey {
     fn in_section(section: &'static str) -> impl Fn(&'static str) -> Self {
         move |key| Self { section, key }
     }

@@ -253,12 +253,12 @@ pub fn read(folder: &Path) -> Result<Reconstruction, ColmapError> {
     let cameras = if is_binary(&cameras_path) {
         binary::cameras(&mut binary::Input::open(&cameras_path)?, &mut warnings)?
     } else {
-        text::cameras(&mut text::Lines::open(&cameras_path)?)?
+        text::cameras(&mut text::TextLines::open(&cameras_path)?)?
     };
     let images = if is_binary(&images_path) {
         binary::images(&mut binary::Input::open(&images_path)?, &mut warnings)?
     } else {
-        text::images(&mut text::Lines::open(&images_path)?)?
+        text::images(&mut text::TextLines::open(&images_path)?)?
     };
     let images = check(images, &cameras, &images_path, &mut warnings)?;
     let points = match part(folder, "points3D") {
@@ -273,7 +273,7 @@ pub fn read(folder: &Path) -> Result<Reconstruction, ColmapError> {
         Some(path) if is_binary(&path) => {
             binary::points(&mut binary::Input::open(&path)?, &mut warnings)?
         }
-        Some(path) => text::points(&mut text::Lines::open(&path)?)?,
+        Some(path) => text::points(&mut text::TextLines::open(&path)?)?,
     };
     if points.dropped > 0 {
         warnings.push(format!(

@@ -75,14 +75,14 @@ pub enum DepthsError {
 
 /// An entry of the file of scales.
 #[derive(Clone, Copy, Debug, Deserialize)]
-struct Fit {
+struct DepthScale {
     scale: f64,
     offset: f64,
 }
 
 /// The maps of a scene.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct FoundMaps {
     /// By the index of their view.
     pub(super) files: Vec<(usize, DepthFile)>,
     /// What the user should know.
@@ -95,7 +95,7 @@ pub(super) fn find<'a>(
     root: &Path,
     folder: &str,
     views: impl Iterator<Item = (&'a str, usize)>,
-) -> Result<Found, DepthsError> {
+) -> Result<FoundMaps, DepthsError> {
     let folder = root.join(folder);
     if !folder.is_dir() {
         return Err(DepthsError::FolderMissing { path: folder });
@@ -103,7 +103,7 @@ pub(super) fn find<'a>(
     let parameters = root.join(PARAMETERS);
     let fits = read(&parameters)?;
     let median = median_scale(&fits);
-    let (mut found, mut without, mut count) = (Found::default(), Vec::new(), 0);
+    let (mut found, mut without, mut count) = (FoundMaps::default(), Vec::new(), 0);
     for (name, index) in views {
         count += 1;
         let stem = stem(name);
@@ -125,7 +125,7 @@ pub(super) fn find<'a>(
     Ok(found)
 }
 
-fn read(path: &Path) -> Result<BTreeMap<String, Fit>, DepthsError> {
+fn read(path: &Path) -> Result<BTreeMap<String, DepthScale>, DepthsError> {
     let text = fs::read_to_string(path)
         .map_err(|source| DepthsError::ParametersMissing { path: path.to_owned(), source })?;
     serde_json::from_str(&text)
@@ -133,13 +133,13 @@ fn read(path: &Path) -> Result<BTreeMap<String, Fit>, DepthsError> {
 }
 
 /// Median of the scales above 0.
-fn median_scale(fits: &BTreeMap<String, Fit>) -> f64 {
+fn median_scale(fits: &BTreeMap<String, DepthScale>) -> f64 {
     median(fits.values().map(|fit| fit.scale).filter(|&scale| scale > 0.0))
 }
 
 /// The map with its fit, or why it is not used.
-fn fitting(path: &Path, fit: Option<&Fit>, median: f64) -> Result<DepthFile, &'static str> {
-    let &Fit { scale, offset } = fit.ok_or("no entry in depth_params.json")?;
+fn fitting(path: &Path, fit: Option<&DepthScale>, median: f64) -> Result<DepthFile, &'static str> {
+    let &DepthScale { scale, offset } = fit.ok_or("no entry in depth_params.json")?;
     // NaN is not above 0, either.
     if !(scale > 0.0 && scale.is_finite() && offset.is_finite()) {
         return Err("its scale is not above 0");
@@ -170,12 +170,12 @@ mod tests {
         scene
     }
 
-    fn found(scene: &tempfile::TempDir, names: &[&str]) -> Result<Found, DepthsError> {
+    fn found(scene: &tempfile::TempDir, names: &[&str]) -> Result<FoundMaps, DepthsError> {
         find(scene.path(), "depths", names.iter().copied().zip(0..))
     }
 
     #[test]
-    fn maps_are_found_by_the_names_of_photographs_and_scales_far_from_the_median_left_out() {
+    fn depth_maps_match_photograph_names_and_outlier_scales_are_left_out() {
         let parameters = r#"{
             "a": {"scale": 1.0, "offset": 0.25}, "left/b": {"scale": 0.2, "offset": 0, "error": 3},
             "c": {"scale": 5.01, "offset": 0}, "d": {"scale": 5.0, "offset": -1},
@@ -186,7 +186,7 @@ mod tests {
         let scene = scene(parameters, &maps);
         let names =
             ["a.jpg", "left/b.JPG", "c.jpg", "d.png", "e.jpg", "f.jpg", "g.jpg", "h.jpg", "i.jpg"];
-        let Found { files, warnings } = found(&scene, &names).unwrap();
+        let FoundMaps { files, warnings } = found(&scene, &names).unwrap();
         let used: Vec<(usize, f32, f32)> =
             files.iter().map(|(index, file)| (*index, file.scale, file.offset)).collect();
         assert_eq!(used, [(0, 1.0, 0.25), (1, 0.2, 0.0), (3, 5.0, -1.0)]);
@@ -202,7 +202,8 @@ mod tests {
     #[test]
     fn the_median_of_an_even_number_is_the_mean_of_the_middle_two() {
         let fits = |scales: &[f64]| {
-            let fit = |(i, &scale): (usize, &f64)| (i.to_string(), Fit { scale, offset: 0.0 });
+            let fit =
+                |(i, &scale): (usize, &f64)| (i.to_string(), DepthScale { scale, offset: 0.0 });
             median_scale(&scales.iter().enumerate().map(fit).collect())
         };
         assert_eq!(fits(&[4.0, -1.0, 1.0, 2.0, 0.0, 3.0]), 2.5);

@@ -152,7 +152,8 @@ impl Dataset {
         photographs::trained_size([1, 1], options.resolution)?;
         let mut scene = describe(&root, options)?;
         scene.shots.sort_by(|a, b| a.name.cmp(&b.name));
-        let Kept { views, mut sources, held_out: listed } = keep(&mut scene, options.resolution)?;
+        let KeptViews { views, mut sources, held_out: listed } =
+            keep(&mut scene, options.resolution)?;
         let held_out = |index: &usize| {
             options.eval
                 && match scene.holdout {
@@ -213,7 +214,7 @@ impl Dataset {
 
 /// The views with a usable photograph.
 #[derive(Default)]
-struct Kept {
+struct KeptViews {
     views: Vec<View>,
     sources: Vec<ImageSource>,
     /// Whether the scene itself holds the view out.
@@ -221,10 +222,10 @@ struct Kept {
 }
 
 /// Looks at every photograph; those that cannot be used are left out with a warning.
-fn keep(scene: &mut Description, resolution: i32) -> Result<Kept, DatasetError> {
+fn keep(scene: &mut Description, resolution: i32) -> Result<KeptViews, DatasetError> {
     let opened: Vec<Result<(View, ImageSource), Unusable>> =
         scene.shots.par_iter().map(|shot| open(shot, resolution, scene.alpha)).collect();
-    let mut kept = Kept::default();
+    let mut kept = KeptViews::default();
     let mut reasons = Vec::new();
     for (shot, opened) in scene.shots.iter().zip(opened) {
         match opened {

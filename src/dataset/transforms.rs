@@ -49,7 +49,7 @@ pub enum TransformsError {
     },
     /// A frame without something that it needs.
     #[error("{path}: frame {frame:?} {found}. {remedy}")]
-    Frame {
+    TransformsFrame {
         /// The file.
         path: PathBuf,
         /// The frame's `file_path`.
@@ -92,11 +92,11 @@ struct TransformsFile {
     #[serde(flatten)]
     intrinsics: Intrinsics,
     ply_file_path: Option<String>,
-    frames: Vec<Frame>,
+    frames: Vec<TransformsFrame>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Frame {
+struct TransformsFrame {
     file_path: String,
     transform_matrix: Vec<Vec<f64>>,
     mask_path: Option<String>,
@@ -250,12 +250,12 @@ fn read(path: &Path) -> Result<Transforms, TransformsError> {
 }
 
 fn shot(
-    frame: &Frame,
+    frame: &TransformsFrame,
     shared: &Intrinsics,
     path: &Path,
     folder: &Path,
 ) -> Result<Shot, TransformsError> {
-    let wrong = |found, remedy| TransformsError::Frame {
+    let wrong = |found, remedy| TransformsError::TransformsFrame {
         path: path.to_owned(),
         frame: frame.file_path.clone(),
         found,

@@ -37,7 +37,7 @@ struct State {
     placement: Placement,
     live: Vec<(u64, Live)>,
     reach: u64,
-    at_reach: Vec<Live>,
+    at_peak: Vec<Live>,
     peaks: Vec<Live>,
     /// Everything that happened, where it is recorded.
     events: Option<Vec<Event>>,
@@ -69,8 +69,8 @@ impl Replay {
     }
 
     /// What lived when they did, one row for each label, in the order in which they came first.
-    pub fn at_reach(&self) -> Vec<Live> {
-        self.state.borrow().at_reach.clone()
+    pub fn at_peak(&self) -> Vec<Live> {
+        self.state.borrow().at_peak.clone()
     }
 
     /// The most that each label ever had.
@@ -93,7 +93,7 @@ impl Replay {
         let end = spot.start.saturating_add(bytes);
         if end > state.reach {
             state.reach = end;
-            state.at_reach = gathered(state.live.iter().map(|(_, live)| *live));
+            state.at_peak = gathered(state.live.iter().map(|(_, live)| *live));
         }
         state.record(Event { is_take: true, label, start: spot.start, bytes });
         drop(state);
@@ -221,7 +221,7 @@ mod tests {
         drop(replay.take_bytes("image", 1280));
         assert_eq!(replay.reach(), 1290);
         let live = |label, bytes| Live { label, bytes };
-        assert_eq!(replay.at_reach(), [live("keys", 100), live("sort", 10)]);
+        assert_eq!(replay.at_peak(), [live("keys", 100), live("sort", 10)]);
         assert_eq!(replay.peaks(), [live("keys", 1100), live("sort", 10), live("image", 1280)]);
         let starts: Vec<u64> = replay.events().iter().map(|event| event.start).collect();
         assert_eq!(starts, [0, 1024, 0, 1280, 1280, 1024, 0, 0]);

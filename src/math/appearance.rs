@@ -89,14 +89,14 @@ pub fn place_of_luma<R: Real>(rgb: Vec3<R>) -> (Between<R>, bool) {
 
 /// Where a pixel's map is read.
 #[derive(Clone, Copy, Debug)]
-pub struct Place<R> {
+pub struct GridPlace<R> {
     /// Along x, y and luma.
     pub along: [Between<R>; 3],
     /// Whether luma moves it.
     pub is_free: bool,
 }
 
-impl<R: Real> Place<R> {
+impl<R: Real> GridPlace<R> {
     /// Of a pixel of an image with this colour.
     pub fn new([x, y]: [u32; 2], size: [u32; 2], rgb: Vec3<R>) -> Self {
         let (luma, is_free) = place_of_luma(rgb);
@@ -332,7 +332,7 @@ mod tests {
         let grid: Vec<f64> = map.iter().copied().cycle().take(GRID_WIDTH).collect();
         for (i, rgb) in (0..).zip(drawn(2, 300).chunks(3)) {
             let rgb = [rgb[0], rgb[1], rgb[2]];
-            let place = Place::new([i % 37, i % 29], [37, 29], rgb);
+            let place = GridPlace::new([i % 37, i % 29], [37, 29], rgb);
             let (found, slope) = place.slice(&grid);
             // Rounding of a few sums of numbers below 1.
             assert!(found.iter().zip(map).all(|(found, map)| (found - map).abs() < 1e-14));
@@ -350,7 +350,7 @@ mod tests {
         for (x, y, luma) in [(0, 0, 0), (15, 0, 7), (0, 15, 7), (15, 15, 0)] {
             let rgb = [if luma == 0 { 0.0 } else { 1.0 }; 3];
             let pixel = [x, y].map(|at| if at == 0 { 0 } else { 39_999 });
-            let (map, _) = Place::new(pixel, size, rgb).slice(&grid);
+            let (map, _) = GridPlace::new(pixel, size, rgb).slice(&grid);
             let from = ((luma * 16 + y) * 16 + x) * AFFINE_WIDTH;
             for (found, expected) in map.iter().zip(&grid[from..]) {
                 assert!((found - expected).abs() < 2e-3, "{x} {y} {luma}: {found} {expected}");

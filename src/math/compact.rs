@@ -133,7 +133,7 @@ pub fn quotient_max() -> f64 {
 pub const QUOTIENT_MAX: f32 = 7.2704;
 
 /// A first moment that goes with the root of its second.
-pub fn held_first(first: f32, root: f32) -> f32 {
+pub fn clamp_first_moment(first: f32, root: f32) -> f32 {
     let most = QUOTIENT_MAX * root;
     first.max(-most).min(most)
 }
@@ -365,9 +365,9 @@ mod tests {
             gradient *= BETA_2 / BETA_1;
         }
         assert!((first / f64::sqrt(second) / quotient_max() - 1.0).abs() < 1e-6);
-        assert_eq!(held_first(3.0, 0.1), QUOTIENT_MAX * 0.1);
-        assert_eq!(held_first(-3.0, 0.1), -QUOTIENT_MAX * 0.1);
-        assert_eq!(held_first(0.3, 0.1), 0.3);
+        assert_eq!(clamp_first_moment(3.0, 0.1), QUOTIENT_MAX * 0.1);
+        assert_eq!(clamp_first_moment(-3.0, 0.1), -QUOTIENT_MAX * 0.1);
+        assert_eq!(clamp_first_moment(0.3, 0.1), 0.3);
     }
 
     #[test]

@@ -56,7 +56,7 @@ pub const GEOMETRY: usize = 11;
 
 /// A Gaussian as the field takes it.
 #[derive(Clone, Copy, Debug)]
-pub struct Bump<R> {
+pub struct DensityKernel<R> {
     /// Centre in the world.
     pub mean_world: Vec3<R>,
     /// Scales, world units.
@@ -69,7 +69,7 @@ pub struct Bump<R> {
     pub thin: usize,
 }
 
-impl<R: Real> Bump<R> {
+impl<R: Real> DensityKernel<R> {
     /// From raw parameters.
     pub fn new(shape: &Shape<R>, opacity_logit: R) -> Self {
         let scale = shape.log_scale.map(Real::exp);
@@ -100,9 +100,9 @@ pub fn thinnest<R: Real>(scale: Vec3<R>) -> usize {
     if scale[2] < scale[first] { 2 } else { first }
 }
 
-/// Gradients of a [`Bump`]'s raw parameters, but of its axes in place of its quaternion.
+/// Gradients of a [`DensityKernel`]'s raw parameters, but of its axes in place of its quaternion.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct BumpGradient<R> {
+pub struct DensityKernelGradient<R> {
     /// Of the centre.
     pub d_mean_world: Vec3<R>,
     /// Of the logarithms of the scales.
@@ -113,7 +113,7 @@ pub struct BumpGradient<R> {
     pub d_opacity_logit: R,
 }
 
-impl<R: Real> BumpGradient<R> {
+impl<R: Real> DensityKernelGradient<R> {
     /// Centre, log-scales, quaternion as stored, opacity logit.
     pub fn row(&self, quat: Quat<R>) -> [R; GEOMETRY] {
         let ([x, y, z], [a, b, c]) = (self.d_mean_world, self.d_log_scale);
@@ -123,43 +123,43 @@ impl<R: Real> BumpGradient<R> {
 }
 
 /// Where a sample lies in its Gaussian, along the Gaussian's axes, of standard normal numbers.
-pub fn sample_along<R: Real>(bump: &Bump<R>, normals: Vec3<R>) -> Vec3<R> {
-    [0, 1, 2].map(|axis| R::of(SPREAD) * bump.scale[axis] * normals[axis])
+pub fn sample_along<R: Real>(kernel: &DensityKernel<R>, normals: Vec3<R>) -> Vec3<R> {
+    [0, 1, 2].map(|axis| R::of(SPREAD) * kernel.scale[axis] * normals[axis])
 }
 
 /// The sample's offset from its Gaussian's centre, world units.
-pub fn sample_offset<R: Real>(bump: &Bump<R>, along: Vec3<R>) -> Vec3<R> {
-    mul(&bump.axes, along)
+pub fn sample_offset<R: Real>(kernel: &DensityKernel<R>, along: Vec3<R>) -> Vec3<R> {
+    mul(&kernel.axes, along)
 }
 
 /// Adds the gradients of the Gaussian that the sample was taken of, of the sample's place in the world
 /// and of its distance from the Gaussian's middle plane, which is `along[thin]`.
 pub fn sample_bwd<R: Real>(
-    bump: &Bump<R>,
+    kernel: &DensityKernel<R>,
     along: Vec3<R>,
     d_place: Vec3<R>,
     d_distance: R,
-    d_bump: &mut BumpGradient<R>,
+    d_kernel: &mut DensityKernelGradient<R>,
 ) {
-    d_bump.d_mean_world = add(d_bump.d_mean_world, d_place);
-    let mut d_along = mul_transposed(&bump.axes, d_place);
-    d_along[bump.thin] += d_distance;
+    d_kernel.d_mean_world = add(d_kernel.d_mean_world, d_place);
+    let mut d_along = mul_transposed(&kernel.axes, d_place);
+    d_along[kernel.thin] += d_distance;
     for i in 0..3 {
-        d_bump.d_log_scale[i] += d_along[i] * along[i];
-        d_bump.d_axes[i] = add(d_bump.d_axes[i], scale(along, d_place[i]));
+        d_kernel.d_log_scale[i] += d_along[i] * along[i];
+        d_kernel.d_axes[i] = add(d_kernel.d_axes[i], scale(along, d_place[i]));
     }
 }
 
 /// The offset from a Gaussian's centre in units of its scales, and its density there:
 /// o e^(-|y|²/2) with y = S⁻¹ Rᵀ offset.
-pub fn density<R: Real>(bump: &Bump<R>, offset: Vec3<R>) -> (Vec3<R>, R) {
-    let turned = mul_transposed(&bump.axes, offset);
-    let inverse = bump.inverse_scale();
+pub fn density<R: Real>(kernel: &DensityKernel<R>, offset: Vec3<R>) -> (Vec3<R>, R) {
+    let turned = mul_transposed(&kernel.axes, offset);
+    let inverse = kernel.inverse_scale();
     let whitened = [0, 1, 2].map(|axis| turned[axis] * inverse[axis]);
     let distance2 = dot(whitened, whitened);
     // Written so that NaN has none either.
     let density = if distance2 <= R::of(DISTANCE2_MAX) {
-        bump.opacity * (-R::HALF * distance2).exp()
+        kernel.opacity * (-R::HALF * distance2).exp()
     } else {
         R::ZERO
     };
@@ -168,28 +168,28 @@ pub fn density<R: Real>(bump: &Bump<R>, offset: Vec3<R>) -> (Vec3<R>, R) {
 
 /// `d_offset` of [`density`]; adds to the other gradients, that of the centre excepted.
 pub fn density_bwd<R: Real>(
-    bump: &Bump<R>,
+    kernel: &DensityKernel<R>,
     offset: Vec3<R>,
     (whitened, density): (Vec3<R>, R),
     d_density: R,
-    d_bump: &mut BumpGradient<R>,
+    d_kernel: &mut DensityKernelGradient<R>,
 ) -> Vec3<R> {
     // Every gradient has the density as a factor, but the others may be infinite.
     if density <= R::ZERO {
         return [R::ZERO; 3];
     }
     let d_exponent = d_density * density;
-    d_bump.d_opacity_logit += d_exponent * (R::ONE - bump.opacity);
-    let inverse = bump.inverse_scale();
+    d_kernel.d_opacity_logit += d_exponent * (R::ONE - kernel.opacity);
+    let inverse = kernel.inverse_scale();
     let d_turned = [0, 1, 2].map(|axis| -d_exponent * whitened[axis] * inverse[axis]);
     for i in 0..3 {
         // A scale below the least has no say.
-        if bump.scale[i] > R::of(SCALE_MIN) {
-            d_bump.d_log_scale[i] += d_exponent * whitened[i] * whitened[i];
+        if kernel.scale[i] > R::of(SCALE_MIN) {
+            d_kernel.d_log_scale[i] += d_exponent * whitened[i] * whitened[i];
         }
-        d_bump.d_axes[i] = add(d_bump.d_axes[i], scale(d_turned, offset[i]));
+        d_kernel.d_axes[i] = add(d_kernel.d_axes[i], scale(d_turned, offset[i]));
     }
-    mul(&bump.axes, d_turned)
+    mul(&kernel.axes, d_turned)
 }
 
 /// Thickness of the surface that these Gaussians form, world units: the mean of theirs, from the sum.
@@ -200,10 +200,15 @@ pub fn surface_thickness<R: Real>(sum: R, count: usize) -> R {
 }
 
 /// `d_log_scale` of the smallest scale of one of `count` Gaussians, of [`surface_thickness`].
-pub fn surface_thickness_bwd<R: Real>(bump: &Bump<R>, beta: R, count: usize, d_beta: R) -> R {
+pub fn surface_thickness_bwd<R: Real>(
+    kernel: &DensityKernel<R>,
+    beta: R,
+    count: usize,
+    d_beta: R,
+) -> R {
     // Where the thickness is infinite nothing depends on it, and its gradient is nothing.
     let depends = beta > R::of(SCALE_MIN) && d_beta != R::ZERO;
-    if depends { d_beta * bump.thickness() / R::of(count as f64) } else { R::ZERO }
+    if depends { d_beta * kernel.thickness() / R::of(count as f64) } else { R::ZERO }
 }
 
 /// Density at this distance from a surface as thick as `beta`: e^(-distance² / (2 beta²)).
@@ -244,13 +249,13 @@ pub fn aligned<R: Real>(normal: Vec3<R>, own: Vec3<R>) -> (Vec3<R>, R) {
 /// What a neighbour's normal counts before the weights are divided by their sum: the more, the denser
 /// it is at the sample and the farther the sample is from its middle plane. No gradient flows
 /// through it.
-pub fn normal_weight<R: Real>(bump: &Bump<R>, offset: Vec3<R>, density: R) -> R {
+pub fn normal_weight<R: Real>(kernel: &DensityKernel<R>, offset: Vec3<R>, density: R) -> R {
     // So that nothing is nothing, even where the offset is infinite.
     if density <= R::ZERO {
         return R::ZERO;
     }
-    let thickness = bump.thickness().max(R::of(WEIGHED_THICKNESS_MIN));
-    density * dot(offset, bump.normal()).abs() / (thickness * thickness)
+    let thickness = kernel.thickness().max(R::of(WEIGHED_THICKNESS_MIN));
+    density * dot(offset, kernel.normal()).abs() / (thickness * thickness)
 }
 
 /// What the weights are multiplied by, from their sum.
@@ -259,9 +264,13 @@ pub fn normal_weight_factor<R: Real>(sum: R) -> R {
 }
 
 /// Adds the gradient of a Gaussian's normal to that of its axes.
-pub fn normal_bwd<R: Real>(bump: &Bump<R>, d_normal: Vec3<R>, d_bump: &mut BumpGradient<R>) {
-    for (row, d) in d_bump.d_axes.iter_mut().zip(d_normal) {
-        row[bump.thin] += d;
+pub fn normal_bwd<R: Real>(
+    kernel: &DensityKernel<R>,
+    d_normal: Vec3<R>,
+    d_kernel: &mut DensityKernelGradient<R>,
+) {
+    for (row, d) in d_kernel.d_axes.iter_mut().zip(d_normal) {
+        row[kernel.thin] += d;
     }
 }
 
@@ -330,9 +339,9 @@ pub fn distance_error_bwd<R: Real>(distance: R, height: R, unit: R, d_error: R) 
 
 /// Standard deviation of a Gaussian along the line to a place, world units: |S Rᵀ v| with v the line's
 /// direction.
-pub fn deviation_towards<R: Real>(bump: &Bump<R>, place_world: Vec3<R>) -> R {
-    let along = mul_transposed(&bump.axes, normalize(sub(place_world, bump.mean_world)));
-    let stretched = [0, 1, 2].map(|axis| bump.scale[axis] * along[axis]);
+pub fn deviation_towards<R: Real>(kernel: &DensityKernel<R>, place_world: Vec3<R>) -> R {
+    let along = mul_transposed(&kernel.axes, normalize(sub(place_world, kernel.mean_world)));
+    let stretched = [0, 1, 2].map(|axis| kernel.scale[axis] * along[axis]);
     dot(stretched, stretched).sqrt()
 }
 

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_splat_that_is_large_keeps_its_opacity_and_one_without_area_keeps_none() {
+    fn a_large_splat_keeps_its_opacity_and_one_without_area_keeps_none() {
         // The root of 1 + 1e-6, less what the filter of 0.1 px² takes.
         assert!((kept_on_screen(1e8_f64, 1.001e8) - 0.9995).abs() < 1e-5);
         for det in [1e-6_f64, 1e-7, 0.0, f64::NAN] {
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lowered_logit_gives_the_ceiling_through_the_filter_and_lower_ones_stay() {
+    fn a_lowered_logit_gives_the_filtered_ceiling_and_lower_ones_stay() {
         for (logit, kept) in [(3.0_f64, 1.0), (0.5, 0.4), (-1.0, 0.05), (8.0, 0.0101)] {
             let lowered = lowered_logit(logit, kept, 0.01);
             assert!((sigmoid(lowered) * kept - 0.01).abs() < 1e-12, "{logit} {kept}");

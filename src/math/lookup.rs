@@ -27,7 +27,7 @@ pub fn place_px_bwd<R: Real>(view: &Viewpoint<R>, [x, y, z]: Vec3<R>, d_place: [
 
 /// The four pixels that a place lies between.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Cell<R> {
+pub struct PixelQuad<R> {
     /// Column and row of the first.
     pub low: [u32; 2],
     /// Of the last; the same as the first's beyond the centres of the border.
@@ -37,8 +37,8 @@ pub struct Cell<R> {
 }
 
 /// Where a place in an image of this size lies between the centres of pixels.
-pub fn cell<R: Real>(place_px: [R; 2], size: [u32; 2]) -> Cell<R> {
-    let mut cell = Cell { low: [0; 2], high: [0; 2], share: [R::ZERO; 2] };
+pub fn cell<R: Real>(place_px: [R; 2], size: [u32; 2]) -> PixelQuad<R> {
+    let mut cell = PixelQuad { low: [0; 2], high: [0; 2], share: [R::ZERO; 2] };
     for axis in 0..2 {
         let (place, last) = (place_px[axis] - R::HALF, size[axis].saturating_sub(1));
         if place > R::ZERO {
@@ -53,7 +53,7 @@ pub fn cell<R: Real>(place_px: [R; 2], size: [u32; 2]) -> Cell<R> {
     cell
 }
 
-impl<R: Real> Cell<R> {
+impl<R: Real> PixelQuad<R> {
     /// Its four pixels, row by row.
     pub fn pixels(&self) -> [[u32; 2]; 4] {
         let ([x0, y0], [x1, y1]) = (self.low, self.high);
@@ -69,7 +69,7 @@ impl<R: Real> Cell<R> {
 }
 
 /// The value at the place and how it rises along x and y, per px, from those of the four pixels.
-pub fn between<R: Real>(cell: &Cell<R>, [a, b, c, d]: [R; 4]) -> (R, [R; 2]) {
+pub fn between<R: Real>(cell: &PixelQuad<R>, [a, b, c, d]: [R; 4]) -> (R, [R; 2]) {
     let [x, y] = cell.share;
     let (above, below) = (a + x * (b - a), c + x * (d - c));
     let along_x = (b - a) + y * ((d - c) - (b - a));
@@ -83,7 +83,7 @@ mod tests {
     const SIZE: [u32; 2] = [5, 4];
 
     #[test]
-    fn a_place_at_a_pixels_centre_is_that_pixel_and_halfway_is_the_mean_of_two() {
+    fn a_pixel_centre_reads_that_pixel_and_a_midpoint_the_mean_of_two() {
         let value = |[x, y]: [u32; 2]| f64::from(x * x + 10 * y);
         let at = |place| {
             let cell = cell(place, SIZE);

@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn an_opaque_gaussian_stays_and_a_transparent_one_moves_along_its_own_axes() {
+    fn noise_moves_transparent_gaussians_along_their_axes_and_no_opaque_one() {
         let half = std::f64::consts::FRAC_1_SQRT_2;
         let shape = Shape {
             mean_world: [0.0; 3],

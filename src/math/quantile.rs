@@ -2,7 +2,7 @@
 
 /// A place among values in ascending order.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Place {
+pub struct QuantilePlace {
     /// Rank of the value below, from 0.
     pub rank: usize,
     /// Share of the way from there to the next value; 0 where there is none.
@@ -10,13 +10,13 @@ pub struct Place {
 }
 
 /// The place of the quantile 1 - `above / count`; `count` must not be 0.
-pub fn place(count: usize, above: usize) -> Place {
+pub fn place(count: usize, above: usize) -> QuantilePlace {
     let last = count.saturating_sub(1);
     // In integers up to the division: (count - 1)(count - above) / count.
     let below = last as u128 * count.saturating_sub(above) as u128;
     let rank = usize::try_from(below / count.max(1) as u128).unwrap_or(last).min(last);
     let share = (below % count.max(1) as u128) as f64 / count.max(1) as f64;
-    Place { rank, share: if rank < last { share } else { 0.0 } }
+    QuantilePlace { rank, share: if rank < last { share } else { 0.0 } }
 }
 
 /// The value at such a share of the way from one to the next.
@@ -38,13 +38,13 @@ mod tests {
 
     #[test]
     fn places_are_those_of_linear_interpolation() {
-        assert_eq!(place(5, 0), Place { rank: 4, share: 0.0 });
-        assert_eq!(place(5, 5), Place { rank: 0, share: 0.0 });
+        assert_eq!(place(5, 0), QuantilePlace { rank: 4, share: 0.0 });
+        assert_eq!(place(5, 5), QuantilePlace { rank: 0, share: 0.0 });
         // Four steps of a fifth each: 1 - 2/5 lies at 2.4.
         let found = place(5, 2);
         assert_eq!(found.rank, 2);
         assert!((found.share - 0.4).abs() < 1e-15);
-        assert_eq!(place(1, 1), Place { rank: 0, share: 0.0 });
+        assert_eq!(place(1, 1), QuantilePlace { rank: 0, share: 0.0 });
         // Beyond what single precision counts.
         let many = place(40_000_003, 1);
         assert_eq!(many.rank, 40_000_001);

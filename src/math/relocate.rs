@@ -41,7 +41,7 @@ pub fn place(bits: u64, total: u64) -> u64 {
 
 /// What each of several Gaussians becomes that take the place of one.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Share {
+pub struct OpacityShare {
     /// Their opacity, as a raw parameter.
     pub logit: f64,
     /// What is added to the logarithms of the scales.
@@ -52,7 +52,7 @@ pub struct Share {
 /// (equation 9): with n of them, o' = 1 - (1 - o)^(1/n), and scales change by
 /// o / Σ C(n, k) (-1)^(k-1) o'^k / √k over k from 1 to n. (The paper's double sum, its inner
 /// binomials added up.) The opacity is then held to `opacity_min` from below.
-pub fn share(logit: f64, copies: u32, opacity_min: f64) -> Share {
+pub fn share(logit: f64, copies: u32, opacity_min: f64) -> OpacityShare {
     let shares = copies.saturating_add(1).min(SHARES_MAX);
     let n = f64::from(shares);
     let whole = opacity(logit).min(OPACITY_MAX);
@@ -64,7 +64,7 @@ pub fn share(logit: f64, copies: u32, opacity_min: f64) -> Share {
         sum += term / k.sqrt();
     }
     let held = part.max(opacity_min).min(OPACITY_MAX);
-    Share { logit: (held / (1.0 - held)).ln(), log_growth: (whole / sum).ln() }
+    OpacityShare { logit: (held / (1.0 - held)).ln(), log_growth: (whole / sum).ln() }
 }
 
 #[cfg(test)]

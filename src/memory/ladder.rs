@@ -91,9 +91,9 @@ pub trait Holder {
     /// What taking a step back costs; nothing where it cannot be, or is still needed.
     fn cost(&self, rung: Rung) -> Option<Bytes>;
     /// Bytes that can be taken without giving up anything.
-    fn room(&self) -> Bytes;
+    fn available_bytes(&self) -> Bytes;
     /// Takes a step back.
-    fn take_back(&mut self, rung: Rung) -> Result<(), Self::Error>;
+    fn restore(&mut self, rung: Rung) -> Result<(), Self::Error>;
 }
 
 /// Which steps have been taken.
@@ -140,14 +140,14 @@ impl Ladder {
                 let Some(&rung) = self.order.get(step) else { return Err(error) };
                 match holder.give_up(rung, missing)? {
                     Gain::Bytes(bytes) => {
-                        self.note(rung, bytes);
+                        self.record(rung, bytes);
                         // What yields no bytes makes less be asked for, once; and slack is made anew by
                         // each try that fails.
                         step += usize::from(bytes == Bytes(0) || rung == Rung::Slack);
                         break;
                     }
                     Gain::Promised(bytes) => {
-                        self.note(rung, bytes);
+                        self.record(rung, bytes);
                         // Nothing dearer goes before that has come.
                         return Err(error);
                     }
@@ -159,13 +159,14 @@ impl Ladder {
 
     /// Takes back what there is room for, the dearest first: only what was held for a while, and
     /// nothing before a dearer step.
-    pub fn descend<H: Holder>(&mut self, holder: &mut H) -> Result<(), H::Error> {
+    pub fn restore_rungs<H: Holder>(&mut self, holder: &mut H) -> Result<(), H::Error> {
         for &rung in self.order.iter().rev() {
             let Some(at) = self.given_up.iter().position(|&(given, _)| given == rung) else {
                 continue;
             };
             let is_settled = self.now >= self.given_up[at].1 + HELD_AT_LEAST;
-            let cost = holder.cost(rung).filter(|&cost| is_settled && cost <= holder.room());
+            let cost =
+                holder.cost(rung).filter(|&cost| is_settled && cost <= holder.available_bytes());
             let Some(bytes) = cost else {
                 // A step that never comes back does not keep the others, nor does one that nobody asks
                 // for any more, as births when density control is over.
@@ -174,7 +175,7 @@ impl Ladder {
                 }
                 return Ok(());
             };
-            holder.take_back(rung)?;
+            holder.restore(rung)?;
             self.given_up.remove(at);
             self.changes.push(Change { rung, given_up: false, bytes });
         }
@@ -183,9 +184,9 @@ impl Ladder {
 
     /// Density control asked for births and was granted some; `bytes` is what the others would take.
     /// Only after a while of whole grants is it told that births are back.
-    pub fn granted(&mut self, wish: usize, granted: usize, bytes: Bytes) {
+    pub fn record_grant(&mut self, wish: usize, granted: usize, bytes: Bytes) {
         if granted < wish {
-            self.note(Rung::Births, bytes);
+            self.record(Rung::Births, bytes);
             return;
         }
         let held = |&(rung, since): &(Rung, u64)| {
@@ -200,7 +201,7 @@ impl Ladder {
     }
 
     /// Whether one step may be taken, and is before another.
-    pub fn precedes(&self, rung: Rung, other: Rung) -> bool {
+    pub fn comes_before(&self, rung: Rung, other: Rung) -> bool {
         let place = |wanted| self.order.iter().position(|&rung| rung == wanted);
         place(rung).is_some_and(|at| place(other).is_none_or(|behind| at < behind))
     }
@@ -211,9 +212,9 @@ impl Ladder {
     }
 
     /// A step was taken without anybody asking for memory: there was too little from the beginning.
-    pub fn note_once(&mut self, rung: Rung) {
-        if self.allows(rung) && !self.has_given_up(rung) {
-            self.note(rung, Bytes(0));
+    pub fn record_once(&mut self, rung: Rung) {
+        if self.allows(rung) && !self.is_given_up(rung) {
+            self.record(rung, Bytes(0));
         }
     }
 
@@ -238,7 +239,7 @@ impl Ladder {
     }
 
     /// Whether a step is taken at present.
-    pub fn has_given_up(&self, rung: Rung) -> bool {
+    pub fn is_given_up(&self, rung: Rung) -> bool {
         self.given_up.iter().any(|&(given, _)| given == rung)
     }
 
@@ -253,13 +254,13 @@ impl Ladder {
     }
 
     /// Writes down that a step was taken. Slack is nothing that could be missed: it is not written.
-    pub fn note(&mut self, rung: Rung, bytes: Bytes) {
+    pub fn record(&mut self, rung: Rung, bytes: Bytes) {
         let now = self.now;
         match self.given_up.iter_mut().find(|(given, _)| *given == rung) {
             Some((_, last)) => {
                 *last = now;
-                let told = self.changes.iter_mut().rev().find(|change| change.rung == rung);
-                if let Some(change) = told.filter(|change| change.given_up) {
+                let reported = self.changes.iter_mut().rev().find(|change| change.rung == rung);
+                if let Some(change) = reported.filter(|change| change.given_up) {
                     change.bytes += bytes;
                 }
             }

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_shrink_by_the_root_of_their_number_and_keep_everything_else_but_their_place() {
+    fn copies_shrink_by_the_root_of_their_number_and_only_move() {
         let (original, copies) = (model(2), denser(&model(2), 8, 1));
         for copy in 0..8 {
             let from = copy / 4;

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn the_scale_is_the_root_mean_squared_distance_to_the_three_nearest_others() {
+    fn the_scale_is_the_rms_distance_to_the_three_nearest_points() {
         let points = cloud(vec![
             [0.0, 0.0, 0.0],
             [1.0, 0.0, 0.0],

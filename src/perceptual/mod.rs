@@ -6,7 +6,7 @@
 //! Features behind five layers are brought to length 1 in each pixel; their squared differences are
 //! weighted by channel, averaged over the pixels, and added up over the layers.
 
-mod course;
+mod layer_sizes;
 mod network;
 mod weights;
 
@@ -16,8 +16,8 @@ use crate::abi::{
 use crate::memory::Bytes;
 
 pub use crate::abi::LPIPS_EPSILON as EPSILON;
-pub use course::Course;
-pub use network::{COMPARED, Kind, Layer, LpipsNet, Window};
+pub use layer_sizes::LayerSizes;
+pub use network::{COMPARED, Layer, LayerKind, LpipsNet, Window};
 pub use weights::{Convolution, LpipsError, LpipsWeights};
 
 /// Subtracted from each channel of 2 v - 1, before it is divided by [`SCALE`]: the mean and deviation of

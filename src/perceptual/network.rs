@@ -19,7 +19,7 @@ pub enum LpipsNet {
 
 /// What a layer does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum LayerKind {
     /// Convolution, bias, and max(x, 0).
     Convolution {
         /// What its tensors are called, less `.weight` and `.bias`.
@@ -48,7 +48,7 @@ pub struct Window {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layer {
     /// What it does.
-    pub kind: Kind,
+    pub kind: LayerKind,
     /// What it sees.
     pub window: Window,
     /// Whether the features behind it are compared.
@@ -57,12 +57,12 @@ pub struct Layer {
 
 const fn convolution(name: &'static str, channels: [u32; 2], window: Window) -> Layer {
     let [inputs, outputs] = channels;
-    Layer { kind: Kind::Convolution { name, inputs, outputs }, window, compared: false }
+    Layer { kind: LayerKind::Convolution { name, inputs, outputs }, window, compared: false }
 }
 
 const fn pool(side: u32) -> Layer {
     let window = Window { side, stride: 2, padding: 0 };
-    Layer { kind: Kind::MaxPool, window, compared: false }
+    Layer { kind: LayerKind::MaxPool, window, compared: false }
 }
 
 const fn compared(layer: Layer) -> Layer {
@@ -133,8 +133,8 @@ impl LpipsNet {
     /// Channels of the features behind each layer that is compared.
     pub fn channels(self) -> impl Iterator<Item = u32> {
         self.layers().iter().filter(|layer| layer.compared).filter_map(|layer| match layer.kind {
-            Kind::Convolution { outputs, .. } => Some(outputs),
-            Kind::MaxPool => None,
+            LayerKind::Convolution { outputs, .. } => Some(outputs),
+            LayerKind::MaxPool => None,
         })
     }
 }
@@ -148,7 +148,7 @@ mod tests {
         for net in LpipsNet::ALL {
             let mut channels = 3;
             for layer in net.layers() {
-                if let Kind::Convolution { inputs, outputs, .. } = layer.kind {
+                if let LayerKind::Convolution { inputs, outputs, .. } = layer.kind {
                     assert_eq!(inputs, channels, "{layer:?}");
                     assert_eq!(outputs % 64, 0, "{layer:?}");
                     channels = outputs;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 
-use super::network::{COMPARED, Kind, LpipsNet};
+use super::network::{COMPARED, LayerKind, LpipsNet};
 
 /// No file of weights is longer: VGG's is a tenth of that.
 const LENGTH_MAX: u64 = 600 << 20;
@@ -76,10 +76,10 @@ impl LpipsWeights {
         let wrong = |problem| LpipsError::NotWeights { path: path.to_owned(), problem };
         let tensors = SafeTensors::deserialize(&bytes).map_err(|error| wrong(error.to_string()))?;
         let net = net_of(&tensors).map_err(wrong)?;
-        let file = Tensors { path, tensors, net };
+        let file = WeightTensors { path, tensors, net };
         let mut convolutions = Vec::new();
         for layer in net.layers() {
-            if let Kind::Convolution { name, inputs, outputs } = layer.kind {
+            if let LayerKind::Convolution { name, inputs, outputs } = layer.kind {
                 let [side, inputs, outputs] =
                     [layer.window.side, inputs, outputs].map(|length| length as usize);
                 let weights =
@@ -128,7 +128,7 @@ fn read(path: &Path) -> Result<Vec<u8>, LpipsError> {
 fn net_of(tensors: &SafeTensors<'_>) -> Result<LpipsNet, String> {
     for net in LpipsNet::ALL {
         let Some(first) = net.layers().first() else { continue };
-        let Kind::Convolution { name, inputs, outputs } = first.kind else { continue };
+        let LayerKind::Convolution { name, inputs, outputs } = first.kind else { continue };
         let name = format!("{name}.weight");
         let Ok(tensor) = tensors.tensor(&name) else {
             return Err(format!("there is no tensor `{name}`"));
@@ -142,13 +142,13 @@ fn net_of(tensors: &SafeTensors<'_>) -> Result<LpipsNet, String> {
 }
 
 /// An open file.
-struct Tensors<'a> {
+struct WeightTensors<'a> {
     path: &'a Path,
     tensors: SafeTensors<'a>,
     net: LpipsNet,
 }
 
-impl Tensors<'_> {
+impl WeightTensors<'_> {
     /// The values of a tensor of this shape.
     fn values(&self, name: String, shape: &[usize]) -> Result<Vec<f32>, LpipsError> {
         let found = match self.tensors.tensor(&name) {

@@ -10,7 +10,7 @@ const MAX_HEADER_BYTES: u64 = 1 << 16;
 
 /// A column of the vertices.
 #[derive(Clone, Debug)]
-pub struct Column {
+pub struct PlyColumn {
     /// Its name.
     pub name: String,
     /// The type as the file spells it.
@@ -21,7 +21,7 @@ pub struct Column {
     pub offset: usize,
 }
 
-impl Column {
+impl PlyColumn {
     /// The value in a binary `row`; NaN where the row is too short for the column.
     pub fn value(&self, row: &[u8]) -> f64 {
         row.get(self.offset..).and_then(|bytes| self.scalar.value(bytes)).unwrap_or(f64::NAN)
@@ -40,7 +40,7 @@ pub struct Header {
     /// Bytes of a row of a binary file.
     pub row_bytes: usize,
     /// The columns in the order of the file.
-    pub columns: Vec<Column>,
+    pub columns: Vec<PlyColumn>,
     /// Bytes from the start of a binary file to the first row.
     pub data_start: u64,
 }
@@ -50,13 +50,13 @@ struct Element {
     name: String,
     rows: u64,
     row_bytes: usize,
-    columns: Vec<Column>,
+    columns: Vec<PlyColumn>,
 }
 
 impl Header {
     /// Reads up to `end_header`. Columns of elements behind the vertices are not looked at.
     pub fn read(path: &Path, input: &mut impl BufRead) -> Result<Self, PlyFileError> {
-        let mut lines = Lines { input, number: 0, bytes: 0 };
+        let mut lines = HeaderLines { input, number: 0, bytes: 0 };
         let mut format = String::new();
         let mut elements = Vec::new();
         loop {
@@ -134,7 +134,7 @@ fn take_line(line: &str, format: &mut String, elements: &mut Vec<Element>) -> Re
             let element = elements.last_mut().ok_or("no `element` stands before it")?;
             let scalar =
                 Scalar::by_name(type_name).ok_or_else(|| format!("{type_name} is not a type"))?;
-            element.columns.push(Column {
+            element.columns.push(PlyColumn {
                 name: (*name).to_owned(),
                 type_name: (*type_name).to_owned(),
                 scalar,
@@ -153,13 +153,13 @@ fn vertices_are_complete(elements: &[Element]) -> bool {
 }
 
 /// Lines of the header, counted, and never more than a header may have.
-struct Lines<'a, R> {
+struct HeaderLines<'a, R> {
     input: &'a mut R,
     number: usize,
     bytes: u64,
 }
 
-impl<R: BufRead> Lines<'_, R> {
+impl<R: BufRead> HeaderLines<'_, R> {
     /// The next line without its end; `None` where the file or the patience ends.
     fn next(&mut self) -> io::Result<Option<String>> {
         let mut line = Vec::new();

@@ -11,7 +11,7 @@ use std::fs::File;
 use std::path::Path;
 
 pub use error::PlyFileError;
-pub use header::{Column, Header};
+pub use header::{Header, PlyColumn};
 pub use scalar::Scalar;
 
 /// Opens a file and tells its length in bytes.

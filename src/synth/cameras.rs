@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rays_and_projection_are_inverse_and_up_in_the_world_is_up_in_the_image() {
+    fn rays_invert_projection_and_world_up_is_image_up() {
         for view in dome(&SynthOptions { views: 9, ..SynthOptions::default() }) {
             for at in [[3.2, 111.0], [80.0, 60.5], [159.0, 0.5]] {
                 let ray = ray_through(&view, at);

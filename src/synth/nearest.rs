@@ -2,7 +2,7 @@
 
 use std::f64::consts::TAU;
 
-use super::shape::Shape;
+use super::shape::Solid;
 use crate::math::linalg::{Vec3, add, dot, length, normalize, scale, sub};
 
 /// A point of a surface.
@@ -30,7 +30,7 @@ const STILL: f64 = 1e-9;
 /// More than the curvature of a gourd's surface anywhere, per world unit.
 const CURVATURE: f64 = 8.0;
 
-impl Shape {
+impl Solid {
     /// The nearest point of the surface, both relative to the centre.
     pub(super) fn nearest(self, point: Vec3<f64>) -> SurfacePoint {
         match self {
@@ -116,10 +116,10 @@ mod tests {
     use super::*;
     use crate::math::random::{Purpose, Stream};
 
-    const GOURDS: [Shape; 3] = [
-        Shape::Gourd { radius: 0.76, lobes: 6.0, depth: 0.07, twist: 1.2 },
-        Shape::Gourd { radius: 0.76, lobes: 8.0, depth: 0.07, twist: 2.2 },
-        Shape::Gourd { radius: 0.8, lobes: 7.0, depth: 0.08, twist: 1.5 },
+    const GOURDS: [Solid; 3] = [
+        Solid::Gourd { radius: 0.76, lobes: 6.0, depth: 0.07, twist: 1.2 },
+        Solid::Gourd { radius: 0.76, lobes: 8.0, depth: 0.07, twist: 2.2 },
+        Solid::Gourd { radius: 0.8, lobes: 7.0, depth: 0.08, twist: 1.5 },
     ];
 
     fn points(count: u64) -> impl Iterator<Item = Vec3<f64>> {
@@ -129,7 +129,7 @@ mod tests {
     }
 
     /// Points of a gourd's surface about 0.014 apart, found from the centre by bisection.
-    fn grid(shape: Shape) -> Vec<Vec3<f64>> {
+    fn grid(shape: Solid) -> Vec<Vec3<f64>> {
         let on = |i: u32, j: u32| {
             let (up, turn) = ((f64::from(i) + 0.5) * TAU / 360.0, f64::from(j) * TAU / 360.0);
             let out = [up.sin() * turn.cos(), up.cos(), up.sin() * turn.sin()];
@@ -194,14 +194,14 @@ mod tests {
 
     #[test]
     fn rings_and_balls_are_met_straight_below() {
-        let ring = Shape::Ring { radius: 0.6, thickness: 0.2 };
+        let ring = Solid::Ring { radius: 0.6, thickness: 0.2 };
         let found = ring.nearest([1.0, 0.3, 0.0]);
         // 0.5 from the circle in the ring's middle, at (0.6, 0, 0), 0.2 of it inside.
         assert!((found.distance - 0.3).abs() < 1e-12);
         for (found, expected) in found.normal.iter().zip([0.8, 0.6, 0.0]) {
             assert!((found - expected).abs() < 1e-12);
         }
-        for shape in [ring, Shape::Ball { radius: 0.7 }] {
+        for shape in [ring, Solid::Ball { radius: 0.7 }] {
             for point in points(50) {
                 let found = shape.nearest(point);
                 assert!((found.distance - shape.distance(point)).abs() < 1e-12);

@@ -3,7 +3,7 @@
 use std::f64::consts::TAU;
 
 use super::nearest::SurfacePoint;
-use super::shape::{Ray, Shape};
+use super::shape::{Ray, Solid};
 use crate::math::linalg::{Vec3, add, length, scale, sub};
 use crate::math::random::{Purpose, Stream};
 
@@ -17,15 +17,15 @@ const BURIED: f64 = 1e-6;
 const STEPS_OUT: usize = 64;
 
 /// A linear colour, 0..1.
-type Color = Vec3<f64>;
+type LinearColor = Vec3<f64>;
 
 /// A solid in its place.
 #[derive(Clone, Debug)]
 struct Thing {
     centre: Vec3<f64>,
-    shape: Shape,
+    shape: Solid,
     paint: Paint,
-    colors: [Color; 3],
+    colors: [LinearColor; 3],
     /// Strength of the highlight.
     gloss: f64,
 }
@@ -44,7 +44,7 @@ enum Paint {
 /// All that can be seen.
 pub(super) struct Scene {
     things: Vec<Thing>,
-    floor: [Color; 3],
+    floor: [LinearColor; 3],
     floor_phase: f64,
 }
 
@@ -56,7 +56,7 @@ pub(super) struct Hit {
     pub position: Vec3<f64>,
     pub normal: Vec3<f64>,
     /// Share of the light that the surface gives back, per channel.
-    pub albedo: Color,
+    pub albedo: LinearColor,
     /// Strength of the highlight.
     pub gloss: f64,
 }
@@ -101,7 +101,7 @@ impl Scene {
         let mut things = vec![
             Thing {
                 centre: [0.0, -0.93, 0.0],
-                shape: Shape::Gourd {
+                shape: Solid::Gourd {
                     radius: 0.76,
                     lobes: 6.0 + stream.below(0, 3) as f64,
                     depth: 0.07,
@@ -113,14 +113,14 @@ impl Scene {
             },
             Thing {
                 centre: [0.0, -1.77, 0.0],
-                shape: Shape::Ball { radius: 0.15 },
+                shape: Solid::Ball { radius: 0.15 },
                 paint: Paint::Swirl { phase: phase(3) },
                 colors: [ball[2], ball[2], ball[1]],
                 gloss: 0.2,
             },
             Thing {
                 centre: [0.0, -0.2, 0.0],
-                shape: Shape::Ring { radius: 0.62, thickness: 0.2 },
+                shape: Solid::Ring { radius: 0.62, thickness: 0.2 },
                 paint: Paint::Stripes { count: 9.0, phase: phase(4) },
                 colors: [ring[0], ring[1], ring[0]],
                 gloss: 0.1,
@@ -231,7 +231,7 @@ impl Scene {
     }
 
     /// Tiles in rings around the middle, fading to black towards the rim.
-    fn floor_color(&self, position: Vec3<f64>) -> Color {
+    fn floor_color(&self, position: Vec3<f64>) -> LinearColor {
         let radius = position[0].hypot(position[2]);
         let angle = position[2].atan2(position[0]);
         let rings = (TAU * radius / 0.95).sin();
@@ -259,7 +259,7 @@ fn marble(stream: Stream, index: u64, palette: &Palette) -> Thing {
     let color = linear(palette.marbles[usize::try_from(index).unwrap_or(0) % 4]);
     Thing {
         centre: [away * angle.cos(), -radius, away * angle.sin()],
-        shape: Shape::Ball { radius },
+        shape: Solid::Ball { radius },
         paint: Paint::Swirl { phase: TAU * draw(3) },
         colors: [color, color, mix(color, [0.9; 3], 0.75)],
         gloss: 0.2,
@@ -276,7 +276,7 @@ impl Thing {
         Ray { origin: sub(ray.origin, self.centre), direction: ray.direction }
     }
 
-    fn color(&self, at: Vec3<f64>) -> Color {
+    fn color(&self, at: Vec3<f64>) -> LinearColor {
         let angle = at[2].atan2(at[0]);
         let [first, second, third] = self.colors;
         match self.paint {
@@ -301,13 +301,13 @@ impl Thing {
 }
 
 /// Linear intensities of a colour written as 0xRRGGBB.
-fn linear(hex: u32) -> Color {
+fn linear(hex: u32) -> LinearColor {
     let [_, red, green, blue] = hex.to_be_bytes();
     [red, green, blue].map(|channel| (f64::from(channel) / 255.0).powf(2.2))
 }
 
 /// `a` at 0, `b` at 1.
-fn mix(a: Color, b: Color, share: f64) -> Color {
+fn mix(a: LinearColor, b: LinearColor, share: f64) -> LinearColor {
     std::array::from_fn(|i| a[i] + (b[i] - a[i]) * share)
 }
 

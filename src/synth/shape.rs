@@ -25,7 +25,7 @@ impl Ray {
 
 /// A form around its own centre.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Shape {
+pub(super) enum Solid {
     /// A ball.
     Ball { radius: f64 },
     /// A ring around the vertical axis.
@@ -40,7 +40,7 @@ const ARRIVED: f64 = 2e-4;
 /// Steps of a march, more than any ray took that arrived.
 const STEPS: usize = 96;
 
-impl Shape {
+impl Solid {
     /// Radius of the ball around the centre that holds the solid.
     pub(super) fn bound(self) -> f64 {
         match self {
@@ -135,10 +135,10 @@ impl Shape {
 mod tests {
     use super::*;
 
-    const SHAPES: [Shape; 3] = [
-        Shape::Ball { radius: 0.7 },
-        Shape::Ring { radius: 0.6, thickness: 0.2 },
-        Shape::Gourd { radius: 0.8, lobes: 7.0, depth: 0.08, twist: 1.5 },
+    const SHAPES: [Solid; 3] = [
+        Solid::Ball { radius: 0.7 },
+        Solid::Ring { radius: 0.6, thickness: 0.2 },
+        Solid::Gourd { radius: 0.8, lobes: 7.0, depth: 0.08, twist: 1.5 },
     ];
 
     #[test]

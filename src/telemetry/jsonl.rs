@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::cadence::Cadence;
-use super::status::Stage;
+use super::status::RunStage;
 use super::time::unix_seconds;
 use crate::files::OutputError;
 use crate::train::event::{Event, Sink};
@@ -29,7 +29,7 @@ struct Line<'a> {
 #[derive(Debug, Default)]
 pub(super) struct Encoder {
     cadence: Cadence,
-    stage: Stage,
+    stage: RunStage,
 }
 
 impl Encoder {
@@ -37,8 +37,8 @@ impl Encoder {
     pub(super) fn lines(&mut self, event: &Event) -> io::Result<Vec<u8>> {
         let mut lines = Vec::new();
         match event {
-            Event::Started { .. } => self.stage = Stage::Photometric,
-            Event::CoarseStarted { .. } => self.stage = Stage::Coarse,
+            Event::Started { .. } => self.stage = RunStage::Photometric,
+            Event::CoarseStarted { .. } => self.stage = RunStage::Coarse,
             _ => {}
         }
         match event {
@@ -60,7 +60,7 @@ impl Encoder {
     }
 
     fn encode(&self, lines: &mut Vec<u8>, event: &Event) -> io::Result<()> {
-        let stage = (self.stage != Stage::Photometric).then(|| self.stage.name());
+        let stage = (self.stage != RunStage::Photometric).then(|| self.stage.name());
         serde_json::to_writer(&mut *lines, &Line { time: unix_seconds(), stage, event })?;
         lines.push(b'\n');
         Ok(())

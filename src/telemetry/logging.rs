@@ -248,7 +248,7 @@ mod tests {
         let sink = out.clone();
         let lines = tracing_subscriber::fmt::layer()
             .event_format(format)
-            .with_writer(move || Shared(sink.clone()))
+            .with_writer(move || SharedBuffer(sink.clone()))
             .with_filter(EnvFilter::new("info"));
         let log = tracing_subscriber::registry().with(lines).with(Console::stderr());
         tracing::subscriber::with_default(log, || {
@@ -259,9 +259,9 @@ mod tests {
         String::from_utf8(out.lock().unwrap().clone()).unwrap()
     }
 
-    struct Shared(Arc<Mutex<Vec<u8>>>);
+    struct SharedBuffer(Arc<Mutex<Vec<u8>>>);
 
-    impl io::Write for Shared {
+    impl io::Write for SharedBuffer {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0.lock().unwrap().write(bytes)
         }

@@ -16,13 +16,14 @@ use std::path::Path;
 pub use jsonl::JsonLines;
 pub use logging::{ProgressStyle, init_logging, log_error};
 pub use profile::{
-    Buffer, Category, Change, GpuSummary, LogError, Peak, Point, Profile, Share, Slack,
+    Buffer, Category, CategoryShare, Change, GpuSummary, LogError, MemoryPeak, Point, Profile,
+    Slack,
 };
 pub use progress::Progress;
 pub use tables::{Tables, append_metrics, write_per_view, write_results};
 pub use tensorboard::TensorBoard;
 
-use self::sampler::Sampler;
+use self::sampler::GpuSampler;
 use crate::files::{OutputError, create_folder};
 use crate::train::event::{Event, Sink};
 
@@ -31,7 +32,7 @@ use crate::train::event::{Event, Sink};
 pub struct Sinks {
     sinks: Vec<Box<dyn Sink>>,
     /// There while a run on a GPU goes on.
-    sampler: Option<Sampler>,
+    sampler: Option<GpuSampler>,
 }
 
 impl Sinks {
@@ -63,19 +64,19 @@ impl Sinks {
 impl Sink for Sinks {
     /// Every sink gets the event, also behind one that fails; the first error is returned.
     fn on(&mut self, event: &Event) -> Result<(), OutputError> {
-        let told = self.tell(event);
+        let result = self.tell(event);
         match event {
-            Event::Started { gpu: Some(uuid), .. } => self.sampler = Sampler::of_gpu(uuid),
+            Event::Started { gpu: Some(uuid), .. } => self.sampler = GpuSampler::of_gpu(uuid),
             Event::Step(step) => {
                 if let Some(report) = self.sampler.as_ref().and_then(|it| it.after(step.iteration))
                 {
-                    return told.and(self.tell(&Event::Gpu(report)));
+                    return result.and(self.tell(&Event::Gpu(report)));
                 }
             }
             Event::Finished { .. } => self.sampler = None,
             _ => {}
         }
-        told
+        result
     }
 }
 

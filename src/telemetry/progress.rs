@@ -7,7 +7,7 @@ use indicatif::ProgressBar;
 
 use super::jsonl::Encoder;
 use super::logging::{Console, ProgressStyle};
-use super::status::{Stage, Status, clock, count};
+use super::status::{RunStage, RunStatus, clock, count};
 use crate::files::OutputError;
 use crate::memory::Bytes;
 use crate::train::event::{Event, Saved, Sink};
@@ -26,7 +26,7 @@ pub struct Progress {
     style: ProgressStyle,
     out: Box<dyn Write>,
     bar: Option<ProgressBar>,
-    status: Status,
+    status: RunStatus,
     started: Instant,
     /// When the line was last shown, and the iteration in it.
     shown: Option<(Instant, u32)>,
@@ -50,7 +50,7 @@ impl Progress {
             style,
             out: Box::new(writer),
             bar: None,
-            status: Status::default(),
+            status: RunStatus::default(),
             started: Instant::now(),
             shown: None,
             encoder: Encoder::default(),
@@ -134,7 +134,7 @@ impl Progress {
 
     fn start(&mut self, event: &Event, iteration: u32) {
         self.started = Instant::now();
-        (self.status.start, self.status.stage) = (iteration, Stage::Photometric);
+        (self.status.start, self.status.stage) = (iteration, RunStage::Photometric);
         if let Event::Started { model_path, device, train_views, test_views, gaussians, .. } = event
         {
             self.print(&format!("Output folder: {}", model_path.display()));
@@ -152,7 +152,7 @@ impl Progress {
     fn show_coarse(&mut self, event: &Event) {
         let (iteration, what) = match event {
             Event::CoarseStarted { iteration, iterations, gaussians } => {
-                self.status.stage = Stage::Coarse;
+                self.status.stage = RunStage::Coarse;
                 (iteration, format!("{gaussians} Gaussians, up to iteration {iterations}"))
             }
             Event::Pruned { iteration, pruned, gaussians } => {
@@ -164,7 +164,7 @@ impl Progress {
             }
             _ => return,
         };
-        self.print(&format!("[{}] Iter {iteration}: {what}", Stage::Coarse.name()));
+        self.print(&format!("[{}] Iter {iteration}: {what}", RunStage::Coarse.name()));
     }
 
     fn show_line(&mut self) {
@@ -174,7 +174,7 @@ impl Progress {
         let stage = self.status.stage;
         match &self.bar {
             Some(bar) => {
-                let layout = Layout::for_columns(console::Term::stderr().size().1, stage);
+                let layout = BarLayout::for_columns(console::Term::stderr().size().1, stage);
                 bar.set_style(layout.style(stage));
                 bar.set_message(layout.fit(&line));
                 bar.set_length(iterations.into());
@@ -226,22 +226,22 @@ impl Sink for Progress {
 
 /// A bar, hidden until the console that it is added to draws it.
 fn bar() -> ProgressBar {
-    ProgressBar::hidden().with_style(Layout::Wide.style(Stage::default()))
+    ProgressBar::hidden().with_style(BarLayout::Wide.style(RunStage::default()))
 }
 
 /// How much of the line fits the terminal: its end, the remaining time, matters more than the bar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Layout {
+enum BarLayout {
     Wide,
     Medium,
     Narrow,
 }
 
-impl Layout {
+impl BarLayout {
     /// The line of a long run takes 82 columns, 70 without the blanks around its bars, and what the run
     /// is at takes 8 or, in the coarse stage, 15 before it.
-    fn for_columns(columns: u16, stage: Stage) -> Self {
-        let taken = if stage == Stage::Coarse { 15 } else { 8 };
+    fn for_columns(columns: u16, stage: RunStage) -> Self {
+        let taken = if stage == RunStage::Coarse { 15 } else { 8 };
         match columns.saturating_sub(taken) {
             102.. => Self::Wide,
             90..102 => Self::Medium,
@@ -250,7 +250,7 @@ impl Layout {
     }
 
     /// Without colours, so that it needs no look at `NO_COLOR`; cut where the terminal ends.
-    fn style(self, stage: Stage) -> indicatif::ProgressStyle {
+    fn style(self, stage: RunStage) -> indicatif::ProgressStyle {
         let stage = stage.name();
         let template = match self {
             Self::Wide => format!("{stage} {{bar:16}} {{wide_msg}}"),

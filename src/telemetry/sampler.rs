@@ -18,13 +18,13 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A thread that owns the management library and looks at the GPU when asked. The training asks,
 /// and takes what has come by then; it never waits.
-pub(super) struct Sampler {
+pub(super) struct GpuSampler {
     asks: SyncSender<()>,
     samples: Receiver<Sample>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Sampler {
+impl GpuSampler {
     /// Looks at the GPU with this identifier.
     pub(super) fn of_gpu(uuid: &str) -> Option<Self> {
         let uuid = uuid.to_owned();
@@ -68,7 +68,7 @@ fn answer(asks: &Receiver<()>, samples: &Sender<Sample>, look: &dyn Fn() -> Samp
     while asks.recv().is_ok() && samples.send(look()).is_ok() {}
 }
 
-impl Drop for Sampler {
+impl Drop for GpuSampler {
     /// Ends the thread, which is left alone only where the driver holds it.
     fn drop(&mut self) {
         let (nobody, _) = sync_channel(0);
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     /// A GPU that grows warmer by a degree from look to look.
-    fn warming(is_done: &Arc<AtomicBool>) -> Sampler {
+    fn warming(is_done: &Arc<AtomicBool>) -> GpuSampler {
         let is_done = Arc::clone(is_done);
         let work = move |asks: Receiver<()>, samples: Sender<Sample>| {
             let looks = Cell::new(40);
@@ -107,11 +107,11 @@ mod tests {
             drop(samples);
             is_done.store(true, Ordering::Relaxed);
         };
-        Sampler::start(work).unwrap()
+        GpuSampler::start(work).unwrap()
     }
 
     /// Iterations that take long enough for a sample.
-    fn reports(sampler: &Sampler, iterations: std::ops::RangeInclusive<u32>) -> Vec<(u32, u32)> {
+    fn reports(sampler: &GpuSampler, iterations: std::ops::RangeInclusive<u32>) -> Vec<(u32, u32)> {
         let mut reports = Vec::new();
         for iteration in iterations {
             reports.extend(
@@ -140,13 +140,13 @@ mod tests {
         let work = |asks: Receiver<()>, samples: Sender<Sample>| {
             answer(&asks, &samples, &Sample::default);
         };
-        let sampler = Sampler::start(work).unwrap();
+        let sampler = GpuSampler::start(work).unwrap();
         assert_eq!(reports(&sampler, 30..=60), []);
     }
 
     #[test]
     fn a_thread_that_has_ended_costs_nothing() {
-        let sampler = Sampler::start(|_, _| {}).unwrap();
+        let sampler = GpuSampler::start(|_, _| {}).unwrap();
         assert_eq!(reports(&sampler, 30..=60), []);
     }
 
@@ -157,7 +157,7 @@ mod tests {
             asks.recv().ok();
             hold.recv().ok();
         };
-        let sampler = Sampler::start(work).unwrap();
+        let sampler = GpuSampler::start(work).unwrap();
         let started = Instant::now();
         for iteration in 1..=1000 {
             assert!(sampler.after(iteration).is_none());
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn a_gpu_that_is_not_there_ends_the_thread_at_once() {
-        let sampler = Sampler::of_gpu("GPU-none").unwrap();
+        let sampler = GpuSampler::of_gpu("GPU-none").unwrap();
         let started = Instant::now();
         drop(sampler);
         assert!(started.elapsed() < PATIENCE);

@@ -17,7 +17,7 @@ const WARM_UP: u32 = 200;
 
 /// What a run is at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum RunStage {
     /// Photographs alone.
     #[default]
     Photometric,
@@ -25,7 +25,7 @@ pub(super) enum Stage {
     Coarse,
 }
 
-impl Stage {
+impl RunStage {
     /// What its lines begin with.
     pub(super) const fn name(self) -> &'static str {
         match self {
@@ -37,8 +37,8 @@ impl Stage {
 
 /// What is known of a run.
 #[derive(Debug, Default)]
-pub(super) struct Status {
-    pub(super) stage: Stage,
+pub(super) struct RunStatus {
+    pub(super) stage: RunStage,
     /// Iterations done before this start of the program.
     pub(super) start: u32,
     step: Option<Step>,
@@ -50,7 +50,7 @@ pub(super) struct Status {
     baseline: Option<Bytes>,
 }
 
-impl Status {
+impl RunStatus {
     pub(super) fn take_step(&mut self, step: &Step) {
         if self.step.is_none() {
             (self.loss, self.ms) = (step.total, step.ms);
@@ -115,7 +115,7 @@ impl Status {
         (total.0 > 0).then(|| 100.0 * resident.gib() / total.gib())
     }
 
-    /// `[Training] Iter 1000: Allocated: 7.52GB, Reserved: 8.00GB, Creep: 0.021GB`: our buffers,
+    /// `[Training] Iter 1000: Allocated: 7.52GB, Reserved: 8.00GB, UnexplainedGrowth: 0.021GB`: our buffers,
     /// what is taken for them, and growth that nothing explains, of the device where it has memory
     /// of its own; else the resident memory of the process, and its growth since the warm-up.
     pub(super) fn memory_line(&self) -> Option<String> {
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn the_line_says_where_the_run_stands() {
-        let mut status = Status::default();
+        let mut status = RunStatus::default();
         assert_eq!(status.line(Duration::ZERO), "");
         let (l1, ssim, total, ms) = (0.1, 0.8, 0.2141, 50.0);
         let (depth_l1, gaussians) = (None, 1_234_567);
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn creep_is_growth_since_the_warm_up() {
-        let mut status = Status { start: 1000, ..Status::default() };
+        let mut status = RunStatus { start: 1000, ..RunStatus::default() };
         assert_eq!(status.memory_line(), None);
         status.take_memory(&report(1100, 1000));
         status.take_memory(&report(1200, 2048));
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn lines_about_memory_name_the_stage() {
-        let mut status = Status { stage: Stage::Coarse, ..Status::default() };
+        let mut status = RunStatus { stage: RunStage::Coarse, ..RunStatus::default() };
         status.take_memory(&report(8000, 2048));
         let line = status.memory_line().unwrap();
         assert!(line.starts_with("[Coarse Training] Iter 8000: Allocated: 2.50GB, "), "{line}");
@@ -234,7 +234,7 @@ mod tests {
 
     #[test]
     fn memory_of_a_gpu_is_the_gpus() {
-        let mut status = Status::default();
+        let mut status = RunStatus::default();
         let vram = Vram {
             allocated: Bytes(5 << 30),
             reserved: Bytes(6 << 30),
@@ -252,12 +252,12 @@ mod tests {
     }
 
     #[test]
-    fn the_share_of_video_memory_is_everybodys_where_the_gpu_tells_and_else_ours() {
+    fn the_memory_share_is_of_all_programs_if_the_gpu_reports_it() {
         let (l1, ssim, total, ms) = (0.1, 0.8, 0.2, 50.0);
         let (depth_l1, gaussians) = (None, 1);
         let step =
             Step { iteration: 50, iterations: 100, l1, ssim, depth_l1, total, gaussians, ms };
-        let mut status = Status::default();
+        let mut status = RunStatus::default();
         status.take_step(&step);
         let vram = Vram { reserved: Bytes(6 << 30), ..Vram::default() };
         let budget = Some(Bytes(8 << 30));

@@ -187,7 +187,7 @@ impl<W: Write> TensorBoard<W> {
             // How many things slow it; `run.jsonl` names them.
             ("gpu/throttle", sample.throttle.as_ref().map(|reasons| reasons.len() as f64)),
         ];
-        self.told_scalars(report.iteration, &values)
+        self.write_scalars(report.iteration, &values)
     }
 
     fn surface(&mut self, report: &SurfaceReport) -> io::Result<()> {
@@ -200,7 +200,7 @@ impl<W: Write> TensorBoard<W> {
             ("sugar/share_near_surface", report.share_near_surface),
             ("sugar/mean_thickness", report.mean_thickness),
         ];
-        self.told_scalars(report.iteration, &values)
+        self.write_scalars(report.iteration, &values)
     }
 
     fn rung(&mut self, iteration: u32, change: &Change) -> io::Result<()> {
@@ -267,10 +267,10 @@ impl<W: Write> TensorBoard<W> {
     }
 
     /// Of these what is known.
-    fn told_scalars(&mut self, iteration: u32, values: &[(&str, Option<f64>)]) -> io::Result<()> {
-        let told = values.iter().filter_map(|&(tag, value)| Some((tag, value?)));
-        let told: Vec<_> = told.collect();
-        if told.is_empty() { Ok(()) } else { self.scalars(iteration, &told) }
+    fn write_scalars(&mut self, iteration: u32, values: &[(&str, Option<f64>)]) -> io::Result<()> {
+        let present = values.iter().filter_map(|&(tag, value)| Some((tag, value?)));
+        let present: Vec<_> = present.collect();
+        if present.is_empty() { Ok(()) } else { self.scalars(iteration, &present) }
     }
 
     fn scalars<T: AsRef<str>>(&mut self, iteration: u32, values: &[(T, f64)]) -> io::Result<()> {

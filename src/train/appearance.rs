@@ -72,7 +72,7 @@ pub fn tables(
 
 /// The table of the view that an iteration trains on, and how it learns.
 #[derive(Debug)]
-pub struct Learner<'a, A> {
+pub struct ColorStep<'a, A> {
     /// The tables on the device.
     pub appearance: &'a mut A,
     /// The view, by its place among those trained on.

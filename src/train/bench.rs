@@ -2,7 +2,7 @@
 //! they could be, and bytes.
 
 mod costs;
-mod treadmill;
+mod steady_state;
 
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use self::costs::costs;
 pub use self::costs::{Pairs, StageCost, Traffic};
-use self::treadmill::{Counted, SurfaceWork, Treadmill, median};
+use self::steady_state::{Counted, SteadyState, SurfaceWork, median};
 use super::TrainError;
 use super::descend::Descent;
 use super::feed::Feed;
@@ -161,12 +161,12 @@ pub fn bench<B: Surface + SurfaceMaps>(
             near: device.neighbours(&model, setup.sugar.regularity_knn)?,
         }),
     };
-    let mut treadmill = Treadmill::new(device, model, feed, (descent, surfaces));
-    treadmill.bring_photographs()?;
-    treadmill.run(setup.warm_up)?;
+    let mut steady = SteadyState::new(device, model, feed, (descent, surfaces));
+    steady.bring_photographs()?;
+    steady.run(setup.warm_up)?;
     // What the iterations so far have taken stays taken; photographs that had to make room for
     // it are gone.
-    treadmill.reset_memory_peaks();
+    steady.reset_memory_peaks();
 
     let mut groups = Vec::new();
     let mut seconds = 0.0;
@@ -174,17 +174,17 @@ pub fn bench<B: Surface + SurfaceMaps>(
     while left > 0 {
         let count = left.min(GROUP);
         let started = Instant::now();
-        treadmill.run(count)?;
+        steady.run(count)?;
         let group = started.elapsed().as_secs_f64();
         seconds += group;
         groups.push(group * 1e3 / f64::from(count));
         left -= count;
     }
-    let times = treadmill.stages(setup.iterations)?;
-    let memory = treadmill.memory();
+    let times = steady.stages(setup.iterations)?;
+    let memory = steady.memory();
     // Only now, for both take memory that training does not.
-    let Counted { works, pairs } = treadmill.count(setup.iterations.min(VIEWS_COUNTED))?;
-    let copy = treadmill.copy_speed()?;
+    let Counted { works, pairs } = steady.count(setup.iterations.min(VIEWS_COUNTED))?;
+    let copy = steady.copy_speed()?;
     Ok(Bench {
         gaussians: gaussians.len(),
         iterations: setup.iterations,

@@ -39,7 +39,7 @@ const SDF_UNIT_SHARE: f64 = 0.1;
 
 /// The stage in iterations of the run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Course {
+pub struct CoarseSchedule {
     /// The last iteration of the photometric stage.
     pub start: u32,
     /// The last of this one.
@@ -51,7 +51,7 @@ pub struct Course {
     schedule: SugarSchedule,
 }
 
-impl Course {
+impl CoarseSchedule {
     /// The stage of a run that has one.
     pub fn of(config: &Config) -> Option<Self> {
         if !config.has_coarse_stage() {
@@ -80,7 +80,7 @@ impl Course {
     }
 
     /// Whether neighbours are found anew after so many iterations, though some are there.
-    pub fn refreshes_neighbours(&self, iteration: u32) -> bool {
+    pub fn is_neighbour_update(&self, iteration: u32) -> bool {
         iteration > self.prune && (iteration - self.prune).is_multiple_of(NEIGHBOURS_INTERVAL)
     }
 
@@ -134,7 +134,12 @@ impl Asked {
     }
 
     /// What `iteration` (from 1) of a run in a scene of this extent asks for.
-    pub fn of(config: &Config, course: &Course, extent: f64, iteration: u32) -> Option<Self> {
+    pub fn of(
+        config: &Config,
+        course: &CoarseSchedule,
+        extent: f64,
+        iteration: u32,
+    ) -> Option<Self> {
         if !course.contains(iteration) {
             return None;
         }
@@ -204,7 +209,7 @@ mod tests {
 
     /// The first and last iteration in which something is asked for.
     fn span(config: &Config, asks: impl Fn(&Asked) -> bool) -> [u32; 2] {
-        let course = Course::of(config).expect("a stage");
+        let course = CoarseSchedule::of(config).expect("a stage");
         let asked: Vec<u32> = (1..=course.last)
             .filter(|&it| Asked::of(config, &course, 2.0, it).is_some_and(|asked| asks(&asked)))
             .collect();
@@ -217,7 +222,7 @@ mod tests {
     fn the_absolute_schedule_is_the_references() {
         for start in [1, 7000, 8000] {
             let config = config(start, SugarSchedule::Absolute);
-            let course = Course::of(&config).expect("a stage");
+            let course = CoarseSchedule::of(&config).expect("a stage");
             assert_eq!((course.prune, course.last), (9000, 15_000));
             let first = 7001.max(start + 1);
             assert_eq!(span(&config, |asked| asked.rule.entropy > 0.0), [first, 8999]);
@@ -229,7 +234,7 @@ mod tests {
     fn the_relative_schedule_is_the_same_wherever_it_starts() {
         for start in [7000, 40_000] {
             let config = config(start, SugarSchedule::Relative);
-            let course = Course::of(&config).expect("a stage");
+            let course = CoarseSchedule::of(&config).expect("a stage");
             assert_eq!((course.prune - start, course.last - start), (2001, 8000));
             let spans = [
                 span(&config, |asked| asked.rule.entropy > 0.0),
@@ -244,20 +249,20 @@ mod tests {
             sugar: SugarOptions { sugar_iterations: 1, ..config(7, SugarSchedule::Relative).sugar },
             ..config(7, SugarSchedule::Relative)
         };
-        let course = Course::of(&short).expect("a stage");
+        let course = CoarseSchedule::of(&short).expect("a stage");
         assert!(Asked::of(&short, &course, 1.0, 8).is_none(), "no time for anything");
     }
 
     #[test]
     fn neighbours_are_found_anew_every_500_iterations_behind_the_prune() {
-        let course = Course::of(&config(7000, SugarSchedule::Relative)).expect("a stage");
+        let course = CoarseSchedule::of(&config(7000, SugarSchedule::Relative)).expect("a stage");
         let found: Vec<u32> =
-            (1..=course.last).filter(|&i| course.refreshes_neighbours(i)).collect();
+            (1..=course.last).filter(|&i| course.is_neighbour_update(i)).collect();
         assert_eq!((found[0], found.len()), (9501, 11));
     }
 
     #[test]
-    fn what_comes_every_fifth_time_counts_five_times_unless_it_is_to_count_once() {
+    fn a_term_of_every_fifth_iteration_weighs_five_times_unless_set_to_once() {
         let mut options = config(7000, SugarSchedule::Relative).sugar;
         options.sdf_every = 5;
         let asked = |options: &SugarOptions, number| {
@@ -287,6 +292,8 @@ mod tests {
         let rule = asked(&options).rule;
         assert_eq!((rule.density, rule.sdf, rule.normal, rule.sdf_unit), (0.0, 0.2, 0.2, 0.2));
         options.regularize = Regularize::None;
-        assert!(Course::of(&Config::default()).is_none() && !asked(&options).rule.is_sampled());
+        assert!(
+            CoarseSchedule::of(&Config::default()).is_none() && !asked(&options).rule.is_sampled()
+        );
     }
 }

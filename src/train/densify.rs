@@ -152,7 +152,7 @@ pub fn grant(config: &Config, gaussians: usize, survey: Survey) -> Grant {
     clippy::cast_sign_loss,
     reason = "a number of Gaussians a little larger"
 )]
-pub fn multiplication(config: &Config, gaussians: usize) -> usize {
+pub fn births_wanted(config: &Config, gaussians: usize) -> usize {
     let cap = config.densify.max_points.unwrap_or(MOST_BY_DEFAULT);
     let cap = usize::try_from(cap).unwrap_or(usize::MAX);
     let more = (gaussians as f64 * MULTIPLICATION) as usize;
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn gaussians_are_put_in_order_after_the_first_round_of_a_thousand_iterations_and_the_last() {
+    fn gaussians_are_reordered_each_thousand_iterations_and_at_the_end() {
         let mut config = Config::default();
         let orders = |config: &Config| -> Vec<u32> {
             (0..=30_000).filter(|&i| reorders(config, i)).collect()
@@ -227,11 +227,11 @@ mod tests {
     #[test]
     fn it_adds_a_twentieth_and_never_one_above_the_cap() {
         let mut config = mcmc();
-        assert_eq!(multiplication(&config, 1000), 50);
-        assert_eq!(multiplication(&config, 19), 0);
-        assert_eq!(multiplication(&config, 980_000), 20_000);
+        assert_eq!(births_wanted(&config, 1000), 50);
+        assert_eq!(births_wanted(&config, 19), 0);
+        assert_eq!(births_wanted(&config, 980_000), 20_000);
         config.densify.max_points = Some(1001);
-        assert_eq!([1000, 1001, 2000].map(|count| multiplication(&config, count)), [1, 0, 0]);
+        assert_eq!([1000, 1001, 2000].map(|count| births_wanted(&config, count)), [1, 0, 0]);
     }
 
     #[test]
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_near_fades_by_the_lesser_of_the_extent_and_the_distance_that_is_looked_at() {
+    fn near_fade_uses_the_smaller_of_extent_and_viewing_distance() {
         let mut config = Config::default();
         let depth = |config: &Config, extent, unit| fade_depth(config, SceneScale { extent, unit });
         assert_eq!(depth(&config, 8.0, 4.0), 0.0);

@@ -1,6 +1,6 @@
 //! One iteration on the device.
 
-use super::appearance::Learner;
+use super::appearance::ColorStep;
 use super::coarse::Asked;
 use crate::backend::{AdamStep, DeviceError, LossTerms, RenderSettings, Surface, SurfaceMaps};
 use crate::dataset::View;
@@ -44,7 +44,7 @@ pub(super) fn descend<B: Surface + SurfaceMaps>(
     model: &mut B::Model,
     (view, target): (&View, &B::Target),
     descent: &Descent,
-    mut colors: Option<Learner<'_, B::Appearance>>,
+    mut colors: Option<ColorStep<'_, B::Appearance>>,
     surfaces: Option<&Surfaces<'_, B::Neighbours>>,
 ) -> Result<Descended<B>, DeviceError> {
     let surface = surfaces.is_some_and(|surfaces| surfaces.asked.wants_maps());
@@ -53,7 +53,7 @@ pub(super) fn descend<B: Surface + SurfaceMaps>(
     if let Some(weight) = descent.depth_weight {
         device.compare_depths(&mut frame, target, weight)?;
     }
-    if let Some(Learner { appearance, view, step }) = &mut colors {
+    if let Some(ColorStep { appearance, view, step }) = &mut colors {
         device.compensate(appearance, *view, &mut frame, step)?;
     }
     let loss = device.loss(&mut frame, target, &descent.terms)?;
@@ -63,7 +63,7 @@ pub(super) fn descend<B: Surface + SurfaceMaps>(
         Some(surfaces) => compare_maps(device, model, &mut frame, surfaces)?,
         None => None,
     };
-    if let Some(Learner { appearance, view, step }) = &mut colors {
+    if let Some(ColorStep { appearance, view, step }) = &mut colors {
         device.learn_appearance(appearance, *view, &mut frame, step)?;
     }
     let mut sums = device.gradients(model)?;

@@ -78,7 +78,7 @@ pub struct EvalRequest<'a> {
 
 /// The network of an evaluation's LPIPS, as long as there is memory for it.
 struct Perception<B: Raster<Gaussians>> {
-    net: Option<(LpipsNet, B::Perceptual)>,
+    net: Option<(LpipsNet, B::LpipsModel)>,
 }
 
 impl<B: Raster<Gaussians>> Perception<B> {
@@ -90,7 +90,7 @@ impl<B: Raster<Gaussians>> Perception<B> {
         let Some(weights) = weights else { return Ok(Self { net: None }) };
         match device.perceptual(weights) {
             Ok(net) => Ok(Self { net: Some((weights.net(), net)) }),
-            Err(error) if error.is_want_of_memory() => {
+            Err(error) if error.is_out_of_memory() => {
                 let mut none = Self { net: None };
                 none.give_up(views, &error);
                 Ok(none)
@@ -111,7 +111,7 @@ impl<B: Raster<Gaussians>> Perception<B> {
         match device.perceive(net, frame, target) {
             Ok(found) => Ok(Some(found)),
             Err(error)
-                if error.is_want_of_memory()
+                if error.is_out_of_memory()
                     || matches!(error, DeviceError::TooSmallForLpips { .. }) =>
             {
                 self.give_up(views, &error);
@@ -145,7 +145,7 @@ pub fn evaluate<B: Raster<Gaussians>>(
         .iter()
         .enumerate()
         .filter(|&(position, &index)| request.shown.includes(position) || !device.holds(index));
-    views.announce(&wanted.map(|(_, &index)| index).collect::<Vec<_>>());
+    views.schedule_decoding(&wanted.map(|(_, &index)| index).collect::<Vec<_>>());
     let mut perception = Perception::new(device, views, request.lpips)?;
     let mut per_view = Vec::with_capacity(indices.len());
     for (position, index) in indices.into_iter().enumerate() {
@@ -171,7 +171,7 @@ pub fn evaluate<B: Raster<Gaussians>>(
         let name = view.name.as_str();
         let mut frame = match device.render(model, view, &settings) {
             // LPIPS must not cost a run the figures that it has room for.
-            Err(error) if error.is_want_of_memory() && perception.net.is_some() => {
+            Err(error) if error.is_out_of_memory() && perception.net.is_some() => {
                 perception.give_up(views, &error);
                 device.render(model, view, &settings)?
             }
@@ -188,7 +188,7 @@ pub fn evaluate<B: Raster<Gaussians>>(
             visit(&EvaluatedView { position, name, rendered, image: &image })?;
         }
         per_view.push(ViewMetrics { name: name.to_owned(), metrics });
-        views.let_go(device, index);
+        views.release(device, index);
     }
     if per_view.is_empty() {
         return Ok(None);

@@ -49,7 +49,7 @@ impl<'a> Feed<'a> {
             if let Some(target) = device.resident(view) {
                 // What was read ahead is on the device now.
                 drop(image);
-                self.views.let_go(device, view);
+                self.views.release(device, view);
                 return Ok((view, target));
             }
             // What cannot be decoded is passed over by the next choice.
@@ -58,7 +58,7 @@ impl<'a> Feed<'a> {
             };
             let target = device.target(view, &image)?;
             drop(image);
-            self.views.let_go(device, view);
+            self.views.release(device, view);
             return Ok((view, target));
         }
     }
@@ -79,21 +79,21 @@ impl<'a> Feed<'a> {
 
     /// Has the images that the device will lack decoded ahead, in their order: the rest of the
     /// epoch from `iteration` on, and the next.
-    pub(super) fn announce<B: Backend>(&mut self, device: &B, iteration: u32) {
+    pub(super) fn schedule_decoding<B: Backend>(&mut self, device: &B, iteration: u32) {
         let at_hand = self.ahead.as_ref().is_some_and(|chosen| chosen.iteration == iteration);
         let coming = self.order.coming(iteration);
         let mut order = coming[usize::from(at_hand).min(coming.len())..].to_vec();
         order.extend(self.order.following(iteration));
         self.left_out = order.iter().copied().filter(|&view| device.holds(view)).collect();
         order.retain(|view| !self.views.is_broken(*view) && !self.left_out.contains(view));
-        self.views.announce(&order);
+        self.views.schedule_decoding(&order);
     }
 
     /// The image of a view that the device lacks. Where it held it when the views were announced,
     /// it is likely to have let go of others, too: what it lacks now is announced anew.
     fn fetch<B: Backend>(&mut self, device: &B, iteration: u32, view: usize) -> Option<Arc<Image>> {
         if self.left_out.contains(&view) {
-            self.announce(device, iteration);
+            self.schedule_decoding(device, iteration);
         }
         self.views.fetch(view)
     }
@@ -102,7 +102,7 @@ impl<'a> Feed<'a> {
     fn choose<B: Backend>(&mut self, device: &B, iteration: u32) -> Result<Chosen, TrainError> {
         let views = self.views.split(Split::Train).len();
         if self.order.coming(iteration).len() == views {
-            self.announce(device, iteration);
+            self.schedule_decoding(device, iteration);
         }
         let mut next = 0;
         while let Some(&view) = self.order.coming(iteration).get(next) {

@@ -4,7 +4,6 @@ pub mod appearance;
 pub mod bench;
 pub mod checkpoint;
 pub mod coarse;
-mod creep;
 pub mod densify;
 mod descend;
 pub mod eval;
@@ -19,6 +18,7 @@ pub mod save;
 pub mod schedule;
 mod smoothing;
 mod trainer;
+mod unexplained_growth;
 mod views;
 
 use std::path::PathBuf;

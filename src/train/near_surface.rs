@@ -2,7 +2,7 @@
 
 use crate::backend::Rendered;
 use crate::dataset::View;
-use crate::math::field::{Bump, deviation_towards, is_near_surface};
+use crate::math::field::{DensityKernel, deviation_towards, is_near_surface};
 use crate::math::linalg::{Vec3, add, mul};
 use crate::math::splat::Shape;
 use crate::model::Gaussians;
@@ -27,16 +27,16 @@ pub fn share_near_surface(
     near: f64,
     drawn: &Rendered,
 ) -> Option<f64> {
-    let maps = Maps::of(drawn, view)?;
+    let maps = ViewMaps::of(drawn, view)?;
     let camera_world = view.pose.centre_world();
     let (mut there, mut close) = (0_u32, 0_u32);
-    for bump in bumps(sample) {
-        let mean_cam = add(mul(&view.pose.rotation, bump.mean_world), view.pose.translation);
+    for kernel in kernels(sample) {
+        let mean_cam = add(mul(&view.pose.rotation, kernel.mean_world), view.pose.translation);
         if mean_cam[2] <= near {
             continue;
         }
         let Some(depth) = maps.depth_at(mean_cam, view) else { continue };
-        let deviation = deviation_towards(&bump, camera_world);
+        let deviation = deviation_towards(&kernel, camera_world);
         there += 1;
         close += u32::from(is_near_surface(mean_cam[2] - depth, deviation));
     }
@@ -45,11 +45,11 @@ pub fn share_near_surface(
 
 /// Mean of the smallest scales, world units; `None` of no Gaussians.
 pub fn mean_thickness(sample: &Gaussians) -> Option<f64> {
-    let sum: f64 = bumps(sample).map(|bump| bump.thickness()).sum();
+    let sum: f64 = kernels(sample).map(|kernel| kernel.thickness()).sum();
     (!sample.is_empty()).then(|| sum / sample.len() as f64)
 }
 
-fn bumps(sample: &Gaussians) -> impl Iterator<Item = Bump<f64>> {
+fn kernels(sample: &Gaussians) -> impl Iterator<Item = DensityKernel<f64>> {
     let (means, _) = sample.means.as_chunks::<3>();
     let (log_scales, _) = sample.log_scales.as_chunks::<3>();
     let (quats, _) = sample.quats.as_chunks::<4>();
@@ -60,16 +60,16 @@ fn bumps(sample: &Gaussians) -> impl Iterator<Item = Bump<f64>> {
         smoothing: 0.0,
     });
     let opacity_logits = sample.opacity_logits.iter().copied().map(f64::from);
-    shapes.zip(opacity_logits).map(|(shape, logit)| Bump::new(&shape, logit))
+    shapes.zip(opacity_logits).map(|(shape, logit)| DensityKernel::new(&shape, logit))
 }
 
 /// The drawn depths and opacities of a view, [height, width, 4].
-struct Maps<'a> {
+struct ViewMaps<'a> {
     size: [u32; 2],
     pixels: &'a [[f32; CHANNELS]],
 }
 
-impl<'a> Maps<'a> {
+impl<'a> ViewMaps<'a> {
     fn of(drawn: &'a Rendered, view: &View) -> Option<Self> {
         let size = [drawn.width, drawn.height];
         let pixels = drawn.surface.as_deref()?.as_chunks().0;
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wall_lies_at_the_depths_that_it_draws_and_what_floats_before_it_does_not() {
+    fn a_wall_lies_at_its_drawn_depths_and_floaters_do_not() {
         let places = (-9_i16..=9).flat_map(|y| (-9_i16..=9).map(move |z| [y, z]));
         let at = |[y, z]: [i16; 2]| [0.2 * f32::from(y), 0.2 * f32::from(z)];
         let mut wall = discs(&places.map(|place| disc(3.0, at(place))).collect::<Vec<_>>());

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::creep::Creep;
 use super::eval::{EvalRequest, EvaluatedView};
 use super::event::{Distributions, Event, MemoryReport, Pictures, Tensors, Vram};
 use super::pictures::{density_map, error_map, photo_picture, render_picture};
+use super::unexplained_growth::UnexplainedGrowth;
 use crate::backend::{MemoryEntry, MemoryKind};
 use crate::math::random::{Purpose, Stream};
 use crate::math::sigmoid;
@@ -25,7 +25,7 @@ pub(super) const PICTURED_VIEWS: usize = 5;
 const SAMPLES: usize = 10_000;
 
 /// What the reports about memory are made of.
-pub(super) struct Books<'a> {
+pub(super) struct MemoryInputs<'a> {
     /// Finished iterations.
     pub(super) iteration: u32,
     /// What the run knows of its own: the model, the last iteration, the host's photographs.
@@ -39,17 +39,17 @@ pub(super) struct Books<'a> {
 }
 
 /// What is held now.
-pub(super) fn memory(books: &Books<'_>, creep: &mut Creep) -> Event {
+pub(super) fn memory(inputs: &MemoryInputs<'_>, creep: &mut UnexplainedGrowth) -> Event {
     let host = host_memory();
-    let photographs = books.device.iter().filter(|entry| entry.kind == MemoryKind::Photographs);
+    let photographs = inputs.device.iter().filter(|entry| entry.kind == MemoryKind::Photographs);
     let photographs: Bytes = photographs.map(|entry| entry.bytes).sum();
-    let mut tensors = books.tensors;
+    let mut tensors = inputs.tensors;
     tensors.images += photographs;
-    let vram = (!books.device.is_empty()).then(|| {
-        let on_device = || books.device.iter().filter(|entry| entry.kind != MemoryKind::Pinned);
+    let vram = (!inputs.device.is_empty()).then(|| {
+        let on_device = || inputs.device.iter().filter(|entry| entry.kind != MemoryKind::Pinned);
         let allocated: Bytes = on_device().map(|entry| entry.bytes).sum();
         let taken = |kind| {
-            let entries = books.device.iter().filter(move |entry| entry.kind == kind);
+            let entries = inputs.device.iter().filter(move |entry| entry.kind == kind);
             entries.map(|entry| entry.mapped).sum()
         };
         // The governor decides how many photographs the device holds.
@@ -60,13 +60,13 @@ pub(super) fn memory(books: &Books<'_>, creep: &mut Creep) -> Event {
             context: taken(MemoryKind::Context),
             photographs: taken(MemoryKind::Photographs),
             scratch: taken(MemoryKind::Arena),
-            slack: slack(books.device, books.scratch_needed),
-            creep: creep.take(books.iteration, held),
-            budget: books.budget,
+            slack: slack(inputs.device, inputs.scratch_needed),
+            creep: creep.take(inputs.iteration, held),
+            budget: inputs.budget,
         }
     });
     Event::Memory(MemoryReport {
-        iteration: books.iteration,
+        iteration: inputs.iteration,
         tensors,
         vram,
         host_resident: host.map(|host| host.resident),
@@ -154,21 +154,25 @@ mod tests {
         ]
     }
 
-    fn report(iteration: u32, device: &[MemoryEntry], creep: &mut Creep) -> MemoryReport {
-        let books = Books {
+    fn report(
+        iteration: u32,
+        device: &[MemoryEntry],
+        creep: &mut UnexplainedGrowth,
+    ) -> MemoryReport {
+        let inputs = MemoryInputs {
             iteration,
             tensors: Tensors { images: Bytes(5), ..Tensors::default() },
             device,
             scratch_needed: Bytes(200),
             budget: Some(Bytes(2000)),
         };
-        let Event::Memory(report) = memory(&books, creep) else { panic!("another event") };
+        let Event::Memory(report) = memory(&inputs, creep) else { panic!("another event") };
         report
     }
 
     #[test]
     fn page_locked_memory_is_none_of_the_device() {
-        let report = report(100, &device(), &mut Creep::from(0));
+        let report = report(100, &device(), &mut UnexplainedGrowth::from(0));
         let vram = report.vram.unwrap();
         assert_eq!((vram.allocated, vram.reserved), (Bytes(650), Bytes(948)));
         let parts = [vram.context, vram.photographs, vram.scratch];
@@ -178,7 +182,7 @@ mod tests {
 
     #[test]
     fn slack_is_what_neither_values_nor_an_iteration_need() {
-        let vram = report(100, &device(), &mut Creep::from(0)).vram.unwrap();
+        let vram = report(100, &device(), &mut UnexplainedGrowth::from(0)).vram.unwrap();
         assert_eq!(vram.slack, Bytes(38 + 4 + 56));
         assert!((vram.fragmentation_percent() - 100.0 * 98.0 / 948.0).abs() < 1e-9);
         assert_eq!(Vram::default().fragmentation_percent(), 0.0);
@@ -186,7 +190,7 @@ mod tests {
 
     #[test]
     fn photographs_that_come_and_go_are_no_creep() {
-        let mut creep = Creep::from(0);
+        let mut creep = UnexplainedGrowth::from(0);
         let mut device = device();
         assert_eq!(report(100, &device, &mut creep).vram.unwrap().creep, Some(Bytes(0)));
         (device[2].bytes, device[2].mapped) = (Bytes(6000), Bytes(6400));
@@ -197,7 +201,7 @@ mod tests {
 
     #[test]
     fn a_device_that_shares_the_hosts_memory_has_no_video_memory() {
-        let report = report(100, &[], &mut Creep::from(0));
+        let report = report(100, &[], &mut UnexplainedGrowth::from(0));
         assert_eq!((report.vram, report.tensors.images), (None, Bytes(5)));
     }
 }

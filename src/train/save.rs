@@ -11,14 +11,14 @@ use crate::memory::plan::OptionalColumns;
 use crate::model::{Gaussians, fuse};
 
 /// A model where it is.
-pub struct Resident<'a, B: Raster<Gaussians>> {
+pub struct DeviceModel<'a, B: Raster<Gaussians>> {
     /// Its device.
     pub device: &'a mut B,
     /// The model.
     pub model: &'a mut B::Model,
 }
 
-impl<B: Raster<Gaussians>> Rows<Gaussians> for Resident<'_, B> {
+impl<B: Raster<Gaussians>> Rows<Gaussians> for DeviceModel<'_, B> {
     type Error = DeviceError;
 
     fn len(&self) -> usize {

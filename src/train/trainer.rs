@@ -13,15 +13,15 @@ use self::appearance::learner;
 use self::coarse::{Coarse, LaunchedTerms};
 use super::appearance::compensation;
 use super::checkpoint::{Checkpoint, StoredCheckpoint};
-use super::coarse::{Asked, Course};
-use super::creep::Creep;
+use super::coarse::{Asked, CoarseSchedule};
 use super::descend::{Descended, Descent, descend};
 use super::eval::{EvalRequest, Shown, evaluate};
 use super::event::{Buffers, Event, Phase, Saved, Sink, Split, Step, Tensors};
 use super::feed::Feed;
 use super::report;
-use super::save::{Resident, render_mode, write_point_cloud};
+use super::save::{DeviceModel, render_mode, write_point_cloud};
 use super::schedule::{self, Milestones};
+use super::unexplained_growth::UnexplainedGrowth;
 use super::views::Views;
 use super::{SceneScale, TrainError, densify, render_filter};
 use crate::backend::{LossTerms, LossValue, Pass, Pending, RenderSettings, Surface, SurfaceMaps};
@@ -76,10 +76,10 @@ pub struct Trainer<'a, B: Surface + SurfaceMaps> {
     /// The iteration whose loss has not been read yet.
     launched: Option<Launched<B>>,
     tensors: Tensors,
-    creep: Creep,
+    creep: UnexplainedGrowth,
     training_seconds: f64,
     /// What of them had passed when the iteration before the launched one was known to be done.
-    told_seconds: f64,
+    reported_seconds: f64,
 }
 
 /// An iteration on its way.
@@ -102,7 +102,7 @@ impl<'a, B: Surface + SurfaceMaps> Trainer<'a, B> {
         let mut model = device.upload(gaussians)?;
         match device.reorder(&mut model, &super::scene_cube(setup.dataset)) {
             // That costs speed, and nothing else.
-            Err(error) if error.is_want_of_memory() => {}
+            Err(error) if error.is_out_of_memory() => {}
             done => done?,
         }
         let SugarOptions { checkpoint_path, .. } = &setup.config.sugar;
@@ -150,14 +150,14 @@ impl<'a, B: Surface + SurfaceMaps> Trainer<'a, B> {
             sink,
             model,
             appearance: None,
-            coarse: Course::of(setup.config).map(Coarse::new),
+            coarse: CoarseSchedule::of(setup.config).map(Coarse::new),
             feed,
             iteration,
             launched: None,
             tensors: Tensors::default(),
-            creep: Creep::from(iteration),
+            creep: UnexplainedGrowth::from(iteration),
             training_seconds: 0.0,
-            told_seconds: 0.0,
+            reported_seconds: 0.0,
         }
     }
 
@@ -176,31 +176,31 @@ impl<'a, B: Surface + SurfaceMaps> Trainer<'a, B> {
                 self.control_density()?;
                 self.smooth_in_time()?;
             }
-            self.with_relief(Self::iterate)?;
+            self.with_memory_retry(Self::iterate)?;
             self.govern()?;
             // Asked to stop after the last iteration, a run is simply done.
             interrupted = self.iteration < last && self.setup.stop.load(Ordering::Relaxed);
             let lasts = [config.optimize.iterations, last];
             let mut due = Milestones::after(&config.output, self.iteration, &lasts);
             due.checkpoint |= interrupted;
-            self.settle(due, last)?;
+            self.report_milestones(due, last)?;
             if due.evaluate {
-                self.with_relief(Self::evaluate)?;
+                self.with_memory_retry(Self::evaluate)?;
                 self.profile(Phase::Evaluation)?;
             }
             if due.save {
-                self.with_relief(Self::save_point_cloud)?;
+                self.with_memory_retry(Self::save_point_cloud)?;
             }
             if due.checkpoint {
                 self.write_checkpoint()?;
                 // A run that goes on from it has none.
-                self.let_neighbours_go();
+                self.drop_neighbours();
             }
             if due.save || due.checkpoint {
                 self.profile(Phase::Saving)?;
             }
             if due.evaluate || due.save {
-                self.feed.announce(self.device, self.iteration + 1);
+                self.feed.schedule_decoding(self.device, self.iteration + 1);
             }
         }
         self.sink.on(&Event::Finished {
@@ -213,7 +213,7 @@ impl<'a, B: Surface + SurfaceMaps> Trainer<'a, B> {
     }
 
     fn announce_start(&mut self, last: u32) -> Result<(), TrainError> {
-        self.feed.announce(self.device, self.iteration + 1);
+        self.feed.schedule_decoding(self.device, self.iteration + 1);
         self.sink.on(&Event::Started {
             model_path: self.setup.model_path.to_owned(),
             device: self.device.name(),
@@ -293,7 +293,7 @@ impl<'a, B: Surface + SurfaceMaps> Trainer<'a, B> {
             // While the device works.
             match self.feed.prefetch(device, iteration + 1) {
                 // The step is done: what there is no room for now is asked for again by the next.
-                Err(TrainError::Device(error)) if error.is_want_of_memory() => {}
+                Err(TrainError::Device(error)) if error.is_out_of_memory() => {}
                 done => done?,
             }
         }
@@ -304,7 +304,7 @@ impl<'a, B: Surface + SurfaceMaps> Trainer<'a, B> {
     /// What an iteration asks of surfaces, with the neighbours there that this wants.
     fn asked(
         &mut self,
-        course: Option<&Course>,
+        course: Option<&CoarseSchedule>,
         iteration: u32,
     ) -> Result<Option<Asked>, TrainError> {
         let (config, extent) = (self.setup.config, self.scale.extent);
@@ -342,8 +342,8 @@ impl<'a, B: Surface + SurfaceMaps> Trainer<'a, B> {
         let LossValue { l1, ssim, depth_l1, total } = loss.read()?;
         self.hear_surfaces(surfaces)?;
         self.training_seconds += started.elapsed().as_secs_f64();
-        let ms = (self.training_seconds - self.told_seconds) * 1e3;
-        self.told_seconds = self.training_seconds;
+        let ms = (self.training_seconds - self.reported_seconds) * 1e3;
+        self.reported_seconds = self.training_seconds;
         let photometric = self.setup.config.optimize.iterations;
         let iterations =
             if iteration <= photometric { photometric } else { self.setup.config.last_iteration() };
@@ -359,7 +359,7 @@ impl<'a, B: Surface + SurfaceMaps> Trainer<'a, B> {
     }
 
     /// Tells of all iterations so far, and at intervals of memory and distributions.
-    fn settle(&mut self, due: Milestones, last: u32) -> Result<(), TrainError> {
+    fn report_milestones(&mut self, due: Milestones, last: u32) -> Result<(), TrainError> {
         let iteration = self.iteration;
         let memory = iteration.is_multiple_of(report::MEMORY_INTERVAL) || iteration == last;
         if memory || due.any() {
@@ -376,7 +376,7 @@ impl<'a, B: Surface + SurfaceMaps> Trainer<'a, B> {
             self.profile(Phase::Training)?;
         }
         if iteration.is_multiple_of(report::DISTRIBUTION_INTERVAL) {
-            self.with_relief(Self::report_distributions)?;
+            self.with_memory_retry(Self::report_distributions)?;
         }
         Ok(())
     }
@@ -384,14 +384,14 @@ impl<'a, B: Surface + SurfaceMaps> Trainer<'a, B> {
     fn report_memory(&mut self) -> Result<(), TrainError> {
         let [parameters, optimizer] = self.device.model_bytes(&self.model);
         let images = self.feed.views.held();
-        let books = report::Books {
+        let inputs = report::MemoryInputs {
             iteration: self.iteration,
             tensors: Tensors { parameters, optimizer, images, ..self.tensors },
             device: &self.device.memory(),
             scratch_needed: self.device.scratch_needed(),
             budget: self.device.memory_budget(),
         };
-        self.sink.on(&report::memory(&books, &mut self.creep))?;
+        self.sink.on(&report::memory(&inputs, &mut self.creep))?;
         Ok(())
     }
 
@@ -448,7 +448,7 @@ impl<'a, B: Surface + SurfaceMaps> Trainer<'a, B> {
             }
         }
         if !self.iteration.is_multiple_of(report::DISTRIBUTION_INTERVAL) {
-            self.with_relief(Self::report_distributions)?;
+            self.with_memory_retry(Self::report_distributions)?;
         }
         Ok(())
     }
@@ -470,7 +470,7 @@ impl<'a, B: Surface + SurfaceMaps> Trainer<'a, B> {
             train_views: self.feed.views.names(Split::Train),
         };
         let tables = self.read_appearance()?;
-        let mut model = Resident { device: &mut *self.device, model: &mut self.model };
+        let mut model = DeviceModel { device: &mut *self.device, model: &mut self.model };
         let path = checkpoint.write_with(self.setup.model_path, &mut model, tables.as_ref())?;
         self.saved(Saved::Checkpoint, path)
     }
@@ -489,7 +489,7 @@ impl<'a, B: Surface + SurfaceMaps> Trainer<'a, B> {
             self.device.synchronize()?;
             let begun = Instant::now();
             let before = self.device.len(&self.model);
-            let done = self.play(&round, before)?;
+            let done = self.run_round(&round, before)?;
             if densify::reorders(config, iteration) {
                 self.reorder()?;
             }
@@ -498,8 +498,8 @@ impl<'a, B: Surface + SurfaceMaps> Trainer<'a, B> {
             let round_ms = begun.elapsed().as_secs_f64() * 1e3;
             let gaussians = self.device.len(&self.model);
             self.count_time(started);
-            self.sink.on(&done.told(iteration, gaussians, round_ms))?;
-            self.creep = Creep::from(iteration);
+            self.sink.on(&done.to_event(iteration, gaussians, round_ms))?;
+            self.creep = UnexplainedGrowth::from(iteration);
             self.profile(Phase::DensityControl)?;
             if gaussians == 0 && before > 0 {
                 self.warn(format!(
@@ -519,7 +519,7 @@ impl<'a, B: Surface + SurfaceMaps> Trainer<'a, B> {
     fn count_time(&mut self, started: Instant) {
         let seconds = started.elapsed().as_secs_f64();
         self.training_seconds += seconds;
-        self.told_seconds += seconds;
+        self.reported_seconds += seconds;
     }
 
     fn saved(&mut self, what: Saved, path: std::path::PathBuf) -> Result<(), TrainError> {

@@ -54,8 +54,8 @@ impl<'a> Views<'a> {
     }
 
     /// Says which views come next, so that they are decoded ahead.
-    pub fn announce(&self, order: &[usize]) {
-        self.loader.announce(order);
+    pub fn schedule_decoding(&self, order: &[usize]) {
+        self.loader.schedule_decoding(order);
     }
 
     /// The image of a view; nothing, and a warning to tell, where it cannot be decoded.
@@ -78,7 +78,7 @@ impl<'a> Views<'a> {
     }
 
     /// Lets an image go that the device holds now.
-    pub fn let_go<B: Backend>(&self, device: &B, index: usize) {
+    pub fn release<B: Backend>(&self, device: &B, index: usize) {
         if device.holds(index) {
             self.loader.forget(index);
         }

@@ -197,7 +197,7 @@ impl Solid {
     }
 
     /// What it adds to the density along a ray.
-    fn along(&self, origin: Vec3<f64>, direction: Vec3<f64>) -> Bump {
+    fn along(&self, origin: Vec3<f64>, direction: Vec3<f64>) -> DensityKernel {
         let scaled = |vector| {
             let turned = mul_transposed(&self.axes, vector);
             std::array::from_fn(|i| turned[i] / self.scale[i].max(1e-8))
@@ -206,7 +206,7 @@ impl Solid {
             (scaled(sub(origin, self.mean)), scaled(direction));
         let peak = -dot(from, step) / dot(step, step);
         let nearest = add(from, scale(step, peak));
-        Bump {
+        DensityKernel {
             peak,
             width: 1.0 / length(step),
             height: self.opacity * (-0.5 * dot(nearest, nearest)).exp(),
@@ -215,7 +215,7 @@ impl Solid {
 }
 
 /// A Gaussian's density along a ray: `height exp(-(t - peak)² / (2 width²))`.
-struct Bump {
+struct DensityKernel {
     peak: f64,
     width: f64,
     height: f64,
@@ -279,11 +279,11 @@ fn level_points(solids: &[Solid], shown: &[Shown]) -> Vec<Vec3<f64>> {
     let wanted = NonZeroUsize::new(NEIGHBOURS.min(solids.len())).unwrap();
     let found = shown.par_iter().filter_map(|ray| {
         let near = tree.query(&ray.surface).nearest_n::<SquaredEuclidean<f64>>(wanted).execute();
-        let bumps: Vec<Bump> = near
+        let kernels: Vec<DensityKernel> = near
             .iter()
             .map(|near| solids[near.item as usize].along(ray.origin, ray.direction))
             .collect();
-        first_crossing(&bumps).map(|t| add(ray.origin, scale(ray.direction, t)))
+        first_crossing(&kernels).map(|t| add(ray.origin, scale(ray.direction, t)))
     });
     found.collect()
 }
@@ -292,16 +292,16 @@ fn level_points(solids: &[Solid], shown: &[Shown]) -> Vec<Vec3<f64>> {
 ///
 /// At three standard deviations in front of all of them, 16 Gaussians make a density of 0.18 at most;
 /// none that reaches the level alone is missed between stations, as their peaks are among these.
-fn first_crossing(bumps: &[Bump]) -> Option<f64> {
+fn first_crossing(kernels: &[DensityKernel]) -> Option<f64> {
     let density = |t: f64| -> f64 {
-        let of = |bump: &Bump| {
-            let from_peak = (t - bump.peak) / bump.width;
-            bump.height * (-0.5 * from_peak * from_peak).exp()
+        let of = |kernel: &DensityKernel| {
+            let from_peak = (t - kernel.peak) / kernel.width;
+            kernel.height * (-0.5 * from_peak * from_peak).exp()
         };
-        bumps.iter().map(of).sum()
+        kernels.iter().map(of).sum()
     };
-    let stations = |bump: &Bump| STATIONS.map(|at| bump.peak + at * bump.width);
-    let mut stations: Vec<f64> = bumps.iter().flat_map(stations).filter(|&t| t > 0.0).collect();
+    let stations = |kernel: &DensityKernel| STATIONS.map(|at| kernel.peak + at * kernel.width);
+    let mut stations: Vec<f64> = kernels.iter().flat_map(stations).filter(|&t| t > 0.0).collect();
     stations.sort_by(f64::total_cmp);
     let above = stations.iter().position(|&t| density(t) >= LEVEL)?;
     let mut high = stations[above];

@@ -13,7 +13,7 @@ use std::path::Path;
 
 use safetensors::Dtype;
 use safetensors::tensor::{TensorView, serialize_to_file};
-use splat::perceptual::{Kind, LpipsNet, LpipsWeights};
+use splat::perceptual::{LayerKind, LpipsNet, LpipsWeights};
 
 /// Number `i` of a sequence in 0..1: 24 bits of a hash.
 pub fn uniform(seed: u64, i: u64) -> f64 {
@@ -46,7 +46,7 @@ impl Tensor {
 pub fn tensors(net: LpipsNet) -> Vec<Tensor> {
     let mut shapes: Vec<(String, Vec<usize>)> = Vec::new();
     for layer in net.layers() {
-        if let Kind::Convolution { name, inputs, outputs } = layer.kind {
+        if let LayerKind::Convolution { name, inputs, outputs } = layer.kind {
             let [inputs, outputs, side] = [inputs, outputs, layer.window.side].map(|n| n as usize);
             shapes.push((format!("{name}.weight"), vec![outputs, inputs, side, side]));
             shapes.push((format!("{name}.bias"), vec![outputs]));

@@ -11,9 +11,9 @@
 
 #[cfg(kernels)]
 pub mod compact;
+pub mod constrained_backend;
 #[cfg(kernels)]
 pub mod cuda;
-pub mod keeper;
 pub mod oracle;
 pub mod scene;
 pub mod surface;

@@ -80,7 +80,7 @@ impl Ended {
 }
 
 /// A temporary folder with a tiny COLMAP scene in `scene`; the model goes to `model`.
-pub struct Place {
+pub struct TestFolder {
     folder: TempDir,
 }
 
@@ -89,7 +89,7 @@ pub const VIEWS: usize = 8;
 /// Size of its photographs, px.
 pub const SIZE: (u32, u32) = (48, 36);
 
-impl Place {
+impl TestFolder {
     /// With the tiny scene in it.
     pub fn with_scene() -> Self {
         let place = Self::empty();

@@ -43,7 +43,7 @@ pub(super) fn shapes<const N: usize>() -> Domain {
 }
 
 /// A Gaussian's log-scales, quaternion and opacity logit, and so many numbers.
-pub(super) fn bumps<const N: usize>() -> Domain {
+pub(super) fn kernels<const N: usize>() -> Domain {
     let draw = |draws: &mut Draws| {
         let log_scale: [f64; 3] = draws.array(-1.5, 0.5);
         let logit = draws.uniform(-5.0, 5.0);

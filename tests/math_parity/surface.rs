@@ -1,31 +1,31 @@
 //! How the twins of what the terms of surfaces are made of are called.
 
 use splat::math::Real;
-use splat::math::field::{self, Bump, BumpGradient};
+use splat::math::field::{self, DensityKernel, DensityKernelGradient};
 use splat::math::splat::Shape;
 
 use super::{quat, triple};
 
-pub(super) fn bump<R: Real>(v: &[R]) -> Bump<R> {
+pub(super) fn kernel<R: Real>(v: &[R]) -> DensityKernel<R> {
     let (log_scale, quat) = (triple(v), quat(&v[3..]));
     let shape = Shape { mean_world: [R::ZERO; 3], log_scale, quat, smoothing: R::ZERO };
-    Bump::new(&shape, v[7])
+    DensityKernel::new(&shape, v[7])
 }
 
-fn flat<R: Real>(d: &BumpGradient<R>) -> Vec<R> {
+fn flat<R: Real>(d: &DensityKernelGradient<R>) -> Vec<R> {
     [&d.d_mean_world[..], &d.d_log_scale, d.d_axes.as_flattened(), &[d.d_opacity_logit]].concat()
 }
 
 pub(super) fn dense_bwd<R: Real>(v: &[R]) -> Vec<R> {
-    let (bump, offset, mut d) = (bump(v), triple(&v[8..]), BumpGradient::default());
-    let found = field::density(&bump, offset);
-    d.d_mean_world = field::density_bwd(&bump, offset, found, v[11], &mut d);
+    let (kernel, offset, mut d) = (kernel(v), triple(&v[8..]), DensityKernelGradient::default());
+    let found = field::density(&kernel, offset);
+    d.d_mean_world = field::density_bwd(&kernel, offset, found, v[11], &mut d);
     flat(&d)
 }
 
 pub(super) fn sampled_bwd<R: Real>(v: &[R]) -> Vec<R> {
-    let mut d = BumpGradient::default();
-    field::sample_bwd(&bump(v), triple(&v[8..]), triple(&v[11..]), v[14], &mut d);
+    let mut d = DensityKernelGradient::default();
+    field::sample_bwd(&kernel(v), triple(&v[8..]), triple(&v[11..]), v[14], &mut d);
     flat(&d)
 }
 

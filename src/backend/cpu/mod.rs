@@ -14,10 +14,10 @@ use std::sync::Arc;
 
 pub use count::{Counted, count};
 pub use frame::Frame;
-pub use model::{Column, Model, Parameter};
+pub use model::{Model, ModelColumn, Parameter};
 pub use stage::appearance::Appearance;
 pub use stage::gradients::Gradients;
-pub use stage::lpips::Perceptual;
+pub use stage::lpips::LpipsModel;
 pub use stage::neighbours::Neighbours;
 pub use stage::normals::ReadyMean;
 pub use stage::project::ParameterGradient;
@@ -107,7 +107,7 @@ impl<R: Real> Raster<Gaussians> for Cpu<R> {
     type Model = Model<R>;
     type Frame = Frame<R>;
     type Gradients = Gradients<R>;
-    type Perceptual = Perceptual;
+    type LpipsModel = LpipsModel;
     type Appearance = Appearance<R>;
 
     fn upload(&mut self, host: &Gaussians) -> Result<Model<R>, DeviceError> {
@@ -218,13 +218,13 @@ impl<R: Real> Raster<Gaussians> for Cpu<R> {
         loss::measure(frame.compared(), frame.canvas.size, target)
     }
 
-    fn perceptual(&mut self, weights: &LpipsWeights) -> Result<Perceptual, DeviceError> {
-        Ok(Perceptual::new(weights))
+    fn perceptual(&mut self, weights: &LpipsWeights) -> Result<LpipsModel, DeviceError> {
+        Ok(LpipsModel::new(weights))
     }
 
     fn perceive(
         &mut self,
-        net: &Perceptual,
+        net: &LpipsModel,
         frame: &Frame<R>,
         target: &Arc<Image>,
     ) -> Result<f64, DeviceError> {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::backend::Snapshot;
-use crate::backend::generation::Generation;
+use crate::backend::rows_version::RowsVersion;
 use crate::math::Real;
 use crate::math::linalg::{Quat, Vec3};
 use crate::math::splat::Shape;
@@ -48,7 +48,7 @@ impl Parameter {
 
 /// One parameter of all Gaussians with Adam's moments; each vector is [n, width].
 #[derive(Clone, Debug)]
-pub struct Column<R> {
+pub struct ModelColumn<R> {
     /// Values per Gaussian.
     pub width: usize,
     /// The parameter.
@@ -65,7 +65,7 @@ pub struct Model<R> {
     /// Highest degree of the spherical harmonics.
     pub sh_degree: u32,
     /// Columns in the order of [`Parameter::ALL`].
-    pub columns: [Column<R>; 6],
+    pub columns: [ModelColumn<R>; 6],
     /// Sums of the norms of the screen-space gradients, `[n]`.
     pub gradient_norm_sums: Vec<R>,
     /// Views that saw the Gaussian, `[n]`.
@@ -74,7 +74,7 @@ pub struct Model<R> {
     pub absolute_norm_sums: Vec<R>,
     /// Standard deviations of the 3D filter, world units, `[n]`; empty where there is none.
     pub filter_3d: Vec<R>,
-    generation: Generation,
+    rows_version: RowsVersion,
 }
 
 impl<R: Real> Model<R> {
@@ -84,7 +84,7 @@ impl<R: Real> Model<R> {
         let columns = std::array::from_fn(|i| {
             let values: Vec<R> = groups[i].values.iter().map(|&v| R::of_f32(v)).collect();
             let zeros = vec![R::ZERO; values.len()];
-            Column {
+            ModelColumn {
                 width: groups[i].width,
                 first_moments: zeros.clone(),
                 second_moments: zeros,
@@ -98,18 +98,18 @@ impl<R: Real> Model<R> {
             views_seen: vec![0; host.len()],
             absolute_norm_sums: Vec::new(),
             filter_3d: Vec::new(),
-            generation: Generation::new(),
+            rows_version: RowsVersion::new(),
         }
     }
 
     /// Its rows as they are until one comes, goes or changes places.
-    pub(super) fn generation(&self) -> &Generation {
-        &self.generation
+    pub(super) fn rows_version(&self) -> &RowsVersion {
+        &self.rows_version
     }
 
     /// What was found of its rows before is of others.
-    pub(super) fn begin_generation(&mut self) {
-        self.generation = Generation::new();
+    pub(super) fn invalidate_rows(&mut self) {
+        self.rows_version = RowsVersion::new();
     }
 
     /// Which of the optional columns there are.
@@ -149,12 +149,12 @@ impl<R: Real> Model<R> {
     }
 
     /// One parameter of all Gaussians.
-    pub fn column(&self, parameter: Parameter) -> &Column<R> {
+    pub fn column(&self, parameter: Parameter) -> &ModelColumn<R> {
         &self.columns[parameter as usize]
     }
 
     /// One parameter of all Gaussians, to change it.
-    pub fn column_mut(&mut self, parameter: Parameter) -> &mut Column<R> {
+    pub fn column_mut(&mut self, parameter: Parameter) -> &mut ModelColumn<R> {
         &mut self.columns[parameter as usize]
     }
 
@@ -224,7 +224,7 @@ impl<R: Real> Model<R> {
         let groups = shape.groups();
         Self {
             sh_degree: shape.sh_degree,
-            columns: std::array::from_fn(|i| Column {
+            columns: std::array::from_fn(|i| ModelColumn {
                 width: groups[i].width,
                 values: room(groups[i].width),
                 first_moments: room(groups[i].width),
@@ -234,13 +234,13 @@ impl<R: Real> Model<R> {
             views_seen: Vec::with_capacity(count),
             absolute_norm_sums: Vec::new(),
             filter_3d: Vec::new(),
-            generation: Generation::new(),
+            rows_version: RowsVersion::new(),
         }
     }
 
     /// Adds rows behind the last.
     pub(super) fn append(&mut self, rows: &Snapshot<Gaussians>) {
-        self.begin_generation();
+        self.invalidate_rows();
         let Snapshot { parameters, first_moments, second_moments, .. } = rows;
         let parts = [parameters.groups(), first_moments.groups(), second_moments.groups()];
         for (i, column) in self.columns.iter_mut().enumerate() {
@@ -278,7 +278,7 @@ impl<R: Real> Model<R> {
         [parameters, moments + statistics]
     }
 
-    fn gather(&self, rows: &Range<usize>, part: impl Fn(&Column<R>) -> &Vec<R>) -> Gaussians {
+    fn gather(&self, rows: &Range<usize>, part: impl Fn(&ModelColumn<R>) -> &Vec<R>) -> Gaussians {
         let mut gathered = Gaussians::zeros(self.sh_degree, 0);
         for (values, column) in gathered.groups_mut().into_iter().zip(&self.columns) {
             *values = host(&part(column)[rows.start * column.width..rows.end * column.width]);

@@ -8,14 +8,14 @@ use super::session::Session;
 use super::stage::appearance::{self, Appearance, Compensated};
 use super::stage::bands::{self, Lists};
 use super::stage::bin;
-use super::stage::blend::{self, Canvas, Keeps, Pixels};
+use super::stage::blend::{self, Canvas, KeptState, Pixels};
 use super::stage::loss::{self, PendingLoss};
-use super::stage::lpips::{self, Perceptual};
+use super::stage::lpips::{self, LpipsModel};
 use super::stage::neighbours::Neighbours;
 use super::stage::normals::{self, PendingNormals};
 use super::stage::project::{self, Splats};
 use super::stage::sampled_depths::DepthMap;
-use super::stage::surface::{self, PendingSurface, Viewed};
+use super::stage::surface::{self, PendingSurface, SampledView};
 use super::stage::{adam, densify, depth};
 use super::work;
 use crate::abi::Camera;
@@ -249,7 +249,7 @@ impl Frame {
     pub(super) fn perceive(
         &self,
         session: &Session,
-        net: &Perceptual,
+        net: &LpipsModel,
         target: &Target,
     ) -> Result<f64, DeviceError> {
         lpips::perceive(session, net, (&self.canvas.image, &self.camera), target)
@@ -354,9 +354,9 @@ impl Frame {
     /// Bytes of scratch that it takes to train on the view if its lists come in so many parts.
     pub(super) fn scratch_in_parts(&self, parts: u64) -> Bytes {
         let keeps = match (&self.d_surface, &self.d_inverse_depths) {
-            (Some(_), _) => Keeps::ColoursAndSurface,
-            (None, Some(_)) => Keeps::ColoursAndDepths,
-            (None, None) => Keeps::Colours,
+            (Some(_), _) => KeptState::ColoursAndSurface,
+            (None, Some(_)) => KeptState::ColoursAndDepths,
+            (None, None) => KeptState::Colours,
         };
         let compensated = self.compensated.as_ref().map_or(Bytes::default(), Compensated::bytes);
         let lists = bands::lists_bytes(&self.camera, self.splats.instances, keeps);
@@ -415,10 +415,10 @@ impl Gradients {
     ) -> Result<PendingSurface, DeviceError> {
         let Some((splats, camera, _)) = &mut self.view else { return Err(DeviceError::NoLoss) };
         if rule.asks() {
-            splats.settle(session)?;
+            splats.fold_into_gradients(session)?;
         }
-        let viewed = Viewed { splats, camera, depth_map: self.depth_map.as_ref() };
-        surface::regularise(session, model, (viewed, near), &mut self.geometry, rule)
+        let sampled_view = SampledView { splats, camera, depth_map: self.depth_map.as_ref() };
+        surface::regularise(session, model, (sampled_view, near), &mut self.geometry, rule)
     }
 
     /// Moves every parameter. An error where no backward pass came before.

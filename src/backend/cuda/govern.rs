@@ -2,7 +2,7 @@
 
 use super::memory::heap::Heap;
 use super::model::tables::Model;
-use super::photos::Images;
+use super::photos::PhotoStore;
 use super::session::{BandPolicy, Session};
 use super::stage::neighbours::LISTS;
 use crate::backend::{DeviceError, Governed};
@@ -14,7 +14,7 @@ const AT_LEAST: u64 = 64 << 20;
 
 /// Everything of the GPU that takes memory, as far as it is at hand.
 pub(super) struct Parts<'a> {
-    pub(super) images: &'a mut Images,
+    pub(super) images: &'a mut PhotoStore,
     pub(super) session: &'a mut Session,
     /// The model, between two iterations.
     pub(super) model: Option<&'a mut Model>,
@@ -47,7 +47,7 @@ impl Holder for Parts<'_> {
             }
             Rung::Photographs => match self.images.evict(self.session, missing) {
                 // Those in use need a place to go to.
-                Err(error) if error.is_want_of_memory() => return Ok(Gain::Nothing),
+                Err(error) if error.is_out_of_memory() => return Ok(Gain::Nothing),
                 done => drop(done?),
             },
             // Between iterations nothing is listed: bands would bring nothing.
@@ -67,7 +67,7 @@ impl Holder for Parts<'_> {
                 {
                     match model.compact(self.session) {
                         // It takes a little scratch itself.
-                        Err(error) if error.is_want_of_memory() => return Ok(Gain::Nothing),
+                        Err(error) if error.is_out_of_memory() => return Ok(Gain::Nothing),
                         done => return Ok(Gain::Bytes(done?)),
                     }
                 }
@@ -81,7 +81,7 @@ impl Holder for Parts<'_> {
     fn cost(&self, rung: Rung) -> Option<Bytes> {
         match rung {
             Rung::Photographs => {
-                self.images.could_all_stay(&self.session.heap).then(|| self.images.absent())
+                self.images.all_fit(&self.session.heap).then(|| self.images.absent())
             }
             // An eighth more than the view that needed most, so that the next does not bring it back.
             Rung::Bands => {
@@ -98,13 +98,13 @@ impl Holder for Parts<'_> {
         }
     }
 
-    fn room(&self) -> Bytes {
-        self.session.heap.room()
+    fn available_bytes(&self) -> Bytes {
+        self.session.heap.available_bytes()
     }
 
-    fn take_back(&mut self, rung: Rung) -> Result<(), DeviceError> {
+    fn restore(&mut self, rung: Rung) -> Result<(), DeviceError> {
         match rung {
-            Rung::Photographs => self.images.welcome(&self.session.heap),
+            Rung::Photographs => self.images.allow_resident(&self.session.heap),
             Rung::Bands => {
                 self.session.bands = BandPolicy::Never;
                 self.session.banded_need = Bytes(0);
@@ -126,7 +126,7 @@ pub(super) fn with_room<R>(
         let done = work(parts);
         if matches!(done, Err(DeviceError::OutOfMemory { .. })) {
             // Another program was quicker: the plan has to know.
-            parts.session.heap.look_around()?;
+            parts.session.heap.update_foreign_use()?;
         }
         done
     })
@@ -138,19 +138,19 @@ pub(super) fn between_iterations(
     ladder: &mut Ladder,
     mut parts: Parts<'_>,
 ) -> Result<(), DeviceError> {
-    parts.session.heap.look_around()?;
+    parts.session.heap.update_foreign_use()?;
     if let Some(model) = &mut parts.model {
         model.trim()?;
     }
     parts.session.heap.trim_slack()?;
     if parts.images.is_short_of_room(&parts.session.heap) {
-        ladder.note_once(Rung::Photographs);
+        ladder.record_once(Rung::Photographs);
     }
     match ladder.climb(&mut parts, |parts| within_budget(&parts.session.heap)) {
         // Before the next iteration there will be less.
-        Err(error) if error.is_want_of_memory() && parts.session.list_room.is_waiting() => {}
+        Err(error) if error.is_out_of_memory() && parts.session.list_room.is_waiting() => {}
         // What is held stays, and nothing more is taken: the driver has granted it.
-        Err(error) if error.is_want_of_memory() => {
+        Err(error) if error.is_out_of_memory() => {
             ladder.warn_of_excess(parts.session.heap.excess());
         }
         other => {
@@ -158,7 +158,7 @@ pub(super) fn between_iterations(
             ladder.warn_of_excess(Bytes(0));
         }
     }
-    ladder.descend(&mut parts)
+    ladder.restore_rungs(&mut parts)
 }
 
 /// After a failure of what asked for no room itself, or that all which can be given up within an
@@ -173,7 +173,7 @@ pub(super) fn relieve(
     for rung in ladder.in_order(&[Rung::Photographs, Rung::Neighbours, Rung::Compact]) {
         match parts.give_up(rung, missing)? {
             Gain::Bytes(bytes) | Gain::Promised(bytes) => {
-                ladder.note(rung, bytes);
+                ladder.record(rung, bytes);
                 return Ok(true);
             }
             Gain::Nothing => {}

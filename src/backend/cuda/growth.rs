@@ -3,7 +3,7 @@
 use super::frame::Frame;
 use super::memory::heap::Heap;
 use super::model::tables::Model;
-use super::photos::Images;
+use super::photos::PhotoStore;
 use crate::memory::plan::{
     Coarse, CoarseGrowth, FEWER_NEIGHBOURS, Granule, Growth, ModelSize, largest_births,
 };
@@ -21,7 +21,7 @@ const UNFORESEEN: u64 = 50;
 
 /// What views need of the scratch, per Gaussian.
 #[derive(Debug, Default)]
-pub(super) struct Appetite {
+pub(super) struct ScratchHighWater {
     /// The most of any view since the last change, and before it.
     most: [f64; 2],
     frames: u32,
@@ -29,27 +29,27 @@ pub(super) struct Appetite {
     coarse: Option<(Coarse, [f64; 2])>,
 }
 
-impl Appetite {
+impl ScratchHighWater {
     /// Of a run that this coarse stage follows, if one does.
     pub(super) fn of_run(coarse: Option<Coarse>) -> Self {
         Self { coarse: coarse.map(|coarse| (coarse, [0.0; 2])), ..Self::default() }
     }
 
     /// A view was drawn for training.
-    pub(super) fn saw(
+    pub(super) fn observe(
         &mut self,
         frame: &Frame,
         gaussians: usize,
         (heap, ladder): (&Heap, &Ladder),
     ) {
-        self.note(needed(frame, heap, ladder), gaussians);
+        self.record(needed(frame, heap, ladder), gaussians);
         if let Some((coarse, most)) = &mut self.coarse {
             let needed = frame.scratch_in_coarse(coarse, gaussians, in_bands(ladder));
             most[0] = most[0].max(each(needed, gaussians));
         }
     }
 
-    fn note(&mut self, bytes: Bytes, gaussians: usize) {
+    fn record(&mut self, bytes: Bytes, gaussians: usize) {
         self.frames += 1;
         if self.frames >= REMEMBERED / 2 {
             self.most = [0.0, self.most[0]];
@@ -72,7 +72,7 @@ impl Appetite {
         let (coarse, most) = self.coarse?;
         let most = most[0].max(most[1]);
         let [.., fewest] = FEWER_NEIGHBOURS;
-        let neighbours = if ladder.precedes(Rung::Neighbours, Rung::Births) {
+        let neighbours = if ladder.comes_before(Rung::Neighbours, Rung::Births) {
             coarse.neighbours.min(fewest)
         } else {
             coarse.neighbours
@@ -96,7 +96,7 @@ fn all(each: f64, gaussians: usize) -> Bytes {
 
 /// Whether views are drawn in bands before births are refused.
 fn in_bands(ladder: &Ladder) -> bool {
-    ladder.precedes(Rung::Bands, Rung::Births)
+    ladder.comes_before(Rung::Bands, Rung::Births)
 }
 
 /// What a view needed of the scratch, or would have needed in bands where these are allowed.
@@ -108,15 +108,15 @@ fn needed(frame: &Frame, heap: &Heap, ladder: &Ladder) -> Bytes {
 /// Of `wish` births as many as there is memory for when everything is given up that comes before
 /// births.
 pub(super) fn births(
-    appetite: &Appetite,
+    high_water: &ScratchHighWater,
     (model, wish): (&Model, usize),
-    images: &Images,
+    images: &PhotoStore,
     (heap, ladder): (&Heap, &Ladder),
 ) -> usize {
     let mapped = model.mapped();
     let mut others = heap.total().0.saturating_sub(mapped.iter().map(|bytes| bytes.0).sum());
     others = others.saturating_sub(heap.mapped_scratch().0);
-    if ladder.precedes(Rung::Photographs, Rung::Births) {
+    if ladder.comes_before(Rung::Photographs, Rung::Births) {
         others = others.saturating_sub(images.resident_bytes().0);
     }
     let growth = Growth {
@@ -129,10 +129,10 @@ pub(super) fn births(
             optional: model.optional(),
         },
         mapped,
-        iteration_scratch: appetite.of(model.len()),
+        iteration_scratch: high_water.of(model.len()),
         granule: Granule(heap.granule()),
         is_virtual: heap.is_virtual(),
-        coarse: appetite.in_coarse(model.len(), ladder),
+        coarse: high_water.in_coarse(model.len(), ladder),
     };
     usize::try_from(largest_births(&growth, wish as u64)).unwrap_or(wish).min(wish)
 }
@@ -144,38 +144,41 @@ mod tests {
 
     #[test]
     fn the_hungriest_of_the_last_views_counts_and_in_the_end_is_forgotten() {
-        let mut appetite = Appetite::default();
-        appetite.note(Bytes(1000), 100);
-        appetite.note(Bytes(3000), 200);
-        assert_eq!(appetite.of(300), Bytes(4500));
+        let mut high_water = ScratchHighWater::default();
+        high_water.record(Bytes(1000), 100);
+        high_water.record(Bytes(3000), 200);
+        assert_eq!(high_water.of(300), Bytes(4500));
         for _ in 0..REMEMBERED / 2 {
-            appetite.note(Bytes(500), 100);
+            high_water.record(Bytes(500), 100);
         }
-        assert_eq!(appetite.of(300), Bytes(4500));
+        assert_eq!(high_water.of(300), Bytes(4500));
         for _ in 0..REMEMBERED / 2 {
-            appetite.note(Bytes(500), 100);
+            high_water.record(Bytes(500), 100);
         }
-        assert_eq!(appetite.of(300), Bytes(1500));
+        assert_eq!(high_water.of(300), Bytes(1500));
     }
 
     #[test]
-    fn the_coarse_stage_needs_short_lists_only_where_these_come_before_births() {
+    fn the_coarse_stage_counts_short_lists_only_if_they_precede_births() {
         let coarse = Coarse { neighbours: 16, shortens: true, maps: Maps::Undrawn };
-        let appetite = Appetite { coarse: Some((coarse, [20.0, 70.5])), ..Appetite::default() };
+        let high_water = ScratchHighWater {
+            coarse: Some((coarse, [20.0, 70.5])),
+            ..ScratchHighWater::default()
+        };
         for (order, neighbours) in [
             (&[Rung::Neighbours, Rung::Births][..], 10),
             (&[Rung::Births, Rung::Neighbours], 16),
             (&[Rung::Births], 16),
         ] {
-            let found = appetite.in_coarse(1000, &Ladder::new(order)).unwrap();
+            let found = high_water.in_coarse(1000, &Ladder::new(order)).unwrap();
             assert_eq!((found.neighbours, found.scratch), (neighbours, Bytes(70_500)));
         }
-        let mut appetite = appetite;
+        let mut high_water = high_water;
         for _ in 0..REMEMBERED / 2 {
-            appetite.note(Bytes(500), 100);
+            high_water.record(Bytes(500), 100);
         }
-        let found = appetite.in_coarse(1000, &Ladder::new(&[])).unwrap();
+        let found = high_water.in_coarse(1000, &Ladder::new(&[])).unwrap();
         assert_eq!(found.scratch, Bytes(20_000), "what was long ago is forgotten");
-        assert!(Appetite::of_run(None).in_coarse(1000, &Ladder::new(&[])).is_none());
+        assert!(ScratchHighWater::of_run(None).in_coarse(1000, &Ladder::new(&[])).is_none());
     }
 }

@@ -25,17 +25,17 @@ pub use photos::Target;
 pub use session::BandPolicy;
 pub use stage::appearance::Appearance;
 pub use stage::loss::PendingLoss;
-pub use stage::lpips::Perceptual;
+pub use stage::lpips::LpipsModel;
 pub use stage::neighbours::Neighbours;
 pub use stage::normals::PendingNormals;
 pub use stage::probe;
 pub use stage::surface::PendingSurface;
 
 use self::govern::Parts;
-use self::growth::Appetite;
+use self::growth::ScratchHighWater;
 use self::model::catch_up::catch_up;
 use self::model::tables;
-use self::photos::Images;
+use self::photos::PhotoStore;
 use self::session::Session;
 use super::{DeviceError, RenderSettings};
 use crate::config::MemoryOptions;
@@ -80,11 +80,11 @@ impl Default for CudaOptions {
 
 /// An NVIDIA GPU.
 pub struct Cuda {
-    images: Images,
+    images: PhotoStore,
     session: Session,
     ladder: Ladder,
     trim_interval: u32,
-    appetite: Appetite,
+    high_water: ScratchHighWater,
 }
 
 impl Cuda {
@@ -95,11 +95,11 @@ impl Cuda {
         // Until the ladder says otherwise.
         session.bands = BandPolicy::Never;
         Ok(Self {
-            images: Images::new(&session)?,
+            images: PhotoStore::new(&session)?,
             session,
             ladder: Ladder::new(&options.give_up),
             trim_interval: options.trim_interval.max(1),
-            appetite: Appetite::of_run(options.coarse),
+            high_water: ScratchHighWater::of_run(options.coarse),
         })
     }
 
@@ -124,13 +124,13 @@ impl Cuda {
     fn room_for_model(&mut self, sh_degree: u32, count: usize) -> Result<Model, DeviceError> {
         match self.with_room(|session| tables::zeros(session, sh_degree, count)) {
             Err(error)
-                if error.is_want_of_memory()
+                if error.is_out_of_memory()
                     && self.session.storage == Storage::Full
                     && self.ladder.allows(Rung::Compact) =>
             {
                 self.session.storage = Storage::Compact;
                 let model = self.with_room(|session| tables::zeros(session, sh_degree, count))?;
-                self.ladder.note(Rung::Compact, Bytes(0));
+                self.ladder.record(Rung::Compact, Bytes(0));
                 Ok(model)
             }
             done => done,
@@ -148,7 +148,7 @@ impl Cuda {
     /// The same for what sends photographs.
     fn with_images<R>(
         &mut self,
-        mut work: impl FnMut(&mut Images, &mut Session) -> Result<R, DeviceError>,
+        mut work: impl FnMut(&mut PhotoStore, &mut Session) -> Result<R, DeviceError>,
     ) -> Result<R, DeviceError> {
         let Self { images, session, ladder, .. } = self;
         let parts = Parts { images, session, model: None };

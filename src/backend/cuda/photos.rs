@@ -28,31 +28,31 @@ pub(super) const RESIDENT_PHOTOGRAPHS: &str = "photographs";
 pub(super) const PHOTOGRAPHS_IN_TURN: &str = "photographs in turn";
 
 /// Photographs and their places.
-pub(super) struct Images {
+pub(super) struct PhotoStore {
     resident: Region<u8>,
-    place_from_view: BTreeMap<usize, Rc<Place>>,
+    place_from_view: BTreeMap<usize, Rc<PhotoPlace>>,
     /// Bytes of every view's photograph that was sent, resident or not.
     bytes_from_view: BTreeMap<usize, usize>,
     /// Whether there was room the last time.
-    room: bool,
-    turns: [Turn; 2],
+    has_room: bool,
+    turns: [StreamedPhoto; 2],
     /// The turn that is next.
     next: usize,
 }
 
 /// A place that photographs take in turns, and the page-locked memory that they come through.
-struct Turn {
+struct StreamedPhoto {
     memory: Region<u8>,
     staging: Option<Pinned<u8>>,
     /// The photograph that is there, and its view unless it is there for one look.
-    held: Option<(Option<usize>, Rc<Place>)>,
+    held: Option<(Option<usize>, Rc<PhotoPlace>)>,
 }
 
 /// Where a photograph lies.
-struct Place {
+struct PhotoPlace {
     /// Changes when the resident photographs leave.
     address: Cell<u64>,
-    form: Form,
+    form: PhotoForm,
     /// Inverse depth of a step of the map, and where the map is 0.
     depth_fit: Option<[f32; 2]>,
     size: [u32; 2],
@@ -64,14 +64,14 @@ struct Place {
 
 /// How a photograph lies in memory: colours, the mask, and the map of inverse depths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Form {
+struct PhotoForm {
     rgb_len: usize,
     mask_len: usize,
     /// Values of 16 bits.
     depth_len: usize,
 }
 
-impl Form {
+impl PhotoForm {
     fn of(image: &Image) -> Self {
         Self {
             rgb_len: image.rgb.len(),
@@ -97,7 +97,7 @@ impl Form {
 /// place, which is not before two more were asked for.
 #[derive(Clone)]
 pub struct Target {
-    place: Rc<Place>,
+    place: Rc<PhotoPlace>,
 }
 
 impl Target {
@@ -138,7 +138,7 @@ impl Target {
     }
 }
 
-impl Turn {
+impl StreamedPhoto {
     fn new(heap: &Heap) -> Result<Self, DeviceError> {
         Ok(Self { memory: heap.region(PHOTOGRAPHS_IN_TURN)?, staging: None, held: None })
     }
@@ -162,7 +162,7 @@ impl Turn {
             rest[..mask.len()].copy_from_slice(mask);
         }
         if let Some(map) = &image.depth {
-            let first = Form::of(image).depth_offset() - image.rgb.len();
+            let first = PhotoForm::of(image).depth_offset() - image.rgb.len();
             let values: &[u8] = bytemuck::cast_slice(&map.values);
             rest[first..first + values.len()].copy_from_slice(values);
         }
@@ -171,7 +171,7 @@ impl Turn {
 }
 
 /// Whether there is a [`Target`] of this place; the device's own reference is one.
-fn in_use(place: &Rc<Place>) -> bool {
+fn in_use(place: &Rc<PhotoPlace>) -> bool {
     Rc::strong_count(place) > 1
 }
 
@@ -183,19 +183,19 @@ fn enough(missing: Bytes, held: usize) -> usize {
 
 /// Whether all photographs together may take `wanted` bytes where they hold some and nobody holds what
 /// is left.
-fn is_a_fair_share(wanted: u64, held: u64, left: u64) -> bool {
+fn within_share(wanted: u64, held: u64, left: u64) -> bool {
     wanted <= (held + left) / SHARE_OF_WHAT_IS_LEFT
 }
 
 fn bytes(image: &Image) -> usize {
-    Form::of(image).bytes()
+    PhotoForm::of(image).bytes()
 }
 
 fn depth_fit(image: &Image) -> Option<[f32; 2]> {
     image.depth.as_ref().map(|map| [map.scale_of_step(), map.offset])
 }
 
-impl Images {
+impl PhotoStore {
     pub(super) fn new(session: &Session) -> Result<Self, DeviceError> {
         let heap = &session.heap;
         Ok(Self {
@@ -203,8 +203,8 @@ impl Images {
             place_from_view: BTreeMap::new(),
             bytes_from_view: BTreeMap::new(),
             // Without virtual memory growth would move those that are there.
-            room: heap.is_virtual(),
-            turns: [Turn::new(heap)?, Turn::new(heap)?],
+            has_room: heap.is_virtual(),
+            turns: [StreamedPhoto::new(heap)?, StreamedPhoto::new(heap)?],
             next: 0,
         })
     }
@@ -219,7 +219,7 @@ impl Images {
     }
 
     /// Whether the photograph stays.
-    pub(super) fn stays(&self, view: usize) -> bool {
+    pub(super) fn is_resident(&self, view: usize) -> bool {
         self.place_from_view.contains_key(&view)
     }
 
@@ -240,9 +240,9 @@ impl Images {
         self.bytes_from_view.insert(view, bytes(image).next_multiple_of(ALIGNMENT));
         let offset = self.resident.len().next_multiple_of(ALIGNMENT);
         if !self.make_room(&session.heap, offset + bytes(image), bytes(image))? {
-            return self.send_in_turn(session, Some(view), image);
+            return self.upload_streamed(session, Some(view), image);
         }
-        let place = Rc::new(Place::new(self.resident.address() + offset as u64, image)?);
+        let place = Rc::new(PhotoPlace::new(self.resident.address() + offset as u64, image)?);
         self.send_to(session, image, &place)?;
         self.place_from_view.insert(view, Rc::clone(&place));
         Ok(Target { place })
@@ -253,7 +253,7 @@ impl Images {
         &mut self,
         session: &Session,
         image: &Image,
-        place: &Place,
+        place: &PhotoPlace,
     ) -> Result<(), DeviceError> {
         let turn = &mut self.turns[self.next];
         self.next = 1 - self.next;
@@ -265,15 +265,15 @@ impl Images {
     }
 
     /// Sends a photograph that nobody will ask for again; it takes no place that another could keep.
-    pub(super) fn send_for_a_look(
+    pub(super) fn upload_transient(
         &mut self,
         session: &Session,
         image: &Image,
     ) -> Result<Target, DeviceError> {
-        self.send_in_turn(session, None, image)
+        self.upload_streamed(session, None, image)
     }
 
-    fn send_in_turn(
+    fn upload_streamed(
         &mut self,
         session: &Session,
         view: Option<usize>,
@@ -292,7 +292,7 @@ impl Images {
             session.copies.synchronize()?;
             turn.memory.grow(bytes(image))?;
         }
-        let place = Place::new(turn.memory.address(), image)?;
+        let place = PhotoPlace::new(turn.memory.address(), image)?;
         turn.stage(&session.heap, image)?;
         if let Some(staged) = &turn.staging {
             turn.memory.upload_pinned(&session.copies, 0, (staged, 0..bytes(image)))?;
@@ -311,14 +311,14 @@ impl Images {
             self.turns.iter().map(|turn| last.saturating_sub(turn.memory.capacity())).sum();
         let left = heap.budget().0.saturating_sub(heap.total().0);
         let left = left.saturating_sub(in_turns as u64);
-        if !self.room || !is_a_fair_share(len.max(held) as u64, held as u64, left) {
-            self.room = false;
+        if !self.has_room || !within_share(len.max(held) as u64, held as u64, left) {
+            self.has_room = false;
             return Ok(false);
         }
         match self.grow(len, last) {
             Ok(()) => Ok(true),
             Err(DeviceError::Refused(_) | DeviceError::OutOfMemory { .. }) => {
-                self.room = false;
+                self.has_room = false;
                 Ok(false)
             }
             Err(error) => Err(error),
@@ -347,20 +347,20 @@ impl Images {
 
     /// Whether photographs come in turns for want of memory.
     pub(super) fn is_short_of_room(&self, heap: &Heap) -> bool {
-        heap.is_virtual() && !self.room
+        heap.is_virtual() && !self.has_room
     }
 
     /// Whether all photographs could be resident, as far as they are known.
-    pub(super) fn could_all_stay(&self, heap: &Heap) -> bool {
+    pub(super) fn all_fit(&self, heap: &Heap) -> bool {
         let held = self.resident.capacity() as u64;
         let left = heap.budget().0.saturating_sub(heap.total().0);
-        is_a_fair_share(held + self.absent().0, held, left)
+        within_share(held + self.absent().0, held, left)
     }
 
     /// Lets photographs stay again where there is room: those in the places of the turns, too, when
     /// they are sent the next time.
-    pub(super) fn welcome(&mut self, heap: &Heap) {
-        self.room = heap.is_virtual();
+    pub(super) fn allow_resident(&mut self, heap: &Heap) {
+        self.has_room = heap.is_virtual();
         for turn in &mut self.turns {
             // Kept until then, since a copy to the place may still be under way.
             turn.held = turn.held.take().map(|(_, place)| (None, place));
@@ -393,7 +393,7 @@ impl Images {
         if used.len() > free.len() {
             return Ok(Bytes(0));
         }
-        self.room = false;
+        self.has_room = false;
         session.copies.synchronize()?;
         session.stream.synchronize()?;
         // The one that comes up first goes last, so that what moves there stays longest.
@@ -429,17 +429,17 @@ impl Images {
     }
 
     /// Where a resident place lies in the region.
-    fn offset(&self, place: &Place) -> usize {
+    fn offset(&self, place: &PhotoPlace) -> usize {
         let offset = place.address.get().saturating_sub(self.resident.address());
         usize::try_from(offset).unwrap_or(usize::MAX)
     }
 }
 
-impl Place {
+impl PhotoPlace {
     /// Whether the photograph has this place's form.
     fn fits(&self, image: &Image) -> bool {
         self.size == [image.width, image.height]
-            && self.form == Form::of(image)
+            && self.form == PhotoForm::of(image)
             && self.depth_fit == depth_fit(image)
     }
 
@@ -450,7 +450,7 @@ impl Place {
     fn new(address: u64, image: &Image) -> Result<Self, DeviceError> {
         Ok(Self {
             address: Cell::new(address),
-            form: Form::of(image),
+            form: PhotoForm::of(image),
             depth_fit: depth_fit(image),
             size: [image.width, image.height],
             uploaded: Event::new()?,
@@ -467,17 +467,17 @@ mod tests {
     fn photographs_together_leave_half_to_the_model() {
         let (budget, one) = (1000, 30);
         let mut held = 0;
-        while is_a_fair_share(held + one, held, budget - held) {
+        while within_share(held + one, held, budget - held) {
             held += one;
         }
         assert_eq!(held, 480);
         // The model has grown since: those that are there take more than half.
-        assert!(!is_a_fair_share(held, held, 400));
+        assert!(!within_share(held, held, 400));
     }
 
     #[test]
     fn maps_of_inverse_depths_lie_aligned_behind_colours_and_mask() {
-        let form = |mask_len, depth_len| Form { rgb_len: 45, mask_len, depth_len };
+        let form = |mask_len, depth_len| PhotoForm { rgb_len: 45, mask_len, depth_len };
         assert_eq!((form(0, 0).bytes(), form(15, 0).bytes()), (45, 60));
         assert_eq!((form(0, 15).depth_offset(), form(0, 15).bytes()), (46, 76));
         assert_eq!((form(15, 15).depth_offset(), form(15, 15).bytes()), (60, 90));

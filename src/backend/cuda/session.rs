@@ -80,7 +80,7 @@ impl Session {
         heap.set_library(sort::library(device.arch())?);
         heap.trim_scratch()?;
         heap.charge_fixed(device.taken_since_opened()?)?;
-        heap.look_around()?;
+        heap.update_foreign_use()?;
         let status = Status::new(&heap, &stream)?;
         let timers = Timers::off();
         Ok(Self {

@@ -11,7 +11,7 @@ use super::model::transfer::{self, Staging};
 use super::photos::{PHOTOGRAPHS_IN_TURN, RESIDENT_PHOTOGRAPHS, Target};
 use super::stage::appearance::Appearance;
 use super::stage::loss::PendingLoss;
-use super::stage::lpips::Perceptual;
+use super::stage::lpips::LpipsModel;
 use super::stage::neighbours::{self, Neighbours};
 use super::stage::normals::PendingNormals;
 use super::stage::surface::PendingSurface;
@@ -48,7 +48,7 @@ impl Backend for Cuda {
     }
 
     fn glance(&mut self, image: &Arc<Image>) -> Result<Target, DeviceError> {
-        self.with_images(|images, session| images.send_for_a_look(session, image))
+        self.with_images(|images, session| images.upload_transient(session, image))
     }
 
     fn prefetch(&mut self, view: usize, image: &Arc<Image>) -> Result<(), DeviceError> {
@@ -60,7 +60,7 @@ impl Backend for Cuda {
     }
 
     fn holds(&self, view: usize) -> bool {
-        self.images.stays(view)
+        self.images.is_resident(view)
     }
 
     fn synchronize(&mut self) -> Result<(), DeviceError> {
@@ -84,11 +84,11 @@ impl Backend for Cuda {
 
     fn memory(&self) -> Vec<MemoryEntry> {
         let entries = self.session.heap.ledger().into_iter();
-        let told = |entry: Entry| {
+        let reported = |entry: Entry| {
             let Entry { label, used, mapped, peak, at_peak, .. } = entry;
             MemoryEntry { label, kind: kind(&entry), bytes: used, mapped, peak, at_peak }
         };
-        entries.map(told).collect()
+        entries.map(reported).collect()
     }
 
     fn scratch_needed(&self) -> Bytes {
@@ -130,7 +130,7 @@ impl Raster<Gaussians> for Cuda {
     type Model = Model;
     type Frame = Frame;
     type Gradients = Gradients;
-    type Perceptual = Perceptual;
+    type LpipsModel = LpipsModel;
     type Appearance = Appearance;
 
     fn upload(&mut self, host: &Gaussians) -> Result<Model, DeviceError> {
@@ -200,10 +200,10 @@ impl Raster<Gaussians> for Cuda {
         if frame.is_in_bands() {
             let whole = frame.scratch_in_parts(1);
             self.session.banded_need = self.session.banded_need.max(whole);
-            self.ladder.note(Rung::Bands, Bytes(0));
+            self.ladder.record(Rung::Bands, Bytes(0));
         }
         if matches!(settings.pass, Pass::Train | Pass::Observe) {
-            self.appetite.saw(&frame, model.len(), (&self.session.heap, &self.ladder));
+            self.high_water.observe(&frame, model.len(), (&self.session.heap, &self.ladder));
         }
         Ok(frame)
     }
@@ -235,13 +235,13 @@ impl Raster<Gaussians> for Cuda {
         frame.measure(&mut self.session, target)
     }
 
-    fn perceptual(&mut self, weights: &LpipsWeights) -> Result<Perceptual, DeviceError> {
-        Perceptual::upload(&self.session, weights)
+    fn perceptual(&mut self, weights: &LpipsWeights) -> Result<LpipsModel, DeviceError> {
+        LpipsModel::upload(&self.session, weights)
     }
 
     fn perceive(
         &mut self,
-        net: &Perceptual,
+        net: &LpipsModel,
         frame: &Frame,
         target: &Target,
     ) -> Result<f64, DeviceError> {
@@ -293,22 +293,24 @@ impl Raster<Gaussians> for Cuda {
     }
 
     fn births(&mut self, model: &mut Model, wish: usize) -> Result<usize, DeviceError> {
-        let Self { images, session, ladder, appetite, .. } = self;
+        let Self { images, session, ladder, high_water, .. } = self;
         if !ladder.allows(Rung::Births) {
             return Ok(wish);
         }
-        session.heap.look_around()?;
+        session.heap.update_foreign_use()?;
         model.trim()?;
-        let mut granted = growth::births(appetite, (model, wish), images, (&session.heap, ladder));
-        if granted < wish && ladder.precedes(Rung::Compact, Rung::Births) {
+        let mut granted =
+            growth::births(high_water, (model, wish), images, (&session.heap, ladder));
+        if granted < wish && ladder.comes_before(Rung::Compact, Rung::Births) {
             let mut parts = Parts { images, session, model: Some(model) };
             if let Gain::Bytes(bytes) = parts.give_up(Rung::Compact, Bytes(0))? {
-                ladder.note(Rung::Compact, bytes);
-                granted = growth::births(appetite, (model, wish), images, (&session.heap, ladder));
+                ladder.record(Rung::Compact, bytes);
+                granted =
+                    growth::births(high_water, (model, wish), images, (&session.heap, ladder));
             }
         }
         let each = model.bytes().into_iter().sum::<Bytes>().0 / model.len().max(1) as u64;
-        ladder.granted(wish, granted, Bytes((wish - granted) as u64 * each));
+        ladder.record_grant(wish, granted, Bytes((wish - granted) as u64 * each));
         Ok(granted)
     }
 
@@ -416,7 +418,7 @@ impl Surface for Cuda {
 
     fn neighbours(&mut self, model: &Model, count: u32) -> Result<Neighbours, DeviceError> {
         let found = self.with_room(|session| neighbours::neighbours(session, model, count));
-        let refused = found.as_ref().err().map(DeviceError::is_want_of_memory);
+        let refused = found.as_ref().err().map(DeviceError::is_out_of_memory);
         // What is wrong with the question says nothing of memory.
         if refused != Some(false) {
             let count = list_len(count, model.len())?;

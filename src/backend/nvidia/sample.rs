@@ -103,7 +103,7 @@ fn reasons(found: nvml_wrapper::bitmasks::device::ThrottleReasons) -> Vec<Thrott
         (Reasons::SYNC_BOOST, Throttle::SyncBoost),
     ]
     .into_iter()
-    .filter_map(|(reason, told)| found.intersects(reason).then_some(told))
+    .filter_map(|(reason, word)| found.intersects(reason).then_some(word))
     .collect()
 }
 

@@ -234,8 +234,8 @@ mod tests {
         };
         let users = Some(vec![user(17, Some("/bin/game")), user(23, None)]);
         let findings = Findings { gpus: vec![Gpu { users, ..gpu(9) }], ..well() };
-        let told = only(&findings);
-        assert!(told.contains("7.0 of 16.0 GiB") && told.contains("17, 23"), "{told}");
+        let advice = only(&findings);
+        assert!(advice.contains("7.0 of 16.0 GiB") && advice.contains("17, 23"), "{advice}");
         let text = findings.text();
         assert!(text.contains("used by process 17 (/bin/game), 3.00 GiB"), "{text}");
         assert!(text.contains("used by process 23 (name unknown), 3.00 GiB"), "{text}");
@@ -246,8 +246,8 @@ mod tests {
 
     #[test]
     fn what_slows_memory_down_is_explained() {
-        let told = only(&Findings { wsl: true, ..well() });
-        assert!(told.contains("slower") && told.contains("--vram-threshold"), "{told}");
+        let advice = only(&Findings { wsl: true, ..well() });
+        assert!(advice.contains("slower") && advice.contains("--vram-threshold"), "{advice}");
         let mut findings = well();
         findings.trains_on_gpu.as_mut().unwrap().virtual_memory = false;
         assert!(only(&findings).contains("old and new at once"));
@@ -263,8 +263,8 @@ mod tests {
         findings.kernels = Some(KernelBuild { archs: &[75], nvcc: "13.0" });
         assert!(only(&findings).contains("SPLAT_CUDA_ARCHS=89"));
         let nvml = Some("NVIDIA's management library is not installed".to_owned());
-        let told = only(&Findings { nvml, gpus: Vec::new(), ..well() });
-        assert!(told.contains("libnvidia-ml.so.1"), "{told}");
+        let advice = only(&Findings { nvml, gpus: Vec::new(), ..well() });
+        assert!(advice.contains("libnvidia-ml.so.1"), "{advice}");
         let two = Findings { gpus: vec![gpu(15), gpu(15)], ..well() };
         assert!(only(&two).contains("CUDA_VISIBLE_DEVICES"));
     }

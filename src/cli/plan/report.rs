@@ -17,7 +17,7 @@ const COMMON_CARDS: [u64; 4] = [8, 12, 16, 24];
 
 /// The scene.
 #[derive(Debug, Serialize)]
-pub(super) struct Scene {
+pub(super) struct PlannedScene {
     pub(super) path: PathBuf,
     pub(super) train_views: usize,
     pub(super) test_views: usize,
@@ -26,7 +26,7 @@ pub(super) struct Scene {
 
 /// For how many Gaussians is planned.
 #[derive(Debug, Serialize)]
-pub(super) struct Gaussians {
+pub(super) struct PlannedGaussians {
     pub(super) count: u64,
     pub(super) start: u64,
     /// Who says so.
@@ -73,9 +73,9 @@ pub(super) struct Smaller {
 
 /// Everything.
 #[derive(Debug, Serialize)]
-pub(super) struct Report {
-    pub(super) scene: Scene,
-    pub(super) gaussians: Gaussians,
+pub(super) struct PlanReport {
+    pub(super) scene: PlannedScene,
+    pub(super) gaussians: PlannedGaussians,
     pub(super) sh_degree: u32,
     pub(super) storage: Storage,
     /// The most demanding view.
@@ -95,10 +95,10 @@ pub(super) struct Report {
     pub(super) host: Vec<Row>,
 }
 
-impl Report {
+impl PlanReport {
     pub(super) fn new(
-        scene: Scene,
-        gaussians: Gaussians,
+        scene: PlannedScene,
+        gaussians: PlannedGaussians,
         run: &Run,
         budget: Option<Budget>,
     ) -> Self {

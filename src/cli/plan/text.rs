@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::report::{Budget, Gaussians, Largest, Report, Scene};
+use super::report::{Budget, Largest, PlanReport, PlannedGaussians, PlannedScene};
 use crate::memory::Bytes;
 use crate::memory::plan::{Row, Stage, Storage};
 
@@ -10,7 +10,7 @@ use crate::memory::plan::{Row, Stage, Storage};
 const LISTED: usize = 6;
 
 /// The report as people read it.
-pub(super) fn of(report: &Report) -> String {
+pub(super) fn of(report: &PlanReport) -> String {
     let mut text = String::new();
     head(&mut text, report);
     for stage in &report.forecast.stages {
@@ -36,9 +36,9 @@ pub(super) fn of(report: &Report) -> String {
     text
 }
 
-fn head(text: &mut String, report: &Report) {
-    let Scene { path, train_views, test_views, largest_px: [width, height] } = &report.scene;
-    let Gaussians { count, start, from } = &report.gaussians;
+fn head(text: &mut String, report: &PlanReport) {
+    let PlannedScene { path, train_views, test_views, largest_px: [width, height] } = &report.scene;
+    let PlannedGaussians { count, start, from } = &report.gaussians;
     let storage = match report.storage {
         Storage::Full => "full precision",
         Storage::Compact => "--optimize-memory",
@@ -74,7 +74,7 @@ fn line(text: &mut String, label: &str, bytes: Bytes) {
     write!(text, "\n  {label:<32} {:>9.1}", bytes.mib()).ok();
 }
 
-fn peak(text: &mut String, report: &Report) {
+fn peak(text: &mut String, report: &PlanReport) {
     let forecast = &report.forecast;
     write!(text, "\n\n{:<34} {:>9.1} MiB", "peak", forecast.peak.mib()).ok();
     if let Some(Budget { limit, bytes }) = report.budget {

@@ -13,20 +13,20 @@ const QUOTED: usize = 40;
 
 /// The lines of a file.
 #[derive(Debug)]
-pub(super) struct Lines<R> {
+pub(super) struct TextLines<R> {
     path: PathBuf,
     input: BufReader<R>,
     number: usize,
     line: String,
 }
 
-impl Lines<File> {
+impl TextLines<File> {
     pub(super) fn open(path: &Path) -> Result<Self, ColmapError> {
         Ok(Self::new(path, super::open(path)?.0))
     }
 }
 
-impl<R: Read> Lines<R> {
+impl<R: Read> TextLines<R> {
     pub(super) fn new(path: &Path, input: R) -> Self {
         let input = BufReader::with_capacity(1 << 16, input);
         Self { path: path.to_owned(), input, number: 0, line: String::new() }
@@ -100,7 +100,7 @@ impl<'a> Fields<'a> {
 
 /// Reads `cameras.txt`: a camera a line, `ID MODEL WIDTH HEIGHT PARAMETERS`.
 pub(super) fn cameras<R: Read>(
-    lines: &mut Lines<R>,
+    lines: &mut TextLines<R>,
 ) -> Result<BTreeMap<u32, SolvedCamera>, ColmapError> {
     let mut cameras = BTreeMap::new();
     while lines.advance_to_record()? {
@@ -129,7 +129,7 @@ pub(super) fn cameras<R: Read>(
 
 /// Reads `images.txt`: two lines an image, `ID QW QX QY QZ TX TY TZ CAMERA NAME` and its
 /// observations `X Y POINT`, which may be none: then the second line is empty.
-pub(super) fn images<R: Read>(lines: &mut Lines<R>) -> Result<RawImages, ColmapError> {
+pub(super) fn images<R: Read>(lines: &mut TextLines<R>) -> Result<RawImages, ColmapError> {
     let mut images = Vec::new();
     while lines.advance_to_record()? {
         let mut fields = lines.fields();
@@ -151,7 +151,7 @@ pub(super) fn images<R: Read>(lines: &mut Lines<R>) -> Result<RawImages, ColmapE
 }
 
 /// Reads `points3D.txt`: a point a line, `ID X Y Z R G B ERROR TRACK`.
-pub(super) fn points<R: Read>(lines: &mut Lines<R>) -> Result<Points, ColmapError> {
+pub(super) fn points<R: Read>(lines: &mut TextLines<R>) -> Result<Points, ColmapError> {
     let mut points = Points::default();
     while lines.advance_to_record()? {
         let mut fields = lines.fields();
@@ -172,8 +172,8 @@ mod tests {
 
     use super::*;
 
-    fn lines(text: &[u8]) -> Lines<&[u8]> {
-        Lines::new(Path::new("a.txt"), text)
+    fn lines(text: &[u8]) -> TextLines<&[u8]> {
+        TextLines::new(Path::new("a.txt"), text)
     }
 
     const CAMERAS: &str = "# comment\n1 PINHOLE 640 480 500 501 320 240\n\n\

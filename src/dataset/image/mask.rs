@@ -14,7 +14,7 @@ pub(super) fn from_alpha(rgba: &[u8]) -> Vec<u8> {
 }
 
 /// Brings averages back to "counts" or "does not".
-pub(super) fn settle(mask: &mut [u8]) {
+pub(super) fn binarise(mask: &mut [u8]) {
     for value in mask {
         *value = counts(*value);
     }

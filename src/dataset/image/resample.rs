@@ -82,7 +82,7 @@ pub(super) fn mask(
         .map_err(|error| failure(path, &error))?;
     // A box has no negative lobes: its result is a share of the area.
     let mut mask = convolve(path, &source, size, FilterType::Box)?;
-    mask::settle(&mut mask);
+    mask::binarise(&mut mask);
     Ok(mask)
 }
 
@@ -160,11 +160,11 @@ pub(super) fn each_place(
 /// A row of squares of [`CELL`] px.
 struct Band {
     top: u32,
-    cells: Vec<Cell>,
+    cells: Vec<SourceCell>,
 }
 
 /// Where the corners of a square lie in the photograph, px.
-struct Cell {
+struct SourceCell {
     /// Upper left, upper right, lower left, lower right; none where interpolation is too far off.
     corners: Option<[[f64; 2]; 4]>,
 }
@@ -182,7 +182,7 @@ impl Band {
             let exact = source_px(centre(x, top).map(|at| at + half));
             let guess = between(&corners, 0.5, 0.5);
             let good = (0..2).all(|i| (exact[i] - guess[i]).abs() <= PLACE_ERROR_PX);
-            Cell { corners: good.then_some(corners) }
+            SourceCell { corners: good.then_some(corners) }
         });
         Self { top, cells: cells.collect() }
     }
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn places_interpolated_between_the_corners_of_cells_are_those_of_the_lens() {
+    fn positions_interpolated_within_cells_match_the_lens() {
         // Noise, in which no misplaced pixel is like its neighbour; sizes that no cell divides.
         let noise = |i: u32| (i.wrapping_mul(2_654_435_761) >> 24) as u8;
         let rgb = (0..211 * 157 * 3).map(noise).collect();
@@ -305,7 +305,7 @@ mod tests {
             let bend = 1.0 - 0.05 * (u * u + v * v);
             [100.0 + 120.0 * u * bend, 70.0 + 120.0 * v * bend]
         };
-        let cells: Vec<Cell> =
+        let cells: Vec<SourceCell> =
             (0..150).step_by(8).flat_map(|top| Band::new(top, 205, &lens).cells).collect();
         let interpolated = cells.iter().filter(|cell| cell.corners.is_some()).count();
         assert!((1..cells.len()).contains(&interpolated), "{interpolated} of {}", cells.len());

@@ -188,7 +188,7 @@ fn grey_and_16_bit_images_become_8_bit_colours() {
 }
 
 #[test]
-fn a_mask_file_of_the_same_shape_is_resized_and_another_shape_is_an_error() {
+fn a_mask_of_the_same_shape_is_resized_and_another_is_an_error() {
     let folder = TempDir::new().unwrap();
     let photograph = png(&[50; 8 * 4 * 3], [8, 4], ExtendedColorType::Rgb8);
     let mut masked = source(write(&folder, "a.png", &photograph), [8, 4]);
@@ -214,7 +214,7 @@ fn a_mask_file_of_the_same_shape_is_resized_and_another_shape_is_an_error() {
 }
 
 #[test]
-fn straightening_moves_pixels_and_masks_what_the_photograph_does_not_show() {
+fn undistortion_moves_pixels_and_masks_those_outside_the_photograph() {
     let rgb = (0..6 * 4).flat_map(|pixel| [pixel as u8 * 10, 1, 2]).collect();
     let mut mask = vec![255; 24];
     mask[8] = 0;

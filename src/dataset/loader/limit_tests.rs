@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::shelf::Shelf;
+use super::image_cache::ImageCache;
 use super::tests::{KEPT, RESERVED, cache, eventually, picture, sources};
 use super::*;
 
@@ -26,7 +26,7 @@ fn beside(count: usize, policy: Residency, limit: u64) -> (ImageLoader, Arc<Atom
 fn images_give_way_to_what_else_is_held_and_come_back() {
     let (loader, otherwise) = beside(40, cache(8), 100 * RESERVED);
     let order: Vec<usize> = (0..40).collect();
-    loader.announce(&order);
+    loader.schedule_decoding(&order);
     eventually("a full cache", || loader.held() >= Bytes(8 * KEPT));
     // Room for three.
     otherwise.store(97 * RESERVED, Ordering::SeqCst);
@@ -45,12 +45,12 @@ fn images_give_way_to_what_else_is_held_and_come_back() {
 }
 
 #[test]
-fn beyond_the_limit_each_image_is_decoded_when_it_is_needed_and_none_is_kept() {
+fn beyond_the_limit_images_are_decoded_on_demand_and_not_kept() {
     for policy in [cache(8), Residency::All] {
         let (loader, otherwise) = beside(10, policy, 1000);
         otherwise.store(5000, Ordering::SeqCst);
         let order: Vec<usize> = (0..10).chain(0..10).collect();
-        loader.announce(&order);
+        loader.schedule_decoding(&order);
         for &index in &order {
             let image = loader.fetch(index).unwrap();
             assert_eq!(usize::from(image.rgb[0]), index);
@@ -88,7 +88,7 @@ fn a_system_that_does_not_tell_leaves_the_cache_as_it_is() {
 fn a_look_is_taken_once_an_interval_and_images_held_back_are_told_once() {
     let watch = Watch::with(Bytes(1), Duration::from_secs(3600), Box::new(|_| None));
     assert_eq!([watch.is_due(), watch.is_due()], [true, false]);
-    assert_eq!([watch.tells(), watch.tells()], [true, false]);
+    assert_eq!([watch.is_first_report(), watch.is_first_report()], [true, false]);
 }
 
 #[test]
@@ -132,52 +132,52 @@ proptest! {
     ) {
         let all = sources(12);
         let image = |index: usize| Arc::new(picture(&all[index]));
-        let mut shelf = Shelf::new(Bytes(4 * RESERVED));
+        let mut cache = ImageCache::new(Bytes(4 * RESERVED));
         let mut capacity = Bytes(4 * RESERVED);
         let (mut jobs, mut in_use) = (Vec::new(), Vec::<(usize, Arc<Image>)>::new());
         for happening in happenings {
             in_use.retain(|(left, _)| *left > 0);
             in_use.iter_mut().for_each(|(left, _)| *left -= 1);
             match happening {
-                Happening::Fetch(index, held) => match shelf.ask(index, Bytes(RESERVED)) {
-                    Answer::There(outcome) => in_use.push((held, outcome.unwrap())),
-                    Answer::InFlight(_) => {}
-                    Answer::Yours(job) => {
+                Happening::Fetch(index, held) => match cache.ask(index, Bytes(RESERVED)) {
+                    Lookup::Hit(outcome) => in_use.push((held, outcome.unwrap())),
+                    Lookup::InFlight(_) => {}
+                    Lookup::Miss(job) => {
                         let outcome = image(job.image);
                         in_use.push((held, Arc::clone(&outcome)));
-                        shelf.finish(job, Ok(outcome));
+                        cache.finish(job, Ok(outcome));
                     }
                 },
                 Happening::Begin(index) => {
-                    if let Answer::Yours(job) = shelf.ask(index, Bytes(RESERVED)) {
+                    if let Lookup::Miss(job) = cache.ask(index, Bytes(RESERVED)) {
                         jobs.push(job);
                     }
                 }
                 Happening::Finish => {
                     if let Some(job) = jobs.pop() {
                         let outcome = image(job.image);
-                        shelf.finish(job, Ok(outcome));
+                        cache.finish(job, Ok(outcome));
                     }
                 }
-                Happening::Ahead => jobs.extend(shelf.next_job(|_| Bytes(RESERVED))),
-                Happening::Announce(order) => shelf.announce(order.into_iter()),
+                Happening::Ahead => jobs.extend(cache.next_job(|_| Bytes(RESERVED))),
+                Happening::Announce(order) => cache.schedule_decoding(order.into_iter()),
                 Happening::Capacity(bytes) => capacity = Bytes(bytes),
             }
-            shelf.set_capacity(capacity);
+            cache.set_capacity(capacity);
             // An image may be in use twice, and decoded for its caller alone: this is a bound.
             let busy = jobs.len() as u64 * RESERVED + in_use.len() as u64 * KEPT;
-            prop_assert!(shelf.held().0 <= capacity.0.max(busy), "{} of {capacity}", shelf.held());
-            prop_assert!(shelf.kept() <= shelf.held());
+            prop_assert!(cache.held().0 <= capacity.0.max(busy), "{} of {capacity}", cache.held());
+            prop_assert!(cache.kept() <= cache.held());
         }
         in_use.clear();
         for job in jobs {
             let outcome = image(job.image);
-            shelf.finish(job, Ok(outcome));
+            cache.finish(job, Ok(outcome));
         }
-        shelf.set_capacity(capacity);
-        prop_assert!(shelf.held() <= capacity);
-        prop_assert_eq!(shelf.kept(), shelf.held());
-        shelf.set_capacity(Bytes(0));
-        prop_assert_eq!(shelf.held(), Bytes(0));
+        cache.set_capacity(capacity);
+        prop_assert!(cache.held() <= capacity);
+        prop_assert_eq!(cache.kept(), cache.held());
+        cache.set_capacity(Bytes(0));
+        prop_assert_eq!(cache.held(), Bytes(0));
     }
 }

@@ -1,10 +1,10 @@
 //! Images when they are needed: decoded ahead into a bounded cache, or all of them kept.
 
-mod agenda;
+mod image_cache;
 #[cfg(test)]
 mod limit_tests;
 mod outcome;
-mod shelf;
+mod prefetch_queue;
 #[cfg(test)]
 mod tests;
 mod watch;
@@ -17,11 +17,11 @@ use rayon::iter::{IntoParallelIterator, ParallelIterator};
 
 pub use outcome::LoaderStatistics;
 
-use self::outcome::Outcome;
+use self::outcome::Decoded;
 use super::image::guarded;
 use super::{Image, ImageError, ImageSource, decode};
 use crate::memory::Bytes;
-use shelf::{Answer, Job, Shelf};
+use image_cache::{ImageCache, Job, Lookup};
 use watch::Watch;
 
 /// Threads that decode ahead, at most. More would only hold more photographs at full size.
@@ -55,25 +55,25 @@ pub enum Residency {
 /// A failed decode is remembered and told to every later fetch of that image.
 pub struct ImageLoader {
     policy: Residency,
-    shared: Arc<Shared>,
+    shared: Arc<LoaderShared>,
     workers: Mutex<Vec<JoinHandle<()>>>,
 }
 
-struct Shared {
+struct LoaderShared {
     sources: Vec<ImageSource>,
     decoder: Decoder,
     /// What images may take where nothing else presses.
     wanted: Bytes,
     watch: Option<Watch>,
-    state: Mutex<State>,
+    state: Mutex<LoaderState>,
     /// There may be something to decode ahead, or the loader is going away.
     work: Condvar,
     /// A decode has finished.
     finished: Condvar,
 }
 
-struct State {
-    shelf: Shelf,
+struct LoaderState {
+    cache: ImageCache,
     stopping: bool,
 }
 
@@ -98,9 +98,9 @@ impl ImageLoader {
             Residency::OnDemand { cache } => cache,
             Residency::All => Bytes(u64::MAX),
         };
-        let state = Mutex::new(State { shelf: Shelf::new(wanted), stopping: false });
+        let state = Mutex::new(LoaderState { cache: ImageCache::new(wanted), stopping: false });
         let (work, finished) = (Condvar::new(), Condvar::new());
-        let shared = Shared { sources, decoder, wanted, watch, state, work, finished };
+        let shared = LoaderShared { sources, decoder, wanted, watch, state, work, finished };
         // Nothing is decoded before the first look.
         shared.look();
         Self { policy, shared: Arc::new(shared), workers: Mutex::new(Vec::new()) }
@@ -116,20 +116,20 @@ impl ImageLoader {
         };
         shared.look();
         let mut state = shared.lock();
-        match state.shelf.ask(index, estimate) {
-            Answer::There(outcome) => {
+        match state.cache.ask(index, estimate) {
+            Lookup::Hit(outcome) => {
                 drop(state);
                 // The image used before this one may be given up now, or this one's turn freed.
                 shared.work.notify_all();
                 outcome
             }
-            Answer::InFlight(ticket) => loop {
+            Lookup::InFlight(ticket) => loop {
                 if let Some(outcome) = ticket.get() {
                     return outcome.clone();
                 }
                 state = shared.finished.wait(state).unwrap_or_else(PoisonError::into_inner);
             },
-            Answer::Yours(job) => {
+            Lookup::Miss(job) => {
                 drop(state);
                 let outcome = shared.decode(job.image);
                 shared.finish(job, outcome.clone());
@@ -140,10 +140,10 @@ impl ImageLoader {
 
     /// Tells which images will be fetched next, in order, instead of what was told before. Worker
     /// threads decode ahead as far as the cache allows. An image may come up more than once.
-    pub fn announce(&self, order: &[usize]) {
+    pub fn schedule_decoding(&self, order: &[usize]) {
         let count = self.shared.sources.len();
         let order = order.iter().copied().filter(|&index| index < count);
-        self.shared.lock().shelf.announce(order);
+        self.shared.lock().cache.schedule_decoding(order);
         self.start_workers();
         self.shared.work.notify_all();
     }
@@ -155,7 +155,7 @@ impl ImageLoader {
         if self.policy == Residency::All {
             return;
         }
-        self.shared.lock().shelf.discard(index);
+        self.shared.lock().cache.discard(index);
         self.shared.work.notify_all();
     }
 
@@ -188,7 +188,7 @@ impl ImageLoader {
     /// this loader's is smaller.
     pub fn least_to_decode_ahead(&self) -> Option<Bytes> {
         let needed = self.shared.ahead_bytes()?;
-        (needed > self.shared.lock().shelf.capacity()).then_some(needed)
+        (needed > self.shared.lock().cache.capacity()).then_some(needed)
     }
 
     /// The least that all images take when they are decoded.
@@ -204,12 +204,12 @@ impl ImageLoader {
 
     /// Bytes of decoded images that are kept, and of those set aside for decodes under way.
     pub fn held(&self) -> Bytes {
-        self.shared.lock().shelf.held()
+        self.shared.lock().cache.held()
     }
 
     /// What happened so far.
     pub fn statistics(&self) -> LoaderStatistics {
-        self.shared.lock().shelf.statistics
+        self.shared.lock().cache.statistics
     }
 
     fn start_workers(&self) {
@@ -243,9 +243,9 @@ impl Drop for ImageLoader {
     }
 }
 
-impl Shared {
+impl LoaderShared {
     /// Nothing panics under the lock; should it, the bookkeeping is whole enough to go on with.
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, LoaderState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -254,18 +254,18 @@ impl Shared {
         let Some(watch) = self.watch.as_ref().filter(|watch| watch.is_due()) else { return };
         let all = (0..self.sources.len()).filter_map(|index| self.estimate(index)).sum();
         let mut state = self.lock();
-        let granted = watch.budget(self.wanted, state.shelf.kept());
-        let grows = state.shelf.set_capacity(granted);
+        let granted = watch.budget(self.wanted, state.cache.kept());
+        let grows = state.cache.set_capacity(granted);
         drop(state);
         if grows {
             self.work.notify_all();
         }
-        if granted < self.wanted.min(all) && watch.tells() {
-            self.tell_of_limit(granted, watch.limit());
+        if granted < self.wanted.min(all) && watch.is_first_report() {
+            self.report_limit(granted, watch.limit());
         }
     }
 
-    fn tell_of_limit(&self, granted: Bytes, limit: Bytes) {
+    fn report_limit(&self, granted: Bytes, limit: Bytes) {
         let (granted_gib, limit_gib) = (granted.gib(), limit.gib());
         if self.ahead_bytes().is_some_and(|needed| granted < needed) {
             tracing::warn!(
@@ -306,7 +306,7 @@ impl Shared {
                 return;
             }
             // What has no estimate is never announced.
-            let job = state.shelf.next_job(|index| self.estimate(index).unwrap_or_default());
+            let job = state.cache.next_job(|index| self.estimate(index).unwrap_or_default());
             match job {
                 Some(job) => {
                     drop(state);
@@ -320,7 +320,7 @@ impl Shared {
     }
 
     /// Decodes; called without the lock.
-    fn decode(&self, index: usize) -> Outcome {
+    fn decode(&self, index: usize) -> Decoded {
         let Some(source) = self.sources.get(index) else {
             let count = self.sources.len();
             return Err(Arc::new(ImageError::NoSuchImage { index, count }));
@@ -331,8 +331,8 @@ impl Shared {
     }
 
     /// Hands the outcome to all who wait for it.
-    fn finish(&self, job: Job, outcome: Outcome) {
-        self.lock().shelf.finish(job, outcome);
+    fn finish(&self, job: Job, outcome: Decoded) {
+        self.lock().cache.finish(job, outcome);
         self.finished.notify_all();
         // The image may be smaller than what was set aside for it.
         self.work.notify_all();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::dataset::{Image, ImageError};
 
 /// What became of an image. Shared, because a failure is told to everyone who asks.
-pub(super) type Outcome = Result<Arc<Image>, Arc<ImageError>>;
+pub(super) type Decoded = Result<Arc<Image>, Arc<ImageError>>;
 
 /// How well decoding ahead worked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -76,7 +76,7 @@ pub(super) fn eventually(what: &str, mut done: impl FnMut() -> bool) {
 }
 
 #[test]
-fn images_are_decoded_ahead_in_the_announced_order_as_far_as_the_cache_goes() {
+fn images_are_decoded_ahead_in_order_until_the_cache_is_full() {
     let log = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&log);
     let loader = loader(20, cache(3), move |source| {
@@ -85,7 +85,7 @@ fn images_are_decoded_ahead_in_the_announced_order_as_far_as_the_cache_goes() {
     });
     assert_eq!((loader.held(), loader.statistics().decoded), (Bytes(0), 0));
     let order = [7, 3, 19, 0, 11, 4, 8, 2];
-    loader.announce(&order);
+    loader.schedule_decoding(&order);
     for (done, &index) in order.iter().enumerate() {
         // Room for three, of which the image used last takes one until the next fetch.
         let ahead = (done + 2).min(order.len());
@@ -111,7 +111,7 @@ fn a_permutation_longer_than_the_cache_is_decoded_once_per_epoch() {
     let loader = loader(50, cache(6), |source| Ok(picture(source)));
     for epoch in 0..4 {
         let order = Stream::new(1, epoch, Purpose::ViewOrder).permutation(50);
-        loader.announce(&order);
+        loader.schedule_decoding(&order);
         for index in order {
             loader.fetch(index).unwrap();
         }
@@ -123,10 +123,10 @@ fn a_permutation_longer_than_the_cache_is_decoded_once_per_epoch() {
 #[test]
 fn a_later_announcement_replaces_the_earlier_and_what_comes_sooner_wins() {
     let loader = loader(40, cache(4), |source| Ok(picture(source)));
-    loader.announce(&[0, 1, 2, 3, 4, 5, 6, 7]);
+    loader.schedule_decoding(&[0, 1, 2, 3, 4, 5, 6, 7]);
     eventually("a full cache", || loader.statistics().decoded >= 4);
     // Images 0 to 3 are still announced, but their turns come last now.
-    loader.announce(&[30, 31, 32, 33, 0, 1, 2, 3]);
+    loader.schedule_decoding(&[30, 31, 32, 33, 0, 1, 2, 3]);
     eventually("the new order", || loader.statistics().decoded >= 8);
     for index in 30..34 {
         loader.fetch(index).unwrap();
@@ -147,7 +147,7 @@ fn a_fetch_does_not_wait_for_images_decoded_ahead() {
         }
         Ok(picture(source))
     });
-    loader.announce(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
+    loader.schedule_decoding(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
     eventually("a worker that is busy", || busy.load(Ordering::SeqCst) >= 1);
     // Returns although every worker is stuck.
     assert_eq!(loader.fetch(15).unwrap().rgb[0], 15);
@@ -168,7 +168,7 @@ fn a_failure_is_remembered_and_told_to_everyone() {
         4 => panic!("index out of range"),
         _ => Ok(picture(source)),
     });
-    loader.announce(&[0, 1, 2, 3, 4, 5]);
+    loader.schedule_decoding(&[0, 1, 2, 3, 4, 5]);
     for _ in 0..3 {
         for index in 0..6 {
             let outcome = loader.fetch(index);
@@ -190,7 +190,7 @@ fn an_image_larger_than_the_cache_is_served_and_not_kept() {
     sources[1].size = [50, 40];
     let decoder = Box::new(|source: &ImageSource| Ok(picture(source)));
     let loader = ImageLoader::with_decoder(sources, cache(2), decoder, None);
-    loader.announce(&[0, 1, 2, 1]);
+    loader.schedule_decoding(&[0, 1, 2, 1]);
     for index in [0, 1, 2, 1] {
         assert_eq!(loader.fetch(index).unwrap().rgb[0], index as u8);
         assert!(loader.held() <= Bytes(2 * RESERVED));
@@ -217,7 +217,7 @@ fn what_a_caller_holds_is_not_given_up_and_counts() {
 #[test]
 fn a_forgotten_image_is_gone_and_does_not_come_back_by_itself() {
     let loader = loader(3, cache(3), |source| Ok(picture(source)));
-    loader.announce(&[0, 1, 0, 2]);
+    loader.schedule_decoding(&[0, 1, 0, 2]);
     eventually("three images", || loader.statistics().decoded == 3);
     let in_use = loader.fetch(1).unwrap();
     for index in [0, 1, 2, 77] {
@@ -231,7 +231,7 @@ fn a_forgotten_image_is_gone_and_does_not_come_back_by_itself() {
     thread::sleep(Duration::from_millis(30));
     assert_eq!(loader.statistics().decoded, 3);
     assert_eq!(loader.fetch(0).unwrap().rgb[0], 0);
-    loader.announce(&[2]);
+    loader.schedule_decoding(&[2]);
     eventually("the image announced anew", || loader.statistics().decoded == 5);
 }
 
@@ -265,7 +265,7 @@ fn dropping_a_busy_loader_ends_after_the_decodes_under_way() {
         counter.fetch_add(1, Ordering::SeqCst);
         Ok(picture(source))
     });
-    loader.announce(&(0..200).collect::<Vec<_>>());
+    loader.schedule_decoding(&(0..200).collect::<Vec<_>>());
     eventually("a first image", || decoded.load(Ordering::SeqCst) > 0);
     drop(loader);
     let at_drop = decoded.load(Ordering::SeqCst);
@@ -289,7 +289,7 @@ fn loading_all_keeps_all_and_counts_failures() {
         .unwrap();
     assert_eq!(failures.iter().map(|(index, _)| *index).collect::<Vec<_>>(), [13, 21]);
     assert_eq!((last.into_inner(), loader.held()), (30, Bytes(28 * KEPT)));
-    loader.announce(&(0..30).collect::<Vec<_>>());
+    loader.schedule_decoding(&(0..30).collect::<Vec<_>>());
     for index in 0..30 {
         assert_eq!(loader.fetch(index).is_err(), [13, 21].contains(&index));
     }
@@ -307,7 +307,7 @@ fn with_a_cache_of_two_images_one_is_decoded_while_the_other_is_in_use() {
     assert_eq!(small.least_to_decode_ahead(), Some(Bytes(2 * RESERVED)));
     let loader = loader(4, cache(2), |source| Ok(picture(source)));
     assert_eq!(loader.least_to_decode_ahead(), None);
-    loader.announce(&[0, 1, 2, 3]);
+    loader.schedule_decoding(&[0, 1, 2, 3]);
     eventually("the first image", || loader.statistics().decoded >= 1);
     for index in 0..3 {
         // As training does: the image before is gone when the next is asked for.
@@ -347,7 +347,7 @@ fn perform(loader: &ImageLoader, threads: &[Vec<Operation>], bound: Bytes) {
                 let mut held = Vec::new();
                 for operation in operations {
                     match operation {
-                        Operation::Announce(order) => loader.announce(order),
+                        Operation::Announce(order) => loader.schedule_decoding(order),
                         Operation::Forget(index) => loader.forget(*index),
                         Operation::Fetch(index) | Operation::Hold(index) => {
                             let outcome = loader.fetch(*index);

@@ -10,13 +10,13 @@ use crate::memory::{Bytes, images_budget, resident_memory};
 const INTERVAL: Duration = Duration::from_millis(250);
 
 /// Says what the process holds, given the bytes of its images; nothing where it cannot tell.
-pub(super) type Resident = Box<dyn Fn(Bytes) -> Option<Bytes> + Send + Sync>;
+pub(super) type ResidentMemory = Box<dyn Fn(Bytes) -> Option<Bytes> + Send + Sync>;
 
 /// A bound on what the process holds, images included.
 pub(super) struct Watch {
     limit: Bytes,
     interval: Duration,
-    resident: Resident,
+    resident: ResidentMemory,
     latest: Mutex<Latest>,
 }
 
@@ -24,7 +24,7 @@ pub(super) struct Watch {
 #[derive(Default)]
 struct Latest {
     at: Option<Instant>,
-    told: bool,
+    is_reported: bool,
 }
 
 impl Watch {
@@ -34,7 +34,7 @@ impl Watch {
     }
 
     /// Over what `resident` says.
-    pub(super) fn with(limit: Bytes, interval: Duration, resident: Resident) -> Self {
+    pub(super) fn with(limit: Bytes, interval: Duration, resident: ResidentMemory) -> Self {
         Self { limit, interval, resident, latest: Mutex::default() }
     }
 
@@ -60,8 +60,8 @@ impl Watch {
     }
 
     /// Whether it is the first time that images are held back.
-    pub(super) fn tells(&self) -> bool {
+    pub(super) fn is_first_report(&self) -> bool {
         let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
-        !std::mem::replace(&mut latest.told, true)
+        !std::mem::replace(&mut latest.is_reported, true)
     }
 }

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_to_be_drawn_with_the_mip_filter_says_so_behind_the_element() {
+    fn a_file_for_the_mip_filter_says_so_after_the_element() {
         let gaussians = all_different(3, 1);
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.ply");

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::{AFTER_REST, BEFORE_REST, rest_name};
 use crate::math::Real;
 use crate::model::{Gaussians, fuse, sh_rest_count};
-use crate::ply::{self, Column, Header, PlyFileError};
+use crate::ply::{self, Header, PlyColumn, PlyFileError};
 
 /// A PLY file that holds no Gaussians.
 #[derive(Debug, thiserror::Error)]
@@ -117,10 +117,10 @@ pub fn read_ply(path: &Path) -> Result<Gaussians, PlyError> {
     if header.format != "binary_little_endian 1.0" {
         return Err(PlyError::Format { path: path.to_owned(), format: header.format });
     }
-    let layout = Layout::of(path, &header)?;
+    let layout = PlyLayout::of(path, &header)?;
     let rows = header.rows_within(path, file_bytes)?;
     input.seek(SeekFrom::Start(header.data_start)).map_err(unreadable)?;
-    let is_filter = |column: &Column| column.name == FILTER && column.scalar.is_float();
+    let is_filter = |column: &PlyColumn| column.name == FILTER && column.scalar.is_float();
     let filter = header.columns.iter().any(is_filter);
     let filter = filter.then(|| find(path, &header.columns, FILTER)).transpose()?;
     let (mut gaussians, mut filters) = (layout.allocate(rows), Vec::new());
@@ -141,12 +141,12 @@ pub fn read_ply(path: &Path) -> Result<Gaussians, PlyError> {
 }
 
 /// Where the columns of Gaussians lie in a row, in the order of our own files.
-struct Layout {
+struct PlyLayout {
     sh_degree: u32,
-    columns: Vec<Column>,
+    columns: Vec<PlyColumn>,
 }
 
-impl Layout {
+impl PlyLayout {
     fn of(path: &Path, header: &Header) -> Result<Self, PlyError> {
         let rest = header.columns.iter().filter(|c| c.name.starts_with("f_rest_")).count();
         let sh_degree = (0..=3).find(|&degree| 3 * sh_rest_count(degree) == rest);
@@ -211,7 +211,7 @@ impl Layout {
 }
 
 /// The one column called `name`, which must hold floating-point numbers.
-fn find(path: &Path, columns: &[Column], name: &str) -> Result<Column, PlyError> {
+fn find(path: &Path, columns: &[PlyColumn], name: &str) -> Result<PlyColumn, PlyError> {
     let path = || path.to_owned();
     let mut named = columns.iter().filter(|column| column.name == name);
     let Some(column) = named.next() else {

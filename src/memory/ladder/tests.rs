@@ -117,11 +117,11 @@ impl Holder for Card {
         }
     }
 
-    fn room(&self) -> Bytes {
+    fn available_bytes(&self) -> Bytes {
         Bytes(self.free())
     }
 
-    fn take_back(&mut self, rung: Rung) -> Result<(), Short> {
+    fn restore(&mut self, rung: Rung) -> Result<(), Short> {
         match rung {
             Rung::Photographs => self.photographs = self.all_photographs,
             Rung::Bands => self.banded = false,
@@ -146,7 +146,7 @@ fn card(budget: u64) -> Card {
     }
 }
 
-fn told(ladder: &mut Ladder) -> Vec<(Rung, bool)> {
+fn rung_changes(ladder: &mut Ladder) -> Vec<(Rung, bool)> {
     ladder.take_changes().iter().map(|change| (change.rung, change.given_up)).collect()
 }
 
@@ -154,7 +154,7 @@ fn told(ladder: &mut Ladder) -> Vec<(Rung, bool)> {
 fn nothing_is_given_up_while_there_is_room() {
     let (mut ladder, mut card) = (Ladder::new(&ALL), card(1000));
     ladder.climb(&mut card, |card| card.iterate(100, 400)).unwrap();
-    assert_eq!(told(&mut ladder), []);
+    assert_eq!(rung_changes(&mut ladder), []);
     assert_eq!((card.photographs, card.banded), (200, false));
 }
 
@@ -162,13 +162,16 @@ fn nothing_is_given_up_while_there_is_room() {
 fn cheap_steps_come_first_and_only_as_far_as_they_are_needed() {
     let (mut ladder, mut card) = (Ladder::new(&ALL), card(1000));
     ladder.climb(&mut card, |card| card.iterate(150, 400)).unwrap();
-    assert_eq!((told(&mut ladder), card.photographs), (vec![(Rung::Photographs, true)], 150));
+    assert_eq!(
+        (rung_changes(&mut ladder), card.photographs),
+        (vec![(Rung::Photographs, true)], 150)
+    );
     ladder.climb(&mut card, |card| card.iterate(200, 900)).unwrap();
     // The photographs were told of before.
-    assert_eq!(told(&mut ladder), [(Rung::Bands, true)]);
+    assert_eq!(rung_changes(&mut ladder), [(Rung::Bands, true)]);
     assert_eq!((card.photographs, card.compact), (0, false));
     ladder.climb(&mut card, |card| card.iterate(750, 900)).unwrap();
-    assert_eq!(told(&mut ladder), [(Rung::Compact, true)]);
+    assert_eq!(rung_changes(&mut ladder), [(Rung::Compact, true)]);
     assert_eq!(ladder.climb(&mut card, |card| card.iterate(900, 900)), Err(Short(106)));
 }
 
@@ -176,7 +179,7 @@ fn cheap_steps_come_first_and_only_as_far_as_they_are_needed() {
 fn the_order_is_the_users_and_what_is_not_named_is_kept() {
     let (mut ladder, mut card) = (Ladder::new(&[Rung::Compact, Rung::Bands]), card(600));
     ladder.climb(&mut card, |card| card.iterate(100, 100)).unwrap();
-    assert_eq!(told(&mut ladder), [(Rung::Compact, true)]);
+    assert_eq!(rung_changes(&mut ladder), [(Rung::Compact, true)]);
     assert!(ladder.climb(&mut card, |card| card.iterate(400, 100)).is_err());
     assert_eq!(card.photographs, 200);
 }
@@ -188,41 +191,41 @@ fn a_step_comes_back_when_there_is_room_and_not_at_once() {
     card.slack = 0;
     card.budget = 2000;
     ladder.set_time(HELD_AT_LEAST - 1);
-    ladder.descend(&mut card).unwrap();
+    ladder.restore_rungs(&mut card).unwrap();
     assert_eq!(card.photographs, 150);
     ladder.set_time(HELD_AT_LEAST);
-    ladder.descend(&mut card).unwrap();
+    ladder.restore_rungs(&mut card).unwrap();
     assert_eq!(card.photographs, 200);
-    assert_eq!(told(&mut ladder), [(Rung::Photographs, true), (Rung::Photographs, false)]);
+    assert_eq!(rung_changes(&mut ladder), [(Rung::Photographs, true), (Rung::Photographs, false)]);
 }
 
 #[test]
-fn births_keep_the_other_steps_as_long_as_they_are_asked_for_and_no_longer() {
+fn births_hold_the_other_rungs_only_while_they_are_requested() {
     let (mut ladder, mut card) = (Ladder::new(&ALL), card(1000));
     ladder.climb(&mut card, |card| card.iterate(150, 400)).unwrap();
     ladder.set_time(HELD_AT_LEAST);
-    ladder.granted(10, 4, Bytes(6));
+    ladder.record_grant(10, 4, Bytes(6));
     (card.slack, card.budget) = (0, 2000);
-    ladder.descend(&mut card).unwrap();
+    ladder.restore_rungs(&mut card).unwrap();
     assert_eq!(card.photographs, 150, "births were refused just now");
     ladder.set_time(2 * HELD_AT_LEAST);
-    ladder.descend(&mut card).unwrap();
-    assert_eq!((card.photographs, ladder.has_given_up(Rung::Births)), (200, true));
+    ladder.restore_rungs(&mut card).unwrap();
+    assert_eq!((card.photographs, ladder.is_given_up(Rung::Births)), (200, true));
 }
 
 #[test]
 fn a_short_grant_is_told_once_and_a_whole_one_takes_it_back() {
     let mut ladder = Ladder::new(&ALL);
-    ladder.granted(10, 10, Bytes(0));
-    ladder.granted(10, 4, Bytes(6));
-    ladder.granted(10, 0, Bytes(10));
+    ladder.record_grant(10, 10, Bytes(0));
+    ladder.record_grant(10, 4, Bytes(6));
+    ladder.record_grant(10, 0, Bytes(10));
     // Not while the last short one is recent, and not because nothing was asked for.
-    ladder.granted(3, 3, Bytes(0));
+    ladder.record_grant(3, 3, Bytes(0));
     ladder.set_time(HELD_AT_LEAST);
-    ladder.granted(0, 0, Bytes(0));
-    assert_eq!(told(&mut ladder), [(Rung::Births, true)]);
-    ladder.granted(3, 3, Bytes(0));
-    assert_eq!(told(&mut ladder), [(Rung::Births, false)]);
+    ladder.record_grant(0, 0, Bytes(0));
+    assert_eq!(rung_changes(&mut ladder), [(Rung::Births, true)]);
+    ladder.record_grant(3, 3, Bytes(0));
+    assert_eq!(rung_changes(&mut ladder), [(Rung::Births, false)]);
 }
 
 #[test]
@@ -249,7 +252,7 @@ fn nothing_dearer_goes_before_what_was_promised_has_come() {
         .map(|change| change.bytes)
         .collect();
     assert_eq!(neighbours, [Bytes(4 * NEIGHBOUR)]);
-    assert_eq!(told(&mut ladder), [(Rung::Compact, true)]);
+    assert_eq!(rung_changes(&mut ladder), [(Rung::Compact, true)]);
 }
 
 #[test]
@@ -261,19 +264,19 @@ fn neighbours_come_back_when_there_is_room_for_them() {
     card.slack = 0;
     card.budget = 2000;
     ladder.set_time(HELD_AT_LEAST);
-    ladder.descend(&mut card).unwrap();
+    ladder.restore_rungs(&mut card).unwrap();
     assert_eq!(card.neighbours, [12, 16]);
     let back = (Rung::Neighbours, false);
-    assert!(told(&mut ladder).contains(&back));
+    assert!(rung_changes(&mut ladder).contains(&back));
 }
 
 #[test]
 fn the_order_says_what_is_given_up_before_what() {
     let ladder = Ladder::new(&[Rung::Compact, Rung::Births, Rung::Bands]);
-    assert!(ladder.precedes(Rung::Compact, Rung::Births));
-    assert!(!ladder.precedes(Rung::Bands, Rung::Births));
-    assert!(!ladder.precedes(Rung::Photographs, Rung::Births));
-    assert!(ladder.precedes(Rung::Bands, Rung::Photographs));
+    assert!(ladder.comes_before(Rung::Compact, Rung::Births));
+    assert!(!ladder.comes_before(Rung::Bands, Rung::Births));
+    assert!(!ladder.comes_before(Rung::Photographs, Rung::Births));
+    assert!(ladder.comes_before(Rung::Bands, Rung::Photographs));
     let asked = [Rung::Bands, Rung::Photographs, Rung::Compact];
     assert_eq!(ladder.in_order(&asked), [Rung::Compact, Rung::Bands]);
 }
@@ -306,14 +309,14 @@ proptest! {
             if card.compact && !before.compact {
                 prop_assert!(card.banded, "compact before bands");
             }
-            ladder.descend(&mut card).unwrap();
+            ladder.restore_rungs(&mut card).unwrap();
         }
         card.budget = 4000;
         card.slack = 0;
         for settled in 0..3 {
             ladder.set_time(100_000 + settled * HELD_AT_LEAST);
             ladder.climb(&mut card, |card| card.iterate(50, 20)).unwrap();
-            ladder.descend(&mut card).unwrap();
+            ladder.restore_rungs(&mut card).unwrap();
         }
         prop_assert_eq!((card.photographs, card.banded), (200, false));
     }
@@ -329,8 +332,8 @@ proptest! {
             if ladder.climb(&mut card, |card| card.iterate(splats, lists)).is_err() {
                 break;
             }
-            ladder.descend(&mut card).unwrap();
-            changes.extend(told(&mut ladder));
+            ladder.restore_rungs(&mut card).unwrap();
+            changes.extend(rung_changes(&mut ladder));
         }
         for rung in ALL {
             let of = changes.iter().filter(|(changed, _)| *changed == rung).count();

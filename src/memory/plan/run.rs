@@ -321,7 +321,7 @@ impl Run {
         // The first is sent when the model is there.
         let photographs = if played.name == START { Bytes(0) } else { photographs };
         rows.push(Row { label: RESIDENT_PHOTOS.label, bytes: photographs });
-        let blocks: Vec<Row> = played.source.at_reach().into_iter().map(Row::from).collect();
+        let blocks: Vec<Row> = played.source.at_peak().into_iter().map(Row::from).collect();
         let used: Bytes = blocks.iter().map(|row| row.bytes).sum();
         rows.extend(blocks);
         // What the arena's blocks leave: gaps, and the rest of the last granule.

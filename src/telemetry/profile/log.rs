@@ -276,10 +276,10 @@ impl Log {
     /// The run goes on behind this iteration: what an earlier part did after it is void.
     fn forget_after(&mut self, iteration: u32) {
         self.gaussians.retain(|&at, _| at <= iteration);
-        self.memory.retain(|told| told.iteration <= iteration);
-        self.buffers.retain(|told| told.iteration <= iteration);
-        self.gpu.retain(|told| told.iteration <= iteration);
-        self.changes.retain(|told| told.iteration <= iteration);
+        self.memory.retain(|recorded| recorded.iteration <= iteration);
+        self.buffers.retain(|recorded| recorded.iteration <= iteration);
+        self.gpu.retain(|recorded| recorded.iteration <= iteration);
+        self.changes.retain(|recorded| recorded.iteration <= iteration);
     }
 
     /// Gaussians after an iteration, or after the last one before it that is known.
@@ -333,8 +333,11 @@ mod tests {
         let log = read(&text.join("\n")).unwrap();
         assert_eq!((log.starts, log.iteration), (2, 110));
         assert_eq!(log.gaussians_at(250), 333);
-        let parameters: Vec<_> =
-            log.memory.iter().map(|told| (told.iteration, told.tensors.parameters.0)).collect();
+        let parameters: Vec<_> = log
+            .memory
+            .iter()
+            .map(|recorded| (recorded.iteration, recorded.tensors.parameters.0))
+            .collect();
         assert_eq!(parameters, [(100, 11), (200, 33)]);
     }
 

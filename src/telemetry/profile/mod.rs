@@ -38,9 +38,9 @@ pub struct Profile {
     /// Whether the run told the size of every buffer (`--profile-tensors`).
     pub profiled: bool,
     /// When most memory was taken, as far as it was told.
-    pub peak: Option<Peak>,
+    pub peak: Option<MemoryPeak>,
     /// What the memory was for at that time.
-    pub categories: Vec<Share>,
+    pub categories: Vec<CategoryShare>,
     /// The buffers by their own peaks, the largest first; of a run that told them.
     pub buffers: Vec<Buffer>,
     /// Share of the memory that served nothing, per cent; of a device that has its own.
@@ -55,7 +55,7 @@ pub struct Profile {
 
 /// The time at which most memory was taken.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct Peak {
+pub struct MemoryPeak {
     /// Finished iterations.
     pub iteration: u32,
     /// Bytes that were taken of the device's memory; held, of one that shares the host's.
@@ -66,7 +66,7 @@ pub struct Peak {
 
 /// A category's part of the peak.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct Share {
+pub struct CategoryShare {
     /// What the memory was for.
     pub category: Category,
     /// Bytes.
@@ -167,7 +167,8 @@ impl Profile {
         let (peak, parts) =
             peak(log).map_or((None, Vec::new()), |(peak, parts)| (Some(peak), parts));
         let all = peak.map_or(Bytes(0), |peak| peak.bytes);
-        let shares = |(category, bytes)| Share { category, bytes, percent: percent(bytes, all) };
+        let shares =
+            |(category, bytes)| CategoryShare { category, bytes, percent: percent(bytes, all) };
         Self {
             model_path: model_path.to_owned(),
             device: log.device.clone(),
@@ -195,24 +196,28 @@ fn percent(part: Bytes, all: Bytes) -> f64 {
 
 /// When most was taken, and what for: inside of iterations where the run told its buffers, else
 /// between them.
-fn peak(log: &Log) -> Option<(Peak, Vec<(Category, Bytes)>)> {
-    let total = |told: &Buffers| told.entries.iter().filter_map(taken).map(|(_, at)| at).sum();
-    let inside: Option<(&Buffers, Bytes)> =
-        log.buffers.iter().map(|told| (told, total(told))).max_by_key(|(_, bytes)| *bytes);
-    if let Some((told, bytes)) = inside {
+fn peak(log: &Log) -> Option<(MemoryPeak, Vec<(Category, Bytes)>)> {
+    let total =
+        |recorded: &Buffers| recorded.entries.iter().filter_map(taken).map(|(_, at)| at).sum();
+    let inside: Option<(&Buffers, Bytes)> = log
+        .buffers
+        .iter()
+        .map(|recorded| (recorded, total(recorded)))
+        .max_by_key(|(_, bytes)| *bytes);
+    if let Some((recorded, bytes)) = inside {
         let of = |category| {
-            let entries = told.entries.iter().filter_map(taken);
+            let entries = recorded.entries.iter().filter_map(taken);
             entries.filter(|(found, _)| *found == category).map(|(_, bytes)| bytes).sum()
         };
         let parts = Category::ALL.map(|category| (category, of(category)));
-        let before = log.memory.iter().rev().find(|memory| memory.iteration <= told.iteration);
+        let before = log.memory.iter().rev().find(|memory| memory.iteration <= recorded.iteration);
         let budget = before.or(log.memory.first()).and_then(|memory| memory.vram?.budget);
-        return Some((Peak { iteration: told.iteration, bytes, budget }, parts.to_vec()));
+        return Some((MemoryPeak { iteration: recorded.iteration, bytes, budget }, parts.to_vec()));
     }
-    let told = log.memory.iter().max_by_key(|told| between(told))?;
-    let budget = told.vram.and_then(|vram| vram.budget);
-    let peak = Peak { iteration: told.iteration, bytes: between(told), budget };
-    Some((peak, parts_between(told)))
+    let recorded = log.memory.iter().max_by_key(|recorded| between(recorded))?;
+    let budget = recorded.vram.and_then(|vram| vram.budget);
+    let peak = MemoryPeak { iteration: recorded.iteration, bytes: between(recorded), budget };
+    Some((peak, parts_between(recorded)))
 }
 
 /// What an entry takes from the device at the moment of most, and what for.
@@ -221,15 +226,17 @@ fn taken(entry: &Entry) -> Option<(Category, Bytes)> {
 }
 
 /// What is taken between two iterations.
-fn between(told: &Memory) -> Bytes {
-    let log::Tensors { parameters, optimizer, gradients, activations, images, knn } = told.tensors;
+fn between(recorded: &Memory) -> Bytes {
+    let log::Tensors { parameters, optimizer, gradients, activations, images, knn } =
+        recorded.tensors;
     let of_host = || parameters + optimizer + gradients + activations + images + knn;
-    told.vram.map_or_else(of_host, |vram| vram.reserved)
+    recorded.vram.map_or_else(of_host, |vram| vram.reserved)
 }
 
-fn parts_between(told: &Memory) -> Vec<(Category, Bytes)> {
-    let log::Tensors { parameters, optimizer, gradients, activations, images, knn } = told.tensors;
-    let Some(vram) = told.vram else {
+fn parts_between(recorded: &Memory) -> Vec<(Category, Bytes)> {
+    let log::Tensors { parameters, optimizer, gradients, activations, images, knn } =
+        recorded.tensors;
+    let Some(vram) = recorded.vram else {
         return vec![
             (Category::Parameters, parameters),
             (Category::Optimizer, optimizer),
@@ -250,9 +257,9 @@ fn parts_between(told: &Memory) -> Vec<(Category, Bytes)> {
 }
 
 /// Each buffer at its own most, the largest first.
-fn buffers(told: &[Buffers], all: Bytes) -> Vec<Buffer> {
+fn buffers(recorded: &[Buffers], all: Bytes) -> Vec<Buffer> {
     let mut found: BTreeMap<(&str, &str), (Bytes, &Buffers)> = BTreeMap::new();
-    for report in told {
+    for report in recorded {
         for entry in &report.entries {
             let most = found.entry((&entry.label, &entry.kind)).or_insert((Bytes(0), report));
             if entry.peak > most.0 {
@@ -277,10 +284,10 @@ fn buffers(told: &[Buffers], all: Bytes) -> Vec<Buffer> {
     buffers
 }
 
-fn slack(told: &[Memory]) -> Option<Slack> {
-    let shares: Vec<f64> = told
+fn slack(recorded: &[Memory]) -> Option<Slack> {
+    let shares: Vec<f64> = recorded
         .iter()
-        .filter_map(|told| Some(percent(told.vram?.slack?, told.vram?.reserved)))
+        .filter_map(|recorded| Some(percent(recorded.vram?.slack?, recorded.vram?.reserved)))
         .collect();
     Some(Slack {
         mean: mean(&shares)?,
@@ -291,10 +298,10 @@ fn slack(told: &[Memory]) -> Option<Slack> {
 
 /// At so many points, evenly over the run, the first and the last among them.
 fn growth(log: &Log) -> Vec<Point> {
-    let told = &log.memory;
-    let count = POINTS.min(told.len());
-    let last = told.len().saturating_sub(1);
-    let at = |point: usize| &told[point * last / count.saturating_sub(1).max(1)];
+    let recorded = &log.memory;
+    let count = POINTS.min(recorded.len());
+    let last = recorded.len().saturating_sub(1);
+    let at = |point: usize| &recorded[point * last / count.saturating_sub(1).max(1)];
     (0..count)
         .map(at)
         .map(|memory| Point {
@@ -308,28 +315,31 @@ fn growth(log: &Log) -> Vec<Point> {
         .collect()
 }
 
-fn change(told: &log::Change) -> Change {
-    let &log::Change { iteration, rung, given_up, bytes, held, budget } = told;
+fn change(recorded: &log::Change) -> Change {
+    let &log::Change { iteration, rung, given_up, bytes, held, budget } = recorded;
     Change { iteration, rung, given_up, bytes, held, budget }
 }
 
-fn gpu(told: &[Gpu]) -> Option<GpuSummary> {
-    if told.is_empty() {
+fn gpu(recorded: &[Gpu]) -> Option<GpuSummary> {
+    if recorded.is_empty() {
         return None;
     }
-    let mean_of =
-        |figure: fn(&Gpu) -> Option<f64>| mean(&told.iter().filter_map(figure).collect::<Vec<_>>());
-    let memory = told.iter().filter_map(|gpu| Some(percent(gpu.memory_used?, gpu.memory_total?)));
-    let reasons: Vec<&Vec<String>> = told.iter().filter_map(|gpu| gpu.throttle.as_ref()).collect();
+    let mean_of = |figure: fn(&Gpu) -> Option<f64>| {
+        mean(&recorded.iter().filter_map(figure).collect::<Vec<_>>())
+    };
+    let memory =
+        recorded.iter().filter_map(|gpu| Some(percent(gpu.memory_used?, gpu.memory_total?)));
+    let reasons: Vec<&Vec<String>> =
+        recorded.iter().filter_map(|gpu| gpu.throttle.as_ref()).collect();
     let mut counts: BTreeMap<String, f64> = BTreeMap::new();
     for reason in reasons.iter().copied().flatten() {
         *counts.entry(reason.clone()).or_default() += 100.0 / reasons.len() as f64;
     }
     Some(GpuSummary {
-        samples: told.len(),
+        samples: recorded.len(),
         utilization_mean: mean_of(|gpu| gpu.utilization.map(f64::from)),
         memory_percent_max: memory.reduce(f64::max),
-        temperature_max_c: told.iter().filter_map(|gpu| gpu.temperature_c).max(),
+        temperature_max_c: recorded.iter().filter_map(|gpu| gpu.temperature_c).max(),
         power_mean_w: mean_of(|gpu| gpu.power_w),
         throttled_percent: (!reasons.is_empty()).then_some(counts),
     })
@@ -349,7 +359,7 @@ mod tests {
         Entry { label: label.to_owned(), kind: kind.to_owned(), peak, at_peak }
     }
 
-    fn told(iteration: u32, entries: Vec<Entry>) -> Buffers {
+    fn recorded(iteration: u32, entries: Vec<Entry>) -> Buffers {
         Buffers { iteration, after: "training".to_owned(), entries }
     }
 
@@ -387,7 +397,7 @@ mod tests {
         let log = Log {
             memory: vec![memory(100, Some(vram(100, 10)))],
             buffers: vec![
-                told(
+                recorded(
                     100,
                     vec![
                         entry("geometry", "region", 32, 32),
@@ -396,7 +406,7 @@ mod tests {
                         entry("staging of the model", "pinned", 500, 500),
                     ],
                 ),
-                told(
+                recorded(
                     200,
                     vec![
                         entry("geometry", "region", 48, 48),

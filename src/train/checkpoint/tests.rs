@@ -68,7 +68,7 @@ fn what_is_written_is_read_again() {
 }
 
 #[test]
-fn columns_that_only_some_models_have_are_in_the_file_where_there_are_any() {
+fn optional_columns_are_in_the_file_if_the_model_has_them() {
     let folder = tempfile::tempdir().unwrap();
     let count = CHUNK_ROWS + 9;
     let column = || (0_u16..999).cycle().take(count).map(f32::from).collect::<Vec<_>>();

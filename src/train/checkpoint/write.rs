@@ -52,7 +52,7 @@ impl Checkpoint {
         replace_file(&path, |file| -> Result<(), TrainError> {
             file.write_all(&(header.len() as u64).to_le_bytes()).map_err(fail)?;
             file.write_all(header.as_bytes()).map_err(fail)?;
-            let mut places = Places::behind(8 + header.len() as u64, &columns, rows);
+            let mut places = ColumnOffsets::behind(8 + header.len() as u64, &columns, rows);
             for chunk in chunks(rows) {
                 places.fill(file, &model.read(chunk)?).map_err(fail)?;
             }
@@ -107,9 +107,9 @@ impl Checkpoint {
 }
 
 /// Where the next rows of each column go.
-struct Places(Vec<u64>);
+struct ColumnOffsets(Vec<u64>);
 
-impl Places {
+impl ColumnOffsets {
     /// Columns one behind the other from here on.
     fn behind(start: u64, columns: &[Column], rows: usize) -> Self {
         let mut next = start;

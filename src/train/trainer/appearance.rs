@@ -5,7 +5,7 @@ use crate::backend::{AppearanceStep, AppearanceTables, Compensation, Surface, Su
 use crate::config::OptimizeOptions;
 use crate::export::{remove_exposure_json, write_exposure_json};
 use crate::train::TrainError;
-use crate::train::appearance::{Learner, compensation, rule, tables};
+use crate::train::appearance::{ColorStep, compensation, rule, tables};
 use crate::train::event::Split;
 
 impl<B: Surface + SurfaceMaps> Trainer<'_, B> {
@@ -57,9 +57,9 @@ pub(super) fn learner<'a, A>(
     options: &OptimizeOptions,
     trained: &[usize],
     (view, iteration): (usize, u32),
-) -> Option<Learner<'a, A>> {
+) -> Option<ColorStep<'a, A>> {
     let kind = compensation(options)?;
     let place = trained.iter().position(|&other| other == view)?;
     let step = AppearanceStep { number: iteration, rule: rule(options, kind) };
-    Some(Learner { appearance: appearance?, view: place, step })
+    Some(ColorStep { appearance: appearance?, view: place, step })
 }

@@ -10,23 +10,23 @@ use crate::backend::{
 use crate::config::SugarOptions;
 use crate::memory::Bytes;
 use crate::model::{Gaussians, fuse};
-use crate::train::coarse::{Asked, Course, prune_rule};
-use crate::train::creep::Creep;
+use crate::train::coarse::{Asked, CoarseSchedule, prune_rule};
 use crate::train::descend::Surfaces;
 use crate::train::event::{Event, Phase, Split, SurfaceReport};
 use crate::train::near_surface::{mean_thickness, share_near_surface};
+use crate::train::unexplained_growth::UnexplainedGrowth;
 use crate::train::{TrainError, render_filter, report, schedule};
 
 /// What a run holds of its coarse stage.
 pub(super) struct Coarse<B: Surface + SurfaceMaps> {
     /// When it does what.
-    pub(super) course: Course,
+    pub(super) course: CoarseSchedule,
     /// Whether the model is one of it already.
     has_begun: bool,
     /// The nearest neighbours of all Gaussians.
     near: Option<B::Neighbours>,
     /// What is known of the terms.
-    told: SurfaceReport,
+    report: SurfaceReport,
 }
 
 /// The surface terms of an iteration, on their way.
@@ -46,8 +46,8 @@ impl<B: Surface + SurfaceMaps> LaunchedTerms<B> {
 }
 
 impl<B: Surface + SurfaceMaps> Coarse<B> {
-    pub(super) fn new(course: Course) -> Self {
-        Self { course, has_begun: false, near: None, told: SurfaceReport::default() }
+    pub(super) fn new(course: CoarseSchedule) -> Self {
+        Self { course, has_begun: false, near: None, report: SurfaceReport::default() }
     }
 
     /// The neighbours are those of a model that is not there any more, or no longer as it was.
@@ -56,7 +56,7 @@ impl<B: Surface + SurfaceMaps> Coarse<B> {
     }
 
     /// Lists of more neighbours than that go.
-    fn let_longer_go(&mut self, most: u32) {
+    fn drop_longer_lists(&mut self, most: u32) {
         self.near.take_if(|near| near.count() > most);
     }
 
@@ -70,20 +70,20 @@ impl<B: Surface + SurfaceMaps> Coarse<B> {
         let LaunchedTerms { asked, terms, normals } = launched;
         let SurfaceTerms { entropy, density, sdf, normal } = terms.read()?;
         let rule = asked.rule;
-        let told = &mut self.told;
+        let report = &mut self.report;
         // A term that is asked for now and then stays as it was; one that is over goes.
-        told.entropy = (rule.entropy != 0.0).then_some(entropy);
-        for (weight, value, told) in [
-            (rule.density, density, &mut told.density),
-            (rule.sdf, sdf, &mut told.sdf),
-            (rule.normal, normal, &mut told.normal),
+        report.entropy = (rule.entropy != 0.0).then_some(entropy);
+        for (weight, value, report) in [
+            (rule.density, density, &mut report.density),
+            (rule.sdf, sdf, &mut report.sdf),
+            (rule.normal, normal, &mut report.normal),
         ] {
             if weight != 0.0 {
-                *told = Some(value);
+                *report = Some(value);
             }
         }
         if let Some(normals) = normals {
-            told.dn = Some(normals.read()?);
+            report.dn = Some(normals.read()?);
         }
         Ok(())
     }
@@ -108,15 +108,15 @@ impl<B: Surface + SurfaceMaps> Trainer<'_, B> {
         if self.iteration == course.prune {
             self.prune()?;
         }
-        if course.refreshes_neighbours(self.iteration) {
-            self.let_neighbours_go();
+        if course.is_neighbour_update(self.iteration) {
+            self.drop_neighbours();
         }
         Ok(())
     }
 
     /// Hands the model over to the stage, at its start: with the 3D filter baked in, since surfaces are
     /// made of Gaussians as they are, and with moments of zero.
-    fn begin_coarse(&mut self, course: &Course) -> Result<(), TrainError> {
+    fn begin_coarse(&mut self, course: &CoarseSchedule) -> Result<(), TrainError> {
         self.report_launched()?;
         let loaded = self.setup.config.sugar.checkpoint_path.is_some();
         if self.iteration == course.start && !loaded {
@@ -125,7 +125,7 @@ impl<B: Surface + SurfaceMaps> Trainer<'_, B> {
             self.model = self.device.upload(&Gaussians::zeros(gaussians.sh_degree, 0))?;
             self.model = self.device.upload(&gaussians)?;
             self.reorder()?;
-            self.creep = Creep::from(self.iteration);
+            self.creep = UnexplainedGrowth::from(self.iteration);
         }
         if let Some(coarse) = &mut self.coarse {
             coarse.has_begun = true;
@@ -161,12 +161,12 @@ impl<B: Surface + SurfaceMaps> Trainer<'_, B> {
     /// Removes what is rather transparent than opaque.
     fn prune(&mut self) -> Result<(), TrainError> {
         self.report_launched()?;
-        self.let_neighbours_go();
+        self.drop_neighbours();
         let started = Instant::now();
         let iteration = self.iteration;
         let rule = prune_rule(self.setup.config, iteration);
         // Left out like another round it would never come again.
-        let pruned = self.with_relief(|trainer| {
+        let pruned = self.with_memory_retry(|trainer| {
             trainer.device.survey(&trainer.model, &rule)?;
             let none = Grant { births: 0 };
             Ok(trainer.device.densify(&mut trainer.model, &rule, none)?.pruned)
@@ -175,7 +175,7 @@ impl<B: Surface + SurfaceMaps> Trainer<'_, B> {
         self.count_time(started);
         let gaussians = self.device.len(&self.model);
         self.sink.on(&Event::Pruned { iteration, pruned, gaussians })?;
-        self.creep = Creep::from(iteration);
+        self.creep = UnexplainedGrowth::from(iteration);
         self.profile(Phase::DensityControl)?;
         if gaussians == 0 && pruned > 0 {
             self.warn(format!(
@@ -187,7 +187,7 @@ impl<B: Surface + SurfaceMaps> Trainer<'_, B> {
     }
 
     /// Neighbours are found anew when they are wanted next.
-    pub(super) fn let_neighbours_go(&mut self) {
+    pub(super) fn drop_neighbours(&mut self) {
         if let Some(coarse) = &mut self.coarse {
             coarse.forget_neighbours();
         }
@@ -198,7 +198,7 @@ impl<B: Surface + SurfaceMaps> Trainer<'_, B> {
     pub(super) fn shorten_neighbours(&mut self) {
         let most = self.device.most_neighbours();
         if let Some(coarse) = &mut self.coarse {
-            coarse.let_longer_go(most);
+            coarse.drop_longer_lists(most);
         }
     }
 
@@ -207,7 +207,7 @@ impl<B: Surface + SurfaceMaps> Trainer<'_, B> {
     pub(super) fn find_neighbours(&mut self, asked: &Asked) -> Result<(), TrainError> {
         let Some(coarse) = &mut self.coarse else { return Ok(()) };
         let most = self.device.most_neighbours();
-        coarse.let_longer_go(most);
+        coarse.drop_longer_lists(most);
         if !asked.rule.is_sampled() || coarse.near.is_some() {
             return Ok(());
         }
@@ -221,7 +221,7 @@ impl<B: Surface + SurfaceMaps> Trainer<'_, B> {
         let count = near.count();
         if near.bytes() != self.tensors.knn {
             // Lists of another length explain what is held more.
-            self.creep = Creep::from(self.iteration);
+            self.creep = UnexplainedGrowth::from(self.iteration);
         }
         self.tensors.knn = near.bytes();
         if let Some(coarse) = &mut self.coarse {
@@ -249,17 +249,17 @@ impl<B: Surface + SurfaceMaps> Trainer<'_, B> {
         if !coarse.course.reports(iteration) {
             return Ok(());
         }
-        let mut told = SurfaceReport { iteration, ..coarse.told };
+        let mut report = SurfaceReport { iteration, ..coarse.report };
         if iteration.is_multiple_of(report::DISTRIBUTION_INTERVAL) {
-            (told.share_near_surface, told.mean_thickness) =
-                self.with_relief(Self::look_at_surface)?;
+            (report.share_near_surface, report.mean_thickness) =
+                self.with_memory_retry(Self::measure_surface)?;
         }
-        self.sink.on(&Event::Surface(told))?;
+        self.sink.on(&Event::Surface(report))?;
         Ok(())
     }
 
     /// How near the Gaussians of a sample lie to the surface that a view shows, and how thin they are.
-    fn look_at_surface(&mut self) -> Result<(Option<f64>, Option<f64>), TrainError> {
+    fn measure_surface(&mut self) -> Result<(Option<f64>, Option<f64>), TrainError> {
         let config = self.setup.config;
         let rows = report::sample(self.device.len(&self.model), config.run.seed, self.iteration);
         let sample = self.device.sample(&mut self.model, &rows)?;

@@ -6,22 +6,22 @@ use crate::backend::{
     Densified, DensifyRule, DeviceError, Governed, Grant, RelocateRule, Surface, SurfaceMaps,
 };
 use crate::memory::Rung;
-use crate::train::creep::Creep;
 use crate::train::densify::{self, Round};
 use crate::train::event::Event;
+use crate::train::unexplained_growth::UnexplainedGrowth;
 use crate::train::{TrainError, checkpoint, scene_cube};
 
 /// What a round of density control did.
-pub(super) enum Played {
+pub(super) enum RoundResult {
     /// Gaussians were cloned, split and pruned.
     Densified(Densified),
     /// Gaussians moved and got copies.
     Relocated { relocated: usize, born: usize, refused: usize },
 }
 
-impl Played {
+impl RoundResult {
     /// The event of a round that left so many Gaussians and took so long.
-    pub(super) fn told(&self, iteration: u32, gaussians: usize, ms: f64) -> Event {
+    pub(super) fn to_event(&self, iteration: u32, gaussians: usize, ms: f64) -> Event {
         match *self {
             Self::Densified(Densified { cloned, split, refused, pruned }) => {
                 Event::Densified { iteration, cloned, split, refused, pruned, gaussians, ms }
@@ -37,10 +37,10 @@ impl<B: Surface + SurfaceMaps> Trainer<'_, B> {
     /// Lets the device put its memory in order, and tells what was given up or taken back.
     pub(super) fn govern(&mut self) -> Result<(), TrainError> {
         self.device.govern(&mut self.model, self.iteration)?;
-        self.tell_of_memory()
+        self.report_memory_changes()
     }
 
-    fn tell_of_memory(&mut self) -> Result<(), TrainError> {
+    fn report_memory_changes(&mut self) -> Result<(), TrainError> {
         let Some(Governed { changes, held, budget }) = self.device.governed() else {
             return Ok(());
         };
@@ -48,7 +48,7 @@ impl<B: Surface + SurfaceMaps> Trainer<'_, B> {
         for change in changes {
             if change.rung == Rung::Compact {
                 // The model takes less from now on.
-                self.creep = Creep::from(iteration);
+                self.creep = UnexplainedGrowth::from(iteration);
             }
             self.sink.on(&Event::Rung { iteration, change, held, budget })?;
         }
@@ -57,13 +57,13 @@ impl<B: Surface + SurfaceMaps> Trainer<'_, B> {
 
     /// Does something that leaves the model as it was where it fails. Where memory is short, tries
     /// again as long as something can be given up between two iterations, and then stops the run.
-    pub(super) fn with_relief<R>(
+    pub(super) fn with_memory_retry<R>(
         &mut self,
         mut work: impl FnMut(&mut Self) -> Result<R, TrainError>,
     ) -> Result<R, TrainError> {
         loop {
             match work(self) {
-                Err(TrainError::Device(error)) if error.is_want_of_memory() => {
+                Err(TrainError::Device(error)) if error.is_out_of_memory() => {
                     if !self.device.relieve(&mut self.model, &error)? {
                         return Err(self.stop_for_memory(error));
                     }
@@ -76,8 +76,8 @@ impl<B: Surface + SurfaceMaps> Trainer<'_, B> {
 
     /// Writes a checkpoint, so that nothing is lost, and says what the run lacked.
     fn stop_for_memory(&mut self, error: DeviceError) -> TrainError {
-        let told = self.report_launched().and_then(|()| self.tell_of_memory());
-        match told.and_then(|()| self.write_checkpoint()) {
+        let reported = self.report_launched().and_then(|()| self.report_memory_changes());
+        match reported.and_then(|()| self.write_checkpoint()) {
             Ok(_) => TrainError::OutOfMemory {
                 source: Box::new(error),
                 checkpoint: checkpoint::path(self.setup.model_path, self.iteration),
@@ -87,32 +87,36 @@ impl<B: Surface + SurfaceMaps> Trainer<'_, B> {
     }
 
     /// A round of density control of a model of so many Gaussians.
-    pub(super) fn play(&mut self, round: &Round, before: usize) -> Result<Played, TrainError> {
+    pub(super) fn run_round(
+        &mut self,
+        round: &Round,
+        before: usize,
+    ) -> Result<RoundResult, TrainError> {
         Ok(match round {
-            Round::Densify(rule) => Played::Densified(self.clone_split_and_prune(rule)?),
+            Round::Densify(rule) => RoundResult::Densified(self.grow_and_prune(rule)?),
             Round::Relocate(rule) => {
-                let [relocated, refused] = self.relocate_and_multiply(rule)?;
+                let [relocated, refused] = self.relocate_and_add(rule)?;
                 let born = self.device.len(&self.model) - before;
-                Played::Relocated { relocated, born, refused }
+                RoundResult::Relocated { relocated, born, refused }
             }
         })
     }
 
     /// A round of density control with as many births as the cap and the memory allow. Where memory
     /// is short in spite of that, a round without births; and where even that is refused, none.
-    fn clone_split_and_prune(&mut self, rule: &DensifyRule) -> Result<Densified, TrainError> {
+    fn grow_and_prune(&mut self, rule: &DensifyRule) -> Result<Densified, TrainError> {
         let before = self.device.len(&self.model);
         let survey = self.device.survey(&self.model, rule)?;
         let capped = densify::grant(self.setup.config, before, survey).births;
         let births = self.device.births(&mut self.model, capped)?;
         let mut round = |births| self.device.densify(&mut self.model, rule, Grant { births });
         let done = match round(births) {
-            Err(error) if error.is_want_of_memory() && births > 0 => round(0),
+            Err(error) if error.is_out_of_memory() && births > 0 => round(0),
             done => done,
         };
-        self.tell_of_memory()?;
+        self.report_memory_changes()?;
         match done {
-            Err(error) if error.is_want_of_memory() => {
+            Err(error) if error.is_out_of_memory() => {
                 self.warn(format!("a round of density control is left out: {error}"))?;
                 Ok(Densified::default())
             }
@@ -123,24 +127,24 @@ impl<B: Surface + SurfaceMaps> Trainer<'_, B> {
     /// A round in which the dead move to where others are, and as many copies are added as the cap
     /// and the memory allow; what there is no memory for is left out. Says how many moved, and how
     /// many copies there was no memory for.
-    fn relocate_and_multiply(&mut self, rule: &RelocateRule) -> Result<[usize; 2], TrainError> {
+    fn relocate_and_add(&mut self, rule: &RelocateRule) -> Result<[usize; 2], TrainError> {
         let relocated = match self.device.relocate(&mut self.model, rule) {
-            Err(error) if error.is_want_of_memory() => {
+            Err(error) if error.is_out_of_memory() => {
                 self.warn(format!("transparent Gaussians stay where they are: {error}"))?;
                 0
             }
             done => done?,
         };
-        let wish = densify::multiplication(self.setup.config, self.device.len(&self.model));
+        let wish = densify::births_wanted(self.setup.config, self.device.len(&self.model));
         let births = self.device.births(&mut self.model, wish)?;
         let added = match self.device.multiply(&mut self.model, rule, births) {
-            Err(error) if error.is_want_of_memory() => {
+            Err(error) if error.is_out_of_memory() => {
                 self.warn(format!("no Gaussians are added: {error}"))?;
                 0
             }
             done => done.map(|()| births)?,
         };
-        self.tell_of_memory()?;
+        self.report_memory_changes()?;
         Ok([relocated, wish - added])
     }
 
@@ -148,7 +152,7 @@ impl<B: Surface + SurfaceMaps> Trainer<'_, B> {
     /// it, and nothing else.
     pub(super) fn reorder(&mut self) -> Result<(), TrainError> {
         match self.device.reorder(&mut self.model, &scene_cube(self.setup.dataset)) {
-            Err(error) if error.is_want_of_memory() => {
+            Err(error) if error.is_out_of_memory() => {
                 tracing::debug!("the Gaussians are not put in order: {error}");
                 Ok(())
             }

@@ -26,7 +26,7 @@ impl<B: Surface + SurfaceMaps> Trainer<'_, B> {
         if !self.setup.config.optimize.filter_3d {
             return Ok(());
         }
-        self.with_relief(|trainer| {
+        self.with_memory_retry(|trainer| {
             Ok(smooth(trainer.device, &mut trainer.model, trainer.setup.dataset)?)
         })
     }

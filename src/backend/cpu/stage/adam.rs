@@ -72,7 +72,7 @@ pub(crate) fn step<R: Real>(
         }
     }
     if let Some(noise) = &step.noise {
-        shake(model, noise);
+        add_noise(model, noise);
     }
     check_finite(model, gradients)
 }
@@ -98,7 +98,7 @@ fn regularise<R: Real>(
 }
 
 /// Moves every centre at random, as far as the Gaussian is transparent and large.
-fn shake<R: Real>(model: &mut Model<R>, noise: &Noise) {
+fn add_noise<R: Real>(model: &mut Model<R>, noise: &Noise) {
     let (stream, rate) = (Stream::of_key(noise.key), R::of(noise.rate));
     let means: Vec<Vec3<R>> = (0..model.len())
         .into_par_iter()

@@ -6,13 +6,13 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::blend::Canvas;
-use crate::backend::appearance::{Coast, Stride};
+use crate::backend::appearance::{LazyTableStep, Stride};
 use crate::backend::{AppearanceStep, AppearanceTables, Compensation, DeviceError};
 use crate::dataset::Image;
 use crate::math::Real;
 use crate::math::appearance::{
-    AFFINE_WIDTH, Affine, FIT_SUMS, Place, add_map_gradient, affine, affine_bwd, fit, fit_terms,
-    total_variation_bwd,
+    AFFINE_WIDTH, Affine, FIT_SUMS, GridPlace, add_map_gradient, affine, affine_bwd, fit,
+    fit_terms, total_variation_bwd,
 };
 use crate::math::linalg::Vec3;
 
@@ -31,7 +31,7 @@ pub struct Appearance<R> {
 }
 
 /// One view's.
-struct Table<'a, R> {
+struct TableRows<'a, R> {
     steps: &'a mut u32,
     values: &'a mut [R],
     first_moments: &'a mut [R],
@@ -82,11 +82,11 @@ impl<R: Real> Appearance<R> {
         view * width..(view + 1) * width
     }
 
-    fn table(&mut self, view: usize) -> Result<Table<'_, R>, DeviceError> {
+    fn table(&mut self, view: usize) -> Result<TableRows<'_, R>, DeviceError> {
         let (row, views) = (self.row(view), self.steps.len());
         match self.steps.get_mut(view) {
             None => Err(DeviceError::NoSuchTable { view, views }),
-            Some(steps) => Ok(Table {
+            Some(steps) => Ok(TableRows {
                 steps,
                 values: &mut self.values[row.clone()],
                 first_moments: &mut self.first_moments[row.clone()],
@@ -107,12 +107,12 @@ pub(crate) fn compensate<R: Real>(
     let kind = appearance.kind;
     let table = appearance.table(view)?;
     let before = step.number.saturating_sub(1);
-    if let Some(coast) = Coast::<R>::new(&step.rule, *table.steps, before) {
+    if let Some(lazy_step) = LazyTableStep::<R>::new(&step.rule, *table.steps, before) {
         let moments = table.first_moments.iter_mut().zip(table.second_moments);
         for (value, (first, second)) in table.values.iter_mut().zip(moments) {
-            *value -= coast.travel * *first / (second.sqrt() + coast.epsilon);
-            *first *= coast.decay_1;
-            *second *= coast.decay_2;
+            *value -= lazy_step.drift * *first / (second.sqrt() + lazy_step.epsilon);
+            *first *= lazy_step.decay_1;
+            *second *= lazy_step.decay_2;
         }
         *table.steps = before;
     }
@@ -125,7 +125,7 @@ pub(crate) fn compensate<R: Real>(
             let rgb = triple(pixel);
             let map = match kind {
                 Compensation::Exposure => map_of(values),
-                Compensation::BilateralGrid => Place::new([x, y], size, rgb).slice(values).0,
+                Compensation::BilateralGrid => GridPlace::new([x, y], size, rgb).slice(values).0,
             };
             pixel.copy_from_slice(&affine(&map, rgb));
         }
@@ -162,7 +162,7 @@ pub(crate) fn learn<R: Real>(
                         affine_bwd(&map_of(values), d_out)
                     }
                     Compensation::BilateralGrid => {
-                        let place = Place::new([i % size[0], first + i / size[0]], size, rgb);
+                        let place = GridPlace::new([i % size[0], first + i / size[0]], size, rgb);
                         place.add_grid_gradient(&mut d_table, rgb, d_out);
                         place.slice_bwd(values, rgb, d_out)
                     }

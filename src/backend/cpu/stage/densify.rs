@@ -1,7 +1,7 @@
 //! Stage `densify`: adaptive density control (Kerbl et al. 2023, section 5).
 
 use super::project::Splat;
-use crate::backend::cpu::model::{Column, Model, Parameter};
+use crate::backend::cpu::model::{Model, ModelColumn, Parameter};
 use crate::backend::types::SPLIT_SHRINK;
 use crate::backend::{
     Criterion, Densified, DensifyRule, Grant, RenderSettings, Statistics, Survey,
@@ -14,7 +14,7 @@ use crate::math::{Real, inverse_sigmoid, sigmoid};
 
 /// What becomes of a Gaussian whose gradient is high.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Growth {
+enum GrowthKind {
     Clone,
     Split,
 }
@@ -43,8 +43,8 @@ pub(crate) fn observe<R: Real>(
     }
     let half = size.map(|side| R::of(f64::from(side) / 2.0));
     for (splat, gradient) in splats.iter().zip(screen) {
-        let told = faded(splat.ellipse.depth, fade_depth);
-        let scale = half.map(|half| told * half);
+        let fade = faded(splat.ellipse.depth, fade_depth);
+        let scale = half.map(|half| fade * half);
         let [x, y] = [0, 1].map(|axis| gradient.d_mean_px[axis] * scale[axis]);
         let [absolute_x, absolute_y] = [0, 1].map(|axis| gradient.d_mean_abs[axis] * scale[axis]);
         let norm = match statistics {
@@ -62,10 +62,10 @@ pub(crate) fn observe<R: Real>(
 /// Counts the candidates.
 pub(crate) fn survey<R: Real>(model: &Model<R>, rule: &DensifyRule) -> Survey {
     let mut survey = Survey::default();
-    for (_, growth) in candidates(model, rule, &Bars::new(model, rule)) {
+    for (_, growth) in candidates(model, rule, &Thresholds::new(model, rule)) {
         match growth {
-            Growth::Clone => survey.clones += 1,
-            Growth::Split => survey.splits += 1,
+            GrowthKind::Clone => survey.clones += 1,
+            GrowthKind::Split => survey.splits += 1,
         }
     }
     survey
@@ -77,13 +77,13 @@ pub(crate) fn densify<R: Real>(
     rule: &DensifyRule,
     grant: Grant,
 ) -> Densified {
-    let bars = Bars::new(model, rule);
-    let mut chosen = candidates(model, rule, &bars);
+    let thresholds = Thresholds::new(model, rule);
+    let mut chosen = candidates(model, rule, &thresholds);
     let refused = chosen.len().saturating_sub(grant.births);
     if refused > 0 {
         // A stable sort: equal scores keep the order of the Gaussians.
         chosen.sort_by(|&(a, _), &(b, _)| {
-            let (a, b) = (bars.score(model, a), bars.score(model, b));
+            let (a, b) = (thresholds.score(model, a), thresholds.score(model, b));
             b.partial_cmp(&a).unwrap_or(std::cmp::Ordering::Equal)
         });
         chosen.truncate(grant.births);
@@ -93,11 +93,11 @@ pub(crate) fn densify<R: Real>(
     let mut done = Densified { refused, ..Densified::default() };
     for (index, growth) in chosen {
         match growth {
-            Growth::Clone => {
+            GrowthKind::Clone => {
                 append_copy(model, index);
                 done.cloned += 1;
             }
-            Growth::Split => {
+            GrowthKind::Split => {
                 split(model, rule, index);
                 done.split += 1;
             }
@@ -105,7 +105,7 @@ pub(crate) fn densify<R: Real>(
     }
     done.pruned = prune(model, rule);
     if done.cloned + done.split + done.pruned > 0 {
-        model.begin_generation();
+        model.invalidate_rows();
     }
     model.forget_statistics();
     done
@@ -126,13 +126,13 @@ pub(crate) fn reset_opacity<R: Real>(model: &mut Model<R>, ceiling: f64) {
 fn candidates<R: Real>(
     model: &Model<R>,
     rule: &DensifyRule,
-    bars: &Bars<R>,
-) -> Vec<(usize, Growth)> {
+    thresholds: &Thresholds<R>,
+) -> Vec<(usize, GrowthKind)> {
     (0..model.len())
-        .filter(|&index| bars.admit(model, index))
+        .filter(|&index| thresholds.admit(model, index))
         .map(|index| {
             let small = largest_scale(model, index) <= R::of(rule.clone_scale_max);
-            (index, if small { Growth::Clone } else { Growth::Split })
+            (index, if small { GrowthKind::Clone } else { GrowthKind::Split })
         })
         .collect()
 }
@@ -150,14 +150,14 @@ fn mean_absolute<R: Real>(model: &Model<R>, index: usize) -> R {
 }
 
 /// What makes a Gaussian a candidate.
-struct Bars<R> {
+struct Thresholds<R> {
     /// Mean norm of the gradient.
     gradient: R,
     /// Mean absolute gradient, where that counts, too.
     absolute: Option<R>,
 }
 
-impl<R: Real> Bars<R> {
+impl<R: Real> Thresholds<R> {
     fn new(model: &Model<R>, rule: &DensifyRule) -> Self {
         let gradient = R::of(rule.gradient_min);
         // Before any view was observed there are no absolute gradients.
@@ -242,7 +242,7 @@ pub(crate) fn forget_row<R: Real>(model: &mut Model<R>, row: usize) {
 
 /// Gives a Gaussian the parameters of another.
 pub(crate) fn copy_row<R: Real>(model: &mut Model<R>, from: usize, to: usize) {
-    for Column { width, values, .. } in &mut model.columns {
+    for ModelColumn { width, values, .. } in &mut model.columns {
         values.copy_within(from * *width..(from + 1) * *width, to * *width);
     }
 }
@@ -250,7 +250,7 @@ pub(crate) fn copy_row<R: Real>(model: &mut Model<R>, from: usize, to: usize) {
 /// Appends a copy of each of these Gaussians, with moments and statistics of zero.
 pub(crate) fn append_copies<R: Real>(model: &mut Model<R>, sources: &[usize]) {
     if !sources.is_empty() {
-        model.begin_generation();
+        model.invalidate_rows();
     }
     reserve_rows(model, sources.len());
     for &source in sources {
@@ -268,7 +268,7 @@ pub(crate) fn append_copies<R: Real>(model: &mut Model<R>, sources: &[usize]) {
 
 /// Makes room for exactly so many births: growing step by step would double each column.
 fn reserve_rows<R: Real>(model: &mut Model<R>, births: usize) {
-    for Column { width, values, first_moments, second_moments } in &mut model.columns {
+    for ModelColumn { width, values, first_moments, second_moments } in &mut model.columns {
         for column in [values, first_moments, second_moments] {
             column.reserve_exact(births * *width);
         }
@@ -277,7 +277,7 @@ fn reserve_rows<R: Real>(model: &mut Model<R>, births: usize) {
 
 /// Appends a copy of a Gaussian with fresh moments to every column.
 fn append_copy<R: Real>(model: &mut Model<R>, index: usize) {
-    for Column { width, values, first_moments, second_moments } in &mut model.columns {
+    for ModelColumn { width, values, first_moments, second_moments } in &mut model.columns {
         values.extend_from_within(index * *width..(index + 1) * *width);
         first_moments.resize(values.len(), R::ZERO);
         second_moments.resize(values.len(), R::ZERO);
@@ -293,7 +293,7 @@ fn prune<R: Real>(model: &mut Model<R>, rule: &DensifyRule) -> usize {
             opacity >= R::of(rule.opacity_min) && fits
         })
         .collect();
-    for Column { width, values, first_moments, second_moments } in &mut model.columns {
+    for ModelColumn { width, values, first_moments, second_moments } in &mut model.columns {
         for column in [values, first_moments, second_moments] {
             retain_rows(column, *width, &keep);
         }
@@ -354,7 +354,7 @@ mod tests {
     const ALL: Grant = Grant { births: usize::MAX };
 
     #[test]
-    fn statistics_are_norms_absolute_norms_or_both_with_half_the_image_as_1_and_fade_nearby() {
+    fn statistics_are_gradient_norms_in_half_images_and_fade_near_the_camera() {
         let gaussians = {
             let mut host = Gaussians::zeros(0, 2);
             host.means = vec![9.0, 9.0, -1.0, 0.0, 0.0, 2.0];
@@ -389,13 +389,13 @@ mod tests {
         // Half the image is 2 by 1 px.
         let norm = 2.0 * 52.0_f64.sqrt();
         // At a depth of 2.
-        for (fade_depth, told) in
+        for (fade_depth, fade) in
             [(0.0, 1.0), (1.9, 1.0), (2.0, 1.0), (4.0, 0.25), (16.0, 0.015625)]
         {
             let observed = |statistics| observed(statistics, fade_depth);
-            assert_eq!(observed(Statistics::Norms), (vec![0.0, told * norm], vec![]));
-            assert_eq!(observed(Statistics::AbsoluteNorms), (vec![0.0, told * 52.0], vec![]));
-            let both = (vec![0.0, told * norm], vec![0.0, told * 68.0]);
+            assert_eq!(observed(Statistics::Norms), (vec![0.0, fade * norm], vec![]));
+            assert_eq!(observed(Statistics::AbsoluteNorms), (vec![0.0, fade * 52.0], vec![]));
+            let both = (vec![0.0, fade * norm], vec![0.0, fade * 68.0]);
             assert_eq!(observed(Statistics::Both), both);
         }
     }
@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn transparent_and_overlarge_gaussians_are_pruned_and_the_rest_keep_their_order() {
+    fn pruning_drops_transparent_and_large_gaussians_and_keeps_the_order() {
         let mut model = model(&[(0.05, 0.0), (3.0, 0.0), (0.05, 0.0), (0.2, 0.0)]);
         model.column_mut(Parameter::OpacityLogits).values[2] = inverse_sigmoid(0.0049);
         let rule = DensifyRule { scale_max: Some(1.0), ..RULE };

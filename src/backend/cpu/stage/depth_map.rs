@@ -2,9 +2,9 @@
 
 use crate::backend::DeviceError;
 use crate::math::Real;
-use crate::math::field::{Bump, deviation_towards, is_near_surface};
+use crate::math::field::{DensityKernel, deviation_towards, is_near_surface};
 use crate::math::linalg::{Vec3, add, mul, mul_transposed};
-use crate::math::lookup::{Cell, between, cell, place_px, place_px_bwd};
+use crate::math::lookup::{PixelQuad, between, cell, place_px, place_px_bwd};
 use crate::math::splat::Viewpoint;
 use crate::memory::Bytes;
 
@@ -23,7 +23,7 @@ pub(crate) struct DepthMap<R> {
 pub(crate) struct Look<R> {
     point_cam: Vec3<R>,
     /// Between which pixels it lies.
-    pub(crate) cell: Cell<R>,
+    pub(crate) cell: PixelQuad<R>,
     /// How far the surface lies behind the point, world units along the view axis.
     pub(crate) height: R,
     /// How the surface's depth rises along x and y, world units per px.
@@ -58,9 +58,9 @@ impl<R: Real> DepthMap<R> {
 
     /// Looks where a Gaussian's point is, given by its offset from the centre in the world; nothing
     /// outside the image and behind the camera.
-    pub(crate) fn look(&self, bump: &Bump<R>, offset: Vec3<R>) -> Option<Look<R>> {
+    pub(crate) fn look(&self, kernel: &DensityKernel<R>, offset: Vec3<R>) -> Option<Look<R>> {
         // The offset by itself: added to the centre it would lose digits.
-        let mean_cam = add(mul(&self.view.rotation, bump.mean_world), self.view.translation);
+        let mean_cam = add(mul(&self.view.rotation, kernel.mean_world), self.view.translation);
         let point_cam = add(mean_cam, mul(&self.view.rotation, offset));
         let cell = cell(place_px(&self.view, point_cam)?, self.view.size);
         let (depth, slopes) = between(&cell, cell.pixels().map(|at| self.depths[self.index(at)]));
@@ -76,9 +76,9 @@ impl<R: Real> DepthMap<R> {
     }
 
     /// Whether a Gaussian's centre is near the surface, two of its standard deviations at most.
-    pub(crate) fn has_near(&self, bump: &Bump<R>) -> bool {
-        let deviation = deviation_towards(bump, self.view.centre_world);
-        self.look(bump, [R::ZERO; 3]).is_some_and(|look| is_near_surface(look.height, deviation))
+    pub(crate) fn has_near(&self, kernel: &DensityKernel<R>) -> bool {
+        let deviation = deviation_towards(kernel, self.view.centre_world);
+        self.look(kernel, [R::ZERO; 3]).is_some_and(|look| is_near_surface(look.height, deviation))
     }
 
     pub(crate) fn bytes(&self) -> Bytes {

@@ -13,7 +13,8 @@ use crate::backend::DeviceError;
 use crate::dataset::Image;
 use crate::math::Real;
 use crate::perceptual::{
-    COMPARED, Convolution, Course, EPSILON, Kind, LpipsNet, LpipsWeights, SCALE, SHIFT, Window,
+    COMPARED, Convolution, EPSILON, LayerKind, LayerSizes, LpipsNet, LpipsWeights, SCALE, SHIFT,
+    Window,
 };
 
 /// Pixels that are multiplied at once, at least: the product puts the weights in order each time.
@@ -21,22 +22,22 @@ const PIXELS_MIN: usize = 256;
 
 /// A network that is ready to look at images.
 #[derive(Clone, Debug)]
-pub struct Perceptual {
+pub struct LpipsModel {
     net: LpipsNet,
     /// Weights as [window, inputs, outputs].
     convolutions: Vec<Convolution>,
     linear: [Vec<f32>; COMPARED],
 }
 
-impl Perceptual {
+impl LpipsModel {
     /// Puts the weights in the order in which they are used.
     pub fn new(weights: &LpipsWeights) -> Self {
         let shapes = weights.net().layers().iter().filter_map(|layer| match layer.kind {
-            Kind::Convolution { inputs, outputs, .. } => {
+            LayerKind::Convolution { inputs, outputs, .. } => {
                 let side = layer.window.side as usize;
                 Some([side * side, inputs as usize, outputs as usize])
             }
-            Kind::MaxPool => None,
+            LayerKind::MaxPool => None,
         });
         let convolutions = shapes.zip(weights.convolutions());
         Self {
@@ -60,17 +61,17 @@ impl Perceptual {
         strips: Option<u32>,
     ) -> Result<f64, DeviceError> {
         let least = self.net.side_min();
-        let course =
-            Course::new(self.net, size).ok_or(DeviceError::TooSmallForLpips { size, least })?;
-        let count = strips.or_else(|| course.strips_within(course.wish()));
-        let count = count.unwrap_or(course.most()).clamp(1, course.most());
+        let sizes =
+            LayerSizes::new(self.net, size).ok_or(DeviceError::TooSmallForLpips { size, least })?;
+        let count = strips.or_else(|| sizes.strips_within(sizes.wish()));
+        let count = count.unwrap_or(sizes.most()).clamp(1, sizes.most());
         let mut sums = [0.0; COMPARED];
         for strip in 0..count {
-            self.add_strip(images, &course, (strip, count), &mut sums);
+            self.add_strip(images, &sizes, (strip, count), &mut sums);
         }
         let compared = self.net.layers().iter().enumerate().filter(|(_, layer)| layer.compared);
         let means = compared.zip(sums).map(|((at, _), sum)| {
-            let [_, width, height] = course.size(at + 1).map(f64::from);
+            let [_, width, height] = sizes.size(at + 1).map(f64::from);
             sum / (width * height)
         });
         Ok(means.sum())
@@ -80,29 +81,31 @@ impl Perceptual {
     fn add_strip(
         &self,
         images: [&[f32]; 2],
-        course: &Course,
+        sizes: &LayerSizes,
         strip: (u32, u32),
         sums: &mut [f64; COMPARED],
     ) {
-        let rows = course.rows(strip);
-        let part = |at: usize| Part::new(course.size(at), &rows[at]);
+        let rows = sizes.rows(strip);
+        let part = |at: usize| Strip::new(sizes.size(at), &rows[at]);
         let mut features = images.map(|image| input(image, &part(0)));
         let mut convolutions = self.convolutions.iter();
         let mut sums = sums.iter_mut().zip(&self.linear);
         for (at, layer) in self.net.layers().iter().enumerate() {
             let parts = [part(at), part(at + 1)];
             features = match (layer.kind, layer.window) {
-                (Kind::Convolution { .. }, window) => {
+                (LayerKind::Convolution { .. }, window) => {
                     let Some(convolution) = convolutions.next() else { return };
                     features.map(|values| convolve(&values, &parts, window, convolution))
                 }
-                (Kind::MaxPool, window) => features.map(|values| pool(&values, &parts, window)),
+                (LayerKind::MaxPool, window) => {
+                    features.map(|values| pool(&values, &parts, window))
+                }
             };
             if layer.compared
                 && let Some((sum, linear)) = sums.next()
             {
-                let own = course.own(at + 1, strip);
-                *sum += unlikeness(&features, &parts[1].within(&own), linear);
+                let own = sizes.own(at + 1, strip);
+                *sum += lpips_distance(&features, &parts[1].within(&own), linear);
             }
         }
     }
@@ -110,7 +113,7 @@ impl Perceptual {
 
 /// LPIPS of a frame, held to 0..1, and its photograph; both are multiplied by the mask.
 pub(crate) fn perceive<R: Real>(
-    net: &Perceptual,
+    net: &LpipsModel,
     canvas: &Canvas<R>,
     target: &Image,
 ) -> Result<f64, DeviceError> {
@@ -135,7 +138,7 @@ fn in_order(given: &Convolution, [area, inputs, outputs]: [usize; 3]) -> Convolu
 
 /// Rows of the image or of its features that are there.
 #[derive(Clone, Debug)]
-struct Part {
+struct Strip {
     channels: usize,
     width: usize,
     /// Rows of the whole image.
@@ -143,7 +146,7 @@ struct Part {
     rows: Range<usize>,
 }
 
-impl Part {
+impl Strip {
     fn new([channels, width, height]: [u32; 3], rows: &Range<u32>) -> Self {
         let [channels, width, height] = [channels, width, height].map(|length| length as usize);
         Self { channels, width, height, rows: rows.start as usize..rows.end as usize }
@@ -163,12 +166,12 @@ impl Part {
 
 /// Some rows of a part.
 struct PartOf<'a> {
-    part: &'a Part,
+    part: &'a Strip,
     values: Range<usize>,
 }
 
 /// The image as the networks are fed.
-fn input(image: &[f32], part: &Part) -> Vec<f32> {
+fn input(image: &[f32], part: &Strip) -> Vec<f32> {
     let (first, last) = (part.rows.start * part.row_len(), part.rows.end * part.row_len());
     let channels = image[first..last].iter().enumerate();
     channels.map(|(at, value)| (2.0 * value - 1.0 - SHIFT[at % 3]) / SCALE[at % 3]).collect()
@@ -177,7 +180,7 @@ fn input(image: &[f32], part: &Part) -> Vec<f32> {
 /// A convolution, its bias and max(x, 0).
 fn convolve(
     values: &[f32],
-    [before, behind]: &[Part; 2],
+    [before, behind]: &[Strip; 2],
     window: Window,
     convolution: &Convolution,
 ) -> Vec<f32> {
@@ -205,7 +208,7 @@ fn convolve(
 /// image.
 fn seen(
     values: &[f32],
-    before: &Part,
+    before: &Strip,
     (rows, width): (Range<usize>, usize),
     window: Window,
 ) -> Vec<f32> {
@@ -261,7 +264,7 @@ fn add_product(seen: &[f32], weights: &[f32], features: &mut [f32], outputs: usi
 }
 
 /// The largest value of each window, none of which reaches beyond the image.
-fn pool(values: &[f32], [before, behind]: &[Part; 2], window: Window) -> Vec<f32> {
+fn pool(values: &[f32], [before, behind]: &[Strip; 2], window: Window) -> Vec<f32> {
     let [side, stride] = [window.side, window.stride].map(|length| length as usize);
     let channels = behind.channels;
     let mut features = vec![f32::NEG_INFINITY; behind.rows.len() * behind.row_len()];
@@ -284,7 +287,7 @@ fn pool(values: &[f32], [before, behind]: &[Part; 2], window: Window) -> Vec<f32
 
 /// The sum over the pixels of these rows of the weighted squared differences of their features, which
 /// are brought to length 1 first.
-fn unlikeness([x, y]: &[Vec<f32>; 2], own: &PartOf<'_>, linear: &[f32]) -> f64 {
+fn lpips_distance([x, y]: &[Vec<f32>; 2], own: &PartOf<'_>, linear: &[f32]) -> f64 {
     let (row_len, channels) = (own.part.row_len(), own.part.channels);
     let rows =
         x[own.values.clone()].par_chunks(row_len).zip(y[own.values.clone()].par_chunks(row_len));

@@ -9,7 +9,7 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use crate::backend::cpu::model::{Model, Parameter};
-use crate::backend::generation::Generation;
+use crate::backend::rows_version::RowsVersion;
 use crate::backend::surface::list_len;
 use crate::backend::{DeviceError, Neighbourhood, check_rows};
 use crate::math::Real;
@@ -30,7 +30,7 @@ pub struct Neighbours {
     /// [len, count]
     rows: Vec<u32>,
     /// Of the model's rows.
-    generation: Generation,
+    rows_version: RowsVersion,
 }
 
 impl Neighbourhood for Neighbours {
@@ -60,7 +60,7 @@ impl Neighbours {
     pub fn check<R: Real>(&self, model: &Model<R>) -> Result<(), DeviceError> {
         let (found, len) = (self.len, model.len());
         // Who changes the columns by hand tells nobody: lists must not lead behind the last row.
-        if found == len && self.generation == *model.generation() {
+        if found == len && self.rows_version == *model.rows_version() {
             Ok(())
         } else {
             Err(DeviceError::StaleNeighbours { found, len })
@@ -97,7 +97,7 @@ pub(crate) fn neighbours<R: Real>(model: &Model<R>, count: u32) -> Result<Neighb
             }
         },
     );
-    Ok(Neighbours { count, len, rows, generation: model.generation().clone() })
+    Ok(Neighbours { count, len, rows, rows_version: model.rows_version().clone() })
 }
 
 fn is_finite(centre: Vec3<f32>) -> bool {
@@ -118,13 +118,13 @@ fn row_of(key: u64) -> u32 {
 
 /// What a part of the tree holds.
 #[derive(Clone, Copy, Debug)]
-struct Bounds {
+struct CentreBounds {
     low: Vec3<f32>,
     high: Vec3<f32>,
     least_row: u32,
 }
 
-impl Bounds {
+impl CentreBounds {
     const NOTHING: Self =
         Self { low: [f32::INFINITY; 3], high: [f32::NEG_INFINITY; 3], least_row: u32::MAX };
 
@@ -157,13 +157,13 @@ struct Tree {
     centres: Vec<(Vec3<f32>, u32)>,
     /// Each before those that it is halved into, and the first of the two with all of its own before
     /// the second.
-    nodes: Vec<Bounds>,
+    nodes: Vec<CentreBounds>,
     depth: u32,
 }
 
 /// A part of the tree: its node, its centres, and how many times they are halved.
 #[derive(Clone, Debug)]
-struct Part {
+struct Subtree {
     node: usize,
     places: Range<usize>,
     depth: u32,
@@ -174,17 +174,17 @@ impl Tree {
         let finite = (0..).zip(centres).filter(|&(_, &centre)| is_finite(centre));
         let mut centres: Vec<_> = finite.map(|(row, &centre)| (centre, row)).collect();
         let depth = centres.len().div_ceil(LEAF).next_power_of_two().ilog2();
-        let mut nodes = vec![Bounds::NOTHING; nodes_of(depth)];
+        let mut nodes = vec![CentreBounds::NOTHING; nodes_of(depth)];
         halve(&mut centres, &mut nodes, depth);
         Self { centres, nodes, depth }
     }
 
-    fn root(&self) -> Part {
-        Part { node: 0, places: 0..self.centres.len(), depth: self.depth }
+    fn root(&self) -> Subtree {
+        Subtree { node: 0, places: 0..self.centres.len(), depth: self.depth }
     }
 
     /// Puts the candidates in a part that are among the nearest into their places, least first.
-    fn search(&self, part: Part, from: Vec3<f32>, nearest: &mut Vec<u64>, count: usize) {
+    fn search(&self, part: Subtree, from: Vec3<f32>, nearest: &mut Vec<u64>, count: usize) {
         let is_among = |key: u64, nearest: &[u64]| nearest.get(count - 1).is_none_or(|&k| key < k);
         if part.depth == 0 {
             for &(centre, row) in &self.centres[part.places] {
@@ -206,7 +206,7 @@ impl Tree {
     }
 }
 
-impl Part {
+impl Subtree {
     fn halves(&self) -> [Self; 2] {
         let Self { node, places: Range { start, end }, depth } = *self;
         let middle = start + (end - start) / 2;
@@ -224,9 +224,10 @@ fn nodes_of(depth: u32) -> usize {
 }
 
 /// Orders the centres as the leaves hold them, and says what each node holds.
-fn halve(centres: &mut [(Vec3<f32>, u32)], nodes: &mut [Bounds], depth: u32) {
+fn halve(centres: &mut [(Vec3<f32>, u32)], nodes: &mut [CentreBounds], depth: u32) {
     let Some((node, rest)) = nodes.split_first_mut() else { return };
-    let all = centres.iter().fold(Bounds::NOTHING, |all, &(centre, row)| all.with(centre, row));
+    let all =
+        centres.iter().fold(CentreBounds::NOTHING, |all, &(centre, row)| all.with(centre, row));
     *node = all;
     if depth == 0 {
         return;
@@ -267,7 +268,7 @@ mod tests {
         // What is copied has the same rows, until they change.
         let mut copy = model_of_4.clone();
         assert!(near.check(&model_of_4).is_ok() && near.check(&copy).is_ok());
-        copy.begin_generation();
+        copy.invalidate_rows();
         for other in [copy, model(4), model(5)] {
             let stale = near.check(&other).unwrap_err();
             let len = other.len();
@@ -291,7 +292,8 @@ mod tests {
         let centre = |i: u32| [0, 1, 2].map(|axis| coordinate(3 * i + axis));
         for first in 0..200 {
             let rows = first..first + 9;
-            let all = rows.clone().fold(Bounds::NOTHING, |all, row| all.with(centre(row), row));
+            let all =
+                rows.clone().fold(CentreBounds::NOTHING, |all, row| all.with(centre(row), row));
             for from in (0..200).map(|i| centre(1000 + i)) {
                 let least = rows
                     .clone()

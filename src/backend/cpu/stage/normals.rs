@@ -44,7 +44,7 @@ impl<R> Compared<R> {
 
 /// What a pixel adds to the sum, and the gradients of it.
 #[derive(Clone, Copy, Debug)]
-struct Pixel<R> {
+struct NormalPixel<R> {
     disagreement: R,
     /// Of the slopes of the depths along x and y.
     d_slopes: [R; 2],
@@ -54,7 +54,7 @@ struct Pixel<R> {
 
 /// The maps of a view.
 #[derive(Clone, Copy)]
-struct Maps<'a, R> {
+struct SurfaceMapsOf<'a, R> {
     view: &'a Viewpoint<R>,
     /// [height, width, 4]
     surface: &'a [R],
@@ -69,11 +69,11 @@ pub(crate) fn compare<R: Real>(
     if canvas.surface.is_empty() {
         return Err(DeviceError::NoSurfaceMaps);
     }
-    let maps = Maps { view, surface: &canvas.surface };
+    let maps = SurfaceMapsOf { view, surface: &canvas.surface };
     let width = canvas.size[0];
     let pixels = canvas.surface.len() / 4;
     let d_mean = R::of(weight / pixels as f64);
-    let of_pixels: Vec<Pixel<R>> = (0..canvas.size[1])
+    let of_pixels: Vec<NormalPixel<R>> = (0..canvas.size[1])
         .into_par_iter()
         .flat_map_iter(|y| (0..width).map(move |x| maps.pixel([x, y], rule, d_mean)))
         .collect();
@@ -98,7 +98,7 @@ pub(crate) fn compare<R: Real>(
     Ok(Compared { mean, d_surface })
 }
 
-impl<R: Real> Maps<'_, R> {
+impl<R: Real> SurfaceMapsOf<'_, R> {
     fn index(&self, [x, y]: [u32; 2]) -> usize {
         y as usize * self.view.size[0] as usize + x as usize
     }
@@ -129,7 +129,7 @@ impl<R: Real> Maps<'_, R> {
     }
 
     /// What a pixel adds; at the border, and where there are no depths beside it, all that it may add.
-    fn pixel(&self, at: [u32; 2], rule: NormalRule, d_mean: R) -> Pixel<R> {
+    fn pixel(&self, at: [u32; 2], rule: NormalRule, d_mean: R) -> NormalPixel<R> {
         let &[_, x, y, opacity] =
             self.surface.as_chunks().0.get(self.index(at)).unwrap_or(&[R::ZERO; 4]);
         let weight = match rule {
@@ -138,12 +138,12 @@ impl<R: Real> Maps<'_, R> {
         };
         let (Some(along_x), Some(along_y)) = (self.slope(at, 0), self.slope(at, 1)) else {
             let nothing = [R::ZERO; 2];
-            return Pixel { disagreement: weight, d_slopes: nothing, d_normal: nothing };
+            return NormalPixel { disagreement: weight, d_slopes: nothing, d_normal: nothing };
         };
         let (slopes, ray) = ([along_x, along_y], self.ray(at));
         let (drawn, expected) = (blended_normal([x, y]), surface_normal(slopes, ray));
         let d_dot = -d_mean * weight;
-        Pixel {
+        NormalPixel {
             disagreement: weight * (R::ONE - dot(drawn, expected)),
             d_slopes: surface_normal_bwd(slopes, ray, drawn.map(|n| n * d_dot)),
             d_normal: blended_normal_bwd([x, y], expected.map(|n| n * d_dot)),
@@ -151,7 +151,7 @@ impl<R: Real> Maps<'_, R> {
     }
 
     /// Gradient of a depth, which the slopes of the four pixels beside it are made of.
-    fn d_depth(&self, at: [u32; 2], of_pixels: &[Pixel<R>]) -> R {
+    fn d_depth(&self, at: [u32; 2], of_pixels: &[NormalPixel<R>]) -> R {
         let mut sum = R::ZERO;
         for axis in 0..2 {
             let mut beside = [at; 2];
@@ -253,7 +253,7 @@ mod tests {
         let (view, draws) = (view(), Stream::new(3, 1, Purpose::Sample));
         let surface: Vec<f64> =
             (0..PIXELS as u64).flat_map(|i| [1.0 + draws.uniform(i), 0.0, 0.0, 1.0]).collect();
-        let maps = Maps { view: &view, surface: &surface };
+        let maps = SurfaceMapsOf { view: &view, surface: &surface };
         let point = |at: [u32; 2]| {
             let [x, y] = maps.ray(at);
             scale([x, y, 1.0], maps.depth(at))
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn grazing_and_overlong_normals_and_missing_depths_leave_everything_finite() {
+    fn grazing_normals_and_missing_depths_give_finite_results() {
         let mut surface = plane(normalize([1.0, 0.2, -0.46]), 2.5);
         for (i, pixel) in surface.as_chunks_mut::<4>().0.iter_mut().enumerate() {
             pixel[0] = pixel[0].abs();

@@ -17,11 +17,11 @@ pub(crate) fn relocate<R: Real>(model: &mut Model<R>, rule: &RelocateRule) -> us
     let Some(sources) = draw(&sums(weights), stream, dead.len()) else {
         return 0;
     };
-    for source in share_out(model, rule, &sources) {
+    for source in split_opacity(model, rule, &sources) {
         forget_row(model, source);
     }
     if !dead.is_empty() {
-        model.begin_generation();
+        model.invalidate_rows();
     }
     for (&row, &source) in dead.iter().zip(&sources) {
         copy_row(model, source, row);
@@ -36,7 +36,7 @@ pub(crate) fn multiply<R: Real>(model: &mut Model<R>, rule: &RelocateRule, birth
     let Some(sources) = draw(&sums(weights), stream, births) else {
         return;
     };
-    share_out(model, rule, &sources);
+    split_opacity(model, rule, &sources);
     append_copies(model, &sources);
 }
 
@@ -64,7 +64,11 @@ fn draw(sums: &[u64], stream: Stream, count: usize) -> Option<Vec<usize>> {
 }
 
 /// Gives each row its share of what it shares with its copies, and names these rows in their order.
-fn share_out<R: Real>(model: &mut Model<R>, rule: &RelocateRule, sources: &[usize]) -> Vec<usize> {
+fn split_opacity<R: Real>(
+    model: &mut Model<R>,
+    rule: &RelocateRule,
+    sources: &[usize],
+) -> Vec<usize> {
     let mut copies = vec![0_u32; model.len()];
     for &source in sources {
         copies[source] += 1;

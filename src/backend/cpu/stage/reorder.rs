@@ -1,17 +1,17 @@
 //! Stage `reorder`: neighbours in space become neighbours in memory.
 
-use crate::backend::cpu::model::{Column, Model, Parameter};
+use crate::backend::cpu::model::{Model, ModelColumn, Parameter};
 use crate::math::Real;
 use crate::math::morton::Cube;
 
 /// Puts the rows in the order of their centres' keys; rows of one key keep their order.
 pub(crate) fn reorder<R: Real>(model: &mut Model<R>, cube: &Cube) {
-    model.begin_generation();
+    model.invalidate_rows();
     let mut row_from_place: Vec<usize> = (0..model.len()).collect();
     row_from_place.sort_by_cached_key(|&row| {
         cube.key(model.triple(Parameter::Means, row).map(|coordinate| coordinate.to_f32()))
     });
-    for Column { width, values, first_moments, second_moments } in &mut model.columns {
+    for ModelColumn { width, values, first_moments, second_moments } in &mut model.columns {
         for column in [values, first_moments, second_moments] {
             *column = gathered(column, *width, &row_from_place);
         }

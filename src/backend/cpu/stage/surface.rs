@@ -13,13 +13,13 @@ use crate::backend::cpu::model::{Model, Parameter};
 use crate::backend::{DeviceError, SurfaceRule, SurfaceTerms};
 use crate::math::Real;
 use crate::math::field::{
-    Bump, BumpGradient, DISTANCE_DENSITY_FACTOR, GEOMETRY, aligned, density, density_bwd, distance,
-    distance_bwd, distance_error, distance_error_bwd, entropy, entropy_bwd, normal_bwd,
-    normal_weight, normal_weight_factor, sample_along, sample_bwd, sample_offset, sign,
+    DISTANCE_DENSITY_FACTOR, DensityKernel, DensityKernelGradient, GEOMETRY, aligned, density,
+    density_bwd, distance, distance_bwd, distance_error, distance_error_bwd, entropy, entropy_bwd,
+    normal_bwd, normal_weight, normal_weight_factor, sample_along, sample_bwd, sample_offset, sign,
     surface_density, surface_density_bwd, surface_thickness, surface_thickness_bwd,
 };
 use crate::math::linalg::{Vec3, add, dot, scale, sub};
-use crate::math::lookup::Cell;
+use crate::math::lookup::PixelQuad;
 use crate::math::noise::standard_normals;
 use crate::math::random::{Purpose, Stream};
 
@@ -29,7 +29,7 @@ const BLOCK: usize = 4096;
 /// Samples whose gradients one thread sorts by the Gaussians that they are of.
 const SORTED_AT_ONCE: usize = 256;
 
-/// Gradients of one Gaussian's geometry, as [`BumpGradient::row`] orders them.
+/// Gradients of one Gaussian's geometry, as [`DensityKernelGradient::row`] orders them.
 type Row<R> = [R; GEOMETRY];
 
 /// Adds the gradients of what the rule asks for, and gives the terms' values.
@@ -72,9 +72,10 @@ pub(crate) fn regularise<R: Real>(
 }
 
 /// All Gaussians of a model as the field takes them.
-fn bumps<R: Real>(model: &Model<R>) -> Vec<Bump<R>> {
-    let bump = |row| Bump::new(&model.shape(row), model.row(Parameter::OpacityLogits, row)[0]);
-    (0..model.len()).into_par_iter().map(bump).collect()
+fn kernels<R: Real>(model: &Model<R>) -> Vec<DensityKernel<R>> {
+    let kernel =
+        |row| DensityKernel::new(&model.shape(row), model.row(Parameter::OpacityLogits, row)[0]);
+    (0..model.len()).into_par_iter().map(kernel).collect()
 }
 
 /// The one view whose Gaussians are looked at.
@@ -127,7 +128,7 @@ pub(crate) struct Sampler<'a, R> {
     model: &'a Model<R>,
     near: &'a Neighbours,
     /// All Gaussians, which are looked at many times each.
-    bumps: Vec<Bump<R>>,
+    kernels: Vec<DensityKernel<R>>,
     /// Rows of the Gaussians that samples are taken of, ascending.
     sampled: Vec<usize>,
     /// Where distances are compared, what with.
@@ -146,13 +147,13 @@ pub(crate) struct Sampler<'a, R> {
 /// A neighbour of the Gaussian that a sample was taken of.
 struct Neighbour<'a, R> {
     row: usize,
-    bump: &'a Bump<R>,
+    kernel: &'a DensityKernel<R>,
     /// Of the sample from its centre, in the world's units and in those of its scales.
     offset: Vec3<R>,
     whitened: Vec3<R>,
     /// Its own at the sample.
     density: R,
-    gradient: BumpGradient<R>,
+    gradient: DensityKernelGradient<R>,
 }
 
 impl<'a, R: Real> Sampler<'a, R> {
@@ -163,16 +164,16 @@ impl<'a, R: Real> Sampler<'a, R> {
         mut visible: Vec<usize>,
         (rule, map): (&SurfaceRule, Option<&'a DepthMap<R>>),
     ) -> Self {
-        let bumps = bumps(model);
+        let kernels = kernels(model);
         if let Some(map) = map {
-            visible.retain(|&row| map.has_near(&bumps[row]));
+            visible.retain(|&row| map.has_near(&kernels[row]));
         }
         let stream = |purpose| Stream::new(rule.seed, u64::from(rule.iteration), purpose);
         let share = |weight| R::of(weight / f64::from(rule.samples));
         Self {
             model,
             near,
-            bumps,
+            kernels,
             sampled: visible,
             map,
             distance_unit: R::of(rule.sdf_unit),
@@ -247,8 +248,8 @@ impl<'a, R: Real> Sampler<'a, R> {
         rows: &mut [Row<R>],
     ) -> (usize, Terms<R>) {
         let (own_row, along) = self.place(index, near);
-        let own = &self.bumps[own_row];
-        let mut gradient = BumpGradient::default();
+        let own = &self.kernels[own_row];
+        let mut gradient = DensityKernelGradient::default();
         let terms = [
             self.compare_densities(own, along, near, &mut gradient),
             self.compare_normals(own, near, &mut gradient),
@@ -265,7 +266,7 @@ impl<'a, R: Real> Sampler<'a, R> {
     fn place<'s>(&'s self, index: u64, near: &mut Vec<Neighbour<'s, R>>) -> (usize, Vec3<R>) {
         // As many numbers apart as a device draws at a time.
         let own_row = self.sampled[self.slots.below(2 * index, self.sampled.len())];
-        let own = &self.bumps[own_row];
+        let own = &self.kernels[own_row];
         let along = sample_along(own, standard_normals(self.places, index).map(R::of_f32));
         let offset = sample_offset(own, along);
         near.clear();
@@ -273,22 +274,29 @@ impl<'a, R: Real> Sampler<'a, R> {
         (own_row, along)
     }
 
-    fn neighbour(&self, row: u32, own: &Bump<R>, offset: Vec3<R>) -> Neighbour<'_, R> {
+    fn neighbour(&self, row: u32, own: &DensityKernel<R>, offset: Vec3<R>) -> Neighbour<'_, R> {
         let row = row as usize;
-        let bump = &self.bumps[row];
-        let offset = add(sub(own.mean_world, bump.mean_world), offset);
-        let (whitened, density) = density(bump, offset);
-        Neighbour { row, bump, offset, whitened, density, gradient: BumpGradient::default() }
+        let kernel = &self.kernels[row];
+        let offset = add(sub(own.mean_world, kernel.mean_world), offset);
+        let (whitened, density) = density(kernel, offset);
+        Neighbour {
+            row,
+            kernel,
+            offset,
+            whitened,
+            density,
+            gradient: DensityKernelGradient::default(),
+        }
     }
 
     /// The absolute difference between the density at the sample and that of a surface through the
     /// Gaussian's middle plane.
     fn compare_densities(
         &self,
-        own: &Bump<R>,
+        own: &DensityKernel<R>,
         along: Vec3<R>,
         near: &mut [Neighbour<'_, R>],
-        d_own: &mut BumpGradient<R>,
+        d_own: &mut DensityKernelGradient<R>,
     ) -> R {
         if self.d_density_error == R::ZERO {
             return R::ZERO;
@@ -309,10 +317,10 @@ impl<'a, R: Real> Sampler<'a, R> {
     /// the view's depths show. A sample that the view does not look at has none.
     fn compare_distances(
         &self,
-        own: &Bump<R>,
+        own: &DensityKernel<R>,
         along: Vec3<R>,
         near: &mut [Neighbour<'_, R>],
-        d_own: &mut BumpGradient<R>,
+        d_own: &mut DensityKernelGradient<R>,
     ) -> R {
         let Some(map) = self.map else { return R::ZERO };
         let Some(look) = map.look(own, sample_offset(own, along)) else { return R::ZERO };
@@ -326,25 +334,25 @@ impl<'a, R: Real> Sampler<'a, R> {
 
     fn distance_error(&self, near: &[Neighbour<'_, R>], height: R) -> DistanceError<R> {
         let ((found, beta), factor) = (found(near), R::of(DISTANCE_DENSITY_FACTOR));
-        let told = distance(factor * found, beta);
-        let error = distance_error(told, height, self.distance_unit);
+        let predicted = distance(factor * found, beta);
+        let error = distance_error(predicted, height, self.distance_unit);
         let [d_told, d_height] =
-            distance_error_bwd(told, height, self.distance_unit, self.d_distance_error);
+            distance_error_bwd(predicted, height, self.distance_unit, self.d_distance_error);
         let [d_density, d_beta] = distance_bwd(factor * found, beta, d_told);
         DistanceError { error, beta, d_found: factor * d_density, d_beta, d_height }
     }
 
     /// Visits the places in the map that samples are compared at, in the samples' order, with the
     /// gradients of the depths there.
-    pub(crate) fn each_depth(&self, mut visit: impl FnMut(&Cell<R>, R)) {
+    pub(crate) fn each_depth(&self, mut visit: impl FnMut(&PixelQuad<R>, R)) {
         let Some(map) = self.map.filter(|_| !self.sampled.is_empty()) else { return };
         for start in (0..self.samples).step_by(BLOCK) {
             let end = self.samples.min(start + BLOCK);
-            let said: Vec<Option<(Cell<R>, R)>> = (start..end)
+            let said: Vec<Option<(PixelQuad<R>, R)>> = (start..end)
                 .into_par_iter()
                 .map_init(Vec::new, |near, index| {
                     let (own_row, along) = self.place(index as u64, near);
-                    let own = &self.bumps[own_row];
+                    let own = &self.kernels[own_row];
                     let look = map.look(own, sample_offset(own, along))?;
                     Some((look.cell, self.distance_error(near, look.height).d_height))
                 })
@@ -356,28 +364,28 @@ impl<'a, R: Real> Sampler<'a, R> {
     /// The squared difference between the Gaussian's normal and the weighted mean of its neighbours'.
     fn compare_normals(
         &self,
-        own: &Bump<R>,
+        own: &DensityKernel<R>,
         near: &mut [Neighbour<'_, R>],
-        d_own: &mut BumpGradient<R>,
+        d_own: &mut DensityKernelGradient<R>,
     ) -> R {
         if self.d_normal_error == R::ZERO {
             return R::ZERO;
         }
         let normal = own.normal();
         let (mut mean, mut sum) = ([R::ZERO; 3], R::ZERO);
-        for Neighbour { bump, offset, density, .. } in near.iter() {
-            let weight = normal_weight(bump, *offset, *density);
-            mean = add(mean, scale(aligned(bump.normal(), normal).0, weight));
+        for Neighbour { kernel, offset, density, .. } in near.iter() {
+            let weight = normal_weight(kernel, *offset, *density);
+            mean = add(mean, scale(aligned(kernel.normal(), normal).0, weight));
             sum += weight;
         }
         let factor = normal_weight_factor(sum);
         let residual = sub(normal, scale(mean, factor));
 
         let d_normal = scale(residual, R::TWO * self.d_normal_error);
-        for Neighbour { bump, offset, density, gradient, .. } in near {
-            let weight = factor * normal_weight(bump, *offset, *density);
-            let (_, side) = aligned(bump.normal(), normal);
-            normal_bwd(bump, scale(d_normal, -weight * side), gradient);
+        for Neighbour { kernel, offset, density, gradient, .. } in near {
+            let weight = factor * normal_weight(kernel, *offset, *density);
+            let (_, side) = aligned(kernel.normal(), normal);
+            normal_bwd(kernel, scale(d_normal, -weight * side), gradient);
         }
         normal_bwd(own, d_normal, d_own);
         dot(residual, residual)
@@ -398,7 +406,7 @@ struct DistanceError<R> {
 
 /// Density of the neighbours at the sample, and thickness of the surface that they form.
 fn found<R: Real>(near: &[Neighbour<'_, R>]) -> (R, R) {
-    let thickness = near.iter().map(|n| n.bump.thickness()).sum();
+    let thickness = near.iter().map(|n| n.kernel.thickness()).sum();
     (near.iter().map(|n| n.density).sum(), surface_thickness(thickness, near.len()))
 }
 
@@ -409,11 +417,11 @@ fn found_bwd<R: Real>(
     [d_found, d_beta]: [R; 2],
 ) -> Vec3<R> {
     let (mut d_place, count) = ([R::ZERO; 3], near.len());
-    for Neighbour { bump, offset, whitened, density, gradient, .. } in near {
-        let d_offset = density_bwd(bump, *offset, (*whitened, *density), d_found, gradient);
+    for Neighbour { kernel, offset, whitened, density, gradient, .. } in near {
+        let d_offset = density_bwd(kernel, *offset, (*whitened, *density), d_found, gradient);
         d_place = add(d_place, d_offset);
         gradient.d_mean_world = sub(gradient.d_mean_world, d_offset);
-        gradient.d_log_scale[bump.thin] += surface_thickness_bwd(bump, beta, count, d_beta);
+        gradient.d_log_scale[kernel.thin] += surface_thickness_bwd(kernel, beta, count, d_beta);
     }
     d_place
 }

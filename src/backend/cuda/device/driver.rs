@@ -145,14 +145,14 @@ impl Device {
     pub fn taken_since_opened(&self) -> Result<Bytes, DeviceError> {
         if let Some(held) = nvidia::held_by_this_process(&self.uuid) {
             let before = self.held_before_context.unwrap_or_default();
-            return Ok(believable(Bytes(held.0.saturating_sub(before.0)), self.is_first));
+            return Ok(plausible_size(Bytes(held.0.saturating_sub(before.0)), self.is_first));
         }
         let code = self.free_before_code.0.saturating_sub(self.free()?.0);
         let both = match (self.free_before_context, nvidia::free(&self.uuid)) {
             (Some(before), Some(now)) => before.0.saturating_sub(now.0),
             _ => 0,
         };
-        Ok(believable(Bytes(code.max(both)), self.is_first))
+        Ok(plausible_size(Bytes(code.max(both)), self.is_first))
     }
 
     /// Waits for all that was put on any stream.
@@ -180,7 +180,7 @@ fn has_context(id: sys::CUdevice) -> Result<bool, DeviceError> {
 
 /// What context and code take where free memory fell by so much meanwhile. Others may have taken or
 /// freed some in that moment: what no context takes is not believed.
-fn believable(taken: Bytes, is_first: bool) -> Bytes {
+fn plausible_size(taken: Bytes, is_first: bool) -> Bytes {
     let (least, most) = CONTEXTS;
     match is_first {
         true if taken < least || taken > most => CONTEXT,
@@ -261,7 +261,11 @@ mod tests {
             (3 * mib, false, 3 * mib),
             (3 * gib, false, 0),
         ] {
-            assert_eq!(believable(Bytes(taken), is_first), Bytes(expected), "{taken} {is_first}");
+            assert_eq!(
+                plausible_size(Bytes(taken), is_first),
+                Bytes(expected),
+                "{taken} {is_first}"
+            );
         }
     }
 

@@ -83,7 +83,7 @@ impl Drop for Module {
 }
 
 /// Where a kernel is found and how it is launched.
-struct Row {
+struct KernelRow {
     file: &'static str,
     name: &'static str,
     block: u32,
@@ -115,7 +115,7 @@ impl Loader {
         Ok(module)
     }
 
-    fn kernel<A: Arguments>(&mut self, row: &Row) -> Result<Kernel<A>, DeviceError> {
+    fn kernel<A: Arguments>(&mut self, row: &KernelRow) -> Result<Kernel<A>, DeviceError> {
         let module = self.module(row.file)?;
         let wrong = |reason: String| DeviceError::Driver {
             call: "cuModuleGetFunction",
@@ -159,7 +159,7 @@ macro_rules! kernels {
             pub(crate) fn load() -> Result<Self, DeviceError> {
                 let mut loader = Loader::default();
                 Ok(Self {
-                    $($handle: loader.kernel(&Row {
+                    $($handle: loader.kernel(&KernelRow {
                         file: stringify!($file),
                         name: stringify!($name),
                         block: $crate::abi::$block,
@@ -202,7 +202,7 @@ kernels! {
     adam_compact: adam::adam_compact(AdamArgs) x ADAM_BLOCK;
     adam_extended: adam::adam_extended(AdamArgs) x ADAM_BLOCK;
     adam_extended_compact: adam::adam_extended_compact(AdamArgs) x ADAM_BLOCK;
-    settle: adam::settle(SettleArgs) x ADAM_BLOCK;
+    fold_into_gradients: adam::fold_into_gradients(FoldArgs) x ADAM_BLOCK;
     catch_up_all: adam::catch_up_all(CatchUpArgs) x ADAM_BLOCK;
     catch_up_all_compact: adam::catch_up_all_compact(CatchUpArgs) x ADAM_BLOCK;
     sample_rows: model::sample_rows(SampleArgs) x SAMPLE_BLOCK;
@@ -212,9 +212,9 @@ kernels! {
     observe: densify::observe(ObserveArgs) x OBSERVE_BLOCK;
     survey: densify::survey(SurveyArgs) x DENSIFY_BLOCK;
     list_candidates: densify::list_candidates(ListArgs) x DENSIFY_BLOCK;
-    choose: densify::choose(ChooseArgs) x DENSIFY_BLOCK;
+    mark_selected: densify::mark_selected(SelectedArgs) x DENSIFY_BLOCK;
     grow: densify::grow(GrowArgs) x DENSIFY_BLOCK;
-    judge: densify::judge(JudgeArgs) x DENSIFY_BLOCK;
+    mark_survivors: densify::mark_survivors(SurvivorsArgs) x DENSIFY_BLOCK;
     gather: densify::gather(CompactArgs) x COMPACT_BLOCK;
     scatter: densify::scatter(CompactArgs) x COMPACT_BLOCK;
     clear_padding: densify::clear_padding(PaddingArgs) x COMPACT_BLOCK;
@@ -222,7 +222,7 @@ kernels! {
     count_digits: quantile::count_digits(DigitsArgs) x DIGITS_BLOCK;
     weigh: relocate::weigh(WeighArgs) x RELOCATE_BLOCK;
     draw_sources: relocate::draw_sources(DrawArgs) x RELOCATE_BLOCK;
-    share_out: relocate::share_out(ShareArgs) x RELOCATE_BLOCK;
+    split_opacity: relocate::split_opacity(SplitOpacityArgs) x RELOCATE_BLOCK;
     copy_sources: relocate::copy_sources(CopyArgs) x RELOCATE_BLOCK;
     morton_keys: reorder::morton_keys(MortonArgs) x REORDER_BLOCK;
     gather_columns: reorder::gather_columns(ColumnsArgs) x REORDER_BLOCK;

@@ -7,12 +7,12 @@ use crate::memory::{Bytes, Gain};
 
 /// Lists of so many neighbours for each of so many Gaussians.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Lists {
+struct ListSize {
     count: u32,
     gaussians: u64,
 }
 
-impl Lists {
+impl ListSize {
     fn bytes(self, count: u32) -> u64 {
         neighbour_lists(self.gaussians, count).bytes.0
     }
@@ -25,7 +25,7 @@ pub(crate) struct ListRoom {
     /// The longest that were ever asked for.
     longest: u32,
     /// Those that were asked for last.
-    asked: Option<Lists>,
+    asked: Option<ListSize>,
     /// Whether there was no room for them.
     refused: bool,
 }
@@ -45,7 +45,7 @@ impl ListRoom {
     /// Lists were asked for, and found or refused for want of memory.
     pub(crate) fn asked_for(&mut self, count: u32, gaussians: usize, refused: bool) {
         self.longest = self.longest.max(count);
-        self.asked = Some(Lists { count, gaussians: gaussians as u64 });
+        self.asked = Some(ListSize { count, gaussians: gaussians as u64 });
         self.refused = refused;
     }
 
@@ -71,7 +71,7 @@ impl ListRoom {
 
     /// What the longest lists would take more than those that there are.
     pub(crate) fn missing(&self) -> Bytes {
-        let more = |lists: Lists| {
+        let more = |lists: ListSize| {
             lists.bytes(self.longest).saturating_sub(lists.bytes(lists.count.min(self.most)))
         };
         Bytes(self.asked.map_or(0, more))

@@ -87,7 +87,7 @@ unsafe extern "C" {
 }
 
 /// A key that the library sorts by.
-pub trait Key: Plain {
+pub trait SortKey: Plain {
     /// Bits of the key.
     const BITS: u32;
 
@@ -96,12 +96,12 @@ pub trait Key: Plain {
     const SORT: SortFunction;
 }
 
-impl Key for u16 {
+impl SortKey for u16 {
     const BITS: u32 = Self::BITS;
     const SORT: SortFunction = splat_sort_u16_u32;
 }
 
-impl Key for u32 {
+impl SortKey for u32 {
     const BITS: u32 = Self::BITS;
     const SORT: SortFunction = splat_sort_u32_u32;
 }
@@ -125,7 +125,7 @@ impl Summed for u64 {
 }
 
 /// Keys with a value each, and room for as many again: the passes go back and forth.
-pub struct Pairs<'a, K, V> {
+pub struct SortPairs<'a, K, V> {
     /// The keys, and room.
     pub keys: [&'a mut K; 2],
     /// The values, and room.
@@ -141,10 +141,10 @@ pub struct Pairs<'a, K, V> {
 pub fn sort_pairs<K, V>(
     heap: &Heap,
     stream: &Stream,
-    pairs: &mut Pairs<'_, K, V>,
+    pairs: &mut SortPairs<'_, K, V>,
 ) -> Result<usize, DeviceError>
 where
-    K: Buffer<Item: Key>,
+    K: Buffer<Item: SortKey>,
     V: Buffer<Item = u32>,
 {
     const CALL: &str = "cub::DeviceRadixSort";
@@ -286,7 +286,7 @@ fn scratch_of(call: Call, n: u64) -> Result<u64, DeviceError> {
 }
 
 /// Writes down the bytes that a sort by all bits takes.
-fn ask_to_sort<K: Key>(bytes: &mut usize, n: u32) -> c_int {
+fn ask_to_sort<K: SortKey>(bytes: &mut usize, n: u32) -> c_int {
     let (buffers, mut half) = ([0; 2], 0);
     let last = c_int::try_from(K::BITS).unwrap_or(c_int::MAX);
     // SAFETY: without scratch the library only says how much it wants.
@@ -306,7 +306,7 @@ fn ask_to_sort<K: Key>(bytes: &mut usize, n: u32) -> c_int {
 }
 
 /// First bit of a key that counts, and the one behind the last.
-fn bit_range<K: Key>(bits: &Range<u32>) -> (c_int, c_int) {
+fn bit_range<K: SortKey>(bits: &Range<u32>) -> (c_int, c_int) {
     let bit = |bit: u32| c_int::try_from(bit.min(K::BITS)).unwrap_or(c_int::MAX);
     (bit(bits.start), bit(bits.end))
 }
@@ -370,12 +370,16 @@ fn warm_up_block<T: Plain>(heap: &Heap) -> Result<Block<T>, DeviceError> {
     heap.take(&Slot::unlisted(LIBRARY_SCRATCH.label), &(WARM_UP as u64))
 }
 
-fn warm_up_key<K: Key>(heap: &Heap, stream: &Stream) -> Result<(), DeviceError> {
+fn warm_up_key<K: SortKey>(heap: &Heap, stream: &Stream) -> Result<(), DeviceError> {
     let mut keys = [warm_up_block::<K>(heap)?, warm_up_block::<K>(heap)?];
     let mut values = [warm_up_block::<u32>(heap)?, warm_up_block::<u32>(heap)?];
     keys[0].zero(stream)?;
     values[0].zero(stream)?;
-    let mut pairs =
-        Pairs { keys: keys.each_mut(), values: values.each_mut(), n: WARM_UP, bits: 0..K::BITS };
+    let mut pairs = SortPairs {
+        keys: keys.each_mut(),
+        values: values.each_mut(),
+        n: WARM_UP,
+        bits: 0..K::BITS,
+    };
     sort_pairs(heap, stream, &mut pairs).map(drop)
 }

@@ -41,17 +41,17 @@ pub(crate) struct Status {
     words: Region<u64>,
     counts: Pinned<u64>,
     /// Places that reports are sent to, for use again.
-    places: Places,
+    places: ReportBuffers,
 }
 
-type Places = Rc<RefCell<Vec<Place>>>;
-type Place = Pinned<u64>;
+type ReportBuffers = Rc<RefCell<Vec<ReportBuffer>>>;
+type ReportBuffer = Pinned<u64>;
 
 /// A report on its way to the host.
 pub(crate) struct Report {
     /// Taken out when it goes back to the others.
-    place: Option<Place>,
-    places: Places,
+    place: Option<ReportBuffer>,
+    places: ReportBuffers,
 }
 
 impl Status {
@@ -62,7 +62,7 @@ impl Status {
         at_first[FAULT] = NO_FAULT;
         words.upload(stream, 0, &at_first)?;
         let counts = heap.pinned("counts", COUNTS.len())?;
-        Ok(Self { words, counts, places: Places::default() })
+        Ok(Self { words, counts, places: ReportBuffers::default() })
     }
 
     pub(crate) fn clear_counts(&mut self, stream: &Stream) -> Result<(), DeviceError> {

@@ -17,7 +17,7 @@ pub(crate) fn catch_up(session: &Session, model: &mut Model) -> Result<(), Devic
     let steps = u64::from(model.momentum.steps());
     let [.., sh, sh_first, sh_second] = model.tables.each_mut().map(Buffer::write);
     let args = CatchUpArgs {
-        missed: model.momentum.now(),
+        lazy: model.momentum.now(),
         lane_blocks: count_u32(lane_blocks)?,
         sh_width,
         sh,
@@ -31,6 +31,6 @@ pub(crate) fn catch_up(session: &Session, model: &mut Model) -> Result<(), Devic
         Storage::Compact => &session.kernels.catch_up_all_compact,
     };
     kernel.over(&session.stream, lane_blocks * LANES, &args)?;
-    model.momentum.settle();
+    model.momentum.mark_caught_up();
     Ok(())
 }

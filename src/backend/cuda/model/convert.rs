@@ -5,7 +5,7 @@
 
 use super::catch_up::catch_up;
 use super::lanes::{LANES, table_len};
-use super::pack::{Form, Passage};
+use super::pack::{PackRange, RowForm};
 use super::tables::{Model, forms, values, widths};
 use crate::backend::DeviceError;
 use crate::backend::cuda::memory::heap::{Block, Buffer, Region};
@@ -24,9 +24,9 @@ impl Model {
             return Ok(Bytes(0));
         }
         let mapped = self.bytes_mapped();
-        let mut turn = Turn::new(session, self)?;
+        let mut converter = TableConverter::new(session, self)?;
         catch_up(session, self)?;
-        turn.each_table(self, Turn::pack)?;
+        converter.each_table(self, TableConverter::pack)?;
         self.set_storage(Storage::Compact);
         self.shrink(self.len());
         self.trim()?;
@@ -39,7 +39,7 @@ impl Model {
         if self.storage() == Storage::Full {
             return Ok(());
         }
-        let mut turn = Turn::new(session, self)?;
+        let mut converter = TableConverter::new(session, self)?;
         let rows = self.len();
         let wide = widths(Storage::Full, self.sh_degree());
         let mut grown = self.tables.iter_mut().zip(wide);
@@ -50,7 +50,7 @@ impl Model {
             return Err(refusal);
         }
         catch_up(session, self)?;
-        turn.each_table(self, Turn::unpack)?;
+        converter.each_table(self, TableConverter::unpack)?;
         self.set_storage(Storage::Full);
         Ok(())
     }
@@ -61,7 +61,7 @@ impl Model {
 }
 
 /// What a conversion works with.
-struct Turn<'a> {
+struct TableConverter<'a> {
     session: &'a Session,
     scratch: Block<u32>,
     /// Lane blocks of the model.
@@ -69,9 +69,9 @@ struct Turn<'a> {
 }
 
 /// A table whose rows have so many values, which lie so where they are packed.
-type Table<'a> = (&'a mut Region<u32>, Form, usize);
+type ConvertedTable<'a> = (&'a mut Region<u32>, RowForm, usize);
 
-impl<'a> Turn<'a> {
+impl<'a> TableConverter<'a> {
     fn new(session: &'a Session, model: &Model) -> Result<Self, DeviceError> {
         let widest = values(model.sh_degree()).into_iter().max().unwrap_or(1);
         let words = table_len(model.len(), widest).min(SCRATCH_WORDS);
@@ -83,39 +83,39 @@ impl<'a> Turn<'a> {
     fn each_table(
         &mut self,
         model: &mut Model,
-        mut convert: impl FnMut(&mut Self, Table<'_>) -> Result<(), DeviceError>,
+        mut convert: impl FnMut(&mut Self, ConvertedTable<'_>) -> Result<(), DeviceError>,
     ) -> Result<(), DeviceError> {
         let (forms, values) = (forms(Storage::Compact), values(model.sh_degree()));
         for (table, (form, values)) in model.tables.iter_mut().zip(forms.into_iter().zip(values)) {
-            if form != Form::Floats {
+            if form != RowForm::Floats {
                 convert(self, (table, form, values))?;
             }
         }
         Ok(())
     }
 
-    fn pack(&mut self, (table, form, values): Table<'_>) -> Result<(), DeviceError> {
+    fn pack(&mut self, (table, form, values): ConvertedTable<'_>) -> Result<(), DeviceError> {
         let width = form.words(values) * LANES;
         let at_once = self.scratch.len() / width;
         for first in (0..self.blocks).step_by(at_once.max(1)) {
             let blocks = at_once.min(self.blocks - first);
-            let passage = Passage { form, values, float_block: first, word_block: 0, blocks };
-            passage.pack(self.session, &*table, &mut self.scratch)?;
+            let pack_range = PackRange { form, values, float_block: first, word_block: 0, blocks };
+            pack_range.pack(self.session, &*table, &mut self.scratch)?;
             let packed = (&self.scratch, 0..blocks * width);
             table.copy_from(&self.session.stream, first * width, packed)?;
         }
         Ok(())
     }
 
-    fn unpack(&mut self, (table, form, values): Table<'_>) -> Result<(), DeviceError> {
+    fn unpack(&mut self, (table, form, values): ConvertedTable<'_>) -> Result<(), DeviceError> {
         let width = values * LANES;
         let at_once = self.scratch.len() / width;
         let mut end = self.blocks;
         while end > 0 {
             let blocks = at_once.min(end);
             end -= blocks;
-            let passage = Passage { form, values, float_block: 0, word_block: end, blocks };
-            passage.unpack(self.session, &*table, &mut self.scratch)?;
+            let pack_range = PackRange { form, values, float_block: 0, word_block: end, blocks };
+            pack_range.unpack(self.session, &*table, &mut self.scratch)?;
             let unpacked = (&self.scratch, 0..blocks * width);
             table.copy_from(&self.session.stream, end * width, unpacked)?;
         }

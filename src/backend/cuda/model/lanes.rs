@@ -15,7 +15,7 @@ pub(crate) const fn table_len(rows: usize, width: usize) -> usize {
 
 /// A host column that makes up `width` columns of a table.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Part<'a> {
+pub(crate) struct HostColumn<'a> {
     /// Values per row.
     pub(crate) width: usize,
     /// The values of all rows, row by row.
@@ -24,7 +24,7 @@ pub(crate) struct Part<'a> {
 
 /// Fills the blocks of `rows`, which start at a whole block, from the columns that make up the
 /// table. Lanes behind the last row become zero.
-pub(crate) fn pack(parts: &[Part<'_>], rows: Range<usize>, blocks: &mut [f32]) {
+pub(crate) fn pack(parts: &[HostColumn<'_>], rows: Range<usize>, blocks: &mut [f32]) {
     let width: usize = parts.iter().map(|part| part.width).sum();
     blocks.par_chunks_mut(width * LANES).enumerate().for_each(|(number, block)| {
         let first = rows.start + number * LANES;
@@ -80,7 +80,8 @@ mod tests {
     #[test]
     fn a_value_stands_in_the_lane_of_its_row() {
         let (first, second) = (column(37, 3, 1.0), column(37, 1, 1000.0));
-        let parts = [Part { width: 3, values: &first }, Part { width: 1, values: &second }];
+        let parts =
+            [HostColumn { width: 3, values: &first }, HostColumn { width: 1, values: &second }];
         let mut blocks = vec![f32::NAN; table_len(37, 4)];
         pack(&parts, 0..37, &mut blocks);
         for row in 0..37 {
@@ -99,10 +100,10 @@ mod tests {
     fn what_is_packed_in_chunks_comes_back_whole() {
         for rows in [1, 31, 32, 33, 1021] {
             let columns = [column(rows, 3, 0.5), column(rows, 0, 0.0), column(rows, 7, -1e4)];
-            let parts: Vec<Part<'_>> = columns
+            let parts: Vec<HostColumn<'_>> = columns
                 .iter()
                 .zip([3, 0, 7])
-                .map(|(values, width)| Part { width, values })
+                .map(|(values, width)| HostColumn { width, values })
                 .collect();
             let mut back = columns.clone();
             back.iter_mut().for_each(|column| column.fill(f32::NAN));

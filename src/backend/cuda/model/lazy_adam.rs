@@ -3,7 +3,7 @@
 //! Without a gradient a step multiplies the moments by β₁ and β₂, and moves the value by its rate
 //! times m / √v. So after `age` such steps a value has moved by m / √v, as they were, times a number
 //! that depends on the steps alone, and the kernels that need a colour, or move it, first let it
-//! catch up (`kernels/momentum.cuh`). The results are those of dense Adam up to rounding.
+//! catch up (`kernels/lazy_adam.cuh`). The results are those of dense Adam up to rounding.
 
 use std::collections::VecDeque;
 
@@ -15,17 +15,17 @@ const STEPS: usize = MOMENTUM_STEPS as usize;
 
 /// The latest steps of a model.
 #[derive(Default)]
-pub(crate) struct Momentum {
+pub(crate) struct LazySteps {
     /// Steps taken.
     steps: u32,
     /// Steps that all colours have taken.
-    settled: u32,
+    caught_up: u32,
     /// What each of the latest steps moves a constant coefficient and the others by, in units of
     /// m / √v; the last step first.
     latest: VecDeque<[f64; 2]>,
 }
 
-impl Momentum {
+impl LazySteps {
     /// A step was taken whose learning rates, over the bias corrections, were these: of constant
     /// coefficients and of the others.
     pub(crate) fn stepped(&mut self, rates: [f64; 2]) {
@@ -40,28 +40,28 @@ impl Momentum {
     }
 
     /// Everything has caught up.
-    pub(crate) fn settle(&mut self) {
-        self.settled = self.steps;
+    pub(crate) fn mark_caught_up(&mut self) {
+        self.caught_up = self.steps;
     }
 
     /// Whether a step more might be one more than the tables reach back.
     pub(crate) fn is_full(&self) -> bool {
-        self.steps - self.settled + 1 >= MOMENTUM_STEPS
+        self.steps - self.caught_up + 1 >= MOMENTUM_STEPS
     }
 
     /// The tables after the steps so far.
-    pub(crate) fn now(&self) -> abi::Missed {
+    pub(crate) fn now(&self) -> abi::LazyAdam {
         let mut tables = [[0.0; STEPS]; 2];
         for (group, table) in tables.iter_mut().enumerate() {
             let rates = self.latest.iter().map(|rates| rates[group]);
             fill(table, rates);
         }
-        let [travel_dc, travel_rest] = tables;
+        let [drift_dc, drift_rest] = tables;
         #[expect(clippy::cast_possible_truncation, reason = "rounded to the device's precision")]
         let [log2_beta_1, log2_beta_2] = [BETA_1, BETA_2].map(|beta| beta.log2() as f32);
-        abi::Missed {
-            travel_dc,
-            travel_rest,
+        abi::LazyAdam {
+            drift_dc,
+            drift_rest,
             log2_beta_1,
             log2_beta_2,
             steps: self.steps,
@@ -115,7 +115,7 @@ mod tests {
         for age in [1, 2, 17, 126, 127] {
             for start in [1, 40, 3000] {
                 let mut dense = Dense { value: 0.3, first: 0.0, second: 0.0 };
-                let mut momentum = Momentum::default();
+                let mut momentum = LazySteps::default();
                 dense.step(start, 0.02);
                 momentum.stepped([corrected(start), 0.0]);
                 let Dense { value, first, second } = dense;
@@ -125,7 +125,7 @@ mod tests {
                 }
                 let tables = momentum.now();
                 let at = age as usize;
-                let lazy = value - f64::from(tables.travel_dc[at]) * first / second.sqrt();
+                let lazy = value - f64::from(tables.drift_dc[at]) * first / second.sqrt();
                 // The table is rounded to single precision.
                 let moved = (dense.value - value).abs();
                 assert!(
@@ -133,7 +133,7 @@ mod tests {
                     "{age} steps from {start}: {lazy} and {}",
                     dense.value
                 );
-                assert_eq!(tables.travel_rest[at], 0.0);
+                assert_eq!(tables.drift_rest[at], 0.0);
                 assert_eq!(tables.steps, age + 1);
             }
         }
@@ -141,26 +141,26 @@ mod tests {
 
     #[test]
     fn a_value_that_missed_nothing_stays() {
-        assert_eq!(Momentum::default().now().travel_dc, [0.0; STEPS]);
-        let mut momentum = Momentum::default();
+        assert_eq!(LazySteps::default().now().drift_dc, [0.0; STEPS]);
+        let mut momentum = LazySteps::default();
         momentum.stepped([1.0, 2.0]);
-        assert_eq!(momentum.now().travel_dc[0], 0.0);
-        assert_eq!(momentum.now().travel_rest[0], 0.0);
+        assert_eq!(momentum.now().drift_dc[0], 0.0);
+        assert_eq!(momentum.now().drift_rest[0], 0.0);
     }
 
     #[test]
     fn the_tables_never_have_to_reach_back_further_than_they_do() {
-        let mut momentum = Momentum::default();
+        let mut momentum = LazySteps::default();
         for step in 1..=1000 {
             momentum.stepped([1.0, 1.0]);
             if momentum.is_full() {
-                momentum.settle();
+                momentum.mark_caught_up();
             }
-            let behind = momentum.steps - momentum.settled;
+            let behind = momentum.steps - momentum.caught_up;
             assert!(behind < MOMENTUM_STEPS, "{behind} steps behind after {step}");
             // Every step that can have been missed is in the table.
             assert!(momentum.latest.len() >= behind as usize);
         }
-        assert!(momentum.settled > 800);
+        assert!(momentum.caught_up > 800);
     }
 }

@@ -9,7 +9,7 @@ use crate::backend::cuda::session::Session;
 
 /// How the values of a row lie in the words of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
+pub(crate) enum RowForm {
     /// One value of single precision to a word.
     Floats,
     /// Two of half precision.
@@ -22,7 +22,7 @@ pub(crate) enum Form {
     Seconds,
 }
 
-impl Form {
+impl RowForm {
     /// Words that a row of so many values takes.
     pub(crate) const fn words(self, values: usize) -> usize {
         match self {
@@ -46,8 +46,8 @@ impl Form {
 
 /// Which lane blocks go where.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Passage {
-    pub(crate) form: Form,
+pub(crate) struct PackRange {
+    pub(crate) form: RowForm,
     /// Values of a row.
     pub(crate) values: usize,
     /// First lane block of the values in single precision, and of the words.
@@ -56,7 +56,7 @@ pub(crate) struct Passage {
     pub(crate) blocks: usize,
 }
 
-impl Passage {
+impl PackRange {
     /// The bits of values in single precision, to words.
     pub(crate) fn pack<F: Buffer<Item = u32>, W: Buffer<Item = u32>>(
         &self,

@@ -1,14 +1,14 @@
 //! The model on the device: columns in lane blocks, with their moments, and density statistics.
 
 use super::lanes::{LANES, table_len};
-use super::lazy_adam::Momentum;
-use super::pack::Form;
+use super::lazy_adam::LazySteps;
+use super::pack::RowForm;
 use crate::abi::{self, In, Out, TABLES};
 use crate::backend::DeviceError;
 use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::memory::heap::{Buffer, Heap, Region};
 use crate::backend::cuda::session::Session;
-use crate::backend::generation::Generation;
+use crate::backend::rows_version::RowsVersion;
 use crate::memory::Bytes;
 use crate::memory::plan::{OptionalColumns, REGIONS, Storage};
 use crate::model::sh_rest_count;
@@ -36,8 +36,8 @@ const LABELS: [&str; TABLES as usize] = [
 
 /// How the values of each table lie in its words (`kernels/state.cuh`). Compact state is rounded at
 /// random, so that on average nothing is lost.
-pub(crate) const fn forms(storage: Storage) -> [Form; TABLES as usize] {
-    use Form::{Bfloats, Firsts, Floats, Halves, Seconds};
+pub(crate) const fn forms(storage: Storage) -> [RowForm; TABLES as usize] {
+    use RowForm::{Bfloats, Firsts, Floats, Halves, Seconds};
     match storage {
         Storage::Full => [Floats; TABLES as usize],
         Storage::Compact => [Floats, Bfloats, Floats, Halves, Firsts, Seconds],
@@ -65,7 +65,7 @@ pub struct Model {
     pub(crate) tables: [Region<u32>; TABLES as usize],
     /// Steps that each lane block's SH has taken, [lane blocks]; the others' are in `momentum`.
     pub(crate) sh_steps: Region<u32>,
-    pub(crate) momentum: Momentum,
+    pub(crate) momentum: LazySteps,
     /// Sums of the norms of the screen-space gradients, `[n]`.
     pub(crate) gradient_norm_sums: Region<f32>,
     /// Views that saw the Gaussian, `[n]`.
@@ -74,7 +74,7 @@ pub struct Model {
     pub(crate) absolute_norm_sums: Region<f32>,
     /// Standard deviations of the 3D filter, world units, `[n]`; empty where there is none.
     pub(crate) filter_3d: Region<f32>,
-    generation: Generation,
+    rows_version: RowsVersion,
 }
 
 impl Model {
@@ -108,24 +108,24 @@ impl Model {
                 region(sh_second)?,
             ],
             sh_steps: heap.region("sh, steps taken")?,
-            momentum: Momentum::default(),
+            momentum: LazySteps::default(),
             gradient_norm_sums: heap.region("density statistics, gradients")?,
             views_seen: heap.region("density statistics, views")?,
             absolute_norm_sums: heap.region("density statistics, absolute gradients")?,
             filter_3d: heap.region("3d filter")?,
-            generation: Generation::new(),
+            rows_version: RowsVersion::new(),
         })
     }
 
     /// Its rows as they are until one comes, goes or changes places.
-    pub(crate) fn generation(&self) -> &Generation {
-        &self.generation
+    pub(crate) fn rows_version(&self) -> &RowsVersion {
+        &self.rows_version
     }
 
     /// What was found of its rows before is of others. Who changes them says so, before: growth that
     /// is taken back changes nothing.
-    pub(crate) fn begin_generation(&mut self) {
-        self.generation = Generation::new();
+    pub(crate) fn invalidate_rows(&mut self) {
+        self.rows_version = RowsVersion::new();
     }
 
     /// Number of Gaussians.

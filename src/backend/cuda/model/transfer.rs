@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use super::lanes::{self, LANES, Part, table_len};
-use super::pack::{Form, Passage};
+use super::lanes::{self, HostColumn, LANES, table_len};
+use super::pack::{PackRange, RowForm};
 use super::tables::{
     self, GEOMETRY, GEOMETRY_FIRST, GEOMETRY_SECOND, Model, SH, SH_FIRST, SH_SECOND,
 };
@@ -170,19 +170,21 @@ impl Staging {
         (to, host, tables): (usize, &Gaussians, [usize; 2]),
     ) -> Result<(), DeviceError> {
         let groups = host.groups();
-        let parts: Vec<Part<'_>> =
-            groups.iter().map(|group| Part { width: group.width, values: group.values }).collect();
+        let parts: Vec<HostColumn<'_>> = groups
+            .iter()
+            .map(|group| HostColumn { width: group.width, values: group.values })
+            .collect();
         let (geometry, sh) = parts.split_at(GEOMETRY_GROUPS);
         for (table, parts) in tables.into_iter().zip([geometry, sh]) {
             let width: usize = parts.iter().map(|part| part.width).sum();
-            let mut door = Door::new(session, model, (table, host.len()))?;
+            let mut staging = TableStaging::new(session, model, (table, host.len()))?;
             for (turn, rows) in pieces(0..host.len(), width).enumerate() {
                 let half = &mut self.halves[turn % 2];
                 let len = table_len(rows.len(), width);
                 // Waits for the copy of the piece before the last.
                 let blocks = &mut half.as_mut_slice()?[..len];
                 lanes::pack(parts, rows.clone(), bytemuck::cast_slice_mut(blocks));
-                door.enter(session, &mut model.tables[table], (to + rows.start, half, len))?;
+                staging.upload(session, &mut model.tables[table], (to + rows.start, half, len))?;
             }
         }
         Ok(())
@@ -205,10 +207,10 @@ impl Staging {
         let (geometry, sh) = columns.split_at_mut(GEOMETRY_GROUPS);
         for (table, columns) in tables.into_iter().zip([geometry, sh]) {
             let table_width: usize = columns.iter().map(|(width, _)| width).sum();
-            let mut door = Door::new(session, model, (table, rows.len()))?;
+            let mut staging = TableStaging::new(session, model, (table, rows.len()))?;
             let mut ask = |piece: &Range<usize>, half: &mut Pinned<u32>| {
                 let len = table_len(piece.len(), table_width);
-                door.leave(session, &model.tables[table], (piece.start, half, len))
+                staging.download(session, &model.tables[table], (piece.start, half, len))
             };
             let [now, next] = &mut self.halves;
             let (mut now, mut next) = (now, next);
@@ -245,13 +247,13 @@ impl Staging {
 
 /// A table's side of the way. What is kept in single precision goes straight; all else is packed
 /// and unpacked by the device, beside the table.
-struct Door {
-    form: Form,
+struct TableStaging {
+    form: RowForm,
     values: usize,
     scratch: Option<Block<u32>>,
 }
 
-impl Door {
+impl TableStaging {
     fn new(
         session: &Session,
         model: &Model,
@@ -261,46 +263,46 @@ impl Door {
         let values = tables::values(model.sh_degree())[table];
         let words = table_len(rows, values).min(STAGING_WORDS);
         let scratch = || session.heap.scratch("rows to pack", words);
-        Ok(Self { form, values, scratch: (form != Form::Floats).then(scratch).transpose()? })
+        Ok(Self { form, values, scratch: (form != RowForm::Floats).then(scratch).transpose()? })
     }
 
     /// So many values of single precision into the table, from a row on.
-    fn enter(
+    fn upload(
         &mut self,
         session: &Session,
         table: &mut Region<u32>,
         (row, half, len): (usize, &Pinned<u32>, usize),
     ) -> Result<(), DeviceError> {
-        let passage = self.passage(row, len);
+        let pack_range = self.pack_range(row, len);
         match &mut self.scratch {
             None => table.upload_pinned(&session.stream, row * self.values, (half, 0..len)),
             Some(scratch) => {
                 scratch.upload_pinned(&session.stream, 0, (half, 0..len))?;
-                passage.pack(session, scratch, table)
+                pack_range.pack(session, scratch, table)
             }
         }
     }
 
     /// So many values of the table, from a row on.
-    fn leave(
+    fn download(
         &mut self,
         session: &Session,
         table: &Region<u32>,
         (row, half, len): (usize, &mut Pinned<u32>, usize),
     ) -> Result<(), DeviceError> {
-        let passage = self.passage(row, len);
+        let pack_range = self.pack_range(row, len);
         let first = row * self.values;
         match &mut self.scratch {
             None => table.download_pinned(&session.stream, first..first + len, half),
             Some(scratch) => {
-                passage.unpack(session, table, scratch)?;
+                pack_range.unpack(session, table, scratch)?;
                 scratch.download_pinned(&session.stream, 0..len, half)
             }
         }
     }
 
-    fn passage(&self, row: usize, len: usize) -> Passage {
-        Passage {
+    fn pack_range(&self, row: usize, len: usize) -> PackRange {
+        PackRange {
             form: self.form,
             values: self.values,
             float_block: 0,

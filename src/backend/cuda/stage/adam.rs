@@ -71,7 +71,7 @@ pub(crate) fn step(
         key,
         noise_key: step.noise.map_or(0, |noise| noise.key),
         camera: *camera,
-        missed: model.momentum.now(),
+        lazy: model.momentum.now(),
         rates: rates.map(|rate| (rate / first_correction) as f32),
         beta_1: BETA_1 as f32,
         beta_2: BETA_2 as f32,

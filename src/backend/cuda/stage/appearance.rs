@@ -5,7 +5,7 @@ use crate::abi::{
     AFFINE_WIDTH, COLOR_SHARES, Camera, CoastArgs, ColorBwdArgs, CompensateArgs, FIT_SUMS, FitArgs,
     GRID_BWD_BLOCK, GRID_SHARES, GRID_X, GRID_Y, GatherArgs, In, MoveArgs, Out,
 };
-use crate::backend::appearance::{Coast, Stride};
+use crate::backend::appearance::{LazyTableStep, Stride};
 use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer, Carve, Heap, Region};
@@ -30,7 +30,7 @@ pub struct Appearance {
 
 /// Which values of a table.
 #[derive(Clone, Copy)]
-enum Part {
+enum TablePart {
     Values,
     FirstMoments,
     SecondMoments,
@@ -67,18 +67,18 @@ impl Appearance {
     }
 
     /// Where a part of a view's table, which exists, begins.
-    fn address(&self, view: usize, part: Part) -> u64 {
+    fn address(&self, view: usize, part: TablePart) -> u64 {
         let row = part as usize * self.steps.len() + view;
         self.tables.address() + (row * self.kind.width() * size_of::<f32>()) as u64
     }
 
     fn values(&self, view: usize) -> In<'_, f32> {
-        In::at(self.address(view, Part::Values))
+        In::at(self.address(view, TablePart::Values))
     }
 
     /// Values, first and second moments, for a kernel that moves them.
     fn parts_mut(&mut self, view: usize) -> [Out<'_, f32>; 3] {
-        [Part::Values, Part::FirstMoments, Part::SecondMoments]
+        [TablePart::Values, TablePart::FirstMoments, TablePart::SecondMoments]
             .map(|part| Out::at(self.address(view, part)))
     }
 }
@@ -150,16 +150,16 @@ pub(crate) fn compensate(
     let begun = session.timers.begin(Stage::Loss, &session.stream)?;
     let kind = appearance.kind;
     let before = step.number.saturating_sub(1);
-    if let Some(coast) = Coast::<f32>::new(&step.rule, appearance.steps[view], before) {
+    if let Some(lazy_step) = LazyTableStep::<f32>::new(&step.rule, appearance.steps[view], before) {
         let [values, first_moments, second_moments] = appearance.parts_mut(view);
         let args = CoastArgs {
             values,
             first_moments,
             second_moments,
-            travel: coast.travel,
-            decay_1: coast.decay_1,
-            decay_2: coast.decay_2,
-            epsilon: coast.epsilon,
+            drift: lazy_step.drift,
+            decay_1: lazy_step.decay_1,
+            decay_2: lazy_step.decay_2,
+            epsilon: lazy_step.epsilon,
             width: count_u32(kind.width())?,
             reserved: 0,
         };

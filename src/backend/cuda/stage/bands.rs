@@ -5,7 +5,7 @@
 //! The pixels are those of the view drawn at once.
 
 use super::bin::{self, Bins, Sorted};
-use super::blend::{self, Canvas, Keeps, Kept, Pixels};
+use super::blend::{self, BackwardState, Canvas, KeptState, Pixels};
 use super::extent::{Extent, INSTANCES_MAX, ListScratch, Listing, bytes_for};
 use super::project::Splats;
 use crate::abi::Camera;
@@ -61,7 +61,7 @@ pub(crate) fn draw(
     canvas: &mut Canvas,
 ) -> Result<Lists, DeviceError> {
     let whole = Extent::whole(view.0, splats.instances);
-    let keeps = Keeps::of(view.1);
+    let keeps = KeptState::of(view.1);
     match (session.bands, whole) {
         (BandPolicy::Never, whole) => {
             let whole = whole?;
@@ -107,7 +107,7 @@ fn draw_whole(
 fn ask_for(
     session: &Session,
     extent: &Extent,
-    (counted, keeps): (usize, Keeps),
+    (counted, keeps): (usize, KeptState),
 ) -> Result<(), DeviceError> {
     let need = need(session, extent, (counted, keeps));
     // What is needed is bounded from above, and over the budget, where others have taken what this
@@ -120,7 +120,7 @@ fn ask_for(
 }
 
 /// About the bytes that the lists of a whole view take, with what is kept of them.
-pub(crate) fn lists_bytes(camera: &Camera, instances: u64, keeps: Keeps) -> Bytes {
+pub(crate) fn lists_bytes(camera: &Camera, instances: u64, keeps: KeptState) -> Bytes {
     let bytes = Extent::whole(camera, instances)
         .map_or(u64::MAX, |extent| need_with(&extent, (0, keeps), ListScratch::default()));
     Bytes(bytes)
@@ -132,15 +132,15 @@ pub(crate) fn sorted_bytes(visible: usize) -> Bytes {
 }
 
 /// Bytes of the arena that it takes to list and draw. `counted` splats are counted anew.
-fn need(session: &Session, extent: &Extent, (counted, keeps): (usize, Keeps)) -> u64 {
+fn need(session: &Session, extent: &Extent, (counted, keeps): (usize, KeptState)) -> u64 {
     let library = ListScratch::of(session.heap.library(), extent, counted);
     need_with(extent, (counted, keeps), library)
 }
 
 /// The same with so much scratch of the library.
-fn need_with(extent: &Extent, (counted, keeps): (usize, Keeps), library: ListScratch) -> u64 {
+fn need_with(extent: &Extent, (counted, keeps): (usize, KeptState), library: ListScratch) -> u64 {
     let listing = Listing::of(extent, counted, library);
-    let kept = Kept::bytes_for(extent, keeps);
+    let kept = BackwardState::bytes_for(extent, keeps);
     listing.stays + listing.passing.max(kept)
 }
 
@@ -148,7 +148,7 @@ fn need_with(extent: &Extent, (counted, keeps): (usize, Keeps), library: ListScr
 fn room(session: &Session) -> u64 {
     let heap = &session.heap;
     let rounding = if heap.is_virtual() { 1 } else { BLOCKS };
-    heap.room().0.saturating_sub(rounding * heap.granule().0)
+    heap.available_bytes().0.saturating_sub(rounding * heap.granule().0)
 }
 
 fn is_refusal(error: &DeviceError) -> bool {
@@ -169,7 +169,7 @@ impl Bands {
             Pass::Eval | Pass::Train | Pass::Observe => Pass::Eval,
         };
         let settings = RenderSettings { pass, ..*settings };
-        self.each(session, (splats.visible, Keeps::of(&settings)), camera, |extent| {
+        self.each(session, (splats.visible, KeptState::of(&settings)), camera, |extent| {
             let bins = bin::list_band(session, (splats, &self.sorted), camera, extent)?;
             blend::forward(session, (splats, &bins), (camera, &settings), canvas)
         })
@@ -186,7 +186,7 @@ impl Bands {
         let begun = session.timers.begin(Stage::BlendBackward, &session.stream)?;
         splats.clear_gradients(&session.stream)?;
         session.timers.end(&begun, &session.stream)?;
-        self.each(session, (splats.visible, Keeps::of(settings)), camera, |extent| {
+        self.each(session, (splats.visible, KeptState::of(settings)), camera, |extent| {
             let bins = bin::list_band(session, (splats, &self.sorted), camera, extent)?;
             blend::forward(session, (splats, &bins), (camera, settings), pixels.canvas)?;
             let begun = session.timers.begin(Stage::BlendBackward, &session.stream)?;
@@ -202,7 +202,7 @@ impl Bands {
     fn each(
         &self,
         session: &Session,
-        (visible, keeps): (usize, Keeps),
+        (visible, keeps): (usize, KeptState),
         camera: &Camera,
         mut visit: impl FnMut(Extent) -> Result<(), DeviceError>,
     ) -> Result<u32, DeviceError> {
@@ -361,7 +361,7 @@ mod tests {
     fn take(
         heap: &Heap,
         extent: &Extent,
-        (counted, keeps): (usize, Keeps),
+        (counted, keeps): (usize, KeptState),
         library: ListScratch,
     ) -> Result<(), DeviceError> {
         let (bins, spare) = Bins::reserve(heap, extent.clone())?;
@@ -379,7 +379,7 @@ mod tests {
         // The result may lie in the spare, whose place is taken then.
         let Bins { splat_from_instance, ranges, .. } = bins;
         drop(splat_from_instance);
-        let kept = Kept::reserve(heap, extent, keeps)?;
+        let kept = BackwardState::reserve(heap, extent, keeps)?;
         drop((ranges, spare, kept));
         Ok(())
     }
@@ -394,10 +394,10 @@ mod tests {
             counted in prop_oneof![Just(0_usize), 0..3_000_000_usize],
             library in (0..9_000_000_u64, 0..9_000_000_u64),
             keeps in prop_oneof![
-                Just(Keeps::Nothing),
-                Just(Keeps::Colours),
-                Just(Keeps::ColoursAndDepths),
-                Just(Keeps::ColoursAndSurface),
+                Just(KeptState::Nothing),
+                Just(KeptState::Colours),
+                Just(KeptState::ColoursAndDepths),
+                Just(KeptState::ColoursAndSurface),
             ],
         ) {
             let row = |share: f64| crate::math::Real::floor_i32(share * f64::from(tiles[1]));

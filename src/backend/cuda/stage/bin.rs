@@ -10,7 +10,7 @@ use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::device::launch::Kernel;
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer, Heap};
-use crate::backend::cuda::memory::sort::{Key, Pairs, exclusive_sum_ordered, sort_pairs};
+use crate::backend::cuda::memory::sort::{SortKey, SortPairs, exclusive_sum_ordered, sort_pairs};
 use crate::backend::cuda::session::Session;
 use crate::memory::Bytes;
 
@@ -42,7 +42,7 @@ impl Bins {
 }
 
 /// Room for keys of so many bits, and as much again.
-pub(crate) fn reserve_keys<K: Key>(
+pub(crate) fn reserve_keys<K: SortKey>(
     heap: &Heap,
     instances: usize,
 ) -> Result<[Block<K>; 2], DeviceError> {
@@ -115,7 +115,7 @@ pub(crate) fn sort_by_depth(session: &Session, splats: &mut Splats) -> Result<us
     let sorted = sort_pairs(
         &session.heap,
         &session.stream,
-        &mut Pairs {
+        &mut SortPairs {
             keys: order.depth_keys.each_mut(),
             values: order.slots.each_mut(),
             n: visible,
@@ -145,7 +145,7 @@ pub(crate) fn list_whole(
         slots: order.slots[front_to_back].read(),
         firsts: order.firsts.read(),
         visible: count_u32(splats.visible)?,
-        ..nothing_of(camera)
+        ..empty_args(camera)
     };
     let begun = session.timers.begin(Stage::Bin, &session.stream)?;
     let bins = list(session, [&kernels.instances_16, &kernels.instances_32], args, (bins, spare))?;
@@ -180,7 +180,7 @@ pub(crate) fn list_band(
         visible: count_u32(visible)?,
         band_first: rows.start,
         band_end: rows.end,
-        ..nothing_of(camera)
+        ..empty_args(camera)
     };
     let by_bits = [&kernels.band_instances_16, &kernels.band_instances_32];
     let bins = list(session, by_bits, args, (bins, spare))?;
@@ -227,7 +227,7 @@ fn count(
 }
 
 /// Arguments that list no splats.
-fn nothing_of(camera: &Camera) -> InstancesArgs<'static> {
+fn empty_args(camera: &Camera) -> InstancesArgs<'static> {
     InstancesArgs {
         splats: In::NULL,
         tiles: In::NULL,
@@ -261,7 +261,7 @@ fn list(
 }
 
 /// The same with keys of so many bits.
-fn list_by<K: Key>(
+fn list_by<K: SortKey>(
     session: &Session,
     (list, find_ranges): (&Kernel<InstancesArgs<'static>>, &Kernel<RangesArgs<'static>>),
     args: InstancesArgs<'_>,
@@ -278,7 +278,7 @@ fn list_by<K: Key>(
     let sorted = sort_pairs(
         &session.heap,
         &session.stream,
-        &mut Pairs {
+        &mut SortPairs {
             keys: keys.each_mut(),
             values: [&mut bins.splat_from_instance, &mut spare],
             n: instances,

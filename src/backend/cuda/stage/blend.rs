@@ -23,7 +23,7 @@ pub(crate) struct Canvas {
     /// Depth, x and y of the normal, opacity; [height, width, 4].
     pub(crate) surface: Option<Block<f32>>,
     /// For the backward pass.
-    pub(crate) kept: Option<Kept>,
+    pub(crate) kept: Option<BackwardState>,
 }
 
 impl Canvas {
@@ -63,7 +63,7 @@ impl Canvas {
 }
 
 /// What the forward pass keeps for the backward pass.
-pub(crate) struct Kept {
+pub(crate) struct BackwardState {
     /// Instances that each part of a tile looked at; [tiles, parts].
     pub(crate) reached: Block<u32>,
     /// State of a tile's pixels before each chunk of its list but the first.
@@ -80,14 +80,14 @@ pub(crate) struct Kept {
     chunk_count: Block<u32>,
 }
 
-impl Kept {
+impl BackwardState {
     /// Bytes of the arena that it takes.
-    pub(crate) fn bytes_for(extent: &Extent, keeps: Keeps) -> u64 {
+    pub(crate) fn bytes_for(extent: &Extent, keeps: KeptState) -> u64 {
         let beside = match keeps {
-            Keeps::Nothing => return 0,
-            Keeps::Colours => 0,
-            Keeps::ColoursAndDepths => bytes_for::<f32>(depth_states_len(extent)),
-            Keeps::ColoursAndSurface => bytes_for::<f32>(states_len(extent)),
+            KeptState::Nothing => return 0,
+            KeptState::Colours => 0,
+            KeptState::ColoursAndDepths => bytes_for::<f32>(depth_states_len(extent)),
+            KeptState::ColoursAndSurface => bytes_for::<f32>(states_len(extent)),
         };
         beside
             + bytes_for::<u32>(reached_len(extent))
@@ -100,18 +100,18 @@ impl Kept {
     pub(crate) fn reserve(
         heap: &Heap,
         extent: &Extent,
-        keeps: Keeps,
+        keeps: KeptState,
     ) -> Result<Option<Self>, DeviceError> {
-        if keeps == Keeps::Nothing {
+        if keeps == KeptState::Nothing {
             return Ok(None);
         }
         Ok(Some(Self {
             reached: heap.scratch("parts of tiles", reached_len(extent))?,
             states: heap.scratch("states of pixels", states_len(extent))?,
-            depth_states: (keeps == Keeps::ColoursAndDepths)
+            depth_states: (keeps == KeptState::ColoursAndDepths)
                 .then(|| heap.scratch("states of pixels", depth_states_len(extent)))
                 .transpose()?,
-            surface_states: (keeps == Keeps::ColoursAndSurface)
+            surface_states: (keeps == KeptState::ColoursAndSurface)
                 .then(|| heap.scratch("states of pixels", states_len(extent)))
                 .transpose()?,
             hits: heap.scratch("hits", hits_len(extent))?,
@@ -144,7 +144,7 @@ impl Kept {
 
 /// Which state of the pixels the forward pass keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Keeps {
+pub(crate) enum KeptState {
     /// None: no backward pass follows.
     Nothing,
     /// That of the colours.
@@ -155,7 +155,7 @@ pub(crate) enum Keeps {
     ColoursAndSurface,
 }
 
-impl Keeps {
+impl KeptState {
     pub(crate) fn of(settings: &RenderSettings) -> Self {
         match settings.pass {
             Pass::Eval | Pass::Picture => Self::Nothing,
@@ -195,7 +195,9 @@ pub(crate) fn forward(
     (camera, settings): (&Camera, &RenderSettings),
     canvas: &mut Canvas,
 ) -> Result<(), DeviceError> {
-    if let Some(mut kept) = Kept::reserve(&session.heap, &bins.extent, Keeps::of(settings))? {
+    if let Some(mut kept) =
+        BackwardState::reserve(&session.heap, &bins.extent, KeptState::of(settings))?
+    {
         kept.chunk_count.zero(&session.stream)?;
         canvas.kept = Some(kept);
     }

@@ -8,13 +8,13 @@ use super::project::Splats;
 use super::quantile::quantile;
 use super::threshold::{first_at_least, last_at_most};
 use crate::abi::{
-    COMPACT_SLICES, Camera, ChooseArgs, CompactArgs, DensityCounts, GrowArgs, In, JudgeArgs,
-    ListArgs, ObserveArgs, Out, PaddingArgs, ResetArgs, SurveyArgs,
+    COMPACT_SLICES, Camera, CompactArgs, DensityCounts, GrowArgs, In, ListArgs, ObserveArgs, Out,
+    PaddingArgs, ResetArgs, SelectedArgs, SurveyArgs, SurvivorsArgs,
 };
 use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer};
-use crate::backend::cuda::memory::sort::{self, Pairs};
+use crate::backend::cuda::memory::sort::{self, SortPairs};
 use crate::backend::cuda::model::lanes::{LANES, table_len};
 use crate::backend::cuda::model::tables::{GEOMETRY, GEOMETRY_FIRST, Model};
 use crate::backend::cuda::session::Session;
@@ -65,7 +65,7 @@ pub(crate) fn observe(
 
 /// What makes a Gaussian a candidate.
 #[derive(Clone, Copy, Debug)]
-struct Bars {
+struct Thresholds {
     /// Mean norm of the gradient.
     gradient: f32,
     /// Mean absolute gradient, where that counts, too.
@@ -88,26 +88,26 @@ fn look(
     session: &Session,
     model: &Model,
     rule: &DensifyRule,
-) -> Result<(Survey, Bars), DeviceError> {
+) -> Result<(Survey, Thresholds), DeviceError> {
     let mut counts = session.heap.scratch::<DensityCounts>("density counts", 1)?;
-    let mut count = |bars: &Bars| {
+    let mut count = |thresholds: &Thresholds| {
         counts.zero(&session.stream)?;
-        mark(session, model, bars, (Out::NULL, counts.write()))?;
+        mark(session, model, thresholds, (Out::NULL, counts.write()))?;
         let DensityCounts { clones, splits, .. } = read(session, &counts)?;
         Ok::<_, DeviceError>(Survey { clones: clones as usize, splits: splits as usize })
     };
-    let mut bars = Bars {
+    let mut thresholds = Thresholds {
         gradient: f32::of(rule.gradient_min),
         absolute: None,
         clone_log_scale: log_scale_max(rule.clone_scale_max),
     };
-    let mut survey = count(&bars)?;
+    let mut survey = count(&thresholds)?;
     // Before any view was observed there are no absolute gradients.
     if rule.criterion == Criterion::Quantile && !model.absolute_norm_sums.is_empty() {
-        bars.absolute = Some(quantile(session, model, survey.births())?);
-        survey = count(&bars)?;
+        thresholds.absolute = Some(quantile(session, model, survey.births())?);
+        survey = count(&thresholds)?;
     }
-    Ok((survey, bars))
+    Ok((survey, thresholds))
 }
 
 /// One round: grow as far as granted, prune, forget the statistics.
@@ -117,16 +117,16 @@ pub(crate) fn densify(
     rule: &DensifyRule,
     grant: Grant,
 ) -> Result<Densified, DeviceError> {
-    let (survey, bars) = look(session, model, rule)?;
+    let (survey, thresholds) = look(session, model, rule)?;
     let wanted = survey.births();
     let births = wanted.min(grant.births);
-    let mut work = Work::new(session, model, births)?;
+    let mut work = DensifyWork::new(session, model, births)?;
     if births > 0 {
-        work.choose(model, &bars, wanted)?;
+        work.mark_selected(model, &thresholds, wanted)?;
         work.make_room(model)?;
         work.grow(model, rule)?;
     }
-    work.judge(model, rule)?;
+    work.mark_survivors(model, rule)?;
     let counts = read(session, &work.counts)?;
     if counts.pruned > 0 {
         work.compact(model, &counts)?;
@@ -164,27 +164,27 @@ pub(crate) fn reset_opacity(
 fn mark(
     session: &Session,
     model: &Model,
-    bars: &Bars,
+    thresholds: &Thresholds,
     (flags, counts): (Out<'_, u32>, Out<'_, DensityCounts>),
 ) -> Result<(), DeviceError> {
     let args = SurveyArgs {
         geometry: model.geometry(),
         gradient_norm_sums: model.gradient_norm_sums.read(),
         views_seen: model.views_seen.read(),
-        absolute_norm_sums: absolute_norm_sums(model, bars),
+        absolute_norm_sums: absolute_norm_sums(model, thresholds),
         flags,
         counts,
         n: count_u32(model.len())?,
-        gradient_min: bars.gradient,
-        absolute_min: bars.absolute.unwrap_or(0.0),
-        clone_log_scale_max: bars.clone_log_scale,
+        gradient_min: thresholds.gradient,
+        absolute_min: thresholds.absolute.unwrap_or(0.0),
+        clone_log_scale_max: thresholds.clone_log_scale,
     };
     session.kernels.survey.over(&session.stream, model.len(), &args)
 }
 
 /// What the bar for absolute gradients is held against, where there is one.
-fn absolute_norm_sums<'a>(model: &'a Model, bars: &Bars) -> In<'a, f32> {
-    if bars.absolute.is_some() { model.absolute_norm_sums.read() } else { In::NULL }
+fn absolute_norm_sums<'a>(model: &'a Model, thresholds: &Thresholds) -> In<'a, f32> {
+    if thresholds.absolute.is_some() { model.absolute_norm_sums.read() } else { In::NULL }
 }
 
 /// The largest logarithm of a scale whose scale is within a bound.
@@ -193,14 +193,20 @@ fn log_scale_max(scale_max: f64) -> f32 {
 }
 
 fn read(session: &Session, counts: &Block<DensityCounts>) -> Result<DensityCounts, DeviceError> {
-    let mut host =
-        [DensityCounts { clones: 0, splits: 0, cloned: 0, split: 0, pruned: 0, behind_hole: 0 }];
+    let mut host = [DensityCounts {
+        clones: 0,
+        splits: 0,
+        cloned: 0,
+        split: 0,
+        pruned: 0,
+        rows_after_hole: 0,
+    }];
     counts.download(&session.stream, 0, &mut host)?;
     Ok(host[0])
 }
 
 /// What one round needs besides the model: 8 bytes per Gaussian and a chunk of rows.
-struct Work<'a> {
+struct DensifyWork<'a> {
     session: &'a Session,
     /// Gaussians to be born.
     births: usize,
@@ -213,7 +219,7 @@ struct Work<'a> {
     rows: Block<u32>,
 }
 
-impl<'a> Work<'a> {
+impl<'a> DensifyWork<'a> {
     fn new(session: &'a Session, model: &Model, births: usize) -> Result<Self, DeviceError> {
         let rows = model.len() + births;
         let chunk = table_len(rows, columns(model)).min(COMPACT_WORDS);
@@ -231,10 +237,15 @@ impl<'a> Work<'a> {
     }
 
     /// Flags the candidates that grow: those with the highest score where not all may.
-    fn choose(&mut self, model: &Model, bars: &Bars, wanted: usize) -> Result<(), DeviceError> {
+    fn mark_selected(
+        &mut self,
+        model: &Model,
+        thresholds: &Thresholds,
+        wanted: usize,
+    ) -> Result<(), DeviceError> {
         let stream = &self.session.stream;
         self.flags.zero(stream)?;
-        mark(self.session, model, bars, (self.flags.write(), Out::NULL))?;
+        mark(self.session, model, thresholds, (self.flags.write(), Out::NULL))?;
         if self.births == wanted {
             return Ok(());
         }
@@ -246,28 +257,32 @@ impl<'a> Work<'a> {
         let args = ListArgs {
             gradient_norm_sums: model.gradient_norm_sums.read(),
             views_seen: model.views_seen.read(),
-            absolute_norm_sums: absolute_norm_sums(model, bars),
+            absolute_norm_sums: absolute_norm_sums(model, thresholds),
             flags: self.flags.read(),
             ranks: self.ranks.read(),
             keys: keys[0].write(),
             rows: rows[0].write(),
             n: count_u32(model.len())?,
-            gradient_min: bars.gradient,
-            absolute_min: bars.absolute.unwrap_or(0.0),
+            gradient_min: thresholds.gradient,
+            absolute_min: thresholds.absolute.unwrap_or(0.0),
             reserved: 0,
         };
         self.session.kernels.list_candidates.over(stream, model.len(), &args)?;
         // Stable: equal scores keep the order of the Gaussians.
-        let mut pairs =
-            Pairs { keys: keys.each_mut(), values: rows.each_mut(), n: wanted, bits: 0..u32::BITS };
+        let mut pairs = SortPairs {
+            keys: keys.each_mut(),
+            values: rows.each_mut(),
+            n: wanted,
+            bits: 0..u32::BITS,
+        };
         let sorted = sort::sort_pairs(heap, stream, &mut pairs)?;
         self.flags.zero(stream)?;
-        let args = ChooseArgs {
+        let args = SelectedArgs {
             rows: rows[sorted].read(),
             flags: self.flags.write(),
             births: count_u32(self.births)?,
         };
-        self.session.kernels.choose.over(stream, self.births, &args)
+        self.session.kernels.mark_selected.over(stream, self.births, &args)
     }
 
     /// Lets the model have rows for the newborn, and numbers them. This is the last that may be
@@ -289,7 +304,7 @@ impl<'a> Work<'a> {
 
     /// Clones and splits the flagged rows of a model that has room for the newborn.
     fn grow(&mut self, model: &mut Model, rule: &DensifyRule) -> Result<(), DeviceError> {
-        model.begin_generation();
+        model.invalidate_rows();
         let before = model.len() - self.births;
         let stream = Stream::new(rule.seed, u64::from(rule.iteration), Purpose::Split);
         let args = GrowArgs {
@@ -307,8 +322,8 @@ impl<'a> Work<'a> {
     }
 
     /// Flags the rows that stay, newborn included, and counts the others.
-    fn judge(&mut self, model: &Model, rule: &DensifyRule) -> Result<(), DeviceError> {
-        let args = JudgeArgs {
+    fn mark_survivors(&mut self, model: &Model, rule: &DensifyRule) -> Result<(), DeviceError> {
+        let args = SurvivorsArgs {
             geometry: model.geometry(),
             flags: self.flags.write(),
             counts: self.counts.write(),
@@ -317,16 +332,16 @@ impl<'a> Work<'a> {
             log_scale_max: rule.scale_max.map_or(0.0, log_scale_max),
             limits_scale: u32::from(rule.scale_max.is_some()),
         };
-        self.session.kernels.judge.over(&self.session.stream, model.len(), &args)
+        self.session.kernels.mark_survivors.over(&self.session.stream, model.len(), &args)
     }
 
     /// Moves the flagged rows to the front, chunk by chunk, and lets go of the others.
     fn compact(&mut self, model: &mut Model, counts: &DensityCounts) -> Result<(), DeviceError> {
         self.number_flags()?;
-        model.begin_generation();
+        model.invalidate_rows();
         let rows = model.len();
         let survivors = rows - counts.pruned as usize;
-        let first = (rows - counts.behind_hole as usize) / LANES;
+        let first = (rows - counts.rows_after_hole as usize) / LANES;
         let at_once = COMPACT_WORDS / (columns(model) * LANES);
         let end = rows.div_ceil(LANES);
         for block in (first..end).step_by(at_once) {

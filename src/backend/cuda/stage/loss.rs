@@ -12,14 +12,14 @@ use crate::math::ssim::taps;
 
 /// What the sums of an image are divided by.
 #[derive(Clone, Copy, Debug)]
-struct Counts {
+struct LossCounts {
     /// Values: pixels times channels.
     values: f64,
     /// Windows times channels.
     windows: f64,
 }
 
-impl Counts {
+impl LossCounts {
     fn new(size: [u32; 2], margin: u32) -> Self {
         let times = |[width, height]: [u32; 2]| f64::from(width) * f64::from(height) * 3.0;
         Self { values: times(size), windows: times(size.map(|side| side - 2 * margin)) }
@@ -29,7 +29,7 @@ impl Counts {
 /// A loss on its way to the host.
 pub struct PendingLoss {
     report: Report,
-    counts: Counts,
+    counts: LossCounts,
     lambda_dssim: f64,
     /// Weight of the inverse depths, where they were compared.
     depth_weight: Option<f64>,
@@ -94,12 +94,12 @@ fn launch(
     (image, camera): (&Block<f32>, &Camera),
     target: &Target,
     (terms, d_image): (&LossTerms, Option<&mut Block<f32>>),
-) -> Result<Counts, DeviceError> {
+) -> Result<LossCounts, DeviceError> {
     if target.size() != camera.size {
         return Err(DeviceError::TargetSize { target_px: target.size(), view_px: camera.size });
     }
     let (taps, margin) = taps::<{ LOSS_TAPS as usize }>(camera.size);
-    let counts = Counts::new(camera.size, margin);
+    let counts = LossCounts::new(camera.size, margin);
     session.status.clear_sums(&session.stream)?;
     target.wait(&session.stream)?;
     #[expect(clippy::cast_possible_truncation, reason = "rounded to the device's precision")]

@@ -12,13 +12,15 @@ use crate::backend::cuda::memory::heap::{Block, Buffer, Heap};
 use crate::backend::cuda::photos::Target;
 use crate::backend::cuda::session::Session;
 use crate::memory::Bytes;
-use crate::perceptual::{COMPARED, Convolution, Course, Kind, Layer, LpipsNet, LpipsWeights};
+use crate::perceptual::{
+    COMPARED, Convolution, Layer, LayerKind, LayerSizes, LpipsNet, LpipsWeights,
+};
 
 /// Both images.
 const IMAGES: u64 = 2;
 
 /// A network on the GPU, for as long as an evaluation lasts.
-pub struct Perceptual {
+pub struct LpipsModel {
     net: LpipsNet,
     values: Block<f32>,
     /// Where each convolution's weights and bias begin.
@@ -27,7 +29,7 @@ pub struct Perceptual {
     linear: [usize; COMPARED],
 }
 
-impl Perceptual {
+impl LpipsModel {
     /// Brings the weights to the GPU and waits for it.
     pub(crate) fn upload(session: &Session, weights: &LpipsWeights) -> Result<Self, DeviceError> {
         let mut values = Vec::new();
@@ -70,7 +72,7 @@ fn in_order(given: &Convolution) -> Vec<f32> {
 /// GPU.
 pub(crate) fn perceive(
     session: &Session,
-    net: &Perceptual,
+    net: &LpipsModel,
     (image, camera): (&Block<f32>, &Camera),
     target: &Target,
 ) -> Result<f64, DeviceError> {
@@ -78,14 +80,14 @@ pub(crate) fn perceive(
     if target.size() != size {
         return Err(DeviceError::TargetSize { target_px: target.size(), view_px: size });
     }
-    let course = Course::new(net.net, size)
+    let sizes = LayerSizes::new(net.net, size)
         .ok_or(DeviceError::TooSmallForLpips { size, least: net.net.side_min() })?;
-    let Room { mut sums, mut features, strips } = Room::take(&session.heap, &course)?;
+    let Room { mut sums, mut features, strips } = Room::take(&session.heap, &sizes)?;
     sums.zero(&session.stream)?;
     target.wait(&session.stream)?;
     for strip in 0..strips {
-        let rows = course.rows((strip, strips));
-        let [_, width, _] = course.size(0);
+        let rows = sizes.rows((strip, strips));
+        let [_, width, _] = sizes.size(0);
         let pixels = u64::from(width) * u64::from(rows[0].end - rows[0].start);
         let args = LpipsInputArgs {
             image: image.read(),
@@ -99,57 +101,57 @@ pub(crate) fn perceive(
         };
         let threads = count(pixels)?;
         session.kernels.lpips_input.over(&session.stream, threads, &args)?;
-        pass(session, net, &course, (strip, strips), (&mut features, &mut sums))?;
+        run_layers(session, net, &sizes, (strip, strips), (&mut features, &mut sums))?;
     }
     target.used(&session.stream)?;
     let mut found = [0.0; COMPARED];
     sums.download(&session.stream, 0, &mut found)?;
     let compared = net.net.layers().iter().enumerate().filter(|(_, layer)| layer.compared);
     let means = compared.zip(found).map(|((at, _), sum)| {
-        let [_, width, height] = course.size(at + 1).map(f64::from);
+        let [_, width, height] = sizes.size(at + 1).map(f64::from);
         sum / (width * height)
     });
     Ok(means.sum())
 }
 
 /// Takes a strip through the layers and adds up what those that are compared tell.
-fn pass(
+fn run_layers(
     session: &Session,
-    net: &Perceptual,
-    course: &Course,
+    net: &LpipsModel,
+    sizes: &LayerSizes,
     strip: (u32, u32),
     (features, sums): (&mut [Block<f32>; 2], &mut Block<f64>),
 ) -> Result<(), DeviceError> {
     let Session { stream, kernels, .. } = session;
-    let rows = course.rows(strip);
+    let rows = sizes.rows(strip);
     let mut convolutions = net.convolutions.iter();
     let mut compared = 0;
     for (at, layer) in net.net.layers().iter().enumerate() {
-        let [channels, width, _] = course.size(at + 1);
+        let [channels, width, _] = sizes.size(at + 1);
         let plane = u64::from(width) * u64::from(rows[at + 1].end - rows[at + 1].start);
         let [first, second] = features;
         let (input, output) = if at % 2 == 0 { (first, second) } else { (second, first) };
         let args = LpipsLayerArgs {
             input: input.read(),
             output: output.write(),
-            ..of_layer(layer, course, (at, &rows))
+            ..of_layer(layer, sizes, (at, &rows))
         };
         let tiles = |pixels: u32| plane.div_ceil(pixels.into()) * IMAGES;
         match layer.kind {
-            Kind::Convolution { .. } => {
+            LayerKind::Convolution { .. } => {
                 let Some(&[weights, bias]) = convolutions.next() else { break };
                 let args =
                     LpipsLayerArgs { weights: net.from(weights), bias: net.from(bias), ..args };
                 let blocks = tiles(LPIPS_BLOCK) * u64::from(channels / LPIPS_CHANNELS);
                 kernels.lpips_convolution.blocks(stream, count(blocks)?, &args)?;
             }
-            Kind::MaxPool => {
+            LayerKind::MaxPool => {
                 let blocks = tiles(LPIPS_PIXELS) * u64::from(channels);
                 kernels.lpips_pool.blocks(stream, count(blocks)?, &args)?;
             }
         }
         if layer.compared {
-            let own = course.own(at + 1, strip);
+            let own = sizes.own(at + 1, strip);
             let args = LpipsCompareArgs {
                 features: output.read(),
                 weights: net.from(net.linear[compared]),
@@ -169,11 +171,11 @@ fn pass(
 /// What a layer's kernel is told of it and of the rows before and behind it, without memory.
 fn of_layer<'a>(
     layer: &Layer,
-    course: &Course,
+    sizes: &LayerSizes,
     (at, rows): (usize, &[std::ops::Range<u32>]),
 ) -> LpipsLayerArgs<'a> {
-    let [inputs, input_width, input_height] = course.size(at);
-    let [outputs, output_width, _] = course.size(at + 1);
+    let [inputs, input_width, input_height] = sizes.size(at);
+    let [outputs, output_width, _] = sizes.size(at + 1);
     let (before, behind) = (&rows[at], &rows[at + 1]);
     let side = layer.window.side;
     LpipsLayerArgs {
@@ -217,19 +219,19 @@ struct Room {
 
 impl Room {
     /// As much as is wished for, of what is free; an error where the thinnest strips need more.
-    fn take(heap: &Heap, course: &Course) -> Result<Self, DeviceError> {
+    fn take(heap: &Heap, sizes: &LayerSizes) -> Result<Self, DeviceError> {
         let sums = heap.scratch("lpips sums", COMPARED)?;
         // What the last iterations needed is there in any case. A granule is lost to rounding.
         let reached = heap.recent_scratch().0.saturating_sub(heap.live_scratch().0);
-        let room = heap.room().0.saturating_sub(heap.granule().0);
-        let mut limit = Bytes(course.wish().0.max(reached).min(room));
+        let room = heap.available_bytes().0.saturating_sub(heap.granule().0);
+        let mut limit = Bytes(sizes.wish().0.max(reached).min(room));
         loop {
-            let strips = course.strips_within(limit).unwrap_or(course.most());
-            match Self::features(heap, course.turns(strips)) {
+            let strips = sizes.strips_within(limit).unwrap_or(sizes.most());
+            match Self::features(heap, sizes.turns(strips)) {
                 Ok(features) => return Ok(Self { sums, features, strips }),
                 // Memory may lie in pieces, or others have been quicker.
-                Err(error) if error.is_want_of_memory() && strips < course.most() => {
-                    limit = Bytes(course.bytes(strips).0 / 2);
+                Err(error) if error.is_out_of_memory() && strips < sizes.most() => {
+                    limit = Bytes(sizes.bytes(strips).0 / 2);
                 }
                 Err(error) => return Err(error),
             }

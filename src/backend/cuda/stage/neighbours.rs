@@ -14,10 +14,10 @@ use crate::abi::{
 };
 use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::memory::heap::{Block, Buffer, Region};
-use crate::backend::cuda::memory::sort::{self, Pairs};
+use crate::backend::cuda::memory::sort::{self, SortPairs};
 use crate::backend::cuda::model::tables::Model;
 use crate::backend::cuda::session::Session;
-use crate::backend::generation::Generation;
+use crate::backend::rows_version::RowsVersion;
 use crate::backend::surface::list_len;
 use crate::backend::{DeviceError, Neighbourhood};
 use crate::memory::Bytes;
@@ -42,7 +42,7 @@ pub struct Neighbours {
     /// [len, count]
     rows: Region<u32>,
     /// Of the model's rows.
-    generation: Generation,
+    rows_version: RowsVersion,
 }
 
 impl Neighbourhood for Neighbours {
@@ -64,7 +64,7 @@ impl Neighbours {
     /// Fails for another model than the one they were found in, and where its rows have come, gone or
     /// changed places since.
     pub fn check(&self, model: &Model) -> Result<(), DeviceError> {
-        if self.generation == *model.generation() {
+        if self.rows_version == *model.rows_version() {
             Ok(())
         } else {
             Err(DeviceError::StaleNeighbours { found: self.len, len: model.len() })
@@ -102,7 +102,7 @@ pub(crate) fn neighbours(
         drop(row_from_place);
         tree.search(session, (count, rows.write()))?;
     }
-    Ok(Neighbours { count, len, rows, generation: model.generation().clone() })
+    Ok(Neighbours { count, len, rows, rows_version: model.rows_version().clone() })
 }
 
 /// The rows in the order of the leaves; `[len]`.
@@ -141,7 +141,7 @@ fn ordered_rows(session: &Session, model: &Model) -> Result<Block<u32>, DeviceEr
         };
         kernels.measure_segments.over(stream, len, &args)?;
         kernels.split_keys.over(stream, len, &args)?;
-        let mut pairs = Pairs {
+        let mut pairs = SortPairs {
             keys: keys.each_mut(),
             values: rows.each_mut(),
             n: len,

@@ -1,6 +1,6 @@
 //! Stage `project`: Gaussians to splats.
 
-use crate::abi::{self, Camera, In, Out, ProjectArgs, RECORD_WIDTH, SettleArgs, TileRect};
+use crate::abi::{self, Camera, FoldArgs, In, Out, ProjectArgs, RECORD_WIDTH, TileRect};
 use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::device::stream::Stream;
 use crate::backend::cuda::device::timers::Stage;
@@ -74,18 +74,18 @@ impl Splats {
     /// Brings what the step wants to know of the splats into their gradients, and gives the splats back:
     /// what surfaces ask takes their place. Behind features, which lie further on, they stay, for
     /// nothing would be won.
-    pub(crate) fn settle(&mut self, session: &Session) -> Result<(), DeviceError> {
+    pub(crate) fn fold_into_gradients(&mut self, session: &Session) -> Result<(), DeviceError> {
         if self.features.is_some() {
             return Ok(());
         }
         let Some(records) = self.records.0.take() else { return Ok(()) };
-        let args = SettleArgs {
+        let args = FoldArgs {
             splats: records.read(),
             gradients: self.gradients.write(),
             visible: count_u32(self.visible)?,
             reserved: 0,
         };
-        session.kernels.settle.over(&session.stream, self.visible, &args)
+        session.kernels.fold_into_gradients.over(&session.stream, self.visible, &args)
     }
 
     /// Has the backward pass begin with nothing.
@@ -222,7 +222,7 @@ fn launch(
         fault,
         counts,
         camera: *camera,
-        missed: model.momentum.now(),
+        lazy: model.momentum.now(),
         gaussians: count_u32(gaussians)?,
         capacity: count_u32(capacity)?,
         sh_degree,

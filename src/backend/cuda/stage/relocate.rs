@@ -3,7 +3,7 @@
 //! Whatever may be refused is asked for before anything changes. Gaussians are drawn in integers of
 //! double precision's making, so that both backends draw the same ones.
 
-use crate::abi::{CopyArgs, DrawArgs, Out, ShareArgs, WeighArgs};
+use crate::abi::{CopyArgs, DrawArgs, Out, SplitOpacityArgs, WeighArgs};
 use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::memory::heap::{Block, Buffer};
 use crate::backend::cuda::memory::sort;
@@ -21,17 +21,17 @@ pub(crate) fn relocate(
     if model.is_empty() {
         return Ok(0);
     }
-    let mut lottery = Lottery::new(session, model.len(), model.len())?;
-    lottery.weigh(model, rule, Drawn::Living)?;
-    sort::inclusive_sum(&session.heap, &session.stream, &mut lottery.sources)?;
-    let dead = last(session, &lottery.sources)? as usize;
-    if dead == 0 || last(session, &lottery.sums)? == 0 {
+    let mut sampler = MultinomialSampler::new(session, model.len(), model.len())?;
+    sampler.weigh(model, rule, Drawn::Living)?;
+    sort::inclusive_sum(&session.heap, &session.stream, &mut sampler.sources)?;
+    let dead = last(session, &sampler.sources)? as usize;
+    if dead == 0 || last(session, &sampler.sums)? == 0 {
         return Ok(0);
     }
-    lottery.draw(model, rule, Drawn::Living)?;
-    model.begin_generation();
-    lottery.share_out(model, rule, Drawn::Living)?;
-    lottery.copy(model, Drawn::Living)?;
+    sampler.draw(model, rule, Drawn::Living)?;
+    model.invalidate_rows();
+    sampler.split_opacity(model, rule, Drawn::Living)?;
+    sampler.copy(model, Drawn::Living)?;
     Ok(dead)
 }
 
@@ -45,16 +45,16 @@ pub(crate) fn multiply(
     if model.is_empty() || births == 0 {
         return Ok(());
     }
-    let mut lottery = Lottery::new(session, model.len(), births)?;
-    lottery.weigh(model, rule, Drawn::All)?;
-    if last(session, &lottery.sums)? == 0 {
+    let mut sampler = MultinomialSampler::new(session, model.len(), births)?;
+    sampler.weigh(model, rule, Drawn::All)?;
+    if last(session, &sampler.sums)? == 0 {
         return Ok(());
     }
-    lottery.draw(model, rule, Drawn::All)?;
+    sampler.draw(model, rule, Drawn::All)?;
     model.grow(session, births)?;
-    model.begin_generation();
-    lottery.share_out(model, rule, Drawn::All)?;
-    lottery.copy(model, Drawn::All)
+    model.invalidate_rows();
+    sampler.split_opacity(model, rule, Drawn::All)?;
+    sampler.copy(model, Drawn::All)
 }
 
 /// The last of some values, of which there is one at least.
@@ -78,7 +78,7 @@ enum Drawn {
 
 /// What a draw needs besides the model: at most 16 bytes per Gaussian, which putting the Gaussians in
 /// order takes, too.
-struct Lottery<'a> {
+struct MultinomialSampler<'a> {
     session: &'a Session,
     /// Gaussians before.
     rows: usize,
@@ -91,7 +91,7 @@ struct Lottery<'a> {
     sources: Block<u32>,
 }
 
-impl<'a> Lottery<'a> {
+impl<'a> MultinomialSampler<'a> {
     fn new(session: &'a Session, rows: usize, copies: usize) -> Result<Self, DeviceError> {
         let heap = &session.heap;
         let mut counts = heap.scratch("density copies", rows)?;
@@ -156,14 +156,14 @@ impl<'a> Lottery<'a> {
     }
 
     /// Gives the drawn rows their shares; where the dead come to them they forget their moments.
-    fn share_out(
+    fn split_opacity(
         &mut self,
         model: &mut Model,
         rule: &RelocateRule,
         drawn: Drawn,
     ) -> Result<(), DeviceError> {
         let widths = model.widths_u32()?;
-        let args = ShareArgs {
+        let args = SplitOpacityArgs {
             tables: model.tables(),
             counts: self.counts.read(),
             opacity_min: rule.opacity_min,
@@ -171,7 +171,7 @@ impl<'a> Lottery<'a> {
             n: count_u32(self.rows)?,
             forgets: u32::from(drawn == Drawn::Living),
         };
-        self.session.kernels.share_out.over(&self.session.stream, self.rows, &args)
+        self.session.kernels.split_opacity.over(&self.session.stream, self.rows, &args)
     }
 
     /// Writes the copies: over the dead, or into the rows that the model has grown by.

@@ -7,7 +7,7 @@ use crate::abi::{ColumnsArgs, MortonArgs, Out};
 use crate::backend::DeviceError;
 use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::memory::heap::{Block, Buffer};
-use crate::backend::cuda::memory::sort::{self, Pairs};
+use crate::backend::cuda::memory::sort::{self, SortPairs};
 use crate::backend::cuda::model::tables::Model;
 use crate::backend::cuda::session::Session;
 use crate::math::morton::{Cube, KEY_BITS};
@@ -26,7 +26,7 @@ pub(crate) fn reorder(
     let widest = model.widths().into_iter().max().unwrap_or(1);
     let at_once = (COMPACT_WORDS / rows).clamp(1, widest);
     let scratch = session.heap.scratch("moved columns", rows * at_once)?;
-    model.begin_generation();
+    model.invalidate_rows();
     let mut mover = Mover { session, rows, row_from_place, at_once, scratch };
     for (table, width) in model.regions() {
         mover.turn(table.write().bytes(), width)?;
@@ -53,7 +53,8 @@ fn sorted_rows(session: &Session, model: &Model, cube: &Cube) -> Result<Block<u3
         reserved: 0,
     };
     kernels.morton_keys.over(stream, n, &args)?;
-    let mut pairs = Pairs { keys: keys.each_mut(), values: rows.each_mut(), n, bits: 0..KEY_BITS };
+    let mut pairs =
+        SortPairs { keys: keys.each_mut(), values: rows.each_mut(), n, bits: 0..KEY_BITS };
     let sorted = sort::sort_pairs(heap, stream, &mut pairs)?;
     let [first, second] = rows;
     Ok(if sorted == 0 { first } else { second })

@@ -59,7 +59,7 @@ impl Pending<SurfaceTerms> for PendingSurface {
 
 /// What is left of a view behind its backward pass.
 #[derive(Clone, Copy)]
-pub(crate) struct Viewed<'a> {
+pub(crate) struct SampledView<'a> {
     pub(crate) splats: &'a Splats,
     pub(crate) camera: &'a Camera,
     /// Where distances were compared.
@@ -71,7 +71,7 @@ pub(crate) struct Viewed<'a> {
 pub(crate) fn regularise(
     session: &mut Session,
     model: &Model,
-    (viewed, near): (Viewed<'_>, Option<&Neighbours>),
+    (sampled_view, near): (SampledView<'_>, Option<&Neighbours>),
     geometry: &mut Option<Block<f32>>,
     rule: &SurfaceRule,
 ) -> Result<PendingSurface, DeviceError> {
@@ -80,12 +80,12 @@ pub(crate) fn regularise(
         None if rule.is_sampled() => return Err(DeviceError::NoNeighbours),
         _ => {}
     }
-    let depth_map = match viewed.depth_map {
+    let depth_map = match sampled_view.depth_map {
         _ if !rule.compares_distances() => None,
         None => return Err(DeviceError::NoSurfaceMaps),
         there => there,
     };
-    let Viewed { splats, camera, .. } = viewed;
+    let SampledView { splats, camera, .. } = sampled_view;
     session.status.clear_surface(&session.stream)?;
     let has_entropy = rule.entropy != 0.0;
     let is_sampled = rule.is_sampled() && rule.samples > 0;
@@ -105,8 +105,8 @@ pub(crate) fn regularise(
             regularise_entropy(session, model, rows, (rule.entropy, d_geometry))?;
         }
         let of = match (depth_map, &near_surface, &rows) {
-            (Some(map), Some(sampled), _) => Some(Of::Shown(map, sampled)),
-            (.., rows) => rows.as_ref().map(Of::Seen),
+            (Some(map), Some(sampled), _) => Some(SampleSource::Shown(map, sampled)),
+            (.., rows) => rows.as_ref().map(SampleSource::Seen),
         };
         if let (Some(near), Some(of)) = (near.filter(|_| is_sampled), of) {
             let from = (of, near, camera);
@@ -179,7 +179,7 @@ fn regularise_entropy(
 
 /// What samples are taken of.
 #[derive(Clone, Copy)]
-enum Of<'a> {
+enum SampleSource<'a> {
     /// Of all that the view sees.
     Seen(&'a Block<u32>),
     /// Of what is near the surface that it shows, distances from which are compared, too.
@@ -189,7 +189,7 @@ enum Of<'a> {
 fn regularise_samples(
     session: &mut Session,
     model: &Model,
-    from: (Of<'_>, &Neighbours, &Camera),
+    from: (SampleSource<'_>, &Neighbours, &Camera),
     (rule, d_geometry): (&SurfaceRule, &mut Block<f32>),
 ) -> Result<(), DeviceError> {
     let sums = session.status.surface();
@@ -197,8 +197,8 @@ fn regularise_samples(
     let args = RegulariseArgs { d_geometry: d_geometry.write(), sums, ..plain };
     let kernels = &session.kernels;
     let kernels = match from.0 {
-        Of::Seen(_) => [&kernels.regularise_16, &kernels.regularise_32],
-        Of::Shown(..) => [&kernels.regularise_shown_16, &kernels.regularise_shown_32],
+        SampleSource::Seen(_) => [&kernels.regularise_16, &kernels.regularise_32],
+        SampleSource::Shown(..) => [&kernels.regularise_shown_16, &kernels.regularise_shown_32],
     };
     take_samples(&session.stream, kernels, &args)
 }
@@ -216,7 +216,7 @@ pub(crate) fn compare_depths(
         return Ok(());
     }
     let sampled = &map.near(session, model, (splats, camera))?;
-    let plain = samples(model, (Of::Shown(map, sampled), near, camera), rule)?;
+    let plain = samples(model, (SampleSource::Shown(map, sampled), near, camera), rule)?;
     let args = RegulariseArgs { d_surface: d_surface.write(), ..plain };
     let kernels = &session.kernels;
     take_samples(&session.stream, [&kernels.compare_shown_16, &kernels.compare_shown_32], &args)
@@ -225,14 +225,14 @@ pub(crate) fn compare_depths(
 /// The samples of a rule; nothing is added to.
 fn samples<'a>(
     model: &'a Model,
-    (of, near, camera): (Of<'a>, &'a Neighbours, &Camera),
+    (of, near, camera): (SampleSource<'a>, &'a Neighbours, &Camera),
     rule: &SurfaceRule,
 ) -> Result<RegulariseArgs<'a>, DeviceError> {
     let key = |purpose| Random::new(rule.seed, u64::from(rule.iteration), purpose).key();
     let share = |weight: f64| f32::of(weight / f64::from(rule.samples));
     let (rows, depths, farthest, total) = match of {
-        Of::Seen(rows) => (rows, In::NULL, In::NULL, In::NULL),
-        Of::Shown(map, Sampled { rows, total }) => {
+        SampleSource::Seen(rows) => (rows, In::NULL, In::NULL, In::NULL),
+        SampleSource::Shown(map, Sampled { rows, total }) => {
             (rows, map.depths.read(), map.farthest.read(), total.read())
         }
     };

@@ -5,25 +5,25 @@
 
 /// The largest x with `f(x) <= bound`, or NaN, which nothing is below, where there is none.
 pub(crate) fn last_at_most(f: impl Fn(f32) -> f32, bound: f32) -> f32 {
-    match turning_point(|x| f(x) <= bound) {
-        Turn::Never => f32::INFINITY,
-        Turn::AtOnce => f32::NAN,
-        Turn::Between(last, _) => last,
+    match bisect(|x| f(x) <= bound) {
+        Crossing::Never => f32::INFINITY,
+        Crossing::AtOnce => f32::NAN,
+        Crossing::Between(last, _) => last,
     }
 }
 
 /// The smallest x with `f(x) >= bound`, or NaN, which nothing is above, where there is none.
 pub(crate) fn first_at_least(f: impl Fn(f32) -> f32, bound: f32) -> f32 {
     let reaches = |x| f(x) >= bound;
-    match turning_point(|x| !reaches(x)) {
-        Turn::Never => f32::NAN,
-        Turn::AtOnce => f32::NEG_INFINITY,
-        Turn::Between(_, first) => first,
+    match bisect(|x| !reaches(x)) {
+        Crossing::Never => f32::NAN,
+        Crossing::AtOnce => f32::NEG_INFINITY,
+        Crossing::Between(_, first) => first,
     }
 }
 
 /// Where a predicate that holds up to some number ceases to hold.
-enum Turn {
+enum Crossing {
     /// It holds for all numbers.
     Never,
     /// It holds for none.
@@ -33,12 +33,12 @@ enum Turn {
 }
 
 /// Bisects the numbers from -infinity to infinity.
-fn turning_point(holds: impl Fn(f32) -> bool) -> Turn {
+fn bisect(holds: impl Fn(f32) -> bool) -> Crossing {
     if holds(f32::INFINITY) {
-        return Turn::Never;
+        return Crossing::Never;
     }
     if !holds(f32::NEG_INFINITY) {
-        return Turn::AtOnce;
+        return Crossing::AtOnce;
     }
     let (mut low, mut high) = (position(f32::NEG_INFINITY), position(f32::INFINITY));
     while high - low > 1 {
@@ -49,7 +49,7 @@ fn turning_point(holds: impl Fn(f32) -> bool) -> Turn {
             high = middle;
         }
     }
-    Turn::Between(number(low), number(high))
+    Crossing::Between(number(low), number(high))
 }
 
 const SIGN: u32 = 1 << 31;

@@ -103,7 +103,7 @@ fn views_are_drawn_in_bands_only_where_they_do_not_fit_at_once() {
 }
 
 #[test]
-fn inverse_depths_take_a_map_with_its_gradient_and_a_fifth_of_the_pixels_states() {
+fn inverse_depths_take_a_map_its_gradient_and_a_fifth_of_the_states() {
     let colours = run(1_000_000, Storage::Full);
     let depths = Run { inverse_depths: true, ..colours.clone() };
     let row = |run: &Run, label| {
@@ -143,7 +143,7 @@ fn coarse(gaussians: u64, maps: Maps) -> Run {
 }
 
 #[test]
-fn the_coarse_stage_is_a_stage_that_holds_its_neighbours_and_the_others_hold_none() {
+fn only_the_coarse_stage_holds_lists_of_neighbours() {
     let forecast = coarse(6_000_000, Maps::Undrawn).forecast(None);
     assert_eq!(forecast.neighbours, Some(16));
     for stage in &forecast.stages {
@@ -163,7 +163,7 @@ fn the_coarse_stage_is_a_stage_that_holds_its_neighbours_and_the_others_hold_non
 }
 
 #[test]
-fn maps_of_surfaces_take_their_bytes_and_samples_behind_them_a_little_more() {
+fn surface_maps_take_their_bytes_and_samples_a_little_more() {
     let [undrawn, compared, sampled] = [Maps::Undrawn, Maps::Compared, Maps::Sampled]
         .map(|maps| coarse(1_000_000, maps).least().0);
     assert!(undrawn < compared && compared <= sampled, "{undrawn} {compared} {sampled}");

@@ -165,7 +165,7 @@ fn inverse_depths_are_drawn_where_they_are_asked_for_over_nothing() {
 }
 
 #[test]
-fn surfaces_are_drawn_where_they_are_asked_for_with_the_opacity_behind_them() {
+fn surface_maps_are_drawn_on_request_and_hold_the_opacity() {
     let splats = splats();
     let bins = bin(&splats, SIZE);
     let map = |settings: &RenderSettings| forward(&splats, &bins, SIZE, settings).surface;

@@ -2,13 +2,13 @@
 
 use std::rc::Rc;
 
-use super::span::{Books, Span};
+use super::span::{Accounts, Span};
 use crate::backend::DeviceError;
 use crate::layout::{Placement, SCRATCH, Spot, spare};
 use crate::memory::Kind;
 
 /// Where a new block lies.
-pub(super) struct Place {
+pub(super) struct BlockPlace {
     pub(super) id: u64,
     pub(super) address: u64,
 }
@@ -16,7 +16,7 @@ pub(super) struct Place {
 /// One span that grows in place; without virtual memory as many as it took, since live blocks
 /// cannot move.
 pub(super) struct Arena {
-    books: Rc<Books>,
+    accounts: Rc<Accounts>,
     spans: Vec<Span>,
     /// Where blocks live.
     placement: Placement,
@@ -25,9 +25,9 @@ pub(super) struct Arena {
 }
 
 impl Arena {
-    pub(super) fn new(books: &Rc<Books>) -> Self {
+    pub(super) fn new(accounts: &Rc<Accounts>) -> Self {
         Self {
-            books: Rc::clone(books),
+            accounts: Rc::clone(accounts),
             spans: Vec::new(),
             placement: Placement::default(),
             reached: [0; 2],
@@ -35,8 +35,8 @@ impl Arena {
     }
 
     /// A place behind all live blocks.
-    pub(super) fn take(&mut self, bytes: u64) -> Result<Place, DeviceError> {
-        let spot = if self.books.memory.is_virtual() {
+    pub(super) fn take(&mut self, bytes: u64) -> Result<BlockPlace, DeviceError> {
+        let spot = if self.accounts.memory.is_virtual() {
             self.place_in_place(bytes)?
         } else {
             self.place_beside(bytes)?
@@ -45,7 +45,7 @@ impl Arena {
         let id = self.placement.take(spot, bytes);
         let before: u64 = self.spans[..span].iter().map(Span::mapped).sum();
         self.reached[0] = self.reached[0].max(before + start + bytes);
-        Ok(Place { id, address: self.spans[span].address() + start })
+        Ok(BlockPlace { id, address: self.spans[span].address() + start })
     }
 
     /// The block of this number is gone.
@@ -56,13 +56,13 @@ impl Arena {
     /// Gives back what lies behind all live blocks.
     pub(super) fn trim(&mut self) -> Result<(), DeviceError> {
         let top = self.placement.top();
-        if self.placement.is_empty() && !self.books.memory.is_virtual() {
+        if self.placement.is_empty() && !self.accounts.memory.is_virtual() {
             self.spans.clear();
             return Ok(());
         }
         self.spans.truncate(top.span + 1);
         // A range without virtual memory could only be cut by moving the blocks that live in it.
-        if self.books.memory.is_virtual()
+        if self.accounts.memory.is_virtual()
             && let Some(span) = self.spans.get_mut(top.span)
         {
             span.trim(top.start)?;
@@ -77,7 +77,7 @@ impl Arena {
         let keep = self.recent().max(top);
         self.reached = [top, self.reached[0]];
         match self.spans.first_mut() {
-            Some(span) if self.books.memory.is_virtual() => span.trim(keep),
+            Some(span) if self.accounts.memory.is_virtual() => span.trim(keep),
             _ => Ok(()),
         }
     }
@@ -107,7 +107,7 @@ impl Arena {
     fn place_in_place(&mut self, bytes: u64) -> Result<Spot, DeviceError> {
         let spot = self.placement.top();
         if self.spans.is_empty() {
-            self.spans.push(Span::new(&self.books, SCRATCH.label, Kind::Scratch)?);
+            self.spans.push(Span::new(&self.accounts, SCRATCH.label, Kind::Scratch)?);
         }
         let span = &mut self.spans[0];
         let end = spot.start.saturating_add(bytes);
@@ -131,7 +131,7 @@ impl Arena {
             self.spans.clear();
             wanted = wanted.max(together);
         }
-        let mut span = Span::new(&self.books, SCRATCH.label, Kind::Scratch)?;
+        let mut span = Span::new(&self.accounts, SCRATCH.label, Kind::Scratch)?;
         if wanted == bytes || span.grow(wanted).is_err() {
             span.grow(bytes)?;
         }

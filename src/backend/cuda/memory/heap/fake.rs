@@ -13,7 +13,7 @@ use crate::memory::Bytes;
 pub(super) const GRANULE: u64 = 2 << 20;
 
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct FakeState {
     pub(super) capacity: u64,
     /// What others hold.
     pub(super) foreign: u64,
@@ -33,13 +33,13 @@ pub(super) struct State {
 /// A handle, so that the test sees what the heap does.
 #[derive(Clone, Default)]
 pub(super) struct FakeDevice {
-    pub(super) state: Rc<RefCell<State>>,
+    pub(super) state: Rc<RefCell<FakeState>>,
     pub(super) is_virtual: bool,
 }
 
 impl FakeDevice {
     pub(super) fn new(capacity: u64, is_virtual: bool) -> Self {
-        let state = State { capacity, next: 1 << 40, ..State::default() };
+        let state = FakeState { capacity, next: 1 << 40, ..FakeState::default() };
         Self { state: Rc::new(RefCell::new(state)), is_virtual }
     }
 
@@ -93,7 +93,7 @@ fn granules(address: u64, bytes: u64) -> impl Iterator<Item = u64> {
     (0..bytes.div_ceil(GRANULE)).map(move |number| address + number * GRANULE)
 }
 
-impl State {
+impl FakeState {
     fn place(&mut self, bytes: u64) -> u64 {
         let address = self.next;
         self.next += bytes.next_multiple_of(GRANULE) + GRANULE;

@@ -23,7 +23,7 @@ pub use scratch::{Block, Carve, Piece};
 
 use self::arena::Arena;
 use self::memory::{DeviceMemory, GpuMemory};
-use self::span::Books;
+use self::span::Accounts;
 use crate::abi::Plain;
 use crate::backend::DeviceError;
 use crate::backend::cuda::device::driver::Device;
@@ -33,7 +33,7 @@ use crate::memory::{Allowance, Bytes, Entry, Kind, Ledger, Limit};
 /// A handle to the memory of one GPU.
 #[derive(Clone)]
 pub struct Heap {
-    books: Rc<Books>,
+    accounts: Rc<Accounts>,
     arena: Rc<RefCell<Arena>>,
 }
 
@@ -57,15 +57,15 @@ impl Heap {
         let budget = allowance.beside(Bytes(0)).min(memory.capacity());
         let ledger = RefCell::new(Ledger::new(budget));
         let (allowance, library) = (Cell::new(allowance), OnceCell::new());
-        let books = Rc::new(Books { memory, ledger, allowance, library });
-        let arena = Rc::new(RefCell::new(Arena::new(&books)));
-        Ok(Self { books, arena })
+        let accounts = Rc::new(Accounts { memory, ledger, allowance, library });
+        let arena = Rc::new(RefCell::new(Arena::new(&accounts)));
+        Ok(Self { accounts, arena })
     }
 
     /// Writes down what context and code have taken.
     pub fn charge_fixed(&self, bytes: Bytes) -> Result<(), DeviceError> {
-        self.books.look_around(bytes)?;
-        let mut ledger = self.books.ledger.borrow_mut();
+        self.accounts.update_foreign_use(bytes)?;
+        let mut ledger = self.accounts.ledger.borrow_mut();
         ledger.charge(CONTEXT.label, Kind::Fixed, bytes)?;
         ledger.set_used(CONTEXT.label, Kind::Fixed, Bytes(0), bytes);
         Ok(())
@@ -97,15 +97,15 @@ impl Heap {
     }
 
     /// Bytes that blocks can take without anybody giving up anything.
-    pub fn room(&self) -> Bytes {
+    pub fn available_bytes(&self) -> Bytes {
         let left = self.budget().0.saturating_sub(self.total().0);
         Bytes(left + self.arena.borrow().idle())
     }
 
     /// Looks how much of the GPU others use, and makes do with what they leave. Whatever takes memory
     /// does so by itself.
-    pub fn look_around(&self) -> Result<(), DeviceError> {
-        self.books.look_around(Bytes(0))
+    pub fn update_foreign_use(&self) -> Result<(), DeviceError> {
+        self.accounts.update_foreign_use(Bytes(0))
     }
 
     /// Bytes that are held beyond what may be taken, since others took some in the meantime.
@@ -115,79 +115,79 @@ impl Heap {
 
     /// Who holds how much.
     pub fn ledger(&self) -> Vec<Entry> {
-        self.books.ledger.borrow().entries().to_vec()
+        self.accounts.ledger.borrow().entries().to_vec()
     }
 
     /// Bytes that hold something of regions that go by this label.
     pub fn used_by(&self, label: &'static str) -> Bytes {
-        let ledger = self.books.ledger.borrow();
+        let ledger = self.accounts.ledger.borrow();
         let of_label = |entry: &&Entry| entry.label == label && entry.kind == Kind::Region;
         ledger.entries().iter().filter(of_label).map(|entry| entry.used).sum()
     }
 
     /// Bytes taken from the device, context and code included.
     pub fn total(&self) -> Bytes {
-        self.books.ledger.borrow().total()
+        self.accounts.ledger.borrow().total()
     }
 
     /// The most that was taken at once.
     pub fn peak(&self) -> Bytes {
-        self.books.ledger.borrow().peak()
+        self.accounts.ledger.borrow().peak()
     }
 
     /// Forgets all peaks: what is held now is the most so far.
     pub fn reset_peak(&self) {
-        self.books.ledger.borrow_mut().reset_peak();
+        self.accounts.ledger.borrow_mut().reset_peak();
     }
 
     /// What may be taken.
     pub fn budget(&self) -> Bytes {
-        self.books.ledger.borrow().budget()
+        self.accounts.ledger.borrow().budget()
     }
 
     /// Changes what may be taken, whatever others use; what is held already stays.
     pub fn set_budget(&self, budget: Bytes) {
-        let capacity = self.books.memory.capacity();
+        let capacity = self.accounts.memory.capacity();
         let allowance = Allowance::new(Some(Limit::Bytes(budget)), 1.0, capacity);
-        self.books.allowance.set(allowance);
-        self.books.ledger.borrow_mut().set_budget(budget.min(capacity));
+        self.accounts.allowance.set(allowance);
+        self.accounts.ledger.borrow_mut().set_budget(budget.min(capacity));
     }
 
     /// Scratch of CUB's calls on this GPU.
     pub fn library(&self) -> &Library {
-        self.books.library.get_or_init(Library::default)
+        self.accounts.library.get_or_init(Library::default)
     }
 
     /// Tells once what CUB's calls take on this GPU, before anybody asks.
     pub(crate) fn set_library(&self, library: Library) {
         // A heap that was asked already keeps what it said.
-        let _ = self.books.library.set(library);
+        let _ = self.accounts.library.set(library);
     }
 
     /// Memory of the GPU that nobody uses.
     pub fn driver_free(&self) -> Result<Bytes, DeviceError> {
-        self.books.memory.free()
+        self.accounts.memory.free()
     }
 
     /// Smallest unit in which memory is taken.
     pub fn granule(&self) -> Bytes {
-        Bytes(self.books.memory.granule())
+        Bytes(self.accounts.memory.granule())
     }
 
     /// Whether regions grow in place.
     pub fn is_virtual(&self) -> bool {
-        self.books.memory.is_virtual()
+        self.accounts.memory.is_virtual()
     }
 
     /// Does something that takes memory; where there is none left, once more after giving back
     /// what the arena does not use. Where others have taken what this program had counted on, the
     /// arena keeps what it has: it would not get it again.
-    fn with_slack<R>(
+    fn with_trim_retry<R>(
         &self,
         mut take: impl FnMut() -> Result<R, DeviceError>,
     ) -> Result<R, DeviceError> {
         match take() {
-            Err(error) if error.is_want_of_memory() && self.excess() == Bytes(0) => {
+            Err(error) if error.is_out_of_memory() && self.excess() == Bytes(0) => {
                 self.trim_scratch()?;
                 take()
             }

@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use super::Heap;
 use super::memory::{allocate_pinned, free_pinned};
-use super::span::{Books, bytes_of, host_len};
+use super::span::{Accounts, bytes_of, host_len};
 use crate::abi::Plain;
 use crate::backend::DeviceError;
 use crate::backend::cuda::device::stream::{Event, Stream};
@@ -17,7 +17,7 @@ use crate::memory::{Bytes, Kind};
 
 /// Values that the device can reach. Whoever looks at them waits for the last copy.
 pub struct Pinned<T> {
-    books: Rc<Books>,
+    accounts: Rc<Accounts>,
     label: &'static str,
     address: *mut T,
     len: usize,
@@ -33,13 +33,13 @@ impl Heap {
         slot: &Slot<T, C>,
         sizes: &C::Sizes,
     ) -> Result<Pinned<T>, DeviceError> {
-        Pinned::new(&self.books, slot.label, host_len(slot.len(sizes)))
+        Pinned::new(&self.accounts, slot.label, host_len(slot.len(sizes)))
     }
 }
 
 impl<T: Plain> Pinned<T> {
     pub(super) fn new(
-        books: &Rc<Books>,
+        accounts: &Rc<Accounts>,
         label: &'static str,
         len: usize,
     ) -> Result<Self, DeviceError> {
@@ -49,12 +49,12 @@ impl<T: Plain> Pinned<T> {
         let address = allocate_pinned(label, taken)?.cast::<T>();
         // SAFETY: the allocation holds `len` values and is aligned to pages.
         unsafe { address.write_bytes(0, len) };
-        let mut ledger = books.ledger.borrow_mut();
+        let mut ledger = accounts.ledger.borrow_mut();
         ledger.charge(label, Kind::Pinned, Bytes(bytes))?;
         ledger.set_used(label, Kind::Pinned, Bytes(0), Bytes(bytes));
         drop(ledger);
         Ok(Self {
-            books: Rc::clone(books),
+            accounts: Rc::clone(accounts),
             label,
             address,
             len,
@@ -128,7 +128,7 @@ impl<T> Drop for Pinned<T> {
         }
         free_pinned(self.address.cast());
         let bytes = Bytes(bytes_of::<T>(self.len));
-        let mut ledger = self.books.ledger.borrow_mut();
+        let mut ledger = self.accounts.ledger.borrow_mut();
         ledger.set_used(self.label, Kind::Pinned, bytes, Bytes(0));
         ledger.release(self.label, Kind::Pinned, bytes);
     }

@@ -29,7 +29,7 @@ impl Heap {
 
 impl<T: Plain> Region<T> {
     pub(super) fn new(heap: &Heap, label: &'static str) -> Result<Self, DeviceError> {
-        let span = Span::new(&heap.books, label, Kind::Region)?;
+        let span = Span::new(&heap.accounts, label, Kind::Region)?;
         Ok(Self { heap: heap.clone(), label, span, len: 0, values: PhantomData })
     }
 
@@ -38,7 +38,7 @@ impl<T: Plain> Region<T> {
     pub fn grow(&mut self, len: usize) -> Result<(), DeviceError> {
         if len > self.len {
             let (heap, span) = (&self.heap, &mut self.span);
-            heap.with_slack(|| span.grow(bytes_of::<T>(len)))?;
+            heap.with_trim_retry(|| span.grow(bytes_of::<T>(len)))?;
             self.set_len(len);
         }
         Ok(())

@@ -35,10 +35,10 @@ impl Heap {
 impl<T: Plain> Block<T> {
     pub(super) fn new(heap: &Heap, label: &'static str, len: usize) -> Result<Self, DeviceError> {
         let bytes = bytes_of::<T>(len);
-        let place = heap.with_slack(|| heap.arena.borrow_mut().take(bytes));
+        let place = heap.with_trim_retry(|| heap.arena.borrow_mut().take(bytes));
         // The arena knows its own label only, but it is this block that there is no room for.
         let place = place.map_err(|error| named(error, label))?;
-        let mut ledger = heap.books.ledger.borrow_mut();
+        let mut ledger = heap.accounts.ledger.borrow_mut();
         ledger.set_used(label, Kind::Scratch, Bytes(0), Bytes(bytes));
         drop(ledger);
         let heap = heap.clone();
@@ -92,7 +92,7 @@ impl<T> Drop for Block<T> {
     fn drop(&mut self) {
         self.heap.arena.borrow_mut().give_back(self.id);
         let bytes = Bytes(bytes_of::<T>(self.len));
-        let mut ledger = self.heap.books.ledger.borrow_mut();
+        let mut ledger = self.heap.accounts.ledger.borrow_mut();
         ledger.set_used(self.label, Kind::Scratch, bytes, Bytes(0));
     }
 }

@@ -9,17 +9,17 @@ use crate::layout::{Library, block_beside};
 use crate::memory::{Allowance, Bytes, Kind, Ledger};
 
 /// Memory and the books of it.
-pub(super) struct Books {
+pub(super) struct Accounts {
     pub(super) memory: Box<dyn DeviceMemory>,
     pub(super) ledger: RefCell<Ledger>,
     pub(super) allowance: Cell<Allowance>,
     pub(super) library: OnceCell<Library>,
 }
 
-impl Books {
+impl Accounts {
     /// Looks how much of the device others use, and makes do with what they leave. So many bytes of
     /// what is used are this program's own and not in the books.
-    pub(super) fn look_around(&self, own: Bytes) -> Result<(), DeviceError> {
+    pub(super) fn update_foreign_use(&self, own: Bytes) -> Result<(), DeviceError> {
         let used = self.memory.capacity().0.saturating_sub(self.memory.free()?.0);
         let mut ledger = self.ledger.borrow_mut();
         let foreign = used.saturating_sub(ledger.total().0 + own.0);
@@ -44,7 +44,7 @@ struct Mapped {
 /// With virtual memory the addresses stay the same for life. Without, growing takes a larger range
 /// and copies.
 pub(super) struct Span {
-    books: Rc<Books>,
+    accounts: Rc<Accounts>,
     label: &'static str,
     kind: Kind,
     address: u64,
@@ -58,12 +58,12 @@ pub(super) struct Span {
 impl Span {
     /// Addresses without memory.
     pub(super) fn new(
-        books: &Rc<Books>,
+        accounts: &Rc<Accounts>,
         label: &'static str,
         kind: Kind,
     ) -> Result<Self, DeviceError> {
         let mut span = Self {
-            books: Rc::clone(books),
+            accounts: Rc::clone(accounts),
             label,
             kind,
             address: 0,
@@ -72,9 +72,10 @@ impl Span {
             mapped: 0,
             used: 0,
         };
-        if books.memory.is_virtual() {
-            let reach = books.whole_granules(books.memory.capacity().0.max(1));
-            span.address = books.memory.reserve(reach).map_err(|fault| span.error(fault, reach))?;
+        if accounts.memory.is_virtual() {
+            let reach = accounts.whole_granules(accounts.memory.capacity().0.max(1));
+            span.address =
+                accounts.memory.reserve(reach).map_err(|fault| span.error(fault, reach))?;
             span.reserved = reach;
         }
         Ok(span)
@@ -90,7 +91,7 @@ impl Span {
 
     /// Notes how many bytes hold something.
     pub(super) fn set_used(&mut self, used: u64) {
-        let mut ledger = self.books.ledger.borrow_mut();
+        let mut ledger = self.accounts.ledger.borrow_mut();
         ledger.set_used(self.label, self.kind, Bytes(self.used), Bytes(used));
         self.used = used;
     }
@@ -101,23 +102,23 @@ impl Span {
         if bytes <= self.mapped {
             return Ok(());
         }
-        let target = self.books.whole_granules(bytes);
-        if self.books.memory.is_virtual() { self.map_more(target) } else { self.replace(target) }
+        let target = self.accounts.whole_granules(bytes);
+        if self.accounts.memory.is_virtual() { self.map_more(target) } else { self.replace(target) }
     }
 
     /// Gives back the whole blocks behind the first `bytes`.
     pub(super) fn trim(&mut self, bytes: u64) -> Result<(), DeviceError> {
-        if !self.books.memory.is_virtual() {
+        if !self.accounts.memory.is_virtual() {
             return self.trim_plain(bytes);
         }
         if self.blocks.last().is_none_or(|last| self.mapped - last.bytes < bytes) {
             return Ok(());
         }
-        self.books.memory.wait()?;
+        self.accounts.memory.wait()?;
         while let Some(last) = self.blocks.pop_if(|last| self.mapped - last.bytes >= bytes) {
             self.mapped -= last.bytes;
-            self.books.memory.unmap(self.address + self.mapped, last.bytes)?;
-            self.books.memory.release(last.handle)?;
+            self.accounts.memory.unmap(self.address + self.mapped, last.bytes)?;
+            self.accounts.memory.release(last.handle)?;
             self.strike_out(last.bytes);
         }
         Ok(())
@@ -125,29 +126,29 @@ impl Span {
 
     /// Whether so much may be taken, as things stand now: others may have come or gone.
     fn check(&self, bytes: u64) -> Result<(), DeviceError> {
-        self.books.look_around(Bytes(0))?;
-        Ok(self.books.ledger.borrow().check(self.label, Bytes(bytes))?)
+        self.accounts.update_foreign_use(Bytes(0))?;
+        Ok(self.accounts.ledger.borrow().check(self.label, Bytes(bytes))?)
     }
 
     fn charge(&self, bytes: u64) -> Result<(), DeviceError> {
-        let mut ledger = self.books.ledger.borrow_mut();
+        let mut ledger = self.accounts.ledger.borrow_mut();
         Ok(ledger.charge(self.label, self.kind, Bytes(bytes))?)
     }
 
     fn strike_out(&self, bytes: u64) {
-        self.books.ledger.borrow_mut().release(self.label, self.kind, Bytes(bytes));
+        self.accounts.ledger.borrow_mut().release(self.label, self.kind, Bytes(bytes));
     }
 
     fn error(&self, fault: Fault, wanted: u64) -> DeviceError {
         match fault {
             Fault::Failed(error) => error,
             Fault::Exhausted => {
-                let ledger = self.books.ledger.borrow();
+                let ledger = self.accounts.ledger.borrow();
                 DeviceError::OutOfMemory {
                     label: self.label,
                     wanted: Bytes(wanted),
                     held: ledger.total(),
-                    free: self.books.memory.free().unwrap_or_default(),
+                    free: self.accounts.memory.free().unwrap_or_default(),
                     largest: ledger.largest(),
                 }
             }
@@ -161,9 +162,9 @@ impl Span {
             // No budget is larger than the device, so that the check should have failed.
             return Err(self.error(Fault::Exhausted, more));
         }
-        let done = self
-            .map_blocks(target)
-            .and_then(|()| Ok(self.books.memory.allow(self.address + before, target - before)?));
+        let done = self.map_blocks(target).and_then(|()| {
+            Ok(self.accounts.memory.allow(self.address + before, target - before)?)
+        });
         if let Err(fault) = done {
             self.unmap_behind(before);
             return Err(self.error(fault, more));
@@ -172,9 +173,9 @@ impl Span {
     }
 
     fn map_blocks(&mut self, target: u64) -> Result<(), Fault> {
-        let memory = &self.books.memory;
+        let memory = &self.accounts.memory;
         while self.mapped < target {
-            let fair = self.books.whole_granules(block_beside(self.mapped));
+            let fair = self.accounts.whole_granules(block_beside(self.mapped));
             let bytes = fair.min(target - self.mapped);
             let handle = memory.create(bytes)?;
             if let Err(fault) = memory.map(self.address + self.mapped, bytes, handle) {
@@ -189,7 +190,7 @@ impl Span {
 
     /// Takes blocks away without a look at the books.
     fn unmap_behind(&mut self, bytes: u64) {
-        let memory = &self.books.memory;
+        let memory = &self.accounts.memory;
         while let Some(last) = self.blocks.pop_if(|_last| self.mapped > bytes) {
             self.mapped -= last.bytes;
             let unmapped = memory.unmap(self.address + self.mapped, last.bytes);
@@ -200,7 +201,7 @@ impl Span {
     /// Without virtual memory: a range of another size with the same contents.
     fn replace(&mut self, target: u64) -> Result<(), DeviceError> {
         self.check(target)?;
-        let memory = &self.books.memory;
+        let memory = &self.accounts.memory;
         let kept = self.mapped.min(target);
         let copied = memory.allocate(target).and_then(|address| {
             if kept > 0
@@ -222,7 +223,7 @@ impl Span {
 
     /// A smaller range only where both fit at once; otherwise the larger one stays.
     fn trim_plain(&mut self, bytes: u64) -> Result<(), DeviceError> {
-        let target = self.books.whole_granules(bytes);
+        let target = self.accounts.whole_granules(bytes);
         if target >= self.mapped {
             return Ok(());
         }
@@ -240,8 +241,8 @@ impl Span {
         if self.mapped == 0 {
             return;
         }
-        log(self.books.memory.wait());
-        log(self.books.memory.deallocate(self.address));
+        log(self.accounts.memory.wait());
+        log(self.accounts.memory.deallocate(self.address));
         self.strike_out(self.mapped);
         self.address = 0;
         self.mapped = 0;
@@ -251,18 +252,18 @@ impl Span {
 impl Drop for Span {
     fn drop(&mut self) {
         self.set_used(0);
-        if !self.books.memory.is_virtual() {
+        if !self.accounts.memory.is_virtual() {
             self.give_back_range();
             return;
         }
         let mapped = self.mapped;
         if mapped > 0 {
-            log(self.books.memory.wait());
+            log(self.accounts.memory.wait());
             self.unmap_behind(0);
             self.strike_out(mapped);
         }
         if self.reserved > 0 {
-            log(self.books.memory.unreserve(self.address, self.reserved));
+            log(self.accounts.memory.unreserve(self.address, self.reserved));
         }
     }
 }

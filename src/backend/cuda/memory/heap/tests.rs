@@ -312,16 +312,16 @@ fn what_others_take_shrinks_the_budget_and_it_grows_back() {
     let mut region = region::<u8>(&heap, "model").unwrap();
     region.grow(20 << 20).unwrap();
     device.state.borrow_mut().foreign = 50 * MIB;
-    heap.look_around().unwrap();
+    heap.update_foreign_use().unwrap();
     // 100 MiB, of which 4 stay free and others hold 50.
     assert_eq!((heap.budget(), heap.excess()), (Bytes(46 * MIB), Bytes(0)));
     let refusal = region.grow(60 << 20).unwrap_err();
     assert!(matches!(refusal, DeviceError::Refused(_)), "{refusal}");
     device.state.borrow_mut().foreign = 80 * MIB;
-    heap.look_around().unwrap();
+    heap.update_foreign_use().unwrap();
     assert_eq!((heap.budget(), heap.excess()), (Bytes(16 * MIB), Bytes(4 * MIB)));
     device.state.borrow_mut().foreign = 0;
-    heap.look_around().unwrap();
+    heap.update_foreign_use().unwrap();
     assert_eq!(heap.budget(), Bytes(76 * MIB));
     region.grow(60 << 20).unwrap();
 }
@@ -342,7 +342,7 @@ fn slack_is_what_the_last_iterations_did_not_need() {
     let held = heap.total().0;
     // The last block, a 128th of what is before it or so, is not given back in part.
     assert!((200 * MIB..=204 * MIB).contains(&held), "{held}");
-    assert_eq!(heap.room(), Bytes(CAPACITY));
+    assert_eq!(heap.available_bytes(), Bytes(CAPACITY));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use splat::backend::cpu::{
-    Appearance, Cpu, Frame, Gradients, Model, Neighbours, Perceptual, Ready, ReadyMean,
+    Appearance, Cpu, Frame, Gradients, LpipsModel, Model, Neighbours, Ready, ReadyMean,
 };
 use splat::backend::{
     AdamStep, AppearanceStep, AppearanceTables, Backend, Densified, DensifyRule, DeviceError,
@@ -22,17 +22,17 @@ use splat::model::Gaussians;
 use splat::perceptual::LpipsWeights;
 
 /// The CPU with room of its own for so many photographs; the one used longest ago goes first.
-pub struct Keeper {
+pub struct ConstrainedBackend {
     pub cpu: Cpu<f32>,
     pub room: usize,
     pub held: BTreeMap<usize, (u64, Arc<Image>)>,
     pub clock: u64,
     /// Photographs that training had to wait for.
-    pub waited_for: Vec<usize>,
+    pub late_uploads: Vec<usize>,
     /// Photographs that were on their way in time.
     pub prefetched: Vec<usize>,
     /// Photographs that were shown for one look.
-    pub glances: usize,
+    pub transient_uploads: usize,
     /// Near planes of the frames drawn.
     pub nears: Vec<f64>,
     /// Their backgrounds.
@@ -77,18 +77,18 @@ fn refusal() -> DeviceError {
     Refusal { label: "splats", wanted, held, budget, largest: vec![entry] }.into()
 }
 
-impl Keeper {
+impl ConstrainedBackend {
     pub fn new(room: usize) -> Self {
-        let (held, waited_for, prefetched, glances, nears) = Default::default();
+        let (held, late_uploads, prefetched, transient_uploads, nears) = Default::default();
         let (cpu, clock, gives_way, pause) = (Cpu::new(), 0, usize::MAX, Duration::ZERO);
         Self {
             cpu,
             room,
             held,
             clock,
-            waited_for,
+            late_uploads,
             prefetched,
-            glances,
+            transient_uploads,
             nears,
             backgrounds: Vec::new(),
             gives_way,
@@ -120,7 +120,7 @@ impl Keeper {
     }
 }
 
-impl Backend for Keeper {
+impl Backend for ConstrainedBackend {
     type Target = Arc<Image>;
     type Loss = Ready;
 
@@ -129,12 +129,12 @@ impl Backend for Keeper {
     }
 
     fn target(&mut self, view: usize, image: &Arc<Image>) -> Result<Arc<Image>, DeviceError> {
-        self.waited_for.push(view);
+        self.late_uploads.push(view);
         Ok(self.keep(view, image))
     }
 
     fn glance(&mut self, image: &Arc<Image>) -> Result<Arc<Image>, DeviceError> {
-        self.glances += 1;
+        self.transient_uploads += 1;
         Ok(Arc::new(Image::clone(image)))
     }
 
@@ -161,11 +161,11 @@ impl Backend for Keeper {
     }
 }
 
-impl Raster<Gaussians> for Keeper {
+impl Raster<Gaussians> for ConstrainedBackend {
     type Model = Model<f32>;
     type Frame = Frame<f32>;
     type Gradients = Gradients<f32>;
-    type Perceptual = Perceptual;
+    type LpipsModel = LpipsModel;
     type Appearance = Appearance<f32>;
 
     fn upload(&mut self, host: &Gaussians) -> Result<Model<f32>, DeviceError> {
@@ -245,7 +245,7 @@ impl Raster<Gaussians> for Keeper {
     ) -> Result<Measured, DeviceError> {
         self.cpu.measure(frame, target)
     }
-    fn perceptual(&mut self, weights: &LpipsWeights) -> Result<Perceptual, DeviceError> {
+    fn perceptual(&mut self, weights: &LpipsWeights) -> Result<LpipsModel, DeviceError> {
         if self.refuses_lpips {
             return Err(refusal());
         }
@@ -253,7 +253,7 @@ impl Raster<Gaussians> for Keeper {
     }
     fn perceive(
         &mut self,
-        net: &Perceptual,
+        net: &LpipsModel,
         frame: &Frame<f32>,
         target: &Arc<Image>,
     ) -> Result<f64, DeviceError> {
@@ -289,7 +289,7 @@ impl Raster<Gaussians> for Keeper {
         _model: &mut Model<f32>,
         error: &DeviceError,
     ) -> Result<bool, DeviceError> {
-        assert!(error.is_want_of_memory());
+        assert!(error.is_out_of_memory());
         if self.reliefs == 0 {
             return Ok(false);
         }
@@ -390,7 +390,7 @@ impl Raster<Gaussians> for Keeper {
     }
 }
 
-impl Surface for Keeper {
+impl Surface for ConstrainedBackend {
     type Neighbours = Neighbours;
     type SurfaceLoss = Ready<SurfaceTerms>;
 
@@ -419,7 +419,7 @@ impl Surface for Keeper {
     }
 }
 
-impl SurfaceMaps for Keeper {
+impl SurfaceMaps for ConstrainedBackend {
     type NormalLoss = ReadyMean;
 
     fn compare_normals(

@@ -6,15 +6,15 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 
-use super::agenda::Agenda;
-use super::{LoaderStatistics, Outcome};
+use super::prefetch_queue::PrefetchQueue;
+use super::{Decoded, LoaderStatistics};
 use crate::dataset::{Image, ImageError};
 use crate::memory::Bytes;
 
 /// Where the outcome of a decode appears for those who wait for it, kept by the cache or not.
-pub(super) type Ticket = Arc<OnceLock<Outcome>>;
+pub(super) type Ticket = Arc<OnceLock<Decoded>>;
 
-/// A decode that someone has taken on. It must be handed back to [`Shelf::finish`].
+/// A decode that someone has taken on. It must be handed back to [`ImageCache::finish`].
 #[derive(Debug)]
 #[must_use]
 pub(super) struct Job {
@@ -26,35 +26,35 @@ pub(super) struct Job {
 
 /// What a caller who wants an image is to do.
 #[derive(Debug)]
-pub(super) enum Answer {
+pub(super) enum Lookup {
     /// Nothing: here it is.
-    There(Outcome),
+    Hit(Decoded),
     /// Wait: someone is decoding it.
     InFlight(Ticket),
     /// Decode it.
-    Yours(Job),
+    Miss(Job),
 }
 
 /// What is known of an image; nothing, where it has no place.
 #[derive(Debug)]
-enum Place {
+enum CachedImage {
     Loading(Ticket),
-    Ready { image: Arc<Image>, used: u64, worth: Worth },
+    Ready { image: Arc<Image>, used: u64, rank: EvictionRank },
     Failed(Arc<ImageError>),
 }
 
 /// How readily an image is given up, most readily first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Worth {
+enum EvictionRank {
     /// Nobody announced it; longest unused first.
     Unannounced { used: u64 },
     /// Its turn comes; latest turn first.
     Announced(Reverse<u64>),
 }
 
-impl Worth {
-    fn of(agenda: &Agenda, image: usize, used: u64) -> Self {
-        match agenda.turn_of(image) {
+impl EvictionRank {
+    fn of(queue: &PrefetchQueue, image: usize, used: u64) -> Self {
+        match queue.turn_of(image) {
             None => Self::Unannounced { used },
             Some(turn) => Self::Announced(Reverse(turn)),
         }
@@ -71,15 +71,15 @@ impl Worth {
 
 /// Decoded images within a bound.
 #[derive(Debug)]
-pub(super) struct Shelf {
+pub(super) struct ImageCache {
     capacity: Bytes,
     held: Bytes,
     /// Bytes of them that are set aside for decodes under way.
     reserved: Bytes,
-    places: BTreeMap<usize, Place>,
+    places: BTreeMap<usize, CachedImage>,
     /// The images that are ready, in the order in which they are given up.
-    ranks: BTreeSet<(Worth, usize)>,
-    agenda: Agenda,
+    ranks: BTreeSet<(EvictionRank, usize)>,
+    queue: PrefetchQueue,
     /// All turns before this one are ready, in flight, failed or too large to keep.
     frontier: u64,
     /// Counts uses, to tell which lies longer ago.
@@ -87,7 +87,7 @@ pub(super) struct Shelf {
     pub(super) statistics: LoaderStatistics,
 }
 
-impl Shelf {
+impl ImageCache {
     pub(super) fn new(capacity: Bytes) -> Self {
         Self {
             capacity,
@@ -95,7 +95,7 @@ impl Shelf {
             reserved: Bytes::default(),
             places: BTreeMap::new(),
             ranks: BTreeSet::new(),
-            agenda: Agenda::default(),
+            queue: PrefetchQueue::default(),
             frontier: 0,
             clock: 0,
             statistics: LoaderStatistics::default(),
@@ -119,7 +119,7 @@ impl Shelf {
         self.capacity = capacity;
         let over = self.held.0.saturating_sub(capacity.0);
         let (victims, freed) = self.first_to_go(Bytes(over), None);
-        self.let_go(&victims, freed);
+        self.evict(&victims, freed);
         grows
     }
 
@@ -133,35 +133,35 @@ impl Shelf {
         self.held
     }
 
-    pub(super) fn announce(&mut self, order: impl Iterator<Item = usize>) {
-        self.agenda = Agenda::new(order);
+    pub(super) fn schedule_decoding(&mut self, order: impl Iterator<Item = usize>) {
+        self.queue = PrefetchQueue::new(order);
         self.frontier = 0;
         self.ranks.clear();
         for (&index, place) in &mut self.places {
-            if let Place::Ready { used, worth, .. } = place {
-                *worth = Worth::of(&self.agenda, index, *used);
-                self.ranks.insert((*worth, index));
+            if let CachedImage::Ready { used, rank, .. } = place {
+                *rank = EvictionRank::of(&self.queue, index, *used);
+                self.ranks.insert((*rank, index));
             }
         }
     }
 
     /// A caller wants `image`, of about `estimate` bytes, now.
-    pub(super) fn ask(&mut self, image: usize, estimate: Bytes) -> Answer {
-        self.agenda.strike(image);
+    pub(super) fn ask(&mut self, image: usize, estimate: Bytes) -> Lookup {
+        self.queue.pop(image);
         self.clock += 1;
         match self.places.get_mut(&image) {
-            Some(Place::Ready { image: kept, used, worth }) => {
+            Some(CachedImage::Ready { image: kept, used, rank }) => {
                 *used = self.clock;
-                self.ranks.remove(&(*worth, image));
-                *worth = Worth::of(&self.agenda, image, *used);
-                self.ranks.insert((*worth, image));
+                self.ranks.remove(&(*rank, image));
+                *rank = EvictionRank::of(&self.queue, image, *used);
+                self.ranks.insert((*rank, image));
                 self.statistics.ready += 1;
-                Answer::There(Ok(Arc::clone(kept)))
+                Lookup::Hit(Ok(Arc::clone(kept)))
             }
-            Some(Place::Failed(error)) => Answer::There(Err(Arc::clone(error))),
-            Some(Place::Loading(ticket)) => {
+            Some(CachedImage::Failed(error)) => Lookup::Hit(Err(Arc::clone(error))),
+            Some(CachedImage::Loading(ticket)) => {
                 self.statistics.waited += 1;
-                Answer::InFlight(Arc::clone(ticket))
+                Lookup::InFlight(Arc::clone(ticket))
             }
             None => {
                 self.statistics.missed += 1;
@@ -169,14 +169,14 @@ impl Shelf {
                 // even that is not enough, the image is the caller's alone.
                 let reserved =
                     if self.make_room(estimate, None) { estimate } else { Bytes::default() };
-                Answer::Yours(self.start(image, reserved))
+                Lookup::Miss(self.start(image, reserved))
             }
         }
     }
 
     /// The next image to decode ahead, if there is room for it.
     pub(super) fn next_job(&mut self, estimate: impl Fn(usize) -> Bytes) -> Option<Job> {
-        while let Some((turn, image)) = self.agenda.next_from(self.frontier) {
+        while let Some((turn, image)) = self.queue.next_from(self.frontier) {
             let bytes = estimate(image);
             if !self.places.contains_key(&image) && bytes <= self.capacity {
                 if !self.make_room(bytes, Some(turn)) {
@@ -192,7 +192,7 @@ impl Shelf {
     }
 
     /// Takes the outcome of a decode, for those who wait and, if it fits, for later.
-    pub(super) fn finish(&mut self, job: Job, outcome: Outcome) {
+    pub(super) fn finish(&mut self, job: Job, outcome: Decoded) {
         let Job { image: index, ticket, reserved } = job;
         self.statistics.decoded += 1;
         self.held.0 -= reserved.0;
@@ -202,18 +202,18 @@ impl Shelf {
         ticket.set(outcome.clone()).ok();
         match outcome {
             Err(error) => {
-                self.places.insert(index, Place::Failed(error));
+                self.places.insert(index, CachedImage::Failed(error));
             }
             Ok(image) => {
                 // The estimate is an upper bound, so an image with a reservation always fits.
                 let bytes = image.bytes();
-                let turn = self.agenda.turn_of(index).unwrap_or(u64::MAX);
+                let turn = self.queue.turn_of(index).unwrap_or(u64::MAX);
                 if self.make_room(bytes, Some(turn)) {
                     self.held += bytes;
                     let used = self.clock;
-                    let worth = Worth::of(&self.agenda, index, used);
-                    self.ranks.insert((worth, index));
-                    self.places.insert(index, Place::Ready { image, used, worth });
+                    let rank = EvictionRank::of(&self.queue, index, used);
+                    self.ranks.insert((rank, index));
+                    self.places.insert(index, CachedImage::Ready { image, used, rank });
                 } else {
                     self.forget(index);
                 }
@@ -224,15 +224,17 @@ impl Shelf {
     /// Lets an image go that is kept elsewhere, and strikes its turns. One that is in use or not
     /// ready keeps its place, and is among the first to go.
     pub(super) fn discard(&mut self, index: usize) {
-        self.agenda.strike_all(index);
-        let Some(Place::Ready { image, used, worth }) = self.places.get_mut(&index) else { return };
-        self.ranks.remove(&(*worth, index));
+        self.queue.remove(index);
+        let Some(CachedImage::Ready { image, used, rank }) = self.places.get_mut(&index) else {
+            return;
+        };
+        self.ranks.remove(&(*rank, index));
         if Arc::strong_count(image) == 1 {
             self.held.0 -= image.bytes().0;
             self.places.remove(&index);
         } else {
-            *worth = Worth::Unannounced { used: *used };
-            self.ranks.insert((*worth, index));
+            *rank = EvictionRank::Unannounced { used: *used };
+            self.ranks.insert((*rank, index));
         }
     }
 
@@ -240,7 +242,7 @@ impl Shelf {
         self.held += reserved;
         self.reserved += reserved;
         let ticket = Ticket::default();
-        self.places.insert(image, Place::Loading(Arc::clone(&ticket)));
+        self.places.insert(image, CachedImage::Loading(Arc::clone(&ticket)));
         Job { image, ticket, reserved }
     }
 
@@ -257,7 +259,7 @@ impl Shelf {
         if freed.0 < over {
             return false;
         }
-        self.let_go(&victims, freed);
+        self.evict(&victims, freed);
         true
     }
 
@@ -268,12 +270,12 @@ impl Shelf {
     /// later than `turn`, the latest first. Nothing that is in use goes: its memory would stay.
     fn first_to_go(&self, wanted: Bytes, turn: Option<u64>) -> (Vec<usize>, Bytes) {
         let (mut victims, mut freed) = (Vec::new(), Bytes::default());
-        for &(worth, index) in &self.ranks {
-            if freed >= wanted || !worth.yields_to(turn) {
+        for &(rank, index) in &self.ranks {
+            if freed >= wanted || !rank.yields_to(turn) {
                 break;
             }
             // The count cannot rise while the lock is held: all copies come from here.
-            if let Some(Place::Ready { image, .. }) = self.places.get(&index)
+            if let Some(CachedImage::Ready { image, .. }) = self.places.get(&index)
                 && Arc::strong_count(image) == 1
             {
                 freed += image.bytes();
@@ -283,7 +285,7 @@ impl Shelf {
         (victims, freed)
     }
 
-    fn let_go(&mut self, victims: &[usize], freed: Bytes) {
+    fn evict(&mut self, victims: &[usize], freed: Bytes) {
         for &index in victims {
             self.forget(index);
         }
@@ -292,10 +294,10 @@ impl Shelf {
 
     /// An image that is no longer there is decoded again when its turn comes.
     fn forget(&mut self, image: usize) {
-        if let Some(Place::Ready { worth, .. }) = self.places.remove(&image) {
-            self.ranks.remove(&(worth, image));
+        if let Some(CachedImage::Ready { rank, .. }) = self.places.remove(&image) {
+            self.ranks.remove(&(rank, image));
         }
-        if let Some(turn) = self.agenda.turn_of(image) {
+        if let Some(turn) = self.queue.turn_of(image) {
             self.frontier = self.frontier.min(turn);
         }
     }

@@ -16,15 +16,15 @@
 // What `age` steps without a gradient do.
 struct CatchUp {
     float decay_1, decay_2;
-    float travel_dc, travel_rest;
+    float drift_dc, drift_rest;
 };
 
-__device__ inline CatchUp catch_up_of(const Missed& m, uint32_t age) {
+__device__ inline CatchUp catch_up_of(const LazyAdam& m, uint32_t age) {
     // Only a lane block that is new can be older than the tables, and its moments are zero.
     const uint32_t at = min(age, MOMENTUM_STEPS - 1);
     const float steps = static_cast<float>(age);
-    return {exp2f(m.log2_beta_1 * steps), exp2f(m.log2_beta_2 * steps), m.travel_dc[at],
-            m.travel_rest[at]};
+    return {exp2f(m.log2_beta_1 * steps), exp2f(m.log2_beta_2 * steps), m.drift_dc[at],
+            m.drift_rest[at]};
 }
 
 // Coefficient `k` of a channel moves on.
@@ -33,8 +33,8 @@ __device__ inline float caught_up(const CatchUp& late, uint32_t k, float value, 
                                   float second) {
     constexpr float EPSILON = 1e-15f;  // beside which the root of what is denormal is nothing
     const float root = fast_sqrt(second);
-    const float ratio = __fdividef(HELD ? held_first(first, root) : first, root + EPSILON);
-    return value - (k == 0 ? late.travel_dc : late.travel_rest) * ratio;
+    const float ratio = __fdividef(HELD ? clamp_first_moment(first, root) : first, root + EPSILON);
+    return value - (k == 0 ? late.drift_dc : late.drift_rest) * ratio;
 }
 
 template <bool HELD>

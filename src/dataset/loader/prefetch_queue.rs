@@ -4,20 +4,20 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Images in the order of their turns; one may come up several times.
 #[derive(Debug, Default)]
-pub(super) struct Agenda {
+pub(super) struct PrefetchQueue {
     image_from_turn: BTreeMap<u64, usize>,
     turns_from_image: BTreeMap<usize, BTreeSet<u64>>,
 }
 
-impl Agenda {
+impl PrefetchQueue {
     /// The agenda that takes up these images one after the other.
     pub(super) fn new(order: impl Iterator<Item = usize>) -> Self {
-        let mut agenda = Self::default();
+        let mut queue = Self::default();
         for (turn, image) in (0..).zip(order) {
-            agenda.image_from_turn.insert(turn, image);
-            agenda.turns_from_image.entry(image).or_default().insert(turn);
+            queue.image_from_turn.insert(turn, image);
+            queue.turns_from_image.entry(image).or_default().insert(turn);
         }
-        agenda
+        queue
     }
 
     /// The first turn of the image that is still to come.
@@ -26,7 +26,7 @@ impl Agenda {
     }
 
     /// Strikes the image's first turn: it has been used.
-    pub(super) fn strike(&mut self, image: usize) {
+    pub(super) fn pop(&mut self, image: usize) {
         let Some(turns) = self.turns_from_image.get_mut(&image) else { return };
         if let Some(turn) = turns.pop_first() {
             self.image_from_turn.remove(&turn);
@@ -37,7 +37,7 @@ impl Agenda {
     }
 
     /// Strikes all of the image's turns.
-    pub(super) fn strike_all(&mut self, image: usize) {
+    pub(super) fn remove(&mut self, image: usize) {
         for turn in self.turns_from_image.remove(&image).unwrap_or_default() {
             self.image_from_turn.remove(&turn);
         }
@@ -55,21 +55,21 @@ mod tests {
 
     #[test]
     fn images_come_up_in_the_announced_order_as_often_as_announced() {
-        let mut agenda = Agenda::new([5, 2, 5, 9].into_iter());
-        assert_eq!(agenda.next_from(0), Some((0, 5)));
-        assert_eq!(agenda.next_from(3), Some((3, 9)));
-        agenda.strike(5);
-        agenda.strike(7);
-        assert_eq!((agenda.next_from(0), agenda.turn_of(5)), (Some((1, 2)), Some(2)));
-        agenda.strike(5);
-        assert_eq!((agenda.turn_of(5), agenda.next_from(2)), (None, Some((3, 9))));
+        let mut queue = PrefetchQueue::new([5, 2, 5, 9].into_iter());
+        assert_eq!(queue.next_from(0), Some((0, 5)));
+        assert_eq!(queue.next_from(3), Some((3, 9)));
+        queue.pop(5);
+        queue.pop(7);
+        assert_eq!((queue.next_from(0), queue.turn_of(5)), (Some((1, 2)), Some(2)));
+        queue.pop(5);
+        assert_eq!((queue.turn_of(5), queue.next_from(2)), (None, Some((3, 9))));
     }
 
     #[test]
     fn an_image_struck_for_good_does_not_come_up_again() {
-        let mut agenda = Agenda::new([5, 2, 5].into_iter());
-        agenda.strike_all(5);
-        agenda.strike_all(7);
-        assert_eq!((agenda.turn_of(5), agenda.next_from(0)), (None, Some((1, 2))));
+        let mut queue = PrefetchQueue::new([5, 2, 5].into_iter());
+        queue.remove(5);
+        queue.remove(7);
+        assert_eq!((queue.turn_of(5), queue.next_from(0)), (None, Some((1, 2))));
     }
 }

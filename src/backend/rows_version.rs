@@ -7,22 +7,22 @@ use std::sync::Arc;
 /// No two models share one, but a copy has that of what it was copied from: a number would be the same
 /// of many. It is the address that counts, which lives as long as anybody holds it.
 #[derive(Clone, Debug)]
-pub(crate) struct Generation(Arc<()>);
+pub(crate) struct RowsVersion(Arc<()>);
 
-impl Generation {
+impl RowsVersion {
     /// One that nobody has seen.
     pub(crate) fn new() -> Self {
         Self(Arc::new(()))
     }
 }
 
-impl PartialEq for Generation {
+impl PartialEq for RowsVersion {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
-impl Eq for Generation {}
+impl Eq for RowsVersion {}
 
 #[cfg(test)]
 mod tests {
@@ -30,12 +30,12 @@ mod tests {
 
     #[test]
     fn copies_are_of_one_generation_and_others_are_not() {
-        let (one, other) = (Generation::new(), Generation::new());
+        let (one, other) = (RowsVersion::new(), RowsVersion::new());
         assert_eq!(one, one.clone());
         assert_ne!(one, other);
         // Nor what comes where one was before.
         let held = one.clone();
         drop(one);
-        assert!((0..100).all(|_| Generation::new() != held));
+        assert!((0..100).all(|_| RowsVersion::new() != held));
     }
 }

@@ -6,18 +6,18 @@
 
 use std::ops::Range;
 
-use super::network::{Kind, LpipsNet, Window};
+use super::network::{LayerKind, LpipsNet, Window};
 use crate::memory::Bytes;
 
 /// The sizes that an image has on its way.
 #[derive(Clone, Debug)]
-pub struct Course {
+pub struct LayerSizes {
     net: LpipsNet,
     /// Of the image and behind each layer: channels, width and height.
     sizes: Vec<[u32; 3]>,
 }
 
-impl Course {
+impl LayerSizes {
     /// Of an image of this width and height, px; nothing where it is smaller than
     /// [`LpipsNet::side_min`].
     pub fn new(net: LpipsNet, [width, height]: [u32; 2]) -> Option<Self> {
@@ -30,8 +30,8 @@ impl Course {
             let Window { side, stride, padding } = layer.window;
             let behind = |length: u32| Some((length + 2 * padding).checked_sub(side)? / stride + 1);
             let channels = match layer.kind {
-                Kind::Convolution { outputs, .. } => outputs,
-                Kind::MaxPool => size[0],
+                LayerKind::Convolution { outputs, .. } => outputs,
+                LayerKind::MaxPool => size[0],
             };
             size = [channels, behind(size[1])?, behind(size[2])?];
             sizes.push(size);
@@ -139,21 +139,21 @@ mod tests {
     fn the_smallest_image_has_one_pixel_behind_the_last_layer() {
         for net in LpipsNet::ALL {
             let side = net.side_min();
-            let course = Course::new(net, [side, side]).unwrap();
-            assert_eq!(course.sizes.last().unwrap()[1..], [1, 1]);
-            assert!(Course::new(net, [side, side - 1]).is_none());
-            assert!(Course::new(net, [side - 1, side]).is_none());
+            let sizes = LayerSizes::new(net, [side, side]).unwrap();
+            assert_eq!(sizes.sizes.last().unwrap()[1..], [1, 1]);
+            assert!(LayerSizes::new(net, [side, side - 1]).is_none());
+            assert!(LayerSizes::new(net, [side - 1, side]).is_none());
         }
     }
 
     #[test]
     fn strips_own_every_row_once() {
         for net in LpipsNet::ALL {
-            let course = Course::new(net, [50, 333]).unwrap();
-            for count in 1..=course.most() {
+            let sizes = LayerSizes::new(net, [50, 333]).unwrap();
+            for count in 1..=sizes.most() {
                 for layers in 1..=net.layers().len() {
-                    let own = |strip| course.own(layers, (strip, count));
-                    assert_eq!((own(0).start, own(count - 1).end), (0, course.size(layers)[2]));
+                    let own = |strip| sizes.own(layers, (strip, count));
+                    assert_eq!((own(0).start, own(count - 1).end), (0, sizes.size(layers)[2]));
                     assert!((1..count).all(|strip| own(strip - 1).end == own(strip).start));
                     assert!((0..count).all(|strip| !own(strip).is_empty()));
                 }
@@ -163,32 +163,32 @@ mod tests {
 
     #[test]
     fn a_strip_of_vgg_reaches_90_rows_beyond_its_own() {
-        let course = Course::new(LpipsNet::Vgg, [64, 1600]).unwrap();
+        let sizes = LayerSizes::new(LpipsNet::Vgg, [64, 1600]).unwrap();
         // Row 50 of 100 behind four poolings: rows 800 to 815 of the image. Behind it come three
         // convolutions at a sixteenth, an eighth and a quarter of the size, two at half and at full.
-        let rows = course.rows((50, 100));
+        let rows = sizes.rows((50, 100));
         let around = 3 * 16 + 3 * 8 + 3 * 4 + 2 * 2 + 2;
         assert_eq!(rows[0], 800 - around..816 + around);
         assert_eq!(rows[17], 50..51);
         // Nothing beyond the image.
-        assert_eq!(course.rows((0, 100))[0], 0..16 + around);
-        assert_eq!(course.rows((99, 100))[0].end, 1600);
-        assert_eq!(course.rows((0, 1))[0], 0..1600);
+        assert_eq!(sizes.rows((0, 100))[0], 0..16 + around);
+        assert_eq!(sizes.rows((99, 100))[0].end, 1600);
+        assert_eq!(sizes.rows((0, 1))[0], 0..1600);
     }
 
     #[test]
     fn more_strips_take_less_memory_down_to_what_is_around_them() {
-        let course = Course::new(LpipsNet::Vgg, [1061, 1894]).unwrap();
+        let sizes = LayerSizes::new(LpipsNet::Vgg, [1061, 1894]).unwrap();
         // 64 channels twice in single precision, of two images.
         let whole = 1061 * 1894 * 64 * 4 * 4;
-        assert_eq!(course.bytes(1), Bytes(whole));
-        assert_eq!(course.strips_within(Bytes(whole)), Some(1));
-        let count = course.strips_within(Bytes(600 << 20)).unwrap();
+        assert_eq!(sizes.bytes(1), Bytes(whole));
+        assert_eq!(sizes.strips_within(Bytes(whole)), Some(1));
+        let count = sizes.strips_within(Bytes(600 << 20)).unwrap();
         assert!((3..8).contains(&count), "{count}");
-        assert!(course.bytes(count) <= Bytes(600 << 20));
-        let least = course.bytes(course.most());
+        assert!(sizes.bytes(count) <= Bytes(600 << 20));
+        let least = sizes.bytes(sizes.most());
         assert!(least < Bytes(230 << 20), "{least:?}");
-        assert_eq!(course.strips_within(Bytes(least.0 / 2)), None);
-        assert!(course.strips_within(course.wish()).unwrap() < 10);
+        assert_eq!(sizes.strips_within(Bytes(least.0 / 2)), None);
+        assert!(sizes.strips_within(sizes.wish()).unwrap() < 10);
     }
 }

@@ -15,7 +15,7 @@ use crate::train::event::Split;
 use crate::train::feed::Feed;
 
 /// A model in training that goes nowhere.
-pub(super) struct Treadmill<'a, B: Surface + SurfaceMaps> {
+pub(super) struct SteadyState<'a, B: Surface + SurfaceMaps> {
     device: &'a mut B,
     model: B::Model,
     feed: Feed<'a>,
@@ -43,7 +43,7 @@ pub(super) struct SurfaceWork<B: Surface> {
     pub(super) near: B::Neighbours,
 }
 
-impl<'a, B: Surface + SurfaceMaps> Treadmill<'a, B> {
+impl<'a, B: Surface + SurfaceMaps> SteadyState<'a, B> {
     pub(super) fn new(
         device: &'a mut B,
         model: B::Model,
@@ -57,7 +57,7 @@ impl<'a, B: Surface + SurfaceMaps> Treadmill<'a, B> {
     pub(super) fn bring_photographs(&mut self) -> Result<(), TrainError> {
         let views = &mut self.feed.views;
         let train = views.split(Split::Train);
-        views.announce(train);
+        views.schedule_decoding(train);
         for &view in train {
             let Some(image) = views.fetch(view) else { continue };
             self.device.target(view, &image)?;
@@ -65,9 +65,9 @@ impl<'a, B: Surface + SurfaceMaps> Treadmill<'a, B> {
                 break;
             }
             drop(image);
-            views.let_go(self.device, view);
+            views.release(self.device, view);
         }
-        self.feed.announce(self.device, self.descent.step.number + 1);
+        self.feed.schedule_decoding(self.device, self.descent.step.number + 1);
         Ok(())
     }
 
@@ -182,11 +182,11 @@ impl<'a, B: Surface + SurfaceMaps> Treadmill<'a, B> {
     }
 
     pub(super) fn memory(&self) -> Vec<MemoryEntry> {
-        let mut told = self.device.memory();
-        if !told.is_empty() {
+        let mut entries = self.device.memory();
+        if !entries.is_empty() {
             // What only a measurement before this one held.
-            told.retain(|entry| entry.peak > Bytes(0));
-            return told;
+            entries.retain(|entry| entry.peak > Bytes(0));
+            return entries;
         }
         let [parameters, optimizer] = self.device.model_bytes(&self.model);
         let [activations, gradients] = self.bytes;

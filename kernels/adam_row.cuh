@@ -3,24 +3,24 @@
 // pipe.
 #pragma once
 
-#include "momentum.cuh"
+#include "lazy_adam.cuh"
 #include "random.cuh"
 #include "sh.cuh"
 #include "state.cuh"
 
 // The first random word of a Gaussian.
-__device__ inline uint32_t dice_of(uint64_t key, uint32_t gaussian) {
+__device__ inline uint32_t rounding_seed(uint64_t key, uint32_t gaussian) {
     return static_cast<uint32_t>(random_bits(key, gaussian) >> 32);
 }
 
 // Neighbouring values with their moments.
 template <uint32_t N>
-struct Moving {
+struct AdamRow {
     float value[N], first[N], second[N];
 };
 
 // Tables of the SH, and values of them per Gaussian.
-struct MovingTables {
+struct AdamTables {
     uint32_t *values, *first, *second;
     uint32_t width;
 };
@@ -32,9 +32,9 @@ struct FullSh {
     static constexpr uint32_t AT_ONCE = COEFFICIENTS;
 
     Row<float> value, first, second;
-    Moving<3 * AT_ONCE> c;
+    AdamRow<3 * AT_ONCE> c;
 
-    __device__ FullSh(const MovingTables& t, uint32_t gaussian, uint32_t)
+    __device__ FullSh(const AdamTables& t, uint32_t gaussian, uint32_t)
         : value(row_of<float>(t.values, gaussian, t.width)),
           first(row_of<float>(t.first, gaussian, t.width)),
           second(row_of<float>(t.second, gaussian, t.width)) {}
@@ -65,8 +65,8 @@ struct FullSh {
     }
 
     // Coefficient `i` of those loaded.
-    __device__ Moving<3> get(uint32_t i) const {
-        Moving<3> one;
+    __device__ AdamRow<3> get(uint32_t i) const {
+        AdamRow<3> one;
         for (uint32_t j = 0; j < 3; ++j) {
             one.value[j] = c.value[3 * i + j];
             one.first[j] = c.first[3 * i + j];
@@ -75,7 +75,7 @@ struct FullSh {
         return one;
     }
 
-    __device__ void put(uint32_t i, const Moving<3>& one) {
+    __device__ void put(uint32_t i, const AdamRow<3>& one) {
         for (uint32_t j = 0; j < 3; ++j) {
             c.value[3 * i + j] = one.value[j];
             c.first[3 * i + j] = one.first[j];
@@ -83,7 +83,7 @@ struct FullSh {
         }
     }
 
-    __device__ void put_late(uint32_t i, const Moving<3>& one) { put(i, one); }
+    __device__ void put_late(uint32_t i, const AdamRow<3>& one) { put(i, one); }
     __device__ void store_late(uint32_t from, uint32_t count) const { store(from, count); }
 };
 
@@ -105,7 +105,7 @@ struct CompactSh {
     float first_inverse, second_inverse;
     uint32_t dice;
 
-    __device__ CompactSh(const MovingTables& t, uint32_t gaussian, uint32_t seed)
+    __device__ CompactSh(const AdamTables& t, uint32_t gaussian, uint32_t seed)
         : value(row_of<uint32_t>(t.values, gaussian, Compact::sh_words(t.width))),
           first(row_of<uint32_t>(t.first, gaussian, Compact::moment_words(t.width))),
           second(row_of<uint32_t>(t.second, gaussian, Compact::moment_words(t.width))),
@@ -169,8 +169,8 @@ struct CompactSh {
         }
     }
 
-    __device__ Moving<3> get(uint32_t i) const {
-        Moving<3> one;
+    __device__ AdamRow<3> get(uint32_t i) const {
+        AdamRow<3> one;
 #pragma unroll
         for (uint32_t j = 0; j < 3; ++j) {
             const uint32_t k = 3 * i + j;
@@ -182,7 +182,7 @@ struct CompactSh {
     }
 
     // One random word rounds a value and its first moment: by bits that have little in common.
-    __device__ void put(uint32_t i, const Moving<3>& one) {
+    __device__ void put(uint32_t i, const AdamRow<3>& one) {
 #pragma unroll
         for (uint32_t j = 0; j < 3; ++j) {
             const uint32_t k = 3 * i + j;
@@ -197,7 +197,7 @@ struct CompactSh {
     }
 
     // Moments that only decay keep their codes.
-    __device__ void put_late(uint32_t i, const Moving<3>& one) {
+    __device__ void put_late(uint32_t i, const AdamRow<3>& one) {
 #pragma unroll
         for (uint32_t j = 0; j < 3; ++j) {
             const uint32_t k = 3 * i + j;
@@ -215,8 +215,8 @@ struct FullGeometry {
           first(row_of<float>(a.geometry_first, gaussian, GEOMETRY_WIDTH)),
           second{a.geometry_second + lane_block(gaussian, GEOMETRY_WIDTH)} {}
 
-    __device__ Moving<GEOMETRY_WIDTH> load() const {
-        Moving<GEOMETRY_WIDTH> g;
+    __device__ AdamRow<GEOMETRY_WIDTH> load() const {
+        AdamRow<GEOMETRY_WIDTH> g;
 #pragma unroll
         for (uint32_t k = 0; k < GEOMETRY_WIDTH; ++k) {
             g.value[k] = value[k];
@@ -226,7 +226,7 @@ struct FullGeometry {
         return g;
     }
 
-    __device__ void store(const Moving<GEOMETRY_WIDTH>& g, uint32_t) const {
+    __device__ void store(const AdamRow<GEOMETRY_WIDTH>& g, uint32_t) const {
 #pragma unroll
         for (uint32_t k = 0; k < GEOMETRY_WIDTH; ++k) {
             value[k] = g.value[k];
@@ -248,8 +248,8 @@ struct CompactGeometry {
           second{a.geometry_second + lane_block(gaussian, GEOMETRY_WIDTH)},
           first(row_of<uint32_t>(a.geometry_first, gaussian, FIRST_WORDS)) {}
 
-    __device__ Moving<GEOMETRY_WIDTH> load() const {
-        Moving<GEOMETRY_WIDTH> g;
+    __device__ AdamRow<GEOMETRY_WIDTH> load() const {
+        AdamRow<GEOMETRY_WIDTH> g;
         uint32_t words[FIRST_WORDS];
 #pragma unroll
         for (uint32_t k = 0; k < FIRST_WORDS; ++k) words[k] = first[k];
@@ -262,7 +262,7 @@ struct CompactGeometry {
         return g;
     }
 
-    __device__ void store(const Moving<GEOMETRY_WIDTH>& g, uint32_t dice) const {
+    __device__ void store(const AdamRow<GEOMETRY_WIDTH>& g, uint32_t dice) const {
         uint32_t words[FIRST_WORDS] = {};
 #pragma unroll
         for (uint32_t k = 0; k < GEOMETRY_WIDTH; ++k) {
