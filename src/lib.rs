@@ -4,7 +4,7 @@
 //!
 //! The stages of an iteration have one name in every column; a file `x.rs` of
 //! `backend/cpu/stage/` has its twins `x.rs` in `backend/cuda/stage/` and `x.cu` in `kernels/`, and
-//! `tests/parity_*` compares them:
+//! `tests/gpu/parity_*` compares them:
 //!
 //! | stage | mathematics | file |
 //! |---|---|---|

@@ -7,12 +7,13 @@ use splat::dataset::View;
 use splat::memory::plan::Storage;
 use splat::model::{Gaussians, Primitive};
 
-use super::Draws;
 use super::oracle::settings;
 use super::scene::{in_training, rows, tame_gaussians};
+use super::{Draws, cuda};
 
 pub fn open(storage: Storage) -> Cuda {
-    Cuda::open(&CudaOptions { storage, seed: 11, ..CudaOptions::default() }).expect("a CUDA device")
+    cuda::open_with(&CudaOptions { storage, seed: 11, ..CudaOptions::default() })
+        .expect("a CUDA device")
 }
 
 pub fn compact() -> Cuda {

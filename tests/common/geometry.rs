@@ -1,13 +1,4 @@
 //! How near a model of a synthetic scene is to the scene's true surfaces.
-#![allow(
-    dead_code,
-    missing_docs,
-    unreachable_pub,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "each test binary uses its part, and a test that cannot go on should say so and stop"
-)]
 
 use std::fs;
 use std::num::NonZeroUsize;

@@ -1,13 +1,4 @@
 //! Weights of LPIPS that are made by a recipe, and images, as they were given to the `lpips` package.
-#![allow(
-    dead_code,
-    missing_docs,
-    unreachable_pub,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "each test binary uses its part, and a test that cannot go on should say so and stop"
-)]
 
 use std::path::Path;
 

@@ -1,20 +1,16 @@
 //! Small scenes and derivatives that several tests share.
-#![allow(
-    dead_code,
-    missing_docs,
-    unreachable_pub,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "each test binary uses its part, and a test that cannot go on should say so and stop"
-)]
+#![allow(dead_code, unreachable_pub, reason = "each test program uses its part")]
 
 #[cfg(kernels)]
 pub mod compact;
 pub mod constrained_backend;
 #[cfg(kernels)]
 pub mod cuda;
+pub mod events;
+pub mod geometry;
+pub mod lpips;
 pub mod oracle;
+pub mod program;
 pub mod scene;
 pub mod surface;
 

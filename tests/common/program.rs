@@ -1,13 +1,4 @@
 //! The program itself: scenes to run it on, and what it says when it ends.
-#![allow(
-    dead_code,
-    missing_docs,
-    unreachable_pub,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "each test binary uses its part, and a test that cannot go on should say so and stop"
-)]
 
 use std::ffi::OsStr;
 use std::fs;

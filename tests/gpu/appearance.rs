@@ -1,0 +1,442 @@
+//! Colours that cameras changed: gradients against differences, and every device against the CPU backend
+//! in double precision.
+
+use std::sync::Arc;
+
+use crate::common::oracle::{
+    AT_REST, Counted, Shot, assert_gradients_agree, assert_losses_agree, gradient_tolerance,
+    relative_error, settings, shot,
+};
+use crate::common::scene::{resized, tame_gaussians};
+use crate::common::{Draws, assert_relative, derivative_between_cuts, view};
+use splat::backend::cpu::{Appearance, Cpu, Model, Parameter};
+use splat::backend::{
+    AdamStep, AppearanceRule, AppearanceStep, AppearanceTables, Compensation, DeviceError,
+    LossTerms, LossValue, Measured, Pass, Pending, Raster, RenderSettings, Snapshot,
+};
+use splat::dataset::Image;
+use splat::math::Real;
+use splat::math::appearance::{
+    GRID_WIDTH, GridPlace, affine, total_variation, total_variation_bwd,
+};
+use splat::model::Gaussians;
+
+each_backend!(
+    three_visits_take_the_same_way_as_the_oracle,
+    tables_that_change_nothing_leave_the_loss_as_it_is,
+    an_exposure_is_learned_from_photographs_that_have_one,
+    a_grid_learns_what_differs_from_place_to_place,
+    corrected_colours_are_measured_as_the_oracle_does,
+    a_photograph_that_differs_by_an_affine_map_is_met,
+    what_cannot_be_is_an_error,
+);
+
+const KINDS: [Compensation; 2] = [Compensation::Exposure, Compensation::BilateralGrid];
+
+/// An epsilon at which even the smallest gradients have a say in how far they move their value, and
+/// not only their sign, which rounding may change.
+const RULE: AppearanceRule = AppearanceRule {
+    rate_init: 0.02,
+    rate_final: 0.01,
+    iterations: 100,
+    warm_up: 10,
+    epsilon: 1e-3,
+    total_variation: 10.0,
+};
+
+/// Tables of three views that change colours a little, in the midst of training.
+fn tables(kind: Compensation, seed: u64) -> AppearanceTables {
+    let mut draws = Draws::new(seed);
+    let mut tables = AppearanceTables::identity(kind, 3);
+    tables.steps = vec![4, 3, 5];
+    for value in &mut tables.values {
+        *value += draws.uniform(-0.1, 0.1).to_f32();
+    }
+    for (first, second) in tables.first_moments.iter_mut().zip(&mut tables.second_moments) {
+        *first = draws.uniform(-1e-3, 1e-3).to_f32();
+        *second = draws.uniform(0.0, 1e-5).to_f32();
+    }
+    tables
+}
+
+fn compensated(kind: Compensation, settings: RenderSettings) -> RenderSettings {
+    RenderSettings { compensation: Some(kind), ..settings }
+}
+
+/// What some iterations of one view leave.
+struct Learned {
+    losses: Vec<LossValue>,
+    tables: AppearanceTables,
+    snapshot: Snapshot<Gaussians>,
+}
+
+/// Trains the colours of the second view in these iterations; the Gaussians stay where they are.
+fn learn<B: Raster<Gaussians>>(
+    device: &mut B,
+    (gaussians, shot): (&Gaussians, &Shot),
+    tables: &AppearanceTables,
+    (rule, iterations): (AppearanceRule, &[u32]),
+) -> Learned {
+    let mut model = device.upload(gaussians).unwrap();
+    let mut appearance = device.appearance(tables).unwrap();
+    let mut losses = Vec::new();
+    for &number in iterations {
+        let step = AppearanceStep { number, rule };
+        let target = device.target(shot.index, &shot.photo).unwrap();
+        let mut frame = device.render(&model, &shot.view, &shot.settings).unwrap();
+        device.compensate(&mut appearance, 1, &mut frame, &step).unwrap();
+        let loss = device.loss(&mut frame, &target, &shot.terms).unwrap();
+        device.learn_appearance(&mut appearance, 1, &mut frame, &step).unwrap();
+        let mut gradients = device.gradients(&model).unwrap();
+        device.backward(&mut model, frame, &mut gradients).unwrap();
+        device.step(&mut model, gradients, &AdamStep::new(number, AT_REST)).unwrap();
+        losses.push(loss.read().unwrap());
+    }
+    let tables = device.read_appearance(&appearance).unwrap();
+    Learned { losses, tables, snapshot: device.snapshot(&mut model).unwrap() }
+}
+
+fn three_visits_take_the_same_way_as_the_oracle<B: Raster<Gaussians>>(device: &mut B) {
+    let gaussians = tame_gaussians(60, 3, 3);
+    for kind in KINDS {
+        for (seed, size) in (1..).zip([[37, 29], [1, 1], [3, 2], [16, 15], [90, 70]]) {
+            let what = format!("{kind:?} {size:?}");
+            let view = resized(&view(), size);
+            let settings = compensated(kind, settings(3, seed));
+            let shot = shot(&gaussians, &view, settings, (seed, Counted::Some));
+            let (begun, visits) = (tables(kind, seed), [7, 8, 41]);
+            let pair = (&gaussians, &shot);
+            let found = learn(device, pair, &begun, (RULE, &visits));
+            let expected = learn(&mut Cpu::<f64>::new(), pair, &begun, (RULE, &visits));
+            let tolerance = gradient_tolerance(size);
+            for (found, expected) in found.losses.iter().zip(&expected.losses) {
+                assert_losses_agree(found, expected, (size, &what));
+            }
+            assert_gradients_agree(&found.snapshot, &expected.snapshot, (tolerance, &what));
+            assert_eq!(found.tables.steps, [4, 41, 5]);
+            let row = kind.width()..2 * kind.width();
+            let part = |values: &[f32]| -> Vec<f64> {
+                values[row.clone()].iter().map(|&value| value.into()).collect()
+            };
+            let moved = |after: &AppearanceTables| -> Vec<f64> {
+                let pairs = part(&after.values).into_iter().zip(part(&begun.values));
+                pairs.map(|(after, before)| after - before).collect()
+            };
+            let (found, expected) = (&found.tables, &expected.tables);
+            for (name, found_values, expected_values) in [
+                // Values of 1 carry a rounding of 6e-8, and move by 1e-2.
+                ("values", moved(found), moved(expected)),
+                ("first", part(&found.first_moments), part(&expected.first_moments)),
+                ("second", part(&found.second_moments), part(&expected.second_moments)),
+            ] {
+                let error = relative_error(&found_values, &expected_values);
+                assert!(error < tolerance, "{what}: {name} is {error:.1e} off");
+            }
+            // Those of other views stay as they are, to the bit.
+            for (found, begun) in [
+                (&found.values, &begun.values),
+                (&found.first_moments, &begun.first_moments),
+                (&found.second_moments, &begun.second_moments),
+            ] {
+                assert_eq!(found[..row.start], begun[..row.start], "{what}");
+                assert_eq!(found[row.end..], begun[row.end..], "{what}");
+            }
+        }
+    }
+}
+
+fn tables_that_change_nothing_leave_the_loss_as_it_is<B: Raster<Gaussians>>(device: &mut B) {
+    let gaussians = tame_gaussians(40, 5, 3);
+    let plain = shot(&gaussians, &view(), settings(3, 2), (4, Counted::All));
+    let mut model = device.upload(&gaussians).unwrap();
+    let target = device.target(0, &plain.photo).unwrap();
+    let mut frame = device.render(&model, &plain.view, &plain.settings).unwrap();
+    let expected = device.loss(&mut frame, &target, &plain.terms).unwrap().read().unwrap();
+    let mut gradients = device.gradients(&model).unwrap();
+    device.backward(&mut model, frame, &mut gradients).unwrap();
+    device.step(&mut model, gradients, &AdamStep::new(1, AT_REST)).unwrap();
+    let expected_snapshot = device.snapshot(&mut model).unwrap();
+    for kind in KINDS {
+        let shot = Shot { settings: compensated(kind, plain.settings), ..plain.clone() };
+        let identity = AppearanceTables::identity(kind, 2);
+        let found = learn(device, (&gaussians, &shot), &identity, (RULE, &[1]));
+        let what = format!("{kind:?}");
+        // Weights of a grid's corners add up to 1 but for their rounding.
+        assert_losses_agree(&found.losses[0], &expected, (shot.size(), &what));
+        assert_gradients_agree(&found.snapshot, &expected_snapshot, (1e-4, &what));
+    }
+}
+
+/// What a frame looks like in 8 bits after its colours are changed.
+fn photographed<B: Raster<Gaussians>>(
+    device: &mut B,
+    (gaussians, settings): (&Gaussians, &RenderSettings),
+    change: impl Fn([f32; 3], usize) -> [f32; 3],
+) -> Arc<Image> {
+    let model = device.upload(gaussians).unwrap();
+    let settings = RenderSettings { pass: Pass::Eval, ..*settings };
+    let frame = device.render(&model, &view(), &settings).unwrap();
+    let image = device.image(&frame).unwrap();
+    let byte = |value: f32| u8::try_from((value * 255.0 + 0.5).floor_i32().clamp(0, 255)).unwrap();
+    let pixels = image.rgb.chunks_exact(3).enumerate();
+    let rgb = pixels
+        .flat_map(|(i, c)| change([c[0], c[1], c[2]].map(|v| v.clamp(0.0, 1.0)), i).map(byte));
+    Arc::new(Image {
+        width: image.width,
+        height: image.height,
+        rgb: rgb.collect(),
+        mask: None,
+        depth: None,
+    })
+}
+
+/// Colours within 0..1, which a photograph of them holds.
+fn calm(count: usize, seed: u64) -> (Gaussians, RenderSettings) {
+    let mut gaussians = tame_gaussians(count, seed, 0);
+    for value in &mut gaussians.sh_dc {
+        *value = value.clamp(-1.4, 1.4);
+    }
+    (gaussians, RenderSettings { background: [0.3, 0.5, 0.7], ..settings(0, seed) })
+}
+
+/// Loss before and after so many iterations of one view.
+fn learned<B: Raster<Gaussians>>(
+    device: &mut B,
+    kind: Compensation,
+    scene: (&Gaussians, RenderSettings),
+    photo: Arc<Image>,
+) -> [f64; 2] {
+    let (gaussians, settings) = scene;
+    let rule = AppearanceRule {
+        rate_init: 0.02,
+        rate_final: 0.001,
+        iterations: 150,
+        warm_up: 0,
+        epsilon: 1e-15,
+        total_variation: 0.1,
+    };
+    let terms = LossTerms { lambda_dssim: 0.2 };
+    let settings = compensated(kind, settings);
+    let shot = Shot { index: 0, view: view(), photo, settings, terms };
+    let begun = AppearanceTables::identity(kind, 2);
+    let all: Vec<u32> = (1..=150).collect();
+    let found = learn(device, (gaussians, &shot), &begun, (rule, &all));
+    [found.losses[0].l1, found.losses[149].l1]
+}
+
+fn an_exposure_is_learned_from_photographs_that_have_one<B: Raster<Gaussians>>(device: &mut B) {
+    let (gaussians, settings) = calm(60, 8);
+    let photo = photographed(device, (&gaussians, &settings), |[r, g, b], _| {
+        [0.7 * r + 0.1 * g, 0.6 * g + 0.1, 0.8 * b + 0.05 * r]
+    });
+    let scene = (&gaussians, settings);
+    let [before, after] = learned(device, Compensation::Exposure, scene, photo);
+    // What is left is less than two steps of 8 bits.
+    assert!(before > 0.1 && after < 0.007, "{before} to {after}");
+}
+
+fn a_grid_learns_what_differs_from_place_to_place<B: Raster<Gaussians>>(device: &mut B) {
+    let (gaussians, settings) = calm(60, 9);
+    let photo = photographed(device, (&gaussians, &settings), |rgb, i| {
+        let right = (i % 37) as f32 / 37.0;
+        rgb.map(|value| value * (0.4 + 0.5 * right))
+    });
+    let exposure =
+        learned(device, Compensation::Exposure, (&gaussians, settings), Arc::clone(&photo));
+    let grid = learned(device, Compensation::BilateralGrid, (&gaussians, settings), photo);
+    assert!(grid[0] > 0.1 && grid[1] < 0.02, "{grid:?}");
+    assert!(grid[1] < 0.5 * exposure[1], "{grid:?} {exposure:?}");
+}
+
+fn corrected<B: Raster<Gaussians>>(
+    device: &mut B,
+    gaussians: &Gaussians,
+    shot: &Shot,
+) -> [Measured; 2] {
+    let model = device.upload(gaussians).unwrap();
+    let settings = compensated(Compensation::BilateralGrid, shot.settings);
+    let settings = RenderSettings { pass: Pass::Eval, ..settings };
+    let target = device.glance(&shot.photo).unwrap();
+    let mut frame = device.render(&model, &shot.view, &settings).unwrap();
+    let raw = device.measure(&frame, &target).unwrap();
+    device.correct_colors(&mut frame, &target).unwrap();
+    [raw, device.measure(&frame, &target).unwrap()]
+}
+
+fn corrected_colours_are_measured_as_the_oracle_does<B: Raster<Gaussians>>(device: &mut B) {
+    let gaussians = tame_gaussians(60, 13, 3);
+    for (seed, size) in (1..).zip([[37, 29], [11, 12], [300, 260]]) {
+        for counted in [Counted::Clear, Counted::Some] {
+            let view = resized(&view(), size);
+            let shot = shot(&gaussians, &view, settings(3, seed), (seed, counted));
+            let [raw, found] = corrected(device, &gaussians, &shot);
+            let [_, expected] = corrected(&mut Cpu::<f64>::new(), &gaussians, &shot);
+            for (found, expected) in
+                [(found.mse, expected.mse), (found.l1, expected.l1), (found.ssim, expected.ssim)]
+            {
+                // Rounding of colours and of the map in single precision.
+                assert!((found - expected).abs() < 1e-5, "{size:?}: {found} {expected}");
+            }
+            // The best map of all is no worse than the one that changes nothing, save where it leaves
+            // 0..1: nowhere, with a photograph of noise.
+            assert!(found.mse < raw.mse, "{size:?}: {} {}", found.mse, raw.mse);
+        }
+    }
+}
+
+fn a_photograph_that_differs_by_an_affine_map_is_met<B: Raster<Gaussians>>(device: &mut B) {
+    let (gaussians, settings) = calm(60, 10);
+    let photo = photographed(device, (&gaussians, &settings), |[r, g, b], _| {
+        [0.6 * r + 0.2 * b, 0.5 * g + 0.3, 0.4 * b + 0.3 * g]
+    });
+    let terms = LossTerms { lambda_dssim: 0.2 };
+    let shot = Shot { index: 0, view: view(), photo, settings, terms };
+    let [raw, found] = corrected(device, &gaussians, &shot);
+    // What 8 bits lose is a third of half a step, squared: 1.3e-6.
+    assert!(raw.mse > 1e-3 && found.mse < 2e-6, "{} to {}", raw.mse, found.mse);
+}
+
+fn what_cannot_be_is_an_error<B: Raster<Gaussians>>(device: &mut B) {
+    let gaussians = tame_gaussians(10, 1, 0);
+    let kind = Compensation::Exposure;
+    let settings = compensated(kind, settings(0, 1));
+    let step = AppearanceStep { number: 1, rule: RULE };
+    let model = device.upload(&gaussians).unwrap();
+    let mut appearance = device.appearance(&AppearanceTables::identity(kind, 2)).unwrap();
+    let mut frame = device.render(&model, &view(), &settings).unwrap();
+    let error = device.compensate(&mut appearance, 2, &mut frame, &step).unwrap_err();
+    assert!(matches!(error, DeviceError::NoSuchTable { view: 2, views: 2 }), "{error}");
+    let error = device.learn_appearance(&mut appearance, 1, &mut frame, &step).unwrap_err();
+    assert!(matches!(error, DeviceError::NoLoss), "{error}");
+}
+
+/// A model, colours of its only view, and a photograph from which no colour is nearer than 0.1, so that
+/// differences cross no sign of L1.
+struct Case {
+    model: Model<f64>,
+    appearance: Appearance<f64>,
+    photo: Arc<Image>,
+    settings: RenderSettings,
+}
+
+const STILL: AppearanceStep =
+    AppearanceStep { number: 1, rule: AppearanceRule { rate_init: 0.0, rate_final: 0.0, ..RULE } };
+
+impl Case {
+    fn new(kind: Compensation, masked: bool) -> Self {
+        let mut device = Cpu::<f64>::new();
+        let gaussians = tame_gaussians(12, 6, 1);
+        let model = device.upload(&gaussians).unwrap();
+        let settings = compensated(kind, settings(1, 6));
+        let mut draws = Draws::new(14);
+        let mut tables = AppearanceTables::identity(kind, 1);
+        tables.values.iter_mut().for_each(|v| *v += draws.uniform(-0.1, 0.1).to_f32());
+        let appearance = device.appearance(&tables).unwrap();
+        let frame = device.render(&model, &view(), &settings).unwrap();
+        let image = device.image(&frame).unwrap();
+        let (size, values) = ([image.width, image.height], appearance.values(0).unwrap());
+        let rgb = (0..).zip(image.rgb.chunks_exact(3)).flat_map(|(i, c)| {
+            let rgb = [c[0], c[1], c[2]].map(f64::from);
+            let map = match kind {
+                Compensation::Exposure => std::array::from_fn(|k| values[k]),
+                Compensation::BilateralGrid => {
+                    GridPlace::new([i % size[0], i / size[0]], size, rgb).slice(values).0
+                }
+            };
+            affine(&map, rgb).map(|value| if value < 0.5 { 180 } else { 50 })
+        });
+        let rgb: Vec<u8> = rgb.collect();
+        let kept = |i| if i % 7 < 4 { 255 } else { 0 };
+        let mask = masked.then(|| (0..rgb.len() / 3).map(kept).collect());
+        let photo = Arc::new(Image { width: size[0], height: size[1], rgb, mask, depth: None });
+        Self { model, appearance, photo, settings }
+    }
+
+    /// The loss, with what the tables vary.
+    fn objective(&self, model: &Model<f64>, appearance: &Appearance<f64>) -> f64 {
+        let mut device = Cpu::<f64>::new();
+        let mut appearance = appearance.clone();
+        let mut frame = device.render(model, &view(), &self.settings).unwrap();
+        device.compensate(&mut appearance, 0, &mut frame, &STILL).unwrap();
+        let terms = LossTerms { lambda_dssim: 0.2 };
+        let loss = device.loss(&mut frame, &self.photo, &terms).unwrap().read().unwrap().total;
+        let grid = appearance.values(0).unwrap();
+        if grid.len() == GRID_WIDTH { loss + 10.0 * total_variation(grid) } else { loss }
+    }
+}
+
+#[test]
+fn gradients_of_tables_and_gaussians_agree_with_their_differences() {
+    for (kind, masked) in KINDS.into_iter().flat_map(|kind| [(kind, false), (kind, true)]) {
+        let case = Case::new(kind, masked);
+        let mut device = Cpu::<f64>::new();
+        let (mut model, mut appearance) = (case.model.clone(), case.appearance.clone());
+        let mut frame = device.render(&model, &view(), &case.settings).unwrap();
+        device.compensate(&mut appearance, 0, &mut frame, &STILL).unwrap();
+        device.loss(&mut frame, &case.photo, &LossTerms { lambda_dssim: 0.2 }).unwrap();
+        device.learn_appearance(&mut appearance, 0, &mut frame, &STILL).unwrap();
+        let mut gradients = device.gradients(&model).unwrap();
+        device.backward(&mut model, frame, &mut gradients).unwrap();
+
+        // Of zero first moments the step leaves a tenth of the gradient.
+        let found: Vec<f64> =
+            appearance.first_moments(0).unwrap().iter().map(|first| first / (1.0 - 0.9)).collect();
+        let mut largest: Vec<usize> = (0..found.len()).collect();
+        largest.sort_by(|&a, &b| found[b].abs().total_cmp(&found[a].abs()));
+        let some = largest.iter().copied().step_by(found.len().div_ceil(60)).take(40);
+        let mut compared = 0;
+        for k in some.chain(largest.iter().copied().take(20)) {
+            let expected = derivative_between_cuts(case.appearance.values(0).unwrap()[k], |x| {
+                let mut moved = case.appearance.clone();
+                moved.values_mut(0).unwrap()[k] = x;
+                case.objective(&case.model, &moved)
+            });
+            // A loss of 0.5 carries a rounding of 1e-16, 1e-11 after division by the step.
+            assert_relative(found[k], expected, (1e-6, 1e-5), &format!("{kind:?} value {k}"));
+            compared += usize::from(found[k].abs() > 1e-5);
+        }
+        assert!(compared > 15, "{kind:?}: only {compared} gradients were large enough to tell");
+
+        let mut compared = 0;
+        for index in 0..model.len() {
+            let gradient = device.parameter_gradient(&model, &gradients, index);
+            for parameter in [Parameter::ShDc, Parameter::ShRest] {
+                let width = model.column(parameter).width;
+                for (k, &found) in gradient.row(parameter)[..width].iter().enumerate() {
+                    let at = index * width + k;
+                    let start = case.model.column(parameter).values[at];
+                    let expected = derivative_between_cuts(start, |x| {
+                        let mut moved = case.model.clone();
+                        moved.column_mut(parameter).values[at] = x;
+                        case.objective(&moved, &case.appearance)
+                    });
+                    let what = format!("{kind:?}: Gaussian {index} {parameter:?}[{k}]");
+                    // The maps have a kink where luma crosses a corner of the grid: one pixel of
+                    // 1,073 may be there within the step.
+                    let tolerance = if kind == Compensation::Exposure { 1e-6 } else { 1e-4 };
+                    assert_relative(found, expected, (tolerance, 1e-4), &what);
+                    compared += usize::from(found.abs() > 1e-4);
+                }
+            }
+        }
+        assert!(compared > 20, "{kind:?}: only {compared} gradients were large enough to tell");
+    }
+}
+
+#[test]
+fn the_total_variation_agrees_with_its_difference() {
+    let mut draws = Draws::new(15);
+    let mut grid: Vec<f64> = (0..GRID_WIDTH).map(|_| draws.uniform(-1.0, 1.0)).collect();
+    // Corners of the grid, its edges and its inside.
+    for k in [0, 11, 12, 191, 192, 3071, 3072, 12_345, GRID_WIDTH - 193, GRID_WIDTH - 1] {
+        let start = grid[k];
+        let found = total_variation_bwd(&grid, k);
+        let expected = derivative_between_cuts(start, |x| {
+            grid[k] = x;
+            total_variation(&grid)
+        });
+        grid[k] = start;
+        // A sum of 2 carries a rounding of 1e-14 over 70,000 terms: 1e-10 after division by the step.
+        assert_relative(found, expected, (1e-4, 1e-5), &format!("value {k}"));
+    }
+}

@@ -1,0 +1,434 @@
+//! Memory that runs short on a GPU, because the budget is small or because others take it: training
+//! goes on within the budget, and what was given up comes back.
+
+use std::sync::Arc;
+
+use crate::common::cuda::{self, alone};
+use crate::common::oracle::{AT_REST, settings};
+use crate::common::scene::{resized, tame_gaussians};
+use crate::common::view;
+use splat::backend::cuda::heap::{Heap, Region};
+use splat::backend::cuda::session::Session;
+use splat::backend::cuda::{Cuda, CudaOptions, Model, Neighbours};
+use splat::backend::{
+    AdamStep, Backend, DensifyRule, DeviceError, Governed, Grant, LossTerms, LossValue,
+    MOST_NEIGHBOURS, Neighbourhood, Pending, Raster, Surface, SurfaceRule,
+};
+use splat::dataset::{Image, View};
+use splat::memory::plan::Storage;
+use splat::memory::{Allowance, Bytes, Change, Limit, Rung};
+use splat::model::Gaussians;
+
+const MIB: u64 = 1 << 20;
+
+/// Photographs of 3 MiB each.
+const SIZE: [u32; 2] = [1024, 1024];
+const PHOTOGRAPHS: usize = 32;
+/// Neighbours in the lists that are asked for.
+const LONG: u32 = 32;
+/// Iterations in which each view comes up once.
+const ROUND: u32 = 32;
+
+fn photographs() -> Vec<Arc<Image>> {
+    let [width, height] = SIZE;
+    let of = |index: usize| {
+        let rgb = vec![u8::try_from(index * 7).unwrap(); (width * height * 3) as usize];
+        Arc::new(Image { width, height, rgb, mask: None, depth: None })
+    };
+    (0..PHOTOGRAPHS).map(of).collect()
+}
+
+fn scene(gaussians: usize) -> Gaussians {
+    let mut gaussians = tame_gaussians(gaussians, 41, 3);
+    gaussians.log_scales.iter_mut().for_each(|scale| *scale -= 2.0);
+    gaussians
+}
+
+/// A GPU with a model and photographs in training.
+struct Bench {
+    device: Cuda,
+    model: Model,
+    view: View,
+    photographs: Vec<Arc<Image>>,
+    iteration: u32,
+}
+
+impl Bench {
+    fn new(options: &CudaOptions, gaussians: usize) -> Self {
+        let mut device = cuda::open_with(options).expect("a CUDA device");
+        let model = device.upload(&scene(gaussians)).unwrap();
+        let view = resized(&view(), SIZE);
+        Self { device, model, view, photographs: photographs(), iteration: 0 }
+    }
+
+    /// An iteration without a move, so that the loss of a view is always the same.
+    fn try_iterate(&mut self) -> Result<LossValue, DeviceError> {
+        self.iteration += 1;
+        let index = self.iteration as usize % PHOTOGRAPHS;
+        let device = &mut self.device;
+        let target = match device.resident(index) {
+            Some(target) => target,
+            None => device.target(index, &self.photographs[index])?,
+        };
+        let mut frame = device.render(&self.model, &self.view, &settings(3, 5))?;
+        let loss = device.loss(&mut frame, &target, &LossTerms { lambda_dssim: 0.2 })?;
+        let mut gradients = device.gradients(&self.model)?;
+        device.backward(&mut self.model, frame, &mut gradients)?;
+        let step = AdamStep::new(self.iteration, AT_REST);
+        device.step(&mut self.model, gradients, &step)?;
+        let loss = loss.read()?;
+        device.govern(&mut self.model, self.iteration)?;
+        Ok(loss)
+    }
+
+    /// The same with surface terms, of lists as long as there is room for.
+    fn try_regularise(&mut self, near: &mut Option<Neighbours>) -> Result<LossValue, DeviceError> {
+        let device = &mut self.device;
+        let most = device.most_neighbours();
+        near.take_if(|near| near.count() > most);
+        let near = match near {
+            Some(near) => near,
+            None => near.insert(device.neighbours(&self.model, LONG.min(most))?),
+        };
+        let number = self.iteration + 1;
+        let index = number as usize % PHOTOGRAPHS;
+        let target = match device.resident(index) {
+            Some(target) => target,
+            None => device.target(index, &self.photographs[index])?,
+        };
+        let mut frame = device.render(&self.model, &self.view, &settings(3, 5))?;
+        let loss = device.loss(&mut frame, &target, &LossTerms { lambda_dssim: 0.2 })?;
+        let mut gradients = device.gradients(&self.model)?;
+        device.backward(&mut self.model, frame, &mut gradients)?;
+        let rule = SurfaceRule {
+            entropy: 0.1,
+            density: 0.2,
+            normal: 0.2,
+            sdf: 0.0,
+            sdf_unit: 1.0,
+            samples: 10_000,
+            seed: 5,
+            iteration: number,
+        };
+        let terms = device.regularise(&self.model, Some(near), &mut gradients, &rule)?;
+        let step = AdamStep::new(number, AT_REST);
+        device.step(&mut self.model, gradients, &step)?;
+        assert!(terms.read()?.density > 0.0);
+        let loss = loss.read()?;
+        self.iteration = number;
+        device.govern(&mut self.model, number)?;
+        Ok(loss)
+    }
+
+    /// So many such iterations, each tried again as long as something can be given up; the total loss
+    /// of each.
+    fn regularise(&mut self, iterations: u32, near: &mut Option<Neighbours>) -> Vec<f64> {
+        (0..iterations).map(|_| self.regularise_once(near).total).collect()
+    }
+
+    fn regularise_once(&mut self, near: &mut Option<Neighbours>) -> LossValue {
+        // There are not more steps than that.
+        for _ in 0..8 {
+            match self.try_regularise(near) {
+                Ok(loss) => return loss,
+                Err(error) => {
+                    assert!(self.device.relieve(&mut self.model, &error).unwrap(), "{error}");
+                    let most = self.device.most_neighbours();
+                    near.take_if(|near| near.count() > most);
+                }
+            }
+        }
+        panic!("what was given up has not helped");
+    }
+
+    /// What it takes between iterations without the photographs that stay, and with as much scratch as
+    /// the last ones needed.
+    fn need(&self) -> Bytes {
+        let entries = self.device.memory();
+        let resident: u64 = entries
+            .iter()
+            .filter(|entry| entry.label == "photographs")
+            .map(|entry| entry.mapped.0)
+            .sum();
+        let heap = self.device.heap();
+        let others = heap.total().0 - heap.mapped_scratch().0 - resident;
+        Bytes(others + heap.recent_scratch().0)
+    }
+
+    /// So many iterations; the total loss of each.
+    fn iterate(&mut self, iterations: u32) -> Vec<f64> {
+        (0..iterations).map(|_| self.try_iterate().unwrap().total).collect()
+    }
+
+    /// Whether memory can be mapped: without, photographs never stay, and scratch is not cut.
+    fn is_virtual(&self) -> bool {
+        self.device.heap().is_virtual()
+    }
+
+    fn resident(&self) -> usize {
+        (0..PHOTOGRAPHS).filter(|&index| self.device.holds(index)).count()
+    }
+
+    fn governed(&mut self) -> Governed {
+        self.device.governed().expect("a device with memory of its own")
+    }
+
+    fn rung_changes(&mut self) -> Vec<(Rung, bool)> {
+        let changes = |change: &Change| (change.rung, change.given_up);
+        self.governed().changes.iter().map(changes).collect()
+    }
+}
+
+fn within(limit: Option<Bytes>, threshold: f64) -> CudaOptions {
+    CudaOptions {
+        vram_limit: limit.map(Limit::Bytes),
+        vram_threshold: threshold,
+        trim_interval: 10,
+        ..CudaOptions::default()
+    }
+}
+
+/// Another program, as far as the device under test can tell.
+struct Other {
+    memory: Region<u8>,
+    session: Session,
+}
+
+impl Other {
+    fn new() -> Self {
+        let session = Session::open(None).unwrap();
+        let heap =
+            Heap::open_plain(&session.device, Allowance::new(None, 1.0, session.device.memory()));
+        Self { memory: heap.unwrap().region("other").unwrap(), session }
+    }
+
+    /// Takes all memory of the GPU but so much.
+    fn leave(&mut self, left: Bytes) {
+        let free = self.session.device.free().unwrap();
+        self.memory.grow(usize::try_from(free.0 - left.0).unwrap()).unwrap();
+    }
+
+    fn go(&mut self) {
+        self.memory.shrink(0);
+        self.memory.trim().unwrap();
+    }
+}
+
+fn assert_same(found: &[f64], expected: &[f64]) {
+    assert_eq!(found.len(), expected.len());
+    for (found, expected) in found.iter().zip(expected) {
+        // Sums in another order.
+        assert!((found - expected).abs() < 1e-5, "{found} instead of {expected}");
+    }
+}
+
+#[test]
+#[ignore = "needs a CUDA device"]
+fn memory_of_others_evicts_photographs_and_they_come_back_later() {
+    let _alone = alone();
+    let mut other = Other::new();
+    // A tenth of 4 GiB stays free, whoever has the rest.
+    let mut bench = Bench::new(&within(Some(Bytes(4096 * MIB)), 0.9), 20_000);
+    if !bench.is_virtual() {
+        return;
+    }
+    let expected = bench.iterate(ROUND);
+    assert_eq!((bench.resident(), bench.rung_changes()), (PHOTOGRAPHS, vec![]));
+    let budget = bench.governed().budget;
+
+    other.leave(Bytes(300 * MIB));
+    let during = bench.iterate(2 * ROUND);
+    assert_same(&during[..PHOTOGRAPHS], &expected);
+    assert_same(&during[PHOTOGRAPHS..], &expected);
+    assert_eq!(bench.rung_changes(), [(Rung::Photographs, true)]);
+    // 110 MiB are too many, of which the photographs hold 96.
+    assert_eq!(bench.resident(), 0);
+    assert!(bench.governed().budget < budget);
+
+    other.go();
+    let after = bench.iterate(40 * ROUND);
+    assert_eq!(bench.rung_changes(), [(Rung::Photographs, false)]);
+    assert_eq!((bench.resident(), bench.governed().budget), (PHOTOGRAPHS, budget));
+    assert_same(&after[..PHOTOGRAPHS], &expected);
+    assert_same(&after[39 * PHOTOGRAPHS..], &expected);
+}
+
+/// All Gaussians would be cloned and none is removed.
+const RULE: DensifyRule = DensifyRule {
+    gradient_min: 0.0,
+    clone_scale_max: 1e9,
+    opacity_min: 0.0,
+    scale_max: None,
+    seed: 3,
+    iteration: 600,
+    criterion: splat::backend::Criterion::Gradient,
+};
+
+#[test]
+#[ignore = "needs a CUDA device"]
+fn only_as_many_photographs_leave_as_the_model_needs_room() {
+    let _alone = alone();
+    let mut free = Bench::new(&within(None, 1.0), 40_000);
+    if !free.is_virtual() {
+        return;
+    }
+    let expected = free.iterate(ROUND);
+    let held = free.governed().held;
+    drop(free);
+    // Room for a part of what twice as many Gaussians take: 27 MiB, and their splats.
+    let mut bench = Bench::new(&within(Some(Bytes(held.0 + 16 * MIB)), 1.0), 40_000);
+    bench.device.trim_memory().unwrap();
+    bench.iterate(ROUND);
+    let before = bench.resident();
+    assert!(before > PHOTOGRAPHS / 2, "{before} photographs stay at first");
+    bench.device.densify(&mut bench.model, &RULE, Grant { births: usize::MAX }).unwrap();
+    let losses = bench.iterate(2 * ROUND);
+    let after = bench.resident();
+    assert!(0 < after && after < before, "{after} of {before} photographs stay");
+    assert_eq!(bench.rung_changes(), [(Rung::Photographs, true)]);
+    let (held, budget) = (bench.governed().held, bench.governed().budget);
+    assert!(held <= budget, "{held} of {budget}");
+    // Clones lie where their parents do: the picture is another one, and every view's alike.
+    assert_same(&losses[PHOTOGRAPHS..], &losses[..PHOTOGRAPHS]);
+    assert_eq!(expected.len(), PHOTOGRAPHS);
+}
+
+#[test]
+#[ignore = "needs a CUDA device"]
+fn births_are_granted_as_far_as_the_iterations_that_follow_fit() {
+    let _alone = alone();
+    let mut free = Bench::new(&within(None, 1.0), 50_000);
+    free.iterate(ROUND);
+    let held = free.governed().held;
+    drop(free);
+    // The photographs' room and a little more.
+    let limit = Bytes(held.0 + 30 * MIB);
+    let mut bench = Bench::new(&within(Some(limit), 1.0), 50_000);
+    let mut gaussians = vec![50_000];
+    for _ in 0..8 {
+        bench.iterate(ROUND);
+        let wish = bench.device.survey(&bench.model, &RULE).unwrap().births();
+        let births = bench.device.births(&mut bench.model, wish).unwrap();
+        let done = bench.device.densify(&mut bench.model, &RULE, Grant { births }).unwrap();
+        assert_eq!(done.cloned, births, "a grant holds");
+        gaussians.push(bench.model.len());
+    }
+    bench.iterate(2 * ROUND);
+    let (last, before) = (gaussians[8], gaussians[6]);
+    assert!(last > 60_000, "there was room for some: {gaussians:?}");
+    assert!(last - before < last / 20, "and then for no more: {gaussians:?}");
+    let changes = bench.rung_changes();
+    assert!(changes.contains(&(Rung::Births, true)), "{changes:?}");
+    let peak: u64 = bench.device.memory().iter().map(|entry| entry.at_peak.0).sum();
+    assert!(peak <= limit.0 + bench_pinned(&bench), "{peak} of {limit}");
+}
+
+/// Page-locked memory is listed, and no part of the GPU's.
+fn bench_pinned(bench: &Bench) -> u64 {
+    let pinned = splat::backend::MemoryKind::Pinned;
+    let entries = bench.device.memory();
+    entries.iter().filter(|entry| entry.kind == pinned).map(|entry| entry.at_peak.0).sum()
+}
+
+#[test]
+#[ignore = "needs a CUDA device"]
+fn neighbour_lists_shrink_before_dearer_rungs_and_grow_back() {
+    let _alone = alone();
+    let count = 500_000;
+    // Nothing is forgotten of what the hungriest view needed.
+    let patient = CudaOptions { trim_interval: 1000, ..within(None, 1.0) };
+    let mut free = Bench::new(&patient, count);
+    if !free.is_virtual() {
+        return;
+    }
+    let mut near = None;
+    let expected = free.regularise(ROUND, &mut near);
+    assert_eq!(
+        (near.as_ref().map(Neighbourhood::count), free.rung_changes()),
+        (Some(LONG), vec![])
+    );
+    let need = free.need();
+    drop((near.take(), free));
+
+    // 61 MiB of lists, of which 38 go where there are 12 of 32. How much a limit leaves depends on what the
+    // driver holds of its own by now: the first shortage that lists have to give way to is looked for.
+    let order = [Rung::Slack, Rung::Photographs, Rung::Neighbours, Rung::Compact];
+    let most = need.0 + 128 * MIB;
+    let short_by = |step: u64| {
+        let limit = Bytes(most - 16 * step * MIB);
+        let options = CudaOptions { give_up: order.to_vec(), ..within(Some(limit), 1.0) };
+        let (mut bench, mut near) = (Bench::new(&options, count), None);
+        let losses = bench.regularise(2 * ROUND, &mut near);
+        let is_shorter = near.as_ref().is_some_and(|near| near.count() < LONG);
+        is_shorter.then_some((limit, bench, near, losses))
+    };
+    let (limit, mut bench, mut near, losses) = (0..52).find_map(short_by).expect("a shortage");
+    let length = near.as_ref().map(Neighbourhood::count);
+    assert!(matches!(length, Some(12 | 10)), "{length:?}");
+    let changes = bench.rung_changes();
+    assert!(changes.contains(&(Rung::Neighbours, true)), "{changes:?}");
+    assert!(changes.iter().all(|&(rung, _)| rung != Rung::Compact), "{changes:?}");
+    assert_eq!(bench.model.storage(), Storage::Full);
+    assert_same(&losses[..PHOTOGRAPHS], &expected);
+    assert_same(&losses[PHOTOGRAPHS..], &expected);
+    let (held, budget) = (bench.governed().held, bench.governed().budget);
+    assert!(held <= budget, "{held} of {budget}");
+
+    // Room again, when the steps were held for long enough: all come back, the dearest first.
+    bench.device.heap().set_budget(Bytes(limit.0 + 2048 * MIB));
+    bench.iteration += 20 * ROUND;
+    bench.regularise(ROUND, &mut near);
+    assert_eq!(bench.device.most_neighbours(), MOST_NEIGHBOURS);
+    let changes = bench.rung_changes();
+    assert_eq!(changes.first(), Some(&(Rung::Neighbours, false)), "{changes:?}");
+    // The lists that are there stay until new ones are wanted.
+    assert_eq!(near.take().map(|near| near.count()), length);
+    bench.regularise(1, &mut near);
+    assert_eq!(near.map(|near| near.count()), Some(LONG));
+}
+
+#[test]
+#[ignore = "needs a CUDA device"]
+fn lists_that_there_is_no_room_for_from_the_beginning_are_found_shorter() {
+    let _alone = alone();
+    let count = 500_000;
+    let mut free = Bench::new(&within(None, 1.0), count);
+    let held = free.governed().held;
+    drop(free);
+    // 61 MiB of lists do not fit, 23 do, with 13 to find them in: not one iteration would.
+    let options = CudaOptions {
+        give_up: vec![Rung::Slack, Rung::Neighbours],
+        ..within(Some(Bytes(held.0 + 48 * MIB)), 1.0)
+    };
+    let mut bench = Bench::new(&options, count);
+    let error = bench.device.neighbours(&bench.model, LONG).err().expect("a refusal");
+    assert!(error.is_out_of_memory(), "{error}");
+    assert!(bench.device.relieve(&mut bench.model, &error).unwrap());
+    assert_eq!(bench.device.most_neighbours(), 12);
+    let near = bench.device.neighbours(&bench.model, 12).unwrap();
+    assert_eq!(near.count(), 12);
+    assert_eq!(bench.rung_changes(), [(Rung::Neighbours, true)]);
+}
+
+#[test]
+#[ignore = "needs a CUDA device"]
+fn slack_goes_back_and_an_idle_run_takes_nothing_more() {
+    let _alone = alone();
+    let mut bench = Bench::new(&within(None, 1.0), 50_000);
+    if !bench.is_virtual() {
+        return;
+    }
+    bench.iterate(60);
+    let frames =
+        |bench: &Bench| -> u64 { bench.device.memory().iter().map(|entry| entry.mapped.0).sum() };
+    let before = frames(&bench);
+    // A frame of nine times as many pixels, once.
+    let wide = resized(&bench.view, [3072, 3072]);
+    drop(bench.device.render(&bench.model, &wide, &settings(3, 5)).unwrap());
+    assert!(frames(&bench) > before + 64 * MIB);
+    bench.iterate(30);
+    let after = frames(&bench);
+    assert!(after <= before + 4 * MIB, "{before} before, {after} after");
+    bench.iterate(300);
+    assert_eq!(frames(&bench), after);
+}

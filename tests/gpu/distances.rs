@@ -1,0 +1,357 @@
+//! Distances from the surface that a view's depths show: by their definition, their gradients against
+//! differences of the whole pipeline, and what they do to Gaussians.
+
+use crate::common::oracle::AT_REST;
+use crate::common::scene::{gaussian, photo, straight, together};
+use crate::common::surface::{
+    Definition, Sample, Shown, Solid, WITH_DEPTHS, geometry, geometry_gradients, lists, looked_at,
+};
+use crate::common::{Draws, assert_relative, derivative, derivative_between_cuts};
+use splat::backend::cpu::{Cpu, Model, Neighbours, Parameter};
+use splat::backend::{
+    AdamStep, DeviceError, LossTerms, NormalRule, Pass, Raster, Rates, RenderSettings, Surface,
+    SurfaceMaps, SurfaceRule, SurfaceTerms,
+};
+use splat::math::Real;
+use splat::math::field::{DISTANCE_ERROR_MAX, distance_error, distance_error_bwd};
+use splat::math::lookup::{place_px, place_px_bwd};
+use splat::model::Gaussians;
+
+each_backend!(
+    distances_pull_a_sheet_to_the_surface_that_it_shows,
+    what_was_not_drawn_or_not_compared_is_refused,
+    a_view_whose_surface_no_gaussian_is_near_has_no_samples,
+);
+
+/// Distances alone, in a unit of which they are a few.
+const RULE: SurfaceRule = SurfaceRule {
+    entropy: 0.0,
+    density: 0.0,
+    normal: 0.0,
+    sdf: 0.8,
+    sdf_unit: 0.05,
+    samples: 61,
+    seed: 5,
+    iteration: 9_002,
+};
+
+/// Neighbours of each Gaussian in [`pile`].
+const NEAR: u32 = 3;
+
+/// The one of [`pile`] that floats before all others.
+const FLOATING: usize = 10;
+
+/// The farthest of those seen: its depth stands behind all the others, but has no gradient by that, so
+/// that differences are none of it.
+const FARTHEST: usize = 8;
+
+/// The one of it that is too faint to be seen.
+const UNSEEN: usize = 0;
+
+/// Ten Gaussians in the middle of the view, the first too faint to be seen, and one that floats before
+/// them and is nobody's neighbour.
+fn pile() -> Gaussians {
+    let mut draws = Draws::new(12);
+    let mut parts: Vec<Gaussians> = (0..10)
+        .map(|_| {
+            let [x, y] = draws.array(-0.3, 0.3);
+            let mut one =
+                gaussian([x, y, draws.uniform(1.2, 1.5)].map(f64::to_f32), 1.0, 0.5, [0.5; 3]);
+            one.log_scales = draws.array::<3>(-2.6, -1.4).map(f64::to_f32).to_vec();
+            one.quats = draws.array::<4>(-1.0, 1.0).map(f64::to_f32).to_vec();
+            one.opacity_logits = vec![draws.uniform(0.0, 2.5).to_f32()];
+            one
+        })
+        .collect();
+    parts[UNSEEN].opacity_logits = vec![-5.7];
+    let mut floating = gaussian([0.05, -0.02, 0.5], 0.04, 0.4, [0.5; 3]);
+    floating.log_scales = vec![-3.0, -3.3, -3.6];
+    floating.quats = vec![0.9, 0.3, -0.2, 0.1];
+    parts.push(floating);
+    together(&parts)
+}
+
+/// Whom the view sees.
+fn visible() -> Vec<usize> {
+    (1..=FLOATING).collect()
+}
+
+/// The samples of a rule by the definition, of the Gaussians near the surface.
+fn samples(
+    device: &mut Cpu<f64>,
+    model: &Model<f64>,
+    near: &Neighbours,
+    (rule, shown): (&SurfaceRule, &Shown),
+) -> (Vec<Solid>, Vec<usize>, Vec<Sample>) {
+    let (geometry, lists) = (geometry(model), lists(device, near, model.len()));
+    let solids: Vec<Solid> = geometry.iter().map(|row| Solid::new(row)).collect();
+    let near_surface = shown.near_surface(&visible(), &solids);
+    let definition = Definition { visible: &near_surface, near: &lists, rule: *rule };
+    let samples = definition.samples(&geometry, None);
+    (solids, near_surface, samples)
+}
+
+#[test]
+fn distances_agree_with_their_definition() {
+    let (gaussians, view) = (pile(), straight());
+    let shown = Shown::new(&gaussians, &visible(), (&view, &WITH_DEPTHS));
+    let device = &mut Cpu::<f64>::new();
+    let mut model = device.upload(&gaussians).unwrap();
+    let near = device.neighbours(&model, NEAR).unwrap();
+    // Of a unit a thousand times smaller most are held.
+    let (mut held, mut counted) = (0, 0);
+    for sdf_unit in [0.05, 1e-3] {
+        let rule = SurfaceRule { density: 1.3, normal: 0.9, sdf_unit, samples: 403, ..RULE };
+        let found = looked_at(device, &mut model, (&view, &WITH_DEPTHS), (&near, &[rule])).0;
+        let (solids, near_surface, samples) = samples(device, &model, &near, (&rule, &shown));
+        assert!(near_surface.len() >= 4 && near_surface.len() < 9, "{near_surface:?}");
+        assert!(!near_surface.contains(&FLOATING));
+        let mean = |of: &dyn Fn(&Sample) -> f64| {
+            samples.iter().map(of).sum::<f64>() / samples.len() as f64
+        };
+        let error = |sample: &Sample| shown.error(sample, &solids, sdf_unit);
+        held += samples.iter().filter(|sample| error(sample) == Some(100.0)).count();
+        counted += samples.iter().filter(|sample| error(sample).is_some()).count();
+        // Sums of a few hundred terms, and of the weights of a pixel.
+        let sdf = mean(&|sample| error(sample).unwrap_or(0.0));
+        assert_relative(found.sdf, sdf, (1e-9, 1e-3), "distance");
+        // The others are sampled at the same places.
+        let density = mean(&|sample| sample.density_error(&solids));
+        assert_relative(found.density, density, (1e-9, 1e-3), "density");
+        let normal = mean(&|sample| sample.normal_error(&solids));
+        assert_relative(found.normal, normal, (1e-9, 1e-3), "normal");
+    }
+    assert!(held > 20 && counted < 806, "{held} held, {counted} counted");
+}
+
+/// The terms of a model by the whole pipeline.
+fn total(model: &Model<f64>, near: &Neighbours, rules: &[SurfaceRule]) -> f64 {
+    let (device, mut model) = (&mut Cpu::<f64>::new(), model.clone());
+    let view = straight();
+    let terms: SurfaceTerms = looked_at(device, &mut model, (&view, &WITH_DEPTHS), (near, rules)).0;
+    RULE.sdf * terms.sdf
+}
+
+#[test]
+fn the_whole_pipeline_agrees_with_its_difference_in_every_parameter() {
+    let (gaussians, view) = (pile(), straight());
+    let shown = Shown::new(&gaussians, &visible(), (&view, &WITH_DEPTHS));
+    let device = &mut Cpu::<f64>::new();
+    let mut model = device.upload(&gaussians).unwrap();
+    let near = device.neighbours(&model, NEAR).unwrap();
+    let (_, gradients) = looked_at(device, &mut model, (&view, &WITH_DEPTHS), (&near, &[RULE]));
+    let found = geometry_gradients(device, &model, &gradients);
+
+    let depth = |row: &usize| gaussians.means[row * 3 + 2];
+    let farthest = visible().into_iter().max_by(|a, b| depth(a).total_cmp(&depth(b)));
+    assert_eq!(farthest, Some(FARTHEST));
+    let (_, near_surface, samples) = samples(device, &model, &near, (&RULE, &shown));
+    let heard = |row: usize| samples.iter().any(|sample| sample.near.contains(&row));
+    assert!(!heard(FLOATING) && heard(UNSEEN), "whom samples hear");
+    assert!(visible().iter().any(|row| heard(*row) && !near_surface.contains(row)));
+    // By the map alone: centre, scales, rotation and opacity.
+    for columns in [0..3, 3..6, 6..10, 10..11] {
+        let most = found[FLOATING][columns.clone()].iter().fold(0.0, |a: f64, d| a.max(d.abs()));
+        assert!(most > 1e-3, "{columns:?} of the floating one: {most}");
+    }
+    assert!(found[UNSEEN].iter().any(|d| d.abs() > 1e-3), "the faint one");
+
+    for (row, found) in found.iter().enumerate() {
+        let groups = Parameter::ALL[..4]
+            .iter()
+            .flat_map(|&p| (0..model.column(p).width).map(move |k| (p, k)));
+        let groups: Vec<(Parameter, usize)> = groups.collect();
+        for (&found, (parameter, k)) in found.iter().zip(groups) {
+            let at = row * model.column(parameter).width + k;
+            if (row, parameter, k) == (FARTHEST, Parameter::Means, 2) {
+                continue;
+            }
+            let expected = derivative_between_cuts(model.column(parameter).values[at], |x| {
+                let mut moved = model.clone();
+                moved.column_mut(parameter).values[at] = x;
+                total(&moved, &near, &[RULE])
+            });
+            let what = format!("Gaussian {row} {parameter:?}[{k}]");
+            // Below the floor gradients drown in the rounding of the difference.
+            assert_relative(found, expected, (1e-6, 1e-3), &what);
+        }
+    }
+}
+
+#[test]
+fn what_two_rules_ask_of_a_frame_adds_up() {
+    let device = &mut Cpu::<f64>::new();
+    let mut model = device.upload(&pile()).unwrap();
+    let near = device.neighbours(&model, NEAR).unwrap();
+    let other = SurfaceRule { sdf: 0.3, seed: 8, ..RULE };
+    let mut rows = |rules: &[SurfaceRule]| {
+        let drawn = (&straight(), &WITH_DEPTHS);
+        let gradients = looked_at(device, &mut model, drawn, (&near, rules)).1;
+        geometry_gradients(device, &model, &gradients)
+    };
+    let [one, two, both] = [rows(&[RULE]), rows(&[other]), rows(&[RULE, other])];
+    for (row, both) in both.iter().enumerate() {
+        for (column, &both) in both.iter().enumerate() {
+            let expected = one[row][column] + two[row][column];
+            assert_relative(both, expected, (1e-9, 1e-3), &format!("{row}, {column}"));
+        }
+    }
+}
+
+#[test]
+fn the_number_of_threads_changes_nothing() {
+    let rule = SurfaceRule { density: 0.2, normal: 0.2, samples: 9_001, ..RULE };
+    let run = |threads| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        pool.install(|| {
+            let device = &mut Cpu::<f32>::new();
+            let mut model = device.upload(&sheet()).unwrap();
+            let near = device.neighbours(&model, 16).unwrap();
+            let drawn = (&straight(), &WITH_DEPTHS);
+            let (terms, gradients) = looked_at(device, &mut model, drawn, (&near, &[rule]));
+            (terms, geometry_gradients(device, &model, &gradients))
+        })
+    };
+    let (alone, together) = (run(1), run(3));
+    assert_eq!(alone.0, together.0);
+    assert!(alone.0.sdf > 0.0);
+    assert!(alone.1 == together.1, "the gradients differ");
+}
+
+#[test]
+fn errors_and_places_agree_with_their_differences() {
+    for (distance, height) in [(0.3, 0.1), (0.1, -0.3), (0.2, -0.1), (0.4, 0.7)] {
+        let [d_distance, d_height] = distance_error_bwd(distance, height, 0.05, 1.7);
+        let f = |d, h| 1.7 * distance_error(d, h, 0.05);
+        let expected = derivative(distance, |x| f(x, height));
+        assert_relative(d_distance, expected, (1e-6, 1e-6), "distance");
+        assert_relative(d_height, derivative(height, |x| f(distance, x)), (1e-6, 1e-6), "height");
+    }
+    assert_eq!(distance_error(9.0, 1.0, 0.05), DISTANCE_ERROR_MAX);
+    assert_eq!(distance_error_bwd(9.0, 1.0, 0.05, 1.0), [0.0; 2]);
+    assert!(distance_error(f64::NAN, 1.0, 0.05).is_nan());
+
+    let view = crate::common::scene::viewpoint(&straight(), crate::common::scene::NEAR);
+    let (point, d_place) = ([0.2, -0.15, 1.3], [0.7, -1.1]);
+    let found = place_px_bwd(&view, point, d_place);
+    for axis in 0..3 {
+        let expected = derivative(point[axis], |x| {
+            let mut moved = point;
+            moved[axis] = x;
+            let place = place_px(&view, moved).unwrap();
+            place[0] * d_place[0] + place[1] * d_place[1]
+        });
+        assert_relative(found[axis], expected, (1e-6, 1e-6), "point");
+    }
+    for outside in [[9.0, 0.0, 1.0], [0.0, -9.0, 1.0], [0.0, 0.0, -1.0], [0.0, 0.0, f64::NAN]] {
+        assert_eq!(place_px(&view, outside), None, "{outside:?}");
+    }
+}
+
+/// Gaussians scattered about the plane z = 1, rather flat, but thick and off it for what they are.
+fn sheet() -> Gaussians {
+    const SIDE: u32 = 20;
+    let mut draws = Draws::new(5);
+    let parts: Vec<Gaussians> = (0..SIDE * SIDE)
+        .map(|i| {
+            let beside = [i % SIDE, i / SIDE]
+                .map(|at| 0.025 * f64::from(at) - 0.25 + draws.uniform(-0.008, 0.008));
+            let mean = [beside[0], beside[1], 1.0 + draws.uniform(-0.01, 0.01)].map(f64::to_f32);
+            let mut one = gaussian(mean, 1.0, draws.uniform(0.6, 0.9).to_f32(), [0.5; 3]);
+            one.log_scales = [0.02_f64, 0.02, 0.008]
+                .map(|scale| (scale * draws.uniform(0.8, 1.25)).ln().to_f32())
+                .to_vec();
+            let tilt = draws.array::<2>(-0.35, 0.35);
+            let quat = [1.0, tilt[0], tilt[1], draws.uniform(-1.0, 1.0)];
+            one.quats = quat.map(f64::to_f32).to_vec();
+            one
+        })
+        .collect();
+    together(&parts)
+}
+
+fn distances_pull_a_sheet_to_the_surface_that_it_shows<B: SurfaceMaps>(device: &mut B) {
+    let rates = Rates {
+        means: 2e-4,
+        log_scales: 5e-3,
+        quats: 2e-3,
+        opacity_logits: 1e-2,
+        sh_dc: 0.0,
+        sh_rest: 0.0,
+    };
+    let mut model = device.upload(&sheet()).unwrap();
+    let near = device.neighbours(&model, 16).unwrap();
+    let rule = SurfaceRule { sdf: 0.2, sdf_unit: 0.01, samples: 2_000, ..RULE };
+    let drawn = (&straight(), &WITH_DEPTHS);
+    // At other places than those that are looked at.
+    let other = SurfaceRule { seed: 99, ..rule };
+    let before = looked_at(device, &mut model, drawn, (&near, &[other])).0.sdf;
+    for number in 1..=150 {
+        let rule = SurfaceRule { iteration: number, ..rule };
+        let (_, gradients) = looked_at(device, &mut model, drawn, (&near, &[rule]));
+        device.step(&mut model, gradients, &AdamStep::new(number, rates)).unwrap();
+    }
+    let after = looked_at(device, &mut model, drawn, (&near, &[other])).0.sdf;
+    assert!(before > 0.1 && after < 0.6 * before, "{before} to {after}");
+}
+
+fn what_was_not_drawn_or_not_compared_is_refused<B: SurfaceMaps>(device: &mut B) {
+    let mut model = device.upload(&sheet()).unwrap();
+    let near = device.neighbours(&model, 16).unwrap();
+    let fewer = device.upload(&pile()).unwrap();
+    let stale = device.neighbours(&fewer, 3).unwrap();
+    let view = straight();
+    for (pass, surface) in [(Pass::Train, false), (Pass::Eval, true), (Pass::Picture, true)] {
+        let settings = RenderSettings { pass, surface, ..WITH_DEPTHS };
+        let mut frame = device.render(&model, &view, &settings).unwrap();
+        let found = device.compare_sampled_depths(&model, &mut frame, &near, &RULE);
+        assert!(matches!(found, Err(DeviceError::NoSurfaceMaps)), "{pass:?}: {found:?}");
+    }
+    let mut frame = device.render(&model, &view, &WITH_DEPTHS).unwrap();
+    let found = device.compare_sampled_depths(&model, &mut frame, &stale, &RULE);
+    assert!(matches!(found, Err(DeviceError::StaleNeighbours { .. })), "{found:?}");
+
+    // Nothing compared, a rule without distances, and normals that came second.
+    let target = device.target(0, &photo(37, 29, None)).unwrap();
+    for what in 0..3 {
+        let mut frame = device.render(&model, &view, &WITH_DEPTHS).unwrap();
+        device.loss(&mut frame, &target, &LossTerms { lambda_dssim: 0.2 }).unwrap();
+        let none = SurfaceRule { sdf: 0.0, ..RULE };
+        if what > 0 {
+            let rule = if what == 1 { none } else { RULE };
+            device.compare_sampled_depths(&model, &mut frame, &near, &rule).unwrap();
+        }
+        if what == 2 {
+            device.compare_normals(&mut frame, 0.05, NormalRule::EveryPixel).unwrap();
+        }
+        let mut gradients = device.gradients(&model).unwrap();
+        device.backward(&mut model, frame, &mut gradients).unwrap();
+        let found = device.regularise(&model, Some(&near), &mut gradients, &RULE).err();
+        assert!(matches!(found, Some(DeviceError::NoSurfaceMaps)), "{what}: {found:?}");
+        let densities = SurfaceRule { density: 1.0, ..none };
+        device.regularise(&model, Some(&near), &mut gradients, &densities).unwrap();
+    }
+}
+
+fn a_view_whose_surface_no_gaussian_is_near_has_no_samples<B: SurfaceMaps>(device: &mut B) {
+    // Two small ones, so transparent that both seem to be far behind the first and before the second.
+    let mut parts =
+        [[0.0, 0.0, 1.0], [0.01, 0.0, 3.0]].map(|at| gaussian(at, 0.005, 0.3, [0.5; 3]));
+    parts[1].log_scales = vec![-4.0; 3];
+    parts[1].means[0] = 0.4;
+    let mut gaussians = together(&parts);
+    // The farthest, which stands behind everything, is half outside the image: its centre has no depth.
+    gaussians.means[3..].copy_from_slice(&[2.0, 0.0, 3.0]);
+    gaussians.log_scales[3..].fill(0.0);
+    let mut model = device.upload(&gaussians).unwrap();
+    let near = device.neighbours(&model, 2).unwrap();
+    let rule = SurfaceRule { entropy: 0.5, density: 1.0, normal: 1.0, ..RULE };
+    let drawn = (&straight(), &WITH_DEPTHS);
+    let (terms, gradients) = looked_at(device, &mut model, drawn, (&near, &[rule]));
+    assert!(terms.entropy > 0.1, "{terms:?}");
+    assert_eq!([terms.density, terms.normal, terms.sdf], [0.0; 3]);
+    device.step(&mut model, gradients, &AdamStep::new(1, AT_REST)).unwrap();
+    let moments = device.snapshot(&mut model).unwrap().first_moments;
+    assert!(moments.means.iter().all(|&d| d == 0.0), "{:?}", moments.means);
+    assert!(moments.opacity_logits.iter().all(|&d| d != 0.0));
+}

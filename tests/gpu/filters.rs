@@ -1,0 +1,545 @@
+//! The filters of Mip-Splatting, the regularisers and the random motion of MCMC: gradients against
+//! differences in double precision, and every device against the oracle.
+
+use std::sync::Arc;
+
+use crate::common::oracle::{
+    AT_REST, Counted, GRADIENT_TOLERANCE, Shot, assert_gradients_agree, assert_losses_agree,
+    gradients, settings, shot,
+};
+use crate::common::scene::{NEAR, RATES, filtered_viewpoint, photo, tame_gaussians};
+use crate::common::{Draws, assert_relative, derivative, derivative_between_cuts, view};
+use splat::backend::cpu::{Cpu, Model, Parameter};
+use splat::backend::{
+    AdamStep, LossTerms, LossValue, Noise, Pass, Pending, Raster, Regularisers, RenderSettings,
+    ScreenFilter, Snapshot,
+};
+use splat::dataset::{Image, View};
+use splat::math::filter::{kept_on_screen, kept_on_screen_bwd};
+use splat::math::linalg::{add, dot, mul};
+use splat::math::splat::{EllipseGradient, Shape, project, project_bwd};
+use splat::math::{Real, inverse_sigmoid, sigmoid};
+use splat::model::{Gaussians, fuse};
+
+each_backend!(
+    the_filter_is_that_of_the_nearest_view_and_the_largest_focal_length,
+    without_a_view_that_samples_anything_filters_are_zero,
+    a_reset_lowers_opacities_as_they_are_through_the_filter,
+    fused_gaussians_look_like_the_raw_ones_with_their_filter,
+    steps_through_the_filters_agree_with_the_oracle,
+    regularisers_pull_at_every_gaussian_seen_or_not,
+    noise_moves_transparent_gaussians_as_the_oracle_does,
+    filters_move_with_their_gaussians_and_are_zero_after_a_round,
+);
+
+/// Depth from which on views tell of what they see, world units.
+const SAMPLED_FROM: f64 = 0.2;
+
+const MIP: ScreenFilter = ScreenFilter { variance_px2: 0.1, compensates: true };
+
+/// As in tests/gradients.rs: six digits; a sum of pixel coordinates is rounded a hundred times as much.
+const EXACT: (f64, f64) = (1e-6, 1e-6);
+const EXACT_IN_PX: (f64, f64) = (1e-6, 1e-4);
+
+/// `values` with element `i` replaced.
+fn with<const N: usize>(mut values: [f64; N], i: usize, value: f64) -> [f64; N] {
+    values[i] = value;
+    values
+}
+
+#[test]
+fn the_share_kept_on_the_screen_agrees_with_its_difference() {
+    let mut draws = Draws::new(31);
+    for _ in 0..40 {
+        let det = 10.0_f64.powf(draws.uniform(-5.5, 3.0));
+        let widened = det + draws.uniform(0.02, 2.0);
+        let [d_det, d_widened] = kept_on_screen_bwd(det, widened, 1.0);
+        let log = |det: f64, widened: f64| kept_on_screen(det, widened).ln();
+        // In units of the determinants themselves: they span nine orders of magnitude.
+        let expected = derivative(0.0, |x| log(det * x.exp(), widened));
+        assert_relative(d_det * det, expected, EXACT, "determinant before");
+        let expected = derivative(0.0, |x| log(det, widened * x.exp()));
+        assert_relative(d_widened * widened, expected, EXACT, "determinant after");
+    }
+}
+
+#[test]
+fn projection_through_the_filters_agrees_with_its_difference() {
+    let mut draws = Draws::new(32);
+    for case in 0..60 {
+        let filter = if case % 3 == 0 { ScreenFilter::DILATION } else { MIP };
+        let view = filtered_viewpoint(&view(), NEAR, filter);
+        let shape = Shape {
+            mean_world: [
+                draws.uniform(-1.0, 1.0),
+                draws.uniform(-1.0, 1.0),
+                draws.uniform(0.8, 3.0),
+            ],
+            log_scale: draws.array(-4.0, -0.5),
+            quat: draws.array(-1.0, 1.0),
+            smoothing: if case % 3 == 1 { 0.0 } else { draws.uniform(0.005, 0.2) },
+        };
+        let d = EllipseGradient {
+            d_mean_px: draws.array(-1.0, 1.0),
+            d_conic: draws.array(-1.0, 1.0),
+            d_log_kept: draws.uniform(-1.0, 1.0),
+            d_depth: draws.uniform(-1.0, 1.0),
+        };
+        let objective = |shape: &Shape<f64>| {
+            let e = project(&view, shape).expect("in front of the camera");
+            let centre: f64 = (0..2).map(|i| e.mean_px[i] * d.d_mean_px[i]).sum();
+            centre + dot(e.conic, d.d_conic) + d.d_log_kept * e.kept.ln() + d.d_depth * e.depth
+        };
+        let found = project_bwd(&view, &shape, &d).expect("in front of the camera");
+        for i in 0..3 {
+            let f = |x| objective(&Shape { mean_world: with(shape.mean_world, i, x), ..shape });
+            let expected = derivative(shape.mean_world[i], f);
+            assert_relative(found.d_mean_world[i], expected, EXACT_IN_PX, "mean");
+            let f = |x| objective(&Shape { log_scale: with(shape.log_scale, i, x), ..shape });
+            let expected = derivative(shape.log_scale[i], f);
+            assert_relative(found.d_log_scale[i], expected, EXACT_IN_PX, "log scale");
+        }
+        for i in 0..4 {
+            let f = |x| objective(&Shape { quat: with(shape.quat, i, x), ..shape });
+            assert_relative(found.d_quat[i], derivative(shape.quat[i], f), EXACT_IN_PX, "quat");
+        }
+    }
+}
+
+#[test]
+fn a_splat_without_area_keeps_nothing_and_passes_no_gradient() {
+    let point = filtered_viewpoint(&view(), NEAR, MIP);
+    // Two scales of a millionth of a pixel: a determinant far below 1e-6 px⁴.
+    let shape = Shape {
+        mean_world: [0.1, -0.1, 2.0],
+        log_scale: [-3.0, -17.0, -17.0],
+        quat: [0.9, 0.1, 0.3, -0.2],
+        smoothing: 0.0,
+    };
+    assert_eq!(project(&point, &shape).unwrap().kept, 0.0);
+    let d =
+        EllipseGradient { d_mean_px: [0.0; 2], d_conic: [0.0; 3], d_log_kept: 1.0, d_depth: 0.0 };
+    let found = project_bwd(&point, &shape, &d).unwrap();
+    assert_eq!((found.d_log_scale, found.d_quat), ([0.0; 3], [0.0; 4]));
+    // A 3D filter gives it an area again.
+    assert!(project(&point, &Shape { smoothing: 0.05, ..shape }).unwrap().kept > 0.0);
+}
+
+/// A dozen Gaussians of all opacities in front of the camera.
+fn dozen() -> Gaussians {
+    let mut draws = Draws::new(33);
+    let mut all = Gaussians::zeros(1, 12);
+    for i in 0..12 {
+        let depth = draws.uniform(0.8, 3.0);
+        let mean = [draws.uniform(-0.3, 0.3) * depth, draws.uniform(-0.25, 0.25) * depth, depth];
+        all.means[i * 3..][..3].copy_from_slice(&mean.map(f64::to_f32));
+        all.opacity_logits[i] = draws.uniform(-1.0, 3.0).to_f32();
+        for axis in 0..3 {
+            all.log_scales[i * 3 + axis] = draws.uniform(-4.0, -1.5).to_f32();
+            all.sh_dc[i * 3 + axis] = draws.uniform(-0.3, 1.2).to_f32();
+        }
+        all.quats[i * 4..][..4].copy_from_slice(&draws.array::<4>(-1.0, 1.0).map(f64::to_f32));
+    }
+    all
+}
+
+fn loss_of(model: &Model<f64>, target: &Arc<Image>, settings: &RenderSettings) -> f64 {
+    let mut device = Cpu::<f64>::new();
+    let mut frame = device.render(model, &view(), settings).unwrap();
+    let terms = LossTerms { lambda_dssim: 0.2 };
+    device.loss(&mut frame, target, &terms).unwrap().read().unwrap().total
+}
+
+#[test]
+fn the_pipeline_with_filters_agrees_with_its_differences() {
+    let settings = RenderSettings {
+        pass: Pass::Train,
+        sh_degree: 1,
+        background: [0.2, 0.5, 0.9],
+        near: NEAR,
+        screen_filter: MIP,
+        ..RenderSettings::DEFAULT
+    };
+    let target = photo(37, 29, None);
+    let mut device = Cpu::<f64>::new();
+    let mut model = device.upload(&dozen()).unwrap();
+    device.smooth(&mut model, &[&view()], SAMPLED_FROM).unwrap();
+    assert!(model.filter_3d.iter().all(|&filter| filter > 0.005));
+    let mut frame = device.render(&model, &view(), &settings).unwrap();
+    device.loss(&mut frame, &target, &LossTerms { lambda_dssim: 0.2 }).unwrap();
+    let mut sums = device.gradients(&model).unwrap();
+    device.backward(&mut model, frame, &mut sums).unwrap();
+    let mut compared = 0;
+    for index in 0..model.len() {
+        let gradient = device.parameter_gradient(&model, &sums, index);
+        for parameter in Parameter::ALL {
+            let width = model.column(parameter).width;
+            for (k, &found) in gradient.row(parameter)[..width].iter().enumerate() {
+                let at = index * width + k;
+                let start = model.column(parameter).values[at];
+                let expected = derivative_between_cuts(start, |x| {
+                    let mut moved = model.clone();
+                    moved.column_mut(parameter).values[at] = x;
+                    loss_of(&moved, &target, &settings)
+                });
+                let what = format!("Gaussian {index} {parameter:?}[{k}]");
+                // As in tests/gradients.rs: the difference is good to six digits from 1e-4 on.
+                assert_relative(found, expected, (1e-6, 1e-4), &what);
+                compared += usize::from(found.abs() > 1e-4);
+            }
+        }
+    }
+    assert!(compared > 80, "only {compared} gradients were large enough to tell");
+}
+
+/// Three views that look at overlapping parts of space, two of them alike but for the focal length.
+fn three_views() -> [View; 3] {
+    let mut views = [view(), view(), view()];
+    views[1].pose.translation = [0.6, 0.1, -0.8];
+    views[1].camera.focal_px = [90.0, 97.0];
+    views[2].pose.translation = [-1.4, 0.4, 0.9];
+    views[2].camera.width = 61;
+    views
+}
+
+/// The depth of the nearest view that samples a place, and whether a decision was close.
+fn sampled(views: &[View], mean: [f64; 3]) -> (Option<f64>, bool) {
+    let (mut nearest, mut close) = (None::<f64>, false);
+    for View { camera, pose, .. } in views {
+        let [x, y, z] = add(mul(&pose.rotation, mean), pose.translation);
+        let mut inside = z > SAMPLED_FROM;
+        close |= (z - SAMPLED_FROM).abs() < 1e-5;
+        for (axis, along) in [(0, x), (1, y)] {
+            let side = f64::from([camera.width, camera.height][axis]);
+            let at = along / z * camera.focal_px[axis] + camera.centre_px[axis];
+            let beyond = (at - side / 2.0).abs() - 0.65 * side;
+            inside &= beyond <= 0.0;
+            close |= beyond.abs() < 1e-3;
+        }
+        if inside {
+            nearest = Some(nearest.map_or(z, |nearest| nearest.min(z)));
+        }
+    }
+    (nearest, close)
+}
+
+fn the_filter_is_that_of_the_nearest_view_and_the_largest_focal_length<B: Raster<Gaussians>>(
+    device: &mut B,
+) {
+    // More views than a block of a device looks at at once, the last of which are the three.
+    let far_away = || {
+        let mut view = view();
+        view.pose.translation = [0.0, 0.0, -1e4];
+        view
+    };
+    for (count, others) in [(1000, 0), (1000, 64), (1, 0), (33, 127)] {
+        let mut gaussians = Gaussians::zeros(0, count);
+        let mut draws = Draws::new(34);
+        gaussians.means.iter_mut().for_each(|x| *x = draws.uniform(-2.5, 2.5).to_f32());
+        gaussians.quats.iter_mut().for_each(|x| *x = 1.0);
+        let views: Vec<View> = (0..others).map(|_| far_away()).chain(three_views()).collect();
+        let mut model = device.upload(&gaussians).unwrap();
+        device.smooth(&mut model, &views.iter().collect::<Vec<_>>(), SAMPLED_FROM).unwrap();
+        let found = device.snapshot(&mut model).unwrap().filter_3d;
+        assert_eq!(found.len(), count);
+        let means = gaussians.means.as_chunks::<3>().0;
+        let depths: Vec<(Option<f64>, bool)> =
+            means.iter().map(|mean| sampled(&views, mean.map(f64::from))).collect();
+        let farthest = depths.iter().filter_map(|&(depth, _)| depth).fold(0.0, f64::max);
+        let unseen = depths.iter().filter(|(depth, _)| depth.is_none()).count();
+        assert!(count < 1000 || (100..900).contains(&unseen), "{unseen} of {count} are unseen");
+        for (row, (&found, &(depth, close))) in found.iter().zip(&depths).enumerate() {
+            let expected = depth.unwrap_or(farthest) / 90.0 * 0.2_f64.sqrt();
+            let error = (f64::from(found) - expected).abs();
+            // Single precision; and a border may count a Gaussian in or out.
+            assert!(close || error <= 2e-6 * expected.max(0.01), "{row}: {found} {expected}");
+        }
+    }
+}
+
+fn without_a_view_that_samples_anything_filters_are_zero<B: Raster<Gaussians>>(device: &mut B) {
+    let mut model = device.upload(&tame_gaussians(40, 35, 0)).unwrap();
+    assert!(!device.optional(&model).filter_3d);
+    device.smooth(&mut model, &[], SAMPLED_FROM).unwrap();
+    assert!(device.optional(&model).filter_3d);
+    assert_eq!(device.snapshot(&mut model).unwrap().filter_3d, vec![0.0; 40]);
+    let mut elsewhere = view();
+    elsewhere.pose.translation = [0.0, 0.0, -1e4];
+    device.smooth(&mut model, &[&elsewhere], SAMPLED_FROM).unwrap();
+    assert_eq!(device.snapshot(&mut model).unwrap().filter_3d, vec![0.0; 40]);
+    let mut none = device.upload(&Gaussians::zeros(2, 0)).unwrap();
+    device.smooth(&mut none, &[&view()], SAMPLED_FROM).unwrap();
+    assert!(device.snapshot(&mut none).unwrap().filter_3d.is_empty());
+}
+
+/// Opacities as they are through the 3D filter.
+fn through_the_filter(snapshot: &Snapshot<Gaussians>) -> Vec<f64> {
+    let Snapshot { parameters, filter_3d, .. } = snapshot;
+    let scales = parameters.log_scales.as_chunks::<3>().0;
+    let kept = scales.iter().zip(filter_3d).map(|(log_scale, &filter)| {
+        let scale = log_scale.map(|l| f64::from(l).exp());
+        scale.map(|s| s / s.hypot(f64::from(filter))).iter().product::<f64>()
+    });
+    let logits = parameters.opacity_logits.iter();
+    logits.zip(kept).map(|(&logit, kept)| sigmoid(f64::from(logit)) * kept).collect()
+}
+
+fn a_reset_lowers_opacities_as_they_are_through_the_filter<B: Raster<Gaussians>>(device: &mut B) {
+    let mut gaussians = tame_gaussians(500, 36, 0);
+    gaussians.opacity_logits.iter_mut().step_by(3).for_each(|logit| *logit -= 5.0);
+    let mut model = device.upload(&gaussians).unwrap();
+    device.smooth(&mut model, &[&view()], SAMPLED_FROM).unwrap();
+    let target = device.target(0, &photo(37, 29, None)).unwrap();
+    let mut frame = device.render(&model, &view(), &settings(0, 1)).unwrap();
+    device.loss(&mut frame, &target, &LossTerms { lambda_dssim: 0.2 }).unwrap();
+    let mut sums = device.gradients(&model).unwrap();
+    device.backward(&mut model, frame, &mut sums).unwrap();
+    device.step(&mut model, sums, &AdamStep::new(1, AT_REST)).unwrap();
+    let before = device.snapshot(&mut model).unwrap();
+    assert!(before.first_moments.opacity_logits.iter().any(|&moment| moment != 0.0));
+    device.reset_opacity(&mut model, 0.01).unwrap();
+    let after = device.snapshot(&mut model).unwrap();
+    let (opacities, lowered) = (through_the_filter(&before), through_the_filter(&after));
+    let mut stayed = 0;
+    for (row, (&before_it, &after_it)) in opacities.iter().zip(&lowered).enumerate() {
+        let expected = before_it.min(0.01);
+        assert!((after_it - expected).abs() <= 1e-5 * expected, "{row}: {after_it} {expected}");
+        let [old, new] = [&before, &after].map(|s| s.parameters.opacity_logits[row]);
+        stayed += usize::from(old.to_bits() == new.to_bits());
+    }
+    assert!((50..450).contains(&stayed), "{stayed} of 500 stayed");
+    for moments in [&after.first_moments, &after.second_moments] {
+        assert!(moments.opacity_logits.iter().all(|&moment| moment == 0.0));
+        assert!(moments.means.iter().any(|&moment| moment != 0.0));
+    }
+    assert_eq!(after.filter_3d, before.filter_3d);
+}
+
+fn fused_gaussians_look_like_the_raw_ones_with_their_filter<B: Raster<Gaussians>>(device: &mut B) {
+    for filter in [ScreenFilter::DILATION, MIP] {
+        let settings =
+            RenderSettings { pass: Pass::Eval, screen_filter: filter, ..settings(3, 40) };
+        let mut model = device.upload(&tame_gaussians(80, 37, 3)).unwrap();
+        device.smooth(&mut model, &[&view()], SAMPLED_FROM).unwrap();
+        let frame = device.render(&model, &view(), &settings).unwrap();
+        let raw = device.image(&frame).unwrap().rgb;
+        let Snapshot { mut parameters, filter_3d, .. } = device.snapshot(&mut model).unwrap();
+        let plain = device.upload(&parameters).unwrap();
+        let frame = device.render(&plain, &view(), &settings).unwrap();
+        let unfiltered = device.image(&frame).unwrap().rgb;
+        fuse(&mut parameters, &filter_3d);
+        let fused = device.upload(&parameters).unwrap();
+        let frame = device.render(&fused, &view(), &settings).unwrap();
+        let fused = device.image(&frame).unwrap().rgb;
+        let apart = |a: &[f32]| {
+            a.chunks(3)
+                .zip(raw.chunks(3))
+                .map(|(a, b)| a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max))
+                .collect::<Vec<_>>()
+        };
+        assert!(apart(&unfiltered).iter().filter(|&&error| error > 1e-2).count() > 100);
+        // Rounding may take a splat's opacity over the cut of 1/255, in a pixel or two.
+        let wrong = apart(&fused).iter().filter(|&&error| error > 1e-5).count();
+        assert!(wrong <= 2, "{wrong} pixels differ with {filter:?}");
+    }
+}
+
+/// A step of a smoothed model over a view; its loss and what it left.
+fn smoothed_step<B: Raster<Gaussians>>(
+    device: &mut B,
+    gaussians: &Gaussians,
+    shot: &Shot,
+    step: &AdamStep,
+) -> (LossValue, Snapshot<Gaussians>) {
+    let mut model = device.upload(gaussians).unwrap();
+    device.smooth(&mut model, &[&shot.view], SAMPLED_FROM).unwrap();
+    let target = device.target(shot.index, &shot.photo).unwrap();
+    let mut frame = device.render(&model, &shot.view, &shot.settings).unwrap();
+    let loss = device.loss(&mut frame, &target, &shot.terms).unwrap();
+    let mut sums = device.gradients(&model).unwrap();
+    device.backward(&mut model, frame, &mut sums).unwrap();
+    device.step(&mut model, sums, step).unwrap();
+    (loss.read().unwrap(), device.snapshot(&mut model).unwrap())
+}
+
+/// A view of the smoothed Gaussians with a photograph in which no pixel is borderline.
+fn smoothed_shot(gaussians: &Gaussians, filter: ScreenFilter, seed: u64) -> Shot {
+    let settings = RenderSettings { screen_filter: filter, ..settings(3, seed) };
+    let mut oracle = Cpu::<f64>::new();
+    let mut model = oracle.upload(gaussians).unwrap();
+    oracle.smooth(&mut model, &[&view()], SAMPLED_FROM).unwrap();
+    let Snapshot { mut parameters, filter_3d, .. } = oracle.snapshot(&mut model).unwrap();
+    fuse(&mut parameters, &filter_3d);
+    shot(&parameters, &view(), settings, (seed, Counted::Clear))
+}
+
+fn steps_through_the_filters_agree_with_the_oracle<B: Raster<Gaussians>>(device: &mut B) {
+    for (count, seed, filter) in
+        [(1, 41, MIP), (60, 42, MIP), (200, 43, MIP), (120, 44, ScreenFilter::DILATION)]
+    {
+        let gaussians = tame_gaussians(count, seed, 3);
+        let shot = smoothed_shot(&gaussians, filter, seed);
+        let step = AdamStep::new(1, RATES);
+        let (loss, found) = smoothed_step(device, &gaussians, &shot, &step);
+        let mut oracle = Cpu::<f64>::new();
+        let (expected_loss, expected) = smoothed_step(&mut oracle, &gaussians, &shot, &step);
+        let what = format!("{count} Gaussians with {filter:?}");
+        assert_losses_agree(&loss, &expected_loss, (shot.size(), &what));
+        assert_gradients_agree(&found, &expected, (GRADIENT_TOLERANCE, &what));
+    }
+}
+
+fn regularisers_pull_at_every_gaussian_seen_or_not<B: Raster<Gaussians>>(device: &mut B) {
+    let gaussians = tame_gaussians(150, 45, 1);
+    let mut away = view();
+    // Nothing is seen: what gradient there is comes of the regularisers alone.
+    away.pose.translation = [0.0, 0.0, -1e4];
+    let shot = Shot {
+        index: 0,
+        view: away,
+        photo: photo(37, 29, None),
+        settings: settings(1, 3),
+        terms: LossTerms { lambda_dssim: 0.2 },
+    };
+    let regularisers = Regularisers { opacity: 0.3, scale: 0.7 };
+    let step = AdamStep { regularisers, ..AdamStep::new(1, RATES) };
+    let mut model = device.upload(&gaussians).unwrap();
+    let target = device.target(0, &shot.photo).unwrap();
+    let mut frame = device.render(&model, &shot.view, &shot.settings).unwrap();
+    device.loss(&mut frame, &target, &shot.terms).unwrap();
+    let mut sums = device.gradients(&model).unwrap();
+    device.backward(&mut model, frame, &mut sums).unwrap();
+    device.step(&mut model, sums, &step).unwrap();
+    let after = device.snapshot(&mut model).unwrap();
+    for (name, width, found) in gradients(&after) {
+        for (at, &found) in found.iter().enumerate() {
+            let expected = match name {
+                "log_scales" => 0.7 / 450.0 * f64::from(gaussians.log_scales[at]).exp(),
+                "opacity_logits" => {
+                    let opacity = sigmoid(f64::from(gaussians.opacity_logits[at]));
+                    0.3 / 150.0 * opacity * (1.0 - opacity)
+                }
+                _ => 0.0,
+            };
+            // 1 - opacity of single precision, for opacities up to 0.995.
+            let error = (found - expected).abs();
+            assert!(
+                error <= 3e-5 * expected,
+                "{name}[{}] of {width}: {found} {expected}",
+                at % width
+            );
+        }
+    }
+}
+
+fn noise_moves_transparent_gaussians_as_the_oracle_does<B: Raster<Gaussians>>(device: &mut B) {
+    let mut gaussians = tame_gaussians(321, 46, 3);
+    // Opacities around the 0.005 where the motion ends.
+    let mut draws = Draws::new(47);
+    for logit in &mut gaussians.opacity_logits {
+        *logit = inverse_sigmoid(draws.uniform(0.001, 0.05)).to_f32();
+    }
+    let shot = smoothed_shot(&gaussians, MIP, 48);
+    let noise = Some(Noise { rate: 7.0, key: 0x1234_5678_9abc_def0 });
+    let still = AdamStep::new(1, AT_REST);
+    let step = AdamStep { noise, ..still };
+    let (_, found) = smoothed_step(device, &gaussians, &shot, &step);
+    let mut oracle = Cpu::<f64>::new();
+    let (_, expected) = smoothed_step(&mut oracle, &gaussians, &shot, &step);
+    let means = [&found, &expected].map(|s| s.parameters.means.as_chunks::<3>().0);
+    let starts = gaussians.means.as_chunks::<3>().0;
+    let mut far = 0;
+    for (row, start) in starts.iter().enumerate() {
+        let of = |mean: [f32; 3]| [0, 1, 2].map(|k| f64::from(mean[k]) - f64::from(start[k]));
+        let [found, expected] = means.map(|means| of(means[row]));
+        let length = dot(expected, expected).sqrt();
+        far += usize::from(length > 1e-2);
+        for axis in 0..3 {
+            let error = (found[axis] - expected[axis]).abs();
+            // Normal numbers of single precision, a gate a hundred times as steep as the opacity that
+            // it is of, and the rounding of a coordinate.
+            let tolerance = 1e-4 * length + 1e-6;
+            assert!(error <= tolerance, "{row}: {found:?} instead of {expected:?}");
+        }
+    }
+    assert!(far > 100, "only {far} of 321 have moved");
+    let (_, resting) = smoothed_step(device, &gaussians, &shot, &still);
+    assert_eq!(resting.parameters, gaussians);
+    assert_eq!(found.parameters.log_scales, gaussians.log_scales);
+}
+
+fn filters_move_with_their_gaussians_and_are_zero_after_a_round<B: Raster<Gaussians>>(
+    device: &mut B,
+) {
+    use splat::backend::{Criterion, DensifyRule, Grant};
+    use splat::math::morton::Cube;
+    let gaussians = tame_gaussians(203, 49, 2);
+    let mut model = device.upload(&gaussians).unwrap();
+    device.smooth(&mut model, &three_views().iter().collect::<Vec<_>>(), SAMPLED_FROM).unwrap();
+    let mut before = device.snapshot(&mut model).unwrap();
+    before.absolute_norm_sums = (0_u16..203).map(|row| f32::from(row) * 0.5).collect();
+    let mut model = device.restore(before.clone()).unwrap();
+    device.reorder(&mut model, &Cube { centre: [0.0, 0.0, 2.0], half_side: 3.0 }).unwrap();
+    let after = device.snapshot(&mut model).unwrap();
+    assert_ne!(after.parameters, before.parameters);
+    let rows = |s: &Snapshot<Gaussians>| {
+        let bits = |row: usize| {
+            let mean = &s.parameters.means[row * 3..][..3];
+            let more = [s.filter_3d[row], s.absolute_norm_sums[row]];
+            mean.iter().chain(&more).map(|value| value.to_bits()).collect::<Vec<_>>()
+        };
+        let mut rows: Vec<_> = (0..203).map(bits).collect();
+        rows.sort_unstable();
+        rows
+    };
+    assert_eq!(rows(&after), rows(&before));
+    let rule = DensifyRule {
+        gradient_min: 1e9,
+        clone_scale_max: 0.05,
+        opacity_min: 0.5,
+        scale_max: None,
+        seed: 5,
+        iteration: 600,
+        criterion: Criterion::Gradient,
+    };
+    let done = device.densify(&mut model, &rule, Grant { births: 9 }).unwrap();
+    let left = device.snapshot(&mut model).unwrap();
+    assert!(done.pruned > 20 && left.parameters.len() == 203 - done.pruned);
+    let zeros = vec![0.0; left.parameters.len()];
+    assert_eq!((&left.filter_3d, &left.absolute_norm_sums), (&zeros, &zeros));
+    let bytes = device.model_bytes(&model).into_iter().map(|bytes| bytes.0).sum::<u64>();
+    let plain = device.upload(&left.parameters).unwrap();
+    let without = device.model_bytes(&plain).into_iter().map(|bytes| bytes.0).sum::<u64>();
+    assert!(bytes >= without + 8 * left.parameters.len() as u64);
+}
+
+/// First moments of the geometry in 16 bits, everything else of a first step as in full precision: a
+/// value is rounded by up to 1/128 of itself.
+#[cfg(kernels)]
+#[test]
+#[ignore = "needs a CUDA device"]
+fn a_compact_model_takes_the_same_steps_through_the_filters() {
+    use splat::backend::cuda::CudaOptions;
+    use splat::memory::plan::Storage;
+    let options = CudaOptions { storage: Storage::Compact, ..CudaOptions::default() };
+    let mut device = crate::common::cuda::open_with(&options).expect("a CUDA device");
+    let gaussians = tame_gaussians(200, 50, 3);
+    let shot = smoothed_shot(&gaussians, MIP, 51);
+    let regularisers = Regularisers { opacity: 0.01, scale: 0.01 };
+    let noise = Some(Noise { rate: 1e-3, key: 77 });
+    let step = AdamStep { regularisers, noise, ..AdamStep::new(1, RATES) };
+    let (loss, found) = smoothed_step(&mut device, &gaussians, &shot, &step);
+    let mut oracle = Cpu::<f64>::new();
+    let (expected_loss, expected) = smoothed_step(&mut oracle, &gaussians, &shot, &step);
+    // Colours in half precision move the loss by a few units of 1e-4.
+    assert!((loss.total - expected_loss.total).abs() < 1e-3);
+    let groups = gradients(&found).into_iter().zip(gradients(&expected));
+    for ((name, _, found), (_, _, expected)) in groups.take(4) {
+        let error = crate::common::oracle::relative_error(&found, &expected);
+        assert!(error < 2e-2, "{name} is {error:.1e} off");
+    }
+    for (found, expected) in found.parameters.means.iter().zip(&expected.parameters.means) {
+        // The rate, where rounding turns the step's sign, twice, and what the noise is off by.
+        assert!((found - expected).abs() < 2.1e-3);
+    }
+}

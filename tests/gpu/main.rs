@@ -1,0 +1,58 @@
+//! Every stage on every backend, held against the CPU backend in double precision, and what only a GPU
+//! has. Tests that need a GPU are ignored unless they are asked for: `cargo test --test gpu -- --ignored`.
+//! The CPU's part of the rest runs everywhere.
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that cannot continue says so and stops"
+)]
+
+#[macro_use]
+#[path = "../common/mod.rs"]
+mod common;
+
+mod appearance;
+#[cfg(kernels)]
+mod device_govern;
+#[cfg(kernels)]
+mod device_memory;
+#[cfg(kernels)]
+mod device_model;
+#[cfg(kernels)]
+mod device_plan;
+#[cfg(kernels)]
+mod device_residency;
+#[cfg(kernels)]
+mod device_sugar;
+#[cfg(kernels)]
+mod device_telemetry;
+#[cfg(kernels)]
+mod device_work;
+mod distances;
+mod filters;
+mod math_parity;
+mod normals;
+#[cfg(kernels)]
+mod parity_bands;
+mod parity_broken;
+mod parity_checkpoint;
+#[cfg(kernels)]
+mod parity_compact;
+mod parity_densify;
+mod parity_depth;
+mod parity_distances;
+mod parity_hard;
+mod parity_late;
+mod parity_lpips;
+mod parity_memory;
+mod parity_neighbours;
+mod parity_normals;
+mod parity_quantile;
+mod parity_relocate;
+mod parity_render;
+mod parity_sizes;
+mod parity_step;
+mod parity_surface;
+mod stages;

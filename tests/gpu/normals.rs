@@ -1,0 +1,312 @@
+//! Depths and normals of surfaces: what is drawn of them, how they are compared, and the gradients.
+
+use std::sync::Arc;
+
+use crate::common::oracle::settings;
+use crate::common::scene::{NEAR, gaussian, photo, resized, straight, tame_gaussians, together};
+use crate::common::{Draws, assert_relative, derivative, derivative_between_cuts, view};
+use splat::backend::cpu::{Cpu, Model, Parameter};
+use splat::backend::{
+    AdamStep, DeviceError, LossTerms, NormalRule, Pass, Pending, Raster, Rates, RenderSettings,
+    SurfaceMaps,
+};
+use splat::dataset::Image;
+use splat::math::Real;
+use splat::math::linalg::{Quat, dot, mul, rotation};
+use splat::math::normals::{
+    blended_normal, blended_normal_bwd, facing_normal, facing_normal_bwd, slope, slope_bwd,
+    surface_normal, surface_normal_bwd,
+};
+use splat::math::splat::Shape;
+use splat::model::Gaussians;
+
+each_backend!(
+    discs_that_face_the_camera_disagree_at_the_border_only,
+    discs_turn_into_the_surface_that_they_make_up,
+    what_was_not_drawn_is_not_compared,
+    colours_and_their_gradients_are_the_same_with_a_surface_and_without,
+);
+
+fn with_surface(settings: RenderSettings) -> RenderSettings {
+    RenderSettings { surface: true, ..settings }
+}
+
+/// Discs side by side at depth 2 of the straight camera, so close that nothing shines through, turned
+/// by this quaternion from where they face it.
+fn wall(quat: Quat<f32>) -> Gaussians {
+    let places = (-13_i16..=13).flat_map(|x| (-11_i16..=11).map(move |y| [x, y]));
+    let discs: Vec<Gaussians> = places
+        .map(|at| {
+            let [x, y] = at.map(|i| 0.1 * f32::from(i));
+            let mut disc = gaussian([x, y, 2.0], 0.2, 0.5, [0.2, 0.6, 0.4]);
+            disc.log_scales[2] = 0.01_f32.ln();
+            disc.quats = quat.to_vec();
+            disc
+        })
+        .collect();
+    together(&discs)
+}
+
+/// Share of the border among the pixels of [`view`].
+const BORDER: f64 = 1.0 - (35.0 * 27.0) / (37.0 * 29.0);
+
+/// The mean of a model's view, with the gradients of it and of the colours.
+fn compared<B: SurfaceMaps>(
+    device: &mut B,
+    model: &mut B::Model,
+    (weight, rule): (f64, NormalRule),
+) -> (f64, B::Gradients) {
+    let settings = with_surface(settings(3, 7));
+    let target = device.target(0, &photo(37, 29, None)).unwrap();
+    let mut frame = device.render(model, &straight(), &settings).unwrap();
+    device.loss(&mut frame, &target, &LossTerms { lambda_dssim: 0.2 }).unwrap();
+    let mean = device.compare_normals(&mut frame, weight, rule).unwrap();
+    let mut gradients = device.gradients(model).unwrap();
+    device.backward(model, frame, &mut gradients).unwrap();
+    (mean.read().unwrap(), gradients)
+}
+
+fn discs_that_face_the_camera_disagree_at_the_border_only<B: SurfaceMaps>(device: &mut B) {
+    let mut model = device.upload(&wall([1.0, 0.0, 0.0, 0.0])).unwrap();
+    for rule in [NormalRule::EveryPixel, NormalRule::ByOpacity] {
+        let (mean, _) = compared(device, &mut model, (0.05, rule));
+        // Pixels are finished when 1 to 2e-4 still shine through: their depths, not divided by the
+        // opacity, differ by so much.
+        assert!((mean - BORDER).abs() < 2e-4, "{rule:?}: {mean} for {BORDER}");
+    }
+}
+
+fn discs_turn_into_the_surface_that_they_make_up<B: SurfaceMaps>(device: &mut B) {
+    // By 0.5 rad about an oblique axis.
+    let (sine, cosine) = 0.25_f32.sin_cos();
+    let mut model = device.upload(&wall([cosine, 0.8 * sine, -0.6 * sine, 0.0])).unwrap();
+    let only_turn = Rates {
+        means: 0.0,
+        log_scales: 0.0,
+        quats: 0.01,
+        opacity_logits: 0.0,
+        sh_dc: 0.0,
+        sh_rest: 0.0,
+    };
+    let mut means = Vec::new();
+    for number in 1..=40 {
+        let (mean, gradients) = compared(device, &mut model, (100.0, NormalRule::EveryPixel));
+        device.step(&mut model, gradients, &AdamStep::new(number, only_turn)).unwrap();
+        means.push(mean - BORDER);
+    }
+    // 1 - cos(0.5 rad) is 0.12.
+    assert!(means[0] > 0.05, "{means:?}");
+    assert!(means[39] < 0.1 * means[0], "{means:?}");
+}
+
+fn what_was_not_drawn_is_not_compared<B: SurfaceMaps>(device: &mut B) {
+    let model = device.upload(&tame_gaussians(40, 3, 3)).unwrap();
+    for (pass, surface) in [(Pass::Train, false), (Pass::Eval, true), (Pass::Picture, true)] {
+        let settings = RenderSettings { pass, surface, ..settings(3, 3) };
+        let mut frame = device.render(&model, &view(), &settings).unwrap();
+        let refused = device.compare_normals(&mut frame, 0.05, NormalRule::EveryPixel).err();
+        assert!(matches!(refused, Some(DeviceError::NoSurfaceMaps)), "{pass:?}: {refused:?}");
+    }
+}
+
+fn colours_and_their_gradients_are_the_same_with_a_surface_and_without<B: SurfaceMaps>(
+    device: &mut B,
+) {
+    let gaussians = tame_gaussians(300, 4, 3);
+    for pass in [Pass::Eval, Pass::Train, Pass::Picture] {
+        let settings = RenderSettings { pass, ..settings(3, 4) };
+        let model = device.upload(&gaussians).unwrap();
+        let [plain, beside] = [settings, with_surface(settings)].map(|settings| {
+            let frame = device.render(&model, &view(), &settings).unwrap();
+            device.image(&frame).unwrap()
+        });
+        // The same operations in the same order.
+        assert_eq!(plain.rgb, beside.rgb, "{pass:?}");
+        let maps = [plain.surface, beside.surface].map(|map| map.is_some());
+        assert_eq!(maps, [false, pass != Pass::Picture], "{pass:?}");
+    }
+    // What is drawn and not compared gives no gradient.
+    let target = device.target(0, &photo(37, 29, None)).unwrap();
+    let [plain, beside] = [settings(3, 4), with_surface(settings(3, 4))].map(|settings| {
+        let mut model = device.upload(&gaussians).unwrap();
+        let mut frame = device.render(&model, &view(), &settings).unwrap();
+        device.loss(&mut frame, &target, &LossTerms { lambda_dssim: 0.2 }).unwrap();
+        let mut gradients = device.gradients(&model).unwrap();
+        device.backward(&mut model, frame, &mut gradients).unwrap();
+        device
+            .step(&mut model, gradients, &AdamStep::new(1, crate::common::oracle::AT_REST))
+            .unwrap();
+        device.snapshot(&mut model).unwrap().first_moments
+    });
+    let groups = [&plain.quats, &plain.means, &plain.sh_dc].into_iter();
+    for (a, b) in groups.zip([&beside.quats, &beside.means, &beside.sh_dc]) {
+        for (a, b) in a.iter().zip(b) {
+            // Sums over pixels in any order.
+            assert!((a - b).abs() <= 1e-4 * a.abs().max(1e-4), "{a} and {b}");
+        }
+    }
+}
+
+/// Relative, and below the second absolute.
+const EXACT: (f64, f64) = (1e-6, 1e-6);
+
+#[test]
+fn normals_of_gaussians_face_the_camera_and_agree_with_their_differences() {
+    let (mut draws, view) = (Draws::new(31), crate::common::scene::viewpoint(&view(), NEAR));
+    for _ in 0..30 {
+        let shape = Shape {
+            mean_world: draws.array(-0.5, 2.0),
+            log_scale: draws.array(-4.0, 0.0),
+            quat: draws.array(-1.0, 1.0),
+            smoothing: 0.0,
+        };
+        let normal = facing_normal(&view, &shape);
+        let mean_cam =
+            splat::math::linalg::add(mul(&view.rotation, shape.mean_world), view.translation);
+        assert!((dot(normal, normal) - 1.0).abs() < 1e-12);
+        assert!(dot(normal, mean_cam) <= 0.0, "{normal:?} looks away");
+        let shortest = (0..3).min_by(|&a, &b| shape.log_scale[a].total_cmp(&shape.log_scale[b]));
+        let axis = rotation(shape.quat).map(|row| row[shortest.unwrap()]);
+        assert!((dot(normal, mul(&view.rotation, axis)).abs() - 1.0).abs() < 1e-12);
+
+        let d_normal = draws.array(-1.0, 1.0);
+        let found = facing_normal_bwd(&view, &shape, d_normal);
+        for (k, found) in found.into_iter().enumerate() {
+            let f = |x| {
+                let mut moved = shape;
+                moved.quat[k] = x;
+                dot(facing_normal(&view, &moved), d_normal)
+            };
+            let expected = derivative_between_cuts(shape.quat[k], f);
+            assert_relative(found, expected, EXACT, "quaternion");
+        }
+    }
+}
+
+#[test]
+fn normals_of_maps_agree_with_their_differences() {
+    let mut draws = Draws::new(32);
+    for _ in 0..30 {
+        let (xy, d_normal) = (draws.array::<2>(-0.65, 0.65), draws.array::<3>(-1.0, 1.0));
+        let (slopes, ray) = (draws.array::<2>(-3.0, 3.0), draws.array::<2>(-0.7, 0.7));
+        let with = |values: [f64; 2], k: usize, x: f64| {
+            let mut values = values;
+            values[k] = x;
+            values
+        };
+        let found = blended_normal_bwd(xy, d_normal);
+        let of_slopes = surface_normal_bwd(slopes, ray, d_normal);
+        let [before, behind] = draws.array::<2>(0.3, 4.0);
+        let of_depths = slope_bwd(40.0, before, behind, 0.01);
+        let depth_slope = |before, behind| 0.01 * slope(40.0, before, behind).unwrap();
+        for k in 0..2 {
+            let expected = derivative(xy[k], |x| dot(blended_normal(with(xy, k, x)), d_normal));
+            assert_relative(found[k], expected, EXACT, "x and y");
+            let f = |x| dot(surface_normal(with(slopes, k, x), ray), d_normal);
+            assert_relative(of_slopes[k], derivative(slopes[k], f), EXACT, "slope");
+        }
+        let expected = derivative(before, |x| depth_slope(x, behind));
+        assert_relative(of_depths[0], expected, EXACT, "depth before");
+        let expected = derivative(behind, |x| depth_slope(before, x));
+        assert_relative(of_depths[1], expected, EXACT, "depth behind");
+    }
+    assert_eq!(blended_normal_bwd([0.8, 0.7], [0.3, -0.2, 9.0]), [0.3, -0.2]);
+    assert_eq!(slope(40.0, 0.0, 0.0), None);
+}
+
+/// A handful of overlapping Gaussians, drawn so that no pixel lies within a difference's step of a
+/// cut-off, and no axis within it of another's length or of the line across the view.
+fn scene() -> Gaussians {
+    let mut draws = Draws::new(10);
+    let count = 9;
+    let mut gaussians = Gaussians::zeros(3, count);
+    for i in 0..count {
+        for axis in 0..3 {
+            gaussians.means[i * 3 + axis] = draws.uniform(-0.45, 0.45).to_f32();
+            gaussians.log_scales[i * 3 + axis] = draws.uniform(-2.6, -1.2).to_f32();
+            gaussians.sh_dc[i * 3 + axis] = draws.uniform(-0.8, 1.2).to_f32();
+        }
+        gaussians.means[i * 3 + 2] = draws.uniform(1.0, 2.5).to_f32();
+        for k in 0..4 {
+            gaussians.quats[i * 4 + k] = draws.uniform(-1.0, 1.0).to_f32();
+        }
+        gaussians.opacity_logits[i] = draws.uniform(-1.0, 2.0).to_f32();
+    }
+    gaussians.means[2] = -1.0;
+    gaussians
+}
+
+/// Of the normals in the objective of the whole pipeline.
+const WEIGHT: f64 = 0.4;
+
+fn objective(
+    device: &mut Cpu<f64>,
+    model: &Model<f64>,
+    (target, settings): (&Arc<Image>, &RenderSettings),
+) -> (f64, splat::backend::cpu::Frame<f64>) {
+    let mut frame = device.render(model, &view(), settings).unwrap();
+    // Does nothing to frames without inverse depths.
+    device.compare_depths(&mut frame, target, 0.3).unwrap();
+    let terms = LossTerms { lambda_dssim: 0.2 };
+    let total = device.loss(&mut frame, target, &terms).unwrap().read().unwrap().total;
+    let normals = device.compare_normals(&mut frame, WEIGHT, NormalRule::EveryPixel).unwrap();
+    (total + WEIGHT * normals.read().unwrap(), frame)
+}
+
+#[test]
+fn the_whole_pipeline_agrees_with_its_difference_in_every_parameter() {
+    let surface = with_surface(RenderSettings {
+        pass: Pass::Observe,
+        sh_degree: 3,
+        background: [0.2, 0.5, 0.9],
+        near: NEAR,
+        ..RenderSettings::DEFAULT
+    });
+    let both = RenderSettings { inverse_depth: true, ..surface };
+    let device = &mut Cpu::<f64>::new();
+    let target = photo(37, 29, None);
+    for settings in [surface, both] {
+        let mut model = device.upload(&scene()).unwrap();
+        let (_, frame) = objective(device, &model, (&target, &settings));
+        let mut gradients = device.gradients(&model).unwrap();
+        device.backward(&mut model, frame, &mut gradients).unwrap();
+        let mut compared = [0; 4];
+        for index in 0..model.len() {
+            let gradient = device.parameter_gradient(&model, &gradients, index);
+            for (group, parameter) in Parameter::ALL[..4].iter().copied().enumerate() {
+                let width = model.column(parameter).width;
+                for (k, &found) in gradient.row(parameter).iter().enumerate() {
+                    let at = index * width + k;
+                    let start = model.column(parameter).values[at];
+                    let expected = derivative_between_cuts(start, |x| {
+                        let mut moved = model.clone();
+                        moved.column_mut(parameter).values[at] = x;
+                        objective(device, &moved, (&target, &settings)).0
+                    });
+                    let what = format!("Gaussian {index} {parameter:?}[{k}]");
+                    // As of the loss of the colours alone.
+                    assert_relative(found, expected, (1e-6, 1e-4), &what);
+                    compared[group] += usize::from(found.abs() > 1e-4);
+                }
+            }
+        }
+        // Of 8 that are seen: 24 of means and scales, 32 of quaternions, 8 of opacities.
+        assert!(compared.iter().zip([20, 20, 26, 7]).all(|(n, least)| *n >= least), "{compared:?}");
+    }
+}
+
+#[test]
+fn a_view_smaller_than_three_pixels_is_all_border() {
+    let device = &mut Cpu::<f64>::new();
+    for size in [[1, 1], [2, 9], [9, 2]] {
+        let view = resized(&straight(), size);
+        let mut model = device.upload(&wall([1.0, 0.0, 0.0, 0.0])).unwrap();
+        let mut frame = device.render(&model, &view, &with_surface(settings(3, 1))).unwrap();
+        let target = photo(size[0], size[1], None);
+        device.loss(&mut frame, &target, &LossTerms { lambda_dssim: 0.2 }).unwrap();
+        let mean = device.compare_normals(&mut frame, 0.05, NormalRule::EveryPixel).unwrap();
+        assert_eq!(mean.read().unwrap(), 1.0);
+        let mut gradients = device.gradients(&model).unwrap();
+        device.backward(&mut model, frame, &mut gradients).unwrap();
+    }
+}

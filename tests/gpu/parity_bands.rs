@@ -1,0 +1,395 @@
+//! Views that a GPU draws in bands of rows of tiles, against the same views drawn at once.
+
+use std::sync::Arc;
+
+use crate::common::oracle::{AT_REST, FirstStep, Shot, gradients, relative_error, settings, step};
+use crate::common::scene::{
+    RATES, gaussian, photo, random_gaussians, resized, straight, tame_gaussians, together,
+};
+use crate::common::{Draws, cuda, view};
+use splat::backend::cuda::{BandPolicy, Cuda, CudaOptions, Frame, Model};
+use splat::backend::{
+    Backend as _, DeviceError, LossTerms, LossValue, Pass, Pending as _, Raster as _,
+    RenderSettings, Statistics,
+};
+use splat::dataset::{DepthMap, Image, View};
+use splat::math::Real as _;
+use splat::memory::Bytes;
+use splat::model::Gaussians;
+
+/// Drawn by the machinery of bands in a single one, in a few, and in one for each row of tiles.
+const POLICIES: [BandPolicy; 4] = [
+    BandPolicy::AtLeast(1),
+    BandPolicy::AtLeast(2),
+    BandPolicy::AtLeast(3),
+    BandPolicy::AtLeast(u32::MAX),
+];
+
+/// Heights that are whole tiles and that are not, one row of tiles and many.
+const SIZES: [[u32; 2]; 7] =
+    [[203, 147], [37, 29], [64, 131], [48, 32], [131, 11], [1, 130], [16, 16]];
+
+const PASSES: [Pass; 4] = [Pass::Eval, Pass::Picture, Pass::Train, Pass::Observe];
+
+fn rows(size: [u32; 2]) -> u32 {
+    size[1].div_ceil(16)
+}
+
+/// Gaussians of every kind, some of which cover every tile; more than a block of threads projects,
+/// yet so few that hardly two are equally deep, which would come in any order.
+fn gaussians(count: usize, seed: u64) -> Gaussians {
+    let wide =
+        [1.7, 2.3, 40.0].map(|depth| gaussian([0.1, 0.0, depth], 60.0, 0.3, [0.7, 0.2, 0.1]));
+    let mut all = vec![tame_gaussians(count, seed, 3), random_gaussians(count / 2, seed + 1)];
+    all.extend(wide);
+    together(&all)
+}
+
+fn render(
+    device: &mut Cuda,
+    (model, view): (&Model, &View),
+    settings: &RenderSettings,
+    bands: BandPolicy,
+) -> Result<Frame, DeviceError> {
+    device.set_bands(bands);
+    device.render(model, view, settings)
+}
+
+/// The bits of a picture's values, its inverse depths behind its colours, and its counts.
+fn bits(device: &mut Cuda, frame: &Frame) -> (Vec<u32>, Option<Vec<u32>>) {
+    let image = device.image(frame).unwrap();
+    let values = image.rgb.into_iter().chain(image.inverse_depths.into_iter().flatten());
+    (values.map(f32::to_bits).collect(), image.blended)
+}
+
+fn assert_same_pixels(device: &mut Cuda, gaussians: &Gaussians, view: &View) {
+    let size = [view.camera.width, view.camera.height];
+    let model = device.upload(gaussians).unwrap();
+    for (pass, inverse_depth) in PASSES.into_iter().flat_map(|pass| [(pass, false), (pass, true)]) {
+        let settings = RenderSettings { pass, inverse_depth, ..settings(3, 5) };
+        let whole = render(device, (&model, view), &settings, BandPolicy::Never).unwrap();
+        assert!(!whole.is_in_bands() && whole.bands() == 1);
+        let expected = bits(device, &whole);
+        drop(whole);
+        for policy in POLICIES {
+            let frame = render(device, (&model, view), &settings, policy).unwrap();
+            let BandPolicy::AtLeast(wanted) = policy else { panic!("{policy:?}") };
+            let bands = wanted.min(rows(size));
+            assert!(frame.is_in_bands(), "{policy:?}");
+            assert!(frame.bands() >= bands && frame.bands() <= rows(size), "{}", frame.bands());
+            assert!(bits(device, &frame) == expected, "{size:?} px, {pass:?}, {policy:?}");
+            assert_eq!(device.work(&model, &frame).unwrap(), None);
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs a CUDA device"]
+fn bands_have_the_pixels_of_the_view_at_once() {
+    let device = &mut cuda::open();
+    for (seed, size) in (1..).zip(SIZES) {
+        for view in [resized(&straight(), size), resized(&view(), size)] {
+            assert_same_pixels(device, &gaussians(600, seed), &view);
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs a CUDA device"]
+fn bands_have_the_pixels_of_more_than_65535_tiles() {
+    let mut view = resized(&straight(), [8192, 2064]);
+    view.camera.focal_px = [9000.0, 9100.0];
+    let mut draws = Draws::new(3);
+    let scattered: Vec<Gaussians> = (0..60)
+        .map(|i| {
+            let depth = 1.0 + 0.03 * i as f32;
+            let place = [draws.uniform(-0.45, 0.45), draws.uniform(-0.12, 0.12)];
+            let [x, y] = place.map(|slope| slope.to_f32() * depth);
+            let scale = draws.uniform(0.002, 0.05).to_f32() * depth;
+            gaussian([x, y, depth], scale, 0.6, [0.2, 0.9, 0.4])
+        })
+        .collect();
+    let device = &mut cuda::open();
+    let model = device.upload(&together(&scattered)).unwrap();
+    let settings = RenderSettings { pass: Pass::Picture, ..settings(3, 5) };
+    let whole = render(device, (&model, &view), &settings, BandPolicy::Never).unwrap();
+    let expected = bits(device, &whole);
+    drop(whole);
+    assert!(expected.1.as_ref().unwrap().iter().filter(|&&count| count > 0).count() > 100_000);
+    for policy in [BandPolicy::AtLeast(3), BandPolicy::AtLeast(u32::MAX)] {
+        let frame = render(device, (&model, &view), &settings, policy).unwrap();
+        assert!(bits(device, &frame) == expected, "{policy:?}");
+        assert!(policy != BandPolicy::AtLeast(u32::MAX) || frame.bands() == 129);
+    }
+}
+
+fn shot(view: &View) -> Shot {
+    let [width, height] = [view.camera.width, view.camera.height];
+    Shot {
+        index: 0,
+        view: view.clone(),
+        photo: photo(width, height, None),
+        settings: settings(3, 5),
+        terms: LossTerms { lambda_dssim: 0.2 },
+    }
+}
+
+/// The same with inverse depths that are compared, and all statistics.
+fn deep_shot(view: &View) -> Shot {
+    let plain = shot(view);
+    let mut draws = Draws::new(71);
+    let value = || u16::try_from(draws.uniform(0.0, 65_536.0).floor_i32()).unwrap();
+    let values = std::iter::repeat_with(value).take(view.camera.pixels()).collect();
+    let depth = Some(DepthMap { values, scale: 3.0, offset: -0.2 });
+    let settings =
+        RenderSettings { inverse_depth: true, statistics: Statistics::Both, ..plain.settings };
+    Shot { photo: Arc::new(Image { depth, ..Image::clone(&plain.photo) }), settings, ..plain }
+}
+
+fn first_step(
+    device: &mut Cuda,
+    gaussians: &Gaussians,
+    shot: &Shot,
+    bands: BandPolicy,
+) -> FirstStep {
+    device.set_bands(bands);
+    FirstStep::taken_by(device, gaussians, shot)
+}
+
+/// Of equal images: sums in double precision of which only the order is open.
+fn assert_same_loss(found: &LossValue, expected: &LossValue) {
+    let depths = |loss: &LossValue| loss.depth_l1.unwrap_or(-1.0);
+    let pairs =
+        [(found.l1, expected.l1), (found.ssim, expected.ssim), (depths(found), depths(expected))];
+    for (found, expected) in pairs {
+        assert!((found - expected).abs() <= 1e-12, "{found}, not {expected}");
+    }
+}
+
+/// How far gradients and density statistics of two steps are apart, by group.
+fn apart(found: &FirstStep, expected: &FirstStep) -> Vec<(&'static str, f64)> {
+    let values = |step: &FirstStep| {
+        let sums = step.snapshot.gradient_norm_sums.iter().copied().map(f64::from).collect();
+        let mut all = gradients(&step.snapshot);
+        all.push(("density statistics", 1, sums));
+        let absolute = &step.snapshot.absolute_norm_sums;
+        all.push(("absolute gradients", 1, absolute.iter().copied().map(f64::from).collect()));
+        all
+    };
+    let pairs = values(found).into_iter().zip(values(expected));
+    pairs.map(|(found, expected)| (found.0, relative_error(&found.2, &expected.2))).collect()
+}
+
+/// Gradients are added up in any order: steps over the whole view say how much that changes.
+fn assert_same_step(found: &FirstStep, wholes: &[FirstStep], (roundings, what): (f64, &str)) {
+    let expected = &wholes[0];
+    assert_same_loss(&found.loss, &expected.loss);
+    assert_eq!(found.snapshot.views_seen, expected.snapshot.views_seen, "{what}");
+    let mut noise: Vec<f64> = Vec::new();
+    for other in &wholes[1..] {
+        let errors = apart(other, expected).into_iter().map(|(_, error)| error);
+        noise =
+            errors.enumerate().map(|(i, e)| noise.get(i).map_or(e, |most| most.max(e))).collect();
+    }
+    assert!(!noise.is_empty());
+    for ((name, error), noise) in apart(found, expected).into_iter().zip(noise) {
+        assert!(
+            error <= 4.0 * noise + roundings,
+            "{what}: {name} {error:.1e} apart, not {noise:.1e}"
+        );
+    }
+}
+
+#[test]
+#[ignore = "needs a CUDA device"]
+fn bands_give_the_loss_and_the_gradients_of_the_view_at_once() {
+    let device = &mut cuda::open();
+    for (seed, size) in (1..).zip(SIZES) {
+        let gaussians = tame_gaussians(1500, seed, 3);
+        let view = resized(&straight(), size);
+        for shot in [shot(&view), deep_shot(&view)] {
+            let wholes: Vec<FirstStep> =
+                (0..4).map(|_| first_step(device, &gaussians, &shot, BandPolicy::Never)).collect();
+            let moved = gradients(&wholes[0].snapshot)[0].2.iter().filter(|&&d| d != 0.0).count();
+            assert!(moved > 10, "{size:?} px: only {moved} means have a gradient");
+            assert_eq!(wholes[0].loss.depth_l1.is_some(), shot.settings.inverse_depth);
+            for policy in POLICIES {
+                let found = first_step(device, &gaussians, &shot, policy);
+                let with_depths = shot.settings.inverse_depth;
+                // A few roundings, where few terms happen to come in the same order each time; of maps
+                // whose pixels have nothing to do with each other the terms nearly cancel.
+                let roundings = if with_depths { 2e-5 } else { 1e-6 };
+                let what = format!("{size:?} px, {policy:?}, depths: {with_depths}");
+                assert_same_step(&found, &wholes, (roundings, &what));
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs a CUDA device"]
+fn a_view_that_sees_nothing_is_drawn_in_bands_too() {
+    let device = &mut cuda::open();
+    let behind = gaussian([0.0, 0.0, -3.0], 0.1, 0.5, [0.5; 3]);
+    let mut model = device.upload(&together(&vec![behind; 40])).unwrap();
+    let view = resized(&straight(), [37, 70]);
+    let shot = shot(&view);
+    for policy in POLICIES {
+        let frame = render(device, (&model, &view), &shot.settings, policy).unwrap();
+        let image = device.image(&frame).unwrap();
+        assert!(image.rgb.chunks(3).all(|pixel| pixel == shot.settings.background));
+        drop(frame);
+        step(device, &mut model, &shot, (1, AT_REST));
+    }
+    let after = device.download(&mut model).unwrap();
+    assert!(after.means.chunks(3).all(|mean| mean == [0.0, 0.0, -3.0]));
+}
+
+/// A device that gives up nothing for want of memory, whatever it refuses.
+fn stubborn() -> Cuda {
+    cuda::open_with(&CudaOptions { give_up: Vec::new(), ..CudaOptions::default() }).unwrap()
+}
+
+/// Gaussians each of which is in every tile of a view; no pixel is finished before the last.
+fn layers(count: u32) -> Gaussians {
+    let parts: Vec<Gaussians> = (0..count)
+        .map(|i| {
+            let depth = 1.0 + 1e-3 * i as f32;
+            let color = if i % 3 == 0 { [0.9, 0.2, 0.1] } else { [0.1, 0.3, 0.8] };
+            gaussian([0.0, 0.0, depth], 40.0 * depth, 0.0045, color)
+        })
+        .collect();
+    together(&parts)
+}
+
+/// Bytes of scratch that an iteration takes at once.
+fn scratch(device: &mut Cuda, model: &mut Model, shot: &Shot) -> u64 {
+    device.set_bands(BandPolicy::Never);
+    // Whatever stays is there after the first step.
+    step(device, model, shot, (1, AT_REST));
+    device.trim_memory().unwrap();
+    let held = device.heap().total();
+    device.heap().reset_peak();
+    step(device, model, shot, (2, AT_REST));
+    device.trim_memory().unwrap();
+    assert_eq!(device.heap().total(), held);
+    device.heap().peak().0 - held.0
+}
+
+#[test]
+#[ignore = "needs a CUDA device"]
+fn a_view_that_does_not_fit_is_drawn_in_bands_within_the_budget() {
+    let device = &mut stubborn();
+    if !device.heap().is_virtual() {
+        // Its blocks lie where there is room for them, not one behind the other.
+        return;
+    }
+    let gaussians = layers(1900);
+    let shot = shot(&resized(&straight(), [1000, 1023]));
+    let whole = [(); 3].map(|()| first_step(device, &gaussians, &shot, BandPolicy::Never));
+    let mut model = device.upload(&gaussians).unwrap();
+    let scratch = scratch(device, &mut model, &shot);
+    // 7.6 million instances: what does not depend on them is small.
+    assert!(scratch > 150 << 20, "{scratch} bytes");
+    let all = device.heap().budget();
+    device.heap().set_budget(Bytes(device.heap().total().0 + scratch / 2));
+    device.heap().reset_peak();
+
+    device.set_bands(BandPolicy::WhenNeeded);
+    let frame = device.render(&model, &shot.view, &shot.settings).unwrap();
+    assert!(frame.is_in_bands());
+    drop(frame);
+    // With a model less there is a little more room.
+    drop(model);
+    let found = first_step(device, &gaussians, &shot, BandPolicy::WhenNeeded);
+    assert!(device.heap().peak() <= device.heap().budget());
+    assert_same_step(&found, &whole, (1e-6, "half of the scratch"));
+
+    let mut model = device.upload(&gaussians).unwrap();
+    let refused = render(device, (&model, &shot.view), &shot.settings, BandPolicy::Never);
+    let Err(DeviceError::Refused(refusal)) = refused else { panic!("not refused") };
+    assert_eq!(refusal.label, "instances");
+
+    // Where it fits, it is drawn at once, and nothing else has changed.
+    device.heap().set_budget(all);
+    let frame = render(device, (&model, &shot.view), &shot.settings, BandPolicy::WhenNeeded);
+    assert!(!frame.unwrap().is_in_bands());
+    step(device, &mut model, &shot, (1, AT_REST));
+}
+
+/// A little more than the exact need is enough, and less is drawn in bands.
+#[test]
+#[ignore = "needs a CUDA device"]
+fn a_view_is_drawn_at_once_as_long_as_it_fits() {
+    let device = &mut stubborn();
+    if !device.heap().is_virtual() {
+        // Its blocks lie where there is room for them, not one behind the other.
+        return;
+    }
+    let gaussians = layers(1500);
+    let shot = shot(&resized(&straight(), [1000, 1023]));
+    let mut model = device.upload(&gaussians).unwrap();
+    let scratch = scratch(device, &mut model, &shot);
+    let held = device.heap().total().0;
+    let granule = device.heap().granule().0;
+    let all = device.heap().budget();
+    let mut drawn_in_bands = |spare: i64| {
+        device.heap().set_budget(Bytes((held + scratch).saturating_add_signed(spare)));
+        let frame = render(device, (&model, &shot.view), &shot.settings, BandPolicy::WhenNeeded);
+        let is_in_bands = frame.unwrap().is_in_bands();
+        device.heap().set_budget(all);
+        device.trim_memory().unwrap();
+        is_in_bands
+    };
+    let granule = i64::try_from(granule).unwrap();
+    let share = |part: u64| i64::try_from(scratch / part).unwrap();
+    // What is said to be needed allows for holes between blocks; the arena takes up to an eighth more
+    // than it is asked for.
+    assert!(!drawn_in_bands(share(8) + 2 * granule));
+    assert!(drawn_in_bands(-share(4)));
+}
+
+#[test]
+#[ignore = "needs a CUDA device"]
+fn a_row_of_tiles_that_does_not_fit_is_refused_and_nothing_breaks() {
+    let device = &mut stubborn();
+    if !device.heap().is_virtual() {
+        // Its blocks lie where there is room for them, not one behind the other.
+        return;
+    }
+    let gaussians = layers(1900);
+    let shot = shot(&resized(&straight(), [4001, 61]));
+    let mut model = device.upload(&gaussians).unwrap();
+    let scratch = scratch(device, &mut model, &shot);
+    // A row takes a quarter.
+    let all = device.heap().budget();
+    device.heap().set_budget(Bytes(device.heap().total().0 + scratch / 5));
+    let refused = render(device, (&model, &shot.view), &shot.settings, BandPolicy::WhenNeeded);
+    let Err(DeviceError::Refused(refusal)) = refused else { panic!("not refused") };
+    assert_eq!(refusal.label, "instances");
+    device.heap().set_budget(all);
+    step(device, &mut model, &shot, (3, AT_REST));
+}
+
+#[test]
+#[ignore = "needs a CUDA device"]
+fn gradients_that_no_step_takes_do_not_show_in_the_next() {
+    let device = &mut cuda::open();
+    let gaussians = tame_gaussians(800, 21, 3);
+    let shot = shot(&resized(&straight(), [90, 75]));
+    let wholes = [(); 3].map(|()| first_step(device, &gaussians, &shot, BandPolicy::Never));
+    device.set_bands(BandPolicy::AtLeast(2));
+    let mut model = device.upload(&gaussians).unwrap();
+    let target = device.target(shot.index, &shot.photo).unwrap();
+    // Density control does not count it either.
+    let unobserved = RenderSettings { pass: Pass::Train, ..shot.settings };
+    let mut frame = device.render(&model, &shot.view, &unobserved).unwrap();
+    let lost = device.loss(&mut frame, &target, &shot.terms).unwrap().read().unwrap();
+    let mut nobodys = device.gradients(&model).unwrap();
+    device.backward(&mut model, frame, &mut nobodys).unwrap();
+    drop(nobodys);
+    let loss = step(device, &mut model, &shot, (1, RATES));
+    assert_same_loss(&lost, &loss);
+    let found = FirstStep { loss, snapshot: device.snapshot(&mut model).unwrap() };
+    assert_same_step(&found, &wholes, (1e-6, "after a frame that came to nothing"));
+}

@@ -1,0 +1,276 @@
+//! Inverse depths and absolute gradients of every device against the CPU backend in double precision.
+
+use std::sync::Arc;
+
+use crate::common::oracle::{
+    Counted, DEPTH_WEIGHT, FirstStep, Shot, assert_first_steps_agree, clear_gaussians,
+    clear_pixels, mean_size, observed, settings, shot,
+};
+use crate::common::scene::{composite, gaussian, resized, straight, tame_gaussians, together};
+use crate::common::{Draws, view};
+use splat::backend::cpu::Cpu;
+use splat::backend::{Pass, Pending, Raster, RenderSettings, Statistics};
+use splat::dataset::{DepthMap, Image, View};
+use splat::math::Real;
+use splat::math::linalg::dot;
+use splat::model::Gaussians;
+
+each_backend!(
+    maps_of_inverse_depths_agree_with_the_oracle,
+    images_are_the_same_with_inverse_depths_and_without,
+    losses_and_gradients_of_inverse_depths_agree_with_the_oracle,
+    lists_of_several_chunks_agree_with_the_oracle,
+    a_view_without_a_map_has_the_loss_of_its_colours_alone,
+    absolute_gradients_agree_with_the_oracle,
+    what_is_near_tells_by_the_square_of_its_depth,
+);
+
+/// The inverse depths of these Gaussians in a view.
+fn inverse_depths<B: Raster<Gaussians>>(
+    device: &mut B,
+    (gaussians, view): (&Gaussians, &View),
+    settings: &RenderSettings,
+) -> Vec<f32> {
+    let model = device.upload(gaussians).unwrap();
+    let frame = device.render(&model, view, settings).unwrap();
+    device.image(&frame).unwrap().inverse_depths.expect("inverse depths were asked for")
+}
+
+fn with_depths(settings: RenderSettings) -> RenderSettings {
+    RenderSettings { inverse_depth: true, ..settings }
+}
+
+/// A shot with a map of noise beside the photograph, in every value so far from what is drawn that no
+/// precision takes the error's sign for another.
+fn shot_with_depths(
+    gaussians: &Gaussians,
+    view: &View,
+    settings: RenderSettings,
+    (seed, counted): (u64, Counted),
+) -> Shot {
+    let mut shot = shot(gaussians, view, with_depths(settings), (seed, counted));
+    let drawn = inverse_depths(&mut Cpu::<f64>::new(), (gaussians, view), &shot.settings);
+    let mut draws = Draws::new(seed + 50);
+    let (scale, offset) = (2.0, 0.1);
+    let value = |&inverse_depth: &f32| {
+        let value = u16::try_from(draws.uniform(0.0, 65_536.0).floor_i32()).unwrap();
+        let expected = f32::from(value) / 65_536.0 * scale + offset;
+        let tied = (expected - inverse_depth).abs() < 1e-3;
+        if tied { value ^ 0x4000 } else { value }
+    };
+    let values = drawn.iter().map(value).collect();
+    let depth = Some(DepthMap { values, scale, offset });
+    shot.photo = Arc::new(Image { depth, ..Image::clone(&shot.photo) });
+    shot
+}
+
+fn maps_of_inverse_depths_agree_with_the_oracle<B: Raster<Gaussians>>(device: &mut B) {
+    for (seed, size) in (1..).zip([[1, 1], [16, 16], [17, 33], [37, 29], [15, 130], [203, 47]]) {
+        let view = resized(&view(), size);
+        for count in [0, 3, 40, 300] {
+            let gaussians = tame_gaussians(count, seed, 3);
+            for pass in [Pass::Eval, Pass::Train] {
+                let settings = RenderSettings { pass, ..with_depths(settings(3, seed)) };
+                let found = inverse_depths(device, (&gaussians, &view), &settings);
+                let oracle = &mut Cpu::<f64>::new();
+                let expected = inverse_depths(oracle, (&gaussians, &view), &settings);
+                let clear = clear_pixels(&composite(&gaussians, &view, &settings));
+                assert_eq!(found.len(), clear.len());
+                for (pixel, _) in clear.iter().enumerate().filter(|&(_, &clear)| clear) {
+                    // Three times what colours may differ by, which are a third of the largest.
+                    let error = (found[pixel] - expected[pixel]).abs();
+                    let what = format!("{size:?} px, {count}, {pass:?}, pixel {pixel}");
+                    assert!(error < 3e-4, "{what}: {} for {}", found[pixel], expected[pixel]);
+                }
+            }
+        }
+    }
+}
+
+fn images_are_the_same_with_inverse_depths_and_without<B: Raster<Gaussians>>(device: &mut B) {
+    let gaussians = tame_gaussians(300, 4, 3);
+    let model = device.upload(&gaussians).unwrap();
+    for pass in [Pass::Eval, Pass::Train, Pass::Picture] {
+        let settings = RenderSettings { pass, ..settings(3, 4) };
+        let [plain, deep] = [settings, with_depths(settings)].map(|settings| {
+            let frame = device.render(&model, &view(), &settings).unwrap();
+            device.image(&frame).unwrap()
+        });
+        // The same operations in the same order.
+        assert_eq!(plain.rgb, deep.rgb, "{pass:?}");
+        assert_eq!(plain.blended, deep.blended, "{pass:?}");
+        let depths = [plain.inverse_depths, deep.inverse_depths].map(|map| map.is_some());
+        assert_eq!(depths, [false, pass != Pass::Picture], "{pass:?}");
+    }
+}
+
+fn losses_and_gradients_of_inverse_depths_agree_with_the_oracle<B: Raster<Gaussians>>(
+    device: &mut B,
+) {
+    for (count, seed) in [(1, 1), (8, 2), (60, 3), (200, 4)] {
+        for counted in [Counted::Clear, Counted::Some] {
+            let gaussians = tame_gaussians(count, seed, 3);
+            let shot = shot_with_depths(&gaussians, &view(), settings(3, seed), (seed, counted));
+            let what = format!("{count} Gaussians, {counted:?}");
+            let found = assert_first_steps_agree(device, &gaussians, &shot, &what).loss;
+            let depth_l1 = found.depth_l1.expect("the view has a map");
+            let colours = 0.8 * found.l1 + 0.2 * (1.0 - found.ssim);
+            assert!((found.total - colours - DEPTH_WEIGHT * depth_l1).abs() < 1e-9, "{found:?}");
+            assert!(depth_l1 > 0.05, "{what}: {depth_l1} says nothing");
+        }
+    }
+    for (seed, size) in (1..).zip([[1, 1], [3, 2], [11, 11], [17, 33], [65, 18]]) {
+        let view = resized(&view(), size);
+        let settings = with_depths(settings(3, seed));
+        let gaussians = clear_gaussians(12, seed, &[(&view, settings)]);
+        let shot = shot_with_depths(&gaussians, &view, settings, (seed, Counted::All));
+        assert_first_steps_agree(device, &gaussians, &shot, &format!("{size:?} px"));
+    }
+}
+
+/// Faint Gaussians that all cover all of a view, one behind the other.
+fn layers(count: u32) -> Gaussians {
+    let mut draws = Draws::new(9);
+    let parts: Vec<Gaussians> = (0..count)
+        .map(|i| {
+            let depth = 1.0 + 4e-3 * i as f32;
+            let [x, y] = draws.array::<2>(-0.2, 0.2).map(f64::to_f32);
+            let color = draws.array::<3>(0.1, 0.9).map(f64::to_f32);
+            // Twice the least opacity that shows at the centre, and more than it anywhere in view.
+            gaussian([x * depth, y * depth, depth], 0.9 * depth, 0.009, color)
+        })
+        .collect();
+    together(&parts)
+}
+
+fn lists_of_several_chunks_agree_with_the_oracle<B: Raster<Gaussians>>(device: &mut B) {
+    // 256 instances are a chunk: this is two of them and a part.
+    let mut gaussians = layers(600);
+    // What is round has no gradient of its rotation, and rounding would be held against nothing.
+    for scales in gaussians.log_scales.as_chunks_mut::<3>().0 {
+        scales[0] += 0.3;
+        scales[2] -= 0.2;
+    }
+    let view = resized(&straight(), [37, 21]);
+    let shot = shot_with_depths(&gaussians, &view, settings(3, 6), (6, Counted::All));
+    let step = assert_first_steps_agree(device, &gaussians, &shot, "600 layers");
+    assert!(step.snapshot.views_seen.iter().all(|&seen| seen == 1));
+}
+
+fn a_view_without_a_map_has_the_loss_of_its_colours_alone<B: Raster<Gaussians>>(device: &mut B) {
+    let gaussians = tame_gaussians(60, 12, 3);
+    let mut plain = shot(&gaussians, &view(), settings(3, 12), (12, Counted::Clear));
+    let before = FirstStep::taken_by(device, &gaussians, &plain);
+    // A frame with a map that is compared before leaves nothing behind for the next.
+    let deep = shot_with_depths(&gaussians, &view(), settings(3, 12), (12, Counted::Clear));
+    FirstStep::taken_by(device, &gaussians, &deep);
+    plain.settings.inverse_depth = true;
+    let asked = FirstStep::taken_by(device, &gaussians, &plain);
+    assert_eq!(asked.loss.depth_l1, None);
+    // Sums of pixels in any order.
+    assert!((asked.loss.total - before.loss.total).abs() < 1e-9);
+    let moments = [&before, &asked].map(|step| step.snapshot.first_moments.means.clone());
+    for (a, b) in moments[0].iter().zip(&moments[1]) {
+        assert!((a - b).abs() <= 1e-4 * a.abs().max(1e-4), "{a} and {b}");
+    }
+    // And where nobody compares the map that there is.
+    let target = device.target(0, &deep.photo).unwrap();
+    let model = device.upload(&gaussians).unwrap();
+    let mut frame = device.render(&model, &deep.view, &deep.settings).unwrap();
+    let loss = device.loss(&mut frame, &target, &deep.terms).unwrap().read().unwrap();
+    assert_eq!(loss.depth_l1, None);
+}
+
+/// Views from two sides, with the statistics that are asked for.
+fn two_shots(gaussians: &Gaussians, statistics: Statistics, depths: bool) -> Vec<Shot> {
+    let views = [view(), straight()];
+    let numbered = |(index, view): (usize, &View)| {
+        let seed = index as u64;
+        let settings = RenderSettings { statistics, ..settings(3, seed) };
+        let made = if depths { shot_with_depths } else { shot };
+        Shot { index, ..made(gaussians, view, settings, (seed, Counted::Clear)) }
+    };
+    views.iter().enumerate().map(numbered).collect()
+}
+
+/// Within 1e-3, small ones against a tenth of the mean.
+fn assert_sums_agree(found: &[f32], expected: &[f32], what: &str) {
+    let wide = |sums: &[f32]| sums.iter().copied().map(f64::from).collect::<Vec<_>>();
+    let (found, expected) = (wide(found), wide(expected));
+    assert_eq!(found.len(), expected.len(), "{what}");
+    let floor = 0.1 * mean_size(&expected);
+    for (i, (found, expected)) in found.iter().zip(&expected).enumerate() {
+        let error = (found - expected).abs();
+        assert!(error <= 1e-3 * expected.max(floor), "{what} {i}: {found:e} for {expected:e}");
+    }
+}
+
+fn absolute_gradients_agree_with_the_oracle<B: Raster<Gaussians>>(device: &mut B) {
+    for (count, seed) in [(1, 41), (90, 42), (250, 43)] {
+        let gaussians = tame_gaussians(count, seed, 3);
+        for depths in [false, true] {
+            let mut sums = Vec::new();
+            for statistics in [Statistics::Norms, Statistics::AbsoluteNorms, Statistics::Both] {
+                let shots = two_shots(&gaussians, statistics, depths);
+                let mut model = observed(device, &gaussians, &shots);
+                let found = device.snapshot(&mut model).unwrap();
+                let oracle = &mut Cpu::<f64>::new();
+                let mut model = observed(oracle, &gaussians, &shots);
+                let expected = oracle.snapshot(&mut model).unwrap();
+                let what = format!("{count} Gaussians, {statistics:?}, {depths}");
+                let (found_sums, sums_there) =
+                    (&found.absolute_norm_sums, statistics == Statistics::Both);
+                assert_eq!(found_sums.len(), if sums_there { count } else { 0 }, "{what}");
+                assert_sums_agree(found_sums, &expected.absolute_norm_sums, &what);
+                let norms = (&found.gradient_norm_sums, &expected.gradient_norm_sums);
+                assert_sums_agree(norms.0, norms.1, &what);
+                sums.push(found);
+            }
+            // One norm is of sums that cancel, the other is not, and a sum of sides exceeds both.
+            let (mut cancelling, mut seen) = (0, 0);
+            for i in 0..count {
+                let norm = sums[0].gradient_norm_sums[i];
+                let absolute = sums[1].gradient_norm_sums[i];
+                let sides = sums[2].absolute_norm_sums[i];
+                assert!(norm <= absolute * 1.001 && absolute <= sides * 1.001, "Gaussian {i}");
+                seen += usize::from(absolute > 0.0);
+                cancelling += usize::from(norm < 0.9 * absolute);
+            }
+            assert!(cancelling * 2 > seen || count == 1, "{cancelling} of {seen} cancel");
+            assert!(seen > 10 || count == 1, "only {seen} are seen");
+        }
+    }
+}
+
+/// Sums of absolute values hardly depend on the order of their terms: twice the same view tells twice
+/// the same but for single precision, and what fades is their share to within it.
+fn what_is_near_tells_by_the_square_of_its_depth<B: Raster<Gaussians>>(device: &mut B) {
+    const FADE_DEPTH: f64 = 1.5;
+    let gaussians = tame_gaussians(250, 44, 3);
+    let pose = view().pose;
+    let mut observed = |statistics, fade_depth| {
+        let settings = RenderSettings { statistics, fade_depth, ..settings(3, 7) };
+        let shots = [shot(&gaussians, &view(), settings, (7, Counted::Clear))];
+        let mut model = observed(device, &gaussians, &shots);
+        let snapshot = device.snapshot(&mut model).unwrap();
+        match statistics {
+            Statistics::Both => snapshot.absolute_norm_sums,
+            Statistics::AbsoluteNorms | Statistics::Norms => snapshot.gradient_norm_sums,
+        }
+    };
+    for statistics in [Statistics::AbsoluteNorms, Statistics::Both] {
+        let (all, faded) = (observed(statistics, 0.0), observed(statistics, FADE_DEPTH));
+        let (mut near, mut far) = (0, 0);
+        for (row, (&all, &faded)) in all.iter().zip(&faded).enumerate() {
+            let mean = [0, 1, 2].map(|axis| f64::from(gaussians.means[row * 3 + axis]));
+            let depth = dot(pose.rotation[2], mean) + pose.translation[2];
+            let share = (depth / FADE_DEPTH).min(1.0).powi(2);
+            let (all, faded) = (f64::from(all), f64::from(faded));
+            assert!((faded - share * all).abs() <= 1e-4 * share * all, "{row}: {faded:e}, {all:e}");
+            if all > 0.0 {
+                *(if share < 1.0 { &mut near } else { &mut far }) += 1;
+            }
+        }
+        assert!(near > 10 && far > 10, "{near} near, {far} far");
+    }
+}

@@ -1,0 +1,525 @@
+//! The program as a user runs it: flags, configuration, output.
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use crate::common::program::{Ended, SIZE, TestFolder, VIEWS, cut, end, files_below, splat, text};
+use rstest::rstest;
+use splat::config::Config;
+
+fn config(place: &TestFolder, model: &str) -> Config {
+    let path = place.path(model).join("config.toml");
+    Config::from_toml("config.toml", &fs::read_to_string(path).unwrap()).unwrap()
+}
+
+#[rstest]
+#[case::program("", &["train", "eval", "render", "plan", "synth", "profile", "doctor", "Exit codes"])]
+#[case::train("train", &["Scene", "Optimisation", "Density control", "Memory", "Output", "Run"])]
+#[case::eval("eval", &["Scene", "Memory", "Run", "--split", "--lpips-weights", "--json"])]
+#[case::render("render", &["Scene", "Memory", "Run", "--skip-train"])]
+#[case::plan("plan", &["Forecast", "Scene", "Memory", "--gaussians", "--model", "--json"])]
+#[case::synth("synth", &["Scene", "--output", "--seed"])]
+#[case::profile("profile", &["MODEL", "--json"])]
+#[case::doctor("doctor", &["--json", "Exit"])]
+fn every_command_explains_itself(#[case] command: &str, #[case] parts: &[&str]) {
+    let ended = end(splat().args(command.split_whitespace()).arg("--help")).done();
+    assert_eq!(ended.stderr, "");
+    for part in parts {
+        assert!(ended.stdout.contains(part), "{part} is missing:\n{}", ended.stdout);
+    }
+}
+
+#[test]
+fn the_version_is_a_result() {
+    let ended = end(splat().arg("--version")).done();
+    assert_eq!(ended.stdout.trim(), concat!("splat ", env!("CARGO_PKG_VERSION")));
+}
+
+#[rstest]
+#[case::nothing("", "Usage")]
+#[case::no_such_command("fly", "fly")]
+#[case::no_such_flag("train -s . --no-such-flag", "--no-such-flag")]
+#[case::no_scene_named("train -m nowhere", "-s SCENE")]
+#[case::not_a_number("train -s . --iterations many", "--iterations")]
+#[case::no_iterations("train -s . --iterations 0", "--iterations")]
+#[case::more_iterations_than_a_count_holds("train -s . --iterations 99999999999", "--iterations")]
+#[case::sh_degree_4("train -s . --sh-degree 4", "--sh-degree")]
+#[case::resolution_0("train -s . -r 0", "--resolution")]
+#[case::resolution_of_no_screen("train -s . -r 1000000", "--resolution")]
+#[case::resolution_below_minus_1("train -s . -r -2", "--resolution")]
+#[case::every_view_held_out("train -s . --eval --test-every 1", "--test-every")]
+#[case::not_a_size("train -s . --image-cache lots", "--image-cache")]
+#[case::not_a_rate("train -s . --feature-lr nan", "--feature-lr")]
+#[case::not_a_share("train -s . --lambda-dssim 1.5", "--lambda-dssim")]
+#[case::not_a_switch("train -s . --eval maybe", "--eval")]
+#[case::not_a_device("train -s . --device toaster", "--device")]
+#[case::no_such_preset("train -s . --preset gigantic", "gigantic")]
+#[case::iteration_0_is_never("train -s . --save-iterations 0", "--save-iterations")]
+#[case::two_ways_to_go_on("train -s . --resume auto --start-checkpoint x", "--start-checkpoint")]
+#[case::two_scenes("train --demo -s .", "--demo")]
+#[case::a_name_that_leads_elsewhere("train -s . --experiment-name ../up", "--experiment-name")]
+#[case::eval_without_a_model("eval", "--model-path")]
+#[case::synth_without_a_folder("synth", "--output")]
+fn bad_usage_names_the_flag_and_ends_with_2(#[case] line: &str, #[case] part: &str) {
+    let place = TestFolder::empty();
+    let mut command = splat();
+    let ended = end(command.current_dir(place.path("")).args(line.split_whitespace()));
+    assert_eq!(ended.code, Some(2), "{ended:#?}");
+    assert_eq!(ended.stdout, "");
+    ended.says(&[part]);
+    assert!(files_below(&place.path("")).is_empty(), "something was written");
+}
+
+#[test]
+fn a_gpu_that_cannot_be_used_is_refused_with_the_reason_and_the_way_out() {
+    if cfg!(kernels) && splat::backend::gpu::is_present() {
+        // Here it can be used.
+        return;
+    }
+    let place = TestFolder::with_scene();
+    // The later flag would be a repetition; so no helper here.
+    let mut command = splat();
+    command.args(["train", "--device", "cuda", "-s"]).arg(place.scene());
+    end(command.arg("-m").arg(place.model())).refused(5, &["--device cuda", "--device cpu"]);
+    assert!(!place.model().exists());
+}
+
+#[test]
+fn limits_of_a_gpu_are_taken_with_a_notice_on_the_cpu() {
+    let place = TestFolder::with_scene();
+    place.trained(1, &["--vram-limit", "80%"]).says(&["without effect on the CPU: --vram-limit"]);
+    end(splat().args(["eval", "--split=train", "-m"]).arg(place.model())).says(&["without effect"]);
+    let config = fs::read_to_string(place.model().join("config.toml")).unwrap();
+    assert!(config.contains("vram_limit = \"80%\""), "{config}");
+}
+
+#[test]
+fn an_exposure_and_a_grid_exclude_each_other() {
+    let place = TestFolder::with_scene();
+    end(place.train().args(["--exposure", "--bilateral-grid"]))
+        .refused(2, &["--bilateral-grid", "--exposure"]);
+    // The rates of the reference trainer's flags are taken.
+    let flags = ["--exposure", "--exposure_lr_init=0.02", "--exposure_lr_final", "0.002"];
+    place.trained(2, &flags);
+    let options = config(&place, "model").optimize;
+    assert_eq!((options.exposure_lr_init, options.exposure_lr_final), (0.02, 0.002));
+}
+
+#[test]
+fn hyphens_and_underscores_are_the_same() {
+    let place = TestFolder::with_scene();
+    place.trained_into(
+        "a",
+        2,
+        &["--test-iterations", "1", "--densify-until-iter=9", "--high-dram"],
+    );
+    place.trained_into(
+        "b",
+        2,
+        &["--test_iterations", "1", "--densify_until_iter=9", "--high_dram"],
+    );
+    let (mut a, b) = (config(&place, "a"), config(&place, "b"));
+    assert_eq!((a.densify.densify_until_iter, a.memory.high_dram), (9, true));
+    a.output.model_path.clone_from(&b.output.model_path);
+    assert_eq!(a, b);
+}
+
+#[test]
+fn harmless_flags_of_the_reference_trainer_get_one_notice_each() {
+    let place = TestFolder::with_scene();
+    let flags = ["--convert_SHs_python", "--debug", "--ip", "127.0.0.1", "--port", "6009"];
+    let ended = place.trained(2, &flags);
+    let notices = ended.stderr.lines().filter(|line| line.contains("is ignored")).count();
+    assert_eq!(notices, 4, "{}", ended.stderr);
+}
+
+#[test]
+fn customary_ways_to_write_switches_and_never_are_understood() {
+    let place = TestFolder::with_scene();
+    let never = ["--eval", "True", "--test_iterations", "-1", "--save_iterations", "-1"];
+    place.trained(3, &[&never[..], &["-w", "False", "--checkpoint_iterations", "-1"]].concat());
+    let config = config(&place, "model");
+    assert!(config.scene.eval && !config.scene.white_background);
+    // The last iteration is saved and measured nevertheless.
+    assert!(place.ply(3).exists());
+    assert!(fs::read_to_string(place.model().join("results.json")).unwrap().contains("ours_3"));
+}
+
+#[test]
+fn flags_win_over_the_file_and_the_file_over_the_preset() {
+    let place = TestFolder::with_scene();
+    let file = place.path("mine.toml");
+    fs::write(&file, "[optimize]\niterations = 4\nsh_degree = 1\n").unwrap();
+    end(place
+        .train()
+        .args(["--preset", "smoke", "--sh-degree", "2", "-r", "1", "--config"])
+        .arg(&file))
+    .done();
+    let config = config(&place, "model");
+    assert_eq!(config.optimize.sh_degree, 2, "flags come last");
+    assert_eq!(config.optimize.iterations, 4, "the file wins over the preset");
+    assert_eq!(config.optimize.sh_degree_interval, 50, "the preset wins over the defaults");
+}
+
+#[test]
+fn the_written_configuration_reproduces_the_run() {
+    let place = TestFolder::with_scene();
+    place.trained_into("a", 8, &["--seed", "5", "--random-background", "--feature-lr", "0.01"]);
+    let written = place.path("a").join("config.toml");
+    let mut again = splat();
+    again.arg("train").arg("--config").arg(written).arg("-m").arg(place.path("b"));
+    end(&mut again).done();
+    let ply = |model| fs::read(place.ply_of(model, 8)).unwrap();
+    assert!(ply("a") == ply("b"), "the second run differs");
+    place.trained_into("c", 8, &["--seed", "6", "--random-background", "--feature-lr", "0.01"]);
+    assert!(ply("a") != ply("c"), "the seed changes nothing");
+}
+
+#[test]
+fn json_progress_is_one_object_a_line() {
+    let place = TestFolder::with_scene();
+    let ended = place.trained(12, &["--eval", "--progress", "json", "--debug"]);
+    assert_eq!(ended.stdout, "");
+    let events: Vec<String> = ended
+        .stderr
+        .lines()
+        .map(|line| {
+            let line: serde_json::Value = serde_json::from_str(line).unwrap();
+            line["event"].as_str().unwrap().to_owned()
+        })
+        .collect();
+    for event in ["log", "started", "step", "evaluated", "saved", "finished"] {
+        assert!(events.iter().any(|found| found == event), "no {event} in {events:?}");
+    }
+}
+
+#[test]
+fn the_error_of_a_json_run_is_json_too() {
+    let place = TestFolder::with_scene();
+    fs::remove_dir_all(place.scene().join("sparse")).unwrap();
+    let ended = end(place.train().args(["--progress", "json"])).refused(3, &["sparse"]);
+    for line in ended.stderr.lines() {
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert!(line["message"].is_string(), "{line}");
+    }
+}
+
+#[test]
+fn quiet_says_nothing_when_all_is_well() {
+    let place = TestFolder::with_scene();
+    let ended = place.trained(3, &["--quiet", "--eval"]);
+    assert_eq!((ended.stdout.as_str(), ended.stderr.as_str()), ("", ""));
+}
+
+#[rstest]
+#[case::of_results(Stdio::null as fn() -> Stdio, false)]
+#[case::of_messages(Stdio::null as fn() -> Stdio, true)]
+fn a_reader_that_goes_away_does_not_stop_the_program(
+    #[case] other: fn() -> Stdio,
+    #[case] messages: bool,
+) {
+    let place = TestFolder::with_scene();
+    place.trained(2, &["--eval"]);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_splat"));
+    if messages {
+        command.args(["train", "--device", "cpu", "--iterations", "5", "-s"]).arg(place.scene());
+        command.stdout(other()).stderr(Stdio::piped());
+    } else {
+        command.args(["eval", "--json"]).stdout(Stdio::piped()).stderr(other());
+    }
+    let mut child = command.arg("-m").arg(place.model()).spawn().unwrap();
+    drop(child.stdout.take());
+    drop(child.stderr.take());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert!(!messages || place.ply(5).exists());
+}
+
+#[test]
+fn an_earlier_run_is_moved_aside_whole() {
+    let place = TestFolder::with_scene();
+    place.trained(4, &["--eval"]);
+    end(splat().args(["render", "-m"]).arg(place.model())).done();
+    let before = files_below(&place.model());
+    place.trained(2, &["--eval"]).says(&["previous_1"]);
+    place.trained(2, &["--eval"]).says(&["previous_2"]);
+    let aside = place.model().join("previous_1");
+    for (path, content) in before {
+        let name = path.strip_prefix(place.model()).unwrap();
+        assert!(fs::read(aside.join(name)).unwrap() == content, "{} is lost", name.display());
+    }
+    assert!(!place.ply(4).exists() && place.ply(2).exists());
+    assert!(!place.model().join("test").exists(), "the renders belong to the run before");
+}
+
+#[test]
+fn a_scene_that_is_its_own_model_folder_keeps_its_photographs() {
+    let place = TestFolder::with_scene();
+    // Blender's scenes have their photographs in folders of these names.
+    let photograph = place.scene().join("train/r_0.png");
+    fs::create_dir(place.scene().join("train")).unwrap();
+    fs::copy(place.image(0), &photograph).unwrap();
+    place.trained_into("scene", 2, &[]);
+    end(splat().args(["render", "-m"]).arg(place.scene())).done();
+    place.trained_into("scene", 2, &[]).says(&["previous_1"]);
+    assert!(photograph.exists() && place.image(0).exists());
+    assert!(place.scene().join("previous_1/train/ours_2/renders/00000.png").exists());
+}
+
+#[test]
+fn commands_that_messages_suggest_can_be_pasted() {
+    let place = TestFolder::empty();
+    let model = "it's a model";
+    let mut command = splat();
+    command.args(["train", "--demo", "--device", "cpu", "--iterations", "2", "-m"]);
+    let ended = end(command.arg(place.path(model))).done();
+    let quoted = format!("-m '{}'", text(&place.path(model)).replace('\'', r"'\''"));
+    assert!(ended.stdout.contains(&quoted), "{}", ended.stdout);
+}
+
+#[test]
+fn synth_says_where_the_scene_is_and_writes_the_same_for_the_same_seed() {
+    let place = TestFolder::empty();
+    let synth = |name: &str, seed: &str| {
+        let size = ["--views", "3", "--width", "24", "--height", "18", "--points", "20"];
+        let mut command = splat();
+        command.args(["synth", "--seed", seed, "-o"]).arg(place.path(name)).args(size);
+        end(&mut command).done()
+    };
+    assert_eq!(synth("a", "1").stdout.trim(), text(&place.path("a")));
+    synth("b", "1");
+    synth("c", "2");
+    let content = |name: &str| -> Vec<Vec<u8>> {
+        files_below(&place.path(name)).into_iter().map(|(_, content)| content).collect()
+    };
+    assert_eq!(content("a").len(), 3 + 3);
+    assert!(content("a") == content("b") && content("a") != content("c"));
+}
+
+#[cfg(unix)]
+#[test]
+fn files_are_for_those_whom_the_umask_allows() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = TestFolder::empty();
+    for (umask, mode) in [("077", 0o600), ("002", 0o664)] {
+        let mut command = assert_cmd::Command::new("sh");
+        command.args(["-c", &format!("umask {umask}; exec \"$@\""), "sh"]);
+        command.arg(env!("CARGO_BIN_EXE_splat")).args(["synth", "--views", "1", "--points", "5"]);
+        end(command.args(["--width", "16", "--height", "16", "-o"]).arg(place.path(umask))).done();
+        let cameras = place.path(umask).join("sparse/0/cameras.bin");
+        assert_eq!(cameras.metadata().unwrap().permissions().mode() & 0o777, mode, "{umask}");
+    }
+}
+
+#[test]
+fn synth_refuses_a_scene_without_views() {
+    let place = TestFolder::empty();
+    let mut command = splat();
+    command.args(["synth", "--views", "0", "-o"]).arg(place.path("scene"));
+    end(&mut command).refused(2, &["--views"]);
+}
+
+#[test]
+fn doctor_speaks_text_and_json() {
+    let ended = end(splat().arg("doctor"));
+    let text = ended.stdout;
+    assert!(text.contains(env!("CARGO_PKG_VERSION")), "{text}");
+    let doctor = end(splat().args(["doctor", "--json"]));
+    let json: serde_json::Value = serde_json::from_str(&doctor.stdout).unwrap();
+    // A GPU that this program cannot use keeps training from running, as does a full disk.
+    let can_train = json["can_train"].as_bool().unwrap();
+    assert_eq!(
+        (ended.code, doctor.code),
+        if can_train { (Some(0), Some(0)) } else { (Some(1), Some(1)) }
+    );
+    let usable = json["gpu_problem"].is_null() && json["disk_free"].as_u64().unwrap() > 1 << 26;
+    assert_eq!(can_train, usable, "{json}");
+    assert!(["GPU ", "NVML ", "RAM ", "disk "].iter().all(|part| text.contains(part)), "{text}");
+    assert!(json["host_memory"].as_u64().unwrap() <= json["host_machine"].as_u64().unwrap());
+    assert_eq!(json["version"], env!("CARGO_PKG_VERSION"));
+    assert!(json["devices"].as_array().unwrap().contains(&"cpu".into()), "{json}");
+    assert_eq!(json["kernels"].is_null(), !cfg!(kernels));
+    if !cfg!(kernels) {
+        assert!(text.contains("nvcc of the CUDA toolkit"), "how to build with kernels: {text}");
+    }
+    assert!(json["cpu_threads"].as_u64().unwrap() > 0);
+}
+
+#[test]
+fn bench_measures_a_model_at_the_sizes_asked_for_and_changes_nothing() {
+    let place = TestFolder::with_scene();
+    place.trained(3, &["--eval"]);
+    let before = files_below(&place.model());
+    let bench = |flags: &[&str]| {
+        let mut command = splat();
+        command.args(["bench", "--iterations=12", "--warm-up=2", "-m"]).arg(place.model());
+        end(command.args(flags)).done().stdout
+    };
+    let json: serde_json::Value =
+        serde_json::from_str(&bench(&["--json", "--gaussians", "777", "50"])).unwrap();
+    assert_eq!((&json["train_views"], &json["view_px"][0]), (&7.into(), &48.into()));
+    let runs = json["runs"].as_array().unwrap();
+    for (run, gaussians) in runs.iter().zip([50, 777]) {
+        assert_eq!(run["gaussians"], gaussians);
+        assert!(run["ms_median"].as_f64().unwrap() > 0.0 && run["ms_mean"].as_f64().unwrap() > 0.0);
+        let bytes = |label: &str| {
+            let entries = run["memory"].as_array().unwrap();
+            entries.iter().find(|entry| entry["label"] == label).unwrap()["peak"].as_u64()
+        };
+        // 59 parameters, each with two moments; two numbers of statistics.
+        assert_eq!(bytes("parameters"), Some(59 * 4 * gaussians));
+        assert_eq!(bytes("optimizer"), Some((2 * 59 * 4 + 8) * gaussians));
+        let parts = ["parameters", "optimizer", "activations", "gradients"].map(bytes);
+        let sum: u64 = parts.into_iter().flatten().sum();
+        assert_eq!((&run["peak"]["total"], &run["peak"]["training"]), (&sum.into(), &sum.into()));
+        // Without a GPU that tells how it fares, only what pictures show.
+        assert!(run["pairs"]["contributing"].as_u64().unwrap() > 0 && run["work"].is_null());
+        assert!(run["stages"].as_array().unwrap().is_empty() && run["copy"].is_null());
+    }
+    assert_eq!(runs.len(), 2);
+    let text = bench(&["--observe"]);
+    for part in [
+        "density control's statistics",
+        "200 Gaussians, 12 iterations",
+        "ms (median)",
+        "pairs contributing",
+    ] {
+        assert!(text.contains(part), "{text}");
+    }
+    assert!(files_below(&place.model()) == before, "the model is not touched");
+}
+
+#[test]
+fn render_writes_pairs_in_two_folders_for_each_split() {
+    let place = TestFolder::with_scene();
+    place.trained(3, &["--eval"]);
+    let ended = end(splat().args(["render", "-m"]).arg(place.model())).done();
+    assert_eq!(ended.stdout.lines().count(), 2, "{}", ended.stdout);
+    for (split, count) in [("train", 7), ("test", 1)] {
+        for kind in ["renders", "gt"] {
+            let folder = place.model().join(split).join("ours_3").join(kind);
+            let names: Vec<String> = files_below(&folder)
+                .iter()
+                .map(|(path, _)| path.file_name().unwrap().to_str().unwrap().to_owned())
+                .collect();
+            let expected: Vec<String> = (0..count).map(|i| format!("{i:05}.png")).collect();
+            assert_eq!(names, expected, "{split} {kind}");
+            let first = image::open(folder.join("00000.png")).unwrap();
+            assert_eq!((first.width(), first.height()), SIZE);
+        }
+    }
+    let mut skip = splat();
+    skip.args(["render", "--skip-train", "--skip-test", "-m"]).arg(place.model());
+    end(&mut skip).refused(2, &["skip"]);
+}
+
+#[test]
+fn render_without_a_photograph_that_can_be_decoded_is_refused() {
+    let place = TestFolder::with_scene();
+    place.trained(3, &["--eval"]);
+    for number in 0..VIEWS {
+        // The header stays, so that the scene opens.
+        cut(&place.image(number), 100);
+    }
+    let ended = end(splat().args(["render", "-m"]).arg(place.model()));
+    ended.refused(3, &["no image of the train views", text(&place.image(1))]);
+}
+
+#[test]
+fn eval_gives_the_figures_of_the_run() {
+    let place = TestFolder::with_scene();
+    place.trained(6, &["--eval"]);
+    let written = fs::read_to_string(place.model().join("results.json")).unwrap();
+    let written: serde_json::Value = serde_json::from_str(&written).unwrap();
+    let ended = end(splat().args(["eval", "--json", "-m"]).arg(place.model())).done();
+    let json: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
+    assert_eq!(json["iteration"], 6);
+    assert_eq!(json["views"].as_array().unwrap().len(), 1);
+    let difference = |found: &serde_json::Value, name: &str| {
+        (found.as_f64().unwrap() - written["ours_6"][name].as_f64().unwrap()).abs()
+    };
+    // The PLY holds all that the run had, so only the printed digits differ.
+    assert!(difference(&json["mean"]["psnr"], "PSNR") < 1e-4, "{json} {written}");
+    assert!(difference(&json["mean"]["ssim"], "SSIM") < 1e-5, "{json} {written}");
+    let train = ["eval", "--split", "train", "--json", "-m"];
+    let train = end(splat().args(train).arg(place.model())).done();
+    let train: serde_json::Value = serde_json::from_str(&train.stdout).unwrap();
+    assert_eq!(train["views"].as_array().unwrap().len(), 7);
+}
+
+#[test]
+fn eval_of_another_iteration_or_scene_follows_the_flags() {
+    let place = TestFolder::with_scene();
+    place.trained(6, &["--eval", "--save-iterations", "2"]);
+    let moved = place.path("moved");
+    fs::rename(place.scene(), &moved).unwrap();
+    let eval = |flags: &[&str]| -> Ended {
+        end(splat().args(["eval", "--json", "-m"]).arg(place.model()).args(flags))
+    };
+    eval(&[]).refused(3, &[text(&place.scene())]);
+    let ended = eval(&["-s", text(&moved), "--iteration", "2"]).done();
+    let json: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
+    assert_eq!(json["iteration"], 2);
+    eval(&["-s", text(&moved), "--iteration", "5"]).refused(3, &["5", "2, 6"]);
+}
+
+#[test]
+fn without_held_out_views_eval_says_what_to_do() {
+    let place = TestFolder::with_scene();
+    place.trained(2, &[]);
+    end(splat().args(["eval", "-m"]).arg(place.model())).refused(2, &["--split train", "--eval"]);
+}
+
+#[test]
+fn the_demonstration_trains_and_says_what_is_next() {
+    let place = TestFolder::empty();
+    let mut command = splat();
+    command.args(["train", "--demo", "--device", "cpu", "--iterations", "5", "-m"]);
+    let ended = end(command.arg(place.model())).done();
+    for part in ["scene", "point_cloud.ply", "results.json", "tensorboard"] {
+        assert!(ended.stdout.contains(part), "{part} is missing: {}", ended.stdout);
+    }
+    assert!(place.ply(5).exists());
+}
+
+#[test]
+fn a_negative_value_names_its_flag_and_the_last_of_two_flags_wins() {
+    end(splat().args(["train", "-s", "x", "--iterations", "-5"])).refused(2, &["--iterations"]);
+    let place = TestFolder::with_scene();
+    place.trained(3, &["--iterations", "2"]);
+    assert!(place.model().join("point_cloud/iteration_2").is_dir());
+}
+
+#[test]
+fn a_demonstration_is_found_from_every_folder() {
+    let place = TestFolder::empty();
+    let demo = ["train", "--demo", "-m", "demo", "--device", "cpu", "--iterations", "2"];
+    end(splat().current_dir(place.path(".")).args(demo)).done();
+    let elsewhere = place.path("elsewhere");
+    fs::create_dir(&elsewhere).unwrap();
+    let eval = ["eval", "--device", "cpu", "-m", "../demo"];
+    end(splat().current_dir(&elsewhere).args(eval)).done();
+}
+
+#[test]
+fn measuring_with_other_scene_options_leaves_the_tables_alone() {
+    let place = TestFolder::with_scene();
+    place.trained(3, &["--eval"]);
+    let read = || fs::read_to_string(place.model().join("results.json")).unwrap();
+    let before = read();
+    let mut eval = splat();
+    eval.args(["eval", "--device", "cpu", "-r", "2", "-m"]).arg(place.model());
+    let ended = end(&mut eval).done().says(&["left as they are"]);
+    assert!(ended.stdout.contains("PSNR") && ended.stdout.contains("SSIM"), "{}", ended.stdout);
+    assert_eq!(read(), before);
+}
+
+#[test]
+fn eval_and_render_accept_harmless_flags_of_the_reference_scripts() {
+    let place = TestFolder::with_scene();
+    place.trained(2, &["--eval"]);
+    for command in ["eval", "render"] {
+        let mut run = splat();
+        run.args([command, "--quiet", "--device", "cpu", "--convert_SHs_python", "-m"]);
+        end(run.arg(place.model())).done();
+    }
+}

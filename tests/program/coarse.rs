@@ -1,0 +1,283 @@
+//! SuGaR's coarse stage as a user runs it: when it does what, what it starts from, and how it goes on.
+
+use std::fs;
+
+use crate::common::program::{TestFolder, end, splat, text};
+use rstest::rstest;
+use serde_json::Value;
+
+/// A stage of 60 iterations with few samples: its prune comes after 16.
+const STAGE: [&str; 4] = [
+    "--sugar-iterations=60",
+    "--n-samples-for-sdf=300",
+    "--regularity-knn=8",
+    "--test-iterations=-1",
+];
+
+/// The iterations that the model is trained for before.
+const START: u32 = 120;
+
+/// Behind which the transparent go, and the last of all.
+const PRUNE: u32 = START + 16;
+const LAST: u32 = START + 60;
+
+fn events(place: &TestFolder, model: &str, kind: &str) -> Vec<Value> {
+    let log = fs::read_to_string(place.path(model).join("run.jsonl")).unwrap();
+    let events = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    events.filter(|event| event["event"] == kind).collect()
+}
+
+fn iterations(events: &[Value]) -> Vec<u64> {
+    events.iter().map(|event| event["iteration"].as_u64().unwrap()).collect()
+}
+
+fn ply(place: &TestFolder, model: &str, iteration: u32) -> Vec<u8> {
+    fs::read(place.ply_of(model, iteration)).unwrap()
+}
+
+/// A run of both stages.
+fn trained(place: &TestFolder, model: &str, flags: &[&str]) {
+    place.trained_into(model, START, &[&STAGE[..], flags].concat());
+}
+
+#[test]
+fn the_stage_follows_the_photometric_one_and_does_each_thing_in_its_time() {
+    let place = TestFolder::with_scene();
+    let run = place.trained_into(
+        "model",
+        START,
+        &[&STAGE[..], &["--regularize=density", "--progress=plain"]].concat(),
+    );
+    run.says(&[
+        "Training ",
+        &format!("[Coarse Training] Iter {START}: "),
+        &format!("[Coarse Training] Iter {PRUNE}: 8 nearest neighbours of "),
+    ]);
+    let of = |kind| events(&place, "model", kind);
+    assert_eq!(iterations(&of("coarse_started")), [u64::from(START)]);
+    let prunes = of("pruned");
+    assert_eq!(iterations(&prunes), [u64::from(PRUNE)]);
+    let [pruned, left] = ["pruned", "gaussians"].map(|key| prunes[0][key].as_u64().unwrap());
+    assert!(pruned > 0 && left > 0, "{prunes:?}");
+    assert_eq!(iterations(&of("neighbours")), [u64::from(PRUNE)]);
+    assert_eq!(iterations(&of("finished")), [u64::from(LAST)]);
+    assert!(of("densified").iter().all(|event| event["iteration"].as_u64() < Some(START.into())));
+
+    // Both stages end in a model, and the second has the transparent no more.
+    let rows = |iteration| {
+        let header = String::from_utf8_lossy(&ply(&place, "model", iteration)[..200]).into_owned();
+        let line = header.lines().nth(2).unwrap().to_owned();
+        line.strip_prefix("element vertex ").unwrap().parse::<u64>().unwrap()
+    };
+    assert_eq!((rows(START), rows(LAST)), (pruned + left, left));
+    for iteration in [START, LAST] {
+        assert!(place.checkpoint(iteration).exists(), "{iteration}");
+    }
+}
+
+#[rstest]
+#[case::density("density", &["density", "normal"], &["entropy", "sdf", "dn"])]
+#[case::distances("sdf", &["sdf", "normal"], &["entropy", "density", "dn"])]
+#[case::depths_and_normals("dn-consistency", &["density", "normal", "dn"], &["entropy", "sdf"])]
+fn each_kind_of_terms_is_told_in_its_time(
+    #[case] kind: &str,
+    #[case] on: &[&str],
+    #[case] off: &[&str],
+) {
+    let place = TestFolder::with_scene();
+    // Opacities are told of after 100 iterations and surfaces after 200.
+    let kind = format!("--regularize={kind}");
+    let flags =
+        ["--sugar-iterations=440", "--n-samples-for-sdf=200", "--test-iterations=-1", &kind];
+    place.trained_into("model", 60, &flags);
+    let reports = events(&place, "model", "surface");
+    assert_eq!(iterations(&reports), [100, 200, 300, 400, 500]);
+    assert!(reports[0]["entropy"].as_f64().unwrap() > 0.0, "{}", reports[0]);
+    for term in ["density", "sdf", "normal", "dn"] {
+        assert!(reports[0][term].is_null(), "{term}: {}", reports[0]);
+    }
+    for term in on {
+        let value = reports[2][term].as_f64().unwrap();
+        assert!(value > 0.0 && value.is_finite(), "{term}: {}", reports[2]);
+    }
+    for term in off {
+        assert!(reports[2][term].is_null(), "{term}: {}", reports[2]);
+    }
+}
+
+#[rstest]
+#[case::plain(&[])]
+#[case::through_both_filters(&["--antialiasing", "--filter-3d"])]
+fn straight_on_is_the_same_as_from_what_was_saved(#[case] filters: &[&str]) {
+    let place = TestFolder::with_scene();
+    let flags = [filters, &["--regularize=density", "--eval"]].concat();
+    trained(&place, "at_once", &flags);
+    // The earlier run tells the scene, its split and its screen filter; the 3D filter is in the PLY.
+    let mut command = splat();
+    command.args(["train", "--device=cpu", "--regularize=density", "-c"]);
+    command.arg(place.path("at_once")).args(["--iteration-to-load", &START.to_string()]);
+    end(command.arg("-m").arg(place.path("loaded")).args(STAGE)).done();
+    assert!(ply(&place, "at_once", LAST) == ply(&place, "loaded", LAST));
+    let config = fs::read_to_string(place.path("loaded/config.toml")).unwrap();
+    assert!(config.contains("eval = true"), "{config}");
+    assert_eq!(iterations(&events(&place, "loaded", "coarse_started")), [u64::from(START)]);
+    let steps = iterations(&events(&place, "loaded", "step"));
+    assert!(steps[0] > u64::from(START), "{steps:?}");
+}
+
+#[rstest]
+#[case::where_the_stage_begins(START)]
+#[case::while_opacities_are_driven(START + 9)]
+#[case::where_the_transparent_go(PRUNE)]
+#[case::behind_them(PRUNE + 1)]
+#[case::among_surfaces(PRUNE + 20)]
+fn the_stage_goes_on_from_a_checkpoint_as_if_it_had_not_stopped(#[case] iteration: u32) {
+    let place = TestFolder::with_scene();
+    let at = format!("--checkpoint-iterations={iteration}");
+    trained(&place, "unbroken", &["--regularize=dn-consistency", "--filter-3d", &at]);
+    let name = format!("unbroken/checkpoints/chkpnt_{iteration}.safetensors");
+    let checkpoint = place.path(&name);
+    end(place.train().args(["--start-checkpoint", text(&checkpoint)])).done();
+    assert!(ply(&place, "unbroken", LAST) == ply(&place, "model", LAST));
+}
+
+#[test]
+fn a_run_from_a_model_goes_on_though_a_preset_says_other_iterations() {
+    let place = TestFolder::with_scene();
+    place.trained_into("photometric", START, &["--test-iterations=-1"]);
+    let run = |model: &str, more: &[&str]| {
+        let mut command = place.train_into(model);
+        command.args(["--preset=sugar-density", "-c"]).arg(place.path("photometric"));
+        end(command.args(STAGE).args(more)).done()
+    };
+    run("unbroken", &["--checkpoint-iterations=150"]);
+    fs::create_dir_all(place.model().join("checkpoints")).unwrap();
+    let name = "checkpoints/chkpnt_150.safetensors";
+    fs::copy(place.path("unbroken").join(name), place.model().join(name)).unwrap();
+    run("model", &["--resume"]).says(&["iteration 150"]);
+    assert!(ply(&place, "unbroken", LAST) == ply(&place, "model", LAST));
+}
+
+#[test]
+fn opacities_go_to_nothing_or_all_before_the_transparent_go() {
+    let place = TestFolder::with_scene();
+    // The same from the same model, which starts at iterations that are told apart by name alone.
+    let stage = ["--sugar-iterations=400", "--n-samples-for-sdf=200", "--test-iterations=-1"];
+    trained(&place, "photometric", &["--regularize=none"]);
+    for start in ["7000", "40000"] {
+        let mut command = place.train_into(start);
+        command.args(["--regularize=density", "--iteration-to-load", start]);
+        let model = place.ply_of("photometric", START);
+        end(command.arg("-c").arg(model).args(stage)).done();
+        let start: u64 = start.parse().unwrap();
+        let folder = start.to_string();
+        assert_eq!(iterations(&events(&place, &folder, "pruned")), [start + 101]);
+        let entropies: Vec<f64> = events(&place, &folder, "surface")
+            .iter()
+            .filter_map(|event| event["entropy"].as_f64())
+            .collect();
+        // Told once, at the end of its time; of opacities in the middle it would be ln 2.
+        assert!(entropies.len() == 1 && entropies[0] < 0.5, "{entropies:?}");
+    }
+}
+
+#[test]
+fn models_that_do_not_serve_are_refused_by_name() {
+    let place = TestFolder::with_scene();
+    place.trained_into("seen", 40, &["--test-iterations=-1"]);
+    let from = |flags: &[&str]| {
+        let mut command = place.train();
+        command.arg("-c").arg(place.path("seen")).args(flags);
+        end(&mut command)
+    };
+    from(&[]).refused(2, &["-c ", "--regularize density"]);
+    let surfaces = "--regularize=density";
+    from(&[surfaces, "--eval"]).refused(2, &["no view held out", "--eval false"]);
+    from(&[surfaces, "--iteration-to-load=41"]).refused(3, &["iteration 41", "saved are 40"]);
+    from(&[surfaces, "--init=other.ply"]).refused(2, &["--init"]);
+    end(place.train().args([surfaces, "-c", "no/model"])).refused(3, &["no/model"]);
+    from(&[surfaces, "--regularity-knn=33"]).refused(2, &["--regularity-knn", "1 to 32"]);
+    let late = ["--sugar-schedule=absolute", "--iterations=15000", surfaces];
+    end(place.train().args(late)).refused(2, &["15000", "relative"]);
+    assert!(!place.model().exists());
+}
+
+#[test]
+fn a_checkpoint_of_one_stage_does_not_go_on_in_the_other() {
+    let place = TestFolder::with_scene();
+    place.trained_into("photometric", START, &["--test-iterations=-1"]);
+    let name = format!("photometric/checkpoints/chkpnt_{START}.safetensors");
+    let checkpoint = place.path(&name);
+    let from = |flags: &[&str]| {
+        end(place.train().args(["--start-checkpoint", text(&checkpoint)]).args(flags))
+    };
+    from(&["--regularize=density", "--iterations=50"])
+        .refused(2, &["photometric stage", &format!("--iterations {START}")]);
+    // Where the photometric stage ended, the other begins.
+    from(&[&STAGE[..], &["--regularize=density"]].concat()).done();
+    assert_eq!(iterations(&events(&place, "model", "coarse_started")), [u64::from(START)]);
+
+    // And not back, nor to the other side of the prune.
+    let on = |flags: &[&str]| end(place.train().arg("--resume").args(flags));
+    on(&["--iterations=400"]).refused(2, &["coarse stage", &format!("--iterations {START}")]);
+    on(&["--regularize=none", "--iterations=400"]).refused(2, &["--regularize as it was"]);
+    on(&["--sugar-iterations=4000"]).refused(2, &["prune", "--sugar-iterations"]);
+    on(&[]).done().says(&["Ask for more with --sugar-iterations"]);
+}
+
+#[test]
+fn a_finished_run_continues_with_the_coarse_stage_from_its_own_model() {
+    let place = TestFolder::with_scene();
+    let flags = ["--filter-3d", "--regularize=density"];
+    trained(&place, "at_once", &flags);
+    place.trained(START, &["--filter-3d", "--test-iterations=-1"]);
+    let mut command = place.train();
+    command.args(["--resume", "--regularize=density", "-c"]).arg(place.model()).args(STAGE);
+    end(&mut command).done().says(&["-c has no effect"]);
+    assert!(ply(&place, "at_once", LAST) == ply(&place, "model", LAST));
+}
+
+#[test]
+fn the_references_iterations_are_those_of_a_model_that_is_loaded() {
+    let place = TestFolder::with_scene();
+    place.trained_into("photometric", START, &["--test-iterations=-1"]);
+    let model = place.ply_of("photometric", START);
+    let run = |model_path: &str, start: &str, more: &[&str]| {
+        let mut command = place.train_into(model_path);
+        command.args(["--regularize=density", "--sugar-schedule=absolute"]).args(&STAGE[1..]);
+        end(command.args(["--iteration-to-load", start, "-c"]).arg(&model).args(more))
+    };
+    // The last 40 of the reference's, behind its prune.
+    run("late", "14960", &[]).done().says(&["they stay"]);
+    assert!(place.ply_of("late", 15_000).exists());
+    assert!(events(&place, "late", "pruned").is_empty());
+    run("over", "15000", &[]).refused(2, &["15000", "relative"]);
+}
+
+#[rstest]
+#[case::samples_now_and_then(&["--sdf-every=5"])]
+#[case::colours_of_each_photograph(&["--exposure"])]
+#[case::a_markov_chain_before(&["--strategy=mcmc", "--max-points=250"])]
+fn the_stage_goes_with_other_options(#[case] flags: &[&str]) {
+    let place = TestFolder::with_scene();
+    trained(&place, "model", &[&["--regularize=sdf"], flags].concat());
+    let found = events(&place, "model", "finished");
+    assert_eq!(iterations(&found), [u64::from(LAST)]);
+    assert!(found[0]["gaussians"].as_u64().unwrap() > 0, "{found:?}");
+    for kind in ["relocated", "densified"] {
+        let late = events(&place, "model", kind);
+        assert!(
+            late.iter().all(|event| event["iteration"].as_u64() < Some(START.into())),
+            "{kind}"
+        );
+    }
+}
+
+#[test]
+fn a_model_that_the_prune_empties_ends_without_an_error() {
+    let place = TestFolder::with_scene();
+    // Too transparent to come to more than half in so few iterations.
+    let flags = ["--regularize=density", "--init-opacity=0.02", "--opacity-lr=0"];
+    place.trained(40, &[&STAGE[..], &flags].concat()).says(&["the model is empty"]);
+    assert_eq!(events(&place, "model", "finished")[0]["gaussians"].as_u64(), Some(0));
+}

@@ -1,0 +1,210 @@
+//! LPIPS against the `lpips` package, and files of weights.
+
+use std::fs;
+use std::path::Path;
+
+use crate::common::lpips::{Tensor, images, tensors, weights, write};
+use crate::common::program::{TestFolder, end, splat, text};
+use safetensors::Dtype;
+use splat::backend::DeviceError;
+use splat::backend::cpu::LpipsModel;
+use splat::perceptual::{LpipsError, LpipsNet, LpipsWeights};
+
+/// As the networks' inputs are: values in 0..1.
+fn scaled(images: [Vec<u8>; 2]) -> [Vec<f32>; 2] {
+    images.map(|image| image.into_iter().map(|value| f32::from(value) / 255.0).collect())
+}
+
+fn distance(net: &LpipsModel, size: [u32; 2], seed: u64, strips: Option<u32>) -> f64 {
+    let [x, y] = scaled(images(size, seed));
+    net.distance([&x, &y], size, strips).unwrap()
+}
+
+/// Width and height of two images, their seed, and their LPIPS.
+type Sample = ([u32; 2], u64, f64);
+
+/// What `lpips.LPIPS(net=..., pretrained=False, pnet_rand=True)` of lpips 0.1.4 with torch 2.15 gives
+/// in double precision for these weights and images, `normalize=True`.
+const OF_THE_PACKAGE: [(LpipsNet, [Sample; 3]); 2] = [
+    (
+        LpipsNet::Vgg,
+        [
+            ([70, 50], 1001, 0.252_206_424_456_049_7),
+            ([131, 97], 1002, 0.267_943_852_577_299_1),
+            ([33, 40], 1003, 0.451_667_827_568_159_3),
+        ],
+    ),
+    (
+        LpipsNet::Alex,
+        [
+            ([70, 50], 1001, 0.178_728_046_355_648_54),
+            ([131, 97], 1002, 0.204_885_478_371_516_47),
+            ([33, 40], 1003, 0.457_162_976_194_675_05),
+        ],
+    ),
+];
+
+#[test]
+fn both_networks_give_what_the_package_gives() {
+    for (net, expected) in OF_THE_PACKAGE {
+        let weights = weights(net);
+        assert_eq!(weights.net(), net);
+        let ready = LpipsModel::new(&weights);
+        for (size, seed, expected) in expected {
+            let found = distance(&ready, size, seed, None);
+            // Thousands of products are added in single precision, layer after layer.
+            let error = (found - expected).abs() / expected;
+            assert!(error < 1e-5, "{net:?} {size:?}: {found} instead of {expected}");
+        }
+    }
+}
+
+#[test]
+fn strips_give_what_the_whole_image_gives() {
+    for net in LpipsNet::ALL {
+        let ready = LpipsModel::new(&weights(net));
+        for size in [[33, 40], [45, 131]] {
+            let whole = distance(&ready, size, 7, Some(1));
+            for strips in [2, 3, 5, u32::MAX] {
+                let found = distance(&ready, size, 7, Some(strips));
+                // Sums of rows are added in another order, and products of matrices cut otherwise.
+                assert!((found - whole).abs() < 1e-6 * whole, "{net:?}, {strips} strips: {found}");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_image_is_like_itself_and_too_small_a_one_is_refused() {
+    let ready = LpipsModel::new(&weights(LpipsNet::Alex));
+    let [x, _] = scaled(images([40, 31], 1));
+    assert_eq!(ready.distance([&x, &x], [40, 31], None).unwrap(), 0.0);
+    let error = ready.distance([&x, &x], [40, 30], None).unwrap_err();
+    assert!(matches!(error, DeviceError::TooSmallForLpips { least: 31, .. }), "{error}");
+}
+
+/// The error of reading a file of these tensors.
+fn refused(path: &Path, tensors: &[Tensor]) -> String {
+    write(path, tensors);
+    match LpipsWeights::read(path) {
+        Err(error @ (LpipsError::Tensor { .. } | LpipsError::NotWeights { .. })) => {
+            error.to_string()
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn weights_that_do_not_serve_are_refused_with_file_tensor_and_remedy() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("weights.safetensors");
+    let says = |error: &str, parts: &[&str]| {
+        for part in [&[text(&path)], parts].concat() {
+            assert!(error.contains(part), "`{part}` is not said: {error}");
+        }
+    };
+    let alex = || tensors(LpipsNet::Alex);
+    let at = |name: &str| alex().iter().position(|tensor| tensor.name == name).unwrap();
+
+    let mut given = alex();
+    given.remove(at("lin3.model.1.weight"));
+    says(&refused(&path, &given), &["`lin3.model.1.weight` is missing", "README", "net=\"alex\""]);
+
+    let mut given = alex();
+    given.remove(at("net.slice1.0.weight"));
+    says(&refused(&path, &given), &["no tensor `net.slice1.0.weight`", "save_file"]);
+
+    let mut given = alex();
+    given[at("net.slice2.3.bias")].shape = vec![192, 1];
+    let error = refused(&path, &given);
+    says(&error, &["`net.slice2.3.bias` is F32 [192, 1] instead of F32 [192]"]);
+
+    let mut given = alex();
+    let halved = &mut given[at("net.slice4.8.bias")];
+    (halved.dtype, halved.shape) = (Dtype::F16, vec![512]);
+    says(&refused(&path, &given), &["`net.slice4.8.bias` is F16 [512] instead of F32 [256]"]);
+
+    let mut given = alex();
+    given[at("net.slice5.10.weight")].bytes[40..44].copy_from_slice(&f32::NAN.to_le_bytes());
+    says(&refused(&path, &given), &["`net.slice5.10.weight` is not finite at element 10"]);
+
+    let mut given = alex();
+    given[at("net.slice1.0.weight")].shape = vec![64, 11, 3, 11];
+    says(&refused(&path, &given), &["neither VGG16's nor AlexNet's"]);
+
+    fs::write(&path, b"PK\x03\x04 a zip, as torch.save makes").unwrap();
+    let error = LpipsWeights::read(&path).unwrap_err();
+    assert!(matches!(error, LpipsError::NotWeights { .. }), "{error}");
+    let error = LpipsWeights::read(&folder.path().join("nowhere")).unwrap_err().to_string();
+    assert!(error.contains("nowhere") && error.contains("--lpips-weights"), "{error}");
+}
+
+/// A place with a scene, a file of `AlexNet`'s weights, and flags that name it.
+fn with_weights() -> (TestFolder, String) {
+    let place = TestFolder::with_scene();
+    let path = place.path("alex.safetensors");
+    write(&path, &tensors(LpipsNet::Alex));
+    let path = text(&path).to_owned();
+    (place, path)
+}
+
+fn json(text: &str) -> serde_json::Value {
+    serde_json::from_str(text).unwrap()
+}
+
+#[test]
+fn a_run_with_weights_measures_lpips_and_eval_finds_the_same() {
+    let (place, path) = with_weights();
+    let flags = ["--eval", "--enable-lpips", "--progress", "plain", "--lpips-weights", &path];
+    place.trained(6, &flags).says(&["LPIPS 0."]);
+    let read = |name: &str| fs::read_to_string(place.model().join(name)).unwrap();
+    let results = &json(&read("results.json"))["ours_6"];
+    let lpips = results["LPIPS"].as_f64().unwrap();
+    assert!(lpips > 0.0, "{results}");
+    assert_eq!(results["lpips_net"], "alex");
+    assert_eq!(json(&read("per_view.json"))["ours_6"]["LPIPS"]["00000.png"], lpips);
+    assert!(read("metrics.csv").trim_end().ends_with(&format!(",{lpips:.6},,")));
+
+    // Of the run's own weights, of those that are named, and without any that are there.
+    let eval = |flags: &[&str]| {
+        let mut command = splat();
+        command.args(["eval", "--device", "cpu", "-m"]).arg(place.model()).args(flags);
+        end(&mut command)
+    };
+    let found = json(&eval(&["--json"]).done().stdout);
+    assert!((found["mean"]["lpips"].as_f64().unwrap() - lpips).abs() < 1e-4 * lpips, "{found}");
+    let printed = eval(&["--enable-lpips"]).done().stdout;
+    assert!(printed.contains(&format!("LPIPS {lpips:.3}")) && printed.contains("(alex)"));
+    let moved = place.path("moved.safetensors");
+    fs::rename(&path, &moved).unwrap();
+    let without = eval(&["--json"]).done().says(&["warning", &path, "--lpips-weights"]);
+    assert_eq!(json(&without.stdout)["mean"].get("lpips"), None);
+    eval(&["--enable-lpips"]).refused(3, &[&path, "--lpips-weights"]);
+    let found = json(&eval(&["--json", "--lpips-weights", text(&moved)]).done().stdout);
+    assert!((found["mean"]["lpips"].as_f64().unwrap() - lpips).abs() < 1e-4 * lpips, "{found}");
+}
+
+#[test]
+fn who_insists_on_lpips_hears_what_is_missing() {
+    let place = TestFolder::with_scene();
+    let train = |flags: &[&str]| end(place.train().args(["--iterations", "2"]).args(flags));
+    train(&["--enable-lpips"]).refused(2, &["--lpips-weights FILE", "README"]);
+    let nowhere = place.path("nowhere.safetensors");
+    train(&["--lpips-weights", text(&nowhere)]).refused(3, &["nowhere", "--lpips-weights"]);
+    assert!(!place.model().exists(), "refused before anything was begun");
+    place.trained(2, &["--eval"]);
+    let results = fs::read_to_string(place.model().join("results.json")).unwrap();
+    assert!(!results.contains("LPIPS") && !results.contains("lpips"), "{results}");
+    end(splat().args(["eval", "--enable-lpips", "-m"]).arg(place.model()))
+        .refused(2, &["--lpips-weights FILE"]);
+}
+
+#[test]
+fn views_too_small_for_the_network_go_without() {
+    let (place, path) = with_weights();
+    // A quarter of 48 x 36 px.
+    let ended = place.trained(2, &["--eval", "-r", "4", "--lpips-weights", &path]);
+    ended.says(&["warning", "without LPIPS", "at least 31 x 31 px", "12 x 9"]);
+    let results = fs::read_to_string(place.model().join("results.json")).unwrap();
+    assert!(results.contains("PSNR") && !results.contains("LPIPS"), "{results}");
+}

@@ -1,0 +1,366 @@
+//! `splat plan`: what it prints, how it ends, and that its largest number is the largest.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use crate::common::program::{Ended, TestFolder, VIEWS, end, files_below, splat, text};
+use rstest::rstest;
+use serde_json::Value;
+use splat::backend::ScreenFilter;
+use splat::backend::cpu::count;
+use splat::config::SceneOptions;
+use splat::dataset::Dataset;
+use splat::export::read_ply;
+use splat::math::Real;
+use splat::memory::plan::{
+    CONTEXT, Coarse, ColorTables, Granule, Maps, ModelSize, OptionalColumns, Photographs, Run,
+    Seen, Storage,
+};
+use splat::train::forecast::seen_of_points;
+use splat::train::near;
+
+fn plan(place: &TestFolder, flags: &[&str]) -> Ended {
+    end(splat().args(["plan", "-s", text(&place.scene())]).args(flags))
+}
+
+fn json_of(ended: &Ended) -> Value {
+    serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {ended:#?}"))
+}
+
+fn json(place: &TestFolder, flags: &[&str]) -> Value {
+    json_of(&plan(place, &[flags, &["--json"]].concat()).done())
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_else(|| panic!("{value} is no count"))
+}
+
+fn stages(report: &Value) -> &[Value] {
+    report["stages"].as_array().unwrap()
+}
+
+#[test]
+fn every_stage_is_a_table_and_the_peak_is_told() {
+    let place = TestFolder::with_scene();
+    let ended = plan(&place, &["--eval", "--gaussians", "100000"]).done();
+    for part in [
+        "\n100000 Gaussians (--gaussians), 200 at the start; SH degree 3, full precision\n",
+        "\nstart ",
+        "\niteration ",
+        "\ndensity control ",
+        "\nreorder ",
+        "\nevaluation ",
+        "\ncheckpoint ",
+        "\npeak ",
+        "\n  context and code                     526.0\n",
+        "\nmost Gaussians ",
+        "a card of 8GiB",
+        "--preset 16gb",
+        "\nhost, ",
+    ] {
+        assert!(ended.stdout.contains(part), "no `{part}` in\n{}", ended.stdout);
+    }
+    assert!(ended.stdout.lines().all(|line| line.trim_end() == line), "{}", ended.stdout);
+    // Nothing was held out, no model is trained, and no folder is made.
+    let ended = plan(&place, &["--gaussians", "100000"]).done();
+    assert!(!ended.stdout.contains("\nevaluation "), "{}", ended.stdout);
+    assert!(!place.model().exists());
+}
+
+#[test]
+fn the_same_comes_as_json_whose_rows_add_up() {
+    let place = TestFolder::with_scene();
+    let report = json(&place, &["--eval", "--gaussians", "100000", "--vram-limit", "4GiB"]);
+    assert_eq!(number(&report["gaussians"]["count"]), 100_000);
+    assert_eq!(number(&report["scene"]["train_views"]), VIEWS as u64 - 1);
+    assert_eq!((&report["storage"], &report["fits"]), (&"full".into(), &true.into()));
+    assert_eq!(number(&report["photographs_resident"]), VIEWS as u64 - 1);
+    let peak = number(&report["peak"]);
+    for stage in stages(&report) {
+        let rows = stage["rows"].as_array().unwrap();
+        let sum: u64 = rows.iter().map(|row| number(&row["bytes"])).sum();
+        assert_eq!(sum, number(&stage["total"]), "{stage}");
+        assert!(sum <= peak, "{stage}");
+    }
+    let budget = number(&report["budget"]["bytes"]);
+    assert!(budget.abs_diff((4_u64 << 30) * 97 / 100) < 100, "{budget}");
+    assert!(peak < budget);
+}
+
+/// The largest number of Gaussians within the limit of this report.
+fn largest(report: &Value) -> u64 {
+    number(&report["largest"][0]["full"])
+}
+
+#[test]
+fn the_largest_number_fits_and_a_granule_more_does_not() {
+    let place = TestFolder::with_scene();
+    for flags in [&["--vram-limit", "1GiB"][..], &["--vram-limit", "3GiB", "--sh-degree", "1"]] {
+        let most = largest(&json(&place, &[flags, &["--gaussians", "1"]].concat()));
+        let fitting = most.to_string();
+        let report = json(&place, &[flags, &["--max-points", &fitting]].concat());
+        assert_eq!(largest(&report), most);
+        assert!(number(&report["least"]) <= number(&report["budget"]["bytes"]));
+        // 2 MiB of the narrowest table that grows by the Gaussian.
+        let more = (most + (2 << 20) / 4).to_string();
+        let ended = plan(&place, &[flags, &["--gaussians", &more, "--json"]].concat());
+        assert_eq!(ended.code, Some(4), "{ended:#?}");
+        let report = json_of(&ended);
+        assert!(number(&report["least"]) > number(&report["budget"]["bytes"]));
+    }
+}
+
+#[test]
+fn a_plan_that_does_not_fit_prints_remedies_and_exits_with_code_4() {
+    let place = TestFolder::with_scene();
+    let flags = ["--vram-limit", "1GiB", "--gaussians", "1000000"];
+    let ended = plan(&place, &flags);
+    assert_eq!(ended.code, Some(4), "{ended:#?}");
+    assert!(ended.stdout.contains("does not fit the 993.3 MiB"), "{}", ended.stdout);
+    let ended = ended.says(&["error", "1000000 Gaussians take", "It would fit with --optimize"]);
+    assert!(!ended.stderr.contains("defect"), "{ended:#?}");
+
+    let report = json_of(&plan(&place, &[&flags[..], &["--json"]].concat()));
+    assert_eq!(report["fits"], false);
+    assert_eq!(report["training_ends_with"], report["largest"][0]["full"]);
+    let kept = ["--give-up", "slack", "--json"];
+    let report_of_kept = json_of(&plan(&place, &[&flags[..], &kept].concat()));
+    assert_eq!(report_of_kept["training_ends_with"], Value::Null, "births are not given up");
+    let both = ["--give-up", "compact", "births", "--json"];
+    let report_of_both = json_of(&plan(&place, &[&flags[..], &both].concat()));
+    assert_eq!(report_of_both["training_ends_with"], report["largest"][0]["compact"]);
+    let remedies = report["remedies"].as_array().unwrap();
+    let flag = |remedy: &Value| remedy["flag"].as_str().unwrap().to_owned();
+    let names: Vec<String> = remedies.iter().map(flag).collect();
+    assert_eq!(names[0], "--optimize-memory");
+    assert!(names[1].starts_with("--max-points "), "{names:?}");
+    assert_eq!(names[2..], ["-r 2", "-r 4", "-r 8"]);
+    // Each says what the same command with it would.
+    for remedy in remedies {
+        let flag = flag(remedy);
+        let words: Vec<&str> = flag.split(' ').collect();
+        let mut line = vec!["--vram-limit", "1GiB", "--json"];
+        line.extend(&words);
+        if words[0] != "--max-points" {
+            line.extend(["--gaussians", "1000000"]);
+        }
+        let ended = plan(&place, &line);
+        let fits = remedy["fits"] == true;
+        assert_eq!(ended.code, Some(if fits { 0 } else { 4 }), "{flag}: {ended:#?}");
+        let (proposed, found) = (number(&remedy["least"]), number(&json_of(&ended)["least"]));
+        // Points are seen anew by smaller views, which may have another share of them at the edges.
+        assert!(proposed.abs_diff(found) <= proposed / 100, "{flag}: {proposed} and {found}");
+    }
+}
+
+#[test]
+fn options_count_as_they_do_in_training() {
+    let place = TestFolder::with_scene();
+    let least = |flags: &[&str]| {
+        number(&json(&place, &[flags, &["--gaussians", "1000000"]].concat())["least"])
+    };
+    let full = least(&[]);
+    assert!(least(&["--sh-degree", "0"]) < full);
+    assert_eq!(least(&["--context", "626MiB"]), full + (100 << 20));
+    let compact = least(&["--optimize-memory"]);
+    assert!(full - compact > 390_000_000, "{full} {compact}");
+    assert_eq!(least(&["--preset", "8gb"]), compact);
+    fs::write(place.path("run.toml"), "[memory]\noptimize_memory = true\n").unwrap();
+    assert_eq!(least(&["--config", text(&place.path("run.toml"))]), compact);
+    // As `train`, it takes the reference trainer's flags.
+    plan(&place, &["--debug", "--max_points", "1000"]).done().says(&["--debug is ignored"]);
+    // Without density control their number stays.
+    let report = json(&place, &["--densify-until-iter", "0"]);
+    assert_eq!(number(&report["gaussians"]["count"]), 200);
+    let guess = json(&place, &[]);
+    assert_eq!(number(&guess["gaussians"]["count"]), 17 * 200);
+    assert!(guess["gaussians"]["from"].as_str().unwrap().starts_with("a guess"));
+    assert_eq!((&guess["budget"], &guess["fits"]), (&Value::Null, &Value::Null));
+}
+
+fn stage<'a>(report: &'a Value, name: &str) -> Option<&'a Value> {
+    stages(report).iter().find(|stage| stage["name"] == name)
+}
+
+#[test]
+fn a_coarse_stage_that_follows_is_planned_and_the_largest_minimum_counts() {
+    let place = TestFolder::with_scene();
+    let flags = ["--gaussians", "1000000"];
+    let plain = json(&place, &flags);
+    assert_eq!((stage(&plain, "coarse training"), &plain["neighbours"]), (None, &Value::Null));
+    let with = |more: &[&str]| {
+        let density = ["--regularize", "density"];
+        json(&place, &[&flags[..], &density, more].concat())
+    };
+    let report = with(&[]);
+    let coarse = stage(&report, "coarse training").unwrap();
+    let rows = coarse["rows"].as_array().unwrap();
+    let row = |label: &str| {
+        rows.iter().find(|row| row["label"] == label).map(|row| number(&row["bytes"]))
+    };
+    // 16 neighbours of four bytes, in whole granules of 2 MiB.
+    assert_eq!(row("neighbours"), Some(64_000_000_u64.next_multiple_of(2 << 20)));
+    assert_eq!(number(&report["neighbours"]), 16);
+    // Ten at the least, beside no less than an iteration takes.
+    let more = number(&report["least"]) - number(&plain["least"]);
+    assert!(more >= 40_000_000 - (4 << 20), "{more}");
+    for (more, less) in [(&plain, &report), (&with(&["--regularity-knn", "8"]), &report)] {
+        for name in ["full", "compact"] {
+            let of = |report: &Value| number(&report["largest"][0][name]);
+            assert!(of(more) > of(less), "{name}: {} and {}", of(more), of(less));
+        }
+    }
+    let most = |flags: &[&str]| number(&with(flags)["largest"][0]["full"]);
+    // Normals are drawn beside colours, and what samples are compared with stays longer.
+    let dn = json(&place, &[&flags[..], &["--regularize", "dn-consistency"]].concat());
+    assert!(number(&dn["least"]) > number(&report["least"]), "{dn}");
+    // What may not be given up is planned for as it is.
+    assert!(most(&["--give-up", "slack,photographs,bands,births"]) < most(&[]));
+    let ended = plan(&place, &[&flags[..], &["--regularize", "density"]].concat()).done();
+    assert!(ended.stdout.contains("\ncoarse training "), "{}", ended.stdout);
+    assert!(ended.stdout.contains("a list of 16 neighbours"), "{}", ended.stdout);
+}
+
+#[test]
+fn where_lists_do_not_fit_the_plan_has_shorter_ones() {
+    let place = TestFolder::with_scene();
+    let flags = ["--gaussians", "1000000", "--regularize", "density", "--json"];
+    let least = number(&json(&place, &flags[..4])["least"]);
+    // A little more than the least, of which 97 of 100 are taken.
+    let limit = format!("{}MiB", ((least * 100 / 97) >> 20) + 2);
+    let report = json_of(&plan(&place, &[&flags[..], &["--vram-limit", &limit]].concat()).done());
+    assert_eq!((&report["fits"], number(&report["neighbours"])), (&true.into(), 10));
+    let kept = ["--vram-limit", &limit, "--give-up", "slack,photographs,bands"];
+    let ended = plan(&place, &[&flags[..], &kept].concat());
+    assert_eq!(ended.code, Some(4), "{ended:#?}");
+}
+
+#[rstest]
+#[case::plain(&[], ScreenFilter::DILATION)]
+#[case::mip(&["--antialiasing"], ScreenFilter { variance_px2: 0.1, compensates: true })]
+fn what_views_see_is_counted_on_a_model(#[case] flags: &[&str], #[case] filter: ScreenFilter) {
+    let place = TestFolder::with_scene();
+    place.trained(30, flags);
+    let options = SceneOptions { source_path: Some(place.scene()), ..SceneOptions::default() };
+    let dataset = Dataset::load(&options).unwrap();
+    let gaussians = read_ply(&place.ply(30)).unwrap();
+    let drawn = (near(&dataset), filter);
+    let counts = dataset.train.iter().map(|&view| count(&gaussians, &dataset.views[view], drawn));
+    let counts: Vec<_> = counts.collect();
+    let visible = counts.iter().map(|counted| counted.visible).max().unwrap();
+    let instances = counts.iter().map(|counted| counted.instances).max().unwrap();
+    assert!(visible > 0 && instances >= visible);
+
+    for model in [place.model(), place.ply(30)] {
+        let report = json(&place, &[&["--model", text(&model)], flags].concat());
+        assert_eq!(report["counted"], true);
+        assert_eq!(number(&report["gaussians"]["count"]), gaussians.len() as u64);
+        assert!(number(&report["view"]["visible"]).abs_diff(visible) <= 1, "{report}");
+        assert!(number(&report["view"]["instances"]).abs_diff(instances) <= 2, "{report}");
+    }
+    let twice = (2 * gaussians.len()).to_string();
+    let model = place.model();
+    let asked = ["--model", text(&model), "--gaussians", &twice];
+    let report = json(&place, &[&asked[..], flags].concat());
+    assert!(number(&report["view"]["visible"]).abs_diff(2 * visible) <= 1, "{report}");
+}
+
+#[test]
+fn what_views_will_see_is_estimated_from_the_points_before_them() {
+    let place = TestFolder::with_scene();
+    let options = SceneOptions { source_path: Some(place.scene()), ..SceneOptions::default() };
+    let dataset = Dataset::load(&options).unwrap();
+    let share = |points: &[[f32; 3]]| seen_of_points(&dataset, points).share;
+    // All cameras look at the middle of the scene.
+    let middle = dataset.centre().map(f64::to_f32);
+    let points = &dataset.points.positions;
+    let all = share(&points[..100]);
+    assert!(all > 0.3 && all <= 0.77, "{all}");
+    let far = [middle[0], middle[1] + 1e6, middle[2]];
+    let mixed: Vec<[f32; 3]> = points[..100].iter().flat_map(|&point| [point, far]).collect();
+    assert!((share(&mixed) - all / 2.0).abs() < 1e-9, "{} of {all}", share(&mixed));
+    assert_eq!(share(&[]), 0.0);
+    // Three rows of three tiles.
+    assert_eq!(seen_of_points(&dataset, points).surface, 168.0 * 9.0);
+}
+
+#[test]
+fn what_is_wrong_is_said_with_its_remedy() {
+    let place = TestFolder::with_scene();
+    end(splat().arg("plan")).refused(2, &["no scene is named", "-s SCENE"]);
+    plan(&place, &["--vram-limit", "80%"]).refused(2, &["--vram-limit 80%", "16GiB"]);
+    plan(&place, &["--gaussians", "0"]).refused(2, &["--gaussians"]);
+    plan(&place, &["--preset", "tiny"]).refused(2, &["no preset `tiny`", "8gb, 16gb, 24gb"]);
+    let nowhere = place.path("nowhere");
+    end(splat().args(["plan", "-s", text(&nowhere)])).refused(3, &["nowhere"]);
+    plan(&place, &["--model", text(&nowhere)]).refused(3, &["nowhere"]);
+    let scene = place.scene();
+    plan(&place, &["--model", text(&scene)]).refused(3, &["--model", "point_cloud.ply"]);
+}
+
+/// Labels of what the GPU's side asks its heap for, in its sources: `scratch("x", ...)`,
+/// `scratch::<T>("x", ...)` and `region("x")`.
+fn labels_asked_for() -> BTreeSet<String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/backend/cuda");
+    let mut labels = BTreeSet::new();
+    for (path, text) in files_below(&folder) {
+        // What the kernels' mathematics is tested with trains nothing, nor do the heap's own tests.
+        if ["probe.rs", "tests.rs", "fake.rs"].iter().any(|name| path.ends_with(name)) {
+            continue;
+        }
+        let text = String::from_utf8(text).unwrap();
+        let product = text.split("#[cfg(test)]").next().unwrap();
+        for call in ["scratch", "region"] {
+            for (at, _) in product.match_indices(call) {
+                let rest = &product[at + call.len()..];
+                let rest = match rest.strip_prefix("::<").and_then(|rest| rest.split_once('>')) {
+                    Some((_, behind)) => behind,
+                    None => rest,
+                };
+                if let Some(label) = rest.trim_start_matches('(').strip_prefix('"') {
+                    labels.insert(label.split('"').next().unwrap().to_owned());
+                }
+            }
+        }
+    }
+    labels
+}
+
+#[test]
+fn every_label_of_the_gpus_side_is_planned() {
+    let asked = labels_asked_for();
+    for found in ["splats", "instances of rows", "sampled rows", "density flags", "status"] {
+        assert!(asked.contains(found), "the scanner does not see `{found}` in {asked:?}");
+    }
+    let run = Run {
+        model: ModelSize {
+            gaussians: 1_000_000,
+            sh_degree: 3,
+            storage: Storage::Compact,
+            optional: OptionalColumns { filter_3d: true, absolute_norm_sums: true },
+        },
+        start: 1000,
+        seen: Seen { px: [800, 533], share: 0.5, surface: 1e5 },
+        inverse_depths: true,
+        photographs: Photographs { trained: vec![1 << 20], held_out: vec![1 << 20] },
+        colors: Some(ColorTables { views: 9, width: 12 }),
+        births: None,
+        coarse: Some(Coarse { neighbours: 16, shortens: true, maps: Maps::Sampled }),
+        relocates: false,
+        bands: true,
+        context: CONTEXT,
+        granule: Granule::default(),
+    };
+    let moving = Run { relocates: true, ..run.clone() };
+    let rows = [run.ledger(false), run.ledger(true), moving.ledger(false)];
+    let planned: BTreeSet<&str> = rows.iter().flatten().map(|row| row.label).collect();
+    // A measurement of `splat bench`, the one time that a model goes over to compact state, and LPIPS,
+    // which takes what is left or is left out.
+    let lpips = ["lpips weights", "lpips features", "lpips sums"];
+    let others = [&["copy", "state on its way"][..], &lpips].concat();
+    for label in &asked {
+        let label = label.as_str();
+        assert!(planned.contains(label) || others.contains(&label), "`{label}` is not planned");
+    }
+}

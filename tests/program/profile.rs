@@ -1,0 +1,261 @@
+//! `splat profile`: what it makes of the logs of runs.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write as _;
+use std::path::Path;
+
+use crate::common::program::{Ended, TestFolder, end, splat, text};
+use serde_json::Value;
+use splat::backend::nvidia::{Sample, Throttle};
+use splat::backend::{MemoryEntry, MemoryKind};
+use splat::memory::{Bytes, Change, Rung};
+use splat::telemetry::JsonLines;
+use splat::train::event::{
+    Buffers, Event, GpuReport, MemoryReport, Phase, Sink, Step, Tensors, Vram,
+};
+
+fn profile(model: &Path, flags: &[&str]) -> Ended {
+    end(splat().arg("profile").arg(model).args(flags))
+}
+
+fn json(model: &Path) -> Value {
+    serde_json::from_str(&profile(model, &["--json"]).done().stdout).unwrap()
+}
+
+fn mib(count: u64) -> Bytes {
+    Bytes(count << 20)
+}
+
+fn entry(label: &'static str, kind: MemoryKind, mapped: u64, peak: u64) -> MemoryEntry {
+    let [mapped, peak] = [mapped, peak].map(mib);
+    MemoryEntry { label, kind, bytes: mapped, mapped, peak, at_peak: mapped }
+}
+
+fn step(iteration: u32) -> Event {
+    let (l1, ssim, total, ms) = (0.1, 0.9, 0.2, 20.0);
+    let gaussians = 1000 + 10 * iteration as usize;
+    let depth_l1 = None;
+    Event::Step(Step { iteration, iterations: 300, l1, ssim, depth_l1, total, gaussians, ms })
+}
+
+/// A GPU that holds more by 64 MiB every 100 iterations.
+fn memory(iteration: u32) -> Event {
+    let growth = u64::from(iteration / 100) * 64;
+    let vram = Vram {
+        allocated: mib(1000 + growth),
+        reserved: mib(1200 + growth),
+        context: mib(400),
+        photographs: mib(100),
+        scratch: mib(256),
+        slack: mib(120),
+        creep: (iteration >= 200).then_some(mib(2)),
+        budget: Some(mib(2048)),
+    };
+    Event::Memory(MemoryReport {
+        iteration,
+        tensors: Tensors {
+            parameters: mib(100 + growth / 3),
+            optimizer: mib(200 + growth / 3),
+            images: mib(150),
+            ..Tensors::default()
+        },
+        vram: Some(vram),
+        host_resident: Some(mib(700)),
+        host_total: Some(mib(8192)),
+    })
+}
+
+fn buffers(iteration: u32, after: Phase, splats: u64) -> Event {
+    let entries = vec![
+        entry("context and code", MemoryKind::Context, 400, 400),
+        entry("geometry", MemoryKind::Region, 128, 128),
+        entry("sh", MemoryKind::Region, 640, 640),
+        entry("sh, first moments", MemoryKind::Region, 320, 320),
+        entry("scratch", MemoryKind::Arena, 256, 300),
+        entry("splats", MemoryKind::Block, 0, splats),
+        entry("staging of the model", MemoryKind::Pinned, 32, 32),
+    ];
+    Event::Buffers(Buffers { iteration, after, gaussians: 4000, entries })
+}
+
+/// The log of a run on a GPU, from iteration `from` to `to`, with or without its end.
+fn log(folder: &Path, from: u32, to: u32, profiled: bool) {
+    fs::create_dir_all(folder).unwrap();
+    let mut sink = JsonLines::create(folder, from > 0).unwrap();
+    let mut send = |event: &Event| sink.on(event).unwrap();
+    send(&Event::Started {
+        model_path: folder.to_owned(),
+        device: "a GPU, 16.0 GiB".to_owned(),
+        gpu: Some("GPU-0".to_owned()),
+        train_views: 43,
+        test_views: 7,
+        gaussians: 1000,
+        iteration: from,
+        iterations: 300,
+    });
+    for iteration in from + 1..=to {
+        send(&step(iteration));
+        if iteration.is_multiple_of(50) {
+            let sample = Sample {
+                utilization: Some(90),
+                memory_used: Some(mib(3000)),
+                memory_total: Some(mib(4000)),
+                temperature_c: Some(40 + iteration / 10),
+                throttle: Some(if iteration == 150 { vec![Throttle::PowerLimit] } else { vec![] }),
+                ..Sample::default()
+            };
+            send(&Event::Gpu(GpuReport { iteration, sample }));
+        }
+        if iteration.is_multiple_of(100) {
+            send(&memory(iteration));
+            if profiled {
+                send(&buffers(iteration, Phase::Training, u64::from(iteration)));
+            }
+        }
+    }
+    if profiled {
+        send(&buffers(to, Phase::Evaluation, 9));
+    }
+    if to == 300 {
+        let change = Change { rung: Rung::Photographs, given_up: true, bytes: mib(312) };
+        send(&Event::Rung { iteration: 250, change, held: mib(1536), budget: mib(2048) });
+        let (gaussians, training_seconds) = (4000, 1.5);
+        send(&Event::Finished { iteration: to, gaussians, training_seconds, interrupted: false });
+    }
+}
+
+#[test]
+fn a_profiled_run_names_its_largest_buffers_and_what_they_are_for() {
+    let place = TestFolder::empty();
+    let model = place.model();
+    log(&model, 0, 300, true);
+    let found = json(&model);
+    assert_eq!((&found["profiled"], &found["finished"]), (&true.into(), &true.into()));
+    assert_eq!((&found["iteration"], &found["gaussians"]), (&300.into(), &4000.into()));
+    let peak = 400 + 128 + 640 + 320 + 256;
+    assert_eq!(found["peak"]["bytes"], mib(peak).0);
+    assert_eq!(found["peak"]["budget"], mib(2048).0);
+    let category = |at: usize| (found["categories"][at]["category"].as_str().unwrap(), at);
+    assert_eq!(
+        [category(0).0, category(1).0, category(3).0],
+        ["parameters", "optimizer", "scratch"]
+    );
+    assert_eq!(found["categories"][0]["bytes"], mib(768).0);
+    let first = &found["buffers"][0];
+    assert_eq!((&first["label"], &first["peak"]), (&"sh".into(), &mib(640).0.into()));
+    assert_eq!(first["purpose"], "colours");
+    let splats = found["buffers"].as_array().unwrap().iter().find(|it| it["label"] == "splats");
+    let splats = splats.unwrap();
+    assert_eq!((&splats["peak"], &splats["iteration"]), (&mib(300).0.into(), &300.into()));
+    assert_eq!(splats["after"], "training");
+    assert_eq!(found["changes"][0]["rung"], "photographs");
+    let gpu = &found["gpu"];
+    assert_eq!((&gpu["samples"], &gpu["temperature_max_c"]), (&6.into(), &70.into()));
+    assert!((gpu["throttled_percent"]["power_limit"].as_f64().unwrap() - 100.0 / 6.0).abs() < 1e-9);
+    assert!(gpu["power_mean_w"].is_null());
+
+    let shown = profile(&model, &[]).done().stdout;
+    for part in [
+        "300 of 300 iterations, complete; 4000 Gaussians",
+        "1744.0 MiB of 2048.0 MiB that may be taken",
+        "parameters                               768.0 MiB    44.0 %",
+        "sh                            region          640.0 MiB   36.7 %  by    100  colours",
+        &format!("iteration 250: {}: 312.0 MiB", Rung::Photographs.words(true)),
+        "(1.50 of 2.00 GiB were held)",
+        "slowed (power limit)                      16.7 % of the samples",
+        "slack: 8.6 % of the memory served nothing at the end",
+        "      300        4000     1192.0 MiB     1392.0 MiB        2.0 MiB      700.0 MiB",
+    ] {
+        assert!(shown.contains(part), "`{part}` is missing:\n{shown}");
+    }
+    assert!(!shown.contains("--profile-tensors"), "{shown}");
+    assert!(shown.lines().all(|line| line.trim_end() == line), "{shown}");
+}
+
+#[test]
+fn a_run_that_did_not_record_its_buffers_is_told_what_the_flag_adds() {
+    let place = TestFolder::empty();
+    let model = place.model();
+    log(&model, 0, 300, false);
+    let shown = profile(&model, &[]).done().stdout;
+    assert!(shown.contains("train with --profile-tensors"), "{shown}");
+    assert!(!shown.contains("largest buffers"), "{shown}");
+    let found = json(&model);
+    let bytes =
+        found["categories"].as_array().unwrap().iter().map(|it| it["bytes"].as_u64().unwrap());
+    assert_eq!(bytes.sum::<u64>(), mib(1392).0);
+    assert_eq!(found["buffers"], serde_json::json!([]));
+}
+
+#[test]
+fn of_a_resumed_run_the_later_part_counts_and_a_killed_one_is_forgiven() {
+    let place = TestFolder::empty();
+    let model = place.model();
+    log(&model, 0, 250, true);
+    let mut file = OpenOptions::new().append(true).open(model.join("run.jsonl")).unwrap();
+    file.write_all(b"{\"time\":1.0,\"event\":\"step\",\"itera").unwrap();
+    drop(file);
+    let found = json(&model);
+    assert_eq!((&found["finished"], &found["starts"]), (&false.into(), &1.into()));
+    assert_eq!(found["iteration"], 250);
+    log(&model, 150, 300, false);
+    let found = json(&model);
+    assert_eq!((&found["finished"], &found["starts"]), (&true.into(), &2.into()));
+    // Of the buffers, only the first part's up to where it was resumed.
+    let reports: Vec<u64> = found["buffers"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| it["iteration"].as_u64().unwrap())
+        .collect();
+    assert!(reports.iter().all(|&iteration| iteration == 100), "{reports:?}");
+    let growth = found["growth"].as_array().unwrap().iter();
+    let growth: Vec<u64> = growth.map(|it| it["iteration"].as_u64().unwrap()).collect();
+    assert_eq!(growth, [100, 200, 300]);
+    let shown = profile(&model, &[]).done().stdout;
+    assert!(shown.contains("resumed 1 time"), "{shown}");
+}
+
+#[test]
+fn a_run_on_the_processor_is_told_by_what_it_holds() {
+    let place = TestFolder::with_scene();
+    place.trained(101, &["--profile-tensors"]);
+    let found = json(&place.model());
+    assert_eq!((&found["iteration"], &found["finished"]), (&101.into(), &true.into()));
+    assert!(found["slack"].is_null() && found["gpu"].is_null(), "{found}");
+    let growth = found["growth"].as_array().unwrap();
+    assert_eq!(growth.len(), 2);
+    assert_eq!((&growth[0]["iteration"], &growth[1]["iteration"]), (&100.into(), &101.into()));
+    assert!(found["categories"][0]["bytes"].as_u64().unwrap() > 0, "{found}");
+    let shown = profile(&place.model(), &[]).done().stdout;
+    assert!(shown.contains("101 of 101 iterations, complete"), "{shown}");
+    assert!(!shown.contains("--profile-tensors"), "it adds nothing on the processor: {shown}");
+}
+
+#[test]
+fn a_folder_without_a_log_and_a_damaged_line_are_refused_by_name() {
+    let place = TestFolder::empty();
+    let model = place.model();
+    let missing = model.join("run.jsonl");
+    profile(&model, &[]).refused(3, &[text(&missing), "splat train"]);
+    fs::create_dir_all(&model).unwrap();
+    profile(&model, &["--json"]).refused(3, &[text(&missing)]);
+    fs::write(&missing, "").unwrap();
+    profile(&model, &[]).refused(3, &["no run has begun"]);
+
+    log(&model, 0, 300, true);
+    let whole = fs::read_to_string(&missing).unwrap();
+    let mut lines: Vec<&str> = whole.lines().collect();
+    let half = &lines[4][..20];
+    lines[4] = half;
+    fs::write(&missing, lines.join("\n")).unwrap();
+    profile(&model, &[]).refused(3, &["run.jsonl, line 5: "]);
+    fs::write(&missing, whole.replace("\"reserved\":", "\"reserved\":-")).unwrap();
+    let line = 1 + whole.lines().position(|line| line.contains("\"reserved\":")).unwrap();
+    profile(&model, &[]).refused(3, &[&format!("run.jsonl, line {line}: ")]);
+}
+
+#[test]
+fn a_folder_has_to_be_named() {
+    end(splat().arg("profile")).refused(2, &["MODEL"]);
+}

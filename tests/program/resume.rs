@@ -1,0 +1,357 @@
+//! A run that stopped goes on as if it had not.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use crate::common::program::{Ended, TestFolder, assert_no_litter, end, files_below, splat, text};
+use rstest::rstest;
+use safetensors::SafeTensors;
+use serde_json::Value;
+
+/// Density control, two steps of the SH degree, a reset of the opacities and random backgrounds
+/// within 400 iterations.
+const EVENTFUL: [&str; 13] = [
+    "--sh-degree-interval=70",
+    "--densify-from-iter=40",
+    "--densify-until-iter=350",
+    "--densification-interval=30",
+    "--densify-grad-threshold=0.00005",
+    "--opacity-reset-interval=150",
+    "--position-lr-max-steps=400",
+    "--max-points=1500",
+    "--random-background",
+    "--seed=3",
+    "--save-iterations=-1",
+    "--test-iterations=-1",
+    "--eval",
+];
+
+fn ply(place: &TestFolder, model: &str, iteration: u32) -> Vec<u8> {
+    fs::read(place.ply_of(model, iteration)).unwrap()
+}
+
+/// Goes on in `model`.
+fn resumed(place: &TestFolder, flags: &[&str]) -> Ended {
+    end(place.train().args(["--resume", "auto"]).args(flags)).done()
+}
+
+/// Starts a run in `model` and comes back once this file is there.
+fn started_until(place: &TestFolder, flags: &[&str], file: &Path) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_splat"));
+    command.args(["train", "--device", "cpu", "-s"]).arg(place.scene());
+    command.arg("-m").arg(place.model()).args(flags);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let started = Instant::now();
+    while !file.exists() {
+        assert!(started.elapsed() < Duration::from_secs(120), "{} never came", file.display());
+        assert!(child.try_wait().unwrap().is_none(), "the run ended before it was stopped");
+        sleep(Duration::from_millis(1));
+    }
+    child
+}
+
+fn send(signal: &str, child: &Child) {
+    let id = child.id().to_string();
+    assert!(Command::new("kill").args(["-s", signal, &id]).status().unwrap().success());
+}
+
+#[test]
+fn a_killed_run_ends_in_the_same_bytes() {
+    let place = TestFolder::with_scene();
+    place.trained_into("unbroken", 400, &EVENTFUL);
+    let events = fs::read_to_string(place.path("unbroken").join("run.jsonl")).unwrap();
+    for event in ["\"densified\"", "\"opacity_reset\""] {
+        assert!(events.contains(event), "the run has no {event}");
+    }
+    let flags = [&EVENTFUL[..], &["--iterations=400", "--checkpoint-iterations=200"]].concat();
+    let mut child = started_until(&place, &flags, &place.checkpoint(200));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(!place.ply(400).exists(), "the run was over before it was killed");
+    // As if it had been killed in the middle of writing the next one.
+    fs::write(place.model().join("checkpoints/.splat-Ab1c2D.tmp"), "half").unwrap();
+    resumed(&place, &[]).says(&["iteration 200"]);
+    assert_no_litter(&place.model());
+    assert!(ply(&place, "unbroken", 400) == ply(&place, "model", 400));
+}
+
+#[rstest]
+#[case::in_the_middle_of_an_epoch(31)]
+#[case::where_an_epoch_ends(35)]
+#[case::where_density_control_is_due(60)]
+#[case::where_opacities_are_reset(150)]
+#[case::where_gaussians_are_put_in_order(330)]
+#[case::after_density_control_ended(355)]
+fn any_iteration_is_a_good_one_to_stop_at(#[case] iteration: u32) {
+    let place = TestFolder::with_scene();
+    let at = format!("--checkpoint-iterations={iteration}");
+    place.trained_into("unbroken", 400, &[&EVENTFUL[..], &[&at]].concat());
+    let name = format!("unbroken/checkpoints/chkpnt_{iteration}.safetensors");
+    let checkpoint = place.path(&name);
+    end(place.train().args(["--start-checkpoint", text(&checkpoint)])).done();
+    assert!(ply(&place, "unbroken", 400) == ply(&place, "model", 400));
+}
+
+#[rstest]
+#[case::where_a_round_is_due(60)]
+#[case::between_rounds(75)]
+#[case::before_a_filter_that_follows_no_round(385)]
+fn a_run_with_filters_goes_on_with_those_that_it_had(#[case] iteration: u32) {
+    let place = TestFolder::with_scene();
+    let at = format!("--checkpoint-iterations={iteration}");
+    let flags = [&EVENTFUL[..], &["--antialiasing", "--filter-3d", &at]].concat();
+    place.trained_into("unbroken", 510, &flags);
+    let name = format!("unbroken/checkpoints/chkpnt_{iteration}.safetensors");
+    let checkpoint = place.path(&name);
+    let header = String::from_utf8_lossy(&fs::read(&checkpoint).unwrap()).into_owned();
+    assert!(header.contains("\"filter_3d\""));
+    end(place.train().args(["--start-checkpoint", text(&checkpoint)])).done();
+    let saved = ply(&place, "unbroken", 510);
+    assert!(saved == ply(&place, "model", 510));
+    assert!(String::from_utf8_lossy(&saved[..200]).contains("comment SplatRenderMode: mip"));
+}
+
+#[rstest]
+#[case::exposures("--exposure")]
+#[case::bilateral_grids("--bilateral-grid")]
+fn what_is_learned_of_colours_goes_on_too(#[case] flag: &str) {
+    let place = TestFolder::with_scene();
+    let flags = ["--checkpoint-iterations=31", flag, "--eval", "--save-iterations=-1"];
+    place.trained_into("unbroken", 60, &flags);
+    let checkpoint = place.path("unbroken/checkpoints/chkpnt_31.safetensors");
+    end(place.train().args(["--start-checkpoint", text(&checkpoint)])).done();
+    assert!(ply(&place, "unbroken", 60) == ply(&place, "model", 60));
+    let tables = |path: &Path| {
+        let bytes = fs::read(path).unwrap();
+        let tensors = SafeTensors::deserialize(&bytes).unwrap();
+        let names = ["values", "first_moments", "second_moments", "steps"];
+        names.map(|name| tensors.tensor(&format!("appearance.{name}")).unwrap().data().to_vec())
+    };
+    let last = tables(&place.path("unbroken/checkpoints/chkpnt_60.safetensors"));
+    assert!(last == tables(&place.checkpoint(60)));
+    assert!(last[0] != tables(&checkpoint)[0], "nothing was learned");
+
+    // Exposures are written as the reference trainer does: [3, 4] of a photograph, its rows being the
+    // columns of what multiplies colours here, and what is added last.
+    let file = place.model().join("exposure.json");
+    assert_eq!(file.exists(), flag == "--exposure");
+    if flag == "--exposure" {
+        let written: Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
+        let views = written.as_object().unwrap();
+        assert_eq!(views.len() * 12 * 4, last[0].len());
+        // In the order of names, as the tables are.
+        for (map, name) in last[0].chunks(48).zip(views.keys()) {
+            let value = |i: usize| f32::from_le_bytes(map[i * 4..][..4].try_into().unwrap());
+            for (row, column) in (0..3).flat_map(|row| (0..4).map(move |column| (row, column))) {
+                let ours = if column < 3 { value(column * 4 + row) } else { value(row * 4 + 3) };
+                let theirs = views[name][row][column].as_f64().unwrap();
+                assert!((theirs - f64::from(ours)).abs() < 1e-7, "{name} {row} {column}");
+            }
+        }
+    }
+
+    // The held-out view is measured by corrected colours, too; and by other options it is not.
+    let results = fs::read_to_string(place.model().join("results.json")).unwrap();
+    assert!(results.contains("CC_PSNR") && results.contains("PSNR"), "{results}");
+    let line = ["--start-checkpoint", text(&checkpoint), flag, "False"];
+    let other = end(place.train_into("other").args(line)).done();
+    other.says(&["is left behind", "--exposure, --bilateral-grid"]);
+    let results = fs::read_to_string(place.path("other/results.json")).unwrap();
+    assert!(!results.contains("CC_PSNR"), "{results}");
+    assert!(!place.path("other/exposure.json").exists());
+    // Nor does the file stay where its run goes on without.
+    let line = ["--resume=auto", "--iterations=65", flag, "False"];
+    end(place.train().args(line)).done();
+    assert!(!place.model().join("exposure.json").exists());
+}
+
+#[test]
+fn a_finished_run_can_be_extended() {
+    let place = TestFolder::with_scene();
+    place.trained_into("at_once", 200, &EVENTFUL);
+    place.trained(100, &EVENTFUL);
+    resumed(&place, &["--iterations", "200"]).says(&["iteration 100"]);
+    assert!(ply(&place, "at_once", 200) == ply(&place, "model", 200));
+    assert!(place.ply(100).exists(), "what was saved before stays");
+    let config = fs::read_to_string(place.model().join("config.toml")).unwrap();
+    assert!(config.contains("iterations = 200"), "{config}");
+    // One record of both halves.
+    let record = fs::read_to_string(place.model().join("metrics.csv")).unwrap();
+    assert_eq!(record.lines().count(), 1 + 2, "{record}");
+}
+
+#[test]
+fn a_finished_run_says_that_it_is_finished() {
+    let place = TestFolder::with_scene();
+    place.trained(10, &[]);
+    let before = ply(&place, "model", 10);
+    resumed(&place, &[]).says(&["--iterations"]);
+    assert!(ply(&place, "model", 10) == before);
+}
+
+#[test]
+fn a_checkpoint_starts_a_run_in_another_folder_and_flags_change_it() {
+    let place = TestFolder::with_scene();
+    place.trained(10, &["--seed", "4", "--checkpoint-iterations", "5"]);
+    let before = files_below(&place.model());
+    let mut other = place.train_into("other");
+    other.args(["--start-checkpoint", text(&place.checkpoint(5)), "--iterations", "12"]);
+    end(&mut other).done();
+    assert!(place.ply_of("other", 12).exists());
+    assert!(files_below(&place.model()) == before, "the first run is not touched");
+    let config = fs::read_to_string(place.path("other").join("config.toml")).unwrap();
+    assert!(config.contains("seed = 4") && config.contains("iterations = 12"), "{config}");
+}
+
+#[test]
+fn a_checkpoint_of_another_folder_does_not_mix_two_runs() {
+    let place = TestFolder::with_scene();
+    place.trained_into("first", 10, &["--checkpoint-iterations", "5"]);
+    place.trained(20, &[]);
+    let checkpoint = place.path("first/checkpoints/chkpnt_5.safetensors");
+    let ended = end(place.train().args(["--start-checkpoint", text(&checkpoint)])).done();
+    ended.says(&["previous_1"]);
+    assert!(place.ply(10).exists() && !place.ply(20).exists());
+    assert!(place.model().join("previous_1/checkpoints/chkpnt_20.safetensors").exists());
+}
+
+#[test]
+fn a_run_that_would_train_nothing_does_not_push_another_aside() {
+    let place = TestFolder::with_scene();
+    place.trained_into("first", 4, &[]);
+    place.trained(4, &[]);
+    let before = files_below(&place.model());
+    let checkpoint = place.path("first/checkpoints/chkpnt_4.safetensors");
+    let ended = end(place.train().args(["--start-checkpoint", text(&checkpoint)]));
+    ended.refused(2, &[text(&checkpoint), "--iterations"]);
+    assert!(files_below(&place.model()) == before);
+}
+
+#[test]
+fn a_smaller_cap_ends_growth_and_rewrites_no_history() {
+    let place = TestFolder::with_scene();
+    place.trained(4, &[]);
+    let input = fs::read(place.model().join("input.ply")).unwrap();
+    let ended = resumed(&place, &["--iterations", "6", "--max-points", "5"]);
+    assert!(!ended.stderr.contains("are used"), "{ended:#?}");
+    ended.says(&["warning", "200 Gaussians", "--max-points 5"]);
+    assert!(fs::read(place.model().join("input.ply")).unwrap() == input);
+    let header = String::from_utf8_lossy(&fs::read(place.ply(6)).unwrap()).into_owned();
+    assert!(header.contains("element vertex 200\n"));
+}
+
+#[test]
+fn going_back_within_a_folder_names_the_newer_checkpoint() {
+    let place = TestFolder::with_scene();
+    place.trained(10, &["--checkpoint-iterations", "5"]);
+    let start = place.checkpoint(5);
+    let mut back = place.train();
+    back.args(["--start-checkpoint", text(&start), "--iterations", "7"]);
+    end(&mut back).done().says(&["warning", text(&place.checkpoint(10))]);
+    assert!(place.ply(7).exists() && place.ply(10).exists());
+}
+
+#[test]
+fn a_model_folder_that_was_moved_goes_on_where_it_is() {
+    let place = TestFolder::with_scene();
+    place.trained(4, &[]);
+    fs::rename(place.model(), place.path("moved")).unwrap();
+    let mut resumed = place.train_into("moved");
+    end(resumed.args(["--resume", "--iterations", "6"])).done();
+    assert!(place.ply_of("moved", 6).exists() && !place.model().exists());
+}
+
+#[test]
+fn without_a_folder_the_run_of_the_scene_goes_on() {
+    let place = TestFolder::with_scene();
+    let run = |iterations: &str, flags: &[&str]| {
+        let mut command = splat();
+        command.current_dir(place.path("")).args(["train", "--device", "cpu", "-s", "scene"]);
+        end(command.args(["--iterations", iterations]).args(flags)).done()
+    };
+    run("3", &[]);
+    let here = place.path("output/scene");
+    assert!(here.join("point_cloud/iteration_3").exists());
+    run("5", &["--resume"]).says(&["iteration 3"]);
+    assert!(here.join("point_cloud/iteration_5").exists());
+    // A run that is no continuation does not touch the first.
+    run("2", &[]);
+    assert!(place.path("output/scene-2/point_cloud/iteration_2").exists());
+}
+
+#[test]
+fn without_a_checkpoint_the_run_starts_and_says_so() {
+    let place = TestFolder::with_scene();
+    let ended = end(place.train().args(["--resume", "auto", "--iterations", "3"])).done();
+    ended.says(&["no checkpoint", text(&place.model())]);
+    assert!(place.ply(3).exists());
+}
+
+#[rstest]
+#[case::from_the_keyboard("INT")]
+#[case::from_a_scheduler("TERM")]
+fn a_signal_ends_the_run_after_its_iteration(#[case] signal: &str) {
+    let place = TestFolder::with_scene();
+    place.trained_into("unbroken", 400, &EVENTFUL);
+    let flags = [&EVENTFUL[..], &["--iterations=400", "--checkpoint-iterations=40"]].concat();
+    let child = started_until(&place, &flags, &place.checkpoint(40));
+    send(signal, &child);
+    let ended = Ended::from(child.wait_with_output().unwrap());
+    ended.refused(130, &["--resume", text(&place.model())]);
+    assert!(!place.ply(400).exists(), "the run was over before the signal");
+    assert_no_litter(&place.model());
+    resumed(&place, &[]);
+    assert!(ply(&place, "unbroken", 400) == ply(&place, "model", 400));
+}
+
+#[test]
+fn the_number_of_threads_does_not_change_the_result() {
+    let place = TestFolder::with_scene();
+    for (model, threads) in [("one", "1"), ("three", "3")] {
+        let mut command = place.train_into(model);
+        command.env("RAYON_NUM_THREADS", threads).args(EVENTFUL).args(["--iterations", "200"]);
+        end(&mut command).done();
+    }
+    assert!(ply(&place, "one", 200) == ply(&place, "three", 200));
+}
+
+#[test]
+fn harmonics_are_dropped_aloud_where_fewer_are_asked_for() {
+    let place = TestFolder::with_scene();
+    let flags = ["--sh-degree-interval=4", "--checkpoint-iterations=20", "--feature-lr=0.05"];
+    place.trained(20, &flags);
+    let checkpoint = place.checkpoint(20);
+    let header = |path: &Path| {
+        let bytes = fs::read(path).unwrap();
+        String::from_utf8_lossy(&bytes[..4000.min(bytes.len())]).into_owned()
+    };
+    assert!(header(&place.ply(20)).contains("f_rest_44\n"));
+    let mut lower = place.train_into("lower");
+    lower.args(["--start-checkpoint", text(&checkpoint), "--sh-degree=1", "--iterations=30"]);
+    end(&mut lower).done().says(&["SH degree 3", "--sh-degree 1", "dropped"]);
+    let text_of_ply = header(&place.ply_of("lower", 30));
+    assert!(text_of_ply.contains("f_rest_8\n") && !text_of_ply.contains("f_rest_9\n"));
+    // The run goes on as one of the lower degree, without another word.
+    let resumed = end(place.train_into("lower").args(["--resume", "--iterations=35"])).done();
+    assert!(!resumed.stderr.contains("dropped"), "{resumed:#?}");
+    let back = end(place.train_into("lower").args(["--resume", "--sh-degree=3"]));
+    back.refused(3, &["SH degree 1", "from the start"]);
+}
+
+#[test]
+fn a_checkpoint_goes_on_with_compact_memory_and_without() {
+    let place = TestFolder::with_scene();
+    place.trained_into("unbroken", 60, &EVENTFUL);
+    for (model, switches) in [("on", ["false", "true"]), ("off", ["true", "false"])] {
+        let before = ["--optimize-memory", switches[0]];
+        place.trained_into(model, 30, &[&EVENTFUL[..], &before].concat());
+        let mut resumed = place.train_into(model);
+        resumed.args(["--resume", "--iterations=60", "--optimize-memory", switches[1]]);
+        end(&mut resumed).done().says(&["iteration 30"]);
+        // The processor keeps everything in full precision.
+        assert!(ply(&place, "unbroken", 60) == ply(&place, model, 60), "switched {model}");
+    }
+}

@@ -1,0 +1,177 @@
+//! Real photographs, decoded and resized. Needs `SPLAT_TEST_SCENES`, a folder that holds `fox/`
+//! and `bonsai/`; says so and passes where it is not set.
+
+use std::hint::black_box;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use splat::dataset::{AlphaMeaning, ImageLoader, ImageSource, Residency, decode, probe};
+use splat::memory::{Bytes, host_memory};
+
+/// Two tests look at what the whole process holds: one at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// The images of a scene by name, at `1 / divisor` of their size.
+fn scene(name: &str, divisor: u32) -> Option<Vec<ImageSource>> {
+    let Some(scenes) = std::env::var_os("SPLAT_TEST_SCENES") else {
+        println!("skipped: SPLAT_TEST_SCENES does not say where the scenes are");
+        return None;
+    };
+    let folder = PathBuf::from(scenes).join(name).join("images");
+    let mut paths: Vec<PathBuf> =
+        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    let sources = paths.into_iter().map(|path| {
+        let header = probe(&path).unwrap();
+        assert!(!header.orientation_swaps);
+        let full_size = [header.width, header.height];
+        ImageSource {
+            path,
+            mask: None,
+            full_size,
+            size: full_size.map(|side| (side + divisor / 2) / divisor),
+            apply_orientation: false,
+            undistort: None,
+            alpha: AlphaMeaning::Mask,
+            depth: None,
+        }
+    });
+    Some(sources.collect())
+}
+
+#[test]
+fn the_first_fox_image_looks_as_it_does_to_another_program() {
+    let Some(sources) = scene("fox", 8) else { return };
+    assert_eq!((sources.len(), sources[0].full_size), (50, [1061, 1894]));
+    let image = decode(&sources[0]).unwrap();
+    assert_eq!((image.width, image.height, &image.mask), (133, 237, &None));
+    // Means over a rectangle (x, y, width, height) of the image that Pillow decodes with
+    // libjpeg-turbo and resizes with its own Lanczos filter.
+    let expected = [
+        ([0, 0, 133, 237], [140.847, 115.897, 95.508]),
+        ([8, 16, 16, 16], [119.40, 104.77, 78.37]),
+        ([60, 110, 16, 16], [100.66, 85.79, 55.93]),
+        ([100, 40, 16, 16], [111.97, 81.48, 55.29]),
+        ([40, 200, 16, 16], [221.72, 227.27, 223.87]),
+    ];
+    for ([left, top, width, height], colour) in expected {
+        for (channel, expected) in colour.into_iter().enumerate() {
+            let sum: f64 = (top..top + height)
+                .flat_map(|y| (left..left + width).map(move |x| (y * 133 + x) * 3 + channel))
+                .map(|at| f64::from(image.rgb[at]))
+                .sum();
+            let mean = sum / (width * height) as f64;
+            println!("{left},{top} channel {channel}: {mean:.3}, expected {expected}");
+            // The decoders round their transforms differently and interpolate the halved chroma
+            // differently: less than half a level in the mean. Another filter is off by more:
+            // a box by 0.5 in the fourth rectangle.
+            assert!((mean - expected).abs() < 0.4, "{left},{top}: {mean} is not {expected}");
+        }
+    }
+}
+
+#[test]
+fn a_small_cache_serves_a_whole_scene_within_its_bound() {
+    let Some(sources) = scene("bonsai", 4) else { return };
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let count = sources.len();
+    assert_eq!((count, sources[0].size), (292, [200, 133]));
+    let cache = Bytes(16 << 20);
+    let start = host_memory().map_or(Bytes(0), |memory| memory.resident);
+    let loader = ImageLoader::new(sources, Residency::OnDemand { cache });
+    let order: Vec<usize> = (0..count).map(|turn| turn * 5 % count).collect();
+    loader.schedule_decoding(&order);
+    let clock = Instant::now();
+    let mut peak = Bytes(0);
+    for index in order {
+        loader.fetch(index).unwrap();
+        assert!(loader.held() <= cache);
+        peak = peak.max(host_memory().map_or(Bytes(0), |memory| memory.resident));
+    }
+    let ms = clock.elapsed().as_secs_f64() * 1e3 / count as f64;
+    println!(
+        "{ms:.2} ms per image, {:.1} MiB held, resident {:.1} MiB at the start, {:.1} at most, {:?}",
+        loader.held().mib(),
+        start.mib(),
+        peak.mib(),
+        loader.statistics()
+    );
+    // The cache, four photographs being decoded (each a few times its 1.3 MB), and the threads'
+    // own heaps. All images at full size would take 370 MB, all at this size 23 MB more.
+    assert!(peak.mib() - start.mib() < 100.0, "{} MiB", peak.mib());
+}
+
+#[test]
+fn images_are_the_same_on_demand_and_all_at_once() {
+    let Some(mut sources) = scene("bonsai", 4) else { return };
+    sources.truncate(24);
+    let all = ImageLoader::new(sources.clone(), Residency::All);
+    assert!(all.load_all(|_, _| {}).unwrap().is_empty());
+    assert_eq!(all.held(), Bytes(24 * 200 * 133 * 3));
+    let few = ImageLoader::new(sources, Residency::OnDemand { cache: Bytes(1 << 19) });
+    few.schedule_decoding(&(0..24).rev().collect::<Vec<_>>());
+    for index in (0..24).rev() {
+        assert_eq!(all.fetch(index).unwrap(), few.fetch(index).unwrap());
+    }
+}
+
+#[test]
+fn decoding_takes_a_bearable_time() {
+    for (name, divisor, images) in [("bonsai", 4, 40), ("fox", 8, 20)] {
+        let Some(mut sources) = scene(name, divisor) else { return };
+        sources.truncate(images);
+        let clock = Instant::now();
+        for source in &sources {
+            decode(source).unwrap();
+        }
+        let ms = clock.elapsed().as_secs_f64() * 1e3 / images as f64;
+        println!("{name} at 1/{divisor}: {ms:.1} ms per image on one thread");
+        // Twenty times what an idle machine takes; more would mean something is badly wrong.
+        assert!(ms < 1500.0);
+    }
+}
+
+#[test]
+fn a_host_limit_holds_the_process_while_real_photographs_come_and_go() {
+    let Some(sources) = scene("bonsai", 1) else { return };
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let count = sources.len();
+    let start = host_memory().map_or(Bytes(0), |memory| memory.resident);
+    // All of them decoded take 374 MB, the cache is as large as it can be.
+    let limit = Bytes(start.0 + (150 << 20));
+    let loader = ImageLoader::within(sources, Residency::All, limit);
+    let order: Vec<usize> = (0..2 * count).map(|turn| turn * 5 % count).collect();
+    loader.schedule_decoding(&order);
+    let fetch_all = |order: &[usize]| {
+        let (mut peak, mut held) = (Bytes(0), Bytes(0));
+        for &index in order {
+            loader.fetch(index).unwrap();
+            held = held.max(loader.held());
+            peak = peak.max(host_memory().map_or(Bytes(0), |memory| memory.resident));
+        }
+        println!(
+            "resident {:.1} MiB at the start, {:.1} at most of {:.1}, images {:.1} at most, {:?}",
+            start.mib(),
+            peak.mib(),
+            limit.mib(),
+            held.mib(),
+            loader.statistics()
+        );
+        (peak, held)
+    };
+    let (peak, held) = fetch_all(&order[..count]);
+    // Between two looks, and beside what is kept, photographs are being decoded.
+    assert!(peak.mib() < limit.mib() + 60.0, "{} MiB", peak.mib());
+    // The limit is made use of.
+    assert!(held.mib() > 75.0, "{} MiB", held.mib());
+    // Something else takes most of it.
+    let ballast = vec![1_u8; 100 << 20];
+    loader.fetch(order[count]).unwrap();
+    sleep(Duration::from_millis(300));
+    let (peak, _) = fetch_all(&order[count..]);
+    black_box(&ballast);
+    assert!(peak.mib() < limit.mib() + 60.0, "{} MiB", peak.mib());
+    assert!(loader.held().mib() < 75.0, "{} MiB", loader.held().mib());
+}

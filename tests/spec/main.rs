@@ -1,0 +1,21 @@
+//! What the library does, on the CPU alone.
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that cannot continue says so and stops"
+)]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod dataset;
+mod gradients;
+mod images;
+mod outputs;
+mod residency;
+mod shortage;
+mod streaming;
+mod surface;
+mod telemetry;

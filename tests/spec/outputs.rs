@@ -1,0 +1,476 @@
+//! The files of a model folder, as another program finds them after a run.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use crate::common::events::{events_files, records, steps_of_tags};
+use serde_json::Value;
+use splat::config::Config;
+use splat::dataset::points_ply::write_points_ply;
+use splat::dataset::{AlphaMeaning, Camera, Dataset, ImageSource, PointCloud, Pose, View};
+use splat::export::{read_ply, write_cameras_json, write_cfg_args, write_ply};
+use splat::memory::Bytes;
+use splat::model::{Gaussians, sh_rest_count};
+use splat::perceptual::LpipsNet;
+use splat::telemetry::{Progress, ProgressStyle, Sinks, init_logging};
+use splat::train::event::{
+    Distributions, Evaluation, Event, MemoryReport, Metrics, Picture, Pictures, Saved, Sink, Split,
+    Step, Tensors, ViewMetrics,
+};
+use splat::train::pictures::{density_map, error_map};
+
+/// A folder that outlives the test, so that other programs can look into it.
+fn model_folder(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("outputs").join(name);
+    if folder.exists() {
+        fs::remove_dir_all(&folder).unwrap();
+    }
+    folder
+}
+
+fn step(iteration: u32, iterations: u32) -> Event {
+    let x = f64::from(iteration);
+    Event::Step(Step {
+        iteration,
+        iterations,
+        l1: 1.0 / x,
+        ssim: 1.0 - 0.5 / x,
+        depth_l1: None,
+        total: 2.0 / x,
+        gaussians: 1000 + iteration as usize,
+        ms: 20.0,
+    })
+}
+
+fn memory(iteration: u32) -> Event {
+    Event::Memory(MemoryReport {
+        iteration,
+        tensors: Tensors {
+            parameters: Bytes(1 << 20),
+            optimizer: Bytes(2 << 20),
+            gradients: Bytes(3 << 20),
+            activations: Bytes(4 << 20),
+            images: Bytes(5 << 20),
+            knn: Bytes(6 << 20),
+        },
+        vram: None,
+        host_resident: Some(Bytes(u64::from(iteration) << 20)),
+        host_total: Some(Bytes(8 << 30)),
+    })
+}
+
+fn distributions(iteration: u32) -> Event {
+    let samples = |scale: f64| (1..=999).map(|i| scale * f64::from(i)).collect();
+    Event::Distributions(Distributions {
+        iteration,
+        gaussians: 999,
+        opacity_mean: 0.5,
+        opacity: samples(0.001),
+        scale: samples(0.02),
+        xyz_magnitude: samples(0.3),
+        rotation_magnitude: samples(0.004),
+    })
+}
+
+/// 37x23 px, no two neighbouring pixels equal.
+fn picture(seed: u8) -> Arc<Picture> {
+    let rgb = (0..37 * 23 * 3u32).map(|i| (i % 251) as u8 ^ seed).collect();
+    Arc::new(Picture { width: 37, height: 23, rgb })
+}
+
+fn pictures(iteration: u32, split: Split, name: &str) -> Event {
+    let (render, ground_truth) = (picture(1), picture(2));
+    let counts: Vec<u32> = (0..37 * 23).collect();
+    let error = Arc::new(error_map(&render, &ground_truth));
+    let density = Arc::new(density_map(&counts, 37, 23));
+    let name = name.to_owned();
+    Event::Pictures(Pictures { iteration, split, name, render, ground_truth, error, density })
+}
+
+fn evaluated(iteration: u32, split: Split) -> Event {
+    let view = |name: &str, psnr| ViewMetrics {
+        name: name.to_owned(),
+        metrics: Metrics { psnr, ssim: 0.875, l1: 0.03125, lpips: Some(0.125), corrected: None },
+    };
+    Event::Evaluated(Evaluation {
+        iteration,
+        split,
+        mean: Metrics { psnr: 25.5, ssim: 0.875, l1: 0.03125, lpips: Some(0.125), corrected: None },
+        lpips_net: Some(LpipsNet::Alex),
+        gaussians: 1000 + iteration as usize,
+        views: vec![view("left/a.jpg", 25.0), view("left/b.jpg", 26.0)],
+    })
+}
+
+/// The events of a run from iteration `from` to `to`.
+fn run(sink: &mut dyn Sink, folder: &Path, from: u32, to: u32) {
+    let mut send = |event: &Event| sink.on(event).unwrap();
+    send(&Event::Started {
+        model_path: folder.to_owned(),
+        device: "CPU, 2 threads".to_owned(),
+        gpu: None,
+        train_views: 43,
+        test_views: 7,
+        gaussians: 12_400,
+        iteration: from,
+        iterations: to,
+    });
+    for iteration in from + 1..=to {
+        send(&step(iteration, to));
+        if iteration.is_multiple_of(100) {
+            send(&memory(iteration));
+        }
+    }
+    send(&distributions(to));
+    send(&pictures(to, Split::Test, "left/a.jpg"));
+    send(&pictures(to, Split::Test, "left/b.jpg"));
+    send(&evaluated(to, Split::Test));
+    send(&pictures(to, Split::Train, "left/c.jpg"));
+    send(&evaluated(to, Split::Train));
+    for what in [Saved::PointCloud, Saved::Checkpoint] {
+        send(&Event::Saved { iteration: to, what, path: folder.join("file") });
+    }
+    send(&Event::Warning { message: "2 images are missing".to_owned() });
+    let (gaussians, training_seconds) = (1000, 1.5);
+    send(&Event::Finished { iteration: to, gaussians, training_seconds, interrupted: false });
+}
+
+const SCALARS_OF_STEPS: [&str; 5] =
+    ["train/l1", "train/ssim", "train/total", "speed/it_per_s", "speed/ms_per_iter"];
+
+#[test]
+fn a_run_and_its_continuation_fill_the_model_folder() {
+    let folder = model_folder("run");
+    for (from, to) in [(0, 205), (205, 1000)] {
+        let mut sinks = Sinks::for_run(&folder, ProgressStyle::None, from > 0).unwrap();
+        run(&mut sinks, &folder, from, to);
+    }
+
+    let files = events_files(&folder);
+    assert_eq!(files.len(), 2);
+    let first = steps_of_tags(&files[0]);
+    let tens: Vec<i64> = (1..=20).map(|i| 10 * i).chain([205]).collect();
+    for tag in SCALARS_OF_STEPS {
+        assert_eq!(first[tag], tens, "{tag}");
+    }
+    for tag in ["parameters", "optimizer", "gradients", "activations", "images", "knn"] {
+        assert_eq!(first[&format!("tensors/{tag}_mb")], [100, 200]);
+    }
+    assert_eq!(first["memory/host_rss_gb"], [100, 200]);
+    for tag in ["opacity_mean", "scale_histogram", "opacity_histogram"] {
+        assert_eq!(first[&format!("scene/{tag}")], [205]);
+    }
+    for tag in ["xyz_magnitude_histogram", "rotation_magnitude_histogram"] {
+        assert_eq!(first[&format!("scene/{tag}")], [205]);
+    }
+    for tag in ["psnr", "ssim", "l1", "lpips"] {
+        assert_eq!(first[&format!("test/{tag}")], [205]);
+        assert_eq!(first[&format!("eval_train/{tag}")], [205]);
+    }
+    for tag in ["render", "error", "density", "ground_truth"] {
+        assert_eq!(first[&format!("test/left/a.jpg/{tag}")], [205]);
+        assert_eq!(first[&format!("eval_train/left/c.jpg/{tag}")], [205]);
+    }
+
+    let lines = fs::read_to_string(folder.join("run.jsonl")).unwrap();
+    let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(lines.iter().all(|line| line["time"].as_f64().unwrap() > 1.6e9));
+    let count = |kind: &str| lines.iter().filter(|line| line["event"] == kind).count();
+    // 10 to 200 and the last, 205; then 210 to 1000.
+    assert_eq!(count("step"), 21 + 80);
+    assert_eq!((count("started"), count("finished"), count("evaluated")), (2, 2, 4));
+    assert_eq!((count("pictures"), count("saved"), count("warning")), (0, 4, 2));
+
+    let csv = fs::read_to_string(folder.join("metrics.csv")).unwrap();
+    let rows: Vec<&str> = csv.lines().collect();
+    assert_eq!(rows[0], "iteration,split,psnr,ssim,l1,gaussians,lpips,cc_psnr,cc_ssim");
+    assert_eq!(rows[1], "205,test,25.500000,0.875000,0.031250,1205,0.125000,,");
+    assert_eq!(rows.len(), 5);
+    let results = fs::read_to_string(folder.join("results.json")).unwrap();
+    assert!(results.find("ours_205").unwrap() < results.find("ours_1000").unwrap());
+    let views: Value =
+        serde_json::from_str(&fs::read_to_string(folder.join("per_view.json")).unwrap()).unwrap();
+    assert_eq!(views["ours_1000"]["PSNR"]["00001.png"], 26.0);
+}
+
+#[test]
+fn photographs_are_in_the_events_once_a_run() {
+    let folder = model_folder("photographs");
+    let mut sinks = Sinks::for_run(&folder, ProgressStyle::None, false).unwrap();
+    for iteration in [7, 9] {
+        sinks.on(&pictures(iteration, Split::Test, "a.jpg")).unwrap();
+        sinks.on(&evaluated(iteration, Split::Test)).unwrap();
+    }
+    // Read while the sink is alive: an evaluation flushes.
+    let steps = steps_of_tags(&events_files(&folder)[0]);
+    assert_eq!(steps["test/a.jpg/render"], [7, 9]);
+    assert_eq!(steps["test/a.jpg/ground_truth"], [7]);
+}
+
+#[test]
+fn an_image_in_the_events_is_the_picture() {
+    let folder = model_folder("image");
+    let mut sinks = Sinks::for_run(&folder, ProgressStyle::None, false).unwrap();
+    sinks.on(&pictures(7, Split::Test, "a.jpg")).unwrap();
+    sinks.on(&evaluated(7, Split::Test)).unwrap();
+    let found = records(&events_files(&folder)[0]).into_iter().find_map(|record| {
+        let values = record.get_summary().get_value().to_vec();
+        values.into_iter().find(|value| value.get_tag() == "test/a.jpg/render")
+    });
+    let found = found.unwrap();
+    let encoded = found.get_image();
+    assert_eq!((encoded.get_width(), encoded.get_height()), (37, 23));
+    let decoded = image::load_from_memory(encoded.get_encoded_image_string()).unwrap().to_rgb8();
+    assert_eq!(decoded.into_raw(), picture(1).rgb);
+}
+
+#[test]
+fn an_interrupted_run_records_its_last_iteration() {
+    let folder = model_folder("interrupted");
+    let mut sinks = Sinks::for_run(&folder, ProgressStyle::None, false).unwrap();
+    for iteration in 1..=13 {
+        sinks.on(&step(iteration, 30_000)).unwrap();
+    }
+    let (gaussians, training_seconds) = (1013, 0.26);
+    let end = Event::Finished { iteration: 13, gaussians, training_seconds, interrupted: true };
+    sinks.on(&end).unwrap();
+    assert_eq!(steps_of_tags(&events_files(&folder)[0])["train/total"], [10, 13]);
+    let lines = fs::read_to_string(folder.join("run.jsonl")).unwrap();
+    assert!(lines.contains("\"iteration\":13,\"iterations\":30000"), "{lines}");
+}
+
+#[test]
+fn a_model_folder_that_cannot_be_is_an_error_that_names_it() {
+    let folder = model_folder("bad");
+    fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("file");
+    fs::write(&file, "in the way").unwrap();
+    let Err(error) = Sinks::for_run(&file.join("model"), ProgressStyle::None, false) else {
+        panic!("a folder inside a file was made");
+    };
+    assert!(error.to_string().contains("file"), "{error}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_device_under_any_file_of_a_run_is_an_error() {
+    use std::os::unix::fs::symlink;
+    let folder = model_folder("full");
+    fs::create_dir_all(&folder).unwrap();
+    symlink("/dev/full", folder.join("run.jsonl")).unwrap();
+    let mut sinks = Sinks::for_run(&folder, ProgressStyle::None, true).unwrap();
+    let error = sinks.on(&Event::OpacityReset { iteration: 3000 }).unwrap_err();
+    assert!(error.to_string().contains("run.jsonl: cannot be written"), "{error}");
+    // The other sinks still get what follows.
+    assert!(sinks.on(&evaluated(10, Split::Test)).is_err());
+    assert!(folder.join("results.json").exists());
+    assert!(steps_of_tags(&events_files(&folder)[0]).contains_key("test/psnr"));
+}
+
+/// What the progress says of a run, line by line.
+fn progress(style: ProgressStyle) -> Vec<String> {
+    let path = model_folder("progress").with_extension(format!("{style:?}"));
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    let mut sink = Progress::to_writer(style, fs::File::create(&path).unwrap());
+    run(&mut sink, Path::new("out/fox"), 0, 2005);
+    fs::read_to_string(&path).unwrap().lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn plain_progress_has_the_lines_that_scripts_look_for() {
+    let lines = progress(ProgressStyle::Plain);
+    assert_eq!(lines[0], "Output folder: out/fox");
+    assert!(lines[1].contains("43 views, 7 held out, 12.4k Gaussians"), "{}", lines[1]);
+    assert!(lines[2].starts_with("Training 1/2005 │ L:2.000 │ N:1.0k │ V:- R:- C:- │ 50.0it/s"));
+    // The whole run takes less than 5 s here, so the next line is the last.
+    let reserved = [
+        "[Training] Iter 1000: Allocated: 0.02GB, Reserved: 0.98GB, Creep: 0.781GB",
+        "[Training] Iter 2000: Allocated: 0.02GB, Reserved: 1.95GB, Creep: 1.758GB",
+    ];
+    assert_eq!(lines[3..5], reserved);
+    assert!(lines[5].starts_with("Training 2005/2005 │ L:0.001 │ N:3.0k │ V:- R:24% C:- │"));
+    assert_eq!(
+        lines[6..],
+        [
+            "[ITER 2005] Evaluating test: L1 0.03125 PSNR 25.500 SSIM 0.8750 LPIPS 0.1250",
+            "[ITER 2005] Evaluating train: L1 0.03125 PSNR 25.500 SSIM 0.8750 LPIPS 0.1250",
+            "[ITER 2005] Saving Gaussians",
+            "[ITER 2005] Saving Checkpoint",
+            "Training complete. 2005 iterations, 1.0k Gaussians, 0:00:01 of training",
+        ]
+    );
+}
+
+#[test]
+fn progress_as_json_is_one_event_a_line_and_none_is_silent() {
+    let lines = progress(ProgressStyle::Json);
+    let kinds: Vec<Value> = lines
+        .iter()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap()["event"].clone())
+        .collect();
+    assert_eq!(kinds.iter().filter(|kind| *kind == "step").count(), 201);
+    assert_eq!(kinds.last().unwrap(), "finished");
+    assert!(progress(ProgressStyle::None).is_empty());
+}
+
+/// Not a test of its own: what the next one runs as another process.
+#[test]
+fn child_that_reports_to_stderr() {
+    let Some(style) = std::env::var_os("SPLAT_TEST_PROGRESS") else { return };
+    let style = if style == "json" { ProgressStyle::Json } else { ProgressStyle::Bar };
+    init_logging(false, style);
+    run(&mut Progress::to_stderr(style), Path::new("out/fox"), 0, 1000);
+    tracing::error!("the last line");
+}
+
+fn child(style: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
+        .args(["--exact", "outputs::child_that_reports_to_stderr", "--nocapture"])
+        .env("SPLAT_TEST_PROGRESS", style)
+        .env_remove("SPLAT_LOG")
+        .stdout(Stdio::null());
+    command
+}
+
+#[test]
+fn stderr_without_a_terminal_gets_plain_lines() {
+    let output = child("bar").stderr(Stdio::piped()).output().unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("\nTraining 1000/1000 │ "), "{text}");
+    assert!(text.contains("\nwarning: 2 images are missing\n"), "{text}");
+    assert!(text.ends_with("\nerror: the last line\n"), "{text}");
+    assert!(!text.contains(['\x1b', '\r']), "{text:?}");
+
+    let output = child("json").stderr(Stdio::piped()).output().unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    for line in text.lines() {
+        assert!(serde_json::from_str::<Value>(line).unwrap()["event"].is_string(), "{line}");
+    }
+    assert!(text.contains(r#""event":"log","level":"error""#), "{text}");
+}
+
+#[test]
+fn a_closed_stderr_does_not_end_the_run() {
+    for style in ["bar", "json"] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        assert!(child(style).stderr(writer).status().unwrap().success());
+    }
+}
+
+fn all_different(n: usize, sh_degree: u32) -> Gaussians {
+    let mut next = 0.0f32;
+    let mut column = |width: usize| -> Vec<f32> {
+        let value = |_| {
+            next += 0.25;
+            next - 300.0
+        };
+        (0..n * width).map(value).collect()
+    };
+    Gaussians {
+        sh_degree,
+        means: column(3),
+        log_scales: column(3),
+        quats: column(4),
+        opacity_logits: column(1),
+        sh_dc: column(3),
+        sh_rest: column(3 * sh_rest_count(sh_degree)),
+    }
+}
+
+#[test]
+fn a_model_is_written_and_read_again() {
+    let folder = model_folder("ply");
+    fs::create_dir_all(&folder).unwrap();
+    for degree in 0..=3 {
+        let path = folder.join(format!("degree_{degree}.ply"));
+        let gaussians = all_different(101, degree);
+        write_ply(&path, &gaussians).unwrap();
+        assert_eq!(read_ply(&path).unwrap(), gaussians);
+    }
+}
+
+fn small_dataset() -> Dataset {
+    let camera = Camera { width: 50, height: 40, focal_px: [60.0, 61.0], centre_px: [24.0, 21.0] };
+    // A quarter turn about y: the camera looks along the world's x.
+    let rotation = [[0.0, 0.0, -1.0], [0.0, 1.0, 0.0], [1.0, 0.0, 0.0]];
+    let views = ["left/a.jpg", "left/b.jpg", "c.jpg"].map(|name| View {
+        name: name.to_owned(),
+        camera,
+        pose: Pose { rotation, translation: [1.0, 2.0, 3.0] },
+    });
+    let source = ImageSource {
+        path: PathBuf::from("a.jpg"),
+        mask: None,
+        full_size: [100, 120],
+        size: [50, 40],
+        apply_orientation: false,
+        undistort: None,
+        alpha: AlphaMeaning::Mask,
+        depth: None,
+    };
+    Dataset {
+        root: PathBuf::from("scene"),
+        views: views.to_vec(),
+        sources: vec![source.clone(), source.clone(), source],
+        train: vec![0, 2],
+        test: vec![1],
+        points: PointCloud {
+            positions: vec![[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]],
+            colors: vec![[7, 8, 9], [10, 11, 12]],
+        },
+        random_half_side: None,
+        warnings: Vec::new(),
+    }
+}
+
+#[test]
+fn cameras_are_listed_test_views_first_at_full_size() {
+    let folder = model_folder("beside");
+    fs::create_dir_all(&folder).unwrap();
+    let dataset = small_dataset();
+    write_cameras_json(&folder, &dataset).unwrap();
+    let text = fs::read_to_string(folder.join("cameras.json")).unwrap();
+    let cameras: Value = serde_json::from_str(&text).unwrap();
+    let names: Vec<&str> = (0..3).map(|i| cameras[i]["img_name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["left/b", "left/a", "c"]);
+    assert_eq!((&cameras[2]["id"], &cameras[2]["width"]), (&2.into(), &100.into()));
+    assert_eq!((&cameras[0]["fx"], &cameras[0]["fy"]), (&120.0.into(), &183.0.into()));
+    // -Rᵀ t, and Rᵀ whose last column is the direction of view, the world's x.
+    assert_eq!(cameras[0]["position"], serde_json::json!([-3.0, -2.0, 1.0]));
+    assert_eq!(
+        cameras[0]["rotation"],
+        serde_json::json!([[0.0, 0.0, 1.0], [0.0, 1.0, 0.0], [-1.0, 0.0, 0.0]])
+    );
+
+    write_points_ply(&folder.join("input.ply"), &dataset.points).unwrap();
+    let bytes = fs::read(folder.join("input.ply")).unwrap();
+    let start = bytes.windows(11).position(|window| window == b"end_header\n").unwrap() + 11;
+    // Per vertex, six floats and three bytes.
+    assert_eq!(bytes.len() - start, 2 * 27);
+    assert_eq!(bytes[bytes.len() - 3..], [10, 11, 12]);
+}
+
+#[test]
+fn cfg_args_is_one_line_of_python() {
+    let folder = model_folder("cfg");
+    fs::create_dir_all(&folder).unwrap();
+    let mut config = Config::default();
+    config.scene.source_path = Some(PathBuf::from("/scenes/it's"));
+    config.scene.white_background = true;
+    config.scene.resolution = 4;
+    config.optimize.sh_degree = 2;
+    write_cfg_args(&folder, &config).unwrap();
+    let text = fs::read_to_string(folder.join("cfg_args")).unwrap();
+    let expected = format!(
+        "Namespace(sh_degree=2, source_path='/scenes/it\\'s', model_path='{}', images='images', \
+         depths='', resolution=4, white_background=True, train_test_exp=False, \
+         data_device='cuda', eval=False, kernel_size=0.3)",
+        folder.display()
+    );
+    assert_eq!(text, expected);
+}

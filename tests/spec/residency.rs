@@ -1,0 +1,268 @@
+//! A device that keeps photographs is given each once, in time, and the host lets them go.
+
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use crate::common::constrained_backend::ConstrainedBackend;
+use crate::common::program::{TestFolder, cut};
+use splat::backend::cpu::Cpu;
+use splat::backend::{Surface, SurfaceMaps};
+use splat::config::{Color, Config, OptimizeOptions, SceneOptions};
+use splat::dataset::{Dataset, ImageLoader, LoaderStatistics, Residency, decode};
+use splat::files::OutputError;
+use splat::memory::Bytes;
+use splat::model::from_points;
+use splat::train::event::{Evaluation, Event, Sink};
+use splat::train::{Trainer, TrainerSetup};
+
+#[derive(Default)]
+struct Record {
+    losses: Vec<f64>,
+    warnings: Vec<String>,
+    pictures: usize,
+    evaluations: Vec<Evaluation>,
+    training_seconds: f64,
+}
+
+impl Sink for Record {
+    fn on(&mut self, event: &Event) -> Result<(), OutputError> {
+        match event {
+            Event::Step(step) => {
+                assert_eq!(step.iteration as usize, self.losses.len() + 1);
+                assert!(step.ms > 0.0);
+                self.losses.push(step.total);
+            }
+            Event::Warning { message } => self.warnings.push(message.clone()),
+            Event::Pictures(_) => self.pictures += 1,
+            Event::Finished { training_seconds, .. } => self.training_seconds = *training_seconds,
+            Event::Evaluated(evaluation) => self.evaluations.push(evaluation.clone()),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// What is left of a run.
+struct Ran {
+    record: Record,
+    ply: Vec<u8>,
+    loader: LoaderStatistics,
+    host: Bytes,
+}
+
+/// Epochs of a run; the tiny scene has seven training views and one that is held out.
+const EPOCHS: u32 = 4;
+const TRAIN_VIEWS: usize = 7;
+
+fn scene(place: &TestFolder) -> SceneOptions {
+    let mut options = Config::default().scene;
+    options.source_path = Some(place.scene());
+    options.eval = true;
+    options
+}
+
+fn dataset(place: &TestFolder) -> Dataset {
+    Dataset::load(&scene(place)).unwrap()
+}
+
+fn run<B: Surface + SurfaceMaps>(place: &TestFolder, device: &mut B, residency: Residency) -> Ran {
+    let images = ImageLoader::new(dataset(place).sources, residency);
+    run_with(place, device, &images)
+}
+
+fn run_with<B: Surface + SurfaceMaps>(
+    place: &TestFolder,
+    device: &mut B,
+    images: &ImageLoader,
+) -> Ran {
+    let mut config = Config { scene: scene(place), ..Config::default() };
+    config.optimize.iterations = EPOCHS * 7;
+    config.optimize.sh_degree = 1;
+    config.output.test_iterations = vec![10];
+    let dataset = dataset(place);
+    assert_eq!(dataset.train.len(), TRAIN_VIEWS);
+    let model_path = place.model();
+    std::fs::create_dir_all(&model_path).unwrap();
+    let setup = TrainerSetup {
+        lpips: None,
+        dataset: &dataset,
+        images,
+        config: &config,
+        model_path: &model_path,
+        stop: &AtomicBool::new(false),
+    };
+    let mut record = Record::default();
+    let options = OptimizeOptions { sh_degree: 1, ..OptimizeOptions::default() };
+    let gaussians = from_points(&dataset.points, &options, 0);
+    Trainer::start(setup, device, &mut record, &gaussians).unwrap().run().unwrap();
+    let ply = std::fs::read(place.ply(EPOCHS * 7)).unwrap();
+    Ran { record, ply, loader: images.statistics(), host: images.held() }
+}
+
+const CACHE: Residency = Residency::OnDemand { cache: Bytes(1 << 20) };
+
+#[test]
+fn a_device_with_room_gets_each_photograph_once_and_the_host_keeps_none() {
+    let place = TestFolder::with_scene();
+    let plain = run(&place, &mut Cpu::<f32>::new(), CACHE);
+    let mut backend = ConstrainedBackend::new(8);
+    let kept = run(&place, &mut backend, CACHE);
+    assert!(kept.ply == plain.ply && kept.record.losses == plain.record.losses);
+    assert_eq!(backend.late_uploads.len(), 1, "the first: {:?}", backend.late_uploads);
+    let mut given = [backend.late_uploads, backend.prefetched].concat();
+    given.sort_unstable();
+    assert_eq!(given, dataset(&place).train);
+    // The held-out photograph is shown to the device each time, and stays with the host.
+    assert_eq!((kept.record.evaluations.len(), kept.record.pictures), (2, 2));
+    assert_eq!((backend.transient_uploads, kept.loader.decoded), (2, 8));
+    let held_out = dataset(&place).test[0];
+    let image = decode(&dataset(&place).sources[held_out]).unwrap();
+    assert_eq!(
+        kept.host,
+        Bytes::of::<u8>(image.rgb.len() + image.mask.map_or(0, |mask| mask.len()))
+    );
+    let means = |ran: &Ran| ran.record.evaluations.iter().map(|e| e.mean).collect::<Vec<_>>();
+    assert_eq!(means(&kept), means(&plain));
+}
+
+#[test]
+fn a_device_with_room_for_few_gets_every_photograph_in_time() {
+    let place = TestFolder::with_scene();
+    let plain = run(&place, &mut Cpu::<f32>::new(), CACHE);
+    for room in [1, 3] {
+        let mut backend = ConstrainedBackend::new(room);
+        let kept = run(&place, &mut backend, CACHE);
+        assert!(kept.ply == plain.ply, "room for {room}");
+        assert_eq!(backend.late_uploads.len(), 1, "room for {room}: {:?}", backend.late_uploads);
+        assert!(backend.prefetched.len() > 7, "room for {room}: {:?}", backend.prefetched);
+    }
+}
+
+#[test]
+fn a_device_without_any_room_is_given_what_was_read_ahead() {
+    let place = TestFolder::with_scene();
+    let plain = run(&place, &mut Cpu::<f32>::new(), CACHE);
+    let mut backend = ConstrainedBackend::new(0);
+    let kept = run(&place, &mut backend, CACHE);
+    assert!(kept.ply == plain.ply);
+    assert_eq!(backend.late_uploads.len(), EPOCHS as usize * TRAIN_VIEWS);
+    assert_eq!(backend.transient_uploads, 2);
+    // Nothing is fetched twice for it.
+    let fetches = |ran: &Ran| ran.loader.ready + ran.loader.waited + ran.loader.missed;
+    assert_eq!(fetches(&kept), fetches(&plain));
+}
+
+#[test]
+fn what_a_device_lets_go_is_decoded_ahead_again() {
+    let place = TestFolder::with_scene();
+    let plain = run(&place, &mut Cpu::<f32>::new(), CACHE);
+    let mut backend = ConstrainedBackend::new(8);
+    // With the first frame of the third epoch, after an evaluation of one view: when the epoch began
+    // the device held everything.
+    backend.gives_way = 2 * TRAIN_VIEWS + 1 + 1;
+    let kept = run(&place, &mut backend, CACHE);
+    assert!(kept.ply == plain.ply && kept.record.losses == plain.record.losses);
+    assert_eq!(backend.late_uploads.len(), 1 + 2 * TRAIN_VIEWS - 1, "{:?}", backend.late_uploads);
+    // All others of the epoch, had they not been announced.
+    assert!(kept.loader.missed < TRAIN_VIEWS as u64 - 1, "{:?}", kept.loader);
+}
+
+#[test]
+fn the_near_plane_is_a_hundredth_of_the_extent_of_the_cameras() {
+    let place = TestFolder::with_scene();
+    let mut backend = ConstrainedBackend::new(8);
+    run(&place, &mut backend, CACHE);
+    let dataset = dataset(&place);
+    assert_eq!(backend.nears.len(), EPOCHS as usize * TRAIN_VIEWS + 2);
+    assert!(backend.nears.iter().all(|&near| near == 0.01 * dataset.extent()));
+}
+
+#[test]
+fn with_high_dram_the_host_keeps_all() {
+    let place = TestFolder::with_scene();
+    let kept = run(&place, &mut ConstrainedBackend::new(8), Residency::All);
+    assert_eq!(kept.loader.decoded, 8);
+    assert!(kept.host > Bytes(0));
+}
+
+#[test]
+fn broken_photographs_are_passed_over_alike_on_every_device() {
+    let place = TestFolder::with_scene();
+    cut(&place.image(3), 200);
+    cut(&place.image(5), 200);
+    let plain = run(&place, &mut Cpu::<f32>::new(), CACHE);
+    for room in [0, 2, 8] {
+        let kept = run(&place, &mut ConstrainedBackend::new(room), CACHE);
+        assert!(kept.ply == plain.ply, "room for {room}");
+        assert_eq!(kept.record.warnings, plain.record.warnings, "room for {room}");
+    }
+    assert_eq!(plain.record.warnings.len(), 2, "{:?}", plain.record.warnings);
+}
+
+#[test]
+fn beyond_the_host_limit_training_finishes_without_kept_photographs() {
+    let place = TestFolder::with_scene();
+    let plain = run(&place, &mut Cpu::<f32>::new(), CACHE);
+    for policy in [CACHE, Residency::All] {
+        // The process holds more than that, whatever it does.
+        let images = ImageLoader::within(dataset(&place).sources, policy, Bytes(1 << 16));
+        let ran = run_with(&place, &mut Cpu::<f32>::new(), &images);
+        assert!(ran.ply == plain.ply && ran.record.losses == plain.record.losses);
+        assert_eq!(ran.host, Bytes(0));
+        let LoaderStatistics { ready, waited, missed, decoded } = ran.loader;
+        // One decode for each that is trained on or evaluated: none ahead, and none is found.
+        assert_eq!([ready, waited], [0, 0]);
+        assert_eq!([missed, decoded], [u64::from(EPOCHS) * 7 + 2; 2]);
+    }
+}
+
+#[test]
+fn the_time_that_saving_takes_is_not_that_of_training() {
+    let place = TestFolder::with_scene();
+    let mut slow = ConstrainedBackend::new(8);
+    slow.pause = Duration::from_millis(150);
+    let started = Instant::now();
+    let ran = run(&place, &mut slow, CACHE);
+    // A PLY and a checkpoint are read once each, at least.
+    let training = ran.record.training_seconds;
+    assert!(training > 0.0 && training + 0.3 < started.elapsed().as_secs_f64(), "{training} s");
+}
+
+#[test]
+fn a_random_background_changes_each_iteration_and_not_in_evaluation() {
+    let of_color = |seed: u64, random: bool, color: Color| {
+        let place = TestFolder::with_scene();
+        let mut config = Config { scene: scene(&place), ..Config::default() };
+        config.scene.background = Some(color);
+        (config.optimize.iterations, config.optimize.random_background) = (6, random);
+        (config.optimize.sh_degree, config.run.seed) = (0, seed);
+        let dataset = dataset(&place);
+        let images = ImageLoader::new(dataset.sources.clone(), CACHE);
+        std::fs::create_dir_all(place.model()).unwrap();
+        let setup = TrainerSetup {
+            dataset: &dataset,
+            images: &images,
+            config: &config,
+            lpips: None,
+            model_path: &place.model(),
+            stop: &AtomicBool::new(false),
+        };
+        let mut device = ConstrainedBackend::new(usize::MAX);
+        let gaussians = from_points(&dataset.points, &config.optimize, 0);
+        let mut record = Record::default();
+        Trainer::start(setup, &mut device, &mut record, &gaussians).unwrap().run().unwrap();
+        device.backgrounds
+    };
+    let backgrounds = |seed: u64, random: bool| of_color(seed, random, Color::WHITE);
+    let found = backgrounds(3, true);
+    let (training, evaluation) = found.split_at(6);
+    for (i, background) in training.iter().enumerate() {
+        assert!(background.iter().all(|value| (0.0..1.0).contains(value)), "{background:?}");
+        assert!(training[..i].iter().all(|before| before != background), "{training:?}");
+    }
+    assert_eq!(evaluation, [[1.0; 3]], "the one held-out view, on white");
+    assert_eq!(backgrounds(3, true), found, "they follow from the seed");
+    assert_ne!(backgrounds(4, true)[0], found[0]);
+    assert_eq!(backgrounds(3, false), [[1.0; 3]; 7]);
+    assert_eq!(of_color(3, false, Color([0.2, 0.4, 1.0])), [[0.2, 0.4, 1.0]; 7]);
+}

@@ -1,0 +1,210 @@
+//! A run on a device whose memory gives out: it tries again where something can be given up, grows
+//! less, and in the end stops with a checkpoint from which it goes on.
+
+use std::sync::atomic::AtomicBool;
+
+use crate::common::constrained_backend::ConstrainedBackend;
+use crate::common::program::TestFolder;
+use splat::config::{Config, OptimizeOptions, Regularize};
+use splat::dataset::{Dataset, ImageLoader, Residency};
+use splat::files::OutputError;
+use splat::memory::Rung;
+use splat::model::from_points;
+use splat::perceptual::{LpipsNet, LpipsWeights};
+use splat::train::checkpoint::StoredCheckpoint;
+use splat::train::event::{Event, Sink};
+use splat::train::{Outcome, TrainError, Trainer, TrainerSetup};
+
+#[derive(Default)]
+struct Record {
+    steps: Vec<u32>,
+    rungs: Vec<(u32, Rung)>,
+    warnings: Vec<String>,
+    /// Iterations at which views were measured, and whether with LPIPS.
+    evaluations: Vec<(u32, bool)>,
+    /// Lengths of the lists of neighbours that were found, and when.
+    lists: Vec<(u32, u32)>,
+    /// Cloned or split, refused, Gaussians afterwards.
+    rounds: Vec<(usize, usize, usize)>,
+}
+
+impl Sink for Record {
+    fn on(&mut self, event: &Event) -> Result<(), OutputError> {
+        match event {
+            Event::Step(step) => self.steps.push(step.iteration),
+            Event::Rung { iteration, change, .. } => self.rungs.push((*iteration, change.rung)),
+            Event::Neighbours { iteration, count, .. } => self.lists.push((*iteration, *count)),
+            Event::Warning { message } => self.warnings.push(message.clone()),
+            Event::Densified { cloned, split, refused, gaussians, .. } => {
+                self.rounds.push((cloned + split, *refused, *gaussians));
+            }
+            Event::Evaluated(evaluation) => {
+                let lpips = evaluation.mean.lpips;
+                assert_eq!(lpips.is_some(), evaluation.lpips_net.is_some());
+                assert!(
+                    evaluation.views.iter().all(|v| v.metrics.lpips.is_some() == lpips.is_some())
+                );
+                self.evaluations.push((evaluation.iteration, lpips.is_some()));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+fn config(place: &TestFolder) -> Config {
+    let mut config = Config::default();
+    config.scene.source_path = Some(place.scene());
+    config.optimize.iterations = 30;
+    config.optimize.sh_degree = 0;
+    config.densify.densify_from_iter = 5;
+    config.densify.densification_interval = 10;
+    // Everything that is seen is a candidate.
+    config.densify.densify_grad_threshold = 0.0;
+    config
+}
+
+fn run(
+    place: &TestFolder,
+    device: &mut ConstrainedBackend,
+) -> (Record, Result<Outcome, TrainError>) {
+    run_as(place, device, &config(place), None)
+}
+
+fn run_as(
+    place: &TestFolder,
+    device: &mut ConstrainedBackend,
+    config: &Config,
+    lpips: Option<&LpipsWeights>,
+) -> (Record, Result<Outcome, TrainError>) {
+    let dataset = Dataset::load(&config.scene).unwrap();
+    let images = ImageLoader::new(dataset.sources.clone(), Residency::All);
+    std::fs::create_dir_all(place.model()).unwrap();
+    let setup = TrainerSetup {
+        lpips,
+        dataset: &dataset,
+        images: &images,
+        config,
+        model_path: &place.model(),
+        stop: &AtomicBool::new(false),
+    };
+    let mut record = Record::default();
+    let plain = OptimizeOptions { sh_degree: 0, ..OptimizeOptions::default() };
+    let options = OptimizeOptions { init_opacity: config.optimize.init_opacity, ..plain };
+    let gaussians = from_points(&dataset.points, &options, 0);
+    let ended = Trainer::start(setup, device, &mut record, &gaussians).unwrap().run();
+    (record, ended)
+}
+
+fn final_ply(place: &TestFolder) -> Vec<u8> {
+    std::fs::read(place.model().join("point_cloud/iteration_30/point_cloud.ply")).unwrap()
+}
+
+#[test]
+fn a_refused_frame_is_drawn_again_after_something_was_given_up() {
+    let (place, other) = (TestFolder::with_scene(), TestFolder::with_scene());
+    let (free, ended) = run(&place, &mut ConstrainedBackend::new(9));
+    assert_eq!(ended.unwrap(), Outcome::Finished);
+    let mut device = ConstrainedBackend::new(9);
+    device.refused_frames = [4, 5, 17].into();
+    device.reliefs = 3;
+    let (record, ended) = run(&other, &mut device);
+    assert_eq!(ended.unwrap(), Outcome::Finished);
+    // Told when the iteration is done.
+    assert_eq!(record.rungs, [(4, Rung::Compact), (4, Rung::Compact), (15, Rung::Compact)]);
+    assert_eq!((record.steps, record.rounds), (free.steps, free.rounds));
+    assert_eq!(final_ply(&other), final_ply(&place));
+}
+
+#[test]
+fn a_run_with_nothing_left_to_give_up_stops_with_a_checkpoint() {
+    let place = TestFolder::with_scene();
+    let mut device = ConstrainedBackend::new(9);
+    device.refused_frames = [13].into();
+    let (record, ended) = run(&place, &mut device);
+    let error = ended.unwrap_err();
+    let TrainError::OutOfMemory { checkpoint, source } = &error else { panic!("{error}") };
+    assert_eq!(record.steps.last(), Some(&12));
+    let stored = StoredCheckpoint::open(checkpoint).unwrap();
+    assert_eq!(stored.about.iteration, 12);
+    assert_eq!(source.largest()[0].label, "sh");
+    let text = error.to_string();
+    for part in ["`splats` needs 2.0 MiB", "Nothing more can be given up", "chkpnt_12"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
+fn a_short_grant_gives_fewer_births_and_says_how_many_were_refused() {
+    let place = TestFolder::with_scene();
+    let mut device = ConstrainedBackend::new(9);
+    device.births = 5;
+    let (record, ended) = run(&place, &mut device);
+    assert_eq!(ended.unwrap(), Outcome::Finished);
+    assert_eq!(device.rounds, [5, 5]);
+    assert!(record.rounds.iter().all(|&(born, refused, _)| born == 5 && refused > 0));
+}
+
+#[test]
+fn a_round_that_is_refused_in_spite_of_its_grant_prunes_and_adds_nothing() {
+    let place = TestFolder::with_scene();
+    let mut device = ConstrainedBackend::new(9);
+    device.refused_rounds = 1;
+    let (record, ended) = run(&place, &mut device);
+    assert_eq!(ended.unwrap(), Outcome::Finished);
+    assert_eq!(device.rounds.len(), 3);
+    assert_eq!(device.rounds[1], 0);
+    let [first, second] = record.rounds[..] else { panic!("{:?}", record.rounds) };
+    assert_eq!(first.0, 0);
+    assert!(first.1 > 0 && second.0 > 0, "{first:?}, {second:?}");
+    assert!(record.warnings.is_empty(), "{:?}", record.warnings);
+}
+
+#[test]
+fn an_evaluation_goes_without_lpips_where_there_is_no_room_for_it() {
+    let weights = crate::common::lpips::weights(LpipsNet::Alex);
+    let measured = |refuse: fn(&mut ConstrainedBackend)| {
+        let place = TestFolder::with_scene();
+        let mut config = config(&place);
+        (config.scene.eval, config.scene.test_every) = (true, 4);
+        config.optimize.iterations = 4;
+        config.output.test_iterations = vec![2];
+        let mut device = ConstrainedBackend::new(9);
+        refuse(&mut device);
+        let (record, ended) = run_as(&place, &mut device, &config, Some(&weights));
+        assert_eq!(ended.unwrap(), Outcome::Finished);
+        assert_eq!(record.steps, [1, 2, 3, 4]);
+        (record.evaluations, record.warnings)
+    };
+    assert_eq!(measured(|_| ()), (vec![(2, true), (4, true)], vec![]));
+    let (evaluations, warnings) = measured(|device| device.refuses_lpips = true);
+    assert_eq!(evaluations, [(2, false), (4, false)]);
+    assert!(warnings.len() == 2 && warnings[0].contains("without LPIPS"), "{warnings:?}");
+    // The fourth frame is the second of the two that are measured after two iterations.
+    let (evaluations, warnings) = measured(|device| device.refused_frames = [4].into());
+    assert_eq!(evaluations, [(2, false), (4, true)]);
+    assert!(warnings.len() == 1 && warnings[0].contains("`splats` needs"), "{warnings:?}");
+}
+
+#[test]
+fn lists_of_neighbours_get_shorter_where_there_is_no_room_for_them() {
+    let place = TestFolder::with_scene();
+    let mut config = config(&place);
+    config.sugar.regularize = Regularize::Density;
+    (config.sugar.sugar_iterations, config.sugar.n_samples_for_sdf) = (20, 50);
+    // More opaque than transparent, so that the prune leaves some.
+    config.optimize.init_opacity = 0.9;
+    // The frames of the photometric stage, of what comes before the prune, and two of what follows it;
+    // the views that show how near Gaussians lie to surfaces come every 1,000 iterations.
+    let mut device = ConstrainedBackend {
+        reliefs: 1,
+        fewer_neighbours: 12,
+        refused_frames: [30 + 6 + 3].into(),
+        ..ConstrainedBackend::new(8)
+    };
+    let (record, end) = run_as(&place, &mut device, &config, None);
+    assert_eq!(end.unwrap(), Outcome::Finished);
+    assert_eq!(record.lists, [(36, 16), (38, 12)]);
+    assert_eq!(device.found_lists, [16, 12]);
+    assert_eq!(record.steps, (1..=50).collect::<Vec<u32>>());
+}

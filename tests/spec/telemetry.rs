@@ -1,0 +1,266 @@
+//! What a run on a GPU tells: figures of the GPU, of its memory, and of what is given up for it.
+
+use std::fs;
+
+use crate::common::events::{events_files, steps_of_tags, values_of_tags};
+use serde_json::Value;
+use splat::backend::nvidia::{Sample, Throttle};
+use splat::backend::{MemoryEntry, MemoryKind};
+use splat::memory::{Bytes, Change, Rung};
+use splat::telemetry::{Progress, ProgressStyle, Sinks};
+use splat::train::event::{
+    Buffers, Event, GpuReport, MemoryReport, Phase, Sink, Step, SurfaceReport, Tensors, Vram,
+};
+
+/// Memory of a GPU after so many iterations.
+fn vram(iteration: u32, creep: Option<Bytes>) -> Event {
+    let vram = Vram {
+        allocated: Bytes(3 << 30),
+        reserved: Bytes(4 << 30),
+        context: Bytes(1 << 29),
+        photographs: Bytes(1 << 28),
+        scratch: Bytes(1 << 30),
+        slack: Bytes(1 << 30),
+        creep,
+        budget: Some(Bytes(8 << 30)),
+    };
+    Event::Memory(MemoryReport {
+        iteration,
+        tensors: Tensors { parameters: Bytes(1 << 20), ..Tensors::default() },
+        vram: Some(vram),
+        host_resident: Some(Bytes(1 << 30)),
+        host_total: Some(Bytes(8 << 30)),
+    })
+}
+
+fn gpu(iteration: u32, sample: Sample) -> Event {
+    Event::Gpu(GpuReport { iteration, sample })
+}
+
+fn rung(iteration: u32, rung: Rung, given_up: bool) -> Event {
+    let change = Change { rung, given_up, bytes: Bytes(312 << 20) };
+    Event::Rung { iteration, change, held: Bytes(3 << 29), budget: Bytes(2 << 30) }
+}
+
+#[test]
+fn figures_of_a_gpu_are_scalars_and_what_it_does_not_tell_is_absent() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let mut sinks = Sinks::for_run(folder, ProgressStyle::None, false).unwrap();
+    let sample = Sample {
+        utilization: Some(97),
+        memory_used: Some(Bytes(3 << 30)),
+        memory_total: Some(Bytes(4 << 30)),
+        temperature_c: Some(61),
+        power_w: Some(312.5),
+        clock_sm_mhz: Some(1980),
+        throttle: Some(vec![Throttle::PowerLimit, Throttle::Temperature]),
+    };
+    let less = Sample { power_w: None, throttle: None, ..sample.clone() };
+    for event in [gpu(50, sample), gpu(100, less), vram(100, None), vram(200, Some(Bytes(1 << 28)))]
+    {
+        sinks.on(&event).unwrap();
+    }
+    let values = values_of_tags(&events_files(folder)[0]);
+    for (tag, value) in [
+        ("utilization", 97.0),
+        ("memory_percent", 75.0),
+        ("temperature_c", 61.0),
+        ("clock_sm_mhz", 1980.0),
+    ] {
+        assert_eq!(values[&format!("gpu/{tag}")], [(50, value), (100, value)], "{tag}");
+    }
+    assert_eq!(values["gpu/power_w"], [(50, 312.5)]);
+    assert_eq!(values["gpu/throttle"], [(50, 2.0)]);
+    for (tag, value) in [
+        ("memory/vram_allocated_gb", 3.0),
+        ("memory/vram_reserved_gb", 4.0),
+        ("tensors/fragmentation_percent", 25.0),
+        ("memory/rung", 0.0),
+    ] {
+        assert_eq!(values[tag], [(100, value), (200, value)], "{tag}");
+    }
+    assert_eq!(values["memory/vram_creep_gb"], [(200, 0.25)]);
+
+    let lines = fs::read_to_string(folder.join("run.jsonl")).unwrap();
+    let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines[0]["event"], "gpu");
+    assert_eq!((&lines[0]["iteration"], &lines[0]["power_w"]), (&50.into(), &312.5.into()));
+    assert_eq!(lines[0]["throttle"], serde_json::json!(["power_limit", "temperature"]));
+    assert!(lines[1].get("power_w").is_none(), "{}", lines[1]);
+    assert_eq!(lines[3]["vram"]["creep"], 1 << 28);
+}
+
+#[test]
+fn what_is_given_up_is_counted_and_told_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let mut sinks = Sinks::for_run(folder, ProgressStyle::None, false).unwrap();
+    let path = folder.join("stderr");
+    sinks.add(Progress::to_writer(ProgressStyle::Plain, fs::File::create(&path).unwrap()));
+    for event in [
+        rung(600, Rung::Photographs, true),
+        rung(700, Rung::Bands, true),
+        rung(800, Rung::Bands, true),
+        vram(800, None),
+        rung(1300, Rung::Bands, false),
+        vram(1400, None),
+    ] {
+        sinks.on(&event).unwrap();
+    }
+    let values = values_of_tags(&events_files(folder)[0]);
+    let counts = [(600, 1.0), (700, 2.0), (800, 2.0), (800, 2.0), (1300, 1.0), (1400, 1.0)];
+    assert_eq!(values["memory/rung"], counts);
+    let shown = fs::read_to_string(&path).unwrap();
+    let first = shown.lines().next().unwrap();
+    assert!(first.contains(Rung::Photographs.words(true)), "{shown}");
+    assert!(first.contains("312.0 MiB") && first.contains("1.50 of 2.00 GiB"), "{shown}");
+    assert_eq!(shown.lines().count(), 4);
+    let lines = fs::read_to_string(folder.join("run.jsonl")).unwrap();
+    let line: Value = serde_json::from_str(lines.lines().next().unwrap()).unwrap();
+    assert_eq!((&line["rung"], &line["given_up"]), (&"photographs".into(), &true.into()));
+    assert_eq!((&line["bytes"], &line["budget"]), (&(312 << 20).into(), &(2u64 << 30).into()));
+}
+
+/// The events of the coarse stage's beginning.
+fn coarse_stage() -> Vec<Event> {
+    let step = |iteration| {
+        let (l1, ssim, depth_l1, total) = (0.25, 0.5, None, 0.375);
+        let (iterations, gaussians, ms) = (9000, 1_234_567, 20.0);
+        Event::Step(Step { iteration, iterations, l1, ssim, depth_l1, total, gaussians, ms })
+    };
+    let [early, late] = [(800, Some(0.5)), (900, None)].map(|(iteration, dn)| SurfaceReport {
+        iteration,
+        entropy: dn.map(|dn| 0.25 * dn),
+        dn,
+        ..SurfaceReport::default()
+    });
+    let all = SurfaceReport {
+        iteration: 1000,
+        entropy: None,
+        density: Some(0.25),
+        sdf: Some(0.75),
+        normal: Some(1.5),
+        dn: Some(1.25),
+        share_near_surface: Some(0.625),
+        mean_thickness: Some(0.03125),
+    };
+    vec![
+        Event::Started {
+            model_path: "m".into(),
+            device: "CPU".to_owned(),
+            gpu: None,
+            train_views: 7,
+            test_views: 1,
+            gaussians: 1_234_567,
+            iteration: 0,
+            iterations: 9000,
+        },
+        step(700),
+        Event::CoarseStarted { iteration: 700, iterations: 9000, gaussians: 1_234_567 },
+        Event::Surface(early),
+        Event::Pruned { iteration: 810, pruned: 234_567, gaussians: 1_000_000 },
+        Event::Neighbours { iteration: 811, count: 16, gaussians: 1_000_000, seconds: 0.0312 },
+        Event::Surface(late),
+        Event::Surface(all),
+        vram(1000, None),
+        step(9000),
+    ]
+}
+
+#[test]
+fn what_surfaces_say_is_a_scalar_each_where_it_is_known() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let mut sinks = Sinks::for_run(folder, ProgressStyle::None, false).unwrap();
+    for event in coarse_stage() {
+        sinks.on(&event).unwrap();
+    }
+    let values = values_of_tags(&events_files(folder)[0]);
+    assert_eq!(values["sugar/entropy"], [(800, 0.125)]);
+    assert_eq!(values["sugar/dn"], [(800, 0.5), (1000, 1.25)]);
+    for (tag, value) in [
+        ("density", 0.25),
+        ("sdf", 0.75),
+        ("normal", 1.5),
+        ("share_near_surface", 0.625),
+        ("mean_thickness", 0.03125),
+    ] {
+        assert_eq!(values[&format!("sugar/{tag}")], [(1000, value)], "{tag}");
+    }
+
+    let lines = fs::read_to_string(folder.join("run.jsonl")).unwrap();
+    let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let events: Vec<_> = lines.iter().map(|line| line["event"].as_str().unwrap()).collect();
+    let stage = ["coarse_started", "surface", "pruned", "neighbours", "surface", "surface"];
+    assert_eq!(events[..2], ["started", "step"]);
+    assert_eq!(events[2..8], stage);
+    assert!(lines[1].get("stage").is_none(), "{}", lines[1]);
+    assert!(lines[2..].iter().all(|line| line["stage"] == "Coarse Training"), "{}", lines[2]);
+    assert_eq!((&lines[3]["dn"], lines[3].get("density")), (&0.5.into(), None));
+    assert_eq!((&lines[5]["count"], &lines[5]["seconds"]), (&16.into(), &0.0312.into()));
+}
+
+#[test]
+fn progress_names_the_coarse_stage_once_it_has_begun() {
+    let folder = tempfile::tempdir().unwrap();
+    let shown = |style| {
+        let path = folder.path().join(format!("{style:?}"));
+        let mut sink = Progress::to_writer(style, fs::File::create(&path).unwrap());
+        for event in coarse_stage() {
+            sink.on(&event).unwrap();
+        }
+        fs::read_to_string(path).unwrap()
+    };
+    let plain = shown(ProgressStyle::Plain);
+    let lines: Vec<&str> = plain.lines().skip(2).collect();
+    assert!(lines[0].starts_with("Training 700/9000 │ "), "{plain}");
+    assert_eq!(
+        lines[1..5],
+        [
+            "[Coarse Training] Iter 700: 1234567 Gaussians, up to iteration 9000",
+            "[Coarse Training] Iter 810: 234567 transparent Gaussians pruned, 1000000 left",
+            "[Coarse Training] Iter 811: 16 nearest neighbours of 1000000 Gaussians found in 0.03 s",
+            "[Coarse Training] Iter 1000: Allocated: 3.00GB, Reserved: 4.00GB, Creep: -",
+        ]
+    );
+    assert!(lines[5].starts_with("Coarse Training 9000/9000 │ "), "{plain}");
+    assert_eq!(lines.len(), 6);
+    let json = shown(ProgressStyle::Json);
+    let stages = json.lines().filter(|line| line.contains(r#""stage":"Coarse Training""#)).count();
+    assert_eq!((stages, json.lines().count()), (8, 10));
+}
+
+#[test]
+fn buffers_are_in_the_log_and_not_in_the_events() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let mut sinks = Sinks::for_run(folder, ProgressStyle::None, false).unwrap();
+    let entry = MemoryEntry {
+        label: "sh",
+        kind: MemoryKind::Region,
+        bytes: Bytes(60),
+        mapped: Bytes(64),
+        peak: Bytes(128),
+        at_peak: Bytes(96),
+    };
+    let report = Buffers {
+        iteration: 100,
+        after: Phase::DensityControl,
+        gaussians: 7,
+        entries: vec![entry],
+    };
+    sinks.on(&Event::Buffers(report)).unwrap();
+    sinks.on(&vram(100, None)).unwrap();
+    assert!(steps_of_tags(&events_files(folder)[0]).keys().all(|tag| !tag.contains("sh")));
+    let lines = fs::read_to_string(folder.join("run.jsonl")).unwrap();
+    let line: Value = serde_json::from_str(lines.lines().next().unwrap()).unwrap();
+    assert_eq!((&line["event"], &line["after"]), (&"buffers".into(), &"density_control".into()));
+    assert_eq!((&line["iteration"], &line["gaussians"]), (&100.into(), &7.into()));
+    assert_eq!(
+        line["entries"],
+        serde_json::json!([{
+            "label": "sh", "kind": "region", "bytes": 60, "mapped": 64, "peak": 128, "at_peak": 96
+        }])
+    );
+}
