@@ -25,7 +25,7 @@ slots! {
             "how many splats each row of tiles blends";
         TILES: TileRange = "tiles", Lists, ListCount::Tiles, 1,
             "where the splats of each tile begin";
-        INSTANCES: u32 = "instances", Lists, ListCount::Instances, 1,
+        pub INSTANCES: u32 = "instances", Lists, ListCount::Instances, 1,
             "which splats each tile blends";
         INSTANCES_SPARE: u32 = "instances while sorting", Lists, ListCount::Instances, 1,
             "the same while it is sorted";

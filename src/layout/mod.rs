@@ -21,13 +21,13 @@ mod view;
 
 pub use library::Library;
 pub use list::{
-    BANDS, BackwardState, Counts, Half, KeyWidth, Keys, List, ListSizes, Listed, Order,
+    BANDS, BackwardState, Counts, Half, INSTANCES, KeyWidth, Keys, List, ListSizes, Listed, Order,
     ROW_INSTANCES,
 };
 pub use model::{
-    ABSOLUTE_NORM_SUMS, FILTER_3D, Form, GRADIENT_NORM_SUMS, LANES, ModelCount, ModelSize,
-    OptionalColumns, REGIONS, SH_STEPS, Storage, TABLES, VIEWS_SEEN, forms, table_len, values,
-    widths,
+    ABSOLUTE_NORM_SUMS, FILTER_3D, GRADIENT_NORM_SUMS, LANES, ModelCount, ModelSize,
+    OptionalColumns, REGIONS, RowForm, SH_STEPS, Storage, TABLES, VIEWS_SEEN, forms, table_len,
+    values, widths,
 };
 pub use photos::{PHOTOS_IN_TURN, PHOTOS_ON_THEIR_WAY, RESIDENT_PHOTOS, fair_share, photo_after};
 pub use placement::{ALIGNMENT, Placement, Spot, block_beside, spare, with_gap};
@@ -38,7 +38,7 @@ pub use round::{
 };
 pub use search::{FAN, NEIGHBOURS, SearchOrder, SearchSizes, SearchTree, along_bits};
 pub use session::{
-    COLOR_TABLES, CONTEXT, COPIES, COUNTS, LIBRARY_SCRATCH, LPIPS_FEATURES, LPIPS_SUMS,
+    COLOR_TABLES, CONTEXT, COPY_TEST, COUNTS, LIBRARY_SCRATCH, LPIPS_FEATURES, LPIPS_SUMS,
     LPIPS_WEIGHTS, PROBE_INPUTS, PROBE_OUTPUTS, REPORTS, SCRATCH, STATUS,
 };
 pub use slot::{

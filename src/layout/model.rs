@@ -4,7 +4,7 @@ use super::slot::{Count, Lifetime, Slot};
 use crate::abi;
 
 /// Rows of a lane block, one for each lane of a warp: tables come in whole ones.
-pub const LANES: u64 = 32;
+pub const LANES: u32 = 32;
 
 /// Regions of a model.
 pub const REGIONS: usize = 11;
@@ -65,8 +65,8 @@ impl Count for ModelCount {
     fn of(self, size: &ModelSize) -> u64 {
         let where_there = |there: bool| if there { size.gaussians } else { 0 };
         match self {
-            Self::Table(number) => table_len(size.gaussians, size.widths()[number]),
-            Self::LaneBlocks => size.gaussians.div_ceil(LANES),
+            Self::Table(number) => table_len(size.gaussians, size.widths()[number].into()),
+            Self::LaneBlocks => size.gaussians.div_ceil(LANES.into()),
             Self::Rows => size.gaussians,
             Self::AbsoluteNormSums => where_there(size.optional.absolute_norm_sums),
             Self::Filter3d => where_there(size.optional.filter_3d),
@@ -76,7 +76,7 @@ impl Count for ModelCount {
 
 /// Length of a table of so many rows and columns; rows that fill up the last lane block included.
 pub const fn table_len(rows: u64, width: u64) -> u64 {
-    rows.next_multiple_of(LANES) * width
+    rows.next_multiple_of(LANES as u64) * width
 }
 
 /// How colours and moments are stored.
@@ -110,7 +110,7 @@ impl OptionalColumns {
 
 /// How the values of a row lie in the words of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum RowForm {
     /// One value of single precision to a word.
     Floats,
     /// Two of half precision.
@@ -123,9 +123,9 @@ pub enum Form {
     Seconds,
 }
 
-impl Form {
+impl RowForm {
     /// Words that a row of so many values takes.
-    pub const fn words(self, values: u64) -> u64 {
+    pub const fn words(self, values: u32) -> u32 {
         match self {
             Self::Floats => values,
             Self::Halves | Self::Bfloats => values.div_ceil(2),
@@ -136,8 +136,8 @@ impl Form {
 
 /// How the values of each table lie in its words (`kernels/state.cuh`). Compact state is rounded at
 /// random, so that on average nothing is lost.
-pub const fn forms(storage: Storage) -> [Form; TABLE_COUNT] {
-    use Form::{Bfloats, Firsts, Floats, Halves, Seconds};
+pub const fn forms(storage: Storage) -> [RowForm; TABLE_COUNT] {
+    use RowForm::{Bfloats, Firsts, Floats, Halves, Seconds};
     match storage {
         Storage::Full => [Floats; TABLE_COUNT],
         Storage::Compact => [Floats, Bfloats, Floats, Halves, Firsts, Seconds],
@@ -145,14 +145,14 @@ pub const fn forms(storage: Storage) -> [Form; TABLE_COUNT] {
 }
 
 /// Values of a Gaussian in each table.
-pub const fn values(sh_degree: u32) -> [u64; TABLE_COUNT] {
-    let geometry = abi::GEOMETRY_WIDTH as u64;
-    let sh = 3 * (sh_degree as u64 + 1).pow(2);
+pub const fn values(sh_degree: u32) -> [u32; TABLE_COUNT] {
+    let geometry = abi::GEOMETRY_WIDTH;
+    let sh = 3 * (sh_degree + 1).pow(2);
     [geometry, geometry, geometry, sh, sh, sh]
 }
 
 /// Words of a Gaussian in each table.
-pub fn widths(storage: Storage, sh_degree: u32) -> [u64; TABLE_COUNT] {
+pub fn widths(storage: Storage, sh_degree: u32) -> [u32; TABLE_COUNT] {
     let (forms, values) = (forms(storage), values(sh_degree));
     std::array::from_fn(|table| forms[table].words(values[table]))
 }
@@ -177,24 +177,24 @@ impl ModelSize {
     }
 
     /// Words of a Gaussian in each table.
-    pub fn widths(&self) -> [u64; TABLE_COUNT] {
+    pub fn widths(&self) -> [u32; TABLE_COUNT] {
         widths(self.storage, self.sh_degree)
     }
 
     /// Words of all tables per Gaussian.
     pub fn words(&self) -> u64 {
-        self.widths().iter().sum()
+        self.widths().map(u64::from).iter().sum()
     }
 
     /// Words of the widest table per Gaussian.
     pub fn widest(&self) -> u64 {
-        self.widths().into_iter().max().unwrap_or(1)
+        self.widths().into_iter().max().unwrap_or(1).into()
     }
 
     /// Values of the parameters per Gaussian.
     pub fn parameters(&self) -> u64 {
         let [geometry, _, _, sh, ..] = values(self.sh_degree);
-        geometry + sh
+        (geometry + sh).into()
     }
 
     /// Label and bytes of each region, in the order in which regions grow.

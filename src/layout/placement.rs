@@ -11,7 +11,7 @@ const SPARE_SHARE: u64 = 8;
 const SPARE_MAX: u64 = 64 << 20;
 
 /// The largest block of memory that is mapped at once; more saves no time.
-pub const LARGEST_BLOCK: u64 = 64 << 20;
+const LARGEST_BLOCK: u64 = 64 << 20;
 
 /// A block of memory is at most this part of what lies before it, rounded to a power of two: there
 /// are few of them, yet the last one, which cannot be given back in part, is small against the whole.

@@ -68,6 +68,11 @@ impl Replay {
         self.state.borrow().reach
     }
 
+    /// Where the next block will lie.
+    pub fn start_of_next(&self) -> u64 {
+        self.state.borrow().placement.top().start
+    }
+
     /// What lived when they did, one row for each label, in the order in which they came first.
     pub fn at_peak(&self) -> Vec<Live> {
         self.state.borrow().at_peak.clone()

@@ -5,7 +5,7 @@ use super::slot::{CallLen, Count, Lifetime, Source};
 use crate::abi::{DIGITS, DensityCounts, SmoothView};
 
 /// Words that rows are moved through: 32 MiB stay in the cache of a large GPU.
-pub const MOVED_WORDS: u64 = 1 << 23;
+pub const MOVED_WORDS: u32 = 1 << 23;
 
 slots! {
     RoundCount {
@@ -81,7 +81,7 @@ impl Count for RoundCount {
             Self::MovedWords => {
                 let words = sizes.model.words();
                 // One block of rows more: survivors keep their lanes, which may begin in mid-block.
-                table_len(rows, words).min(MOVED_WORDS) + table_len(1, words)
+                table_len(rows, words).min(MOVED_WORDS.into()) + table_len(1, words)
             }
             Self::Wanted => sizes.wanted,
             Self::One => 1,
@@ -204,7 +204,7 @@ pub enum MoveCount {
 impl MoveSizes {
     /// Columns that move at once.
     pub fn columns_at_once(&self) -> u64 {
-        (MOVED_WORDS / self.rows.max(1)).clamp(1, self.widest)
+        (u64::from(MOVED_WORDS) / self.rows.max(1)).clamp(1, self.widest)
     }
 }
 

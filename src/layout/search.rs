@@ -5,7 +5,7 @@ use crate::abi::{BOX_WIDTH, EXTENT_WIDTH, PLACED_WIDTH};
 
 /// Centres of a leaf of the tree that neighbours are found in, and boxes of a group: one for each lane
 /// of a warp.
-pub const FAN: u64 = 32;
+pub const FAN: u32 = 32;
 
 /// Bits of a key that say how far along a centre lies, at most: as many tell single-precision numbers
 /// of one sign and exponent apart.
@@ -45,7 +45,7 @@ impl SearchSizes {
 
     /// Leaves of the tree.
     pub fn leaves(&self) -> u64 {
-        self.rows.div_ceil(FAN)
+        self.rows.div_ceil(FAN.into())
     }
 
     /// How often all rows are sorted.
@@ -57,8 +57,8 @@ impl SearchSizes {
     pub fn levels(&self) -> Vec<u64> {
         let mut boxes = self.leaves();
         let mut levels = vec![boxes];
-        while boxes > FAN {
-            boxes = boxes.div_ceil(FAN);
+        while boxes > u64::from(FAN) {
+            boxes = boxes.div_ceil(FAN.into());
             levels.push(boxes);
         }
         levels
@@ -95,8 +95,8 @@ impl Count for SearchCount {
         match self {
             Self::Neighbours => sizes.rows.saturating_mul(sizes.neighbours),
             Self::Rows => sizes.rows,
-            Self::Segments => sizes.rows.div_ceil(2 * FAN),
-            Self::Places => sizes.leaves() * FAN,
+            Self::Segments => sizes.rows.div_ceil(u64::from(2 * FAN)),
+            Self::Places => sizes.leaves() * u64::from(FAN),
             Self::Boxes => sizes.levels().iter().sum(),
         }
     }

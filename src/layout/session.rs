@@ -25,7 +25,7 @@ slots! {
     }
     CallLen {
         pub LIBRARY_SCRATCH: u8 = "sort", Library, CallLen, 1, "sorting";
-        pub COPIES: u8 = "copy", Diagnosis, CallLen, 1, "how fast the GPU copies";
+        pub COPY_TEST: u8 = "copy", Diagnosis, CallLen, 1, "how fast the GPU copies";
         pub PROBE_INPUTS: f32 = "probe inputs", Diagnosis, CallLen, 1,
             "functions of the GPU that are tested";
         pub PROBE_OUTPUTS: f32 = "probe outputs", Diagnosis, CallLen, 1,

@@ -5,7 +5,7 @@ use super::slot::{CallLen, Count, Lifetime, ProcessLen, Source};
 
 /// Page-locked memory that rows pass through between host and device, in words: 2 MiB, beyond which the
 /// bus runs no faster. There are two, so that one is packed while the other is copied.
-pub const STAGING_WORDS: u64 = 1 << 19;
+pub const STAGING_WORDS: u32 = 1 << 19;
 
 /// Scratch of a conversion, in words: 4 MiB, since memory is short when this is done.
 const CONVERSION_WORDS: u64 = 1 << 20;
@@ -48,7 +48,7 @@ impl Count for PackCount {
     const LIFETIME: Lifetime = Lifetime::Call;
 
     fn of(self, sizes: &PackSizes) -> u64 {
-        table_len(sizes.rows, sizes.values).min(STAGING_WORDS)
+        table_len(sizes.rows, sizes.values).min(STAGING_WORDS.into())
     }
 }
 
@@ -63,7 +63,7 @@ impl Count for ConversionCount {
 
     fn of(self, size: &ModelSize) -> u64 {
         let widest = values(size.sh_degree).into_iter().max().unwrap_or(1);
-        table_len(size.gaussians, widest).min(CONVERSION_WORDS)
+        table_len(size.gaussians, widest.into()).min(CONVERSION_WORDS)
     }
 }
 
@@ -87,7 +87,7 @@ impl<A: Source> Sample<A> {
 
     /// Rows of so many values that come at once.
     pub fn at_once(width: u64) -> u64 {
-        STAGING_WORDS / width.max(1)
+        u64::from(STAGING_WORDS) / width.max(1)
     }
 }
 

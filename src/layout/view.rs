@@ -107,7 +107,7 @@ impl Count for ViewCount {
     fn of(self, sizes: &ViewSizes) -> u64 {
         match self {
             Self::Gaussians => sizes.gaussians,
-            Self::LaneBlocks => sizes.gaussians.div_ceil(LANES),
+            Self::LaneBlocks => sizes.gaussians.div_ceil(LANES.into()),
             Self::Capacity => sizes.capacity,
             Self::Visible => sizes.visible,
             Self::VisibleOrOne => sizes.visible.max(1),
@@ -196,6 +196,15 @@ impl<A: Source> Projected<A> {
             splat_from_gaussian: source.take(&SPLAT_FROM_GAUSSIAN, sizes)?,
             splats: Splats::reserve(source, sizes)?,
         })
+    }
+}
+
+impl<A: Source> Projected<A> {
+    /// With other room for splats. The old room goes first.
+    pub fn renew(self, source: &A, sizes: &ViewSizes) -> Result<Self, A::Error> {
+        let Self { splat_from_gaussian, splats } = self;
+        drop(splats);
+        Ok(Self { splat_from_gaussian, splats: Splats::reserve(source, sizes)? })
     }
 }
 

@@ -3,16 +3,41 @@
 use std::process::Command;
 
 use crate::common::cuda::{Alone, alone};
+use splat::abi::Plain;
 use splat::backend::DeviceError;
-use splat::backend::cuda::heap::{Buffer as _, Heap, Region};
+use splat::backend::cuda::heap::{Block, Buffer as _, Heap, Pinned, Region};
 use splat::backend::cuda::session::Session;
 use splat::backend::cuda::sort::{SortPairs, exclusive_sum, exclusive_sum_ordered, sort_pairs};
+use splat::layout::Slot;
 use splat::memory::{Allowance, Bytes};
 
 const MIB: usize = 1 << 20;
 
 /// Set where the test that looks at context and code runs in a process of its own.
 const FIRST_OF_ITS_PROCESS: &str = "SPLAT_TEST_FIRST_OF_ITS_PROCESS";
+
+/// A region without a slot of the program.
+fn region<T: Plain>(heap: &Heap, label: &'static str) -> Result<Region<T>, DeviceError> {
+    heap.region(&Slot::unlisted(label))
+}
+
+/// Scratch without a slot of the program.
+fn scratch<T: Plain>(
+    heap: &Heap,
+    label: &'static str,
+    len: usize,
+) -> Result<Block<T>, DeviceError> {
+    heap.take(&Slot::unlisted(label), &(len as u64))
+}
+
+/// Page-locked memory without a slot of the program.
+fn pinned<T: Plain>(
+    heap: &Heap,
+    label: &'static str,
+    len: usize,
+) -> Result<Pinned<T>, DeviceError> {
+    heap.pinned(&Slot::unlisted(label), &(len as u64))
+}
 
 /// A session alone on the GPU: free memory is a figure of the whole of it.
 fn session() -> (Alone, Session) {
@@ -32,7 +57,7 @@ fn heaps(session: &Session) -> [Heap; 2] {
 /// 200 rounds as density control and iterations make them.
 fn cycles(session: &Session, heap: &Heap) {
     let mut regions: [Region<f32>; 3] =
-        ["geometry", "sh", "moments"].map(|label| heap.region(label).unwrap());
+        ["geometry", "sh", "moments"].map(|label| region(&heap, label).unwrap());
     for round in 0..200_usize {
         for (number, region) in regions.iter_mut().enumerate() {
             // Up and down, never the same twice.
@@ -43,11 +68,11 @@ fn cycles(session: &Session, heap: &Heap) {
                 region.trim().unwrap();
             }
         }
-        let mut first = heap.scratch::<u32>("first", round * 40_009 % 3_000_017).unwrap();
-        let second = heap.scratch::<u16>("second", 1_000_003).unwrap();
+        let mut first = scratch::<u32>(&heap, "first", round * 40_009 % 3_000_017).unwrap();
+        let second = scratch::<u16>(&heap, "second", 1_000_003).unwrap();
         first.fill_ones(&session.stream).unwrap();
         drop(first);
-        drop(heap.scratch::<u8>("third", round * 1_001).unwrap());
+        drop(scratch::<u8>(&heap, "third", round * 1_001).unwrap());
         drop(second);
     }
     session.stream.synchronize().unwrap();
@@ -84,14 +109,14 @@ fn the_ledger_says_what_the_driver_says() {
                 heap.is_virtual()
             );
         };
-        let mut sh = heap.region::<f32>("sh").unwrap();
-        let mut geometry = heap.region::<f32>("geometry").unwrap();
+        let mut sh = region::<f32>(&heap, "sh").unwrap();
+        let mut geometry = region::<f32>(&heap, "geometry").unwrap();
         for len in [1, 1_000_003, 30_000_001, 150_000_007] {
             sh.grow(len).unwrap();
             geometry.grow(len / 3).unwrap();
             agree("grown");
         }
-        let block = heap.scratch::<u8>("frame", 333 * MIB + 1).unwrap();
+        let block = scratch::<u8>(&heap, "frame", 333 * MIB + 1).unwrap();
         agree("scratch");
         sh.shrink(10_000_019);
         sh.trim().unwrap();
@@ -134,7 +159,7 @@ fn context_and_code_are_in_the_books() {
 fn what_a_region_holds_stays_when_it_grows() {
     let (_alone, session) = session();
     for heap in heaps(&session) {
-        let mut region = heap.region::<u32>("ids").unwrap();
+        let mut region = region::<u32>(&heap, "ids").unwrap();
         let first: Vec<u32> = (0..1_000_003).map(|index| index * 7 + 1).collect();
         region.grow(first.len()).unwrap();
         region.upload(&session.stream, 0, &first).unwrap();
@@ -155,13 +180,13 @@ fn beyond_the_budget_is_a_value() {
     for heap in heaps(&session) {
         heap.set_budget(Bytes(heap.total().0 + 100 * MIB as u64));
         let before = heap.driver_free().unwrap();
-        let mut region = heap.region::<u8>("sh").unwrap();
+        let mut region = region::<u8>(&heap, "sh").unwrap();
         region.grow(90 * MIB).unwrap();
         let Err(DeviceError::Refused(refusal)) = region.grow(101 * MIB) else {
             panic!("not refused");
         };
         assert_eq!(refusal.label, "sh");
-        let block = heap.scratch::<u8>("frame", 30 * MIB);
+        let block = scratch::<u8>(&heap, "frame", 30 * MIB);
         assert!(matches!(block, Err(DeviceError::Refused(_))));
         region.upload(&session.stream, 90 * MIB - 3, &[1, 2, 3]).unwrap();
         drop((block, region));
@@ -179,14 +204,14 @@ fn more_than_the_gpu_has_is_a_value() {
         let other =
             Heap::open_plain(&session.device, Allowance::new(None, 1.0, session.device.memory()))
                 .unwrap();
-        let mut foreign = other.region::<u8>("foreign").unwrap();
+        let mut foreign = region::<u8>(&other, "foreign").unwrap();
         foreign.grow(1024 * MIB).unwrap();
         // All of the card, which the budget would allow if nobody else held any.
         heap.set_budget(session.device.memory());
         let left = session.device.memory().0 - heap.total().0;
         let granule = heap.granule().0;
         let all = usize::try_from(left / granule * granule).unwrap();
-        let mut region = heap.region::<u8>("sh").unwrap();
+        let mut region = region::<u8>(&heap, "sh").unwrap();
         let error = region.grow(all).unwrap_err();
         // The driver is not even asked: the heap looks what others hold.
         let DeviceError::Refused(refusal) = error else { panic!("{error}") };
@@ -202,14 +227,14 @@ fn more_than_the_gpu_has_is_a_value() {
 fn pinned_values_go_there_and_back() {
     let (_alone, session) = session();
     let (heap, stream) = (&session.heap, &session.stream);
-    let mut host = heap.pinned::<u32>("staging", 4_099).unwrap();
+    let mut host = pinned::<u32>(&heap, "staging", 4_099).unwrap();
     for (index, value) in (0..).zip(host.as_mut_slice().unwrap()) {
         *value = index * 3 + 5;
     }
-    let mut block = heap.scratch::<u32>("block", 5_003).unwrap();
+    let mut block = scratch::<u32>(&heap, "block", 5_003).unwrap();
     block.fill_ones(stream).unwrap();
     block.upload_pinned(stream, 904, (&host, 0..4_099)).unwrap();
-    let mut back = heap.pinned::<u32>("back", 4_100).unwrap();
+    let mut back = pinned::<u32>(&heap, "back", 4_100).unwrap();
     block.download_pinned(stream, 903..5_003, &mut back).unwrap();
     let found = back.as_slice().unwrap();
     assert_eq!(found[0], u32::MAX);
@@ -232,8 +257,8 @@ fn sorting_agrees_with_the_host() {
         let keys: Vec<u16> = numbers(n.into()).map(|key| (key & 0x3ff) as u16).collect();
         let values: Vec<u32> = (0..n).collect();
         let len = keys.len();
-        let mut key_blocks = [(); 2].map(|()| heap.scratch::<u16>("keys", len).unwrap());
-        let mut value_blocks = [(); 2].map(|()| heap.scratch::<u32>("values", len).unwrap());
+        let mut key_blocks = [(); 2].map(|()| scratch::<u16>(&heap, "keys", len).unwrap());
+        let mut value_blocks = [(); 2].map(|()| scratch::<u32>(&heap, "values", len).unwrap());
         key_blocks[0].upload(stream, 0, &keys).unwrap();
         value_blocks[0].upload(stream, 0, &values).unwrap();
         let mut pairs = SortPairs {
@@ -260,8 +285,8 @@ fn sorting_by_32_bits_agrees_with_the_host() {
     let (heap, stream) = (&session.heap, &session.stream);
     let keys: Vec<u32> = numbers(1_000_003).map(|key| (key >> 32) as u32).collect();
     let len = keys.len();
-    let mut key_blocks = [(); 2].map(|()| heap.scratch::<u32>("keys", len).unwrap());
-    let mut value_blocks = [(); 2].map(|()| heap.scratch::<u32>("values", len).unwrap());
+    let mut key_blocks = [(); 2].map(|()| scratch::<u32>(&heap, "keys", len).unwrap());
+    let mut value_blocks = [(); 2].map(|()| scratch::<u32>(&heap, "values", len).unwrap());
     key_blocks[0].upload(stream, 0, &keys).unwrap();
     value_blocks[0].upload(stream, 0, &keys).unwrap();
     let mut pairs = SortPairs {
@@ -287,8 +312,8 @@ fn sums_agree_with_the_host() {
     let (heap, stream) = (&session.heap, &session.stream);
     for n in [1_u64, 1_021, 2_000_003] {
         let values: Vec<u32> = numbers(n).map(|value| (value & 0xff) as u32).collect();
-        let mut input = heap.scratch::<u32>("counts", values.len()).unwrap();
-        let mut output = heap.scratch::<u32>("offsets", values.len()).unwrap();
+        let mut input = scratch::<u32>(&heap, "counts", values.len()).unwrap();
+        let mut output = scratch::<u32>(&heap, "offsets", values.len()).unwrap();
         input.upload(stream, 0, &values).unwrap();
         exclusive_sum(heap, stream, values.len(), &input, &mut output).unwrap();
         let mut found = vec![0; values.len()];
@@ -313,9 +338,9 @@ fn sums_in_another_order_agree_with_the_host() {
     for n in [2_u32, 1_021, 2_000_003] {
         let values: Vec<u32> = numbers(n.into()).map(|value| (value & 0xff) as u32).collect();
         let order: Vec<u32> = (0..n).map(|index| (7 * index + 1) % n).collect();
-        let mut input = heap.scratch::<u32>("counts", values.len()).unwrap();
-        let mut numbers = heap.scratch::<u32>("order", values.len()).unwrap();
-        let mut output = heap.scratch::<u32>("offsets", values.len()).unwrap();
+        let mut input = scratch::<u32>(&heap, "counts", values.len()).unwrap();
+        let mut numbers = scratch::<u32>(&heap, "order", values.len()).unwrap();
+        let mut output = scratch::<u32>(&heap, "offsets", values.len()).unwrap();
         input.upload(stream, 0, &values).unwrap();
         numbers.upload(stream, 0, &order).unwrap();
         let ordered = (&input, &numbers);

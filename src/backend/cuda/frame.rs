@@ -8,7 +8,7 @@ use super::session::Session;
 use super::stage::appearance::{self, Appearance, Compensated};
 use super::stage::bands::{self, Lists};
 use super::stage::bin;
-use super::stage::blend::{self, Canvas, KeptState, Pixels};
+use super::stage::blend::{self, Canvas, Pixels};
 use super::stage::loss::{self, PendingLoss};
 use super::stage::lpips::{self, LpipsModel};
 use super::stage::neighbours::Neighbours;
@@ -24,8 +24,9 @@ use crate::backend::{
     Rendered, SurfaceRule, Work,
 };
 use crate::dataset::View;
+use crate::layout::{Library, PixelGradients, Wants};
 use crate::memory::Bytes;
-use crate::memory::plan::{Coarse, ViewSize};
+use crate::memory::plan::{Coarse, ViewSize, view_scratch};
 
 /// A drawn view and what the backward pass needs of it.
 pub struct Frame {
@@ -70,32 +71,21 @@ pub(super) fn render(
 ) -> Result<Frame, DeviceError> {
     let camera = project::camera(view, settings)?;
     let mut splats = project::forward(session, model, &camera, settings.sh_degree)?;
-    if blend::draws_surface(settings) {
-        normals::add_features(session, model, (&camera, settings.pass), &mut splats)?;
+    let wants = &blend::wants(settings);
+    if wants.maps {
+        normals::add_features(session, model, (&camera, wants), &mut splats)?;
     }
     let front_to_back = bin::sort_by_depth(session, &mut splats)?;
-    let mut canvas = Canvas::reserve(&session.heap, &camera, settings)?;
-    // Here, where a refusal finds room: the loss is computed when the photograph is in use.
-    let d_image = match settings.pass {
-        Pass::Eval | Pass::Picture => None,
-        Pass::Train | Pass::Observe => {
-            Some(session.heap.scratch("gradient of the image", canvas.image.len())?)
-        }
-    };
-    let d_inverse_depths = match (&d_image, &canvas.inverse_depths) {
-        (Some(_), Some(depths)) => {
-            Some(session.heap.scratch("gradient of inverse depths", depths.len())?)
-        }
-        _ => None,
-    };
-    let d_surface = match (&d_image, &canvas.surface) {
-        (Some(_), Some(surface)) => {
-            Some(session.heap.scratch("gradient of surface maps", surface.len())?)
-        }
-        _ => None,
-    };
-    let reserve = |kind| Compensated::reserve(&session.heap, (&camera, settings.pass), kind);
-    let compensated = settings.compensation.map(reserve).transpose()?;
+    let sizes = splats.sizes(model.len(), &camera);
+    let mut canvas = Canvas::reserve(&session.heap, &sizes, wants)?;
+    let (mut d_image, mut d_inverse_depths, mut d_surface) = (None, None, None);
+    if wants.backward {
+        let of_pixels = PixelGradients::reserve(&session.heap, &sizes, wants)?;
+        (d_inverse_depths, d_surface) = (of_pixels.inverse_depths, of_pixels.maps);
+        d_image = Some(of_pixels.image);
+    }
+    let reserve = |kind| Compensated::reserve(&session.heap, &sizes, kind);
+    let compensated = wants.colors.map(reserve).transpose()?;
     let sorted = (&mut splats, front_to_back);
     let lists = bands::draw(session, sorted, (&camera, settings), &mut canvas)?;
     Ok(Frame {
@@ -168,7 +158,11 @@ impl Frame {
         }
         let map = match &self.depth_map {
             Some(map) => map,
-            None => self.depth_map.insert(DepthMap::new(session, &self.splats, surface)?),
+            None => {
+                let sizes = self.splats.sizes(model.len(), &self.camera);
+                let shown = (&self.splats, &sizes);
+                self.depth_map.insert(DepthMap::new(session, shown, surface)?)
+            }
         };
         let shown = (&self.splats, &self.camera, map);
         surface::compare_depths(session, model, shown, (near, rule), d_surface)?;
@@ -351,41 +345,35 @@ impl Frame {
         self.lists.bands()
     }
 
-    /// Bytes of scratch that it takes to train on the view if its lists come in so many parts.
-    pub(super) fn scratch_in_parts(&self, parts: u64) -> Bytes {
-        let keeps = match (&self.d_surface, &self.d_inverse_depths) {
-            (Some(_), _) => KeptState::ColoursAndSurface,
-            (None, Some(_)) => KeptState::ColoursAndDepths,
-            (None, None) => KeptState::Colours,
-        };
-        let compensated = self.compensated.as_ref().map_or(Bytes::default(), Compensated::bytes);
-        let lists = bands::lists_bytes(&self.camera, self.splats.instances, keeps);
-        self.splats.bytes()
-            + self.splats.gradient_bytes()
-            + self.canvas.image.bytes()
-            + self.canvas.bytes_beside()
-            + self.gradients_of_pixels()
-            + compensated
-            + bands::sorted_bytes(self.splats.visible)
-            + Bytes(lists.0 / parts.max(1))
+    /// Bytes of scratch that it takes to train so many Gaussians on the view, at once or in bands.
+    pub(super) fn scratch(&self, library: &Library, gaussians: usize, in_bands: bool) -> Bytes {
+        let wants = self.training_wants();
+        view_scratch(library, gaussians as u64, &self.view_size(), &wants, in_bands)
     }
 
     /// Bytes of scratch that it would take to train on the view in the coarse stage, at once or in bands
     /// where these may take less.
     pub(super) fn scratch_in_coarse(
         &self,
+        library: &Library,
         coarse: &Coarse,
         gaussians: usize,
         in_bands: bool,
     ) -> Bytes {
-        let (visible, instances) = (self.splats.visible as u64, self.splats.instances);
-        let view = ViewSize { px: self.camera.size, visible, instances };
-        let of = |in_bands| {
-            coarse.scratch(gaussians as u64, &view, (in_bands, self.d_inverse_depths.is_some()))
-        };
-        let compensated = self.compensated.as_ref().map_or(Bytes::default(), Compensated::bytes);
+        let (gaussians, view, wants) = (gaussians as u64, self.view_size(), self.training_wants());
+        let of = |in_bands| coarse.scratch(library, gaussians, &view, &wants, in_bands);
         let at_once = of(false);
-        compensated + if in_bands { at_once.min(of(true)) } else { at_once }
+        if in_bands { at_once.min(of(true)) } else { at_once }
+    }
+
+    fn view_size(&self) -> ViewSize {
+        let (visible, instances) = (self.splats.visible as u64, self.splats.instances);
+        ViewSize { px: self.camera.size, visible, instances }
+    }
+
+    /// What it is drawn for, with a backward pass where there is none.
+    fn training_wants(&self) -> Wants {
+        Wants { backward: true, ..blend::wants(&self.settings) }
     }
 
     pub(super) fn bytes(&self) -> Bytes {

@@ -8,7 +8,7 @@ use super::govern::{self, Parts};
 use super::model::catch_up::catch_up;
 use super::model::tables::Model;
 use super::model::transfer::{self, Staging};
-use super::photos::{PHOTOGRAPHS_IN_TURN, RESIDENT_PHOTOGRAPHS, Target};
+use super::photos::Target;
 use super::stage::appearance::Appearance;
 use super::stage::loss::PendingLoss;
 use super::stage::lpips::LpipsModel;
@@ -25,6 +25,7 @@ use crate::backend::{
     SurfaceMaps, SurfaceRule, Survey, Work, chunks,
 };
 use crate::dataset::{Image, View};
+use crate::layout::{self, Purpose};
 use crate::math::morton::Cube;
 use crate::memory::plan::OptionalColumns;
 use crate::memory::{Bytes, Entry, Gain, Holder as _, Kind, Rung};
@@ -112,12 +113,14 @@ impl Backend for Cuda {
     }
 }
 
+fn is_photographs(label: &str) -> bool {
+    layout::named(label).is_some_and(|slot| slot.purpose == Purpose::Photographs)
+}
+
 fn kind(entry: &Entry) -> MemoryKind {
     match entry.kind {
         Kind::Fixed => MemoryKind::Context,
-        Kind::Region if [RESIDENT_PHOTOGRAPHS, PHOTOGRAPHS_IN_TURN].contains(&entry.label) => {
-            MemoryKind::Photographs
-        }
+        Kind::Region if is_photographs(entry.label) => MemoryKind::Photographs,
         Kind::Region => MemoryKind::Region,
         // Of all scratch, only the arena is ever charged for memory.
         Kind::Scratch if entry.mapped.max(entry.at_peak) > Bytes(0) => MemoryKind::Arena,
@@ -198,7 +201,7 @@ impl Raster<Gaussians> for Cuda {
     ) -> Result<Frame, DeviceError> {
         let frame = self.with_room(|session| frame::render(session, model, view, settings))?;
         if frame.is_in_bands() {
-            let whole = frame.scratch_in_parts(1);
+            let whole = frame.scratch(self.session.heap.library(), model.len(), false);
             self.session.banded_need = self.session.banded_need.max(whole);
             self.ladder.record(Rung::Bands, Bytes(0));
         }

@@ -34,21 +34,29 @@ impl Coarse {
     /// Scratch of an iteration in which so many Gaussians are drawn in this view, at once or in bands.
     pub fn scratch(
         &self,
+        library: &Library,
         gaussians: u64,
         view: &ViewSize,
-        (wants, in_bands): (&Wants, bool),
+        wants: &Wants,
+        in_bands: bool,
     ) -> Bytes {
         let wants = Wants { maps: self.maps.are_drawn(), ..*wants };
         let lists = if in_bands { Lists::Bands } else { Lists::Whole };
         let coarse = Some(self.maps);
-        Drawing { gaussians, view, wants, lists, coarse }.scratch(&Library::default())
+        Drawing { gaussians, view, wants, lists, coarse }.scratch(library)
     }
 }
 
 /// Scratch of drawing so many Gaussians in this view, at once or in bands.
-pub fn view_scratch(gaussians: u64, view: &ViewSize, (wants, in_bands): (&Wants, bool)) -> Bytes {
+pub fn view_scratch(
+    library: &Library,
+    gaussians: u64,
+    view: &ViewSize,
+    wants: &Wants,
+    in_bands: bool,
+) -> Bytes {
     let lists = if in_bands { Lists::Bands } else { Lists::Whole };
-    Drawing { gaussians, view, wants: *wants, lists, coarse: None }.scratch(&Library::default())
+    Drawing { gaussians, view, wants: *wants, lists, coarse: None }.scratch(library)
 }
 
 /// The lists of so many Gaussians; a model of fewer than they are long has shorter ones.
@@ -92,7 +100,8 @@ mod tests {
         let view = ViewSize { px: [800, 533], visible: 400_000, instances: 1_000_000 };
         let scratch = |maps, gaussians, instances| {
             let coarse = Coarse { neighbours: 16, shortens: false, maps };
-            coarse.scratch(gaussians, &ViewSize { instances, ..view }, (&wants, false)).0
+            let view = ViewSize { instances, ..view };
+            coarse.scratch(&Library::default(), gaussians, &view, &wants, false).0
         };
         // Of many instances: the maps take 32 bytes a pixel and a splat, and 16 an instance as the state
         // of colours does.

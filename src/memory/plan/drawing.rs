@@ -194,7 +194,7 @@ fn play_near_rows(source: &Replay, sizes: &ViewSizes) -> Result<(), Infallible> 
 }
 
 fn lane_blocks(sizes: &ViewSizes) -> u64 {
-    sizes.gaussians.div_ceil(crate::layout::LANES)
+    sizes.gaussians.div_ceil(crate::layout::LANES.into())
 }
 
 #[cfg(test)]

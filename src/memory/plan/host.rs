@@ -42,7 +42,7 @@ impl Host<'_> {
             ("photographs being decoded", largest.iter().take(DECODERS).sum()),
             (PHOTOS_ON_THEIR_WAY.label, 2 * photographs.largest()),
             // Two halves.
-            (STAGING.label, 2 * STAGING.bytes(&STAGING_WORDS)),
+            (STAGING.label, 2 * STAGING.bytes(&STAGING_WORDS.into())),
             ("Gaussians at the start", parameters(self.start)),
             // Parameters, both moments and statistics.
             (

@@ -108,7 +108,7 @@ fn one_of<B>([first, second]: [B; 2], is_second: bool) -> B {
 /// Rows pass between host and device; what is not in single precision is packed and unpacked there.
 pub(super) fn pass_rows(source: &Replay, model: &ModelSize) {
     if model.storage == Storage::Compact {
-        let values = values(model.sh_degree).into_iter().max().unwrap_or(1);
+        let values = values(model.sh_degree).into_iter().max().unwrap_or(1).into();
         let Ok(rows) = source.take(&ROWS_TO_PACK, &PackSizes { rows: model.gaussians, values });
         drop(rows);
     }

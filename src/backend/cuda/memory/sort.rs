@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use cudarc::driver::sys::CUstream;
 
-use super::heap::{Buffer, Heap};
+use super::heap::{Block, Buffer, Heap};
 use crate::abi::Plain;
 use crate::backend::DeviceError;
 use crate::backend::cuda::device::stream::Stream;

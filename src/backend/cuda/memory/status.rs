@@ -8,6 +8,7 @@ use super::heap::{Buffer, Heap, Pinned, Region};
 use crate::abi::{Counts, FAULT_GROUPS, LossSums, Out, SurfaceSums};
 use crate::backend::DeviceError;
 use crate::backend::cuda::device::stream::Stream;
+use crate::layout::{self, REPORTS, STATUS};
 
 /// Words of [`Counts`]: instances, visible.
 const COUNTS: Range<usize> = 0..2;
@@ -56,12 +57,12 @@ pub(crate) struct Report {
 
 impl Status {
     pub(crate) fn new(heap: &Heap, stream: &Stream) -> Result<Self, DeviceError> {
-        let mut words = heap.region("status")?;
+        let mut words = heap.region(&STATUS)?;
         words.grow(WORDS)?;
         let mut at_first = [0; WORDS];
         at_first[FAULT] = NO_FAULT;
         words.upload(stream, 0, &at_first)?;
-        let counts = heap.pinned("counts", COUNTS.len())?;
+        let counts = heap.pinned(&layout::COUNTS, &(COUNTS.len() as u64))?;
         Ok(Self { words, counts, places: ReportBuffers::default() })
     }
 
@@ -152,7 +153,7 @@ impl Status {
         let free = self.places.borrow_mut().pop();
         let mut place = match free {
             Some(place) => place,
-            None => heap.pinned("reports", REPORT.len())?,
+            None => heap.pinned(&REPORTS, &(REPORT.len() as u64))?,
         };
         self.words.download_pinned(stream, words, &mut place)?;
         Ok(Report { place: Some(place), places: Rc::clone(&self.places) })

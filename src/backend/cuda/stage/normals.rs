@@ -2,14 +2,15 @@
 //! those of the maps' depths.
 
 use super::project::{Features, Splats};
-use crate::abi::{Camera, FEATURES_WIDTH, FeaturesArgs, NORMALS_SIDE, NormalsArgs};
+use crate::abi::{Camera, FeaturesArgs, NORMALS_SIDE, NormalsArgs};
 use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer};
 use crate::backend::cuda::memory::status::Report;
 use crate::backend::cuda::model::tables::Model;
 use crate::backend::cuda::session::Session;
-use crate::backend::{DeviceError, NormalRule, Pass, Pending};
+use crate::backend::{DeviceError, NormalRule, Pending};
+use crate::layout::Wants;
 
 /// A mean on its way to the host.
 pub struct PendingNormals {
@@ -33,21 +34,11 @@ impl Pending<f64> for PendingNormals {
 pub(crate) fn add_features(
     session: &Session,
     model: &Model,
-    (camera, pass): (&Camera, Pass),
+    (camera, wants): (&Camera, &Wants),
     splats: &mut Splats,
 ) -> Result<(), DeviceError> {
     let gaussians = model.len();
-    // A view that sees nothing has room for one splat all the same.
-    let values = splats.visible.max(1) * FEATURES_WIDTH as usize;
-    let mut features = Features {
-        values: session.heap.scratch("features of splats", values)?,
-        gradients: match pass {
-            Pass::Eval | Pass::Picture => None,
-            Pass::Train | Pass::Observe => {
-                Some(session.heap.scratch("gradients of features", values)?)
-            }
-        },
-    };
+    let mut features = Features::reserve(&session.heap, &splats.sizes(gaussians, camera), wants)?;
     let begun = session.timers.begin(Stage::Project, &session.stream)?;
     let args = FeaturesArgs {
         geometry: model.geometry(),

@@ -4,19 +4,17 @@
 use super::neighbours::Neighbours;
 use super::project::Splats;
 use super::sampled_depths::{DepthMap, Sampled};
-use crate::abi::{
-    Camera, EntropyArgs, In, Out, RegulariseArgs, SURFACE_BLOCK, SURFACE_WIDTH, SeenArgs,
-};
+use crate::abi::{Camera, EntropyArgs, In, Out, RegulariseArgs, SURFACE_BLOCK, SeenArgs};
 use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::device::launch::Kernel;
 use crate::backend::cuda::device::stream::Stream;
-use crate::backend::cuda::memory::heap::{Block, Buffer};
+use crate::backend::cuda::memory::heap::{Block, Buffer, host_len};
 use crate::backend::cuda::memory::sort::exclusive_sum;
 use crate::backend::cuda::memory::status::Report;
-use crate::backend::cuda::model::lanes::LANES;
 use crate::backend::cuda::model::tables::Model;
 use crate::backend::cuda::session::Session;
 use crate::backend::{DeviceError, Neighbourhood, Pending, SurfaceRule, SurfaceTerms};
+use crate::layout::{SURFACE_GRADIENTS, SurfaceRows, ViewSizes};
 use crate::math::Real;
 use crate::math::random::{Purpose, Stream as Random};
 
@@ -90,12 +88,13 @@ pub(crate) fn regularise(
     let has_entropy = rule.entropy != 0.0;
     let is_sampled = rule.is_sampled() && rule.samples > 0;
     if splats.visible > 0 && (has_entropy || is_sampled) {
+        let sizes = splats.sizes(model.len(), camera);
         let d_geometry = match geometry {
             Some(there) => there,
-            None => geometry.insert(zeros(session, model.len())?),
+            None => geometry.insert(zeros(session, &sizes)?),
         };
         let rows = if has_entropy || depth_map.is_none() {
-            Some(seen_rows(session, splats, model.len())?)
+            Some(seen_rows(session, splats, &sizes)?)
         } else {
             None
         };
@@ -117,10 +116,9 @@ pub(crate) fn regularise(
     Ok(PendingSurface { report, seen: splats.visible, samples: rule.samples })
 }
 
-/// Gradients of so many Gaussians' geometry that nothing was added to.
-fn zeros(session: &Session, gaussians: usize) -> Result<Block<f32>, DeviceError> {
-    let len = gaussians.saturating_mul(SURFACE_WIDTH as usize);
-    let mut block = session.heap.scratch("surface gradients", len)?;
+/// Gradients of all Gaussians' geometry that nothing was added to.
+fn zeros(session: &Session, sizes: &ViewSizes) -> Result<Block<f32>, DeviceError> {
+    let mut block = session.heap.take(&SURFACE_GRADIENTS, sizes)?;
     block.zero(&session.stream)?;
     Ok(block)
 }
@@ -130,12 +128,12 @@ fn zeros(session: &Session, gaussians: usize) -> Result<Block<f32>, DeviceError>
 fn seen_rows(
     session: &Session,
     splats: &Splats,
-    gaussians: usize,
+    sizes: &ViewSizes,
 ) -> Result<Block<u32>, DeviceError> {
-    let lane_blocks = gaussians.div_ceil(LANES);
-    let mut rows = session.heap.scratch("surface rows", splats.visible)?;
-    let mut counts = session.heap.scratch("surface counts", lane_blocks)?;
-    let mut firsts = session.heap.scratch("surface counts", lane_blocks)?;
+    let gaussians = host_len(sizes.gaussians);
+    let SurfaceRows { mut rows, counts: [mut counts, mut firsts] } =
+        SurfaceRows::reserve(&session.heap, sizes)?;
+    let lane_blocks = counts.len();
     let splat_from_gaussian = splats.splat_from_gaussian.read();
     let (n, seen) = (count_u32(gaussians)?, count_u32(splats.visible)?);
     let count = SeenArgs {

@@ -20,6 +20,7 @@ pub use buffer::Buffer;
 pub use pinned::Pinned;
 pub use region::Region;
 pub use scratch::{Block, Carve, Piece};
+pub(crate) use span::host_len;
 
 use self::arena::Arena;
 use self::memory::{DeviceMemory, GpuMemory};

@@ -276,7 +276,7 @@ fn log(result: Result<(), DeviceError>) {
 }
 
 /// A length as the host counts; more than any device has where it cannot.
-pub(super) fn host_len(len: u64) -> usize {
+pub(crate) fn host_len(len: u64) -> usize {
     usize::try_from(len).unwrap_or(usize::MAX)
 }
 

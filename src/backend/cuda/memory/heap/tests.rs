@@ -4,8 +4,10 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::fake::{FakeDevice, GRANULE};
-use super::{Block, Buffer as _, Carve, Heap, Region};
+use super::{Block, Buffer as _, Heap, Region};
+use crate::abi::Plain;
 use crate::backend::DeviceError;
+use crate::layout::{Replay, Slot, Source};
 use crate::memory::{Allowance, Bytes, Kind, Limit};
 
 const MIB: u64 = 1 << 20;
@@ -27,6 +29,20 @@ fn heap(is_virtual: bool, budget: u64) -> (FakeDevice, Heap) {
 /// A heap that has so much to give, for tests of those who take it.
 pub(in crate::backend::cuda) fn heap_of(budget: Bytes) -> Heap {
     heap(true, budget.0).1
+}
+
+/// A region without a slot of the program.
+fn region<T: Plain>(heap: &Heap, label: &'static str) -> Result<Region<T>, DeviceError> {
+    heap.region(&Slot::unlisted(label))
+}
+
+/// Scratch without a slot of the program.
+fn scratch<T: Plain>(
+    heap: &Heap,
+    label: &'static str,
+    len: usize,
+) -> Result<Block<T>, DeviceError> {
+    heap.take(&Slot::unlisted(label), &(len as u64))
 }
 
 #[derive(Clone, Debug)]
@@ -354,4 +370,31 @@ fn nothing_that_lives_is_slack() {
     }
     assert!(heap.total() >= Bytes(64 * MIB));
     drop(block);
+}
+
+proptest! {
+    /// Blocks of the arena lie where a replay says that they do.
+    #[test]
+    fn a_replay_places_blocks_as_the_arena_does(
+        steps in vec((0..3_u8, 0..8_usize, prop_oneof![0..3000_usize, 0..(20_usize << 20)]), 1..60),
+    ) {
+        let (_device, heap) = heap(true, CAPACITY);
+        let replay = Replay::default();
+        let mut blocks = Vec::new();
+        let mut base = None;
+        for (choice, at, len) in steps {
+            if choice == 0 && at < blocks.len() {
+                drop(blocks.remove(at));
+                continue;
+            }
+            let real = scratch::<u8>(&heap, "frame", len).unwrap();
+            let slot = Slot::<u8, _>::unlisted("frame");
+            let start = replay.start_of_next();
+            let Ok(counted) = Source::take(&replay, &slot, &(len as u64));
+            let base = *base.get_or_insert(real.address());
+            prop_assert_eq!(real.address() - base, start);
+            blocks.push((real, counted));
+        }
+        prop_assert_eq!(heap.recent_scratch(), Bytes(replay.reach()));
+    }
 }
