@@ -75,8 +75,8 @@ impl Handover {
         }
         let Some((path, RecordedOptions { scene: before, .. })) = &self.recorded_run else {
             tracing::warn!(
-                "{}: nothing tells which views it was trained on; figures of held-out views mean \
-                 something only if it has not seen every {}th",
+                "{}: it is unknown which views it was trained on; figures of held-out views are \
+                 meaningful only if it has not seen every {}th",
                 self.ply.display(),
                 now.test_every
             );
@@ -85,8 +85,8 @@ impl Handover {
         if before.eval && before.test_every == now.test_every {
             if path.ends_with(CFG_ARGS) {
                 tracing::warn!(
-                    "{}: views were held out, and it does not say which; 3DGS's own trainer takes every \
-                     8th by name",
+                    "{}: views were held out, but the file does not say which; 3DGS's own trainer holds \
+                     out every 8th by name",
                     path.display()
                 );
             }
@@ -101,9 +101,9 @@ impl Handover {
             ("no view held out".to_owned(), "--eval false".to_owned())
         };
         Err(UsageError(format!(
-            "{}: the model was trained with {was}, so that it has seen views that --eval \
-             --test-every {} holds out, and their figures would say nothing. Use {remedy}, or train \
-             the model anew with the same --eval",
+            "{}: the model was trained with {was}, so it has seen views that --eval \
+             --test-every {} holds out, and their figures would be meaningless. Use {remedy}, or \
+             train the model again with the same --eval",
             path.display(),
             now.test_every
         )))
@@ -121,8 +121,8 @@ fn recorded_run(model_path: &Path) -> anyhow::Result<Option<(PathBuf, RecordedOp
         let Config { scene, optimize, .. } = Config::from_toml(&origin, &text)?;
         if optimize.exposure || optimize.bilateral_grid {
             tracing::warn!(
-                "{origin}: the model was trained with changes of the photographs' colours, which its \
-                 Gaussians do not hold; the coarse stage begins without them"
+                "{origin}: the model was trained with colour changes of the photographs, which are not in \
+                 its Gaussians; the coarse stage starts without them"
             );
         }
         // Maps of depths are for training from points.

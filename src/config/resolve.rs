@@ -9,7 +9,7 @@ use clap::parser::ValueSource;
 use toml::Table;
 use toml::de::DeTable;
 
-use super::options::LOW_DRAM;
+use super::run_options::LOW_DRAM;
 use super::schema::{Section, sections};
 use super::{Config, ConfigError, Strategy, preset_text};
 

@@ -19,17 +19,17 @@ use super::Bytes;
 #[serde(rename_all = "snake_case")]
 #[value(rename_all = "snake_case")]
 pub enum Rung {
-    /// Memory that is mapped and not in use
+    /// Return mapped memory that is not in use
     Slack,
-    /// Photographs leave the GPU, the last first, and are sent anew for each iteration
+    /// Evict photographs, the last first; they are uploaded again for each iteration
     Photographs,
-    /// Views whose lists do not fit are drawn in bands, to the same pixels but more slowly
+    /// Draw views whose lists do not fit in bands: the same pixels, slower
     Bands,
-    /// Lists of neighbours become shorter: 12 and then 10 of them in place of 16, say
+    /// Shorten lists of neighbours, for instance from 16 to 12, then 10
     Neighbours,
-    /// The model goes over to the state of --optimize-memory, for good
+    /// Convert the model to the state of --optimize-memory, for good
     Compact,
-    /// Fewer Gaussians are born than density control would like: those with the highest gradient
+    /// Grant fewer births, to the Gaussians with the highest gradients
     Births,
 }
 

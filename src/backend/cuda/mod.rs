@@ -3,7 +3,6 @@
 //! Work is put on one stream in the order of the calls, so that buffers may be used again without
 //! waiting. The module exists where nvcc compiled the kernels.
 
-mod copy;
 mod device;
 mod frame;
 mod govern;
@@ -11,10 +10,11 @@ mod growth;
 mod memory;
 mod model;
 mod photos;
+#[cfg(feature = "bench")]
+mod profile;
 pub mod session;
 mod stage;
 mod traits;
-mod work;
 
 pub(super) use device::fatbins::{ARCHS, NVCC};
 pub use device::{driver, stream, timers};
@@ -106,6 +106,11 @@ impl Cuda {
     /// When views are drawn in bands from now on.
     pub fn set_bands(&mut self, bands: BandPolicy) {
         self.session.bands = bands;
+    }
+
+    /// Gives back the memory that is kept for the next iteration.
+    pub fn trim_memory(&mut self) -> Result<(), DeviceError> {
+        self.session.heap.trim_scratch()
     }
 
     /// Its memory.

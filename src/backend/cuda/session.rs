@@ -14,9 +14,6 @@ use crate::backend::DeviceError;
 use crate::memory::plan::Storage;
 use crate::memory::{Allowance, Bytes, Limit};
 
-/// Stages for which events are made beforehand: a few iterations'.
-const STAGES_TIMED: usize = 64;
-
 /// When a view is drawn in bands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BandPolicy {
@@ -98,12 +95,6 @@ impl Session {
             list_room: ListRoom::default(),
             device,
         })
-    }
-
-    /// Begins or ends the timing of stages.
-    pub fn time_stages(&mut self, on: bool) -> Result<(), DeviceError> {
-        self.timers = if on { Timers::on(STAGES_TIMED)? } else { Timers::off() };
-        Ok(())
     }
 
     /// Fails where a parameter is no longer finite. Waits for the GPU.

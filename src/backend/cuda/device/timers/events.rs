@@ -1,10 +1,9 @@
-//! How long the stages of an iteration take on the GPU.
+//! Events around the stages of an iteration.
 
 use std::cell::RefCell;
 
-use super::stream::{Event, Stream};
-use crate::backend::DeviceError;
-pub use crate::backend::Stage;
+use crate::backend::cuda::device::stream::{Event, Stream};
+use crate::backend::{DeviceError, Stage};
 
 /// Pairs of events around the stages; costs nothing while off.
 #[derive(Default)]
