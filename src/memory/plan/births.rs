@@ -170,13 +170,13 @@ mod tests {
     fn play(growth: &Growth, wanted: u64, births: u64) {
         let mut device = Device::of(growth);
         let grown = growth.model.with(growth.model.gaussians + births);
-        let mut stack = Stack::default();
-        round::densify(&mut stack, &growth.model, (wanted, births));
-        device.scratch(stack.reach().0);
+        let source = Replay::default();
+        rounds::densify(&source, &RoundSizes { model: growth.model, births, wanted });
+        device.scratch(source.reach());
         device.grow(&grown);
-        let mut stack = Stack::default();
-        round::reorder(&mut stack, &grown);
-        device.scratch(stack.reach().0);
+        let source = Replay::default();
+        rounds::reorder(&source, &grown);
+        device.scratch(source.reach());
         let per_gaussian = growth.iteration_scratch.0.div_ceil(growth.model.gaussians);
         device.scratch(per_gaussian * grown.gaussians);
         let Some(coarse) = growth.coarse else { return };

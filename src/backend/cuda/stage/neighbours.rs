@@ -247,6 +247,7 @@ mod tests {
     #[test]
     fn levels_stand_one_behind_the_other_up_to_one_group() {
         let level = |first_box, boxes| Level { first_box, boxes };
+        let levels = |rows| levels(&SearchSizes::of(rows, 1));
         assert_eq!(levels(1).unwrap(), [level(0, 1)]);
         assert_eq!(levels(1024).unwrap(), [level(0, 32)]);
         assert_eq!(levels(1025).unwrap(), [level(0, 33), level(33, 2)]);
@@ -254,7 +255,7 @@ mod tests {
         let expected =
             [level(0, 187_500), level(187_500, 5860), level(193_360, 184), level(193_544, 6)];
         assert_eq!(many, expected);
-        assert_eq!(levels(u32::MAX as usize).unwrap().len(), TREE_LEVELS as usize);
+        assert_eq!(levels(u32::MAX.into()).unwrap().len(), TREE_LEVELS as usize);
     }
 
     #[test]
