@@ -14,6 +14,8 @@ mod photos;
 mod profile;
 pub mod session;
 mod stage;
+#[cfg(test)]
+mod trace_tests;
 mod traits;
 
 pub(super) use device::fatbins::{ARCHS, NVCC};
@@ -90,7 +92,10 @@ pub struct Cuda {
 impl Cuda {
     /// Opens the first GPU that the driver shows (`CUDA_VISIBLE_DEVICES` chooses).
     pub fn open(options: &CudaOptions) -> Result<Self, DeviceError> {
-        let mut session = Session::open_limited(options.vram_limit, options.vram_threshold)?;
+        Self::over(Session::open_limited(options.vram_limit, options.vram_threshold)?, options)
+    }
+
+    fn over(mut session: Session, options: &CudaOptions) -> Result<Self, DeviceError> {
         (session.storage, session.seed) = (options.storage, options.seed);
         // Until the ladder says otherwise.
         session.bands = BandPolicy::Never;

@@ -62,7 +62,7 @@ impl Growth {
             regions += whole.max(mapped);
         }
         let source = Replay::default();
-        rounds::densify(&source, &RoundSizes { model: self.model, births, wanted });
+        rounds::densify(&source, &RoundSizes { model: self.model, births, wanted }, true);
         // What moves the dead takes less than this.
         rounds::reorder(&source, &grown);
         let iteration = self.iteration(&grown, self.iteration_scratch);
@@ -171,7 +171,7 @@ mod tests {
         let mut device = Device::of(growth);
         let grown = growth.model.with(growth.model.gaussians + births);
         let source = Replay::default();
-        rounds::densify(&source, &RoundSizes { model: growth.model, births, wanted });
+        rounds::densify(&source, &RoundSizes { model: growth.model, births, wanted }, true);
         device.scratch(source.reach());
         device.grow(&grown);
         let source = Replay::default();

@@ -1,7 +1,7 @@
 //! What SuGaR's coarse stage takes beyond an iteration: the lists of neighbours, scratch of finding
 //! them, and scratch of surface terms.
 
-use super::drawing::{Drawing, Lists, Maps};
+use super::drawing::{Drawing, Maps, alike_bands};
 use super::rounds;
 use super::rows::Row;
 use super::seen::ViewSize;
@@ -41,9 +41,10 @@ impl Coarse {
         in_bands: bool,
     ) -> Bytes {
         let wants = Wants { maps: self.maps.are_drawn(), ..*wants };
-        let lists = if in_bands { Lists::Bands } else { Lists::Whole };
-        let coarse = Some(self.maps);
-        Drawing { gaussians, view, wants, lists, coarse }.scratch(library)
+        let bands = in_bands.then(|| alike_bands(view));
+        let terms = Some(self.maps.into());
+        let drawing = Drawing { gaussians, view, most_visible: None, wants, bands, terms };
+        drawing.scratch(library)
     }
 }
 
@@ -55,8 +56,9 @@ pub fn view_scratch(
     wants: &Wants,
     in_bands: bool,
 ) -> Bytes {
-    let lists = if in_bands { Lists::Bands } else { Lists::Whole };
-    Drawing { gaussians, view, wants: *wants, lists, coarse: None }.scratch(library)
+    let bands = in_bands.then(|| alike_bands(view));
+    let (most_visible, wants, terms) = (None, *wants, None);
+    Drawing { gaussians, view, most_visible, wants, bands, terms }.scratch(library)
 }
 
 /// The lists of so many Gaussians; a model of fewer than they are long has shorter ones.

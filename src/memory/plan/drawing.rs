@@ -6,9 +6,9 @@ use std::convert::Infallible;
 use super::seen::ViewSize;
 use crate::abi::TILE;
 use crate::layout::{
-    Canvas, ColorScratch, Features, Half, Library, ListSizes, NearRows, Order, PixelGradients,
-    Projected, ROW_INSTANCES, Replay, SURFACE_GRADIENTS, Samples, Source as _, Splats, SurfaceRows,
-    ViewSizes, Wants, replay_list, splat_capacity,
+    BANDS, Canvas, ColorScratch, Features, Half, Library, ListSizes, NearRows, Order,
+    PixelGradients, Projected, ROW_INSTANCES, Replay, SURFACE_GRADIENTS, Samples, Source as _,
+    Splats, SurfaceRows, ViewSizes, Wants, replay_list, splat_capacity,
 };
 use crate::memory::Bytes;
 
@@ -30,55 +30,79 @@ impl Maps {
     }
 }
 
-/// How the lists of a view's tiles are made.
+/// Which Gaussians terms at samples look at after the backward pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Lists {
-    /// All at once.
-    Whole,
-    /// Band by band, in [`crate::layout::BANDS`] that are alike.
-    Bands,
+pub(crate) struct SampleTerms {
+    /// All that the view sees.
+    pub(crate) seen: bool,
+    /// Those near the depths that it shows, which samples are compared with before, too.
+    pub(crate) shown: bool,
+}
+
+impl From<Maps> for SampleTerms {
+    fn from(maps: Maps) -> Self {
+        let shown = maps == Maps::Sampled;
+        Self { seen: !shown, shown }
+    }
 }
 
 /// A view that is drawn, with what follows.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Drawing<'a> {
+#[derive(Clone, Debug)]
+pub(crate) struct Drawing<'a> {
     /// Gaussians of the model.
-    pub(super) gaussians: u64,
-    pub(super) view: &'a ViewSize,
-    pub(super) wants: Wants,
-    pub(super) lists: Lists,
-    /// In the coarse stage, whose terms at samples follow the backward pass, what is drawn of surfaces.
-    pub(super) coarse: Option<Maps>,
+    pub(crate) gaussians: u64,
+    pub(crate) view: &'a ViewSize,
+    /// Splats of the view that room for splats was last raised for, where it may be raised for this one.
+    pub(crate) most_visible: Option<u64>,
+    pub(crate) wants: Wants,
+    /// Where its lists do not fit at once: the bands of its rows of tiles that they come in.
+    pub(crate) bands: Option<Vec<ListSizes>>,
+    /// Terms at samples, which follow the backward pass.
+    pub(crate) terms: Option<SampleTerms>,
+}
+
+/// [`BANDS`] that are alike.
+pub(super) fn alike_bands(view: &ViewSize) -> Vec<ListSizes> {
+    vec![ListSizes::band(tiles(view), view.instances, view.visible); BANDS as usize]
+}
+
+fn tiles(view: &ViewSize) -> [u32; 2] {
+    view.px.map(|side| side.div_ceil(TILE))
 }
 
 impl Drawing<'_> {
     /// Bytes of scratch.
-    pub(super) fn scratch(&self, library: &Library) -> Bytes {
+    pub(crate) fn scratch(&self, library: &Library) -> Bytes {
         let source = Replay::with(*library);
         self.replay(&source);
         Bytes(source.reach())
     }
 
     /// Takes and gives back all of it.
-    pub(super) fn replay(&self, source: &Replay) {
+    pub(crate) fn replay(&self, source: &Replay) {
         let Ok(()) = self.play(source);
     }
 
-    fn sizes(&self) -> ViewSizes {
-        let &ViewSize { visible, .. } = self.view;
+    /// With room as for a view of so many splats.
+    fn sizes(&self, most_visible: u64) -> ViewSizes {
         ViewSizes {
             gaussians: self.gaussians,
-            visible,
-            capacity: splat_capacity(visible, self.gaussians),
+            visible: self.view.visible,
+            capacity: splat_capacity(most_visible, self.gaussians),
             pixels: self.view.pixels(),
         }
     }
 
     fn play(&self, source: &Replay) -> Result<(), Infallible> {
-        let (wants, sizes) = (&self.wants, &self.sizes());
-        let visible = sizes.visible;
-        let Projected { splat_from_gaussian, splats: Splats { gradients, records } } =
-            Projected::reserve(source, sizes)?;
+        let (wants, visible) = (&self.wants, self.view.visible);
+        let mut sizes = self.sizes(self.most_visible.unwrap_or(visible));
+        let mut projected = Projected::reserve(source, &sizes)?;
+        if visible > sizes.capacity {
+            sizes = self.sizes(visible);
+            projected = projected.renew(source, &sizes)?;
+        }
+        let sizes = &sizes;
+        let Projected { splat_from_gaussian, splats: Splats { gradients, records } } = projected;
         let mut features = None;
         if wants.maps {
             features = Some(Features::reserve(source, sizes, wants)?);
@@ -94,16 +118,16 @@ impl Drawing<'_> {
         if let Some(kind) = wants.colors {
             colors = Some(ColorScratch::reserve(source, sizes, kind)?);
         }
-        let samples = match self.lists {
-            Lists::Whole => self.play_whole(source, sizes)?,
-            Lists::Bands => self.play_bands(source, sizes)?,
+        let samples = match &self.bands {
+            None => self.play_whole(source, sizes)?,
+            Some(bands) => self.play_bands(source, sizes, bands)?,
         };
         drop((canvas, gradients_of_pixels, colors));
-        if let Some(maps) = self.coarse {
+        if let Some(terms) = self.terms {
             // Without features, which lie further on, the splats are folded into their gradients, and
             // what surface terms take lies in their place.
             let records = (visible == 0 || features.is_some()).then_some(records);
-            play_sample_terms(source, sizes, maps)?;
+            play_sample_terms(source, sizes, terms)?;
             drop(records);
         }
         drop((splat_from_gaussian, gradients, features, samples));
@@ -116,7 +140,7 @@ impl Drawing<'_> {
         source: &Replay,
         sizes: &ViewSizes,
     ) -> Result<Option<Samples<Replay>>, Infallible> {
-        let lists = ListSizes::whole(self.tiles(), self.view.instances);
+        let lists = ListSizes::whole(tiles(self.view), self.view.instances);
         let listed = replay_list(source, &lists, &self.wants, Half::Sorted)?;
         let samples = self.play_samples(source, sizes)?;
         drop(listed);
@@ -128,14 +152,16 @@ impl Drawing<'_> {
         &self,
         source: &Replay,
         sizes: &ViewSizes,
+        bands: &[ListSizes],
     ) -> Result<Option<Samples<Replay>>, Infallible> {
-        let band = ListSizes::band(self.tiles(), self.view.instances, sizes.visible);
-        let order = Order::reserve(source, &band)?;
-        drop(source.take(&ROW_INSTANCES, &band)?);
+        let all = ListSizes { counted: sizes.visible, ..ListSizes::whole(tiles(self.view), 0) };
+        let order = Order::reserve(source, &all)?;
+        drop(source.take(&ROW_INSTANCES, &all)?);
         let forward = Wants { backward: false, ..self.wants };
         let each = |wants: &Wants| {
-            (0..crate::layout::BANDS)
-                .try_for_each(|_| replay_list(source, &band, wants, Half::Sorted).map(drop))
+            bands
+                .iter()
+                .try_for_each(|band| replay_list(source, band, wants, Half::Sorted).map(drop))
         };
         each(&forward)?;
         let samples = self.play_samples(source, sizes)?;
@@ -152,7 +178,7 @@ impl Drawing<'_> {
         source: &Replay,
         sizes: &ViewSizes,
     ) -> Result<Option<Samples<Replay>>, Infallible> {
-        if self.coarse != Some(Maps::Sampled) {
+        if !self.terms.is_some_and(|terms| terms.shown) {
             return Ok(None);
         }
         let samples = Samples::reserve(source, sizes)?;
@@ -161,27 +187,29 @@ impl Drawing<'_> {
         }
         Ok(Some(samples))
     }
-
-    fn tiles(&self) -> [u32; 2] {
-        self.view.px.map(|side| side.div_ceil(TILE))
-    }
 }
 
 /// What surface terms say of the Gaussians that a view sees is added up.
-fn play_sample_terms(source: &Replay, sizes: &ViewSizes, maps: Maps) -> Result<(), Infallible> {
+fn play_sample_terms(
+    source: &Replay,
+    sizes: &ViewSizes,
+    terms: SampleTerms,
+) -> Result<(), Infallible> {
     if sizes.visible == 0 {
         return Ok(());
     }
     let sums = source.take(&SURFACE_GRADIENTS, sizes)?;
-    match maps {
-        Maps::Sampled => play_near_rows(source, sizes)?,
-        Maps::Undrawn | Maps::Compared => {
-            let rows = SurfaceRows::reserve(source, sizes)?;
-            source.sum32(lane_blocks(sizes));
-            drop(rows);
-        }
+    let mut seen = None;
+    if terms.seen {
+        let SurfaceRows { rows, counts } = SurfaceRows::reserve(source, sizes)?;
+        source.sum32(lane_blocks(sizes));
+        drop(counts);
+        seen = Some(rows);
     }
-    drop(sums);
+    if terms.shown {
+        play_near_rows(source, sizes)?;
+    }
+    drop((seen, sums));
     Ok(())
 }
 
@@ -207,16 +235,17 @@ mod tests {
 
     const VIEW: ViewSize = ViewSize { px: [800, 533], visible: 400_000, instances: 1_000_000 };
 
-    fn drawing<'a>(view: &'a ViewSize, wants: Wants, lists: Lists) -> Drawing<'a> {
-        Drawing { gaussians: 1_000_000, view, wants, lists, coarse: None }
+    fn drawing<'a>(view: &'a ViewSize, wants: Wants, in_bands: bool) -> Drawing<'a> {
+        let bands = in_bands.then(|| alike_bands(view));
+        Drawing { gaussians: 1_000_000, view, most_visible: None, wants, bands, terms: None }
     }
 
-    fn reach_of(view: &ViewSize, wants: Wants, lists: Lists) -> u64 {
-        drawing(view, wants, lists).scratch(&Library::default()).0
+    fn reach_of(view: &ViewSize, wants: Wants, in_bands: bool) -> u64 {
+        drawing(view, wants, in_bands).scratch(&Library::default()).0
     }
 
     fn reach(view: &ViewSize, wants: Wants) -> u64 {
-        reach_of(view, wants, Lists::Whole)
+        reach_of(view, wants, false)
     }
 
     fn peak(source: &Replay, label: &str) -> u64 {
@@ -243,12 +272,13 @@ mod tests {
 
     #[test]
     fn bands_take_less_of_instances_and_more_of_splats() {
-        let of = |instances, lists| reach_of(&ViewSize { instances, ..VIEW }, TRAIN, lists) as f64;
-        let each = |lists| (of(9_000_000, lists) - of(5_000_000, lists)) / 4e6;
-        let ratio = each(Lists::Bands) / each(Lists::Whole);
+        let of =
+            |instances, in_bands| reach_of(&ViewSize { instances, ..VIEW }, TRAIN, in_bands) as f64;
+        let each = |in_bands| (of(9_000_000, in_bands) - of(5_000_000, in_bands)) / 4e6;
+        let ratio = each(true) / each(false);
         assert!((ratio - 0.25).abs() < 0.01, "{ratio}");
         // Twelve bytes a splat stay, and eight come and go.
-        let more = of(0, Lists::Bands) - of(0, Lists::Whole);
+        let more = of(0, true) - of(0, false);
         assert!((4.8e6..8.1e6).contains(&more), "{more}");
     }
 
@@ -256,7 +286,7 @@ mod tests {
     fn many_tiles_take_longer_keys() {
         let keys = |px| {
             let source = Replay::default();
-            drawing(&ViewSize { px, ..VIEW }, PICTURE, Lists::Whole).replay(&source);
+            drawing(&ViewSize { px, ..VIEW }, PICTURE, false).replay(&source);
             peak(&source, "keys of instances")
         };
         assert_eq!(keys([800, 533]), 2 * 2 * 1_000_000);
@@ -271,9 +301,9 @@ mod tests {
             capacity: splat_capacity(visible, 1_000_000),
             pixels: 1,
         };
-        let of = |visible, maps| {
+        let of = |visible, maps: Maps| {
             let source = Replay::default();
-            let Ok(()) = play_sample_terms(&source, &sizes(visible), maps);
+            let Ok(()) = play_sample_terms(&source, &sizes(visible), maps.into());
             source
         };
         let compared = of(400_000, Maps::Compared);

@@ -9,10 +9,13 @@ mod drawing;
 mod host;
 mod mapping;
 mod photographs;
-mod rounds;
+pub(crate) mod rounds;
 mod rows;
 mod run;
 mod seen;
+
+#[cfg(test)]
+pub(crate) use drawing::{Drawing, SampleTerms};
 
 pub use births::{CoarseGrowth, Growth, largest_births};
 pub use coarse::{Coarse, FEWER_NEIGHBOURS, neighbour_lists, search_scratch, view_scratch};

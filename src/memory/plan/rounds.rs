@@ -5,21 +5,28 @@ use std::convert::Infallible;
 
 use crate::layout::{
     Choice, DENSITY_COUNTS, DENSITY_DIGITS, Draw, DrawSizes, MOVED_COLUMNS, ModelSize, MoveSizes,
-    Moves, PackSizes, ROWS_TO_PACK, Replay, RoundSizes, Sample, SearchOrder, SearchSizes,
-    SearchTree, Selection, Smoothing, Source as _, Storage, along_bits, values,
+    Moves, PackSizes, ROWS_TO_PACK, Replay, RoundSizes, RowForm, Sample, SearchOrder, SearchSizes,
+    SearchTree, Selection, Smoothing, Source as _, along_bits, forms, values,
 };
 use crate::math::morton::KEY_BITS;
 
-/// One round in which `wanted` Gaussians would be born and `births` of them may. Some are pruned.
-pub(super) fn densify(source: &Replay, sizes: &RoundSizes) {
-    let Ok(()) = play_densify(source, sizes);
+/// The tables of a model that the host has as one set of columns: parameters, first and second moments.
+const COLUMNS: [[usize; 2]; 3] = [[0, 3], [1, 4], [2, 5]];
+
+/// Candidates are counted. Where absolute gradients are gathered, their quantile is looked for.
+pub(crate) fn survey(source: &Replay, has_quantile: bool) {
+    let Ok(counts) = source.take(&DENSITY_COUNTS, &1);
+    let Ok(digits) = source.take_if(has_quantile, &DENSITY_DIGITS, &1);
+    drop((digits, counts));
 }
 
-fn play_densify(source: &Replay, sizes: &RoundSizes) -> Result<(), Infallible> {
-    let counts = source.take(&DENSITY_COUNTS, &1)?;
-    // Where absolute gradients are gathered, their quantile is looked for.
-    drop(source.take_if(sizes.model.optional.absolute_norm_sums, &DENSITY_DIGITS, &1)?);
-    drop(counts);
+/// One round in which `wanted` Gaussians would be born and `births` of them may. Some may be pruned.
+pub(crate) fn densify(source: &Replay, sizes: &RoundSizes, prunes: bool) {
+    survey(source, sizes.model.optional.absolute_norm_sums);
+    let Ok(()) = play_densify(source, sizes, prunes);
+}
+
+fn play_densify(source: &Replay, sizes: &RoundSizes, prunes: bool) -> Result<(), Infallible> {
     let selection = Selection::reserve(source, sizes)?;
     let rows = sizes.model.gaussians + sizes.births;
     if sizes.births > 0 {
@@ -32,37 +39,42 @@ fn play_densify(source: &Replay, sizes: &RoundSizes) -> Result<(), Infallible> {
         // The newborn are numbered,
         source.sum32(rows);
     }
-    // and those that stay.
-    source.sum32(rows);
+    if prunes {
+        // and those that stay.
+        source.sum32(rows);
+    }
     drop(selection);
     Ok(())
 }
 
 /// The 3D filter of so many views.
-pub(super) fn smooth(source: &Replay, model: &ModelSize, views: u64) {
+pub(crate) fn smooth(source: &Replay, model: &ModelSize, views: u64) {
     if model.optional.filter_3d {
         let Ok(smoothing) = Smoothing::reserve(source, views);
         drop(smoothing);
     }
 }
 
-/// One round in which the dead move to the living, and then so many are born.
-pub(super) fn relocate(source: &Replay, model: &ModelSize, births: u64) {
-    let rows = model.gaussians;
-    let Ok(over_the_dead) = Draw::reserve(source, &DrawSizes { rows, copies: rows });
+/// The dead of so many Gaussians move to the living.
+pub(crate) fn relocate(source: &Replay, rows: u64) {
+    let Ok(draw) = Draw::reserve(source, &DrawSizes { rows, copies: rows });
     source.sum64(rows);
     // The dead are counted.
     source.sum32(rows);
-    drop(over_the_dead);
+    drop(draw);
+}
+
+/// Copies of some of so many Gaussians are born.
+pub(crate) fn add_copies(source: &Replay, rows: u64, births: u64) {
     if births > 0 {
-        let Ok(newborn) = Draw::reserve(source, &DrawSizes { rows, copies: births });
+        let Ok(draw) = Draw::reserve(source, &DrawSizes { rows, copies: births });
         source.sum64(rows);
-        drop(newborn);
+        drop(draw);
     }
 }
 
 /// All Gaussians in the order of their places.
-pub(super) fn reorder(source: &Replay, model: &ModelSize) {
+pub(crate) fn reorder(source: &Replay, model: &ModelSize) {
     if model.gaussians > 0 {
         let Ok(()) = play_reorder(source, model);
     }
@@ -80,7 +92,7 @@ fn play_reorder(source: &Replay, model: &ModelSize) -> Result<(), Infallible> {
 }
 
 /// The neighbours of so many Gaussians are found.
-pub(super) fn search(source: &Replay, gaussians: u64) {
+pub(crate) fn search(source: &Replay, gaussians: u64) {
     if gaussians > 0 {
         // How many neighbours makes no difference to the scratch.
         let Ok(()) = play_search(source, &SearchSizes { rows: gaussians, neighbours: 0 });
@@ -105,25 +117,36 @@ fn one_of<B>([first, second]: [B; 2], is_second: bool) -> B {
     if is_second { second } else { first }
 }
 
+/// So many rows come from the host: parameters alone.
+pub(crate) fn upload(source: &Replay, model: &ModelSize, rows: u64) {
+    pass_columns(source, model, rows, &COLUMNS[..1]);
+}
+
+/// So many rows go to the host, with their moments.
+pub(crate) fn read(source: &Replay, model: &ModelSize, rows: u64) {
+    pass_columns(source, model, rows, &COLUMNS);
+}
+
 /// Rows pass between host and device; what is not in single precision is packed and unpacked there.
-pub(super) fn pass_rows(source: &Replay, model: &ModelSize) {
-    if model.storage == Storage::Compact {
-        let values = values(model.sh_degree).into_iter().max().unwrap_or(1).into();
-        let Ok(rows) = source.take(&ROWS_TO_PACK, &PackSizes { rows: model.gaussians, values });
-        drop(rows);
+fn pass_columns(source: &Replay, model: &ModelSize, rows: u64, columns: &[[usize; 2]]) {
+    let (forms, values) = (forms(model.storage), values(model.sh_degree));
+    for &table in columns.as_flattened() {
+        let sizes = PackSizes { rows, values: values[table].into() };
+        let Ok(block) = source.take_if(forms[table] != RowForm::Floats, &ROWS_TO_PACK, &sizes);
+        drop(block);
     }
 }
 
-/// Some rows on their way to a histogram.
-pub(super) fn sample(source: &Replay, model: &ModelSize) {
-    let Ok(sample) = Sample::reserve(source, model.gaussians, model.parameters());
+/// So many rows on their way to a histogram.
+pub(crate) fn sample(source: &Replay, model: &ModelSize, rows: u64) {
+    let Ok(sample) = Sample::reserve(source, rows, model.parameters());
     drop(sample);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::OptionalColumns;
+    use crate::layout::{OptionalColumns, Storage};
 
     fn model(gaussians: u64) -> ModelSize {
         let (storage, optional) = (Storage::Full, OptionalColumns::NONE);
@@ -138,11 +161,11 @@ mod tests {
     fn candidates_are_sorted_only_where_not_all_are_born() {
         let source = Replay::default();
         let sizes = RoundSizes { model: model(1_000_000), births: 5000, wanted: 5000 };
-        densify(&source, &sizes);
+        densify(&source, &sizes, true);
         assert_eq!(peak(&source, "density flags") + peak(&source, "density ranks"), 8 * 1_005_000);
         assert_eq!(peak(&source, "candidates"), 0, "all are born");
         let all = source.reach();
-        densify(&source, &RoundSizes { births: 4999, ..sizes });
+        densify(&source, &RoundSizes { births: 4999, ..sizes }, true);
         assert_eq!(peak(&source, "candidates"), 2 * 4 * 5000);
         assert!(source.reach() > all);
     }
@@ -151,13 +174,14 @@ mod tests {
     fn moving_the_dead_takes_no_more_than_putting_all_in_order() {
         for gaussians in [1, 1000, 1_000_000, 100_000_000] {
             let (round, order) = (Replay::default(), Replay::default());
-            relocate(&round, &model(gaussians), gaussians / 20);
+            relocate(&round, gaussians);
+            add_copies(&round, gaussians, gaussians / 20);
             reorder(&order, &model(gaussians + gaussians / 20));
             // Parts of the library's scratch begin at round addresses.
             assert!(round.reach() <= order.reach() + 2048, "{gaussians}");
         }
         let source = Replay::default();
-        relocate(&source, &model(1_000_000), 50_000);
+        relocate(&source, 1_000_000);
         assert_eq!(peak(&source, "density weights"), 8_000_000);
         assert_eq!(peak(&source, "density sources"), 4_000_000);
     }

@@ -6,7 +6,7 @@ mod tests;
 use serde::Serialize;
 
 use super::coarse::{self, Coarse};
-use super::drawing::{Drawing, Lists};
+use super::drawing::{Drawing, alike_bands};
 use super::mapping::Granule;
 use super::photographs::{ColorTables, Photographs};
 use super::rounds;
@@ -108,7 +108,8 @@ impl Played {
 /// How a run makes do with little memory.
 #[derive(Clone, Copy, Debug)]
 struct Way {
-    lists: Lists,
+    /// Views are drawn in bands.
+    in_bands: bool,
     /// Neighbours in the lists of the coarse stage; 0 where there is none.
     neighbours: u32,
 }
@@ -126,7 +127,7 @@ impl Run {
         Forecast {
             peak: budget.map_or(peak, |budget| peak.min(budget)).max(need),
             least: self.least(),
-            in_bands: way.lists == Lists::Bands,
+            in_bands: way.in_bands,
             neighbours: self.coarse.map(|_| way.neighbours),
             stages,
             photographs_resident: resident,
@@ -137,7 +138,7 @@ impl Run {
     /// The most that goes by each label of the ledger, at different times, with all photographs on
     /// the device and views drawn at once, or in bands; of the arena, what its blocks reach.
     pub fn ledger(&self, in_bands: bool) -> Vec<Row> {
-        let way = Way { lists: if in_bands { Lists::Bands } else { Lists::Whole }, ..self.usual() };
+        let way = Way { in_bands, ..self.usual() };
         let played = self.play(way);
         let mut rows = self.held(self.model.gaussians, way.neighbours);
         let mut add = |label, bytes| rows.push(Row { label, bytes });
@@ -161,14 +162,14 @@ impl Run {
     /// Where nothing is given up.
     fn usual(&self) -> Way {
         let neighbours = self.coarse.map_or(0, |coarse| coarse.neighbours);
-        Way { lists: Lists::Whole, neighbours }
+        Way { in_bands: false, neighbours }
     }
 
     /// All ways, the first the one that gives up least.
     fn ways(&self) -> Vec<Way> {
         let lengths = self.coarse.map_or(vec![0], |coarse| coarse.lengths());
-        let drawn = if self.bands { &[Lists::Whole, Lists::Bands][..] } else { &[Lists::Whole] };
-        let of = |neighbours| drawn.iter().map(move |&lists| Way { lists, neighbours });
+        let drawn = if self.bands { &[false, true][..] } else { &[false] };
+        let of = |neighbours| drawn.iter().map(move |&in_bands| Way { in_bands, neighbours });
         lengths.into_iter().flat_map(of).collect()
     }
 
@@ -209,7 +210,7 @@ impl Run {
         Some(fit)
     }
 
-    fn play(&self, Way { lists, neighbours }: Way) -> Vec<Played> {
+    fn play(&self, Way { in_bands, neighbours }: Way) -> Vec<Played> {
         let most = self.model.gaussians;
         let [wanted, births] = self.births.unwrap_or_else(|| {
             let births = (most / BIRTHS_SHARE).min(most.saturating_sub(self.start));
@@ -230,10 +231,17 @@ impl Run {
             colors: self.colors.map(|colors| colors.color_use()),
             ..Wants::default()
         };
-        let drawing = Drawing { gaussians: most, view: &view, wants: train, lists, coarse: None };
+        let drawing = Drawing {
+            gaussians: most,
+            view: &view,
+            most_visible: None,
+            wants: train,
+            bands: in_bands.then(|| alike_bands(&view)),
+            terms: None,
+        };
         let mut stages = vec![
             stage(START, self.start, &|source| {
-                rounds::pass_rows(source, &model.with(self.start));
+                rounds::upload(source, &model, self.start);
                 rounds::reorder(source, &model.with(self.start));
                 rounds::smooth(source, &model, views);
             }),
@@ -244,9 +252,14 @@ impl Run {
                 stage("density control", most, &|source| {
                     let before = model.with(most - births);
                     if self.relocates {
-                        rounds::relocate(source, &before, births);
+                        rounds::relocate(source, before.gaussians);
+                        rounds::add_copies(source, before.gaussians, births);
                     } else {
-                        rounds::densify(source, &RoundSizes { model: before, births, wanted });
+                        rounds::densify(
+                            source,
+                            &RoundSizes { model: before, births, wanted },
+                            true,
+                        );
                     }
                     rounds::smooth(source, &model, views);
                 }),
@@ -257,9 +270,9 @@ impl Run {
             let coarse = stage("coarse training", most, &|source| {
                 rounds::search(source, most);
                 let wants = Wants { maps: maps.are_drawn(), ..train };
-                Drawing { wants, coarse: Some(maps), ..drawing }.replay(source);
+                Drawing { wants, terms: Some(maps.into()), ..drawing.clone() }.replay(source);
                 // What is too transparent goes, once.
-                rounds::densify(source, &RoundSizes { model, births: 0, wanted: 0 });
+                rounds::densify(source, &RoundSizes { model, births: 0, wanted: 0 }, true);
                 rounds::smooth(source, &model, views);
             });
             stages.push(Played { neighbours, ..coarse });
@@ -268,11 +281,11 @@ impl Run {
             let colors = self.colors.map(|_| ColorUse::Fit);
             let wants = Wants { blended: true, colors, ..Wants::default() };
             stages.push(stage("evaluation", most, &|source| {
-                Drawing { wants, ..drawing }.replay(source);
+                Drawing { wants, ..drawing.clone() }.replay(source);
             }));
         }
-        stages.push(stage("statistics", most, &|source| rounds::sample(source, &model)));
-        stages.push(stage("checkpoint", most, &|source| rounds::pass_rows(source, &model)));
+        stages.push(stage("statistics", most, &|source| rounds::sample(source, &model, most)));
+        stages.push(stage("checkpoint", most, &|source| rounds::read(source, &model, most)));
         stages
     }
 

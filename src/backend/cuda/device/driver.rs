@@ -75,6 +75,23 @@ impl Device {
         Ok(Rc::new(device))
     }
 
+    /// One that is not there, for tests.
+    #[cfg(test)]
+    pub(crate) fn dry(memory: Bytes) -> Rc<Self> {
+        Rc::new(Self {
+            id: 0,
+            name: "no GPU".to_owned(),
+            uuid: uuid_text([0; 16]),
+            arch: 90,
+            memory,
+            has_virtual_memory: true,
+            free_before_context: None,
+            free_before_code: memory,
+            held_before_context: None,
+            is_first: true,
+        })
+    }
+
     fn describe(id: sys::CUdevice) -> Result<Self, DeviceError> {
         use sys::CUdevice_attribute as Attribute;
         let attribute = |attribute| {

@@ -9,7 +9,7 @@ use super::heap::{Block, Buffer, Heap};
 use crate::abi::Plain;
 use crate::backend::DeviceError;
 use crate::backend::cuda::device::stream::Stream;
-use crate::layout::library::Call;
+use crate::layout::library::{Call, Curve, Sort};
 use crate::layout::{LIBRARY_SCRATCH, Library, Slot};
 
 /// As many values as make CUB take the path of large inputs, so that its code is loaded.
@@ -94,16 +94,28 @@ pub trait SortKey: Plain {
     /// The library's function.
     #[doc(hidden)]
     const SORT: SortFunction;
+
+    /// Scratch of its sorts.
+    #[doc(hidden)]
+    fn sort_of(library: &Library) -> &Sort;
 }
 
 impl SortKey for u16 {
     const BITS: u32 = Self::BITS;
     const SORT: SortFunction = splat_sort_u16_u32;
+
+    fn sort_of(library: &Library) -> &Sort {
+        &library.sort16
+    }
 }
 
 impl SortKey for u32 {
     const BITS: u32 = Self::BITS;
     const SORT: SortFunction = splat_sort_u32_u32;
+
+    fn sort_of(library: &Library) -> &Sort {
+        &library.sort32
+    }
 }
 
 /// Scratch and its size; the values' address; their number; the stream.
@@ -114,14 +126,26 @@ pub trait Summed: Plain {
     /// The library's function.
     #[doc(hidden)]
     const SUM: SumFunction;
+
+    /// Scratch of its sums.
+    #[doc(hidden)]
+    fn sum_of(library: &Library) -> &Curve;
 }
 
 impl Summed for u32 {
     const SUM: SumFunction = splat_inclusive_sum_u32;
+
+    fn sum_of(library: &Library) -> &Curve {
+        &library.sum32
+    }
 }
 
 impl Summed for u64 {
     const SUM: SumFunction = splat_inclusive_sum_u64;
+
+    fn sum_of(library: &Library) -> &Curve {
+        &library.sum64
+    }
 }
 
 /// Keys with a value each, and room for as many again: the passes go back and forth.
@@ -155,8 +179,12 @@ where
     let keys = [first(CALL, pairs.keys[0], pairs.n)?, first(CALL, pairs.keys[1], pairs.n)?];
     let values = [first(CALL, pairs.values[0], pairs.n)?, first(CALL, pairs.values[1], pairs.n)?];
     let n = count(CALL, pairs.n)?;
-    let mut half = 0;
-    with_scratch(CALL, heap, |temp, bytes| {
+    let planned = K::Item::sort_of(heap.library());
+    let (bits, pairs_to_sort) = (begin_bit.abs_diff(end_bit), u64::from(n));
+    // The library writes over it.
+    let mut half = c_int::from(planned.ends_in_second(pairs_to_sort, bits));
+    let planned = planned.bytes(pairs_to_sort, bits);
+    with_scratch(CALL, (heap, stream), planned, |temp, bytes, stream| {
         // SAFETY: `first` found `n` keys and values in each buffer, all four are borrowed mutably,
         // and the scratch holds as many bytes as the library asked for.
         unsafe {
@@ -169,7 +197,7 @@ where
                 begin_bit,
                 end_bit,
                 &raw mut half,
-                stream.raw(),
+                stream,
             )
         }
     })?;
@@ -186,10 +214,11 @@ where
         return Ok(());
     }
     let (address, n) = (first(CALL, values, values.len())?, count(CALL, values.len())?);
-    with_scratch(CALL, heap, |temp, bytes| {
+    let planned = V::Item::sum_of(heap.library()).bytes(u64::from(n));
+    with_scratch(CALL, (heap, stream), planned, |temp, bytes, stream| {
         // SAFETY: `first` found `n` values, which are borrowed mutably; the library sums in place;
         // and the scratch holds as many bytes as were asked for.
-        unsafe { V::Item::SUM(temp, bytes, address, n, stream.raw()) }
+        unsafe { V::Item::SUM(temp, bytes, address, n, stream) }
     })
 }
 
@@ -211,10 +240,11 @@ where
     }
     let (from, to) = (first(CALL, input, n)?, first(CALL, output, n)?);
     let n = count(CALL, n)?;
-    with_scratch(CALL, heap, |temp, bytes| {
+    let planned = heap.library().sum32.bytes(u64::from(n));
+    with_scratch(CALL, (heap, stream), planned, |temp, bytes, stream| {
         // SAFETY: `first` found `n` values in both buffers, and the scratch holds as many bytes as
         // were asked for.
-        unsafe { splat_exclusive_sum_u32(temp, bytes, from, to, n, stream.raw()) }
+        unsafe { splat_exclusive_sum_u32(temp, bytes, from, to, n, stream) }
     })
 }
 
@@ -238,10 +268,11 @@ where
     let (from, order) = (first(CALL, input, n)?, first(CALL, order, n)?);
     let to = first(CALL, output, n)?;
     let n = count(CALL, n)?;
-    with_scratch(CALL, heap, |temp, bytes| {
+    let planned = heap.library().sum32.bytes(u64::from(n));
+    with_scratch(CALL, (heap, stream), planned, |temp, bytes, stream| {
         // SAFETY: `first` found `n` values in all three buffers, the caller's order stays below `n`,
         // and the scratch holds as many bytes as were asked for.
-        unsafe { splat_exclusive_sum_ordered_u32(temp, bytes, from, order, to, n, stream.raw()) }
+        unsafe { splat_exclusive_sum_ordered_u32(temp, bytes, from, order, to, n, stream) }
     })
 }
 
@@ -266,7 +297,7 @@ pub(crate) fn library(arch: u32) -> Result<Library, DeviceError> {
 /// Bytes of scratch that a call for `n` values takes.
 fn scratch_of(call: Call, n: u64) -> Result<u64, DeviceError> {
     const NAME: &str = "cub";
-    let n = u32::try_from(n).map_err(|_error| too_many(NAME, n))?;
+    let n = u32::try_from(n).ok().ok_or_else(|| too_many(NAME, n))?;
     let (nowhere, mut bytes) = (std::ptr::null_mut(), 0);
     let error = match call {
         Call::Sort16 => ask_to_sort::<u16>(&mut bytes, n),
@@ -318,25 +349,30 @@ fn first<B: Buffer>(call: &'static str, buffer: &B, n: usize) -> Result<u64, Dev
 
 /// With 32 bits the library reckons faster, and no caller has more.
 fn count(call: &'static str, n: usize) -> Result<u32, DeviceError> {
-    u32::try_from(n).map_err(|_| too_many(call, n as u64))
+    u32::try_from(n).ok().ok_or_else(|| too_many(call, n as u64))
 }
 
 fn too_many(call: &'static str, n: u64) -> DeviceError {
     DeviceError::Driver { call, reason: format!("{n} values are too many") }
 }
 
-/// Asks how much scratch a call wants, and makes it with as much.
+/// Asks how much scratch a call wants, and makes it with as much. On a stream that does no work it is
+/// what is planned, and there is no call.
 fn with_scratch(
     name: &'static str,
-    heap: &Heap,
-    mut call: impl FnMut(*mut c_void, &mut usize) -> c_int,
+    (heap, stream): (&Heap, &Stream),
+    planned: u64,
+    mut call: impl FnMut(*mut c_void, &mut usize, CUstream) -> c_int,
 ) -> Result<(), DeviceError> {
+    let Some(stream) = stream.raw() else {
+        return heap.take(&LIBRARY_SCRATCH, &planned.max(1)).map(drop);
+    };
     let mut bytes = 0;
-    check(name, call(std::ptr::null_mut(), &mut bytes))?;
+    check(name, call(std::ptr::null_mut(), &mut bytes, stream))?;
     // Without any bytes the address would be taken for another question.
     let temp = heap.take(&LIBRARY_SCRATCH, &(bytes.max(1) as u64))?;
     let address = usize::try_from(temp.address()).unwrap_or(0);
-    check(name, call(std::ptr::without_provenance_mut(address), &mut bytes))
+    check(name, call(std::ptr::without_provenance_mut(address), &mut bytes, stream))
 }
 
 fn check(call: &'static str, error: c_int) -> Result<(), DeviceError> {

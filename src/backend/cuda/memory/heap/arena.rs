@@ -87,6 +87,12 @@ impl Arena {
         self.reached[0].max(self.reached[1])
     }
 
+    /// Where the first span begins.
+    #[cfg(test)]
+    pub(super) fn address(&self) -> u64 {
+        self.spans.first().map_or(0, Span::address)
+    }
+
     /// Bytes of all spans.
     pub(super) fn mapped(&self) -> u64 {
         self.spans.iter().map(Span::mapped).sum()

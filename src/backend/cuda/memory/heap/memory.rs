@@ -66,6 +66,11 @@ pub(super) trait DeviceMemory {
     fn deallocate(&self, address: u64) -> Result<(), DeviceError>;
     /// Copies within the device and waits for it.
     fn copy(&self, to: u64, from: u64, bytes: u64) -> Result<(), DeviceError>;
+
+    /// Takes page-locked memory of the host, at least a byte, which any thread's context may use.
+    fn allocate_pinned(&self, bytes: usize) -> Result<*mut c_void, Fault>;
+    /// Gives page-locked memory back.
+    fn free_pinned(&self, address: *mut c_void);
 }
 
 /// The memory of a GPU.
@@ -222,28 +227,17 @@ impl DeviceMemory for GpuMemory {
             .map_err(failed("cuMemcpyDtoD"))?;
         self.wait()
     }
-}
 
-/// Takes page-locked memory of the host, which any thread's context may use.
-pub(super) fn allocate_pinned(
-    label: &'static str,
-    bytes: usize,
-) -> Result<*mut c_void, DeviceError> {
-    // SAFETY: the context is current; `Pinned` frees what it gets.
-    unsafe { result::malloc_host(bytes, sys::CU_MEMHOSTALLOC_PORTABLE) }.map_err(
-        |error| match error.0 {
-            sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => {
-                DeviceError::OutOfHostMemory { label, wanted: Bytes(bytes as u64) }
-            }
-            _ => failed("cuMemHostAlloc")(error),
-        },
-    )
-}
+    fn allocate_pinned(&self, bytes: usize) -> Result<*mut c_void, Fault> {
+        // SAFETY: the context is current; `Pinned` frees what it gets.
+        unsafe { result::malloc_host(bytes, sys::CU_MEMHOSTALLOC_PORTABLE) }
+            .map_err(fault("cuMemHostAlloc"))
+    }
 
-/// Gives page-locked memory back.
-pub(super) fn free_pinned(address: *mut c_void) {
-    // SAFETY: `Pinned` frees its allocation once, after waiting for transfers.
-    if let Err(error) = unsafe { result::free_host(address) } {
-        tracing::debug!("cuMemFreeHost: {error}");
+    fn free_pinned(&self, address: *mut c_void) {
+        // SAFETY: `Pinned` frees its allocation once, after waiting for transfers.
+        if let Err(error) = unsafe { result::free_host(address) } {
+            tracing::debug!("cuMemFreeHost: {error}");
+        }
     }
 }

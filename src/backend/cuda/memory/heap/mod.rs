@@ -12,6 +12,8 @@ mod scratch;
 mod span;
 #[cfg(test)]
 pub(crate) mod tests;
+#[cfg(test)]
+pub(in crate::backend::cuda) mod trace;
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
@@ -58,7 +60,14 @@ impl Heap {
         let budget = allowance.beside(Bytes(0)).min(memory.capacity());
         let ledger = RefCell::new(Ledger::new(budget));
         let (allowance, library) = (Cell::new(allowance), OnceCell::new());
-        let accounts = Rc::new(Accounts { memory, ledger, allowance, library });
+        let accounts = Rc::new(Accounts {
+            memory,
+            ledger,
+            allowance,
+            library,
+            #[cfg(test)]
+            trace: trace::Trace::default(),
+        });
         let arena = Rc::new(RefCell::new(Arena::new(&accounts)));
         Ok(Self { accounts, arena })
     }
@@ -152,6 +161,20 @@ impl Heap {
         let allowance = Allowance::new(Some(Limit::Bytes(budget)), 1.0, capacity);
         self.accounts.allowance.set(allowance);
         self.accounts.ledger.borrow_mut().set_budget(budget.min(capacity));
+    }
+
+    /// What happens to blocks of the arena.
+    #[cfg(test)]
+    pub(crate) fn trace(&self) -> &trace::Trace {
+        &self.accounts.trace
+    }
+
+    /// Writes down what happens to a block.
+    #[cfg(test)]
+    fn record(&self, is_take: bool, label: &'static str, address: u64, bytes: u64) {
+        // Without virtual memory the later spans may lie anywhere.
+        let start = address.saturating_sub(self.arena.borrow().address());
+        self.accounts.trace.record(crate::layout::Event { is_take, label, start, bytes });
     }
 
     /// Scratch of CUB's calls on this GPU.

@@ -14,6 +14,8 @@ pub(super) struct Accounts {
     pub(super) ledger: RefCell<Ledger>,
     pub(super) allowance: Cell<Allowance>,
     pub(super) library: OnceCell<Library>,
+    #[cfg(test)]
+    pub(super) trace: super::trace::Trace,
 }
 
 impl Accounts {

@@ -21,7 +21,7 @@ fn all_of(budget: u64) -> Allowance {
 }
 
 fn heap(is_virtual: bool, budget: u64) -> (FakeDevice, Heap) {
-    let device = FakeDevice::new(CAPACITY, is_virtual);
+    let device = FakeDevice::new(budget.max(CAPACITY), is_virtual);
     let heap = Heap::over(Box::new(device.clone()), all_of(budget)).unwrap();
     (device, heap)
 }
