@@ -46,7 +46,7 @@ pub(super) struct DataError(pub(super) String);
 #[error("interrupted; the checkpoint is written. Continue with: splat train --resume -m {0}")]
 pub(super) struct Interrupted(pub(super) String);
 
-/// The run ended for want of the GPU's memory, after a checkpoint.
+/// The run ran out of GPU memory and ended after writing a checkpoint.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{stopped}\n{}continue with less memory: splat train --resume -m {model} {}",

@@ -185,7 +185,7 @@ fn gaussians(
     if let Some(count) = args.gaussians {
         return counted(count, "--gaussians");
     }
-    // Where there is no density control their number stays.
+    // Without density control their number stays.
     let last = config.optimize.iterations;
     if !(0..last).any(|iteration| densify::due(config, 1.0, iteration).is_some()) {
         return counted(start, "those at the start: there is no round of density control");

@@ -23,7 +23,7 @@ pub enum Category {
 }
 
 impl Category {
-    /// All of them, in the order in which they are told.
+    /// All of them, in the order of the report.
     pub(super) const ALL: [Self; 6] = [
         Self::Parameters,
         Self::Optimizer,

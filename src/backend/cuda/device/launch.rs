@@ -23,7 +23,7 @@ pub(crate) struct Kernel<A: Arguments> {
 }
 
 impl<A: Arguments> Kernel<A> {
-    /// Runs at least this many threads, in whole blocks; none where `threads` is 0.
+    /// Runs at least this many threads, in whole blocks; none if `threads` is 0.
     pub(crate) fn over(
         &self,
         stream: &Stream,
@@ -33,7 +33,7 @@ impl<A: Arguments> Kernel<A> {
         self.blocks(stream, threads.div_ceil(self.block as usize), arguments)
     }
 
-    /// Runs this many blocks; none where `blocks` is 0.
+    /// Runs this many blocks; none if `blocks` is 0.
     pub(crate) fn blocks(
         &self,
         stream: &Stream,
@@ -66,7 +66,7 @@ struct Module {
 
 impl Drop for Module {
     fn drop(&mut self) {
-        // SAFETY: kernels keep their module, so that nobody uses it any more.
+        // SAFETY: kernels keep their module, so it is unused when dropped.
         if let Err(error) = unsafe { result::module::unload(self.raw) } {
             tracing::debug!("cuModuleUnload: {error}");
         }

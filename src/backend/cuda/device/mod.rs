@@ -1,4 +1,4 @@
-//! The driver, and what is asked of it: streams, events and launches. It knows nothing of Gaussians.
+//! The CUDA driver: streams, events and launches. Nothing here knows of Gaussians.
 
 pub mod driver;
 #[cfg(test)]

@@ -82,7 +82,7 @@ impl Stream {
         self.queue.wait()
     }
 
-    /// What comes next on it waits for the event.
+    /// Later work on the stream waits for the event.
     pub fn wait(&self, event: &Event) -> Result<(), DeviceError> {
         let (Some(stream), Some(event)) = (self.raw(), event.raw) else { return Ok(()) };
         let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
@@ -207,7 +207,7 @@ impl Event {
         Ok(Self { raw: Some(raw) })
     }
 
-    /// Marks the end of what was put on the stream up to now.
+    /// Marks the end of the work that is queued on the stream.
     pub fn record(&self, stream: &Stream) -> Result<(), DeviceError> {
         let (Some(event), Some(stream)) = (self.raw, stream.raw()) else { return Ok(()) };
         // SAFETY: event and stream live as long as their owners.

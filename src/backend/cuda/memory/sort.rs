@@ -16,7 +16,7 @@ use crate::layout::{LIBRARY_SCRATCH, Library, Slot};
 const WARM_UP: usize = 1 << 16;
 
 /// Scratch and its size; keys and values, two addresses each; their number; the first bit of the
-/// keys that counts and the one behind the last; which half holds the result; the stream.
+/// keys that counts and the one after the last; which half holds the result; the stream.
 type SortFunction = unsafe extern "C" fn(
     *mut c_void,
     *mut usize,
@@ -336,7 +336,7 @@ fn ask_to_sort<K: SortKey>(bytes: &mut usize, n: u32) -> c_int {
     }
 }
 
-/// First bit of a key that counts, and the one behind the last.
+/// First bit of a key that counts, and the one after the last.
 fn bit_range<K: SortKey>(bits: &Range<u32>) -> (c_int, c_int) {
     let bit = |bit: u32| c_int::try_from(bit.min(K::BITS)).unwrap_or(c_int::MAX);
     (bit(bits.start), bit(bits.end))

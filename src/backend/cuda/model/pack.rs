@@ -24,7 +24,7 @@ pub(crate) fn words(form: RowForm, values: usize) -> usize {
     form.words(u32::try_from(values).unwrap_or(u32::MAX)) as usize
 }
 
-/// Which lane blocks go where.
+/// The lane blocks to copy, and their destination.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PackRange {
     pub(crate) form: RowForm,

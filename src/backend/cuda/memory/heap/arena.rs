@@ -1,4 +1,4 @@
-//! The memory behind scratch blocks: filled from the beginning, where nothing lives.
+//! The memory of scratch blocks: each new block starts after the last live one.
 
 use std::rc::Rc;
 
@@ -34,7 +34,7 @@ impl Arena {
         }
     }
 
-    /// A place behind all live blocks.
+    /// Places a block after all live blocks.
     pub(super) fn take(&mut self, bytes: u64) -> Result<BlockPlace, DeviceError> {
         let spot = if self.accounts.memory.is_virtual() {
             self.place_in_place(bytes)?
@@ -53,7 +53,7 @@ impl Arena {
         self.placement.give_back(id);
     }
 
-    /// Gives back what lies behind all live blocks.
+    /// Gives back the memory after all live blocks.
     pub(super) fn trim(&mut self) -> Result<(), DeviceError> {
         let top = self.placement.top();
         if self.placement.is_empty() && !self.accounts.memory.is_virtual() {
@@ -103,7 +103,7 @@ impl Arena {
         self.mapped() - self.idle()
     }
 
-    /// Bytes behind all live blocks.
+    /// Bytes after all live blocks.
     pub(super) fn idle(&self) -> u64 {
         let top = self.placement.top();
         let after = self.spans.iter().skip(top.span).map(Span::mapped).sum::<u64>();

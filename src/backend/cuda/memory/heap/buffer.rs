@@ -22,7 +22,7 @@ pub unsafe trait Buffer {
     /// How many there are.
     fn len(&self) -> usize;
 
-    /// What the ledger calls it.
+    /// Its name in the ledger.
     fn label(&self) -> &'static str;
 
     /// Whether there is none.
@@ -165,7 +165,7 @@ pub unsafe trait Buffer {
             return Err(DeviceError::Driver {
                 call,
                 reason: format!(
-                    "`{}` holds {} values, but {range:?} are asked for",
+                    "`{}` holds {} values, but {range:?} were requested",
                     self.label(),
                     self.len()
                 ),

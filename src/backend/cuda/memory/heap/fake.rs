@@ -1,4 +1,4 @@
-//! A device of the tests: it refuses what a driver would take badly, and remembers what memory
+//! A device for tests: it rejects calls that a driver would reject, and remembers what memory
 //! holds.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
@@ -17,7 +17,7 @@ pub(super) const GRANULE: u64 = 2 << 20;
 #[derive(Default)]
 pub(super) struct FakeState {
     pub(super) capacity: u64,
-    /// What others hold.
+    /// Bytes that other programs hold.
     pub(super) foreign: u64,
     next: u64,
     reservations: BTreeMap<u64, u64>,
@@ -30,7 +30,7 @@ pub(super) struct FakeState {
     allocations: BTreeMap<u64, u64>,
     /// Bytes of the host's memory by address.
     pinned: BTreeMap<usize, usize>,
-    /// What a granule holds, by address.
+    /// The contents of each granule, by address.
     contents: BTreeMap<u64, u64>,
 }
 

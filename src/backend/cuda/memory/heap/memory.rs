@@ -40,7 +40,7 @@ pub(super) trait DeviceMemory {
     fn is_virtual(&self) -> bool;
     /// Memory of the device, used or not.
     fn capacity(&self) -> Bytes;
-    /// Memory that nobody uses.
+    /// Free memory of the device.
     fn free(&self) -> Result<Bytes, DeviceError>;
     /// Waits until nothing that was queued uses memory.
     fn wait(&self) -> Result<(), DeviceError>;
@@ -53,11 +53,11 @@ pub(super) trait DeviceMemory {
     fn create(&self, bytes: u64) -> Result<u64, Fault>;
     /// Gives a block back, which goes when it is not mapped any more.
     fn release(&self, handle: u64) -> Result<(), DeviceError>;
-    /// Puts a block where there is address space.
+    /// Maps a block at a reserved address.
     fn map(&self, address: u64, bytes: u64, handle: u64) -> Result<(), Fault>;
     /// Takes whole blocks away again.
     fn unmap(&self, address: u64, bytes: u64) -> Result<(), DeviceError>;
-    /// Lets kernels use what is mapped.
+    /// Makes mapped memory accessible to kernels.
     fn allow(&self, address: u64, bytes: u64) -> Result<(), DeviceError>;
 
     /// Takes address space and memory.
@@ -121,7 +121,7 @@ impl GpuMemory {
     }
 }
 
-/// Tells memory that is not there from other failures.
+/// Distinguishes missing memory from other failures.
 fn fault(call: &'static str) -> impl Fn(DriverError) -> Fault {
     move |error| match error.0 {
         sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => Fault::Exhausted,
@@ -187,7 +187,7 @@ impl DeviceMemory for GpuMemory {
     }
 
     fn map(&self, address: u64, bytes: u64, handle: u64) -> Result<(), Fault> {
-        // SAFETY: the range lies behind what is mapped of the span's own reservation.
+        // SAFETY: the range lies after the mapped part of the span's own reservation.
         unsafe { sys::cuMemMap(address, size(bytes), 0, handle, 0) }
             .result()
             .map_err(fault("cuMemMap"))

@@ -1,4 +1,4 @@
-//! Page-locked memory of the host, from and to which copies run beside everything else.
+//! Page-locked memory of the host, whose copies run asynchronously.
 
 use std::cell::RefCell;
 use std::ffi::c_void;
@@ -109,7 +109,7 @@ impl<T: Plain> Pinned<T> {
             return Err(DeviceError::Driver {
                 call: "copy",
                 reason: format!(
-                    "`{}` holds {} values, but {range:?} are asked for",
+                    "`{}` holds {} values, but {range:?} were requested",
                     self.label, self.len
                 ),
             });

@@ -52,7 +52,7 @@ impl<T: Plain> Block<T> {
         Bytes(bytes_of::<T>(self.len))
     }
 
-    /// Deals the block out anew, in pieces of any type; what it held is lost.
+    /// Splits the block into pieces of any type; its contents are lost.
     pub fn carve(&mut self) -> Carve<'_> {
         Carve {
             label: self.label,
@@ -101,7 +101,7 @@ impl<T> Drop for Block<T> {
     }
 }
 
-/// What is left of a block that is being dealt out.
+/// The rest of a block that is being carved up.
 pub struct Carve<'a> {
     label: &'static str,
     next: u64,
@@ -117,7 +117,7 @@ impl<'a> Carve<'a> {
             return Err(DeviceError::Driver {
                 call: "carve",
                 reason: format!(
-                    "`{}` has {} bytes left, but {bytes} are asked for",
+                    "`{}` has {} bytes left, but {bytes} were requested",
                     self.label,
                     self.end - address
                 ),

@@ -1,4 +1,4 @@
-//! A range of device addresses that memory is put behind as it is needed.
+//! A range of device addresses that memory is mapped into as it is needed.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
@@ -19,8 +19,8 @@ pub(super) struct Accounts {
 }
 
 impl Accounts {
-    /// Looks how much of the device others use, and makes do with what they leave. So many bytes of
-    /// what is used are this program's own and not in the books.
+    /// Reads how much of the device other programs use, and lowers the budget to what they leave. `own` bytes of
+    /// the use are this program's and not in the ledger.
     pub(super) fn update_foreign_use(&self, own: Bytes) -> Result<(), DeviceError> {
         let used = self.memory.capacity().0.saturating_sub(self.memory.free()?.0);
         let mut ledger = self.ledger.borrow_mut();
@@ -35,7 +35,7 @@ impl Accounts {
     }
 }
 
-/// A block of memory, mapped behind the one before it.
+/// A block of memory, mapped right after the one before it.
 struct Mapped {
     handle: u64,
     bytes: u64,
@@ -98,8 +98,7 @@ impl Span {
         self.used = used;
     }
 
-    /// Puts memory behind at least the first `bytes`. What they hold stays; what is new holds
-    /// anything.
+    /// Maps memory for at least the first `bytes`. Contents stay; new memory is uninitialised.
     pub(super) fn grow(&mut self, bytes: u64) -> Result<(), DeviceError> {
         if bytes <= self.mapped {
             return Ok(());
@@ -108,7 +107,7 @@ impl Span {
         if self.accounts.memory.is_virtual() { self.map_more(target) } else { self.replace(target) }
     }
 
-    /// Gives back the whole blocks behind the first `bytes`.
+    /// Gives back the whole blocks after the first `bytes`.
     pub(super) fn trim(&mut self, bytes: u64) -> Result<(), DeviceError> {
         if !self.accounts.memory.is_virtual() {
             return self.trim_plain(bytes);
@@ -282,7 +281,7 @@ pub(crate) fn host_len(len: u64) -> usize {
     usize::try_from(len).unwrap_or(usize::MAX)
 }
 
-/// Bytes of `len` values; more than any device has where they cannot be counted.
+/// Bytes of `len` values; more than any device has if the product overflows.
 pub(super) fn bytes_of<T>(len: usize) -> u64 {
     (len as u64).saturating_mul(size_of::<T>() as u64)
 }
