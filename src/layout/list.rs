@@ -260,7 +260,7 @@ pub struct BackwardState<A: Source> {
 impl<A: Source> BackwardState<A> {
     /// Nothing where no backward pass follows.
     pub fn reserve(source: &A, sizes: &ListSizes, wants: &Wants) -> Result<Option<Self>, A::Error> {
-        if !wants.backward {
+        if !wants.backward() {
             return Ok(None);
         }
         let has_depths = wants.inverse_depths && !wants.maps;

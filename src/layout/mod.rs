@@ -48,7 +48,7 @@ pub use slot::{
 pub use transfer::{CONVERSION, PackSizes, ROWS_TO_PACK, STAGING, STAGING_WORDS, Sample};
 pub use view::{
     Canvas, ColorScratch, ColorUse, Features, NearRows, PixelGradients, Projected,
-    SURFACE_GRADIENTS, Samples, Splats, SurfaceRows, ViewSizes, Wants, splat_capacity,
+    SURFACE_GRADIENTS, Samples, Splats, SurfaceRows, Use, ViewSizes, Wants, splat_capacity,
 };
 
 /// What listing and drawing takes of the arena, replayed.

@@ -160,17 +160,42 @@ impl Count for ColorCount {
 
 /// What a view is drawn for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Use {
+    /// Its pixels.
+    #[default]
+    Image,
+    /// Its pixels, and how many Gaussians each is blended of.
+    Counts,
+    /// The backward pass, which follows.
+    Backward,
+}
+
+/// What is drawn of a view.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wants {
-    /// A backward pass follows.
-    pub backward: bool,
-    /// How many Gaussians each pixel is blended of.
-    pub blended: bool,
+    /// What for.
+    pub drawn_for: Use,
     /// Inverse depths beside the colours.
     pub inverse_depths: bool,
     /// Maps of depths and normals beside the colours.
     pub maps: bool,
     /// Other colours that are compared in place of those drawn.
     pub colors: Option<ColorUse>,
+}
+
+impl Wants {
+    /// Whether a backward pass follows.
+    pub fn backward(&self) -> bool {
+        self.drawn_for == Use::Backward
+    }
+
+    /// The same of a band's forward pass: the backward pass draws the band anew.
+    pub fn forward_only(&self) -> Self {
+        match self.drawn_for {
+            Use::Backward => Self { drawn_for: Use::Image, ..*self },
+            Use::Image | Use::Counts => *self,
+        }
+    }
 }
 
 /// The Gaussians that a view sees.
@@ -231,7 +256,7 @@ impl<A: Source> Features<A> {
     pub fn reserve(source: &A, sizes: &ViewSizes, wants: &Wants) -> Result<Self, A::Error> {
         Ok(Self {
             values: source.take(&FEATURES, sizes)?,
-            gradients: source.take_if(wants.backward, &FEATURE_GRADIENTS, sizes)?,
+            gradients: source.take_if(wants.backward(), &FEATURE_GRADIENTS, sizes)?,
         })
     }
 }
@@ -253,7 +278,7 @@ impl<A: Source> Canvas<A> {
     pub fn reserve(source: &A, sizes: &ViewSizes, wants: &Wants) -> Result<Self, A::Error> {
         Ok(Self {
             image: source.take(&IMAGE, sizes)?,
-            blended: source.take_if(wants.blended, &BLENDED, sizes)?,
+            blended: source.take_if(wants.drawn_for == Use::Counts, &BLENDED, sizes)?,
             inverse_depths: source.take_if(wants.inverse_depths, &INVERSE_DEPTHS, sizes)?,
             maps: source.take_if(wants.maps, &MAPS, sizes)?,
         })
@@ -261,7 +286,6 @@ impl<A: Source> Canvas<A> {
 
     /// Bytes of all of it.
     pub fn bytes(&self) -> u64 {
-        use super::slot::Taken as _;
         self.image.bytes() + self.blended.bytes() + self.inverse_depths.bytes() + self.maps.bytes()
     }
 }

@@ -57,7 +57,7 @@ fn heaps(session: &Session) -> [Heap; 2] {
 /// 200 rounds as density control and iterations make them.
 fn cycles(session: &Session, heap: &Heap) {
     let mut regions: [Region<f32>; 3] =
-        ["geometry", "sh", "moments"].map(|label| region(&heap, label).unwrap());
+        ["geometry", "sh", "moments"].map(|label| region(heap, label).unwrap());
     for round in 0..200_usize {
         for (number, region) in regions.iter_mut().enumerate() {
             // Up and down, never the same twice.
@@ -68,11 +68,11 @@ fn cycles(session: &Session, heap: &Heap) {
                 region.trim().unwrap();
             }
         }
-        let mut first = scratch::<u32>(&heap, "first", round * 40_009 % 3_000_017).unwrap();
-        let second = scratch::<u16>(&heap, "second", 1_000_003).unwrap();
+        let mut first = scratch::<u32>(heap, "first", round * 40_009 % 3_000_017).unwrap();
+        let second = scratch::<u16>(heap, "second", 1_000_003).unwrap();
         first.fill_ones(&session.stream).unwrap();
         drop(first);
-        drop(scratch::<u8>(&heap, "third", round * 1_001).unwrap());
+        drop(scratch::<u8>(heap, "third", round * 1_001).unwrap());
         drop(second);
     }
     session.stream.synchronize().unwrap();
@@ -227,14 +227,14 @@ fn more_than_the_gpu_has_is_a_value() {
 fn pinned_values_go_there_and_back() {
     let (_alone, session) = session();
     let (heap, stream) = (&session.heap, &session.stream);
-    let mut host = pinned::<u32>(&heap, "staging", 4_099).unwrap();
+    let mut host = pinned::<u32>(heap, "staging", 4_099).unwrap();
     for (index, value) in (0..).zip(host.as_mut_slice().unwrap()) {
         *value = index * 3 + 5;
     }
-    let mut block = scratch::<u32>(&heap, "block", 5_003).unwrap();
+    let mut block = scratch::<u32>(heap, "block", 5_003).unwrap();
     block.fill_ones(stream).unwrap();
     block.upload_pinned(stream, 904, (&host, 0..4_099)).unwrap();
-    let mut back = pinned::<u32>(&heap, "back", 4_100).unwrap();
+    let mut back = pinned::<u32>(heap, "back", 4_100).unwrap();
     block.download_pinned(stream, 903..5_003, &mut back).unwrap();
     let found = back.as_slice().unwrap();
     assert_eq!(found[0], u32::MAX);
@@ -257,8 +257,8 @@ fn sorting_agrees_with_the_host() {
         let keys: Vec<u16> = numbers(n.into()).map(|key| (key & 0x3ff) as u16).collect();
         let values: Vec<u32> = (0..n).collect();
         let len = keys.len();
-        let mut key_blocks = [(); 2].map(|()| scratch::<u16>(&heap, "keys", len).unwrap());
-        let mut value_blocks = [(); 2].map(|()| scratch::<u32>(&heap, "values", len).unwrap());
+        let mut key_blocks = [(); 2].map(|()| scratch::<u16>(heap, "keys", len).unwrap());
+        let mut value_blocks = [(); 2].map(|()| scratch::<u32>(heap, "values", len).unwrap());
         key_blocks[0].upload(stream, 0, &keys).unwrap();
         value_blocks[0].upload(stream, 0, &values).unwrap();
         let mut pairs = SortPairs {
@@ -285,8 +285,8 @@ fn sorting_by_32_bits_agrees_with_the_host() {
     let (heap, stream) = (&session.heap, &session.stream);
     let keys: Vec<u32> = numbers(1_000_003).map(|key| (key >> 32) as u32).collect();
     let len = keys.len();
-    let mut key_blocks = [(); 2].map(|()| scratch::<u32>(&heap, "keys", len).unwrap());
-    let mut value_blocks = [(); 2].map(|()| scratch::<u32>(&heap, "values", len).unwrap());
+    let mut key_blocks = [(); 2].map(|()| scratch::<u32>(heap, "keys", len).unwrap());
+    let mut value_blocks = [(); 2].map(|()| scratch::<u32>(heap, "values", len).unwrap());
     key_blocks[0].upload(stream, 0, &keys).unwrap();
     value_blocks[0].upload(stream, 0, &keys).unwrap();
     let mut pairs = SortPairs {
@@ -312,8 +312,8 @@ fn sums_agree_with_the_host() {
     let (heap, stream) = (&session.heap, &session.stream);
     for n in [1_u64, 1_021, 2_000_003] {
         let values: Vec<u32> = numbers(n).map(|value| (value & 0xff) as u32).collect();
-        let mut input = scratch::<u32>(&heap, "counts", values.len()).unwrap();
-        let mut output = scratch::<u32>(&heap, "offsets", values.len()).unwrap();
+        let mut input = scratch::<u32>(heap, "counts", values.len()).unwrap();
+        let mut output = scratch::<u32>(heap, "offsets", values.len()).unwrap();
         input.upload(stream, 0, &values).unwrap();
         exclusive_sum(heap, stream, values.len(), &input, &mut output).unwrap();
         let mut found = vec![0; values.len()];
@@ -338,9 +338,9 @@ fn sums_in_another_order_agree_with_the_host() {
     for n in [2_u32, 1_021, 2_000_003] {
         let values: Vec<u32> = numbers(n.into()).map(|value| (value & 0xff) as u32).collect();
         let order: Vec<u32> = (0..n).map(|index| (7 * index + 1) % n).collect();
-        let mut input = scratch::<u32>(&heap, "counts", values.len()).unwrap();
-        let mut numbers = scratch::<u32>(&heap, "order", values.len()).unwrap();
-        let mut output = scratch::<u32>(&heap, "offsets", values.len()).unwrap();
+        let mut input = scratch::<u32>(heap, "counts", values.len()).unwrap();
+        let mut numbers = scratch::<u32>(heap, "order", values.len()).unwrap();
+        let mut output = scratch::<u32>(heap, "offsets", values.len()).unwrap();
         input.upload(stream, 0, &values).unwrap();
         numbers.upload(stream, 0, &order).unwrap();
         let ordered = (&input, &numbers);

@@ -23,7 +23,7 @@ use crate::backend::{
     Rendered, SurfaceRule,
 };
 use crate::dataset::View;
-use crate::layout::{Library, PixelGradients, Wants};
+use crate::layout::{Library, PixelGradients, Use, Wants};
 use crate::memory::Bytes;
 use crate::memory::plan::{Coarse, ViewSize, view_scratch};
 
@@ -78,7 +78,7 @@ pub(super) fn render(
     let sizes = splats.sizes(model.len(), &camera);
     let mut canvas = Canvas::reserve(&session.heap, &sizes, wants)?;
     let (mut d_image, mut d_inverse_depths, mut d_surface) = (None, None, None);
-    if wants.backward {
+    if wants.backward() {
         let of_pixels = PixelGradients::reserve(&session.heap, &sizes, wants)?;
         (d_inverse_depths, d_surface) = (of_pixels.inverse_depths, of_pixels.maps);
         d_image = Some(of_pixels.image);
@@ -357,7 +357,7 @@ impl Frame {
 
     /// What it is drawn for, with a backward pass where there is none.
     fn training_wants(&self) -> Wants {
-        Wants { backward: true, ..blend::wants(&self.settings) }
+        Wants { drawn_for: Use::Backward, ..blend::wants(&self.settings) }
     }
 
     pub(super) fn bytes(&self) -> Bytes {

@@ -77,6 +77,7 @@ pub fn search_scratch(gaussians: u64) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::layout::Use;
 
     #[test]
     fn lists_take_four_bytes_a_neighbour_and_none_are_longer_than_the_model() {
@@ -98,7 +99,7 @@ mod tests {
 
     #[test]
     fn an_iteration_takes_what_the_view_does_and_the_gradients_behind_it() {
-        let wants = Wants { backward: true, ..Wants::default() };
+        let wants = Wants { drawn_for: Use::Backward, ..Wants::default() };
         let view = ViewSize { px: [800, 533], visible: 400_000, instances: 1_000_000 };
         let scratch = |maps, gaussians, instances| {
             let coarse = Coarse { neighbours: 16, shortens: false, maps };

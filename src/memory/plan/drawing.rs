@@ -63,7 +63,7 @@ pub(crate) struct Drawing<'a> {
 
 /// [`BANDS`] that are alike.
 pub(super) fn alike_bands(view: &ViewSize) -> Vec<ListSizes> {
-    vec![ListSizes::band(tiles(view), view.instances, view.visible); BANDS as usize]
+    (0..BANDS).map(|_| ListSizes::band(tiles(view), view.instances, view.visible)).collect()
 }
 
 fn tiles(view: &ViewSize) -> [u32; 2] {
@@ -111,7 +111,7 @@ impl Drawing<'_> {
         source.sum32(visible);
         let canvas = Canvas::reserve(source, sizes, wants)?;
         let mut gradients_of_pixels = None;
-        if wants.backward {
+        if wants.backward() {
             gradients_of_pixels = Some(PixelGradients::reserve(source, sizes, wants)?);
         }
         let mut colors = None;
@@ -157,15 +157,14 @@ impl Drawing<'_> {
         let all = ListSizes { counted: sizes.visible, ..ListSizes::whole(tiles(self.view), 0) };
         let order = Order::reserve(source, &all)?;
         drop(source.take(&ROW_INSTANCES, &all)?);
-        let forward = Wants { backward: false, ..self.wants };
         let each = |wants: &Wants| {
             bands
                 .iter()
                 .try_for_each(|band| replay_list(source, band, wants, Half::Sorted).map(drop))
         };
-        each(&forward)?;
+        each(&self.wants.forward_only())?;
         let samples = self.play_samples(source, sizes)?;
-        if self.wants.backward {
+        if self.wants.backward() {
             each(&self.wants)?;
         }
         drop(order);
@@ -228,10 +227,11 @@ fn lane_blocks(sizes: &ViewSizes) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::layout::Use;
 
     const TRAIN: Wants =
-        Wants { backward: true, blended: false, inverse_depths: false, maps: false, colors: None };
-    const PICTURE: Wants = Wants { backward: false, blended: true, ..TRAIN };
+        Wants { drawn_for: Use::Backward, inverse_depths: false, maps: false, colors: None };
+    const PICTURE: Wants = Wants { drawn_for: Use::Counts, ..TRAIN };
 
     const VIEW: ViewSize = ViewSize { px: [800, 533], visible: 400_000, instances: 1_000_000 };
 

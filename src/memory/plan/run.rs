@@ -13,7 +13,7 @@ use super::rounds;
 use super::rows::Row;
 use super::seen::Seen;
 use crate::layout::{
-    ColorUse, ModelSize, PHOTOS_IN_TURN, RESIDENT_PHOTOS, Replay, RoundSizes, SCRATCH, STATUS,
+    ColorUse, ModelSize, PHOTOS_IN_TURN, RESIDENT_PHOTOS, Replay, RoundSizes, SCRATCH, STATUS, Use,
     Wants, spare,
 };
 use crate::memory::Bytes;
@@ -226,7 +226,7 @@ impl Run {
         let views = self.photographs.trained.len() as u64;
         let view = self.seen.of(most);
         let train = Wants {
-            backward: true,
+            drawn_for: Use::Backward,
             inverse_depths: self.inverse_depths,
             colors: self.colors.map(|colors| colors.color_use()),
             ..Wants::default()
@@ -279,7 +279,7 @@ impl Run {
         }
         if !self.photographs.held_out.is_empty() {
             let colors = self.colors.map(|_| ColorUse::Fit);
-            let wants = Wants { blended: true, colors, ..Wants::default() };
+            let wants = Wants { drawn_for: Use::Counts, colors, ..Wants::default() };
             stages.push(stage("evaluation", most, &|source| {
                 Drawing { wants, ..drawing.clone() }.replay(source);
             }));

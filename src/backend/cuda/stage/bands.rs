@@ -260,7 +260,7 @@ mod tests {
     use super::*;
     use crate::backend::cuda::memory::heap::Heap;
     use crate::backend::cuda::memory::heap::tests::heap_of;
-    use crate::layout::{BackwardState, Counts, Keys, LIBRARY_SCRATCH, List};
+    use crate::layout::{BackwardState, Counts, Keys, LIBRARY_SCRATCH, List, Use};
 
     /// All bands of these rows with their instances.
     fn bands(rows: &[u64], most: (u32, u32)) -> Vec<(std::ops::Range<u32>, u64)> {
@@ -370,12 +370,12 @@ mod tests {
             rows in 0.0..1.0_f64,
             instances in 0..20_000_000_u64,
             counted in prop_oneof![Just(0_u64), 0..3_000_000_u64],
-            wants in (any::<bool>(), any::<bool>(), any::<bool>()),
+            drawn_for in prop_oneof![Just(Use::Image), Just(Use::Backward)],
+            (inverse_depths, maps) in (any::<bool>(), any::<bool>()),
         ) {
             let rows = crate::math::Real::floor_i32(rows * f64::from(tiles[1])).unsigned_abs() + 1;
             let sizes = ListSizes { tiles, rows, instances, counted };
-            let (backward, inverse_depths, maps) = wants;
-            let wants = Wants { backward, inverse_depths, maps, ..Wants::default() };
+            let wants = Wants { drawn_for, inverse_depths, maps, colors: None };
             let heap = heap_of(Bytes(0));
             let (need, granule) = (need_of_list(heap.library(), &sizes, &wants), heap.granule().0);
             let least = need.div_ceil(granule) * granule;

@@ -7,7 +7,7 @@ use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer, Heap, host_len};
 use crate::backend::cuda::session::Session;
 use crate::backend::{Compensation, DeviceError, Pass, RenderSettings, Statistics};
-use crate::layout::{self, ColorUse, Taken, ViewSizes, Wants};
+use crate::layout::{self, ColorUse, Taken, Use, ViewSizes, Wants};
 use crate::memory::Bytes;
 
 /// A drawn image with what the backward pass starts from.
@@ -67,8 +67,11 @@ pub(crate) fn wants(settings: &RenderSettings) -> Wants {
         Compensation::BilateralGrid => ColorUse::Grid,
     };
     Wants {
-        backward,
-        blended: settings.pass == Pass::Picture,
+        drawn_for: match settings.pass {
+            Pass::Train | Pass::Observe => Use::Backward,
+            Pass::Picture => Use::Counts,
+            Pass::Eval => Use::Image,
+        },
         inverse_depths: draws_inverse_depths(settings),
         maps: draws_surface(settings),
         colors: settings.compensation.map(of_colors),

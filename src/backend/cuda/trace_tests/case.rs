@@ -79,7 +79,7 @@ impl Dice {
     }
 
     fn size(&mut self, most: usize) -> usize {
-        self.magnitude(most as u64) as usize
+        usize::try_from(self.magnitude(most as u64)).unwrap_or(most)
     }
 }
 
@@ -182,7 +182,7 @@ impl Case {
     pub(super) fn surface_rule(&self, coarse: Coarse) -> SurfaceRule {
         let weight = |on: bool| if on { 0.2 } else { 0.0 };
         SurfaceRule {
-            entropy: weight(coarse == Coarse::Entropy || self.neighbours % 3 == 0),
+            entropy: weight(coarse == Coarse::Entropy || self.neighbours.is_multiple_of(3)),
             density: weight(matches!(coarse, Coarse::Density | Coarse::Normals)),
             normal: weight(coarse != Coarse::Entropy),
             sdf: weight(coarse == Coarse::Distances),
