@@ -7,6 +7,7 @@
 
 #[macro_use]
 mod slot;
+mod colors;
 pub mod library;
 mod list;
 mod model;
@@ -19,6 +20,7 @@ mod session;
 mod transfer;
 mod view;
 
+pub use colors::{ColorScratch, ColorUse};
 pub use library::Library;
 pub use list::{
     BANDS, BackwardState, Counts, Half, INSTANCES, KeyWidth, Keys, List, ListSizes, Listed, Order,
@@ -47,20 +49,21 @@ pub use slot::{
 };
 pub use transfer::{CONVERSION, PackSizes, ROWS_TO_PACK, STAGING, STAGING_WORDS, Sample};
 pub use view::{
-    Canvas, ColorScratch, ColorUse, Features, NearRows, PixelGradients, Projected,
-    SURFACE_GRADIENTS, Samples, Splats, SurfaceRows, Use, ViewSizes, Wants, splat_capacity,
+    Canvas, Features, NearRows, PixelGradients, Projected, SURFACE_GRADIENTS, Samples, Splats,
+    SurfaceRows, Use, ViewSizes, Wants, splat_capacity,
 };
 
 /// What listing and drawing takes of the arena, replayed.
 pub use list::{need as need_of_list, replay as replay_list};
 
 /// All slots, one table for each file.
-pub const ALL: [&[SlotInfo]; 8] = [
+pub const ALL: [&[SlotInfo]; 9] = [
     session::ALL,
     model::ALL,
     photos::ALL,
     transfer::ALL,
     view::ALL,
+    colors::ALL,
     list::ALL,
     round::ALL,
     search::ALL,

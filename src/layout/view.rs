@@ -1,12 +1,9 @@
-//! A view: its splats, its pixels, and what surface terms and colours take of it.
+//! A view: its splats, its pixels, and what surface terms take of it.
 
+use super::colors::ColorUse;
 use super::slot::{Count, Lifetime, Source, Taken as _};
-use crate::abi::{
-    AFFINE_WIDTH, COLOR_SHARES, FEATURES_WIDTH, FIT_SUMS, GRID_BWD_BLOCK, GRID_LUMA, GRID_SHARES,
-    GRID_X, GRID_Y, RECORD_WIDTH, SURFACE_WIDTH,
-};
+use crate::abi::{FEATURES_WIDTH, RECORD_WIDTH, SURFACE_WIDTH};
 use crate::layout::model::LANES;
-use crate::layout::placement::with_gap;
 
 slots! {
     ViewCount {
@@ -44,14 +41,6 @@ slots! {
             "which Gaussians surfaces are sampled at";
         SURFACE_COUNTS: u32 = "surface counts", Surface, ViewCount::LaneBlocks, 1,
             "which Gaussians surfaces are sampled at";
-    }
-    ColorCount {
-        COMPENSATED: f32 = "compensated image", Pixels, ColorCount::Pixels, 3,
-            "the drawn view as its camera changed the colours";
-        COLOR_SUMS: f32 = "sums of colours", Pixels, ColorCount::Sums, 1,
-            "gradients of a colour table, in parts";
-        COLOR_MAP: f32 = "map of colours", Pixels, ColorCount::Map, 1,
-            "gradients of a colour table";
     }
 }
 
@@ -113,47 +102,6 @@ impl Count for ViewCount {
             Self::VisibleOrOne => sizes.visible.max(1),
             Self::Pixels => sizes.pixels,
             Self::One => 1,
-        }
-    }
-}
-
-/// What the colours that are compared with a photograph are made by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ColorUse {
-    /// An affine map that brings a render to its photograph.
-    Fit,
-    /// A view's affine map, which is learned.
-    Exposure,
-    /// A view's bilateral grid, which is learned.
-    Grid,
-}
-
-/// Index spaces of colours that cameras changed, from the pixels and what changes them.
-#[derive(Clone, Copy, Debug)]
-enum ColorCount {
-    Pixels,
-    Sums,
-    Map,
-}
-
-impl Count for ColorCount {
-    type Sizes = (u64, ColorUse);
-
-    const LIFETIME: Lifetime = Lifetime::View;
-
-    fn of(self, (pixels, colors): &Self::Sizes) -> u64 {
-        match (self, colors) {
-            (Self::Pixels, _) => *pixels,
-            // In double precision.
-            (Self::Sums, ColorUse::Fit) => {
-                with_gap(u64::from(COLOR_SHARES * FIT_SUMS) * 8) / size_of::<f32>() as u64
-            }
-            (Self::Sums, ColorUse::Exposure) => (COLOR_SHARES * AFFINE_WIDTH).into(),
-            (Self::Sums, ColorUse::Grid) => {
-                ((GRID_X - 1) * (GRID_Y - 1) * GRID_SHARES * GRID_BWD_BLOCK).into()
-            }
-            (Self::Map, ColorUse::Fit | ColorUse::Exposure) => AFFINE_WIDTH.into(),
-            (Self::Map, ColorUse::Grid) => (GRID_X * GRID_Y * GRID_LUMA * AFFINE_WIDTH).into(),
         }
     }
 }
@@ -317,33 +265,6 @@ impl<A: Source> PixelGradients<A> {
     }
 }
 
-/// Room for the colours that are compared with a photograph, where they are not those drawn.
-pub struct ColorScratch<A: Source> {
-    /// [height, width, 3]
-    pub image: A::Block<f32>,
-    /// What blocks add up, each for itself.
-    pub sums: A::Block<f32>,
-    /// The gradient of a table, or the map that brings a render to its photograph.
-    pub map: A::Block<f32>,
-}
-
-impl<A: Source> ColorScratch<A> {
-    /// For colours that are made so.
-    pub fn reserve(source: &A, sizes: &ViewSizes, colors: ColorUse) -> Result<Self, A::Error> {
-        let sizes = (sizes.pixels, colors);
-        Ok(Self {
-            image: source.take(&COMPENSATED, &sizes)?,
-            sums: source.take(&COLOR_SUMS, &sizes)?,
-            map: source.take(&COLOR_MAP, &sizes)?,
-        })
-    }
-
-    /// Bytes of all of it.
-    pub fn bytes(&self) -> u64 {
-        self.image.bytes() + self.sums.bytes() + self.map.bytes()
-    }
-}
-
 /// The depths that a view shows, which samples are compared with.
 pub struct Samples<A: Source> {
     /// [height, width]
@@ -406,5 +327,40 @@ impl<A: Source> NearRows<A> {
             masks: source.take(&SURFACE_COUNTS, sizes)?,
             counts: source.take_two(&SURFACE_COUNTS, sizes)?,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::Replay;
+
+    #[test]
+    fn room_for_splats_is_a_twentieth_more_and_no_more_than_the_model() {
+        assert_eq!(splat_capacity(0, 5_000_000), 1024);
+        assert_eq!(splat_capacity(400_000, 5_000_000), 420_000);
+        assert_eq!(splat_capacity(400_000, 410_000), 410_000);
+        assert_eq!(splat_capacity(7, 7), 1024);
+    }
+
+    #[test]
+    fn a_training_view_takes_these_bytes() {
+        let source = Replay::default();
+        let sizes = ViewSizes { gaussians: 1000, visible: 0, capacity: 1024, pixels: 800 * 533 };
+        let wants = Wants { drawn_for: Use::Backward, maps: true, ..Wants::default() };
+        let Ok(projected) = Projected::reserve(&source, &sizes);
+        assert_eq!(projected.splat_from_gaussian.bytes(), 4000);
+        assert_eq!(projected.splats.records.bytes(), 1024 * 48);
+        // A view that sees nothing has room for one splat.
+        let Ok(features) = Features::reserve(&source, &sizes, &wants);
+        assert_eq!((features.values.bytes(), features.gradients.bytes()), (16, 16));
+        let Ok(canvas) = Canvas::reserve(&source, &sizes, &wants);
+        assert_eq!(canvas.bytes(), 800 * 533 * (12 + 16));
+        let Ok(gradients) = PixelGradients::reserve(&source, &sizes, &wants);
+        assert_eq!(gradients.bytes(), 800 * 533 * (12 + 16));
+        // In other room only the splats are others.
+        let Ok(projected) = projected.renew(&source, &ViewSizes { capacity: 2000, ..sizes });
+        assert_eq!(projected.splat_from_gaussian.bytes(), 4000);
+        assert_eq!(projected.splats.gradients.bytes(), 2000 * 48);
     }
 }
