@@ -70,21 +70,21 @@ pub struct ListSizes {
     pub rows: u32,
     /// Pairs of a splat and a tile that it reaches in these rows.
     pub instances: u64,
-    /// Splats whose instances are counted anew, which a whole view's are not.
-    pub counted: u64,
+    /// Splats whose instances are counted anew: those of a view in bands.
+    pub counted: Option<u64>,
 }
 
 impl ListSizes {
     /// Of all tiles of a view.
     pub fn whole(tiles: [u32; 2], instances: u64) -> Self {
-        Self { tiles, rows: tiles[1], instances, counted: 0 }
+        Self { tiles, rows: tiles[1], instances, counted: None }
     }
 
     /// Of one of [`BANDS`] that are alike, of a view of so many splats.
     pub fn band(tiles: [u32; 2], instances: u64, visible: u64) -> Self {
         let rows = u64::from(tiles[1]).div_ceil(BANDS);
         let rows = u32::try_from(rows).unwrap_or(tiles[1]);
-        Self { tiles, rows, instances: instances.div_ceil(BANDS), counted: visible }
+        Self { tiles, rows, instances: instances.div_ceil(BANDS), counted: Some(visible) }
     }
 
     /// Number of the view's tiles.
@@ -149,7 +149,7 @@ impl Count for ListCount {
             Self::Tiles => sizes.tile_count(),
             Self::TileRows => sizes.tiles[1].into(),
             Self::Instances => sizes.instances,
-            Self::Counted => sizes.counted,
+            Self::Counted => sizes.counted.unwrap_or(0),
             Self::Starts => sizes.instances / u64::from(BLEND_CHUNK) + 1,
             Self::HitWords => sizes.instances / u64::from(u32::BITS) + sizes.tile_count() + 1,
             Self::Chunks => sizes.chunks_max(),
@@ -313,9 +313,9 @@ pub fn replay(
 ) -> Result<Listed, Infallible> {
     let List { ranges, splat_from_instance, spare } = List::reserve(replay, sizes)?;
     let mut counts = None;
-    if sizes.counted > 0 {
+    if let Some(counted) = sizes.counted {
         counts = Some(Counts::reserve(replay, sizes)?);
-        replay.sum32(sizes.counted);
+        replay.sum32(counted);
     }
     let keys = Keys::reserve(replay, sizes)?;
     let in_second = match sizes.key_width() {
@@ -378,7 +378,10 @@ mod tests {
     #[test]
     fn bands_share_the_rows_and_the_instances() {
         let band = ListSizes::band([50, 34], 1_000_001, 7);
-        assert_eq!(band, ListSizes { tiles: [50, 34], rows: 9, instances: 250_001, counted: 7 });
+        assert_eq!(
+            band,
+            ListSizes { tiles: [50, 34], rows: 9, instances: 250_001, counted: Some(7) }
+        );
     }
 
     #[test]

@@ -168,7 +168,7 @@ impl Run {
         self.record("upload", |source| rounds::upload(source, &model.size(), rows));
         if case.filter_3d {
             self.device.smooth(&mut model, &[&view], 0.2)?;
-            self.record("filter", |source| rounds::smooth(source, &model.size(), 1));
+            self.record("filter", |source| rounds::smooth(source, 1));
         }
         let target = self.device.target(0, &photograph)?;
         for number in 1..=2 {
@@ -226,7 +226,11 @@ impl Run {
         if case.filter_3d {
             self.device.smooth(model, &[&case.view()], 0.2)?;
         }
-        self.record("reset and filter", |source| rounds::smooth(source, &model.size(), 1));
+        self.record("reset and filter", |source| {
+            if case.filter_3d {
+                rounds::smooth(source, 1);
+            }
+        });
         Ok(())
     }
 

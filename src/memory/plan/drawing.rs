@@ -154,7 +154,8 @@ impl Drawing<'_> {
         sizes: &ViewSizes,
         bands: &[ListSizes],
     ) -> Result<Option<Samples<Replay>>, Infallible> {
-        let all = ListSizes { counted: sizes.visible, ..ListSizes::whole(tiles(self.view), 0) };
+        let all =
+            ListSizes { counted: Some(sizes.visible), ..ListSizes::whole(tiles(self.view), 0) };
         let order = Order::reserve(source, &all)?;
         drop(source.take(&ROW_INSTANCES, &all)?);
         let each = |wants: &Wants| {

@@ -48,11 +48,9 @@ fn play_densify(source: &Replay, sizes: &RoundSizes, prunes: bool) -> Result<(),
 }
 
 /// The 3D filter of so many views.
-pub(crate) fn smooth(source: &Replay, model: &ModelSize, views: u64) {
-    if model.optional.filter_3d {
-        let Ok(smoothing) = Smoothing::reserve(source, views);
-        drop(smoothing);
-    }
+pub(crate) fn smooth(source: &Replay, views: u64) {
+    let Ok(smoothing) = Smoothing::reserve(source, views);
+    drop(smoothing);
 }
 
 /// The dead of so many Gaussians move to the living.

@@ -231,6 +231,11 @@ impl Run {
             colors: self.colors.map(|colors| colors.color_use()),
             ..Wants::default()
         };
+        let smooth = |source: &Replay| {
+            if model.optional.filter_3d {
+                rounds::smooth(source, views);
+            }
+        };
         let drawing = Drawing {
             gaussians: most,
             view: &view,
@@ -243,7 +248,7 @@ impl Run {
             stage(START, self.start, &|source| {
                 rounds::upload(source, &model, self.start);
                 rounds::reorder(source, &model.with(self.start));
-                rounds::smooth(source, &model, views);
+                smooth(source);
             }),
             stage("iteration", most, &|source| drawing.replay(source)),
         ];
@@ -261,7 +266,7 @@ impl Run {
                             true,
                         );
                     }
-                    rounds::smooth(source, &model, views);
+                    smooth(source);
                 }),
                 stage("reorder", most, &|source| rounds::reorder(source, &model)),
             ]);
@@ -273,7 +278,7 @@ impl Run {
                 Drawing { wants, terms: Some(maps.into()), ..drawing.clone() }.replay(source);
                 // What is too transparent goes, once.
                 rounds::densify(source, &RoundSizes { model, births: 0, wanted: 0 }, true);
-                rounds::smooth(source, &model, views);
+                smooth(source);
             });
             stages.push(Played { neighbours, ..coarse });
         }

@@ -66,12 +66,12 @@ pub(crate) fn draw(
     match (session.bands, whole) {
         (BandPolicy::Never, whole) => {
             let whole = whole?;
-            ask_for(session, &whole, (0, wants))?;
+            ask_for(session, &whole, (None, wants))?;
             let bins = draw_whole(session, (splats, front_to_back), view, (whole, canvas))?;
             return Ok(Lists::Whole(bins));
         }
         (BandPolicy::WhenNeeded, Ok(whole))
-            if need(session, &whole, (0, wants)) <= room(session) =>
+            if need(session, &whole, (None, wants)) <= room(session) =>
         {
             match draw_whole(session, (splats, front_to_back), view, (whole, canvas)) {
                 // Others may have taken what the books say is there.
@@ -81,14 +81,15 @@ pub(crate) fn draw(
         }
         (BandPolicy::WhenNeeded | BandPolicy::AtLeast(_), _) => {}
     }
-    let order = ListSizes { counted: splats.visible as u64, ..ListSizes::whole(view.0.tiles, 0) };
+    let order =
+        ListSizes { counted: Some(splats.visible as u64), ..ListSizes::whole(view.0.tiles, 0) };
     let sorted = bin::keep_order(session, (splats, front_to_back), &order)?;
     let rows = bin::rows(session, (splats, &sorted), view.0)?;
     let mut bands = Bands { sorted, rows, count: 0 };
     // Now, where a refusal finds room. The backward pass needs most.
     let fullest = bands.rows.iter().copied().max().unwrap_or(0);
     let row = Extent::band(view.0, 0..1, fullest)?;
-    ask_for(session, &row, (splats.visible, wants))?;
+    ask_for(session, &row, (Some(splats.visible), wants))?;
     bands.count = bands.forward(session, splats, view, canvas)?;
     Ok(Lists::Bands(bands))
 }
@@ -109,7 +110,7 @@ fn draw_whole(
 fn ask_for(
     session: &Session,
     extent: &Extent,
-    (counted, wants): (usize, &Wants),
+    (counted, wants): (Option<usize>, &Wants),
 ) -> Result<(), DeviceError> {
     let need = need(session, extent, (counted, wants));
     // What is needed is bounded from above, and over the budget, where others have taken what this
@@ -121,7 +122,7 @@ fn ask_for(
 }
 
 /// Bytes of the arena that it takes to list and draw. `counted` splats are counted anew.
-fn need(session: &Session, extent: &Extent, (counted, wants): (usize, &Wants)) -> u64 {
+fn need(session: &Session, extent: &Extent, (counted, wants): (Option<usize>, &Wants)) -> u64 {
     need_of_list(session.heap.library(), &extent.sizes(counted), wants)
 }
 
@@ -195,7 +196,7 @@ impl Bands {
             // As if of all rows, which takes a little more than any of them.
             let most = largest(bounded(total), |instances| {
                 let extent = Extent::whole(camera, instances.into())?;
-                Ok(need(session, &extent, (visible, wants)) <= room)
+                Ok(need(session, &extent, (Some(visible), wants)) <= room)
             })?;
             let (end, instances) = band(&self.rows, first, (rows_most, most));
             match visit(Extent::band(camera, first..end, instances)?) {
@@ -344,9 +345,9 @@ mod tests {
     fn take(heap: &Heap, sizes: &ListSizes, wants: &Wants) -> Result<(), DeviceError> {
         let List { ranges, splat_from_instance, spare } = List::reserve(heap, sizes)?;
         let library = |bytes: u64| heap.take(&LIBRARY_SCRATCH, &bytes.max(1)).map(drop);
-        let counts = (sizes.counted > 0).then(|| Counts::reserve(heap, sizes)).transpose()?;
-        if counts.is_some() {
-            library(heap.library().sum32.bytes(sizes.counted))?;
+        let counts = sizes.counted.map(|_| Counts::reserve(heap, sizes)).transpose()?;
+        if let Some(counted @ 1..) = sizes.counted {
+            library(heap.library().sum32.bytes(counted))?;
         }
         let keys = Keys::reserve(heap, sizes)?;
         if sizes.instances > 0 {
@@ -369,7 +370,7 @@ mod tests {
             tiles in prop_oneof![[1..200_u32, 1..100_u32], Just([512, 129])],
             rows in 0.0..1.0_f64,
             instances in 0..20_000_000_u64,
-            counted in prop_oneof![Just(0_u64), 0..3_000_000_u64],
+            counted in proptest::option::of(0..3_000_000_u64),
             drawn_for in prop_oneof![Just(Use::Image), Just(Use::Backward)],
             (inverse_depths, maps) in (any::<bool>(), any::<bool>()),
         ) {

@@ -32,7 +32,7 @@ impl Bins {
 
     /// Room for a list, and as much again to sort it.
     pub(crate) fn reserve(heap: &Heap, extent: Extent) -> Result<(Self, Block<u32>), DeviceError> {
-        let List { ranges, splat_from_instance, spare } = List::reserve(heap, &extent.sizes(0))?;
+        let List { ranges, splat_from_instance, spare } = List::reserve(heap, &extent.sizes(None))?;
         Ok((Self { extent, splat_from_instance, ranges }, spare))
     }
 }
@@ -114,7 +114,7 @@ pub(crate) fn list_band(
     let (bins, spare) = Bins::reserve(&session.heap, extent)?;
     let begun = session.timers.begin(Stage::Bin, &session.stream)?;
     let rows = bins.extent.rows.clone();
-    let sizes = bins.extent.sizes(visible);
+    let sizes = bins.extent.sizes(Some(visible));
     let Counts { mut counts, mut firsts } = Counts::reserve(&session.heap, &sizes)?;
     let asked = (counts.write(), Out::NULL);
     count(session, (splats, sorted), (camera, rows.clone()), asked)?;
@@ -203,7 +203,7 @@ fn list(
     (mut bins, spare): (Bins, Block<u32>),
 ) -> Result<Bins, DeviceError> {
     bins.ranges.zero(&session.stream)?;
-    match Keys::reserve(&session.heap, &bins.extent.sizes(0))? {
+    match Keys::reserve(&session.heap, &bins.extent.sizes(None))? {
         Keys::Bits16(keys) => {
             list_by(session, (list_16, &session.kernels.ranges_16), args, (bins, spare, keys))
         }
@@ -234,7 +234,7 @@ fn list_by<K: SortKey>(
             keys: keys.each_mut(),
             values: [&mut bins.splat_from_instance, &mut spare],
             n: instances,
-            bits: 0..bins.extent.sizes(0).key_bits(),
+            bits: 0..bins.extent.sizes(None).key_bits(),
         },
     )?;
     if sorted == 1 {

@@ -108,7 +108,7 @@ pub(crate) fn forward(
     canvas: &mut Canvas,
 ) -> Result<(), DeviceError> {
     if let Some(mut kept) =
-        BackwardState::reserve(&session.heap, &bins.extent.sizes(0), &wants(settings))?
+        BackwardState::reserve(&session.heap, &bins.extent.sizes(None), &wants(settings))?
     {
         kept.chunk_count.zero(&session.stream)?;
         canvas.kept = Some(kept);
@@ -218,5 +218,5 @@ pub(crate) fn add_gradients(
         ..lists((records.read(), features), bins, camera)
     };
     lend(kept, &mut args);
-    kernel.blocks(&session.stream, host_len(bins.extent.sizes(0).chunks_max()), &args)
+    kernel.blocks(&session.stream, host_len(bins.extent.sizes(None).chunks_max()), &args)
 }

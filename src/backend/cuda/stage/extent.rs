@@ -39,13 +39,13 @@ impl Extent {
         Ok(Self { tiles: camera.tiles, rows, instances: count })
     }
 
-    /// Its sizes, with so many splats counted anew.
-    pub(crate) fn sizes(&self, counted: usize) -> ListSizes {
+    /// Its sizes. In a view in bands so many splats are counted anew.
+    pub(crate) fn sizes(&self, counted: Option<usize>) -> ListSizes {
         ListSizes {
             tiles: self.tiles,
             rows: self.rows.end.saturating_sub(self.rows.start),
             instances: self.instances as u64,
-            counted: counted as u64,
+            counted: counted.map(|counted| counted as u64),
         }
     }
 

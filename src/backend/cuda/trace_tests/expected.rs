@@ -49,7 +49,7 @@ impl Expected {
         let of = |first: u32| {
             let end = all.min(first + rows);
             let instances = before(end) - before(first);
-            ListSizes { tiles, rows: end - first, instances, counted: view.visible }
+            ListSizes { tiles, rows: end - first, instances, counted: Some(view.visible) }
         };
         (0..all).step_by(rows as usize).map(of).collect()
     }
