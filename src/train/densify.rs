@@ -2,8 +2,7 @@
 
 use super::{SceneScale, schedule};
 use crate::backend::{
-    AdamStep, Criterion, DensifyRule, Grant, Noise, Pass, Regularisers, RelocateRule, Statistics,
-    Survey,
+    AdamStep, Criterion, DensifyRule, Grant, Noise, Regularisers, RelocateRule, Statistics, Survey,
 };
 use crate::config::{Color, Config, DensifyOptions, Strategy};
 use crate::math::random::{Purpose, Stream};
@@ -84,20 +83,16 @@ pub fn reorders(config: &Config, iteration: u32) -> bool {
     is_round(options, iteration) && (first || last)
 }
 
-/// What the frame of `iteration` is for: statistics are gathered while a round may still use them.
-pub fn pass(config: &Config, iteration: u32) -> Pass {
+/// What density control learns of the view of `iteration`: as long as a round may still use it.
+pub fn observes(config: &Config, iteration: u32) -> Option<Statistics> {
     let options = &config.densify;
-    let observes = options.strategy != Strategy::Mcmc && iteration < options.densify_until_iter;
-    if observes { Pass::Observe } else { Pass::Train }
-}
-
-/// What is gathered of the views that are observed.
-pub fn statistics(config: &Config) -> Statistics {
-    match config.densify.strategy {
+    let statistics = match options.strategy {
         Strategy::Gof => Statistics::Both,
-        Strategy::Adc if config.densify.absgrad => Statistics::AbsoluteNorms,
-        Strategy::Adc | Strategy::Mcmc => Statistics::Norms,
-    }
+        Strategy::Adc if options.absgrad => Statistics::AbsoluteNorms,
+        Strategy::Adc => Statistics::Norms,
+        Strategy::Mcmc => return None,
+    };
+    (iteration < options.densify_until_iter).then_some(statistics)
 }
 
 /// Depth above which splats tell density control all they have to, world units. Pixel-GS takes its
@@ -220,7 +215,7 @@ mod tests {
         let Some(Round::Relocate(rule)) = due(&config, 1.0, 600) else { unreachable!() };
         assert_eq!((rule.opacity_min, rule.iteration), (0.005, 600));
         assert!(due(&config, 1.0, 500).is_none() && due(&config, 1.0, 650).is_none());
-        assert_eq!(pass(&config, 100), Pass::Train);
+        assert_eq!(observes(&config, 100), None);
         assert!((1..30_000).all(|iteration| !resets_opacity(&config, iteration)));
     }
 
@@ -262,11 +257,11 @@ mod tests {
     #[test]
     fn each_strategy_gathers_what_its_criterion_asks_for() {
         let mut config = Config::default();
-        assert_eq!(statistics(&config), Statistics::Norms);
+        assert_eq!(observes(&config, 1), Some(Statistics::Norms));
         config.densify.absgrad = true;
-        assert_eq!(statistics(&config), Statistics::AbsoluteNorms);
+        assert_eq!(observes(&config, 1), Some(Statistics::AbsoluteNorms));
         config.densify.strategy = Strategy::Gof;
-        assert_eq!(statistics(&config), Statistics::Both);
+        assert_eq!(observes(&config, 1), Some(Statistics::Both));
         assert_eq!(rule(&config, 1.0, 600).criterion, Criterion::Quantile);
     }
 

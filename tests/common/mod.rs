@@ -6,10 +6,13 @@ pub mod compact;
 pub mod constrained_backend;
 #[cfg(kernels)]
 pub mod cuda;
+pub mod drawing;
 pub mod events;
 pub mod geometry;
+pub mod hooked;
 pub mod lpips;
 pub mod oracle;
+pub mod prelude;
 pub mod process;
 pub mod program;
 pub mod scene;

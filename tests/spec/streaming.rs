@@ -1,11 +1,12 @@
 //! Writing and resuming take one chunk of the model's size in host memory, and no second model.
 
+use crate::common::prelude::*;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::common::process;
 use splat::backend::cpu::Cpu;
-use splat::backend::{CHUNK_ROWS, Raster, Snapshot};
+use splat::backend::{CHUNK_ROWS, Snapshot};
 use splat::config::Config;
 use splat::export::{RenderMode, read_ply};
 use splat::model::{Gaussians, Primitive};

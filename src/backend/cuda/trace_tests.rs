@@ -14,16 +14,17 @@ use std::fs;
 use std::path::Path;
 use std::rc::Rc;
 
-use self::case::{Case, Coarse, Seen};
+use self::case::{Case, Seen};
 use self::expected::Expected;
 use super::device::dry::DryQueue;
 use super::memory::heap::tests::heap_of;
 use super::session::Session;
-use super::{Cuda, CudaOptions, Model, Neighbours, Target};
+use super::{Cuda, CudaOptions, Gradients, Model, NearestLists, Target};
 use crate::backend::{
-    AdamStep, AppearanceRule, AppearanceStep, AppearanceTables, Backend as _, Criterion,
-    DensifyRule, DeviceError, Grant, LossTerms, NormalRule, Pass, Pending as _, Raster as _, Rates,
-    RelocateRule, Statistics, Surface as _, SurfaceMaps as _,
+    AdamStep, Appearance as _, AppearanceRule, AppearanceTables, Criterion, DensifyRule,
+    Device as _, DeviceError, Drawing, Edit as _, Extra, Filter3d as _, Grant, Look,
+    Neighbours as _, Objective, Pending as _, Photo, Rates, RelocateRule, Render as _, Statistics,
+    Stay, Store as _, TableStep,
 };
 use crate::layout::{Event, Replay, RoundSizes};
 use crate::math::morton::Cube;
@@ -94,7 +95,7 @@ impl Run {
         model: &mut Model,
         number: u32,
         target: &Target,
-        near: Option<&Neighbours>,
+        near: Option<&NearestLists>,
     ) -> Result<(), DeviceError> {
         let case = self.case;
         let seen = case.views[number as usize % 2];
@@ -102,15 +103,12 @@ impl Run {
         let instances = if visible == 0 { 0 } else { seen.instances };
         self.seen.set(Seen { visible, instances });
         let coarse = case.coarse.filter(|_| near.is_some());
-        let pass = if coarse.is_some() { Pass::Train } else { Pass::Observe };
-        let settings = case.settings(pass);
-        let expected =
-            Expected::of(&self.device.session, model, self.seen.get(), case.px, settings);
+        let terms = &case.terms(coarse);
+        let wants = case.wants(coarse);
+        let drawing = Drawing::trained(&case.settings(), &wants);
+        let expected = Expected::of(&self.device.session, model, self.seen.get(), case.px, drawing);
         let device = &mut self.device;
-        let mut frame = device.render(model, &case.view(), &settings)?;
-        if case.inverse_depth {
-            device.compare_depths(&mut frame, target, 0.5)?;
-        }
+        let frame = device.render_train(model, &case.view(), &case.settings(), &wants)?;
         let rule = AppearanceRule {
             rate_init: 1e-3,
             rate_final: 1e-4,
@@ -119,30 +117,23 @@ impl Run {
             epsilon: 1e-15,
             total_variation: 10.0,
         };
-        let step = AppearanceStep { number, rule };
-        let mut tables = None;
-        if let Some(kind) = case.compensation {
-            let tables = tables.insert(device.appearance(&AppearanceTables::identity(kind, 1))?);
-            device.compensate(tables, 0, &mut frame, &step)?;
-        }
-        let loss = device.loss(&mut frame, target, &LossTerms { lambda_dssim: 0.2 })?;
-        let rule = coarse.map(|coarse| case.surface_rule(coarse));
-        if coarse == Some(Coarse::Normals) {
-            let normals = device.compare_normals(&mut frame, 0.05, NormalRule::EveryPixel)?;
-            assert!(normals.is_ready());
-        }
-        if let (Some(rule), Some(near), Some(Coarse::Distances)) = (&rule, near, coarse) {
-            device.compare_sampled_depths(model, &mut frame, near, rule)?;
-        }
-        if let Some(tables) = &mut tables {
-            device.learn_appearance(tables, 0, &mut frame, &step)?;
-        }
-        let mut sums = device.gradients(model)?;
-        device.backward(model, frame, &mut sums)?;
-        if let Some(rule) = &rule {
-            let terms = device.regularise(model, near, &mut sums, rule)?;
-            assert!(terms.is_ready());
-        }
+        let step = TableStep { view: 0, number, rule };
+        let objective = Objective { target, terms, near };
+        let (frame, loss, tables) = match case.compensation {
+            None => {
+                let (frame, loss) = device.objective(model, frame, &objective)?;
+                (frame, loss, None)
+            }
+            Some(kind) => {
+                let mut tables = device.upload_tables(&AppearanceTables::identity(kind, 1))?;
+                let frame = device.compensate(&mut tables, frame, &step)?;
+                let (frame, loss) = device.objective(model, frame, &objective)?;
+                (device.learn(&mut tables, frame, &step)?, loss, Some(tables))
+            }
+        };
+        let mut gradients = Gradients::default();
+        let samples = device.backward(model, frame, near, &mut gradients)?;
+        assert!(samples.is_ready());
         let rates = Rates {
             means: 1e-4,
             log_scales: 5e-3,
@@ -151,11 +142,10 @@ impl Run {
             sh_dc: 2.5e-3,
             sh_rest: 1e-4,
         };
-        device.step(model, sums, &AdamStep::new(number, rates))?;
+        device.step(model, gradients, &AdamStep::new(number, rates))?;
+        drop(tables);
         assert!(loss.is_ready());
-        self.record(&format!("iteration {number}"), |source| {
-            expected.drawing(source, rule.as_ref())
-        });
+        self.record(&format!("iteration {number}"), |source| expected.replay(source, Some(terms)));
         Ok(())
     }
 
@@ -167,10 +157,11 @@ impl Run {
         let rows = case.gaussians as u64;
         self.record("upload", |source| rounds::upload(source, &model.size(), rows));
         if case.filter_3d {
-            self.device.smooth(&mut model, &[&view], 0.2)?;
+            self.device.update_filter_3d(&mut model, &[&view], 0.2)?;
             self.record("filter", |source| rounds::smooth(source, 1));
         }
-        let target = self.device.target(0, &photograph)?;
+        let target =
+            self.device.upload_target(Photo { image: &photograph, stay: Stay::Resident(0) })?;
         for number in 1..=2 {
             self.iteration(&mut model, number, &target, None)?;
         }
@@ -224,7 +215,7 @@ impl Run {
         self.record("reorder", |source| rounds::reorder(source, &model.size()));
         self.device.reset_opacity(model, 0.01)?;
         if case.filter_3d {
-            self.device.smooth(model, &[&case.view()], 0.2)?;
+            self.device.update_filter_3d(model, &[&case.view()], 0.2)?;
         }
         self.record("reset and filter", |source| {
             if case.filter_3d {
@@ -237,23 +228,25 @@ impl Run {
     /// What an evaluation and a checkpoint do.
     fn look(&mut self, model: &mut Model, target: &Target) -> Result<(), DeviceError> {
         let (case, view) = (self.case, self.case.view());
-        let settings = case.settings(Pass::Picture);
-        let expected =
-            Expected::of(&self.device.session, model, self.seen.get(), case.px, settings);
-        let frame = self.device.render(model, &view, &settings)?;
+        let settings = case.settings();
+        let drawing = Drawing::shown(&settings, Look::COUNTS);
+        let expected = Expected::of(&self.device.session, model, self.seen.get(), case.px, drawing);
+        let frame = self.device.render(model, &view, &settings, Look::COUNTS)?;
         self.device.image(&frame)?;
         drop(frame);
-        self.record("picture", |source| expected.drawing(source, None));
-        let settings = case.settings(Pass::Eval);
-        let expected =
-            Expected::of(&self.device.session, model, self.seen.get(), case.px, settings);
-        let mut frame = self.device.render(model, &view, &settings)?;
+        self.record("picture", |source| expected.replay(source, None));
+        let corrects_colors = case.compensation.is_some();
+        let extra = Extra::Maps { inverse_depths: case.inverse_depth, surface: false };
+        let look = Look { extra, corrects_colors };
+        let drawing = Drawing::shown(&settings, look);
+        let expected = Expected::of(&self.device.session, model, self.seen.get(), case.px, drawing);
+        let mut frame = self.device.render(model, &view, &settings, look)?;
         self.device.measure(&frame, target)?;
-        if case.compensation.is_some() {
-            self.device.correct_colors(&mut frame, target)?;
+        if corrects_colors {
+            frame = self.device.correct(frame, target)?;
         }
         drop(frame);
-        self.record("evaluation", |source| expected.drawing(source, None));
+        self.record("evaluation", |source| expected.replay(source, None));
         let rows = 0..model.len().min(5000);
         self.device.read(model, rows.clone())?;
         let count = rows.len() as u64;

@@ -11,8 +11,8 @@ use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer, Heap, Region};
 use crate::backend::cuda::photos::Target;
 use crate::backend::cuda::session::Session;
-use crate::backend::{AppearanceStep, AppearanceTables, Compensation, DeviceError};
-use crate::layout::{COLOR_TABLES, ColorScratch, ColorUse, ViewSizes};
+use crate::backend::{AppearanceTables, Compensation, DeviceError, TableStep};
+use crate::layout::{self, COLOR_TABLES, ColorUse, ViewSizes};
 use crate::math::Real;
 use crate::math::appearance::fit;
 use crate::memory::Bytes;
@@ -21,7 +21,7 @@ use crate::memory::Bytes;
 const GRID_BLOCKS: usize = ((GRID_X - 1) * (GRID_Y - 1) * GRID_SHARES) as usize;
 
 /// The tables of all training views.
-pub struct Appearance {
+pub struct ColorTables {
     kind: Compensation,
     /// Steps of the run that each table has taken.
     steps: Vec<u32>,
@@ -37,7 +37,7 @@ enum TablePart {
     SecondMoments,
 }
 
-impl Appearance {
+impl ColorTables {
     /// Puts tables on the device.
     pub(crate) fn new(session: &Session, host: &AppearanceTables) -> Result<Self, DeviceError> {
         let mut tables = session.heap.region(&COLOR_TABLES)?;
@@ -85,7 +85,7 @@ impl Appearance {
 }
 
 /// Room for the colours that are compared with a photograph, where they are not those drawn.
-pub(crate) struct Compensated {
+pub(crate) struct ColorScratch {
     /// [h, w, 3]
     image: Block<f32>,
     /// Whether the colours are there.
@@ -96,13 +96,14 @@ pub(crate) struct Compensated {
     map: Block<f32>,
 }
 
-impl Compensated {
+impl ColorScratch {
     pub(crate) fn reserve(
         heap: &Heap,
         sizes: &ViewSizes,
         colors: ColorUse,
     ) -> Result<Self, DeviceError> {
-        let ColorScratch { image, sums, map } = ColorScratch::reserve(heap, sizes, colors)?;
+        let layout::ColorScratch { image, sums, map } =
+            layout::ColorScratch::reserve(heap, sizes, colors)?;
         Ok(Self { image, is_there: false, sums, map })
     }
 
@@ -123,11 +124,11 @@ const FIT_WIDTH: usize = (COLOR_SHARES * FIT_SUMS) as usize;
 /// moves on by its momentum over the steps since it moved last, as dense Adam would have it.
 pub(crate) fn compensate(
     session: &Session,
-    appearance: &mut Appearance,
-    view: usize,
-    (drawn, camera, compensated): (&Block<f32>, &Camera, &mut Compensated),
-    step: &AppearanceStep,
+    appearance: &mut ColorTables,
+    (drawn, camera, compensated): (&Block<f32>, &Camera, &mut ColorScratch),
+    step: &TableStep,
 ) -> Result<(), DeviceError> {
+    let view = step.view;
     appearance.check(view)?;
     let begun = session.timers.begin(Stage::Loss, &session.stream)?;
     let kind = appearance.kind;
@@ -169,16 +170,16 @@ pub(crate) fn compensate(
 /// colours into that of those drawn.
 pub(crate) fn learn(
     session: &Session,
-    appearance: &mut Appearance,
-    view: usize,
+    appearance: &mut ColorTables,
     (drawn, camera, compensated, d_image): (
         &Block<f32>,
         &Camera,
-        &mut Compensated,
+        &mut ColorScratch,
         &mut Block<f32>,
     ),
-    step: &AppearanceStep,
+    step: &TableStep,
 ) -> Result<(), DeviceError> {
+    let view = step.view;
     appearance.check(view)?;
     let begun = session.timers.begin(Stage::Loss, &session.stream)?;
     let (kind, stream, kernels) = (appearance.kind, &session.stream, &session.kernels);
@@ -243,7 +244,7 @@ pub(crate) fn learn(
 /// an affine map. Waits for the device.
 pub(crate) fn correct(
     session: &Session,
-    (drawn, camera, compensated): (&Block<f32>, &Camera, &mut Compensated),
+    (drawn, camera, compensated): (&Block<f32>, &Camera, &mut ColorScratch),
     target: &Target,
 ) -> Result<(), DeviceError> {
     if target.size() != camera.size {

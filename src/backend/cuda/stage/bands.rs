@@ -11,7 +11,7 @@ use super::project::Splats;
 use crate::abi::Camera;
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::session::{BandPolicy, Session};
-use crate::backend::{DeviceError, Pass, RenderSettings};
+use crate::backend::{DeviceError, Drawing};
 use crate::layout::{INSTANCES, ListSizes, Slot, Wants, need_of_list};
 use crate::memory::Bytes;
 
@@ -58,7 +58,7 @@ pub(crate) struct Bands {
 pub(crate) fn draw(
     session: &Session,
     (splats, front_to_back): (&mut Splats, usize),
-    view: (&Camera, &RenderSettings),
+    view: (&Camera, &Drawing),
     canvas: &mut Canvas,
 ) -> Result<Lists, DeviceError> {
     let whole = Extent::whole(view.0, splats.instances);
@@ -97,7 +97,7 @@ pub(crate) fn draw(
 fn draw_whole(
     session: &Session,
     (splats, front_to_back): (&mut Splats, usize),
-    (camera, settings): (&Camera, &RenderSettings),
+    (camera, settings): (&Camera, &Drawing),
     (extent, canvas): (Extent, &mut Canvas),
 ) -> Result<Bins, DeviceError> {
     let bins = bin::list_whole(session, (splats, front_to_back), camera, extent)?;
@@ -143,14 +143,10 @@ impl Bands {
         &self,
         session: &Session,
         splats: &Splats,
-        (camera, settings): (&Camera, &RenderSettings),
+        (camera, settings): (&Camera, &Drawing),
         canvas: &mut Canvas,
     ) -> Result<u32, DeviceError> {
-        let pass = match settings.pass {
-            Pass::Picture => Pass::Picture,
-            Pass::Eval | Pass::Train | Pass::Observe => Pass::Eval,
-        };
-        let settings = RenderSettings { pass, ..*settings };
+        let settings = Drawing { trains: false, ..*settings };
         self.each(session, (splats.visible, &blend::wants(&settings)), camera, |extent| {
             let bins = bin::list_band(session, (splats, &self.sorted), camera, extent)?;
             blend::forward(session, (splats, &bins), (camera, &settings), canvas)
@@ -162,7 +158,7 @@ impl Bands {
         &self,
         session: &Session,
         splats: &mut Splats,
-        (camera, settings): (&Camera, &RenderSettings),
+        (camera, settings): (&Camera, &Drawing),
         pixels: &mut Pixels<'_>,
     ) -> Result<(), DeviceError> {
         let begun = session.timers.begin(Stage::BlendBackward, &session.stream)?;

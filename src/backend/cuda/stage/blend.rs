@@ -6,7 +6,7 @@ use crate::abi::{BlendArgs, Camera, In, Out};
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer, Heap, host_len};
 use crate::backend::cuda::session::Session;
-use crate::backend::{Compensation, DeviceError, Pass, RenderSettings, Statistics};
+use crate::backend::{ColorRoom, Compensation, DeviceError, Drawing, Statistics};
 use crate::layout::{self, ColorUse, Taken, Use, ViewSizes, Wants};
 use crate::memory::Bytes;
 
@@ -58,34 +58,23 @@ fn lend<'a>(kept: &'a mut BackwardState, args: &mut BlendArgs<'a>) {
     args.chunk_count = kept.chunk_count.write();
 }
 
-/// What a view with these settings is drawn for.
-pub(crate) fn wants(settings: &RenderSettings) -> Wants {
-    let backward = matches!(settings.pass, Pass::Train | Pass::Observe);
-    let of_colors = |kind| match kind {
-        _ if !backward => ColorUse::Fit,
-        Compensation::Exposure => ColorUse::Exposure,
-        Compensation::BilateralGrid => ColorUse::Grid,
+/// What is drawn of a view.
+pub(crate) fn wants(settings: &Drawing) -> Wants {
+    let of_colors = |room| match room {
+        ColorRoom::Corrected => ColorUse::Fit,
+        ColorRoom::Learned(Compensation::Exposure) => ColorUse::Exposure,
+        ColorRoom::Learned(Compensation::BilateralGrid) => ColorUse::Grid,
     };
     Wants {
-        drawn_for: match settings.pass {
-            Pass::Train | Pass::Observe => Use::Backward,
-            Pass::Picture => Use::Counts,
-            Pass::Eval => Use::Image,
+        drawn_for: match settings {
+            Drawing { trains: true, .. } => Use::Backward,
+            Drawing { counts: true, .. } => Use::Counts,
+            Drawing { .. } => Use::Image,
         },
-        inverse_depths: draws_inverse_depths(settings),
-        maps: draws_surface(settings),
-        colors: settings.compensation.map(of_colors),
+        inverse_depths: settings.inverse_depths,
+        maps: settings.surface,
+        colors: settings.colors.map(of_colors),
     }
-}
-
-/// Whether inverse depths are drawn: where they are asked for, but not beside the blend counts.
-pub(crate) fn draws_inverse_depths(settings: &RenderSettings) -> bool {
-    settings.inverse_depth && settings.pass != Pass::Picture
-}
-
-/// Whether depths and normals are drawn; as with inverse depths.
-pub(crate) fn draws_surface(settings: &RenderSettings) -> bool {
-    settings.surface && settings.pass != Pass::Picture
 }
 
 /// What the backward pass starts from.
@@ -104,7 +93,7 @@ pub(crate) struct Pixels<'a> {
 pub(crate) fn forward(
     session: &Session,
     (splats, bins): (&Splats, &Bins),
-    (camera, settings): (&Camera, &RenderSettings),
+    (camera, settings): (&Camera, &Drawing),
     canvas: &mut Canvas,
 ) -> Result<(), DeviceError> {
     if let Some(mut kept) =
@@ -114,11 +103,11 @@ pub(crate) fn forward(
         canvas.kept = Some(kept);
     }
     let begun = session.timers.begin(Stage::BlendForward, &session.stream)?;
-    let kernel = match settings.pass {
-        Pass::Picture => &session.kernels.blend_counted,
-        _ if draws_surface(settings) => &session.kernels.blend_fwd_surface,
-        _ if draws_inverse_depths(settings) => &session.kernels.blend_fwd_depth,
-        Pass::Eval | Pass::Train | Pass::Observe => &session.kernels.blend_fwd,
+    let kernel = match settings {
+        Drawing { counts: true, .. } => &session.kernels.blend_counted,
+        Drawing { surface: true, .. } => &session.kernels.blend_fwd_surface,
+        Drawing { inverse_depths: true, .. } => &session.kernels.blend_fwd_depth,
+        Drawing { .. } => &session.kernels.blend_fwd,
     };
     let mut args = BlendArgs {
         image: canvas.image.write(),
@@ -175,7 +164,7 @@ fn lists<'a>(
 pub(crate) fn backward(
     session: &Session,
     (splats, bins): (&mut Splats, &Bins),
-    view: (&Camera, &RenderSettings),
+    view: (&Camera, &Drawing),
     pixels: &mut Pixels<'_>,
 ) -> Result<(), DeviceError> {
     let begun = session.timers.begin(Stage::BlendBackward, &session.stream)?;
@@ -188,16 +177,16 @@ pub(crate) fn backward(
 pub(crate) fn add_gradients(
     session: &Session,
     (splats, bins): (&mut Splats, &Bins),
-    (camera, settings): (&Camera, &RenderSettings),
+    (camera, settings): (&Camera, &Drawing),
     Pixels { canvas, d_image, d_inverse_depths, d_surface }: &mut Pixels<'_>,
 ) -> Result<(), DeviceError> {
-    let Some(kept) = &mut canvas.kept else { return Err(DeviceError::NoLoss) };
+    let Some(kept) = &mut canvas.kept else { return Err(DeviceError::NoView) };
     let Splats { records, gradients, features, .. } = splats;
     let (features, d_features) = match features {
         Some(Features { values, gradients }) => (Some(&*values), gradients.as_mut()),
         None => (None, None),
     };
-    let absolute = settings.pass == Pass::Observe && settings.statistics != Statistics::Norms;
+    let absolute = settings.observe.is_some_and(|statistics| statistics != Statistics::Norms);
     let kernels = &session.kernels;
     let kernel = match d_inverse_depths {
         // Where a surface is drawn its states hold those of the inverse depths.

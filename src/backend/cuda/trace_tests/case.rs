@@ -4,7 +4,9 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use crate::backend::cuda::BandPolicy;
-use crate::backend::{Compensation, Pass, RenderSettings, ScreenFilter, Statistics, SurfaceRule};
+use crate::backend::{
+    Compensation, Inputs, RenderSettings, SampleRule, ScreenFilter, Statistics, Term, Terms, Wants,
+};
 use crate::dataset::{Camera, DepthMap, Image, Pose, View};
 use crate::math::random::{Purpose, Stream};
 use crate::memory::plan::Storage;
@@ -136,22 +138,45 @@ impl Case {
         }
     }
 
-    pub(super) fn settings(&self, pass: Pass) -> RenderSettings {
+    pub(super) fn settings(&self) -> RenderSettings {
         let variance_px2 = 0.1;
         RenderSettings {
-            pass,
             sh_degree: self.sh_degree,
             screen_filter: match self.antialiasing {
                 true => ScreenFilter { variance_px2, compensates: true },
                 false => ScreenFilter::DILATION,
             },
-            statistics: self.statistics,
-            inverse_depth: self.inverse_depth && pass != Pass::Picture,
-            surface: pass == Pass::Train
-                && matches!(self.coarse, Some(Coarse::Normals | Coarse::Distances)),
-            compensation: self.compensation.filter(|_| pass != Pass::Picture),
             ..RenderSettings::DEFAULT
         }
+    }
+
+    /// What an iteration draws, in the coarse stage or before it.
+    pub(super) fn wants(&self, coarse: Option<Coarse>) -> Wants {
+        Wants {
+            observe: coarse.is_none().then_some(self.statistics),
+            inputs: Inputs {
+                inverse_depths: self.inverse_depth,
+                maps: matches!(coarse, Some(Coarse::Normals | Coarse::Distances)),
+                ..Inputs::NONE
+            },
+            compensation: self.compensation,
+        }
+    }
+
+    /// What an iteration compares.
+    pub(super) fn terms(&self, coarse: Option<Coarse>) -> Terms {
+        let weight = |on: bool| if on { 0.2 } else { 0.0 };
+        let terms = Terms::photometric(0.2).with(Term::InverseDepth, weight(self.inverse_depth));
+        let Some(coarse) = coarse else { return terms };
+        let has_entropy = coarse == Coarse::Entropy || self.neighbours.is_multiple_of(3);
+        let has_density = matches!(coarse, Coarse::Density | Coarse::Normals);
+        terms
+            .with(Term::Entropy, weight(has_entropy))
+            .with(Term::Density, weight(has_density))
+            .with(Term::Normal, weight(coarse != Coarse::Entropy))
+            .with(Term::Sdf { unit: 0.1 }, weight(coarse == Coarse::Distances))
+            .with(Term::DepthNormal { by_opacity: false }, weight(coarse == Coarse::Normals))
+            .sampled_by(SampleRule { count: 1000, seed: 0, iteration: 7 })
     }
 
     pub(super) fn view(&self) -> View {
@@ -179,31 +204,15 @@ impl Case {
         Arc::new(Image { width, height, rgb: vec![0; pixels * 3], mask: None, depth })
     }
 
-    pub(super) fn surface_rule(&self, coarse: Coarse) -> SurfaceRule {
-        let weight = |on: bool| if on { 0.2 } else { 0.0 };
-        SurfaceRule {
-            entropy: weight(coarse == Coarse::Entropy || self.neighbours.is_multiple_of(3)),
-            density: weight(matches!(coarse, Coarse::Density | Coarse::Normals)),
-            normal: weight(coarse != Coarse::Entropy),
-            sdf: weight(coarse == Coarse::Distances),
-            sdf_unit: 0.1,
-            samples: 1000,
-            seed: 0,
-            iteration: 7,
-        }
-    }
-
     /// What the device would have in the buffer of a label.
     pub(super) fn answer(&self, seen: Seen, label: &str, host: &mut [u8]) {
-        let last = host.len().saturating_sub(8);
         match (label, host.len()) {
             ("status", 16) => {
                 host[..8].copy_from_slice(&seen.instances.to_le_bytes());
                 host[8..12].copy_from_slice(&seen.visible.to_le_bytes());
             }
-            // No fault: behind the sums of a view, and before those of surfaces.
-            ("status", 48) => host[last..].fill(0xff),
-            ("status", 40) => host[..8].fill(0xff),
+            // No fault: before the sums.
+            ("status", 80) => host[..8].fill(0xff),
             ("instances of rows", bytes) => {
                 let rows = bytes as u64 / 8;
                 let before = |row| seen.instances * row / rows;

@@ -1,19 +1,20 @@
 //! What a drawn view is expected to take.
 
 use super::case::Seen;
+use crate::abi::terms::{At, Terms, VALUE_ENTROPY, VALUE_SDF};
+use crate::backend::Drawing;
 use crate::backend::cuda::Model;
 use crate::backend::cuda::session::{BandPolicy, Session};
 use crate::backend::cuda::stage::blend;
-use crate::backend::{RenderSettings, SurfaceRule};
 use crate::layout::{ListSizes, Replay};
-use crate::memory::plan::{Drawing, SampleTerms, ViewSize};
+use crate::memory::plan::{self, SampleTerms, ViewSize};
 
 /// A view before it is drawn.
 pub(super) struct Expected {
     gaussians: u64,
     view: ViewSize,
     most_visible: u64,
-    settings: RenderSettings,
+    drawing: Drawing,
     /// Where it is drawn in bands.
     bands: Option<Vec<ListSizes>>,
 }
@@ -24,7 +25,7 @@ impl Expected {
         model: &Model,
         seen: Seen,
         px: [u32; 2],
-        settings: RenderSettings,
+        drawing: Drawing,
     ) -> Self {
         let visible = seen.visible.into();
         let view = ViewSize { px, visible, instances: seen.instances };
@@ -32,7 +33,7 @@ impl Expected {
             gaussians: model.size().gaussians,
             view,
             most_visible: session.most_visible as u64,
-            settings,
+            drawing,
             bands: match session.bands {
                 BandPolicy::AtLeast(bands) => Some(Self::bands(&view, bands)),
                 BandPolicy::Never | BandPolicy::WhenNeeded => None,
@@ -55,16 +56,17 @@ impl Expected {
     }
 
     /// The view is drawn, and terms at samples follow.
-    pub(super) fn drawing(&self, source: &Replay, rule: Option<&SurfaceRule>) {
-        let terms = rule.map(|rule| {
-            let shown = rule.sdf != 0.0;
-            SampleTerms { seen: rule.entropy != 0.0 || !shown, shown }
+    pub(super) fn replay(&self, source: &Replay, terms: Option<&Terms>) {
+        let terms = terms.filter(|terms| terms.active_at(At::Samples).next().is_some());
+        let terms = terms.map(|terms| {
+            let shown = terms.weight(VALUE_SDF) != 0.0;
+            SampleTerms { seen: terms.weight(VALUE_ENTROPY) != 0.0 || !shown, shown }
         });
-        let drawing = Drawing {
+        let drawing = plan::Drawing {
             gaussians: self.gaussians,
             view: &self.view,
             most_visible: Some(self.most_visible),
-            wants: blend::wants(&self.settings),
+            wants: blend::wants(&self.drawing),
             bands: self.bands.clone(),
             terms,
         };
