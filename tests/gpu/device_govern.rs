@@ -16,6 +16,7 @@ use splat::backend::{
     AdamStep, DensifyRule, DeviceError, Grant, LadderState, MOST_NEIGHBOURS, NeighbourLists, Terms,
 };
 use splat::dataset::{Image, View};
+use splat::layout::Slot;
 use splat::memory::plan::Storage;
 use splat::memory::{Allowance, Bytes, Change, Limit, Rung};
 use splat::model::Gaussians;
@@ -207,7 +208,7 @@ impl Other {
         let session = Session::open(None).unwrap();
         let heap =
             Heap::open_plain(&session.device, Allowance::new(None, 1.0, session.device.memory()));
-        Self { memory: heap.unwrap().region("other").unwrap(), session }
+        Self { memory: heap.unwrap().region(&Slot::unlisted("other")).unwrap(), session }
     }
 
     /// Takes all memory of the GPU but so much.
