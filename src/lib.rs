@@ -60,7 +60,8 @@
 //! `train/terms.rs`: a row with its weight and the iterations in which it is on. `config/options.rs`: its
 //! weight. A term of colours is then computed in `backend/cpu/stage/loss.rs`, `backend/cuda/stage/loss.rs`
 //! and `kernels/loss.cu`; another has files of its own there, and is called from both `frame.rs`. Logs have
-//! its values by its keys.
+//! its values by its keys. Tests: differences of the CPU in `tests/spec/gradients.rs`, CPU against
+//! GPU in `tests/gpu/`. Buffers that it needs are slots in `layout/`.
 //!
 //! **Add a strategy.** `train/strategy/x.rs`: an implementation of `Strategy`, written with the scores,
 //! selections and edits of the backend. `train/strategy/mod.rs`: one row. `config/options.rs`: a variant of
