@@ -16,6 +16,7 @@ use splat::backend::{
     AdamStep, DensifyRule, DeviceError, Grant, LadderState, MOST_NEIGHBOURS, NeighbourLists, Terms,
 };
 use splat::dataset::{Image, View};
+use splat::layout::Slot;
 use splat::memory::plan::Storage;
 use splat::memory::{Allowance, Bytes, Change, Limit, Rung};
 use splat::model::Gaussians;
@@ -25,7 +26,7 @@ const MIB: u64 = 1 << 20;
 /// Photographs of 3 MiB each.
 const SIZE: [u32; 2] = [1024, 1024];
 const PHOTOGRAPHS: usize = 32;
-/// NearestLists in the lists that are asked for.
+/// Neighbours in the lists that are asked for.
 const LONG: u32 = 32;
 /// Iterations in which each view comes up once.
 const ROUND: u32 = 32;
@@ -207,7 +208,7 @@ impl Other {
         let session = Session::open(None).unwrap();
         let heap =
             Heap::open_plain(&session.device, Allowance::new(None, 1.0, session.device.memory()));
-        Self { memory: heap.unwrap().region("other").unwrap(), session }
+        Self { memory: heap.unwrap().region(&Slot::unlisted("other")).unwrap(), session }
     }
 
     /// Takes all memory of the GPU but so much.

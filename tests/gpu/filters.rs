@@ -473,7 +473,7 @@ fn noise_moves_transparent_gaussians_as_the_oracle_does<B: TrainDevice>(device: 
 }
 
 fn filters_move_with_their_gaussians_and_are_zero_after_a_round<B: TrainDevice>(device: &mut B) {
-    use splat::backend::{Criterion, DensifyRule, Grant, TrainDevice};
+    use splat::backend::{Criterion, DensifyRule, Grant};
     use splat::math::morton::Cube;
     let gaussians = tame_gaussians(203, 49, 2);
     let mut model = device.upload(&gaussians).unwrap();

@@ -15,18 +15,16 @@ use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer};
 use crate::backend::cuda::memory::sort::{self, SortPairs};
-use crate::backend::cuda::model::lanes::{LANES, table_len};
+use crate::backend::cuda::model::lanes::LANES;
 use crate::backend::cuda::model::tables::{GEOMETRY, GEOMETRY_FIRST, Model};
 use crate::backend::cuda::session::Session;
 use crate::backend::edit::SPLIT_SHRINK;
 use crate::backend::{
     Criterion, Densified, DensifyRule, DeviceError, Drawing, Grant, Statistics, Survey,
 };
+use crate::layout::{Choice, DENSITY_COUNTS, MOVED_WORDS, RoundSizes, Selection};
 use crate::math::random::{Purpose, Stream};
 use crate::math::{Real, inverse_sigmoid, sigmoid};
-
-/// Scratch that rows are moved through, in words of 4 bytes: 32 MiB stay in the cache of a large GPU.
-pub(crate) const COMPACT_WORDS: usize = 1 << 23;
 
 /// Adds one view to the statistics where it is observed: the norm of the centre's gradient, half the image being 1, or what
 /// the statistics ask for.
@@ -89,7 +87,7 @@ fn look(
     model: &Model,
     rule: &DensifyRule,
 ) -> Result<(Survey, Thresholds), DeviceError> {
-    let mut counts = session.heap.scratch::<DensityCounts>("density counts", 1)?;
+    let mut counts = session.heap.take(&DENSITY_COUNTS, &1)?;
     let mut count = |thresholds: &Thresholds| {
         counts.zero(&session.stream)?;
         mark(session, model, thresholds, (Out::NULL, counts.write()))?;
@@ -120,7 +118,7 @@ pub(crate) fn densify(
     let (survey, thresholds) = look(session, model, rule)?;
     let wanted = survey.births();
     let births = wanted.min(grant.births);
-    let mut work = DensifyWork::new(session, model, births)?;
+    let mut work = DensifyWork::new(session, model, wanted, births)?;
     if births > 0 {
         work.mark_selected(model, &thresholds, wanted)?;
         work.make_room(model)?;
@@ -208,6 +206,7 @@ fn read(session: &Session, counts: &Block<DensityCounts>) -> Result<DensityCount
 /// What one round needs besides the model: 8 bytes per Gaussian and a chunk of rows.
 struct DensifyWork<'a> {
     session: &'a Session,
+    sizes: RoundSizes,
     /// Gaussians to be born.
     births: usize,
     counts: Block<DensityCounts>,
@@ -220,20 +219,18 @@ struct DensifyWork<'a> {
 }
 
 impl<'a> DensifyWork<'a> {
-    fn new(session: &'a Session, model: &Model, births: usize) -> Result<Self, DeviceError> {
-        let rows = model.len() + births;
-        let chunk = table_len(rows, columns(model)).min(COMPACT_WORDS);
-        let mut counts = session.heap.scratch("density counts", 1)?;
+    fn new(
+        session: &'a Session,
+        model: &Model,
+        wanted: usize,
+        births: usize,
+    ) -> Result<Self, DeviceError> {
+        let sizes =
+            RoundSizes { model: model.size(), births: births as u64, wanted: wanted as u64 };
+        let Selection { mut counts, flags, ranks, rows } =
+            Selection::reserve(&session.heap, &sizes)?;
         counts.zero(&session.stream)?;
-        Ok(Self {
-            session,
-            births,
-            counts,
-            flags: session.heap.scratch("density flags", rows)?,
-            ranks: session.heap.scratch("density ranks", rows)?,
-            // One block of rows more: survivors keep their lanes, which may begin in mid-block.
-            rows: session.heap.scratch("density rows", chunk + table_len(1, columns(model)))?,
-        })
+        Ok(Self { session, sizes, births, counts, flags, ranks, rows })
     }
 
     /// Flags the candidates that grow: those with the highest score where not all may.
@@ -251,9 +248,7 @@ impl<'a> DensifyWork<'a> {
         }
         self.number_flags()?;
         let heap = &self.session.heap;
-        let mut keys =
-            [heap.scratch("density keys", wanted)?, heap.scratch("density keys", wanted)?];
-        let mut rows = [heap.scratch("candidates", wanted)?, heap.scratch("candidates", wanted)?];
+        let Choice { mut keys, mut rows } = Choice::reserve(heap, &self.sizes)?;
         let args = ListArgs {
             gradient_norm_sums: model.gradient_norm_sums.read(),
             views_seen: model.views_seen.read(),
@@ -342,7 +337,7 @@ impl<'a> DensifyWork<'a> {
         let rows = model.len();
         let survivors = rows - counts.pruned as usize;
         let first = (rows - counts.rows_after_hole as usize) / LANES;
-        let at_once = COMPACT_WORDS / (columns(model) * LANES);
+        let at_once = MOVED_WORDS as usize / (columns(model) * LANES);
         let end = rows.div_ceil(LANES);
         for block in (first..end).step_by(at_once) {
             self.compact_chunk(model, (block, at_once.min(end - block)), survivors)?;

@@ -10,6 +10,7 @@ use crate::backend::cuda::memory::sort;
 use crate::backend::cuda::model::tables::Model;
 use crate::backend::cuda::session::Session;
 use crate::backend::{DeviceError, RelocateRule};
+use crate::layout::{Draw, DrawSizes};
 use crate::math::random::{Purpose, Stream};
 
 /// Moves the dead to where living Gaussians are.
@@ -93,16 +94,10 @@ struct MultinomialSampler<'a> {
 
 impl<'a> MultinomialSampler<'a> {
     fn new(session: &'a Session, rows: usize, copies: usize) -> Result<Self, DeviceError> {
-        let heap = &session.heap;
-        let mut counts = heap.scratch("density copies", rows)?;
+        let sizes = DrawSizes { rows: rows as u64, copies: copies as u64 };
+        let Draw { mut counts, sums, sources } = Draw::reserve(&session.heap, &sizes)?;
         counts.zero(&session.stream)?;
-        Ok(Self {
-            session,
-            rows,
-            sums: heap.scratch("density weights", rows)?,
-            counts,
-            sources: heap.scratch("density sources", copies)?,
-        })
+        Ok(Self { session, rows, sums, counts, sources })
     }
 
     /// Sums up the weights, and flags the dead where they are not to be drawn.
