@@ -57,11 +57,12 @@
 //! `config/run_options.rs`). Then the file that uses it. `SPLAT_UPDATE_CONFIGS=1 cargo test --test house
 //! configs` writes `configs/default.toml`. A rule about two options stands in `config/validate.rs`.
 //!
-//! **Add a loss term.** `abi/terms.rs`: its arguments and its place in the list of losses.
-//! `train/terms.rs`: a variant of the term, its name and what it needs of a frame.
-//! `backend/cpu/stage/x.rs`: the term and its derivative. `backend/cuda/stage/x.rs` and `kernels/x.cu`: the
-//! same on the GPU. One option for its weight. Tests: differences of the CPU in `tests/spec/gradients.rs`,
-//! CPU against GPU in `tests/gpu/`. Buffers that it needs are slots in `layout/`.
+//! **Add a loss term.** `abi/terms.rs`: a variant of `Term` with its values and what it needs.
+//! `train/terms.rs`: a row with its weight and the iterations in which it is on. `config/options.rs`: its
+//! weight. A term of colours is then computed in `backend/cpu/stage/loss.rs`, `backend/cuda/stage/loss.rs`
+//! and `kernels/loss.cu`; another has files of its own there, and is called from both `frame.rs`. Logs have
+//! its values by its keys. Tests: differences of the CPU in `tests/spec/gradients.rs`, CPU against
+//! GPU in `tests/gpu/`. Buffers that it needs are slots in `layout/`.
 //!
 //! **Add a strategy.** `train/strategy/x.rs`: an implementation of `Strategy`, written with the scores,
 //! selections and edits of the backend. `train/strategy/mod.rs`: one row. `config/options.rs`: a variant of

@@ -26,7 +26,7 @@ const MIB: u64 = 1 << 20;
 /// Photographs of 3 MiB each.
 const SIZE: [u32; 2] = [1024, 1024];
 const PHOTOGRAPHS: usize = 32;
-/// NearestLists in the lists that are asked for.
+/// Neighbours in the lists that are asked for.
 const LONG: u32 = 32;
 /// Iterations in which each view comes up once.
 const ROUND: u32 = 32;

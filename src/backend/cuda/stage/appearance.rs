@@ -5,7 +5,7 @@ use crate::abi::{
     COLOR_SHARES, Camera, CoastArgs, ColorBwdArgs, CompensateArgs, FIT_SUMS, FitArgs, GRID_SHARES,
     GRID_X, GRID_Y, GatherArgs, In, MoveArgs, Out,
 };
-use crate::backend::appearance::{LazyTableStep, Stride};
+use crate::backend::appearance_tables::{LazyTableStep, Stride};
 use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer, Heap, Region};

@@ -25,7 +25,7 @@ use crate::memory::Bytes;
 /// Centres of a leaf, and boxes of a group: one for each lane of a warp.
 const FAN: usize = layout::FAN as usize;
 
-/// NearestLists that the kernel with fewer registers finds.
+/// Neighbours that the kernel with fewer registers finds.
 const FEW: u32 = 16;
 
 /// For each Gaussian the rows of those whose centres are nearest. Holds 4 bytes of the device's memory

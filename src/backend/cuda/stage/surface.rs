@@ -25,7 +25,7 @@ use crate::math::random::{Purpose, Stream as Random};
 /// the terms in the end does not count.
 const MOST_BLOCKS: usize = 4096;
 
-/// NearestLists that half a warp has lanes for.
+/// Neighbours that half a warp has lanes for.
 const HALF_WARP: u32 = 16;
 
 /// What is left of a view behind its backward pass.
