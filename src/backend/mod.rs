@@ -6,6 +6,7 @@ mod appearance;
 pub mod cpu;
 #[cfg(kernels)]
 pub mod cuda;
+mod edit;
 mod error;
 pub mod floor;
 pub mod gpu;
@@ -21,16 +22,17 @@ use std::ops::Range;
 use std::sync::Arc;
 
 pub use appearance::{AppearanceRule, AppearanceStep, AppearanceTables, Compensation};
+pub(crate) use edit::GradientRule;
+pub use edit::{Adjust, Candidates, Edit, EditRule, Edited, Grow, Into, Keep, Pick, ScoreRule};
 pub use error::DeviceError;
 pub(crate) use rows::check_rows;
 pub use rows::{CHUNK_ROWS, Rows, chunks};
 pub use stages::{CopySpeed, Stage, StageTime, Work};
 pub use surface::{Neighbourhood, Surface, SurfaceMaps};
 pub use types::{
-    AdamStep, Criterion, Densified, DensifyRule, Governed, Grant, LossTerms, LossValue, Measured,
-    MemoryEntry, MemoryKind, Noise, NormalRule, Pass, Pending, Rates, Regularisers, RelocateRule,
-    RenderSettings, Rendered, ScreenFilter, Snapshot, Statistics, SurfaceRule, SurfaceTerms,
-    Survey,
+    AdamStep, Governed, LossTerms, LossValue, Measured, MemoryEntry, MemoryKind, Noise, NormalRule,
+    Pass, Pending, Rates, Regularisers, RenderSettings, Rendered, ScreenFilter, Snapshot,
+    Statistics, SurfaceRule, SurfaceTerms,
 };
 
 pub use crate::abi::MOST_NEIGHBOURS;
@@ -271,33 +273,6 @@ pub trait Raster<P: Primitive>: Backend {
     fn births(&mut self, _model: &mut Self::Model, wish: usize) -> Result<usize, DeviceError> {
         Ok(wish)
     }
-    /// Counts what a round of density control would do.
-    fn survey(&mut self, model: &Self::Model, rule: &DensifyRule) -> Result<Survey, DeviceError>;
-    /// Clones and splits as far as granted, prunes, and starts the statistics afresh.
-    fn densify(
-        &mut self,
-        model: &mut Self::Model,
-        rule: &DensifyRule,
-        grant: Grant,
-    ) -> Result<Densified, DeviceError>;
-    /// Moves the dead to where living Gaussians are, drawn by their opacities; each shares its
-    /// opacity and scale with those that come to it and forgets its moments, and the dead keep
-    /// theirs. Returns how many moved: none where nothing is alive. Where it is refused nothing has
-    /// changed.
-    fn relocate(
-        &mut self,
-        model: &mut Self::Model,
-        rule: &RelocateRule,
-    ) -> Result<usize, DeviceError>;
-    /// Adds so many copies, with moments and statistics of zero, of Gaussians drawn by their
-    /// opacities; each shares its opacity and scale with its copies and keeps its moments. Adds
-    /// none to a model of which nothing can be seen. Where it is refused nothing has changed.
-    fn multiply(
-        &mut self,
-        model: &mut Self::Model,
-        rule: &RelocateRule,
-        births: usize,
-    ) -> Result<(), DeviceError>;
     /// Puts the rows in the order of their centres along the Z-curve around a cube, so that
     /// neighbours in space are neighbours in memory; rows of one key keep their order.
     ///
@@ -306,7 +281,7 @@ pub trait Raster<P: Primitive>: Backend {
     fn reorder(&mut self, model: &mut Self::Model, cube: &Cube) -> Result<(), DeviceError>;
     /// Smooths every Gaussian as far as these views could tell nothing finer of it, from now on and
     /// until the next call: the 3D filter of Mip-Splatting. It is drawn with it, and its gradients go
-    /// through it. After [`Self::densify`] the filter is zero.
+    /// through it. After [`Edit::edit`] the filter is zero.
     ///
     /// Views tell of what is deeper than `sampled_from`, world units along their axes.
     fn smooth(
@@ -315,9 +290,6 @@ pub trait Raster<P: Primitive>: Backend {
         views: &[&View],
         sampled_from: f64,
     ) -> Result<(), DeviceError>;
-    /// Lowers every opacity, as it is through the 3D filter where there is one, to at most `ceiling`
-    /// and forgets the opacities' moments.
-    fn reset_opacity(&mut self, model: &mut Self::Model, ceiling: f64) -> Result<(), DeviceError>;
 
     /// Puts the tables of the training views on the device.
     fn appearance(&mut self, tables: &AppearanceTables) -> Result<Self::Appearance, DeviceError>;

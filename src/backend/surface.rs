@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{DeviceError, NormalRule, Pending, Raster, SurfaceRule, SurfaceTerms};
+use super::{DeviceError, Edit, NormalRule, Pending, SurfaceRule, SurfaceTerms};
 use crate::abi::MOST_NEIGHBOURS;
 use crate::memory::Bytes;
 use crate::model::Gaussians;
@@ -16,7 +16,7 @@ pub trait Neighbourhood {
 }
 
 /// What the Gaussians say of surfaces, for SuGaR's terms and for meshing.
-pub trait Surface: Raster<Gaussians> {
+pub trait Surface: Edit<Gaussians> {
     /// For each Gaussian the rows of those whose centres are nearest. They are of the model as it
     /// was: centres that move make them stale, and rows that come, go or change places worthless,
     /// which they know ([`DeviceError::StaleNeighbours`]).

@@ -11,9 +11,7 @@ use super::folder;
 use super::handover::Handover;
 use super::scene::absolute;
 use super::train_args::TrainArgs;
-use crate::config::{
-    Config, ConfigLayer, Layers, Regularize, Strategy, SugarSchedule, Typed, resolve,
-};
+use crate::config::{Config, ConfigLayer, Layers, Regularize, SugarSchedule, Typed, resolve};
 use crate::dataset::{Dataset, PointCloud};
 use crate::files::{OutputError, create_folder};
 use crate::train::checkpoint::{self, Checkpoint, CheckpointError, StoredCheckpoint};
@@ -261,11 +259,6 @@ fn warn_of_idle(config: &Config, matches: &ArgMatches) {
         ("exposure_lr_final", !optimize.exposure, "without --exposure"),
         ("depth_l1_weight_init", config.scene.depths.is_none(), "without --depths"),
         ("depth_l1_weight_final", config.scene.depths.is_none(), "without --depths"),
-        ("noise_lr", densify.strategy != Strategy::Mcmc, "without --strategy mcmc"),
-        ("near_fade", densify.strategy == Strategy::Mcmc, "with --strategy mcmc"),
-        ("percent_dense", densify.strategy == Strategy::Mcmc, "with --strategy mcmc"),
-        ("densify_grad_threshold", densify.strategy == Strategy::Mcmc, "with --strategy mcmc"),
-        ("opacity_reset_interval", densify.strategy == Strategy::Mcmc, "with --strategy mcmc"),
         ("init_opacity", optimize.init.is_some(), "with --init"),
         ("init_scale", optimize.init.is_some(), "with --init"),
         ("init_num_pts", optimize.init.is_some(), "with --init"),
@@ -289,7 +282,8 @@ fn warn_of_idle(config: &Config, matches: &ArgMatches) {
         ("dn_factor", no_normals, "without --regularize dn-consistency"),
         ("dn_by_opacity", no_normals, "without --regularize dn-consistency"),
     ];
-    for (id, is_idle, when) in idle {
+    let by_strategy = densify.strategy.idle_options().iter().map(|&(id, when)| (id, true, when));
+    for (id, is_idle, when) in idle.into_iter().chain(by_strategy) {
         if is_idle && matches.value_source(id) == Some(ValueSource::CommandLine) {
             tracing::warn!("--{} has no effect {when}", id.replace('_', "-"));
         }

@@ -7,6 +7,7 @@ mod options;
 mod presets;
 mod resolve;
 mod schema;
+mod strategy;
 mod sugar;
 mod switch;
 mod validate;
@@ -16,9 +17,10 @@ pub use error::ConfigError;
 pub use normalize::{Normalized, normalize_args};
 pub use options::{
     Config, DensifyOptions, Device, Fragmentation, MemoryOptions, OptimizeOptions, OutputOptions,
-    RunOptions, SceneOptions, Strategy,
+    RunOptions, SceneOptions,
 };
 pub use presets::{preset_names, preset_text};
 pub use resolve::{ConfigLayer, Layers, Typed, resolve};
 pub use schema::default_toml;
+pub use strategy::Strategy;
 pub use sugar::{Regularize, SugarOptions, SugarSchedule};

@@ -6,6 +6,7 @@ use clap::builder::RangedU64ValueParser;
 use clap::{Arg, ArgAction, Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 
+use super::strategy::Strategy;
 use super::sugar::{Regularize, SugarSchedule};
 use super::switch::parse_switch;
 use super::{Color, SugarOptions};
@@ -327,19 +328,6 @@ impl Default for DensifyOptions {
             max_points: None,
         }
     }
-}
-
-/// How Gaussians are added and removed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Strategy {
-    /// Adaptive density control of 3DGS: clones and splits where gradients are high, and prunes
-    #[default]
-    Adc,
-    /// The same with the criterion of GOF and Mip-Splatting: absolute gradients count, too; --densify-grad-threshold is 4e-4 and --near-fade 0.37 then, where none is given
-    Gof,
-    /// 3DGS-MCMC: up to --max-points, moving what is transparent to where Gaussians are; what is not given takes the values of --preset mcmc
-    Mcmc,
 }
 
 /// The flag that is no key: it sets `high_dram` to false.

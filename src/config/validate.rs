@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use super::{
     Color, Config, ConfigError, DensifyOptions, MemoryOptions, OptimizeOptions, OutputOptions,
-    RunOptions, SceneOptions, Strategy, SugarOptions,
+    RunOptions, SceneOptions, SugarOptions,
 };
 use crate::memory::Bytes;
 
@@ -129,7 +129,7 @@ impl DensifyOptions {
         key("opacity_reset_interval").count(self.opacity_reset_interval)?;
         key("densify_grad_threshold").rate(self.densify_grad_threshold)?;
         key("absgrad").holds(
-            !self.absgrad || self.strategy == Strategy::Adc,
+            !self.absgrad || self.strategy.takes_absgrad(),
             self.absgrad,
             "false where --strategy is not adc: gof has its own use of absolute gradients, and mcmc \
              has none",

@@ -16,15 +16,19 @@ use super::checkpoint::{Checkpoint, StoredCheckpoint};
 use super::coarse::{Asked, CoarseSchedule};
 use super::descend::{Descended, Descent, descend};
 use super::eval::{EvalRequest, Shown, evaluate};
-use super::event::{Buffers, Event, Phase, Saved, Sink, Split, Step, Tensors};
+use super::event::{Buffers, Event, Phase, Round, Saved, Sink, Split, Step, Tensors};
 use super::feed::Feed;
 use super::report;
 use super::save::{DeviceModel, render_mode, write_point_cloud};
 use super::schedule::{self, Milestones};
+use super::strategy::{self, Rounds, StepExtras, Strategy, fade_depth};
 use super::unexplained_growth::UnexplainedGrowth;
 use super::views::Views;
-use super::{SceneScale, TrainError, densify, render_filter};
-use crate::backend::{LossTerms, LossValue, Pass, Pending, RenderSettings, Surface, SurfaceMaps};
+use super::{SceneScale, TrainError, render_filter};
+use crate::backend::{
+    AdamStep, Adjust, LossTerms, LossValue, Pass, Pending, RenderSettings, Statistics, Surface,
+    SurfaceMaps,
+};
 use crate::config::{Config, SugarOptions};
 use crate::dataset::{Dataset, ImageLoader};
 use crate::files::{OutputError, create_folder};
@@ -70,6 +74,7 @@ pub struct Trainer<'a, B: Surface + SurfaceMaps> {
     /// SuGaR's coarse stage, of a run that has one.
     coarse: Option<Coarse<B>>,
     feed: Feed<'a>,
+    strategy: Box<dyn Strategy<B>>,
     scale: SceneScale,
     /// Finished iterations.
     iteration: u32,
@@ -141,10 +146,12 @@ impl<'a, B: Surface + SurfaceMaps> Trainer<'a, B> {
         sink: &'a mut dyn Sink,
         (model, iteration): (B::Model, u32),
     ) -> Self {
+        let scale = SceneScale::of(setup.dataset);
         let views = Views::new(setup.dataset, setup.images);
         let feed = Feed::new(views, setup.config.run.seed);
         Self {
-            scale: SceneScale::of(setup.dataset),
+            scale,
+            strategy: strategy::of(setup.config, scale),
             setup,
             device,
             sink,
@@ -253,13 +260,14 @@ impl<'a, B: Surface + SurfaceMaps> Trainer<'a, B> {
         let course = self.coarse.as_ref().map(|coarse| coarse.course.clone());
         let course = course.filter(|course| course.contains(iteration));
         let asked = self.asked(course.as_ref(), iteration)?;
+        let observed = match course {
+            Some(_) => None,
+            None => self.strategy.observes(iteration),
+        };
         let settings = RenderSettings {
-            pass: match course {
-                Some(_) => Pass::Train,
-                None => densify::pass(self.setup.config, iteration),
-            },
-            statistics: densify::statistics(self.setup.config),
-            fade_depth: densify::fade_depth(self.setup.config, self.scale),
+            pass: if observed.is_some() { Pass::Observe } else { Pass::Train },
+            statistics: observed.unwrap_or(Statistics::Norms),
+            fade_depth: fade_depth(self.setup.config, self.scale),
             sh_degree: schedule::sh_degree(options, iteration),
             background: self.training_background(iteration),
             near: self.feed.views.near(),
@@ -270,7 +278,11 @@ impl<'a, B: Surface + SurfaceMaps> Trainer<'a, B> {
         let terms = LossTerms { lambda_dssim: options.lambda_dssim };
         let step = match &course {
             Some(course) => course.step(self.setup.config, self.scale.extent, iteration),
-            None => densify::step(self.setup.config, self.scale, iteration),
+            None => {
+                let StepExtras { regularisers, noise } = self.strategy.step_extras(iteration);
+                let rates = schedule::rates(options, self.scale.extent, iteration);
+                AdamStep { regularisers, noise, ..AdamStep::new(iteration, rates) }
+            }
         };
         let mut descent = Descent { settings, terms, depth_weight: None, step };
 
@@ -478,27 +490,26 @@ impl<'a, B: Surface + SurfaceMaps> Trainer<'a, B> {
     /// What the iteration before this one asks of the number of Gaussians and their opacities.
     fn control_density(&mut self) -> Result<(), TrainError> {
         let (config, iteration) = (self.setup.config, self.iteration);
-        let round = densify::due(config, self.scale.extent, iteration);
-        let resets = densify::resets_opacity(config, iteration);
-        if round.is_some() || resets {
+        let (is_due, adjust) = (self.strategy.due(iteration), self.strategy.adjust(iteration));
+        if is_due || adjust.is_some() {
             self.report_launched()?;
         }
-        if let Some(round) = round {
+        if is_due {
             let started = Instant::now();
             // So that the time of the round is the round's, and not that of the step before.
             self.device.synchronize()?;
             let begun = Instant::now();
             let before = self.device.len(&self.model);
-            let done = self.run_round(&round, before)?;
-            if densify::reorders(config, iteration) {
+            let report = self.run_round()?;
+            if Rounds::new(&config.densify).reorders(iteration) {
                 self.reorder()?;
             }
             self.smooth()?;
             self.device.synchronize()?;
-            let round_ms = begun.elapsed().as_secs_f64() * 1e3;
+            let ms = begun.elapsed().as_secs_f64() * 1e3;
             let gaussians = self.device.len(&self.model);
             self.count_time(started);
-            self.sink.on(&done.to_event(iteration, gaussians, round_ms))?;
+            self.sink.on(&Event::Round(Round { iteration, report, gaussians, ms }))?;
             self.creep = UnexplainedGrowth::from(iteration);
             self.profile(Phase::DensityControl)?;
             if gaussians == 0 && before > 0 {
@@ -508,8 +519,9 @@ impl<'a, B: Surface + SurfaceMaps> Trainer<'a, B> {
                 ))?;
             }
         }
-        if resets {
-            self.device.reset_opacity(&mut self.model, densify::RESET_OPACITY)?;
+        if let Some(adjust) = adjust {
+            self.device.adjust(&mut self.model, &adjust)?;
+            let Adjust::OpacityCeiling(_) = adjust;
             self.sink.on(&Event::OpacityReset { iteration })?;
         }
         Ok(())

@@ -7,12 +7,13 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use splat::backend::cpu::{
-    Appearance, Cpu, Frame, Gradients, LpipsModel, Model, Neighbours, Ready, ReadyMean,
+    Appearance, Cpu, Frame, Gradients, LpipsModel, Model, Neighbours, Ready, ReadyMean, Selection,
 };
 use splat::backend::{
-    AdamStep, AppearanceStep, AppearanceTables, Backend, Densified, DensifyRule, DeviceError,
-    Governed, Grant, LossTerms, Measured, NormalRule, Raster, RelocateRule, RenderSettings,
-    Rendered, Rows, Snapshot, Surface, SurfaceMaps, SurfaceRule, SurfaceTerms, Survey,
+    AdamStep, Adjust, AppearanceStep, AppearanceTables, Backend, Candidates, DeviceError, Edit,
+    EditRule, Edited, Governed, Into, LossTerms, Measured, NormalRule, Pick, Raster,
+    RenderSettings, Rendered, Rows, ScoreRule, Snapshot, Surface, SurfaceMaps, SurfaceRule,
+    SurfaceTerms,
 };
 use splat::dataset::{Image, View};
 use splat::math::morton::Cube;
@@ -301,42 +302,6 @@ impl Raster<Gaussians> for ConstrainedBackend {
     fn births(&mut self, _model: &mut Model<f32>, wish: usize) -> Result<usize, DeviceError> {
         Ok(wish.min(self.births))
     }
-    fn survey(&mut self, model: &Model<f32>, rule: &DensifyRule) -> Result<Survey, DeviceError> {
-        self.cpu.survey(model, rule)
-    }
-    fn densify(
-        &mut self,
-        model: &mut Model<f32>,
-        rule: &DensifyRule,
-        grant: Grant,
-    ) -> Result<Densified, DeviceError> {
-        self.rounds.push(grant.births);
-        if grant.births > 0 && self.refused_rounds > 0 {
-            self.refused_rounds -= 1;
-            return Err(refusal());
-        }
-        self.cpu.densify(model, rule, grant)
-    }
-    fn relocate(
-        &mut self,
-        model: &mut Model<f32>,
-        rule: &RelocateRule,
-    ) -> Result<usize, DeviceError> {
-        self.cpu.relocate(model, rule)
-    }
-    fn multiply(
-        &mut self,
-        model: &mut Model<f32>,
-        rule: &RelocateRule,
-        births: usize,
-    ) -> Result<(), DeviceError> {
-        self.rounds.push(births);
-        if births > 0 && self.refused_rounds > 0 {
-            self.refused_rounds -= 1;
-            return Err(refusal());
-        }
-        self.cpu.multiply(model, rule, births)
-    }
     fn reorder(&mut self, model: &mut Model<f32>, cube: &Cube) -> Result<(), DeviceError> {
         self.cpu.reorder(model, cube)
     }
@@ -347,9 +312,6 @@ impl Raster<Gaussians> for ConstrainedBackend {
         sampled_from: f64,
     ) -> Result<(), DeviceError> {
         self.cpu.smooth(model, views, sampled_from)
-    }
-    fn reset_opacity(&mut self, model: &mut Model<f32>, ceiling: f64) -> Result<(), DeviceError> {
-        self.cpu.reset_opacity(model, ceiling)
     }
     fn appearance(&mut self, tables: &AppearanceTables) -> Result<Appearance<f32>, DeviceError> {
         self.cpu.appearance(tables)
@@ -387,6 +349,41 @@ impl Raster<Gaussians> for ConstrainedBackend {
     }
     fn image(&mut self, frame: &Frame<f32>) -> Result<Rendered, DeviceError> {
         self.cpu.image(frame)
+    }
+}
+
+impl Edit<Gaussians> for ConstrainedBackend {
+    type Selection = Selection;
+
+    fn score(&mut self, model: &Model<f32>, rule: &ScoreRule) -> Result<Candidates, DeviceError> {
+        self.cpu.score(model, rule)
+    }
+    fn select(
+        &mut self,
+        model: &mut Model<f32>,
+        candidates: &Candidates,
+        pick: Pick,
+    ) -> Result<Selection, DeviceError> {
+        if let Pick::Best(births) | Pick::WithReplacement { into: Into::NewRows(births), .. } = pick
+        {
+            self.rounds.push(births);
+            if births > 0 && self.refused_rounds > 0 {
+                self.refused_rounds -= 1;
+                return Err(refusal());
+            }
+        }
+        self.cpu.select(model, candidates, pick)
+    }
+    fn edit(
+        &mut self,
+        model: &mut Model<f32>,
+        selection: Selection,
+        rule: &EditRule,
+    ) -> Result<Edited, DeviceError> {
+        self.cpu.edit(model, selection, rule)
+    }
+    fn adjust(&mut self, model: &mut Model<f32>, adjust: &Adjust) -> Result<(), DeviceError> {
+        self.cpu.adjust(model, adjust)
     }
 }
 

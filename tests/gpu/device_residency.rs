@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use crate::common::Draws;
 use crate::common::cuda::{self, alone};
+use crate::common::density::{DensifyRule, densify};
 use crate::common::oracle::{AT_REST, settings};
 use crate::common::scene::{RATES, resized, tame_gaussians};
 use crate::common::view;
 use splat::backend::cuda::{Cuda, CudaOptions, Model, Target};
 use splat::backend::{
-    AdamStep, Backend, DensifyRule, DeviceError, Grant, LossTerms, LossValue, Pending, Raster,
-    Rates, RenderSettings,
+    AdamStep, Backend, DeviceError, LossTerms, LossValue, Pending, Raster, Rates, RenderSettings,
 };
 use splat::dataset::{DepthMap, Image, View};
 use splat::math::Real;
@@ -70,12 +70,12 @@ fn scene() -> Gaussians {
 /// All Gaussians are cloned and none is removed, whatever the rounding.
 const RULE: DensifyRule = DensifyRule {
     gradient_min: 0.0,
-    clone_scale_max: 1e9,
+    small_max: 1e9,
     opacity_min: 0.0,
     scale_max: None,
     seed: 3,
     iteration: 600,
-    criterion: splat::backend::Criterion::Gradient,
+    with_quantile: false,
 };
 
 fn open(budget: Option<Bytes>) -> Result<Cuda, DeviceError> {
@@ -177,7 +177,7 @@ fn iterate(
         if number == BEFORE + 1 {
             done.held = holds(device);
             early = Some(target(device, index, &shots[index])?);
-            device.densify(model, &RULE, Grant { births: usize::MAX })?;
+            densify(device, model, &RULE, usize::MAX)?;
             done.kept = device.download(model)?;
         }
         let target = match early.take() {

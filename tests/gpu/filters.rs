@@ -11,8 +11,8 @@ use crate::common::scene::{NEAR, RATES, filtered_viewpoint, photo, tame_gaussian
 use crate::common::{Draws, assert_relative, derivative, derivative_between_cuts, view};
 use splat::backend::cpu::{Cpu, Model, Parameter};
 use splat::backend::{
-    AdamStep, LossTerms, LossValue, Noise, Pass, Pending, Raster, Regularisers, RenderSettings,
-    ScreenFilter, Snapshot,
+    AdamStep, Adjust, Edit, LossTerms, LossValue, Noise, Pass, Pending, Raster, Regularisers,
+    RenderSettings, ScreenFilter, Snapshot,
 };
 use splat::dataset::{Image, View};
 use splat::math::filter::{kept_on_screen, kept_on_screen_bwd};
@@ -284,7 +284,7 @@ fn through_the_filter(snapshot: &Snapshot<Gaussians>) -> Vec<f64> {
     logits.zip(kept).map(|(&logit, kept)| sigmoid(f64::from(logit)) * kept).collect()
 }
 
-fn a_reset_lowers_opacities_as_they_are_through_the_filter<B: Raster<Gaussians>>(device: &mut B) {
+fn a_reset_lowers_opacities_as_they_are_through_the_filter<B: Edit<Gaussians>>(device: &mut B) {
     let mut gaussians = tame_gaussians(500, 36, 0);
     gaussians.opacity_logits.iter_mut().step_by(3).for_each(|logit| *logit -= 5.0);
     let mut model = device.upload(&gaussians).unwrap();
@@ -297,7 +297,7 @@ fn a_reset_lowers_opacities_as_they_are_through_the_filter<B: Raster<Gaussians>>
     device.step(&mut model, sums, &AdamStep::new(1, AT_REST)).unwrap();
     let before = device.snapshot(&mut model).unwrap();
     assert!(before.first_moments.opacity_logits.iter().any(|&moment| moment != 0.0));
-    device.reset_opacity(&mut model, 0.01).unwrap();
+    device.adjust(&mut model, &Adjust::OpacityCeiling(0.01)).unwrap();
     let after = device.snapshot(&mut model).unwrap();
     let (opacities, lowered) = (through_the_filter(&before), through_the_filter(&after));
     let mut stayed = 0;
@@ -468,10 +468,10 @@ fn noise_moves_transparent_gaussians_as_the_oracle_does<B: Raster<Gaussians>>(de
     assert_eq!(found.parameters.log_scales, gaussians.log_scales);
 }
 
-fn filters_move_with_their_gaussians_and_are_zero_after_a_round<B: Raster<Gaussians>>(
+fn filters_move_with_their_gaussians_and_are_zero_after_a_round<B: Edit<Gaussians>>(
     device: &mut B,
 ) {
-    use splat::backend::{Criterion, DensifyRule, Grant};
+    use crate::common::density::{DensifyRule, densify};
     use splat::math::morton::Cube;
     let gaussians = tame_gaussians(203, 49, 2);
     let mut model = device.upload(&gaussians).unwrap();
@@ -495,16 +495,16 @@ fn filters_move_with_their_gaussians_and_are_zero_after_a_round<B: Raster<Gaussi
     assert_eq!(rows(&after), rows(&before));
     let rule = DensifyRule {
         gradient_min: 1e9,
-        clone_scale_max: 0.05,
+        small_max: 0.05,
         opacity_min: 0.5,
         scale_max: None,
         seed: 5,
         iteration: 600,
-        criterion: Criterion::Gradient,
+        with_quantile: false,
     };
-    let done = device.densify(&mut model, &rule, Grant { births: 9 }).unwrap();
+    let done = densify(device, &mut model, &rule, 9).unwrap();
     let left = device.snapshot(&mut model).unwrap();
-    assert!(done.pruned > 20 && left.parameters.len() == 203 - done.pruned);
+    assert!(done.removed > 20 && left.parameters.len() == 203 - done.removed);
     let zeros = vec![0.0; left.parameters.len()];
     assert_eq!((&left.filter_3d, &left.absolute_norm_sums), (&zeros, &zeros));
     let bytes = device.model_bytes(&model).into_iter().map(|bytes| bytes.0).sum::<u64>();

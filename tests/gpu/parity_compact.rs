@@ -9,6 +9,7 @@ use crate::common::compact::{
     assert_same_rows, colors, compact, full, half_step, held, image, largest_difference, open,
     snapshot, uneven,
 };
+use crate::common::density::{DensifyRule, densify, score};
 use crate::common::oracle::{AT_REST, Shot, settings, step};
 use crate::common::scene::{
     RATES, gaussian, in_training, photo, straight, tame_gaussians, together,
@@ -17,7 +18,7 @@ use crate::common::{Draws, cuda, view};
 use splat::backend::cpu::Cpu;
 use splat::backend::cuda::{Cuda, CudaOptions};
 use splat::backend::{
-    Backend, DensifyRule, DeviceError, Grant, LossTerms, MemoryKind, Pass, Raster, Rates, Snapshot,
+    Adjust, Backend, DeviceError, Edit, LossTerms, MemoryKind, Pass, Raster, Rates, Snapshot,
 };
 use splat::dataset::{Image, View};
 use splat::math::compact::{
@@ -308,12 +309,12 @@ fn rows_keep_their_colours_and_moments_where_they_are_moved() {
     let start = held_in_training(83);
     let rule = DensifyRule {
         gradient_min: 0.005,
-        clone_scale_max: 0.2,
+        small_max: 0.2,
         opacity_min: 0.005,
         scale_max: None,
         seed: 3,
         iteration: 100,
-        criterion: splat::backend::Criterion::Gradient,
+        with_quantile: false,
     };
     let (mut device, mut cpu) = (compact(), Cpu::<f32>::new());
     let mut model = device.restore(start.clone()).unwrap();
@@ -324,15 +325,15 @@ fn rows_keep_their_colours_and_moments_where_they_are_moved() {
     let mut expected: Snapshot<Gaussians> = cpu.snapshot(&mut twin).unwrap();
     assert_same_rows(&snapshot(&mut device, &mut model), &expected, "reorder");
 
-    device.reset_opacity(&mut model, 0.3).unwrap();
-    cpu.reset_opacity(&mut twin, 0.3).unwrap();
+    device.adjust(&mut model, &Adjust::OpacityCeiling(0.3)).unwrap();
+    cpu.adjust(&mut twin, &Adjust::OpacityCeiling(0.3)).unwrap();
     expected = cpu.snapshot(&mut twin).unwrap();
     assert_same_rows(&snapshot(&mut device, &mut model), &expected, "lower opacities");
 
-    let births = cpu.survey(&twin, &rule).unwrap().births();
-    let done = device.densify(&mut model, &rule, Grant { births }).unwrap();
-    assert_eq!(done, cpu.densify(&mut twin, &rule, Grant { births }).unwrap());
-    assert!(done.cloned > 20 && done.split > 20 && done.pruned > 4, "{done:?}");
+    let births = score(&mut cpu, &twin, &rule).count();
+    let done = densify(&mut device, &mut model, &rule, births).unwrap();
+    assert_eq!(done, densify(&mut cpu, &mut twin, &rule, births).unwrap());
+    assert!(done.copied > 20 && done.split > 20 && done.removed > 4, "{done:?}");
     expected = cpu.snapshot(&mut twin).unwrap();
     let mut found = snapshot(&mut device, &mut model);
     // Where children are placed, rounding differs.

@@ -1,10 +1,11 @@
 //! Colours that a device may leave behind while no view sees them: whoever reads or moves them finds
 //! them where dense Adam has them, which is what the CPU backend in double precision does.
 
+use crate::common::density::{DensifyRule, densify, score};
 use crate::common::oracle::{AT_REST, Counted, Shot, settings, shot, step};
 use crate::common::scene::{gaussian, in_training, straight, tame_gaussians, together};
 use splat::backend::cpu::Cpu;
-use splat::backend::{DensifyRule, Grant, Pass, Raster, Rates, RenderSettings, Snapshot};
+use splat::backend::{Edit, Pass, Raster, Rates, RenderSettings, Snapshot};
 use splat::math::morton::Cube;
 use splat::model::{Gaussians, Primitive};
 
@@ -36,7 +37,7 @@ fn looking_ahead(gaussians: &Gaussians) -> Shot {
 }
 
 /// Steps of these numbers.
-fn steps<B: Raster<Gaussians>>(
+fn steps<B: Edit<Gaussians>>(
     device: &mut B,
     model: &mut B::Model,
     (shot, numbers): (&Shot, std::ops::RangeInclusive<u32>),
@@ -78,7 +79,7 @@ fn assert_alike(found: &Snapshot<Gaussians>, expected: &Snapshot<Gaussians>, wha
     }
 }
 
-fn colours_that_no_view_sees_move_on_as_the_oracles<B: Raster<Gaussians>>(device: &mut B) {
+fn colours_that_no_view_sees_move_on_as_the_oracles<B: Edit<Gaussians>>(device: &mut B) {
     let start = in_training(gaussians(), 82);
     let shot = looking_ahead(&start.parameters);
     // From the first step on, when the bias corrections change most, and past the longest time that
@@ -106,7 +107,7 @@ enum Deed {
     Densify,
 }
 
-fn after<B: Raster<Gaussians>>(
+fn after<B: Edit<Gaussians>>(
     device: &mut B,
     (start, shot): (&Snapshot<Gaussians>, &Shot),
     deed: Deed,
@@ -130,17 +131,17 @@ fn after<B: Raster<Gaussians>>(
         Deed::Densify => {
             let rule = DensifyRule {
                 gradient_min: 0.02,
-                clone_scale_max: 0.2,
+                small_max: 0.2,
                 opacity_min: 0.005,
                 scale_max: None,
                 seed: 3,
                 iteration: 100,
-                criterion: splat::backend::Criterion::Gradient,
+                with_quantile: false,
             };
             let before = device.len(&model);
-            let births = device.survey(&model, &rule).unwrap().births();
-            let done = device.densify(&mut model, &rule, Grant { births }).unwrap();
-            assert!(births > 20 && done.pruned > 4, "{births} born, {} removed", done.pruned);
+            let births = score(device, &model, &rule).count();
+            let done = densify(device, &mut model, &rule, births).unwrap();
+            assert!(births > 20 && done.removed > 4, "{births} born, {} removed", done.removed);
             assert_ne!(device.len(&model), before);
         }
     }
@@ -149,7 +150,7 @@ fn after<B: Raster<Gaussians>>(
     device.snapshot(&mut model).unwrap()
 }
 
-fn whatever_reads_or_moves_rows_lets_their_colours_catch_up<B: Raster<Gaussians>>(device: &mut B) {
+fn whatever_reads_or_moves_rows_lets_their_colours_catch_up<B: Edit<Gaussians>>(device: &mut B) {
     let start = in_training(gaussians(), 83);
     let shot = looking_ahead(&start.parameters);
     for deed in [Deed::Download, Deed::Sample, Deed::Reorder, Deed::Densify] {
@@ -159,7 +160,7 @@ fn whatever_reads_or_moves_rows_lets_their_colours_catch_up<B: Raster<Gaussians>
     }
 }
 
-fn a_view_that_looks_where_no_other_did_sees_the_oracles_colours<B: Raster<Gaussians>>(
+fn a_view_that_looks_where_no_other_did_sees_the_oracles_colours<B: Edit<Gaussians>>(
     device: &mut B,
 ) {
     let start = in_training(gaussians(), 84);

@@ -1,11 +1,12 @@
 //! Density control as a Markov chain: every device draws the Gaussians that the CPU backend draws in
 //! double precision, and makes the same of them.
 
+use crate::common::density::{RelocateRule, multiply, relocate};
 use crate::common::oracle::{Counted, Shot, settings, shot, step};
 use crate::common::scene::{RATES, in_training, tame_gaussians};
 use crate::common::{Draws, view};
 use splat::backend::cpu::Cpu;
-use splat::backend::{DeviceError, Raster, RelocateRule, Snapshot};
+use splat::backend::{DeviceError, Edit, Raster, Snapshot};
 use splat::math::relocate::opacity;
 use splat::math::{Real, inverse_sigmoid};
 use splat::model::{Gaussians, Primitive};
@@ -61,7 +62,7 @@ fn assert_same(found: &Snapshot<Gaussians>, expected: &Snapshot<Gaussians>, what
 }
 
 /// What a round leaves of a snapshot, and what it says.
-fn after<B: Raster<Gaussians>, T>(
+fn after<B: Edit<Gaussians>, T>(
     device: &mut B,
     start: &Snapshot<Gaussians>,
     round: impl FnOnce(&mut B, &mut B::Model) -> Result<T, DeviceError>,
@@ -71,16 +72,16 @@ fn after<B: Raster<Gaussians>, T>(
     (said, device.snapshot(&mut model).unwrap())
 }
 
-fn the_dead_move_to_the_same_gaussians<B: Raster<Gaussians>>(device: &mut B) {
+fn the_dead_move_to_the_same_gaussians<B: Edit<Gaussians>>(device: &mut B) {
     // One that is alive, one that is dead, whole lane blocks and broken ones, and several thread blocks.
     for (count, share) in
         [(1, 0.0), (1, 1.0), (31, 0.5), (32, 0.5), (33, 0.1), (203, 0.3), (1021, 0.95)]
     {
         let start = start(count, share);
         let dead = (0..count).filter(|&row| is_dead(&start, row)).count();
-        let (moved, found) = after(device, &start, |device, model| device.relocate(model, &RULE));
+        let (moved, found) = after(device, &start, |device, model| relocate(device, model, &RULE));
         let (expected_moved, expected) =
-            after(&mut Cpu::<f64>::new(), &start, |device, model| device.relocate(model, &RULE));
+            after(&mut Cpu::<f64>::new(), &start, |device, model| relocate(device, model, &RULE));
         assert_eq!(moved, expected_moved, "{count} {share}");
         assert_eq!(moved, if dead == count { 0 } else { dead }, "{count} {share}");
         assert_same(&found, &expected, &format!("{count} Gaussians, {dead} dead"));
@@ -88,13 +89,13 @@ fn the_dead_move_to_the_same_gaussians<B: Raster<Gaussians>>(device: &mut B) {
     }
 }
 
-fn the_same_gaussians_get_copies<B: Raster<Gaussians>>(device: &mut B) {
+fn the_same_gaussians_get_copies<B: Edit<Gaussians>>(device: &mut B) {
     for (count, births) in [(1, 1), (1, 100), (31, 2), (32, 1), (203, 11), (203, 500), (1021, 51)] {
         let start = start(count, 0.2);
         let (_, found) =
-            after(device, &start, |device, model| device.multiply(model, &RULE, births));
+            after(device, &start, |device, model| multiply(device, model, &RULE, births));
         let (_, expected) = after(&mut Cpu::<f64>::new(), &start, |device, model| {
-            device.multiply(model, &RULE, births)
+            multiply(device, model, &RULE, births)
         });
         assert_eq!(found.parameters.len(), count + births);
         assert_same(&found, &expected, &format!("{count} Gaussians, {births} births"));
@@ -103,25 +104,25 @@ fn the_same_gaussians_get_copies<B: Raster<Gaussians>>(device: &mut B) {
     }
 }
 
-fn nothing_happens_to_a_model_without_gaussians_or_without_living_ones<B: Raster<Gaussians>>(
+fn nothing_happens_to_a_model_without_gaussians_or_without_living_ones<B: Edit<Gaussians>>(
     device: &mut B,
 ) {
     let nothing = in_training(Gaussians::zeros(3, 0), 1);
     let mut gone = start(40, 0.0);
     gone.parameters.opacity_logits.fill(-30.0);
     for start in [nothing, gone] {
-        let (moved, found) = after(device, &start, |device, model| device.relocate(model, &RULE));
+        let (moved, found) = after(device, &start, |device, model| relocate(device, model, &RULE));
         assert_eq!(moved, 0);
         assert_same(&found, &start, "nothing to draw");
-        let (_, found) = after(device, &start, |device, model| device.multiply(model, &RULE, 7));
+        let (_, found) = after(device, &start, |device, model| multiply(device, model, &RULE, 7));
         assert_same(&found, &start, "nothing to draw");
     }
     let start = start(40, 0.5);
-    let (_, found) = after(device, &start, |device, model| device.multiply(model, &RULE, 0));
+    let (_, found) = after(device, &start, |device, model| multiply(device, model, &RULE, 0));
     assert_same(&found, &start, "no births");
 }
 
-fn rounds_follow_each_other_with_steps_between<B: Raster<Gaussians>>(device: &mut B) {
+fn rounds_follow_each_other_with_steps_between<B: Edit<Gaussians>>(device: &mut B) {
     let start = start(203, 0.3);
     let shots: Vec<Shot> = (0..3)
         .map(|i| {
@@ -133,8 +134,8 @@ fn rounds_follow_each_other_with_steps_between<B: Raster<Gaussians>>(device: &mu
     let mut number = 1;
     for round in 1..=4_u32 {
         let rule = RelocateRule { iteration: 100 * round, ..RULE };
-        device.relocate(&mut model, &rule).unwrap();
-        device.multiply(&mut model, &rule, 37).unwrap();
+        relocate(device, &mut model, &rule).unwrap();
+        multiply(device, &mut model, &rule, 37).unwrap();
         for shot in &shots {
             let loss = step(device, &mut model, shot, (number, RATES));
             assert!(loss.total.is_finite());
@@ -165,14 +166,14 @@ mod compact {
         let start = held(&start);
         let mut device = compact();
         let mut model = device.restore(start.clone()).unwrap();
-        let moved = device.relocate(&mut model, &RULE).unwrap();
+        let moved = relocate(&mut device, &mut model, &RULE).unwrap();
         let (expected_moved, expected) =
-            after(&mut Cpu::<f32>::new(), &start, |device, model| device.relocate(model, &RULE));
+            after(&mut Cpu::<f32>::new(), &start, |device, model| relocate(device, model, &RULE));
         assert_eq!(moved, expected_moved);
         assert_same(&snapshot(&mut device, &mut model), &expected, "moved");
-        device.multiply(&mut model, &RULE, 70).unwrap();
+        multiply(&mut device, &mut model, &RULE, 70).unwrap();
         let (_, expected) = after(&mut Cpu::<f32>::new(), &expected, |device, model| {
-            device.multiply(model, &RULE, 70)
+            multiply(device, model, &RULE, 70)
         });
         assert_same(&snapshot(&mut device, &mut model), &expected, "copied");
     }

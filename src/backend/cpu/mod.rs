@@ -4,6 +4,7 @@
 //! Results do not depend on the number of threads: sums run in a fixed order.
 
 mod count;
+mod edit;
 mod frame;
 mod model;
 mod stage;
@@ -13,6 +14,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 pub use count::{Counted, count};
+pub use edit::Selection;
 pub use frame::Frame;
 pub use model::{Model, ModelColumn, Parameter};
 pub use stage::appearance::Appearance;
@@ -29,15 +31,14 @@ use self::stage::gradients::ViewGradients;
 use self::stage::project::Splat;
 use self::stage::sampled_depths::Sampled;
 use self::stage::{
-    adam, appearance, bin, densify, depth, loss, lpips, neighbours, normals, project, relocate,
-    reorder, sampled_depths, smooth, surface,
+    adam, appearance, bin, densify, depth, loss, lpips, neighbours, normals, project, reorder,
+    sampled_depths, smooth, surface,
 };
 use super::viewpoint::viewpoint;
 use super::{
-    AdamStep, AppearanceStep, AppearanceTables, Backend, Densified, DensifyRule, DeviceError,
-    Grant, LossTerms, LossValue, Measured, NormalRule, Pass, Pending, Raster, RelocateRule,
-    RenderSettings, Rendered, Rows, ScreenFilter, Snapshot, Surface, SurfaceMaps, SurfaceRule,
-    SurfaceTerms, Survey, check_rows, chunks,
+    AdamStep, AppearanceStep, AppearanceTables, Backend, DeviceError, LossTerms, LossValue,
+    Measured, NormalRule, Pass, Pending, Raster, RenderSettings, Rendered, Rows, ScreenFilter,
+    Snapshot, Surface, SurfaceMaps, SurfaceRule, SurfaceTerms, check_rows, chunks,
 };
 use crate::dataset::{Image, View};
 use crate::math::Real;
@@ -295,37 +296,6 @@ impl<R: Real> Raster<Gaussians> for Cpu<R> {
         gradients.views.into_iter().find_map(|view| view.fault).map_or(moved, Err)
     }
 
-    fn survey(&mut self, model: &Model<R>, rule: &DensifyRule) -> Result<Survey, DeviceError> {
-        Ok(densify::survey(model, rule))
-    }
-
-    fn densify(
-        &mut self,
-        model: &mut Model<R>,
-        rule: &DensifyRule,
-        grant: Grant,
-    ) -> Result<Densified, DeviceError> {
-        Ok(densify::densify(model, rule, grant))
-    }
-
-    fn relocate(
-        &mut self,
-        model: &mut Model<R>,
-        rule: &RelocateRule,
-    ) -> Result<usize, DeviceError> {
-        Ok(relocate::relocate(model, rule))
-    }
-
-    fn multiply(
-        &mut self,
-        model: &mut Model<R>,
-        rule: &RelocateRule,
-        births: usize,
-    ) -> Result<(), DeviceError> {
-        relocate::multiply(model, rule, births);
-        Ok(())
-    }
-
     fn reorder(&mut self, model: &mut Model<R>, cube: &Cube) -> Result<(), DeviceError> {
         reorder::reorder(model, cube);
         Ok(())
@@ -340,15 +310,6 @@ impl<R: Real> Raster<Gaussians> for Cpu<R> {
         // The screen's filter does not matter to it.
         let point = |view: &&View| viewpoint(view, sampled_from, ScreenFilter::DILATION);
         smooth::smooth(model, &views.iter().map(point).collect::<Vec<_>>());
-        Ok(())
-    }
-
-    fn reset_opacity(&mut self, model: &mut Model<R>, ceiling: f64) -> Result<(), DeviceError> {
-        if model.optional().filter_3d {
-            smooth::reset_opacity(model, ceiling);
-        } else {
-            densify::reset_opacity(model, ceiling);
-        }
         Ok(())
     }
 

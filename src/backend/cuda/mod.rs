@@ -5,6 +5,7 @@
 
 mod copy;
 mod device;
+mod edit;
 mod frame;
 mod govern;
 mod growth;
@@ -18,6 +19,7 @@ mod work;
 
 pub(super) use device::fatbins::{ARCHS, NVCC};
 pub use device::{driver, stream, timers};
+pub use edit::Selection;
 pub use frame::{Frame, Gradients};
 pub use memory::{heap, sort};
 pub use model::tables::Model;

@@ -15,14 +15,13 @@ use super::stage::lpips::LpipsModel;
 use super::stage::neighbours::{self, Neighbours};
 use super::stage::normals::PendingNormals;
 use super::stage::surface::PendingSurface;
-use super::stage::{densify, relocate, reorder, smooth};
+use super::stage::{reorder, smooth};
 use super::{Cuda, copy, growth};
 use crate::backend::surface::list_len;
 use crate::backend::{
-    AdamStep, AppearanceStep, AppearanceTables, Backend, CopySpeed, Densified, DensifyRule,
-    DeviceError, Governed, Grant, LossTerms, Measured, MemoryEntry, MemoryKind, NormalRule, Pass,
-    Raster, RelocateRule, RenderSettings, Rendered, Rows, Snapshot, StageTime, Surface,
-    SurfaceMaps, SurfaceRule, Survey, Work, chunks,
+    AdamStep, AppearanceStep, AppearanceTables, Backend, CopySpeed, DeviceError, Governed,
+    LossTerms, Measured, MemoryEntry, MemoryKind, NormalRule, Pass, Raster, RenderSettings,
+    Rendered, Rows, Snapshot, StageTime, Surface, SurfaceMaps, SurfaceRule, Work, chunks,
 };
 use crate::dataset::{Image, View};
 use crate::math::morton::Cube;
@@ -314,40 +313,6 @@ impl Raster<Gaussians> for Cuda {
         Ok(granted)
     }
 
-    fn survey(&mut self, model: &Model, rule: &DensifyRule) -> Result<Survey, DeviceError> {
-        self.with_room(|session| densify::survey(session, model, rule))
-    }
-
-    fn densify(
-        &mut self,
-        model: &mut Model,
-        rule: &DensifyRule,
-        grant: Grant,
-    ) -> Result<Densified, DeviceError> {
-        // Rows get other numbers: the one that a fault names would be another Gaussian's afterwards.
-        self.session.check_faults()?;
-        catch_up(&self.session, model)?;
-        self.with_room(|session| densify::densify(session, model, rule, grant))
-    }
-
-    fn relocate(&mut self, model: &mut Model, rule: &RelocateRule) -> Result<usize, DeviceError> {
-        // As before density control.
-        self.session.check_faults()?;
-        catch_up(&self.session, model)?;
-        self.with_room(|session| relocate::relocate(session, model, rule))
-    }
-
-    fn multiply(
-        &mut self,
-        model: &mut Model,
-        rule: &RelocateRule,
-        births: usize,
-    ) -> Result<(), DeviceError> {
-        self.session.check_faults()?;
-        catch_up(&self.session, model)?;
-        self.with_room(|session| relocate::multiply(session, model, rule, births))
-    }
-
     fn reorder(&mut self, model: &mut Model, cube: &Cube) -> Result<(), DeviceError> {
         // As before density control.
         self.session.check_faults()?;
@@ -362,14 +327,6 @@ impl Raster<Gaussians> for Cuda {
         sampled_from: f64,
     ) -> Result<(), DeviceError> {
         self.with_room(|session| smooth::smooth(session, model, views, sampled_from))
-    }
-
-    fn reset_opacity(&mut self, model: &mut Model, ceiling: f64) -> Result<(), DeviceError> {
-        if model.optional().filter_3d {
-            smooth::reset_opacity(&self.session, model, ceiling)
-        } else {
-            densify::reset_opacity(&self.session, model, ceiling)
-        }
     }
 
     fn appearance(&mut self, tables: &AppearanceTables) -> Result<Appearance, DeviceError> {

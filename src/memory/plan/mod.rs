@@ -26,6 +26,7 @@ pub use host::Host;
 pub use mapping::Granule;
 pub use model::{ModelSize, OptionalColumns, REGIONS, Storage};
 pub use photographs::Photographs;
+pub use round::RoundShape;
 pub use run::{CONTEXT, Forecast, Run, Stage};
 pub use seen::Seen;
 pub use stack::{Row, Stack};

@@ -15,7 +15,7 @@ const WORD: u64 = 4;
 const WEIGHT: u64 = 8;
 
 /// A look at the candidates.
-pub(super) fn survey(stack: &mut Stack, model: &ModelSize) {
+fn score(stack: &mut Stack, model: &ModelSize) {
     let counts = stack.take("density counts", size_of::<DensityCounts>() as u64);
     // Where absolute gradients are gathered, their quantile is looked for.
     if model.optional.absolute_norm_sums {
@@ -24,9 +24,28 @@ pub(super) fn survey(stack: &mut Stack, model: &ModelSize) {
     stack.give_back(counts);
 }
 
+/// What a strategy does in a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RoundShape {
+    /// Gaussians are copied, split and removed.
+    Grow,
+    /// Gaussians move, and copies are added.
+    Relocate,
+}
+
 /// One round in which `wanted` Gaussians would be born and `births` of them may.
 pub(super) fn densify(stack: &mut Stack, model: &ModelSize, (wanted, births): (u64, u64)) {
-    survey(stack, model);
+    score(stack, model);
+    edit(stack, model, (wanted, births));
+}
+
+/// A removal of Gaussians, without a look at the candidates.
+pub(super) fn remove(stack: &mut Stack, model: &ModelSize) {
+    edit(stack, model, (0, 0));
+}
+
+/// The birth of so many of the wanted, and the removal of others.
+fn edit(stack: &mut Stack, model: &ModelSize, (wanted, births): (u64, u64)) {
     let rows = model.with(model.gaussians + births);
     let words = model.words();
     let chunk = (rows.table(words) / WORD).min(MOVED_WORDS) + model.with(1).table(words) / WORD;

@@ -11,7 +11,7 @@ use super::frame::{Lists, Pass, draw};
 use super::mapping::Granule;
 use super::model::{ModelSize, Storage};
 use super::photographs::Photographs;
-use super::round;
+use super::round::{self, RoundShape};
 use super::seen::Seen;
 use super::stack::{Row, Stack};
 use crate::abi::GEOMETRY_WIDTH;
@@ -55,8 +55,8 @@ pub struct Run {
     /// Gaussians that would be born in a round, and those that are; without, a tenth of the model's
     /// are, and twice as many would be.
     pub births: Option<[u64; 2]>,
-    /// Whether rounds move Gaussians and add copies, in place of cloning and splitting.
-    pub relocates: bool,
+    /// What a round does.
+    pub rounds: RoundShape,
     /// SuGaR's coarse stage, where it follows.
     pub coarse: Option<Coarse>,
     /// Whether views may be drawn in bands where their lists do not fit.
@@ -242,10 +242,9 @@ impl Run {
             stages.extend([
                 stage("density control", most, &|stack| {
                     let before = model.with(most - births);
-                    if self.relocates {
-                        round::relocate(stack, &before, births);
-                    } else {
-                        round::densify(stack, &before, (wanted, births));
+                    match self.rounds {
+                        RoundShape::Grow => round::densify(stack, &before, (wanted, births)),
+                        RoundShape::Relocate => round::relocate(stack, &before, births),
                     }
                     round::smooth(stack, &model, views);
                 }),
@@ -258,7 +257,7 @@ impl Run {
                 let pass = Pass::Train { inverse_depths, coarse: Some(maps) };
                 draw(stack, most, &view, (pass, lists), colors);
                 // What is too transparent goes, once.
-                round::densify(stack, &model, (0, 0));
+                round::remove(stack, &model);
                 round::smooth(stack, &model, views);
             });
             stages.push(Played { neighbours, ..coarse });

@@ -4,13 +4,13 @@ use std::time::Instant;
 
 use super::Trainer;
 use crate::backend::{
-    Grant, Neighbourhood, Pass, Pending, RenderSettings, Snapshot, Surface, SurfaceMaps,
+    Candidates, Neighbourhood, Pass, Pending, Pick, RenderSettings, Snapshot, Surface, SurfaceMaps,
     SurfaceTerms, chunks,
 };
 use crate::config::SugarOptions;
 use crate::memory::Bytes;
 use crate::model::{Gaussians, fuse};
-use crate::train::coarse::{Asked, CoarseSchedule, prune_rule};
+use crate::train::coarse::{Asked, CoarseSchedule, PRUNE_RULE};
 use crate::train::descend::Surfaces;
 use crate::train::event::{Event, Phase, Split, SurfaceReport};
 use crate::train::near_surface::{mean_thickness, share_near_surface};
@@ -164,12 +164,11 @@ impl<B: Surface + SurfaceMaps> Trainer<'_, B> {
         self.drop_neighbours();
         let started = Instant::now();
         let iteration = self.iteration;
-        let rule = prune_rule(self.setup.config, iteration);
         // Left out like another round it would never come again.
         let pruned = self.with_memory_retry(|trainer| {
-            trainer.device.survey(&trainer.model, &rule)?;
-            let none = Grant { births: 0 };
-            Ok(trainer.device.densify(&mut trainer.model, &rule, none)?.pruned)
+            let (device, model) = (&mut *trainer.device, &mut trainer.model);
+            let selection = device.select(model, &Candidates::NONE, Pick::Best(0))?;
+            Ok(device.edit(model, selection, &PRUNE_RULE)?.removed)
         })?;
         self.device.synchronize()?;
         self.count_time(started);

@@ -1,0 +1,80 @@
+//! Density control on the processor.
+
+use super::Cpu;
+use super::model::Model;
+use super::stage::densify::{self, Size};
+use super::stage::relocate::{self, DrawnSources};
+use super::stage::smooth;
+use crate::backend::rows_version::RowsVersion;
+use crate::backend::{Adjust, Candidates, DeviceError, Edit, EditRule, Edited, Pick, ScoreRule};
+use crate::math::Real;
+use crate::math::random::Stream;
+use crate::model::Gaussians;
+
+/// Rows of a model that were selected.
+#[derive(Debug)]
+pub struct Selection {
+    rows_version: RowsVersion,
+    picked: Picked,
+}
+
+#[derive(Debug)]
+enum Picked {
+    Best(Vec<(usize, Size)>),
+    Drawn(DrawnSources),
+}
+
+impl<R: Real> Edit<Gaussians> for Cpu<R> {
+    type Selection = Selection;
+
+    fn score(&mut self, model: &Model<R>, rule: &ScoreRule) -> Result<Candidates, DeviceError> {
+        Ok(match rule.by_gradient() {
+            Some(gradient) => densify::score(model, rule, &gradient),
+            None => Candidates { rule: *rule, ..Candidates::NONE },
+        })
+    }
+
+    fn select(
+        &mut self,
+        model: &mut Model<R>,
+        candidates: &Candidates,
+        pick: Pick,
+    ) -> Result<Selection, DeviceError> {
+        let picked = match (pick, candidates.rule) {
+            (Pick::Best(births), _) => Picked::Best(densify::select(model, candidates, births)?),
+            (Pick::WithReplacement { into, key }, ScoreRule::Opacity { min }) => {
+                Picked::Drawn(relocate::select(model, min, (into, Stream::of_key(key))))
+            }
+            (Pick::WithReplacement { .. }, _) => return Err(DeviceError::UnsuitedEdit),
+        };
+        Ok(Selection { rows_version: model.rows_version().clone(), picked })
+    }
+
+    fn edit(
+        &mut self,
+        model: &mut Model<R>,
+        selection: Selection,
+        rule: &EditRule,
+    ) -> Result<Edited, DeviceError> {
+        if selection.rows_version != *model.rows_version() {
+            return Err(DeviceError::StaleSelection);
+        }
+        match (selection.picked, rule) {
+            (Picked::Best(rows), EditRule::Grow { large, keep }) => {
+                Ok(densify::edit(model, &rows, (large, keep)))
+            }
+            (Picked::Drawn(sources), EditRule::Share) => Ok(relocate::edit(model, &sources)),
+            _ => Err(DeviceError::UnsuitedEdit),
+        }
+    }
+
+    fn adjust(&mut self, model: &mut Model<R>, adjust: &Adjust) -> Result<(), DeviceError> {
+        let Adjust::OpacityCeiling(ceiling) = *adjust;
+        if model.optional().filter_3d {
+            smooth::reset_opacity(model, ceiling);
+        } else {
+            densify::reset_opacity(model, ceiling);
+        }
+        Ok(())
+    }
+}
