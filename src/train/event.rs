@@ -474,3 +474,19 @@ pub struct Pictures {
     #[serde(skip)]
     pub density: Arc<Picture>,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_round_is_an_event_in_the_words_of_its_strategy() {
+        let counts = vec![("relocated", 3), ("born", 2), ("refused", 0)];
+        let report = RoundReport { event: "relocated", counts };
+        let event = Event::Round(Round { iteration: 600, report, gaussians: 42, ms: 1.5 });
+        assert_eq!(
+            serde_json::to_string(&event).unwrap(),
+            r#"{"event":"relocated","iteration":600,"relocated":3,"born":2,"refused":0,"gaussians":42,"ms":1.5}"#
+        );
+    }
+}
