@@ -1,10 +1,12 @@
 //! Compiles the kernels: each `.cu` to a fatbin that the program embeds, `primitives.cu` to a
-//! static library. Without nvcc there is a warning instead, and no cfg `kernels`.
+//! static library, which is asked for the scratch that its calls want. Without nvcc there is a
+//! warning instead, and no cfg `kernels`.
 
 #[path = "../src/abi/mod.rs"]
 #[allow(dead_code, unreachable_pub, unused_imports, reason = "the library uses the rest")]
 mod abi;
 mod nvcc;
+mod scratch;
 
 use std::collections::VecDeque;
 use std::env;
@@ -86,6 +88,9 @@ fn build(nvcc: &Nvcc) -> Result<(), String> {
         job.warn_of_spills()?;
     }
 
+    if let Some(library) = jobs.iter().find(|job| job.name == LIBRARY) {
+        scratch::write_table(nvcc, &archs, &library.product, [&source, &out])?;
+    }
     let table = table(&jobs, &archs, &nvcc.version);
     fs::write(out.join("fatbins.rs"), table).map_err(|error| describe(&out, &error))?;
     link(nvcc, &out);

@@ -21,10 +21,67 @@
 //! | find the nearest centres | | `neighbours.rs` |
 //! | have Gaussians lie on surfaces | `math/field.rs`, `math/lookup.rs` | `surface.rs` |
 //! | put neighbours side by side | `math/morton.rs` | `reorder.rs` |
+//!
+//! # Glossary
+//!
+//! | word | meaning |
+//! |---|---|
+//! | splat | a Gaussian projected into a view |
+//! | record | the 12 floats of a splat |
+//! | splat index | a splat's place in the list of its view |
+//! | instance | a pair of a splat and a tile that it covers |
+//! | tile | 16x16 px, drawn by one block |
+//! | part | 8x4 px of a tile, drawn by one warp |
+//! | chunk | 256 instances of a tile |
+//! | band | rows of tiles whose instances are listed at once |
+//! | term | a summand of the loss |
+//! | target | a photograph on the device |
+//! | frame | a rendered view and what its backward pass needs |
+//! | candidate | a Gaussian that may be cloned or split in this round |
+//! | birth | a row that density control adds |
+//! | relocate | move a dead Gaussian onto a living one |
+//! | lane block | 32 rows of the model, stored together |
+//! | catch up | apply the Adam steps that were skipped |
+//! | region | device memory for the life of the model |
+//! | block | memory of the scratch arena, for a stage or less |
+//! | granule | 2 MiB, the unit in which device memory is mapped |
+//! | slot | the description of one buffer |
+//! | ledger | the account of who holds how much memory |
+//! | rung | a thing to give up when memory is short |
+//!
+//! # Recipes
+//!
+//! **Add an option.** `config/options.rs`: one entry with help, default and range (`config/declare.rs`
+//! explains it; the coarse stage has `config/sugar.rs`; memory, output and device have
+//! `config/run_options.rs`). Then the file that uses it. `SPLAT_UPDATE_CONFIGS=1 cargo test --test house
+//! configs` writes `configs/default.toml`. A rule about two options stands in `config/validate.rs`.
+//!
+//! **Add a loss term.** `abi/terms.rs`: its arguments and its place in the list of losses.
+//! `train/terms.rs`: a variant of the term, its name and what it needs of a frame.
+//! `backend/cpu/stage/x.rs`: the term and its derivative. `backend/cuda/stage/x.rs` and `kernels/x.cu`: the
+//! same on the GPU. One option for its weight. Tests: differences of the CPU in `tests/spec/gradients.rs`,
+//! CPU against GPU in `tests/gpu/`. Buffers that it needs are slots in `layout/`.
+//!
+//! **Add a strategy.** `train/strategy/x.rs`: an implementation of `Strategy`, written with the scores,
+//! selections and edits of the backend. `train/strategy/mod.rs`: one row. `config/options.rs`: a variant of
+//! `Strategy`. A score that the backend does not have is a statistic of `kernels/blend.cu` and of
+//! `backend/{cpu,cuda}/stage/blend.rs`.
+//!
+//! **Add a primitive.** `model/x.rs`: its values and its schema (spaces, tables, columns, of
+//! `layout/schema.rs`). `backend/cpu/stage/{project,blend}.rs`: projection, coverage and their
+//! derivatives. `kernels/primitive.cuh`: load, project, footprint and the backward functions; `kernels/`
+//! gets one instance of project, blend and adam. Model memory, checkpoints, PLY and reordering follow the
+//! schema.
+//!
+//! **Add a kernel.** `kernels/x.cu`: head comment, helpers, kernels. `abi/x.rs`: one argument struct for
+//! each kernel. `backend/cpu/stage/x.rs` and `backend/cuda/stage/x.rs`: the stage, of the same name.
+//! `layout/`: its buffers. A row in the table above, and a test in `tests/gpu/` that compares both backends.
 
 pub mod math;
 
 pub mod abi;
+
+pub mod layout;
 
 pub mod memory;
 
@@ -49,5 +106,8 @@ pub mod backend;
 pub mod train;
 
 pub mod telemetry;
+
+#[cfg(feature = "bench")]
+pub mod bench;
 
 pub mod cli;

@@ -8,12 +8,13 @@ pub mod cpu;
 pub mod cuda;
 mod edit;
 mod error;
-pub mod floor;
 pub mod gpu;
 pub mod nvidia;
+#[cfg(feature = "bench")]
+mod profiler;
 mod rows;
 mod rows_version;
-mod stages;
+mod stage;
 mod surface;
 mod types;
 mod viewpoint;
@@ -25,9 +26,13 @@ pub use appearance::{AppearanceRule, AppearanceStep, AppearanceTables, Compensat
 pub(crate) use edit::GradientRule;
 pub use edit::{Adjust, Candidates, Edit, EditRule, Edited, Grow, Into, Keep, Pick, ScoreRule};
 pub use error::DeviceError;
+#[cfg(feature = "bench")]
+pub(crate) use profiler::LANES;
+#[cfg(feature = "bench")]
+pub use profiler::{CopySpeed, Profiler, StageTime, Work};
 pub(crate) use rows::check_rows;
 pub use rows::{CHUNK_ROWS, Rows, chunks};
-pub use stages::{CopySpeed, Stage, StageTime, Work};
+pub use stage::Stage;
 pub use surface::{Neighbourhood, Surface, SurfaceMaps};
 pub use types::{
     AdamStep, Governed, LossTerms, LossValue, Measured, MemoryEntry, MemoryKind, Noise, NormalRule,
@@ -85,18 +90,6 @@ pub trait Backend: Sized {
     fn synchronize(&mut self) -> Result<(), DeviceError> {
         Ok(())
     }
-    /// Begins or ends the timing of stages, which costs a little time itself.
-    fn time_stages(&mut self, _on: bool) {}
-    /// What the stages since the last call took, in the order in which they ran; waits for them.
-    /// Empty while they are not timed, and of a device that cannot time them.
-    fn stage_times(&mut self) -> Result<Vec<StageTime>, DeviceError> {
-        Ok(Vec::new())
-    }
-    /// How fast the device copies its own memory: what the stages' times are held against. Waits
-    /// for it. Nothing of a device that does not time its stages, or has no room for the copy.
-    fn copy_speed(&mut self) -> Result<Option<CopySpeed>, DeviceError> {
-        Ok(None)
-    }
     /// The device's memory by what it holds; empty of a device that shares the host's.
     fn memory(&self) -> Vec<MemoryEntry> {
         Vec::new()
@@ -113,10 +106,6 @@ pub trait Backend: Sized {
     /// Nothing of a device that shares the host's.
     fn governed(&mut self) -> Option<Governed> {
         None
-    }
-    /// Gives back the memory that is kept for the next iteration.
-    fn trim_memory(&mut self) -> Result<(), DeviceError> {
-        Ok(())
     }
     /// Has the peaks of [`Self::memory`] begin with what is held now.
     fn reset_memory_peaks(&mut self) {}
@@ -184,15 +173,10 @@ pub trait Raster<P: Primitive>: Backend {
         view: &View,
         settings: &RenderSettings,
     ) -> Result<Self::Frame, DeviceError>;
-    /// Counts what a frame, drawn for the backward pass, gives the stages to do when the step
-    /// follows. Waits for the device, and takes long. Nothing of other frames, and of a device that
-    /// does not time its stages.
-    fn work(
-        &mut self,
-        _model: &Self::Model,
-        _frame: &Self::Frame,
-    ) -> Result<Option<Work>, DeviceError> {
-        Ok(None)
+    /// The device's own measurements, where it takes any.
+    #[cfg(feature = "bench")]
+    fn profiler(&mut self) -> Option<&mut dyn Profiler<Self::Model, Self::Frame>> {
+        None
     }
     /// Has [`Self::loss`] compare the frame's inverse depths with the photograph's map, too, and add
     /// their mean absolute error times `weight` to what is minimised. Comes before the loss; does nothing

@@ -1,19 +1,14 @@
 //! `splat bench`: what an iteration costs.
 
-use std::fmt::Write;
-
 use clap::{ArgMatches, Args};
-use serde::Serialize;
 
 use super::device::{self, DeviceOptions, Task};
 use super::exit::UsageError;
 use super::output::print;
 use super::scene::{ModelArgs, Opened};
 use crate::backend::{LossTerms, Surface, SurfaceMaps};
-use crate::config::{Config, Regularize, SugarOptions};
-use crate::memory::Bytes;
-use crate::model::denser;
-use crate::train::bench::{Bench, BenchSetup, Pairs, Peak, Traffic, bench};
+use crate::bench::{BenchSetup, Report, measure};
+use crate::config::{Config, SugarOptions};
 use crate::train::render_filter;
 
 /// Arguments of `splat bench`.
@@ -22,7 +17,9 @@ pub(super) struct BenchArgs {
     #[command(flatten)]
     pub(super) model: ModelArgs,
 
-    /// Numbers of Gaussians to measure with, each by copies of the model's [default: the model's]
+    /// Numbers of Gaussians [default: the model's]
+    ///
+    /// Each is reached by copies of the model's Gaussians.
     #[arg(long, value_name = "N", num_args = 1.., help_heading = "Measurement")]
     gaussians: Vec<usize>,
 
@@ -34,7 +31,9 @@ pub(super) struct BenchArgs {
     #[arg(long, value_name = "N", help_heading = "Measurement", default_value_t = 50)]
     warm_up: u32,
 
-    /// Gather density control's statistics, as training does until --densify-until-iter
+    /// Gather the statistics of density control
+    ///
+    /// As training does until --densify-until-iter.
     #[arg(long, help_heading = "Measurement")]
     observe: bool,
 
@@ -62,21 +61,6 @@ pub(super) fn run(args: &BenchArgs, matches: &ArgMatches) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// What was measured.
-#[derive(Serialize)]
-struct Report {
-    device: String,
-    train_views: usize,
-    /// Size of the first of them.
-    view_px: [u32; 2],
-    /// Whether density control's statistics were gathered.
-    observes: bool,
-    /// What surfaces were asked for.
-    sugar: SugarOptions,
-    /// Ascending.
-    runs: Vec<Bench>,
-}
-
 struct Measuring<'a> {
     args: &'a BenchArgs,
     opened: &'a Opened,
@@ -87,14 +71,13 @@ impl Task for Measuring<'_> {
 
     fn run<B: Surface + SurfaceMaps>(self, device: &mut B) -> anyhow::Result<Report> {
         let Self { args, opened } = self;
-        let (dataset, config) = (&opened.dataset, &opened.config);
+        let config = &opened.config;
         let mut counts = args.gaussians.clone();
         if counts.is_empty() {
             counts.push(opened.gaussians.len());
         }
-        counts.sort_unstable();
         let setup = BenchSetup {
-            dataset,
+            dataset: &opened.dataset,
             images: &opened.images,
             seed: config.run.seed,
             terms: LossTerms { lambda_dssim: config.optimize.lambda_dssim },
@@ -105,219 +88,6 @@ impl Task for Measuring<'_> {
             warm_up: args.warm_up,
             iterations: args.iterations,
         };
-        let mut runs = Vec::with_capacity(counts.len());
-        for count in counts {
-            tracing::info!("{count} Gaussians");
-            let gaussians = denser(&opened.gaussians, count, config.run.seed);
-            runs.push(bench(device, &setup, &gaussians)?);
-        }
-        let first = dataset.train.first().map(|&view| &dataset.views[view].camera);
-        let view_px = first.map_or([0; 2], |camera| [camera.width, camera.height]);
-        Ok(Report {
-            device: device.name(),
-            train_views: dataset.train.len(),
-            view_px,
-            observes: args.observe,
-            sugar: args.sugar.clone(),
-            runs,
-        })
-    }
-}
-
-impl Report {
-    fn text(&self) -> String {
-        let [width, height] = self.view_px;
-        let mut text =
-            format!("{}; {} training views, {width}x{height} px", self.device, self.train_views);
-        if self.observes {
-            text.push_str("; with density control's statistics");
-        }
-        if self.sugar.regularize != Regularize::None {
-            // Writing to a string cannot fail.
-            write!(
-                text,
-                "; with surface terms at {} samples of {} neighbours, every {} iterations",
-                self.sugar.n_samples_for_sdf, self.sugar.regularity_knn, self.sugar.sdf_every
-            )
-            .ok();
-        }
-        for run in &self.runs {
-            // Writing to a string cannot fail.
-            write!(
-                text,
-                "\n\n{} Gaussians, {} iterations: {:.3} ms (median), {:.3} ms (mean), {:.1} it/s",
-                run.gaussians,
-                run.iterations,
-                run.ms_median,
-                run.ms_mean,
-                1e3 / run.ms_mean
-            )
-            .ok();
-            stages(&mut text, run);
-            work(&mut text, run);
-            let Peak { total, context, photographs, training, pinned } = run.peak;
-            let lines = [
-                ("peak", total),
-                ("  training", training),
-                ("  photographs", photographs),
-                ("  context and code", context),
-                ("page-locked, host", pinned),
-            ];
-            for (label, bytes) in lines {
-                write!(text, "\n  {label:<24} {:>9.1} MiB", bytes.mib()).ok();
-            }
-            text.push_str("\n  each at its own most:");
-            for entry in &run.memory {
-                write!(text, "\n    {:<22} {:>9.1} MiB", entry.label, entry.peak.mib()).ok();
-            }
-        }
-        text
-    }
-}
-
-/// A line for each stage, and one for all of them: its time, what it moves at least, and how fast
-/// that is, beside a copy.
-fn stages(text: &mut String, run: &Bench) {
-    if run.stages.is_empty() {
-        return;
-    }
-    let counted = run.stages.iter().any(|cost| cost.traffic.is_some());
-    if counted {
-        write!(text, "\n  {:<36} {:>11} {:>9} {:>10}", "", "floor, MB", "GB/s", "of a copy").ok();
-    }
-    let mut line = |label: &str, ms: f64, traffic: Option<Traffic>| {
-        write!(text, "\n  {label:<24} {ms:>9.3} ms").ok();
-        let Some(Traffic { floor_bytes, gb_per_s, copy_share }) = traffic else { return };
-        write!(text, " {:>11.1} {gb_per_s:>9.0}", megabytes(floor_bytes)).ok();
-        if let Some(share) = copy_share {
-            write!(text, " {:>8.1} %", share * 100.0).ok();
-        }
-    };
-    for cost in &run.stages {
-        line(cost.stage.name(), cost.ms, cost.traffic);
-    }
-    let ms = run.stages.iter().map(|cost| cost.ms).sum();
-    let moved = run.stages.iter().filter_map(|cost| Some(cost.traffic?.floor_bytes)).sum();
-    line("all stages", ms, if counted { Traffic::new(moved, ms, run.copy) } else { None });
-    if let Some(copy) = run.copy {
-        let label = format!("copy of {:.0} MiB", copy.bytes.mib());
-        // Each byte is read and written.
-        let moved = Bytes(2 * copy.bytes.0);
-        let ms = megabytes(moved) / copy.gb_per_s;
-        line(&label, ms, Traffic::new(moved, ms, run.copy));
-    }
-}
-
-/// What a view gives the stages to do.
-fn work(text: &mut String, run: &Bench) {
-    let share = |part: u64, whole: u64| part as f64 / whole.max(1) as f64 * 100.0;
-    text.push_str("\n  a view, mean of some:");
-    let mut line = |label: &str, count: u64, note: String| {
-        write!(text, "\n    {label:<22} {:>9.3} M{note}", count as f64 * 1e-6).ok();
-    };
-    if let Some(work) = run.work {
-        line(
-            "splats",
-            work.visible,
-            format!(", {:.1} % of the Gaussians", share(work.visible, work.gaussians)),
-        );
-        let rows = work.rows_seen();
-        line("in lane blocks seen", rows, format!(", {:.1} %", share(rows, work.gaussians)));
-        let reached = share(work.instances_reached, work.instances);
-        line("instances", work.instances, format!(", {reached:.1} % got to"));
-        line("chunks", work.chunks, String::new());
-    }
-    let Pairs { evaluated, contributing } = run.pairs;
-    if let Some(evaluated) = evaluated {
-        line("pairs evaluated", evaluated, String::new());
-    }
-    let of_all = evaluated.map(|all| format!(", {:.1} %", share(contributing, all)));
-    line("pairs contributing", contributing, of_all.unwrap_or_default());
-}
-
-fn megabytes(bytes: Bytes) -> f64 {
-    bytes.0 as f64 * 1e-6
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::backend::{CopySpeed, Stage, Work};
-    use crate::train::bench::StageCost;
-
-    fn measured() -> Bench {
-        let copy = Some(CopySpeed { bytes: Bytes::GIB, gb_per_s: 4000.0 });
-        let cost = |stage, ms, bytes| {
-            let traffic = Traffic::new(Bytes(bytes), ms, copy);
-            StageCost { stage, ms, traffic }
-        };
-        let zero = Bytes(0);
-        Bench {
-            gaussians: 1_000_000,
-            iterations: 200,
-            ms_median: 2.5,
-            ms_mean: 2.5,
-            stages: vec![
-                cost(Stage::BlendForward, 0.5, 100_000_000),
-                cost(Stage::Step, 0.5, 900_000_000),
-            ],
-            copy,
-            work: Some(Work {
-                gaussians: 1_000_000,
-                visible: 250_000,
-                lane_blocks_seen: 15_625,
-                instances: 2_000_000,
-                instances_reached: 1_500_000,
-                ..Work::default()
-            }),
-            pairs: Pairs { evaluated: Some(400_000_000), contributing: 100_000_000 },
-            peak: Peak {
-                total: zero,
-                context: zero,
-                photographs: zero,
-                training: zero,
-                pinned: zero,
-            },
-            memory: Vec::new(),
-        }
-    }
-
-    fn text(run: Bench) -> String {
-        let device = "a device".to_owned();
-        let sugar = SugarOptions::default();
-        let (train_views, view_px) = (7, [48, 32]);
-        Report { device, train_views, view_px, observes: false, sugar, runs: vec![run] }.text()
-    }
-
-    #[test]
-    fn a_stage_is_a_line_beside_the_least_that_it_moves() {
-        let text = text(measured());
-        let words = |start: &str| {
-            let line = text.lines().find(|line| line.trim_start().starts_with(start));
-            line.unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ")
-        };
-        assert_eq!(words("floor"), "floor, MB GB/s of a copy");
-        assert_eq!(words("blend forward"), "blend forward 0.500 ms 100.0 200 5.0 %");
-        assert_eq!(words("step"), "step 0.500 ms 900.0 1800 45.0 %");
-        assert_eq!(words("all stages"), "all stages 1.000 ms 1000.0 1000 25.0 %");
-        assert_eq!(words("copy"), "copy of 1024 MiB 0.537 ms 2147.5 4000 100.0 %");
-        assert_eq!(words("splats"), "splats 0.250 M, 25.0 % of the Gaussians");
-        assert_eq!(words("in lane"), "in lane blocks seen 0.500 M, 50.0 %");
-        assert_eq!(words("instances"), "instances 2.000 M, 75.0 % got to");
-        assert_eq!(words("pairs evaluated"), "pairs evaluated 400.000 M");
-        assert_eq!(words("pairs contributing"), "pairs contributing 100.000 M, 25.0 %");
-        assert!(text.lines().all(|line| line.trim_end() == line), "{text}");
-    }
-
-    #[test]
-    fn what_a_device_does_not_count_is_not_told() {
-        let mut run = measured();
-        (run.stages, run.copy, run.work) = (Vec::new(), None, None);
-        run.pairs.evaluated = None;
-        let text = text(run);
-        for absent in ["floor", "all stages", "copy", "splats", "evaluated"] {
-            assert!(!text.contains(absent), "{absent}:\n{text}");
-        }
-        assert!(text.contains("pairs contributing       100.000 M\n"), "{text}");
+        Ok(measure(device, &setup, &opened.gaussians, counts)?)
     }
 }

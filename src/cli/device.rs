@@ -64,18 +64,7 @@ pub(super) fn on<T: Task>(options: &DeviceOptions, task: T) -> anyhow::Result<T:
 }
 
 fn on_cpu<T: Task>(options: &DeviceOptions, task: T) -> anyhow::Result<T::Output> {
-    let (asked, usual) = (&options.memory, MemoryOptions::default());
-    let idle: Vec<&str> = [
-        ("--vram-limit", asked.vram_limit.is_some()),
-        ("--vram-threshold", asked.vram_threshold != usual.vram_threshold),
-        ("--optimize-memory", asked.optimize_memory),
-        ("--fragmentation", asked.fragmentation != usual.fragmentation),
-        ("--give-up", asked.give_up != usual.give_up),
-        ("--profile-tensors", asked.profile_tensors),
-    ]
-    .into_iter()
-    .filter_map(|(flag, is_asked)| is_asked.then_some(flag))
-    .collect();
+    let idle = options.memory.idle_on_cpu()?;
     if !idle.is_empty() {
         tracing::info!("without effect on the CPU: {}", idle.join(", "));
     }

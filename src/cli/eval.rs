@@ -23,15 +23,17 @@ pub(super) struct EvalArgs {
     #[command(flatten)]
     pub(super) model: ModelArgs,
 
-    /// Which views
+    /// Views to measure
     #[arg(long, value_enum, help_heading = "Evaluation", default_value_t = Split::Test)]
     split: Split,
 
-    /// Weights of LPIPS, as safetensors; without, those that the model was trained with
+    /// LPIPS weights (safetensors)
+    ///
+    /// The default is the file that the model was trained with.
     #[arg(long, value_name = "FILE", help_heading = "Evaluation")]
     lpips_weights: Option<PathBuf>,
 
-    /// Insist on LPIPS: an error where there are no weights
+    /// Fail if there are no LPIPS weights
     #[arg(long, help_heading = "Evaluation")]
     enable_lpips: bool,
 

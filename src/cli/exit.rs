@@ -43,13 +43,13 @@ pub(super) struct DataError(pub(super) String);
 
 /// The run was asked to stop.
 #[derive(Debug, thiserror::Error)]
-#[error("interrupted; the checkpoint is written. Go on with: splat train --resume -m {0}")]
+#[error("interrupted; the checkpoint is written. Continue with: splat train --resume -m {0}")]
 pub(super) struct Interrupted(pub(super) String);
 
-/// The run ended for want of the GPU's memory, after a checkpoint.
+/// The run ran out of GPU memory and ended after writing a checkpoint.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{stopped}\n{}go on with less: splat train --resume -m {model} {}",
+    "{stopped}\n{}continue with less memory: splat train --resume -m {model} {}",
     table(&self.stopped),
     self.less
 )]

@@ -1,4 +1,4 @@
-//! A trained model that SuGaR's coarse stage starts from: its Gaussians, and what its run tells.
+//! A trained model that SuGaR's coarse stage starts from: its Gaussians and the options of its run.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use super::folder;
 use crate::config::{Config, SceneOptions, SugarOptions};
 use crate::math::splat::DILATION_PX2;
 
-/// The iteration of a PLY that lies in no folder that tells one: the reference's.
+/// The iteration of a PLY in a folder without a number: the reference's default.
 const USUAL_ITERATION: u32 = 7000;
 
 /// What 3DGS's trainers write of their options.
@@ -27,7 +27,7 @@ pub(super) struct Handover {
     recorded_run: Option<(PathBuf, RecordedOptions)>,
 }
 
-/// Options of a run that one which goes on from its Gaussians keeps, unless it is told otherwise.
+/// Options that a run started from the Gaussians of another keeps, unless they are set anew.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 struct RecordedOptions {
     scene: SceneOptions,
@@ -75,8 +75,8 @@ impl Handover {
         }
         let Some((path, RecordedOptions { scene: before, .. })) = &self.recorded_run else {
             tracing::warn!(
-                "{}: nothing tells which views it was trained on; figures of held-out views mean \
-                 something only if it has not seen every {}th",
+                "{}: it is unknown which views it was trained on; figures of held-out views are \
+                 meaningful only if it has not seen every {}th",
                 self.ply.display(),
                 now.test_every
             );
@@ -85,8 +85,8 @@ impl Handover {
         if before.eval && before.test_every == now.test_every {
             if path.ends_with(CFG_ARGS) {
                 tracing::warn!(
-                    "{}: views were held out, and it does not say which; 3DGS's own trainer takes every \
-                     8th by name",
+                    "{}: views were held out, but the file does not say which; 3DGS's own trainer holds \
+                     out every 8th by name",
                     path.display()
                 );
             }
@@ -101,9 +101,9 @@ impl Handover {
             ("no view held out".to_owned(), "--eval false".to_owned())
         };
         Err(UsageError(format!(
-            "{}: the model was trained with {was}, so that it has seen views that --eval \
-             --test-every {} holds out, and their figures would say nothing. Use {remedy}, or train \
-             the model anew with the same --eval",
+            "{}: the model was trained with {was}, so it has seen views that --eval \
+             --test-every {} holds out, and their figures would be meaningless. Use {remedy}, or \
+             train the model again with the same --eval",
             path.display(),
             now.test_every
         )))
@@ -115,14 +115,14 @@ fn iteration_of(ply: &Path) -> Option<u32> {
     ply.parent()?.file_name()?.to_str()?.strip_prefix("iteration_")?.parse().ok()
 }
 
-/// What the run of a model folder was told: by our own file, or by the one that 3DGS's trainers write.
+/// The options of a model folder's run: from our own file, or from the one that 3DGS's trainers write.
 fn recorded_run(model_path: &Path) -> anyhow::Result<Option<(PathBuf, RecordedOptions)>> {
     if let Some((origin, text)) = folder::read_config(model_path)? {
         let Config { scene, optimize, .. } = Config::from_toml(&origin, &text)?;
         if optimize.exposure || optimize.bilateral_grid {
             tracing::warn!(
-                "{origin}: the model was trained with changes of the photographs' colours, which its \
-                 Gaussians do not hold; the coarse stage begins without them"
+                "{origin}: the model was trained with colour changes of the photographs, which are not in \
+                 its Gaussians; the coarse stage starts without them"
             );
         }
         // Maps of depths are for training from points.

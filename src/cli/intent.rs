@@ -11,7 +11,7 @@ use super::folder;
 use super::handover::Handover;
 use super::scene::absolute;
 use super::train_args::TrainArgs;
-use crate::config::{Config, ConfigLayer, Layers, Regularize, SugarSchedule, Typed, resolve};
+use crate::config::{Config, ConfigLayer, Layers, SugarSchedule, Typed, resolve};
 use crate::dataset::{Dataset, PointCloud};
 use crate::files::{OutputError, create_folder};
 use crate::train::checkpoint::{self, Checkpoint, CheckpointError, StoredCheckpoint};
@@ -42,9 +42,9 @@ pub(super) struct Intent {
     pub(super) config: Config,
     /// Model folder.
     pub(super) model_path: PathBuf,
-    /// Where the run goes on, if it does not start.
+    /// The checkpoint that the run resumes from, if it does not start anew.
     pub(super) checkpoint: Option<StoredCheckpoint>,
-    /// The checkpoint is one of the model folder, whose run goes on.
+    /// The checkpoint lies in the model folder, whose run is resumed.
     pub(super) goes_on: bool,
 }
 
@@ -59,7 +59,7 @@ impl Intent {
             typed: Some(Typed { flags: &args.options, matches }),
         };
         let mut config = resolve(layers)?;
-        // A run that goes on stays where it is found, wherever its checkpoint was written.
+        // A resumed run stays in its folder, wherever its checkpoint was written.
         let settled = resolved_folder(args, &config);
         let mut found = match (&args.start_checkpoint, &settled) {
             (Some(path), _) => Some((path.clone(), StoredCheckpoint::open(path)?)),
@@ -89,7 +89,7 @@ impl Intent {
         }
         let Some(scene) = &config.scene.source_path else {
             return Err(UsageError(
-                "no scene is named. Use -s SCENE, or --demo for a synthetic one".to_owned(),
+                "no scene is given. Use -s SCENE, or --demo for a synthetic one".to_owned(),
             )
             .into());
         };
@@ -161,9 +161,8 @@ fn imported_model(
     let ply = model.ply.display();
     if !config.has_coarse_stage() {
         return Err(UsageError(format!(
-            "-c {ply}: a trained model is what SuGaR's coarse stage starts from. Say what it is to \
-             ask for, for instance with --regularize density; to train its Gaussians on as any \
-             others, use --init"
+            "-c {ply}: SuGaR's coarse stage starts from this model. Choose its terms, for instance \
+             with --regularize density; to train the model's Gaussians further, use --init"
         ))
         .into());
     }
@@ -184,7 +183,7 @@ fn imported_model(
     Ok(config)
 }
 
-/// What a run started from is told by its checkpoint, whatever a preset or the command line says.
+/// What a run started from is read from its checkpoint, whatever a preset or the command line says.
 fn keep_origin(before: &Config, config: &mut Config, matches: &ArgMatches) {
     if before.sugar.checkpoint_path.is_some() {
         config.optimize.iterations = before.optimize.iterations;
@@ -193,16 +192,14 @@ fn keep_origin(before: &Config, config: &mut Config, matches: &ArgMatches) {
     if matches.value_source("checkpoint_path") == Some(ValueSource::CommandLine)
         && config.sugar.checkpoint_path.as_deref().map(absolute) != before.sugar.checkpoint_path
     {
-        tracing::warn!(
-            "-c has no effect where a run goes on: it is its checkpoint that it goes on from"
-        );
+        tracing::warn!("-c has no effect on a resumed run: it continues from its checkpoint");
     }
     config.sugar.checkpoint_path.clone_from(&before.sugar.checkpoint_path);
     config.sugar.iteration_to_load = before.sugar.iteration_to_load;
 }
 
-/// A checkpoint of the coarse stage goes on in it, on the same side of its prune, and one of the
-/// photometric stage in that.
+/// A checkpoint of the coarse stage resumes in it, on the same side of its prune, and one of the
+/// photometric stage in the photometric stage.
 fn keep_start(path: &Path, about: &Checkpoint, now: &Config) -> Result<(), UsageError> {
     let place = |config| {
         let course =
@@ -217,8 +214,8 @@ fn keep_start(path: &Path, about: &Checkpoint, now: &Config) -> Result<(), Usage
     let remedy = match (before, place) {
         (Some(_), _) if !now.has_coarse_stage() => "leave --regularize as it was".to_owned(),
         (Some((start, _)), Some((other, _))) if start == other => {
-            "with the --sugar-iterations and --sugar-schedule that it had, its prune stays where it \
-             was; use these"
+            "use the same --sugar-iterations and --sugar-schedule as before, so that the prune stays \
+             at its iteration"
                 .to_owned()
         }
         (Some((start, _)), _) => format!("use --iterations {start}"),
@@ -226,8 +223,8 @@ fn keep_start(path: &Path, about: &Checkpoint, now: &Config) -> Result<(), Usage
     };
     let stage = if before.is_some() { "coarse" } else { "photometric" };
     Err(UsageError(format!(
-        "{path}: iteration {iteration} is one of the {stage} stage of this run, and would not be with \
-         these options: {remedy}"
+        "{path}: iteration {iteration} belongs to the {stage} stage of this run, but with these \
+         options it would not: {remedy}"
     )))
 }
 
@@ -237,65 +234,26 @@ fn keep_filter(path: &Path, before: &Config, now: &Config) -> Result<(), UsageEr
         return Ok(());
     }
     Err(UsageError(format!(
-        "{}: the run was trained with --filter-3d and cannot go on without it. To go on from its \
-         Gaussians as they are drawn, start with --init and its point_cloud.ply",
+        "{}: the run was trained with --filter-3d and cannot continue without it. To start from its \
+         Gaussians as they are drawn, use --init with its point_cloud.ply",
         path.display()
     )))
 }
 
-/// Names options that were typed and mean nothing, since what they belong to is off.
+/// Names options that were typed and have no effect, since what they belong to is off.
 fn warn_of_idle(config: &Config, matches: &ArgMatches) {
-    const NO_STAGE: &str = "without --regularize";
-    let Config { optimize, densify, sugar, .. } = config;
-    let (no_stage, from_model) = (!config.has_coarse_stage(), sugar.checkpoint_path.is_some());
-    let no_normals = sugar.regularize != Regularize::DnConsistency;
-    let idle = [
-        (
-            "kernel_size",
-            !optimize.antialiasing,
-            "without --antialiasing (Mip-Splatting: --preset mip)",
-        ),
-        ("exposure_lr_init", !optimize.exposure, "without --exposure"),
-        ("exposure_lr_final", !optimize.exposure, "without --exposure"),
-        ("depth_l1_weight_init", config.scene.depths.is_none(), "without --depths"),
-        ("depth_l1_weight_final", config.scene.depths.is_none(), "without --depths"),
-        ("init_opacity", optimize.init.is_some(), "with --init"),
-        ("init_scale", optimize.init.is_some(), "with --init"),
-        ("init_num_pts", optimize.init.is_some(), "with --init"),
-        ("iterations", from_model, "with -c, whose model was trained"),
-        ("strategy", from_model, "with -c: the coarse stage has no density control"),
-        ("filter_3d", from_model, "with -c: the coarse stage has no such filter"),
-        ("sugar_iterations", no_stage, NO_STAGE),
-        (
-            "sugar_iterations",
-            !no_stage && sugar.sugar_schedule == SugarSchedule::Absolute,
-            "with --sugar-schedule absolute",
-        ),
-        ("sugar_schedule", no_stage, NO_STAGE),
-        ("iteration_to_load", sugar.checkpoint_path.is_none(), "without -c"),
-        ("estimation_factor", no_stage, NO_STAGE),
-        ("normal_factor", no_stage, NO_STAGE),
-        ("n_samples_for_sdf", no_stage, NO_STAGE),
-        ("regularity_knn", no_stage, NO_STAGE),
-        ("sdf_every", no_stage, NO_STAGE),
-        ("reference_weighting", sugar.sdf_every == 1, "without --sdf-every"),
-        ("dn_factor", no_normals, "without --regularize dn-consistency"),
-        ("dn_by_opacity", no_normals, "without --regularize dn-consistency"),
-    ];
-    let by_strategy = densify.strategy.idle_options().iter().map(|&(id, when)| (id, true, when));
-    for (id, is_idle, when) in idle.into_iter().chain(by_strategy) {
-        if is_idle && matches.value_source(id) == Some(ValueSource::CommandLine) {
-            tracing::warn!("--{} has no effect {when}", id.replace('_', "-"));
-        }
+    let was_typed = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
+    for sentence in config.idle_options(was_typed) {
+        tracing::warn!("{sentence}");
     }
 }
 
 fn report_resume_point(origin: &str, done: u32, config: &Config) {
-    tracing::info!("going on from {origin}, iteration {done}");
+    tracing::info!("continuing from {origin}, iteration {done}");
     let last = config.last_iteration();
     if done >= last {
         tracing::warn!(
-            "the run ended at iteration {done}, and {last} are asked for: there is nothing to \
+            "the run ended at iteration {done}, and {last} are requested: there is nothing to \
              train. Ask for more with {}",
             more(config)
         );
@@ -309,7 +267,7 @@ fn refuse_empty_run(path: &Path, done: u32, config: &Config) -> Result<(), Usage
         return Ok(());
     }
     Err(UsageError(format!(
-        "{}: the run ended at iteration {done}, and {last} are asked for: there is nothing to \
+        "{}: the run ended at iteration {done}, and {last} are requested: there is nothing to \
          train in another folder. Ask for more with {}",
         path.display(),
         more(config)
@@ -331,14 +289,13 @@ fn warn_of_newer(start: &Path, model_path: &Path) {
         && newest.file_name() != start.file_name()
     {
         tracing::warn!(
-            "{} is newer and will be what --resume finds; move it away if this run is to replace \
-             it",
+            "{} is newer, and --resume will find it; move it away if this run should replace it",
             newest.display()
         );
     }
 }
 
-/// The newest checkpoint that can be read; damaged ones are passed over aloud.
+/// The newest checkpoint that can be read; damaged ones are skipped with a warning.
 fn newest_checkpoint(model_path: &Path) -> anyhow::Result<Option<(PathBuf, StoredCheckpoint)>> {
     let paths = checkpoint::list(model_path);
     let mut first_problem = None;
@@ -361,7 +318,7 @@ fn newest_checkpoint(model_path: &Path) -> anyhow::Result<Option<(PathBuf, Store
     Ok(None)
 }
 
-/// Harmonics that are not asked for are left behind aloud; those that are missing cannot be had.
+/// Drops harmonics that are not requested, with a warning; missing ones are an error.
 fn fit_degree(checkpoint: &mut StoredCheckpoint, wanted: u32) -> Result<(), CheckpointError> {
     let found = checkpoint.sh_degree();
     checkpoint.lower_sh_degree(wanted)?;

@@ -1,5 +1,6 @@
 //! The command line: commands, their arguments, exit codes.
 
+#[cfg(feature = "bench")]
 mod bench;
 mod device;
 mod doctor;
@@ -49,18 +50,19 @@ enum Command {
     Train(Box<train_args::TrainArgs>),
     /// Measure a trained model against the scene's photographs
     Eval(Box<eval::EvalArgs>),
-    /// Write a trained model's images of the scene's views, and the photographs, as PNG
+    /// Write renders and photographs of a scene's views, as PNG
     Render(Box<render::RenderArgs>),
-    /// Say how much memory a training will take, and how many Gaussians fit, without a GPU
+    /// Forecast the memory of a run and how many Gaussians fit
     Plan(Box<plan::PlanArgs>),
-    /// Write a synthetic COLMAP scene, exactly reproducible from its seed
+    /// Write a synthetic COLMAP scene, reproducible by its seed
     Synth(synth::SynthArgs),
     /// Measure what an iteration of training costs
+    #[cfg(feature = "bench")]
     #[command(hide = true)]
     Bench(Box<bench::BenchArgs>),
-    /// Say where the memory went in a run
+    /// Report how a run used memory
     Profile(profile::ProfileArgs),
-    /// Say what this machine and this program can do
+    /// Check what works on this machine
     Doctor(doctor::DoctorArgs),
 }
 
@@ -122,6 +124,7 @@ fn run(args: Vec<OsString>) -> Exit {
         Command::Train(args) => (args.quiet, args.style()),
         Command::Eval(args) => (args.model.quiet, ProgressStyle::Plain),
         Command::Render(args) => (args.model.quiet, ProgressStyle::Plain),
+        #[cfg(feature = "bench")]
         Command::Bench(args) => (args.model.quiet, ProgressStyle::Plain),
         Command::Plan(args) => (args.quiet, ProgressStyle::Plain),
         Command::Synth(_) | Command::Profile(_) | Command::Doctor(_) => {
@@ -139,6 +142,7 @@ fn run(args: Vec<OsString>) -> Exit {
         Command::Train(args) => train::run(&args, matches),
         Command::Eval(args) => eval::run(&args, matches),
         Command::Render(args) => render::run(&args, matches),
+        #[cfg(feature = "bench")]
         Command::Bench(args) => bench::run(&args, matches),
         Command::Plan(args) => plan::run(&args, matches),
         Command::Synth(args) => synth::run(&args),
@@ -150,6 +154,23 @@ fn run(args: Vec<OsString>) -> Exit {
         Err(error) => {
             log_error(style, &exit::message(&error));
             Exit::of(&error)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_short_help_of_an_option_is_one_line() {
+        for command in command().get_subcommands() {
+            for arg in command.get_arguments() {
+                let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+                let name = format!("splat {} {}", command.get_name(), arg.get_id());
+                assert!((1..=70).contains(&help.chars().count()), "{name}: {help}");
+                assert!(!help.contains('\n'), "{name}: {help}");
+            }
         }
     }
 }

@@ -29,24 +29,29 @@ use crate::train::{forecast, render_filter};
 /// Arguments of `splat plan`.
 #[derive(Args)]
 pub(super) struct PlanArgs {
-    /// Options that differ from the defaults, in TOML; flags win over it
+    /// Options in TOML; flags win over it
     #[arg(long, value_name = "FILE.toml")]
     config: Option<PathBuf>,
 
-    /// Built-in options that differ from the defaults; --config and flags win over it
+    /// Built-in options; --config and flags win over it
     #[arg(long, value_name = "NAME")]
     preset: Option<String>,
 
-    /// Gaussians to plan for [default: --max-points, those of --model, or a guess]
+    /// Gaussians to plan for
+    ///
+    /// The default is --max-points, the number of --model, or a guess.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=u64::from(u32::MAX)), help_heading = "Forecast")]
     gaussians: Option<u64>,
 
-    /// A model of the scene, a PLY or a model folder: what views see is then counted, not estimated
+    /// Count what views see of this model
+    ///
+    /// A PLY or a model folder. Without it, what views see is estimated.
     #[arg(long, value_name = "PLY|FOLDER", help_heading = "Forecast")]
     model: Option<PathBuf>,
 
-    /// Memory of the GPU that its driver's context and the program's code take; the default was
-    /// measured on an H200
+    /// GPU memory of context and code
+    ///
+    /// The context of the driver and the code of the program. The default was measured on an H200.
     #[arg(long, value_name = "SIZE", help_heading = "Forecast", default_value_t = plan::CONTEXT)]
     context: Bytes,
 
@@ -54,7 +59,7 @@ pub(super) struct PlanArgs {
     #[arg(long, help_heading = "Forecast")]
     json: bool,
 
-    /// Nothing on stderr but warnings and errors
+    /// Only warnings and errors on stderr
     #[arg(long)]
     pub(super) quiet: bool,
 
@@ -189,7 +194,7 @@ fn gaussians(
     if let Some(count) = args.gaussians {
         return counted(count, "--gaussians");
     }
-    // Where there is no density control their number stays.
+    // Without density control their number stays.
     let last = config.optimize.iterations;
     if !(0..last).any(|iteration| strategy.due(iteration)) {
         return counted(start, "those at the start: there is no round of density control");

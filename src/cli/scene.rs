@@ -24,11 +24,11 @@ pub(super) struct ModelArgs {
     #[arg(short, long, visible_alias = "output", short_alias = 'o', value_name = "MODEL")]
     pub(super) model_path: PathBuf,
 
-    /// Iteration of the point cloud; -1 is the last that was saved
+    /// Iteration of the point cloud; -1 is the last
     #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = -1)]
     pub(super) iteration: i64,
 
-    /// Nothing on stderr but warnings and errors
+    /// Only warnings and errors on stderr
     #[arg(long)]
     pub(super) quiet: bool,
 

@@ -10,7 +10,7 @@ use crate::synth::{SynthOptions, write_scene};
 /// Arguments of `splat synth`.
 #[derive(Args)]
 pub(super) struct SynthArgs {
-    /// Folder of the scene; made where it is missing
+    /// Folder of the scene; made if it is missing
     #[arg(short, long, value_name = "DIR")]
     output: PathBuf,
 

@@ -93,7 +93,7 @@ impl Task for Training<'_> {
     }
 }
 
-/// Names the command that goes on with less, where a run ended for want of the GPU's memory.
+/// Names the command that resumes with less memory, if the run ran out of GPU memory.
 fn explained(error: TrainError, intent: &Intent) -> anyhow::Error {
     if !matches!(error, TrainError::OutOfMemory { .. }) {
         return error.into();

@@ -10,23 +10,27 @@ use crate::telemetry::ProgressStyle;
 /// Arguments of `splat train`.
 #[derive(Args)]
 pub(super) struct TrainArgs {
-    /// Make a small synthetic scene in the model folder and train it; implies --eval
+    /// Make a small synthetic scene and train it
+    ///
+    /// The scene is written to the model folder. Implies --eval.
     #[arg(long, conflicts_with = "source_path")]
     pub(super) demo: bool,
 
-    /// Options that differ from the defaults, in TOML; flags win over it
+    /// Options in TOML; flags win over it
     #[arg(long, value_name = "FILE.toml")]
     pub(super) config: Option<PathBuf>,
 
-    /// Built-in options that differ from the defaults; --config and flags win over it
+    /// Built-in options; --config and flags win over it
     #[arg(long, value_name = "NAME")]
     pub(super) preset: Option<String>,
 
-    /// Go on from this checkpoint
+    /// Continue from this checkpoint
     #[arg(long, value_name = "FILE", conflicts_with = "resume")]
     pub(super) start_checkpoint: Option<PathBuf>,
 
-    /// Go on from the newest usable checkpoint of the model folder; without one, start
+    /// Continue from the newest checkpoint
+    ///
+    /// The newest usable one of the model folder is taken. If there is none, training starts.
     #[arg(long, value_name = "auto", num_args = 0..=1, default_missing_value = "auto", value_parser = ["auto"])]
     pub(super) resume: Option<String>,
 
@@ -34,7 +38,7 @@ pub(super) struct TrainArgs {
     #[arg(long, value_enum, value_name = "STYLE", default_value_t = ProgressStyle::Bar)]
     progress: ProgressStyle,
 
-    /// Nothing on stderr but warnings and errors
+    /// Only warnings and errors on stderr
     #[arg(long)]
     pub(super) quiet: bool,
 

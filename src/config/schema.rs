@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use clap::{Arg, Args, Command};
 
-use super::options::LOW_DRAM;
+use super::run_options::LOW_DRAM;
 use super::{
     Config, ConfigError, DensifyOptions, MemoryOptions, OptimizeOptions, OutputOptions, RunOptions,
     SceneOptions, SugarOptions,
@@ -34,13 +34,13 @@ impl Section {
 /// All sections in the order of [`Config`].
 pub(super) fn sections() -> [Section; 7] {
     [
-        Section::of::<SceneOptions>("scene"),
-        Section::of::<OptimizeOptions>("optimize"),
-        Section::of::<DensifyOptions>("densify"),
-        Section::of::<SugarOptions>("sugar"),
-        Section::of::<MemoryOptions>("memory"),
-        Section::of::<OutputOptions>("output"),
-        Section::of::<RunOptions>("run"),
+        Section::of::<SceneOptions>(SceneOptions::NAME),
+        Section::of::<OptimizeOptions>(OptimizeOptions::NAME),
+        Section::of::<DensifyOptions>(DensifyOptions::NAME),
+        Section::of::<SugarOptions>(SugarOptions::NAME),
+        Section::of::<MemoryOptions>(MemoryOptions::NAME),
+        Section::of::<OutputOptions>(OutputOptions::NAME),
+        Section::of::<RunOptions>(RunOptions::NAME),
     ]
 }
 
@@ -71,11 +71,23 @@ pub fn default_toml() -> Result<String, ConfigError> {
     Ok(text)
 }
 
-/// The help of a flag and the values that it takes, as comment lines.
+/// The widest line of a comment.
+const WIDTH: usize = 100;
+
+/// The help of a flag, with its details, and the values that it takes, as comment lines.
 fn comment(flag: &Arg) -> String {
     let mut lines = String::new();
-    for line in flag.get_help().map(ToString::to_string).unwrap_or_default().lines() {
-        writeln!(lines, "# {line}").ok();
+    let help = flag.get_long_help().or(flag.get_help()).map(ToString::to_string);
+    for paragraph in help.unwrap_or_default().lines().filter(|line| !line.is_empty()) {
+        let mut line = "#".to_owned();
+        for word in paragraph.split(' ') {
+            if line.chars().count() + 1 + word.chars().count() > WIDTH {
+                writeln!(lines, "{line}").ok();
+                line = "#".to_owned();
+            }
+            line = format!("{line} {word}");
+        }
+        writeln!(lines, "{line}").ok();
     }
     for value in flag.get_possible_values() {
         let help = value.get_help().map(ToString::to_string).unwrap_or_default();

@@ -2,114 +2,140 @@
 
 use std::path::PathBuf;
 
-use clap::{ArgAction, Args, ValueEnum};
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-use super::switch::parse_switch;
+use super::declare::options;
+use super::idle::Idle;
+use super::values::{count, holds, path, rate};
 
-/// What has Gaussians lie on surfaces once they show the photographs (SuGaR, Guédon and Lepetit 2024).
-#[derive(Args, Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-#[command(next_help_heading = "Surfaces (SuGaR's coarse stage)")]
-pub struct SugarOptions {
-    /// Go on behind the last of --iterations with terms that have Gaussians lie on surfaces
-    #[arg(long, value_enum, value_name = "TERMS", default_value_t = Self::default().regularize)]
-    pub regularize: Regularize,
+/// The longest lists of neighbours that devices make.
+const MOST_NEIGHBOURS: u32 = 32;
 
-    /// Iterations of that stage
-    #[arg(long, value_name = "N", default_value_t = Self::default().sugar_iterations)]
-    pub sugar_iterations: u32,
+const NO_STAGE: Idle<SugarOptions> =
+    Idle::When { is: |sugar| sugar.regularize == Regularize::None, words: "without --regularize" };
+const NO_DN_CONSISTENCY: Idle<SugarOptions> = Idle::When {
+    is: |sugar| sugar.regularize != Regularize::DnConsistency,
+    words: "without --regularize dn-consistency",
+};
 
-    /// When the stage does what
-    #[arg(long, value_enum, value_name = "SCHEDULE", default_value_t = Self::default().sugar_schedule)]
-    pub sugar_schedule: SugarSchedule,
+options! {
+    /// How surfaces are regularised after the photometric stage (SuGaR, Guédon and Lepetit 2024).
+    #[command(next_help_heading = "Surfaces (SuGaR's coarse stage)")]
+    pub struct SugarOptions in "sugar" of SugarOptions {
+        /// Surface terms of the coarse stage
+        ///
+        /// The stage follows the last of --iterations. Its terms move Gaussians onto surfaces.
+        #[arg(value_enum, value_name = "TERMS")]
+        regularize: Regularize = Regularize::None;
 
-    /// Start the stage from this model folder, of any 3DGS, instead of training the scene's points first
-    #[arg(short, long, value_name = "MODEL")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub checkpoint_path: Option<PathBuf>,
+        /// Iterations of the coarse stage
+        #[arg(value_name = "N")]
+        sugar_iterations: u32 = 8000, is count, idle NO_STAGE, Idle::When {
+            is: |sugar| {
+                sugar.regularize != Regularize::None
+                    && sugar.sugar_schedule == SugarSchedule::Absolute
+            },
+            words: "with --sugar-schedule absolute",
+        };
 
-    /// Of that model the iteration to start from [default: its last]
-    #[arg(long, value_name = "N")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub iteration_to_load: Option<u32>,
+        /// Where the schedule of the stage starts
+        ///
+        /// The original program trains opacities from iteration 7,001 to 8,999, prunes at 9,001, and
+        /// trains surfaces from there to 15,000.
+        #[arg(value_enum, value_name = "SCHEDULE")]
+        sugar_schedule: SugarSchedule = SugarSchedule::Relative, idle NO_STAGE;
 
-    /// Weight of the density's, or the distance field's, difference from that of a surface
-    #[arg(long, value_name = "WEIGHT", default_value_t = Self::default().estimation_factor)]
-    pub estimation_factor: f64,
+        /// Start the coarse stage from this model
+        ///
+        /// A model folder of any 3DGS trainer, or a PLY. The scene's points are not trained first.
+        #[arg(short, value_name = "MODEL")]
+        checkpoint_path: Option<PathBuf>, is path;
 
-    /// Weight of the difference between a Gaussian's normal and its neighbours'
-    #[arg(long, value_name = "WEIGHT", default_value_t = Self::default().normal_factor)]
-    pub normal_factor: f64,
+        /// Iteration of the model of -c [default: its last]
+        #[arg(value_name = "N")]
+        iteration_to_load: Option<u32>, idle Idle::When {
+            is: |sugar| sugar.checkpoint_path.is_none(),
+            words: "without -c",
+        };
 
-    /// With dn-consistency, weight of the difference between drawn normals and those of drawn depths
-    #[arg(long, value_name = "WEIGHT", default_value_t = Self::default().dn_factor)]
-    pub dn_factor: f64,
+        /// Weight of the density or SDF term
+        ///
+        /// The term compares the density, or with sdf the distance field, with that of a surface.
+        #[arg(value_name = "WEIGHT")]
+        estimation_factor: f64 = 0.2, is rate, idle NO_STAGE;
 
-    /// With dn-consistency, have pixels count by their opacity instead of all alike
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", value_parser = parse_switch, action = ArgAction::Set, default_value_t = Self::default().dn_by_opacity, hide_default_value = true)]
-    pub dn_by_opacity: bool,
+        /// Weight of the normal term
+        ///
+        /// The term compares a Gaussian's normal with those of its neighbours.
+        #[arg(value_name = "WEIGHT")]
+        normal_factor: f64 = 0.2, is rate, idle NO_STAGE;
 
-    /// Points that densities, distances and normals are compared at, in each iteration
-    #[arg(long, value_name = "N", default_value_t = Self::default().n_samples_for_sdf)]
-    pub n_samples_for_sdf: u32,
+        /// Weight of the depth-normal loss
+        ///
+        /// With dn-consistency, it compares rendered normals with normals of rendered depths.
+        #[arg(value_name = "WEIGHT")]
+        dn_factor: f64 = 0.05, is rate, idle NO_DN_CONSISTENCY;
 
-    /// Nearest neighbours that say what surrounds a Gaussian, itself among them
-    #[arg(long, value_name = "K", default_value_t = Self::default().regularity_knn)]
-    pub regularity_knn: u32,
+        /// Weigh pixels of that loss by opacity
+        ///
+        /// With dn-consistency. Otherwise all pixels count alike.
+        dn_by_opacity: bool = false, idle NO_DN_CONSISTENCY;
 
-    /// Iterations from one comparison at points to the next, which counts for all of them
-    #[arg(long, value_name = "N", default_value_t = Self::default().sdf_every)]
-    pub sdf_every: u32,
+        /// Sample points in each iteration
+        ///
+        /// Densities, distances and normals are compared there.
+        #[arg(value_name = "N")]
+        n_samples_for_sdf: u32 = 1_000_000, is count, idle NO_STAGE;
 
-    /// Have a comparison count once, however many iterations lie between two
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", value_parser = parse_switch, action = ArgAction::Set, default_value_t = Self::default().reference_weighting, hide_default_value = true)]
-    pub reference_weighting: bool,
-}
+        /// Nearest neighbours of a Gaussian, 1 to 32
+        ///
+        /// Density, distance and normal at a point are those of these Gaussians. The Gaussian itself
+        /// is one of them.
+        #[arg(value_name = "K")]
+        regularity_knn: u32 = 16, is |neighbours| {
+            holds((1..=MOST_NEIGHBOURS).contains(neighbours), neighbours, "1 to 32")
+        }, idle NO_STAGE;
 
-impl Default for SugarOptions {
-    fn default() -> Self {
-        Self {
-            regularize: Regularize::None,
-            sugar_iterations: 8000,
-            sugar_schedule: SugarSchedule::Relative,
-            checkpoint_path: None,
-            iteration_to_load: None,
-            estimation_factor: 0.2,
-            normal_factor: 0.2,
-            dn_factor: 0.05,
-            dn_by_opacity: false,
-            n_samples_for_sdf: 1_000_000,
-            regularity_knn: 16,
-            sdf_every: 1,
-            reference_weighting: false,
-        }
+        /// Iterations between comparisons at samples
+        ///
+        /// A comparison then counts for all the iterations up to the next.
+        #[arg(value_name = "N")]
+        sdf_every: u32 = 1, is count, idle NO_STAGE;
+
+        /// Count each comparison at samples once
+        ///
+        /// Whatever --sdf-every is.
+        reference_weighting: bool = false, idle Idle::When {
+            is: |sugar| sugar.sdf_every == 1,
+            words: "without --sdf-every",
+        };
     }
 }
 
-/// What has Gaussians lie on surfaces.
+/// Surface terms of the coarse stage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Regularize {
-    /// Nothing: there is no such stage
+    /// None: there is no coarse stage
     #[default]
     None,
-    /// The density around a Gaussian is that of a surface through it
+    /// The density around a Gaussian is that of a surface through it; normals agree
     Density,
-    /// The distance from the surface that densities stand for is that from the drawn depths
+    /// The distance implied by the density is that to the rendered depths; normals agree
     Sdf,
-    /// As density, and drawn normals are those of the drawn depths
+    /// As density, and rendered normals agree with rendered depths
     #[value(alias = "dn_consistency")]
     DnConsistency,
 }
 
-/// When SuGaR's coarse stage does what.
+/// Where the schedule of SuGaR's coarse stage starts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SugarSchedule {
-    /// Counted from the stage's start, wherever that is
+    /// At the stage's first iteration
     #[default]
     Relative,
-    /// At the reference's iterations: from 7,001 to 8,999 opacities, at 9,001 the prune and from there to 15,000 surfaces
+    /// At the original program's iterations
     Absolute,
 }

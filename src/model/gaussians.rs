@@ -67,7 +67,7 @@ impl Gaussians {
         self.sh_degree = sh_degree;
     }
 
-    /// Puts others of the same SH degree behind these.
+    /// Appends others of the same SH degree.
     pub fn append(&mut self, others: Self) {
         let mut others = others;
         for (column, more) in self.groups_mut().into_iter().zip(others.groups_mut()) {

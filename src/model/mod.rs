@@ -1,12 +1,10 @@
 //! What is trained, as it stands on the host.
 
-mod denser;
 mod fuse;
 mod gaussians;
 mod initialise;
 mod primitive;
 
-pub use denser::denser;
 pub use fuse::fuse;
 pub use gaussians::{Gaussians, sh_rest_count};
 pub use initialise::{from_points, random_points, thinned};

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 /// A set of named parameter columns.
 pub trait Primitive: Clone {
-    /// A copy of these rows; those behind the last are left out.
+    /// A copy of these rows; those after the last are left out.
     fn rows(&self, rows: Range<usize>) -> Self;
     /// The columns in a fixed order.
     fn groups(&self) -> Vec<Group<'_>>;

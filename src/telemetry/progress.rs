@@ -12,7 +12,7 @@ use crate::files::OutputError;
 use crate::memory::Bytes;
 use crate::train::event::{Event, Saved, Sink};
 
-/// Time between two lines where there is no bar.
+/// Time between two lines without a bar.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Time between two changes of the bar.

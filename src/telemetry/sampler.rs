@@ -1,4 +1,4 @@
-//! What the GPU is doing, asked beside the training.
+//! Samples of the GPU's state, taken while training runs.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::thread::{self, JoinHandle};
@@ -10,7 +10,7 @@ use crate::train::event::GpuReport;
 /// Iterations between two reports.
 const INTERVAL: u32 = 50;
 
-/// A sample is asked for so many iterations before it is told: taking one takes some milliseconds.
+/// A sample is requested so many iterations before its report, since it takes some milliseconds.
 const AHEAD: u32 = 10;
 
 /// The end of a run waits for its last sample no longer than this: a driver may hang.
@@ -36,7 +36,7 @@ impl GpuSampler {
         })
     }
 
-    /// `work` runs in the thread; nothing where the system gives none.
+    /// `work` runs in the thread; `None` if no thread can be started.
     fn start(work: impl FnOnce(Receiver<()>, Sender<Sample>) + Send + 'static) -> Option<Self> {
         // One ask may wait while the one before is answered; more would only be late.
         let (asks, asked) = sync_channel(1);
@@ -49,10 +49,10 @@ impl GpuSampler {
         Some(Self { asks, samples, thread: Some(thread.ok()?) })
     }
 
-    /// Takes notice of a finished iteration; `Some` where there is something to tell.
+    /// Records a finished iteration; returns a report when one is due.
     pub(super) fn after(&self, iteration: u32) -> Option<GpuReport> {
         if (iteration + AHEAD).is_multiple_of(INTERVAL) {
-            // Where the thread is behind, or gone, the next report is as old as it is.
+            // If the thread is late or gone, the next report is an old one.
             self.asks.try_send(()).ok();
         }
         if !iteration.is_multiple_of(INTERVAL) {
@@ -63,7 +63,7 @@ impl GpuSampler {
     }
 }
 
-/// Answers until nobody asks any more.
+/// Answers until the other end is closed.
 fn answer(asks: &Receiver<()>, samples: &Sender<Sample>, look: &dyn Fn() -> Sample) {
     while asks.recv().is_ok() && samples.send(look()).is_ok() {}
 }

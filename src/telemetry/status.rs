@@ -97,8 +97,8 @@ impl RunStatus {
         )
     }
 
-    /// Memory of the GPU that anybody uses, of all that it has; where nobody tells, what the program
-    /// takes of what it may take.
+    /// Share of the GPU's memory that is used by all programs; if the driver does not
+    /// report it, the memory of this program over its budget.
     fn video_share(&self) -> Option<f64> {
         let of_budget = || {
             let vram = self.memory.as_ref()?.vram?;

@@ -27,7 +27,7 @@ use crate::train::event::{
     Split, SurfaceReport,
 };
 
-/// Tag of the number of things that are given up for want of memory.
+/// Tag of the number of rungs that are given up.
 const RUNG: &str = "memory/rung";
 
 /// The sink that writes TensorBoard's events file.
@@ -37,7 +37,7 @@ pub struct TensorBoard<W: Write> {
     cadence: Cadence,
     /// Image tags of the photographs that are in the file.
     photographs: HashSet<String>,
-    /// What is given up at present for want of memory.
+    /// The rungs that are given up at present.
     given_up: Vec<Rung>,
 }
 
@@ -125,7 +125,7 @@ impl<W: Write> TensorBoard<W> {
         }
     }
 
-    /// Tells TensorBoard to forget what a killed run recorded behind the checkpoint.
+    /// Makes TensorBoard drop what a killed run recorded after the checkpoint.
     fn start(&mut self, iteration: u32) -> io::Result<()> {
         let mut session = SessionLog::new();
         session.set_status(SessionLog_SessionStatus::START);

@@ -8,38 +8,38 @@ use crate::memory::Bytes;
 
 /// What an iteration does.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Descent {
-    pub(super) settings: RenderSettings,
-    pub(super) terms: LossTerms,
+pub(crate) struct Descent {
+    pub(crate) settings: RenderSettings,
+    pub(crate) terms: LossTerms,
     /// Weight of the inverse depths, where these are drawn and the view has a map of them.
-    pub(super) depth_weight: Option<f64>,
-    pub(super) step: AdamStep,
+    pub(crate) depth_weight: Option<f64>,
+    pub(crate) step: AdamStep,
 }
 
 /// What an iteration asks of surfaces, and of what lists of neighbours.
-pub(super) struct Surfaces<'a, N> {
-    pub(super) asked: Asked,
-    pub(super) near: Option<&'a N>,
+pub(crate) struct Surfaces<'a, N> {
+    pub(crate) asked: Asked,
+    pub(crate) near: Option<&'a N>,
 }
 
 /// The losses of an iteration's surface terms: of opacities and samples, and of drawn normals.
-pub(super) type SurfaceLosses<B> =
+pub(crate) type SurfaceLosses<B> =
     (<B as Surface>::SurfaceLoss, Option<<B as SurfaceMaps>::NormalLoss>);
 
 /// What an iteration leaves behind.
-pub(super) struct Descended<B: Surface + SurfaceMaps> {
-    pub(super) loss: B::Loss,
+pub(crate) struct Descended<B: Surface + SurfaceMaps> {
+    pub(crate) loss: B::Loss,
     /// Where surfaces were asked for.
-    pub(super) surfaces: Option<SurfaceLosses<B>>,
+    pub(crate) surfaces: Option<SurfaceLosses<B>>,
     /// Bytes of the frame.
-    pub(super) activations: Bytes,
+    pub(crate) activations: Bytes,
     /// Bytes of the gradients.
-    pub(super) gradients: Bytes,
+    pub(crate) gradients: Bytes,
 }
 
 /// One step of every parameter down the gradient of one view's loss, and of what is asked of surfaces;
 /// and of the view's colours where these are learned.
-pub(super) fn descend<B: Surface + SurfaceMaps>(
+pub(crate) fn descend<B: Surface + SurfaceMaps>(
     device: &mut B,
     model: &mut B::Model,
     (view, target): (&View, &B::Target),

@@ -11,8 +11,8 @@ use crate::backend::Backend;
 use crate::dataset::Image;
 
 /// The views of a run in their order.
-pub(super) struct Feed<'a> {
-    pub(super) views: Views<'a>,
+pub(crate) struct Feed<'a> {
+    pub(crate) views: Views<'a>,
     order: ViewOrder,
     ahead: Option<Chosen>,
     /// Views that were not announced, since the device held them.
@@ -29,13 +29,13 @@ struct Chosen {
 
 impl<'a> Feed<'a> {
     /// The training views in the order that follows from the seed.
-    pub(super) fn new(views: Views<'a>, seed: u64) -> Self {
+    pub(crate) fn new(views: Views<'a>, seed: u64) -> Self {
         let order = ViewOrder::new(seed, views.split(Split::Train).to_vec());
         Self { views, order, ahead: None, left_out: BTreeSet::new() }
     }
 
     /// The view of an iteration and its photograph on the device.
-    pub(super) fn take<B: Backend>(
+    pub(crate) fn take<B: Backend>(
         &mut self,
         device: &mut B,
         iteration: u32,
@@ -64,7 +64,7 @@ impl<'a> Feed<'a> {
     }
 
     /// Brings the photograph of a coming iteration on its way to the device.
-    pub(super) fn prefetch<B: Backend>(
+    pub(crate) fn prefetch<B: Backend>(
         &mut self,
         device: &mut B,
         iteration: u32,
@@ -79,7 +79,7 @@ impl<'a> Feed<'a> {
 
     /// Has the images that the device will lack decoded ahead, in their order: the rest of the
     /// epoch from `iteration` on, and the next.
-    pub(super) fn schedule_decoding<B: Backend>(&mut self, device: &B, iteration: u32) {
+    pub(crate) fn schedule_decoding<B: Backend>(&mut self, device: &B, iteration: u32) {
         let at_hand = self.ahead.as_ref().is_some_and(|chosen| chosen.iteration == iteration);
         let coming = self.order.coming(iteration);
         let mut order = coming[usize::from(at_hand).min(coming.len())..].to_vec();

@@ -1,13 +1,12 @@
 //! The training loop, written against the backend traits only.
 
 pub mod appearance;
-pub mod bench;
 pub mod checkpoint;
 pub mod coarse;
-mod descend;
+pub(crate) mod descend;
 pub mod eval;
 pub mod event;
-mod feed;
+pub(crate) mod feed;
 pub mod forecast;
 mod metrics;
 pub mod near_surface;

@@ -156,7 +156,8 @@ impl Training {
             step(&mut self.device, &mut self.model, shot, (self.iteration, AT_REST));
             let frame = self.device.render(&self.model, &shot.view, &shot.settings).unwrap();
             // Of a view in bands nothing is kept that could be counted.
-            let work = self.device.work(&self.model, &frame).unwrap().unwrap_or_default();
+            let work = self.device.profiler().unwrap().work(&self.model, &frame).unwrap();
+            let work = work.unwrap_or_default();
             most.visible = most.visible.max(work.visible);
             most.instances = most.instances.max(work.instances);
         }

@@ -3,7 +3,7 @@
 use crate::common::oracle::{AT_REST, Shot, settings, step};
 use crate::common::scene::{gaussian, photo, resized, straight, tame_gaussians, together};
 use splat::backend::cuda::{Cuda, Model};
-use splat::backend::{Backend, LossTerms, Pass, Raster, RenderSettings, Work};
+use splat::backend::{LossTerms, Pass, Raster, RenderSettings, Work};
 use splat::dataset::View;
 use splat::memory::Bytes;
 
@@ -13,7 +13,7 @@ const PIXELS: u64 = 40 * 24;
 
 fn work(device: &mut Cuda, model: &Model, view: &View, settings: &RenderSettings) -> Option<Work> {
     let frame = device.render(model, view, settings).unwrap();
-    device.work(model, &frame).unwrap()
+    device.profiler().unwrap().work(model, &frame).unwrap()
 }
 
 #[test]
@@ -70,7 +70,8 @@ fn no_fewer_pairs_are_evaluated_than_change_a_pixel() {
     let (view, settings) = (resized(&straight(), [203, 147]), settings(3, 1));
     let picture = RenderSettings { pass: Pass::Picture, ..settings };
     let frame = device.render(&model, &view, &picture).unwrap();
-    assert_eq!(device.work(&model, &frame).unwrap(), None, "no backward pass follows");
+    let counted = device.profiler().unwrap().work(&model, &frame).unwrap();
+    assert_eq!(counted, None, "no backward pass follows");
     let blended = device.image(&frame).unwrap().blended.unwrap();
     let contributing: u64 = blended.into_iter().map(u64::from).sum();
 
@@ -87,7 +88,7 @@ fn no_fewer_pairs_are_evaluated_than_change_a_pixel() {
 #[test]
 #[ignore = "needs a CUDA device"]
 fn a_copy_takes_its_time() {
-    let copy = crate::common::cuda::open().copy_speed().unwrap().unwrap();
+    let copy = crate::common::cuda::open().profiler().unwrap().copy_speed().unwrap().unwrap();
     assert!(copy.bytes >= Bytes(1 << 28) && copy.bytes <= Bytes::GIB, "{copy:?}");
     // No GPU is as slow as a disk, or ten times as fast as any.
     assert!(copy.gb_per_s > 10.0 && copy.gb_per_s < 1e5, "{copy:?}");

@@ -78,7 +78,7 @@ fn assert_same_pixels(device: &mut Cuda, gaussians: &Gaussians, view: &View) {
             assert!(frame.is_in_bands(), "{policy:?}");
             assert!(frame.bands() >= bands && frame.bands() <= rows(size), "{}", frame.bands());
             assert!(bits(device, &frame) == expected, "{size:?} px, {pass:?}, {policy:?}");
-            assert_eq!(device.work(&model, &frame).unwrap(), None);
+            assert_eq!(device.profiler().unwrap().work(&model, &frame).unwrap(), None);
         }
     }
 }

@@ -17,11 +17,10 @@ use super::stage::project::{self, Splats};
 use super::stage::sampled_depths::DepthMap;
 use super::stage::surface::{self, PendingSurface, SampledView};
 use super::stage::{adam, densify, depth};
-use super::work;
 use crate::abi::Camera;
 use crate::backend::{
     AdamStep, AppearanceStep, DeviceError, LossTerms, Measured, NormalRule, Pass, RenderSettings,
-    Rendered, SurfaceRule, Work,
+    Rendered, SurfaceRule,
 };
 use crate::dataset::View;
 use crate::memory::Bytes;
@@ -43,10 +42,10 @@ pub struct Frame {
     depth_map: Option<DepthMap>,
     /// Where other colours are compared than those drawn.
     compensated: Option<Compensated>,
-    canvas: Canvas,
-    lists: Lists,
-    splats: Splats,
-    camera: Camera,
+    pub(super) canvas: Canvas,
+    pub(super) lists: Lists,
+    pub(super) splats: Splats,
+    pub(super) camera: Camera,
     settings: RenderSettings,
 }
 
@@ -323,21 +322,6 @@ impl Frame {
         };
         let [width, height] = self.camera.size;
         Ok(Rendered { width, height, rgb, blended, inverse_depths, surface })
-    }
-
-    /// What it gives the stages to do; nothing of a view in bands, whose lists are gone. Waits for
-    /// the device.
-    pub(super) fn work(
-        &self,
-        session: &Session,
-        model: &Model,
-    ) -> Result<Option<Work>, DeviceError> {
-        match &self.lists {
-            Lists::Whole(bins) => {
-                work::count(session, model, &self.splats, (bins, &self.canvas), &self.camera)
-            }
-            Lists::Bands(_) => Ok(None),
-        }
     }
 
     /// Whether its lists did not fit the memory left, so that it is drawn in bands.

@@ -3,7 +3,6 @@
 //! Work is put on one stream in the order of the calls, so that buffers may be used again without
 //! waiting. The module exists where nvcc compiled the kernels.
 
-mod copy;
 mod device;
 mod edit;
 mod frame;
@@ -12,10 +11,13 @@ mod growth;
 mod memory;
 mod model;
 mod photos;
+#[cfg(feature = "bench")]
+mod profile;
 pub mod session;
 mod stage;
+#[cfg(test)]
+mod trace_tests;
 mod traits;
-mod work;
 
 pub(super) use device::fatbins::{ARCHS, NVCC};
 pub use device::{driver, stream, timers};
@@ -92,7 +94,10 @@ pub struct Cuda {
 impl Cuda {
     /// Opens the first GPU that the driver shows (`CUDA_VISIBLE_DEVICES` chooses).
     pub fn open(options: &CudaOptions) -> Result<Self, DeviceError> {
-        let mut session = Session::open_limited(options.vram_limit, options.vram_threshold)?;
+        Self::over(Session::open_limited(options.vram_limit, options.vram_threshold)?, options)
+    }
+
+    fn over(mut session: Session, options: &CudaOptions) -> Result<Self, DeviceError> {
         (session.storage, session.seed) = (options.storage, options.seed);
         // Until the ladder says otherwise.
         session.bands = BandPolicy::Never;
@@ -108,6 +113,11 @@ impl Cuda {
     /// When views are drawn in bands from now on.
     pub fn set_bands(&mut self, bands: BandPolicy) {
         self.session.bands = bands;
+    }
+
+    /// Gives back the memory that is kept for the next iteration.
+    pub fn trim_memory(&mut self) -> Result<(), DeviceError> {
+        self.session.heap.trim_scratch()
     }
 
     /// Its memory.

@@ -16,12 +16,14 @@ use super::stage::neighbours::{self, Neighbours};
 use super::stage::normals::PendingNormals;
 use super::stage::surface::PendingSurface;
 use super::stage::{reorder, smooth};
-use super::{Cuda, copy, growth};
+use super::{Cuda, growth};
+#[cfg(feature = "bench")]
+use crate::backend::Profiler;
 use crate::backend::surface::list_len;
 use crate::backend::{
-    AdamStep, AppearanceStep, AppearanceTables, Backend, CopySpeed, DeviceError, Governed,
-    LossTerms, Measured, MemoryEntry, MemoryKind, NormalRule, Pass, Raster, RenderSettings,
-    Rendered, Rows, Snapshot, StageTime, Surface, SurfaceMaps, SurfaceRule, Work, chunks,
+    AdamStep, AppearanceStep, AppearanceTables, Backend, DeviceError, Governed, LossTerms,
+    Measured, MemoryEntry, MemoryKind, NormalRule, Pass, Raster, RenderSettings, Rendered, Rows,
+    Snapshot, Surface, SurfaceMaps, SurfaceRule, chunks,
 };
 use crate::dataset::{Image, View};
 use crate::math::morton::Cube;
@@ -66,21 +68,6 @@ impl Backend for Cuda {
         self.session.stream.synchronize()
     }
 
-    fn time_stages(&mut self, on: bool) {
-        if let Err(error) = self.session.time_stages(on) {
-            tracing::warn!("the stages are not timed: {error}");
-        }
-    }
-
-    fn stage_times(&mut self) -> Result<Vec<StageTime>, DeviceError> {
-        let times = self.session.timers.take()?;
-        Ok(times.into_iter().map(|(stage, ms)| StageTime { stage, ms }).collect())
-    }
-
-    fn copy_speed(&mut self) -> Result<Option<CopySpeed>, DeviceError> {
-        copy::speed(&self.session)
-    }
-
     fn memory(&self) -> Vec<MemoryEntry> {
         let entries = self.session.heap.ledger().into_iter();
         let reported = |entry: Entry| {
@@ -100,10 +87,6 @@ impl Backend for Cuda {
 
     fn governed(&mut self) -> Option<Governed> {
         Some(govern::account(&mut self.ladder, &self.session.heap))
-    }
-
-    fn trim_memory(&mut self) -> Result<(), DeviceError> {
-        self.session.heap.trim_scratch()
     }
 
     fn reset_memory_peaks(&mut self) {
@@ -207,8 +190,9 @@ impl Raster<Gaussians> for Cuda {
         Ok(frame)
     }
 
-    fn work(&mut self, model: &Model, frame: &Frame) -> Result<Option<Work>, DeviceError> {
-        frame.work(&self.session, model)
+    #[cfg(feature = "bench")]
+    fn profiler(&mut self) -> Option<&mut dyn Profiler<Model, Frame>> {
+        Some(self)
     }
 
     fn compare_depths(

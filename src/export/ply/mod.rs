@@ -15,7 +15,7 @@ pub use write::{RenderMode, write_ply, write_ply_chunks};
 /// Columns before the higher harmonics, those of a normal left out.
 const BEFORE_REST: [&str; 6] = ["x", "y", "z", "f_dc_0", "f_dc_1", "f_dc_2"];
 
-/// Columns behind the higher harmonics.
+/// Columns after the higher harmonics.
 const AFTER_REST: [&str; 8] =
     ["opacity", "scale_0", "scale_1", "scale_2", "rot_0", "rot_1", "rot_2", "rot_3"];
 

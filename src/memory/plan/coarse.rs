@@ -104,7 +104,7 @@ pub(super) fn search(stack: &mut Stack, gaussians: u64) {
     for halving in 0..halvings {
         let bits = MOST_ALONG_BITS.min(u32::BITS - halving) + halving;
         stack.pass("sort", library::sort(gaussians, Key::Bits32, bits).0);
-        ends_in_second ^= library::ends_in_second(gaussians, bits);
+        ends_in_second ^= library::ends_in_second(gaussians, Key::Bits32, bits);
     }
     let (rows, gone) = if ends_in_second { (second, first) } else { (first, second) };
     let [key, other_key] = keys;

@@ -180,8 +180,11 @@ fn list(stack: &mut Stack, (instances, tiles): (u64, u64), counted: u64) -> Take
     for block in passing {
         stack.give_back(block);
     }
-    let (kept, gone) =
-        if library::ends_in_second(instances, bits) { (second, first) } else { (first, second) };
+    let (kept, gone) = if library::ends_in_second(instances, key, bits) {
+        (second, first)
+    } else {
+        (first, second)
+    };
     stack.give_back(gone);
     kept
 }

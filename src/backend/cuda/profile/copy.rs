@@ -1,8 +1,8 @@
 //! How fast the GPU copies its own memory.
 
-use super::device::stream::Event;
-use super::memory::heap::{Block, Buffer};
-use super::session::Session;
+use crate::backend::cuda::device::stream::Event;
+use crate::backend::cuda::memory::heap::{Block, Buffer};
+use crate::backend::cuda::session::Session;
 use crate::backend::{CopySpeed, DeviceError};
 
 /// Bytes of a copy: many times what caches hold.

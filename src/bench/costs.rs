@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::backend::floor::floor;
+use super::floor::floor;
 use crate::backend::{CopySpeed, Stage, StageTime, Work};
 use crate::memory::Bytes;
 

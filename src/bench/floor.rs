@@ -5,9 +5,8 @@
 //! that takes longer waits for something else, or moves more. What fits the GPU's caches may take
 //! less.
 
-use super::stages::LANES;
-use super::{Stage, Work};
 use crate::abi::{BLEND_PARTS, GEOMETRY_WIDTH, RECORD_WIDTH, SHORT_KEYS_MAX};
+use crate::backend::{LANES, Stage, Work};
 use crate::memory::Bytes;
 
 /// Bytes of a float and of a count.
@@ -29,7 +28,7 @@ const STATE: u64 = LANES * 4 * WORD;
 const DIGIT_BITS: u32 = 8;
 
 /// Bytes that a stage must move for a view.
-pub fn floor(stage: Stage, work: &Work) -> Bytes {
+pub(super) fn floor(stage: Stage, work: &Work) -> Bytes {
     Bytes(match stage {
         Stage::Project => project(work),
         Stage::Sort => sort(work),

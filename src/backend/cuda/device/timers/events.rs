@@ -1,10 +1,9 @@
-//! How long the stages of an iteration take on the GPU.
+//! Events around the stages of an iteration.
 
 use std::cell::RefCell;
 
-use super::stream::{Event, Stream};
-use crate::backend::DeviceError;
-pub use crate::backend::Stage;
+use crate::backend::cuda::device::stream::{Event, Stream};
+use crate::backend::{DeviceError, Stage};
 
 /// Pairs of events around the stages; costs nothing while off.
 #[derive(Default)]
@@ -40,7 +39,7 @@ impl Timers {
         Ok(Self { pool: Some(RefCell::new(pool)) })
     }
 
-    /// What comes next on the stream belongs to this stage.
+    /// The next work on the stream belongs to this stage.
     pub fn begin(&self, stage: Stage, stream: &Stream) -> Result<Begun, DeviceError> {
         let Some(pool) = &self.pool else { return Ok(Begun { pair: None }) };
         let mut pool = pool.borrow_mut();
@@ -56,7 +55,7 @@ impl Timers {
         Ok(Begun { pair: Some(index) })
     }
 
-    /// The stage ends with what was put on the stream last.
+    /// The stage ends with the last work that is queued on the stream.
     pub fn end(&self, begun: &Begun, stream: &Stream) -> Result<(), DeviceError> {
         match (&self.pool, begun.pair) {
             (Some(pool), Some(index)) => pool.borrow().pairs[index].1.record(stream),

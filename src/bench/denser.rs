@@ -1,9 +1,9 @@
 //! A model with another number of Gaussians that looks and costs as a trained one of that size would.
 
-use super::{Gaussians, Primitive};
 use crate::math::Real;
 use crate::math::linalg::{add, mul, rotation, scale};
 use crate::math::random::{Purpose, Stream};
+use crate::model::{Gaussians, Primitive};
 
 /// Deviations by which a copy lies off its original, of the original's own: copies overlap as
 /// neighbours in a trained model do, and together fill about the original's place.
@@ -12,7 +12,7 @@ const SPREAD: f64 = 0.5;
 /// Exactly `count` Gaussians: each is replaced by as many jittered copies as its neighbours in the
 /// order, give or take one. With k copies scales are divided by √k. With fewer than there are,
 /// Gaussians are left out evenly over the order.
-pub fn denser(gaussians: &Gaussians, count: usize, seed: u64) -> Gaussians {
+pub(super) fn denser(gaussians: &Gaussians, count: usize, seed: u64) -> Gaussians {
     let stream = Stream::new(seed, 0, Purpose::Jitter);
     let original_from_copy = originals(gaussians.len(), count);
     let mut copies = gather(gaussians, &original_from_copy);

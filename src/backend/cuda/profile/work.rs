@@ -1,14 +1,13 @@
 //! Counts what a view gives the stages to do, on the host and from what the stages left behind.
 
-use super::device::stream::Stream;
-use super::memory::heap::Buffer;
-use super::model::lanes::LANES;
-use super::model::tables::Model;
-use super::session::Session;
-use super::stage::bin::Bins;
-use super::stage::blend::Canvas;
-use super::stage::project::Splats;
-use crate::abi::{BLEND_CHUNK, BLEND_PARTS, Camera, TileRange, UNSEEN};
+use crate::abi::{BLEND_CHUNK, BLEND_PARTS, TileRange, UNSEEN};
+use crate::backend::cuda::device::stream::Stream;
+use crate::backend::cuda::frame::Frame;
+use crate::backend::cuda::memory::heap::Buffer;
+use crate::backend::cuda::model::lanes::LANES;
+use crate::backend::cuda::model::tables::Model;
+use crate::backend::cuda::session::Session;
+use crate::backend::cuda::stage::bands::Lists;
 use crate::backend::{DeviceError, Work};
 
 /// Rows of a lane block whose values lie in one sector of 32 bytes.
@@ -16,20 +15,21 @@ const SECTOR_ROWS: usize = 8;
 
 const PARTS: usize = BLEND_PARTS as usize;
 
-/// Nothing of a frame that no backward pass follows.
+/// Nothing of a frame that no backward pass follows, or that was drawn in bands: its lists are gone.
 pub(super) fn count(
     session: &Session,
     model: &Model,
-    splats: &Splats,
-    (bins, canvas): (&Bins, &Canvas),
-    camera: &Camera,
+    frame: &Frame,
 ) -> Result<Option<Work>, DeviceError> {
-    let Some(kept) = &canvas.kept else { return Ok(None) };
+    let (Some(kept), Lists::Whole(bins)) = (&frame.canvas.kept, &frame.lists) else {
+        return Ok(None);
+    };
+    let splats = &frame.splats;
     let stream = &session.stream;
     let slots = fetch(stream, &splats.splat_from_gaussian, 0)?;
     let sh_steps = fetch(stream, &model.sh_steps, 0)?;
     let seen = seen(&slots, &sh_steps, model.momentum.steps());
-    let lists = Lists {
+    let lists = TileLists {
         visible: splats.visible,
         splat_from_instance: &fetch(stream, &bins.splat_from_instance, 0)?,
         ranges: &fetch(stream, &bins.ranges, TileRange { start: 0, end: 0 })?,
@@ -37,7 +37,7 @@ pub(super) fn count(
         hits: &fetch(stream, &kept.hits, 0)?,
     };
     let walked = walked(&lists);
-    let [width, height] = camera.size.map(u64::from);
+    let [width, height] = frame.camera.size.map(u64::from);
     Ok(Some(Work {
         gaussians: model.len() as u64,
         sh_width: u64::from(model.sh_width()),
@@ -90,7 +90,7 @@ fn seen(slots: &[u32], sh_steps: &[u32], steps: u32) -> Seen {
 }
 
 /// The tiles' lists, and how far the forward pass went in them.
-struct Lists<'a> {
+struct TileLists<'a> {
     visible: usize,
     splat_from_instance: &'a [u32],
     ranges: &'a [TileRange],
@@ -110,7 +110,7 @@ struct Walked {
     states: u64,
 }
 
-fn walked(lists: &Lists<'_>) -> Walked {
+fn walked(lists: &TileLists<'_>) -> Walked {
     let mut walked = Walked::default();
     let mut is_hit = vec![false; lists.visible];
     for ((tile, range), reached) in lists.ranges.iter().enumerate().zip(lists.reached.chunks(PARTS))
@@ -180,7 +180,7 @@ mod tests {
         for word in 0..10 {
             hits[third + word * PARTS] = u32::from(word == 9);
         }
-        let walked = walked(&Lists {
+        let walked = walked(&TileLists {
             visible: 100,
             splat_from_instance: &splat_from_instance,
             ranges: &ranges,

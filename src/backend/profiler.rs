@@ -1,28 +1,28 @@
-//! The stages of an iteration on a device, what they take, and what one view gives them to do.
+//! What a device measures of itself for `splat bench`: how long its stages take, and what one view
+//! gives them to do.
 
 use serde::{Serialize, Serializer};
 
+use super::error::DeviceError;
+use super::stage::Stage;
 use crate::memory::Bytes;
 
-/// A stage of an iteration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
-    /// Gaussians to the image.
-    Project,
-    /// By depth.
-    Sort,
-    /// Into tiles.
-    Bin,
-    /// Each tile, front to back.
-    BlendForward,
-    /// Against the photograph.
-    Loss,
-    /// Pixel gradients back to splats.
-    BlendBackward,
-    /// What density control wants to know.
-    Observe,
-    /// Down the gradient.
-    Step,
+/// A device that can be measured from inside. `Model` and `Frame` are those of its
+/// [`Raster`](super::Raster).
+pub trait Profiler<Model, Frame> {
+    /// Begins or ends the timing of stages, which costs a little time itself.
+    fn time_stages(&mut self, on: bool) -> Result<(), DeviceError>;
+    /// What the stages since the last call took, in the order of an iteration; waits for them. Empty
+    /// while they are not timed.
+    fn stage_times(&mut self) -> Result<Vec<StageTime>, DeviceError>;
+    /// How fast the device copies its own memory: what the stages' times are compared with. Waits
+    /// for it. Nothing where there is no room for the copy.
+    fn copy_speed(&mut self) -> Result<Option<CopySpeed>, DeviceError>;
+    /// Counts what a frame, drawn for the backward pass, gives the stages to do when the step
+    /// follows. Waits for the device, and takes long. Nothing of other frames.
+    fn work(&mut self, model: &Model, frame: &Frame) -> Result<Option<Work>, DeviceError>;
+    /// Gives back the memory that is kept for the next iteration.
+    fn trim_memory(&mut self) -> Result<(), DeviceError>;
 }
 
 impl Stage {
@@ -116,7 +116,7 @@ pub struct Work {
 }
 
 /// Gaussians of a lane block, and pixels of a part.
-pub(super) const LANES: u64 = 32;
+pub(crate) const LANES: u64 = 32;
 
 impl Work {
     /// Gaussians in the lane blocks of which the view sees something.

@@ -1,4 +1,4 @@
-//! A model in training that goes nowhere: what is measured.
+//! A model in training that stays as it is: what is measured.
 
 use super::costs::Pairs;
 use crate::backend::{
@@ -14,7 +14,7 @@ use crate::train::descend::{Descended, Descent, Surfaces, descend};
 use crate::train::event::Split;
 use crate::train::feed::Feed;
 
-/// A model in training that goes nowhere.
+/// A model in training that stays as it is.
 pub(super) struct SteadyState<'a, B: Surface + SurfaceMaps> {
     device: &'a mut B,
     model: B::Model,
@@ -22,7 +22,7 @@ pub(super) struct SteadyState<'a, B: Surface + SurfaceMaps> {
     descent: Descent,
     /// What surfaces are asked for in an iteration, and the Gaussians' neighbours.
     surfaces: Option<SurfaceWork<B>>,
-    /// The loss of the iteration before, read behind the next as in training.
+    /// The loss of the iteration before, read after the next is launched as in training.
     launched: Option<B::Loss>,
     /// Bytes of the last frame and gradients.
     bytes: [Bytes; 2],
@@ -48,7 +48,8 @@ impl<'a, B: Surface + SurfaceMaps> SteadyState<'a, B> {
         device: &'a mut B,
         model: B::Model,
         feed: Feed<'a>,
-        (descent, surfaces): (Descent, Option<SurfaceWork<B>>),
+        descent: Descent,
+        surfaces: Option<SurfaceWork<B>>,
     ) -> Self {
         Self { device, model, feed, descent, surfaces, launched: None, bytes: [Bytes(0); 2] }
     }
@@ -129,7 +130,9 @@ impl<'a, B: Surface + SurfaceMaps> SteadyState<'a, B> {
                 contributing += blended.into_iter().map(u64::from).sum::<u64>();
                 drop(frame);
                 let frame = device.render(model, view, &settings)?;
-                works.extend(device.work(model, &frame)?);
+                if let Some(profiler) = device.profiler() {
+                    works.extend(profiler.work(model, &frame)?);
+                }
                 Ok(())
             })?;
         }
@@ -143,7 +146,10 @@ impl<'a, B: Surface + SurfaceMaps> SteadyState<'a, B> {
 
     /// How fast the device copies, with the model where it is.
     pub(super) fn copy_speed(&mut self) -> Result<Option<CopySpeed>, TrainError> {
-        Ok(self.device.copy_speed()?)
+        Ok(match self.device.profiler() {
+            Some(profiler) => profiler.copy_speed()?,
+            None => None,
+        })
     }
 
     /// Has the device's memory peaks begin now.
@@ -151,16 +157,16 @@ impl<'a, B: Surface + SurfaceMaps> SteadyState<'a, B> {
         self.device.reset_memory_peaks();
     }
 
-    /// Medians of the stages' times, in the order in which they run.
+    /// Medians of the stages' times, in the order in which they run; none of a device that does not
+    /// time them.
     pub(super) fn stages(&mut self, iterations: u32) -> Result<Vec<StageTime>, TrainError> {
-        self.device.time_stages(true);
+        let Some(profiler) = self.device.profiler() else { return Ok(Vec::new()) };
+        profiler.time_stages(true)?;
         let mut times: Vec<(Stage, Vec<f64>)> = Vec::new();
         for iteration in 0..iterations {
             self.run(1)?;
-            let found = self.device.stage_times()?;
-            if found.is_empty() {
-                break;
-            }
+            let Some(profiler) = self.device.profiler() else { break };
+            let found = profiler.stage_times()?;
             for StageTime { stage, ms } in found {
                 let place = times.iter().position(|(known, _)| *known == stage);
                 let place = place.unwrap_or_else(|| {
@@ -173,7 +179,9 @@ impl<'a, B: Surface + SurfaceMaps> SteadyState<'a, B> {
                 sums[iteration as usize] += ms;
             }
         }
-        self.device.time_stages(false);
+        if let Some(profiler) = self.device.profiler() {
+            profiler.time_stages(false)?;
+        }
         let stage_time = |(stage, mut sums): (Stage, Vec<f64>)| {
             sums.resize(iterations as usize, 0.0);
             StageTime { stage, ms: median(&mut sums) }

@@ -1,0 +1,144 @@
+//! How long the image loader and the stages of the CPU take, on a small synthetic scene.
+//!
+//! `cargo bench` measures all of them, `cargo bench -- loss` those with that name. What an iteration
+//! costs on a real scene and on a GPU is measured by `splat bench`.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a measurement that cannot be taken should say so and stop"
+)]
+
+use std::path::Path;
+use std::sync::{Arc, LazyLock};
+
+use divan::Bencher;
+use splat::backend::cpu::{Cpu, Frame, Gradients, Model, count};
+use splat::backend::{Backend, LossTerms, Pass, Raster, RenderSettings, ScreenFilter, Surface};
+use splat::config::{OptimizeOptions, SceneOptions};
+use splat::dataset::{Dataset, Image, ImageLoader, Residency, View};
+use splat::model::{Gaussians, from_points};
+use splat::synth::{SynthOptions, write_scene};
+use splat::train::near;
+
+/// The scene is the same in every run, and written where Cargo keeps such files.
+const FOLDER: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/bench-scene");
+
+const SIZE: SynthOptions =
+    SynthOptions { seed: 1, views: 8, width: 640, height: 480, points: 20_000 };
+
+const TERMS: LossTerms = LossTerms { lambda_dssim: 0.2 };
+
+/// What is measured: the first view, and the Gaussians that training starts from.
+struct Scene {
+    dataset: Dataset,
+    photograph: Arc<Image>,
+    gaussians: Gaussians,
+    settings: RenderSettings,
+}
+
+static SCENE: LazyLock<Scene> = LazyLock::new(|| {
+    write_scene(Path::new(FOLDER), &SIZE).expect("a scene");
+    let options = SceneOptions { source_path: Some(FOLDER.into()), ..SceneOptions::default() };
+    let dataset = Dataset::load(&options).expect("the scene that was written");
+    let photograph = loader(&dataset).fetch(0).expect("its first photograph");
+    let gaussians = from_points(&dataset.points, &OptimizeOptions::default(), 1);
+    let settings = RenderSettings {
+        pass: Pass::Train,
+        sh_degree: gaussians.sh_degree,
+        near: near(&dataset),
+        ..RenderSettings::DEFAULT
+    };
+    Scene { dataset, photograph, gaussians, settings }
+});
+
+impl Scene {
+    fn view(&self) -> &View {
+        &self.dataset.views[0]
+    }
+
+    fn model(&self) -> Model<f32> {
+        device().upload(&self.gaussians).unwrap()
+    }
+
+    fn drawn(&self, model: &Model<f32>) -> Frame<f32> {
+        device().render(model, self.view(), &self.settings).unwrap()
+    }
+
+    /// Drawn, and compared with the photograph.
+    fn compared(&self, model: &Model<f32>) -> Frame<f32> {
+        let mut frame = self.drawn(model);
+        let target = device().target(0, &self.photograph).unwrap();
+        device().loss(&mut frame, &target, &TERMS).unwrap();
+        frame
+    }
+}
+
+/// It has no state.
+fn device() -> Cpu<f32> {
+    Cpu::new()
+}
+
+fn loader(dataset: &Dataset) -> ImageLoader {
+    ImageLoader::new(dataset.sources.clone(), Residency::All)
+}
+
+/// A photograph of 640 x 480 px, from its PNG.
+#[divan::bench]
+fn decode(bencher: Bencher<'_, '_>) {
+    let scene = &*SCENE;
+    bencher
+        .with_inputs(|| loader(&scene.dataset))
+        .bench_local_values(|images| images.fetch(0).unwrap());
+}
+
+/// 20,000 Gaussians onto the image, with the tiles that each reaches.
+#[divan::bench]
+fn project(bencher: Bencher<'_, '_>) {
+    let scene = &*SCENE;
+    let drawn = (scene.settings.near, ScreenFilter::DILATION);
+    bencher.bench_local(|| count(&scene.gaussians, scene.view(), drawn));
+}
+
+/// Projection, sorting into tiles and blending.
+#[divan::bench]
+fn blend_forward(bencher: Bencher<'_, '_>) {
+    let scene = &*SCENE;
+    let model = scene.model();
+    bencher.bench_local(|| scene.drawn(&model));
+}
+
+/// L1 and SSIM of an image, and their gradient.
+#[divan::bench]
+fn loss(bencher: Bencher<'_, '_>) {
+    let scene = &*SCENE;
+    let model = scene.model();
+    let target = device().target(0, &scene.photograph).unwrap();
+    bencher.with_inputs(|| scene.drawn(&model)).bench_local_values(|mut frame| {
+        device().loss(&mut frame, &target, &TERMS).unwrap();
+        frame
+    });
+}
+
+/// From the gradient of the image to those of the splats.
+#[divan::bench]
+fn blend_backward(bencher: Bencher<'_, '_>) {
+    let scene = &*SCENE;
+    let model = scene.model();
+    let mut trained = scene.model();
+    bencher.with_inputs(|| scene.compared(&model)).bench_local_values(|frame| {
+        let mut gradients = Gradients::default();
+        device().backward(&mut trained, frame, &mut gradients).unwrap();
+        gradients
+    });
+}
+
+/// The 16 nearest of each of 20,000 centres.
+#[divan::bench]
+fn neighbours(bencher: Bencher<'_, '_>) {
+    let model = SCENE.model();
+    bencher.bench_local(|| device().neighbours(&model, 16).unwrap());
+}
+
+fn main() {
+    divan::Divan::from_args().max_time(std::time::Duration::from_secs(5)).main();
+}

@@ -1,0 +1,519 @@
+//! What training takes of the scratch, block by block, without a GPU: the real stages run on a heap
+//! over a device that is not there, and on queues that do no work and answer a case's counts.
+//!
+//! With `SPLAT_TRACES=FOLDER` the traces of all cases are written there, to be compared with those of
+//! another version.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::ops::RangeInclusive;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::device::dry::DryQueue;
+use super::memory::heap::tests::heap_of;
+use super::memory::heap::trace::{Event, Kind};
+use super::session::Session;
+use super::{BandPolicy, Cuda, CudaOptions, Neighbours, Target};
+use crate::backend::{
+    AdamStep, Adjust, AppearanceRule, AppearanceStep, AppearanceTables, Backend as _, Candidates,
+    Compensation, DeviceError, Edit as _, EditRule, Grow, Into, Keep, LossTerms, NormalRule, Pass,
+    Pending as _, Pick, Raster as _, Rates, RenderSettings, ScoreRule, ScreenFilter, Statistics,
+    Surface as _, SurfaceMaps as _, SurfaceRule,
+};
+use crate::dataset::{Camera, DepthMap, Image, Pose, View};
+use crate::math::morton::Cube;
+use crate::math::random::{Purpose, Stream};
+use crate::memory::Bytes;
+use crate::memory::plan::Storage;
+use crate::model::Gaussians;
+
+/// Cases of the test.
+const CASES: u64 = 200;
+
+/// More than any case takes.
+const BUDGET: Bytes = Bytes(64 << 30);
+
+/// Blocks begin at multiples of this.
+const ALIGNMENT: u64 = 256;
+
+/// What is drawn of surfaces in the coarse stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Coarse {
+    Entropy,
+    Density,
+    Normals,
+    Distances,
+}
+
+/// What a view shows.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    visible: u32,
+    instances: u64,
+}
+
+/// A run.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    gaussians: usize,
+    sh_degree: u32,
+    storage: Storage,
+    px: [u32; 2],
+    bands: BandPolicy,
+    views: [Seen; 2],
+    inverse_depth: bool,
+    compensation: Option<Compensation>,
+    statistics: Statistics,
+    antialiasing: bool,
+    filter_3d: bool,
+    coarse: Option<Coarse>,
+    neighbours: u32,
+    /// Clones, splits and births granted.
+    densify: [usize; 3],
+    /// Rows that a round removes, and rows from the first of them on.
+    pruned: [usize; 2],
+    /// Gaussians that are dead, and copies born.
+    relocate: [usize; 2],
+}
+
+/// Random numbers in turn.
+struct Dice {
+    stream: Stream,
+    next: u64,
+}
+
+impl Dice {
+    fn unit(&mut self) -> f64 {
+        self.next += 1;
+        self.stream.uniform(self.next)
+    }
+
+    fn chance(&mut self, share: f64) -> bool {
+        self.unit() < share
+    }
+
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "within the range")]
+    fn within(&mut self, range: RangeInclusive<u64>) -> u64 {
+        let count = range.end() - range.start() + 1;
+        range.start() + ((self.unit() * count as f64) as u64).min(count - 1)
+    }
+
+    /// As likely small as large.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "within the range")]
+    fn magnitude(&mut self, most: u64) -> u64 {
+        let power = self.unit() * (most as f64 + 1.0).ln();
+        (power.exp() as u64).min(most)
+    }
+
+    fn size(&mut self, most: usize) -> usize {
+        self.magnitude(most as u64) as usize
+    }
+}
+
+impl Case {
+    fn of(seed: u64) -> Self {
+        let dice = &mut Dice { stream: Stream::new(seed, 0, Purpose::Sample), next: 0 };
+        let gaussians = dice.size(150_000).max(1);
+        let px = [(); 2].map(|()| u32::try_from(dice.within(1..=500)).unwrap_or(1));
+        // Every tenth has more tiles than keys of 16 bits tell apart.
+        let px = if seed % 10 == 9 { [4112, 4096] } else { px };
+        let wanted = [dice.size(gaussians / 2), dice.size(gaussians - gaussians / 2)];
+        let births = dice.size(wanted.iter().sum());
+        let births = if dice.chance(0.5) { wanted.iter().sum() } else { births };
+        let pruned = if dice.chance(0.2) { 0 } else { dice.size(gaussians + births) };
+        let hole = pruned + dice.size(gaussians + births - pruned);
+        let coarse = match dice.within(0..=7) {
+            0 => Some(Coarse::Entropy),
+            1 => Some(Coarse::Density),
+            2 => Some(Coarse::Normals),
+            3 | 4 => Some(Coarse::Distances),
+            _ => None,
+        };
+        let compensation = match dice.within(0..=3) {
+            0 => Some(Compensation::Exposure),
+            1 => Some(Compensation::BilateralGrid),
+            _ => None,
+        };
+        let statistics = match dice.within(0..=2) {
+            0 => Statistics::Norms,
+            1 => Statistics::AbsoluteNorms,
+            _ => Statistics::Both,
+        };
+        let bands = match dice.within(0..=2) {
+            0 => BandPolicy::AtLeast(u32::try_from(dice.within(1..=9)).unwrap_or(1)),
+            _ => BandPolicy::Never,
+        };
+        Self {
+            gaussians,
+            sh_degree: u32::try_from(dice.within(0..=3)).unwrap_or(0),
+            storage: if dice.chance(0.4) { Storage::Compact } else { Storage::Full },
+            px,
+            bands,
+            views: [Seen::of(dice, gaussians), Seen::of(dice, gaussians)],
+            inverse_depth: dice.chance(0.3),
+            compensation,
+            statistics,
+            antialiasing: dice.chance(0.3),
+            filter_3d: dice.chance(0.3),
+            coarse,
+            neighbours: u32::try_from(dice.within(1..=32)).unwrap_or(1),
+            densify: [wanted[0], wanted[1], births],
+            pruned: [pruned, if pruned == 0 { 0 } else { hole }],
+            relocate: [dice.size(gaussians), dice.size(gaussians)],
+        }
+    }
+
+    fn settings(&self, pass: Pass) -> RenderSettings {
+        let variance_px2 = 0.1;
+        RenderSettings {
+            pass,
+            sh_degree: self.sh_degree,
+            screen_filter: match self.antialiasing {
+                true => ScreenFilter { variance_px2, compensates: true },
+                false => ScreenFilter::DILATION,
+            },
+            statistics: self.statistics,
+            inverse_depth: self.inverse_depth && pass != Pass::Picture,
+            surface: pass == Pass::Train
+                && matches!(self.coarse, Some(Coarse::Normals | Coarse::Distances)),
+            compensation: self.compensation.filter(|_| pass != Pass::Picture),
+            ..RenderSettings::DEFAULT
+        }
+    }
+
+    fn view(&self) -> View {
+        let [width, height] = self.px;
+        View {
+            name: "a.png".to_owned(),
+            camera: Camera {
+                width,
+                height,
+                focal_px: [100.0; 2],
+                centre_px: self.px.map(|side| f64::from(side) / 2.0),
+            },
+            pose: Pose {
+                rotation: [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
+                translation: [0.0; 3],
+            },
+        }
+    }
+
+    fn photograph(&self) -> Arc<Image> {
+        let [width, height] = self.px;
+        let pixels = width as usize * height as usize;
+        let values = vec![0; pixels];
+        let depth = self.inverse_depth.then_some(DepthMap { values, scale: 1.0, offset: 0.0 });
+        Arc::new(Image { width, height, rgb: vec![0; pixels * 3], mask: None, depth })
+    }
+
+    fn surface_rule(&self, coarse: Coarse) -> SurfaceRule {
+        let weight = |on: bool| if on { 0.2 } else { 0.0 };
+        SurfaceRule {
+            entropy: weight(coarse == Coarse::Entropy || self.neighbours % 3 == 0),
+            density: weight(matches!(coarse, Coarse::Density | Coarse::Normals)),
+            normal: weight(coarse != Coarse::Entropy),
+            sdf: weight(coarse == Coarse::Distances),
+            sdf_unit: 0.1,
+            samples: 1000,
+            seed: 0,
+            iteration: 7,
+        }
+    }
+
+    /// What the device would have in the buffer of a label.
+    fn answer(&self, seen: Seen, label: &str, host: &mut [u8]) {
+        let last = host.len().saturating_sub(8);
+        match (label, host.len()) {
+            ("status", 16) => {
+                host[..8].copy_from_slice(&seen.instances.to_le_bytes());
+                host[8..12].copy_from_slice(&seen.visible.to_le_bytes());
+            }
+            // No fault: behind the sums of a view, and before those of surfaces.
+            ("status", 48) => host[last..].fill(0xff),
+            ("status", 40) => host[..8].fill(0xff),
+            ("instances of rows", bytes) => {
+                let rows = bytes as u64 / 8;
+                let before = |row| seen.instances * row / rows;
+                for (row, word) in (0..).zip(host.chunks_exact_mut(8)) {
+                    word.copy_from_slice(&(before(row + 1) - before(row)).to_le_bytes());
+                }
+            }
+            ("density counts", _) => {
+                let [clones, splits, _] = self.densify;
+                let words = [clones, splits, clones, splits, self.pruned[0], self.pruned[1]];
+                for (word, count) in host.chunks_exact_mut(4).zip(words) {
+                    word.copy_from_slice(&u32::try_from(count).unwrap_or(0).to_le_bytes());
+                }
+            }
+            // All have the first digit.
+            ("density digits", _) => host[..4].fill(0xff),
+            ("density sources", _) => {
+                let dead = u32::try_from(self.relocate[0]).unwrap_or(0);
+                host.copy_from_slice(&dead.to_le_bytes());
+            }
+            ("density weights", _) => host[0] = 1,
+            _ => {}
+        }
+    }
+}
+
+impl Seen {
+    fn of(dice: &mut Dice, gaussians: usize) -> Self {
+        let visible = if dice.chance(0.1) { 0 } else { dice.size(gaussians) };
+        let instances = if visible == 0 { 0 } else { dice.magnitude(3_000_000) };
+        Self { visible: u32::try_from(visible).unwrap_or(0), instances }
+    }
+}
+
+/// A device that is not there, and what happened on it.
+struct Run {
+    case: Case,
+    device: Cuda,
+    queue: DryQueue,
+    seen: Rc<Cell<Seen>>,
+    text: String,
+    live: BTreeMap<u64, Event>,
+}
+
+impl Run {
+    fn open(case: Case) -> Result<Self, DeviceError> {
+        let seen = Rc::new(Cell::new(Seen::default()));
+        let queue = DryQueue::new({
+            let seen = Rc::clone(&seen);
+            Rc::new(move |label, host| case.answer(seen.get(), label, host))
+        });
+        let session = Session::dry(heap_of(BUDGET), [queue.clone(), queue.clone()])?;
+        let options = CudaOptions { storage: case.storage, ..CudaOptions::default() };
+        let mut device = Cuda::over(session, &options)?;
+        device.set_bands(case.bands);
+        let text = format!("{case:?}\n");
+        Ok(Self { case, device, queue, seen, text, live: BTreeMap::new() })
+    }
+
+    /// Writes down what happened since the last time, and looks whether it could.
+    fn record(&mut self, stage: &str) {
+        let _ = writeln!(self.text, "# {stage}");
+        for event in self.device.session.heap.trace().take() {
+            let Event { kind, label, start, bytes } = event;
+            let word = match kind {
+                Kind::Take => "take",
+                Kind::Give => "give",
+            };
+            let _ = writeln!(self.text, "{word} {start} {bytes} {label}");
+            match kind {
+                Kind::Take => {
+                    let top = self.live.values().map(|block| block.start + block.bytes).max();
+                    // A block of no bytes shares its place with the next.
+                    let top = top.unwrap_or(0).next_multiple_of(ALIGNMENT);
+                    assert_eq!(start, top, "`{label}` does not lie behind all others");
+                    self.live.insert(self.live.len() as u64 + start * 1000, event);
+                }
+                Kind::Give => {
+                    let matches = |block: &Event| {
+                        (block.label, block.start, block.bytes) == (label, start, bytes)
+                    };
+                    let id = self.live.iter().find(|(_, block)| matches(block)).map(|(id, _)| *id);
+                    let id = id.unwrap_or_else(|| panic!("`{label}` was not taken"));
+                    self.live.remove(&id);
+                }
+            }
+        }
+    }
+
+    /// An iteration as the trainer has it.
+    fn iteration(
+        &mut self,
+        model: &mut super::Model,
+        number: u32,
+        target: &Target,
+        near: Option<&Neighbours>,
+    ) -> Result<(), DeviceError> {
+        let case = self.case;
+        let seen = case.views[number as usize % 2];
+        let visible = seen.visible.min(u32::try_from(model.len()).unwrap_or(u32::MAX));
+        let instances = if visible == 0 { 0 } else { seen.instances };
+        self.seen.set(Seen { visible, instances });
+        let coarse = case.coarse.filter(|_| near.is_some());
+        let pass = if coarse.is_some() { Pass::Train } else { Pass::Observe };
+        let device = &mut self.device;
+        let mut frame = device.render(model, &case.view(), &case.settings(pass))?;
+        if case.inverse_depth {
+            device.compare_depths(&mut frame, target, 0.5)?;
+        }
+        let rule = AppearanceRule {
+            rate_init: 1e-3,
+            rate_final: 1e-4,
+            iterations: 100,
+            warm_up: 10,
+            epsilon: 1e-15,
+            total_variation: 10.0,
+        };
+        let step = AppearanceStep { number, rule };
+        let mut tables = None;
+        if let Some(kind) = case.compensation {
+            let tables = tables.insert(device.appearance(&AppearanceTables::identity(kind, 1))?);
+            device.compensate(tables, 0, &mut frame, &step)?;
+        }
+        let loss = device.loss(&mut frame, target, &LossTerms { lambda_dssim: 0.2 })?;
+        let rule = coarse.map(|coarse| case.surface_rule(coarse));
+        if coarse == Some(Coarse::Normals) {
+            let normals = device.compare_normals(&mut frame, 0.05, NormalRule::EveryPixel)?;
+            assert!(normals.is_ready());
+        }
+        if let (Some(rule), Some(near), Some(Coarse::Distances)) = (&rule, near, coarse) {
+            device.compare_sampled_depths(model, &mut frame, near, rule)?;
+        }
+        if let Some(tables) = &mut tables {
+            device.learn_appearance(tables, 0, &mut frame, &step)?;
+        }
+        let mut sums = device.gradients(model)?;
+        device.backward(model, frame, &mut sums)?;
+        if let Some(rule) = &rule {
+            let terms = device.regularise(model, near, &mut sums, rule)?;
+            assert!(terms.is_ready());
+        }
+        let rates = Rates {
+            means: 1e-4,
+            log_scales: 5e-3,
+            quats: 1e-3,
+            opacity_logits: 0.05,
+            sh_dc: 2.5e-3,
+            sh_rest: 1e-4,
+        };
+        device.step(model, sums, &AdamStep::new(number, rates))?;
+        assert!(loss.is_ready());
+        self.record(&format!("iteration {number}"));
+        Ok(())
+    }
+
+    /// All that training does to a model.
+    fn play(&mut self) -> Result<(), DeviceError> {
+        let case = self.case;
+        let (view, photograph) = (case.view(), case.photograph());
+        let mut model = self.device.upload(&Gaussians::zeros(case.sh_degree, case.gaussians))?;
+        self.record("upload");
+        if case.filter_3d {
+            self.device.smooth(&mut model, &[&view], 0.2)?;
+            self.record("filter");
+        }
+        let target = self.device.target(0, &photograph)?;
+        for number in 1..=2 {
+            self.iteration(&mut model, number, &target, None)?;
+        }
+        self.density_control(&mut model)?;
+        self.iteration(&mut model, 3, &target, None)?;
+        let near = self.device.neighbours(&model, case.neighbours)?;
+        self.record("neighbours");
+        for number in 4..=5 {
+            self.iteration(&mut model, number, &target, Some(&near))?;
+        }
+        drop(near);
+        self.look(&mut model, &target)
+    }
+
+    fn density_control(&mut self, model: &mut super::Model) -> Result<(), DeviceError> {
+        let case = self.case;
+        let (min, small_max) = (2e-4, 0.1);
+        let rule = match case.statistics {
+            Statistics::Both => ScoreRule::GradientOrQuantile { min, small_max },
+            Statistics::Norms | Statistics::AbsoluteNorms => ScoreRule::Gradient { min, small_max },
+        };
+        let candidates = self.device.score(model, &rule)?;
+        self.record("score");
+        let large = Grow::SplitRandom { shrink: 1.6, key: 1 };
+        let rule =
+            EditRule::Grow { large, keep: Keep { opacity_min: 0.005, scale_max: Some(1.0) } };
+        self.edit(model, (&candidates, Pick::Best(case.densify[2])), &rule)?;
+        self.record("densify");
+        let candidates = self.device.score(model, &ScoreRule::Opacity { min: 0.005 })?;
+        for (into, what) in
+            [(Into::Dead, "relocate"), (Into::NewRows(case.relocate[1]), "multiply")]
+        {
+            let pick = Pick::WithReplacement { into, key: 1 };
+            self.edit(model, (&candidates, pick), &EditRule::Share)?;
+            self.record(what);
+        }
+        let cube = Cube { centre: [0.0; 3], half_side: 1.0 };
+        self.device.reorder(model, &cube)?;
+        self.record("reorder");
+        self.device.adjust(model, &Adjust::OpacityCeiling(0.01))?;
+        if case.filter_3d {
+            self.device.smooth(model, &[&case.view()], 0.2)?;
+        }
+        self.record("reset and filter");
+        Ok(())
+    }
+
+    fn edit(
+        &mut self,
+        model: &mut super::Model,
+        (candidates, pick): (&Candidates, Pick),
+        rule: &EditRule,
+    ) -> Result<(), DeviceError> {
+        let selection = self.device.select(model, candidates, pick)?;
+        self.device.edit(model, selection, rule).map(drop)
+    }
+
+    /// What an evaluation and a checkpoint do.
+    fn look(&mut self, model: &mut super::Model, target: &Target) -> Result<(), DeviceError> {
+        let (case, view) = (self.case, self.case.view());
+        let frame = self.device.render(model, &view, &case.settings(Pass::Picture))?;
+        self.device.image(&frame)?;
+        drop(frame);
+        self.record("picture");
+        let mut frame = self.device.render(model, &view, &case.settings(Pass::Eval))?;
+        self.device.measure(&frame, target)?;
+        if case.compensation.is_some() {
+            self.device.correct_colors(&mut frame, target)?;
+        }
+        drop(frame);
+        self.record("evaluation");
+        let rows = 0..model.len().min(5000);
+        self.device.read(model, rows.clone())?;
+        self.record("checkpoint");
+        self.device.sample(model, &rows.step_by(7).collect::<Vec<_>>())?;
+        self.record("sample");
+        Ok(())
+    }
+}
+
+/// Plays a case and tells what happened.
+fn trace(case: Case) -> String {
+    let mut run = Run::open(case).unwrap();
+    if let Err(error) = run.play() {
+        panic!("{error} in {case:?}");
+    }
+    assert!(run.live.is_empty(), "{:?} stay in {case:?}", run.live);
+    assert_eq!(run.device.session.heap.live_scratch(), Bytes(0));
+    assert!(run.queue.work().launches > 0 && run.queue.work().transfers > 0);
+    run.text
+}
+
+#[test]
+fn an_iteration_runs_to_its_end_without_a_gpu() {
+    let case = Case {
+        gaussians: 5000,
+        px: [97, 61],
+        views: [Seen { visible: 3000, instances: 9000 }; 2],
+        ..Case::of(1)
+    };
+    let text = trace(case);
+    for label in ["splats", "instances", "sort", "states of pixels", "density flags"] {
+        assert!(text.lines().any(|line| line.ends_with(&format!(" {label}"))), "{label}: {text}");
+    }
+}
+
+#[test]
+fn every_block_lies_behind_all_others_and_is_given_back() {
+    let folder = std::env::var_os("SPLAT_TRACES");
+    for seed in 0..CASES {
+        let text = trace(Case::of(seed));
+        if let Some(folder) = &folder {
+            fs::write(Path::new(folder).join(format!("{seed:03}.txt")), text).unwrap();
+        }
+    }
+}

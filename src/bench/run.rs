@@ -1,0 +1,156 @@
+//! The measurement: iterations with a clock, then with timed stages, then with counted work.
+
+use std::time::Instant;
+
+use super::costs::costs;
+use super::denser::denser;
+use super::report::Report;
+use super::result::{Bench, Peak};
+use super::steady_state::{Counted, SteadyState, SurfaceWork, median};
+use crate::backend::{
+    AdamStep, LossTerms, Pass, Rates, RenderSettings, ScreenFilter, Surface, SurfaceMaps, Work,
+};
+use crate::config::{Regularize, SugarOptions};
+use crate::dataset::{Dataset, ImageLoader};
+use crate::model::Gaussians;
+use crate::train::descend::Descent;
+use crate::train::feed::Feed;
+use crate::train::{TrainError, Views, scene_cube, scene_extent};
+
+/// Iterations between two looks at the clock: to wait for the device after each would count the
+/// gaps that training does not have.
+const GROUP: u32 = 10;
+
+/// Views whose work is counted: to count takes much longer than to do it.
+const VIEWS_COUNTED: u32 = 10;
+
+/// Every parameter stays where it is, so that the last iteration costs as much as the first.
+const NO_RATES: Rates = Rates {
+    means: 0.0,
+    log_scales: 0.0,
+    quats: 0.0,
+    opacity_logits: 0.0,
+    sh_dc: 0.0,
+    sh_rest: 0.0,
+};
+
+/// How a model is measured.
+#[derive(Clone, Copy)]
+pub struct BenchSetup<'a> {
+    /// The scene.
+    pub dataset: &'a Dataset,
+    /// Its pixels.
+    pub images: &'a ImageLoader,
+    /// Seed of the order of the views.
+    pub seed: u64,
+    /// Weights of the loss.
+    pub terms: LossTerms,
+    /// Colour behind everything.
+    pub background: [f32; 3],
+    /// What keeps splats from falling between pixels.
+    pub screen_filter: ScreenFilter,
+    /// Whether density control's statistics are gathered, as in the first half of a training.
+    pub observes: bool,
+    /// What surfaces are asked for, as in the last three quarters of the coarse stage.
+    pub sugar: &'a SugarOptions,
+    /// Iterations before the clock starts.
+    pub warm_up: u32,
+    /// Iterations that are timed.
+    pub iterations: u32,
+}
+
+/// Measures the model at each of these numbers of Gaussians, the smallest first.
+pub fn measure<B: Surface + SurfaceMaps>(
+    device: &mut B,
+    setup: &BenchSetup<'_>,
+    gaussians: &Gaussians,
+    mut counts: Vec<usize>,
+) -> Result<Report, TrainError> {
+    counts.sort_unstable();
+    let mut runs = Vec::with_capacity(counts.len());
+    for count in counts {
+        tracing::info!("{count} Gaussians");
+        runs.push(bench(device, setup, &denser(gaussians, count, setup.seed))?);
+    }
+    let dataset = setup.dataset;
+    let first = dataset.train.first().map(|&view| &dataset.views[view].camera);
+    Ok(Report {
+        device: device.name(),
+        train_views: dataset.train.len(),
+        view_px: first.map_or([0; 2], |camera| [camera.width, camera.height]),
+        observes: setup.observes,
+        sugar: setup.sugar.clone(),
+        runs,
+    })
+}
+
+/// Trains the model in place: no learning rates, no density control.
+fn bench<B: Surface + SurfaceMaps>(
+    device: &mut B,
+    setup: &BenchSetup<'_>,
+    gaussians: &Gaussians,
+) -> Result<Bench, TrainError> {
+    let feed = Feed::new(Views::new(setup.dataset, setup.images), setup.seed);
+    // What a measurement before this one needed is not this one's.
+    if let Some(profiler) = device.profiler() {
+        profiler.trim_memory()?;
+    }
+    let mut model = device.upload(gaussians)?;
+    // As training has it.
+    device.reorder(&mut model, &scene_cube(setup.dataset))?;
+    let settings = RenderSettings {
+        pass: if setup.observes { Pass::Observe } else { Pass::Train },
+        sh_degree: gaussians.sh_degree,
+        background: setup.background,
+        near: feed.views.near(),
+        screen_filter: setup.screen_filter,
+        ..RenderSettings::DEFAULT
+    };
+    let step = AdamStep::new(0, NO_RATES);
+    let descent = Descent { settings, terms: setup.terms, depth_weight: None, step };
+    let surfaces = match setup.sugar.regularize {
+        Regularize::None => None,
+        _ => Some(SurfaceWork {
+            options: setup.sugar.clone(),
+            seed: setup.seed,
+            extent: scene_extent(setup.dataset),
+            near: device.neighbours(&model, setup.sugar.regularity_knn)?,
+        }),
+    };
+    let mut steady = SteadyState::new(device, model, feed, descent, surfaces);
+    steady.bring_photographs()?;
+    steady.run(setup.warm_up)?;
+    // What the iterations so far have taken stays taken; photographs that had to make room for
+    // it are gone.
+    steady.reset_memory_peaks();
+
+    let mut groups = Vec::new();
+    let mut seconds = 0.0;
+    let mut left = setup.iterations;
+    while left > 0 {
+        let count = left.min(GROUP);
+        let started = Instant::now();
+        steady.run(count)?;
+        let group = started.elapsed().as_secs_f64();
+        seconds += group;
+        groups.push(group * 1e3 / f64::from(count));
+        left -= count;
+    }
+    let times = steady.stages(setup.iterations)?;
+    let memory = steady.memory();
+    // Only now, for both take memory that training does not.
+    let Counted { works, pairs } = steady.count(setup.iterations.min(VIEWS_COUNTED))?;
+    let copy = steady.copy_speed()?;
+    Ok(Bench {
+        gaussians: gaussians.len(),
+        iterations: setup.iterations,
+        ms_median: median(&mut groups),
+        ms_mean: seconds * 1e3 / f64::from(setup.iterations.max(1)),
+        stages: costs(&times, &works, copy),
+        copy,
+        work: Work::mean(&works),
+        pairs,
+        peak: Peak::of(&memory),
+        memory,
+    })
+}

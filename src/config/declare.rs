@@ -1,0 +1,151 @@
+//! `options!` declares a section of options. Each option is stated once: name, type, default, help,
+//! the values that it takes, and what makes it idle.
+//!
+//! ```text
+//! options! {
+//!     /// What the section is about.
+//!     pub struct SceneOptions in "scene" of Config {
+//!         /// Help in one line, for -h
+//!         ///
+//!         /// Details, for --help.
+//!         #[arg(value_name = "N")]
+//!         test_every: u32 = 8, is count, idle Idle::When { .. };
+//!     }
+//! }
+//! ```
+//!
+//! `is` names a function of `values.rs`, or is one; it runs wherever the value comes from. `idle` is
+//! a list of [`Idle`](super::idle::Idle), whose conditions are about the type after `of`. Both may be
+//! left out. The type of an option says what its flag looks like:
+//!
+//! | type | flag | default |
+//! |---|---|---|
+//! | `bool` | a switch: `--key`, `--key true`, `--key false` | stated |
+//! | `Option<T>` | `--key VALUE` | none, so it is left out |
+//! | `Vec<T>` | `--key VALUE...` | stated |
+//! | other | `--key VALUE` | stated |
+
+/// Declares a section of options; see the head of this file.
+macro_rules! options {
+    // The last step: everything is sorted into four lists.
+    (
+        @next [$(#[$about:meta])* $Section:ident $section:literal $Whole:ty]
+        [$($field:tt)*]
+        [$($default:tt)*]
+        [$(($checked:ident $is:expr))*]
+        [$(($key:ident $idle:expr))*]
+    ) => {
+        #[derive(clap::Args, Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+        $(#[$about])*
+        #[serde(default, deny_unknown_fields)]
+        pub struct $Section { $($field)* }
+
+        impl Default for $Section {
+            fn default() -> Self {
+                Self { $($default)* }
+            }
+        }
+
+        impl $Section {
+            /// Name of the section in a configuration file.
+            pub(super) const NAME: &str = $section;
+
+            /// When options of the section have no effect.
+            pub(super) const IDLE: &[(&str, super::idle::Idle<$Whole>)] =
+                &[$((stringify!($key), $idle)),*];
+
+            /// Checks each option by itself; the first that is out of range is the error.
+            pub(super) fn check_values(&self) -> Result<(), super::ConfigError> {
+                $(super::values::check(&self.$checked, $is)
+                    .map_err(|refused| refused.of($section, stringify!($checked)))?;)*
+                Ok(())
+            }
+        }
+    };
+    (
+        @next $head:tt [$($field:tt)*] [$($default:tt)*] [$($check:tt)*] [$($idle:tt)*]
+        $(#[$about:meta])*
+        $key:ident: Option<$Value:ty> $(, is $is:expr)? $(, idle $($when:expr),+)?;
+        $($rest:tt)*
+    ) => {
+        options! {
+            @next $head
+            [$($field)* $(#[$about])*
+                #[arg(long)]
+                #[serde(skip_serializing_if = "Option::is_none")]
+                pub $key: Option<$Value>,]
+            [$($default)* $key: None,]
+            [$($check)* $(($key $is))?]
+            [$($idle)* $($(($key $when))+)?]
+            $($rest)*
+        }
+    };
+    (
+        @next $head:tt [$($field:tt)*] [$($default:tt)*] [$($check:tt)*] [$($idle:tt)*]
+        $(#[$about:meta])*
+        $key:ident: bool = $value:expr $(, is $is:expr)? $(, idle $($when:expr),+)?;
+        $($rest:tt)*
+    ) => {
+        options! {
+            @next $head
+            [$($field)* $(#[$about])*
+                #[arg(
+                    long,
+                    value_name = "BOOL",
+                    num_args = 0..=1,
+                    default_missing_value = "true",
+                    default_value_t = Self::default().$key,
+                    hide_default_value = true,
+                    value_parser = super::switch::parse_switch,
+                    action = clap::ArgAction::Set,
+                )]
+                pub $key: bool,]
+            [$($default)* $key: $value,]
+            [$($check)* $(($key $is))?]
+            [$($idle)* $($(($key $when))+)?]
+            $($rest)*
+        }
+    };
+    (
+        @next $head:tt [$($field:tt)*] [$($default:tt)*] [$($check:tt)*] [$($idle:tt)*]
+        $(#[$about:meta])*
+        $key:ident: Vec<$Value:ty> = $value:expr $(, is $is:expr)? $(, idle $($when:expr),+)?;
+        $($rest:tt)*
+    ) => {
+        options! {
+            @next $head
+            [$($field)* $(#[$about])*
+                #[arg(long, num_args = 1.., default_values_t = Self::default().$key)]
+                pub $key: Vec<$Value>,]
+            [$($default)* $key: $value,]
+            [$($check)* $(($key $is))?]
+            [$($idle)* $($(($key $when))+)?]
+            $($rest)*
+        }
+    };
+    (
+        @next $head:tt [$($field:tt)*] [$($default:tt)*] [$($check:tt)*] [$($idle:tt)*]
+        $(#[$about:meta])*
+        $key:ident: $Value:ty = $value:expr $(, is $is:expr)? $(, idle $($when:expr),+)?;
+        $($rest:tt)*
+    ) => {
+        options! {
+            @next $head
+            [$($field)* $(#[$about])*
+                #[arg(long, default_value_t = Self::default().$key)]
+                pub $key: $Value,]
+            [$($default)* $key: $value,]
+            [$($check)* $(($key $is))?]
+            [$($idle)* $($(($key $when))+)?]
+            $($rest)*
+        }
+    };
+    (
+        $(#[$about:meta])*
+        pub struct $Section:ident in $section:literal of $Whole:ty { $($option:tt)* }
+    ) => {
+        options! { @next [$(#[$about])* $Section $section $Whole] [] [] [] [] $($option)* }
+    };
+}
+
+pub(super) use options;

@@ -1,0 +1,118 @@
+//! Which of the given options have no effect, because of others or because of the device.
+
+use super::idle::{Idle, flag, idle_options};
+use super::{
+    Config, ConfigError, DensifyOptions, MemoryOptions, OptimizeOptions, OutputOptions, RunOptions,
+    SceneOptions, SugarOptions,
+};
+
+impl Config {
+    /// A sentence for each option that was given and has no effect, since what it belongs to is off.
+    pub fn idle_options(&self, was_given: impl Fn(&str) -> bool) -> Vec<String> {
+        let given: &dyn Fn(&str) -> bool = &was_given;
+        [
+            idle_options(SceneOptions::IDLE, self, given),
+            idle_options(OptimizeOptions::IDLE, self, given),
+            idle_options(DensifyOptions::IDLE, self, given),
+            idle_options(SugarOptions::IDLE, &self.sugar, given),
+            idle_options(MemoryOptions::IDLE, &self.memory, given),
+            idle_options(OutputOptions::IDLE, &self.output, given),
+            idle_options(RunOptions::IDLE, &self.run, given),
+        ]
+        .concat()
+    }
+}
+
+impl MemoryOptions {
+    /// Flags of the options that are not at their defaults and have no effect on the CPU.
+    pub fn idle_on_cpu(&self) -> Result<Vec<String>, ConfigError> {
+        let table = |options: &Self| {
+            toml::Table::try_from(options)
+                .map_err(|source| ConfigError::Unwritable(Box::new(source)))
+        };
+        let (given, usual) = (table(self)?, table(&Self::default())?);
+        let idle = Self::IDLE.iter().filter(|(_, idle)| matches!(idle, Idle::OnCpu));
+        Ok(idle
+            .filter(|(key, _)| given.get(*key) != usual.get(*key))
+            .map(|(key, _)| flag(key))
+            .collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Args, Command};
+
+    use super::super::idle::Idle;
+    use super::*;
+
+    type Rules = Vec<(&'static str, Option<&'static str>)>;
+
+    fn rules_of<C>(rules: &[(&'static str, Idle<C>)]) -> Rules {
+        let words = |idle: &Idle<C>| match idle {
+            Idle::When { words, .. } => Some(*words),
+            Idle::OnCpu => None,
+        };
+        rules.iter().map(|(key, idle)| (*key, words(idle))).collect()
+    }
+
+    fn all_rules() -> Rules {
+        [
+            rules_of(SceneOptions::IDLE),
+            rules_of(OptimizeOptions::IDLE),
+            rules_of(DensifyOptions::IDLE),
+            rules_of(SugarOptions::IDLE),
+            rules_of(MemoryOptions::IDLE),
+            rules_of(OutputOptions::IDLE),
+            rules_of(RunOptions::IDLE),
+        ]
+        .concat()
+    }
+
+    #[test]
+    fn rules_name_flags_that_exist() {
+        let command = Config::augment_args(Command::new("splat"));
+        let is_flag = |word: &str| {
+            command.get_arguments().any(|arg| match word.strip_prefix("--") {
+                Some(long) => arg.get_long() == Some(long),
+                None => arg.get_short().is_some_and(|short| word == format!("-{short}")),
+            })
+        };
+        for (key, words) in all_rules() {
+            assert!(is_flag(&flag(key)), "{key}");
+            let Some(words) = words else { continue };
+            let mut flags =
+                words.split([' ', ',', ':', '(', ')']).filter(|word| word.starts_with('-'));
+            assert!(
+                flags.all(|word| word == "--preset" || is_flag(word)) && words.contains('-'),
+                "{key}: {words}"
+            );
+        }
+    }
+
+    #[test]
+    fn options_are_idle_where_what_they_belong_to_is_off() {
+        let mut config = Config::default();
+        let idle = |config: &Config, key: &str| config.idle_options(|given| given == key);
+        assert_eq!(idle(&config, "kernel_size").len(), 1);
+        assert_eq!(
+            idle(&config, "exposure_lr_init"),
+            ["--exposure-lr-init has no effect without --exposure"]
+        );
+        assert!(config.idle_options(|_| false).is_empty());
+        config.optimize.exposure = true;
+        assert!(idle(&config, "exposure_lr_init").is_empty());
+    }
+
+    #[test]
+    fn limits_of_a_gpu_are_idle_on_the_cpu() {
+        assert!(MemoryOptions::default().idle_on_cpu().unwrap().is_empty());
+        let memory = MemoryOptions {
+            vram_limit: Some("80%".parse().unwrap()),
+            high_dram: true,
+            profile_tensors: true,
+            ..MemoryOptions::default()
+        };
+        assert_eq!(memory.idle_on_cpu().unwrap(), ["--vram-limit", "--profile-tensors"]);
+    }
+}

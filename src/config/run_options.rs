@@ -1,0 +1,204 @@
+//! Options of a run's resources: its memory, its output, its device.
+
+use std::path::PathBuf;
+
+use clap::{Arg, ArgAction, ValueEnum};
+use serde::{Deserialize, Serialize};
+
+use super::declare::options;
+use super::idle::Idle;
+use super::values::{fits_toml, holds, iterations, path, toml_count};
+use crate::memory::{Bytes, Limit, Rung};
+
+/// The flag that is no key: it sets `high_dram` to false.
+pub(super) const LOW_DRAM: &str = "low_dram";
+
+/// `--low-dram`, the way back from `high_dram = true` in a configuration file.
+fn low_dram() -> Arg {
+    Arg::new(LOW_DRAM)
+        .long("low-dram")
+        .action(ArgAction::SetTrue)
+        .overrides_with("high_dram")
+        .help("Decode images on demand into a cache (the default)")
+}
+
+options! {
+    /// How much memory is used, and for what.
+    #[command(next_help_heading = "Memory", arg = low_dram())]
+    pub struct MemoryOptions in "memory" of MemoryOptions {
+        /// Decode all images once and keep them
+        ///
+        /// The opposite of --low-dram.
+        #[arg(overrides_with = LOW_DRAM)]
+        high_dram: bool = false;
+
+        /// With --low-dram, RAM for decoded images
+        #[arg(value_name = "SIZE")]
+        #[serde(with = "crate::memory::as_text")]
+        image_cache: Bytes = Bytes(2 << 30), is |cache| {
+            holds(*cache > Bytes(0), cache, "more than 0 bytes, for instance 512MiB")
+        };
+
+        /// GPU memory to use, size or share [default: the card's]
+        ///
+        /// For instance 12GiB or 80%.
+        #[arg(value_name = "SIZE|P%")]
+        vram_limit: Option<Limit>, is |limit| match limit {
+            Some(limit) => holds(
+                limit.is_usable(),
+                limit,
+                "a size above 0, for instance 12GiB, or more than 0% and at most 100%",
+            ),
+            None => Ok(()),
+        }, idle Idle::OnCpu;
+
+        /// Share of --vram-limit never exceeded
+        ///
+        /// The rest of the limit stays free on the card, even if other programs use memory.
+        #[arg(value_name = "SHARE")]
+        vram_threshold: f64 = 0.97, is |share| {
+            holds(*share > 0.0 && *share <= 1.0, share, "more than 0, at most 1")
+        }, idle Idle::OnCpu;
+
+        /// 320 instead of 716 bytes a Gaussian
+        ///
+        /// Colours are kept in 16 bits, the optimiser's moments in 8 and 16.
+        optimize_memory: bool = false, idle Idle::OnCpu;
+
+        /// How often unused GPU memory is returned
+        ///
+        /// It goes back to the driver.
+        #[arg(value_enum, value_name = "CADENCE")]
+        fragmentation: Fragmentation = Fragmentation::Normal, idle Idle::OnCpu;
+
+        /// What to give up when GPU memory is short
+        ///
+        /// The steps are taken in this order. A step that is not named is never taken.
+        #[arg(value_enum, value_name = "STEP", value_delimiter = ',')]
+        give_up: Vec<Rung> = vec![
+            Rung::Slack,
+            Rung::Photographs,
+            Rung::Bands,
+            Rung::Neighbours,
+            Rung::Births,
+        ], idle Idle::OnCpu;
+
+        /// RAM to use, size or share
+        ///
+        /// Decoded images are evicted to keep the limit. If the rest of the program uses more than
+        /// the limit, each photograph is decoded when it is needed and none is kept. That is slower,
+        /// but the run does not stop.
+        #[arg(value_name = "SIZE|P%")]
+        host_limit: Limit = Limit::Percent(60.0), is |limit| holds(
+            limit.is_usable(),
+            limit,
+            "a size above 0, for instance 16GiB, or more than 0% and at most 100%",
+        );
+
+        /// Record every buffer's size for splat profile
+        profile_tensors: bool = false, idle Idle::OnCpu;
+    }
+}
+
+/// How often unused memory goes back to the driver.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Fragmentation {
+    /// Every 100 iterations
+    Minimal,
+    /// Every 50 iterations
+    #[default]
+    Normal,
+    /// Every 10 iterations
+    Aggressive,
+}
+
+impl Fragmentation {
+    /// Iterations between two times.
+    pub fn interval(self) -> u32 {
+        match self {
+            Self::Minimal => 100,
+            Self::Normal => 50,
+            Self::Aggressive => 10,
+        }
+    }
+}
+
+options! {
+    /// What is written, and when.
+    #[command(next_help_heading = "Output")]
+    pub struct OutputOptions in "output" of OutputOptions {
+        /// Model folder [default: output/SCENE]
+        ///
+        /// With --experiment-name the default is output/EXPERIMENT.
+        #[arg(short, visible_alias = "output", short_alias = 'o', value_name = "MODEL")]
+        model_path: Option<PathBuf>, is path;
+
+        /// Name of the run
+        ///
+        /// It names the model folder if --model-path is not given, and is a line in the log.
+        #[arg(value_name = "NAME")]
+        experiment_name: Option<String>, is |name| match name {
+            Some(name) => holds(
+                !["", ".", ".."].contains(&name.as_str()) && !name.contains(['/', '\\']),
+                format_args!("`{name}`"),
+                "the name of a folder, without slashes",
+            ),
+            None => Ok(()),
+        };
+
+        /// Evaluate after these iterations
+        ///
+        /// The held-out views are evaluated. With --eval the last iteration always is.
+        #[arg(alias = "eval-steps", value_name = "N", allow_negative_numbers = true)]
+        test_iterations: Vec<i64> = vec![7000, 30_000], is |given| iterations(given);
+
+        /// Save a PLY after these iterations
+        ///
+        /// The last iteration always is saved.
+        #[arg(alias = "save-steps", value_name = "N", allow_negative_numbers = true)]
+        save_iterations: Vec<i64> = vec![7000, 30_000], is |given| iterations(given);
+
+        /// LPIPS weights (safetensors)
+        ///
+        /// With them evaluations measure LPIPS. The README says how to make the file.
+        #[arg(value_name = "FILE")]
+        lpips_weights: Option<PathBuf>, is path;
+
+        /// Fail if --lpips-weights is missing
+        enable_lpips: bool = false;
+
+        /// Write a checkpoint after these iterations
+        ///
+        /// The last iteration always has one.
+        #[arg(value_name = "N", allow_negative_numbers = true)]
+        checkpoint_iterations: Vec<i64> = Vec::new(), is |given| iterations(given);
+    }
+}
+
+options! {
+    /// Where and how the program runs.
+    #[command(next_help_heading = "Run")]
+    pub struct RunOptions in "run" of RunOptions {
+        /// Seed of every random decision
+        #[arg(value_name = "N", value_parser = toml_count())]
+        seed: u64 = 0, is |seed| holds(fits_toml(*seed), seed, "0 to 2^63 - 1");
+
+        /// Device that trains
+        #[arg(value_enum, value_name = "DEVICE")]
+        device: Device = Device::Auto;
+    }
+}
+
+/// Device that trains.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Device {
+    /// The GPU if there is one; the CPU on machines without
+    #[default]
+    Auto,
+    /// The NVIDIA GPU
+    Cuda,
+    /// The processor
+    Cpu,
+}
