@@ -2,7 +2,7 @@
 //!
 //! A round scores the Gaussians, selects some of the candidates, and edits the model by the selection.
 
-use super::{DeviceError, Raster};
+use super::{DeviceError, Store};
 use crate::model::Primitive;
 
 /// What makes a Gaussian a candidate, and what candidates are ranked by.
@@ -167,7 +167,7 @@ pub enum Adjust {
 }
 
 /// Density control of one kind of primitive.
-pub trait Edit<P: Primitive>: Raster<P> {
+pub trait Edit<P: Primitive>: Store<P> {
     /// What was selected, with the memory that the edit needs.
     type Selection;
 

@@ -145,8 +145,9 @@ impl Exit {
             | DeviceError::TooManyInstances { .. }
             | DeviceError::ImageTooLarge { .. }
             | DeviceError::OutOfHostMemory { .. }
-            | DeviceError::NoLoss
-            | DeviceError::NoSurfaceMaps
+            | DeviceError::NoView
+            | DeviceError::MissingInput { .. }
+            | DeviceError::NoRoomForColors
             | DeviceError::NoSuchTable { .. }
             | DeviceError::NoSuchRow { .. }
             | DeviceError::NeighbourCount { .. }
@@ -158,7 +159,6 @@ impl Exit {
             | DeviceError::LossNotFinite { .. }
             | DeviceError::OneViewPerStep
             | DeviceError::TooSmallForLpips { .. }
-            | DeviceError::NoNeighbours
             | DeviceError::TargetSize { .. } => Self::Error,
         }
     }

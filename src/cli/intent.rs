@@ -202,9 +202,9 @@ fn keep_origin(before: &Config, config: &mut Config, matches: &ArgMatches) {
 /// photometric stage in the photometric stage.
 fn keep_start(path: &Path, about: &Checkpoint, now: &Config) -> Result<(), UsageError> {
     let place = |config| {
-        let course =
-            CoarseSchedule::of(config).filter(|course| course.contains(about.iteration))?;
-        Some((course.start, about.iteration > course.prune))
+        let schedule =
+            CoarseSchedule::of(config).filter(|schedule| schedule.contains(about.iteration))?;
+        Some((schedule.start, about.iteration > schedule.prune))
     };
     let (before, place) = (place(&about.config), place(now));
     if place == before {

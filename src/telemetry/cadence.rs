@@ -14,7 +14,7 @@ pub(super) struct Cadence {
 }
 
 /// An iteration to record.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Recorded {
     pub(super) step: Step,
     /// Mean milliseconds of the iterations since the record before.
@@ -26,7 +26,7 @@ impl Cadence {
     pub(super) fn take(&mut self, step: &Step) -> Option<Recorded> {
         self.ms += step.ms;
         self.count += 1;
-        self.waiting = Some(*step);
+        self.waiting = Some(step.clone());
         if step.iteration.is_multiple_of(INTERVAL) || step.iteration >= step.iterations {
             self.rest()
         } else {
@@ -46,6 +46,7 @@ impl Cadence {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::train::event::Values;
 
     #[test]
     fn every_tenth_and_the_last_iteration_are_recorded() {
@@ -53,9 +54,8 @@ mod tests {
         let mut recorded = Vec::new();
         for iteration in 1..=23 {
             let ms = f64::from(iteration);
-            let (l1, ssim, total) = (0.0, 0.0, 0.0);
-            let (depth_l1, gaussians) = (None, 1);
-            let step = Step { iteration, iterations: 23, l1, ssim, depth_l1, total, gaussians, ms };
+            let (values, total, gaussians) = (Values::default(), 0.0, 1);
+            let step = Step { iteration, iterations: 23, values, total, gaussians, ms };
             recorded.extend(cadence.take(&step).map(|r| (r.step.iteration, r.mean_ms)));
         }
         assert_eq!(recorded, [(10, 5.5), (20, 15.5), (23, 22.0)]);

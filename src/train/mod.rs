@@ -3,7 +3,6 @@
 pub mod appearance;
 pub mod checkpoint;
 pub mod coarse;
-pub(crate) mod descend;
 pub mod eval;
 pub mod event;
 pub(crate) mod feed;
@@ -16,6 +15,8 @@ pub mod save;
 pub mod schedule;
 mod smoothing;
 pub mod strategy;
+pub mod terms;
+pub(crate) mod train_step;
 mod trainer;
 mod unexplained_growth;
 mod views;

@@ -1,6 +1,7 @@
 //! One run: iterations, density control, milestones.
 
 mod appearance;
+mod clock;
 mod coarse;
 mod govern;
 mod smooth;
@@ -9,31 +10,34 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use self::appearance::learner;
-use self::coarse::{Coarse, LaunchedTerms};
+use self::appearance::color_step;
+use self::clock::TrainingClock;
+use self::coarse::Coarse;
 use super::appearance::compensation;
 use super::checkpoint::{Checkpoint, StoredCheckpoint};
-use super::coarse::{Asked, CoarseSchedule};
-use super::descend::{Descended, Descent, descend};
+use super::coarse::CoarseSchedule;
 use super::eval::{EvalRequest, Shown, evaluate};
-use super::event::{Buffers, Event, Phase, Round, Saved, Sink, Split, Step, Tensors};
+use super::event::{Buffers, Event, Phase, Round, Saved, Sink, Split, Step, Tensors, Values};
 use super::feed::Feed;
 use super::report;
 use super::save::{DeviceModel, render_mode, write_point_cloud};
 use super::schedule::{self, Milestones};
 use super::strategy::{self, Rounds, StepExtras, Strategy, fade_depth};
+use super::terms::{self, Stage};
+use super::train_step::{StepInputs, StepOutputs, train_step};
 use super::unexplained_growth::UnexplainedGrowth;
 use super::views::Views;
 use super::{SceneScale, TrainError, render_filter};
 use crate::backend::{
-    AdamStep, Adjust, LossTerms, LossValue, Pass, Pending, RenderSettings, Statistics, Surface,
-    SurfaceMaps,
+    AdamStep, Adjust, LossValues, ModelShape, Peaks, Pending, RenderSettings, Statistics, Terms,
+    Topic, TrainDevice,
 };
 use crate::config::{Config, SugarOptions};
 use crate::dataset::{Dataset, ImageLoader};
 use crate::files::{OutputError, create_folder};
 use crate::math::Real;
 use crate::math::random::{Purpose, Stream};
+use crate::memory::Bytes;
 use crate::model::Gaussians;
 use crate::perceptual::LpipsWeights;
 
@@ -64,13 +68,13 @@ pub enum Outcome {
 }
 
 /// A model in training on a device.
-pub struct Trainer<'a, B: Surface + SurfaceMaps> {
+pub struct Trainer<'a, B: TrainDevice> {
     setup: TrainerSetup<'a>,
     device: &'a mut B,
     sink: &'a mut dyn Sink,
     model: B::Model,
     /// What was learned of the photographs' colours, where that is wanted.
-    appearance: Option<B::Appearance>,
+    appearance: Option<B::Tables>,
     /// SuGaR's coarse stage, of a run that has one.
     coarse: Option<Coarse<B>>,
     feed: Feed<'a>,
@@ -79,23 +83,22 @@ pub struct Trainer<'a, B: Surface + SurfaceMaps> {
     /// Finished iterations.
     iteration: u32,
     /// The iteration whose loss has not been read yet.
-    launched: Option<Launched<B>>,
+    pending: Option<PendingStep<B>>,
     tensors: Tensors,
     creep: UnexplainedGrowth,
-    training_seconds: f64,
-    /// What of them had passed when the iteration before the launched one was known to be done.
-    reported_seconds: f64,
+    clock: TrainingClock,
 }
 
 /// An iteration on its way.
-struct Launched<B: Surface + SurfaceMaps> {
+struct PendingStep<B: TrainDevice> {
     iteration: u32,
     gaussians: usize,
-    loss: B::Loss,
-    surfaces: Option<LaunchedTerms<B>>,
+    terms: Terms,
+    /// Values of the terms at pixels, and of those at samples.
+    losses: [B::Losses; 2],
 }
 
-impl<'a, B: Surface + SurfaceMaps> Trainer<'a, B> {
+impl<'a, B: TrainDevice> Trainer<'a, B> {
     /// A run that starts from these Gaussians: at its first iteration, or, where they are a model to
     /// load, at its coarse stage.
     pub fn start(
@@ -160,11 +163,10 @@ impl<'a, B: Surface + SurfaceMaps> Trainer<'a, B> {
             coarse: CoarseSchedule::of(setup.config).map(Coarse::new),
             feed,
             iteration,
-            launched: None,
+            pending: None,
             tensors: Tensors::default(),
             creep: UnexplainedGrowth::from(iteration),
-            training_seconds: 0.0,
-            reported_seconds: 0.0,
+            clock: TrainingClock::default(),
         }
     }
 
@@ -213,7 +215,7 @@ impl<'a, B: Surface + SurfaceMaps> Trainer<'a, B> {
         self.sink.on(&Event::Finished {
             iteration: self.iteration,
             gaussians: self.device.len(&self.model),
-            training_seconds: self.training_seconds,
+            training_seconds: self.clock.seconds(),
             interrupted,
         })?;
         Ok(if interrupted { Outcome::Interrupted } else { Outcome::Finished })
@@ -221,10 +223,11 @@ impl<'a, B: Surface + SurfaceMaps> Trainer<'a, B> {
 
     fn announce_start(&mut self, last: u32) -> Result<(), TrainError> {
         self.feed.schedule_decoding(self.device, self.iteration + 1);
+        let info = self.device.info();
         self.sink.on(&Event::Started {
             model_path: self.setup.model_path.to_owned(),
-            device: self.device.name(),
-            gpu: self.device.uuid(),
+            device: info.name,
+            gpu: info.uuid,
             train_views: self.setup.dataset.train.len(),
             test_views: self.setup.dataset.test.len(),
             gaussians: self.device.len(&self.model),
@@ -241,90 +244,97 @@ impl<'a, B: Surface + SurfaceMaps> Trainer<'a, B> {
     fn iterate(&mut self) -> Result<(), TrainError> {
         let started = Instant::now();
         let iteration = self.iteration + 1;
-        let launched = self.descend(iteration);
+        let pending = self.train_step(iteration);
         self.warn_of_images()?;
-        let launched = launched?;
+        let pending = pending?;
         self.iteration = iteration;
-        self.training_seconds += started.elapsed().as_secs_f64();
-        let is_ready = launched.loss.is_ready();
-        let before = self.launched.replace(launched);
+        self.clock.add_since(started);
+        let is_ready = pending.losses[0].is_ready();
+        let before = self.pending.replace(pending);
         self.report(before)?;
         if is_ready {
-            self.report_launched()?;
+            self.report_pending()?;
         }
         Ok(())
     }
 
-    fn descend(&mut self, iteration: u32) -> Result<Launched<B>, TrainError> {
+    fn train_step(&mut self, iteration: u32) -> Result<PendingStep<B>, TrainError> {
         let options = &self.setup.config.optimize;
-        let course = self.coarse.as_ref().map(|coarse| coarse.course.clone());
-        let course = course.filter(|course| course.contains(iteration));
-        let asked = self.asked(course.as_ref(), iteration)?;
-        let observed = match course {
-            Some(_) => None,
-            None => self.strategy.observes(iteration),
-        };
-        let settings = RenderSettings {
-            pass: if observed.is_some() { Pass::Observe } else { Pass::Train },
-            statistics: observed.unwrap_or(Statistics::Norms),
-            fade_depth: fade_depth(self.setup.config, self.scale),
-            sh_degree: schedule::sh_degree(options, iteration),
-            background: self.training_background(iteration),
-            near: self.feed.views.near(),
-            screen_filter: render_filter(self.setup.config),
-            compensation: compensation(options),
-            ..RenderSettings::DEFAULT
-        };
-        let terms = LossTerms { lambda_dssim: options.lambda_dssim };
-        let step = match &course {
-            Some(course) => course.step(self.setup.config, self.scale.extent, iteration),
-            None => {
-                let StepExtras { regularisers, noise } = self.strategy.step_extras(iteration);
-                let rates = schedule::rates(options, self.scale.extent, iteration);
-                AdamStep { regularisers, noise, ..AdamStep::new(iteration, rates) }
-            }
-        };
-        let mut descent = Descent { settings, terms, depth_weight: None, step };
-
-        let (device, model) = (&mut *self.device, &mut self.model);
-        let (view, target) = self.feed.take(device, iteration)?;
-        if self.setup.dataset.sources[view].depth.is_some() {
-            descent.depth_weight = schedule::depth_weight(options, iteration);
-            descent.settings.inverse_depth = descent.depth_weight.is_some();
+        // Before a photograph is taken, which may be evicted while neighbours are searched.
+        let terms = self.terms(iteration, false);
+        if terms.has_topic(Topic::Surface) {
+            self.find_neighbours(&terms)?;
         }
+        let (observe, step) = self.schedule_of(iteration);
+        let settings = self.settings_of(iteration);
+        let (view, target) = self.feed.take(self.device, iteration)?;
+        let has_depth_map = self.setup.dataset.sources[view].depth.is_some();
+        let terms = self.terms(iteration, has_depth_map);
+        let inputs = StepInputs {
+            settings,
+            observe,
+            compensation: compensation(options),
+            terms: &terms,
+            near: self.coarse.as_ref().and_then(Coarse::near),
+            step,
+        };
         let trained = self.feed.views.split(Split::Train);
-        let colors = learner(self.appearance.as_mut(), options, trained, (view, iteration));
-        let view = self.feed.views.view(view);
-        let surfaces = self.coarse.as_ref().zip(asked);
-        let surfaces = surfaces.map(|(coarse, asked)| coarse.surfaces(asked));
-        let Descended { loss, surfaces, activations, gradients } =
-            descend(device, model, (view, &target), &descent, colors, surfaces.as_ref())?;
+        let colors = color_step(self.appearance.as_mut(), options, trained, (view, iteration));
+        let view = (self.feed.views.view(view), &target);
+        let outputs = train_step(self.device, &mut self.model, view, &inputs, colors)?;
+        let StepOutputs { pixels, samples, activations, gradients } = outputs;
         (self.tensors.activations, self.tensors.gradients) = (activations, gradients);
         drop(target);
         if iteration < self.setup.config.last_iteration() {
             // While the device works.
-            match self.feed.prefetch(device, iteration + 1) {
+            match self.feed.prefetch(self.device, iteration + 1) {
                 // The step is done: what there is no room for now is asked for again by the next.
                 Err(TrainError::Device(error)) if error.is_out_of_memory() => {}
                 done => done?,
             }
         }
-        let surfaces = asked.zip(surfaces).map(|(asked, losses)| LaunchedTerms::new(asked, losses));
-        Ok(Launched { iteration, gaussians: self.device.len(&self.model), loss, surfaces })
+        let gaussians = self.device.len(&self.model);
+        Ok(PendingStep { iteration, gaussians, terms, losses: [pixels, samples] })
     }
 
-    /// What an iteration asks of surfaces, with the neighbours there that this wants.
-    fn asked(
-        &mut self,
-        course: Option<&CoarseSchedule>,
-        iteration: u32,
-    ) -> Result<Option<Asked>, TrainError> {
-        let (config, extent) = (self.setup.config, self.scale.extent);
-        let asked = course.and_then(|course| Asked::of(config, course, extent, iteration));
-        if let Some(asked) = &asked {
-            self.find_neighbours(asked)?;
+    /// The part of the run that an iteration is of.
+    fn stage(&self, iteration: u32) -> Stage<'_> {
+        let coarse = self.coarse.as_ref().map(|coarse| &coarse.schedule);
+        match coarse.filter(|schedule| schedule.contains(iteration)) {
+            Some(schedule) => Stage::Coarse { schedule, extent: self.scale.extent },
+            None => Stage::Photometric,
         }
-        Ok(asked)
+    }
+
+    /// The terms of an iteration's loss.
+    fn terms(&self, iteration: u32, has_depth_map: bool) -> Terms {
+        terms::active(self.setup.config, self.stage(iteration), iteration, has_depth_map)
+    }
+
+    /// What density control learns of an iteration's view, and how parameters move.
+    fn schedule_of(&self, iteration: u32) -> (Option<Statistics>, AdamStep) {
+        let config = self.setup.config;
+        match self.stage(iteration) {
+            Stage::Photometric => {
+                let StepExtras { regularisers, noise } = self.strategy.step_extras(iteration);
+                let rates = schedule::rates(&config.optimize, self.scale.extent, iteration);
+                let step = AdamStep { regularisers, noise, ..AdamStep::new(iteration, rates) };
+                (self.strategy.observes(iteration), step)
+            }
+            Stage::Coarse { schedule, extent } => (None, schedule.step(config, extent, iteration)),
+        }
+    }
+
+    /// How the view of an iteration is drawn.
+    fn settings_of(&self, iteration: u32) -> RenderSettings {
+        let config = self.setup.config;
+        RenderSettings {
+            fade_depth: fade_depth(config, self.scale),
+            sh_degree: schedule::sh_degree(&config.optimize, iteration),
+            background: self.training_background(iteration),
+            near: self.feed.views.near(),
+            screen_filter: render_filter(config),
+        }
     }
 
     /// Tells of the images that turned out to be undecodable.
@@ -345,29 +355,30 @@ impl<'a, B: Surface + SurfaceMaps> Trainer<'a, B> {
         config.scene.background_color().0
     }
 
-    /// Tells of an iteration once it is done; its milliseconds are those since the one before was.
-    fn report(&mut self, launched: Option<Launched<B>>) -> Result<(), TrainError> {
-        let Some(Launched { iteration, gaussians, loss, surfaces }) = launched else {
+    /// Reports an iteration once it is done; its milliseconds are those since the one before was.
+    fn report(&mut self, pending: Option<PendingStep<B>>) -> Result<(), TrainError> {
+        let Some(PendingStep { iteration, gaussians, terms, losses }) = pending else {
             return Ok(());
         };
         let started = Instant::now();
-        let LossValue { l1, ssim, depth_l1, total } = loss.read()?;
-        self.hear_surfaces(surfaces)?;
-        self.training_seconds += started.elapsed().as_secs_f64();
-        let ms = (self.training_seconds - self.reported_seconds) * 1e3;
-        self.reported_seconds = self.training_seconds;
+        let [pixels, samples] = losses;
+        let LossValues { total, pairs } = pixels.read()?;
+        let pairs = [pairs, samples.read()?.pairs].concat();
+        self.clock.add_since(started);
+        let ms = self.clock.take_report_ms();
+        self.keep_surface_losses(iteration, (&terms, &pairs));
         let photometric = self.setup.config.optimize.iterations;
         let iterations =
             if iteration <= photometric { photometric } else { self.setup.config.last_iteration() };
-        let step = Step { iteration, iterations, l1, ssim, depth_l1, total, gaussians, ms };
-        self.sink.on(&Event::Step(step))?;
+        let values = Values::of(&terms, Topic::Photograph, &pairs);
+        self.sink.on(&Event::Step(Step { iteration, iterations, values, total, gaussians, ms }))?;
         self.report_surfaces(iteration)
     }
 
-    /// Tells of the iteration whose loss has not been read yet, if there is one.
-    fn report_launched(&mut self) -> Result<(), TrainError> {
-        let launched = self.launched.take();
-        self.report(launched)
+    /// Reports the iteration whose loss has not been read yet, if there is one.
+    fn report_pending(&mut self) -> Result<(), TrainError> {
+        let pending = self.pending.take();
+        self.report(pending)
     }
 
     /// Tells of all iterations so far, and at intervals of memory and distributions.
@@ -375,13 +386,13 @@ impl<'a, B: Surface + SurfaceMaps> Trainer<'a, B> {
         let iteration = self.iteration;
         let memory = iteration.is_multiple_of(report::MEMORY_INTERVAL) || iteration == last;
         if memory || due.any() {
-            self.report_launched()?;
+            self.report_pending()?;
         }
         if due.any() {
             // What follows is not training, and must not wait for it on its own account.
             let started = Instant::now();
             self.device.synchronize()?;
-            self.training_seconds += started.elapsed().as_secs_f64();
+            self.clock.add_since(started);
         }
         if memory {
             self.report_memory()?;
@@ -394,14 +405,15 @@ impl<'a, B: Surface + SurfaceMaps> Trainer<'a, B> {
     }
 
     fn report_memory(&mut self) -> Result<(), TrainError> {
-        let [parameters, optimizer] = self.device.model_bytes(&self.model);
+        let ModelShape { parameters, optimizer, .. } = self.device.shape(&self.model);
         let images = self.feed.views.held();
+        let memory = self.device.memory(Peaks::Keep);
         let inputs = report::MemoryInputs {
             iteration: self.iteration,
             tensors: Tensors { parameters, optimizer, images, ..self.tensors },
-            device: &self.device.memory(),
-            scratch_needed: self.device.scratch_needed(),
-            budget: self.device.memory_budget(),
+            device: memory.as_ref().map_or(&[], |memory| &memory.entries),
+            scratch_needed: memory.as_ref().map_or(Bytes(0), |memory| memory.recent_scratch),
+            budget: memory.as_ref().map(|memory| memory.budget),
         };
         self.sink.on(&report::memory(&inputs, &mut self.creep))?;
         Ok(())
@@ -413,14 +425,10 @@ impl<'a, B: Surface + SurfaceMaps> Trainer<'a, B> {
         if !self.setup.config.memory.profile_tensors {
             return Ok(());
         }
-        let entries = self.device.memory();
-        if entries.is_empty() {
-            return Ok(());
-        }
+        let Some(memory) = self.device.memory(Peaks::Reset) else { return Ok(()) };
         let gaussians = self.device.len(&self.model);
-        let iteration = self.iteration;
+        let (iteration, entries) = (self.iteration, memory.entries);
         self.sink.on(&Event::Buffers(Buffers { iteration, after, gaussians, entries }))?;
-        self.device.reset_memory_peaks();
         Ok(())
     }
 
@@ -492,7 +500,7 @@ impl<'a, B: Surface + SurfaceMaps> Trainer<'a, B> {
         let (config, iteration) = (self.setup.config, self.iteration);
         let (is_due, adjust) = (self.strategy.due(iteration), self.strategy.adjust(iteration));
         if is_due || adjust.is_some() {
-            self.report_launched()?;
+            self.report_pending()?;
         }
         if is_due {
             let started = Instant::now();
@@ -508,7 +516,7 @@ impl<'a, B: Surface + SurfaceMaps> Trainer<'a, B> {
             self.device.synchronize()?;
             let ms = begun.elapsed().as_secs_f64() * 1e3;
             let gaussians = self.device.len(&self.model);
-            self.count_time(started);
+            self.clock.add_beside_iterations(started);
             self.sink.on(&Event::Round(Round { iteration, report, gaussians, ms }))?;
             self.creep = UnexplainedGrowth::from(iteration);
             self.profile(Phase::DensityControl)?;
@@ -525,13 +533,6 @@ impl<'a, B: Surface + SurfaceMaps> Trainer<'a, B> {
             self.sink.on(&Event::OpacityReset { iteration })?;
         }
         Ok(())
-    }
-
-    /// Counts the time since `started` as training, but as none of an iteration's.
-    fn count_time(&mut self, started: Instant) {
-        let seconds = started.elapsed().as_secs_f64();
-        self.training_seconds += seconds;
-        self.reported_seconds += seconds;
     }
 
     fn saved(&mut self, what: Saved, path: std::path::PathBuf) -> Result<(), TrainError> {

@@ -3,10 +3,11 @@
 
 use crate::common::density::{DensifyRule, densify, score};
 use crate::common::oracle::{self, Counted, Shot, settings, shot, step};
+use crate::common::prelude::*;
 use crate::common::scene::{RATES, tame_gaussians};
 use crate::common::view;
 use splat::backend::cpu::Cpu;
-use splat::backend::{Adjust, Candidates, Edit, Edited, Raster as _, Snapshot};
+use splat::backend::{Adjust, Candidates, Edited, Snapshot, TrainDevice};
 use splat::math::sigmoid;
 use splat::model::{Gaussians, Primitive};
 
@@ -38,7 +39,7 @@ fn five_shots(gaussians: &Gaussians) -> Vec<Shot> {
 
 /// A model after five observed views. Nothing has moved: every device reaches density control with
 /// the same parameters.
-fn observed<B: Edit<Gaussians>>(device: &mut B) -> B::Model {
+fn observed<B: TrainDevice>(device: &mut B) -> B::Model {
     let gaussians = scene();
     oracle::observed(device, &gaussians, &five_shots(&gaussians))
 }
@@ -124,7 +125,7 @@ fn assert_same_model(found: &Snapshot<Gaussians>, expected: &Snapshot<Gaussians>
 
 type Round = (Candidates, Edited, Snapshot<Gaussians>);
 
-fn round<B: Edit<Gaussians>>(device: &mut B, rule: &DensifyRule, births: usize) -> Round {
+fn round<B: TrainDevice>(device: &mut B, rule: &DensifyRule, births: usize) -> Round {
     let mut model = observed(device);
     let survey = score(device, &model, rule);
     let before = device.len(&model);
@@ -133,9 +134,7 @@ fn round<B: Edit<Gaussians>>(device: &mut B, rule: &DensifyRule, births: usize) 
     (survey, done, device.snapshot(&mut model).unwrap())
 }
 
-fn a_round_after_five_views_grows_and_prunes_the_same_gaussians<B: Edit<Gaussians>>(
-    device: &mut B,
-) {
+fn a_round_after_five_views_grows_and_prunes_the_same_gaussians<B: TrainDevice>(device: &mut B) {
     let rule = rule();
     let (survey, done, after) = round(device, &rule, ALL);
     let (oracle_survey, oracle_done, oracle_after) = round(&mut Cpu::<f64>::new(), &rule, ALL);
@@ -156,7 +155,7 @@ fn a_round_after_five_views_grows_and_prunes_the_same_gaussians<B: Edit<Gaussian
     }
 }
 
-fn a_round_with_a_grant_grows_those_with_the_highest_gradients<B: Edit<Gaussians>>(device: &mut B) {
+fn a_round_with_a_grant_grows_those_with_the_highest_gradients<B: TrainDevice>(device: &mut B) {
     let rule = rule();
     let mut oracle = Cpu::<f64>::new();
     let mut model = observed(&mut oracle);
@@ -175,9 +174,7 @@ fn a_round_with_a_grant_grows_those_with_the_highest_gradients<B: Edit<Gaussians
     assert_eq!((none.copied, none.split), (0, 0));
 }
 
-fn a_round_without_candidates_changes_nothing_but_the_statistics<B: Edit<Gaussians>>(
-    device: &mut B,
-) {
+fn a_round_without_candidates_changes_nothing_but_the_statistics<B: TrainDevice>(device: &mut B) {
     let rule = DensifyRule { gradient_min: 1e9, opacity_min: 0.0, scale_max: None, ..rule() };
     let (survey, done, after) = round(device, &rule, ALL);
     assert_eq!((survey.count(), done), (0, Edited::default()));
@@ -186,7 +183,7 @@ fn a_round_without_candidates_changes_nothing_but_the_statistics<B: Edit<Gaussia
     assert_eq!(after.views_seen, vec![0; 203]);
 }
 
-fn rounds_follow_each_other_with_steps_between<B: Edit<Gaussians>>(device: &mut B) {
+fn rounds_follow_each_other_with_steps_between<B: TrainDevice>(device: &mut B) {
     // Columns grow and shrink across the blocks in which a device may keep them; what is compared
     // is the number of Gaussians and that none is broken.
     let rule = rule();
@@ -198,7 +195,7 @@ fn rounds_follow_each_other_with_steps_between<B: Edit<Gaussians>>(device: &mut 
 }
 
 /// Numbers of Gaussians after each of four rounds.
-fn rounds<B: Edit<Gaussians>>(device: &mut B, rule: &DensifyRule, shots: &[Shot]) -> Vec<usize> {
+fn rounds<B: TrainDevice>(device: &mut B, rule: &DensifyRule, shots: &[Shot]) -> Vec<usize> {
     let mut model = observed(device);
     let mut counts = Vec::new();
     for iteration in 1..=4 {
@@ -219,7 +216,7 @@ fn rounds<B: Edit<Gaussians>>(device: &mut B, rule: &DensifyRule, shots: &[Shot]
     counts
 }
 
-fn a_reset_of_the_opacities_lowers_the_same_ones<B: Edit<Gaussians>>(device: &mut B) {
+fn a_reset_of_the_opacities_lowers_the_same_ones<B: TrainDevice>(device: &mut B) {
     let mut model = observed(device);
     let before = device.snapshot(&mut model).unwrap();
     let ceiling = between(&opacities(&before.parameters), [0.4, 0.6]);

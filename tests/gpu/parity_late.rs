@@ -3,9 +3,10 @@
 
 use crate::common::density::{DensifyRule, densify, score};
 use crate::common::oracle::{AT_REST, Counted, Shot, settings, shot, step};
+use crate::common::prelude::*;
 use crate::common::scene::{gaussian, in_training, straight, tame_gaussians, together};
 use splat::backend::cpu::Cpu;
-use splat::backend::{Edit, Pass, Raster, Rates, RenderSettings, Snapshot};
+use splat::backend::{Rates, Snapshot, TrainDevice};
 use splat::math::morton::Cube;
 use splat::model::{Gaussians, Primitive};
 
@@ -37,7 +38,7 @@ fn looking_ahead(gaussians: &Gaussians) -> Shot {
 }
 
 /// Steps of these numbers.
-fn steps<B: Edit<Gaussians>>(
+fn steps<B: TrainDevice>(
     device: &mut B,
     model: &mut B::Model,
     (shot, numbers): (&Shot, std::ops::RangeInclusive<u32>),
@@ -79,7 +80,7 @@ fn assert_alike(found: &Snapshot<Gaussians>, expected: &Snapshot<Gaussians>, wha
     }
 }
 
-fn colours_that_no_view_sees_move_on_as_the_oracles<B: Edit<Gaussians>>(device: &mut B) {
+fn colours_that_no_view_sees_move_on_as_the_oracles<B: TrainDevice>(device: &mut B) {
     let start = in_training(gaussians(), 82);
     let shot = looking_ahead(&start.parameters);
     // From the first step on, when the bias corrections change most, and past the longest time that
@@ -107,7 +108,7 @@ enum Deed {
     Densify,
 }
 
-fn after<B: Edit<Gaussians>>(
+fn after<B: TrainDevice>(
     device: &mut B,
     (start, shot): (&Snapshot<Gaussians>, &Shot),
     deed: Deed,
@@ -150,7 +151,7 @@ fn after<B: Edit<Gaussians>>(
     device.snapshot(&mut model).unwrap()
 }
 
-fn whatever_reads_or_moves_rows_lets_their_colours_catch_up<B: Edit<Gaussians>>(device: &mut B) {
+fn whatever_reads_or_moves_rows_lets_their_colours_catch_up<B: TrainDevice>(device: &mut B) {
     let start = in_training(gaussians(), 83);
     let shot = looking_ahead(&start.parameters);
     for deed in [Deed::Download, Deed::Sample, Deed::Reorder, Deed::Densify] {
@@ -160,24 +161,22 @@ fn whatever_reads_or_moves_rows_lets_their_colours_catch_up<B: Edit<Gaussians>>(
     }
 }
 
-fn a_view_that_looks_where_no_other_did_sees_the_oracles_colours<B: Edit<Gaussians>>(
-    device: &mut B,
-) {
+fn a_view_that_looks_where_no_other_did_sees_the_oracles_colours<B: TrainDevice>(device: &mut B) {
     let start = in_training(gaussians(), 84);
     let shot = looking_ahead(&start.parameters);
     let mut back = straight();
     back.pose.rotation = [[-1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, -1.0]];
-    let look = RenderSettings { pass: Pass::Eval, ..settings(3, 8) };
+    let look = Drawing { pass: Pass::Eval, ..settings(3, 8) };
     let oracle = &mut Cpu::<f64>::new();
     let mut model = device.restore(start.clone()).unwrap();
     let mut twin = oracle.restore(start).unwrap();
-    let frame = device.render(&model, &back, &look).unwrap();
+    let frame = device.show(&model, &back, &look).unwrap();
     let before = device.image(&frame).unwrap().rgb;
     steps(device, &mut model, (&shot, 1..=90));
     steps(oracle, &mut twin, (&shot, 1..=90));
-    let frame = device.render(&model, &back, &look).unwrap();
+    let frame = device.show(&model, &back, &look).unwrap();
     let found = device.image(&frame).unwrap().rgb;
-    let frame = oracle.render(&twin, &back, &look).unwrap();
+    let frame = oracle.show(&twin, &back, &look).unwrap();
     let expected = oracle.image(&frame).unwrap().rgb;
     let apart = |a: &[f32], b: &[f32]| -> Vec<f32> {
         a.iter().zip(b).map(|(a, b)| (a - b).abs()).collect()

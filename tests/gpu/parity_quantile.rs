@@ -9,7 +9,7 @@ use crate::common::Draws;
 use crate::common::density::{DensifyRule, densify, score};
 use crate::common::scene::{in_training, tame_gaussians};
 use splat::backend::cpu::Cpu;
-use splat::backend::{Candidates, Edit, Edited, Snapshot};
+use splat::backend::{Candidates, Edited, Snapshot, TrainDevice};
 use splat::math::Real;
 use splat::model::Gaussians;
 
@@ -70,7 +70,7 @@ fn candidates(start: &Snapshot<Gaussians>, rule: &DensifyRule) -> usize {
     gradients.iter().zip(&absolute).filter(wanted).count()
 }
 
-fn survey<B: Edit<Gaussians>>(
+fn survey<B: TrainDevice>(
     device: &mut B,
     start: &Snapshot<Gaussians>,
     rule: &DensifyRule,
@@ -79,7 +79,7 @@ fn survey<B: Edit<Gaussians>>(
     score(device, &model, rule)
 }
 
-fn candidates_are_those_that_a_sort_finds<B: Edit<Gaussians>>(device: &mut B) {
+fn candidates_are_those_that_a_sort_finds<B: TrainDevice>(device: &mut B) {
     for count in [1, 2, 33, 1021, 70_001, 1_000_003] {
         let start = start(count, 0.8);
         let bars = if count > 1_000_000 { &[0.5][..] } else { &[0.9, 0.5, 0.01] };
@@ -95,9 +95,7 @@ fn candidates_are_those_that_a_sort_finds<B: Edit<Gaussians>>(device: &mut B) {
     }
 }
 
-fn gradients_of_zero_are_no_candidates_where_the_quantile_is_zero<B: Edit<Gaussians>>(
-    device: &mut B,
-) {
+fn gradients_of_zero_are_no_candidates_where_the_quantile_is_zero<B: TrainDevice>(device: &mut B) {
     let mut start = start(1000, 0.3);
     // More reach the bar than have an absolute gradient at all.
     for row in 0..500 {
@@ -113,7 +111,7 @@ fn gradients_of_zero_are_no_candidates_where_the_quantile_is_zero<B: Edit<Gaussi
     assert!(found <= by_gradient + 1, "{found} of which {by_gradient} by their gradients");
 }
 
-fn round<B: Edit<Gaussians>>(
+fn round<B: TrainDevice>(
     device: &mut B,
     start: &Snapshot<Gaussians>,
     births: usize,
@@ -123,7 +121,7 @@ fn round<B: Edit<Gaussians>>(
     (done, device.snapshot(&mut model).unwrap())
 }
 
-fn where_not_all_may_grow_the_highest_in_units_of_their_bars_come_first<B: Edit<Gaussians>>(
+fn where_not_all_may_grow_the_highest_in_units_of_their_bars_come_first<B: TrainDevice>(
     device: &mut B,
 ) {
     let start = start(1021, 0.9);
@@ -139,9 +137,7 @@ fn where_not_all_may_grow_the_highest_in_units_of_their_bars_come_first<B: Edit<
     }
 }
 
-fn statistics_that_were_never_gathered_leave_the_gradient_alone<B: Edit<Gaussians>>(
-    device: &mut B,
-) {
+fn statistics_that_were_never_gathered_leave_the_gradient_alone<B: TrainDevice>(device: &mut B) {
     let mut start = start(203, 0.9);
     start.absolute_norm_sums.clear();
     let plain = DensifyRule { with_quantile: false, ..RULE };
@@ -151,7 +147,7 @@ fn statistics_that_were_never_gathered_leave_the_gradient_alone<B: Edit<Gaussian
 }
 
 /// Once, as it takes long: as many values as matter, with repetitions among them.
-fn a_million_values<B: Edit<Gaussians>>(device: &mut B) {
+fn a_million_values<B: TrainDevice>(device: &mut B) {
     let mut start = start(1_000_000, 0.7);
     for sum in start.absolute_norm_sums.iter_mut().step_by(3) {
         *sum = 2.0;

@@ -3,10 +3,11 @@
 
 use crate::common::density::{RelocateRule, multiply, relocate};
 use crate::common::oracle::{Counted, Shot, settings, shot, step};
+use crate::common::prelude::*;
 use crate::common::scene::{RATES, in_training, tame_gaussians};
 use crate::common::{Draws, view};
 use splat::backend::cpu::Cpu;
-use splat::backend::{DeviceError, Edit, Raster, Snapshot};
+use splat::backend::{DeviceError, Snapshot, TrainDevice};
 use splat::math::relocate::opacity;
 use splat::math::{Real, inverse_sigmoid};
 use splat::model::{Gaussians, Primitive};
@@ -62,7 +63,7 @@ fn assert_same(found: &Snapshot<Gaussians>, expected: &Snapshot<Gaussians>, what
 }
 
 /// What a round leaves of a snapshot, and what it says.
-fn after<B: Edit<Gaussians>, T>(
+fn after<B: TrainDevice, T>(
     device: &mut B,
     start: &Snapshot<Gaussians>,
     round: impl FnOnce(&mut B, &mut B::Model) -> Result<T, DeviceError>,
@@ -72,7 +73,7 @@ fn after<B: Edit<Gaussians>, T>(
     (said, device.snapshot(&mut model).unwrap())
 }
 
-fn the_dead_move_to_the_same_gaussians<B: Edit<Gaussians>>(device: &mut B) {
+fn the_dead_move_to_the_same_gaussians<B: TrainDevice>(device: &mut B) {
     // One that is alive, one that is dead, whole lane blocks and broken ones, and several thread blocks.
     for (count, share) in
         [(1, 0.0), (1, 1.0), (31, 0.5), (32, 0.5), (33, 0.1), (203, 0.3), (1021, 0.95)]
@@ -89,7 +90,7 @@ fn the_dead_move_to_the_same_gaussians<B: Edit<Gaussians>>(device: &mut B) {
     }
 }
 
-fn the_same_gaussians_get_copies<B: Edit<Gaussians>>(device: &mut B) {
+fn the_same_gaussians_get_copies<B: TrainDevice>(device: &mut B) {
     for (count, births) in [(1, 1), (1, 100), (31, 2), (32, 1), (203, 11), (203, 500), (1021, 51)] {
         let start = start(count, 0.2);
         let (_, found) =
@@ -104,7 +105,7 @@ fn the_same_gaussians_get_copies<B: Edit<Gaussians>>(device: &mut B) {
     }
 }
 
-fn nothing_happens_to_a_model_without_gaussians_or_without_living_ones<B: Edit<Gaussians>>(
+fn nothing_happens_to_a_model_without_gaussians_or_without_living_ones<B: TrainDevice>(
     device: &mut B,
 ) {
     let nothing = in_training(Gaussians::zeros(3, 0), 1);
@@ -122,7 +123,7 @@ fn nothing_happens_to_a_model_without_gaussians_or_without_living_ones<B: Edit<G
     assert_same(&found, &start, "no births");
 }
 
-fn rounds_follow_each_other_with_steps_between<B: Edit<Gaussians>>(device: &mut B) {
+fn rounds_follow_each_other_with_steps_between<B: TrainDevice>(device: &mut B) {
     let start = start(203, 0.3);
     let shots: Vec<Shot> = (0..3)
         .map(|i| {

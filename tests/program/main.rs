@@ -15,6 +15,7 @@ mod cli;
 #[cfg(unix)]
 mod coarse;
 mod depths;
+mod fixtures;
 mod init;
 mod lpips;
 mod plan;

@@ -27,13 +27,11 @@ pub use memory::{heap, sort};
 pub use model::tables::Model;
 pub use photos::Target;
 pub use session::BandPolicy;
-pub use stage::appearance::Appearance;
-pub use stage::loss::PendingLoss;
+pub use stage::appearance::ColorTables;
+pub use stage::losses::PendingLosses;
 pub use stage::lpips::LpipsModel;
-pub use stage::neighbours::Neighbours;
-pub use stage::normals::PendingNormals;
+pub use stage::neighbours::NearestLists;
 pub use stage::probe;
-pub use stage::surface::PendingSurface;
 
 use self::govern::Parts;
 use self::growth::ScratchHighWater;
@@ -41,7 +39,7 @@ use self::model::catch_up::catch_up;
 use self::model::tables;
 use self::photos::PhotoStore;
 use self::session::Session;
-use super::{DeviceError, RenderSettings};
+use super::{DeviceError, Drawing, Look, RenderSettings};
 use crate::config::MemoryOptions;
 use crate::dataset::View;
 use crate::memory::plan::{Coarse, Storage};
@@ -182,9 +180,10 @@ impl Cuda {
     pub fn probe(
         &mut self,
         call: probe::Call,
-        drawn: (&View, &RenderSettings),
+        (view, settings): (&View, &RenderSettings),
         inputs: &[f32],
     ) -> Result<Vec<f32>, DeviceError> {
-        probe::probe(&self.session, call, drawn, inputs)
+        let drawing = Drawing::shown(settings, Look::IMAGE);
+        probe::probe(&self.session, call, (view, &drawing), inputs)
     }
 }

@@ -17,12 +17,13 @@ use super::device::dry::DryQueue;
 use super::memory::heap::tests::heap_of;
 use super::memory::heap::trace::{Event, Kind};
 use super::session::Session;
-use super::{BandPolicy, Cuda, CudaOptions, Neighbours, Target};
+use super::{BandPolicy, Cuda, CudaOptions, NearestLists, Target};
 use crate::backend::{
-    AdamStep, Adjust, AppearanceRule, AppearanceStep, AppearanceTables, Backend as _, Candidates,
-    Compensation, DeviceError, Edit as _, EditRule, Grow, Into, Keep, LossTerms, NormalRule, Pass,
-    Pending as _, Pick, Raster as _, Rates, RenderSettings, ScoreRule, ScreenFilter, Statistics,
-    Surface as _, SurfaceMaps as _, SurfaceRule,
+    AdamStep, Adjust, Appearance as _, AppearanceRule, AppearanceTables, Candidates, Compensation,
+    Device as _, DeviceError, Edit as _, EditRule, Extra, Filter3d as _, Grow, Inputs, Into, Keep,
+    Look, Neighbours as _, Objective, Pending as _, Photo, Pick, Rates, Render as _,
+    RenderSettings, SampleRule, ScoreRule, ScreenFilter, Statistics, Stay, Store as _, TableStep,
+    Term, Terms, Wants,
 };
 use crate::dataset::{Camera, DepthMap, Image, Pose, View};
 use crate::math::morton::Cube;
@@ -110,7 +111,7 @@ impl Dice {
     }
 
     fn size(&mut self, most: usize) -> usize {
-        self.magnitude(most as u64) as usize
+        usize::try_from(self.magnitude(most as u64)).unwrap_or(most)
     }
 }
 
@@ -167,22 +168,45 @@ impl Case {
         }
     }
 
-    fn settings(&self, pass: Pass) -> RenderSettings {
+    fn settings(&self) -> RenderSettings {
         let variance_px2 = 0.1;
         RenderSettings {
-            pass,
             sh_degree: self.sh_degree,
             screen_filter: match self.antialiasing {
                 true => ScreenFilter { variance_px2, compensates: true },
                 false => ScreenFilter::DILATION,
             },
-            statistics: self.statistics,
-            inverse_depth: self.inverse_depth && pass != Pass::Picture,
-            surface: pass == Pass::Train
-                && matches!(self.coarse, Some(Coarse::Normals | Coarse::Distances)),
-            compensation: self.compensation.filter(|_| pass != Pass::Picture),
             ..RenderSettings::DEFAULT
         }
+    }
+
+    /// What an iteration draws, in the coarse stage or before it.
+    fn wants(&self, coarse: Option<Coarse>) -> Wants {
+        Wants {
+            observe: coarse.is_none().then_some(self.statistics),
+            inputs: Inputs {
+                inverse_depths: self.inverse_depth,
+                maps: matches!(coarse, Some(Coarse::Normals | Coarse::Distances)),
+                ..Inputs::NONE
+            },
+            compensation: self.compensation,
+        }
+    }
+
+    /// What an iteration compares.
+    fn terms(&self, coarse: Option<Coarse>) -> Terms {
+        let weight = |on: bool| if on { 0.2 } else { 0.0 };
+        let terms = Terms::photometric(0.2).with(Term::InverseDepth, weight(self.inverse_depth));
+        let Some(coarse) = coarse else { return terms };
+        let has_entropy = coarse == Coarse::Entropy || self.neighbours.is_multiple_of(3);
+        let has_density = matches!(coarse, Coarse::Density | Coarse::Normals);
+        terms
+            .with(Term::Entropy, weight(has_entropy))
+            .with(Term::Density, weight(has_density))
+            .with(Term::Normal, weight(coarse != Coarse::Entropy))
+            .with(Term::Sdf { unit: 0.1 }, weight(coarse == Coarse::Distances))
+            .with(Term::DepthNormal { by_opacity: false }, weight(coarse == Coarse::Normals))
+            .sampled_by(SampleRule { count: 1000, seed: 0, iteration: 7 })
     }
 
     fn view(&self) -> View {
@@ -210,31 +234,15 @@ impl Case {
         Arc::new(Image { width, height, rgb: vec![0; pixels * 3], mask: None, depth })
     }
 
-    fn surface_rule(&self, coarse: Coarse) -> SurfaceRule {
-        let weight = |on: bool| if on { 0.2 } else { 0.0 };
-        SurfaceRule {
-            entropy: weight(coarse == Coarse::Entropy || self.neighbours % 3 == 0),
-            density: weight(matches!(coarse, Coarse::Density | Coarse::Normals)),
-            normal: weight(coarse != Coarse::Entropy),
-            sdf: weight(coarse == Coarse::Distances),
-            sdf_unit: 0.1,
-            samples: 1000,
-            seed: 0,
-            iteration: 7,
-        }
-    }
-
     /// What the device would have in the buffer of a label.
     fn answer(&self, seen: Seen, label: &str, host: &mut [u8]) {
-        let last = host.len().saturating_sub(8);
         match (label, host.len()) {
             ("status", 16) => {
                 host[..8].copy_from_slice(&seen.instances.to_le_bytes());
                 host[8..12].copy_from_slice(&seen.visible.to_le_bytes());
             }
-            // No fault: behind the sums of a view, and before those of surfaces.
-            ("status", 48) => host[last..].fill(0xff),
-            ("status", 40) => host[..8].fill(0xff),
+            // No fault: before the sums.
+            ("status", 80) => host[..8].fill(0xff),
             ("instances of rows", bytes) => {
                 let rows = bytes as u64 / 8;
                 let before = |row| seen.instances * row / rows;
@@ -330,7 +338,7 @@ impl Run {
         model: &mut super::Model,
         number: u32,
         target: &Target,
-        near: Option<&Neighbours>,
+        near: Option<&NearestLists>,
     ) -> Result<(), DeviceError> {
         let case = self.case;
         let seen = case.views[number as usize % 2];
@@ -338,12 +346,10 @@ impl Run {
         let instances = if visible == 0 { 0 } else { seen.instances };
         self.seen.set(Seen { visible, instances });
         let coarse = case.coarse.filter(|_| near.is_some());
-        let pass = if coarse.is_some() { Pass::Train } else { Pass::Observe };
+        let terms = &case.terms(coarse);
         let device = &mut self.device;
-        let mut frame = device.render(model, &case.view(), &case.settings(pass))?;
-        if case.inverse_depth {
-            device.compare_depths(&mut frame, target, 0.5)?;
-        }
+        let wants = case.wants(coarse);
+        let frame = device.render_train(model, &case.view(), &case.settings(), &wants)?;
         let rule = AppearanceRule {
             rate_init: 1e-3,
             rate_final: 1e-4,
@@ -352,30 +358,23 @@ impl Run {
             epsilon: 1e-15,
             total_variation: 10.0,
         };
-        let step = AppearanceStep { number, rule };
-        let mut tables = None;
-        if let Some(kind) = case.compensation {
-            let tables = tables.insert(device.appearance(&AppearanceTables::identity(kind, 1))?);
-            device.compensate(tables, 0, &mut frame, &step)?;
-        }
-        let loss = device.loss(&mut frame, target, &LossTerms { lambda_dssim: 0.2 })?;
-        let rule = coarse.map(|coarse| case.surface_rule(coarse));
-        if coarse == Some(Coarse::Normals) {
-            let normals = device.compare_normals(&mut frame, 0.05, NormalRule::EveryPixel)?;
-            assert!(normals.is_ready());
-        }
-        if let (Some(rule), Some(near), Some(Coarse::Distances)) = (&rule, near, coarse) {
-            device.compare_sampled_depths(model, &mut frame, near, rule)?;
-        }
-        if let Some(tables) = &mut tables {
-            device.learn_appearance(tables, 0, &mut frame, &step)?;
-        }
-        let mut sums = device.gradients(model)?;
-        device.backward(model, frame, &mut sums)?;
-        if let Some(rule) = &rule {
-            let terms = device.regularise(model, near, &mut sums, rule)?;
-            assert!(terms.is_ready());
-        }
+        let step = TableStep { view: 0, number, rule };
+        let objective = Objective { target, terms, near };
+        let (frame, loss, tables) = match case.compensation {
+            None => {
+                let (frame, loss) = device.objective(model, frame, &objective)?;
+                (frame, loss, None)
+            }
+            Some(kind) => {
+                let mut tables = device.upload_tables(&AppearanceTables::identity(kind, 1))?;
+                let frame = device.compensate(&mut tables, frame, &step)?;
+                let (frame, loss) = device.objective(model, frame, &objective)?;
+                (device.learn(&mut tables, frame, &step)?, loss, Some(tables))
+            }
+        };
+        let mut gradients = super::Gradients::default();
+        let samples = device.backward(model, frame, near, &mut gradients)?;
+        assert!(samples.is_ready());
         let rates = Rates {
             means: 1e-4,
             log_scales: 5e-3,
@@ -384,7 +383,8 @@ impl Run {
             sh_dc: 2.5e-3,
             sh_rest: 1e-4,
         };
-        device.step(model, sums, &AdamStep::new(number, rates))?;
+        device.step(model, gradients, &AdamStep::new(number, rates))?;
+        drop(tables);
         assert!(loss.is_ready());
         self.record(&format!("iteration {number}"));
         Ok(())
@@ -397,10 +397,11 @@ impl Run {
         let mut model = self.device.upload(&Gaussians::zeros(case.sh_degree, case.gaussians))?;
         self.record("upload");
         if case.filter_3d {
-            self.device.smooth(&mut model, &[&view], 0.2)?;
+            self.device.update_filter_3d(&mut model, &[&view], 0.2)?;
             self.record("filter");
         }
-        let target = self.device.target(0, &photograph)?;
+        let target =
+            self.device.upload_target(Photo { image: &photograph, stay: Stay::Resident(0) })?;
         for number in 1..=2 {
             self.iteration(&mut model, number, &target, None)?;
         }
@@ -442,7 +443,7 @@ impl Run {
         self.record("reorder");
         self.device.adjust(model, &Adjust::OpacityCeiling(0.01))?;
         if case.filter_3d {
-            self.device.smooth(model, &[&case.view()], 0.2)?;
+            self.device.update_filter_3d(model, &[&case.view()], 0.2)?;
         }
         self.record("reset and filter");
         Ok(())
@@ -461,14 +462,17 @@ impl Run {
     /// What an evaluation and a checkpoint do.
     fn look(&mut self, model: &mut super::Model, target: &Target) -> Result<(), DeviceError> {
         let (case, view) = (self.case, self.case.view());
-        let frame = self.device.render(model, &view, &case.settings(Pass::Picture))?;
+        let frame = self.device.render(model, &view, &case.settings(), Look::COUNTS)?;
         self.device.image(&frame)?;
         drop(frame);
         self.record("picture");
-        let mut frame = self.device.render(model, &view, &case.settings(Pass::Eval))?;
+        let corrects_colors = case.compensation.is_some();
+        let extra = Extra::Maps { inverse_depths: case.inverse_depth, surface: false };
+        let look = Look { extra, corrects_colors };
+        let mut frame = self.device.render(model, &view, &case.settings(), look)?;
         self.device.measure(&frame, target)?;
-        if case.compensation.is_some() {
-            self.device.correct_colors(&mut frame, target)?;
+        if corrects_colors {
+            frame = self.device.correct(frame, target)?;
         }
         drop(frame);
         self.record("evaluation");

@@ -82,7 +82,7 @@ impl<'a, D: Edit<Gaussians>> Site<'a, D> {
 
     /// Of so many births, as many as there is memory for.
     pub fn grant(&mut self, wanted: usize) -> Result<usize, TrainError> {
-        Ok(self.device.births(self.model, wanted)?)
+        Ok(self.device.grant_births(self.model, wanted)?)
     }
 
     /// Finds the candidates.

@@ -2,14 +2,14 @@
 //! rather than fail, and where nothing is left to give up it stops with a checkpoint.
 
 use super::Trainer;
-use crate::backend::{DeviceError, Governed, Surface, SurfaceMaps};
+use crate::backend::{DeviceError, LadderState, TrainDevice};
 use crate::memory::Rung;
 use crate::train::event::{Event, RoundReport};
 use crate::train::strategy::Site;
 use crate::train::unexplained_growth::UnexplainedGrowth;
 use crate::train::{TrainError, checkpoint, scene_cube};
 
-impl<B: Surface + SurfaceMaps> Trainer<'_, B> {
+impl<B: TrainDevice> Trainer<'_, B> {
     /// Lets the device put its memory in order, and tells what was given up or taken back.
     pub(super) fn govern(&mut self) -> Result<(), TrainError> {
         self.device.govern(&mut self.model, self.iteration)?;
@@ -17,7 +17,7 @@ impl<B: Surface + SurfaceMaps> Trainer<'_, B> {
     }
 
     fn report_memory_changes(&mut self) -> Result<(), TrainError> {
-        let Some(Governed { changes, held, budget }) = self.device.governed() else {
+        let Some(LadderState { changes, held, budget }) = self.device.take_changes() else {
             return Ok(());
         };
         let iteration = self.iteration;
@@ -43,7 +43,7 @@ impl<B: Surface + SurfaceMaps> Trainer<'_, B> {
                     if !self.device.relieve(&mut self.model, &error)? {
                         return Err(self.stop_for_memory(error));
                     }
-                    self.shorten_neighbours();
+                    self.drop_longer_neighbours();
                 }
                 other => return other,
             }
@@ -52,7 +52,7 @@ impl<B: Surface + SurfaceMaps> Trainer<'_, B> {
 
     /// Writes a checkpoint, so that nothing is lost, and says what the run lacked.
     fn stop_for_memory(&mut self, error: DeviceError) -> TrainError {
-        let reported = self.report_launched().and_then(|()| self.report_memory_changes());
+        let reported = self.report_pending().and_then(|()| self.report_memory_changes());
         match reported.and_then(|()| self.write_checkpoint()) {
             Ok(_) => TrainError::OutOfMemory {
                 source: Box::new(error),

@@ -6,7 +6,7 @@ use rayon::prelude::*;
 
 use super::gradients::{Gradients, UNSEEN, ViewGradients};
 use crate::backend::cpu::model::{Model, Parameter};
-use crate::backend::{DeviceError, Pass, RenderSettings};
+use crate::backend::{DeviceError, Drawing};
 use crate::math::blend::{ScreenGradient, Shade};
 use crate::math::field::GEOMETRY;
 use crate::math::linalg::{Quat, Vec3, add, normalize, normalize_bwd, sub};
@@ -47,9 +47,9 @@ impl<R: Real> Splat<R> {
 pub(crate) fn project<R: Real>(
     model: &Model<R>,
     view: &Viewpoint<R>,
-    settings: &RenderSettings,
+    settings: &Drawing,
 ) -> (Vec<Splat<R>>, Option<DeviceError>) {
-    let (sh_degree, with_surface) = (settings.sh_degree, draws_surface(settings));
+    let (sh_degree, with_surface) = (settings.sh_degree, settings.surface);
     let first_broken = AtomicUsize::new(usize::MAX);
     let left_out = |index| {
         first_broken.fetch_min(index, Ordering::Relaxed);
@@ -269,9 +269,4 @@ fn color_bwd<R: Real>(
         }
     }
     normalize_bwd(offset, sh::basis_bwd(sh_degree, direction, &d_basis))
-}
-
-/// Whether depths and normals are drawn; as with inverse depths.
-pub(crate) fn draws_surface(settings: &RenderSettings) -> bool {
-    settings.surface && settings.pass != Pass::Picture
 }

@@ -37,7 +37,7 @@ impl Default for ListRoom {
 }
 
 impl ListRoom {
-    /// Neighbours that lists may have.
+    /// NearestLists that lists may have.
     pub(crate) fn most(&self) -> u32 {
         self.most
     }

@@ -8,7 +8,7 @@ use crate::backend::cuda::memory::heap::{Block, Buffer};
 use crate::backend::cuda::model::catch_up::catch_up;
 use crate::backend::cuda::model::tables::Model;
 use crate::backend::cuda::session::Session;
-use crate::backend::{AdamStep, DeviceError, Regularisers, RenderSettings};
+use crate::backend::{AdamStep, DeviceError, Drawing, Regularisers};
 use crate::math::adam::{BETA_1, BETA_2, EPSILON, bias_corrections};
 use crate::math::random::{Purpose, Stream as Random};
 use crate::memory::plan::Storage;
@@ -20,7 +20,7 @@ pub(crate) fn step(
     session: &mut Session,
     model: &mut Model,
     splats: &Splats,
-    (camera, settings): (&Camera, &RenderSettings),
+    (camera, settings): (&Camera, &Drawing),
     surface: Option<&Block<f32>>,
     step: &AdamStep,
 ) -> Result<(), DeviceError> {
@@ -40,7 +40,7 @@ pub(crate) fn step(
     let d_features = splats.features.as_ref().and_then(|features| features.gradients.as_ref());
     let is_extended = model.optional().filter_3d
         || filters_screen(camera)
-        || settings.inverse_depth
+        || settings.inverse_depths
         || d_features.is_some()
         || step.regularisers != Regularisers::default()
         || step.noise.is_some()

@@ -11,7 +11,7 @@ use super::project::Splats;
 use crate::abi::Camera;
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::session::{BandPolicy, Session};
-use crate::backend::{DeviceError, Pass, RenderSettings};
+use crate::backend::{DeviceError, Drawing};
 use crate::memory::Bytes;
 
 /// Blocks that are taken at once for a band, at most. Without virtual memory each may be rounded up
@@ -57,7 +57,7 @@ pub(crate) struct Bands {
 pub(crate) fn draw(
     session: &Session,
     (splats, front_to_back): (&mut Splats, usize),
-    view: (&Camera, &RenderSettings),
+    view: (&Camera, &Drawing),
     canvas: &mut Canvas,
 ) -> Result<Lists, DeviceError> {
     let whole = Extent::whole(view.0, splats.instances);
@@ -94,7 +94,7 @@ pub(crate) fn draw(
 fn draw_whole(
     session: &Session,
     (splats, front_to_back): (&mut Splats, usize),
-    (camera, settings): (&Camera, &RenderSettings),
+    (camera, settings): (&Camera, &Drawing),
     (extent, canvas): (Extent, &mut Canvas),
 ) -> Result<Bins, DeviceError> {
     let bins = bin::list_whole(session, (splats, front_to_back), camera, extent)?;
@@ -161,14 +161,10 @@ impl Bands {
         &self,
         session: &Session,
         splats: &Splats,
-        (camera, settings): (&Camera, &RenderSettings),
+        (camera, settings): (&Camera, &Drawing),
         canvas: &mut Canvas,
     ) -> Result<u32, DeviceError> {
-        let pass = match settings.pass {
-            Pass::Picture => Pass::Picture,
-            Pass::Eval | Pass::Train | Pass::Observe => Pass::Eval,
-        };
-        let settings = RenderSettings { pass, ..*settings };
+        let settings = Drawing { trains: false, ..*settings };
         self.each(session, (splats.visible, KeptState::of(&settings)), camera, |extent| {
             let bins = bin::list_band(session, (splats, &self.sorted), camera, extent)?;
             blend::forward(session, (splats, &bins), (camera, &settings), canvas)
@@ -180,7 +176,7 @@ impl Bands {
         &self,
         session: &Session,
         splats: &mut Splats,
-        (camera, settings): (&Camera, &RenderSettings),
+        (camera, settings): (&Camera, &Drawing),
         pixels: &mut Pixels<'_>,
     ) -> Result<(), DeviceError> {
         let begun = session.timers.begin(Stage::BlendBackward, &session.stream)?;

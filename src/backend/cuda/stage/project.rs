@@ -8,7 +8,7 @@ use crate::backend::cuda::memory::heap::{Block, Buffer, Carve, Piece};
 use crate::backend::cuda::model::tables::{Model, SH, SH_FIRST, SH_SECOND};
 use crate::backend::cuda::session::Session;
 use crate::backend::viewpoint::viewpoint;
-use crate::backend::{DeviceError, RenderSettings};
+use crate::backend::{DeviceError, Drawing};
 use crate::dataset::View;
 use crate::math::splat::TILE;
 use crate::memory::Bytes;
@@ -122,7 +122,7 @@ impl<'a> Order<'a> {
 }
 
 /// The view as the kernels take it.
-pub(crate) fn camera(view: &View, settings: &RenderSettings) -> Result<Camera, DeviceError> {
+pub(crate) fn camera(view: &View, settings: &Drawing) -> Result<Camera, DeviceError> {
     let size = [view.camera.width, view.camera.height];
     // Kernels number the values of an image in 32 bits.
     let values = size.map(u64::from).iter().product::<u64>() * 3;

@@ -183,9 +183,9 @@ impl Heap {
         self.accounts.library.get_or_init(Library::default)
     }
 
-    /// Tells once what CUB's calls take on this GPU, before anybody asks.
+    /// Sets what CUB's calls take on this GPU, once and before it is read.
     pub(crate) fn set_library(&self, library: Library) {
-        // A heap that was asked already keeps what it said.
+        // A second call changes nothing: sizes that were read stay true.
         let _ = self.accounts.library.set(library);
     }
 
