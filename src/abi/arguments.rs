@@ -342,7 +342,7 @@ abi! {
         pub mask: In<'a, u8>,
         /// [h, w, 3]; null where no gradient is wanted.
         pub d_image: Out<'a, f32>,
-        /// Added to: |x - y|, the windows' similarities and (x - y)², each at its place; [TERM_SUMS].
+        /// Added to: |x - y|, the windows' similarities and (x - y)², each at its place; one of each kind.
         pub sums: Out<'a, f64>,
         /// Width and height in pixels.
         pub size: [u32; 2],

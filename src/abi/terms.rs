@@ -78,6 +78,7 @@ pub enum At {
 }
 
 /// What terms need beside the colours that are drawn.
+#[expect(clippy::struct_excessive_bools, reason = "a set, of which any may be there")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Inputs {
     /// The inverse depths of the view.

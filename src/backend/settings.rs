@@ -111,6 +111,7 @@ pub struct Wants {
 }
 
 /// How the stages of a device draw a view: the settings with what the frame is for.
+#[expect(clippy::struct_excessive_bools, reason = "a set, of which any may be there")]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Drawing {
     pub(crate) sh_degree: u32,

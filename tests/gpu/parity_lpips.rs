@@ -10,7 +10,6 @@ use crate::common::view;
 use splat::backend::cpu::Cpu;
 use splat::backend::{DeviceError, TrainDevice};
 use splat::dataset::{Image, View};
-use splat::model::Gaussians;
 use splat::perceptual::LpipsNet;
 
 each_backend!(

@@ -7,7 +7,6 @@ use crate::common::scene::{resized, tame_gaussians};
 use crate::common::view;
 use splat::backend::TrainDevice;
 use splat::memory::Bytes;
-use splat::model::Gaussians;
 
 each_backend_anew!(two_hundred_iterations_over_the_same_views_take_no_more_memory);
 

@@ -4,12 +4,12 @@ use crate::common::Draws;
 use crate::common::density::{DensifyRule, RelocateRule, densify, multiply, relocate};
 use crate::common::oracle::AT_REST;
 use crate::common::prelude::*;
-use crate::common::scene::{gaussian, photo, straight, together};
+use crate::common::scene::{gaussian, straight, together};
 use crate::common::surface::{SurfaceRule, add_rule};
 use proptest::prelude::*;
 use rayon::prelude::*;
 use splat::backend::cpu::Cpu;
-use splat::backend::{AdamStep, Adjust, DeviceError, MOST_NEIGHBOURS, Store, Terms, TrainDevice};
+use splat::backend::{AdamStep, Adjust, DeviceError, MOST_NEIGHBOURS, Store, TrainDevice};
 use splat::math::Real;
 use splat::math::morton::Cube;
 use splat::model::Gaussians;
@@ -359,7 +359,6 @@ mod cuda {
     use std::time::Instant;
 
     use super::*;
-    use splat::backend::TrainDevice;
 
     /// What finding the neighbours of a large model may take: they are found again every 500
     /// iterations, of which each takes hundredths of that.

@@ -5,10 +5,10 @@ use crate::common::oracle::{
     AT_REST, Counted, GRADIENT_TOLERANCE, assert_gradients_agree, gradients, settings, shot,
 };
 use crate::common::prelude::*;
-use crate::common::scene::{gaussian, photo, straight, tame_gaussians, together};
+use crate::common::scene::{gaussian, straight, tame_gaussians, together};
 use crate::common::surface::{SurfaceRule, SurfaceTerms, add_rule, masked};
 use splat::backend::cpu::Cpu;
-use splat::backend::{AdamStep, DeviceError, Snapshot, Terms, TrainDevice};
+use splat::backend::{AdamStep, DeviceError, Snapshot, TrainDevice};
 use splat::math::Real;
 use splat::model::Gaussians;
 
