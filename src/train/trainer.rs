@@ -529,8 +529,9 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         }
         if let Some(adjust) = adjust {
             self.device.adjust(&mut self.model, &adjust)?;
-            let Adjust::OpacityCeiling(_) = adjust;
-            self.sink.on(&Event::OpacityReset { iteration })?;
+            self.sink.on(&match adjust {
+                Adjust::OpacityCeiling(_) => Event::OpacityReset { iteration },
+            })?;
         }
         Ok(())
     }

@@ -78,3 +78,48 @@ impl<R: Real> Edit<Gaussians> for Cpu<R> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::{Grow, Into, Keep};
+
+    const BY_GRADIENT: ScoreRule = ScoreRule::Gradient { min: 0.0, small_max: 1.0 };
+    const BY_OPACITY: ScoreRule = ScoreRule::Opacity { min: 0.005 };
+    const DRAW: Pick = Pick::WithReplacement { into: Into::NewRows(2), key: 1 };
+    const PRUNE: EditRule =
+        EditRule::Grow { large: Grow::Copy, keep: Keep { opacity_min: 0.0, scale_max: None } };
+
+    #[test]
+    fn picks_and_edits_that_do_not_suit_are_refused() {
+        let mut cpu = Cpu::<f32>::new();
+        let mut model = Model::new(&Gaussians::zeros(0, 3));
+        for (rule, pick) in [(BY_GRADIENT, DRAW), (BY_OPACITY, Pick::Best(1))] {
+            let candidates = cpu.score(&model, &rule).unwrap();
+            let refused = cpu.select(&mut model, &candidates, pick);
+            assert!(matches!(refused, Err(DeviceError::UnsuitedEdit)), "{pick:?}");
+        }
+        for (rule, pick, edit) in
+            [(BY_GRADIENT, Pick::Best(1), EditRule::Share), (BY_OPACITY, DRAW, PRUNE)]
+        {
+            let candidates = cpu.score(&model, &rule).unwrap();
+            let selection = cpu.select(&mut model, &candidates, pick).unwrap();
+            let refused = cpu.edit(&mut model, selection, &edit);
+            assert!(matches!(refused, Err(DeviceError::UnsuitedEdit)), "{edit:?}");
+        }
+        assert_eq!(model.len(), 3);
+    }
+
+    #[test]
+    fn a_selection_of_rows_that_moved_since_is_refused() {
+        let mut cpu = Cpu::<f32>::new();
+        let mut model = Model::new(&Gaussians::zeros(0, 3));
+        let candidates = cpu.score(&model, &BY_OPACITY).unwrap();
+        let stale = cpu.select(&mut model, &candidates, DRAW).unwrap();
+        let selection = cpu.select(&mut model, &candidates, DRAW).unwrap();
+        let done = cpu.edit(&mut model, selection, &EditRule::Share).unwrap();
+        assert_eq!((done.copied, model.len()), (2, 5));
+        let refused = cpu.edit(&mut model, stale, &EditRule::Share);
+        assert!(matches!(refused, Err(DeviceError::StaleSelection)));
+    }
+}

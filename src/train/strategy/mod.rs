@@ -1,8 +1,8 @@
 //! Strategies of density control: when Gaussians are added, moved and removed, and which. The device
 //! does it.
 //!
-//! A strategy is one file here, one row of [`of`], and its name with what it makes of other options in
-//! `config/strategy.rs`.
+//! A strategy is one file here, one row of [`of`], and its name with what it implies for other options in
+//! `config/options.rs`.
 
 mod adc;
 mod gof;
