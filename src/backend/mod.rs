@@ -3,6 +3,7 @@
 //! Operations are whole stages; what a device fuses or keeps in between is its own affair.
 
 mod appearance;
+mod appearance_tables;
 pub mod cpu;
 #[cfg(kernels)]
 pub mod cuda;
@@ -12,6 +13,7 @@ mod error;
 mod filter_3d;
 pub mod frame_state;
 pub mod gpu;
+mod held;
 mod losses;
 mod lpips;
 mod neighbours;
@@ -22,12 +24,14 @@ mod render;
 mod rows;
 mod rows_version;
 mod settings;
+mod snapshot;
 mod stage;
 mod store;
 mod train_device;
 mod viewpoint;
 
-pub use appearance::{Appearance, AppearanceRule, AppearanceTables, Compensation, TableStep};
+pub use appearance::Appearance;
+pub use appearance_tables::{AppearanceRule, AppearanceTables, Compensation, TableStep};
 pub use device::{
     Device, DeviceInfo, DeviceMemory, LadderState, MemoryEntry, MemoryKind, Peaks, Photo, Stay,
 };
@@ -35,6 +39,7 @@ pub(crate) use edit::GradientRule;
 pub use edit::{Adjust, Candidates, Edit, EditRule, Edited, Grow, Into, Keep, Pick, ScoreRule};
 pub use error::DeviceError;
 pub use filter_3d::Filter3d;
+pub use held::Held;
 pub(crate) use losses::check_inputs;
 pub use losses::{LossValues, Pending};
 pub use lpips::Lpips;
@@ -43,15 +48,14 @@ pub use neighbours::{NeighbourLists, Neighbours};
 pub(crate) use profiler::LANES;
 #[cfg(feature = "bench")]
 pub use profiler::{CopySpeed, Profiler, StageTime, Work};
-pub use render::{
-    AdamStep, Held, Measured, Noise, Objective, Rates, Regularisers, Render, Rendered,
-};
+pub use render::{AdamStep, Measured, Noise, Objective, Rates, Regularisers, Render, Rendered};
 pub(crate) use rows::check_rows;
 pub use rows::{CHUNK_ROWS, Rows, chunks};
 pub(crate) use settings::{ColorRoom, Drawing};
 pub use settings::{Extra, Look, RenderSettings, ScreenFilter, Statistics, Wants};
+pub use snapshot::Snapshot;
 pub use stage::Stage;
-pub use store::{ModelShape, Snapshot, Store};
+pub use store::{ModelShape, Store};
 pub use train_device::TrainDevice;
 
 pub use crate::abi::MOST_NEIGHBOURS;

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::render::Held;
+use super::held::Held;
 use super::{DeviceError, Store};
 use crate::abi::MOST_NEIGHBOURS;
 use crate::model::Primitive;

@@ -3,10 +3,10 @@
 #[cfg(feature = "bench")]
 use super::Profiler;
 use super::frame_state::{Drawn, FrameState, Scored, Shown, Trainable};
+use super::held::Held;
 use super::{DeviceError, Look, LossValues, Neighbours, Pending, RenderSettings, Wants};
 use crate::abi::terms::Terms;
 use crate::dataset::View;
-use crate::memory::Bytes;
 use crate::model::Primitive;
 
 /// A drawn view on the host.
@@ -101,12 +101,6 @@ pub struct Noise {
     pub key: u64,
 }
 
-/// What holds memory of a device, or of the host for it.
-pub trait Held {
-    /// How much.
-    fn bytes(&self) -> Bytes;
-}
-
 /// What a frame is compared with, and by which terms.
 #[derive(Debug)]
 pub struct Objective<'a, T, L> {
@@ -150,6 +144,7 @@ pub trait Render<P: Primitive>: Neighbours<P> {
     ///
     /// A term that needs what the frame was not drawn with is [`DeviceError::MissingInput`]; neighbours
     /// of other rows are [`DeviceError::StaleNeighbours`].
+    #[expect(clippy::type_complexity, reason = "a frame and its values, of associated types")]
     fn objective<S: Trainable>(
         &mut self,
         model: &Self::Model,

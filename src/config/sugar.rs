@@ -8,9 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::declare::options;
 use super::idle::Idle;
 use super::values::{count, holds, path, rate};
-
-/// The longest lists of neighbours that devices make.
-const MOST_NEIGHBOURS: u32 = 32;
+use crate::abi::MOST_NEIGHBOURS;
 
 const NO_STAGE: Idle<SugarOptions> =
     Idle::When { is: |sugar| sugar.regularize == Regularize::None, words: "without --regularize" };

@@ -1,5 +1,88 @@
-//! Device memory, described once: what a plan without a GPU and the code that takes memory share.
+//! Device memory, described once: every buffer with its length, and the order in which buffers are
+//! taken.
+//!
+//! A [`Slot`] is one buffer. Groups of slots reserve their buffers from a [`Source`]: from a GPU's
+//! heap, which gives memory, or from a [`Replay`], which only counts it. So what a forecast adds up
+//! is what a GPU will be asked for. Nothing here touches a device.
 
+#[macro_use]
+mod slot;
+mod colors;
 pub mod library;
+mod list;
+mod model;
+mod photos;
+mod placement;
+mod replay;
+mod round;
+mod search;
+mod session;
+mod transfer;
+mod view;
 
+pub use colors::{ColorScratch, ColorUse};
 pub use library::Library;
+pub use list::{
+    BANDS, BackwardState, Counts, Half, INSTANCES, KeyWidth, Keys, List, ListSizes, Listed, Order,
+    ROW_INSTANCES,
+};
+pub use model::{
+    ABSOLUTE_NORM_SUMS, FILTER_3D, GRADIENT_NORM_SUMS, LANES, ModelCount, ModelSize,
+    OptionalColumns, REGIONS, RowForm, SH_STEPS, Storage, TABLES, VIEWS_SEEN, forms, table_len,
+    values, widths,
+};
+pub use photos::{PHOTOS_IN_TURN, PHOTOS_ON_THEIR_WAY, RESIDENT_PHOTOS, fair_share, photo_after};
+pub use placement::{ALIGNMENT, Placement, Spot, block_beside, spare, with_gap};
+pub use replay::{Event, Held, Live, Replay};
+pub use round::{
+    Choice, DENSITY_COUNTS, DENSITY_DIGITS, Draw, DrawSizes, MOVED_COLUMNS, MOVED_WORDS, MoveSizes,
+    Moves, RoundSizes, Selection, Smoothing,
+};
+pub use search::{FAN, NEIGHBOURS, SearchOrder, SearchSizes, SearchTree, along_bits};
+pub use session::{
+    COLOR_TABLES, CONTEXT, COPY_TEST, COUNTS, LIBRARY_SCRATCH, LPIPS_FEATURES, LPIPS_SUMS,
+    LPIPS_WEIGHTS, PROBE_INPUTS, PROBE_OUTPUTS, REPORTS, SCRATCH, STATUS,
+};
+pub use slot::{
+    CallLen, Count, Lifetime, ModelLen, ProcessLen, Purpose, Slot, SlotInfo, Source, StageLen,
+    Taken,
+};
+pub use transfer::{CONVERSION, PackSizes, ROWS_TO_PACK, STAGING, STAGING_WORDS, Sample};
+pub use view::{
+    Canvas, Features, NearRows, PixelGradients, Projected, SURFACE_GRADIENTS, Samples, Splats,
+    SurfaceRows, Use, ViewSizes, Wants, splat_capacity,
+};
+
+/// What listing and drawing takes of the arena, replayed.
+pub use list::{need as need_of_list, replay as replay_list};
+
+/// All slots, one table for each file.
+pub const ALL: [&[SlotInfo]; 9] = [
+    session::ALL,
+    model::ALL,
+    photos::ALL,
+    transfer::ALL,
+    view::ALL,
+    colors::ALL,
+    list::ALL,
+    round::ALL,
+    search::ALL,
+];
+
+/// What is known of the slots that go by this label.
+pub fn named(label: &str) -> Option<&'static SlotInfo> {
+    ALL.into_iter().flatten().find(|slot| slot.label == label)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_of_one_label_are_for_the_same() {
+        for slot in ALL.into_iter().flatten() {
+            let first = named(slot.label).map(|first| (first.purpose, first.words));
+            assert_eq!(first, Some((slot.purpose, slot.words)), "{}", slot.label);
+        }
+    }
+}

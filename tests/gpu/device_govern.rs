@@ -15,6 +15,7 @@ use splat::backend::cuda::session::Session;
 use splat::backend::cuda::{Cuda, CudaOptions, Model, NearestLists};
 use splat::backend::{AdamStep, DeviceError, LadderState, MOST_NEIGHBOURS, NeighbourLists, Terms};
 use splat::dataset::{Image, View};
+use splat::layout::Slot;
 use splat::memory::plan::Storage;
 use splat::memory::{Allowance, Bytes, Change, Limit, Rung};
 use splat::model::Gaussians;
@@ -24,7 +25,7 @@ const MIB: u64 = 1 << 20;
 /// Photographs of 3 MiB each.
 const SIZE: [u32; 2] = [1024, 1024];
 const PHOTOGRAPHS: usize = 32;
-/// NearestLists in the lists that are asked for.
+/// Neighbours in the lists that are asked for.
 const LONG: u32 = 32;
 /// Iterations in which each view comes up once.
 const ROUND: u32 = 32;
@@ -206,7 +207,7 @@ impl Other {
         let session = Session::open(None).unwrap();
         let heap =
             Heap::open_plain(&session.device, Allowance::new(None, 1.0, session.device.memory()));
-        Self { memory: heap.unwrap().region("other").unwrap(), session }
+        Self { memory: heap.unwrap().region(&Slot::unlisted("other")).unwrap(), session }
     }
 
     /// Takes all memory of the GPU but so much.

@@ -2,15 +2,40 @@
 
 use crate::common::cuda::{Alone, alone};
 use crate::common::process;
+use splat::abi::Plain;
 use splat::backend::DeviceError;
-use splat::backend::cuda::heap::{Buffer as _, Heap, Region};
+use splat::backend::cuda::heap::{Block, Buffer as _, Heap, Pinned, Region};
 use splat::backend::cuda::session::Session;
 use splat::backend::cuda::sort::{
     SortPairs, exclusive_sum, exclusive_sum_ordered, inclusive_sum, sort_pairs,
 };
+use splat::layout::{LIBRARY_SCRATCH, Slot};
 use splat::memory::{Allowance, Bytes};
 
 const MIB: usize = 1 << 20;
+
+/// A region without a slot of the program.
+fn region<T: Plain>(heap: &Heap, label: &'static str) -> Result<Region<T>, DeviceError> {
+    heap.region(&Slot::unlisted(label))
+}
+
+/// Scratch without a slot of the program.
+fn scratch<T: Plain>(
+    heap: &Heap,
+    label: &'static str,
+    len: usize,
+) -> Result<Block<T>, DeviceError> {
+    heap.take(&Slot::unlisted(label), &(len as u64))
+}
+
+/// Page-locked memory without a slot of the program.
+fn pinned<T: Plain>(
+    heap: &Heap,
+    label: &'static str,
+    len: usize,
+) -> Result<Pinned<T>, DeviceError> {
+    heap.pinned(&Slot::unlisted(label), &(len as u64))
+}
 
 /// A session alone on the GPU: free memory is a figure of the whole of it.
 fn session() -> (Alone, Session) {
@@ -30,7 +55,7 @@ fn heaps(session: &Session) -> [Heap; 2] {
 /// 200 rounds as density control and iterations make them.
 fn cycles(session: &Session, heap: &Heap) {
     let mut regions: [Region<f32>; 3] =
-        ["geometry", "sh", "moments"].map(|label| heap.region(label).unwrap());
+        ["geometry", "sh", "moments"].map(|label| region(heap, label).unwrap());
     for round in 0..200_usize {
         for (number, region) in regions.iter_mut().enumerate() {
             // Up and down, never the same twice.
@@ -41,11 +66,11 @@ fn cycles(session: &Session, heap: &Heap) {
                 region.trim().unwrap();
             }
         }
-        let mut first = heap.scratch::<u32>("first", round * 40_009 % 3_000_017).unwrap();
-        let second = heap.scratch::<u16>("second", 1_000_003).unwrap();
+        let mut first = scratch::<u32>(heap, "first", round * 40_009 % 3_000_017).unwrap();
+        let second = scratch::<u16>(heap, "second", 1_000_003).unwrap();
         first.fill_ones(&session.stream).unwrap();
         drop(first);
-        drop(heap.scratch::<u8>("third", round * 1_001).unwrap());
+        drop(scratch::<u8>(heap, "third", round * 1_001).unwrap());
         drop(second);
     }
     session.stream.synchronize().unwrap();
@@ -82,14 +107,14 @@ fn the_ledger_says_what_the_driver_says() {
                 heap.is_virtual()
             );
         };
-        let mut sh = heap.region::<f32>("sh").unwrap();
-        let mut geometry = heap.region::<f32>("geometry").unwrap();
+        let mut sh = region::<f32>(&heap, "sh").unwrap();
+        let mut geometry = region::<f32>(&heap, "geometry").unwrap();
         for len in [1, 1_000_003, 30_000_001, 150_000_007] {
             sh.grow(len).unwrap();
             geometry.grow(len / 3).unwrap();
             agree("grown");
         }
-        let block = heap.scratch::<u8>("frame", 333 * MIB + 1).unwrap();
+        let block = scratch::<u8>(&heap, "frame", 333 * MIB + 1).unwrap();
         agree("scratch");
         sh.shrink(10_000_019);
         sh.trim().unwrap();
@@ -128,7 +153,7 @@ fn context_and_code_are_in_the_books() {
 fn what_a_region_holds_stays_when_it_grows() {
     let (_alone, session) = session();
     for heap in heaps(&session) {
-        let mut region = heap.region::<u32>("ids").unwrap();
+        let mut region = region::<u32>(&heap, "ids").unwrap();
         let first: Vec<u32> = (0..1_000_003).map(|index| index * 7 + 1).collect();
         region.grow(first.len()).unwrap();
         region.upload(&session.stream, 0, &first).unwrap();
@@ -149,13 +174,13 @@ fn beyond_the_budget_is_a_value() {
     for heap in heaps(&session) {
         heap.set_budget(Bytes(heap.total().0 + 100 * MIB as u64));
         let before = heap.driver_free().unwrap();
-        let mut region = heap.region::<u8>("sh").unwrap();
+        let mut region = region::<u8>(&heap, "sh").unwrap();
         region.grow(90 * MIB).unwrap();
         let Err(DeviceError::Refused(refusal)) = region.grow(101 * MIB) else {
             panic!("not refused");
         };
         assert_eq!(refusal.label, "sh");
-        let block = heap.scratch::<u8>("frame", 30 * MIB);
+        let block = scratch::<u8>(&heap, "frame", 30 * MIB);
         assert!(matches!(block, Err(DeviceError::Refused(_))));
         region.upload(&session.stream, 90 * MIB - 3, &[1, 2, 3]).unwrap();
         drop((block, region));
@@ -173,14 +198,14 @@ fn more_than_the_gpu_has_is_a_value() {
         let other =
             Heap::open_plain(&session.device, Allowance::new(None, 1.0, session.device.memory()))
                 .unwrap();
-        let mut foreign = other.region::<u8>("foreign").unwrap();
+        let mut foreign = region::<u8>(&other, "foreign").unwrap();
         foreign.grow(1024 * MIB).unwrap();
         // All of the card, which the budget would allow if nobody else held any.
         heap.set_budget(session.device.memory());
         let left = session.device.memory().0 - heap.total().0;
         let granule = heap.granule().0;
         let all = usize::try_from(left / granule * granule).unwrap();
-        let mut region = heap.region::<u8>("sh").unwrap();
+        let mut region = region::<u8>(&heap, "sh").unwrap();
         let error = region.grow(all).unwrap_err();
         // The driver is not even asked: the heap looks what others hold.
         let DeviceError::Refused(refusal) = error else { panic!("{error}") };
@@ -196,14 +221,14 @@ fn more_than_the_gpu_has_is_a_value() {
 fn pinned_values_go_there_and_back() {
     let (_alone, session) = session();
     let (heap, stream) = (&session.heap, &session.stream);
-    let mut host = heap.pinned::<u32>("staging", 4_099).unwrap();
+    let mut host = pinned::<u32>(heap, "staging", 4_099).unwrap();
     for (index, value) in (0..).zip(host.as_mut_slice().unwrap()) {
         *value = index * 3 + 5;
     }
-    let mut block = heap.scratch::<u32>("block", 5_003).unwrap();
+    let mut block = scratch::<u32>(heap, "block", 5_003).unwrap();
     block.fill_ones(stream).unwrap();
     block.upload_pinned(stream, 904, (&host, 0..4_099)).unwrap();
-    let mut back = heap.pinned::<u32>("back", 4_100).unwrap();
+    let mut back = pinned::<u32>(heap, "back", 4_100).unwrap();
     block.download_pinned(stream, 903..5_003, &mut back).unwrap();
     let found = back.as_slice().unwrap();
     assert_eq!(found[0], u32::MAX);
@@ -226,8 +251,8 @@ fn sorting_agrees_with_the_host() {
         let keys: Vec<u16> = numbers(n.into()).map(|key| (key & 0x3ff) as u16).collect();
         let values: Vec<u32> = (0..n).collect();
         let len = keys.len();
-        let mut key_blocks = [(); 2].map(|()| heap.scratch::<u16>("keys", len).unwrap());
-        let mut value_blocks = [(); 2].map(|()| heap.scratch::<u32>("values", len).unwrap());
+        let mut key_blocks = [(); 2].map(|()| scratch::<u16>(heap, "keys", len).unwrap());
+        let mut value_blocks = [(); 2].map(|()| scratch::<u32>(heap, "values", len).unwrap());
         key_blocks[0].upload(stream, 0, &keys).unwrap();
         value_blocks[0].upload(stream, 0, &values).unwrap();
         let mut pairs = SortPairs {
@@ -254,8 +279,8 @@ fn sorting_by_32_bits_agrees_with_the_host() {
     let (heap, stream) = (&session.heap, &session.stream);
     let keys: Vec<u32> = numbers(1_000_003).map(|key| (key >> 32) as u32).collect();
     let len = keys.len();
-    let mut key_blocks = [(); 2].map(|()| heap.scratch::<u32>("keys", len).unwrap());
-    let mut value_blocks = [(); 2].map(|()| heap.scratch::<u32>("values", len).unwrap());
+    let mut key_blocks = [(); 2].map(|()| scratch::<u32>(heap, "keys", len).unwrap());
+    let mut value_blocks = [(); 2].map(|()| scratch::<u32>(heap, "values", len).unwrap());
     key_blocks[0].upload(stream, 0, &keys).unwrap();
     value_blocks[0].upload(stream, 0, &keys).unwrap();
     let mut pairs = SortPairs {
@@ -276,7 +301,10 @@ fn sorting_by_32_bits_agrees_with_the_host() {
 
 /// What the library's scratch was at most since the peaks were reset.
 fn library_scratch(heap: &Heap) -> u64 {
-    heap.ledger().iter().find(|entry| entry.label == "sort").map_or(0, |entry| entry.peak.0)
+    heap.ledger()
+        .iter()
+        .find(|entry| entry.label == LIBRARY_SCRATCH.label)
+        .map_or(0, |entry| entry.peak.0)
 }
 
 #[test]
@@ -288,7 +316,7 @@ fn the_library_takes_the_scratch_that_is_planned() {
     // Around the ends of tiles, and far from them.
     for n in [1_usize, 4_864, 4_865, 8_832, 8_833, 98_304, 98_305, 1_000_003, 9_000_011] {
         let values = || {
-            let mut block = heap.scratch::<u32>("values", n).unwrap();
+            let mut block = scratch::<u32>(heap, "values", n).unwrap();
             block.zero(stream).unwrap();
             block
         };
@@ -303,7 +331,7 @@ fn the_library_takes_the_scratch_that_is_planned() {
             let is_second = library.sort32.ends_in_second(n as u64, bits);
             assert_eq!(half == 1, is_second, "{n} pairs by {bits} bits");
         }
-        let mut keys = [(); 2].map(|()| heap.scratch::<u16>("keys", n).unwrap());
+        let mut keys = [(); 2].map(|()| scratch::<u16>(heap, "keys", n).unwrap());
         keys[0].zero(stream).unwrap();
         for bits in [7, 8, 13, 16] {
             heap.reset_peak();
@@ -323,7 +351,7 @@ fn the_library_takes_the_scratch_that_is_planned() {
         heap.reset_peak();
         exclusive_sum_ordered(heap, stream, n, (input, &rows[1]), output).unwrap();
         assert_eq!(library_scratch(heap), library.sum32.bytes(n as u64), "an ordered sum of {n}");
-        let mut wide = heap.scratch::<u64>("offsets", n).unwrap();
+        let mut wide = scratch::<u64>(heap, "offsets", n).unwrap();
         wide.zero(stream).unwrap();
         heap.reset_peak();
         inclusive_sum(heap, stream, &mut wide).unwrap();
@@ -338,8 +366,8 @@ fn sums_agree_with_the_host() {
     let (heap, stream) = (&session.heap, &session.stream);
     for n in [1_u64, 1_021, 2_000_003] {
         let values: Vec<u32> = numbers(n).map(|value| (value & 0xff) as u32).collect();
-        let mut input = heap.scratch::<u32>("counts", values.len()).unwrap();
-        let mut output = heap.scratch::<u32>("offsets", values.len()).unwrap();
+        let mut input = scratch::<u32>(heap, "counts", values.len()).unwrap();
+        let mut output = scratch::<u32>(heap, "offsets", values.len()).unwrap();
         input.upload(stream, 0, &values).unwrap();
         exclusive_sum(heap, stream, values.len(), &input, &mut output).unwrap();
         let mut found = vec![0; values.len()];
@@ -364,9 +392,9 @@ fn sums_in_another_order_agree_with_the_host() {
     for n in [2_u32, 1_021, 2_000_003] {
         let values: Vec<u32> = numbers(n.into()).map(|value| (value & 0xff) as u32).collect();
         let order: Vec<u32> = (0..n).map(|index| (7 * index + 1) % n).collect();
-        let mut input = heap.scratch::<u32>("counts", values.len()).unwrap();
-        let mut numbers = heap.scratch::<u32>("order", values.len()).unwrap();
-        let mut output = heap.scratch::<u32>("offsets", values.len()).unwrap();
+        let mut input = scratch::<u32>(heap, "counts", values.len()).unwrap();
+        let mut numbers = scratch::<u32>(heap, "order", values.len()).unwrap();
+        let mut output = scratch::<u32>(heap, "offsets", values.len()).unwrap();
         input.upload(stream, 0, &values).unwrap();
         numbers.upload(stream, 0, &order).unwrap();
         let ordered = (&input, &numbers);

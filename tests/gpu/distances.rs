@@ -34,7 +34,7 @@ const RULE: SurfaceRule = SurfaceRule {
     iteration: 9_002,
 };
 
-/// NearestLists of each Gaussian in [`pile`].
+/// Neighbours of each Gaussian in [`pile`].
 const NEAR: u32 = 3;
 
 /// The one of [`pile`] that floats before all others.

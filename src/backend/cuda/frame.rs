@@ -8,7 +8,7 @@ use super::session::Session;
 use super::stage::appearance::{self, ColorScratch, ColorTables};
 use super::stage::bands::{self, Lists};
 use super::stage::bin;
-use super::stage::blend::{self, Canvas, KeptState, Pixels};
+use super::stage::blend::{self, Canvas, Pixels};
 use super::stage::loss;
 use super::stage::losses::PendingLosses;
 use super::stage::lpips::{self, LpipsModel};
@@ -27,8 +27,9 @@ use crate::backend::{
     AdamStep, DeviceError, Drawing, Held, Measured, Objective, Rendered, TableStep, check_inputs,
 };
 use crate::dataset::View;
+use crate::layout::{Library, PixelGradients, Use, Wants};
 use crate::memory::Bytes;
-use crate::memory::plan::{Coarse, ViewSize};
+use crate::memory::plan::{Coarse, ViewSize, view_scratch};
 
 /// A drawn view and what the backward pass needs of it.
 pub struct Frame<S: FrameState = Drawn> {
@@ -85,30 +86,22 @@ pub(super) fn draw<S: Fresh>(
 ) -> Result<Frame<S>, DeviceError> {
     let camera = project::camera(view, settings)?;
     let mut splats = project::forward(session, model, &camera, settings.sh_degree)?;
-    if settings.surface {
-        normals::add_features(session, model, (&camera, settings.trains), &mut splats)?;
+    let wants = &blend::wants(settings);
+    if wants.maps {
+        normals::add_features(session, model, (&camera, wants), &mut splats)?;
     }
     let front_to_back = bin::sort_by_depth(session, &mut splats)?;
-    let mut canvas = Canvas::reserve(&session.heap, &camera, settings)?;
+    let sizes = splats.sizes(model.len(), &camera);
+    let mut canvas = Canvas::reserve(&session.heap, &sizes, wants)?;
     // Here, where a refusal finds room: the loss is computed when the photograph is in use.
-    let d_image = settings
-        .trains
-        .then(|| session.heap.scratch("gradient of the image", canvas.image.len()))
-        .transpose()?;
-    let d_inverse_depths = match (&d_image, &canvas.inverse_depths) {
-        (Some(_), Some(depths)) => {
-            Some(session.heap.scratch("gradient of inverse depths", depths.len())?)
-        }
-        _ => None,
-    };
-    let d_surface = match (&d_image, &canvas.surface) {
-        (Some(_), Some(surface)) => {
-            Some(session.heap.scratch("gradient of surface maps", surface.len())?)
-        }
-        _ => None,
-    };
-    let reserve = |room| ColorScratch::reserve(&session.heap, &camera, room);
-    let colors = settings.colors.map(reserve).transpose()?;
+    let (mut d_image, mut d_inverse_depths, mut d_surface) = (None, None, None);
+    if wants.backward() {
+        let of_pixels = PixelGradients::reserve(&session.heap, &sizes, wants)?;
+        (d_inverse_depths, d_surface) = (of_pixels.inverse_depths, of_pixels.maps);
+        d_image = Some(of_pixels.image);
+    }
+    let reserve = |kind| ColorScratch::reserve(&session.heap, &sizes, kind);
+    let colors = wants.colors.map(reserve).transpose()?;
     let sorted = (&mut splats, front_to_back);
     let lists = bands::draw(session, sorted, (&camera, settings), &mut canvas)?;
     Ok(Frame {
@@ -248,7 +241,11 @@ impl<S: Trainable> Frame<Scored<S>> {
         }
         let map = match &scores.depth_map {
             Some(map) => map,
-            None => scores.depth_map.insert(DepthMap::new(session, &self.splats, surface)?),
+            None => {
+                let sizes = self.splats.sizes(model.len(), &self.camera);
+                let shown = (&self.splats, &sizes);
+                scores.depth_map.insert(DepthMap::new(session, shown, surface)?)
+            }
         };
         let shown = (&self.splats, &self.camera, map);
         surface::compare_depths(session, model, shown, (near, &scores.terms), d_surface)?;
@@ -412,41 +409,35 @@ impl<S: FrameState> Frame<S> {
         self.lists.bands()
     }
 
-    /// Bytes of scratch that it takes to train on the view if its lists come in so many parts.
-    pub(super) fn scratch_in_parts(&self, parts: u64) -> Bytes {
-        let keeps = match (&self.d_surface, &self.d_inverse_depths) {
-            (Some(_), _) => KeptState::ColoursAndSurface,
-            (None, Some(_)) => KeptState::ColoursAndDepths,
-            (None, None) => KeptState::Colours,
-        };
-        let compensated = self.colors.as_ref().map_or(Bytes::default(), ColorScratch::bytes);
-        let lists = bands::lists_bytes(&self.camera, self.splats.instances, keeps);
-        self.splats.bytes()
-            + self.splats.gradient_bytes()
-            + self.canvas.image.bytes()
-            + self.canvas.bytes_beside()
-            + self.gradients_of_pixels()
-            + compensated
-            + bands::sorted_bytes(self.splats.visible)
-            + Bytes(lists.0 / parts.max(1))
+    /// Bytes of scratch that it takes to train so many Gaussians on the view, at once or in bands.
+    pub(super) fn scratch(&self, library: &Library, gaussians: usize, in_bands: bool) -> Bytes {
+        let wants = self.training_wants();
+        view_scratch(library, gaussians as u64, &self.view_size(), &wants, in_bands)
     }
 
     /// Bytes of scratch that it would take to train on the view in the coarse stage, at once or in bands
     /// where these may take less.
     pub(super) fn scratch_in_coarse(
         &self,
+        library: &Library,
         coarse: &Coarse,
         gaussians: usize,
         in_bands: bool,
     ) -> Bytes {
-        let (visible, instances) = (self.splats.visible as u64, self.splats.instances);
-        let view = ViewSize { px: self.camera.size, visible, instances };
-        let of = |in_bands| {
-            coarse.scratch(gaussians as u64, &view, (in_bands, self.d_inverse_depths.is_some()))
-        };
-        let compensated = self.colors.as_ref().map_or(Bytes::default(), ColorScratch::bytes);
+        let (gaussians, view, wants) = (gaussians as u64, self.view_size(), self.training_wants());
+        let of = |in_bands| coarse.scratch(library, gaussians, &view, &wants, in_bands);
         let at_once = of(false);
-        compensated + if in_bands { at_once.min(of(true)) } else { at_once }
+        if in_bands { at_once.min(of(true)) } else { at_once }
+    }
+
+    fn view_size(&self) -> ViewSize {
+        let (visible, instances) = (self.splats.visible as u64, self.splats.instances);
+        ViewSize { px: self.camera.size, visible, instances }
+    }
+
+    /// What it is drawn for, with a backward pass where there is none.
+    fn training_wants(&self) -> Wants {
+        Wants { drawn_for: Use::Backward, ..blend::wants(&self.settings) }
     }
 
     /// Bytes of the gradients of the image and of what is drawn beside it.

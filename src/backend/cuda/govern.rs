@@ -4,8 +4,8 @@ use super::memory::heap::Heap;
 use super::model::tables::Model;
 use super::photos::PhotoStore;
 use super::session::{BandPolicy, Session};
-use super::stage::neighbours::LISTS;
 use crate::backend::{DeviceError, LadderState};
+use crate::layout::NEIGHBOURS;
 use crate::memory::plan::{Storage, search_scratch};
 use crate::memory::{Bytes, Gain, Holder, Ladder, Refusal, Rung};
 
@@ -58,7 +58,7 @@ impl Holder for Parts<'_> {
             // They go when whoever holds them hears of it, which is when an iteration has failed, or
             // before the next one.
             Rung::Neighbours => {
-                let held = heap.used_by(LISTS);
+                let held = heap.used_by(NEIGHBOURS.label);
                 return Ok(self.session.list_room.shorten(held));
             }
             Rung::Compact => {

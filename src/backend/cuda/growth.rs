@@ -5,16 +5,13 @@ use super::memory::heap::Heap;
 use super::model::tables::Model;
 use super::photos::PhotoStore;
 use crate::memory::plan::{
-    Coarse, CoarseGrowth, FEWER_NEIGHBOURS, Granule, Growth, ModelSize, largest_births,
+    Coarse, CoarseGrowth, FEWER_NEIGHBOURS, Granule, Growth, largest_births,
 };
 use crate::memory::{Bytes, Ladder, Rung};
 
 /// Iterations after which what views needed is no longer looked at, at the latest; at the earliest
 /// half as many. Scenes have some hundred views.
 const REMEMBERED: u32 = 1000;
-
-/// Parts that the lists of a view come in where births are to fit, if it may be drawn in bands.
-const PARTS: u64 = 4;
 
 /// This part of the budget is left to what nobody can foresee: views that see more than any before.
 const UNFORESEEN: u64 = 50;
@@ -42,9 +39,10 @@ impl ScratchHighWater {
         gaussians: usize,
         (heap, ladder): (&Heap, &Ladder),
     ) {
-        self.record(needed(frame, heap, ladder), gaussians);
+        self.record(needed(frame, gaussians, heap, ladder), gaussians);
         if let Some((coarse, most)) = &mut self.coarse {
-            let needed = frame.scratch_in_coarse(coarse, gaussians, in_bands(ladder));
+            let needed =
+                frame.scratch_in_coarse(heap.library(), coarse, gaussians, in_bands(ladder));
             most[0] = most[0].max(each(needed, gaussians));
         }
     }
@@ -100,9 +98,12 @@ fn in_bands(ladder: &Ladder) -> bool {
 }
 
 /// What a view needed of the scratch, or would have needed in bands where these are allowed.
-fn needed(frame: &Frame, heap: &Heap, ladder: &Ladder) -> Bytes {
+fn needed(frame: &Frame, gaussians: usize, heap: &Heap, ladder: &Ladder) -> Bytes {
     let at_once = heap.live_scratch();
-    if in_bands(ladder) { frame.scratch_in_parts(PARTS).min(at_once) } else { at_once }
+    if !in_bands(ladder) {
+        return at_once;
+    }
+    frame.scratch(heap.library(), gaussians, true).min(at_once)
 }
 
 /// Of `wish` births as many as there is memory for when everything is given up that comes before
@@ -122,12 +123,7 @@ pub(super) fn births(
     let growth = Growth {
         budget: heap.budget(),
         others: Bytes(others + heap.budget().0 / UNFORESEEN),
-        model: ModelSize {
-            gaussians: model.len() as u64,
-            sh_degree: model.sh_degree(),
-            storage: model.storage(),
-            optional: model.optional(),
-        },
+        model: model.size(),
         mapped,
         iteration_scratch: high_water.of(model.len()),
         granule: Granule(heap.granule()),

@@ -7,25 +7,15 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use super::device::stream::{Event, Stream};
-use super::memory::heap::{Buffer, Heap, Pinned, Region};
+use super::memory::heap::{Buffer, Heap, Pinned, Region, host_len};
 use super::session::Session;
 use crate::abi::In;
 use crate::backend::DeviceError;
 use crate::dataset::Image;
+use crate::layout::{
+    PHOTOS_IN_TURN, PHOTOS_ON_THEIR_WAY, RESIDENT_PHOTOS, fair_share, photo_after,
+};
 use crate::memory::Bytes;
-
-/// Offsets of photographs are multiples of this.
-const ALIGNMENT: usize = 256;
-
-/// Photographs stay as long as all of them together take at most this part of what the model and the
-/// scratch leave: half. The rest is for the model, which grows.
-const SHARE_OF_WHAT_IS_LEFT: u64 = 2;
-
-/// Label of the photographs that stay.
-pub(super) const RESIDENT_PHOTOGRAPHS: &str = "photographs";
-
-/// Label of the places that the others take in turns.
-pub(super) const PHOTOGRAPHS_IN_TURN: &str = "photographs in turn";
 
 /// Photographs and their places.
 pub(super) struct PhotoStore {
@@ -140,7 +130,7 @@ impl Target {
 
 impl StreamedPhoto {
     fn new(heap: &Heap) -> Result<Self, DeviceError> {
-        Ok(Self { memory: heap.region(PHOTOGRAPHS_IN_TURN)?, staging: None, held: None })
+        Ok(Self { memory: heap.region(&PHOTOS_IN_TURN)?, staging: None, held: None })
     }
 
     /// Whether somebody is about to read what is there.
@@ -153,7 +143,7 @@ impl StreamedPhoto {
         let len = bytes(image);
         let staging = match self.staging.take() {
             Some(staging) if staging.len() >= len => staging,
-            _ => heap.pinned("photographs on their way", len)?,
+            _ => heap.pinned(&PHOTOS_ON_THEIR_WAY, &(len as u64))?,
         };
         let staging = self.staging.insert(staging);
         let (rgb, rest) = staging.as_mut_slice()?.split_at_mut(image.rgb.len());
@@ -184,7 +174,7 @@ fn enough(missing: Bytes, held: usize) -> usize {
 /// Whether all photographs together may take `wanted` bytes where they hold some and nobody holds what
 /// is left.
 fn within_share(wanted: u64, held: u64, left: u64) -> bool {
-    wanted <= (held + left) / SHARE_OF_WHAT_IS_LEFT
+    wanted <= fair_share(held + left)
 }
 
 fn bytes(image: &Image) -> usize {
@@ -199,7 +189,7 @@ impl PhotoStore {
     pub(super) fn new(session: &Session) -> Result<Self, DeviceError> {
         let heap = &session.heap;
         Ok(Self {
-            resident: heap.region(RESIDENT_PHOTOGRAPHS)?,
+            resident: heap.region(&RESIDENT_PHOTOS)?,
             place_from_view: BTreeMap::new(),
             bytes_from_view: BTreeMap::new(),
             // Without virtual memory growth would move those that are there.
@@ -237,8 +227,8 @@ impl PhotoStore {
             self.send_to(session, image, &place)?;
             return Ok(Target { place });
         }
-        self.bytes_from_view.insert(view, bytes(image).next_multiple_of(ALIGNMENT));
-        let offset = self.resident.len().next_multiple_of(ALIGNMENT);
+        self.bytes_from_view.insert(view, host_len(photo_after(bytes(image) as u64)));
+        let offset = host_len(photo_after(self.resident.len() as u64));
         if !self.make_room(&session.heap, offset + bytes(image), bytes(image))? {
             return self.upload_streamed(session, Some(view), image);
         }

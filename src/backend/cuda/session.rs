@@ -41,8 +41,8 @@ pub struct Session {
     pub(super) status: Status,
     /// How long the stages take; off unless asked for.
     pub(super) timers: Timers,
-    /// Room for so many splats is taken; raised when a view has more.
-    pub(super) splats_expected: usize,
+    /// Splats of the view that room for splats was last raised for.
+    pub(super) most_visible: usize,
     /// How models that are made from now on keep their state.
     pub storage: Storage,
     /// Seed of the random numbers that a compact model rounds with.
@@ -104,7 +104,7 @@ impl Session {
             kernels,
             status,
             timers: Timers::off(),
-            splats_expected: 0,
+            most_visible: 0,
             storage: Storage::default(),
             seed: 0,
             bands: BandPolicy::default(),

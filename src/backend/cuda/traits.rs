@@ -7,7 +7,7 @@ use super::govern::{self, Parts};
 use super::model::catch_up::catch_up;
 use super::model::tables::Model;
 use super::model::transfer::{self, Staging};
-use super::photos::{PHOTOGRAPHS_IN_TURN, RESIDENT_PHOTOGRAPHS, Target};
+use super::photos::Target;
 use super::stage::appearance::ColorTables;
 use super::stage::losses::PendingLosses;
 use super::stage::lpips::LpipsModel;
@@ -27,6 +27,7 @@ use crate::backend::{
     TableStep, Wants, chunks,
 };
 use crate::dataset::View;
+use crate::layout::{self, Purpose};
 use crate::math::morton::Cube;
 use crate::memory::{Bytes, Entry, Gain, Holder as _, Kind, Rung};
 use crate::model::Gaussians;
@@ -87,12 +88,14 @@ impl Device for Cuda {
     }
 }
 
+fn is_photographs(label: &str) -> bool {
+    layout::named(label).is_some_and(|slot| slot.purpose == Purpose::Photographs)
+}
+
 fn kind(entry: &Entry) -> MemoryKind {
     match entry.kind {
         Kind::Fixed => MemoryKind::Context,
-        Kind::Region if [RESIDENT_PHOTOGRAPHS, PHOTOGRAPHS_IN_TURN].contains(&entry.label) => {
-            MemoryKind::Photographs
-        }
+        Kind::Region if is_photographs(entry.label) => MemoryKind::Photographs,
         Kind::Region => MemoryKind::Region,
         // Of all scratch, only the arena is ever charged for memory.
         Kind::Scratch if entry.mapped.max(entry.at_peak) > Bytes(0) => MemoryKind::Arena,
@@ -235,7 +238,7 @@ impl Cuda {
         let frame: Frame<S> =
             self.with_room(|session| frame::draw(session, model, view, settings))?;
         if frame.is_in_bands() {
-            let whole = frame.scratch_in_parts(1);
+            let whole = frame.scratch(self.session.heap.library(), model.len(), false);
             self.session.banded_need = self.session.banded_need.max(whole);
             self.ladder.record(Rung::Bands, Bytes(0));
         }

@@ -2,9 +2,8 @@
 
 use super::coarse;
 use super::mapping::Granule;
-use super::model::{ModelSize, REGIONS};
-use super::round;
-use super::stack::Stack;
+use super::rounds;
+use crate::layout::{ModelSize, REGIONS, Replay, RoundSizes};
 use crate::memory::Bytes;
 
 /// What the scratch of an iteration may grow beyond its proportion: views differ, and room for
@@ -62,12 +61,12 @@ impl Growth {
             }
             regions += whole.max(mapped);
         }
-        let mut stack = Stack::default();
-        round::densify(&mut stack, &self.model, (wanted, births));
+        let source = Replay::default();
+        rounds::densify(&source, &RoundSizes { model: self.model, births, wanted }, true);
         // What moves the dead takes less than this.
-        round::reorder(&mut stack, &grown);
+        rounds::reorder(&source, &grown);
         let iteration = self.iteration(&grown, self.iteration_scratch);
-        let scratch = self.granule.after_trim(stack.reach()).max(iteration);
+        let scratch = self.granule.after_trim(Bytes(source.reach())).max(iteration);
         let coarse = self.coarse.map_or(Bytes(0), |coarse| self.surfaces(&grown, coarse));
         self.others + regions + (largest + scratch).max(coarse)
     }
@@ -171,13 +170,13 @@ mod tests {
     fn play(growth: &Growth, wanted: u64, births: u64) {
         let mut device = Device::of(growth);
         let grown = growth.model.with(growth.model.gaussians + births);
-        let mut stack = Stack::default();
-        round::densify(&mut stack, &growth.model, (wanted, births));
-        device.scratch(stack.reach().0);
+        let source = Replay::default();
+        rounds::densify(&source, &RoundSizes { model: growth.model, births, wanted }, true);
+        device.scratch(source.reach());
         device.grow(&grown);
-        let mut stack = Stack::default();
-        round::reorder(&mut stack, &grown);
-        device.scratch(stack.reach().0);
+        let source = Replay::default();
+        rounds::reorder(&source, &grown);
+        device.scratch(source.reach());
         let per_gaussian = growth.iteration_scratch.0.div_ceil(growth.model.gaussians);
         device.scratch(per_gaussian * grown.gaussians);
         let Some(coarse) = growth.coarse else { return };

@@ -1,13 +1,9 @@
 //! What a run takes of the host's memory, beside the program and the driver.
 
-use super::appearance::ColorTables;
-use super::model::ModelSize;
-use super::photographs::Photographs;
-use super::stack::Row;
+use super::photographs::{ColorTables, Photographs};
+use super::rows::Row;
+use crate::layout::{ModelSize, PHOTOS_ON_THEIR_WAY, STAGING, STAGING_WORDS};
 use crate::memory::Bytes;
-
-/// Page-locked memory that rows of the model pass through: two halves.
-const STAGING: u64 = 2 * (1 << 19) * 4;
 
 /// Threads that decode photographs ahead, at most.
 const DECODERS: usize = 4;
@@ -39,13 +35,14 @@ impl Host<'_> {
         let kept = self.cache.map_or(all, |cache| cache.0.min(all));
         let mut largest = self.full_size.to_vec();
         largest.sort_unstable_by_key(|&bytes| std::cmp::Reverse(bytes));
-        let parameters = |gaussians| self.model.with(gaussians).parameters();
+        let parameters = |gaussians| self.model.with(gaussians).host_bytes();
         let chunk = self.model.gaussians.min(self.chunk_rows);
         [
             ("decoded photographs", kept),
             ("photographs being decoded", largest.iter().take(DECODERS).sum()),
-            ("photographs on their way", 2 * photographs.largest()),
-            ("staging of the model", STAGING),
+            (PHOTOS_ON_THEIR_WAY.label, 2 * photographs.largest()),
+            // Two halves.
+            (STAGING.label, 2 * STAGING.bytes(&STAGING_WORDS.into())),
             ("Gaussians at the start", parameters(self.start)),
             // Parameters, both moments and statistics.
             (

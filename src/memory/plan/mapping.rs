@@ -1,12 +1,7 @@
 //! How memory is taken from a device: in whole granules, given back in whole blocks of them.
 
+use crate::layout::block_beside;
 use crate::memory::Bytes;
-
-/// The largest block that is mapped at once.
-const LARGEST_BLOCK: u64 = 64 << 20;
-
-/// A block is at most this part of what lies before it: one 128th, rounded to a power of two.
-const BLOCK_SHARE: u64 = 128;
 
 /// The smallest unit in which a device gives memory out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,8 +23,8 @@ impl Granule {
     /// The most that stays mapped of a range of which only the first `bytes` are wanted: the block
     /// that they end in stays whole.
     pub fn after_trim(self, bytes: Bytes) -> Bytes {
-        let block = (bytes.0 / BLOCK_SHARE).next_power_of_two().min(LARGEST_BLOCK);
-        Bytes(self.whole(bytes).0.saturating_add(self.whole(Bytes(block)).0))
+        let block = self.whole(Bytes(block_beside(bytes.0)));
+        Bytes(self.whole(bytes).0.saturating_add(block.0))
     }
 }
 

@@ -1,32 +1,31 @@
 //! What a run will take of memory, from the sizes of things alone: no GPU, no driver.
 //!
-//! Rows go by the labels of the ledger, one to one (`tests/gpu/device_plan.rs` holds them against it).
-//! What is computed here mirrors what `backend/cuda` asks its heap for, in the same order, because
-//! the scratch arena stacks blocks in the order in which they are taken.
+//! Rows go by the labels of the ledger, one to one. Buffers and their order are those of
+//! `layout/`, which the GPU's backend takes its memory by: here they are only counted.
 
-mod appearance;
 mod births;
 mod coarse;
-mod frame;
+mod drawing;
 mod host;
-mod library;
 mod mapping;
-mod model;
 mod photographs;
-mod round;
+pub(crate) mod rounds;
+mod rows;
 mod run;
 mod seen;
-mod stack;
 
-pub use appearance::ColorTables;
+#[cfg(test)]
+pub(crate) use drawing::{Drawing, SampleTerms};
+
 pub use births::{CoarseGrowth, Growth, largest_births};
-pub use coarse::{Coarse, FEWER_NEIGHBOURS, Maps, neighbour_lists, search_scratch};
-pub use frame::ViewSize;
+pub use coarse::{Coarse, FEWER_NEIGHBOURS, neighbour_lists, search_scratch, view_scratch};
+pub use drawing::Maps;
 pub use host::Host;
 pub use mapping::Granule;
-pub use model::{ModelSize, OptionalColumns, REGIONS, Storage};
-pub use photographs::Photographs;
-pub use round::RoundShape;
+pub use photographs::{ColorTables, Photographs};
+pub use rounds::RoundShape;
+pub use rows::Row;
 pub use run::{CONTEXT, Forecast, Run, Stage};
-pub use seen::Seen;
-pub use stack::{Row, Stack};
+pub use seen::{Seen, ViewSize};
+
+pub use crate::layout::{ModelSize, OptionalColumns, REGIONS, Storage};

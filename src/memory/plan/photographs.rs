@@ -1,13 +1,10 @@
-//! Photographs on the device: 8 bits a value, resident as long as there is room, else in two turns.
+//! The photographs of a run, and what their cameras did to colours.
 
 use super::mapping::Granule;
+use super::rows::Row;
+use crate::abi::AFFINE_WIDTH;
+use crate::layout::{COLOR_TABLES, ColorUse, fair_share, photo_after};
 use crate::memory::Bytes;
-
-/// Photographs begin at multiples of this.
-const ALIGNMENT: u64 = 256;
-
-/// All photographs together take at most this part of what the model and the scratch leave: half.
-const SHARE_OF_WHAT_IS_LEFT: u64 = 2;
 
 /// The photographs of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,7 +39,7 @@ impl Photographs {
 
     /// How many stay beside what takes the rest of this room.
     pub fn fair_share(&self, room: Bytes) -> usize {
-        let most = room.0 / SHARE_OF_WHAT_IS_LEFT;
+        let most = fair_share(room.0);
         self.ends().take_while(|&end| end <= most).count()
     }
 
@@ -54,9 +51,31 @@ impl Photographs {
     /// Where each ends.
     fn ends(&self) -> impl Iterator<Item = u64> + '_ {
         self.trained.iter().scan(0_u64, |end, bytes| {
-            *end = end.next_multiple_of(ALIGNMENT) + bytes;
+            *end = photo_after(*end) + bytes;
             Some(*end)
         })
+    }
+}
+
+/// Tables of what cameras did to the colours of training views, each with both moments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ColorTables {
+    /// Training views.
+    pub views: u64,
+    /// Values of a view's table.
+    pub width: u64,
+}
+
+impl ColorTables {
+    /// What all tables take.
+    pub(super) fn row(&self) -> Row {
+        let bytes = Bytes(COLOR_TABLES.bytes(&(3 * self.views * self.width)));
+        Row { label: COLOR_TABLES.label, bytes }
+    }
+
+    /// What changes the colours of a view that is trained on.
+    pub(super) fn color_use(&self) -> ColorUse {
+        if self.width == u64::from(AFFINE_WIDTH) { ColorUse::Exposure } else { ColorUse::Grid }
     }
 }
 

@@ -5,34 +5,24 @@ mod tests;
 
 use serde::Serialize;
 
-use super::appearance::ColorTables;
 use super::coarse::{self, Coarse};
-use super::frame::{Lists, Pass, draw};
+use super::drawing::{Drawing, alike_bands};
 use super::mapping::Granule;
-use super::model::{ModelSize, Storage};
-use super::photographs::Photographs;
-use super::round::{self, RoundShape};
+use super::photographs::{ColorTables, Photographs};
+use super::rounds::{self, RoundShape};
+use super::rows::Row;
 use super::seen::Seen;
-use super::stack::{Row, Stack};
-use crate::abi::GEOMETRY_WIDTH;
+use crate::layout::{
+    ColorUse, ModelSize, PHOTOS_IN_TURN, RESIDENT_PHOTOS, Replay, RoundSizes, SCRATCH, STATUS, Use,
+    Wants, spare,
+};
 use crate::memory::Bytes;
 
 /// Context and code: measured on an H200, driver 580, with kernels of compute capability 9.0.
 pub const CONTEXT: Bytes = Bytes(526 << 20);
 
-/// The arena grows by this part beyond what is asked for, where there is room.
-const SPARE_SHARE: u64 = 8;
-
-/// At most so much.
-const MOST_SPARE: u64 = 64 << 20;
-
 /// Of the Gaussians, how many a round may bring at once: more than was seen of any but the first.
 const BIRTHS_SHARE: u64 = 10;
-
-/// Words that rows pass through on their way between host and device.
-const PASSING_WORDS: u64 = 1 << 19;
-
-const WORD: u64 = 4;
 
 /// Name of the first stage.
 const START: &str = "start";
@@ -105,13 +95,21 @@ struct Played {
     gaussians: u64,
     /// Neighbours in the lists that there are then.
     neighbours: u32,
-    stack: Stack,
+    source: Replay,
+}
+
+impl Played {
+    /// How far its blocks reached.
+    fn reach(&self) -> Bytes {
+        Bytes(self.source.reach())
+    }
 }
 
 /// How a run makes do with little memory.
 #[derive(Clone, Copy, Debug)]
 struct Way {
-    lists: Lists,
+    /// Views are drawn in bands.
+    in_bands: bool,
     /// Neighbours in the lists of the coarse stage; 0 where there is none.
     neighbours: u32,
 }
@@ -129,7 +127,7 @@ impl Run {
         Forecast {
             peak: budget.map_or(peak, |budget| peak.min(budget)).max(need),
             least: self.least(),
-            in_bands: way.lists == Lists::Bands,
+            in_bands: way.in_bands,
             neighbours: self.coarse.map(|_| way.neighbours),
             stages,
             photographs_resident: resident,
@@ -140,17 +138,17 @@ impl Run {
     /// The most that goes by each label of the ledger, at different times, with all photographs on
     /// the device and views drawn at once, or in bands; of the arena, what its blocks reach.
     pub fn ledger(&self, in_bands: bool) -> Vec<Row> {
-        let way = Way { lists: if in_bands { Lists::Bands } else { Lists::Whole }, ..self.usual() };
+        let way = Way { in_bands, ..self.usual() };
         let played = self.play(way);
         let mut rows = self.held(self.model.gaussians, way.neighbours);
         let mut add = |label, bytes| rows.push(Row { label, bytes });
-        add("photographs", self.granule.whole(self.photographs.all()));
-        let reach = played.iter().map(|stage| stage.stack.reach()).max().unwrap_or_default();
-        add("scratch", self.granule.whole(reach));
-        for block in played.iter().flat_map(|stage| stage.stack.peaks()) {
+        add(RESIDENT_PHOTOS.label, self.granule.whole(self.photographs.all()));
+        let reach = played.iter().map(|stage| stage.reach()).max().unwrap_or_default();
+        add(SCRATCH.label, self.granule.whole(reach));
+        for block in played.iter().flat_map(|stage| stage.source.peaks()).map(Row::from) {
             match rows.iter_mut().find(|row| row.label == block.label) {
                 Some(row) => row.bytes = row.bytes.max(block.bytes),
-                None => rows.push(*block),
+                None => rows.push(block),
             }
         }
         rows
@@ -164,14 +162,14 @@ impl Run {
     /// Where nothing is given up.
     fn usual(&self) -> Way {
         let neighbours = self.coarse.map_or(0, |coarse| coarse.neighbours);
-        Way { lists: Lists::Whole, neighbours }
+        Way { in_bands: false, neighbours }
     }
 
     /// All ways, the first the one that gives up least.
     fn ways(&self) -> Vec<Way> {
         let lengths = self.coarse.map_or(vec![0], |coarse| coarse.lengths());
-        let drawn = if self.bands { &[Lists::Whole, Lists::Bands][..] } else { &[Lists::Whole] };
-        let of = |neighbours| drawn.iter().map(move |&lists| Way { lists, neighbours });
+        let drawn = if self.bands { &[false, true][..] } else { &[false] };
+        let of = |neighbours| drawn.iter().map(move |&in_bands| Way { in_bands, neighbours });
         lengths.into_iter().flat_map(of).collect()
     }
 
@@ -212,63 +210,85 @@ impl Run {
         Some(fit)
     }
 
-    fn play(&self, Way { lists, neighbours }: Way) -> Vec<Played> {
+    fn play(&self, Way { in_bands, neighbours }: Way) -> Vec<Played> {
         let most = self.model.gaussians;
         let [wanted, births] = self.births.unwrap_or_else(|| {
             let births = (most / BIRTHS_SHARE).min(most.saturating_sub(self.start));
             // More are wanted than may be born, which takes more than all of them.
             [2 * births, births]
         });
-        let stage = |name, gaussians, play: &dyn Fn(&mut Stack)| {
-            let mut stack = Stack::default();
-            play(&mut stack);
-            Played { name, gaussians, neighbours: 0, stack }
+        let stage = |name, gaussians, play: &dyn Fn(&Replay)| {
+            let source = Replay::default();
+            play(&source);
+            Played { name, gaussians, neighbours: 0, source }
         };
         let model = self.model;
         let views = self.photographs.trained.len() as u64;
         let view = self.seen.of(most);
-        let inverse_depths = self.inverse_depths;
-        let pass = Pass::Train { inverse_depths, coarse: None };
-        let colors = self.colors.as_ref();
+        let train = Wants {
+            drawn_for: Use::Backward,
+            inverse_depths: self.inverse_depths,
+            colors: self.colors.map(|colors| colors.color_use()),
+            ..Wants::default()
+        };
+        let smooth = |source: &Replay| {
+            if model.optional.filter_3d {
+                rounds::smooth(source, views);
+            }
+        };
+        let drawing = Drawing {
+            gaussians: most,
+            view: &view,
+            most_visible: None,
+            wants: train,
+            bands: in_bands.then(|| alike_bands(&view)),
+            terms: None,
+        };
         let mut stages = vec![
-            stage(START, self.start, &|stack| {
-                pass_rows(stack, &model.with(self.start));
-                round::reorder(stack, &model.with(self.start));
-                round::smooth(stack, &model, views);
+            stage(START, self.start, &|source| {
+                rounds::upload(source, &model, self.start);
+                rounds::reorder(source, &model.with(self.start));
+                smooth(source);
             }),
-            stage("iteration", most, &|stack| draw(stack, most, &view, (pass, lists), colors)),
+            stage("iteration", most, &|source| drawing.replay(source)),
         ];
         if births > 0 {
             stages.extend([
-                stage("density control", most, &|stack| {
+                stage("density control", most, &|source| {
                     let before = model.with(most - births);
+                    let sizes = RoundSizes { model: before, births, wanted };
                     match self.rounds {
-                        RoundShape::Grow => round::densify(stack, &before, (wanted, births)),
-                        RoundShape::Relocate => round::relocate(stack, &before, births),
+                        RoundShape::Grow => rounds::densify(source, &sizes, true),
+                        RoundShape::Relocate => {
+                            rounds::relocate(source, before.gaussians);
+                            rounds::add_copies(source, before.gaussians, births);
+                        }
                     }
-                    round::smooth(stack, &model, views);
+                    smooth(source);
                 }),
-                stage("reorder", most, &|stack| round::reorder(stack, &model)),
+                stage("reorder", most, &|source| rounds::reorder(source, &model)),
             ]);
         }
         if let Some(Coarse { maps, .. }) = self.coarse {
-            let coarse = stage("coarse training", most, &|stack| {
-                coarse::search(stack, most);
-                let pass = Pass::Train { inverse_depths, coarse: Some(maps) };
-                draw(stack, most, &view, (pass, lists), colors);
+            let coarse = stage("coarse training", most, &|source| {
+                rounds::search(source, most);
+                let wants = Wants { maps: maps.are_drawn(), ..train };
+                Drawing { wants, terms: Some(maps.into()), ..drawing.clone() }.replay(source);
                 // What is too transparent goes, once.
-                round::remove(stack, &model);
-                round::smooth(stack, &model, views);
+                rounds::edit(source, &RoundSizes { model, births: 0, wanted: 0 }, true);
+                smooth(source);
             });
             stages.push(Played { neighbours, ..coarse });
         }
         if !self.photographs.held_out.is_empty() {
-            stages.push(stage("evaluation", most, &|stack| {
-                draw(stack, most, &view, (Pass::Picture, lists), colors);
+            let colors = self.colors.map(|_| ColorUse::Fit);
+            let wants = Wants { drawn_for: Use::Counts, colors, ..Wants::default() };
+            stages.push(stage("evaluation", most, &|source| {
+                Drawing { wants, ..drawing.clone() }.replay(source);
             }));
         }
-        stages.push(stage("statistics", most, &|stack| sample(stack, &model)));
-        stages.push(stage("checkpoint", most, &|stack| pass_rows(stack, &model)));
+        stages.push(stage("statistics", most, &|source| rounds::sample(source, &model, most)));
+        stages.push(stage("checkpoint", most, &|source| rounds::read(source, &model, most)));
         stages
     }
 
@@ -276,9 +296,9 @@ impl Run {
     fn held(&self, gaussians: u64, neighbours: u32) -> Vec<Row> {
         let row = |label, bytes| Row { label, bytes };
         let mut rows = vec![
-            row("context and code", self.context),
-            row("status", self.granule.0),
-            row("photographs in turn", self.photographs.turns(self.granule)),
+            row(crate::layout::CONTEXT.label, self.context),
+            row(STATUS.label, self.granule.0),
+            row(PHOTOS_IN_TURN.label, self.photographs.turns(self.granule)),
         ];
         let tables = self.colors.map(|colors| colors.row());
         rows.extend(tables.map(|tables| row(tables.label, self.granule.whole(tables.bytes))));
@@ -296,7 +316,7 @@ impl Run {
     fn least_of(&self, played: &[Played]) -> Bytes {
         let need = |stage: &Played| {
             self.held_bytes(stage.gaussians, stage.neighbours)
-                + self.granule.after_trim(stage.stack.reach())
+                + self.granule.after_trim(stage.reach())
         };
         played.iter().map(need).max().unwrap_or_default()
     }
@@ -306,7 +326,7 @@ impl Run {
         let Some(budget) = budget else { return self.photographs.trained.len() };
         let beside = |used: Bytes| Bytes(budget.0.saturating_sub(used.0));
         let at_start = played.first().map_or(Bytes(0), |start| {
-            self.held_bytes(start.gaussians, 0) + self.granule.whole(start.stack.reach())
+            self.held_bytes(start.gaussians, 0) + self.granule.whole(start.reach())
         });
         let fair = self.photographs.fair_share(beside(at_start));
         fair.min(self.photographs.that_fit(beside(self.least_of(played)), self.granule))
@@ -316,13 +336,13 @@ impl Run {
         let mut rows = self.held(played.gaussians, played.neighbours);
         // The first is sent when the model is there.
         let photographs = if played.name == START { Bytes(0) } else { photographs };
-        rows.push(Row { label: "photographs", bytes: photographs });
-        let blocks = played.stack.at_peak();
+        rows.push(Row { label: RESIDENT_PHOTOS.label, bytes: photographs });
+        let blocks: Vec<Row> = played.source.at_peak().into_iter().map(Row::from).collect();
         let used: Bytes = blocks.iter().map(|row| row.bytes).sum();
         rows.extend(blocks);
         // What the arena's blocks leave: gaps, and the rest of the last granule.
-        let whole = self.granule.whole(played.stack.reach());
-        rows.push(Row { label: "scratch", bytes: Bytes(whole.0 - used.0) });
+        let whole = self.granule.whole(played.reach());
+        rows.push(Row { label: SCRATCH.label, bytes: Bytes(whole.0 - used.0) });
         rows.retain(|row| row.bytes > Bytes(0));
         rows.sort_by_key(|row| std::cmp::Reverse(row.bytes));
         let total = rows.iter().map(|row| row.bytes).sum();
@@ -332,26 +352,9 @@ impl Run {
     /// The arena keeps what the largest stage took of it, and grew in steps on the way: it ends, on
     /// average, half a step beyond.
     fn expected_peak(&self, played: &[Played], photographs: Bytes, way: Way) -> Bytes {
-        let reach = played.iter().map(|stage| stage.stack.reach()).max().unwrap_or_default();
-        let spare = Bytes((reach.0 / SPARE_SHARE).min(MOST_SPARE) / 2);
+        let reach = played.iter().map(|stage| stage.reach()).max().unwrap_or_default();
+        let spare = Bytes(spare(reach.0) / 2);
         let held = self.held_bytes(self.model.gaussians, way.neighbours);
         held + photographs + self.granule.whole(reach + spare)
     }
-}
-
-/// Rows pass between host and device; what is not in single precision is packed and unpacked there.
-fn pass_rows(stack: &mut Stack, model: &ModelSize) {
-    if model.storage == Storage::Compact {
-        let widest = model.sh_values().max(GEOMETRY_WIDTH.into());
-        stack.pass("rows to pack", model.table(widest).min(PASSING_WORDS * WORD));
-    }
-}
-
-/// Some rows on their way to a histogram.
-fn sample(stack: &mut Stack, model: &ModelSize) {
-    let width = u64::from(GEOMETRY_WIDTH) + model.sh_values();
-    let rows = (PASSING_WORDS / width).min(model.gaussians);
-    let numbers = stack.take("sampled rows", rows * WORD);
-    stack.pass("sample", rows * width * WORD);
-    stack.give_back(numbers);
 }

@@ -1,6 +1,31 @@
 //! What views see of a model, as its number of Gaussians grows.
 
-use super::frame::ViewSize;
+use serde::Serialize;
+
+use crate::abi::TILE;
+
+/// A view of a model, as far as memory is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct ViewSize {
+    /// Width and height, px.
+    pub px: [u32; 2],
+    /// Gaussians that it sees: splats.
+    pub visible: u64,
+    /// Pairs of a splat and a tile that it reaches.
+    pub instances: u64,
+}
+
+impl ViewSize {
+    /// Its pixels.
+    pub fn pixels(&self) -> u64 {
+        self.px.map(u64::from).iter().product()
+    }
+
+    /// Its tiles.
+    pub fn tiles(&self) -> u64 {
+        self.px.map(|side| u64::from(side.div_ceil(TILE))).iter().product()
+    }
+}
 
 /// How the most demanding view grows with the model.
 ///

@@ -1,19 +1,19 @@
 //! The memory use of a run, read from its `run.jsonl`.
 
+mod category;
 mod log;
-mod purpose;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use self::category::words;
 use self::log::{Buffers, Entry, Gpu, Log, Memory};
-use self::purpose::purpose;
 use crate::memory::{Bytes, Rung};
 
+pub use self::category::Category;
 pub use self::log::LogError;
-pub use self::purpose::Category;
 
 /// Points that the growth of a run is listed at.
 const POINTS: usize = 10;
@@ -273,7 +273,7 @@ fn buffers(recorded: &[Buffers], all: Bytes) -> Vec<Buffer> {
         .map(|((label, kind), (peak, report))| Buffer {
             label: label.to_owned(),
             kind: kind.to_owned(),
-            purpose: purpose(label, kind),
+            purpose: words(label, kind),
             peak,
             percent: percent(peak, all),
             iteration: report.iteration,

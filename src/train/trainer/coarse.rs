@@ -1,4 +1,4 @@
-//! SuGaR's coarse stage as part of a run: its beginning, its prune, neighbours, and what is told of it.
+//! SuGaR's coarse stage as part of a run: its beginning, its prune, neighbours, and what is reported of it.
 
 use std::collections::BTreeMap;
 use std::time::Instant;

@@ -37,7 +37,7 @@ impl Default for ListRoom {
 }
 
 impl ListRoom {
-    /// NearestLists that lists may have.
+    /// Neighbours that lists may have.
     pub(crate) fn most(&self) -> u32 {
         self.most
     }

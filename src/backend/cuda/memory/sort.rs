@@ -5,15 +5,12 @@ use std::ops::Range;
 
 use cudarc::driver::sys::CUstream;
 
-use super::heap::{Buffer, Heap};
+use super::heap::{Block, Buffer, Heap};
 use crate::abi::Plain;
 use crate::backend::DeviceError;
 use crate::backend::cuda::device::stream::Stream;
-use crate::layout::Library;
 use crate::layout::library::{Call, Curve, Sort};
-
-/// Label of the library's scratch.
-const LABEL: &str = "sort";
+use crate::layout::{LIBRARY_SCRATCH, Library, Slot};
 
 /// As many values as make CUB take the path of large inputs, so that its code is loaded.
 const WARM_UP: usize = 1 << 16;
@@ -368,13 +365,12 @@ fn with_scratch(
     mut call: impl FnMut(*mut c_void, &mut usize, CUstream) -> c_int,
 ) -> Result<(), DeviceError> {
     let Some(stream) = stream.raw() else {
-        let bytes = usize::try_from(planned).unwrap_or(usize::MAX);
-        return heap.scratch::<u8>(LABEL, bytes.max(1)).map(drop);
+        return heap.take(&LIBRARY_SCRATCH, &planned.max(1)).map(drop);
     };
     let mut bytes = 0;
     check(name, call(std::ptr::null_mut(), &mut bytes, stream))?;
     // Without any bytes the address would be taken for another question.
-    let temp = heap.scratch::<u8>(LABEL, bytes.max(1))?;
+    let temp = heap.take(&LIBRARY_SCRATCH, &(bytes.max(1) as u64))?;
     let address = usize::try_from(temp.address()).unwrap_or(0);
     check(name, call(std::ptr::without_provenance_mut(address), &mut bytes, stream))
 }
@@ -394,21 +390,25 @@ fn check(call: &'static str, error: c_int) -> Result<(), DeviceError> {
 pub(crate) fn warm_up(heap: &Heap, stream: &Stream) -> Result<(), DeviceError> {
     warm_up_key::<u16>(heap, stream)?;
     warm_up_key::<u32>(heap, stream)?;
-    let mut input = heap.scratch::<u32>(LABEL, WARM_UP)?;
+    let mut input = warm_up_block::<u32>(heap)?;
     input.zero(stream)?;
-    let mut output = heap.scratch::<u32>(LABEL, WARM_UP)?;
+    let mut output = warm_up_block::<u32>(heap)?;
     exclusive_sum(heap, stream, WARM_UP, &input, &mut output)?;
     exclusive_sum_ordered(heap, stream, WARM_UP, (&input, &input), &mut output)?;
     inclusive_sum(heap, stream, &mut input)?;
-    let mut wide = heap.scratch::<u64>(LABEL, WARM_UP)?;
+    let mut wide = warm_up_block::<u64>(heap)?;
     wide.zero(stream)?;
     inclusive_sum(heap, stream, &mut wide)?;
     stream.synchronize()
 }
 
+fn warm_up_block<T: Plain>(heap: &Heap) -> Result<Block<T>, DeviceError> {
+    heap.take(&Slot::unlisted(LIBRARY_SCRATCH.label), &(WARM_UP as u64))
+}
+
 fn warm_up_key<K: SortKey>(heap: &Heap, stream: &Stream) -> Result<(), DeviceError> {
-    let mut keys = [heap.scratch::<K>(LABEL, WARM_UP)?, heap.scratch::<K>(LABEL, WARM_UP)?];
-    let mut values = [heap.scratch::<u32>(LABEL, WARM_UP)?, heap.scratch::<u32>(LABEL, WARM_UP)?];
+    let mut keys = [warm_up_block::<K>(heap)?, warm_up_block::<K>(heap)?];
+    let mut values = [warm_up_block::<u32>(heap)?, warm_up_block::<u32>(heap)?];
     keys[0].zero(stream)?;
     values[0].zero(stream)?;
     let mut pairs = SortPairs {

@@ -9,6 +9,7 @@ use crate::abi::terms::{TERM_SUMS, VALUE_DENSITY, VALUE_ENTROPY, VALUE_NORMAL, V
 use crate::abi::{Counts, FAULT_GROUPS, Out, SurfaceSums};
 use crate::backend::DeviceError;
 use crate::backend::cuda::device::stream::Stream;
+use crate::layout::{self, REPORTS, STATUS};
 
 /// Words of [`Counts`]: instances, visible.
 const COUNTS: Range<usize> = 0..2;
@@ -53,12 +54,12 @@ pub(crate) struct Report {
 
 impl Status {
     pub(crate) fn new(heap: &Heap, stream: &Stream) -> Result<Self, DeviceError> {
-        let mut words = heap.region("status")?;
+        let mut words = heap.region(&STATUS)?;
         words.grow(WORDS)?;
         let mut at_first = [0; WORDS];
         at_first[FAULT] = NO_FAULT;
         words.upload(stream, 0, &at_first)?;
-        let counts = heap.pinned("counts", COUNTS.len())?;
+        let counts = heap.pinned(&layout::COUNTS, &(COUNTS.len() as u64))?;
         Ok(Self { words, counts, places: ReportBuffers::default() })
     }
 
@@ -116,7 +117,7 @@ impl Status {
         let free = self.places.borrow_mut().pop();
         let mut place = match free {
             Some(place) => place,
-            None => heap.pinned("reports", REPORT.len())?,
+            None => heap.pinned(&REPORTS, &(REPORT.len() as u64))?,
         };
         self.words.download_pinned(stream, REPORT, &mut place)?;
         Ok(Report { place: Some(place), places: Rc::clone(&self.places) })

@@ -5,16 +5,14 @@
 
 use super::catch_up::catch_up;
 use super::lanes::{LANES, table_len};
-use super::pack::{PackRange, RowForm};
-use super::tables::{Model, forms, values, widths};
+use super::pack::{PackRange, words};
+use super::tables::{Model, values, widths};
 use crate::backend::DeviceError;
 use crate::backend::cuda::memory::heap::{Block, Buffer, Region};
 use crate::backend::cuda::session::Session;
+use crate::layout::{CONVERSION, RowForm, forms};
 use crate::memory::Bytes;
 use crate::memory::plan::Storage;
-
-/// Scratch for the conversion, in words of 4 bytes: 4 MiB, since memory is short at that time.
-const SCRATCH_WORDS: usize = 1 << 20;
 
 impl Model {
     /// Makes the state compact and returns the bytes that this frees. If scratch is refused the model
@@ -72,9 +70,7 @@ type ConvertedTable<'a> = (&'a mut Region<u32>, RowForm, usize);
 
 impl<'a> TableConverter<'a> {
     fn new(session: &'a Session, model: &Model) -> Result<Self, DeviceError> {
-        let widest = values(model.sh_degree()).into_iter().max().unwrap_or(1);
-        let words = table_len(model.len(), widest).min(SCRATCH_WORDS);
-        let scratch = session.heap.scratch("state on its way", words)?;
+        let scratch = session.heap.take(&CONVERSION, &model.size())?;
         Ok(Self { session, scratch, blocks: model.len().div_ceil(LANES) })
     }
 
@@ -94,7 +90,7 @@ impl<'a> TableConverter<'a> {
     }
 
     fn pack(&mut self, (table, form, values): ConvertedTable<'_>) -> Result<(), DeviceError> {
-        let width = form.words(values) * LANES;
+        let width = words(form, values) * LANES;
         let at_once = self.scratch.len() / width;
         for first in (0..self.blocks).step_by(at_once.max(1)) {
             let blocks = at_once.min(self.blocks - first);

@@ -5,8 +5,10 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
+use crate::layout;
+
 /// Rows per block: the lanes of a warp.
-pub(crate) const LANES: usize = 32;
+pub(crate) const LANES: usize = layout::LANES as usize;
 
 /// Length of a table of so many rows and columns; rows that fill up the last block included.
 pub(crate) const fn table_len(rows: usize, width: usize) -> usize {

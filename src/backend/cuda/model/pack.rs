@@ -6,42 +6,22 @@ use crate::backend::DeviceError;
 use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::memory::heap::Buffer;
 use crate::backend::cuda::session::Session;
+use crate::layout::RowForm;
 
-/// How a table's words store the values of a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RowForm {
-    /// One value of single precision to a word.
-    Floats,
-    /// Two of half precision.
-    Halves,
-    /// Two of bfloat16.
-    Bfloats,
-    /// Four first moments, after a word with their scale.
-    Firsts,
-    /// Four second moments, after their scale.
-    Seconds,
+/// The kernels' number of a form; nothing for single precision, which they leave alone.
+const fn number(form: RowForm) -> Option<u32> {
+    match form {
+        RowForm::Floats => None,
+        RowForm::Halves => Some(FORM_HALVES),
+        RowForm::Bfloats => Some(FORM_BFLOATS),
+        RowForm::Firsts => Some(FORM_FIRSTS),
+        RowForm::Seconds => Some(FORM_SECONDS),
+    }
 }
 
-impl RowForm {
-    /// Words that a row of so many values takes.
-    pub(crate) const fn words(self, values: usize) -> usize {
-        match self {
-            Self::Floats => values,
-            Self::Halves | Self::Bfloats => values.div_ceil(2),
-            Self::Firsts | Self::Seconds => 1 + values.div_ceil(4),
-        }
-    }
-
-    /// `None` for single precision, which needs no packing.
-    const fn number(self) -> Option<u32> {
-        match self {
-            Self::Floats => None,
-            Self::Halves => Some(FORM_HALVES),
-            Self::Bfloats => Some(FORM_BFLOATS),
-            Self::Firsts => Some(FORM_FIRSTS),
-            Self::Seconds => Some(FORM_SECONDS),
-        }
-    }
+/// Words that a row of so many values takes.
+pub(crate) fn words(form: RowForm, values: usize) -> usize {
+    form.words(u32::try_from(values).unwrap_or(u32::MAX)) as usize
 }
 
 /// The lane blocks to copy, and their destination.
@@ -64,7 +44,7 @@ impl PackRange {
         floats: &F,
         words: &mut W,
     ) -> Result<(), DeviceError> {
-        let Some(form) = self.form.number() else { return Ok(()) };
+        let Some(form) = number(self.form) else { return Ok(()) };
         floats.place("pack", &self.floats())?;
         words.place("pack", &self.words())?;
         let args = PackArgs {
@@ -87,7 +67,7 @@ impl PackRange {
         words: &W,
         floats: &mut F,
     ) -> Result<(), DeviceError> {
-        let Some(form) = self.form.number() else { return Ok(()) };
+        let Some(form) = number(self.form) else { return Ok(()) };
         words.place("unpack", &self.words())?;
         floats.place("unpack", &self.floats())?;
         let args = UnpackArgs {
@@ -109,7 +89,7 @@ impl PackRange {
     }
 
     fn words(&self) -> std::ops::Range<usize> {
-        let block = self.form.words(self.values) * LANES;
+        let block = words(self.form, self.values) * LANES;
         self.word_block * block..(self.word_block + self.blocks) * block
     }
 }

@@ -2,19 +2,15 @@
 
 use super::lanes::{LANES, table_len};
 use super::lazy_adam::LazySteps;
-use super::pack::RowForm;
-use crate::abi::{self, In, Out, TABLES};
+use crate::abi::{In, Out, TABLES};
 use crate::backend::DeviceError;
 use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::memory::heap::{Buffer, Heap, Region};
 use crate::backend::cuda::session::Session;
 use crate::backend::rows_version::RowsVersion;
+use crate::layout::{self, ModelSize};
 use crate::memory::Bytes;
 use crate::memory::plan::{OptionalColumns, REGIONS, Storage};
-use crate::model::sh_rest_count;
-
-/// Columns of the geometry table.
-pub(crate) const GEOMETRY_WIDTH: usize = abi::GEOMETRY_WIDTH as usize;
 
 /// Indices of the tables of a model: parameters, first and second moments of the geometry, then of
 /// the SH.
@@ -25,35 +21,14 @@ pub(crate) const SH: usize = 3;
 pub(crate) const SH_FIRST: usize = 4;
 pub(crate) const SH_SECOND: usize = 5;
 
-const LABELS: [&str; TABLES as usize] = [
-    "geometry",
-    "geometry, first moments",
-    "geometry, second moments",
-    "sh",
-    "sh, first moments",
-    "sh, second moments",
-];
-
-/// How the words of each table store its values (`kernels/state.cuh`). Compact state is rounded at
-/// random, so that on average nothing is lost.
-pub(crate) const fn forms(storage: Storage) -> [RowForm; TABLES as usize] {
-    use RowForm::{Bfloats, Firsts, Floats, Halves, Seconds};
-    match storage {
-        Storage::Full => [Floats; TABLES as usize],
-        Storage::Compact => [Floats, Bfloats, Floats, Halves, Firsts, Seconds],
-    }
-}
-
 /// Words that a Gaussian takes in each table.
 pub(crate) fn widths(storage: Storage, sh_degree: u32) -> [usize; TABLES as usize] {
-    let (forms, values) = (forms(storage), values(sh_degree));
-    std::array::from_fn(|table| forms[table].words(values[table]))
+    layout::widths(storage, sh_degree).map(|width| width as usize)
 }
 
 /// Values of a Gaussian in each table.
 pub(crate) fn values(sh_degree: u32) -> [usize; TABLES as usize] {
-    let sh = 3 + 3 * sh_rest_count(sh_degree);
-    [GEOMETRY_WIDTH, GEOMETRY_WIDTH, GEOMETRY_WIDTH, sh, sh, sh]
+    layout::values(sh_degree).map(|values| values as usize)
 }
 
 /// Gaussians in training.
@@ -93,26 +68,25 @@ impl Model {
     }
 
     fn empty(heap: &Heap, sh_degree: u32, storage: Storage) -> Result<Self, DeviceError> {
-        let [geometry, geometry_first, geometry_second, sh, sh_first, sh_second] = LABELS;
-        let region = |label| heap.region(label);
+        let [geometry, geometry_first, geometry_second, sh, sh_first, sh_second] = layout::TABLES;
         Ok(Self {
             len: 0,
             sh_degree,
             storage,
             tables: [
-                region(geometry)?,
-                region(geometry_first)?,
-                region(geometry_second)?,
-                region(sh)?,
-                region(sh_first)?,
-                region(sh_second)?,
+                heap.region(&geometry)?,
+                heap.region(&geometry_first)?,
+                heap.region(&geometry_second)?,
+                heap.region(&sh)?,
+                heap.region(&sh_first)?,
+                heap.region(&sh_second)?,
             ],
-            sh_steps: heap.region("sh, steps taken")?,
+            sh_steps: heap.region(&layout::SH_STEPS)?,
             momentum: LazySteps::default(),
-            gradient_norm_sums: heap.region("density statistics, gradients")?,
-            views_seen: heap.region("density statistics, views")?,
-            absolute_norm_sums: heap.region("density statistics, absolute gradients")?,
-            filter_3d: heap.region("3d filter")?,
+            gradient_norm_sums: heap.region(&layout::GRADIENT_NORM_SUMS)?,
+            views_seen: heap.region(&layout::VIEWS_SEEN)?,
+            absolute_norm_sums: heap.region(&layout::ABSOLUTE_NORM_SUMS)?,
+            filter_3d: heap.region(&layout::FILTER_3D)?,
             rows_version: RowsVersion::new(),
         })
     }
@@ -141,6 +115,16 @@ impl Model {
     /// Highest degree of the spherical harmonics.
     pub fn sh_degree(&self) -> u32 {
         self.sh_degree
+    }
+
+    /// Gaussians, and what each of them consists of.
+    pub fn size(&self) -> ModelSize {
+        ModelSize {
+            gaussians: self.len as u64,
+            sh_degree: self.sh_degree,
+            storage: self.storage,
+            optional: self.optional(),
+        }
     }
 
     /// How the state is kept.

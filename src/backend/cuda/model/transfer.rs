@@ -3,16 +3,18 @@
 use std::ops::Range;
 
 use super::lanes::{self, HostColumn, LANES, table_len};
-use super::pack::{PackRange, RowForm};
+use super::pack::PackRange;
 use super::tables::{
     self, GEOMETRY, GEOMETRY_FIRST, GEOMETRY_SECOND, Model, SH, SH_FIRST, SH_SECOND,
 };
 use crate::abi::SampleArgs;
 use crate::backend::cuda::device::error::count_u32;
-use crate::backend::cuda::memory::heap::{Block, Buffer, Pinned, Region};
+use crate::backend::cuda::memory::heap::{Block, Buffer, Heap, Pinned, Region, host_len};
 use crate::backend::cuda::session::Session;
 use crate::backend::{DeviceError, Snapshot, check_rows};
-use crate::memory::plan::Storage;
+use crate::layout::{
+    PackSizes, ROWS_TO_PACK, RowForm, STAGING, STAGING_WORDS, Sample, Source as _, Storage, forms,
+};
 use crate::model::{Gaussians, Primitive};
 
 /// The first of the host's columns make up the geometry table, the others the SH table.
@@ -22,10 +24,6 @@ const GEOMETRY_GROUPS: usize = 4;
 const PARAMETERS: [usize; 2] = [GEOMETRY, SH];
 const FIRST_MOMENTS: [usize; 2] = [GEOMETRY_FIRST, SH_FIRST];
 const SECOND_MOMENTS: [usize; 2] = [GEOMETRY_SECOND, SH_SECOND];
-
-/// Page-locked memory that rows pass through between host and device, in words of 4 bytes: 2 MiB, beyond
-/// which the bus runs no faster. There are two, so that one is packed while the other is copied.
-const STAGING_WORDS: usize = 1 << 19;
 
 /// Fills a model of as many zero rows with Gaussians.
 pub(crate) fn upload(
@@ -115,10 +113,10 @@ pub(crate) fn sample(
     let mut host = Gaussians::zeros(model.sh_degree(), 0);
     let widths = widths(&host);
     let width: usize = widths.iter().sum();
-    let at_once = STAGING_WORDS / width;
+    let at_once = host_len(Sample::<Heap>::at_once(width as u64));
     let most = at_once.min(rows.len());
-    let mut numbers = session.heap.scratch::<u32>("sampled rows", most)?;
-    let mut values = session.heap.scratch::<f32>("sample", most * width)?;
+    let Sample { rows: mut numbers, mut values } =
+        Sample::reserve(&session.heap, rows.len() as u64, width as u64)?;
     let mut staged = vec![0.0; most * width];
     for rows in rows.chunks(at_once) {
         let known: Result<Vec<u32>, _> = rows.iter().map(|&row| model.known_row(row)).collect();
@@ -157,7 +155,7 @@ pub(crate) struct Staging {
 impl Staging {
     /// Allocates it.
     pub(crate) fn new(session: &Session) -> Result<Self, DeviceError> {
-        let half = || session.heap.pinned("staging of the model", STAGING_WORDS);
+        let half = || session.heap.pinned(&STAGING, &STAGING_WORDS.into());
         Ok(Self { halves: [half()?, half()?] })
     }
 
@@ -259,11 +257,11 @@ impl TableStaging {
         model: &Model,
         (table, rows): (usize, usize),
     ) -> Result<Self, DeviceError> {
-        let form = tables::forms(model.storage())[table];
+        let form = forms(model.storage())[table];
         let values = tables::values(model.sh_degree())[table];
-        let words = table_len(rows, values).min(STAGING_WORDS);
-        let scratch = || session.heap.scratch("rows to pack", words);
-        Ok(Self { form, values, scratch: (form != RowForm::Floats).then(scratch).transpose()? })
+        let sizes = PackSizes { rows: rows as u64, values: values as u64 };
+        let is_packed = form != RowForm::Floats;
+        Ok(Self { form, values, scratch: session.heap.take_if(is_packed, &ROWS_TO_PACK, &sizes)? })
     }
 
     /// Copies `len` values in single precision into the table, from `row` on.
@@ -314,7 +312,7 @@ impl TableStaging {
 
 /// Rows in pieces of whole lane blocks that fit the staging memory.
 fn pieces(rows: Range<usize>, width: usize) -> impl Iterator<Item = Range<usize>> {
-    let at_once = STAGING_WORDS / (width * LANES) * LANES;
+    let at_once = STAGING_WORDS as usize / (width * LANES) * LANES;
     rows.clone().step_by(at_once).map(move |first| first..rows.end.min(first + at_once))
 }
 

@@ -4,6 +4,7 @@ use crate::backend::cuda::device::stream::Event;
 use crate::backend::cuda::memory::heap::{Block, Buffer};
 use crate::backend::cuda::session::Session;
 use crate::backend::{CopySpeed, DeviceError};
+use crate::layout::{COPY_TEST, Source as _};
 
 /// Bytes of a copy: many times what caches hold.
 const COPY_BYTES: usize = 1 << 30;
@@ -31,7 +32,7 @@ pub(super) fn speed(session: &Session) -> Result<Option<CopySpeed>, DeviceError>
 }
 
 fn room(session: &Session, bytes: usize) -> Result<[Block<u8>; 2], DeviceError> {
-    Ok([session.heap.scratch("copy", bytes)?, session.heap.scratch("copy", bytes)?])
+    session.heap.take_two(&COPY_TEST, &(bytes as u64))
 }
 
 fn time(session: &Session, from: &Block<u8>, mut to: Block<u8>) -> Result<CopySpeed, DeviceError> {

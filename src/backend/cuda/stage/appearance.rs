@@ -2,16 +2,17 @@
 //! its steps; and the fit of a render's colours to a photograph.
 
 use crate::abi::{
-    AFFINE_WIDTH, COLOR_SHARES, Camera, CoastArgs, ColorBwdArgs, CompensateArgs, FIT_SUMS, FitArgs,
-    GRID_BWD_BLOCK, GRID_SHARES, GRID_X, GRID_Y, GatherArgs, In, MoveArgs, Out,
+    COLOR_SHARES, Camera, CoastArgs, ColorBwdArgs, CompensateArgs, FIT_SUMS, FitArgs, GRID_SHARES,
+    GRID_X, GRID_Y, GatherArgs, In, MoveArgs, Out,
 };
-use crate::backend::appearance::{LazyTableStep, Stride};
+use crate::backend::appearance_tables::{LazyTableStep, Stride};
 use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::device::timers::Stage;
-use crate::backend::cuda::memory::heap::{Block, Buffer, Carve, Heap, Region};
+use crate::backend::cuda::memory::heap::{Block, Buffer, Heap, Region};
 use crate::backend::cuda::photos::Target;
 use crate::backend::cuda::session::Session;
-use crate::backend::{AppearanceTables, ColorRoom, Compensation, DeviceError, TableStep};
+use crate::backend::{AppearanceTables, Compensation, DeviceError, TableStep};
+use crate::layout::{self, COLOR_TABLES, ColorUse, ViewSizes};
 use crate::math::Real;
 use crate::math::appearance::fit;
 use crate::memory::Bytes;
@@ -39,7 +40,7 @@ enum TablePart {
 impl ColorTables {
     /// Puts tables on the device.
     pub(crate) fn new(session: &Session, host: &AppearanceTables) -> Result<Self, DeviceError> {
-        let mut tables = session.heap.region("colour tables")?;
+        let mut tables = session.heap.region(&COLOR_TABLES)?;
         let len = host.values.len();
         tables.grow(3 * len)?;
         let parts = [&host.values, &host.first_moments, &host.second_moments];
@@ -98,22 +99,12 @@ pub(crate) struct ColorScratch {
 impl ColorScratch {
     pub(crate) fn reserve(
         heap: &Heap,
-        camera: &Camera,
-        room: ColorRoom,
+        sizes: &ViewSizes,
+        colors: ColorUse,
     ) -> Result<Self, DeviceError> {
-        let pixels = camera.size[0] as usize * camera.size[1] as usize;
-        let (sums, width) = match room {
-            ColorRoom::Corrected => {
-                (Carve::bytes_for::<f64>(FIT_WIDTH) / size_of::<f32>(), AFFINE_WIDTH as usize)
-            }
-            ColorRoom::Learned(kind) => (sums_len(kind), kind.width()),
-        };
-        Ok(Self {
-            image: heap.scratch("compensated image", pixels * 3)?,
-            is_there: false,
-            sums: heap.scratch("sums of colours", sums)?,
-            map: heap.scratch("map of colours", width)?,
-        })
+        let layout::ColorScratch { image, sums, map } =
+            layout::ColorScratch::reserve(heap, sizes, colors)?;
+        Ok(Self { image, is_there: false, sums, map })
     }
 
     /// The colours, once they are there.
@@ -128,14 +119,6 @@ impl ColorScratch {
 
 /// Values that the blocks of `fit_colors` leave.
 const FIT_WIDTH: usize = (COLOR_SHARES * FIT_SUMS) as usize;
-
-/// Values that the blocks of `exposure_bwd` or `grid_bwd` leave.
-fn sums_len(kind: Compensation) -> usize {
-    match kind {
-        Compensation::Exposure => (COLOR_SHARES * AFFINE_WIDTH) as usize,
-        Compensation::BilateralGrid => GRID_BLOCKS * GRID_BWD_BLOCK as usize,
-    }
-}
 
 /// Fills the colours that are compared: those drawn, as the view's camera changed them. The table first
 /// moves on by its momentum over the steps since it moved last, as dense Adam would have it.

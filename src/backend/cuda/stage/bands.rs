@@ -5,13 +5,14 @@
 //! The pixels are those of the view drawn at once.
 
 use super::bin::{self, Bins, Sorted};
-use super::blend::{self, BackwardState, Canvas, KeptState, Pixels};
-use super::extent::{Extent, INSTANCES_MAX, ListScratch, Listing, bytes_for};
+use super::blend::{self, Canvas, Pixels};
+use super::extent::{Extent, INSTANCES_MAX};
 use super::project::Splats;
 use crate::abi::Camera;
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::session::{BandPolicy, Session};
 use crate::backend::{DeviceError, Drawing};
+use crate::layout::{INSTANCES, ListSizes, Slot, Wants, need_of_list};
 use crate::memory::Bytes;
 
 /// Blocks that are taken at once for a band, at most. Without virtual memory each may be rounded up
@@ -30,7 +31,7 @@ impl Lists {
     pub(crate) fn bytes(&self) -> Bytes {
         match self {
             Self::Whole(bins) => bins.bytes(),
-            Self::Bands(bands) => bands.sorted.bytes(),
+            Self::Bands(bands) => Bytes(bands.sorted.bytes()),
         }
     }
 
@@ -61,16 +62,16 @@ pub(crate) fn draw(
     canvas: &mut Canvas,
 ) -> Result<Lists, DeviceError> {
     let whole = Extent::whole(view.0, splats.instances);
-    let keeps = KeptState::of(view.1);
+    let wants = &blend::wants(view.1);
     match (session.bands, whole) {
         (BandPolicy::Never, whole) => {
             let whole = whole?;
-            ask_for(session, &whole, (0, keeps))?;
+            ask_for(session, &whole, (None, wants))?;
             let bins = draw_whole(session, (splats, front_to_back), view, (whole, canvas))?;
             return Ok(Lists::Whole(bins));
         }
         (BandPolicy::WhenNeeded, Ok(whole))
-            if need(session, &whole, (0, keeps)) <= room(session) =>
+            if need(session, &whole, (None, wants)) <= room(session) =>
         {
             match draw_whole(session, (splats, front_to_back), view, (whole, canvas)) {
                 // Others may have taken what the books say is there.
@@ -80,13 +81,15 @@ pub(crate) fn draw(
         }
         (BandPolicy::WhenNeeded | BandPolicy::AtLeast(_), _) => {}
     }
-    let sorted = Sorted::of(session, (splats, front_to_back))?;
+    let order =
+        ListSizes { counted: Some(splats.visible as u64), ..ListSizes::whole(view.0.tiles, 0) };
+    let sorted = bin::keep_order(session, (splats, front_to_back), &order)?;
     let rows = bin::rows(session, (splats, &sorted), view.0)?;
     let mut bands = Bands { sorted, rows, count: 0 };
     // Now, where a refusal finds room. The backward pass needs most.
     let fullest = bands.rows.iter().copied().max().unwrap_or(0);
     let row = Extent::band(view.0, 0..1, fullest)?;
-    ask_for(session, &row, (splats.visible, keeps))?;
+    ask_for(session, &row, (Some(splats.visible), wants))?;
     bands.count = bands.forward(session, splats, view, canvas)?;
     Ok(Lists::Bands(bands))
 }
@@ -107,41 +110,20 @@ fn draw_whole(
 fn ask_for(
     session: &Session,
     extent: &Extent,
-    (counted, keeps): (usize, KeptState),
+    (counted, wants): (Option<usize>, &Wants),
 ) -> Result<(), DeviceError> {
-    let need = need(session, extent, (counted, keeps));
+    let need = need(session, extent, (counted, wants));
     // What is needed is bounded from above, and over the budget, where others have taken what this
     // program had counted on, nothing more can be had: what is there may do.
     if need <= room(session) || session.heap.excess() > Bytes(0) {
         return Ok(());
     }
-    let bytes = usize::try_from(need).unwrap_or(usize::MAX);
-    session.heap.scratch::<u8>("instances", bytes).map(drop)
-}
-
-/// About the bytes that the lists of a whole view take, with what is kept of them.
-pub(crate) fn lists_bytes(camera: &Camera, instances: u64, keeps: KeptState) -> Bytes {
-    let bytes = Extent::whole(camera, instances)
-        .map_or(u64::MAX, |extent| need_with(&extent, (0, keeps), ListScratch::default()));
-    Bytes(bytes)
-}
-
-/// Bytes that a view in bands keeps of so many splats, with what it takes to count them anew.
-pub(crate) fn sorted_bytes(visible: usize) -> Bytes {
-    Bytes(Sorted::bytes_for(visible) + 2 * bytes_for::<u32>(visible))
+    session.heap.take(&Slot::<u8, _>::unlisted(INSTANCES.label), &need).map(drop)
 }
 
 /// Bytes of the arena that it takes to list and draw. `counted` splats are counted anew.
-fn need(session: &Session, extent: &Extent, (counted, keeps): (usize, KeptState)) -> u64 {
-    let library = ListScratch::of(session.heap.library(), extent, counted);
-    need_with(extent, (counted, keeps), library)
-}
-
-/// The same with so much scratch of the library.
-fn need_with(extent: &Extent, (counted, keeps): (usize, KeptState), library: ListScratch) -> u64 {
-    let listing = Listing::of(extent, counted, library);
-    let kept = BackwardState::bytes_for(extent, keeps);
-    listing.stays + listing.passing.max(kept)
+fn need(session: &Session, extent: &Extent, (counted, wants): (Option<usize>, &Wants)) -> u64 {
+    need_of_list(session.heap.library(), &extent.sizes(counted), wants)
 }
 
 /// Bytes that can still be had of the arena; memory comes in granules.
@@ -165,7 +147,7 @@ impl Bands {
         canvas: &mut Canvas,
     ) -> Result<u32, DeviceError> {
         let settings = Drawing { trains: false, ..*settings };
-        self.each(session, (splats.visible, KeptState::of(&settings)), camera, |extent| {
+        self.each(session, (splats.visible, &blend::wants(&settings)), camera, |extent| {
             let bins = bin::list_band(session, (splats, &self.sorted), camera, extent)?;
             blend::forward(session, (splats, &bins), (camera, &settings), canvas)
         })
@@ -182,7 +164,7 @@ impl Bands {
         let begun = session.timers.begin(Stage::BlendBackward, &session.stream)?;
         splats.clear_gradients(&session.stream)?;
         session.timers.end(&begun, &session.stream)?;
-        self.each(session, (splats.visible, KeptState::of(settings)), camera, |extent| {
+        self.each(session, (splats.visible, &blend::wants(settings)), camera, |extent| {
             let bins = bin::list_band(session, (splats, &self.sorted), camera, extent)?;
             blend::forward(session, (splats, &bins), (camera, settings), pixels.canvas)?;
             let begun = session.timers.begin(Stage::BlendBackward, &session.stream)?;
@@ -198,7 +180,7 @@ impl Bands {
     fn each(
         &self,
         session: &Session,
-        (visible, keeps): (usize, KeptState),
+        (visible, wants): (usize, &Wants),
         camera: &Camera,
         mut visit: impl FnMut(Extent) -> Result<(), DeviceError>,
     ) -> Result<u32, DeviceError> {
@@ -210,7 +192,7 @@ impl Bands {
             // As if of all rows, which takes a little more than any of them.
             let most = largest(bounded(total), |instances| {
                 let extent = Extent::whole(camera, instances.into())?;
-                Ok(need(session, &extent, (visible, keeps)) <= room)
+                Ok(need(session, &extent, (Some(visible), wants)) <= room)
             })?;
             let (end, instances) = band(&self.rows, first, (rows_most, most));
             match visit(Extent::band(camera, first..end, instances)?) {
@@ -275,6 +257,7 @@ mod tests {
     use super::*;
     use crate::backend::cuda::memory::heap::Heap;
     use crate::backend::cuda::memory::heap::tests::heap_of;
+    use crate::layout::{BackwardState, Counts, Keys, LIBRARY_SCRATCH, List, Use};
 
     /// All bands of these rows with their instances.
     fn bands(rows: &[u64], most: (u32, u32)) -> Vec<(std::ops::Range<u32>, u64)> {
@@ -353,29 +336,25 @@ mod tests {
         assert_eq!(bounded(u64::MAX), INSTANCES_MAX);
     }
 
-    /// Takes what drawing takes, the library's scratch included, in the same order.
-    fn take(
-        heap: &Heap,
-        extent: &Extent,
-        (counted, keeps): (usize, KeptState),
-        library: ListScratch,
-    ) -> Result<(), DeviceError> {
-        let (bins, spare) = Bins::reserve(heap, extent.clone())?;
-        let counts = bin::SplatCounts::reserve(heap, counted)?;
-        drop(heap.scratch::<u8>("sort", usize::try_from(library.sum).unwrap())?);
-        let sort = || heap.scratch::<u8>("sort", usize::try_from(library.sort).unwrap());
-        if extent.has_short_keys() {
-            let keys = bin::reserve_keys::<u16>(heap, extent.instances)?;
-            drop((sort()?, keys));
-        } else {
-            let keys = bin::reserve_keys::<u32>(heap, extent.instances)?;
-            drop((sort()?, keys));
+    /// Takes what drawing takes, the library's scratch included, in the same order. The result lies in
+    /// the spare half of the list.
+    fn take(heap: &Heap, sizes: &ListSizes, wants: &Wants) -> Result<(), DeviceError> {
+        let List { ranges, splat_from_instance, spare } = List::reserve(heap, sizes)?;
+        let library = |bytes: u64| heap.take(&LIBRARY_SCRATCH, &bytes.max(1)).map(drop);
+        let counts = sizes.counted.map(|_| Counts::reserve(heap, sizes)).transpose()?;
+        if let Some(counted @ 1..) = sizes.counted {
+            library(heap.library().sum32.bytes(counted))?;
         }
-        drop(counts);
-        // The result may lie in the spare, whose place is taken then.
-        let Bins { splat_from_instance, ranges, .. } = bins;
-        drop(splat_from_instance);
-        let kept = BackwardState::reserve(heap, extent, keeps)?;
+        let keys = Keys::reserve(heap, sizes)?;
+        if sizes.instances > 0 {
+            let sort = match keys {
+                Keys::Bits16(_) => heap.library().sort16,
+                Keys::Bits32(_) => heap.library().sort32,
+            };
+            library(sort.bytes(sizes.instances, sizes.key_bits()))?;
+        }
+        drop((counts, keys, splat_from_instance));
+        let kept = BackwardState::reserve(heap, sizes, wants)?;
         drop((ranges, spare, kept));
         Ok(())
     }
@@ -385,32 +364,22 @@ mod tests {
         #[test]
         fn the_need_is_what_is_taken(
             tiles in prop_oneof![[1..200_u32, 1..100_u32], Just([512, 129])],
-            rows in (0.0..1.0_f64, 0.0..1.0_f64),
-            instances in 0..20_000_000_usize,
-            counted in prop_oneof![Just(0_usize), 0..3_000_000_usize],
-            library in (0..9_000_000_u64, 0..9_000_000_u64),
-            keeps in prop_oneof![
-                Just(KeptState::Nothing),
-                Just(KeptState::Colours),
-                Just(KeptState::ColoursAndDepths),
-                Just(KeptState::ColoursAndSurface),
-            ],
+            rows in 0.0..1.0_f64,
+            instances in 0..20_000_000_u64,
+            counted in proptest::option::of(0..3_000_000_u64),
+            drawn_for in prop_oneof![Just(Use::Image), Just(Use::Backward)],
+            (inverse_depths, maps) in (any::<bool>(), any::<bool>()),
         ) {
-            let row = |share: f64| crate::math::Real::floor_i32(share * f64::from(tiles[1]));
-            let (a, b) = (row(rows.0).unsigned_abs(), row(rows.1).unsigned_abs());
-            let extent = Extent { tiles, rows: a.min(b)..a.max(b) + 1, instances };
-            // The heap takes at least a byte.
-            let library = ListScratch { sort: library.0 + 1, sum: library.1 + 1 };
-            let need = need_with(&extent, (counted, keeps), library);
-            let granule = heap_of(Bytes(0)).granule().0;
+            let rows = crate::math::Real::floor_i32(rows * f64::from(tiles[1])).unsigned_abs() + 1;
+            let sizes = ListSizes { tiles, rows, instances, counted };
+            let wants = Wants { drawn_for, inverse_depths, maps, colors: None };
+            let heap = heap_of(Bytes(0));
+            let (need, granule) = (need_of_list(heap.library(), &sizes, &wants), heap.granule().0);
             let least = need.div_ceil(granule) * granule;
-            let taken = take(&heap_of(Bytes(least)), &extent, (counted, keeps), library);
+            let taken = take(&heap_of(Bytes(least)), &sizes, &wants);
             prop_assert!(taken.is_ok(), "{} of {least} bytes: {:?}", need, taken.err());
-            // Blocks begin at round addresses: the last one ends a little before the need does.
-            let end = need.saturating_sub(256);
-            let too_little = end.div_ceil(granule).saturating_sub(1) * granule;
-            let refused = take(&heap_of(Bytes(too_little)), &extent, (counted, keeps), library);
-            prop_assert!(matches!(refused, Err(DeviceError::Refused(_))), "{need} in {too_little}");
+            let refused = take(&heap_of(Bytes(least - granule)), &sizes, &wants);
+            prop_assert!(matches!(refused, Err(DeviceError::Refused(_))), "one less than {least}");
         }
     }
 }

@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use super::extent::{Extent, bytes_for};
+use super::extent::Extent;
 use super::project::{Order, Splats};
-use crate::abi::{Camera, CountRowsArgs, In, InstancesArgs, Out, RangesArgs, TileRange, TileRect};
+use crate::abi::{Camera, CountRowsArgs, In, InstancesArgs, Out, RangesArgs, TileRange};
 use crate::backend::DeviceError;
 use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::device::launch::Kernel;
@@ -12,6 +12,7 @@ use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer, Heap};
 use crate::backend::cuda::memory::sort::{SortKey, SortPairs, exclusive_sum_ordered, sort_pairs};
 use crate::backend::cuda::session::Session;
+use crate::layout::{self, Counts, Keys, List, ListSizes, ROW_INSTANCES};
 use crate::memory::Bytes;
 
 /// Splats listed by tile.
@@ -31,79 +32,27 @@ impl Bins {
 
     /// Room for a list, and as much again to sort it.
     pub(crate) fn reserve(heap: &Heap, extent: Extent) -> Result<(Self, Block<u32>), DeviceError> {
-        let instances = extent.instances;
-        let bins = Self {
-            ranges: heap.scratch("tiles", extent.tiles())?,
-            splat_from_instance: heap.scratch("instances", instances)?,
-            extent,
-        };
-        Ok((bins, heap.scratch("instances while sorting", instances)?))
+        let List { ranges, splat_from_instance, spare } = List::reserve(heap, &extent.sizes(None))?;
+        Ok((Self { extent, splat_from_instance, ranges }, spare))
     }
 }
 
-/// Room for keys of so many bits, and as much again.
-pub(crate) fn reserve_keys<K: SortKey>(
-    heap: &Heap,
-    instances: usize,
-) -> Result<[Block<K>; 2], DeviceError> {
-    Ok([
-        heap.scratch("keys of instances", instances)?,
-        heap.scratch("keys of instances", instances)?,
-    ])
-}
+/// What bands are listed from.
+pub(crate) type Sorted = layout::Order<Heap>;
 
-/// Instances of each splat in a band, and the first of each.
-pub(crate) struct SplatCounts {
-    /// By slot; `[visible]`.
-    pub(crate) counts: Block<u32>,
-    /// Front to back; `[visible]`.
-    pub(crate) firsts: Block<u32>,
-}
-
-impl SplatCounts {
-    pub(crate) fn reserve(heap: &Heap, visible: usize) -> Result<Self, DeviceError> {
-        Ok(Self {
-            counts: heap.scratch("instances of splats", visible)?,
-            firsts: heap.scratch("first instances", visible)?,
-        })
-    }
-}
-
-/// What bands are listed from, in scratch of its own: the splats' order lies where the backward
-/// pass puts their gradients.
-pub(crate) struct Sorted {
-    /// Front to back; `[visible]`.
-    pub(crate) slots: Block<u32>,
-    /// By slot; `[visible]`.
-    pub(crate) tiles: Block<TileRect>,
-}
-
-impl Sorted {
-    /// Of splats that are in order, and which of the two buffers of slots is.
-    pub(crate) fn of(
-        session: &Session,
-        (splats, front_to_back): (&mut Splats, usize),
-    ) -> Result<Self, DeviceError> {
-        let visible = splats.visible;
-        let order = Order::of(&mut splats.gradients)?;
-        let mut sorted = Self {
-            slots: session.heap.scratch("slots front to back", visible)?,
-            tiles: session.heap.scratch("tiles of splats", visible)?,
-        };
-        let slots = (&order.slots[front_to_back], 0..visible);
-        sorted.slots.copy_from(&session.stream, 0, slots)?;
-        sorted.tiles.copy_from(&session.stream, 0, (&order.tiles, 0..visible))?;
-        Ok(sorted)
-    }
-
-    /// Bytes of the arena that it takes of so many splats.
-    pub(crate) fn bytes_for(visible: usize) -> u64 {
-        bytes_for::<u32>(visible) + bytes_for::<TileRect>(visible)
-    }
-
-    pub(crate) fn bytes(&self) -> Bytes {
-        self.slots.bytes() + self.tiles.bytes()
-    }
+/// Copies it from splats that are in order, of whose two buffers of slots one is.
+pub(crate) fn keep_order(
+    session: &Session,
+    (splats, front_to_back): (&mut Splats, usize),
+    sizes: &ListSizes,
+) -> Result<Sorted, DeviceError> {
+    let visible = splats.visible;
+    let order = Order::of(&mut splats.gradients)?;
+    let mut sorted = Sorted::reserve(&session.heap, sizes)?;
+    let slots = (&order.slots[front_to_back], 0..visible);
+    sorted.slots.copy_from(&session.stream, 0, slots)?;
+    sorted.tiles.copy_from(&session.stream, 0, (&order.tiles, 0..visible))?;
+    Ok(sorted)
 }
 
 /// Sorts the slots by depth, equal depths in any order, and finds each splat's first instance. Says
@@ -165,7 +114,8 @@ pub(crate) fn list_band(
     let (bins, spare) = Bins::reserve(&session.heap, extent)?;
     let begun = session.timers.begin(Stage::Bin, &session.stream)?;
     let rows = bins.extent.rows.clone();
-    let SplatCounts { mut counts, mut firsts } = SplatCounts::reserve(&session.heap, visible)?;
+    let sizes = bins.extent.sizes(Some(visible));
+    let Counts { mut counts, mut firsts } = Counts::reserve(&session.heap, &sizes)?;
     let asked = (counts.write(), Out::NULL);
     count(session, (splats, sorted), (camera, rows.clone()), asked)?;
     let order = (&counts, &sorted.slots);
@@ -196,7 +146,7 @@ pub(crate) fn rows(
 ) -> Result<Vec<u64>, DeviceError> {
     let begun = session.timers.begin(Stage::Bin, &session.stream)?;
     let len = camera.tiles[1];
-    let mut rows = session.heap.scratch::<u64>("instances of rows", len as usize)?;
+    let mut rows = session.heap.take(&ROW_INSTANCES, &ListSizes::whole(camera.tiles, 0))?;
     rows.zero(&session.stream)?;
     count(session, splats, (camera, 0..len), (Out::NULL, rows.write()))?;
     session.timers.end(&begun, &session.stream)?;
@@ -253,10 +203,13 @@ fn list(
     (mut bins, spare): (Bins, Block<u32>),
 ) -> Result<Bins, DeviceError> {
     bins.ranges.zero(&session.stream)?;
-    if bins.extent.has_short_keys() {
-        list_by::<u16>(session, (list_16, &session.kernels.ranges_16), args, (bins, spare))
-    } else {
-        list_by::<u32>(session, (list_32, &session.kernels.ranges_32), args, (bins, spare))
+    match Keys::reserve(&session.heap, &bins.extent.sizes(None))? {
+        Keys::Bits16(keys) => {
+            list_by(session, (list_16, &session.kernels.ranges_16), args, (bins, spare, keys))
+        }
+        Keys::Bits32(keys) => {
+            list_by(session, (list_32, &session.kernels.ranges_32), args, (bins, spare, keys))
+        }
     }
 }
 
@@ -265,10 +218,9 @@ fn list_by<K: SortKey>(
     session: &Session,
     (list, find_ranges): (&Kernel<InstancesArgs<'static>>, &Kernel<RangesArgs<'static>>),
     args: InstancesArgs<'_>,
-    (mut bins, mut spare): (Bins, Block<u32>),
+    (mut bins, mut spare, mut keys): (Bins, Block<u32>, [Block<K>; 2]),
 ) -> Result<Bins, DeviceError> {
     let instances = bins.extent.instances;
-    let mut keys = reserve_keys::<K>(&session.heap, instances)?;
     let args = InstancesArgs {
         keys: keys[0].write().bytes(),
         splat_from_instance: bins.splat_from_instance.write(),
@@ -282,7 +234,7 @@ fn list_by<K: SortKey>(
             keys: keys.each_mut(),
             values: [&mut bins.splat_from_instance, &mut spare],
             n: instances,
-            bits: bins.extent.key_bits(),
+            bits: 0..bins.extent.sizes(None).key_bits(),
         },
     )?;
     if sorted == 1 {

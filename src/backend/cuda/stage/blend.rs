@@ -1,15 +1,13 @@
 //! Stage `blend`: splats to pixels front to back, and pixel gradients back to splats.
 
 use super::bin::Bins;
-use super::extent::{Extent, bytes_for};
 use super::project::{Features, Splats};
-use crate::abi::{
-    BLEND_BLOCK, BLEND_CHUNK, BLEND_PARTS, BlendArgs, Camera, FEATURES_WIDTH, In, Out,
-};
+use crate::abi::{BlendArgs, Camera, In, Out};
 use crate::backend::cuda::device::timers::Stage;
-use crate::backend::cuda::memory::heap::{Block, Buffer, Heap};
+use crate::backend::cuda::memory::heap::{Block, Buffer, Heap, host_len};
 use crate::backend::cuda::session::Session;
-use crate::backend::{DeviceError, Drawing, Statistics};
+use crate::backend::{ColorRoom, Compensation, DeviceError, Drawing, Statistics};
+use crate::layout::{self, ColorUse, Taken, Use, ViewSizes, Wants};
 use crate::memory::Bytes;
 
 /// A drawn image with what the backward pass starts from.
@@ -30,138 +28,52 @@ impl Canvas {
     /// Room for an image that no tile is drawn in yet.
     pub(crate) fn reserve(
         heap: &Heap,
-        camera: &Camera,
-        settings: &Drawing,
+        sizes: &ViewSizes,
+        wants: &Wants,
     ) -> Result<Self, DeviceError> {
-        let pixels = camera.size[0] as usize * camera.size[1] as usize;
-        Ok(Self {
-            image: heap.scratch("image", pixels * 3)?,
-            blended: settings.counts.then(|| heap.scratch("pixels", pixels)).transpose()?,
-            inverse_depths: settings
-                .inverse_depths
-                .then(|| heap.scratch("inverse depths", pixels))
-                .transpose()?,
-            surface: settings
-                .surface
-                .then(|| heap.scratch("surface maps", pixels * FEATURES_WIDTH as usize))
-                .transpose()?,
-            kept: None,
-        })
+        let layout::Canvas { image, blended, inverse_depths, maps } =
+            layout::Canvas::reserve(heap, sizes, wants)?;
+        Ok(Self { image, blended, inverse_depths, surface: maps, kept: None })
     }
 
     pub(crate) fn bytes(&self) -> Bytes {
-        let blended = self.blended.as_ref().map_or(Bytes::default(), Block::bytes);
-        let kept = self.kept.as_ref().map_or(Bytes::default(), |k| k.bytes());
-        self.image.bytes() + blended + self.bytes_beside() + kept
-    }
-
-    /// Of the maps of inverse depths and of a surface.
-    pub(crate) fn bytes_beside(&self) -> Bytes {
-        [&self.inverse_depths, &self.surface].into_iter().flatten().map(Block::bytes).sum()
+        let maps = [&self.inverse_depths, &self.surface].map(Taken::bytes);
+        let kept = self.kept.as_ref().map_or(0, BackwardState::bytes);
+        let beside = self.blended.bytes() + maps.iter().sum::<u64>() + kept;
+        self.image.bytes() + Bytes(beside)
     }
 }
 
 /// What the forward pass keeps for the backward pass.
-pub(crate) struct BackwardState {
-    /// Instances that each part of a tile looked at; [tiles, parts].
-    pub(crate) reached: Block<u32>,
-    /// State of a tile's pixels before each chunk of its list but the first.
-    states: Block<f32>,
-    /// The same of their inverse depths.
-    depth_states: Option<Block<f32>>,
-    /// The same of their surface, inverse depths included.
-    surface_states: Option<Block<f32>>,
-    /// Which instances reach which part of their tile, a bit each; [words, parts].
-    pub(crate) hits: Block<u32>,
-    /// Tile and number of each chunk that pixels got to; [chunks, 2].
-    chunks: Block<u32>,
-    /// The number of chunks; `[1]`.
-    chunk_count: Block<u32>,
+pub(crate) type BackwardState = layout::BackwardState<Heap>;
+
+/// Hands it to a kernel that fills or reads it.
+fn lend<'a>(kept: &'a mut BackwardState, args: &mut BlendArgs<'a>) {
+    args.reached = kept.reached.write();
+    args.states = kept.states.write();
+    args.depth_states = kept.depth_states.as_mut().map_or(Out::NULL, Block::write);
+    args.surface_states = kept.map_states.as_mut().map_or(Out::NULL, Block::write);
+    args.hits = kept.hits.write();
+    args.chunks = kept.chunks.write();
+    args.chunk_count = kept.chunk_count.write();
 }
 
-impl BackwardState {
-    /// Bytes of the arena that it takes.
-    pub(crate) fn bytes_for(extent: &Extent, keeps: KeptState) -> u64 {
-        let beside = match keeps {
-            KeptState::Nothing => return 0,
-            KeptState::Colours => 0,
-            KeptState::ColoursAndDepths => bytes_for::<f32>(depth_states_len(extent)),
-            KeptState::ColoursAndSurface => bytes_for::<f32>(states_len(extent)),
-        };
-        beside
-            + bytes_for::<u32>(reached_len(extent))
-            + bytes_for::<f32>(states_len(extent))
-            + bytes_for::<u32>(hits_len(extent))
-            + bytes_for::<u32>(extent.chunks_max() * 2)
-            + bytes_for::<u32>(1)
-    }
-
-    pub(crate) fn reserve(
-        heap: &Heap,
-        extent: &Extent,
-        keeps: KeptState,
-    ) -> Result<Option<Self>, DeviceError> {
-        if keeps == KeptState::Nothing {
-            return Ok(None);
-        }
-        Ok(Some(Self {
-            reached: heap.scratch("parts of tiles", reached_len(extent))?,
-            states: heap.scratch("states of pixels", states_len(extent))?,
-            depth_states: (keeps == KeptState::ColoursAndDepths)
-                .then(|| heap.scratch("states of pixels", depth_states_len(extent)))
-                .transpose()?,
-            surface_states: (keeps == KeptState::ColoursAndSurface)
-                .then(|| heap.scratch("states of pixels", states_len(extent)))
-                .transpose()?,
-            hits: heap.scratch("hits", hits_len(extent))?,
-            chunks: heap.scratch("chunks", extent.chunks_max() * 2)?,
-            chunk_count: heap.scratch("chunks", 1)?,
-        }))
-    }
-
-    fn bytes(&self) -> Bytes {
-        let beside = [&self.depth_states, &self.surface_states].into_iter().flatten();
-        self.reached.bytes()
-            + self.states.bytes()
-            + beside.map(Block::bytes).sum::<Bytes>()
-            + self.hits.bytes()
-            + self.chunks.bytes()
-            + self.chunk_count.bytes()
-    }
-
-    /// Hands it to a kernel that fills or reads it.
-    fn lend<'a>(&'a mut self, args: &mut BlendArgs<'a>) {
-        args.reached = self.reached.write();
-        args.states = self.states.write();
-        args.depth_states = self.depth_states.as_mut().map_or(Out::NULL, Block::write);
-        args.surface_states = self.surface_states.as_mut().map_or(Out::NULL, Block::write);
-        args.hits = self.hits.write();
-        args.chunks = self.chunks.write();
-        args.chunk_count = self.chunk_count.write();
-    }
-}
-
-/// Which state of the pixels the forward pass keeps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum KeptState {
-    /// None: no backward pass follows.
-    Nothing,
-    /// That of the colours.
-    Colours,
-    /// That of the colours and of the inverse depths.
-    ColoursAndDepths,
-    /// That of the colours and of the surface, inverse depths included.
-    ColoursAndSurface,
-}
-
-impl KeptState {
-    pub(crate) fn of(settings: &Drawing) -> Self {
-        match settings {
-            Drawing { trains: false, .. } => Self::Nothing,
-            Drawing { surface: true, .. } => Self::ColoursAndSurface,
-            Drawing { inverse_depths: true, .. } => Self::ColoursAndDepths,
-            Drawing { .. } => Self::Colours,
-        }
+/// What is drawn of a view.
+pub(crate) fn wants(settings: &Drawing) -> Wants {
+    let of_colors = |room| match room {
+        ColorRoom::Corrected => ColorUse::Fit,
+        ColorRoom::Learned(Compensation::Exposure) => ColorUse::Exposure,
+        ColorRoom::Learned(Compensation::BilateralGrid) => ColorUse::Grid,
+    };
+    Wants {
+        drawn_for: match settings {
+            Drawing { trains: true, .. } => Use::Backward,
+            Drawing { counts: true, .. } => Use::Counts,
+            Drawing { .. } => Use::Image,
+        },
+        inverse_depths: settings.inverse_depths,
+        maps: settings.surface,
+        colors: settings.colors.map(of_colors),
     }
 }
 
@@ -185,7 +97,7 @@ pub(crate) fn forward(
     canvas: &mut Canvas,
 ) -> Result<(), DeviceError> {
     if let Some(mut kept) =
-        BackwardState::reserve(&session.heap, &bins.extent, KeptState::of(settings))?
+        BackwardState::reserve(&session.heap, &bins.extent.sizes(None), &wants(settings))?
     {
         kept.chunk_count.zero(&session.stream)?;
         canvas.kept = Some(kept);
@@ -207,7 +119,7 @@ pub(crate) fn forward(
         ..lists((splats.records.read(), splats.features.as_ref().map(|f| &f.values)), bins, camera)
     };
     if let Some(kept) = &mut canvas.kept {
-        kept.lend(&mut args);
+        lend(kept, &mut args);
     }
     kernel.blocks(&session.stream, bins.extent.tiles_listed(), &args)?;
     session.timers.end(&begun, &session.stream)
@@ -246,28 +158,6 @@ fn lists<'a>(
         first_tile: 0,
         reserved: 0,
     }
-}
-
-/// Parts of all tiles of the view.
-fn reached_len(extent: &Extent) -> usize {
-    extent.tiles() * BLEND_PARTS as usize
-}
-
-/// Two starts of chunks lie a chunk's length apart or more.
-fn states_len(extent: &Extent) -> usize {
-    let starts = extent.instances / BLEND_CHUNK as usize + 1;
-    starts * BLEND_BLOCK as usize * 4
-}
-
-/// A word for each pixel in place of four.
-fn depth_states_len(extent: &Extent) -> usize {
-    states_len(extent) / 4
-}
-
-/// A word per part for 32 instances; each tile's last may not be full.
-fn hits_len(extent: &Extent) -> usize {
-    let words = extent.instances / u32::BITS as usize + extent.tiles() + 1;
-    words * BLEND_PARTS as usize
 }
 
 /// Gradients of every splat from those of the pixels, in the splats' own room for them.
@@ -316,6 +206,6 @@ pub(crate) fn add_gradients(
         d_features: d_features.map_or(Out::NULL, Block::write),
         ..lists((records.read(), features), bins, camera)
     };
-    kept.lend(&mut args);
-    kernel.blocks(&session.stream, bins.extent.chunks_max(), &args)
+    lend(kept, &mut args);
+    kernel.blocks(&session.stream, host_len(bins.extent.sizes(None).chunks_max()), &args)
 }

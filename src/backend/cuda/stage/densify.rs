@@ -15,16 +15,14 @@ use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer};
 use crate::backend::cuda::memory::sort::{self, SortPairs};
-use crate::backend::cuda::model::lanes::{LANES, table_len};
+use crate::backend::cuda::model::lanes::LANES;
 use crate::backend::cuda::model::tables::{GEOMETRY, GEOMETRY_FIRST, Model};
 use crate::backend::cuda::session::Session;
 use crate::backend::{
     Candidates, DeviceError, Drawing, Edited, GradientRule, Grow, Keep, ScoreRule, Statistics,
 };
+use crate::layout::{Choice, DENSITY_COUNTS, MOVED_WORDS, RoundSizes, Selection};
 use crate::math::{Real, inverse_sigmoid, sigmoid};
-
-/// Scratch that rows are moved through, in words of 4 bytes: 32 MiB stay in the cache of a large GPU.
-pub(crate) const COMPACT_WORDS: usize = 1 << 23;
 
 /// Adds one view to the statistics where it is observed: the norm of the centre's gradient, half the image being 1, or what
 /// the statistics ask for.
@@ -89,7 +87,7 @@ pub(crate) fn score(
     rule: &ScoreRule,
     gradient: &GradientRule,
 ) -> Result<Candidates, DeviceError> {
-    let mut counts = session.heap.scratch::<DensityCounts>("density counts", 1)?;
+    let mut counts = session.heap.take(&DENSITY_COUNTS, &1)?;
     let mut count = |absolute_min| {
         counts.zero(&session.stream)?;
         let thresholds = Thresholds::known(gradient, absolute_min);
@@ -175,6 +173,7 @@ fn read(session: &Session, counts: &Block<DensityCounts>) -> Result<DensityCount
 /// What a round of growth and removal needs besides the model: 8 bytes per Gaussian and a chunk of
 /// rows.
 pub(crate) struct DensifyWork {
+    sizes: RoundSizes,
     /// Gaussians to be born.
     births: usize,
     /// Largest logarithm of the scale of a small candidate.
@@ -199,7 +198,7 @@ impl DensifyWork {
         let gradient = candidates.rule.by_gradient().ok_or(DeviceError::UnsuitedEdit)?;
         let thresholds = Thresholds::known(&gradient, candidates.absolute_min);
         let births = births.min(candidates.count());
-        let mut work = Self::new(session, model, (births, &thresholds))?;
+        let mut work = Self::new(session, model, (births, candidates.count()), &thresholds)?;
         if births > 0 {
             work.mark_selected(session, model, &thresholds, candidates.count())?;
         }
@@ -236,21 +235,16 @@ impl DensifyWork {
     fn new(
         session: &Session,
         model: &Model,
-        (births, thresholds): (usize, &Thresholds),
+        (births, wanted): (usize, usize),
+        thresholds: &Thresholds,
     ) -> Result<Self, DeviceError> {
-        let rows = model.len() + births;
-        let chunk = table_len(rows, columns(model)).min(COMPACT_WORDS);
-        let mut counts = session.heap.scratch("density counts", 1)?;
+        let sizes =
+            RoundSizes { model: model.size(), births: births as u64, wanted: wanted as u64 };
+        let Selection { mut counts, flags, ranks, rows } =
+            Selection::reserve(&session.heap, &sizes)?;
         counts.zero(&session.stream)?;
-        Ok(Self {
-            births,
-            small_log_scale: thresholds.small_log_scale,
-            counts,
-            flags: session.heap.scratch("density flags", rows)?,
-            ranks: session.heap.scratch("density ranks", rows)?,
-            // One block of rows more: survivors keep their lanes, which may begin in mid-block.
-            rows: session.heap.scratch("density rows", chunk + table_len(1, columns(model)))?,
-        })
+        let small_log_scale = thresholds.small_log_scale;
+        Ok(Self { sizes, births, small_log_scale, counts, flags, ranks, rows })
     }
 
     /// Flags the candidates that grow: those with the highest score where not all may.
@@ -275,9 +269,7 @@ impl DensifyWork {
         }
         self.number_flags(session)?;
         let heap = &session.heap;
-        let mut keys =
-            [heap.scratch("density keys", counted)?, heap.scratch("density keys", counted)?];
-        let mut rows = [heap.scratch("candidates", counted)?, heap.scratch("candidates", counted)?];
+        let Choice { mut keys, mut rows } = Choice::reserve(heap, &self.sizes)?;
         let args = ListArgs {
             gradient_norm_sums: model.gradient_norm_sums.read(),
             views_seen: model.views_seen.read(),
@@ -384,7 +376,7 @@ impl DensifyWork {
         let rows = model.len();
         let survivors = rows - counts.pruned as usize;
         let first = (rows - counts.rows_after_hole as usize) / LANES;
-        let at_once = COMPACT_WORDS / (columns(model) * LANES);
+        let at_once = MOVED_WORDS as usize / (columns(model) * LANES);
         let end = rows.div_ceil(LANES);
         for block in (first..end).step_by(at_once) {
             self.compact_chunk(session, model, (block, at_once.min(end - block)), survivors)?;

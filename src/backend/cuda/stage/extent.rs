@@ -1,12 +1,10 @@
-//! What is listed and drawn at once, and what that takes of the memory: known beforehand, so that a
-//! view that does not fit is drawn otherwise.
+//! What is listed and drawn at once: all tiles of a view, or a band of its rows of tiles.
 
 use std::ops::Range;
 
-use crate::abi::{BLEND_CHUNK, Camera, SHORT_KEYS_MAX, TileRange};
+use crate::abi::{BLEND_CHUNK, Camera};
 use crate::backend::DeviceError;
-use crate::backend::cuda::memory::heap::Carve;
-use crate::layout::Library;
+use crate::layout::ListSizes;
 
 /// Most instances of a list: kernels count in steps of up to a chunk, in 32 bits, past the last.
 pub(crate) const INSTANCES_MAX: u32 = u32::MAX - BLEND_CHUNK;
@@ -41,6 +39,16 @@ impl Extent {
         Ok(Self { tiles: camera.tiles, rows, instances: count })
     }
 
+    /// Its sizes. In a view in bands so many splats are counted anew.
+    pub(crate) fn sizes(&self, counted: Option<usize>) -> ListSizes {
+        ListSizes {
+            tiles: self.tiles,
+            rows: self.rows.end.saturating_sub(self.rows.start),
+            instances: self.instances as u64,
+            counted: counted.map(|counted| counted as u64),
+        }
+    }
+
     /// Number of the view's tiles.
     pub(crate) fn tiles(&self) -> usize {
         self.tiles[0] as usize * self.tiles[1] as usize
@@ -50,72 +58,4 @@ impl Extent {
     pub(crate) fn tiles_listed(&self) -> usize {
         self.tiles[0] as usize * self.rows.len()
     }
-
-    /// Most chunks of the tiles' lists that there can be.
-    pub(crate) fn chunks_max(&self) -> usize {
-        self.instances / BLEND_CHUNK as usize + self.tiles_listed()
-    }
-
-    /// Whether keys of 16 bits tell its tiles apart.
-    pub(crate) fn has_short_keys(&self) -> bool {
-        self.tiles() <= SHORT_KEYS_MAX as usize
-    }
-
-    /// Bits of the keys that count: the number behind the last tile marks empty places, so that it
-    /// has to fit as well.
-    pub(crate) fn key_bits(&self) -> Range<u32> {
-        0..usize::BITS - self.tiles().leading_zeros()
-    }
-}
-
-/// Scratch of the library's calls for a list, in bytes.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct ListScratch {
-    /// To sort the instances.
-    pub(crate) sort: u64,
-    /// To sum up the instances of splats that were counted anew.
-    pub(crate) sum: u64,
-}
-
-impl ListScratch {
-    /// As the library has it. `counted` splats are counted anew.
-    pub(crate) fn of(library: &Library, extent: &Extent, counted: usize) -> Self {
-        let sort = if extent.has_short_keys() { &library.sort16 } else { &library.sort32 };
-        let bits = extent.key_bits();
-        Self {
-            sort: sort.bytes(extent.instances as u64, bits.end - bits.start),
-            sum: library.sum32.bytes(counted as u64),
-        }
-    }
-}
-
-/// What listing takes of the arena, in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Listing {
-    /// What stays: the list, and what may lie idle below or above it.
-    pub(crate) stays: u64,
-    /// What is taken on top of that and given back.
-    pub(crate) passing: u64,
-}
-
-impl Listing {
-    /// Of a list for which `counted` splats are counted anew.
-    pub(crate) fn of(extent: &Extent, counted: usize, library: ListScratch) -> Self {
-        let list = bytes_for::<u32>(extent.instances);
-        let keys = if extent.has_short_keys() {
-            bytes_for::<u16>(extent.instances)
-        } else {
-            bytes_for::<u32>(extent.instances)
-        };
-        let counts = 2 * bytes_for::<u32>(counted);
-        Self {
-            stays: bytes_for::<TileRange>(extent.tiles()) + 2 * list,
-            passing: counts + (2 * keys + library.sort).max(library.sum),
-        }
-    }
-}
-
-/// Bytes of the arena that a block of so many values takes.
-pub(crate) fn bytes_for<T>(len: usize) -> u64 {
-    Carve::bytes_for::<T>(len) as u64
 }

@@ -11,6 +11,7 @@ use crate::backend::DeviceError;
 use crate::backend::cuda::memory::heap::{Block, Buffer, Heap};
 use crate::backend::cuda::photos::Target;
 use crate::backend::cuda::session::Session;
+use crate::layout::{LPIPS_FEATURES, LPIPS_SUMS, LPIPS_WEIGHTS};
 use crate::memory::Bytes;
 use crate::perceptual::{
     COMPARED, Convolution, Layer, LayerKind, LayerSizes, LpipsNet, LpipsWeights,
@@ -44,7 +45,7 @@ impl LpipsModel {
             .map(|given| [put(in_order(given)), put(given.bias.clone())])
             .collect();
         let linear = weights.linear().each_ref().map(|given| put(given.clone()));
-        let mut block = session.heap.scratch("lpips weights", values.len())?;
+        let mut block = session.heap.take(&LPIPS_WEIGHTS, &(values.len() as u64))?;
         block.upload(&session.stream, 0, &values)?;
         Ok(Self { net: weights.net(), values: block, convolutions, linear })
     }
@@ -220,7 +221,7 @@ struct Room {
 impl Room {
     /// As much as is wished for, of what is free; an error where the thinnest strips need more.
     fn take(heap: &Heap, sizes: &LayerSizes) -> Result<Self, DeviceError> {
-        let sums = heap.scratch("lpips sums", COMPARED)?;
+        let sums = heap.take(&LPIPS_SUMS, &(COMPARED as u64))?;
         // What the last iterations needed is there in any case. A granule is lost to rounding.
         let reached = heap.recent_scratch().0.saturating_sub(heap.live_scratch().0);
         let room = heap.available_bytes().0.saturating_sub(heap.granule().0);
@@ -239,7 +240,7 @@ impl Room {
     }
 
     fn features(heap: &Heap, turns: [u64; 2]) -> Result<[Block<f32>; 2], DeviceError> {
-        let take = |values: u64| heap.scratch("lpips features", count(IMAGES * values)?);
+        let take = |values: u64| heap.take(&LPIPS_FEATURES, &(IMAGES * values));
         Ok([take(turns[0])?, take(turns[1])?])
     }
 }

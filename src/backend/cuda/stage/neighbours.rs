@@ -9,30 +9,24 @@
 use std::ops::Range;
 
 use crate::abi::{
-    BOX_WIDTH, EXTENT_WIDTH, In, JoinArgs, NEAREST_BLOCK, NearestArgs, Out, PLACED_WIDTH,
-    PlaceArgs, SplitArgs, TREE_LEVELS,
+    In, JoinArgs, NEAREST_BLOCK, NearestArgs, Out, PlaceArgs, SplitArgs, TREE_LEVELS,
 };
 use crate::backend::cuda::device::error::count_u32;
-use crate::backend::cuda::memory::heap::{Block, Buffer, Region};
+use crate::backend::cuda::memory::heap::{Block, Buffer, Region, host_len};
 use crate::backend::cuda::memory::sort::{self, SortPairs};
 use crate::backend::cuda::model::tables::Model;
 use crate::backend::cuda::session::Session;
 use crate::backend::neighbours::list_len;
 use crate::backend::rows_version::RowsVersion;
 use crate::backend::{DeviceError, Held, NeighbourLists};
+use crate::layout::{self, NEIGHBOURS, SearchOrder, SearchSizes, SearchTree, along_bits};
 use crate::memory::Bytes;
 
 /// Centres of a leaf, and boxes of a group: one for each lane of a warp.
-const FAN: usize = 32;
+const FAN: usize = layout::FAN as usize;
 
-/// As many bits tell single-precision numbers of one sign and exponent apart.
-const MOST_ALONG_BITS: u32 = 24;
-
-/// NearestLists that the kernel with fewer registers finds.
+/// Neighbours that the kernel with fewer registers finds.
 const FEW: u32 = 16;
-
-/// Label of the lists.
-pub(crate) const LISTS: &str = "neighbours";
 
 /// For each Gaussian the rows of those whose centres are nearest. Holds 4 bytes of the device's memory
 /// for each: who finds new ones lets go of the old ones first.
@@ -96,11 +90,12 @@ pub(crate) fn neighbours(
 ) -> Result<NearestLists, DeviceError> {
     let len = model.len();
     let count = list_len(count, len)?;
-    let mut rows = session.heap.region(LISTS)?;
+    let mut rows = session.heap.region(&NEIGHBOURS)?;
     if len > 0 {
-        rows.grow(len.saturating_mul(count as usize))?;
-        let row_from_place = ordered_rows(session, model)?;
-        let tree = Tree::over(session, model, &row_from_place)?;
+        let sizes = SearchSizes::of(len as u64, count);
+        rows.grow(host_len(NEIGHBOURS.len(&sizes)))?;
+        let row_from_place = ordered_rows(session, model, &sizes)?;
+        let tree = Tree::over(session, model, &row_from_place, &sizes)?;
         drop(row_from_place);
         tree.search(session, (count, rows.write()))?;
     }
@@ -108,15 +103,15 @@ pub(crate) fn neighbours(
 }
 
 /// The rows in the order of the leaves; `[len]`.
-fn ordered_rows(session: &Session, model: &Model) -> Result<Block<u32>, DeviceError> {
+fn ordered_rows(
+    session: &Session,
+    model: &Model,
+    sizes: &SearchSizes,
+) -> Result<Block<u32>, DeviceError> {
     let Session { heap, stream, kernels, .. } = session;
     let (len, n) = (model.len(), count_u32(model.len())?);
-    let halvings = len.div_ceil(FAN).next_power_of_two().ilog2();
-    let mut rows = [heap.scratch("neighbour rows", len)?, heap.scratch("neighbour rows", len)?];
-    let mut keys = [heap.scratch("neighbour keys", len)?, heap.scratch("neighbour keys", len)?];
-    // The last halving has the most segments: one for each two leaves.
-    let segments = len.div_ceil(2 * FAN);
-    let mut extents = heap.scratch("neighbour extents", segments * EXTENT_WIDTH as usize)?;
+    let halvings = sizes.halvings();
+    let SearchOrder { mut rows, mut keys, mut extents } = SearchOrder::reserve(heap, sizes)?;
     let numbered = SplitArgs {
         geometry: model.geometry(),
         row_from_place: rows[0].write(),
@@ -130,7 +125,7 @@ fn ordered_rows(session: &Session, model: &Model) -> Result<Block<u32>, DeviceEr
     kernels.number_rows.over(stream, len, &numbered)?;
     for halving in 0..halvings {
         extents.fill_ones(stream)?;
-        let along_bits = MOST_ALONG_BITS.min(u32::BITS - halving);
+        let along_bits = along_bits(halving);
         let args = SplitArgs {
             geometry: model.geometry(),
             row_from_place: rows[0].write(),
@@ -174,19 +169,16 @@ struct Level {
     boxes: u32,
 }
 
-/// The levels of a tree over so many centres, of which there is one at least; the last has at most 32
-/// boxes.
-fn levels(len: usize) -> Result<Vec<Level>, DeviceError> {
-    let mut boxes = count_u32(len.div_ceil(FAN))?;
-    let mut levels = vec![Level { first_box: 0, boxes }];
-    let (mut first_box, fan) = (0, count_u32(FAN)?);
-    while boxes > fan {
+/// The levels of a tree, the leaves' first.
+fn levels(sizes: &SearchSizes) -> Result<Vec<Level>, DeviceError> {
+    let mut first_box = 0;
+    let of = |boxes| {
+        let level = Level { first_box, boxes: count_u32(host_len(boxes))? };
         // Two to the 27th at most, and their sum is less than twice that.
-        first_box += boxes;
-        boxes = boxes.div_ceil(fan);
-        levels.push(Level { first_box, boxes });
-    }
-    Ok(levels)
+        first_box += level.boxes;
+        Ok(level)
+    };
+    sizes.levels().into_iter().map(of).collect()
 }
 
 impl Tree {
@@ -194,14 +186,13 @@ impl Tree {
         session: &Session,
         model: &Model,
         row_from_place: &Block<u32>,
+        sizes: &SearchSizes,
     ) -> Result<Self, DeviceError> {
         let Session { heap, stream, kernels, .. } = session;
         let len = model.len();
-        let levels = levels(len)?;
-        let boxes: usize = levels.iter().map(|level| level.boxes as usize).sum();
+        let levels = levels(sizes)?;
+        let SearchTree { centres: mut placed, mut boxes } = SearchTree::reserve(heap, sizes)?;
         let places = len.div_ceil(FAN) * FAN;
-        let mut placed = heap.scratch("neighbour centres", places * PLACED_WIDTH as usize)?;
-        let mut boxes = heap.scratch("neighbour boxes", boxes * BOX_WIDTH as usize)?;
         let args = PlaceArgs {
             geometry: model.geometry(),
             row_from_place: row_from_place.read(),
@@ -258,6 +249,7 @@ mod tests {
     #[test]
     fn levels_stand_one_behind_the_other_up_to_one_group() {
         let level = |first_box, boxes| Level { first_box, boxes };
+        let levels = |rows| levels(&SearchSizes::of(rows, 1));
         assert_eq!(levels(1).unwrap(), [level(0, 1)]);
         assert_eq!(levels(1024).unwrap(), [level(0, 32)]);
         assert_eq!(levels(1025).unwrap(), [level(0, 33), level(33, 2)]);
@@ -265,7 +257,7 @@ mod tests {
         let expected =
             [level(0, 187_500), level(187_500, 5860), level(193_360, 184), level(193_544, 6)];
         assert_eq!(many, expected);
-        assert_eq!(levels(u32::MAX as usize).unwrap().len(), TREE_LEVELS as usize);
+        assert_eq!(levels(u32::MAX.into()).unwrap().len(), TREE_LEVELS as usize);
     }
 
     #[test]

@@ -3,31 +3,25 @@
 
 use super::project::{Features, Splats};
 use crate::abi::terms::VALUE_DN;
-use crate::abi::{Camera, FEATURES_WIDTH, FeaturesArgs, NORMALS_SIDE, NormalsArgs};
+use crate::abi::{Camera, FeaturesArgs, NORMALS_SIDE, NormalsArgs};
 use crate::backend::DeviceError;
 use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer};
 use crate::backend::cuda::model::tables::Model;
 use crate::backend::cuda::session::Session;
+use crate::layout::Wants;
 
 /// Gives the splats of a view their features, and room for the features' gradients where a backward
 /// pass follows.
 pub(crate) fn add_features(
     session: &Session,
     model: &Model,
-    (camera, trains): (&Camera, bool),
+    (camera, wants): (&Camera, &Wants),
     splats: &mut Splats,
 ) -> Result<(), DeviceError> {
     let gaussians = model.len();
-    // A view that sees nothing has room for one splat all the same.
-    let values = splats.visible.max(1) * FEATURES_WIDTH as usize;
-    let mut features = Features {
-        values: session.heap.scratch("features of splats", values)?,
-        gradients: trains
-            .then(|| session.heap.scratch("gradients of features", values))
-            .transpose()?,
-    };
+    let mut features = Features::reserve(&session.heap, &splats.sizes(gaussians, camera), wants)?;
     let begun = session.timers.begin(Stage::Project, &session.stream)?;
     let args = FeaturesArgs {
         geometry: model.geometry(),

@@ -7,6 +7,7 @@ use crate::backend::cuda::memory::heap::Buffer;
 use crate::backend::cuda::session::Session;
 use crate::backend::{DeviceError, Drawing};
 use crate::dataset::View;
+use crate::layout::{PROBE_INPUTS, PROBE_OUTPUTS};
 
 /// A function of the device and the shape of its calls.
 #[derive(Clone, Copy, Debug)]
@@ -28,8 +29,8 @@ pub(crate) fn probe(
     inputs: &[f32],
 ) -> Result<Vec<f32>, DeviceError> {
     let rows = inputs.len() / call.inputs;
-    let mut from = session.heap.scratch::<f32>("probe inputs", inputs.len())?;
-    let mut to = session.heap.scratch::<f32>("probe outputs", rows * call.outputs)?;
+    let mut from = session.heap.take(&PROBE_INPUTS, &(inputs.len() as u64))?;
+    let mut to = session.heap.take(&PROBE_OUTPUTS, &((rows * call.outputs) as u64))?;
     from.upload(&session.stream, 0, inputs)?;
     let args = ProbeArgs {
         inputs: from.read(),

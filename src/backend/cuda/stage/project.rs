@@ -1,33 +1,22 @@
 //! Stage `project`: Gaussians to splats.
 
-use crate::abi::{self, Camera, FoldArgs, In, Out, ProjectArgs, RECORD_WIDTH, TileRect};
+use crate::abi::{self, Camera, FoldArgs, In, ProjectArgs, RECORD_WIDTH, TileRect};
 use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::device::stream::Stream;
 use crate::backend::cuda::device::timers::Stage;
-use crate::backend::cuda::memory::heap::{Block, Buffer, Carve, Piece};
+use crate::backend::cuda::memory::heap::{Block, Buffer, Carve, Heap, Piece};
 use crate::backend::cuda::model::tables::{Model, SH, SH_FIRST, SH_SECOND};
 use crate::backend::cuda::session::Session;
 use crate::backend::viewpoint::viewpoint;
 use crate::backend::{DeviceError, Drawing};
 use crate::dataset::View;
+use crate::layout::{self, Projected, ViewSizes, splat_capacity};
 use crate::math::splat::TILE;
 use crate::memory::Bytes;
 use crate::memory::plan::Storage;
 
-/// A view that needs more room than there is gets so many times what it needs, and so do those after
-/// it, which then seldom have to be projected twice.
-const HEADROOM: f64 = 1.05;
-
-/// Room for so many splats there always is: pieces of it begin at round addresses.
-const SPLATS_MIN: usize = 1024;
-
 /// What splats give to the maps of a surface.
-pub(crate) struct Features {
-    /// Depth, x and y of the normal in camera axes, inverse depth; [visible, 4].
-    pub(crate) values: Block<f32>,
-    /// Their gradients, where a backward pass follows that has any; [visible, 4].
-    pub(crate) gradients: Option<Block<f32>>,
-}
+pub(crate) type Features = layout::Features<Heap>;
 
 /// The Gaussians that a view sees.
 pub(crate) struct Splats {
@@ -60,6 +49,16 @@ impl Records {
 }
 
 impl Splats {
+    /// Sizes of the view.
+    pub(crate) fn sizes(&self, gaussians: usize, camera: &Camera) -> ViewSizes {
+        ViewSizes {
+            gaussians: gaussians as u64,
+            visible: self.visible as u64,
+            capacity: (self.gradients.len() / RECORD_WIDTH as usize) as u64,
+            pixels: camera.size.map(u64::from).iter().product(),
+        }
+    }
+
     pub(crate) fn bytes(&self) -> Bytes {
         let features = self.features.as_ref().map_or(Bytes::default(), |f| f.values.bytes());
         let records = self.records.0.as_ref().map_or(Bytes::default(), Block::bytes);
@@ -161,36 +160,32 @@ pub(crate) fn forward(
     camera: &Camera,
     sh_degree: u32,
 ) -> Result<Splats, DeviceError> {
-    let gaussians = model.len();
-    let mut splat_from_gaussian = session.heap.scratch("splat of each Gaussian", gaussians)?;
-    let mut capacity = session.splats_expected.clamp(SPLATS_MIN, gaussians.max(SPLATS_MIN));
+    let gaussians = model.len() as u64;
+    let sizes = |most_visible: usize| ViewSizes {
+        gaussians,
+        visible: 0,
+        capacity: splat_capacity(most_visible as u64, gaussians),
+        pixels: 0,
+    };
+    let mut room = sizes(session.most_visible);
+    let mut projected = Projected::reserve(&session.heap, &room)?;
     loop {
-        let width = RECORD_WIDTH as usize;
-        // The splats last, so that their place is free when they go first.
-        let gradients = session.heap.scratch("gradients of splats", capacity * width)?;
-        let mut splats = Splats {
-            visible: 0,
-            instances: 0,
-            records: Records(Some(session.heap.scratch("splats", capacity * width)?)),
-            splat_from_gaussian,
-            gradients,
-            features: None,
-        };
-        (splats.instances, splats.visible) =
-            launch(session, model, camera, (sh_degree, &mut splats))?;
-        if splats.visible <= capacity {
-            return Ok(splats);
+        let (instances, visible) = launch(session, model, camera, (sh_degree, &mut projected))?;
+        if visible as u64 <= room.capacity {
+            let Projected { splat_from_gaussian, splats } = projected;
+            return Ok(Splats {
+                visible,
+                instances,
+                records: Records(Some(splats.records)),
+                splat_from_gaussian,
+                gradients: splats.gradients,
+                features: None,
+            });
         }
         // Twice the work, once: later views start with this capacity.
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "a count of at most 2^32, raised by a twentieth"
-        )]
-        let wanted = (splats.visible as f64 * HEADROOM) as usize;
-        session.splats_expected = wanted;
-        capacity = wanted.clamp(SPLATS_MIN, gaussians.max(SPLATS_MIN));
-        Splats { splat_from_gaussian, .. } = splats;
+        session.most_visible = visible;
+        room = sizes(visible);
+        projected = projected.renew(&session.heap, &room)?;
     }
 }
 
@@ -198,13 +193,14 @@ fn launch(
     session: &mut Session,
     model: &Model,
     camera: &Camera,
-    (sh_degree, splats): (u32, &mut Splats),
+    (sh_degree, projected): (u32, &mut Projected<Heap>),
 ) -> Result<(u64, usize), DeviceError> {
     let gaussians = model.len();
     let begun = session.timers.begin(Stage::Project, &session.stream)?;
     session.status.clear_counts(&session.stream)?;
-    let capacity = splats.gradients.len() / RECORD_WIDTH as usize;
-    let mut order = Order::of(&mut splats.gradients)?;
+    let layout::Splats { gradients, records } = &mut projected.splats;
+    let capacity = gradients.len() / RECORD_WIDTH as usize;
+    let mut order = Order::of(gradients)?;
     let (counts, fault) = session.status.counts_and_fault();
     let args = ProjectArgs {
         geometry: model.geometry(),
@@ -213,8 +209,8 @@ fn launch(
         sh_first: model.tables[SH_FIRST].read(),
         sh_second: model.tables[SH_SECOND].read(),
         sh_steps: model.sh_steps.read(),
-        splat_from_gaussian: splats.splat_from_gaussian.write(),
-        splats: splats.records.0.as_mut().map_or(Out::NULL, Buffer::write),
+        splat_from_gaussian: projected.splat_from_gaussian.write(),
+        splats: records.write(),
         tiles: order.tiles.write(),
         depth_keys: order.depth_keys[0].write(),
         slots: order.slots[0].write(),

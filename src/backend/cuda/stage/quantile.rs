@@ -7,6 +7,7 @@ use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::memory::heap::{Block, Buffer};
 use crate::backend::cuda::model::tables::Model;
 use crate::backend::cuda::session::Session;
+use crate::layout::DENSITY_DIGITS;
 use crate::math::quantile::{between, place};
 
 /// Lowest bit and width of each digit, from the highest down: all bits but the sign.
@@ -21,7 +22,7 @@ const ROWS_A_BLOCK: usize = 4096;
 /// The quantile 1 - `above / n` of the mean absolute gradients of all Gaussians, of which there is one
 /// at least.
 pub(crate) fn quantile(session: &Session, model: &Model, above: usize) -> Result<f32, DeviceError> {
-    let mut counts = session.heap.scratch("density digits", DIGITS as usize)?;
+    let mut counts = session.heap.take(&DENSITY_DIGITS, &1)?;
     let place = place(model.len(), above);
     let mut select = |rank| select(session, model, rank, &mut counts).map(f64::from);
     let low = select(place.rank)?;

@@ -10,6 +10,7 @@ use crate::backend::cuda::memory::sort;
 use crate::backend::cuda::model::tables::Model;
 use crate::backend::cuda::session::Session;
 use crate::backend::{DeviceError, Edited, Into};
+use crate::layout::{Draw, DrawSizes};
 
 /// The last of some values, of which there is one at least.
 fn last<T: Default + Copy, B: Buffer<Item = T>>(
@@ -105,17 +106,10 @@ impl MultinomialSampler {
         (rows, copies): (usize, usize),
         rule: DrawRule,
     ) -> Result<Self, DeviceError> {
-        let heap = &session.heap;
-        let mut counts = heap.scratch("density copies", rows)?;
+        let sizes = DrawSizes { rows: rows as u64, copies: copies as u64 };
+        let Draw { mut counts, sums, sources } = Draw::reserve(&session.heap, &sizes)?;
         counts.zero(&session.stream)?;
-        Ok(Self {
-            rule,
-            rows,
-            made: copies,
-            sums: heap.scratch("density weights", rows)?,
-            counts,
-            sources: heap.scratch("density sources", copies)?,
-        })
+        Ok(Self { rule, rows, made: copies, sums, counts, sources })
     }
 
     /// Sums up the weights, and flags the dead where they are not to be drawn.

@@ -2,14 +2,14 @@
 //!
 //! All scratch is taken before anything moves, and nothing waits for the device.
 
-use super::densify::COMPACT_WORDS;
 use crate::abi::{ColumnsArgs, MortonArgs, Out};
 use crate::backend::DeviceError;
 use crate::backend::cuda::device::error::count_u32;
-use crate::backend::cuda::memory::heap::{Block, Buffer};
+use crate::backend::cuda::memory::heap::{Block, Buffer, host_len};
 use crate::backend::cuda::memory::sort::{self, SortPairs};
 use crate::backend::cuda::model::tables::Model;
 use crate::backend::cuda::session::Session;
+use crate::layout::{MOVED_COLUMNS, MoveSizes, Moves};
 use crate::math::morton::{Cube, KEY_BITS};
 
 /// Puts the rows in the order of their centres' keys; rows of one key keep their order.
@@ -22,10 +22,10 @@ pub(crate) fn reorder(
     if rows == 0 {
         return Ok(());
     }
-    let row_from_place = sorted_rows(session, model, cube)?;
-    let widest = model.widths().into_iter().max().unwrap_or(1);
-    let at_once = (COMPACT_WORDS / rows).clamp(1, widest);
-    let scratch = session.heap.scratch("moved columns", rows * at_once)?;
+    let sizes = MoveSizes { rows: rows as u64, widest: model.size().widest() };
+    let row_from_place = sorted_rows(session, model, cube, &sizes)?;
+    let scratch = session.heap.take(&MOVED_COLUMNS, &sizes)?;
+    let at_once = host_len(sizes.columns_at_once());
     model.invalidate_rows();
     let mut mover = Mover { session, rows, row_from_place, at_once, scratch };
     for (table, width) in model.regions() {
@@ -38,11 +38,15 @@ pub(crate) fn reorder(
 }
 
 /// The row that comes to each place; `[rows]`.
-fn sorted_rows(session: &Session, model: &Model, cube: &Cube) -> Result<Block<u32>, DeviceError> {
+fn sorted_rows(
+    session: &Session,
+    model: &Model,
+    cube: &Cube,
+    sizes: &MoveSizes,
+) -> Result<Block<u32>, DeviceError> {
     let Session { heap, stream, kernels, .. } = session;
     let n = model.len();
-    let mut rows = [heap.scratch("reordered rows", n)?, heap.scratch("reordered rows", n)?];
-    let mut keys = [heap.scratch("morton keys", n)?, heap.scratch("morton keys", n)?];
+    let Moves { mut rows, mut keys } = Moves::reserve(heap, sizes)?;
     let args = MortonArgs {
         geometry: model.geometry(),
         keys: keys[0].write(),

@@ -7,9 +7,9 @@ use crate::backend::DeviceError;
 use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::memory::heap::{Block, Buffer};
 use crate::backend::cuda::memory::sort::exclusive_sum;
-use crate::backend::cuda::model::lanes::LANES;
 use crate::backend::cuda::model::tables::Model;
 use crate::backend::cuda::session::Session;
+use crate::layout::{NearRows, Samples, ViewSizes};
 use crate::memory::Bytes;
 
 /// The depths that a view shows.
@@ -32,13 +32,12 @@ impl DepthMap {
     /// Of a view's surface maps.
     pub(crate) fn new(
         session: &Session,
-        splats: &Splats,
+        (splats, sizes): (&Splats, &ViewSizes),
         surface: &Block<f32>,
     ) -> Result<Self, DeviceError> {
         let (heap, stream) = (&session.heap, &session.stream);
         let pixels = surface.len() / 4;
-        let mut depths = heap.scratch("shown depths", pixels)?;
-        let mut farthest = heap.scratch("shown depths", 1)?;
+        let Samples { mut depths, mut farthest } = Samples::reserve(heap, sizes)?;
         farthest.zero(stream)?;
         let args = ShowArgs {
             splats: splats.records.read(),
@@ -61,14 +60,9 @@ impl DepthMap {
         (splats, camera): (&Splats, &Camera),
     ) -> Result<Sampled, DeviceError> {
         let (heap, stream, gaussians) = (&session.heap, &session.stream, model.len());
-        let lane_blocks = gaussians.div_ceil(LANES);
-        let mut rows = heap.scratch("surface rows", splats.visible)?;
-        let mut total = heap.scratch("surface counts", 1)?;
-        let [mut masks, mut counts, mut firsts] = [
-            heap.scratch("surface counts", lane_blocks)?,
-            heap.scratch("surface counts", lane_blocks)?,
-            heap.scratch("surface counts", lane_blocks)?,
-        ];
+        let NearRows { mut rows, mut total, mut masks, counts: [mut counts, mut firsts] } =
+            NearRows::reserve(heap, &splats.sizes(gaussians, camera))?;
+        let lane_blocks = counts.len();
         total.zero(stream)?;
         let args = NearArgs {
             geometry: model.geometry(),

@@ -8,6 +8,7 @@ use crate::backend::cuda::session::Session;
 use crate::backend::viewpoint::viewpoint;
 use crate::backend::{DeviceError, RenderSettings};
 use crate::dataset::View;
+use crate::layout::Smoothing;
 use crate::math::Real;
 use crate::math::filter::smoothing_per_depth;
 
@@ -21,8 +22,8 @@ pub(crate) fn smooth(
 ) -> Result<(), DeviceError> {
     let rows = model.len();
     // Before anything changes.
-    let mut on_device = session.heap.scratch::<SmoothView>("views to smooth for", views.len())?;
-    let mut farthest = session.heap.scratch::<u32>("farthest depth", 1)?;
+    let Smoothing { views: mut on_device, mut farthest } =
+        Smoothing::reserve(&session.heap, views.len() as u64)?;
     model.enable_filter(session)?;
     let host: Vec<SmoothView> = views.iter().map(|view| smooth_view(view)).collect();
     on_device.upload(&session.stream, 0, &host)?;

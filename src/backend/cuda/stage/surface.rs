@@ -8,18 +8,16 @@ use super::sampled_depths::{DepthMap, Sampled};
 use crate::abi::terms::{
     At, Inputs, SampleRule, Terms, VALUE_DENSITY, VALUE_ENTROPY, VALUE_NORMAL, VALUE_SDF,
 };
-use crate::abi::{
-    Camera, EntropyArgs, In, Out, RegulariseArgs, SURFACE_BLOCK, SURFACE_WIDTH, SeenArgs,
-};
+use crate::abi::{Camera, EntropyArgs, In, Out, RegulariseArgs, SURFACE_BLOCK, SeenArgs};
 use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::device::launch::Kernel;
 use crate::backend::cuda::device::stream::Stream;
-use crate::backend::cuda::memory::heap::{Block, Buffer};
+use crate::backend::cuda::memory::heap::{Block, Buffer, host_len};
 use crate::backend::cuda::memory::sort::exclusive_sum;
-use crate::backend::cuda::model::lanes::LANES;
 use crate::backend::cuda::model::tables::Model;
 use crate::backend::cuda::session::Session;
 use crate::backend::{DeviceError, NeighbourLists, check_inputs};
+use crate::layout::{SURFACE_GRADIENTS, SurfaceRows, ViewSizes};
 use crate::math::Real;
 use crate::math::random::{Purpose, Stream as Random};
 
@@ -27,7 +25,7 @@ use crate::math::random::{Purpose, Stream as Random};
 /// the terms in the end does not count.
 const MOST_BLOCKS: usize = 4096;
 
-/// NearestLists that half a warp has lanes for.
+/// Neighbours that half a warp has lanes for.
 const HALF_WARP: u32 = 16;
 
 /// What is left of a view behind its backward pass.
@@ -61,12 +59,13 @@ pub(crate) fn regularise(
     session.status.clear_sums(&session.stream)?;
     let entropy_weight = terms.weight(VALUE_ENTROPY);
     if splats.visible > 0 {
+        let sizes = splats.sizes(model.len(), camera);
         let d_geometry = match geometry {
             Some(there) => there,
-            None => geometry.insert(zeros(session, model.len())?),
+            None => geometry.insert(zeros(session, &sizes)?),
         };
         let rows = if entropy_weight != 0.0 || depth_map.is_none() {
-            Some(seen_rows(session, splats, model.len())?)
+            Some(seen_rows(session, splats, &sizes)?)
         } else {
             None
         };
@@ -88,10 +87,9 @@ pub(crate) fn regularise(
     Ok(PendingLosses::of_samples(report, active, (splats.visible, terms.samples.count)))
 }
 
-/// Gradients of so many Gaussians' geometry that nothing was added to.
-fn zeros(session: &Session, gaussians: usize) -> Result<Block<f32>, DeviceError> {
-    let len = gaussians.saturating_mul(SURFACE_WIDTH as usize);
-    let mut block = session.heap.scratch("surface gradients", len)?;
+/// Gradients of all Gaussians' geometry that nothing was added to.
+fn zeros(session: &Session, sizes: &ViewSizes) -> Result<Block<f32>, DeviceError> {
+    let mut block = session.heap.take(&SURFACE_GRADIENTS, sizes)?;
     block.zero(&session.stream)?;
     Ok(block)
 }
@@ -101,12 +99,12 @@ fn zeros(session: &Session, gaussians: usize) -> Result<Block<f32>, DeviceError>
 fn seen_rows(
     session: &Session,
     splats: &Splats,
-    gaussians: usize,
+    sizes: &ViewSizes,
 ) -> Result<Block<u32>, DeviceError> {
-    let lane_blocks = gaussians.div_ceil(LANES);
-    let mut rows = session.heap.scratch("surface rows", splats.visible)?;
-    let mut counts = session.heap.scratch("surface counts", lane_blocks)?;
-    let mut firsts = session.heap.scratch("surface counts", lane_blocks)?;
+    let gaussians = host_len(sizes.gaussians);
+    let SurfaceRows { mut rows, counts: [mut counts, mut firsts] } =
+        SurfaceRows::reserve(&session.heap, sizes)?;
+    let lane_blocks = counts.len();
     let splat_from_gaussian = splats.splat_from_gaussian.read();
     let (n, seen) = (count_u32(gaussians)?, count_u32(splats.visible)?);
     let count = SeenArgs {

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::memory::plan::{Maps, OptionalColumns};
+use crate::memory::plan::{Maps, OptionalColumns, Storage};
 
 fn run(gaussians: u64, storage: Storage) -> Run {
     Run {

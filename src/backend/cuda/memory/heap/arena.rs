@@ -2,28 +2,10 @@
 
 use std::rc::Rc;
 
-use super::span::{ALIGNMENT, Accounts, Span};
+use super::span::{Accounts, Span};
 use crate::backend::DeviceError;
+use crate::layout::{Placement, SCRATCH, Spot, spare};
 use crate::memory::Kind;
-
-/// Label of the arena's memory; its blocks are listed under their own labels.
-const LABEL: &str = "scratch";
-
-/// Growth beyond the request, as a share of the present size: a frame that is a little larger
-/// than the last one maps nothing.
-const SPARE_SHARE: u64 = 8;
-
-/// At most so much beyond.
-const MOST_SPARE: u64 = 64 << 20;
-
-/// A live block.
-struct LiveBlock {
-    id: u64,
-    /// Which span.
-    span: usize,
-    /// Where in it the block ends.
-    end: u64,
-}
 
 /// Where a new block lies.
 pub(super) struct BlockPlace {
@@ -36,9 +18,8 @@ pub(super) struct BlockPlace {
 pub(super) struct Arena {
     accounts: Rc<Accounts>,
     spans: Vec<Span>,
-    /// In the order of their places.
-    live: Vec<LiveBlock>,
-    next_id: u64,
+    /// Where blocks live.
+    placement: Placement,
     /// The furthest that blocks reached since the last trim, and between it and the one before.
     reached: [u64; 2],
 }
@@ -48,22 +29,20 @@ impl Arena {
         Self {
             accounts: Rc::clone(accounts),
             spans: Vec::new(),
-            live: Vec::new(),
-            next_id: 0,
+            placement: Placement::default(),
             reached: [0; 2],
         }
     }
 
     /// Places a block after all live blocks.
     pub(super) fn take(&mut self, bytes: u64) -> Result<BlockPlace, DeviceError> {
-        let (span, start) = if self.accounts.memory.is_virtual() {
+        let spot = if self.accounts.memory.is_virtual() {
             self.place_in_place(bytes)?
         } else {
             self.place_beside(bytes)?
         };
-        let id = self.next_id;
-        self.next_id += 1;
-        self.live.push(LiveBlock { id, span, end: start + bytes });
+        let Spot { span, start } = spot;
+        let id = self.placement.take(spot, bytes);
         let before: u64 = self.spans[..span].iter().map(Span::mapped).sum();
         self.reached[0] = self.reached[0].max(before + start + bytes);
         Ok(BlockPlace { id, address: self.spans[span].address() + start })
@@ -71,22 +50,22 @@ impl Arena {
 
     /// The block of this number is gone.
     pub(super) fn give_back(&mut self, id: u64) {
-        self.live.retain(|live| live.id != id);
+        self.placement.give_back(id);
     }
 
     /// Gives back the memory after all live blocks.
     pub(super) fn trim(&mut self) -> Result<(), DeviceError> {
-        let (top_span, top) = self.top();
-        if self.live.is_empty() && !self.accounts.memory.is_virtual() {
+        let top = self.placement.top();
+        if self.placement.is_empty() && !self.accounts.memory.is_virtual() {
             self.spans.clear();
             return Ok(());
         }
-        self.spans.truncate(top_span + 1);
+        self.spans.truncate(top.span + 1);
         // A range without virtual memory could only be cut by moving the blocks that live in it.
         if self.accounts.memory.is_virtual()
-            && let Some(span) = self.spans.get_mut(top_span)
+            && let Some(span) = self.spans.get_mut(top.span)
         {
-            span.trim(top)?;
+            span.trim(top.start)?;
         }
         Ok(())
     }
@@ -94,7 +73,7 @@ impl Arena {
     /// Gives back what was not reached since the call before the last. Memory that is no virtual one
     /// stays: the next iteration could hardly have it anew in one piece.
     pub(super) fn trim_to_recent(&mut self) -> Result<(), DeviceError> {
-        let (_, top) = self.top();
+        let top = self.placement.top().start;
         let keep = self.recent().max(top);
         self.reached = [top, self.reached[0]];
         match self.spans.first_mut() {
@@ -126,52 +105,43 @@ impl Arena {
 
     /// Bytes after all live blocks.
     pub(super) fn idle(&self) -> u64 {
-        let (span, top) = self.top();
-        let behind = self.spans.iter().skip(span).map(Span::mapped).sum::<u64>();
-        behind.saturating_sub(top)
+        let top = self.placement.top();
+        let after = self.spans.iter().skip(top.span).map(Span::mapped).sum::<u64>();
+        after.saturating_sub(top.start)
     }
 
-    /// The first free address after all live blocks.
-    fn top(&self) -> (usize, u64) {
-        self.live.last().map_or((0, 0), |live| (live.span, live.end.next_multiple_of(ALIGNMENT)))
-    }
-
-    fn place_in_place(&mut self, bytes: u64) -> Result<(usize, u64), DeviceError> {
-        let (_, start) = self.top();
+    fn place_in_place(&mut self, bytes: u64) -> Result<Spot, DeviceError> {
+        let spot = self.placement.top();
         if self.spans.is_empty() {
-            self.spans.push(Span::new(&self.accounts, LABEL, Kind::Scratch)?);
+            self.spans.push(Span::new(&self.accounts, SCRATCH.label, Kind::Scratch)?);
         }
         let span = &mut self.spans[0];
-        let end = start.saturating_add(bytes);
+        let end = spot.start.saturating_add(bytes);
         if end > span.mapped() {
-            let spare = (span.mapped() / SPARE_SHARE).min(MOST_SPARE);
+            let spare = spare(span.mapped());
             if spare == 0 || span.grow(end.max(span.mapped() + spare)).is_err() {
                 span.grow(end)?;
             }
         }
-        Ok((0, start))
+        Ok(spot)
     }
 
-    fn place_beside(&mut self, bytes: u64) -> Result<(usize, u64), DeviceError> {
-        let (top_span, top) = self.top();
-        for (index, span) in self.spans.iter().enumerate().skip(top_span) {
-            let start = if index == top_span { top } else { 0 };
-            if start.saturating_add(bytes) <= span.mapped() {
-                return Ok((index, start));
-            }
+    fn place_beside(&mut self, bytes: u64) -> Result<Spot, DeviceError> {
+        if let Some(spot) = self.placement.room_in(self.spans.iter().map(Span::mapped), bytes) {
+            return Ok(spot);
         }
         let mut wanted = bytes;
-        if self.live.is_empty() {
+        if self.placement.is_empty() {
             // All at once what came in parts, so that the next time it is one.
             let together = self.spans.iter().map(Span::mapped).sum();
             self.spans.clear();
             wanted = wanted.max(together);
         }
-        let mut span = Span::new(&self.accounts, LABEL, Kind::Scratch)?;
+        let mut span = Span::new(&self.accounts, SCRATCH.label, Kind::Scratch)?;
         if wanted == bytes || span.grow(wanted).is_err() {
             span.grow(bytes)?;
         }
         self.spans.push(span);
-        Ok((self.spans.len() - 1, 0))
+        Ok(Spot { span: self.spans.len() - 1, start: 0 })
     }
 }

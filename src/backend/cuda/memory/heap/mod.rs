@@ -22,17 +22,16 @@ pub use buffer::Buffer;
 pub use pinned::Pinned;
 pub use region::Region;
 pub use scratch::{Block, Carve, Piece};
+pub(crate) use span::host_len;
 
 use self::arena::Arena;
 use self::memory::{DeviceMemory, GpuMemory};
 use self::span::Accounts;
+use crate::abi::Plain;
 use crate::backend::DeviceError;
 use crate::backend::cuda::device::driver::Device;
-use crate::layout::Library;
+use crate::layout::{CONTEXT, Count, Library, Slot, Source, Taken};
 use crate::memory::{Allowance, Bytes, Entry, Kind, Ledger, Limit};
-
-/// Label of the driver's own memory.
-const FIXED: &str = "context and code";
 
 /// A handle to the memory of one GPU.
 #[derive(Clone)]
@@ -77,8 +76,8 @@ impl Heap {
     pub fn charge_fixed(&self, bytes: Bytes) -> Result<(), DeviceError> {
         self.accounts.update_foreign_use(bytes)?;
         let mut ledger = self.accounts.ledger.borrow_mut();
-        ledger.charge(FIXED, Kind::Fixed, bytes)?;
-        ledger.set_used(FIXED, Kind::Fixed, Bytes(0), bytes);
+        ledger.charge(CONTEXT.label, Kind::Fixed, bytes)?;
+        ledger.set_used(CONTEXT.label, Kind::Fixed, Bytes(0), bytes);
         Ok(())
     }
 
@@ -172,10 +171,10 @@ impl Heap {
 
     /// Writes down what happens to a block.
     #[cfg(test)]
-    fn record(&self, kind: trace::Kind, label: &'static str, address: u64, bytes: u64) {
+    fn record(&self, is_take: bool, label: &'static str, address: u64, bytes: u64) {
         // Without virtual memory the later spans may lie anywhere.
         let start = address.saturating_sub(self.arena.borrow().address());
-        self.accounts.trace.record(trace::Event { kind, label, start, bytes });
+        self.accounts.trace.record(crate::layout::Event { is_take, label, start, bytes });
     }
 
     /// Scratch of CUB's calls on this GPU.
@@ -218,5 +217,28 @@ impl Heap {
             }
             other => other,
         }
+    }
+}
+
+impl Source for Heap {
+    type Block<T: Plain> = Block<T>;
+    type Error = DeviceError;
+
+    fn library(&self) -> &Library {
+        Self::library(self)
+    }
+
+    fn take<T: Plain, C: Count>(
+        &self,
+        slot: &Slot<T, C>,
+        sizes: &C::Sizes,
+    ) -> Result<Block<T>, DeviceError> {
+        Self::take(self, slot, sizes)
+    }
+}
+
+impl<T: Plain> Taken for Block<T> {
+    fn bytes(&self) -> u64 {
+        Self::bytes(self).0
     }
 }

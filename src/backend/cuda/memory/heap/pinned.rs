@@ -8,10 +8,11 @@ use std::rc::Rc;
 
 use super::Heap;
 use super::memory::Fault;
-use super::span::{Accounts, bytes_of};
+use super::span::{Accounts, bytes_of, host_len};
 use crate::abi::Plain;
 use crate::backend::DeviceError;
 use crate::backend::cuda::device::stream::{Event, Stream};
+use crate::layout::{Count, Slot};
 use crate::memory::{Bytes, Kind};
 
 /// Values that the device can reach. Whoever looks at them waits for the last copy.
@@ -26,13 +27,13 @@ pub struct Pinned<T> {
 }
 
 impl Heap {
-    /// Page-locked memory of the host for `len` values, all bits zero.
-    pub fn pinned<T: Plain>(
+    /// Page-locked memory of the host of a slot for these sizes, all bits zero.
+    pub fn pinned<T: Plain, C: Count>(
         &self,
-        label: &'static str,
-        len: usize,
+        slot: &Slot<T, C>,
+        sizes: &C::Sizes,
     ) -> Result<Pinned<T>, DeviceError> {
-        Pinned::new(&self.accounts, label, len)
+        Pinned::new(&self.accounts, slot.label, host_len(slot.len(sizes)))
     }
 }
 

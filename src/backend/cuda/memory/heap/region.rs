@@ -8,6 +8,7 @@ use super::span::{Span, bytes_of};
 use crate::abi::Plain;
 use crate::backend::DeviceError;
 use crate::backend::cuda::device::stream::Stream;
+use crate::layout::{Count, Slot};
 use crate::memory::{Bytes, Kind};
 
 /// Values that live as long as the model. With virtual memory they never move.
@@ -20,9 +21,9 @@ pub struct Region<T> {
 }
 
 impl Heap {
-    /// An empty region.
-    pub fn region<T: Plain>(&self, label: &'static str) -> Result<Region<T>, DeviceError> {
-        Region::new(self, label)
+    /// An empty region of a slot.
+    pub fn region<T: Plain, C: Count>(&self, slot: &Slot<T, C>) -> Result<Region<T>, DeviceError> {
+        Region::new(self, slot.label)
     }
 }
 

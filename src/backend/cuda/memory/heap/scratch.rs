@@ -4,11 +4,10 @@ use std::marker::PhantomData;
 
 use super::Heap;
 use super::buffer::Buffer;
-use super::span::{ALIGNMENT, bytes_of};
-#[cfg(test)]
-use super::trace;
+use super::span::{bytes_of, host_len};
 use crate::abi::Plain;
 use crate::backend::DeviceError;
+use crate::layout::{Count, Slot, with_gap};
 use crate::memory::{Bytes, Kind};
 
 /// Scratch that goes back to the arena when it is dropped.
@@ -22,14 +21,14 @@ pub struct Block<T> {
 }
 
 impl Heap {
-    /// Scratch for `len` uninitialised values. Blocks are given back in any order; a later
-    /// block may lie where an earlier one lay, so all of them belong on one stream.
-    pub fn scratch<T: Plain>(
+    /// Scratch of a slot for these sizes, holding anything. Blocks are given back in any order; a
+    /// later block may lie where an earlier one lay, so all of them belong on one stream.
+    pub fn take<T: Plain, C: Count>(
         &self,
-        label: &'static str,
-        len: usize,
+        slot: &Slot<T, C>,
+        sizes: &C::Sizes,
     ) -> Result<Block<T>, DeviceError> {
-        Block::new(self, label, len)
+        Block::new(self, slot.label, host_len(slot.len(sizes)))
     }
 }
 
@@ -43,7 +42,7 @@ impl<T: Plain> Block<T> {
         ledger.set_used(label, Kind::Scratch, Bytes(0), Bytes(bytes));
         drop(ledger);
         #[cfg(test)]
-        heap.record(trace::Kind::Take, label, place.address, bytes);
+        heap.record(true, label, place.address, bytes);
         let heap = heap.clone();
         Ok(Self { heap, label, id: place.id, address: place.address, len, values: PhantomData })
     }
@@ -98,7 +97,7 @@ impl<T> Drop for Block<T> {
         let mut ledger = self.heap.accounts.ledger.borrow_mut();
         ledger.set_used(self.label, Kind::Scratch, bytes, Bytes(0));
         #[cfg(test)]
-        self.heap.record(trace::Kind::Give, self.label, self.address, bytes.0);
+        self.heap.record(false, self.label, self.address, bytes.0);
     }
 }
 
@@ -111,12 +110,6 @@ pub struct Carve<'a> {
 }
 
 impl<'a> Carve<'a> {
-    /// Bytes of a block that a piece of `len` values takes, with the gap after it.
-    pub fn bytes_for<T>(len: usize) -> usize {
-        let bytes = bytes_of::<T>(len).checked_next_multiple_of(ALIGNMENT);
-        bytes.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(usize::MAX)
-    }
-
     /// The next piece.
     pub fn take<T: Plain>(&mut self, len: usize) -> Result<Piece<'a, T>, DeviceError> {
         let (address, bytes) = (self.next, bytes_of::<T>(len));
@@ -130,7 +123,7 @@ impl<'a> Carve<'a> {
                 ),
             });
         }
-        self.next = (address + bytes).next_multiple_of(ALIGNMENT).min(self.end);
+        self.next = with_gap(address + bytes).min(self.end);
         Ok(Piece { label: self.label, address, len, values: PhantomData })
     }
 }

@@ -5,14 +5,8 @@ use std::rc::Rc;
 
 use super::memory::{DeviceMemory, Fault};
 use crate::backend::DeviceError;
-use crate::layout::Library;
+use crate::layout::{Library, block_beside};
 use crate::memory::{Allowance, Bytes, Kind, Ledger};
-
-/// Bytes of address that blocks and pieces begin at multiples of.
-pub(super) const ALIGNMENT: u64 = 256;
-
-/// The largest block of memory that is mapped at once; more saves no time.
-const LARGEST_BLOCK: u64 = 64 << 20;
 
 /// Memory and the books of it.
 pub(super) struct Accounts {
@@ -182,10 +176,8 @@ impl Span {
     fn map_blocks(&mut self, target: u64) -> Result<(), Fault> {
         let memory = &self.accounts.memory;
         while self.mapped < target {
-            // Blocks in proportion to the mapped size: there are few, and the last one, which
-            // cannot be given back in part, is small against the whole.
-            let fair = (self.mapped / 128).next_power_of_two().min(LARGEST_BLOCK);
-            let bytes = self.accounts.whole_granules(fair).min(target - self.mapped);
+            let fair = self.accounts.whole_granules(block_beside(self.mapped));
+            let bytes = fair.min(target - self.mapped);
             let handle = memory.create(bytes)?;
             if let Err(fault) = memory.map(self.address + self.mapped, bytes, handle) {
                 memory.release(handle)?;
@@ -282,6 +274,11 @@ fn log(result: Result<(), DeviceError>) {
     if let Err(error) = result {
         tracing::debug!("{error}");
     }
+}
+
+/// A length as the host counts; more than any device has where it cannot.
+pub(crate) fn host_len(len: u64) -> usize {
+    usize::try_from(len).unwrap_or(usize::MAX)
 }
 
 /// Bytes of `len` values; more than any device has if the product overflows.

@@ -4,8 +4,10 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::fake::{FakeDevice, GRANULE};
-use super::{Block, Buffer as _, Carve, Heap, Region};
+use super::{Block, Buffer as _, Heap, Region};
+use crate::abi::Plain;
 use crate::backend::DeviceError;
+use crate::layout::{Replay, Slot, Source};
 use crate::memory::{Allowance, Bytes, Kind, Limit};
 
 const MIB: u64 = 1 << 20;
@@ -27,6 +29,20 @@ fn heap(is_virtual: bool, budget: u64) -> (FakeDevice, Heap) {
 /// A heap of this capacity, for tests of its users.
 pub(in crate::backend::cuda) fn heap_of(budget: Bytes) -> Heap {
     heap(true, budget.0).1
+}
+
+/// A region without a slot of the program.
+fn region<T: Plain>(heap: &Heap, label: &'static str) -> Result<Region<T>, DeviceError> {
+    heap.region(&Slot::unlisted(label))
+}
+
+/// Scratch without a slot of the program.
+fn scratch<T: Plain>(
+    heap: &Heap,
+    label: &'static str,
+    len: usize,
+) -> Result<Block<T>, DeviceError> {
+    heap.take(&Slot::unlisted(label), &(len as u64))
 }
 
 #[derive(Clone, Debug)]
@@ -80,7 +96,7 @@ fn play(is_virtual: bool, budget: u64, actions: &[Action]) {
     let (device, heap) = heap(is_virtual, budget);
     let labels = ["geometry", "sh", "moments"];
     let mut regions =
-        labels.map(|label| Watched { region: heap.region::<u8>(label).unwrap(), marked: 0 });
+        labels.map(|label| Watched { region: region::<u8>(&heap, label).unwrap(), marked: 0 });
     let starts = regions.each_ref().map(|watched| watched.region.address());
     let mut blocks: Vec<Block<u8>> = Vec::new();
     for action in actions {
@@ -95,7 +111,7 @@ fn play(is_virtual: bool, budget: u64, actions: &[Action]) {
                 regions[at].mark(&device, at);
             }
             Action::Trim(at) => regions[at].region.trim().unwrap(),
-            Action::Scratch(len) => blocks.extend(unless_full(heap.scratch("frame", len))),
+            Action::Scratch(len) => blocks.extend(unless_full(scratch::<u8>(&heap, "frame", len))),
             Action::Drop(at) => drop((at < blocks.len()).then(|| blocks.remove(at))),
             Action::TrimScratch => heap.trim_scratch().unwrap(),
             Action::Foreign(bytes) => device.state.borrow_mut().foreign = bytes,
@@ -150,7 +166,7 @@ proptest! {
 #[test]
 fn memory_comes_in_granules_of_which_the_values_use_a_part() {
     let (device, heap) = heap(true, 64 * MIB);
-    let mut region = heap.region::<f32>("geometry").unwrap();
+    let mut region = region::<f32>(&heap, "geometry").unwrap();
     region.grow(1_000_003).unwrap();
     assert_eq!((region.len(), region.capacity()), (1_000_003, 1 << 20));
     let entry = heap.ledger()[0];
@@ -163,10 +179,10 @@ fn memory_comes_in_granules_of_which_the_values_use_a_part() {
 fn a_refusal_names_who_asks_and_who_holds_most() {
     for is_virtual in [true, false] {
         let (_device, heap) = heap(is_virtual, 32 * MIB);
-        let mut sh = heap.region::<u8>("sh").unwrap();
+        let mut sh = region::<u8>(&heap, "sh").unwrap();
         sh.grow(20 << 20).unwrap();
         let DeviceError::Refused(refusal) =
-            heap.scratch::<u64>("instances", 2 << 20).map(drop).unwrap_err()
+            scratch::<u64>(&heap, "instances", 2 << 20).map(drop).unwrap_err()
         else {
             panic!("not refused");
         };
@@ -180,9 +196,9 @@ fn a_refusal_names_who_asks_and_who_holds_most() {
 fn numbers_beyond_counting_are_refused() {
     for is_virtual in [true, false] {
         let (device, heap) = heap(is_virtual, CAPACITY);
-        let mut region = heap.region::<u64>("sh").unwrap();
+        let mut region = region::<u64>(&heap, "sh").unwrap();
         assert!(matches!(region.grow(usize::MAX), Err(DeviceError::Refused(_))));
-        let block = heap.scratch::<u64>("instances", usize::MAX / 2);
+        let block = scratch::<u64>(&heap, "instances", usize::MAX / 2);
         assert!(matches!(block.map(drop), Err(DeviceError::Refused(_))));
         assert_eq!((region.len(), device.held()), (0, 0));
     }
@@ -192,7 +208,7 @@ fn numbers_beyond_counting_are_refused() {
 fn memory_that_others_hold_is_named_as_such() {
     let (device, heap) = heap(true, CAPACITY);
     device.state.borrow_mut().foreign = CAPACITY - 8 * MIB;
-    let mut region = heap.region::<u8>("sh").unwrap();
+    let mut region = region::<u8>(&heap, "sh").unwrap();
     region.grow(6 << 20).unwrap();
     let error = region.grow(20 << 20).unwrap_err();
     let DeviceError::OutOfMemory { label, wanted, held, free, .. } = &error else {
@@ -208,9 +224,9 @@ fn memory_that_others_hold_is_named_as_such() {
 fn a_region_takes_what_the_arena_does_not_use() {
     for is_virtual in [true, false] {
         let (device, heap) = heap(is_virtual, 32 * MIB);
-        drop(heap.scratch::<u8>("frame", 20 << 20).unwrap());
+        drop(scratch::<u8>(&heap, "frame", 20 << 20).unwrap());
         assert_eq!(device.held(), 20 * MIB);
-        let mut region = heap.region::<u8>("sh").unwrap();
+        let mut region = region::<u8>(&heap, "sh").unwrap();
         region.grow(30 << 20).unwrap();
         assert_eq!(device.held(), 30 * MIB);
     }
@@ -220,15 +236,15 @@ fn a_region_takes_what_the_arena_does_not_use() {
 fn scratch_begins_anew_when_no_block_lives() {
     for is_virtual in [true, false] {
         let (device, heap) = heap(is_virtual, CAPACITY);
-        let first = heap.scratch::<u8>("first", 3 << 20).unwrap();
-        let second = heap.scratch::<u8>("second", 5 << 20).unwrap();
+        let first = scratch::<u8>(&heap, "first", 3 << 20).unwrap();
+        let second = scratch::<u8>(&heap, "second", 5 << 20).unwrap();
         let start = first.address();
         drop(first);
-        let third = heap.scratch::<u8>("third", 100).unwrap();
+        let third = scratch::<u8>(&heap, "third", 100).unwrap();
         assert!(third.address() >= second.address() + (5 << 20), "after all live blocks");
         drop((second, third));
         let held = device.held();
-        let again = heap.scratch::<u8>("again", 8 << 20).unwrap();
+        let again = scratch::<u8>(&heap, "again", 8 << 20).unwrap();
         assert!(!is_virtual || again.address() == start);
         assert!(device.held() <= held);
     }
@@ -237,17 +253,17 @@ fn scratch_begins_anew_when_no_block_lives() {
 #[test]
 fn a_little_more_scratch_than_last_time_maps_nothing() {
     let (device, heap) = heap(true, CAPACITY);
-    drop(heap.scratch::<u8>("frame", 400 << 20).unwrap());
-    drop(heap.scratch::<u8>("frame", 401 << 20).unwrap());
+    drop(scratch::<u8>(&heap, "frame", 400 << 20).unwrap());
+    drop(scratch::<u8>(&heap, "frame", 401 << 20).unwrap());
     let held = device.held();
-    drop(heap.scratch::<u8>("frame", 440 << 20).unwrap());
+    drop(scratch::<u8>(&heap, "frame", 440 << 20).unwrap());
     assert_eq!(device.held(), held);
 }
 
 #[test]
 fn trimming_leaves_little_behind() {
     let (device, heap) = heap(true, CAPACITY);
-    let mut region = heap.region::<u8>("sh").unwrap();
+    let mut region = region::<u8>(&heap, "sh").unwrap();
     region.grow(1500 << 20).unwrap();
     for mib in [1301_u64, 700, 333, 65, 3, 0] {
         region.shrink(usize::try_from(mib * MIB).unwrap());
@@ -261,8 +277,8 @@ fn trimming_leaves_little_behind() {
 #[test]
 fn pieces_of_a_block_lie_apart_and_within() {
     let (_device, heap) = heap(true, CAPACITY);
-    let bytes = Carve::bytes_for::<f32>(1001) + Carve::bytes_for::<u8>(3);
-    let mut block = heap.scratch::<u8>("block", bytes).unwrap();
+    let bytes = 4096 + 256;
+    let mut block = scratch::<u8>(&heap, "block", bytes).unwrap();
     let (start, end) = (block.address(), block.address() + bytes as u64);
     let mut carve = block.carve();
     let mut first = carve.take::<f32>(1001).unwrap();
@@ -278,7 +294,7 @@ fn pieces_of_a_block_lie_apart_and_within() {
 #[test]
 fn a_range_outside_of_a_buffer_is_an_error() {
     let (_device, heap) = heap(true, CAPACITY);
-    let mut region = heap.region::<u32>("sh").unwrap();
+    let mut region = region::<u32>(&heap, "sh").unwrap();
     region.grow(10).unwrap();
     assert_eq!(region.place("read", &(7..10)).unwrap(), (region.address() + 28, 12));
     assert!(region.place("read", &(10..10)).is_ok());
@@ -296,7 +312,7 @@ fn fixed_memory_counts_against_the_budget() {
     let (_device, heap) = heap(true, 500 * MIB);
     heap.charge_fixed(Bytes(490 * MIB)).unwrap();
     assert_eq!(heap.total(), Bytes(490 * MIB));
-    let mut region = heap.region::<u8>("sh").unwrap();
+    let mut region = region::<u8>(&heap, "sh").unwrap();
     assert!(region.grow(12 << 20).is_err());
     heap.set_budget(Bytes(502 * MIB));
     region.grow(12 << 20).unwrap();
@@ -309,7 +325,7 @@ fn what_others_take_shrinks_the_budget_and_it_grows_back() {
     let allowance = Allowance::new(Some(Limit::Bytes(Bytes(80 * MIB))), 0.95, Bytes(100 * MIB));
     let heap = Heap::over(Box::new(device.clone()), allowance).unwrap();
     assert_eq!(heap.budget(), Bytes(76 * MIB));
-    let mut region = heap.region::<u8>("model").unwrap();
+    let mut region = region::<u8>(&heap, "model").unwrap();
     region.grow(20 << 20).unwrap();
     device.state.borrow_mut().foreign = 50 * MIB;
     heap.update_foreign_use().unwrap();
@@ -329,7 +345,7 @@ fn what_others_take_shrinks_the_budget_and_it_grows_back() {
 #[test]
 fn slack_is_what_the_last_iterations_did_not_need() {
     let (_, heap) = heap(true, CAPACITY);
-    let need = |mib: usize| drop(heap.scratch::<u8>("frame", mib << 20).unwrap());
+    let need = |mib: usize| drop(scratch::<u8>(&heap, "frame", mib << 20).unwrap());
     need(600);
     heap.trim_slack().unwrap();
     assert!(heap.total() >= Bytes(600 * MIB), "needed since the last trim");
@@ -348,10 +364,37 @@ fn slack_is_what_the_last_iterations_did_not_need() {
 #[test]
 fn nothing_that_lives_is_slack() {
     let (_, heap) = heap(true, CAPACITY);
-    let block = heap.scratch::<u8>("frame", 64 << 20).unwrap();
+    let block = scratch::<u8>(&heap, "frame", 64 << 20).unwrap();
     for _ in 0..3 {
         heap.trim_slack().unwrap();
     }
     assert!(heap.total() >= Bytes(64 * MIB));
     drop(block);
+}
+
+proptest! {
+    /// Blocks of the arena lie where a replay says that they do.
+    #[test]
+    fn a_replay_places_blocks_as_the_arena_does(
+        steps in vec((0..3_u8, 0..8_usize, prop_oneof![0..3000_usize, 0..(20_usize << 20)]), 1..60),
+    ) {
+        let (_device, heap) = heap(true, CAPACITY);
+        let replay = Replay::default();
+        let mut blocks = Vec::new();
+        let mut base = None;
+        for (choice, at, len) in steps {
+            if choice == 0 && at < blocks.len() {
+                drop(blocks.remove(at));
+                continue;
+            }
+            let real = scratch::<u8>(&heap, "frame", len).unwrap();
+            let slot = Slot::<u8, _>::unlisted("frame");
+            let start = replay.start_of_next();
+            let Ok(counted) = Source::take(&replay, &slot, &(len as u64));
+            let base = *base.get_or_insert(real.address());
+            prop_assert_eq!(real.address() - base, start);
+            blocks.push((real, counted));
+        }
+        prop_assert_eq!(heap.recent_scratch(), Bytes(replay.reach()));
+    }
 }

@@ -2,22 +2,7 @@
 
 use std::cell::RefCell;
 
-/// Something that happened to a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Event {
-    pub(crate) kind: Kind,
-    pub(crate) label: &'static str,
-    /// Bytes from the beginning of the arena.
-    pub(crate) start: u64,
-    pub(crate) bytes: u64,
-}
-
-/// What happened to it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Take,
-    Give,
-}
+use crate::layout::Event;
 
 /// All that happened, the first first.
 #[derive(Debug, Default)]

@@ -1,0 +1,248 @@
+//! The cases of the traces, and what a device would answer in them.
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use crate::backend::cuda::BandPolicy;
+use crate::backend::{
+    Compensation, Inputs, RenderSettings, SampleRule, ScreenFilter, Statistics, Term, Terms, Wants,
+};
+use crate::dataset::{Camera, DepthMap, Image, Pose, View};
+use crate::math::random::{Purpose, Stream};
+use crate::memory::plan::Storage;
+
+/// What is drawn of surfaces in the coarse stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Coarse {
+    Entropy,
+    Density,
+    Normals,
+    Distances,
+}
+
+/// What a view shows.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Seen {
+    pub(super) visible: u32,
+    pub(super) instances: u64,
+}
+
+/// A run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Case {
+    pub(super) gaussians: usize,
+    pub(super) sh_degree: u32,
+    pub(super) storage: Storage,
+    pub(super) px: [u32; 2],
+    pub(super) bands: BandPolicy,
+    pub(super) views: [Seen; 2],
+    pub(super) inverse_depth: bool,
+    pub(super) compensation: Option<Compensation>,
+    pub(super) statistics: Statistics,
+    pub(super) antialiasing: bool,
+    pub(super) filter_3d: bool,
+    pub(super) coarse: Option<Coarse>,
+    pub(super) neighbours: u32,
+    /// Clones, splits and births granted.
+    pub(super) densify: [usize; 3],
+    /// Rows that a round removes, and rows from the first of them on.
+    pub(super) pruned: [usize; 2],
+    /// Gaussians that are dead, and copies born.
+    pub(super) relocate: [usize; 2],
+}
+
+/// Random numbers in turn.
+struct Dice {
+    stream: Stream,
+    next: u64,
+}
+
+impl Dice {
+    fn unit(&mut self) -> f64 {
+        self.next += 1;
+        self.stream.uniform(self.next)
+    }
+
+    fn chance(&mut self, share: f64) -> bool {
+        self.unit() < share
+    }
+
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "within the range")]
+    fn within(&mut self, range: RangeInclusive<u64>) -> u64 {
+        let count = range.end() - range.start() + 1;
+        range.start() + ((self.unit() * count as f64) as u64).min(count - 1)
+    }
+
+    /// As likely small as large.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "within the range")]
+    fn magnitude(&mut self, most: u64) -> u64 {
+        let power = self.unit() * (most as f64 + 1.0).ln();
+        (power.exp() as u64).min(most)
+    }
+
+    fn size(&mut self, most: usize) -> usize {
+        usize::try_from(self.magnitude(most as u64)).unwrap_or(most)
+    }
+}
+
+impl Case {
+    pub(super) fn of(seed: u64) -> Self {
+        let dice = &mut Dice { stream: Stream::new(seed, 0, Purpose::Sample), next: 0 };
+        let gaussians = dice.size(150_000).max(1);
+        let px = [(); 2].map(|()| u32::try_from(dice.within(1..=500)).unwrap_or(1));
+        // Every tenth has more tiles than keys of 16 bits tell apart.
+        let px = if seed % 10 == 9 { [4112, 4096] } else { px };
+        let wanted = [dice.size(gaussians / 2), dice.size(gaussians - gaussians / 2)];
+        let births = dice.size(wanted.iter().sum());
+        let births = if dice.chance(0.5) { wanted.iter().sum() } else { births };
+        let pruned = if dice.chance(0.2) { 0 } else { dice.size(gaussians + births) };
+        let hole = pruned + dice.size(gaussians + births - pruned);
+        let coarse = match dice.within(0..=7) {
+            0 => Some(Coarse::Entropy),
+            1 => Some(Coarse::Density),
+            2 => Some(Coarse::Normals),
+            3 | 4 => Some(Coarse::Distances),
+            _ => None,
+        };
+        let compensation = match dice.within(0..=3) {
+            0 => Some(Compensation::Exposure),
+            1 => Some(Compensation::BilateralGrid),
+            _ => None,
+        };
+        let statistics = match dice.within(0..=2) {
+            0 => Statistics::Norms,
+            1 => Statistics::AbsoluteNorms,
+            _ => Statistics::Both,
+        };
+        let bands = match dice.within(0..=2) {
+            0 => BandPolicy::AtLeast(u32::try_from(dice.within(1..=9)).unwrap_or(1)),
+            _ => BandPolicy::Never,
+        };
+        Self {
+            gaussians,
+            sh_degree: u32::try_from(dice.within(0..=3)).unwrap_or(0),
+            storage: if dice.chance(0.4) { Storage::Compact } else { Storage::Full },
+            px,
+            bands,
+            views: [Seen::of(dice, gaussians), Seen::of(dice, gaussians)],
+            inverse_depth: dice.chance(0.3),
+            compensation,
+            statistics,
+            antialiasing: dice.chance(0.3),
+            filter_3d: dice.chance(0.3),
+            coarse,
+            neighbours: u32::try_from(dice.within(1..=32)).unwrap_or(1),
+            densify: [wanted[0], wanted[1], births],
+            pruned: [pruned, if pruned == 0 { 0 } else { hole }],
+            relocate: [dice.size(gaussians), dice.size(gaussians)],
+        }
+    }
+
+    pub(super) fn settings(&self) -> RenderSettings {
+        let variance_px2 = 0.1;
+        RenderSettings {
+            sh_degree: self.sh_degree,
+            screen_filter: match self.antialiasing {
+                true => ScreenFilter { variance_px2, compensates: true },
+                false => ScreenFilter::DILATION,
+            },
+            ..RenderSettings::DEFAULT
+        }
+    }
+
+    /// What an iteration draws, in the coarse stage or before it.
+    pub(super) fn wants(&self, coarse: Option<Coarse>) -> Wants {
+        Wants {
+            observe: coarse.is_none().then_some(self.statistics),
+            inputs: Inputs {
+                inverse_depths: self.inverse_depth,
+                maps: matches!(coarse, Some(Coarse::Normals | Coarse::Distances)),
+                ..Inputs::NONE
+            },
+            compensation: self.compensation,
+        }
+    }
+
+    /// What an iteration compares.
+    pub(super) fn terms(&self, coarse: Option<Coarse>) -> Terms {
+        let weight = |on: bool| if on { 0.2 } else { 0.0 };
+        let terms = Terms::photometric(0.2).with(Term::InverseDepth, weight(self.inverse_depth));
+        let Some(coarse) = coarse else { return terms };
+        let has_entropy = coarse == Coarse::Entropy || self.neighbours.is_multiple_of(3);
+        let has_density = matches!(coarse, Coarse::Density | Coarse::Normals);
+        terms
+            .with(Term::Entropy, weight(has_entropy))
+            .with(Term::Density, weight(has_density))
+            .with(Term::Normal, weight(coarse != Coarse::Entropy))
+            .with(Term::Sdf { unit: 0.1 }, weight(coarse == Coarse::Distances))
+            .with(Term::DepthNormal { by_opacity: false }, weight(coarse == Coarse::Normals))
+            .sampled_by(SampleRule { count: 1000, seed: 0, iteration: 7 })
+    }
+
+    pub(super) fn view(&self) -> View {
+        let [width, height] = self.px;
+        View {
+            name: "a.png".to_owned(),
+            camera: Camera {
+                width,
+                height,
+                focal_px: [100.0; 2],
+                centre_px: self.px.map(|side| f64::from(side) / 2.0),
+            },
+            pose: Pose {
+                rotation: [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
+                translation: [0.0; 3],
+            },
+        }
+    }
+
+    pub(super) fn photograph(&self) -> Arc<Image> {
+        let [width, height] = self.px;
+        let pixels = width as usize * height as usize;
+        let values = vec![0; pixels];
+        let depth = self.inverse_depth.then_some(DepthMap { values, scale: 1.0, offset: 0.0 });
+        Arc::new(Image { width, height, rgb: vec![0; pixels * 3], mask: None, depth })
+    }
+
+    /// What the device would have in the buffer of a label.
+    pub(super) fn answer(&self, seen: Seen, label: &str, host: &mut [u8]) {
+        match (label, host.len()) {
+            ("status", 16) => {
+                host[..8].copy_from_slice(&seen.instances.to_le_bytes());
+                host[8..12].copy_from_slice(&seen.visible.to_le_bytes());
+            }
+            // No fault: before the sums.
+            ("status", 80) => host[..8].fill(0xff),
+            ("instances of rows", bytes) => {
+                let rows = bytes as u64 / 8;
+                let before = |row| seen.instances * row / rows;
+                for (row, word) in (0..).zip(host.chunks_exact_mut(8)) {
+                    word.copy_from_slice(&(before(row + 1) - before(row)).to_le_bytes());
+                }
+            }
+            ("density counts", _) => {
+                let [clones, splits, _] = self.densify;
+                let words = [clones, splits, clones, splits, self.pruned[0], self.pruned[1]];
+                for (word, count) in host.chunks_exact_mut(4).zip(words) {
+                    word.copy_from_slice(&u32::try_from(count).unwrap_or(0).to_le_bytes());
+                }
+            }
+            // All have the first digit.
+            ("density digits", _) => host[..4].fill(0xff),
+            ("density sources", _) => {
+                let dead = u32::try_from(self.relocate[0]).unwrap_or(0);
+                host.copy_from_slice(&dead.to_le_bytes());
+            }
+            ("density weights", _) => host[0] = 1,
+            _ => {}
+        }
+    }
+}
+
+impl Seen {
+    fn of(dice: &mut Dice, gaussians: usize) -> Self {
+        let visible = if dice.chance(0.1) { 0 } else { dice.size(gaussians) };
+        let instances = if visible == 0 { 0 } else { dice.magnitude(3_000_000) };
+        Self { visible: u32::try_from(visible).unwrap_or(0), instances }
+    }
+}

@@ -1,0 +1,75 @@
+//! What a drawn view is expected to take.
+
+use super::case::Seen;
+use crate::abi::terms::{At, Terms, VALUE_ENTROPY, VALUE_SDF};
+use crate::backend::Drawing;
+use crate::backend::cuda::Model;
+use crate::backend::cuda::session::{BandPolicy, Session};
+use crate::backend::cuda::stage::blend;
+use crate::layout::{ListSizes, Replay};
+use crate::memory::plan::{self, SampleTerms, ViewSize};
+
+/// A view before it is drawn.
+pub(super) struct Expected {
+    gaussians: u64,
+    view: ViewSize,
+    most_visible: u64,
+    drawing: Drawing,
+    /// Where it is drawn in bands.
+    bands: Option<Vec<ListSizes>>,
+}
+
+impl Expected {
+    pub(super) fn of(
+        session: &Session,
+        model: &Model,
+        seen: Seen,
+        px: [u32; 2],
+        drawing: Drawing,
+    ) -> Self {
+        let visible = seen.visible.into();
+        let view = ViewSize { px, visible, instances: seen.instances };
+        Self {
+            gaussians: model.size().gaussians,
+            view,
+            most_visible: session.most_visible as u64,
+            drawing,
+            bands: match session.bands {
+                BandPolicy::AtLeast(bands) => Some(Self::bands(&view, bands)),
+                BandPolicy::Never | BandPolicy::WhenNeeded => None,
+            },
+        }
+    }
+
+    /// So many bands or more, each of as many rows of tiles. A row has its share of the instances.
+    fn bands(view: &ViewSize, bands: u32) -> Vec<ListSizes> {
+        let tiles = view.px.map(|side| side.div_ceil(crate::abi::TILE));
+        let all = tiles[1];
+        let rows = (all / bands.max(1)).max(1);
+        let before = |row: u32| view.instances * u64::from(row) / u64::from(all);
+        let of = |first: u32| {
+            let end = all.min(first + rows);
+            let instances = before(end) - before(first);
+            ListSizes { tiles, rows: end - first, instances, counted: Some(view.visible) }
+        };
+        (0..all).step_by(rows as usize).map(of).collect()
+    }
+
+    /// The view is drawn, and terms at samples follow.
+    pub(super) fn replay(&self, source: &Replay, terms: Option<&Terms>) {
+        let terms = terms.filter(|terms| terms.active_at(At::Samples).next().is_some());
+        let terms = terms.map(|terms| {
+            let shown = terms.weight(VALUE_SDF) != 0.0;
+            SampleTerms { seen: terms.weight(VALUE_ENTROPY) != 0.0 || !shown, shown }
+        });
+        let drawing = plan::Drawing {
+            gaussians: self.gaussians,
+            view: &self.view,
+            most_visible: Some(self.most_visible),
+            wants: blend::wants(&self.drawing),
+            bands: self.bands.clone(),
+            terms,
+        };
+        drawing.replay(source);
+    }
+}

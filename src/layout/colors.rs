@@ -1,0 +1,103 @@
+//! Colours that cameras changed, beside the pixels of a view.
+
+use super::placement::with_gap;
+use super::slot::{Count, Lifetime, Source, Taken as _};
+use super::view::ViewSizes;
+use crate::abi::{
+    AFFINE_WIDTH, COLOR_SHARES, FIT_SUMS, GRID_BWD_BLOCK, GRID_LUMA, GRID_SHARES, GRID_X, GRID_Y,
+};
+
+slots! {
+    ColorCount {
+        COMPENSATED: f32 = "compensated image", Pixels, ColorCount::Pixels, 3,
+            "the drawn view as its camera changed the colours";
+        COLOR_SUMS: f32 = "sums of colours", Pixels, ColorCount::Sums, 1,
+            "gradients of a colour table, in parts";
+        COLOR_MAP: f32 = "map of colours", Pixels, ColorCount::Map, 1,
+            "gradients of a colour table";
+    }
+}
+
+/// What the colours that are compared with a photograph are made by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ColorUse {
+    /// An affine map that brings a render to its photograph.
+    Fit,
+    /// A view's affine map, which is learned.
+    Exposure,
+    /// A view's bilateral grid, which is learned.
+    Grid,
+}
+
+/// Index spaces of colours that cameras changed, from the pixels and what changes them.
+#[derive(Clone, Copy, Debug)]
+enum ColorCount {
+    Pixels,
+    Sums,
+    Map,
+}
+
+impl Count for ColorCount {
+    type Sizes = (u64, ColorUse);
+
+    const LIFETIME: Lifetime = Lifetime::View;
+
+    fn of(self, (pixels, colors): &Self::Sizes) -> u64 {
+        match (self, colors) {
+            (Self::Pixels, _) => *pixels,
+            // In double precision.
+            (Self::Sums, ColorUse::Fit) => {
+                with_gap(u64::from(COLOR_SHARES * FIT_SUMS) * 8) / size_of::<f32>() as u64
+            }
+            (Self::Sums, ColorUse::Exposure) => (COLOR_SHARES * AFFINE_WIDTH).into(),
+            (Self::Sums, ColorUse::Grid) => {
+                ((GRID_X - 1) * (GRID_Y - 1) * GRID_SHARES * GRID_BWD_BLOCK).into()
+            }
+            (Self::Map, ColorUse::Fit | ColorUse::Exposure) => AFFINE_WIDTH.into(),
+            (Self::Map, ColorUse::Grid) => (GRID_X * GRID_Y * GRID_LUMA * AFFINE_WIDTH).into(),
+        }
+    }
+}
+
+/// Room for the colours that are compared with a photograph, where they are not those drawn.
+pub struct ColorScratch<A: Source> {
+    /// [height, width, 3]
+    pub image: A::Block<f32>,
+    /// What blocks add up, each for itself.
+    pub sums: A::Block<f32>,
+    /// The gradient of a table, or the map that brings a render to its photograph.
+    pub map: A::Block<f32>,
+}
+
+impl<A: Source> ColorScratch<A> {
+    /// For colours that are made so.
+    pub fn reserve(source: &A, sizes: &ViewSizes, colors: ColorUse) -> Result<Self, A::Error> {
+        let sizes = (sizes.pixels, colors);
+        Ok(Self {
+            image: source.take(&COMPENSATED, &sizes)?,
+            sums: source.take(&COLOR_SUMS, &sizes)?,
+            map: source.take(&COLOR_MAP, &sizes)?,
+        })
+    }
+
+    /// Bytes of all of it.
+    pub fn bytes(&self) -> u64 {
+        self.image.bytes() + self.sums.bytes() + self.map.bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_and_maps_are_as_long_as_what_changes_the_colours() {
+        let lens = |colors| {
+            let sizes = (10, colors);
+            [COMPENSATED.len(&sizes), COLOR_SUMS.len(&sizes), COLOR_MAP.len(&sizes)]
+        };
+        assert_eq!(lens(ColorUse::Fit), [30, 2 * 256 * 22, 12]);
+        assert_eq!(lens(ColorUse::Exposure), [30, 256 * 12, 12]);
+        assert_eq!(lens(ColorUse::Grid), [30, 15 * 15 * 4 * 384, 24_576]);
+    }
+}

@@ -1,0 +1,399 @@
+//! The lists of a view's tiles, of all of them or of a band of their rows, and what the forward pass
+//! keeps of them for the backward pass.
+
+use std::convert::Infallible;
+
+use super::library::Library;
+use super::replay::{Held, Replay};
+use super::slot::{Count, Lifetime, Source, Taken as _};
+use super::view::Wants;
+use crate::abi::{
+    BLEND_BLOCK, BLEND_CHUNK, BLEND_PARTS, FEATURES_WIDTH, SHORT_KEYS_MAX, TileRange, TileRect,
+};
+
+/// Bands that a forecast draws a view in whose lists do not fit at once. There may be as many as there
+/// are rows of tiles, but more take more time.
+pub const BANDS: u64 = 4;
+
+slots! {
+    ListCount {
+        SLOTS_BY_DEPTH: u32 = "slots front to back", Lists, ListCount::Counted, 1,
+            "the order of Gaussians in view";
+        SPLAT_TILES: TileRect = "tiles of splats", Lists, ListCount::Counted, 1,
+            "which tiles each splat reaches";
+        pub ROW_INSTANCES: u64 = "instances of rows", Lists, ListCount::TileRows, 1,
+            "how many splats each row of tiles blends";
+        TILES: TileRange = "tiles", Lists, ListCount::Tiles, 1,
+            "where the splats of each tile begin";
+        pub INSTANCES: u32 = "instances", Lists, ListCount::Instances, 1,
+            "which splats each tile blends";
+        INSTANCES_SPARE: u32 = "instances while sorting", Lists, ListCount::Instances, 1,
+            "the same while it is sorted";
+        SPLAT_COUNTS: u32 = "instances of splats", Lists, ListCount::Counted, 1,
+            "how many tiles each splat reaches";
+        SPLAT_FIRSTS: u32 = "first instances", Lists, ListCount::Counted, 1,
+            "where the tiles of each splat begin";
+        KEYS_16: u16 = "keys of instances", Lists, ListCount::Instances, 1, "tiles to sort by";
+        KEYS_32: u32 = "keys of instances", Lists, ListCount::Instances, 1, "tiles to sort by";
+        REACHED: u32 = "parts of tiles", Lists, ListCount::Tiles, BLEND_PARTS,
+            "how far each tile was blended";
+        STATES: f32 = "states of pixels", Lists, ListCount::Starts, 4 * BLEND_BLOCK,
+            "where the backward pass begins";
+        DEPTH_STATES: f32 = "states of pixels", Lists, ListCount::Starts, BLEND_BLOCK,
+            "where the backward pass begins";
+        MAP_STATES: f32 = "states of pixels", Lists, ListCount::Starts,
+            FEATURES_WIDTH * BLEND_BLOCK, "where the backward pass begins";
+        HITS: u32 = "hits", Lists, ListCount::HitWords, BLEND_PARTS,
+            "which splats the backward pass looks at";
+        CHUNKS: u32 = "chunks", Lists, ListCount::Chunks, 2,
+            "pieces of work of the backward pass";
+        CHUNK_COUNT: u32 = "chunks", Lists, ListCount::One, 1,
+            "pieces of work of the backward pass";
+    }
+}
+
+/// Width of the keys of a sort.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyWidth {
+    /// Two bytes.
+    Bits16,
+    /// Four bytes.
+    Bits32,
+}
+
+/// Sizes of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListSizes {
+    /// Tiles of the view in a row and in a column.
+    pub tiles: [u32; 2],
+    /// Rows of tiles that are listed.
+    pub rows: u32,
+    /// Pairs of a splat and a tile that it reaches in these rows.
+    pub instances: u64,
+    /// Splats whose instances are counted anew: those of a view in bands.
+    pub counted: Option<u64>,
+}
+
+impl ListSizes {
+    /// Of all tiles of a view.
+    pub fn whole(tiles: [u32; 2], instances: u64) -> Self {
+        Self { tiles, rows: tiles[1], instances, counted: None }
+    }
+
+    /// Of one of [`BANDS`] that are alike, of a view of so many splats.
+    pub fn band(tiles: [u32; 2], instances: u64, visible: u64) -> Self {
+        let rows = u64::from(tiles[1]).div_ceil(BANDS);
+        let rows = u32::try_from(rows).unwrap_or(tiles[1]);
+        Self { tiles, rows, instances: instances.div_ceil(BANDS), counted: Some(visible) }
+    }
+
+    /// Number of the view's tiles.
+    pub fn tile_count(&self) -> u64 {
+        self.tiles.map(u64::from).iter().product()
+    }
+
+    /// Number of tiles that are listed.
+    pub fn tiles_listed(&self) -> u64 {
+        u64::from(self.tiles[0]) * u64::from(self.rows)
+    }
+
+    /// Most chunks of the tiles' lists that there can be.
+    pub fn chunks_max(&self) -> u64 {
+        self.instances / u64::from(BLEND_CHUNK) + self.tiles_listed()
+    }
+
+    /// Keys that tell its tiles apart.
+    pub fn key_width(&self) -> KeyWidth {
+        if self.tile_count() <= u64::from(SHORT_KEYS_MAX) {
+            KeyWidth::Bits16
+        } else {
+            KeyWidth::Bits32
+        }
+    }
+
+    /// Bits of the keys that count: the number after the last tile marks empty places, so that it has
+    /// to fit as well.
+    pub fn key_bits(&self) -> u32 {
+        u64::BITS - self.tile_count().leading_zeros()
+    }
+}
+
+/// Index spaces of a list.
+#[derive(Clone, Copy, Debug)]
+pub enum ListCount {
+    /// One for each tile of the view.
+    Tiles,
+    /// One for each row of them.
+    TileRows,
+    /// One for each instance.
+    Instances,
+    /// One for each splat that is counted anew.
+    Counted,
+    /// Chunks after the first of their tile: two starts of chunks lie a chunk's length apart or more.
+    Starts,
+    /// A word for 32 instances; each tile's last may not be full.
+    HitWords,
+    /// Chunks of the listed tiles, at most.
+    Chunks,
+    /// One.
+    One,
+}
+
+impl Count for ListCount {
+    type Sizes = ListSizes;
+
+    const LIFETIME: Lifetime = Lifetime::Band;
+
+    fn of(self, sizes: &ListSizes) -> u64 {
+        match self {
+            Self::Tiles => sizes.tile_count(),
+            Self::TileRows => sizes.tiles[1].into(),
+            Self::Instances => sizes.instances,
+            Self::Counted => sizes.counted.unwrap_or(0),
+            Self::Starts => sizes.instances / u64::from(BLEND_CHUNK) + 1,
+            Self::HitWords => sizes.instances / u64::from(u32::BITS) + sizes.tile_count() + 1,
+            Self::Chunks => sizes.chunks_max(),
+            Self::One => 1,
+        }
+    }
+}
+
+/// What bands are listed from, in scratch of its own: the splats' order lies where the backward pass
+/// puts their gradients.
+pub struct Order<A: Source> {
+    /// Splats front to back; `[visible]`.
+    pub slots: A::Block<u32>,
+    /// By splat; `[visible]`.
+    pub tiles: A::Block<TileRect>,
+}
+
+impl<A: Source> Order<A> {
+    /// Of the splats that are counted anew.
+    pub fn reserve(source: &A, sizes: &ListSizes) -> Result<Self, A::Error> {
+        Ok(Self {
+            slots: source.take(&SLOTS_BY_DEPTH, sizes)?,
+            tiles: source.take(&SPLAT_TILES, sizes)?,
+        })
+    }
+
+    /// Bytes of all of it.
+    pub fn bytes(&self) -> u64 {
+        self.slots.bytes() + self.tiles.bytes()
+    }
+}
+
+/// The list of each tile's splats, and as much again to sort it.
+pub struct List<A: Source> {
+    /// Of all tiles of the view; `[tiles]`.
+    pub ranges: A::Block<TileRange>,
+    /// Splats, front to back within a tile; `[instances]`.
+    pub splat_from_instance: A::Block<u32>,
+    /// The same while it is sorted; one of the two stays.
+    pub spare: A::Block<u32>,
+}
+
+impl<A: Source> List<A> {
+    /// Room for a list.
+    pub fn reserve(source: &A, sizes: &ListSizes) -> Result<Self, A::Error> {
+        Ok(Self {
+            ranges: source.take(&TILES, sizes)?,
+            splat_from_instance: source.take(&INSTANCES, sizes)?,
+            spare: source.take(&INSTANCES_SPARE, sizes)?,
+        })
+    }
+}
+
+/// Instances of each splat in a band, and the first of each.
+pub struct Counts<A: Source> {
+    /// By splat; `[visible]`.
+    pub counts: A::Block<u32>,
+    /// Front to back; `[visible]`.
+    pub firsts: A::Block<u32>,
+}
+
+impl<A: Source> Counts<A> {
+    /// Of the splats that are counted anew.
+    pub fn reserve(source: &A, sizes: &ListSizes) -> Result<Self, A::Error> {
+        Ok(Self {
+            counts: source.take(&SPLAT_COUNTS, sizes)?,
+            firsts: source.take(&SPLAT_FIRSTS, sizes)?,
+        })
+    }
+}
+
+/// The tile of each instance, to sort by, and as much again.
+pub enum Keys<A: Source> {
+    /// Two bytes each.
+    Bits16([A::Block<u16>; 2]),
+    /// Four bytes each.
+    Bits32([A::Block<u32>; 2]),
+}
+
+impl<A: Source> Keys<A> {
+    /// As wide as the tiles need them.
+    pub fn reserve(source: &A, sizes: &ListSizes) -> Result<Self, A::Error> {
+        Ok(match sizes.key_width() {
+            KeyWidth::Bits16 => Self::Bits16(source.take_two(&KEYS_16, sizes)?),
+            KeyWidth::Bits32 => Self::Bits32(source.take_two(&KEYS_32, sizes)?),
+        })
+    }
+}
+
+/// What the forward pass keeps for the backward pass.
+pub struct BackwardState<A: Source> {
+    /// Instances that each part of a tile looked at; [tiles, parts].
+    pub reached: A::Block<u32>,
+    /// State of a tile's pixels before each chunk of its list but the first.
+    pub states: A::Block<f32>,
+    /// The same of their inverse depths.
+    pub depth_states: Option<A::Block<f32>>,
+    /// The same of their surface, inverse depths included.
+    pub map_states: Option<A::Block<f32>>,
+    /// Which instances reach which part of their tile, a bit each; [words, parts].
+    pub hits: A::Block<u32>,
+    /// Tile and number of each chunk that pixels got to; [chunks, 2].
+    pub chunks: A::Block<u32>,
+    /// The number of chunks; `[1]`.
+    pub chunk_count: A::Block<u32>,
+}
+
+impl<A: Source> BackwardState<A> {
+    /// Nothing where no backward pass follows.
+    pub fn reserve(source: &A, sizes: &ListSizes, wants: &Wants) -> Result<Option<Self>, A::Error> {
+        if !wants.backward() {
+            return Ok(None);
+        }
+        let has_depths = wants.inverse_depths && !wants.maps;
+        Ok(Some(Self {
+            reached: source.take(&REACHED, sizes)?,
+            states: source.take(&STATES, sizes)?,
+            depth_states: source.take_if(has_depths, &DEPTH_STATES, sizes)?,
+            map_states: source.take_if(wants.maps, &MAP_STATES, sizes)?,
+            hits: source.take(&HITS, sizes)?,
+            chunks: source.take(&CHUNKS, sizes)?,
+            chunk_count: source.take(&CHUNK_COUNT, sizes)?,
+        }))
+    }
+
+    /// Bytes of all of it.
+    pub fn bytes(&self) -> u64 {
+        self.reached.bytes()
+            + self.states.bytes()
+            + self.depth_states.bytes()
+            + self.map_states.bytes()
+            + self.hits.bytes()
+            + self.chunks.bytes()
+            + self.chunk_count.bytes()
+    }
+}
+
+/// Which half of a list stays when it is sorted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Half {
+    /// The one that the sort leaves the result in.
+    Sorted,
+    /// The one further on, whatever the sort does: more is not needed.
+    Worse,
+}
+
+/// A list that was replayed, with what is kept of it.
+#[must_use = "blocks live until they are dropped"]
+pub struct Listed {
+    _ranges: Held,
+    _instances: Held,
+    _kept: Option<BackwardState<Replay>>,
+}
+
+/// Replays listing and drawing: what a device takes, in its order.
+pub fn replay(
+    replay: &Replay,
+    sizes: &ListSizes,
+    wants: &Wants,
+    half: Half,
+) -> Result<Listed, Infallible> {
+    let List { ranges, splat_from_instance, spare } = List::reserve(replay, sizes)?;
+    let mut counts = None;
+    if let Some(counted) = sizes.counted {
+        counts = Some(Counts::reserve(replay, sizes)?);
+        replay.sum32(counted);
+    }
+    let keys = Keys::reserve(replay, sizes)?;
+    let in_second = match sizes.key_width() {
+        KeyWidth::Bits16 => replay.sort16(sizes.instances, sizes.key_bits()),
+        KeyWidth::Bits32 => replay.sort32(sizes.instances, sizes.key_bits()),
+    };
+    drop((keys, counts));
+    let (instances, gone) = match half {
+        Half::Sorted if !in_second => (splat_from_instance, spare),
+        Half::Sorted | Half::Worse => (spare, splat_from_instance),
+    };
+    drop(gone);
+    let kept = BackwardState::reserve(replay, sizes, wants)?;
+    Ok(Listed { _ranges: ranges, _instances: instances, _kept: kept })
+}
+
+/// Bytes of the arena that it takes to list and draw.
+pub fn need(library: &Library, sizes: &ListSizes, wants: &Wants) -> u64 {
+    let source = Replay::with(*library);
+    let Ok(_listed) = replay(&source, sizes, wants, Half::Worse);
+    source.reach()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::view::Use;
+    use super::*;
+
+    const WANTS: Wants =
+        Wants { drawn_for: Use::Backward, inverse_depths: false, maps: false, colors: None };
+
+    #[test]
+    fn a_list_takes_these_bytes() {
+        let sizes = ListSizes::whole([50, 34], 1_000_000);
+        assert_eq!((sizes.tile_count(), sizes.chunks_max()), (1700, 3906 + 1700));
+        assert_eq!((sizes.key_width(), sizes.key_bits()), (KeyWidth::Bits16, 11));
+        let source = Replay::default();
+        let Ok(kept) = BackwardState::reserve(&source, &sizes, &WANTS);
+        // Eight parts a tile; the pixels of 3907 starts; words of 32 instances; chunks and their number.
+        let hits = 4 * 8 * (31_250 + 1700 + 1);
+        let expected = 4 * 8 * 1700 + 16 * 256 * 3907 + hits + 8 * 5606 + 4;
+        assert_eq!(kept.map(|kept| kept.bytes()), Some(expected));
+        // A fifth more with inverse depths, as much again with maps, which hold them.
+        let more = |inverse_depths, maps| {
+            let wants = Wants { inverse_depths, maps, ..WANTS };
+            let Ok(kept) = BackwardState::reserve(&source, &sizes, &wants);
+            kept.map_or(0, |kept| kept.bytes()) - expected
+        };
+        assert_eq!([more(true, false), more(true, true)], [4 * 256 * 3907, 16 * 256 * 3907]);
+    }
+
+    #[test]
+    fn many_tiles_take_longer_keys() {
+        let sizes = ListSizes::whole([256, 257], 10);
+        assert_eq!((sizes.key_width(), sizes.key_bits()), (KeyWidth::Bits32, 17));
+        let short = ListSizes::whole([255, 257], 10);
+        assert_eq!((short.key_width(), short.key_bits()), (KeyWidth::Bits16, 16));
+    }
+
+    #[test]
+    fn bands_share_the_rows_and_the_instances() {
+        let band = ListSizes::band([50, 34], 1_000_001, 7);
+        assert_eq!(
+            band,
+            ListSizes { tiles: [50, 34], rows: 9, instances: 250_001, counted: Some(7) }
+        );
+    }
+
+    #[test]
+    fn the_worse_half_needs_no_less() {
+        let library = Library::default();
+        for instances in [0, 1, 5000, 100_000, 3_000_000] {
+            for tiles in [[3, 2], [50, 34], [256, 257]] {
+                let sizes = ListSizes::whole(tiles, instances);
+                let source = Replay::with(library);
+                let Ok(_listed) = replay(&source, &sizes, &WANTS, Half::Sorted);
+                assert!(need(&library, &sizes, &WANTS) >= source.reach(), "{sizes:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! A round of density control, putting Gaussians in order, and the 3D filter.
+
+use super::model::{ModelSize, table_len};
+use super::slot::{CallLen, Count, Lifetime, Source};
+use crate::abi::{DIGITS, DensityCounts, SmoothView};
+
+/// Words that rows are moved through: 32 MiB stay in the cache of a large GPU.
+pub const MOVED_WORDS: u32 = 1 << 23;
+
+slots! {
+    RoundCount {
+        COUNTS: DensityCounts = "density counts", Round, RoundCount::One, 1,
+            "a round of density control";
+        FLAGS: u32 = "density flags", Round, RoundCount::Rows, 1, "a round of density control";
+        RANKS: u32 = "density ranks", Round, RoundCount::Rows, 1, "a round of density control";
+        ROWS: u32 = "density rows", Round, RoundCount::MovedWords, 1,
+            "a round of density control";
+        KEYS: u32 = "density keys", Round, RoundCount::Wanted, 1, "a round of density control";
+        CANDIDATES: u32 = "candidates", Round, RoundCount::Wanted, 1,
+            "a round of density control";
+    }
+    CallLen {
+        pub DENSITY_COUNTS: DensityCounts = "density counts", Round, CallLen, 1,
+            "a round of density control";
+        pub DENSITY_DIGITS: u32 = "density digits", Round, CallLen, DIGITS,
+            "a round of density control";
+        VIEWS: SmoothView = "views to smooth for", Round, CallLen, 1,
+            "how far each Gaussian is smoothed";
+        FARTHEST: u32 = "farthest depth", Round, CallLen, 1, "how far each Gaussian is smoothed";
+    }
+    DrawCount {
+        COPIES: u32 = "density copies", Round, DrawCount::Rows, 1, "a round of density control";
+        WEIGHTS: u64 = "density weights", Round, DrawCount::Rows, 1,
+            "a round of density control";
+        SOURCES: u32 = "density sources", Round, DrawCount::Copies, 1,
+            "a round of density control";
+    }
+    MoveCount {
+        ORDERED_ROWS: u32 = "reordered rows", Order, MoveCount::Rows, 1,
+            "putting the Gaussians in order";
+        MORTON_KEYS: u32 = "morton keys", Order, MoveCount::Rows, 1,
+            "putting the Gaussians in order";
+        pub MOVED_COLUMNS: u32 = "moved columns", Order, MoveCount::Columns, 1,
+            "putting the Gaussians in order";
+    }
+}
+
+/// Sizes of a round.
+#[derive(Clone, Copy, Debug)]
+pub struct RoundSizes {
+    /// The model before it.
+    pub model: ModelSize,
+    /// Gaussians that are to be born.
+    pub births: u64,
+    /// Candidates, of which these are chosen.
+    pub wanted: u64,
+}
+
+/// Index spaces of a round.
+#[derive(Clone, Copy, Debug)]
+enum RoundCount {
+    /// One for each Gaussian, newborn included.
+    Rows,
+    /// Words of the rows that are moved at once.
+    MovedWords,
+    /// One for each candidate.
+    Wanted,
+    /// One.
+    One,
+}
+
+impl Count for RoundCount {
+    type Sizes = RoundSizes;
+
+    const LIFETIME: Lifetime = Lifetime::Round;
+
+    fn of(self, sizes: &RoundSizes) -> u64 {
+        let rows = sizes.model.gaussians + sizes.births;
+        match self {
+            Self::Rows => rows,
+            Self::MovedWords => {
+                let words = sizes.model.words();
+                // One block of rows more: survivors keep their lanes, which may begin in mid-block.
+                table_len(rows, words).min(MOVED_WORDS.into()) + table_len(1, words)
+            }
+            Self::Wanted => sizes.wanted,
+            Self::One => 1,
+        }
+    }
+}
+
+/// What one round needs besides the model: 8 bytes per Gaussian and a chunk of rows.
+pub struct Selection<A: Source> {
+    /// `[1]`
+    pub counts: A::Block<DensityCounts>,
+    /// One per row, newborn included: first whether it grows, then whether it stays.
+    pub flags: A::Block<u32>,
+    /// Exclusive sums of the flags.
+    pub ranks: A::Block<u32>,
+    /// Survivors of a chunk on their way.
+    pub rows: A::Block<u32>,
+}
+
+impl<A: Source> Selection<A> {
+    /// For all rows that there may be after the round.
+    pub fn reserve(source: &A, sizes: &RoundSizes) -> Result<Self, A::Error> {
+        Ok(Self {
+            counts: source.take(&COUNTS, sizes)?,
+            flags: source.take(&FLAGS, sizes)?,
+            ranks: source.take(&RANKS, sizes)?,
+            rows: source.take(&ROWS, sizes)?,
+        })
+    }
+}
+
+/// Candidates by their score, where not all of them grow.
+pub struct Choice<A: Source> {
+    /// Scores, and as much again.
+    pub keys: [A::Block<u32>; 2],
+    /// Rows, and as much again.
+    pub rows: [A::Block<u32>; 2],
+}
+
+impl<A: Source> Choice<A> {
+    /// For all candidates.
+    pub fn reserve(source: &A, sizes: &RoundSizes) -> Result<Self, A::Error> {
+        Ok(Self {
+            keys: source.take_two(&KEYS, sizes)?,
+            rows: source.take_two(&CANDIDATES, sizes)?,
+        })
+    }
+}
+
+/// Sizes of a draw: Gaussians, and copies that are made of them.
+#[derive(Clone, Copy, Debug)]
+pub struct DrawSizes {
+    /// Gaussians before.
+    pub rows: u64,
+    /// Copies.
+    pub copies: u64,
+}
+
+/// Index spaces of a draw.
+#[derive(Clone, Copy, Debug)]
+enum DrawCount {
+    Rows,
+    Copies,
+}
+
+impl Count for DrawCount {
+    type Sizes = DrawSizes;
+
+    const LIFETIME: Lifetime = Lifetime::Round;
+
+    fn of(self, sizes: &DrawSizes) -> u64 {
+        match self {
+            Self::Rows => sizes.rows,
+            Self::Copies => sizes.copies,
+        }
+    }
+}
+
+/// What a draw needs besides the model: at most 16 bytes per Gaussian, which putting the Gaussians in
+/// order takes, too.
+pub struct Draw<A: Source> {
+    /// Copies of each row; `[rows]`.
+    pub counts: A::Block<u32>,
+    /// Weights, then their sums up to each row; `[rows]`.
+    pub sums: A::Block<u64>,
+    /// The row that each copy is of. Over the dead there is one per row: first whether it is dead,
+    /// then how many are up to it.
+    pub sources: A::Block<u32>,
+}
+
+impl<A: Source> Draw<A> {
+    /// For so many copies.
+    pub fn reserve(source: &A, sizes: &DrawSizes) -> Result<Self, A::Error> {
+        Ok(Self {
+            counts: source.take(&COPIES, sizes)?,
+            sums: source.take(&WEIGHTS, sizes)?,
+            sources: source.take(&SOURCES, sizes)?,
+        })
+    }
+}
+
+/// Sizes of putting rows in order.
+#[derive(Clone, Copy, Debug)]
+pub struct MoveSizes {
+    /// Gaussians, one at least.
+    pub rows: u64,
+    /// Words of the widest table per Gaussian.
+    pub widest: u64,
+}
+
+/// Index spaces of putting rows in order.
+#[derive(Clone, Copy, Debug)]
+pub enum MoveCount {
+    /// One for each Gaussian.
+    Rows,
+    /// Words of the columns that move at once.
+    Columns,
+}
+
+impl MoveSizes {
+    /// Columns that move at once.
+    pub fn columns_at_once(&self) -> u64 {
+        (u64::from(MOVED_WORDS) / self.rows.max(1)).clamp(1, self.widest)
+    }
+}
+
+impl Count for MoveCount {
+    type Sizes = MoveSizes;
+
+    const LIFETIME: Lifetime = Lifetime::Call;
+
+    fn of(self, sizes: &MoveSizes) -> u64 {
+        match self {
+            Self::Rows => sizes.rows,
+            Self::Columns => sizes.rows * sizes.columns_at_once(),
+        }
+    }
+}
+
+/// Rows and the keys that they are sorted by; one half of the rows stays, beside [`MOVED_COLUMNS`].
+pub struct Moves<A: Source> {
+    /// The row that comes to each place, and as much again; `[rows]`.
+    pub rows: [A::Block<u32>; 2],
+    /// Keys of the places, and as much again; `[rows]`.
+    pub keys: [A::Block<u32>; 2],
+}
+
+impl<A: Source> Moves<A> {
+    /// For all Gaussians.
+    pub fn reserve(source: &A, sizes: &MoveSizes) -> Result<Self, A::Error> {
+        Ok(Self {
+            rows: source.take_two(&ORDERED_ROWS, sizes)?,
+            keys: source.take_two(&MORTON_KEYS, sizes)?,
+        })
+    }
+}
+
+/// What the 3D filter is made from.
+pub struct Smoothing<A: Source> {
+    /// `[views]`
+    pub views: A::Block<SmoothView>,
+    /// The largest depth at which a Gaussian is sampled; `[1]`.
+    pub farthest: A::Block<u32>,
+}
+
+impl<A: Source> Smoothing<A> {
+    /// For so many views.
+    pub fn reserve(source: &A, views: u64) -> Result<Self, A::Error> {
+        Ok(Self { views: source.take(&VIEWS, &views)?, farthest: source.take(&FARTHEST, &1)? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::model::{OptionalColumns, Storage};
+    use super::*;
+
+    #[test]
+    fn a_round_takes_eight_bytes_a_gaussian_and_a_chunk_of_rows() {
+        let optional = OptionalColumns::NONE;
+        let model =
+            ModelSize { gaussians: 1_000_000, sh_degree: 3, storage: Storage::Full, optional };
+        let sizes = RoundSizes { model, births: 5000, wanted: 7000 };
+        assert_eq!(FLAGS.bytes(&sizes) + RANKS.bytes(&sizes), 8 * 1_005_000);
+        assert_eq!(ROWS.bytes(&sizes), (1 << 25) + 32 * 177 * 4);
+        assert_eq!(CANDIDATES.bytes(&sizes), 4 * 7000);
+        let few = RoundSizes { model: model.with(10), births: 0, wanted: 0 };
+        assert_eq!(ROWS.bytes(&few), 2 * 32 * 177 * 4);
+    }
+
+    #[test]
+    fn order_takes_a_column_at_least_and_no_more_than_a_table() {
+        for (rows, bytes) in
+            [(100, 100 * 48 * 4), (1 << 20, 1 << 25), (3 << 20, 6 << 22), (20 << 20, 20 << 22)]
+        {
+            assert_eq!(MOVED_COLUMNS.bytes(&MoveSizes { rows, widest: 48 }), bytes, "{rows}");
+        }
+    }
+}

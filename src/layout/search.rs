@@ -1,0 +1,165 @@
+//! Finding the nearest neighbours of all Gaussians.
+
+use super::slot::{Count, Lifetime, Source};
+use crate::abi::{BOX_WIDTH, EXTENT_WIDTH, PLACED_WIDTH};
+
+/// Centres of a leaf of the tree that neighbours are found in, and boxes of a group: one for each lane
+/// of a warp.
+pub const FAN: u32 = 32;
+
+/// Bits of a key that say how far along a centre lies, at most: as many tell single-precision numbers
+/// of one sign and exponent apart.
+const ALONG_BITS_MAX: u32 = 24;
+
+slots! {
+    SearchCount {
+        pub NEIGHBOURS: u32 = "neighbours", Search, SearchCount::Neighbours, 1,
+            "which Gaussians are nearest to each";
+        ROWS: u32 = "neighbour rows", Search, SearchCount::Rows, 1,
+            "finding the nearest Gaussians";
+        KEYS: u32 = "neighbour keys", Search, SearchCount::Rows, 1,
+            "finding the nearest Gaussians";
+        EXTENTS: u32 = "neighbour extents", Search, SearchCount::Segments, EXTENT_WIDTH,
+            "finding the nearest Gaussians";
+        CENTRES: f32 = "neighbour centres", Search, SearchCount::Places, PLACED_WIDTH,
+            "finding the nearest Gaussians";
+        BOXES: f32 = "neighbour boxes", Search, SearchCount::Boxes, BOX_WIDTH,
+            "finding the nearest Gaussians";
+    }
+}
+
+/// Sizes of a search.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SearchSizes {
+    /// Gaussians.
+    pub rows: u64,
+    /// Neighbours that are found of each.
+    pub neighbours: u64,
+}
+
+impl SearchSizes {
+    /// Lists of a model; one of fewer Gaussians than they are long has shorter ones.
+    pub fn of(rows: u64, neighbours: u32) -> Self {
+        Self { rows, neighbours: rows.min(neighbours.into()) }
+    }
+
+    /// Leaves of the tree.
+    pub fn leaves(&self) -> u64 {
+        self.rows.div_ceil(FAN.into())
+    }
+
+    /// How often all rows are sorted.
+    pub fn halvings(&self) -> u32 {
+        self.leaves().next_power_of_two().ilog2()
+    }
+
+    /// Boxes of each level of the tree, the leaves' first; the last level has at most 32.
+    pub fn levels(&self) -> Vec<u64> {
+        let mut boxes = self.leaves();
+        let mut levels = vec![boxes];
+        while boxes > u64::from(FAN) {
+            boxes = boxes.div_ceil(FAN.into());
+            levels.push(boxes);
+        }
+        levels
+    }
+}
+
+/// Bits of a key of this halving that say how far along a row lies. The number of the row's segment
+/// takes `halving` bits more.
+pub fn along_bits(halving: u32) -> u32 {
+    ALONG_BITS_MAX.min(u32::BITS - halving)
+}
+
+/// Index spaces of a search.
+#[derive(Clone, Copy, Debug)]
+pub enum SearchCount {
+    /// Neighbours of all Gaussians.
+    Neighbours,
+    /// One for each Gaussian.
+    Rows,
+    /// Of the last halving, which has the most: one for each two leaves.
+    Segments,
+    /// Rows of whole leaves.
+    Places,
+    /// Boxes of all levels.
+    Boxes,
+}
+
+impl Count for SearchCount {
+    type Sizes = SearchSizes;
+
+    const LIFETIME: Lifetime = Lifetime::Model;
+
+    fn of(self, sizes: &SearchSizes) -> u64 {
+        match self {
+            Self::Neighbours => sizes.rows.saturating_mul(sizes.neighbours),
+            Self::Rows => sizes.rows,
+            Self::Segments => sizes.rows.div_ceil(u64::from(2 * FAN)),
+            Self::Places => sizes.leaves() * u64::from(FAN),
+            Self::Boxes => sizes.levels().iter().sum(),
+        }
+    }
+}
+
+/// What puts the rows in the order of the leaves; one half of the rows stays.
+pub struct SearchOrder<A: Source> {
+    /// Rows, and as much again.
+    pub rows: [A::Block<u32>; 2],
+    /// Their keys, and as much again.
+    pub keys: [A::Block<u32>; 2],
+    /// What each segment fills.
+    pub extents: A::Block<u32>,
+}
+
+impl<A: Source> SearchOrder<A> {
+    /// For all Gaussians.
+    pub fn reserve(source: &A, sizes: &SearchSizes) -> Result<Self, A::Error> {
+        Ok(Self {
+            rows: source.take_two(&ROWS, sizes)?,
+            keys: source.take_two(&KEYS, sizes)?,
+            extents: source.take(&EXTENTS, sizes)?,
+        })
+    }
+}
+
+/// Boxes around the leaves, and around each 32 boxes.
+pub struct SearchTree<A: Source> {
+    /// The centres in the order of the leaves, [leaves, 32, 4].
+    pub centres: A::Block<f32>,
+    /// [boxes, 8], level after level, the leaves' first.
+    pub boxes: A::Block<f32>,
+}
+
+impl<A: Source> SearchTree<A> {
+    /// For all Gaussians.
+    pub fn reserve(source: &A, sizes: &SearchSizes) -> Result<Self, A::Error> {
+        Ok(Self { centres: source.take(&CENTRES, sizes)?, boxes: source.take(&BOXES, sizes)? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_take_four_bytes_a_neighbour_and_none_are_longer_than_the_model() {
+        let bytes = |rows, count| NEIGHBOURS.bytes(&SearchSizes::of(rows, count));
+        assert_eq!(bytes(6_000_000, 16), 384_000_000);
+        assert_eq!(bytes(7, 16), 7 * 7 * 4);
+        assert_eq!(bytes(0, 16), 0);
+    }
+
+    #[test]
+    fn a_tree_has_a_box_for_each_32_of_a_level() {
+        let sizes = SearchSizes::of(1 << 20, 16);
+        assert_eq!(sizes.levels(), [32_768, 1024, 32]);
+        assert_eq!(BOXES.bytes(&sizes), (32_768 + 1024 + 32) * 32);
+        assert_eq!(CENTRES.bytes(&sizes), 16 << 20);
+        assert_eq!(EXTENTS.bytes(&sizes), (1 << 20) / 64 * 24);
+        let few = SearchSizes::of(5, 16);
+        assert_eq!((few.levels(), few.halvings()), (vec![1], 0));
+        assert_eq!(CENTRES.bytes(&few), 32 * 16);
+        assert_eq!([0, 8, 9, 20].map(along_bits), [24, 24, 23, 12]);
+    }
+}

@@ -1,0 +1,34 @@
+//! What belongs neither to the model nor to a view: reports, learned colours, the network that compares
+//! images, and measurements.
+
+use super::slot::{CallLen, ModelLen, ProcessLen, StageLen};
+
+slots! {
+    ProcessLen {
+        pub CONTEXT: u8 = "context and code", Context, ProcessLen, 1,
+            "what the driver needs, and the kernels";
+        pub SCRATCH: u8 = "scratch", Arena, ProcessLen, 1,
+            "what the buffers of an iteration lie in";
+        pub STATUS: u64 = "status", Reports, ProcessLen, 1, "what kernels report in";
+        pub COUNTS: u64 = "counts", Reports, ProcessLen, 1, "numbers that kernels report";
+        pub REPORTS: u64 = "reports", Reports, ProcessLen, 1, "numbers that kernels report";
+    }
+    ModelLen {
+        pub COLOR_TABLES: f32 = "colour tables", Parameters, ModelLen, 1,
+            "what the photographs' cameras did to colours";
+    }
+    StageLen {
+        pub LPIPS_WEIGHTS: f32 = "lpips weights", Lpips, StageLen, 1,
+            "a network that compares views with photographs";
+        pub LPIPS_FEATURES: f32 = "lpips features", Lpips, StageLen, 1, "what it sees of them";
+        pub LPIPS_SUMS: f64 = "lpips sums", Lpips, StageLen, 1, "what it sees of them";
+    }
+    CallLen {
+        pub LIBRARY_SCRATCH: u8 = "sort", Library, CallLen, 1, "sorting";
+        pub COPY_TEST: u8 = "copy", Diagnosis, CallLen, 1, "how fast the GPU copies";
+        pub PROBE_INPUTS: f32 = "probe inputs", Diagnosis, CallLen, 1,
+            "functions of the GPU that are tested";
+        pub PROBE_OUTPUTS: f32 = "probe outputs", Diagnosis, CallLen, 1,
+            "functions of the GPU that are tested";
+    }
+}

@@ -1,0 +1,108 @@
+//! Rows of the model on their way between host and device, and from one storage to the other.
+
+use super::model::{ModelSize, table_len, values};
+use super::slot::{CallLen, Count, Lifetime, ProcessLen, Source};
+
+/// Page-locked memory that rows pass through between host and device, in words: 2 MiB, beyond which the
+/// bus runs no faster. There are two, so that one is packed while the other is copied.
+pub const STAGING_WORDS: u32 = 1 << 19;
+
+/// Scratch of a conversion, in words: 4 MiB, since memory is short when this is done.
+const CONVERSION_WORDS: u64 = 1 << 20;
+
+slots! {
+    ProcessLen {
+        pub STAGING: u32 = "staging of the model", Transfer, ProcessLen, 1,
+            "the model on its way to and from files";
+    }
+    PackCount {
+        pub ROWS_TO_PACK: u32 = "rows to pack", Transfer, PackCount, 1,
+            "the model on its way to and from files";
+    }
+    ConversionCount {
+        pub CONVERSION: u32 = "state on its way", Transfer, ConversionCount, 1,
+            "the model while it goes over to fewer bits";
+    }
+    CallLen {
+        SAMPLED_ROWS: u32 = "sampled rows", Transfer, CallLen, 1, "samples for the histograms";
+        SAMPLE: f32 = "sample", Transfer, CallLen, 1, "samples for the histograms";
+    }
+}
+
+/// Rows that are packed, and values of each in their table.
+#[derive(Clone, Copy, Debug)]
+pub struct PackSizes {
+    /// Rows.
+    pub rows: u64,
+    /// Values of a row.
+    pub values: u64,
+}
+
+/// Words that rows pass through.
+#[derive(Clone, Copy, Debug)]
+pub struct PackCount;
+
+impl Count for PackCount {
+    type Sizes = PackSizes;
+
+    const LIFETIME: Lifetime = Lifetime::Call;
+
+    fn of(self, sizes: &PackSizes) -> u64 {
+        table_len(sizes.rows, sizes.values).min(STAGING_WORDS.into())
+    }
+}
+
+/// Words that a model's rows pass through when its storage changes.
+#[derive(Clone, Copy, Debug)]
+pub struct ConversionCount;
+
+impl Count for ConversionCount {
+    type Sizes = ModelSize;
+
+    const LIFETIME: Lifetime = Lifetime::Call;
+
+    fn of(self, size: &ModelSize) -> u64 {
+        let widest = values(size.sh_degree).into_iter().max().unwrap_or(1);
+        table_len(size.gaussians, widest.into()).min(CONVERSION_WORDS)
+    }
+}
+
+/// Some rows of a model.
+pub struct Sample<A: Source> {
+    /// Their numbers.
+    pub rows: A::Block<u32>,
+    /// Their parameters.
+    pub values: A::Block<f32>,
+}
+
+impl<A: Source> Sample<A> {
+    /// Of so many rows of so many values, as far as they come at once.
+    pub fn reserve(source: &A, rows: u64, width: u64) -> Result<Self, A::Error> {
+        let rows = rows.min(Self::at_once(width));
+        Ok(Self {
+            rows: source.take(&SAMPLED_ROWS, &rows)?,
+            values: source.take(&SAMPLE, &(rows * width))?,
+        })
+    }
+
+    /// Rows of so many values that come at once.
+    pub fn at_once(width: u64) -> u64 {
+        u64::from(STAGING_WORDS) / width.max(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::{OptionalColumns, Storage};
+
+    #[test]
+    fn rows_pass_through_no_more_than_there_are_of_them() {
+        let words = |rows| ROWS_TO_PACK.len(&PackSizes { rows, values: 48 });
+        assert_eq!([33, 1 << 20].map(words), [64 * 48, 1 << 19]);
+        let optional = OptionalColumns::NONE;
+        let size =
+            |gaussians| ModelSize { gaussians, sh_degree: 3, storage: Storage::Full, optional };
+        assert_eq!([33, 1 << 20].map(|n| CONVERSION.len(&size(n))), [64 * 48, 1 << 20]);
+    }
+}

@@ -1,0 +1,366 @@
+//! A view: its splats, its pixels, and what surface terms take of it.
+
+use super::colors::ColorUse;
+use super::slot::{Count, Lifetime, Source, Taken as _};
+use crate::abi::{FEATURES_WIDTH, RECORD_WIDTH, SURFACE_WIDTH};
+use crate::layout::model::LANES;
+
+slots! {
+    ViewCount {
+        SPLAT_FROM_GAUSSIAN: u32 = "splat of each Gaussian", Projected, ViewCount::Gaussians, 1,
+            "which Gaussians are in view";
+        SPLAT_GRADIENTS: f32 = "gradients of splats", Projected, ViewCount::Capacity, RECORD_WIDTH,
+            "gradients of Gaussians in view";
+        SPLATS: f32 = "splats", Projected, ViewCount::Capacity, RECORD_WIDTH,
+            "Gaussians in view, projected";
+        FEATURES: f32 = "features of splats", Projected, ViewCount::VisibleOrOne, FEATURES_WIDTH,
+            "depths and normals of Gaussians in view";
+        FEATURE_GRADIENTS: f32 = "gradients of features", Projected, ViewCount::VisibleOrOne,
+            FEATURES_WIDTH, "gradients of depths and normals of Gaussians in view";
+        IMAGE: f32 = "image", Pixels, ViewCount::Pixels, 3, "the drawn view";
+        BLENDED: u32 = "pixels", Pixels, ViewCount::Pixels, 1, "Gaussians blended in each pixel";
+        INVERSE_DEPTHS: f32 = "inverse depths", Pixels, ViewCount::Pixels, 1,
+            "inverse depths of the drawn view";
+        MAPS: f32 = "surface maps", Pixels, ViewCount::Pixels, FEATURES_WIDTH,
+            "depths and normals of the drawn view";
+        D_IMAGE: f32 = "gradient of the image", Pixels, ViewCount::Pixels, 3,
+            "gradient of the drawn view";
+        D_INVERSE_DEPTHS: f32 = "gradient of inverse depths", Pixels, ViewCount::Pixels, 1,
+            "gradient of the inverse depths";
+        D_MAPS: f32 = "gradient of surface maps", Pixels, ViewCount::Pixels, FEATURES_WIDTH,
+            "gradients of the depths and normals";
+        SHOWN_DEPTHS: f32 = "shown depths", Surface, ViewCount::Pixels, 1,
+            "depths that samples of surfaces are compared with";
+        FARTHEST_DEPTH: u32 = "shown depths", Surface, ViewCount::One, 1,
+            "depths that samples of surfaces are compared with";
+        pub SURFACE_GRADIENTS: f32 = "surface gradients", Surface, ViewCount::Gaussians,
+            SURFACE_WIDTH, "gradients of what surfaces should be like";
+        SURFACE_ROWS: u32 = "surface rows", Surface, ViewCount::Visible, 1,
+            "which Gaussians surfaces are sampled at";
+        SURFACE_TOTAL: u32 = "surface counts", Surface, ViewCount::One, 1,
+            "which Gaussians surfaces are sampled at";
+        SURFACE_COUNTS: u32 = "surface counts", Surface, ViewCount::LaneBlocks, 1,
+            "which Gaussians surfaces are sampled at";
+    }
+}
+
+/// Room for so many splats there always is: pieces of it begin at round addresses.
+const SPLATS_MIN: u64 = 1024;
+
+/// Room for splats is taken in twentieths more than a view had, so that the views after it seldom
+/// have to be projected twice.
+const HEADROOM: u64 = 20;
+
+/// Room for splats where a view had so many of them.
+pub fn splat_capacity(visible: u64, gaussians: u64) -> u64 {
+    (visible + visible / HEADROOM).clamp(SPLATS_MIN, gaussians.max(SPLATS_MIN))
+}
+
+/// Sizes of a view.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ViewSizes {
+    /// Gaussians of the model.
+    pub gaussians: u64,
+    /// Those that the view sees.
+    pub visible: u64,
+    /// Splats that there is room for; see [`splat_capacity`].
+    pub capacity: u64,
+    /// Width times height.
+    pub pixels: u64,
+}
+
+/// Index spaces of a view.
+#[derive(Clone, Copy, Debug)]
+pub enum ViewCount {
+    /// One for each Gaussian of the model.
+    Gaussians,
+    /// One for each 32 of them.
+    LaneBlocks,
+    /// One for each splat that there is room for.
+    Capacity,
+    /// One for each splat.
+    Visible,
+    /// The same, but one where there is none.
+    VisibleOrOne,
+    /// One for each pixel.
+    Pixels,
+    /// One.
+    One,
+}
+
+impl Count for ViewCount {
+    type Sizes = ViewSizes;
+
+    const LIFETIME: Lifetime = Lifetime::View;
+
+    fn of(self, sizes: &ViewSizes) -> u64 {
+        match self {
+            Self::Gaussians => sizes.gaussians,
+            Self::LaneBlocks => sizes.gaussians.div_ceil(LANES.into()),
+            Self::Capacity => sizes.capacity,
+            Self::Visible => sizes.visible,
+            Self::VisibleOrOne => sizes.visible.max(1),
+            Self::Pixels => sizes.pixels,
+            Self::One => 1,
+        }
+    }
+}
+
+/// What a view is drawn for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Use {
+    /// Its pixels.
+    #[default]
+    Image,
+    /// Its pixels, and how many Gaussians each is blended of.
+    Counts,
+    /// The backward pass, which follows.
+    Backward,
+}
+
+/// What is drawn of a view.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wants {
+    /// What for.
+    pub drawn_for: Use,
+    /// Inverse depths beside the colours.
+    pub inverse_depths: bool,
+    /// Maps of depths and normals beside the colours.
+    pub maps: bool,
+    /// Other colours that are compared in place of those drawn.
+    pub colors: Option<ColorUse>,
+}
+
+impl Wants {
+    /// Whether a backward pass follows.
+    pub fn backward(&self) -> bool {
+        self.drawn_for == Use::Backward
+    }
+
+    /// The same of a band's forward pass: the backward pass draws the band anew.
+    pub fn forward_only(&self) -> Self {
+        match self.drawn_for {
+            Use::Backward => Self { drawn_for: Use::Image, ..*self },
+            Use::Image | Use::Counts => *self,
+        }
+    }
+}
+
+/// The Gaussians that a view sees.
+pub struct Projected<A: Source> {
+    /// Number of each Gaussian's splat; `[gaussians]`.
+    pub splat_from_gaussian: A::Block<u32>,
+    /// Splats and their gradients.
+    pub splats: Splats<A>,
+}
+
+/// Splats, and room for their gradients.
+pub struct Splats<A: Source> {
+    /// [capacity, 12]; what sorting needs lies in it first.
+    pub gradients: A::Block<f32>,
+    /// [capacity, 12]
+    pub records: A::Block<f32>,
+}
+
+impl<A: Source> Projected<A> {
+    /// Before it is known how many splats there are: with the room that earlier views needed.
+    pub fn reserve(source: &A, sizes: &ViewSizes) -> Result<Self, A::Error> {
+        Ok(Self {
+            splat_from_gaussian: source.take(&SPLAT_FROM_GAUSSIAN, sizes)?,
+            splats: Splats::reserve(source, sizes)?,
+        })
+    }
+}
+
+impl<A: Source> Projected<A> {
+    /// With other room for splats. The old room goes first.
+    pub fn renew(self, source: &A, sizes: &ViewSizes) -> Result<Self, A::Error> {
+        let Self { splat_from_gaussian, splats } = self;
+        drop(splats);
+        Ok(Self { splat_from_gaussian, splats: Splats::reserve(source, sizes)? })
+    }
+}
+
+impl<A: Source> Splats<A> {
+    /// The splats last, so that their place is free when they go first.
+    pub fn reserve(source: &A, sizes: &ViewSizes) -> Result<Self, A::Error> {
+        Ok(Self {
+            gradients: source.take(&SPLAT_GRADIENTS, sizes)?,
+            records: source.take(&SPLATS, sizes)?,
+        })
+    }
+}
+
+/// What splats give to the maps of a surface.
+pub struct Features<A: Source> {
+    /// Depth, x and y of the normal in camera axes, inverse depth; [visible, 4].
+    pub values: A::Block<f32>,
+    /// Their gradients, where a backward pass follows that has any; [visible, 4].
+    pub gradients: Option<A::Block<f32>>,
+}
+
+impl<A: Source> Features<A> {
+    /// For so many splats. A view that sees nothing has room for one splat all the same.
+    pub fn reserve(source: &A, sizes: &ViewSizes, wants: &Wants) -> Result<Self, A::Error> {
+        Ok(Self {
+            values: source.take(&FEATURES, sizes)?,
+            gradients: source.take_if(wants.backward(), &FEATURE_GRADIENTS, sizes)?,
+        })
+    }
+}
+
+/// The drawn pixels.
+pub struct Canvas<A: Source> {
+    /// Colours with the background, [height, width, 3].
+    pub image: A::Block<f32>,
+    /// Splats that changed each pixel; [height, width].
+    pub blended: Option<A::Block<u32>>,
+    /// Sums of the weights over the depths, per world unit; [height, width].
+    pub inverse_depths: Option<A::Block<f32>>,
+    /// Depth, x and y of the normal, opacity; [height, width, 4].
+    pub maps: Option<A::Block<f32>>,
+}
+
+impl<A: Source> Canvas<A> {
+    /// Room for an image that no tile is drawn in yet.
+    pub fn reserve(source: &A, sizes: &ViewSizes, wants: &Wants) -> Result<Self, A::Error> {
+        Ok(Self {
+            image: source.take(&IMAGE, sizes)?,
+            blended: source.take_if(wants.drawn_for == Use::Counts, &BLENDED, sizes)?,
+            inverse_depths: source.take_if(wants.inverse_depths, &INVERSE_DEPTHS, sizes)?,
+            maps: source.take_if(wants.maps, &MAPS, sizes)?,
+        })
+    }
+
+    /// Bytes of all of it.
+    pub fn bytes(&self) -> u64 {
+        self.image.bytes() + self.blended.bytes() + self.inverse_depths.bytes() + self.maps.bytes()
+    }
+}
+
+/// Gradients of the drawn pixels, for what of them is compared.
+pub struct PixelGradients<A: Source> {
+    /// [height, width, 3]
+    pub image: A::Block<f32>,
+    /// [height, width]
+    pub inverse_depths: Option<A::Block<f32>>,
+    /// [height, width, 4]
+    pub maps: Option<A::Block<f32>>,
+}
+
+impl<A: Source> PixelGradients<A> {
+    /// When the view is drawn, where a refusal finds room: the loss is computed when the photograph is
+    /// in use.
+    pub fn reserve(source: &A, sizes: &ViewSizes, wants: &Wants) -> Result<Self, A::Error> {
+        Ok(Self {
+            image: source.take(&D_IMAGE, sizes)?,
+            inverse_depths: source.take_if(wants.inverse_depths, &D_INVERSE_DEPTHS, sizes)?,
+            maps: source.take_if(wants.maps, &D_MAPS, sizes)?,
+        })
+    }
+
+    /// Bytes of all of it.
+    pub fn bytes(&self) -> u64 {
+        self.image.bytes() + self.inverse_depths.bytes() + self.maps.bytes()
+    }
+}
+
+/// The depths that a view shows, which samples are compared with.
+pub struct Samples<A: Source> {
+    /// [height, width]
+    pub depths: A::Block<f32>,
+    /// The largest; `[1]`.
+    pub farthest: A::Block<u32>,
+}
+
+impl<A: Source> Samples<A> {
+    /// For a view that was drawn.
+    pub fn reserve(source: &A, sizes: &ViewSizes) -> Result<Self, A::Error> {
+        Ok(Self {
+            depths: source.take(&SHOWN_DEPTHS, sizes)?,
+            farthest: source.take(&FARTHEST_DEPTH, sizes)?,
+        })
+    }
+
+    /// Bytes of all of it.
+    pub fn bytes(&self) -> u64 {
+        self.depths.bytes() + self.farthest.bytes()
+    }
+}
+
+/// The rows of the Gaussians that samples are taken of: of all that the view sees.
+pub struct SurfaceRows<A: Source> {
+    /// Ascending; `[visible]`.
+    pub rows: A::Block<u32>,
+    /// How many each lane block has, and the number of its first.
+    pub counts: [A::Block<u32>; 2],
+}
+
+impl<A: Source> SurfaceRows<A> {
+    /// For all that a view sees.
+    pub fn reserve(source: &A, sizes: &ViewSizes) -> Result<Self, A::Error> {
+        Ok(Self {
+            rows: source.take(&SURFACE_ROWS, sizes)?,
+            counts: source.take_two(&SURFACE_COUNTS, sizes)?,
+        })
+    }
+}
+
+/// The same of those that are near the surface which the view shows.
+pub struct NearRows<A: Source> {
+    /// Ascending; `[visible]`, of which so many are filled as `total` says.
+    pub rows: A::Block<u32>,
+    /// `[1]`
+    pub total: A::Block<u32>,
+    /// Which of a lane block's lanes are near.
+    pub masks: A::Block<u32>,
+    /// How many each lane block has, and the number of its first.
+    pub counts: [A::Block<u32>; 2],
+}
+
+impl<A: Source> NearRows<A> {
+    /// For as many as a view sees.
+    pub fn reserve(source: &A, sizes: &ViewSizes) -> Result<Self, A::Error> {
+        Ok(Self {
+            rows: source.take(&SURFACE_ROWS, sizes)?,
+            total: source.take(&SURFACE_TOTAL, sizes)?,
+            masks: source.take(&SURFACE_COUNTS, sizes)?,
+            counts: source.take_two(&SURFACE_COUNTS, sizes)?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::Replay;
+
+    #[test]
+    fn room_for_splats_is_a_twentieth_more_and_no_more_than_the_model() {
+        assert_eq!(splat_capacity(0, 5_000_000), 1024);
+        assert_eq!(splat_capacity(400_000, 5_000_000), 420_000);
+        assert_eq!(splat_capacity(400_000, 410_000), 410_000);
+        assert_eq!(splat_capacity(7, 7), 1024);
+    }
+
+    #[test]
+    fn a_training_view_takes_these_bytes() {
+        let source = Replay::default();
+        let sizes = ViewSizes { gaussians: 1000, visible: 0, capacity: 1024, pixels: 800 * 533 };
+        let wants = Wants { drawn_for: Use::Backward, maps: true, ..Wants::default() };
+        let Ok(projected) = Projected::reserve(&source, &sizes);
+        assert_eq!(projected.splat_from_gaussian.bytes(), 4000);
+        assert_eq!(projected.splats.records.bytes(), 1024 * 48);
+        // A view that sees nothing has room for one splat.
+        let Ok(features) = Features::reserve(&source, &sizes, &wants);
+        assert_eq!((features.values.bytes(), features.gradients.bytes()), (16, 16));
+        let Ok(canvas) = Canvas::reserve(&source, &sizes, &wants);
+        assert_eq!(canvas.bytes(), 800 * 533 * (12 + 16));
+        let Ok(gradients) = PixelGradients::reserve(&source, &sizes, &wants);
+        assert_eq!(gradients.bytes(), 800 * 533 * (12 + 16));
+        // In other room only the splats are others.
+        let Ok(projected) = projected.renew(&source, &ViewSizes { capacity: 2000, ..sizes });
+        assert_eq!(projected.splat_from_gaussian.bytes(), 4000);
+        assert_eq!(projected.splats.gradients.bytes(), 2000 * 48);
+    }
+}

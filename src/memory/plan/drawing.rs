@@ -1,0 +1,318 @@
+//! An iteration, replayed: what drawing a view and its backward pass take and give back, in the order
+//! in which the GPU's backend does.
+
+use std::convert::Infallible;
+
+use super::seen::ViewSize;
+use crate::abi::TILE;
+use crate::layout::{
+    BANDS, Canvas, ColorScratch, Features, Half, Library, ListSizes, NearRows, Order,
+    PixelGradients, Projected, ROW_INSTANCES, Replay, SURFACE_GRADIENTS, Samples, Source as _,
+    Splats, SurfaceRows, ViewSizes, Wants, replay_list, splat_capacity,
+};
+use crate::memory::Bytes;
+
+/// What the coarse stage has drawn of surfaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Maps {
+    /// Nothing.
+    Undrawn,
+    /// Depths and normals, which are compared before the backward pass.
+    Compared,
+    /// The same, of which samples are compared with the depths before it and after it.
+    Sampled,
+}
+
+impl Maps {
+    /// Whether there are any.
+    pub fn are_drawn(self) -> bool {
+        self != Self::Undrawn
+    }
+}
+
+/// Which Gaussians terms at samples look at after the backward pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SampleTerms {
+    /// All that the view sees.
+    pub(crate) seen: bool,
+    /// Those near the depths that it shows, which samples are compared with before, too.
+    pub(crate) shown: bool,
+}
+
+impl From<Maps> for SampleTerms {
+    fn from(maps: Maps) -> Self {
+        let shown = maps == Maps::Sampled;
+        Self { seen: !shown, shown }
+    }
+}
+
+/// A view that is drawn, with what follows.
+#[derive(Clone, Debug)]
+pub(crate) struct Drawing<'a> {
+    /// Gaussians of the model.
+    pub(crate) gaussians: u64,
+    pub(crate) view: &'a ViewSize,
+    /// Splats of the view that room for splats was last raised for, where it may be raised for this one.
+    pub(crate) most_visible: Option<u64>,
+    pub(crate) wants: Wants,
+    /// Where its lists do not fit at once: the bands of its rows of tiles that they come in.
+    pub(crate) bands: Option<Vec<ListSizes>>,
+    /// Terms at samples, which follow the backward pass.
+    pub(crate) terms: Option<SampleTerms>,
+}
+
+/// [`BANDS`] that are alike.
+pub(super) fn alike_bands(view: &ViewSize) -> Vec<ListSizes> {
+    (0..BANDS).map(|_| ListSizes::band(tiles(view), view.instances, view.visible)).collect()
+}
+
+fn tiles(view: &ViewSize) -> [u32; 2] {
+    view.px.map(|side| side.div_ceil(TILE))
+}
+
+impl Drawing<'_> {
+    /// Bytes of scratch.
+    pub(crate) fn scratch(&self, library: &Library) -> Bytes {
+        let source = Replay::with(*library);
+        self.replay(&source);
+        Bytes(source.reach())
+    }
+
+    /// Takes and gives back all of it.
+    pub(crate) fn replay(&self, source: &Replay) {
+        let Ok(()) = self.play(source);
+    }
+
+    /// With room as for a view of so many splats.
+    fn sizes(&self, most_visible: u64) -> ViewSizes {
+        ViewSizes {
+            gaussians: self.gaussians,
+            visible: self.view.visible,
+            capacity: splat_capacity(most_visible, self.gaussians),
+            pixels: self.view.pixels(),
+        }
+    }
+
+    fn play(&self, source: &Replay) -> Result<(), Infallible> {
+        let (wants, visible) = (&self.wants, self.view.visible);
+        let mut sizes = self.sizes(self.most_visible.unwrap_or(visible));
+        let mut projected = Projected::reserve(source, &sizes)?;
+        if visible > sizes.capacity {
+            sizes = self.sizes(visible);
+            projected = projected.renew(source, &sizes)?;
+        }
+        let sizes = &sizes;
+        let Projected { splat_from_gaussian, splats: Splats { gradients, records } } = projected;
+        let mut features = None;
+        if wants.maps {
+            features = Some(Features::reserve(source, sizes, wants)?);
+        }
+        source.sort32(visible, u32::BITS);
+        source.sum32(visible);
+        let canvas = Canvas::reserve(source, sizes, wants)?;
+        let mut gradients_of_pixels = None;
+        if wants.backward() {
+            gradients_of_pixels = Some(PixelGradients::reserve(source, sizes, wants)?);
+        }
+        let mut colors = None;
+        if let Some(kind) = wants.colors {
+            colors = Some(ColorScratch::reserve(source, sizes, kind)?);
+        }
+        let samples = match &self.bands {
+            None => self.play_whole(source, sizes)?,
+            Some(bands) => self.play_bands(source, sizes, bands)?,
+        };
+        drop((canvas, gradients_of_pixels, colors));
+        if let Some(terms) = self.terms {
+            // Without features, which lie further on, the splats are folded into their gradients, and
+            // what surface terms take lies in their place.
+            let records = (visible == 0 || features.is_some()).then_some(records);
+            play_sample_terms(source, sizes, terms)?;
+            drop(records);
+        }
+        drop((splat_from_gaussian, gradients, features, samples));
+        Ok(())
+    }
+
+    /// Lists at once, which stay until the backward pass.
+    fn play_whole(
+        &self,
+        source: &Replay,
+        sizes: &ViewSizes,
+    ) -> Result<Option<Samples<Replay>>, Infallible> {
+        let lists = ListSizes::whole(tiles(self.view), self.view.instances);
+        let listed = replay_list(source, &lists, &self.wants, Half::Sorted)?;
+        let samples = self.play_samples(source, sizes)?;
+        drop(listed);
+        Ok(samples)
+    }
+
+    /// Lists band by band, in the forward pass and anew in the backward pass, which needs the states.
+    fn play_bands(
+        &self,
+        source: &Replay,
+        sizes: &ViewSizes,
+        bands: &[ListSizes],
+    ) -> Result<Option<Samples<Replay>>, Infallible> {
+        let all =
+            ListSizes { counted: Some(sizes.visible), ..ListSizes::whole(tiles(self.view), 0) };
+        let order = Order::reserve(source, &all)?;
+        drop(source.take(&ROW_INSTANCES, &all)?);
+        let each = |wants: &Wants| {
+            bands
+                .iter()
+                .try_for_each(|band| replay_list(source, band, wants, Half::Sorted).map(drop))
+        };
+        each(&self.wants.forward_only())?;
+        let samples = self.play_samples(source, sizes)?;
+        if self.wants.backward() {
+            each(&self.wants)?;
+        }
+        drop(order);
+        Ok(samples)
+    }
+
+    /// The depths that the view shows are made, and samples compared with them; the depths stay.
+    fn play_samples(
+        &self,
+        source: &Replay,
+        sizes: &ViewSizes,
+    ) -> Result<Option<Samples<Replay>>, Infallible> {
+        if !self.terms.is_some_and(|terms| terms.shown) {
+            return Ok(None);
+        }
+        let samples = Samples::reserve(source, sizes)?;
+        if sizes.visible > 0 {
+            play_near_rows(source, sizes)?;
+        }
+        Ok(Some(samples))
+    }
+}
+
+/// What surface terms say of the Gaussians that a view sees is added up.
+fn play_sample_terms(
+    source: &Replay,
+    sizes: &ViewSizes,
+    terms: SampleTerms,
+) -> Result<(), Infallible> {
+    if sizes.visible == 0 {
+        return Ok(());
+    }
+    let sums = source.take(&SURFACE_GRADIENTS, sizes)?;
+    let mut seen = None;
+    if terms.seen {
+        let SurfaceRows { rows, counts } = SurfaceRows::reserve(source, sizes)?;
+        source.sum32(lane_blocks(sizes));
+        drop(counts);
+        seen = Some(rows);
+    }
+    if terms.shown {
+        play_near_rows(source, sizes)?;
+    }
+    drop((seen, sums));
+    Ok(())
+}
+
+/// The Gaussians that are near the depths which a view shows are numbered.
+fn play_near_rows(source: &Replay, sizes: &ViewSizes) -> Result<(), Infallible> {
+    let rows = NearRows::reserve(source, sizes)?;
+    source.sum32(lane_blocks(sizes));
+    drop(rows);
+    Ok(())
+}
+
+fn lane_blocks(sizes: &ViewSizes) -> u64 {
+    sizes.gaussians.div_ceil(crate::layout::LANES.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::Use;
+
+    const TRAIN: Wants =
+        Wants { drawn_for: Use::Backward, inverse_depths: false, maps: false, colors: None };
+    const PICTURE: Wants = Wants { drawn_for: Use::Counts, ..TRAIN };
+
+    const VIEW: ViewSize = ViewSize { px: [800, 533], visible: 400_000, instances: 1_000_000 };
+
+    fn drawing<'a>(view: &'a ViewSize, wants: Wants, in_bands: bool) -> Drawing<'a> {
+        let bands = in_bands.then(|| alike_bands(view));
+        Drawing { gaussians: 1_000_000, view, most_visible: None, wants, bands, terms: None }
+    }
+
+    fn reach_of(view: &ViewSize, wants: Wants, in_bands: bool) -> u64 {
+        drawing(view, wants, in_bands).scratch(&Library::default()).0
+    }
+
+    fn reach(view: &ViewSize, wants: Wants) -> u64 {
+        reach_of(view, wants, false)
+    }
+
+    fn peak(source: &Replay, label: &str) -> u64 {
+        source.peaks().iter().find(|row| row.label == label).map_or(0, |row| row.bytes)
+    }
+
+    #[test]
+    fn training_takes_a_hundred_bytes_a_splat_and_twenty_an_instance() {
+        let bytes = reach(&VIEW, TRAIN);
+        let more = |view: ViewSize| reach(&view, TRAIN) - bytes;
+        let splats = more(ViewSize { visible: 500_000, ..VIEW });
+        assert!(splats.abs_diff(100_000 * 2 * 48 * 21 / 20) < 1000, "{splats}");
+        let instances = more(ViewSize { instances: 2_000_000, ..VIEW });
+        assert!(instances.abs_diff(1_000_000 * 84 / 4) < 100_000, "{instances}");
+        let pixels = reach(&ViewSize { px: [1600, 1066], ..VIEW }, TRAIN) - bytes;
+        let tiles = 4 * VIEW.tiles();
+        assert!(pixels.abs_diff(3 * VIEW.pixels() * 24) < 200 * tiles, "{pixels}");
+    }
+
+    #[test]
+    fn looking_takes_less_than_training() {
+        assert!(reach(&VIEW, PICTURE) < reach(&VIEW, TRAIN));
+    }
+
+    #[test]
+    fn bands_take_less_of_instances_and_more_of_splats() {
+        let of =
+            |instances, in_bands| reach_of(&ViewSize { instances, ..VIEW }, TRAIN, in_bands) as f64;
+        let each = |in_bands| (of(9_000_000, in_bands) - of(5_000_000, in_bands)) / 4e6;
+        let ratio = each(true) / each(false);
+        assert!((ratio - 0.25).abs() < 0.01, "{ratio}");
+        // Twelve bytes a splat stay, and eight come and go.
+        let more = of(0, true) - of(0, false);
+        assert!((4.8e6..8.1e6).contains(&more), "{more}");
+    }
+
+    #[test]
+    fn many_tiles_take_longer_keys() {
+        let keys = |px| {
+            let source = Replay::default();
+            drawing(&ViewSize { px, ..VIEW }, PICTURE, false).replay(&source);
+            peak(&source, "keys of instances")
+        };
+        assert_eq!(keys([800, 533]), 2 * 2 * 1_000_000);
+        assert_eq!(keys([4096, 4112]), 2 * 4 * 1_000_000);
+    }
+
+    #[test]
+    fn surface_terms_take_a_row_a_gaussian_and_a_word_a_splat() {
+        let sizes = |visible| ViewSizes {
+            gaussians: 1_000_000,
+            visible,
+            capacity: splat_capacity(visible, 1_000_000),
+            pixels: 1,
+        };
+        let of = |visible, maps: Maps| {
+            let source = Replay::default();
+            let Ok(()) = play_sample_terms(&source, &sizes(visible), maps.into());
+            source
+        };
+        let compared = of(400_000, Maps::Compared);
+        assert_eq!(peak(&compared, "surface gradients"), 48_000_000);
+        assert_eq!(peak(&compared, "surface rows"), 1_600_000);
+        assert_eq!(peak(&compared, "surface counts"), 2 * 31_250 * 4);
+        let sampled = of(400_000, Maps::Sampled);
+        assert_eq!(peak(&sampled, "surface counts"), (3 * 31_250 + 1) * 4);
+        assert_eq!(of(0, Maps::Sampled).reach(), 0);
+    }
+}

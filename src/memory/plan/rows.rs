@@ -1,0 +1,90 @@
+//! What goes by one label, and the regions of a model in such rows.
+
+use serde::{Serialize, Serializer};
+
+use crate::layout::{Live, ModelSize, REGIONS, Storage};
+use crate::memory::Bytes;
+
+/// What goes by one label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Row {
+    /// As the ledger has it.
+    pub label: &'static str,
+    /// How much.
+    pub bytes: Bytes,
+}
+
+impl From<Live> for Row {
+    fn from(live: Live) -> Self {
+        Self { label: live.label, bytes: Bytes(live.bytes) }
+    }
+}
+
+impl ModelSize {
+    /// What each region holds, in the order in which regions grow.
+    pub fn regions(&self) -> [Row; REGIONS] {
+        self.region_bytes().map(|(label, bytes)| Row { label, bytes: Bytes(bytes) })
+    }
+
+    /// Bytes that all regions hold.
+    pub fn bytes(&self) -> Bytes {
+        self.regions().iter().map(|row| row.bytes).sum()
+    }
+
+    /// Bytes of the parameters in the host's columns.
+    pub(super) fn host_bytes(&self) -> u64 {
+        self.gaussians * self.parameters() * size_of::<f32>() as u64
+    }
+}
+
+impl Serialize for Storage {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(match self {
+            Self::Full => "full",
+            Self::Compact => "compact",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::OptionalColumns;
+
+    fn size(gaussians: u64, sh_degree: u32, storage: Storage) -> ModelSize {
+        ModelSize { gaussians, sh_degree, storage, optional: OptionalColumns::NONE }
+    }
+
+    fn million(sh_degree: u32, storage: Storage) -> u64 {
+        size(1 << 20, sh_degree, storage).bytes().0 >> 20
+    }
+
+    #[test]
+    fn a_gaussian_takes_the_bytes_that_the_documentation_names() {
+        assert_eq!((million(3, Storage::Full), million(3, Storage::Compact)), (716, 320));
+        assert_eq!(million(0, Storage::Full), 4 * (3 * 11 + 3 * 3) + 8);
+        assert_eq!(million(0, Storage::Compact), 4 * (11 + 6 + 11 + 2 + 2 + 2) + 8);
+    }
+
+    #[test]
+    fn an_optional_column_takes_four_bytes_a_gaussian() {
+        let plain = size(1000, 2, Storage::Compact);
+        let filter = OptionalColumns { filter_3d: true, ..OptionalColumns::NONE };
+        let both = OptionalColumns { absolute_norm_sums: true, ..filter };
+        for (optional, more) in [(filter, 4000), (both, 8000)] {
+            let with = ModelSize { optional, ..plain };
+            assert_eq!(with.bytes().0, plain.bytes().0 + more);
+        }
+    }
+
+    #[test]
+    fn tables_come_in_whole_lane_blocks() {
+        let rows = size(33, 1, Storage::Full).regions();
+        let bytes =
+            |label: &str| rows.iter().find(|row| row.label == label).map_or(0, |row| row.bytes.0);
+        assert_eq!(bytes("geometry"), 64 * 11 * 4);
+        assert_eq!(bytes("sh"), 64 * 12 * 4);
+        assert_eq!(bytes("sh, steps taken"), 2 * 4);
+        assert_eq!(bytes("density statistics, views"), 33 * 4);
+    }
+}
