@@ -3,7 +3,6 @@
 pub mod appearance;
 pub mod checkpoint;
 pub mod coarse;
-pub mod densify;
 pub mod eval;
 pub mod event;
 pub(crate) mod feed;
@@ -15,6 +14,7 @@ mod report;
 pub mod save;
 pub mod schedule;
 mod smoothing;
+pub mod strategy;
 pub mod terms;
 pub(crate) mod train_step;
 mod trainer;

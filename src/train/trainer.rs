@@ -17,19 +17,20 @@ use super::appearance::compensation;
 use super::checkpoint::{Checkpoint, StoredCheckpoint};
 use super::coarse::CoarseSchedule;
 use super::eval::{EvalRequest, Shown, evaluate};
-use super::event::{Buffers, Event, Phase, Saved, Sink, Split, Step, Tensors, Values};
+use super::event::{Buffers, Event, Phase, Round, Saved, Sink, Split, Step, Tensors, Values};
 use super::feed::Feed;
 use super::report;
 use super::save::{DeviceModel, render_mode, write_point_cloud};
 use super::schedule::{self, Milestones};
+use super::strategy::{self, Rounds, StepExtras, Strategy, fade_depth};
 use super::terms::{self, Stage};
 use super::train_step::{StepInputs, StepOutputs, train_step};
 use super::unexplained_growth::UnexplainedGrowth;
 use super::views::Views;
-use super::{SceneScale, TrainError, densify, render_filter};
+use super::{SceneScale, TrainError, render_filter};
 use crate::backend::{
-    AdamStep, LossValues, ModelShape, Peaks, Pending, RenderSettings, Statistics, Terms, Topic,
-    TrainDevice,
+    AdamStep, Adjust, LossValues, ModelShape, Peaks, Pending, RenderSettings, Statistics, Terms,
+    Topic, TrainDevice,
 };
 use crate::config::{Config, SugarOptions};
 use crate::dataset::{Dataset, ImageLoader};
@@ -77,6 +78,7 @@ pub struct Trainer<'a, B: TrainDevice> {
     /// SuGaR's coarse stage, of a run that has one.
     coarse: Option<Coarse<B>>,
     feed: Feed<'a>,
+    strategy: Box<dyn Strategy<B>>,
     scale: SceneScale,
     /// Finished iterations.
     iteration: u32,
@@ -147,10 +149,12 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         sink: &'a mut dyn Sink,
         (model, iteration): (B::Model, u32),
     ) -> Self {
+        let scale = SceneScale::of(setup.dataset);
         let views = Views::new(setup.dataset, setup.images);
         let feed = Feed::new(views, setup.config.run.seed);
         Self {
-            scale: SceneScale::of(setup.dataset),
+            scale,
+            strategy: strategy::of(setup.config, scale),
             setup,
             device,
             sink,
@@ -312,8 +316,10 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         let config = self.setup.config;
         match self.stage(iteration) {
             Stage::Photometric => {
-                let step = densify::step(config, self.scale, iteration);
-                (densify::observes(config, iteration), step)
+                let StepExtras { regularisers, noise } = self.strategy.step_extras(iteration);
+                let rates = schedule::rates(&config.optimize, self.scale.extent, iteration);
+                let step = AdamStep { regularisers, noise, ..AdamStep::new(iteration, rates) };
+                (self.strategy.observes(iteration), step)
             }
             Stage::Coarse { schedule, extent } => (None, schedule.step(config, extent, iteration)),
         }
@@ -323,7 +329,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
     fn settings_of(&self, iteration: u32) -> RenderSettings {
         let config = self.setup.config;
         RenderSettings {
-            fade_depth: densify::fade_depth(config, self.scale),
+            fade_depth: fade_depth(config, self.scale),
             sh_degree: schedule::sh_degree(&config.optimize, iteration),
             background: self.training_background(iteration),
             near: self.feed.views.near(),
@@ -492,27 +498,26 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
     /// What the iteration before this one asks of the number of Gaussians and their opacities.
     fn control_density(&mut self) -> Result<(), TrainError> {
         let (config, iteration) = (self.setup.config, self.iteration);
-        let round = densify::due(config, self.scale.extent, iteration);
-        let resets = densify::resets_opacity(config, iteration);
-        if round.is_some() || resets {
+        let (is_due, adjust) = (self.strategy.due(iteration), self.strategy.adjust(iteration));
+        if is_due || adjust.is_some() {
             self.report_pending()?;
         }
-        if let Some(round) = round {
+        if is_due {
             let started = Instant::now();
             // So that the time of the round is the round's, and not that of the step before.
             self.device.synchronize()?;
             let begun = Instant::now();
             let before = self.device.len(&self.model);
-            let done = self.run_round(&round, before)?;
-            if densify::reorders(config, iteration) {
+            let report = self.run_round()?;
+            if Rounds::new(&config.densify).reorders(iteration) {
                 self.reorder()?;
             }
             self.smooth()?;
             self.device.synchronize()?;
-            let round_ms = begun.elapsed().as_secs_f64() * 1e3;
+            let ms = begun.elapsed().as_secs_f64() * 1e3;
             let gaussians = self.device.len(&self.model);
             self.clock.add_beside_iterations(started);
-            self.sink.on(&done.to_event(iteration, gaussians, round_ms))?;
+            self.sink.on(&Event::Round(Round { iteration, report, gaussians, ms }))?;
             self.creep = UnexplainedGrowth::from(iteration);
             self.profile(Phase::DensityControl)?;
             if gaussians == 0 && before > 0 {
@@ -522,9 +527,11 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
                 ))?;
             }
         }
-        if resets {
-            self.device.reset_opacity(&mut self.model, densify::RESET_OPACITY)?;
-            self.sink.on(&Event::OpacityReset { iteration })?;
+        if let Some(adjust) = adjust {
+            self.device.adjust(&mut self.model, &adjust)?;
+            self.sink.on(&match adjust {
+                Adjust::OpacityCeiling(_) => Event::OpacityReset { iteration },
+            })?;
         }
         Ok(())
     }

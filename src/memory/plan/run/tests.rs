@@ -18,7 +18,7 @@ fn run(gaussians: u64, storage: Storage) -> Run {
         colors: None,
         births: None,
         coarse: None,
-        relocates: false,
+        rounds: RoundShape::Grow,
         bands: false,
         context: CONTEXT,
         granule: Granule::default(),
