@@ -44,6 +44,7 @@
 //! | catch up | apply the Adam steps that were skipped |
 //! | region | device memory for the life of the model |
 //! | block | memory of the scratch arena, for a stage or less |
+//! | slot | the description of one buffer: label, purpose, length |
 //! | granule | 2 MiB, the unit in which device memory is mapped |
 //! | slot | the description of one buffer |
 //! | ledger | the account of who holds how much memory |

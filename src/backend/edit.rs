@@ -1,119 +1,196 @@
-//! Density control: where Gaussians are added, moved and removed.
+//! Density control: what strategies add, move and remove Gaussians with.
+//!
+//! A round scores the Gaussians, selects some of the candidates, and edits the model by the selection.
 
 use super::{DeviceError, Store};
 use crate::model::Primitive;
 
-/// Children of a split are smaller than their parent by this factor.
-pub(crate) const SPLIT_SHRINK: f64 = 1.6;
-
-/// When Gaussians are cloned, split and pruned (Kerbl et al. 2023, section 5).
-#[derive(Clone, Copy, Debug)]
-pub struct DensifyRule {
-    /// Mean norm of the screen-space gradient, half the image being 1, from which one is wanted.
-    pub gradient_min: f64,
-    /// Largest scale that is cloned; above, it is split. World units.
-    pub clone_scale_max: f64,
-    /// Opacity below which a Gaussian is removed.
-    pub opacity_min: f64,
-    /// Largest scale that is kept, where large ones are removed. World units.
-    pub scale_max: Option<f64>,
-    /// Seed of the children's places.
-    pub seed: u64,
-    /// Finished iterations.
-    pub iteration: u32,
-    /// Which Gaussians are candidates.
-    pub criterion: Criterion,
+/// What makes a Gaussian a candidate, and what candidates are ranked by.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum ScoreRule {
+    /// The mean norm of its screen-space gradient, half the image being 1 (Kerbl et al. 2023).
+    Gradient {
+        /// From which on it is a candidate.
+        min: f64,
+        /// Largest scale of a small candidate, world units; above, it is a large one.
+        small_max: f64,
+    },
+    /// The same, and as large a share of all by their absolute gradients: those not 0 that reach the
+    /// quantile (GOF, Yu et al. 2024). Needs [`super::Statistics::Both`].
+    GradientOrQuantile {
+        /// Mean norm of the gradient from which on it is a candidate.
+        min: f64,
+        /// Largest scale of a small candidate, world units.
+        small_max: f64,
+    },
+    /// Its opacity. All are candidates, and [`Pick::WithReplacement`] says whose opacities count.
+    Opacity {
+        /// What the living exceed, and the least that a share of one gets.
+        min: f64,
+    },
 }
 
-/// Which Gaussians are candidates of density control.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Criterion {
-    /// Those whose mean gradient reaches [`DensifyRule::gradient_min`].
-    Gradient,
-    /// These, and as large a share of all by their absolute gradients: those not 0 that reach the
-    /// quantile (GOF, Yu et al. 2024). Wants [`Statistics::Both`].
-    Quantile,
+/// How gradients make candidates.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct GradientRule {
+    pub(crate) min: f64,
+    pub(crate) small_max: f64,
+    /// Whether absolute gradients count, too.
+    pub(crate) with_quantile: bool,
 }
 
-/// How Gaussians are drawn and copied where density control is a Markov chain (Kheradmand et al.
-/// 2024, section 4.3).
-#[derive(Clone, Copy, Debug)]
-pub struct RelocateRule {
-    /// Opacity that the living exceed, and the least that a share of one gets.
-    pub opacity_min: f64,
-    /// Seed of the draws.
-    pub seed: u64,
-    /// Finished iterations.
-    pub iteration: u32,
-}
-
-/// What density control would like to do.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Survey {
-    /// Gaussians to clone.
-    pub clones: usize,
-    /// Gaussians to split in two.
-    pub splits: usize,
-}
-
-impl Survey {
-    /// Gaussians that would be added.
-    pub fn births(&self) -> usize {
-        self.clones + self.splits
+impl ScoreRule {
+    /// The rule of gradients, where it is one.
+    pub(crate) fn by_gradient(self) -> Option<GradientRule> {
+        match self {
+            Self::Gradient { min, small_max } => {
+                Some(GradientRule { min, small_max, with_quantile: false })
+            }
+            Self::GradientOrQuantile { min, small_max } => {
+                Some(GradientRule { min, small_max, with_quantile: true })
+            }
+            Self::Opacity { .. } => None,
+        }
     }
 }
 
-/// How many Gaussians may be added.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Grant {
-    /// At most so many; those with the highest gradient come first.
-    pub births: usize,
+/// The candidates of a model as it is: plain data, which holds no memory of a device.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Candidates {
+    /// What makes one.
+    pub rule: ScoreRule,
+    /// Mean absolute gradient from which on a Gaussian is one, too, where that counts.
+    pub absolute_min: Option<f64>,
+    /// Small ones. Opacities are not counted.
+    pub small: usize,
+    /// Large ones.
+    pub large: usize,
 }
 
-/// What density control did.
+impl Candidates {
+    /// None at all: for an edit that only removes.
+    pub const NONE: Self = Self {
+        rule: ScoreRule::Gradient { min: f64::INFINITY, small_max: 0.0 },
+        absolute_min: None,
+        small: 0,
+        large: 0,
+    };
+
+    /// How many were counted.
+    pub fn count(&self) -> usize {
+        self.small + self.large
+    }
+}
+
+/// Which of the candidates are selected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pick {
+    /// At most so many of those by gradient, the highest scores first; of equal ones the lower row.
+    Best(usize),
+    /// Sources of copies by their opacities, each as often as it is drawn.
+    WithReplacement {
+        /// Where the copies go.
+        into: Into,
+        /// Of the stream of random numbers.
+        key: u64,
+    },
+}
+
+/// Where copies go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Into {
+    /// Over each of the dead, from the living alone. Nowhere where nothing is alive.
+    Dead,
+    /// To so many new rows, from all. To none of a model of which nothing can be seen.
+    NewRows(usize),
+}
+
+/// What becomes of a large Gaussian that is selected.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Grow {
+    /// It gets a copy.
+    Copy,
+    /// Two take its place, at random where its density is.
+    SplitRandom {
+        /// They are smaller by this factor.
+        shrink: f64,
+        /// Of the stream of random numbers.
+        key: u64,
+    },
+}
+
+/// Which Gaussians stay, newborn ones included.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Keep {
+    /// Opacity below which one is removed.
+    pub opacity_min: f64,
+    /// Scale above which one is removed, where large ones are; world units.
+    pub scale_max: Option<f64>,
+}
+
+/// What is done with a selection.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum EditRule {
+    /// Of [`Pick::Best`]: small ones get a copy, new rows start with moments of zero, all that is not to
+    /// be kept is removed, and the statistics start afresh.
+    Grow {
+        /// What becomes of large ones.
+        large: Grow,
+        /// Which Gaussians stay.
+        keep: Keep,
+    },
+    /// Of [`Pick::WithReplacement`]: each source shares its opacity and scale with its copies. Copies in
+    /// new rows have moments and statistics of zero; where the dead become copies, they keep their
+    /// moments, and the sources forget theirs.
+    Share,
+}
+
+/// What an edit did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Densified {
-    /// Gaussians cloned.
-    pub cloned: usize,
+pub struct Edited {
+    /// Copies added.
+    pub copied: usize,
     /// Gaussians split in two.
     pub split: usize,
-    /// Candidates beyond the grant.
-    pub refused: usize,
+    /// Dead ones that became copies.
+    pub moved: usize,
     /// Gaussians removed.
-    pub pruned: usize,
+    pub removed: usize,
+}
+
+/// A change of what all Gaussians have.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Adjust {
+    /// Lowers every opacity, as it is through the 3D filter where there is one, to at most this, and
+    /// forgets the opacities' moments.
+    OpacityCeiling(f64),
 }
 
 /// Density control of one kind of primitive.
 pub trait Edit<P: Primitive>: Store<P> {
-    /// Counts what a round of density control would do.
-    fn survey(&mut self, model: &Self::Model, rule: &DensifyRule) -> Result<Survey, DeviceError>;
-    /// Clones and splits as far as granted, prunes, and starts the statistics afresh.
-    fn densify(
-        &mut self,
-        model: &mut Self::Model,
-        rule: &DensifyRule,
-        grant: Grant,
-    ) -> Result<Densified, DeviceError>;
-    /// Moves the dead to where living Gaussians are, drawn by their opacities; each shares its
-    /// opacity and scale with those that come to it and forgets its moments, and the dead keep
-    /// theirs. Returns how many moved: none where nothing is alive. Where it is refused nothing has
-    /// changed.
-    fn relocate(
-        &mut self,
-        model: &mut Self::Model,
-        rule: &RelocateRule,
-    ) -> Result<usize, DeviceError>;
-    /// Adds so many copies, with moments and statistics of zero, of Gaussians drawn by their
-    /// opacities; each shares its opacity and scale with its copies and keeps its moments. Adds
-    /// none to a model of which nothing can be seen. Where it is refused nothing has changed.
-    fn multiply(
-        &mut self,
-        model: &mut Self::Model,
-        rule: &RelocateRule,
-        births: usize,
-    ) -> Result<(), DeviceError>;
+    /// What was selected, with the memory that the edit needs.
+    type Selection;
 
-    /// Lowers every opacity, as it is through the 3D filter where there is one, to at most `ceiling`
-    /// and forgets the opacities' moments.
-    fn reset_opacity(&mut self, model: &mut Self::Model, ceiling: f64) -> Result<(), DeviceError>;
+    /// Finds what makes a candidate, and counts the candidates by gradient.
+    fn score(&mut self, model: &Self::Model, rule: &ScoreRule) -> Result<Candidates, DeviceError>;
+
+    /// Selects among the candidates of the model, which has not changed since they were scored. The
+    /// edit follows at once.
+    fn select(
+        &mut self,
+        model: &mut Self::Model,
+        candidates: &Candidates,
+        pick: Pick,
+    ) -> Result<Self::Selection, DeviceError>;
+
+    /// Edits the model by what was selected of it. Where memory is refused nothing has changed.
+    fn edit(
+        &mut self,
+        model: &mut Self::Model,
+        selection: Self::Selection,
+        rule: &EditRule,
+    ) -> Result<Edited, DeviceError>;
+
+    /// Changes all Gaussians alike.
+    fn adjust(&mut self, model: &mut Self::Model, adjust: &Adjust) -> Result<(), DeviceError>;
 }

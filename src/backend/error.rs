@@ -114,6 +114,25 @@ pub enum DeviceError {
         /// Number of tables.
         views: usize,
     },
+    /// Candidates of a model that changed since.
+    #[error("{counted} candidates were counted, and the model has {found} now: score it again")]
+    StaleCandidates {
+        /// How many were counted.
+        counted: usize,
+        /// How many there are.
+        found: usize,
+    },
+    /// A selection of rows that are not the model's, or no longer.
+    #[error(
+        "Gaussians of the model came, went or changed places since some were selected: select again"
+    )]
+    StaleSelection,
+    /// A way to select that does not suit the candidates, or an edit that does not suit the selection.
+    #[error(
+        "the edit does not suit its candidates: by gradient they are picked as the best and grow, by \
+         opacity they are picked with replacement and share"
+    )]
+    UnsuitedEdit,
     /// Lists of neighbours of a length that devices do not make.
     #[error(
         "lists of {count} neighbours were asked for, but a device makes such of 1 to {most}",

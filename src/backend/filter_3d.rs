@@ -8,7 +8,7 @@ use crate::model::Gaussians;
 pub trait Filter3d: Store<Gaussians> {
     /// Widens every Gaussian to what these views can resolve of it, from now on and until the next
     /// call. It is drawn with the filter, and its gradients go through it. After
-    /// [`super::Edit::densify`] the filter is zero.
+    /// [`super::Edit::edit`] the filter is zero.
     ///
     /// Views sample what is deeper than `sampled_from`, world units along their axes.
     fn update_filter_3d(

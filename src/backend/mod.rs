@@ -35,7 +35,8 @@ pub use appearance_tables::{AppearanceRule, AppearanceTables, Compensation, Tabl
 pub use device::{
     Device, DeviceInfo, DeviceMemory, LadderState, MemoryEntry, MemoryKind, Peaks, Photo, Stay,
 };
-pub use edit::{Criterion, Densified, DensifyRule, Edit, Grant, RelocateRule, Survey};
+pub(crate) use edit::GradientRule;
+pub use edit::{Adjust, Candidates, Edit, EditRule, Edited, Grow, Into, Keep, Pick, ScoreRule};
 pub use error::DeviceError;
 pub use filter_3d::Filter3d;
 pub use held::Held;

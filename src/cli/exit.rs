@@ -151,6 +151,9 @@ impl Exit {
             | DeviceError::NoSuchTable { .. }
             | DeviceError::NoSuchRow { .. }
             | DeviceError::NeighbourCount { .. }
+            | DeviceError::StaleCandidates { .. }
+            | DeviceError::StaleSelection
+            | DeviceError::UnsuitedEdit
             | DeviceError::StaleNeighbours { .. } => Self::Error,
             DeviceError::NotFinite { .. }
             | DeviceError::LossNotFinite { .. }

@@ -15,14 +15,17 @@ use super::folder;
 use super::output::print;
 use super::scene::absolute;
 use super::start::Start;
-use crate::config::{Config, Layers, Strategy, Typed, resolve};
+use crate::backend::Statistics;
+use crate::backend::cpu::Cpu;
+use crate::config::{Config, Layers, Typed, resolve};
 use crate::dataset::Dataset;
 use crate::export::read_ply;
 use crate::memory::plan::{self, Granule, ModelSize, OptionalColumns, Run, Seen, Storage};
 use crate::memory::{Bytes, Limit, Rung};
 use crate::model;
 use crate::train::span::Span;
-use crate::train::{densify, forecast, render_filter};
+use crate::train::strategy::Strategy;
+use crate::train::{forecast, render_filter};
 
 /// Arguments of `splat plan`.
 #[derive(Args)]
@@ -121,18 +124,23 @@ fn report(
     let points = Start::of(dataset, config)?;
     let points = points.points();
     let start = points.positions.len() as u64;
+    let strategy = forecast::strategy(config, dataset);
     let model = args.model.as_deref().map(read_model).transpose()?;
     let seen = match &model {
         Some(model) => forecast::seen_of_model(dataset, model, render_filter(config)),
         None => forecast::seen_of_points(dataset, &points.positions),
     };
-    let gaussians = gaussians(args, config, start, model.as_ref().map(model::Gaussians::len));
+    let gaussians =
+        gaussians(args, config, &*strategy, start, model.as_ref().map(model::Gaussians::len));
     let run = Run {
         model: ModelSize {
             gaussians: gaussians.count,
             sh_degree: config.optimize.sh_degree,
             storage: storage(config),
-            optional: optional_columns(config),
+            optional: OptionalColumns {
+                filter_3d: config.optimize.filter_3d,
+                absolute_norm_sums: strategy.observes(1) == Some(Statistics::Both),
+            },
         },
         start: start.min(gaussians.count),
         seen,
@@ -142,7 +150,7 @@ fn report(
         births: None,
         coarse: forecast::coarse(config),
         batch_views: config.optimize.batch_views,
-        relocates: config.densify.strategy == Strategy::Mcmc,
+        rounds: strategy.shape(),
         bands: config.memory.give_up.contains(&Rung::Bands),
         context: args.context,
         granule: Granule::default(),
@@ -180,6 +188,7 @@ fn given_up(may: &[Rung], run: &Run) -> Option<Run> {
 fn gaussians(
     args: &PlanArgs,
     config: &Config,
+    strategy: &dyn Strategy<Cpu<f32>>,
     start: u64,
     model: Option<usize>,
 ) -> PlannedGaussians {
@@ -189,7 +198,7 @@ fn gaussians(
     }
     // Without density control their number stays.
     let last = config.optimize.iterations;
-    if !(0..last).any(|iteration| densify::due(config, 1.0, Span::of(iteration)).is_some()) {
+    if !(0..last).any(|iteration| strategy.due(Span::of(iteration))) {
         return counted(start, "those at the start: there is no round of density control");
     }
     if let Some(count) = config.densify.max_points {
@@ -198,14 +207,6 @@ fn gaussians(
     match model {
         Some(count) => counted(count as u64, "the model"),
         None => counted(forecast::guessed_gaussians(start), "a guess: 17 for each at the start"),
-    }
-}
-
-/// What a model has beside parameters, moments and statistics.
-pub(super) fn optional_columns(config: &Config) -> OptionalColumns {
-    OptionalColumns {
-        filter_3d: config.optimize.filter_3d,
-        absolute_norm_sums: config.densify.strategy == Strategy::Gof,
     }
 }
 

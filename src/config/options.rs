@@ -13,7 +13,9 @@ use super::declare::options;
 use super::idle::Idle;
 use super::sugar::{Regularize, SugarSchedule};
 use super::values::{count, fits_toml, holds, path, positive, rate, share, toml_count};
-use super::{Color, MemoryOptions, OutputOptions, RunOptions, SugarOptions};
+use super::{
+    Color, ConfigError, MemoryOptions, OutputOptions, RunOptions, SugarOptions, preset_text,
+};
 
 /// The last iteration of the coarse stage, if its schedule is the reference's.
 const ABSOLUTE_LAST: u32 = 15_000;
@@ -388,6 +390,40 @@ pub enum Strategy {
     Gof,
     /// 3DGS-MCMC, up to --max-points; what is not given is that of --preset mcmc
     Mcmc,
+}
+
+/// Options that are to be given where nothing is said of them.
+pub(super) struct Implied {
+    /// Name in messages.
+    pub(super) origin: &'static str,
+    /// The values, as a layer beneath all that is given.
+    pub(super) text: &'static str,
+}
+
+impl Strategy {
+    /// The options that it brings its own values of, where no layer says otherwise.
+    pub(super) fn implied(self, absgrad: bool) -> Result<Option<Implied>, ConfigError> {
+        Ok(match self {
+            Self::Adc => absgrad.then_some(Implied {
+                origin: "absgrad",
+                // Sums of absolute values are larger: AbsGS's own threshold (Ye et al. 2024).
+                text: "[densify]\ndensify_grad_threshold = 8e-4\n",
+            }),
+            Self::Gof => Some(Implied {
+                origin: "strategy gof",
+                // Its authors have 2e-4 and 0. Absolute gradients are largest of what covers most of an
+                // image, which is what floats right before the camera (Pixel-GS, Zhang et al. 2024); and
+                // they choose as many Gaussians again as 3DGS does.
+                text: "[densify]\ndensify_grad_threshold = 4e-4\nnear_fade = 0.37\n",
+            }),
+            Self::Mcmc => Some(Implied { origin: "preset mcmc", text: preset_text("mcmc")? }),
+        })
+    }
+
+    /// Whether `absgrad` is an option of it.
+    pub(super) fn takes_absgrad(self) -> bool {
+        self == Self::Adc
+    }
 }
 
 impl Config {

@@ -9,9 +9,10 @@ use clap::parser::ValueSource;
 use toml::Table;
 use toml::de::DeTable;
 
+use super::options::Implied;
 use super::run_options::LOW_DRAM;
 use super::schema::{Section, sections};
-use super::{Config, ConfigError, Strategy, preset_text};
+use super::{Config, ConfigError, DensifyOptions, preset_text};
 
 /// TOML text and where it is from.
 #[derive(Clone, Copy, Debug)]
@@ -44,39 +45,6 @@ pub struct Layers<'a> {
     pub typed: Option<Typed<'a>>,
 }
 
-/// What some options ask of others where nothing is said of these.
-#[derive(Clone, Copy)]
-struct Implied {
-    /// Holds of the configuration that asks for it.
-    by: fn(&Config) -> bool,
-    /// Name in messages.
-    origin: &'static str,
-    /// The values, as a layer beneath all that is given.
-    text: fn() -> Result<&'static str, ConfigError>,
-}
-
-const IMPLIED: [Implied; 3] = [
-    Implied {
-        by: |config| config.densify.strategy == Strategy::Mcmc,
-        origin: "preset mcmc",
-        text: || preset_text("mcmc"),
-    },
-    Implied {
-        by: |config| config.densify.absgrad && config.densify.strategy == Strategy::Adc,
-        origin: "absgrad",
-        // Sums of absolute values are larger: AbsGS's own threshold (Ye et al. 2024).
-        text: || Ok("[densify]\ndensify_grad_threshold = 8e-4\n"),
-    },
-    Implied {
-        by: |config| config.densify.strategy == Strategy::Gof,
-        origin: "strategy gof",
-        // Its authors have 2e-4 and 0. Absolute gradients are largest of what covers most of an image,
-        // which is what floats right before the camera (Pixel-GS, Zhang et al. 2024); and they choose
-        // as many Gaussians again as 3DGS does.
-        text: || Ok("[densify]\ndensify_grad_threshold = 4e-4\nnear_fade = 0.37\n"),
-    },
-];
-
 /// The configuration that all layers give together, proven to be in range.
 ///
 /// The strategy `mcmc` brings the values of its preset, `gof` its threshold and fade, and `absgrad` its
@@ -86,8 +54,9 @@ pub fn resolve(layers: Layers<'_>) -> Result<Config, ConfigError> {
     let defaults = Config::default().to_table()?;
     let decided = together(defaults.clone(), given.clone())?;
     let mut table = defaults;
-    for implied in IMPLIED.iter().filter(|implied| (implied.by)(&decided)) {
-        overlay(&mut table, read_strictly(implied.origin, (implied.text)()?)?);
+    let DensifyOptions { strategy, absgrad, .. } = decided.densify;
+    if let Some(Implied { origin, text }) = strategy.implied(absgrad)? {
+        overlay(&mut table, read_strictly(origin, text)?);
     }
     let config = together(table, given)?;
     config.validate()?;

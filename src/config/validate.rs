@@ -1,7 +1,7 @@
 //! Which values options may have, alone and together.
 
 use super::values::{Checked, holds};
-use super::{Color, Config, ConfigError, DensifyOptions, OptimizeOptions, SceneOptions, Strategy};
+use super::{Color, Config, ConfigError, DensifyOptions, OptimizeOptions, SceneOptions};
 
 impl Config {
     /// Checks that every value is in its range; the first that is not is the error.
@@ -72,7 +72,7 @@ impl OptimizeOptions {
 impl DensifyOptions {
     fn check_together(&self) -> Result<(), ConfigError> {
         let absgrad = holds(
-            !self.absgrad || self.strategy == Strategy::Adc,
+            !self.absgrad || self.strategy.takes_absgrad(),
             self.absgrad,
             "false unless --strategy is adc: gof uses absolute gradients in its own way, mcmc uses \
              none",

@@ -2,7 +2,6 @@
 
 use super::placement::with_gap;
 use super::slot::{Count, Lifetime, Source, Taken as _};
-use super::view::ViewSizes;
 use crate::abi::{
     AFFINE_WIDTH, COLOR_SHARES, FIT_SUMS, GRID_BWD_BLOCK, GRID_LUMA, GRID_SHARES, GRID_X, GRID_Y,
 };
@@ -70,9 +69,9 @@ pub struct ColorScratch<A: Source> {
 }
 
 impl<A: Source> ColorScratch<A> {
-    /// For colours that are made so.
-    pub fn reserve(source: &A, sizes: &ViewSizes, colors: ColorUse) -> Result<Self, A::Error> {
-        let sizes = (sizes.pixels, colors);
+    /// For colours of so many pixels that are made so.
+    pub fn reserve(source: &A, pixels: u64, colors: ColorUse) -> Result<Self, A::Error> {
+        let sizes = (pixels, colors);
         Ok(Self {
             image: source.take(&COMPENSATED, &sizes)?,
             sums: source.take(&COLOR_SUMS, &sizes)?,

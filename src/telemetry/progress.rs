@@ -128,8 +128,7 @@ impl Progress {
             }
             // Warnings go through the log, in every style.
             Event::Warning { .. }
-            | Event::Densified { .. }
-            | Event::Relocated { .. }
+            | Event::Round(_)
             | Event::OpacityReset { .. }
             | Event::Surface(_)
             | Event::Buffers(_)

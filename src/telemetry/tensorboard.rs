@@ -114,8 +114,7 @@ impl<W: Write> TensorBoard<W> {
             Event::Gpu(report) => self.gpu(report),
             Event::Rung { iteration, change, .. } => self.rung(*iteration, change),
             Event::Surface(report) => self.surface(report),
-            Event::Densified { .. }
-            | Event::Relocated { .. }
+            Event::Round(_)
             | Event::OpacityReset { .. }
             | Event::CoarseStarted { .. }
             | Event::Pruned { .. }

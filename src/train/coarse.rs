@@ -9,7 +9,7 @@ use std::ops::RangeInclusive;
 use super::adam::adam_step;
 use super::schedule;
 use super::span::Span;
-use crate::backend::{AdamStep, Criterion, DensifyRule, Rates};
+use crate::backend::{AdamStep, EditRule, Grow, Keep, Rates};
 use crate::config::{Config, SugarSchedule};
 
 /// Iterations of the authors' program that are done when its stage begins, as it counts them.
@@ -105,17 +105,8 @@ impl CoarseSchedule {
 }
 
 /// The removal of what is rather transparent than opaque.
-pub fn prune_rule(config: &Config, iteration: u32) -> DensifyRule {
-    DensifyRule {
-        gradient_min: f64::INFINITY,
-        clone_scale_max: 0.0,
-        opacity_min: OPAQUE_MIN,
-        scale_max: None,
-        seed: config.run.seed,
-        iteration,
-        criterion: Criterion::Gradient,
-    }
-}
+pub const PRUNE_RULE: EditRule =
+    EditRule::Grow { large: Grow::Copy, keep: Keep { opacity_min: OPAQUE_MIN, scale_max: None } };
 
 #[cfg(test)]
 mod tests {

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 
 use super::span::Span;
@@ -44,38 +45,6 @@ pub enum Event {
     },
     /// An iteration is done. Sent for every iteration.
     Step(Step),
-    /// Gaussians were cloned, split and pruned.
-    Densified {
-        /// Finished iterations.
-        iteration: u32,
-        /// Gaussians copied because they are small where the image wants detail.
-        cloned: usize,
-        /// Gaussians replaced by two because they are large where the image wants detail.
-        split: usize,
-        /// Candidates turned away because of the cap or for want of memory.
-        refused: usize,
-        /// Gaussians removed for being transparent or too large.
-        pruned: usize,
-        /// Gaussians afterwards.
-        gaussians: usize,
-        /// Time of the round, and of putting the Gaussians in order where that is due.
-        ms: f64,
-    },
-    /// Transparent Gaussians moved to where others are, and copies were added.
-    Relocated {
-        /// Finished iterations.
-        iteration: u32,
-        /// Gaussians that moved.
-        relocated: usize,
-        /// Copies added.
-        born: usize,
-        /// Copies not added for want of memory.
-        refused: usize,
-        /// Gaussians afterwards.
-        gaussians: usize,
-        /// Time of the round, and of putting the Gaussians in order where that is due.
-        ms: f64,
-    },
     /// All opacities were lowered to at most 0.01.
     OpacityReset {
         /// Finished iterations.
@@ -161,6 +130,46 @@ pub enum Event {
         /// Ended by SIGINT or SIGTERM.
         interrupted: bool,
     },
+    /// A round of density control is done; its strategy names the event.
+    #[serde(untagged)]
+    Round(Round),
+}
+
+/// What a round of density control did, in the words of its strategy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RoundReport {
+    /// Name of the event.
+    pub event: &'static str,
+    /// Keys and numbers of Gaussians.
+    pub counts: Vec<(&'static str, usize)>,
+}
+
+/// A round of density control.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Round {
+    /// Finished iterations.
+    pub iteration: u32,
+    /// What it did.
+    pub report: RoundReport,
+    /// Gaussians afterwards.
+    pub gaussians: usize,
+    /// Time of the round, and of putting the Gaussians in order where that is due.
+    pub ms: f64,
+}
+
+impl Serialize for Round {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self { iteration, report: RoundReport { event, counts }, gaussians, ms } = self;
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("event", event)?;
+        map.serialize_entry("iteration", iteration)?;
+        for (key, count) in counts {
+            map.serialize_entry(key, count)?;
+        }
+        map.serialize_entry("gaussians", gaussians)?;
+        map.serialize_entry("ms", ms)?;
+        map.end()
+    }
 }
 
 /// Kinds of files in the model folder.
@@ -479,4 +488,20 @@ pub struct Pictures {
     /// Gaussians blended per pixel, as a heat map.
     #[serde(skip)]
     pub density: Arc<Picture>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_round_is_an_event_in_the_words_of_its_strategy() {
+        let counts = vec![("relocated", 3), ("born", 2), ("refused", 0)];
+        let report = RoundReport { event: "relocated", counts };
+        let event = Event::Round(Round { iteration: 600, report, gaussians: 42, ms: 1.5 });
+        assert_eq!(
+            serde_json::to_string(&event).unwrap(),
+            r#"{"event":"relocated","iteration":600,"relocated":3,"born":2,"refused":0,"gaussians":42,"ms":1.5}"#
+        );
+    }
 }

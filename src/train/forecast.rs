@@ -3,9 +3,10 @@
 use rayon::prelude::*;
 
 use super::appearance::compensation;
-use super::near;
+use super::strategy::{self, Strategy};
+use super::{SceneScale, near};
 use crate::backend::ScreenFilter;
-use crate::backend::cpu::count;
+use crate::backend::cpu::{Cpu, count};
 use crate::config::{Config, Regularize};
 use crate::dataset::{Dataset, ImageSource, View};
 use crate::math::linalg::{add, mul};
@@ -38,6 +39,11 @@ pub fn guessed_gaussians(start: u64) -> u64 {
 pub fn color_tables(config: &Config, dataset: &Dataset) -> Option<ColorTables> {
     let kind = compensation(&config.optimize)?;
     Some(ColorTables { views: dataset.train.len() as u64, width: kind.width() as u64 })
+}
+
+/// The strategy of density control of a run, to ask it what it will do.
+pub fn strategy(config: &Config, dataset: &Dataset) -> Box<dyn Strategy<Cpu<f32>>> {
+    strategy::of(config, SceneScale::of(dataset))
 }
 
 /// SuGaR's coarse stage, if it follows.

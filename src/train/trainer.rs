@@ -21,16 +21,17 @@ use super::batches::Batches;
 use super::checkpoint::{Checkpoint, StoredCheckpoint};
 use super::coarse::CoarseSchedule;
 use super::eval::{EvalRequest, Shown, evaluate};
-use super::event::{Buffers, Event, Phase, Saved, Sink, Split, Tensors};
+use super::event::{Buffers, Event, Phase, Round, Saved, Sink, Split, Tensors};
 use super::feed::Feed;
 use super::report;
 use super::save::{DeviceModel, render_mode, write_point_cloud};
 use super::schedule::{self, Milestones};
 use super::span::Span;
+use super::strategy::{self, Rounds, Strategy};
 use super::unexplained_growth::UnexplainedGrowth;
 use super::views::Views;
-use super::{SceneScale, TrainError, densify, render_filter};
-use crate::backend::{ModelShape, Peaks, TrainDevice};
+use super::{SceneScale, TrainError, render_filter};
+use crate::backend::{Adjust, ModelShape, Peaks, TrainDevice};
 use crate::config::{Config, SugarOptions};
 use crate::dataset::{Dataset, ImageLoader};
 use crate::files::{OutputError, create_folder};
@@ -75,6 +76,7 @@ pub struct Trainer<'a, B: TrainDevice> {
     /// SuGaR's coarse stage, of a run that has one.
     coarse: Option<Coarse<B>>,
     feed: Feed<'a>,
+    strategy: Box<dyn Strategy<B>>,
     scale: SceneScale,
     batches: Batches,
     /// Finished iterations.
@@ -141,10 +143,12 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         sink: &'a mut dyn Sink,
         (model, iteration): (B::Model, u32),
     ) -> Self {
+        let scale = SceneScale::of(setup.dataset);
         let views = Views::new(setup.dataset, setup.images);
         let feed = Feed::new(views, setup.config.run.seed);
         Self {
-            scale: SceneScale::of(setup.dataset),
+            scale,
+            strategy: strategy::of(setup.config, scale),
             setup,
             device,
             sink,
@@ -354,27 +358,26 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
     /// What the iteration before this one asks of the number of Gaussians and their opacities.
     fn control_density(&mut self) -> Result<(), TrainError> {
         let (config, iteration, span) = (self.setup.config, self.iteration, self.last_step);
-        let round = densify::due(config, self.scale.extent, span);
-        let resets = densify::resets_opacity(config, span);
-        if round.is_some() || resets {
+        let (is_due, adjust) = (self.strategy.due(span), self.strategy.adjust(span));
+        if is_due || adjust.is_some() {
             self.report_pending()?;
         }
-        if let Some(round) = round {
+        if is_due {
             let started = Instant::now();
             // So that the time of the round is the round's, and not that of the step before.
             self.device.synchronize()?;
             let begun = Instant::now();
             let before = self.device.len(&self.model);
-            let done = self.run_round(&round, before)?;
-            if densify::reorders(config, span) {
+            let report = self.run_round()?;
+            if Rounds::new(&config.densify).reorders(span) {
                 self.reorder()?;
             }
             self.smooth()?;
             self.device.synchronize()?;
-            let round_ms = begun.elapsed().as_secs_f64() * 1e3;
+            let ms = begun.elapsed().as_secs_f64() * 1e3;
             let gaussians = self.device.len(&self.model);
             self.clock.add_beside_iterations(started);
-            self.sink.on(&done.to_event(iteration, gaussians, round_ms))?;
+            self.sink.on(&Event::Round(Round { iteration, report, gaussians, ms }))?;
             self.creep = UnexplainedGrowth::from(iteration);
             self.profile(Phase::DensityControl)?;
             if gaussians == 0 && before > 0 {
@@ -384,9 +387,11 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
                 ))?;
             }
         }
-        if resets {
-            self.device.reset_opacity(&mut self.model, densify::RESET_OPACITY)?;
-            self.sink.on(&Event::OpacityReset { iteration })?;
+        if let Some(adjust) = adjust {
+            self.device.adjust(&mut self.model, &adjust)?;
+            self.sink.on(&match adjust {
+                Adjust::OpacityCeiling(_) => Event::OpacityReset { iteration },
+            })?;
         }
         Ok(())
     }

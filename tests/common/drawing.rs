@@ -149,7 +149,7 @@ pub trait Steps: TrainDevice {
 
     /// Compares a frame by terms that need no neighbours.
     #[expect(clippy::type_complexity, reason = "a frame and its values, of associated types")]
-    fn score<S: Trainable>(
+    fn compare<S: Trainable>(
         &mut self,
         model: &Self::Model,
         frame: Self::Frame<S>,

@@ -4,10 +4,10 @@ use std::ops::Range;
 
 use splat::backend::frame_state::{Compensated, Drawn, FrameState, Scored, Shown, Trainable};
 use splat::backend::{
-    AdamStep, Appearance, AppearanceTables, Densified, DensifyRule, Device, DeviceError,
-    DeviceInfo, DeviceMemory, Edit, Filter3d, Grant, LadderState, Look, Lpips, Measured,
-    ModelShape, Neighbours, Objective, Peaks, Photo, RelocateRule, Render, RenderSettings,
-    Rendered, Rows, Snapshot, Store, Survey, TableStep, TrainDevice, Wants,
+    AdamStep, Adjust, Appearance, AppearanceTables, Candidates, Device, DeviceError, DeviceInfo,
+    DeviceMemory, Edit, EditRule, Edited, Filter3d, Into, LadderState, Look, Lpips, Measured,
+    ModelShape, Neighbours, Objective, Peaks, Photo, Pick, Render, RenderSettings, Rendered, Rows,
+    ScoreRule, Snapshot, Store, TableStep, TrainDevice, Wants,
 };
 use splat::dataset::View;
 use splat::math::morton::Cube;
@@ -235,36 +235,33 @@ impl<D: TrainDevice, H: Hooks<D>> Render<Gaussians> for Hooked<D, H> {
 }
 
 impl<D: TrainDevice, H: Hooks<D>> Edit<Gaussians> for Hooked<D, H> {
-    fn survey(&mut self, model: &D::Model, rule: &DensifyRule) -> Result<Survey, DeviceError> {
-        self.device.survey(model, rule)
+    type Selection = D::Selection;
+
+    fn score(&mut self, model: &D::Model, rule: &ScoreRule) -> Result<Candidates, DeviceError> {
+        self.device.score(model, rule)
     }
-    fn densify(
+    fn select(
         &mut self,
         model: &mut D::Model,
-        rule: &DensifyRule,
-        grant: Grant,
-    ) -> Result<Densified, DeviceError> {
-        self.hooks.before(Call::Grow(grant.births))?;
-        self.device.densify(model, rule, grant)
+        candidates: &Candidates,
+        pick: Pick,
+    ) -> Result<D::Selection, DeviceError> {
+        if let Pick::Best(births) | Pick::WithReplacement { into: Into::NewRows(births), .. } = pick
+        {
+            self.hooks.before(Call::Grow(births))?;
+        }
+        self.device.select(model, candidates, pick)
     }
-    fn relocate(
+    fn edit(
         &mut self,
         model: &mut D::Model,
-        rule: &RelocateRule,
-    ) -> Result<usize, DeviceError> {
-        self.device.relocate(model, rule)
+        selection: D::Selection,
+        rule: &EditRule,
+    ) -> Result<Edited, DeviceError> {
+        self.device.edit(model, selection, rule)
     }
-    fn multiply(
-        &mut self,
-        model: &mut D::Model,
-        rule: &RelocateRule,
-        births: usize,
-    ) -> Result<(), DeviceError> {
-        self.hooks.before(Call::Grow(births))?;
-        self.device.multiply(model, rule, births)
-    }
-    fn reset_opacity(&mut self, model: &mut D::Model, ceiling: f64) -> Result<(), DeviceError> {
-        self.device.reset_opacity(model, ceiling)
+    fn adjust(&mut self, model: &mut D::Model, adjust: &Adjust) -> Result<(), DeviceError> {
+        self.device.adjust(model, adjust)
     }
 }
 

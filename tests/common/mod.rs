@@ -6,6 +6,7 @@ pub mod compact;
 pub mod constrained_backend;
 #[cfg(kernels)]
 pub mod cuda;
+pub mod density;
 pub mod drawing;
 pub mod events;
 pub mod geometry;

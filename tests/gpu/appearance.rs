@@ -86,7 +86,7 @@ fn learn<B: TrainDevice>(
         let target = device.target(shot.index, &shot.photo).unwrap();
         let frame = device.draw(&model, &shot.view, &shot.settings).unwrap();
         let frame = device.compensate(&mut appearance, frame, &step).unwrap();
-        let (frame, loss) = device.score(&model, frame, &target, &shot.terms).unwrap();
+        let (frame, loss) = device.compare(&model, frame, &target, &shot.terms).unwrap();
         let frame = device.learn(&mut appearance, frame, &step).unwrap();
         let mut gradients = Default::default();
         device.backward(&mut model, frame, None, &mut gradients).unwrap();
@@ -365,7 +365,7 @@ impl Case {
         let frame = device.draw(model, &view(), &self.settings).unwrap();
         let frame = device.compensate(&mut appearance, frame, &STILL).unwrap();
         let terms = Terms::photometric(0.2);
-        let (_, loss) = device.score(model, frame, &self.photo, &terms).unwrap();
+        let (_, loss) = device.compare(model, frame, &self.photo, &terms).unwrap();
         let loss = loss.read().unwrap().total;
         let grid = appearance.values(0).unwrap();
         if grid.len() == GRID_WIDTH { loss + 10.0 * total_variation(grid) } else { loss }
@@ -381,7 +381,7 @@ fn gradients_of_tables_and_gaussians_agree_with_their_differences() {
         let frame = device.draw(&model, &view(), &case.settings).unwrap();
         let frame = device.compensate(&mut appearance, frame, &STILL).unwrap();
         let terms = Terms::photometric(0.2);
-        let (frame, _) = device.score(&model, frame, &case.photo, &terms).unwrap();
+        let (frame, _) = device.compare(&model, frame, &case.photo, &terms).unwrap();
         let frame = device.learn(&mut appearance, frame, &STILL).unwrap();
         let mut gradients = Default::default();
         device.backward(&mut model, frame, None, &mut gradients).unwrap();

@@ -1,6 +1,7 @@
 //! Memory that runs short on a GPU, because the budget is small or because others take it: training
 //! goes on within the budget, and what was given up comes back.
 
+use crate::common::density::{DensifyRule, densify, score};
 use crate::common::prelude::*;
 use crate::common::surface::SurfaceRule;
 use std::sync::Arc;
@@ -12,9 +13,7 @@ use crate::common::view;
 use splat::backend::cuda::heap::{Heap, Region};
 use splat::backend::cuda::session::Session;
 use splat::backend::cuda::{Cuda, CudaOptions, Model, NearestLists};
-use splat::backend::{
-    AdamStep, DensifyRule, DeviceError, Grant, LadderState, MOST_NEIGHBOURS, NeighbourLists, Terms,
-};
+use splat::backend::{AdamStep, DeviceError, LadderState, MOST_NEIGHBOURS, NeighbourLists, Terms};
 use splat::dataset::{Image, View};
 use splat::layout::Slot;
 use splat::memory::plan::Storage;
@@ -265,12 +264,12 @@ fn memory_of_others_evicts_photographs_and_they_come_back_later() {
 /// All Gaussians would be cloned and none is removed.
 const RULE: DensifyRule = DensifyRule {
     gradient_min: 0.0,
-    clone_scale_max: 1e9,
+    small_max: 1e9,
     opacity_min: 0.0,
     scale_max: None,
     seed: 3,
     iteration: 600,
-    criterion: splat::backend::Criterion::Gradient,
+    with_quantile: false,
 };
 
 #[test]
@@ -290,7 +289,7 @@ fn only_as_many_photographs_leave_as_the_model_needs_room() {
     bench.iterate(ROUND);
     let before = bench.resident();
     assert!(before > PHOTOGRAPHS / 2, "{before} photographs stay at first");
-    bench.device.densify(&mut bench.model, &RULE, Grant { births: usize::MAX }).unwrap();
+    densify(&mut bench.device, &mut bench.model, &RULE, usize::MAX).unwrap();
     let losses = bench.iterate(2 * ROUND);
     let after = bench.resident();
     assert!(0 < after && after < before, "{after} of {before} photographs stay");
@@ -316,10 +315,10 @@ fn births_are_granted_as_far_as_the_iterations_that_follow_fit() {
     let mut gaussians = vec![50_000];
     for _ in 0..8 {
         bench.iterate(ROUND);
-        let wish = bench.device.survey(&bench.model, &RULE).unwrap().births();
+        let wish = score(&mut bench.device, &bench.model, &RULE).count();
         let births = bench.device.grant_births(&mut bench.model, wish).unwrap();
-        let done = bench.device.densify(&mut bench.model, &RULE, Grant { births }).unwrap();
-        assert_eq!(done.cloned, births, "a grant holds");
+        let done = densify(&mut bench.device, &mut bench.model, &RULE, births).unwrap();
+        assert_eq!(done.copied, births, "a grant holds");
         gaussians.push(bench.model.len());
     }
     bench.iterate(2 * ROUND);

@@ -2,15 +2,14 @@
 //! density control leaves the same rows in the same order.
 #![allow(clippy::cast_possible_truncation, reason = "numbers of a test are small")]
 
+use crate::common::density::{DensifyRule, densify, score};
 use crate::common::prelude::*;
 use std::collections::HashSet;
 
 use crate::common::cuda;
 use splat::backend::cpu::Cpu;
 use splat::backend::cuda::{Cuda, CudaOptions};
-use splat::backend::{
-    Densified, DensifyRule, DeviceError, Grant, MemoryKind, Snapshot, Store, Survey,
-};
+use splat::backend::{Adjust, Candidates, DeviceError, Edited, MemoryKind, Snapshot, Store};
 use splat::math::morton::Cube;
 use splat::math::random::{Purpose, Stream};
 use splat::memory::{Bytes, Limit};
@@ -25,15 +24,15 @@ const BUDGET: Bytes = Bytes(4 << 30);
 /// What `random` has candidates, clones, splits, transparent and overlarge Gaussians for.
 const RULE: DensifyRule = DensifyRule {
     gradient_min: 0.5,
-    clone_scale_max: 0.1,
+    small_max: 0.1,
     opacity_min: 0.005,
     scale_max: Some(1.0),
     seed: 3,
     iteration: 600,
-    criterion: splat::backend::Criterion::Gradient,
+    with_quantile: false,
 };
 
-const ALL: Grant = Grant { births: usize::MAX };
+const ALL: usize = usize::MAX;
 
 fn cuda() -> Cuda {
     open(BUDGET)
@@ -167,20 +166,22 @@ fn assert_same(
 }
 
 /// What happened, on either device.
-type Round = (Survey, Densified);
+type Round = (Candidates, Edited);
 
 /// One round on both devices.
 fn round(
     (cpu, on_cpu): (&mut Cpu<f32>, &mut <Cpu<f32> as Store<Gaussians>>::Model),
     (cuda, on_cuda): (&mut Cuda, &mut <Cuda as Store<Gaussians>>::Model),
-    (rule, grant): (&DensifyRule, Grant),
+    (rule, births): (&DensifyRule, usize),
     what: &str,
 ) -> Round {
     let before = cpu.download(on_cpu).unwrap();
-    let surveys = [cpu.survey(on_cpu, rule).unwrap(), cuda.survey(on_cuda, rule).unwrap()];
+    let surveys = [score(cpu, on_cpu, rule), score(cuda, on_cuda, rule)];
     assert_eq!(surveys[1], surveys[0], "{what}: survey");
-    let done =
-        [cpu.densify(on_cpu, rule, grant).unwrap(), cuda.densify(on_cuda, rule, grant).unwrap()];
+    let done = [
+        densify(cpu, on_cpu, rule, births).unwrap(),
+        densify(cuda, on_cuda, rule, births).unwrap(),
+    ];
     assert_eq!(done[1], done[0], "{what}: densify");
     assert_eq!(cuda.len(on_cuda), cpu.len(on_cpu), "{what}: number");
     let snapshots = [cpu.snapshot(on_cpu).unwrap(), cuda.snapshot(on_cuda).unwrap()];
@@ -189,7 +190,7 @@ fn round(
 }
 
 /// These rounds, one after the other, on both devices.
-fn rounds(start: &Snapshot<Gaussians>, rules: &[(DensifyRule, Grant)]) -> Vec<Round> {
+fn rounds(start: &Snapshot<Gaussians>, rules: &[(DensifyRule, usize)]) -> Vec<Round> {
     let (mut cpu, mut cuda) = (Cpu::<f32>::new(), cuda());
     let mut on_cuda = cuda.restore(start.clone()).unwrap();
     let mut done = Vec::new();
@@ -297,7 +298,7 @@ fn density_control_leaves_the_rows_that_the_processor_leaves() {
     }
     let [(survey, done)] = rounds(&random(1021, 1, 5), &[(RULE, ALL)])[..] else { panic!() };
     // The draws have some of everything.
-    assert!(survey.clones > 100 && survey.splits > 100 && done.pruned > 20, "{survey:?} {done:?}");
+    assert!(survey.small > 100 && survey.large > 100 && done.removed > 20, "{survey:?} {done:?}");
 }
 
 #[test]
@@ -306,27 +307,20 @@ fn numbers_that_are_none_and_values_next_to_a_bound_are_treated_alike() {
     let start = with_edges(random(333, 2, 6));
     rounds(&start, &[(RULE, ALL)]);
     rounds(&start, &[(DensifyRule { scale_max: None, ..RULE }, ALL)]);
-    rounds(&start, &[(RULE, Grant { births: 50 })]);
+    rounds(&start, &[(RULE, 50)]);
     // Every mean gradient that is a number passes.
-    rounds(
-        &start,
-        &[(DensifyRule { gradient_min: f64::NEG_INFINITY, ..RULE }, Grant { births: 70 })],
-    );
+    rounds(&start, &[(DensifyRule { gradient_min: f64::NEG_INFINITY, ..RULE }, 70)]);
 }
 
 #[test]
 #[ignore = "needs a CUDA device"]
 fn of_equal_gradients_the_first_rows_are_granted() {
     let start = random(1021, 0, 7);
-    let births = Cpu::<f32>::new()
-        .survey(&splat::backend::cpu::Model::restore(&start), &RULE)
-        .unwrap()
-        .births();
+    let model = splat::backend::cpu::Model::restore(&start);
+    let births = score(&mut Cpu::<f32>::new(), &model, &RULE).count();
     for granted in [0, 1, births / 3, births / 2, births - 1, births] {
-        let [(_, done)] = rounds(&start, &[(RULE, Grant { births: granted })])[..] else {
-            panic!()
-        };
-        assert_eq!((done.cloned + done.split, done.refused), (granted, births - granted));
+        let [(_, done)] = rounds(&start, &[(RULE, granted)])[..] else { panic!() };
+        assert_eq!(done.copied + done.split, granted);
     }
 }
 
@@ -337,9 +331,9 @@ fn all_rows_or_none_may_be_pruned() {
         let none = DensifyRule { opacity_min: 0.0, scale_max: None, ..RULE };
         let all = DensifyRule { opacity_min: 1.5, ..RULE };
         let done = rounds(&random(count, 1, 8), &[(none, ALL), (all, ALL), (none, ALL)]);
-        assert_eq!(done[0].1.pruned, 0);
-        assert_eq!(done[1].1.pruned, count + done[0].0.births());
-        assert_eq!(done[2].1, Densified::default());
+        assert_eq!(done[0].1.removed, 0);
+        assert_eq!(done[1].1.removed, count + done[0].0.count());
+        assert_eq!(done[2].1, Edited::default());
     }
 }
 
@@ -351,15 +345,15 @@ fn rounds_follow_each_other() {
     let everyone = DensifyRule { gradient_min: 0.0, ..RULE };
     let steps = [
         (RULE, ALL),
-        (DensifyRule { iteration: 700, ..everyone }, Grant { births: 100 }),
-        (DensifyRule { opacity_min: 0.4, iteration: 800, ..everyone }, Grant { births: 301 }),
+        (DensifyRule { iteration: 700, ..everyone }, 100),
+        (DensifyRule { opacity_min: 0.4, iteration: 800, ..everyone }, 301),
         (DensifyRule { opacity_min: 0.0, iteration: 900, ..everyone }, ALL),
         (DensifyRule { opacity_min: 0.7, gradient_min: 1.0, ..RULE }, ALL),
         (DensifyRule { opacity_min: 0.0, iteration: 1000, ..everyone }, ALL),
     ];
     for sh_degree in [0, 3] {
         let done = rounds(&random(1021, sh_degree, 9), &steps);
-        assert!(done[2].1.pruned > 400, "{done:?}");
+        assert!(done[2].1.removed > 400, "{done:?}");
     }
 }
 
@@ -369,8 +363,8 @@ fn rounds_follow_each_other() {
 fn a_hundred_thousand_rows_are_compacted_in_their_order() {
     let start = random(100_000, 3, 10);
     let strict = DensifyRule { opacity_min: 0.3, ..RULE };
-    let done = rounds(&start, &[(RULE, Grant { births: 20_000 }), (strict, ALL)]);
-    assert!(done[0].1.refused > 0 && done[1].1.pruned > 50_000, "{done:?}");
+    let done = rounds(&start, &[(RULE, 20_000), (strict, ALL)]);
+    assert!(done[0].0.count() > 20_000 && done[1].1.removed > 50_000, "{done:?}");
 }
 
 #[test]
@@ -381,8 +375,8 @@ fn a_reset_lowers_the_opacities_that_the_processor_lowers() {
         let (mut cpu, mut cuda) = (Cpu::<f32>::new(), cuda());
         let mut on_cpu = cpu.restore(start.clone()).unwrap();
         let mut on_cuda = cuda.restore(start.clone()).unwrap();
-        cpu.reset_opacity(&mut on_cpu, 0.01).unwrap();
-        cuda.reset_opacity(&mut on_cuda, 0.01).unwrap();
+        cpu.adjust(&mut on_cpu, &Adjust::OpacityCeiling(0.01)).unwrap();
+        cuda.adjust(&mut on_cuda, &Adjust::OpacityCeiling(0.01)).unwrap();
         let snapshots = [cpu.snapshot(&mut on_cpu).unwrap(), cuda.snapshot(&mut on_cuda).unwrap()];
         assert_same(&snapshots[1], &snapshots[0], &start.parameters, "reset");
     }
@@ -397,14 +391,15 @@ fn growth_beyond_the_budget_is_refused_and_the_model_stays_whole() {
     let mut model = device.upload(&host).unwrap();
     let everyone = DensifyRule { gradient_min: 0.0, opacity_min: 0.5, ..RULE };
     let bytes = device.model_bytes(&model);
-    let refused = device.densify(&mut model, &everyone, ALL);
+    let refused = densify(&mut device, &mut model, &everyone, ALL);
     assert!(matches!(refused, Err(DeviceError::Refused(_))), "{refused:?}");
     assert_eq!(device.len(&model), 6_000_000);
     assert_eq!(device.model_bytes(&model), bytes);
     assert!(device.download(&mut model).unwrap() == host);
     // The same round without births fits.
-    let done = device.densify(&mut model, &everyone, Grant { births: 0 }).unwrap();
-    assert_eq!((done.refused, device.len(&model)), (6_000_000, 6_000_000 - done.pruned));
+    let done = densify(&mut device, &mut model, &everyone, 0).unwrap();
+    assert_eq!((done.copied, done.split), (0, 0));
+    assert_eq!(device.len(&model), 6_000_000 - done.removed);
 }
 
 #[test]

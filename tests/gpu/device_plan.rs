@@ -1,5 +1,6 @@
 //! The plan against a GPU's ledger: the same labels, and what goes by each of them.
 
+use crate::common::density::{DensifyRule, RelocateRule, densify, multiply, relocate, score};
 use crate::common::prelude::*;
 use crate::common::surface::{SurfaceRule, SurfaceTerms};
 use std::collections::BTreeSet;
@@ -12,15 +13,14 @@ use crate::common::scene::{photo, resized, straight, tame_gaussians};
 use splat::backend::cpu::count;
 use splat::backend::cuda::{BandPolicy, Cuda, CudaOptions, Model};
 use splat::backend::{
-    AdamStep, CHUNK_ROWS, Criterion, DensifyRule, Grant, MemoryEntry, MemoryKind, Peaks,
-    RelocateRule, Statistics, Term, Terms, chunks,
+    AdamStep, CHUNK_ROWS, MemoryEntry, MemoryKind, Peaks, Statistics, Term, Terms, chunks,
 };
 use splat::dataset::{DepthMap, Image, View};
 use splat::math::morton::Cube;
 use splat::memory::Bytes;
 use splat::memory::plan::{
-    CONTEXT, Coarse, Granule, Host, Maps, ModelSize, OptionalColumns, Photographs, Row, Run, Seen,
-    Storage, ViewSize,
+    CONTEXT, Coarse, Granule, Host, Maps, ModelSize, OptionalColumns, Photographs, RoundShape, Row,
+    Run, Seen, Storage, ViewSize,
 };
 
 /// Gaussians before the round of density control, and births that it is granted.
@@ -143,9 +143,9 @@ impl Training {
     /// The dead move, and as many are added as a round of the other kinds brings.
     fn relocate(&mut self) -> usize {
         let rule = RelocateRule { opacity_min: 0.1, seed: 5, iteration: 600 };
-        let moved = self.device.relocate(&mut self.model, &rule).unwrap();
+        let moved = relocate(&mut self.device, &mut self.model, &rule).unwrap();
         assert!(moved > 100, "{moved}");
-        self.device.multiply(&mut self.model, &rule, BIRTHS).unwrap();
+        multiply(&mut self.device, &mut self.model, &rule, BIRTHS).unwrap();
         BIRTHS
     }
 
@@ -171,18 +171,17 @@ impl Training {
         let is_mip = self.kind == Kind::Mip;
         let rule = DensifyRule {
             gradient_min: 0.0,
-            clone_scale_max: 0.05,
+            small_max: 0.05,
             opacity_min: 0.0,
             scale_max: None,
             seed: 5,
             iteration: 600,
-            criterion: if is_mip { Criterion::Quantile } else { Criterion::Gradient },
+            with_quantile: is_mip,
         };
-        let wanted = self.device.survey(&self.model, &rule).unwrap().births();
+        let wanted = score(&mut self.device, &self.model, &rule).count();
         assert!(wanted > BIRTHS, "{wanted}");
-        let grant = Grant { births: BIRTHS };
-        let done = self.device.densify(&mut self.model, &rule, grant).unwrap();
-        assert_eq!((done.cloned + done.split, done.pruned), (BIRTHS, 0));
+        let done = densify(&mut self.device, &mut self.model, &rule, BIRTHS).unwrap();
+        assert_eq!((done.copied + done.split, done.removed), (BIRTHS, 0));
         wanted
     }
 
@@ -353,7 +352,10 @@ fn the_plan_has_the_ledgers_rows(storage: Storage, kind: Kind) {
             Kind::Plain | Kind::WithDepths | Kind::Mip | Kind::Markov => None,
         },
         batch_views: 1,
-        relocates: kind == Kind::Markov,
+        rounds: match kind {
+            Kind::Markov => RoundShape::Relocate,
+            _ => RoundShape::Grow,
+        },
         bands: true,
         context: entries
             .iter()

@@ -1,6 +1,7 @@
 //! Photographs that leave a GPU when the model needs their room: training goes on as if they had
 //! stayed.
 
+use crate::common::density::{DensifyRule, densify};
 use crate::common::prelude::*;
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use crate::common::oracle::{AT_REST, settings};
 use crate::common::scene::{RATES, resized, tame_gaussians};
 use crate::common::view;
 use splat::backend::cuda::{Cuda, CudaOptions, Model, Target};
-use splat::backend::{AdamStep, DensifyRule, DeviceError, Grant, Photo, Rates, Stay, Term, Terms};
+use splat::backend::{AdamStep, DeviceError, Photo, Rates, Stay, Term, Terms};
 use splat::dataset::{DepthMap, Image, View};
 use splat::math::Real;
 use splat::memory::{Bytes, Limit, Rung};
@@ -68,12 +69,12 @@ fn scene() -> Gaussians {
 /// All Gaussians are cloned and none is removed, whatever the rounding.
 const RULE: DensifyRule = DensifyRule {
     gradient_min: 0.0,
-    clone_scale_max: 1e9,
+    small_max: 1e9,
     opacity_min: 0.0,
     scale_max: None,
     seed: 3,
     iteration: 600,
-    criterion: splat::backend::Criterion::Gradient,
+    with_quantile: false,
 };
 
 fn open(budget: Option<Bytes>) -> Result<Cuda, DeviceError> {
@@ -172,7 +173,7 @@ fn iterate(
         if number == BEFORE + 1 {
             done.held = holds(device);
             early = Some(target(device, index, &shots[index])?);
-            device.densify(model, &RULE, Grant { births: usize::MAX })?;
+            densify(device, model, &RULE, usize::MAX)?;
             done.kept = device.download(model)?;
         }
         let target = match early.take() {

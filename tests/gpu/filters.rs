@@ -11,7 +11,9 @@ use crate::common::oracle::{
 use crate::common::scene::{NEAR, RATES, filtered_viewpoint, photo, tame_gaussians};
 use crate::common::{Draws, assert_relative, derivative, derivative_between_cuts, view};
 use splat::backend::cpu::{Cpu, Model, Parameter};
-use splat::backend::{AdamStep, Noise, Regularisers, ScreenFilter, Snapshot, Terms, TrainDevice};
+use splat::backend::{
+    AdamStep, Adjust, Noise, Regularisers, ScreenFilter, Snapshot, Terms, TrainDevice,
+};
 use splat::dataset::{Image, View};
 use splat::math::filter::{kept_on_screen, kept_on_screen_bwd};
 use splat::math::linalg::{add, dot, mul};
@@ -144,7 +146,7 @@ fn dozen() -> Gaussians {
 fn loss_of(model: &Model<f64>, target: &Arc<Image>, settings: &Drawing) -> f64 {
     let mut device = Cpu::<f64>::new();
     let frame = device.draw(model, &view(), settings).unwrap();
-    let (_, loss) = device.score(model, frame, target, &Terms::photometric(0.2)).unwrap();
+    let (_, loss) = device.compare(model, frame, target, &Terms::photometric(0.2)).unwrap();
     loss.read().unwrap().total
 }
 
@@ -302,7 +304,7 @@ fn a_reset_lowers_opacities_as_they_are_through_the_filter<B: TrainDevice>(devic
     device.step(&mut model, sums, &AdamStep::new(1, AT_REST)).unwrap();
     let before = device.snapshot(&mut model).unwrap();
     assert!(before.first_moments.opacity_logits.iter().any(|&moment| moment != 0.0));
-    device.reset_opacity(&mut model, 0.01).unwrap();
+    device.adjust(&mut model, &Adjust::OpacityCeiling(0.01)).unwrap();
     let after = device.snapshot(&mut model).unwrap();
     let (opacities, lowered) = (through_the_filter(&before), through_the_filter(&after));
     let mut stayed = 0;
@@ -473,7 +475,7 @@ fn noise_moves_transparent_gaussians_as_the_oracle_does<B: TrainDevice>(device: 
 }
 
 fn filters_move_with_their_gaussians_and_are_zero_after_a_round<B: TrainDevice>(device: &mut B) {
-    use splat::backend::{Criterion, DensifyRule, Grant};
+    use crate::common::density::{DensifyRule, densify};
     use splat::math::morton::Cube;
     let gaussians = tame_gaussians(203, 49, 2);
     let mut model = device.upload(&gaussians).unwrap();
@@ -499,16 +501,16 @@ fn filters_move_with_their_gaussians_and_are_zero_after_a_round<B: TrainDevice>(
     assert_eq!(rows(&after), rows(&before));
     let rule = DensifyRule {
         gradient_min: 1e9,
-        clone_scale_max: 0.05,
+        small_max: 0.05,
         opacity_min: 0.5,
         scale_max: None,
         seed: 5,
         iteration: 600,
-        criterion: Criterion::Gradient,
+        with_quantile: false,
     };
-    let done = device.densify(&mut model, &rule, Grant { births: 9 }).unwrap();
+    let done = densify(device, &mut model, &rule, 9).unwrap();
     let left = device.snapshot(&mut model).unwrap();
-    assert!(done.pruned > 20 && left.parameters.len() == 203 - done.pruned);
+    assert!(done.removed > 20 && left.parameters.len() == 203 - done.removed);
     let zeros = vec![0.0; left.parameters.len()];
     assert_eq!((&left.filter_3d, &left.absolute_norm_sums), (&zeros, &zeros));
     let bytes = device.model_bytes(&model).into_iter().map(|bytes| bytes.0).sum::<u64>();

@@ -102,7 +102,7 @@ fn what_was_not_drawn_is_not_compared<B: TrainDevice>(device: &mut B) {
     let target = device.target(0, &photo(37, 29, None)).unwrap();
     let frame = device.draw(&model, &view(), &settings(3, 3)).unwrap();
     let terms = Terms::photometric(0.2).with(Term::DepthNormal { by_opacity: false }, 0.05);
-    let refused = device.score(&model, frame, &target, &terms).err();
+    let refused = device.compare(&model, frame, &target, &terms).err();
     let expected = matches!(refused, Some(DeviceError::MissingInput { term: "depth-normal", .. }));
     assert!(expected, "{refused:?}");
 }
@@ -250,7 +250,7 @@ fn objective(
     let terms = Terms::photometric(0.2)
         .with(Term::InverseDepth, depths)
         .with(Term::DepthNormal { by_opacity: false }, WEIGHT);
-    let (frame, loss) = device.score(model, frame, target, &terms).unwrap();
+    let (frame, loss) = device.compare(model, frame, target, &terms).unwrap();
     let values = loss.read().unwrap();
     (values.total + WEIGHT * values.get("dn").unwrap(), frame)
 }

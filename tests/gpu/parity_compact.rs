@@ -2,6 +2,7 @@
 //! are those of full precision up to rounding, and rounding adds up to nothing.
 #![allow(clippy::cast_possible_truncation, reason = "numbers of a test are small")]
 
+use crate::common::density::{DensifyRule, densify, score};
 use crate::common::prelude::*;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -17,9 +18,7 @@ use crate::common::scene::{
 use crate::common::{Draws, cuda, view};
 use splat::backend::cpu::Cpu;
 use splat::backend::cuda::{Cuda, CudaOptions};
-use splat::backend::{
-    DensifyRule, DeviceError, Grant, MemoryKind, Rates, Snapshot, Terms, TrainDevice,
-};
+use splat::backend::{Adjust, DeviceError, MemoryKind, Rates, Snapshot, Terms, TrainDevice};
 use splat::dataset::{Image, View};
 use splat::math::compact::{
     NEAREST, QUOTIENT_MAX, decode_bfloat, decode_half, encode_bfloat, encode_half,
@@ -309,12 +308,12 @@ fn rows_keep_their_colours_and_moments_where_they_are_moved() {
     let start = held_in_training(83);
     let rule = DensifyRule {
         gradient_min: 0.005,
-        clone_scale_max: 0.2,
+        small_max: 0.2,
         opacity_min: 0.005,
         scale_max: None,
         seed: 3,
         iteration: 100,
-        criterion: splat::backend::Criterion::Gradient,
+        with_quantile: false,
     };
     let (mut device, mut cpu) = (compact(), Cpu::<f32>::new());
     let mut model = device.restore(start.clone()).unwrap();
@@ -325,15 +324,15 @@ fn rows_keep_their_colours_and_moments_where_they_are_moved() {
     let mut expected: Snapshot<Gaussians> = cpu.snapshot(&mut twin).unwrap();
     assert_same_rows(&snapshot(&mut device, &mut model), &expected, "reorder");
 
-    device.reset_opacity(&mut model, 0.3).unwrap();
-    cpu.reset_opacity(&mut twin, 0.3).unwrap();
+    device.adjust(&mut model, &Adjust::OpacityCeiling(0.3)).unwrap();
+    cpu.adjust(&mut twin, &Adjust::OpacityCeiling(0.3)).unwrap();
     expected = cpu.snapshot(&mut twin).unwrap();
     assert_same_rows(&snapshot(&mut device, &mut model), &expected, "lower opacities");
 
-    let births = cpu.survey(&twin, &rule).unwrap().births();
-    let done = device.densify(&mut model, &rule, Grant { births }).unwrap();
-    assert_eq!(done, cpu.densify(&mut twin, &rule, Grant { births }).unwrap());
-    assert!(done.cloned > 20 && done.split > 20 && done.pruned > 4, "{done:?}");
+    let births = score(&mut cpu, &twin, &rule).count();
+    let done = densify(&mut device, &mut model, &rule, births).unwrap();
+    assert_eq!(done, densify(&mut cpu, &mut twin, &rule, births).unwrap());
+    assert!(done.copied > 20 && done.split > 20 && done.removed > 4, "{done:?}");
     expected = cpu.snapshot(&mut twin).unwrap();
     let mut found = snapshot(&mut device, &mut model);
     // Where children are placed, rounding differs.

@@ -1,12 +1,13 @@
 //! Density control of every device against the CPU backend in double precision: the same counts,
 //! the same Gaussians in the same order.
 
+use crate::common::density::{DensifyRule, densify, score};
 use crate::common::oracle::{self, Counted, Shot, settings, shot, step};
 use crate::common::prelude::*;
 use crate::common::scene::{RATES, tame_gaussians};
 use crate::common::view;
 use splat::backend::cpu::Cpu;
-use splat::backend::{Densified, DensifyRule, Grant, Snapshot, Survey, TrainDevice};
+use splat::backend::{Adjust, Candidates, Edited, Snapshot, TrainDevice};
 use splat::math::sigmoid;
 use splat::model::{Gaussians, Primitive};
 
@@ -18,7 +19,7 @@ each_backend!(
     a_reset_of_the_opacities_lowers_the_same_ones,
 );
 
-const ALL: Grant = Grant { births: usize::MAX };
+const ALL: usize = usize::MAX;
 
 fn scene() -> Gaussians {
     tame_gaussians(203, 71, 3)
@@ -83,12 +84,12 @@ fn rule() -> DensifyRule {
     let with_children: Vec<f64> = scales.iter().flat_map(|&s| [s, s / 1.6]).collect();
     DensifyRule {
         gradient_min: between(&mean_gradients(&snapshot), [0.55, 0.75]),
-        clone_scale_max: between(&scales, [0.4, 0.6]),
+        small_max: between(&scales, [0.4, 0.6]),
         opacity_min: between(&opacities(&snapshot.parameters), [0.05, 0.15]),
         scale_max: Some(between(&with_children, [0.9, 0.97])),
         seed: 17,
         iteration: 600,
-        criterion: splat::backend::Criterion::Gradient,
+        with_quantile: false,
     }
 }
 
@@ -122,14 +123,14 @@ fn assert_same_model(found: &Snapshot<Gaussians>, expected: &Snapshot<Gaussians>
     );
 }
 
-type Round = (Survey, Densified, Snapshot<Gaussians>);
+type Round = (Candidates, Edited, Snapshot<Gaussians>);
 
-fn round<B: TrainDevice>(device: &mut B, rule: &DensifyRule, grant: Grant) -> Round {
+fn round<B: TrainDevice>(device: &mut B, rule: &DensifyRule, births: usize) -> Round {
     let mut model = observed(device);
-    let survey = device.survey(&model, rule).unwrap();
+    let survey = score(device, &model, rule);
     let before = device.len(&model);
-    let done = device.densify(&mut model, rule, grant).unwrap();
-    assert_eq!(device.len(&model), before + done.cloned + done.split - done.pruned);
+    let done = densify(device, &mut model, rule, births).unwrap();
+    assert_eq!(device.len(&model), before + done.copied + done.split - done.removed);
     (survey, done, device.snapshot(&mut model).unwrap())
 }
 
@@ -139,8 +140,8 @@ fn a_round_after_five_views_grows_and_prunes_the_same_gaussians<B: TrainDevice>(
     let (oracle_survey, oracle_done, oracle_after) = round(&mut Cpu::<f64>::new(), &rule, ALL);
     assert_eq!(survey, oracle_survey);
     assert_eq!(done, oracle_done);
-    assert!(done.cloned > 5 && done.split > 5 && done.pruned > 5, "{done:?}");
-    assert_eq!(survey.births(), done.cloned + done.split);
+    assert!(done.copied > 5 && done.split > 5 && done.removed > 5, "{done:?}");
+    assert_eq!(survey.count(), done.copied + done.split);
     assert_same_model(&after, &oracle_after);
 
     // Neither kind of removal hides behind the other.
@@ -149,7 +150,7 @@ fn a_round_after_five_views_grows_and_prunes_the_same_gaussians<B: TrainDevice>(
         let (_, done, after) = round(device, &rule, ALL);
         let (_, oracle_done, oracle_after) = round(&mut Cpu::<f64>::new(), &rule, ALL);
         assert_eq!(done, oracle_done);
-        assert!(done.pruned > 0);
+        assert!(done.removed > 0);
         assert_same_model(&after, &oracle_after);
     }
 }
@@ -162,21 +163,21 @@ fn a_round_with_a_grant_grows_those_with_the_highest_gradients<B: TrainDevice>(d
     // As many births as lie above a wide gap.
     let above = between(&gradients, [0.8, 0.9]);
     let births = gradients.iter().filter(|&&gradient| gradient > above).count();
-    let (survey, done, after) = round(device, &rule, Grant { births });
-    let (_, oracle_done, oracle_after) = round(&mut oracle, &rule, Grant { births });
+    let (survey, done, after) = round(device, &rule, births);
+    let (_, oracle_done, oracle_after) = round(&mut oracle, &rule, births);
     assert_eq!(done, oracle_done);
-    assert_eq!(done.refused, survey.births() - births);
-    assert!(done.cloned > 3 && done.split > 3 && done.refused > 10, "{done:?}");
+    assert_eq!(done.copied + done.split, births);
+    assert!(done.copied > 3 && done.split > 3 && survey.count() > births + 10, "{done:?}");
     assert_same_model(&after, &oracle_after);
 
-    let (_, none, _) = round(device, &rule, Grant { births: 0 });
-    assert_eq!((none.cloned, none.split, none.refused), (0, 0, survey.births()));
+    let (_, none, _) = round(device, &rule, 0);
+    assert_eq!((none.copied, none.split), (0, 0));
 }
 
 fn a_round_without_candidates_changes_nothing_but_the_statistics<B: TrainDevice>(device: &mut B) {
     let rule = DensifyRule { gradient_min: 1e9, opacity_min: 0.0, scale_max: None, ..rule() };
     let (survey, done, after) = round(device, &rule, ALL);
-    assert_eq!((survey, done), (Survey::default(), Densified::default()));
+    assert_eq!((survey.count(), done), (0, Edited::default()));
     assert_eq!(after.parameters, scene());
     assert!(after.second_moments.means.iter().any(|&m| m > 0.0));
     assert_eq!(after.views_seen, vec![0; 203]);
@@ -199,7 +200,7 @@ fn rounds<B: TrainDevice>(device: &mut B, rule: &DensifyRule, shots: &[Shot]) ->
     let mut counts = Vec::new();
     for iteration in 1..=4 {
         let rule = DensifyRule { iteration, opacity_min: 0.0, scale_max: None, ..*rule };
-        device.densify(&mut model, &rule, Grant { births: 37 }).unwrap();
+        densify(device, &mut model, &rule, 37).unwrap();
         counts.push(device.len(&model));
         for (number, shot) in (10 * iteration..).zip(shots) {
             let loss = step(device, &mut model, shot, (number, RATES));
@@ -219,7 +220,7 @@ fn a_reset_of_the_opacities_lowers_the_same_ones<B: TrainDevice>(device: &mut B)
     let mut model = observed(device);
     let before = device.snapshot(&mut model).unwrap();
     let ceiling = between(&opacities(&before.parameters), [0.4, 0.6]);
-    device.reset_opacity(&mut model, ceiling).unwrap();
+    device.adjust(&mut model, &Adjust::OpacityCeiling(ceiling)).unwrap();
     let after = device.snapshot(&mut model).unwrap();
     let (mut lowered, mut kept) = (0, 0);
     for (found, start) in

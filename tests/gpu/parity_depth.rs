@@ -176,7 +176,7 @@ fn a_view_without_a_map_has_the_loss_of_its_colours_alone<B: TrainDevice>(device
     let target = device.target(0, &deep.photo).unwrap();
     let model = device.upload(&gaussians).unwrap();
     let frame = device.draw(&model, &deep.view, &deep.settings).unwrap();
-    let (_, loss) = device.score(&model, frame, &target, &deep.terms).unwrap();
+    let (_, loss) = device.compare(&model, frame, &target, &deep.terms).unwrap();
     assert_eq!(loss.read().unwrap().get("depth_l1"), None);
 }
 

@@ -1,5 +1,6 @@
 //! Scenes that break renderers, on every device against the CPU backend in double precision.
 
+use crate::common::density::{DensifyRule, densify, score};
 use crate::common::oracle::{
     Counted, FirstStep, GRADIENT_TOLERANCE, assert_agrees, assert_gradients_agree,
     assert_losses_agree, draw, gradients, settings, shot,
@@ -7,7 +8,7 @@ use crate::common::oracle::{
 use crate::common::prelude::*;
 use crate::common::scene::{gaussian, resized, straight, tame_gaussians, together};
 use crate::common::{Draws, view};
-use splat::backend::{DensifyRule, Grant, Rendered, Snapshot, Survey, TrainDevice};
+use splat::backend::{Adjust, Rendered, Snapshot, TrainDevice};
 use splat::dataset::View;
 use splat::math::Real;
 use splat::model::Gaussians;
@@ -40,16 +41,16 @@ fn no_gaussians_at_all_are_drawn_and_moved<B: TrainDevice>(device: &mut B) {
         let mut model = device.upload(&none).unwrap();
         let rule = DensifyRule {
             gradient_min: 0.0,
-            clone_scale_max: 1.0,
+            small_max: 1.0,
             opacity_min: 0.005,
             scale_max: None,
             seed: 1,
             iteration: 100,
-            criterion: splat::backend::Criterion::Gradient,
+            with_quantile: false,
         };
-        assert_eq!(device.survey(&model, &rule).unwrap(), Survey::default());
-        device.densify(&mut model, &rule, Grant { births: 10 }).unwrap();
-        device.reset_opacity(&mut model, 0.01).unwrap();
+        assert_eq!(score(device, &model, &rule).count(), 0);
+        densify(device, &mut model, &rule, 10).unwrap();
+        device.adjust(&mut model, &Adjust::OpacityCeiling(0.01)).unwrap();
         let snapshot = device.snapshot(&mut model).unwrap();
         assert_eq!(snapshot.parameters, none);
         let restored = device.restore(snapshot).unwrap();

@@ -1,11 +1,12 @@
 //! Colours that a device may leave behind while no view sees them: whoever reads or moves them finds
 //! them where dense Adam has them, which is what the CPU backend in double precision does.
 
+use crate::common::density::{DensifyRule, densify, score};
 use crate::common::oracle::{AT_REST, Counted, Shot, settings, shot, step};
 use crate::common::prelude::*;
 use crate::common::scene::{gaussian, in_training, straight, tame_gaussians, together};
 use splat::backend::cpu::Cpu;
-use splat::backend::{DensifyRule, Grant, Rates, Snapshot, TrainDevice};
+use splat::backend::{Rates, Snapshot, TrainDevice};
 use splat::math::morton::Cube;
 use splat::model::{Gaussians, Primitive};
 
@@ -135,17 +136,17 @@ fn after<B: TrainDevice>(
         Deed::Densify => {
             let rule = DensifyRule {
                 gradient_min: 0.02,
-                clone_scale_max: 0.2,
+                small_max: 0.2,
                 opacity_min: 0.005,
                 scale_max: None,
                 seed: 3,
                 iteration: 100,
-                criterion: splat::backend::Criterion::Gradient,
+                with_quantile: false,
             };
             let before = device.len(&model);
-            let births = device.survey(&model, &rule).unwrap().births();
-            let done = device.densify(&mut model, &rule, Grant { births }).unwrap();
-            assert!(births > 20 && done.pruned > 4, "{births} born, {} removed", done.pruned);
+            let births = score(device, &model, &rule).count();
+            let done = densify(device, &mut model, &rule, births).unwrap();
+            assert!(births > 20 && done.removed > 4, "{births} born, {} removed", done.removed);
             assert_ne!(device.len(&model), before);
         }
     }

@@ -1,6 +1,7 @@
 //! The nearest centres: every device finds those that looking at all of them finds, to the last row.
 
 use crate::common::Draws;
+use crate::common::density::{DensifyRule, RelocateRule, densify, multiply, relocate};
 use crate::common::oracle::AT_REST;
 use crate::common::prelude::*;
 use crate::common::scene::{gaussian, straight, together};
@@ -8,10 +9,7 @@ use crate::common::surface::{SurfaceRule, add_rule};
 use proptest::prelude::*;
 use rayon::prelude::*;
 use splat::backend::cpu::Cpu;
-use splat::backend::{
-    AdamStep, Criterion, DensifyRule, DeviceError, Grant, MOST_NEIGHBOURS, RelocateRule, Store,
-    TrainDevice,
-};
+use splat::backend::{AdamStep, Adjust, DeviceError, MOST_NEIGHBOURS, Store, TrainDevice};
 use splat::math::Real;
 use splat::math::morton::Cube;
 use splat::model::Gaussians;
@@ -271,12 +269,12 @@ fn is_stale<B: TrainDevice>(device: &mut B, model: &mut B::Model, near: &B::List
 /// Nothing of opacity above 0.01 is removed, and nothing grows.
 const DENSIFY: DensifyRule = DensifyRule {
     gradient_min: 1e9,
-    clone_scale_max: 1.0,
+    small_max: 1.0,
     opacity_min: 0.01,
     scale_max: None,
     seed: 3,
     iteration: 600,
-    criterion: Criterion::Gradient,
+    with_quantile: false,
 };
 
 /// What may happen to the rows of a model on the way.
@@ -289,27 +287,29 @@ fn lists_know_when_rows_have_come_gone_or_changed_places<B: TrainDevice>(device:
     let changes: [(&str, bool, usize, Change<B>); 10] = [
         ("a step", false, 40, |_, _| {}),
         ("a round of nothing", false, 40, |device, model| {
-            device.densify(model, &IDLE, Grant { births: 5 }).unwrap();
+            densify(device, model, &IDLE, 5).unwrap();
         }),
         ("no dead", false, 40, |device, model| {
             let rule = RelocateRule { opacity_min: 0.001, ..RELOCATE };
-            assert_eq!(device.relocate(model, &rule).unwrap(), 0);
+            assert_eq!(relocate(device, model, &rule).unwrap(), 0);
         }),
-        ("no births", false, 40, |device, model| device.multiply(model, &RELOCATE, 0).unwrap()),
-        ("opacities", false, 40, |device, model| device.reset_opacity(model, 0.5).unwrap()),
+        ("no births", false, 40, |device, model| multiply(device, model, &RELOCATE, 0).unwrap()),
+        ("opacities", false, 40, |device, model| {
+            device.adjust(model, &Adjust::OpacityCeiling(0.5)).unwrap()
+        }),
         ("a prune", true, 32, |device, model| {
-            assert_eq!(device.densify(model, &DENSIFY, Grant { births: 0 }).unwrap().pruned, 8);
+            assert_eq!(densify(device, model, &DENSIFY, 0).unwrap().removed, 8);
         }),
         ("as many births as deaths", true, 40, |device, model| {
             // No gradient at all is above a bar of 0, and of equals the lowest rows are chosen.
             let rule = DensifyRule { gradient_min: 0.0, ..DENSIFY };
-            let done = device.densify(model, &rule, Grant { births: 8 }).unwrap();
-            assert_eq!((done.cloned, done.pruned), (8, 8));
+            let done = densify(device, model, &rule, 8).unwrap();
+            assert_eq!((done.copied, done.removed), (8, 8));
         }),
         ("the dead among the living", true, 40, |device, model| {
-            assert_eq!(device.relocate(model, &RELOCATE).unwrap(), 8);
+            assert_eq!(relocate(device, model, &RELOCATE).unwrap(), 8);
         }),
-        ("copies", true, 43, |device, model| device.multiply(model, &RELOCATE, 3).unwrap()),
+        ("copies", true, 43, |device, model| multiply(device, model, &RELOCATE, 3).unwrap()),
         ("another order", true, 40, |device, model| device.reorder(model, &CUBE).unwrap()),
     ];
     for (what, changes_rows, len, change) in changes {

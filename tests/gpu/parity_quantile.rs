@@ -6,9 +6,10 @@
 )]
 
 use crate::common::Draws;
+use crate::common::density::{DensifyRule, densify, score};
 use crate::common::scene::{in_training, tame_gaussians};
 use splat::backend::cpu::Cpu;
-use splat::backend::{Criterion, Densified, DensifyRule, Grant, Snapshot, Survey, TrainDevice};
+use splat::backend::{Candidates, Edited, Snapshot, TrainDevice};
 use splat::math::Real;
 use splat::model::Gaussians;
 
@@ -21,12 +22,12 @@ each_backend!(
 
 const RULE: DensifyRule = DensifyRule {
     gradient_min: 0.5,
-    clone_scale_max: 0.05,
+    small_max: 0.05,
     opacity_min: 0.0,
     scale_max: None,
     seed: 3,
     iteration: 600,
-    criterion: Criterion::Quantile,
+    with_quantile: true,
 };
 
 /// Gaussians of which such a share was seen, with gradients from 0 to 1 of which few are high.
@@ -73,9 +74,9 @@ fn survey<B: TrainDevice>(
     device: &mut B,
     start: &Snapshot<Gaussians>,
     rule: &DensifyRule,
-) -> Survey {
+) -> Candidates {
     let model = device.restore(start.clone()).unwrap();
-    device.survey(&model, rule).unwrap()
+    score(device, &model, rule)
 }
 
 fn candidates_are_those_that_a_sort_finds<B: TrainDevice>(device: &mut B) {
@@ -85,11 +86,11 @@ fn candidates_are_those_that_a_sort_finds<B: TrainDevice>(device: &mut B) {
         for &gradient_min in bars {
             let rule = DensifyRule { gradient_min, ..RULE };
             let found = survey(device, &start, &rule);
-            assert_eq!(found.births(), candidates(&start, &rule), "{count} at {gradient_min}");
+            assert_eq!(found.count(), candidates(&start, &rule), "{count} at {gradient_min}");
             assert_eq!(found, survey(&mut Cpu::<f32>::new(), &start, &rule));
         }
-        let plain = DensifyRule { criterion: Criterion::Gradient, ..RULE };
-        let more = survey(device, &start, &RULE).births() > survey(device, &start, &plain).births();
+        let plain = DensifyRule { with_quantile: false, ..RULE };
+        let more = survey(device, &start, &RULE).count() > survey(device, &start, &plain).count();
         assert!(more || count < 1000, "absolute gradients bring candidates");
     }
 }
@@ -103,7 +104,7 @@ fn gradients_of_zero_are_no_candidates_where_the_quantile_is_zero<B: TrainDevice
     }
     start.absolute_norm_sums[500..].fill(0.0);
     start.absolute_norm_sums[998] = 1e-38;
-    let found = survey(device, &start, &RULE).births();
+    let found = survey(device, &start, &RULE).count();
     assert_eq!(found, candidates(&start, &RULE));
     let gradients = means(&start.gradient_norm_sums, &start.views_seen);
     let by_gradient = gradients.iter().filter(|&&gradient| gradient >= 0.5).count();
@@ -114,9 +115,9 @@ fn round<B: TrainDevice>(
     device: &mut B,
     start: &Snapshot<Gaussians>,
     births: usize,
-) -> (Densified, Snapshot<Gaussians>) {
+) -> (Edited, Snapshot<Gaussians>) {
     let mut model = device.restore(start.clone()).unwrap();
-    let done = device.densify(&mut model, &RULE, Grant { births }).unwrap();
+    let done = densify(device, &mut model, &RULE, births).unwrap();
     (done, device.snapshot(&mut model).unwrap())
 }
 
@@ -128,10 +129,10 @@ fn where_not_all_may_grow_the_highest_in_units_of_their_bars_come_first<B: Train
         let (done, after) = round(device, &start, births);
         let (expected_done, expected) = round(&mut Cpu::<f32>::new(), &start, births);
         assert_eq!(done, expected_done);
-        assert_eq!(done.cloned + done.split + done.refused, candidates(&start, &RULE));
+        assert_eq!(done.copied + done.split, births.min(candidates(&start, &RULE)));
         // Colours are copied as they are: who grew, and in which order, shows in them.
         assert_eq!(after.parameters.sh_dc, expected.parameters.sh_dc, "{births} births");
-        assert_eq!(after.parameters.len(), 1021 + done.cloned + done.split);
+        assert_eq!(after.parameters.len(), 1021 + done.copied + done.split);
         assert_eq!(after.absolute_norm_sums, vec![0.0; after.parameters.len()]);
     }
 }
@@ -139,8 +140,10 @@ fn where_not_all_may_grow_the_highest_in_units_of_their_bars_come_first<B: Train
 fn statistics_that_were_never_gathered_leave_the_gradient_alone<B: TrainDevice>(device: &mut B) {
     let mut start = start(203, 0.9);
     start.absolute_norm_sums.clear();
-    let plain = DensifyRule { criterion: Criterion::Gradient, ..RULE };
-    assert_eq!(survey(device, &start, &RULE), survey(device, &start, &plain));
+    let plain = DensifyRule { with_quantile: false, ..RULE };
+    let [with, without] = [RULE, plain].map(|rule| survey(device, &start, &rule));
+    assert_eq!(with.absolute_min, None);
+    assert_eq!((with.small, with.large), (without.small, without.large));
 }
 
 /// Once, as it takes long: as many values as matter, with repetitions among them.
@@ -150,7 +153,7 @@ fn a_million_values<B: TrainDevice>(device: &mut B) {
         *sum = 2.0;
     }
     let found = survey(device, &start, &RULE);
-    assert_eq!(found.births(), candidates(&start, &RULE));
+    assert_eq!(found.count(), candidates(&start, &RULE));
 }
 
 #[test]

@@ -1,12 +1,13 @@
 //! Density control as a Markov chain: every device draws the Gaussians that the CPU backend draws in
 //! double precision, and makes the same of them.
 
+use crate::common::density::{RelocateRule, multiply, relocate};
 use crate::common::oracle::{Counted, Shot, settings, shot, step};
 use crate::common::prelude::*;
 use crate::common::scene::{RATES, in_training, tame_gaussians};
 use crate::common::{Draws, view};
 use splat::backend::cpu::Cpu;
-use splat::backend::{DeviceError, RelocateRule, Snapshot, TrainDevice};
+use splat::backend::{DeviceError, Snapshot, TrainDevice};
 use splat::math::relocate::opacity;
 use splat::math::{Real, inverse_sigmoid};
 use splat::model::{Gaussians, Primitive};
@@ -79,9 +80,9 @@ fn the_dead_move_to_the_same_gaussians<B: TrainDevice>(device: &mut B) {
     {
         let start = start(count, share);
         let dead = (0..count).filter(|&row| is_dead(&start, row)).count();
-        let (moved, found) = after(device, &start, |device, model| device.relocate(model, &RULE));
+        let (moved, found) = after(device, &start, |device, model| relocate(device, model, &RULE));
         let (expected_moved, expected) =
-            after(&mut Cpu::<f64>::new(), &start, |device, model| device.relocate(model, &RULE));
+            after(&mut Cpu::<f64>::new(), &start, |device, model| relocate(device, model, &RULE));
         assert_eq!(moved, expected_moved, "{count} {share}");
         assert_eq!(moved, if dead == count { 0 } else { dead }, "{count} {share}");
         assert_same(&found, &expected, &format!("{count} Gaussians, {dead} dead"));
@@ -93,9 +94,9 @@ fn the_same_gaussians_get_copies<B: TrainDevice>(device: &mut B) {
     for (count, births) in [(1, 1), (1, 100), (31, 2), (32, 1), (203, 11), (203, 500), (1021, 51)] {
         let start = start(count, 0.2);
         let (_, found) =
-            after(device, &start, |device, model| device.multiply(model, &RULE, births));
+            after(device, &start, |device, model| multiply(device, model, &RULE, births));
         let (_, expected) = after(&mut Cpu::<f64>::new(), &start, |device, model| {
-            device.multiply(model, &RULE, births)
+            multiply(device, model, &RULE, births)
         });
         assert_eq!(found.parameters.len(), count + births);
         assert_same(&found, &expected, &format!("{count} Gaussians, {births} births"));
@@ -111,14 +112,14 @@ fn nothing_happens_to_a_model_without_gaussians_or_without_living_ones<B: TrainD
     let mut gone = start(40, 0.0);
     gone.parameters.opacity_logits.fill(-30.0);
     for start in [nothing, gone] {
-        let (moved, found) = after(device, &start, |device, model| device.relocate(model, &RULE));
+        let (moved, found) = after(device, &start, |device, model| relocate(device, model, &RULE));
         assert_eq!(moved, 0);
         assert_same(&found, &start, "nothing to draw");
-        let (_, found) = after(device, &start, |device, model| device.multiply(model, &RULE, 7));
+        let (_, found) = after(device, &start, |device, model| multiply(device, model, &RULE, 7));
         assert_same(&found, &start, "nothing to draw");
     }
     let start = start(40, 0.5);
-    let (_, found) = after(device, &start, |device, model| device.multiply(model, &RULE, 0));
+    let (_, found) = after(device, &start, |device, model| multiply(device, model, &RULE, 0));
     assert_same(&found, &start, "no births");
 }
 
@@ -134,8 +135,8 @@ fn rounds_follow_each_other_with_steps_between<B: TrainDevice>(device: &mut B) {
     let mut number = 1;
     for round in 1..=4_u32 {
         let rule = RelocateRule { iteration: 100 * round, ..RULE };
-        device.relocate(&mut model, &rule).unwrap();
-        device.multiply(&mut model, &rule, 37).unwrap();
+        relocate(device, &mut model, &rule).unwrap();
+        multiply(device, &mut model, &rule, 37).unwrap();
         for shot in &shots {
             let loss = step(device, &mut model, shot, (number, RATES));
             assert!(loss.total.is_finite());
@@ -166,14 +167,14 @@ mod compact {
         let start = held(&start);
         let mut device = compact();
         let mut model = device.restore(start.clone()).unwrap();
-        let moved = device.relocate(&mut model, &RULE).unwrap();
+        let moved = relocate(&mut device, &mut model, &RULE).unwrap();
         let (expected_moved, expected) =
-            after(&mut Cpu::<f32>::new(), &start, |device, model| device.relocate(model, &RULE));
+            after(&mut Cpu::<f32>::new(), &start, |device, model| relocate(device, model, &RULE));
         assert_eq!(moved, expected_moved);
         assert_same(&snapshot(&mut device, &mut model), &expected, "moved");
-        device.multiply(&mut model, &RULE, 70).unwrap();
+        multiply(&mut device, &mut model, &RULE, 70).unwrap();
         let (_, expected) = after(&mut Cpu::<f32>::new(), &expected, |device, model| {
-            device.multiply(model, &RULE, 70)
+            multiply(device, model, &RULE, 70)
         });
         assert_same(&snapshot(&mut device, &mut model), &expected, "copied");
     }

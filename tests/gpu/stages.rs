@@ -160,7 +160,7 @@ fn images_of_any_size_are_drawn_and_compared<B: TrainDevice>(device: &mut B) {
         assert_eq!(image.rgb.len(), (width * height * 3) as usize);
         let target = device.target(0, &photo(width, height, None)).unwrap();
         let terms = Terms::photometric(0.2);
-        let (frame, loss) = device.score(&model, frame, &target, &terms).unwrap();
+        let (frame, loss) = device.compare(&model, frame, &target, &terms).unwrap();
         assert!(loss.read().unwrap().total.is_finite());
         let mut gradients = Default::default();
         device.backward(&mut model, frame, None, &mut gradients).unwrap();
@@ -168,7 +168,7 @@ fn images_of_any_size_are_drawn_and_compared<B: TrainDevice>(device: &mut B) {
 
         let other = device.target(0, &photo(width + 1, height, None)).unwrap();
         let frame = device.draw(&model, &view, &SETTINGS).unwrap();
-        assert!(device.score(&model, frame, &other, &terms).is_err());
+        assert!(device.compare(&model, frame, &other, &terms).is_err());
     }
 }
 

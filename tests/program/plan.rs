@@ -14,8 +14,8 @@ use splat::dataset::Dataset;
 use splat::export::read_ply;
 use splat::math::Real;
 use splat::memory::plan::{
-    CONTEXT, Coarse, ColorTables, Granule, Maps, ModelSize, OptionalColumns, Photographs, Run,
-    Seen, Storage,
+    CONTEXT, Coarse, ColorTables, Granule, Maps, ModelSize, OptionalColumns, Photographs,
+    RoundShape, Run, Seen, Storage,
 };
 use splat::train::forecast::seen_of_points;
 use splat::train::near;
@@ -348,12 +348,12 @@ fn every_label_of_the_gpus_side_is_planned() {
         births: None,
         coarse: Some(Coarse { neighbours: 16, shortens: true, maps: Maps::Sampled }),
         batch_views: 1,
-        relocates: false,
+        rounds: RoundShape::Grow,
         bands: true,
         context: CONTEXT,
         granule: Granule::default(),
     };
-    let moving = Run { relocates: true, ..run.clone() };
+    let moving = Run { rounds: RoundShape::Relocate, ..run.clone() };
     let rows = [run.ledger(false), run.ledger(true), moving.ledger(false)];
     let planned: BTreeSet<&str> = rows.iter().flatten().map(|row| row.label).collect();
     // A measurement of `splat bench`, the one time that a model goes over to compact state, and LPIPS,

@@ -98,7 +98,7 @@ fn mean_loss(model: &Model<f64>, shots: &[(Shot, Arc<Image>)]) -> f64 {
     let mut device = Cpu::<f64>::new();
     let losses = shots.iter().map(|(shot, target)| {
         let frame = device.draw(model, &shot.view, &shot.settings).unwrap();
-        let (_, loss) = device.score(model, frame, target, &shot.terms).unwrap();
+        let (_, loss) = device.compare(model, frame, target, &shot.terms).unwrap();
         loss.read().unwrap().total
     });
     losses.sum::<f64>() / shots.len() as f64

@@ -293,7 +293,7 @@ fn terms_of(settings: &Drawing) -> Terms {
 fn loss_of(model: &Model<f64>, target: &Arc<Image>, settings: &Drawing) -> f64 {
     let mut device = Cpu::<f64>::new();
     let frame = device.draw(model, &view(), settings).unwrap();
-    let (_, loss) = device.score(model, frame, target, &terms_of(settings)).unwrap();
+    let (_, loss) = device.compare(model, frame, target, &terms_of(settings)).unwrap();
     loss.read().unwrap().total
 }
 

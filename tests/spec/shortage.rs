@@ -12,7 +12,7 @@ use splat::memory::Rung;
 use splat::model::from_points;
 use splat::perceptual::{LpipsNet, LpipsWeights};
 use splat::train::checkpoint::StoredCheckpoint;
-use splat::train::event::{Event, Sink};
+use splat::train::event::{Event, Round, Sink};
 use splat::train::{Outcome, TrainError, Trainer, TrainerSetup};
 
 #[derive(Default)]
@@ -35,8 +35,14 @@ impl Sink for Record {
             Event::Rung { iteration, change, .. } => self.rungs.push((*iteration, change.rung)),
             Event::Neighbours { iteration, count, .. } => self.lists.push((*iteration, *count)),
             Event::Warning { message } => self.warnings.push(message.clone()),
-            Event::Densified { cloned, split, refused, gaussians, .. } => {
-                self.rounds.push((cloned + split, *refused, *gaussians));
+            Event::Round(Round { report, gaussians, .. }) => {
+                assert_eq!(report.event, "densified");
+                let [("cloned", cloned), ("split", split), ("refused", refused), _] =
+                    report.counts[..]
+                else {
+                    panic!("{report:?}")
+                };
+                self.rounds.push((cloned + split, refused, *gaussians));
             }
             Event::Evaluated(evaluation) => {
                 let lpips = evaluation.mean.lpips;

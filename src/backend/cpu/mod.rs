@@ -4,6 +4,7 @@
 //! Results do not depend on the number of threads: sums run in a fixed order.
 
 mod count;
+mod edit;
 mod frame;
 mod model;
 mod stage;
@@ -12,6 +13,7 @@ mod traits;
 use std::marker::PhantomData;
 
 pub use count::{Counted, count};
+pub use edit::Selection;
 pub use frame::{Frame, Ready};
 pub use model::{Model, ModelColumn, Parameter};
 pub use stage::appearance::ColorTables;

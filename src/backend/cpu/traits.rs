@@ -10,14 +10,13 @@ use super::stage::appearance::{self, ColorTables};
 use super::stage::gradients::Gradients;
 use super::stage::lpips::{self, LpipsModel};
 use super::stage::neighbours::{self, NearestLists};
-use super::stage::{adam, densify, loss, relocate, reorder, smooth};
+use super::stage::{adam, loss, reorder, smooth};
 use crate::backend::frame_state::{Compensated, Drawn, FrameState, Scored, Shown, Trainable};
 use crate::backend::viewpoint::viewpoint;
 use crate::backend::{
-    AdamStep, Appearance, AppearanceTables, Densified, DensifyRule, Device, DeviceError,
-    DeviceInfo, Drawing, Edit, Filter3d, Grant, Look, Lpips, Measured, ModelShape, Neighbours,
-    Objective, Photo, RelocateRule, Render, RenderSettings, Rendered, Rows, ScreenFilter, Snapshot,
-    Store, Survey, TableStep, Wants, check_rows, chunks,
+    AdamStep, Appearance, AppearanceTables, Device, DeviceError, DeviceInfo, Drawing, Filter3d,
+    Look, Lpips, Measured, ModelShape, Neighbours, Objective, Photo, Render, RenderSettings,
+    Rendered, Rows, ScreenFilter, Snapshot, Store, TableStep, Wants, check_rows, chunks,
 };
 use crate::dataset::{Image, View};
 use crate::math::Real;
@@ -171,48 +170,6 @@ impl<R: Real> Render<Gaussians> for Cpu<R> {
 
     fn image<S: FrameState>(&mut self, frame: &Frame<R, S>) -> Result<Rendered, DeviceError> {
         Ok(frame.rendered())
-    }
-}
-
-impl<R: Real> Edit<Gaussians> for Cpu<R> {
-    fn survey(&mut self, model: &Model<R>, rule: &DensifyRule) -> Result<Survey, DeviceError> {
-        Ok(densify::survey(model, rule))
-    }
-
-    fn densify(
-        &mut self,
-        model: &mut Model<R>,
-        rule: &DensifyRule,
-        grant: Grant,
-    ) -> Result<Densified, DeviceError> {
-        Ok(densify::densify(model, rule, grant))
-    }
-
-    fn relocate(
-        &mut self,
-        model: &mut Model<R>,
-        rule: &RelocateRule,
-    ) -> Result<usize, DeviceError> {
-        Ok(relocate::relocate(model, rule))
-    }
-
-    fn multiply(
-        &mut self,
-        model: &mut Model<R>,
-        rule: &RelocateRule,
-        births: usize,
-    ) -> Result<(), DeviceError> {
-        relocate::multiply(model, rule, births);
-        Ok(())
-    }
-
-    fn reset_opacity(&mut self, model: &mut Model<R>, ceiling: f64) -> Result<(), DeviceError> {
-        if model.optional().filter_3d {
-            smooth::reset_opacity(model, ceiling);
-        } else {
-            densify::reset_opacity(model, ceiling);
-        }
-        Ok(())
     }
 }
 

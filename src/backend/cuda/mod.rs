@@ -4,6 +4,7 @@
 //! waiting. The module exists where nvcc compiled the kernels.
 
 mod device;
+mod edit;
 mod frame;
 mod govern;
 mod growth;
@@ -20,6 +21,7 @@ mod traits;
 
 pub(super) use device::fatbins::{ARCHS, NVCC};
 pub use device::{driver, stream, timers};
+pub use edit::Selection;
 pub use frame::{Frame, Gradients};
 pub use memory::{heap, sort};
 pub use model::tables::Model;

@@ -22,10 +22,10 @@ use super::memory::heap::tests::heap_of;
 use super::session::Session;
 use super::{Cuda, CudaOptions, Gradients, Model, NearestLists, Target};
 use crate::backend::{
-    AdamStep, Appearance as _, AppearanceRule, AppearanceTables, Criterion, DensifyRule,
-    Device as _, DeviceError, Drawing, Edit as _, Extra, Filter3d as _, Grant, Look,
-    Neighbours as _, Objective, Pending as _, Photo, Rates, RelocateRule, Render as _, Statistics,
-    Stay, Store as _, TableStep,
+    AdamStep, Adjust, Appearance as _, AppearanceRule, AppearanceTables, Candidates, Device as _,
+    DeviceError, Drawing, Edit as _, EditRule, Extra, Filter3d as _, Grow, Into, Keep, Look,
+    Neighbours as _, Objective, Pending as _, Photo, Pick, Rates, Render as _, ScoreRule,
+    Statistics, Stay, Store as _, TableStep,
 };
 use crate::layout::{Event, Replay, RoundSizes};
 use crate::math::morton::Cube;
@@ -179,42 +179,40 @@ impl Run {
 
     fn density_control(&mut self, model: &mut Model) -> Result<(), DeviceError> {
         let case = self.case;
-        let rule = DensifyRule {
-            gradient_min: 2e-4,
-            clone_scale_max: 0.1,
-            opacity_min: 0.005,
-            scale_max: Some(1.0),
-            seed: 1,
-            iteration: 2,
-            criterion: match case.statistics {
-                Statistics::Both => Criterion::Quantile,
-                Statistics::Norms | Statistics::AbsoluteNorms => Criterion::Gradient,
-            },
+        let (min, small_max) = (2e-4, 0.1);
+        let rule = match case.statistics {
+            Statistics::Both => ScoreRule::GradientOrQuantile { min, small_max },
+            Statistics::Norms | Statistics::AbsoluteNorms => ScoreRule::Gradient { min, small_max },
         };
-        self.device.survey(model, &rule)?;
+        let candidates = self.device.score(model, &rule)?;
         let before = model.size();
         let has_quantile = before.optional.absolute_norm_sums;
-        self.record("survey", |source| rounds::survey(source, has_quantile));
-        self.device.densify(model, &rule, Grant { births: case.densify[2] })?;
+        self.record("score", |source| rounds::score(source, has_quantile));
+        let large = Grow::SplitRandom { shrink: 1.6, key: 1 };
+        let rule =
+            EditRule::Grow { large, keep: Keep { opacity_min: 0.005, scale_max: Some(1.0) } };
+        self.edit(model, (&candidates, Pick::Best(case.densify[2])), &rule)?;
         let [clones, splits, granted] = case.densify.map(|count| count as u64);
         let wanted = clones + splits;
         let sizes = RoundSizes { model: before, births: wanted.min(granted), wanted };
-        self.record("densify", |source| rounds::densify(source, &sizes, case.pruned[0] > 0));
-        let rule = RelocateRule { opacity_min: 0.005, seed: 1, iteration: 2 };
-        self.device.relocate(model, &rule)?;
+        self.record("densify", |source| rounds::edit(source, &sizes, case.pruned[0] > 0));
+        let candidates = self.device.score(model, &ScoreRule::Opacity { min: 0.005 })?;
+        let pick = Pick::WithReplacement { into: Into::Dead, key: 1 };
+        self.edit(model, (&candidates, pick), &EditRule::Share)?;
         let rows = model.size().gaussians;
         self.record("relocate", |source| {
             if rows > 0 {
                 rounds::relocate(source, rows)
             }
         });
-        self.device.multiply(model, &rule, case.relocate[1])?;
+        let pick = Pick::WithReplacement { into: Into::NewRows(case.relocate[1]), key: 2 };
+        self.edit(model, (&candidates, pick), &EditRule::Share)?;
         let births = if rows > 0 { case.relocate[1] as u64 } else { 0 };
         self.record("multiply", |source| rounds::add_copies(source, rows, births));
         let cube = Cube { centre: [0.0; 3], half_side: 1.0 };
         self.device.reorder(model, &cube)?;
         self.record("reorder", |source| rounds::reorder(source, &model.size()));
-        self.device.reset_opacity(model, 0.01)?;
+        self.device.adjust(model, &Adjust::OpacityCeiling(0.01))?;
         if case.filter_3d {
             self.device.update_filter_3d(model, &[&case.view()], 0.2)?;
         }
@@ -224,6 +222,16 @@ impl Run {
             }
         });
         Ok(())
+    }
+
+    fn edit(
+        &mut self,
+        model: &mut Model,
+        (candidates, pick): (&Candidates, Pick),
+        rule: &EditRule,
+    ) -> Result<(), DeviceError> {
+        let selection = self.device.select(model, candidates, pick)?;
+        self.device.edit(model, selection, rule).map(drop)
     }
 
     /// What an evaluation and a checkpoint do.

@@ -12,7 +12,7 @@ use super::stage::appearance::ColorTables;
 use super::stage::losses::PendingLosses;
 use super::stage::lpips::LpipsModel;
 use super::stage::neighbours::{self, NearestLists};
-use super::stage::{densify, relocate, reorder, smooth};
+use super::stage::{reorder, smooth};
 use super::{Cuda, growth};
 #[cfg(feature = "bench")]
 use crate::backend::Profiler;
@@ -21,10 +21,10 @@ use crate::backend::frame_state::{
 };
 use crate::backend::neighbours::list_len;
 use crate::backend::{
-    AdamStep, Appearance, AppearanceTables, Densified, DensifyRule, Device, DeviceError,
-    DeviceInfo, DeviceMemory, Drawing, Edit, Filter3d, Grant, LadderState, Look, Lpips, Measured,
-    MemoryEntry, MemoryKind, ModelShape, Neighbours, Objective, Peaks, Photo, RelocateRule, Render,
-    RenderSettings, Rendered, Rows, Snapshot, Stay, Store, Survey, TableStep, Wants, chunks,
+    AdamStep, Appearance, AppearanceTables, Device, DeviceError, DeviceInfo, DeviceMemory, Drawing,
+    Filter3d, LadderState, Look, Lpips, Measured, MemoryEntry, MemoryKind, ModelShape, Neighbours,
+    Objective, Peaks, Photo, Render, RenderSettings, Rendered, Rows, Snapshot, Stay, Store,
+    TableStep, Wants, chunks,
 };
 use crate::dataset::View;
 use crate::layout::{self, Purpose};
@@ -335,50 +335,6 @@ impl Render<Gaussians> for Cuda {
     #[cfg(feature = "bench")]
     fn profiler(&mut self) -> Option<&mut dyn Profiler<Model, Frame>> {
         Some(self)
-    }
-}
-
-impl Edit<Gaussians> for Cuda {
-    fn survey(&mut self, model: &Model, rule: &DensifyRule) -> Result<Survey, DeviceError> {
-        self.with_room(|session| densify::survey(session, model, rule))
-    }
-
-    fn densify(
-        &mut self,
-        model: &mut Model,
-        rule: &DensifyRule,
-        grant: Grant,
-    ) -> Result<Densified, DeviceError> {
-        // Rows get other numbers: the one that a fault names would be another Gaussian's afterwards.
-        self.session.check_faults()?;
-        catch_up(&self.session, model)?;
-        self.with_room(|session| densify::densify(session, model, rule, grant))
-    }
-
-    fn relocate(&mut self, model: &mut Model, rule: &RelocateRule) -> Result<usize, DeviceError> {
-        // As before density control.
-        self.session.check_faults()?;
-        catch_up(&self.session, model)?;
-        self.with_room(|session| relocate::relocate(session, model, rule))
-    }
-
-    fn multiply(
-        &mut self,
-        model: &mut Model,
-        rule: &RelocateRule,
-        births: usize,
-    ) -> Result<(), DeviceError> {
-        self.session.check_faults()?;
-        catch_up(&self.session, model)?;
-        self.with_room(|session| relocate::multiply(session, model, rule, births))
-    }
-
-    fn reset_opacity(&mut self, model: &mut Model, ceiling: f64) -> Result<(), DeviceError> {
-        if model.optional().filter_3d {
-            smooth::reset_opacity(&self.session, model, ceiling)
-        } else {
-            densify::reset_opacity(&self.session, model, ceiling)
-        }
     }
 }
 

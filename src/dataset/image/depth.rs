@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use fast_image_resize::images::{Image as Target, ImageRef};
+use fast_image_resize::FilterType;
+use fast_image_resize::images::ImageRef;
 use fast_image_resize::pixels::U16;
-use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
 use image::DynamicImage;
 
 use super::decoded::DepthMap;
@@ -104,11 +104,7 @@ fn resize(path: &Path, plane: Plane, size: [u32; 2]) -> Result<Vec<u16>, ImageEr
     };
     let pixels: Vec<U16> = values.into_iter().map(U16::new).collect();
     let source = ImageRef::from_pixels(px[0], px[1], &pixels).map_err(|error| failed(&error))?;
-    let mut target = Target::new(size[0], size[1], PixelType::U16);
-    let filter = ResizeAlg::Convolution(FilterType::Bilinear);
-    let options = ResizeOptions::new().resize_alg(filter);
-    Resizer::new().resize(&source, &mut target, &options).map_err(|error| failed(&error))?;
-    let bytes = target.into_vec();
+    let bytes = resample::convolve::<U16>(path, &source, size, FilterType::Bilinear)?;
     Ok(bytes.chunks_exact(2).map(|pair| u16::from_ne_bytes([pair[0], pair[1]])).collect())
 }
 

@@ -9,8 +9,10 @@
 use std::path::Path;
 
 use fast_image_resize::images::{Image as Target, ImageRef};
-use fast_image_resize::pixels::U16;
-use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
+use fast_image_resize::pixels::{U8, U8x3, U16};
+use fast_image_resize::{
+    FilterType, PixelTrait, PixelType, ResizeAlg, ResizeError, ResizeOptions, Resizer,
+};
 
 use super::decoded::Image;
 use super::error::{ImageError, name};
@@ -28,7 +30,7 @@ pub(super) fn image(path: &Path, image: Image, size: [u32; 2]) -> Result<Image, 
     let Some(old) = image.mask else {
         let source = ImageRef::new(from[0], from[1], &image.rgb, PixelType::U8x3)
             .map_err(|error| failure(path, &error))?;
-        let rgb = convolve(path, &source, size, FilterType::Lanczos3)?;
+        let rgb = convolve::<U8x3>(path, &source, size, FilterType::Lanczos3)?;
         return Ok(Image { width, height, rgb, mask: None, depth: None });
     };
     let rgb = masked(path, &image.rgb, &old, [from, size])?;
@@ -52,7 +54,7 @@ fn masked(
         let plane: Vec<U16> = plane.collect();
         let source = ImageRef::from_pixels(from[0], from[1], &plane)
             .map_err(|error| failure(path, &error))?;
-        convolve(path, &source, size, FilterType::Lanczos3)
+        convolve::<U16>(path, &source, size, FilterType::Lanczos3)
     };
     let value = |plane: &[u8], pixel: usize| {
         f32::from(u16::from_ne_bytes([plane[2 * pixel], plane[2 * pixel + 1]]))
@@ -82,12 +84,15 @@ pub(super) fn mask(
     let source = ImageRef::new(from[0], from[1], &mask, PixelType::U8)
         .map_err(|error| failure(path, &error))?;
     // A box has no negative lobes: its result is a share of the area.
-    let mut mask = convolve(path, &source, size, FilterType::Box)?;
+    let mut mask = convolve::<U8>(path, &source, size, FilterType::Box)?;
     mask::binarise(&mut mask);
     Ok(mask)
 }
 
-fn convolve(
+/// The source at another size. Its pixels' type is named, since for one that is only known when the
+/// program runs, the filters would be compiled for all thirteen types that there are: most of the time
+/// that this package takes to compile.
+pub(super) fn convolve<P: PixelTrait>(
     path: &Path,
     source: &ImageRef<'_>,
     size: [u32; 2],
@@ -95,7 +100,13 @@ fn convolve(
 ) -> Result<Vec<u8>, ImageError> {
     let mut target = Target::new(size[0], size[1], source.pixel_type());
     let options = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(filter));
-    Resizer::new().resize(source, &mut target, &options).map_err(|error| failure(path, &error))?;
+    let resized = match (source.typed_image::<P>(), target.typed_image_mut::<P>()) {
+        (Some(source), Some(mut target)) => {
+            Resizer::new().resize_typed(&source, &mut target, &options)
+        }
+        _ => Err(ResizeError::PixelTypesAreDifferent),
+    };
+    resized.map_err(|error| failure(path, &error))?;
     Ok(target.into_vec())
 }
 

@@ -149,7 +149,7 @@ impl Drawing<'_> {
         }
         let mut colors = None;
         if let Some(kind) = wants.colors {
-            colors = Some(ColorScratch::reserve(source, sizes, kind)?);
+            colors = Some(ColorScratch::reserve(source, sizes.pixels, kind)?);
         }
         let samples = match &self.bands {
             None => self.play_whole(source, sizes)?,

@@ -23,6 +23,7 @@ pub use drawing::Maps;
 pub use host::Host;
 pub use mapping::Granule;
 pub use photographs::{ColorTables, Photographs};
+pub use rounds::RoundShape;
 pub use rows::Row;
 pub use run::{CONTEXT, Forecast, Run, Stage};
 pub use seen::{Seen, ViewSize};

@@ -13,8 +13,17 @@ use crate::math::morton::KEY_BITS;
 /// The tables of a model that the host has as one set of columns: parameters, first and second moments.
 const COLUMNS: [[usize; 2]; 3] = [[0, 3], [1, 4], [2, 5]];
 
+/// What a strategy does in a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RoundShape {
+    /// Gaussians are copied, split and removed.
+    Grow,
+    /// Gaussians move, and copies are added.
+    Relocate,
+}
+
 /// Candidates are counted. Where absolute gradients are gathered, their quantile is looked for.
-pub(crate) fn survey(source: &Replay, has_quantile: bool) {
+pub(crate) fn score(source: &Replay, has_quantile: bool) {
     let Ok(counts) = source.take(&DENSITY_COUNTS, &1);
     let Ok(digits) = source.take_if(has_quantile, &DENSITY_DIGITS, &1);
     drop((digits, counts));
@@ -22,11 +31,16 @@ pub(crate) fn survey(source: &Replay, has_quantile: bool) {
 
 /// One round in which `wanted` Gaussians would be born and `births` of them may. Some may be pruned.
 pub(crate) fn densify(source: &Replay, sizes: &RoundSizes, prunes: bool) {
-    survey(source, sizes.model.optional.absolute_norm_sums);
-    let Ok(()) = play_densify(source, sizes, prunes);
+    score(source, sizes.model.optional.absolute_norm_sums);
+    edit(source, sizes, prunes);
 }
 
-fn play_densify(source: &Replay, sizes: &RoundSizes, prunes: bool) -> Result<(), Infallible> {
+/// The same of candidates that were counted, or without any.
+pub(crate) fn edit(source: &Replay, sizes: &RoundSizes, prunes: bool) {
+    let Ok(()) = play_edit(source, sizes, prunes);
+}
+
+fn play_edit(source: &Replay, sizes: &RoundSizes, prunes: bool) -> Result<(), Infallible> {
     let selection = Selection::reserve(source, sizes)?;
     let rows = sizes.model.gaussians + sizes.births;
     if sizes.births > 0 {

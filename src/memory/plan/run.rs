@@ -9,7 +9,7 @@ use super::coarse::{self, Coarse};
 use super::drawing::{Drawing, alike_bands};
 use super::mapping::Granule;
 use super::photographs::{ColorTables, Photographs};
-use super::rounds;
+use super::rounds::{self, RoundShape};
 use super::rows::Row;
 use super::seen::Seen;
 use crate::layout::{
@@ -47,8 +47,8 @@ pub struct Run {
     /// Gaussians that would be born in a round, and those that are; without, a tenth of the model's
     /// are, and twice as many would be.
     pub births: Option<[u64; 2]>,
-    /// Whether rounds move Gaussians and add copies, in place of cloning and splitting.
-    pub relocates: bool,
+    /// What a round does.
+    pub rounds: RoundShape,
     /// SuGaR's coarse stage, where it follows.
     pub coarse: Option<Coarse>,
     /// Whether views may be drawn in bands where their lists do not fit.
@@ -263,15 +263,13 @@ impl Run {
             stages.extend([
                 stage("density control", most, &|source| {
                     let before = model.with(most - births);
-                    if self.relocates {
-                        rounds::relocate(source, before.gaussians);
-                        rounds::add_copies(source, before.gaussians, births);
-                    } else {
-                        rounds::densify(
-                            source,
-                            &RoundSizes { model: before, births, wanted },
-                            true,
-                        );
+                    let sizes = RoundSizes { model: before, births, wanted };
+                    match self.rounds {
+                        RoundShape::Grow => rounds::densify(source, &sizes, true),
+                        RoundShape::Relocate => {
+                            rounds::relocate(source, before.gaussians);
+                            rounds::add_copies(source, before.gaussians, births);
+                        }
                     }
                     smooth(source);
                 }),
@@ -284,7 +282,7 @@ impl Run {
                 let wants = Wants { maps: maps.are_drawn(), ..train };
                 batch(&Drawing { wants, terms: Some(maps.into()), ..drawing.clone() }, source);
                 // What is too transparent goes, once.
-                rounds::densify(source, &RoundSizes { model, births: 0, wanted: 0 }, true);
+                rounds::edit(source, &RoundSizes { model, births: 0, wanted: 0 }, true);
                 smooth(source);
             });
             stages.push(Played { neighbours, ..coarse });

@@ -4,13 +4,13 @@ use std::time::Instant;
 
 use super::Trainer;
 use crate::backend::{
-    Grant, Held as _, Look, NeighbourLists as _, RenderSettings, Snapshot, Terms, Topic,
+    Candidates, Held as _, Look, NeighbourLists as _, Pick, RenderSettings, Snapshot, Terms, Topic,
     TrainDevice, chunks,
 };
 use crate::config::SugarOptions;
 use crate::memory::Bytes;
 use crate::model::{Gaussians, fuse};
-use crate::train::coarse::{CoarseSchedule, prune_rule};
+use crate::train::coarse::{CoarseSchedule, PRUNE_RULE};
 use crate::train::event::{Event, Phase, Split, SurfaceReport, Values};
 use crate::train::near_surface::{mean_thickness, share_near_surface};
 use crate::train::span::Span;
@@ -93,12 +93,11 @@ impl<B: TrainDevice> Trainer<'_, B> {
         self.drop_neighbours();
         let started = Instant::now();
         let iteration = self.iteration;
-        let rule = prune_rule(self.setup.config, iteration);
         // Left out like another round it would never come again.
         let pruned = self.with_memory_retry(|trainer| {
-            trainer.device.survey(&trainer.model, &rule)?;
-            let none = Grant { births: 0 };
-            Ok(trainer.device.densify(&mut trainer.model, &rule, none)?.pruned)
+            let (device, model) = (&mut *trainer.device, &mut trainer.model);
+            let selection = device.select(model, &Candidates::NONE, Pick::Best(0))?;
+            Ok(device.edit(model, selection, &PRUNE_RULE)?.removed)
         })?;
         self.device.synchronize()?;
         self.clock.add_beside_iterations(started);

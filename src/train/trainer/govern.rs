@@ -2,36 +2,12 @@
 //! rather than fail, and where nothing is left to give up it stops with a checkpoint.
 
 use super::Trainer;
-use crate::backend::{
-    Densified, DensifyRule, DeviceError, Grant, LadderState, RelocateRule, TrainDevice,
-};
+use crate::backend::{DeviceError, LadderState, TrainDevice};
 use crate::memory::Rung;
-use crate::train::densify::{self, Round};
-use crate::train::event::Event;
+use crate::train::event::{Event, RoundReport};
+use crate::train::strategy::Site;
 use crate::train::unexplained_growth::UnexplainedGrowth;
 use crate::train::{TrainError, checkpoint, scene_cube};
-
-/// What a round of density control did.
-pub(super) enum RoundResult {
-    /// Gaussians were cloned, split and pruned.
-    Densified(Densified),
-    /// Gaussians moved and got copies.
-    Relocated { relocated: usize, born: usize, refused: usize },
-}
-
-impl RoundResult {
-    /// The event of a round that left so many Gaussians and took so long.
-    pub(super) fn to_event(&self, iteration: u32, gaussians: usize, ms: f64) -> Event {
-        match *self {
-            Self::Densified(Densified { cloned, split, refused, pruned }) => {
-                Event::Densified { iteration, cloned, split, refused, pruned, gaussians, ms }
-            }
-            Self::Relocated { relocated, born, refused } => {
-                Event::Relocated { iteration, relocated, born, refused, gaussians, ms }
-            }
-        }
-    }
-}
 
 impl<B: TrainDevice> Trainer<'_, B> {
     /// Lets the device put its memory in order, and tells what was given up or taken back.
@@ -86,66 +62,16 @@ impl<B: TrainDevice> Trainer<'_, B> {
         }
     }
 
-    /// A round of density control of a model of so many Gaussians.
-    pub(super) fn run_round(
-        &mut self,
-        round: &Round,
-        before: usize,
-    ) -> Result<RoundResult, TrainError> {
-        Ok(match round {
-            Round::Densify(rule) => RoundResult::Densified(self.grow_and_prune(rule)?),
-            Round::Relocate(rule) => {
-                let [relocated, refused] = self.relocate_and_add(rule)?;
-                let born = self.device.len(&self.model) - before;
-                RoundResult::Relocated { relocated, born, refused }
-            }
-        })
-    }
-
-    /// A round of density control with as many births as the cap and the memory allow. Where memory
-    /// is short in spite of that, a round without births; and where even that is refused, none.
-    fn grow_and_prune(&mut self, rule: &DensifyRule) -> Result<Densified, TrainError> {
-        let before = self.device.len(&self.model);
-        let survey = self.device.survey(&self.model, rule)?;
-        let capped = densify::grant(self.setup.config, before, survey).births;
-        let births = self.device.grant_births(&mut self.model, capped)?;
-        let mut round = |births| self.device.densify(&mut self.model, rule, Grant { births });
-        let done = match round(births) {
-            Err(error) if error.is_out_of_memory() && births > 0 => round(0),
-            done => done,
-        };
+    /// A round of density control.
+    pub(super) fn run_round(&mut self) -> Result<RoundReport, TrainError> {
+        let mut site = Site::new(&mut *self.device, &mut self.model, self.iteration);
+        let report = self.strategy.round(&mut site);
+        let left_out = site.into_left_out();
         self.report_memory_changes()?;
-        match done {
-            Err(error) if error.is_out_of_memory() => {
-                self.warn(format!("a round of density control is left out: {error}"))?;
-                Ok(Densified::default())
-            }
-            done => Ok(done?),
+        for message in left_out {
+            self.warn(message)?;
         }
-    }
-
-    /// A round in which the dead move to where others are, and as many copies are added as the cap
-    /// and the memory allow; what there is no memory for is left out. Says how many moved, and how
-    /// many copies there was no memory for.
-    fn relocate_and_add(&mut self, rule: &RelocateRule) -> Result<[usize; 2], TrainError> {
-        let relocated = match self.device.relocate(&mut self.model, rule) {
-            Err(error) if error.is_out_of_memory() => {
-                self.warn(format!("transparent Gaussians stay where they are: {error}"))?;
-                0
-            }
-            done => done?,
-        };
-        let wish = densify::births_wanted(self.setup.config, self.device.len(&self.model));
-        let births = self.device.grant_births(&mut self.model, wish)?;
-        let added = match self.device.multiply(&mut self.model, rule, births) {
-            Err(error) if error.is_out_of_memory() => {
-                self.warn(format!("no Gaussians are added: {error}"))?;
-                0
-            }
-            done => done.map(|()| births)?,
-        };
-        self.report_memory_changes()?;
-        Ok([relocated, wish - added])
+        report
     }
 
     /// Puts the Gaussians in the order of their places. That costs speed where there is no memory for

@@ -12,13 +12,15 @@ use crate::backend::{
 };
 use crate::math::Real;
 use crate::math::random::{Purpose, Stream};
+use crate::train::adam::adam_step;
 use crate::train::appearance::compensation;
 use crate::train::event::{Event, Split, Step, Values};
 use crate::train::mean_losses::MeanLosses;
 use crate::train::span::Span;
+use crate::train::strategy::{StepExtras, fade_depth};
 use crate::train::terms::{self, Stage};
 use crate::train::train_step::{ViewInputs, ViewOutputs, add_view};
-use crate::train::{TrainError, densify, render_filter, schedule};
+use crate::train::{TrainError, render_filter, schedule};
 
 impl<B: TrainDevice> Trainer<'_, B> {
     /// One step: the views of a batch, and one move of every parameter.
@@ -147,7 +149,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
     /// What density control learns of an iteration's view.
     fn observes(&self, iteration: u32) -> Option<Statistics> {
         match self.stage(iteration) {
-            Stage::Photometric => densify::observes(self.setup.config, iteration),
+            Stage::Photometric => self.strategy.observes(iteration),
             Stage::Coarse { .. } => None,
         }
     }
@@ -156,7 +158,11 @@ impl<B: TrainDevice> Trainer<'_, B> {
     fn adam_step(&self, span: Span) -> AdamStep {
         let config = self.setup.config;
         match self.stage(span.after) {
-            Stage::Photometric => densify::step(config, self.scale, span),
+            Stage::Photometric => {
+                let StepExtras { regularisers, noise } = self.strategy.step_extras(span);
+                let rates = schedule::rates(&config.optimize, self.scale.extent, span.after);
+                AdamStep { regularisers, noise, ..adam_step(&config.optimize, span, 0, rates) }
+            }
             Stage::Coarse { schedule, extent } => schedule.step(config, extent, span),
         }
     }
@@ -165,7 +171,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
     fn settings_of(&self, iteration: u32) -> RenderSettings {
         let config = self.setup.config;
         RenderSettings {
-            fade_depth: densify::fade_depth(config, self.scale),
+            fade_depth: fade_depth(config, self.scale),
             sh_degree: schedule::sh_degree(&config.optimize, iteration),
             background: self.training_background(iteration),
             near: self.feed.views.near(),

@@ -2,19 +2,20 @@
 
 use super::project::Splat;
 use crate::backend::cpu::model::{Model, ModelColumn, Parameter};
-use crate::backend::edit::SPLIT_SHRINK;
-use crate::backend::{Criterion, Densified, DensifyRule, Drawing, Grant, Statistics, Survey};
+use crate::backend::{
+    Candidates, DeviceError, Drawing, Edited, GradientRule, Grow, Keep, ScoreRule, Statistics,
+};
 use crate::math::blend::ScreenGradient;
 use crate::math::linalg::{Vec3, add, mul, rotation};
 use crate::math::quantile::{between, place};
-use crate::math::random::{Purpose, Stream};
+use crate::math::random::Stream;
 use crate::math::{Real, inverse_sigmoid, sigmoid};
 
-/// What becomes of a Gaussian whose gradient is high.
+/// Whether a candidate's scale is within the rule's bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum GrowthKind {
-    Clone,
-    Split,
+pub(crate) enum Size {
+    Small,
+    Large,
 }
 
 /// Share of its gradient that a splat at this depth tells (Pixel-GS, Zhang et al. 2024).
@@ -57,52 +58,73 @@ pub(crate) fn observe<R: Real>(
     }
 }
 
-/// Counts the candidates.
-pub(crate) fn survey<R: Real>(model: &Model<R>, rule: &DensifyRule) -> Survey {
-    let mut survey = Survey::default();
-    for (_, growth) in candidates(model, rule, &Thresholds::new(model, rule)) {
-        match growth {
-            GrowthKind::Clone => survey.clones += 1,
-            GrowthKind::Split => survey.splits += 1,
-        }
+/// Finds what makes a candidate, and counts the candidates.
+pub(crate) fn score<R: Real>(
+    model: &Model<R>,
+    rule: &ScoreRule,
+    gradient: &GradientRule,
+) -> Candidates {
+    let thresholds = Thresholds::new(model, gradient);
+    let found = candidates(model, &thresholds);
+    let small = found.iter().filter(|(_, size)| *size == Size::Small).count();
+    Candidates {
+        rule: *rule,
+        absolute_min: thresholds.absolute.map(R::to_f64),
+        small,
+        large: found.len() - small,
     }
-    survey
 }
 
-/// One round: grow as far as granted, prune, forget the statistics.
-pub(crate) fn densify<R: Real>(
-    model: &mut Model<R>,
-    rule: &DensifyRule,
-    grant: Grant,
-) -> Densified {
-    let thresholds = Thresholds::new(model, rule);
-    let mut chosen = candidates(model, rule, &thresholds);
-    let refused = chosen.len().saturating_sub(grant.births);
-    if refused > 0 {
+/// So many of the candidates, those with the highest scores, in the order of their rows.
+pub(crate) fn select<R: Real>(
+    model: &Model<R>,
+    candidates: &Candidates,
+    births: usize,
+) -> Result<Vec<(usize, Size)>, DeviceError> {
+    let gradient = candidates.rule.by_gradient().ok_or(DeviceError::UnsuitedEdit)?;
+    let counted = candidates.count();
+    if births.min(counted) == 0 {
+        return Ok(Vec::new());
+    }
+    let thresholds = Thresholds::known(&gradient, candidates.absolute_min);
+    let mut selected = self::candidates(model, &thresholds);
+    if selected.len() != counted {
+        return Err(DeviceError::StaleCandidates { counted, found: selected.len() });
+    }
+    if selected.len() > births {
         // A stable sort: equal scores keep the order of the Gaussians.
-        chosen.sort_by(|&(a, _), &(b, _)| {
+        selected.sort_by(|&(a, _), &(b, _)| {
             let (a, b) = (thresholds.score(model, a), thresholds.score(model, b));
             b.partial_cmp(&a).unwrap_or(std::cmp::Ordering::Equal)
         });
-        chosen.truncate(grant.births);
-        chosen.sort_by_key(|&(index, _)| index);
+        selected.truncate(births);
+        selected.sort_by_key(|&(index, _)| index);
     }
-    reserve_rows(model, chosen.len());
-    let mut done = Densified { refused, ..Densified::default() };
-    for (index, growth) in chosen {
-        match growth {
-            GrowthKind::Clone => {
-                append_copy(model, index);
-                done.cloned += 1;
-            }
-            GrowthKind::Split => {
-                split(model, rule, index);
+    Ok(selected)
+}
+
+/// Grows the selected rows, removes what is not to be kept, forgets the statistics.
+pub(crate) fn edit<R: Real>(
+    model: &mut Model<R>,
+    selected: &[(usize, Size)],
+    (large, keep): (&Grow, &Keep),
+) -> Edited {
+    reserve_rows(model, selected.len());
+    let mut done = Edited::default();
+    for &(index, size) in selected {
+        match (size, large) {
+            (Size::Large, &Grow::SplitRandom { shrink, key }) => {
+                split(model, index, (shrink, Stream::of_key(key)));
                 done.split += 1;
+            }
+            (Size::Small, _) | (Size::Large, Grow::Copy) => {
+                append_copy(model, index);
+                done.copied += 1;
             }
         }
     }
-    done.pruned = prune(model, rule);
-    if done.cloned + done.split + done.pruned > 0 {
+    done.removed = prune(model, keep);
+    if done.copied + done.split + done.removed > 0 {
         model.invalidate_rows();
     }
     model.forget_statistics();
@@ -121,16 +143,12 @@ pub(crate) fn reset_opacity<R: Real>(model: &mut Model<R>, ceiling: f64) {
 }
 
 /// The Gaussians that should grow, in the order of their indices.
-fn candidates<R: Real>(
-    model: &Model<R>,
-    rule: &DensifyRule,
-    thresholds: &Thresholds<R>,
-) -> Vec<(usize, GrowthKind)> {
+fn candidates<R: Real>(model: &Model<R>, thresholds: &Thresholds<R>) -> Vec<(usize, Size)> {
     (0..model.len())
         .filter(|&index| thresholds.admit(model, index))
         .map(|index| {
-            let small = largest_scale(model, index) <= R::of(rule.clone_scale_max);
-            (index, if small { GrowthKind::Clone } else { GrowthKind::Split })
+            let small = largest_scale(model, index) <= thresholds.small_max;
+            (index, if small { Size::Small } else { Size::Large })
         })
         .collect()
 }
@@ -153,18 +171,26 @@ struct Thresholds<R> {
     gradient: R,
     /// Mean absolute gradient, where that counts, too.
     absolute: Option<R>,
+    /// Largest scale of a small one.
+    small_max: R,
 }
 
 impl<R: Real> Thresholds<R> {
-    fn new(model: &Model<R>, rule: &DensifyRule) -> Self {
-        let gradient = R::of(rule.gradient_min);
+    fn new(model: &Model<R>, rule: &GradientRule) -> Self {
+        let gradient = R::of(rule.min);
         // Before any view was observed there are no absolute gradients.
-        let counts = rule.criterion == Criterion::Quantile && !model.absolute_norm_sums.is_empty();
+        let counts = rule.with_quantile && !model.absolute_norm_sums.is_empty();
         let absolute = counts.then(|| {
             let above = (0..model.len()).filter(|&i| mean_gradient(model, i) >= gradient).count();
             quantile((0..model.len()).map(|index| mean_absolute(model, index)).collect(), above)
         });
-        Self { gradient, absolute }
+        Self { gradient, absolute, small_max: R::of(rule.small_max) }
+    }
+
+    /// Those that candidates were found by.
+    fn known(rule: &GradientRule, absolute_min: Option<f64>) -> Self {
+        let absolute = absolute_min.map(R::of);
+        Self { gradient: R::of(rule.min), absolute, small_max: R::of(rule.small_max) }
     }
 
     /// Whether a Gaussian should grow. A mean absolute gradient of 0 is none, however low the bar.
@@ -208,8 +234,7 @@ fn largest_scale<R: Real>(model: &Model<R>, index: usize) -> R {
 
 /// Two children where the parent's density is: drawn from it, smaller, with fresh moments. The
 /// first takes the parent's place.
-fn split<R: Real>(model: &mut Model<R>, rule: &DensifyRule, parent: usize) {
-    let stream = Stream::new(rule.seed, u64::from(rule.iteration), Purpose::Split);
+fn split<R: Real>(model: &mut Model<R>, parent: usize, (shrink, stream): (f64, Stream)) {
     let shape = model.shape(parent);
     let turn = rotation(shape.quat);
     let place = |child: u64| -> Vec3<R> {
@@ -219,7 +244,7 @@ fn split<R: Real>(model: &mut Model<R>, rule: &DensifyRule, parent: usize) {
         });
         add(shape.mean_world, mul(&turn, offset))
     };
-    let shrunk = shape.log_scale.map(|s| s - R::of(SPLIT_SHRINK.ln()));
+    let shrunk = shape.log_scale.map(|s| s - R::of(shrink.ln()));
     append_copy(model, parent);
     let last = model.len() - 1;
     for (child, index) in [(0, parent), (1, last)] {
@@ -283,7 +308,7 @@ fn append_copy<R: Real>(model: &mut Model<R>, index: usize) {
 }
 
 /// Removes what is transparent or too large, newborn Gaussians included; the order is kept.
-fn prune<R: Real>(model: &mut Model<R>, rule: &DensifyRule) -> usize {
+fn prune<R: Real>(model: &mut Model<R>, rule: &Keep) -> usize {
     let keep: Vec<bool> = (0..model.len())
         .map(|index| {
             let opacity = sigmoid(model.row(Parameter::OpacityLogits, index)[0]);
@@ -316,6 +341,7 @@ mod tests {
     use crate::backend::ScreenFilter;
     use crate::backend::viewpoint::viewpoint;
     use crate::dataset::{Camera, Pose, View};
+    use crate::math::random::Purpose;
     use crate::model::Gaussians;
 
     /// Gaussians in a row, all of opacity 1/2, with these largest scales and mean gradients.
@@ -339,17 +365,22 @@ mod tests {
         model
     }
 
-    const RULE: DensifyRule = DensifyRule {
-        gradient_min: 0.5,
-        clone_scale_max: 0.1,
-        opacity_min: 0.005,
-        scale_max: None,
-        seed: 3,
-        iteration: 600,
-        criterion: Criterion::Gradient,
-    };
+    const RULE: ScoreRule = ScoreRule::Gradient { min: 0.5, small_max: 0.1 };
 
-    const ALL: Grant = Grant { births: usize::MAX };
+    const KEEP: Keep = Keep { opacity_min: 0.005, scale_max: None };
+
+    fn scored(model: &Model<f32>) -> Candidates {
+        score(model, &RULE, &RULE.by_gradient().unwrap())
+    }
+
+    /// A round with at most so many births.
+    fn densify(model: &mut Model<f32>, keep: &Keep, births: usize) -> Edited {
+        let selected = select(model, &scored(model), births).unwrap();
+        let key = Stream::new(3, 600, Purpose::Split).key();
+        edit(model, &selected, (&Grow::SplitRandom { shrink: 1.6, key }, keep))
+    }
+
+    const ALL: usize = usize::MAX;
 
     #[test]
     fn statistics_are_gradient_norms_in_half_images_and_fade_near_the_camera() {
@@ -403,9 +434,10 @@ mod tests {
     fn small_gaussians_are_cloned_large_ones_split_and_others_stay() {
         let rows = [(0.05, 0.9), (0.5, 0.9), (0.05, 0.1), (0.5, 0.1), (0.1, 0.5)];
         let mut model = model(&rows);
-        assert_eq!(survey(&model, &RULE), Survey { clones: 2, splits: 1 });
-        let done = densify(&mut model, &RULE, ALL);
-        assert_eq!(done, Densified { cloned: 2, split: 1, refused: 0, pruned: 0 });
+        let candidates = scored(&model);
+        assert_eq!((candidates.small, candidates.large), (2, 1));
+        let done = densify(&mut model, &KEEP, ALL);
+        assert_eq!(done, Edited { copied: 2, split: 1, ..Edited::default() });
         assert_eq!(model.len(), 8);
         assert_eq!((model.views_seen.clone(), model.gradient_norm_sums[0]), (vec![0; 8], 0.0));
 
@@ -428,7 +460,7 @@ mod tests {
     fn growth_takes_no_more_memory_than_the_newborn_need() {
         let mut model = model(&[(0.05, 0.9); 1000]);
         model.gradient_norm_sums[10..].fill(0.0);
-        densify(&mut model, &RULE, ALL);
+        densify(&mut model, &KEEP, ALL);
         for column in &model.columns {
             for values in [&column.values, &column.first_moments, &column.second_moments] {
                 assert_eq!(values.capacity(), 1010 * column.width);
@@ -440,7 +472,7 @@ mod tests {
     fn children_lie_within_their_parent_and_are_smaller_by_a_factor_of_1_6() {
         let rows = vec![(0.5, 0.9); 2000];
         let mut model = model(&rows);
-        densify(&mut model, &RULE, ALL);
+        densify(&mut model, &KEEP, ALL);
         let turn = rotation([0.9_f32, 0.1, -0.2, 0.3]);
         let mut squares = [0.0_f64; 3];
         for child in 0..4000 {
@@ -468,11 +500,23 @@ mod tests {
     fn where_not_all_may_grow_the_highest_gradients_come_first() {
         let rows = [(0.05, 0.6), (0.5, 0.8), (0.05, 0.7), (0.05, 0.9), (0.05, 0.1)];
         let mut model = model(&rows);
-        let done = densify(&mut model, &RULE, Grant { births: 2 });
-        assert_eq!(done, Densified { cloned: 1, split: 1, refused: 2, pruned: 0 });
+        let done = densify(&mut model, &KEEP, 2);
+        assert_eq!(done, Edited { copied: 1, split: 1, ..Edited::default() });
         assert_eq!(model.len(), 7);
         assert_eq!(model.row(Parameter::Means, 6)[0], 3.0);
-        assert_eq!(densify(&mut model, &RULE, Grant { births: 0 }), Densified::default());
+        assert_eq!(densify(&mut model, &KEEP, 0), Edited::default());
+    }
+
+    #[test]
+    fn large_ones_may_be_copied_too_and_candidates_of_another_model_are_refused() {
+        let mut model = model(&[(0.05, 0.9), (0.5, 0.9)]);
+        let candidates = scored(&model);
+        let selected = select(&model, &candidates, ALL).unwrap();
+        let done = edit(&mut model, &selected, (&Grow::Copy, &KEEP));
+        assert_eq!(done, Edited { copied: 2, ..Edited::default() });
+        assert_eq!(model.row(Parameter::Means, 3), model.row(Parameter::Means, 1));
+        let stale = select(&model, &candidates, ALL);
+        assert!(matches!(stale, Err(DeviceError::StaleCandidates { counted: 2, found: 0 })));
     }
 
     #[test]
@@ -487,8 +531,8 @@ mod tests {
     fn pruning_drops_transparent_and_large_gaussians_and_keeps_the_order() {
         let mut model = model(&[(0.05, 0.0), (3.0, 0.0), (0.05, 0.0), (0.2, 0.0)]);
         model.column_mut(Parameter::OpacityLogits).values[2] = inverse_sigmoid(0.0049);
-        let rule = DensifyRule { scale_max: Some(1.0), ..RULE };
-        assert_eq!(densify(&mut model, &rule, ALL).pruned, 2);
+        let keep = Keep { scale_max: Some(1.0), ..KEEP };
+        assert_eq!(densify(&mut model, &keep, ALL).removed, 2);
         assert_eq!(model.len(), 2);
         assert_eq!(
             [model.row(Parameter::Means, 0)[0], model.row(Parameter::Means, 1)[0]],

@@ -1,43 +1,66 @@
 //! Stage `relocate`: density control by Markov chain Monte Carlo (Kheradmand et al. 2024, section 4.3).
 
 use super::densify::{append_copies, copy_row, forget_row};
-use crate::backend::RelocateRule;
 use crate::backend::cpu::model::{Model, Parameter};
+use crate::backend::{Edited, Into};
 use crate::math::Real;
-use crate::math::random::{Purpose, Stream};
+use crate::math::random::Stream;
 use crate::math::relocate::{is_dead, place, share, weight};
 
-/// Moves the dead to where living Gaussians are.
-pub(crate) fn relocate<R: Real>(model: &mut Model<R>, rule: &RelocateRule) -> usize {
-    let is_dead = |row: usize| is_dead(logit(model, row), rule.opacity_min);
-    let dead: Vec<usize> = (0..model.len()).filter(|&row| is_dead(row)).collect();
-    let weights =
-        (0..model.len()).map(|row| if is_dead(row) { 0 } else { weight(logit(model, row)) });
-    let stream = Stream::new(rule.seed, u64::from(rule.iteration), Purpose::Relocate);
-    let Some(sources) = draw(&sums(weights), stream, dead.len()) else {
-        return 0;
+/// Gaussians that were drawn, and where their copies go.
+#[derive(Debug)]
+pub(crate) struct DrawnSources {
+    /// The row of each copy's source.
+    sources: Vec<usize>,
+    /// The rows that become copies; those behind the last row where it is none.
+    dead: Option<Vec<usize>>,
+    /// The least opacity of a share.
+    opacity_min: f64,
+}
+
+/// Draws the sources of copies by their opacities.
+pub(crate) fn select<R: Real>(
+    model: &Model<R>,
+    opacity_min: f64,
+    (into, stream): (Into, Stream),
+) -> DrawnSources {
+    let rows = 0..model.len();
+    match into {
+        Into::Dead => {
+            let is_dead = |row: usize| is_dead(logit(model, row), opacity_min);
+            let dead: Vec<usize> = rows.clone().filter(|&row| is_dead(row)).collect();
+            let weights = rows.map(|row| if is_dead(row) { 0 } else { weight(logit(model, row)) });
+            match draw(&sums(weights), stream, dead.len()) {
+                Some(sources) => DrawnSources { sources, dead: Some(dead), opacity_min },
+                None => DrawnSources { sources: Vec::new(), dead: Some(Vec::new()), opacity_min },
+            }
+        }
+        Into::NewRows(births) => {
+            let weights = rows.map(|row| weight(logit(model, row)));
+            let sources = draw(&sums(weights), stream, births).unwrap_or_default();
+            DrawnSources { sources, dead: None, opacity_min }
+        }
+    }
+}
+
+/// Writes the copies, of which each source has a share.
+pub(crate) fn edit<R: Real>(model: &mut Model<R>, drawn: &DrawnSources) -> Edited {
+    let DrawnSources { sources, dead, opacity_min } = drawn;
+    let shared = split_opacity(model, *opacity_min, sources);
+    let Some(dead) = dead else {
+        append_copies(model, sources);
+        return Edited { copied: sources.len(), ..Edited::default() };
     };
-    for source in split_opacity(model, rule, &sources) {
+    for source in shared {
         forget_row(model, source);
     }
     if !dead.is_empty() {
         model.invalidate_rows();
     }
-    for (&row, &source) in dead.iter().zip(&sources) {
+    for (&row, &source) in dead.iter().zip(sources) {
         copy_row(model, source, row);
     }
-    dead.len()
-}
-
-/// Adds so many copies.
-pub(crate) fn multiply<R: Real>(model: &mut Model<R>, rule: &RelocateRule, births: usize) {
-    let weights = (0..model.len()).map(|row| weight(logit(model, row)));
-    let stream = Stream::new(rule.seed, u64::from(rule.iteration), Purpose::Multiply);
-    let Some(sources) = draw(&sums(weights), stream, births) else {
-        return;
-    };
-    split_opacity(model, rule, &sources);
-    append_copies(model, &sources);
+    Edited { moved: dead.len(), ..Edited::default() }
 }
 
 fn logit<R: Real>(model: &Model<R>, row: usize) -> f64 {
@@ -64,18 +87,14 @@ fn draw(sums: &[u64], stream: Stream, count: usize) -> Option<Vec<usize>> {
 }
 
 /// Gives each row its share of what it shares with its copies, and names these rows in their order.
-fn split_opacity<R: Real>(
-    model: &mut Model<R>,
-    rule: &RelocateRule,
-    sources: &[usize],
-) -> Vec<usize> {
+fn split_opacity<R: Real>(model: &mut Model<R>, opacity_min: f64, sources: &[usize]) -> Vec<usize> {
     let mut copies = vec![0_u32; model.len()];
     for &source in sources {
         copies[source] += 1;
     }
     let shared: Vec<usize> = (0..model.len()).filter(|&row| copies[row] > 0).collect();
     for &row in &shared {
-        let share = share(logit(model, row), copies[row], rule.opacity_min);
+        let share = share(logit(model, row), copies[row], opacity_min);
         model.column_mut(Parameter::OpacityLogits).values[row] = R::of(share.logit);
         for log_scale in &mut model.column_mut(Parameter::LogScales).values[row * 3..][..3] {
             *log_scale = R::of(log_scale.to_f64() + share.log_growth);
@@ -87,11 +106,20 @@ fn split_opacity<R: Real>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::math::random::Purpose;
     use crate::math::relocate::opacity;
     use crate::math::{inverse_sigmoid, sigmoid};
     use crate::model::Gaussians;
 
-    const RULE: RelocateRule = RelocateRule { opacity_min: 0.005, seed: 5, iteration: 600 };
+    /// Draws sources by opacities of 0.005 and more, and writes the copies.
+    fn copy(model: &mut Model<f32>, into: Into) -> Edited {
+        let purpose = match into {
+            Into::Dead => Purpose::Relocate,
+            Into::NewRows(_) => Purpose::Multiply,
+        };
+        let drawn = select(model, 0.005, (into, Stream::new(5, 600, purpose)));
+        edit(model, &drawn)
+    }
 
     /// Gaussians of these opacities, all their numbers different, with moments of 1 and 2.
     fn model(opacities: &[f32]) -> Model<f32> {
@@ -126,7 +154,7 @@ mod tests {
     fn the_dead_become_copies_of_the_living_who_share_with_them() {
         let mut model = model(&[0.001, 0.6, 0.004, 0.3, 0.003, 0.002]);
         let before = model.clone();
-        assert_eq!(relocate(&mut model, &RULE), 4);
+        assert_eq!(copy(&mut model, Into::Dead).moved, 4);
         assert_eq!(model.len(), 6);
         let mut copies = [0; 6];
         for row in [0, 2, 4, 5] {
@@ -154,7 +182,7 @@ mod tests {
                 assert!((new - old - expected.log_growth).abs() < 1e-6);
             }
         }
-        assert_eq!(relocate(&mut model, &RULE), 0, "nobody is dead any more");
+        assert_eq!(copy(&mut model, Into::Dead).moved, 0, "nobody is dead any more");
     }
 
     #[test]
@@ -162,7 +190,7 @@ mod tests {
         let mut opacities = vec![0.001; 20_000];
         opacities[..3].copy_from_slice(&[0.1, 0.2, 0.5]);
         let mut model = model(&opacities);
-        relocate(&mut model, &RULE);
+        copy(&mut model, Into::Dead);
         let count = |mean: f32| {
             let means = &model.column(Parameter::Means).values;
             means.chunks(3).filter(|row| row[0] == mean).count() as f64 - 1.0
@@ -179,7 +207,7 @@ mod tests {
     fn copies_are_added_behind_the_last_row_with_fresh_moments() {
         let mut model = model(&[0.5, 0.9, 0.001]);
         model.views_seen = vec![1, 2, 3];
-        multiply(&mut model, &RULE, 5);
+        copy(&mut model, Into::NewRows(5));
         assert_eq!((model.len(), model.views_seen.clone()), (8, vec![1, 2, 3, 0, 0, 0, 0, 0]));
         assert_eq!(model.gradient_norm_sums.len(), 8);
         for row in 3..8 {
@@ -192,7 +220,7 @@ mod tests {
             let shared = sigmoid(model.row(Parameter::OpacityLogits, row)[0]);
             assert!(shared < 0.9 && f64::from(shared) > 0.005, "{shared}");
         }
-        multiply(&mut model, &RULE, 0);
+        copy(&mut model, Into::NewRows(0));
         assert_eq!(model.len(), 8);
     }
 
@@ -200,13 +228,13 @@ mod tests {
     fn a_model_of_which_nothing_can_be_seen_stays_as_it_is() {
         let mut model = model(&[1e-7, 1e-8]);
         let before = model.clone();
-        assert_eq!(relocate(&mut model, &RULE), 0);
-        multiply(&mut model, &RULE, 3);
+        assert_eq!(copy(&mut model, Into::Dead).moved, 0);
+        copy(&mut model, Into::NewRows(3));
         assert_eq!(model.len(), 2);
         assert_eq!(model.columns[3].values, before.columns[3].values);
         let mut nothing = self::model(&[]);
-        assert_eq!(relocate(&mut nothing, &RULE), 0);
-        multiply(&mut nothing, &RULE, 3);
+        assert_eq!(copy(&mut nothing, Into::Dead).moved, 0);
+        copy(&mut nothing, Into::NewRows(3));
         assert!(nothing.is_empty());
         assert!(opacity(f64::from(before.row(Parameter::OpacityLogits, 0)[0])) < 1.0 / 65_536.0);
     }

@@ -103,7 +103,7 @@ impl ColorScratch {
         colors: ColorUse,
     ) -> Result<Self, DeviceError> {
         let layout::ColorScratch { image, sums, map } =
-            layout::ColorScratch::reserve(heap, sizes, colors)?;
+            layout::ColorScratch::reserve(heap, sizes.pixels, colors)?;
         Ok(Self { image, is_there: false, sums, map })
     }
 

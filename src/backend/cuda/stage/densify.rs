@@ -18,12 +18,10 @@ use crate::backend::cuda::memory::sort::{self, SortPairs};
 use crate::backend::cuda::model::lanes::LANES;
 use crate::backend::cuda::model::tables::{GEOMETRY, GEOMETRY_FIRST, Model};
 use crate::backend::cuda::session::Session;
-use crate::backend::edit::SPLIT_SHRINK;
 use crate::backend::{
-    Criterion, Densified, DensifyRule, DeviceError, Drawing, Grant, Statistics, Survey,
+    Candidates, DeviceError, Drawing, Edited, GradientRule, Grow, Keep, ScoreRule, Statistics,
 };
 use crate::layout::{Choice, DENSITY_COUNTS, MOVED_WORDS, RoundSizes, Selection};
-use crate::math::random::{Purpose, Stream};
 use crate::math::{Real, inverse_sigmoid, sigmoid};
 
 /// Adds one view to the statistics where it is observed: the norm of the centre's gradient, half the image being 1, or what
@@ -68,74 +66,43 @@ struct Thresholds {
     gradient: f32,
     /// Mean absolute gradient, where that counts, too.
     absolute: Option<f32>,
-    /// Largest logarithm of a scale that is cloned.
-    clone_log_scale: f32,
+    /// Largest logarithm of the scale of a small one.
+    small_log_scale: f32,
 }
 
-/// Counts the candidates.
-pub(crate) fn survey(
-    session: &Session,
-    model: &Model,
-    rule: &DensifyRule,
-) -> Result<Survey, DeviceError> {
-    Ok(look(session, model, rule)?.0)
+impl Thresholds {
+    fn known(rule: &GradientRule, absolute_min: Option<f64>) -> Self {
+        Self {
+            gradient: f32::of(rule.min),
+            absolute: absolute_min.map(f32::of),
+            small_log_scale: log_scale_max(rule.small_max),
+        }
+    }
 }
 
-/// Counts the candidates, and says what makes one.
-fn look(
+/// Finds what makes a candidate, and counts the candidates.
+pub(crate) fn score(
     session: &Session,
     model: &Model,
-    rule: &DensifyRule,
-) -> Result<(Survey, Thresholds), DeviceError> {
+    rule: &ScoreRule,
+    gradient: &GradientRule,
+) -> Result<Candidates, DeviceError> {
     let mut counts = session.heap.take(&DENSITY_COUNTS, &1)?;
-    let mut count = |thresholds: &Thresholds| {
+    let mut count = |absolute_min| {
         counts.zero(&session.stream)?;
-        mark(session, model, thresholds, (Out::NULL, counts.write()))?;
+        let thresholds = Thresholds::known(gradient, absolute_min);
+        mark(session, model, &thresholds, (Out::NULL, counts.write()))?;
         let DensityCounts { clones, splits, .. } = read(session, &counts)?;
-        Ok::<_, DeviceError>(Survey { clones: clones as usize, splits: splits as usize })
+        let (small, large) = (clones as usize, splits as usize);
+        Ok::<_, DeviceError>(Candidates { rule: *rule, absolute_min, small, large })
     };
-    let mut thresholds = Thresholds {
-        gradient: f32::of(rule.gradient_min),
-        absolute: None,
-        clone_log_scale: log_scale_max(rule.clone_scale_max),
-    };
-    let mut survey = count(&thresholds)?;
+    let candidates = count(None)?;
     // Before any view was observed there are no absolute gradients.
-    if rule.criterion == Criterion::Quantile && !model.absolute_norm_sums.is_empty() {
-        thresholds.absolute = Some(quantile(session, model, survey.births())?);
-        survey = count(&thresholds)?;
+    if !gradient.with_quantile || model.absolute_norm_sums.is_empty() {
+        return Ok(candidates);
     }
-    Ok((survey, thresholds))
-}
-
-/// One round: grow as far as granted, prune, forget the statistics.
-pub(crate) fn densify(
-    session: &Session,
-    model: &mut Model,
-    rule: &DensifyRule,
-    grant: Grant,
-) -> Result<Densified, DeviceError> {
-    let (survey, thresholds) = look(session, model, rule)?;
-    let wanted = survey.births();
-    let births = wanted.min(grant.births);
-    let mut work = DensifyWork::new(session, model, wanted, births)?;
-    if births > 0 {
-        work.mark_selected(model, &thresholds, wanted)?;
-        work.make_room(model)?;
-        work.grow(model, rule)?;
-    }
-    work.mark_survivors(model, rule)?;
-    let counts = read(session, &work.counts)?;
-    if counts.pruned > 0 {
-        work.compact(model, &counts)?;
-    }
-    model.forget_statistics(session)?;
-    Ok(Densified {
-        cloned: counts.cloned as usize,
-        split: counts.split as usize,
-        refused: wanted - births,
-        pruned: counts.pruned as usize,
-    })
+    let quantile = quantile(session, model, candidates.count())?;
+    count(Some(f64::from(quantile)))
 }
 
 /// Lowers every opacity to at most `ceiling` and forgets the opacities' moments.
@@ -175,7 +142,7 @@ fn mark(
         n: count_u32(model.len())?,
         gradient_min: thresholds.gradient,
         absolute_min: thresholds.absolute.unwrap_or(0.0),
-        clone_log_scale_max: thresholds.clone_log_scale,
+        clone_log_scale_max: thresholds.small_log_scale,
     };
     session.kernels.survey.over(&session.stream, model.len(), &args)
 }
@@ -203,12 +170,14 @@ fn read(session: &Session, counts: &Block<DensityCounts>) -> Result<DensityCount
     Ok(host[0])
 }
 
-/// What one round needs besides the model: 8 bytes per Gaussian and a chunk of rows.
-struct DensifyWork<'a> {
-    session: &'a Session,
+/// What a round of growth and removal needs besides the model: 8 bytes per Gaussian and a chunk of
+/// rows.
+pub(crate) struct DensifyWork {
     sizes: RoundSizes,
     /// Gaussians to be born.
     births: usize,
+    /// Largest logarithm of the scale of a small candidate.
+    small_log_scale: f32,
     counts: Block<DensityCounts>,
     /// One per row, newborn included: first whether it grows, then whether it stays.
     flags: Block<u32>,
@@ -218,36 +187,88 @@ struct DensifyWork<'a> {
     rows: Block<u32>,
 }
 
-impl<'a> DensifyWork<'a> {
-    fn new(
-        session: &'a Session,
+impl DensifyWork {
+    /// Selects so many of the candidates, those with the highest scores.
+    pub(crate) fn select(
+        session: &Session,
         model: &Model,
-        wanted: usize,
+        candidates: &Candidates,
         births: usize,
+    ) -> Result<Self, DeviceError> {
+        let gradient = candidates.rule.by_gradient().ok_or(DeviceError::UnsuitedEdit)?;
+        let thresholds = Thresholds::known(&gradient, candidates.absolute_min);
+        let births = births.min(candidates.count());
+        let mut work = Self::new(session, model, (births, candidates.count()), &thresholds)?;
+        if births > 0 {
+            work.mark_selected(session, model, &thresholds, candidates.count())?;
+        }
+        Ok(work)
+    }
+
+    /// Grows the selected rows, removes what is not to be kept, forgets the statistics.
+    pub(crate) fn edit(
+        &mut self,
+        session: &Session,
+        model: &mut Model,
+        (large, keep): (&Grow, &Keep),
+    ) -> Result<Edited, DeviceError> {
+        // Candidates were counted in it, and where memory was refused there was a try before.
+        self.counts.zero(&session.stream)?;
+        if self.births > 0 {
+            self.make_room(session, model)?;
+            self.grow(session, model, large)?;
+        }
+        self.mark_survivors(session, model, keep)?;
+        let counts = read(session, &self.counts)?;
+        if counts.pruned > 0 {
+            self.compact(session, model, &counts)?;
+        }
+        model.forget_statistics(session)?;
+        Ok(Edited {
+            copied: counts.cloned as usize,
+            split: counts.split as usize,
+            moved: 0,
+            removed: counts.pruned as usize,
+        })
+    }
+
+    fn new(
+        session: &Session,
+        model: &Model,
+        (births, wanted): (usize, usize),
+        thresholds: &Thresholds,
     ) -> Result<Self, DeviceError> {
         let sizes =
             RoundSizes { model: model.size(), births: births as u64, wanted: wanted as u64 };
         let Selection { mut counts, flags, ranks, rows } =
             Selection::reserve(&session.heap, &sizes)?;
         counts.zero(&session.stream)?;
-        Ok(Self { session, sizes, births, counts, flags, ranks, rows })
+        let small_log_scale = thresholds.small_log_scale;
+        Ok(Self { sizes, births, small_log_scale, counts, flags, ranks, rows })
     }
 
     /// Flags the candidates that grow: those with the highest score where not all may.
     fn mark_selected(
         &mut self,
+        session: &Session,
         model: &Model,
         thresholds: &Thresholds,
-        wanted: usize,
+        counted: usize,
     ) -> Result<(), DeviceError> {
-        let stream = &self.session.stream;
+        let stream = &session.stream;
         self.flags.zero(stream)?;
-        mark(self.session, model, thresholds, (self.flags.write(), Out::NULL))?;
-        if self.births == wanted {
+        mark(session, model, thresholds, (self.flags.write(), self.counts.write()))?;
+        // Of more candidates than that, some would be written behind the end of the lists.
+        let DensityCounts { clones, splits, .. } = read(session, &self.counts)?;
+        let found = clones as usize + splits as usize;
+        if found != counted {
+            return Err(DeviceError::StaleCandidates { counted, found });
+        }
+        if self.births == counted {
             return Ok(());
         }
-        self.number_flags()?;
-        let heap = &self.session.heap;
+        self.number_flags(session)?;
+        let heap = &session.heap;
         let Choice { mut keys, mut rows } = Choice::reserve(heap, &self.sizes)?;
         let args = ListArgs {
             gradient_norm_sums: model.gradient_norm_sums.read(),
@@ -262,12 +283,12 @@ impl<'a> DensifyWork<'a> {
             absolute_min: thresholds.absolute.unwrap_or(0.0),
             reserved: 0,
         };
-        self.session.kernels.list_candidates.over(stream, model.len(), &args)?;
+        session.kernels.list_candidates.over(stream, model.len(), &args)?;
         // Stable: equal scores keep the order of the Gaussians.
         let mut pairs = SortPairs {
             keys: keys.each_mut(),
             values: rows.each_mut(),
-            n: wanted,
+            n: counted,
             bits: 0..u32::BITS,
         };
         let sorted = sort::sort_pairs(heap, stream, &mut pairs)?;
@@ -277,62 +298,80 @@ impl<'a> DensifyWork<'a> {
             flags: self.flags.write(),
             births: count_u32(self.births)?,
         };
-        self.session.kernels.mark_selected.over(stream, self.births, &args)
+        session.kernels.mark_selected.over(stream, self.births, &args)
     }
 
     /// Lets the model have rows for the newborn, and numbers them. This is the last that may be
     /// refused, and then the model stays as it was: numbering the survivors takes no more scratch.
-    fn make_room(&mut self, model: &mut Model) -> Result<(), DeviceError> {
+    fn make_room(&mut self, session: &Session, model: &mut Model) -> Result<(), DeviceError> {
         let before = model.len();
-        model.grow(self.session, self.births)?;
-        let numbered = self.number_flags();
+        model.grow(session, self.births)?;
+        let numbered = self.number_flags(session);
         if numbered.is_err() {
             model.shrink(before);
         }
         numbered
     }
 
-    fn number_flags(&mut self) -> Result<(), DeviceError> {
-        let Session { heap, stream, .. } = self.session;
+    fn number_flags(&mut self, session: &Session) -> Result<(), DeviceError> {
+        let Session { heap, stream, .. } = session;
         sort::exclusive_sum(heap, stream, self.flags.len(), &self.flags, &mut self.ranks)
     }
 
-    /// Clones and splits the flagged rows of a model that has room for the newborn.
-    fn grow(&mut self, model: &mut Model, rule: &DensifyRule) -> Result<(), DeviceError> {
+    /// Copies and splits the flagged rows of a model that has room for the newborn.
+    fn grow(
+        &mut self,
+        session: &Session,
+        model: &mut Model,
+        large: &Grow,
+    ) -> Result<(), DeviceError> {
         model.invalidate_rows();
         let before = model.len() - self.births;
-        let stream = Stream::new(rule.seed, u64::from(rule.iteration), Purpose::Split);
+        let (copied_log_scale, shrink, key) = match *large {
+            Grow::SplitRandom { shrink, key } => (self.small_log_scale, shrink, key),
+            Grow::Copy => (f32::INFINITY, 1.0, 0),
+        };
         let args = GrowArgs {
             flags: self.flags.read(),
             ranks: self.ranks.read(),
             counts: self.counts.write(),
-            key: stream.key(),
+            key,
             n: count_u32(before)?,
             widths: model.widths_u32()?,
-            clone_log_scale_max: log_scale_max(rule.clone_scale_max),
-            log_shrink: f32::of(SPLIT_SHRINK.ln()),
+            clone_log_scale_max: copied_log_scale,
+            log_shrink: f32::of(shrink.ln()),
             tables: model.tables(),
         };
-        self.session.kernels.grow.over(&self.session.stream, before, &args)
+        session.kernels.grow.over(&session.stream, before, &args)
     }
 
     /// Flags the rows that stay, newborn included, and counts the others.
-    fn mark_survivors(&mut self, model: &Model, rule: &DensifyRule) -> Result<(), DeviceError> {
+    fn mark_survivors(
+        &mut self,
+        session: &Session,
+        model: &Model,
+        keep: &Keep,
+    ) -> Result<(), DeviceError> {
         let args = SurvivorsArgs {
             geometry: model.geometry(),
             flags: self.flags.write(),
             counts: self.counts.write(),
             rows: count_u32(model.len())?,
-            opacity_logit_min: first_at_least(sigmoid, f32::of(rule.opacity_min)),
-            log_scale_max: rule.scale_max.map_or(0.0, log_scale_max),
-            limits_scale: u32::from(rule.scale_max.is_some()),
+            opacity_logit_min: first_at_least(sigmoid, f32::of(keep.opacity_min)),
+            log_scale_max: keep.scale_max.map_or(0.0, log_scale_max),
+            limits_scale: u32::from(keep.scale_max.is_some()),
         };
-        self.session.kernels.mark_survivors.over(&self.session.stream, model.len(), &args)
+        session.kernels.mark_survivors.over(&session.stream, model.len(), &args)
     }
 
     /// Moves the flagged rows to the front, chunk by chunk, and lets go of the others.
-    fn compact(&mut self, model: &mut Model, counts: &DensityCounts) -> Result<(), DeviceError> {
-        self.number_flags()?;
+    fn compact(
+        &mut self,
+        session: &Session,
+        model: &mut Model,
+        counts: &DensityCounts,
+    ) -> Result<(), DeviceError> {
+        self.number_flags(session)?;
         model.invalidate_rows();
         let rows = model.len();
         let survivors = rows - counts.pruned as usize;
@@ -340,7 +379,7 @@ impl<'a> DensifyWork<'a> {
         let at_once = MOVED_WORDS as usize / (columns(model) * LANES);
         let end = rows.div_ceil(LANES);
         for block in (first..end).step_by(at_once) {
-            self.compact_chunk(model, (block, at_once.min(end - block)), survivors)?;
+            self.compact_chunk(session, model, (block, at_once.min(end - block)), survivors)?;
         }
         if !survivors.is_multiple_of(LANES) {
             let threads = columns(model) * LANES;
@@ -349,7 +388,7 @@ impl<'a> DensifyWork<'a> {
                 widths: model.widths_u32()?,
                 tables: model.tables(),
             };
-            self.session.kernels.clear_padding.over(&self.session.stream, threads, &args)?;
+            session.kernels.clear_padding.over(&session.stream, threads, &args)?;
         }
         model.shrink(survivors);
         Ok(())
@@ -357,11 +396,12 @@ impl<'a> DensifyWork<'a> {
 
     fn compact_chunk(
         &mut self,
+        session: &Session,
         model: &mut Model,
         (first, blocks): (usize, usize),
         survivors: usize,
     ) -> Result<(), DeviceError> {
-        let Session { kernels, stream, .. } = self.session;
+        let Session { kernels, stream, .. } = session;
         let args = CompactArgs {
             flags: self.flags.read(),
             ranks: self.ranks.read(),

@@ -9,54 +9,8 @@ use crate::backend::cuda::memory::heap::{Block, Buffer};
 use crate::backend::cuda::memory::sort;
 use crate::backend::cuda::model::tables::Model;
 use crate::backend::cuda::session::Session;
-use crate::backend::{DeviceError, RelocateRule};
+use crate::backend::{DeviceError, Edited, Into};
 use crate::layout::{Draw, DrawSizes};
-use crate::math::random::{Purpose, Stream};
-
-/// Moves the dead to where living Gaussians are.
-pub(crate) fn relocate(
-    session: &Session,
-    model: &mut Model,
-    rule: &RelocateRule,
-) -> Result<usize, DeviceError> {
-    if model.is_empty() {
-        return Ok(0);
-    }
-    let mut sampler = MultinomialSampler::new(session, model.len(), model.len())?;
-    sampler.weigh(model, rule, Drawn::Living)?;
-    sort::inclusive_sum(&session.heap, &session.stream, &mut sampler.sources)?;
-    let dead = last(session, &sampler.sources)? as usize;
-    if dead == 0 || last(session, &sampler.sums)? == 0 {
-        return Ok(0);
-    }
-    sampler.draw(model, rule, Drawn::Living)?;
-    model.invalidate_rows();
-    sampler.split_opacity(model, rule, Drawn::Living)?;
-    sampler.copy(model, Drawn::Living)?;
-    Ok(dead)
-}
-
-/// Adds so many copies.
-pub(crate) fn multiply(
-    session: &Session,
-    model: &mut Model,
-    rule: &RelocateRule,
-    births: usize,
-) -> Result<(), DeviceError> {
-    if model.is_empty() || births == 0 {
-        return Ok(());
-    }
-    let mut sampler = MultinomialSampler::new(session, model.len(), births)?;
-    sampler.weigh(model, rule, Drawn::All)?;
-    if last(session, &sampler.sums)? == 0 {
-        return Ok(());
-    }
-    sampler.draw(model, rule, Drawn::All)?;
-    model.grow(session, births)?;
-    model.invalidate_rows();
-    sampler.split_opacity(model, rule, Drawn::All)?;
-    sampler.copy(model, Drawn::All)
-}
 
 /// The last of some values, of which there is one at least.
 fn last<T: Default + Copy, B: Buffer<Item = T>>(
@@ -68,21 +22,31 @@ fn last<T: Default + Copy, B: Buffer<Item = T>>(
     Ok(host[0])
 }
 
-/// Who may be drawn, and by that what is made of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Drawn {
-    /// Only the living, whose copies take the places of the dead.
-    Living,
-    /// All, whose copies stand behind the last row.
-    All,
+/// How sources are drawn.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DrawRule {
+    /// Where the copies go.
+    pub(crate) into: Into,
+    /// Of the stream of random numbers.
+    pub(crate) key: u64,
+    /// Opacity that the living exceed, and the least that a share of one gets.
+    pub(crate) opacity_min: f64,
+}
+
+impl DrawRule {
+    fn is_over_the_dead(&self) -> bool {
+        self.into == Into::Dead
+    }
 }
 
 /// What a draw needs besides the model: at most 16 bytes per Gaussian, which putting the Gaussians in
 /// order takes, too.
-struct MultinomialSampler<'a> {
-    session: &'a Session,
+pub(crate) struct MultinomialSampler {
+    rule: DrawRule,
     /// Gaussians before.
     rows: usize,
+    /// Copies that are made.
+    made: usize,
     /// Weights, then their sums up to each row; `[rows]`.
     sums: Block<u64>,
     /// Copies of each row; `[rows]`.
@@ -92,30 +56,73 @@ struct MultinomialSampler<'a> {
     sources: Block<u32>,
 }
 
-impl<'a> MultinomialSampler<'a> {
-    fn new(session: &'a Session, rows: usize, copies: usize) -> Result<Self, DeviceError> {
+impl MultinomialSampler {
+    /// Draws the sources of copies by their opacities; nothing where there are none to be made.
+    pub(crate) fn select(
+        session: &Session,
+        model: &Model,
+        rule: DrawRule,
+    ) -> Result<Option<Self>, DeviceError> {
+        let copies = match rule.into {
+            Into::Dead => model.len(),
+            Into::NewRows(births) => births,
+        };
+        if model.is_empty() || copies == 0 {
+            return Ok(None);
+        }
+        let mut sampler = Self::new(session, (model.len(), copies), rule)?;
+        sampler.weigh(session, model)?;
+        if rule.is_over_the_dead() {
+            sort::inclusive_sum(&session.heap, &session.stream, &mut sampler.sources)?;
+            sampler.made = last(session, &sampler.sources)? as usize;
+        }
+        if sampler.made == 0 || last(session, &sampler.sums)? == 0 {
+            return Ok(None);
+        }
+        sampler.draw(session, model)?;
+        Ok(Some(sampler))
+    }
+
+    /// Writes the copies, of which each source has a share.
+    pub(crate) fn edit(
+        &mut self,
+        session: &Session,
+        model: &mut Model,
+    ) -> Result<Edited, DeviceError> {
+        if !self.rule.is_over_the_dead() {
+            model.grow(session, self.made)?;
+        }
+        model.invalidate_rows();
+        self.split_opacity(session, model)?;
+        self.copy(session, model)?;
+        Ok(match self.rule.into {
+            Into::Dead => Edited { moved: self.made, ..Edited::default() },
+            Into::NewRows(_) => Edited { copied: self.made, ..Edited::default() },
+        })
+    }
+
+    fn new(
+        session: &Session,
+        (rows, copies): (usize, usize),
+        rule: DrawRule,
+    ) -> Result<Self, DeviceError> {
         let sizes = DrawSizes { rows: rows as u64, copies: copies as u64 };
         let Draw { mut counts, sums, sources } = Draw::reserve(&session.heap, &sizes)?;
         counts.zero(&session.stream)?;
-        Ok(Self { session, rows, sums, counts, sources })
+        Ok(Self { rule, rows, made: copies, sums, counts, sources })
     }
 
     /// Sums up the weights, and flags the dead where they are not to be drawn.
-    fn weigh(
-        &mut self,
-        model: &Model,
-        rule: &RelocateRule,
-        drawn: Drawn,
-    ) -> Result<(), DeviceError> {
-        let Session { heap, stream, kernels, .. } = self.session;
+    fn weigh(&mut self, session: &Session, model: &Model) -> Result<(), DeviceError> {
+        let Session { heap, stream, kernels, .. } = session;
         let args = WeighArgs {
             geometry: model.geometry(),
             weights: self.sums.write(),
-            flags: match drawn {
-                Drawn::Living => self.sources.write(),
-                Drawn::All => Out::NULL,
+            flags: match self.rule.into {
+                Into::Dead => self.sources.write(),
+                Into::NewRows(_) => Out::NULL,
             },
-            opacity_min: rule.opacity_min,
+            opacity_min: self.rule.opacity_min,
             n: count_u32(self.rows)?,
             reserved: 0,
         };
@@ -124,67 +131,53 @@ impl<'a> MultinomialSampler<'a> {
     }
 
     /// Draws the row of each copy, and counts the copies of each row.
-    fn draw(
-        &mut self,
-        model: &Model,
-        rule: &RelocateRule,
-        drawn: Drawn,
-    ) -> Result<(), DeviceError> {
-        let purpose = match drawn {
-            Drawn::Living => Purpose::Relocate,
-            Drawn::All => Purpose::Multiply,
-        };
+    fn draw(&mut self, session: &Session, model: &Model) -> Result<(), DeviceError> {
         let copies = self.sources.len();
         let args = DrawArgs {
             geometry: model.geometry(),
             sums: self.sums.read(),
             sources: self.sources.write(),
             counts: self.counts.write(),
-            key: Stream::new(rule.seed, u64::from(rule.iteration), purpose).key(),
-            opacity_min: rule.opacity_min,
+            key: self.rule.key,
+            opacity_min: self.rule.opacity_min,
             n: count_u32(self.rows)?,
             copies: count_u32(copies)?,
-            over_the_dead: u32::from(drawn == Drawn::Living),
+            over_the_dead: u32::from(self.rule.is_over_the_dead()),
             reserved: 0,
         };
-        self.session.kernels.draw_sources.over(&self.session.stream, copies, &args)
+        session.kernels.draw_sources.over(&session.stream, copies, &args)
     }
 
     /// Gives the drawn rows their shares; where the dead come to them they forget their moments.
-    fn split_opacity(
-        &mut self,
-        model: &mut Model,
-        rule: &RelocateRule,
-        drawn: Drawn,
-    ) -> Result<(), DeviceError> {
+    fn split_opacity(&mut self, session: &Session, model: &mut Model) -> Result<(), DeviceError> {
         let widths = model.widths_u32()?;
         let args = SplitOpacityArgs {
             tables: model.tables(),
             counts: self.counts.read(),
-            opacity_min: rule.opacity_min,
+            opacity_min: self.rule.opacity_min,
             widths,
             n: count_u32(self.rows)?,
-            forgets: u32::from(drawn == Drawn::Living),
+            forgets: u32::from(self.rule.is_over_the_dead()),
         };
-        self.session.kernels.split_opacity.over(&self.session.stream, self.rows, &args)
+        session.kernels.split_opacity.over(&session.stream, self.rows, &args)
     }
 
     /// Writes the copies: over the dead, or into the rows that the model has grown by.
-    fn copy(&mut self, model: &mut Model, drawn: Drawn) -> Result<(), DeviceError> {
+    fn copy(&mut self, session: &Session, model: &mut Model) -> Result<(), DeviceError> {
         let widths = model.widths_u32()?;
         let copies = self.sources.len();
         let args = CopyArgs {
             tables: model.tables(),
             sources: self.sources.read(),
             widths,
-            first: match drawn {
-                Drawn::Living => 0,
-                Drawn::All => count_u32(self.rows)?,
+            first: match self.rule.into {
+                Into::Dead => 0,
+                Into::NewRows(_) => count_u32(self.rows)?,
             },
             copies: count_u32(copies)?,
-            forgets: u32::from(drawn == Drawn::All),
+            forgets: u32::from(!self.rule.is_over_the_dead()),
             reserved: 0,
         };
-        self.session.kernels.copy_sources.over(&self.session.stream, copies, &args)
+        session.kernels.copy_sources.over(&session.stream, copies, &args)
     }
 }

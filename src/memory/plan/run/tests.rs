@@ -19,7 +19,7 @@ fn run(gaussians: u64, storage: Storage) -> Run {
         births: None,
         coarse: None,
         batch_views: 1,
-        relocates: false,
+        rounds: RoundShape::Grow,
         bands: false,
         context: CONTEXT,
         granule: Granule::default(),

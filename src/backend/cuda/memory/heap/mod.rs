@@ -27,10 +27,9 @@ pub(crate) use span::host_len;
 use self::arena::Arena;
 use self::memory::{DeviceMemory, GpuMemory};
 use self::span::Accounts;
-use crate::abi::Plain;
 use crate::backend::DeviceError;
 use crate::backend::cuda::device::driver::Device;
-use crate::layout::{CONTEXT, Count, Library, Slot, Source, Taken};
+use crate::layout::{CONTEXT, Library};
 use crate::memory::{Allowance, Bytes, Entry, Kind, Ledger, Limit};
 
 /// A handle to the memory of one GPU.
@@ -217,28 +216,5 @@ impl Heap {
             }
             other => other,
         }
-    }
-}
-
-impl Source for Heap {
-    type Block<T: Plain> = Block<T>;
-    type Error = DeviceError;
-
-    fn library(&self) -> &Library {
-        Self::library(self)
-    }
-
-    fn take<T: Plain, C: Count>(
-        &self,
-        slot: &Slot<T, C>,
-        sizes: &C::Sizes,
-    ) -> Result<Block<T>, DeviceError> {
-        Self::take(self, slot, sizes)
-    }
-}
-
-impl<T: Plain> Taken for Block<T> {
-    fn bytes(&self) -> u64 {
-        Self::bytes(self).0
     }
 }

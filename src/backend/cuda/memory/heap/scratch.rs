@@ -7,7 +7,7 @@ use super::buffer::Buffer;
 use super::span::{bytes_of, host_len};
 use crate::abi::Plain;
 use crate::backend::DeviceError;
-use crate::layout::{Count, Slot, with_gap};
+use crate::layout::{Count, Library, Slot, Source, Taken, with_gap};
 use crate::memory::{Bytes, Kind};
 
 /// Scratch that goes back to the arena when it is dropped.
@@ -29,6 +29,29 @@ impl Heap {
         sizes: &C::Sizes,
     ) -> Result<Block<T>, DeviceError> {
         Block::new(self, slot.label, host_len(slot.len(sizes)))
+    }
+}
+
+impl Source for Heap {
+    type Block<T: Plain> = Block<T>;
+    type Error = DeviceError;
+
+    fn library(&self) -> &Library {
+        Self::library(self)
+    }
+
+    fn take<T: Plain, C: Count>(
+        &self,
+        slot: &Slot<T, C>,
+        sizes: &C::Sizes,
+    ) -> Result<Block<T>, DeviceError> {
+        Self::take(self, slot, sizes)
+    }
+}
+
+impl<T: Plain> Taken for Block<T> {
+    fn bytes(&self) -> u64 {
+        Self::bytes(self).0
     }
 }
 

@@ -1,0 +1,125 @@
+//! Density control on the processor.
+
+use super::Cpu;
+use super::model::Model;
+use super::stage::densify::{self, Size};
+use super::stage::relocate::{self, DrawnSources};
+use super::stage::smooth;
+use crate::backend::rows_version::RowsVersion;
+use crate::backend::{Adjust, Candidates, DeviceError, Edit, EditRule, Edited, Pick, ScoreRule};
+use crate::math::Real;
+use crate::math::random::Stream;
+use crate::model::Gaussians;
+
+/// Rows of a model that were selected.
+#[derive(Debug)]
+pub struct Selection {
+    rows_version: RowsVersion,
+    picked: Picked,
+}
+
+#[derive(Debug)]
+enum Picked {
+    Best(Vec<(usize, Size)>),
+    Drawn(DrawnSources),
+}
+
+impl<R: Real> Edit<Gaussians> for Cpu<R> {
+    type Selection = Selection;
+
+    fn score(&mut self, model: &Model<R>, rule: &ScoreRule) -> Result<Candidates, DeviceError> {
+        Ok(match rule.by_gradient() {
+            Some(gradient) => densify::score(model, rule, &gradient),
+            None => Candidates { rule: *rule, ..Candidates::NONE },
+        })
+    }
+
+    fn select(
+        &mut self,
+        model: &mut Model<R>,
+        candidates: &Candidates,
+        pick: Pick,
+    ) -> Result<Selection, DeviceError> {
+        let picked = match (pick, candidates.rule) {
+            (Pick::Best(births), _) => Picked::Best(densify::select(model, candidates, births)?),
+            (Pick::WithReplacement { into, key }, ScoreRule::Opacity { min }) => {
+                Picked::Drawn(relocate::select(model, min, (into, Stream::of_key(key))))
+            }
+            (Pick::WithReplacement { .. }, _) => return Err(DeviceError::UnsuitedEdit),
+        };
+        Ok(Selection { rows_version: model.rows_version().clone(), picked })
+    }
+
+    fn edit(
+        &mut self,
+        model: &mut Model<R>,
+        selection: Selection,
+        rule: &EditRule,
+    ) -> Result<Edited, DeviceError> {
+        if selection.rows_version != *model.rows_version() {
+            return Err(DeviceError::StaleSelection);
+        }
+        match (selection.picked, rule) {
+            (Picked::Best(rows), EditRule::Grow { large, keep }) => {
+                Ok(densify::edit(model, &rows, (large, keep)))
+            }
+            (Picked::Drawn(sources), EditRule::Share) => Ok(relocate::edit(model, &sources)),
+            _ => Err(DeviceError::UnsuitedEdit),
+        }
+    }
+
+    fn adjust(&mut self, model: &mut Model<R>, adjust: &Adjust) -> Result<(), DeviceError> {
+        let Adjust::OpacityCeiling(ceiling) = *adjust;
+        if model.optional().filter_3d {
+            smooth::reset_opacity(model, ceiling);
+        } else {
+            densify::reset_opacity(model, ceiling);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::{Grow, Into, Keep};
+
+    const BY_GRADIENT: ScoreRule = ScoreRule::Gradient { min: 0.0, small_max: 1.0 };
+    const BY_OPACITY: ScoreRule = ScoreRule::Opacity { min: 0.005 };
+    const DRAW: Pick = Pick::WithReplacement { into: Into::NewRows(2), key: 1 };
+    const PRUNE: EditRule =
+        EditRule::Grow { large: Grow::Copy, keep: Keep { opacity_min: 0.0, scale_max: None } };
+
+    #[test]
+    fn picks_and_edits_that_do_not_suit_are_refused() {
+        let mut cpu = Cpu::<f32>::new();
+        let mut model = Model::new(&Gaussians::zeros(0, 3));
+        for (rule, pick) in [(BY_GRADIENT, DRAW), (BY_OPACITY, Pick::Best(1))] {
+            let candidates = cpu.score(&model, &rule).unwrap();
+            let refused = cpu.select(&mut model, &candidates, pick);
+            assert!(matches!(refused, Err(DeviceError::UnsuitedEdit)), "{pick:?}");
+        }
+        for (rule, pick, edit) in
+            [(BY_GRADIENT, Pick::Best(1), EditRule::Share), (BY_OPACITY, DRAW, PRUNE)]
+        {
+            let candidates = cpu.score(&model, &rule).unwrap();
+            let selection = cpu.select(&mut model, &candidates, pick).unwrap();
+            let refused = cpu.edit(&mut model, selection, &edit);
+            assert!(matches!(refused, Err(DeviceError::UnsuitedEdit)), "{edit:?}");
+        }
+        assert_eq!(model.len(), 3);
+    }
+
+    #[test]
+    fn a_selection_of_rows_that_moved_since_is_refused() {
+        let mut cpu = Cpu::<f32>::new();
+        let mut model = Model::new(&Gaussians::zeros(0, 3));
+        let candidates = cpu.score(&model, &BY_OPACITY).unwrap();
+        let stale = cpu.select(&mut model, &candidates, DRAW).unwrap();
+        let selection = cpu.select(&mut model, &candidates, DRAW).unwrap();
+        let done = cpu.edit(&mut model, selection, &EditRule::Share).unwrap();
+        assert_eq!((done.copied, model.len()), (2, 5));
+        let refused = cpu.edit(&mut model, stale, &EditRule::Share);
+        assert!(matches!(refused, Err(DeviceError::StaleSelection)));
+    }
+}

@@ -1,0 +1,90 @@
+//! Density control on a GPU.
+
+use super::Cuda;
+use super::model::catch_up::catch_up;
+use super::model::tables::Model;
+use super::stage::densify::{self, DensifyWork};
+use super::stage::relocate::{DrawRule, MultinomialSampler};
+use super::stage::smooth;
+use crate::backend::rows_version::RowsVersion;
+use crate::backend::{Adjust, Candidates, DeviceError, Edit, EditRule, Edited, Pick, ScoreRule};
+use crate::model::Gaussians;
+
+/// Rows of a model that were selected, and the scratch that the edit needs.
+pub struct Selection {
+    rows_version: RowsVersion,
+    picked: Picked,
+}
+
+enum Picked {
+    Best(DensifyWork),
+    /// Nothing where nobody is to be copied, or can be.
+    Drawn(Option<MultinomialSampler>),
+}
+
+impl Edit<Gaussians> for Cuda {
+    type Selection = Selection;
+
+    fn score(&mut self, model: &Model, rule: &ScoreRule) -> Result<Candidates, DeviceError> {
+        match rule.by_gradient() {
+            Some(gradient) => {
+                self.with_room(|session| densify::score(session, model, rule, &gradient))
+            }
+            None => Ok(Candidates { rule: *rule, ..Candidates::NONE }),
+        }
+    }
+
+    fn select(
+        &mut self,
+        model: &mut Model,
+        candidates: &Candidates,
+        pick: Pick,
+    ) -> Result<Selection, DeviceError> {
+        // Rows get other numbers: the one that a fault names would be another Gaussian's afterwards.
+        self.session.check_faults()?;
+        catch_up(&self.session, model)?;
+        let picked = match (pick, candidates.rule) {
+            (Pick::Best(births), _) => Picked::Best(
+                self.with_room(|session| DensifyWork::select(session, model, candidates, births))?,
+            ),
+            (Pick::WithReplacement { into, key }, ScoreRule::Opacity { min }) => {
+                let rule = DrawRule { into, key, opacity_min: min };
+                Picked::Drawn(
+                    self.with_room(|session| MultinomialSampler::select(session, model, rule))?,
+                )
+            }
+            (Pick::WithReplacement { .. }, _) => return Err(DeviceError::UnsuitedEdit),
+        };
+        Ok(Selection { rows_version: model.rows_version().clone(), picked })
+    }
+
+    fn edit(
+        &mut self,
+        model: &mut Model,
+        selection: Selection,
+        rule: &EditRule,
+    ) -> Result<Edited, DeviceError> {
+        if selection.rows_version != *model.rows_version() {
+            return Err(DeviceError::StaleSelection);
+        }
+        match (selection.picked, rule) {
+            (Picked::Best(mut work), EditRule::Grow { large, keep }) => {
+                self.with_room(|session| work.edit(session, model, (large, keep)))
+            }
+            (Picked::Drawn(Some(mut sampler)), EditRule::Share) => {
+                self.with_room(|session| sampler.edit(session, model))
+            }
+            (Picked::Drawn(None), EditRule::Share) => Ok(Edited::default()),
+            _ => Err(DeviceError::UnsuitedEdit),
+        }
+    }
+
+    fn adjust(&mut self, model: &mut Model, adjust: &Adjust) -> Result<(), DeviceError> {
+        let Adjust::OpacityCeiling(ceiling) = *adjust;
+        if model.optional().filter_3d {
+            smooth::reset_opacity(&self.session, model, ceiling)
+        } else {
+            densify::reset_opacity(&self.session, model, ceiling)
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Growth by gradients, as 3DGS and GOF have it (Kerbl et al. 2023, section 5): small candidates are
+//! copied, large ones split, what is transparent or too large is removed, and opacities are reset.
+
+use super::interface::Site;
+use super::rounds::Rounds;
+use crate::backend::{Adjust, Edit, EditRule, Grow, Keep, Pick, ScoreRule};
+use crate::config::{Color, Config};
+use crate::math::random::{Purpose, Stream};
+use crate::model::Gaussians;
+use crate::train::event::RoundReport;
+use crate::train::span::Span;
+use crate::train::{SceneScale, TrainError};
+
+/// Opacity below which a Gaussian is removed.
+const OPACITY_MIN: f64 = 0.005;
+
+/// Share of the extent above which a Gaussian is removed as too large.
+const SCALE_MAX_SHARE: f64 = 0.1;
+
+/// Children of a split are smaller than their parent by this factor.
+const SPLIT_SHRINK: f64 = 1.6;
+
+/// Opacity that a reset leaves at most.
+const RESET_OPACITY: f64 = 0.01;
+
+/// Depth above which splats report their whole gradient to density control, world units. Pixel-GS
+/// takes its share of the cameras' extent; where they went far along what they look at, as through a
+/// street, that would be more than the scene is deep.
+pub fn fade_depth(config: &Config, scene: SceneScale) -> f64 {
+    config.densify.near_fade * scene.extent.min(scene.unit)
+}
+
+/// The rounds of growth by gradients.
+#[derive(Clone, Debug)]
+pub(super) struct GradientGrowth {
+    pub(super) rounds: Rounds,
+    /// Mean gradient of a candidate.
+    pub(super) gradient_min: f64,
+    /// Largest scale of a small candidate, world units.
+    pub(super) small_max: f64,
+    /// Largest scale that stays once large Gaussians are removed, world units.
+    scale_max: f64,
+    most: Option<u64>,
+    seed: u64,
+    reset_interval: u32,
+    /// Where density control begins over a white background, which hides what is behind it.
+    first_reset: Option<u32>,
+}
+
+impl GradientGrowth {
+    pub(super) fn new(config: &Config, scene: SceneScale) -> Self {
+        let options = &config.densify;
+        let is_white = config.scene.background_color() == Color::WHITE;
+        Self {
+            rounds: Rounds::new(options),
+            gradient_min: options.densify_grad_threshold,
+            small_max: options.percent_dense * scene.extent,
+            scale_max: SCALE_MAX_SHARE * scene.extent,
+            most: options.max_points,
+            seed: config.run.seed,
+            reset_interval: options.opacity_reset_interval,
+            first_reset: is_white.then_some(options.densify_from_iter),
+        }
+    }
+
+    /// A round with as many births as the cap and the memory allow. Where memory is short in spite of
+    /// that, a round without births; and where even that is refused, none.
+    pub(super) fn round<D: Edit<Gaussians>>(
+        &self,
+        site: &mut Site<'_, D>,
+        rule: &ScoreRule,
+    ) -> Result<RoundReport, TrainError> {
+        let candidates = site.score(rule)?;
+        let wanted = candidates.count();
+        let births = site.grant(wanted.min(self.room(site.len())))?;
+        let picks = [Pick::Best(births), Pick::Best(0)];
+        let picks = if births > 0 { &picks[..] } else { &picks[1..] };
+        let rule = self.edit_rule(site.iteration());
+        let done =
+            site.edit(&candidates, picks, &rule, "a round of density control is left out")?;
+        let refused = done.map_or(0, |done| wanted - done.copied - done.split);
+        let done = done.unwrap_or_default();
+        let counts = vec![
+            ("cloned", done.copied),
+            ("split", done.split),
+            ("refused", refused),
+            ("pruned", done.removed),
+        ];
+        Ok(RoundReport { event: "densified", counts })
+    }
+
+    /// How many more Gaussians there may be by `--max-points`.
+    fn room(&self, gaussians: usize) -> usize {
+        self.most.map_or(usize::MAX, |most| {
+            usize::try_from(most).unwrap_or(usize::MAX).saturating_sub(gaussians)
+        })
+    }
+
+    fn edit_rule(&self, iteration: u32) -> EditRule {
+        let key = Stream::new(self.seed, u64::from(iteration), Purpose::Split).key();
+        // Before the first reset of the opacities large Gaussians are still finding their place.
+        let prunes_large = iteration > self.reset_interval;
+        EditRule::Grow {
+            large: Grow::SplitRandom { shrink: SPLIT_SHRINK, key },
+            keep: Keep {
+                opacity_min: OPACITY_MIN,
+                scale_max: prunes_large.then_some(self.scale_max),
+            },
+        }
+    }
+
+    /// Opacities are reset every interval, and once more where density control begins over white.
+    pub(super) fn adjust(&self, span: Span) -> Option<Adjust> {
+        let first = self.first_reset.filter(|&first| span.hits(first));
+        let mut resets = first.into_iter().chain(span.multiple(self.reset_interval));
+        let is_due = resets.any(|reset| self.rounds.may_follow(reset));
+        is_due.then_some(Adjust::OpacityCeiling(RESET_OPACITY))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn growth(config: &Config, extent: f64) -> GradientGrowth {
+        GradientGrowth::new(config, SceneScale { extent, unit: 1.0 })
+    }
+
+    #[test]
+    fn large_gaussians_are_pruned_only_after_the_first_reset() {
+        let growth = growth(&Config::default(), 2.0);
+        let scale_max = |iteration| match growth.edit_rule(iteration) {
+            EditRule::Grow { keep, .. } => keep.scale_max,
+            EditRule::Share => unreachable!(),
+        };
+        assert_eq!((scale_max(3000), scale_max(3100)), (None, Some(0.2)));
+        assert_eq!(growth.small_max, 0.02);
+    }
+
+    #[test]
+    fn opacities_are_reset_every_3000_and_at_the_start_over_white() {
+        let mut config = Config::default();
+        let resets = |config: &Config| -> Vec<u32> {
+            let growth = growth(config, 1.0);
+            (0..=30_000).filter(|&i| growth.adjust(Span::of(i)).is_some()).collect()
+        };
+        assert_eq!(resets(&config), [3000, 6000, 9000, 12_000]);
+        config.scene.white_background = true;
+        assert_eq!(resets(&config), [500, 3000, 6000, 9000, 12_000]);
+    }
+
+    #[test]
+    fn gradients_fade_by_the_smaller_of_extent_and_viewing_distance() {
+        let mut config = Config::default();
+        let depth = |config: &Config, extent, unit| fade_depth(config, SceneScale { extent, unit });
+        assert_eq!(depth(&config, 8.0, 4.0), 0.0);
+        config.densify.near_fade = 0.5;
+        assert_eq!([depth(&config, 8.0, 4.0), depth(&config, 3.0, 4.0)], [2.0, 1.5]);
+    }
+
+    #[test]
+    fn the_cap_leaves_room_for_the_difference_and_none_when_it_is_passed() {
+        let mut config = Config::default();
+        assert_eq!(growth(&config, 1.0).room(10), usize::MAX);
+        config.densify.max_points = Some(12);
+        let growth = growth(&config, 1.0);
+        assert_eq!([growth.room(10), growth.room(15)], [2, 0]);
+    }
+}

@@ -1,0 +1,128 @@
+//! What a run asks of a strategy of density control, and what it gives it to work with.
+
+use crate::backend::{
+    Adjust, Candidates, DeviceError, Edit, EditRule, Edited, Noise, Pick, Regularisers, ScoreRule,
+    Statistics,
+};
+use crate::config::Config;
+use crate::memory::plan::RoundShape;
+use crate::model::Gaussians;
+use crate::train::event::RoundReport;
+use crate::train::span::Span;
+use crate::train::{SceneScale, TrainError};
+
+/// A strategy of density control. It is a function of the options and the iteration alone, so that a
+/// resumed run goes the same way as one that was never stopped.
+pub trait Strategy<D: Edit<Gaussians>> {
+    /// What the backward pass of `iteration` (from 1) adds to the statistics, if anything.
+    fn observes(&self, iteration: u32) -> Option<Statistics>;
+
+    /// What the step over these images has beside the gradients of the loss.
+    fn step_extras(&self, span: Span) -> StepExtras;
+
+    /// Whether there is a round after a step.
+    fn due(&self, span: Span) -> bool;
+
+    /// The round after the iterations that are done.
+    fn round(&self, site: &mut Site<'_, D>) -> Result<RoundReport, TrainError>;
+
+    /// What is done to all Gaussians after a step and the round that is due then.
+    fn adjust(&self, span: Span) -> Option<Adjust>;
+
+    /// What a round takes of the memory.
+    fn shape(&self) -> RoundShape;
+}
+
+/// What a step has beside the gradients of the loss.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct StepExtras {
+    /// What keeps Gaussians few and small.
+    pub regularisers: Regularisers,
+    /// Random motion.
+    pub noise: Option<Noise>,
+}
+
+impl StepExtras {
+    /// What the options add to the gradients of every strategy. It acts as it would in a scene of the
+    /// unit size: scales are divided by the unit.
+    pub(super) fn of(config: &Config, scene: SceneScale) -> Self {
+        let options = &config.optimize;
+        let scale = options.scale_reg / scene.unit;
+        Self { regularisers: Regularisers { opacity: options.opacity_reg, scale }, noise: None }
+    }
+}
+
+/// The model that a round is about, on its device.
+pub struct Site<'a, D: Edit<Gaussians>> {
+    device: &'a mut D,
+    model: &'a mut D::Model,
+    iteration: u32,
+    left_out: Vec<String>,
+}
+
+impl<'a, D: Edit<Gaussians>> Site<'a, D> {
+    /// A model after so many iterations.
+    pub fn new(device: &'a mut D, model: &'a mut D::Model, iteration: u32) -> Self {
+        Self { device, model, iteration, left_out: Vec::new() }
+    }
+
+    /// Finished iterations.
+    pub fn iteration(&self) -> u32 {
+        self.iteration
+    }
+
+    /// Number of Gaussians.
+    pub fn len(&self) -> usize {
+        self.device.len(self.model)
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Of so many births, as many as there is memory for.
+    pub fn grant(&mut self, wanted: usize) -> Result<usize, TrainError> {
+        Ok(self.device.grant_births(self.model, wanted)?)
+    }
+
+    /// Finds the candidates.
+    pub fn score(&mut self, rule: &ScoreRule) -> Result<Candidates, TrainError> {
+        Ok(self.device.score(self.model, rule)?)
+    }
+
+    /// Edits the model by the first of these picks that there is memory for. Where there is none for
+    /// any, the model stays as it is, and the run warns that `what` happens.
+    pub fn edit(
+        &mut self,
+        candidates: &Candidates,
+        picks: &[Pick],
+        rule: &EditRule,
+        what: &str,
+    ) -> Result<Option<Edited>, TrainError> {
+        let mut refusal = None;
+        for &pick in picks {
+            match self.edit_once(candidates, pick, rule) {
+                Err(error) if error.is_out_of_memory() => refusal = Some(error),
+                done => return Ok(Some(done?)),
+            }
+        }
+        self.left_out.extend(refusal.map(|error| format!("{what}: {error}")));
+        Ok(None)
+    }
+
+    fn edit_once(
+        &mut self,
+        candidates: &Candidates,
+        pick: Pick,
+        rule: &EditRule,
+    ) -> Result<Edited, DeviceError> {
+        let selection = self.device.select(self.model, candidates, pick)?;
+        self.device.edit(self.model, selection, rule)
+    }
+
+    /// What there was no memory for, in sentences for the user.
+    pub fn into_left_out(self) -> Vec<String> {
+        self.left_out
+    }
+}

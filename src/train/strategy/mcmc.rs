@@ -1,0 +1,180 @@
+//! Density control as a Markov chain (Kheradmand et al. 2024, "3D Gaussian Splatting as Markov Chain
+//! Monte Carlo"): the dead move to where living Gaussians are, copies are added up to a cap, and random
+//! motion explores.
+
+use super::interface::{Site, StepExtras, Strategy};
+use super::rounds::Rounds;
+use crate::backend::{Adjust, Edit, EditRule, Edited, Into, Noise, Pick, ScoreRule, Statistics};
+use crate::config::{Config, OptimizeOptions};
+use crate::math::random::{Purpose, Stream};
+use crate::memory::plan::RoundShape;
+use crate::model::Gaussians;
+use crate::train::adam::rate_factor;
+use crate::train::event::RoundReport;
+use crate::train::span::Span;
+use crate::train::{SceneScale, TrainError, schedule};
+
+/// Opacity that the living exceed.
+const OPACITY_MIN: f64 = 0.005;
+
+/// Gaussians become more by at most this factor a round.
+const GROWTH: f64 = 1.05;
+
+/// Gaussians at most where nothing else is said.
+const MOST_BY_DEFAULT: u64 = 1_000_000;
+
+/// The Markov chain.
+pub(super) struct Mcmc {
+    rounds: Rounds,
+    optimize: OptimizeOptions,
+    noise_lr: f64,
+    most: u64,
+    seed: u64,
+    scene: SceneScale,
+    extras: StepExtras,
+}
+
+impl Mcmc {
+    pub(super) fn new(config: &Config, scene: SceneScale) -> Self {
+        Self {
+            rounds: Rounds::new(&config.densify),
+            optimize: config.optimize.clone(),
+            noise_lr: config.densify.noise_lr,
+            most: config.densify.max_points.unwrap_or(MOST_BY_DEFAULT),
+            seed: config.run.seed,
+            scene,
+            extras: StepExtras::of(config, scene),
+        }
+    }
+
+    fn key(&self, iteration: u32, purpose: Purpose) -> u64 {
+        Stream::new(self.seed, u64::from(iteration), purpose).key()
+    }
+
+    /// The random motion of the step over these images. It acts as it would in a scene of the unit size:
+    /// it is divided by the unit's square, since it goes with covariances.
+    fn noise(&self, span: Span) -> Option<Noise> {
+        let iteration = span.after;
+        let SceneScale { extent, unit } = self.scene;
+        (self.noise_lr > 0.0).then(|| Noise {
+            // The rate after this iteration's change of it, as gsplat has it.
+            rate: schedule::rates(&self.optimize, extent, iteration.saturating_add(1)).means
+                * rate_factor(&self.optimize, span)
+                * self.noise_lr
+                / (unit * unit),
+            key: self.key(iteration, Purpose::Noise),
+        })
+    }
+
+    /// How many copies a round adds to so many Gaussians.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a number of Gaussians a little larger"
+    )]
+    fn births_wanted(&self, gaussians: usize) -> usize {
+        let most = usize::try_from(self.most).unwrap_or(usize::MAX);
+        let more = (gaussians as f64 * GROWTH) as usize;
+        more.min(most).saturating_sub(gaussians)
+    }
+}
+
+/// Copies Gaussians that are drawn by their opacities; nothing where there is no memory for it.
+fn copy<D: Edit<Gaussians>>(
+    site: &mut Site<'_, D>,
+    (into, key): (Into, u64),
+    what: &str,
+) -> Result<Option<Edited>, TrainError> {
+    let candidates = site.score(&ScoreRule::Opacity { min: OPACITY_MIN })?;
+    site.edit(&candidates, &[Pick::WithReplacement { into, key }], &EditRule::Share, what)
+}
+
+impl<D: Edit<Gaussians>> Strategy<D> for Mcmc {
+    fn observes(&self, _iteration: u32) -> Option<Statistics> {
+        None
+    }
+
+    /// The motion lasts as long as the run.
+    fn step_extras(&self, span: Span) -> StepExtras {
+        StepExtras { noise: self.noise(span), ..self.extras }
+    }
+
+    fn due(&self, span: Span) -> bool {
+        self.rounds.is_due(span)
+    }
+
+    /// The dead move to where others are, and as many copies are added as the cap and the memory allow;
+    /// what there is no memory for is left out.
+    fn round(&self, site: &mut Site<'_, D>) -> Result<RoundReport, TrainError> {
+        let dead = (Into::Dead, self.key(site.iteration(), Purpose::Relocate));
+        let moved = copy(site, dead, "transparent Gaussians stay where they are")?;
+        let wanted = self.births_wanted(site.len());
+        let granted = site.grant(wanted)?;
+        let new = (Into::NewRows(granted), self.key(site.iteration(), Purpose::Multiply));
+        let added = copy(site, new, "no Gaussians are added")?;
+        let counts = vec![
+            ("relocated", moved.unwrap_or_default().moved),
+            ("born", added.unwrap_or_default().copied),
+            // Where nothing can be seen none is born, though none is refused.
+            ("refused", wanted - added.map_or(0, |_| granted)),
+        ];
+        Ok(RoundReport { event: "relocated", counts })
+    }
+
+    fn adjust(&self, _span: Span) -> Option<Adjust> {
+        None
+    }
+
+    fn shape(&self) -> RoundShape {
+        RoundShape::Relocate
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::Regularisers;
+    use crate::backend::cpu::Cpu;
+
+    const UNIT: SceneScale = SceneScale { extent: 1.0, unit: 1.0 };
+
+    fn mcmc(config: &Config, scene: SceneScale) -> Box<dyn Strategy<Cpu<f32>>> {
+        Box::new(Mcmc::new(config, scene))
+    }
+
+    #[test]
+    fn the_markov_chain_neither_observes_nor_resets() {
+        let mcmc = mcmc(&Config::default(), UNIT);
+        let due = |iteration| mcmc.due(Span::of(iteration));
+        assert!(due(600) && !due(500) && !due(650));
+        assert_eq!(mcmc.observes(100), None);
+        assert!((1..30_000).all(|iteration| mcmc.adjust(Span::of(iteration)).is_none()));
+    }
+
+    #[test]
+    fn it_adds_a_twentieth_and_never_one_above_the_cap() {
+        let mut config = Config::default();
+        let mcmc = Mcmc::new(&config, UNIT);
+        assert_eq!([1000, 19, 980_000].map(|count| mcmc.births_wanted(count)), [50, 0, 20_000]);
+        config.densify.max_points = Some(1001);
+        let mcmc = Mcmc::new(&config, UNIT);
+        assert_eq!([1000, 1001, 2000].map(|count| mcmc.births_wanted(count)), [1, 0, 0]);
+    }
+
+    #[test]
+    fn its_noise_follows_the_rate_of_the_centres_and_never_ends() {
+        let mut config = Config::default();
+        config.optimize.scale_reg = 0.25;
+        let scene = SceneScale { extent: 2.0, unit: 4.0 };
+        let extras =
+            |config: &Config, iteration| mcmc(config, scene).step_extras(Span::of(iteration));
+        let noise = extras(&config, 29_999).noise.unwrap();
+        // 1.6e-6 times the extent times 500,000 over the unit's square; rounding of exp(ln(x)).
+        assert!((noise.rate / 0.1 - 1.0).abs() < 1e-9, "{}", noise.rate);
+        assert_ne!(noise.key, extras(&config, 30_000).noise.unwrap().key);
+        let regularisers = Regularisers { opacity: 0.0, scale: 0.0625 };
+        assert_eq!(extras(&config, 1).regularisers, regularisers);
+        config.densify.noise_lr = 0.0;
+        assert_eq!(extras(&config, 1), StepExtras { regularisers, noise: None });
+    }
+}

@@ -1,0 +1,33 @@
+//! Strategies of density control: when Gaussians are added, moved and removed, and which. The device
+//! does it.
+//!
+//! A strategy is one file here, one row of [`of`], and its name with what it implies for other options in
+//! `config/options.rs`.
+
+mod adc;
+mod gof;
+mod growth;
+mod interface;
+mod mcmc;
+mod rounds;
+
+pub use growth::fade_depth;
+pub use interface::{Site, StepExtras, Strategy};
+pub use rounds::Rounds;
+
+use self::adc::Adc;
+use self::gof::Gof;
+use self::mcmc::Mcmc;
+use super::SceneScale;
+use crate::backend::Edit;
+use crate::config::{Config, Strategy as Name};
+use crate::model::Gaussians;
+
+/// The strategy that the options name, for a scene of this scale.
+pub fn of<D: Edit<Gaussians>>(config: &Config, scene: SceneScale) -> Box<dyn Strategy<D>> {
+    match config.densify.strategy {
+        Name::Adc => Box::new(Adc::new(config, scene)),
+        Name::Gof => Box::new(Gof::new(config, scene)),
+        Name::Mcmc => Box::new(Mcmc::new(config, scene)),
+    }
+}
