@@ -13,6 +13,15 @@ __device__ inline uint32_t rounding_seed(uint64_t key, uint32_t gaussian) {
     return static_cast<uint32_t>(random_bits(key, gaussian) >> 32);
 }
 
+// Bound of the absolute gradients of a Gaussian's SH that one view gives.
+__device__ inline float largest_gradient(const float (&basis)[SH_MAX_COEFFICIENTS],
+                                         float3 d_color) {
+    float largest = 0.0f;
+#pragma unroll
+    for (float b : basis) largest = fmaxf(largest, fabsf(b));
+    return largest * fmaxf(fabsf(d_color.x), fmaxf(fabsf(d_color.y), fabsf(d_color.z)));
+}
+
 // Neighbouring values with their moments.
 template <uint32_t N>
 struct AdamRow {
@@ -39,8 +48,7 @@ struct FullSh {
           first(row_of<float>(t.first, gaussian, t.width)),
           second(row_of<float>(t.second, gaussian, t.width)) {}
 
-    __device__ void rescale(const AdamArgs&, const CatchUp&, const float (&)[SH_MAX_COEFFICIENTS],
-                            float3) {}
+    __device__ void rescale(const AdamArgs&, const CatchUp&, float) {}
     __device__ void decay_scales(const CatchUp&) {}
     __device__ void store_scales() const {}
 
@@ -114,12 +122,8 @@ struct CompactSh {
         second_scale = __uint_as_float(second[0]);
     }
 
-    __device__ void rescale(const AdamArgs& a, const CatchUp& late,
-                            const float (&basis)[SH_MAX_COEFFICIENTS], float3 d_color) {
-        float largest = 0.0f;
-#pragma unroll
-        for (float b : basis) largest = fmaxf(largest, fabsf(b));
-        largest *= fmaxf(fabsf(d_color.x), fmaxf(fabsf(d_color.y), fabsf(d_color.z)));
+    // `largest` bounds the absolute gradients of the coefficients.
+    __device__ void rescale(const AdamArgs& a, const CatchUp& late, float largest) {
         const float more = CODE_MARGIN * largest;
         next_first_scale = rounded_scale(a.beta_1 * (first_scale * late.decay_1) +
                                          a.one_less_beta_1 * more);
@@ -279,11 +283,13 @@ struct CompactGeometry {
 struct InFull {
     static constexpr bool SHORT = false;
     using Sh = FullSh<4>;
+    using ShOfViews = FullSh<4>;
     using Geometry = FullGeometry;
 };
 
 struct InCompact {
     static constexpr bool SHORT = true;
     using Sh = CompactSh<8>;
+    using ShOfViews = CompactSh<4>;
     using Geometry = CompactGeometry;
 };

@@ -16,8 +16,7 @@
 // splats' gradients without waiting for others.
 //
 // Variants are instances of the same templates, so that what they add costs nothing where no one asks
-// for it: absolute values of what the pixels give to the gradient of a centre, and a fourth channel of
-// inverse depths over a background of 0, or four of a surface's features, inverse depths among them.
+// for it: statistics for density control, and maps drawn beside the colours. `maps.cuh` has them.
 //
 // Shapes: splats and gradients [visible, 12], features and d_features [visible, 4],
 // splat_from_instance [instances], ranges [tiles], image and d_image [h, w, 3], blended,
@@ -27,8 +26,8 @@
 
 #include <type_traits>
 
-#include "quad.cuh"
-#include "staged.cuh"
+#include "maps.cuh"
+#include "gradient.cuh"
 
 static_assert(BLEND_BLOCK == PARTS * WARP, "one thread per pixel of a tile");
 
@@ -209,47 +208,22 @@ extern "C" __global__ void __launch_bounds__(BLEND_BLOCK, FWD_RESIDENT)
 }
 
 // A pixel on its way front to back.
+template <class Aux>
 struct PixelWalk {
     float transmittance;  // negative once finished
-    float d_behind;  // gradient of the pixel times the colour of what is not yet passed
+    float d_behind;       // gradient of the pixel times the colour of what is not yet passed
     float3 d_color;
+    typename Aux::Gradient d_aux;
 };
 
-// The same of a pixel with an inverse depth.
-struct DepthWalk : PixelWalk {
-    float d_inverse_depth;
-};
-
-// The same of a pixel with a surface's features.
-struct SurfaceWalk : PixelWalk {
-    float4 d_features;
-};
-
-// Gradient of the pixel times what a splat of this shade would give it all over.
-__device__ inline float dot_gradient(float3 shade, float, const PixelWalk& walk) {
-    return dot(shade, walk.d_color);
-}
-
-__device__ inline float dot_gradient(float3 shade, float inverse_depth, const DepthWalk& walk) {
-    return fmaf(inverse_depth, walk.d_inverse_depth, dot(shade, walk.d_color));
-}
-
-__device__ inline float times(float4 a, float4 b) {
-    return fmaf(a.x, b.x, fmaf(a.y, b.y, fmaf(a.z, b.z, a.w * b.w)));
-}
-
-__device__ inline float dot_gradient(float3 shade, float4 features, const SurfaceWalk& walk) {
-    return times(features, walk.d_features) + dot(shade, walk.d_color);
-}
-
-// Passes a splat of this shade: the weight of its colour and the gradient of its exponent. With B
-// the colour from behind the splat, dC/d_alpha = T c - B / (1 - alpha); no gradient passes an opacity
-// that was clamped.
-template <typename Extra, typename Walk>
-__device__ inline float2 blend_backward_step(const PixelAlpha& pixel, float3 shade, Extra aux, Walk& walk) {
+// Passes a splat: the weight of its colour and the gradient of its exponent. With B the colour from
+// behind the splat, dC/d_alpha = T c - B / (1 - alpha); no gradient passes an opacity that was clamped.
+template <class Aux>
+__device__ inline float2 blend_backward_step(const PixelAlpha& pixel, float3 shade, typename Aux::Value value,
+                                   PixelWalk<Aux>& walk) {
     const float before = walk.transmittance;
     const float alpha = composite(pixel, walk.transmittance);
-    const float d_shade = dot_gradient(shade, aux, walk);
+    const float d_shade = Aux::dot_gradient(dot(shade, walk.d_color), value, walk.d_aux);
     const float weight = alpha * before;
     walk.d_behind = fmaf(-weight, d_shade, walk.d_behind);
     const float d_alpha = fmaf(before, d_shade, -walk.d_behind * fast_reciprocal(1.0f - alpha));
@@ -258,29 +232,25 @@ __device__ inline float2 blend_backward_step(const PixelAlpha& pixel, float3 sha
 
 // The first visit: the lane is a pixel. Opacities do not wait for each other, so that those of a
 // GROUP come before the walk past it; a batch ends with whole groups.
-template <GradOutputs GRAD, typename Walk>
-__device__ inline void accumulate_pixels(WarpScratch<GRAD>& own, uint32_t count, const Part& part,
-                                    Walk& walk) {
-    constexpr bool surface = GRAD == GradOutputs::ABSOLUTE_AND_SURFACE;
+template <class Aux>
+__device__ inline void accumulate_pixels(WarpScratch<Aux>& own, uint32_t count, const Part& part,
+                                    PixelWalk<Aux>& walk) {
     const uint32_t lane = threadIdx.x % WARP;
     for (uint32_t first = 0; first < count; first += GROUP) {
         PixelAlpha alphas[GROUP];
         float3 shades[GROUP];
-        std::conditional_t<surface, float4, float> aux[GROUP] = {};
+        typename Aux::Value values[GROUP] = {};
         float2 notes[GROUP];
 #pragma unroll
         for (uint32_t i = 0; i < GROUP; ++i) {
             const Row row = own.rows.get(first + i);
             alphas[i] = pixel_alpha(row.shape, row.scale, part.centre_px);
             shades[i] = {row.scale.w, row.tint.x, row.tint.y};
-            if constexpr (GRAD == GradOutputs::ABSOLUTE_AND_DEPTHS) {
-                aux[i] = own.inverse_depths[first + i];
-            }
-            if constexpr (surface) aux[i] = own.features[first + i];
+            values[i] = own.value(first + i);
         }
 #pragma unroll
         for (uint32_t i = 0; i < GROUP; ++i) {
-            notes[i] = blend_backward_step(alphas[i], shades[i], aux[i], walk);
+            notes[i] = blend_backward_step<Aux>(alphas[i], shades[i], values[i], walk);
         }
 #pragma unroll
         for (uint32_t i = 0; i < GROUP; ++i) {
@@ -290,21 +260,22 @@ __device__ inline void accumulate_pixels(WarpScratch<GRAD>& own, uint32_t count,
 }
 
 // Moments of the exponent's gradient over pixels: sums of e, e x, e y, e x^2, e x y, e y^2 with the
-// pixel's offset (x, y) from the splat, and of the colour's weights. Beside them the sums of the
-// absolute values of e times the exponent's slopes, and of the weights of inverse depth, depth and normal.
+// pixel's offset (x, y) from the splat, and of the colour's weights; and what `Stats` and `Aux` sum.
+template <class Stats, class Aux>
 struct Moments {
     float e, x, y, xx, xy, yy;
     float3 color;
-    float absolute_x, absolute_y, inverse_depth;
-    float3 surface;
+    Stats stats;
+    Aux aux;
 };
 
 // Half of a lane's splat: two of the part's four rows. `slopes` are xx, xy and yy of the exponent
 // per px^2, the first and the last twice.
-template <GradOutputs GRAD>
-__device__ inline Moments half_of_moments(const WarpScratch<GRAD>& own, uint32_t k, uint32_t half,
-                                          float2 offset_px, float3 slopes) {
-    Moments m = {};
+template <class Stats, class Aux>
+__device__ inline Moments<Stats, Aux> half_of_moments(const WarpScratch<Aux>& own, uint32_t k,
+                                                      uint32_t half, float2 offset_px,
+                                                      float3 slopes) {
+    Moments<Stats, Aux> m = {};
 #pragma unroll
     for (uint32_t line = 0; line < 2; ++line) {
         float s0 = 0.0f, s1 = 0.0f, s2 = 0.0f;  // of e, e x, e x^2 with x from the part's corner
@@ -324,18 +295,9 @@ __device__ inline Moments half_of_moments(const WarpScratch<GRAD>& own, uint32_t
             m.color.x += weight * d.x;
             m.color.y += weight * d.y;
             m.color.z += weight * d.z;
-            if constexpr (GRAD != GradOutputs::NOTHING) {
-                m.absolute_x += fabsf(e * (slope_x + slopes.x * static_cast<float>(x)));
-                m.absolute_y += fabsf(e * (slope_y + slopes.y * static_cast<float>(x)));
-            }
-            if constexpr (GRAD == GradOutputs::ABSOLUTE_AND_DEPTHS) m.inverse_depth += weight * d.w;
-            if constexpr (GRAD == GradOutputs::ABSOLUTE_AND_SURFACE) {
-                const float4 d_surface = own.d_surface[pixel];
-                m.inverse_depth += weight * d.w;
-                m.surface.x += weight * d_surface.x;
-                m.surface.y += weight * d_surface.y;
-                m.surface.z += weight * d_surface.z;
-            }
+            m.stats.add(e, slope_x + slopes.x * static_cast<float>(x),
+                        slope_y + slopes.y * static_cast<float>(x));
+            m.aux.add(weight, d.w, own, pixel);
         }
         const float dx = offset_px.x;
         const float dy = offset_px.y + static_cast<float>(2 * half + line);
@@ -350,59 +312,41 @@ __device__ inline Moments half_of_moments(const WarpScratch<GRAD>& own, uint32_t
     return m;
 }
 
-__device__ inline float both_halves(float value) {
-    return value + __shfl_xor_sync(FULL_WARP, value, BATCH);
-}
-
 // The second visit: the lane is half of a splat.
-template <GradOutputs GRAD>
-__device__ inline void accumulate_splats(const WarpScratch<GRAD>& own, uint32_t count, const Part& part,
-                                    float4* gradients, float4* d_features) {
-    constexpr bool surface = GRAD == GradOutputs::ABSOLUTE_AND_SURFACE;
+template <class Stats, class Aux>
+__device__ inline void accumulate_splats(const BlendArgs& a, const WarpScratch<Aux>& own,
+                                    uint32_t count, const Part& part) {
     const uint32_t lane = threadIdx.x % WARP;
     const uint32_t k = lane % BATCH;
     const float4 shape = own.rows.shapes[k], scale = own.rows.scales[k];
-    Moments m = half_of_moments(own, k, lane / BATCH,
-                                {part.low_px.x - shape.x, part.low_px.y - shape.y},
-                                {2.0f * shape.z, shape.w, 2.0f * scale.x});
-    m = {both_halves(m.e),  both_halves(m.x),  both_halves(m.y),
-         both_halves(m.xx), both_halves(m.xy), both_halves(m.yy),
-         float3{both_halves(m.color.x), both_halves(m.color.y), both_halves(m.color.z)},
-         m.absolute_x,       m.absolute_y,       m.inverse_depth, m.surface};
-    if constexpr (GRAD != GradOutputs::NOTHING) {
-        m.absolute_x = LN_2 * both_halves(m.absolute_x);
-        m.absolute_y = LN_2 * both_halves(m.absolute_y);
+    Moments<Stats, Aux> m =
+        half_of_moments<Stats>(own, k, lane / BATCH,
+                               {part.low_px.x - shape.x, part.low_px.y - shape.y},
+                               {2.0f * shape.z, shape.w, 2.0f * scale.x});
+    for (float* sum : {&m.e, &m.x, &m.y, &m.xx, &m.xy, &m.yy, &m.color.x, &m.color.y, &m.color.z}) {
+        *sum = both_halves(*sum);
     }
-    if constexpr (GRAD == GradOutputs::ABSOLUTE_AND_DEPTHS || surface) {
-        m.inverse_depth = both_halves(m.inverse_depth);
-    }
-    if constexpr (surface) {
-        m.surface = {both_halves(m.surface.x), both_halves(m.surface.y),
-                     both_halves(m.surface.z)};
-    }
+    m.stats.add_halves();
+    m.aux.add_halves();
     if (k >= count) return;
-    float4* const record = gradients + uint64_t{__float_as_uint(scale.z)} * 3;
+    const uint32_t slot = __float_as_uint(scale.z);
+    float4* const record = gradient_quads(a.gradients, slot);
     if (lane < BATCH) {
         // The offset is the pixel less the centre, so the centre takes the opposite sign.
         add_quad(record, {-LN_2 * (2.0f * shape.z * m.x + shape.w * m.y),
                           -LN_2 * (shape.w * m.x + 2.0f * scale.x * m.y),
-                          m.e * fast_exp2(-scale.y), m.absolute_x});
-        if constexpr (surface) {
-            add_quad(d_features + __float_as_uint(scale.z),
-                     {m.surface.x, m.surface.y, m.surface.z, 0.0f});
-        }
+                          m.e * fast_exp2(-scale.y), m.stats.sums().x});
+        m.aux.store(a, slot);
     } else {
-        add_quad(record + 1, {-0.5f * m.xx, -m.xy, -0.5f * m.yy, m.absolute_y});
-        add_quad(record + 2, {m.color.x, m.color.y, m.color.z, m.inverse_depth});
+        add_quad(record + 1, {-0.5f * m.xx, -m.xy, -0.5f * m.yy, m.stats.sums().y});
+        add_quad(record + 2, {m.color.x, m.color.y, m.color.z, m.aux.d_inverse_depth()});
     }
 }
 
 // One chunk of a tile's list in one part of the tile's pixels, by a warp on its own.
-template <GradOutputs GRAD>
-__device__ inline void blend_part_bwd(const BlendArgs& a, WarpScratch<GRAD>& own, uint32_t tile,
+template <class Stats, class Aux>
+__device__ inline void blend_part_bwd(const BlendArgs& a, WarpScratch<Aux>& own, uint32_t tile,
                                       uint32_t chunk, uint32_t part_in_tile) {
-    constexpr bool depths = GRAD == GradOutputs::ABSOLUTE_AND_DEPTHS;
-    constexpr bool surface = GRAD == GradOutputs::ABSOLUTE_AND_SURFACE;
     const float4* __restrict__ splats = reinterpret_cast<const float4*>(a.splats);
     const uint32_t lane = threadIdx.x % WARP;
     const uint32_t reached = a.reached[tile * PARTS + part_in_tile];
@@ -419,51 +363,24 @@ __device__ inline void blend_part_bwd(const BlendArgs& a, WarpScratch<GRAD>& own
     const uint32_t* __restrict__ slots = a.splat_from_instance + start;
     const Part part = part_of(a.size, a.tiles_wide, tile, part_in_tile);
 
-    std::conditional_t<surface, SurfaceWalk, std::conditional_t<depths, DepthWalk, PixelWalk>>
-        walk = {};
+    PixelWalk<Aux> walk = {};
     walk.transmittance = -1.0f;
-    float d_inverse_depth = 0.0f;
     if (part.inside) {
         const uint64_t pixel = uint64_t{part.pixel.y} * a.size[0] + part.pixel.x;
+        const uint64_t at = state_at(start, part_in_tile);
         const float* const d = a.d_image + pixel * 3;
         const float* const c = a.image + pixel * 3;
         float4 state = {0.0f, 0.0f, 0.0f, 1.0f};
-        if (chunk > 0) {
-            state = reinterpret_cast<const float4*>(a.states)[state_at(start, part_in_tile)];
-        }
+        if (chunk > 0) state = reinterpret_cast<const float4*>(a.states)[at];
         walk.d_color = {d[0], d[1], d[2]};
         walk.transmittance = state.w;
         walk.d_behind =
             (c[0] - state.x) * d[0] + (c[1] - state.y) * d[1] + (c[2] - state.z) * d[2];
-        if constexpr (depths) {
-            const float before = chunk > 0 ? a.depth_states[state_at(start, part_in_tile)] : 0.0f;
-            d_inverse_depth = a.d_inverse_depths[pixel];
-            walk.d_inverse_depth = d_inverse_depth;
-            walk.d_behind += (a.inverse_depths[pixel] - before) * d_inverse_depth;
-        }
-        if constexpr (surface) {
-            float4 before = {0.0f, 0.0f, 0.0f, 0.0f}, all = before, d_all = before;
-            if (chunk > 0) {
-                const float4* const states = reinterpret_cast<const float4*>(a.surface_states);
-                before = states[state_at(start, part_in_tile)];
-            }
-            if (a.d_surface) {
-                all = reinterpret_cast<const float4*>(a.surface)[pixel];
-                d_all = reinterpret_cast<const float4*>(a.d_surface)[pixel];
-                // What shines through all splats is like a colour of none of them.
-                walk.d_behind = fmaf(1.0f - all.w, d_all.w, walk.d_behind);
-            }
-            // The last of a pixel's map is its opacity, in whose place the inverse depth stands here.
-            all.w = a.d_inverse_depths ? a.inverse_depths[pixel] : 0.0f;
-            d_all.w = a.d_inverse_depths ? a.d_inverse_depths[pixel] : 0.0f;
-            d_inverse_depth = d_all.w;
-            walk.d_features = d_all;
-            walk.d_behind += times({all.x - before.x, all.y - before.y, all.z - before.z,
-                                    all.w - before.w}, d_all);
-        }
+        walk.d_aux = Aux::load(a, {pixel, at, chunk == 0}, walk.d_behind);
     }
-    if constexpr (surface) own.d_surface[lane] = walk.d_features;
-    own.d_color[lane] = {walk.d_color.x, walk.d_color.y, walk.d_color.z, d_inverse_depth};
+    own.put_gradient(walk.d_aux);
+    own.d_color[lane] = {walk.d_color.x, walk.d_color.y, walk.d_color.z,
+                         Aux::inverse_depth(walk.d_aux)};
 
     uint32_t queued = 0;
     uint32_t next = slots[min(lane, end - 1)];  // read a round ahead
@@ -484,20 +401,15 @@ __device__ inline void blend_part_bwd(const BlendArgs& a, WarpScratch<GRAD>& own
                 const float4* const record = splats + uint64_t{of_row} * 3;
                 const float4 form = record[1];
                 own.rows.put(lane, row_of(record[0], form, record[2], of_row));
-                if constexpr (depths) own.inverse_depths[lane] = __frcp_rn(form.w);
-                if constexpr (surface) {
-                    own.features[lane] = reinterpret_cast<const float4*>(a.features)[of_row];
-                }
+                own.put(a, lane, of_row, form.w);
             } else if (lane < BATCH) {
                 own.rows.put(lane, unseen_row());
-                if constexpr (depths) own.inverse_depths[lane] = 0.0f;
-                if constexpr (surface) own.features[lane] = {0.0f, 0.0f, 0.0f, 0.0f};
+                own.put_unseen(lane);
             }
             __syncwarp();  // the rows are there
-            accumulate_pixels(own, count, part, walk);
+            accumulate_pixels<Aux>(own, count, part, walk);
             __syncwarp();  // the notes are there
-            accumulate_splats(own, count, part, reinterpret_cast<float4*>(a.gradients),
-                         reinterpret_cast<float4*>(a.d_features));
+            accumulate_splats<Stats>(a, own, count, part);
             taken += count;
         }
         // What is left moves to the front of the queue.
@@ -509,9 +421,9 @@ __device__ inline void blend_part_bwd(const BlendArgs& a, WarpScratch<GRAD>& own
     }
 }
 
-template <GradOutputs GRAD>
+template <class Stats, class Aux>
 __device__ inline void blend_chunk_bwd(const BlendArgs& a) {
-    __shared__ WarpScratch<GRAD> notes[BLEND_BWD_BLOCK / WARP];
+    __shared__ WarpScratch<Aux> scratch[BLEND_BWD_BLOCK / WARP];
     __shared__ uint32_t taken;
     if (blockIdx.x >= *a.chunk_count) return;
     if (threadIdx.x == 0) taken = 0;
@@ -523,29 +435,20 @@ __device__ inline void blend_chunk_bwd(const BlendArgs& a) {
         if (part >= PARTS) return;
         // Read again for every part: to hold them takes registers.
         const uint2 chunk = reinterpret_cast<const uint2*>(a.chunks)[blockIdx.x];
-        blend_part_bwd(a, notes[threadIdx.x / WARP], chunk.x, chunk.y, part);
+        blend_part_bwd<Stats>(a, scratch[threadIdx.x / WARP], chunk.x, chunk.y, part);
     }
 }
 
-extern "C" __global__ void __launch_bounds__(BLEND_BWD_BLOCK, BWD_RESIDENT)
-    blend_bwd(const __grid_constant__ BlendArgs a) {
-    blend_chunk_bwd<GradOutputs::NOTHING>(a);
-}
+// The kernels: what they find besides the gradients of the colours, and blocks on a multiprocessor.
+#define BLEND_BWD(NAME, STATS, AUX, RESIDENT)                                   \
+    extern "C" __global__ void __launch_bounds__(BLEND_BWD_BLOCK, RESIDENT)     \
+        NAME(const __grid_constant__ BlendArgs a) {                             \
+        blend_chunk_bwd<STATS, AUX>(a);                                         \
+    }
 
-// The same, and the absolute values of what the pixels give to the gradients of the centres.
-extern "C" __global__ void __launch_bounds__(BLEND_BWD_BLOCK, BWD_RESIDENT)
-    blend_bwd_absolute(const __grid_constant__ BlendArgs a) {
-    blend_chunk_bwd<GradOutputs::ABSOLUTE>(a);
-}
-
-// The same, and the gradients of and from inverse depths.
-extern "C" __global__ void __launch_bounds__(BLEND_BWD_BLOCK, BWD_RESIDENT)
-    blend_bwd_depth(const __grid_constant__ BlendArgs a) {
-    blend_chunk_bwd<GradOutputs::ABSOLUTE_AND_DEPTHS>(a);
-}
-
-// The same, and the gradients of and from a surface's features. More values are under way at once.
-extern "C" __global__ void __launch_bounds__(BLEND_BWD_BLOCK, BWD_SURFACE_RESIDENT)
-    blend_bwd_surface(const __grid_constant__ BlendArgs a) {
-    blend_chunk_bwd<GradOutputs::ABSOLUTE_AND_SURFACE>(a);
-}
+BLEND_BWD(blend_bwd, NoStats, NoAux, BWD_RESIDENT)
+BLEND_BWD(blend_bwd_absolute, AbsoluteStats, NoAux, BWD_RESIDENT)
+BLEND_BWD(blend_bwd_depth, NoStats, InverseDepth, BWD_RESIDENT)
+BLEND_BWD(blend_bwd_depth_absolute, AbsoluteStats, InverseDepth, BWD_RESIDENT)
+BLEND_BWD(blend_bwd_surface, NoStats, SurfaceMaps, BWD_SURFACE_RESIDENT)
+BLEND_BWD(blend_bwd_surface_absolute, AbsoluteStats, SurfaceMaps, BWD_SURFACE_RESIDENT)

@@ -13,10 +13,6 @@
 // In a splat's record: the bits of the Gaussian's index.
 constexpr uint32_t RECORD_GAUSSIAN = 11;
 
-// In a gradient's record: sums of the absolute values of the centre's gradient.
-constexpr uint32_t RECORD_ABSOLUTE_X = 3;
-constexpr uint32_t RECORD_ABSOLUTE_Y = 7;
-
 // NaN gives way to a number, as in the twin's `max`.
 __device__ inline float largest(float3 v) { return fmaxf(fmaxf(v.x, v.y), v.z); }
 
@@ -64,7 +60,6 @@ __device__ inline float faded(float depth, float fade_depth) {
 extern "C" __global__ void __launch_bounds__(OBSERVE_BLOCK)
     observe(const __grid_constant__ ObserveArgs a) {
     const float* __restrict__ splats = a.splats;        // [visible, 12]
-    const float* __restrict__ gradients = a.gradients;  // [visible, 12]
     const float* __restrict__ geometry = a.geometry;    // [lane blocks, 11, 32]
     float* __restrict__ gradient_norm_sums = a.gradient_norm_sums;
     uint32_t* __restrict__ views_seen = a.views_seen;
@@ -79,16 +74,14 @@ extern "C" __global__ void __launch_bounds__(OBSERVE_BLOCK)
         fade = faded(a.axis[0] * mean.x + a.axis[1] * mean.y + a.axis[2] * mean.z + a.axis[3],
                      a.fade_depth);
     }
-    const uint64_t first = a.absolute != 0 ? record + RECORD_ABSOLUTE_X : record;
-    const uint64_t second = a.absolute != 0 ? record + RECORD_ABSOLUTE_Y : record + 1;
+    const SplatGradient& d = reinterpret_cast<const SplatGradient*>(a.gradients)[i];
     const float2 half_size = {fade * a.half_size[0], fade * a.half_size[1]};
-    const float x = gradients[first] * half_size.x;
-    const float y = gradients[second] * half_size.y;
+    const float x = (a.absolute != 0 ? d.absolute_x : d.d_mean_px[0]) * half_size.x;
+    const float y = (a.absolute != 0 ? d.absolute_y : d.d_mean_px[1]) * half_size.y;
     // Each Gaussian has at most one splat in a view: nobody else writes these.
     gradient_norm_sums[gaussian] += sqrtf(x * x + y * y);
     if (a.absolute_norm_sums != nullptr) {
-        a.absolute_norm_sums[gaussian] += gradients[record + RECORD_ABSOLUTE_X] * half_size.x +
-                                          gradients[record + RECORD_ABSOLUTE_Y] * half_size.y;
+        a.absolute_norm_sums[gaussian] += d.absolute_x * half_size.x + d.absolute_y * half_size.y;
     }
     views_seen[gaussian] += 1;
 }

@@ -48,35 +48,51 @@ __device__ inline void sh_basis(uint32_t degree, float3 dir, float (&b)[SH_MAX_C
     b[15] = -SH_C3_0 * x * (xx - 3.0f * yy);
 }
 
-// `d_dir` of `sh_basis`, the direction's three components taken as independent.
+// Gradient of basis function `k` by the direction, whose three components are taken as independent.
+// `k` is known when the code is compiled, so that nothing but its own terms remain.
+__device__ inline float3 sh_gradient(uint32_t k, float3 dir) {
+    const float x = dir.x, y = dir.y, z = dir.z;
+    const float xx = x * x, yy = y * y, zz = z * z, xy = x * y, yz = y * z, xz = x * z;
+    switch (k) {
+        case 1: return {0.0f, -SH_C1, 0.0f};
+        case 2: return {0.0f, 0.0f, SH_C1};
+        case 3: return {-SH_C1, 0.0f, 0.0f};
+        case 4: return {SH_C2_0 * y, SH_C2_0 * x, 0.0f};
+        case 5: return {0.0f, -SH_C2_0 * z, -SH_C2_0 * y};
+        case 6: return {-SH_C2_1 * 2.0f * x, -SH_C2_1 * 2.0f * y, SH_C2_1 * 4.0f * z};
+        case 7: return {-SH_C2_0 * z, 0.0f, -SH_C2_0 * x};
+        case 8: return {SH_C2_2 * 2.0f * x, -SH_C2_2 * 2.0f * y, 0.0f};
+        case 9: return {-SH_C3_0 * 6.0f * xy, -SH_C3_0 * 3.0f * (xx - yy), 0.0f};
+        case 10: return {SH_C3_1 * yz, SH_C3_1 * xz, SH_C3_1 * xy};
+        case 11:
+            return {SH_C3_2 * 2.0f * xy, -SH_C3_2 * (4.0f * zz - xx - 3.0f * yy),
+                    -SH_C3_2 * 8.0f * yz};
+        case 12:
+            return {-SH_C3_3 * 6.0f * xz, -SH_C3_3 * 6.0f * yz,
+                    SH_C3_3 * (6.0f * zz - 3.0f * xx - 3.0f * yy)};
+        case 13:
+            return {-SH_C3_2 * (4.0f * zz - 3.0f * xx - yy), SH_C3_2 * 2.0f * xy,
+                    -SH_C3_2 * 8.0f * xz};
+        case 14: return {SH_C3_4 * 2.0f * xz, -SH_C3_4 * 2.0f * yz, SH_C3_4 * (xx - yy)};
+        case 15: return {-SH_C3_0 * 3.0f * (xx - yy), SH_C3_0 * 6.0f * xy, 0.0f};
+        default: return {0.0f, 0.0f, 0.0f};
+    }
+}
+
+// Coefficients per channel up to a degree.
+__device__ inline uint32_t sh_coefficients(uint32_t degree) { return (degree + 1) * (degree + 1); }
+
+// `d_dir` of `sh_basis`.
 __device__ inline float3 sh_basis_bwd(uint32_t degree, float3 dir,
                                       const float (&d_b)[SH_MAX_COEFFICIENTS]) {
-    const float x = dir.x, y = dir.y, z = dir.z;
     float3 d = {0.0f, 0.0f, 0.0f};
-    if (degree >= 1) {
-        d.y -= SH_C1 * d_b[1];
-        d.z += SH_C1 * d_b[2];
-        d.x -= SH_C1 * d_b[3];
-    }
-    if (degree >= 2) {
-        d.x += SH_C2_0 * (y * d_b[4] - z * d_b[7]) - SH_C2_1 * 2.0f * x * d_b[6] +
-               SH_C2_2 * 2.0f * x * d_b[8];
-        d.y += SH_C2_0 * (x * d_b[4] - z * d_b[5]) - SH_C2_1 * 2.0f * y * d_b[6] -
-               SH_C2_2 * 2.0f * y * d_b[8];
-        d.z += SH_C2_1 * 4.0f * z * d_b[6] - SH_C2_0 * (y * d_b[5] + x * d_b[7]);
-    }
-    if (degree >= 3) {
-        const float xx = x * x, yy = y * y, zz = z * z, xy = x * y, yz = y * z, xz = x * z;
-        const float three_xx_yy = 3.0f * (xx - yy);
-        d.x += -SH_C3_0 * (6.0f * xy * d_b[9] + three_xx_yy * d_b[15]) + SH_C3_1 * yz * d_b[10] +
-               SH_C3_2 * (2.0f * xy * d_b[11] - (4.0f * zz - 3.0f * xx - yy) * d_b[13]) -
-               SH_C3_3 * 6.0f * xz * d_b[12] + SH_C3_4 * 2.0f * xz * d_b[14];
-        d.y += SH_C3_0 * (6.0f * xy * d_b[15] - three_xx_yy * d_b[9]) + SH_C3_1 * xz * d_b[10] +
-               SH_C3_2 * (2.0f * xy * d_b[13] - (4.0f * zz - xx - 3.0f * yy) * d_b[11]) -
-               SH_C3_3 * 6.0f * yz * d_b[12] - SH_C3_4 * 2.0f * yz * d_b[14];
-        d.z += SH_C3_1 * xy * d_b[10] - SH_C3_2 * 8.0f * (yz * d_b[11] + xz * d_b[13]) +
-               SH_C3_3 * (6.0f * zz - 3.0f * xx - 3.0f * yy) * d_b[12] +
-               SH_C3_4 * (xx - yy) * d_b[14];
+#pragma unroll
+    for (uint32_t k = 1; k < SH_MAX_COEFFICIENTS; ++k) {
+        if (k >= sh_coefficients(degree)) continue;
+        const float3 gradient = sh_gradient(k, dir);
+        d.x = fmaf(gradient.x, d_b[k], d.x);
+        d.y = fmaf(gradient.y, d_b[k], d.y);
+        d.z = fmaf(gradient.z, d_b[k], d.z);
     }
     return d;
 }

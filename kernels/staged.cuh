@@ -31,35 +31,11 @@ static_assert(BATCH % GROUP == 0, "a batch has room for whole groups");
 // Odd, so that the lanes of the second visit read from different banks.
 constexpr uint32_t NOTE_STRIDE = WARP + 1;
 
-// What a backward pass finds beside the gradients of the colours; with a surface, depths too.
-enum class GradOutputs { NOTHING, ABSOLUTE, ABSOLUTE_AND_DEPTHS, ABSOLUTE_AND_SURFACE };
-
-// What a warp of the backward pass works with.
-template <GradOutputs GRAD>
-struct WarpScratch {
+// What a warp of the backward pass works with; what it finds besides colours adds its own.
+template <class Aux>
+struct WarpScratch : Aux::Scratch {
     float4 d_color[WARP];  // of the pixels; of their inverse depths in the last place
     Rows<BATCH> rows;      // their numbers are the splats' slots
     float2 of_pixel[BATCH * NOTE_STRIDE];  // weight of the colour, gradient of the exponent
     uint32_t queue[BATCH + WARP];  // slots
-};
-
-// The same with the rows' inverse depths.
-template <>
-struct WarpScratch<GradOutputs::ABSOLUTE_AND_DEPTHS> {
-    float4 d_color[WARP];
-    Rows<BATCH> rows;
-    float2 of_pixel[BATCH * NOTE_STRIDE];
-    uint32_t queue[BATCH + WARP];
-    float inverse_depths[BATCH];
-};
-
-// The same with the rows' features, and the gradients of the pixels' depths and normals.
-template <>
-struct WarpScratch<GradOutputs::ABSOLUTE_AND_SURFACE> {
-    float4 d_color[WARP];
-    Rows<BATCH> rows;
-    float2 of_pixel[BATCH * NOTE_STRIDE];
-    uint32_t queue[BATCH + WARP];
-    float4 features[BATCH];
-    float4 d_surface[WARP];
 };

@@ -38,6 +38,8 @@ constants! {
     pub const LOSS_TAPS: u32 = 11;
     /// Threads in a block of `adam` and `catch_up_all`.
     pub const ADAM_BLOCK: u32 = 128;
+    /// Most views of a step.
+    pub const MAX_VIEWS: u32 = 8;
     /// Lengths of the tables of `LazyAdam`.
     pub const MOMENTUM_STEPS: u32 = 128;
 
@@ -112,6 +114,27 @@ abi! {
         pub visible: u32,
         /// Fills up to the alignment.
         pub reserved: u32,
+    }
+
+    /// The gradients of a splat, as `blend_bwd` adds them up over the pixels. Once they are settled,
+    /// `d_opacity` is that of the opacity's logarithm, `d_inverse_depth` that of the depth, and colour
+    /// channels that were held at 0 have none.
+    pub struct SplatGradient {
+        /// Of the centre, px.
+        pub d_mean_px: [f32; 2],
+        /// Of the opacity.
+        pub d_opacity: f32,
+        /// Sum over the pixels of the absolute value of their share in `d_mean_px[0]`; 0 where no one
+        /// asks for it.
+        pub absolute_x: f32,
+        /// Of the conic: xx, xy (counted once), yy; per px⁻².
+        pub d_conic: [f32; 3],
+        /// The same as `absolute_x`, of `d_mean_px[1]`.
+        pub absolute_y: f32,
+        /// Of the colour.
+        pub d_color: [f32; 3],
+        /// Of the inverse depth; 0 where none was compared.
+        pub d_inverse_depth: f32,
     }
 
     /// What `loss` adds up.
@@ -252,8 +275,8 @@ abi! {
         pub reserved: u32,
     }
 
-    /// `blend_fwd`, `blend_counted`, `blend_fwd_depth`, `blend_fwd_surface`, `blend_bwd`,
-    /// `blend_bwd_absolute`, `blend_bwd_depth` and `blend_bwd_surface`: splats to pixels, and pixel
+    /// `blend_fwd`, `blend_counted`, `blend_fwd_depth`, `blend_fwd_surface`: splats to pixels.
+    /// `blend_bwd`, `blend_bwd_depth`, `blend_bwd_surface`, and each of them with `_absolute`: pixel
     /// gradients to splats.
     pub struct BlendArgs<'a> {
         /// [visible, 12]
@@ -297,13 +320,10 @@ abi! {
         pub d_image: In<'a, f32>,
         /// [h, w]. Of `blend_bwd_depth`; null in `blend_bwd_surface` where they were not compared.
         pub d_inverse_depths: In<'a, f32>,
-        /// [h, w, 4], the last of a pixel being that of what shines through all splats. Of
+        /// [h, w, 4], the last of a pixel being that of the final transmittance. Of
         /// `blend_bwd_surface` only; null where neither normals nor depths were compared.
         pub d_surface: In<'a, f32>,
-        /// Added to; [visible, 12]: centre x y, opacity, sum over the pixels of the absolute value of
-        /// their share in the centre's x; conic xx xy yy, the same of y; colour, inverse depth. The
-        /// absolute values are 0 of `blend_bwd`, the inverse depth of all but `blend_bwd_depth` and
-        /// `blend_bwd_surface`.
+        /// `SplatGradient` of each splat, added to; [visible, 12].
         pub gradients: Out<'a, f32>,
         /// Added to; [visible, 4]: depth, x and y of the normal, 0. Of `blend_bwd_surface` only.
         pub d_features: Out<'a, f32>,
@@ -382,6 +402,25 @@ abi! {
         pub reserved: u32,
     }
 
+    /// A view of a step: where its splats are, and their gradients.
+    pub struct ViewArgs<'a> {
+        /// Slot of each Gaussian's splat; `[gaussians]`.
+        pub splat_from_gaussian: In<'a, u32>,
+        /// [visible, 12]. Null where the gradients are settled, as all are of `adam_views` and
+        /// `adam_views_compact`.
+        pub splats: In<'a, f32>,
+        /// [visible, 12]
+        pub gradients: In<'a, f32>,
+        /// [visible, 4], as in `BlendArgs`. Null where normals were not compared.
+        pub d_features: In<'a, f32>,
+        /// The view.
+        pub camera: Camera,
+        /// Degree of the harmonics in use.
+        pub sh_degree: u32,
+        /// Fills up to the alignment.
+        pub reserved: u32,
+    }
+
     /// `adam` and `adam_compact`: a step of every parameter. `adam_extended` and
     /// `adam_extended_compact`: with filters, inverse depths, surfaces, regularisers and noise.
     pub struct AdamArgs<'a> {
@@ -399,14 +438,8 @@ abi! {
         pub sh_second: Out<'a, u32>,
         /// Steps that each lane block's SH has taken; [lane blocks].
         pub sh_steps: Out<'a, u32>,
-        /// Slot of each Gaussian's splat; `[gaussians]`.
-        pub splat_from_gaussian: In<'a, u32>,
-        /// [visible, 12]. Null where the gradients are settled.
-        pub splats: In<'a, f32>,
-        /// [visible, 12]
-        pub gradients: In<'a, f32>,
-        /// [visible, 4], as in `BlendArgs`. Null where normals were not compared.
-        pub d_features: In<'a, f32>,
+        /// The views whose mean gradient the step goes down, `view_count` of them.
+        pub views: [ViewArgs<'a>; 8],
         /// Twice the least `index * FAULT_GROUPS + group` whose value or moment is not finite, plus 1 for
         /// an infinity.
         pub fault: Out<'a, u64>,
@@ -419,8 +452,6 @@ abi! {
         pub key: u64,
         /// Of the stream of the random motion.
         pub noise_key: u64,
-        /// The view.
-        pub camera: Camera,
         /// What colours that were left behind have missed.
         pub lazy: LazyAdam,
         /// Learning rates over the first moment's bias correction: means, log-scales, quaternions,
@@ -440,8 +471,10 @@ abi! {
         pub epsilon: f32,
         /// Number of Gaussians.
         pub gaussians: u32,
-        /// Degree of the harmonics in use.
-        pub sh_degree: u32,
+        /// Number of views: 1, but of `adam_views` and `adam_views_compact`.
+        pub view_count: u32,
+        /// What each view's gradients count for: 1 / `view_count`.
+        pub view_share: f32,
         /// Values of harmonics per Gaussian.
         pub sh_width: u32,
         /// Gradient of every opacity.
@@ -450,6 +483,8 @@ abi! {
         pub d_scale: f32,
         /// Factor of the random motion; 0 of none.
         pub noise_rate: f32,
+        /// Fills up to the alignment.
+        pub reserved: u32,
     }
 
     /// `catch_up_all` and `catch_up_all_compact`: bring the SH of every lane block up to date.

@@ -256,6 +256,12 @@ macro_rules! abi {
         unsafe impl $crate::abi::Plain for $name {}
     };
     (@kind $name:ident [$life:lifetime] $($type:ty),*) => {
+        impl<$life> $crate::abi::Abi for $name<$life> {
+            fn declaration(name: &str) -> String {
+                format!("{} {name}", stringify!($name))
+            }
+        }
+
         impl $crate::abi::Arguments for $name<'static> {
             type With<$life> = $name<$life>;
         }

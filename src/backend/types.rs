@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::{Compensation, DeviceError};
+use crate::math::adam::Moments;
 use crate::math::splat::DILATION_PX2;
 use crate::memory::plan::OptionalColumns;
 use crate::memory::{Bytes, Change};
@@ -227,12 +228,14 @@ pub struct Rates {
     pub sh_rest: f64,
 }
 
-/// One step of Adam (Kingma and Ba 2015): beta 0.9 and 0.999, epsilon 1e-15.
+/// One step of Adam (Kingma and Ba 2015).
 #[derive(Clone, Copy, Debug)]
 pub struct AdamStep {
-    /// Number of this step, from 1, for the correction of the moments' bias. Gaussians born later
-    /// share it: their zero moments are corrected as little as everybody's.
+    /// Number of this step, from 1.
     pub number: u32,
+    /// Decay of the moments, and the correction of their bias. Gaussians born later share it: their
+    /// zero moments are corrected as little as everybody's.
+    pub moments: Moments,
     /// Learning rates.
     pub rates: Rates,
     /// What is added to the gradients of all Gaussians, seen or not.
@@ -244,7 +247,8 @@ pub struct AdamStep {
 impl AdamStep {
     /// A step down the gradients and nothing else.
     pub fn new(number: u32, rates: Rates) -> Self {
-        Self { number, rates, regularisers: Regularisers::default(), noise: None }
+        let moments = Moments::of_step(number);
+        Self { number, moments, rates, regularisers: Regularisers::default(), noise: None }
     }
 }
 

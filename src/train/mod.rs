@@ -16,6 +16,7 @@ mod report;
 pub mod save;
 pub mod schedule;
 mod smoothing;
+mod span;
 mod trainer;
 mod unexplained_growth;
 mod views;

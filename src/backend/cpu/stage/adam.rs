@@ -8,7 +8,7 @@ use super::gradients::Gradients;
 use super::project::{ParameterGradient, parameter_gradient};
 use crate::backend::cpu::model::{Model, Parameter};
 use crate::backend::{AdamStep, DeviceError, Noise, Rates, Regularisers};
-use crate::math::adam::{BETA_1, BETA_2, EPSILON, bias_corrections};
+use crate::math::adam::Moments;
 use crate::math::linalg::{Vec3, add, scale};
 use crate::math::noise::{jitter, standard_normals};
 use crate::math::random::Stream;
@@ -51,7 +51,7 @@ pub(crate) fn step<R: Real>(
             })
             .collect();
         for parameter in Parameter::ALL {
-            let constants = Constants::new(step.number, rate(&step.rates, parameter));
+            let constants = Constants::new(&step.moments, rate(&step.rates, parameter));
             let column = model.column_mut(parameter);
             let width = column.width;
             if width == 0 {
@@ -124,17 +124,20 @@ fn rate(rates: &Rates, parameter: Parameter) -> f64 {
 }
 
 impl<R: Real> Constants<R> {
-    fn new(number: u32, rate: f64) -> Self {
-        let [first_correction, second_correction] = bias_corrections(number);
+    fn new(moments: &Moments, rate: f64) -> Self {
+        let Moments { betas, corrections: [first_correction, second_correction], epsilon } =
+            *moments;
+        let [beta_1, beta_2] = betas.map(R::of);
+        // In double precision: 1 - 0.999 in single precision is 1e-5 of itself off.
+        let [one_less_beta_1, one_less_beta_2] = betas.map(|beta| R::of(1.0 - beta));
         Self {
-            beta_1: R::of(BETA_1),
-            beta_2: R::of(BETA_2),
-            // In double precision: 1 - 0.999 in single precision is 1e-5 of itself off.
-            one_less_beta_1: R::of(1.0 - BETA_1),
-            one_less_beta_2: R::of(1.0 - BETA_2),
+            beta_1,
+            beta_2,
+            one_less_beta_1,
+            one_less_beta_2,
             rate: R::of(rate / first_correction),
             inverse_root_correction: R::of(1.0 / second_correction.sqrt()),
-            epsilon: R::of(EPSILON),
+            epsilon: R::of(epsilon),
         }
     }
 

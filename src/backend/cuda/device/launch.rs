@@ -189,7 +189,9 @@ kernels! {
     blend_bwd: blend::blend_bwd(BlendArgs) x BLEND_BWD_BLOCK;
     blend_bwd_absolute: blend::blend_bwd_absolute(BlendArgs) x BLEND_BWD_BLOCK;
     blend_bwd_depth: blend::blend_bwd_depth(BlendArgs) x BLEND_BWD_BLOCK;
+    blend_bwd_depth_absolute: blend::blend_bwd_depth_absolute(BlendArgs) x BLEND_BWD_BLOCK;
     blend_bwd_surface: blend::blend_bwd_surface(BlendArgs) x BLEND_BWD_BLOCK;
+    blend_bwd_surface_absolute: blend::blend_bwd_surface_absolute(BlendArgs) x BLEND_BWD_BLOCK;
     splat_features: normals::splat_features(FeaturesArgs) x FEATURES_BLOCK;
     compare_normals: normals::compare_normals(NormalsArgs) x NORMALS_BLOCK;
     depth_loss: depth::depth_loss(DepthLossArgs) x DEPTH_LOSS_BLOCK;
@@ -202,6 +204,8 @@ kernels! {
     adam_compact: adam::adam_compact(AdamArgs) x ADAM_BLOCK;
     adam_extended: adam::adam_extended(AdamArgs) x ADAM_BLOCK;
     adam_extended_compact: adam::adam_extended_compact(AdamArgs) x ADAM_BLOCK;
+    adam_views: adam_views::adam_views(AdamArgs) x ADAM_BLOCK;
+    adam_views_compact: adam_views::adam_views_compact(AdamArgs) x ADAM_BLOCK;
     fold_into_gradients: adam::fold_into_gradients(FoldArgs) x ADAM_BLOCK;
     catch_up_all: adam::catch_up_all(CatchUpArgs) x ADAM_BLOCK;
     catch_up_all_compact: adam::catch_up_all_compact(CatchUpArgs) x ADAM_BLOCK;

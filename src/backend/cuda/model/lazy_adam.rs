@@ -14,8 +14,9 @@ use crate::math::adam::{BETA_1, BETA_2};
 const STEPS: usize = MOMENTUM_STEPS as usize;
 
 /// The latest steps of a model.
-#[derive(Default)]
 pub(crate) struct LazySteps {
+    /// Decays of the moments in these steps.
+    betas: [f64; 2],
     /// Steps taken.
     steps: u32,
     /// Steps that all colours have taken.
@@ -25,7 +26,27 @@ pub(crate) struct LazySteps {
     latest: VecDeque<[f64; 2]>,
 }
 
+impl Default for LazySteps {
+    fn default() -> Self {
+        Self { betas: [BETA_1, BETA_2], steps: 0, caught_up: 0, latest: VecDeque::new() }
+    }
+}
+
 impl LazySteps {
+    /// Whether the coming step, with these decays, needs all colours caught up: the tables hold steps
+    /// of one decay.
+    pub(crate) fn must_catch_up(&self, betas: [f64; 2]) -> bool {
+        betas != self.betas && self.caught_up != self.steps
+    }
+
+    /// The decays of the coming steps.
+    pub(crate) fn set_betas(&mut self, betas: [f64; 2]) {
+        if betas != self.betas {
+            self.betas = betas;
+            self.latest.clear();
+        }
+    }
+
     /// A step was taken whose learning rates, over the bias corrections, were these: of constant
     /// coefficients and of the others.
     pub(crate) fn stepped(&mut self, rates: [f64; 2]) {
@@ -54,11 +75,11 @@ impl LazySteps {
         let mut tables = [[0.0; STEPS]; 2];
         for (group, table) in tables.iter_mut().enumerate() {
             let rates = self.latest.iter().map(|rates| rates[group]);
-            fill(table, rates);
+            fill(table, self.betas, rates);
         }
         let [drift_dc, drift_rest] = tables;
         #[expect(clippy::cast_possible_truncation, reason = "rounded to the device's precision")]
-        let [log2_beta_1, log2_beta_2] = [BETA_1, BETA_2].map(|beta| beta.log2() as f32);
+        let [log2_beta_1, log2_beta_2] = self.betas.map(|beta| beta.log2() as f32);
         abi::LazyAdam {
             drift_dc,
             drift_rest,
@@ -71,8 +92,8 @@ impl LazySteps {
 }
 
 /// `travel[age] = Σ over j = 1..=age of r^j rate(age - j steps ago)`, r = β₁ / √β₂.
-fn fill(travel: &mut [f32; STEPS], rates: impl Iterator<Item = f64>) {
-    let ratio = BETA_1 / BETA_2.sqrt();
+fn fill(travel: &mut [f32; STEPS], [beta_1, beta_2]: [f64; 2], rates: impl Iterator<Item = f64>) {
+    let ratio = beta_1 / beta_2.sqrt();
     let mut so_far = 0.0;
     for (entry, rate) in travel[1..].iter_mut().zip(rates) {
         so_far = ratio * (rate + so_far);

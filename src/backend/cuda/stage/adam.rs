@@ -1,7 +1,7 @@
 //! Stage `step`: the projection's backward pass fused with Adam.
 
 use super::project::{Splats, filters_screen};
-use crate::abi::{AdamArgs, Camera, In};
+use crate::abi::{AdamArgs, Camera, In, ViewArgs};
 use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer};
@@ -9,7 +9,7 @@ use crate::backend::cuda::model::catch_up::catch_up;
 use crate::backend::cuda::model::tables::Model;
 use crate::backend::cuda::session::Session;
 use crate::backend::{AdamStep, DeviceError, Regularisers, RenderSettings};
-use crate::math::adam::{BETA_1, BETA_2, EPSILON, bias_corrections};
+use crate::math::adam::Moments;
 use crate::math::random::{Purpose, Stream as Random};
 use crate::memory::plan::Storage;
 
@@ -24,7 +24,12 @@ pub(crate) fn step(
     surface: Option<&Block<f32>>,
     step: &AdamStep,
 ) -> Result<(), DeviceError> {
-    let [first_correction, second_correction] = bias_corrections(step.number);
+    let Moments { betas, corrections: [first_correction, second_correction], epsilon } =
+        step.moments;
+    if model.momentum.must_catch_up(betas) {
+        catch_up(session, model)?;
+    }
+    model.momentum.set_betas(betas);
     let rates = &step.rates;
     let rates = [
         rates.means,
@@ -52,6 +57,15 @@ pub(crate) fn step(
     let root_correction = second_correction.sqrt();
     let travel = [step.rates.sh_dc, step.rates.sh_rest]
         .map(|rate| rate / first_correction * root_correction);
+    let view = ViewArgs {
+        splat_from_gaussian: splats.splat_from_gaussian.read(),
+        splats: splats.records.read(),
+        gradients: splats.gradients.read(),
+        d_features: d_features.map_or(In::NULL, Buffer::read),
+        camera: *camera,
+        sh_degree: settings.sh_degree,
+        reserved: 0,
+    };
     #[expect(clippy::cast_possible_truncation, reason = "rounded to the device's precision")]
     let args = AdamArgs {
         geometry: geometry.floats(),
@@ -61,31 +75,29 @@ pub(crate) fn step(
         sh_first,
         sh_second,
         sh_steps: model.sh_steps.write(),
-        splat_from_gaussian: splats.splat_from_gaussian.read(),
-        splats: splats.records.read(),
-        gradients: splats.gradients.read(),
-        d_features: d_features.map_or(In::NULL, Buffer::read),
+        views: [view; 8],
         fault: session.status.fault(),
         filter_3d,
         surface: surface.map_or(In::NULL, Buffer::read),
         key,
         noise_key: step.noise.map_or(0, |noise| noise.key),
-        camera: *camera,
         lazy: model.momentum.now(),
         rates: rates.map(|rate| (rate / first_correction) as f32),
-        beta_1: BETA_1 as f32,
-        beta_2: BETA_2 as f32,
+        beta_1: betas[0] as f32,
+        beta_2: betas[1] as f32,
         // From double precision: 1 - 0.999 in single precision is 1e-5 of itself off.
-        one_less_beta_1: (1.0 - BETA_1) as f32,
-        one_less_beta_2: (1.0 - BETA_2) as f32,
+        one_less_beta_1: (1.0 - betas[0]) as f32,
+        one_less_beta_2: (1.0 - betas[1]) as f32,
         inverse_root_correction: (1.0 / root_correction) as f32,
-        epsilon: EPSILON as f32,
+        epsilon: epsilon as f32,
         gaussians: count_u32(gaussians)?,
-        sh_degree: settings.sh_degree,
+        view_count: 1,
+        view_share: 1.0,
         sh_width,
         d_opacity: (step.regularisers.opacity / gaussians as f64) as f32,
         d_scale: (step.regularisers.scale / (3.0 * gaussians as f64)) as f32,
         noise_rate: step.noise.map_or(0.0, |noise| noise.rate) as f32,
+        reserved: 0,
     };
     let kernels = &session.kernels;
     let kernel = match (is_extended, storage) {

@@ -309,12 +309,14 @@ pub(crate) fn add_gradients(
     };
     let absolute = settings.pass == Pass::Observe && settings.statistics != Statistics::Norms;
     let kernels = &session.kernels;
-    let kernel = match d_inverse_depths {
-        // Where a surface is drawn its states hold those of the inverse depths.
-        _ if d_features.is_some() => &kernels.blend_bwd_surface,
-        Some(_) => &kernels.blend_bwd_depth,
-        None if absolute => &kernels.blend_bwd_absolute,
-        None => &kernels.blend_bwd,
+    // Where a surface is drawn its states hold those of the inverse depths.
+    let kernel = match (d_features.is_some(), d_inverse_depths.is_some(), absolute) {
+        (true, _, false) => &kernels.blend_bwd_surface,
+        (true, _, true) => &kernels.blend_bwd_surface_absolute,
+        (false, true, false) => &kernels.blend_bwd_depth,
+        (false, true, true) => &kernels.blend_bwd_depth_absolute,
+        (false, false, false) => &kernels.blend_bwd,
+        (false, false, true) => &kernels.blend_bwd_absolute,
     };
     let mut args = BlendArgs {
         image: canvas.image.write(),

@@ -1,0 +1,148 @@
+// What the steps of one view and of several views share: Adam on one value, what is added to the
+// gradients of the geometry, and the move of a Gaussian's geometry.
+#pragma once
+
+#include "fault.cuh"
+#include "gradient.cuh"
+#include "adam_row.cuh"
+#include "noise.cuh"
+#include "normals.cuh"
+#include "splat.cuh"
+
+// What is known of a group's new values and second moments.
+struct FiniteCheck {
+    float zero;     // NaN as soon as one is not finite
+    float largest;  // infinite where one is
+};
+
+// One value: value -= rate m / (sqrt(v) + epsilon), with the bias-corrected moments. Root and quotient
+// are the fast ones, whose relative error of 3e-7 is that of the moments' own rounding. Where it is
+// `SHORT`, the value is going to be kept in 16 bits and its moments were in 8.
+template <bool SHORT, uint32_t N>
+__device__ inline void move(const AdamArgs& a, AdamRow<N>& c, uint32_t k, float rate, float d,
+                            FiniteCheck& health) {
+    c.first[k] = a.beta_1 * c.first[k] + a.one_less_beta_1 * d;
+    c.second[k] = a.beta_2 * c.second[k] + a.one_less_beta_2 * d * d;
+    const float root = fast_sqrt(c.second[k]);
+    const float first = SHORT ? clamp_first_moment(c.first[k], root) : c.first[k];
+    c.value[k] -= rate * __fdividef(first, root * a.inverse_root_correction + a.epsilon);
+    if (SHORT && fabsf(c.value[k]) > HALF_MAX) c.value[k] = copysignf(INFINITY, c.value[k]);
+    const float size = fabsf(c.value[k]) + c.second[k];
+    health.zero += 0.0f * size;
+    health.largest = fmaxf(health.largest, size);
+}
+
+__device__ inline void report(const AdamArgs& a, uint32_t gaussian, uint32_t group, FiniteCheck health) {
+    if (health.zero != 0.0f) report_fault(a.fault, gaussian, group, isinf(health.largest));
+}
+
+// Gradients of the ellipse, of a record that is settled.
+__device__ inline EllipseGradient settled_ellipse(const SplatGradient& d) {
+    return {{d.d_mean_px[0], d.d_mean_px[1]},
+            {d.d_conic[0], d.d_conic[1], d.d_conic[2]},
+            d.d_opacity,
+            d.d_inverse_depth};
+}
+
+// The Gaussian's shape and place, as its geometry has them.
+template <bool EXTENDED>
+__device__ inline Shape shape_of(const AdamArgs& a, uint32_t gaussian,
+                                 const AdamRow<GEOMETRY_WIDTH>& g) {
+    const bool smooth = EXTENDED && a.filter_3d != nullptr;
+    return {{g.value[0], g.value[1], g.value[2]},
+            {g.value[3], g.value[4], g.value[5]},
+            {g.value[6], g.value[7], g.value[8], g.value[9]},
+            smooth ? a.filter_3d[gaussian] : 0.0f};
+}
+
+// Adds the gradients of the mean opacity and of the mean scale (Kheradmand et al. 2024, section 4.4),
+// both of raw parameters.
+__device__ inline void regularise(const AdamArgs& a, const AdamRow<GEOMETRY_WIDTH>& g,
+                                  float (&d)[GEOMETRY_WIDTH]) {
+    if (a.d_opacity != 0.0f) {
+        d[OPACITY_LOGIT] += sigmoid_bwd(sigmoid(g.value[OPACITY_LOGIT]), a.d_opacity);
+    }
+    if (a.d_scale != 0.0f) {
+#pragma unroll
+        for (uint32_t k = LOG_SCALE; k < QUAT; ++k) d[k] += a.d_scale * expf(g.value[k]);
+    }
+}
+
+// Adds `share` of the gradients of the surface terms.
+__device__ inline void add_surface(const float* rows, uint32_t gaussian, float share,
+                                   float (&d)[GEOMETRY_WIDTH]) {
+    const float4* const row =
+        reinterpret_cast<const float4*>(rows) + uint64_t{gaussian} * (SURFACE_WIDTH / 4);
+    const float4 a = row[0], b = row[1], c = row[2];
+    const float more[SURFACE_WIDTH] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w, c.x, c.y, c.z, c.w};
+#pragma unroll
+    for (uint32_t k = 0; k < GEOMETRY_WIDTH; ++k) d[k] = fmaf(share, more[k], d[k]);
+}
+
+// Adds what comes of the depth and the normal that a splat gives to maps of a surface.
+__device__ inline void add_features(const ViewArgs& view, uint32_t slot, float share,
+                                    const Shape& shape, ShapeGradient& d) {
+    const float4 d_feature = reinterpret_cast<const float4*>(view.d_features)[slot];
+    const float3 view_axis = camera_rotation(view.camera).row[2];
+    d.d_mean_world = add(d.d_mean_world, scale(view_axis, share * d_feature.x));
+    const Quat d_quat = facing_normal_bwd(
+        view.camera, shape, float3{share * d_feature.y, share * d_feature.z, 0.0f});
+    d.d_quat = {d.d_quat.w + d_quat.w, d.d_quat.x + d_quat.x, d.d_quat.y + d_quat.y,
+                d.d_quat.z + d_quat.z};
+}
+
+// Moves a centre at random, as far as the Gaussian is transparent and large.
+__device__ inline void add_noise(const AdamArgs& a, uint32_t gaussian, AdamRow<GEOMETRY_WIDTH>& g,
+                             FiniteCheck& health) {
+    const float3 offset =
+        jitter({g.value[LOG_SCALE], g.value[LOG_SCALE + 1], g.value[LOG_SCALE + 2]},
+               {g.value[QUAT], g.value[QUAT + 1], g.value[QUAT + 2], g.value[QUAT + 3]},
+               sigmoid(g.value[OPACITY_LOGIT]), standard_normals(a.noise_key, gaussian));
+    g.value[MEAN] += a.noise_rate * offset.x;
+    g.value[MEAN + 1] += a.noise_rate * offset.y;
+    g.value[MEAN + 2] += a.noise_rate * offset.z;
+#pragma unroll
+    for (uint32_t k = MEAN; k < LOG_SCALE; ++k) {
+        health.zero += 0.0f * g.value[k];
+        health.largest = fmaxf(health.largest, fabsf(g.value[k]));
+    }
+}
+
+// Gradients of a Gaussian's geometry, as the views give them. Of what is `EXTENDED` the opacity's is
+// that of its logarithm, since it has gone through the filters; otherwise of its logit.
+struct GeometryGradient {
+    ShapeGradient d_shape;
+    float d_opacity;
+};
+
+// Moves the geometry: by the views' gradients, what is added to them once a step, and at random.
+template <class Storage, bool EXTENDED>
+__device__ inline void step_geometry(const AdamArgs& a, uint32_t gaussian,
+                                     const typename Storage::Geometry& geometry,
+                                     AdamRow<GEOMETRY_WIDTH>& g, const GeometryGradient& gradient,
+                                     float surface_share, uint32_t seed) {
+    const ShapeGradient& d = gradient.d_shape;
+    float d_geometry[GEOMETRY_WIDTH] = {
+        d.d_mean_world.x, d.d_mean_world.y, d.d_mean_world.z, d.d_log_scale.x,
+        d.d_log_scale.y,  d.d_log_scale.z,  d.d_quat.w,       d.d_quat.x,
+        d.d_quat.y,       d.d_quat.z,       gradient.d_opacity};
+    if (EXTENDED && gaussian < a.gaussians) {
+        // d ln(opacity) / d logit is 1 - opacity, whatever the filters leave of it.
+        d_geometry[OPACITY_LOGIT] =
+            gradient.d_opacity * (1.0f - sigmoid(g.value[OPACITY_LOGIT]));
+        regularise(a, g, d_geometry);
+        if (a.surface != nullptr) add_surface(a.surface, gaussian, surface_share, d_geometry);
+    }
+    FiniteCheck health[4] = {};
+#pragma unroll
+    for (uint32_t k = 0; k < GEOMETRY_WIDTH; ++k) {
+        const uint32_t group = k < LOG_SCALE ? 0 : k < QUAT ? 1 : k < OPACITY_LOGIT ? 2 : 3;
+        move<false>(a, g, k, a.rates[group], d_geometry[k], health[group]);
+    }
+    if (EXTENDED && a.noise_rate != 0.0f && gaussian < a.gaussians) {
+        add_noise(a, gaussian, g, health[0]);
+    }
+    geometry.store(g, ~seed);
+#pragma unroll
+    for (uint32_t group = 0; group < 4; ++group) report(a, gaussian, group, health[group]);
+}

@@ -1,0 +1,194 @@
+// adam_views: one step of Adam down the mean gradient of several views, one thread per Gaussian, one
+// warp per lane block. `adam.cu` is the same for one view.
+//
+// What a view gives a Gaussian are its 12 settled floats, so the gradients of all views are summed in
+// registers, and a Gaussian's state is read and written once a step however many views there are. The
+// colours need, of each view, the direction in which it looks at the Gaussian, the gradient of the
+// colour, and room for the gradient of the direction: these wait in shared memory while the
+// coefficients pass by.
+// The colours of a lane block of which no view sees anything are left behind, as in `adam.cu`.
+// Shapes: as in `adam.cu`, with the records of each view.
+
+#include "adam.cuh"
+#include "sh.cuh"
+
+// What a view and the colours of a block's Gaussians give each other. By component, so that the lanes
+// of a warp find them in different banks.
+struct ViewColors {
+    float direction[3][ADAM_BLOCK], d_color[3][ADAM_BLOCK], d_direction[3][ADAM_BLOCK];
+};
+
+__device__ inline float3 lane_value(const float (&rows)[3][ADAM_BLOCK]) {
+    return {rows[0][threadIdx.x], rows[1][threadIdx.x], rows[2][threadIdx.x]};
+}
+
+__device__ inline void set_lane_value(float (&rows)[3][ADAM_BLOCK], float3 value) {
+    rows[0][threadIdx.x] = value.x;
+    rows[1][threadIdx.x] = value.y;
+    rows[2][threadIdx.x] = value.z;
+}
+
+// Place of the Gaussian's splat in the view; lanes after the last Gaussian have none.
+__device__ inline uint32_t slot_in(const AdamArgs& a, uint32_t view, uint32_t gaussian) {
+    return gaussian < a.gaussians ? a.views[view].splat_from_gaussian[gaussian] : UNSEEN;
+}
+
+__device__ inline float3 offset_from(const ViewArgs& view, const Row<float>& mean) {
+    const float* const centre = view.camera.centre_world;
+    return {mean[MEAN] - centre[0], mean[MEAN + 1] - centre[1], mean[MEAN + 2] - centre[2]};
+}
+
+// Stages what the views say of the Gaussian's colour; returns whether any of them sees it.
+__device__ inline bool stage_colors(const AdamArgs& a, uint32_t gaussian, const Row<float>& mean,
+                                    ViewColors* colors) {
+    bool seen = false;
+    for (uint32_t v = 0; v < a.view_count; ++v) {
+        const uint32_t slot = slot_in(a, v, gaussian);
+        float3 direction = {0.0f, 0.0f, 0.0f}, d_color = {0.0f, 0.0f, 0.0f};
+        if (slot != UNSEEN) {
+            seen = true;
+            const SplatGradient d = load_gradient(a.views[v].gradients, slot);
+            direction = normalize(offset_from(a.views[v], mean));
+            d_color = scale(float3_of(d.d_color), a.view_share);
+        }
+        set_lane_value(colors[v].direction, direction);
+        set_lane_value(colors[v].d_color, d_color);
+        set_lane_value(colors[v].d_direction, {0.0f, 0.0f, 0.0f});
+    }
+    return seen;
+}
+
+// Bound of the absolute gradients of the coefficients, over all views.
+__device__ inline float largest_sum(const AdamArgs& a, const ViewColors* colors) {
+    float largest = 0.0f;
+    for (uint32_t v = 0; v < a.view_count; ++v) {
+        float basis[SH_MAX_COEFFICIENTS];
+        sh_basis(a.views[v].sh_degree, lane_value(colors[v].direction), basis);
+        largest += largest_gradient(basis, lane_value(colors[v].d_color));
+    }
+    return largest;
+}
+
+// Colours: moves the coefficients, and leaves the gradients of the directions with the views.
+template <class Sh>
+__device__ inline void step_colors(const AdamArgs& a, uint32_t gaussian, Sh sh, uint32_t age,
+                                   ViewColors* colors) {
+    const CatchUp late = catch_up_of(a.lazy, age);
+    sh.rescale(a, late, Sh::SHORT ? largest_sum(a, colors) : 0.0f);
+    FiniteCheck dc = {}, rest = {};
+#pragma unroll
+    for (uint32_t from = 0; from < SH_MAX_COEFFICIENTS; from += Sh::AT_ONCE) {
+        if (3 * from >= a.sh_width) continue;
+        const uint32_t count = min(3 * Sh::AT_ONCE, a.sh_width - 3 * from);
+        sh.load(3 * from, count);
+        AdamRow<3> c[Sh::AT_ONCE];
+        float3 d[Sh::AT_ONCE] = {};
+#pragma unroll
+        for (uint32_t i = 0; i < Sh::AT_ONCE; ++i) {
+            if (3 * i >= count) continue;
+            c[i] = sh.get(i);
+            if (age == 0) continue;
+            for (uint32_t j = 0; j < 3; ++j) {
+                catch_up<Sh::SHORT>(late, from + i, c[i].value[j], c[i].first[j], c[i].second[j]);
+            }
+        }
+        for (uint32_t v = 0; v < a.view_count; ++v) {
+            const uint32_t degree = a.views[v].sh_degree;
+            const float3 direction = lane_value(colors[v].direction);
+            const float3 d_color = lane_value(colors[v].d_color);
+            float3 d_direction = lane_value(colors[v].d_direction);
+            float basis[SH_MAX_COEFFICIENTS];
+            sh_basis(degree, direction, basis);
+#pragma unroll
+            for (uint32_t i = 0; i < Sh::AT_ONCE; ++i) {
+                const uint32_t k = from + i;
+                if (3 * i >= count || k >= sh_coefficients(degree)) continue;
+                d[i] = add(d[i], scale(d_color, basis[k]));
+                const float3 color = {c[i].value[0], c[i].value[1], c[i].value[2]};
+                d_direction =
+                    add(d_direction, scale(sh_gradient(k, direction), dot(color, d_color)));
+            }
+            set_lane_value(colors[v].d_direction, d_direction);
+        }
+#pragma unroll
+        for (uint32_t i = 0; i < Sh::AT_ONCE; ++i) {
+            if (3 * i >= count) continue;
+            const bool constant = from + i == 0;
+            const float of_channel[3] = {d[i].x, d[i].y, d[i].z};
+            for (uint32_t j = 0; j < 3; ++j) {
+                move<Sh::SHORT>(a, c[i], j, constant ? a.rates[4] : a.rates[5], of_channel[j],
+                                constant ? dc : rest);
+            }
+            sh.put(i, c[i]);
+        }
+        sh.store(3 * from, count);
+    }
+    sh.store_scales();
+    report(a, gaussian, 4, dc);
+    report(a, gaussian, 5, rest);
+}
+
+// Adds what a view that sees the Gaussian gives its geometry.
+__device__ inline void add_view(const AdamArgs& a, uint32_t v, uint32_t slot, const Shape& shape,
+                                const float3& d_mean_by_color, GeometryGradient& sum) {
+    const ViewArgs& view = a.views[v];
+    const float share = a.view_share;
+    const EllipseGradient whole = settled_ellipse(load_gradient(view.gradients, slot));
+    const Sym2 d_conic = {share * whole.d_conic.xx, share * whole.d_conic.xy,
+                          share * whole.d_conic.yy};
+    const EllipseGradient d_ellipse = {{share * whole.d_mean_px.x, share * whole.d_mean_px.y},
+                                       d_conic,
+                                       share * whole.d_log_kept,
+                                       share * whole.d_depth};
+    ShapeGradient d = project_bwd<true>(view.camera, shape, d_ellipse);
+    d.d_mean_world = add(d.d_mean_world, d_mean_by_color);
+    if (view.d_features != nullptr) add_features(view, slot, share, shape, d);
+    ShapeGradient& all = sum.d_shape;
+    all.d_mean_world = add(all.d_mean_world, d.d_mean_world);
+    all.d_log_scale = add(all.d_log_scale, d.d_log_scale);
+    all.d_quat = {all.d_quat.w + d.d_quat.w, all.d_quat.x + d.d_quat.x, all.d_quat.y + d.d_quat.y,
+                  all.d_quat.z + d.d_quat.z};
+    sum.d_opacity += d_ellipse.d_log_kept;
+}
+
+template <class Storage>
+__device__ inline void step_views(const AdamArgs& a) {
+    __shared__ ViewColors colors[MAX_VIEWS];
+    const uint32_t gaussian = blockIdx.x * blockDim.x + threadIdx.x;
+    const uint32_t block = gaussian / WARP;
+    if (block * WARP >= a.gaussians) return;
+    const typename Storage::Geometry geometry(a, gaussian);
+    const uint32_t seed = Storage::SHORT ? rounding_seed(a.key, gaussian) : 0;
+    const bool seen = stage_colors(a, gaussian, geometry.value, colors);
+    if (__any_sync(FULL_WARP, seen)) {
+        const typename Storage::ShOfViews sh({a.sh, a.sh_first, a.sh_second, a.sh_width}, gaussian,
+                                             seed);
+        step_colors(a, gaussian, sh, a.lazy.steps - a.sh_steps[block], colors);
+        __syncwarp();  // everyone has read the age
+        if (gaussian % WARP == 0) a.sh_steps[block] = a.lazy.steps + 1;
+    }
+
+    AdamRow<GEOMETRY_WIDTH> g = geometry.load();
+    GeometryGradient sum = {};
+    if (seen) {
+        const Shape shape = shape_of<true>(a, gaussian, g);
+        for (uint32_t v = 0; v < a.view_count; ++v) {
+            const uint32_t slot = slot_in(a, v, gaussian);
+            if (slot == UNSEEN) continue;
+            const float3 d_mean_by_color = normalize_bwd(offset_from(a.views[v], geometry.value),
+                                                         lane_value(colors[v].d_direction));
+            add_view(a, v, slot, shape, d_mean_by_color, sum);
+        }
+    }
+    step_geometry<Storage, true>(a, gaussian, geometry, g, sum, a.view_share, seed);
+}
+
+extern "C" __global__ void __launch_bounds__(ADAM_BLOCK)
+    adam_views(const __grid_constant__ AdamArgs a) {
+    step_views<InFull>(a);
+}
+
+extern "C" __global__ void __launch_bounds__(ADAM_BLOCK)
+    adam_views_compact(const __grid_constant__ AdamArgs a) {
+    step_views<InCompact>(a);
+}

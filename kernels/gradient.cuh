@@ -1,0 +1,27 @@
+// The record of a splat's gradients, `SplatGradient` of abi.cuh, in steps of 16 bytes.
+#pragma once
+
+#include <cstddef>
+
+#include "abi.cuh"
+
+static_assert(sizeof(SplatGradient) == RECORD_WIDTH * sizeof(float), "a record");
+static_assert(offsetof(SplatGradient, d_conic) == sizeof(float4), "the second quad");
+static_assert(offsetof(SplatGradient, d_color) == 2 * sizeof(float4), "the third quad");
+
+// The three quads of a record: centre x y, opacity, absolute x; conic, absolute y; colour, inverse
+// depth.
+__device__ inline float4* gradient_quads(float* records, uint32_t slot) {
+    return reinterpret_cast<float4*>(records) + uint64_t{slot} * (RECORD_WIDTH / 4);
+}
+
+__device__ inline SplatGradient load_gradient(const float* records, uint32_t slot) {
+    const float4* const quads =
+        reinterpret_cast<const float4*>(records) + uint64_t{slot} * (RECORD_WIDTH / 4);
+    const float4 a = quads[0], b = quads[1], c = quads[2];
+    return {{a.x, a.y}, a.z, a.w, {b.x, b.y, b.z}, b.w, {c.x, c.y, c.z}, c.w};
+}
+
+__device__ inline float3 float3_of(const float (&values)[3]) {
+    return {values[0], values[1], values[2]};
+}

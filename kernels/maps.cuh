@@ -1,0 +1,167 @@
+// What the backward pass of `blend` finds besides the gradients of colours, centres, conics and
+// opacities: statistics for density control, and gradients of and from what was drawn beside the
+// colours. Each is a policy of the kernel's templates, so that a variant pays for its own alone.
+#pragma once
+
+#include "quad.cuh"
+#include "staged.cuh"
+
+// A value of each half of a splat's lanes, added up.
+__device__ inline float both_halves(float value) {
+    return value + __shfl_xor_sync(FULL_WARP, value, BATCH);
+}
+
+__device__ inline float dot(float4 a, float4 b) {
+    return fmaf(a.x, b.x, fmaf(a.y, b.y, fmaf(a.z, b.z, a.w * b.w)));
+}
+
+// No statistics.
+struct NoStats {
+    __device__ void add(float, float, float) {}
+    __device__ void add_halves() {}
+    __device__ float2 sums() const { return {0.0f, 0.0f}; }
+};
+
+// Sums over the pixels of the absolute values that each gives to the gradient of the splat's centre.
+struct AbsoluteStats {
+    float x = 0.0f, y = 0.0f;
+
+    // The gradient of a pixel's exponent, and the exponent's slopes there.
+    __device__ void add(float e, float slope_x, float slope_y) {
+        x += fabsf(e * slope_x);
+        y += fabsf(e * slope_y);
+    }
+    __device__ void add_halves() {
+        x = LN_2 * both_halves(x);
+        y = LN_2 * both_halves(y);
+    }
+    __device__ float2 sums() const { return {x, y}; }
+};
+
+// Where a pixel is in the maps, and the chunk that a warp works on.
+struct PixelStart {
+    uint64_t pixel;
+    uint64_t state;  // place of the pixel's state before the chunk
+    bool first;      // the chunk is the tile's first, before which there is no state
+};
+
+// Nothing is drawn beside the colours.
+struct NoAux {
+    // What a splat gives to a pixel, weighted; the gradient of a pixel's maps.
+    struct Value {};
+    struct Gradient {};
+
+    struct Scratch {
+        __device__ void put(const BlendArgs&, uint32_t, uint32_t, float) {}
+        __device__ void put_unseen(uint32_t) {}
+        __device__ Value value(uint32_t) const { return {}; }
+        __device__ void put_gradient(Gradient) {}
+    };
+
+    // The pixel's gradient; adds to `d_behind` what comes from all that is not yet passed.
+    __device__ static Gradient load(const BlendArgs&, const PixelStart&, float&) { return {}; }
+    __device__ static float inverse_depth(Gradient) { return 0.0f; }
+    // Adds the gradient of the pixel times the value to that of the colour.
+    __device__ static float dot_gradient(float of_color, Value, Gradient) { return of_color; }
+
+    __device__ void add(float, float, const Scratch&, uint32_t) {}
+    __device__ void add_halves() {}
+    __device__ float d_inverse_depth() const { return 0.0f; }
+    __device__ void store(const BlendArgs&, uint32_t) const {}
+};
+
+// Inverse depths over a background of 0.
+struct InverseDepth {
+    using Value = float;
+    using Gradient = float;
+
+    struct Scratch {
+        float inverse_depths[BATCH];
+
+        __device__ void put(const BlendArgs&, uint32_t at, uint32_t, float depth) {
+            inverse_depths[at] = __frcp_rn(depth);
+        }
+        __device__ void put_unseen(uint32_t at) { inverse_depths[at] = 0.0f; }
+        __device__ Value value(uint32_t at) const { return inverse_depths[at]; }
+        __device__ void put_gradient(Gradient) {}
+    };
+
+    __device__ static Gradient load(const BlendArgs& a, const PixelStart& start, float& d_behind) {
+        const float before = start.first ? 0.0f : a.depth_states[start.state];
+        const float d = a.d_inverse_depths[start.pixel];
+        d_behind += (a.inverse_depths[start.pixel] - before) * d;
+        return d;
+    }
+    __device__ static float inverse_depth(Gradient d) { return d; }
+    __device__ static float dot_gradient(float of_color, Value value, Gradient d) {
+        return fmaf(value, d, of_color);
+    }
+
+    float sum = 0.0f;
+
+    // `d` is the gradient of the pixel's inverse depth.
+    __device__ void add(float weight, float d, const Scratch&, uint32_t) { sum += weight * d; }
+    __device__ void add_halves() { sum = both_halves(sum); }
+    __device__ float d_inverse_depth() const { return sum; }
+    __device__ void store(const BlendArgs&, uint32_t) const {}
+};
+
+// A surface's maps: depth, x and y of the normal, opacity; and inverse depths where they are drawn.
+struct SurfaceMaps {
+    // Depth, x and y of the normal, inverse depth.
+    using Value = float4;
+    using Gradient = float4;
+
+    struct Scratch {
+        float4 features[BATCH], d_maps[WARP];
+
+        __device__ void put(const BlendArgs& a, uint32_t at, uint32_t slot, float) {
+            features[at] = reinterpret_cast<const float4*>(a.features)[slot];
+        }
+        __device__ void put_unseen(uint32_t at) { features[at] = {0.0f, 0.0f, 0.0f, 0.0f}; }
+        __device__ Value value(uint32_t at) const { return features[at]; }
+        __device__ void put_gradient(Gradient d) { d_maps[threadIdx.x % WARP] = d; }
+    };
+
+    __device__ static Gradient load(const BlendArgs& a, const PixelStart& start, float& d_behind) {
+        float4 before = {0.0f, 0.0f, 0.0f, 0.0f}, all = before, d = before;
+        if (!start.first) before = reinterpret_cast<const float4*>(a.surface_states)[start.state];
+        if (a.d_surface) {
+            all = reinterpret_cast<const float4*>(a.surface)[start.pixel];
+            d = reinterpret_cast<const float4*>(a.d_surface)[start.pixel];
+            // The final transmittance is like a colour that no splat has.
+            d_behind = fmaf(1.0f - all.w, d.w, d_behind);
+        }
+        // The last of a pixel's map is its opacity; here the inverse depth stands in its place.
+        all.w = a.d_inverse_depths ? a.inverse_depths[start.pixel] : 0.0f;
+        d.w = a.d_inverse_depths ? a.d_inverse_depths[start.pixel] : 0.0f;
+        d_behind +=
+            dot(float4{all.x - before.x, all.y - before.y, all.z - before.z, all.w - before.w}, d);
+        return d;
+    }
+    __device__ static float inverse_depth(Gradient d) { return d.w; }
+    __device__ static float dot_gradient(float of_color, Value value, Gradient d) {
+        return dot(value, d) + of_color;
+    }
+
+    float inverse = 0.0f;
+    float3 depth_and_normal = {0.0f, 0.0f, 0.0f};
+
+    __device__ void add(float weight, float d, const Scratch& own, uint32_t pixel) {
+        const float4 d_map = own.d_maps[pixel];
+        inverse += weight * d;
+        depth_and_normal.x += weight * d_map.x;
+        depth_and_normal.y += weight * d_map.y;
+        depth_and_normal.z += weight * d_map.z;
+    }
+    __device__ void add_halves() {
+        inverse = both_halves(inverse);
+        depth_and_normal = {both_halves(depth_and_normal.x), both_halves(depth_and_normal.y),
+                            both_halves(depth_and_normal.z)};
+    }
+    __device__ float d_inverse_depth() const { return inverse; }
+    __device__ void store(const BlendArgs& a, uint32_t slot) const {
+        const float3 d = depth_and_normal;
+        add_quad(reinterpret_cast<float4*>(a.d_features) + slot, {d.x, d.y, d.z, 0.0f});
+    }
+};
