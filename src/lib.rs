@@ -81,6 +81,8 @@ pub mod math;
 
 pub mod abi;
 
+pub mod layout;
+
 pub mod memory;
 
 pub mod files;

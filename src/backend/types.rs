@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::{Compensation, DeviceError};
+use crate::layout::Rate;
 use crate::math::adam::Moments;
 use crate::math::splat::DILATION_PX2;
 use crate::memory::plan::OptionalColumns;
@@ -226,6 +227,20 @@ pub struct Rates {
     pub sh_dc: f64,
     /// SH coefficients above.
     pub sh_rest: f64,
+}
+
+impl Rates {
+    /// The rate that columns of this description take.
+    pub fn of(&self, rate: Rate) -> f64 {
+        match rate {
+            Rate::Means => self.means,
+            Rate::LogScales => self.log_scales,
+            Rate::Quats => self.quats,
+            Rate::OpacityLogits => self.opacity_logits,
+            Rate::ShDc => self.sh_dc,
+            Rate::ShRest => self.sh_rest,
+        }
+    }
 }
 
 /// One step of Adam (Kingma and Ba 2015).

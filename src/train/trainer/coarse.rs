@@ -9,7 +9,7 @@ use crate::backend::{
 };
 use crate::config::SugarOptions;
 use crate::memory::Bytes;
-use crate::model::{Gaussians, fuse};
+use crate::model::{Gaussians, Primitive as _, fuse};
 use crate::train::coarse::{Asked, CoarseSchedule, prune_rule};
 use crate::train::descend::Surfaces;
 use crate::train::event::{Event, Phase, Split, SurfaceReport};
