@@ -13,7 +13,11 @@ use std::sync::{Arc, LazyLock};
 
 use divan::Bencher;
 use splat::backend::cpu::{Cpu, Frame, Gradients, Model, count};
-use splat::backend::{Backend, LossTerms, Pass, Raster, RenderSettings, ScreenFilter, Surface};
+use splat::backend::frame_state::{Drawn, Scored};
+use splat::backend::{
+    Device as _, Neighbours as _, Objective, Photo, Render as _, RenderSettings, ScreenFilter,
+    Stay, Store as _, Terms, Wants,
+};
 use splat::config::{OptimizeOptions, SceneOptions};
 use splat::dataset::{Dataset, Image, ImageLoader, Residency, View};
 use splat::model::{Gaussians, from_points};
@@ -26,7 +30,8 @@ const FOLDER: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/bench-scene");
 const SIZE: SynthOptions =
     SynthOptions { seed: 1, views: 8, width: 640, height: 480, points: 20_000 };
 
-const TERMS: LossTerms = LossTerms { lambda_dssim: 0.2 };
+/// Share of SSIM in the loss.
+const LAMBDA_DSSIM: f64 = 0.2;
 
 /// What is measured: the first view, and the Gaussians that training starts from.
 struct Scene {
@@ -43,7 +48,6 @@ static SCENE: LazyLock<Scene> = LazyLock::new(|| {
     let photograph = loader(&dataset).fetch(0).expect("its first photograph");
     let gaussians = from_points(&dataset.points, &OptimizeOptions::default(), 1);
     let settings = RenderSettings {
-        pass: Pass::Train,
         sh_degree: gaussians.sh_degree,
         near: near(&dataset),
         ..RenderSettings::DEFAULT
@@ -61,16 +65,28 @@ impl Scene {
     }
 
     fn drawn(&self, model: &Model<f32>) -> Frame<f32> {
-        device().render(model, self.view(), &self.settings).unwrap()
+        device().render_train(model, self.view(), &self.settings, &Wants::default()).unwrap()
     }
 
     /// Drawn, and compared with the photograph.
-    fn compared(&self, model: &Model<f32>) -> Frame<f32> {
-        let mut frame = self.drawn(model);
-        let target = device().target(0, &self.photograph).unwrap();
-        device().loss(&mut frame, &target, &TERMS).unwrap();
-        frame
+    fn compared(&self, model: &Model<f32>, target: &Arc<Image>) -> Frame<f32, Scored<Drawn>> {
+        compare(model, self.drawn(model), target)
     }
+
+    fn target(&self) -> Arc<Image> {
+        let photo = Photo { image: &self.photograph, stay: Stay::Resident(0) };
+        device().upload_target(photo).unwrap()
+    }
+}
+
+fn compare(
+    model: &Model<f32>,
+    frame: Frame<f32>,
+    target: &Arc<Image>,
+) -> Frame<f32, Scored<Drawn>> {
+    let terms = &Terms::photometric(LAMBDA_DSSIM);
+    let objective = Objective { target, terms, near: None };
+    device().objective(model, frame, &objective).unwrap().0
 }
 
 /// It has no state.
@@ -112,11 +128,10 @@ fn blend_forward(bencher: Bencher<'_, '_>) {
 fn loss(bencher: Bencher<'_, '_>) {
     let scene = &*SCENE;
     let model = scene.model();
-    let target = device().target(0, &scene.photograph).unwrap();
-    bencher.with_inputs(|| scene.drawn(&model)).bench_local_values(|mut frame| {
-        device().loss(&mut frame, &target, &TERMS).unwrap();
-        frame
-    });
+    let target = scene.target();
+    bencher
+        .with_inputs(|| scene.drawn(&model))
+        .bench_local_values(|frame| compare(&model, frame, &target));
 }
 
 /// From the gradient of the image to those of the splats.
@@ -124,10 +139,10 @@ fn loss(bencher: Bencher<'_, '_>) {
 fn blend_backward(bencher: Bencher<'_, '_>) {
     let scene = &*SCENE;
     let model = scene.model();
-    let mut trained = scene.model();
-    bencher.with_inputs(|| scene.compared(&model)).bench_local_values(|frame| {
+    let (mut trained, target) = (scene.model(), scene.target());
+    bencher.with_inputs(|| scene.compared(&model, &target)).bench_local_values(|frame| {
         let mut gradients = Gradients::default();
-        device().backward(&mut trained, frame, &mut gradients).unwrap();
+        device().backward(&mut trained, frame, None, &mut gradients).unwrap();
         gradients
     });
 }

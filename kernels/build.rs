@@ -1,10 +1,12 @@
 //! Compiles the kernels: each `.cu` to a fatbin that the program embeds, `primitives.cu` to a
-//! static library. Without nvcc there is a warning instead, and no cfg `kernels`.
+//! static library, which is asked for the scratch that its calls want. Without nvcc there is a
+//! warning instead, and no cfg `kernels`.
 
 #[path = "../src/abi/mod.rs"]
 #[allow(dead_code, unreachable_pub, unused_imports, reason = "the library uses the rest")]
 mod abi;
 mod nvcc;
+mod scratch;
 
 use std::collections::VecDeque;
 use std::env;
@@ -75,9 +77,10 @@ fn build(nvcc: &Nvcc) -> Result<(), String> {
     fs::write(out.join("abi.cuh"), abi::header()).map_err(|error| describe(&out, &error))?;
 
     let headers = [texts(&source, "cuh")?, vec![out.join("abi.cuh")]].concat();
+    let folders = Folders { cache: cache(&out)?, out };
     let mut jobs = Vec::new();
     for file in texts(&source, "cu")? {
-        jobs.push(Job::new(nvcc, &archs, &file, &headers, &out)?);
+        jobs.push(Job::new(nvcc, &archs, &file, &headers, &folders)?);
     }
     // Of all files the library takes longest.
     jobs.sort_by_key(|job| job.name != LIBRARY);
@@ -86,10 +89,30 @@ fn build(nvcc: &Nvcc) -> Result<(), String> {
         job.warn_of_spills()?;
     }
 
+    let out = &folders.out;
+    if let Some(library) = jobs.iter().find(|job| job.name == LIBRARY) {
+        scratch::write_table(nvcc, &archs, &library.product, [&source, out])?;
+    }
     let table = table(&jobs, &archs, &nvcc.version);
-    fs::write(out.join("fatbins.rs"), table).map_err(|error| describe(&out, &error))?;
-    link(nvcc, &out);
+    fs::write(out.join("fatbins.rs"), table).map_err(|error| describe(out, &error))?;
+    link(nvcc, out);
     Ok(())
+}
+
+/// Where files go.
+struct Folders {
+    /// Of this build.
+    out: PathBuf,
+    /// Of all builds: clippy, tests and every profile compile the same kernels.
+    cache: PathBuf,
+}
+
+/// The folder `kernels` of the target folder, which `out` (TARGET/PROFILE/build/PACKAGE/out) lies in.
+fn cache(out: &Path) -> Result<PathBuf, String> {
+    let target = out.ancestors().nth(4).unwrap_or(out);
+    let cache = target.join("kernels");
+    fs::create_dir_all(&cache).map_err(|error| describe(&cache, &error))?;
+    Ok(cache)
 }
 
 fn describe(path: &Path, error: &io::Error) -> String {
@@ -153,7 +176,10 @@ struct Job {
     report: PathBuf,
     /// Holds the key that the product was made with.
     stamp: PathBuf,
+    /// Of all that the product depends on.
     key: String,
+    /// Product and report in the cache.
+    cached: [PathBuf; 2],
     program: PathBuf,
     arguments: Vec<String>,
 }
@@ -164,7 +190,7 @@ impl Job {
         archs: &[u32],
         source: &Path,
         headers: &[PathBuf],
-        out: &Path,
+        Folders { out, cache }: &Folders,
     ) -> Result<Self, String> {
         let name = source.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let is_library = name == LIBRARY;
@@ -177,7 +203,6 @@ impl Job {
             .map(str::to_owned)
             .into_iter()
             .chain(code_of(archs))
-            .chain(["-I".to_owned(), out.display().to_string()])
             .collect();
         if let Some(folder) = nvcc.cccl_folder() {
             arguments.extend(["-isystem".to_owned(), folder.display().to_string()]);
@@ -189,18 +214,22 @@ impl Job {
             &["-fatbin", "-lineinfo", "-Werror", "all-warnings"]
         };
         arguments.extend(kind.iter().map(|&word| word.to_owned()));
-        arguments.extend(["-o".to_owned(), product.display().to_string()]);
         arguments.push(source.display().to_string());
 
         let mut hasher = DefaultHasher::new();
         (&nvcc.version, &nvcc.path, &arguments).hash(&mut hasher);
+        // Folders of a build change nothing of what is compiled.
+        arguments.extend(["-I".to_owned(), out.display().to_string()]);
+        arguments.extend(["-o".to_owned(), product.display().to_string()]);
         for path in headers.iter().map(PathBuf::as_path).chain([source]) {
             fs::read(path).map_err(|error| describe(path, &error))?.hash(&mut hasher);
         }
+        let key = format!("{:016x}", hasher.finish());
         Ok(Self {
             stamp: out.join(format!("{name}.key")),
             report: out.join(format!("{name}.ptxas")),
-            key: format!("{:016x}", hasher.finish()),
+            cached: ["product", "ptxas"].map(|kind| cache.join(format!("{name}-{key}.{kind}"))),
+            key,
             program: nvcc.path.clone(),
             source: source.to_owned(),
             name,
@@ -216,6 +245,12 @@ impl Job {
             && self.report.is_file()
         {
             return Ok(());
+        }
+        if self.cached.iter().all(|path| path.is_file()) {
+            let [product, report] = &self.cached;
+            copy(product, &self.product)?;
+            copy(report, &self.report)?;
+            return self.finish();
         }
         if self.product.is_file() {
             // An archive is otherwise added to.
@@ -237,7 +272,35 @@ impl Job {
             ));
         }
         fs::write(&self.report, text.as_bytes()).map_err(|error| describe(&self.report, &error))?;
+        self.forget_older()?;
+        let [product, report] = &self.cached;
+        copy(&self.product, product)?;
+        copy(&self.report, report)?;
+        self.finish()
+    }
+
+    fn finish(&self) -> Result<(), String> {
         fs::write(&self.stamp, &self.key).map_err(|error| describe(&self.stamp, &error))
+    }
+
+    /// Makes room in the cache: of each file so many products stay, the newest.
+    fn forget_older(&self) -> Result<(), String> {
+        const KEPT: usize = 5;
+        let [product, _] = &self.cached;
+        let cache = product.parent().unwrap_or(product);
+        let prefix = format!("{}-", self.name);
+        let mut found = texts(cache, "product")?;
+        found.retain(|path| {
+            path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&prefix))
+        });
+        found.sort_by_key(|path| fs::metadata(path).and_then(|about| about.modified()).ok());
+        let count = found.len().saturating_sub(KEPT);
+        for path in &found[..count] {
+            fs::remove_file(path).map_err(|error| describe(path, &error))?;
+            // Without its product a report is of no use, but does no harm either.
+            let _ = fs::remove_file(path.with_extension("ptxas"));
+        }
+        Ok(())
     }
 
     /// One warning for each of our kernels that keeps registers in memory.
@@ -258,6 +321,14 @@ impl Job {
         }
         Ok(())
     }
+}
+
+/// Copies a file so that nobody ever sees half of it.
+fn copy(from: &Path, to: &Path) -> Result<(), String> {
+    // Another build may copy the same file.
+    let part = to.with_extension(format!("{}.part", std::process::id()));
+    fs::copy(from, &part).map_err(|error| describe(from, &error))?;
+    fs::rename(&part, to).map_err(|error| describe(to, &error))
 }
 
 fn is_information(line: &str) -> bool {

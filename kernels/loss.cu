@@ -198,7 +198,7 @@ __device__ inline float similarities(float4* run, const LossArgs& a, const Strip
     float sum = 0.0f;
 #pragma unroll
     for (int k = 0; k < RUN; ++k) {
-        const float d_s = k >= from && k < to ? a.d_similarity : 0.0f;
+        const float d_s = k >= from && k < to ? a.d_values[VALUE_SSIM] : 0.0f;
         const float similarity = similarity_bwd({m[0][k], m[1][k], m[2][k], m[3][k]}, d_s, run[k]);
         if (k >= own_from && k < own_to) sum += similarity;
     }
@@ -240,7 +240,7 @@ __device__ inline void store(const Column& held, const LossArgs& a, const Strip&
         // In numbers, for branches would part the lanes.
         const float sign = static_cast<float>(held.x[i] > held.y[i]) -
                            static_cast<float>(held.x[i] < held.y[i]);
-        d_x[i] = held.d_x[i] + sign * a.d_l1;
+        d_x[i] = held.d_x[i] + sign * a.d_values[VALUE_L1];
     }
     // The image passed through the mask, and so does its gradient.
     if (mask) {
@@ -279,7 +279,8 @@ __device__ inline void add_sums(LossShared& s, const LossArgs& a, const Sums& su
     if (threadIdx.x < 3) {
         double total = 0.0;
         for (uint32_t w = 0; w < LOSS_BLOCK / WARP; ++w) total += s.warp_sums[threadIdx.x][w];
-        atomicAdd(&a.sums->absolute + threadIdx.x, total);
+        constexpr uint32_t PLACES[3] = {VALUE_L1, SUM_SQUARED, VALUE_SSIM};
+        atomicAdd(a.sums + PLACES[threadIdx.x], total);
     }
 }
 

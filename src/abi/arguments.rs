@@ -1,5 +1,6 @@
 //! The constants and structs that kernels and host share.
 
+use super::terms::TERM_VALUES;
 use super::{In, Out};
 
 constants! {
@@ -135,16 +136,6 @@ abi! {
         pub d_color: [f32; 3],
         /// Of the inverse depth; 0 where none was compared.
         pub d_inverse_depth: f32,
-    }
-
-    /// What `loss` adds up.
-    pub struct LossSums {
-        /// Of |x - y|.
-        pub absolute: f64,
-        /// Of (x - y)².
-        pub squared: f64,
-        /// Of the windows' similarities.
-        pub similarity: f64,
     }
 
     /// What steps without a gradient do to the colours, as `lazy_adam.cuh` uses it.
@@ -371,18 +362,17 @@ abi! {
         pub mask: In<'a, u8>,
         /// [h, w, 3]; null where no gradient is wanted.
         pub d_image: Out<'a, f32>,
-        /// Added to.
-        pub sums: Out<'a, LossSums>,
+        /// Added to: |x - y|, the windows' similarities and (x - y)², each at its place; [TERM_SUMS].
+        pub sums: Out<'a, f64>,
         /// Width and height in pixels.
         pub size: [u32; 2],
         /// The window along one axis, its centre in the middle; adds up to 1.
         pub taps: [f32; 11],
         /// Pixels at the image's border whose window does not lie inside.
         pub margin: u32,
-        /// Gradient of |x - y| at a pixel.
-        pub d_l1: f32,
-        /// Gradient of a window's similarity.
-        pub d_similarity: f32,
+        /// Gradients of the summands of the values, each at its place: of |x - y| at a pixel, and of a
+        /// window's similarity.
+        pub d_values: [f32; TERM_VALUES as usize],
         /// Not 0: the image is held to 0..1 first.
         pub clamp: u32,
         /// Fills up to the alignment.

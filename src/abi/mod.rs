@@ -19,6 +19,7 @@ mod relocate;
 mod reorder;
 mod smooth;
 mod surface;
+pub mod terms;
 
 pub use appearance::{
     AFFINE_WIDTH, APPEARANCE_BLOCK, COLOR_SHARES, CoastArgs, ColorBwdArgs, CompensateArgs,
@@ -66,6 +67,7 @@ pub fn header() -> String {
         "// Printed by kernels/build.rs from src/abi/.\n#pragma once\n\
          #include <cstddef>\n#include <cstdint>\n",
         &constants(),
+        &terms::constants(),
         &structs(),
         &densify::constants(),
         &densify::structs(),

@@ -17,10 +17,10 @@ abi! {
         pub entropy: f64,
         /// Of absolute differences of densities.
         pub density: f64,
-        /// Of squared differences of normals.
-        pub normal: f64,
         /// Of absolute differences of distances, in their unit.
         pub sdf: f64,
+        /// Of squared differences of normals.
+        pub normal: f64,
     }
 
     /// `count_seen` and `list_seen`: the Gaussians that a view sees, in the order of their rows.

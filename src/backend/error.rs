@@ -36,17 +36,28 @@ pub enum DeviceError {
         /// The loss.
         value: f64,
     },
-    /// A second view was to add to gradients that hold one.
-    #[error("this device takes one view a step: step after each backward pass")]
-    OneViewPerStep,
-    /// Something that needs the gradient of an image before there is one.
-    #[error("a frame drawn for training, and its loss, come before the backward pass and the step")]
-    NoLoss,
-    /// Normals are to be compared that no one drew.
+    /// More views than a step takes.
+    #[error("a step takes at most {most} views, and its gradients hold as many")]
+    TooManyViews {
+        /// The most that a step takes.
+        most: usize,
+    },
+    /// A step before a view.
+    #[error("a step needs the gradients of a view: call backward before it")]
+    NoView,
+    /// A term of the loss needs what the frame or the call does not have.
     #[error(
-        "the frame holds no maps of depths and normals: draw it for training, and with          RenderSettings::surface, before they are compared"
+        "the {term} term needs {input}, and there are none: ask for them when the view is drawn"
     )]
-    NoSurfaceMaps,
+    MissingInput {
+        /// The term.
+        term: &'static str,
+        /// What it needs.
+        input: &'static str,
+    },
+    /// Colours are to be changed in a frame that has no room for them.
+    #[error("the frame has no room for changed colours: ask for it when the view is drawn")]
+    NoRoomForColors,
     /// An image that a network of LPIPS sees nothing of.
     #[error(
         "LPIPS needs images of at least {least} x {least} px, and the view has {} x {}", size[0], size[1]
@@ -103,11 +114,6 @@ pub enum DeviceError {
         /// Number of tables.
         views: usize,
     },
-    /// Surface terms without what their samples look at.
-    #[error(
-        "density and normals are compared with neighbours', and none were found: find them first"
-    )]
-    NoNeighbours,
     /// Lists of neighbours of a length that devices do not make.
     #[error(
         "lists of {count} neighbours were asked for, but a device makes such of 1 to {most}",

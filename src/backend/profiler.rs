@@ -8,7 +8,7 @@ use super::stage::Stage;
 use crate::memory::Bytes;
 
 /// A device that can be measured from inside. `Model` and `Frame` are those of its
-/// [`Raster`](super::Raster).
+/// [`Render`](super::Render).
 pub trait Profiler<Model, Frame> {
     /// Begins or ends the timing of stages, which costs a little time itself.
     fn time_stages(&mut self, on: bool) -> Result<(), DeviceError>;

@@ -6,14 +6,13 @@ use super::costs::costs;
 use super::denser::denser;
 use super::report::Report;
 use super::result::{Bench, Peak};
-use super::steady_state::{Counted, SteadyState, SurfaceWork, median};
+use super::steady_state::{Counted, Inputs, SteadyState, SurfaceWork, median};
 use crate::backend::{
-    AdamStep, LossTerms, Pass, Rates, RenderSettings, ScreenFilter, Surface, SurfaceMaps, Work,
+    AdamStep, Rates, RenderSettings, ScreenFilter, Statistics, Terms, TrainDevice, Work,
 };
-use crate::config::{Regularize, SugarOptions};
+use crate::config::{OptimizeOptions, Regularize, SugarOptions};
 use crate::dataset::{Dataset, ImageLoader};
 use crate::model::Gaussians;
-use crate::train::descend::Descent;
 use crate::train::feed::Feed;
 use crate::train::{TrainError, Views, scene_cube, scene_extent};
 
@@ -44,7 +43,7 @@ pub struct BenchSetup<'a> {
     /// Seed of the order of the views.
     pub seed: u64,
     /// Weights of the loss.
-    pub terms: LossTerms,
+    pub optimize: &'a OptimizeOptions,
     /// Colour behind everything.
     pub background: [f32; 3],
     /// What keeps splats from falling between pixels.
@@ -60,7 +59,7 @@ pub struct BenchSetup<'a> {
 }
 
 /// Measures the model at each of these numbers of Gaussians, the smallest first.
-pub fn measure<B: Surface + SurfaceMaps>(
+pub fn measure<B: TrainDevice>(
     device: &mut B,
     setup: &BenchSetup<'_>,
     gaussians: &Gaussians,
@@ -75,7 +74,7 @@ pub fn measure<B: Surface + SurfaceMaps>(
     let dataset = setup.dataset;
     let first = dataset.train.first().map(|&view| &dataset.views[view].camera);
     Ok(Report {
-        device: device.name(),
+        device: device.info().name,
         train_views: dataset.train.len(),
         view_px: first.map_or([0; 2], |camera| [camera.width, camera.height]),
         observes: setup.observes,
@@ -85,7 +84,7 @@ pub fn measure<B: Surface + SurfaceMaps>(
 }
 
 /// Trains the model in place: no learning rates, no density control.
-fn bench<B: Surface + SurfaceMaps>(
+fn bench<B: TrainDevice>(
     device: &mut B,
     setup: &BenchSetup<'_>,
     gaussians: &Gaussians,
@@ -99,25 +98,29 @@ fn bench<B: Surface + SurfaceMaps>(
     // As training has it.
     device.reorder(&mut model, &scene_cube(setup.dataset))?;
     let settings = RenderSettings {
-        pass: if setup.observes { Pass::Observe } else { Pass::Train },
         sh_degree: gaussians.sh_degree,
         background: setup.background,
         near: feed.views.near(),
         screen_filter: setup.screen_filter,
         ..RenderSettings::DEFAULT
     };
-    let step = AdamStep::new(0, NO_RATES);
-    let descent = Descent { settings, terms: setup.terms, depth_weight: None, step };
+    let inputs = Inputs {
+        settings,
+        observe: setup.observes.then_some(Statistics::Norms),
+        terms: Terms::photometric(setup.optimize.lambda_dssim),
+        step: AdamStep::new(0, NO_RATES),
+    };
     let surfaces = match setup.sugar.regularize {
         Regularize::None => None,
         _ => Some(SurfaceWork {
+            optimize: setup.optimize.clone(),
             options: setup.sugar.clone(),
             seed: setup.seed,
             extent: scene_extent(setup.dataset),
             near: device.neighbours(&model, setup.sugar.regularity_knn)?,
         }),
     };
-    let mut steady = SteadyState::new(device, model, feed, descent, surfaces);
+    let mut steady = SteadyState::new(device, model, feed, inputs, surfaces);
     steady.bring_photographs()?;
     steady.run(setup.warm_up)?;
     // What the iterations so far have taken stays taken; photographs that had to make room for

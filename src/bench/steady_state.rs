@@ -2,30 +2,40 @@
 
 use super::costs::Pairs;
 use crate::backend::{
-    CopySpeed, DeviceError, MemoryEntry, MemoryKind, Pass, Pending, RenderSettings, Stage,
-    StageTime, Surface, SurfaceMaps, Work,
+    AdamStep, CopySpeed, DeviceError, Held as _, Look, MemoryEntry, MemoryKind, ModelShape, Peaks,
+    Pending, Photo, RenderSettings, Stage, StageTime, Statistics, Stay, Terms, TrainDevice, Wants,
+    Work,
 };
-use crate::config::SugarOptions;
+use crate::config::{OptimizeOptions, SugarOptions};
 use crate::dataset::View;
 use crate::memory::Bytes;
 use crate::train::TrainError;
-use crate::train::coarse::Asked;
-use crate::train::descend::{Descended, Descent, Surfaces, descend};
 use crate::train::event::Split;
 use crate::train::feed::Feed;
+use crate::train::terms::with_surface;
+use crate::train::train_step::{ViewInputs, ViewOutputs, add_view};
 
 /// A model in training that stays as it is.
-pub(super) struct SteadyState<'a, B: Surface + SurfaceMaps> {
+pub(super) struct SteadyState<'a, B: TrainDevice> {
     device: &'a mut B,
     model: B::Model,
     feed: Feed<'a>,
-    descent: Descent,
+    inputs: Inputs,
     /// What surfaces are asked for in an iteration, and the Gaussians' neighbours.
     surfaces: Option<SurfaceWork<B>>,
     /// The loss of the iteration before, read after the next is launched as in training.
-    launched: Option<B::Loss>,
+    pending: Option<B::Losses>,
     /// Bytes of the last frame and gradients.
     bytes: [Bytes; 2],
+}
+
+/// What an iteration does.
+pub(super) struct Inputs {
+    pub(super) settings: RenderSettings,
+    pub(super) observe: Option<Statistics>,
+    /// Without those of surfaces.
+    pub(super) terms: Terms,
+    pub(super) step: AdamStep,
 }
 
 /// What views give the device to do.
@@ -36,22 +46,23 @@ pub(super) struct Counted {
 }
 
 /// What the iterations ask of surfaces.
-pub(super) struct SurfaceWork<B: Surface> {
+pub(super) struct SurfaceWork<B: TrainDevice> {
+    pub(super) optimize: OptimizeOptions,
     pub(super) options: SugarOptions,
     pub(super) seed: u64,
     pub(super) extent: f64,
-    pub(super) near: B::Neighbours,
+    pub(super) near: B::Lists,
 }
 
-impl<'a, B: Surface + SurfaceMaps> SteadyState<'a, B> {
+impl<'a, B: TrainDevice> SteadyState<'a, B> {
     pub(super) fn new(
         device: &'a mut B,
         model: B::Model,
         feed: Feed<'a>,
-        descent: Descent,
+        inputs: Inputs,
         surfaces: Option<SurfaceWork<B>>,
     ) -> Self {
-        Self { device, model, feed, descent, surfaces, launched: None, bytes: [Bytes(0); 2] }
+        Self { device, model, feed, inputs, surfaces, pending: None, bytes: [Bytes(0); 2] }
     }
 
     /// Gives the device as many photographs as it keeps: training brings each once in a while.
@@ -61,14 +72,14 @@ impl<'a, B: Surface + SurfaceMaps> SteadyState<'a, B> {
         views.schedule_decoding(train);
         for &view in train {
             let Some(image) = views.fetch(view) else { continue };
-            self.device.target(view, &image)?;
-            if !self.device.holds(view) {
+            self.device.upload_target(Photo { image: &image, stay: Stay::Resident(view) })?;
+            if !self.device.is_resident(view) {
                 break;
             }
             drop(image);
             views.release(self.device, view);
         }
-        self.feed.schedule_decoding(self.device, self.descent.step.number + 1);
+        self.feed.schedule_decoding(self.device, self.inputs.step.number + 1);
         Ok(())
     }
 
@@ -85,23 +96,32 @@ impl<'a, B: Surface + SurfaceMaps> SteadyState<'a, B> {
         &mut self,
         look: impl FnOnce(&mut B, &B::Model, &View) -> Result<(), DeviceError>,
     ) -> Result<(), TrainError> {
-        let step = &mut self.descent.step;
+        let step = &mut self.inputs.step;
         step.number += 1;
         let number = step.number;
         let (view, target) = self.feed.take(self.device, number)?;
         let view = self.feed.views.view(view);
         look(self.device, &self.model, view)?;
-        let surfaces = self.surfaces.as_ref().map(|SurfaceWork { options, seed, extent, near }| {
-            let asked = Asked::surfaces(options, (*seed, *extent), number);
-            Surfaces { asked, near: Some(near) }
-        });
+        let terms = match &self.surfaces {
+            None => self.inputs.terms.clone(),
+            Some(SurfaceWork { optimize, options, seed, extent, .. }) => {
+                with_surface(optimize, options, (*seed, *extent), number)
+            }
+        };
+        let Inputs { settings, observe, step, .. } = self.inputs;
+        let near = self.surfaces.as_ref().map(|surfaces| &surfaces.near);
+        let terms = &terms;
+        let inputs =
+            ViewInputs { settings, observe, compensation: None, terms, near, in_batch: false };
         let (device, model) = (&mut *self.device, &mut self.model);
-        let Descended { loss, activations, gradients, .. } =
-            descend(device, model, (view, &target), &self.descent, None, surfaces.as_ref())?;
-        self.bytes = [activations, gradients];
+        let mut gradients = B::Gradients::default();
+        let ViewOutputs { pixels, activations, .. } =
+            add_view(device, model, (view, &target), &inputs, None, &mut gradients)?;
+        self.bytes = [activations, gradients.bytes()];
+        device.step(model, gradients, &step)?;
         drop(target);
         self.feed.prefetch(self.device, number + 1)?;
-        if let Some(before) = self.launched.replace(loss) {
+        if let Some(before) = self.pending.replace(pixels) {
             before.read()?;
         }
         for warning in self.feed.views.take_warnings() {
@@ -111,7 +131,7 @@ impl<'a, B: Surface + SurfaceMaps> SteadyState<'a, B> {
     }
 
     fn finish(&mut self) -> Result<(), TrainError> {
-        if let Some(last) = self.launched.take() {
+        if let Some(last) = self.pending.take() {
             last.read()?;
         }
         Ok(self.device.synchronize()?)
@@ -119,17 +139,17 @@ impl<'a, B: Surface + SurfaceMaps> SteadyState<'a, B> {
 
     /// What the views of so many iterations, which are slow ones, give the device to do.
     pub(super) fn count(&mut self, iterations: u32) -> Result<Counted, TrainError> {
-        let settings = self.descent.settings;
-        let picture = RenderSettings { pass: Pass::Picture, ..settings };
+        let Inputs { settings, observe, .. } = self.inputs;
+        let wants = Wants { observe, ..Wants::default() };
         let mut works = Vec::new();
         let mut contributing = 0;
         for _ in 0..iterations {
             self.iterate(|device, model, view| {
-                let frame = device.render(model, view, &picture)?;
+                let frame = device.render(model, view, &settings, Look::COUNTS)?;
                 let blended = device.image(&frame)?.blended.unwrap_or_default();
                 contributing += blended.into_iter().map(u64::from).sum::<u64>();
                 drop(frame);
-                let frame = device.render(model, view, &settings)?;
+                let frame = device.render_train(model, view, &settings, &wants)?;
                 if let Some(profiler) = device.profiler() {
                     works.extend(profiler.work(model, &frame)?);
                 }
@@ -154,7 +174,7 @@ impl<'a, B: Surface + SurfaceMaps> SteadyState<'a, B> {
 
     /// Has the device's memory peaks begin now.
     pub(super) fn reset_memory_peaks(&mut self) {
-        self.device.reset_memory_peaks();
+        let _ = self.device.memory(Peaks::Reset);
     }
 
     /// Medians of the stages' times, in the order in which they run; none of a device that does not
@@ -189,14 +209,13 @@ impl<'a, B: Surface + SurfaceMaps> SteadyState<'a, B> {
         Ok(times.into_iter().map(stage_time).collect())
     }
 
-    pub(super) fn memory(&self) -> Vec<MemoryEntry> {
-        let mut entries = self.device.memory();
-        if !entries.is_empty() {
+    pub(super) fn memory(&mut self) -> Vec<MemoryEntry> {
+        if let Some(mut memory) = self.device.memory(Peaks::Keep) {
             // What only a measurement before this one held.
-            entries.retain(|entry| entry.peak > Bytes(0));
-            return entries;
+            memory.entries.retain(|entry| entry.peak > Bytes(0));
+            return memory.entries;
         }
-        let [parameters, optimizer] = self.device.model_bytes(&self.model);
+        let ModelShape { parameters, optimizer, .. } = self.device.shape(&self.model);
         let [activations, gradients] = self.bytes;
         [
             ("parameters", parameters),

@@ -6,7 +6,7 @@ use super::device::{self, DeviceOptions, Task};
 use super::exit::UsageError;
 use super::output::print;
 use super::scene::{ModelArgs, Opened};
-use crate::backend::{LossTerms, Surface, SurfaceMaps};
+use crate::backend::TrainDevice;
 use crate::bench::{BenchSetup, Report, measure};
 use crate::config::{Config, SugarOptions};
 use crate::train::render_filter;
@@ -69,7 +69,7 @@ struct Measuring<'a> {
 impl Task for Measuring<'_> {
     type Output = Report;
 
-    fn run<B: Surface + SurfaceMaps>(self, device: &mut B) -> anyhow::Result<Report> {
+    fn run<B: TrainDevice>(self, device: &mut B) -> anyhow::Result<Report> {
         let Self { args, opened } = self;
         let config = &opened.config;
         let mut counts = args.gaussians.clone();
@@ -80,7 +80,7 @@ impl Task for Measuring<'_> {
             dataset: &opened.dataset,
             images: &opened.images,
             seed: config.run.seed,
-            terms: LossTerms { lambda_dssim: config.optimize.lambda_dssim },
+            optimize: &config.optimize,
             background: config.scene.background_color().0,
             screen_filter: render_filter(config),
             observes: args.observe,

@@ -4,14 +4,14 @@
 use anyhow::Context;
 use serde::Serialize;
 
-#[cfg(kernels)]
-use crate::backend::Backend;
 #[cfg(not(kernels))]
 use crate::backend::DeviceError;
 use crate::backend::cpu::Cpu;
 #[cfg(kernels)]
 use crate::backend::cuda::{Cuda, CudaOptions};
-use crate::backend::{Surface, SurfaceMaps, gpu};
+#[cfg(kernels)]
+use crate::backend::{Device as _, DeviceInfo};
+use crate::backend::{TrainDevice, gpu};
 use crate::config::{Config, Device, MemoryOptions};
 use crate::memory::Bytes;
 use crate::memory::plan::Coarse;
@@ -25,7 +25,7 @@ pub(super) trait Task {
     type Output;
 
     /// Does the work.
-    fn run<B: Surface + SurfaceMaps>(self, device: &mut B) -> anyhow::Result<Self::Output>;
+    fn run<B: TrainDevice>(self, device: &mut B) -> anyhow::Result<Self::Output>;
 }
 
 /// What was asked of the device.
@@ -116,12 +116,13 @@ pub(super) struct UsableGpu {
 #[cfg(kernels)]
 pub(super) fn try_gpu() -> Result<UsableGpu, String> {
     let gpu = Cuda::open(&CudaOptions::default()).map_err(|error| error.to_string())?;
+    let DeviceInfo { name, uuid } = gpu.info();
     gpu.heap().update_foreign_use().map_err(|error| error.to_string())?;
     Ok(UsableGpu {
-        name: gpu.name(),
-        uuid: gpu.uuid(),
+        name,
+        uuid,
         virtual_memory: gpu.heap().is_virtual(),
-        budget: gpu.memory_budget(),
+        budget: Some(gpu.heap().budget()),
     })
 }
 

@@ -166,7 +166,7 @@ fn describe(gpu: &Gpu, kernels: Option<KernelBuild>) -> String {
 /// Who else uses a GPU, in lines.
 fn users(gpu: &Gpu) -> Vec<String> {
     let Some(users) = &gpu.users else {
-        return vec!["           the driver does not tell who else uses it".to_owned()];
+        return vec!["           the driver does not report who else uses it".to_owned()];
     };
     let line = |user: &User| {
         let memory = user.memory.map(|held| format!(", {:.2} GiB", held.gib()));

@@ -9,7 +9,7 @@ use super::exit::UsageError;
 use super::lpips::{self, Sources};
 use super::output::print;
 use super::scene::{ModelArgs, Opened, none_decoded};
-use crate::backend::{Surface, SurfaceMaps};
+use crate::backend::TrainDevice;
 use crate::perceptual::LpipsWeights;
 use crate::telemetry::{append_metrics, write_per_view, write_results};
 use crate::train::appearance::compensation;
@@ -79,7 +79,7 @@ struct Evaluating<'a> {
 impl Task for Evaluating<'_> {
     type Output = Evaluation;
 
-    fn run<B: Surface + SurfaceMaps>(self, device: &mut B) -> anyhow::Result<Evaluation> {
+    fn run<B: TrainDevice>(self, device: &mut B) -> anyhow::Result<Evaluation> {
         let Self { opened, split, lpips } = self;
         let mut views = Views::new(&opened.dataset, &opened.images);
         if views.split(split).is_empty() {

@@ -46,7 +46,7 @@ pub(super) struct DataError(pub(super) String);
 #[error("interrupted; the checkpoint is written. Continue with: splat train --resume -m {0}")]
 pub(super) struct Interrupted(pub(super) String);
 
-/// The run ended for want of the GPU's memory, after a checkpoint.
+/// The run ran out of GPU memory and ended after writing a checkpoint.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{stopped}\n{}continue with less memory: splat train --resume -m {model} {}",
@@ -145,17 +145,17 @@ impl Exit {
             | DeviceError::TooManyInstances { .. }
             | DeviceError::ImageTooLarge { .. }
             | DeviceError::OutOfHostMemory { .. }
-            | DeviceError::NoLoss
-            | DeviceError::NoSurfaceMaps
+            | DeviceError::NoView
+            | DeviceError::MissingInput { .. }
+            | DeviceError::NoRoomForColors
             | DeviceError::NoSuchTable { .. }
             | DeviceError::NoSuchRow { .. }
             | DeviceError::NeighbourCount { .. }
             | DeviceError::StaleNeighbours { .. } => Self::Error,
             DeviceError::NotFinite { .. }
             | DeviceError::LossNotFinite { .. }
-            | DeviceError::OneViewPerStep
+            | DeviceError::TooManyViews { .. }
             | DeviceError::TooSmallForLpips { .. }
-            | DeviceError::NoNeighbours
             | DeviceError::TargetSize { .. } => Self::Error,
         }
     }

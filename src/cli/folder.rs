@@ -111,7 +111,7 @@ fn entries(model_path: &Path, below: impl AsRef<Path>, prefix: &str) -> Vec<Path
 }
 
 /// Writes what other tools look for in a model folder, and the configuration. `points` are those
-/// that the Gaussians start from; where a run goes on, its first record of them stays.
+/// that the Gaussians start from; a resumed run keeps its first record of them.
 pub(super) fn describe(
     model_path: &Path,
     config: &Config,

@@ -1,4 +1,4 @@
-//! A trained model that SuGaR's coarse stage starts from: its Gaussians, and what its run tells.
+//! A trained model that SuGaR's coarse stage starts from: its Gaussians and the options of its run.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use super::folder;
 use crate::config::{Config, SceneOptions, SugarOptions};
 use crate::math::splat::DILATION_PX2;
 
-/// The iteration of a PLY that lies in no folder that tells one: the reference's.
+/// The iteration of a PLY in a folder without a number: the reference's default.
 const USUAL_ITERATION: u32 = 7000;
 
 /// What 3DGS's trainers write of their options.
@@ -27,7 +27,7 @@ pub(super) struct Handover {
     recorded_run: Option<(PathBuf, RecordedOptions)>,
 }
 
-/// Options of a run that one which goes on from its Gaussians keeps, unless it is told otherwise.
+/// Options that a run started from the Gaussians of another keeps, unless they are set anew.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 struct RecordedOptions {
     scene: SceneOptions,
@@ -115,7 +115,7 @@ fn iteration_of(ply: &Path) -> Option<u32> {
     ply.parent()?.file_name()?.to_str()?.strip_prefix("iteration_")?.parse().ok()
 }
 
-/// What the run of a model folder was told: by our own file, or by the one that 3DGS's trainers write.
+/// The options of a model folder's run: from our own file, or from the one that 3DGS's trainers write.
 fn recorded_run(model_path: &Path) -> anyhow::Result<Option<(PathBuf, RecordedOptions)>> {
     if let Some((origin, text)) = folder::read_config(model_path)? {
         let Config { scene, optimize, .. } = Config::from_toml(&origin, &text)?;

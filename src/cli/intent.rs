@@ -42,9 +42,9 @@ pub(super) struct Intent {
     pub(super) config: Config,
     /// Model folder.
     pub(super) model_path: PathBuf,
-    /// Where the run goes on, if it does not start.
+    /// The checkpoint that the run resumes from, if it does not start anew.
     pub(super) checkpoint: Option<StoredCheckpoint>,
-    /// The checkpoint is one of the model folder, whose run goes on.
+    /// The checkpoint lies in the model folder, whose run is resumed.
     pub(super) goes_on: bool,
 }
 
@@ -59,7 +59,7 @@ impl Intent {
             typed: Some(Typed { flags: &args.options, matches }),
         };
         let mut config = resolve(layers)?;
-        // A run that goes on stays where it is found, wherever its checkpoint was written.
+        // A resumed run stays in its folder, wherever its checkpoint was written.
         let settled = resolved_folder(args, &config);
         let mut found = match (&args.start_checkpoint, &settled) {
             (Some(path), _) => Some((path.clone(), StoredCheckpoint::open(path)?)),
@@ -183,7 +183,7 @@ fn imported_model(
     Ok(config)
 }
 
-/// What a run started from is told by its checkpoint, whatever a preset or the command line says.
+/// What a run started from is read from its checkpoint, whatever a preset or the command line says.
 fn keep_origin(before: &Config, config: &mut Config, matches: &ArgMatches) {
     if before.sugar.checkpoint_path.is_some() {
         config.optimize.iterations = before.optimize.iterations;
@@ -198,13 +198,13 @@ fn keep_origin(before: &Config, config: &mut Config, matches: &ArgMatches) {
     config.sugar.iteration_to_load = before.sugar.iteration_to_load;
 }
 
-/// A checkpoint of the coarse stage goes on in it, on the same side of its prune, and one of the
-/// photometric stage in that.
+/// A checkpoint of the coarse stage resumes in it, on the same side of its prune, and one of the
+/// photometric stage in the photometric stage.
 fn keep_start(path: &Path, about: &Checkpoint, now: &Config) -> Result<(), UsageError> {
     let place = |config| {
-        let course =
-            CoarseSchedule::of(config).filter(|course| course.contains(about.iteration))?;
-        Some((course.start, about.iteration > course.prune))
+        let schedule =
+            CoarseSchedule::of(config).filter(|schedule| schedule.contains(about.iteration))?;
+        Some((schedule.start, about.iteration > schedule.prune))
     };
     let (before, place) = (place(&about.config), place(now));
     if place == before {

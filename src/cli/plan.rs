@@ -21,6 +21,7 @@ use crate::export::read_ply;
 use crate::memory::plan::{self, Granule, ModelSize, OptionalColumns, Run, Seen, Storage};
 use crate::memory::{Bytes, Limit, Rung};
 use crate::model;
+use crate::train::span::Span;
 use crate::train::{densify, forecast, render_filter};
 
 /// Arguments of `splat plan`.
@@ -140,6 +141,7 @@ fn report(
         colors: forecast::color_tables(config, dataset),
         births: None,
         coarse: forecast::coarse(config),
+        batch_views: config.optimize.batch_views,
         relocates: config.densify.strategy == Strategy::Mcmc,
         bands: config.memory.give_up.contains(&Rung::Bands),
         context: args.context,
@@ -185,9 +187,9 @@ fn gaussians(
     if let Some(count) = args.gaussians {
         return counted(count, "--gaussians");
     }
-    // Where there is no density control their number stays.
+    // Without density control their number stays.
     let last = config.optimize.iterations;
-    if !(0..last).any(|iteration| densify::due(config, 1.0, iteration).is_some()) {
+    if !(0..last).any(|iteration| densify::due(config, 1.0, Span::of(iteration)).is_some()) {
         return counted(start, "those at the start: there is no round of density control");
     }
     if let Some(count) = config.densify.max_points {

@@ -92,7 +92,7 @@ fn head(profile: &Profile) -> String {
             )
             .ok();
         }
-        None => text.push_str("\n\nMemory is told every 100 iterations, and at the end."),
+        None => text.push_str("\n\nMemory is reported every 100 iterations, and at the end."),
     }
     text
 }
@@ -146,11 +146,11 @@ fn growth(text: &mut String, points: &[Point]) {
 fn given_up(text: &mut String, profile: &Profile) {
     if profile.changes.is_empty() {
         if profile.slack.is_some() {
-            text.push_str("\n\nnothing was given up for want of memory");
+            text.push_str("\n\nnothing was given up to save memory");
         }
         return;
     }
-    text.push_str("\n\ngiven up for want of memory, and taken back");
+    text.push_str("\n\ngiven up to save memory, and restored");
     for change in &profile.changes {
         write!(
             text,

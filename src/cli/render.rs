@@ -9,7 +9,7 @@ use super::device::{self, DeviceOptions, Task};
 use super::exit::UsageError;
 use super::output::print;
 use super::scene::{ModelArgs, Opened, none_decoded};
-use crate::backend::{Surface, SurfaceMaps};
+use crate::backend::TrainDevice;
 use crate::dataset::Image;
 use crate::files::{create_folder, write_atomically};
 use crate::train::eval::{EvalRequest, Shown, evaluate};
@@ -47,7 +47,7 @@ struct Rendering<'a> {
 impl Task for Rendering<'_> {
     type Output = ();
 
-    fn run<B: Surface + SurfaceMaps>(self, device: &mut B) -> anyhow::Result<()> {
+    fn run<B: TrainDevice>(self, device: &mut B) -> anyhow::Result<()> {
         let Self { args, opened } = self;
         let mut views = Views::new(&opened.dataset, &opened.images);
         let model = device.upload(&opened.gaussians)?;

@@ -21,8 +21,8 @@ pub(super) enum Start<'a> {
 }
 
 impl<'a> Start<'a> {
-    /// The model of `--init` where there is one; the scene's points otherwise, or random ones where
-    /// it has none. Never more than `--max-points`.
+    /// The model of `--init` if given; otherwise the scene's points, or random ones if it has none.
+    /// Never more than `--max-points`.
     pub(super) fn of(dataset: &'a Dataset, config: &Config) -> anyhow::Result<Self> {
         match &config.optimize.init {
             Some(path) => Ok(Self::Model(starting_model(path, config)?)),
@@ -61,9 +61,9 @@ fn starting_model(path: &Path, config: &Config) -> anyhow::Result<Gaussians> {
     }
     if config.optimize.filter_3d {
         tracing::info!(
-            "--filter-3d widens the Gaussians of {} as far as the views could tell nothing finer; those \
-             of a run that had a filter hold it already, and such a run is better gone on with from \
-             its checkpoint",
+            "--filter-3d widens the Gaussians of {} to the finest detail that the views show; those of a \
+             run with a filter contain it already, and such a run is better resumed from its \
+             checkpoint",
             path.display()
         );
     }

@@ -15,7 +15,7 @@ use super::output::{print, shell_word};
 use super::scene::open_scene;
 use super::start::Start;
 use super::train_args::TrainArgs;
-use crate::backend::{Rows, Surface, SurfaceMaps};
+use crate::backend::{Rows, TrainDevice};
 use crate::config::Config;
 use crate::dataset::{AlphaMeaning, Dataset, ImageSource};
 use crate::memory::Rung;
@@ -47,7 +47,7 @@ struct Training<'a> {
 impl Task for Training<'_> {
     type Output = ();
 
-    fn run<B: Surface + SurfaceMaps>(self, device: &mut B) -> anyhow::Result<()> {
+    fn run<B: TrainDevice>(self, device: &mut B) -> anyhow::Result<()> {
         let Self { args, mut intent, lpips } = self;
         let stop = stop_on_signals()?;
         if args.demo && intent.checkpoint.is_none() {
@@ -93,7 +93,7 @@ impl Task for Training<'_> {
     }
 }
 
-/// Names the command that goes on with less, where a run ended for want of the GPU's memory.
+/// Names the command that resumes with less memory, if the run ran out of GPU memory.
 fn explained(error: TrainError, intent: &Intent) -> anyhow::Error {
     if !matches!(error, TrainError::OutOfMemory { .. }) {
         return error.into();

@@ -25,6 +25,8 @@ const NO_ANTIALIASING: Idle<Config> = Idle::When {
     is: |config| !config.optimize.antialiasing,
     words: "without --antialiasing (Mip-Splatting: --preset mip)",
 };
+const NO_BATCH: Idle<Config> =
+    Idle::When { is: |config| config.optimize.batch_views == 1, words: "without --batch-views" };
 const NO_EXPOSURE: Idle<Config> =
     Idle::When { is: |config| !config.optimize.exposure, words: "without --exposure" };
 const NO_DEPTHS: Idle<Config> =
@@ -135,6 +137,18 @@ options! {
             is: |config| config.sugar.checkpoint_path.is_some(),
             words: "with -c, whose model is trained already",
         };
+
+        /// Views of a step, which takes their mean gradient
+        ///
+        /// Iterations count views, and so do all schedules.
+        #[arg(value_name = "1..8")]
+        batch_views: u32 = 1, is |views| holds((1..=8).contains(views), views, "1 to 8");
+
+        /// Rates and moments as for one view a step
+        ///
+        /// Otherwise, with N views a step, learning rates grow by the square root of N, and the moments
+        /// of Adam decay as in N steps (Grendel).
+        no_batch_scaling: bool = false, idle NO_BATCH;
 
         /// Highest degree of the spherical harmonics
         #[arg(value_name = "0..3")]

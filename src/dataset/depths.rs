@@ -1,4 +1,4 @@
-//! Which photographs have maps of inverse depths, and how these fit the scene.
+//! The maps of inverse depths of photographs, and their scales.
 //!
 //! The layout is that of 3D Gaussian splatting's trainer: `DEPTHS/a.png` belongs to the photograph
 //! `a.jpg`, and `sparse/0/depth_params.json` has an entry `"a": {"scale": s, "offset": o}`.
@@ -10,16 +10,17 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use super::camera::stem;
-use super::{DepthFile, first_few};
+use super::listing::first_few;
+use super::source::DepthFile;
 use crate::math::quantile::median;
 
 /// The scales, below the scene's folder.
 const PARAMETERS: &str = "sparse/0/depth_params.json";
 
-/// A scale is believed from this share of the median on.
+/// Scales below this share of the median are rejected.
 const SCALE_SHARE_MIN: f64 = 0.2;
 
-/// And up to so many times the median.
+/// Scales above this multiple of the median are rejected.
 const SCALE_SHARE_MAX: f64 = 5.0;
 
 /// What is wrong with the inverse depths of a scene.
@@ -42,7 +43,7 @@ pub enum DepthsError {
     ParametersMissing {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         #[source]
         source: std::io::Error,
     },
@@ -54,7 +55,7 @@ pub enum DepthsError {
     ParametersDamaged {
         /// The file.
         path: PathBuf,
-        /// What the parser said.
+        /// The error of the parser.
         #[source]
         source: serde_json::Error,
     },

@@ -110,7 +110,7 @@ impl Lens {
         std::array::from_fn(|i| bent[i] * self.camera.focal_px[i] + self.camera.centre_px[i])
     }
 
-    /// The ray of a point of the photograph; none where no ray before the camera falls there.
+    /// The ray of a point of the photograph; `None` if no ray before the camera falls there.
     pub fn plane_from_px(&self, px: [f64; 2]) -> Option<[f64; 2]> {
         let bent =
             std::array::from_fn(|i| (px[i] - self.camera.centre_px[i]) / self.camera.focal_px[i]);

@@ -6,9 +6,13 @@ mod depths;
 mod error;
 mod image;
 mod lens;
+mod listing;
 mod loader;
 mod photographs;
+mod points;
 pub mod points_ply;
+mod shot;
+mod source;
 mod transforms;
 
 use std::collections::BTreeMap;
@@ -24,20 +28,21 @@ pub use error::DatasetError;
 pub use image::{DepthMap, Image, ImageError, ImageHeader, decode, probe};
 pub use lens::{Distortion, Lens, LensError, Undistortion};
 pub use loader::{ImageLoader, LoaderStatistics, Residency};
+pub use points::PointCloud;
+pub use source::{AlphaMeaning, DepthFile, ImageSource};
 pub use transforms::TransformsError;
 
 use crate::config::SceneOptions;
 use crate::math::linalg::{Vec3, add, length, scale, sub};
-use photographs::{Optics, Photographs, Shot};
+use listing::first_few;
+use photographs::Photographs;
+use shot::{Optics, Shot};
 
 /// The cube that Blender's objects fit into has this half side, and random Gaussians fill it.
 const BLENDER_HALF_SIDE: f64 = 1.3;
 
 /// Margin that Inria's trainer adds to the cameras' extent.
 const EXTENT_MARGIN: f64 = 1.1;
-
-/// Photographs that a warning or an error names.
-const NAMED: usize = 3;
 
 /// A scene as the trainer sees it: everything but the pixels.
 #[derive(Clone, Debug)]
@@ -61,57 +66,6 @@ pub struct Dataset {
     pub warnings: Vec<String>,
 }
 
-/// Where the pixels of a view come from and what is done to them.
-#[derive(Clone, Debug)]
-pub struct ImageSource {
-    /// The photograph.
-    pub path: PathBuf,
-    /// A greyscale file: white where the photograph counts, black where it does not.
-    pub mask: Option<PathBuf>,
-    /// Size after undistortion and before the final resize, px (of the view at `-r 1`).
-    pub full_size: [u32; 2],
-    /// Size that is trained, px; equals the view's camera.
-    pub size: [u32; 2],
-    /// Turn the stored pixels as the EXIF orientation says. Off where the camera's size fits the
-    /// stored pixels, because the cameras were then solved on these.
-    pub apply_orientation: bool,
-    /// How the lens is taken out, for cameras that are not pinholes.
-    pub undistort: Option<Undistortion>,
-    /// What an alpha channel means.
-    pub alpha: AlphaMeaning,
-    /// Inverse depths of the photograph.
-    pub depth: Option<DepthFile>,
-}
-
-/// A map of inverse depths on disk, as [`DepthMap`] has it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct DepthFile {
-    /// A greyscale file of the photograph's proportions.
-    pub path: PathBuf,
-    /// What fits the map to the scene's unit, per world unit.
-    pub scale: f32,
-    /// The same, per world unit.
-    pub offset: f32,
-}
-
-/// What an alpha channel means.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum AlphaMeaning {
-    /// Pixels below half opacity do not count (COLMAP scenes).
-    Mask,
-    /// The colour is blended over this background, 0..1 (Blender scenes).
-    BlendOver([f32; 3]),
-}
-
-/// Coloured points in the world.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct PointCloud {
-    /// World units, `[n][3]`.
-    pub positions: Vec<[f32; 3]>,
-    /// sRGB, `[n][3]`.
-    pub colors: Vec<[u8; 3]>,
-}
-
 /// Which views are held out with `--eval`.
 #[derive(Clone, Copy, Debug)]
 enum Holdout {
@@ -121,7 +75,7 @@ enum Holdout {
     AsListed,
 }
 
-/// A scene's description, before its photographs were looked at.
+/// A scene's description, before its photographs are opened.
 #[derive(Debug)]
 struct Description {
     shots: Vec<Shot>,
@@ -403,13 +357,4 @@ fn describe_colmap(
         holdout: Holdout::EveryNth,
         random_half_side: None,
     })
-}
-
-/// The first few of a list, and how many more there are.
-fn first_few(items: &[String]) -> String {
-    let mut text = items.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
-    if items.len() > NAMED {
-        text += &format!(" and {} more", items.len() - NAMED);
-    }
-    text
 }

@@ -4,46 +4,17 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::camera::{Camera, Pose, stem};
+use super::camera::{Camera, stem};
 use super::error::DatasetError;
 use super::image::ImageHeader;
 use super::lens::{Distortion, Lens, Undistortion};
-
-/// Extensions of photographs, lower case.
-pub(super) const EXTENSIONS: [&str; 4] = ["png", "jpg", "jpeg", "webp"];
+use super::shot::{EXTENSIONS, Optics, Shot};
 
 /// Folders in folders that are searched for photographs.
 const DEEPEST: usize = 16;
 
 /// With `-r -1`, wider photographs are scaled to this width, px.
 const WIDEST_BY_DEFAULT: u32 = 1600;
-
-/// A photograph as the scene describes it, before its file was looked at.
-#[derive(Debug)]
-pub(super) struct Shot {
-    /// Name in the scene.
-    pub(super) name: String,
-    /// Pose of the camera.
-    pub(super) pose: Pose,
-    /// What took it.
-    pub(super) optics: Optics,
-    /// The file, where it exists.
-    pub(super) path: Option<PathBuf>,
-    /// Its mask, where it has one.
-    pub(super) mask: Option<PathBuf>,
-    /// Held out by the scene itself.
-    pub(super) held_out: bool,
-}
-
-/// What took a photograph.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Optics {
-    /// A lens for photographs of a known size.
-    Lens(Lens),
-    /// Only the horizontal field of view is known, in radians; pixels are square and the principal
-    /// point is the middle.
-    FieldOfView(f64),
-}
 
 /// A camera at the photograph's full size.
 #[derive(Clone, Debug)]
@@ -156,7 +127,7 @@ struct Index {
     /// Path below the folder without extension. Of two files that differ in their extension only,
     /// the first by name: it is as good as the other.
     by_stem: BTreeMap<String, PathBuf>,
-    /// File name without extension; none where several stems share it.
+    /// File name without extension; `None` if several stems share it.
     by_base: BTreeMap<String, Option<PathBuf>>,
 }
 
@@ -169,7 +140,7 @@ impl Photographs {
         Ok(Self { folder, masks: scene.join("masks"), index: None })
     }
 
-    /// The files of all names, in their order, and how many are not where their name says.
+    /// The files of all names, in their order, and how many lie in other folders than named.
     pub(super) fn find(&mut self, names: &[&str]) -> (Vec<Option<PathBuf>>, usize) {
         let mut files: Vec<Option<PathBuf>> = names
             .iter()
@@ -193,7 +164,7 @@ impl Photographs {
         (files, elsewhere)
     }
 
-    /// The file of this stem; where its base name is nobody else's, also in other folders.
+    /// The file of this stem, also in other folders if its base name is unique.
     fn search(&mut self, stem: &str, anywhere: bool) -> Option<PathBuf> {
         let folder = &self.folder;
         let index = self.index.get_or_insert_with(|| index(folder));
@@ -209,7 +180,7 @@ impl Photographs {
             .find(|path| path.is_file())
     }
 
-    /// What to say where there is a folder of masks, but not a mask for every photograph.
+    /// The warning if the folder of masks does not hold one for every photograph.
     pub(super) fn masks_without_use(&self, shots: &[Shot]) -> Option<String> {
         let without = shots.iter().filter(|shot| shot.mask.is_none()).count();
         (without > 0 && self.masks.is_dir()).then(|| {

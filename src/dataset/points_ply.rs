@@ -3,7 +3,7 @@
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use super::PointCloud;
+use super::points::PointCloud;
 use crate::files::{OutputError, write_atomically};
 use crate::math::Real;
 use crate::ply::{self, Header, PlyFileError};

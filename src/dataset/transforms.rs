@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use super::camera::{Camera, Pose};
 use super::lens::{Distortion, Lens, LensError};
-use super::photographs::{EXTENSIONS, Optics, Shot};
+use super::shot::{EXTENSIONS, Optics, Shot};
 use crate::math::linalg::{cross, dot, length, mul, scale};
 
 /// The file of Blender's training views.
@@ -34,7 +34,7 @@ pub enum TransformsError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         #[source]
         source: io::Error,
     },
@@ -212,7 +212,7 @@ fn whole(size: f64) -> u32 {
     size as u32
 }
 
-/// Reads a Blender scene: the training file, and the test file where there is one.
+/// Reads a Blender scene: the training file, and the test file if it exists.
 pub(super) fn read_blender(scene: &Path) -> Result<Transforms, TransformsError> {
     let mut transforms = read(&scene.join(BLENDER_TRAIN))?;
     let test = scene.join(BLENDER_TEST);

@@ -17,7 +17,7 @@ use crate::math::splat::DILATION_PX2;
 /// Writes `cfg_args` into the model folder: the options as one line that Python evaluates.
 ///
 /// Viewers search the line for a key and read up to the next comma or closing bracket; a path with
-/// one of these is written all the same, and said aloud.
+/// one of these is written with a warning.
 pub fn write_cfg_args(model_path: &Path, config: &Config) -> Result<(), OutputError> {
     let source = config.scene.source_path.as_deref();
     let source = source.map(absolute).unwrap_or_default();
@@ -47,7 +47,7 @@ pub fn write_cfg_args(model_path: &Path, config: &Config) -> Result<(), OutputEr
     write_text(&model_path.join("cfg_args"), &text)
 }
 
-/// The path from the root; as it is where the system cannot say.
+/// The absolute path, or the path itself if it cannot be resolved.
 fn absolute(path: &Path) -> String {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).to_string_lossy().into_owned()
 }

@@ -118,7 +118,7 @@ impl<R: Real> GridPlace<R> {
         })
     }
 
-    /// The maps at the corners of luma before and behind.
+    /// The maps at the luma corners below and above.
     fn planes(&self, grid: &[R]) -> [Affine<R>; 2] {
         [0, 1].map(|side| {
             let mut map = [R::ZERO; AFFINE_WIDTH];

@@ -25,7 +25,7 @@ pub fn exponent<R: Real>(conic: Sym2<R>, offset_px: [R; 2]) -> R {
     -R::HALF * (conic[0] * dx * dx + conic[2] * dy * dy) - conic[1] * dx * dy
 }
 
-/// Opacity of a splat in a pixel, or nothing where it is below [`ALPHA_MIN`].
+/// Opacity of a splat in a pixel, or `None` if it is below [`ALPHA_MIN`].
 #[inline]
 pub fn alpha<R: Real>(opacity: R, exponent: R) -> Option<R> {
     if exponent > R::ZERO {
@@ -89,11 +89,11 @@ pub struct PixelWalk<R> {
     pub surface_behind: Vec3<R>,
     /// Gradient of the pixel's channels of the surface.
     pub d_surface: Vec3<R>,
-    /// The transmittance behind all splats, times the gradient that it has besides the background's.
+    /// The final transmittance times its own gradient, without that of the background.
     pub through: R,
 }
 
-/// What a splat gives to a pixel as far as it is opaque there.
+/// What a splat contributes to a pixel, before its opacity.
 #[derive(Clone, Copy, Debug)]
 pub struct Shade<R> {
     /// Colour.
@@ -105,9 +105,9 @@ pub struct Shade<R> {
 }
 
 /// `d_alpha` of one splat in one pixel; adds to its `d_color`, `d_inverse_depth` and `d_surface` and moves
-/// the walk behind it.
+/// the walk past it.
 ///
-/// With B the colour from behind the splat, dC/dα = T c - B / (1 - α), and so with the other channels.
+/// With B the colour of everything behind the splat, dC/dα = T c - B / (1 - α), and so with the other channels.
 #[inline]
 pub fn blend_bwd<R: Real>(
     walk: &mut PixelWalk<R>,

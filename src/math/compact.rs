@@ -32,7 +32,7 @@ const fn power_of_two(exponent: i32) -> f32 {
     f32::from_bits((127 + exponent).cast_unsigned() << 23)
 }
 
-/// The next random word of one Gaussian in one step, whose first is all its own. A linear
+/// The next random word of one Gaussian in one step; the first is `rounding_seed`. A linear
 /// congruence: the upper bits are good enough for rounding, and a word costs a multiplication.
 pub const fn roll(dice: &mut u32) -> u32 {
     *dice = dice.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -44,7 +44,7 @@ const fn signed_bits(sign: f32, size: u32) -> u32 {
     (sign.to_bits() & SIGN) | (size & !SIGN)
 }
 
-/// IEEE half precision in the upper 16 bits; what is too large, or no number, becomes infinite.
+/// IEEE half precision in the upper 16 bits; values that are too large, and NaN, become infinite.
 pub fn encode_half(value: f32, random: u32) -> u32 {
     let size = (value.abs() * HALF_DOWN).min(power_of_two(-96));
     signed_bits(value, (size.to_bits() + (random >> 19)) << 3) & UPPER_16
@@ -110,7 +110,7 @@ pub const fn with_byte(word: u32, at: u32, code: u32) -> u32 {
     (word & !(0xff << (8 * at))) | (code >> 24) << (8 * at)
 }
 
-/// A scale to 20 bits, so that its product with a code is exact; what is denormal becomes 0.
+/// A scale to 20 bits, so that its product with a code is exact; denormal numbers become 0.
 pub const fn rounded_scale(scale: f32) -> f32 {
     let rounded = f32::from_bits(scale.to_bits().wrapping_add(8) & !15);
     if rounded < f32::MIN_POSITIVE { 0.0 } else { rounded }
@@ -232,7 +232,7 @@ mod tests {
             prop_assert!(error <= (share.abs() / 8.0).max(FIRST.step) / 2.0);
             let share = share.abs();
             let error = (SECOND.rounded(share, NEAREST) - share).abs();
-            // But what is not zero does not become zero.
+            // But a value other than zero does not become zero.
             let step = (share / 8.0).max(SECOND.step) / 2.0;
             prop_assert!(error <= step || share < SECOND.step, "{share}: {error}");
         }

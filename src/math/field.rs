@@ -1,4 +1,4 @@
-//! The density of Gaussians as a field in space, and what it says of a surface (SuGaR: Guédon and
+//! The density of Gaussians as a field in space, and the surface that it implies (SuGaR: Guédon and
 //! Lepetit 2024, section 4.1).
 //!
 //! The field is sampled around Gaussians and summed over the neighbours of the one that a sample was
@@ -31,10 +31,10 @@ pub const WEIGHED_THICKNESS_MIN: f64 = 1e-6;
 /// Least sum that the normals' weights are divided by.
 pub const WEIGHT_SUM_MIN: f64 = 1e-6;
 
-/// Factor of the densities that distances are told from, so that a few Gaussians seldom reach 1.
+/// Factor of the densities that distances are computed from, so that a few Gaussians seldom reach 1.
 pub const DISTANCE_DENSITY_FACTOR: f64 = 1.0 / 16.0;
 
-/// Least density that a distance is told from.
+/// Least density that a distance is computed from.
 pub const DENSITY_MIN: f64 = 1e-16;
 
 /// Added to the arguments of the entropy's logarithms.
@@ -48,7 +48,7 @@ pub const DISTANCE_ERROR_MAX: f64 = 100.0;
 const NEAR_SURFACE: f64 = 2.0;
 
 /// Least root that a distance's derivative is divided by: nearer to a density of 1, single precision
-/// has too few digits to tell them apart, and the derivative grows without bound.
+/// has too few digits to separate them, and the derivative grows without bound.
 const ROOT_MIN: f64 = 1e-3;
 
 /// Values of a Gaussian's geometry: centre 3, log-scales 3, quaternion 4, opacity logit.
@@ -183,7 +183,7 @@ pub fn density_bwd<R: Real>(
     let inverse = kernel.inverse_scale();
     let d_turned = [0, 1, 2].map(|axis| -d_exponent * whitened[axis] * inverse[axis]);
     for i in 0..3 {
-        // A scale below the least has no say.
+        // A scale below the least gets no gradient.
         if kernel.scale[i] > R::of(SCALE_MIN) {
             d_kernel.d_log_scale[i] += d_exponent * whitened[i] * whitened[i];
         }
@@ -195,7 +195,7 @@ pub fn density_bwd<R: Real>(
 /// Thickness of the surface that these Gaussians form, world units: the mean of theirs, from the sum.
 pub fn surface_thickness<R: Real>(sum: R, count: usize) -> R {
     let (mean, least) = (sum / R::of(count as f64), R::of(SCALE_MIN));
-    // What is no number stays none.
+    // NaN stays NaN.
     if mean < least { least } else { mean }
 }
 
@@ -293,7 +293,7 @@ fn entropy_parts<R: Real>(opacity_logit: R) -> [R; 3] {
     [sigmoid(opacity_logit), sigmoid(-opacity_logit), R::of(ENTROPY_EPSILON)]
 }
 
-/// Distance from the surface that a density tells, world units: beta √(-2 ln density); 0 from a
+/// Distance from the surface by the density, world units: beta √(-2 ln density); 0 from a
 /// density of 1 on.
 pub fn distance<R: Real>(density: R, beta: R) -> R {
     beta * distance_root(density)
@@ -307,8 +307,8 @@ fn distance_root<R: Real>(density: R) -> R {
 /// `d_density` and `d_beta` of [`distance`].
 ///
 /// Above a density of 1 the reference divides it by itself and lets the gradient pass, so that it can
-/// come down again; where the root has no derivative, it is held to the steepest that single precision
-/// can tell.
+/// come down again; where the root has no derivative, it is clamped to the steepest that single precision
+/// can represent.
 pub fn distance_bwd<R: Real>(density: R, beta: R, d_distance: R) -> [R; 2] {
     let root = distance_root(density);
     let d_density = if density > R::of(DENSITY_MIN) {
@@ -319,15 +319,15 @@ pub fn distance_bwd<R: Real>(density: R, beta: R, d_distance: R) -> [R; 2] {
     [d_density, d_distance * root]
 }
 
-/// How far a distance from the surface that the density tells is from the one that was measured, whose
-/// sign says on which side, in units of `unit`; at most [`DISTANCE_ERROR_MAX`].
+/// Difference between the distance by the density and the absolute value of the measured `height`,
+/// in units of `unit`; at most [`DISTANCE_ERROR_MAX`].
 pub fn distance_error<R: Real>(distance: R, height: R, unit: R) -> R {
     let error = (distance - height.abs()).abs() / unit;
-    // What is no number stays none.
+    // NaN stays NaN.
     if error > R::of(DISTANCE_ERROR_MAX) { R::of(DISTANCE_ERROR_MAX) } else { error }
 }
 
-/// `d_distance` and `d_height` of [`distance_error`]; none where it was held.
+/// `d_distance` and `d_height` of [`distance_error`]; zero where it was clamped.
 pub fn distance_error_bwd<R: Real>(distance: R, height: R, unit: R, d_error: R) -> [R; 2] {
     let difference = distance - height.abs();
     if difference.abs() > R::of(DISTANCE_ERROR_MAX) * unit {

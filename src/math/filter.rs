@@ -1,5 +1,5 @@
-//! The filters of Mip-Splatting (Yu et al. 2024): a Gaussian is never finer than what the training
-//! views could tell (section 4.1), and a splat never thinner than a pixel (section 4.2). Both keep
+//! The filters of Mip-Splatting (Yu et al. 2024): a Gaussian is never finer than the
+//! training views can resolve (section 4.1), and a splat never thinner than a pixel (section 4.2). Both keep
 //! what it adds up to: as it grows its opacity falls.
 
 use super::linalg::{Vec3, add, mul};

@@ -5,7 +5,7 @@ use super::Real;
 use super::linalg::Vec3;
 use super::splat::Viewpoint;
 
-/// Where a point of the camera's space lies in the image, px; nothing where it lies outside of it or
+/// Where a point of the camera's space lies in the image, px; `None` if it lies outside or
 /// not beyond [`Viewpoint::near`].
 pub fn place_px<R: Real>(view: &Viewpoint<R>, [x, y, z]: Vec3<R>) -> Option<[R; 2]> {
     // Written so that NaN is rejected too.
@@ -19,7 +19,7 @@ pub fn place_px<R: Real>(view: &Viewpoint<R>, [x, y, z]: Vec3<R>) -> Option<[R; 
     (is_inside(0) && is_inside(1)).then_some(place)
 }
 
-/// `d_point_cam` of [`place_px`] where there is a place.
+/// `d_point_cam` of [`place_px`], for points that have a position in the image.
 pub fn place_px_bwd<R: Real>(view: &Viewpoint<R>, [x, y, z]: Vec3<R>, d_place: [R; 2]) -> Vec3<R> {
     let [d_x, d_y] = [0, 1].map(|axis| d_place[axis] * view.focal_px[axis] / z);
     [d_x, d_y, -(d_x * x + d_y * y) / z]

@@ -27,7 +27,7 @@ impl Cube {
     /// arithmetic.
     ///
     /// An axis' offset from the centre, in half sides, is contracted by u / (1 + |u|) to -1..1, so
-    /// that what lies without bound behind the scene keeps its order, too; 1,024 cells divide that.
+    /// that far points outside the scene keep their order, too; 1,024 cells divide that.
     /// The cells' bits take turns in the key, x in the lowest. Each operation rounds by itself, as
     /// in the twin in `kernels/reorder.cu`, so that both give the same keys.
     pub fn key(&self, point: Vec3<f32>) -> u32 {

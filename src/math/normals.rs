@@ -57,7 +57,7 @@ pub fn blended_normal<R: Real>([x, y]: [R; 2]) -> Vec3<R> {
     [x, y, -(R::ONE - (x * x + y * y).min(R::ONE)).sqrt()]
 }
 
-/// `d_xy` of [`blended_normal`]; nothing flows through z where it was held at 0.
+/// `d_xy` of [`blended_normal`]; no gradient passes z where it was clamped to 0.
 #[inline]
 pub fn blended_normal_bwd<R: Real>([x, y]: [R; 2], d_normal: Vec3<R>) -> [R; 2] {
     let squared = R::ONE - (x * x + y * y);
@@ -66,20 +66,20 @@ pub fn blended_normal_bwd<R: Real>([x, y]: [R; 2], d_normal: Vec3<R>) -> [R; 2] 
 }
 
 /// How steeply depth rises along an axis of the image: the difference of the depths of the two pixels
-/// beside one, over their mean and over the two pixels' distance at depth 1. Nothing where neither has
+/// beside one, over their mean and over the two pixels' distance at depth 1. `None` if neither has
 /// a depth.
 #[inline]
-pub fn slope<R: Real>(focal_px: R, before: R, behind: R) -> Option<R> {
-    let sum = before + behind;
-    (sum > R::ZERO).then(|| focal_px * (behind - before) / sum)
+pub fn slope<R: Real>(focal_px: R, before: R, after: R) -> Option<R> {
+    let sum = before + after;
+    (sum > R::ZERO).then(|| focal_px * (after - before) / sum)
 }
 
-/// `d_before` and `d_behind` of a [`slope`] that there is.
+/// `d_before` and `d_after` of a [`slope`] that exists.
 #[inline]
-pub fn slope_bwd<R: Real>(focal_px: R, before: R, behind: R, d_slope: R) -> [R; 2] {
-    let sum = before + behind;
+pub fn slope_bwd<R: Real>(focal_px: R, before: R, after: R, d_slope: R) -> [R; 2] {
+    let sum = before + after;
     let d = R::TWO * focal_px * d_slope / sum;
-    [-d * (behind / sum), d * (before / sum)]
+    [-d * (after / sum), d * (before / sum)]
 }
 
 /// Normal of the surface that a map of depths shows, from its slopes along x and y and the pixel's ray,

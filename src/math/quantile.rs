@@ -5,7 +5,7 @@
 pub struct QuantilePlace {
     /// Rank of the value below, from 0.
     pub rank: usize,
-    /// Share of the way from there to the next value; 0 where there is none.
+    /// Share of the way from there to the next value; 0 at the last value.
     pub share: f64,
 }
 

@@ -5,7 +5,7 @@
 //! The mixing function is `SplitMix64`'s finaliser (Steele, Lea and Flood, "Fast splittable
 //! pseudorandom number generators", OOPSLA 2014).
 
-/// What a stream of numbers is for; two purposes never share numbers.
+/// The purpose of a stream of numbers; two purposes never share numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// Order of the training views within an epoch.
@@ -24,7 +24,7 @@ pub enum Purpose {
     Orient = 8,
     /// Offsets of the copies in a model that is made denser.
     Jitter = 7,
-    /// Rounding of what a step of Adam leaves in few bits.
+    /// Rounding of the compact state after a step of Adam.
     RoundStep = 9,
     /// Rounding of colours that catch up.
     RoundCatchUp = 10,

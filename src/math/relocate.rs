@@ -17,13 +17,13 @@ pub fn opacity(logit: f64) -> f64 {
     1.0 / (1.0 + (-logit).exp())
 }
 
-/// Whether a Gaussian is too transparent to be of use; one whose opacity is no number is, too.
+/// Whether a Gaussian is too transparent to be of use; one whose opacity is NaN is, too.
 pub fn is_dead(logit: f64, opacity_min: f64) -> bool {
     let alive = opacity(logit) > opacity_min;
     !alive
 }
 
-/// How often a Gaussian is drawn beside others: its opacity in 65,536ths, 0 where it is no number.
+/// How often a Gaussian is drawn compared with others: its opacity in 65,536ths, 0 where it is NaN.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

@@ -68,7 +68,7 @@ pub struct Shape<R> {
     pub log_scale: Vec3<R>,
     /// Rotation (w, x, y, z), of any length but zero.
     pub quat: Quat<R>,
-    /// Standard deviation of its 3D filter, world units; 0 of none.
+    /// Standard deviation of its 3D filter, world units; 0 without one.
     pub smoothing: R,
 }
 
@@ -90,7 +90,7 @@ pub struct Ellipse<R> {
 /// What forward and backward share: everything between the shape and its ellipse.
 struct Chain<R> {
     mean_cam: Vec3<R>,
-    /// x/z and y/z held to the guard band, and whether they were inside.
+    /// x/z and y/z clamped to the guard band, and whether they were inside.
     slope: [R; 2],
     inside: [bool; 2],
     /// J, 2x3.
@@ -99,7 +99,7 @@ struct Chain<R> {
     cam_from_axes: Mat3<R>,
     /// With the 3D filter.
     scale: Vec3<R>,
-    /// The share of the opacity that it leaves.
+    /// The share of the opacity that the filter leaves.
     kept_in_space: R,
     /// J · `cam_from_axes` · diag(scale): its Gram matrix is the covariance.
     root: [[R; 3]; 2],
@@ -128,7 +128,7 @@ fn chain<R: Real>(view: &Viewpoint<R>, shape: &Shape<R>) -> Option<Chain<R>> {
     Some(Chain { mean_cam, slope, inside, jacobian, cam_from_axes, scale, kept_in_space, root })
 }
 
-/// Projects a Gaussian; nothing where it is not beyond [`Viewpoint::near`] or a parameter is
+/// Projects a Gaussian; `None` if it is not beyond [`Viewpoint::near`] or a parameter is
 /// not finite.
 pub fn project<R: Real>(view: &Viewpoint<R>, shape: &Shape<R>) -> Option<Ellipse<R>> {
     ellipse(view, &chain(view, shape)?)
@@ -299,9 +299,9 @@ pub struct Rect {
     pub x0: u32,
     /// First row.
     pub y0: u32,
-    /// Column behind the last.
+    /// Column after the last.
     pub x1: u32,
-    /// Row behind the last.
+    /// Row after the last.
     pub y1: u32,
 }
 
@@ -352,7 +352,7 @@ pub struct Bounds<R> {
     pub exponent_min: R,
 }
 
-/// Bounds of an ellipse, or nothing where it cannot be seen at all.
+/// Bounds of an ellipse, or `None` if it cannot be seen at all.
 ///
 /// The opacity falls to 1/255 where ½ dᵀ C d = ln(255 o); that ellipse reaches √(2 ln(255 o) cov)
 /// along each axis. A splat counts as seen when this box, rounded up to whole pixels, meets the
@@ -380,7 +380,7 @@ pub fn bounds<R: Real>(ellipse: &Ellipse<R>, opacity: R, size: [u32; 2]) -> Opti
         );
     }
     let pixels = Rect { x0: spans[0].0, x1: spans[0].1, y0: spans[1].0, y1: spans[1].1 };
-    // Against rounding a little lower: who finds less may stop, who finds more tests exactly.
+    // A little lower because of rounding: below it the search stops, above it the exact test decides.
     Some(Bounds { pixels, exponent_min: -reach * R::of(1.0 + 1e-4) - R::of(1e-4) })
 }
 
@@ -408,7 +408,7 @@ pub struct Spans<R> {
     tip_px: R,
     /// Column of the first pixel of a splat without extent, rounding included.
     left_px: R,
-    /// The one behind its last.
+    /// The one after its last.
     right_px: R,
 }
 

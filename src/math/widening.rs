@@ -1,4 +1,4 @@
-//! What widening leaves of an opacity, on the screen and in space; the filters build on it.
+//! The opacity that remains after widening, on the screen and in space; used by the filters.
 
 use super::Real;
 use super::linalg::Vec3;
@@ -18,7 +18,7 @@ fn kept_squared<R: Real>(det: R, widened: R) -> Option<R> {
     (det > least && widened > least).then(|| det / (widened + least) + least)
 }
 
-/// Gradients of both determinants from that of the share's logarithm. Nothing flows where nothing
+/// Gradients of both determinants from that of the share's logarithm. Zero if nothing
 /// is kept.
 pub fn kept_on_screen_bwd<R: Real>(det: R, widened: R, d_log_kept: R) -> [R; 2] {
     let Some(squared) = kept_squared(det, widened) else { return [R::ZERO; 2] };
@@ -31,7 +31,7 @@ pub fn kept_on_screen_bwd<R: Real>(det: R, widened: R, d_log_kept: R) -> [R; 2] 
 /// of its opacity that a Gaussian keeps: Π s / √(s² + f²).
 pub fn smoothed<R: Real>(scale: Vec3<R>, smoothing: R) -> (Vec3<R>, R) {
     let variance = smoothing * smoothing;
-    // Scales without a filter keep all their digits, and one whose square is nothing is none.
+    // Without a filter the scales keep all their digits; so they do if its square underflows.
     if variance <= R::ZERO {
         return (scale, R::ONE);
     }

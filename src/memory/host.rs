@@ -1,4 +1,4 @@
-//! What this process holds of the host's memory, what it may hold, and what of it images may take.
+//! Memory of the host: what this process holds, may hold, and may use for images.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
@@ -27,19 +27,19 @@ pub fn host_memory() -> Option<HostMemory> {
     Some(HostMemory { resident: resident_memory()?, total: machine.min(held_to), machine })
 }
 
-/// Bytes of this process that are in RAM now; `None` where the system does not tell.
+/// Bytes of this process in RAM now; `None` if the system does not report them.
 pub fn resident_memory() -> Option<Bytes> {
     kib_after("/proc/self/status", "VmRSS:")
 }
 
-/// What decoded images may take: at most `cache`, and no more than `limit` leaves beside what else
-/// the process holds. `images` are the bytes of images among those that are `resident`.
+/// Bytes that decoded images may take: at most `cache`, and no more than the rest of the process
+/// leaves of `limit`. `images` are the bytes of images among those that are `resident`.
 pub fn images_budget(cache: Bytes, limit: Bytes, resident: Bytes, images: Bytes) -> Bytes {
     let otherwise = resident.0.saturating_sub(images.0);
     Bytes(limit.0.saturating_sub(otherwise)).min(cache)
 }
 
-/// The number behind `key` in a `key:   123 kB` file.
+/// The number after `key` in a `key:   123 kB` file.
 fn kib_after(path: &str, key: &str) -> Option<Bytes> {
     let text = fs::read_to_string(path).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix(key))?;
@@ -71,7 +71,7 @@ fn group_limit(memberships: &str, root: &Path) -> Option<Bytes> {
     limits.min()
 }
 
-/// A number of bytes; nothing where the file says `max`.
+/// A number of bytes; `None` if the file says `max`.
 fn limit_in(file: &Path) -> Option<Bytes> {
     fs::read_to_string(file).ok()?.trim().parse().ok().map(Bytes)
 }

@@ -1,8 +1,8 @@
 //! What is given up when the GPU's memory is short, in which order, and when it comes back.
 //!
-//! Nothing here knows a device: a [`Holder`] has the memory, the [`Ladder`] says which step comes
-//! next. A step is left when there is room for what it costs to take back and it was held for a
-//! while, so that nothing flaps between two iterations.
+//! Nothing here knows a device: a [`Holder`] has the memory, the [`Ladder`] decides which rung is
+//! next. A rung is restored when its cost fits in memory and it was given up for a while, so that
+//! nothing flips between two iterations.
 
 #[cfg(test)]
 mod tests;
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Bytes;
 
-/// A step: something that can be given up. In the order of the default, the cheapest first.
+/// A rung: something that can be given up. In the default order, the cheapest first.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Serialize, Deserialize,
 )]
@@ -53,54 +53,54 @@ impl Rung {
     }
 }
 
-/// Iterations for which a step is held at least.
+/// Iterations that a rung stays given up at least.
 const HELD_AT_LEAST: u64 = 500;
 
-/// Something given up, or taken back.
+/// Something given up, or restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Change {
     /// What.
     pub rung: Rung,
-    /// Given up, or taken back.
+    /// Given up, or restored.
     pub given_up: bool,
-    /// Bytes gained, or what taking it back may cost.
+    /// Bytes gained, or what restoring it may cost.
     pub bytes: Bytes,
 }
 
-/// What giving up a step came to.
+/// The result of giving up a rung.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gain {
     /// There was nothing to give.
     Nothing,
-    /// So many bytes are free now; 0 where less will be asked for.
+    /// So many bytes are free now; 0 if the next try will request less.
     Bytes(Bytes),
-    /// So many bytes will be free when somebody else has let go of them, which takes that what needs
-    /// memory fails and is tried again; 0 where they were promised before.
+    /// So many bytes will be free once their owner drops them, which happens after the work has failed
+    /// and before it is tried again; 0 if they were promised before.
     Promised(Bytes),
 }
 
 /// Whoever holds memory that can be given up.
 pub trait Holder {
-    /// What may go wrong.
+    /// Errors of the device.
     type Error;
 
-    /// Bytes that were missing where an error says that there is too little memory.
+    /// Bytes that were missing, if the error says that memory is short.
     fn missing(&self, error: &Self::Error) -> Option<Bytes>;
-    /// Gives up what the step stands for, as far as `missing` bytes ask for it.
+    /// Gives up what the rung stands for, no more than `missing` bytes require.
     fn give_up(&mut self, rung: Rung, missing: Bytes) -> Result<Gain, Self::Error>;
-    /// What taking a step back costs; nothing where it cannot be, or is still needed.
+    /// What restoring a rung costs; `None` if it cannot be restored or is still needed.
     fn cost(&self, rung: Rung) -> Option<Bytes>;
     /// Bytes that can be taken without giving up anything.
     fn available_bytes(&self) -> Bytes;
-    /// Takes a step back.
+    /// Restores a rung.
     fn restore(&mut self, rung: Rung) -> Result<(), Self::Error>;
 }
 
-/// Which steps have been taken.
+/// The rungs that are given up.
 #[derive(Clone, Debug)]
 pub struct Ladder {
     order: Vec<Rung>,
-    /// Steps that were taken and not taken back, with the time of the last.
+    /// Rungs that are given up, with the time of the last use.
     given_up: Vec<(Rung, u64)>,
     changes: Vec<Change>,
     now: u64,
@@ -109,8 +109,8 @@ pub struct Ladder {
 }
 
 impl Ladder {
-    /// A ladder of these steps, the first of which is taken first. A step that comes up twice counts
-    /// once; what is not among them is never given up.
+    /// A ladder of these rungs, the first of which is given up first. A rung that occurs twice counts
+    /// once; one that is missing is never given up.
     pub fn new(order: &[Rung]) -> Self {
         let mut steps: Vec<Rung> = Vec::with_capacity(order.len());
         for &rung in order {
@@ -121,9 +121,9 @@ impl Ladder {
         Self { order: steps, given_up: Vec::new(), changes: Vec::new(), now: 0, is_over: false }
     }
 
-    /// Does what needs memory. Where there is too little, gives up one step after the other, slack once
-    /// and the others as often as they yield something, and tries again after each; the last error
-    /// stands where all is not enough.
+    /// Runs work that needs memory. If memory is short, gives up one rung after the other, slack once
+    /// and the others as long as they free something, and tries again after each. Returns the last
+    /// error if all of them are not enough.
     pub fn climb<H: Holder, R>(
         &mut self,
         holder: &mut H,
@@ -141,14 +141,14 @@ impl Ladder {
                 match holder.give_up(rung, missing)? {
                     Gain::Bytes(bytes) => {
                         self.record(rung, bytes);
-                        // What yields no bytes makes less be asked for, once; and slack is made anew by
-                        // each try that fails.
+                        // A rung that frees no bytes lowers the next request, once; and every failed try
+                        // makes new slack.
                         step += usize::from(bytes == Bytes(0) || rung == Rung::Slack);
                         break;
                     }
                     Gain::Promised(bytes) => {
                         self.record(rung, bytes);
-                        // Nothing dearer goes before that has come.
+                        // Nothing dearer is given up before these bytes are free.
                         return Err(error);
                     }
                     Gain::Nothing => step += 1,
@@ -157,8 +157,8 @@ impl Ladder {
         }
     }
 
-    /// Takes back what there is room for, the dearest first: only what was held for a while, and
-    /// nothing before a dearer step.
+    /// Restores the rungs that fit in memory, the dearest first: only those given up for a while, and
+    /// none before a dearer one.
     pub fn restore_rungs<H: Holder>(&mut self, holder: &mut H) -> Result<(), H::Error> {
         for &rung in self.order.iter().rev() {
             let Some(at) = self.given_up.iter().position(|&(given, _)| given == rung) else {
@@ -168,8 +168,8 @@ impl Ladder {
             let cost =
                 holder.cost(rung).filter(|&cost| is_settled && cost <= holder.available_bytes());
             let Some(bytes) = cost else {
-                // A step that never comes back does not keep the others, nor does one that nobody asks
-                // for any more, as births when density control is over.
+                // A rung that never comes back does not block the others, nor does one that is no
+                // longer needed, as births after the end of density control.
                 if rung == Rung::Compact || (rung == Rung::Births && is_settled) {
                     continue;
                 }
@@ -182,8 +182,8 @@ impl Ladder {
         Ok(())
     }
 
-    /// Density control asked for births and was granted some; `bytes` is what the others would take.
-    /// Only after a while of whole grants is it told that births are back.
+    /// Records that density control requested births and was granted some; `bytes` is the size of the
+    /// others. Births count as restored only after a while of full grants.
     pub fn record_grant(&mut self, wish: usize, granted: usize, bytes: Bytes) {
         if granted < wish {
             self.record(Rung::Births, bytes);
@@ -200,45 +200,45 @@ impl Ladder {
         }
     }
 
-    /// Whether one step may be taken, and is before another.
+    /// Whether a rung may be given up, and before another.
     pub fn comes_before(&self, rung: Rung, other: Rung) -> bool {
         let place = |wanted| self.order.iter().position(|&rung| rung == wanted);
-        place(rung).is_some_and(|at| place(other).is_none_or(|behind| at < behind))
+        place(rung).is_some_and(|at| place(other).is_none_or(|later| at < later))
     }
 
-    /// Of these steps those that may be taken, the first to be taken first.
+    /// Those of these rungs that may be given up, in their order.
     pub fn in_order(&self, rungs: &[Rung]) -> Vec<Rung> {
         self.order.iter().copied().filter(|rung| rungs.contains(rung)).collect()
     }
 
-    /// A step was taken without anybody asking for memory: there was too little from the beginning.
+    /// Records a rung that was given up without a refusal: memory was short from the beginning.
     pub fn record_once(&mut self, rung: Rung) {
         if self.allows(rung) && !self.is_given_up(rung) {
             self.record(rung, Bytes(0));
         }
     }
 
-    /// Others have taken so much that this program holds more than its part, and has nothing to give.
-    /// Says so once, until that is over.
+    /// Warns that other programs leave less than this one holds, and nothing is left to give up. Warns
+    /// once until that is over.
     pub fn warn_of_excess(&mut self, excess: Bytes) {
         let is_over = excess > Bytes(0);
         if is_over && !self.is_over {
             tracing::warn!(
                 "other programs have taken so much of the GPU's memory that this one holds {:.1} MiB \
                  more than it may, and has nothing left to give up; it takes no more, and training \
-                 may become slow. End other programs, or go on later with --resume",
+                 may become slow. End other programs, or continue later with --resume",
                 excess.mib()
             );
         }
         self.is_over = is_over;
     }
 
-    /// Whether a step may be taken at all.
+    /// Whether a rung may be given up at all.
     pub fn allows(&self, rung: Rung) -> bool {
         self.order.contains(&rung)
     }
 
-    /// Whether a step is taken at present.
+    /// Whether a rung is given up at present.
     pub fn is_given_up(&self, rung: Rung) -> bool {
         self.given_up.iter().any(|&(given, _)| given == rung)
     }
@@ -248,12 +248,12 @@ impl Ladder {
         self.now = iteration;
     }
 
-    /// What changed since the last call, each step once.
+    /// What changed since the last call, each rung once.
     pub fn take_changes(&mut self) -> Vec<Change> {
         std::mem::take(&mut self.changes)
     }
 
-    /// Writes down that a step was taken. Slack is nothing that could be missed: it is not written.
+    /// Records that a rung was given up. Slack is not recorded: it costs nothing.
     pub fn record(&mut self, rung: Rung, bytes: Bytes) {
         let now = self.now;
         match self.given_up.iter_mut().find(|(given, _)| *given == rung) {

@@ -1,4 +1,4 @@
-//! Who holds how much of the device's memory, and whether there is room for more.
+//! Accounts of the device's memory: which holder has how much, and whether more fits.
 
 use std::fmt;
 
@@ -97,17 +97,17 @@ impl Ledger {
         Self { budget, entries: Vec::new(), peak: Bytes(0) }
     }
 
-    /// What may be given out.
+    /// The most that may be held.
     pub fn budget(&self) -> Bytes {
         self.budget
     }
 
-    /// Changes what may be given out; what is held already stays.
+    /// Changes the budget; held memory stays.
     pub fn set_budget(&mut self, budget: Bytes) {
         self.budget = budget;
     }
 
-    /// Whether there is room for so much more.
+    /// Whether `wanted` more bytes fit in the budget.
     pub fn check(&self, label: &'static str, wanted: Bytes) -> Result<(), Refusal> {
         let held = self.total();
         if held.0.checked_add(wanted.0).is_some_and(|sum| sum <= self.budget.0) {
@@ -116,7 +116,7 @@ impl Ledger {
         Err(Refusal { label, wanted, held, budget: self.budget, largest: self.largest() })
     }
 
-    /// Writes down memory of the device or the host, or refuses it.
+    /// Records memory of the device or the host, or refuses it.
     pub fn charge(
         &mut self,
         label: &'static str,
@@ -137,13 +137,13 @@ impl Ledger {
         Ok(())
     }
 
-    /// Strikes out memory that was given back.
+    /// Removes memory that was given back.
     pub fn release(&mut self, label: &'static str, kind: Kind, freed: Bytes) {
         let entry = self.entry(label, kind);
         entry.mapped.0 = entry.mapped.0.saturating_sub(freed.0);
     }
 
-    /// Notes that a holder which used `before` now uses `after`.
+    /// Records that a holder which used `before` now uses `after`.
     pub fn set_used(&mut self, label: &'static str, kind: Kind, before: Bytes, after: Bytes) {
         let entry = self.entry(label, kind);
         entry.used.0 = (entry.used.0 + after.0).saturating_sub(before.0);

@@ -41,13 +41,13 @@ impl Limit {
 
 /// What this program may take of a card that it shares with others.
 ///
-/// It takes at most the threshold's share of its limit. What is above the share stays free on the
-/// card: where others have taken so much that less would be left, this program makes do with less.
+/// It takes at most the threshold's share of its limit. The rest of the limit stays free on the
+/// card: if other programs take so much that less would be left, this one takes less.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allowance {
     card: Bytes,
     most: Bytes,
-    /// Stays free, whoever has the rest.
+    /// Bytes that always stay free.
     reserve: Bytes,
 }
 
@@ -59,7 +59,7 @@ impl Allowance {
         Self { card, most, reserve: Bytes(limit.0 - most.0) }
     }
 
-    /// Bytes that may be taken where others hold so many.
+    /// Bytes that may be taken while others hold `foreign`.
     pub fn beside(&self, foreign: Bytes) -> Bytes {
         let left = self.card.0.saturating_sub(foreign.0).saturating_sub(self.reserve.0);
         self.most.min(Bytes(left))

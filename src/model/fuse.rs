@@ -4,7 +4,7 @@ use super::Gaussians;
 use crate::math::filter::smoothed;
 use crate::math::{inverse_sigmoid, sigmoid};
 
-/// Largest logit that is written, either way: of opacities that single precision tells from 0 and 1.
+/// Largest logit that is written, either way: of opacities that differ from 0 and 1 in single precision.
 const LOGIT_MAX: f64 = 80.0;
 
 /// Gives the Gaussians the scales and opacities that they are drawn with through filters of these

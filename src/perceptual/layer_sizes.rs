@@ -1,24 +1,24 @@
-//! An image on its way through a network, in strips.
+//! The sizes of an image's features in a network, which works on the image in strips.
 //!
-//! Each strip owns some rows behind every layer that is compared, and no row twice. What these depend
-//! on is worked on with it, so that strips give what the whole image gives: there are zeros beyond
-//! the image's own borders only.
+//! Each strip owns some rows of the output of every compared layer, and no row twice. The rows that
+//! these depend on are computed with it, so that strips give the same result as the whole image: only
+//! the borders of the image are padded with zeros.
 
 use std::ops::Range;
 
 use super::network::{LayerKind, LpipsNet, Window};
 use crate::memory::Bytes;
 
-/// The sizes that an image has on its way.
+/// The sizes of an image and of its features after each layer.
 #[derive(Clone, Debug)]
 pub struct LayerSizes {
     net: LpipsNet,
-    /// Of the image and behind each layer: channels, width and height.
+    /// Of the image and after each layer: channels, width and height.
     sizes: Vec<[u32; 3]>,
 }
 
 impl LayerSizes {
-    /// Of an image of this width and height, px; nothing where it is smaller than
+    /// Of an image of this width and height, px; `None` if it is smaller than
     /// [`LpipsNet::side_min`].
     pub fn new(net: LpipsNet, [width, height]: [u32; 2]) -> Option<Self> {
         if width.min(height) < net.side_min() {
@@ -28,28 +28,28 @@ impl LayerSizes {
         let mut size = [3, width, height];
         for layer in net.layers() {
             let Window { side, stride, padding } = layer.window;
-            let behind = |length: u32| Some((length + 2 * padding).checked_sub(side)? / stride + 1);
+            let after = |length: u32| Some((length + 2 * padding).checked_sub(side)? / stride + 1);
             let channels = match layer.kind {
                 LayerKind::Convolution { outputs, .. } => outputs,
                 LayerKind::MaxPool => size[0],
             };
-            size = [channels, behind(size[1])?, behind(size[2])?];
+            size = [channels, after(size[1])?, after(size[2])?];
             sizes.push(size);
         }
         Some(Self { net, sizes })
     }
 
-    /// Channels, width and height behind so many layers.
+    /// Channels, width and height after so many layers.
     pub fn size(&self, layers: usize) -> [u32; 3] {
         self.sizes[layers]
     }
 
-    /// The most strips that the image can be cut in: each has rows of its own behind every layer.
+    /// The most strips that the image can be cut in: each has rows of its own after every layer.
     pub fn most(&self) -> u32 {
         self.sizes.last().map_or(1, |size| size[2])
     }
 
-    /// The rows behind so many layers that a strip owns.
+    /// The rows that a strip owns after so many layers.
     pub fn own(&self, layers: usize, (strip, count): (u32, u32)) -> Range<u32> {
         let rows = u64::from(self.sizes[layers][2]);
         let edge = |strip: u32| {
@@ -59,7 +59,7 @@ impl LayerSizes {
         edge(strip)..edge(strip + 1)
     }
 
-    /// The rows of the image and behind each layer that are worked on for a strip.
+    /// The rows of the image and after each layer that are computed for a strip.
     pub fn rows(&self, (strip, count): (u32, u32)) -> Vec<Range<u32>> {
         let layers = self.net.layers();
         let mut rows = vec![0..0; layers.len() + 1];
@@ -98,7 +98,7 @@ impl LayerSizes {
         Bytes(2 * (first + second) * size_of::<f32>() as u64)
     }
 
-    /// The fewest strips whose features take at most so many bytes; nothing where the thinnest take
+    /// The fewest strips whose features take at most so many bytes; `None` if the thinnest take
     /// more.
     pub fn strips_within(&self, bytes: Bytes) -> Option<u32> {
         let most = self.most();
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn a_strip_of_vgg_reaches_90_rows_beyond_its_own() {
         let sizes = LayerSizes::new(LpipsNet::Vgg, [64, 1600]).unwrap();
-        // Row 50 of 100 behind four poolings: rows 800 to 815 of the image. Behind it come three
+        // Row 50 of 100 after four poolings: rows 800 to 815 of the image. After it come three
         // convolutions at a sixteenth, an eighth and a quarter of the size, two at half and at full.
         let rows = sizes.rows((50, 100));
         let around = 3 * 16 + 3 * 8 + 3 * 4 + 2 * 2 + 2;

@@ -1,9 +1,9 @@
 //! LPIPS, version 0.1 (Zhang et al. 2018): how unlike two images look, by the features of a network
-//! that was trained to tell what is in photographs.
+//! that was trained to classify photographs.
 //!
 //! This is what both devices share: the networks' layers, their weights in a file, and how an image
 //! is cut so that little of it is worked on at once. An image of values v in 0..1 is fed as 2 v - 1.
-//! Features behind five layers are brought to length 1 in each pixel; their squared differences are
+//! Features after five layers are brought to length 1 in each pixel; their squared differences are
 //! weighted by channel, averaged over the pixels, and added up over the layers.
 
 mod layer_sizes;
@@ -27,6 +27,6 @@ pub const SHIFT: [f32; 3] = [LPIPS_SHIFT_R, LPIPS_SHIFT_G, LPIPS_SHIFT_B];
 /// What the shifted channels are divided by.
 pub const SCALE: [f32; 3] = [LPIPS_SCALE_R, LPIPS_SCALE_G, LPIPS_SCALE_B];
 
-/// Memory that the features of both images may take where there is plenty: less makes thinner strips,
+/// Memory that the features of both images may take if it is plentiful: less makes thinner strips,
 /// whose surroundings are worked on more often.
 pub const PLENTY: Bytes = Bytes(768 << 20);

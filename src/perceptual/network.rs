@@ -1,4 +1,4 @@
-//! The two networks as far as LPIPS uses them.
+//! The layers of the two networks that LPIPS uses.
 
 use serde::Serialize;
 
@@ -26,7 +26,7 @@ pub enum LayerKind {
         name: &'static str,
         /// Channels before.
         inputs: u32,
-        /// Channels behind; a multiple of 64.
+        /// Channels of the output; a multiple of 64.
         outputs: u32,
     },
     /// The largest value of the window.
@@ -51,7 +51,7 @@ pub struct Layer {
     pub kind: LayerKind,
     /// What it sees.
     pub window: Window,
-    /// Whether the features behind it are compared.
+    /// Whether its output is compared.
     pub compared: bool,
 }
 
@@ -122,7 +122,7 @@ impl LpipsNet {
         }
     }
 
-    /// Smallest side of an image that has features behind every layer, px.
+    /// Smallest side of an image that has features after every layer, px.
     pub fn side_min(self) -> u32 {
         match self {
             Vgg => 16,
@@ -130,7 +130,7 @@ impl LpipsNet {
         }
     }
 
-    /// Channels of the features behind each layer that is compared.
+    /// Channels of the output of each compared layer.
     pub fn channels(self) -> impl Iterator<Item = u32> {
         self.layers().iter().filter(|layer| layer.compared).filter_map(|layer| match layer.kind {
             LayerKind::Convolution { outputs, .. } => Some(outputs),

@@ -36,7 +36,7 @@ pub enum LpipsError {
     },
     /// A tensor is missing, or is not what the network has in its place.
     #[error(
-        "{path}: `{tensor}` {problem}, as {net} wants it. Make the file anew as the README says, of \
+        "{path}: `{tensor}` {problem}, as {net} requires. Make the file again as the README describes, of \
          all of lpips.LPIPS(net=\"{net}\").state_dict() but its `lins.*`"
     )]
     Tensor {

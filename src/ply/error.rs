@@ -40,7 +40,7 @@ pub enum PlyFileError {
         rows: u64,
         /// Bytes of a row.
         row_bytes: usize,
-        /// Bytes behind the header.
+        /// Bytes after the header.
         found: u64,
     },
 }

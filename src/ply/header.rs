@@ -31,11 +31,11 @@ impl PlyColumn {
 /// What the header says about the vertices.
 #[derive(Debug)]
 pub struct Header {
-    /// The words behind `format`, with one space between; empty if there are none.
+    /// The words after `format`, with one space between; empty if there are none.
     pub format: String,
     /// Names of the elements before the vertices.
     pub before: Vec<String>,
-    /// Vertices announced; see [`Header::rows_within`].
+    /// Vertices that the header declares; see [`Header::rows_within`].
     pub rows: u64,
     /// Bytes of a row of a binary file.
     pub row_bytes: usize,
@@ -54,7 +54,7 @@ struct Element {
 }
 
 impl Header {
-    /// Reads up to `end_header`. Columns of elements behind the vertices are not looked at.
+    /// Reads up to `end_header`. Columns of elements after the vertices are ignored.
     pub fn read(path: &Path, input: &mut impl BufRead) -> Result<Self, PlyFileError> {
         let mut lines = HeaderLines { input, number: 0, bytes: 0 };
         let mut format = String::new();
@@ -147,7 +147,7 @@ fn take_line(line: &str, format: &mut String, elements: &mut Vec<Element>) -> Re
     Ok(())
 }
 
-/// Another element has begun behind the vertices.
+/// Whether another element has begun after the vertices.
 fn vertices_are_complete(elements: &[Element]) -> bool {
     elements.iter().rev().skip(1).any(|element| element.name == "vertex")
 }

@@ -14,7 +14,7 @@ pub use error::PlyFileError;
 pub use header::{Header, PlyColumn};
 pub use scalar::Scalar;
 
-/// Opens a file and tells its length in bytes.
+/// Opens a file and returns its length in bytes.
 pub fn open(path: &Path) -> Result<(File, u64), PlyFileError> {
     let opened = File::open(path).and_then(|file| Ok((file.metadata()?.len(), file)));
     let (length, file) = opened.map_err(|source| PlyFileError::unreadable(path, source))?;

@@ -21,7 +21,7 @@ const NOISE: f64 = 0.004;
 /// How far in front of a point a surface may be met for the point to count as seen.
 const SEEN_WITHIN: f64 = 0.02;
 
-/// Darkest channel sum of a point, of 3: nobody finds points in the black of the rim.
+/// Darkest channel sum of a point, of 3: no feature points are found in the black of the rim.
 const DARKEST: f64 = 0.25;
 
 /// Rays spent on one point before it is given up, which no scene comes near.

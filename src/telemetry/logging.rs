@@ -44,7 +44,7 @@ const DRAWS_PER_SECOND: u8 = 20;
 /// Sends the log to stderr: `warning: ...`, without time and module; as JSON lines with
 /// [`ProgressStyle::Json`]. `quiet` leaves warnings and errors; `SPLAT_LOG` overrides both.
 ///
-/// A closed stderr is not an error: the log is lost, the program goes on. Called again, it does
+/// A closed stderr is not an error: the log is lost, the program continues. Called again, it does
 /// nothing.
 pub fn init_logging(quiet: bool, style: ProgressStyle) {
     let default = || EnvFilter::new(if quiet { "warn" } else { "warn,splat=info" });

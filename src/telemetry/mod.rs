@@ -1,4 +1,4 @@
-//! What a run tells: sinks that turn its events into output, and the log.
+//! The output of a run: sinks for its events, and the log.
 
 mod cadence;
 mod jsonl;
@@ -27,11 +27,11 @@ use self::sampler::GpuSampler;
 use crate::files::{OutputError, create_folder};
 use crate::train::event::{Event, Sink};
 
-/// Several sinks as one. They are told of the GPU, too, which is looked at beside the training.
+/// Several sinks as one. They also get samples of the GPU, taken while training runs.
 #[derive(Default)]
 pub struct Sinks {
     sinks: Vec<Box<dyn Sink>>,
-    /// There while a run on a GPU goes on.
+    /// Present while a run uses a GPU.
     sampler: Option<GpuSampler>,
 }
 
@@ -62,15 +62,14 @@ impl Sinks {
 }
 
 impl Sink for Sinks {
-    /// Every sink gets the event, also behind one that fails; the first error is returned.
+    /// Every sink gets the event, even after one fails; the first error is returned.
     fn on(&mut self, event: &Event) -> Result<(), OutputError> {
-        let result = self.tell(event);
+        let result = self.send(event);
         match event {
             Event::Started { gpu: Some(uuid), .. } => self.sampler = GpuSampler::of_gpu(uuid),
             Event::Step(step) => {
-                if let Some(report) = self.sampler.as_ref().and_then(|it| it.after(step.iteration))
-                {
-                    return result.and(self.tell(&Event::Gpu(report)));
+                if let Some(report) = self.sampler.as_ref().and_then(|it| it.after(step.span())) {
+                    return result.and(self.send(&Event::Gpu(report)));
                 }
             }
             Event::Finished { .. } => self.sampler = None,
@@ -81,7 +80,7 @@ impl Sink for Sinks {
 }
 
 impl Sinks {
-    fn tell(&mut self, event: &Event) -> Result<(), OutputError> {
+    fn send(&mut self, event: &Event) -> Result<(), OutputError> {
         let mut result = Ok(());
         for sink in &mut self.sinks {
             let this = sink.on(event);

@@ -11,8 +11,9 @@ use super::status::{RunStage, RunStatus, clock, count};
 use crate::files::OutputError;
 use crate::memory::Bytes;
 use crate::train::event::{Event, Saved, Sink};
+use crate::train::span::Span;
 
-/// Time between two lines where there is no bar.
+/// Time between two lines without a bar.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Time between two changes of the bar.
@@ -28,6 +29,8 @@ pub struct Progress {
     bar: Option<ProgressBar>,
     status: RunStatus,
     started: Instant,
+    /// Iteration of the last report of memory.
+    memory_reported: u32,
     /// When the line was last shown, and the iteration in it.
     shown: Option<(Instant, u32)>,
     encoder: Encoder,
@@ -52,6 +55,7 @@ impl Progress {
             bar: None,
             status: RunStatus::default(),
             started: Instant::now(),
+            memory_reported: 0,
             shown: None,
             encoder: Encoder::default(),
         }
@@ -76,7 +80,9 @@ impl Progress {
             }
             Event::Memory(report) => {
                 self.status.take_memory(report);
-                if report.iteration.is_multiple_of(MEMORY_INTERVAL)
+                let since = Span { before: self.memory_reported, after: report.iteration };
+                self.memory_reported = report.iteration;
+                if since.crosses(MEMORY_INTERVAL)
                     && let Some(line) = self.status.memory_line()
                 {
                     self.print(&line);
@@ -135,6 +141,7 @@ impl Progress {
     fn start(&mut self, event: &Event, iteration: u32) {
         self.started = Instant::now();
         (self.status.start, self.status.stage) = (iteration, RunStage::Photometric);
+        self.memory_reported = iteration;
         if let Event::Started { model_path, device, train_views, test_views, gaussians, .. } = event
         {
             self.print(&format!("Output folder: {}", model_path.display()));

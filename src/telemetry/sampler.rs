@@ -1,4 +1,4 @@
-//! What the GPU is doing, asked beside the training.
+//! Samples of the GPU's state, taken while training runs.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::thread::{self, JoinHandle};
@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use crate::backend::nvidia::{self, Sample};
 use crate::train::event::GpuReport;
+use crate::train::span::Span;
 
 /// Iterations between two reports.
 const INTERVAL: u32 = 50;
 
-/// A sample is asked for so many iterations before it is told: taking one takes some milliseconds.
+/// A sample is requested so many iterations before its report, since it takes some milliseconds.
 const AHEAD: u32 = 10;
 
 /// The end of a run waits for its last sample no longer than this: a driver may hang.
@@ -36,7 +37,7 @@ impl GpuSampler {
         })
     }
 
-    /// `work` runs in the thread; nothing where the system gives none.
+    /// `work` runs in the thread; `None` if no thread can be started.
     fn start(work: impl FnOnce(Receiver<()>, Sender<Sample>) + Send + 'static) -> Option<Self> {
         // One ask may wait while the one before is answered; more would only be late.
         let (asks, asked) = sync_channel(1);
@@ -49,21 +50,23 @@ impl GpuSampler {
         Some(Self { asks, samples, thread: Some(thread.ok()?) })
     }
 
-    /// Takes notice of a finished iteration; `Some` where there is something to tell.
-    pub(super) fn after(&self, iteration: u32) -> Option<GpuReport> {
-        if (iteration + AHEAD).is_multiple_of(INTERVAL) {
-            // Where the thread is behind, or gone, the next report is as old as it is.
+    /// Records a finished step; returns a report when one is due.
+    pub(super) fn after(&self, span: Span) -> Option<GpuReport> {
+        let ahead = Span { before: span.before + AHEAD, after: span.after + AHEAD };
+        if ahead.crosses(INTERVAL) {
+            // If the thread is late or gone, the next report is an old one.
             self.asks.try_send(()).ok();
         }
-        if !iteration.is_multiple_of(INTERVAL) {
+        if !span.crosses(INTERVAL) {
             return None;
         }
+        let iteration = span.after;
         let sample = self.samples.try_iter().last()?;
         (!sample.is_empty()).then_some(GpuReport { iteration, sample })
     }
 }
 
-/// Answers until nobody asks any more.
+/// Answers until the other end is closed.
 fn answer(asks: &Receiver<()>, samples: &Sender<Sample>, look: &dyn Fn() -> Sample) {
     while asks.recv().is_ok() && samples.send(look()).is_ok() {}
 }
@@ -116,7 +119,7 @@ mod tests {
         for iteration in iterations {
             reports.extend(
                 sampler
-                    .after(iteration)
+                    .after(Span::of(iteration))
                     .map(|report| (report.iteration, report.sample.temperature_c.unwrap())),
             );
             if (iteration + AHEAD).is_multiple_of(INTERVAL) {
@@ -160,7 +163,7 @@ mod tests {
         let sampler = GpuSampler::start(work).unwrap();
         let started = Instant::now();
         for iteration in 1..=1000 {
-            assert!(sampler.after(iteration).is_none());
+            assert!(sampler.after(Span::of(iteration)).is_none());
         }
         assert!(started.elapsed() < PATIENCE, "the training waited");
         drop(sampler);

@@ -57,7 +57,7 @@ impl RunStatus {
         }
         self.loss += LOSS_WEIGHT * (step.total - self.loss);
         self.ms += TIME_WEIGHT * (step.ms - self.ms);
-        self.step = Some(*step);
+        self.step = Some(step.clone());
     }
 
     pub(super) fn take_memory(&mut self, report: &MemoryReport) {
@@ -97,8 +97,8 @@ impl RunStatus {
         )
     }
 
-    /// Memory of the GPU that anybody uses, of all that it has; where nobody tells, what the program
-    /// takes of what it may take.
+    /// Share of the GPU's memory that is used by all programs; if the driver does not
+    /// report it, the memory of this program over its budget.
     fn video_share(&self) -> Option<f64> {
         let of_budget = || {
             let vram = self.memory.as_ref()?.vram?;
@@ -176,6 +176,7 @@ pub(super) fn clock(seconds: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::train::event::Values;
     use crate::train::event::{Tensors, Vram};
 
     fn report(iteration: u32, resident: u64) -> MemoryReport {
@@ -196,10 +197,9 @@ mod tests {
     fn the_line_says_where_the_run_stands() {
         let mut status = RunStatus::default();
         assert_eq!(status.line(Duration::ZERO), "");
-        let (l1, ssim, total, ms) = (0.1, 0.8, 0.2141, 50.0);
-        let (depth_l1, gaussians) = (None, 1_234_567);
-        let step =
-            Step { iteration: 491, iterations: 30_000, l1, ssim, depth_l1, total, gaussians, ms };
+        let (values, total, ms, gaussians) = (Values::default(), 0.2141, 50.0, 1_234_567);
+        let (iteration, images, iterations) = (491, 1, 30_000);
+        let step = Step { iteration, images, iterations, values, total, gaussians, ms };
         status.take_step(&step);
         assert_eq!(
             status.line(Duration::from_secs(571)),
@@ -253,10 +253,9 @@ mod tests {
 
     #[test]
     fn the_memory_share_is_of_all_programs_if_the_gpu_reports_it() {
-        let (l1, ssim, total, ms) = (0.1, 0.8, 0.2, 50.0);
-        let (depth_l1, gaussians) = (None, 1);
-        let step =
-            Step { iteration: 50, iterations: 100, l1, ssim, depth_l1, total, gaussians, ms };
+        let (values, total, ms, gaussians) = (Values::default(), 0.2, 50.0, 1);
+        let (iteration, images, iterations) = (50, 1, 100);
+        let step = Step { iteration, images, iterations, values, total, gaussians, ms };
         let mut status = RunStatus::default();
         status.take_step(&step);
         let vram = Vram { reserved: Bytes(6 << 30), ..Vram::default() };

@@ -24,10 +24,10 @@ use crate::math::Real;
 use crate::memory::{Bytes, Change, Rung};
 use crate::train::event::{
     Distributions, Evaluation, Event, GpuReport, MemoryReport, Picture, Pictures, Saved, Sink,
-    Split, SurfaceReport,
+    Split, SurfaceReport, Values,
 };
 
-/// Tag of the number of things that are given up for want of memory.
+/// Tag of the number of rungs that are given up.
 const RUNG: &str = "memory/rung";
 
 /// The sink that writes TensorBoard's events file.
@@ -37,7 +37,7 @@ pub struct TensorBoard<W: Write> {
     cadence: Cadence,
     /// Image tags of the photographs that are in the file.
     photographs: HashSet<String>,
-    /// What is given up at present for want of memory.
+    /// The rungs that are given up at present.
     given_up: Vec<Rung>,
 }
 
@@ -126,7 +126,7 @@ impl<W: Write> TensorBoard<W> {
         }
     }
 
-    /// Tells TensorBoard to forget what a killed run recorded behind the checkpoint.
+    /// Makes TensorBoard drop what a killed run recorded after the checkpoint.
     fn start(&mut self, iteration: u32) -> io::Result<()> {
         let mut session = SessionLog::new();
         session.set_status(SessionLog_SessionStatus::START);
@@ -139,18 +139,12 @@ impl<W: Write> TensorBoard<W> {
 
     fn step(&mut self, recorded: &Recorded) -> io::Result<()> {
         let Recorded { step, mean_ms } = recorded;
-        let mut values = vec![
-            ("train/l1", step.l1),
-            ("train/ssim", step.ssim),
-            ("train/total", step.total),
-            ("scene/total_points", step.gaussians as f64),
-            ("speed/ms_per_iter", *mean_ms),
-        ];
-        if let Some(depth_l1) = step.depth_l1 {
-            values.push(("train/depth_l1", depth_l1));
-        }
+        let mut values = tagged("train", &step.values);
+        values.push(("train/total".to_owned(), step.total));
+        values.push(("scene/total_points".to_owned(), step.gaussians as f64));
+        values.push(("speed/ms_per_iter".to_owned(), *mean_ms));
         if *mean_ms > 0.0 {
-            values.push(("speed/it_per_s", 1000.0 / mean_ms));
+            values.push(("speed/it_per_s".to_owned(), 1000.0 / mean_ms));
         }
         self.scalars(step.iteration, &values)
     }
@@ -187,20 +181,18 @@ impl<W: Write> TensorBoard<W> {
             // How many things slow it; `run.jsonl` names them.
             ("gpu/throttle", sample.throttle.as_ref().map(|reasons| reasons.len() as f64)),
         ];
-        self.write_scalars(report.iteration, &values)
+        self.write_known_scalars(report.iteration, &values)
     }
 
     fn surface(&mut self, report: &SurfaceReport) -> io::Result<()> {
-        let values = [
-            ("sugar/entropy", report.entropy),
-            ("sugar/density", report.density),
-            ("sugar/sdf", report.sdf),
-            ("sugar/normal", report.normal),
-            ("sugar/dn", report.dn),
+        let mut values = tagged("sugar", &report.values);
+        let known = [
             ("sugar/share_near_surface", report.share_near_surface),
             ("sugar/mean_thickness", report.mean_thickness),
         ];
-        self.write_scalars(report.iteration, &values)
+        let known = known.into_iter().filter_map(|(tag, value)| Some((tag.to_owned(), value?)));
+        values.extend(known);
+        if values.is_empty() { Ok(()) } else { self.scalars(report.iteration, &values) }
     }
 
     fn rung(&mut self, iteration: u32, change: &Change) -> io::Result<()> {
@@ -267,7 +259,11 @@ impl<W: Write> TensorBoard<W> {
     }
 
     /// Of these what is known.
-    fn write_scalars(&mut self, iteration: u32, values: &[(&str, Option<f64>)]) -> io::Result<()> {
+    fn write_known_scalars(
+        &mut self,
+        iteration: u32,
+        values: &[(&str, Option<f64>)],
+    ) -> io::Result<()> {
         let present = values.iter().filter_map(|&(tag, value)| Some((tag, value?)));
         let present: Vec<_> = present.collect();
         if present.is_empty() { Ok(()) } else { self.scalars(iteration, &present) }
@@ -298,6 +294,11 @@ impl<W: Write> Sink for TensorBoard<W> {
     fn on(&mut self, event: &Event) -> Result<(), OutputError> {
         self.take(event).map_err(|source| OutputError::new(&self.path, source))
     }
+}
+
+/// Values of terms with their tags.
+fn tagged(folder: &str, values: &Values) -> Vec<(String, f64)> {
+    values.0.iter().map(|(name, value)| (format!("{folder}/{name}"), *value)).collect()
 }
 
 /// First part of the tags of an evaluated split; `train/` is the training itself.

@@ -1,6 +1,6 @@
 //! What a run learns of its photographs' colours, as its options say.
 
-use crate::backend::{AppearanceRule, AppearanceStep, AppearanceTables, Compensation};
+use crate::backend::{AppearanceRule, AppearanceTables, Compensation, TableStep};
 use crate::config::OptimizeOptions;
 
 /// Epsilon of Adam for exposures: that of `torch`, which 3D Gaussian splatting leaves as it is.
@@ -74,11 +74,9 @@ pub fn tables(
 #[derive(Debug)]
 pub struct ColorStep<'a, A> {
     /// The tables on the device.
-    pub appearance: &'a mut A,
-    /// The view, by its place among those trained on.
-    pub view: usize,
-    /// The step.
-    pub step: AppearanceStep,
+    pub tables: &'a mut A,
+    /// Which table moves, and how.
+    pub step: TableStep,
 }
 
 #[cfg(test)]

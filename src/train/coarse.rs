@@ -6,9 +6,11 @@
 
 use std::ops::RangeInclusive;
 
+use super::adam::adam_step;
 use super::schedule;
-use crate::backend::{AdamStep, Criterion, DensifyRule, NormalRule, Rates, SurfaceRule};
-use crate::config::{Config, Regularize, SugarOptions, SugarSchedule};
+use super::span::Span;
+use crate::backend::{AdamStep, Criterion, DensifyRule, Rates};
+use crate::config::{Config, SugarSchedule};
 
 /// Iterations of the authors' program that are done when its stage begins, as it counts them.
 const REFERENCE_START: u32 = 6999;
@@ -22,9 +24,6 @@ const REFERENCE_PRUNE: u32 = 9000;
 /// Part of the stage that is for opacities.
 const OPACITIES_PART: u32 = 4;
 
-/// Weight of the opacities' mean entropy.
-const ENTROPY_FACTOR: f64 = 0.1;
-
 /// Opacity below which a Gaussian is rather transparent than opaque.
 const OPAQUE_MIN: f64 = 0.5;
 
@@ -33,9 +32,6 @@ const NEIGHBOURS_INTERVAL: u32 = 500;
 
 /// Iterations between two reports of the terms.
 const REPORT_INTERVAL: u32 = 100;
-
-/// Share of the extent of the cameras that the distances of the SDF term are measured in.
-const SDF_UNIT_SHARE: f64 = 0.1;
 
 /// The stage in iterations of the run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,19 +70,21 @@ impl CoarseSchedule {
         iteration > self.start
     }
 
-    /// Whether surfaces are asked for in `iteration` (from 1).
-    pub fn asks_for_surfaces(&self, iteration: u32) -> bool {
+    /// Whether the surface terms are on in `iteration` (from 1).
+    pub fn has_surface_terms(&self, iteration: u32) -> bool {
         self.contains(iteration) && iteration > self.prune
     }
 
-    /// Whether neighbours are found anew after so many iterations, though some are there.
-    pub fn is_neighbour_update(&self, iteration: u32) -> bool {
-        iteration > self.prune && (iteration - self.prune).is_multiple_of(NEIGHBOURS_INTERVAL)
+    /// Whether neighbours are found anew after a step, though some are there.
+    pub fn is_neighbour_update(&self, span: Span) -> bool {
+        let [before, after] =
+            [span.before, span.after].map(|image| image.saturating_sub(self.prune));
+        Span { before, after }.crosses(NEIGHBOURS_INTERVAL)
     }
 
-    /// Whether the terms are told of after `iteration`.
-    pub fn reports(&self, iteration: u32) -> bool {
-        self.contains(iteration) && iteration.is_multiple_of(REPORT_INTERVAL)
+    /// Whether the terms are reported after a step.
+    pub fn is_reported(&self, span: Span) -> bool {
+        self.contains(span.after) && span.crosses(REPORT_INTERVAL)
     }
 
     /// Learning rates of `iteration` (from 1): those that the authors' program has as far behind the
@@ -99,9 +97,10 @@ impl CoarseSchedule {
         schedule::rates(&config.optimize, extent, at)
     }
 
-    /// The step of `iteration` (from 1). The stage starts with moments of zero.
-    pub fn step(&self, config: &Config, extent: f64, iteration: u32) -> AdamStep {
-        AdamStep::new(iteration - self.start, self.rates(config, extent, iteration))
+    /// The step over these images. The stage starts with moments of zero.
+    pub fn step(&self, config: &Config, extent: f64, span: Span) -> AdamStep {
+        let rates = self.rates(config, extent, span.after);
+        adam_step(&config.optimize, span, self.start, rates)
     }
 }
 
@@ -118,86 +117,10 @@ pub fn prune_rule(config: &Config, iteration: u32) -> DensifyRule {
     }
 }
 
-/// What an iteration asks of surfaces.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Asked {
-    /// Of opacities, and at samples.
-    pub rule: SurfaceRule,
-    /// Of drawn normals beside drawn depths: the weight, and how pixels count.
-    pub normals: Option<(f64, NormalRule)>,
-}
-
-impl Asked {
-    /// Whether depths and normals have to be drawn beside the colours.
-    pub fn wants_maps(&self) -> bool {
-        self.normals.is_some() || self.rule.compares_distances()
-    }
-
-    /// What `iteration` (from 1) of a run in a scene of this extent asks for.
-    pub fn of(
-        config: &Config,
-        course: &CoarseSchedule,
-        extent: f64,
-        iteration: u32,
-    ) -> Option<Self> {
-        if !course.contains(iteration) {
-            return None;
-        }
-        let mut asked = Self::nothing(&config.sugar, (config.run.seed, extent), iteration);
-        if course.entropy.contains(&iteration) {
-            asked.rule.entropy = ENTROPY_FACTOR;
-        }
-        if course.asks_for_surfaces(iteration) {
-            asked.ask_for_surfaces(&config.sugar, iteration - course.prune - 1);
-        }
-        let asks = asked.rule.entropy != 0.0 || asked.rule.is_sampled() || asked.normals.is_some();
-        asks.then_some(asked)
-    }
-
-    /// All that these options ask of surfaces, with a seed and in a scene of this extent, so many
-    /// iterations after the first that did.
-    pub fn surfaces(options: &SugarOptions, (seed, extent): (u64, f64), number: u32) -> Self {
-        let mut asked = Self::nothing(options, (seed, extent), number);
-        asked.ask_for_surfaces(options, number);
-        asked
-    }
-
-    fn nothing(options: &SugarOptions, (seed, extent): (u64, f64), iteration: u32) -> Self {
-        let rule = SurfaceRule {
-            entropy: 0.0,
-            density: 0.0,
-            sdf: 0.0,
-            sdf_unit: SDF_UNIT_SHARE * extent,
-            normal: 0.0,
-            samples: options.n_samples_for_sdf,
-            seed,
-            iteration,
-        };
-        Self { rule, normals: None }
-    }
-
-    fn ask_for_surfaces(&mut self, options: &SugarOptions, number: u32) {
-        if number.is_multiple_of(options.sdf_every) {
-            let counts = if options.reference_weighting { 1 } else { options.sdf_every };
-            let [estimation, normal] = [options.estimation_factor, options.normal_factor]
-                .map(|factor| factor * f64::from(counts));
-            self.rule.normal = normal;
-            match options.regularize {
-                Regularize::Density | Regularize::DnConsistency => self.rule.density = estimation,
-                Regularize::Sdf => self.rule.sdf = estimation,
-                Regularize::None => self.rule.normal = 0.0,
-            }
-        }
-        let compares = options.regularize == Regularize::DnConsistency && options.dn_factor > 0.0;
-        let pixels =
-            if options.dn_by_opacity { NormalRule::ByOpacity } else { NormalRule::EveryPixel };
-        self.normals = compares.then_some((options.dn_factor, pixels));
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Regularize;
 
     fn config(start: u32, schedule: SugarSchedule) -> Config {
         let mut config = Config::default();
@@ -207,26 +130,12 @@ mod tests {
         config
     }
 
-    /// The first and last iteration in which something is asked for.
-    fn span(config: &Config, asks: impl Fn(&Asked) -> bool) -> [u32; 2] {
-        let course = CoarseSchedule::of(config).expect("a stage");
-        let asked: Vec<u32> = (1..=course.last)
-            .filter(|&it| Asked::of(config, &course, 2.0, it).is_some_and(|asked| asks(&asked)))
-            .collect();
-        let [first, .., last] = asked[..] else { panic!("{asked:?}") };
-        assert_eq!(asked.len(), (last - first + 1) as usize, "without a gap");
-        [first, last]
-    }
-
     #[test]
     fn the_absolute_schedule_is_the_references() {
         for start in [1, 7000, 8000] {
             let config = config(start, SugarSchedule::Absolute);
-            let course = CoarseSchedule::of(&config).expect("a stage");
-            assert_eq!((course.prune, course.last), (9000, 15_000));
-            let first = 7001.max(start + 1);
-            assert_eq!(span(&config, |asked| asked.rule.entropy > 0.0), [first, 8999]);
-            assert_eq!(span(&config, |asked| asked.rule.is_sampled()), [9001, 15_000]);
+            let schedule = CoarseSchedule::of(&config).expect("a stage");
+            assert_eq!((schedule.prune, schedule.last), (9000, 15_000));
         }
     }
 
@@ -234,66 +143,20 @@ mod tests {
     fn the_relative_schedule_is_the_same_wherever_it_starts() {
         for start in [7000, 40_000] {
             let config = config(start, SugarSchedule::Relative);
-            let course = CoarseSchedule::of(&config).expect("a stage");
-            assert_eq!((course.prune - start, course.last - start), (2001, 8000));
-            let spans = [
-                span(&config, |asked| asked.rule.entropy > 0.0),
-                span(&config, |asked| asked.rule.is_sampled()),
-            ];
-            assert_eq!(spans.map(|span| span.map(|it| it - start)), [[2, 2000], [2002, 8000]]);
+            let schedule = CoarseSchedule::of(&config).expect("a stage");
+            assert_eq!((schedule.prune - start, schedule.last - start), (2001, 8000));
             let reference = schedule::rates(&config.optimize, 2.0, 7122);
-            let step = course.step(&config, 2.0, start + 123);
+            let step = schedule.step(&config, 2.0, Span::of(start + 123));
             assert_eq!((step.rates, step.number), (reference, 123));
         }
-        let short = Config {
-            sugar: SugarOptions { sugar_iterations: 1, ..config(7, SugarSchedule::Relative).sugar },
-            ..config(7, SugarSchedule::Relative)
-        };
-        let course = CoarseSchedule::of(&short).expect("a stage");
-        assert!(Asked::of(&short, &course, 1.0, 8).is_none(), "no time for anything");
+        assert!(CoarseSchedule::of(&Config::default()).is_none());
     }
 
     #[test]
-    fn neighbours_are_found_anew_every_500_iterations_behind_the_prune() {
-        let course = CoarseSchedule::of(&config(7000, SugarSchedule::Relative)).expect("a stage");
+    fn neighbours_are_updated_every_500_iterations_after_the_prune() {
+        let schedule = CoarseSchedule::of(&config(7000, SugarSchedule::Relative)).expect("a stage");
         let found: Vec<u32> =
-            (1..=course.last).filter(|&i| course.is_neighbour_update(i)).collect();
+            (1..=schedule.last).filter(|&i| schedule.is_neighbour_update(Span::of(i))).collect();
         assert_eq!((found[0], found.len()), (9501, 11));
-    }
-
-    #[test]
-    fn a_term_of_every_fifth_iteration_weighs_five_times_unless_set_to_once() {
-        let mut options = config(7000, SugarSchedule::Relative).sugar;
-        options.sdf_every = 5;
-        let asked = |options: &SugarOptions, number| {
-            let rule = Asked::surfaces(options, (1, 2.0), number).rule;
-            (rule.density, rule.normal)
-        };
-        let rules: Vec<_> = (0..6).map(|number| asked(&options, number)).collect();
-        assert_eq!(rules[1..5], [(0.0, 0.0); 4]);
-        assert_eq!((rules[0], rules[5]), ((1.0, 1.0), (1.0, 1.0)));
-        options.reference_weighting = true;
-        assert_eq!(asked(&options, 5), (0.2, 0.2));
-    }
-
-    #[test]
-    fn each_kind_asks_for_its_terms() {
-        let mut options = config(7000, SugarSchedule::Relative).sugar;
-        let asked = |options: &SugarOptions| Asked::surfaces(options, (1, 2.0), 0);
-        assert_eq!(asked(&options).normals, None);
-        options.regularize = Regularize::DnConsistency;
-        assert_eq!(asked(&options).normals, Some((0.05, NormalRule::EveryPixel)));
-        assert_eq!(asked(&options).rule.density, 0.2);
-        options.dn_by_opacity = true;
-        assert_eq!(asked(&options).normals, Some((0.05, NormalRule::ByOpacity)));
-        options.dn_factor = 0.0;
-        assert_eq!(asked(&options).normals, None);
-        options.regularize = Regularize::Sdf;
-        let rule = asked(&options).rule;
-        assert_eq!((rule.density, rule.sdf, rule.normal, rule.sdf_unit), (0.0, 0.2, 0.2, 0.2));
-        options.regularize = Regularize::None;
-        assert!(
-            CoarseSchedule::of(&Config::default()).is_none() && !asked(&options).rule.is_sampled()
-        );
     }
 }

@@ -1,9 +1,10 @@
 //! When density control acts, and how many Gaussians it may add. The device does the rest.
 
+use super::adam::{adam_step, rate_factor};
+use super::span::Span;
 use super::{SceneScale, schedule};
 use crate::backend::{
-    AdamStep, Criterion, DensifyRule, Grant, Noise, Pass, Regularisers, RelocateRule, Statistics,
-    Survey,
+    AdamStep, Criterion, DensifyRule, Grant, Noise, Regularisers, RelocateRule, Statistics, Survey,
 };
 use crate::config::{Color, Config, DensifyOptions, Strategy};
 use crate::math::random::{Purpose, Stream};
@@ -36,13 +37,11 @@ pub enum Round {
     Relocate(RelocateRule),
 }
 
-/// The round that is due after `iteration`, if one is.
-pub fn due(config: &Config, extent: f64, iteration: u32) -> Option<Round> {
+/// The round that is due after a step, if one is.
+pub fn due(config: &Config, extent: f64, span: Span) -> Option<Round> {
     let options = &config.densify;
-    if !is_round(options, iteration) {
-        return None;
-    }
-    let seed = config.run.seed;
+    round_in(options, span)?;
+    let (iteration, seed) = (span.after, config.run.seed);
     Some(match options.strategy {
         Strategy::Adc | Strategy::Gof => Round::Densify(rule(config, extent, iteration)),
         Strategy::Mcmc => {
@@ -69,35 +68,33 @@ fn rule(config: &Config, extent: f64, iteration: u32) -> DensifyRule {
     }
 }
 
-fn is_round(options: &DensifyOptions, iteration: u32) -> bool {
-    let in_window = iteration > options.densify_from_iter && iteration < options.densify_until_iter;
-    in_window && iteration.is_multiple_of(options.densification_interval.max(1))
+/// The iteration among them after which a round comes, if there is one.
+fn round_in(options: &DensifyOptions, span: Span) -> Option<u32> {
+    let window = options.densify_from_iter.saturating_add(1)..options.densify_until_iter;
+    span.multiple(options.densification_interval).filter(|round| window.contains(round))
 }
 
-/// Whether Gaussians are put in the order of their places after the round that is due after
-/// `iteration`: after the first of every thousand iterations, and after the last of all.
-pub fn reorders(config: &Config, iteration: u32) -> bool {
+/// Whether Gaussians are put in the order of their places after the round that is due after a step:
+/// after the first of every thousand iterations, and after the last of all.
+pub fn reorders(config: &Config, span: Span) -> bool {
     let options = &config.densify;
     let interval = options.densification_interval.max(1);
-    let first = iteration % REORDER_INTERVAL < interval;
-    let last = iteration.saturating_add(interval) >= options.densify_until_iter;
-    is_round(options, iteration) && (first || last)
+    round_in(options, span).is_some_and(|round| {
+        let first = round % REORDER_INTERVAL < interval;
+        first || round.saturating_add(interval) >= options.densify_until_iter
+    })
 }
 
-/// What the frame of `iteration` is for: statistics are gathered while a round may still use them.
-pub fn pass(config: &Config, iteration: u32) -> Pass {
+/// What density control learns of the view of `iteration`: as long as a round may still use it.
+pub fn observes(config: &Config, iteration: u32) -> Option<Statistics> {
     let options = &config.densify;
-    let observes = options.strategy != Strategy::Mcmc && iteration < options.densify_until_iter;
-    if observes { Pass::Observe } else { Pass::Train }
-}
-
-/// What is gathered of the views that are observed.
-pub fn statistics(config: &Config) -> Statistics {
-    match config.densify.strategy {
+    let statistics = match options.strategy {
         Strategy::Gof => Statistics::Both,
-        Strategy::Adc if config.densify.absgrad => Statistics::AbsoluteNorms,
-        Strategy::Adc | Strategy::Mcmc => Statistics::Norms,
-    }
+        Strategy::Adc if options.absgrad => Statistics::AbsoluteNorms,
+        Strategy::Adc => Statistics::Norms,
+        Strategy::Mcmc => return None,
+    };
+    (iteration < options.densify_until_iter).then_some(statistics)
 }
 
 /// Depth above which splats tell density control all they have to, world units. Pixel-GS takes its
@@ -107,12 +104,13 @@ pub fn fade_depth(config: &Config, scene: SceneScale) -> f64 {
     config.densify.near_fade * scene.extent.min(scene.unit)
 }
 
-/// The step of `iteration` (from 1): what the options add to the gradients, and as long as the run
-/// lasts the motion that the Markov chain explores with. Both act as they would in a scene of the unit
-/// size: scales are divided by the unit, and a motion by its square, since it goes with covariances.
-pub fn step(config: &Config, scene: SceneScale, iteration: u32) -> AdamStep {
+/// The step over these images: what the options add to the gradients, and as long as the run lasts the
+/// motion that the Markov chain explores with. Both act as they would in a scene of the unit size:
+/// scales are divided by the unit, and a motion by its square, since it goes with covariances.
+pub fn step(config: &Config, scene: SceneScale, span: Span) -> AdamStep {
     let options = &config.optimize;
     let SceneScale { extent, unit } = scene;
+    let iteration = span.after;
     let rates = schedule::rates(options, extent, iteration);
     let regularisers =
         Regularisers { opacity: options.opacity_reg, scale: options.scale_reg / unit };
@@ -120,22 +118,23 @@ pub fn step(config: &Config, scene: SceneScale, iteration: u32) -> AdamStep {
     let noise = moves.then(|| Noise {
         // The rate after this iteration's change of it, as gsplat has it.
         rate: schedule::rates(options, extent, iteration.saturating_add(1)).means
+            * rate_factor(options, span)
             * config.densify.noise_lr
             / (unit * unit),
         key: Stream::new(config.run.seed, u64::from(iteration), Purpose::Noise).key(),
     });
-    AdamStep { regularisers, noise, ..AdamStep::new(iteration, rates) }
+    AdamStep { regularisers, noise, ..adam_step(options, span, 0, rates) }
 }
 
-/// Whether opacities are reset after `iteration`: every interval, and once more where density
-/// control begins over a white background, which hides what is behind it.
-pub fn resets_opacity(config: &Config, iteration: u32) -> bool {
+/// Whether opacities are reset after a step: every interval, and once more where density control begins
+/// over a white background, which hides what is behind it.
+pub fn resets_opacity(config: &Config, span: Span) -> bool {
     let options = &config.densify;
-    let regular = iteration.is_multiple_of(options.opacity_reset_interval.max(1));
     let is_white = config.scene.background_color() == Color::WHITE;
-    let first = is_white && iteration == options.densify_from_iter;
-    let in_window = iteration > 0 && iteration < options.densify_until_iter;
-    options.strategy != Strategy::Mcmc && in_window && (regular || first)
+    let first = Some(options.densify_from_iter).filter(|&first| is_white && span.hits(first));
+    let regular = span.multiple(options.opacity_reset_interval);
+    let mut resets = first.into_iter().chain(regular);
+    options.strategy != Strategy::Mcmc && resets.any(|reset| reset < options.densify_until_iter)
 }
 
 /// Of the births that the survey wishes for, as many as `--max-points` leaves room for.
@@ -172,7 +171,8 @@ mod tests {
     #[test]
     fn rounds_come_every_hundred_iterations_between_500_and_15000_exclusive() {
         let config = Config::default();
-        let rounds: Vec<u32> = (1..=30_000).filter(|&i| due(&config, 1.0, i).is_some()).collect();
+        let rounds: Vec<u32> =
+            (1..=30_000).filter(|&i| due(&config, 1.0, Span::of(i)).is_some()).collect();
         assert_eq!((rounds[0], rounds[1], rounds[rounds.len() - 1]), (600, 700, 14_900));
         assert_eq!(rounds.len(), 144);
     }
@@ -181,7 +181,7 @@ mod tests {
     fn gaussians_are_reordered_each_thousand_iterations_and_at_the_end() {
         let mut config = Config::default();
         let orders = |config: &Config| -> Vec<u32> {
-            (0..=30_000).filter(|&i| reorders(config, i)).collect()
+            (0..=30_000).filter(|&i| reorders(config, Span::of(i))).collect()
         };
         let thousands = (1..=14).map(|i| i * 1000);
         assert_eq!(orders(&config), thousands.chain([14_900]).collect::<Vec<u32>>());
@@ -207,7 +207,7 @@ mod tests {
     fn opacities_are_reset_every_3000_and_at_the_start_over_white() {
         let mut config = Config::default();
         let resets = |config: &Config| -> Vec<u32> {
-            (0..=30_000).filter(|&i| resets_opacity(config, i)).collect()
+            (0..=30_000).filter(|&i| resets_opacity(config, Span::of(i))).collect()
         };
         assert_eq!(resets(&config), [3000, 6000, 9000, 12_000]);
         config.scene.white_background = true;
@@ -217,11 +217,12 @@ mod tests {
     #[test]
     fn the_markov_chain_moves_the_dead_and_neither_observes_nor_resets() {
         let config = mcmc();
-        let Some(Round::Relocate(rule)) = due(&config, 1.0, 600) else { unreachable!() };
+        let due = |iteration| due(&config, 1.0, Span::of(iteration));
+        let Some(Round::Relocate(rule)) = due(600) else { unreachable!() };
         assert_eq!((rule.opacity_min, rule.iteration), (0.005, 600));
-        assert!(due(&config, 1.0, 500).is_none() && due(&config, 1.0, 650).is_none());
-        assert_eq!(pass(&config, 100), Pass::Train);
-        assert!((1..30_000).all(|iteration| !resets_opacity(&config, iteration)));
+        assert!(due(500).is_none() && due(650).is_none());
+        assert_eq!(observes(&config, 100), None);
+        assert!((1..30_000).all(|i| !resets_opacity(&config, Span::of(i))));
     }
 
     #[test]
@@ -239,15 +240,15 @@ mod tests {
         let mut config = mcmc();
         config.optimize.scale_reg = 0.25;
         let scene = SceneScale { extent: 2.0, unit: 4.0 };
-        let at = |iteration| step(&config, scene, iteration);
+        let at = |iteration| step(&config, scene, Span::of(iteration));
         let noise = at(29_999).noise.unwrap();
         // 1.6e-6 times the extent times 500,000 over the unit's square; rounding of exp(ln(x)).
         assert!((noise.rate / 0.1 - 1.0).abs() < 1e-9, "{}", noise.rate);
         assert_ne!(noise.key, at(30_000).noise.unwrap().key);
         assert_eq!(at(1).regularisers, Regularisers { opacity: 0.0, scale: 0.0625 });
         config.densify.noise_lr = 0.0;
-        assert!(step(&config, scene, 1).noise.is_none());
-        assert!(step(&Config::default(), scene, 1).noise.is_none());
+        assert!(step(&config, scene, Span::of(1)).noise.is_none());
+        assert!(step(&Config::default(), scene, Span::of(1)).noise.is_none());
     }
 
     #[test]
@@ -262,11 +263,11 @@ mod tests {
     #[test]
     fn each_strategy_gathers_what_its_criterion_asks_for() {
         let mut config = Config::default();
-        assert_eq!(statistics(&config), Statistics::Norms);
+        assert_eq!(observes(&config, 1), Some(Statistics::Norms));
         config.densify.absgrad = true;
-        assert_eq!(statistics(&config), Statistics::AbsoluteNorms);
+        assert_eq!(observes(&config, 1), Some(Statistics::AbsoluteNorms));
         config.densify.strategy = Strategy::Gof;
-        assert_eq!(statistics(&config), Statistics::Both);
+        assert_eq!(observes(&config, 1), Some(Statistics::Both));
         assert_eq!(rule(&config, 1.0, 600).criterion, Criterion::Quantile);
     }
 

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use super::TrainError;
 use super::event::{Corrected, Evaluation, Metrics, Split, ViewMetrics};
 use super::views::Views;
+use crate::backend::frame_state;
 use crate::backend::{
-    Compensation, DeviceError, Pass, Raster, RenderSettings, Rendered, ScreenFilter,
+    Compensation, DeviceError, Extra, Look, Lpips, Photo, RenderSettings, Rendered, ScreenFilter,
+    Stay, TrainDevice,
 };
 use crate::dataset::Image;
 use crate::model::Gaussians;
@@ -24,11 +26,11 @@ pub enum Shown {
 }
 
 impl Shown {
-    /// What the frame of the view at this position is drawn for.
-    fn pass(self, position: usize) -> Pass {
+    /// What the view at this position is drawn with.
+    fn extra(self, position: usize) -> Extra {
         match self {
-            Self::First(count) if position < count => Pass::Picture,
-            _ => Pass::Eval,
+            Self::First(count) if position < count => Extra::Counts,
+            _ => Extra::None,
         }
     }
 
@@ -77,18 +79,18 @@ pub struct EvalRequest<'a> {
 }
 
 /// The network of an evaluation's LPIPS, as long as there is memory for it.
-struct Perception<B: Raster<Gaussians>> {
-    net: Option<(LpipsNet, B::LpipsModel)>,
+struct Perception<B: Lpips<Gaussians>> {
+    net: Option<(LpipsNet, B::Net)>,
 }
 
-impl<B: Raster<Gaussians>> Perception<B> {
+impl<B: Lpips<Gaussians>> Perception<B> {
     fn new(
         device: &mut B,
         views: &mut Views<'_>,
         weights: Option<&LpipsWeights>,
     ) -> Result<Self, TrainError> {
         let Some(weights) = weights else { return Ok(Self { net: None }) };
-        match device.perceptual(weights) {
+        match device.load_lpips(weights) {
             Ok(net) => Ok(Self { net: Some((weights.net(), net)) }),
             Err(error) if error.is_out_of_memory() => {
                 let mut none = Self { net: None };
@@ -105,10 +107,10 @@ impl<B: Raster<Gaussians>> Perception<B> {
         &mut self,
         device: &mut B,
         views: &mut Views<'_>,
-        (frame, target): (&B::Frame, &B::Target),
+        (frame, target): (&B::Frame<frame_state::Shown>, &B::Target),
     ) -> Result<Option<f64>, TrainError> {
         let Some((_, net)) = &self.net else { return Ok(None) };
-        match device.perceive(net, frame, target) {
+        match device.lpips(net, frame, target) {
             Ok(found) => Ok(Some(found)),
             Err(error)
                 if error.is_out_of_memory()
@@ -133,7 +135,7 @@ impl<B: Raster<Gaussians>> Perception<B> {
 /// training could keep.
 ///
 /// Views whose image cannot be decoded are left out, as in training; `None` if no view is left.
-pub fn evaluate<B: Raster<Gaussians>>(
+pub fn evaluate<B: TrainDevice>(
     device: &mut B,
     model: &B::Model,
     views: &mut Views<'_>,
@@ -141,10 +143,9 @@ pub fn evaluate<B: Raster<Gaussians>>(
     mut visit: impl FnMut(&EvaluatedView<'_>) -> Result<(), TrainError>,
 ) -> Result<Option<Evaluation>, TrainError> {
     let indices = views.split(request.split).to_vec();
-    let wanted = indices
-        .iter()
-        .enumerate()
-        .filter(|&(position, &index)| request.shown.includes(position) || !device.holds(index));
+    let wanted = indices.iter().enumerate().filter(|&(position, &index)| {
+        request.shown.includes(position) || !device.is_resident(index)
+    });
     views.schedule_decoding(&wanted.map(|(_, &index)| index).collect::<Vec<_>>());
     let mut perception = Perception::new(device, views, request.lpips)?;
     let mut per_view = Vec::with_capacity(indices.len());
@@ -155,32 +156,32 @@ pub fn evaluate<B: Raster<Gaussians>>(
         let target = match (resident, &image) {
             (_, None) if is_shown => continue,
             (Some(target), _) => target,
-            (None, Some(image)) => device.glance(image)?,
+            (None, Some(image)) => device.upload_target(Photo { image, stay: Stay::Transient })?,
             (None, None) => continue,
         };
         let settings = RenderSettings {
-            pass: request.shown.pass(position),
             sh_degree: request.sh_degree,
             background: request.background,
             near: views.near(),
             screen_filter: request.screen_filter,
-            compensation: request.compensation,
             ..RenderSettings::DEFAULT
         };
+        let corrects_colors = request.compensation.is_some();
+        let look = Look { extra: request.shown.extra(position), corrects_colors };
         let view = views.view(index);
         let name = view.name.as_str();
-        let mut frame = match device.render(model, view, &settings) {
+        let mut frame = match device.render(model, view, &settings, look) {
             // LPIPS must not cost a run the figures that it has room for.
             Err(error) if error.is_out_of_memory() && perception.net.is_some() => {
                 perception.give_up(views, &error);
-                device.render(model, view, &settings)?
+                device.render(model, view, &settings, look)?
             }
             done => done?,
         };
         let mut metrics = Metrics::from(device.measure(&frame, &target)?);
         metrics.lpips = perception.of(device, views, (&frame, &target))?;
-        if request.compensation.is_some() {
-            device.correct_colors(&mut frame, &target)?;
+        if corrects_colors {
+            frame = device.correct(frame, &target)?;
             metrics.corrected = Some(device.measure(&frame, &target)?.into());
         }
         if let Some(image) = image.filter(|_| is_shown) {

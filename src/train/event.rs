@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
-use crate::backend::MemoryEntry;
+use super::span::Span;
 use crate::backend::nvidia::Sample;
+use crate::backend::{MemoryEntry, Terms, Topic};
 use crate::files::OutputError;
 use crate::memory::{Bytes, Change};
 use crate::perceptual::LpipsNet;
@@ -172,51 +173,65 @@ pub enum Saved {
     Checkpoint,
 }
 
-/// One finished iteration.
-#[derive(Clone, Copy, Debug, Serialize)]
+impl Step {
+    /// The images of the step.
+    pub fn span(&self) -> Span {
+        Span { before: self.iteration.saturating_sub(self.images), after: self.iteration }
+    }
+}
+
+/// Values of terms by their keys.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Values(pub Vec<(&'static str, f64)>);
+
+impl Values {
+    /// Of these pairs those of the terms of a topic.
+    pub fn of(terms: &Terms, topic: Topic, pairs: &[(&'static str, f64)]) -> Self {
+        let of_topic = terms.active().filter(|weighted| weighted.term.topic() == topic);
+        let keys: Vec<&str> =
+            of_topic.flat_map(|weighted| weighted.term.values()).map(|value| value.name).collect();
+        Self(pairs.iter().filter(|(name, _)| keys.contains(name)).copied().collect())
+    }
+}
+
+impl Serialize for Values {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().copied())
+    }
+}
+
+/// One finished step.
+#[derive(Clone, Debug, Serialize)]
 pub struct Step {
-    /// Finished iterations.
+    /// Finished iterations, one for each image.
     pub iteration: u32,
+    /// Images of the step; values are means over them.
+    #[serde(skip)]
+    pub images: u32,
     /// Iterations that the run ends at.
     pub iterations: u32,
-    /// Mean absolute error of the view.
-    pub l1: f64,
-    /// Structural similarity of the view.
-    pub ssim: f64,
-    /// Mean absolute error of the inverse depths, per world unit, where the view has a map of them.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub depth_l1: Option<f64>,
+    /// Values of the terms that compare with the photograph, without their weights: `l1` and `ssim`,
+    /// and `depth_l1` where the view has a map of its inverse depths.
+    #[serde(flatten)]
+    pub values: Values,
     /// The loss that was minimised.
     pub total: f64,
     /// Gaussians.
     pub gaussians: usize,
-    /// Milliseconds from the end of the iteration before to the end of this one, waits for images
-    /// included; density control, evaluation and saving excluded.
+    /// Milliseconds from the end of the step before to the end of this one, for each image, waits for
+    /// images included; density control, evaluation and saving excluded.
     pub ms: f64,
 }
 
 /// The surface terms of an iteration, each without its weight and absent where it is off, and how near
 /// the Gaussians lie to the surface that they draw.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct SurfaceReport {
     /// Finished iterations.
     pub iteration: u32,
-    /// Mean entropy of the opacities, nats.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub entropy: Option<f64>,
-    /// Mean absolute difference between the density and that of a surface.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub density: Option<f64>,
-    /// Mean difference between the distance to the surface as the density tells it and as the drawn
-    /// depths do, in the rule's unit.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub sdf: Option<f64>,
-    /// Mean squared difference between a Gaussian's normal and its neighbours'.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub normal: Option<f64>,
-    /// Mean of 1 - cos between drawn normals and those of the drawn depths.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub dn: Option<f64>,
+    /// Values of the surface terms without their weights.
+    #[serde(flatten)]
+    pub values: Values,
     /// Share of the Gaussians near the drawn surface, 0..1; every 1,000 iterations.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub share_near_surface: Option<f64>,

@@ -7,7 +7,7 @@ use super::TrainError;
 use super::event::Split;
 use super::schedule::ViewOrder;
 use super::views::Views;
-use crate::backend::Backend;
+use crate::backend::{Device, Photo, Stay};
 use crate::dataset::Image;
 
 /// The views of a run in their order.
@@ -35,7 +35,7 @@ impl<'a> Feed<'a> {
     }
 
     /// The view of an iteration and its photograph on the device.
-    pub(crate) fn take<B: Backend>(
+    pub(crate) fn take<B: Device>(
         &mut self,
         device: &mut B,
         iteration: u32,
@@ -56,7 +56,8 @@ impl<'a> Feed<'a> {
             let Some(image) = image.or_else(|| self.fetch(device, iteration, view)) else {
                 continue;
             };
-            let target = device.target(view, &image)?;
+            let target =
+                device.upload_target(Photo { image: &image, stay: Stay::Resident(view) })?;
             drop(image);
             self.views.release(device, view);
             return Ok((view, target));
@@ -64,14 +65,15 @@ impl<'a> Feed<'a> {
     }
 
     /// Brings the photograph of a coming iteration on its way to the device.
-    pub(crate) fn prefetch<B: Backend>(
+    pub(crate) fn prefetch<B: Device>(
         &mut self,
         device: &mut B,
         iteration: u32,
     ) -> Result<(), TrainError> {
         let chosen = self.choose(device, iteration)?;
         if let Some(image) = &chosen.image {
-            device.prefetch(chosen.view, image)?;
+            let stay = Stay::Ahead(chosen.view);
+            device.upload_target(Photo { image, stay })?;
         }
         self.ahead = Some(chosen);
         Ok(())
@@ -79,19 +81,19 @@ impl<'a> Feed<'a> {
 
     /// Has the images that the device will lack decoded ahead, in their order: the rest of the
     /// epoch from `iteration` on, and the next.
-    pub(crate) fn schedule_decoding<B: Backend>(&mut self, device: &B, iteration: u32) {
+    pub(crate) fn schedule_decoding<B: Device>(&mut self, device: &B, iteration: u32) {
         let at_hand = self.ahead.as_ref().is_some_and(|chosen| chosen.iteration == iteration);
         let coming = self.order.coming(iteration);
         let mut order = coming[usize::from(at_hand).min(coming.len())..].to_vec();
         order.extend(self.order.following(iteration));
-        self.left_out = order.iter().copied().filter(|&view| device.holds(view)).collect();
+        self.left_out = order.iter().copied().filter(|&view| device.is_resident(view)).collect();
         order.retain(|view| !self.views.is_broken(*view) && !self.left_out.contains(view));
         self.views.schedule_decoding(&order);
     }
 
     /// The image of a view that the device lacks. Where it held it when the views were announced,
     /// it is likely to have let go of others, too: what it lacks now is announced anew.
-    fn fetch<B: Backend>(&mut self, device: &B, iteration: u32, view: usize) -> Option<Arc<Image>> {
+    fn fetch<B: Device>(&mut self, device: &B, iteration: u32, view: usize) -> Option<Arc<Image>> {
         if self.left_out.contains(&view) {
             self.schedule_decoding(device, iteration);
         }
@@ -99,7 +101,7 @@ impl<'a> Feed<'a> {
     }
 
     /// The view of this iteration, or the next in the order whose photograph can be had.
-    fn choose<B: Backend>(&mut self, device: &B, iteration: u32) -> Result<Chosen, TrainError> {
+    fn choose<B: Device>(&mut self, device: &B, iteration: u32) -> Result<Chosen, TrainError> {
         let views = self.views.split(Split::Train).len();
         if self.order.coming(iteration).len() == views {
             self.schedule_decoding(device, iteration);
@@ -120,8 +122,8 @@ impl<'a> Feed<'a> {
         Err(TrainError::NoImages { views, first })
     }
 
-    fn try_view<B: Backend>(&mut self, device: &B, iteration: u32, view: usize) -> Option<Chosen> {
-        if device.holds(view) {
+    fn try_view<B: Device>(&mut self, device: &B, iteration: u32, view: usize) -> Option<Chosen> {
+        if device.is_resident(view) {
             return Some(Chosen { iteration, view, image: None });
         }
         let image = Some(self.fetch(device, iteration, view)?);

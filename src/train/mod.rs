@@ -1,14 +1,16 @@
 //! The training loop, written against the backend traits only.
 
+mod adam;
 pub mod appearance;
+mod batches;
 pub mod checkpoint;
 pub mod coarse;
 pub mod densify;
-pub(crate) mod descend;
 pub mod eval;
 pub mod event;
 pub(crate) mod feed;
 pub mod forecast;
+mod mean_losses;
 mod metrics;
 pub mod near_surface;
 pub mod pictures;
@@ -16,7 +18,9 @@ mod report;
 pub mod save;
 pub mod schedule;
 mod smoothing;
-mod span;
+pub mod span;
+pub mod terms;
+pub(crate) mod train_step;
 mod trainer;
 mod unexplained_growth;
 mod views;

@@ -101,7 +101,7 @@ impl<'a> ViewMaps<'a> {
 mod tests {
     use super::*;
     use crate::backend::cpu::Cpu;
-    use crate::backend::{Raster, RenderSettings};
+    use crate::backend::{Look, Render as _, RenderSettings, Store as _};
     use crate::dataset::{Camera, Pose};
 
     /// A camera that looks from (0.5, 0, 0) along the world's x: a quarter turn about y.
@@ -192,8 +192,8 @@ mod tests {
         let drawn = |gaussians: &Gaussians| {
             let mut device = Cpu::<f32>::new();
             let model = device.upload(gaussians).unwrap();
-            let settings = RenderSettings { surface: true, ..RenderSettings::DEFAULT };
-            let frame = device.render(&model, &view(), &settings).unwrap();
+            let settings = RenderSettings::DEFAULT;
+            let frame = device.render(&model, &view(), &settings, Look::SURFACE).unwrap();
             device.image(&frame).unwrap()
         };
         assert_eq!(share_near_surface(&wall, &view(), 0.1, &drawn(&wall)), Some(1.0));

@@ -4,21 +4,21 @@ use std::ops::Range;
 use std::path::Path;
 
 use super::TrainError;
-use crate::backend::{DeviceError, Raster, Rows, Snapshot, chunks};
+use crate::backend::{DeviceError, Rows, Snapshot, Store, chunks};
 use crate::config::Config;
 use crate::export::{PlyRows, RenderMode, write_ply_chunks};
 use crate::memory::plan::OptionalColumns;
 use crate::model::Primitive;
 
 /// A model where it is.
-pub struct DeviceModel<'a, P: Primitive, B: Raster<P>> {
+pub struct DeviceModel<'a, P: Primitive, B: Store<P>> {
     /// Its device.
     pub device: &'a mut B,
     /// The model.
     pub model: &'a mut B::Model,
 }
 
-impl<P: Primitive, B: Raster<P>> Rows<P> for DeviceModel<'_, P, B> {
+impl<P: Primitive, B: Store<P>> Rows<P> for DeviceModel<'_, P, B> {
     type Error = DeviceError;
 
     fn len(&self) -> usize {
@@ -45,7 +45,7 @@ pub fn render_mode(config: &Config) -> RenderMode {
 
 /// Writes the parameters as a PLY, with the 3D filter baked in where the model has one; the host holds
 /// one chunk of them.
-pub fn write_point_cloud<P: PlyRows, B: Raster<P>>(
+pub fn write_point_cloud<P: PlyRows, B: Store<P>>(
     path: &Path,
     mode: RenderMode,
     device: &mut B,

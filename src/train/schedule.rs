@@ -1,5 +1,6 @@
 //! What changes over a run: learning rates, the SH degree, milestones, the order of views.
 
+use super::span::Span;
 use crate::backend::Rates;
 use crate::config::{OptimizeOptions, OutputOptions};
 use crate::math::random::{Purpose, Stream};
@@ -51,7 +52,7 @@ pub fn sh_degree(options: &OptimizeOptions, iteration: u32) -> u32 {
     (iteration / options.sh_degree_interval.max(1)).min(options.sh_degree)
 }
 
-/// What is due after an iteration.
+/// What is due after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Milestones {
     /// Evaluate the held-out views.
@@ -63,10 +64,11 @@ pub struct Milestones {
 }
 
 impl Milestones {
-    /// What is due after `iteration`; the last of a stage always evaluates, saves and checkpoints.
-    pub fn after(output: &OutputOptions, iteration: u32, lasts: &[u32]) -> Self {
-        let is_last = lasts.contains(&iteration);
-        let listed = |list: &[i64]| list.contains(&i64::from(iteration)) || is_last;
+    /// What is due after a step; the last of a stage always evaluates, saves and checkpoints.
+    pub fn after(output: &OutputOptions, span: Span, lasts: &[u32]) -> Self {
+        let is_last = lasts.iter().any(|&last| span.hits(last));
+        let hits = |&listed: &i64| u32::try_from(listed).is_ok_and(|listed| span.hits(listed));
+        let listed = |list: &[i64]| is_last || list.iter().any(hits);
         Self {
             evaluate: listed(&output.test_iterations),
             save: listed(&output.save_iterations),
@@ -177,10 +179,14 @@ mod tests {
             ..Default::default()
         };
         let nothing = Milestones { evaluate: false, save: false, checkpoint: false };
-        assert_eq!(Milestones::after(&output, 5, &[9]), nothing);
-        assert_eq!(Milestones::after(&output, 7, &[9]), Milestones { save: true, ..nothing });
+        let after =
+            |iteration, lasts: &[u32]| Milestones::after(&output, Span::of(iteration), lasts);
+        assert_eq!(after(5, &[9]), nothing);
+        assert_eq!(after(7, &[9]), Milestones { save: true, ..nothing });
         let all = Milestones { evaluate: true, save: true, checkpoint: true };
-        assert_eq!(Milestones::after(&output, 9, &[9]), all);
-        assert_eq!(Milestones::after(&output, 6, &[6, 9]), all);
+        assert_eq!(after(9, &[9]), all);
+        assert_eq!(after(6, &[6, 9]), all);
+        let batch = Milestones::after(&output, Span { before: 4, after: 8 }, &[9]);
+        assert_eq!(batch, Milestones { save: true, ..nothing });
     }
 }

@@ -1,19 +1,19 @@
 //! When the 3D filter is computed anew beside rounds of density control (Mip-Splatting, Yu et al.
 //! 2024, as its authors' program does).
 
+use super::span::Span;
 use crate::config::Config;
 
 /// Iterations between two times once density control has ended.
 const INTERVAL: u32 = 100;
 
-/// Whether it is after `iteration`: centres still move when no round comes any more, but the last
-/// iterations train what is saved.
-pub(super) fn is_due(config: &Config, iteration: u32) -> bool {
-    let until = config.densify.densify_until_iter;
-    config.optimize.filter_3d
-        && iteration.is_multiple_of(INTERVAL)
-        && iteration > until
-        && iteration < config.optimize.iterations.saturating_sub(INTERVAL)
+/// Whether it is after a step: centres still move when no round comes any more, but the last iterations
+/// train what is saved.
+pub(super) fn is_due(config: &Config, span: Span) -> bool {
+    let from = config.densify.densify_until_iter;
+    let until = config.optimize.iterations.saturating_sub(INTERVAL);
+    let in_window = |iteration: u32| iteration > from && iteration < until;
+    config.optimize.filter_3d && span.multiple(INTERVAL).is_some_and(in_window)
 }
 
 #[cfg(test)]
@@ -23,7 +23,9 @@ mod tests {
     #[test]
     fn late_filters_come_every_hundred_iterations_from_15100_to_29800() {
         let mut config = Config::default();
-        let due = |config: &Config| (0..=30_000).filter(|&i| is_due(config, i)).collect::<Vec<_>>();
+        let due = |config: &Config| {
+            (0..=30_000).filter(|&i| is_due(config, Span::of(i))).collect::<Vec<_>>()
+        };
         assert!(due(&config).is_empty(), "without the filter");
         config.optimize.filter_3d = true;
         let found = due(&config);

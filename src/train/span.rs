@@ -11,28 +11,9 @@ pub struct Span {
 }
 
 impl Span {
-    /// The one image `image` (from 1).
+    /// The one image `image` (from 1); no image where that is 0.
     pub fn of(image: u32) -> Self {
         Self { before: image.saturating_sub(1), after: image }
-    }
-
-    /// The step after so many images of a stage that ends after `last`: `batch` of them, or what is
-    /// left of the stage.
-    pub fn next(before: u32, batch: u32, last: u32) -> Self {
-        let after = before.saturating_add(batch.max(1)).min(last.max(before.saturating_add(1)));
-        Self { before, after }
-    }
-
-    /// The step that ended after so many images of a stage that began after `start`. Batches are
-    /// counted from there, so that a resumed run knows its last step.
-    pub fn ended(after: u32, batch: u32, start: u32) -> Self {
-        let done = after.saturating_sub(start);
-        let batch = batch.max(1);
-        let images = match done % batch {
-            0 => batch.min(done),
-            rest => rest,
-        };
-        Self { before: after - images, after }
     }
 
     /// Number of images.
@@ -45,10 +26,16 @@ impl Span {
         self.before + 1..=self.after
     }
 
+    /// The last multiple of `interval` among them, 0 excepted.
+    pub fn multiple(self, interval: u32) -> Option<u32> {
+        let interval = interval.max(1);
+        let last = self.after / interval;
+        (self.before / interval < last).then_some(last * interval)
+    }
+
     /// Whether a multiple of `interval`, 0 excepted, is among them.
     pub fn crosses(self, interval: u32) -> bool {
-        let interval = interval.max(1);
-        self.before / interval < self.after / interval
+        self.multiple(interval).is_some()
     }
 
     /// Whether image `number` is among them.
@@ -69,25 +56,19 @@ mod tests {
                 assert_eq!(span.crosses(interval), image.is_multiple_of(interval));
                 assert_eq!(span.hits(interval), image == interval);
             }
-            assert_eq!(span, Span::next(image - 1, 1, 30_000));
-            assert_eq!(span, Span::ended(image, 1, 0));
             assert!(span.each().eq([image]));
         }
+        assert!(!Span::of(0).crosses(1) && !Span::of(0).hits(0) && Span::of(0).images() == 0);
     }
 
     #[test]
-    fn what_is_due_in_a_run_is_due_once_whatever_the_batch() {
-        for batch in 1..=8 {
-            let mut span = Span { before: 0, after: 0 };
-            let (mut rounds, mut hits, mut images) = (0, 0, 0);
-            while span.after < 1003 {
-                span = Span::next(span.after, batch, 1003);
-                assert_eq!(span, Span::ended(span.after, batch, 0), "a resumed run knows it");
-                rounds += u32::from(span.crosses(100));
-                hits += u32::from(span.hits(777));
-                images += span.images();
-            }
-            assert_eq!((rounds, hits, images), (10, 1, 1003), "batches of {batch}");
-        }
+    fn of_several_images_it_names_the_last_multiple() {
+        let span = Span { before: 96, after: 104 };
+        assert_eq!((span.images(), span.each().next()), (8, Some(97)));
+        assert_eq!(
+            [3, 8, 100, 105].map(|interval| span.multiple(interval)),
+            [Some(102), Some(104), Some(100), None]
+        );
+        assert_eq!([96, 97, 104, 105].map(|image| span.hits(image)), [false, true, true, false]);
     }
 }

@@ -1,35 +1,38 @@
 //! One run: iterations, density control, milestones.
 
 mod appearance;
+mod clock;
 mod coarse;
 mod govern;
 mod smooth;
+mod step;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use self::appearance::learner;
-use self::coarse::{Coarse, LaunchedTerms};
+use self::clock::TrainingClock;
+use self::coarse::Coarse;
+use self::step::PendingStep;
 use super::appearance::compensation;
+use super::batches::Batches;
 use super::checkpoint::{Checkpoint, StoredCheckpoint};
-use super::coarse::{Asked, CoarseSchedule};
-use super::descend::{Descended, Descent, descend};
+use super::coarse::CoarseSchedule;
 use super::eval::{EvalRequest, Shown, evaluate};
-use super::event::{Buffers, Event, Phase, Saved, Sink, Split, Step, Tensors};
+use super::event::{Buffers, Event, Phase, Saved, Sink, Split, Tensors};
 use super::feed::Feed;
 use super::report;
 use super::save::{DeviceModel, render_mode, write_point_cloud};
 use super::schedule::{self, Milestones};
+use super::span::Span;
 use super::unexplained_growth::UnexplainedGrowth;
 use super::views::Views;
 use super::{SceneScale, TrainError, densify, render_filter};
-use crate::backend::{LossTerms, LossValue, Pass, Pending, RenderSettings, Surface, SurfaceMaps};
+use crate::backend::{ModelShape, Peaks, TrainDevice};
 use crate::config::{Config, SugarOptions};
 use crate::dataset::{Dataset, ImageLoader};
 use crate::files::{OutputError, create_folder};
-use crate::math::Real;
-use crate::math::random::{Purpose, Stream};
+use crate::memory::Bytes;
 use crate::model::Gaussians;
 use crate::perceptual::LpipsWeights;
 
@@ -60,37 +63,30 @@ pub enum Outcome {
 }
 
 /// A model in training on a device.
-pub struct Trainer<'a, B: Surface + SurfaceMaps> {
+pub struct Trainer<'a, B: TrainDevice> {
     setup: TrainerSetup<'a>,
     device: &'a mut B,
     sink: &'a mut dyn Sink,
     model: B::Model,
     /// What was learned of the photographs' colours, where that is wanted.
-    appearance: Option<B::Appearance>,
+    appearance: Option<B::Tables>,
     /// SuGaR's coarse stage, of a run that has one.
     coarse: Option<Coarse<B>>,
     feed: Feed<'a>,
     scale: SceneScale,
+    batches: Batches,
     /// Finished iterations.
     iteration: u32,
-    /// The iteration whose loss has not been read yet.
-    launched: Option<Launched<B>>,
+    /// Those of the last step.
+    last_step: Span,
+    /// The step whose losses have not been read yet.
+    pending: Option<PendingStep<B>>,
     tensors: Tensors,
     creep: UnexplainedGrowth,
-    training_seconds: f64,
-    /// What of them had passed when the iteration before the launched one was known to be done.
-    reported_seconds: f64,
+    clock: TrainingClock,
 }
 
-/// An iteration on its way.
-struct Launched<B: Surface + SurfaceMaps> {
-    iteration: u32,
-    gaussians: usize,
-    loss: B::Loss,
-    surfaces: Option<LaunchedTerms<B>>,
-}
-
-impl<'a, B: Surface + SurfaceMaps> Trainer<'a, B> {
+impl<'a, B: TrainDevice> Trainer<'a, B> {
     /// A run that starts from these Gaussians: at its first iteration, or, where they are a model to
     /// load, at its coarse stage.
     pub fn start(
@@ -122,8 +118,10 @@ impl<'a, B: Surface + SurfaceMaps> Trainer<'a, B> {
     ) -> Result<Self, TrainError> {
         let model = device.load(&mut checkpoint)?;
         let tables = checkpoint.appearance()?;
-        let Checkpoint { iteration, train_views, .. } = checkpoint.about;
+        let Checkpoint { iteration, train_views, config } = checkpoint.about;
         let mut trainer = Self::new(setup, device, sink, (model, iteration));
+        // What is due after that step comes at the beginning of the next.
+        trainer.last_step = Batches::of(&config).ended(iteration);
         if train_views != trainer.feed.views.names(Split::Train) {
             trainer.warn(
                 "the scene's training views are not those of the checkpoint; the views come in \
@@ -152,12 +150,13 @@ impl<'a, B: Surface + SurfaceMaps> Trainer<'a, B> {
             appearance: None,
             coarse: CoarseSchedule::of(setup.config).map(Coarse::new),
             feed,
+            batches: Batches::of(setup.config),
             iteration,
-            launched: None,
+            last_step: Span::of(iteration),
+            pending: None,
             tensors: Tensors::default(),
             creep: UnexplainedGrowth::from(iteration),
-            training_seconds: 0.0,
-            reported_seconds: 0.0,
+            clock: TrainingClock::default(),
         }
     }
 
@@ -181,7 +180,7 @@ impl<'a, B: Surface + SurfaceMaps> Trainer<'a, B> {
             // Asked to stop after the last iteration, a run is simply done.
             interrupted = self.iteration < last && self.setup.stop.load(Ordering::Relaxed);
             let lasts = [config.optimize.iterations, last];
-            let mut due = Milestones::after(&config.output, self.iteration, &lasts);
+            let mut due = Milestones::after(&config.output, self.last_step, &lasts);
             due.checkpoint |= interrupted;
             self.report_milestones(due, last)?;
             if due.evaluate {
@@ -206,7 +205,7 @@ impl<'a, B: Surface + SurfaceMaps> Trainer<'a, B> {
         self.sink.on(&Event::Finished {
             iteration: self.iteration,
             gaussians: self.device.len(&self.model),
-            training_seconds: self.training_seconds,
+            training_seconds: self.clock.seconds(),
             interrupted,
         })?;
         Ok(if interrupted { Outcome::Interrupted } else { Outcome::Finished })
@@ -214,10 +213,11 @@ impl<'a, B: Surface + SurfaceMaps> Trainer<'a, B> {
 
     fn announce_start(&mut self, last: u32) -> Result<(), TrainError> {
         self.feed.schedule_decoding(self.device, self.iteration + 1);
+        let info = self.device.info();
         self.sink.on(&Event::Started {
             model_path: self.setup.model_path.to_owned(),
-            device: self.device.name(),
-            gpu: self.device.uuid(),
+            device: info.name,
+            gpu: info.uuid,
             train_views: self.setup.dataset.train.len(),
             test_views: self.setup.dataset.test.len(),
             gaussians: self.device.len(&self.model),
@@ -225,94 +225,6 @@ impl<'a, B: Surface + SurfaceMaps> Trainer<'a, B> {
             iterations: last,
         })?;
         Ok(())
-    }
-
-    /// One iteration: one view, one step of every parameter.
-    ///
-    /// Where its loss is not there at once it is read when the next iteration is on its way, so
-    /// that the device never waits for the log.
-    fn iterate(&mut self) -> Result<(), TrainError> {
-        let started = Instant::now();
-        let iteration = self.iteration + 1;
-        let launched = self.descend(iteration);
-        self.warn_of_images()?;
-        let launched = launched?;
-        self.iteration = iteration;
-        self.training_seconds += started.elapsed().as_secs_f64();
-        let is_ready = launched.loss.is_ready();
-        let before = self.launched.replace(launched);
-        self.report(before)?;
-        if is_ready {
-            self.report_launched()?;
-        }
-        Ok(())
-    }
-
-    fn descend(&mut self, iteration: u32) -> Result<Launched<B>, TrainError> {
-        let options = &self.setup.config.optimize;
-        let course = self.coarse.as_ref().map(|coarse| coarse.course.clone());
-        let course = course.filter(|course| course.contains(iteration));
-        let asked = self.asked(course.as_ref(), iteration)?;
-        let settings = RenderSettings {
-            pass: match course {
-                Some(_) => Pass::Train,
-                None => densify::pass(self.setup.config, iteration),
-            },
-            statistics: densify::statistics(self.setup.config),
-            fade_depth: densify::fade_depth(self.setup.config, self.scale),
-            sh_degree: schedule::sh_degree(options, iteration),
-            background: self.training_background(iteration),
-            near: self.feed.views.near(),
-            screen_filter: render_filter(self.setup.config),
-            compensation: compensation(options),
-            ..RenderSettings::DEFAULT
-        };
-        let terms = LossTerms { lambda_dssim: options.lambda_dssim };
-        let step = match &course {
-            Some(course) => course.step(self.setup.config, self.scale.extent, iteration),
-            None => densify::step(self.setup.config, self.scale, iteration),
-        };
-        let mut descent = Descent { settings, terms, depth_weight: None, step };
-
-        let (device, model) = (&mut *self.device, &mut self.model);
-        let (view, target) = self.feed.take(device, iteration)?;
-        if self.setup.dataset.sources[view].depth.is_some() {
-            descent.depth_weight = schedule::depth_weight(options, iteration);
-            descent.settings.inverse_depth = descent.depth_weight.is_some();
-        }
-        let trained = self.feed.views.split(Split::Train);
-        let colors = learner(self.appearance.as_mut(), options, trained, (view, iteration));
-        let view = self.feed.views.view(view);
-        let surfaces = self.coarse.as_ref().zip(asked);
-        let surfaces = surfaces.map(|(coarse, asked)| coarse.surfaces(asked));
-        let Descended { loss, surfaces, activations, gradients } =
-            descend(device, model, (view, &target), &descent, colors, surfaces.as_ref())?;
-        (self.tensors.activations, self.tensors.gradients) = (activations, gradients);
-        drop(target);
-        if iteration < self.setup.config.last_iteration() {
-            // While the device works.
-            match self.feed.prefetch(device, iteration + 1) {
-                // The step is done: what there is no room for now is asked for again by the next.
-                Err(TrainError::Device(error)) if error.is_out_of_memory() => {}
-                done => done?,
-            }
-        }
-        let surfaces = asked.zip(surfaces).map(|(asked, losses)| LaunchedTerms::new(asked, losses));
-        Ok(Launched { iteration, gaussians: self.device.len(&self.model), loss, surfaces })
-    }
-
-    /// What an iteration asks of surfaces, with the neighbours there that this wants.
-    fn asked(
-        &mut self,
-        course: Option<&CoarseSchedule>,
-        iteration: u32,
-    ) -> Result<Option<Asked>, TrainError> {
-        let (config, extent) = (self.setup.config, self.scale.extent);
-        let asked = course.and_then(|course| Asked::of(config, course, extent, iteration));
-        if let Some(asked) = &asked {
-            self.find_neighbours(asked)?;
-        }
-        Ok(asked)
     }
 
     /// Tells of the images that turned out to be undecodable.
@@ -323,73 +235,39 @@ impl<'a, B: Surface + SurfaceMaps> Trainer<'a, B> {
         Ok(())
     }
 
-    fn training_background(&self, iteration: u32) -> [f32; 3] {
-        let config = self.setup.config;
-        if config.optimize.random_background {
-            let seed = config.run.seed;
-            let stream = Stream::new(seed, u64::from(iteration), Purpose::Background);
-            return [0, 1, 2].map(|channel| stream.uniform(channel).to_f32());
-        }
-        config.scene.background_color().0
-    }
-
-    /// Tells of an iteration once it is done; its milliseconds are those since the one before was.
-    fn report(&mut self, launched: Option<Launched<B>>) -> Result<(), TrainError> {
-        let Some(Launched { iteration, gaussians, loss, surfaces }) = launched else {
-            return Ok(());
-        };
-        let started = Instant::now();
-        let LossValue { l1, ssim, depth_l1, total } = loss.read()?;
-        self.hear_surfaces(surfaces)?;
-        self.training_seconds += started.elapsed().as_secs_f64();
-        let ms = (self.training_seconds - self.reported_seconds) * 1e3;
-        self.reported_seconds = self.training_seconds;
-        let photometric = self.setup.config.optimize.iterations;
-        let iterations =
-            if iteration <= photometric { photometric } else { self.setup.config.last_iteration() };
-        let step = Step { iteration, iterations, l1, ssim, depth_l1, total, gaussians, ms };
-        self.sink.on(&Event::Step(step))?;
-        self.report_surfaces(iteration)
-    }
-
-    /// Tells of the iteration whose loss has not been read yet, if there is one.
-    fn report_launched(&mut self) -> Result<(), TrainError> {
-        let launched = self.launched.take();
-        self.report(launched)
-    }
-
     /// Tells of all iterations so far, and at intervals of memory and distributions.
     fn report_milestones(&mut self, due: Milestones, last: u32) -> Result<(), TrainError> {
         let iteration = self.iteration;
-        let memory = iteration.is_multiple_of(report::MEMORY_INTERVAL) || iteration == last;
+        let memory = self.last_step.crosses(report::MEMORY_INTERVAL) || iteration == last;
         if memory || due.any() {
-            self.report_launched()?;
+            self.report_pending()?;
         }
         if due.any() {
             // What follows is not training, and must not wait for it on its own account.
             let started = Instant::now();
             self.device.synchronize()?;
-            self.training_seconds += started.elapsed().as_secs_f64();
+            self.clock.add_since(started);
         }
         if memory {
             self.report_memory()?;
             self.profile(Phase::Training)?;
         }
-        if iteration.is_multiple_of(report::DISTRIBUTION_INTERVAL) {
+        if self.last_step.crosses(report::DISTRIBUTION_INTERVAL) {
             self.with_memory_retry(Self::report_distributions)?;
         }
         Ok(())
     }
 
     fn report_memory(&mut self) -> Result<(), TrainError> {
-        let [parameters, optimizer] = self.device.model_bytes(&self.model);
+        let ModelShape { parameters, optimizer, .. } = self.device.shape(&self.model);
         let images = self.feed.views.held();
+        let memory = self.device.memory(Peaks::Keep);
         let inputs = report::MemoryInputs {
             iteration: self.iteration,
             tensors: Tensors { parameters, optimizer, images, ..self.tensors },
-            device: &self.device.memory(),
-            scratch_needed: self.device.scratch_needed(),
-            budget: self.device.memory_budget(),
+            device: memory.as_ref().map_or(&[], |memory| &memory.entries),
+            scratch_needed: memory.as_ref().map_or(Bytes(0), |memory| memory.recent_scratch),
+            budget: memory.as_ref().map(|memory| memory.budget),
         };
         self.sink.on(&report::memory(&inputs, &mut self.creep))?;
         Ok(())
@@ -401,14 +279,10 @@ impl<'a, B: Surface + SurfaceMaps> Trainer<'a, B> {
         if !self.setup.config.memory.profile_tensors {
             return Ok(());
         }
-        let entries = self.device.memory();
-        if entries.is_empty() {
-            return Ok(());
-        }
+        let Some(memory) = self.device.memory(Peaks::Reset) else { return Ok(()) };
         let gaussians = self.device.len(&self.model);
-        let iteration = self.iteration;
+        let (iteration, entries) = (self.iteration, memory.entries);
         self.sink.on(&Event::Buffers(Buffers { iteration, after, gaussians, entries }))?;
-        self.device.reset_memory_peaks();
         Ok(())
     }
 
@@ -447,7 +321,7 @@ impl<'a, B: Surface + SurfaceMaps> Trainer<'a, B> {
                 self.warn("no held-out image can be decoded; nothing is evaluated".to_owned())?
             }
         }
-        if !self.iteration.is_multiple_of(report::DISTRIBUTION_INTERVAL) {
+        if !self.last_step.crosses(report::DISTRIBUTION_INTERVAL) {
             self.with_memory_retry(Self::report_distributions)?;
         }
         Ok(())
@@ -477,11 +351,11 @@ impl<'a, B: Surface + SurfaceMaps> Trainer<'a, B> {
 
     /// What the iteration before this one asks of the number of Gaussians and their opacities.
     fn control_density(&mut self) -> Result<(), TrainError> {
-        let (config, iteration) = (self.setup.config, self.iteration);
-        let round = densify::due(config, self.scale.extent, iteration);
-        let resets = densify::resets_opacity(config, iteration);
+        let (config, iteration, span) = (self.setup.config, self.iteration, self.last_step);
+        let round = densify::due(config, self.scale.extent, span);
+        let resets = densify::resets_opacity(config, span);
         if round.is_some() || resets {
-            self.report_launched()?;
+            self.report_pending()?;
         }
         if let Some(round) = round {
             let started = Instant::now();
@@ -490,14 +364,14 @@ impl<'a, B: Surface + SurfaceMaps> Trainer<'a, B> {
             let begun = Instant::now();
             let before = self.device.len(&self.model);
             let done = self.run_round(&round, before)?;
-            if densify::reorders(config, iteration) {
+            if densify::reorders(config, span) {
                 self.reorder()?;
             }
             self.smooth()?;
             self.device.synchronize()?;
             let round_ms = begun.elapsed().as_secs_f64() * 1e3;
             let gaussians = self.device.len(&self.model);
-            self.count_time(started);
+            self.clock.add_beside_iterations(started);
             self.sink.on(&done.to_event(iteration, gaussians, round_ms))?;
             self.creep = UnexplainedGrowth::from(iteration);
             self.profile(Phase::DensityControl)?;
@@ -513,13 +387,6 @@ impl<'a, B: Surface + SurfaceMaps> Trainer<'a, B> {
             self.sink.on(&Event::OpacityReset { iteration })?;
         }
         Ok(())
-    }
-
-    /// Counts the time since `started` as training, but as none of an iteration's.
-    fn count_time(&mut self, started: Instant) {
-        let seconds = started.elapsed().as_secs_f64();
-        self.training_seconds += seconds;
-        self.reported_seconds += seconds;
     }
 
     fn saved(&mut self, what: Saved, path: std::path::PathBuf) -> Result<(), TrainError> {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::event::Split;
-use crate::backend::Backend;
+use crate::backend::Device;
 use crate::dataset::{Dataset, Image, ImageLoader, View};
 use crate::memory::Bytes;
 
@@ -78,8 +78,8 @@ impl<'a> Views<'a> {
     }
 
     /// Lets an image go that the device holds now.
-    pub fn release<B: Backend>(&self, device: &B, index: usize) {
-        if device.holds(index) {
+    pub fn release<B: Device>(&self, device: &B, index: usize) {
+        if device.is_resident(index) {
             self.loader.forget(index);
         }
     }

@@ -1,8 +1,9 @@
 //! Compact models and what is compared of them.
 #![allow(clippy::cast_possible_truncation, reason = "sizes of a test are small")]
 
+use super::prelude::*;
+use splat::backend::Snapshot;
 use splat::backend::cuda::{Cuda, CudaOptions, Model};
-use splat::backend::{Pass, Raster, RenderSettings, Snapshot};
 use splat::dataset::View;
 use splat::memory::plan::Storage;
 use splat::model::{Gaussians, Primitive};
@@ -72,8 +73,8 @@ pub fn half_step(value: f32) -> f32 {
 }
 
 pub fn image(device: &mut Cuda, model: &Model, view: &View) -> Vec<f32> {
-    let look = RenderSettings { pass: Pass::Eval, ..settings(3, 8) };
-    let frame = device.render(model, view, &look).unwrap();
+    let look = Drawing { pass: Pass::Eval, ..settings(3, 8) };
+    let frame = device.show(model, view, &look).unwrap();
     device.image(&frame).unwrap().rgb
 }
 

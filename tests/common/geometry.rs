@@ -1,5 +1,6 @@
 //! How near a model of a synthetic scene is to the scene's true surfaces.
 
+use super::prelude::*;
 use std::fs;
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -7,8 +8,8 @@ use std::path::Path;
 use kiddo::{ImmutableKdTree, SquaredEuclidean};
 use rayon::prelude::*;
 use serde_json::Value;
+use splat::backend::TrainDevice;
 use splat::backend::cpu::Cpu;
-use splat::backend::{Raster, RenderSettings};
 use splat::config::SceneOptions;
 use splat::dataset::{Dataset, View};
 use splat::export::read_ply;
@@ -138,7 +139,7 @@ pub fn training_views(scene: &Path, test_every: u32) -> Vec<View> {
 }
 
 /// Measures a model by so many rays through random pixels of these views.
-pub fn measure<B: Raster<Gaussians>>(
+pub fn measure<B: TrainDevice>(
     device: &mut B,
     model: &Gaussians,
     (truth, views): (&Truth, &[View]),
@@ -223,18 +224,18 @@ struct Shown {
 }
 
 /// The drawn surfaces of random pixels, over all views alike.
-fn shown_surfaces<B: Raster<Gaussians>>(
+fn shown_surfaces<B: TrainDevice>(
     device: &mut B,
     model: &Gaussians,
     views: &[View],
     rays: usize,
 ) -> Vec<Shown> {
-    let settings = RenderSettings { surface: true, ..RenderSettings::DEFAULT };
+    let settings = Drawing { surface: true, ..Drawing::DEFAULT };
     let resident = device.upload(model).unwrap();
     let stream = Stream::new(0, 0, Purpose::Sample);
     let mut shown = Vec::new();
     for (index, view) in views.iter().enumerate() {
-        let frame = device.render(&resident, view, &settings).unwrap();
+        let frame = device.show(&resident, view, &settings).unwrap();
         let maps = device.image(&frame).unwrap().surface.expect("drawn with a surface");
         let share = rays * (index + 1) / views.len() - rays * index / views.len();
         let pixels = (0..share).map(|i| {

@@ -1,12 +1,10 @@
 //! A device against the CPU backend in double precision.
 
+use super::prelude::*;
 use std::sync::Arc;
 
 use splat::backend::cpu::Cpu;
-use splat::backend::{
-    AdamStep, LossTerms, LossValue, Pass, Pending, Raster, Rates, RenderSettings, Rendered,
-    Snapshot,
-};
+use splat::backend::{AdamStep, Rates, Rendered, Snapshot, Term, Terms, TrainDevice};
 use splat::dataset::{Image, View};
 use splat::math::Real;
 use splat::model::{Gaussians, Primitive};
@@ -24,11 +22,21 @@ pub struct Shot {
     pub index: usize,
     pub view: View,
     pub photo: Arc<Image>,
-    pub settings: RenderSettings,
-    pub terms: LossTerms,
+    pub settings: Drawing,
+    pub terms: Terms,
 }
 
 impl Shot {
+    /// The terms, with that of the inverse depths where they are drawn.
+    pub fn terms_drawn(&self) -> Terms {
+        let terms = self.terms.clone();
+        if self.settings.inverse_depth {
+            terms.with(Term::InverseDepth, DEPTH_WEIGHT)
+        } else {
+            terms
+        }
+    }
+
     /// Width and height of the photograph.
     pub fn size(&self) -> [u32; 2] {
         [self.photo.width, self.photo.height]
@@ -47,15 +55,9 @@ pub enum Counted {
 }
 
 /// Settings that differ in every value.
-pub fn settings(sh_degree: u32, seed: u64) -> RenderSettings {
+pub fn settings(sh_degree: u32, seed: u64) -> Drawing {
     let background = Draws::new(seed).array::<3>(0.0, 1.0).map(f64::to_f32);
-    RenderSettings {
-        pass: Pass::Observe,
-        sh_degree,
-        background,
-        near: NEAR,
-        ..RenderSettings::DEFAULT
-    }
+    Drawing { pass: Pass::Observe, sh_degree, background, near: NEAR, ..Drawing::DEFAULT }
 }
 
 /// Share of borderline pixels that a comparison may leave out before it means nothing.
@@ -103,7 +105,7 @@ pub fn noise(pixels: &[Pixel], view: &View, seed: u64, counted: Counted) -> Arc<
 }
 
 /// Gaussians of which no pixel is borderline in any of these views.
-pub fn clear_gaussians(count: usize, seed: u64, frames: &[(&View, RenderSettings)]) -> Gaussians {
+pub fn clear_gaussians(count: usize, seed: u64, frames: &[(&View, Drawing)]) -> Gaussians {
     let clear = |gaussians: &Gaussians| {
         frames.iter().all(|(view, settings)| {
             composite(gaussians, view, settings).iter().all(|pixel| !pixel.borderline)
@@ -119,12 +121,12 @@ pub fn clear_gaussians(count: usize, seed: u64, frames: &[(&View, RenderSettings
 pub fn shot(
     gaussians: &Gaussians,
     view: &View,
-    settings: RenderSettings,
+    settings: Drawing,
     (seed, counted): (u64, Counted),
 ) -> Shot {
     let pixels = composite(gaussians, view, &settings);
     let photo = noise(&pixels, view, seed, counted);
-    let terms = LossTerms { lambda_dssim: 0.2 };
+    let terms = Terms::photometric(0.2);
     Shot { index: 0, view: view.clone(), photo, settings, terms }
 }
 
@@ -132,22 +134,19 @@ pub fn shot(
 pub const DEPTH_WEIGHT: f64 = 0.4;
 
 /// One step over a view; its loss.
-pub fn step<B: Raster<Gaussians>>(
+pub fn step<B: TrainDevice>(
     device: &mut B,
     model: &mut B::Model,
     shot: &Shot,
     (number, rates): (u32, Rates),
-) -> LossValue {
+) -> Loss {
     let target = device.target(shot.index, &shot.photo).unwrap();
-    let mut frame = device.render(model, &shot.view, &shot.settings).unwrap();
-    if shot.settings.inverse_depth {
-        device.compare_depths(&mut frame, &target, DEPTH_WEIGHT).unwrap();
-    }
-    let loss = device.loss(&mut frame, &target, &shot.terms).unwrap();
-    let mut gradients = device.gradients(model).unwrap();
-    device.backward(model, frame, &mut gradients).unwrap();
+    let terms = shot.terms_drawn();
+    let mut gradients = Default::default();
+    let seen = (&shot.view, &shot.settings);
+    let loss = device.add_view(model, seen, (&target, &terms), &mut gradients).unwrap();
     device.step(model, gradients, &AdamStep::new(number, rates)).unwrap();
-    loss.read().unwrap()
+    loss.read().unwrap().into()
 }
 
 /// Rates at which moments and statistics grow and parameters stay.
@@ -161,11 +160,7 @@ pub const AT_REST: Rates = Rates {
 };
 
 /// A model that has seen these views once, its parameters as they were.
-pub fn observed<B: Raster<Gaussians>>(
-    device: &mut B,
-    gaussians: &Gaussians,
-    shots: &[Shot],
-) -> B::Model {
+pub fn observed<B: TrainDevice>(device: &mut B, gaussians: &Gaussians, shots: &[Shot]) -> B::Model {
     let mut model = device.upload(gaussians).unwrap();
     for (number, shot) in (1..).zip(shots) {
         step(device, &mut model, shot, (number, AT_REST));
@@ -176,16 +171,12 @@ pub fn observed<B: Raster<Gaussians>>(
 /// What the first step left behind.
 #[derive(Clone, Debug)]
 pub struct FirstStep {
-    pub loss: LossValue,
+    pub loss: Loss,
     pub snapshot: Snapshot<Gaussians>,
 }
 
 impl FirstStep {
-    pub fn taken_by<B: Raster<Gaussians>>(
-        device: &mut B,
-        gaussians: &Gaussians,
-        shot: &Shot,
-    ) -> Self {
+    pub fn taken_by<B: TrainDevice>(device: &mut B, gaussians: &Gaussians, shot: &Shot) -> Self {
         let mut model = device.upload(gaussians).unwrap();
         let loss = step(device, &mut model, shot, (1, RATES));
         Self { loss, snapshot: device.snapshot(&mut model).unwrap() }
@@ -241,7 +232,7 @@ pub fn assert_gradients_agree(
 }
 
 /// The image, loss and gradients of these Gaussians against the oracle's.
-pub fn assert_agrees<B: Raster<Gaussians>>(
+pub fn assert_agrees<B: TrainDevice>(
     device: &mut B,
     gaussians: &Gaussians,
     view: &View,
@@ -255,7 +246,7 @@ pub fn assert_agrees<B: Raster<Gaussians>>(
 
 /// Loss and gradients of one step of the device and of the oracle, compared; what the device left
 /// is handed back.
-pub fn assert_first_steps_agree<B: Raster<Gaussians>>(
+pub fn assert_first_steps_agree<B: TrainDevice>(
     device: &mut B,
     gaussians: &Gaussians,
     shot: &Shot,
@@ -271,11 +262,7 @@ pub fn assert_first_steps_agree<B: Raster<Gaussians>>(
 
 /// L1, SSIM and total within 1e-5; in images narrower than the SSIM window within 2e-4: where a window
 /// has one tap the variance is the rounding of x² - x², 1e-7, against C2 = 9e-4.
-pub fn assert_losses_agree(
-    found: &LossValue,
-    expected: &LossValue,
-    (size, what): ([u32; 2], &str),
-) {
+pub fn assert_losses_agree(found: &Loss, expected: &Loss, (size, what): ([u32; 2], &str)) {
     let tolerance = if size[0].min(size[1]) < 11 { 2e-4 } else { 1e-5 };
     for (name, found, expected) in [
         ("l1", found.l1, expected.l1),
@@ -302,26 +289,26 @@ pub fn mean_size(values: &[f64]) -> f64 {
 }
 
 /// The image of these Gaussians, with the counts of those blended in each pixel.
-pub fn draw<B: Raster<Gaussians>>(
+pub fn draw<B: TrainDevice>(
     device: &mut B,
     gaussians: &Gaussians,
     view: &View,
-    settings: &RenderSettings,
+    settings: &Drawing,
 ) -> Rendered {
     let model = device.upload(gaussians).unwrap();
-    let settings = RenderSettings { pass: Pass::Picture, ..*settings };
-    let frame = device.render(&model, view, &settings).unwrap();
+    let settings = Drawing { pass: Pass::Picture, ..*settings };
+    let frame = device.show(&model, view, &settings).unwrap();
     let image = device.image(&frame).unwrap();
     assert!(image.blended.is_some(), "a picture comes with its counts");
     image
 }
 
 /// Colours within 1e-4 and the same number of Gaussians in every pixel that is not borderline.
-pub fn assert_images_agree<B: Raster<Gaussians>>(
+pub fn assert_images_agree<B: TrainDevice>(
     device: &mut B,
     gaussians: &Gaussians,
     view: &View,
-    settings: &RenderSettings,
+    settings: &Drawing,
 ) {
     let found = draw(device, gaussians, view, settings);
     let expected = draw(&mut Cpu::<f64>::new(), gaussians, view, settings);

@@ -72,7 +72,10 @@ impl Ended {
 
 /// A temporary folder with a tiny COLMAP scene in `scene`; the model goes to `model`.
 pub struct TestFolder {
-    folder: TempDir,
+    folder: PathBuf,
+    scene: PathBuf,
+    /// Removes the folder, where it is a temporary one.
+    _temporary: Option<TempDir>,
 }
 
 /// Views of the tiny scene.
@@ -84,23 +87,41 @@ impl TestFolder {
     /// With the tiny scene in it.
     pub fn with_scene() -> Self {
         let place = Self::empty();
-        let (width, height) = SIZE;
-        let options =
-            SynthOptions { views: 8, width, height, points: 200, ..SynthOptions::default() };
-        write_scene(&place.scene(), &options).unwrap();
+        place.write_scene();
         place
     }
 
     pub fn empty() -> Self {
-        Self { folder: tempfile::tempdir().unwrap() }
+        let temporary = tempfile::tempdir().unwrap();
+        let folder = temporary.path().to_owned();
+        Self { scene: folder.join("scene"), folder, _temporary: Some(temporary) }
+    }
+
+    /// With the scene of another place, which a test must not change.
+    pub fn beside(other: &Self) -> Self {
+        Self { scene: other.scene(), ..Self::empty() }
+    }
+
+    /// This folder, which stays, with the tiny scene in it.
+    pub fn lasting(folder: PathBuf) -> Self {
+        let place = Self { scene: folder.join("scene"), folder, _temporary: None };
+        place.write_scene();
+        place
+    }
+
+    fn write_scene(&self) {
+        let (width, height) = SIZE;
+        let options =
+            SynthOptions { views: 8, width, height, points: 200, ..SynthOptions::default() };
+        write_scene(&self.scene(), &options).unwrap();
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        self.folder.join(name)
     }
 
     pub fn scene(&self) -> PathBuf {
-        self.path("scene")
+        self.scene.clone()
     }
 
     pub fn model(&self) -> PathBuf {
@@ -152,7 +173,11 @@ impl TestFolder {
     }
 
     pub fn checkpoint(&self, iteration: u32) -> PathBuf {
-        self.model().join(format!("checkpoints/chkpnt_{iteration}.safetensors"))
+        self.checkpoint_of("model", iteration)
+    }
+
+    pub fn checkpoint_of(&self, model: &str, iteration: u32) -> PathBuf {
+        self.path(model).join(format!("checkpoints/chkpnt_{iteration}.safetensors"))
     }
 }
 

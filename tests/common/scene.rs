@@ -1,8 +1,9 @@
 //! Gaussians, photographs, and images by the definition: what the tests of the stages compare with.
 
+use super::prelude::*;
 use std::sync::Arc;
 
-use splat::backend::{Rates, RenderSettings, ScreenFilter, Snapshot};
+use splat::backend::{Rates, ScreenFilter, Snapshot};
 use splat::dataset::{Image, View};
 use splat::math::blend::{ALPHA_MAX, ALPHA_MIN, TRANSMITTANCE_MIN, exponent};
 use splat::math::linalg::{normalize, sub};
@@ -169,7 +170,7 @@ pub struct Splat {
 }
 
 /// Every Gaussian beyond the near plane, front to back.
-pub fn splats(gaussians: &Gaussians, view: &View, settings: &RenderSettings) -> Vec<Splat> {
+pub fn splats(gaussians: &Gaussians, view: &View, settings: &Drawing) -> Vec<Splat> {
     let point = filtered_viewpoint(view, settings.near, settings.screen_filter);
     let sh_degree = settings.sh_degree;
     let triple = |v: &[f32], i: usize| [0, 1, 2].map(|k| f64::from(v[i * 3 + k]));
@@ -274,7 +275,7 @@ pub fn composite_pixel(splats: &[Splat], [x, y]: [u32; 2], background: [f32; 3])
 }
 
 /// The definition: no tiles, no bounds; every Gaussian beyond the near plane in every pixel.
-pub fn composite(gaussians: &Gaussians, view: &View, settings: &RenderSettings) -> Vec<Pixel> {
+pub fn composite(gaussians: &Gaussians, view: &View, settings: &Drawing) -> Vec<Pixel> {
     let splats = splats(gaussians, view, settings);
     let (width, height) = (view.camera.width, view.camera.height);
     (0..height)

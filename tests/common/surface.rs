@@ -1,10 +1,8 @@
 //! The surface terms by their definition, and the stage as tests run it.
 
-use splat::backend::cpu::{Cpu, Gradients, Model, Neighbours, Parameter};
-use splat::backend::{
-    Backend, LossTerms, Pass, Pending, Raster, RenderSettings, Surface, SurfaceMaps, SurfaceRule,
-    SurfaceTerms,
-};
+use super::prelude::*;
+use splat::backend::cpu::{Cpu, Gradients, Model, NearestLists, Parameter};
+use splat::backend::{DeviceError, LossValues, SampleRule, Term, Terms, TrainDevice};
 use splat::dataset::View;
 use splat::math::blend::{ALPHA_MAX, ALPHA_MIN, TRANSMITTANCE_MIN, exponent};
 use splat::math::linalg::{Vec3, add, dot, length, mul, mul_transposed, normalize, rotation, sub};
@@ -24,26 +22,91 @@ pub const GEOMETRY: [(Parameter, usize); 4] = [
     (Parameter::OpacityLogits, 1),
 ];
 
-/// Gradients that hold one view of the model, of which no pixel has a say.
-pub fn blind<R: Real>(device: &mut Cpu<R>, model: &mut Model<R>, view: &View) -> Gradients<R> {
-    let pixels = (view.camera.width * view.camera.height) as usize;
-    seeing(device, model, view, Some(vec![0; pixels]))
+/// The surface terms of a loss and their samples; at a weight of 0 a term is off.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SurfaceRule {
+    pub entropy: f64,
+    pub density: f64,
+    pub normal: f64,
+    pub sdf: f64,
+    /// What distances are divided by, world units.
+    pub sdf_unit: f64,
+    pub samples: u32,
+    pub seed: u64,
+    pub iteration: u32,
 }
 
-/// Gradients that hold one view of the model, of which the pixels of a mask have a say, or all.
+impl SurfaceRule {
+    /// Its terms, beside that of the photograph.
+    pub fn terms(&self) -> Terms {
+        let &Self { samples, seed, iteration, .. } = self;
+        Terms::photometric(0.2)
+            .with(Term::Entropy, self.entropy)
+            .with(Term::Density, self.density)
+            .with(Term::Normal, self.normal)
+            .with(Term::Sdf { unit: self.sdf_unit }, self.sdf)
+            .sampled_by(SampleRule { count: samples, seed, iteration })
+    }
+}
+
+/// Values of the surface terms; 0 of those that are off.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct SurfaceTerms {
+    pub entropy: f64,
+    pub density: f64,
+    pub normal: f64,
+    pub sdf: f64,
+}
+
+impl From<LossValues> for SurfaceTerms {
+    fn from(values: LossValues) -> Self {
+        let [entropy, density, normal, sdf] =
+            ["entropy", "density", "normal", "sdf"].map(|key| values.get(key).unwrap_or(0.0));
+        Self { entropy, density, normal, sdf }
+    }
+}
+
+/// A mask that leaves no pixel of a view.
+pub fn masked(view: &View) -> Option<Vec<u8>> {
+    Some(vec![0; (view.camera.width * view.camera.height) as usize])
+}
+
+/// Draws so that surface terms at samples find what they need.
+pub fn drawn_for(rule: &SurfaceRule) -> Drawing {
+    let surface = rule.sdf != 0.0 && rule.samples > 0;
+    Drawing { pass: Pass::Train, surface, ..Drawing::DEFAULT }
+}
+
+/// Adds the gradients of a view by a rule, of whose photograph the pixels of a mask count, or all;
+/// gives the values of the terms at samples.
+pub fn add_rule<B: TrainDevice>(
+    device: &mut B,
+    model: &mut B::Model,
+    (view, mask): (&View, Option<Vec<u8>>),
+    (near, rule): (Option<&B::Lists>, &SurfaceRule),
+    gradients: &mut B::Gradients,
+) -> Result<SurfaceTerms, DeviceError> {
+    let photo = photo(view.camera.width, view.camera.height, mask);
+    let target = &device.target(0, &photo)?;
+    let (terms, drawing) = (&rule.terms(), &drawn_for(rule));
+    let seen = Seen { view, drawing, target, terms, near };
+    let [_, samples] = device.add_seen(model, &seen, gradients)?;
+    Ok(samples.read()?.into())
+}
+
+/// Gradients that hold one view of the model by the pixels of a mask, or all.
 pub fn seeing<R: Real>(
     device: &mut Cpu<R>,
     model: &mut Model<R>,
     view: &View,
     mask: Option<Vec<u8>>,
 ) -> Gradients<R> {
-    let settings = RenderSettings { pass: Pass::Train, ..RenderSettings::DEFAULT };
+    let drawing = Drawing { pass: Pass::Train, ..Drawing::DEFAULT };
     let photo = photo(view.camera.width, view.camera.height, mask);
     let target = device.target(0, &photo).unwrap();
-    let mut gradients = device.gradients(model).unwrap();
-    let mut frame = device.render(model, view, &settings).unwrap();
-    device.loss(&mut frame, &target, &LossTerms { lambda_dssim: 0.2 }).unwrap();
-    device.backward(model, frame, &mut gradients).unwrap();
+    let mut gradients = Gradients::default();
+    let terms = Terms::photometric(0.2);
+    device.add_view(model, (view, &drawing), (&target, &terms), &mut gradients).unwrap();
     gradients
 }
 
@@ -51,13 +114,14 @@ pub fn seeing<R: Real>(
 pub fn regularised<R: Real>(
     device: &mut Cpu<R>,
     model: &mut Model<R>,
-    near: &Neighbours,
+    near: &NearestLists,
     rule: &SurfaceRule,
 ) -> (SurfaceTerms, Vec<Vec<R>>) {
-    let mut gradients = blind(device, model, &straight());
-    let terms = device.regularise(model, Some(near), &mut gradients, rule).unwrap();
+    let (view, mut gradients) = (straight(), Gradients::default());
+    let seen = (&view, masked(&view));
+    let terms = add_rule(device, model, seen, (Some(near), rule), &mut gradients).unwrap();
     let rows = geometry_gradients(device, model, &gradients);
-    (terms.read().unwrap(), rows)
+    (terms, rows)
 }
 
 /// Of all geometry, `[n][11]`.
@@ -227,7 +291,7 @@ pub fn geometry(model: &Model<f64>) -> Vec<Vec<f64>> {
         .collect()
 }
 
-pub fn lists<R: Real>(device: &mut Cpu<R>, near: &Neighbours, len: usize) -> Vec<Vec<usize>> {
+pub fn lists<R: Real>(device: &mut Cpu<R>, near: &NearestLists, len: usize) -> Vec<Vec<usize>> {
     let rows = device.read_neighbours(near, 0..len).unwrap();
     rows.chunks(rows.len() / len).map(|list| list.iter().map(|&k| k as usize).collect()).collect()
 }
@@ -243,7 +307,7 @@ impl Shown {
     pub fn new(
         gaussians: &Gaussians,
         visible: &[usize],
-        (view, settings): (&View, &RenderSettings),
+        (view, settings): (&View, &Drawing),
     ) -> Self {
         let splats = scene::splats(gaussians, view, settings);
         let seen = splats.iter().filter(|splat| visible.contains(&splat.gaussian));
@@ -326,31 +390,19 @@ impl Shown {
 }
 
 /// Settings that draw what distances are compared with.
-pub const WITH_DEPTHS: RenderSettings =
-    RenderSettings { pass: Pass::Train, surface: true, ..RenderSettings::DEFAULT };
+pub const WITH_DEPTHS: Drawing = Drawing { pass: Pass::Train, surface: true, ..Drawing::DEFAULT };
 
-/// A view's terms and gradients, of which no pixel of the photograph has a say, with the depths that
-/// it shows compared by each of the rules.
-pub fn looked_at<B: SurfaceMaps>(
+/// A view's terms and gradients by a rule, of which no pixel of the photograph counts.
+pub fn looked_at<B: TrainDevice>(
     device: &mut B,
     model: &mut B::Model,
-    (view, settings): (&View, &RenderSettings),
-    (near, rules): (&B::Neighbours, &[SurfaceRule]),
+    (view, drawing): (&View, &Drawing),
+    (near, rule): (&B::Lists, &SurfaceRule),
 ) -> (SurfaceTerms, B::Gradients) {
-    let [width, height] = [view.camera.width, view.camera.height];
-    let masked = photo(width, height, Some(vec![0; (width * height) as usize]));
-    let target = device.target(0, &masked).unwrap();
-    let mut frame = device.render(model, view, settings).unwrap();
-    device.loss(&mut frame, &target, &LossTerms { lambda_dssim: 0.2 }).unwrap();
-    for rule in rules {
-        device.compare_sampled_depths(model, &mut frame, near, rule).unwrap();
-    }
-    let mut gradients = device.gradients(model).unwrap();
-    device.backward(model, frame, &mut gradients).unwrap();
-    let mut terms = SurfaceTerms::default();
-    for rule in rules {
-        let pending = device.regularise(model, Some(near), &mut gradients, rule).unwrap();
-        terms = pending.read().unwrap();
-    }
-    (terms, gradients)
+    let photo = photo(view.camera.width, view.camera.height, masked(view));
+    let target = &device.target(0, &photo).unwrap();
+    let (terms, mut gradients) = (&rule.terms(), B::Gradients::default());
+    let seen = Seen { view, drawing, target, terms, near: Some(near) };
+    let [_, samples] = device.add_seen(model, &seen, &mut gradients).unwrap();
+    (samples.read().unwrap().into(), gradients)
 }

@@ -1,6 +1,7 @@
 //! Colours that cameras changed: gradients against differences, and every device against the CPU backend
 //! in double precision.
 
+use crate::common::prelude::*;
 use std::sync::Arc;
 
 use crate::common::oracle::{
@@ -9,10 +10,10 @@ use crate::common::oracle::{
 };
 use crate::common::scene::{resized, tame_gaussians};
 use crate::common::{Draws, assert_relative, derivative_between_cuts, view};
-use splat::backend::cpu::{Appearance, Cpu, Model, Parameter};
+use splat::backend::cpu::{ColorTables, Cpu, Model, Parameter};
 use splat::backend::{
-    AdamStep, AppearanceRule, AppearanceStep, AppearanceTables, Compensation, DeviceError,
-    LossTerms, LossValue, Measured, Pass, Pending, Raster, RenderSettings, Snapshot,
+    AdamStep, AppearanceRule, AppearanceTables, Compensation, DeviceError, Measured, Snapshot,
+    TableStep, Terms, TrainDevice,
 };
 use splat::dataset::Image;
 use splat::math::Real;
@@ -59,44 +60,44 @@ fn tables(kind: Compensation, seed: u64) -> AppearanceTables {
     tables
 }
 
-fn compensated(kind: Compensation, settings: RenderSettings) -> RenderSettings {
-    RenderSettings { compensation: Some(kind), ..settings }
+fn compensated(kind: Compensation, settings: Drawing) -> Drawing {
+    Drawing { compensation: Some(kind), ..settings }
 }
 
 /// What some iterations of one view leave.
 struct Learned {
-    losses: Vec<LossValue>,
+    losses: Vec<Loss>,
     tables: AppearanceTables,
     snapshot: Snapshot<Gaussians>,
 }
 
 /// Trains the colours of the second view in these iterations; the Gaussians stay where they are.
-fn learn<B: Raster<Gaussians>>(
+fn learn<B: TrainDevice>(
     device: &mut B,
     (gaussians, shot): (&Gaussians, &Shot),
     tables: &AppearanceTables,
     (rule, iterations): (AppearanceRule, &[u32]),
 ) -> Learned {
     let mut model = device.upload(gaussians).unwrap();
-    let mut appearance = device.appearance(tables).unwrap();
+    let mut appearance = device.upload_tables(tables).unwrap();
     let mut losses = Vec::new();
     for &number in iterations {
-        let step = AppearanceStep { number, rule };
+        let step = TableStep { view: 1, number, rule };
         let target = device.target(shot.index, &shot.photo).unwrap();
-        let mut frame = device.render(&model, &shot.view, &shot.settings).unwrap();
-        device.compensate(&mut appearance, 1, &mut frame, &step).unwrap();
-        let loss = device.loss(&mut frame, &target, &shot.terms).unwrap();
-        device.learn_appearance(&mut appearance, 1, &mut frame, &step).unwrap();
-        let mut gradients = device.gradients(&model).unwrap();
-        device.backward(&mut model, frame, &mut gradients).unwrap();
+        let frame = device.draw(&model, &shot.view, &shot.settings).unwrap();
+        let frame = device.compensate(&mut appearance, frame, &step).unwrap();
+        let (frame, loss) = device.score(&model, frame, &target, &shot.terms).unwrap();
+        let frame = device.learn(&mut appearance, frame, &step).unwrap();
+        let mut gradients = Default::default();
+        device.backward(&mut model, frame, None, &mut gradients).unwrap();
         device.step(&mut model, gradients, &AdamStep::new(number, AT_REST)).unwrap();
-        losses.push(loss.read().unwrap());
+        losses.push(loss.read().unwrap().into());
     }
-    let tables = device.read_appearance(&appearance).unwrap();
+    let tables = device.read_tables(&appearance).unwrap();
     Learned { losses, tables, snapshot: device.snapshot(&mut model).unwrap() }
 }
 
-fn three_visits_take_the_same_way_as_the_oracle<B: Raster<Gaussians>>(device: &mut B) {
+fn three_visits_take_the_same_way_as_the_oracle<B: TrainDevice>(device: &mut B) {
     let gaussians = tame_gaussians(60, 3, 3);
     for kind in KINDS {
         for (seed, size) in (1..).zip([[37, 29], [1, 1], [3, 2], [16, 15], [90, 70]]) {
@@ -145,15 +146,22 @@ fn three_visits_take_the_same_way_as_the_oracle<B: Raster<Gaussians>>(device: &m
     }
 }
 
-fn tables_that_change_nothing_leave_the_loss_as_it_is<B: Raster<Gaussians>>(device: &mut B) {
+fn tables_that_change_nothing_leave_the_loss_as_it_is<B: TrainDevice>(device: &mut B) {
     let gaussians = tame_gaussians(40, 5, 3);
     let plain = shot(&gaussians, &view(), settings(3, 2), (4, Counted::All));
     let mut model = device.upload(&gaussians).unwrap();
     let target = device.target(0, &plain.photo).unwrap();
-    let mut frame = device.render(&model, &plain.view, &plain.settings).unwrap();
-    let expected = device.loss(&mut frame, &target, &plain.terms).unwrap().read().unwrap();
-    let mut gradients = device.gradients(&model).unwrap();
-    device.backward(&mut model, frame, &mut gradients).unwrap();
+    let mut gradients = Default::default();
+    let expected = device
+        .add_view(
+            &mut model,
+            (&plain.view, &plain.settings),
+            (&target, &plain.terms),
+            &mut gradients,
+        )
+        .unwrap()
+        .read()
+        .unwrap();
     device.step(&mut model, gradients, &AdamStep::new(1, AT_REST)).unwrap();
     let expected_snapshot = device.snapshot(&mut model).unwrap();
     for kind in KINDS {
@@ -162,20 +170,20 @@ fn tables_that_change_nothing_leave_the_loss_as_it_is<B: Raster<Gaussians>>(devi
         let found = learn(device, (&gaussians, &shot), &identity, (RULE, &[1]));
         let what = format!("{kind:?}");
         // Weights of a grid's corners add up to 1 but for their rounding.
-        assert_losses_agree(&found.losses[0], &expected, (shot.size(), &what));
+        assert_losses_agree(&found.losses[0], &expected.clone().into(), (shot.size(), &what));
         assert_gradients_agree(&found.snapshot, &expected_snapshot, (1e-4, &what));
     }
 }
 
 /// What a frame looks like in 8 bits after its colours are changed.
-fn photographed<B: Raster<Gaussians>>(
+fn photographed<B: TrainDevice>(
     device: &mut B,
-    (gaussians, settings): (&Gaussians, &RenderSettings),
+    (gaussians, settings): (&Gaussians, &Drawing),
     change: impl Fn([f32; 3], usize) -> [f32; 3],
 ) -> Arc<Image> {
     let model = device.upload(gaussians).unwrap();
-    let settings = RenderSettings { pass: Pass::Eval, ..*settings };
-    let frame = device.render(&model, &view(), &settings).unwrap();
+    let settings = Drawing { pass: Pass::Eval, ..*settings };
+    let frame = device.show(&model, &view(), &settings).unwrap();
     let image = device.image(&frame).unwrap();
     let byte = |value: f32| u8::try_from((value * 255.0 + 0.5).floor_i32().clamp(0, 255)).unwrap();
     let pixels = image.rgb.chunks_exact(3).enumerate();
@@ -191,19 +199,19 @@ fn photographed<B: Raster<Gaussians>>(
 }
 
 /// Colours within 0..1, which a photograph of them holds.
-fn calm(count: usize, seed: u64) -> (Gaussians, RenderSettings) {
+fn calm(count: usize, seed: u64) -> (Gaussians, Drawing) {
     let mut gaussians = tame_gaussians(count, seed, 0);
     for value in &mut gaussians.sh_dc {
         *value = value.clamp(-1.4, 1.4);
     }
-    (gaussians, RenderSettings { background: [0.3, 0.5, 0.7], ..settings(0, seed) })
+    (gaussians, Drawing { background: [0.3, 0.5, 0.7], ..settings(0, seed) })
 }
 
 /// Loss before and after so many iterations of one view.
-fn learned<B: Raster<Gaussians>>(
+fn learned<B: TrainDevice>(
     device: &mut B,
     kind: Compensation,
-    scene: (&Gaussians, RenderSettings),
+    scene: (&Gaussians, Drawing),
     photo: Arc<Image>,
 ) -> [f64; 2] {
     let (gaussians, settings) = scene;
@@ -215,7 +223,7 @@ fn learned<B: Raster<Gaussians>>(
         epsilon: 1e-15,
         total_variation: 0.1,
     };
-    let terms = LossTerms { lambda_dssim: 0.2 };
+    let terms = Terms::photometric(0.2);
     let settings = compensated(kind, settings);
     let shot = Shot { index: 0, view: view(), photo, settings, terms };
     let begun = AppearanceTables::identity(kind, 2);
@@ -224,7 +232,7 @@ fn learned<B: Raster<Gaussians>>(
     [found.losses[0].l1, found.losses[149].l1]
 }
 
-fn an_exposure_is_learned_from_photographs_that_have_one<B: Raster<Gaussians>>(device: &mut B) {
+fn an_exposure_is_learned_from_photographs_that_have_one<B: TrainDevice>(device: &mut B) {
     let (gaussians, settings) = calm(60, 8);
     let photo = photographed(device, (&gaussians, &settings), |[r, g, b], _| {
         [0.7 * r + 0.1 * g, 0.6 * g + 0.1, 0.8 * b + 0.05 * r]
@@ -235,7 +243,7 @@ fn an_exposure_is_learned_from_photographs_that_have_one<B: Raster<Gaussians>>(d
     assert!(before > 0.1 && after < 0.007, "{before} to {after}");
 }
 
-fn a_grid_learns_what_differs_from_place_to_place<B: Raster<Gaussians>>(device: &mut B) {
+fn a_grid_learns_what_differs_from_place_to_place<B: TrainDevice>(device: &mut B) {
     let (gaussians, settings) = calm(60, 9);
     let photo = photographed(device, (&gaussians, &settings), |rgb, i| {
         let right = (i % 37) as f32 / 37.0;
@@ -248,22 +256,18 @@ fn a_grid_learns_what_differs_from_place_to_place<B: Raster<Gaussians>>(device: 
     assert!(grid[1] < 0.5 * exposure[1], "{grid:?} {exposure:?}");
 }
 
-fn corrected<B: Raster<Gaussians>>(
-    device: &mut B,
-    gaussians: &Gaussians,
-    shot: &Shot,
-) -> [Measured; 2] {
+fn corrected<B: TrainDevice>(device: &mut B, gaussians: &Gaussians, shot: &Shot) -> [Measured; 2] {
     let model = device.upload(gaussians).unwrap();
     let settings = compensated(Compensation::BilateralGrid, shot.settings);
-    let settings = RenderSettings { pass: Pass::Eval, ..settings };
+    let settings = Drawing { pass: Pass::Eval, ..settings };
     let target = device.glance(&shot.photo).unwrap();
-    let mut frame = device.render(&model, &shot.view, &settings).unwrap();
+    let frame = device.show(&model, &shot.view, &settings).unwrap();
     let raw = device.measure(&frame, &target).unwrap();
-    device.correct_colors(&mut frame, &target).unwrap();
+    let frame = device.correct(frame, &target).unwrap();
     [raw, device.measure(&frame, &target).unwrap()]
 }
 
-fn corrected_colours_are_measured_as_the_oracle_does<B: Raster<Gaussians>>(device: &mut B) {
+fn corrected_colours_are_measured_as_the_oracle_does<B: TrainDevice>(device: &mut B) {
     let gaussians = tame_gaussians(60, 13, 3);
     for (seed, size) in (1..).zip([[37, 29], [11, 12], [300, 260]]) {
         for counted in [Counted::Clear, Counted::Some] {
@@ -284,43 +288,45 @@ fn corrected_colours_are_measured_as_the_oracle_does<B: Raster<Gaussians>>(devic
     }
 }
 
-fn a_photograph_that_differs_by_an_affine_map_is_met<B: Raster<Gaussians>>(device: &mut B) {
+fn a_photograph_that_differs_by_an_affine_map_is_met<B: TrainDevice>(device: &mut B) {
     let (gaussians, settings) = calm(60, 10);
     let photo = photographed(device, (&gaussians, &settings), |[r, g, b], _| {
         [0.6 * r + 0.2 * b, 0.5 * g + 0.3, 0.4 * b + 0.3 * g]
     });
-    let terms = LossTerms { lambda_dssim: 0.2 };
+    let terms = Terms::photometric(0.2);
     let shot = Shot { index: 0, view: view(), photo, settings, terms };
     let [raw, found] = corrected(device, &gaussians, &shot);
     // What 8 bits lose is a third of half a step, squared: 1.3e-6.
     assert!(raw.mse > 1e-3 && found.mse < 2e-6, "{} to {}", raw.mse, found.mse);
 }
 
-fn what_cannot_be_is_an_error<B: Raster<Gaussians>>(device: &mut B) {
+fn what_cannot_be_is_an_error<B: TrainDevice>(device: &mut B) {
     let gaussians = tame_gaussians(10, 1, 0);
     let kind = Compensation::Exposure;
     let settings = compensated(kind, settings(0, 1));
-    let step = AppearanceStep { number: 1, rule: RULE };
+    let step = TableStep { view: 2, number: 1, rule: RULE };
     let model = device.upload(&gaussians).unwrap();
-    let mut appearance = device.appearance(&AppearanceTables::identity(kind, 2)).unwrap();
-    let mut frame = device.render(&model, &view(), &settings).unwrap();
-    let error = device.compensate(&mut appearance, 2, &mut frame, &step).unwrap_err();
-    assert!(matches!(error, DeviceError::NoSuchTable { view: 2, views: 2 }), "{error}");
-    let error = device.learn_appearance(&mut appearance, 1, &mut frame, &step).unwrap_err();
-    assert!(matches!(error, DeviceError::NoLoss), "{error}");
+    let mut appearance = device.upload_tables(&AppearanceTables::identity(kind, 2)).unwrap();
+    let frame = device.draw(&model, &view(), &settings).unwrap();
+    let error = device.compensate(&mut appearance, frame, &step).err();
+    let expected = matches!(error, Some(DeviceError::NoSuchTable { view: 2, views: 2 }));
+    assert!(expected, "{error:?}");
 }
 
 /// A model, colours of its only view, and a photograph from which no colour is nearer than 0.1, so that
 /// differences cross no sign of L1.
 struct Case {
     model: Model<f64>,
-    appearance: Appearance<f64>,
+    appearance: ColorTables<f64>,
     photo: Arc<Image>,
-    settings: RenderSettings,
+    settings: Drawing,
 }
 
-const STILL: AppearanceStep =
-    AppearanceStep { number: 1, rule: AppearanceRule { rate_init: 0.0, rate_final: 0.0, ..RULE } };
+const STILL: TableStep = TableStep {
+    view: 0,
+    number: 1,
+    rule: AppearanceRule { rate_init: 0.0, rate_final: 0.0, ..RULE },
+};
 
 impl Case {
     fn new(kind: Compensation, masked: bool) -> Self {
@@ -331,8 +337,8 @@ impl Case {
         let mut draws = Draws::new(14);
         let mut tables = AppearanceTables::identity(kind, 1);
         tables.values.iter_mut().for_each(|v| *v += draws.uniform(-0.1, 0.1).to_f32());
-        let appearance = device.appearance(&tables).unwrap();
-        let frame = device.render(&model, &view(), &settings).unwrap();
+        let appearance = device.upload_tables(&tables).unwrap();
+        let frame = device.show(&model, &view(), &settings).unwrap();
         let image = device.image(&frame).unwrap();
         let (size, values) = ([image.width, image.height], appearance.values(0).unwrap());
         let rgb = (0..).zip(image.rgb.chunks_exact(3)).flat_map(|(i, c)| {
@@ -353,13 +359,14 @@ impl Case {
     }
 
     /// The loss, with what the tables vary.
-    fn objective(&self, model: &Model<f64>, appearance: &Appearance<f64>) -> f64 {
+    fn objective(&self, model: &Model<f64>, appearance: &ColorTables<f64>) -> f64 {
         let mut device = Cpu::<f64>::new();
         let mut appearance = appearance.clone();
-        let mut frame = device.render(model, &view(), &self.settings).unwrap();
-        device.compensate(&mut appearance, 0, &mut frame, &STILL).unwrap();
-        let terms = LossTerms { lambda_dssim: 0.2 };
-        let loss = device.loss(&mut frame, &self.photo, &terms).unwrap().read().unwrap().total;
+        let frame = device.draw(model, &view(), &self.settings).unwrap();
+        let frame = device.compensate(&mut appearance, frame, &STILL).unwrap();
+        let terms = Terms::photometric(0.2);
+        let (_, loss) = device.score(model, frame, &self.photo, &terms).unwrap();
+        let loss = loss.read().unwrap().total;
         let grid = appearance.values(0).unwrap();
         if grid.len() == GRID_WIDTH { loss + 10.0 * total_variation(grid) } else { loss }
     }
@@ -371,12 +378,13 @@ fn gradients_of_tables_and_gaussians_agree_with_their_differences() {
         let case = Case::new(kind, masked);
         let mut device = Cpu::<f64>::new();
         let (mut model, mut appearance) = (case.model.clone(), case.appearance.clone());
-        let mut frame = device.render(&model, &view(), &case.settings).unwrap();
-        device.compensate(&mut appearance, 0, &mut frame, &STILL).unwrap();
-        device.loss(&mut frame, &case.photo, &LossTerms { lambda_dssim: 0.2 }).unwrap();
-        device.learn_appearance(&mut appearance, 0, &mut frame, &STILL).unwrap();
-        let mut gradients = device.gradients(&model).unwrap();
-        device.backward(&mut model, frame, &mut gradients).unwrap();
+        let frame = device.draw(&model, &view(), &case.settings).unwrap();
+        let frame = device.compensate(&mut appearance, frame, &STILL).unwrap();
+        let terms = Terms::photometric(0.2);
+        let (frame, _) = device.score(&model, frame, &case.photo, &terms).unwrap();
+        let frame = device.learn(&mut appearance, frame, &STILL).unwrap();
+        let mut gradients = Default::default();
+        device.backward(&mut model, frame, None, &mut gradients).unwrap();
 
         // Of zero first moments the step leaves a tenth of the gradient.
         let found: Vec<f64> =

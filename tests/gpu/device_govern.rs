@@ -1,6 +1,8 @@
 //! Memory that runs short on a GPU, because the budget is small or because others take it: training
 //! goes on within the budget, and what was given up comes back.
 
+use crate::common::prelude::*;
+use crate::common::surface::SurfaceRule;
 use std::sync::Arc;
 
 use crate::common::cuda::{self, alone};
@@ -9,10 +11,9 @@ use crate::common::scene::{resized, tame_gaussians};
 use crate::common::view;
 use splat::backend::cuda::heap::{Heap, Region};
 use splat::backend::cuda::session::Session;
-use splat::backend::cuda::{Cuda, CudaOptions, Model, Neighbours};
+use splat::backend::cuda::{Cuda, CudaOptions, Model, NearestLists};
 use splat::backend::{
-    AdamStep, Backend, DensifyRule, DeviceError, Governed, Grant, LossTerms, LossValue,
-    MOST_NEIGHBOURS, Neighbourhood, Pending, Raster, Surface, SurfaceRule,
+    AdamStep, DensifyRule, DeviceError, Grant, LadderState, MOST_NEIGHBOURS, NeighbourLists, Terms,
 };
 use splat::dataset::{Image, View};
 use splat::memory::plan::Storage;
@@ -24,7 +25,7 @@ const MIB: u64 = 1 << 20;
 /// Photographs of 3 MiB each.
 const SIZE: [u32; 2] = [1024, 1024];
 const PHOTOGRAPHS: usize = 32;
-/// Neighbours in the lists that are asked for.
+/// NearestLists in the lists that are asked for.
 const LONG: u32 = 32;
 /// Iterations in which each view comes up once.
 const ROUND: u32 = 32;
@@ -62,7 +63,7 @@ impl Bench {
     }
 
     /// An iteration without a move, so that the loss of a view is always the same.
-    fn try_iterate(&mut self) -> Result<LossValue, DeviceError> {
+    fn try_iterate(&mut self) -> Result<Loss, DeviceError> {
         self.iteration += 1;
         let index = self.iteration as usize % PHOTOGRAPHS;
         let device = &mut self.device;
@@ -70,21 +71,24 @@ impl Bench {
             Some(target) => target,
             None => device.target(index, &self.photographs[index])?,
         };
-        let mut frame = device.render(&self.model, &self.view, &settings(3, 5))?;
-        let loss = device.loss(&mut frame, &target, &LossTerms { lambda_dssim: 0.2 })?;
-        let mut gradients = device.gradients(&self.model)?;
-        device.backward(&mut self.model, frame, &mut gradients)?;
+        let mut gradients = Default::default();
+        let loss = device.add_view(
+            &mut self.model,
+            (&self.view, &settings(3, 5)),
+            (&target, &Terms::photometric(0.2)),
+            &mut gradients,
+        )?;
         let step = AdamStep::new(self.iteration, AT_REST);
         device.step(&mut self.model, gradients, &step)?;
         let loss = loss.read()?;
         device.govern(&mut self.model, self.iteration)?;
-        Ok(loss)
+        Ok(loss.into())
     }
 
     /// The same with surface terms, of lists as long as there is room for.
-    fn try_regularise(&mut self, near: &mut Option<Neighbours>) -> Result<LossValue, DeviceError> {
+    fn try_regularise(&mut self, near: &mut Option<NearestLists>) -> Result<Loss, DeviceError> {
         let device = &mut self.device;
-        let most = device.most_neighbours();
+        let most = device.max_neighbours();
         near.take_if(|near| near.count() > most);
         let near = match near {
             Some(near) => near,
@@ -96,10 +100,7 @@ impl Bench {
             Some(target) => target,
             None => device.target(index, &self.photographs[index])?,
         };
-        let mut frame = device.render(&self.model, &self.view, &settings(3, 5))?;
-        let loss = device.loss(&mut frame, &target, &LossTerms { lambda_dssim: 0.2 })?;
-        let mut gradients = device.gradients(&self.model)?;
-        device.backward(&mut self.model, frame, &mut gradients)?;
+        let mut gradients = Default::default();
         let rule = SurfaceRule {
             entropy: 0.1,
             density: 0.2,
@@ -110,11 +111,18 @@ impl Bench {
             seed: 5,
             iteration: number,
         };
-        let terms = device.regularise(&self.model, Some(near), &mut gradients, &rule)?;
+        let seen = Seen {
+            view: &self.view,
+            drawing: &settings(3, 5),
+            target: &target,
+            terms: &rule.terms(),
+            near: Some(near),
+        };
+        let [loss, terms] = device.add_seen(&mut self.model, &seen, &mut gradients)?;
         let step = AdamStep::new(number, AT_REST);
         device.step(&mut self.model, gradients, &step)?;
-        assert!(terms.read()?.density > 0.0);
-        let loss = loss.read()?;
+        assert!(terms.read()?.get("density") > Some(0.0));
+        let loss = loss.read()?.into();
         self.iteration = number;
         device.govern(&mut self.model, number)?;
         Ok(loss)
@@ -122,18 +130,18 @@ impl Bench {
 
     /// So many such iterations, each tried again as long as something can be given up; the total loss
     /// of each.
-    fn regularise(&mut self, iterations: u32, near: &mut Option<Neighbours>) -> Vec<f64> {
+    fn regularise(&mut self, iterations: u32, near: &mut Option<NearestLists>) -> Vec<f64> {
         (0..iterations).map(|_| self.regularise_once(near).total).collect()
     }
 
-    fn regularise_once(&mut self, near: &mut Option<Neighbours>) -> LossValue {
+    fn regularise_once(&mut self, near: &mut Option<NearestLists>) -> Loss {
         // There are not more steps than that.
         for _ in 0..8 {
             match self.try_regularise(near) {
                 Ok(loss) => return loss,
                 Err(error) => {
                     assert!(self.device.relieve(&mut self.model, &error).unwrap(), "{error}");
-                    let most = self.device.most_neighbours();
+                    let most = self.device.max_neighbours();
                     near.take_if(|near| near.count() > most);
                 }
             }
@@ -143,8 +151,8 @@ impl Bench {
 
     /// What it takes between iterations without the photographs that stay, and with as much scratch as
     /// the last ones needed.
-    fn need(&self) -> Bytes {
-        let entries = self.device.memory();
+    fn need(&mut self) -> Bytes {
+        let entries = self.device.entries();
         let resident: u64 = entries
             .iter()
             .filter(|entry| entry.label == "photographs")
@@ -166,11 +174,11 @@ impl Bench {
     }
 
     fn resident(&self) -> usize {
-        (0..PHOTOGRAPHS).filter(|&index| self.device.holds(index)).count()
+        (0..PHOTOGRAPHS).filter(|&index| self.device.is_resident(index)).count()
     }
 
-    fn governed(&mut self) -> Governed {
-        self.device.governed().expect("a device with memory of its own")
+    fn governed(&mut self) -> LadderState {
+        self.device.take_changes().expect("a device with memory of its own")
     }
 
     fn rung_changes(&mut self) -> Vec<(Rung, bool)> {
@@ -308,7 +316,7 @@ fn births_are_granted_as_far_as_the_iterations_that_follow_fit() {
     for _ in 0..8 {
         bench.iterate(ROUND);
         let wish = bench.device.survey(&bench.model, &RULE).unwrap().births();
-        let births = bench.device.births(&mut bench.model, wish).unwrap();
+        let births = bench.device.grant_births(&mut bench.model, wish).unwrap();
         let done = bench.device.densify(&mut bench.model, &RULE, Grant { births }).unwrap();
         assert_eq!(done.cloned, births, "a grant holds");
         gaussians.push(bench.model.len());
@@ -319,14 +327,14 @@ fn births_are_granted_as_far_as_the_iterations_that_follow_fit() {
     assert!(last - before < last / 20, "and then for no more: {gaussians:?}");
     let changes = bench.rung_changes();
     assert!(changes.contains(&(Rung::Births, true)), "{changes:?}");
-    let peak: u64 = bench.device.memory().iter().map(|entry| entry.at_peak.0).sum();
-    assert!(peak <= limit.0 + bench_pinned(&bench), "{peak} of {limit}");
+    let peak: u64 = bench.device.entries().iter().map(|entry| entry.at_peak.0).sum();
+    assert!(peak <= limit.0 + bench_pinned(&mut bench), "{peak} of {limit}");
 }
 
 /// Page-locked memory is listed, and no part of the GPU's.
-fn bench_pinned(bench: &Bench) -> u64 {
+fn bench_pinned(bench: &mut Bench) -> u64 {
     let pinned = splat::backend::MemoryKind::Pinned;
-    let entries = bench.device.memory();
+    let entries = bench.device.entries();
     entries.iter().filter(|entry| entry.kind == pinned).map(|entry| entry.at_peak.0).sum()
 }
 
@@ -344,7 +352,7 @@ fn neighbour_lists_shrink_before_dearer_rungs_and_grow_back() {
     let mut near = None;
     let expected = free.regularise(ROUND, &mut near);
     assert_eq!(
-        (near.as_ref().map(Neighbourhood::count), free.rung_changes()),
+        (near.as_ref().map(NeighbourLists::count), free.rung_changes()),
         (Some(LONG), vec![])
     );
     let need = free.need();
@@ -363,7 +371,7 @@ fn neighbour_lists_shrink_before_dearer_rungs_and_grow_back() {
         is_shorter.then_some((limit, bench, near, losses))
     };
     let (limit, mut bench, mut near, losses) = (0..52).find_map(short_by).expect("a shortage");
-    let length = near.as_ref().map(Neighbourhood::count);
+    let length = near.as_ref().map(NeighbourLists::count);
     assert!(matches!(length, Some(12 | 10)), "{length:?}");
     let changes = bench.rung_changes();
     assert!(changes.contains(&(Rung::Neighbours, true)), "{changes:?}");
@@ -378,7 +386,7 @@ fn neighbour_lists_shrink_before_dearer_rungs_and_grow_back() {
     bench.device.heap().set_budget(Bytes(limit.0 + 2048 * MIB));
     bench.iteration += 20 * ROUND;
     bench.regularise(ROUND, &mut near);
-    assert_eq!(bench.device.most_neighbours(), MOST_NEIGHBOURS);
+    assert_eq!(bench.device.max_neighbours(), MOST_NEIGHBOURS);
     let changes = bench.rung_changes();
     assert_eq!(changes.first(), Some(&(Rung::Neighbours, false)), "{changes:?}");
     // The lists that are there stay until new ones are wanted.
@@ -404,7 +412,7 @@ fn lists_that_there_is_no_room_for_from_the_beginning_are_found_shorter() {
     let error = bench.device.neighbours(&bench.model, LONG).err().expect("a refusal");
     assert!(error.is_out_of_memory(), "{error}");
     assert!(bench.device.relieve(&mut bench.model, &error).unwrap());
-    assert_eq!(bench.device.most_neighbours(), 12);
+    assert_eq!(bench.device.max_neighbours(), 12);
     let near = bench.device.neighbours(&bench.model, 12).unwrap();
     assert_eq!(near.count(), 12);
     assert_eq!(bench.rung_changes(), [(Rung::Neighbours, true)]);
@@ -419,16 +427,17 @@ fn slack_goes_back_and_an_idle_run_takes_nothing_more() {
         return;
     }
     bench.iterate(60);
-    let frames =
-        |bench: &Bench| -> u64 { bench.device.memory().iter().map(|entry| entry.mapped.0).sum() };
-    let before = frames(&bench);
+    let frames = |bench: &mut Bench| -> u64 {
+        bench.device.entries().iter().map(|entry| entry.mapped.0).sum()
+    };
+    let before = frames(&mut bench);
     // A frame of nine times as many pixels, once.
     let wide = resized(&bench.view, [3072, 3072]);
-    drop(bench.device.render(&bench.model, &wide, &settings(3, 5)).unwrap());
-    assert!(frames(&bench) > before + 64 * MIB);
+    drop(bench.device.draw(&bench.model, &wide, &settings(3, 5)).unwrap());
+    assert!(frames(&mut bench) > before + 64 * MIB);
     bench.iterate(30);
-    let after = frames(&bench);
+    let after = frames(&mut bench);
     assert!(after <= before + 4 * MIB, "{before} before, {after} after");
     bench.iterate(300);
-    assert_eq!(frames(&bench), after);
+    assert_eq!(frames(&mut bench), after);
 }

@@ -1,18 +1,16 @@
 //! The heap on a GPU: what the books say is what the driver says.
 
-use std::process::Command;
-
 use crate::common::cuda::{Alone, alone};
+use crate::common::process;
 use splat::backend::DeviceError;
 use splat::backend::cuda::heap::{Buffer as _, Heap, Region};
 use splat::backend::cuda::session::Session;
-use splat::backend::cuda::sort::{SortPairs, exclusive_sum, exclusive_sum_ordered, sort_pairs};
+use splat::backend::cuda::sort::{
+    SortPairs, exclusive_sum, exclusive_sum_ordered, inclusive_sum, sort_pairs,
+};
 use splat::memory::{Allowance, Bytes};
 
 const MIB: usize = 1 << 20;
-
-/// Set where the test that looks at context and code runs in a process of its own.
-const FIRST_OF_ITS_PROCESS: &str = "SPLAT_TEST_FIRST_OF_ITS_PROCESS";
 
 /// A session alone on the GPU: free memory is a figure of the whole of it.
 fn session() -> (Alone, Session) {
@@ -106,15 +104,11 @@ fn the_ledger_says_what_the_driver_says() {
 #[ignore = "needs a CUDA device"]
 fn context_and_code_are_in_the_books() {
     // Only the first session of a process brings context and code to the GPU, where they stay.
-    if std::env::var_os(FIRST_OF_ITS_PROCESS).is_none() {
-        let _alone = alone();
-        let mut child = Command::new(std::env::current_exe().unwrap());
-        child.args(["--exact", "device_memory::context_and_code_are_in_the_books", "--ignored"]);
-        let output = child.env(FIRST_OF_ITS_PROCESS, "1").output().unwrap();
-        let text = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success() && text.contains("1 passed"), "{text}");
+    let alone = alone();
+    if !process::is_of("device_memory::context_and_code_are_in_the_books") {
         return;
     }
+    drop(alone);
     let (_alone, session) = session();
     let mapped = |label: &str| -> u64 {
         let entries = session.heap.ledger();
@@ -277,6 +271,63 @@ fn sorting_by_32_bits_agrees_with_the_host() {
     for blocks in [&key_blocks, &value_blocks] {
         blocks[half].download(stream, 0, &mut found).unwrap();
         assert!(found == expected, "not the host's order");
+    }
+}
+
+/// What the library's scratch was at most since the peaks were reset.
+fn library_scratch(heap: &Heap) -> u64 {
+    heap.ledger().iter().find(|entry| entry.label == "sort").map_or(0, |entry| entry.peak.0)
+}
+
+#[test]
+#[ignore = "needs a CUDA device"]
+fn the_library_takes_the_scratch_that_is_planned() {
+    let (_alone, session) = session();
+    let (heap, stream) = (&session.heap, &session.stream);
+    let library = heap.library();
+    // Around the ends of tiles, and far from them.
+    for n in [1_usize, 4_864, 4_865, 8_832, 8_833, 98_304, 98_305, 1_000_003, 9_000_011] {
+        let values = || {
+            let mut block = heap.scratch::<u32>("values", n).unwrap();
+            block.zero(stream).unwrap();
+            block
+        };
+        let (mut rows, mut others) = ([values(), values()], [values(), values()]);
+        for bits in [7, 8, 13, 30, 32] {
+            heap.reset_peak();
+            let [keys, values] = [&mut rows, &mut others].map(|blocks| blocks.each_mut());
+            let half = sort_pairs(heap, stream, &mut SortPairs { keys, values, n, bits: 0..bits })
+                .unwrap();
+            let planned = library.sort32.bytes(n as u64, bits);
+            assert_eq!(library_scratch(heap), planned, "{n} pairs by {bits} bits");
+            let is_second = library.sort32.ends_in_second(n as u64, bits);
+            assert_eq!(half == 1, is_second, "{n} pairs by {bits} bits");
+        }
+        let mut keys = [(); 2].map(|()| heap.scratch::<u16>("keys", n).unwrap());
+        keys[0].zero(stream).unwrap();
+        for bits in [7, 8, 13, 16] {
+            heap.reset_peak();
+            let (keys, values) = (keys.each_mut(), others.each_mut());
+            let half = sort_pairs(heap, stream, &mut SortPairs { keys, values, n, bits: 0..bits })
+                .unwrap();
+            let is_second = library.sort16.ends_in_second(n as u64, bits);
+            assert_eq!(half == 1, is_second, "{n} pairs of short keys by {bits} bits");
+            // Before compute capability 9.0 the table has what the largest GPU takes.
+            let planned = library.sort16.bytes(n as u64, bits);
+            assert!(library_scratch(heap) <= planned, "{n} pairs of short keys by {bits} bits");
+        }
+        let (input, output) = (&rows[0], &mut others[0]);
+        heap.reset_peak();
+        exclusive_sum(heap, stream, n, input, output).unwrap();
+        assert_eq!(library_scratch(heap), library.sum32.bytes(n as u64), "a sum of {n}");
+        heap.reset_peak();
+        exclusive_sum_ordered(heap, stream, n, (input, &rows[1]), output).unwrap();
+        assert_eq!(library_scratch(heap), library.sum32.bytes(n as u64), "an ordered sum of {n}");
+        let mut wide = heap.scratch::<u64>("offsets", n).unwrap();
+        wide.zero(stream).unwrap();
+        heap.reset_peak();
+        inclusive_sum(heap, stream, &mut wide).unwrap();
+        assert_eq!(library_scratch(heap), library.sum64.bytes(n as u64), "a wide sum of {n}");
     }
 }
 

@@ -2,13 +2,14 @@
 //! density control leaves the same rows in the same order.
 #![allow(clippy::cast_possible_truncation, reason = "numbers of a test are small")]
 
+use crate::common::prelude::*;
 use std::collections::HashSet;
 
 use crate::common::cuda;
 use splat::backend::cpu::Cpu;
 use splat::backend::cuda::{Cuda, CudaOptions};
 use splat::backend::{
-    Backend, Densified, DensifyRule, DeviceError, Grant, MemoryKind, Raster, Snapshot, Survey,
+    Densified, DensifyRule, DeviceError, Grant, MemoryKind, Snapshot, Store, Survey,
 };
 use splat::math::morton::Cube;
 use splat::math::random::{Purpose, Stream};
@@ -170,8 +171,8 @@ type Round = (Survey, Densified);
 
 /// One round on both devices.
 fn round(
-    (cpu, on_cpu): (&mut Cpu<f32>, &mut <Cpu<f32> as Raster<Gaussians>>::Model),
-    (cuda, on_cuda): (&mut Cuda, &mut <Cuda as Raster<Gaussians>>::Model),
+    (cpu, on_cpu): (&mut Cpu<f32>, &mut <Cpu<f32> as Store<Gaussians>>::Model),
+    (cuda, on_cuda): (&mut Cuda, &mut <Cuda as Store<Gaussians>>::Model),
     (rule, grant): (&DensifyRule, Grant),
     what: &str,
 ) -> Round {
@@ -190,13 +191,13 @@ fn round(
 /// These rounds, one after the other, on both devices.
 fn rounds(start: &Snapshot<Gaussians>, rules: &[(DensifyRule, Grant)]) -> Vec<Round> {
     let (mut cpu, mut cuda) = (Cpu::<f32>::new(), cuda());
-    let mut on_cuda = Raster::<Gaussians>::restore(&mut cuda, start.clone()).unwrap();
+    let mut on_cuda = cuda.restore(start.clone()).unwrap();
     let mut done = Vec::new();
     for (number, (rule, grant)) in rules.iter().enumerate() {
         let what = format!("{} rows, round {number}", start.parameters.len());
         // From the same values again: the places of the last round's children differ in rounding.
         let values: Snapshot<Gaussians> = cuda.snapshot(&mut on_cuda).unwrap();
-        let mut on_cpu = Raster::<Gaussians>::restore(&mut cpu, values).unwrap();
+        let mut on_cpu = cpu.restore(values).unwrap();
         done.push(round((&mut cpu, &mut on_cpu), (&mut cuda, &mut on_cuda), (rule, *grant), &what));
     }
     done
@@ -210,7 +211,7 @@ fn what_is_uploaded_comes_back_bit_for_bit() {
         for sh_degree in 0..=3 {
             let host = random(count, sh_degree, 1).parameters;
             let mut model = device.upload(&host).unwrap();
-            assert_eq!(Raster::<Gaussians>::len(&device, &model), count);
+            assert_eq!(device.len(&model), count);
             assert_eq!(device.download(&mut model).unwrap(), host);
             let snapshot: Snapshot<Gaussians> = device.snapshot(&mut model).unwrap();
             let zeros = Gaussians::zeros(sh_degree, count);
@@ -229,8 +230,8 @@ fn a_snapshot_restores_every_column_moment_and_statistic() {
     for count in SIZES {
         for sh_degree in 0..=3 {
             let snapshot = random(count, sh_degree, 2);
-            let mut model = Raster::<Gaussians>::restore(&mut device, snapshot.clone()).unwrap();
-            assert_eq!(Raster::<Gaussians>::snapshot(&mut device, &mut model).unwrap(), snapshot);
+            let mut model = device.restore(snapshot.clone()).unwrap();
+            assert_eq!(device.snapshot(&mut model).unwrap(), snapshot);
         }
     }
 }
@@ -241,11 +242,11 @@ fn a_snapshot_restores_every_column_moment_and_statistic() {
 fn a_model_of_many_chunks_comes_back_whole() {
     let mut device = cuda();
     let snapshot = random(100_003, 3, 3);
-    let mut model = Raster::<Gaussians>::restore(&mut device, snapshot.clone()).unwrap();
-    assert_eq!(Raster::<Gaussians>::snapshot(&mut device, &mut model).unwrap(), snapshot);
+    let mut model = device.restore(snapshot.clone()).unwrap();
+    assert_eq!(device.snapshot(&mut model).unwrap(), snapshot);
     let rows: Vec<usize> = (0..50_000).map(|i| i * 7919 % 100_003).collect();
     let mut cpu = Cpu::<f32>::new();
-    let mut on_cpu = Raster::<Gaussians>::restore(&mut cpu, snapshot).unwrap();
+    let mut on_cpu = cpu.restore(snapshot).unwrap();
     assert_eq!(device.sample(&mut model, &rows).unwrap(), cpu.sample(&mut on_cpu, &rows).unwrap());
 }
 
@@ -264,7 +265,7 @@ fn a_sample_holds_the_asked_rows_in_their_order() {
             device.sample(&mut model, &rows).unwrap(),
             cpu.sample(&mut on_cpu, &rows).unwrap()
         );
-        assert!(Raster::<Gaussians>::sample(&mut device, &mut model, &[]).unwrap().is_empty());
+        assert!(device.sample(&mut model, &[]).unwrap().is_empty());
         let behind: Result<Gaussians, DeviceError> = device.sample(&mut model, &[3, 1021]);
         assert!(matches!(behind, Err(DeviceError::NoSuchRow { row: 1021, len: 1021 })));
     }
@@ -278,7 +279,7 @@ fn a_model_takes_the_bytes_of_whole_blocks_of_32_rows() {
         for (sh_degree, coefficients) in [(0, 1), (1, 4), (2, 9), (3, 16)] {
             let model = device.upload(&Gaussians::zeros(sh_degree, count)).unwrap();
             let table = rows * (11 + 3 * coefficients) * 4;
-            let [parameters, others] = Raster::<Gaussians>::model_bytes(&device, &model);
+            let [parameters, others] = device.model_bytes(&model);
             assert_eq!(parameters, Bytes(table));
             // Moments, statistics of each row, and the steps that each block's SH has taken.
             assert_eq!(others, Bytes(2 * table + 8 * count as u64 + 4 * rows / 32));
@@ -378,8 +379,8 @@ fn a_reset_lowers_the_opacities_that_the_processor_lowers() {
     for count in SIZES {
         let start = with_edges(random(count, 1, 11));
         let (mut cpu, mut cuda) = (Cpu::<f32>::new(), cuda());
-        let mut on_cpu = Raster::<Gaussians>::restore(&mut cpu, start.clone()).unwrap();
-        let mut on_cuda = Raster::<Gaussians>::restore(&mut cuda, start.clone()).unwrap();
+        let mut on_cpu = cpu.restore(start.clone()).unwrap();
+        let mut on_cuda = cuda.restore(start.clone()).unwrap();
         cpu.reset_opacity(&mut on_cpu, 0.01).unwrap();
         cuda.reset_opacity(&mut on_cuda, 0.01).unwrap();
         let snapshots = [cpu.snapshot(&mut on_cpu).unwrap(), cuda.snapshot(&mut on_cuda).unwrap()];
@@ -395,18 +396,15 @@ fn growth_beyond_the_budget_is_refused_and_the_model_stays_whole() {
     let host = random(6_000_000, 0, 12).parameters;
     let mut model = device.upload(&host).unwrap();
     let everyone = DensifyRule { gradient_min: 0.0, opacity_min: 0.5, ..RULE };
-    let bytes = Raster::<Gaussians>::model_bytes(&device, &model);
+    let bytes = device.model_bytes(&model);
     let refused = device.densify(&mut model, &everyone, ALL);
     assert!(matches!(refused, Err(DeviceError::Refused(_))), "{refused:?}");
-    assert_eq!(Raster::<Gaussians>::len(&device, &model), 6_000_000);
-    assert_eq!(Raster::<Gaussians>::model_bytes(&device, &model), bytes);
+    assert_eq!(device.len(&model), 6_000_000);
+    assert_eq!(device.model_bytes(&model), bytes);
     assert!(device.download(&mut model).unwrap() == host);
     // The same round without births fits.
     let done = device.densify(&mut model, &everyone, Grant { births: 0 }).unwrap();
-    assert_eq!(
-        (done.refused, Raster::<Gaussians>::len(&device, &model)),
-        (6_000_000, 6_000_000 - done.pruned)
-    );
+    assert_eq!((done.refused, device.len(&model)), (6_000_000, 6_000_000 - done.pruned));
 }
 
 #[test]
@@ -422,8 +420,8 @@ fn rows_are_put_in_the_order_of_the_processor() {
                 *mean = edge;
             }
             let (mut cpu, mut cuda) = (Cpu::<f32>::new(), cuda());
-            let mut on_cpu = Raster::<Gaussians>::restore(&mut cpu, start.clone()).unwrap();
-            let mut on_cuda = Raster::<Gaussians>::restore(&mut cuda, start.clone()).unwrap();
+            let mut on_cpu = cpu.restore(start.clone()).unwrap();
+            let mut on_cuda = cuda.restore(start.clone()).unwrap();
             cpu.reorder(&mut on_cpu, &cube).unwrap();
             cuda.reorder(&mut on_cuda, &cube).unwrap();
             let snapshots =
@@ -447,8 +445,8 @@ fn an_order_that_there_is_no_scratch_for_is_refused_and_nothing_moves() {
     let host = random(6_000_000, 0, 15).parameters;
     let held = {
         let mut device = cuda();
-        let _model: <Cuda as Raster<Gaussians>>::Model = device.upload(&host).unwrap();
-        let memory = device.memory();
+        let _model: <Cuda as Store<Gaussians>>::Model = device.upload(&host).unwrap();
+        let memory = device.entries();
         let on_device = memory.iter().filter(|entry| entry.kind != MemoryKind::Pinned);
         on_device.map(|entry| entry.mapped).sum::<Bytes>()
     };

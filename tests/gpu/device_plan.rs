@@ -1,17 +1,19 @@
 //! The plan against a GPU's ledger: the same labels, and what goes by each of them.
 
+use crate::common::prelude::*;
+use crate::common::surface::{SurfaceRule, SurfaceTerms};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::common::cuda::{self, alone};
+use crate::common::drawing;
 use crate::common::oracle::{AT_REST, Shot, settings, step};
 use crate::common::scene::{photo, resized, straight, tame_gaussians};
 use splat::backend::cpu::count;
 use splat::backend::cuda::{BandPolicy, Cuda, CudaOptions, Model};
 use splat::backend::{
-    AdamStep, Backend, CHUNK_ROWS, Criterion, DensifyRule, Grant, LossTerms, MemoryEntry,
-    MemoryKind, NormalRule, Pass, Pending, Raster, RelocateRule, RenderSettings, Statistics,
-    Surface, SurfaceMaps, SurfaceRule, chunks,
+    AdamStep, CHUNK_ROWS, Criterion, DensifyRule, Grant, MemoryEntry, MemoryKind, Peaks,
+    RelocateRule, Statistics, Term, Terms, chunks,
 };
 use splat::dataset::{DepthMap, Image, View};
 use splat::math::morton::Cube;
@@ -90,7 +92,7 @@ impl Training {
     fn start(storage: Storage, kind: Kind) -> Self {
         let inverse_depth = kind == Kind::WithDepths;
         let statistics =
-            if kind == Kind::Mip { Statistics::Both } else { RenderSettings::DEFAULT.statistics };
+            if kind == Kind::Mip { Statistics::Both } else { Drawing::DEFAULT.statistics };
         let pass = if kind == Kind::Markov { Pass::Train } else { Pass::Observe };
         let mut gaussians = tame_gaussians(GAUSSIANS, 77, 3);
         // As a trained model's: a few tiles each.
@@ -103,19 +105,19 @@ impl Training {
                     index,
                     view,
                     photo: photograph(inverse_depth),
-                    settings: RenderSettings {
+                    settings: Drawing {
                         inverse_depth,
                         statistics,
                         pass,
                         ..settings(3, index as u64)
                     },
-                    terms: LossTerms { lambda_dssim: 0.2 },
+                    terms: Terms::photometric(0.2),
                 }
             })
             .collect();
         let options = CudaOptions { storage, ..CudaOptions::default() };
         let mut device = cuda::open_with(&options).expect("a CUDA device");
-        device.reset_memory_peaks();
+        drop(device.memory(Peaks::Reset));
         let model = device.upload(&gaussians).unwrap();
         // The same is counted on the processor; rounding moves a few splats over an edge.
         let drawn = |shot: &Shot| (shot.settings.near, shot.settings.screen_filter);
@@ -134,7 +136,7 @@ impl Training {
     fn smooth(&mut self) {
         if self.kind == Kind::Mip {
             let views: Vec<&View> = self.shots.iter().map(|shot| &shot.view).collect();
-            self.device.smooth(&mut self.model, &views, 0.2).unwrap();
+            self.device.update_filter_3d(&mut self.model, &views, 0.2).unwrap();
         }
     }
 
@@ -154,7 +156,7 @@ impl Training {
         for shot in self.shots.iter().chain(&self.shots) {
             self.iteration += 1;
             step(&mut self.device, &mut self.model, shot, (self.iteration, AT_REST));
-            let frame = self.device.render(&self.model, &shot.view, &shot.settings).unwrap();
+            let frame = self.device.draw(&self.model, &shot.view, &shot.settings).unwrap();
             // Of a view in bands nothing is kept that could be counted.
             let work = self.device.profiler().unwrap().work(&self.model, &frame).unwrap();
             let work = work.unwrap_or_default();
@@ -189,30 +191,27 @@ impl Training {
         let near = self.device.neighbours(&self.model, NEIGHBOURS).unwrap();
         for shot in &self.shots {
             self.iteration += 1;
-            let settings = RenderSettings { surface: maps.are_drawn(), ..shot.settings };
+            let settings = Drawing { surface: maps.are_drawn(), ..shot.settings };
             let target = self.device.target(shot.index, &shot.photo).unwrap();
-            let mut frame = self.device.render(&self.model, &shot.view, &settings).unwrap();
-            self.device.loss(&mut frame, &target, &shot.terms).unwrap();
-            let rule = surface_rule(maps, self.iteration);
-            if maps == Maps::Sampled {
-                let device = &mut self.device;
-                device.compare_sampled_depths(&self.model, &mut frame, &near, &rule).unwrap();
-            }
-            let normals = (maps == Maps::Compared).then(|| {
-                let every = NormalRule::EveryPixel;
-                self.device.compare_normals(&mut frame, 0.05, every).unwrap()
-            });
-            let mut gradients = self.device.gradients(&self.model).unwrap();
-            self.device.backward(&mut self.model, frame, &mut gradients).unwrap();
-            let terms =
-                self.device.regularise(&self.model, Some(&near), &mut gradients, &rule).unwrap();
+            let dn = if maps == Maps::Compared { 0.05 } else { 0.0 };
+            let terms = surface_rule(maps, self.iteration).terms();
+            let terms = &terms.with(Term::DepthNormal { by_opacity: false }, dn);
+            let seen = drawing::Seen {
+                view: &shot.view,
+                drawing: &settings,
+                target: &target,
+                terms,
+                near: Some(&near),
+            };
+            let mut gradients = Default::default();
+            let [pixels, samples] =
+                self.device.add_seen(&mut self.model, &seen, &mut gradients).unwrap();
             let step = AdamStep::new(self.iteration, AT_REST);
             self.device.step(&mut self.model, gradients, &step).unwrap();
-            let terms = terms.read().unwrap();
+            let terms = SurfaceTerms::from(samples.read().unwrap());
             assert!(terms.normal > 0.0 && terms.density + terms.sdf > 0.0, "{terms:?}");
-            if let Some(normals) = normals {
-                assert!(normals.read().unwrap() > 0.0);
-            }
+            let found = pixels.read().unwrap().get("dn");
+            assert!(if dn > 0.0 { found > Some(0.0) } else { found.is_none() }, "{found:?}");
         }
     }
 
@@ -220,8 +219,8 @@ impl Training {
     fn evaluate(&mut self) {
         let image = Arc::clone(&self.shots[0].photo);
         let target = self.device.glance(&image).unwrap();
-        let settings = RenderSettings { pass: Pass::Picture, ..self.shots[0].settings };
-        let frame = self.device.render(&self.model, &self.shots[0].view, &settings).unwrap();
+        let settings = Drawing { pass: Pass::Picture, ..self.shots[0].settings };
+        let frame = self.device.show(&self.model, &self.shots[0].view, &settings).unwrap();
         self.device.measure(&frame, &target).unwrap();
         self.device.image(&frame).unwrap();
         drop(frame);
@@ -329,7 +328,7 @@ fn the_plan_has_the_ledgers_rows(storage: Storage, kind: Kind) {
     assert!(!counts_alike || near(counted.visible, before.visible), "{counted:?} {before:?}");
     assert!(!counts_alike || near(counted.instances, before.instances), "{counted:?} {before:?}");
 
-    let entries = training.device.memory();
+    let entries = training.device.entries();
     let gaussians = (GAUSSIANS + BIRTHS) as u64;
     let most = ViewSize {
         px: SIZE,
@@ -353,6 +352,7 @@ fn the_plan_has_the_ledgers_rows(storage: Storage, kind: Kind) {
             Kind::Coarse(maps) => Some(Coarse { neighbours: NEIGHBOURS, shortens: true, maps }),
             Kind::Plain | Kind::WithDepths | Kind::Mip | Kind::Markov => None,
         },
+        batch_views: 1,
         relocates: kind == Kind::Markov,
         bands: true,
         context: entries
@@ -384,11 +384,11 @@ fn the_plan_has_the_ledgers_rows(storage: Storage, kind: Kind) {
     }
 
     training.device.set_bands(BandPolicy::AtLeast(4));
-    training.device.reset_memory_peaks();
+    drop(training.device.memory(Peaks::Reset));
     training.everything();
     let mut rows = run.ledger(true);
     rows.retain(|row| row.bytes > Bytes(0));
-    same_labels(&rows, &training.device.memory());
+    same_labels(&rows, &training.device.entries());
 }
 
 fn same_labels(rows: &[Row], entries: &[MemoryEntry]) {

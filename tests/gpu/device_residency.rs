@@ -1,6 +1,7 @@
 //! Photographs that leave a GPU when the model needs their room: training goes on as if they had
 //! stayed.
 
+use crate::common::prelude::*;
 use std::sync::Arc;
 
 use crate::common::Draws;
@@ -9,10 +10,7 @@ use crate::common::oracle::{AT_REST, settings};
 use crate::common::scene::{RATES, resized, tame_gaussians};
 use crate::common::view;
 use splat::backend::cuda::{Cuda, CudaOptions, Model, Target};
-use splat::backend::{
-    AdamStep, Backend, DensifyRule, DeviceError, Grant, LossTerms, LossValue, Pending, Raster,
-    Rates, RenderSettings,
-};
+use splat::backend::{AdamStep, DensifyRule, DeviceError, Grant, Photo, Rates, Stay, Term, Terms};
 use splat::dataset::{DepthMap, Image, View};
 use splat::math::Real;
 use splat::memory::{Bytes, Limit, Rung};
@@ -90,7 +88,7 @@ fn open(budget: Option<Bytes>) -> Result<Cuda, DeviceError> {
 
 /// What came of a run that the budget allowed.
 struct Ran {
-    losses: Vec<LossValue>,
+    losses: Vec<Loss>,
     /// Views whose photographs stayed before the model grew, and at the end.
     held: [usize; 2],
     /// More than what was ever held at once.
@@ -124,22 +122,19 @@ fn step(
     model: &mut Model,
     (shot, target): (&Shot, &Target),
     (number, rates): (u32, Rates),
-) -> Result<LossValue, DeviceError> {
+) -> Result<Loss, DeviceError> {
     let inverse_depth = shot.photo.depth.is_some();
-    let settings = RenderSettings { inverse_depth, ..settings(3, 5) };
-    let mut frame = device.render(model, &shot.view, &settings)?;
-    if inverse_depth {
-        device.compare_depths(&mut frame, target, DEPTH_WEIGHT)?;
-    }
-    let loss = device.loss(&mut frame, target, &LossTerms { lambda_dssim: 0.2 })?;
-    let mut gradients = device.gradients(model)?;
-    device.backward(model, frame, &mut gradients)?;
+    let settings = Drawing { inverse_depth, ..settings(3, 5) };
+    let weight = if inverse_depth { DEPTH_WEIGHT } else { 0.0 };
+    let terms = Terms::photometric(0.2).with(Term::InverseDepth, weight);
+    let (seen, mut gradients) = ((&shot.view, &settings), Default::default());
+    let loss = device.add_view(model, seen, (target, &terms), &mut gradients)?;
     device.step(model, gradients, &AdamStep::new(number, rates))?;
-    loss.read()
+    Ok(loss.read()?.into())
 }
 
 fn holds(device: &Cuda) -> usize {
-    (0..SIZES.len()).filter(|&index| device.holds(index)).count()
+    (0..SIZES.len()).filter(|&index| device.is_resident(index)).count()
 }
 
 /// Each view once, a round of density control, and more iterations. A target that was asked for
@@ -152,13 +147,13 @@ fn run(shots: &[Shot], gaussians: &Gaussians, budget: Option<Bytes>) -> Result<R
         let after = device.download(&mut model)?;
         return Err(Stopped { error, unchanged: Some(after == done.kept) });
     }
-    let peak = device.memory().iter().map(|entry| entry.peak).sum();
+    let peak = device.entries().iter().map(|entry| entry.peak).sum();
     Ok(Ran { losses: done.losses, held: [done.held, holds(&device)], peak })
 }
 
 /// How far a run has come.
 struct Done {
-    losses: Vec<LossValue>,
+    losses: Vec<Loss>,
     held: usize,
     /// The model before the last thing that was tried.
     kept: Gaussians,
@@ -192,7 +187,8 @@ fn iterate(
         drop(target);
         if number != BEFORE && number < BEFORE + AFTER {
             let next = order(number + 1);
-            device.prefetch(next, &shots[next].photo)?;
+            let stay = Stay::Ahead(next);
+            device.upload_target(Photo { image: &shots[next].photo, stay })?;
         }
     }
     Ok(())
@@ -260,7 +256,7 @@ fn a_glance_keeps_nothing_and_lets_nothing_go() {
     let mut device = open(None).unwrap();
     let model = device.upload(&gaussians).unwrap();
     let measured = |device: &mut Cuda, shot: &Shot, target: &Target| {
-        let frame = device.render(&model, &shot.view, &settings(3, 5)).unwrap();
+        let frame = device.show(&model, &shot.view, &settings(3, 5)).unwrap();
         device.measure(&frame, target).unwrap().l1
     };
     let kept = device.target(0, &shots[0].photo).unwrap();
@@ -271,7 +267,10 @@ fn a_glance_keeps_nothing_and_lets_nothing_go() {
             measured(&mut device, shot, &target);
         }
     }
-    assert_eq!((0..3).map(|index| device.holds(index)).collect::<Vec<_>>(), [true, false, false]);
+    assert_eq!(
+        (0..3).map(|index| device.is_resident(index)).collect::<Vec<_>>(),
+        [true, false, false]
+    );
     assert!(device.resident(1).is_none() && device.resident(2).is_none());
     let target = device.target(1, &shots[1].photo).unwrap();
     let by_target = measured(&mut device, &shots[1], &target);

@@ -6,8 +6,8 @@ use crate::common::cuda;
 use crate::common::events::{events_files, values_of_tags};
 use crate::common::program::{Ended, TestFolder, end, splat};
 use serde_json::Value;
-use splat::backend::Backend as _;
 use splat::backend::nvidia;
+use splat::backend::{Device as _, DeviceInfo};
 
 /// Density control ends here.
 const UNTIL: u64 = 1000;
@@ -151,12 +151,13 @@ fn profile_names_all(place: &TestFolder) {
 #[ignore = "needs a CUDA device"]
 fn the_gpu_that_is_watched_is_the_one_that_works() {
     let gpu = cuda::open();
-    let uuid = gpu.uuid().expect("an identifier");
+    let DeviceInfo { name, uuid } = gpu.info();
+    let uuid = uuid.expect("an identifier");
     match nvidia::watch(&uuid, |look| look()) {
         Ok(sample) => {
             let listed = nvidia::list().unwrap();
             let same = listed.iter().find(|it| it.uuid.as_deref() == Some(&uuid)).unwrap();
-            assert!(gpu.name().starts_with(&same.name), "{} is not {}", gpu.name(), same.name);
+            assert!(name.starts_with(&same.name), "{name} is not {}", same.name);
             assert_eq!(sample.memory_total, Some(same.memory));
             let held = gpu.heap().total().gib();
             assert!(sample.memory_used.unwrap().gib() > 0.5 * held, "{sample:?}, we hold {held}");

@@ -1,9 +1,10 @@
 //! What a GPU counts of a view's work, where it can be told beforehand.
 
 use crate::common::oracle::{AT_REST, Shot, settings, step};
+use crate::common::prelude::*;
 use crate::common::scene::{gaussian, photo, resized, straight, tame_gaussians, together};
 use splat::backend::cuda::{Cuda, Model};
-use splat::backend::{LossTerms, Pass, Raster, RenderSettings, Work};
+use splat::backend::{Terms, Work};
 use splat::dataset::View;
 use splat::memory::Bytes;
 
@@ -11,8 +12,8 @@ use splat::memory::Bytes;
 const SIZE: [u32; 2] = [40, 24];
 const PIXELS: u64 = 40 * 24;
 
-fn work(device: &mut Cuda, model: &Model, view: &View, settings: &RenderSettings) -> Option<Work> {
-    let frame = device.render(model, view, settings).unwrap();
+fn work(device: &mut Cuda, model: &Model, view: &View, settings: &Drawing) -> Option<Work> {
+    let frame = device.draw(model, view, settings).unwrap();
     device.profiler().unwrap().work(model, &frame).unwrap()
 }
 
@@ -46,13 +47,13 @@ fn a_gaussian_that_covers_the_view_is_work_in_each_of_its_parts() {
     };
     assert_eq!(work(device, &model, &view, &settings), Some(expected));
     let photo = photo(SIZE[0], SIZE[1], None);
-    let terms = LossTerms { lambda_dssim: 0.2 };
+    let terms = Terms::photometric(0.2);
     let mut shot = Shot { index: 0, view: view.clone(), photo, settings, terms };
     step(device, &mut model, &shot, (1, AT_REST));
     assert_eq!(work(device, &model, &view, &settings), Some(expected));
 
     // A step that sees nothing leaves the colours behind.
-    let blind = RenderSettings { near: 1e6, ..settings };
+    let blind = Drawing { near: 1e6, ..settings };
     let of_nothing = work(device, &model, &view, &blind).unwrap();
     assert_eq!((of_nothing.visible, of_nothing.lane_blocks_seen), (0, 0));
     assert_eq!((of_nothing.chunks, of_nothing.pairs_evaluated), (0, 0));
@@ -68,10 +69,8 @@ fn no_fewer_pairs_are_evaluated_than_change_a_pixel() {
     let device = &mut crate::common::cuda::open();
     let model = device.upload(&tame_gaussians(4000, 3, 3)).unwrap();
     let (view, settings) = (resized(&straight(), [203, 147]), settings(3, 1));
-    let picture = RenderSettings { pass: Pass::Picture, ..settings };
-    let frame = device.render(&model, &view, &picture).unwrap();
-    let counted = device.profiler().unwrap().work(&model, &frame).unwrap();
-    assert_eq!(counted, None, "no backward pass follows");
+    let picture = Drawing { pass: Pass::Picture, ..settings };
+    let frame = device.show(&model, &view, &picture).unwrap();
     let blended = device.image(&frame).unwrap().blended.unwrap();
     let contributing: u64 = blended.into_iter().map(u64::from).sum();
 

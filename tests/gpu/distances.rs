@@ -2,16 +2,15 @@
 //! differences of the whole pipeline, and what they do to Gaussians.
 
 use crate::common::oracle::AT_REST;
+use crate::common::prelude::*;
 use crate::common::scene::{gaussian, photo, straight, together};
 use crate::common::surface::{
-    Definition, Sample, Shown, Solid, WITH_DEPTHS, geometry, geometry_gradients, lists, looked_at,
+    Definition, Sample, Shown, Solid, SurfaceRule, SurfaceTerms, WITH_DEPTHS, add_rule, geometry,
+    geometry_gradients, lists, looked_at, masked,
 };
 use crate::common::{Draws, assert_relative, derivative, derivative_between_cuts};
-use splat::backend::cpu::{Cpu, Model, Neighbours, Parameter};
-use splat::backend::{
-    AdamStep, DeviceError, LossTerms, NormalRule, Pass, Raster, Rates, RenderSettings, Surface,
-    SurfaceMaps, SurfaceRule, SurfaceTerms,
-};
+use splat::backend::cpu::{Cpu, Model, NearestLists, Parameter};
+use splat::backend::{AdamStep, DeviceError, Objective, Rates, TrainDevice};
 use splat::math::Real;
 use splat::math::field::{DISTANCE_ERROR_MAX, distance_error, distance_error_bwd};
 use splat::math::lookup::{place_px, place_px_bwd};
@@ -19,7 +18,7 @@ use splat::model::Gaussians;
 
 each_backend!(
     distances_pull_a_sheet_to_the_surface_that_it_shows,
-    what_was_not_drawn_or_not_compared_is_refused,
+    what_was_not_drawn_or_not_found_is_refused,
     a_view_whose_surface_no_gaussian_is_near_has_no_samples,
 );
 
@@ -35,7 +34,7 @@ const RULE: SurfaceRule = SurfaceRule {
     iteration: 9_002,
 };
 
-/// Neighbours of each Gaussian in [`pile`].
+/// NearestLists of each Gaussian in [`pile`].
 const NEAR: u32 = 3;
 
 /// The one of [`pile`] that floats before all others.
@@ -80,7 +79,7 @@ fn visible() -> Vec<usize> {
 fn samples(
     device: &mut Cpu<f64>,
     model: &Model<f64>,
-    near: &Neighbours,
+    near: &NearestLists,
     (rule, shown): (&SurfaceRule, &Shown),
 ) -> (Vec<Solid>, Vec<usize>, Vec<Sample>) {
     let (geometry, lists) = (geometry(model), lists(device, near, model.len()));
@@ -102,7 +101,7 @@ fn distances_agree_with_their_definition() {
     let (mut held, mut counted) = (0, 0);
     for sdf_unit in [0.05, 1e-3] {
         let rule = SurfaceRule { density: 1.3, normal: 0.9, sdf_unit, samples: 403, ..RULE };
-        let found = looked_at(device, &mut model, (&view, &WITH_DEPTHS), (&near, &[rule])).0;
+        let found = looked_at(device, &mut model, (&view, &WITH_DEPTHS), (&near, &rule)).0;
         let (solids, near_surface, samples) = samples(device, &model, &near, (&rule, &shown));
         assert!(near_surface.len() >= 4 && near_surface.len() < 9, "{near_surface:?}");
         assert!(!near_surface.contains(&FLOATING));
@@ -125,10 +124,10 @@ fn distances_agree_with_their_definition() {
 }
 
 /// The terms of a model by the whole pipeline.
-fn total(model: &Model<f64>, near: &Neighbours, rules: &[SurfaceRule]) -> f64 {
+fn total(model: &Model<f64>, near: &NearestLists, rule: &SurfaceRule) -> f64 {
     let (device, mut model) = (&mut Cpu::<f64>::new(), model.clone());
     let view = straight();
-    let terms: SurfaceTerms = looked_at(device, &mut model, (&view, &WITH_DEPTHS), (near, rules)).0;
+    let terms: SurfaceTerms = looked_at(device, &mut model, (&view, &WITH_DEPTHS), (near, rule)).0;
     RULE.sdf * terms.sdf
 }
 
@@ -139,7 +138,7 @@ fn the_whole_pipeline_agrees_with_its_difference_in_every_parameter() {
     let device = &mut Cpu::<f64>::new();
     let mut model = device.upload(&gaussians).unwrap();
     let near = device.neighbours(&model, NEAR).unwrap();
-    let (_, gradients) = looked_at(device, &mut model, (&view, &WITH_DEPTHS), (&near, &[RULE]));
+    let (_, gradients) = looked_at(device, &mut model, (&view, &WITH_DEPTHS), (&near, &RULE));
     let found = geometry_gradients(device, &model, &gradients);
 
     let depth = |row: &usize| gaussians.means[row * 3 + 2];
@@ -169,7 +168,7 @@ fn the_whole_pipeline_agrees_with_its_difference_in_every_parameter() {
             let expected = derivative_between_cuts(model.column(parameter).values[at], |x| {
                 let mut moved = model.clone();
                 moved.column_mut(parameter).values[at] = x;
-                total(&moved, &near, &[RULE])
+                total(&moved, &near, &RULE)
             });
             let what = format!("Gaussian {row} {parameter:?}[{k}]");
             // Below the floor gradients drown in the rounding of the difference.
@@ -179,14 +178,18 @@ fn the_whole_pipeline_agrees_with_its_difference_in_every_parameter() {
 }
 
 #[test]
-fn what_two_rules_ask_of_a_frame_adds_up() {
+fn what_two_views_ask_adds_up() {
     let device = &mut Cpu::<f64>::new();
     let mut model = device.upload(&pile()).unwrap();
     let near = device.neighbours(&model, NEAR).unwrap();
     let other = SurfaceRule { sdf: 0.3, seed: 8, ..RULE };
     let mut rows = |rules: &[SurfaceRule]| {
-        let drawn = (&straight(), &WITH_DEPTHS);
-        let gradients = looked_at(device, &mut model, drawn, (&near, rules)).1;
+        let mut gradients = Default::default();
+        for rule in rules {
+            let (view, asked) = (straight(), (Some(&near), rule));
+            let seen = (&view, masked(&view));
+            add_rule(device, &mut model, seen, asked, &mut gradients).unwrap();
+        }
         geometry_gradients(device, &model, &gradients)
     };
     let [one, two, both] = [rows(&[RULE]), rows(&[other]), rows(&[RULE, other])];
@@ -208,7 +211,7 @@ fn the_number_of_threads_changes_nothing() {
             let mut model = device.upload(&sheet()).unwrap();
             let near = device.neighbours(&model, 16).unwrap();
             let drawn = (&straight(), &WITH_DEPTHS);
-            let (terms, gradients) = looked_at(device, &mut model, drawn, (&near, &[rule]));
+            let (terms, gradients) = looked_at(device, &mut model, drawn, (&near, &rule));
             (terms, geometry_gradients(device, &model, &gradients))
         })
     };
@@ -270,7 +273,7 @@ fn sheet() -> Gaussians {
     together(&parts)
 }
 
-fn distances_pull_a_sheet_to_the_surface_that_it_shows<B: SurfaceMaps>(device: &mut B) {
+fn distances_pull_a_sheet_to_the_surface_that_it_shows<B: TrainDevice>(device: &mut B) {
     let rates = Rates {
         means: 2e-4,
         log_scales: 5e-3,
@@ -285,55 +288,39 @@ fn distances_pull_a_sheet_to_the_surface_that_it_shows<B: SurfaceMaps>(device: &
     let drawn = (&straight(), &WITH_DEPTHS);
     // At other places than those that are looked at.
     let other = SurfaceRule { seed: 99, ..rule };
-    let before = looked_at(device, &mut model, drawn, (&near, &[other])).0.sdf;
+    let before = looked_at(device, &mut model, drawn, (&near, &other)).0.sdf;
     for number in 1..=150 {
         let rule = SurfaceRule { iteration: number, ..rule };
-        let (_, gradients) = looked_at(device, &mut model, drawn, (&near, &[rule]));
+        let (_, gradients) = looked_at(device, &mut model, drawn, (&near, &rule));
         device.step(&mut model, gradients, &AdamStep::new(number, rates)).unwrap();
     }
-    let after = looked_at(device, &mut model, drawn, (&near, &[other])).0.sdf;
+    let after = looked_at(device, &mut model, drawn, (&near, &other)).0.sdf;
     assert!(before > 0.1 && after < 0.6 * before, "{before} to {after}");
 }
 
-fn what_was_not_drawn_or_not_compared_is_refused<B: SurfaceMaps>(device: &mut B) {
-    let mut model = device.upload(&sheet()).unwrap();
+fn what_was_not_drawn_or_not_found_is_refused<B: TrainDevice>(device: &mut B) {
+    let model = device.upload(&sheet()).unwrap();
     let near = device.neighbours(&model, 16).unwrap();
     let fewer = device.upload(&pile()).unwrap();
     let stale = device.neighbours(&fewer, 3).unwrap();
-    let view = straight();
-    for (pass, surface) in [(Pass::Train, false), (Pass::Eval, true), (Pass::Picture, true)] {
-        let settings = RenderSettings { pass, surface, ..WITH_DEPTHS };
-        let mut frame = device.render(&model, &view, &settings).unwrap();
-        let found = device.compare_sampled_depths(&model, &mut frame, &near, &RULE);
-        assert!(matches!(found, Err(DeviceError::NoSurfaceMaps)), "{pass:?}: {found:?}");
-    }
-    let mut frame = device.render(&model, &view, &WITH_DEPTHS).unwrap();
-    let found = device.compare_sampled_depths(&model, &mut frame, &stale, &RULE);
-    assert!(matches!(found, Err(DeviceError::StaleNeighbours { .. })), "{found:?}");
-
-    // Nothing compared, a rule without distances, and normals that came second.
     let target = device.target(0, &photo(37, 29, None)).unwrap();
-    for what in 0..3 {
-        let mut frame = device.render(&model, &view, &WITH_DEPTHS).unwrap();
-        device.loss(&mut frame, &target, &LossTerms { lambda_dssim: 0.2 }).unwrap();
-        let none = SurfaceRule { sdf: 0.0, ..RULE };
-        if what > 0 {
-            let rule = if what == 1 { none } else { RULE };
-            device.compare_sampled_depths(&model, &mut frame, &near, &rule).unwrap();
-        }
-        if what == 2 {
-            device.compare_normals(&mut frame, 0.05, NormalRule::EveryPixel).unwrap();
-        }
-        let mut gradients = device.gradients(&model).unwrap();
-        device.backward(&mut model, frame, &mut gradients).unwrap();
-        let found = device.regularise(&model, Some(&near), &mut gradients, &RULE).err();
-        assert!(matches!(found, Some(DeviceError::NoSurfaceMaps)), "{what}: {found:?}");
-        let densities = SurfaceRule { density: 1.0, ..none };
-        device.regularise(&model, Some(&near), &mut gradients, &densities).unwrap();
+    let mut refused = |surface, near| {
+        let drawing = Drawing { surface, ..WITH_DEPTHS };
+        let frame = device.draw(&model, &straight(), &drawing).unwrap();
+        let objective = Objective { target: &target, terms: &RULE.terms(), near };
+        device.objective(&model, frame, &objective).err()
+    };
+    for (surface, near) in [(false, Some(&near)), (true, None)] {
+        let error = refused(surface, near);
+        let expected = matches!(error, Some(DeviceError::MissingInput { term: "SDF", .. }));
+        assert!(expected, "{surface}: {error:?}");
     }
+    let error = refused(true, Some(&stale));
+    assert!(matches!(error, Some(DeviceError::StaleNeighbours { .. })), "{error:?}");
+    assert!(refused(true, Some(&near)).is_none());
 }
 
-fn a_view_whose_surface_no_gaussian_is_near_has_no_samples<B: SurfaceMaps>(device: &mut B) {
+fn a_view_whose_surface_no_gaussian_is_near_has_no_samples<B: TrainDevice>(device: &mut B) {
     // Two small ones, so transparent that both seem to be far behind the first and before the second.
     let mut parts =
         [[0.0, 0.0, 1.0], [0.01, 0.0, 3.0]].map(|at| gaussian(at, 0.005, 0.3, [0.5; 3]));
@@ -347,7 +334,7 @@ fn a_view_whose_surface_no_gaussian_is_near_has_no_samples<B: SurfaceMaps>(devic
     let near = device.neighbours(&model, 2).unwrap();
     let rule = SurfaceRule { entropy: 0.5, density: 1.0, normal: 1.0, ..RULE };
     let drawn = (&straight(), &WITH_DEPTHS);
-    let (terms, gradients) = looked_at(device, &mut model, drawn, (&near, &[rule]));
+    let (terms, gradients) = looked_at(device, &mut model, drawn, (&near, &rule));
     assert!(terms.entropy > 0.1, "{terms:?}");
     assert_eq!([terms.density, terms.normal, terms.sdf], [0.0; 3]);
     device.step(&mut model, gradients, &AdamStep::new(1, AT_REST)).unwrap();

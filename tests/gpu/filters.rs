@@ -1,6 +1,7 @@
 //! The filters of Mip-Splatting, the regularisers and the random motion of MCMC: gradients against
 //! differences in double precision, and every device against the oracle.
 
+use crate::common::prelude::*;
 use std::sync::Arc;
 
 use crate::common::oracle::{
@@ -10,10 +11,7 @@ use crate::common::oracle::{
 use crate::common::scene::{NEAR, RATES, filtered_viewpoint, photo, tame_gaussians};
 use crate::common::{Draws, assert_relative, derivative, derivative_between_cuts, view};
 use splat::backend::cpu::{Cpu, Model, Parameter};
-use splat::backend::{
-    AdamStep, LossTerms, LossValue, Noise, Pass, Pending, Raster, Regularisers, RenderSettings,
-    ScreenFilter, Snapshot,
-};
+use splat::backend::{AdamStep, Noise, Regularisers, ScreenFilter, Snapshot, Terms, TrainDevice};
 use splat::dataset::{Image, View};
 use splat::math::filter::{kept_on_screen, kept_on_screen_bwd};
 use splat::math::linalg::{add, dot, mul};
@@ -143,32 +141,32 @@ fn dozen() -> Gaussians {
     all
 }
 
-fn loss_of(model: &Model<f64>, target: &Arc<Image>, settings: &RenderSettings) -> f64 {
+fn loss_of(model: &Model<f64>, target: &Arc<Image>, settings: &Drawing) -> f64 {
     let mut device = Cpu::<f64>::new();
-    let mut frame = device.render(model, &view(), settings).unwrap();
-    let terms = LossTerms { lambda_dssim: 0.2 };
-    device.loss(&mut frame, target, &terms).unwrap().read().unwrap().total
+    let frame = device.draw(model, &view(), settings).unwrap();
+    let (_, loss) = device.score(model, frame, target, &Terms::photometric(0.2)).unwrap();
+    loss.read().unwrap().total
 }
 
 #[test]
 fn the_pipeline_with_filters_agrees_with_its_differences() {
-    let settings = RenderSettings {
+    let settings = Drawing {
         pass: Pass::Train,
         sh_degree: 1,
         background: [0.2, 0.5, 0.9],
         near: NEAR,
         screen_filter: MIP,
-        ..RenderSettings::DEFAULT
+        ..Drawing::DEFAULT
     };
     let target = photo(37, 29, None);
     let mut device = Cpu::<f64>::new();
     let mut model = device.upload(&dozen()).unwrap();
-    device.smooth(&mut model, &[&view()], SAMPLED_FROM).unwrap();
+    device.update_filter_3d(&mut model, &[&view()], SAMPLED_FROM).unwrap();
     assert!(model.filter_3d.iter().all(|&filter| filter > 0.005));
-    let mut frame = device.render(&model, &view(), &settings).unwrap();
-    device.loss(&mut frame, &target, &LossTerms { lambda_dssim: 0.2 }).unwrap();
-    let mut sums = device.gradients(&model).unwrap();
-    device.backward(&mut model, frame, &mut sums).unwrap();
+    let mut sums = Default::default();
+    device
+        .add_view(&mut model, (&view(), &settings), (&target, &Terms::photometric(0.2)), &mut sums)
+        .unwrap();
     let mut compared = 0;
     for index in 0..model.len() {
         let gradient = device.parameter_gradient(&model, &sums, index);
@@ -223,7 +221,7 @@ fn sampled(views: &[View], mean: [f64; 3]) -> (Option<f64>, bool) {
     (nearest, close)
 }
 
-fn the_filter_is_that_of_the_nearest_view_and_the_largest_focal_length<B: Raster<Gaussians>>(
+fn the_filter_is_that_of_the_nearest_view_and_the_largest_focal_length<B: TrainDevice>(
     device: &mut B,
 ) {
     // More views than a block of a device looks at at once, the last of which are the three.
@@ -239,7 +237,9 @@ fn the_filter_is_that_of_the_nearest_view_and_the_largest_focal_length<B: Raster
         gaussians.quats.iter_mut().for_each(|x| *x = 1.0);
         let views: Vec<View> = (0..others).map(|_| far_away()).chain(three_views()).collect();
         let mut model = device.upload(&gaussians).unwrap();
-        device.smooth(&mut model, &views.iter().collect::<Vec<_>>(), SAMPLED_FROM).unwrap();
+        device
+            .update_filter_3d(&mut model, &views.iter().collect::<Vec<_>>(), SAMPLED_FROM)
+            .unwrap();
         let found = device.snapshot(&mut model).unwrap().filter_3d;
         assert_eq!(found.len(), count);
         let means = gaussians.means.as_chunks::<3>().0;
@@ -257,18 +257,18 @@ fn the_filter_is_that_of_the_nearest_view_and_the_largest_focal_length<B: Raster
     }
 }
 
-fn without_a_view_that_samples_anything_filters_are_zero<B: Raster<Gaussians>>(device: &mut B) {
+fn without_a_view_that_samples_anything_filters_are_zero<B: TrainDevice>(device: &mut B) {
     let mut model = device.upload(&tame_gaussians(40, 35, 0)).unwrap();
     assert!(!device.optional(&model).filter_3d);
-    device.smooth(&mut model, &[], SAMPLED_FROM).unwrap();
+    device.update_filter_3d(&mut model, &[], SAMPLED_FROM).unwrap();
     assert!(device.optional(&model).filter_3d);
     assert_eq!(device.snapshot(&mut model).unwrap().filter_3d, vec![0.0; 40]);
     let mut elsewhere = view();
     elsewhere.pose.translation = [0.0, 0.0, -1e4];
-    device.smooth(&mut model, &[&elsewhere], SAMPLED_FROM).unwrap();
+    device.update_filter_3d(&mut model, &[&elsewhere], SAMPLED_FROM).unwrap();
     assert_eq!(device.snapshot(&mut model).unwrap().filter_3d, vec![0.0; 40]);
     let mut none = device.upload(&Gaussians::zeros(2, 0)).unwrap();
-    device.smooth(&mut none, &[&view()], SAMPLED_FROM).unwrap();
+    device.update_filter_3d(&mut none, &[&view()], SAMPLED_FROM).unwrap();
     assert!(device.snapshot(&mut none).unwrap().filter_3d.is_empty());
 }
 
@@ -284,16 +284,21 @@ fn through_the_filter(snapshot: &Snapshot<Gaussians>) -> Vec<f64> {
     logits.zip(kept).map(|(&logit, kept)| sigmoid(f64::from(logit)) * kept).collect()
 }
 
-fn a_reset_lowers_opacities_as_they_are_through_the_filter<B: Raster<Gaussians>>(device: &mut B) {
+fn a_reset_lowers_opacities_as_they_are_through_the_filter<B: TrainDevice>(device: &mut B) {
     let mut gaussians = tame_gaussians(500, 36, 0);
     gaussians.opacity_logits.iter_mut().step_by(3).for_each(|logit| *logit -= 5.0);
     let mut model = device.upload(&gaussians).unwrap();
-    device.smooth(&mut model, &[&view()], SAMPLED_FROM).unwrap();
+    device.update_filter_3d(&mut model, &[&view()], SAMPLED_FROM).unwrap();
     let target = device.target(0, &photo(37, 29, None)).unwrap();
-    let mut frame = device.render(&model, &view(), &settings(0, 1)).unwrap();
-    device.loss(&mut frame, &target, &LossTerms { lambda_dssim: 0.2 }).unwrap();
-    let mut sums = device.gradients(&model).unwrap();
-    device.backward(&mut model, frame, &mut sums).unwrap();
+    let mut sums = Default::default();
+    device
+        .add_view(
+            &mut model,
+            (&view(), &settings(0, 1)),
+            (&target, &Terms::photometric(0.2)),
+            &mut sums,
+        )
+        .unwrap();
     device.step(&mut model, sums, &AdamStep::new(1, AT_REST)).unwrap();
     let before = device.snapshot(&mut model).unwrap();
     assert!(before.first_moments.opacity_logits.iter().any(|&moment| moment != 0.0));
@@ -315,21 +320,20 @@ fn a_reset_lowers_opacities_as_they_are_through_the_filter<B: Raster<Gaussians>>
     assert_eq!(after.filter_3d, before.filter_3d);
 }
 
-fn fused_gaussians_look_like_the_raw_ones_with_their_filter<B: Raster<Gaussians>>(device: &mut B) {
+fn fused_gaussians_look_like_the_raw_ones_with_their_filter<B: TrainDevice>(device: &mut B) {
     for filter in [ScreenFilter::DILATION, MIP] {
-        let settings =
-            RenderSettings { pass: Pass::Eval, screen_filter: filter, ..settings(3, 40) };
+        let settings = Drawing { pass: Pass::Eval, screen_filter: filter, ..settings(3, 40) };
         let mut model = device.upload(&tame_gaussians(80, 37, 3)).unwrap();
-        device.smooth(&mut model, &[&view()], SAMPLED_FROM).unwrap();
-        let frame = device.render(&model, &view(), &settings).unwrap();
+        device.update_filter_3d(&mut model, &[&view()], SAMPLED_FROM).unwrap();
+        let frame = device.show(&model, &view(), &settings).unwrap();
         let raw = device.image(&frame).unwrap().rgb;
         let Snapshot { mut parameters, filter_3d, .. } = device.snapshot(&mut model).unwrap();
         let plain = device.upload(&parameters).unwrap();
-        let frame = device.render(&plain, &view(), &settings).unwrap();
+        let frame = device.show(&plain, &view(), &settings).unwrap();
         let unfiltered = device.image(&frame).unwrap().rgb;
         fuse(&mut parameters, &filter_3d);
         let fused = device.upload(&parameters).unwrap();
-        let frame = device.render(&fused, &view(), &settings).unwrap();
+        let frame = device.show(&fused, &view(), &settings).unwrap();
         let fused = device.image(&frame).unwrap().rgb;
         let apart = |a: &[f32]| {
             a.chunks(3)
@@ -345,35 +349,35 @@ fn fused_gaussians_look_like_the_raw_ones_with_their_filter<B: Raster<Gaussians>
 }
 
 /// A step of a smoothed model over a view; its loss and what it left.
-fn smoothed_step<B: Raster<Gaussians>>(
+fn smoothed_step<B: TrainDevice>(
     device: &mut B,
     gaussians: &Gaussians,
     shot: &Shot,
     step: &AdamStep,
-) -> (LossValue, Snapshot<Gaussians>) {
+) -> (Loss, Snapshot<Gaussians>) {
     let mut model = device.upload(gaussians).unwrap();
-    device.smooth(&mut model, &[&shot.view], SAMPLED_FROM).unwrap();
+    device.update_filter_3d(&mut model, &[&shot.view], SAMPLED_FROM).unwrap();
     let target = device.target(shot.index, &shot.photo).unwrap();
-    let mut frame = device.render(&model, &shot.view, &shot.settings).unwrap();
-    let loss = device.loss(&mut frame, &target, &shot.terms).unwrap();
-    let mut sums = device.gradients(&model).unwrap();
-    device.backward(&mut model, frame, &mut sums).unwrap();
+    let mut sums = Default::default();
+    let loss = device
+        .add_view(&mut model, (&shot.view, &shot.settings), (&target, &shot.terms), &mut sums)
+        .unwrap();
     device.step(&mut model, sums, step).unwrap();
-    (loss.read().unwrap(), device.snapshot(&mut model).unwrap())
+    (loss.read().unwrap().into(), device.snapshot(&mut model).unwrap())
 }
 
 /// A view of the smoothed Gaussians with a photograph in which no pixel is borderline.
 fn smoothed_shot(gaussians: &Gaussians, filter: ScreenFilter, seed: u64) -> Shot {
-    let settings = RenderSettings { screen_filter: filter, ..settings(3, seed) };
+    let settings = Drawing { screen_filter: filter, ..settings(3, seed) };
     let mut oracle = Cpu::<f64>::new();
     let mut model = oracle.upload(gaussians).unwrap();
-    oracle.smooth(&mut model, &[&view()], SAMPLED_FROM).unwrap();
+    oracle.update_filter_3d(&mut model, &[&view()], SAMPLED_FROM).unwrap();
     let Snapshot { mut parameters, filter_3d, .. } = oracle.snapshot(&mut model).unwrap();
     fuse(&mut parameters, &filter_3d);
     shot(&parameters, &view(), settings, (seed, Counted::Clear))
 }
 
-fn steps_through_the_filters_agree_with_the_oracle<B: Raster<Gaussians>>(device: &mut B) {
+fn steps_through_the_filters_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
     for (count, seed, filter) in
         [(1, 41, MIP), (60, 42, MIP), (200, 43, MIP), (120, 44, ScreenFilter::DILATION)]
     {
@@ -389,7 +393,7 @@ fn steps_through_the_filters_agree_with_the_oracle<B: Raster<Gaussians>>(device:
     }
 }
 
-fn regularisers_pull_at_every_gaussian_seen_or_not<B: Raster<Gaussians>>(device: &mut B) {
+fn regularisers_pull_at_every_gaussian_seen_or_not<B: TrainDevice>(device: &mut B) {
     let gaussians = tame_gaussians(150, 45, 1);
     let mut away = view();
     // Nothing is seen: what gradient there is comes of the regularisers alone.
@@ -399,16 +403,16 @@ fn regularisers_pull_at_every_gaussian_seen_or_not<B: Raster<Gaussians>>(device:
         view: away,
         photo: photo(37, 29, None),
         settings: settings(1, 3),
-        terms: LossTerms { lambda_dssim: 0.2 },
+        terms: Terms::photometric(0.2),
     };
     let regularisers = Regularisers { opacity: 0.3, scale: 0.7 };
     let step = AdamStep { regularisers, ..AdamStep::new(1, RATES) };
     let mut model = device.upload(&gaussians).unwrap();
     let target = device.target(0, &shot.photo).unwrap();
-    let mut frame = device.render(&model, &shot.view, &shot.settings).unwrap();
-    device.loss(&mut frame, &target, &shot.terms).unwrap();
-    let mut sums = device.gradients(&model).unwrap();
-    device.backward(&mut model, frame, &mut sums).unwrap();
+    let mut sums = Default::default();
+    device
+        .add_view(&mut model, (&shot.view, &shot.settings), (&target, &shot.terms), &mut sums)
+        .unwrap();
     device.step(&mut model, sums, &step).unwrap();
     let after = device.snapshot(&mut model).unwrap();
     for (name, width, found) in gradients(&after) {
@@ -432,7 +436,7 @@ fn regularisers_pull_at_every_gaussian_seen_or_not<B: Raster<Gaussians>>(device:
     }
 }
 
-fn noise_moves_transparent_gaussians_as_the_oracle_does<B: Raster<Gaussians>>(device: &mut B) {
+fn noise_moves_transparent_gaussians_as_the_oracle_does<B: TrainDevice>(device: &mut B) {
     let mut gaussians = tame_gaussians(321, 46, 3);
     // Opacities around the 0.005 where the motion ends.
     let mut draws = Draws::new(47);
@@ -468,14 +472,14 @@ fn noise_moves_transparent_gaussians_as_the_oracle_does<B: Raster<Gaussians>>(de
     assert_eq!(found.parameters.log_scales, gaussians.log_scales);
 }
 
-fn filters_move_with_their_gaussians_and_are_zero_after_a_round<B: Raster<Gaussians>>(
-    device: &mut B,
-) {
-    use splat::backend::{Criterion, DensifyRule, Grant};
+fn filters_move_with_their_gaussians_and_are_zero_after_a_round<B: TrainDevice>(device: &mut B) {
+    use splat::backend::{Criterion, DensifyRule, Grant, TrainDevice};
     use splat::math::morton::Cube;
     let gaussians = tame_gaussians(203, 49, 2);
     let mut model = device.upload(&gaussians).unwrap();
-    device.smooth(&mut model, &three_views().iter().collect::<Vec<_>>(), SAMPLED_FROM).unwrap();
+    device
+        .update_filter_3d(&mut model, &three_views().iter().collect::<Vec<_>>(), SAMPLED_FROM)
+        .unwrap();
     let mut before = device.snapshot(&mut model).unwrap();
     before.absolute_norm_sums = (0_u16..203).map(|row| f32::from(row) * 0.5).collect();
     let mut model = device.restore(before.clone()).unwrap();

@@ -55,4 +55,5 @@ mod parity_render;
 mod parity_sizes;
 mod parity_step;
 mod parity_surface;
+mod parity_views;
 mod stages;

@@ -1,15 +1,15 @@
 //! Depths and normals of surfaces: what is drawn of them, how they are compared, and the gradients.
 
+use crate::common::prelude::*;
 use std::sync::Arc;
 
+use crate::common::drawing::drawn_either;
 use crate::common::oracle::settings;
 use crate::common::scene::{NEAR, gaussian, photo, resized, straight, tame_gaussians, together};
 use crate::common::{Draws, assert_relative, derivative, derivative_between_cuts, view};
-use splat::backend::cpu::{Cpu, Model, Parameter};
-use splat::backend::{
-    AdamStep, DeviceError, LossTerms, NormalRule, Pass, Pending, Raster, Rates, RenderSettings,
-    SurfaceMaps,
-};
+use splat::backend::cpu::{Cpu, Frame, Model, Parameter};
+use splat::backend::frame_state::{Drawn, Scored};
+use splat::backend::{AdamStep, DeviceError, Rates, Term, Terms, TrainDevice};
 use splat::dataset::Image;
 use splat::math::Real;
 use splat::math::linalg::{Quat, dot, mul, rotation};
@@ -27,8 +27,8 @@ each_backend!(
     colours_and_their_gradients_are_the_same_with_a_surface_and_without,
 );
 
-fn with_surface(settings: RenderSettings) -> RenderSettings {
-    RenderSettings { surface: true, ..settings }
+fn with_surface(settings: Drawing) -> Drawing {
+    Drawing { surface: true, ..settings }
 }
 
 /// Discs side by side at depth 2 of the straight camera, so close that nothing shines through, turned
@@ -51,32 +51,30 @@ fn wall(quat: Quat<f32>) -> Gaussians {
 const BORDER: f64 = 1.0 - (35.0 * 27.0) / (37.0 * 29.0);
 
 /// The mean of a model's view, with the gradients of it and of the colours.
-fn compared<B: SurfaceMaps>(
+fn compared<B: TrainDevice>(
     device: &mut B,
     model: &mut B::Model,
-    (weight, rule): (f64, NormalRule),
+    (weight, by_opacity): (f64, bool),
 ) -> (f64, B::Gradients) {
     let settings = with_surface(settings(3, 7));
     let target = device.target(0, &photo(37, 29, None)).unwrap();
-    let mut frame = device.render(model, &straight(), &settings).unwrap();
-    device.loss(&mut frame, &target, &LossTerms { lambda_dssim: 0.2 }).unwrap();
-    let mean = device.compare_normals(&mut frame, weight, rule).unwrap();
-    let mut gradients = device.gradients(model).unwrap();
-    device.backward(model, frame, &mut gradients).unwrap();
-    (mean.read().unwrap(), gradients)
+    let terms = Terms::photometric(0.2).with(Term::DepthNormal { by_opacity }, weight);
+    let (seen, mut gradients) = ((&straight(), &settings), B::Gradients::default());
+    let loss = device.add_view(model, seen, (&target, &terms), &mut gradients).unwrap();
+    (loss.read().unwrap().get("dn").unwrap(), gradients)
 }
 
-fn discs_that_face_the_camera_disagree_at_the_border_only<B: SurfaceMaps>(device: &mut B) {
+fn discs_that_face_the_camera_disagree_at_the_border_only<B: TrainDevice>(device: &mut B) {
     let mut model = device.upload(&wall([1.0, 0.0, 0.0, 0.0])).unwrap();
-    for rule in [NormalRule::EveryPixel, NormalRule::ByOpacity] {
+    for rule in [false, true] {
         let (mean, _) = compared(device, &mut model, (0.05, rule));
         // Pixels are finished when 1 to 2e-4 still shine through: their depths, not divided by the
         // opacity, differ by so much.
-        assert!((mean - BORDER).abs() < 2e-4, "{rule:?}: {mean} for {BORDER}");
+        assert!((mean - BORDER).abs() < 2e-4, "by opacity {rule}: {mean} for {BORDER}");
     }
 }
 
-fn discs_turn_into_the_surface_that_they_make_up<B: SurfaceMaps>(device: &mut B) {
+fn discs_turn_into_the_surface_that_they_make_up<B: TrainDevice>(device: &mut B) {
     // By 0.5 rad about an oblique axis.
     let (sine, cosine) = 0.25_f32.sin_cos();
     let mut model = device.upload(&wall([cosine, 0.8 * sine, -0.6 * sine, 0.0])).unwrap();
@@ -90,7 +88,7 @@ fn discs_turn_into_the_surface_that_they_make_up<B: SurfaceMaps>(device: &mut B)
     };
     let mut means = Vec::new();
     for number in 1..=40 {
-        let (mean, gradients) = compared(device, &mut model, (100.0, NormalRule::EveryPixel));
+        let (mean, gradients) = compared(device, &mut model, (100.0, false));
         device.step(&mut model, gradients, &AdamStep::new(number, only_turn)).unwrap();
         means.push(mean - BORDER);
     }
@@ -99,27 +97,25 @@ fn discs_turn_into_the_surface_that_they_make_up<B: SurfaceMaps>(device: &mut B)
     assert!(means[39] < 0.1 * means[0], "{means:?}");
 }
 
-fn what_was_not_drawn_is_not_compared<B: SurfaceMaps>(device: &mut B) {
+fn what_was_not_drawn_is_not_compared<B: TrainDevice>(device: &mut B) {
     let model = device.upload(&tame_gaussians(40, 3, 3)).unwrap();
-    for (pass, surface) in [(Pass::Train, false), (Pass::Eval, true), (Pass::Picture, true)] {
-        let settings = RenderSettings { pass, surface, ..settings(3, 3) };
-        let mut frame = device.render(&model, &view(), &settings).unwrap();
-        let refused = device.compare_normals(&mut frame, 0.05, NormalRule::EveryPixel).err();
-        assert!(matches!(refused, Some(DeviceError::NoSurfaceMaps)), "{pass:?}: {refused:?}");
-    }
+    let target = device.target(0, &photo(37, 29, None)).unwrap();
+    let frame = device.draw(&model, &view(), &settings(3, 3)).unwrap();
+    let terms = Terms::photometric(0.2).with(Term::DepthNormal { by_opacity: false }, 0.05);
+    let refused = device.score(&model, frame, &target, &terms).err();
+    let expected = matches!(refused, Some(DeviceError::MissingInput { term: "depth-normal", .. }));
+    assert!(expected, "{refused:?}");
 }
 
-fn colours_and_their_gradients_are_the_same_with_a_surface_and_without<B: SurfaceMaps>(
+fn colours_and_their_gradients_are_the_same_with_a_surface_and_without<B: TrainDevice>(
     device: &mut B,
 ) {
     let gaussians = tame_gaussians(300, 4, 3);
     for pass in [Pass::Eval, Pass::Train, Pass::Picture] {
-        let settings = RenderSettings { pass, ..settings(3, 4) };
+        let settings = Drawing { pass, ..settings(3, 4) };
         let model = device.upload(&gaussians).unwrap();
-        let [plain, beside] = [settings, with_surface(settings)].map(|settings| {
-            let frame = device.render(&model, &view(), &settings).unwrap();
-            device.image(&frame).unwrap()
-        });
+        let [plain, beside] = [settings, with_surface(settings)]
+            .map(|settings| drawn_either(device, &model, (&view(), &settings)));
         // The same operations in the same order.
         assert_eq!(plain.rgb, beside.rgb, "{pass:?}");
         let maps = [plain.surface, beside.surface].map(|map| map.is_some());
@@ -129,10 +125,15 @@ fn colours_and_their_gradients_are_the_same_with_a_surface_and_without<B: Surfac
     let target = device.target(0, &photo(37, 29, None)).unwrap();
     let [plain, beside] = [settings(3, 4), with_surface(settings(3, 4))].map(|settings| {
         let mut model = device.upload(&gaussians).unwrap();
-        let mut frame = device.render(&model, &view(), &settings).unwrap();
-        device.loss(&mut frame, &target, &LossTerms { lambda_dssim: 0.2 }).unwrap();
-        let mut gradients = device.gradients(&model).unwrap();
-        device.backward(&mut model, frame, &mut gradients).unwrap();
+        let mut gradients = Default::default();
+        device
+            .add_view(
+                &mut model,
+                (&view(), &settings),
+                (&target, &Terms::photometric(0.2)),
+                &mut gradients,
+            )
+            .unwrap();
         device
             .step(&mut model, gradients, &AdamStep::new(1, crate::common::oracle::AT_REST))
             .unwrap();
@@ -242,34 +243,35 @@ const WEIGHT: f64 = 0.4;
 fn objective(
     device: &mut Cpu<f64>,
     model: &Model<f64>,
-    (target, settings): (&Arc<Image>, &RenderSettings),
-) -> (f64, splat::backend::cpu::Frame<f64>) {
-    let mut frame = device.render(model, &view(), settings).unwrap();
-    // Does nothing to frames without inverse depths.
-    device.compare_depths(&mut frame, target, 0.3).unwrap();
-    let terms = LossTerms { lambda_dssim: 0.2 };
-    let total = device.loss(&mut frame, target, &terms).unwrap().read().unwrap().total;
-    let normals = device.compare_normals(&mut frame, WEIGHT, NormalRule::EveryPixel).unwrap();
-    (total + WEIGHT * normals.read().unwrap(), frame)
+    (target, settings): (&Arc<Image>, &Drawing),
+) -> (f64, Frame<f64, Scored<Drawn>>) {
+    let frame = device.draw(model, &view(), settings).unwrap();
+    let depths = if settings.inverse_depth { 0.3 } else { 0.0 };
+    let terms = Terms::photometric(0.2)
+        .with(Term::InverseDepth, depths)
+        .with(Term::DepthNormal { by_opacity: false }, WEIGHT);
+    let (frame, loss) = device.score(model, frame, target, &terms).unwrap();
+    let values = loss.read().unwrap();
+    (values.total + WEIGHT * values.get("dn").unwrap(), frame)
 }
 
 #[test]
 fn the_whole_pipeline_agrees_with_its_difference_in_every_parameter() {
-    let surface = with_surface(RenderSettings {
+    let surface = with_surface(Drawing {
         pass: Pass::Observe,
         sh_degree: 3,
         background: [0.2, 0.5, 0.9],
         near: NEAR,
-        ..RenderSettings::DEFAULT
+        ..Drawing::DEFAULT
     });
-    let both = RenderSettings { inverse_depth: true, ..surface };
+    let both = Drawing { inverse_depth: true, ..surface };
     let device = &mut Cpu::<f64>::new();
     let target = photo(37, 29, None);
     for settings in [surface, both] {
         let mut model = device.upload(&scene()).unwrap();
         let (_, frame) = objective(device, &model, (&target, &settings));
-        let mut gradients = device.gradients(&model).unwrap();
-        device.backward(&mut model, frame, &mut gradients).unwrap();
+        let mut gradients = Default::default();
+        device.backward(&mut model, frame, None, &mut gradients).unwrap();
         let mut compared = [0; 4];
         for index in 0..model.len() {
             let gradient = device.parameter_gradient(&model, &gradients, index);
@@ -301,12 +303,11 @@ fn a_view_smaller_than_three_pixels_is_all_border() {
     for size in [[1, 1], [2, 9], [9, 2]] {
         let view = resized(&straight(), size);
         let mut model = device.upload(&wall([1.0, 0.0, 0.0, 0.0])).unwrap();
-        let mut frame = device.render(&model, &view, &with_surface(settings(3, 1))).unwrap();
         let target = photo(size[0], size[1], None);
-        device.loss(&mut frame, &target, &LossTerms { lambda_dssim: 0.2 }).unwrap();
-        let mean = device.compare_normals(&mut frame, 0.05, NormalRule::EveryPixel).unwrap();
-        assert_eq!(mean.read().unwrap(), 1.0);
-        let mut gradients = device.gradients(&model).unwrap();
-        device.backward(&mut model, frame, &mut gradients).unwrap();
+        let terms = Terms::photometric(0.2).with(Term::DepthNormal { by_opacity: false }, 0.05);
+        let (drawing, mut gradients) = (with_surface(settings(3, 1)), Default::default());
+        let seen = (&view, &drawing);
+        let loss = device.add_view(&mut model, seen, (&target, &terms), &mut gradients).unwrap();
+        assert_eq!(loss.read().unwrap().get("dn"), Some(1.0));
     }
 }

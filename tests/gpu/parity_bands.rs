@@ -1,5 +1,6 @@
 //! Views that a GPU draws in bands of rows of tiles, against the same views drawn at once.
 
+use crate::common::prelude::*;
 use std::sync::Arc;
 
 use crate::common::oracle::{AT_REST, FirstStep, Shot, gradients, relative_error, settings, step};
@@ -7,11 +8,8 @@ use crate::common::scene::{
     RATES, gaussian, photo, random_gaussians, resized, straight, tame_gaussians, together,
 };
 use crate::common::{Draws, cuda, view};
-use splat::backend::cuda::{BandPolicy, Cuda, CudaOptions, Frame, Model};
-use splat::backend::{
-    Backend as _, DeviceError, LossTerms, LossValue, Pass, Pending as _, Raster as _,
-    RenderSettings, Statistics,
-};
+use splat::backend::cuda::{BandPolicy, Cuda, CudaOptions, Model};
+use splat::backend::{DeviceError, Rendered, Statistics, Terms, Work};
 use splat::dataset::{DepthMap, Image, View};
 use splat::math::Real as _;
 use splat::memory::Bytes;
@@ -48,16 +46,37 @@ fn gaussians(count: usize, seed: u64) -> Gaussians {
 fn render(
     device: &mut Cuda,
     (model, view): (&Model, &View),
-    settings: &RenderSettings,
+    settings: &Drawing,
     bands: BandPolicy,
-) -> Result<Frame, DeviceError> {
+) -> Result<Drawn, DeviceError> {
     device.set_bands(bands);
-    device.render(model, view, settings)
+    Ok(match settings.pass {
+        Pass::Eval | Pass::Picture => {
+            let frame = device.show(model, view, settings)?;
+            let image = device.image(&frame)?;
+            Drawn { image, bands: frame.bands(), in_bands: frame.is_in_bands(), work: None }
+        }
+        Pass::Train | Pass::Observe => {
+            let frame = device.draw(model, view, settings)?;
+            let image = device.image(&frame)?;
+            let work = device.profiler().unwrap().work(model, &frame)?;
+            Drawn { image, bands: frame.bands(), in_bands: frame.is_in_bands(), work }
+        }
+    })
+}
+
+/// What came of drawing a view.
+struct Drawn {
+    image: Rendered,
+    bands: u32,
+    in_bands: bool,
+    /// Nothing of a view in bands.
+    work: Option<Work>,
 }
 
 /// The bits of a picture's values, its inverse depths behind its colours, and its counts.
-fn bits(device: &mut Cuda, frame: &Frame) -> (Vec<u32>, Option<Vec<u32>>) {
-    let image = device.image(frame).unwrap();
+fn bits(drawn: &Drawn) -> (Vec<u32>, Option<Vec<u32>>) {
+    let image = drawn.image.clone();
     let values = image.rgb.into_iter().chain(image.inverse_depths.into_iter().flatten());
     (values.map(f32::to_bits).collect(), image.blended)
 }
@@ -66,19 +85,19 @@ fn assert_same_pixels(device: &mut Cuda, gaussians: &Gaussians, view: &View) {
     let size = [view.camera.width, view.camera.height];
     let model = device.upload(gaussians).unwrap();
     for (pass, inverse_depth) in PASSES.into_iter().flat_map(|pass| [(pass, false), (pass, true)]) {
-        let settings = RenderSettings { pass, inverse_depth, ..settings(3, 5) };
+        let settings = Drawing { pass, inverse_depth, ..settings(3, 5) };
         let whole = render(device, (&model, view), &settings, BandPolicy::Never).unwrap();
-        assert!(!whole.is_in_bands() && whole.bands() == 1);
-        let expected = bits(device, &whole);
+        assert!(!whole.in_bands && whole.bands == 1);
+        let expected = bits(&whole);
         drop(whole);
         for policy in POLICIES {
             let frame = render(device, (&model, view), &settings, policy).unwrap();
             let BandPolicy::AtLeast(wanted) = policy else { panic!("{policy:?}") };
             let bands = wanted.min(rows(size));
-            assert!(frame.is_in_bands(), "{policy:?}");
-            assert!(frame.bands() >= bands && frame.bands() <= rows(size), "{}", frame.bands());
-            assert!(bits(device, &frame) == expected, "{size:?} px, {pass:?}, {policy:?}");
-            assert_eq!(device.profiler().unwrap().work(&model, &frame).unwrap(), None);
+            assert!(frame.in_bands, "{policy:?}");
+            assert!(frame.bands >= bands && frame.bands <= rows(size), "{}", frame.bands);
+            assert!(bits(&frame) == expected, "{size:?} px, {pass:?}, {policy:?}");
+            assert_eq!(frame.work, None);
         }
     }
 }
@@ -111,15 +130,15 @@ fn bands_have_the_pixels_of_more_than_65535_tiles() {
         .collect();
     let device = &mut cuda::open();
     let model = device.upload(&together(&scattered)).unwrap();
-    let settings = RenderSettings { pass: Pass::Picture, ..settings(3, 5) };
+    let settings = Drawing { pass: Pass::Picture, ..settings(3, 5) };
     let whole = render(device, (&model, &view), &settings, BandPolicy::Never).unwrap();
-    let expected = bits(device, &whole);
+    let expected = bits(&whole);
     drop(whole);
     assert!(expected.1.as_ref().unwrap().iter().filter(|&&count| count > 0).count() > 100_000);
     for policy in [BandPolicy::AtLeast(3), BandPolicy::AtLeast(u32::MAX)] {
         let frame = render(device, (&model, &view), &settings, policy).unwrap();
-        assert!(bits(device, &frame) == expected, "{policy:?}");
-        assert!(policy != BandPolicy::AtLeast(u32::MAX) || frame.bands() == 129);
+        assert!(bits(&frame) == expected, "{policy:?}");
+        assert!(policy != BandPolicy::AtLeast(u32::MAX) || frame.bands == 129);
     }
 }
 
@@ -130,7 +149,7 @@ fn shot(view: &View) -> Shot {
         view: view.clone(),
         photo: photo(width, height, None),
         settings: settings(3, 5),
-        terms: LossTerms { lambda_dssim: 0.2 },
+        terms: Terms::photometric(0.2),
     }
 }
 
@@ -141,8 +160,7 @@ fn deep_shot(view: &View) -> Shot {
     let value = || u16::try_from(draws.uniform(0.0, 65_536.0).floor_i32()).unwrap();
     let values = std::iter::repeat_with(value).take(view.camera.pixels()).collect();
     let depth = Some(DepthMap { values, scale: 3.0, offset: -0.2 });
-    let settings =
-        RenderSettings { inverse_depth: true, statistics: Statistics::Both, ..plain.settings };
+    let settings = Drawing { inverse_depth: true, statistics: Statistics::Both, ..plain.settings };
     Shot { photo: Arc::new(Image { depth, ..Image::clone(&plain.photo) }), settings, ..plain }
 }
 
@@ -157,8 +175,8 @@ fn first_step(
 }
 
 /// Of equal images: sums in double precision of which only the order is open.
-fn assert_same_loss(found: &LossValue, expected: &LossValue) {
-    let depths = |loss: &LossValue| loss.depth_l1.unwrap_or(-1.0);
+fn assert_same_loss(found: &Loss, expected: &Loss) {
+    let depths = |loss: &Loss| loss.depth_l1.unwrap_or(-1.0);
     let pairs =
         [(found.l1, expected.l1), (found.ssim, expected.ssim), (depths(found), depths(expected))];
     for (found, expected) in pairs {
@@ -236,8 +254,7 @@ fn a_view_that_sees_nothing_is_drawn_in_bands_too() {
     let shot = shot(&view);
     for policy in POLICIES {
         let frame = render(device, (&model, &view), &shot.settings, policy).unwrap();
-        let image = device.image(&frame).unwrap();
-        assert!(image.rgb.chunks(3).all(|pixel| pixel == shot.settings.background));
+        assert!(frame.image.rgb.chunks(3).all(|pixel| pixel == shot.settings.background));
         drop(frame);
         step(device, &mut model, &shot, (1, AT_REST));
     }
@@ -296,7 +313,7 @@ fn a_view_that_does_not_fit_is_drawn_in_bands_within_the_budget() {
     device.heap().reset_peak();
 
     device.set_bands(BandPolicy::WhenNeeded);
-    let frame = device.render(&model, &shot.view, &shot.settings).unwrap();
+    let frame = device.draw(&model, &shot.view, &shot.settings).unwrap();
     assert!(frame.is_in_bands());
     drop(frame);
     // With a model less there is a little more room.
@@ -313,7 +330,7 @@ fn a_view_that_does_not_fit_is_drawn_in_bands_within_the_budget() {
     // Where it fits, it is drawn at once, and nothing else has changed.
     device.heap().set_budget(all);
     let frame = render(device, (&model, &shot.view), &shot.settings, BandPolicy::WhenNeeded);
-    assert!(!frame.unwrap().is_in_bands());
+    assert!(!frame.unwrap().in_bands);
     step(device, &mut model, &shot, (1, AT_REST));
 }
 
@@ -336,7 +353,7 @@ fn a_view_is_drawn_at_once_as_long_as_it_fits() {
     let mut drawn_in_bands = |spare: i64| {
         device.heap().set_budget(Bytes((held + scratch).saturating_add_signed(spare)));
         let frame = render(device, (&model, &shot.view), &shot.settings, BandPolicy::WhenNeeded);
-        let is_in_bands = frame.unwrap().is_in_bands();
+        let is_in_bands = frame.unwrap().in_bands;
         device.heap().set_budget(all);
         device.trim_memory().unwrap();
         is_in_bands
@@ -382,14 +399,16 @@ fn gradients_that_no_step_takes_do_not_show_in_the_next() {
     let mut model = device.upload(&gaussians).unwrap();
     let target = device.target(shot.index, &shot.photo).unwrap();
     // Density control does not count it either.
-    let unobserved = RenderSettings { pass: Pass::Train, ..shot.settings };
-    let mut frame = device.render(&model, &shot.view, &unobserved).unwrap();
-    let lost = device.loss(&mut frame, &target, &shot.terms).unwrap().read().unwrap();
-    let mut nobodys = device.gradients(&model).unwrap();
-    device.backward(&mut model, frame, &mut nobodys).unwrap();
+    let unobserved = Drawing { pass: Pass::Train, ..shot.settings };
+    let mut nobodys = Default::default();
+    let lost = device
+        .add_view(&mut model, (&shot.view, &unobserved), (&target, &shot.terms), &mut nobodys)
+        .unwrap()
+        .read()
+        .unwrap();
     drop(nobodys);
     let loss = step(device, &mut model, &shot, (1, RATES));
-    assert_same_loss(&lost, &loss);
+    assert_same_loss(&lost.into(), &loss);
     let found = FirstStep { loss, snapshot: device.snapshot(&mut model).unwrap() };
     assert_same_step(&found, &wholes, (1e-6, "after a frame that came to nothing"));
 }

@@ -1,9 +1,10 @@
 //! Gaussians that are not finite, on every device.
 
 use crate::common::oracle::{Counted, FirstStep, Shot, draw, settings, shot};
+use crate::common::prelude::*;
 use crate::common::scene::{RATES, composite, gaussian, tame_gaussians, together, without};
 use crate::common::view;
-use splat::backend::{AdamStep, DeviceError, Pending, Raster};
+use splat::backend::{AdamStep, DeviceError, TrainDevice};
 use splat::model::{Gaussians, Primitive};
 
 each_backend_anew!(
@@ -13,17 +14,20 @@ each_backend_anew!(
 );
 
 /// One iteration, and what the device has to say against it.
-fn try_step<B: Raster<Gaussians>>(
+fn try_step<B: TrainDevice>(
     device: &mut B,
     model: &mut B::Model,
     shot: &Shot,
     step: &AdamStep,
 ) -> Result<(), DeviceError> {
     let target = device.target(shot.index, &shot.photo)?;
-    let mut frame = device.render(model, &shot.view, &shot.settings)?;
-    let loss = device.loss(&mut frame, &target, &shot.terms)?;
-    let mut gradients = device.gradients(model)?;
-    device.backward(model, frame, &mut gradients)?;
+    let mut gradients = Default::default();
+    let loss = device.add_view(
+        model,
+        (&shot.view, &shot.settings),
+        (&target, &shot.terms),
+        &mut gradients,
+    )?;
     let stepped = device.step(model, gradients, step);
     loss.read()?;
     stepped
@@ -31,7 +35,7 @@ fn try_step<B: Raster<Gaussians>>(
 
 /// The index that the device names within two iterations, and the Gaussians of these rows after
 /// the first.
-fn reported<B: Raster<Gaussians>>(
+fn reported<B: TrainDevice>(
     device: &mut B,
     gaussians: &Gaussians,
     shot: &Shot,
@@ -53,7 +57,7 @@ fn reported<B: Raster<Gaussians>>(
 /// Two Gaussians that the view sees well.
 const BROKEN: [usize; 2] = [5, 17];
 
-fn a_gaussian_that_is_not_finite_harms_no_other_and_is_reported<B: Raster<Gaussians>>(
+fn a_gaussian_that_is_not_finite_harms_no_other_and_is_reported<B: TrainDevice>(
     open: impl Fn() -> B,
 ) {
     let mut whole = tame_gaussians(40, 13, 3);
@@ -95,9 +99,7 @@ fn a_gaussian_that_is_not_finite_harms_no_other_and_is_reported<B: Raster<Gaussi
 }
 
 /// Alone, and alone in the lanes that a GPU handles together.
-fn a_broken_gaussian_that_has_no_seen_neighbour_is_reported<B: Raster<Gaussians>>(
-    open: impl Fn() -> B,
-) {
+fn a_broken_gaussian_that_has_no_seen_neighbour_is_reported<B: TrainDevice>(open: impl Fn() -> B) {
     let settings = settings(3, 9);
     let ahead = gaussian([0.0, 0.05, 1.0], 0.1, 0.8, [0.5; 3]);
     let behind = gaussian([0.0, 0.05, -9.0], 0.1, 0.8, [0.5; 3]);
@@ -119,7 +121,7 @@ fn a_broken_gaussian_that_has_no_seen_neighbour_is_reported<B: Raster<Gaussians>
     }
 }
 
-fn a_colour_that_is_not_finite_though_its_coefficients_are_is_reported<B: Raster<Gaussians>>(
+fn a_colour_that_is_not_finite_though_its_coefficients_are_is_reported<B: TrainDevice>(
     open: impl Fn() -> B,
 ) {
     let whole = gaussian([0.0, 0.05, 1.0], 0.1, 0.8, [0.5; 3]);
@@ -129,7 +131,7 @@ fn a_colour_that_is_not_finite_though_its_coefficients_are_is_reported<B: Raster
     broken.sh_rest.fill(3e38);
     let mut device = open();
     let model = device.upload(&broken).unwrap();
-    let frame = device.render(&model, &shot.view, &shot.settings).unwrap();
+    let frame = device.show(&model, &shot.view, &shot.settings).unwrap();
     // In double precision the sum is a number.
     let held = device.image(&frame).unwrap().rgb.iter().any(|&value| value.abs() > 1e30);
     let (index, _) = reported(&mut open(), &broken, &shot, &[]);

@@ -1,10 +1,11 @@
 //! Models pass between devices, through memory and through a checkpoint's file.
 
 use crate::common::oracle::{Counted, Shot, assert_images_agree, settings, shot, step};
+use crate::common::prelude::*;
 use crate::common::scene::{RATES, tame_gaussians};
 use crate::common::view;
 use splat::backend::cpu::Cpu;
-use splat::backend::{CHUNK_ROWS, DeviceError, Raster, RenderSettings, Rows, Snapshot, chunks};
+use splat::backend::{CHUNK_ROWS, DeviceError, Rows, Snapshot, TrainDevice, chunks};
 use splat::config::Config;
 use splat::export::{RenderMode, read_ply};
 use splat::model::{Gaussians, Primitive};
@@ -34,7 +35,7 @@ fn shots(gaussians: &Gaussians) -> Vec<Shot> {
 }
 
 /// A model of 71 Gaussians of degree 2 after twenty steps.
-fn trained<B: Raster<Gaussians>>(device: &mut B) -> (B::Model, Vec<Shot>) {
+fn trained<B: TrainDevice>(device: &mut B) -> (B::Model, Vec<Shot>) {
     let gaussians = tame_gaussians(71, 19, 2);
     let shots = shots(&gaussians);
     let mut model = device.upload(&gaussians).unwrap();
@@ -45,7 +46,7 @@ fn trained<B: Raster<Gaussians>>(device: &mut B) -> (B::Model, Vec<Shot>) {
 }
 
 /// Through `first` to `second`: the same bits, and the same image within rounding.
-fn assert_passes_on<A: Raster<Gaussians>, B: Raster<Gaussians>>(first: &mut A, second: &mut B) {
+fn assert_passes_on<A: TrainDevice, B: TrainDevice>(first: &mut A, second: &mut B) {
     let (mut model, shots) = trained(first);
     let snapshot = first.snapshot(&mut model).unwrap();
     assert!(snapshot.second_moments.groups().iter().all(|g| g.values.iter().any(|&v| v > 0.0)));
@@ -75,11 +76,11 @@ fn assert_same_bits(found: &Snapshot<Gaussians>, expected: &Snapshot<Gaussians>)
     assert_eq!(parts(found), parts(expected));
 }
 
-fn a_model_trained_here_is_the_same_on_the_processor<B: Raster<Gaussians>>(device: &mut B) {
+fn a_model_trained_here_is_the_same_on_the_processor<B: TrainDevice>(device: &mut B) {
     assert_passes_on(device, &mut Cpu::<f32>::new());
 }
 
-fn a_model_trained_on_the_processor_is_the_same_here<B: Raster<Gaussians>>(device: &mut B) {
+fn a_model_trained_on_the_processor_is_the_same_here<B: TrainDevice>(device: &mut B) {
     assert_passes_on(&mut Cpu::<f32>::new(), device);
 }
 
@@ -88,7 +89,7 @@ fn about() -> Checkpoint {
     Checkpoint { iteration: 20, config: Config::default(), train_views }
 }
 
-fn a_model_goes_through_a_checkpoints_file_bit_for_bit<B: Raster<Gaussians>>(device: &mut B) {
+fn a_model_goes_through_a_checkpoints_file_bit_for_bit<B: TrainDevice>(device: &mut B) {
     let (mut model, _) = trained(device);
     let folder = tempfile::tempdir().unwrap();
     // Straight after the last step, of which a device may have put off a part.
@@ -106,7 +107,7 @@ fn a_model_goes_through_a_checkpoints_file_bit_for_bit<B: Raster<Gaussians>>(dev
     assert_same_bits(&processor.snapshot(&mut there).unwrap(), &snapshot);
 }
 
-fn training_goes_on_the_same_way_after_a_change_of_device<B: Raster<Gaussians>>(device: &mut B) {
+fn training_goes_on_the_same_way_after_a_change_of_device<B: TrainDevice>(device: &mut B) {
     let (mut model, shots) = trained(device);
     let mut oracle = Cpu::<f64>::new();
     let snapshot = device.snapshot(&mut model).unwrap();
@@ -131,7 +132,7 @@ fn training_goes_on_the_same_way_after_a_change_of_device<B: Raster<Gaussians>>(
     assert_ne!(here.parameters, snapshot.parameters);
 }
 
-fn every_row_of_a_model_of_any_size_comes_back<B: Raster<Gaussians>>(device: &mut B) {
+fn every_row_of_a_model_of_any_size_comes_back<B: TrainDevice>(device: &mut B) {
     // Around the blocks of 32 in which a device may keep its columns.
     for (count, sh_degree) in [(1, 0), (31, 1), (32, 2), (33, 3), (64, 0), (1025, 1)] {
         let gaussians = tame_gaussians(count, 23, sh_degree);
@@ -174,7 +175,7 @@ fn numbered(count: usize, sh_degree: u32) -> Snapshot<Gaussians> {
     }
 }
 
-fn any_range_of_rows_is_read<B: Raster<Gaussians>>(device: &mut B) {
+fn any_range_of_rows_is_read<B: TrainDevice>(device: &mut B) {
     let mut all = numbered(1021, 2);
     let mut model = device.restore(all.clone()).unwrap();
     for rows in [0..1021, 0..1, 31..33, 32..64, 33..97, 992..1021, 1020..1021, 500..500, 1021..1021]
@@ -191,7 +192,7 @@ fn any_range_of_rows_is_read<B: Raster<Gaussians>>(device: &mut B) {
     }
 }
 
-fn a_model_of_several_chunks_is_loaded_whole<B: Raster<Gaussians>>(device: &mut B) {
+fn a_model_of_several_chunks_is_loaded_whole<B: TrainDevice>(device: &mut B) {
     let count = 2 * CHUNK_ROWS + 33;
     let mut all = numbered(count, 1);
     let mut model = device.load(&mut all).unwrap();
@@ -203,9 +204,7 @@ fn a_model_of_several_chunks_is_loaded_whole<B: Raster<Gaussians>>(device: &mut 
     assert_same_bits(&device.snapshot(&mut model).unwrap(), &all);
 }
 
-fn a_model_of_lower_degree_looks_like_one_with_zero_harmonics<B: Raster<Gaussians>>(
-    device: &mut B,
-) {
+fn a_model_of_lower_degree_looks_like_one_with_zero_harmonics<B: TrainDevice>(device: &mut B) {
     let (mut model, shots) = trained(device);
     let folder = tempfile::tempdir().unwrap();
     let mut whole = device.snapshot(&mut model).unwrap();
@@ -221,8 +220,8 @@ fn a_model_of_lower_degree_looks_like_one_with_zero_harmonics<B: Raster<Gaussian
     let zeroed = device.restore(whole).unwrap();
     for shot in &shots {
         let mut draw = |model: &B::Model, sh_degree| {
-            let settings = RenderSettings { sh_degree, ..shot.settings };
-            let frame = device.render(model, &shot.view, &settings).unwrap();
+            let settings = Drawing { sh_degree, ..shot.settings };
+            let frame = device.show(model, &shot.view, &settings).unwrap();
             device.image(&frame).unwrap()
         };
         let (lower, zeroed) = (draw(&lower, 1), draw(&zeroed, 2));

@@ -2,6 +2,7 @@
 //! are those of full precision up to rounding, and rounding adds up to nothing.
 #![allow(clippy::cast_possible_truncation, reason = "numbers of a test are small")]
 
+use crate::common::prelude::*;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use crate::common::{Draws, cuda, view};
 use splat::backend::cpu::Cpu;
 use splat::backend::cuda::{Cuda, CudaOptions};
 use splat::backend::{
-    Backend, DensifyRule, DeviceError, Grant, LossTerms, MemoryKind, Pass, Raster, Rates, Snapshot,
+    DensifyRule, DeviceError, Grant, MemoryKind, Rates, Snapshot, Terms, TrainDevice,
 };
 use splat::dataset::{Image, View};
 use splat::math::compact::{
@@ -48,13 +49,13 @@ fn a_compact_model_takes_what_the_plan_says() {
             storage: Storage::Compact,
             optional: OptionalColumns::NONE,
         };
-        let regions = device.memory().into_iter().filter(|e| e.kind == MemoryKind::Region);
+        let regions = device.entries().into_iter().filter(|e| e.kind == MemoryKind::Region);
         let held: Vec<_> = regions.map(|entry| (entry.label, entry.bytes)).collect();
         // Columns that a model may lack are not held while it lacks them.
         for row in size.regions().iter().filter(|row| row.bytes > Bytes(0)) {
             assert!(held.contains(&(row.label, row.bytes)), "{row:?} is not in {held:?}");
         }
-        let [parameters, others] = Raster::<Gaussians>::model_bytes(&device, &model);
+        let [parameters, others] = device.model_bytes(&model);
         assert_eq!(Bytes(parameters.0 + others.0), size.bytes());
     }
     let million = |storage| {
@@ -138,7 +139,7 @@ fn moments_are_restored_to_code_precision_and_then_bit_for_bit() {
 /// A view with a photograph of noise.
 fn shot_of(index: usize, view: &View) -> Shot {
     let photo = photo(view.camera.width, view.camera.height, None);
-    let terms = LossTerms { lambda_dssim: 0.2 };
+    let terms = Terms::photometric(0.2);
     Shot { index, view: view.clone(), photo, settings: settings(3, 8), terms }
 }
 
@@ -345,11 +346,7 @@ fn rows_keep_their_colours_and_moments_where_they_are_moved() {
 const COLORS: Rates = Rates { sh_dc: 5e-2, sh_rest: 6e-2, ..AT_REST };
 
 /// Steps of these numbers, which see nothing of what is behind the camera.
-fn look_ahead<B: Raster<Gaussians>>(
-    device: &mut B,
-    model: &mut B::Model,
-    numbers: RangeInclusive<u32>,
-) {
+fn look_ahead<B: TrainDevice>(device: &mut B, model: &mut B::Model, numbers: RangeInclusive<u32>) {
     let mut shot = shot_of(0, &straight());
     shot.settings.pass = Pass::Train;
     for number in numbers {
@@ -505,16 +502,16 @@ fn a_living_model_turns_compact_in_place_and_back() {
         let mut device = full();
         let mut model = device.restore(start.clone()).unwrap();
         let before = image(&mut device, &model, &view());
-        let was = Raster::<Gaussians>::model_bytes(&device, &model);
-        let mapped = |device: &Cuda| -> u64 {
-            let regions = device.memory().into_iter().filter(|e| e.kind == MemoryKind::Region);
+        let was = device.model_bytes(&model);
+        let mapped = |device: &mut Cuda| -> u64 {
+            let regions = device.entries().into_iter().filter(|e| e.kind == MemoryKind::Region);
             regions.map(|entry| entry.mapped.0).sum()
         };
-        let mapped_before = mapped(&device);
+        let mapped_before = mapped(&mut device);
         let freed = device.compact(&mut model).unwrap();
         assert_eq!(model.storage(), Storage::Compact);
-        assert_eq!(mapped(&device) + freed.0, mapped_before);
-        let is = Raster::<Gaussians>::model_bytes(&device, &model);
+        assert_eq!(mapped(&mut device) + freed.0, mapped_before);
+        let is = device.model_bytes(&model);
         let less = was[0].0 + was[1].0 - is[0].0 - is[1].0;
         assert_eq!(less, 396 * count.next_multiple_of(32) as u64);
         // Blocks are up to a 32nd of a region, and granules are 2 MiB.
@@ -526,7 +523,7 @@ fn a_living_model_turns_compact_in_place_and_back() {
 
         device.expand(&mut model).unwrap();
         assert_eq!(model.storage(), Storage::Full);
-        assert_eq!(Raster::<Gaussians>::model_bytes(&device, &model), was);
+        assert_eq!(device.model_bytes(&model), was);
         assert_same_rows(&snapshot(&mut device, &mut model), &expected, "expand");
     }
 }

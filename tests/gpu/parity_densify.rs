@@ -2,10 +2,11 @@
 //! the same Gaussians in the same order.
 
 use crate::common::oracle::{self, Counted, Shot, settings, shot, step};
+use crate::common::prelude::*;
 use crate::common::scene::{RATES, tame_gaussians};
 use crate::common::view;
 use splat::backend::cpu::Cpu;
-use splat::backend::{Densified, DensifyRule, Grant, Raster, Snapshot, Survey};
+use splat::backend::{Densified, DensifyRule, Grant, Snapshot, Survey, TrainDevice};
 use splat::math::sigmoid;
 use splat::model::{Gaussians, Primitive};
 
@@ -37,7 +38,7 @@ fn five_shots(gaussians: &Gaussians) -> Vec<Shot> {
 
 /// A model after five observed views. Nothing has moved: every device reaches density control with
 /// the same parameters.
-fn observed<B: Raster<Gaussians>>(device: &mut B) -> B::Model {
+fn observed<B: TrainDevice>(device: &mut B) -> B::Model {
     let gaussians = scene();
     oracle::observed(device, &gaussians, &five_shots(&gaussians))
 }
@@ -123,7 +124,7 @@ fn assert_same_model(found: &Snapshot<Gaussians>, expected: &Snapshot<Gaussians>
 
 type Round = (Survey, Densified, Snapshot<Gaussians>);
 
-fn round<B: Raster<Gaussians>>(device: &mut B, rule: &DensifyRule, grant: Grant) -> Round {
+fn round<B: TrainDevice>(device: &mut B, rule: &DensifyRule, grant: Grant) -> Round {
     let mut model = observed(device);
     let survey = device.survey(&model, rule).unwrap();
     let before = device.len(&model);
@@ -132,9 +133,7 @@ fn round<B: Raster<Gaussians>>(device: &mut B, rule: &DensifyRule, grant: Grant)
     (survey, done, device.snapshot(&mut model).unwrap())
 }
 
-fn a_round_after_five_views_grows_and_prunes_the_same_gaussians<B: Raster<Gaussians>>(
-    device: &mut B,
-) {
+fn a_round_after_five_views_grows_and_prunes_the_same_gaussians<B: TrainDevice>(device: &mut B) {
     let rule = rule();
     let (survey, done, after) = round(device, &rule, ALL);
     let (oracle_survey, oracle_done, oracle_after) = round(&mut Cpu::<f64>::new(), &rule, ALL);
@@ -155,9 +154,7 @@ fn a_round_after_five_views_grows_and_prunes_the_same_gaussians<B: Raster<Gaussi
     }
 }
 
-fn a_round_with_a_grant_grows_those_with_the_highest_gradients<B: Raster<Gaussians>>(
-    device: &mut B,
-) {
+fn a_round_with_a_grant_grows_those_with_the_highest_gradients<B: TrainDevice>(device: &mut B) {
     let rule = rule();
     let mut oracle = Cpu::<f64>::new();
     let mut model = observed(&mut oracle);
@@ -176,9 +173,7 @@ fn a_round_with_a_grant_grows_those_with_the_highest_gradients<B: Raster<Gaussia
     assert_eq!((none.cloned, none.split, none.refused), (0, 0, survey.births()));
 }
 
-fn a_round_without_candidates_changes_nothing_but_the_statistics<B: Raster<Gaussians>>(
-    device: &mut B,
-) {
+fn a_round_without_candidates_changes_nothing_but_the_statistics<B: TrainDevice>(device: &mut B) {
     let rule = DensifyRule { gradient_min: 1e9, opacity_min: 0.0, scale_max: None, ..rule() };
     let (survey, done, after) = round(device, &rule, ALL);
     assert_eq!((survey, done), (Survey::default(), Densified::default()));
@@ -187,7 +182,7 @@ fn a_round_without_candidates_changes_nothing_but_the_statistics<B: Raster<Gauss
     assert_eq!(after.views_seen, vec![0; 203]);
 }
 
-fn rounds_follow_each_other_with_steps_between<B: Raster<Gaussians>>(device: &mut B) {
+fn rounds_follow_each_other_with_steps_between<B: TrainDevice>(device: &mut B) {
     // Columns grow and shrink across the blocks in which a device may keep them; what is compared
     // is the number of Gaussians and that none is broken.
     let rule = rule();
@@ -199,7 +194,7 @@ fn rounds_follow_each_other_with_steps_between<B: Raster<Gaussians>>(device: &mu
 }
 
 /// Numbers of Gaussians after each of four rounds.
-fn rounds<B: Raster<Gaussians>>(device: &mut B, rule: &DensifyRule, shots: &[Shot]) -> Vec<usize> {
+fn rounds<B: TrainDevice>(device: &mut B, rule: &DensifyRule, shots: &[Shot]) -> Vec<usize> {
     let mut model = observed(device);
     let mut counts = Vec::new();
     for iteration in 1..=4 {
@@ -220,7 +215,7 @@ fn rounds<B: Raster<Gaussians>>(device: &mut B, rule: &DensifyRule, shots: &[Sho
     counts
 }
 
-fn a_reset_of_the_opacities_lowers_the_same_ones<B: Raster<Gaussians>>(device: &mut B) {
+fn a_reset_of_the_opacities_lowers_the_same_ones<B: TrainDevice>(device: &mut B) {
     let mut model = observed(device);
     let before = device.snapshot(&mut model).unwrap();
     let ceiling = between(&opacities(&before.parameters), [0.4, 0.6]);

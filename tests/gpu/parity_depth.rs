@@ -1,7 +1,9 @@
 //! Inverse depths and absolute gradients of every device against the CPU backend in double precision.
 
+use crate::common::prelude::*;
 use std::sync::Arc;
 
+use crate::common::drawing::drawn_either;
 use crate::common::oracle::{
     Counted, DEPTH_WEIGHT, FirstStep, Shot, assert_first_steps_agree, clear_gaussians,
     clear_pixels, mean_size, observed, settings, shot,
@@ -9,7 +11,7 @@ use crate::common::oracle::{
 use crate::common::scene::{composite, gaussian, resized, straight, tame_gaussians, together};
 use crate::common::{Draws, view};
 use splat::backend::cpu::Cpu;
-use splat::backend::{Pass, Pending, Raster, RenderSettings, Statistics};
+use splat::backend::{Statistics, TrainDevice};
 use splat::dataset::{DepthMap, Image, View};
 use splat::math::Real;
 use splat::math::linalg::dot;
@@ -26,18 +28,19 @@ each_backend!(
 );
 
 /// The inverse depths of these Gaussians in a view.
-fn inverse_depths<B: Raster<Gaussians>>(
+fn inverse_depths<B: TrainDevice>(
     device: &mut B,
     (gaussians, view): (&Gaussians, &View),
-    settings: &RenderSettings,
+    settings: &Drawing,
 ) -> Vec<f32> {
     let model = device.upload(gaussians).unwrap();
-    let frame = device.render(&model, view, settings).unwrap();
-    device.image(&frame).unwrap().inverse_depths.expect("inverse depths were asked for")
+    drawn_either(device, &model, (view, settings))
+        .inverse_depths
+        .expect("inverse depths were asked for")
 }
 
-fn with_depths(settings: RenderSettings) -> RenderSettings {
-    RenderSettings { inverse_depth: true, ..settings }
+fn with_depths(settings: Drawing) -> Drawing {
+    Drawing { inverse_depth: true, ..settings }
 }
 
 /// A shot with a map of noise beside the photograph, in every value so far from what is drawn that no
@@ -45,7 +48,7 @@ fn with_depths(settings: RenderSettings) -> RenderSettings {
 fn shot_with_depths(
     gaussians: &Gaussians,
     view: &View,
-    settings: RenderSettings,
+    settings: Drawing,
     (seed, counted): (u64, Counted),
 ) -> Shot {
     let mut shot = shot(gaussians, view, with_depths(settings), (seed, counted));
@@ -64,13 +67,13 @@ fn shot_with_depths(
     shot
 }
 
-fn maps_of_inverse_depths_agree_with_the_oracle<B: Raster<Gaussians>>(device: &mut B) {
+fn maps_of_inverse_depths_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
     for (seed, size) in (1..).zip([[1, 1], [16, 16], [17, 33], [37, 29], [15, 130], [203, 47]]) {
         let view = resized(&view(), size);
         for count in [0, 3, 40, 300] {
             let gaussians = tame_gaussians(count, seed, 3);
             for pass in [Pass::Eval, Pass::Train] {
-                let settings = RenderSettings { pass, ..with_depths(settings(3, seed)) };
+                let settings = Drawing { pass, ..with_depths(settings(3, seed)) };
                 let found = inverse_depths(device, (&gaussians, &view), &settings);
                 let oracle = &mut Cpu::<f64>::new();
                 let expected = inverse_depths(oracle, (&gaussians, &view), &settings);
@@ -87,15 +90,13 @@ fn maps_of_inverse_depths_agree_with_the_oracle<B: Raster<Gaussians>>(device: &m
     }
 }
 
-fn images_are_the_same_with_inverse_depths_and_without<B: Raster<Gaussians>>(device: &mut B) {
+fn images_are_the_same_with_inverse_depths_and_without<B: TrainDevice>(device: &mut B) {
     let gaussians = tame_gaussians(300, 4, 3);
     let model = device.upload(&gaussians).unwrap();
     for pass in [Pass::Eval, Pass::Train, Pass::Picture] {
-        let settings = RenderSettings { pass, ..settings(3, 4) };
-        let [plain, deep] = [settings, with_depths(settings)].map(|settings| {
-            let frame = device.render(&model, &view(), &settings).unwrap();
-            device.image(&frame).unwrap()
-        });
+        let settings = Drawing { pass, ..settings(3, 4) };
+        let [plain, deep] = [settings, with_depths(settings)]
+            .map(|settings| drawn_either(device, &model, (&view(), &settings)));
         // The same operations in the same order.
         assert_eq!(plain.rgb, deep.rgb, "{pass:?}");
         assert_eq!(plain.blended, deep.blended, "{pass:?}");
@@ -104,9 +105,7 @@ fn images_are_the_same_with_inverse_depths_and_without<B: Raster<Gaussians>>(dev
     }
 }
 
-fn losses_and_gradients_of_inverse_depths_agree_with_the_oracle<B: Raster<Gaussians>>(
-    device: &mut B,
-) {
+fn losses_and_gradients_of_inverse_depths_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
     for (count, seed) in [(1, 1), (8, 2), (60, 3), (200, 4)] {
         for counted in [Counted::Clear, Counted::Some] {
             let gaussians = tame_gaussians(count, seed, 3);
@@ -143,7 +142,7 @@ fn layers(count: u32) -> Gaussians {
     together(&parts)
 }
 
-fn lists_of_several_chunks_agree_with_the_oracle<B: Raster<Gaussians>>(device: &mut B) {
+fn lists_of_several_chunks_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
     // 256 instances are a chunk: this is two of them and a part.
     let mut gaussians = layers(600);
     // What is round has no gradient of its rotation, and rounding would be held against nothing.
@@ -157,7 +156,7 @@ fn lists_of_several_chunks_agree_with_the_oracle<B: Raster<Gaussians>>(device: &
     assert!(step.snapshot.views_seen.iter().all(|&seen| seen == 1));
 }
 
-fn a_view_without_a_map_has_the_loss_of_its_colours_alone<B: Raster<Gaussians>>(device: &mut B) {
+fn a_view_without_a_map_has_the_loss_of_its_colours_alone<B: TrainDevice>(device: &mut B) {
     let gaussians = tame_gaussians(60, 12, 3);
     let mut plain = shot(&gaussians, &view(), settings(3, 12), (12, Counted::Clear));
     let before = FirstStep::taken_by(device, &gaussians, &plain);
@@ -176,9 +175,9 @@ fn a_view_without_a_map_has_the_loss_of_its_colours_alone<B: Raster<Gaussians>>(
     // And where nobody compares the map that there is.
     let target = device.target(0, &deep.photo).unwrap();
     let model = device.upload(&gaussians).unwrap();
-    let mut frame = device.render(&model, &deep.view, &deep.settings).unwrap();
-    let loss = device.loss(&mut frame, &target, &deep.terms).unwrap().read().unwrap();
-    assert_eq!(loss.depth_l1, None);
+    let frame = device.draw(&model, &deep.view, &deep.settings).unwrap();
+    let (_, loss) = device.score(&model, frame, &target, &deep.terms).unwrap();
+    assert_eq!(loss.read().unwrap().get("depth_l1"), None);
 }
 
 /// Views from two sides, with the statistics that are asked for.
@@ -186,7 +185,7 @@ fn two_shots(gaussians: &Gaussians, statistics: Statistics, depths: bool) -> Vec
     let views = [view(), straight()];
     let numbered = |(index, view): (usize, &View)| {
         let seed = index as u64;
-        let settings = RenderSettings { statistics, ..settings(3, seed) };
+        let settings = Drawing { statistics, ..settings(3, seed) };
         let made = if depths { shot_with_depths } else { shot };
         Shot { index, ..made(gaussians, view, settings, (seed, Counted::Clear)) }
     };
@@ -205,7 +204,7 @@ fn assert_sums_agree(found: &[f32], expected: &[f32], what: &str) {
     }
 }
 
-fn absolute_gradients_agree_with_the_oracle<B: Raster<Gaussians>>(device: &mut B) {
+fn absolute_gradients_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
     for (count, seed) in [(1, 41), (90, 42), (250, 43)] {
         let gaussians = tame_gaussians(count, seed, 3);
         for depths in [false, true] {
@@ -244,12 +243,12 @@ fn absolute_gradients_agree_with_the_oracle<B: Raster<Gaussians>>(device: &mut B
 
 /// Sums of absolute values hardly depend on the order of their terms: twice the same view tells twice
 /// the same but for single precision, and what fades is their share to within it.
-fn what_is_near_tells_by_the_square_of_its_depth<B: Raster<Gaussians>>(device: &mut B) {
+fn what_is_near_tells_by_the_square_of_its_depth<B: TrainDevice>(device: &mut B) {
     const FADE_DEPTH: f64 = 1.5;
     let gaussians = tame_gaussians(250, 44, 3);
     let pose = view().pose;
     let mut observed = |statistics, fade_depth| {
-        let settings = RenderSettings { statistics, fade_depth, ..settings(3, 7) };
+        let settings = Drawing { statistics, fade_depth, ..settings(3, 7) };
         let shots = [shot(&gaussians, &view(), settings, (7, Counted::Clear))];
         let mut model = observed(device, &gaussians, &shots);
         let snapshot = device.snapshot(&mut model).unwrap();

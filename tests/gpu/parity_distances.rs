@@ -2,14 +2,13 @@
 //! the CPU backend in double precision.
 
 use crate::common::oracle::{AT_REST, gradients};
+use crate::common::prelude::*;
 use crate::common::scene::{gaussian, photo, resized, straight, together};
 use crate::common::surface::{Shown, Solid, WITH_DEPTHS};
+use crate::common::surface::{SurfaceRule, SurfaceTerms};
 use crate::common::{Draws, view};
 use splat::backend::cpu::Cpu;
-use splat::backend::{
-    AdamStep, LossTerms, NormalRule, Pending, RenderSettings, Snapshot, SurfaceMaps, SurfaceRule,
-    SurfaceTerms,
-};
+use splat::backend::{AdamStep, Snapshot, Term, TrainDevice};
 use splat::dataset::View;
 use splat::math::Real;
 use splat::math::linalg::{mul_transposed, sub};
@@ -74,7 +73,7 @@ fn near_surface(gaussians: &Gaussians, view: &View) -> Vec<usize> {
 }
 
 /// What a step without the pixels' say left behind: the terms, and moments that are the gradients.
-fn compared<B: SurfaceMaps>(
+fn compared<B: TrainDevice>(
     device: &mut B,
     gaussians: &Gaussians,
     (view, count, normals): (&View, u32, f64),
@@ -85,17 +84,13 @@ fn compared<B: SurfaceMaps>(
     let [width, height] = [view.camera.width, view.camera.height];
     let masked = photo(width, height, Some(vec![0; (width * height) as usize]));
     let target = device.target(0, &masked).unwrap();
-    let settings = RenderSettings { inverse_depth: normals != 0.0, ..WITH_DEPTHS };
-    let mut frame = device.render(&model, view, &settings).unwrap();
-    device.loss(&mut frame, &target, &LossTerms { lambda_dssim: 0.2 }).unwrap();
-    if normals != 0.0 {
-        device.compare_normals(&mut frame, normals, NormalRule::EveryPixel).unwrap();
-    }
-    device.compare_sampled_depths(&model, &mut frame, &near, rule).unwrap();
-    let mut gradients = device.gradients(&model).unwrap();
-    device.backward(&mut model, frame, &mut gradients).unwrap();
-    let terms = device.regularise(&model, Some(&near), &mut gradients, rule).unwrap();
-    let terms = terms.read().unwrap();
+    let settings = Drawing { inverse_depth: normals != 0.0, ..WITH_DEPTHS };
+    let terms = rule.terms().with(Term::DepthNormal { by_opacity: false }, normals);
+    let near = Some(&near);
+    let seen = Seen { view, drawing: &settings, target: &target, terms: &terms, near };
+    let mut gradients = Default::default();
+    let [_, samples] = device.add_seen(&mut model, &seen, &mut gradients).unwrap();
+    let terms = samples.read().unwrap().into();
     device.step(&mut model, gradients, &AdamStep::new(1, AT_REST)).unwrap();
     (terms, device.snapshot(&mut model).unwrap())
 }
@@ -138,7 +133,7 @@ fn assert_columns_agree(found: &Snapshot<Gaussians>, expected: &Snapshot<Gaussia
     }
 }
 
-fn assert_agrees<B: SurfaceMaps>(
+fn assert_agrees<B: TrainDevice>(
     device: &mut B,
     gaussians: &Gaussians,
     (view, count, normals): (&View, u32, f64),
@@ -151,7 +146,7 @@ fn assert_agrees<B: SurfaceMaps>(
     found.0
 }
 
-fn distances_of_every_view_agree_with_the_oracle<B: SurfaceMaps>(device: &mut B) {
+fn distances_of_every_view_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
     let wide = resized(&straight(), [203, 147]);
     for (view, what) in [(straight(), "straight"), (view(), "turned"), (wide, "wide")] {
         for (count, seed) in [(3, 1), (40, 2), (400, 3)] {
@@ -165,7 +160,7 @@ fn distances_of_every_view_agree_with_the_oracle<B: SurfaceMaps>(device: &mut B)
     }
 }
 
-fn lists_of_every_length_agree_with_the_oracle<B: SurfaceMaps>(device: &mut B) {
+fn lists_of_every_length_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
     let view = straight();
     let gaussians = crowd(150, 11, &view);
     assert!(near_surface(&gaussians, &view).len() > 20);
@@ -175,7 +170,7 @@ fn lists_of_every_length_agree_with_the_oracle<B: SurfaceMaps>(device: &mut B) {
     }
 }
 
-fn any_number_of_samples_agrees_with_the_oracle<B: SurfaceMaps>(device: &mut B) {
+fn any_number_of_samples_agrees_with_the_oracle<B: TrainDevice>(device: &mut B) {
     let view = straight();
     let gaussians = crowd(300, 21, &view);
     assert!(near_surface(&gaussians, &view).len() > 40);
@@ -189,7 +184,7 @@ fn any_number_of_samples_agrees_with_the_oracle<B: SurfaceMaps>(device: &mut B) 
     }
 }
 
-fn distances_and_the_other_terms_agree_with_the_oracle_together<B: SurfaceMaps>(device: &mut B) {
+fn distances_and_the_other_terms_agree_with_the_oracle_together<B: TrainDevice>(device: &mut B) {
     let view = straight();
     let gaussians = crowd(300, 31, &view);
     let seen = near_surface(&gaussians, &view).len();
@@ -203,7 +198,7 @@ fn distances_and_the_other_terms_agree_with_the_oracle_together<B: SurfaceMaps>(
     }
 }
 
-fn distances_and_drawn_normals_agree_with_the_oracle_together<B: SurfaceMaps>(device: &mut B) {
+fn distances_and_drawn_normals_agree_with_the_oracle_together<B: TrainDevice>(device: &mut B) {
     let view = straight();
     let gaussians = crowd(60, 41, &view);
     assert!(!near_surface(&gaussians, &view).is_empty());

@@ -4,9 +4,10 @@ use crate::common::oracle::{
     Counted, FirstStep, GRADIENT_TOLERANCE, assert_agrees, assert_gradients_agree,
     assert_losses_agree, draw, gradients, settings, shot,
 };
+use crate::common::prelude::*;
 use crate::common::scene::{gaussian, resized, straight, tame_gaussians, together};
 use crate::common::{Draws, view};
-use splat::backend::{DensifyRule, Grant, Raster, RenderSettings, Rendered, Snapshot, Survey};
+use splat::backend::{DensifyRule, Grant, Rendered, Snapshot, Survey, TrainDevice};
 use splat::dataset::View;
 use splat::math::Real;
 use splat::model::Gaussians;
@@ -23,7 +24,7 @@ each_backend!(
     quaternions_of_any_length_turn_alike,
 );
 
-fn one_gaussian_is_drawn_and_moved<B: Raster<Gaussians>>(device: &mut B) {
+fn one_gaussian_is_drawn_and_moved<B: TrainDevice>(device: &mut B) {
     let mut one = gaussian([0.1, -0.15, 1.3], 0.12, 0.7, [0.9, 0.4, 0.2]);
     one.log_scales[1] -= 0.7;
     one.quats = vec![0.8, 0.3, -0.4, 0.2];
@@ -31,7 +32,7 @@ fn one_gaussian_is_drawn_and_moved<B: Raster<Gaussians>>(device: &mut B) {
     assert_eq!(step.snapshot.views_seen, [1]);
 }
 
-fn no_gaussians_at_all_are_drawn_and_moved<B: Raster<Gaussians>>(device: &mut B) {
+fn no_gaussians_at_all_are_drawn_and_moved<B: TrainDevice>(device: &mut B) {
     for sh_degree in [0, 3] {
         let none = Gaussians::zeros(sh_degree, 0);
         let settings = settings(sh_degree, 2);
@@ -56,9 +57,7 @@ fn no_gaussians_at_all_are_drawn_and_moved<B: Raster<Gaussians>>(device: &mut B)
     }
 }
 
-fn where_none_is_visible_the_background_shows_and_nothing_moves<B: Raster<Gaussians>>(
-    device: &mut B,
-) {
+fn where_none_is_visible_the_background_shows_and_nothing_moves<B: TrainDevice>(device: &mut B) {
     let aside = gaussian([9.0, 1.0, 2.0], 0.1, 0.9, [0.5; 3]);
     let below = gaussian([-0.5, 14.0, 3.0], 0.2, 0.8, [0.6; 3]);
     let transparent = gaussian([0.0, 0.0, 1.5], 0.3, 0.0038, [0.7; 3]);
@@ -67,9 +66,7 @@ fn where_none_is_visible_the_background_shows_and_nothing_moves<B: Raster<Gaussi
     assert_nothing_moves(device, &none_visible, &straight(), &settings(3, 3));
 }
 
-fn gaussians_behind_the_camera_show_the_background_and_do_not_move<B: Raster<Gaussians>>(
-    device: &mut B,
-) {
+fn gaussians_behind_the_camera_show_the_background_and_do_not_move<B: TrainDevice>(device: &mut B) {
     let mut behind = tame_gaussians(77, 4, 3);
     for mean in behind.means.chunks_mut(3) {
         mean[2] = -mean[2].abs();
@@ -82,11 +79,11 @@ fn counts(image: &Rendered) -> &[u32] {
 }
 
 /// The image is the background, the loss the oracle's, and a step leaves every bit where it is.
-fn assert_nothing_moves<B: Raster<Gaussians>>(
+fn assert_nothing_moves<B: TrainDevice>(
     device: &mut B,
     gaussians: &Gaussians,
     view: &View,
-    settings: &RenderSettings,
+    settings: &Drawing,
 ) {
     let image = draw(device, gaussians, view, settings);
     assert!(image.rgb.chunks(3).all(|pixel| pixel == settings.background));
@@ -108,7 +105,7 @@ fn assert_nothing_moves<B: Raster<Gaussians>>(
     assert_eq!(found.snapshot, untouched);
 }
 
-fn behind_an_opaque_wall_nothing_takes_a_gradient<B: Raster<Gaussians>>(device: &mut B) {
+fn behind_an_opaque_wall_nothing_takes_a_gradient<B: TrainDevice>(device: &mut B) {
     // Transmittances of 0.01 and 0.0005 behind the first two; the third would leave less than
     // 0.0001, so that it and all behind it are left out of every pixel.
     let wall = [(0.5, 0.9999), (0.6, 0.95), (0.7, 0.9)].map(|(depth, opacity)| {
@@ -138,7 +135,7 @@ fn behind_an_opaque_wall_nothing_takes_a_gradient<B: Raster<Gaussians>>(device: 
     assert!(step.snapshot.views_seen[3..].contains(&1));
 }
 
-fn gaussians_smaller_than_any_pixel_are_drawn_and_moved<B: Raster<Gaussians>>(device: &mut B) {
+fn gaussians_smaller_than_any_pixel_are_drawn_and_moved<B: TrainDevice>(device: &mut B) {
     let mut points = tame_gaussians(90, 7, 3);
     for (i, scales) in points.log_scales.chunks_mut(3).enumerate() {
         // Not spheres, whose rotation takes no gradient but rounding.
@@ -151,7 +148,7 @@ fn gaussians_smaller_than_any_pixel_are_drawn_and_moved<B: Raster<Gaussians>>(de
     assert!(step.snapshot.parameters.log_scales.iter().all(|s| s.is_finite()));
 }
 
-fn extremely_thin_gaussians_are_drawn_and_moved<B: Raster<Gaussians>>(device: &mut B) {
+fn extremely_thin_gaussians_are_drawn_and_moved<B: TrainDevice>(device: &mut B) {
     let mut flat = tame_gaussians(60, 8, 3);
     for (i, scales) in flat.log_scales.chunks_mut(3).enumerate() {
         scales[i % 3] = scales[(i + 1) % 3] + 1e-8_f32.ln();
@@ -159,7 +156,7 @@ fn extremely_thin_gaussians_are_drawn_and_moved<B: Raster<Gaussians>>(device: &m
     assert_agrees(device, &flat, &view(), "discs");
 }
 
-fn gaussians_larger_than_the_scene_cover_every_tile<B: Raster<Gaussians>>(device: &mut B) {
+fn gaussians_larger_than_the_scene_cover_every_tile<B: TrainDevice>(device: &mut B) {
     let view = resized(&straight(), [101, 77]);
     let mut huge = tame_gaussians(40, 9, 3);
     let mut draws = Draws::new(10);
@@ -175,7 +172,7 @@ fn gaussians_larger_than_the_scene_cover_every_tile<B: Raster<Gaussians>>(device
     assert_agrees(device, &huge, &view, "huge Gaussians");
 }
 
-fn quaternions_of_any_length_turn_alike<B: Raster<Gaussians>>(device: &mut B) {
+fn quaternions_of_any_length_turn_alike<B: TrainDevice>(device: &mut B) {
     let mut gaussians = tame_gaussians(80, 11, 3);
     let mut draws = Draws::new(12);
     for quat in gaussians.quats.chunks_mut(4) {

@@ -2,9 +2,10 @@
 //! them where dense Adam has them, which is what the CPU backend in double precision does.
 
 use crate::common::oracle::{AT_REST, Counted, Shot, settings, shot, step};
+use crate::common::prelude::*;
 use crate::common::scene::{gaussian, in_training, straight, tame_gaussians, together};
 use splat::backend::cpu::Cpu;
-use splat::backend::{DensifyRule, Grant, Pass, Raster, Rates, RenderSettings, Snapshot};
+use splat::backend::{DensifyRule, Grant, Rates, Snapshot, TrainDevice};
 use splat::math::morton::Cube;
 use splat::model::{Gaussians, Primitive};
 
@@ -21,7 +22,7 @@ const SEEN: usize = 32;
 const RATES: Rates = Rates { sh_dc: 5e-3, sh_rest: 6e-3, ..AT_REST };
 
 /// Some Gaussians that the camera sees, and more behind it, some of them all but transparent.
-fn gaussians() -> Gaussians {
+pub(super) fn gaussians() -> Gaussians {
     let behind = (0..70).map(|i| {
         let opacity = if i % 9 == 4 { 0.001 } else { 0.8 };
         gaussian([0.1 * i as f32 - 3.5, 0.2, -5.0], 0.3, opacity, [0.6; 3])
@@ -36,7 +37,7 @@ fn looking_ahead(gaussians: &Gaussians) -> Shot {
 }
 
 /// Steps of these numbers.
-fn steps<B: Raster<Gaussians>>(
+fn steps<B: TrainDevice>(
     device: &mut B,
     model: &mut B::Model,
     (shot, numbers): (&Shot, std::ops::RangeInclusive<u32>),
@@ -57,7 +58,11 @@ fn behind(values: &Gaussians, means: &[f32]) -> Vec<(&'static str, Vec<f32>)> {
 }
 
 /// Values and moments of what is behind the camera agree.
-fn assert_alike(found: &Snapshot<Gaussians>, expected: &Snapshot<Gaussians>, what: &str) {
+pub(super) fn assert_alike(
+    found: &Snapshot<Gaussians>,
+    expected: &Snapshot<Gaussians>,
+    what: &str,
+) {
     let parts = |s: &Snapshot<Gaussians>| {
         let means = s.parameters.means.clone();
         [&s.parameters, &s.first_moments, &s.second_moments].map(|part| behind(part, &means))
@@ -78,7 +83,7 @@ fn assert_alike(found: &Snapshot<Gaussians>, expected: &Snapshot<Gaussians>, wha
     }
 }
 
-fn colours_that_no_view_sees_move_on_as_the_oracles<B: Raster<Gaussians>>(device: &mut B) {
+fn colours_that_no_view_sees_move_on_as_the_oracles<B: TrainDevice>(device: &mut B) {
     let start = in_training(gaussians(), 82);
     let shot = looking_ahead(&start.parameters);
     // From the first step on, when the bias corrections change most, and past the longest time that
@@ -106,7 +111,7 @@ enum Deed {
     Densify,
 }
 
-fn after<B: Raster<Gaussians>>(
+fn after<B: TrainDevice>(
     device: &mut B,
     (start, shot): (&Snapshot<Gaussians>, &Shot),
     deed: Deed,
@@ -149,7 +154,7 @@ fn after<B: Raster<Gaussians>>(
     device.snapshot(&mut model).unwrap()
 }
 
-fn whatever_reads_or_moves_rows_lets_their_colours_catch_up<B: Raster<Gaussians>>(device: &mut B) {
+fn whatever_reads_or_moves_rows_lets_their_colours_catch_up<B: TrainDevice>(device: &mut B) {
     let start = in_training(gaussians(), 83);
     let shot = looking_ahead(&start.parameters);
     for deed in [Deed::Download, Deed::Sample, Deed::Reorder, Deed::Densify] {
@@ -159,24 +164,22 @@ fn whatever_reads_or_moves_rows_lets_their_colours_catch_up<B: Raster<Gaussians>
     }
 }
 
-fn a_view_that_looks_where_no_other_did_sees_the_oracles_colours<B: Raster<Gaussians>>(
-    device: &mut B,
-) {
+fn a_view_that_looks_where_no_other_did_sees_the_oracles_colours<B: TrainDevice>(device: &mut B) {
     let start = in_training(gaussians(), 84);
     let shot = looking_ahead(&start.parameters);
     let mut back = straight();
     back.pose.rotation = [[-1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, -1.0]];
-    let look = RenderSettings { pass: Pass::Eval, ..settings(3, 8) };
+    let look = Drawing { pass: Pass::Eval, ..settings(3, 8) };
     let oracle = &mut Cpu::<f64>::new();
     let mut model = device.restore(start.clone()).unwrap();
     let mut twin = oracle.restore(start).unwrap();
-    let frame = device.render(&model, &back, &look).unwrap();
+    let frame = device.show(&model, &back, &look).unwrap();
     let before = device.image(&frame).unwrap().rgb;
     steps(device, &mut model, (&shot, 1..=90));
     steps(oracle, &mut twin, (&shot, 1..=90));
-    let frame = device.render(&model, &back, &look).unwrap();
+    let frame = device.show(&model, &back, &look).unwrap();
     let found = device.image(&frame).unwrap().rgb;
-    let frame = oracle.render(&twin, &back, &look).unwrap();
+    let frame = oracle.show(&twin, &back, &look).unwrap();
     let expected = oracle.image(&frame).unwrap().rgb;
     let apart = |a: &[f32], b: &[f32]| -> Vec<f32> {
         a.iter().zip(b).map(|(a, b)| (a - b).abs()).collect()

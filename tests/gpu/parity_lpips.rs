@@ -1,5 +1,6 @@
 //! LPIPS of every device against the CPU's, which is held against the `lpips` package elsewhere.
 
+use crate::common::prelude::*;
 use std::sync::Arc;
 
 use crate::common::lpips::{images, weights};
@@ -7,7 +8,7 @@ use crate::common::oracle::settings;
 use crate::common::scene::{resized, tame_gaussians};
 use crate::common::view;
 use splat::backend::cpu::Cpu;
-use splat::backend::{DeviceError, Pass, Raster, RenderSettings};
+use splat::backend::{DeviceError, TrainDevice};
 use splat::dataset::{Image, View};
 use splat::model::Gaussians;
 use splat::perceptual::LpipsNet;
@@ -25,28 +26,24 @@ fn shot(size: [u32; 2], seed: u64) -> (View, Image) {
     (resized(&view(), size), Image { width, height, rgb, mask: None, depth: None })
 }
 
-fn perceived<B: Raster<Gaussians>>(
+fn perceived<B: TrainDevice>(
     device: &mut B,
     net: LpipsNet,
     (view, image): &(View, Image),
 ) -> Result<f64, DeviceError> {
     let model = device.upload(&tame_gaussians(60, 5, 3)).unwrap();
-    let settings = RenderSettings { pass: Pass::Eval, ..settings(3, 5) };
-    let net = device.perceptual(&weights(net))?;
-    let frame = device.render(&model, view, &settings).unwrap();
+    let settings = Drawing { pass: Pass::Eval, ..settings(3, 5) };
+    let net = device.load_lpips(&weights(net))?;
+    let frame = device.show(&model, view, &settings).unwrap();
     let target = device.glance(&Arc::new(image.clone())).unwrap();
-    device.perceive(&net, &frame, &target)
+    device.lpips(&net, &frame, &target)
 }
 
 /// Sums run in another order, which costs 1e-5; and a device may take or leave a splat at the edge of
 /// what is blended, which changes one pixel of a thousand by 1/255.
 const TOLERANCE: f64 = 5e-4;
 
-fn assert_perceived_alike<B: Raster<Gaussians>>(
-    device: &mut B,
-    net: LpipsNet,
-    shot: &(View, Image),
-) {
+fn assert_perceived_alike<B: TrainDevice>(device: &mut B, net: LpipsNet, shot: &(View, Image)) {
     let found = perceived(device, net, shot).unwrap();
     let expected = perceived(&mut Cpu::<f32>::new(), net, shot).unwrap();
     assert!(expected > 0.05, "{expected} would show no error");
@@ -55,7 +52,7 @@ fn assert_perceived_alike<B: Raster<Gaussians>>(
     assert!(error < TOLERANCE, "{net:?}, {size:?}: {found} instead of {expected}");
 }
 
-fn both_networks_agree_with_the_cpus_whatever_the_size<B: Raster<Gaussians>>(device: &mut B) {
+fn both_networks_agree_with_the_cpus_whatever_the_size<B: TrainDevice>(device: &mut B) {
     for net in LpipsNet::ALL {
         let least = net.side_min();
         for (seed, size) in (1..).zip([[least, least], [37, 45], [70, 50], [131, 97]]) {
@@ -64,7 +61,7 @@ fn both_networks_agree_with_the_cpus_whatever_the_size<B: Raster<Gaussians>>(dev
     }
 }
 
-fn both_networks_agree_where_a_mask_excludes_pixels<B: Raster<Gaussians>>(device: &mut B) {
+fn both_networks_agree_where_a_mask_excludes_pixels<B: TrainDevice>(device: &mut B) {
     for net in LpipsNet::ALL {
         let (view, mut image) = shot([61, 47], 9);
         let pixels = 61 * 47;
@@ -76,7 +73,7 @@ fn both_networks_agree_where_a_mask_excludes_pixels<B: Raster<Gaussians>>(device
     }
 }
 
-fn what_is_too_small_or_of_another_size_is_refused<B: Raster<Gaussians>>(device: &mut B) {
+fn what_is_too_small_or_of_another_size_is_refused<B: TrainDevice>(device: &mut B) {
     let error = perceived(device, LpipsNet::Alex, &shot([40, 30], 1)).unwrap_err();
     assert!(matches!(error, DeviceError::TooSmallForLpips { size: [40, 30], least: 31 }));
     let (view, _) = shot([40, 40], 1);
@@ -88,7 +85,6 @@ fn what_is_too_small_or_of_another_size_is_refused<B: Raster<Gaussians>>(device:
 /// Of a GPU with little memory left.
 #[cfg(kernels)]
 mod short_of_memory {
-    use splat::backend::Backend as _;
     use splat::memory::Bytes;
     use splat::perceptual::LayerSizes;
 
@@ -111,11 +107,11 @@ mod short_of_memory {
             let weights = weights(net);
             let sizes = LayerSizes::new(net, size(net)).unwrap();
             let model = device.upload(&tame_gaussians(60, 5, 3)).unwrap();
-            let settings = RenderSettings { pass: Pass::Eval, ..settings(3, 5) };
-            let frame = device.render(&model, &shot.0, &settings).unwrap();
+            let settings = Drawing { pass: Pass::Eval, ..settings(3, 5) };
+            let frame = device.show(&model, &shot.0, &settings).unwrap();
             let target = device.glance(&Arc::new(shot.1.clone())).unwrap();
-            let ready = device.perceptual(&weights).unwrap();
-            let whole = device.perceive(&ready, &frame, &target).unwrap();
+            let ready = device.load_lpips(&weights).unwrap();
+            let whole = device.lpips(&ready, &frame, &target).unwrap();
             let cpu = perceived(&mut Cpu::<f32>::new(), net, &shot).unwrap();
             assert!((whole - cpu).abs() < TOLERANCE * cpu, "{net:?}: {whole} instead of {cpu}");
 
@@ -129,18 +125,18 @@ mod short_of_memory {
                 let granules = 4 * device.heap().granule().0;
                 let budget = Bytes(device.heap().total().0 + least.0 + beyond + granules);
                 device.heap().set_budget(budget);
-                let found = device.perceive(&ready, &frame, &target).unwrap();
+                let found = device.lpips(&ready, &frame, &target).unwrap();
                 assert!(device.heap().total() <= budget);
                 // Sums in another order.
                 assert!((found - whole).abs() < 1e-5 * whole, "{net:?}: {found}, not {whole}");
                 device.heap().trim_scratch().unwrap();
             }
             device.heap().set_budget(device.heap().total());
-            let error = device.perceive(&ready, &frame, &target).unwrap_err();
+            let error = device.lpips(&ready, &frame, &target).unwrap_err();
             assert!(error.is_out_of_memory(), "{error}");
             device.heap().set_budget(unlimited);
             // Nothing was broken by the refusal.
-            let again = device.perceive(&ready, &frame, &target).unwrap();
+            let again = device.lpips(&ready, &frame, &target).unwrap();
             assert!((again - whole).abs() < 1e-6 * whole, "{net:?}: {again}, not {whole}");
             device.heap().trim_scratch().unwrap();
         }

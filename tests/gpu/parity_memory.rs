@@ -2,15 +2,16 @@
 //! take and give back memory of the same device.
 
 use crate::common::oracle::{AT_REST, Counted, Shot, settings, shot, step};
+use crate::common::prelude::*;
 use crate::common::scene::{resized, tame_gaussians};
 use crate::common::view;
-use splat::backend::Raster;
+use splat::backend::TrainDevice;
 use splat::memory::Bytes;
 use splat::model::Gaussians;
 
 each_backend_anew!(two_hundred_iterations_over_the_same_views_take_no_more_memory);
 
-fn two_hundred_iterations_over_the_same_views_take_no_more_memory<B: Raster<Gaussians>>(
+fn two_hundred_iterations_over_the_same_views_take_no_more_memory<B: TrainDevice>(
     open: impl Fn() -> B,
 ) {
     #[cfg(kernels)]
@@ -43,8 +44,8 @@ fn two_hundred_iterations_over_the_same_views_take_no_more_memory<B: Raster<Gaus
 type Held = (Vec<(&'static str, [Bytes; 2])>, [Bytes; 2], Option<Bytes>);
 
 /// Bytes and peaks of what the device holds, the model's share, and what the driver has left.
-fn held<B: Raster<Gaussians>>(device: &B, model: &B::Model) -> Held {
-    let entries = device.memory();
+fn held<B: TrainDevice>(device: &mut B, model: &B::Model) -> Held {
+    let entries = device.entries();
     let left = if entries.is_empty() { None } else { driver_free() };
     let entries = entries.iter().map(|entry| (entry.label, [entry.bytes, entry.peak])).collect();
     (entries, device.model_bytes(model), left)

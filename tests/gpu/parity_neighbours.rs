@@ -2,13 +2,15 @@
 
 use crate::common::Draws;
 use crate::common::oracle::AT_REST;
+use crate::common::prelude::*;
 use crate::common::scene::{gaussian, photo, straight, together};
+use crate::common::surface::{SurfaceRule, add_rule};
 use proptest::prelude::*;
 use rayon::prelude::*;
 use splat::backend::cpu::Cpu;
 use splat::backend::{
-    AdamStep, Criterion, DensifyRule, DeviceError, Grant, LossTerms, MOST_NEIGHBOURS, Pass, Raster,
-    RelocateRule, RenderSettings, Surface, SurfaceRule,
+    AdamStep, Criterion, DensifyRule, DeviceError, Grant, MOST_NEIGHBOURS, RelocateRule, Store,
+    Terms, TrainDevice,
 };
 use splat::math::Real;
 use splat::math::morton::Cube;
@@ -36,7 +38,7 @@ fn model_of(points: &[Point]) -> Gaussians {
 }
 
 /// All lists, `[n, k]`.
-fn found<B: Surface>(device: &mut B, points: &[Point], count: u32) -> Vec<u32> {
+fn found<B: TrainDevice>(device: &mut B, points: &[Point], count: u32) -> Vec<u32> {
     let model = device.upload(&model_of(points)).unwrap();
     let near = device.neighbours(&model, count).unwrap();
     device.read_neighbours(&near, 0..points.len()).unwrap()
@@ -102,12 +104,12 @@ fn clustered(count: usize, seed: u64) -> Vec<Point> {
     points
 }
 
-fn clusters_with_duplicates_get_what_looking_at_all_centres_finds<B: Surface>(device: &mut B) {
+fn clusters_with_duplicates_get_what_looking_at_all_centres_finds<B: TrainDevice>(device: &mut B) {
     let points = clustered(100_000, 3);
     assert_exact(&found(device, &points, 16), &points, 16, 41);
 }
 
-fn sizes_around_those_of_leaves_and_nodes_are_no_exception<B: Surface>(device: &mut B) {
+fn sizes_around_those_of_leaves_and_nodes_are_no_exception<B: TrainDevice>(device: &mut B) {
     for len in [1, 2, 3, 31, 32, 33, 63, 64, 65, 500, 1023, 1024, 1025, 2050, 32_767, 32_800] {
         let points = clustered(len, 7 + len as u64);
         for count in [1, 16, 17, 32] {
@@ -117,7 +119,7 @@ fn sizes_around_those_of_leaves_and_nodes_are_no_exception<B: Surface>(device: &
     }
 }
 
-fn of_equal_distances_the_lower_row_comes_first<B: Surface>(device: &mut B) {
+fn of_equal_distances_the_lower_row_comes_first<B: TrainDevice>(device: &mut B) {
     // A grid in an order of its own: 24 · 25 · 26 centres with 6, 18, 26 at equal distances.
     let (len, step) = (15_600_usize, 7_001);
     let points: Vec<Point> = (0..len)
@@ -129,7 +131,7 @@ fn of_equal_distances_the_lower_row_comes_first<B: Surface>(device: &mut B) {
     }
 }
 
-fn centres_that_coincide_have_the_lowest_rows_among_them<B: Surface>(device: &mut B) {
+fn centres_that_coincide_have_the_lowest_rows_among_them<B: TrainDevice>(device: &mut B) {
     let all_alike = vec![[1.5, -2.5, 0.1]; 100_000];
     let lists = found(device, &all_alike, 16);
     let lowest: Vec<u32> = (0..16).collect();
@@ -141,7 +143,7 @@ fn centres_that_coincide_have_the_lowest_rows_among_them<B: Surface>(device: &mu
     assert_exact(&found(device, &points, 12), &points, 12, 97);
 }
 
-fn lines_planes_and_far_outliers_are_exact<B: Surface>(device: &mut B) {
+fn lines_planes_and_far_outliers_are_exact<B: TrainDevice>(device: &mut B) {
     let mut draws = Draws::new(11);
     let mut points: Vec<Point> = Vec::new();
     for _ in 0..8000 {
@@ -160,7 +162,7 @@ fn lines_planes_and_far_outliers_are_exact<B: Surface>(device: &mut B) {
     assert_exact(&list, &points[last - 31..], 32, 1);
 }
 
-fn centres_that_are_not_finite_have_only_themselves<B: Surface>(device: &mut B) {
+fn centres_that_are_not_finite_have_only_themselves<B: TrainDevice>(device: &mut B) {
     let mut points = clustered(5000, 13);
     for (row, value) in
         [(0, f32::NAN), (31, f32::INFINITY), (32, f32::NEG_INFINITY), (4999, -f32::NAN)]
@@ -180,7 +182,7 @@ fn centres_that_are_not_finite_have_only_themselves<B: Surface>(device: &mut B) 
     assert_exact(&found(device, &none, 32), &none, 32, 1);
 }
 
-fn distances_beyond_single_precision_come_by_their_rows<B: Surface>(device: &mut B) {
+fn distances_beyond_single_precision_come_by_their_rows<B: TrainDevice>(device: &mut B) {
     // The squares of 1e30 are infinite, and those of 1e-23 are below the least normal number.
     let points: Vec<Point> = (0..200_u16)
         .map(|i| {
@@ -195,7 +197,7 @@ fn distances_beyond_single_precision_come_by_their_rows<B: Surface>(device: &mut
     assert_exact(&found(device, &edges, 16), &edges, 16, 1);
 }
 
-fn lists_are_as_long_as_asked_for_and_as_the_model_allows<B: Surface>(device: &mut B) {
+fn lists_are_as_long_as_asked_for_and_as_the_model_allows<B: TrainDevice>(device: &mut B) {
     assert!(found(device, &[], 16).is_empty());
     let points = clustered(20, 17);
     assert_eq!(found(device, &points, 16).len(), 20 * 16);
@@ -214,7 +216,7 @@ fn lists_are_as_long_as_asked_for_and_as_the_model_allows<B: Surface>(device: &m
     assert!(device.read_neighbours(&near, 20..20).unwrap().is_empty());
 }
 
-fn lists_of_rows_that_there_are_not_are_errors<B: Surface>(device: &mut B) {
+fn lists_of_rows_that_there_are_not_are_errors<B: TrainDevice>(device: &mut B) {
     let points = clustered(20, 19);
     let model = device.upload(&model_of(&points)).unwrap();
     let near = device.neighbours(&model, 5).unwrap();
@@ -247,21 +249,21 @@ const DENSITY: SurfaceRule = SurfaceRule {
     iteration: 7_001,
 };
 
+/// No surface terms.
+const NOTHING: SurfaceRule = SurfaceRule { density: 0.0, ..DENSITY };
+
 /// Whether the surface terms of a view refuse these lists for another generation's, after a step.
-fn is_stale<B: Surface>(device: &mut B, model: &mut B::Model, near: &B::Neighbours) -> bool {
+fn is_stale<B: TrainDevice>(device: &mut B, model: &mut B::Model, near: &B::Lists) -> bool {
     let view = straight();
-    let target = device.target(0, &photo(view.camera.width, view.camera.height, None)).unwrap();
-    let settings = RenderSettings { pass: Pass::Train, ..RenderSettings::DEFAULT };
-    let mut frame = device.render(model, &view, &settings).unwrap();
-    device.loss(&mut frame, &target, &LossTerms { lambda_dssim: 0.2 }).unwrap();
-    let mut gradients = device.gradients(model).unwrap();
-    device.backward(model, frame, &mut gradients).unwrap();
-    let len = device.len(model);
-    let stale = match device.regularise(model, Some(near), &mut gradients, &DENSITY) {
+    let mut gradients = Default::default();
+    let (len, asked) = (device.len(model), (Some(near), &DENSITY));
+    let stale = match add_rule(device, model, (&view, None), asked, &mut gradients) {
         Ok(_) => false,
         Err(DeviceError::StaleNeighbours { found: 40, len: reported }) if reported == len => true,
         Err(error) => panic!("{error}"),
     };
+    let mut gradients = Default::default();
+    add_rule(device, model, (&view, None), (None, &NOTHING), &mut gradients).unwrap();
     device.step(model, gradients, &AdamStep::new(1, AT_REST)).unwrap();
     stale
 }
@@ -278,9 +280,9 @@ const DENSIFY: DensifyRule = DensifyRule {
 };
 
 /// What may happen to the rows of a model on the way.
-type Change<B> = fn(&mut B, &mut <B as Raster<Gaussians>>::Model);
+type Change<B> = fn(&mut B, &mut <B as Store<Gaussians>>::Model);
 
-fn lists_know_when_rows_have_come_gone_or_changed_places<B: Surface>(device: &mut B) {
+fn lists_know_when_rows_have_come_gone_or_changed_places<B: TrainDevice>(device: &mut B) {
     const RELOCATE: RelocateRule = RelocateRule { opacity_min: 0.01, seed: 3, iteration: 600 };
     const IDLE: DensifyRule = DensifyRule { opacity_min: 0.0, ..DENSIFY };
     const CUBE: Cube = Cube { centre: [0.0, 0.0, 1.0], half_side: 1.0 };
@@ -357,7 +359,7 @@ mod cuda {
     use std::time::Instant;
 
     use super::*;
-    use splat::backend::{Backend, Raster};
+    use splat::backend::TrainDevice;
 
     /// What finding the neighbours of a large model may take: they are found again every 500
     /// iterations, of which each takes hundredths of that.

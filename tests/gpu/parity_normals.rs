@@ -1,20 +1,20 @@
 //! Maps of surfaces and the comparison of their normals: every device against the CPU backend in double
 //! precision.
 
+use crate::common::prelude::*;
 use std::sync::Arc;
 
+use crate::common::drawing::drawn_either;
 use crate::common::oracle::{
-    Counted, DEPTH_WEIGHT, FirstStep, Shot, assert_gradients_agree, assert_losses_agree,
-    clear_gaussians, clear_pixels, gradient_tolerance, settings, shot,
+    Counted, FirstStep, Shot, assert_gradients_agree, assert_losses_agree, clear_gaussians,
+    clear_pixels, gradient_tolerance, settings, shot,
 };
 use crate::common::scene::{
     RATES, composite, gaussian, resized, straight, tame_gaussians, together,
 };
 use crate::common::{Draws, view};
 use splat::backend::cpu::Cpu;
-use splat::backend::{
-    AdamStep, NormalRule, Pass, Pending, Raster, RenderSettings, Statistics, SurfaceMaps,
-};
+use splat::backend::{AdamStep, Statistics, Term, TrainDevice};
 use splat::dataset::{DepthMap, Image, View};
 use splat::math::Real;
 use splat::model::Gaussians;
@@ -30,31 +30,31 @@ each_backend!(
 /// Of the normals in the loss.
 const WEIGHT: f64 = 0.3;
 
-const RULES: [NormalRule; 2] = [NormalRule::EveryPixel, NormalRule::ByOpacity];
+/// Whether pixels count by their opacity.
+const RULES: [bool; 2] = [false, true];
 
-fn with_surface(settings: RenderSettings) -> RenderSettings {
-    RenderSettings { surface: true, ..settings }
+fn with_surface(settings: Drawing) -> Drawing {
+    Drawing { surface: true, ..settings }
 }
 
 /// Depth, x and y of the normal, and opacity of each pixel.
-fn maps<B: Raster<Gaussians>>(
+fn maps<B: TrainDevice>(
     device: &mut B,
     (gaussians, view): (&Gaussians, &View),
-    settings: &RenderSettings,
+    settings: &Drawing,
 ) -> Vec<f32> {
     let model = device.upload(gaussians).unwrap();
-    let frame = device.render(&model, view, settings).unwrap();
-    device.image(&frame).unwrap().surface.expect("a surface was asked for")
+    drawn_either(device, &model, (view, settings)).surface.expect("a surface was asked for")
 }
 
-fn maps_of_surfaces_agree_with_the_oracle<B: Raster<Gaussians>>(device: &mut B) {
+fn maps_of_surfaces_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
     for (seed, size) in (1..).zip([[1, 1], [16, 16], [17, 33], [37, 29], [15, 130], [203, 47]]) {
         let view = resized(&view(), size);
         for count in [0, 3, 40, 300] {
             let gaussians = tame_gaussians(count, seed, 3);
             for (pass, inverse_depth) in [(Pass::Eval, false), (Pass::Train, true)] {
                 let settings = with_surface(settings(3, seed));
-                let settings = RenderSettings { pass, inverse_depth, ..settings };
+                let settings = Drawing { pass, inverse_depth, ..settings };
                 let found = maps(device, (&gaussians, &view), &settings);
                 let expected = maps(&mut Cpu::<f64>::new(), (&gaussians, &view), &settings);
                 let clear = clear_pixels(&composite(&gaussians, &view, &settings));
@@ -78,27 +78,24 @@ fn maps_of_surfaces_agree_with_the_oracle<B: Raster<Gaussians>>(device: &mut B) 
 }
 
 /// What the first step leaves where normals are compared, too; with their mean.
-fn first_step<B: SurfaceMaps>(
+fn first_step<B: TrainDevice>(
     device: &mut B,
     gaussians: &Gaussians,
-    (shot, rule): (&Shot, NormalRule),
+    (shot, by_opacity): (&Shot, bool),
 ) -> (FirstStep, f64) {
     let mut model = device.upload(gaussians).unwrap();
     let target = device.target(shot.index, &shot.photo).unwrap();
-    let mut frame = device.render(&model, &shot.view, &shot.settings).unwrap();
-    if shot.settings.inverse_depth {
-        device.compare_depths(&mut frame, &target, DEPTH_WEIGHT).unwrap();
-    }
-    let loss = device.loss(&mut frame, &target, &shot.terms).unwrap();
-    let mean = device.compare_normals(&mut frame, WEIGHT, rule).unwrap();
-    let mut gradients = device.gradients(&model).unwrap();
-    device.backward(&mut model, frame, &mut gradients).unwrap();
+    let terms = shot.terms_drawn().with(Term::DepthNormal { by_opacity }, WEIGHT);
+    let (seen, mut gradients) = ((&shot.view, &shot.settings), Default::default());
+    let loss = device.add_view(&mut model, seen, (&target, &terms), &mut gradients).unwrap();
     device.step(&mut model, gradients, &AdamStep::new(1, RATES)).unwrap();
     let snapshot = device.snapshot(&mut model).unwrap();
-    (FirstStep { loss: loss.read().unwrap(), snapshot }, mean.read().unwrap())
+    let values = loss.read().unwrap();
+    let mean = values.get("dn").unwrap();
+    (FirstStep { loss: values.into(), snapshot }, mean)
 }
 
-fn assert_steps_agree<B: SurfaceMaps>(
+fn assert_steps_agree<B: TrainDevice>(
     device: &mut B,
     gaussians: &Gaussians,
     shot: &Shot,
@@ -107,7 +104,7 @@ fn assert_steps_agree<B: SurfaceMaps>(
     for rule in RULES {
         let (found, mean) = first_step(device, gaussians, (shot, rule));
         let (expected, expected_mean) = first_step(&mut Cpu::<f64>::new(), gaussians, (shot, rule));
-        let what = format!("{what}, {rule:?}");
+        let what = format!("{what}, by opacity {rule}");
         // Where a depth begins its slope is as steep as the pixels allow and has a rounding of 1e-6.
         let error = (mean - expected_mean).abs();
         assert!(error < 1e-5, "{what}: {mean} for {expected_mean}");
@@ -117,7 +114,7 @@ fn assert_steps_agree<B: SurfaceMaps>(
     }
 }
 
-fn losses_and_gradients_of_normals_agree_with_the_oracle<B: SurfaceMaps>(device: &mut B) {
+fn losses_and_gradients_of_normals_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
     for (seed, size) in (1..).zip([[1, 1], [3, 2], [3, 3], [11, 11], [17, 33], [37, 29], [65, 18]])
     {
         let view = resized(&view(), size);
@@ -129,12 +126,11 @@ fn losses_and_gradients_of_normals_agree_with_the_oracle<B: SurfaceMaps>(device:
 }
 
 /// The shot with a map of noise beside the photograph, in every value far from what is drawn.
-fn with_depths(shot: Shot, gaussians: &Gaussians) -> Shot {
-    let settings =
-        RenderSettings { inverse_depth: true, statistics: Statistics::Both, ..shot.settings };
+pub(super) fn with_depths(shot: Shot, gaussians: &Gaussians) -> Shot {
+    let settings = Drawing { inverse_depth: true, statistics: Statistics::Both, ..shot.settings };
     let oracle = &mut Cpu::<f64>::new();
     let model = oracle.upload(gaussians).unwrap();
-    let frame = oracle.render(&model, &shot.view, &settings).unwrap();
+    let frame = oracle.show(&model, &shot.view, &settings).unwrap();
     let drawn = oracle.image(&frame).unwrap().inverse_depths.unwrap();
     let mut draws = Draws::new(72);
     let (scale, offset) = (2.0, 0.1);
@@ -147,7 +143,7 @@ fn with_depths(shot: Shot, gaussians: &Gaussians) -> Shot {
     Shot { photo: Arc::new(Image { depth, ..Image::clone(&shot.photo) }), settings, ..shot }
 }
 
-fn normals_and_inverse_depths_agree_with_the_oracle_together<B: SurfaceMaps>(device: &mut B) {
+fn normals_and_inverse_depths_agree_with_the_oracle_together<B: TrainDevice>(device: &mut B) {
     let view = resized(&view(), [37, 29]);
     let settings = with_surface(settings(3, 8));
     let gaussians = clear_gaussians(12, 8, &[(&view, settings)]);
@@ -177,7 +173,7 @@ fn layers(count: u32) -> Gaussians {
     together(&parts)
 }
 
-fn lists_of_several_chunks_agree_with_the_oracle<B: SurfaceMaps>(device: &mut B) {
+fn lists_of_several_chunks_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
     // 256 instances are a chunk: this is two of them and a part.
     let gaussians = layers(600);
     let view = resized(&straight(), [37, 21]);
@@ -188,22 +184,22 @@ fn lists_of_several_chunks_agree_with_the_oracle<B: SurfaceMaps>(device: &mut B)
     assert_steps_agree(device, &gaussians, &deep, "600 layers with inverse depths");
 }
 
-fn a_view_that_sees_nothing_has_no_surface<B: SurfaceMaps>(device: &mut B) {
+fn a_view_that_sees_nothing_has_no_surface<B: TrainDevice>(device: &mut B) {
     let behind = gaussian([0.0, 0.0, -3.0], 0.1, 0.5, [0.5; 3]);
     for gaussians in [together(&vec![behind; 40]), tame_gaussians(0, 1, 3)] {
         let settings = with_surface(settings(3, 5));
         let shot = shot(&gaussians, &straight(), settings, (5, Counted::All));
-        let (found, mean) = first_step(device, &gaussians, (&shot, NormalRule::EveryPixel));
+        let (found, mean) = first_step(device, &gaussians, (&shot, false));
         assert_eq!(mean, 1.0);
         assert!(found.snapshot.first_moments.quats.iter().all(|&moment| moment == 0.0));
-        let (_, mean) = first_step(device, &gaussians, (&shot, NormalRule::ByOpacity));
+        let (_, mean) = first_step(device, &gaussians, (&shot, true));
         assert_eq!(mean, 0.0);
     }
 }
 
 #[cfg(kernels)]
 mod on_the_device {
-    use splat::backend::LossTerms;
+    use splat::backend::Terms;
     use splat::backend::cuda::{BandPolicy, Cuda};
 
     use super::*;
@@ -216,9 +212,8 @@ mod on_the_device {
     fn bits(device: &mut Cuda, (gaussians, view): (&Gaussians, &View), pass: Pass) -> Vec<u32> {
         let model = device.upload(gaussians).unwrap();
         let settings = with_surface(settings(3, 5));
-        let settings = RenderSettings { pass, inverse_depth: true, ..settings };
-        let frame = device.render(&model, view, &settings).unwrap();
-        let image = device.image(&frame).unwrap();
+        let settings = Drawing { pass, inverse_depth: true, ..settings };
+        let image = drawn_either(device, &model, (view, &settings));
         let beside = [image.inverse_depths, image.surface].into_iter().flatten().flatten();
         image.rgb.into_iter().chain(beside).map(f32::to_bits).collect()
     }
@@ -230,7 +225,7 @@ mod on_the_device {
             view: view.clone(),
             photo: photo(view.camera.width, view.camera.height, None),
             settings: with_surface(settings(3, 5)),
-            terms: LossTerms { lambda_dssim: 0.2 },
+            terms: Terms::photometric(0.2),
         }
     }
 
@@ -246,8 +241,7 @@ mod on_the_device {
             let [look, train] =
                 [Pass::Eval, Pass::Train].map(|pass| bits(device, (&gaussians, &view), pass));
             assert!(look == train, "{size:?} px");
-            let wholes =
-                [(); 4].map(|()| first_step(device, &gaussians, (&shot, NormalRule::EveryPixel)));
+            let wholes = [(); 4].map(|()| first_step(device, &gaussians, (&shot, false)));
             let expected = gradients(&wholes[0].0.snapshot);
             let apart = |other: &FirstStep| -> Vec<f64> {
                 let pairs = gradients(&other.snapshot).into_iter().zip(&expected);
@@ -263,7 +257,7 @@ mod on_the_device {
                         "{size:?} px, {bands}"
                     );
                 }
-                let (found, mean) = first_step(device, &gaussians, (&shot, NormalRule::EveryPixel));
+                let (found, mean) = first_step(device, &gaussians, (&shot, false));
                 assert!((mean - wholes[0].1).abs() < 1e-12, "{size:?} px, {bands}: {mean}");
                 for (group, error) in apart(&found).into_iter().enumerate() {
                     let noise = noise.iter().map(|errors| errors[group]).fold(0.0, f64::max);
@@ -284,7 +278,7 @@ mod on_the_device {
         let gaussians = device.download(&mut model).unwrap();
         let shot = noisy(&view());
         let [found, expected] = [compact(), full()].map(|mut device| {
-            let (step, mean) = first_step(&mut device, &gaussians, (&shot, NormalRule::EveryPixel));
+            let (step, mean) = first_step(&mut device, &gaussians, (&shot, false));
             (gradients(&step.snapshot), mean)
         });
         assert!((found.1 - expected.1).abs() < 1e-6, "{} and {}", found.1, expected.1);

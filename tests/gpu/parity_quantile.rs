@@ -8,7 +8,7 @@
 use crate::common::Draws;
 use crate::common::scene::{in_training, tame_gaussians};
 use splat::backend::cpu::Cpu;
-use splat::backend::{Criterion, Densified, DensifyRule, Grant, Raster, Snapshot, Survey};
+use splat::backend::{Criterion, Densified, DensifyRule, Grant, Snapshot, Survey, TrainDevice};
 use splat::math::Real;
 use splat::model::Gaussians;
 
@@ -69,7 +69,7 @@ fn candidates(start: &Snapshot<Gaussians>, rule: &DensifyRule) -> usize {
     gradients.iter().zip(&absolute).filter(wanted).count()
 }
 
-fn survey<B: Raster<Gaussians>>(
+fn survey<B: TrainDevice>(
     device: &mut B,
     start: &Snapshot<Gaussians>,
     rule: &DensifyRule,
@@ -78,7 +78,7 @@ fn survey<B: Raster<Gaussians>>(
     device.survey(&model, rule).unwrap()
 }
 
-fn candidates_are_those_that_a_sort_finds<B: Raster<Gaussians>>(device: &mut B) {
+fn candidates_are_those_that_a_sort_finds<B: TrainDevice>(device: &mut B) {
     for count in [1, 2, 33, 1021, 70_001, 1_000_003] {
         let start = start(count, 0.8);
         let bars = if count > 1_000_000 { &[0.5][..] } else { &[0.9, 0.5, 0.01] };
@@ -94,9 +94,7 @@ fn candidates_are_those_that_a_sort_finds<B: Raster<Gaussians>>(device: &mut B) 
     }
 }
 
-fn gradients_of_zero_are_no_candidates_where_the_quantile_is_zero<B: Raster<Gaussians>>(
-    device: &mut B,
-) {
+fn gradients_of_zero_are_no_candidates_where_the_quantile_is_zero<B: TrainDevice>(device: &mut B) {
     let mut start = start(1000, 0.3);
     // More reach the bar than have an absolute gradient at all.
     for row in 0..500 {
@@ -112,7 +110,7 @@ fn gradients_of_zero_are_no_candidates_where_the_quantile_is_zero<B: Raster<Gaus
     assert!(found <= by_gradient + 1, "{found} of which {by_gradient} by their gradients");
 }
 
-fn round<B: Raster<Gaussians>>(
+fn round<B: TrainDevice>(
     device: &mut B,
     start: &Snapshot<Gaussians>,
     births: usize,
@@ -122,7 +120,7 @@ fn round<B: Raster<Gaussians>>(
     (done, device.snapshot(&mut model).unwrap())
 }
 
-fn where_not_all_may_grow_the_highest_in_units_of_their_bars_come_first<B: Raster<Gaussians>>(
+fn where_not_all_may_grow_the_highest_in_units_of_their_bars_come_first<B: TrainDevice>(
     device: &mut B,
 ) {
     let start = start(1021, 0.9);
@@ -138,9 +136,7 @@ fn where_not_all_may_grow_the_highest_in_units_of_their_bars_come_first<B: Raste
     }
 }
 
-fn statistics_that_were_never_gathered_leave_the_gradient_alone<B: Raster<Gaussians>>(
-    device: &mut B,
-) {
+fn statistics_that_were_never_gathered_leave_the_gradient_alone<B: TrainDevice>(device: &mut B) {
     let mut start = start(203, 0.9);
     start.absolute_norm_sums.clear();
     let plain = DensifyRule { criterion: Criterion::Gradient, ..RULE };
@@ -148,7 +144,7 @@ fn statistics_that_were_never_gathered_leave_the_gradient_alone<B: Raster<Gaussi
 }
 
 /// Once, as it takes long: as many values as matter, with repetitions among them.
-fn a_million_values<B: Raster<Gaussians>>(device: &mut B) {
+fn a_million_values<B: TrainDevice>(device: &mut B) {
     let mut start = start(1_000_000, 0.7);
     for sum in start.absolute_norm_sums.iter_mut().step_by(3) {
         *sum = 2.0;

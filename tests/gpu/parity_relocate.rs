@@ -2,10 +2,11 @@
 //! double precision, and makes the same of them.
 
 use crate::common::oracle::{Counted, Shot, settings, shot, step};
+use crate::common::prelude::*;
 use crate::common::scene::{RATES, in_training, tame_gaussians};
 use crate::common::{Draws, view};
 use splat::backend::cpu::Cpu;
-use splat::backend::{DeviceError, Raster, RelocateRule, Snapshot};
+use splat::backend::{DeviceError, RelocateRule, Snapshot, TrainDevice};
 use splat::math::relocate::opacity;
 use splat::math::{Real, inverse_sigmoid};
 use splat::model::{Gaussians, Primitive};
@@ -61,7 +62,7 @@ fn assert_same(found: &Snapshot<Gaussians>, expected: &Snapshot<Gaussians>, what
 }
 
 /// What a round leaves of a snapshot, and what it says.
-fn after<B: Raster<Gaussians>, T>(
+fn after<B: TrainDevice, T>(
     device: &mut B,
     start: &Snapshot<Gaussians>,
     round: impl FnOnce(&mut B, &mut B::Model) -> Result<T, DeviceError>,
@@ -71,7 +72,7 @@ fn after<B: Raster<Gaussians>, T>(
     (said, device.snapshot(&mut model).unwrap())
 }
 
-fn the_dead_move_to_the_same_gaussians<B: Raster<Gaussians>>(device: &mut B) {
+fn the_dead_move_to_the_same_gaussians<B: TrainDevice>(device: &mut B) {
     // One that is alive, one that is dead, whole lane blocks and broken ones, and several thread blocks.
     for (count, share) in
         [(1, 0.0), (1, 1.0), (31, 0.5), (32, 0.5), (33, 0.1), (203, 0.3), (1021, 0.95)]
@@ -88,7 +89,7 @@ fn the_dead_move_to_the_same_gaussians<B: Raster<Gaussians>>(device: &mut B) {
     }
 }
 
-fn the_same_gaussians_get_copies<B: Raster<Gaussians>>(device: &mut B) {
+fn the_same_gaussians_get_copies<B: TrainDevice>(device: &mut B) {
     for (count, births) in [(1, 1), (1, 100), (31, 2), (32, 1), (203, 11), (203, 500), (1021, 51)] {
         let start = start(count, 0.2);
         let (_, found) =
@@ -103,7 +104,7 @@ fn the_same_gaussians_get_copies<B: Raster<Gaussians>>(device: &mut B) {
     }
 }
 
-fn nothing_happens_to_a_model_without_gaussians_or_without_living_ones<B: Raster<Gaussians>>(
+fn nothing_happens_to_a_model_without_gaussians_or_without_living_ones<B: TrainDevice>(
     device: &mut B,
 ) {
     let nothing = in_training(Gaussians::zeros(3, 0), 1);
@@ -121,7 +122,7 @@ fn nothing_happens_to_a_model_without_gaussians_or_without_living_ones<B: Raster
     assert_same(&found, &start, "no births");
 }
 
-fn rounds_follow_each_other_with_steps_between<B: Raster<Gaussians>>(device: &mut B) {
+fn rounds_follow_each_other_with_steps_between<B: TrainDevice>(device: &mut B) {
     let start = start(203, 0.3);
     let shots: Vec<Shot> = (0..3)
         .map(|i| {

@@ -1,5 +1,6 @@
 //! Images and losses of every device against the CPU backend in double precision.
 
+use crate::common::prelude::*;
 use std::sync::Arc;
 
 use crate::common::oracle::{
@@ -9,7 +10,7 @@ use crate::common::oracle::{
 use crate::common::scene::{composite, resized, tame_gaussians};
 use crate::common::view;
 use splat::backend::cpu::Cpu;
-use splat::backend::{LossTerms, Measured, Pass, Raster, RenderSettings};
+use splat::backend::{Measured, Terms, TrainDevice};
 use splat::dataset::Image;
 use splat::model::Gaussians;
 
@@ -25,7 +26,7 @@ each_backend!(
 
 const SIZES: [[u32; 2]; 6] = [[1, 1], [3, 2], [10, 10], [11, 11], [17, 33], [37, 29]];
 
-fn images_agree_with_the_oracle<B: Raster<Gaussians>>(device: &mut B) {
+fn images_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
     for (i, size) in (1..).zip([[1, 1], [16, 16], [17, 33], [37, 29], [15, 130], [203, 47]]) {
         let view = resized(&view(), size);
         for count in [3, 40, 300] {
@@ -35,7 +36,7 @@ fn images_agree_with_the_oracle<B: Raster<Gaussians>>(device: &mut B) {
     }
 }
 
-fn images_agree_with_every_degree_stored_and_in_use<B: Raster<Gaussians>>(device: &mut B) {
+fn images_agree_with_every_degree_stored_and_in_use<B: TrainDevice>(device: &mut B) {
     let mut images = Vec::new();
     for stored in 0..=3 {
         for used in 0..=stored {
@@ -48,7 +49,7 @@ fn images_agree_with_every_degree_stored_and_in_use<B: Raster<Gaussians>>(device
     assert!(images.windows(2).all(|pair| pair[0] != pair[1]));
 }
 
-fn assert_losses_like_the_oracles<B: Raster<Gaussians>>(
+fn assert_losses_like_the_oracles<B: TrainDevice>(
     device: &mut B,
     gaussians: &Gaussians,
     shot: &Shot,
@@ -59,7 +60,7 @@ fn assert_losses_like_the_oracles<B: Raster<Gaussians>>(
     assert_losses_agree(&found, &expected, (shot.size(), &what));
 }
 
-fn losses_agree_with_the_oracle_whatever_the_size<B: Raster<Gaussians>>(device: &mut B) {
+fn losses_agree_with_the_oracle_whatever_the_size<B: TrainDevice>(device: &mut B) {
     for (seed, size) in (1..).zip(SIZES) {
         let view = resized(&view(), size);
         let settings = settings(3, seed);
@@ -69,7 +70,7 @@ fn losses_agree_with_the_oracle_whatever_the_size<B: Raster<Gaussians>>(device: 
     }
 }
 
-fn losses_agree_with_the_oracle_where_a_mask_excludes_pixels<B: Raster<Gaussians>>(device: &mut B) {
+fn losses_agree_with_the_oracle_where_a_mask_excludes_pixels<B: TrainDevice>(device: &mut B) {
     for (seed, size) in (1..).zip(SIZES) {
         let view = resized(&view(), size);
         let gaussians = tame_gaussians(60, seed, 3);
@@ -78,11 +79,11 @@ fn losses_agree_with_the_oracle_where_a_mask_excludes_pixels<B: Raster<Gaussians
     }
 }
 
-fn losses_agree_with_the_oracle_whatever_the_weights<B: Raster<Gaussians>>(device: &mut B) {
+fn losses_agree_with_the_oracle_whatever_the_weights<B: TrainDevice>(device: &mut B) {
     let gaussians = tame_gaussians(60, 9, 3);
     let shots = [0.0, 0.2, 0.7, 1.0].map(|lambda_dssim| {
         let mut shot = shot(&gaussians, &view(), settings(3, 4), (3, Counted::Clear));
-        shot.terms = LossTerms { lambda_dssim };
+        shot.terms = Terms::photometric(lambda_dssim);
         shot
     });
     for shot in shots {
@@ -90,7 +91,7 @@ fn losses_agree_with_the_oracle_whatever_the_weights<B: Raster<Gaussians>>(devic
     }
 }
 
-fn a_mask_that_excludes_everything_leaves_no_loss<B: Raster<Gaussians>>(device: &mut B) {
+fn a_mask_that_excludes_everything_leaves_no_loss<B: TrainDevice>(device: &mut B) {
     let gaussians = tame_gaussians(20, 3, 3);
     let pixels = composite(&gaussians, &view(), &settings(3, 1));
     let mut photo = Image::clone(&noise(&pixels, &view(), 1, Counted::Clear));
@@ -105,7 +106,7 @@ fn a_mask_that_excludes_everything_leaves_no_loss<B: Raster<Gaussians>>(device: 
     assert!(gradients(&step.snapshot).iter().all(|(_, _, d)| d.iter().all(|&d| d.abs() < 1e-9)));
 }
 
-fn metrics_agree_with_the_oracle_with_and_without_a_mask<B: Raster<Gaussians>>(device: &mut B) {
+fn metrics_agree_with_the_oracle_with_and_without_a_mask<B: TrainDevice>(device: &mut B) {
     for (seed, size) in (1..).zip(SIZES) {
         let view = resized(&view(), size);
         let settings = settings(3, seed);
@@ -126,10 +127,10 @@ fn metrics_agree_with_the_oracle_with_and_without_a_mask<B: Raster<Gaussians>>(d
     }
 }
 
-fn measured<B: Raster<Gaussians>>(device: &mut B, gaussians: &Gaussians, shot: &Shot) -> Measured {
+fn measured<B: TrainDevice>(device: &mut B, gaussians: &Gaussians, shot: &Shot) -> Measured {
     let model = device.upload(gaussians).unwrap();
-    let settings = RenderSettings { pass: Pass::Eval, ..shot.settings };
-    let frame = device.render(&model, &shot.view, &settings).unwrap();
+    let settings = Drawing { pass: Pass::Eval, ..shot.settings };
+    let frame = device.show(&model, &shot.view, &settings).unwrap();
     let target = device.target(shot.index, &shot.photo).unwrap();
     device.measure(&frame, &target).unwrap()
 }

@@ -2,8 +2,9 @@
 
 use crate::common::Draws;
 use crate::common::oracle::{assert_agrees, draw, settings};
+use crate::common::prelude::*;
 use crate::common::scene::{Splat, composite_pixel, resized, splats, straight, tame_gaussians};
-use splat::backend::{Raster, RenderSettings, Rendered};
+use splat::backend::{Rendered, TrainDevice};
 use splat::dataset::View;
 use splat::math::Real;
 use splat::math::splat::bounds;
@@ -50,14 +51,14 @@ fn upright(size: [u32; 2]) -> View {
     view
 }
 
-fn images_one_pixel_wide_or_high_are_drawn_and_compared<B: Raster<Gaussians>>(device: &mut B) {
+fn images_one_pixel_wide_or_high_are_drawn_and_compared<B: TrainDevice>(device: &mut B) {
     for (seed, size) in (1..).zip([[1, 1], [1, 2], [2, 1], [1, 129], [131, 1], [1, 17], [15, 1]]) {
         let view = upright(size);
         assert_agrees(device, &scattered(6, seed, &view), &view, &format!("{size:?} px"));
     }
 }
 
-fn images_8192_pixels_wide_or_high_are_drawn_and_compared<B: Raster<Gaussians>>(device: &mut B) {
+fn images_8192_pixels_wide_or_high_are_drawn_and_compared<B: TrainDevice>(device: &mut B) {
     for (seed, size) in (1..).zip([[8192, 1], [1, 8192], [8192, 19], [13, 8192]]) {
         let view = upright(size);
         assert_agrees(device, &scattered(17, seed, &view), &view, &format!("{size:?} px"));
@@ -67,7 +68,7 @@ fn images_8192_pixels_wide_or_high_are_drawn_and_compared<B: Raster<Gaussians>>(
 /// 512 by 129 tiles.
 const MANY_TILES: [u32; 2] = [8192, 2064];
 
-fn images_of_more_than_65535_tiles_are_drawn<B: Raster<Gaussians>>(device: &mut B) {
+fn images_of_more_than_65535_tiles_are_drawn<B: TrainDevice>(device: &mut B) {
     let view = upright(MANY_TILES);
     let settings = settings(3, 12);
     let mut gaussians = scattered(25, 13, &view);
@@ -102,7 +103,7 @@ fn assert_pixels(
     image: &Rendered,
     splats: &[Splat],
     places: impl Iterator<Item = [u32; 2]>,
-    settings: &RenderSettings,
+    settings: &Drawing,
 ) -> usize {
     let mut blended = 0;
     for [x, y] in places {
@@ -126,7 +127,7 @@ fn assert_background_elsewhere(
     image: &Rendered,
     splats: &[Splat],
     view: &View,
-    settings: &RenderSettings,
+    settings: &Drawing,
 ) {
     let size = [view.camera.width, view.camera.height];
     let mut inside = vec![false; counts(image).len()];

@@ -4,12 +4,11 @@ use crate::common::Draws;
 use crate::common::oracle::{
     AT_REST, Counted, GRADIENT_TOLERANCE, assert_gradients_agree, gradients, settings, shot,
 };
+use crate::common::prelude::*;
 use crate::common::scene::{gaussian, photo, straight, tame_gaussians, together};
+use crate::common::surface::{SurfaceRule, SurfaceTerms, add_rule, masked};
 use splat::backend::cpu::Cpu;
-use splat::backend::{
-    AdamStep, DeviceError, LossTerms, Pass, Pending, Raster, RenderSettings, Snapshot, Surface,
-    SurfaceRule, SurfaceTerms,
-};
+use splat::backend::{AdamStep, DeviceError, Snapshot, Terms, TrainDevice};
 use splat::math::Real;
 use splat::model::Gaussians;
 
@@ -19,7 +18,7 @@ each_backend!(
     any_number_of_samples_agrees_with_the_oracle,
     centres_that_coincide_agree_with_the_oracle,
     what_surfaces_ask_is_added_to_what_the_view_asks,
-    what_two_rules_ask_adds_up,
+    what_two_terms_ask_adds_up,
     a_rule_that_asks_for_nothing_changes_nothing,
     a_view_that_sees_nothing_has_terms_of_nothing,
     neighbours_that_are_missing_or_stale_are_errors,
@@ -59,7 +58,7 @@ fn with_terms([entropy, density, normal]: [bool; 3]) -> SurfaceRule {
 /// A crowd in the middle of the view. One in three is too faint to be seen, and the others are so much
 /// in view that every precision sees the same ones: samples are drawn among what is seen, by place.
 /// What is unseen is a neighbour of what is seen.
-fn crowd(count: usize, seed: u64) -> Gaussians {
+pub(super) fn crowd(count: usize, seed: u64) -> Gaussians {
     let mut draws = Draws::new(seed);
     let parts: Vec<Gaussians> = (0..count)
         .map(|row| {
@@ -76,37 +75,20 @@ fn crowd(count: usize, seed: u64) -> Gaussians {
     together(&parts)
 }
 
-/// What a step without the pixels' say left behind: the terms, and moments that are the gradients.
-fn regularised<B: Surface>(
+/// What a step by a rule alone left behind: the terms, and moments that are the gradients.
+fn regularised<B: TrainDevice>(
     device: &mut B,
     gaussians: &Gaussians,
     count: u32,
-    rules: &[SurfaceRule],
+    rule: &SurfaceRule,
 ) -> (SurfaceTerms, Snapshot<Gaussians>) {
     let mut model = device.upload(gaussians).unwrap();
     let near = device.neighbours(&model, count).unwrap();
-    let mut gradients = blind(device, &mut model);
-    let mut terms = SurfaceTerms::default();
-    for rule in rules {
-        let pending = device.regularise(&model, Some(&near), &mut gradients, rule).unwrap();
-        terms = pending.read().unwrap();
-    }
+    let (view, mut gradients) = (straight(), Default::default());
+    let seen = (&view, masked(&view));
+    let terms = add_rule(device, &mut model, seen, (Some(&near), rule), &mut gradients).unwrap();
     device.step(&mut model, gradients, &AdamStep::new(1, AT_REST)).unwrap();
     (terms, device.snapshot(&mut model).unwrap())
-}
-
-/// Gradients that hold one view, of which no pixel has a say.
-fn blind<B: Raster<Gaussians>>(device: &mut B, model: &mut B::Model) -> B::Gradients {
-    let view = straight();
-    let [width, height] = [view.camera.width, view.camera.height];
-    let masked = photo(width, height, Some(vec![0; (width * height) as usize]));
-    let target = device.target(0, &masked).unwrap();
-    let settings = RenderSettings { pass: Pass::Train, ..RenderSettings::DEFAULT };
-    let mut frame = device.render(model, &view, &settings).unwrap();
-    device.loss(&mut frame, &target, &LossTerms { lambda_dssim: 0.2 }).unwrap().read().unwrap();
-    let mut gradients = device.gradients(model).unwrap();
-    device.backward(model, frame, &mut gradients).unwrap();
-    gradients
 }
 
 /// Terms within 1e-5: means of a thousand roundings.
@@ -122,11 +104,11 @@ fn assert_terms_agree(found: &SurfaceTerms, expected: &SurfaceTerms, what: &str)
 }
 
 /// Names, widths and values of groups of parameters.
-type Groups = Vec<(&'static str, usize, Vec<f64>)>;
+pub(super) type Groups = Vec<(&'static str, usize, Vec<f64>)>;
 
 /// Each column within 1e-3 of its largest gradient. A column in which all cancels is held to 1e-5 of
 /// the largest of all.
-fn assert_columns_agree(found: Groups, expected: &Groups, what: &str) {
+pub(super) fn assert_columns_agree(found: Groups, expected: &Groups, what: &str) {
     let largest =
         |values: &mut dyn Iterator<Item = &f64>| values.fold(0.0, |a: f64, v| a.max(v.abs()));
     let of_all = largest(&mut expected.iter().flat_map(|(.., values)| values));
@@ -148,15 +130,14 @@ fn assert_columns_agree(found: Groups, expected: &Groups, what: &str) {
 }
 
 /// Terms and gradients of the device and of the oracle, compared; what the device left is handed back.
-fn assert_agrees<B: Surface>(
+fn assert_agrees<B: TrainDevice>(
     device: &mut B,
     gaussians: &Gaussians,
     count: u32,
     (rule, what): (&SurfaceRule, &str),
 ) -> (SurfaceTerms, Snapshot<Gaussians>) {
-    let rules = std::slice::from_ref(rule);
-    let found = regularised(device, gaussians, count, rules);
-    let expected = regularised(&mut Cpu::<f64>::new(), gaussians, count, rules);
+    let found = regularised(device, gaussians, count, rule);
+    let expected = regularised(&mut Cpu::<f64>::new(), gaussians, count, rule);
     assert_terms_agree(&found.0, &expected.0, what);
     assert_columns_agree(gradients(&found.1), &gradients(&expected.1), what);
     found
@@ -169,7 +150,7 @@ fn moved(after: &Snapshot<Gaussians>) -> Vec<bool> {
     logits.zip(scales).map(|(&logit, s)| logit != 0.0 || s.iter().any(|&d| d != 0.0)).collect()
 }
 
-fn each_term_and_all_of_them_agree_with_the_oracle<B: Surface>(device: &mut B) {
+fn each_term_and_all_of_them_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
     for (count, seed) in [(3, 1), (40, 2), (400, 3)] {
         let gaussians = crowd(count, seed);
         for terms in TERMS {
@@ -186,7 +167,7 @@ fn each_term_and_all_of_them_agree_with_the_oracle<B: Surface>(device: &mut B) {
     }
 }
 
-fn lists_of_every_length_agree_with_the_oracle<B: Surface>(device: &mut B) {
+fn lists_of_every_length_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
     let gaussians = crowd(150, 11);
     for count in [1, 2, 10, 15, 16, 17, 31, 32] {
         assert_agrees(device, &gaussians, count, (&RULE, &format!("{count} neighbours")));
@@ -198,7 +179,7 @@ fn lists_of_every_length_agree_with_the_oracle<B: Surface>(device: &mut B) {
     }
 }
 
-fn any_number_of_samples_agrees_with_the_oracle<B: Surface>(device: &mut B) {
+fn any_number_of_samples_agrees_with_the_oracle<B: TrainDevice>(device: &mut B) {
     let gaussians = crowd(300, 21);
     // Blocks take 8 samples at a time; 40,000 are more than all blocks take at once.
     for samples in [1, 2, 7, 8, 9, 33, 40_000] {
@@ -213,7 +194,7 @@ fn any_number_of_samples_agrees_with_the_oracle<B: Surface>(device: &mut B) {
     assert_eq!((terms.density, terms.normal), (0.0, 0.0));
 }
 
-fn centres_that_coincide_agree_with_the_oracle<B: Surface>(device: &mut B) {
+fn centres_that_coincide_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
     // Twenty in one place: the lists of the last hold the first sixteen, and not themselves.
     let mut gaussians = crowd(60, 31);
     let middle = [0.02, -0.03, 0.5];
@@ -228,7 +209,7 @@ fn centres_that_coincide_agree_with_the_oracle<B: Surface>(device: &mut B) {
     assert_agrees(device, &gaussians, 16, (&RULE, "specks among them"));
 }
 
-fn what_surfaces_ask_is_added_to_what_the_view_asks<B: Surface>(device: &mut B) {
+fn what_surfaces_ask_is_added_to_what_the_view_asks<B: TrainDevice>(device: &mut B) {
     let gaussians = tame_gaussians(60, 3, 3);
     let shot = shot(&gaussians, &straight(), settings(3, 3), (3, Counted::Clear));
     // Entropy alone, which does not draw: tame Gaussians may be on the border of the view.
@@ -243,7 +224,7 @@ fn what_surfaces_ask_is_added_to_what_the_view_asks<B: Surface>(device: &mut B) 
 }
 
 /// What a step by the pixels and by a rule left behind.
-fn shot_and_rule<B: Surface>(
+fn shot_and_rule<B: TrainDevice>(
     device: &mut B,
     gaussians: &Gaussians,
     shot: &crate::common::oracle::Shot,
@@ -251,51 +232,58 @@ fn shot_and_rule<B: Surface>(
 ) -> Snapshot<Gaussians> {
     let mut model = device.upload(gaussians).unwrap();
     let target = device.target(shot.index, &shot.photo).unwrap();
-    let mut frame = device.render(&model, &shot.view, &shot.settings).unwrap();
-    device.loss(&mut frame, &target, &shot.terms).unwrap().read().unwrap();
-    let mut gradients = device.gradients(&model).unwrap();
-    device.backward(&mut model, frame, &mut gradients).unwrap();
-    device.regularise(&model, None, &mut gradients, rule).unwrap().read().unwrap();
+    let terms = rule.terms();
+    let (seen, mut gradients) = ((&shot.view, &shot.settings), Default::default());
+    device.add_view(&mut model, seen, (&target, &terms), &mut gradients).unwrap().read().unwrap();
     device.step(&mut model, gradients, &AdamStep::new(1, AT_REST)).unwrap();
     device.snapshot(&mut model).unwrap()
 }
 
-fn what_two_rules_ask_adds_up<B: Surface>(device: &mut B) {
+fn what_two_terms_ask_adds_up<B: TrainDevice>(device: &mut B) {
     let gaussians = crowd(90, 41);
-    let rules = [with_terms([true, true, false]), with_terms([false, false, true])];
-    let (last, found) = regularised(device, &gaussians, 16, &rules);
-    let (_, expected) = regularised(&mut Cpu::<f64>::new(), &gaussians, 16, &[RULE]);
-    assert_columns_agree(gradients(&found), &gradients(&expected), "one rule in two");
-    assert_eq!((last.entropy, last.density), (0.0, 0.0), "terms are of one rule");
+    let oracle = &mut Cpu::<f64>::new();
+    // Moments that began with nothing are sums of gradients.
+    let parts = [[true, true, false], [false, false, true]].map(|on| {
+        let (_, after) = regularised(oracle, &gaussians, 16, &with_terms(on));
+        gradients(&after)
+    });
+    let mut expected = parts[0].clone();
+    let sums = expected.iter_mut().zip(&parts[1]);
+    for (sum, more) in sums.flat_map(|((.., sum), (.., more))| sum.iter_mut().zip(more)) {
+        *sum += more;
+    }
+    let (_, found) = regularised(device, &gaussians, 16, &RULE);
+    assert_columns_agree(gradients(&found), &expected, "all terms at once");
 }
 
-fn a_rule_that_asks_for_nothing_changes_nothing<B: Surface>(device: &mut B) {
+fn a_rule_that_asks_for_nothing_changes_nothing<B: TrainDevice>(device: &mut B) {
     let gaussians = crowd(50, 51);
-    let (terms, after) = regularised(device, &gaussians, 16, &[with_terms([false; 3])]);
+    let (terms, after) = regularised(device, &gaussians, 16, &with_terms([false; 3]));
     assert_eq!(terms, SurfaceTerms::default());
     assert!(!moved(&after).contains(&true));
     assert_eq!(after.parameters, gaussians);
 }
 
-fn a_view_that_sees_nothing_has_terms_of_nothing<B: Surface>(device: &mut B) {
+fn a_view_that_sees_nothing_has_terms_of_nothing<B: TrainDevice>(device: &mut B) {
     let mut gaussians = crowd(50, 61);
     gaussians.means.as_chunks_mut::<3>().0.iter_mut().for_each(|mean| mean[2] = -mean[2].abs());
-    let (terms, after) = regularised(device, &gaussians, 16, &[RULE]);
+    let (terms, after) = regularised(device, &gaussians, 16, &RULE);
     assert_eq!(terms, SurfaceTerms::default());
     assert!(!moved(&after).contains(&true));
 }
 
-fn neighbours_that_are_missing_or_stale_are_errors<B: Surface>(device: &mut B) {
+fn neighbours_that_are_missing_or_stale_are_errors<B: TrainDevice>(device: &mut B) {
     let mut model = device.upload(&crowd(50, 71)).unwrap();
     let other = device.upload(&crowd(49, 72)).unwrap();
     let stale = device.neighbours(&other, 16).unwrap();
-    let mut none = device.gradients(&model).unwrap();
-    let error = device.regularise(&model, None, &mut none, &RULE).err();
-    assert!(matches!(error, Some(DeviceError::NoLoss)), "{error:?}");
-    let mut gradients = blind(device, &mut model);
-    let error = device.regularise(&model, None, &mut gradients, &RULE).err();
-    assert!(matches!(error, Some(DeviceError::NoNeighbours)), "{error:?}");
-    let error = device.regularise(&model, Some(&stale), &mut gradients, &RULE).err();
+    let view = straight();
+    let mut refused = |near| {
+        let (seen, mut gradients) = ((&view, masked(&view)), Default::default());
+        add_rule(device, &mut model, seen, (near, &RULE), &mut gradients).err()
+    };
+    let error = refused(None);
+    assert!(matches!(error, Some(DeviceError::MissingInput { .. })), "{error:?}");
+    let error = refused(Some(&stale));
     let expected = matches!(error, Some(DeviceError::StaleNeighbours { found: 49, len: 50 }));
     assert!(expected, "{error:?}");
 }
@@ -304,19 +292,18 @@ fn neighbours_that_are_missing_or_stale_are_errors<B: Surface>(device: &mut B) {
 mod on_the_device {
     use std::time::Instant;
 
+    use splat::backend::Objective;
     use splat::backend::cuda::Cuda;
-    use splat::backend::{
-        Backend, Pass, Pending, Raster, RenderSettings, Surface, SurfaceMaps, SurfaceRule,
-    };
     use splat::math::Real;
     use splat::math::morton::Cube;
     use splat::model::{Gaussians, Primitive};
 
     use super::{Groups, RULE, assert_columns_agree, assert_terms_agree, crowd, regularised};
     use crate::common::oracle::gradients;
+    use crate::common::prelude::*;
     use crate::common::scene::{photo, resized, straight};
+    use crate::common::surface::{SurfaceRule, SurfaceTerms};
     use crate::common::{Draws, compact, cuda};
-    use splat::backend::LossTerms;
     use splat::backend::cpu::Cpu;
 
     /// A compact model keeps second moments of its geometry in full: their roots are the gradients'
@@ -326,9 +313,9 @@ mod on_the_device {
     fn a_compact_model_gets_the_same_gradients() {
         let gaussians = crowd(300, 81);
         for count in [16, 32] {
-            let (terms, after) = regularised(&mut compact::compact(), &gaussians, count, &[RULE]);
+            let (terms, after) = regularised(&mut compact::compact(), &gaussians, count, &RULE);
             let oracle = &mut Cpu::<f64>::new();
-            let (expected_terms, expected) = regularised(oracle, &gaussians, count, &[RULE]);
+            let (expected_terms, expected) = regularised(oracle, &gaussians, count, &RULE);
             assert_terms_agree(&terms, &expected_terms, "compact");
             let size = |v: &f32| (f64::from(*v) / (1.0 - 0.999)).sqrt();
             let groups = after.second_moments.groups();
@@ -376,26 +363,34 @@ mod on_the_device {
         let near = device.neighbours(&model, 16).unwrap();
         let (view, size) = (resized(&straight(), [800, 600]), 800 * 600);
         let target = device.target(0, &photo(800, 600, Some(vec![0; size]))).unwrap();
-        let settings =
-            RenderSettings { pass: Pass::Train, surface: true, ..RenderSettings::DEFAULT };
-        let mut frame = device.render(&model, &view, &settings).unwrap();
-        let terms = LossTerms { lambda_dssim: 0.2 };
-        device.loss(&mut frame, &target, &terms).unwrap().read().unwrap();
+        let drawing = Drawing { pass: Pass::Train, surface: true, ..Drawing::DEFAULT };
         let (rounds, samples) = (10, 1_000_000);
-        let distances = SurfaceRule { sdf: 0.2, sdf_unit: 0.1, samples, ..RULE };
-        device.compare_sampled_depths(&model, &mut frame, &near, &distances).unwrap();
-        device.synchronize().unwrap();
-        let began = Instant::now();
-        for iteration in 0..rounds {
-            let rule = SurfaceRule { iteration, ..distances };
-            device.compare_sampled_depths(&model, &mut frame, &near, &rule).unwrap();
-        }
-        device.synchronize().unwrap();
-        let looked = began.elapsed().as_secs_f64() * 1e3 / f64::from(rounds);
-        println!("distances, for the depths' gradient: {looked:.2} ms");
-        let mut gradients = device.gradients(&model).unwrap();
-        device.backward(&mut model, frame, &mut gradients).unwrap();
-
+        let none = SurfaceRule { entropy: 0.0, density: 0.0, normal: 0.0, ..RULE };
+        let none = SurfaceRule { sdf_unit: 0.1, samples, ..none };
+        // Milliseconds of an objective and a backward pass by a rule, and the terms' values.
+        let mut timed = |rule: SurfaceRule| {
+            let mut run = |iteration| {
+                let rule = SurfaceRule { iteration, ..rule };
+                let terms = rule.terms();
+                let lists = Some(&near);
+                let frame = device.draw(&model, &view, &drawing).unwrap();
+                device.synchronize().unwrap();
+                let began = Instant::now();
+                let objective = Objective { target: &target, terms: &terms, near: lists };
+                let (frame, _) = device.objective(&model, frame, &objective).unwrap();
+                let mut gradients = Default::default();
+                let samples = device.backward(&mut model, frame, lists, &mut gradients);
+                let samples = samples.unwrap();
+                device.synchronize().unwrap();
+                let ms = began.elapsed().as_secs_f64() * 1e3;
+                (ms, SurfaceTerms::from(samples.read().unwrap()))
+            };
+            // The first finds room, and shows that what is timed is worth it.
+            let (_, terms) = run(rounds);
+            let sum: f64 = (0..rounds).map(|iteration| run(iteration).0).sum();
+            (sum / f64::from(rounds), terms)
+        };
+        let (without, _) = timed(none);
         let weights = [
             [0.1, 0.0, 0.0, 0.0],
             [0.0, 0.2, 0.0, 0.0],
@@ -406,22 +401,13 @@ mod on_the_device {
         ];
         let (mut all, mut with_distances) = (0.0, 0.0);
         for [entropy, density, normal, sdf] in weights {
-            let rule = SurfaceRule { entropy, density, normal, sdf, ..distances };
-            // The first finds room, and shows that what is timed is worth it.
-            let terms = device.regularise(&model, Some(&near), &mut gradients, &rule).unwrap();
-            let terms = terms.read().unwrap();
+            let (ms, terms) = timed(SurfaceRule { entropy, density, normal, sdf, ..none });
             let values = [terms.entropy, terms.density, terms.normal, terms.sdf];
             let on = [entropy > 0.0, density > 0.0, normal > 0.0, sdf > 0.0];
             assert_eq!(values.map(|value| value > 0.0), on, "{terms:?}");
-            let began = Instant::now();
-            for iteration in 0..rounds {
-                let rule = SurfaceRule { iteration, ..rule };
-                device.regularise(&model, Some(&near), &mut gradients, &rule).unwrap();
-            }
-            device.synchronize().unwrap();
-            all = began.elapsed().as_secs_f64() * 1e3 / f64::from(rounds);
+            all = ms - without;
             if sdf > 0.0 {
-                with_distances = all + looked;
+                with_distances = all;
             }
             println!(
                 "entropy {entropy}, density {density}, normal {normal}, distance {sdf}: {all:.2} ms, \

@@ -1,5 +1,6 @@
 //! What every backend's stages must do, as functions of a backend.
 
+use crate::common::prelude::*;
 use std::sync::Arc;
 
 use crate::common::scene::{
@@ -8,7 +9,7 @@ use crate::common::scene::{
 };
 use crate::common::{Draws, view};
 use proptest::prelude::*;
-use splat::backend::{AdamStep, LossTerms, Pass, Pending, Raster, Rates, RenderSettings, Rendered};
+use splat::backend::{AdamStep, Rates, Rendered, Terms, TrainDevice};
 use splat::dataset::{Image, View};
 use splat::math::Real;
 use splat::math::blend::{ALPHA_MIN, exponent};
@@ -35,18 +36,18 @@ each_backend!(
     metrics_are_those_of_the_clamped_image_without_what_the_mask_excludes,
 );
 
-const SETTINGS: RenderSettings = RenderSettings {
+const SETTINGS: Drawing = Drawing {
     pass: Pass::Observe,
     sh_degree: 3,
     background: [0.1, 0.2, 0.3],
     near: NEAR,
-    ..RenderSettings::DEFAULT
+    ..Drawing::DEFAULT
 };
 
-fn draw<B: Raster<Gaussians>>(device: &mut B, gaussians: &Gaussians, view: &View) -> Rendered {
+fn draw<B: TrainDevice>(device: &mut B, gaussians: &Gaussians, view: &View) -> Rendered {
     let model = device.upload(gaussians).unwrap();
-    let settings = RenderSettings { pass: Pass::Picture, ..SETTINGS };
-    let frame = device.render(&model, view, &settings).unwrap();
+    let settings = Drawing { pass: Pass::Picture, ..SETTINGS };
+    let frame = device.show(&model, view, &settings).unwrap();
     device.image(&frame).unwrap()
 }
 
@@ -55,7 +56,7 @@ fn pixel(image: &Rendered, x: u32, y: u32) -> [f32; 3] {
     [image.rgb[at], image.rgb[at + 1], image.rgb[at + 2]]
 }
 
-fn an_opaque_gaussian_hides_what_is_behind_it<B: Raster<Gaussians>>(device: &mut B) {
+fn an_opaque_gaussian_hides_what_is_behind_it<B: TrainDevice>(device: &mut B) {
     // Both are wide: at the principal point the first has the largest opacity, 0.99.
     let front = gaussian([0.0, 0.0, 1.0], 0.5, 0.9999, [1.0, 0.0, 0.0]);
     let behind = gaussian([0.0, 0.0, 2.0], 50.0, 0.9, [0.0, 0.0, 1.0]);
@@ -67,7 +68,7 @@ fn an_opaque_gaussian_hides_what_is_behind_it<B: Raster<Gaussians>>(device: &mut
     assert!((blue - (0.009 + 1e-3 * 0.3)).abs() < 1e-5, "{blue}");
 }
 
-fn a_gaussian_on_the_axis_lights_the_principal_point<B: Raster<Gaussians>>(device: &mut B) {
+fn a_gaussian_on_the_axis_lights_the_principal_point<B: TrainDevice>(device: &mut B) {
     // Much smaller than a pixel: what is left is the dilation, symmetric around the centre.
     let image = draw(device, &gaussian([0.0, 0.0, 1.0], 1e-5, 0.9, [1.0; 3]), &straight());
     // The principal point (17.3, 15.9) lies in pixel (17, 15), whose centre is (17.5, 15.5).
@@ -80,7 +81,7 @@ fn a_gaussian_on_the_axis_lights_the_principal_point<B: Raster<Gaussians>>(devic
     assert_eq!((brightest % image.width, brightest / image.width), (17, 15));
 }
 
-fn the_background_shows_where_nothing_is<B: Raster<Gaussians>>(device: &mut B) {
+fn the_background_shows_where_nothing_is<B: TrainDevice>(device: &mut B) {
     let behind_the_camera = gaussian([0.0, 0.0, -1.0], 0.1, 0.9, [1.0; 3]);
     let transparent = gaussian([0.0, 0.0, 1.0], 0.1, 0.0039, [1.0; 3]);
     let nothing = Gaussians::zeros(3, 0);
@@ -91,25 +92,29 @@ fn the_background_shows_where_nothing_is<B: Raster<Gaussians>>(device: &mut B) {
     }
 }
 
-fn what_the_near_plane_cuts_off_takes_neither_colour_nor_gradient<B: Raster<Gaussians>>(
-    device: &mut B,
-) {
+fn what_the_near_plane_cuts_off_takes_neither_colour_nor_gradient<B: TrainDevice>(device: &mut B) {
     let view = straight();
     let first = gaussian([0.0, 0.0, 0.5], 0.1, 0.9, [1.0, 0.0, 0.0]);
     let second = gaussian([0.0, 0.0, 1.0], 0.1, 0.8, [0.0, 0.0, 1.0]);
     let both = together(&[first, second.clone()]);
     // Between the camera and the first, between the two, behind both.
     for (near, left) in [(0.49, both.clone()), (0.51, second), (1.01, Gaussians::zeros(3, 0))] {
-        let settings = RenderSettings { near, ..SETTINGS };
+        let settings = Drawing { near, ..SETTINGS };
         let expected = draw(device, &left, &view).rgb;
         let mut model = device.upload(&both).unwrap();
-        let mut frame = device.render(&model, &view, &settings).unwrap();
+        let frame = device.draw(&model, &view, &settings).unwrap();
         assert!(device.image(&frame).unwrap().rgb == expected, "{near}");
 
         let target = device.target(0, &photo(37, 29, None)).unwrap();
-        device.loss(&mut frame, &target, &LossTerms { lambda_dssim: 0.2 }).unwrap();
-        let mut gradients = device.gradients(&model).unwrap();
-        device.backward(&mut model, frame, &mut gradients).unwrap();
+        let mut gradients = Default::default();
+        device
+            .add_view(
+                &mut model,
+                (&view, &settings),
+                (&target, &Terms::photometric(0.2)),
+                &mut gradients,
+            )
+            .unwrap();
         device.step(&mut model, gradients, &AdamStep::new(1, RATES)).unwrap();
         let after = device.snapshot(&mut model).unwrap();
         let seen = [0.5, 1.0].map(|depth| u32::from(depth > near));
@@ -119,7 +124,7 @@ fn what_the_near_plane_cuts_off_takes_neither_colour_nor_gradient<B: Raster<Gaus
     }
 }
 
-fn the_image_is_what_compositing_every_gaussian_in_every_pixel_gives<B: Raster<Gaussians>>(
+fn the_image_is_what_compositing_every_gaussian_in_every_pixel_gives<B: TrainDevice>(
     device: &mut B,
 ) {
     for (count, seed) in [(1, 1), (20, 2), (200, 3), (200, 4)] {
@@ -144,37 +149,38 @@ fn the_image_is_what_compositing_every_gaussian_in_every_pixel_gives<B: Raster<G
     }
 }
 
-fn images_of_any_size_are_drawn_and_compared<B: Raster<Gaussians>>(device: &mut B) {
+fn images_of_any_size_are_drawn_and_compared<B: TrainDevice>(device: &mut B) {
     for (width, height) in [(1, 1), (1, 40), (16, 16), (17, 33), (300, 2)] {
         let mut view = straight();
         view.camera = view.camera.resized(width, height);
         let gaussians = random_gaussians(30, 5);
         let mut model = device.upload(&gaussians).unwrap();
-        let mut frame = device.render(&model, &view, &SETTINGS).unwrap();
+        let frame = device.draw(&model, &view, &SETTINGS).unwrap();
         let image = device.image(&frame).unwrap();
         assert_eq!(image.rgb.len(), (width * height * 3) as usize);
         let target = device.target(0, &photo(width, height, None)).unwrap();
-        let loss = device.loss(&mut frame, &target, &LossTerms { lambda_dssim: 0.2 }).unwrap();
+        let terms = Terms::photometric(0.2);
+        let (frame, loss) = device.score(&model, frame, &target, &terms).unwrap();
         assert!(loss.read().unwrap().total.is_finite());
-        let mut gradients = device.gradients(&model).unwrap();
-        device.backward(&mut model, frame, &mut gradients).unwrap();
+        let mut gradients = Default::default();
+        device.backward(&mut model, frame, None, &mut gradients).unwrap();
         device.step(&mut model, gradients, &AdamStep::new(1, RATES)).unwrap();
 
         let other = device.target(0, &photo(width + 1, height, None)).unwrap();
-        let mut frame = device.render(&model, &view, &SETTINGS).unwrap();
-        assert!(device.loss(&mut frame, &other, &LossTerms { lambda_dssim: 0.2 }).is_err());
+        let frame = device.draw(&model, &view, &SETTINGS).unwrap();
+        assert!(device.score(&model, frame, &other, &terms).is_err());
     }
 }
 
-fn metrics_are_those_of_the_clamped_image_without_what_the_mask_excludes<B: Raster<Gaussians>>(
+fn metrics_are_those_of_the_clamped_image_without_what_the_mask_excludes<B: TrainDevice>(
     device: &mut B,
 ) {
     let mut view = straight();
     view.camera = view.camera.resized(16, 12);
     let model = device.upload(&Gaussians::zeros(3, 0)).unwrap();
     let mut measured = |render: f32, photo: u8, mask: Option<Vec<u8>>| {
-        let settings = RenderSettings { pass: Pass::Eval, background: [render; 3], ..SETTINGS };
-        let frame = device.render(&model, &view, &settings).unwrap();
+        let settings = Drawing { pass: Pass::Eval, background: [render; 3], ..SETTINGS };
+        let frame = device.show(&model, &view, &settings).unwrap();
         let rgb = vec![photo; 576];
         let photo = Image { width: 16, height: 12, rgb, mask, depth: None };
         let target = device.target(0, &Arc::new(photo)).unwrap();
@@ -192,12 +198,12 @@ fn metrics_are_those_of_the_clamped_image_without_what_the_mask_excludes<B: Rast
     // Half the pixels keep their error of 0.1.
     let found = measured(0.5, 102, Some(mask));
     assert!((found.mse - 0.005).abs() < 1e-8 && (found.l1 - 0.05).abs() < 1e-7, "{found:?}");
-    let frame = device.render(&model, &view, &SETTINGS).unwrap();
+    let frame = device.show(&model, &view, &SETTINGS).unwrap();
     let other = device.target(0, &photo(17, 12, None)).unwrap();
     assert!(device.measure(&frame, &other).is_err());
 }
 
-fn step_once<B: Raster<Gaussians>>(
+fn step_once<B: TrainDevice>(
     device: &mut B,
     model: &mut B::Model,
     view: &View,
@@ -205,15 +211,15 @@ fn step_once<B: Raster<Gaussians>>(
     number: u32,
 ) -> f64 {
     let target = device.target(0, target).unwrap();
-    let mut frame = device.render(model, view, &SETTINGS).unwrap();
-    let loss = device.loss(&mut frame, &target, &LossTerms { lambda_dssim: 0.2 }).unwrap();
-    let mut gradients = device.gradients(model).unwrap();
-    device.backward(model, frame, &mut gradients).unwrap();
+    let mut gradients = Default::default();
+    let loss = device
+        .add_view(model, (view, &SETTINGS), (&target, &Terms::photometric(0.2)), &mut gradients)
+        .unwrap();
     device.step(model, gradients, &AdamStep::new(number, RATES)).unwrap();
     loss.read().unwrap().total
 }
 
-fn the_first_step_of_adam_moves_every_parameter_by_its_rate<B: Raster<Gaussians>>(device: &mut B) {
+fn the_first_step_of_adam_moves_every_parameter_by_its_rate<B: TrainDevice>(device: &mut B) {
     // With both moments corrected, the first step is rate · sign(gradient).
     let before = gaussian([0.1, -0.1, 1.0], 0.15, 0.6, [0.3, 0.6, 0.9]);
     let view = straight();
@@ -239,7 +245,7 @@ fn the_first_step_of_adam_moves_every_parameter_by_its_rate<B: Raster<Gaussians>
     assert_ne!(before.sh_rest, after.sh_rest);
 }
 
-fn gaussians_that_are_not_seen_move_on_by_their_momentum<B: Raster<Gaussians>>(device: &mut B) {
+fn gaussians_that_are_not_seen_move_on_by_their_momentum<B: TrainDevice>(device: &mut B) {
     let view = straight();
     let target = photo(view.camera.width, view.camera.height, None);
     let mut model = device.upload(&gaussian([0.1, -0.1, 1.0], 0.1, 0.6, [0.4; 3])).unwrap();
@@ -256,7 +262,7 @@ fn gaussians_that_are_not_seen_move_on_by_their_momentum<B: Raster<Gaussians>>(d
     assert!((moved - expected).abs() < 1e-6, "moved by {moved} instead of {expected}");
 }
 
-fn a_view_is_learnt_by_heart<B: Raster<Gaussians>>(device: &mut B) {
+fn a_view_is_learnt_by_heart<B: TrainDevice>(device: &mut B) {
     let view = straight();
     let truth = draw(device, &random_gaussians(40, 9), &view);
     let bytes = |v: f32| u8::try_from((v.clamp(0.0, 1.0) * 255.0).floor_i32()).unwrap();
@@ -281,7 +287,7 @@ fn a_view_is_learnt_by_heart<B: Raster<Gaussians>>(device: &mut B) {
     assert!(losses[149] < 0.3 * losses[0], "the loss went from {} to {}", losses[0], losses[149]);
 }
 
-fn a_snapshot_restores_the_same_model<B: Raster<Gaussians>>(device: &mut B) {
+fn a_snapshot_restores_the_same_model<B: TrainDevice>(device: &mut B) {
     let view = view();
     let target = photo(view.camera.width, view.camera.height, None);
     let mut model = device.upload(&random_gaussians(25, 11)).unwrap();
@@ -296,7 +302,7 @@ fn a_snapshot_restores_the_same_model<B: Raster<Gaussians>>(device: &mut B) {
     assert!(snapshot.gradient_norm_sums.iter().any(|&sum| sum > 0.0));
 }
 
-fn a_model_of_no_gaussians_keeps_its_degree<B: Raster<Gaussians>>(device: &mut B) {
+fn a_model_of_no_gaussians_keeps_its_degree<B: TrainDevice>(device: &mut B) {
     for sh_degree in 0..=3 {
         let none = Gaussians::zeros(sh_degree, 0);
         let mut model = device.upload(&none).unwrap();
@@ -309,7 +315,7 @@ fn a_model_of_no_gaussians_keeps_its_degree<B: Raster<Gaussians>>(device: &mut B
     }
 }
 
-fn a_sample_holds_the_asked_rows_in_their_order<B: Raster<Gaussians>>(device: &mut B) {
+fn a_sample_holds_the_asked_rows_in_their_order<B: TrainDevice>(device: &mut B) {
     let all = random_gaussians(7, 14);
     let mut model = device.upload(&all).unwrap();
     let rows = [6, 0, 3, 3];
@@ -328,7 +334,7 @@ fn a_sample_holds_the_asked_rows_in_their_order<B: Raster<Gaussians>>(device: &m
 /// Off the middle of the random Gaussians, many of which lie outside.
 const CUBE: Cube = Cube { centre: [0.1, -0.2, 1.7], half_side: 1.1 };
 
-fn reordered_rows_follow_their_keys_with_all_their_values<B: Raster<Gaussians>>(device: &mut B) {
+fn reordered_rows_follow_their_keys_with_all_their_values<B: TrainDevice>(device: &mut B) {
     for count in [0, 1, 31, 32, 33, 1000] {
         let mut gaussians = random_gaussians(count, 21);
         // Every third stands where a few others do, and one nowhere: their keys are equal.
@@ -356,12 +362,12 @@ fn reordered_rows_follow_their_keys_with_all_their_values<B: Raster<Gaussians>>(
     }
 }
 
-fn the_order_of_the_rows_does_not_show<B: Raster<Gaussians>>(device: &mut B) {
-    let settings = RenderSettings { pass: Pass::Picture, ..SETTINGS };
+fn the_order_of_the_rows_does_not_show<B: TrainDevice>(device: &mut B) {
+    let settings = Drawing { pass: Pass::Picture, ..SETTINGS };
     let mut model = device.upload(&random_gaussians(200, 23)).unwrap();
     let mut pictures = Vec::new();
     for _ in 0..2 {
-        let frame = device.render(&model, &view(), &settings).unwrap();
+        let frame = device.show(&model, &view(), &settings).unwrap();
         pictures.push(device.image(&frame).unwrap());
         device.reorder(&mut model, &CUBE).unwrap();
     }
@@ -370,7 +376,7 @@ fn the_order_of_the_rows_does_not_show<B: Raster<Gaussians>>(device: &mut B) {
     assert_ne!(device.download(&mut model).unwrap().means, random_gaussians(200, 23).means);
 }
 
-fn what_the_mask_excludes_changes_nothing<B: Raster<Gaussians>>(device: &mut B) {
+fn what_the_mask_excludes_changes_nothing<B: TrainDevice>(device: &mut B) {
     let view = straight();
     let (width, height) = (view.camera.width, view.camera.height);
     let mask: Vec<u8> = (0..width * height).map(|i| if i % width < 20 { 255 } else { 0 }).collect();
@@ -408,25 +414,30 @@ fn parameters_that_are_not_numbers_are_reported_with_their_index() {
     // A learning rate that overflows shows at once, with the Gaussian that it broke.
     let view = straight();
     let target = photo(view.camera.width, view.camera.height, None);
-    let target = splat::backend::Backend::target(&mut device, 0, &target).unwrap();
+    let target = device.target(0, &target).unwrap();
     let mut model = device.upload(&gaussian([0.1, -0.1, 1.0], 0.1, 0.6, [0.4; 3])).unwrap();
-    let mut frame = device.render(&model, &view, &SETTINGS).unwrap();
-    device.loss(&mut frame, &target, &LossTerms { lambda_dssim: 0.2 }).unwrap();
-    let mut gradients = device.gradients(&model).unwrap();
-    device.backward(&mut model, frame, &mut gradients).unwrap();
+    let mut gradients = Default::default();
+    device
+        .add_view(
+            &mut model,
+            (&view, &SETTINGS),
+            (&target, &Terms::photometric(0.2)),
+            &mut gradients,
+        )
+        .unwrap();
     let rates = Rates { means: f64::INFINITY, ..RATES };
     let error = device.step(&mut model, gradients, &AdamStep::new(1, rates)).unwrap_err();
     assert!(error.to_string().contains("Gaussian 0: its centre, or"), "{error}");
 
     // Also where another view comes after the one that saw it.
     let mut model = device.upload(&gaussian([0.1, -0.1, 1.0], 0.1, 0.6, [0.4; 3])).unwrap();
-    let mut gradients = device.gradients(&model).unwrap();
+    let mut gradients = Default::default();
     let mut away = view.clone();
     away.pose.translation = [0.0, 0.0, -50.0];
     for view in [&view, &away] {
-        let mut frame = device.render(&model, view, &SETTINGS).unwrap();
-        device.loss(&mut frame, &target, &LossTerms { lambda_dssim: 0.2 }).unwrap();
-        device.backward(&mut model, frame, &mut gradients).unwrap();
+        let terms = Terms::photometric(0.2);
+        let seen = (view, &SETTINGS);
+        device.add_view(&mut model, seen, (&target, &terms), &mut gradients).unwrap();
     }
     assert!(device.step(&mut model, gradients, &AdamStep::new(1, rates)).is_err());
 }

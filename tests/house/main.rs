@@ -9,3 +9,4 @@
 
 mod configs;
 mod layers;
+mod programs;

@@ -1,8 +1,10 @@
 //! SuGaR's coarse stage as a user runs it: when it does what, what it starts from, and how it goes on.
 
 use std::fs;
+use std::sync::LazyLock;
 
 use crate::common::program::{TestFolder, end, splat, text};
+use crate::fixtures::fixture;
 use rstest::rstest;
 use serde_json::Value;
 
@@ -34,6 +36,26 @@ fn iterations(events: &[Value]) -> Vec<u64> {
 fn ply(place: &TestFolder, model: &str, iteration: u32) -> Vec<u8> {
     fs::read(place.ply_of(model, iteration)).unwrap()
 }
+
+/// A model of the photometric stage alone, in `photometric`.
+static PHOTOMETRIC: LazyLock<TestFolder> = LazyLock::new(|| {
+    fixture("photometric", |place| {
+        place.trained_into("photometric", START, &["--test-iterations=-1"]);
+    })
+});
+
+/// Where a run of both stages is stopped.
+const STOPS: [u32; 5] = [START, START + 9, PRUNE, PRUNE + 1, PRUNE + 20];
+
+/// A run of both stages with a checkpoint at each stop, in `unbroken`.
+static UNBROKEN: LazyLock<TestFolder> = LazyLock::new(|| {
+    let stops = STOPS.map(|at| at.to_string());
+    let stops: Vec<&str> = stops.iter().map(String::as_str).collect();
+    let flags = ["--regularize=dn-consistency", "--filter-3d", "--checkpoint-iterations"];
+    fixture("both_stages", |place| {
+        trained(place, "unbroken", &[&flags[..], &stops].concat());
+    })
+});
 
 /// A run of both stages.
 fn trained(place: &TestFolder, model: &str, flags: &[&str]) {
@@ -88,10 +110,10 @@ fn each_kind_of_terms_is_told_in_its_time(
     // Opacities are told of after 100 iterations and surfaces after 200.
     let kind = format!("--regularize={kind}");
     let flags =
-        ["--sugar-iterations=440", "--n-samples-for-sdf=200", "--test-iterations=-1", &kind];
+        ["--sugar-iterations=240", "--n-samples-for-sdf=200", "--test-iterations=-1", &kind];
     place.trained_into("model", 60, &flags);
     let reports = events(&place, "model", "surface");
-    assert_eq!(iterations(&reports), [100, 200, 300, 400, 500]);
+    assert_eq!(iterations(&reports), [100, 200, 300]);
     assert!(reports[0]["entropy"].as_f64().unwrap() > 0.0, "{}", reports[0]);
     for term in ["density", "sdf", "normal", "dn"] {
         assert!(reports[0][term].is_null(), "{term}: {}", reports[0]);
@@ -126,28 +148,24 @@ fn straight_on_is_the_same_as_from_what_was_saved(#[case] filters: &[&str]) {
 }
 
 #[rstest]
-#[case::where_the_stage_begins(START)]
-#[case::while_opacities_are_driven(START + 9)]
-#[case::where_the_transparent_go(PRUNE)]
-#[case::behind_them(PRUNE + 1)]
-#[case::among_surfaces(PRUNE + 20)]
+#[case::where_the_stage_begins(STOPS[0])]
+#[case::while_opacities_are_driven(STOPS[1])]
+#[case::where_the_transparent_go(STOPS[2])]
+#[case::after_them(STOPS[3])]
+#[case::among_surfaces(STOPS[4])]
 fn the_stage_goes_on_from_a_checkpoint_as_if_it_had_not_stopped(#[case] iteration: u32) {
-    let place = TestFolder::with_scene();
-    let at = format!("--checkpoint-iterations={iteration}");
-    trained(&place, "unbroken", &["--regularize=dn-consistency", "--filter-3d", &at]);
-    let name = format!("unbroken/checkpoints/chkpnt_{iteration}.safetensors");
-    let checkpoint = place.path(&name);
+    let place = TestFolder::beside(&UNBROKEN);
+    let checkpoint = UNBROKEN.checkpoint_of("unbroken", iteration);
     end(place.train().args(["--start-checkpoint", text(&checkpoint)])).done();
-    assert!(ply(&place, "unbroken", LAST) == ply(&place, "model", LAST));
+    assert!(ply(&UNBROKEN, "unbroken", LAST) == ply(&place, "model", LAST));
 }
 
 #[test]
 fn a_run_from_a_model_goes_on_though_a_preset_says_other_iterations() {
-    let place = TestFolder::with_scene();
-    place.trained_into("photometric", START, &["--test-iterations=-1"]);
+    let place = TestFolder::beside(&PHOTOMETRIC);
     let run = |model: &str, more: &[&str]| {
         let mut command = place.train_into(model);
-        command.args(["--preset=sugar-density", "-c"]).arg(place.path("photometric"));
+        command.args(["--preset=sugar-density", "-c"]).arg(PHOTOMETRIC.path("photometric"));
         end(command.args(STAGE).args(more)).done()
     };
     run("unbroken", &["--checkpoint-iterations=150"]);
@@ -160,14 +178,13 @@ fn a_run_from_a_model_goes_on_though_a_preset_says_other_iterations() {
 
 #[test]
 fn opacities_go_to_nothing_or_all_before_the_transparent_go() {
-    let place = TestFolder::with_scene();
+    let place = TestFolder::beside(&PHOTOMETRIC);
     // The same from the same model, which starts at iterations that are told apart by name alone.
     let stage = ["--sugar-iterations=400", "--n-samples-for-sdf=200", "--test-iterations=-1"];
-    trained(&place, "photometric", &["--regularize=none"]);
     for start in ["7000", "40000"] {
         let mut command = place.train_into(start);
         command.args(["--regularize=density", "--iteration-to-load", start]);
-        let model = place.ply_of("photometric", START);
+        let model = PHOTOMETRIC.ply_of("photometric", START);
         end(command.arg("-c").arg(model).args(stage)).done();
         let start: u64 = start.parse().unwrap();
         let folder = start.to_string();
@@ -183,17 +200,16 @@ fn opacities_go_to_nothing_or_all_before_the_transparent_go() {
 
 #[test]
 fn models_that_do_not_serve_are_refused_by_name() {
-    let place = TestFolder::with_scene();
-    place.trained_into("seen", 40, &["--test-iterations=-1"]);
+    let place = TestFolder::beside(&PHOTOMETRIC);
     let from = |flags: &[&str]| {
         let mut command = place.train();
-        command.arg("-c").arg(place.path("seen")).args(flags);
+        command.arg("-c").arg(PHOTOMETRIC.path("photometric")).args(flags);
         end(&mut command)
     };
     from(&[]).refused(2, &["-c ", "--regularize density"]);
     let surfaces = "--regularize=density";
     from(&[surfaces, "--eval"]).refused(2, &["no view held out", "--eval false"]);
-    from(&[surfaces, "--iteration-to-load=41"]).refused(3, &["iteration 41", "saved are 40"]);
+    from(&[surfaces, "--iteration-to-load=41"]).refused(3, &["iteration 41", "saved are 120"]);
     from(&[surfaces, "--init=other.ply"]).refused(2, &["--init"]);
     end(place.train().args([surfaces, "-c", "no/model"])).refused(3, &["no/model"]);
     from(&[surfaces, "--regularity-knn=33"]).refused(2, &["--regularity-knn", "1 to 32"]);
@@ -204,10 +220,8 @@ fn models_that_do_not_serve_are_refused_by_name() {
 
 #[test]
 fn a_checkpoint_of_one_stage_does_not_go_on_in_the_other() {
-    let place = TestFolder::with_scene();
-    place.trained_into("photometric", START, &["--test-iterations=-1"]);
-    let name = format!("photometric/checkpoints/chkpnt_{START}.safetensors");
-    let checkpoint = place.path(&name);
+    let place = TestFolder::beside(&PHOTOMETRIC);
+    let checkpoint = PHOTOMETRIC.checkpoint_of("photometric", START);
     let from = |flags: &[&str]| {
         end(place.train().args(["--start-checkpoint", text(&checkpoint)]).args(flags))
     };
@@ -239,9 +253,8 @@ fn a_finished_run_continues_with_the_coarse_stage_from_its_own_model() {
 
 #[test]
 fn the_references_iterations_are_those_of_a_model_that_is_loaded() {
-    let place = TestFolder::with_scene();
-    place.trained_into("photometric", START, &["--test-iterations=-1"]);
-    let model = place.ply_of("photometric", START);
+    let place = TestFolder::beside(&PHOTOMETRIC);
+    let model = PHOTOMETRIC.ply_of("photometric", START);
     let run = |model_path: &str, start: &str, more: &[&str]| {
         let mut command = place.train_into(model_path);
         command.args(["--regularize=density", "--sugar-schedule=absolute"]).args(&STAGE[1..]);

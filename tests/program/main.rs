@@ -11,10 +11,12 @@
 mod common;
 
 mod bad_input;
+mod batches;
 mod cli;
 #[cfg(unix)]
 mod coarse;
 mod depths;
+mod fixtures;
 mod init;
 mod lpips;
 mod plan;

@@ -347,6 +347,7 @@ fn every_label_of_the_gpus_side_is_planned() {
         colors: Some(ColorTables { views: 9, width: 12 }),
         births: None,
         coarse: Some(Coarse { neighbours: 16, shortens: true, maps: Maps::Sampled }),
+        batch_views: 1,
         relocates: false,
         bands: true,
         context: CONTEXT,

@@ -11,7 +11,7 @@ use splat::backend::{MemoryEntry, MemoryKind};
 use splat::memory::{Bytes, Change, Rung};
 use splat::telemetry::JsonLines;
 use splat::train::event::{
-    Buffers, Event, GpuReport, MemoryReport, Phase, Sink, Step, Tensors, Vram,
+    Buffers, Event, GpuReport, MemoryReport, Phase, Sink, Step, Tensors, Values, Vram,
 };
 
 fn profile(model: &Path, flags: &[&str]) -> Ended {
@@ -32,10 +32,10 @@ fn entry(label: &'static str, kind: MemoryKind, mapped: u64, peak: u64) -> Memor
 }
 
 fn step(iteration: u32) -> Event {
-    let (l1, ssim, total, ms) = (0.1, 0.9, 0.2, 20.0);
+    let (total, ms) = (0.2, 20.0);
+    let values = Values(vec![("l1", 0.1), ("ssim", 0.9)]);
     let gaussians = 1000 + 10 * iteration as usize;
-    let depth_l1 = None;
-    Event::Step(Step { iteration, iterations: 300, l1, ssim, depth_l1, total, gaussians, ms })
+    Event::Step(Step { iteration, images: 1, iterations: 300, values, total, gaussians, ms })
 }
 
 /// A GPU that holds more by 64 MiB every 100 iterations.

@@ -3,10 +3,12 @@
 use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::LazyLock;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use crate::common::program::{Ended, TestFolder, assert_no_litter, end, files_below, splat, text};
+use crate::fixtures::fixture;
 use rstest::rstest;
 use safetensors::SafeTensors;
 use serde_json::Value;
@@ -28,6 +30,41 @@ const EVENTFUL: [&str; 13] = [
     "--test-iterations=-1",
     "--eval",
 ];
+
+/// A run without checkpoints on its way, in `unbroken`.
+static UNBROKEN: LazyLock<TestFolder> = LazyLock::new(|| {
+    fixture("eventful", |place| {
+        place.trained_into("unbroken", 400, &EVENTFUL);
+    })
+});
+
+/// Where such a run is stopped.
+const STOPS: [u32; 6] = [31, 35, 60, 150, 330, 355];
+
+/// The same with a checkpoint at each stop, in `unbroken`.
+static WITH_STOPS: LazyLock<TestFolder> = LazyLock::new(|| {
+    fixture("eventful_with_stops", |place| {
+        trained_with_stops(place, 400, &EVENTFUL, &STOPS);
+    })
+});
+
+/// Where a run with filters is stopped.
+const STOPS_WITH_FILTERS: [u32; 3] = [60, 75, 385];
+
+/// The same through both filters, in `unbroken`.
+static WITH_FILTERS: LazyLock<TestFolder> = LazyLock::new(|| {
+    fixture("eventful_with_filters", |place| {
+        let flags = [&EVENTFUL[..], &["--antialiasing", "--filter-3d"]].concat();
+        trained_with_stops(place, 510, &flags, &STOPS_WITH_FILTERS);
+    })
+});
+
+fn trained_with_stops(place: &TestFolder, iterations: u32, flags: &[&str], stops: &[u32]) {
+    let stops: Vec<String> = stops.iter().map(u32::to_string).collect();
+    let stops: Vec<&str> = stops.iter().map(String::as_str).collect();
+    let flags = [flags, &["--checkpoint-iterations"], &stops].concat();
+    place.trained_into("unbroken", iterations, &flags);
+}
 
 fn ply(place: &TestFolder, model: &str, iteration: u32) -> Vec<u8> {
     fs::read(place.ply_of(model, iteration)).unwrap()
@@ -60,9 +97,8 @@ fn send(signal: &str, child: &Child) {
 
 #[test]
 fn a_killed_run_ends_in_the_same_bytes() {
-    let place = TestFolder::with_scene();
-    place.trained_into("unbroken", 400, &EVENTFUL);
-    let events = fs::read_to_string(place.path("unbroken").join("run.jsonl")).unwrap();
+    let place = TestFolder::beside(&UNBROKEN);
+    let events = fs::read_to_string(UNBROKEN.path("unbroken").join("run.jsonl")).unwrap();
     for event in ["\"densified\"", "\"opacity_reset\""] {
         assert!(events.contains(event), "the run has no {event}");
     }
@@ -75,41 +111,39 @@ fn a_killed_run_ends_in_the_same_bytes() {
     fs::write(place.model().join("checkpoints/.splat-Ab1c2D.tmp"), "half").unwrap();
     resumed(&place, &[]).says(&["iteration 200"]);
     assert_no_litter(&place.model());
-    assert!(ply(&place, "unbroken", 400) == ply(&place, "model", 400));
+    assert!(ply(&UNBROKEN, "unbroken", 400) == ply(&place, "model", 400));
+}
+
+#[test]
+fn checkpoints_on_the_way_do_not_change_the_result() {
+    assert!(ply(&UNBROKEN, "unbroken", 400) == ply(&WITH_STOPS, "unbroken", 400));
 }
 
 #[rstest]
-#[case::in_the_middle_of_an_epoch(31)]
-#[case::where_an_epoch_ends(35)]
-#[case::where_density_control_is_due(60)]
-#[case::where_opacities_are_reset(150)]
-#[case::where_gaussians_are_put_in_order(330)]
-#[case::after_density_control_ended(355)]
+#[case::in_the_middle_of_an_epoch(STOPS[0])]
+#[case::where_an_epoch_ends(STOPS[1])]
+#[case::where_density_control_is_due(STOPS[2])]
+#[case::where_opacities_are_reset(STOPS[3])]
+#[case::where_gaussians_are_put_in_order(STOPS[4])]
+#[case::after_density_control_ended(STOPS[5])]
 fn any_iteration_is_a_good_one_to_stop_at(#[case] iteration: u32) {
-    let place = TestFolder::with_scene();
-    let at = format!("--checkpoint-iterations={iteration}");
-    place.trained_into("unbroken", 400, &[&EVENTFUL[..], &[&at]].concat());
-    let name = format!("unbroken/checkpoints/chkpnt_{iteration}.safetensors");
-    let checkpoint = place.path(&name);
+    let place = TestFolder::beside(&WITH_STOPS);
+    let checkpoint = WITH_STOPS.checkpoint_of("unbroken", iteration);
     end(place.train().args(["--start-checkpoint", text(&checkpoint)])).done();
-    assert!(ply(&place, "unbroken", 400) == ply(&place, "model", 400));
+    assert!(ply(&WITH_STOPS, "unbroken", 400) == ply(&place, "model", 400));
 }
 
 #[rstest]
-#[case::where_a_round_is_due(60)]
-#[case::between_rounds(75)]
-#[case::before_a_filter_that_follows_no_round(385)]
+#[case::where_a_round_is_due(STOPS_WITH_FILTERS[0])]
+#[case::between_rounds(STOPS_WITH_FILTERS[1])]
+#[case::before_a_filter_that_follows_no_round(STOPS_WITH_FILTERS[2])]
 fn a_run_with_filters_goes_on_with_those_that_it_had(#[case] iteration: u32) {
-    let place = TestFolder::with_scene();
-    let at = format!("--checkpoint-iterations={iteration}");
-    let flags = [&EVENTFUL[..], &["--antialiasing", "--filter-3d", &at]].concat();
-    place.trained_into("unbroken", 510, &flags);
-    let name = format!("unbroken/checkpoints/chkpnt_{iteration}.safetensors");
-    let checkpoint = place.path(&name);
+    let place = TestFolder::beside(&WITH_FILTERS);
+    let checkpoint = WITH_FILTERS.checkpoint_of("unbroken", iteration);
     let header = String::from_utf8_lossy(&fs::read(&checkpoint).unwrap()).into_owned();
     assert!(header.contains("\"filter_3d\""));
     end(place.train().args(["--start-checkpoint", text(&checkpoint)])).done();
-    let saved = ply(&place, "unbroken", 510);
+    let saved = ply(&WITH_FILTERS, "unbroken", 510);
     assert!(saved == ply(&place, "model", 510));
     assert!(String::from_utf8_lossy(&saved[..200]).contains("comment SplatRenderMode: mip"));
 }
@@ -294,8 +328,7 @@ fn without_a_checkpoint_the_run_starts_and_says_so() {
 #[case::from_the_keyboard("INT")]
 #[case::from_a_scheduler("TERM")]
 fn a_signal_ends_the_run_after_its_iteration(#[case] signal: &str) {
-    let place = TestFolder::with_scene();
-    place.trained_into("unbroken", 400, &EVENTFUL);
+    let place = TestFolder::beside(&UNBROKEN);
     let flags = [&EVENTFUL[..], &["--iterations=400", "--checkpoint-iterations=40"]].concat();
     let child = started_until(&place, &flags, &place.checkpoint(40));
     send(signal, &child);
@@ -304,7 +337,7 @@ fn a_signal_ends_the_run_after_its_iteration(#[case] signal: &str) {
     assert!(!place.ply(400).exists(), "the run was over before the signal");
     assert_no_litter(&place.model());
     resumed(&place, &[]);
-    assert!(ply(&place, "unbroken", 400) == ply(&place, "model", 400));
+    assert!(ply(&UNBROKEN, "unbroken", 400) == ply(&place, "model", 400));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::common::scenes::real_scenes;
 use image::{Rgb, RgbImage};
 use splat::config::SceneOptions;
 use splat::dataset::colmap::TrackedPoint;
@@ -354,8 +355,7 @@ fn nerfstudio_scenes_are_read_with_their_overrides_points_and_masks() {
 
 #[test]
 fn the_real_scenes_have_their_known_counts() {
-    let Some(scenes) = std::env::var_os("SPLAT_TEST_SCENES").map(PathBuf::from) else {
-        println!("skipped: SPLAT_TEST_SCENES names no folder with fox/ and bonsai/");
+    let Some(scenes) = real_scenes() else {
         return;
     };
     for (name, views, size, points, held_out) in

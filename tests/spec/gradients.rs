@@ -1,11 +1,12 @@
 //! Every backward pass against central differences of its forward pass, in double precision.
 
+use crate::common::prelude::*;
 use std::sync::Arc;
 
 use crate::common::scene::{NEAR, viewpoint};
 use crate::common::{Draws, assert_relative, derivative, derivative_between_cuts, view};
 use splat::backend::cpu::{Cpu, Model, Parameter};
-use splat::backend::{LossTerms, Pass, Pending, Raster, RenderSettings};
+use splat::backend::{Term, Terms};
 use splat::dataset::{DepthMap, Image};
 use splat::math::blend::{PixelWalk, ScreenGradient, Shade, alpha, alpha_bwd, blend_bwd, exponent};
 use splat::math::linalg::{add, dot, mul, normalize, normalize_bwd, rotation, rotation_bwd, scale};
@@ -283,34 +284,36 @@ fn target(masked: bool) -> Image {
     }
 }
 
-fn loss_of(model: &Model<f64>, target: &Arc<Image>, settings: &RenderSettings) -> f64 {
+/// The terms that compare what is drawn.
+fn terms_of(settings: &Drawing) -> Terms {
+    let weight = if settings.inverse_depth { 0.4 } else { 0.0 };
+    Terms::photometric(0.2).with(Term::InverseDepth, weight)
+}
+
+fn loss_of(model: &Model<f64>, target: &Arc<Image>, settings: &Drawing) -> f64 {
     let mut device = Cpu::<f64>::new();
-    let mut frame = device.render(model, &view(), settings).unwrap();
-    let terms = LossTerms { lambda_dssim: 0.2 };
-    // Does nothing to frames without inverse depths.
-    device.compare_depths(&mut frame, target, 0.4).unwrap();
-    device.loss(&mut frame, target, &terms).unwrap().read().unwrap().total
+    let frame = device.draw(model, &view(), settings).unwrap();
+    let (_, loss) = device.score(model, frame, target, &terms_of(settings)).unwrap();
+    loss.read().unwrap().total
 }
 
 #[test]
 fn the_whole_pipeline_agrees_with_its_difference_in_every_parameter() {
-    let colours = RenderSettings {
+    let colours = Drawing {
         pass: Pass::Observe,
         sh_degree: 3,
         background: [0.2, 0.5, 0.9],
         near: NEAR,
-        ..RenderSettings::DEFAULT
+        ..Drawing::DEFAULT
     };
-    let depths = RenderSettings { inverse_depth: true, ..colours };
+    let depths = Drawing { inverse_depth: true, ..colours };
     let mut device = Cpu::<f64>::new();
     for (masked, settings) in [(false, colours), (true, colours), (true, depths)] {
         let target = Arc::new(target(masked));
         let mut model = device.upload(&gaussians()).unwrap();
-        let mut frame = device.render(&model, &view(), &settings).unwrap();
-        device.compare_depths(&mut frame, &target, 0.4).unwrap();
-        device.loss(&mut frame, &target, &LossTerms { lambda_dssim: 0.2 }).unwrap();
-        let mut gradients = device.gradients(&model).unwrap();
-        device.backward(&mut model, frame, &mut gradients).unwrap();
+        let (seen, terms) = ((&view(), &settings), terms_of(&settings));
+        let mut gradients = Default::default();
+        device.add_view(&mut model, seen, (&target, &terms), &mut gradients).unwrap();
 
         let mut compared = 0;
         for index in 0..model.len() {
@@ -339,19 +342,24 @@ fn the_whole_pipeline_agrees_with_its_difference_in_every_parameter() {
 
 #[test]
 fn a_gaussian_behind_the_camera_or_outside_the_image_takes_no_gradient() {
-    let settings = RenderSettings {
+    let settings = Drawing {
         pass: Pass::Observe,
         sh_degree: 3,
         background: [0.0; 3],
         near: NEAR,
-        ..RenderSettings::DEFAULT
+        ..Drawing::DEFAULT
     };
     let mut device = Cpu::<f64>::new();
     let mut model = device.upload(&gaussians()).unwrap();
-    let mut frame = device.render(&model, &view(), &settings).unwrap();
-    device.loss(&mut frame, &Arc::new(target(false)), &LossTerms { lambda_dssim: 0.2 }).unwrap();
-    let mut gradients = device.gradients(&model).unwrap();
-    device.backward(&mut model, frame, &mut gradients).unwrap();
+    let mut gradients = Default::default();
+    device
+        .add_view(
+            &mut model,
+            (&view(), &settings),
+            (&Arc::new(target(false)), &Terms::photometric(0.2)),
+            &mut gradients,
+        )
+        .unwrap();
     for index in [0, 1] {
         let gradient = device.parameter_gradient(&model, &gradients, index);
         for parameter in Parameter::ALL {
@@ -378,19 +386,24 @@ fn crowd_gradients<R: Real>() -> [Vec<f64>; 6] {
         }
         crowd.quats[i * 4..][..4].copy_from_slice(&draws.array::<4>(-1.0, 1.0).map(f64::to_f32));
     }
-    let settings = RenderSettings {
+    let settings = Drawing {
         pass: Pass::Observe,
         sh_degree: 3,
         background: [0.2, 0.5, 0.9],
         near: NEAR,
-        ..RenderSettings::DEFAULT
+        ..Drawing::DEFAULT
     };
     let mut device = Cpu::<R>::new();
     let mut model = device.upload(&crowd).unwrap();
-    let mut frame = device.render(&model, &view(), &settings).unwrap();
-    device.loss(&mut frame, &Arc::new(target(false)), &LossTerms { lambda_dssim: 0.2 }).unwrap();
-    let mut gradients = device.gradients(&model).unwrap();
-    device.backward(&mut model, frame, &mut gradients).unwrap();
+    let mut gradients = Default::default();
+    device
+        .add_view(
+            &mut model,
+            (&view(), &settings),
+            (&Arc::new(target(false)), &Terms::photometric(0.2)),
+            &mut gradients,
+        )
+        .unwrap();
     Parameter::ALL.map(|parameter| {
         let width = model.column(parameter).width;
         let row = |index| device.parameter_gradient(&model, &gradients, index);

@@ -1,25 +1,18 @@
-//! Real photographs, decoded and resized. Needs `SPLAT_TEST_SCENES`, a folder that holds `fox/`
-//! and `bonsai/`; says so and passes where it is not set.
+//! Real photographs, decoded and resized.
 
 use std::hint::black_box;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use crate::common::process;
+use crate::common::scenes::real_scenes;
 use splat::dataset::{AlphaMeaning, ImageLoader, ImageSource, Residency, decode, probe};
 use splat::memory::{Bytes, host_memory};
 
-/// Two tests look at what the whole process holds: one at a time.
-static ALONE: Mutex<()> = Mutex::new(());
-
 /// The images of a scene by name, at `1 / divisor` of their size.
 fn scene(name: &str, divisor: u32) -> Option<Vec<ImageSource>> {
-    let Some(scenes) = std::env::var_os("SPLAT_TEST_SCENES") else {
-        println!("skipped: SPLAT_TEST_SCENES does not say where the scenes are");
-        return None;
-    };
-    let folder = PathBuf::from(scenes).join(name).join("images");
+    let folder = real_scenes()?.join(name).join("images");
     let mut paths: Vec<PathBuf> =
         std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();
@@ -75,7 +68,9 @@ fn the_first_fox_image_looks_as_it_does_to_another_program() {
 #[test]
 fn a_small_cache_serves_a_whole_scene_within_its_bound() {
     let Some(sources) = scene("bonsai", 4) else { return };
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    if !process::is_of("images::a_small_cache_serves_a_whole_scene_within_its_bound") {
+        return;
+    }
     let count = sources.len();
     assert_eq!((count, sources[0].size), (292, [200, 133]));
     let cache = Bytes(16 << 20);
@@ -136,7 +131,10 @@ fn decoding_takes_a_bearable_time() {
 #[test]
 fn a_host_limit_holds_the_process_while_real_photographs_come_and_go() {
     let Some(sources) = scene("bonsai", 1) else { return };
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    if !process::is_of("images::a_host_limit_holds_the_process_while_real_photographs_come_and_go")
+    {
+        return;
+    }
     let count = sources.len();
     let start = host_memory().map_or(Bytes(0), |memory| memory.resident);
     // All of them decoded take 374 MB, the cache is as large as it can be.

@@ -10,6 +10,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod batches;
 mod dataset;
 mod gradients;
 mod images;

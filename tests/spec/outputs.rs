@@ -17,7 +17,7 @@ use splat::perceptual::LpipsNet;
 use splat::telemetry::{Progress, ProgressStyle, Sinks, init_logging};
 use splat::train::event::{
     Distributions, Evaluation, Event, MemoryReport, Metrics, Picture, Pictures, Saved, Sink, Split,
-    Step, Tensors, ViewMetrics,
+    Step, Tensors, Values, ViewMetrics,
 };
 use splat::train::pictures::{density_map, error_map};
 
@@ -34,10 +34,9 @@ fn step(iteration: u32, iterations: u32) -> Event {
     let x = f64::from(iteration);
     Event::Step(Step {
         iteration,
+        images: 1,
         iterations,
-        l1: 1.0 / x,
-        ssim: 1.0 - 0.5 / x,
-        depth_l1: None,
+        values: Values(vec![("l1", 1.0 / x), ("ssim", 1.0 - 0.5 / x)]),
         total: 2.0 / x,
         gaussians: 1000 + iteration as usize,
         ms: 20.0,

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use crate::common::constrained_backend::ConstrainedBackend;
 use crate::common::program::{TestFolder, cut};
+use splat::backend::TrainDevice;
 use splat::backend::cpu::Cpu;
-use splat::backend::{Surface, SurfaceMaps};
 use splat::config::{Color, Config, OptimizeOptions, SceneOptions};
 use splat::dataset::{Dataset, ImageLoader, LoaderStatistics, Residency, decode};
 use splat::files::OutputError;
@@ -65,16 +65,12 @@ fn dataset(place: &TestFolder) -> Dataset {
     Dataset::load(&scene(place)).unwrap()
 }
 
-fn run<B: Surface + SurfaceMaps>(place: &TestFolder, device: &mut B, residency: Residency) -> Ran {
+fn run<B: TrainDevice>(place: &TestFolder, device: &mut B, residency: Residency) -> Ran {
     let images = ImageLoader::new(dataset(place).sources, residency);
     run_with(place, device, &images)
 }
 
-fn run_with<B: Surface + SurfaceMaps>(
-    place: &TestFolder,
-    device: &mut B,
-    images: &ImageLoader,
-) -> Ran {
+fn run_with<B: TrainDevice>(place: &TestFolder, device: &mut B, images: &ImageLoader) -> Ran {
     let mut config = Config { scene: scene(place), ..Config::default() };
     config.optimize.iterations = EPOCHS * 7;
     config.optimize.sh_degree = 1;
@@ -108,13 +104,13 @@ fn a_device_with_room_gets_each_photograph_once_and_the_host_keeps_none() {
     let mut backend = ConstrainedBackend::new(8);
     let kept = run(&place, &mut backend, CACHE);
     assert!(kept.ply == plain.ply && kept.record.losses == plain.record.losses);
-    assert_eq!(backend.late_uploads.len(), 1, "the first: {:?}", backend.late_uploads);
-    let mut given = [backend.late_uploads, backend.prefetched].concat();
+    assert_eq!(backend.hooks.late_uploads.len(), 1, "the first: {:?}", backend.hooks.late_uploads);
+    let mut given = [backend.hooks.late_uploads, backend.hooks.prefetched].concat();
     given.sort_unstable();
     assert_eq!(given, dataset(&place).train);
     // The held-out photograph is shown to the device each time, and stays with the host.
     assert_eq!((kept.record.evaluations.len(), kept.record.pictures), (2, 2));
-    assert_eq!((backend.transient_uploads, kept.loader.decoded), (2, 8));
+    assert_eq!((backend.hooks.transient_uploads, kept.loader.decoded), (2, 8));
     let held_out = dataset(&place).test[0];
     let image = decode(&dataset(&place).sources[held_out]).unwrap();
     assert_eq!(
@@ -133,8 +129,17 @@ fn a_device_with_room_for_few_gets_every_photograph_in_time() {
         let mut backend = ConstrainedBackend::new(room);
         let kept = run(&place, &mut backend, CACHE);
         assert!(kept.ply == plain.ply, "room for {room}");
-        assert_eq!(backend.late_uploads.len(), 1, "room for {room}: {:?}", backend.late_uploads);
-        assert!(backend.prefetched.len() > 7, "room for {room}: {:?}", backend.prefetched);
+        assert_eq!(
+            backend.hooks.late_uploads.len(),
+            1,
+            "room for {room}: {:?}",
+            backend.hooks.late_uploads
+        );
+        assert!(
+            backend.hooks.prefetched.len() > 7,
+            "room for {room}: {:?}",
+            backend.hooks.prefetched
+        );
     }
 }
 
@@ -145,8 +150,8 @@ fn a_device_without_any_room_is_given_what_was_read_ahead() {
     let mut backend = ConstrainedBackend::new(0);
     let kept = run(&place, &mut backend, CACHE);
     assert!(kept.ply == plain.ply);
-    assert_eq!(backend.late_uploads.len(), EPOCHS as usize * TRAIN_VIEWS);
-    assert_eq!(backend.transient_uploads, 2);
+    assert_eq!(backend.hooks.late_uploads.len(), EPOCHS as usize * TRAIN_VIEWS);
+    assert_eq!(backend.hooks.transient_uploads, 2);
     // Nothing is fetched twice for it.
     let fetches = |ran: &Ran| ran.loader.ready + ran.loader.waited + ran.loader.missed;
     assert_eq!(fetches(&kept), fetches(&plain));
@@ -159,10 +164,15 @@ fn what_a_device_lets_go_is_decoded_ahead_again() {
     let mut backend = ConstrainedBackend::new(8);
     // With the first frame of the third epoch, after an evaluation of one view: when the epoch began
     // the device held everything.
-    backend.gives_way = 2 * TRAIN_VIEWS + 1 + 1;
+    backend.hooks.gives_way = 2 * TRAIN_VIEWS + 1 + 1;
     let kept = run(&place, &mut backend, CACHE);
     assert!(kept.ply == plain.ply && kept.record.losses == plain.record.losses);
-    assert_eq!(backend.late_uploads.len(), 1 + 2 * TRAIN_VIEWS - 1, "{:?}", backend.late_uploads);
+    assert_eq!(
+        backend.hooks.late_uploads.len(),
+        1 + 2 * TRAIN_VIEWS - 1,
+        "{:?}",
+        backend.hooks.late_uploads
+    );
     // All others of the epoch, had they not been announced.
     assert!(kept.loader.missed < TRAIN_VIEWS as u64 - 1, "{:?}", kept.loader);
 }
@@ -173,8 +183,8 @@ fn the_near_plane_is_a_hundredth_of_the_extent_of_the_cameras() {
     let mut backend = ConstrainedBackend::new(8);
     run(&place, &mut backend, CACHE);
     let dataset = dataset(&place);
-    assert_eq!(backend.nears.len(), EPOCHS as usize * TRAIN_VIEWS + 2);
-    assert!(backend.nears.iter().all(|&near| near == 0.01 * dataset.extent()));
+    assert_eq!(backend.hooks.nears.len(), EPOCHS as usize * TRAIN_VIEWS + 2);
+    assert!(backend.hooks.nears.iter().all(|&near| near == 0.01 * dataset.extent()));
 }
 
 #[test]
@@ -220,7 +230,7 @@ fn beyond_the_host_limit_training_finishes_without_kept_photographs() {
 fn the_time_that_saving_takes_is_not_that_of_training() {
     let place = TestFolder::with_scene();
     let mut slow = ConstrainedBackend::new(8);
-    slow.pause = Duration::from_millis(150);
+    slow.hooks.pause = Duration::from_millis(150);
     let started = Instant::now();
     let ran = run(&place, &mut slow, CACHE);
     // A PLY and a checkpoint are read once each, at least.
@@ -251,7 +261,7 @@ fn a_random_background_changes_each_iteration_and_not_in_evaluation() {
         let gaussians = from_points(&dataset.points, &config.optimize, 0);
         let mut record = Record::default();
         Trainer::start(setup, &mut device, &mut record, &gaussians).unwrap().run().unwrap();
-        device.backgrounds
+        device.hooks.backgrounds
     };
     let backgrounds = |seed: u64, random: bool| of_color(seed, random, Color::WHITE);
     let found = backgrounds(3, true);

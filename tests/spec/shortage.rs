@@ -106,8 +106,8 @@ fn a_refused_frame_is_drawn_again_after_something_was_given_up() {
     let (free, ended) = run(&place, &mut ConstrainedBackend::new(9));
     assert_eq!(ended.unwrap(), Outcome::Finished);
     let mut device = ConstrainedBackend::new(9);
-    device.refused_frames = [4, 5, 17].into();
-    device.reliefs = 3;
+    device.hooks.refused_frames = [4, 5, 17].into();
+    device.hooks.reliefs = 3;
     let (record, ended) = run(&other, &mut device);
     assert_eq!(ended.unwrap(), Outcome::Finished);
     // Told when the iteration is done.
@@ -120,7 +120,7 @@ fn a_refused_frame_is_drawn_again_after_something_was_given_up() {
 fn a_run_with_nothing_left_to_give_up_stops_with_a_checkpoint() {
     let place = TestFolder::with_scene();
     let mut device = ConstrainedBackend::new(9);
-    device.refused_frames = [13].into();
+    device.hooks.refused_frames = [13].into();
     let (record, ended) = run(&place, &mut device);
     let error = ended.unwrap_err();
     let TrainError::OutOfMemory { checkpoint, source } = &error else { panic!("{error}") };
@@ -138,10 +138,10 @@ fn a_run_with_nothing_left_to_give_up_stops_with_a_checkpoint() {
 fn a_short_grant_gives_fewer_births_and_says_how_many_were_refused() {
     let place = TestFolder::with_scene();
     let mut device = ConstrainedBackend::new(9);
-    device.births = 5;
+    device.hooks.births = 5;
     let (record, ended) = run(&place, &mut device);
     assert_eq!(ended.unwrap(), Outcome::Finished);
-    assert_eq!(device.rounds, [5, 5]);
+    assert_eq!(device.hooks.rounds, [5, 5]);
     assert!(record.rounds.iter().all(|&(born, refused, _)| born == 5 && refused > 0));
 }
 
@@ -149,11 +149,11 @@ fn a_short_grant_gives_fewer_births_and_says_how_many_were_refused() {
 fn a_round_that_is_refused_in_spite_of_its_grant_prunes_and_adds_nothing() {
     let place = TestFolder::with_scene();
     let mut device = ConstrainedBackend::new(9);
-    device.refused_rounds = 1;
+    device.hooks.refused_rounds = 1;
     let (record, ended) = run(&place, &mut device);
     assert_eq!(ended.unwrap(), Outcome::Finished);
-    assert_eq!(device.rounds.len(), 3);
-    assert_eq!(device.rounds[1], 0);
+    assert_eq!(device.hooks.rounds.len(), 3);
+    assert_eq!(device.hooks.rounds[1], 0);
     let [first, second] = record.rounds[..] else { panic!("{:?}", record.rounds) };
     assert_eq!(first.0, 0);
     assert!(first.1 > 0 && second.0 > 0, "{first:?}, {second:?}");
@@ -177,11 +177,11 @@ fn an_evaluation_goes_without_lpips_where_there_is_no_room_for_it() {
         (record.evaluations, record.warnings)
     };
     assert_eq!(measured(|_| ()), (vec![(2, true), (4, true)], vec![]));
-    let (evaluations, warnings) = measured(|device| device.refuses_lpips = true);
+    let (evaluations, warnings) = measured(|device| device.hooks.refuses_lpips = true);
     assert_eq!(evaluations, [(2, false), (4, false)]);
     assert!(warnings.len() == 2 && warnings[0].contains("without LPIPS"), "{warnings:?}");
     // The fourth frame is the second of the two that are measured after two iterations.
-    let (evaluations, warnings) = measured(|device| device.refused_frames = [4].into());
+    let (evaluations, warnings) = measured(|device| device.hooks.refused_frames = [4].into());
     assert_eq!(evaluations, [(2, false), (4, true)]);
     assert!(warnings.len() == 1 && warnings[0].contains("`splats` needs"), "{warnings:?}");
 }
@@ -196,15 +196,12 @@ fn lists_of_neighbours_get_shorter_where_there_is_no_room_for_them() {
     config.optimize.init_opacity = 0.9;
     // The frames of the photometric stage, of what comes before the prune, and two of what follows it;
     // the views that show how near Gaussians lie to surfaces come every 1,000 iterations.
-    let mut device = ConstrainedBackend {
-        reliefs: 1,
-        fewer_neighbours: 12,
-        refused_frames: [30 + 6 + 3].into(),
-        ..ConstrainedBackend::new(8)
-    };
+    let mut device = ConstrainedBackend::new(8);
+    (device.hooks.reliefs, device.hooks.fewer_neighbours) = (1, 12);
+    device.hooks.refused_frames = [30 + 6 + 3].into();
     let (record, end) = run_as(&place, &mut device, &config, None);
     assert_eq!(end.unwrap(), Outcome::Finished);
     assert_eq!(record.lists, [(36, 16), (38, 12)]);
-    assert_eq!(device.found_lists, [16, 12]);
+    assert_eq!(device.hooks.found_lists, [16, 12]);
     assert_eq!(record.steps, (1..=50).collect::<Vec<u32>>());
 }

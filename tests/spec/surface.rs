@@ -2,16 +2,15 @@
 //! differences of it, and what they do to Gaussians.
 
 use crate::common::oracle::AT_REST;
-use crate::common::scene::{gaussian, photo, straight, together};
+use crate::common::prelude::*;
+use crate::common::scene::{gaussian, straight, together};
 use crate::common::surface::{
-    Definition, Frozen, Solid, blind, geometry, geometry_gradients, lists, regularised, seeing,
+    Definition, Frozen, Solid, SurfaceRule, SurfaceTerms, add_rule, geometry, geometry_gradients,
+    lists, masked, regularised, seeing,
 };
 use crate::common::{Draws, assert_relative, derivative};
-use splat::backend::cpu::{Cpu, Model};
-use splat::backend::{
-    AdamStep, Backend, DeviceError, LossTerms, Pass, Raster, Rates, RenderSettings, Surface,
-    SurfaceRule, SurfaceTerms,
-};
+use splat::backend::cpu::{Cpu, Gradients, Model};
+use splat::backend::{AdamStep, DeviceError, Rates};
 use splat::math::Real;
 use splat::math::field::{distance, distance_bwd, entropy, entropy_bwd};
 use splat::memory::Bytes;
@@ -35,6 +34,9 @@ const RULE: SurfaceRule = SurfaceRule {
     seed: 5,
     iteration: 7_001,
 };
+
+/// None of them.
+const OFF: SurfaceRule = SurfaceRule { entropy: 0.0, density: 0.0, normal: 0.0, ..RULE };
 
 /// Neighbours of each Gaussian in [`every_kind`].
 const NEAR: u32 = 5;
@@ -264,23 +266,25 @@ fn what_surfaces_ask_is_added_to_what_the_photograph_asks() {
     let mut model = device.upload(&gaussians).unwrap();
     let near = device.neighbours(&model, NEAR).unwrap();
     let (_, surface) = regularised(&mut device, &mut model, &near, &RULE);
-    let mut both = seeing(&mut device, &mut model, &straight(), None);
-    let photograph = geometry_gradients(&device, &model, &both);
-    let bytes = device.gradient_bytes(&both);
+    let alone = seeing(&mut device, &mut model, &straight(), None);
+    let photograph = geometry_gradients(&device, &model, &alone);
+    let (view, mut both) = (straight(), Gradients::default());
     for times in 1..=2 {
-        device.regularise(&model, Some(&near), &mut both, &RULE).unwrap();
+        let asked = (Some(&near), &RULE);
+        add_rule(&mut device, &mut model, (&view, None), asked, &mut both).unwrap();
         let found = geometry_gradients(&device, &model, &both);
         for (row, found) in found.iter().enumerate() {
             for (column, &found) in found.iter().enumerate() {
-                let expected = photograph[row][column] + f64::from(times) * surface[row][column];
-                // The second time sums go on from the first.
+                let once = photograph[row][column] + surface[row][column];
+                // The second time sums continue from the first.
                 let what = format!("{times} times, Gaussian {row}, column {column}");
-                assert_relative(found, expected, (1e-12, 1e-3), &what);
+                assert_relative(found, f64::from(times) * once, (1e-12, 1e-3), &what);
             }
         }
     }
     let count = model.len();
-    assert_eq!(device.gradient_bytes(&both), bytes + Bytes::of::<f64>(count * 11));
+    let more = both.bytes().0 - 2 * alone.bytes().0;
+    assert_eq!(Bytes(more), Bytes::of::<f64>(count * 11));
     let moved = |rows: &[Vec<f64>], row: usize| rows[row].iter().any(|&d| d != 0.0);
     let unseen = (0..count).filter(|row| !visible.contains(row));
     assert!(unseen.clone().all(|row| !moved(&photograph, row)));
@@ -296,8 +300,9 @@ fn what_is_broken_is_named_seen_or_not() {
     broken.quats[visible[7] * 4] = f32::NAN;
     let mut model = device.upload(&broken).unwrap();
     let near = device.neighbours(&model, NEAR).unwrap();
-    let mut gradients = blind(&mut device, &mut model, &straight());
-    let found = device.regularise(&model, Some(&near), &mut gradients, &RULE);
+    let (view, mut gradients) = (straight(), Gradients::default());
+    let seen = (&view, masked(&view));
+    let found = add_rule(&mut device, &mut model, seen, (Some(&near), &RULE), &mut gradients);
     let named = matches!(found, Err(DeviceError::NotFinite { index, .. }) if index == visible[7]);
     assert!(named, "{found:?}");
 
@@ -309,10 +314,10 @@ fn what_is_broken_is_named_seen_or_not() {
     for surfaces in [false, true] {
         let mut model = device.restore(snapshot.clone()).unwrap();
         let near = device.neighbours(&model, NEAR).unwrap();
-        let mut gradients = blind(&mut device, &mut model, &straight());
-        if surfaces {
-            device.regularise(&model, Some(&near), &mut gradients, &RULE).unwrap();
-        }
+        let rule = if surfaces { RULE } else { OFF };
+        let (seen, mut gradients) = ((&view, masked(&view)), Gradients::default());
+        let asked = (Some(&near), &rule);
+        add_rule(&mut device, &mut model, seen, asked, &mut gradients).unwrap();
         let stepped = device.step(&mut model, gradients, &AdamStep::new(1, AT_REST));
         let named = matches!(stepped, Err(DeviceError::NotFinite { index, .. }) if index == unseen);
         assert_eq!(named, surfaces, "{stepped:?}");
@@ -327,28 +332,21 @@ fn what_does_not_fit_is_refused() {
     let near = device.neighbours(&model, 16).unwrap();
     let of_fewer = device.neighbours(&fewer, 16).unwrap();
 
-    let mut none = device.gradients(&model).unwrap();
-    let found = device.regularise(&model, Some(&near), &mut none, &RULE);
-    assert!(matches!(found, Err(DeviceError::NoLoss)), "{found:?}");
-
-    let mut one = blind(&mut device, &mut model, &straight());
-    let found = device.regularise(&model, None, &mut one, &RULE);
-    assert!(matches!(found, Err(DeviceError::NoNeighbours)), "{found:?}");
-    let found = device.regularise(&model, Some(&of_fewer), &mut one, &RULE);
+    let view = straight();
+    let mut added = |near, rule: &SurfaceRule| {
+        let (seen, mut gradients) = ((&view, masked(&view)), Gradients::default());
+        add_rule(&mut device, &mut model, seen, (near, rule), &mut gradients)
+    };
+    let found = added(None, &RULE);
+    assert!(matches!(found, Err(DeviceError::MissingInput { .. })), "{found:?}");
+    let found = added(Some(&of_fewer), &RULE);
     assert!(matches!(found, Err(DeviceError::StaleNeighbours { .. })), "{found:?}");
-    let settings = RenderSettings { pass: Pass::Train, ..RenderSettings::DEFAULT };
-    let mut two = blind(&mut device, &mut model, &straight());
-    let mut frame = device.render(&model, &straight(), &settings).unwrap();
-    let target = device.target(0, &photo(37, 29, None)).unwrap();
-    device.loss(&mut frame, &target, &LossTerms { lambda_dssim: 0.2 }).unwrap();
-    device.backward(&mut model, frame, &mut two).unwrap();
-    let found = device.regularise(&model, Some(&near), &mut two, &RULE);
-    assert!(matches!(found, Err(DeviceError::OneViewPerStep)), "{found:?}");
+    added(Some(&near), &RULE).unwrap();
     // Opacities have no neighbours.
     let opacities = SurfaceRule { density: 0.0, normal: 0.0, ..RULE };
     for near in [None, Some(&of_fewer)] {
-        device.regularise(&model, near, &mut one, &opacities).unwrap();
-        device.regularise(&model, near, &mut one, &SurfaceRule { samples: 0, ..RULE }).unwrap();
+        added(near, &opacities).unwrap();
+        added(near, &SurfaceRule { samples: 0, ..RULE }).unwrap();
     }
 }
 
@@ -441,9 +439,10 @@ fn after_steps(rule: &SurfaceRule) -> [([f64; 2], SurfaceTerms); 2] {
     let all = SurfaceRule { entropy: 1.0, density: 1.0, normal: 1.0, seed: 99, ..*rule };
     let before = (fit(&model), regularised(&mut device, &mut model, &near, &all).0);
     for number in 1..=300 {
-        let mut gradients = blind(&mut device, &mut model, &straight());
+        let (view, mut gradients) = (straight(), Gradients::default());
         let rule = SurfaceRule { iteration: number, ..*rule };
-        device.regularise(&model, Some(&near), &mut gradients, &rule).unwrap();
+        let (seen, asked) = ((&view, masked(&view)), (Some(&near), &rule));
+        add_rule(&mut device, &mut model, seen, asked, &mut gradients).unwrap();
         device.step(&mut model, gradients, &AdamStep::new(number, rates)).unwrap();
     }
     let after = (fit(&model), regularised(&mut device, &mut model, &near, &all).0);

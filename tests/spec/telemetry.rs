@@ -9,7 +9,8 @@ use splat::backend::{MemoryEntry, MemoryKind};
 use splat::memory::{Bytes, Change, Rung};
 use splat::telemetry::{Progress, ProgressStyle, Sinks};
 use splat::train::event::{
-    Buffers, Event, GpuReport, MemoryReport, Phase, Sink, Step, SurfaceReport, Tensors, Vram,
+    Buffers, Event, GpuReport, MemoryReport, Phase, Sink, Step, SurfaceReport, Tensors, Values,
+    Vram,
 };
 
 /// Memory of a GPU after so many iterations.
@@ -125,23 +126,20 @@ fn what_is_given_up_is_counted_and_told_once() {
 /// The events of the coarse stage's beginning.
 fn coarse_stage() -> Vec<Event> {
     let step = |iteration| {
-        let (l1, ssim, depth_l1, total) = (0.25, 0.5, None, 0.375);
+        let (values, total) = (Values(vec![("l1", 0.25), ("ssim", 0.5)]), 0.375);
         let (iterations, gaussians, ms) = (9000, 1_234_567, 20.0);
-        Event::Step(Step { iteration, iterations, l1, ssim, depth_l1, total, gaussians, ms })
+        Event::Step(Step { iteration, images: 1, iterations, values, total, gaussians, ms })
     };
     let [early, late] = [(800, Some(0.5)), (900, None)].map(|(iteration, dn)| SurfaceReport {
         iteration,
-        entropy: dn.map(|dn| 0.25 * dn),
-        dn,
+        values: Values(
+            dn.iter().flat_map(|dn: &f64| [("entropy", 0.25 * dn), ("dn", *dn)]).collect(),
+        ),
         ..SurfaceReport::default()
     });
     let all = SurfaceReport {
         iteration: 1000,
-        entropy: None,
-        density: Some(0.25),
-        sdf: Some(0.75),
-        normal: Some(1.5),
-        dn: Some(1.25),
+        values: Values(vec![("density", 0.25), ("sdf", 0.75), ("normal", 1.5), ("dn", 1.25)]),
         share_near_surface: Some(0.625),
         mean_thickness: Some(0.03125),
     };

@@ -64,8 +64,8 @@ fn count_one(gaussians: &Gaussians, index: usize, view: &Viewpoint<f32>) -> Coun
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::Raster;
-    use crate::backend::RenderSettings;
+    use crate::backend::Drawing;
+    use crate::backend::Store as _;
     use crate::backend::cpu::Cpu;
     use crate::backend::cpu::stage::{bin, project};
     use crate::dataset::{Camera, Pose};
@@ -109,7 +109,7 @@ mod tests {
         let mip = ScreenFilter { variance_px2: 0.1, compensates: true };
         let counts = [ScreenFilter::DILATION, mip].map(|filter| {
             let point = viewpoint::<f32>(&view, 0.01, filter);
-            let (splats, _) = project::project(&model, &point, &RenderSettings::DEFAULT);
+            let (splats, _) = project::project(&model, &point, &Drawing::DEFAULT);
             let bins = bin::bin(&splats, point.size);
             let counted = count(&gaussians, &view, (0.01, filter));
             assert_eq!(counted.visible, splats.len() as u64);

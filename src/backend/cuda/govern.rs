@@ -5,7 +5,7 @@ use super::model::tables::Model;
 use super::photos::PhotoStore;
 use super::session::{BandPolicy, Session};
 use super::stage::neighbours::LISTS;
-use crate::backend::{DeviceError, Governed};
+use crate::backend::{DeviceError, LadderState};
 use crate::memory::plan::{Storage, search_scratch};
 use crate::memory::{Bytes, Gain, Holder, Ladder, Refusal, Rung};
 
@@ -199,6 +199,6 @@ fn within_budget(heap: &Heap) -> Result<(), DeviceError> {
 }
 
 /// What became of it.
-pub(super) fn account(ladder: &mut Ladder, heap: &Heap) -> Governed {
-    Governed { changes: ladder.take_changes(), held: heap.total(), budget: heap.budget() }
+pub(super) fn account(ladder: &mut Ladder, heap: &Heap) -> LadderState {
+    LadderState { changes: ladder.take_changes(), held: heap.total(), budget: heap.budget() }
 }

@@ -35,16 +35,18 @@ impl ScratchHighWater {
         Self { coarse: coarse.map(|coarse| (coarse, [0.0; 2])), ..Self::default() }
     }
 
-    /// A view was drawn for training.
+    /// A view was drawn for training, beside what earlier views of its batch hold.
     pub(super) fn observe(
         &mut self,
         frame: &Frame,
         gaussians: usize,
+        earlier: Bytes,
         (heap, ladder): (&Heap, &Ladder),
     ) {
-        self.record(needed(frame, heap, ladder), gaussians);
+        self.record(needed(frame, earlier, heap, ladder), gaussians);
         if let Some((coarse, most)) = &mut self.coarse {
-            let needed = frame.scratch_in_coarse(coarse, gaussians, in_bands(ladder));
+            let of_frame = frame.scratch_in_coarse(coarse, gaussians, in_bands(ladder));
+            let needed = of_frame + in_coarse(earlier, coarse);
             most[0] = most[0].max(each(needed, gaussians));
         }
     }
@@ -100,9 +102,16 @@ fn in_bands(ladder: &Ladder) -> bool {
 }
 
 /// What a view needed of the scratch, or would have needed in bands where these are allowed.
-fn needed(frame: &Frame, heap: &Heap, ladder: &Ladder) -> Bytes {
+fn needed(frame: &Frame, earlier: Bytes, heap: &Heap, ladder: &Ladder) -> Bytes {
     let at_once = heap.live_scratch();
-    if in_bands(ladder) { frame.scratch_in_parts(PARTS).min(at_once) } else { at_once }
+    if in_bands(ladder) { (earlier + frame.scratch_in_parts(PARTS)).min(at_once) } else { at_once }
+}
+
+/// What earlier views of a batch, which hold so much, would hold in the coarse stage at most. Behind
+/// their features the place of the splats stays empty: with 4 bytes a Gaussian and 48 a splat, 128 a
+/// splat are less than three times as much.
+fn in_coarse(earlier: Bytes, coarse: &Coarse) -> Bytes {
+    if coarse.maps.are_drawn() { Bytes(3 * earlier.0) } else { earlier }
 }
 
 /// Of `wish` births as many as there is memory for when everything is given up that comes before

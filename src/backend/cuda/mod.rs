@@ -14,6 +14,8 @@ mod photos;
 mod profile;
 pub mod session;
 mod stage;
+#[cfg(test)]
+mod trace_tests;
 mod traits;
 
 pub(super) use device::fatbins::{ARCHS, NVCC};
@@ -23,13 +25,11 @@ pub use memory::{heap, sort};
 pub use model::tables::Model;
 pub use photos::Target;
 pub use session::BandPolicy;
-pub use stage::appearance::Appearance;
-pub use stage::loss::PendingLoss;
+pub use stage::appearance::ColorTables;
+pub use stage::losses::PendingLosses;
 pub use stage::lpips::LpipsModel;
-pub use stage::neighbours::Neighbours;
-pub use stage::normals::PendingNormals;
+pub use stage::neighbours::NearestLists;
 pub use stage::probe;
-pub use stage::surface::PendingSurface;
 
 use self::govern::Parts;
 use self::growth::ScratchHighWater;
@@ -37,7 +37,7 @@ use self::model::catch_up::catch_up;
 use self::model::tables;
 use self::photos::PhotoStore;
 use self::session::Session;
-use super::{DeviceError, RenderSettings};
+use super::{DeviceError, Drawing, Look, RenderSettings};
 use crate::config::MemoryOptions;
 use crate::dataset::View;
 use crate::memory::plan::{Coarse, Storage};
@@ -84,13 +84,18 @@ pub struct Cuda {
     session: Session,
     ladder: Ladder,
     trim_interval: u32,
+    /// The iteration after which memory was last looked at.
+    governed_at: Option<u32>,
     high_water: ScratchHighWater,
 }
 
 impl Cuda {
     /// Opens the first GPU that the driver shows (`CUDA_VISIBLE_DEVICES` chooses).
     pub fn open(options: &CudaOptions) -> Result<Self, DeviceError> {
-        let mut session = Session::open_limited(options.vram_limit, options.vram_threshold)?;
+        Self::over(Session::open_limited(options.vram_limit, options.vram_threshold)?, options)
+    }
+
+    fn over(mut session: Session, options: &CudaOptions) -> Result<Self, DeviceError> {
         (session.storage, session.seed) = (options.storage, options.seed);
         // Until the ladder says otherwise.
         session.bands = BandPolicy::Never;
@@ -99,6 +104,7 @@ impl Cuda {
             session,
             ladder: Ladder::new(&options.give_up),
             trim_interval: options.trim_interval.max(1),
+            governed_at: None,
             high_water: ScratchHighWater::of_run(options.coarse),
         })
     }
@@ -175,9 +181,10 @@ impl Cuda {
     pub fn probe(
         &mut self,
         call: probe::Call,
-        drawn: (&View, &RenderSettings),
+        (view, settings): (&View, &RenderSettings),
         inputs: &[f32],
     ) -> Result<Vec<f32>, DeviceError> {
-        probe::probe(&self.session, call, drawn, inputs)
+        let drawing = Drawing::shown(settings, Look::IMAGE);
+        probe::probe(&self.session, call, (view, &drawing), inputs)
     }
 }

@@ -242,7 +242,11 @@ impl PhotoStore {
         if !self.make_room(&session.heap, offset + bytes(image), bytes(image))? {
             return self.upload_streamed(session, Some(view), image);
         }
-        let place = Rc::new(PhotoPlace::new(self.resident.address() + offset as u64, image)?);
+        let place = Rc::new(PhotoPlace::new(
+            &session.copies,
+            self.resident.address() + offset as u64,
+            image,
+        )?);
         self.send_to(session, image, &place)?;
         self.place_from_view.insert(view, Rc::clone(&place));
         Ok(Target { place })
@@ -292,7 +296,7 @@ impl PhotoStore {
             session.copies.synchronize()?;
             turn.memory.grow(bytes(image))?;
         }
-        let place = PhotoPlace::new(turn.memory.address(), image)?;
+        let place = PhotoPlace::new(&session.copies, turn.memory.address(), image)?;
         turn.stage(&session.heap, image)?;
         if let Some(staged) = &turn.staging {
             turn.memory.upload_pinned(&session.copies, 0, (staged, 0..bytes(image)))?;
@@ -447,14 +451,14 @@ impl PhotoPlace {
         self.form.bytes()
     }
 
-    fn new(address: u64, image: &Image) -> Result<Self, DeviceError> {
+    fn new(stream: &Stream, address: u64, image: &Image) -> Result<Self, DeviceError> {
         Ok(Self {
             address: Cell::new(address),
             form: PhotoForm::of(image),
             depth_fit: depth_fit(image),
             size: [image.width, image.height],
-            uploaded: Event::new()?,
-            used: Event::new()?,
+            uploaded: stream.event()?,
+            used: stream.event()?,
         })
     }
 }

@@ -3,6 +3,8 @@
 use std::rc::Rc;
 
 use super::device::driver::Device;
+#[cfg(test)]
+use super::device::dry::DryQueue;
 use super::device::launch::Kernels;
 use super::device::stream::Stream;
 use super::device::timers::Timers;
@@ -74,18 +76,34 @@ impl Session {
         let copies = Stream::new()?;
         let heap = Heap::open(&device, allowance_on(device.memory()))?;
         sort::warm_up(&heap, &stream)?;
+        heap.set_library(sort::library(device.arch())?);
         heap.trim_scratch()?;
         heap.charge_fixed(device.taken_since_opened()?)?;
         heap.update_foreign_use()?;
+        Self::over(device, heap, kernels, [stream, copies])
+    }
+
+    /// One whose streams do no work, for tests without a GPU.
+    #[cfg(test)]
+    pub(super) fn dry(heap: Heap, queues: [DryQueue; 2]) -> Result<Self, DeviceError> {
+        let device = Device::dry(heap.budget());
+        Self::over(device, heap, Kernels::nothing()?, queues.map(Stream::over))
+    }
+
+    fn over(
+        device: Rc<Device>,
+        heap: Heap,
+        kernels: Kernels,
+        [stream, copies]: [Stream; 2],
+    ) -> Result<Self, DeviceError> {
         let status = Status::new(&heap, &stream)?;
-        let timers = Timers::off();
         Ok(Self {
             heap,
             stream,
             copies,
             kernels,
             status,
-            timers,
+            timers: Timers::off(),
             splats_expected: 0,
             storage: Storage::default(),
             seed: 0,

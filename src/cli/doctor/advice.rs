@@ -240,7 +240,7 @@ mod tests {
         assert!(text.contains("used by process 17 (/bin/game), 3.00 GiB"), "{text}");
         assert!(text.contains("used by process 23 (name unknown), 3.00 GiB"), "{text}");
         let silent = Findings { gpus: vec![Gpu { users: None, ..gpu(9) }], ..well() };
-        assert!(silent.text().contains("does not tell who else"), "{}", silent.text());
+        assert!(silent.text().contains("does not report who else"), "{}", silent.text());
         assert!(only(&silent).contains("7.0 of 16.0 GiB are in use. "));
     }
 

@@ -12,7 +12,7 @@ use crate::memory::plan::{
 };
 use crate::memory::{Bytes, Limit};
 
-/// Cards that are told of where no limit is named.
+/// Cards that are listed if no limit is named.
 const COMMON_CARDS: [u64; 4] = [8, 12, 16, 24];
 
 /// The scene.

@@ -20,7 +20,7 @@ pub(super) fn of(report: &PlanReport) -> String {
     if !report.remedies.is_empty() {
         text.push_str("\n\nwhat would help");
         if let Some(count) = report.training_ends_with {
-            write!(text, " (without it, training goes on with {count} Gaussians at most)").ok();
+            write!(text, " (without it, training continues with {count} Gaussians at most)").ok();
         }
         for remedy in &report.remedies {
             let verdict = if remedy.fits { "fits" } else { "does not fit" };

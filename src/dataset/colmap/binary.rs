@@ -8,7 +8,9 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek};
 use std::path::{Path, PathBuf};
 
-use super::{CameraModel, ColmapError, Points, RawImages, SolvedCamera, pose};
+use super::error::ColmapError;
+use super::model::{CameraModel, SolvedCamera};
+use super::raw::{Points, RawImages, open, pose};
 
 /// Fewest bytes of a camera: id, model, width and height.
 const LEAST_CAMERA: u64 = 24;
@@ -36,7 +38,7 @@ pub(super) struct Input<R> {
 
 impl Input<File> {
     pub(super) fn open(path: &Path) -> Result<Self, ColmapError> {
-        let (file, length) = super::open(path)?;
+        let (file, length) = open(path)?;
         Ok(Self::new(path, file, length))
     }
 }
@@ -161,7 +163,7 @@ impl<R: Read + Seek> Input<R> {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// Warns of bytes behind the last record.
+    /// Warns of bytes after the last record.
     fn finish(&self, warnings: &mut Vec<String>) {
         if self.left > 0 {
             warnings.push(format!(

@@ -1,8 +1,18 @@
 //! COLMAP's camera models: names, numbers and the meaning of their parameters.
 
-use super::SolvedCamera;
 use crate::dataset::camera::Camera;
 use crate::dataset::lens::{Distortion, Lens, LensError};
+
+/// A camera as COLMAP solved it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SolvedCamera {
+    /// Its model.
+    pub model: &'static CameraModel,
+    /// Width and height in px.
+    pub size: [u64; 2],
+    /// Parameters in the model's order.
+    pub params: Vec<f64>,
+}
 
 /// A camera model of COLMAP.
 #[derive(Debug, PartialEq, Eq)]

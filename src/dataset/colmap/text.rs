@@ -6,7 +6,9 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use super::{CameraModel, ColmapError, Points, RawImages, SolvedCamera, pose};
+use super::error::ColmapError;
+use super::model::{CameraModel, SolvedCamera};
+use super::raw::{Points, RawImages, open, pose};
 
 /// Most characters of a wrong value that a message repeats.
 const QUOTED: usize = 40;
@@ -22,7 +24,7 @@ pub(super) struct TextLines<R> {
 
 impl TextLines<File> {
     pub(super) fn open(path: &Path) -> Result<Self, ColmapError> {
-        Ok(Self::new(path, super::open(path)?.0))
+        Ok(Self::new(path, open(path)?.0))
     }
 }
 

@@ -1,4 +1,4 @@
-//! From the bytes of a file to pixels: JPEG, PNG and WebP, told apart by their content.
+//! From the bytes of a file to pixels: JPEG, PNG and WebP, recognised by their content.
 
 use std::any::Any;
 use std::fs::File;
@@ -9,7 +9,7 @@ use std::path::Path;
 use image::metadata::Orientation;
 use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits};
 
-use super::ImageHeader;
+use super::decoded::ImageHeader;
 use super::error::{ImageError, name};
 
 /// Bytes that a decoded image may take: 350 million 8-bit pixels, several times what the largest
@@ -171,10 +171,10 @@ fn orientation(decoder: &mut impl ImageDecoder) -> Orientation {
 
 /// Whether the end marker of a JPEG follows its image data.
 ///
-/// The decoder fills what is missing with grey and calls that success, and nobody wants to train
-/// on grey. A photograph that is whole but for its marker cannot be told from one that lost its last
-/// rows, and is refused, too, as by the reference trainer's imaging library (Pillow). Segments are skipped by their length, so that the end of an embedded thumbnail does
-/// not count (ITU-T T.81, annex B).
+/// The decoder fills missing rows with grey and reports success, and grey must not be trained on.
+/// A photograph that lacks only the marker looks like one that lost its last rows, so it is refused,
+/// too, as by the reference trainer's imaging library (Pillow). Segments are skipped by their
+/// length, so that the end of an embedded thumbnail does not count (ITU-T T.81, annex B).
 fn jpeg_is_whole(bytes: &[u8]) -> bool {
     let mut at = 2;
     loop {

@@ -7,37 +7,11 @@ use fast_image_resize::pixels::U16;
 use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
 use image::DynamicImage;
 
+use super::decoded::DepthMap;
 use super::error::{ImageError, name};
 use super::{codec, mask, resample};
-use crate::dataset::{ImageSource, Undistortion};
-use crate::memory::Bytes;
-
-/// Steps of a stored value that make 1 before it is scaled.
-const STEPS: f32 = 65_536.0;
-
-/// Inverse depths of a photograph's pixels; the inverse depth of a pixel is value / 65536 · scale +
-/// offset, per world unit. Rows from the top.
-#[derive(Clone, Debug, PartialEq)]
-pub struct DepthMap {
-    /// [height, width]
-    pub values: Vec<u16>,
-    /// What fits the map to the scene's unit, per world unit.
-    pub scale: f32,
-    /// The same, per world unit.
-    pub offset: f32,
-}
-
-impl DepthMap {
-    /// Host memory that the values take.
-    pub fn bytes(&self) -> Bytes {
-        Bytes::of::<u16>(self.values.len())
-    }
-
-    /// By how much one step of a value changes the inverse depth, per world unit.
-    pub fn scale_of_step(&self) -> f32 {
-        self.scale / STEPS
-    }
-}
+use crate::dataset::lens::Undistortion;
+use crate::dataset::source::ImageSource;
 
 /// The map of a view at the size that is trained, where it has one: decoded, straightened and resized
 /// as its photograph of size `photograph_px`.
@@ -146,7 +120,8 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::dataset::{AlphaMeaning, DepthFile};
+    use crate::dataset::source::{AlphaMeaning, DepthFile};
+    use crate::memory::Bytes;
 
     /// Writes a map and says where.
     fn write<P>(

@@ -11,7 +11,7 @@ pub enum ImageError {
     Unreadable {
         /// The file.
         path: String,
-        /// What the system said.
+        /// The error of the system.
         #[source]
         source: io::Error,
     },
@@ -32,7 +32,7 @@ pub enum ImageError {
     Undecodable {
         /// The file.
         path: String,
-        /// What the decoder said.
+        /// The error of the decoder.
         #[source]
         source: ::image::ImageError,
     },
@@ -125,7 +125,7 @@ pub enum ImageError {
     Resize {
         /// The file.
         path: String,
-        /// What the library said.
+        /// The error of the library.
         reason: String,
     },
     /// The decoder failed in a way that it should not.
@@ -133,11 +133,11 @@ pub enum ImageError {
     Panicked {
         /// The file.
         path: String,
-        /// What the decoder said.
+        /// The error of the decoder.
         reason: String,
     },
     /// A view was asked for that the scene does not have.
-    #[error("image {index} was asked for, but the scene has {count} images")]
+    #[error("image {index} was requested, but the scene has {count} images")]
     NoSuchImage {
         /// Index asked for.
         index: usize,

@@ -1,70 +1,22 @@
 //! A decoded training image, and how it is made from files.
 
 mod codec;
+mod decoded;
 mod depth;
 mod error;
 mod mask;
+mod mask_file;
 mod resample;
 #[cfg(test)]
 mod tests;
 
 use std::path::Path;
 
-use super::{AlphaMeaning, ImageSource};
-use crate::memory::Bytes;
+use super::source::{AlphaMeaning, ImageSource};
 
 pub(super) use codec::guarded;
-pub use depth::DepthMap;
+pub use decoded::{DepthMap, Image, ImageHeader};
 pub use error::ImageError;
-
-/// 8-bit colours in sRGB, as photographs store them, and an optional mask; rows from the top.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Image {
-    /// Width in px.
-    pub width: u32,
-    /// Height in px.
-    pub height: u32,
-    /// [height, width, 3]; black where the image does not count.
-    pub rgb: Vec<u8>,
-    /// [height, width]: 255 where the image counts, 0 where it does not. `None`: everywhere.
-    pub mask: Option<Vec<u8>>,
-    /// Inverse depths, where there is a map of them.
-    pub depth: Option<DepthMap>,
-}
-
-impl Image {
-    /// Host memory that the pixels take.
-    pub fn bytes(&self) -> Bytes {
-        Bytes::of::<u8>(self.rgb.len() + self.mask.as_ref().map_or(0, Vec::len))
-            + self.depth.as_ref().map_or(Bytes(0), DepthMap::bytes)
-    }
-
-    /// Drops a mask that counts everywhere, and blackens what does not count.
-    fn settled(mut self) -> Self {
-        if let Some(mask) = self.mask.take_if(|mask| mask.iter().all(|&counts| counts == 255)) {
-            drop(mask);
-        }
-        if let Some(mask) = &self.mask {
-            for (pixel, &counts) in self.rgb.chunks_exact_mut(3).zip(mask) {
-                if counts == 0 {
-                    pixel.fill(0);
-                }
-            }
-        }
-        self
-    }
-}
-
-/// What the header of an image file says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ImageHeader {
-    /// Width in px, as stored.
-    pub width: u32,
-    /// Height in px, as stored.
-    pub height: u32,
-    /// The EXIF orientation exchanges width and height.
-    pub orientation_swaps: bool,
-}
 
 /// Reads the header of a JPEG, PNG or WebP file, whatever its name ends in, and no pixels.
 pub fn probe(path: &Path) -> Result<ImageHeader, ImageError> {
@@ -81,7 +33,7 @@ pub fn decode(source: &ImageSource) -> Result<Image, ImageError> {
     let depth = depth::load(source, [image.width, image.height])?;
     if let Some(path) = &source.mask {
         let size = [image.width, image.height];
-        let loaded = mask::load(path, source.apply_orientation, &source.path, size)?;
+        let loaded = mask_file::load(path, source.apply_orientation, &source.path, size)?;
         image.mask = Some(mask::intersect(image.mask, loaded));
     }
     if let Some(lens) = &source.undistort {
@@ -124,8 +76,8 @@ fn photograph(source: &ImageSource) -> Result<Image, ImageError> {
 fn over(pixel: &[u8], background: [f32; 3]) -> [u8; 3] {
     let alpha = f32::from(pixel[3]) / 255.0;
     [0, 1, 2].map(|channel| {
-        let behind = background[channel] * 255.0;
-        resample::rounded(behind + alpha * (f32::from(pixel[channel]) - behind))
+        let background = background[channel] * 255.0;
+        resample::rounded(background + alpha * (f32::from(pixel[channel]) - background))
     })
 }
 

@@ -12,8 +12,9 @@ use fast_image_resize::images::{Image as Target, ImageRef};
 use fast_image_resize::pixels::U16;
 use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
 
+use super::decoded::Image;
 use super::error::{ImageError, name};
-use super::{Image, mask};
+use super::mask;
 
 /// The image at `size`; the mask holds what counts in at least half of each new pixel.
 ///
@@ -112,7 +113,7 @@ const CELL: u32 = 8;
 const PLACE_ERROR_PX: f64 = 1.0 / 256.0;
 
 /// The image that a pinhole camera of `size` would have taken, by bilinear interpolation.
-/// `source_px` tells where in the photograph a point of that image lies.
+/// `source_px` maps a point of that image to its position in the photograph.
 ///
 /// What the photograph does not show takes the colour of its nearest edge, so that no dark rim
 /// bleeds into the image when it is resized, and does not count.
@@ -165,7 +166,7 @@ struct Band {
 
 /// Where the corners of a square lie in the photograph, px.
 struct SourceCell {
-    /// Upper left, upper right, lower left, lower right; none where interpolation is too far off.
+    /// Upper left, upper right, lower left, lower right; `None` if interpolation is too far off.
     corners: Option<[[f64; 2]; 4]>,
 }
 

@@ -14,6 +14,7 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::*;
+use crate::memory::Bytes;
 
 /// A 16x12 gradient as lossy WebP, written by libwebp through Pillow at quality 60.
 const LOSSY_WEBP: &[u8] = b"RIFF\x4a\0\0\0WEBPVP8 \x3e\0\0\0\xb0\x01\0\x9d\x01\x2a\x10\0\x0c\0\x02\x80\x42\x25\xb0\x02\x74\x01\x0e\xb5\x6f\x68\0\xfe\xf9\xfc\xd9\x6d\xd0\xa8\x21\xef\x25\x35\xa2\x14\x1a\xb4\x14\x9f\x0a\x50\xf9\x90\xf7\x07\xc3\x92\xab\xff\xfc\x0a\xea\x7b\xfe\xd3\x3c\x33\x7b\xbe\x20\0\0";
@@ -278,7 +279,7 @@ fn a_file_that_breaks_off_or_is_something_else_is_an_error_that_names_it() {
     let error = decode(&source(unmarked, [10, 10])).unwrap_err();
     assert!(matches!(error, ImageError::Truncated { .. }), "{error}");
     assert!(error.to_string().contains("save it anew"), "{error}");
-    // What phones put behind the end (depth maps, videos) is not looked at.
+    // What phones append after the end (depth maps, videos) is ignored.
     let longer = write(&folder, "longer.jpg", &[whole.as_slice(), &[0; 999]].concat());
     assert!(decode(&source(longer, [10, 10])).is_ok());
     let text = write(&folder, "page.jpg", b"<html>404</html>");

@@ -1,4 +1,4 @@
-//! The bounded cache as bookkeeping: what is kept, what goes, what is decoded next.
+//! The state of the bounded cache: which images are kept, evicted and decoded next.
 //!
 //! Nothing here waits or decodes; the loader calls it under its lock.
 
@@ -11,31 +11,31 @@ use super::{Decoded, LoaderStatistics};
 use crate::dataset::{Image, ImageError};
 use crate::memory::Bytes;
 
-/// Where the outcome of a decode appears for those who wait for it, kept by the cache or not.
+/// Receives the result of a decode for those who wait for it, even if the cache does not keep it.
 pub(super) type Ticket = Arc<OnceLock<Decoded>>;
 
-/// A decode that someone has taken on. It must be handed back to [`ImageCache::finish`].
+/// A decode that a thread has taken on. It must be returned to [`ImageCache::finish`].
 #[derive(Debug)]
 #[must_use]
 pub(super) struct Job {
     pub(super) image: usize,
     ticket: Ticket,
-    /// Bytes set aside for the result; zero where there was no room.
+    /// Bytes reserved for the result; zero if they did not fit.
     reserved: Bytes,
 }
 
-/// What a caller who wants an image is to do.
+/// The answer to a request for an image.
 #[derive(Debug)]
 pub(super) enum Lookup {
-    /// Nothing: here it is.
+    /// The image is decoded, or its decode has failed before.
     Hit(Decoded),
-    /// Wait: someone is decoding it.
+    /// Another thread is decoding it: wait.
     InFlight(Ticket),
-    /// Decode it.
+    /// The caller must decode it.
     Miss(Job),
 }
 
-/// What is known of an image; nothing, where it has no place.
+/// The state of an image that the cache knows.
 #[derive(Debug)]
 enum CachedImage {
     Loading(Ticket),
@@ -43,27 +43,27 @@ enum CachedImage {
     Failed(Arc<ImageError>),
 }
 
-/// How readily an image is given up, most readily first.
+/// The order in which images are evicted, the first to go first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum EvictionRank {
-    /// Nobody announced it; longest unused first.
-    Unannounced { used: u64 },
-    /// Its turn comes; latest turn first.
-    Announced(Reverse<u64>),
+    /// Not scheduled; the least recently used goes first.
+    Unscheduled { used: u64 },
+    /// Scheduled; the one with the latest turn goes first.
+    Scheduled(Reverse<u64>),
 }
 
 impl EvictionRank {
     fn of(queue: &PrefetchQueue, image: usize, used: u64) -> Self {
         match queue.turn_of(image) {
-            None => Self::Unannounced { used },
-            Some(turn) => Self::Announced(Reverse(turn)),
+            None => Self::Unscheduled { used },
+            Some(turn) => Self::Scheduled(Reverse(turn)),
         }
     }
 
-    /// Whether the image may go for one that is wanted at `turn` (`None`: at once).
+    /// Whether the image may be evicted for one that is wanted at `turn` (`None`: at once).
     fn yields_to(self, turn: Option<u64>) -> bool {
         match (self, turn) {
-            (Self::Announced(Reverse(own)), Some(turn)) => own >= turn,
+            (Self::Scheduled(Reverse(own)), Some(turn)) => own >= turn,
             _ => true,
         }
     }
@@ -74,15 +74,15 @@ impl EvictionRank {
 pub(super) struct ImageCache {
     capacity: Bytes,
     held: Bytes,
-    /// Bytes of them that are set aside for decodes under way.
+    /// Bytes of them that are reserved for decodes in flight.
     reserved: Bytes,
     places: BTreeMap<usize, CachedImage>,
-    /// The images that are ready, in the order in which they are given up.
+    /// The images that are ready, in the order of eviction.
     ranks: BTreeSet<(EvictionRank, usize)>,
     queue: PrefetchQueue,
     /// All turns before this one are ready, in flight, failed or too large to keep.
     frontier: u64,
-    /// Counts uses, to tell which lies longer ago.
+    /// Counts uses, for the order of eviction.
     clock: u64,
     pub(super) statistics: LoaderStatistics,
 }
@@ -102,18 +102,18 @@ impl ImageCache {
         }
     }
 
-    /// Bytes that may be kept and set aside.
+    /// Bytes that may be kept and reserved.
     pub(super) fn capacity(&self) -> Bytes {
         self.capacity
     }
 
-    /// Changes how many bytes may be kept and set aside. Where it is less than are, images that
-    /// are not in use go, in the usual order; what is in use or being decoded stays for now. Says
-    /// whether it is more than before.
+    /// Changes how many bytes may be kept and reserved. If too many are held, images that are not in
+    /// use are evicted in the usual order; images in use or being decoded stay for now. Returns
+    /// whether the capacity grew.
     pub(super) fn set_capacity(&mut self, capacity: Bytes) -> bool {
         let grows = capacity > self.capacity;
         if grows {
-            // Turns that were passed over for want of room come up again.
+            // Turns that did not fit before are tried again.
             self.frontier = 0;
         }
         self.capacity = capacity;
@@ -123,12 +123,12 @@ impl ImageCache {
         grows
     }
 
-    /// Bytes of the images that are there, without those set aside.
+    /// Bytes of the decoded images, without reservations.
     pub(super) fn kept(&self) -> Bytes {
         Bytes(self.held.0 - self.reserved.0)
     }
 
-    /// Bytes kept and set aside; never more than the capacity, unless it was lowered since.
+    /// Bytes kept and reserved; never more than the capacity, unless it was lowered since.
     pub(super) fn held(&self) -> Bytes {
         self.held
     }
@@ -165,8 +165,8 @@ impl ImageCache {
             }
             None => {
                 self.statistics.missed += 1;
-                // The caller cannot do without: anything that is not in use may go for it. Where
-                // even that is not enough, the image is the caller's alone.
+                // The caller needs it now, so any image that is not in use may be evicted. If even
+                // that is not enough, the image is decoded for the caller and not kept.
                 let reserved =
                     if self.make_room(estimate, None) { estimate } else { Bytes::default() };
                 Lookup::Miss(self.start(image, reserved))
@@ -191,7 +191,7 @@ impl ImageCache {
         None
     }
 
-    /// Takes the outcome of a decode, for those who wait and, if it fits, for later.
+    /// Stores the result of a decode for those who wait and, if it fits, in the cache.
     pub(super) fn finish(&mut self, job: Job, outcome: Decoded) {
         let Job { image: index, ticket, reserved } = job;
         self.statistics.decoded += 1;
@@ -221,8 +221,8 @@ impl ImageCache {
         }
     }
 
-    /// Lets an image go that is kept elsewhere, and strikes its turns. One that is in use or not
-    /// ready keeps its place, and is among the first to go.
+    /// Drops an image that is kept elsewhere, and its turns. One that is in use or not ready stays,
+    /// and is among the first to be evicted.
     pub(super) fn discard(&mut self, index: usize) {
         self.queue.remove(index);
         let Some(CachedImage::Ready { image, used, rank }) = self.places.get_mut(&index) else {
@@ -233,7 +233,7 @@ impl ImageCache {
             self.held.0 -= image.bytes().0;
             self.places.remove(&index);
         } else {
-            *rank = EvictionRank::Unannounced { used: *used };
+            *rank = EvictionRank::Unscheduled { used: *used };
             self.ranks.insert((*rank, index));
         }
     }
@@ -246,7 +246,7 @@ impl ImageCache {
         Job { image, ticket, reserved }
     }
 
-    /// Makes room for `bytes` wanted at `turn` (`None`: at once), or changes nothing.
+    /// Frees `bytes` wanted at `turn` (`None`: at once), or changes nothing.
     fn make_room(&mut self, bytes: Bytes, turn: Option<u64>) -> bool {
         let over = self.held.0.saturating_add(bytes.0).saturating_sub(self.capacity.0);
         if over == 0 {
@@ -263,11 +263,12 @@ impl ImageCache {
         true
     }
 
-    /// The images to give up for `wanted` bytes at `turn` (`None`: at once), and what they free:
-    /// less than is wanted where there are no more.
+    /// The images to evict for `wanted` bytes at `turn` (`None`: at once), and the bytes that they
+    /// free, which may be fewer.
     ///
-    /// Unannounced images go first, longest unused first; then announced ones whose turn comes
-    /// later than `turn`, the latest first. Nothing that is in use goes: its memory would stay.
+    /// Images that are not scheduled go first, the least recently used before the others; then those
+    /// whose turn comes later than `turn`, the latest first. An image in use is never evicted: its
+    /// memory would not be freed.
     fn first_to_go(&self, wanted: Bytes, turn: Option<u64>) -> (Vec<usize>, Bytes) {
         let (mut victims, mut freed) = (Vec::new(), Bytes::default());
         for &(rank, index) in &self.ranks {
@@ -292,7 +293,7 @@ impl ImageCache {
         self.held.0 -= freed.0;
     }
 
-    /// An image that is no longer there is decoded again when its turn comes.
+    /// A forgotten image is decoded again when its turn comes.
     fn forget(&mut self, image: usize) {
         if let Some(CachedImage::Ready { rank, .. }) = self.places.remove(&image) {
             self.ranks.remove(&(rank, image));

@@ -1,4 +1,4 @@
-//! The loader beside what else the process holds.
+//! The loader in a process with other memory.
 
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::image_cache::ImageCache;
 use super::tests::{KEPT, RESERVED, cache, eventually, picture, sources};
 use super::*;
 
-/// A loader in a process that holds so much beside the images, and looks all the time.
+/// A loader in a process that holds other memory and checks it all the time.
 fn beside(count: usize, policy: Residency, limit: u64) -> (ImageLoader, Arc<AtomicU64>) {
     let otherwise = Arc::new(AtomicU64::new(0));
     let held = Arc::clone(&otherwise);
@@ -31,7 +31,7 @@ fn images_give_way_to_what_else_is_held_and_come_back() {
     // Room for three.
     otherwise.store(97 * RESERVED, Ordering::SeqCst);
     assert_eq!(loader.fetch(0).unwrap().rgb[0], 0);
-    // A decode that was under way keeps what was set aside for it, but not the image.
+    // A decode that was in flight keeps what was reserved for it, but not the image.
     eventually("room", || loader.held() <= Bytes(3 * RESERVED));
     for index in 1..10 {
         loader.fetch(index).unwrap();
@@ -100,7 +100,7 @@ fn all_images_decoded_take_three_bytes_a_pixel_and_a_mask_one_more() {
     assert_eq!(loader.decoded_bytes(), Bytes(2 * 45 + 60));
 }
 
-/// One thing that happens to the shelf.
+/// One operation on the cache.
 #[derive(Clone, Debug)]
 enum Happening {
     /// Fetched, and held for as many of the following.

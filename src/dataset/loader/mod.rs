@@ -1,4 +1,4 @@
-//! Images when they are needed: decoded ahead into a bounded cache, or all of them kept.
+//! Loads images: decoded ahead into a bounded cache, or all of them kept.
 
 mod image_cache;
 #[cfg(test)]
@@ -44,15 +44,15 @@ pub enum Residency {
 /// Gives out decoded images by their index in the scene.
 ///
 /// Decoded images and those being decoded never take more than the cache's size together, with
-/// one exception: an image that does not fit beside what is in use is decoded for its caller and
-/// not kept. (The photograph at full size exists besides, while a thread decodes it.) An image
-/// counts as in use as long as a caller holds it.
+/// one exception: an image that does not fit beside those in use is decoded for its caller and not
+/// kept. (While a thread decodes a photograph, its full size is held in addition.) An image is in
+/// use while a caller holds it.
 ///
-/// Within a limit on the memory of the process, images have what its other parts leave of it, at
-/// most the cache's size: none is decoded ahead, and those that are not in use go, where the limit
-/// would be passed. The image that is fetched is always decoded.
+/// With a limit on the memory of the process, images get what its other parts leave, at most the
+/// cache's size. If the limit would be exceeded, no image is decoded ahead and images that are not
+/// in use are evicted. An image that is fetched is always decoded.
 ///
-/// A failed decode is remembered and told to every later fetch of that image.
+/// A failed decode is remembered and returned by every later fetch of that image.
 pub struct ImageLoader {
     policy: Residency,
     shared: Arc<LoaderShared>,
@@ -62,7 +62,7 @@ pub struct ImageLoader {
 struct LoaderShared {
     sources: Vec<ImageSource>,
     decoder: Decoder,
-    /// What images may take where nothing else presses.
+    /// Bytes that images may take if memory is not short.
     wanted: Bytes,
     watch: Option<Watch>,
     state: Mutex<LoaderState>,
@@ -83,7 +83,7 @@ impl ImageLoader {
         Self::with_decoder(sources, policy, Box::new(decode), None)
     }
 
-    /// The same, with a limit on what the whole process holds.
+    /// The same, with a limit on the memory of the whole process.
     pub fn within(sources: Vec<ImageSource>, policy: Residency, limit: Bytes) -> Self {
         Self::with_decoder(sources, policy, Box::new(decode), Some(Watch::new(limit)))
     }
@@ -101,13 +101,13 @@ impl ImageLoader {
         let state = Mutex::new(LoaderState { cache: ImageCache::new(wanted), stopping: false });
         let (work, finished) = (Condvar::new(), Condvar::new());
         let shared = LoaderShared { sources, decoder, wanted, watch, state, work, finished };
-        // Nothing is decoded before the first look.
+        // Nothing is decoded before the first check of the memory.
         shared.look();
         Self { policy, shared: Arc::new(shared), workers: Mutex::new(Vec::new()) }
     }
 
-    /// The image, once it is there: from the cache, from a worker that has begun with it, or
-    /// decoded by the calling thread, which never queues behind images decoded ahead.
+    /// Returns the image: from the cache, from a worker that is decoding it, or decoded by the calling
+    /// thread, which never waits for images that are decoded ahead.
     pub fn fetch(&self, index: usize) -> Result<Arc<Image>, Arc<ImageError>> {
         let shared = &*self.shared;
         let Some(estimate) = shared.estimate(index) else {
@@ -138,8 +138,8 @@ impl ImageLoader {
         }
     }
 
-    /// Tells which images will be fetched next, in order, instead of what was told before. Worker
-    /// threads decode ahead as far as the cache allows. An image may come up more than once.
+    /// Sets which images will be fetched next, in order, and replaces the previous order. Worker
+    /// threads decode ahead until the cache is full. An image may occur more than once.
     pub fn schedule_decoding(&self, order: &[usize]) {
         let count = self.shared.sources.len();
         let order = order.iter().copied().filter(|&index| index < count);
@@ -148,9 +148,9 @@ impl ImageLoader {
         self.shared.work.notify_all();
     }
 
-    /// Lets the image go, as one that is kept elsewhere: it is decoded again only where it is fetched
-    /// or announced anew. One that a caller still holds goes when room is wanted, and under
-    /// [`Residency::All`] all stay.
+    /// Drops an image that is kept elsewhere: it is decoded again only if it is fetched or scheduled
+    /// anew. One that a caller still holds is evicted when memory is needed. Under
+    /// [`Residency::All`] nothing is dropped.
     pub fn forget(&self, index: usize) {
         if self.policy == Residency::All {
             return;
@@ -159,8 +159,8 @@ impl ImageLoader {
         self.shared.work.notify_all();
     }
 
-    /// Decodes all images that are not there yet, on all cores. `on_progress` is told how many are
-    /// done and how many there are; it is called from several threads.
+    /// Decodes all images that are not decoded yet, on all cores. `on_progress` gets the number of
+    /// finished images and their total; it is called from several threads.
     ///
     /// Returns the images that failed, in order. Fails where that is all of them. Under
     /// [`Residency::OnDemand`] only what fits stays.
@@ -202,7 +202,7 @@ impl ImageLoader {
         Bytes(self.shared.sources.iter().map(bytes).sum())
     }
 
-    /// Bytes of decoded images that are kept, and of those set aside for decodes under way.
+    /// Bytes of decoded images that are kept, and of those reserved for decodes in flight.
     pub fn held(&self) -> Bytes {
         self.shared.lock().cache.held()
     }
@@ -231,7 +231,7 @@ impl ImageLoader {
 }
 
 impl Drop for ImageLoader {
-    /// Waits for the decodes under way, and begins no others.
+    /// Waits for the decodes in flight, and begins no others.
     fn drop(&mut self) {
         self.shared.lock().stopping = true;
         self.shared.work.notify_all();
@@ -244,12 +244,12 @@ impl Drop for ImageLoader {
 }
 
 impl LoaderShared {
-    /// Nothing panics under the lock; should it, the bookkeeping is whole enough to go on with.
+    /// Nothing panics under the lock; if it did, the state would still be usable.
     fn lock(&self) -> MutexGuard<'_, LoaderState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// At intervals, fits the cache to what the limit leaves of the process's memory.
+    /// At intervals, fits the cache to the memory that the limit leaves.
     fn look(&self) {
         let Some(watch) = self.watch.as_ref().filter(|watch| watch.is_due()) else { return };
         let all = (0..self.sources.len()).filter_map(|index| self.estimate(index)).sum();
@@ -280,15 +280,15 @@ impl LoaderShared {
         }
     }
 
-    /// What decoding the largest image ahead takes while another is in use; of a single image there
-    /// is none to decode ahead.
+    /// Bytes to decode the largest image ahead while another is in use; `None` for a single image,
+    /// which is never decoded ahead.
     fn ahead_bytes(&self) -> Option<Bytes> {
         let estimates = (0..self.sources.len()).filter_map(|index| self.estimate(index));
         let largest = estimates.max().filter(|_| self.sources.len() > 1)?;
         Some(largest + largest)
     }
 
-    /// Most bytes that the decoded image can take: colours, a mask, and depths where there is a file.
+    /// Most bytes that the decoded image can take: colours, a mask, and depths if it has a file of them.
     fn estimate(&self, index: usize) -> Option<Bytes> {
         let source = self.sources.get(index)?;
         let [width, height] = source.size;
@@ -297,7 +297,7 @@ impl LoaderShared {
         Some(Bytes((u64::from(width) * u64::from(height)).saturating_mul(each).min(1 << 33)))
     }
 
-    /// A worker's life.
+    /// The loop of a worker thread.
     fn decode_ahead(&self) {
         loop {
             self.look();
@@ -305,7 +305,7 @@ impl LoaderShared {
             if state.stopping {
                 return;
             }
-            // What has no estimate is never announced.
+            // What has no estimate is never scheduled.
             let job = state.cache.next_job(|index| self.estimate(index).unwrap_or_default());
             match job {
                 Some(job) => {
@@ -330,11 +330,11 @@ impl LoaderShared {
         guarded(&source.path, || (self.decoder)(source)).map(Arc::new).map_err(Arc::new)
     }
 
-    /// Hands the outcome to all who wait for it.
+    /// Passes the result to all threads that wait for it.
     fn finish(&self, job: Job, outcome: Decoded) {
         self.lock().cache.finish(job, outcome);
         self.finished.notify_all();
-        // The image may be smaller than what was set aside for it.
+        // The image may be smaller than what was reserved for it.
         self.work.notify_all();
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::dataset::{Image, ImageError};
 
-/// What became of an image. Shared, because a failure is told to everyone who asks.
+/// The result of decoding an image. The error is shared, since every later fetch returns it.
 pub(super) type Decoded = Result<Arc<Image>, Arc<ImageError>>;
 
 /// How well decoding ahead worked.
@@ -12,7 +12,7 @@ pub(super) type Decoded = Result<Arc<Image>, Arc<ImageError>>;
 pub struct LoaderStatistics {
     /// Fetches that found the image decoded.
     pub ready: u64,
-    /// Fetches that waited for a decode under way.
+    /// Fetches that waited for a decode in flight.
     pub waited: u64,
     /// Fetches that had to decode.
     pub missed: u64,

@@ -1,4 +1,4 @@
-//! Which images will be wanted, and when.
+//! The order in which images will be fetched.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ pub(super) struct PrefetchQueue {
 }
 
 impl PrefetchQueue {
-    /// The agenda that takes up these images one after the other.
+    /// A queue of these images, one after the other.
     pub(super) fn new(order: impl Iterator<Item = usize>) -> Self {
         let mut queue = Self::default();
         for (turn, image) in (0..).zip(order) {
@@ -25,7 +25,7 @@ impl PrefetchQueue {
         self.turns_from_image.get(&image)?.first().copied()
     }
 
-    /// Strikes the image's first turn: it has been used.
+    /// Removes the image's first turn: it has been used.
     pub(super) fn pop(&mut self, image: usize) {
         let Some(turns) = self.turns_from_image.get_mut(&image) else { return };
         if let Some(turn) = turns.pop_first() {
@@ -36,7 +36,7 @@ impl PrefetchQueue {
         }
     }
 
-    /// Strikes all of the image's turns.
+    /// Removes all of the image's turns.
     pub(super) fn remove(&mut self, image: usize) {
         for turn in self.turns_from_image.remove(&image).unwrap_or_default() {
             self.image_from_turn.remove(&turn);
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn images_come_up_in_the_announced_order_as_often_as_announced() {
+    fn images_come_up_in_the_scheduled_order_and_number() {
         let mut queue = PrefetchQueue::new([5, 2, 5, 9].into_iter());
         assert_eq!(queue.next_from(0), Some((0, 5)));
         assert_eq!(queue.next_from(3), Some((3, 9)));
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_struck_for_good_does_not_come_up_again() {
+    fn a_removed_image_does_not_come_up_again() {
         let mut queue = PrefetchQueue::new([5, 2, 5].into_iter());
         queue.remove(5);
         queue.remove(7);

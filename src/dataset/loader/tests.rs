@@ -12,7 +12,7 @@ use super::*;
 use crate::dataset::AlphaMeaning;
 use crate::math::random::{Purpose, Stream};
 
-/// Bytes of each test image, and what is set aside for it while it is decoded.
+/// Bytes of each test image, and what is reserved for it while it is decoded.
 pub(super) const KEPT: u64 = 5 * 3 * 3;
 pub(super) const RESERVED: u64 = 5 * 3 * 4;
 
@@ -125,7 +125,7 @@ fn a_later_announcement_replaces_the_earlier_and_what_comes_sooner_wins() {
     let loader = loader(40, cache(4), |source| Ok(picture(source)));
     loader.schedule_decoding(&[0, 1, 2, 3, 4, 5, 6, 7]);
     eventually("a full cache", || loader.statistics().decoded >= 4);
-    // Images 0 to 3 are still announced, but their turns come last now.
+    // Images 0 to 3 are still scheduled, but their turns come last now.
     loader.schedule_decoding(&[30, 31, 32, 33, 0, 1, 2, 3]);
     eventually("the new order", || loader.statistics().decoded >= 8);
     for index in 30..34 {
@@ -181,7 +181,7 @@ fn a_failure_is_remembered_and_told_to_everyone() {
     }
     assert_eq!(loader.statistics().decoded, 6);
     let missing = loader.fetch(6).unwrap_err().to_string();
-    assert_eq!(missing, "image 6 was asked for, but the scene has 6 images");
+    assert_eq!(missing, "image 6 was requested, but the scene has 6 images");
 }
 
 #[test]

@@ -1,18 +1,17 @@
-//! Looks at the process's memory at intervals, so that decoded images give way to what else it
-//! holds.
+//! Checks the memory of the process at intervals, so that decoded images leave enough for the rest.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::memory::{Bytes, images_budget, resident_memory};
 
-/// Time between two looks: a small part of what a gigabyte of images takes to be decoded.
+/// Time between two checks: short compared with the decoding of a gigabyte of images.
 const INTERVAL: Duration = Duration::from_millis(250);
 
-/// Says what the process holds, given the bytes of its images; nothing where it cannot tell.
+/// Memory of the process, given the bytes of its images; `None` if the system does not report it.
 pub(super) type ResidentMemory = Box<dyn Fn(Bytes) -> Option<Bytes> + Send + Sync>;
 
-/// A bound on what the process holds, images included.
+/// A limit on the memory of the process, images included.
 pub(super) struct Watch {
     limit: Bytes,
     interval: Duration,
@@ -20,7 +19,7 @@ pub(super) struct Watch {
     latest: Mutex<Latest>,
 }
 
-/// When the last look was, and whether images were ever held back.
+/// The time of the last check, and whether the limit was ever reported.
 #[derive(Default)]
 struct Latest {
     at: Option<Instant>,
@@ -28,12 +27,12 @@ struct Latest {
 }
 
 impl Watch {
-    /// Over this process.
+    /// Of this process.
     pub(super) fn new(limit: Bytes) -> Self {
         Self::with(limit, INTERVAL, Box::new(|_| resident_memory()))
     }
 
-    /// Over what `resident` says.
+    /// With the figures of `resident`.
     pub(super) fn with(limit: Bytes, interval: Duration, resident: ResidentMemory) -> Self {
         Self { limit, interval, resident, latest: Mutex::default() }
     }
@@ -42,7 +41,7 @@ impl Watch {
         self.limit
     }
 
-    /// Whether it is time to look; who is told so looks.
+    /// Whether a check is due; the caller must then do it.
     pub(super) fn is_due(&self) -> bool {
         let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
         let due = latest.at.is_none_or(|at| at.elapsed() >= self.interval);
@@ -52,14 +51,14 @@ impl Watch {
         due
     }
 
-    /// What images may take of `wanted` when they take `images` now; all where the system does not
-    /// tell.
+    /// Bytes of `wanted` that images may take while they take `images`; all if the system does not
+    /// report its memory.
     pub(super) fn budget(&self, wanted: Bytes, images: Bytes) -> Bytes {
         (self.resident)(images)
             .map_or(wanted, |resident| images_budget(wanted, self.limit, resident, images))
     }
 
-    /// Whether it is the first time that images are held back.
+    /// Whether the limit takes effect for the first time.
     pub(super) fn is_first_report(&self) -> bool {
         let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
         !std::mem::replace(&mut latest.is_reported, true)

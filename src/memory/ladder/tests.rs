@@ -18,7 +18,7 @@ struct Card {
     slack: u64,
     banded: bool,
     compact: bool,
-    /// Neighbours that somebody holds lists of, and the most that there may be.
+    /// Lengths of the lists that are held, and the most allowed.
     neighbours: [u64; 2],
     /// What the lists of a view may take at most.
     most_lists: Option<u64>,
@@ -36,7 +36,7 @@ impl Card {
         self.model + self.photographs + self.slack + NEIGHBOUR * self.neighbours[0]
     }
 
-    /// Who holds the neighbours lets go of those that are too many.
+    /// The owner drops lists that are too long.
     fn shorten(&mut self) {
         self.neighbours[0] = self.neighbours[0].min(self.neighbours[1]);
     }
@@ -112,7 +112,7 @@ impl Holder for Card {
             Rung::Bands => Some(Bytes(4 * self.most_lists.unwrap_or(0))),
             Rung::Neighbours => Some(Bytes(2 * NEIGHBOUR * (16 - self.neighbours[0]))),
             Rung::Slack => Some(Bytes(0)),
-            // What is granted tells when births are back.
+            // Births are restored by grants.
             Rung::Compact | Rung::Births => None,
         }
     }
@@ -167,7 +167,7 @@ fn cheap_steps_come_first_and_only_as_far_as_they_are_needed() {
         (vec![(Rung::Photographs, true)], 150)
     );
     ladder.climb(&mut card, |card| card.iterate(200, 900)).unwrap();
-    // The photographs were told of before.
+    // The photographs were reported before.
     assert_eq!(rung_changes(&mut ladder), [(Rung::Bands, true)]);
     assert_eq!((card.photographs, card.compact), (0, false));
     ladder.climb(&mut card, |card| card.iterate(750, 900)).unwrap();

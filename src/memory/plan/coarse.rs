@@ -104,7 +104,7 @@ pub(super) fn search(stack: &mut Stack, gaussians: u64) {
     for halving in 0..halvings {
         let bits = MOST_ALONG_BITS.min(u32::BITS - halving) + halving;
         stack.pass("sort", library::sort(gaussians, Key::Bits32, bits).0);
-        ends_in_second ^= library::ends_in_second(gaussians, bits);
+        ends_in_second ^= library::ends_in_second(gaussians, Key::Bits32, bits);
     }
     let (rows, gone) = if ends_in_second { (second, first) } else { (first, second) };
     let [key, other_key] = keys;
@@ -140,9 +140,14 @@ pub(super) fn regularise(stack: &mut Stack, (gaussians, visible): (u64, u64), ma
     if visible == 0 {
         return;
     }
-    let sums = stack.take("surface gradients", gaussians * u64::from(SURFACE_WIDTH) * WORD);
+    let sums = surface_gradients(stack, gaussians);
     number_sampled(stack, (gaussians, visible), maps);
     stack.give_back(sums);
+}
+
+/// What surface terms add to the gradients of so many Gaussians.
+pub(super) fn surface_gradients(stack: &mut Stack, gaussians: u64) -> Taken {
+    stack.take("surface gradients", gaussians * u64::from(SURFACE_WIDTH) * WORD)
 }
 
 /// Those of so many Gaussians are numbered that samples are taken of: all that the view sees, or those

@@ -80,8 +80,7 @@ pub(super) fn draw(
     colors: Option<&ColorTables>,
 ) {
     let ViewSize { visible, instances, .. } = *view;
-    let room = (visible + visible / HEADROOM).clamp(SPLATS_MIN, gaussians.max(SPLATS_MIN));
-    let records = room * u64::from(RECORD_WIDTH) * WORD;
+    let records = records(gaussians, visible);
     let mut splats = vec![
         stack.take("splat of each Gaussian", gaussians * WORD),
         stack.take("gradients of splats", records),
@@ -159,6 +158,39 @@ pub(super) fn draw(
     }
 }
 
+/// Bytes of room for the records of so many splats.
+fn records(gaussians: u64, visible: u64) -> u64 {
+    let room = (visible + visible / HEADROOM).clamp(SPLATS_MIN, gaussians.max(SPLATS_MIN));
+    room * u64::from(RECORD_WIDTH) * WORD
+}
+
+/// What so many views, which were drawn before in a batch, hold until its step.
+pub(super) fn settled(
+    stack: &mut Stack,
+    views: u32,
+    (gaussians, view): (u64, &ViewSize),
+    maps: Option<Maps>,
+) -> Vec<Taken> {
+    let records = records(gaussians, view.visible);
+    let mut held = Vec::new();
+    for number in 0..views {
+        held.push(stack.take("splat of each Gaussian", gaussians * WORD));
+        held.push(stack.take("gradients of splats", records));
+        if maps.is_some_and(Maps::are_drawn) {
+            // The place of the splats stays empty.
+            let splats = stack.take("splats", records);
+            let bytes = view.visible.max(1) * u64::from(FEATURES_WIDTH) * WORD;
+            let labels = ["features of splats", "gradients of features"];
+            held.extend(labels.map(|label| stack.take(label, bytes)));
+            stack.give_back(splats);
+        }
+        if number == 0 && maps.is_some() && view.visible > 0 {
+            held.push(coarse::surface_gradients(stack, gaussians));
+        }
+    }
+    held
+}
+
 /// The lists of the tiles are made, with the instances of so many splats counted anew; what is left
 /// holds the instances.
 fn list(stack: &mut Stack, (instances, tiles): (u64, u64), counted: u64) -> Taken {
@@ -180,8 +212,11 @@ fn list(stack: &mut Stack, (instances, tiles): (u64, u64), counted: u64) -> Take
     for block in passing {
         stack.give_back(block);
     }
-    let (kept, gone) =
-        if library::ends_in_second(instances, bits) { (second, first) } else { (first, second) };
+    let (kept, gone) = if library::ends_in_second(instances, key, bits) {
+        (second, first)
+    } else {
+        (first, second)
+    };
     stack.give_back(gone);
     kept
 }

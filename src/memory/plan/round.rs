@@ -97,8 +97,11 @@ pub(super) fn reorder(stack: &mut Stack, model: &ModelSize) {
     for key in keys {
         stack.give_back(key);
     }
-    let (gone, kept) =
-        if library::ends_in_second(n, KEY_BITS) { (first, second) } else { (second, first) };
+    let (gone, kept) = if library::ends_in_second(n, Key::Bits32, KEY_BITS) {
+        (first, second)
+    } else {
+        (second, first)
+    };
     stack.give_back(gone);
     let at_once = (MOVED_WORDS / n).clamp(1, model.widest());
     stack.pass("moved columns", n * at_once * WORD);

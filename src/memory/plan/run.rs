@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::appearance::ColorTables;
 use super::coarse::{self, Coarse};
-use super::frame::{Lists, Pass, draw};
+use super::frame::{Lists, Pass, draw, settled};
 use super::mapping::Granule;
 use super::model::{ModelSize, Storage};
 use super::photographs::Photographs;
@@ -46,6 +46,8 @@ pub struct Run {
     pub start: u64,
     /// What views see of it.
     pub seen: Seen,
+    /// Views of a step.
+    pub batch_views: u32,
     /// Whether views are drawn with inverse depths.
     pub inverse_depths: bool,
     /// Its photographs.
@@ -230,13 +232,18 @@ impl Run {
         let inverse_depths = self.inverse_depths;
         let pass = Pass::Train { inverse_depths, coarse: None };
         let colors = self.colors.as_ref();
+        let earlier_views = self.batch_views.saturating_sub(1);
         let mut stages = vec![
             stage(START, self.start, &|stack| {
                 pass_rows(stack, &model.with(self.start));
                 round::reorder(stack, &model.with(self.start));
                 round::smooth(stack, &model, views);
             }),
-            stage("iteration", most, &|stack| draw(stack, most, &view, (pass, lists), colors)),
+            stage("iteration", most, &|stack| {
+                let earlier = settled(stack, earlier_views, (most, &view), None);
+                draw(stack, most, &view, (pass, lists), colors);
+                earlier.into_iter().for_each(|block| stack.give_back(block));
+            }),
         ];
         if births > 0 {
             stages.extend([
@@ -256,7 +263,9 @@ impl Run {
             let coarse = stage("coarse training", most, &|stack| {
                 coarse::search(stack, most);
                 let pass = Pass::Train { inverse_depths, coarse: Some(maps) };
+                let earlier = settled(stack, earlier_views, (most, &view), Some(maps));
                 draw(stack, most, &view, (pass, lists), colors);
+                earlier.into_iter().for_each(|block| stack.give_back(block));
                 // What is too transparent goes, once.
                 round::densify(stack, &model, (0, 0));
                 round::smooth(stack, &model, views);

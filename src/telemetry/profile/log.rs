@@ -48,7 +48,7 @@ pub enum LogError {
     },
 }
 
-/// What a run told, as far as it matters to memory.
+/// The events of a run that concern memory.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Log {
     pub(super) device: String,
@@ -174,7 +174,7 @@ pub(super) struct Gpu {
     pub(super) throttle: Option<Vec<String>>,
 }
 
-/// Something given up or taken back.
+/// Something given up or restored.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Change {
     pub(super) iteration: u32,
@@ -198,7 +198,7 @@ fn maybe_bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Byte
 }
 
 impl Log {
-    /// What the run in this model folder told.
+    /// The log of the run in this model folder.
     pub(super) fn read(model_path: &Path) -> Result<Self, LogError> {
         let path = model_path.join("run.jsonl");
         let file = File::open(&path).map_err(|source| match source.kind() {
@@ -212,7 +212,7 @@ impl Log {
 
     /// The same of lines; `path` is what errors name.
     ///
-    /// A run that was killed leaves its last line unfinished, behind which a resumed run goes on.
+    /// A killed run leaves its last line unfinished, and a resumed run writes after it.
     fn of_lines(path: &Path, mut lines: impl BufRead) -> Result<Self, LogError> {
         let mut log = Self::default();
         let mut unfinished: Option<LogError> = None;
@@ -273,7 +273,7 @@ impl Log {
         self.iteration = iteration;
     }
 
-    /// The run goes on behind this iteration: what an earlier part did after it is void.
+    /// The run resumes after this iteration: later records of an earlier part are void.
     fn forget_after(&mut self, iteration: u32) {
         self.gaussians.retain(|&at, _| at <= iteration);
         self.memory.retain(|recorded| recorded.iteration <= iteration);

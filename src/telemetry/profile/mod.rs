@@ -1,4 +1,4 @@
-//! Where the memory went in a run, told from its `run.jsonl`.
+//! The memory use of a run, read from its `run.jsonl`.
 
 mod log;
 mod purpose;
@@ -15,10 +15,10 @@ use crate::memory::{Bytes, Rung};
 pub use self::log::LogError;
 pub use self::purpose::Category;
 
-/// Points that the growth of a run is told at.
+/// Points that the growth of a run is listed at.
 const POINTS: usize = 10;
 
-/// Where the memory went in a run.
+/// The memory use of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Profile {
     /// The model folder.
@@ -31,23 +31,23 @@ pub struct Profile {
     pub iteration: u32,
     /// Iterations that the run ends at.
     pub iterations: u32,
-    /// Whether the run came to its end, or was asked to stop; else it goes on, or was killed.
+    /// Whether the run ended or was asked to stop; otherwise it is still running or was killed.
     pub finished: bool,
     /// Gaussians at the end.
     pub gaussians: u64,
-    /// Whether the run told the size of every buffer (`--profile-tensors`).
+    /// Whether the run recorded the size of every buffer (`--profile-tensors`).
     pub profiled: bool,
-    /// When most memory was taken, as far as it was told.
+    /// The recorded time at which most memory was taken.
     pub peak: Option<MemoryPeak>,
     /// What the memory was for at that time.
     pub categories: Vec<CategoryShare>,
-    /// The buffers by their own peaks, the largest first; of a run that told them.
+    /// The buffers by their own peaks, the largest first, if the run recorded them.
     pub buffers: Vec<Buffer>,
     /// Share of the memory that served nothing, per cent; of a device that has its own.
     pub slack: Option<Slack>,
     /// How memory grew.
     pub growth: Vec<Point>,
-    /// What was given up for want of memory, and taken back.
+    /// What was given up to save memory, and restored.
     pub changes: Vec<Change>,
     /// What the GPU was doing.
     pub gpu: Option<GpuSummary>,
@@ -123,14 +123,14 @@ pub struct Point {
     pub host_resident: Option<Bytes>,
 }
 
-/// Something given up or taken back.
+/// Something given up or restored.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Change {
     /// Finished iterations.
     pub iteration: u32,
     /// What.
     pub rung: Rung,
-    /// Given up, or taken back.
+    /// Given up, or restored.
     pub given_up: bool,
     /// Bytes gained, or what taking it back might cost.
     pub bytes: Bytes,
@@ -140,10 +140,10 @@ pub struct Change {
     pub budget: Bytes,
 }
 
-/// What the GPU was doing over the run; figures that it never told are absent.
+/// What the GPU was doing over the run; figures that it never reported are absent.
 #[derive(Clone, Debug, Serialize)]
 pub struct GpuSummary {
-    /// How often it was looked at.
+    /// Number of samples.
     pub samples: usize,
     /// Mean share of the time in which it was busy, per cent.
     pub utilization_mean: Option<f64>,
@@ -153,12 +153,12 @@ pub struct GpuSummary {
     pub temperature_max_c: Option<u32>,
     /// Mean power.
     pub power_mean_w: Option<f64>,
-    /// What slowed it, and in how many per cent of the samples; absent where it does not tell.
+    /// What slowed it, and in how many per cent of the samples; absent if it does not report it.
     pub throttled_percent: Option<BTreeMap<String, f64>>,
 }
 
 impl Profile {
-    /// Reads what the run in this model folder told.
+    /// Reads the log of the run in this model folder.
     pub fn read(model_path: &Path) -> Result<Self, LogError> {
         Ok(Self::of(model_path, &Log::read(model_path)?))
     }
@@ -194,8 +194,8 @@ fn percent(part: Bytes, all: Bytes) -> f64 {
     if all.0 == 0 { 0.0 } else { 100.0 * part.gib() / all.gib() }
 }
 
-/// When most was taken, and what for: inside of iterations where the run told its buffers, else
-/// between them.
+/// When most memory was taken, and for what: within iterations if the run recorded its buffers,
+/// otherwise between them.
 fn peak(log: &Log) -> Option<(MemoryPeak, Vec<(Category, Bytes)>)> {
     let total =
         |recorded: &Buffers| recorded.entries.iter().filter_map(taken).map(|(_, at)| at).sum();

@@ -21,7 +21,7 @@ pub enum Category {
 }
 
 impl Category {
-    /// All of them, in the order in which they are told.
+    /// All of them, in the order of the report.
     pub(super) const ALL: [Self; 6] = [
         Self::Parameters,
         Self::Optimizer,
@@ -60,7 +60,7 @@ impl Category {
     }
 }
 
-/// Parts of labels of what training keeps beside the parameters.
+/// Parts of labels of the state that training adds to the parameters.
 const STATE: [&str; 3] = ["moments", "steps taken", "density statistics"];
 
 /// Labels, and what lies there.

@@ -132,7 +132,7 @@ impl Rows<Gaussians> for Fragile {
     fn read(&mut self, rows: Range<usize>) -> Result<Snapshot<Gaussians>, DeviceError> {
         self.asked_for.push(rows.clone());
         if rows.end > self.broken_from {
-            return Err(DeviceError::OneViewPerStep);
+            return Err(DeviceError::NoView);
         }
         self.whole.read(rows)
     }

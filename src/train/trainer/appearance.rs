@@ -1,14 +1,14 @@
 //! What a run learns of its photographs' colours: where the tables come from and go to.
 
 use super::Trainer;
-use crate::backend::{AppearanceStep, AppearanceTables, Compensation, Surface, SurfaceMaps};
+use crate::backend::{AppearanceTables, Compensation, TableStep, TrainDevice};
 use crate::config::OptimizeOptions;
 use crate::export::{remove_exposure_json, write_exposure_json};
 use crate::train::TrainError;
 use crate::train::appearance::{ColorStep, compensation, rule, tables};
 use crate::train::event::Split;
 
-impl<B: Surface + SurfaceMaps> Trainer<'_, B> {
+impl<B: TrainDevice> Trainer<'_, B> {
     /// Puts the tables on the device, where the run has such: those of a checkpoint with the views that
     /// it was trained on, or new ones.
     pub(super) fn begin_appearance(
@@ -27,7 +27,7 @@ impl<B: Surface + SurfaceMaps> Trainer<'_, B> {
         if let Some(kind) = kind {
             let views = self.feed.views.names(Split::Train);
             let tables = tables(kind, &views, stored);
-            self.appearance = Some(self.device.appearance(&tables)?);
+            self.appearance = Some(self.device.upload_tables(&tables)?);
         }
         Ok(())
     }
@@ -46,20 +46,20 @@ impl<B: Surface + SurfaceMaps> Trainer<'_, B> {
 
     /// The tables as they are now.
     pub(super) fn read_appearance(&mut self) -> Result<Option<AppearanceTables>, TrainError> {
-        let read = |appearance| self.device.read_appearance(appearance);
+        let read = |tables| self.device.read_tables(tables);
         Ok(self.appearance.as_ref().map(read).transpose()?)
     }
 }
 
 /// The table of a view, by its index in the dataset, and how it learns in an iteration.
-pub(super) fn learner<'a, A>(
-    appearance: Option<&'a mut A>,
+pub(super) fn color_step<'a, A>(
+    tables: Option<&'a mut A>,
     options: &OptimizeOptions,
     trained: &[usize],
     (view, iteration): (usize, u32),
 ) -> Option<ColorStep<'a, A>> {
     let kind = compensation(options)?;
     let place = trained.iter().position(|&other| other == view)?;
-    let step = AppearanceStep { number: iteration, rule: rule(options, kind) };
-    Some(ColorStep { appearance: appearance?, view: place, step })
+    let step = TableStep { view: place, number: iteration, rule: rule(options, kind) };
+    Some(ColorStep { tables: tables?, step })
 }

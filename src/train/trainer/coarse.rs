@@ -1,114 +1,72 @@
 //! SuGaR's coarse stage as part of a run: its beginning, its prune, neighbours, and what is told of it.
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use super::Trainer;
 use crate::backend::{
-    Grant, Neighbourhood, Pass, Pending, RenderSettings, Snapshot, Surface, SurfaceMaps,
-    SurfaceTerms, chunks,
+    Grant, Held as _, Look, NeighbourLists as _, RenderSettings, Snapshot, Terms, Topic,
+    TrainDevice, chunks,
 };
 use crate::config::SugarOptions;
 use crate::memory::Bytes;
 use crate::model::{Gaussians, Primitive as _, fuse};
-use crate::train::coarse::{Asked, CoarseSchedule, prune_rule};
-use crate::train::descend::Surfaces;
-use crate::train::event::{Event, Phase, Split, SurfaceReport};
+use crate::train::coarse::{CoarseSchedule, prune_rule};
+use crate::train::event::{Event, Phase, Split, SurfaceReport, Values};
 use crate::train::near_surface::{mean_thickness, share_near_surface};
+use crate::train::span::Span;
+use crate::train::terms::open;
 use crate::train::unexplained_growth::UnexplainedGrowth;
 use crate::train::{TrainError, render_filter, report, schedule};
 
 /// What a run holds of its coarse stage.
-pub(super) struct Coarse<B: Surface + SurfaceMaps> {
+pub(super) struct Coarse<B: TrainDevice> {
     /// When it does what.
-    pub(super) course: CoarseSchedule,
+    pub(super) schedule: CoarseSchedule,
     /// Whether the model is one of it already.
     has_begun: bool,
     /// The nearest neighbours of all Gaussians.
-    near: Option<B::Neighbours>,
-    /// What is known of the terms.
-    report: SurfaceReport,
+    near: Option<B::Lists>,
+    /// The last value of each surface term.
+    losses: BTreeMap<u32, (&'static str, f64)>,
 }
 
-/// The surface terms of an iteration, on their way.
-pub(super) struct LaunchedTerms<B: Surface + SurfaceMaps> {
-    asked: Asked,
-    terms: B::SurfaceLoss,
-    normals: Option<B::NormalLoss>,
-}
-
-impl<B: Surface + SurfaceMaps> LaunchedTerms<B> {
-    pub(super) fn new(
-        asked: Asked,
-        (terms, normals): (B::SurfaceLoss, Option<B::NormalLoss>),
-    ) -> Self {
-        Self { asked, terms, normals }
-    }
-}
-
-impl<B: Surface + SurfaceMaps> Coarse<B> {
-    pub(super) fn new(course: CoarseSchedule) -> Self {
-        Self { course, has_begun: false, near: None, report: SurfaceReport::default() }
+impl<B: TrainDevice> Coarse<B> {
+    pub(super) fn new(schedule: CoarseSchedule) -> Self {
+        Self { schedule, has_begun: false, near: None, losses: BTreeMap::new() }
     }
 
-    /// The neighbours are those of a model that is not there any more, or no longer as it was.
-    pub(super) fn forget_neighbours(&mut self) {
-        self.near = None;
+    /// The nearest neighbours, where they are found.
+    pub(super) fn near(&self) -> Option<&B::Lists> {
+        self.near.as_ref()
     }
 
-    /// Lists of more neighbours than that go.
+    /// Drops lists of more neighbours than that.
     fn drop_longer_lists(&mut self, most: u32) {
         self.near.take_if(|near| near.count() > most);
     }
-
-    /// What is asked of surfaces where neighbours are found.
-    pub(super) fn surfaces(&self, asked: Asked) -> Surfaces<'_, B::Neighbours> {
-        Surfaces { asked, near: self.near.as_ref() }
-    }
-
-    /// Takes the values of an iteration's terms, those that were asked for.
-    fn hear(&mut self, launched: LaunchedTerms<B>) -> Result<(), TrainError> {
-        let LaunchedTerms { asked, terms, normals } = launched;
-        let SurfaceTerms { entropy, density, sdf, normal } = terms.read()?;
-        let rule = asked.rule;
-        let report = &mut self.report;
-        // A term that is asked for now and then stays as it was; one that is over goes.
-        report.entropy = (rule.entropy != 0.0).then_some(entropy);
-        for (weight, value, report) in [
-            (rule.density, density, &mut report.density),
-            (rule.sdf, sdf, &mut report.sdf),
-            (rule.normal, normal, &mut report.normal),
-        ] {
-            if weight != 0.0 {
-                *report = Some(value);
-            }
-        }
-        if let Some(normals) = normals {
-            report.dn = Some(normals.read()?);
-        }
-        Ok(())
-    }
 }
 
-impl<B: Surface + SurfaceMaps> Trainer<'_, B> {
+impl<B: TrainDevice> Trainer<'_, B> {
     /// Whether the coming iteration is one of the coarse stage.
     pub(super) fn is_in_coarse(&self) -> bool {
-        self.coarse.as_ref().is_some_and(|coarse| coarse.course.contains(self.iteration + 1))
+        self.coarse.as_ref().is_some_and(|coarse| coarse.schedule.contains(self.iteration + 1))
     }
 
     /// What the coarse stage does between the iterations that are done and the next one.
     pub(super) fn prepare_coarse(&mut self) -> Result<(), TrainError> {
         let Some(coarse) = &self.coarse else { return Ok(()) };
-        let (course, has_begun) = (coarse.course.clone(), coarse.has_begun);
-        if !course.contains(self.iteration + 1) {
+        let (schedule, has_begun) = (coarse.schedule.clone(), coarse.has_begun);
+        if !schedule.contains(self.iteration + 1) {
             return Ok(());
         }
         if !has_begun {
-            self.begin_coarse(&course)?;
+            self.begin_coarse(&schedule)?;
         }
-        if self.iteration == course.prune {
+        if self.last_step.hits(schedule.prune) {
             self.prune()?;
         }
-        if course.is_neighbour_update(self.iteration) {
+        if schedule.is_neighbour_update(self.last_step) {
             self.drop_neighbours();
         }
         Ok(())
@@ -116,10 +74,10 @@ impl<B: Surface + SurfaceMaps> Trainer<'_, B> {
 
     /// Hands the model over to the stage, at its start: with the 3D filter baked in, since surfaces are
     /// made of Gaussians as they are, and with moments of zero.
-    fn begin_coarse(&mut self, course: &CoarseSchedule) -> Result<(), TrainError> {
-        self.report_launched()?;
+    fn begin_coarse(&mut self, schedule: &CoarseSchedule) -> Result<(), TrainError> {
+        self.report_pending()?;
         let loaded = self.setup.config.sugar.checkpoint_path.is_some();
-        if self.iteration == course.start && !loaded {
+        if self.iteration == schedule.start && !loaded {
             let gaussians = self.fused()?;
             // Of the device's memory, both do not have to fit at once.
             self.model = self.device.upload(&Gaussians::zeros(gaussians.sh_degree, 0))?;
@@ -131,13 +89,13 @@ impl<B: Surface + SurfaceMaps> Trainer<'_, B> {
             coarse.has_begun = true;
         }
         let gaussians = self.device.len(&self.model);
-        let (iteration, iterations) = (self.iteration, course.last);
+        let (iteration, iterations) = (self.iteration, schedule.last);
         self.sink.on(&Event::CoarseStarted { iteration, iterations, gaussians })?;
-        if iteration > course.prune && iteration == course.start {
+        if iteration > schedule.prune && iteration == schedule.start {
             self.warn(format!(
                 "the reference's schedule removes transparent Gaussians behind iteration {}, and the \
                  stage starts behind {iteration}: they stay. --sugar-schedule relative removes them",
-                course.prune
+                schedule.prune
             ))?;
         }
         Ok(())
@@ -160,7 +118,7 @@ impl<B: Surface + SurfaceMaps> Trainer<'_, B> {
 
     /// Removes what is rather transparent than opaque.
     fn prune(&mut self) -> Result<(), TrainError> {
-        self.report_launched()?;
+        self.report_pending()?;
         self.drop_neighbours();
         let started = Instant::now();
         let iteration = self.iteration;
@@ -172,7 +130,7 @@ impl<B: Surface + SurfaceMaps> Trainer<'_, B> {
             Ok(trainer.device.densify(&mut trainer.model, &rule, none)?.pruned)
         })?;
         self.device.synchronize()?;
-        self.count_time(started);
+        self.clock.add_beside_iterations(started);
         let gaussians = self.device.len(&self.model);
         self.sink.on(&Event::Pruned { iteration, pruned, gaussians })?;
         self.creep = UnexplainedGrowth::from(iteration);
@@ -189,26 +147,26 @@ impl<B: Surface + SurfaceMaps> Trainer<'_, B> {
     /// Neighbours are found anew when they are wanted next.
     pub(super) fn drop_neighbours(&mut self) {
         if let Some(coarse) = &mut self.coarse {
-            coarse.forget_neighbours();
+            coarse.near = None;
         }
         self.tensors.knn = Bytes(0);
     }
 
-    /// Lets the neighbours go where the device has no more room for lists as long as they are.
-    pub(super) fn shorten_neighbours(&mut self) {
-        let most = self.device.most_neighbours();
+    /// Drops the neighbours where the device has no more room for lists as long as they are.
+    pub(super) fn drop_longer_neighbours(&mut self) {
+        let most = self.device.max_neighbours();
         if let Some(coarse) = &mut self.coarse {
             coarse.drop_longer_lists(most);
         }
     }
 
-    /// Finds the nearest neighbours of all Gaussians where `asked` wants them and there are none, or
+    /// Finds the nearest neighbours of all Gaussians where a term needs them and there are none, or
     /// where the device has no more room for lists as long as they are.
-    pub(super) fn find_neighbours(&mut self, asked: &Asked) -> Result<(), TrainError> {
+    pub(super) fn find_neighbours(&mut self, terms: &Terms) -> Result<(), TrainError> {
         let Some(coarse) = &mut self.coarse else { return Ok(()) };
-        let most = self.device.most_neighbours();
+        let most = self.device.max_neighbours();
         coarse.drop_longer_lists(most);
-        if !asked.rule.is_sampled() || coarse.near.is_some() {
+        if !terms.needs().neighbours || coarse.near.is_some() {
             return Ok(());
         }
         let SugarOptions { regularity_knn, .. } = self.setup.config.sugar;
@@ -232,25 +190,38 @@ impl<B: Surface + SurfaceMaps> Trainer<'_, B> {
         Ok(())
     }
 
-    /// Takes the terms of an iteration, and waits for it.
-    pub(super) fn hear_surfaces(
+    /// Keeps the values of an iteration's surface terms. One that is on now and then stays until its
+    /// next value; one that is over goes.
+    pub(super) fn keep_surface_losses(
         &mut self,
-        launched: Option<LaunchedTerms<B>>,
-    ) -> Result<(), TrainError> {
-        match self.coarse.as_mut().zip(launched) {
-            Some((coarse, launched)) => coarse.hear(launched),
-            None => Ok(()),
+        iteration: u32,
+        (terms, pairs): (&Terms, &[(&'static str, f64)]),
+    ) {
+        let open = open(self.setup.config, self.stage(iteration), iteration);
+        let Some(coarse) = self.coarse.as_mut().filter(|_| terms.has_topic(Topic::Surface)) else {
+            return;
+        };
+        let is_open = |place: u32| {
+            open.iter().any(|term| term.values().iter().any(|value| value.place == place))
+        };
+        coarse.losses.retain(|&place, _| is_open(place));
+        let surface = terms.active().filter(|weighted| weighted.term.topic() == Topic::Surface);
+        for value in surface.flat_map(|weighted| weighted.term.values()) {
+            let found = pairs.iter().find(|(name, _)| *name == value.name);
+            coarse.losses.extend(found.map(|&pair| (value.place, pair)));
         }
     }
 
-    /// Tells of the terms after an iteration, at intervals.
-    pub(super) fn report_surfaces(&mut self, iteration: u32) -> Result<(), TrainError> {
+    /// Reports the surface terms after a step, at intervals.
+    pub(super) fn report_surfaces(&mut self, span: Span) -> Result<(), TrainError> {
         let Some(coarse) = &self.coarse else { return Ok(()) };
-        if !coarse.course.reports(iteration) {
+        if !coarse.schedule.is_reported(span) {
             return Ok(());
         }
-        let mut report = SurfaceReport { iteration, ..coarse.report };
-        if iteration.is_multiple_of(report::DISTRIBUTION_INTERVAL) {
+        let values = Values(coarse.losses.values().copied().collect());
+        let iteration = span.after;
+        let mut report = SurfaceReport { iteration, values, ..SurfaceReport::default() };
+        if span.crosses(report::DISTRIBUTION_INTERVAL) {
             (report.share_near_surface, report.mean_thickness) =
                 self.with_memory_retry(Self::measure_surface)?;
         }
@@ -270,14 +241,12 @@ impl<B: Surface + SurfaceMaps> Trainer<'_, B> {
         let view = self.feed.views.view(view);
         let near = self.feed.views.near();
         let settings = RenderSettings {
-            pass: Pass::Eval,
             sh_degree: schedule::sh_degree(&config.optimize, self.iteration),
             near,
             screen_filter: render_filter(config),
-            surface: true,
             ..RenderSettings::DEFAULT
         };
-        let frame = self.device.render(&self.model, view, &settings)?;
+        let frame = self.device.render(&self.model, view, &settings, Look::SURFACE)?;
         let drawn = self.device.image(&frame)?;
         Ok((share_near_surface(&sample, view, near, &drawn), thickness))
     }

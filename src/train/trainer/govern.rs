@@ -3,7 +3,7 @@
 
 use super::Trainer;
 use crate::backend::{
-    Densified, DensifyRule, DeviceError, Governed, Grant, RelocateRule, Surface, SurfaceMaps,
+    Densified, DensifyRule, DeviceError, Grant, LadderState, RelocateRule, TrainDevice,
 };
 use crate::memory::Rung;
 use crate::train::densify::{self, Round};
@@ -33,7 +33,7 @@ impl RoundResult {
     }
 }
 
-impl<B: Surface + SurfaceMaps> Trainer<'_, B> {
+impl<B: TrainDevice> Trainer<'_, B> {
     /// Lets the device put its memory in order, and tells what was given up or taken back.
     pub(super) fn govern(&mut self) -> Result<(), TrainError> {
         self.device.govern(&mut self.model, self.iteration)?;
@@ -41,7 +41,7 @@ impl<B: Surface + SurfaceMaps> Trainer<'_, B> {
     }
 
     fn report_memory_changes(&mut self) -> Result<(), TrainError> {
-        let Some(Governed { changes, held, budget }) = self.device.governed() else {
+        let Some(LadderState { changes, held, budget }) = self.device.take_changes() else {
             return Ok(());
         };
         let iteration = self.iteration;
@@ -67,7 +67,7 @@ impl<B: Surface + SurfaceMaps> Trainer<'_, B> {
                     if !self.device.relieve(&mut self.model, &error)? {
                         return Err(self.stop_for_memory(error));
                     }
-                    self.shorten_neighbours();
+                    self.drop_longer_neighbours();
                 }
                 other => return other,
             }
@@ -76,7 +76,7 @@ impl<B: Surface + SurfaceMaps> Trainer<'_, B> {
 
     /// Writes a checkpoint, so that nothing is lost, and says what the run lacked.
     fn stop_for_memory(&mut self, error: DeviceError) -> TrainError {
-        let reported = self.report_launched().and_then(|()| self.report_memory_changes());
+        let reported = self.report_pending().and_then(|()| self.report_memory_changes());
         match reported.and_then(|()| self.write_checkpoint()) {
             Ok(_) => TrainError::OutOfMemory {
                 source: Box::new(error),
@@ -108,7 +108,7 @@ impl<B: Surface + SurfaceMaps> Trainer<'_, B> {
         let before = self.device.len(&self.model);
         let survey = self.device.survey(&self.model, rule)?;
         let capped = densify::grant(self.setup.config, before, survey).births;
-        let births = self.device.births(&mut self.model, capped)?;
+        let births = self.device.grant_births(&mut self.model, capped)?;
         let mut round = |births| self.device.densify(&mut self.model, rule, Grant { births });
         let done = match round(births) {
             Err(error) if error.is_out_of_memory() && births > 0 => round(0),
@@ -136,7 +136,7 @@ impl<B: Surface + SurfaceMaps> Trainer<'_, B> {
             done => done?,
         };
         let wish = densify::births_wanted(self.setup.config, self.device.len(&self.model));
-        let births = self.device.births(&mut self.model, wish)?;
+        let births = self.device.grant_births(&mut self.model, wish)?;
         let added = match self.device.multiply(&mut self.model, rule, births) {
             Err(error) if error.is_out_of_memory() => {
                 self.warn(format!("no Gaussians are added: {error}"))?;

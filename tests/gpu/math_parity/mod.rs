@@ -451,7 +451,8 @@ mod on_the_device {
     fn call(device: &mut Cuda, probe: &Probe, rows: &[Vec<f32>]) -> Vec<Vec<f32>> {
         let outputs = (probe.single)(&rows[0]).len();
         let call = Call { function: probe.number, inputs: rows[0].len(), outputs };
-        let results = device.probe(call, (&view(), &settings(0, 0)), &rows.concat()).unwrap();
+        let results =
+            device.probe(call, (&view(), &settings(0, 0).settings()), &rows.concat()).unwrap();
         results.chunks(outputs).map(<[f32]>::to_vec).collect()
     }
 
@@ -499,7 +500,7 @@ mod on_the_device {
         let mut draw = |function| -> Vec<u64> {
             let call = Call { function, inputs: 8, outputs: 4 };
             device
-                .probe(call, (&view(), &settings(0, 0)), &inputs)
+                .probe(call, (&view(), &settings(0, 0).settings()), &inputs)
                 .unwrap()
                 .chunks(4)
                 .map(word)

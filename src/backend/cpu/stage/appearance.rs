@@ -7,7 +7,7 @@ use rayon::prelude::*;
 
 use super::blend::Canvas;
 use crate::backend::appearance::{LazyTableStep, Stride};
-use crate::backend::{AppearanceStep, AppearanceTables, Compensation, DeviceError};
+use crate::backend::{AppearanceTables, Compensation, DeviceError, TableStep};
 use crate::dataset::Image;
 use crate::math::Real;
 use crate::math::appearance::{
@@ -21,7 +21,7 @@ const ROWS: u32 = 16;
 
 /// The tables of all training views.
 #[derive(Clone, Debug)]
-pub struct Appearance<R> {
+pub struct ColorTables<R> {
     kind: Compensation,
     /// Steps of the run that each table has taken.
     steps: Vec<u32>,
@@ -38,7 +38,7 @@ struct TableRows<'a, R> {
     second_moments: &'a mut [R],
 }
 
-impl<R: Real> Appearance<R> {
+impl<R: Real> ColorTables<R> {
     pub(crate) fn new(host: &AppearanceTables) -> Self {
         let of = |values: &[f32]| values.iter().map(|&value| R::of_f32(value)).collect();
         Self {
@@ -99,13 +99,12 @@ impl<R: Real> Appearance<R> {
 /// The frame's colours as the view's camera changed them, [h, w, 3]. The table first moves on by its
 /// momentum over the steps since it moved last, as dense Adam would have it.
 pub(crate) fn compensate<R: Real>(
-    appearance: &mut Appearance<R>,
-    view: usize,
+    appearance: &mut ColorTables<R>,
     canvas: &Canvas<R>,
-    step: &AppearanceStep,
+    step: &TableStep,
 ) -> Result<Vec<R>, DeviceError> {
     let kind = appearance.kind;
-    let table = appearance.table(view)?;
+    let table = appearance.table(step.view)?;
     let before = step.number.saturating_sub(1);
     if let Some(lazy_step) = LazyTableStep::<R>::new(&step.rule, *table.steps, before) {
         let moments = table.first_moments.iter_mut().zip(table.second_moments);
@@ -136,13 +135,12 @@ pub(crate) fn compensate<R: Real>(
 /// Moves the view's table down the gradient of the loss, and turns the gradient of the compensated
 /// image into that of the raw one.
 pub(crate) fn learn<R: Real>(
-    appearance: &mut Appearance<R>,
-    view: usize,
+    appearance: &mut ColorTables<R>,
     (canvas, d_image): (&Canvas<R>, &mut [R]),
-    step: &AppearanceStep,
+    step: &TableStep,
 ) -> Result<(), DeviceError> {
     let kind = appearance.kind;
-    let table = appearance.table(view)?;
+    let table = appearance.table(step.view)?;
     let (size, values) = (canvas.size, &*table.values);
     let span = (ROWS * size[0]) as usize * 3;
     let sums: Vec<Vec<R>> = d_image

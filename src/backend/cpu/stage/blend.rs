@@ -8,8 +8,8 @@ mod tests;
 use rayon::prelude::*;
 
 use super::bin::Bins;
-use super::project::{Splat, draws_surface};
-use crate::backend::{Pass, RenderSettings, Rendered};
+use super::project::Splat;
+use crate::backend::{Drawing, Rendered};
 use crate::math::Real;
 use crate::math::blend::{
     PixelWalk, ScreenGradient, Shade, TRANSMITTANCE_MIN, alpha, alpha_bwd, blend_bwd_of, exponent,
@@ -49,7 +49,7 @@ impl<R: Real> Canvas<R> {
         Bytes::of::<R>(values) + Bytes::of::<Pixel>(self.pixels.capacity())
     }
 
-    pub(crate) fn rendered(&self, pass: Pass) -> Rendered {
+    pub(crate) fn rendered(&self, with_counts: bool) -> Rendered {
         let counts = || self.pixels.iter().map(|pixel| pixel.blended).collect();
         let if_drawn =
             |map: &[R]| (!map.is_empty()).then(|| map.iter().map(|value| value.to_f32()).collect());
@@ -57,7 +57,7 @@ impl<R: Real> Canvas<R> {
             width: self.size[0],
             height: self.size[1],
             rgb: self.image.iter().map(|value| value.to_f32()).collect(),
-            blended: (pass == Pass::Picture).then(counts),
+            blended: with_counts.then(counts),
             inverse_depths: if_drawn(&self.inverse_depths),
             surface: if_drawn(&self.surface),
         }
@@ -69,12 +69,12 @@ pub(crate) fn forward<R: Real>(
     splats: &[Splat<R>],
     bins: &Bins,
     size: [u32; 2],
-    settings: &RenderSettings,
+    settings: &Drawing,
 ) -> Canvas<R> {
     let background = settings.background.map(R::of_f32);
     let width = size[0] as usize;
     let pixels = width * size[1] as usize;
-    let with_surface = draws_surface(settings);
+    let with_surface = settings.surface;
     let mut canvas = Canvas {
         size,
         image: vec![R::ZERO; pixels * 3],
@@ -104,15 +104,10 @@ pub(crate) fn forward<R: Real>(
                 tile.store_beside(area, width, (&mut *inverse_depths, &mut *surface));
             }
         });
-    if !draws_inverse_depths(settings) {
+    if !settings.inverse_depths {
         canvas.inverse_depths = Vec::new();
     }
     canvas
-}
-
-/// Whether inverse depths are drawn: where they are asked for, but not beside the blend counts.
-fn draws_inverse_depths(settings: &RenderSettings) -> bool {
-    settings.inverse_depth && settings.pass != Pass::Picture
 }
 
 const TILE_PIXELS: usize = (TILE * TILE) as usize;

@@ -2,10 +2,8 @@
 
 use super::project::Splat;
 use crate::backend::cpu::model::{Model, ModelColumn, Parameter};
-use crate::backend::types::SPLIT_SHRINK;
-use crate::backend::{
-    Criterion, Densified, DensifyRule, Grant, RenderSettings, Statistics, Survey,
-};
+use crate::backend::edit::SPLIT_SHRINK;
+use crate::backend::{Criterion, Densified, DensifyRule, Drawing, Grant, Statistics, Survey};
 use crate::math::blend::ScreenGradient;
 use crate::math::linalg::{Vec3, add, mul, rotation};
 use crate::math::quantile::{between, place};
@@ -28,15 +26,15 @@ fn faded<R: Real>(depth: R, fade_depth: R) -> R {
     share * share
 }
 
-/// Adds one view to the statistics: the norm of the centre's gradient, half the image being 1, or what
-/// the statistics ask for.
+/// Adds one view to the statistics where it is observed: the norm of the centre's gradient, half the
+/// image being 1, or what the statistics ask for.
 pub(crate) fn observe<R: Real>(
     model: &mut Model<R>,
     splats: &[Splat<R>],
     screen: &[ScreenGradient<R>],
-    (size, settings): ([u32; 2], &RenderSettings),
+    (size, settings): ([u32; 2], &Drawing),
 ) {
-    let statistics = settings.statistics;
+    let Some(statistics) = settings.observe else { return };
     let fade_depth = R::of(settings.fade_depth);
     if statistics == Statistics::Both {
         model.enable_absolute_norms();
@@ -373,14 +371,15 @@ mod tests {
         let observed = |statistics, fade_depth| {
             let mut model = Model::<f64>::new(&gaussians);
             let viewpoint = viewpoint(&view, 0.01, ScreenFilter::DILATION);
-            let (splats, _) = project(&model, &viewpoint, &RenderSettings::DEFAULT);
+            let (splats, _) = project(&model, &viewpoint, &Drawing::DEFAULT);
             let gradient = ScreenGradient {
                 d_mean_px: [3.0, -4.0],
                 d_mean_abs: [5.0, 24.0],
                 ..ScreenGradient::default()
             };
             for _ in 0..2 {
-                let settings = RenderSettings { statistics, fade_depth, ..RenderSettings::DEFAULT };
+                let settings =
+                    Drawing { observe: Some(statistics), fade_depth, ..Drawing::DEFAULT };
                 observe(&mut model, &splats, &[gradient], ([4, 2], &settings));
             }
             assert_eq!(model.views_seen, [0, 2]);

@@ -4,8 +4,6 @@
 use rayon::prelude::*;
 
 use super::blend::Canvas;
-use super::loss::common_size;
-use crate::backend::DeviceError;
 use crate::dataset::Image;
 use crate::math::Real;
 use crate::memory::Bytes;
@@ -15,8 +13,6 @@ use crate::memory::Bytes;
 pub(crate) struct Compared<R> {
     /// Mean absolute error over all pixels, per world unit.
     pub(crate) l1: f64,
-    /// What it is weighted with.
-    pub(crate) weight: f64,
     /// Gradient of the inverse depths with the weight, [height, width].
     pub(crate) d_inverse_depths: Vec<R>,
 }
@@ -27,18 +23,15 @@ impl<R> Compared<R> {
     }
 }
 
-/// Compares the inverse depths with the photograph's map; nothing where either lacks them.
+/// Compares the inverse depths with the photograph's map, which is of their size; nothing without one.
 ///
 /// Pixels that the photograph's mask excludes count as right; the mean is over all pixels.
 pub(crate) fn compare<R: Real>(
     canvas: &Canvas<R>,
     target: &Image,
     weight: f64,
-) -> Result<Option<Compared<R>>, DeviceError> {
-    common_size(canvas.size, target)?;
-    let Some(map) = target.depth.as_ref().filter(|_| !canvas.inverse_depths.is_empty()) else {
-        return Ok(None);
-    };
+) -> Option<Compared<R>> {
+    let map = target.depth.as_ref()?;
     let pixels = canvas.inverse_depths.len();
     let slope = R::of(weight / pixels as f64);
     let [scale, offset] = [map.scale_of_step(), map.offset].map(|value| R::of(f64::from(value)));
@@ -60,5 +53,5 @@ pub(crate) fn compare<R: Real>(
         _ => R::ZERO,
     };
     let d_inverse_depths = (0..pixels).into_par_iter().map(|pixel| sign(error(pixel))).collect();
-    Ok(Some(Compared { l1: sums.iter().sum::<f64>() / pixels as f64, weight, d_inverse_depths }))
+    Some(Compared { l1: sums.iter().sum::<f64>() / pixels as f64, d_inverse_depths })
 }

@@ -1,6 +1,5 @@
 //! Stage `regularise`, the surface that a view's depths show, and which Gaussians are near it.
 
-use crate::backend::DeviceError;
 use crate::math::Real;
 use crate::math::field::{DensityKernel, deviation_towards, is_near_surface};
 use crate::math::linalg::{Vec3, add, mul, mul_transposed};
@@ -31,20 +30,16 @@ pub(crate) struct Look<R> {
 }
 
 impl<R: Real> DepthMap<R> {
-    /// That of a drawn surface, [height, width, 4], whose splats have these depths; an error where no
-    /// surface was drawn.
+    /// That of a drawn surface, [height, width, 4], whose splats have these depths.
     pub(crate) fn new(
         view: &Viewpoint<R>,
         splat_depths: impl Iterator<Item = R>,
         surface: &[R],
-    ) -> Result<Self, DeviceError> {
-        if surface.is_empty() {
-            return Err(DeviceError::NoSurfaceMaps);
-        }
+    ) -> Self {
         let farthest = splat_depths.fold(R::ZERO, |farthest, depth| farthest.max(depth));
         let over = |&[depth, _, _, opacity]: &[R; 4]| depth + (R::ONE - opacity) * farthest;
         let depths = surface.as_chunks().0.iter().map(over).collect();
-        Ok(Self { view: *view, farthest, depths })
+        Self { view: *view, farthest, depths }
     }
 
     /// How many pixels it has.

@@ -3,12 +3,14 @@
 
 use rayon::prelude::*;
 
-use crate::backend::{DeviceError, LossTerms, LossValue, Measured};
+use crate::abi::terms::{Means, Term, Terms, VALUE_L1, VALUE_SSIM};
+use crate::backend::{DeviceError, Measured};
 use crate::dataset::Image;
 use crate::math::Real;
 use crate::math::ssim::{Pair, ssim, ssim_with_gradient};
 
-/// The loss of an image and its gradient, [height, width, 3].
+/// Compares the colours of an image by the terms that are of them; returns the gradient of the image,
+/// [height, width, 3].
 ///
 /// Where the photograph has a mask, both images are multiplied by it before they are compared;
 /// means are over all pixels.
@@ -16,21 +18,23 @@ pub(crate) fn loss<R: Real>(
     image: &[R],
     view_px: [u32; 2],
     target: &Image,
-    terms: &LossTerms,
-) -> Result<(LossValue, Vec<R>), DeviceError> {
+    (terms, means): (&Terms, &mut Means),
+) -> Result<Vec<R>, DeviceError> {
     let size = common_size(view_px, target)?;
     let truth = masked(target.rgb.iter().map(|&v| R::of(f64::from(v) / 255.0)), target);
     let image = masked(image.iter().copied(), target);
-    let (l1, mut d_image) = l1(&image, &truth, 1.0 - terms.lambda_dssim);
-    let pair = Pair { x: &image, y: &truth, size };
-    let ssim = ssim_with_gradient(pair, R::of(-terms.lambda_dssim), &mut d_image);
-    // The rendered image passed through the mask, and so does its gradient.
-    let d_image = masked(d_image.into_iter(), target);
-    let total = (1.0 - terms.lambda_dssim) * l1 + terms.lambda_dssim * (1.0 - ssim);
-    if !total.is_finite() {
-        return Err(DeviceError::LossNotFinite { value: total });
+    let mut d_image = vec![R::ZERO; image.len()];
+    for weighted in terms.active() {
+        if let Term::Photometric { lambda_dssim } = weighted.term {
+            let weight = weighted.weight;
+            let l1 = l1(&image, &truth, weight * (1.0 - lambda_dssim), &mut d_image);
+            let pair = Pair { x: &image, y: &truth, size };
+            let ssim = ssim_with_gradient(pair, R::of(-weight * lambda_dssim), &mut d_image);
+            (means[VALUE_L1 as usize], means[VALUE_SSIM as usize]) = (l1, ssim);
+        }
     }
-    Ok((LossValue { l1, ssim, depth_l1: None, total }, d_image))
+    // The rendered image passed through the mask, and so does its gradient.
+    Ok(masked(d_image.into_iter(), target))
 }
 
 /// The metrics of an image in double precision, whatever the image's.
@@ -57,8 +61,8 @@ pub(crate) fn common_size(view_px: [u32; 2], target: &Image) -> Result<[usize; 2
     Ok(target_px.map(|side| side as usize))
 }
 
-/// Mean absolute error and its gradient times `weight`; 0 where the images agree.
-fn l1<R: Real>(image: &[R], truth: &[R], weight: f64) -> (f64, Vec<R>) {
+/// Mean absolute error; adds its gradient times `weight`, which is 0 where the images agree.
+fn l1<R: Real>(image: &[R], truth: &[R], weight: f64, d_image: &mut [R]) -> f64 {
     // Sums of blocks of fixed length, added in order: the same on any number of threads.
     const BLOCK: usize = 1 << 14;
     let slope = R::of(weight / image.len() as f64);
@@ -72,8 +76,9 @@ fn l1<R: Real>(image: &[R], truth: &[R], weight: f64) -> (f64, Vec<R>) {
         Some(std::cmp::Ordering::Less) => -slope,
         _ => R::ZERO,
     };
-    let d_image = image.par_iter().zip(truth).map(|(&x, &y)| sign(x, y)).collect();
-    (sums.iter().sum::<f64>() / image.len() as f64, d_image)
+    let pixels = d_image.par_iter_mut().zip(image).zip(truth);
+    pixels.for_each(|((d, &x), &y)| *d += sign(x, y));
+    sums.iter().sum::<f64>() / image.len() as f64
 }
 
 /// Values of an image, 0 where the mask excludes the pixel.

@@ -9,9 +9,9 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use crate::backend::cpu::model::{Model, Parameter};
+use crate::backend::neighbours::list_len;
 use crate::backend::rows_version::RowsVersion;
-use crate::backend::surface::list_len;
-use crate::backend::{DeviceError, Neighbourhood, check_rows};
+use crate::backend::{DeviceError, Held, NeighbourLists, check_rows};
 use crate::math::Real;
 use crate::math::linalg::Vec3;
 use crate::memory::Bytes;
@@ -24,7 +24,7 @@ const DEPTH_ALONE: u32 = 4;
 
 /// For each Gaussian the rows of those whose centres are nearest.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Neighbours {
+pub struct NearestLists {
     count: usize,
     len: usize,
     /// [len, count]
@@ -33,18 +33,20 @@ pub struct Neighbours {
     rows_version: RowsVersion,
 }
 
-impl Neighbourhood for Neighbours {
+impl NeighbourLists for NearestLists {
     fn count(&self) -> u32 {
         // At most [`MOST_NEIGHBOURS`](crate::backend::MOST_NEIGHBOURS).
         u32::try_from(self.count).unwrap_or(u32::MAX)
     }
+}
 
+impl Held for NearestLists {
     fn bytes(&self) -> Bytes {
         Bytes::of::<u32>(self.rows.capacity())
     }
 }
 
-impl Neighbours {
+impl NearestLists {
     /// The length of a list.
     pub(crate) fn width(&self) -> usize {
         self.count
@@ -75,7 +77,10 @@ impl Neighbours {
 }
 
 /// The `count` nearest centres of each.
-pub(crate) fn neighbours<R: Real>(model: &Model<R>, count: u32) -> Result<Neighbours, DeviceError> {
+pub(crate) fn neighbours<R: Real>(
+    model: &Model<R>,
+    count: u32,
+) -> Result<NearestLists, DeviceError> {
     let len = model.len();
     let count = list_len(count, len)? as usize;
     let mut rows = vec![0; len * count];
@@ -97,7 +102,7 @@ pub(crate) fn neighbours<R: Real>(model: &Model<R>, count: u32) -> Result<Neighb
             }
         },
     );
-    Ok(Neighbours { count, len, rows, rows_version: model.rows_version().clone() })
+    Ok(NearestLists { count, len, rows, rows_version: model.rows_version().clone() })
 }
 
 fn is_finite(centre: Vec3<f32>) -> bool {

@@ -4,7 +4,6 @@
 use rayon::prelude::*;
 
 use super::blend::Canvas;
-use crate::backend::{DeviceError, NormalRule, Pending};
 use crate::math::Real;
 use crate::math::linalg::dot;
 use crate::math::normals::{
@@ -12,20 +11,6 @@ use crate::math::normals::{
 };
 use crate::math::splat::Viewpoint;
 use crate::memory::Bytes;
-
-/// A mean that is there already.
-#[derive(Clone, Copy, Debug)]
-pub struct ReadyMean(pub(crate) f64);
-
-impl Pending<f64> for ReadyMean {
-    fn is_ready(&self) -> bool {
-        true
-    }
-
-    fn read(self) -> Result<f64, DeviceError> {
-        Ok(self.0)
-    }
-}
 
 /// What comes of comparing a frame's normals with its depths.
 #[derive(Debug)]
@@ -64,18 +49,15 @@ struct SurfaceMapsOf<'a, R> {
 pub(crate) fn compare<R: Real>(
     canvas: &Canvas<R>,
     view: &Viewpoint<R>,
-    (weight, rule): (f64, NormalRule),
-) -> Result<Compared<R>, DeviceError> {
-    if canvas.surface.is_empty() {
-        return Err(DeviceError::NoSurfaceMaps);
-    }
+    (weight, by_opacity): (f64, bool),
+) -> Compared<R> {
     let maps = SurfaceMapsOf { view, surface: &canvas.surface };
     let width = canvas.size[0];
     let pixels = canvas.surface.len() / 4;
     let d_mean = R::of(weight / pixels as f64);
     let of_pixels: Vec<NormalPixel<R>> = (0..canvas.size[1])
         .into_par_iter()
-        .flat_map_iter(|y| (0..width).map(move |x| maps.pixel([x, y], rule, d_mean)))
+        .flat_map_iter(|y| (0..width).map(move |x| maps.pixel([x, y], by_opacity, d_mean)))
         .collect();
     // Sums of blocks of fixed length, added in order: the same on any number of threads.
     const BLOCK: usize = 1 << 14;
@@ -84,9 +66,6 @@ pub(crate) fn compare<R: Real>(
         .map(|block| block.iter().map(|pixel| pixel.disagreement.to_f64()).sum())
         .collect();
     let mean = sums.iter().sum::<f64>() / pixels as f64;
-    if !mean.is_finite() {
-        return Err(DeviceError::LossNotFinite { value: mean });
-    }
     let d_surface = (0..canvas.size[1])
         .into_par_iter()
         .flat_map_iter(|y| (0..width).map(move |x| [x, y]))
@@ -95,7 +74,7 @@ pub(crate) fn compare<R: Real>(
             [maps.d_depth(at, &of_pixels), x, y]
         })
         .collect();
-    Ok(Compared { mean, d_surface })
+    Compared { mean, d_surface }
 }
 
 impl<R: Real> SurfaceMapsOf<'_, R> {
@@ -129,13 +108,10 @@ impl<R: Real> SurfaceMapsOf<'_, R> {
     }
 
     /// What a pixel adds; at the border, and where there are no depths beside it, all that it may add.
-    fn pixel(&self, at: [u32; 2], rule: NormalRule, d_mean: R) -> NormalPixel<R> {
+    fn pixel(&self, at: [u32; 2], by_opacity: bool, d_mean: R) -> NormalPixel<R> {
         let &[_, x, y, opacity] =
             self.surface.as_chunks().0.get(self.index(at)).unwrap_or(&[R::ZERO; 4]);
-        let weight = match rule {
-            NormalRule::EveryPixel => R::ONE,
-            NormalRule::ByOpacity => opacity,
-        };
+        let weight = if by_opacity { opacity } else { R::ONE };
         let (Some(along_x), Some(along_y)) = (self.slope(at, 0), self.slope(at, 1)) else {
             let nothing = [R::ZERO; 2];
             return NormalPixel { disagreement: weight, d_slopes: nothing, d_normal: nothing };
@@ -178,7 +154,7 @@ mod tests {
     use super::super::bin::bin;
     use super::super::blend::forward;
     use super::*;
-    use crate::backend::RenderSettings;
+    use crate::backend::Drawing;
     use crate::math::linalg::{Vec3, normalize, scale};
     use crate::math::random::{Purpose, Stream};
 
@@ -201,15 +177,15 @@ mod tests {
 
     /// A canvas of nothing with these maps.
     fn canvas(surface: Vec<f64>) -> Canvas<f64> {
-        let settings = RenderSettings { surface: true, ..RenderSettings::DEFAULT };
+        let settings = Drawing { surface: true, ..Drawing::DEFAULT };
         let mut canvas = forward(&[], &bin::<f64>(&[], SIZE), SIZE, &settings);
         assert_eq!(canvas.surface.len(), surface.len());
         canvas.surface = surface;
         canvas
     }
 
-    fn compared(surface: &[f64], rule: NormalRule) -> Compared<f64> {
-        compare(&canvas(surface.to_vec()), &view(), (1.7, rule)).expect("maps")
+    fn compared(surface: &[f64], by_opacity: bool) -> Compared<f64> {
+        compare(&canvas(surface.to_vec()), &view(), (1.7, by_opacity))
     }
 
     /// The maps of the plane of this unit normal through a point of the view axis.
@@ -231,8 +207,8 @@ mod tests {
     fn a_plane_at_any_angle_disagrees_at_the_border_only() {
         for along in [[0.0, 0.0], [0.7, 0.0], [0.0, -0.7], [0.5, 0.4], [-0.9, 0.6]] {
             let normal = normalize([along[0], along[1], -1.0]);
-            for rule in [NormalRule::EveryPixel, NormalRule::ByOpacity] {
-                let found = compared(&plane(normal, 2.5), rule);
+            for by_opacity in [false, true] {
+                let found = compared(&plane(normal, 2.5), by_opacity);
                 // Rounding of a hundred terms.
                 assert!((found.mean - BORDER).abs() < 1e-13, "{along:?}: {}", found.mean);
             }
@@ -243,7 +219,7 @@ mod tests {
                 (pixel[1], pixel[2]) = (turned[0], turned[1]);
             }
             let expected = BORDER + (1.0 - BORDER) * (1.0 - dot(turned, normal));
-            let found = compared(&surface, NormalRule::EveryPixel).mean;
+            let found = compared(&surface, false).mean;
             assert!((found - expected).abs() < 1e-13, "{along:?}: {found} for {expected}");
         }
     }
@@ -283,8 +259,8 @@ mod tests {
         // Nothing is drawn of two pixels that lie beside one.
         surface[4 * (3 * 11 + 4)] = 0.0;
         surface[4 * (3 * 11 + 6)] = 0.0;
-        for rule in [NormalRule::EveryPixel, NormalRule::ByOpacity] {
-            let found = compared(&surface, rule).d_surface;
+        for by_opacity in [false, true] {
+            let found = compared(&surface, by_opacity).d_surface;
             for pixel in 0..PIXELS {
                 for channel in 0..3 {
                     let at = pixel * 4 + channel;
@@ -295,7 +271,7 @@ mod tests {
                     let moved = |h: f64| {
                         let mut surface = surface.clone();
                         surface[at] += h;
-                        1.7 * compared(&surface, rule).mean
+                        1.7 * compared(&surface, by_opacity).mean
                     };
                     let h = 1e-4;
                     let expected = (8.0 * (moved(h) - moved(-h))
@@ -304,7 +280,10 @@ mod tests {
                     let found = found[pixel * 3 + channel];
                     // Rounding leaves 1e-16 / 1e-4.
                     let error = (found - expected).abs() / found.abs().max(1e-4);
-                    assert!(error < 1e-7, "{rule:?}, pixel {pixel}: {found} for {expected}");
+                    assert!(
+                        error < 1e-7,
+                        "by opacity {by_opacity}, pixel {pixel}: {found} for {expected}"
+                    );
                 }
             }
         }
@@ -323,13 +302,13 @@ mod tests {
                 _ => {}
             }
         }
-        for rule in [NormalRule::EveryPixel, NormalRule::ByOpacity] {
-            let found = compared(&surface, rule);
+        for by_opacity in [false, true] {
+            let found = compared(&surface, by_opacity);
             assert!((0.0..=2.0).contains(&found.mean), "{}", found.mean);
             assert!(found.d_surface.iter().all(|d| d.is_finite()));
         }
         // Of nothing at all there is no surface.
-        let nothing = compared(&[0.0; PIXELS * 4], NormalRule::EveryPixel);
+        let nothing = compared(&[0.0; PIXELS * 4], false);
         assert_eq!(nothing.mean, 1.0);
         assert!(nothing.d_surface.iter().all(|&d| d == 0.0));
     }

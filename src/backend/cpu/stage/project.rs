@@ -6,7 +6,7 @@ use rayon::prelude::*;
 
 use super::gradients::{Gradients, UNSEEN, ViewGradients};
 use crate::backend::cpu::model::{Model, Parameter};
-use crate::backend::{DeviceError, Pass, RenderSettings};
+use crate::backend::{DeviceError, Drawing};
 use crate::math::blend::{ScreenGradient, Shade};
 use crate::math::field::GEOMETRY;
 use crate::math::linalg::{Quat, Vec3, add, normalize, normalize_bwd, sub};
@@ -48,9 +48,9 @@ impl<R: Real> Splat<R> {
 pub(crate) fn project<R: Real>(
     model: &Model<R>,
     view: &Viewpoint<R>,
-    settings: &RenderSettings,
+    settings: &Drawing,
 ) -> (Vec<Splat<R>>, Option<DeviceError>) {
-    let (sh_degree, with_surface) = (settings.sh_degree, draws_surface(settings));
+    let (sh_degree, with_surface) = (settings.sh_degree, settings.surface);
     let first_broken = AtomicUsize::new(usize::MAX);
     let left_out = |index| {
         first_broken.fetch_min(index, Ordering::Relaxed);
@@ -171,10 +171,18 @@ impl<R: Real> ParameterGradient<R> {
     pub fn row(&self, parameter: Parameter) -> &[R] {
         self.rows()[parameter as usize]
     }
+
+    fn scale(&mut self, factor: R) {
+        let Self { mean, log_scale, quat, opacity_logit, sh } = self;
+        let values = mean.iter_mut().chain(log_scale).chain(quat).chain([opacity_logit]);
+        for value in values.chain(sh.as_flattened_mut()) {
+            *value = *value * factor;
+        }
+    }
 }
 
-/// Sums the gradients of Gaussian `index` over the views; `slots[view][gaussian]` finds its splat. Those
-/// of its geometry that no view gives come on top.
+/// Mean over the views of the gradients of Gaussian `index`, and of what surface terms add to those of
+/// its geometry; `slots[view][gaussian]` finds its splat.
 pub(crate) fn parameter_gradient<R: Real>(
     model: &Model<R>,
     gradients: &Gradients<R>,
@@ -189,6 +197,9 @@ pub(crate) fn parameter_gradient<R: Real>(
     }
     if let Some(row) = gradients.geometry.as_chunks().0.get(index) {
         add_geometry(row, &mut sum);
+    }
+    if gradients.views.len() > 1 {
+        sum.scale(R::of(1.0 / gradients.views.len() as f64));
     }
     sum
 }
@@ -273,9 +284,4 @@ fn color_bwd<R: Real>(
         }
     }
     normalize_bwd(offset, sh::basis_bwd(sh_degree, direction, &d_basis))
-}
-
-/// Whether depths and normals are drawn; as with inverse depths.
-pub(crate) fn draws_surface(settings: &RenderSettings) -> bool {
-    settings.surface && settings.pass != Pass::Picture
 }

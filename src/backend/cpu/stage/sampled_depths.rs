@@ -1,10 +1,10 @@
 //! Stage `regularise`, what a view's depths say: their gradient where samples are compared with them.
 
 use super::depth_map::DepthMap;
-use super::neighbours::Neighbours;
+use super::neighbours::NearestLists;
 use super::normals::Compared;
 use super::surface::Sampler;
-use crate::backend::SurfaceRule;
+use crate::abi::terms::Terms;
 use crate::backend::cpu::model::Model;
 use crate::math::Real;
 use crate::memory::Bytes;
@@ -29,12 +29,12 @@ impl<R: Real> Sampled<R> {
     pub(crate) fn compare(
         &mut self,
         model: &Model<R>,
-        near: &Neighbours,
+        near: &NearestLists,
         visible: Vec<usize>,
-        rule: &SurfaceRule,
+        terms: &Terms,
     ) {
         let Self { map, d_depths } = self;
-        let sampler = Sampler::new(model, near, visible, (rule, Some(map)));
+        let sampler = Sampler::new(model, near, visible, (terms, Some(map)));
         sampler.each_depth(|cell, d_depth| {
             for (at, weight) in cell.pixels().into_iter().zip(cell.weights()) {
                 d_depths[map.index(at)] += weight * d_depth;

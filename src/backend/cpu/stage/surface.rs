@@ -7,10 +7,13 @@
 use rayon::prelude::*;
 
 use super::depth_map::DepthMap;
-use super::gradients::{Gradients, ViewGradients};
-use super::neighbours::Neighbours;
+use super::gradients::Gradients;
+use super::neighbours::NearestLists;
+use crate::abi::terms::{
+    At, Inputs, Means, SampleRule, Terms, VALUE_DENSITY, VALUE_ENTROPY, VALUE_NORMAL, VALUE_SDF,
+};
 use crate::backend::cpu::model::{Model, Parameter};
-use crate::backend::{DeviceError, SurfaceRule, SurfaceTerms};
+use crate::backend::{DeviceError, LossValues, check_inputs};
 use crate::math::Real;
 use crate::math::field::{
     DISTANCE_DENSITY_FACTOR, DensityKernel, DensityKernelGradient, GEOMETRY, aligned, density,
@@ -32,43 +35,45 @@ const SORTED_AT_ONCE: usize = 256;
 /// Gradients of one Gaussian's geometry, as [`DensityKernelGradient::row`] orders them.
 type Row<R> = [R; GEOMETRY];
 
-/// Adds the gradients of what the rule asks for, and gives the terms' values.
+/// Adds the gradients of the terms at samples of the last view; returns the terms' values.
 pub(crate) fn regularise<R: Real>(
     model: &Model<R>,
-    near: Option<&Neighbours>,
+    near: Option<&NearestLists>,
     gradients: &mut Gradients<R>,
-    rule: &SurfaceRule,
-) -> Result<SurfaceTerms, DeviceError> {
-    let view = the_view(&mut gradients.views)?;
+    terms: &Terms,
+) -> Result<LossValues, DeviceError> {
+    let view = gradients.views.last_mut().ok_or(DeviceError::NoView)?;
     // By its name, before it spreads to its neighbours.
     view.fault.take().map_or(Ok(()), Err)?;
-    let map = if rule.compares_distances() {
-        Some(view.depth_map.as_ref().ok_or(DeviceError::NoSurfaceMaps)?)
-    } else {
-        None
-    };
-    let near = if rule.is_sampled() {
-        let near = near.ok_or(DeviceError::NoNeighbours)?;
-        near.check(model)?;
-        Some(near)
-    } else {
-        None
-    };
-    let visible = &view.gaussian_from_splat;
-    let mut terms = SurfaceTerms::default();
-    if visible.is_empty() || (near.is_none() && rule.entropy == 0.0) {
-        return Ok(terms);
-    }
-    gradients.geometry.resize(model.len() * GEOMETRY, R::ZERO);
-    let rows = gradients.geometry.as_chunks_mut().0;
-    if rule.entropy != 0.0 {
-        terms.entropy = regularise_opacities(model, visible, rule.entropy, rows);
-    }
+    check_inputs(
+        terms,
+        Inputs { inverse_depths: true, maps: true, ..Inputs::NONE },
+        near.is_some(),
+    )?;
+    let near = near.filter(|_| terms.needs().samples);
     if let Some(near) = near {
-        let sampler = Sampler::new(model, near, visible.clone(), (rule, map));
-        [terms.density, terms.normal, terms.sdf] = sampler.run(rows);
+        near.check(model)?;
     }
-    finite(terms)
+    let visible = &view.gaussian_from_splat;
+    let mut means = Means::default();
+    let entropy_weight = terms.weight(VALUE_ENTROPY);
+    if !visible.is_empty() {
+        gradients.geometry.resize(model.len() * GEOMETRY, R::ZERO);
+        let rows = gradients.geometry.as_chunks_mut().0;
+        if entropy_weight != 0.0 {
+            means[VALUE_ENTROPY as usize] =
+                regularise_opacities(model, visible, entropy_weight, rows);
+        }
+        if let Some(near) = near {
+            let map = view.depth_map.as_ref();
+            let sampler = Sampler::new(model, near, visible.clone(), (terms, map));
+            let [density, normal, sdf] = sampler.run(rows);
+            means[VALUE_DENSITY as usize] = density;
+            means[VALUE_NORMAL as usize] = normal;
+            means[VALUE_SDF as usize] = sdf;
+        }
+    }
+    LossValues::of(terms.active_at(At::Samples), &means).checked()
 }
 
 /// All Gaussians of a model as the field takes them.
@@ -76,24 +81,6 @@ fn kernels<R: Real>(model: &Model<R>) -> Vec<DensityKernel<R>> {
     let kernel =
         |row| DensityKernel::new(&model.shape(row), model.row(Parameter::OpacityLogits, row)[0]);
     (0..model.len()).into_par_iter().map(kernel).collect()
-}
-
-/// The one view whose Gaussians are looked at.
-fn the_view<R>(views: &mut [ViewGradients<R>]) -> Result<&mut ViewGradients<R>, DeviceError> {
-    match views {
-        [view] => Ok(view),
-        [] => Err(DeviceError::NoLoss),
-        _ => Err(DeviceError::OneViewPerStep),
-    }
-}
-
-/// A term that left the finite numbers has taken gradients along.
-fn finite(terms: SurfaceTerms) -> Result<SurfaceTerms, DeviceError> {
-    let all = [terms.entropy, terms.density, terms.normal, terms.sdf];
-    match all.into_iter().find(|value| !value.is_finite()) {
-        Some(value) => Err(DeviceError::LossNotFinite { value }),
-        None => Ok(terms),
-    }
 }
 
 /// Adds the gradients of the mean entropy of these opacities times `weight`; gives the mean.
@@ -121,12 +108,12 @@ fn regularise_opacities<R: Real>(
 }
 
 /// The terms of density, normal and distance.
-type Terms<R> = [R; 3];
+type SampleTerms<R> = [R; 3];
 
 /// Takes samples of the Gaussians that a view sees.
 pub(crate) struct Sampler<'a, R> {
     model: &'a Model<R>,
-    near: &'a Neighbours,
+    near: &'a NearestLists,
     /// All Gaussians, which are looked at many times each.
     kernels: Vec<DensityKernel<R>>,
     /// Rows of the Gaussians that samples are taken of, ascending.
@@ -160,44 +147,45 @@ impl<'a, R: Real> Sampler<'a, R> {
     /// Of these Gaussians, ascending; with a map only of those near its surface.
     pub(crate) fn new(
         model: &'a Model<R>,
-        near: &'a Neighbours,
+        near: &'a NearestLists,
         mut visible: Vec<usize>,
-        (rule, map): (&SurfaceRule, Option<&'a DepthMap<R>>),
+        (terms, map): (&Terms, Option<&'a DepthMap<R>>),
     ) -> Self {
         let kernels = kernels(model);
         if let Some(map) = map {
             visible.retain(|&row| map.has_near(&kernels[row]));
         }
-        let stream = |purpose| Stream::new(rule.seed, u64::from(rule.iteration), purpose);
-        let share = |weight| R::of(weight / f64::from(rule.samples));
+        let SampleRule { count, seed, iteration } = terms.samples;
+        let stream = |purpose| Stream::new(seed, u64::from(iteration), purpose);
+        let share = |value| R::of(terms.weight(value) / f64::from(count));
         Self {
             model,
             near,
             kernels,
             sampled: visible,
             map,
-            distance_unit: R::of(rule.sdf_unit),
-            samples: rule.samples as usize,
+            distance_unit: R::of(terms.sdf_unit().unwrap_or(1.0)),
+            samples: count as usize,
             slots: stream(Purpose::SurfaceSample),
             places: stream(Purpose::SurfaceNormal),
-            d_density_error: share(rule.density),
-            d_normal_error: share(rule.normal),
-            d_distance_error: share(rule.sdf),
+            d_density_error: share(VALUE_DENSITY),
+            d_normal_error: share(VALUE_NORMAL),
+            d_distance_error: share(VALUE_SDF),
         }
     }
 
     /// Adds the gradients of all samples to the Gaussians' rows; gives the means of the terms.
-    fn run(&self, rows: &mut [Row<R>]) -> Terms<f64> {
+    fn run(&self, rows: &mut [Row<R>]) -> SampleTerms<f64> {
         if self.sampled.is_empty() {
-            return Terms::default();
+            return SampleTerms::default();
         }
         // The Gaussian that the sample is of comes before its neighbours.
         let width = 1 + self.near.width();
         let mut block = vec![[R::ZERO; GEOMETRY]; width * BLOCK.min(self.samples)];
-        let mut sums = Terms::default();
+        let mut sums = SampleTerms::default();
         for start in (0..self.samples).step_by(BLOCK) {
             let count = BLOCK.min(self.samples - start);
-            let taken: Vec<(usize, Terms<R>)> = block[..count * width]
+            let taken: Vec<(usize, SampleTerms<R>)> = block[..count * width]
                 .par_chunks_mut(width)
                 .enumerate()
                 .map_init(Vec::new, |near, (i, rows)| self.sample((start + i) as u64, near, rows))
@@ -212,7 +200,7 @@ impl<'a, R: Real> Sampler<'a, R> {
 
     /// Adds what a block of samples says. Each thread has Gaussians of its own, which hear the samples
     /// in their order.
-    fn scatter(&self, taken: &[(usize, Terms<R>)], block: &[Row<R>], rows: &mut [Row<R>]) {
+    fn scatter(&self, taken: &[(usize, SampleTerms<R>)], block: &[Row<R>], rows: &mut [Row<R>]) {
         let share = rows.len().div_ceil(rayon::current_num_threads());
         let width = 1 + self.near.width();
         // For each thread which of the block's rows are of its Gaussians, and of which.
@@ -246,7 +234,7 @@ impl<'a, R: Real> Sampler<'a, R> {
         index: u64,
         near: &mut Vec<Neighbour<'s, R>>,
         rows: &mut [Row<R>],
-    ) -> (usize, Terms<R>) {
+    ) -> (usize, SampleTerms<R>) {
         let (own_row, along) = self.place(index, near);
         let own = &self.kernels[own_row];
         let mut gradient = DensityKernelGradient::default();

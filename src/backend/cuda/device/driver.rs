@@ -26,11 +26,11 @@ pub struct Device {
     arch: u32,
     memory: Bytes,
     has_virtual_memory: bool,
-    /// Free memory before there was a context, where the management library tells.
+    /// Free memory before the context was made; `None` without the management library.
     free_before_context: Option<Bytes>,
-    /// Free memory when there was a context and nothing in it.
+    /// Free memory with an empty context.
     free_before_code: Bytes,
-    /// What this process held then, where the management library tells.
+    /// Memory of this process at that time; `None` without the management library.
     held_before_context: Option<Bytes>,
     /// Whether the process had no context before.
     is_first: bool,
@@ -73,6 +73,23 @@ impl Device {
         unsafe { result::ctx::set_current(context) }.map_err(failed("cuCtxSetCurrent"))?;
         device.free_before_code = device.free()?;
         Ok(Rc::new(device))
+    }
+
+    /// One that is not there, for tests.
+    #[cfg(test)]
+    pub(crate) fn dry(memory: Bytes) -> Rc<Self> {
+        Rc::new(Self {
+            id: 0,
+            name: "no GPU".to_owned(),
+            uuid: uuid_text([0; 16]),
+            arch: 90,
+            memory,
+            has_virtual_memory: true,
+            free_before_context: None,
+            free_before_code: memory,
+            held_before_context: None,
+            is_first: true,
+        })
     }
 
     fn describe(id: sys::CUdevice) -> Result<Self, DeviceError> {
@@ -119,6 +136,11 @@ impl Device {
         self.memory
     }
 
+    /// Compute capability, as 10 major + minor.
+    pub(crate) fn arch(&self) -> u32 {
+        self.arch
+    }
+
     /// Whether address space and memory can be taken apart from each other.
     pub fn has_virtual_memory(&self) -> bool {
         self.has_virtual_memory
@@ -129,14 +151,14 @@ impl Device {
         self.id
     }
 
-    /// Memory that nobody uses.
+    /// Free memory of the GPU.
     pub fn free(&self) -> Result<Bytes, DeviceError> {
         let (free, _) = result::mem_get_info().map_err(failed("cuMemGetInfo"))?;
         Ok(Bytes(free as u64))
     }
 
-    /// What context and code have taken by now, as far as it can be seen: the driver itself tells
-    /// nothing of the time before there was a context, and of others only what they leave.
+    /// Memory that context and code have taken so far. An estimate: the driver alone does not report
+    /// memory from before the context, and of other programs only what they leave free.
     pub fn taken_since_opened(&self) -> Result<Bytes, DeviceError> {
         if let Some(held) = nvidia::held_by_this_process(&self.uuid) {
             let before = self.held_before_context.unwrap_or_default();
@@ -156,7 +178,7 @@ impl Device {
     }
 }
 
-/// Whether the driver, where there is one, shows a GPU.
+/// Whether a driver is installed and shows a GPU.
 pub fn shows_gpu() -> bool {
     // SAFETY: opening the driver's library runs its initialisers, which any CUDA program does.
     let has_driver = unsafe { sys::is_culib_present() };

@@ -1,4 +1,4 @@
-//! What calls of the driver and counts that are too large become.
+//! Errors of driver calls and of counts that are too large.
 
 use cudarc::driver::DriverError;
 

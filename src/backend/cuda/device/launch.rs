@@ -9,7 +9,7 @@ use cudarc::driver::{result, sys};
 
 use super::error::failed;
 use super::fatbins;
-use super::stream::Stream;
+use super::stream::{Launch, Stream};
 use crate::abi::Arguments;
 use crate::backend::DeviceError;
 
@@ -17,13 +17,13 @@ use crate::backend::DeviceError;
 pub(crate) struct Kernel<A: Arguments> {
     function: sys::CUfunction,
     block: u32,
-    /// The module that holds the function.
-    _module: Rc<Module>,
+    /// The module that holds the function; a kernel that never runs has none.
+    _module: Option<Rc<Module>>,
     arguments: PhantomData<fn(A)>,
 }
 
 impl<A: Arguments> Kernel<A> {
-    /// Runs at least this many threads, in whole blocks; none where `threads` is 0.
+    /// Runs at least this many threads, in whole blocks; none if `threads` is 0.
     pub(crate) fn over(
         &self,
         stream: &Stream,
@@ -33,7 +33,7 @@ impl<A: Arguments> Kernel<A> {
         self.blocks(stream, threads.div_ceil(self.block as usize), arguments)
     }
 
-    /// Runs this many blocks; none where `blocks` is 0.
+    /// Runs this many blocks; none if `blocks` is 0.
     pub(crate) fn blocks(
         &self,
         stream: &Stream,
@@ -50,21 +50,12 @@ impl<A: Arguments> Kernel<A> {
                 reason: format!("{blocks} blocks are more than a grid has"),
             });
         };
-        let mut parameters = [std::ptr::from_ref(arguments).cast::<c_void>().cast_mut()];
+        let launch = Launch { function: self.function, grid, block: self.block };
+        let arguments = std::ptr::from_ref(arguments).cast::<c_void>().cast_mut();
         // SAFETY: the kernel takes one `A`, whose layout nvcc asserted and whose size `load`
         // compared; its pointers borrow buffers whose memory is not given back before the device
         // has finished.
-        unsafe {
-            result::launch_kernel(
-                self.function,
-                (grid, 1, 1),
-                (self.block, 1, 1),
-                0,
-                stream.raw(),
-                &mut parameters,
-            )
-        }
-        .map_err(failed("cuLaunchKernel"))
+        unsafe { stream.queue().launch(&launch, arguments) }
     }
 }
 
@@ -75,7 +66,7 @@ struct Module {
 
 impl Drop for Module {
     fn drop(&mut self) {
-        // SAFETY: kernels keep their module, so that nobody uses it any more.
+        // SAFETY: kernels keep their module, so it is unused when dropped.
         if let Err(error) = unsafe { result::module::unload(self.raw) } {
             tracing::debug!("cuModuleUnload: {error}");
         }
@@ -87,6 +78,26 @@ struct KernelRow {
     file: &'static str,
     name: &'static str,
     block: u32,
+}
+
+/// Finds kernels by their rows.
+trait Find {
+    /// The function, and the module that holds it; it takes so many bytes of arguments.
+    fn find(&mut self, row: &KernelRow, bytes: usize) -> Result<Found, DeviceError>;
+}
+
+/// A function and the module that holds it.
+type Found = (sys::CUfunction, Option<Rc<Module>>);
+
+/// Finds nothing to run.
+#[cfg(test)]
+struct Nothing;
+
+#[cfg(test)]
+impl Find for Nothing {
+    fn find(&mut self, _row: &KernelRow, _bytes: usize) -> Result<Found, DeviceError> {
+        Ok((std::ptr::null_mut(), None))
+    }
 }
 
 /// Loads each fatbin once.
@@ -114,8 +125,10 @@ impl Loader {
         self.modules.insert(file, Rc::clone(&module));
         Ok(module)
     }
+}
 
-    fn kernel<A: Arguments>(&mut self, row: &KernelRow) -> Result<Kernel<A>, DeviceError> {
+impl Find for Loader {
+    fn find(&mut self, row: &KernelRow, bytes: usize) -> Result<Found, DeviceError> {
         let module = self.module(row.file)?;
         let wrong = |reason: String| DeviceError::Driver {
             call: "cuModuleGetFunction",
@@ -130,16 +143,20 @@ impl Loader {
         unsafe { sys::cuFuncGetParamInfo(function, 0, &raw mut offset, &raw mut size) }
             .result()
             .map_err(failed("cuFuncGetParamInfo"))?;
-        let expected = size_of::<A::With<'static>>();
-        if size != expected {
-            return Err(wrong(format!("takes {size} bytes where {expected} would be passed")));
+        if size != bytes {
+            return Err(wrong(format!("takes {size} bytes where {bytes} would be passed")));
         }
         // Otherwise the code is brought to the GPU by the first launch, and no one has accounted
         // for it.
         // SAFETY: the function exists.
         unsafe { sys::cuFuncLoad(function) }.result().map_err(failed("cuFuncLoad"))?;
-        Ok(Kernel { function, block: row.block, _module: module, arguments: PhantomData })
+        Ok((function, Some(module)))
     }
+}
+
+fn kernel<A: Arguments>(by: &mut impl Find, row: &KernelRow) -> Result<Kernel<A>, DeviceError> {
+    let (function, module) = by.find(row, size_of::<A::With<'static>>())?;
+    Ok(Kernel { function, block: row.block, _module: module, arguments: PhantomData })
 }
 
 /// Declares the kernels: `handle: file::function(Arguments) x BLOCK;`. Arguments and numbers are of
@@ -157,9 +174,18 @@ macro_rules! kernels {
             /// Loads all code, looks all kernels up and compares their arguments' sizes.
             /// A context must be current.
             pub(crate) fn load() -> Result<Self, DeviceError> {
-                let mut loader = Loader::default();
+                Self::found(&mut Loader::default())
+            }
+
+            /// Kernels of a queue that runs none.
+            #[cfg(test)]
+            pub(crate) fn nothing() -> Result<Self, DeviceError> {
+                Self::found(&mut Nothing)
+            }
+
+            fn found(by: &mut impl Find) -> Result<Self, DeviceError> {
                 Ok(Self {
-                    $($handle: loader.kernel(&KernelRow {
+                    $($handle: kernel(by, &KernelRow {
                         file: stringify!($file),
                         name: stringify!($name),
                         block: $crate::abi::$block,

@@ -1,6 +1,8 @@
-//! The driver, and what is asked of it: streams, events and launches. It knows nothing of Gaussians.
+//! The CUDA driver: streams, events and launches. Nothing here knows of Gaussians.
 
 pub mod driver;
+#[cfg(test)]
+pub(crate) mod dry;
 pub(crate) mod error;
 pub(crate) mod fatbins;
 pub(crate) mod launch;

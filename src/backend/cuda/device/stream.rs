@@ -1,5 +1,7 @@
 //! Streams, on which work is done in the order of the calls, and events, which mark a place there.
 
+use std::ffi::c_void;
+
 use cudarc::driver::{result, sys};
 
 use super::error::failed;
@@ -7,37 +9,179 @@ use crate::backend::DeviceError;
 
 /// A queue of work on the GPU.
 pub struct Stream {
-    raw: sys::CUstream,
+    queue: Box<dyn Queue>,
+}
+
+/// What does the work of a stream: the driver, or in tests a queue that does nothing.
+pub(crate) trait Queue {
+    /// Runs a kernel.
+    ///
+    /// # Safety
+    /// `arguments` is what the function takes, and whatever it points to is there until the device has
+    /// finished.
+    unsafe fn launch(&self, launch: &Launch, arguments: *mut c_void) -> Result<(), DeviceError>;
+
+    /// Makes bytes of the device the same.
+    ///
+    /// # Safety
+    /// The range is the caller's until the device has finished, and any bits are a value there.
+    unsafe fn fill(&self, to: u64, byte: u8, bytes: usize) -> Result<(), DeviceError>;
+
+    /// Copies within the device.
+    ///
+    /// # Safety
+    /// Both ranges are the caller's until the device has finished, and they do not overlap.
+    unsafe fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<(), DeviceError>;
+
+    /// Copies from the host without waiting.
+    ///
+    /// # Safety
+    /// Both ranges are the caller's until the device has finished, and no one writes to the host's.
+    unsafe fn upload(&self, to: u64, from: *const c_void, bytes: usize) -> Result<(), DeviceError>;
+
+    /// Copies to the host without waiting; `from` is a part of the buffer of this label.
+    ///
+    /// # Safety
+    /// Both ranges are the caller's until the device has finished, no one looks at the host's before,
+    /// and any bits are a value there.
+    unsafe fn download(
+        &self,
+        to: *mut c_void,
+        from: (&'static str, u64),
+        bytes: usize,
+    ) -> Result<(), DeviceError>;
+
+    /// Waits for all that was put on it.
+    fn wait(&self) -> Result<(), DeviceError>;
+
+    /// As libraries take it; nothing where no work is done.
+    fn raw(&self) -> Option<sys::CUstream>;
+}
+
+/// A kernel, and in how many blocks of how many threads it runs.
+pub(crate) struct Launch {
+    pub(crate) function: sys::CUfunction,
+    pub(crate) grid: u32,
+    pub(crate) block: u32,
 }
 
 impl Stream {
     /// A queue that waits for no other. A device must be open.
     pub fn new() -> Result<Self, DeviceError> {
-        let raw = result::stream::create(result::stream::StreamKind::NonBlocking)
-            .map_err(failed("cuStreamCreate"))?;
-        Ok(Self { raw })
+        Ok(Self { queue: Box::new(DriverQueue::new()?) })
+    }
+
+    /// A queue of a test.
+    #[cfg(test)]
+    pub(crate) fn over(queue: impl Queue + 'static) -> Self {
+        Self { queue: Box::new(queue) }
     }
 
     /// Waits for all that was put on it; faults of kernels show here at the latest.
     pub fn synchronize(&self) -> Result<(), DeviceError> {
+        self.queue.wait()
+    }
+
+    /// Later work on the stream waits for the event.
+    pub fn wait(&self, event: &Event) -> Result<(), DeviceError> {
+        let (Some(stream), Some(event)) = (self.raw(), event.raw) else { return Ok(()) };
+        let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
+        // SAFETY: stream and event live as long as their owners.
+        unsafe { result::stream::wait_event(stream, event, flags) }
+            .map_err(failed("cuStreamWaitEvent"))
+    }
+
+    /// An event for places in it, which only tells whether it was reached.
+    pub fn event(&self) -> Result<Event, DeviceError> {
+        match self.raw() {
+            Some(_) => Event::with(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING),
+            None => Ok(Event { raw: None }),
+        }
+    }
+
+    /// What does its work.
+    pub(crate) fn queue(&self) -> &dyn Queue {
+        &*self.queue
+    }
+
+    /// As libraries take it; nothing where no work is done.
+    pub(crate) fn raw(&self) -> Option<sys::CUstream> {
+        self.queue.raw()
+    }
+}
+
+/// A stream of the driver.
+struct DriverQueue {
+    raw: sys::CUstream,
+}
+
+impl DriverQueue {
+    fn new() -> Result<Self, DeviceError> {
+        let raw = result::stream::create(result::stream::StreamKind::NonBlocking)
+            .map_err(failed("cuStreamCreate"))?;
+        Ok(Self { raw })
+    }
+}
+
+impl Queue for DriverQueue {
+    unsafe fn launch(&self, launch: &Launch, arguments: *mut c_void) -> Result<(), DeviceError> {
+        let Launch { function, grid, block } = *launch;
+        // SAFETY: the caller passes what the function takes, in its only argument.
+        unsafe {
+            result::launch_kernel(
+                function,
+                (grid, 1, 1),
+                (block, 1, 1),
+                0,
+                self.raw,
+                &mut [arguments],
+            )
+        }
+        .map_err(failed("cuLaunchKernel"))
+    }
+
+    unsafe fn fill(&self, to: u64, byte: u8, bytes: usize) -> Result<(), DeviceError> {
+        // SAFETY: the range is the caller's.
+        unsafe { result::memset_d8_async(to, byte, bytes, self.raw) }
+            .map_err(failed("cuMemsetD8Async"))
+    }
+
+    unsafe fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<(), DeviceError> {
+        // SAFETY: both ranges are the caller's.
+        unsafe { result::memcpy_dtod_async(to, from, bytes, self.raw) }
+            .map_err(failed("cuMemcpyDtoDAsync"))
+    }
+
+    unsafe fn upload(&self, to: u64, from: *const c_void, bytes: usize) -> Result<(), DeviceError> {
+        // SAFETY: both ranges are the caller's.
+        unsafe { sys::cuMemcpyHtoDAsync_v2(to, from, bytes, self.raw) }
+            .result()
+            .map_err(failed("cuMemcpyHtoDAsync"))
+    }
+
+    unsafe fn download(
+        &self,
+        to: *mut c_void,
+        (_, from): (&'static str, u64),
+        bytes: usize,
+    ) -> Result<(), DeviceError> {
+        // SAFETY: both ranges are the caller's.
+        unsafe { sys::cuMemcpyDtoHAsync_v2(to, from, bytes, self.raw) }
+            .result()
+            .map_err(failed("cuMemcpyDtoHAsync"))
+    }
+
+    fn wait(&self) -> Result<(), DeviceError> {
         // SAFETY: the stream lives as long as `self`.
         unsafe { result::stream::synchronize(self.raw) }.map_err(failed("cuStreamSynchronize"))
     }
 
-    /// What comes next on it waits for the event.
-    pub fn wait(&self, event: &Event) -> Result<(), DeviceError> {
-        let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
-        // SAFETY: stream and event live as long as their owners.
-        unsafe { result::stream::wait_event(self.raw, event.raw, flags) }
-            .map_err(failed("cuStreamWaitEvent"))
-    }
-
-    pub(crate) fn raw(&self) -> sys::CUstream {
-        self.raw
+    fn raw(&self) -> Option<sys::CUstream> {
+        Some(self.raw)
     }
 }
 
-impl Drop for Stream {
+impl Drop for DriverQueue {
     fn drop(&mut self) {
         // SAFETY: nobody else destroys it, and the driver lets what is on it finish first.
         if let Err(error) = unsafe { result::stream::destroy(self.raw) } {
@@ -48,41 +192,40 @@ impl Drop for Stream {
 
 /// A place in a stream.
 pub struct Event {
-    raw: sys::CUevent,
+    /// Nothing on a stream that does no work: it is reached at once.
+    raw: Option<sys::CUevent>,
 }
 
 impl Event {
-    /// One that only tells whether it was reached. A device must be open.
-    pub fn new() -> Result<Self, DeviceError> {
-        Self::with(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING)
-    }
-
-    /// One that knows the time, too.
+    /// One that knows the time, too. A device must be open.
     pub fn timed() -> Result<Self, DeviceError> {
         Self::with(sys::CUevent_flags::CU_EVENT_DEFAULT)
     }
 
     fn with(flags: sys::CUevent_flags) -> Result<Self, DeviceError> {
         let raw = result::event::create(flags).map_err(failed("cuEventCreate"))?;
-        Ok(Self { raw })
+        Ok(Self { raw: Some(raw) })
     }
 
-    /// Marks the end of what was put on the stream up to now.
+    /// Marks the end of the work that is queued on the stream.
     pub fn record(&self, stream: &Stream) -> Result<(), DeviceError> {
+        let (Some(event), Some(stream)) = (self.raw, stream.raw()) else { return Ok(()) };
         // SAFETY: event and stream live as long as their owners.
-        unsafe { result::event::record(self.raw, stream.raw) }.map_err(failed("cuEventRecord"))
+        unsafe { result::event::record(event, stream) }.map_err(failed("cuEventRecord"))
     }
 
     /// Waits until the stream has come here.
     pub fn synchronize(&self) -> Result<(), DeviceError> {
+        let Some(event) = self.raw else { return Ok(()) };
         // SAFETY: the event lives as long as `self`.
-        unsafe { result::event::synchronize(self.raw) }.map_err(failed("cuEventSynchronize"))
+        unsafe { result::event::synchronize(event) }.map_err(failed("cuEventSynchronize"))
     }
 
     /// Whether the stream has come here.
     pub fn is_reached(&self) -> Result<bool, DeviceError> {
+        let Some(event) = self.raw else { return Ok(true) };
         // SAFETY: the event lives as long as `self`.
-        match unsafe { result::event::query(self.raw) } {
+        match unsafe { result::event::query(event) } {
             Ok(()) => Ok(true),
             Err(error) if error.0 == sys::CUresult::CUDA_ERROR_NOT_READY => Ok(false),
             Err(error) => Err(failed("cuEventQuery")(error)),
@@ -91,16 +234,18 @@ impl Event {
 
     /// Milliseconds from an earlier event to this one; both timed and reached.
     pub fn ms_since(&self, earlier: &Self) -> Result<f64, DeviceError> {
+        let (Some(earlier), Some(event)) = (earlier.raw, self.raw) else { return Ok(0.0) };
         // SAFETY: both events live as long as their owners.
-        let ms = unsafe { result::event::elapsed(earlier.raw, self.raw) };
+        let ms = unsafe { result::event::elapsed(earlier, event) };
         ms.map(f64::from).map_err(failed("cuEventElapsedTime"))
     }
 }
 
 impl Drop for Event {
     fn drop(&mut self) {
+        let Some(event) = self.raw else { return };
         // SAFETY: nobody else destroys it.
-        if let Err(error) = unsafe { result::event::destroy(self.raw) } {
+        if let Err(error) = unsafe { result::event::destroy(event) } {
             tracing::debug!("cuEventDestroy: {error}");
         }
     }

@@ -1,5 +1,5 @@
-//! How long lists of neighbours may be. They are not the device's: it can only say that they are too
-//! long, and who holds them lets go of them and has shorter ones found.
+//! How long lists of neighbours may be. The trainer owns the lists: the device only reports that they
+//! are too long, and the trainer drops them and searches shorter ones.
 
 use crate::backend::MOST_NEIGHBOURS;
 use crate::memory::plan::{FEWER_NEIGHBOURS, neighbour_lists};
@@ -18,15 +18,15 @@ impl ListSize {
     }
 }
 
-/// What is known of lists, and the most neighbours that there is room for.
+/// What was requested of neighbour lists, and how long they may be.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ListRoom {
     most: u32,
-    /// The longest that were ever asked for.
+    /// The longest lists ever requested.
     longest: u32,
-    /// Those that were asked for last.
+    /// The lists requested last.
     asked: Option<ListSize>,
-    /// Whether there was no room for them.
+    /// Whether memory was short for them.
     refused: bool,
 }
 
@@ -37,19 +37,19 @@ impl Default for ListRoom {
 }
 
 impl ListRoom {
-    /// Neighbours that lists may have.
+    /// NearestLists that lists may have.
     pub(crate) fn most(&self) -> u32 {
         self.most
     }
 
-    /// Lists were asked for, and found or refused for want of memory.
+    /// Records a request for lists; `refused`: they did not fit in memory.
     pub(crate) fn asked_for(&mut self, count: u32, gaussians: usize, refused: bool) {
         self.longest = self.longest.max(count);
         self.asked = Some(ListSize { count, gaussians: gaussians as u64 });
         self.refused = refused;
     }
 
-    /// Has lists become shorter from the next time on. `held` is what those that there are take.
+    /// Makes lists shorter from the next search on. `held` is the size of the present ones.
     pub(crate) fn shorten(&mut self, held: Bytes) -> Gain {
         let Some(lists) = self.asked.filter(|_| self.refused || held > Bytes(0)) else {
             return Gain::Nothing;
@@ -64,12 +64,12 @@ impl ListRoom {
         Gain::Promised(Bytes(lists.bytes(lists.count) - lists.bytes(fewer)))
     }
 
-    /// Whether lists that there are, or that there was no room for, are longer than they may be.
+    /// Whether the present or the refused lists are longer than allowed.
     pub(crate) fn is_waiting(&self) -> bool {
         self.asked.is_some_and(|lists| lists.count > self.most)
     }
 
-    /// What the longest lists would take more than those that there are.
+    /// Bytes that the longest lists would take beyond the present ones.
     pub(crate) fn missing(&self) -> Bytes {
         let more = |lists: ListSize| {
             lists.bytes(self.longest).saturating_sub(lists.bytes(lists.count.min(self.most)))
@@ -77,12 +77,12 @@ impl ListRoom {
         Bytes(self.asked.map_or(0, more))
     }
 
-    /// Gaussians that lists were asked for last.
+    /// Number of Gaussians in the last request.
     pub(crate) fn gaussians(&self) -> u64 {
         self.asked.map_or(0, |lists| lists.gaussians)
     }
 
-    /// Lists may be as long as they are asked for again.
+    /// Lists may be as long as requested again.
     pub(crate) fn lengthen(&mut self) {
         self.most = MOST_NEIGHBOURS;
     }
@@ -100,7 +100,7 @@ mod tests {
         assert_eq!((room.most(), room.shorten(Bytes(0))), (MOST_NEIGHBOURS, Gain::Nothing));
         room.asked_for(16, 1000, false);
         assert_eq!(room.shorten(HELD), Gain::Promised(Bytes(4 * 4 * 1000)));
-        // As long as the trainer has not let go of the old ones, no more is given up.
+        // Until the trainer has dropped the old ones, no more is given up.
         assert_eq!((room.shorten(HELD), room.most()), (Gain::Promised(Bytes(0)), 12));
         assert!(room.is_waiting());
         room.asked_for(12, 1000, false);

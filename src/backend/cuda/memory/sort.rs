@@ -9,6 +9,8 @@ use super::heap::{Buffer, Heap};
 use crate::abi::Plain;
 use crate::backend::DeviceError;
 use crate::backend::cuda::device::stream::Stream;
+use crate::layout::Library;
+use crate::layout::library::{Call, Curve, Sort};
 
 /// Label of the library's scratch.
 const LABEL: &str = "sort";
@@ -17,7 +19,7 @@ const LABEL: &str = "sort";
 const WARM_UP: usize = 1 << 16;
 
 /// Scratch and its size; keys and values, two addresses each; their number; the first bit of the
-/// keys that counts and the one behind the last; which half holds the result; the stream.
+/// keys that counts and the one after the last; which half holds the result; the stream.
 type SortFunction = unsafe extern "C" fn(
     *mut c_void,
     *mut usize,
@@ -95,16 +97,28 @@ pub trait SortKey: Plain {
     /// The library's function.
     #[doc(hidden)]
     const SORT: SortFunction;
+
+    /// Scratch of its sorts.
+    #[doc(hidden)]
+    fn sort_of(library: &Library) -> &Sort;
 }
 
 impl SortKey for u16 {
     const BITS: u32 = Self::BITS;
     const SORT: SortFunction = splat_sort_u16_u32;
+
+    fn sort_of(library: &Library) -> &Sort {
+        &library.sort16
+    }
 }
 
 impl SortKey for u32 {
     const BITS: u32 = Self::BITS;
     const SORT: SortFunction = splat_sort_u32_u32;
+
+    fn sort_of(library: &Library) -> &Sort {
+        &library.sort32
+    }
 }
 
 /// Scratch and its size; the values' address; their number; the stream.
@@ -115,14 +129,26 @@ pub trait Summed: Plain {
     /// The library's function.
     #[doc(hidden)]
     const SUM: SumFunction;
+
+    /// Scratch of its sums.
+    #[doc(hidden)]
+    fn sum_of(library: &Library) -> &Curve;
 }
 
 impl Summed for u32 {
     const SUM: SumFunction = splat_inclusive_sum_u32;
+
+    fn sum_of(library: &Library) -> &Curve {
+        &library.sum32
+    }
 }
 
 impl Summed for u64 {
     const SUM: SumFunction = splat_inclusive_sum_u64;
+
+    fn sum_of(library: &Library) -> &Curve {
+        &library.sum64
+    }
 }
 
 /// Keys with a value each, and room for as many again: the passes go back and forth.
@@ -156,8 +182,12 @@ where
     let keys = [first(CALL, pairs.keys[0], pairs.n)?, first(CALL, pairs.keys[1], pairs.n)?];
     let values = [first(CALL, pairs.values[0], pairs.n)?, first(CALL, pairs.values[1], pairs.n)?];
     let n = count(CALL, pairs.n)?;
-    let mut half = 0;
-    with_scratch(CALL, heap, |temp, bytes| {
+    let planned = K::Item::sort_of(heap.library());
+    let (bits, pairs_to_sort) = (begin_bit.abs_diff(end_bit), u64::from(n));
+    // The library writes over it.
+    let mut half = c_int::from(planned.ends_in_second(pairs_to_sort, bits));
+    let planned = planned.bytes(pairs_to_sort, bits);
+    with_scratch(CALL, (heap, stream), planned, |temp, bytes, stream| {
         // SAFETY: `first` found `n` keys and values in each buffer, all four are borrowed mutably,
         // and the scratch holds as many bytes as the library asked for.
         unsafe {
@@ -170,7 +200,7 @@ where
                 begin_bit,
                 end_bit,
                 &raw mut half,
-                stream.raw(),
+                stream,
             )
         }
     })?;
@@ -187,10 +217,11 @@ where
         return Ok(());
     }
     let (address, n) = (first(CALL, values, values.len())?, count(CALL, values.len())?);
-    with_scratch(CALL, heap, |temp, bytes| {
+    let planned = V::Item::sum_of(heap.library()).bytes(u64::from(n));
+    with_scratch(CALL, (heap, stream), planned, |temp, bytes, stream| {
         // SAFETY: `first` found `n` values, which are borrowed mutably; the library sums in place;
         // and the scratch holds as many bytes as were asked for.
-        unsafe { V::Item::SUM(temp, bytes, address, n, stream.raw()) }
+        unsafe { V::Item::SUM(temp, bytes, address, n, stream) }
     })
 }
 
@@ -212,10 +243,11 @@ where
     }
     let (from, to) = (first(CALL, input, n)?, first(CALL, output, n)?);
     let n = count(CALL, n)?;
-    with_scratch(CALL, heap, |temp, bytes| {
+    let planned = heap.library().sum32.bytes(u64::from(n));
+    with_scratch(CALL, (heap, stream), planned, |temp, bytes, stream| {
         // SAFETY: `first` found `n` values in both buffers, and the scratch holds as many bytes as
         // were asked for.
-        unsafe { splat_exclusive_sum_u32(temp, bytes, from, to, n, stream.raw()) }
+        unsafe { splat_exclusive_sum_u32(temp, bytes, from, to, n, stream) }
     })
 }
 
@@ -239,56 +271,75 @@ where
     let (from, order) = (first(CALL, input, n)?, first(CALL, order, n)?);
     let to = first(CALL, output, n)?;
     let n = count(CALL, n)?;
-    with_scratch(CALL, heap, |temp, bytes| {
+    let planned = heap.library().sum32.bytes(u64::from(n));
+    with_scratch(CALL, (heap, stream), planned, |temp, bytes, stream| {
         // SAFETY: `first` found `n` values in all three buffers, the caller's order stays below `n`,
         // and the scratch holds as many bytes as were asked for.
-        unsafe { splat_exclusive_sum_ordered_u32(temp, bytes, from, order, to, n, stream.raw()) }
+        unsafe { splat_exclusive_sum_ordered_u32(temp, bytes, from, order, to, n, stream) }
     })
 }
 
-/// Bytes of scratch that sorting `n` pairs by these bits takes.
-pub(crate) fn scratch_to_sort<K: SortKey>(n: usize, bits: Range<u32>) -> Result<u64, DeviceError> {
-    const CALL: &str = "cub::DeviceRadixSort";
-    if n == 0 {
-        return Ok(0);
+/// Scratch of the calls on this GPU: as the table has it for the architecture, corrected by what the
+/// library says itself.
+pub(crate) fn library(arch: u32) -> Result<Library, DeviceError> {
+    let mut library = Library::of(arch);
+    if let Some(found) = library.correct(scratch_of)? {
+        tracing::warn!(
+            "CUB asks for {} bytes of scratch for {:?} of {} values, but {} bytes are planned for \
+             compute capability {arch}. Its answers are used from here on; `splat plan` does not know \
+             them",
+            found.found,
+            found.call,
+            found.n,
+            found.expected
+        );
     }
-    let (begin_bit, end_bit) = bit_range::<K>(&bits);
-    let n = count(CALL, n)?;
-    let (nowhere, mut half, mut bytes) = ([0; 2], 0, 0);
+    Ok(library)
+}
+
+/// Bytes of scratch that a call for `n` values takes.
+fn scratch_of(call: Call, n: u64) -> Result<u64, DeviceError> {
+    const NAME: &str = "cub";
+    let n = u32::try_from(n).ok().ok_or_else(|| too_many(NAME, n))?;
+    let (nowhere, mut bytes) = (std::ptr::null_mut(), 0);
+    let error = match call {
+        Call::Sort16 => ask_to_sort::<u16>(&mut bytes, n),
+        Call::Sort32 => ask_to_sort::<u32>(&mut bytes, n),
+        Call::Sum32 => {
+            let stream = std::ptr::null_mut();
+            // SAFETY: without scratch the library only says how much it wants.
+            unsafe { splat_exclusive_sum_ordered_u32(nowhere, &raw mut bytes, 0, 0, 0, n, stream) }
+        }
+        // SAFETY: as above.
+        Call::Sum64 => unsafe {
+            splat_inclusive_sum_u64(nowhere, &raw mut bytes, 0, n, std::ptr::null_mut())
+        },
+    };
+    check(NAME, error)?;
+    Ok(bytes as u64)
+}
+
+/// Writes down the bytes that a sort by all bits takes.
+fn ask_to_sort<K: SortKey>(bytes: &mut usize, n: u32) -> c_int {
+    let (buffers, mut half) = ([0; 2], 0);
+    let last = c_int::try_from(K::BITS).unwrap_or(c_int::MAX);
     // SAFETY: without scratch the library only says how much it wants.
-    let error = unsafe {
+    unsafe {
         K::SORT(
             std::ptr::null_mut(),
-            &raw mut bytes,
-            nowhere.as_ptr(),
-            nowhere.as_ptr(),
+            bytes,
+            buffers.as_ptr(),
+            buffers.as_ptr(),
             n,
-            begin_bit,
-            end_bit,
+            0,
+            last,
             &raw mut half,
             std::ptr::null_mut(),
         )
-    };
-    check(CALL, error)?;
-    Ok(bytes as u64)
-}
-
-/// Bytes of scratch that summing up `n` values in another order takes.
-pub(crate) fn scratch_to_sum_ordered(n: usize) -> Result<u64, DeviceError> {
-    const CALL: &str = "cub::DeviceScan";
-    if n == 0 {
-        return Ok(0);
     }
-    let n = count(CALL, n)?;
-    let (null, mut bytes) = (std::ptr::null_mut(), 0);
-    // SAFETY: without scratch the library only says how much it wants.
-    let error =
-        unsafe { splat_exclusive_sum_ordered_u32(null, &raw mut bytes, 0, 0, 0, n, null.cast()) };
-    check(CALL, error)?;
-    Ok(bytes as u64)
 }
 
-/// First bit of a key that counts, and the one behind the last.
+/// First bit of a key that counts, and the one after the last.
 fn bit_range<K: SortKey>(bits: &Range<u32>) -> (c_int, c_int) {
     let bit = |bit: u32| c_int::try_from(bit.min(K::BITS)).unwrap_or(c_int::MAX);
     (bit(bits.start), bit(bits.end))
@@ -301,23 +352,31 @@ fn first<B: Buffer>(call: &'static str, buffer: &B, n: usize) -> Result<u64, Dev
 
 /// With 32 bits the library reckons faster, and no caller has more.
 fn count(call: &'static str, n: usize) -> Result<u32, DeviceError> {
-    u32::try_from(n)
-        .ok()
-        .ok_or_else(|| DeviceError::Driver { call, reason: format!("{n} values are too many") })
+    u32::try_from(n).ok().ok_or_else(|| too_many(call, n as u64))
 }
 
-/// Asks how much scratch a call wants, and makes it with as much.
+fn too_many(call: &'static str, n: u64) -> DeviceError {
+    DeviceError::Driver { call, reason: format!("{n} values are too many") }
+}
+
+/// Asks how much scratch a call wants, and makes it with as much. On a stream that does no work it is
+/// what is planned, and there is no call.
 fn with_scratch(
     name: &'static str,
-    heap: &Heap,
-    mut call: impl FnMut(*mut c_void, &mut usize) -> c_int,
+    (heap, stream): (&Heap, &Stream),
+    planned: u64,
+    mut call: impl FnMut(*mut c_void, &mut usize, CUstream) -> c_int,
 ) -> Result<(), DeviceError> {
+    let Some(stream) = stream.raw() else {
+        let bytes = usize::try_from(planned).unwrap_or(usize::MAX);
+        return heap.scratch::<u8>(LABEL, bytes.max(1)).map(drop);
+    };
     let mut bytes = 0;
-    check(name, call(std::ptr::null_mut(), &mut bytes))?;
+    check(name, call(std::ptr::null_mut(), &mut bytes, stream))?;
     // Without any bytes the address would be taken for another question.
     let temp = heap.scratch::<u8>(LABEL, bytes.max(1))?;
     let address = usize::try_from(temp.address()).unwrap_or(0);
-    check(name, call(std::ptr::without_provenance_mut(address), &mut bytes))
+    check(name, call(std::ptr::without_provenance_mut(address), &mut bytes, stream))
 }
 
 fn check(call: &'static str, error: c_int) -> Result<(), DeviceError> {

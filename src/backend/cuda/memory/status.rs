@@ -5,33 +5,30 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use super::heap::{Buffer, Heap, Pinned, Region};
-use crate::abi::{Counts, FAULT_GROUPS, LossSums, Out, SurfaceSums};
+use crate::abi::terms::{TERM_SUMS, VALUE_DENSITY, VALUE_ENTROPY, VALUE_NORMAL, VALUE_SDF};
+use crate::abi::{Counts, FAULT_GROUPS, Out, SurfaceSums};
 use crate::backend::DeviceError;
 use crate::backend::cuda::device::stream::Stream;
 
 /// Words of [`Counts`]: instances, visible.
 const COUNTS: Range<usize> = 0..2;
-/// The word of the normals' disagreement.
-const NORMALS: usize = 2;
-/// The word of the inverse depths' errors.
-const DEPTH: usize = 3;
-/// Words of [`LossSums`]: absolute, squared, similarity.
-const SUMS: Range<usize> = 4..7;
 /// The word of the first fault, next to the sums so that one copy brings both.
-const FAULT: usize = 7;
+const FAULT: usize = 2;
+/// Words of the sums that terms are computed of, each at its place.
+const SUMS: Range<usize> = FAULT + 1..FAULT + 1 + TERM_SUMS as usize;
 /// The words that a report is made of.
-const REPORT: Range<usize> = NORMALS..FAULT + 1;
-/// Words of [`SurfaceSums`]: entropy, density, normal, distance.
-const SURFACE: Range<usize> = FAULT + 1..FAULT + 5;
-/// The words that a report of surfaces is made of, of which there are no more than of the other.
-const SURFACE_REPORT: Range<usize> = FAULT..SURFACE.end;
-const WORDS: usize = SURFACE.end;
+const REPORT: Range<usize> = FAULT..SUMS.end;
+const WORDS: usize = SUMS.end;
 /// Bytes of a word.
 const WORD: u64 = 8;
 
 const _: () = assert!(size_of::<Counts>() == 2 * size_of::<u64>(), "words of the counts");
-const _: () = assert!(size_of::<LossSums>() == 3 * size_of::<u64>(), "words of the sums");
 const _: () = assert!(size_of::<SurfaceSums>() == 4 * size_of::<u64>(), "words of surfaces");
+const _: () = {
+    let first = VALUE_ENTROPY;
+    let next = [first + 1, first + 2, first + 3];
+    assert!(next[0] == VALUE_DENSITY && next[1] == VALUE_SDF && next[2] == VALUE_NORMAL, "order");
+};
 
 /// No fault so far.
 const NO_FAULT: u64 = u64::MAX;
@@ -85,39 +82,24 @@ impl Status {
         Ok((words[0], visible))
     }
 
+    /// Has all sums begin with 0.
     pub(crate) fn clear_sums(&mut self, stream: &Stream) -> Result<(), DeviceError> {
         self.words.zero_range(stream, SUMS)
     }
 
-    pub(crate) fn sums(&mut self) -> Out<'_, LossSums> {
-        Out::at(self.words.address() + SUMS.start as u64 * WORD)
+    /// All sums by their places; `[TERM_SUMS]`.
+    pub(crate) fn sums(&mut self) -> Out<'_, f64> {
+        self.sum(0)
     }
 
-    pub(crate) fn clear_depth(&mut self, stream: &Stream) -> Result<(), DeviceError> {
-        self.words.zero_range(stream, DEPTH..DEPTH + 1)
+    /// One of the sums.
+    pub(crate) fn sum(&mut self, place: u32) -> Out<'_, f64> {
+        Out::at(self.words.address() + (SUMS.start as u64 + u64::from(place)) * WORD)
     }
 
-    /// What `depth_loss` adds to.
-    pub(crate) fn depth(&mut self) -> Out<'_, f64> {
-        Out::at(self.words.address() + DEPTH as u64 * WORD)
-    }
-
-    pub(crate) fn clear_surface(&mut self, stream: &Stream) -> Result<(), DeviceError> {
-        self.words.zero_range(stream, SURFACE)
-    }
-
-    /// What the kernels of surface terms add to.
+    /// Those of the terms at samples.
     pub(crate) fn surface(&mut self) -> Out<'_, SurfaceSums> {
-        Out::at(self.words.address() + SURFACE.start as u64 * WORD)
-    }
-
-    pub(crate) fn clear_normals(&mut self, stream: &Stream) -> Result<(), DeviceError> {
-        self.words.zero_range(stream, NORMALS..NORMALS + 1)
-    }
-
-    /// What `compare_normals` adds to.
-    pub(crate) fn normals(&mut self) -> Out<'_, f64> {
-        Out::at(self.words.address() + NORMALS as u64 * WORD)
+        Out::at(self.sum(VALUE_ENTROPY).address())
     }
 
     pub(crate) fn fault(&mut self) -> Out<'_, u64> {
@@ -131,30 +113,12 @@ impl Status {
 
     /// Sends sums and fault as they will be when the stream has come so far.
     pub(crate) fn report(&mut self, heap: &Heap, stream: &Stream) -> Result<Report, DeviceError> {
-        self.send(heap, stream, REPORT)
-    }
-
-    /// The same of the sums of surfaces and the fault.
-    pub(crate) fn report_surface(
-        &mut self,
-        heap: &Heap,
-        stream: &Stream,
-    ) -> Result<Report, DeviceError> {
-        self.send(heap, stream, SURFACE_REPORT)
-    }
-
-    fn send(
-        &mut self,
-        heap: &Heap,
-        stream: &Stream,
-        words: Range<usize>,
-    ) -> Result<Report, DeviceError> {
         let free = self.places.borrow_mut().pop();
         let mut place = match free {
             Some(place) => place,
             None => heap.pinned("reports", REPORT.len())?,
         };
-        self.words.download_pinned(stream, words, &mut place)?;
+        self.words.download_pinned(stream, REPORT, &mut place)?;
         Ok(Report { place: Some(place), places: Rc::clone(&self.places) })
     }
 }
@@ -166,39 +130,15 @@ impl Report {
         self.place.as_ref().is_none_or(|place| place.is_ready().unwrap_or(true))
     }
 
-    /// Waits for it: the sums of the image, and that of the inverse depths, which is of an earlier
-    /// frame where this one's were not compared. A parameter that is not finite is an error.
-    pub(crate) fn read(&self) -> Result<(LossSums, f64), DeviceError> {
-        let [_, depth, absolute, squared, similarity] = self.sums()?;
-        Ok((LossSums { absolute, squared, similarity }, depth))
-    }
-
-    /// Waits for it: the sum over the pixels of how far the normals are from those of the depths. A
-    /// parameter that is not finite is an error.
-    pub(crate) fn read_normals(&self) -> Result<f64, DeviceError> {
-        self.sums().map(|[normals, ..]| normals)
-    }
-
-    /// All words but the fault.
-    fn sums(&self) -> Result<[f64; 5], DeviceError> {
+    /// Waits for it: the sums by their places. A parameter that is not finite is an error.
+    pub(crate) fn read(&self) -> Result<[f64; TERM_SUMS as usize], DeviceError> {
         let words = self.place.as_ref().map_or(Ok(&[][..]), Pinned::as_slice)?;
-        let &[normals, depth, absolute, squared, similarity, fault] = words else {
-            return Err(DeviceError::NoLoss);
-        };
-        check(fault)?;
-        Ok([normals, depth, absolute, squared, similarity].map(f64::from_bits))
-    }
-
-    /// Waits for one of surfaces: their sums. A parameter that is not finite is an error.
-    pub(crate) fn read_surface(&self) -> Result<SurfaceSums, DeviceError> {
-        let words = self.place.as_ref().map_or(Ok(&[][..]), Pinned::as_slice)?;
-        // A place has room for the other report.
-        let &[fault, entropy, density, normal, sdf, ..] = words else {
-            return Err(DeviceError::NoLoss);
-        };
-        check(fault)?;
-        let [entropy, density, normal, sdf] = [entropy, density, normal, sdf].map(f64::from_bits);
-        Ok(SurfaceSums { entropy, density, normal, sdf })
+        let mut sums = [0.0; TERM_SUMS as usize];
+        if let Some((&fault, words)) = words.split_first() {
+            check(fault)?;
+            sums.iter_mut().zip(words).for_each(|(sum, &word)| *sum = f64::from_bits(word));
+        }
+        Ok(sums)
     }
 }
 

@@ -1,4 +1,4 @@
-//! The steps of Adam that colours out of sight still lack.
+//! Applies the Adam steps that invisible colours have skipped.
 
 use super::lanes::LANES;
 use super::tables::Model;

@@ -1,7 +1,7 @@
-//! A living model from one storage to the other, in place.
+//! Converts a model from one storage to the other, in place.
 //!
-//! What is packed is smaller: it is put down behind where values are read, from the first lane block
-//! to the last. Values that are unpacked are put down from the last lane block to the first.
+//! Packed values are smaller, so packing runs from the first lane block to the last and never
+//! overwrites values that are still to be read. Unpacking runs from the last lane block to the first.
 
 use super::catch_up::catch_up;
 use super::lanes::{LANES, table_len};
@@ -13,12 +13,12 @@ use crate::backend::cuda::session::Session;
 use crate::memory::Bytes;
 use crate::memory::plan::Storage;
 
-/// Scratch on the way, in words of 4 bytes: 4 MiB, since memory is short when this is done.
+/// Scratch for the conversion, in words of 4 bytes: 4 MiB, since memory is short at that time.
 const SCRATCH_WORDS: usize = 1 << 20;
 
 impl Model {
-    /// Keeps the state compact from now on; gives the bytes that this frees. Where scratch is refused
-    /// the model stays as it was.
+    /// Makes the state compact and returns the bytes that this frees. If scratch is refused the model
+    /// is unchanged.
     pub(crate) fn compact(&mut self, session: &Session) -> Result<Bytes, DeviceError> {
         if self.storage() == Storage::Compact {
             return Ok(Bytes(0));
@@ -33,8 +33,7 @@ impl Model {
         Ok(Bytes(mapped.0.saturating_sub(self.bytes_mapped().0)))
     }
 
-    /// Keeps the state in full precision from now on. Where memory is refused the model stays as it
-    /// was.
+    /// Brings the state to full precision. If memory is refused the model is unchanged.
     pub(crate) fn expand(&mut self, session: &Session) -> Result<(), DeviceError> {
         if self.storage() == Storage::Full {
             return Ok(());
@@ -60,7 +59,7 @@ impl Model {
     }
 }
 
-/// What a conversion works with.
+/// The state of a conversion.
 struct TableConverter<'a> {
     session: &'a Session,
     scratch: Block<u32>,
@@ -68,7 +67,7 @@ struct TableConverter<'a> {
     blocks: usize,
 }
 
-/// A table whose rows have so many values, which lie so where they are packed.
+/// A table: values of a row, and their packed form.
 type ConvertedTable<'a> = (&'a mut Region<u32>, RowForm, usize);
 
 impl<'a> TableConverter<'a> {
@@ -79,7 +78,7 @@ impl<'a> TableConverter<'a> {
         Ok(Self { session, scratch, blocks: model.len().div_ceil(LANES) })
     }
 
-    /// Does this to every table that the storages differ in.
+    /// Applies `work` to every table that differs between the storages.
     fn each_table(
         &mut self,
         model: &mut Model,

@@ -23,7 +23,7 @@ pub(crate) struct HostColumn<'a> {
 }
 
 /// Fills the blocks of `rows`, which start at a whole block, from the columns that make up the
-/// table. Lanes behind the last row become zero.
+/// table. Lanes after the last row become zero.
 pub(crate) fn pack(parts: &[HostColumn<'_>], rows: Range<usize>, blocks: &mut [f32]) {
     let width: usize = parts.iter().map(|part| part.width).sum();
     blocks.par_chunks_mut(width * LANES).enumerate().for_each(|(number, block)| {
@@ -46,8 +46,8 @@ pub(crate) fn pack(parts: &[HostColumn<'_>], rows: Range<usize>, blocks: &mut [f
     });
 }
 
-/// Takes the rows of one host column out of the blocks of a table of `table_width` columns, where
-/// it starts at column `first_column`. `values` holds the rows of these blocks that there are.
+/// Copies the rows of one host column from the blocks of a table of `table_width` columns, where
+/// it starts at column `first_column`. `values` holds the rows of these blocks that exist.
 pub(crate) fn unpack(
     blocks: &[f32],
     (table_width, first_column): (usize, usize),

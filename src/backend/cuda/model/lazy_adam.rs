@@ -1,4 +1,4 @@
-//! What colours miss while no view sees them: the steps of Adam without a gradient, in a table.
+//! Lazy Adam: a table of the steps that colours skip while no view sees them.
 //!
 //! Without a gradient a step multiplies the moments by β₁ and β₂, and moves the value by its rate
 //! times m / √v. So after `age` such steps a value has moved by m / √v, as they were, times a number
@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use crate::abi::{self, MOMENTUM_STEPS};
 use crate::math::adam::{BETA_1, BETA_2};
 
-/// Length of a table, whose first entry stands for no steps at all. Nothing is left behind for longer.
+/// Length of a table, whose first entry stands for no steps. No colour skips more steps than this.
 const STEPS: usize = MOMENTUM_STEPS as usize;
 
 /// The latest steps of a model.
@@ -47,8 +47,8 @@ impl LazySteps {
         }
     }
 
-    /// A step was taken whose learning rates, over the bias corrections, were these: of constant
-    /// coefficients and of the others.
+    /// Records a step with these learning rates over the bias corrections: of constant coefficients
+    /// and of the others.
     pub(crate) fn stepped(&mut self, rates: [f64; 2]) {
         self.latest.truncate(STEPS - 2);
         self.latest.push_front(rates);
@@ -60,12 +60,12 @@ impl LazySteps {
         self.steps
     }
 
-    /// Everything has caught up.
+    /// Records that all colours have caught up.
     pub(crate) fn mark_caught_up(&mut self) {
         self.caught_up = self.steps;
     }
 
-    /// Whether a step more might be one more than the tables reach back.
+    /// Whether one more step could exceed the length of the tables.
     pub(crate) fn is_full(&self) -> bool {
         self.steps - self.caught_up + 1 >= MOMENTUM_STEPS
     }
@@ -91,7 +91,7 @@ impl LazySteps {
     }
 }
 
-/// `travel[age] = Σ over j = 1..=age of r^j rate(age - j steps ago)`, r = β₁ / √β₂.
+/// `drift[age] = Σ over j = 1..=age of r^j rate(age - j steps ago)`, r = β₁ / √β₂.
 fn fill(travel: &mut [f32; STEPS], [beta_1, beta_2]: [f64; 2], rates: impl Iterator<Item = f64>) {
     let ratio = beta_1 / beta_2.sqrt();
     let mut so_far = 0.0;
@@ -177,10 +177,10 @@ mod tests {
             if momentum.is_full() {
                 momentum.mark_caught_up();
             }
-            let behind = momentum.steps - momentum.caught_up;
-            assert!(behind < MOMENTUM_STEPS, "{behind} steps behind after {step}");
+            let skipped = momentum.steps - momentum.caught_up;
+            assert!(skipped < MOMENTUM_STEPS, "{skipped} steps skipped after {step}");
             // Every step that can have been missed is in the table.
-            assert!(momentum.latest.len() >= behind as usize);
+            assert!(momentum.latest.len() >= skipped as usize);
         }
         assert!(momentum.caught_up > 800);
     }

@@ -7,7 +7,7 @@ use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::memory::heap::Buffer;
 use crate::backend::cuda::session::Session;
 
-/// How the values of a row lie in the words of a table.
+/// How a table's words store the values of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RowForm {
     /// One value of single precision to a word.
@@ -16,9 +16,9 @@ pub(crate) enum RowForm {
     Halves,
     /// Two of bfloat16.
     Bfloats,
-    /// Four first moments, behind a word that is their scale.
+    /// Four first moments, after a word with their scale.
     Firsts,
-    /// Four second moments, behind their scale.
+    /// Four second moments, after their scale.
     Seconds,
 }
 
@@ -32,7 +32,7 @@ impl RowForm {
         }
     }
 
-    /// Nothing for single precision, which the kernels leave alone.
+    /// `None` for single precision, which needs no packing.
     const fn number(self) -> Option<u32> {
         match self {
             Self::Floats => None,
@@ -44,7 +44,7 @@ impl RowForm {
     }
 }
 
-/// Which lane blocks go where.
+/// The lane blocks to copy, and their destination.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PackRange {
     pub(crate) form: RowForm,

@@ -16,8 +16,8 @@ use crate::model::sh_rest_count;
 /// Columns of the geometry table.
 pub(crate) const GEOMETRY_WIDTH: usize = abi::GEOMETRY_WIDTH as usize;
 
-/// Places of the tables among a model's: parameters, first and second moments of the geometry, then
-/// of the SH.
+/// Indices of the tables of a model: parameters, first and second moments of the geometry, then of
+/// the SH.
 pub(crate) const GEOMETRY: usize = 0;
 pub(crate) const GEOMETRY_FIRST: usize = 1;
 pub(crate) const GEOMETRY_SECOND: usize = 2;
@@ -34,7 +34,7 @@ const LABELS: [&str; TABLES as usize] = [
     "sh, second moments",
 ];
 
-/// How the values of each table lie in its words (`kernels/state.cuh`). Compact state is rounded at
+/// How the words of each table store its values (`kernels/state.cuh`). Compact state is rounded at
 /// random, so that on average nothing is lost.
 pub(crate) const fn forms(storage: Storage) -> [RowForm; TABLES as usize] {
     use RowForm::{Bfloats, Firsts, Floats, Halves, Seconds};
@@ -70,9 +70,9 @@ pub struct Model {
     pub(crate) gradient_norm_sums: Region<f32>,
     /// Views that saw the Gaussian, `[n]`.
     pub(crate) views_seen: Region<u32>,
-    /// Sums of the absolute screen-space gradients, `[n]`; empty until they are asked for.
+    /// Sums of the absolute screen-space gradients, `[n]`; empty until they are enabled.
     pub(crate) absolute_norm_sums: Region<f32>,
-    /// Standard deviations of the 3D filter, world units, `[n]`; empty where there is none.
+    /// Standard deviations of the 3D filter, world units, `[n]`; empty without the filter.
     pub(crate) filter_3d: Region<f32>,
     rows_version: RowsVersion,
 }
@@ -83,7 +83,7 @@ impl Model {
         self.storage = storage;
     }
 
-    /// The number of a row that there is.
+    /// The index of an existing row.
     pub(crate) fn known_row(&self, row: usize) -> Result<u32, DeviceError> {
         if row < self.len {
             count_u32(row)
@@ -117,13 +117,13 @@ impl Model {
         })
     }
 
-    /// Its rows as they are until one comes, goes or changes places.
+    /// The version of its rows: it changes when rows are added, removed or moved.
     pub(crate) fn rows_version(&self) -> &RowsVersion {
         &self.rows_version
     }
 
-    /// What was found of its rows before is of others. Who changes them says so, before: growth that
-    /// is taken back changes nothing.
+    /// Starts a new version of the rows. Called before they change; growth that is undone does not
+    /// count as a change.
     pub(crate) fn invalidate_rows(&mut self) {
         self.rows_version = RowsVersion::new();
     }
@@ -167,7 +167,7 @@ impl Model {
         Ok(widths)
     }
 
-    /// Which of the optional columns there are.
+    /// The optional columns that the model has.
     pub fn optional(&self) -> OptionalColumns {
         OptionalColumns {
             filter_3d: !self.filter_3d.is_empty(),
@@ -175,17 +175,17 @@ impl Model {
         }
     }
 
-    /// Has the model gather absolute gradients from now on.
+    /// Enables the sums of absolute gradients.
     pub(crate) fn enable_absolute_norms(&mut self, session: &Session) -> Result<(), DeviceError> {
         self.absolute_norm_sums.grow_zeroed(&session.stream, self.len)
     }
 
-    /// Has the model keep a 3D filter from now on, which is zero at first.
+    /// Enables the 3D filter, which is zero at first.
     pub(crate) fn enable_filter(&mut self, session: &Session) -> Result<(), DeviceError> {
         self.filter_3d.grow_zeroed(&session.stream, self.len)
     }
 
-    /// The optional columns that there are.
+    /// The optional columns that the model has.
     pub(crate) fn optional_columns(&mut self) -> impl Iterator<Item = &mut Region<f32>> {
         [&mut self.absolute_norm_sums, &mut self.filter_3d]
             .into_iter()
@@ -214,13 +214,12 @@ impl Model {
         if self.filter_3d.is_empty() { In::NULL } else { self.filter_3d.read() }
     }
 
-    /// The six tables in the order of the kernels that treat them alike.
+    /// The six tables, in the order of the kernels that treat them alike.
     pub(crate) fn tables(&mut self) -> [Out<'_, u32>; TABLES as usize] {
         self.tables.each_mut().map(Buffer::write)
     }
 
-    /// Makes room for so many Gaussians more, all zero; where it is refused the model stays as it
-    /// was.
+    /// Adds `more` Gaussians, all zero; if memory is refused the model is unchanged.
     pub(crate) fn grow(&mut self, session: &Session, births: usize) -> Result<(), DeviceError> {
         let (before, rows) = (self.len, self.len.saturating_add(births));
         count_u32(rows)?;
@@ -236,7 +235,7 @@ impl Model {
         Ok(())
     }
 
-    /// Gives back the memory behind the last Gaussian, as far as it comes in whole blocks.
+    /// Gives back the whole blocks of memory after the last Gaussian.
     pub(crate) fn trim(&mut self) -> Result<(), DeviceError> {
         for (table, _) in self.regions() {
             table.trim()?;
@@ -259,7 +258,7 @@ impl Model {
         self.optional_columns().try_for_each(|column| column.grow_zeroed(&session.stream, rows))
     }
 
-    /// Lets go of what lies behind so many rows; the memory stays mapped.
+    /// Drops the rows after so many; the memory stays mapped.
     pub(crate) fn shrink(&mut self, rows: usize) {
         for (table, width) in self.regions() {
             table.shrink(table_len(rows, width));
@@ -272,7 +271,7 @@ impl Model {
         self.len = rows;
     }
 
-    /// What each region has mapped, in the order in which they grow.
+    /// Mapped bytes of each region, in the order of growth.
     pub(crate) fn mapped(&self) -> [Bytes; REGIONS] {
         let [geometry, geometry_first, geometry_second, sh, sh_first, sh_second] =
             self.tables.each_ref().map(Region::mapped);
@@ -291,8 +290,8 @@ impl Model {
         ]
     }
 
-    /// Starts the density statistics afresh. Of the Gaussians that a round of density control leaves
-    /// nobody knows the 3D filter: it is zero until the next `smooth`.
+    /// Clears the density statistics. After a round of density control the 3D filter is unknown: it is
+    /// zero until it is computed again.
     pub(crate) fn forget_statistics(&mut self, session: &Session) -> Result<(), DeviceError> {
         self.gradient_norm_sums.zero(&session.stream)?;
         self.views_seen.zero(&session.stream)?;

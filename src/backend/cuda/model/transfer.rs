@@ -1,4 +1,4 @@
-//! The model's way between host and device: what the host sees are columns, row by row.
+//! Copies the model between host and device; the host has columns, row by row.
 
 use std::ops::Range;
 
@@ -27,7 +27,7 @@ const SECOND_MOMENTS: [usize; 2] = [GEOMETRY_SECOND, SH_SECOND];
 /// which the bus runs no faster. There are two, so that one is packed while the other is copied.
 const STAGING_WORDS: usize = 1 << 19;
 
-/// Puts Gaussians into a model of as many, all zero.
+/// Fills a model of as many zero rows with Gaussians.
 pub(crate) fn upload(
     session: &Session,
     host: &Gaussians,
@@ -81,8 +81,8 @@ pub(crate) fn read(
     Ok(read)
 }
 
-/// Puts rows into a model that has as many, from `first` on. They begin a lane block, and end one
-/// or the model.
+/// Writes rows from `first` on, which must exist. They begin at a lane block, and end with one or
+/// with the model.
 pub(crate) fn write(
     session: &Session,
     model: &mut Model,
@@ -140,9 +140,9 @@ pub(crate) fn sample(
         values.download(&session.stream, 0, staged)?;
         for mut rest in staged.chunks_exact(width) {
             for (&width, column) in widths.iter().zip(host.groups_mut()) {
-                let (values, behind) = rest.split_at(width);
+                let (values, after) = rest.split_at(width);
                 column.extend_from_slice(values);
-                rest = behind;
+                rest = after;
             }
         }
     }
@@ -155,7 +155,7 @@ pub(crate) struct Staging {
 }
 
 impl Staging {
-    /// Takes it.
+    /// Allocates it.
     pub(crate) fn new(session: &Session) -> Result<Self, DeviceError> {
         let half = || session.heap.pinned("staging of the model", STAGING_WORDS);
         Ok(Self { halves: [half()?, half()?] })
@@ -245,8 +245,8 @@ impl Staging {
     }
 }
 
-/// A table's side of the way. What is kept in single precision goes straight; all else is packed
-/// and unpacked by the device, beside the table.
+/// Stages one table's values. Single precision is copied directly; other forms are packed and
+/// unpacked by the device in scratch.
 struct TableStaging {
     form: RowForm,
     values: usize,
@@ -266,7 +266,7 @@ impl TableStaging {
         Ok(Self { form, values, scratch: (form != RowForm::Floats).then(scratch).transpose()? })
     }
 
-    /// So many values of single precision into the table, from a row on.
+    /// Copies `len` values in single precision into the table, from `row` on.
     fn upload(
         &mut self,
         session: &Session,
@@ -283,7 +283,7 @@ impl TableStaging {
         }
     }
 
-    /// So many values of the table, from a row on.
+    /// Copies `len` values of the table to the host, from `row` on.
     fn download(
         &mut self,
         session: &Session,

@@ -1,29 +1,75 @@
 //! Stage `step`: the projection's backward pass fused with Adam.
 
 use super::project::{Splats, filters_screen};
-use crate::abi::{AdamArgs, Camera, In, ViewArgs};
+use crate::abi::{AdamArgs, Camera, In, MAX_VIEWS, ViewArgs};
 use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer};
 use crate::backend::cuda::model::catch_up::catch_up;
 use crate::backend::cuda::model::tables::Model;
 use crate::backend::cuda::session::Session;
-use crate::backend::{AdamStep, DeviceError, Regularisers, RenderSettings};
+use crate::backend::{AdamStep, DeviceError, Regularisers};
 use crate::math::adam::Moments;
 use crate::math::random::{Purpose, Stream as Random};
 use crate::memory::plan::Storage;
 
-/// Moves every Gaussian, but leaves the colours of lane blocks that the view does not see behind. What
-/// is no longer finite comes to light with the next report of the device's status. Gradients of the
-/// surface, [n, 12], are added to those of the geometry.
+/// What a step takes of a view that the backward pass went through.
+#[derive(Clone, Copy)]
+pub(crate) struct StepView<'a> {
+    pub(crate) splats: &'a Splats,
+    pub(crate) camera: &'a Camera,
+    /// Degree of the harmonics that it was drawn with.
+    pub(crate) sh_degree: u32,
+    /// Whether its inverse depths were drawn.
+    pub(crate) inverse_depths: bool,
+}
+
+impl<'a> StepView<'a> {
+    /// Gradients of what the splats gave to the maps of a surface.
+    fn d_features(&self) -> Option<&'a Block<f32>> {
+        self.splats.features.as_ref().and_then(|features| features.gradients.as_ref())
+    }
+
+    /// Whether the step needs more of it than centres, conics, opacities and colours.
+    fn is_extended(&self) -> bool {
+        filters_screen(self.camera)
+            || self.inverse_depths
+            || self.d_features().is_some()
+            || self.splats.records.are_settled()
+    }
+
+    fn args(&self) -> ViewArgs<'a> {
+        ViewArgs {
+            splat_from_gaussian: self.splats.splat_from_gaussian.read(),
+            splats: self.splats.records.read(),
+            gradients: self.splats.gradients.read(),
+            d_features: self.d_features().map_or(In::NULL, Buffer::read),
+            camera: *self.camera,
+            sh_degree: self.sh_degree,
+            reserved: 0,
+        }
+    }
+}
+
+/// Moves every Gaussian down the mean gradient of the views, of which there are one to `MAX_VIEWS`;
+/// where there are several, their gradients are settled. Leaves the colours of lane blocks that no view
+/// sees behind. What is no longer finite comes to light with the next report of the device's status.
+/// Gradients of the surface, [n, 12], are sums over the views, and are added to those of the geometry.
 pub(crate) fn step(
     session: &mut Session,
     model: &mut Model,
-    splats: &Splats,
-    (camera, settings): (&Camera, &RenderSettings),
+    views: &[StepView<'_>],
     surface: Option<&Block<f32>>,
     step: &AdamStep,
 ) -> Result<(), DeviceError> {
+    let first = views.first().ok_or(DeviceError::NoView)?;
+    let mut view_args = [first.args(); MAX_VIEWS as usize];
+    if views.len() > view_args.len() {
+        return Err(DeviceError::TooManyViews { most: view_args.len() });
+    }
+    for (args, view) in view_args.iter_mut().zip(views) {
+        *args = view.args();
+    }
     let Moments { betas, corrections: [first_correction, second_correction], epsilon } =
         step.moments;
     if model.momentum.must_catch_up(betas) {
@@ -42,14 +88,10 @@ pub(crate) fn step(
     let begun = session.timers.begin(Stage::Step, &session.stream)?;
     let (gaussians, sh_width, storage) = (model.len(), model.sh_width(), model.storage());
     let key = Random::new(session.seed, u64::from(step.number), Purpose::RoundStep).key();
-    let d_features = splats.features.as_ref().and_then(|features| features.gradients.as_ref());
     let is_extended = model.optional().filter_3d
-        || filters_screen(camera)
-        || settings.inverse_depth
-        || d_features.is_some()
+        || views.iter().any(StepView::is_extended)
         || step.regularisers != Regularisers::default()
         || step.noise.is_some()
-        || splats.records.are_settled()
         || surface.is_some();
     let filter_3d = if model.filter_3d.is_empty() { In::NULL } else { model.filter_3d.read() };
     let [geometry, geometry_first, geometry_second, sh, sh_first, sh_second] =
@@ -57,15 +99,6 @@ pub(crate) fn step(
     let root_correction = second_correction.sqrt();
     let travel = [step.rates.sh_dc, step.rates.sh_rest]
         .map(|rate| rate / first_correction * root_correction);
-    let view = ViewArgs {
-        splat_from_gaussian: splats.splat_from_gaussian.read(),
-        splats: splats.records.read(),
-        gradients: splats.gradients.read(),
-        d_features: d_features.map_or(In::NULL, Buffer::read),
-        camera: *camera,
-        sh_degree: settings.sh_degree,
-        reserved: 0,
-    };
     #[expect(clippy::cast_possible_truncation, reason = "rounded to the device's precision")]
     let args = AdamArgs {
         geometry: geometry.floats(),
@@ -75,7 +108,7 @@ pub(crate) fn step(
         sh_first,
         sh_second,
         sh_steps: model.sh_steps.write(),
-        views: [view; 8],
+        views: view_args,
         fault: session.status.fault(),
         filter_3d,
         surface: surface.map_or(In::NULL, Buffer::read),
@@ -91,8 +124,8 @@ pub(crate) fn step(
         inverse_root_correction: (1.0 / root_correction) as f32,
         epsilon: epsilon as f32,
         gaussians: count_u32(gaussians)?,
-        view_count: 1,
-        view_share: 1.0,
+        view_count: count_u32(views.len())?,
+        view_share: (1.0 / views.len() as f64) as f32,
         sh_width,
         d_opacity: (step.regularisers.opacity / gaussians as f64) as f32,
         d_scale: (step.regularisers.scale / (3.0 * gaussians as f64)) as f32,
@@ -100,11 +133,13 @@ pub(crate) fn step(
         reserved: 0,
     };
     let kernels = &session.kernels;
-    let kernel = match (is_extended, storage) {
-        (false, Storage::Full) => &kernels.adam,
-        (false, Storage::Compact) => &kernels.adam_compact,
-        (true, Storage::Full) => &kernels.adam_extended,
-        (true, Storage::Compact) => &kernels.adam_extended_compact,
+    let kernel = match (views.len(), is_extended, storage) {
+        (1, false, Storage::Full) => &kernels.adam,
+        (1, false, Storage::Compact) => &kernels.adam_compact,
+        (1, true, Storage::Full) => &kernels.adam_extended,
+        (1, true, Storage::Compact) => &kernels.adam_extended_compact,
+        (_, _, Storage::Full) => &kernels.adam_views,
+        (_, _, Storage::Compact) => &kernels.adam_views_compact,
     };
     kernel.over(&session.stream, gaussians, &args)?;
     model.momentum.stepped(travel);

@@ -11,7 +11,7 @@ use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer, Carve, Heap, Region};
 use crate::backend::cuda::photos::Target;
 use crate::backend::cuda::session::Session;
-use crate::backend::{AppearanceStep, AppearanceTables, Compensation, DeviceError, Pass};
+use crate::backend::{AppearanceTables, ColorRoom, Compensation, DeviceError, TableStep};
 use crate::math::Real;
 use crate::math::appearance::fit;
 use crate::memory::Bytes;
@@ -20,7 +20,7 @@ use crate::memory::Bytes;
 const GRID_BLOCKS: usize = ((GRID_X - 1) * (GRID_Y - 1) * GRID_SHARES) as usize;
 
 /// The tables of all training views.
-pub struct Appearance {
+pub struct ColorTables {
     kind: Compensation,
     /// Steps of the run that each table has taken.
     steps: Vec<u32>,
@@ -36,7 +36,7 @@ enum TablePart {
     SecondMoments,
 }
 
-impl Appearance {
+impl ColorTables {
     /// Puts tables on the device.
     pub(crate) fn new(session: &Session, host: &AppearanceTables) -> Result<Self, DeviceError> {
         let mut tables = session.heap.region("colour tables")?;
@@ -84,7 +84,7 @@ impl Appearance {
 }
 
 /// Room for the colours that are compared with a photograph, where they are not those drawn.
-pub(crate) struct Compensated {
+pub(crate) struct ColorScratch {
     /// [h, w, 3]
     image: Block<f32>,
     /// Whether the colours are there.
@@ -95,18 +95,18 @@ pub(crate) struct Compensated {
     map: Block<f32>,
 }
 
-impl Compensated {
+impl ColorScratch {
     pub(crate) fn reserve(
         heap: &Heap,
-        (camera, pass): (&Camera, Pass),
-        kind: Compensation,
+        camera: &Camera,
+        room: ColorRoom,
     ) -> Result<Self, DeviceError> {
         let pixels = camera.size[0] as usize * camera.size[1] as usize;
-        let (sums, width) = match pass {
-            Pass::Eval | Pass::Picture => {
+        let (sums, width) = match room {
+            ColorRoom::Corrected => {
                 (Carve::bytes_for::<f64>(FIT_WIDTH) / size_of::<f32>(), AFFINE_WIDTH as usize)
             }
-            Pass::Train | Pass::Observe => (sums_len(kind), kind.width()),
+            ColorRoom::Learned(kind) => (sums_len(kind), kind.width()),
         };
         Ok(Self {
             image: heap.scratch("compensated image", pixels * 3)?,
@@ -141,11 +141,11 @@ fn sums_len(kind: Compensation) -> usize {
 /// moves on by its momentum over the steps since it moved last, as dense Adam would have it.
 pub(crate) fn compensate(
     session: &Session,
-    appearance: &mut Appearance,
-    view: usize,
-    (drawn, camera, compensated): (&Block<f32>, &Camera, &mut Compensated),
-    step: &AppearanceStep,
+    appearance: &mut ColorTables,
+    (drawn, camera, compensated): (&Block<f32>, &Camera, &mut ColorScratch),
+    step: &TableStep,
 ) -> Result<(), DeviceError> {
+    let view = step.view;
     appearance.check(view)?;
     let begun = session.timers.begin(Stage::Loss, &session.stream)?;
     let kind = appearance.kind;
@@ -187,16 +187,16 @@ pub(crate) fn compensate(
 /// colours into that of those drawn.
 pub(crate) fn learn(
     session: &Session,
-    appearance: &mut Appearance,
-    view: usize,
+    appearance: &mut ColorTables,
     (drawn, camera, compensated, d_image): (
         &Block<f32>,
         &Camera,
-        &mut Compensated,
+        &mut ColorScratch,
         &mut Block<f32>,
     ),
-    step: &AppearanceStep,
+    step: &TableStep,
 ) -> Result<(), DeviceError> {
+    let view = step.view;
     appearance.check(view)?;
     let begun = session.timers.begin(Stage::Loss, &session.stream)?;
     let (kind, stream, kernels) = (appearance.kind, &session.stream, &session.kernels);
@@ -261,7 +261,7 @@ pub(crate) fn learn(
 /// an affine map. Waits for the device.
 pub(crate) fn correct(
     session: &Session,
-    (drawn, camera, compensated): (&Block<f32>, &Camera, &mut Compensated),
+    (drawn, camera, compensated): (&Block<f32>, &Camera, &mut ColorScratch),
     target: &Target,
 ) -> Result<(), DeviceError> {
     if target.size() != camera.size {

@@ -6,12 +6,12 @@
 
 use super::bin::{self, Bins, Sorted};
 use super::blend::{self, BackwardState, Canvas, KeptState, Pixels};
-use super::extent::{Extent, INSTANCES_MAX, Library, Listing, bytes_for};
+use super::extent::{Extent, INSTANCES_MAX, ListScratch, Listing, bytes_for};
 use super::project::Splats;
 use crate::abi::Camera;
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::session::{BandPolicy, Session};
-use crate::backend::{DeviceError, Pass, RenderSettings};
+use crate::backend::{DeviceError, Drawing};
 use crate::memory::Bytes;
 
 /// Blocks that are taken at once for a band, at most. Without virtual memory each may be rounded up
@@ -57,7 +57,7 @@ pub(crate) struct Bands {
 pub(crate) fn draw(
     session: &Session,
     (splats, front_to_back): (&mut Splats, usize),
-    view: (&Camera, &RenderSettings),
+    view: (&Camera, &Drawing),
     canvas: &mut Canvas,
 ) -> Result<Lists, DeviceError> {
     let whole = Extent::whole(view.0, splats.instances);
@@ -69,7 +69,9 @@ pub(crate) fn draw(
             let bins = draw_whole(session, (splats, front_to_back), view, (whole, canvas))?;
             return Ok(Lists::Whole(bins));
         }
-        (BandPolicy::WhenNeeded, Ok(whole)) if need(&whole, (0, keeps))? <= room(session) => {
+        (BandPolicy::WhenNeeded, Ok(whole))
+            if need(session, &whole, (0, keeps)) <= room(session) =>
+        {
             match draw_whole(session, (splats, front_to_back), view, (whole, canvas)) {
                 // Others may have taken what the books say is there.
                 Err(error) if is_refusal(&error) => {}
@@ -92,7 +94,7 @@ pub(crate) fn draw(
 fn draw_whole(
     session: &Session,
     (splats, front_to_back): (&mut Splats, usize),
-    (camera, settings): (&Camera, &RenderSettings),
+    (camera, settings): (&Camera, &Drawing),
     (extent, canvas): (Extent, &mut Canvas),
 ) -> Result<Bins, DeviceError> {
     let bins = bin::list_whole(session, (splats, front_to_back), camera, extent)?;
@@ -107,7 +109,7 @@ fn ask_for(
     extent: &Extent,
     (counted, keeps): (usize, KeptState),
 ) -> Result<(), DeviceError> {
-    let need = need(extent, (counted, keeps))?;
+    let need = need(session, extent, (counted, keeps));
     // What is needed is bounded from above, and over the budget, where others have taken what this
     // program had counted on, nothing more can be had: what is there may do.
     if need <= room(session) || session.heap.excess() > Bytes(0) {
@@ -120,7 +122,7 @@ fn ask_for(
 /// About the bytes that the lists of a whole view take, with what is kept of them.
 pub(crate) fn lists_bytes(camera: &Camera, instances: u64, keeps: KeptState) -> Bytes {
     let bytes = Extent::whole(camera, instances)
-        .map_or(u64::MAX, |extent| need_with(&extent, (0, keeps), Library::default()));
+        .map_or(u64::MAX, |extent| need_with(&extent, (0, keeps), ListScratch::default()));
     Bytes(bytes)
 }
 
@@ -130,12 +132,13 @@ pub(crate) fn sorted_bytes(visible: usize) -> Bytes {
 }
 
 /// Bytes of the arena that it takes to list and draw. `counted` splats are counted anew.
-fn need(extent: &Extent, (counted, keeps): (usize, KeptState)) -> Result<u64, DeviceError> {
-    Ok(need_with(extent, (counted, keeps), Library::asked(extent, counted)?))
+fn need(session: &Session, extent: &Extent, (counted, keeps): (usize, KeptState)) -> u64 {
+    let library = ListScratch::of(session.heap.library(), extent, counted);
+    need_with(extent, (counted, keeps), library)
 }
 
 /// The same with so much scratch of the library.
-fn need_with(extent: &Extent, (counted, keeps): (usize, KeptState), library: Library) -> u64 {
+fn need_with(extent: &Extent, (counted, keeps): (usize, KeptState), library: ListScratch) -> u64 {
     let listing = Listing::of(extent, counted, library);
     let kept = BackwardState::bytes_for(extent, keeps);
     listing.stays + listing.passing.max(kept)
@@ -158,14 +161,10 @@ impl Bands {
         &self,
         session: &Session,
         splats: &Splats,
-        (camera, settings): (&Camera, &RenderSettings),
+        (camera, settings): (&Camera, &Drawing),
         canvas: &mut Canvas,
     ) -> Result<u32, DeviceError> {
-        let pass = match settings.pass {
-            Pass::Picture => Pass::Picture,
-            Pass::Eval | Pass::Train | Pass::Observe => Pass::Eval,
-        };
-        let settings = RenderSettings { pass, ..*settings };
+        let settings = Drawing { trains: false, ..*settings };
         self.each(session, (splats.visible, KeptState::of(&settings)), camera, |extent| {
             let bins = bin::list_band(session, (splats, &self.sorted), camera, extent)?;
             blend::forward(session, (splats, &bins), (camera, &settings), canvas)
@@ -177,7 +176,7 @@ impl Bands {
         &self,
         session: &Session,
         splats: &mut Splats,
-        (camera, settings): (&Camera, &RenderSettings),
+        (camera, settings): (&Camera, &Drawing),
         pixels: &mut Pixels<'_>,
     ) -> Result<(), DeviceError> {
         let begun = session.timers.begin(Stage::BlendBackward, &session.stream)?;
@@ -211,7 +210,7 @@ impl Bands {
             // As if of all rows, which takes a little more than any of them.
             let most = largest(bounded(total), |instances| {
                 let extent = Extent::whole(camera, instances.into())?;
-                Ok(need(&extent, (visible, keeps))? <= room)
+                Ok(need(session, &extent, (visible, keeps)) <= room)
             })?;
             let (end, instances) = band(&self.rows, first, (rows_most, most));
             match visit(Extent::band(camera, first..end, instances)?) {
@@ -359,7 +358,7 @@ mod tests {
         heap: &Heap,
         extent: &Extent,
         (counted, keeps): (usize, KeptState),
-        library: Library,
+        library: ListScratch,
     ) -> Result<(), DeviceError> {
         let (bins, spare) = Bins::reserve(heap, extent.clone())?;
         let counts = bin::SplatCounts::reserve(heap, counted)?;
@@ -401,7 +400,7 @@ mod tests {
             let (a, b) = (row(rows.0).unsigned_abs(), row(rows.1).unsigned_abs());
             let extent = Extent { tiles, rows: a.min(b)..a.max(b) + 1, instances };
             // The heap takes at least a byte.
-            let library = Library { sort: library.0 + 1, sum: library.1 + 1 };
+            let library = ListScratch { sort: library.0 + 1, sum: library.1 + 1 };
             let need = need_with(&extent, (counted, keeps), library);
             let granule = heap_of(Bytes(0)).granule().0;
             let least = need.div_ceil(granule) * granule;

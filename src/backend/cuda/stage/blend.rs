@@ -9,7 +9,7 @@ use crate::abi::{
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer, Heap};
 use crate::backend::cuda::session::Session;
-use crate::backend::{DeviceError, Pass, RenderSettings, Statistics};
+use crate::backend::{DeviceError, Drawing, Statistics};
 use crate::memory::Bytes;
 
 /// A drawn image with what the backward pass starts from.
@@ -31,19 +31,18 @@ impl Canvas {
     pub(crate) fn reserve(
         heap: &Heap,
         camera: &Camera,
-        settings: &RenderSettings,
+        settings: &Drawing,
     ) -> Result<Self, DeviceError> {
         let pixels = camera.size[0] as usize * camera.size[1] as usize;
         Ok(Self {
             image: heap.scratch("image", pixels * 3)?,
-            blended: match settings.pass {
-                Pass::Picture => Some(heap.scratch("pixels", pixels)?),
-                Pass::Eval | Pass::Train | Pass::Observe => None,
-            },
-            inverse_depths: draws_inverse_depths(settings)
+            blended: settings.counts.then(|| heap.scratch("pixels", pixels)).transpose()?,
+            inverse_depths: settings
+                .inverse_depths
                 .then(|| heap.scratch("inverse depths", pixels))
                 .transpose()?,
-            surface: draws_surface(settings)
+            surface: settings
+                .surface
                 .then(|| heap.scratch("surface maps", pixels * FEATURES_WIDTH as usize))
                 .transpose()?,
             kept: None,
@@ -156,24 +155,14 @@ pub(crate) enum KeptState {
 }
 
 impl KeptState {
-    pub(crate) fn of(settings: &RenderSettings) -> Self {
-        match settings.pass {
-            Pass::Eval | Pass::Picture => Self::Nothing,
-            Pass::Train | Pass::Observe if settings.surface => Self::ColoursAndSurface,
-            Pass::Train | Pass::Observe if settings.inverse_depth => Self::ColoursAndDepths,
-            Pass::Train | Pass::Observe => Self::Colours,
+    pub(crate) fn of(settings: &Drawing) -> Self {
+        match settings {
+            Drawing { trains: false, .. } => Self::Nothing,
+            Drawing { surface: true, .. } => Self::ColoursAndSurface,
+            Drawing { inverse_depths: true, .. } => Self::ColoursAndDepths,
+            Drawing { .. } => Self::Colours,
         }
     }
-}
-
-/// Whether inverse depths are drawn: where they are asked for, but not beside the blend counts.
-pub(crate) fn draws_inverse_depths(settings: &RenderSettings) -> bool {
-    settings.inverse_depth && settings.pass != Pass::Picture
-}
-
-/// Whether depths and normals are drawn; as with inverse depths.
-pub(crate) fn draws_surface(settings: &RenderSettings) -> bool {
-    settings.surface && settings.pass != Pass::Picture
 }
 
 /// What the backward pass starts from.
@@ -192,7 +181,7 @@ pub(crate) struct Pixels<'a> {
 pub(crate) fn forward(
     session: &Session,
     (splats, bins): (&Splats, &Bins),
-    (camera, settings): (&Camera, &RenderSettings),
+    (camera, settings): (&Camera, &Drawing),
     canvas: &mut Canvas,
 ) -> Result<(), DeviceError> {
     if let Some(mut kept) =
@@ -202,11 +191,11 @@ pub(crate) fn forward(
         canvas.kept = Some(kept);
     }
     let begun = session.timers.begin(Stage::BlendForward, &session.stream)?;
-    let kernel = match settings.pass {
-        Pass::Picture => &session.kernels.blend_counted,
-        _ if draws_surface(settings) => &session.kernels.blend_fwd_surface,
-        _ if draws_inverse_depths(settings) => &session.kernels.blend_fwd_depth,
-        Pass::Eval | Pass::Train | Pass::Observe => &session.kernels.blend_fwd,
+    let kernel = match settings {
+        Drawing { counts: true, .. } => &session.kernels.blend_counted,
+        Drawing { surface: true, .. } => &session.kernels.blend_fwd_surface,
+        Drawing { inverse_depths: true, .. } => &session.kernels.blend_fwd_depth,
+        Drawing { .. } => &session.kernels.blend_fwd,
     };
     let mut args = BlendArgs {
         image: canvas.image.write(),
@@ -285,7 +274,7 @@ fn hits_len(extent: &Extent) -> usize {
 pub(crate) fn backward(
     session: &Session,
     (splats, bins): (&mut Splats, &Bins),
-    view: (&Camera, &RenderSettings),
+    view: (&Camera, &Drawing),
     pixels: &mut Pixels<'_>,
 ) -> Result<(), DeviceError> {
     let begun = session.timers.begin(Stage::BlendBackward, &session.stream)?;
@@ -298,16 +287,16 @@ pub(crate) fn backward(
 pub(crate) fn add_gradients(
     session: &Session,
     (splats, bins): (&mut Splats, &Bins),
-    (camera, settings): (&Camera, &RenderSettings),
+    (camera, settings): (&Camera, &Drawing),
     Pixels { canvas, d_image, d_inverse_depths, d_surface }: &mut Pixels<'_>,
 ) -> Result<(), DeviceError> {
-    let Some(kept) = &mut canvas.kept else { return Err(DeviceError::NoLoss) };
+    let Some(kept) = &mut canvas.kept else { return Err(DeviceError::NoView) };
     let Splats { records, gradients, features, .. } = splats;
     let (features, d_features) = match features {
         Some(Features { values, gradients }) => (Some(&*values), gradients.as_mut()),
         None => (None, None),
     };
-    let absolute = settings.pass == Pass::Observe && settings.statistics != Statistics::Norms;
+    let absolute = settings.observe.is_some_and(|statistics| statistics != Statistics::Norms);
     let kernels = &session.kernels;
     // Where a surface is drawn its states hold those of the inverse depths.
     let kernel = match (d_features.is_some(), d_inverse_depths.is_some(), absolute) {

@@ -18,9 +18,9 @@ use crate::backend::cuda::memory::sort::{self, SortPairs};
 use crate::backend::cuda::model::lanes::{LANES, table_len};
 use crate::backend::cuda::model::tables::{GEOMETRY, GEOMETRY_FIRST, Model};
 use crate::backend::cuda::session::Session;
-use crate::backend::types::SPLIT_SHRINK;
+use crate::backend::edit::SPLIT_SHRINK;
 use crate::backend::{
-    Criterion, Densified, DensifyRule, DeviceError, Grant, RenderSettings, Statistics, Survey,
+    Criterion, Densified, DensifyRule, DeviceError, Drawing, Grant, Statistics, Survey,
 };
 use crate::math::random::{Purpose, Stream};
 use crate::math::{Real, inverse_sigmoid, sigmoid};
@@ -28,15 +28,15 @@ use crate::math::{Real, inverse_sigmoid, sigmoid};
 /// Scratch that rows are moved through, in words of 4 bytes: 32 MiB stay in the cache of a large GPU.
 pub(crate) const COMPACT_WORDS: usize = 1 << 23;
 
-/// Adds one view to the statistics: the norm of the centre's gradient, half the image being 1, or what
+/// Adds one view to the statistics where it is observed: the norm of the centre's gradient, half the image being 1, or what
 /// the statistics ask for.
 pub(crate) fn observe(
     session: &Session,
     model: &mut Model,
     splats: &Splats,
-    (camera, settings): (&Camera, &RenderSettings),
+    (camera, settings): (&Camera, &Drawing),
 ) -> Result<(), DeviceError> {
-    let statistics = settings.statistics;
+    let Some(statistics) = settings.observe else { return Ok(()) };
     let [.., axis_x, axis_y, axis_z] = camera.rotation;
     let sums_absolute = statistics == Statistics::Both;
     if sums_absolute {

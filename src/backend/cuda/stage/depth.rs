@@ -1,5 +1,6 @@
 //! The loss of inverse depths: L1 against the photograph's map, and its gradient.
 
+use crate::abi::terms::VALUE_DEPTH_L1;
 use crate::abi::{Camera, DepthLossArgs};
 use crate::backend::DeviceError;
 use crate::backend::cuda::device::error::count_u32;
@@ -21,7 +22,6 @@ pub(crate) fn compare(
     }
     let Some((map, [scale, offset])) = target.depth() else { return Ok(false) };
     let begun = session.timers.begin(Stage::Loss, &session.stream)?;
-    session.status.clear_depth(&session.stream)?;
     target.wait(&session.stream)?;
     let pixels = inverse_depths.len();
     #[expect(clippy::cast_possible_truncation, reason = "rounded to the device's precision")]
@@ -30,7 +30,7 @@ pub(crate) fn compare(
         target: map,
         mask: target.mask(),
         d_inverse_depths: d_inverse_depths.write(),
-        sum: session.status.depth(),
+        sum: session.status.sum(VALUE_DEPTH_L1),
         pixels: count_u32(pixels)?,
         scale,
         offset,

@@ -6,7 +6,7 @@ use std::ops::Range;
 use crate::abi::{BLEND_CHUNK, Camera, SHORT_KEYS_MAX, TileRange};
 use crate::backend::DeviceError;
 use crate::backend::cuda::memory::heap::Carve;
-use crate::backend::cuda::memory::sort;
+use crate::layout::Library;
 
 /// Most instances of a list: kernels count in steps of up to a chunk, in 32 bits, past the last.
 pub(crate) const INSTANCES_MAX: u32 = u32::MAX - BLEND_CHUNK;
@@ -68,25 +68,24 @@ impl Extent {
     }
 }
 
-/// Scratch that the library wants for a list, in bytes.
+/// Scratch of the library's calls for a list, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Library {
+pub(crate) struct ListScratch {
     /// To sort the instances.
     pub(crate) sort: u64,
     /// To sum up the instances of splats that were counted anew.
     pub(crate) sum: u64,
 }
 
-impl Library {
-    /// What it says. `counted` splats are counted anew.
-    pub(crate) fn asked(extent: &Extent, counted: usize) -> Result<Self, DeviceError> {
-        let ask = if extent.has_short_keys() {
-            sort::scratch_to_sort::<u16>
-        } else {
-            sort::scratch_to_sort::<u32>
-        };
-        let sort = ask(extent.instances, extent.key_bits())?;
-        Ok(Self { sort, sum: sort::scratch_to_sum_ordered(counted)? })
+impl ListScratch {
+    /// As the library has it. `counted` splats are counted anew.
+    pub(crate) fn of(library: &Library, extent: &Extent, counted: usize) -> Self {
+        let sort = if extent.has_short_keys() { &library.sort16 } else { &library.sort32 };
+        let bits = extent.key_bits();
+        Self {
+            sort: sort.bytes(extent.instances as u64, bits.end - bits.start),
+            sum: library.sum32.bytes(counted as u64),
+        }
     }
 }
 
@@ -101,7 +100,7 @@ pub(crate) struct Listing {
 
 impl Listing {
     /// Of a list for which `counted` splats are counted anew.
-    pub(crate) fn of(extent: &Extent, counted: usize, library: Library) -> Self {
+    pub(crate) fn of(extent: &Extent, counted: usize, library: ListScratch) -> Self {
         let list = bytes_for::<u32>(extent.instances);
         let keys = if extent.has_short_keys() {
             bytes_for::<u16>(extent.instances)

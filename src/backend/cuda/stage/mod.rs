@@ -10,6 +10,7 @@ pub(crate) mod densify;
 pub(crate) mod depth;
 pub(crate) mod extent;
 pub(crate) mod loss;
+pub(crate) mod losses;
 pub(crate) mod lpips;
 pub(crate) mod neighbours;
 pub(crate) mod normals;

@@ -17,9 +17,9 @@ use crate::backend::cuda::memory::heap::{Block, Buffer, Region};
 use crate::backend::cuda::memory::sort::{self, SortPairs};
 use crate::backend::cuda::model::tables::Model;
 use crate::backend::cuda::session::Session;
+use crate::backend::neighbours::list_len;
 use crate::backend::rows_version::RowsVersion;
-use crate::backend::surface::list_len;
-use crate::backend::{DeviceError, Neighbourhood};
+use crate::backend::{DeviceError, Held, NeighbourLists};
 use crate::memory::Bytes;
 
 /// Centres of a leaf, and boxes of a group: one for each lane of a warp.
@@ -28,7 +28,7 @@ const FAN: usize = 32;
 /// As many bits tell single-precision numbers of one sign and exponent apart.
 const MOST_ALONG_BITS: u32 = 24;
 
-/// Neighbours that the kernel with fewer registers finds.
+/// NearestLists that the kernel with fewer registers finds.
 const FEW: u32 = 16;
 
 /// Label of the lists.
@@ -36,7 +36,7 @@ pub(crate) const LISTS: &str = "neighbours";
 
 /// For each Gaussian the rows of those whose centres are nearest. Holds 4 bytes of the device's memory
 /// for each: who finds new ones lets go of the old ones first.
-pub struct Neighbours {
+pub struct NearestLists {
     count: u32,
     len: usize,
     /// [len, count]
@@ -45,17 +45,19 @@ pub struct Neighbours {
     rows_version: RowsVersion,
 }
 
-impl Neighbourhood for Neighbours {
+impl NeighbourLists for NearestLists {
     fn count(&self) -> u32 {
         self.count
     }
+}
 
+impl Held for NearestLists {
     fn bytes(&self) -> Bytes {
         Bytes::of::<u32>(self.len * self.count as usize)
     }
 }
 
-impl Neighbours {
+impl NearestLists {
     /// All of them, `[len, count]`.
     pub fn rows(&self) -> In<'_, u32> {
         self.rows.read()
@@ -91,7 +93,7 @@ pub(crate) fn neighbours(
     session: &Session,
     model: &Model,
     count: u32,
-) -> Result<Neighbours, DeviceError> {
+) -> Result<NearestLists, DeviceError> {
     let len = model.len();
     let count = list_len(count, len)?;
     let mut rows = session.heap.region(LISTS)?;
@@ -102,7 +104,7 @@ pub(crate) fn neighbours(
         drop(row_from_place);
         tree.search(session, (count, rows.write()))?;
     }
-    Ok(Neighbours { count, len, rows, rows_version: model.rows_version().clone() })
+    Ok(NearestLists { count, len, rows, rows_version: model.rows_version().clone() })
 }
 
 /// The rows in the order of the leaves; `[len]`.

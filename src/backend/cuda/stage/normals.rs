@@ -2,38 +2,21 @@
 //! those of the maps' depths.
 
 use super::project::{Features, Splats};
+use crate::abi::terms::VALUE_DN;
 use crate::abi::{Camera, FEATURES_WIDTH, FeaturesArgs, NORMALS_SIDE, NormalsArgs};
+use crate::backend::DeviceError;
 use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer};
-use crate::backend::cuda::memory::status::Report;
 use crate::backend::cuda::model::tables::Model;
 use crate::backend::cuda::session::Session;
-use crate::backend::{DeviceError, NormalRule, Pass, Pending};
-
-/// A mean on its way to the host.
-pub struct PendingNormals {
-    report: Report,
-    pixels: f64,
-}
-
-impl Pending<f64> for PendingNormals {
-    fn is_ready(&self) -> bool {
-        self.report.is_ready()
-    }
-
-    fn read(self) -> Result<f64, DeviceError> {
-        let value = self.report.read_normals()? / self.pixels;
-        if value.is_finite() { Ok(value) } else { Err(DeviceError::LossNotFinite { value }) }
-    }
-}
 
 /// Gives the splats of a view their features, and room for the features' gradients where a backward
 /// pass follows.
 pub(crate) fn add_features(
     session: &Session,
     model: &Model,
-    (camera, pass): (&Camera, Pass),
+    (camera, trains): (&Camera, bool),
     splats: &mut Splats,
 ) -> Result<(), DeviceError> {
     let gaussians = model.len();
@@ -41,12 +24,9 @@ pub(crate) fn add_features(
     let values = splats.visible.max(1) * FEATURES_WIDTH as usize;
     let mut features = Features {
         values: session.heap.scratch("features of splats", values)?,
-        gradients: match pass {
-            Pass::Eval | Pass::Picture => None,
-            Pass::Train | Pass::Observe => {
-                Some(session.heap.scratch("gradients of features", values)?)
-            }
-        },
+        gradients: trains
+            .then(|| session.heap.scratch("gradients of features", values))
+            .transpose()?,
     };
     let begun = session.timers.begin(Stage::Project, &session.stream)?;
     let args = FeaturesArgs {
@@ -68,30 +48,24 @@ pub(crate) fn add_features(
 pub(crate) fn compare(
     session: &mut Session,
     (surface, camera): (&Block<f32>, &Camera),
-    (weight, rule): (f64, NormalRule),
+    (weight, by_opacity): (f64, bool),
     d_surface: &mut Block<f32>,
-) -> Result<PendingNormals, DeviceError> {
+) -> Result<(), DeviceError> {
     let begun = session.timers.begin(Stage::Loss, &session.stream)?;
-    session.status.clear_normals(&session.stream)?;
     let pixels = f64::from(camera.size[0]) * f64::from(camera.size[1]);
     #[expect(clippy::cast_possible_truncation, reason = "rounded to the device's precision")]
     let args = NormalsArgs {
         surface: surface.read(),
         d_surface: d_surface.write(),
-        sum: session.status.normals(),
+        sum: session.status.sum(VALUE_DN),
         focal_px: camera.focal_px,
         centre_px: camera.centre_px,
         size: camera.size,
         d_mean: (weight / pixels) as f32,
-        by_opacity: match rule {
-            NormalRule::EveryPixel => 0,
-            NormalRule::ByOpacity => 1,
-        },
+        by_opacity: u32::from(by_opacity),
     };
     let squares = camera.size.map(|side| side.div_ceil(NORMALS_SIDE) as usize);
     let blocks = squares[0] * squares[1];
     session.kernels.compare_normals.blocks(&session.stream, blocks, &args)?;
-    session.timers.end(&begun, &session.stream)?;
-    let report = session.status.report(&session.heap, &session.stream)?;
-    Ok(PendingNormals { report, pixels })
+    session.timers.end(&begun, &session.stream)
 }

@@ -5,7 +5,7 @@ use crate::abi::probe::ProbeArgs;
 use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::memory::heap::Buffer;
 use crate::backend::cuda::session::Session;
-use crate::backend::{DeviceError, RenderSettings};
+use crate::backend::{DeviceError, Drawing};
 use crate::dataset::View;
 
 /// A function of the device and the shape of its calls.
@@ -24,7 +24,7 @@ pub struct Call {
 pub(crate) fn probe(
     session: &Session,
     call: Call,
-    (view, settings): (&View, &RenderSettings),
+    (view, settings): (&View, &Drawing),
     inputs: &[f32],
 ) -> Result<Vec<f32>, DeviceError> {
     let rows = inputs.len() / call.inputs;

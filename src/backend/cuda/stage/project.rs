@@ -8,7 +8,7 @@ use crate::backend::cuda::memory::heap::{Block, Buffer, Carve, Piece};
 use crate::backend::cuda::model::tables::{Model, SH, SH_FIRST, SH_SECOND};
 use crate::backend::cuda::session::Session;
 use crate::backend::viewpoint::viewpoint;
-use crate::backend::{DeviceError, RenderSettings};
+use crate::backend::{DeviceError, Drawing};
 use crate::dataset::View;
 use crate::math::splat::TILE;
 use crate::memory::Bytes;
@@ -71,13 +71,16 @@ impl Splats {
         self.gradients.bytes() + features.map_or(Bytes::default(), Block::bytes)
     }
 
-    /// Brings what the step wants to know of the splats into their gradients, and gives the splats back:
-    /// what surfaces ask takes their place. Behind features, which lie further on, they stay, for
-    /// nothing would be won.
+    /// Gives the splats back, whose place the gradients of the terms at samples take. Behind features,
+    /// which lie further on, they stay, for nothing would be won.
+    pub(crate) fn make_room(&mut self, session: &Session) -> Result<(), DeviceError> {
+        if self.features.is_some() { Ok(()) } else { self.fold_into_gradients(session) }
+    }
+
+    /// Folds what the step needs of the splats into their gradients, and gives the splats back, and
+    /// features without gradients.
     pub(crate) fn fold_into_gradients(&mut self, session: &Session) -> Result<(), DeviceError> {
-        if self.features.is_some() {
-            return Ok(());
-        }
+        self.features.take_if(|features| features.gradients.is_none());
         let Some(records) = self.records.0.take() else { return Ok(()) };
         let args = FoldArgs {
             splats: records.read(),
@@ -122,7 +125,7 @@ impl<'a> Order<'a> {
 }
 
 /// The view as the kernels take it.
-pub(crate) fn camera(view: &View, settings: &RenderSettings) -> Result<Camera, DeviceError> {
+pub(crate) fn camera(view: &View, settings: &Drawing) -> Result<Camera, DeviceError> {
     let size = [view.camera.width, view.camera.height];
     // Kernels number the values of an image in 32 bits.
     let values = size.map(u64::from).iter().product::<u64>() * 3;

@@ -1,9 +1,13 @@
 //! Stage `regularise`: what has Gaussians lie on surfaces (SuGaR: Guédon and Lepetit 2024, section
 //! 4.1), and its gradients of their geometry. The twin of `backend/cpu/stage/surface.rs`.
 
-use super::neighbours::Neighbours;
+use super::losses::PendingLosses;
+use super::neighbours::NearestLists;
 use super::project::Splats;
 use super::sampled_depths::{DepthMap, Sampled};
+use crate::abi::terms::{
+    At, Inputs, SampleRule, Terms, VALUE_DENSITY, VALUE_ENTROPY, VALUE_NORMAL, VALUE_SDF,
+};
 use crate::abi::{
     Camera, EntropyArgs, In, Out, RegulariseArgs, SURFACE_BLOCK, SURFACE_WIDTH, SeenArgs,
 };
@@ -12,11 +16,10 @@ use crate::backend::cuda::device::launch::Kernel;
 use crate::backend::cuda::device::stream::Stream;
 use crate::backend::cuda::memory::heap::{Block, Buffer};
 use crate::backend::cuda::memory::sort::exclusive_sum;
-use crate::backend::cuda::memory::status::Report;
 use crate::backend::cuda::model::lanes::LANES;
 use crate::backend::cuda::model::tables::Model;
 use crate::backend::cuda::session::Session;
-use crate::backend::{DeviceError, Neighbourhood, Pending, SurfaceRule, SurfaceTerms};
+use crate::backend::{DeviceError, NeighbourLists, check_inputs};
 use crate::math::Real;
 use crate::math::random::{Purpose, Stream as Random};
 
@@ -24,38 +27,8 @@ use crate::math::random::{Purpose, Stream as Random};
 /// the terms in the end does not count.
 const MOST_BLOCKS: usize = 4096;
 
-/// Neighbours that half a warp has lanes for.
+/// NearestLists that half a warp has lanes for.
 const HALF_WARP: u32 = 16;
-
-/// The surface terms on their way to the host.
-pub struct PendingSurface {
-    report: Report,
-    /// Gaussians that the view sees.
-    seen: usize,
-    samples: u32,
-}
-
-impl Pending<SurfaceTerms> for PendingSurface {
-    fn is_ready(&self) -> bool {
-        self.report.is_ready()
-    }
-
-    fn read(self) -> Result<SurfaceTerms, DeviceError> {
-        let sums = self.report.read_surface()?;
-        let samples = f64::from(self.samples.max(1));
-        let terms = SurfaceTerms {
-            entropy: sums.entropy / self.seen.max(1) as f64,
-            density: sums.density / samples,
-            normal: sums.normal / samples,
-            sdf: sums.sdf / samples,
-        };
-        let all = [terms.entropy, terms.density, terms.normal, terms.sdf];
-        match all.into_iter().find(|value| !value.is_finite()) {
-            Some(value) => Err(DeviceError::LossNotFinite { value }),
-            None => Ok(terms),
-        }
-    }
-}
 
 /// What is left of a view behind its backward pass.
 #[derive(Clone, Copy)]
@@ -66,55 +39,53 @@ pub(crate) struct SampledView<'a> {
     pub(crate) depth_map: Option<&'a DepthMap>,
 }
 
-/// Adds the gradients of what the rule asks for to `geometry`, [n, 12], which is made where there is
+/// Adds the gradients of the terms at samples to `geometry`, [n, 12], which is made where there is
 /// none. All memory is taken before anything is added: where it is refused nothing has happened.
 pub(crate) fn regularise(
     session: &mut Session,
     model: &Model,
-    (sampled_view, near): (SampledView<'_>, Option<&Neighbours>),
+    (sampled_view, near): (SampledView<'_>, Option<&NearestLists>),
     geometry: &mut Option<Block<f32>>,
-    rule: &SurfaceRule,
-) -> Result<PendingSurface, DeviceError> {
-    match near {
-        Some(near) if rule.is_sampled() => near.check(model)?,
-        None if rule.is_sampled() => return Err(DeviceError::NoNeighbours),
-        _ => {}
+    terms: &Terms,
+) -> Result<PendingLosses, DeviceError> {
+    check_inputs(
+        terms,
+        Inputs { inverse_depths: true, maps: true, ..Inputs::NONE },
+        near.is_some(),
+    )?;
+    let near = near.filter(|_| terms.needs().samples);
+    if let Some(near) = near {
+        near.check(model)?;
     }
-    let depth_map = match sampled_view.depth_map {
-        _ if !rule.compares_distances() => None,
-        None => return Err(DeviceError::NoSurfaceMaps),
-        there => there,
-    };
-    let SampledView { splats, camera, .. } = sampled_view;
-    session.status.clear_surface(&session.stream)?;
-    let has_entropy = rule.entropy != 0.0;
-    let is_sampled = rule.is_sampled() && rule.samples > 0;
-    if splats.visible > 0 && (has_entropy || is_sampled) {
+    let SampledView { splats, camera, depth_map } = sampled_view;
+    session.status.clear_sums(&session.stream)?;
+    let entropy_weight = terms.weight(VALUE_ENTROPY);
+    if splats.visible > 0 {
         let d_geometry = match geometry {
             Some(there) => there,
             None => geometry.insert(zeros(session, model.len())?),
         };
-        let rows = if has_entropy || depth_map.is_none() {
+        let rows = if entropy_weight != 0.0 || depth_map.is_none() {
             Some(seen_rows(session, splats, model.len())?)
         } else {
             None
         };
         let near_surface =
             depth_map.map(|map| map.near(session, model, (splats, camera))).transpose()?;
-        if let Some(rows) = rows.as_ref().filter(|_| has_entropy) {
-            regularise_entropy(session, model, rows, (rule.entropy, d_geometry))?;
+        if let Some(rows) = rows.as_ref().filter(|_| entropy_weight != 0.0) {
+            regularise_entropy(session, model, rows, (entropy_weight, d_geometry))?;
         }
         let of = match (depth_map, &near_surface, &rows) {
             (Some(map), Some(sampled), _) => Some(SampleSource::Shown(map, sampled)),
             (.., rows) => rows.as_ref().map(SampleSource::Seen),
         };
-        if let (Some(near), Some(of)) = (near.filter(|_| is_sampled), of) {
-            let from = (of, near, camera);
-            regularise_samples(session, model, from, (rule, d_geometry))?;
+        if let (Some(near), Some(of)) = (near, of) {
+            regularise_samples(session, model, (of, near, camera), (terms, d_geometry))?;
         }
     }
-    let report = session.status.report_surface(&session.heap, &session.stream)?;
-    Ok(PendingSurface { report, seen: splats.visible, samples: rule.samples })
+    let report = session.status.report(&session.heap, &session.stream)?;
+    let active = terms.active_at(At::Samples).copied().collect();
+    Ok(PendingLosses::of_samples(report, active, (splats.visible, terms.samples.count)))
 }
 
 /// Gradients of so many Gaussians' geometry that nothing was added to.
@@ -189,11 +160,11 @@ enum SampleSource<'a> {
 fn regularise_samples(
     session: &mut Session,
     model: &Model,
-    from: (SampleSource<'_>, &Neighbours, &Camera),
-    (rule, d_geometry): (&SurfaceRule, &mut Block<f32>),
+    from: (SampleSource<'_>, &NearestLists, &Camera),
+    (terms, d_geometry): (&Terms, &mut Block<f32>),
 ) -> Result<(), DeviceError> {
     let sums = session.status.surface();
-    let plain = samples(model, from, rule)?;
+    let plain = samples(model, from, terms)?;
     let args = RegulariseArgs { d_geometry: d_geometry.write(), sums, ..plain };
     let kernels = &session.kernels;
     let kernels = match from.0 {
@@ -209,27 +180,28 @@ pub(crate) fn compare_depths(
     session: &Session,
     model: &Model,
     (splats, camera, map): (&Splats, &Camera, &DepthMap),
-    (near, rule): (&Neighbours, &SurfaceRule),
+    (near, terms): (&NearestLists, &Terms),
     d_surface: &mut Block<f32>,
 ) -> Result<(), DeviceError> {
     if splats.visible == 0 {
         return Ok(());
     }
     let sampled = &map.near(session, model, (splats, camera))?;
-    let plain = samples(model, (SampleSource::Shown(map, sampled), near, camera), rule)?;
+    let plain = samples(model, (SampleSource::Shown(map, sampled), near, camera), terms)?;
     let args = RegulariseArgs { d_surface: d_surface.write(), ..plain };
     let kernels = &session.kernels;
     take_samples(&session.stream, [&kernels.compare_shown_16, &kernels.compare_shown_32], &args)
 }
 
-/// The samples of a rule; nothing is added to.
+/// The samples that the terms need; nothing is added to.
 fn samples<'a>(
     model: &'a Model,
-    (of, near, camera): (SampleSource<'a>, &'a Neighbours, &Camera),
-    rule: &SurfaceRule,
+    (of, near, camera): (SampleSource<'a>, &'a NearestLists, &Camera),
+    terms: &Terms,
 ) -> Result<RegulariseArgs<'a>, DeviceError> {
-    let key = |purpose| Random::new(rule.seed, u64::from(rule.iteration), purpose).key();
-    let share = |weight: f64| f32::of(weight / f64::from(rule.samples));
+    let SampleRule { count, seed, iteration } = terms.samples;
+    let key = |purpose| Random::new(seed, u64::from(iteration), purpose).key();
+    let share = |value| f32::of(terms.weight(value) / f64::from(count));
     let (rows, depths, farthest, total) = match of {
         SampleSource::Seen(rows) => (rows, In::NULL, In::NULL, In::NULL),
         SampleSource::Shown(map, Sampled { rows, total }) => {
@@ -251,11 +223,11 @@ fn samples<'a>(
         camera: *camera,
         seen: count_u32(rows.len())?,
         list_len: near.count(),
-        samples: rule.samples,
-        d_density: share(rule.density),
-        d_normal: share(rule.normal),
-        d_sdf: share(rule.sdf),
-        sdf_unit: f32::of(rule.sdf_unit),
+        samples: count,
+        d_density: share(VALUE_DENSITY),
+        d_normal: share(VALUE_NORMAL),
+        d_sdf: share(VALUE_SDF),
+        sdf_unit: f32::of(terms.sdf_unit().unwrap_or(1.0)),
         reserved: 0,
     })
 }

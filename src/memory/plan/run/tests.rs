@@ -18,6 +18,7 @@ fn run(gaussians: u64, storage: Storage) -> Run {
         colors: None,
         births: None,
         coarse: None,
+        batch_views: 1,
         relocates: false,
         bands: false,
         context: CONTEXT,
@@ -133,6 +134,35 @@ fn colour_tables_take_their_bytes_and_an_image_beside_the_view() {
         let expected = image + 4 * (3 * 43 * width + sums + width);
         // Whole granules of the tables and of the scratch.
         assert!(more.abs_diff(expected) <= 2 * (2 << 20), "{more} for {expected}");
+    }
+}
+
+/// Of 48 bytes a splat there is a twentieth more than the view has.
+#[test]
+fn each_view_of_a_batch_but_the_last_holds_its_settled_gradients() {
+    let one = run(1_000_000, Storage::Full);
+    let reach = |run: &Run| {
+        let stage = run.forecast(None).stages.into_iter().find(|stage| stage.name == "iteration");
+        stage.expect("a stage").total.0
+    };
+    let visible = one.seen.of(1_000_000).visible;
+    let each = 4_000_000 + 48 * (visible + visible / 20);
+    for batch_views in [2, 8] {
+        let more = reach(&Run { batch_views, ..one.clone() }) - reach(&one);
+        let expected = u64::from(batch_views - 1) * each;
+        // Starts of blocks, and whole granules.
+        assert!(more.abs_diff(expected) <= 2 << 20, "{batch_views}: {more} for {expected}");
+    }
+}
+
+#[test]
+fn a_batch_of_the_coarse_stage_holds_no_less() {
+    for maps in [Maps::Undrawn, Maps::Compared, Maps::Sampled] {
+        let one = coarse(1_000_000, maps);
+        let four = Run { batch_views: 4, ..one.clone() };
+        let more = four.least().0 - one.least().0;
+        let visible = one.seen.of(1_000_000).visible;
+        assert!(more >= 3 * (4_000_000 + 48 * visible), "{maps:?}: {more}");
     }
 }
 

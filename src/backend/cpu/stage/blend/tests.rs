@@ -8,11 +8,11 @@ use crate::math::splat::Ellipse;
 const SIZE: [u32; 2] = [9, 7];
 const PIXELS: usize = 63;
 
-const SETTINGS: RenderSettings = RenderSettings {
-    inverse_depth: true,
+const SETTINGS: Drawing = Drawing {
+    inverse_depths: true,
     surface: true,
     background: [0.2, 0.5, 0.9],
-    ..RenderSettings::DEFAULT
+    ..Drawing::DEFAULT
 };
 
 /// Uniform numbers in -1..1, of which each stream has its own.
@@ -146,15 +146,14 @@ fn absolute_gradients_are_what_each_pixel_gives_by_itself() {
 fn inverse_depths_are_drawn_where_they_are_asked_for_over_nothing() {
     let splats = splats();
     let bins = bin(&splats, SIZE);
-    let map = |settings: &RenderSettings| forward(&splats, &bins, SIZE, settings).inverse_depths;
+    let map = |settings: &Drawing| forward(&splats, &bins, SIZE, settings).inverse_depths;
     assert_eq!(map(&SETTINGS).len(), PIXELS);
-    assert!(map(&RenderSettings { inverse_depth: false, ..SETTINGS }).is_empty());
-    assert!(map(&RenderSettings { pass: Pass::Picture, ..SETTINGS }).is_empty());
+    assert!(map(&Drawing { inverse_depths: false, ..SETTINGS }).is_empty());
     let alone = &splats[..1];
     let canvas = forward(alone, &bin(alone, SIZE), SIZE, &SETTINGS);
     let mut white = alone.to_vec();
     white[0].color = [1.0; 3];
-    let black = RenderSettings { background: [0.0; 3], ..SETTINGS };
+    let black = Drawing { background: [0.0; 3], ..SETTINGS };
     let weights = forward(&white, &bin(&white, SIZE), SIZE, &black).image;
     for (inverse_depth, weight) in canvas.inverse_depths.iter().zip(weights.chunks_exact(3)) {
         // One rounding of each factor.
@@ -168,15 +167,15 @@ fn inverse_depths_are_drawn_where_they_are_asked_for_over_nothing() {
 fn surface_maps_are_drawn_on_request_and_hold_the_opacity() {
     let splats = splats();
     let bins = bin(&splats, SIZE);
-    let map = |settings: &RenderSettings| forward(&splats, &bins, SIZE, settings).surface;
+    let map = |settings: &Drawing| forward(&splats, &bins, SIZE, settings).surface;
     assert_eq!(map(&SETTINGS).len(), PIXELS * 4);
-    assert!(map(&RenderSettings { surface: false, ..SETTINGS }).is_empty());
-    assert!(map(&RenderSettings { pass: Pass::Picture, ..SETTINGS }).is_empty());
+    assert!(map(&Drawing { surface: false, ..SETTINGS }).is_empty());
+    assert!(map(&Drawing { surface: false, ..SETTINGS }).is_empty());
     let mut white = splats.clone();
     for splat in &mut white {
         splat.color = [1.0; 3];
     }
-    let black = RenderSettings { background: [0.0; 3], ..SETTINGS };
+    let black = Drawing { background: [0.0; 3], ..SETTINGS };
     let weights = forward(&white, &bins, SIZE, &black).image;
     for (pixel, weight) in map(&SETTINGS).chunks_exact(4).zip(weights.chunks_exact(3)) {
         // The sum of the weights and 1 less the product of what passes differ by rounding.

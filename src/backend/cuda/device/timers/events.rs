@@ -39,7 +39,7 @@ impl Timers {
         Ok(Self { pool: Some(RefCell::new(pool)) })
     }
 
-    /// What comes next on the stream belongs to this stage.
+    /// The next work on the stream belongs to this stage.
     pub fn begin(&self, stage: Stage, stream: &Stream) -> Result<Begun, DeviceError> {
         let Some(pool) = &self.pool else { return Ok(Begun { pair: None }) };
         let mut pool = pool.borrow_mut();
@@ -55,7 +55,7 @@ impl Timers {
         Ok(Begun { pair: Some(index) })
     }
 
-    /// The stage ends with what was put on the stream last.
+    /// The stage ends with the last work that is queued on the stream.
     pub fn end(&self, begun: &Begun, stream: &Stream) -> Result<(), DeviceError> {
         match (&self.pool, begun.pair) {
             (Some(pool), Some(index)) => pool.borrow().pairs[index].1.record(stream),

@@ -1,4 +1,4 @@
-//! The memory behind scratch blocks: filled from the beginning, where nothing lives.
+//! The memory of scratch blocks: each new block starts after the last live one.
 
 use std::rc::Rc;
 
@@ -6,10 +6,10 @@ use super::span::{ALIGNMENT, Accounts, Span};
 use crate::backend::DeviceError;
 use crate::memory::Kind;
 
-/// Label of the arena's memory; what is used of it stands under the labels of the blocks.
+/// Label of the arena's memory; its blocks are listed under their own labels.
 const LABEL: &str = "scratch";
 
-/// Growth beyond what is asked for, as a share of what is there: a frame that is a little larger
+/// Growth beyond the request, as a share of the present size: a frame that is a little larger
 /// than the last one maps nothing.
 const SPARE_SHARE: u64 = 8;
 
@@ -54,7 +54,7 @@ impl Arena {
         }
     }
 
-    /// A place behind all live blocks.
+    /// Places a block after all live blocks.
     pub(super) fn take(&mut self, bytes: u64) -> Result<BlockPlace, DeviceError> {
         let (span, start) = if self.accounts.memory.is_virtual() {
             self.place_in_place(bytes)?
@@ -74,7 +74,7 @@ impl Arena {
         self.live.retain(|live| live.id != id);
     }
 
-    /// Gives back what lies behind all live blocks.
+    /// Gives back the memory after all live blocks.
     pub(super) fn trim(&mut self) -> Result<(), DeviceError> {
         let (top_span, top) = self.top();
         if self.live.is_empty() && !self.accounts.memory.is_virtual() {
@@ -108,6 +108,12 @@ impl Arena {
         self.reached[0].max(self.reached[1])
     }
 
+    /// Where the first span begins.
+    #[cfg(test)]
+    pub(super) fn address(&self) -> u64 {
+        self.spans.first().map_or(0, Span::address)
+    }
+
     /// Bytes of all spans.
     pub(super) fn mapped(&self) -> u64 {
         self.spans.iter().map(Span::mapped).sum()
@@ -118,14 +124,14 @@ impl Arena {
         self.mapped() - self.idle()
     }
 
-    /// Bytes behind all live blocks.
+    /// Bytes after all live blocks.
     pub(super) fn idle(&self) -> u64 {
         let (span, top) = self.top();
         let behind = self.spans.iter().skip(span).map(Span::mapped).sum::<u64>();
         behind.saturating_sub(top)
     }
 
-    /// The first place behind all live blocks.
+    /// The first free address after all live blocks.
     fn top(&self) -> (usize, u64) {
         self.live.last().map_or((0, 0), |live| (live.span, live.end.next_multiple_of(ALIGNMENT)))
     }

@@ -2,12 +2,9 @@
 
 use std::ops::Range;
 
-use cudarc::driver::result;
-
 use super::pinned::Pinned;
 use crate::abi::{In, Out, Plain};
 use crate::backend::DeviceError;
-use crate::backend::cuda::device::error::failed;
 use crate::backend::cuda::device::stream::Stream;
 
 /// Values of one type in a row on the device.
@@ -25,7 +22,7 @@ pub unsafe trait Buffer {
     /// How many there are.
     fn len(&self) -> usize;
 
-    /// What the ledger calls it.
+    /// Its name in the ledger.
     fn label(&self) -> &'static str;
 
     /// Whether there is none.
@@ -56,8 +53,7 @@ pub unsafe trait Buffer {
             return Ok(());
         }
         // SAFETY: the range is the buffer's, and `values` outlives the copy awaited below.
-        unsafe { result::memcpy_htod_async(address, values, stream.raw()) }
-            .map_err(failed("cuMemcpyHtoDAsync"))?;
+        unsafe { stream.queue().upload(address, values.as_ptr().cast(), bytes) }?;
         stream.synchronize()
     }
 
@@ -75,8 +71,9 @@ pub unsafe trait Buffer {
         }
         // SAFETY: the range is the buffer's, any bits are a value, and `values` outlives the copy
         // awaited below.
-        unsafe { result::memcpy_dtoh_async(values, address, stream.raw()) }
-            .map_err(failed("cuMemcpyDtoHAsync"))?;
+        unsafe {
+            stream.queue().download(values.as_mut_ptr().cast(), (self.label(), address), bytes)
+        }?;
         stream.synchronize()
     }
 
@@ -94,9 +91,7 @@ pub unsafe trait Buffer {
         }
         // SAFETY: both ranges hold as many bytes, and `values` is not touched until the event
         // that follows.
-        unsafe { cudarc::driver::sys::cuMemcpyHtoDAsync_v2(address, source, bytes, stream.raw()) }
-            .result()
-            .map_err(failed("cuMemcpyHtoDAsync"))?;
+        unsafe { stream.queue().upload(address, source, bytes) }?;
         values.busy_until_now(stream)
     }
 
@@ -114,9 +109,7 @@ pub unsafe trait Buffer {
         }
         // SAFETY: both ranges hold as many bytes, any bits are a value, and `values` is not
         // touched until the event that follows.
-        unsafe { cudarc::driver::sys::cuMemcpyDtoHAsync_v2(target, address, bytes, stream.raw()) }
-            .result()
-            .map_err(failed("cuMemcpyDtoHAsync"))?;
+        unsafe { stream.queue().download(target, (self.label(), address), bytes) }?;
         values.busy_until_now(stream)
     }
 
@@ -133,8 +126,7 @@ pub unsafe trait Buffer {
             return Ok(());
         }
         // SAFETY: the ranges belong to two buffers, since one is borrowed mutably.
-        unsafe { result::memcpy_dtod_async(to, from, bytes, stream.raw()) }
-            .map_err(failed("cuMemcpyDtoDAsync"))
+        unsafe { stream.queue().copy(to, from, bytes) }
     }
 
     /// Makes all bits zero.
@@ -164,8 +156,7 @@ pub unsafe trait Buffer {
             return Ok(());
         }
         // SAFETY: the range is the buffer's, and any bits are a value.
-        unsafe { result::memset_d8_async(address, byte, bytes, stream.raw()) }
-            .map_err(failed("cuMemsetD8Async"))
+        unsafe { stream.queue().fill(address, byte, bytes) }
     }
 
     /// Address and bytes of a range, which must lie within.
@@ -174,7 +165,7 @@ pub unsafe trait Buffer {
             return Err(DeviceError::Driver {
                 call,
                 reason: format!(
-                    "`{}` holds {} values, but {range:?} are asked for",
+                    "`{}` holds {} values, but {range:?} were requested",
                     self.label(),
                     self.len()
                 ),

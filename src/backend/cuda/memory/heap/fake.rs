@@ -1,8 +1,10 @@
-//! A device of the tests: it refuses what a driver would take badly, and remembers what memory
+//! A device for tests: it rejects calls that a driver would reject, and remembers what memory
 //! holds.
 
+use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::ffi::c_void;
 use std::rc::Rc;
 
 use super::memory::{DeviceMemory, Fault};
@@ -15,7 +17,7 @@ pub(super) const GRANULE: u64 = 2 << 20;
 #[derive(Default)]
 pub(super) struct FakeState {
     pub(super) capacity: u64,
-    /// What others hold.
+    /// Bytes that other programs hold.
     pub(super) foreign: u64,
     next: u64,
     reservations: BTreeMap<u64, u64>,
@@ -26,8 +28,17 @@ pub(super) struct FakeState {
     /// End by beginning of what kernels may use.
     allowed: BTreeMap<u64, u64>,
     allocations: BTreeMap<u64, u64>,
-    /// What a granule holds, by address.
+    /// Bytes of the host's memory by address.
+    pinned: BTreeMap<usize, usize>,
+    /// The contents of each granule, by address.
     contents: BTreeMap<u64, u64>,
+}
+
+/// What page-locked memory is aligned to.
+const PAGE: usize = 4096;
+
+fn layout_of(bytes: usize) -> Layout {
+    Layout::from_size_align(bytes, PAGE).expect("more than an address space has")
 }
 
 /// A handle, so that the test sees what the heap does.
@@ -224,5 +235,20 @@ impl DeviceMemory for FakeDevice {
             state.contents.range(from..from + bytes).map(|(at, mark)| (at - from, *mark)).collect();
         state.contents.extend(copied.into_iter().map(|(at, mark)| (to + at, mark)));
         Ok(())
+    }
+
+    fn allocate_pinned(&self, bytes: usize) -> Result<*mut c_void, Fault> {
+        assert!(bytes > 0);
+        // SAFETY: the size is not zero.
+        let address = unsafe { alloc_zeroed(layout_of(bytes)) };
+        assert!(!address.is_null(), "the host has no {bytes} bytes");
+        self.state.borrow_mut().pinned.insert(address.addr(), bytes);
+        Ok(address.cast())
+    }
+
+    fn free_pinned(&self, address: *mut c_void) {
+        let bytes = self.state.borrow_mut().pinned.remove(&address.addr()).expect("freed twice");
+        // SAFETY: `allocate_pinned` took it with this layout, and it is freed once.
+        unsafe { dealloc(address.cast(), layout_of(bytes)) }
     }
 }

@@ -40,7 +40,7 @@ pub(super) trait DeviceMemory {
     fn is_virtual(&self) -> bool;
     /// Memory of the device, used or not.
     fn capacity(&self) -> Bytes;
-    /// Memory that nobody uses.
+    /// Free memory of the device.
     fn free(&self) -> Result<Bytes, DeviceError>;
     /// Waits until nothing that was queued uses memory.
     fn wait(&self) -> Result<(), DeviceError>;
@@ -53,11 +53,11 @@ pub(super) trait DeviceMemory {
     fn create(&self, bytes: u64) -> Result<u64, Fault>;
     /// Gives a block back, which goes when it is not mapped any more.
     fn release(&self, handle: u64) -> Result<(), DeviceError>;
-    /// Puts a block where there is address space.
+    /// Maps a block at a reserved address.
     fn map(&self, address: u64, bytes: u64, handle: u64) -> Result<(), Fault>;
     /// Takes whole blocks away again.
     fn unmap(&self, address: u64, bytes: u64) -> Result<(), DeviceError>;
-    /// Lets kernels use what is mapped.
+    /// Makes mapped memory accessible to kernels.
     fn allow(&self, address: u64, bytes: u64) -> Result<(), DeviceError>;
 
     /// Takes address space and memory.
@@ -66,6 +66,11 @@ pub(super) trait DeviceMemory {
     fn deallocate(&self, address: u64) -> Result<(), DeviceError>;
     /// Copies within the device and waits for it.
     fn copy(&self, to: u64, from: u64, bytes: u64) -> Result<(), DeviceError>;
+
+    /// Takes page-locked memory of the host, at least a byte, which any thread's context may use.
+    fn allocate_pinned(&self, bytes: usize) -> Result<*mut c_void, Fault>;
+    /// Gives page-locked memory back.
+    fn free_pinned(&self, address: *mut c_void);
 }
 
 /// The memory of a GPU.
@@ -116,7 +121,7 @@ impl GpuMemory {
     }
 }
 
-/// Tells memory that is not there from other failures.
+/// Distinguishes missing memory from other failures.
 fn fault(call: &'static str) -> impl Fn(DriverError) -> Fault {
     move |error| match error.0 {
         sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => Fault::Exhausted,
@@ -182,7 +187,7 @@ impl DeviceMemory for GpuMemory {
     }
 
     fn map(&self, address: u64, bytes: u64, handle: u64) -> Result<(), Fault> {
-        // SAFETY: the range lies behind what is mapped of the span's own reservation.
+        // SAFETY: the range lies after the mapped part of the span's own reservation.
         unsafe { sys::cuMemMap(address, size(bytes), 0, handle, 0) }
             .result()
             .map_err(fault("cuMemMap"))
@@ -222,28 +227,17 @@ impl DeviceMemory for GpuMemory {
             .map_err(failed("cuMemcpyDtoD"))?;
         self.wait()
     }
-}
 
-/// Takes page-locked memory of the host, which any thread's context may use.
-pub(super) fn allocate_pinned(
-    label: &'static str,
-    bytes: usize,
-) -> Result<*mut c_void, DeviceError> {
-    // SAFETY: the context is current; `Pinned` frees what it gets.
-    unsafe { result::malloc_host(bytes, sys::CU_MEMHOSTALLOC_PORTABLE) }.map_err(
-        |error| match error.0 {
-            sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => {
-                DeviceError::OutOfHostMemory { label, wanted: Bytes(bytes as u64) }
-            }
-            _ => failed("cuMemHostAlloc")(error),
-        },
-    )
-}
+    fn allocate_pinned(&self, bytes: usize) -> Result<*mut c_void, Fault> {
+        // SAFETY: the context is current; `Pinned` frees what it gets.
+        unsafe { result::malloc_host(bytes, sys::CU_MEMHOSTALLOC_PORTABLE) }
+            .map_err(fault("cuMemHostAlloc"))
+    }
 
-/// Gives page-locked memory back.
-pub(super) fn free_pinned(address: *mut c_void) {
-    // SAFETY: `Pinned` frees its allocation once, after waiting for transfers.
-    if let Err(error) = unsafe { result::free_host(address) } {
-        tracing::debug!("cuMemFreeHost: {error}");
+    fn free_pinned(&self, address: *mut c_void) {
+        // SAFETY: `Pinned` frees its allocation once, after waiting for transfers.
+        if let Err(error) = unsafe { result::free_host(address) } {
+            tracing::debug!("cuMemFreeHost: {error}");
+        }
     }
 }

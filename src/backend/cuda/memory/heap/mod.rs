@@ -12,8 +12,10 @@ mod scratch;
 mod span;
 #[cfg(test)]
 pub(crate) mod tests;
+#[cfg(test)]
+pub(in crate::backend::cuda) mod trace;
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 
 pub use buffer::Buffer;
@@ -26,9 +28,10 @@ use self::memory::{DeviceMemory, GpuMemory};
 use self::span::Accounts;
 use crate::backend::DeviceError;
 use crate::backend::cuda::device::driver::Device;
+use crate::layout::Library;
 use crate::memory::{Allowance, Bytes, Entry, Kind, Ledger, Limit};
 
-/// Label of what the driver needs for itself.
+/// Label of the driver's own memory.
 const FIXED: &str = "context and code";
 
 /// A handle to the memory of one GPU.
@@ -39,8 +42,8 @@ pub struct Heap {
 }
 
 impl Heap {
-    /// Hands out as much of the GPU's memory as the allowance says, at first as if nobody else used
-    /// the GPU. `SPLAT_NO_VMM=1` does without virtual memory, as GPUs that have none.
+    /// A heap within the allowance, which at first ignores other programs on the GPU.
+    /// `SPLAT_NO_VMM=1` turns virtual memory off, as on GPUs without it.
     pub fn open(device: &Rc<Device>, allowance: Allowance) -> Result<Self, DeviceError> {
         let is_unwanted = std::env::var_os("SPLAT_NO_VMM").is_some_and(|value| value == "1");
         if is_unwanted || !device.has_virtual_memory() {
@@ -57,7 +60,15 @@ impl Heap {
     fn over(memory: Box<dyn DeviceMemory>, allowance: Allowance) -> Result<Self, DeviceError> {
         let budget = allowance.beside(Bytes(0)).min(memory.capacity());
         let ledger = RefCell::new(Ledger::new(budget));
-        let accounts = Rc::new(Accounts { memory, ledger, allowance: Cell::new(allowance) });
+        let (allowance, library) = (Cell::new(allowance), OnceCell::new());
+        let accounts = Rc::new(Accounts {
+            memory,
+            ledger,
+            allowance,
+            library,
+            #[cfg(test)]
+            trace: trace::Trace::default(),
+        });
         let arena = Rc::new(RefCell::new(Arena::new(&accounts)));
         Ok(Self { accounts, arena })
     }
@@ -71,7 +82,7 @@ impl Heap {
         Ok(())
     }
 
-    /// Gives back what the scratch arena holds and no block uses.
+    /// Gives back the arena's memory that no block uses.
     pub fn trim_scratch(&self) -> Result<(), DeviceError> {
         self.arena.borrow_mut().trim()
     }
@@ -96,13 +107,13 @@ impl Heap {
         Bytes(self.arena.borrow().recent())
     }
 
-    /// Bytes that blocks can take without anybody giving up anything.
+    /// Bytes that blocks can take before a rung is given up.
     pub fn available_bytes(&self) -> Bytes {
         let left = self.budget().0.saturating_sub(self.total().0);
         Bytes(left + self.arena.borrow().idle())
     }
 
-    /// Looks how much of the GPU others use, and makes do with what they leave. Whatever takes memory
+    /// Reads how much of the GPU other programs use, and lowers the budget to what they leave. Whatever takes memory
     /// does so by itself.
     pub fn update_foreign_use(&self) -> Result<(), DeviceError> {
         self.accounts.update_foreign_use(Bytes(0))
@@ -113,7 +124,7 @@ impl Heap {
         Bytes(self.total().0.saturating_sub(self.budget().0))
     }
 
-    /// Who holds how much.
+    /// The ledger's entries.
     pub fn ledger(&self) -> Vec<Entry> {
         self.accounts.ledger.borrow().entries().to_vec()
     }
@@ -135,7 +146,7 @@ impl Heap {
         self.accounts.ledger.borrow().peak()
     }
 
-    /// Forgets all peaks: what is held now is the most so far.
+    /// Resets all peaks to what is held now.
     pub fn reset_peak(&self) {
         self.accounts.ledger.borrow_mut().reset_peak();
     }
@@ -145,7 +156,7 @@ impl Heap {
         self.accounts.ledger.borrow().budget()
     }
 
-    /// Changes what may be taken, whatever others use; what is held already stays.
+    /// Changes the budget, whatever other programs use; held memory stays.
     pub fn set_budget(&self, budget: Bytes) {
         let capacity = self.accounts.memory.capacity();
         let allowance = Allowance::new(Some(Limit::Bytes(budget)), 1.0, capacity);
@@ -153,7 +164,32 @@ impl Heap {
         self.accounts.ledger.borrow_mut().set_budget(budget.min(capacity));
     }
 
-    /// Memory of the GPU that nobody uses.
+    /// What happens to blocks of the arena.
+    #[cfg(test)]
+    pub(crate) fn trace(&self) -> &trace::Trace {
+        &self.accounts.trace
+    }
+
+    /// Writes down what happens to a block.
+    #[cfg(test)]
+    fn record(&self, kind: trace::Kind, label: &'static str, address: u64, bytes: u64) {
+        // Without virtual memory the later spans may lie anywhere.
+        let start = address.saturating_sub(self.arena.borrow().address());
+        self.accounts.trace.record(trace::Event { kind, label, start, bytes });
+    }
+
+    /// Scratch of CUB's calls on this GPU.
+    pub fn library(&self) -> &Library {
+        self.accounts.library.get_or_init(Library::default)
+    }
+
+    /// Sets what CUB's calls take on this GPU, once and before it is read.
+    pub(crate) fn set_library(&self, library: Library) {
+        // A second call changes nothing: sizes that were read stay true.
+        let _ = self.accounts.library.set(library);
+    }
+
+    /// Free memory of the GPU.
     pub fn driver_free(&self) -> Result<Bytes, DeviceError> {
         self.accounts.memory.free()
     }
@@ -168,9 +204,9 @@ impl Heap {
         self.accounts.memory.is_virtual()
     }
 
-    /// Does something that takes memory; where there is none left, once more after giving back
-    /// what the arena does not use. Where others have taken what this program had counted on, the
-    /// arena keeps what it has: it would not get it again.
+    /// Runs an allocation; if memory is short, runs it once more after trimming the arena. If other
+    /// programs have taken this program's share, the arena keeps its memory, since it could not get
+    /// it again.
     fn with_trim_retry<R>(
         &self,
         mut take: impl FnMut() -> Result<R, DeviceError>,

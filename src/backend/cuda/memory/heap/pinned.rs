@@ -1,4 +1,4 @@
-//! Page-locked memory of the host, from and to which copies run beside everything else.
+//! Page-locked memory of the host, whose copies run asynchronously.
 
 use std::cell::RefCell;
 use std::ffi::c_void;
@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use super::Heap;
-use super::memory::{allocate_pinned, free_pinned};
+use super::memory::Fault;
 use super::span::{Accounts, bytes_of};
 use crate::abi::Plain;
 use crate::backend::DeviceError;
@@ -45,7 +45,14 @@ impl<T: Plain> Pinned<T> {
         let bytes = bytes_of::<T>(len);
         // An allocation of no bytes is an error of the driver.
         let taken = usize::try_from(bytes.max(1)).unwrap_or(usize::MAX);
-        let address = allocate_pinned(label, taken)?.cast::<T>();
+        let address = match accounts.memory.allocate_pinned(taken) {
+            Ok(address) => address.cast::<T>(),
+            Err(Fault::Failed(error)) => return Err(error),
+            Err(Fault::Exhausted) => {
+                let wanted = Bytes(taken as u64);
+                return Err(DeviceError::OutOfHostMemory { label, wanted });
+            }
+        };
         // SAFETY: the allocation holds `len` values and is aligned to pages.
         unsafe { address.write_bytes(0, len) };
         let mut ledger = accounts.ledger.borrow_mut();
@@ -101,7 +108,7 @@ impl<T: Plain> Pinned<T> {
             return Err(DeviceError::Driver {
                 call: "copy",
                 reason: format!(
-                    "`{}` holds {} values, but {range:?} are asked for",
+                    "`{}` holds {} values, but {range:?} were requested",
                     self.label, self.len
                 ),
             });
@@ -114,7 +121,7 @@ impl<T: Plain> Pinned<T> {
     pub(super) fn busy_until_now(&self, stream: &Stream) -> Result<(), DeviceError> {
         let mut copied = self.copied.borrow_mut();
         if copied.is_none() {
-            *copied = Some(Event::new()?);
+            *copied = Some(stream.event()?);
         }
         copied.as_ref().map_or(Ok(()), |event| event.record(stream))
     }
@@ -125,7 +132,7 @@ impl<T> Drop for Pinned<T> {
         if let Some(Err(error)) = self.copied.borrow().as_ref().map(Event::synchronize) {
             tracing::debug!("{error}");
         }
-        free_pinned(self.address.cast());
+        self.accounts.memory.free_pinned(self.address.cast());
         let bytes = Bytes(bytes_of::<T>(self.len));
         let mut ledger = self.accounts.ledger.borrow_mut();
         ledger.set_used(self.label, Kind::Pinned, bytes, Bytes(0));

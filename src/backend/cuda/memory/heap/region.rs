@@ -57,7 +57,7 @@ impl<T: Plain> Region<T> {
         }
     }
 
-    /// Gives back the memory behind the values, as far as it comes in whole blocks.
+    /// Gives back the whole blocks of memory after the values.
     pub fn trim(&mut self) -> Result<(), DeviceError> {
         self.span.trim(bytes_of::<T>(self.len))
     }

@@ -5,6 +5,8 @@ use std::marker::PhantomData;
 use super::Heap;
 use super::buffer::Buffer;
 use super::span::{ALIGNMENT, bytes_of};
+#[cfg(test)]
+use super::trace;
 use crate::abi::Plain;
 use crate::backend::DeviceError;
 use crate::memory::{Bytes, Kind};
@@ -20,7 +22,7 @@ pub struct Block<T> {
 }
 
 impl Heap {
-    /// Scratch for `len` values, holding anything. Blocks are given back in any order; a later
+    /// Scratch for `len` uninitialised values. Blocks are given back in any order; a later
     /// block may lie where an earlier one lay, so all of them belong on one stream.
     pub fn scratch<T: Plain>(
         &self,
@@ -40,6 +42,8 @@ impl<T: Plain> Block<T> {
         let mut ledger = heap.accounts.ledger.borrow_mut();
         ledger.set_used(label, Kind::Scratch, Bytes(0), Bytes(bytes));
         drop(ledger);
+        #[cfg(test)]
+        heap.record(trace::Kind::Take, label, place.address, bytes);
         let heap = heap.clone();
         Ok(Self { heap, label, id: place.id, address: place.address, len, values: PhantomData })
     }
@@ -49,7 +53,7 @@ impl<T: Plain> Block<T> {
         Bytes(bytes_of::<T>(self.len))
     }
 
-    /// Deals the block out anew, in pieces of any type; what it held is lost.
+    /// Splits the block into pieces of any type; its contents are lost.
     pub fn carve(&mut self) -> Carve<'_> {
         Carve {
             label: self.label,
@@ -93,10 +97,12 @@ impl<T> Drop for Block<T> {
         let bytes = Bytes(bytes_of::<T>(self.len));
         let mut ledger = self.heap.accounts.ledger.borrow_mut();
         ledger.set_used(self.label, Kind::Scratch, bytes, Bytes(0));
+        #[cfg(test)]
+        self.heap.record(trace::Kind::Give, self.label, self.address, bytes.0);
     }
 }
 
-/// What is left of a block that is being dealt out.
+/// The rest of a block that is being carved up.
 pub struct Carve<'a> {
     label: &'static str,
     next: u64,
@@ -105,7 +111,7 @@ pub struct Carve<'a> {
 }
 
 impl<'a> Carve<'a> {
-    /// Bytes of a block that a piece of `len` values takes, the gap behind it included.
+    /// Bytes of a block that a piece of `len` values takes, with the gap after it.
     pub fn bytes_for<T>(len: usize) -> usize {
         let bytes = bytes_of::<T>(len).checked_next_multiple_of(ALIGNMENT);
         bytes.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(usize::MAX)
@@ -118,7 +124,7 @@ impl<'a> Carve<'a> {
             return Err(DeviceError::Driver {
                 call: "carve",
                 reason: format!(
-                    "`{}` has {} bytes left, but {bytes} are asked for",
+                    "`{}` has {} bytes left, but {bytes} were requested",
                     self.label,
                     self.end - address
                 ),

@@ -1,10 +1,11 @@
-//! A range of device addresses that memory is put behind as it is needed.
+//! A range of device addresses that memory is mapped into as it is needed.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 
 use super::memory::{DeviceMemory, Fault};
 use crate::backend::DeviceError;
+use crate::layout::Library;
 use crate::memory::{Allowance, Bytes, Kind, Ledger};
 
 /// Bytes of address that blocks and pieces begin at multiples of.
@@ -18,11 +19,14 @@ pub(super) struct Accounts {
     pub(super) memory: Box<dyn DeviceMemory>,
     pub(super) ledger: RefCell<Ledger>,
     pub(super) allowance: Cell<Allowance>,
+    pub(super) library: OnceCell<Library>,
+    #[cfg(test)]
+    pub(super) trace: super::trace::Trace,
 }
 
 impl Accounts {
-    /// Looks how much of the device others use, and makes do with what they leave. So many bytes of
-    /// what is used are this program's own and not in the books.
+    /// Reads how much of the device other programs use, and lowers the budget to what they leave. `own` bytes of
+    /// the use are this program's and not in the ledger.
     pub(super) fn update_foreign_use(&self, own: Bytes) -> Result<(), DeviceError> {
         let used = self.memory.capacity().0.saturating_sub(self.memory.free()?.0);
         let mut ledger = self.ledger.borrow_mut();
@@ -37,7 +41,7 @@ impl Accounts {
     }
 }
 
-/// A block of memory, mapped behind the one before it.
+/// A block of memory, mapped right after the one before it.
 struct Mapped {
     handle: u64,
     bytes: u64,
@@ -100,8 +104,7 @@ impl Span {
         self.used = used;
     }
 
-    /// Puts memory behind at least the first `bytes`. What they hold stays; what is new holds
-    /// anything.
+    /// Maps memory for at least the first `bytes`. Contents stay; new memory is uninitialised.
     pub(super) fn grow(&mut self, bytes: u64) -> Result<(), DeviceError> {
         if bytes <= self.mapped {
             return Ok(());
@@ -110,7 +113,7 @@ impl Span {
         if self.accounts.memory.is_virtual() { self.map_more(target) } else { self.replace(target) }
     }
 
-    /// Gives back the whole blocks behind the first `bytes`.
+    /// Gives back the whole blocks after the first `bytes`.
     pub(super) fn trim(&mut self, bytes: u64) -> Result<(), DeviceError> {
         if !self.accounts.memory.is_virtual() {
             return self.trim_plain(bytes);
@@ -179,8 +182,8 @@ impl Span {
     fn map_blocks(&mut self, target: u64) -> Result<(), Fault> {
         let memory = &self.accounts.memory;
         while self.mapped < target {
-            // Blocks in proportion to what is there: few of them, yet the last one, which cannot
-            // be given back in part, is small against the whole.
+            // Blocks in proportion to the mapped size: there are few, and the last one, which
+            // cannot be given back in part, is small against the whole.
             let fair = (self.mapped / 128).next_power_of_two().min(LARGEST_BLOCK);
             let bytes = self.accounts.whole_granules(fair).min(target - self.mapped);
             let handle = memory.create(bytes)?;
@@ -281,7 +284,7 @@ fn log(result: Result<(), DeviceError>) {
     }
 }
 
-/// Bytes of `len` values; more than any device has where they cannot be counted.
+/// Bytes of `len` values; more than any device has if the product overflows.
 pub(super) fn bytes_of<T>(len: usize) -> u64 {
     (len as u64).saturating_mul(size_of::<T>() as u64)
 }

@@ -19,12 +19,12 @@ fn all_of(budget: u64) -> Allowance {
 }
 
 fn heap(is_virtual: bool, budget: u64) -> (FakeDevice, Heap) {
-    let device = FakeDevice::new(CAPACITY, is_virtual);
+    let device = FakeDevice::new(budget.max(CAPACITY), is_virtual);
     let heap = Heap::over(Box::new(device.clone()), all_of(budget)).unwrap();
     (device, heap)
 }
 
-/// A heap that has so much to give, for tests of those who take it.
+/// A heap of this capacity, for tests of its users.
 pub(in crate::backend::cuda) fn heap_of(budget: Bytes) -> Heap {
     heap(true, budget.0).1
 }
@@ -54,7 +54,7 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
     vec(action, 1..60)
 }
 
-/// A region with what it held when it last grew.
+/// A region and its contents when it last grew.
 struct Watched {
     region: Region<u8>,
     marked: u64,
@@ -67,7 +67,7 @@ impl Watched {
     }
 }
 
-/// Only for want of room; anything else is a mistake.
+/// Only an out-of-memory error may be returned; anything else is a mistake.
 fn unless_full<T>(result: Result<T, DeviceError>) -> Option<T> {
     match result {
         Ok(value) => Some(value),
@@ -225,7 +225,7 @@ fn scratch_begins_anew_when_no_block_lives() {
         let start = first.address();
         drop(first);
         let third = heap.scratch::<u8>("third", 100).unwrap();
-        assert!(third.address() >= second.address() + (5 << 20), "behind all that lives");
+        assert!(third.address() >= second.address() + (5 << 20), "after all live blocks");
         drop((second, third));
         let held = device.held();
         let again = heap.scratch::<u8>("again", 8 << 20).unwrap();
@@ -253,7 +253,7 @@ fn trimming_leaves_little_behind() {
         region.shrink(usize::try_from(mib * MIB).unwrap());
         region.trim().unwrap();
         let slack = device.held() - mib * MIB;
-        assert!(slack <= mib * MIB / 16 + GRANULE, "{slack} bytes behind {mib} MiB");
+        assert!(slack <= mib * MIB / 16 + GRANULE, "{slack} bytes after {mib} MiB");
     }
     assert_eq!(device.held(), 0);
 }
@@ -272,7 +272,7 @@ fn pieces_of_a_block_lie_apart_and_within() {
     assert!(second.address() + 3 <= end);
     assert!(carve.take::<u8>(0).is_ok());
     let error = carve.take::<u8>(1).map(drop).unwrap_err();
-    assert_eq!(error.to_string(), "carve failed: `block` has 0 bytes left, but 1 are asked for");
+    assert_eq!(error.to_string(), "carve failed: `block` has 0 bytes left, but 1 were requested");
 }
 
 #[test]
@@ -286,7 +286,7 @@ fn a_range_outside_of_a_buffer_is_an_error() {
     for (range, text) in [(7..11, "7..11"), (backwards, "11..10")] {
         assert_eq!(
             region.place("read", &range).unwrap_err().to_string(),
-            format!("read failed: `sh` holds 10 values, but {text} are asked for")
+            format!("read failed: `sh` holds 10 values, but {text} were requested")
         );
     }
 }

@@ -1,0 +1,356 @@
+//! The vocabulary of the loss: its terms, what each of them needs, and the values that it reports.
+
+constants! {
+    /// Where the value of a term stands among the sums that kernels add up: the mean absolute error.
+    pub const VALUE_L1: u32 = 0;
+    /// The mean structural similarity.
+    pub const VALUE_SSIM: u32 = 1;
+    /// The mean absolute error of the inverse depths.
+    pub const VALUE_DEPTH_L1: u32 = 2;
+    /// The mean entropy of the opacities.
+    pub const VALUE_ENTROPY: u32 = 3;
+    /// The mean absolute difference of the densities.
+    pub const VALUE_DENSITY: u32 = 4;
+    /// The mean absolute difference of the distances.
+    pub const VALUE_SDF: u32 = 5;
+    /// The mean squared difference of the normals.
+    pub const VALUE_NORMAL: u32 = 6;
+    /// The mean disagreement of drawn normals and those of the drawn depths.
+    pub const VALUE_DN: u32 = 7;
+    /// Number of values of terms.
+    pub const TERM_VALUES: u32 = 8;
+    /// The squared error, which is measured but is a value of no term.
+    pub const SUM_SQUARED: u32 = 8;
+    /// Number of sums.
+    pub const TERM_SUMS: u32 = 9;
+}
+
+/// A summand of the loss.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Term {
+    /// (1 - λ) L1 + λ (1 - SSIM) against the photograph.
+    Photometric {
+        /// λ.
+        lambda_dssim: f64,
+    },
+    /// Mean absolute error of the inverse depths against the photograph's map of them. Without such a
+    /// map it has no value and no gradient.
+    InverseDepth,
+    /// Mean of 1 - cos between the drawn normals and those of the surface that the drawn depths make
+    /// up. A pixel of the image's border, and one without depths next to it, counts like a right angle
+    /// and has no gradient.
+    DepthNormal {
+        /// Whether pixels count by their opacity, to which no gradient goes this way (2D Gaussian
+        /// splatting, Huang et al. 2024), or all alike, as SuGaR has it.
+        by_opacity: bool,
+    },
+    /// Mean entropy of the opacities of the Gaussians that the view sees, nats. It drives them to 0 or 1.
+    Entropy,
+    /// Mean absolute difference between the density of the Gaussians and that of a surface.
+    Density,
+    /// Mean squared difference between a Gaussian's normal and its neighbours'.
+    Normal,
+    /// Mean absolute difference between the distances from the surface by the Gaussians' density and
+    /// by the view's depths. With it, samples are taken only of Gaussians near the surface that the
+    /// depths show.
+    Sdf {
+        /// What these distances are divided by, world units.
+        unit: f64,
+    },
+}
+
+/// What a term compares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Topic {
+    /// What is drawn, with the photograph.
+    Photograph,
+    /// The Gaussians, with the surface that they form (SuGaR, Guédon and Lepetit 2024, section 4.1).
+    Surface,
+}
+
+/// Where a term is evaluated, and with it when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum At {
+    /// At the pixels of the view, before its backward pass.
+    Pixels,
+    /// At Gaussians or at samples near them, after it.
+    Samples,
+}
+
+/// What terms need beside the colours that are drawn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Inputs {
+    /// The inverse depths of the view.
+    pub inverse_depths: bool,
+    /// The maps of the view's depths and normals.
+    pub maps: bool,
+    /// The nearest neighbours of all Gaussians.
+    pub neighbours: bool,
+    /// Samples of the Gaussians that the view sees.
+    pub samples: bool,
+}
+
+/// A value that a term reports, without the term's weight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Value {
+    /// Its key in logs.
+    pub name: &'static str,
+    /// Its place among the sums; logs have values in this order.
+    pub place: u32,
+}
+
+impl Inputs {
+    /// Colours alone.
+    pub const NONE: Self =
+        Self { inverse_depths: false, maps: false, neighbours: false, samples: false };
+
+    /// What either needs.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self {
+            inverse_depths: self.inverse_depths || other.inverse_depths,
+            maps: self.maps || other.maps,
+            neighbours: self.neighbours || other.neighbours,
+            samples: self.samples || other.samples,
+        }
+    }
+}
+
+impl Term {
+    /// Its name in messages.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Photometric { .. } => "photometric",
+            Self::InverseDepth => "inverse depth",
+            Self::DepthNormal { .. } => "depth-normal",
+            Self::Entropy => "entropy",
+            Self::Density => "density",
+            Self::Normal => "normal",
+            Self::Sdf { .. } => "SDF",
+        }
+    }
+
+    /// What it reports, in the order of logs.
+    pub const fn values(&self) -> &'static [Value] {
+        const fn value(name: &'static str, place: u32) -> Value {
+            Value { name, place }
+        }
+        match self {
+            Self::Photometric { .. } => {
+                const { &[value("l1", VALUE_L1), value("ssim", VALUE_SSIM)] }
+            }
+            Self::InverseDepth => const { &[value("depth_l1", VALUE_DEPTH_L1)] },
+            Self::DepthNormal { .. } => const { &[value("dn", VALUE_DN)] },
+            Self::Entropy => const { &[value("entropy", VALUE_ENTROPY)] },
+            Self::Density => const { &[value("density", VALUE_DENSITY)] },
+            Self::Normal => const { &[value("normal", VALUE_NORMAL)] },
+            Self::Sdf { .. } => const { &[value("sdf", VALUE_SDF)] },
+        }
+    }
+
+    /// What is minimised of it, by the means of all values.
+    pub fn loss(&self, means: &Means) -> f64 {
+        match self {
+            Self::Photometric { lambda_dssim } => {
+                let [l1, ssim] = [VALUE_L1, VALUE_SSIM].map(|place| means[place as usize]);
+                (1.0 - lambda_dssim) * l1 + lambda_dssim * (1.0 - ssim)
+            }
+            Self::InverseDepth
+            | Self::DepthNormal { .. }
+            | Self::Entropy
+            | Self::Density
+            | Self::Normal
+            | Self::Sdf { .. } => {
+                self.values().iter().map(|value| means[value.place as usize]).sum()
+            }
+        }
+    }
+
+    /// What it needs beside colours.
+    pub const fn needs(&self) -> Inputs {
+        match self {
+            Self::Photometric { .. } | Self::Entropy => Inputs::NONE,
+            Self::InverseDepth => Inputs { inverse_depths: true, ..Inputs::NONE },
+            Self::DepthNormal { .. } => Inputs { maps: true, ..Inputs::NONE },
+            Self::Density | Self::Normal => {
+                Inputs { neighbours: true, samples: true, ..Inputs::NONE }
+            }
+            Self::Sdf { .. } => {
+                Inputs { maps: true, neighbours: true, samples: true, ..Inputs::NONE }
+            }
+        }
+    }
+
+    /// Where it is evaluated. Of [`Term::Sdf`] the gradient of the drawn depths is found at the pixels
+    /// already.
+    pub const fn at(&self) -> At {
+        match self {
+            Self::Photometric { .. } | Self::InverseDepth | Self::DepthNormal { .. } => At::Pixels,
+            Self::Entropy | Self::Density | Self::Normal | Self::Sdf { .. } => At::Samples,
+        }
+    }
+
+    /// What it compares.
+    pub const fn topic(&self) -> Topic {
+        match self {
+            Self::Photometric { .. } | Self::InverseDepth => Topic::Photograph,
+            Self::DepthNormal { .. }
+            | Self::Entropy
+            | Self::Density
+            | Self::Normal
+            | Self::Sdf { .. } => Topic::Surface,
+        }
+    }
+}
+
+/// The values of all terms by their places; 0 of those that are off.
+pub type Means = [f64; TERM_VALUES as usize];
+
+/// A term and what it counts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Weighted {
+    /// The term.
+    pub term: Term,
+    /// Its weight in the loss; at 0 it is off.
+    pub weight: f64,
+}
+
+/// Which samples of the Gaussians are taken: each of those that the view sees is as likely, with
+/// replacement.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SampleRule {
+    /// How many; without any, the terms that need them are off.
+    pub count: u32,
+    /// Seed of their places.
+    pub seed: u64,
+    /// Finished iterations, which change the places.
+    pub iteration: u32,
+}
+
+/// The terms of one iteration's loss.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Terms {
+    list: Vec<Weighted>,
+    /// Where [`At::Samples`] is.
+    pub samples: SampleRule,
+}
+
+impl Terms {
+    /// The loss of 3D Gaussian splatting: [`Term::Photometric`] alone.
+    pub fn photometric(lambda_dssim: f64) -> Self {
+        Self::default().with(Term::Photometric { lambda_dssim }, 1.0)
+    }
+
+    /// These and one more, in place of one of the same kind.
+    #[must_use]
+    pub fn with(mut self, term: Term, weight: f64) -> Self {
+        self.add(term, weight);
+        self
+    }
+
+    /// Adds a term, in place of one of the same kind.
+    pub fn add(&mut self, term: Term, weight: f64) {
+        let kind = std::mem::discriminant(&term);
+        self.list.retain(|weighted| std::mem::discriminant(&weighted.term) != kind);
+        self.list.push(Weighted { term, weight });
+    }
+
+    /// These with other samples.
+    #[must_use]
+    pub fn sampled_by(mut self, samples: SampleRule) -> Self {
+        self.samples = samples;
+        self
+    }
+
+    /// The terms that are on, in their order.
+    pub fn active(&self) -> impl Iterator<Item = &Weighted> {
+        let has_samples = self.samples.count > 0;
+        self.list.iter().filter(move |weighted| {
+            weighted.weight != 0.0 && (has_samples || !weighted.term.needs().samples)
+        })
+    }
+
+    /// Those of them that are evaluated there.
+    pub fn active_at(&self, at: At) -> impl Iterator<Item = &Weighted> {
+        self.active().filter(move |weighted| weighted.term.at() == at)
+    }
+
+    /// Whether a term of this topic is on.
+    pub fn has_topic(&self, topic: Topic) -> bool {
+        self.active().any(|weighted| weighted.term.topic() == topic)
+    }
+
+    /// What the terms need together.
+    pub fn needs(&self) -> Inputs {
+        self.active().fold(Inputs::NONE, |needs, weighted| needs.and(weighted.term.needs()))
+    }
+
+    /// The weight of the term that reports this value; 0 where it is off.
+    pub fn weight(&self, place: u32) -> f64 {
+        let reports =
+            |weighted: &&Weighted| weighted.term.values().iter().any(|value| value.place == place);
+        self.active().find(reports).map_or(0.0, |weighted| weighted.weight)
+    }
+
+    /// The unit of [`Term::Sdf`], where it is on.
+    pub fn sdf_unit(&self) -> Option<f64> {
+        self.active().find_map(|weighted| match weighted.term {
+            Term::Sdf { unit } => Some(unit),
+            _ => None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: [Term; 7] = [
+        Term::Photometric { lambda_dssim: 0.2 },
+        Term::InverseDepth,
+        Term::DepthNormal { by_opacity: false },
+        Term::Entropy,
+        Term::Density,
+        Term::Normal,
+        Term::Sdf { unit: 0.1 },
+    ];
+
+    fn all() -> Terms {
+        let mut terms = Terms::default();
+        ALL.iter().for_each(|&term| terms.add(term, 0.5));
+        terms.sampled_by(SampleRule { count: 3, seed: 1, iteration: 1 })
+    }
+
+    #[test]
+    fn every_value_has_a_place_and_a_name_of_its_own() {
+        let values: Vec<Value> = ALL.iter().flat_map(|term| term.values()).copied().collect();
+        assert_eq!(values.len(), TERM_VALUES as usize);
+        for (i, value) in values.iter().enumerate() {
+            assert!(value.place < TERM_VALUES);
+            let same = |other: &&Value| other.place == value.place || other.name == value.name;
+            assert!(values[i + 1..].iter().find(same).is_none(), "{value:?}");
+        }
+    }
+
+    #[test]
+    fn what_has_no_weight_or_no_samples_is_off() {
+        let mut terms = all();
+        assert_eq!(terms.active().count(), ALL.len());
+        let every = Inputs { inverse_depths: true, maps: true, neighbours: true, samples: true };
+        assert_eq!(terms.needs(), every);
+        terms.samples.count = 0;
+        let left: Vec<&str> = terms.active().map(|weighted| weighted.term.name()).collect();
+        assert_eq!(left, ["photometric", "inverse depth", "depth-normal", "entropy"]);
+        assert!(!terms.needs().neighbours && terms.sdf_unit().is_none());
+        terms.add(Term::DepthNormal { by_opacity: true }, 0.0);
+        assert_eq!(terms.needs(), Inputs { inverse_depths: true, ..Inputs::NONE });
+        assert_eq!((terms.weight(VALUE_DN), terms.weight(VALUE_SSIM)), (0.0, 0.5));
+    }
+
+    #[test]
+    fn a_term_of_the_same_kind_takes_the_place_of_the_one_before() {
+        let terms = all().with(Term::Sdf { unit: 0.7 }, 0.25);
+        assert_eq!(terms.active().count(), ALL.len());
+        assert_eq!((terms.weight(VALUE_SDF), terms.sdf_unit()), (0.25, Some(0.7)));
+    }
+}

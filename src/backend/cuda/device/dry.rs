@@ -1,0 +1,93 @@
+//! A queue that does no work, for tests without a GPU: what is read back is what the test answers.
+
+use std::cell::Cell;
+use std::ffi::c_void;
+use std::rc::Rc;
+
+use cudarc::driver::sys::CUstream;
+
+use super::stream::{Launch, Queue};
+use crate::backend::DeviceError;
+
+/// Writes what the device would have in the buffer of a label. The bytes are zero before.
+pub(crate) type Answer = Rc<dyn Fn(&'static str, &mut [u8])>;
+
+/// What was put on a queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Work {
+    /// Kernels.
+    pub(crate) launches: usize,
+    /// Copies and fills.
+    pub(crate) transfers: usize,
+}
+
+/// A queue that does no work.
+#[derive(Clone)]
+pub(crate) struct DryQueue {
+    answer: Answer,
+    work: Rc<Cell<Work>>,
+}
+
+impl DryQueue {
+    pub(crate) fn new(answer: Answer) -> Self {
+        Self { answer, work: Rc::default() }
+    }
+
+    /// What was put on it and on its clones so far.
+    pub(crate) fn work(&self) -> Work {
+        self.work.get()
+    }
+
+    fn transfer(&self) -> Result<(), DeviceError> {
+        let work = self.work.get();
+        self.work.set(Work { transfers: work.transfers + 1, ..work });
+        Ok(())
+    }
+}
+
+impl Queue for DryQueue {
+    unsafe fn launch(&self, launch: &Launch, arguments: *mut c_void) -> Result<(), DeviceError> {
+        assert!(launch.grid > 0 && launch.block > 0 && !arguments.is_null());
+        let work = self.work.get();
+        self.work.set(Work { launches: work.launches + 1, ..work });
+        Ok(())
+    }
+
+    unsafe fn fill(&self, to: u64, _byte: u8, bytes: usize) -> Result<(), DeviceError> {
+        assert!(to > 0 && bytes > 0);
+        self.transfer()
+    }
+
+    unsafe fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<(), DeviceError> {
+        assert!(to > 0 && from > 0 && bytes > 0);
+        self.transfer()
+    }
+
+    unsafe fn upload(&self, to: u64, from: *const c_void, bytes: usize) -> Result<(), DeviceError> {
+        assert!(to > 0 && !from.is_null() && bytes > 0);
+        self.transfer()
+    }
+
+    unsafe fn download(
+        &self,
+        to: *mut c_void,
+        (label, from): (&'static str, u64),
+        bytes: usize,
+    ) -> Result<(), DeviceError> {
+        assert!(from > 0);
+        // SAFETY: the caller has so many bytes there.
+        unsafe { to.cast::<u8>().write_bytes(0, bytes) };
+        // SAFETY: the caller has so many bytes there, all of them written above.
+        let host = unsafe { std::slice::from_raw_parts_mut(to.cast::<u8>(), bytes) };
+        (self.answer)(label, host);
+        self.transfer()
+    }
+
+    fn wait(&self) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    fn raw(&self) -> Option<CUstream> {
+        None
+    }
+}

@@ -1,0 +1,146 @@
+//! A device: what it is, the photographs on it, and its memory.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::DeviceError;
+use crate::dataset::Image;
+use crate::memory::{Bytes, Change};
+
+/// A device in words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceInfo {
+    /// Its name.
+    pub name: String,
+    /// The identifier of the GPU that it is, as NVIDIA's tools write it.
+    pub uuid: Option<String>,
+}
+
+/// How long a photograph stays on the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stay {
+    /// As long as the target lives, as of a view that is measured and not trained on: the device
+    /// keeps nothing, and evicts nothing that it keeps.
+    Transient,
+    /// The device may keep it as that of this view, by its index in the dataset.
+    Resident(usize),
+    /// The same of a view that comes next: [`Device::resident`] has it then without a wait, where the
+    /// device can bring it ahead.
+    Ahead(usize),
+}
+
+/// A photograph on its way to the device.
+#[derive(Clone, Copy, Debug)]
+pub struct Photo<'a> {
+    /// Its pixels.
+    pub image: &'a Arc<Image>,
+    /// How long it stays.
+    pub stay: Stay,
+}
+
+/// What kind of memory an entry is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MemoryKind {
+    /// The driver's own, and code.
+    Context,
+    /// Photographs on the device.
+    Photographs,
+    /// Lives as long as the model.
+    Region,
+    /// What the blocks of an iteration lie in.
+    Arena,
+    /// Lives for an iteration; lies in the arena, which takes the memory.
+    Block,
+    /// Page-locked memory of the host; no part of the device's.
+    Pinned,
+}
+
+/// What the device's memory is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct MemoryEntry {
+    /// What it holds.
+    pub label: &'static str,
+    /// What kind of memory it is.
+    pub kind: MemoryKind,
+    /// Bytes that hold something now.
+    pub bytes: Bytes,
+    /// Bytes that are taken now; a block takes those of its arena.
+    pub mapped: Bytes,
+    /// The most that was held or taken. Not all entries are at their most at once.
+    pub peak: Bytes,
+    /// What was taken when all of the device's entries together took most: these add up.
+    pub at_peak: Bytes,
+}
+
+/// A device's own memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceMemory {
+    /// What holds it.
+    pub entries: Vec<MemoryEntry>,
+    /// The most that a recent iteration used of the memory that lives for one.
+    pub recent_scratch: Bytes,
+    /// What may be taken.
+    pub budget: Bytes,
+}
+
+/// What becomes of the peaks that [`Device::memory`] reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peaks {
+    /// They stay.
+    Keep,
+    /// The next report has those since this one.
+    Reset,
+}
+
+/// How a device's memory stands.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LadderState {
+    /// What was given up or restored since the last call.
+    pub changes: Vec<Change>,
+    /// Bytes that the program holds.
+    pub held: Bytes,
+    /// Bytes that it may hold.
+    pub budget: Bytes,
+}
+
+/// A device: what it is, the photographs on it, and its memory.
+///
+/// Work may be launched and not waited for; a fault of it is then reported by a later call.
+pub trait Device: Sized {
+    /// A photograph on the device.
+    type Target;
+
+    /// The device in words.
+    fn info(&self) -> DeviceInfo;
+
+    /// Brings a photograph to the device.
+    fn upload_target(&mut self, photo: Photo<'_>) -> Result<Self::Target, DeviceError>;
+
+    /// The photograph of a view, where the device holds it.
+    fn resident(&mut self, _view: usize) -> Option<Self::Target> {
+        None
+    }
+
+    /// Whether the device holds the photograph of a view, so that the host need not.
+    fn is_resident(&self, _view: usize) -> bool {
+        false
+    }
+
+    /// Waits until all that was launched is done.
+    fn synchronize(&mut self) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    /// The device's own memory; nothing of a device that shares the host's.
+    fn memory(&mut self, _peaks: Peaks) -> Option<DeviceMemory> {
+        None
+    }
+
+    /// How the device's memory stands, and what was given up or restored since the last call. Nothing
+    /// of a device that shares the host's.
+    fn take_changes(&mut self) -> Option<LadderState> {
+        None
+    }
+}

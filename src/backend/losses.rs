@@ -1,0 +1,75 @@
+//! The values of the loss's terms, and values that a device may still be computing.
+
+use super::DeviceError;
+use crate::abi::terms::{Inputs, Means, Terms, Topic, Weighted};
+
+/// A value that the device may still be computing.
+pub trait Pending<T> {
+    /// Whether [`Self::read`] would not wait.
+    fn is_ready(&self) -> bool;
+
+    /// Waits for it. A fault that the device found in the meantime, such as a loss that is not
+    /// finite, may be reported only here.
+    fn read(self) -> Result<T, DeviceError>;
+}
+
+/// The values of terms.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LossValues {
+    /// The sum of those of the terms that compare with the photograph, by their weights.
+    pub total: f64,
+    /// What each term reports without its weight, by its key in logs.
+    pub pairs: Vec<(&'static str, f64)>,
+}
+
+impl LossValues {
+    /// The value with this key, where its term was on.
+    pub fn get(&self, key: &str) -> Option<f64> {
+        self.pairs.iter().find(|(name, _)| *name == key).map(|&(_, value)| value)
+    }
+
+    /// Those of terms by their means.
+    pub(crate) fn of<'a>(terms: impl Iterator<Item = &'a Weighted>, means: &Means) -> Self {
+        let mut all = Self::default();
+        for Weighted { term, weight } in terms {
+            if term.topic() == Topic::Photograph {
+                all.total += weight * term.loss(means);
+            }
+            let pairs = term.values().iter().map(|value| (value.name, means[value.place as usize]));
+            all.pairs.extend(pairs);
+        }
+        all
+    }
+
+    /// These, unless one of them is not finite: then its gradients are not, either.
+    pub(crate) fn checked(self) -> Result<Self, DeviceError> {
+        let values = self.pairs.iter().map(|&(_, value)| value);
+        let mut all = std::iter::once(self.total).chain(values);
+        match all.find(|value| !value.is_finite()) {
+            Some(value) => Err(DeviceError::LossNotFinite { value }),
+            None => Ok(self),
+        }
+    }
+}
+
+/// Whether there is all that the terms need: what the frame was drawn with, and neighbours.
+pub(crate) fn check_inputs(
+    terms: &Terms,
+    drawn: Inputs,
+    has_neighbours: bool,
+) -> Result<(), DeviceError> {
+    for weighted in terms.active() {
+        let (term, needs) = (weighted.term.name(), weighted.term.needs());
+        let missing = |input| Err(DeviceError::MissingInput { term, input });
+        if needs.inverse_depths && !drawn.inverse_depths {
+            return missing("inverse depths");
+        }
+        if needs.maps && !drawn.maps {
+            return missing("maps of depths and normals");
+        }
+        if needs.neighbours && !has_neighbours {
+            return missing("lists of neighbours");
+        }
+    }
+    Ok(())
+}

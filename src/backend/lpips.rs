@@ -1,0 +1,25 @@
+//! LPIPS of drawn views (Zhang et al. 2018).
+
+use super::frame_state::Shown;
+use super::{DeviceError, Render};
+use crate::model::Primitive;
+use crate::perceptual::LpipsWeights;
+
+/// Devices that measure LPIPS.
+pub trait Lpips<P: Primitive>: Render<P> {
+    /// A network on the device.
+    type Net;
+
+    /// Brings a network to the device. Takes memory only where there is some left, and gives nothing
+    /// up for it.
+    fn load_lpips(&mut self, weights: &LpipsWeights) -> Result<Self::Net, DeviceError>;
+
+    /// LPIPS of a frame and its photograph. As in [`Render::measure`] the frame is clamped to 0..1,
+    /// and both images are multiplied by the mask. Takes memory as [`Self::load_lpips`] does.
+    fn lpips(
+        &mut self,
+        net: &Self::Net,
+        frame: &Self::Frame<Shown>,
+        target: &Self::Target,
+    ) -> Result<f64, DeviceError>;
+}

@@ -1,0 +1,228 @@
+//! Drawing views, comparing them with photographs, and moving the model down the gradients.
+
+#[cfg(feature = "bench")]
+use super::Profiler;
+use super::frame_state::{Drawn, FrameState, Scored, Shown, Trainable};
+use super::{DeviceError, Look, LossValues, Neighbours, Pending, RenderSettings, Wants};
+use crate::abi::terms::Terms;
+use crate::dataset::View;
+use crate::layout::Rate;
+use crate::math::adam::Moments;
+use crate::memory::Bytes;
+use crate::model::Primitive;
+
+/// A drawn view on the host.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rendered {
+    /// Width in px.
+    pub width: u32,
+    /// Height in px.
+    pub height: u32,
+    /// Colours, [height, width, 3]; may leave 0..1.
+    pub rgb: Vec<f32>,
+    /// Gaussians blended in each pixel, [height, width]; where [`super::Extra::Counts`] was asked for.
+    pub blended: Option<Vec<u32>>,
+    /// Sums of the weights over the depths, per world unit, [height, width]; where they were
+    /// drawn.
+    pub inverse_depths: Option<Vec<f32>>,
+    /// Sums of the weights times the depths, in world units, and times x and y of the normals in camera
+    /// axes, and the sums of the weights, [height, width, 4]; where they were
+    /// drawn. A Gaussian's normal is its shortest axis towards the camera.
+    pub surface: Option<Vec<f32>>,
+}
+
+/// How far a render, clamped to 0..1, is from its photograph.
+///
+/// Where the photograph has a mask, both images are multiplied by it; means are over all pixels
+/// and channels.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Measured {
+    /// Mean squared error.
+    pub mse: f64,
+    /// Mean absolute error.
+    pub l1: f64,
+    /// Mean structural similarity.
+    pub ssim: f64,
+}
+
+/// Learning rates of one step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rates {
+    /// Centres, world units.
+    pub means: f64,
+    /// Logarithms of the scales.
+    pub log_scales: f64,
+    /// Quaternions.
+    pub quats: f64,
+    /// Opacity logits.
+    pub opacity_logits: f64,
+    /// SH coefficients of degree 0.
+    pub sh_dc: f64,
+    /// SH coefficients above.
+    pub sh_rest: f64,
+}
+
+impl Rates {
+    /// The rate that columns of this description take.
+    pub fn of(&self, rate: Rate) -> f64 {
+        match rate {
+            Rate::Means => self.means,
+            Rate::LogScales => self.log_scales,
+            Rate::Quats => self.quats,
+            Rate::OpacityLogits => self.opacity_logits,
+            Rate::ShDc => self.sh_dc,
+            Rate::ShRest => self.sh_rest,
+        }
+    }
+}
+
+/// One step of Adam (Kingma and Ba 2015).
+#[derive(Clone, Copy, Debug)]
+pub struct AdamStep {
+    /// Number of this step, from 1.
+    pub number: u32,
+    /// Decay of the moments, and the correction of their bias. Gaussians born later share it: their
+    /// zero moments are corrected as little as everybody's.
+    pub moments: Moments,
+    /// Learning rates.
+    pub rates: Rates,
+    /// What is added to the gradients of all Gaussians, seen or not.
+    pub regularisers: Regularisers,
+    /// Random motion of the centres after the step.
+    pub noise: Option<Noise>,
+}
+
+impl AdamStep {
+    /// A step down the gradients and nothing else.
+    pub fn new(number: u32, rates: Rates) -> Self {
+        let moments = Moments::of_step(number);
+        Self { number, moments, rates, regularisers: Regularisers::default(), noise: None }
+    }
+}
+
+/// Weights of what keeps Gaussians few and small (Kheradmand et al. 2024, section 4.4).
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Regularisers {
+    /// Of the mean opacity.
+    pub opacity: f64,
+    /// Of the mean scale over all axes, world units.
+    pub scale: f64,
+}
+
+/// Random motion of Gaussians that are nearly transparent (Kheradmand et al. 2024, section 4.1): a
+/// centre moves by `rate` · sigmoid(-100 (opacity - 0.005)) · Σ n, where Σ is the Gaussian's covariance
+/// and n is standard normal.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Noise {
+    /// Factor of the motion: the centres' learning rate times a constant.
+    pub rate: f64,
+    /// Key of the stream of random numbers.
+    pub key: u64,
+}
+
+/// What holds memory of a device, or of the host for it.
+pub trait Held {
+    /// How much.
+    fn bytes(&self) -> Bytes;
+}
+
+/// What a frame is compared with, and by which terms.
+#[derive(Debug)]
+pub struct Objective<'a, T, L> {
+    /// The photograph.
+    pub target: &'a T,
+    /// The terms.
+    pub terms: &'a Terms,
+    /// The nearest neighbours of all Gaussians, where a term needs them.
+    pub near: Option<&'a L>,
+}
+
+/// Training one kind of primitive on a device.
+pub trait Render<P: Primitive>: Neighbours<P> {
+    /// A drawn view, in one of the states of [`FrameState`].
+    type Frame<S: FrameState>: Held;
+    /// Gradients of the views since the last step.
+    type Gradients: Default + Held;
+    /// Values of terms, not yet read back.
+    type Losses: Pending<LossValues>;
+
+    /// Draws a view to be shown or measured.
+    fn render(
+        &mut self,
+        model: &Self::Model,
+        view: &View,
+        settings: &RenderSettings,
+        look: Look,
+    ) -> Result<Self::Frame<Shown>, DeviceError>;
+
+    /// Draws a view to be trained on, with what `wants` lists.
+    fn render_train(
+        &mut self,
+        model: &Self::Model,
+        view: &View,
+        settings: &RenderSettings,
+        wants: &Wants,
+    ) -> Result<Self::Frame<Drawn>, DeviceError>;
+
+    /// Compares a frame by the terms at its pixels, and finds the gradients of these. The terms at
+    /// samples follow in [`Self::backward`], which needs the same model and neighbours.
+    ///
+    /// A term that needs what the frame was not drawn with is [`DeviceError::MissingInput`]; neighbours
+    /// of other rows are [`DeviceError::StaleNeighbours`].
+    fn objective<S: Trainable>(
+        &mut self,
+        model: &Self::Model,
+        frame: Self::Frame<S>,
+        objective: &Objective<'_, Self::Target, Self::Lists>,
+    ) -> Result<(Self::Frame<Scored<S>>, Self::Losses), DeviceError>;
+
+    /// Adds the frame's gradients and those of the terms at samples, and updates the statistics of
+    /// density control where the frame was drawn to be observed: by this view's own gradients, however
+    /// many views the step takes. Returns the values of the terms at samples.
+    ///
+    /// Where it fails, the gradients hold the views that they held. More views than the device's steps
+    /// take are [`DeviceError::TooManyViews`].
+    ///
+    /// Samples are taken of the Gaussians that the view sees, and compared with the neighbours of the
+    /// one that each was taken of; all is of raw scales and opacities. Gaussians too transparent to be
+    /// drawn (below 1/255) are not seen; SuGaR counts them, too. A view that sees nothing has no terms.
+    ///
+    /// With [`crate::abi::terms::Term::Sdf`] samples are taken only of those of the Gaussians whose
+    /// centre is in the image and less than two standard deviations, towards the camera, from the
+    /// surface that the depths show; without any, these terms are 0. The depth of a pixel is what is
+    /// blended of the depths over that of the farthest splat, which has no gradient; between the pixels'
+    /// centres it changes linearly. A sample outside the image or not beyond the nearest depth has no
+    /// distance and adds 0 to the mean.
+    fn backward(
+        &mut self,
+        model: &mut Self::Model,
+        frame: Self::Frame<Scored<Drawn>>,
+        near: Option<&Self::Lists>,
+        gradients: &mut Self::Gradients,
+    ) -> Result<Self::Losses, DeviceError>;
+
+    /// Moves every parameter by Adam, down the mean over the views of what they added. Without a view it
+    /// is [`DeviceError::NoView`].
+    fn step(
+        &mut self,
+        model: &mut Self::Model,
+        gradients: Self::Gradients,
+        step: &AdamStep,
+    ) -> Result<(), DeviceError>;
+
+    /// How much a frame looks like its photograph.
+    fn measure<S: FrameState>(
+        &mut self,
+        frame: &Self::Frame<S>,
+        target: &Self::Target,
+    ) -> Result<Measured, DeviceError>;
+
+    /// The frame's colours on the host, and what was drawn beside them.
+    fn image<S: FrameState>(&mut self, frame: &Self::Frame<S>) -> Result<Rendered, DeviceError>;
+
+    /// The device's own measurements, where it takes any.
+    #[cfg(feature = "bench")]
+    fn profiler(&mut self) -> Option<&mut dyn Profiler<Self::Model, Self::Frame<Drawn>>> {
+        None
+    }
+}

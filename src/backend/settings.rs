@@ -1,0 +1,203 @@
+//! How a view is drawn, and what a frame has beside its colours.
+
+use super::Compensation;
+use crate::abi::terms::Inputs;
+use crate::math::splat::DILATION_PX2;
+
+/// What keeps a splat from falling between the centres of pixels.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ScreenFilter {
+    /// Variance added to every splat along both axes, px².
+    pub variance_px2: f64,
+    /// Whether opacity falls as the splat is widened, so that it adds up to as much as before: the
+    /// 2D filter of Mip-Splatting (Yu et al. 2024, section 4.2).
+    pub compensates: bool,
+}
+
+impl ScreenFilter {
+    /// As in 3D Gaussian splatting (Kerbl et al. 2023): widened by 0.3 px² and not compensated.
+    pub const DILATION: Self = Self { variance_px2: DILATION_PX2, compensates: false };
+}
+
+/// What density control gathers of the views that it observes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Statistics {
+    /// Norms of the gradients of the splats' centres, each summed over the pixels first (Kerbl et
+    /// al. 2023).
+    Norms,
+    /// Norms of sums of the absolute values that the pixels give (AbsGS, Ye et al. 2024).
+    AbsoluteNorms,
+    /// The norms, and beside them sums of the absolute values over both axes (GOF, Yu et al. 2024).
+    Both,
+}
+
+/// How a view is drawn.
+#[derive(Clone, Copy, Debug)]
+pub struct RenderSettings {
+    /// Degree of the spherical harmonics in use, at most the model's.
+    pub sh_degree: u32,
+    /// Colour behind everything, 0..1.
+    pub background: [f32; 3],
+    /// Depth that a Gaussian must exceed to be drawn, world units along the view axis.
+    pub near: f64,
+    /// What keeps splats from falling between pixels.
+    pub screen_filter: ScreenFilter,
+    /// Depth above which splats report their whole gradient to density control; nearer ones report
+    /// less, by the square of their share of this depth (Pixel-GS, Zhang et al. 2024). World units
+    /// along the view axis; at 0 all count alike.
+    pub fade_depth: f64,
+}
+
+impl RenderSettings {
+    /// A view on black as 3D Gaussian splatting draws it.
+    pub const DEFAULT: Self = Self {
+        sh_degree: 0,
+        background: [0.0; 3],
+        near: 0.01,
+        screen_filter: ScreenFilter::DILATION,
+        fade_depth: 0.0,
+    };
+}
+
+/// What a shown view has beside its colours.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Extra {
+    /// Nothing.
+    #[default]
+    None,
+    /// How many Gaussians each pixel is blended of.
+    Counts,
+    /// Maps of what is drawn.
+    Maps {
+        /// The inverse depths.
+        inverse_depths: bool,
+        /// The depths and normals of the surface.
+        surface: bool,
+    },
+}
+
+/// What a view is drawn for that is shown or measured, and not trained on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Look {
+    /// What it has beside its colours.
+    pub extra: Extra,
+    /// Whether it has room for colours that are corrected ([`super::Appearance::correct`]).
+    pub corrects_colors: bool,
+}
+
+impl Look {
+    /// The image alone.
+    pub const IMAGE: Self = Self { extra: Extra::None, corrects_colors: false };
+
+    /// The image with the depths and normals of the surface.
+    pub const SURFACE: Self = Self {
+        extra: Extra::Maps { inverse_depths: false, surface: true },
+        corrects_colors: false,
+    };
+
+    /// The image, and how many Gaussians each pixel is blended of.
+    pub const COUNTS: Self = Self { extra: Extra::Counts, corrects_colors: false };
+}
+
+/// What a view is drawn for that is trained on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wants {
+    /// What the backward pass adds to the statistics of density control.
+    pub observe: Option<Statistics>,
+    /// What the terms of the loss need.
+    pub inputs: Inputs,
+    /// What changes the colours before they are compared.
+    pub compensation: Option<Compensation>,
+    /// Whether the step takes other views, too. The device then keeps no more of the view than that
+    /// needs.
+    pub in_batch: bool,
+}
+
+/// How the stages of a device draw a view: the settings with what the frame is for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Drawing {
+    pub(crate) sh_degree: u32,
+    pub(crate) background: [f32; 3],
+    pub(crate) near: f64,
+    pub(crate) screen_filter: ScreenFilter,
+    pub(crate) fade_depth: f64,
+    /// Whether the Gaussians that each pixel is blended of are counted.
+    pub(crate) counts: bool,
+    pub(crate) inverse_depths: bool,
+    /// Whether the depths and normals of the surface are drawn.
+    pub(crate) surface: bool,
+    /// Whether a backward pass follows.
+    pub(crate) trains: bool,
+    /// What that adds to the statistics of density control.
+    pub(crate) observe: Option<Statistics>,
+    /// Room for changed colours.
+    pub(crate) colors: Option<ColorRoom>,
+    /// Whether the step takes other views, too.
+    pub(crate) in_batch: bool,
+}
+
+/// What room for changed colours is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ColorRoom {
+    /// For those that a table changes, and the table's gradient.
+    Learned(Compensation),
+    /// For those that fit the photograph best.
+    Corrected,
+}
+
+impl Drawing {
+    /// A view on black that is shown.
+    #[cfg(test)]
+    pub(crate) const DEFAULT: Self = Self::plain(&RenderSettings::DEFAULT);
+
+    /// A view that is shown.
+    pub(crate) fn shown(settings: &RenderSettings, look: Look) -> Self {
+        let (inverse_depths, surface) = match look.extra {
+            Extra::None | Extra::Counts => (false, false),
+            Extra::Maps { inverse_depths, surface } => (inverse_depths, surface),
+        };
+        Self {
+            counts: look.extra == Extra::Counts,
+            inverse_depths,
+            surface,
+            colors: look.corrects_colors.then_some(ColorRoom::Corrected),
+            ..Self::plain(settings)
+        }
+    }
+
+    /// A view that is trained on.
+    pub(crate) fn trained(settings: &RenderSettings, wants: &Wants) -> Self {
+        Self {
+            inverse_depths: wants.inputs.inverse_depths,
+            surface: wants.inputs.maps,
+            trains: true,
+            observe: wants.observe,
+            colors: wants.compensation.map(ColorRoom::Learned),
+            in_batch: wants.in_batch,
+            ..Self::plain(settings)
+        }
+    }
+
+    /// What terms may use of the frame.
+    pub(crate) fn inputs(&self) -> Inputs {
+        Inputs { inverse_depths: self.inverse_depths, maps: self.surface, ..Inputs::NONE }
+    }
+
+    const fn plain(settings: &RenderSettings) -> Self {
+        let &RenderSettings { sh_degree, background, near, screen_filter, fade_depth } = settings;
+        Self {
+            sh_degree,
+            background,
+            near,
+            screen_filter,
+            fade_depth,
+            counts: false,
+            inverse_depths: false,
+            surface: false,
+            trains: false,
+            observe: None,
+            colors: None,
+            in_batch: false,
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! What both formats read, before it is checked.
+
+use std::fs::File;
+use std::path::Path;
+
+use super::error::ColmapError;
+use crate::dataset::camera::Pose;
+use crate::dataset::points::PointCloud;
+use crate::math::Real;
+use crate::math::linalg::rotation;
+
+/// Images as read, before they are checked.
+pub(super) type RawImages = Vec<(String, u32, Option<Pose>)>;
+
+/// Points as read.
+#[derive(Debug, Default)]
+pub(super) struct Points {
+    /// The points that are finite.
+    pub(super) kept: PointCloud,
+    /// Number of the others.
+    pub(super) dropped: usize,
+}
+
+impl Points {
+    pub(super) fn push(&mut self, position: [f64; 3], color: [u8; 3]) {
+        // Also those that only double precision can hold.
+        let position = position.map(Real::to_f32);
+        if position.iter().all(|x| x.is_finite()) {
+            self.kept.positions.push(position);
+            self.kept.colors.push(color);
+        } else {
+            self.dropped += 1;
+        }
+    }
+}
+
+/// A file and its length.
+pub(super) fn open(path: &Path) -> Result<(File, u64), ColmapError> {
+    let fail = |source| ColmapError::Unreadable { path: path.to_owned(), source };
+    let file = File::open(path).map_err(fail)?;
+    let length = file.metadata().map_err(fail)?.len();
+    Ok((file, length))
+}
+
+/// Rotation and translation from COLMAP's seven numbers (w, x, y, z of the quaternion, then the
+/// translation); `None` if they are not finite or the quaternion has no direction.
+pub(super) fn pose(numbers: [f64; 7]) -> Option<Pose> {
+    let [w, x, y, z, tx, ty, tz] = numbers;
+    let pose = Pose { rotation: rotation([w, x, y, z]), translation: [tx, ty, tz] };
+    let squared = w * w + x * x + y * y + z * z;
+    let finite = pose.rotation.iter().flatten().chain(&pose.translation).all(|x| x.is_finite());
+    (finite && squared.is_normal()).then_some(pose)
+}

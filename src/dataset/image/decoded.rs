@@ -1,0 +1,79 @@
+//! A decoded image.
+
+use crate::memory::Bytes;
+
+/// Steps of a stored value that make 1 before it is scaled.
+const STEPS: f32 = 65_536.0;
+
+/// 8-bit colours in sRGB, as photographs store them, and an optional mask; rows from the top.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Image {
+    /// Width in px.
+    pub width: u32,
+    /// Height in px.
+    pub height: u32,
+    /// [height, width, 3]; black where the image does not count.
+    pub rgb: Vec<u8>,
+    /// [height, width]: 255 where the image counts, 0 where it does not. `None`: everywhere.
+    pub mask: Option<Vec<u8>>,
+    /// Inverse depths, if the photograph has a map of them.
+    pub depth: Option<DepthMap>,
+}
+
+impl Image {
+    /// Host memory that the pixels take.
+    pub fn bytes(&self) -> Bytes {
+        Bytes::of::<u8>(self.rgb.len() + self.mask.as_ref().map_or(0, Vec::len))
+            + self.depth.as_ref().map_or(Bytes(0), DepthMap::bytes)
+    }
+
+    /// Drops a mask that counts everywhere, and blackens what does not count.
+    pub(super) fn settled(mut self) -> Self {
+        if let Some(mask) = self.mask.take_if(|mask| mask.iter().all(|&counts| counts == 255)) {
+            drop(mask);
+        }
+        if let Some(mask) = &self.mask {
+            for (pixel, &counts) in self.rgb.chunks_exact_mut(3).zip(mask) {
+                if counts == 0 {
+                    pixel.fill(0);
+                }
+            }
+        }
+        self
+    }
+}
+
+/// What the header of an image file says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ImageHeader {
+    /// Width in px, as stored.
+    pub width: u32,
+    /// Height in px, as stored.
+    pub height: u32,
+    /// The EXIF orientation exchanges width and height.
+    pub orientation_swaps: bool,
+}
+
+/// Inverse depths of a photograph's pixels; the inverse depth of a pixel is value / 65536 · scale +
+/// offset, per world unit. Rows from the top.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DepthMap {
+    /// [height, width]
+    pub values: Vec<u16>,
+    /// What fits the map to the scene's unit, per world unit.
+    pub scale: f32,
+    /// The same, per world unit.
+    pub offset: f32,
+}
+
+impl DepthMap {
+    /// Host memory that the values take.
+    pub fn bytes(&self) -> Bytes {
+        Bytes::of::<u16>(self.values.len())
+    }
+
+    /// By how much one step of a value changes the inverse depth, per world unit.
+    pub fn scale_of_step(&self) -> f32 {
+        self.scale / STEPS
+    }
+}

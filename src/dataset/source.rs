@@ -1,0 +1,47 @@
+//! Where the pixels of a view come from.
+
+use std::path::PathBuf;
+
+use super::lens::Undistortion;
+
+/// Where the pixels of a view come from and what is done to them.
+#[derive(Clone, Debug)]
+pub struct ImageSource {
+    /// The photograph.
+    pub path: PathBuf,
+    /// A greyscale file: white where the photograph counts, black where it does not.
+    pub mask: Option<PathBuf>,
+    /// Size after undistortion and before the final resize, px (of the view at `-r 1`).
+    pub full_size: [u32; 2],
+    /// Size that is trained, px; equals the view's camera.
+    pub size: [u32; 2],
+    /// Turn the stored pixels as the EXIF orientation says. Off where the camera's size fits the
+    /// stored pixels, because the cameras were then solved on these.
+    pub apply_orientation: bool,
+    /// How the lens is taken out, for cameras that are not pinholes.
+    pub undistort: Option<Undistortion>,
+    /// What an alpha channel means.
+    pub alpha: AlphaMeaning,
+    /// Inverse depths of the photograph.
+    pub depth: Option<DepthFile>,
+}
+
+/// A map of inverse depths on disk, as [`DepthMap`](super::DepthMap) has it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DepthFile {
+    /// A greyscale file of the photograph's proportions.
+    pub path: PathBuf,
+    /// What fits the map to the scene's unit, per world unit.
+    pub scale: f32,
+    /// The same, per world unit.
+    pub offset: f32,
+}
+
+/// What an alpha channel means.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum AlphaMeaning {
+    /// Pixels below half opacity do not count (COLMAP scenes).
+    Mask,
+    /// The colour is blended over this background, 0..1 (Blender scenes).
+    BlendOver([f32; 3]),
+}

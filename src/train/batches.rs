@@ -1,0 +1,120 @@
+//! How a run takes its images in steps.
+
+use super::coarse::CoarseSchedule;
+use super::span::Span;
+use crate::config::Config;
+
+/// The steps of a run. A stage begins with a whole batch, and its last batch may be short: what changes
+/// between two stages changes between two steps.
+#[derive(Clone, Debug)]
+pub(super) struct Batches {
+    /// Images of a step.
+    views: u32,
+    /// The last images of the stages, ascending.
+    ends: Vec<u32>,
+}
+
+impl Batches {
+    /// Those of a run. Of the coarse stage, what is before the removal of transparent Gaussians and
+    /// what is after it are stages of their own.
+    pub(super) fn of(config: &Config) -> Self {
+        let (start, last) = (config.optimize.iterations, config.last_iteration());
+        let prune = CoarseSchedule::of(config).map(|course| course.prune);
+        let mut ends = vec![start, last];
+        ends.extend(prune.filter(|prune| (start..last).contains(prune)));
+        ends.sort_unstable();
+        Self { views: config.optimize.batch_views.max(1), ends }
+    }
+
+    /// The step after so many images.
+    pub(super) fn next(&self, before: u32) -> Span {
+        let start = self.start(before.saturating_add(1));
+        let whole = (before - start) / self.views + 1;
+        let after = start.saturating_add(whole.saturating_mul(self.views));
+        let end = self.ends.iter().copied().find(|&end| end > before);
+        Span { before, after: after.min(end.unwrap_or(u32::MAX)) }
+    }
+
+    /// The step that ended after so many images.
+    pub(super) fn ended(&self, after: u32) -> Span {
+        let Some(last) = after.checked_sub(1) else { return Span::of(0) };
+        let start = self.start(after);
+        Span { before: start + (last - start) / self.views * self.views, after }
+    }
+
+    /// Images before the stage of image `image` (from 1).
+    fn start(&self, image: u32) -> u32 {
+        self.ends.iter().copied().rfind(|&end| end < image).unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Regularize, SugarSchedule};
+
+    fn config(views: u32) -> Config {
+        let mut config = Config::default();
+        config.optimize.batch_views = views;
+        config
+    }
+
+    fn spans(batches: &Batches, from: u32, last: u32) -> Vec<Span> {
+        let mut spans = vec![batches.next(from)];
+        while spans[spans.len() - 1].after < last {
+            spans.push(batches.next(spans[spans.len() - 1].after));
+        }
+        spans
+    }
+
+    #[test]
+    fn a_batch_of_one_is_an_iteration() {
+        let batches = Batches::of(&config(1));
+        for image in 1..=30_000 {
+            assert_eq!(batches.next(image - 1), Span::of(image));
+            assert_eq!(batches.ended(image), Span::of(image));
+        }
+        assert_eq!(batches.ended(0), Span::of(0));
+    }
+
+    #[test]
+    fn what_is_due_in_a_run_is_due_once_whatever_the_batch() {
+        for views in 1..=8 {
+            let mut config = config(views);
+            config.optimize.iterations = 1003;
+            let batches = Batches::of(&config);
+            let spans = spans(&batches, 0, 1003);
+            for &span in &spans {
+                assert_eq!(batches.ended(span.after), span, "a resumed run knows its last step");
+            }
+            let images: u32 = spans.iter().map(|span| span.images()).sum();
+            let rounds = spans.iter().filter(|span| span.crosses(100)).count();
+            let hits = spans.iter().filter(|span| span.hits(777)).count();
+            assert_eq!((images, rounds, hits), (1003, 10, 1), "batches of {views}");
+            let short = spans.iter().filter(|span| span.images() < views).count();
+            assert_eq!(short, usize::from(!1003_u32.is_multiple_of(views)), "batches of {views}");
+        }
+    }
+
+    #[test]
+    fn stages_end_with_a_batch() {
+        let mut config = config(8);
+        config.optimize.iterations = 7001;
+        config.sugar.regularize = Regularize::Density;
+        for (schedule, prune) in [(SugarSchedule::Relative, 9002), (SugarSchedule::Absolute, 9000)]
+        {
+            config.sugar.sugar_schedule = schedule;
+            let (batches, last) = (Batches::of(&config), config.last_iteration());
+            let ends: Vec<u32> = spans(&batches, 0, last).iter().map(|span| span.after).collect();
+            assert!([7001, prune, last].iter().all(|end| ends.contains(end)), "{schedule:?}");
+            assert_eq!(batches.next(7001).after, 7009);
+        }
+    }
+
+    #[test]
+    fn a_run_that_is_resumed_with_another_batch_is_soon_where_it_would_be() {
+        let batches = Batches::of(&config(8));
+        assert_eq!(batches.next(13), Span { before: 13, after: 16 });
+        assert_eq!(batches.next(16), Span { before: 16, after: 24 });
+    }
+}

@@ -1,0 +1,309 @@
+//! The loss of an iteration: every term with its weight and the iterations in which it is on.
+
+use super::coarse::CoarseSchedule;
+use super::schedule;
+use crate::backend::{SampleRule, Term, Terms};
+use crate::config::{Config, OptimizeOptions, Regularize, SugarOptions};
+
+/// Weight of the opacities' mean entropy.
+const ENTROPY_FACTOR: f64 = 0.1;
+
+/// Share of the extent of the cameras that the distances of the SDF term are measured in.
+const SDF_UNIT_SHARE: f64 = 0.1;
+
+/// A term of the loss.
+struct Row {
+    term: fn(&Moment<'_>) -> Term,
+    weight: fn(&Moment<'_>) -> f64,
+    /// The part of a run in which it is on.
+    window: fn(&Moment<'_>) -> bool,
+    /// In which iterations of that part.
+    due: fn(&Moment<'_>) -> bool,
+}
+
+/// All terms.
+const ROWS: [Row; 7] = [
+    Row {
+        term: |moment| Term::Photometric { lambda_dssim: moment.optimize.lambda_dssim },
+        weight: |_| 1.0,
+        window: |_| true,
+        due: |_| true,
+    },
+    Row {
+        term: |_| Term::InverseDepth,
+        weight: |moment| schedule::depth_weight(moment.optimize, moment.iteration).unwrap_or(0.0),
+        window: |_| true,
+        due: |moment| moment.has_depth_map,
+    },
+    Row {
+        term: |_| Term::Entropy,
+        weight: |_| ENTROPY_FACTOR,
+        window: |moment| moment.drives_opacities,
+        due: |_| true,
+    },
+    Row {
+        term: |_| Term::Density,
+        weight: |moment| moment.sampled_weight(moment.sugar.estimation_factor),
+        window: |moment| moment.regularizes(&[Regularize::Density, Regularize::DnConsistency]),
+        due: |moment| moment.takes_samples(),
+    },
+    Row {
+        term: |moment| Term::Sdf { unit: SDF_UNIT_SHARE * moment.extent },
+        weight: |moment| moment.sampled_weight(moment.sugar.estimation_factor),
+        window: |moment| moment.regularizes(&[Regularize::Sdf]),
+        due: |moment| moment.takes_samples(),
+    },
+    Row {
+        term: |_| Term::Normal,
+        weight: |moment| moment.sampled_weight(moment.sugar.normal_factor),
+        window: |moment| {
+            let kinds = [Regularize::Density, Regularize::DnConsistency, Regularize::Sdf];
+            moment.regularizes(&kinds)
+        },
+        due: |moment| moment.takes_samples(),
+    },
+    Row {
+        term: |moment| Term::DepthNormal { by_opacity: moment.sugar.dn_by_opacity },
+        weight: |moment| moment.sugar.dn_factor.max(0.0),
+        window: |moment| moment.regularizes(&[Regularize::DnConsistency]),
+        due: |_| true,
+    },
+];
+
+/// The part of a run that an iteration is of.
+#[derive(Clone, Copy, Debug)]
+pub enum Stage<'a> {
+    /// The photographs alone count.
+    Photometric,
+    /// SuGaR's coarse stage, in a scene of this extent.
+    Coarse {
+        /// When it does what.
+        schedule: &'a CoarseSchedule,
+        /// The extent of the cameras.
+        extent: f64,
+    },
+}
+
+/// What rows depend on.
+struct Moment<'a> {
+    optimize: &'a OptimizeOptions,
+    sugar: &'a SugarOptions,
+    seed: u64,
+    extent: f64,
+    /// From 1.
+    iteration: u32,
+    /// Whether the view has a map of its inverse depths.
+    has_depth_map: bool,
+    /// Whether opacities are driven to 0 or 1.
+    drives_opacities: bool,
+    /// Iterations since the surface terms came on.
+    surface_iteration: Option<u32>,
+}
+
+impl<'a> Moment<'a> {
+    fn new(config: &'a Config, stage: Stage<'_>, iteration: u32) -> Self {
+        let moment = Self {
+            optimize: &config.optimize,
+            sugar: &config.sugar,
+            seed: config.run.seed,
+            extent: 0.0,
+            iteration,
+            has_depth_map: false,
+            drives_opacities: false,
+            surface_iteration: None,
+        };
+        match stage {
+            Stage::Photometric => moment,
+            Stage::Coarse { schedule, extent } => Self {
+                extent,
+                drives_opacities: schedule.contains(iteration)
+                    && schedule.entropy.contains(&iteration),
+                surface_iteration: schedule
+                    .has_surface_terms(iteration)
+                    .then(|| iteration - schedule.prune - 1),
+                ..moment
+            },
+        }
+    }
+
+    fn regularizes(&self, kinds: &[Regularize]) -> bool {
+        self.surface_iteration.is_some() && kinds.contains(&self.sugar.regularize)
+    }
+
+    fn takes_samples(&self) -> bool {
+        self.surface_iteration.is_some_and(|number| number.is_multiple_of(self.sugar.sdf_every))
+    }
+
+    /// Terms that are on every few iterations count as often more.
+    fn sampled_weight(&self, factor: f64) -> f64 {
+        let counts = if self.sugar.reference_weighting { 1 } else { self.sugar.sdf_every };
+        factor * f64::from(counts)
+    }
+
+    fn terms(&self) -> Terms {
+        let mut terms = Terms::default().sampled_by(SampleRule {
+            count: self.sugar.n_samples_for_sdf,
+            seed: self.seed,
+            iteration: self.iteration,
+        });
+        for Row { term, weight, .. } in
+            ROWS.iter().filter(|row| (row.window)(self) && (row.due)(self))
+        {
+            terms.add(term(self), weight(self));
+        }
+        terms
+    }
+}
+
+/// The terms of `iteration` (from 1) over a view.
+pub fn active(config: &Config, stage: Stage<'_>, iteration: u32, has_depth_map: bool) -> Terms {
+    Moment { has_depth_map, ..Moment::new(config, stage, iteration) }.terms()
+}
+
+/// The terms that are on now and then in the part of the run that `iteration` (from 1) is of.
+pub fn open(config: &Config, stage: Stage<'_>, iteration: u32) -> Vec<Term> {
+    let moment = Moment::new(config, stage, iteration);
+    ROWS.iter().filter(|row| (row.window)(&moment)).map(|row| (row.term)(&moment)).collect()
+}
+
+/// The terms of an iteration with surface terms, so many iterations after the first, in a scene of
+/// this extent.
+pub fn with_surface(
+    optimize: &OptimizeOptions,
+    sugar: &SugarOptions,
+    (seed, extent): (u64, f64),
+    number: u32,
+) -> Terms {
+    let moment = Moment {
+        optimize,
+        sugar,
+        seed,
+        extent,
+        iteration: number,
+        has_depth_map: false,
+        drives_opacities: false,
+        surface_iteration: Some(number),
+    };
+    moment.terms()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::abi::terms::{
+        Topic, VALUE_DENSITY, VALUE_DEPTH_L1, VALUE_DN, VALUE_ENTROPY, VALUE_NORMAL, VALUE_SDF,
+    };
+    use crate::config::SugarSchedule;
+
+    fn config(start: u32, schedule: SugarSchedule) -> Config {
+        let mut config = Config::default();
+        config.optimize.iterations = start;
+        config.sugar.regularize = Regularize::Density;
+        config.sugar.sugar_schedule = schedule;
+        config
+    }
+
+    fn coarse_terms(config: &Config, iteration: u32) -> Terms {
+        let schedule = CoarseSchedule::of(config).expect("a stage");
+        active(config, Stage::Coarse { schedule: &schedule, extent: 2.0 }, iteration, false)
+    }
+
+    /// The first and last iteration in which something is on.
+    fn span(config: &Config, is_on: impl Fn(&Terms) -> bool) -> [u32; 2] {
+        let last = CoarseSchedule::of(config).expect("a stage").last;
+        let on: Vec<u32> = (1..=last).filter(|&it| is_on(&coarse_terms(config, it))).collect();
+        let [first, .., last] = on[..] else { panic!("{on:?}") };
+        assert_eq!(on.len(), (last - first + 1) as usize, "without a gap");
+        [first, last]
+    }
+
+    #[test]
+    fn the_absolute_schedule_is_the_references() {
+        for start in [1, 7000, 8000] {
+            let config = config(start, SugarSchedule::Absolute);
+            let first = 7001.max(start + 1);
+            let entropy = span(&config, |terms| terms.weight(VALUE_ENTROPY) > 0.0);
+            assert_eq!(entropy, [first, 8999]);
+            assert_eq!(span(&config, |terms| terms.needs().samples), [9001, 15_000]);
+        }
+    }
+
+    #[test]
+    fn the_relative_schedule_is_the_same_wherever_it_starts() {
+        for start in [7000, 40_000] {
+            let config = config(start, SugarSchedule::Relative);
+            let spans = [
+                span(&config, |terms| terms.weight(VALUE_ENTROPY) > 0.0),
+                span(&config, |terms| terms.needs().samples),
+            ];
+            assert_eq!(spans.map(|span| span.map(|it| it - start)), [[2, 2000], [2002, 8000]]);
+        }
+        let mut short = config(7, SugarSchedule::Relative);
+        short.sugar.sugar_iterations = 1;
+        assert!(!coarse_terms(&short, 8).has_topic(Topic::Surface), "no time for anything");
+    }
+
+    #[test]
+    fn inverse_depths_count_where_the_view_has_a_map_of_them() {
+        let config = Config::default();
+        let weights = [true, false]
+            .map(|map| active(&config, Stage::Photometric, 1, map).weight(VALUE_DEPTH_L1));
+        assert_eq!(Some(weights[0]), schedule::depth_weight(&config.optimize, 1));
+        assert!(weights[0] > 0.0 && weights[1] == 0.0, "{weights:?}");
+    }
+
+    fn surface_terms(options: &SugarOptions, number: u32) -> Terms {
+        with_surface(&OptimizeOptions::default(), options, (1, 2.0), number)
+    }
+
+    #[test]
+    fn a_term_of_every_fifth_iteration_weighs_five_times_unless_set_to_once() {
+        let mut options = config(7000, SugarSchedule::Relative).sugar;
+        options.sdf_every = 5;
+        let weights = |options: &SugarOptions, number| {
+            let terms = surface_terms(options, number);
+            (terms.weight(VALUE_DENSITY), terms.weight(VALUE_NORMAL))
+        };
+        let found: Vec<_> = (0..6).map(|number| weights(&options, number)).collect();
+        assert_eq!(found[1..5], [(0.0, 0.0); 4]);
+        assert_eq!((found[0], found[5]), ((1.0, 1.0), (1.0, 1.0)));
+        options.reference_weighting = true;
+        assert_eq!(weights(&options, 5), (0.2, 0.2));
+    }
+
+    #[test]
+    fn a_term_that_is_on_every_fifth_time_is_open_between() {
+        let mut config = config(7000, SugarSchedule::Absolute);
+        config.sugar.sdf_every = 5;
+        let schedule = CoarseSchedule::of(&config).expect("a stage");
+        let stage = Stage::Coarse { schedule: &schedule, extent: 2.0 };
+        let is_open = |term: Term, iteration| open(&config, stage, iteration).contains(&term);
+        assert!(is_open(Term::Density, 9001) && is_open(Term::Density, 9002));
+        assert!(is_open(Term::Entropy, 8999) && !is_open(Term::Entropy, 9001));
+        assert!(!is_open(Term::Density, 8999));
+    }
+
+    #[test]
+    fn each_kind_has_its_terms() {
+        let mut options = config(7000, SugarSchedule::Relative).sugar;
+        let terms = |options: &SugarOptions| surface_terms(options, 0);
+        assert_eq!(terms(&options).weight(VALUE_DN), 0.0);
+        options.regularize = Regularize::DnConsistency;
+        let is_by_opacity = |terms: &Terms| {
+            terms.active().any(|one| one.term == Term::DepthNormal { by_opacity: true })
+        };
+        let found = terms(&options);
+        assert_eq!((found.weight(VALUE_DN), found.weight(VALUE_DENSITY)), (0.05, 0.2));
+        assert!(!is_by_opacity(&found) && found.needs().maps);
+        options.dn_by_opacity = true;
+        assert!(is_by_opacity(&terms(&options)));
+        options.dn_factor = 0.0;
+        assert!(!terms(&options).needs().maps);
+        options.regularize = Regularize::Sdf;
+        let found = terms(&options);
+        let weights = [VALUE_DENSITY, VALUE_SDF, VALUE_NORMAL].map(|value| found.weight(value));
+        assert_eq!((weights, found.sdf_unit()), ([0.0, 0.2, 0.2], Some(0.2)));
+        options.regularize = Regularize::None;
+        assert!(!terms(&options).needs().samples);
+    }
+}

@@ -1,0 +1,61 @@
+//! A view of a step on the device.
+
+use super::appearance::ColorStep;
+use crate::backend::{
+    Compensation, DeviceError, Held as _, Objective, RenderSettings, Statistics, Terms,
+    TrainDevice, Wants,
+};
+use crate::dataset::View;
+use crate::memory::Bytes;
+
+/// How a view takes part in a step.
+#[derive(Debug)]
+pub(crate) struct ViewInputs<'a, N> {
+    pub(crate) settings: RenderSettings,
+    /// What density control learns of the view.
+    pub(crate) observe: Option<Statistics>,
+    /// What changes the colours before they are compared.
+    pub(crate) compensation: Option<Compensation>,
+    pub(crate) terms: &'a Terms,
+    /// The nearest neighbours of all Gaussians, where they are found.
+    pub(crate) near: Option<&'a N>,
+    /// Whether the step takes other views, too.
+    pub(crate) in_batch: bool,
+}
+
+/// What comes of a view.
+pub(crate) struct ViewOutputs<B: TrainDevice> {
+    /// Values of the terms at pixels.
+    pub(crate) pixels: B::Losses,
+    /// Values of the terms at samples.
+    pub(crate) samples: B::Losses,
+    /// Bytes of the frame.
+    pub(crate) activations: Bytes,
+}
+
+/// Adds the gradients of a view's loss to those of a step, and moves the table of the view's colours
+/// where these are learned.
+pub(crate) fn add_view<B: TrainDevice>(
+    device: &mut B,
+    model: &mut B::Model,
+    (view, target): (&View, &B::Target),
+    inputs: &ViewInputs<'_, B::Lists>,
+    colors: Option<ColorStep<'_, B::Tables>>,
+    gradients: &mut B::Gradients,
+) -> Result<ViewOutputs<B>, DeviceError> {
+    let &ViewInputs { observe, compensation, terms, near, in_batch, .. } = inputs;
+    let wants = Wants { observe, inputs: terms.needs(), compensation, in_batch };
+    let frame = device.render_train(model, view, &inputs.settings, &wants)?;
+    let objective = Objective { target, terms, near };
+    let (frame, pixels) = match colors {
+        None => device.objective(model, frame, &objective)?,
+        Some(ColorStep { tables, step }) => {
+            let frame = device.compensate(tables, frame, &step)?;
+            let (frame, losses) = device.objective(model, frame, &objective)?;
+            (device.learn(tables, frame, &step)?, losses)
+        }
+    };
+    let activations = frame.bytes();
+    let samples = device.backward(model, frame, near, gradients)?;
+    Ok(ViewOutputs { pixels, samples, activations })
+}

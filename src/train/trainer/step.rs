@@ -1,0 +1,235 @@
+//! One step of a run: its views, what they are drawn and compared by, and the report of their losses.
+
+use std::time::Instant;
+
+use super::Trainer;
+use super::appearance::color_step;
+use super::coarse::Coarse;
+use crate::backend::{
+    AdamStep, DeviceError, Held as _, Pending, RenderSettings, Statistics, Terms, Topic,
+    TrainDevice,
+};
+use crate::math::Real;
+use crate::math::random::{Purpose, Stream};
+use crate::train::appearance::compensation;
+use crate::train::event::{Event, Split, Step, Values};
+use crate::train::mean_losses::MeanLosses;
+use crate::train::span::Span;
+use crate::train::terms::{self, Stage};
+use crate::train::train_step::{ViewInputs, ViewOutputs, add_view};
+use crate::train::{TrainError, densify, render_filter, schedule};
+
+/// A step on its way.
+pub(super) struct PendingStep<B: TrainDevice> {
+    span: Span,
+    gaussians: usize,
+    views: Vec<PendingView<B>>,
+}
+
+/// A view of it.
+struct PendingView<B: TrainDevice> {
+    terms: Terms,
+    /// Values of the terms at pixels, and of those at samples.
+    losses: [B::Losses; 2],
+}
+
+impl<B: TrainDevice> PendingStep<B> {
+    /// Whether its losses can be read without waiting.
+    fn is_ready(&self) -> bool {
+        self.views.last().is_none_or(|view| view.losses[0].is_ready())
+    }
+}
+
+impl<B: TrainDevice> Trainer<'_, B> {
+    /// One step: the views of a batch, and one move of every parameter.
+    ///
+    /// Where its losses are not there at once they are read when the next step is on its way, so that
+    /// the device never waits for the log.
+    pub(super) fn iterate(&mut self) -> Result<(), TrainError> {
+        let started = Instant::now();
+        let pending = self.train_step(self.batches.next(self.iteration));
+        self.warn_of_images()?;
+        let pending = pending?;
+        (self.iteration, self.last_step) = (pending.span.after, pending.span);
+        self.clock.add_since(started);
+        let is_ready = pending.is_ready();
+        let before = self.pending.replace(pending);
+        self.report(before)?;
+        if is_ready {
+            self.report_pending()?;
+        }
+        Ok(())
+    }
+
+    /// The step over these images, or over the first of them where there is no memory for all.
+    fn train_step(&mut self, whole: Span) -> Result<PendingStep<B>, TrainError> {
+        // Before a photograph is taken, which may be evicted while neighbours are searched.
+        for image in whole.each() {
+            let terms = self.terms(image, false);
+            if terms.has_topic(Topic::Surface) {
+                self.find_neighbours(&terms)?;
+            }
+        }
+        let mut gradients = B::Gradients::default();
+        let mut views = Vec::new();
+        let (mut span, mut refused) = (Span { after: whole.before, ..whole }, None);
+        for image in whole.each() {
+            match self.add_view(image, whole, &mut gradients) {
+                Ok(view) => views.push(view),
+                Err(TrainError::Device(error)) if error.is_out_of_memory() && !views.is_empty() => {
+                    // The views that are there have been observed, and must not be so again.
+                    refused = Some(error);
+                    break;
+                }
+                Err(error) => return Err(error),
+            }
+            span.after = image;
+            if image < whole.after {
+                self.prefetch(image + 1)?;
+            }
+        }
+        self.tensors.gradients = gradients.bytes();
+        let step = self.adam_step(span);
+        self.device.step(&mut self.model, gradients, &step)?;
+        self.prefetch(span.after + 1)?;
+        if let Some(error) = refused {
+            self.make_room_for_batch(&error)?;
+        }
+        let gaussians = self.device.len(&self.model);
+        Ok(PendingStep { span, gaussians, views })
+    }
+
+    /// Adds the gradients of the view of an image to those of its batch.
+    fn add_view(
+        &mut self,
+        image: u32,
+        batch: Span,
+        gradients: &mut B::Gradients,
+    ) -> Result<PendingView<B>, TrainError> {
+        let options = &self.setup.config.optimize;
+        let (observe, settings) = (self.observes(image), self.settings_of(image));
+        let (view, target) = self.feed.take(self.device, image)?;
+        let has_depth_map = self.setup.dataset.sources[view].depth.is_some();
+        let terms = self.terms(image, has_depth_map);
+        let inputs = ViewInputs {
+            settings,
+            observe,
+            compensation: compensation(options),
+            terms: &terms,
+            near: self.coarse.as_ref().and_then(Coarse::near),
+            in_batch: batch.images() > 1,
+        };
+        let trained = self.feed.views.split(Split::Train);
+        let colors = color_step(self.appearance.as_mut(), options, trained, (view, image));
+        let view = (self.feed.views.view(view), &target);
+        let outputs = add_view(self.device, &mut self.model, view, &inputs, colors, gradients)?;
+        let ViewOutputs { pixels, samples, activations } = outputs;
+        self.tensors.activations = activations;
+        Ok(PendingView { terms, losses: [pixels, samples] })
+    }
+
+    /// Brings the photograph of an image on its way, while the device works.
+    fn prefetch(&mut self, image: u32) -> Result<(), TrainError> {
+        if image > self.setup.config.last_iteration() {
+            return Ok(());
+        }
+        match self.feed.prefetch(self.device, image) {
+            // What there is no room for now is asked for again when it is needed.
+            Err(TrainError::Device(error)) if error.is_out_of_memory() => Ok(()),
+            done => done,
+        }
+    }
+
+    /// After a batch that had to leave views to the next: gives up what can be given up between two
+    /// steps. Where there is nothing, steps go on with fewer views.
+    fn make_room_for_batch(&mut self, error: &DeviceError) -> Result<(), TrainError> {
+        tracing::debug!("a step takes fewer views: {error}");
+        if self.device.relieve(&mut self.model, error)? {
+            self.drop_longer_neighbours();
+        }
+        Ok(())
+    }
+
+    /// The part of the run that an iteration is of.
+    pub(super) fn stage(&self, iteration: u32) -> Stage<'_> {
+        let coarse = self.coarse.as_ref().map(|coarse| &coarse.schedule);
+        match coarse.filter(|schedule| schedule.contains(iteration)) {
+            Some(schedule) => Stage::Coarse { schedule, extent: self.scale.extent },
+            None => Stage::Photometric,
+        }
+    }
+
+    /// The terms of an iteration's loss.
+    fn terms(&self, iteration: u32, has_depth_map: bool) -> Terms {
+        terms::active(self.setup.config, self.stage(iteration), iteration, has_depth_map)
+    }
+
+    /// What density control learns of an iteration's view.
+    fn observes(&self, iteration: u32) -> Option<Statistics> {
+        match self.stage(iteration) {
+            Stage::Photometric => densify::observes(self.setup.config, iteration),
+            Stage::Coarse { .. } => None,
+        }
+    }
+
+    /// How parameters move.
+    fn adam_step(&self, span: Span) -> AdamStep {
+        let config = self.setup.config;
+        match self.stage(span.after) {
+            Stage::Photometric => densify::step(config, self.scale, span),
+            Stage::Coarse { schedule, extent } => schedule.step(config, extent, span),
+        }
+    }
+
+    /// How the view of an iteration is drawn.
+    fn settings_of(&self, iteration: u32) -> RenderSettings {
+        let config = self.setup.config;
+        RenderSettings {
+            fade_depth: densify::fade_depth(config, self.scale),
+            sh_degree: schedule::sh_degree(&config.optimize, iteration),
+            background: self.training_background(iteration),
+            near: self.feed.views.near(),
+            screen_filter: render_filter(config),
+        }
+    }
+
+    fn training_background(&self, iteration: u32) -> [f32; 3] {
+        let config = self.setup.config;
+        if config.optimize.random_background {
+            let seed = config.run.seed;
+            let stream = Stream::new(seed, u64::from(iteration), Purpose::Background);
+            return [0, 1, 2].map(|channel| stream.uniform(channel).to_f32());
+        }
+        config.scene.background_color().0
+    }
+
+    /// Reports a step once it is done; its milliseconds are those since the one before was.
+    fn report(&mut self, pending: Option<PendingStep<B>>) -> Result<(), TrainError> {
+        let Some(PendingStep { span, gaussians, views }) = pending else {
+            return Ok(());
+        };
+        let started = Instant::now();
+        let mut mean = MeanLosses::default();
+        for PendingView { terms, losses: [pixels, samples] } in views {
+            mean.add(terms, [pixels.read()?, samples.read()?]);
+        }
+        self.clock.add_since(started);
+        let ms = self.clock.take_report_ms() / f64::from(span.images().max(1));
+        let (iteration, images, pairs) = (span.after, span.images(), mean.pairs());
+        self.keep_surface_losses(iteration, (&mean.terms, &pairs));
+        let photometric = self.setup.config.optimize.iterations;
+        let iterations =
+            if iteration <= photometric { photometric } else { self.setup.config.last_iteration() };
+        let values = Values::of(&mean.terms, Topic::Photograph, &pairs);
+        let total = mean.total();
+        let step = Step { iteration, images, iterations, values, total, gaussians, ms };
+        self.sink.on(&Event::Step(step))?;
+        self.report_surfaces(span)
+    }
+
+    /// Reports the step whose losses have not been read yet, if there is one.
+    pub(super) fn report_pending(&mut self) -> Result<(), TrainError> {
+        let pending = self.pending.take();
+        self.report(pending)
+    }
+}

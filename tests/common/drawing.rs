@@ -1,0 +1,207 @@
+//! How tests draw views and train on them.
+
+use std::sync::Arc;
+
+use splat::backend::frame_state::{Drawn, Scored, Shown, Trainable};
+use splat::backend::{
+    Compensation, DeviceError, Extra, Inputs, Look, LossValues, MemoryEntry, Objective, Peaks,
+    Photo, RenderSettings, Rendered, ScreenFilter, Statistics, Stay, Terms, TrainDevice, Wants,
+};
+use splat::dataset::{Image, View};
+use splat::memory::Bytes;
+
+/// What a view is drawn for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pass {
+    /// To be shown or measured.
+    Eval,
+    /// The same with the Gaussians that each pixel is blended of.
+    Picture,
+    /// To be trained on.
+    Train,
+    /// The same, observed by density control.
+    Observe,
+}
+
+/// How a view is drawn, and with what.
+#[derive(Clone, Copy, Debug)]
+pub struct Drawing {
+    pub pass: Pass,
+    pub sh_degree: u32,
+    pub background: [f32; 3],
+    pub near: f64,
+    pub screen_filter: ScreenFilter,
+    pub statistics: Statistics,
+    pub fade_depth: f64,
+    pub inverse_depth: bool,
+    pub surface: bool,
+    pub compensation: Option<Compensation>,
+    /// Whether the step takes other views, too.
+    pub in_batch: bool,
+}
+
+impl Drawing {
+    pub const DEFAULT: Self = Self {
+        pass: Pass::Eval,
+        sh_degree: RenderSettings::DEFAULT.sh_degree,
+        background: RenderSettings::DEFAULT.background,
+        near: RenderSettings::DEFAULT.near,
+        screen_filter: RenderSettings::DEFAULT.screen_filter,
+        statistics: Statistics::Norms,
+        fade_depth: RenderSettings::DEFAULT.fade_depth,
+        inverse_depth: false,
+        surface: false,
+        compensation: None,
+        in_batch: false,
+    };
+
+    pub fn settings(&self) -> RenderSettings {
+        let &Self { sh_degree, background, near, screen_filter, fade_depth, .. } = self;
+        RenderSettings { sh_degree, background, near, screen_filter, fade_depth }
+    }
+
+    /// What a shown view has of it.
+    pub fn look(&self) -> Look {
+        let (inverse_depths, surface) = (self.inverse_depth, self.surface);
+        let extra = match self.pass {
+            Pass::Picture => Extra::Counts,
+            _ if inverse_depths || surface => Extra::Maps { inverse_depths, surface },
+            _ => Extra::None,
+        };
+        Look { extra, corrects_colors: self.compensation.is_some() }
+    }
+
+    /// What a view that is trained on has of it.
+    pub fn wants(&self) -> Wants {
+        let inputs =
+            Inputs { inverse_depths: self.inverse_depth, maps: self.surface, ..Inputs::default() };
+        let observe = (self.pass == Pass::Observe).then_some(self.statistics);
+        Wants { observe, inputs, compensation: self.compensation, in_batch: self.in_batch }
+    }
+}
+
+/// The values of the terms that compare with the photograph.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Loss {
+    pub l1: f64,
+    pub ssim: f64,
+    pub depth_l1: Option<f64>,
+    pub total: f64,
+}
+
+impl From<LossValues> for Loss {
+    fn from(values: LossValues) -> Self {
+        let get = |key| values.get(key).expect("the photometric term is on");
+        let (l1, ssim) = (get("l1"), get("ssim"));
+        Self { l1, ssim, depth_l1: values.get("depth_l1"), total: values.total }
+    }
+}
+
+/// A view as it is drawn, with its photograph and the terms that compare them.
+pub struct Seen<'a, B: TrainDevice> {
+    pub view: &'a View,
+    pub drawing: &'a Drawing,
+    pub target: &'a B::Target,
+    pub terms: &'a Terms,
+    pub near: Option<&'a B::Lists>,
+}
+
+/// A device as tests use it.
+pub trait Steps: TrainDevice {
+    /// The photograph of a view, to be trained on.
+    fn target(&mut self, view: usize, image: &Arc<Image>) -> Result<Self::Target, DeviceError> {
+        self.upload_target(Photo { image, stay: Stay::Resident(view) })
+    }
+
+    /// A photograph to be looked at.
+    fn glance(&mut self, image: &Arc<Image>) -> Result<Self::Target, DeviceError> {
+        self.upload_target(Photo { image, stay: Stay::Transient })
+    }
+
+    fn show(
+        &mut self,
+        model: &Self::Model,
+        view: &View,
+        drawing: &Drawing,
+    ) -> Result<Self::Frame<Shown>, DeviceError> {
+        self.render(model, view, &drawing.settings(), drawing.look())
+    }
+
+    fn draw(
+        &mut self,
+        model: &Self::Model,
+        view: &View,
+        drawing: &Drawing,
+    ) -> Result<Self::Frame<Drawn>, DeviceError> {
+        self.render_train(model, view, &drawing.settings(), &drawing.wants())
+    }
+
+    /// What the device's memory holds.
+    fn entries(&mut self) -> Vec<MemoryEntry> {
+        self.memory(Peaks::Keep).map(|memory| memory.entries).unwrap_or_default()
+    }
+
+    /// Bytes of the parameters, and of the moments and statistics.
+    fn model_bytes(&self, model: &Self::Model) -> [Bytes; 2] {
+        let shape = self.shape(model);
+        [shape.parameters, shape.optimizer]
+    }
+
+    /// Compares a frame by terms that need no neighbours.
+    fn score<S: Trainable>(
+        &mut self,
+        model: &Self::Model,
+        frame: Self::Frame<S>,
+        target: &Self::Target,
+        terms: &Terms,
+    ) -> Result<(Self::Frame<Scored<S>>, Self::Losses), DeviceError> {
+        self.objective(model, frame, &Objective { target, terms, near: None })
+    }
+
+    /// Adds the gradients of a view; gives the values of the terms at pixels and at samples.
+    fn add_seen(
+        &mut self,
+        model: &mut Self::Model,
+        seen: &Seen<'_, Self>,
+        gradients: &mut Self::Gradients,
+    ) -> Result<[Self::Losses; 2], DeviceError> {
+        let &Seen { view, drawing, target, terms, near } = seen;
+        let frame = self.draw(model, view, drawing)?;
+        let objective = Objective { target, terms, near };
+        let (frame, pixels) = self.objective(model, frame, &objective)?;
+        Ok([pixels, self.backward(model, frame, near, gradients)?])
+    }
+
+    /// The same by terms that need no neighbours; gives the values of those at pixels.
+    fn add_view(
+        &mut self,
+        model: &mut Self::Model,
+        (view, drawing): (&View, &Drawing),
+        (target, terms): (&Self::Target, &Terms),
+        gradients: &mut Self::Gradients,
+    ) -> Result<Self::Losses, DeviceError> {
+        let seen = Seen { view, drawing, target, terms, near: None };
+        let [pixels, _] = self.add_seen(model, &seen, gradients)?;
+        Ok(pixels)
+    }
+}
+
+impl<B: TrainDevice> Steps for B {}
+
+/// What a device draws of a view, to be shown or to be trained on.
+pub fn drawn_either<B: TrainDevice>(
+    device: &mut B,
+    model: &B::Model,
+    (view, drawing): (&View, &Drawing),
+) -> Rendered {
+    match drawing.pass {
+        Pass::Eval | Pass::Picture => {
+            let frame = device.show(model, view, drawing).unwrap();
+            device.image(&frame).unwrap()
+        }
+        Pass::Train | Pass::Observe => {
+            let frame = device.draw(model, view, drawing).unwrap();
+            device.image(&frame).unwrap()
+        }
+    }
+}

@@ -1,0 +1,331 @@
+//! A device whose calls can be watched, refused and answered in other ways.
+
+use std::ops::Range;
+
+use splat::backend::frame_state::{Compensated, Drawn, FrameState, Scored, Shown, Trainable};
+use splat::backend::{
+    AdamStep, Appearance, AppearanceTables, Densified, DensifyRule, Device, DeviceError,
+    DeviceInfo, DeviceMemory, Edit, Filter3d, Grant, LadderState, Look, Lpips, Measured,
+    ModelShape, Neighbours, Objective, Peaks, Photo, RelocateRule, Render, RenderSettings,
+    Rendered, Rows, Snapshot, Store, Survey, TableStep, TrainDevice, Wants,
+};
+use splat::dataset::View;
+use splat::math::morton::Cube;
+use splat::model::Gaussians;
+use splat::perceptual::LpipsWeights;
+
+/// A device with hooks.
+pub struct Hooked<D, H> {
+    pub device: D,
+    pub hooks: H,
+}
+
+/// A call that hooks see before the device does.
+#[derive(Clone, Copy, Debug)]
+pub enum Call<'a> {
+    Read,
+    Render(&'a RenderSettings),
+    /// A round with so many births.
+    Grow(usize),
+    Neighbours(u32),
+    LoadLpips,
+}
+
+/// What is done in place of a device, or before it.
+pub trait Hooks<D: TrainDevice> {
+    fn before(&mut self, _call: Call<'_>) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    fn upload_target(
+        &mut self,
+        device: &mut D,
+        photo: Photo<'_>,
+    ) -> Result<D::Target, DeviceError> {
+        device.upload_target(photo)
+    }
+
+    fn resident(&mut self, device: &mut D, view: usize) -> Option<D::Target> {
+        device.resident(view)
+    }
+
+    fn is_resident(&self, device: &D, view: usize) -> bool {
+        device.is_resident(view)
+    }
+
+    fn take_changes(&mut self, device: &mut D) -> Option<LadderState> {
+        device.take_changes()
+    }
+
+    fn relieve(
+        &mut self,
+        device: &mut D,
+        model: &mut D::Model,
+        error: &DeviceError,
+    ) -> Result<bool, DeviceError> {
+        device.relieve(model, error)
+    }
+
+    fn births(&mut self, granted: usize) -> usize {
+        granted
+    }
+
+    fn max_neighbours(&self, device: &D) -> u32 {
+        device.max_neighbours()
+    }
+}
+
+impl<D: TrainDevice, H: Hooks<D>> Device for Hooked<D, H> {
+    type Target = D::Target;
+
+    fn info(&self) -> DeviceInfo {
+        self.device.info()
+    }
+    fn upload_target(&mut self, photo: Photo<'_>) -> Result<D::Target, DeviceError> {
+        self.hooks.upload_target(&mut self.device, photo)
+    }
+    fn resident(&mut self, view: usize) -> Option<D::Target> {
+        self.hooks.resident(&mut self.device, view)
+    }
+    fn is_resident(&self, view: usize) -> bool {
+        self.hooks.is_resident(&self.device, view)
+    }
+    fn synchronize(&mut self) -> Result<(), DeviceError> {
+        self.device.synchronize()
+    }
+    fn memory(&mut self, peaks: Peaks) -> Option<DeviceMemory> {
+        self.device.memory(peaks)
+    }
+    fn take_changes(&mut self) -> Option<LadderState> {
+        self.hooks.take_changes(&mut self.device)
+    }
+}
+
+impl<D: TrainDevice, H: Hooks<D>> Store<Gaussians> for Hooked<D, H> {
+    type Model = D::Model;
+
+    fn upload(&mut self, host: &Gaussians) -> Result<D::Model, DeviceError> {
+        self.device.upload(host)
+    }
+    fn load<S: Rows<Gaussians>>(&mut self, source: &mut S) -> Result<D::Model, S::Error>
+    where
+        S::Error: From<DeviceError>,
+    {
+        self.device.load(source)
+    }
+    fn read_parameters(
+        &mut self,
+        model: &mut D::Model,
+        rows: Range<usize>,
+    ) -> Result<Gaussians, DeviceError> {
+        self.hooks.before(Call::Read)?;
+        self.device.read_parameters(model, rows)
+    }
+    fn read(
+        &mut self,
+        model: &mut D::Model,
+        rows: Range<usize>,
+    ) -> Result<Snapshot<Gaussians>, DeviceError> {
+        self.hooks.before(Call::Read)?;
+        self.device.read(model, rows)
+    }
+    fn sample(&mut self, model: &mut D::Model, rows: &[usize]) -> Result<Gaussians, DeviceError> {
+        self.device.sample(model, rows)
+    }
+    fn shape(&self, model: &D::Model) -> ModelShape {
+        self.device.shape(model)
+    }
+    fn reorder(&mut self, model: &mut D::Model, cube: &Cube) -> Result<(), DeviceError> {
+        self.device.reorder(model, cube)
+    }
+    fn govern(&mut self, model: &mut D::Model, iteration: u32) -> Result<(), DeviceError> {
+        self.device.govern(model, iteration)
+    }
+    fn relieve(&mut self, model: &mut D::Model, error: &DeviceError) -> Result<bool, DeviceError> {
+        self.hooks.relieve(&mut self.device, model, error)
+    }
+    fn grant_births(
+        &mut self,
+        model: &mut D::Model,
+        requested: usize,
+    ) -> Result<usize, DeviceError> {
+        Ok(self.hooks.births(self.device.grant_births(model, requested)?))
+    }
+}
+
+impl<D: TrainDevice, H: Hooks<D>> Neighbours<Gaussians> for Hooked<D, H> {
+    type Lists = D::Lists;
+
+    fn neighbours(&mut self, model: &D::Model, count: u32) -> Result<D::Lists, DeviceError> {
+        self.hooks.before(Call::Neighbours(count))?;
+        self.device.neighbours(model, count)
+    }
+    fn read_neighbours(
+        &mut self,
+        lists: &D::Lists,
+        rows: Range<usize>,
+    ) -> Result<Vec<u32>, DeviceError> {
+        self.device.read_neighbours(lists, rows)
+    }
+    fn max_neighbours(&self) -> u32 {
+        self.hooks.max_neighbours(&self.device)
+    }
+}
+
+impl<D: TrainDevice, H: Hooks<D>> Render<Gaussians> for Hooked<D, H> {
+    type Frame<S: FrameState> = D::Frame<S>;
+    type Gradients = D::Gradients;
+    type Losses = D::Losses;
+
+    fn render(
+        &mut self,
+        model: &D::Model,
+        view: &View,
+        settings: &RenderSettings,
+        look: Look,
+    ) -> Result<D::Frame<Shown>, DeviceError> {
+        self.hooks.before(Call::Render(settings))?;
+        self.device.render(model, view, settings, look)
+    }
+    fn render_train(
+        &mut self,
+        model: &D::Model,
+        view: &View,
+        settings: &RenderSettings,
+        wants: &Wants,
+    ) -> Result<D::Frame<Drawn>, DeviceError> {
+        self.hooks.before(Call::Render(settings))?;
+        self.device.render_train(model, view, settings, wants)
+    }
+    fn objective<S: Trainable>(
+        &mut self,
+        model: &D::Model,
+        frame: D::Frame<S>,
+        objective: &Objective<'_, D::Target, D::Lists>,
+    ) -> Result<(D::Frame<Scored<S>>, D::Losses), DeviceError> {
+        self.device.objective(model, frame, objective)
+    }
+    fn backward(
+        &mut self,
+        model: &mut D::Model,
+        frame: D::Frame<Scored<Drawn>>,
+        near: Option<&D::Lists>,
+        gradients: &mut D::Gradients,
+    ) -> Result<D::Losses, DeviceError> {
+        self.device.backward(model, frame, near, gradients)
+    }
+    fn step(
+        &mut self,
+        model: &mut D::Model,
+        gradients: D::Gradients,
+        step: &AdamStep,
+    ) -> Result<(), DeviceError> {
+        self.device.step(model, gradients, step)
+    }
+    fn measure<S: FrameState>(
+        &mut self,
+        frame: &D::Frame<S>,
+        target: &D::Target,
+    ) -> Result<Measured, DeviceError> {
+        self.device.measure(frame, target)
+    }
+    fn image<S: FrameState>(&mut self, frame: &D::Frame<S>) -> Result<Rendered, DeviceError> {
+        self.device.image(frame)
+    }
+}
+
+impl<D: TrainDevice, H: Hooks<D>> Edit<Gaussians> for Hooked<D, H> {
+    fn survey(&mut self, model: &D::Model, rule: &DensifyRule) -> Result<Survey, DeviceError> {
+        self.device.survey(model, rule)
+    }
+    fn densify(
+        &mut self,
+        model: &mut D::Model,
+        rule: &DensifyRule,
+        grant: Grant,
+    ) -> Result<Densified, DeviceError> {
+        self.hooks.before(Call::Grow(grant.births))?;
+        self.device.densify(model, rule, grant)
+    }
+    fn relocate(
+        &mut self,
+        model: &mut D::Model,
+        rule: &RelocateRule,
+    ) -> Result<usize, DeviceError> {
+        self.device.relocate(model, rule)
+    }
+    fn multiply(
+        &mut self,
+        model: &mut D::Model,
+        rule: &RelocateRule,
+        births: usize,
+    ) -> Result<(), DeviceError> {
+        self.hooks.before(Call::Grow(births))?;
+        self.device.multiply(model, rule, births)
+    }
+    fn reset_opacity(&mut self, model: &mut D::Model, ceiling: f64) -> Result<(), DeviceError> {
+        self.device.reset_opacity(model, ceiling)
+    }
+}
+
+impl<D: TrainDevice, H: Hooks<D>> Filter3d for Hooked<D, H> {
+    fn update_filter_3d(
+        &mut self,
+        model: &mut D::Model,
+        views: &[&View],
+        sampled_from: f64,
+    ) -> Result<(), DeviceError> {
+        self.device.update_filter_3d(model, views, sampled_from)
+    }
+}
+
+impl<D: TrainDevice, H: Hooks<D>> Lpips<Gaussians> for Hooked<D, H> {
+    type Net = D::Net;
+
+    fn load_lpips(&mut self, weights: &LpipsWeights) -> Result<D::Net, DeviceError> {
+        self.hooks.before(Call::LoadLpips)?;
+        self.device.load_lpips(weights)
+    }
+    fn lpips(
+        &mut self,
+        net: &D::Net,
+        frame: &D::Frame<Shown>,
+        target: &D::Target,
+    ) -> Result<f64, DeviceError> {
+        self.device.lpips(net, frame, target)
+    }
+}
+
+impl<D: TrainDevice, H: Hooks<D>> Appearance<Gaussians> for Hooked<D, H> {
+    type Tables = D::Tables;
+
+    fn upload_tables(&mut self, tables: &AppearanceTables) -> Result<D::Tables, DeviceError> {
+        self.device.upload_tables(tables)
+    }
+    fn read_tables(&mut self, tables: &D::Tables) -> Result<AppearanceTables, DeviceError> {
+        self.device.read_tables(tables)
+    }
+    fn compensate(
+        &mut self,
+        tables: &mut D::Tables,
+        frame: D::Frame<Drawn>,
+        step: &TableStep,
+    ) -> Result<D::Frame<Compensated>, DeviceError> {
+        self.device.compensate(tables, frame, step)
+    }
+    fn learn(
+        &mut self,
+        tables: &mut D::Tables,
+        frame: D::Frame<Scored<Compensated>>,
+        step: &TableStep,
+    ) -> Result<D::Frame<Scored<Drawn>>, DeviceError> {
+        self.device.learn(tables, frame, step)
+    }
+    fn correct(
+        &mut self,
+        frame: D::Frame<Shown>,
+        target: &D::Target,
+    ) -> Result<D::Frame<Shown>, DeviceError> {
+        self.device.correct(frame, target)
+    }
+}

@@ -1,0 +1,9 @@
+//! What nearly every test of a device uses: its traits, and how tests draw and train.
+#![allow(unused_imports, reason = "each test program uses its part")]
+
+pub use splat::backend::{
+    Appearance as _, Device as _, Edit as _, Filter3d as _, Held as _, Lpips as _,
+    NeighbourLists as _, Neighbours as _, Pending as _, Render as _, Store as _,
+};
+
+pub use super::drawing::{Drawing, Loss, Pass, Seen, Steps};

@@ -1,0 +1,22 @@
+//! Scenes of real photographs, which are no part of this package.
+
+use std::env;
+use std::io::{Write as _, stderr};
+use std::path::PathBuf;
+use std::thread;
+
+/// Names the folder that holds `fox/` and `bonsai/`.
+const SCENES: &str = "SPLAT_TEST_SCENES";
+
+/// That folder. Where none is named, this says that the test is skipped.
+pub fn real_scenes() -> Option<PathBuf> {
+    let folder = env::var_os(SCENES).map(PathBuf::from);
+    if folder.is_none() {
+        // The test harness hides what a test that passes prints, but not this. The thread of a test has
+        // its name.
+        let thread = thread::current();
+        let test = thread.name().unwrap_or_default();
+        writeln!(stderr(), "skipped {test}: {SCENES} is not set").unwrap();
+    }
+    folder
+}

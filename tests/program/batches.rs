@@ -1,0 +1,115 @@
+//! Steps that take several views.
+
+use std::fs;
+
+use crate::common::program::{TestFolder, end, splat};
+use serde_json::Value;
+
+/// Rounds and an opacity reset within 130 iterations, none of them at a multiple of four.
+const EVENTFUL: [&str; 10] = [
+    "--densify-from-iter=20",
+    "--densify-until-iter=95",
+    "--densification-interval=25",
+    "--densify-grad-threshold=0.00005",
+    "--opacity-reset-interval=61",
+    "--max-points=1500",
+    "--random-background",
+    "--seed=3",
+    "--save-iterations=-1",
+    "--test-iterations=-1",
+];
+
+/// Values of a key of all events of a kind in `run.jsonl`.
+fn numbers(place: &TestFolder, model: &str, kind: &str, key: &str) -> Vec<u64> {
+    let log = fs::read_to_string(place.path(model).join("run.jsonl")).unwrap();
+    let events = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let of_kind = events.filter(|event| event["event"] == kind);
+    of_kind.map(|event| event[key].as_u64().unwrap()).collect()
+}
+
+#[test]
+fn the_demo_trains_in_batches_of_two() {
+    let place = TestFolder::empty();
+    let model = place.model();
+    let arguments = ["train", "--demo", "--device", "cpu", "--batch-views=2", "--iterations=31"];
+    let mut command = splat();
+    command.args(arguments).args(["-r", "8", "-m"]).arg(&model);
+    end(&mut command).done();
+    assert!(model.join("point_cloud/iteration_31/point_cloud.ply").exists());
+    let steps = numbers(&place, "model", "step", "iteration");
+    assert_eq!(steps, [10, 20, 30, 31], "iterations count views");
+}
+
+#[test]
+fn what_is_due_comes_with_the_step_that_takes_its_image() {
+    let place = TestFolder::with_scene();
+    let flags = [&EVENTFUL[..], &["--batch-views=4", "--checkpoint-iterations=54"]].concat();
+    place.trained_into("four", 130, &flags);
+    let rounds = numbers(&place, "four", "densified", "iteration");
+    assert_eq!(rounds, [28, 52, 76]);
+    assert_eq!(numbers(&place, "four", "opacity_reset", "iteration"), [64]);
+    let saved = numbers(&place, "four", "saved", "iteration");
+    assert_eq!(saved, [56, 130, 130], "the checkpoint, the model, and the last checkpoint");
+}
+
+#[test]
+fn a_batch_that_is_resumed_ends_in_the_same_bytes() {
+    let place = TestFolder::with_scene();
+    // Where a round is due, within an epoch, and where colours are learned.
+    for (at, more) in [(52, &[][..]), (66, &[]), (28, &["--exposure"])] {
+        let flags = [&EVENTFUL[..], &["--batch-views=4"], more].concat();
+        let at = format!("--checkpoint-iterations={at}");
+        place.trained_into("unbroken", 130, &flags);
+        place.trained_into("model", 130, &[&flags[..], &[at.as_str()]].concat());
+        let ply = |model| fs::read(place.ply_of(model, 130)).unwrap();
+        let unbroken = ply("unbroken");
+        assert!(unbroken == ply("model"));
+        let checkpoints = place.model().join("checkpoints");
+        // What came after the checkpoint is lost.
+        fs::remove_file(place.ply(130)).unwrap();
+        fs::remove_file(place.checkpoint(130)).unwrap();
+        assert_eq!(fs::read_dir(&checkpoints).unwrap().count(), 1);
+        end(place.train().args(["--resume", "auto"])).done();
+        assert!(unbroken == ply("model"), "{at}");
+        for folder in ["unbroken", "model"] {
+            fs::remove_dir_all(place.path(folder)).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_run_is_resumed_with_another_batch() {
+    let place = TestFolder::with_scene();
+    place.trained_into("model", 30, &["--batch-views=3"]);
+    let flags = ["--resume", "auto", "--iterations=50", "--batch-views=8", "--no-batch-scaling"];
+    end(place.train().args(flags)).done().says(&["iteration 30"]);
+    assert_eq!(numbers(&place, "model", "step", "iteration").last(), Some(&50));
+}
+
+#[test]
+fn scaled_rates_are_others_and_a_batch_of_none_or_nine_is_refused() {
+    let place = TestFolder::with_scene();
+    let of = |model: &str, flags: &[&str]| {
+        place.trained_into(model, 24, flags);
+        fs::read(place.ply_of(model, 24)).unwrap()
+    };
+    let plain = of("plain", &["--batch-views=4", "--no-batch-scaling"]);
+    assert!(plain != of("scaled", &["--batch-views=4"]));
+    let one = of("one", &[]);
+    assert!(one == of("batch-of-one", &["--batch-views=1"]));
+    for views in ["0", "9"] {
+        let flag = format!("--batch-views={views}");
+        end(place.train().arg(flag)).refused(2, &["batch-views", "1 to 8"]);
+    }
+    let planned = |flags: &[&str]| {
+        let mut command = splat();
+        command.args(["plan", "--json", "--gaussians=100000", "-s"]).arg(place.scene());
+        let ended = end(command.args(flags)).done();
+        serde_json::from_str::<Value>(&ended.stdout).unwrap()["peak"].as_u64().unwrap()
+    };
+    let more = planned(&["--batch-views=8"]) - planned(&[]);
+    assert!(
+        more >= 7 * 400_000,
+        "seven views' places of 4 bytes a Gaussian, and {more} are planned"
+    );
+}

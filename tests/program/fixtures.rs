@@ -1,0 +1,32 @@
+//! Places with trained models that several tests start from. Each is trained once, when the first test
+//! asks for it; no test changes it.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+use crate::common::program::TestFolder;
+
+/// The folder of this process's fixtures. It is locked while the process lives; the next process that
+/// finds it unlocked takes it over, so that no folders pile up.
+static FOLDER: LazyLock<(PathBuf, File)> = LazyLock::new(|| {
+    let parent = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    (0..).find_map(|number: u32| own(parent.join(format!("fixtures-{number}")))).unwrap()
+});
+
+/// An empty folder of this name, unless another process uses it.
+fn own(folder: PathBuf) -> Option<(PathBuf, File)> {
+    let lock = File::create(folder.with_extension("lock")).unwrap();
+    lock.try_lock().ok()?;
+    if folder.exists() {
+        fs::remove_dir_all(&folder).unwrap();
+    }
+    Some((folder, lock))
+}
+
+/// A place of this name with what `train` makes of the tiny scene.
+pub(crate) fn fixture(name: &str, train: impl FnOnce(&TestFolder)) -> TestFolder {
+    let place = TestFolder::lasting(FOLDER.0.join(name));
+    train(&place);
+    place
+}

@@ -1,0 +1,172 @@
+//! Steps down the mean gradient of several views.
+
+use std::sync::Arc;
+
+use crate::common::oracle::{AT_REST, Counted, Shot, gradients, relative_error, settings, shot};
+use crate::common::prelude::*;
+use crate::common::scene::{RATES, resized, straight, tame_gaussians};
+use crate::common::surface::{SurfaceRule, add_rule, masked};
+use crate::common::{assert_relative, derivative_between_cuts, view};
+use splat::backend::cpu::{Cpu, Model, Parameter};
+use splat::backend::{AdamStep, DeviceError, Rates, Snapshot};
+use splat::dataset::Image;
+use splat::model::{Gaussians, Primitive};
+
+/// Surface terms whose weights are all different.
+const RULE: SurfaceRule = SurfaceRule {
+    entropy: 0.7,
+    density: 1.3,
+    normal: 0.9,
+    sdf: 0.0,
+    sdf_unit: 1.0,
+    samples: 501,
+    seed: 5,
+    iteration: 7_001,
+};
+
+/// Views from three sides and of three sizes, with photographs of noise.
+fn shots(gaussians: &Gaussians) -> Vec<Shot> {
+    let mut aside = view();
+    aside.pose.translation = [0.4, -0.2, 0.5];
+    let views = [view(), straight(), resized(&aside, [31, 23])];
+    (0_u64..)
+        .zip(&views)
+        .map(|(seed, view)| {
+            let drawing = settings(3, seed);
+            let one = shot(gaussians, view, drawing, (seed, Counted::Clear));
+            Shot { index: usize::try_from(seed).unwrap(), ..one }
+        })
+        .collect()
+}
+
+/// What a step over these views left behind.
+fn stepped(gaussians: &Gaussians, shots: &[&Shot], rates: Rates) -> Snapshot<Gaussians> {
+    let mut device = Cpu::<f64>::new();
+    let mut model = device.upload(gaussians).unwrap();
+    let mut gradients = Default::default();
+    for shot in shots {
+        let target = device.target(shot.index, &shot.photo).unwrap();
+        let seen = (&shot.view, &shot.settings);
+        device.add_view(&mut model, seen, (&target, &shot.terms), &mut gradients).unwrap();
+    }
+    device.step(&mut model, gradients, &AdamStep::new(1, rates)).unwrap();
+    device.snapshot(&mut model).unwrap()
+}
+
+#[test]
+fn several_views_of_one_photograph_step_as_one() {
+    let gaussians = tame_gaussians(40, 31, 3);
+    let shots = shots(&gaussians);
+    let one = stepped(&gaussians, &[&shots[0]], RATES);
+    for count in [2, 3, 5, 8] {
+        let several = stepped(&gaussians, &vec![&shots[0]; count], RATES);
+        let groups = several.parameters.groups().into_iter().zip(one.parameters.groups());
+        for ((found, expected), start) in groups.zip(gaussians.groups()) {
+            let step = |after: &[f32]| -> Vec<f64> {
+                after.iter().zip(start.values).map(|(a, b)| f64::from(*a) - f64::from(*b)).collect()
+            };
+            let (found, expected) = (step(found.values), step(expected.values));
+            let error = relative_error(&found, &expected);
+            assert!(error < 1e-6, "{count} views, {}: {error:e}", start.name);
+        }
+        // Each is observed by its own gradients.
+        let sums = several.gradient_norm_sums.iter().zip(&one.gradient_norm_sums);
+        for (found, expected) in sums {
+            let expected = expected * f32::from(u8::try_from(count).unwrap());
+            assert!((found - expected).abs() <= 1e-6 * expected, "{found} for {expected}");
+        }
+    }
+}
+
+#[test]
+fn a_step_takes_the_mean_of_the_views_gradients() {
+    let gaussians = tame_gaussians(40, 32, 3);
+    let shots = shots(&gaussians);
+    let all = gradients(&stepped(&gaussians, &shots.iter().collect::<Vec<_>>(), AT_REST));
+    let each: Vec<_> =
+        shots.iter().map(|shot| gradients(&stepped(&gaussians, &[shot], AT_REST))).collect();
+    for (group, (name, _, found)) in all.into_iter().enumerate() {
+        let mean = |i: usize| each.iter().map(|view| view[group].2[i]).sum::<f64>() / 3.0;
+        let expected: Vec<f64> = (0..found.len()).map(mean).collect();
+        // Snapshots are of single precision.
+        assert!(relative_error(&found, &expected) < 1e-6, "{name}");
+    }
+}
+
+/// The mean loss of the views.
+fn mean_loss(model: &Model<f64>, shots: &[(Shot, Arc<Image>)]) -> f64 {
+    let mut device = Cpu::<f64>::new();
+    let losses = shots.iter().map(|(shot, target)| {
+        let frame = device.draw(model, &shot.view, &shot.settings).unwrap();
+        let (_, loss) = device.score(model, frame, target, &shot.terms).unwrap();
+        loss.read().unwrap().total
+    });
+    losses.sum::<f64>() / shots.len() as f64
+}
+
+#[test]
+fn the_gradient_of_a_batch_is_that_of_the_mean_loss() {
+    let gaussians = tame_gaussians(5, 33, 3);
+    let mut device = Cpu::<f64>::new();
+    let shots: Vec<(Shot, Arc<Image>)> = shots(&gaussians)
+        .into_iter()
+        .map(|shot| {
+            let target = device.target(shot.index, &shot.photo).unwrap();
+            (shot, target)
+        })
+        .collect();
+    let mut model = device.upload(&gaussians).unwrap();
+    let mut gradients = Default::default();
+    for (shot, target) in &shots {
+        let seen = (&shot.view, &shot.settings);
+        device.add_view(&mut model, seen, (target, &shot.terms), &mut gradients).unwrap();
+    }
+    let mut compared = 0;
+    for index in 0..model.len() {
+        let gradient = device.parameter_gradient(&model, &gradients, index);
+        for parameter in Parameter::ALL {
+            let width = model.column(parameter).width;
+            for (k, &found) in gradient.row(parameter)[..width].iter().enumerate() {
+                let at = index * width + k;
+                let start = model.column(parameter).values[at];
+                let expected = derivative_between_cuts(start, |x| {
+                    let mut moved = model.clone();
+                    moved.column_mut(parameter).values[at] = x;
+                    mean_loss(&moved, &shots)
+                });
+                // As of one view: see `gradients.rs`.
+                assert_relative(found, expected, (1e-5, 1e-6), &format!("{parameter:?} {index}"));
+                compared += usize::from(expected.abs() > 1e-6);
+            }
+        }
+    }
+    assert!(compared > 150, "only {compared} gradients are large enough to compare");
+}
+
+#[test]
+fn surface_terms_of_several_views_are_averaged() {
+    let gaussians = tame_gaussians(40, 34, 3);
+    let shots = shots(&gaussians);
+    let of = |shots: &[&Shot]| -> Result<Snapshot<Gaussians>, DeviceError> {
+        let mut device = Cpu::<f64>::new();
+        let mut model = device.upload(&gaussians)?;
+        let near = device.neighbours(&model, 16)?;
+        let mut gradients = Default::default();
+        for shot in shots {
+            let seen = (&shot.view, masked(&shot.view));
+            add_rule(&mut device, &mut model, seen, (Some(&near), &RULE), &mut gradients)?;
+        }
+        device.step(&mut model, gradients, &AdamStep::new(1, AT_REST))?;
+        device.snapshot(&mut model)
+    };
+    let all = gradients(&of(&shots.iter().collect::<Vec<_>>()).unwrap());
+    let each: Vec<_> = shots.iter().map(|shot| gradients(&of(&[shot]).unwrap())).collect();
+    let mut moved = 0;
+    for (group, (name, _, found)) in all.into_iter().enumerate() {
+        let mean = |i: usize| each.iter().map(|view| view[group].2[i]).sum::<f64>() / 3.0;
+        let expected: Vec<f64> = (0..found.len()).map(mean).collect();
+        assert!(relative_error(&found, &expected) < 1e-6, "{name}");
+        moved += expected.iter().filter(|&&d| d != 0.0).count();
+    }
+    assert!(moved > 100, "only {moved} gradients");
+}
