@@ -288,6 +288,7 @@ fn every_device_function_is_probed_or_reached_through_one_that_is() {
         "random",
         "tiles",
         "parts",
+        "footprint",
         "lazy_adam",
         "fault",
         "compact",

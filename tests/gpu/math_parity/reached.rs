@@ -50,6 +50,8 @@ pub(super) const REACHED_THROUGH: &[(&str, &str)] = &[
     ("blend_part_bwd", "blend_chunk_bwd"),
     ("blend_chunk_bwd", "blend_bwd"),
     ("unseen_row", "blend_part_bwd"),
+    ("both_halves", "accumulate_splats"),
+    ("accumulate_splats", "blend_part_bwd"),
     ("pixel_alpha", "blend_tile"),
     ("opacity_power", "pixel_alpha"),
     ("fast_exp2", "pixel_alpha"),
