@@ -16,7 +16,8 @@
 // splats' gradients without waiting for others.
 //
 // Variants are instances of the same templates, so that what they add costs nothing where no one asks
-// for it: statistics for density control, and maps drawn beside the colours. `maps.cuh` has them.
+// for it: statistics for density control, and maps drawn beside the colours. `maps.cuh` has them. What a
+// splat is in a pixel is the footprint's affair (`footprint.cuh`).
 //
 // Shapes: splats and gradients [visible, 12], features and d_features [visible, 4],
 // splat_from_instance [instances], ranges [tiles], image and d_image [h, w, 3], blended,
@@ -30,6 +31,7 @@
 #include "gradient.cuh"
 
 static_assert(BLEND_BLOCK == PARTS * WARP, "one thread per pixel of a tile");
+static_assert(EllipseFootprint::QUADS * 4 == RECORD_WIDTH, "what the host makes room for");
 
 // Blocks that a multiprocessor is to hold, so that the warps hide each other's latencies; registers
 // are given out accordingly: on compute capability 9.0 half of the 64 warps that fit, since more of
@@ -98,11 +100,12 @@ __device__ inline void list_chunks(const BlendArgs& a, uint32_t tile, uint32_t r
     for (uint32_t chunk = lane; chunk < count; chunk += WARP) chunks[first + chunk] = {tile, chunk};
 }
 
-template <AuxOutput AUX>
+template <class Footprint, AuxOutput AUX>
 __device__ inline void blend_tile(const BlendArgs& a) {
     constexpr bool counts = AUX == AuxOutput::COUNTS, depths = AUX == AuxOutput::DEPTHS;
     constexpr bool surface = AUX == AuxOutput::SURFACE;
-    using Staged = std::conditional_t<surface, FeaturedRows, Rows<WARP>>;
+    using Staged = std::conditional_t<surface, FeaturedRows<Footprint>,
+                                      typename Footprint::template Rows<WARP>>;
     const float4* __restrict__ splats = reinterpret_cast<const float4*>(a.splats);
     const uint32_t* __restrict__ splat_from_instance = a.splat_from_instance;
     __shared__ Staged rows[PARTS];
@@ -134,17 +137,17 @@ __device__ inline void blend_tile(const BlendArgs& a) {
             }
         }
         const uint32_t instance = base + lane;
-        const uint64_t splat = uint64_t{next} * 3;
+        const float4* const record = splats + uint64_t{next} * Footprint::QUADS;
         [[maybe_unused]] const uint32_t slot = next;
         next = splat_from_instance[min(instance + WARP, range.end - 1)];
-        const float4 place = splats[splat], form = splats[splat + 1];
-        const bool hit = reaches_part(part, place, form) && instance < range.end;
+        const Footprint footprint = Footprint::load(record);
+        const bool hit = reaches_part(part, footprint) && instance < range.end;
         const uint32_t hits = __ballot_sync(FULL_WARP, hit);
         if (own_hits && lane == 0) own_hits[position / WARP * PARTS] = hits;
         if (hit) {
             // The number of a row has no use here.
-            const uint32_t number = depths ? __float_as_uint(__frcp_rn(form.w)) : 0;
-            own.put(__popc(hits & lanes_below()), row_of(place, form, splats[splat + 2], number));
+            const uint32_t number = depths ? __float_as_uint(__frcp_rn(footprint.depth())) : 0;
+            own.put(__popc(hits & lanes_below()), row_of(footprint, record, number));
             if constexpr (surface) {
                 own.features[__popc(hits & lanes_below())] =
                     reinterpret_cast<const float4*>(a.features)[slot];
@@ -154,15 +157,15 @@ __device__ inline void blend_tile(const BlendArgs& a) {
         const uint32_t count = __popc(hits);
 #pragma unroll 4
         for (uint32_t at = 0; at < count; ++at) {
-            const Row row = own.get(at);
+            const typename Footprint::Row row = own.get(at);
             const float before = transmittance;
-            const float alpha =
-                composite(pixel_alpha(row.shape, row.scale, part.centre_px), transmittance);
+            const float alpha = composite(pixel_alpha(row, part.centre_px), transmittance);
             const float weight = alpha * before;
-            color.x = fmaf(weight, row.scale.w, color.x);
-            color.y = fmaf(weight, row.tint.x, color.y);
-            color.z = fmaf(weight, row.tint.y, color.z);
-            if constexpr (depths) inverse_depth = fmaf(weight, row.scale.z, inverse_depth);
+            const float3 shade = row.color();
+            color.x = fmaf(weight, shade.x, color.x);
+            color.y = fmaf(weight, shade.y, color.y);
+            color.z = fmaf(weight, shade.z, color.z);
+            if constexpr (depths) inverse_depth = fmaf(weight, row.number(), inverse_depth);
             if constexpr (surface) add_scaled(features, weight, own.features[at]);
             if (counts && alpha > 0.0f) ++blended;
         }
@@ -186,25 +189,25 @@ __device__ inline void blend_tile(const BlendArgs& a) {
 
 extern "C" __global__ void __launch_bounds__(BLEND_BLOCK, FWD_RESIDENT)
     blend_fwd(const __grid_constant__ BlendArgs a) {
-    blend_tile<AuxOutput::NOTHING>(a);
+    blend_tile<EllipseFootprint, AuxOutput::NOTHING>(a);
 }
 
 // The same, and how many splats changed each pixel; no backward pass follows.
 extern "C" __global__ void __launch_bounds__(BLEND_BLOCK, FWD_RESIDENT)
     blend_counted(const __grid_constant__ BlendArgs a) {
-    blend_tile<AuxOutput::COUNTS>(a);
+    blend_tile<EllipseFootprint, AuxOutput::COUNTS>(a);
 }
 
 // The same as `blend_fwd`, and inverse depths.
 extern "C" __global__ void __launch_bounds__(BLEND_BLOCK, FWD_RESIDENT)
     blend_fwd_depth(const __grid_constant__ BlendArgs a) {
-    blend_tile<AuxOutput::DEPTHS>(a);
+    blend_tile<EllipseFootprint, AuxOutput::DEPTHS>(a);
 }
 
 // The same, and a surface's features, inverse depths among them.
 extern "C" __global__ void __launch_bounds__(BLEND_BLOCK, FWD_RESIDENT)
     blend_fwd_surface(const __grid_constant__ BlendArgs a) {
-    blend_tile<AuxOutput::SURFACE>(a);
+    blend_tile<EllipseFootprint, AuxOutput::SURFACE>(a);
 }
 
 // A pixel on its way front to back.
@@ -232,8 +235,8 @@ __device__ inline float2 blend_backward_step(const PixelAlpha& pixel, float3 sha
 
 // The first visit: the lane is a pixel. Opacities do not wait for each other, so that those of a
 // GROUP come before the walk past it; a batch ends with whole groups.
-template <class Aux>
-__device__ inline void accumulate_pixels(WarpScratch<Aux>& own, uint32_t count, const Part& part,
+template <class Footprint, class Aux>
+__device__ inline void accumulate_pixels(WarpScratch<Footprint, Aux>& own, uint32_t count, const Part& part,
                                     PixelWalk<Aux>& walk) {
     const uint32_t lane = threadIdx.x % WARP;
     for (uint32_t first = 0; first < count; first += GROUP) {
@@ -243,9 +246,9 @@ __device__ inline void accumulate_pixels(WarpScratch<Aux>& own, uint32_t count, 
         float2 notes[GROUP];
 #pragma unroll
         for (uint32_t i = 0; i < GROUP; ++i) {
-            const Row row = own.rows.get(first + i);
-            alphas[i] = pixel_alpha(row.shape, row.scale, part.centre_px);
-            shades[i] = {row.scale.w, row.tint.x, row.tint.y};
+            const typename Footprint::Row row = own.rows.get(first + i);
+            alphas[i] = pixel_alpha(row, part.centre_px);
+            shades[i] = row.color();
             values[i] = own.value(first + i);
         }
 #pragma unroll
@@ -259,94 +262,72 @@ __device__ inline void accumulate_pixels(WarpScratch<Aux>& own, uint32_t count, 
     }
 }
 
-// Moments of the exponent's gradient over pixels: sums of e, e x, e y, e x^2, e x y, e y^2 with the
-// pixel's offset (x, y) from the splat, and of the colour's weights; and what `Stats` and `Aux` sum.
-template <class Stats, class Aux>
-struct Moments {
-    float e, x, y, xx, xy, yy;
+// Sums over pixels: the footprint's, of the colour's weights, and what `Stats` and `Aux` sum.
+template <class Footprint, class Stats, class Aux>
+struct Sums {
+    typename Footprint::Moments moments;
     float3 color;
     Stats stats;
     Aux aux;
 };
 
-// Half of a lane's splat: two of the part's four rows. `slopes` are xx, xy and yy of the exponent
-// per px^2, the first and the last twice.
-template <class Stats, class Aux>
-__device__ inline Moments<Stats, Aux> half_of_moments(const WarpScratch<Aux>& own, uint32_t k,
-                                                      uint32_t half, float2 offset_px,
-                                                      float3 slopes) {
-    Moments<Stats, Aux> m = {};
+// Half of a lane's splat: two of the part's four rows.
+template <class Stats, class Footprint, class Aux>
+__device__ inline Sums<Footprint, Stats, Aux> half_of_sums(const WarpScratch<Footprint, Aux>& own,
+                                                           uint32_t k, uint32_t half,
+                                                           const typename Footprint::Offsets& from) {
+    Sums<Footprint, Stats, Aux> m = {};
 #pragma unroll
-    for (uint32_t line = 0; line < 2; ++line) {
-        float s0 = 0.0f, s1 = 0.0f, s2 = 0.0f;  // of e, e x, e x^2 with x from the part's corner
-        // The exponent's slopes at the line's first pixel.
-        const float line_px = offset_px.y + static_cast<float>(2 * half + line);
-        const float slope_x = slopes.x * offset_px.x + slopes.y * line_px;
-        const float slope_y = slopes.y * offset_px.x + slopes.z * line_px;
+    for (uint32_t i = 0; i < 2; ++i) {
+        typename Footprint::Line line(from, 2 * half + i);
 #pragma unroll
         for (uint32_t x = 0; x < PART_WIDTH; ++x) {
-            const uint32_t pixel = (2 * half + line) * PART_WIDTH + x;
+            const uint32_t pixel = (2 * half + i) * PART_WIDTH + x;
             const float2 note = own.of_pixel[k * NOTE_STRIDE + pixel];
             const float weight = note.x, e = note.y;
             const float4 d = own.d_color[pixel];
-            s0 += e;
-            s1 += e * static_cast<float>(x);
-            s2 += e * static_cast<float>(x * x);
+            line.add(e, x);
             m.color.x += weight * d.x;
             m.color.y += weight * d.y;
             m.color.z += weight * d.z;
-            m.stats.add(e, slope_x + slopes.x * static_cast<float>(x),
-                        slope_y + slopes.y * static_cast<float>(x));
+            m.stats.add(e, line.slope_x(from, x), line.slope_y(from, x));
             m.aux.add(weight, d.w, own, pixel);
         }
-        const float dx = offset_px.x;
-        const float dy = offset_px.y + static_cast<float>(2 * half + line);
-        const float along_x = s1 + dx * s0;
-        m.e += s0;
-        m.x += along_x;
-        m.xx += s2 + dx * (s1 + along_x);
-        m.y += dy * s0;
-        m.xy += dy * along_x;
-        m.yy += dy * dy * s0;
+        m.moments.add(line, from, 2 * half + i);
     }
     return m;
 }
 
 // The second visit: the lane is half of a splat.
-template <class Stats, class Aux>
-__device__ inline void accumulate_splats(const BlendArgs& a, const WarpScratch<Aux>& own,
-                                    uint32_t count, const Part& part) {
+template <class Stats, class Footprint, class Aux>
+__device__ inline void accumulate_splats(const BlendArgs& a, const WarpScratch<Footprint, Aux>& own,
+                                         uint32_t count, const Part& part) {
     const uint32_t lane = threadIdx.x % WARP;
     const uint32_t k = lane % BATCH;
-    const float4 shape = own.rows.shapes[k], scale = own.rows.scales[k];
-    Moments<Stats, Aux> m =
-        half_of_moments<Stats>(own, k, lane / BATCH,
-                               {part.low_px.x - shape.x, part.low_px.y - shape.y},
-                               {2.0f * shape.z, shape.w, 2.0f * scale.x});
-    for (float* sum : {&m.e, &m.x, &m.y, &m.xx, &m.xy, &m.yy, &m.color.x, &m.color.y, &m.color.z}) {
-        *sum = both_halves(*sum);
-    }
+    const typename Footprint::Shape shape = own.rows.shape(k);
+    Sums<Footprint, Stats, Aux> m = half_of_sums<Stats>(own, k, lane / BATCH, {shape, part});
+    m.moments.add_halves();
+    for (float* sum : {&m.color.x, &m.color.y, &m.color.z}) *sum = both_halves(*sum);
     m.stats.add_halves();
     m.aux.add_halves();
     if (k >= count) return;
-    const uint32_t slot = __float_as_uint(scale.z);
-    float4* const record = gradient_quads(a.gradients, slot);
+    const uint32_t slot = shape.number();
+    float4* const record =
+        reinterpret_cast<float4*>(a.gradients) + uint64_t{slot} * Footprint::QUADS;
     if (lane < BATCH) {
-        // The offset is the pixel less the centre, so the centre takes the opposite sign.
-        add_quad(record, {-LN_2 * (2.0f * shape.z * m.x + shape.w * m.y),
-                          -LN_2 * (shape.w * m.x + 2.0f * scale.x * m.y),
-                          m.e * fast_exp2(-scale.y), m.stats.sums().x});
+        m.moments.store_first(record, shape, m.stats.sums().x);
         m.aux.store(a, slot);
     } else {
-        add_quad(record + 1, {-0.5f * m.xx, -m.xy, -0.5f * m.yy, m.stats.sums().y});
-        add_quad(record + 2, {m.color.x, m.color.y, m.color.z, m.aux.d_inverse_depth()});
+        m.moments.store_second(record, m.stats.sums().y);
+        add_quad(record + Footprint::QUADS - 1,
+                 {m.color.x, m.color.y, m.color.z, m.aux.d_inverse_depth()});
     }
 }
 
 // One chunk of a tile's list in one part of the tile's pixels, by a warp on its own.
-template <class Stats, class Aux>
-__device__ inline void blend_part_bwd(const BlendArgs& a, WarpScratch<Aux>& own, uint32_t tile,
-                                      uint32_t chunk, uint32_t part_in_tile) {
+template <class Stats, class Footprint, class Aux>
+__device__ inline void blend_part_bwd(const BlendArgs& a, WarpScratch<Footprint, Aux>& own,
+                                      uint32_t tile, uint32_t chunk, uint32_t part_in_tile) {
     const float4* __restrict__ splats = reinterpret_cast<const float4*>(a.splats);
     const uint32_t lane = threadIdx.x % WARP;
     const uint32_t reached = a.reached[tile * PARTS + part_in_tile];
@@ -398,16 +379,16 @@ __device__ inline void blend_part_bwd(const BlendArgs& a, WarpScratch<Aux>& own,
             __syncwarp();  // the queue is there
             if (lane < count) {
                 const uint32_t of_row = own.queue[taken + lane];
-                const float4* const record = splats + uint64_t{of_row} * 3;
-                const float4 form = record[1];
-                own.rows.put(lane, row_of(record[0], form, record[2], of_row));
-                own.put(a, lane, of_row, form.w);
+                const float4* const record = splats + uint64_t{of_row} * Footprint::QUADS;
+                const Footprint footprint = Footprint::load(record);
+                own.rows.put(lane, row_of(footprint, record, of_row));
+                own.put(a, lane, of_row, footprint.depth());
             } else if (lane < BATCH) {
-                own.rows.put(lane, unseen_row());
+                own.rows.put(lane, unseen_row(Footprint{}));
                 own.put_unseen(lane);
             }
             __syncwarp();  // the rows are there
-            accumulate_pixels<Aux>(own, count, part, walk);
+            accumulate_pixels(own, count, part, walk);
             __syncwarp();  // the notes are there
             accumulate_splats<Stats>(a, own, count, part);
             taken += count;
@@ -421,9 +402,9 @@ __device__ inline void blend_part_bwd(const BlendArgs& a, WarpScratch<Aux>& own,
     }
 }
 
-template <class Stats, class Aux>
+template <class Footprint, class Stats, class Aux>
 __device__ inline void blend_chunk_bwd(const BlendArgs& a) {
-    __shared__ WarpScratch<Aux> scratch[BLEND_BWD_BLOCK / WARP];
+    __shared__ WarpScratch<Footprint, Aux> scratch[BLEND_BWD_BLOCK / WARP];
     __shared__ uint32_t taken;
     if (blockIdx.x >= *a.chunk_count) return;
     if (threadIdx.x == 0) taken = 0;
@@ -443,7 +424,7 @@ __device__ inline void blend_chunk_bwd(const BlendArgs& a) {
 #define BLEND_BWD(NAME, STATS, AUX, RESIDENT)                                   \
     extern "C" __global__ void __launch_bounds__(BLEND_BWD_BLOCK, RESIDENT)     \
         NAME(const __grid_constant__ BlendArgs a) {                             \
-        blend_chunk_bwd<STATS, AUX>(a);                                         \
+        blend_chunk_bwd<EllipseFootprint, STATS, AUX>(a);                       \
     }
 
 BLEND_BWD(blend_bwd, NoStats, NoAux, BWD_RESIDENT)

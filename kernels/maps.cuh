@@ -6,11 +6,6 @@
 #include "quad.cuh"
 #include "staged.cuh"
 
-// A value of each half of a splat's lanes, added up.
-__device__ inline float both_halves(float value) {
-    return value + __shfl_xor_sync(FULL_WARP, value, BATCH);
-}
-
 __device__ inline float dot(float4 a, float4 b) {
     return fmaf(a.x, b.x, fmaf(a.y, b.y, fmaf(a.z, b.z, a.w * b.w)));
 }

@@ -7,6 +7,7 @@ use super::held::Held;
 use super::{DeviceError, Look, LossValues, Neighbours, Pending, RenderSettings, Wants};
 use crate::abi::terms::Terms;
 use crate::dataset::View;
+use crate::layout::Rate;
 use crate::math::adam::Moments;
 use crate::model::Primitive;
 
@@ -59,6 +60,20 @@ pub struct Rates {
     pub sh_dc: f64,
     /// SH coefficients above.
     pub sh_rest: f64,
+}
+
+impl Rates {
+    /// The rate that columns of this description take.
+    pub fn of(&self, rate: Rate) -> f64 {
+        match rate {
+            Rate::Means => self.means,
+            Rate::LogScales => self.log_scales,
+            Rate::Quats => self.quats,
+            Rate::OpacityLogits => self.opacity_logits,
+            Rate::ShDc => self.sh_dc,
+            Rate::ShRest => self.sh_rest,
+        }
+    }
 }
 
 /// One step of Adam (Kingma and Ba 2015).

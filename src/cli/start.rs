@@ -9,7 +9,7 @@ use crate::dataset::{Dataset, PointCloud};
 use crate::export::read_ply;
 use crate::math::{Real, sh};
 use crate::memory::{Bytes, host_memory};
-use crate::model::{Gaussians, from_points, random_points, thinned};
+use crate::model::{Gaussians, Primitive as _, from_points, random_points, thinned};
 use crate::train::scene_extent;
 
 /// What the first Gaussians are made of.

@@ -15,6 +15,7 @@ mod photos;
 mod placement;
 mod replay;
 mod round;
+mod schema;
 mod search;
 mod session;
 mod transfer;
@@ -28,8 +29,8 @@ pub use list::{
 };
 pub use model::{
     ABSOLUTE_NORM_SUMS, FILTER_3D, GRADIENT_NORM_SUMS, LANES, ModelCount, ModelSize,
-    OptionalColumns, REGIONS, RowForm, SH_STEPS, Storage, TABLES, VIEWS_SEEN, forms, table_len,
-    values, widths,
+    OptionalColumns, REGIONS, SH_STEPS, Storage, TABLES, VIEWS_SEEN, forms, table_len, values,
+    widths,
 };
 pub use photos::{PHOTOS_IN_TURN, PHOTOS_ON_THEIR_WAY, RESIDENT_PHOTOS, fair_share, photo_after};
 pub use placement::{ALIGNMENT, Placement, Spot, block_beside, spare, with_gap};
@@ -38,6 +39,7 @@ pub use round::{
     Choice, DENSITY_COUNTS, DENSITY_DIGITS, Draw, DrawSizes, MOVED_COLUMNS, MOVED_WORDS, MoveSizes,
     Moves, RoundSizes, Selection, Smoothing,
 };
+pub use schema::{Column, Forms, Rate, RowForm, Schema, Space, Table, Width, sh_rest_values};
 pub use search::{FAN, NEIGHBOURS, SearchOrder, SearchSizes, SearchTree, along_bits};
 pub use session::{
     COLOR_TABLES, CONTEXT, COPY_TEST, COUNTS, LIBRARY_SCRATCH, LPIPS_FEATURES, LPIPS_SUMS,

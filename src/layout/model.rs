@@ -1,5 +1,6 @@
 //! The model: what each Gaussian consists of, and the regions that hold it.
 
+use super::schema::RowForm;
 use super::slot::{Count, Lifetime, Slot};
 use crate::abi;
 
@@ -105,32 +106,6 @@ impl OptionalColumns {
     /// How many there are.
     pub fn count(self) -> u64 {
         u64::from(self.filter_3d) + u64::from(self.absolute_norm_sums)
-    }
-}
-
-/// How the values of a row lie in the words of a table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RowForm {
-    /// One value of single precision to a word.
-    Floats,
-    /// Two of half precision.
-    Halves,
-    /// Two of bfloat16.
-    Bfloats,
-    /// Four first moments, after a word that is their scale.
-    Firsts,
-    /// Four second moments, after their scale.
-    Seconds,
-}
-
-impl RowForm {
-    /// Words that a row of so many values takes.
-    pub const fn words(self, values: u32) -> u32 {
-        match self {
-            Self::Floats => values,
-            Self::Halves | Self::Bfloats => values.div_ceil(2),
-            Self::Firsts | Self::Seconds => 1 + values.div_ceil(4),
-        }
     }
 }
 

@@ -1,9 +1,8 @@
 //! Gaussians on the host, one column per parameter: the form that is loaded, saved and exchanged
 //! between devices.
 
-use std::ops::Range;
-
-use super::{Group, Primitive};
+use super::Primitive;
+use crate::layout::{Column, Forms, Rate, RowForm, Schema, Space, Table, Width, sh_rest_values};
 
 /// Gaussians as a structure of arrays, raw parameters as they are optimised.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -24,9 +23,56 @@ pub struct Gaussians {
     pub sh_rest: Vec<f32>,
 }
 
+/// Place, form and opacity of the Gaussians, and their colours.
+const GEOMETRY: u8 = 0;
+const SH: u8 = 1;
+
+/// What Gaussians consist of.
+const SCHEMA: Schema = Schema {
+    spaces: &[Space { one: "Gaussian", many: "Gaussians" }],
+    tables: &[
+        Table {
+            labels: ["geometry", "geometry, first moments", "geometry, second moments"],
+            space: 0,
+            full: Forms::FLOATS,
+            compact: Forms { first: RowForm::Bfloats, ..Forms::FLOATS },
+            is_lazy: false,
+        },
+        Table {
+            labels: ["sh", "sh, first moments", "sh, second moments"],
+            space: 0,
+            full: Forms::FLOATS,
+            compact: Forms {
+                values: RowForm::Halves,
+                first: RowForm::Firsts,
+                second: RowForm::Seconds,
+            },
+            is_lazy: true,
+        },
+    ],
+    columns: &[
+        column("means", Width::Fixed(3), Rate::Means, GEOMETRY, "centre"),
+        column("log_scales", Width::Fixed(3), Rate::LogScales, GEOMETRY, "log-scale"),
+        column("quats", Width::Fixed(4), Rate::Quats, GEOMETRY, "rotation"),
+        column("opacity_logits", Width::Fixed(1), Rate::OpacityLogits, GEOMETRY, "opacity"),
+        column("sh_dc", Width::Fixed(3), Rate::ShDc, SH, "colour"),
+        column("sh_rest", Width::ShRest, Rate::ShRest, SH, "SH coefficient"),
+    ],
+};
+
+const fn column(
+    name: &'static str,
+    width: Width,
+    rate: Rate,
+    table: u8,
+    words: &'static str,
+) -> Column {
+    Column { name, width, rate, table, words }
+}
+
 /// SH coefficients per colour channel above degree 0: (degree + 1)² - 1.
 pub const fn sh_rest_count(sh_degree: u32) -> usize {
-    ((sh_degree + 1) * (sh_degree + 1) - 1) as usize
+    sh_rest_values(sh_degree) as usize / 3
 }
 
 impl Gaussians {
@@ -42,79 +88,29 @@ impl Gaussians {
 
     /// `count` Gaussians with every value zero.
     pub fn zeros(sh_degree: u32, count: usize) -> Self {
-        Self {
-            sh_degree,
-            means: vec![0.0; count * 3],
-            log_scales: vec![0.0; count * 3],
-            quats: vec![0.0; count * 4],
-            opacity_logits: vec![0.0; count],
-            sh_dc: vec![0.0; count * 3],
-            sh_rest: vec![0.0; count * sh_rest_count(sh_degree) * 3],
-        }
-    }
-
-    /// Drops the harmonics above this degree; a degree that is not lower changes nothing.
-    pub fn lower_sh_degree(&mut self, sh_degree: u32) {
-        if sh_degree >= self.sh_degree {
-            return;
-        }
-        let [before, after] = [self.sh_degree, sh_degree].map(|degree| 3 * sh_rest_count(degree));
-        for row in 0..self.len() {
-            // Coefficients are in the order of their degrees.
-            self.sh_rest.copy_within(row * before..row * before + after, row * after);
-        }
-        self.sh_rest.truncate(self.len() * after);
-        self.sh_degree = sh_degree;
-    }
-
-    /// Appends others of the same SH degree.
-    pub fn append(&mut self, others: Self) {
-        let mut others = others;
-        for (column, more) in self.groups_mut().into_iter().zip(others.groups_mut()) {
-            column.append(more);
-        }
-    }
-
-    /// Drops the harmonics above this degree, or adds such as are zero up to it.
-    pub fn set_sh_degree(&mut self, sh_degree: u32) {
-        self.lower_sh_degree(sh_degree);
-        let [before, after] = [self.sh_degree, sh_degree].map(|degree| 3 * sh_rest_count(degree));
-        if after == before {
-            return;
-        }
-        let mut raised = vec![0.0; self.len() * after];
-        for row in 0..self.len() {
-            raised[row * after..][..before]
-                .copy_from_slice(&self.sh_rest[row * before..][..before]);
-        }
-        self.sh_rest = raised;
-        self.sh_degree = sh_degree;
+        <Self as Primitive>::zeros(sh_degree, count)
     }
 }
 
 impl Primitive for Gaussians {
-    fn rows(&self, rows: Range<usize>) -> Self {
-        let mut part = Self::zeros(self.sh_degree, 0);
-        let end = rows.end.min(self.len());
-        let rows = rows.start.min(end)..end;
-        for (to, from) in part.groups_mut().into_iter().zip(self.groups()) {
-            *to = from.values[rows.start * from.width..rows.end * from.width].to_vec();
-        }
-        part
+    const SCHEMA: &'static Schema = &SCHEMA;
+
+    fn empty(sh_degree: u32) -> Self {
+        Self { sh_degree, ..Self::default() }
     }
 
-    fn groups(&self) -> Vec<Group<'_>> {
+    fn sh_degree(&self) -> u32 {
+        self.sh_degree
+    }
+
+    fn values(&self) -> Vec<&[f32]> {
         vec![
-            Group { name: "means", width: 3, values: &self.means },
-            Group { name: "log_scales", width: 3, values: &self.log_scales },
-            Group { name: "quats", width: 4, values: &self.quats },
-            Group { name: "opacity_logits", width: 1, values: &self.opacity_logits },
-            Group { name: "sh_dc", width: 3, values: &self.sh_dc },
-            Group {
-                name: "sh_rest",
-                width: sh_rest_count(self.sh_degree) * 3,
-                values: &self.sh_rest,
-            },
+            &self.means,
+            &self.log_scales,
+            &self.quats,
+            &self.opacity_logits,
+            &self.sh_dc,
+            &self.sh_rest,
         ]
     }
 
@@ -142,6 +138,19 @@ mod tests {
             *v = value;
         }
         host
+    }
+
+    #[test]
+    fn a_row_has_the_values_that_kernels_read() {
+        let geometry = crate::abi::GEOMETRY_WIDTH;
+        assert_eq!(
+            [0, 1, 2, 3].map(|degree| Gaussians::SCHEMA.values(degree)),
+            [[geometry, 3], [geometry, 12], [geometry, 27], [geometry, 48],]
+        );
+        let schema = Gaussians::SCHEMA;
+        assert!(schema.columns.is_sorted_by_key(|column| column.table));
+        assert!(schema.tables.iter().all(|table| usize::from(table.space) < schema.spaces.len()));
+        assert_eq!(schema.places(), Some(0));
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! What is trained, as it stands on the host.
 
+mod field;
 mod fuse;
 mod gaussians;
 mod initialise;
 mod primitive;
 
+pub use field::Field;
 pub use fuse::fuse;
 pub use gaussians::{Gaussians, sh_rest_count};
 pub use initialise::{from_points, random_points, thinned};

@@ -1,15 +1,108 @@
-//! What every kind of model is made of: named columns of rows.
+//! What every kind of model is made of: columns of rows, as its schema describes them.
 
 use std::ops::Range;
 
-/// A set of named parameter columns.
+use crate::layout::Schema;
+
+/// A set of parameter columns on the host: the form that is loaded, saved and exchanged between
+/// devices.
 pub trait Primitive: Clone {
-    /// A copy of these rows; those after the last are left out.
-    fn rows(&self, rows: Range<usize>) -> Self;
-    /// The columns in a fixed order.
-    fn groups(&self) -> Vec<Group<'_>>;
-    /// The columns' values, in the order of [`Self::groups`].
+    /// Its columns, and the tables that devices hold them in.
+    const SCHEMA: &'static Schema;
+
+    /// No rows, with harmonics up to this degree. A kind without harmonics has none above degree 0.
+    fn empty(sh_degree: u32) -> Self;
+    /// Highest degree of the spherical harmonics; 0 of a kind without.
+    fn sh_degree(&self) -> u32;
+    /// The columns' values, in the order of the schema.
+    fn values(&self) -> Vec<&[f32]>;
+    /// The same to be changed.
     fn groups_mut(&mut self) -> Vec<&mut Vec<f32>>;
+
+    /// The columns in the order of the schema.
+    fn groups(&self) -> Vec<Group<'_>> {
+        let columns = Self::SCHEMA.columns.iter().zip(self.values());
+        columns
+            .map(|(column, values)| Group {
+                name: column.name,
+                width: column.width.values(self.sh_degree()) as usize,
+                values,
+            })
+            .collect()
+    }
+
+    /// So many rows, every value zero.
+    fn zeros(sh_degree: u32, count: usize) -> Self {
+        let mut zeros = Self::empty(sh_degree);
+        for (values, column) in zeros.groups_mut().into_iter().zip(Self::SCHEMA.columns) {
+            *values = vec![0.0; count * column.width.values(sh_degree) as usize];
+        }
+        zeros
+    }
+
+    /// Number of rows.
+    fn len(&self) -> usize {
+        self.groups().first().map_or(0, |first| first.values.len() / first.width)
+    }
+
+    /// Whether there are no rows.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// A copy of these rows; those after the last are left out.
+    fn rows(&self, rows: Range<usize>) -> Self {
+        let mut part = Self::empty(self.sh_degree());
+        let end = rows.end.min(self.len());
+        let rows = rows.start.min(end)..end;
+        for (to, from) in part.groups_mut().into_iter().zip(self.groups()) {
+            *to = from.values[rows.start * from.width..rows.end * from.width].to_vec();
+        }
+        part
+    }
+
+    /// Puts others with harmonics of the same degree after these.
+    fn append(&mut self, mut others: Self) {
+        for (column, more) in self.groups_mut().into_iter().zip(others.groups_mut()) {
+            column.append(more);
+        }
+    }
+
+    /// Drops the harmonics above this degree; a degree that is not lower changes nothing.
+    fn lower_sh_degree(&mut self, sh_degree: u32) {
+        if sh_degree < self.sh_degree() {
+            self.set_sh_degree(sh_degree);
+        }
+    }
+
+    /// Drops the harmonics above this degree, or adds such as are zero up to it.
+    fn set_sh_degree(&mut self, sh_degree: u32) {
+        let (count, degrees) = (self.len(), [self.sh_degree(), sh_degree]);
+        let mut changed = Self::empty(sh_degree);
+        let columns = Self::SCHEMA.columns.iter().zip(self.groups_mut());
+        for ((column, from), to) in columns.zip(changed.groups_mut()) {
+            *to = std::mem::take(from);
+            fit(to, count, degrees.map(|degree| column.width.values(degree) as usize));
+        }
+        *self = changed;
+    }
+}
+
+/// Rows of another width: the last values go, or zeros come after them. Coefficients are in the order of
+/// their degrees.
+fn fit(values: &mut Vec<f32>, count: usize, [before, after]: [usize; 2]) {
+    if after > before {
+        let mut wide = vec![0.0; count * after];
+        for row in 0..count {
+            wide[row * after..][..before].copy_from_slice(&values[row * before..][..before]);
+        }
+        *values = wide;
+    } else if after < before {
+        for row in 0..count {
+            values.copy_within(row * before..row * before + after, row * after);
+        }
+        values.truncate(count * after);
+    }
 }
 
 /// One column: `values` is [rows, width].

@@ -2,10 +2,9 @@
 
 use crate::backend::Rendered;
 use crate::dataset::View;
-use crate::math::field::{DensityKernel, deviation_towards, is_near_surface};
+use crate::math::field::{deviation_towards, is_near_surface};
 use crate::math::linalg::{Vec3, add, mul};
-use crate::math::splat::Shape;
-use crate::model::Gaussians;
+use crate::model::Field;
 
 /// Opacity above which a pixel shows a surface.
 const OPACITY_MIN: f64 = 0.5;
@@ -22,7 +21,7 @@ const OPACITY: usize = 3;
 /// `drawn` is the whole model in this view, from depth `near` (world units) on. `None` where it has no
 /// maps of this view's size, or nothing of the sample lies where a surface is.
 pub fn share_near_surface(
-    sample: &Gaussians,
+    sample: &impl Field,
     view: &View,
     near: f64,
     drawn: &Rendered,
@@ -30,7 +29,7 @@ pub fn share_near_surface(
     let maps = ViewMaps::of(drawn, view)?;
     let camera_world = view.pose.centre_world();
     let (mut there, mut close) = (0_u32, 0_u32);
-    for kernel in kernels(sample) {
+    for kernel in sample.density_kernels() {
         let mean_cam = add(mul(&view.pose.rotation, kernel.mean_world), view.pose.translation);
         if mean_cam[2] <= near {
             continue;
@@ -43,24 +42,12 @@ pub fn share_near_surface(
     (there > 0).then(|| f64::from(close) / f64::from(there))
 }
 
-/// Mean of the smallest scales, world units; `None` of no Gaussians.
-pub fn mean_thickness(sample: &Gaussians) -> Option<f64> {
-    let sum: f64 = kernels(sample).map(|kernel| kernel.thickness()).sum();
-    (!sample.is_empty()).then(|| sum / sample.len() as f64)
-}
-
-fn kernels(sample: &Gaussians) -> impl Iterator<Item = DensityKernel<f64>> {
-    let (means, _) = sample.means.as_chunks::<3>();
-    let (log_scales, _) = sample.log_scales.as_chunks::<3>();
-    let (quats, _) = sample.quats.as_chunks::<4>();
-    let shapes = means.iter().zip(log_scales).zip(quats).map(|((mean, log_scale), quat)| Shape {
-        mean_world: mean.map(f64::from),
-        log_scale: log_scale.map(f64::from),
-        quat: quat.map(f64::from),
-        smoothing: 0.0,
-    });
-    let opacity_logits = sample.opacity_logits.iter().copied().map(f64::from);
-    shapes.zip(opacity_logits).map(|(shape, logit)| DensityKernel::new(&shape, logit))
+/// Mean of the smallest scales, world units; `None` of none.
+pub fn mean_thickness(sample: &impl Field) -> Option<f64> {
+    let (sum, count) = sample
+        .density_kernels()
+        .fold((0.0, 0_u32), |(sum, count), kernel| (sum + kernel.thickness(), count + 1));
+    (count > 0).then(|| sum / f64::from(count))
 }
 
 /// The drawn depths and opacities of a view, [height, width, 4].
@@ -103,6 +90,7 @@ mod tests {
     use crate::backend::cpu::Cpu;
     use crate::backend::{Look, Render as _, RenderSettings, Store as _};
     use crate::dataset::{Camera, Pose};
+    use crate::model::Gaussians;
 
     /// A camera that looks from (0.5, 0, 0) along the world's x: a quarter turn about y.
     fn view() -> View {

@@ -6,26 +6,26 @@ use std::path::Path;
 use super::TrainError;
 use crate::backend::{DeviceError, Rows, Snapshot, Store, chunks};
 use crate::config::Config;
-use crate::export::{RenderMode, write_ply_chunks};
+use crate::export::{PlyRows, RenderMode, write_ply_chunks};
 use crate::memory::plan::OptionalColumns;
-use crate::model::{Gaussians, fuse};
+use crate::model::Primitive;
 
 /// A model where it is.
-pub struct DeviceModel<'a, B: Store<Gaussians>> {
+pub struct DeviceModel<'a, P: Primitive, B: Store<P>> {
     /// Its device.
     pub device: &'a mut B,
     /// The model.
     pub model: &'a mut B::Model,
 }
 
-impl<B: Store<Gaussians>> Rows<Gaussians> for DeviceModel<'_, B> {
+impl<P: Primitive, B: Store<P>> Rows<P> for DeviceModel<'_, P, B> {
     type Error = DeviceError;
 
     fn len(&self) -> usize {
         self.device.len(self.model)
     }
 
-    fn shape(&mut self) -> Result<Gaussians, DeviceError> {
+    fn shape(&mut self) -> Result<P, DeviceError> {
         self.device.read_parameters(self.model, 0..0)
     }
 
@@ -33,7 +33,7 @@ impl<B: Store<Gaussians>> Rows<Gaussians> for DeviceModel<'_, B> {
         self.device.optional(self.model)
     }
 
-    fn read(&mut self, rows: Range<usize>) -> Result<Snapshot<Gaussians>, DeviceError> {
+    fn read(&mut self, rows: Range<usize>) -> Result<Snapshot<P>, DeviceError> {
         self.device.read(self.model, rows)
     }
 }
@@ -45,22 +45,22 @@ pub fn render_mode(config: &Config) -> RenderMode {
 
 /// Writes the parameters as a PLY, with the 3D filter baked in where the model has one; the host holds
 /// one chunk of them.
-pub fn write_point_cloud<B: Store<Gaussians>>(
+pub fn write_point_cloud<P: PlyRows, B: Store<P>>(
     path: &Path,
     mode: RenderMode,
     device: &mut B,
     model: &mut B::Model,
 ) -> Result<(), TrainError> {
-    let sh_degree = device.read_parameters(model, 0..0)?.sh_degree;
+    let sh_degree = device.read_parameters(model, 0..0)?.sh_degree();
     let count = device.len(model);
-    let is_filtered = device.optional(model).filter_3d;
+    let filter = P::FILTER.filter(|_| device.optional(model).filter_3d);
     let parameters = chunks(count).map(|rows| {
-        if !is_filtered {
+        let Some(filter) = &filter else {
             return Ok(device.read_parameters(model, rows)?);
-        }
+        };
         let Snapshot { mut parameters, filter_3d, .. } = device.read(model, rows)?;
-        fuse(&mut parameters, &filter_3d);
+        (filter.fuse)(&mut parameters, &filter_3d);
         Ok(parameters)
     });
-    write_ply_chunks::<Gaussians, TrainError>(path, mode, (sh_degree, count), parameters)
+    write_ply_chunks::<P, _, TrainError>(path, mode, (sh_degree, count), parameters)
 }

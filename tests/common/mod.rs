@@ -11,6 +11,7 @@ pub mod drawing;
 pub mod events;
 pub mod geometry;
 pub mod hooked;
+pub mod isotropic;
 pub mod lpips;
 pub mod oracle;
 pub mod prelude;

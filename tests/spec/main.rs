@@ -15,6 +15,7 @@ mod dataset;
 mod gradients;
 mod images;
 mod outputs;
+mod primitive;
 mod residency;
 mod shortage;
 mod streaming;

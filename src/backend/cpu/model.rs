@@ -1,5 +1,6 @@
 //! The model on the processor: parameter columns with their moments, and density statistics.
 
+use std::marker::PhantomData;
 use std::ops::Range;
 
 use crate::backend::Snapshot;
@@ -9,9 +10,9 @@ use crate::math::linalg::{Quat, Vec3};
 use crate::math::splat::Shape;
 use crate::memory::Bytes;
 use crate::memory::plan::OptionalColumns;
-use crate::model::{Gaussians, Primitive};
+use crate::model::{Gaussians, Group, Primitive};
 
-/// The parameter groups in the order of [`Gaussians`]' columns.
+/// The columns of [`Gaussians`] by name, in the order of their schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parameter {
     /// Centres.
@@ -29,27 +30,15 @@ pub enum Parameter {
 }
 
 impl Parameter {
-    /// All groups in their order.
+    /// All of them in their order.
     pub const ALL: [Self; 6] =
         [Self::Means, Self::LogScales, Self::Quats, Self::OpacityLogits, Self::ShDc, Self::ShRest];
-
-    /// What messages call it.
-    pub(super) const fn in_words(self) -> &'static str {
-        match self {
-            Self::Means => "centre",
-            Self::LogScales => "log-scale",
-            Self::Quats => "rotation",
-            Self::OpacityLogits => "opacity",
-            Self::ShDc => "colour",
-            Self::ShRest => "SH coefficient",
-        }
-    }
 }
 
-/// One parameter of all Gaussians with Adam's moments; each vector is [n, width].
+/// One parameter of all rows with Adam's moments; each vector is [n, width].
 #[derive(Clone, Debug)]
 pub struct ModelColumn<R> {
-    /// Values per Gaussian.
+    /// Values per row.
     pub width: usize,
     /// The parameter.
     pub values: Vec<R>,
@@ -59,46 +48,43 @@ pub struct ModelColumn<R> {
     pub second_moments: Vec<R>,
 }
 
-/// Gaussians in training.
+/// Primitives in training.
 #[derive(Clone, Debug)]
-pub struct Model<R> {
+pub struct Model<R, P = Gaussians> {
     /// Highest degree of the spherical harmonics.
     pub sh_degree: u32,
-    /// Columns in the order of [`Parameter::ALL`].
-    pub columns: [ModelColumn<R>; 6],
+    /// Columns in the order of the schema.
+    pub columns: Vec<ModelColumn<R>>,
     /// Sums of the norms of the screen-space gradients, `[n]`.
     pub gradient_norm_sums: Vec<R>,
-    /// Views that saw the Gaussian, `[n]`.
+    /// Views that saw the row, `[n]`.
     pub views_seen: Vec<u32>,
     /// Sums of the absolute screen-space gradients, `[n]`; empty until they are asked for.
     pub absolute_norm_sums: Vec<R>,
     /// Standard deviations of the 3D filter, world units, `[n]`; empty where there is none.
     pub filter_3d: Vec<R>,
     rows_version: RowsVersion,
+    primitive: PhantomData<P>,
 }
 
-impl<R: Real> Model<R> {
+impl<R: Real, P: Primitive> Model<R, P> {
     /// A model with zero moments and statistics.
-    pub fn new(host: &Gaussians) -> Self {
-        let groups = host.groups();
-        let columns = std::array::from_fn(|i| {
-            let values: Vec<R> = groups[i].values.iter().map(|&v| R::of_f32(v)).collect();
+    pub fn new(host: &P) -> Self {
+        let column = |group: Group<'_>| {
+            let values: Vec<R> = precise(group.values).collect();
             let zeros = vec![R::ZERO; values.len()];
-            ModelColumn {
-                width: groups[i].width,
-                first_moments: zeros.clone(),
-                second_moments: zeros,
-                values,
-            }
-        });
+            let first_moments = zeros.clone();
+            ModelColumn { width: group.width, values, first_moments, second_moments: zeros }
+        };
         Self {
-            sh_degree: host.sh_degree,
-            columns,
+            sh_degree: host.sh_degree(),
+            columns: host.groups().into_iter().map(column).collect(),
             gradient_norm_sums: vec![R::ZERO; host.len()],
             views_seen: vec![0; host.len()],
             absolute_norm_sums: Vec::new(),
             filter_3d: Vec::new(),
             rows_version: RowsVersion::new(),
+            primitive: PhantomData,
         }
     }
 
@@ -125,7 +111,7 @@ impl<R: Real> Model<R> {
         self.absolute_norm_sums.resize(self.len(), R::ZERO);
     }
 
-    /// Starts the density statistics afresh, for as many Gaussians as there are now. Of those that a
+    /// Starts the density statistics afresh, for as many rows as there are now. Of those that a
     /// round of density control leaves nobody knows the 3D filter: it is zero until the next `smooth`.
     pub(super) fn forget_statistics(&mut self) {
         let count = self.len();
@@ -138,71 +124,47 @@ impl<R: Real> Model<R> {
         }
     }
 
-    /// Number of Gaussians.
+    /// Number of rows.
     pub fn len(&self) -> usize {
-        self.column(Parameter::OpacityLogits).values.len()
+        self.columns.first().map_or(0, |first| first.values.len() / first.width)
     }
 
-    /// No Gaussians at all.
+    /// No rows at all.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// One parameter of all Gaussians.
-    pub fn column(&self, parameter: Parameter) -> &ModelColumn<R> {
-        &self.columns[parameter as usize]
+    /// One column of one row.
+    pub(super) fn values(&self, column: usize, row: usize) -> &[R] {
+        let ModelColumn { width, values, .. } = &self.columns[column];
+        &values[row * width..][..*width]
     }
 
-    /// One parameter of all Gaussians, to change it.
-    pub fn column_mut(&mut self, parameter: Parameter) -> &mut ModelColumn<R> {
-        &mut self.columns[parameter as usize]
-    }
-
-    /// One parameter of one Gaussian.
-    pub fn row(&self, parameter: Parameter, index: usize) -> &[R] {
-        let column = self.column(parameter);
-        &column.values[index * column.width..][..column.width]
-    }
-
-    /// The first value of a parameter of one Gaussian that is infinite or NaN.
-    pub(super) fn not_finite(&self, parameter: Parameter, index: usize) -> Option<R> {
-        self.row(parameter, index).iter().copied().find(|value| !value.is_finite())
-    }
-
-    /// Place and form of one Gaussian.
-    pub fn shape(&self, index: usize) -> Shape<R> {
-        let quat: Quat<R> = std::array::from_fn(|i| self.row(Parameter::Quats, index)[i]);
-        Shape {
-            mean_world: self.triple(Parameter::Means, index),
-            log_scale: self.triple(Parameter::LogScales, index),
-            quat,
-            smoothing: self.filter_3d.get(index).copied().unwrap_or(R::ZERO),
-        }
-    }
-
-    /// A parameter of width 3 of one Gaussian.
-    pub(super) fn triple(&self, parameter: Parameter, index: usize) -> Vec3<R> {
-        let row = self.row(parameter, index);
-        [row[0], row[1], row[2]]
+    /// The first value of a row that is infinite or NaN, and what messages call its column.
+    pub(super) fn not_finite(&self, row: usize) -> Option<(&'static str, R)> {
+        P::SCHEMA.columns.iter().enumerate().find_map(|(number, column)| {
+            let mut values = self.values(number, row).iter().copied();
+            values.find(|value| !value.is_finite()).map(|value| (column.words, value))
+        })
     }
 
     /// The parameters of these rows.
-    pub fn read_parameters(&self, rows: Range<usize>) -> Gaussians {
+    pub fn read_parameters(&self, rows: Range<usize>) -> P {
         self.gather(&rows, |column| &column.values)
     }
 
-    /// The parameters of these Gaussians, in their order.
-    pub fn sample(&self, rows: &[usize]) -> Gaussians {
-        let mut host = Gaussians::zeros(self.sh_degree, 0);
-        for (values, parameter) in host.groups_mut().into_iter().zip(Parameter::ALL) {
-            let rows = rows.iter().flat_map(|&row| self.row(parameter, row));
+    /// The parameters of these rows, in their order.
+    pub fn sample(&self, rows: &[usize]) -> P {
+        let mut host = P::empty(self.sh_degree);
+        for (number, values) in host.groups_mut().into_iter().enumerate() {
+            let rows = rows.iter().flat_map(|&row| self.values(number, row));
             *values = rows.map(|v| v.to_f32()).collect();
         }
         host
     }
 
     /// Parameters, moments and statistics of these rows.
-    pub fn read(&self, rows: Range<usize>) -> Snapshot<Gaussians> {
+    pub fn read(&self, rows: Range<usize>) -> Snapshot<P> {
         let if_there = |column: &[R]| match column {
             [] => Vec::new(),
             column => host(&column[rows.clone()]),
@@ -218,28 +180,29 @@ impl<R: Real> Model<R> {
         }
     }
 
-    /// No Gaussians yet, and room for so many of these widths.
-    pub(super) fn with_room(shape: &Gaussians, count: usize) -> Self {
+    /// No rows yet, and room for so many of these widths.
+    pub(super) fn with_room(shape: &P, count: usize) -> Self {
         let room = |width: usize| Vec::with_capacity(count * width);
-        let groups = shape.groups();
+        let column = |Group { width, .. }| ModelColumn {
+            width,
+            values: room(width),
+            first_moments: room(width),
+            second_moments: room(width),
+        };
         Self {
-            sh_degree: shape.sh_degree,
-            columns: std::array::from_fn(|i| ModelColumn {
-                width: groups[i].width,
-                values: room(groups[i].width),
-                first_moments: room(groups[i].width),
-                second_moments: room(groups[i].width),
-            }),
+            sh_degree: shape.sh_degree(),
+            columns: shape.groups().into_iter().map(column).collect(),
             gradient_norm_sums: room(1),
             views_seen: Vec::with_capacity(count),
             absolute_norm_sums: Vec::new(),
             filter_3d: Vec::new(),
             rows_version: RowsVersion::new(),
+            primitive: PhantomData,
         }
     }
 
     /// Adds rows behind the last.
-    pub(super) fn append(&mut self, rows: &Snapshot<Gaussians>) {
+    pub(super) fn append(&mut self, rows: &Snapshot<P>) {
         self.invalidate_rows();
         let Snapshot { parameters, first_moments, second_moments, .. } = rows;
         let parts = [parameters.groups(), first_moments.groups(), second_moments.groups()];
@@ -255,7 +218,7 @@ impl<R: Real> Model<R> {
     }
 
     /// The model that the snapshot was taken of.
-    pub fn restore(snapshot: &Snapshot<Gaussians>) -> Self {
+    pub fn restore(snapshot: &Snapshot<P>) -> Self {
         let mut model = Self::with_room(&snapshot.parameters, snapshot.views_seen.len());
         model.append(snapshot);
         model
@@ -278,12 +241,51 @@ impl<R: Real> Model<R> {
         [parameters, moments + statistics]
     }
 
-    fn gather(&self, rows: &Range<usize>, part: impl Fn(&ModelColumn<R>) -> &Vec<R>) -> Gaussians {
-        let mut gathered = Gaussians::zeros(self.sh_degree, 0);
+    fn gather(&self, rows: &Range<usize>, part: impl Fn(&ModelColumn<R>) -> &Vec<R>) -> P {
+        let mut gathered = P::empty(self.sh_degree);
         for (values, column) in gathered.groups_mut().into_iter().zip(&self.columns) {
             *values = host(&part(column)[rows.start * column.width..rows.end * column.width]);
         }
         gathered
+    }
+}
+
+impl<R: Real> Model<R> {
+    /// One parameter of all Gaussians.
+    pub fn column(&self, parameter: Parameter) -> &ModelColumn<R> {
+        &self.columns[parameter as usize]
+    }
+
+    /// One parameter of all Gaussians, to change it.
+    pub fn column_mut(&mut self, parameter: Parameter) -> &mut ModelColumn<R> {
+        &mut self.columns[parameter as usize]
+    }
+
+    /// One parameter of one Gaussian.
+    pub fn row(&self, parameter: Parameter, index: usize) -> &[R] {
+        self.values(parameter as usize, index)
+    }
+
+    /// Whether every value of a parameter of one Gaussian is a number.
+    pub(super) fn is_finite(&self, parameter: Parameter, index: usize) -> bool {
+        self.row(parameter, index).iter().all(|value| value.is_finite())
+    }
+
+    /// Place and form of one Gaussian.
+    pub fn shape(&self, index: usize) -> Shape<R> {
+        let quat: Quat<R> = std::array::from_fn(|i| self.row(Parameter::Quats, index)[i]);
+        Shape {
+            mean_world: self.triple(Parameter::Means, index),
+            log_scale: self.triple(Parameter::LogScales, index),
+            quat,
+            smoothing: self.filter_3d.get(index).copied().unwrap_or(R::ZERO),
+        }
+    }
+
+    /// A parameter of width 3 of one Gaussian.
+    pub(super) fn triple(&self, parameter: Parameter, index: usize) -> Vec3<R> {
+        let row = self.row(parameter, index);
+        [row[0], row[1], row[2]]
     }
 }
 

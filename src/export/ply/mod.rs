@@ -1,4 +1,4 @@
-//! Gaussians as PLY, in the column order that 3DGS viewers expect.
+//! Models as PLY; Gaussians in the column order that 3DGS viewers expect.
 //!
 //! Viewers read the header by line number and the rows as raw structs, so the writer never changes
 //! the order, and line 3 is always `element vertex N`. The reader goes by column names alone.
@@ -6,23 +6,14 @@
 //! In the file the higher harmonics are channel-major (all red coefficients, then green, then
 //! blue); in memory each coefficient holds its three channels.
 
+mod fields;
+mod gaussians;
 mod read;
 mod write;
 
-pub use read::{PlyError, read_ply};
+pub use fields::{Field, FilterField, PlyRows};
+pub use read::{PlyError, read_ply, read_ply_rows};
 pub use write::{RenderMode, write_ply, write_ply_chunks};
-
-/// Columns before the higher harmonics, those of a normal left out.
-const BEFORE_REST: [&str; 6] = ["x", "y", "z", "f_dc_0", "f_dc_1", "f_dc_2"];
-
-/// Columns after the higher harmonics.
-const AFTER_REST: [&str; 8] =
-    ["opacity", "scale_0", "scale_1", "scale_2", "rot_0", "rot_1", "rot_2", "rot_3"];
-
-/// Name of the higher harmonic `index` in the file.
-fn rest_name(index: usize) -> String {
-    format!("f_rest_{index}")
-}
 
 #[cfg(test)]
 mod tests {
@@ -227,7 +218,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.ply");
         let rows = [Ok::<_, OutputError>(&gaussians)];
-        write_ply_chunks(&path, RenderMode::Mip, (1, 3), rows).unwrap();
+        write_ply_chunks::<Gaussians, _, _>(&path, RenderMode::Mip, (1, 3), rows).unwrap();
         let bytes = fs::read(&path).unwrap();
         let text = String::from_utf8_lossy(&bytes);
         let found = "element vertex 3\ncomment SplatRenderMode: mip\nproperty float x\n";

@@ -3,9 +3,10 @@
 use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use super::{AFTER_REST, BEFORE_REST, rest_name};
+use super::fields::{Field, FilterField, PlyRows};
+use crate::layout::Width;
 use crate::math::Real;
-use crate::model::{Gaussians, fuse, sh_rest_count};
+use crate::model::Gaussians;
 use crate::ply::{self, Header, PlyColumn, PlyFileError};
 
 /// A PLY file that holds no Gaussians.
@@ -97,8 +98,8 @@ pub enum PlyError {
     },
 }
 
-/// Standard deviations of a 3D filter, world units.
-const FILTER: &str = "filter_3D";
+/// Highest degree of the spherical harmonics.
+const MAX_SH_DEGREE: u32 = 3;
 
 /// Bytes that are read at a time.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -110,6 +111,11 @@ const CHUNK_BYTES: usize = 1 << 20;
 /// Memory beyond the result stays at about a megabyte; the file's size is checked before the
 /// result is allocated.
 pub fn read_ply(path: &Path) -> Result<Gaussians, PlyError> {
+    read_ply_rows(path)
+}
+
+/// The same of any kind of primitive.
+pub fn read_ply_rows<P: PlyRows>(path: &Path) -> Result<P, PlyError> {
     let unreadable = |source| PlyFileError::unreadable(path, source);
     let (file, file_bytes) = ply::open(path)?;
     let mut input = BufReader::new(file);
@@ -117,97 +123,126 @@ pub fn read_ply(path: &Path) -> Result<Gaussians, PlyError> {
     if header.format != "binary_little_endian 1.0" {
         return Err(PlyError::Format { path: path.to_owned(), format: header.format });
     }
-    let layout = PlyLayout::of(path, &header)?;
+    let layout = PlyLayout::of::<P>(path, &header)?;
     let rows = header.rows_within(path, file_bytes)?;
     input.seek(SeekFrom::Start(header.data_start)).map_err(unreadable)?;
-    let is_filter = |column: &PlyColumn| column.name == FILTER && column.scalar.is_float();
-    let filter = header.columns.iter().any(is_filter);
-    let filter = filter.then(|| find(path, &header.columns, FILTER)).transpose()?;
-    let (mut gaussians, mut filters) = (layout.allocate(rows), Vec::new());
+    let filter = P::FILTER.and_then(|FilterField { name, fuse }| {
+        let is_there = |c: &PlyColumn| c.name == name && c.scalar.is_float();
+        header.columns.iter().any(is_there).then_some((name, fuse))
+    });
+    let filter = filter
+        .map(|(name, fuse)| Ok::<_, PlyError>((find(path, &header.columns, name)?, fuse)))
+        .transpose()?;
+    let (mut primitives, mut filters) = (layout.allocate::<P>(rows), Vec::new());
     let rows_at_a_time = (CHUNK_BYTES / header.row_bytes).max(1);
     let mut chunk = vec![0; rows_at_a_time * header.row_bytes];
     let mut row = 0;
     while row < rows {
         let chunk = &mut chunk[..rows_at_a_time.min(rows - row) * header.row_bytes];
         input.read_exact(chunk).map_err(unreadable)?;
+        let mut columns = primitives.groups_mut();
         for bytes in chunk.chunks_exact(header.row_bytes) {
-            layout.take_row(path, row, bytes, &mut gaussians)?;
-            filters.extend(filter.as_ref().map(|column| column.value(bytes).to_f32()));
+            layout.take_row(path, row, bytes, &mut columns)?;
+            filters.extend(filter.as_ref().map(|(column, _)| column.value(bytes).to_f32()));
             row += 1;
         }
     }
-    fuse(&mut gaussians, &filters);
-    Ok(gaussians)
+    if let Some((_, fuse)) = filter {
+        fuse(&mut primitives, &filters);
+    }
+    Ok(primitives)
 }
 
-/// Where the columns of Gaussians lie in a row, in the order of our own files.
+/// Where the values of primitives lie in a row, in the order of our own files.
 struct PlyLayout {
     sh_degree: u32,
-    columns: Vec<PlyColumn>,
+    fields: Vec<LocatedField>,
+}
+
+/// Values of one column.
+struct LocatedField {
+    field: Field,
+    /// The column's place in the schema.
+    column: usize,
+    values: Vec<PlyColumn>,
 }
 
 impl PlyLayout {
-    fn of(path: &Path, header: &Header) -> Result<Self, PlyError> {
-        let rest = header.columns.iter().filter(|c| c.name.starts_with("f_rest_")).count();
-        let sh_degree = (0..=3).find(|&degree| 3 * sh_rest_count(degree) == rest);
-        let sh_degree =
-            sh_degree.ok_or_else(|| PlyError::RestCount { path: path.to_owned(), count: rest })?;
-        let names = BEFORE_REST.map(str::to_owned).into_iter();
-        let names = names.chain((0..rest).map(rest_name));
-        let names = names.chain(AFTER_REST.map(str::to_owned));
-        let columns =
-            names.map(|name| find(path, &header.columns, &name)).collect::<Result<_, _>>()?;
-        Ok(Self { sh_degree, columns })
-    }
-
-    fn allocate(&self, rows: usize) -> Gaussians {
-        Gaussians {
-            sh_degree: self.sh_degree,
-            means: Vec::with_capacity(3 * rows),
-            log_scales: Vec::with_capacity(3 * rows),
-            quats: Vec::with_capacity(4 * rows),
-            opacity_logits: Vec::with_capacity(rows),
-            sh_dc: Vec::with_capacity(3 * rows),
-            sh_rest: Vec::with_capacity(3 * sh_rest_count(self.sh_degree) * rows),
+    fn of<P: PlyRows>(path: &Path, header: &Header) -> Result<Self, PlyError> {
+        let (sh_degree, rest) = sh_degree::<P>(path, header)?;
+        let mut fields = Vec::new();
+        for &field in P::FIELDS {
+            let Some(column) = field.column() else { continue };
+            let names = field.names(rest).into_iter();
+            let values =
+                names.map(|name| find(path, &header.columns, &name)).collect::<Result<_, _>>()?;
+            fields.push(LocatedField { field, column, values });
         }
+        Ok(Self { sh_degree, fields })
     }
 
-    /// Appends one row to `gaussians`.
+    fn allocate<P: PlyRows>(&self, rows: usize) -> P {
+        let mut primitives = P::empty(self.sh_degree);
+        for (values, column) in primitives.groups_mut().into_iter().zip(P::SCHEMA.columns) {
+            values.reserve_exact(rows * column.width.values(self.sh_degree) as usize);
+        }
+        primitives
+    }
+
+    /// Appends one row to the columns.
     fn take_row(
         &self,
         path: &Path,
         row: usize,
         bytes: &[u8],
-        gaussians: &mut Gaussians,
+        columns: &mut [&mut Vec<f32>],
     ) -> Result<(), PlyError> {
-        // Degree 3 has the most columns.
-        let mut values = [0.0f32; 59];
-        for (value, column) in values.iter_mut().zip(&self.columns) {
-            let exact = column.value(bytes);
-            *value = exact.to_f32();
-            if !value.is_finite() {
-                let (path, column) = (path.to_owned(), column.name.clone());
-                return Err(PlyError::NotFinite { path, row, column, value: exact });
+        for LocatedField { field, column, values } in &self.fields {
+            let to = &mut *columns[*column];
+            let first = to.len();
+            for source in values {
+                let exact = source.value(bytes);
+                let value = exact.to_f32();
+                if !value.is_finite() {
+                    let (path, column) = (path.to_owned(), source.name.clone());
+                    return Err(PlyError::NotFinite { path, row, column, value: exact });
+                }
+                to.push(value);
+            }
+            let read = &mut to[first..];
+            match field {
+                Field::Rotation { .. } if read.iter().all(|&part| part == 0.0) => {
+                    return Err(PlyError::NoRotation { path: path.to_owned(), row });
+                }
+                Field::Harmonics { .. } => interleave(read),
+                _ => {}
             }
         }
-        let (before, values) = values.split_at(BEFORE_REST.len());
-        let coefficients = sh_rest_count(self.sh_degree);
-        let (rest, after) = values.split_at(3 * coefficients);
-        gaussians.means.extend_from_slice(&before[..3]);
-        gaussians.sh_dc.extend_from_slice(&before[3..]);
-        for i in 0..coefficients {
-            let channels = [rest[i], rest[coefficients + i], rest[2 * coefficients + i]];
-            gaussians.sh_rest.extend_from_slice(&channels);
-        }
-        gaussians.opacity_logits.push(after[0]);
-        gaussians.log_scales.extend_from_slice(&after[1..4]);
-        let quat = &after[4..8];
-        if quat.iter().all(|&part| part == 0.0) {
-            return Err(PlyError::NoRotation { path: path.to_owned(), row });
-        }
-        gaussians.quats.extend_from_slice(quat);
         Ok(())
     }
+}
+
+/// From all of red, then of green, then of blue, to three channels after one another.
+fn interleave(harmonics: &mut [f32]) {
+    let coefficients = harmonics.len() / 3;
+    let planar = harmonics.to_vec();
+    for (k, channels) in harmonics.as_chunks_mut::<3>().0.iter_mut().enumerate() {
+        *channels = [0, 1, 2].map(|channel| planar[channel * coefficients + k]);
+    }
+}
+
+/// The degree of the harmonics in the file, and how many values of them a row has.
+fn sh_degree<P: PlyRows>(path: &Path, header: &Header) -> Result<(u32, usize), PlyError> {
+    let prefix = P::FIELDS.iter().find_map(|field| match field {
+        Field::Harmonics { prefix, .. } => Some(prefix),
+        _ => None,
+    });
+    let Some(&prefix) = prefix else { return Ok((0, 0)) };
+    let count = header.columns.iter().filter(|c| c.name.starts_with(prefix)).count();
+    let values = |degree| Width::ShRest.values(degree) as usize;
+    let degree = (0..=MAX_SH_DEGREE).find(|&degree| values(degree) == count);
+    let degree = degree.ok_or_else(|| PlyError::RestCount { path: path.to_owned(), count })?;
+    Ok((degree, count))
 }
 
 /// The one column called `name`, which must hold floating-point numbers.

@@ -3,11 +3,15 @@
 use safetensors::tensor::Dtype;
 
 use crate::backend::Snapshot;
+use crate::layout::{Schema, Width};
 use crate::memory::plan::OptionalColumns;
-use crate::model::{Gaussians, Primitive};
+use crate::model::Primitive;
 
 /// Bytes of a value; all columns are of 32 bits.
 pub(super) const VALUE_BYTES: usize = 4;
+
+/// What the names of the parameters begin with.
+const PARAMETERS: &str = "parameters";
 
 /// Columns that not every model has.
 pub(super) const ABSOLUTE_NORM_SUMS: &str = "statistics.absolute_norm_sums";
@@ -40,16 +44,27 @@ impl Column {
     }
 }
 
+fn parameter_name(part: &str, column: &str) -> String {
+    format!("{part}.{column}")
+}
+
+/// The column whose length is the number of rows: the first that has one value a row, or else the
+/// first.
+pub(super) fn counting_column(schema: &Schema) -> String {
+    let single = schema.columns.iter().find(|column| column.width == Width::Fixed(1));
+    let column = single.or(schema.columns.first()).map_or("", |column| column.name);
+    parameter_name(PARAMETERS, column)
+}
+
 /// The columns in the order of the file.
-pub(super) fn columns(sh_degree: u32, optional: OptionalColumns) -> Vec<Column> {
-    let shape = Gaussians::zeros(sh_degree, 0);
+pub(super) fn columns(schema: &Schema, sh_degree: u32, optional: OptionalColumns) -> Vec<Column> {
     let mut columns = Vec::new();
-    for part in ["parameters", "first_moments", "second_moments"] {
-        for group in shape.groups() {
+    for part in [PARAMETERS, "first_moments", "second_moments"] {
+        for column in schema.columns {
             columns.push(Column {
-                name: format!("{part}.{}", group.name),
+                name: parameter_name(part, column.name),
                 dtype: Dtype::F32,
-                width: Some(group.width),
+                width: Some(column.width.values(sh_degree) as usize),
                 is_of_training: true,
             });
         }
@@ -69,7 +84,7 @@ pub(super) fn columns(sh_degree: u32, optional: OptionalColumns) -> Vec<Column> 
 }
 
 /// The values of a chunk as the file holds them, in the order of [`columns`].
-pub(super) fn bytes(chunk: &Snapshot<Gaussians>) -> Vec<&[u8]> {
+pub(super) fn bytes<P: Primitive>(chunk: &Snapshot<P>) -> Vec<&[u8]> {
     let parts = [&chunk.parameters, &chunk.first_moments, &chunk.second_moments];
     let groups = parts.into_iter().flat_map(|part| part.groups());
     let mut bytes: Vec<&[u8]> = groups.map(|group| bytemuck::cast_slice(group.values)).collect();
@@ -81,7 +96,7 @@ pub(super) fn bytes(chunk: &Snapshot<Gaussians>) -> Vec<&[u8]> {
 }
 
 /// The same to be filled.
-pub(super) fn bytes_mut(chunk: &mut Snapshot<Gaussians>) -> Vec<&mut [u8]> {
+pub(super) fn bytes_mut<P: Primitive>(chunk: &mut Snapshot<P>) -> Vec<&mut [u8]> {
     let parts = [&mut chunk.parameters, &mut chunk.first_moments, &mut chunk.second_moments];
     let groups = parts.into_iter().flat_map(|part| part.groups_mut());
     let mut bytes: Vec<&mut [u8]> = groups.map(|values| bytemuck::cast_slice_mut(values)).collect();

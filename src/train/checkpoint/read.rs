@@ -3,18 +3,20 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
+use std::marker::PhantomData;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use safetensors::tensor::Metadata;
 
 use super::appearance::StoredTables;
-use super::columns::{ABSOLUTE_NORM_SUMS, Column, FILTER_3D, bytes_mut, columns};
+use super::columns::{ABSOLUTE_NORM_SUMS, Column, FILTER_3D, bytes_mut, columns, counting_column};
 use super::{Checkpoint, CheckpointError, FORMAT, VERSION};
 use crate::backend::{AppearanceTables, Rows, Snapshot, check_rows};
 use crate::config::Config;
+use crate::layout::Schema;
 use crate::memory::plan::OptionalColumns;
-use crate::model::Gaussians;
+use crate::model::{Gaussians, Primitive};
 use crate::train::TrainError;
 
 /// Longest header that is read; ours are a few kilobytes plus the names of the views.
@@ -25,7 +27,7 @@ const CHECKED_AT_ONCE: usize = 1 << 18;
 
 /// A checkpoint that was found whole.
 #[derive(Debug)]
-pub struct StoredCheckpoint {
+pub struct StoredCheckpoint<P = Gaussians> {
     /// What it says of the run.
     pub about: Checkpoint,
     path: PathBuf,
@@ -41,11 +43,19 @@ pub struct StoredCheckpoint {
     places: Vec<u64>,
     /// Where what was learned of the photographs' colours lies.
     tables: Option<StoredTables>,
+    primitive: PhantomData<P>,
 }
 
 impl StoredCheckpoint {
-    /// Opens a checkpoint and reads it once, so that nothing is begun with one that is damaged.
+    /// Opens a checkpoint of Gaussians.
     pub fn open(path: &Path) -> Result<Self, CheckpointError> {
+        Self::open_of_kind(path)
+    }
+}
+
+impl<P: Primitive> StoredCheckpoint<P> {
+    /// Opens a checkpoint and reads it once, so that nothing is begun with one that is damaged.
+    pub fn open_of_kind(path: &Path) -> Result<Self, CheckpointError> {
         let unreadable = |source| CheckpointError::Unreadable { path: path.to_owned(), source };
         let damaged = |problem: String| CheckpointError::Damaged { path: path.to_owned(), problem };
         let mut file = File::open(path).map_err(unreadable)?;
@@ -58,8 +68,9 @@ impl StoredCheckpoint {
             filter_3d: there(FILTER_3D),
             absolute_norm_sums: there(ABSOLUTE_NORM_SUMS),
         };
-        let columns = columns(sh_degree, optional);
-        let (rows, places) = places(&header, data_start, &columns).map_err(&damaged)?;
+        let columns = columns(P::SCHEMA, sh_degree, optional);
+        let (rows, places) =
+            places(&header, data_start, (P::SCHEMA, &columns)).map_err(&damaged)?;
         let views = about.train_views.len();
         let tables = StoredTables::find(&header, data_start, views).map_err(&damaged)?;
         let mut stored = Self {
@@ -72,6 +83,7 @@ impl StoredCheckpoint {
             optional,
             places,
             tables,
+            primitive: PhantomData,
         };
         stored.check_values().map_err(&damaged)?;
         stored.read_tables().map_err(|error| damaged(error.to_string()))?;
@@ -112,8 +124,8 @@ impl StoredCheckpoint {
     /// All parameters and moments are numbers.
     fn check_values(&mut self) -> Result<(), String> {
         let mut values = vec![0.0_f32; CHECKED_AT_ONCE];
-        for (column, &place) in columns(self.stored_degree, self.optional).iter().zip(&self.places)
-        {
+        let columns = columns(P::SCHEMA, self.stored_degree, self.optional);
+        for (column, &place) in columns.iter().zip(&self.places) {
             if !column.is_of_training {
                 continue;
             }
@@ -132,8 +144,8 @@ impl StoredCheckpoint {
         Ok(())
     }
 
-    fn read_rows(&mut self, rows: &Range<usize>) -> io::Result<Snapshot<Gaussians>> {
-        let zeros = Gaussians::zeros(self.stored_degree, rows.len());
+    fn read_rows(&mut self, rows: &Range<usize>) -> io::Result<Snapshot<P>> {
+        let zeros = P::zeros(self.stored_degree, rows.len());
         let if_there = |there: bool| if there { vec![0.0; rows.len()] } else { Vec::new() };
         let mut chunk = Snapshot {
             parameters: zeros.clone(),
@@ -144,7 +156,7 @@ impl StoredCheckpoint {
             absolute_norm_sums: if_there(self.optional.absolute_norm_sums),
             filter_3d: if_there(self.optional.filter_3d),
         };
-        let columns = columns(self.stored_degree, self.optional);
+        let columns = columns(P::SCHEMA, self.stored_degree, self.optional);
         for ((column, &place), bytes) in columns.iter().zip(&self.places).zip(bytes_mut(&mut chunk))
         {
             let before = rows.start as u64 * column.row_bytes() as u64;
@@ -155,22 +167,22 @@ impl StoredCheckpoint {
     }
 }
 
-impl Rows<Gaussians> for StoredCheckpoint {
+impl<P: Primitive> Rows<P> for StoredCheckpoint<P> {
     type Error = TrainError;
 
     fn len(&self) -> usize {
         self.rows
     }
 
-    fn shape(&mut self) -> Result<Gaussians, TrainError> {
-        Ok(Gaussians::zeros(self.sh_degree, 0))
+    fn shape(&mut self) -> Result<P, TrainError> {
+        Ok(P::empty(self.sh_degree))
     }
 
     fn optional(&self) -> OptionalColumns {
         self.optional
     }
 
-    fn read(&mut self, rows: Range<usize>) -> Result<Snapshot<Gaussians>, TrainError> {
+    fn read(&mut self, rows: Range<usize>) -> Result<Snapshot<P>, TrainError> {
         check_rows(&rows, self.rows)?;
         let mut chunk = self
             .read_rows(&rows)
@@ -236,12 +248,13 @@ fn read_about(path: &Path, header: &Metadata) -> Result<(Checkpoint, u32), Check
 fn places(
     header: &Metadata,
     data_start: u64,
-    columns: &[Column],
+    (schema, columns): (&Schema, &[Column]),
 ) -> Result<(usize, Vec<u64>), String> {
+    let counted = counting_column(schema);
     let rows = header
-        .info("parameters.opacity_logits")
+        .info(&counted)
         .and_then(|info| info.shape.first().copied())
-        .ok_or("it has no tensor `parameters.opacity_logits`")?;
+        .ok_or_else(|| format!("it has no tensor `{counted}`"))?;
     let place = |column: &Column| {
         let name = &column.name;
         let info = header.info(name).ok_or_else(|| format!("it has no tensor `{name}`"))?;

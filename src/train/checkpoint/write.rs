@@ -13,13 +13,13 @@ use super::columns::{Column, bytes, columns};
 use super::{Checkpoint, FORMAT, VERSION, path};
 use crate::backend::{AppearanceTables, Rows, Snapshot, chunks};
 use crate::files::{OutputError, create_folder, replace_file};
-use crate::model::Gaussians;
+use crate::model::Primitive;
 use crate::train::TrainError;
 
 impl Checkpoint {
     /// Writes the checkpoint of this model into the model folder: to a temporary file, synced and
     /// renamed. Holds one chunk of the model at a time.
-    pub fn write<S: Rows<Gaussians>>(
+    pub fn write<P: Primitive, S: Rows<P>>(
         &self,
         model_path: &Path,
         model: &mut S,
@@ -31,7 +31,7 @@ impl Checkpoint {
     }
 
     /// The same with what was learned of the photographs' colours.
-    pub fn write_with<S: Rows<Gaussians>>(
+    pub fn write_with<P: Primitive, S: Rows<P>>(
         &self,
         model_path: &Path,
         model: &mut S,
@@ -43,8 +43,8 @@ impl Checkpoint {
         let path = path(model_path, self.iteration);
         let fail = |source| OutputError::new(&path, source);
         create_folder(&model_path.join("checkpoints"))?;
-        let (sh_degree, rows) = (model.shape()?.sh_degree, model.len());
-        let columns = columns(sh_degree, model.optional());
+        let (sh_degree, rows) = (model.shape()?.sh_degree(), model.len());
+        let columns = columns(P::SCHEMA, sh_degree, model.optional());
         let tables = appearance.map(tensors).unwrap_or_default();
         let header = self
             .header(&columns, (sh_degree, rows), &tables)
@@ -121,7 +121,7 @@ impl ColumnOffsets {
         Self(columns.iter().map(place).collect())
     }
 
-    fn fill(&mut self, file: &mut File, chunk: &Snapshot<Gaussians>) -> io::Result<()> {
+    fn fill<P: Primitive>(&mut self, file: &mut File, chunk: &Snapshot<P>) -> io::Result<()> {
         for (place, bytes) in self.0.iter_mut().zip(bytes(chunk)) {
             file.seek(SeekFrom::Start(*place))?;
             file.write_all(bytes)?;

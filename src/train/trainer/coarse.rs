@@ -9,7 +9,7 @@ use crate::backend::{
 };
 use crate::config::SugarOptions;
 use crate::memory::Bytes;
-use crate::model::{Gaussians, fuse};
+use crate::model::{Gaussians, Primitive as _, fuse};
 use crate::train::coarse::{CoarseSchedule, PRUNE_RULE};
 use crate::train::event::{Event, Phase, Split, SurfaceReport, Values};
 use crate::train::near_surface::{mean_thickness, share_near_surface};

@@ -288,6 +288,7 @@ fn every_device_function_is_probed_or_reached_through_one_that_is() {
         "random",
         "tiles",
         "parts",
+        "footprint",
         "lazy_adam",
         "fault",
         "compact",
@@ -304,8 +305,10 @@ fn every_device_function_is_probed_or_reached_through_one_that_is() {
         headers.iter().flat_map(|file| functions_of(file)).collect();
     assert!(functions.len() > 40, "the headers have moved: {functions:?}");
     let files = [
+        "primitive.cuh",
         "project.cu",
         "blend.cu",
+        "adam.cuh",
         "adam.cu",
         "relocate.cu",
         "smooth.cu",

@@ -7,12 +7,13 @@ use rayon::prelude::*;
 use super::gradients::Gradients;
 use super::project::{ParameterGradient, parameter_gradient};
 use crate::backend::cpu::model::{Model, Parameter};
-use crate::backend::{AdamStep, DeviceError, Noise, Rates, Regularisers};
+use crate::backend::{AdamStep, DeviceError, Noise, Regularisers};
 use crate::math::adam::Moments;
 use crate::math::linalg::{Vec3, add, scale};
 use crate::math::noise::{jitter, standard_normals};
 use crate::math::random::Stream;
 use crate::math::{Real, sigmoid, sigmoid_bwd};
+use crate::model::{Gaussians, Primitive};
 
 /// Gaussians whose gradients are computed at a time.
 const BLOCK: usize = 4096;
@@ -50,9 +51,9 @@ pub(crate) fn step<R: Real>(
                 gradient
             })
             .collect();
-        for parameter in Parameter::ALL {
-            let constants = Constants::new(&step.moments, rate(&step.rates, parameter));
-            let column = model.column_mut(parameter);
+        let columns = Gaussians::SCHEMA.columns.iter().zip(&mut model.columns);
+        for (number, (described, column)) in columns.enumerate() {
+            let constants = Constants::new(&step.moments, step.rates.of(described.rate));
             let width = column.width;
             if width == 0 {
                 continue;
@@ -65,7 +66,7 @@ pub(crate) fn step<R: Real>(
                 .zip(&rows)
                 .with_min_len(256)
                 .for_each(|(((values, first), second), gradient)| {
-                    for (i, &d) in gradient.row(parameter)[..width].iter().enumerate() {
+                    for (i, &d) in gradient.rows()[number][..width].iter().enumerate() {
                         constants.apply(&mut values[i], &mut first[i], &mut second[i], d);
                     }
                 });
@@ -112,17 +113,6 @@ fn add_noise<R: Real>(model: &mut Model<R>, noise: &Noise) {
     model.column_mut(Parameter::Means).values.copy_from_slice(means.as_flattened());
 }
 
-fn rate(rates: &Rates, parameter: Parameter) -> f64 {
-    match parameter {
-        Parameter::Means => rates.means,
-        Parameter::LogScales => rates.log_scales,
-        Parameter::Quats => rates.quats,
-        Parameter::OpacityLogits => rates.opacity_logits,
-        Parameter::ShDc => rates.sh_dc,
-        Parameter::ShRest => rates.sh_rest,
-    }
-}
-
 impl<R: Real> Constants<R> {
     fn new(moments: &Moments, rate: f64) -> Self {
         let Moments { betas, corrections: [first_correction, second_correction], epsilon } =
@@ -166,15 +156,14 @@ fn check_finite<R: Real>(model: &Model<R>, gradients: &Gradients<R>) -> Result<(
     })
 }
 
-/// What of a Gaussian, if anything, is infinite or NaN.
-fn not_finite<R: Real>(model: &Model<R>, index: usize) -> Option<DeviceError> {
-    Parameter::ALL.into_iter().find_map(|parameter| {
+/// What of a row, if anything, is infinite or NaN.
+fn not_finite<R: Real, P: Primitive>(model: &Model<R, P>, index: usize) -> Option<DeviceError> {
+    P::SCHEMA.columns.iter().zip(&model.columns).find_map(|(described, column)| {
         // A squared gradient may overflow where the parameter does not, and would freeze it.
-        let column = model.column(parameter);
         let row = index * column.width..(index + 1) * column.width;
         let mut values = column.values[row.clone()].iter().chain(&column.second_moments[row]);
         let value = *values.find(|value| !value.is_finite())?;
-        let (group, value) = (parameter.in_words(), value.to_f64());
+        let (group, value) = (described.words, value.to_f64());
         Some(DeviceError::NotFinite { index, group, value })
     })
 }

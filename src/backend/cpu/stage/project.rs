@@ -15,6 +15,7 @@ use crate::math::splat::{
     Ellipse, EllipseGradient, Rect, Viewpoint, bounds, project as project_shape, project_bwd,
 };
 use crate::math::{Real, sh, sigmoid, sigmoid_bwd};
+use crate::model::{Gaussians, Primitive};
 
 /// A Gaussian as a view sees it.
 #[derive(Clone, Copy, Debug)]
@@ -58,7 +59,7 @@ pub(crate) fn project<R: Real>(
     let splats = (0..model.len())
         .into_par_iter()
         .filter_map(|index| {
-            if SHAPE.iter().any(|&parameter| model.not_finite(parameter, index).is_some()) {
+            if !SHAPE.iter().all(|&parameter| model.is_finite(parameter, index)) {
                 return left_out(index);
             }
             let ellipse = project_shape(view, &model.shape(index))?;
@@ -101,15 +102,13 @@ fn fault<R: Real>(
     sh_degree: u32,
     index: usize,
 ) -> DeviceError {
-    let parameter = Parameter::ALL.into_iter().find_map(|parameter| {
-        Some((parameter.in_words(), model.not_finite(parameter, index)?.to_f64()))
-    });
-    let (group, value) = parameter.unwrap_or_else(|| {
+    let (group, value) = model.not_finite(index).unwrap_or_else(|| {
         // Finite coefficients, so large that their sum is not.
-        let color = raw_color(model, view, sh_degree, index).map(Real::to_f64);
-        let value = color.into_iter().find(|c| !c.is_finite()).unwrap_or(f64::NAN);
-        (Parameter::ShDc.in_words(), value)
+        let color = raw_color(model, view, sh_degree, index);
+        let value = color.into_iter().find(|c| !c.is_finite()).unwrap_or(R::of(f64::NAN));
+        (Gaussians::SCHEMA.columns[Parameter::ShDc as usize].words, value)
     });
+    let value = value.to_f64();
     DeviceError::NotFinite { index, group, value }
 }
 
@@ -156,16 +155,21 @@ impl<R: Real> ParameterGradient<R> {
         sh: [[R::ZERO; 3]; sh::MAX_COEFFICIENTS],
     };
 
-    /// The gradient of one parameter group, as a row of its column.
+    /// The gradients as rows of the columns, in the order of the schema.
+    pub(crate) fn rows(&self) -> [&[R]; 6] {
+        [
+            &self.mean,
+            &self.log_scale,
+            &self.quat,
+            std::slice::from_ref(&self.opacity_logit),
+            &self.sh[0],
+            self.sh[1..].as_flattened(),
+        ]
+    }
+
+    /// The gradient of one parameter, as a row of its column.
     pub fn row(&self, parameter: Parameter) -> &[R] {
-        match parameter {
-            Parameter::Means => &self.mean,
-            Parameter::LogScales => &self.log_scale,
-            Parameter::Quats => &self.quat,
-            Parameter::OpacityLogits => std::slice::from_ref(&self.opacity_logit),
-            Parameter::ShDc => &self.sh[0],
-            Parameter::ShRest => self.sh[1..].as_flattened(),
-        }
+        self.rows()[parameter as usize]
     }
 
     fn scale(&mut self, factor: R) {

@@ -1,15 +1,19 @@
 //! Stage `reorder`: neighbours in space become neighbours in memory.
 
-use crate::backend::cpu::model::{Model, ModelColumn, Parameter};
+use crate::backend::cpu::model::{Model, ModelColumn};
 use crate::math::Real;
 use crate::math::morton::Cube;
+use crate::model::Primitive;
 
-/// Puts the rows in the order of their centres' keys; rows of one key keep their order.
-pub(crate) fn reorder<R: Real>(model: &mut Model<R>, cube: &Cube) {
+/// Puts the rows in the order of their centres' keys; rows of one key keep their order. Rows that are
+/// nowhere stay as they are.
+pub(crate) fn reorder<R: Real, P: Primitive>(model: &mut Model<R, P>, cube: &Cube) {
+    let Some(places) = P::SCHEMA.places() else { return };
     model.invalidate_rows();
     let mut row_from_place: Vec<usize> = (0..model.len()).collect();
     row_from_place.sort_by_cached_key(|&row| {
-        cube.key(model.triple(Parameter::Means, row).map(|coordinate| coordinate.to_f32()))
+        let place = model.values(places, row);
+        cube.key([0, 1, 2].map(|axis| place[axis].to_f32()))
     });
     for ModelColumn { width, values, first_moments, second_moments } in &mut model.columns {
         for column in [values, first_moments, second_moments] {

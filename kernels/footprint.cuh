@@ -1,0 +1,204 @@
+// What pixels meet of a primitive that is projected to a view. `blend` is a template over it; it asks
+// for
+//   QUADS           steps of 16 bytes of a record, and of a record of gradients; the last holds the colour
+//   load(record)    what decides where the primitive is seen, and its depth() along the view axis
+//   reaches_part    whether pixels of a part may see it
+//   row_of          all that pixels need, and a number, as a Row; Rows<N> are staged for a warp
+//   unseen_row      one that leaves every pixel as it is
+//   pixel_alpha     the opacity of a row in a pixel; the same in both passes
+//   Shape           what of a row the moments need
+//   Line, Moments   sums over a line of pixels, and over all, of the gradients of the exponent
+//     store_first, store_second   add them to a record of gradients
+#pragma once
+
+#include "parts.cuh"
+#include "quad.cuh"
+
+// The highest exponent on the edge at distance `offset` along one axis, the other coordinate
+// (relative to the centre) being free in low..high. An error of the place where the exponent is
+// highest does not change it to the first order.
+__device__ inline float peak_on_edge(float conic_along, float conic_cross, float conic_other,
+                                     float offset, float low, float high) {
+    const float cross = conic_cross * offset;
+    const float other = fminf(fmaxf(-cross * fast_reciprocal(conic_other), low), high);
+    return -0.5f * (conic_along * offset * offset + conic_other * other * other) - cross * other;
+}
+
+constexpr float LOG2_E = 1.44269504f;
+constexpr float LN_2 = 0.693147181f;
+
+// Opacity of a splat in a pixel.
+struct PixelAlpha {
+    float unclamped;
+    float alpha;
+    bool seen;  // not to be left out
+};
+
+// A splat as a pixel meets it. Its exponent is one of 2 and has the logarithm of the opacity added,
+// so that an opacity in a pixel is one exponential.
+struct EllipseRow {
+    float4 shape;  // centre x y; xx and xy of the exponent per px^2
+    float4 scale;  // yy; log2 of the opacity; a number in its bits; red
+    float2 tint;   // green, blue
+
+    __device__ float3 color() const { return {scale.w, tint.x, tint.y}; }
+    __device__ float number() const { return scale.z; }
+};
+
+// The power of 2 that a splat's opacity in a pixel is. Contractions are spelt out: both passes have
+// to decide alike about a splat and a pixel.
+__device__ inline float opacity_power(const EllipseRow& row, float2 centre_px) {
+    const float4 shape = row.shape, scale = row.scale;
+    const float dx = centre_px.x - shape.x, dy = centre_px.y - shape.y;
+    return fmaf(dx, fmaf(shape.z, dx, shape.w * dy), fmaf(scale.x * dy, dy, scale.y));
+}
+
+__device__ inline PixelAlpha pixel_alpha(const EllipseRow& row, float2 centre_px) {
+    const float power = opacity_power(row, centre_px);
+    const float unclamped = fast_exp2(power);
+    return {unclamped, fminf(unclamped, ALPHA_MAX), power <= row.scale.y && unclamped >= ALPHA_MIN};
+}
+
+// What of a row its moments need.
+struct EllipseShape {
+    float4 shape, scale;
+
+    __device__ uint32_t number() const { return __float_as_uint(scale.z); }
+};
+
+// Rows staged by a warp for its pixels.
+template <uint32_t N>
+struct EllipseRows {
+    float4 shapes[N], scales[N];
+    float2 tints[N];
+
+    __device__ void put(uint32_t at, const EllipseRow& row) {
+        shapes[at] = row.shape;
+        scales[at] = row.scale;
+        tints[at] = row.tint;
+    }
+    __device__ EllipseRow get(uint32_t at) const { return {shapes[at], scales[at], tints[at]}; }
+    __device__ EllipseShape shape(uint32_t at) const { return {shapes[at], scales[at]}; }
+};
+
+// Where a part's first pixel is from the centre, and xx, xy and yy of the exponent per px^2, the first
+// and the last twice.
+struct EllipseOffsets {
+    float2 offset_px;
+    float3 slopes;
+
+    __device__ EllipseOffsets(const EllipseShape& s, const Part& part)
+        : offset_px{part.low_px.x - s.shape.x, part.low_px.y - s.shape.y},
+          slopes{2.0f * s.shape.z, s.shape.w, 2.0f * s.scale.x} {}
+};
+
+// Sums over a line of a part's pixels.
+struct EllipseLine {
+    float s0 = 0.0f, s1 = 0.0f, s2 = 0.0f;  // of e, e x, e x^2 with x from the part's corner
+    float start_x, start_y;                 // the exponent's slopes at the line's first pixel
+
+    __device__ EllipseLine(const EllipseOffsets& o, uint32_t line) {
+        const float line_px = o.offset_px.y + static_cast<float>(line);
+        start_x = o.slopes.x * o.offset_px.x + o.slopes.y * line_px;
+        start_y = o.slopes.y * o.offset_px.x + o.slopes.z * line_px;
+    }
+
+    __device__ void add(float e, uint32_t x) {
+        s0 += e;
+        s1 += e * static_cast<float>(x);
+        s2 += e * static_cast<float>(x * x);
+    }
+
+    // The exponent's slopes at a pixel.
+    __device__ float slope_x(const EllipseOffsets& o, uint32_t x) const {
+        return start_x + o.slopes.x * static_cast<float>(x);
+    }
+    __device__ float slope_y(const EllipseOffsets& o, uint32_t x) const {
+        return start_y + o.slopes.y * static_cast<float>(x);
+    }
+};
+
+// Moments of the exponent's gradient over pixels: sums of e, e x, e y, e x^2, e x y, e y^2 with the
+// pixel's offset (x, y) from the centre.
+struct EllipseMoments {
+    float e, x, y, xx, xy, yy;
+
+    __device__ void add(const EllipseLine& l, const EllipseOffsets& o, uint32_t line) {
+        const float dx = o.offset_px.x;
+        const float dy = o.offset_px.y + static_cast<float>(line);
+        const float along_x = l.s1 + dx * l.s0;
+        e += l.s0;
+        x += along_x;
+        xx += l.s2 + dx * (l.s1 + along_x);
+        y += dy * l.s0;
+        xy += dy * along_x;
+        yy += dy * dy * l.s0;
+    }
+
+    __device__ void add_halves() {
+        for (float* sum : {&e, &x, &y, &xx, &xy, &yy}) *sum = both_halves(*sum);
+    }
+
+    // Centre, opacity and a statistic. The offset is the pixel less the centre, so the centre takes the
+    // opposite sign.
+    __device__ void store_first(float4* record, const EllipseShape& s, float statistic) const {
+        add_quad(record, {-LN_2 * (2.0f * s.shape.z * x + s.shape.w * y),
+                          -LN_2 * (s.shape.w * x + 2.0f * s.scale.x * y), e * fast_exp2(-s.scale.y),
+                          statistic});
+    }
+
+    // Conic and a statistic.
+    __device__ void store_second(float4* record, float statistic) const {
+        add_quad(record + 1, {-0.5f * xx, -xy, -0.5f * yy, statistic});
+    }
+};
+
+// An ellipse on the screen, of one opacity and one colour, that falls off like a Gaussian.
+struct EllipseFootprint {
+    static constexpr uint32_t QUADS = 3;
+
+    using Row = EllipseRow;
+    template <uint32_t N>
+    using Rows = EllipseRows<N>;
+    using Shape = EllipseShape;
+    using Offsets = EllipseOffsets;
+    using Line = EllipseLine;
+    using Moments = EllipseMoments;
+
+    float4 place;  // centre x y; opacity; least exponent
+    float4 form;   // conic xx, xy, yy; depth
+
+    __device__ static EllipseFootprint load(const float4* record) { return {record[0], record[1]}; }
+
+    __device__ float depth() const { return form.w; }
+};
+
+// Whether the splat reaches its least exponent at some point between the pixel centres of a part.
+//
+// The exponent is concave: where the centre lies outside, its maximum is on one of the two edges
+// that face the centre (Radl et al. 2024). A line through the centre, where the centre's coordinate
+// lies inside, holds points of the rectangle as well, so that it may be asked like an edge.
+__device__ inline bool reaches_part(const Part& part, const EllipseFootprint& splat) {
+    const float4 place = splat.place, form = splat.form;
+    const float2 low = {part.low_px.x - place.x, part.low_px.y - place.y};
+    const float2 high = {part.high_px.x - place.x, part.high_px.y - place.y};
+    const float x = fminf(fmaxf(0.0f, low.x), high.x);
+    const float y = fminf(fmaxf(0.0f, low.y), high.y);
+    const float by_x = peak_on_edge(form.x, form.y, form.z, x, low.y, high.y);
+    const float by_y = peak_on_edge(form.z, form.y, form.x, y, low.x, high.x);
+    return fmaxf(by_x, by_y) >= place.w;
+}
+
+__device__ inline EllipseRow row_of(const EllipseFootprint& splat, const float4* record,
+                                    uint32_t number) {
+    constexpr float HALF = -0.5f * LOG2_E;
+    const float4 place = splat.place, form = splat.form, color = record[2];
+    return {{place.x, place.y, HALF * form.x, -LOG2_E * form.y},
+            {HALF * form.z, fast_log2(place.z), __uint_as_float(number), color.x},
+            {color.y, color.z}};
+}
+
+// A row that leaves every pixel as it is.
+__device__ inline EllipseRow unseen_row(const EllipseFootprint&) {
+    return {{0.0f, 0.0f, 0.0f, 0.0f}, {0.0f, -1e30f, 0.0f, 0.0f}, {0.0f, 0.0f}};
+}

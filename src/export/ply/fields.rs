@@ -1,0 +1,73 @@
+//! How the rows of a kind of primitive stand in a PLY.
+
+use crate::model::Primitive;
+
+/// A kind of primitive that can be written as a PLY.
+pub trait PlyRows: Primitive {
+    /// What a row of the file consists of, in the order of the file.
+    const FIELDS: &'static [Field];
+    /// How it goes about a 3D filter; nothing of a kind that has none.
+    const FILTER: Option<FilterField<Self>> = None;
+}
+
+/// Standard deviations of a 3D filter beside the rows, world units.
+#[derive(Debug)]
+pub struct FilterField<P> {
+    /// What other programs call them in a file. Ours hold rows that they are baked into.
+    pub name: &'static str,
+    /// Bakes them into the rows, one for each.
+    pub fuse: fn(&mut P, &[f32]),
+}
+
+/// Neighbouring values of a row in the file. A column is a place in the schema.
+#[derive(Clone, Copy, Debug)]
+pub enum Field {
+    /// Values that readers expect and no column holds: zero when written, passed over when read.
+    Zeros(&'static [&'static str]),
+    /// The values of a column in their order.
+    Values {
+        /// Which column.
+        column: usize,
+        /// What they are called.
+        names: &'static [&'static str],
+    },
+    /// The same of a quaternion, which is not all zeros.
+    Rotation {
+        /// Which column.
+        column: usize,
+        /// What its parts are called.
+        names: &'static [&'static str],
+    },
+    /// The harmonics above degree 0, all of red, then of green, then of blue. In memory each
+    /// coefficient holds its three channels.
+    Harmonics {
+        /// Which column.
+        column: usize,
+        /// What their names begin with; numbers from 0 follow.
+        prefix: &'static str,
+    },
+}
+
+impl Field {
+    /// The column that holds its values.
+    pub(super) fn column(self) -> Option<usize> {
+        match self {
+            Self::Zeros(_) => None,
+            Self::Values { column, .. }
+            | Self::Rotation { column, .. }
+            | Self::Harmonics { column, .. } => Some(column),
+        }
+    }
+
+    /// Its names in the file, where the harmonics have so many values.
+    pub(super) fn names(self, harmonics: usize) -> Vec<String> {
+        match self {
+            Self::Zeros(names) | Self::Values { names, .. } | Self::Rotation { names, .. } => {
+                names.iter().map(|&name| name.to_owned()).collect()
+            }
+            Self::Harmonics { prefix, .. } => {
+                (0..harmonics).map(|index| format!("{prefix}{index}")).collect()
+            }
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! Gaussians as 3D Gaussian splatting writes them.
+
+use super::fields::{Field, FilterField, PlyRows};
+use crate::model::{Gaussians, fuse};
+
+impl PlyRows for Gaussians {
+    const FIELDS: &'static [Field] = &[
+        Field::Values { column: 0, names: &["x", "y", "z"] },
+        Field::Zeros(&["nx", "ny", "nz"]),
+        Field::Values { column: 4, names: &["f_dc_0", "f_dc_1", "f_dc_2"] },
+        Field::Harmonics { column: 5, prefix: "f_rest_" },
+        Field::Values { column: 3, names: &["opacity"] },
+        Field::Values { column: 1, names: &["scale_0", "scale_1", "scale_2"] },
+        Field::Rotation { column: 2, names: &["rot_0", "rot_1", "rot_2", "rot_3"] },
+    ];
+    // As Mip-Splatting writes it.
+    const FILTER: Option<FilterField<Self>> = Some(FilterField { name: "filter_3D", fuse });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Primitive;
+
+    #[test]
+    fn every_column_is_in_the_file_once_with_all_its_values() {
+        let mut columns: Vec<usize> = Gaussians::FIELDS.iter().filter_map(|f| f.column()).collect();
+        columns.sort_unstable();
+        assert_eq!(columns, (0..Gaussians::SCHEMA.columns.len()).collect::<Vec<_>>());
+        for field in Gaussians::FIELDS {
+            let Some(column) = field.column() else { continue };
+            let width = Gaussians::SCHEMA.columns[column].width.values(3) as usize;
+            assert_eq!(field.names(45).len(), width, "{field:?}");
+        }
+    }
+}
