@@ -117,8 +117,8 @@ abi! {
         pub depths: In<'a, f32>,
         /// One: the depth of the farthest splat, of `compare_shown` only.
         pub farthest: In<'a, u32>,
-        /// Added to, of `compare_shown` only; [h, w, 4]: of depth, and last of what shines through all
-        /// splats.
+        /// Added to, of `compare_shown` only; [h, w, 4]: of depth, and last of the final
+        /// transmittance.
         pub d_surface: Out<'a, f32>,
         /// One: how many Gaussians samples are taken of, where distances are compared.
         pub total: In<'a, u32>,

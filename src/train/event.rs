@@ -50,7 +50,7 @@ pub enum Event {
         /// Finished iterations.
         iteration: u32,
     },
-    /// Something was given up for want of the device's memory, or taken back.
+    /// Something was given up because the device's memory is short, or taken back.
     Rung {
         /// Finished iterations.
         iteration: u32,

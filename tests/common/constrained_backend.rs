@@ -35,7 +35,7 @@ pub struct Constraints {
     pub gives_way: usize,
     /// What it takes to read any rows.
     pub pause: Duration,
-    /// Frames that are refused for want of memory, counted from 1 with those refused.
+    /// Frames that are refused as memory is short, counted from 1 with those refused.
     pub refused_frames: BTreeSet<usize>,
     /// Whether there is too little memory for LPIPS.
     pub refuses_lpips: bool,
@@ -43,7 +43,7 @@ pub struct Constraints {
     pub reliefs: usize,
     /// The most births that a round is granted.
     pub births: usize,
-    /// Rounds of density control with births that are refused for want of memory.
+    /// Rounds of density control with births that are refused as memory is short.
     pub refused_rounds: usize,
     /// Births of each round that was asked for.
     pub rounds: Vec<usize>,

@@ -247,7 +247,7 @@ fn shown_surfaces<B: TrainDevice>(
     shown
 }
 
-/// The surface that a pixel shows; none where what is behind the scene shines through.
+/// The surface that a pixel shows; none where the background is visible.
 fn shown_in(view: &View, maps: &[f32], pixel: usize) -> Option<Shown> {
     let (depth, opacity) = (f64::from(maps[0]), f64::from(maps[3]));
     if opacity <= OPAQUE {

@@ -16,7 +16,8 @@ pub fn real_scenes() -> Option<PathBuf> {
         // its name.
         let thread = thread::current();
         let test = thread.name().unwrap_or_default();
-        writeln!(stderr(), "skipped {test}: {SCENES} is not set").unwrap();
+        let line = format!("skipped {test}: {SCENES} is not set\n");
+        stderr().write_all(line.as_bytes()).unwrap();
     }
     folder
 }

@@ -31,7 +31,7 @@ fn with_surface(settings: Drawing) -> Drawing {
     Drawing { surface: true, ..settings }
 }
 
-/// Discs side by side at depth 2 of the straight camera, so close that nothing shines through, turned
+/// Discs side by side at depth 2 of the straight camera, so close that they hide the background, turned
 /// by this quaternion from where they face it.
 fn wall(quat: Quat<f32>) -> Gaussians {
     let places = (-13_i16..=13).flat_map(|x| (-11_i16..=11).map(move |y| [x, y]));

@@ -262,7 +262,7 @@ fn a_view_that_sees_nothing_is_drawn_in_bands_too() {
     assert!(after.means.chunks(3).all(|mean| mean == [0.0, 0.0, -3.0]));
 }
 
-/// A device that gives up nothing for want of memory, whatever it refuses.
+/// A device that gives up nothing when memory is short, whatever it refuses.
 fn stubborn() -> Cuda {
     cuda::open_with(&CudaOptions { give_up: Vec::new(), ..CudaOptions::default() }).unwrap()
 }

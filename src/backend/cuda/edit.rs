@@ -18,7 +18,7 @@ pub struct Selection {
 
 enum Picked {
     Best(DensifyWork),
-    /// Nothing where nobody is to be copied, or can be.
+    /// None where no copies are wanted, or none can be made.
     Drawn(Option<MultinomialSampler>),
 }
 

@@ -339,7 +339,7 @@ impl PhotoStore {
         Bytes(known.saturating_sub(self.resident.len()) as u64)
     }
 
-    /// Whether photographs come in turns for want of memory.
+    /// Whether photographs come in turns because memory is short.
     pub(super) fn is_short_of_room(&self, heap: &Heap) -> bool {
         heap.is_virtual() && !self.has_room
     }

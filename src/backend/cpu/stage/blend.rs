@@ -244,7 +244,7 @@ pub(crate) struct CanvasGradient<'a, R> {
     pub(crate) inverse_depths: &'a [R],
     /// Of depth and of x and y of the normal, [height, width, 3]; empty where they have none.
     pub(crate) surface: &'a [R],
-    /// Of what shines through all splats, besides the background, [height, width]; empty where it has
+    /// Of the final transmittance, besides the background, [height, width]; empty where it has
     /// none, and never there without the surface's.
     pub(crate) through: &'a [R],
 }

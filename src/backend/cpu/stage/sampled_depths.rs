@@ -47,8 +47,8 @@ impl<R: Real> Sampled<R> {
     }
 }
 
-/// Gradients of depth and of x and y of the normal, [height, width, 3], and of what shines through all
-/// splats, [height, width], of what a frame was compared by; empty without.
+/// Gradients of depth and of x and y of the normal, [height, width, 3], and of the final
+/// transmittance, [height, width], of what a frame was compared by; empty without.
 pub(crate) fn gradients<R: Real>(
     normals: Option<Compared<R>>,
     sampled: Option<&Sampled<R>>,
