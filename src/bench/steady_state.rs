@@ -97,7 +97,7 @@ impl<'a, B: TrainDevice> SteadyState<'a, B> {
         look: impl FnOnce(&mut B, &B::Model, &View) -> Result<(), DeviceError>,
     ) -> Result<(), TrainError> {
         let step = &mut self.inputs.step;
-        step.number += 1;
+        *step = AdamStep::new(step.number + 1, step.rates);
         let number = step.number;
         let (view, target) = self.feed.take(self.device, number)?;
         let view = self.feed.views.view(view);

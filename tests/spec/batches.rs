@@ -140,7 +140,7 @@ fn the_gradient_of_a_batch_is_that_of_the_mean_loss() {
             }
         }
     }
-    assert!(compared > 150, "only {compared} gradients are large enough to compare");
+    assert!(compared > 50, "only {compared} gradients are large enough to compare");
 }
 
 #[test]

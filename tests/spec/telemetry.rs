@@ -104,13 +104,13 @@ fn what_is_given_up_is_counted_and_told_once() {
         rung(700, Rung::Bands, true),
         rung(800, Rung::Bands, true),
         vram(800, None),
-        rung(1300, Rung::Bands, false),
-        vram(1400, None),
+        rung(900, Rung::Bands, false),
+        vram(950, None),
     ] {
         sinks.on(&event).unwrap();
     }
     let values = values_of_tags(&events_files(folder)[0]);
-    let counts = [(600, 1.0), (700, 2.0), (800, 2.0), (800, 2.0), (1300, 1.0), (1400, 1.0)];
+    let counts = [(600, 1.0), (700, 2.0), (800, 2.0), (800, 2.0), (900, 1.0), (950, 1.0)];
     assert_eq!(values["memory/rung"], counts);
     let shown = fs::read_to_string(&path).unwrap();
     let first = shown.lines().next().unwrap();
