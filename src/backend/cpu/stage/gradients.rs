@@ -12,7 +12,7 @@ use crate::memory::Bytes;
 pub struct Gradients<R> {
     pub(crate) views: Vec<ViewGradients<R>>,
     /// Gradients of the Gaussians' geometry, seen or not, in the order of
-    /// [`DensityKernelGradient::row`](crate::math::field::BumpGradient::row), `[n, 11]`; empty where nothing
+    /// [`DensityKernelGradient::row`](crate::math::field::DensityKernelGradient::row), `[n, 11]`; empty where nothing
     /// asked for them.
     pub(crate) geometry: Vec<R>,
 }
