@@ -51,7 +51,9 @@ pub use profiler::{CopySpeed, Profiler, StageTime, Work};
 pub use render::{AdamStep, Measured, Noise, Objective, Rates, Regularisers, Render, Rendered};
 pub(crate) use rows::check_rows;
 pub use rows::{CHUNK_ROWS, Rows, chunks};
-pub(crate) use settings::{ColorRoom, Drawing};
+#[cfg(kernels)]
+pub(crate) use settings::ColorRoom;
+pub(crate) use settings::Drawing;
 pub use settings::{Extra, Look, RenderSettings, ScreenFilter, Statistics, Wants};
 pub use snapshot::Snapshot;
 pub use stage::Stage;

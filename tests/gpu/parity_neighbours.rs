@@ -3,6 +3,7 @@
 use crate::common::Draws;
 use crate::common::density::{DensifyRule, RelocateRule, densify, multiply, relocate};
 use crate::common::oracle::AT_REST;
+#[cfg(kernels)]
 use crate::common::prelude::*;
 use crate::common::scene::{gaussian, straight, together};
 use crate::common::surface::{SurfaceRule, add_rule};

@@ -3,6 +3,7 @@
 
 use crate::common::density::{RelocateRule, multiply, relocate};
 use crate::common::oracle::{Counted, Shot, settings, shot, step};
+#[cfg(kernels)]
 use crate::common::prelude::*;
 use crate::common::scene::{RATES, in_training, tame_gaussians};
 use crate::common::{Draws, view};

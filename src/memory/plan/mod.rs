@@ -15,6 +15,7 @@ mod run;
 mod seen;
 
 #[cfg(test)]
+#[cfg(kernels)]
 pub(crate) use drawing::{Drawing, SampleTerms};
 
 pub use births::{CoarseGrowth, Growth, largest_births};
