@@ -6,7 +6,7 @@ use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer};
 use crate::backend::cuda::model::catch_up::catch_up;
-use crate::backend::cuda::model::tables::Model;
+use crate::backend::cuda::model::tables::{Model, pointers};
 use crate::backend::cuda::session::Session;
 use crate::backend::{AdamStep, DeviceError, Regularisers};
 use crate::math::adam::Moments;
@@ -95,7 +95,7 @@ pub(crate) fn step(
         || surface.is_some();
     let filter_3d = if model.filter_3d.is_empty() { In::NULL } else { model.filter_3d.read() };
     let [geometry, geometry_first, geometry_second, sh, sh_first, sh_second] =
-        model.tables.each_mut().map(Buffer::write);
+        pointers(&mut model.tables);
     let root_correction = second_correction.sqrt();
     let travel = [step.rates.sh_dc, step.rates.sh_rest]
         .map(|rate| rate / first_correction * root_correction);

@@ -112,7 +112,7 @@ pub(crate) fn reset_opacity(
     ceiling: f64,
 ) -> Result<(), DeviceError> {
     let rows = model.len();
-    let first_width = model.widths_u32()?[GEOMETRY_FIRST];
+    let first_width = model.kernel_widths()[GEOMETRY_FIRST];
     let [geometry, geometry_first, geometry_second, ..] = model.tables();
     let args = ResetArgs {
         geometry: geometry.floats(),
@@ -337,7 +337,7 @@ impl DensifyWork {
             counts: self.counts.write(),
             key,
             n: count_u32(before)?,
-            widths: model.widths_u32()?,
+            widths: model.kernel_widths(),
             clone_log_scale_max: copied_log_scale,
             log_shrink: f32::of(shrink.ln()),
             tables: model.tables(),
@@ -385,7 +385,7 @@ impl DensifyWork {
             let threads = columns(model) * LANES;
             let args = PaddingArgs {
                 rows: count_u32(survivors)?,
-                widths: model.widths_u32()?,
+                widths: model.kernel_widths(),
                 tables: model.tables(),
             };
             session.kernels.clear_padding.over(&session.stream, threads, &args)?;
@@ -410,7 +410,7 @@ impl DensifyWork {
             blocks: count_u32(blocks)?,
             rows: count_u32(model.len())?,
             survivors: count_u32(survivors)?,
-            widths: model.widths_u32()?,
+            widths: model.kernel_widths(),
             tables: model.tables(),
         };
         let threads_a_block = COMPACT_SLICES as usize * LANES;
@@ -422,5 +422,5 @@ impl DensifyWork {
 
 /// Columns of all tables together.
 fn columns(model: &Model) -> usize {
-    model.widths().iter().sum()
+    model.widths().sum()
 }

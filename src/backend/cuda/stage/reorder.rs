@@ -11,19 +11,21 @@ use crate::backend::cuda::model::tables::Model;
 use crate::backend::cuda::session::Session;
 use crate::layout::{MOVED_COLUMNS, MoveSizes, Moves};
 use crate::math::morton::{Cube, KEY_BITS};
+use crate::model::Primitive;
 
 /// Puts the rows in the order of their centres' keys; rows of one key keep their order.
-pub(crate) fn reorder(
+pub(crate) fn reorder<P: Primitive>(
     session: &Session,
-    model: &mut Model,
+    model: &mut Model<P>,
     cube: &Cube,
 ) -> Result<(), DeviceError> {
     let rows = model.len();
+    let Some(places) = P::SCHEMA.places() else { return Ok(()) };
     if rows == 0 {
         return Ok(());
     }
     let sizes = MoveSizes { rows: rows as u64, widest: model.size().widest() };
-    let row_from_place = sorted_rows(session, model, cube, &sizes)?;
+    let row_from_place = sorted_rows(session, model, (cube, places), &sizes)?;
     let scratch = session.heap.take(&MOVED_COLUMNS, &sizes)?;
     let at_once = host_len(sizes.columns_at_once());
     model.invalidate_rows();
@@ -38,23 +40,25 @@ pub(crate) fn reorder(
 }
 
 /// The row that comes to each place; `[rows]`.
-fn sorted_rows(
+fn sorted_rows<P: Primitive>(
     session: &Session,
-    model: &Model,
-    cube: &Cube,
+    model: &Model<P>,
+    (cube, places): (&Cube, usize),
     sizes: &MoveSizes,
 ) -> Result<Block<u32>, DeviceError> {
     let Session { heap, stream, kernels, .. } = session;
     let n = model.len();
     let Moves { mut rows, mut keys } = Moves::reserve(heap, sizes)?;
+    let table = usize::from(P::SCHEMA.columns[places].table);
+    let width = P::SCHEMA.values(model.sh_degree()).nth(table).unwrap_or(0);
     let args = MortonArgs {
-        geometry: model.geometry(),
+        table: model.tables[3 * table].read().floats(),
         keys: keys[0].write(),
         rows: rows[0].write(),
         centre: cube.centre,
         half_side: cube.half_side,
         n: count_u32(n)?,
-        reserved: 0,
+        width,
     };
     kernels.morton_keys.over(stream, n, &args)?;
     let mut pairs =
