@@ -9,19 +9,21 @@ use super::pack::{PackRange, words};
 use super::tables::Model;
 use crate::backend::DeviceError;
 use crate::backend::cuda::memory::heap::{Block, Buffer, Region};
+use crate::backend::cuda::primitive::{CudaPrimitive, require_storage};
 use crate::backend::cuda::session::Session;
 use crate::layout::{CONVERSION, ModelSize, RowForm, forms};
 use crate::memory::Bytes;
 use crate::memory::plan::Storage;
 use crate::model::Primitive;
 
-impl<P: Primitive> Model<P> {
+impl<P: CudaPrimitive> Model<P> {
     /// Makes the state compact and returns the bytes that this frees. If scratch is refused the model
     /// is unchanged.
     pub(crate) fn compact(&mut self, session: &Session) -> Result<Bytes, DeviceError> {
         if self.storage() == Storage::Compact {
             return Ok(Bytes(0));
         }
+        require_storage::<P>(Storage::Compact)?;
         let mapped = self.bytes_mapped();
         let mut converter = TableConverter::new(session, self)?;
         catch_up(session, self)?;

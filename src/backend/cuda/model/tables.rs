@@ -1,6 +1,7 @@
 //! The model on the device: columns in lane blocks, with their moments, and density statistics.
 
 use std::marker::PhantomData;
+use std::rc::Rc;
 
 use super::lanes::{LANES, table_len};
 use super::lazy_adam::LazySteps;
@@ -8,6 +9,9 @@ use crate::abi::{In, Out, TABLES};
 use crate::backend::DeviceError;
 use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::memory::heap::{Buffer, Heap, Region};
+use crate::backend::cuda::primitive::{
+    Capability, CudaPrimitive, LoadedKernels, LoadedStorage, require, require_storage,
+};
 use crate::backend::cuda::session::Session;
 use crate::backend::rows_version::RowsVersion;
 use crate::layout::{self, ModelSize};
@@ -49,6 +53,7 @@ pub struct Model<P = Gaussians> {
     /// Standard deviations of the 3D filter, world units, `[n]`; empty without the filter.
     pub(crate) filter_3d: Region<f32>,
     rows_version: RowsVersion,
+    kernels: Rc<LoadedKernels>,
     primitive: PhantomData<P>,
 }
 
@@ -67,7 +72,11 @@ impl<P: Primitive> Model<P> {
         }
     }
 
-    fn empty(heap: &Heap, sh_degree: u32, storage: Storage) -> Result<Self, DeviceError> {
+    fn empty(
+        heap: &Heap,
+        kernels: Rc<LoadedKernels>,
+        (sh_degree, storage): (u32, Storage),
+    ) -> Result<Self, DeviceError> {
         let tables = layout::table_slots(P::SCHEMA).map(|slot| heap.region(&slot));
         Ok(Self {
             len: 0,
@@ -81,6 +90,7 @@ impl<P: Primitive> Model<P> {
             absolute_norm_sums: heap.region(&layout::ABSOLUTE_NORM_SUMS)?,
             filter_3d: heap.region(&layout::FILTER_3D)?,
             rows_version: RowsVersion::new(),
+            kernels,
             primitive: PhantomData,
         })
     }
@@ -88,6 +98,16 @@ impl<P: Primitive> Model<P> {
     /// The version of its rows: it changes when rows are added, removed or moved.
     pub(crate) fn rows_version(&self) -> &RowsVersion {
         &self.rows_version
+    }
+
+    /// The kernels of its primitive.
+    pub(crate) fn kernels(&self) -> &Rc<LoadedKernels> {
+        &self.kernels
+    }
+
+    /// Those of them that depend on how it is stored.
+    pub(crate) fn stored_kernels(&self) -> &LoadedStorage {
+        self.kernels.stored(self.storage)
     }
 
     /// Starts a new version of the rows. Called before they change; growth that is undone does not
@@ -152,7 +172,11 @@ impl<P: Primitive> Model<P> {
     }
 
     /// Enables the 3D filter, which is zero at first.
-    pub(crate) fn enable_filter(&mut self, session: &Session) -> Result<(), DeviceError> {
+    pub(crate) fn enable_filter(&mut self, session: &Session) -> Result<(), DeviceError>
+    where
+        P: CudaPrimitive,
+    {
+        require::<P>(Capability::Filter3d, true)?;
         self.filter_3d.grow_zeroed(&session.stream, self.len)
     }
 
@@ -267,25 +291,47 @@ impl<P: Primitive> Model<P> {
     }
 }
 
-impl Model {
-    /// SH values of a Gaussian.
-    pub(crate) fn sh_width(&self) -> u32 {
-        3 * (self.sh_degree + 1) * (self.sh_degree + 1)
+impl<P: Primitive> Model<P> {
+    /// The table of this number, or null.
+    pub(crate) fn table(&self, number: usize) -> In<'_, u32> {
+        self.tables.get(number).map_or(In::NULL, Buffer::read)
     }
 
-    /// The geometry, [lane blocks, 11, 32], which is the same in either storage.
+    /// The parameters of the first table, which of Gaussians are their geometry: [lane blocks, 11, 32],
+    /// the same in either storage.
     pub(crate) fn geometry(&self) -> In<'_, f32> {
-        self.tables[GEOMETRY].read().floats()
+        self.table(GEOMETRY).floats()
+    }
+
+    /// Values of a row of the second table, which of Gaussians are SH coefficients; 0 where there is none.
+    pub(crate) fn sh_width(&self) -> u32 {
+        P::SCHEMA.values(self.sh_degree).nth(1).unwrap_or(0)
+    }
+
+    /// As [`centres`].
+    pub(crate) fn centres(&self) -> (In<'_, f32>, u32) {
+        centres::<P>(&self.tables, self.sh_degree)
     }
 }
 
+/// The table whose rows begin with the centres, and values of a row; a null table where nothing has a
+/// place.
+pub(crate) fn centres<P: Primitive>(tables: &[Region<u32>], sh_degree: u32) -> (In<'_, f32>, u32) {
+    let Some(column) = P::SCHEMA.places() else { return (In::NULL, 0) };
+    let table = usize::from(P::SCHEMA.columns[column].table);
+    let width = P::SCHEMA.values(sh_degree).nth(table).unwrap_or(0);
+    (tables.get(layout::TABLE_PARTS * table).map_or(In::NULL, Buffer::read).floats(), width)
+}
+
 /// A model of so many rows, all zero.
-pub(crate) fn zeros<P: Primitive>(
-    session: &Session,
+pub(crate) fn zeros<P: CudaPrimitive>(
+    session: &mut Session,
     sh_degree: u32,
     count: usize,
 ) -> Result<Model<P>, DeviceError> {
-    let mut model = Model::empty(&session.heap, sh_degree, session.storage)?;
+    require_storage::<P>(session.storage)?;
+    let kernels = session.kernels_of::<P>()?;
+    let mut model = Model::empty(&session.heap, kernels, (sh_degree, session.storage))?;
     model.grow(session, count)?;
     Ok(model)
 }

@@ -3,18 +3,18 @@
 use std::ops::Range;
 
 use super::lanes::{self, HostColumn, LANES, table_len};
-use super::pack::PackRange;
-use super::tables::{Model, SH};
+use super::pack::{PackRange, form_number};
+use super::tables::Model;
 use crate::abi::SampleArgs;
 use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::memory::heap::{Block, Buffer, Heap, Pinned, Region, host_len};
+use crate::backend::cuda::primitive::CudaPrimitive;
 use crate::backend::cuda::session::Session;
 use crate::backend::{DeviceError, Snapshot, check_rows};
 use crate::layout::{
-    PackSizes, ROWS_TO_PACK, RowForm, STAGING, STAGING_WORDS, Sample, Source as _, Storage,
-    TABLE_PARTS,
+    PackSizes, ROWS_TO_PACK, RowForm, STAGING, STAGING_WORDS, Sample, Source as _, TABLE_PARTS,
 };
-use crate::model::{Gaussians, Primitive};
+use crate::model::Primitive;
 
 /// What of a model is on its way, in the order of a table's parts.
 #[derive(Clone, Copy)]
@@ -80,7 +80,7 @@ pub(crate) fn read<P: Primitive>(
 
 /// Writes rows from `first` on, which must exist. They begin at a lane block, and end with one or
 /// with the model.
-pub(crate) fn write<P: Primitive>(
+pub(crate) fn write<P: CudaPrimitive>(
     session: &Session,
     model: &mut Model<P>,
     (first, rows): (usize, &Snapshot<P>),
@@ -103,13 +103,13 @@ pub(crate) fn write<P: Primitive>(
     Ok(())
 }
 
-/// The parameters of these Gaussians, in their order.
-pub(crate) fn sample(
+/// The parameters of these rows, in their order.
+pub(crate) fn sample<P: Primitive>(
     session: &Session,
-    model: &Model,
+    model: &Model<P>,
     rows: &[usize],
-) -> Result<Gaussians, DeviceError> {
-    let mut host = Gaussians::zeros(model.sh_degree(), 0);
+) -> Result<P, DeviceError> {
+    let mut host = P::zeros(model.sh_degree(), 0);
     let widths = widths(&host);
     let width: usize = widths.iter().sum();
     let at_once = host_len(Sample::<Heap>::at_once(width as u64));
@@ -120,20 +120,26 @@ pub(crate) fn sample(
     for rows in rows.chunks(at_once) {
         let known: Result<Vec<u32>, _> = rows.iter().map(|&row| model.known_row(row)).collect();
         numbers.upload(&session.stream, 0, &known?)?;
-        let args = SampleArgs {
-            geometry: model.geometry(),
-            sh: model.tables[SH].read(),
-            rows: numbers.read(),
-            sample: values.write(),
-            count: count_u32(rows.len())?,
-            sh_width: model.sh_width(),
-        };
         let staged = &mut staged[..rows.len() * width];
-        let kernel = match model.storage() {
-            Storage::Full => &session.kernels.sample_rows,
-            Storage::Compact => &session.kernels.sample_rows_compact,
-        };
-        kernel.over(&session.stream, staged.len(), &args)?;
+        let size = model.size();
+        let of_tables = size.forms().zip(size.values()).zip(&model.tables).step_by(TABLE_PARTS);
+        let mut first = 0;
+        for ((form, values_of_row), table) in of_tables {
+            let args = SampleArgs {
+                table: table.read(),
+                rows: numbers.read(),
+                sample: values.write(),
+                count: count_u32(rows.len())?,
+                values: values_of_row,
+                words: form.words(values_of_row),
+                form: form_number(form),
+                first,
+                row_values: count_u32(width)?,
+            };
+            let threads = rows.len() * values_of_row as usize;
+            session.kernels.sample_rows.over(&session.stream, threads, &args)?;
+            first += values_of_row;
+        }
         values.download(&session.stream, 0, staged)?;
         for mut rest in staged.chunks_exact(width) {
             for (&width, column) in widths.iter().zip(host.groups_mut()) {

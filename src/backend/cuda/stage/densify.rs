@@ -16,19 +16,20 @@ use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer};
 use crate::backend::cuda::memory::sort::{self, SortPairs};
 use crate::backend::cuda::model::lanes::LANES;
-use crate::backend::cuda::model::tables::{GEOMETRY, GEOMETRY_FIRST, Model};
+use crate::backend::cuda::model::tables::{GEOMETRY_FIRST, Model, centres};
 use crate::backend::cuda::session::Session;
 use crate::backend::{
     Candidates, DeviceError, Drawing, Edited, GradientRule, Grow, Keep, ScoreRule, Statistics,
 };
 use crate::layout::{Choice, DENSITY_COUNTS, MOVED_WORDS, RoundSizes, Selection};
 use crate::math::{Real, inverse_sigmoid, sigmoid};
+use crate::model::Primitive;
 
 /// Adds one view to the statistics where it is observed: the norm of the centre's gradient, half the image being 1, or what
 /// the statistics ask for.
-pub(crate) fn observe(
+pub(crate) fn observe<P: Primitive>(
     session: &Session,
-    model: &mut Model,
+    model: &mut Model<P>,
     splats: &Splats,
     (camera, settings): (&Camera, &Drawing),
 ) -> Result<(), DeviceError> {
@@ -39,10 +40,11 @@ pub(crate) fn observe(
         model.enable_absolute_norms(session)?;
     }
     let begun = session.timers.begin(Stage::Observe, &session.stream)?;
+    let (table, width) = centres::<P>(&model.tables, model.sh_degree());
     let args = ObserveArgs {
         splats: splats.records.read(),
         gradients: splats.gradients.read(),
-        geometry: model.tables[GEOMETRY].read().floats(),
+        table,
         gradient_norm_sums: model.gradient_norm_sums.write(),
         views_seen: model.views_seen.write(),
         absolute_norm_sums: match sums_absolute {
@@ -54,6 +56,7 @@ pub(crate) fn observe(
         absolute: u32::from(statistics == Statistics::AbsoluteNorms),
         axis: [axis_x, axis_y, axis_z, camera.translation[2]],
         fade_depth: f32::of(settings.fade_depth),
+        width,
     };
     session.kernels.observe.over(&session.stream, splats.visible, &args)?;
     session.timers.end(&begun, &session.stream)

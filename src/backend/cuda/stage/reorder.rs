@@ -20,12 +20,12 @@ pub(crate) fn reorder<P: Primitive>(
     cube: &Cube,
 ) -> Result<(), DeviceError> {
     let rows = model.len();
-    let Some(places) = P::SCHEMA.places() else { return Ok(()) };
-    if rows == 0 {
+    // Without places there is no order.
+    if rows == 0 || P::SCHEMA.places().is_none() {
         return Ok(());
     }
     let sizes = MoveSizes { rows: rows as u64, widest: model.size().widest() };
-    let row_from_place = sorted_rows(session, model, (cube, places), &sizes)?;
+    let row_from_place = sorted_rows(session, model, cube, &sizes)?;
     let scratch = session.heap.take(&MOVED_COLUMNS, &sizes)?;
     let at_once = host_len(sizes.columns_at_once());
     model.invalidate_rows();
@@ -43,16 +43,15 @@ pub(crate) fn reorder<P: Primitive>(
 fn sorted_rows<P: Primitive>(
     session: &Session,
     model: &Model<P>,
-    (cube, places): (&Cube, usize),
+    cube: &Cube,
     sizes: &MoveSizes,
 ) -> Result<Block<u32>, DeviceError> {
     let Session { heap, stream, kernels, .. } = session;
     let n = model.len();
     let Moves { mut rows, mut keys } = Moves::reserve(heap, sizes)?;
-    let table = usize::from(P::SCHEMA.columns[places].table);
-    let width = P::SCHEMA.values(model.sh_degree()).nth(table).unwrap_or(0);
+    let (table, width) = model.centres();
     let args = MortonArgs {
-        table: model.tables[3 * table].read().floats(),
+        table,
         keys: keys[0].write(),
         rows: rows[0].write(),
         centre: cube.centre,
