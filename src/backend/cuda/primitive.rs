@@ -38,7 +38,7 @@ impl Capability {
     /// As messages call it.
     const fn words(self) -> &'static str {
         match self {
-            Self::Filter3d => "a 3D filter",
+            Self::Filter3d => "3D filter",
             Self::Noise => "random motion",
             Self::Regularisers => "weights on opacity and scale",
             Self::Surfaces => "surface maps or terms at samples",
