@@ -133,6 +133,14 @@ pub enum DeviceError {
          opacity they are picked with replacement and share"
     )]
     UnsuitedEdit,
+    /// What a kind of primitive is too simple for.
+    #[error("{primitive} do not support {feature}: turn it off")]
+    Unsupported {
+        /// What the kind is called, several of them.
+        primitive: &'static str,
+        /// What was asked for.
+        feature: &'static str,
+    },
     /// Lists of neighbours of a length that devices do not make.
     #[error(
         "lists of {count} neighbours were asked for, but a device makes such of 1 to {most}",

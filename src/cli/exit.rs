@@ -154,6 +154,7 @@ impl Exit {
             | DeviceError::StaleCandidates { .. }
             | DeviceError::StaleSelection
             | DeviceError::UnsuitedEdit
+            | DeviceError::Unsupported { .. }
             | DeviceError::StaleNeighbours { .. } => Self::Error,
             DeviceError::NotFinite { .. }
             | DeviceError::LossNotFinite { .. }
