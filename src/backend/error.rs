@@ -42,6 +42,14 @@ pub enum DeviceError {
         /// The most that a step takes.
         most: usize,
     },
+    /// A primitive that has no kernels for what is asked for.
+    #[error("{primitives} have no {what} on this device")]
+    Unsupported {
+        /// What its rows are called.
+        primitives: &'static str,
+        /// What was asked for.
+        what: &'static str,
+    },
     /// A step before a view.
     #[error("a step needs the gradients of a view: call backward before it")]
     NoView,
@@ -133,14 +141,6 @@ pub enum DeviceError {
          opacity they are picked with replacement and share"
     )]
     UnsuitedEdit,
-    /// What a kind of primitive is too simple for.
-    #[error("{primitive} do not support {feature}: turn it off")]
-    Unsupported {
-        /// What the kind is called, several of them.
-        primitive: &'static str,
-        /// What was asked for.
-        feature: &'static str,
-    },
     /// Lists of neighbours of a length that devices do not make.
     #[error(
         "lists of {count} neighbours were asked for, but a device makes such of 1 to {most}",

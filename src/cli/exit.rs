@@ -154,13 +154,13 @@ impl Exit {
             | DeviceError::StaleCandidates { .. }
             | DeviceError::StaleSelection
             | DeviceError::UnsuitedEdit
-            | DeviceError::Unsupported { .. }
             | DeviceError::StaleNeighbours { .. } => Self::Error,
             DeviceError::NotFinite { .. }
             | DeviceError::LossNotFinite { .. }
             | DeviceError::TooManyViews { .. }
             | DeviceError::TooSmallForLpips { .. }
-            | DeviceError::TargetSize { .. } => Self::Error,
+            | DeviceError::TargetSize { .. }
+            | DeviceError::Unsupported { .. } => Self::Error,
         }
     }
 }

@@ -403,12 +403,13 @@ fn rows_are_reordered_and_have_neighbours() {
     }
 }
 
+const SURFACES: &str = "surface maps or terms at samples";
+
 /// That something is refused, and by what words.
 fn assert_unsupported<T>(result: Result<T, DeviceError>, words: &str) {
     let Err(error) = result else { panic!("{words} of balls are not refused") };
     assert!(matches!(error, DeviceError::Unsupported { .. }), "{error}");
-    let expected = format!("balls do not support {words}");
-    assert!(error.to_string().starts_with(&expected), "{error}");
+    assert_eq!(error.to_string(), format!("balls have no {words} on this device"));
 }
 
 #[test]
@@ -416,26 +417,26 @@ fn what_needs_a_density_in_space_is_refused() {
     let (view, mut device) = (view(), Cpu::<f64>::new());
     let host = visible_balls(5, 4);
     let mut model = device.upload(&host).unwrap();
-    assert_unsupported(device.render(&model, &view, &SETTINGS, Look::SURFACE), "maps of a surface");
+    assert_unsupported(device.render(&model, &view, &SETTINGS, Look::SURFACE), SURFACES);
     let maps = Inputs { maps: true, ..Inputs::NONE };
     let wants = Wants { inputs: maps, ..WANTS };
     let drawn = device.render_train(&model, &view, &SETTINGS, &wants);
-    assert_unsupported(drawn, "maps of a surface");
+    assert_unsupported(drawn, SURFACES);
 
     let near = device.neighbours(&model, 3).unwrap();
     let frame = device.render_train(&model, &view, &SETTINGS, &WANTS).unwrap();
     let terms = Terms::photometric(0.2).with(Term::Entropy, 0.1);
     let objective = Objective { target: &noise(&view, 1), terms: &terms, near: Some(&near) };
-    assert_unsupported(device.objective(&model, frame, &objective), "surface terms");
+    assert_unsupported(device.objective(&model, frame, &objective), SURFACES);
 
     let shots = shots();
     let plain = AdamStep::new(1, RATES);
     let by_opacity = Regularisers { opacity: 0.01, scale: 0.0 };
     let by_scale = Regularisers { opacity: 0.0, scale: 0.01 };
     for (step, words) in [
-        (AdamStep { regularisers: by_opacity, ..plain }, "regularisers of opacity and scale"),
-        (AdamStep { regularisers: by_scale, ..plain }, "regularisers of opacity and scale"),
-        (AdamStep { noise: Some(Noise { rate: 0.1, key: 1 }), ..plain }, "noise of the centres"),
+        (AdamStep { regularisers: by_opacity, ..plain }, "weights on opacity and scale"),
+        (AdamStep { regularisers: by_scale, ..plain }, "weights on opacity and scale"),
+        (AdamStep { noise: Some(Noise { rate: 0.1, key: 1 }), ..plain }, "random motion"),
     ] {
         let gradients = gradients_of(&mut model, &shots, &SETTINGS);
         assert_unsupported(device.step(&mut model, gradients, &step), words);
@@ -444,7 +445,7 @@ fn what_needs_a_density_in_space_is_refused() {
 
     let mut filtered = snapshot(5);
     filtered.filter_3d = vec![0.1; 5];
-    assert_unsupported(device.restore(filtered), "a 3D filter");
+    assert_unsupported(device.restore(filtered), "3D filter");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use super::model::Model;
-use super::primitive::{Drawable, density_field};
+use super::primitive::{Drawable, Feature, density_field};
 use super::splat::{DrawnView, Splat};
 use super::stage::bin::{self, Bins};
 use super::stage::blend::{self, Canvas, CanvasGradient};
@@ -14,7 +14,6 @@ use super::stage::gradients::{Gradients, ViewGradients};
 use super::stage::neighbours::NearestLists;
 use super::stage::project;
 use super::stage::sampled_depths::{self, Sampled};
-use super::stage::sampler::SURFACE_TERMS;
 use super::stage::{densify, depth, loss, normals, surface};
 use crate::abi::terms::{At, Means, Term, Terms, VALUE_DEPTH_L1, VALUE_DN, Weighted};
 use crate::backend::frame_state::{Compensated, Drawn, FrameState, Fresh, Scored, Trainable};
@@ -41,6 +40,9 @@ pub struct Frame<R, S: FrameState = Drawn, P = Gaussians> {
     kept: S::Kept<Scores<R>>,
     primitive: PhantomData<P>,
 }
+
+/// A frame that was compared, and the values of its terms.
+type ScoredFrame<R, S, P> = (Frame<R, Scored<S>, P>, Ready);
 
 /// What a comparison leaves for the backward pass.
 #[derive(Debug)]
@@ -82,7 +84,7 @@ pub(super) fn draw<R: Real, S: Fresh, P: Drawable>(
     drawing: Drawing,
 ) -> Result<Frame<R, S, P>, DeviceError> {
     if drawing.surface {
-        density_field(model, "maps of a surface")?;
+        density_field(model, Feature::Surfaces)?;
     }
     let viewpoint = viewpoint(view, drawing.near, drawing.screen_filter);
     let view = DrawnView::new(viewpoint, &drawing);
@@ -138,11 +140,11 @@ impl<R: Real, S: Trainable, P: Drawable> Frame<R, S, P> {
         self,
         model: &Model<R, P>,
         objective: &Objective<'_, Arc<Image>, NearestLists<P>>,
-    ) -> Result<(Frame<R, Scored<S>, P>, Ready), DeviceError> {
+    ) -> Result<ScoredFrame<R, S, P>, DeviceError> {
         let &Objective { target, terms, near } = objective;
         check_inputs(terms, self.drawing.inputs(), near.is_some())?;
         if terms.active_at(At::Samples).next().is_some() {
-            density_field(model, SURFACE_TERMS)?;
+            density_field(model, Feature::Surfaces)?;
         }
         if let Some(near) = near.filter(|_| terms.needs().neighbours) {
             near.check(model)?;

@@ -50,17 +50,44 @@ pub trait DensityField<R>: Sync {
     fn ellipsoid_bwd(&self, d_ellipsoid: &[R; GEOMETRY], d_row: &mut [R]);
 }
 
+/// What only a model can do that is a density in space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Feature {
+    /// Be drawn through a 3D filter.
+    Filter3d,
+    /// Move at random after a step.
+    Noise,
+    /// Be drawn to opacity and scale by weights on their means.
+    Regularisers,
+    /// Show depths and normals, and be compared at samples.
+    Surfaces,
+}
+
+impl Feature {
+    /// As messages call it.
+    const fn words(self) -> &'static str {
+        match self {
+            Self::Filter3d => "3D filter",
+            Self::Noise => "random motion",
+            Self::Regularisers => "weights on opacity and scale",
+            Self::Surfaces => "surface maps or terms at samples",
+        }
+    }
+}
+
 /// The column of the centres, by its place in the schema.
 pub(super) fn places<P: Primitive>() -> Result<usize, DeviceError> {
-    let (primitive, feature) = (P::SCHEMA.many(), "centres");
-    P::SCHEMA.places().ok_or(DeviceError::Unsupported { primitive, feature })
+    P::SCHEMA.places().ok_or(unsupported::<P>("centres"))
 }
 
 /// The model as a density in space; an error where its rows do not make up one and `feature` needs it.
 pub(super) fn density_field<'a, R: Real, P: Drawable>(
     model: &'a Model<R, P>,
-    feature: &'static str,
+    feature: Feature,
 ) -> Result<&'a dyn DensityField<R>, DeviceError> {
-    let primitive = P::SCHEMA.many();
-    P::density_field(model).ok_or(DeviceError::Unsupported { primitive, feature })
+    P::density_field(model).ok_or(unsupported::<P>(feature.words()))
+}
+
+fn unsupported<P: Primitive>(what: &'static str) -> DeviceError {
+    DeviceError::Unsupported { primitives: P::SCHEMA.many(), what }
 }

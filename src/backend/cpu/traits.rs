@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Cpu;
 use super::frame::{self, Frame, Ready};
 use super::model::Model;
-use super::primitive::{Drawable, density_field};
+use super::primitive::{Drawable, Feature, density_field};
 use super::stage::appearance::{self, ColorTables};
 use super::stage::gradients::Gradients;
 use super::stage::lpips::{self, LpipsModel};
@@ -52,7 +52,7 @@ impl<R: Real, P: Drawable> Store<P> for Cpu<R> {
         let count = source.len();
         let mut model = Model::with_room(&source.shape()?, count);
         if source.optional().filter_3d {
-            density_field(&model, "a 3D filter")?;
+            density_field(&model, Feature::Filter3d)?;
         }
         for rows in chunks(count) {
             model.append(&source.read(rows)?);

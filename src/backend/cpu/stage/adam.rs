@@ -8,7 +8,7 @@ use super::gradients::Gradients;
 use super::project::parameter_gradient;
 use crate::backend::cpu::ellipsoid::Ellipsoid;
 use crate::backend::cpu::model::{Model, NotFinite};
-use crate::backend::cpu::primitive::{DensityField, Drawable, density_field, places};
+use crate::backend::cpu::primitive::{DensityField, Drawable, Feature, density_field, places};
 use crate::backend::{AdamStep, DeviceError, Noise, Regularisers};
 use crate::math::adam::Moments;
 use crate::math::field::GEOMETRY;
@@ -20,8 +20,6 @@ use crate::model::Primitive;
 
 /// Rows whose gradients are computed at a time.
 const BLOCK: usize = 4096;
-
-const NOISE: &str = "noise of the centres";
 
 /// What Adam needs besides gradient and moments.
 #[derive(Clone, Copy)]
@@ -45,10 +43,10 @@ pub(crate) fn step<R: Real, P: Drawable>(
 ) -> Result<(), DeviceError> {
     let regularises = step.regularisers != Regularisers::default();
     if regularises {
-        density_field(model, "regularisers of opacity and scale")?;
+        density_field(model, Feature::Regularisers)?;
     }
     if step.noise.is_some() {
-        density_field(model, NOISE)?;
+        density_field(model, Feature::Noise)?;
     }
     let count = model.len();
     let (slots, width, spans) = (gradients.slots(count), model.row_width(), model.spans());
@@ -121,7 +119,7 @@ fn add_noise<R: Real, P: Drawable>(
     noise: &Noise,
 ) -> Result<(), DeviceError> {
     let (stream, rate) = (Stream::of_key(noise.key), R::of(noise.rate));
-    let (field, places) = (density_field(model, NOISE)?, places::<P>()?);
+    let (field, places) = (density_field(model, Feature::Noise)?, places::<P>()?);
     let means: Vec<Vec3<R>> = (0..model.len())
         .into_par_iter()
         .map(|row| {

@@ -12,7 +12,7 @@ use crate::abi::terms::{SampleRule, Terms, VALUE_DENSITY, VALUE_NORMAL, VALUE_SD
 use crate::backend::DeviceError;
 use crate::backend::cpu::ellipsoid::Ellipsoid;
 use crate::backend::cpu::model::Model;
-use crate::backend::cpu::primitive::{DensityField, Drawable, density_field};
+use crate::backend::cpu::primitive::{DensityField, Drawable, Feature, density_field};
 use crate::math::Real;
 use crate::math::field::{
     DISTANCE_DENSITY_FACTOR, DensityKernel, DensityKernelGradient, GEOMETRY, aligned, density,
@@ -30,9 +30,6 @@ const BLOCK: usize = 4096;
 
 /// Samples whose gradients one thread sorts by the Gaussians that they are of.
 const SORTED_AT_ONCE: usize = 256;
-
-/// What a primitive without a density does not have.
-pub(crate) const SURFACE_TERMS: &str = "surface terms";
 
 /// Gradients of one Gaussian's geometry, as [`DensityKernelGradient::row`] orders them.
 pub(crate) type Row<R> = [R; GEOMETRY];
@@ -81,7 +78,7 @@ impl<'a, R: Real, P: Drawable> Sampler<'a, R, P> {
         mut visible: Vec<usize>,
         (terms, map): (&Terms, Option<&'a DepthMap<R>>),
     ) -> Result<Self, DeviceError> {
-        let field = density_field(model, SURFACE_TERMS)?;
+        let field = density_field(model, Feature::Surfaces)?;
         let kernels = kernels(field, model.len());
         if let Some(map) = map {
             visible.retain(|&row| map.has_near(&kernels[row]));

@@ -5,12 +5,12 @@ use rayon::prelude::*;
 
 use super::gradients::Gradients;
 use super::neighbours::NearestLists;
-use super::sampler::{Row, SURFACE_TERMS, Sampler};
+use super::sampler::{Row, Sampler};
 use crate::abi::terms::{
     At, Inputs, Means, Terms, VALUE_DENSITY, VALUE_ENTROPY, VALUE_NORMAL, VALUE_SDF,
 };
 use crate::backend::cpu::model::Model;
-use crate::backend::cpu::primitive::{DensityField, Drawable, density_field};
+use crate::backend::cpu::primitive::{DensityField, Drawable, Feature, density_field};
 use crate::backend::{DeviceError, LossValues, check_inputs};
 use crate::math::Real;
 use crate::math::field::{GEOMETRY, entropy, entropy_bwd};
@@ -22,7 +22,7 @@ pub(crate) fn regularise<R: Real, P: Drawable>(
     gradients: &mut Gradients<R, P>,
     terms: &Terms,
 ) -> Result<LossValues, DeviceError> {
-    let field = density_field(model, SURFACE_TERMS)?;
+    let field = density_field(model, Feature::Surfaces)?;
     let view = gradients.views.last_mut().ok_or(DeviceError::NoView)?;
     // By its name, before it spreads to its neighbours.
     view.fault.take().map_or(Ok(()), Err)?;
