@@ -70,10 +70,12 @@
 //! `backend/{cpu,cuda}/stage/blend.rs`.
 //!
 //! **Add a primitive.** `model/x.rs`: its values and its schema (spaces, tables, columns, of
-//! `layout/schema.rs`). `backend/cpu/stage/{project,blend}.rs`: projection, coverage and their
-//! derivatives. `kernels/primitive.cuh`: load, project, footprint and the backward functions; `kernels/`
-//! gets one instance of project, blend and adam. Model memory, checkpoints, PLY and reordering follow the
-//! schema.
+//! `layout/schema.rs`). `backend/cpu/x.rs`: `Drawable`, its projection to a splat and the derivative of
+//! that; `DensityField`, if surface terms, noise and regularisers should work on it. A splat that is not an
+//! ellipse also changes `backend/cpu/splat.rs` and `backend/cpu/stage/{bin,blend}.rs`.
+//! `kernels/primitive.cuh`: load, project, footprint and the backward functions; `kernels/` gets one
+//! instance of project, blend and adam. Model memory, checkpoints, PLY, reordering and neighbours follow
+//! the schema. `tests/common/isotropic.rs` is an example.
 //!
 //! **Add a kernel.** `kernels/x.cu`: head comment, helpers, kernels. `abi/x.rs`: one argument struct for
 //! each kernel. `backend/cpu/stage/x.rs` and `backend/cuda/stage/x.rs`: the stage, of the same name.
