@@ -148,8 +148,9 @@ __device__ inline void step_geometry(const AdamArgs& a, uint32_t gaussian,
     for (uint32_t group = 0; group < 4; ++group) report(a, gaussian, group, health[group]);
 }
 
-// What a view gives a row that is seen as an ellipse. Where it is `EXTENDED` the opacity has gone through the filters, and
-// its gradient still has to; otherwise nothing but the first two of the ellipse is there.
+// What a view gives a row that it sees as an ellipse. Where it is `EXTENDED` the opacity has gone
+// through the filters, and its gradient still has to; otherwise nothing but the first two of the ellipse
+// is there.
 struct ScreenGradient {
     EllipseGradient d_ellipse;
     float3 d_color;
@@ -196,12 +197,11 @@ template <class Primitive>
 __device__ inline void step(const AdamArgs& a) {
     const uint32_t row = blockIdx.x * blockDim.x + threadIdx.x;
     if (row / WARP * WARP >= a.gaussians) return;
-    // Lanes behind the last row go along: their zeros stay zero.
+    // Lanes after the last row take part: their zeros stay zero.
     const uint32_t slot = row < a.gaussians ? a.views[0].splat_from_gaussian[row] : UNSEEN;
     const ScreenGradient d_splat = gradient_of<Primitive::IS_EXTENDED>(a.views[0], slot);
     const auto state = state_of(Primitive{}, a, row);
-    const float3 d_mean =
-        step_appearance(Primitive{}, a, row, slot != UNSEEN, state, d_splat);
+    const float3 d_mean = step_appearance(Primitive{}, a, row, slot != UNSEEN, state, d_splat);
     auto values = state.load();
     const auto d = row_bwd(Primitive{}, a, row, slot, values, d_splat, d_mean);
     step_row(Primitive{}, a, row, state, values, d);

@@ -56,4 +56,5 @@ mod parity_sizes;
 mod parity_step;
 mod parity_surface;
 mod parity_views;
+mod primitive;
 mod stages;

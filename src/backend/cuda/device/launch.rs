@@ -118,17 +118,23 @@ impl Loader {
                 reason: format!("this program holds no {}", code.source()),
             });
         };
-        // The driver wants eight bytes of alignment, which not every fatbin comes with.
-        let mut aligned = vec![0_u64; image.len().div_ceil(size_of::<u64>())];
-        bytemuck::cast_slice_mut(&mut aligned)[..image.len()].copy_from_slice(image);
-        let image = aligned;
+        // The driver wants images to begin at a multiple of eight bytes. The program's own do.
+        let copy = matches!(code, Code::Fatbin { .. }).then(|| aligned(image));
+        let image = copy.as_ref().map_or(image.as_ptr(), |words| words.as_ptr().cast());
         // SAFETY: the image is a whole fatbin as nvcc wrote it.
-        let raw = unsafe { result::module::load_data(image.as_ptr().cast()) }
+        let raw = unsafe { result::module::load_data(image.cast()) }
             .map_err(failed("cuModuleLoadData"))?;
         let module = Rc::new(Module { raw });
         self.modules.insert(code, Rc::clone(&module));
         Ok(module)
     }
+}
+
+/// The bytes in words of eight.
+fn aligned(bytes: &[u8]) -> Vec<u64> {
+    let mut words = vec![0_u64; bytes.len().div_ceil(size_of::<u64>())];
+    bytemuck::cast_slice_mut(&mut words)[..bytes.len()].copy_from_slice(bytes);
+    words
 }
 
 impl Find for Loader {
