@@ -57,4 +57,5 @@ mod parity_step;
 mod parity_surface;
 mod parity_views;
 mod primitive;
+mod primitive_rows;
 mod stages;

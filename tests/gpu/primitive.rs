@@ -3,19 +3,25 @@
 
 use std::sync::Arc;
 
+#[cfg(kernels)]
+use crate::common::cuda;
 use crate::common::isotropic::{Balls, Seen, add_view, visible_balls};
 use crate::common::oracle::{Counted, Shot, assert_gradients_agree, shot};
 use crate::common::prelude::{Drawing, Pass};
 use crate::common::scene::{NEAR, RATES, composite, photo, resized, straight};
-use crate::common::{Draws, assert_relative, view};
+use crate::common::{assert_relative, view};
+use crate::primitive_rows::in_training;
 use splat::backend::cpu::Cpu;
 use splat::backend::{
-    AdamStep, Device, DeviceError, Inputs, Look, Neighbours, Noise, Objective, Photo, Rates,
-    Regularisers, Render, ScreenFilter, Snapshot, Statistics, Stay, Store, Term, Terms, Wants,
+    AdamStep, DeviceError, Inputs, Look, Noise, Objective, Photo, Rates, Regularisers, Render,
+    ScreenFilter, Snapshot, Statistics, Stay, Term, Terms, Wants,
 };
+#[cfg(kernels)]
+use splat::backend::{Store as _, cuda::CudaOptions};
 use splat::dataset::{Image, View};
-use splat::math::morton::Cube;
 use splat::math::{Real, sh};
+#[cfg(kernels)]
+use splat::memory::plan::Storage;
 use splat::model::{Gaussians, Primitive};
 
 each_backend!(
@@ -24,14 +30,9 @@ each_backend!(
     several_views_move_balls_as_the_oracle_does,
     balls_take_the_oracles_way_for_a_few_steps,
     a_short_training_comes_close_to_the_photographs,
-    balls_come_back_as_they_were_put_there,
-    balls_are_reordered_and_have_neighbours,
     what_needs_a_density_in_space_is_refused,
     a_broken_ball_is_named,
 );
-
-/// Sizes around whole blocks of 32 lanes, an odd one, and one of several chunks.
-const SIZES: [usize; 7] = [0, 1, 31, 32, 33, 1021, 70_001];
 
 /// Wider than a dilation of 0.3 px², so that opacities fall by much.
 const COMPENSATED: ScreenFilter = ScreenFilter { variance_px2: 0.5, compensates: true };
@@ -295,69 +296,6 @@ fn a_short_training_comes_close_to_the_photographs<B: Render<Balls>>(device: &mu
     assert!(after.parameters.colors.iter().all(|color| color.is_finite()));
 }
 
-/// Balls in training, every number of noise.
-fn in_training(count: usize, seed: u64) -> Snapshot<Balls> {
-    let mut draws = Draws::new(seed);
-    let mut noise = || draws.uniform(-1.0, 1.0).to_f32();
-    let mut part = || {
-        let mut part = Balls::zeros(0, count);
-        part.groups_mut().into_iter().flatten().for_each(|value| *value = noise());
-        part
-    };
-    let [parameters, first_moments, second_moments] = [part(), part(), part()];
-    Snapshot {
-        gradient_norm_sums: parameters.opacity_logits.clone(),
-        views_seen: (1_u32..).step_by(3).take(count).collect(),
-        absolute_norm_sums: first_moments.opacity_logits.clone(),
-        parameters,
-        first_moments,
-        second_moments,
-        filter_3d: Vec::new(),
-    }
-}
-
-fn balls_come_back_as_they_were_put_there<B: Store<Balls>>(device: &mut B) {
-    for count in SIZES {
-        let before = in_training(count, 6);
-        let mut model = device.restore(before.clone()).unwrap();
-        assert_eq!(device.len(&model), count);
-        assert_eq!(device.snapshot(&mut model).unwrap(), before, "{count} balls");
-        let uploaded = &mut device.upload(&before.parameters).unwrap();
-        assert_eq!(device.download(uploaded).unwrap(), before.parameters, "{count} balls");
-        if count > 40 {
-            let part = device.read_parameters(&mut model, 37..count - 3).unwrap();
-            assert_eq!(part, before.parameters.rows(37..count - 3));
-            let rows = [count - 1, 0, 40, 0];
-            let mut picked = Balls::zeros(0, 0);
-            rows.iter().for_each(|&row| picked.append(before.parameters.rows(row..row + 1)));
-            assert_eq!(device.sample(&mut model, &rows).unwrap(), picked);
-        }
-    }
-}
-
-fn balls_are_reordered_and_have_neighbours<B: Neighbours<Balls>>(device: &mut B) {
-    let cube = Cube { centre: [0.1, 0.0, -0.2], half_side: 0.8 };
-    let mut host = Cpu::<f32>::new();
-    for count in [1, 33, 1021, 70_001] {
-        let before = in_training(count, 7);
-        let mut model = device.restore(before.clone()).unwrap();
-        let mut expected = host.restore(before.clone()).unwrap();
-        device.reorder(&mut model, &cube).unwrap();
-        host.reorder(&mut expected, &cube).unwrap();
-        let after = device.snapshot(&mut model).unwrap();
-        assert_eq!(after, host.snapshot(&mut expected).unwrap(), "{count} balls");
-        assert!(count == 1 || after != before);
-        let found = device.neighbours(&model, 5).unwrap();
-        let near = host.neighbours(&expected, 5).unwrap();
-        assert_eq!(
-            device.read_neighbours(&found, 0..count).unwrap(),
-            host.read_neighbours(&near, 0..count).unwrap(),
-            "{count} balls"
-        );
-        device.reorder(&mut model, &Cube { centre: [0.0; 3], half_side: 0.3 }).unwrap();
-    }
-}
-
 /// That something is refused, and by what words.
 fn assert_unsupported<T>(result: Result<T, DeviceError>, words: &str) {
     let Err(error) = result else { panic!("{words} of balls are not refused") };
@@ -421,44 +359,15 @@ fn a_broken_ball_is_named<B: Render<Balls>>(device: &mut B) {
 }
 
 #[cfg(kernels)]
-mod on_a_gpu {
-    use super::*;
-    use crate::common::cuda;
-    use splat::backend::Peaks;
-    use splat::backend::cuda::{Cuda, CudaOptions, Model};
-    use splat::memory::plan::Storage;
-
-    #[test]
-    #[ignore = "needs a CUDA device"]
-    fn a_model_of_balls_takes_what_its_schema_says() {
-        let mut device = cuda::open();
-        for count in [33, 70_001] {
-            let model: Model<Balls> = device.restore(in_training(count, 6)).unwrap();
-            let memory = device.memory(Peaks::Keep).unwrap();
-            let used = |label| {
-                let entry = memory.entries.iter().find(|entry| entry.label == label);
-                entry.map_or(0, |entry| entry.bytes.0)
-            };
-            let regions = model.size().regions();
-            assert_eq!(regions[0].bytes.0, count.next_multiple_of(32) as u64 * 8 * 4);
-            for row in &regions {
-                assert_eq!(used(row.label), row.bytes.0, "{} of {count}", row.label);
-            }
-            let bytes = model.bytes();
-            assert_eq!(bytes[0] + bytes[1], regions.iter().map(|row| row.bytes).sum());
-        }
-    }
-
-    #[test]
-    #[ignore = "needs a CUDA device"]
-    fn compact_storage_of_balls_is_refused() {
-        let options = CudaOptions { storage: Storage::Compact, ..CudaOptions::default() };
-        let mut device: Cuda = cuda::open_with(&options).unwrap();
-        let host = visible_balls(40, 9);
-        assert_unsupported(device.upload(&host), "compact storage");
-        let mut device = cuda::open();
-        let mut model = device.upload(&host).unwrap();
-        assert_unsupported(device.compact(&mut model), "compact storage");
-        assert_eq!(device.download(&mut model).unwrap(), host);
-    }
+#[test]
+#[ignore = "needs a CUDA device"]
+fn compact_storage_of_balls_is_refused() {
+    let options = CudaOptions { storage: Storage::Compact, ..CudaOptions::default() };
+    let mut device = cuda::open_with(&options).unwrap();
+    let host = visible_balls(40, 9);
+    assert_unsupported(device.upload(&host), "compact storage");
+    let mut device = cuda::open();
+    let mut model = device.upload(&host).unwrap();
+    assert_unsupported(device.compact(&mut model), "compact storage");
+    assert_eq!(device.download(&mut model).unwrap(), host);
 }

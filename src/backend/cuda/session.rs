@@ -80,7 +80,7 @@ impl Session {
 
     fn within(allowance_on: impl FnOnce(Bytes) -> Allowance) -> Result<Self, DeviceError> {
         let device = Device::open()?;
-        let code = Code::load(Box::new(Loader::default()))?;
+        let code = LoadedCode::load(Box::new(Loader::default()))?;
         let stream = Stream::new()?;
         let copies = Stream::new()?;
         let heap = Heap::open(&device, allowance_on(device.memory()))?;
@@ -96,13 +96,13 @@ impl Session {
     #[cfg(test)]
     pub(super) fn dry(heap: Heap, queues: [DryQueue; 2]) -> Result<Self, DeviceError> {
         let device = Device::dry(heap.budget());
-        Self::over(device, heap, Code::load(Box::new(Nothing))?, queues.map(Stream::over))
+        Self::over(device, heap, LoadedCode::load(Box::new(Nothing))?, queues.map(Stream::over))
     }
 
     fn over(
         device: Rc<Device>,
         heap: Heap,
-        Code { kernels, of_primitives, code }: Code,
+        LoadedCode { kernels, of_primitives, code }: LoadedCode,
         [stream, copies]: [Stream; 2],
     ) -> Result<Self, DeviceError> {
         let status = Status::new(&heap, &stream)?;
@@ -150,13 +150,13 @@ impl Session {
 }
 
 /// All code that every run needs.
-struct Code {
+struct LoadedCode {
     kernels: Kernels,
     of_primitives: HashMap<TypeId, Rc<LoadedKernels>>,
     code: Box<dyn Find>,
 }
 
-impl Code {
+impl LoadedCode {
     /// Loads it. A context must be current.
     fn load(mut code: Box<dyn Find>) -> Result<Self, DeviceError> {
         let kernels = Kernels::load(code.as_mut())?;
