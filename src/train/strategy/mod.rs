@@ -2,7 +2,7 @@
 //! does it.
 //!
 //! A strategy is one file here, one row of [`of`], and its name with what it implies for other options in
-//! `config/options.rs`.
+//! `config/strategy.rs`.
 
 mod adc;
 mod gof;
