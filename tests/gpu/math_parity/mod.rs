@@ -307,7 +307,9 @@ fn every_device_function_is_probed_or_reached_through_one_that_is() {
     let files = [
         "primitive.cuh",
         "project.cu",
+        "composite.cuh",
         "blend.cu",
+        "blend_bwd.cuh",
         "adam.cuh",
         "adam.cu",
         "relocate.cu",
