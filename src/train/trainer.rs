@@ -284,7 +284,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         };
         let tables = self.read_appearance()?;
         let mut model = DeviceModel { device: &mut *self.device, model: &mut self.model };
-        let path = checkpoint.write_with(self.setup.model_path, &mut model, tables.as_ref())?;
+        let path = checkpoint.write(self.setup.model_path, &mut model, tables.as_ref())?;
         self.saved(Saved::Checkpoint, path)
     }
 

@@ -141,7 +141,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         for kind in [Compensation::Exposure, Compensation::BilateralGrid] {
             let tables = tables(kind, 3);
-            let path = about(3).write_with(folder.path(), &mut model(), Some(&tables)).unwrap();
+            let path = about(3).write(folder.path(), &mut model(), Some(&tables)).unwrap();
             let mut stored = StoredCheckpoint::open(&path).unwrap();
             assert_eq!(stored.appearance().unwrap(), Some(tables));
             assert_eq!(crate::backend::Rows::read(&mut stored, 0..5).unwrap(), model());
@@ -150,7 +150,7 @@ mod tests {
             let tensors = safetensors::SafeTensors::deserialize(&bytes).unwrap();
             assert_eq!(tensors.tensor(TENSORS[1]).unwrap().shape(), [3, kind.width()]);
         }
-        let path = about(3).write(folder.path(), &mut model()).unwrap();
+        let path = about(3).write(folder.path(), &mut model(), None).unwrap();
         assert_eq!(StoredCheckpoint::open(&path).unwrap().appearance().unwrap(), None);
     }
 
@@ -158,14 +158,14 @@ mod tests {
     fn tables_of_other_views_and_values_that_are_no_numbers_are_damage() {
         let folder = tempfile::tempdir().unwrap();
         let mut broken = tables(Compensation::Exposure, 3);
-        let path = about(2).write_with(folder.path(), &mut model(), Some(&broken)).unwrap();
+        let path = about(2).write(folder.path(), &mut model(), Some(&broken)).unwrap();
         let error = StoredCheckpoint::open(&path).unwrap_err().to_string();
         assert!(
             error.contains("`appearance.values` is F32 [3, 12] instead of F32 [2, 12]"),
             "{error}"
         );
         broken.second_moments[31] = f32::NAN;
-        let path = about(3).write_with(folder.path(), &mut model(), Some(&broken)).unwrap();
+        let path = about(3).write(folder.path(), &mut model(), Some(&broken)).unwrap();
         let error = StoredCheckpoint::open(&path).unwrap_err().to_string();
         assert!(error.contains("second_moments` is not finite at element 31"), "{error}");
     }
