@@ -8,7 +8,9 @@ use crate::common::{Draws, assert_relative, derivative, derivative_between_cuts,
 use splat::backend::cpu::{Cpu, Model, Parameter};
 use splat::backend::{Term, Terms};
 use splat::dataset::{DepthMap, Image};
-use splat::math::blend::{PixelWalk, ScreenGradient, Shade, alpha, alpha_bwd, blend_bwd, exponent};
+use splat::math::blend::{
+    PixelWalk, ScreenGradient, Shade, alpha, alpha_bwd, blend_bwd_of, exponent,
+};
 use splat::math::linalg::{add, dot, mul, normalize, normalize_bwd, rotation, rotation_bwd, scale};
 use splat::math::splat::{EllipseGradient, Shape, project, project_bwd};
 use splat::math::ssim::{Moments, Pair, similarity, similarity_bwd, ssim, ssim_with_gradient};
@@ -182,7 +184,7 @@ fn compositing_agrees_with_its_difference() {
         let mut sums = ScreenGradient::default();
         let shade =
             Shade { color: colors[i], inverse_depth: 1.0 / depths[i], surface: surfaces[i] };
-        let d_alpha = blend_bwd(&mut walk, &shade, alphas[i], &mut sums);
+        let d_alpha = blend_bwd_of::<_, true>(&mut walk, &shade, alphas[i], &mut sums);
         let f = |x| objective(&with(alphas, i, x), triples, &depths);
         assert_relative(d_alpha, derivative(alphas[i], f), EXACT, "alpha");
         for c in 0..3 {
