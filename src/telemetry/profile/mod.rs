@@ -12,10 +12,11 @@ use serde::Serialize;
 
 use self::category::words;
 use self::log::{Buffers, Entry, Gpu, Log, Memory};
-use crate::memory::{Bytes, Rung};
+use crate::memory::Bytes;
+use crate::train::event::Tensors;
 
 pub use self::category::Category;
-pub use self::log::LogError;
+pub use self::log::{Change, LogError};
 
 /// Points that the growth of a run is listed at.
 const POINTS: usize = 10;
@@ -125,23 +126,6 @@ pub struct Point {
     pub host_resident: Option<Bytes>,
 }
 
-/// Something given up or restored.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct Change {
-    /// Finished iterations.
-    pub iteration: u32,
-    /// What.
-    pub rung: Rung,
-    /// Given up, or restored.
-    pub given_up: bool,
-    /// Bytes gained, or what taking it back might cost.
-    pub bytes: Bytes,
-    /// Bytes that were held then.
-    pub held: Bytes,
-    /// Bytes that could be held.
-    pub budget: Bytes,
-}
-
 /// What the GPU was doing over the run; figures that it never reported are absent.
 #[derive(Clone, Debug, Serialize)]
 pub struct GpuSummary {
@@ -185,7 +169,7 @@ impl Profile {
             buffers: buffers(&log.buffers, all),
             slack: slack(&log.memory),
             growth: growth(log),
-            changes: log.changes.iter().map(change).collect(),
+            changes: log.changes.clone(),
             gpu: gpu(&log.gpu),
         }
     }
@@ -229,15 +213,11 @@ fn taken(entry: &Entry) -> Option<(Category, Bytes)> {
 
 /// What is taken between two iterations.
 fn between(recorded: &Memory) -> Bytes {
-    let log::Tensors { parameters, optimizer, gradients, activations, images, knn } =
-        recorded.tensors;
-    let of_host = || parameters + optimizer + gradients + activations + images + knn;
-    recorded.vram.map_or_else(of_host, |vram| vram.reserved)
+    recorded.vram.map_or_else(|| recorded.tensors.total(), |vram| vram.reserved)
 }
 
 fn parts_between(recorded: &Memory) -> Vec<(Category, Bytes)> {
-    let log::Tensors { parameters, optimizer, gradients, activations, images, knn } =
-        recorded.tensors;
+    let Tensors { parameters, optimizer, gradients, activations, images, knn } = recorded.tensors;
     let Some(vram) = recorded.vram else {
         return vec![
             (Category::Parameters, parameters),
@@ -315,11 +295,6 @@ fn growth(log: &Log) -> Vec<Point> {
             host_resident: memory.host_resident,
         })
         .collect()
-}
-
-fn change(recorded: &log::Change) -> Change {
-    let &log::Change { iteration, rung, given_up, bytes, held, budget } = recorded;
-    Change { iteration, rung, given_up, bytes, held, budget }
 }
 
 fn gpu(recorded: &[Gpu]) -> Option<GpuSummary> {

@@ -12,7 +12,7 @@ fn recorded(iteration: u32, entries: Vec<Entry>) -> Buffers {
 }
 
 fn memory(iteration: u32, vram: Option<log::Vram>) -> Memory {
-    let tensors = log::Tensors {
+    let tensors = Tensors {
         parameters: Bytes(10),
         optimizer: Bytes(20),
         gradients: Bytes(1),

@@ -1,6 +1,6 @@
 //! What a run reports of memory and of the GPU.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::backend::MemoryEntry;
 use crate::backend::nvidia::Sample;
@@ -79,7 +79,7 @@ pub enum Phase {
 }
 
 /// Bytes of the device's buffers by what they are for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tensors {
     /// Trained parameters.
     pub parameters: Bytes,
@@ -91,7 +91,8 @@ pub struct Tensors {
     pub activations: Bytes,
     /// Decoded photographs that are kept, on the host and on the device.
     pub images: Bytes,
-    /// Lists of the Gaussians' nearest neighbours.
+    /// Lists of the Gaussians' nearest neighbours. Logs of older programs have none.
+    #[serde(default)]
     pub knn: Bytes,
 }
 
