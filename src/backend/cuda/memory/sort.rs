@@ -2,14 +2,17 @@
 
 mod cub;
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::ops::Range;
+
+use cudarc::driver::sys::CUstream;
 
 use self::cub::{splat_exclusive_sum_ordered_u32, splat_exclusive_sum_u32, too_many, with_scratch};
 use super::heap::{Block, Buffer, Heap};
 use crate::abi::Plain;
 use crate::backend::DeviceError;
 use crate::backend::cuda::device::stream::Stream;
+use crate::layout::library::Curve;
 use crate::layout::{LIBRARY_SCRATCH, Slot};
 
 pub(crate) use self::cub::library;
@@ -17,6 +20,9 @@ pub use self::cub::{SortKey, Summed};
 
 /// As many values as make CUB take the path of large inputs, so that its code is loaded.
 const WARM_UP: usize = 1 << 16;
+
+/// Sums, in errors.
+const SCAN: &str = "cub::DeviceScan";
 
 /// Keys with a value each, and room for as many again: the passes go back and forth.
 pub struct SortPairs<'a, K, V> {
@@ -79,13 +85,9 @@ pub fn inclusive_sum<V>(heap: &Heap, stream: &Stream, values: &mut V) -> Result<
 where
     V: Buffer<Item: Summed>,
 {
-    const CALL: &str = "cub::DeviceScan";
-    if values.is_empty() {
-        return Ok(());
-    }
-    let (address, n) = (first(CALL, values, values.len())?, count(CALL, values.len())?);
-    let planned = V::Item::sum_of(heap.library()).bytes(u64::from(n));
-    with_scratch(CALL, (heap, stream), planned, |temp, bytes, stream| {
+    let address = first(SCAN, values, values.len())?;
+    let planned = V::Item::sum_of(heap.library());
+    scan((heap, stream), values.len(), planned, |temp, bytes, n, stream| {
         // SAFETY: `first` found `n` values, which are borrowed mutably; the library sums in place;
         // and the scratch holds as many bytes as were asked for.
         unsafe { V::Item::SUM(temp, bytes, address, n, stream) }
@@ -104,14 +106,8 @@ where
     I: Buffer<Item = u32>,
     O: Buffer<Item = u32>,
 {
-    const CALL: &str = "cub::DeviceScan";
-    if n == 0 {
-        return Ok(());
-    }
-    let (from, to) = (first(CALL, input, n)?, first(CALL, output, n)?);
-    let n = count(CALL, n)?;
-    let planned = heap.library().sum32.bytes(u64::from(n));
-    with_scratch(CALL, (heap, stream), planned, |temp, bytes, stream| {
+    let (from, to) = (first(SCAN, input, n)?, first(SCAN, output, n)?);
+    scan((heap, stream), n, &heap.library().sum32, |temp, bytes, n, stream| {
         // SAFETY: `first` found `n` values in both buffers, and the scratch holds as many bytes as
         // were asked for.
         unsafe { splat_exclusive_sum_u32(temp, bytes, from, to, n, stream) }
@@ -131,18 +127,28 @@ where
     R: Buffer<Item = u32>,
     O: Buffer<Item = u32>,
 {
-    const CALL: &str = "cub::DeviceScan";
-    if n == 0 {
-        return Ok(());
-    }
-    let (from, order) = (first(CALL, input, n)?, first(CALL, order, n)?);
-    let to = first(CALL, output, n)?;
-    let n = count(CALL, n)?;
-    let planned = heap.library().sum32.bytes(u64::from(n));
-    with_scratch(CALL, (heap, stream), planned, |temp, bytes, stream| {
+    let (from, order) = (first(SCAN, input, n)?, first(SCAN, order, n)?);
+    let to = first(SCAN, output, n)?;
+    scan((heap, stream), n, &heap.library().sum32, |temp, bytes, n, stream| {
         // SAFETY: `first` found `n` values in all three buffers, the caller's order stays below `n`,
         // and the scratch holds as many bytes as were asked for.
         unsafe { splat_exclusive_sum_ordered_u32(temp, bytes, from, order, to, n, stream) }
+    })
+}
+
+/// A sum of `n` values, by a call that gets scratch, its size, their number and the stream.
+fn scan(
+    (heap, stream): (&Heap, &Stream),
+    n: usize,
+    planned: &Curve,
+    mut call: impl FnMut(*mut c_void, &mut usize, u32, CUstream) -> c_int,
+) -> Result<(), DeviceError> {
+    if n == 0 {
+        return Ok(());
+    }
+    let n = count(SCAN, n)?;
+    with_scratch(SCAN, (heap, stream), planned.bytes(u64::from(n)), |temp, bytes, stream| {
+        call(temp, bytes, n, stream)
     })
 }
 
