@@ -5,6 +5,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 
 use safetensors::tensor::{Dtype, Metadata};
 
+use super::columns::place;
 use crate::backend::{AppearanceTables, Compensation};
 
 /// Of values and moments, and of the number of steps behind them.
@@ -63,20 +64,10 @@ impl StoredTables {
         let Some(kind) = kinds.into_iter().find(|kind| Some(kind.width()) == width) else {
             return Err(format!("`{}` is {:?}", TENSORS[0], info.shape));
         };
-        let place = |name: &str, dtype: Dtype, shape: &[usize]| {
-            let info = header.info(name).ok_or_else(|| format!("it has no tensor `{name}`"))?;
-            if info.dtype != dtype || info.shape != shape {
-                return Err(format!(
-                    "`{name}` is {:?} {:?} instead of {dtype:?} {shape:?}",
-                    info.dtype, info.shape
-                ));
-            }
-            Ok(data_start + info.data_offsets.0 as u64)
-        };
         let [values, first, second] =
-            TENSORS.map(|name| place(name, Dtype::F32, &[views, kind.width()]));
+            TENSORS.map(|name| place(header, data_start, name, Dtype::F32, &[views, kind.width()]));
         let places = [values?, first?, second?];
-        let steps = place(STEPS, Dtype::U32, &[views])?;
+        let steps = place(header, data_start, STEPS, Dtype::U32, &[views])?;
         Ok(Some(Self { kind, views, places, steps }))
     }
 

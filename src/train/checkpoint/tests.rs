@@ -1,5 +1,6 @@
 //! Checkpoints that are written, read, cut and damaged.
 
+use std::fs;
 use std::ops::Range;
 
 use safetensors::SafeTensors;
