@@ -7,6 +7,7 @@ pub mod constrained_backend;
 #[cfg(kernels)]
 pub mod cuda;
 pub mod density;
+pub mod differences;
 pub mod drawing;
 pub mod events;
 pub mod geometry;

@@ -1,6 +1,7 @@
 //! The filters of Mip-Splatting, the regularisers and the random motion of MCMC: gradients against
 //! differences in double precision, and every device against the oracle.
 
+use crate::common::differences::assert_differences;
 use crate::common::prelude::*;
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use crate::common::oracle::{
     gradients, settings, shot,
 };
 use crate::common::scene::{NEAR, RATES, filtered_viewpoint, photo, tame_gaussians};
-use crate::common::{Draws, assert_relative, derivative, derivative_between_cuts, view};
+use crate::common::{Draws, assert_relative, derivative, view};
 use splat::backend::cpu::{Cpu, Model, Parameter};
 use splat::backend::{
     AdamStep, Adjust, Noise, Regularisers, ScreenFilter, Snapshot, Terms, TrainDevice,
@@ -169,26 +170,11 @@ fn the_pipeline_with_filters_agrees_with_its_differences() {
     device
         .add_view(&mut model, (&view(), &settings), (&target, &Terms::photometric(0.2)), &mut sums)
         .unwrap();
-    let mut compared = 0;
-    for index in 0..model.len() {
-        let gradient = device.parameter_gradient(&model, &sums, index);
-        for parameter in Parameter::ALL {
-            let width = model.column(parameter).width;
-            for (k, &found) in gradient.row(parameter)[..width].iter().enumerate() {
-                let at = index * width + k;
-                let start = model.column(parameter).values[at];
-                let expected = derivative_between_cuts(start, |x| {
-                    let mut moved = model.clone();
-                    moved.column_mut(parameter).values[at] = x;
-                    loss_of(&moved, &target, &settings)
-                });
-                let what = format!("Gaussian {index} {parameter:?}[{k}]");
-                // As in tests/gradients.rs: the difference is good to six digits from 1e-4 on.
-                assert_relative(found, expected, (1e-6, 1e-4), &what);
-                compared += usize::from(found.abs() > 1e-4);
-            }
-        }
-    }
+    // As in `gradients.rs`: the difference is good to six digits from 1e-4 on.
+    let loss = |_: &mut Cpu<f64>, moved: &Model<f64>| loss_of(moved, &target, &settings);
+    let compared =
+        assert_differences(&mut device, (&model, &sums), &Parameter::ALL, (1e-6, 1e-4), loss);
+    let compared: usize = compared.iter().sum();
     assert!(compared > 80, "only {compared} gradients were large enough to tell");
 }
 

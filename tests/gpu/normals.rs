@@ -1,5 +1,6 @@
 //! Depths and normals of surfaces: what is drawn of them, how they are compared, and the gradients.
 
+use crate::common::differences::assert_differences;
 use crate::common::prelude::*;
 use std::sync::Arc;
 
@@ -272,26 +273,12 @@ fn the_whole_pipeline_agrees_with_its_difference_in_every_parameter() {
         let (_, frame) = objective(device, &model, (&target, &settings));
         let mut gradients = Default::default();
         device.backward(&mut model, frame, None, &mut gradients).unwrap();
-        let mut compared = [0; 4];
-        for index in 0..model.len() {
-            let gradient = device.parameter_gradient(&model, &gradients, index);
-            for (group, parameter) in Parameter::ALL[..4].iter().copied().enumerate() {
-                let width = model.column(parameter).width;
-                for (k, &found) in gradient.row(parameter).iter().enumerate() {
-                    let at = index * width + k;
-                    let start = model.column(parameter).values[at];
-                    let expected = derivative_between_cuts(start, |x| {
-                        let mut moved = model.clone();
-                        moved.column_mut(parameter).values[at] = x;
-                        objective(device, &moved, (&target, &settings)).0
-                    });
-                    let what = format!("Gaussian {index} {parameter:?}[{k}]");
-                    // As of the loss of the colours alone.
-                    assert_relative(found, expected, (1e-6, 1e-4), &what);
-                    compared[group] += usize::from(found.abs() > 1e-4);
-                }
-            }
-        }
+        // As of the loss of the colours alone.
+        let loss = |device: &mut Cpu<f64>, moved: &Model<f64>| {
+            objective(device, moved, (&target, &settings)).0
+        };
+        let found = (&model, &gradients);
+        let compared = assert_differences(device, found, &Parameter::ALL[..4], (1e-6, 1e-4), loss);
         // Of 8 that are seen: 24 of means and scales, 32 of quaternions, 8 of opacities.
         assert!(compared.iter().zip([20, 20, 26, 7]).all(|(n, least)| *n >= least), "{compared:?}");
     }

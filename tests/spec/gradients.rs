@@ -1,10 +1,11 @@
 //! Every backward pass against central differences of its forward pass, in double precision.
 
+use crate::common::differences::assert_differences;
 use crate::common::prelude::*;
 use std::sync::Arc;
 
 use crate::common::scene::{NEAR, viewpoint};
-use crate::common::{Draws, assert_relative, derivative, derivative_between_cuts, view};
+use crate::common::{Draws, assert_relative, derivative, view};
 use splat::backend::cpu::{Cpu, Model, Parameter};
 use splat::backend::{Term, Terms};
 use splat::dataset::{DepthMap, Image};
@@ -317,27 +318,12 @@ fn the_whole_pipeline_agrees_with_its_difference_in_every_parameter() {
         let mut gradients = Default::default();
         device.add_view(&mut model, seen, (&target, &terms), &mut gradients).unwrap();
 
-        let mut compared = 0;
-        for index in 0..model.len() {
-            let gradient = device.parameter_gradient(&model, &gradients, index);
-            for parameter in Parameter::ALL {
-                let width = model.column(parameter).width;
-                for (k, &found) in gradient.row(parameter)[..width].iter().enumerate() {
-                    let at = index * width + k;
-                    let start = model.column(parameter).values[at];
-                    let expected = derivative_between_cuts(start, |x| {
-                        let mut moved = model.clone();
-                        moved.column_mut(parameter).values[at] = x;
-                        loss_of(&moved, &target, &settings)
-                    });
-                    let what = format!("Gaussian {index} {parameter:?}[{k}]");
-                    // A loss of 0.3 carries a rounding of 3e-17, 1e-11 after division by the
-                    // step: from 1e-4 on the difference is good to six digits and more.
-                    assert_relative(found, expected, (1e-6, 1e-4), &what);
-                    compared += usize::from(found.abs() > 1e-4);
-                }
-            }
-        }
+        // A loss of 0.3 carries a rounding of 3e-17, 1e-11 after division by the step: from 1e-4 on
+        // the difference is good to six digits and more.
+        let loss = |_: &mut Cpu<f64>, moved: &Model<f64>| loss_of(moved, &target, &settings);
+        let found = (&model, &gradients);
+        let compared = assert_differences(&mut device, found, &Parameter::ALL, (1e-6, 1e-4), loss);
+        let compared: usize = compared.iter().sum();
         assert!(compared > 200, "only {compared} gradients were large enough to tell");
     }
 }
