@@ -56,6 +56,12 @@ pub fn assert_relative(found: f64, expected: f64, (tolerance, floor): (f64, f64)
     assert!(error < tolerance, "{what}: {found} against {expected}, relative error {error:.2e}");
 }
 
+/// `values` with element `i` replaced.
+pub fn with<T: Copy, const N: usize>(mut values: [T; N], i: usize, value: T) -> [T; N] {
+    values[i] = value;
+    values
+}
+
 /// Uniform numbers in `low..high`, the same on every run.
 pub struct Draws {
     stream: Stream,

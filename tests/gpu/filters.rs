@@ -1,7 +1,7 @@
 //! The filters of Mip-Splatting, the regularisers and the random motion of MCMC: gradients against
 //! differences in double precision, and every device against the oracle.
 
-use crate::common::differences::assert_differences;
+use crate::common::differences::{assert_differences, assert_projection_differences};
 use crate::common::prelude::*;
 use std::sync::Arc;
 
@@ -38,15 +38,8 @@ const SAMPLED_FROM: f64 = 0.2;
 
 const MIP: ScreenFilter = ScreenFilter { variance_px2: 0.1, compensates: true };
 
-/// As in tests/gradients.rs: six digits; a sum of pixel coordinates is rounded a hundred times as much.
+/// As in `gradients.rs`: six digits.
 const EXACT: (f64, f64) = (1e-6, 1e-6);
-const EXACT_IN_PX: (f64, f64) = (1e-6, 1e-4);
-
-/// `values` with element `i` replaced.
-fn with<const N: usize>(mut values: [f64; N], i: usize, value: f64) -> [f64; N] {
-    values[i] = value;
-    values
-}
 
 #[test]
 fn the_share_kept_on_the_screen_agrees_with_its_difference() {
@@ -86,24 +79,7 @@ fn projection_through_the_filters_agrees_with_its_difference() {
             d_log_kept: draws.uniform(-1.0, 1.0),
             d_depth: draws.uniform(-1.0, 1.0),
         };
-        let objective = |shape: &Shape<f64>| {
-            let e = project(&view, shape).expect("in front of the camera");
-            let centre: f64 = (0..2).map(|i| e.mean_px[i] * d.d_mean_px[i]).sum();
-            centre + dot(e.conic, d.d_conic) + d.d_log_kept * e.kept.ln() + d.d_depth * e.depth
-        };
-        let found = project_bwd(&view, &shape, &d).expect("in front of the camera");
-        for i in 0..3 {
-            let f = |x| objective(&Shape { mean_world: with(shape.mean_world, i, x), ..shape });
-            let expected = derivative(shape.mean_world[i], f);
-            assert_relative(found.d_mean_world[i], expected, EXACT_IN_PX, "mean");
-            let f = |x| objective(&Shape { log_scale: with(shape.log_scale, i, x), ..shape });
-            let expected = derivative(shape.log_scale[i], f);
-            assert_relative(found.d_log_scale[i], expected, EXACT_IN_PX, "log scale");
-        }
-        for i in 0..4 {
-            let f = |x| objective(&Shape { quat: with(shape.quat, i, x), ..shape });
-            assert_relative(found.d_quat[i], derivative(shape.quat[i], f), EXACT_IN_PX, "quat");
-        }
+        assert_projection_differences(&view, &shape, &d);
     }
 }
 

@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use crate::common::drawing::drawn_either;
 use crate::common::oracle::settings;
-use crate::common::scene::{NEAR, gaussian, photo, resized, straight, tame_gaussians, together};
+use crate::common::scene::{
+    NEAR, gaussian, nine, photo, resized, straight, tame_gaussians, together,
+};
 use crate::common::{Draws, assert_relative, derivative, derivative_between_cuts, view};
 use splat::backend::cpu::{Cpu, Frame, Model, Parameter};
 use splat::backend::frame_state::{Drawn, Scored};
 use splat::backend::{AdamStep, DeviceError, Rates, Term, Terms, TrainDevice};
 use splat::dataset::Image;
-use splat::math::Real;
 use splat::math::linalg::{Quat, dot, mul, rotation};
 use splat::math::normals::{
     blended_normal, blended_normal_bwd, facing_normal, facing_normal_bwd, slope, slope_bwd,
@@ -219,23 +220,7 @@ fn normals_of_maps_agree_with_their_differences() {
 /// A handful of overlapping Gaussians, drawn so that no pixel lies within a difference's step of a
 /// cut-off, and no axis within it of another's length or of the line across the view.
 fn scene() -> Gaussians {
-    let mut draws = Draws::new(10);
-    let count = 9;
-    let mut gaussians = Gaussians::zeros(3, count);
-    for i in 0..count {
-        for axis in 0..3 {
-            gaussians.means[i * 3 + axis] = draws.uniform(-0.45, 0.45).to_f32();
-            gaussians.log_scales[i * 3 + axis] = draws.uniform(-2.6, -1.2).to_f32();
-            gaussians.sh_dc[i * 3 + axis] = draws.uniform(-0.8, 1.2).to_f32();
-        }
-        gaussians.means[i * 3 + 2] = draws.uniform(1.0, 2.5).to_f32();
-        for k in 0..4 {
-            gaussians.quats[i * 4 + k] = draws.uniform(-1.0, 1.0).to_f32();
-        }
-        gaussians.opacity_logits[i] = draws.uniform(-1.0, 2.0).to_f32();
-    }
-    gaussians.means[2] = -1.0;
-    gaussians
+    nine(&mut Draws::new(10), [-2.6, -1.2])
 }
 
 /// Of the normals in the objective of the whole pipeline.
