@@ -6,7 +6,7 @@ mod tests;
 use serde::Serialize;
 
 use super::coarse::{self, Coarse};
-use super::drawing::{Drawing, alike_bands};
+use super::drawing::Drawing;
 use super::largest::largest;
 use super::mapping::Granule;
 use super::photographs::{ColorTables, Photographs};
@@ -227,14 +227,7 @@ impl Run {
                 rounds::smooth(source, views);
             }
         };
-        let drawing = Drawing {
-            gaussians: most,
-            view: &view,
-            most_visible: None,
-            wants: train,
-            bands: in_bands.then(|| alike_bands(&view)),
-            terms: None,
-        };
+        let drawing = Drawing::new(most, &view, train, in_bands);
         let batch = |drawing: &Drawing<'_>, source: &Replay| {
             let settled = drawing.settle(source, self.batch_views.saturating_sub(1));
             drawing.replay(source);
