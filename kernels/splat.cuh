@@ -1,4 +1,4 @@
-// Twin of math/splat.rs: from a Gaussian in the world to an ellipse on the screen, and back.
+// Twin of math/splat/: from a Gaussian in the world to an ellipse on the screen, and back.
 #pragma once
 
 #include "abi.cuh"

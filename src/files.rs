@@ -1,4 +1,4 @@
-//! Writing files so that a failure never costs what was there before.
+//! Writing files so that a failure never costs what was there before, and finding them again.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -71,6 +71,19 @@ pub fn write_text(path: &Path, text: &str) -> Result<(), OutputError> {
 pub fn create_folder(path: &Path) -> Result<PathBuf, OutputError> {
     fs::create_dir_all(path).map_err(|source| OutputError::new(path, source))?;
     Ok(path.to_owned())
+}
+
+/// The entries of a folder whose names hold a number, ascending; of a folder that is not there, none.
+pub fn numbered(folder: &Path, number: impl Fn(&str) -> Option<u32>) -> Vec<(u32, PathBuf)> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    let mut found: Vec<(u32, PathBuf)> = entries
+        .filter_map(|entry| {
+            let path = entry.ok()?.path();
+            Some((number(path.file_name()?.to_str()?)?, path))
+        })
+        .collect();
+    found.sort();
+    found
 }
 
 fn builder() -> tempfile::Builder<'static, 'static> {

@@ -8,7 +8,7 @@
 //!
 //! | stage | mathematics | file |
 //! |---|---|---|
-//! | project Gaussians to the image | `math/splat.rs`, `math/sh.rs` | `project.rs` |
+//! | project Gaussians to the image | `math/splat/`, `math/sh.rs` | `project.rs` |
 //! | sort them into tiles | | `bin.rs` |
 //! | blend each tile's front to back | `math/blend.rs` | `blend.rs` |
 //! | change colours as the camera did | `math/appearance.rs` | `appearance.rs` |
@@ -46,15 +46,14 @@
 //! | block | memory of the scratch arena, for a stage or less |
 //! | slot | the description of one buffer: label, purpose, length |
 //! | granule | 2 MiB, the unit in which device memory is mapped |
-//! | slot | the description of one buffer |
 //! | ledger | the account of who holds how much memory |
 //! | rung | a thing to give up when memory is short |
 //!
 //! # Recipes
 //!
 //! **Add an option.** `config/options.rs`: one entry with help, default and range (`config/declare.rs`
-//! explains it; the coarse stage has `config/sugar.rs`; memory, output and device have
-//! `config/run_options.rs`). Then the file that uses it. `SPLAT_UPDATE_CONFIGS=1 cargo test --test house
+//! explains it; the scene has `config/scene.rs`, the coarse stage `config/sugar.rs`; memory, output and
+//! device have `config/run_options.rs`). Then the file that uses it. `SPLAT_UPDATE_CONFIGS=1 cargo test --test house
 //! configs` writes `configs/default.toml`. A rule about two options stands in `config/validate.rs`.
 //!
 //! **Add a loss term.** `abi/terms.rs`: a variant of `Term` with its values and what it needs.
@@ -66,7 +65,7 @@
 //! `layout/`.
 //!
 //! **Add a strategy.** `train/strategy/x.rs`: an implementation of `Strategy`, written with the scores,
-//! selections and edits of the backend. `train/strategy/mod.rs`: one row. `config/options.rs`: a variant of
+//! selections and edits of the backend. `train/strategy/mod.rs`: one row. `config/strategy.rs`: a variant of
 //! `Strategy`. A score that the backend does not have is a statistic of `kernels/blend.cu` and of
 //! `backend/{cpu,cuda}/stage/blend.rs`.
 //!

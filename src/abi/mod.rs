@@ -6,32 +6,44 @@
 
 #[macro_use]
 mod declare;
+mod adam;
 mod appearance;
-mod arguments;
+mod bin;
+mod blend;
 mod densify;
+mod loss;
 mod lpips;
 mod neighbours;
 mod normals;
 mod pack;
 pub mod probe;
+mod project;
 mod quantile;
 mod relocate;
 mod reorder;
 mod smooth;
 mod surface;
 pub mod terms;
+mod view;
 
+pub use adam::{
+    ADAM_BLOCK, AdamArgs, CatchUpArgs, FoldArgs, LazyAdam, MAX_VIEWS, MOMENTUM_STEPS, ViewArgs,
+};
 pub use appearance::{
     AFFINE_WIDTH, APPEARANCE_BLOCK, COLOR_SHARES, CoastArgs, ColorBwdArgs, CompensateArgs,
     FIT_SUMS, FitArgs, GRID_BWD_BLOCK, GRID_LUMA, GRID_SHARES, GRID_X, GRID_Y, GatherArgs,
     MoveArgs,
 };
-pub use arguments::*;
+pub use bin::{BIN_BLOCK, CountRowsArgs, InstancesArgs, RangesArgs};
+pub use blend::{BLEND_BLOCK, BLEND_BWD_BLOCK, BLEND_CHUNK, BLEND_PARTS, BlendArgs};
 pub use declare::{Abi, Arguments, In, Literal, Named, Out, Plain};
 pub use densify::{
     COMPACT_BLOCK, COMPACT_SLICES, CompactArgs, DENSIFY_BLOCK, DensityCounts, GrowArgs, ListArgs,
     OBSERVE_BLOCK, ObserveArgs, PaddingArgs, ResetArgs, SAMPLE_BLOCK, SampleArgs, SelectedArgs,
     SurveyArgs, SurvivorsArgs, TABLES,
+};
+pub use loss::{
+    DEPTH_LOSS_BLOCK, DepthLossArgs, LOSS_BLOCK, LOSS_COLUMNS, LOSS_ROWS, LOSS_TAPS, LossArgs,
 };
 pub use lpips::{
     LPIPS_BLOCK, LPIPS_CHANNELS, LPIPS_DEPTH, LPIPS_EPSILON, LPIPS_PIXELS, LPIPS_SCALE_B,
@@ -50,6 +62,7 @@ pub use pack::{
     UnpackArgs,
 };
 pub use probe::{PROBE_BLOCK, ProbeArgs};
+pub use project::{PROJECT_BLOCK, ProjectArgs};
 pub use quantile::{DIGITS, DIGITS_BLOCK, DigitsArgs};
 pub use relocate::{CopyArgs, DrawArgs, NO_SOURCE, RELOCATE_BLOCK, SplitOpacityArgs, WeighArgs};
 pub use reorder::{ColumnsArgs, MortonArgs, REORDER_BLOCK};
@@ -61,15 +74,30 @@ pub use surface::{
     EntropyArgs, NearArgs, RegulariseArgs, SURFACE_BLOCK, SURFACE_WIDTH, SeenArgs, ShowArgs,
     SurfaceSums,
 };
+pub use view::{
+    ALPHA_MAX, ALPHA_MIN, Camera, Counts, DILATION_PX2, FAULT_GROUPS, GEOMETRY_WIDTH, RECORD_WIDTH,
+    SHORT_KEYS_MAX, SplatGradient, TILE, TILE_ROWS_MAX, TRANSMITTANCE_MIN, TileRange, TileRect,
+    UNSEEN,
+};
 
 /// The text of `abi.cuh`.
 pub fn header() -> String {
     [
         "// Printed by kernels/build.rs from src/abi/.\n#pragma once\n\
          #include <cstddef>\n#include <cstdint>\n",
-        &constants(),
+        &view::constants(),
+        &view::structs(),
         &terms::constants(),
-        &structs(),
+        &adam::constants(),
+        &adam::structs(),
+        &project::constants(),
+        &project::structs(),
+        &bin::constants(),
+        &bin::structs(),
+        &blend::constants(),
+        &blend::structs(),
+        &loss::constants(),
+        &loss::structs(),
         &densify::constants(),
         &densify::structs(),
         &lpips::constants(),

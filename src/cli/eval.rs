@@ -12,10 +12,10 @@ use super::scene::{ModelArgs, Opened, none_decoded};
 use crate::backend::TrainDevice;
 use crate::perceptual::LpipsWeights;
 use crate::telemetry::{append_metrics, write_per_view, write_results};
+use crate::train::Views;
 use crate::train::appearance::compensation;
 use crate::train::eval::{EvalRequest, Shown, evaluate};
 use crate::train::event::{Evaluation, Split};
-use crate::train::{Views, render_filter};
 
 /// Arguments of `splat eval`.
 #[derive(Args)]
@@ -91,16 +91,8 @@ impl Task for Evaluating<'_> {
             .into());
         }
         let model = device.upload(&opened.gaussians)?;
-        let request = EvalRequest {
-            split,
-            iteration: opened.iteration,
-            sh_degree: opened.gaussians.sh_degree,
-            background: opened.config.scene.background_color().0,
-            screen_filter: render_filter(&opened.config),
-            compensation: compensation(&opened.config.optimize),
-            shown: Shown::Nothing,
-            lpips,
-        };
+        let compensation = compensation(&opened.config.optimize);
+        let request = EvalRequest { compensation, lpips, ..opened.request(split, Shown::Nothing) };
         let evaluation = evaluate(device, &model, &mut views, &request, |_| Ok(()))?;
         for warning in views.take_warnings() {
             tracing::warn!("{warning}");

@@ -8,7 +8,7 @@ use crate::config::{Config, ConfigError};
 use crate::dataset::points_ply::write_points_ply;
 use crate::dataset::{Dataset, PointCloud};
 use crate::export::{write_cameras_json, write_cfg_args};
-use crate::files::{OutputError, TEMPORARY_PREFIX, create_folder, write_text};
+use crate::files::{OutputError, TEMPORARY_PREFIX, create_folder, numbered, write_text};
 
 /// What a run leaves in its folder, besides renders and TensorBoard's files.
 const RESULTS: [&str; 11] = [
@@ -164,16 +164,9 @@ pub(super) fn point_cloud(
 
 /// The saved point clouds of a model folder: iteration and PLY, ascending.
 pub(super) fn point_clouds(model_path: &Path) -> Vec<(u32, PathBuf)> {
-    let Ok(entries) = fs::read_dir(model_path.join("point_cloud")) else { return Vec::new() };
-    let mut found: Vec<(u32, PathBuf)> = entries
-        .filter_map(|entry| {
-            let path = entry.ok()?.path();
-            let name = path.file_name()?.to_str()?;
-            let iteration = name.strip_prefix("iteration_")?.parse().ok()?;
-            let ply = path.join("point_cloud.ply");
-            ply.exists().then_some((iteration, ply))
-        })
-        .collect();
-    found.sort();
+    let number = |name: &str| name.strip_prefix("iteration_")?.parse().ok();
+    let mut found = numbered(&model_path.join("point_cloud"), number);
+    found.iter_mut().for_each(|(_, path)| path.push("point_cloud.ply"));
+    found.retain(|(_, ply)| ply.exists());
     found
 }

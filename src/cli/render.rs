@@ -15,7 +15,7 @@ use crate::files::{create_folder, write_atomically};
 use crate::train::eval::{EvalRequest, Shown, evaluate};
 use crate::train::event::{Picture, Split};
 use crate::train::pictures::{photo_picture, render_picture};
-use crate::train::{TrainError, Views, render_filter};
+use crate::train::{TrainError, Views};
 
 /// Arguments of `splat render`.
 #[derive(Args)]
@@ -56,16 +56,7 @@ impl Task for Rendering<'_> {
             if skip || views.split(split).is_empty() {
                 continue;
             }
-            let request = EvalRequest {
-                split,
-                iteration: opened.iteration,
-                sh_degree: opened.gaussians.sh_degree,
-                background: opened.config.scene.background_color().0,
-                screen_filter: render_filter(&opened.config),
-                lpips: None,
-                compensation: None,
-                shown: Shown::All,
-            };
+            let request = opened.request(split, Shown::All);
             let folder = output_folder(&args.model.model_path, &request);
             let renders = create_folder(&folder.join("renders"))?;
             let truths = create_folder(&folder.join("gt"))?;

@@ -14,8 +14,9 @@ use crate::dataset::{Dataset, ImageLoader, Residency};
 use crate::export::read_ply;
 use crate::memory::{Bytes, host_memory};
 use crate::model::Gaussians;
-use crate::train::Views;
+use crate::train::eval::{EvalRequest, Shown};
 use crate::train::event::Split;
+use crate::train::{Views, render_filter};
 
 /// Which model, of which scene.
 #[derive(Args)]
@@ -51,6 +52,22 @@ pub(super) struct Opened {
     pub(super) iteration: u32,
     /// The scene's options are not those that the model was trained with.
     pub(super) altered: bool,
+}
+
+impl Opened {
+    /// The evaluation of these views as the model was trained, without LPIPS and corrected colours.
+    pub(super) fn request(&self, split: Split, shown: Shown) -> EvalRequest<'static> {
+        EvalRequest {
+            split,
+            iteration: self.iteration,
+            sh_degree: self.gaussians.sh_degree,
+            background: self.config.scene.background_color().0,
+            screen_filter: render_filter(&self.config),
+            compensation: None,
+            shown,
+            lpips: None,
+        }
+    }
 }
 
 impl ModelArgs {

@@ -11,7 +11,7 @@ impl Config {
     pub fn idle_options(&self, was_given: impl Fn(&str) -> bool) -> Vec<String> {
         let given: &dyn Fn(&str) -> bool = &was_given;
         [
-            idle_options(SceneOptions::IDLE, self, given),
+            idle_options(SceneOptions::IDLE, &self.scene, given),
             idle_options(OptimizeOptions::IDLE, self, given),
             idle_options(DensifyOptions::IDLE, self, given),
             idle_options(SugarOptions::IDLE, &self.sugar, given),

@@ -1,27 +1,24 @@
 //! Every training option, stated once: flag, TOML key, help, default, values, when it is idle.
 //!
-//! `declare.rs` says how to write one. Two sections have files of their own: `sugar.rs` has the coarse
-//! stage, `run_options.rs` memory, output and device. `configs/default.toml` is generated:
+//! `declare.rs` says how to write one. Some sections have files of their own: `scene.rs` has the scene,
+//! `sugar.rs` the coarse stage, `run_options.rs` memory, output and device. `configs/default.toml` is generated:
 //! `SPLAT_UPDATE_CONFIGS=1 cargo test --test house configs` renews it.
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use super::declare::options;
 use super::idle::Idle;
+use super::scene::SceneOptions;
+use super::strategy::Strategy;
 use super::sugar::{Regularize, SugarSchedule};
 use super::values::{count, fits_toml, holds, path, positive, rate, share, toml_count};
-use super::{
-    Color, ConfigError, MemoryOptions, OutputOptions, RunOptions, SugarOptions, preset_text,
-};
+use super::{MemoryOptions, OutputOptions, RunOptions, SugarOptions};
 
 /// The last iteration of the coarse stage, if its schedule is the reference's.
 const ABSOLUTE_LAST: u32 = 15_000;
-
-/// The widest image that JPEG can hold, px.
-const MAX_WIDTH: i32 = 65_535;
 
 const NO_ANTIALIASING: Idle<Config> = Idle::When {
     is: |config| !config.optimize.antialiasing,
@@ -69,64 +66,6 @@ pub struct Config {
     /// Where and how the program runs.
     #[command(flatten)]
     pub run: RunOptions,
-}
-
-options! {
-    /// Which scene is trained, and which of its views.
-    #[command(next_help_heading = "Scene")]
-    pub struct SceneOptions in "scene" of Config {
-        /// Scene folder (COLMAP or transforms.json)
-        ///
-        /// COLMAP: `images/` and `sparse/0`. Blender and nerfstudio: `transforms*.json`.
-        #[arg(short, value_name = "SCENE")]
-        source_path: Option<PathBuf>, is path;
-
-        /// Folder of the photographs, relative to the scene
-        #[arg(short, value_name = "DIR")]
-        images: String = "images".to_owned();
-
-        /// Divide by 1, 2, 4, 8, or width in px
-        ///
-        /// 1, 2, 4 or 8 divides the size of the photographs. -1 caps the width at 1600 px. Any other
-        /// number is the width in px.
-        #[arg(short, value_name = "R", allow_negative_numbers = true)]
-        resolution: i32 = -1,
-            is |r| holds(*r == -1 || (1..=MAX_WIDTH).contains(r), r, "-1, or 1 to 65535");
-
-        /// Folder of inverse depth maps
-        ///
-        /// It is relative to the scene. The maps are as depth estimators for 3DGS write them: 16-bit
-        /// PNGs with the names of the photographs, and their scales in `sparse/0/depth_params.json`.
-        #[arg(short, value_name = "DIR")]
-        depths: Option<String>, is path;
-
-        /// White background instead of black
-        #[arg(short)]
-        white_background: bool = false;
-
-        /// Background colour: red, green and blue from 0 to 1
-        #[arg(value_name = "R,G,B")]
-        background: Option<Color>;
-
-        /// Hold out every 8th view for evaluation
-        ///
-        /// --test-every sets another interval.
-        eval: bool = false;
-
-        /// With --eval, hold out every Nth view
-        ///
-        /// View i in the order of names is held out if i % N == 0.
-        #[arg(alias = "llffhold", value_name = "N")]
-        test_every: u32 = 8;
-    }
-}
-
-impl SceneOptions {
-    /// What is behind the scene: the colour that is given, or white or black.
-    pub fn background_color(&self) -> Color {
-        let plain = if self.white_background { Color::WHITE } else { Color::BLACK };
-        self.background.unwrap_or(plain)
-    }
 }
 
 options! {
@@ -376,53 +315,6 @@ options! {
             Some(points) => holds(points >= 1 && fits_toml(points), points, "1 to 2^63 - 1"),
             None => Ok(()),
         };
-    }
-}
-
-/// How Gaussians are added and removed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Strategy {
-    /// As 3DGS: clone and split Gaussians with high gradients, prune the transparent
-    #[default]
-    Adc,
-    /// As adc, with GOF's criterion; see --densify-grad-threshold (4e-4) and --near-fade (0.37)
-    Gof,
-    /// 3DGS-MCMC, up to --max-points; what is not given is that of --preset mcmc
-    Mcmc,
-}
-
-/// Options that are to be given where nothing is said of them.
-pub(super) struct Implied {
-    /// Name in messages.
-    pub(super) origin: &'static str,
-    /// The values, as a layer beneath all that is given.
-    pub(super) text: &'static str,
-}
-
-impl Strategy {
-    /// The options that it brings its own values of, where no layer says otherwise.
-    pub(super) fn implied(self, absgrad: bool) -> Result<Option<Implied>, ConfigError> {
-        Ok(match self {
-            Self::Adc => absgrad.then_some(Implied {
-                origin: "absgrad",
-                // Sums of absolute values are larger: AbsGS's own threshold (Ye et al. 2024).
-                text: "[densify]\ndensify_grad_threshold = 8e-4\n",
-            }),
-            Self::Gof => Some(Implied {
-                origin: "strategy gof",
-                // Its authors have 2e-4 and 0. Absolute gradients are largest of what covers most of an
-                // image, which is what floats right before the camera (Pixel-GS, Zhang et al. 2024); and
-                // they choose as many Gaussians again as 3DGS does.
-                text: "[densify]\ndensify_grad_threshold = 4e-4\nnear_fade = 0.37\n",
-            }),
-            Self::Mcmc => Some(Implied { origin: "preset mcmc", text: preset_text("mcmc")? }),
-        })
-    }
-
-    /// Whether `absgrad` is an option of it.
-    pub(super) fn takes_absgrad(self) -> bool {
-        self == Self::Adc
     }
 }
 

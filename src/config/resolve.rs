@@ -9,9 +9,9 @@ use clap::parser::ValueSource;
 use toml::Table;
 use toml::de::DeTable;
 
-use super::options::Implied;
 use super::run_options::LOW_DRAM;
 use super::schema::{Section, sections};
+use super::strategy::Implied;
 use super::{Config, ConfigError, DensifyOptions, preset_text};
 
 /// TOML text and where it is from.

@@ -108,17 +108,8 @@ pub struct Shade<R> {
 /// the walk past it.
 ///
 /// With B the colour of everything behind the splat, dC/dα = T c - B / (1 - α), and so with the other channels.
-#[inline]
-pub fn blend_bwd<R: Real>(
-    walk: &mut PixelWalk<R>,
-    shade: &Shade<R>,
-    alpha: R,
-    sums: &mut ScreenGradient<R>,
-) -> R {
-    blend_bwd_of::<R, true>(walk, shade, alpha, sums)
-}
-
-/// The same, but without `SURFACE` nothing is done for the surface's channels, whose gradients are 0.
+///
+/// Without `SURFACE` nothing is done for the surface's channels, whose gradients are 0.
 #[inline]
 pub fn blend_bwd_of<R: Real, const SURFACE: bool>(
     walk: &mut PixelWalk<R>,

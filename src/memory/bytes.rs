@@ -5,14 +5,14 @@ use std::iter::Sum;
 use std::ops::{Add, AddAssign};
 use std::str::FromStr;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// A number of bytes.
 ///
 /// Reads `12GiB`, `12G`, `512M` or a plain number; `K`, `M`, `G` without `iB` are powers of 1024,
 /// as on every graphics card's box. Prints with the largest unit that loses nothing. In JSON it is
 /// a plain number; configuration files hold it [`as_text`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Bytes(pub u64);
 

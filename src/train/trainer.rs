@@ -6,6 +6,7 @@ mod coarse;
 mod coarse_state;
 mod govern;
 mod pending;
+mod reports;
 mod smooth;
 mod step;
 
@@ -21,7 +22,7 @@ use super::batches::Batches;
 use super::checkpoint::{Checkpoint, StoredCheckpoint};
 use super::coarse::CoarseSchedule;
 use super::eval::{EvalRequest, Shown, evaluate};
-use super::event::{Buffers, Event, Phase, Round, Saved, Sink, Split, Tensors};
+use super::event::{Event, Phase, Round, Saved, Sink, Split, Tensors};
 use super::feed::Feed;
 use super::report;
 use super::save::{DeviceModel, render_mode, write_point_cloud};
@@ -31,11 +32,10 @@ use super::strategy::{self, Rounds, Strategy};
 use super::unexplained_growth::UnexplainedGrowth;
 use super::views::Views;
 use super::{SceneScale, TrainError, render_filter};
-use crate::backend::{Adjust, ModelShape, Peaks, TrainDevice};
+use crate::backend::{Adjust, TrainDevice};
 use crate::config::{Config, SugarOptions};
 use crate::dataset::{Dataset, ImageLoader};
-use crate::files::{OutputError, create_folder};
-use crate::memory::Bytes;
+use crate::files::create_folder;
 use crate::model::Gaussians;
 use crate::perceptual::LpipsWeights;
 
@@ -233,73 +233,6 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         Ok(())
     }
 
-    /// Tells of the images that turned out to be undecodable.
-    fn warn_of_images(&mut self) -> Result<(), TrainError> {
-        for message in self.feed.views.take_warnings() {
-            self.warn(message)?;
-        }
-        Ok(())
-    }
-
-    /// Tells of all iterations so far, and at intervals of memory and distributions.
-    fn report_milestones(&mut self, due: Milestones, last: u32) -> Result<(), TrainError> {
-        let iteration = self.iteration;
-        let memory = self.last_step.crosses(report::MEMORY_INTERVAL) || iteration == last;
-        if memory || due.any() {
-            self.report_pending()?;
-        }
-        if due.any() {
-            // What follows is not training, and must not wait for it on its own account.
-            let started = Instant::now();
-            self.device.synchronize()?;
-            self.clock.add_since(started);
-        }
-        if memory {
-            self.report_memory()?;
-            self.profile(Phase::Training)?;
-        }
-        if self.last_step.crosses(report::DISTRIBUTION_INTERVAL) {
-            self.with_memory_retry(Self::report_distributions)?;
-        }
-        Ok(())
-    }
-
-    fn report_memory(&mut self) -> Result<(), TrainError> {
-        let ModelShape { parameters, optimizer, .. } = self.device.shape(&self.model);
-        let images = self.feed.views.held();
-        let memory = self.device.memory(Peaks::Keep);
-        let inputs = report::MemoryInputs {
-            iteration: self.iteration,
-            tensors: Tensors { parameters, optimizer, images, ..self.tensors },
-            device: memory.as_ref().map_or(&[], |memory| &memory.entries),
-            scratch_needed: memory.as_ref().map_or(Bytes(0), |memory| memory.recent_scratch),
-            budget: memory.as_ref().map(|memory| memory.budget),
-        };
-        self.sink.on(&report::memory(&inputs, &mut self.creep))?;
-        Ok(())
-    }
-
-    /// With `--profile-tensors`, tells the size of every buffer, and what it grew to since it was
-    /// told last.
-    fn profile(&mut self, after: Phase) -> Result<(), TrainError> {
-        if !self.setup.config.memory.profile_tensors {
-            return Ok(());
-        }
-        let Some(memory) = self.device.memory(Peaks::Reset) else { return Ok(()) };
-        let gaussians = self.device.len(&self.model);
-        let (iteration, entries) = (self.iteration, memory.entries);
-        self.sink.on(&Event::Buffers(Buffers { iteration, after, gaussians, entries }))?;
-        Ok(())
-    }
-
-    fn report_distributions(&mut self) -> Result<(), TrainError> {
-        let count = self.device.len(&self.model);
-        let rows = report::sample(count, self.setup.config.run.seed, self.iteration);
-        let sample = self.device.sample(&mut self.model, &rows)?;
-        self.sink.on(&report::distributions(&sample, count, self.iteration))?;
-        Ok(())
-    }
-
     /// Compares the held-out views, where there are any, with their photographs.
     fn evaluate(&mut self) -> Result<(), TrainError> {
         let config = self.setup.config;
@@ -351,7 +284,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         };
         let tables = self.read_appearance()?;
         let mut model = DeviceModel { device: &mut *self.device, model: &mut self.model };
-        let path = checkpoint.write_with(self.setup.model_path, &mut model, tables.as_ref())?;
+        let path = checkpoint.write(self.setup.model_path, &mut model, tables.as_ref())?;
         self.saved(Saved::Checkpoint, path)
     }
 
@@ -394,14 +327,5 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
             })?;
         }
         Ok(())
-    }
-
-    fn saved(&mut self, what: Saved, path: std::path::PathBuf) -> Result<(), TrainError> {
-        self.sink.on(&Event::Saved { iteration: self.iteration, what, path })?;
-        Ok(())
-    }
-
-    fn warn(&mut self, message: String) -> Result<(), OutputError> {
-        self.sink.on(&Event::Warning { message })
     }
 }

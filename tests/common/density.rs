@@ -19,6 +19,17 @@ pub struct DensifyRule {
 }
 
 impl DensifyRule {
+    /// By which all Gaussians grow and none is removed.
+    pub const ALL: Self = Self {
+        gradient_min: 0.0,
+        small_max: 1e9,
+        opacity_min: 0.0,
+        scale_max: None,
+        seed: 3,
+        iteration: 600,
+        with_quantile: false,
+    };
+
     fn score(&self) -> ScoreRule {
         let Self { gradient_min: min, small_max, .. } = *self;
         match self.with_quantile {

@@ -7,6 +7,7 @@ pub mod constrained_backend;
 #[cfg(kernels)]
 pub mod cuda;
 pub mod density;
+pub mod differences;
 pub mod drawing;
 pub mod events;
 pub mod geometry;
@@ -55,6 +56,12 @@ fn best_difference<const N: usize>(x: f64, widths: [f64; N], mut f: impl FnMut(f
 pub fn assert_relative(found: f64, expected: f64, (tolerance, floor): (f64, f64), what: &str) {
     let error = (found - expected).abs() / found.abs().max(expected.abs()).max(floor);
     assert!(error < tolerance, "{what}: {found} against {expected}, relative error {error:.2e}");
+}
+
+/// `values` with element `i` replaced.
+pub fn with<T: Copy, const N: usize>(mut values: [T; N], i: usize, value: T) -> [T; N] {
+    values[i] = value;
+    values
 }
 
 /// Uniform numbers in `low..high`, the same on every run.

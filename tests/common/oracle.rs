@@ -187,11 +187,37 @@ impl FirstStep {
     }
 }
 
+/// Names, widths and values of groups of parameters.
+pub type Groups = Vec<(&'static str, usize, Vec<f64>)>;
+
 /// The gradient of every raw parameter after one step: the first moments began at zero.
-pub fn gradients<P: Primitive>(after: &Snapshot<P>) -> Vec<(&'static str, usize, Vec<f64>)> {
+pub fn gradients<P: Primitive>(after: &Snapshot<P>) -> Groups {
     let scaled = |v: &f32| f64::from(*v) / (1.0 - BETA_1);
     let groups = after.first_moments.groups();
     groups.iter().map(|g| (g.name, g.width, g.values.iter().map(scaled).collect())).collect()
+}
+
+/// Each column within 1e-3 of its largest gradient. One in which all cancels is held to a share of the
+/// largest of all.
+pub fn assert_columns_agree(found: &Groups, expected: &Groups, of_all_share: f64, what: &str) {
+    let largest =
+        |values: &mut dyn Iterator<Item = &f64>| values.fold(0.0, |a: f64, v| a.max(v.abs()));
+    let of_all = largest(&mut expected.iter().flat_map(|(.., values)| values));
+    for ((name, width, found), (.., expected)) in found.iter().zip(expected) {
+        assert_eq!(found.len(), expected.len(), "{what}: {name}");
+        for column in 0..*width {
+            let of_column = largest(&mut expected.iter().skip(column).step_by(*width));
+            let allowed = 1e-3 * of_column + of_all_share * of_all;
+            let pairs = found.iter().zip(expected).skip(column).step_by(*width);
+            for (row, (found, expected)) in pairs.enumerate() {
+                assert!(
+                    (found - expected).abs() <= allowed,
+                    "{what}: {name} {column} of Gaussian {row}: {found:e} for {expected:e}, \
+                     largest {of_column:e}"
+                );
+            }
+        }
+    }
 }
 
 /// What gradients of single precision agree within.

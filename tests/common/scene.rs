@@ -115,6 +115,27 @@ fn drawn(
     all
 }
 
+/// A handful of overlapping Gaussians with log-scales between these, the first behind the camera.
+pub fn nine(draws: &mut Draws, log_scales: [f64; 2]) -> Gaussians {
+    let count = 9;
+    let mut gaussians = Gaussians::zeros(3, count);
+    for i in 0..count {
+        for axis in 0..3 {
+            gaussians.means[i * 3 + axis] = draws.uniform(-0.45, 0.45).to_f32();
+            gaussians.log_scales[i * 3 + axis] =
+                draws.uniform(log_scales[0], log_scales[1]).to_f32();
+            gaussians.sh_dc[i * 3 + axis] = draws.uniform(-0.8, 1.2).to_f32();
+        }
+        gaussians.means[i * 3 + 2] = draws.uniform(1.0, 2.5).to_f32();
+        for k in 0..4 {
+            gaussians.quats[i * 4 + k] = draws.uniform(-1.0, 1.0).to_f32();
+        }
+        gaussians.opacity_logits[i] = draws.uniform(-1.0, 2.0).to_f32();
+    }
+    gaussians.means[2] = -1.0;
+    gaussians
+}
+
 /// The Gaussians with moments and statistics of noise, as if they were in training.
 pub fn in_training(parameters: Gaussians, seed: u64) -> Snapshot<Gaussians> {
     let mut draws = Draws::new(seed);

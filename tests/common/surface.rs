@@ -12,7 +12,8 @@ use splat::math::splat::Viewpoint;
 use splat::math::{Real, sigmoid};
 use splat::model::Gaussians;
 
-use super::scene::{self, photo, straight};
+use super::Draws;
+use super::scene::{self, gaussian, photo, straight, together};
 
 /// Geometry in the order of gradients: centre, log-scales, quaternion, opacity logit.
 pub const GEOMETRY: [(Parameter, usize); 4] = [
@@ -37,6 +38,29 @@ pub struct SurfaceRule {
 }
 
 impl SurfaceRule {
+    /// Weights that are all different, of terms that take no maps.
+    pub const UNEQUAL: Self = Self {
+        entropy: 0.7,
+        density: 1.3,
+        normal: 0.9,
+        sdf: 0.0,
+        sdf_unit: 1.0,
+        samples: 1_001,
+        seed: 5,
+        iteration: 7_001,
+    };
+
+    /// Distances alone, in a unit of which they are a few.
+    pub const DISTANCES: Self = Self {
+        entropy: 0.0,
+        density: 0.0,
+        normal: 0.0,
+        sdf: 0.8,
+        sdf_unit: 0.05,
+        iteration: 9_002,
+        ..Self::UNEQUAL
+    };
+
     /// Its terms, beside that of the photograph.
     pub fn terms(&self) -> Terms {
         let &Self { samples, seed, iteration, .. } = self;
@@ -405,4 +429,26 @@ pub fn looked_at<B: TrainDevice>(
     let seen = Seen { view, drawing, target, terms, near: Some(near) };
     let [_, samples] = device.add_seen(model, &seen, &mut gradients).unwrap();
     (samples.read().unwrap().into(), gradients)
+}
+
+/// A sheet of Gaussians about the plane z = 1, rather flat but tilted by up to 53 degrees.
+pub fn sheet() -> Gaussians {
+    const SIDE: u32 = 20;
+    let mut draws = Draws::new(5);
+    let parts: Vec<Gaussians> = (0..SIDE * SIDE)
+        .map(|i| {
+            let beside = [i % SIDE, i / SIDE]
+                .map(|at| 0.025 * f64::from(at) - 0.25 + draws.uniform(-0.008, 0.008));
+            let mean = [beside[0], beside[1], 1.0 + draws.uniform(-0.01, 0.01)].map(f64::to_f32);
+            let mut one = gaussian(mean, 1.0, draws.uniform(0.6, 0.9).to_f32(), [0.5; 3]);
+            one.log_scales = [0.02_f64, 0.02, 0.008]
+                .map(|scale| (scale * draws.uniform(0.8, 1.25)).ln().to_f32())
+                .to_vec();
+            let tilt = draws.array::<2>(-0.35, 0.35);
+            let quat = [1.0, tilt[0], tilt[1], draws.uniform(-1.0, 1.0)];
+            one.quats = quat.map(f64::to_f32).to_vec();
+            one
+        })
+        .collect();
+    together(&parts)
 }

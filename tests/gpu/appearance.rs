@@ -1,6 +1,7 @@
 //! Colours that cameras changed: gradients against differences, and every device against the CPU backend
 //! in double precision.
 
+use crate::common::differences::assert_differences;
 use crate::common::prelude::*;
 use std::sync::Arc;
 
@@ -405,28 +406,14 @@ fn gradients_of_tables_and_gaussians_agree_with_their_differences() {
         }
         assert!(compared > 15, "{kind:?}: only {compared} gradients were large enough to tell");
 
-        let mut compared = 0;
-        for index in 0..model.len() {
-            let gradient = device.parameter_gradient(&model, &gradients, index);
-            for parameter in [Parameter::ShDc, Parameter::ShRest] {
-                let width = model.column(parameter).width;
-                for (k, &found) in gradient.row(parameter)[..width].iter().enumerate() {
-                    let at = index * width + k;
-                    let start = case.model.column(parameter).values[at];
-                    let expected = derivative_between_cuts(start, |x| {
-                        let mut moved = case.model.clone();
-                        moved.column_mut(parameter).values[at] = x;
-                        case.objective(&moved, &case.appearance)
-                    });
-                    let what = format!("{kind:?}: Gaussian {index} {parameter:?}[{k}]");
-                    // The maps have a kink where luma crosses a corner of the grid: one pixel of
-                    // 1,073 may be there within the step.
-                    let tolerance = if kind == Compensation::Exposure { 1e-6 } else { 1e-4 };
-                    assert_relative(found, expected, (tolerance, 1e-4), &what);
-                    compared += usize::from(found.abs() > 1e-4);
-                }
-            }
-        }
+        let loss = |_: &mut Cpu<f64>, moved: &Model<f64>| case.objective(moved, &case.appearance);
+        let found = (&model, &gradients);
+        // The maps have a kink where luma crosses a corner of the grid: one pixel of 1,073 may be there
+        // within the step.
+        let tolerance = if kind == Compensation::Exposure { 1e-6 } else { 1e-4 };
+        let colours = [Parameter::ShDc, Parameter::ShRest];
+        let compared = assert_differences(&mut device, found, &colours, (tolerance, 1e-4), loss);
+        let compared: usize = compared.iter().sum();
         assert!(compared > 20, "{kind:?}: only {compared} gradients were large enough to tell");
     }
 }

@@ -264,15 +264,7 @@ fn memory_of_others_evicts_photographs_and_they_come_back_later() {
 }
 
 /// All Gaussians would be cloned and none is removed.
-const RULE: DensifyRule = DensifyRule {
-    gradient_min: 0.0,
-    small_max: 1e9,
-    opacity_min: 0.0,
-    scale_max: None,
-    seed: 3,
-    iteration: 600,
-    with_quantile: false,
-};
+const RULE: DensifyRule = DensifyRule::ALL;
 
 #[test]
 #[ignore = "needs a CUDA device"]

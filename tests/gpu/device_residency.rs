@@ -67,15 +67,7 @@ fn scene() -> Gaussians {
 }
 
 /// All Gaussians are cloned and none is removed, whatever the rounding.
-const RULE: DensifyRule = DensifyRule {
-    gradient_min: 0.0,
-    small_max: 1e9,
-    opacity_min: 0.0,
-    scale_max: None,
-    seed: 3,
-    iteration: 600,
-    with_quantile: false,
-};
+const RULE: DensifyRule = DensifyRule::ALL;
 
 fn open(budget: Option<Bytes>) -> Result<Cuda, DeviceError> {
     cuda::open_with(&CudaOptions {

@@ -6,7 +6,7 @@ use crate::common::prelude::*;
 use crate::common::scene::{gaussian, photo, straight, together};
 use crate::common::surface::{
     Definition, Sample, Shown, Solid, SurfaceRule, SurfaceTerms, WITH_DEPTHS, add_rule, geometry,
-    geometry_gradients, lists, looked_at, masked,
+    geometry_gradients, lists, looked_at, masked, sheet,
 };
 use crate::common::{Draws, assert_relative, derivative, derivative_between_cuts};
 use splat::backend::cpu::{Cpu, Model, NearestLists, Parameter};
@@ -23,16 +23,7 @@ each_backend!(
 );
 
 /// Distances alone, in a unit of which they are a few.
-const RULE: SurfaceRule = SurfaceRule {
-    entropy: 0.0,
-    density: 0.0,
-    normal: 0.0,
-    sdf: 0.8,
-    sdf_unit: 0.05,
-    samples: 61,
-    seed: 5,
-    iteration: 9_002,
-};
+const RULE: SurfaceRule = SurfaceRule { samples: 61, ..SurfaceRule::DISTANCES };
 
 /// Neighbours of each Gaussian in [`pile`].
 const NEAR: u32 = 3;
@@ -249,28 +240,6 @@ fn errors_and_places_agree_with_their_differences() {
     for outside in [[9.0, 0.0, 1.0], [0.0, -9.0, 1.0], [0.0, 0.0, -1.0], [0.0, 0.0, f64::NAN]] {
         assert_eq!(place_px(&view, outside), None, "{outside:?}");
     }
-}
-
-/// Gaussians scattered about the plane z = 1, rather flat, but thick and off it for what they are.
-fn sheet() -> Gaussians {
-    const SIDE: u32 = 20;
-    let mut draws = Draws::new(5);
-    let parts: Vec<Gaussians> = (0..SIDE * SIDE)
-        .map(|i| {
-            let beside = [i % SIDE, i / SIDE]
-                .map(|at| 0.025 * f64::from(at) - 0.25 + draws.uniform(-0.008, 0.008));
-            let mean = [beside[0], beside[1], 1.0 + draws.uniform(-0.01, 0.01)].map(f64::to_f32);
-            let mut one = gaussian(mean, 1.0, draws.uniform(0.6, 0.9).to_f32(), [0.5; 3]);
-            one.log_scales = [0.02_f64, 0.02, 0.008]
-                .map(|scale| (scale * draws.uniform(0.8, 1.25)).ln().to_f32())
-                .to_vec();
-            let tilt = draws.array::<2>(-0.35, 0.35);
-            let quat = [1.0, tilt[0], tilt[1], draws.uniform(-1.0, 1.0)];
-            one.quats = quat.map(f64::to_f32).to_vec();
-            one
-        })
-        .collect();
-    together(&parts)
 }
 
 fn distances_pull_a_sheet_to_the_surface_that_it_shows<B: TrainDevice>(device: &mut B) {

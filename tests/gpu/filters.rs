@@ -1,6 +1,7 @@
 //! The filters of Mip-Splatting, the regularisers and the random motion of MCMC: gradients against
 //! differences in double precision, and every device against the oracle.
 
+use crate::common::differences::{assert_differences, assert_projection_differences};
 use crate::common::prelude::*;
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use crate::common::oracle::{
     gradients, settings, shot,
 };
 use crate::common::scene::{NEAR, RATES, filtered_viewpoint, photo, tame_gaussians};
-use crate::common::{Draws, assert_relative, derivative, derivative_between_cuts, view};
+use crate::common::{Draws, assert_relative, derivative, view};
 use splat::backend::cpu::{Cpu, Model, Parameter};
 use splat::backend::{
     AdamStep, Adjust, Noise, Regularisers, ScreenFilter, Snapshot, Terms, TrainDevice,
@@ -37,15 +38,8 @@ const SAMPLED_FROM: f64 = 0.2;
 
 const MIP: ScreenFilter = ScreenFilter { variance_px2: 0.1, compensates: true };
 
-/// As in tests/gradients.rs: six digits; a sum of pixel coordinates is rounded a hundred times as much.
+/// As in `gradients.rs`: six digits.
 const EXACT: (f64, f64) = (1e-6, 1e-6);
-const EXACT_IN_PX: (f64, f64) = (1e-6, 1e-4);
-
-/// `values` with element `i` replaced.
-fn with<const N: usize>(mut values: [f64; N], i: usize, value: f64) -> [f64; N] {
-    values[i] = value;
-    values
-}
 
 #[test]
 fn the_share_kept_on_the_screen_agrees_with_its_difference() {
@@ -85,24 +79,7 @@ fn projection_through_the_filters_agrees_with_its_difference() {
             d_log_kept: draws.uniform(-1.0, 1.0),
             d_depth: draws.uniform(-1.0, 1.0),
         };
-        let objective = |shape: &Shape<f64>| {
-            let e = project(&view, shape).expect("in front of the camera");
-            let centre: f64 = (0..2).map(|i| e.mean_px[i] * d.d_mean_px[i]).sum();
-            centre + dot(e.conic, d.d_conic) + d.d_log_kept * e.kept.ln() + d.d_depth * e.depth
-        };
-        let found = project_bwd(&view, &shape, &d).expect("in front of the camera");
-        for i in 0..3 {
-            let f = |x| objective(&Shape { mean_world: with(shape.mean_world, i, x), ..shape });
-            let expected = derivative(shape.mean_world[i], f);
-            assert_relative(found.d_mean_world[i], expected, EXACT_IN_PX, "mean");
-            let f = |x| objective(&Shape { log_scale: with(shape.log_scale, i, x), ..shape });
-            let expected = derivative(shape.log_scale[i], f);
-            assert_relative(found.d_log_scale[i], expected, EXACT_IN_PX, "log scale");
-        }
-        for i in 0..4 {
-            let f = |x| objective(&Shape { quat: with(shape.quat, i, x), ..shape });
-            assert_relative(found.d_quat[i], derivative(shape.quat[i], f), EXACT_IN_PX, "quat");
-        }
+        assert_projection_differences(&view, &shape, &d);
     }
 }
 
@@ -169,26 +146,11 @@ fn the_pipeline_with_filters_agrees_with_its_differences() {
     device
         .add_view(&mut model, (&view(), &settings), (&target, &Terms::photometric(0.2)), &mut sums)
         .unwrap();
-    let mut compared = 0;
-    for index in 0..model.len() {
-        let gradient = device.parameter_gradient(&model, &sums, index);
-        for parameter in Parameter::ALL {
-            let width = model.column(parameter).width;
-            for (k, &found) in gradient.row(parameter)[..width].iter().enumerate() {
-                let at = index * width + k;
-                let start = model.column(parameter).values[at];
-                let expected = derivative_between_cuts(start, |x| {
-                    let mut moved = model.clone();
-                    moved.column_mut(parameter).values[at] = x;
-                    loss_of(&moved, &target, &settings)
-                });
-                let what = format!("Gaussian {index} {parameter:?}[{k}]");
-                // As in tests/gradients.rs: the difference is good to six digits from 1e-4 on.
-                assert_relative(found, expected, (1e-6, 1e-4), &what);
-                compared += usize::from(found.abs() > 1e-4);
-            }
-        }
-    }
+    // As in `gradients.rs`: the difference is good to six digits from 1e-4 on.
+    let loss = |_: &mut Cpu<f64>, moved: &Model<f64>| loss_of(moved, &target, &settings);
+    let compared =
+        assert_differences(&mut device, (&model, &sums), &Parameter::ALL, (1e-6, 1e-4), loss);
+    let compared: usize = compared.iter().sum();
     assert!(compared > 80, "only {compared} gradients were large enough to tell");
 }
 

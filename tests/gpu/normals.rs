@@ -1,17 +1,19 @@
 //! Depths and normals of surfaces: what is drawn of them, how they are compared, and the gradients.
 
+use crate::common::differences::assert_differences;
 use crate::common::prelude::*;
 use std::sync::Arc;
 
 use crate::common::drawing::drawn_either;
 use crate::common::oracle::settings;
-use crate::common::scene::{NEAR, gaussian, photo, resized, straight, tame_gaussians, together};
+use crate::common::scene::{
+    NEAR, gaussian, nine, photo, resized, straight, tame_gaussians, together,
+};
 use crate::common::{Draws, assert_relative, derivative, derivative_between_cuts, view};
 use splat::backend::cpu::{Cpu, Frame, Model, Parameter};
 use splat::backend::frame_state::{Drawn, Scored};
 use splat::backend::{AdamStep, DeviceError, Rates, Term, Terms, TrainDevice};
 use splat::dataset::Image;
-use splat::math::Real;
 use splat::math::linalg::{Quat, dot, mul, rotation};
 use splat::math::normals::{
     blended_normal, blended_normal_bwd, facing_normal, facing_normal_bwd, slope, slope_bwd,
@@ -218,23 +220,7 @@ fn normals_of_maps_agree_with_their_differences() {
 /// A handful of overlapping Gaussians, drawn so that no pixel lies within a difference's step of a
 /// cut-off, and no axis within it of another's length or of the line across the view.
 fn scene() -> Gaussians {
-    let mut draws = Draws::new(10);
-    let count = 9;
-    let mut gaussians = Gaussians::zeros(3, count);
-    for i in 0..count {
-        for axis in 0..3 {
-            gaussians.means[i * 3 + axis] = draws.uniform(-0.45, 0.45).to_f32();
-            gaussians.log_scales[i * 3 + axis] = draws.uniform(-2.6, -1.2).to_f32();
-            gaussians.sh_dc[i * 3 + axis] = draws.uniform(-0.8, 1.2).to_f32();
-        }
-        gaussians.means[i * 3 + 2] = draws.uniform(1.0, 2.5).to_f32();
-        for k in 0..4 {
-            gaussians.quats[i * 4 + k] = draws.uniform(-1.0, 1.0).to_f32();
-        }
-        gaussians.opacity_logits[i] = draws.uniform(-1.0, 2.0).to_f32();
-    }
-    gaussians.means[2] = -1.0;
-    gaussians
+    nine(&mut Draws::new(10), [-2.6, -1.2])
 }
 
 /// Of the normals in the objective of the whole pipeline.
@@ -272,26 +258,12 @@ fn the_whole_pipeline_agrees_with_its_difference_in_every_parameter() {
         let (_, frame) = objective(device, &model, (&target, &settings));
         let mut gradients = Default::default();
         device.backward(&mut model, frame, None, &mut gradients).unwrap();
-        let mut compared = [0; 4];
-        for index in 0..model.len() {
-            let gradient = device.parameter_gradient(&model, &gradients, index);
-            for (group, parameter) in Parameter::ALL[..4].iter().copied().enumerate() {
-                let width = model.column(parameter).width;
-                for (k, &found) in gradient.row(parameter).iter().enumerate() {
-                    let at = index * width + k;
-                    let start = model.column(parameter).values[at];
-                    let expected = derivative_between_cuts(start, |x| {
-                        let mut moved = model.clone();
-                        moved.column_mut(parameter).values[at] = x;
-                        objective(device, &moved, (&target, &settings)).0
-                    });
-                    let what = format!("Gaussian {index} {parameter:?}[{k}]");
-                    // As of the loss of the colours alone.
-                    assert_relative(found, expected, (1e-6, 1e-4), &what);
-                    compared[group] += usize::from(found.abs() > 1e-4);
-                }
-            }
-        }
+        // As of the loss of the colours alone.
+        let loss = |device: &mut Cpu<f64>, moved: &Model<f64>| {
+            objective(device, moved, (&target, &settings)).0
+        };
+        let found = (&model, &gradients);
+        let compared = assert_differences(device, found, &Parameter::ALL[..4], (1e-6, 1e-4), loss);
         // Of 8 that are seen: 24 of means and scales, 32 of quaternions, 8 of opacities.
         assert!(compared.iter().zip([20, 20, 26, 7]).all(|(n, least)| *n >= least), "{compared:?}");
     }

@@ -94,7 +94,7 @@ fn a_model_goes_through_a_checkpoints_file_bit_for_bit<B: TrainDevice>(device: &
     let folder = tempfile::tempdir().unwrap();
     // Straight after the last step, of which a device may have put off a part.
     let mut resident = DeviceModel { device: &mut *device, model: &mut model };
-    let path = about().write(folder.path(), &mut resident).unwrap();
+    let path = about().write(folder.path(), &mut resident, None).unwrap();
     let ply = folder.path().join("point_cloud.ply");
     write_point_cloud(&ply, RenderMode::default(), device, &mut model).unwrap();
     let snapshot = device.snapshot(&mut model).unwrap();
@@ -208,7 +208,7 @@ fn a_model_of_lower_degree_looks_like_one_with_zero_harmonics<B: TrainDevice>(de
     let (mut model, shots) = trained(device);
     let folder = tempfile::tempdir().unwrap();
     let mut whole = device.snapshot(&mut model).unwrap();
-    let path = about().write(folder.path(), &mut whole.clone()).unwrap();
+    let path = about().write(folder.path(), &mut whole.clone(), None).unwrap();
     let mut stored = StoredCheckpoint::open(&path).unwrap();
     stored.lower_sh_degree(1).unwrap();
     let lower = device.load(&mut stored).unwrap();

@@ -1,16 +1,19 @@
 //! Every backward pass against central differences of its forward pass, in double precision.
 
+use crate::common::differences::{assert_differences, assert_projection_differences};
 use crate::common::prelude::*;
 use std::sync::Arc;
 
-use crate::common::scene::{NEAR, viewpoint};
-use crate::common::{Draws, assert_relative, derivative, derivative_between_cuts, view};
+use crate::common::scene::{NEAR, nine, viewpoint};
+use crate::common::{Draws, assert_relative, derivative, view, with};
 use splat::backend::cpu::{Cpu, Model, Parameter};
 use splat::backend::{Term, Terms};
 use splat::dataset::{DepthMap, Image};
-use splat::math::blend::{PixelWalk, ScreenGradient, Shade, alpha, alpha_bwd, blend_bwd, exponent};
+use splat::math::blend::{
+    PixelWalk, ScreenGradient, Shade, alpha, alpha_bwd, blend_bwd_of, exponent,
+};
 use splat::math::linalg::{add, dot, mul, normalize, normalize_bwd, rotation, rotation_bwd, scale};
-use splat::math::splat::{EllipseGradient, Shape, project, project_bwd};
+use splat::math::splat::{EllipseGradient, Shape};
 use splat::math::ssim::{Moments, Pair, similarity, similarity_bwd, ssim, ssim_with_gradient};
 use splat::math::{Real, sh, sigmoid, sigmoid_bwd};
 use splat::model::Gaussians;
@@ -18,10 +21,6 @@ use splat::model::Gaussians;
 /// What the issue of correctness asks of every backward pass. Gradients below the floor of 1e-6
 /// drown in the rounding of the difference and are compared absolutely.
 const EXACT: (f64, f64) = (1e-6, 1e-6);
-
-/// The same where the function is a sum of pixel coordinates: its rounding is a hundred times that
-/// of a function of order 1.
-const EXACT_IN_PX: (f64, f64) = (1e-6, 1e-4);
 
 #[test]
 fn sigmoid_agrees_with_its_difference() {
@@ -86,28 +85,15 @@ fn projection_agrees_with_its_differences_inside_and_outside_the_guard() {
             quat: draws.array(-1.0, 1.0),
             smoothing: 0.0,
         };
-        let (d_mean, d_conic) = (draws.array::<2>(-1.0, 1.0), draws.array::<3>(-1.0, 1.0));
-        let objective = |shape: &Shape<f64>| {
-            let e = project(&view, shape).expect("in front of the camera");
-            (0..2).map(|i| e.mean_px[i] * d_mean[i]).sum::<f64>() + dot(e.conic, d_conic)
+        let d = EllipseGradient {
+            d_mean_px: draws.array(-1.0, 1.0),
+            d_conic: draws.array(-1.0, 1.0),
+            d_log_kept: 0.0,
+            d_depth: 0.0,
         };
         let mean_cam = add(mul(&view.rotation, shape.mean_world), view.translation);
         outside += usize::from((mean_cam[0] / mean_cam[2]).abs() > 0.65);
-        let d_ellipse =
-            EllipseGradient { d_mean_px: d_mean, d_conic, d_log_kept: 0.0, d_depth: 0.0 };
-        let found = project_bwd(&view, &shape, &d_ellipse).expect("in front of the camera");
-        for i in 0..3 {
-            let f = |x| objective(&Shape { mean_world: with(shape.mean_world, i, x), ..shape });
-            let expected = derivative(shape.mean_world[i], f);
-            assert_relative(found.d_mean_world[i], expected, EXACT_IN_PX, "mean");
-            let f = |x| objective(&Shape { log_scale: with(shape.log_scale, i, x), ..shape });
-            let expected = derivative(shape.log_scale[i], f);
-            assert_relative(found.d_log_scale[i], expected, EXACT_IN_PX, "log scale");
-        }
-        for i in 0..4 {
-            let f = |x| objective(&Shape { quat: with(shape.quat, i, x), ..shape });
-            assert_relative(found.d_quat[i], derivative(shape.quat[i], f), EXACT_IN_PX, "quat");
-        }
+        assert_projection_differences(&view, &shape, &d);
     }
     assert!(outside > 5, "only {outside} Gaussians lay outside the guard band");
 }
@@ -182,7 +168,7 @@ fn compositing_agrees_with_its_difference() {
         let mut sums = ScreenGradient::default();
         let shade =
             Shade { color: colors[i], inverse_depth: 1.0 / depths[i], surface: surfaces[i] };
-        let d_alpha = blend_bwd(&mut walk, &shade, alphas[i], &mut sums);
+        let d_alpha = blend_bwd_of::<_, true>(&mut walk, &shade, alphas[i], &mut sums);
         let f = |x| objective(&with(alphas, i, x), triples, &depths);
         assert_relative(d_alpha, derivative(alphas[i], f), EXACT, "alpha");
         for c in 0..3 {
@@ -243,24 +229,10 @@ fn ssim_agrees_with_its_differences_even_in_tiny_images() {
 /// no pixel lies within a difference's step of a cut-off.
 fn gaussians() -> Gaussians {
     let mut draws = Draws::new(10);
-    let count = 9;
-    let mut gaussians = Gaussians::zeros(3, count);
-    for i in 0..count {
-        for axis in 0..3 {
-            gaussians.means[i * 3 + axis] = draws.uniform(-0.45, 0.45).to_f32();
-            gaussians.log_scales[i * 3 + axis] = draws.uniform(-3.2, -1.4).to_f32();
-            gaussians.sh_dc[i * 3 + axis] = draws.uniform(-0.8, 1.2).to_f32();
-        }
-        gaussians.means[i * 3 + 2] = draws.uniform(1.0, 2.5).to_f32();
-        for k in 0..4 {
-            gaussians.quats[i * 4 + k] = draws.uniform(-1.0, 1.0).to_f32();
-        }
-        gaussians.opacity_logits[i] = draws.uniform(-1.0, 2.0).to_f32();
-    }
+    let mut gaussians = nine(&mut draws, [-3.2, -1.4]);
     for value in &mut gaussians.sh_rest {
         *value = draws.uniform(-0.2, 0.2).to_f32();
     }
-    gaussians.means[2] = -1.0;
     gaussians.means[3] = 9.0;
     gaussians
 }
@@ -315,27 +287,12 @@ fn the_whole_pipeline_agrees_with_its_difference_in_every_parameter() {
         let mut gradients = Default::default();
         device.add_view(&mut model, seen, (&target, &terms), &mut gradients).unwrap();
 
-        let mut compared = 0;
-        for index in 0..model.len() {
-            let gradient = device.parameter_gradient(&model, &gradients, index);
-            for parameter in Parameter::ALL {
-                let width = model.column(parameter).width;
-                for (k, &found) in gradient.row(parameter)[..width].iter().enumerate() {
-                    let at = index * width + k;
-                    let start = model.column(parameter).values[at];
-                    let expected = derivative_between_cuts(start, |x| {
-                        let mut moved = model.clone();
-                        moved.column_mut(parameter).values[at] = x;
-                        loss_of(&moved, &target, &settings)
-                    });
-                    let what = format!("Gaussian {index} {parameter:?}[{k}]");
-                    // A loss of 0.3 carries a rounding of 3e-17, 1e-11 after division by the
-                    // step: from 1e-4 on the difference is good to six digits and more.
-                    assert_relative(found, expected, (1e-6, 1e-4), &what);
-                    compared += usize::from(found.abs() > 1e-4);
-                }
-            }
-        }
+        // A loss of 0.3 carries a rounding of 3e-17, 1e-11 after division by the step: from 1e-4 on
+        // the difference is good to six digits and more.
+        let loss = |_: &mut Cpu<f64>, moved: &Model<f64>| loss_of(moved, &target, &settings);
+        let found = (&model, &gradients);
+        let compared = assert_differences(&mut device, found, &Parameter::ALL, (1e-6, 1e-4), loss);
+        let compared: usize = compared.iter().sum();
         assert!(compared > 200, "only {compared} gradients were large enough to tell");
     }
 }
@@ -426,10 +383,4 @@ fn single_precision_agrees_with_double_precision() {
         assert!(norm(&apart) < 5e-5 * norm(double), "{parameter:?}: {:.1e}", norm(&apart));
         assert!(norm(double) > 0.0, "{parameter:?} takes no gradient");
     }
-}
-
-/// `values` with element `i` replaced.
-fn with<T: Copy, const N: usize>(mut values: [T; N], i: usize, value: T) -> [T; N] {
-    values[i] = value;
-    values
 }

@@ -55,7 +55,7 @@ fn about() -> Checkpoint {
 fn a_checkpoint_holds_the_columns_of_the_schema() {
     let folder = tempfile::tempdir().unwrap();
     let mut written = snapshot(11);
-    let path = about().write(folder.path(), &mut written).unwrap();
+    let path = about().write(folder.path(), &mut written, None).unwrap();
     let mut stored = StoredCheckpoint::<Balls>::open_of_kind(&path).unwrap();
     assert_eq!((stored.len(), stored.about.iteration), (11, 3));
     assert_eq!(stored.read(0..11).unwrap(), written);

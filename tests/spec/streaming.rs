@@ -120,7 +120,7 @@ fn the_host_holds_one_chunk_while_a_model_is_written_and_resumed() {
         Checkpoint { iteration: 7, config: Config::default(), train_views: vec!["a".to_owned()] };
     let (path, held) = most_held(|| {
         let mut resident = DeviceModel { device: &mut device, model: &mut model };
-        about.write(folder.path(), &mut resident).unwrap()
+        about.write(folder.path(), &mut resident, None).unwrap()
     });
     assert!(held < CHUNK_ROWS * ROW + SLACK, "{held} bytes for a checkpoint");
     assert!(held > CHUNK_ROWS * ROW, "{held} bytes cannot be all");

@@ -6,7 +6,7 @@ use crate::common::prelude::*;
 use crate::common::scene::{gaussian, straight, together};
 use crate::common::surface::{
     Definition, Frozen, Solid, SurfaceRule, SurfaceTerms, add_rule, geometry, geometry_gradients,
-    lists, masked, regularised, seeing,
+    lists, masked, regularised, seeing, sheet,
 };
 use crate::common::{Draws, assert_relative, derivative};
 use splat::backend::cpu::{Cpu, Gradients, Model};
@@ -24,16 +24,7 @@ const EXACT: (f64, f64) = (1e-6, 1e-6);
 const EXACT_IN_SUM: (f64, f64) = (1e-6, 1e-5);
 
 /// Weights that are all different.
-const RULE: SurfaceRule = SurfaceRule {
-    entropy: 0.7,
-    density: 1.3,
-    normal: 0.9,
-    sdf: 0.0,
-    sdf_unit: 1.0,
-    samples: 203,
-    seed: 5,
-    iteration: 7_001,
-};
+const RULE: SurfaceRule = SurfaceRule { samples: 203, ..SurfaceRule::UNEQUAL };
 
 /// None of them.
 const OFF: SurfaceRule = SurfaceRule { entropy: 0.0, density: 0.0, normal: 0.0, ..RULE };
@@ -382,28 +373,6 @@ fn a_distance_ends_at_a_density_of_one_and_where_nothing_is_left() {
         // Still downhill towards less density, and no steeper than just below 1.
         assert!(d_density < 0.0 && d_density > -0.03 / 1e-3 * 1.001, "{density}: {d_density}");
     }
-}
-
-/// A sheet of Gaussians about the plane z = 1, rather flat but tilted by up to 53 degrees.
-fn sheet() -> Gaussians {
-    const SIDE: u32 = 20;
-    let mut draws = Draws::new(5);
-    let parts: Vec<Gaussians> = (0..SIDE * SIDE)
-        .map(|i| {
-            let beside = [i % SIDE, i / SIDE]
-                .map(|at| 0.025 * f64::from(at) - 0.25 + draws.uniform(-0.008, 0.008));
-            let mean = [beside[0], beside[1], 1.0 + draws.uniform(-0.01, 0.01)].map(f64::to_f32);
-            let mut one = gaussian(mean, 1.0, draws.uniform(0.6, 0.9).to_f32(), [0.5; 3]);
-            one.log_scales = [0.02_f64, 0.02, 0.008]
-                .map(|scale| (scale * draws.uniform(0.8, 1.25)).ln().to_f32())
-                .to_vec();
-            let tilt = draws.array::<2>(-0.35, 0.35);
-            let quat = [1.0, tilt[0], tilt[1], draws.uniform(-1.0, 1.0)];
-            one.quats = quat.map(f64::to_f32).to_vec();
-            one
-        })
-        .collect();
-    together(&parts)
 }
 
 /// How well Gaussians lie in the plane z = 1: medians of the angle in degrees between their smallest

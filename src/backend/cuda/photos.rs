@@ -2,20 +2,22 @@
 //! take turns. They travel from page-locked memory on a stream of their own, so that an upload runs
 //! beside the computation.
 
-use std::cell::Cell;
+mod place;
+mod streamed;
+
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use super::device::stream::{Event, Stream};
-use super::memory::heap::{Buffer, Heap, Pinned, Region, host_len};
+use self::place::{PhotoPlace, bytes, in_use};
+use self::streamed::StreamedPhoto;
+use super::memory::heap::{Buffer, Heap, Region, host_len};
 use super::session::Session;
-use crate::abi::In;
 use crate::backend::DeviceError;
 use crate::dataset::Image;
-use crate::layout::{
-    PHOTOS_IN_TURN, PHOTOS_ON_THEIR_WAY, RESIDENT_PHOTOS, fair_share, photo_after,
-};
+use crate::layout::{RESIDENT_PHOTOS, fair_share, photo_after};
 use crate::memory::Bytes;
+
+pub use self::place::Target;
 
 /// Photographs and their places.
 pub(super) struct PhotoStore {
@@ -30,141 +32,6 @@ pub(super) struct PhotoStore {
     next: usize,
 }
 
-/// A place that photographs take in turns, and the page-locked memory that they come through.
-struct StreamedPhoto {
-    memory: Region<u8>,
-    staging: Option<Pinned<u8>>,
-    /// The photograph that is there, and its view unless it is there for one look.
-    held: Option<(Option<usize>, Rc<PhotoPlace>)>,
-}
-
-/// Where a photograph lies.
-struct PhotoPlace {
-    /// Changes when the resident photographs leave.
-    address: Cell<u64>,
-    form: PhotoForm,
-    /// Inverse depth of a step of the map, and where the map is 0.
-    depth_fit: Option<[f32; 2]>,
-    size: [u32; 2],
-    /// The photograph is there.
-    uploaded: Event,
-    /// The last computation that reads it is done.
-    used: Event,
-}
-
-/// How a photograph lies in memory: colours, the mask, and the map of inverse depths.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct PhotoForm {
-    rgb_len: usize,
-    mask_len: usize,
-    /// Values of 16 bits.
-    depth_len: usize,
-}
-
-impl PhotoForm {
-    fn of(image: &Image) -> Self {
-        Self {
-            rgb_len: image.rgb.len(),
-            mask_len: image.mask.as_ref().map_or(0, Vec::len),
-            depth_len: image.depth.as_ref().map_or(0, |map| map.values.len()),
-        }
-    }
-
-    /// Where the map begins: behind all else, and aligned.
-    fn depth_offset(self) -> usize {
-        (self.rgb_len + self.mask_len).next_multiple_of(size_of::<u16>())
-    }
-
-    fn bytes(self) -> usize {
-        match self.depth_len {
-            0 => self.rgb_len + self.mask_len,
-            len => self.depth_offset() + len * size_of::<u16>(),
-        }
-    }
-}
-
-/// A photograph on the device. It stays there as long as the device does not hold another in its
-/// place, which is not before two more were asked for.
-#[derive(Clone)]
-pub struct Target {
-    place: Rc<PhotoPlace>,
-}
-
-impl Target {
-    /// Width and height in px.
-    pub(super) fn size(&self) -> [u32; 2] {
-        self.place.size
-    }
-
-    /// [h, w, 3]
-    pub(super) fn rgb(&self) -> In<'_, u8> {
-        In::at(self.place.address.get())
-    }
-
-    /// [h, w], or null.
-    pub(super) fn mask(&self) -> In<'_, u8> {
-        let form = self.place.form;
-        match form.mask_len {
-            0 => In::NULL,
-            _ => In::at(self.place.address.get() + form.rgb_len as u64),
-        }
-    }
-
-    /// The map of inverse depths, where there is one: [h, w], with the inverse depth of a step and the
-    /// one at 0.
-    pub(super) fn depth(&self) -> Option<(In<'_, u16>, [f32; 2])> {
-        let first = self.place.address.get() + self.place.form.depth_offset() as u64;
-        self.place.depth_fit.map(|fit| (In::at(first), fit))
-    }
-
-    /// Has the stream wait until the photograph is there.
-    pub(super) fn wait(&self, stream: &Stream) -> Result<(), DeviceError> {
-        stream.wait(&self.place.uploaded)
-    }
-
-    /// Marks where the stream has read it.
-    pub(super) fn used(&self, stream: &Stream) -> Result<(), DeviceError> {
-        self.place.used.record(stream)
-    }
-}
-
-impl StreamedPhoto {
-    fn new(heap: &Heap) -> Result<Self, DeviceError> {
-        Ok(Self { memory: heap.region(&PHOTOS_IN_TURN)?, staging: None, held: None })
-    }
-
-    /// Whether somebody is about to read what is there.
-    fn in_use(&self) -> bool {
-        self.held.as_ref().is_some_and(|(_, place)| in_use(place))
-    }
-
-    /// Page-locked memory with the photograph in it, once the one before has left.
-    fn stage(&mut self, heap: &Heap, image: &Image) -> Result<&Pinned<u8>, DeviceError> {
-        let len = bytes(image);
-        let staging = match self.staging.take() {
-            Some(staging) if staging.len() >= len => staging,
-            _ => heap.pinned(&PHOTOS_ON_THEIR_WAY, &(len as u64))?,
-        };
-        let staging = self.staging.insert(staging);
-        let (rgb, rest) = staging.as_mut_slice()?.split_at_mut(image.rgb.len());
-        rgb.copy_from_slice(&image.rgb);
-        if let Some(mask) = &image.mask {
-            rest[..mask.len()].copy_from_slice(mask);
-        }
-        if let Some(map) = &image.depth {
-            let first = PhotoForm::of(image).depth_offset() - image.rgb.len();
-            let values: &[u8] = bytemuck::cast_slice(&map.values);
-            rest[first..first + values.len()].copy_from_slice(values);
-        }
-        Ok(staging)
-    }
-}
-
-/// Whether there is a [`Target`] of this place; the device's own reference is one.
-fn in_use(place: &Rc<PhotoPlace>) -> bool {
-    Rc::strong_count(place) > 1
-}
-
 /// How much of what photographs hold is given back where so many bytes are missing: an eighth more than
 /// that, since waiting for the device costs more than sending a few photographs anew.
 fn enough(missing: Bytes, held: usize) -> usize {
@@ -175,14 +42,6 @@ fn enough(missing: Bytes, held: usize) -> usize {
 /// is left.
 fn within_share(wanted: u64, held: u64, left: u64) -> bool {
     wanted <= fair_share(held + left)
-}
-
-fn bytes(image: &Image) -> usize {
-    PhotoForm::of(image).bytes()
-}
-
-fn depth_fit(image: &Image) -> Option<[f32; 2]> {
-    image.depth.as_ref().map(|map| [map.scale_of_step(), map.offset])
 }
 
 impl PhotoStore {
@@ -429,30 +288,6 @@ impl PhotoStore {
     }
 }
 
-impl PhotoPlace {
-    /// Whether the photograph has this place's form.
-    fn fits(&self, image: &Image) -> bool {
-        self.size == [image.width, image.height]
-            && self.form == PhotoForm::of(image)
-            && self.depth_fit == depth_fit(image)
-    }
-
-    fn bytes(&self) -> usize {
-        self.form.bytes()
-    }
-
-    fn new(stream: &Stream, address: u64, image: &Image) -> Result<Self, DeviceError> {
-        Ok(Self {
-            address: Cell::new(address),
-            form: PhotoForm::of(image),
-            depth_fit: depth_fit(image),
-            size: [image.width, image.height],
-            uploaded: stream.event()?,
-            used: stream.event()?,
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -467,13 +302,5 @@ mod tests {
         assert_eq!(held, 480);
         // The model has grown since: those that are there take more than half.
         assert!(!within_share(held, held, 400));
-    }
-
-    #[test]
-    fn maps_of_inverse_depths_lie_aligned_behind_colours_and_mask() {
-        let form = |mask_len, depth_len| PhotoForm { rgb_len: 45, mask_len, depth_len };
-        assert_eq!((form(0, 0).bytes(), form(15, 0).bytes()), (45, 60));
-        assert_eq!((form(0, 15).depth_offset(), form(0, 15).bytes()), (46, 76));
-        assert_eq!((form(15, 15).depth_offset(), form(15, 15).bytes()), (60, 90));
     }
 }

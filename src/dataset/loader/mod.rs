@@ -6,6 +6,8 @@ mod limit_tests;
 mod outcome;
 mod prefetch_queue;
 #[cfg(test)]
+mod random_tests;
+#[cfg(test)]
 mod tests;
 mod watch;
 

@@ -1,6 +1,7 @@
 //! How many Gaussians may be born in a round, before anything grows.
 
 use super::coarse;
+use super::largest::largest;
 use super::mapping::Granule;
 use super::rounds;
 use crate::layout::{ModelSize, REGIONS, Replay, RoundSizes};
@@ -98,16 +99,7 @@ pub fn largest_births(growth: &Growth, wanted: u64) -> u64 {
     if fits(wanted) {
         return wanted;
     }
-    let (mut fit, mut too_many) = (0, wanted);
-    while too_many - fit > 1 {
-        let middle = fit + (too_many - fit) / 2;
-        if fits(middle) {
-            fit = middle;
-        } else {
-            too_many = middle;
-        }
-    }
-    fit
+    largest(0, wanted, fits)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! What SuGaR's coarse stage takes beyond an iteration: the lists of neighbours, scratch of finding
 //! them, and scratch of surface terms.
 
-use super::drawing::{Drawing, Maps, alike_bands};
+use super::drawing::{Drawing, Maps};
 use super::rounds;
 use super::rows::Row;
 use super::seen::ViewSize;
@@ -41,10 +41,8 @@ impl Coarse {
         in_bands: bool,
     ) -> Bytes {
         let wants = Wants { maps: self.maps.are_drawn(), ..*wants };
-        let bands = in_bands.then(|| alike_bands(view));
-        let terms = Some(self.maps.into());
-        let drawing = Drawing { gaussians, view, most_visible: None, wants, bands, terms };
-        drawing.scratch(library)
+        let drawing = Drawing::new(gaussians, view, wants, in_bands);
+        Drawing { terms: Some(self.maps.into()), ..drawing }.scratch(library)
     }
 }
 
@@ -56,9 +54,7 @@ pub fn view_scratch(
     wants: &Wants,
     in_bands: bool,
 ) -> Bytes {
-    let bands = in_bands.then(|| alike_bands(view));
-    let (most_visible, wants, terms) = (None, *wants, None);
-    Drawing { gaussians, view, most_visible, wants, bands, terms }.scratch(library)
+    Drawing::new(gaussians, view, *wants, in_bands).scratch(library)
 }
 
 /// The lists of so many Gaussians; a model of fewer than they are long has shorter ones.

@@ -61,8 +61,15 @@ pub(crate) struct Drawing<'a> {
     pub(crate) terms: Option<SampleTerms>,
 }
 
-/// [`BANDS`] that are alike.
-pub(super) fn alike_bands(view: &ViewSize) -> Vec<ListSizes> {
+impl<'a> Drawing<'a> {
+    /// A view of so many Gaussians, without terms at samples: at once, or in [`BANDS`] that are alike.
+    pub(super) fn new(gaussians: u64, view: &'a ViewSize, wants: Wants, in_bands: bool) -> Self {
+        let bands = in_bands.then(|| alike_bands(view));
+        Self { gaussians, view, most_visible: None, wants, bands, terms: None }
+    }
+}
+
+fn alike_bands(view: &ViewSize) -> Vec<ListSizes> {
     (0..BANDS).map(|_| ListSizes::band(tiles(view), view.instances, view.visible)).collect()
 }
 
@@ -270,8 +277,7 @@ mod tests {
     const VIEW: ViewSize = ViewSize { px: [800, 533], visible: 400_000, instances: 1_000_000 };
 
     fn drawing<'a>(view: &'a ViewSize, wants: Wants, in_bands: bool) -> Drawing<'a> {
-        let bands = in_bands.then(|| alike_bands(view));
-        Drawing { gaussians: 1_000_000, view, most_visible: None, wants, bands, terms: None }
+        Drawing::new(1_000_000, view, wants, in_bands)
     }
 
     fn reach_of(view: &ViewSize, wants: Wants, in_bands: bool) -> u64 {

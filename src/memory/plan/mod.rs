@@ -7,6 +7,7 @@ mod births;
 mod coarse;
 mod drawing;
 mod host;
+mod largest;
 mod mapping;
 mod photographs;
 pub(crate) mod rounds;

@@ -6,7 +6,8 @@ mod tests;
 use serde::Serialize;
 
 use super::coarse::{self, Coarse};
-use super::drawing::{Drawing, alike_bands};
+use super::drawing::Drawing;
+use super::largest::largest;
 use super::mapping::Granule;
 use super::photographs::{ColorTables, Photographs};
 use super::rounds::{self, RoundShape};
@@ -196,20 +197,8 @@ impl Run {
     /// The most Gaussians within a budget; nothing where not even one fits.
     pub fn largest(&self, budget: Bytes) -> Option<u64> {
         let fits = |gaussians: u64| self.with(gaussians).least() <= budget;
-        if !fits(1) {
-            return None;
-        }
         // Kernels count in 32 bits.
-        let (mut fit, mut too_many) = (1, u64::from(u32::MAX));
-        while too_many - fit > 1 {
-            let middle = fit + (too_many - fit) / 2;
-            if fits(middle) {
-                fit = middle;
-            } else {
-                too_many = middle;
-            }
-        }
-        Some(fit)
+        fits(1).then(|| largest(1, u64::from(u32::MAX), fits))
     }
 
     fn play(&self, Way { in_bands, neighbours }: Way) -> Vec<Played> {
@@ -238,14 +227,7 @@ impl Run {
                 rounds::smooth(source, views);
             }
         };
-        let drawing = Drawing {
-            gaussians: most,
-            view: &view,
-            most_visible: None,
-            wants: train,
-            bands: in_bands.then(|| alike_bands(&view)),
-            terms: None,
-        };
+        let drawing = Drawing::new(most, &view, train, in_bands);
         let batch = |drawing: &Drawing<'_>, source: &Replay| {
             let settled = drawing.settle(source, self.batch_views.saturating_sub(1));
             drawing.replay(source);

@@ -5,9 +5,10 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Serialize};
 
 use crate::memory::{Bytes, Rung};
+use crate::train::event::Tensors;
 
 /// A log that cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -99,45 +100,22 @@ pub(super) struct Memory {
     pub(super) iteration: u32,
     pub(super) tensors: Tensors,
     pub(super) vram: Option<Vram>,
-    #[serde(default, deserialize_with = "maybe_bytes")]
     pub(super) host_resident: Option<Bytes>,
-}
-
-/// Bytes by what they are for. What older programs did not write is 0.
-#[derive(Clone, Copy, Debug, Deserialize)]
-pub(super) struct Tensors {
-    #[serde(deserialize_with = "bytes")]
-    pub(super) parameters: Bytes,
-    #[serde(deserialize_with = "bytes")]
-    pub(super) optimizer: Bytes,
-    #[serde(deserialize_with = "bytes")]
-    pub(super) gradients: Bytes,
-    #[serde(deserialize_with = "bytes")]
-    pub(super) activations: Bytes,
-    #[serde(deserialize_with = "bytes")]
-    pub(super) images: Bytes,
-    #[serde(default, deserialize_with = "bytes")]
-    pub(super) knn: Bytes,
 }
 
 /// Bytes of a device's own memory. What older programs did not write is 0 or absent.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub(super) struct Vram {
-    #[serde(deserialize_with = "bytes")]
     pub(super) allocated: Bytes,
-    #[serde(deserialize_with = "bytes")]
     pub(super) reserved: Bytes,
-    #[serde(default, deserialize_with = "bytes")]
+    #[serde(default)]
     pub(super) context: Bytes,
-    #[serde(default, deserialize_with = "bytes")]
+    #[serde(default)]
     pub(super) photographs: Bytes,
-    #[serde(default, deserialize_with = "bytes")]
+    #[serde(default)]
     pub(super) scratch: Bytes,
-    #[serde(default, deserialize_with = "maybe_bytes")]
     pub(super) slack: Option<Bytes>,
-    #[serde(default, deserialize_with = "maybe_bytes")]
     pub(super) creep: Option<Bytes>,
-    #[serde(default, deserialize_with = "maybe_bytes")]
     pub(super) budget: Option<Bytes>,
 }
 
@@ -154,9 +132,7 @@ pub(super) struct Buffers {
 pub(super) struct Entry {
     pub(super) label: String,
     pub(super) kind: String,
-    #[serde(deserialize_with = "bytes")]
     pub(super) peak: Bytes,
-    #[serde(deserialize_with = "bytes")]
     pub(super) at_peak: Bytes,
 }
 
@@ -165,9 +141,7 @@ pub(super) struct Entry {
 pub(super) struct Gpu {
     pub(super) iteration: u32,
     pub(super) utilization: Option<u32>,
-    #[serde(default, deserialize_with = "maybe_bytes")]
     pub(super) memory_used: Option<Bytes>,
-    #[serde(default, deserialize_with = "maybe_bytes")]
     pub(super) memory_total: Option<Bytes>,
     pub(super) temperature_c: Option<u32>,
     pub(super) power_w: Option<f64>,
@@ -175,26 +149,20 @@ pub(super) struct Gpu {
 }
 
 /// Something given up or restored.
-#[derive(Clone, Debug, Deserialize)]
-pub(super) struct Change {
-    pub(super) iteration: u32,
-    pub(super) rung: Rung,
-    pub(super) given_up: bool,
-    #[serde(deserialize_with = "bytes")]
-    pub(super) bytes: Bytes,
-    #[serde(deserialize_with = "bytes")]
-    pub(super) held: Bytes,
-    #[serde(deserialize_with = "bytes")]
-    pub(super) budget: Bytes,
-}
-
-/// The log holds plain numbers; configuration files hold sizes with units.
-fn bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Bytes, D::Error> {
-    u64::deserialize(deserializer).map(Bytes)
-}
-
-fn maybe_bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Bytes>, D::Error> {
-    Ok(Option::<u64>::deserialize(deserializer)?.map(Bytes))
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Change {
+    /// Finished iterations.
+    pub iteration: u32,
+    /// What.
+    pub rung: Rung,
+    /// Given up, or restored.
+    pub given_up: bool,
+    /// Bytes gained, or what taking it back might cost.
+    pub bytes: Bytes,
+    /// Bytes that were held then.
+    pub held: Bytes,
+    /// Bytes that could be held.
+    pub budget: Bytes,
 }
 
 impl Log {

@@ -5,6 +5,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 
 use safetensors::tensor::{Dtype, Metadata};
 
+use super::columns::place;
 use crate::backend::{AppearanceTables, Compensation};
 
 /// Of values and moments, and of the number of steps behind them.
@@ -63,20 +64,10 @@ impl StoredTables {
         let Some(kind) = kinds.into_iter().find(|kind| Some(kind.width()) == width) else {
             return Err(format!("`{}` is {:?}", TENSORS[0], info.shape));
         };
-        let place = |name: &str, dtype: Dtype, shape: &[usize]| {
-            let info = header.info(name).ok_or_else(|| format!("it has no tensor `{name}`"))?;
-            if info.dtype != dtype || info.shape != shape {
-                return Err(format!(
-                    "`{name}` is {:?} {:?} instead of {dtype:?} {shape:?}",
-                    info.dtype, info.shape
-                ));
-            }
-            Ok(data_start + info.data_offsets.0 as u64)
-        };
         let [values, first, second] =
-            TENSORS.map(|name| place(name, Dtype::F32, &[views, kind.width()]));
+            TENSORS.map(|name| place(header, data_start, name, Dtype::F32, &[views, kind.width()]));
         let places = [values?, first?, second?];
-        let steps = place(STEPS, Dtype::U32, &[views])?;
+        let steps = place(header, data_start, STEPS, Dtype::U32, &[views])?;
         Ok(Some(Self { kind, views, places, steps }))
     }
 
@@ -141,7 +132,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         for kind in [Compensation::Exposure, Compensation::BilateralGrid] {
             let tables = tables(kind, 3);
-            let path = about(3).write_with(folder.path(), &mut model(), Some(&tables)).unwrap();
+            let path = about(3).write(folder.path(), &mut model(), Some(&tables)).unwrap();
             let mut stored = StoredCheckpoint::open(&path).unwrap();
             assert_eq!(stored.appearance().unwrap(), Some(tables));
             assert_eq!(crate::backend::Rows::read(&mut stored, 0..5).unwrap(), model());
@@ -150,7 +141,7 @@ mod tests {
             let tensors = safetensors::SafeTensors::deserialize(&bytes).unwrap();
             assert_eq!(tensors.tensor(TENSORS[1]).unwrap().shape(), [3, kind.width()]);
         }
-        let path = about(3).write(folder.path(), &mut model()).unwrap();
+        let path = about(3).write(folder.path(), &mut model(), None).unwrap();
         assert_eq!(StoredCheckpoint::open(&path).unwrap().appearance().unwrap(), None);
     }
 
@@ -158,14 +149,14 @@ mod tests {
     fn tables_of_other_views_and_values_that_are_no_numbers_are_damage() {
         let folder = tempfile::tempdir().unwrap();
         let mut broken = tables(Compensation::Exposure, 3);
-        let path = about(2).write_with(folder.path(), &mut model(), Some(&broken)).unwrap();
+        let path = about(2).write(folder.path(), &mut model(), Some(&broken)).unwrap();
         let error = StoredCheckpoint::open(&path).unwrap_err().to_string();
         assert!(
             error.contains("`appearance.values` is F32 [3, 12] instead of F32 [2, 12]"),
             "{error}"
         );
         broken.second_moments[31] = f32::NAN;
-        let path = about(3).write_with(folder.path(), &mut model(), Some(&broken)).unwrap();
+        let path = about(3).write(folder.path(), &mut model(), Some(&broken)).unwrap();
         let error = StoredCheckpoint::open(&path).unwrap_err().to_string();
         assert!(error.contains("second_moments` is not finite at element 31"), "{error}");
     }

@@ -1,6 +1,6 @@
 //! Which columns a checkpoint has, and where a chunk of rows holds them.
 
-use safetensors::tensor::Dtype;
+use safetensors::tensor::{Dtype, Metadata};
 
 use crate::backend::Snapshot;
 use crate::layout::{Schema, Width};
@@ -42,6 +42,24 @@ impl Column {
     pub(super) fn row_bytes(&self) -> usize {
         self.row_values() * VALUE_BYTES
     }
+}
+
+/// Where in a file the tensor of this name begins, which must be of this type and shape.
+pub(super) fn place(
+    header: &Metadata,
+    data_start: u64,
+    name: &str,
+    dtype: Dtype,
+    shape: &[usize],
+) -> Result<u64, String> {
+    let info = header.info(name).ok_or_else(|| format!("it has no tensor `{name}`"))?;
+    if info.dtype != dtype || info.shape != shape {
+        return Err(format!(
+            "`{name}` is {:?} {:?} instead of {dtype:?} {shape:?}",
+            info.dtype, info.shape
+        ));
+    }
+    Ok(data_start + info.data_offsets.0 as u64)
 }
 
 fn parameter_name(part: &str, column: &str) -> String {

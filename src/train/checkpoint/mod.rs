@@ -14,13 +14,13 @@ mod read;
 mod tests;
 mod write;
 
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 pub use read::StoredCheckpoint;
 
 use crate::config::{Config, ConfigError};
+use crate::files::numbered;
 
 /// What the files call themselves.
 const FORMAT: &str = "splat checkpoint";
@@ -102,16 +102,8 @@ pub fn path(model_path: &Path, iteration: u32) -> PathBuf {
 
 /// The checkpoints of a model folder, newest first.
 pub fn list(model_path: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = fs::read_dir(model_path.join("checkpoints")) else { return Vec::new() };
-    let mut found: Vec<(u32, PathBuf)> = entries
-        .filter_map(|entry| {
-            let path = entry.ok()?.path();
-            let name = path.file_name()?.to_str()?;
-            let iteration =
-                name.strip_prefix("chkpnt_")?.strip_suffix(".safetensors")?.parse().ok()?;
-            Some((iteration, path))
-        })
-        .collect();
-    found.sort_by_key(|&(iteration, _)| std::cmp::Reverse(iteration));
-    found.into_iter().map(|(_, path)| path).collect()
+    let number =
+        |name: &str| name.strip_prefix("chkpnt_")?.strip_suffix(".safetensors")?.parse().ok();
+    let found = numbered(&model_path.join("checkpoints"), number);
+    found.into_iter().rev().map(|(_, path)| path).collect()
 }

@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 use safetensors::tensor::Metadata;
 
 use super::appearance::StoredTables;
-use super::columns::{ABSOLUTE_NORM_SUMS, Column, FILTER_3D, bytes_mut, columns, counting_column};
+use super::columns::{
+    ABSOLUTE_NORM_SUMS, Column, FILTER_3D, bytes_mut, columns, counting_column, place,
+};
 use super::{Checkpoint, CheckpointError, FORMAT, VERSION};
 use crate::backend::{AppearanceTables, Rows, Snapshot, check_rows};
 use crate::config::Config;
@@ -256,16 +258,7 @@ fn places(
         .and_then(|info| info.shape.first().copied())
         .ok_or_else(|| format!("it has no tensor `{counted}`"))?;
     let place = |column: &Column| {
-        let name = &column.name;
-        let info = header.info(name).ok_or_else(|| format!("it has no tensor `{name}`"))?;
-        let (dtype, shape) = (column.dtype, column.shape(rows));
-        if info.dtype != dtype || info.shape != shape {
-            return Err(format!(
-                "`{name}` is {:?} {:?} instead of {dtype:?} {shape:?}",
-                info.dtype, info.shape
-            ));
-        }
-        Ok(data_start + info.data_offsets.0 as u64)
+        place(header, data_start, &column.name, column.dtype, &column.shape(rows))
     };
     let places = columns.iter().map(place).collect::<Result<_, _>>()?;
     Ok((rows, places))

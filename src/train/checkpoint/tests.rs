@@ -1,5 +1,6 @@
 //! Checkpoints that are written, read, cut and damaged.
 
+use std::fs;
 use std::ops::Range;
 
 use safetensors::SafeTensors;
@@ -41,7 +42,7 @@ fn about(iteration: u32) -> Checkpoint {
 
 /// Writes a model of five Gaussians of degree 2.
 fn written(model_path: &Path, iteration: u32) -> PathBuf {
-    about(iteration).write(model_path, &mut model(2, 5)).unwrap()
+    about(iteration).write(model_path, &mut model(2, 5), None).unwrap()
 }
 
 fn read_whole(path: &Path) -> Snapshot<Gaussians> {
@@ -76,7 +77,7 @@ fn optional_columns_are_in_the_file_if_the_model_has_them() {
     let filtered = Snapshot { filter_3d: column(), ..plain.clone() };
     let both = Snapshot { absolute_norm_sums: column(), ..filtered.clone() };
     for (whole, tensors) in [(plain, 20), (filtered, 21), (both, 22)] {
-        let path = about(3).write(folder.path(), &mut whole.clone()).unwrap();
+        let path = about(3).write(folder.path(), &mut whole.clone(), None).unwrap();
         let bytes = fs::read(&path).unwrap();
         assert_eq!(SafeTensors::deserialize(&bytes).unwrap().len(), tensors);
         let stored = StoredCheckpoint::open(&path).unwrap();
@@ -85,7 +86,7 @@ fn optional_columns_are_in_the_file_if_the_model_has_them() {
     }
     let mut broken = model(0, 5);
     broken.filter_3d = vec![0.0, 1.0, f32::NAN, 0.0, 0.0];
-    let path = about(4).write(folder.path(), &mut broken).unwrap();
+    let path = about(4).write(folder.path(), &mut broken, None).unwrap();
     let error = StoredCheckpoint::open(&path).unwrap_err().to_string();
     assert!(error.contains("`filter_3d` is not finite at element 2"), "{error}");
 }
@@ -94,7 +95,7 @@ fn optional_columns_are_in_the_file_if_the_model_has_them() {
 fn columns_of_several_chunks_lie_one_behind_the_other() {
     let folder = tempfile::tempdir().unwrap();
     let mut whole = model(0, 2 * CHUNK_ROWS + 77);
-    let path = about(1).write(folder.path(), &mut whole).unwrap();
+    let path = about(1).write(folder.path(), &mut whole, None).unwrap();
     let bytes = fs::read(&path).unwrap();
     let header_bytes = usize::try_from(u64::from_le_bytes(bytes[..8].try_into().unwrap())).unwrap();
     assert!(bytes[8 + header_bytes..] == columns::bytes(&whole).concat());
@@ -143,11 +144,11 @@ fn each_row_is_asked_for_once_and_a_fault_on_the_way_leaves_the_old_file() {
     let folder = tempfile::tempdir().unwrap();
     let whole = model(0, CHUNK_ROWS + 5);
     let mut source = Fragile { whole, asked_for: Vec::new(), broken_from: usize::MAX };
-    let path = about(9).write(folder.path(), &mut source).unwrap();
+    let path = about(9).write(folder.path(), &mut source, None).unwrap();
     assert_eq!(source.asked_for, [0..CHUNK_ROWS, CHUNK_ROWS..CHUNK_ROWS + 5]);
     let before = fs::read(&path).unwrap();
     source.broken_from = CHUNK_ROWS;
-    let error = about(9).write(folder.path(), &mut source).unwrap_err();
+    let error = about(9).write(folder.path(), &mut source, None).unwrap_err();
     assert!(matches!(error, crate::train::TrainError::Device(_)), "{error}");
     assert!(fs::read(&path).unwrap() == before);
     assert_eq!(fs::read_dir(folder.path().join("checkpoints")).unwrap().count(), 1);
@@ -156,7 +157,7 @@ fn each_row_is_asked_for_once_and_a_fault_on_the_way_leaves_the_old_file() {
 #[test]
 fn harmonics_above_a_lower_degree_are_left_out_with_their_moments() {
     let folder = tempfile::tempdir().unwrap();
-    let path = about(5).write(folder.path(), &mut model(3, 40)).unwrap();
+    let path = about(5).write(folder.path(), &mut model(3, 40), None).unwrap();
     for degree in [0, 1, 2, 3] {
         let mut expected = model(3, 40);
         expected.parameters.lower_sh_degree(degree);
@@ -184,7 +185,7 @@ fn equal_runs_write_equal_files() {
 #[test]
 fn a_checkpoint_of_no_gaussians_is_read_again() {
     let folder = tempfile::tempdir().unwrap();
-    let path = about(1).write(folder.path(), &mut model(3, 0)).unwrap();
+    let path = about(1).write(folder.path(), &mut model(3, 0), None).unwrap();
     assert!(StoredCheckpoint::open(&path).unwrap().is_empty());
     assert_eq!(read_whole(&path), model(3, 0));
 }
@@ -245,13 +246,13 @@ fn another_version_is_named_and_values_that_are_no_numbers_are_damage() {
 
     let mut broken = model(2, 5);
     broken.parameters.means[4] = f32::NAN;
-    let path = about(6).write(folder.path(), &mut broken).unwrap();
+    let path = about(6).write(folder.path(), &mut broken, None).unwrap();
     let error = StoredCheckpoint::open(&path).unwrap_err();
     assert!(error.to_string().contains("`parameters.means` is not finite at element 4"));
     // Beyond what is looked at in one go.
     let mut broken = model(0, 120_000);
     broken.second_moments.quats[400_001] = f32::INFINITY;
-    let path = about(7).write(folder.path(), &mut broken).unwrap();
+    let path = about(7).write(folder.path(), &mut broken, None).unwrap();
     let error = StoredCheckpoint::open(&path).unwrap_err();
     assert!(error.to_string().contains("`second_moments.quats` is not finite at element 400001"));
 }

@@ -17,21 +17,9 @@ use crate::model::Primitive;
 use crate::train::TrainError;
 
 impl Checkpoint {
-    /// Writes the checkpoint of this model into the model folder: to a temporary file, synced and
-    /// renamed. Holds one chunk of the model at a time.
+    /// Writes the checkpoint of this model, and what was learned of the photographs' colours, into the
+    /// model folder: to a temporary file, synced and renamed. Holds one chunk of the model at a time.
     pub fn write<P: Primitive, S: Rows<P>>(
-        &self,
-        model_path: &Path,
-        model: &mut S,
-    ) -> Result<PathBuf, TrainError>
-    where
-        TrainError: From<S::Error>,
-    {
-        self.write_with(model_path, model, None)
-    }
-
-    /// The same with what was learned of the photographs' colours.
-    pub fn write_with<P: Primitive, S: Rows<P>>(
         &self,
         model_path: &Path,
         model: &mut S,

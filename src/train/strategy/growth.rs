@@ -1,11 +1,12 @@
 //! Growth by gradients, as 3DGS and GOF have it (Kerbl et al. 2023, section 5): small candidates are
 //! copied, large ones split, what is transparent or too large is removed, and opacities are reset.
 
-use super::interface::Site;
+use super::interface::{Site, StepExtras, Strategy};
 use super::rounds::Rounds;
-use crate::backend::{Adjust, Edit, EditRule, Grow, Keep, Pick, ScoreRule};
+use crate::backend::{Adjust, Edit, EditRule, Grow, Keep, Pick, ScoreRule, Statistics};
 use crate::config::{Color, Config};
 use crate::math::random::{Purpose, Stream};
+use crate::memory::plan::RoundShape;
 use crate::model::Gaussians;
 use crate::train::event::RoundReport;
 use crate::train::span::Span;
@@ -30,14 +31,13 @@ pub fn fade_depth(config: &Config, scene: SceneScale) -> f64 {
     config.densify.near_fade * scene.extent.min(scene.unit)
 }
 
-/// The rounds of growth by gradients.
+/// Growth by gradients.
 #[derive(Clone, Debug)]
 pub(super) struct GradientGrowth {
-    pub(super) rounds: Rounds,
-    /// Mean gradient of a candidate.
-    pub(super) gradient_min: f64,
-    /// Largest scale of a small candidate, world units.
-    pub(super) small_max: f64,
+    rounds: Rounds,
+    statistics: Statistics,
+    extras: StepExtras,
+    rule: ScoreRule,
     /// Largest scale that stays once large Gaussians are removed, world units.
     scale_max: f64,
     most: Option<u64>,
@@ -48,45 +48,28 @@ pub(super) struct GradientGrowth {
 }
 
 impl GradientGrowth {
-    pub(super) fn new(config: &Config, scene: SceneScale) -> Self {
+    /// By these sums of gradients.
+    pub(super) fn new(config: &Config, scene: SceneScale, statistics: Statistics) -> Self {
         let options = &config.densify;
         let is_white = config.scene.background_color() == Color::WHITE;
+        let min = options.densify_grad_threshold;
+        let small_max = options.percent_dense * scene.extent;
         Self {
             rounds: Rounds::new(options),
-            gradient_min: options.densify_grad_threshold,
-            small_max: options.percent_dense * scene.extent,
+            statistics,
+            extras: StepExtras::of(config, scene),
+            rule: match statistics {
+                Statistics::Both => ScoreRule::GradientOrQuantile { min, small_max },
+                Statistics::Norms | Statistics::AbsoluteNorms => {
+                    ScoreRule::Gradient { min, small_max }
+                }
+            },
             scale_max: SCALE_MAX_SHARE * scene.extent,
             most: options.max_points,
             seed: config.run.seed,
             reset_interval: options.opacity_reset_interval,
             first_reset: is_white.then_some(options.densify_from_iter),
         }
-    }
-
-    /// A round with as many births as the cap and the memory allow. Where memory is short in spite of
-    /// that, a round without births; and where even that is refused, none.
-    pub(super) fn round<D: Edit<Gaussians>>(
-        &self,
-        site: &mut Site<'_, D>,
-        rule: &ScoreRule,
-    ) -> Result<RoundReport, TrainError> {
-        let candidates = site.score(rule)?;
-        let wanted = candidates.count();
-        let births = site.grant(wanted.min(self.room(site.len())))?;
-        let picks = [Pick::Best(births), Pick::Best(0)];
-        let picks = if births > 0 { &picks[..] } else { &picks[1..] };
-        let rule = self.edit_rule(site.iteration());
-        let done =
-            site.edit(&candidates, picks, &rule, "a round of density control is left out")?;
-        let refused = done.map_or(0, |done| wanted - done.copied - done.split);
-        let done = done.unwrap_or_default();
-        let counts = vec![
-            ("cloned", done.copied),
-            ("split", done.split),
-            ("refused", refused),
-            ("pruned", done.removed),
-        ];
-        Ok(RoundReport { event: "densified", counts })
     }
 
     /// How many more Gaussians there may be by `--max-points`.
@@ -108,22 +91,63 @@ impl GradientGrowth {
             },
         }
     }
+}
+
+impl<D: Edit<Gaussians>> Strategy<D> for GradientGrowth {
+    fn observes(&self, iteration: u32) -> Option<Statistics> {
+        self.rounds.may_follow(iteration).then_some(self.statistics)
+    }
+
+    fn step_extras(&self, _span: Span) -> StepExtras {
+        self.extras
+    }
+
+    fn due(&self, span: Span) -> bool {
+        self.rounds.is_due(span)
+    }
+
+    /// A round with as many births as the cap and the memory allow. Where memory is short in spite of
+    /// that, a round without births; and where even that is refused, none.
+    fn round(&self, site: &mut Site<'_, D>) -> Result<RoundReport, TrainError> {
+        let candidates = site.score(&self.rule)?;
+        let wanted = candidates.count();
+        let births = site.grant(wanted.min(self.room(site.len())))?;
+        let picks = [Pick::Best(births), Pick::Best(0)];
+        let picks = if births > 0 { &picks[..] } else { &picks[1..] };
+        let rule = self.edit_rule(site.iteration());
+        let done =
+            site.edit(&candidates, picks, &rule, "a round of density control is left out")?;
+        let refused = done.map_or(0, |done| wanted - done.copied - done.split);
+        let done = done.unwrap_or_default();
+        let counts = vec![
+            ("cloned", done.copied),
+            ("split", done.split),
+            ("refused", refused),
+            ("pruned", done.removed),
+        ];
+        Ok(RoundReport { event: "densified", counts })
+    }
 
     /// Opacities are reset every interval, and once more where density control begins over white.
-    pub(super) fn adjust(&self, span: Span) -> Option<Adjust> {
+    fn adjust(&self, span: Span) -> Option<Adjust> {
         let first = self.first_reset.filter(|&first| span.hits(first));
         let mut resets = first.into_iter().chain(span.multiple(self.reset_interval));
         let is_due = resets.any(|reset| self.rounds.may_follow(reset));
         is_due.then_some(Adjust::OpacityCeiling(RESET_OPACITY))
+    }
+
+    fn shape(&self) -> RoundShape {
+        RoundShape::Grow
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::cpu::Cpu;
 
     fn growth(config: &Config, extent: f64) -> GradientGrowth {
-        GradientGrowth::new(config, SceneScale { extent, unit: 1.0 })
+        GradientGrowth::new(config, SceneScale { extent, unit: 1.0 }, Statistics::Norms)
     }
 
     #[test]
@@ -134,7 +158,7 @@ mod tests {
             EditRule::Share => unreachable!(),
         };
         assert_eq!((scale_max(3000), scale_max(3100)), (None, Some(0.2)));
-        assert_eq!(growth.small_max, 0.02);
+        assert_eq!(growth.rule, ScoreRule::Gradient { min: 2e-4, small_max: 0.02 });
     }
 
     #[test]
@@ -142,7 +166,9 @@ mod tests {
         let mut config = Config::default();
         let resets = |config: &Config| -> Vec<u32> {
             let growth = growth(config, 1.0);
-            (0..=30_000).filter(|&i| growth.adjust(Span::of(i)).is_some()).collect()
+            (0..=30_000)
+                .filter(|&i| Strategy::<Cpu<f32>>::adjust(&growth, Span::of(i)).is_some())
+                .collect()
         };
         assert_eq!(resets(&config), [3000, 6000, 9000, 12_000]);
         config.scene.white_background = true;

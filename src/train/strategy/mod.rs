@@ -2,7 +2,7 @@
 //! does it.
 //!
 //! A strategy is one file here, one row of [`of`], and its name with what it implies for other options in
-//! `config/options.rs`.
+//! `config/strategy.rs`.
 
 mod adc;
 mod gof;
@@ -15,8 +15,8 @@ pub use growth::fade_depth;
 pub use interface::{Site, StepExtras, Strategy};
 pub use rounds::Rounds;
 
-use self::adc::Adc;
-use self::gof::Gof;
+use self::adc::adc;
+use self::gof::gof;
 use self::mcmc::Mcmc;
 use super::SceneScale;
 use crate::backend::Edit;
@@ -26,8 +26,8 @@ use crate::model::Gaussians;
 /// The strategy that the options name, for a scene of this scale.
 pub fn of<D: Edit<Gaussians>>(config: &Config, scene: SceneScale) -> Box<dyn Strategy<D>> {
     match config.densify.strategy {
-        Name::Adc => Box::new(Adc::new(config, scene)),
-        Name::Gof => Box::new(Gof::new(config, scene)),
+        Name::Adc => Box::new(adc(config, scene)),
+        Name::Gof => Box::new(gof(config, scene)),
         Name::Mcmc => Box::new(Mcmc::new(config, scene)),
     }
 }

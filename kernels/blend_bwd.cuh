@@ -1,0 +1,216 @@
+// The backward pass of `blend`: a chunk of a tile's list, from pixel gradients back to splats. `blend.cu`
+// says how its warps share the work; `maps.cuh` has the statistics and maps that are its variants.
+#pragma once
+
+#include "composite.cuh"
+#include "maps.cuh"
+
+// A pixel on its way front to back.
+template <class Aux>
+struct PixelWalk {
+    float transmittance;  // negative once finished
+    float d_behind;       // gradient of the pixel times the colour of what is not yet passed
+    float3 d_color;
+    typename Aux::Gradient d_aux;
+};
+
+// Passes a splat: the weight of its colour and the gradient of its exponent. With B the colour from
+// behind the splat, dC/d_alpha = T c - B / (1 - alpha); no gradient passes an opacity that was clamped.
+template <class Aux>
+__device__ inline float2 blend_backward_step(const PixelAlpha& pixel, float3 shade, typename Aux::Value value,
+                                   PixelWalk<Aux>& walk) {
+    const float before = walk.transmittance;
+    const float alpha = composite(pixel, walk.transmittance);
+    const float d_shade = Aux::dot_gradient(dot(shade, walk.d_color), value, walk.d_aux);
+    const float weight = alpha * before;
+    walk.d_behind = fmaf(-weight, d_shade, walk.d_behind);
+    const float d_alpha = fmaf(before, d_shade, -walk.d_behind * fast_reciprocal(1.0f - alpha));
+    return {weight, pixel.unclamped < ALPHA_MAX ? d_alpha * alpha : 0.0f};
+}
+
+// The first visit: the lane is a pixel. Opacities do not wait for each other, so that those of a
+// GROUP come before the walk past it; a batch ends with whole groups.
+template <class Footprint, class Aux>
+__device__ inline void accumulate_pixels(WarpScratch<Footprint, Aux>& own, uint32_t count, const Part& part,
+                                    PixelWalk<Aux>& walk) {
+    const uint32_t lane = threadIdx.x % WARP;
+    for (uint32_t first = 0; first < count; first += GROUP) {
+        PixelAlpha alphas[GROUP];
+        float3 shades[GROUP];
+        typename Aux::Value values[GROUP] = {};
+        float2 notes[GROUP];
+#pragma unroll
+        for (uint32_t i = 0; i < GROUP; ++i) {
+            const typename Footprint::Row row = own.rows.get(first + i);
+            alphas[i] = pixel_alpha(row, part.centre_px);
+            shades[i] = row.color();
+            values[i] = own.value(first + i);
+        }
+#pragma unroll
+        for (uint32_t i = 0; i < GROUP; ++i) {
+            notes[i] = blend_backward_step<Aux>(alphas[i], shades[i], values[i], walk);
+        }
+#pragma unroll
+        for (uint32_t i = 0; i < GROUP; ++i) {
+            own.of_pixel[(first + i) * NOTE_STRIDE + lane] = notes[i];
+        }
+    }
+}
+
+// Sums over pixels: the footprint's, of the colour's weights, and what `Stats` and `Aux` sum.
+template <class Footprint, class Stats, class Aux>
+struct Sums {
+    typename Footprint::Moments moments;
+    float3 color;
+    Stats stats;
+    Aux aux;
+};
+
+// Half of a lane's splat: two of the part's four rows.
+template <class Stats, class Footprint, class Aux>
+__device__ inline Sums<Footprint, Stats, Aux> half_of_sums(const WarpScratch<Footprint, Aux>& own,
+                                                           uint32_t k, uint32_t half,
+                                                           const typename Footprint::Offsets& from) {
+    Sums<Footprint, Stats, Aux> m = {};
+#pragma unroll
+    for (uint32_t i = 0; i < 2; ++i) {
+        typename Footprint::Line line(from, 2 * half + i);
+#pragma unroll
+        for (uint32_t x = 0; x < PART_WIDTH; ++x) {
+            const uint32_t pixel = (2 * half + i) * PART_WIDTH + x;
+            const float2 note = own.of_pixel[k * NOTE_STRIDE + pixel];
+            const float weight = note.x, e = note.y;
+            const float4 d = own.d_color[pixel];
+            line.add(e, x);
+            m.color.x += weight * d.x;
+            m.color.y += weight * d.y;
+            m.color.z += weight * d.z;
+            m.stats.add(e, line.slope_x(from, x), line.slope_y(from, x));
+            m.aux.add(weight, d.w, own, pixel);
+        }
+        m.moments.add(line, from, 2 * half + i);
+    }
+    return m;
+}
+
+// The second visit: the lane is half of a splat.
+template <class Stats, class Footprint, class Aux>
+__device__ inline void accumulate_splats(const BlendArgs& a, const WarpScratch<Footprint, Aux>& own,
+                                         uint32_t count, const Part& part) {
+    const uint32_t lane = threadIdx.x % WARP;
+    const uint32_t k = lane % BATCH;
+    const typename Footprint::Shape shape = own.rows.shape(k);
+    Sums<Footprint, Stats, Aux> m = half_of_sums<Stats>(own, k, lane / BATCH, {shape, part});
+    m.moments.add_halves();
+    for (float* sum : {&m.color.x, &m.color.y, &m.color.z}) *sum = both_halves(*sum);
+    m.stats.add_halves();
+    m.aux.add_halves();
+    if (k >= count) return;
+    const uint32_t slot = shape.number();
+    float4* const record =
+        reinterpret_cast<float4*>(a.gradients) + uint64_t{slot} * Footprint::QUADS;
+    if (lane < BATCH) {
+        m.moments.store_first(record, shape, m.stats.sums().x);
+        m.aux.store(a, slot);
+    } else {
+        m.moments.store_second(record, m.stats.sums().y);
+        add_quad(record + Footprint::QUADS - 1,
+                 {m.color.x, m.color.y, m.color.z, m.aux.d_inverse_depth()});
+    }
+}
+
+// One chunk of a tile's list in one part of the tile's pixels, by a warp on its own.
+template <class Stats, class Footprint, class Aux>
+__device__ inline void blend_part_bwd(const BlendArgs& a, WarpScratch<Footprint, Aux>& own,
+                                      uint32_t tile, uint32_t chunk, uint32_t part_in_tile) {
+    const float4* __restrict__ splats = reinterpret_cast<const float4*>(a.splats);
+    const uint32_t lane = threadIdx.x % WARP;
+    const uint32_t reached = a.reached[tile * PARTS + part_in_tile];
+    if (reached <= chunk * BLEND_CHUNK) return;
+    const uint32_t end = min(reached - chunk * BLEND_CHUNK, BLEND_CHUNK);
+    const uint32_t of_tile = a.ranges[tile].start;
+    const uint32_t start = of_tile + chunk * BLEND_CHUNK;
+    // Each lane keeps the hits of another WARP of instances.
+    uint32_t hits_of_round = 0;
+    if (lane * WARP < end) {
+        const uint32_t round = chunk * (BLEND_CHUNK / WARP) + lane;
+        hits_of_round = a.hits[hits_at(of_tile, tile) + uint64_t{round} * PARTS + part_in_tile];
+    }
+    const uint32_t* __restrict__ slots = a.splat_from_instance + start;
+    const Part part = part_of(a.size, a.tiles_wide, tile, part_in_tile);
+
+    PixelWalk<Aux> walk = {};
+    walk.transmittance = -1.0f;
+    if (part.inside) {
+        const uint64_t pixel = uint64_t{part.pixel.y} * a.size[0] + part.pixel.x;
+        const uint64_t at = state_at(start, part_in_tile);
+        const float* const d = a.d_image + pixel * 3;
+        const float* const c = a.image + pixel * 3;
+        float4 state = {0.0f, 0.0f, 0.0f, 1.0f};
+        if (chunk > 0) state = reinterpret_cast<const float4*>(a.states)[at];
+        walk.d_color = {d[0], d[1], d[2]};
+        walk.transmittance = state.w;
+        walk.d_behind =
+            (c[0] - state.x) * d[0] + (c[1] - state.y) * d[1] + (c[2] - state.z) * d[2];
+        walk.d_aux = Aux::load(a, {pixel, at, chunk == 0}, walk.d_behind);
+    }
+    own.put_gradient(walk.d_aux);
+    own.d_color[lane] = {walk.d_color.x, walk.d_color.y, walk.d_color.z,
+                         Aux::inverse_depth(walk.d_aux)};
+
+    uint32_t queued = 0;
+    uint32_t next = slots[min(lane, end - 1)];  // read a round ahead
+    for (uint32_t base = 0; base < end; base += WARP) {
+        // Fill the queue from 32 instances.
+        const uint32_t slot = next;
+        next = slots[min(base + lane + WARP, end - 1)];
+        const uint32_t hits = __shfl_sync(FULL_WARP, hits_of_round, base / WARP);
+        if (hits >> lane & 1) own.queue[queued + __popc(hits & lanes_below())] = slot;
+        queued += __popc(hits);
+        const bool at_end = base + WARP >= end;
+        uint32_t taken = 0;
+        while (queued - taken >= BATCH || (at_end && queued > taken)) {
+            const uint32_t count = min(queued - taken, BATCH);
+            __syncwarp();  // the queue is there
+            if (lane < count) {
+                const uint32_t of_row = own.queue[taken + lane];
+                const float4* const record = splats + uint64_t{of_row} * Footprint::QUADS;
+                const Footprint footprint = Footprint::load(record);
+                own.rows.put(lane, row_of(footprint, record, of_row));
+                own.put(a, lane, of_row, footprint.depth());
+            } else if (lane < BATCH) {
+                own.rows.put(lane, unseen_row(Footprint{}));
+                own.put_unseen(lane);
+            }
+            __syncwarp();  // the rows are there
+            accumulate_pixels(own, count, part, walk);
+            __syncwarp();  // the notes are there
+            accumulate_splats<Stats>(a, own, count, part);
+            taken += count;
+        }
+        // What is left moves to the front of the queue.
+        queued -= taken;
+        __syncwarp();  // the queue and the notes have been read
+        const uint32_t rest = lane < queued ? own.queue[taken + lane] : 0;
+        __syncwarp();  // the rest is in registers
+        if (lane < queued) own.queue[lane] = rest;
+    }
+}
+
+template <class Footprint, class Stats, class Aux>
+__device__ inline void blend_chunk_bwd(const BlendArgs& a) {
+    __shared__ WarpScratch<Footprint, Aux> scratch[BLEND_BWD_BLOCK / WARP];
+    __shared__ uint32_t taken;
+    if (blockIdx.x >= *a.chunk_count) return;
+    if (threadIdx.x == 0) taken = 0;
+    __syncthreads();  // no part is taken yet
+    while (true) {
+        uint32_t part = 0;
+        if (threadIdx.x % WARP == 0) part = atomicAdd(&taken, 1);
+        part = __shfl_sync(FULL_WARP, part, 0);
+        if (part >= PARTS) return;
+        // Read again for every part: to hold them takes registers.
+        const uint2 chunk = reinterpret_cast<const uint2*>(a.chunks)[blockIdx.x];
+        blend_part_bwd<Stats>(a, scratch[threadIdx.x / WARP], chunk.x, chunk.y, part);
+    }
+}

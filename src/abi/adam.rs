@@ -1,0 +1,150 @@
+//! Arguments of the kernels of `adam`, and what it leaves for later.
+
+use super::view::Camera;
+use super::{In, Out};
+
+constants! {
+    /// Threads in a block of `adam` and `catch_up_all`.
+    pub const ADAM_BLOCK: u32 = 128;
+    /// Most views of a step.
+    pub const MAX_VIEWS: u32 = 8;
+    /// Lengths of the tables of `LazyAdam`.
+    pub const MOMENTUM_STEPS: u32 = 128;
+}
+
+abi! {
+    /// What steps without a gradient do to the colours, as `lazy_adam.cuh` uses it.
+    pub struct LazyAdam {
+        /// `MOMENTUM_STEPS` of them: by how much a constant coefficient moves in so many steps up to now, in units of its first
+        /// moment over the root of its second.
+        pub drift_dc: [f32; 128],
+        /// The same of the other coefficients.
+        pub drift_rest: [f32; 128],
+        /// Binary logarithm of the first moment's decay.
+        pub log2_beta_1: f32,
+        /// Binary logarithm of the second moment's decay.
+        pub log2_beta_2: f32,
+        /// Steps that the model has taken.
+        pub steps: u32,
+        /// Fills up to the alignment.
+        pub reserved: u32,
+    }
+
+    /// `settle`: what `adam_extended` wants to know of splats goes into their gradients.
+    pub struct FoldArgs<'a> {
+        /// [visible, 12]
+        pub splats: In<'a, f32>,
+        /// [visible, 12]: of opacities those of their logarithms, of colours those of what was not held
+        /// at 0, of inverse depths those of depths.
+        pub gradients: Out<'a, f32>,
+        /// Splats.
+        pub visible: u32,
+        /// Nothing.
+        pub reserved: u32,
+    }
+
+    /// A view of a step: where its splats are, and their gradients.
+    pub struct ViewArgs<'a> {
+        /// Slot of each Gaussian's splat; `[gaussians]`.
+        pub splat_from_gaussian: In<'a, u32>,
+        /// [visible, 12]. Null where the gradients are settled, as all are of `adam_views` and
+        /// `adam_views_compact`.
+        pub splats: In<'a, f32>,
+        /// [visible, 12]
+        pub gradients: In<'a, f32>,
+        /// [visible, 4], as in `BlendArgs`. Null where normals were not compared.
+        pub d_features: In<'a, f32>,
+        /// The view.
+        pub camera: Camera,
+        /// Degree of the harmonics in use.
+        pub sh_degree: u32,
+        /// Fills up to the alignment.
+        pub reserved: u32,
+    }
+
+    /// `adam` and `adam_compact`: a step of every parameter. `adam_extended` and
+    /// `adam_extended_compact`: with filters, inverse depths, surfaces, regularisers and noise.
+    pub struct AdamArgs<'a> {
+        /// [lane blocks, 11, 32]
+        pub geometry: Out<'a, f32>,
+        /// [lane blocks, words of 11 values, 32]
+        pub geometry_first: Out<'a, u32>,
+        /// [lane blocks, 11, 32]
+        pub geometry_second: Out<'a, f32>,
+        /// [lane blocks, words of `sh_width` values, 32]
+        pub sh: Out<'a, u32>,
+        /// Its first moments.
+        pub sh_first: Out<'a, u32>,
+        /// Its second moments.
+        pub sh_second: Out<'a, u32>,
+        /// Steps that each lane block's SH has taken; [lane blocks].
+        pub sh_steps: Out<'a, u32>,
+        /// The views whose mean gradient the step goes down, `view_count` of them.
+        pub views: [ViewArgs<'a>; 8],
+        /// Twice the least `index * FAULT_GROUPS + group` whose value or moment is not finite, plus 1 for
+        /// an infinity.
+        pub fault: Out<'a, u64>,
+        /// Standard deviations of the 3D filter, world units; `[gaussians]`. Null where there is none.
+        pub filter_3d: In<'a, f32>,
+        /// Added to the gradients of the geometry; [gaussians, 12], of which the last of a row says
+        /// nothing. Null where there is nothing to add.
+        pub surface: In<'a, f32>,
+        /// Of the stream of random numbers that `adam_compact` rounds with.
+        pub key: u64,
+        /// Of the stream of the random motion.
+        pub noise_key: u64,
+        /// What colours that were left behind have missed.
+        pub lazy: LazyAdam,
+        /// Learning rates over the first moment's bias correction: means, log-scales, quaternions,
+        /// opacity logits, colours, harmonics.
+        pub rates: [f32; 6],
+        /// Decay of the first moment.
+        pub beta_1: f32,
+        /// Decay of the second moment.
+        pub beta_2: f32,
+        /// 1 - `beta_1`, rounded once.
+        pub one_less_beta_1: f32,
+        /// 1 - `beta_2`, rounded once.
+        pub one_less_beta_2: f32,
+        /// 1 / √(bias correction of the second moment).
+        pub inverse_root_correction: f32,
+        /// Added to the root.
+        pub epsilon: f32,
+        /// Number of Gaussians.
+        pub gaussians: u32,
+        /// Number of views: 1, but of `adam_views` and `adam_views_compact`.
+        pub view_count: u32,
+        /// What each view's gradients count for: 1 / `view_count`.
+        pub view_share: f32,
+        /// Values of harmonics per Gaussian.
+        pub sh_width: u32,
+        /// Gradient of every opacity.
+        pub d_opacity: f32,
+        /// Gradient of every scale.
+        pub d_scale: f32,
+        /// Factor of the random motion; 0 of none.
+        pub noise_rate: f32,
+        /// Fills up to the alignment.
+        pub reserved: u32,
+    }
+
+    /// `catch_up_all` and `catch_up_all_compact`: bring the SH of every lane block up to date.
+    pub struct CatchUpArgs<'a> {
+        /// [lane blocks, words of `sh_width` values, 32]
+        pub sh: Out<'a, u32>,
+        /// Its first moments.
+        pub sh_first: Out<'a, u32>,
+        /// Its second moments.
+        pub sh_second: Out<'a, u32>,
+        /// Steps that each lane block's SH has taken; [lane blocks].
+        pub sh_steps: Out<'a, u32>,
+        /// As in `AdamArgs`.
+        pub key: u64,
+        /// What they have missed.
+        pub lazy: LazyAdam,
+        /// Number of lane blocks.
+        pub lane_blocks: u32,
+        /// Values of harmonics per Gaussian.
+        pub sh_width: u32,
+    }
+}

@@ -1,0 +1,58 @@
+//! Arguments of the kernels of `project`.
+
+use super::adam::LazyAdam;
+use super::view::{Camera, Counts, TileRect};
+use super::{In, Out};
+
+constants! {
+    /// Threads in a block of `project_fwd`.
+    pub const PROJECT_BLOCK: u32 = 128;
+}
+
+abi! {
+    /// `project_fwd` and `project_fwd_compact`: Gaussians to splats. `project_fwd_extended` and
+    /// `project_fwd_extended_compact`: with the filters of the model and the view.
+    pub struct ProjectArgs<'a> {
+        /// [lane blocks, 11, 32]
+        pub geometry: In<'a, f32>,
+        /// Standard deviations of the 3D filter, world units; `[gaussians]`. Null where there is none.
+        pub filter_3d: In<'a, f32>,
+        /// [lane blocks, words of `sh_width` values, 32]
+        pub sh: In<'a, u32>,
+        /// Its first moments.
+        pub sh_first: In<'a, u32>,
+        /// Its second moments.
+        pub sh_second: In<'a, u32>,
+        /// Steps that each lane block's SH has taken; [lane blocks].
+        pub sh_steps: In<'a, u32>,
+        /// Slot of each Gaussian's splat; `[gaussians]`.
+        pub splat_from_gaussian: Out<'a, u32>,
+        /// [capacity, 12]: centre x y, opacity, least exponent; conic xx xy yy, depth; colour,
+        /// index of the Gaussian in its bits.
+        pub splats: Out<'a, f32>,
+        /// Tiles that may be reached; `[capacity]`.
+        pub tiles: Out<'a, TileRect>,
+        /// Bits of the depth; `[capacity]`.
+        pub depth_keys: Out<'a, u32>,
+        /// 0, 1, 2, ...; `[capacity]`.
+        pub slots: Out<'a, u32>,
+        /// Tiles that are reached; `[capacity]`.
+        pub instance_counts: Out<'a, u32>,
+        /// As in `AdamArgs`, of colours.
+        pub fault: Out<'a, u64>,
+        /// Starts at 0.
+        pub counts: Out<'a, Counts>,
+        /// The view.
+        pub camera: Camera,
+        /// What colours that were left behind have missed.
+        pub lazy: LazyAdam,
+        /// Number of Gaussians.
+        pub gaussians: u32,
+        /// Splats that there is room for.
+        pub capacity: u32,
+        /// Degree of the harmonics in use.
+        pub sh_degree: u32,
+        /// Values of harmonics per Gaussian.
+        pub sh_width: u32,
+    }
+}

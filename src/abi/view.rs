@@ -1,0 +1,107 @@
+//! What kernels of all stages share: a view, its tiles, and the splats in it.
+
+constants! {
+    /// Width and height of a tile in pixels.
+    pub const TILE: u32 = 16;
+    /// Variance added to every splat, px².
+    pub const DILATION_PX2: f32 = 0.3;
+    /// Opacity below which a splat leaves a pixel untouched.
+    pub const ALPHA_MIN: f32 = 1.0 / 255.0;
+    /// Opacities are held below 1.
+    pub const ALPHA_MAX: f32 = 0.99;
+    /// A pixel is finished before its transmittance falls below this.
+    pub const TRANSMITTANCE_MIN: f32 = 1e-4;
+    /// Values per Gaussian that are no colours: mean, log-scale, quaternion, opacity logit.
+    pub const GEOMETRY_WIDTH: u32 = 11;
+    /// Floats of a splat's record, and of its gradients'.
+    pub const RECORD_WIDTH: u32 = 12;
+    /// No splat of a view belongs to the Gaussian.
+    pub const UNSEEN: u32 = 0xffff_ffff;
+    /// Most rows of tiles of an image, which is at most 65,535 pixels high.
+    pub const TILE_ROWS_MAX: u32 = 4_096;
+    /// Most tiles whose numbers, and the number behind the last, fit keys of 16 bits.
+    pub const SHORT_KEYS_MAX: u32 = 65_535;
+    /// Groups of parameters that a fault may name.
+    pub const FAULT_GROUPS: u32 = 8;
+}
+
+abi! {
+    /// A view as the kernels take it.
+    pub struct Camera {
+        /// Rotation from world to camera, in rows.
+        pub rotation: [f32; 9],
+        /// Translation from world to camera.
+        pub translation: [f32; 3],
+        /// Where the camera stands.
+        pub centre_world: [f32; 3],
+        /// Focal lengths in pixels.
+        pub focal_px: [f32; 2],
+        /// Principal point in pixels.
+        pub centre_px: [f32; 2],
+        /// Bounds of x/z and of y/z within which the projection's Jacobian is evaluated: low x,
+        /// high x, low y, high y.
+        pub guard: [f32; 4],
+        /// Width and height in pixels.
+        pub size: [u32; 2],
+        /// Tiles in a row and in a column.
+        pub tiles: [u32; 2],
+        /// Depth that a Gaussian must exceed to be drawn, world units.
+        pub near: f32,
+        /// Variance added to every splat, px²; of the kernels that are `extended` only, the others add
+        /// `DILATION_PX2`.
+        pub variance_px2: f32,
+        /// Not 0: opacity falls as a splat is widened by it; of the same kernels.
+        pub compensates: u32,
+    }
+
+    /// Tiles x0..x1 by y0..y1.
+    pub struct TileRect {
+        /// First column.
+        pub x0: u16,
+        /// First row.
+        pub y0: u16,
+        /// Column behind the last.
+        pub x1: u16,
+        /// Row behind the last.
+        pub y1: u16,
+    }
+
+    /// Instances `start..end`.
+    pub struct TileRange {
+        /// The first.
+        pub start: u32,
+        /// The one behind the last.
+        pub end: u32,
+    }
+
+    /// What `project_fwd` counts.
+    pub struct Counts {
+        /// Pairs of a splat and a tile that it reaches.
+        pub instances: u64,
+        /// Gaussians that the view sees.
+        pub visible: u32,
+        /// Fills up to the alignment.
+        pub reserved: u32,
+    }
+
+    /// The gradients of a splat, as `blend_bwd` adds them up over the pixels. Once they are settled,
+    /// `d_opacity` is that of the opacity's logarithm, `d_inverse_depth` that of the depth, and colour
+    /// channels that were held at 0 have none.
+    pub struct SplatGradient {
+        /// Of the centre, px.
+        pub d_mean_px: [f32; 2],
+        /// Of the opacity.
+        pub d_opacity: f32,
+        /// Sum over the pixels of the absolute value of their share in `d_mean_px[0]`; 0 where no one
+        /// asks for it.
+        pub absolute_x: f32,
+        /// Of the conic: xx, xy (counted once), yy; per px⁻².
+        pub d_conic: [f32; 3],
+        /// The same as `absolute_x`, of `d_mean_px[1]`.
+        pub absolute_y: f32,
+        /// Of the colour.
+        pub d_color: [f32; 3],
+        /// Of the inverse depth; 0 where none was compared.
+        pub d_inverse_depth: f32,
+    }
+}

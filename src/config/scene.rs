@@ -1,0 +1,68 @@
+//! Options of the scene: its files, its size and which of its views are trained.
+
+use std::path::PathBuf;
+
+use super::Color;
+use super::declare::options;
+use super::values::{holds, path};
+
+/// The widest image that JPEG can hold, px.
+const MAX_WIDTH: i32 = 65_535;
+
+options! {
+    /// Which scene is trained, and which of its views.
+    #[command(next_help_heading = "Scene")]
+    pub struct SceneOptions in "scene" of SceneOptions {
+        /// Scene folder (COLMAP or transforms.json)
+        ///
+        /// COLMAP: `images/` and `sparse/0`. Blender and nerfstudio: `transforms*.json`.
+        #[arg(short, value_name = "SCENE")]
+        source_path: Option<PathBuf>, is path;
+
+        /// Folder of the photographs, relative to the scene
+        #[arg(short, value_name = "DIR")]
+        images: String = "images".to_owned();
+
+        /// Divide by 1, 2, 4, 8, or width in px
+        ///
+        /// 1, 2, 4 or 8 divides the size of the photographs. -1 caps the width at 1600 px. Any other
+        /// number is the width in px.
+        #[arg(short, value_name = "R", allow_negative_numbers = true)]
+        resolution: i32 = -1,
+            is |r| holds(*r == -1 || (1..=MAX_WIDTH).contains(r), r, "-1, or 1 to 65535");
+
+        /// Folder of inverse depth maps
+        ///
+        /// It is relative to the scene. The maps are as depth estimators for 3DGS write them: 16-bit
+        /// PNGs with the names of the photographs, and their scales in `sparse/0/depth_params.json`.
+        #[arg(short, value_name = "DIR")]
+        depths: Option<String>, is path;
+
+        /// White background instead of black
+        #[arg(short)]
+        white_background: bool = false;
+
+        /// Background colour: red, green and blue from 0 to 1
+        #[arg(value_name = "R,G,B")]
+        background: Option<Color>;
+
+        /// Hold out every 8th view for evaluation
+        ///
+        /// --test-every sets another interval.
+        eval: bool = false;
+
+        /// With --eval, hold out every Nth view
+        ///
+        /// View i in the order of names is held out if i % N == 0.
+        #[arg(alias = "llffhold", value_name = "N")]
+        test_every: u32 = 8;
+    }
+}
+
+impl SceneOptions {
+    /// What is behind the scene: the colour that is given, or white or black.
+    pub fn background_color(&self) -> Color {
+        let plain = if self.white_background { Color::WHITE } else { Color::BLACK };
+        self.background.unwrap_or(plain)
+    }
+}

@@ -1,0 +1,53 @@
+//! The strategies of density control, and the options that they bring values of.
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+use super::{ConfigError, preset_text};
+
+/// How Gaussians are added and removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Strategy {
+    /// As 3DGS: clone and split Gaussians with high gradients, prune the transparent
+    #[default]
+    Adc,
+    /// As adc, with GOF's criterion; see --densify-grad-threshold (4e-4) and --near-fade (0.37)
+    Gof,
+    /// 3DGS-MCMC, up to --max-points; what is not given is that of --preset mcmc
+    Mcmc,
+}
+
+/// Options that are to be given where nothing is said of them.
+pub(super) struct Implied {
+    /// Name in messages.
+    pub(super) origin: &'static str,
+    /// The values, as a layer beneath all that is given.
+    pub(super) text: &'static str,
+}
+
+impl Strategy {
+    /// The options that it brings its own values of, where no layer says otherwise.
+    pub(super) fn implied(self, absgrad: bool) -> Result<Option<Implied>, ConfigError> {
+        Ok(match self {
+            Self::Adc => absgrad.then_some(Implied {
+                origin: "absgrad",
+                // Sums of absolute values are larger: AbsGS's own threshold (Ye et al. 2024).
+                text: "[densify]\ndensify_grad_threshold = 8e-4\n",
+            }),
+            Self::Gof => Some(Implied {
+                origin: "strategy gof",
+                // Its authors have 2e-4 and 0. Absolute gradients are largest of what covers most of an
+                // image, which is what floats right before the camera (Pixel-GS, Zhang et al. 2024); and
+                // they choose as many Gaussians again as 3DGS does.
+                text: "[densify]\ndensify_grad_threshold = 4e-4\nnear_fade = 0.37\n",
+            }),
+            Self::Mcmc => Some(Implied { origin: "preset mcmc", text: preset_text("mcmc")? }),
+        })
+    }
+
+    /// Whether `absgrad` is an option of it.
+    pub(super) fn takes_absgrad(self) -> bool {
+        self == Self::Adc
+    }
+}

@@ -1,0 +1,95 @@
+//! What a run reports of its memory, its model, its files and its troubles.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use super::Trainer;
+use crate::backend::{ModelShape, Peaks, TrainDevice};
+use crate::files::OutputError;
+use crate::memory::Bytes;
+use crate::train::TrainError;
+use crate::train::event::{Buffers, Event, Phase, Saved, Tensors};
+use crate::train::report;
+use crate::train::schedule::Milestones;
+
+impl<B: TrainDevice> Trainer<'_, B> {
+    /// Tells of the images that turned out to be undecodable.
+    pub(super) fn warn_of_images(&mut self) -> Result<(), TrainError> {
+        for message in self.feed.views.take_warnings() {
+            self.warn(message)?;
+        }
+        Ok(())
+    }
+
+    /// Tells of all iterations so far, and at intervals of memory and distributions.
+    pub(super) fn report_milestones(
+        &mut self,
+        due: Milestones,
+        last: u32,
+    ) -> Result<(), TrainError> {
+        let iteration = self.iteration;
+        let memory = self.last_step.crosses(report::MEMORY_INTERVAL) || iteration == last;
+        if memory || due.any() {
+            self.report_pending()?;
+        }
+        if due.any() {
+            // What follows is not training, and must not wait for it on its own account.
+            let started = Instant::now();
+            self.device.synchronize()?;
+            self.clock.add_since(started);
+        }
+        if memory {
+            self.report_memory()?;
+            self.profile(Phase::Training)?;
+        }
+        if self.last_step.crosses(report::DISTRIBUTION_INTERVAL) {
+            self.with_memory_retry(Self::report_distributions)?;
+        }
+        Ok(())
+    }
+
+    fn report_memory(&mut self) -> Result<(), TrainError> {
+        let ModelShape { parameters, optimizer, .. } = self.device.shape(&self.model);
+        let images = self.feed.views.held();
+        let memory = self.device.memory(Peaks::Keep);
+        let inputs = report::MemoryInputs {
+            iteration: self.iteration,
+            tensors: Tensors { parameters, optimizer, images, ..self.tensors },
+            device: memory.as_ref().map_or(&[], |memory| &memory.entries),
+            scratch_needed: memory.as_ref().map_or(Bytes(0), |memory| memory.recent_scratch),
+            budget: memory.as_ref().map(|memory| memory.budget),
+        };
+        self.sink.on(&report::memory(&inputs, &mut self.creep))?;
+        Ok(())
+    }
+
+    /// With `--profile-tensors`, tells the size of every buffer, and what it grew to since it was
+    /// told last.
+    pub(super) fn profile(&mut self, after: Phase) -> Result<(), TrainError> {
+        if !self.setup.config.memory.profile_tensors {
+            return Ok(());
+        }
+        let Some(memory) = self.device.memory(Peaks::Reset) else { return Ok(()) };
+        let gaussians = self.device.len(&self.model);
+        let (iteration, entries) = (self.iteration, memory.entries);
+        self.sink.on(&Event::Buffers(Buffers { iteration, after, gaussians, entries }))?;
+        Ok(())
+    }
+
+    pub(super) fn report_distributions(&mut self) -> Result<(), TrainError> {
+        let count = self.device.len(&self.model);
+        let rows = report::sample(count, self.setup.config.run.seed, self.iteration);
+        let sample = self.device.sample(&mut self.model, &rows)?;
+        self.sink.on(&report::distributions(&sample, count, self.iteration))?;
+        Ok(())
+    }
+
+    pub(super) fn saved(&mut self, what: Saved, path: PathBuf) -> Result<(), TrainError> {
+        self.sink.on(&Event::Saved { iteration: self.iteration, what, path })?;
+        Ok(())
+    }
+
+    pub(super) fn warn(&mut self, message: String) -> Result<(), OutputError> {
+        self.sink.on(&Event::Warning { message })
+    }
+}
