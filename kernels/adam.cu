@@ -4,8 +4,8 @@
 // view does not see it, as in dense Adam. The colours of a lane block of which the view sees nothing
 // are left behind: `lazy_adam.cuh` says how they catch up, to the same values. Moments are stored
 // before bias correction.
-// Shapes: geometry [lane blocks, 11, 32] and sh with their moments as `state.cuh` says; splats and
-// gradients [visible, 12], d_features [visible, 4]; surface [n, 12].
+// Shapes: geometry [lane blocks, 11, 32] and sh with their moments as `state.cuh` says; gradients
+// [visible, 12], d_features [visible, 4]; surface [n, 12].
 
 #include "adam.cuh"
 #include "sh.cuh"
@@ -48,20 +48,6 @@ __device__ inline float3 step_color(const AdamArgs& a, uint32_t gaussian, Sh sh,
     report(a, gaussian, 4, dc);
     report(a, gaussian, 5, rest);
     return sh_basis_bwd(a.views[0].sh_degree, direction, d_basis);
-}
-
-// One thread per splat: what `gradient_of` makes of its gradients where it is `EXTENDED`, so that the
-// splat can go. Of an ellipse of any primitive.
-extern "C" __global__ void __launch_bounds__(ADAM_BLOCK)
-    fold_into_gradients(const __grid_constant__ FoldArgs a) {
-    const uint32_t slot = blockIdx.x * blockDim.x + threadIdx.x;
-    if (slot >= a.visible) return;
-    const float4* const splat = reinterpret_cast<const float4*>(a.splats) + uint64_t{slot} * 3;
-    const SplatGradient d = load_gradient(a.gradients, slot);
-    const float3 d_color = color_bwd(splat[2], float3_of(d.d_color));
-    float4* const quads = gradient_quads(a.gradients, slot);
-    quads[0].z = d.d_opacity * splat[0].z;
-    quads[2] = {d_color.x, d_color.y, d_color.z, depth_bwd(splat[1].w, d.d_inverse_depth)};
 }
 
 // Where a Gaussian's geometry lies; the colours follow it from table to table.
@@ -118,7 +104,7 @@ __device__ inline GeometryGradient row_bwd(Gaussian<Storage, EXTENDED>, const Ad
         d.d_mean_world = add(d.d_mean_world, d_mean_by_color);
         if (EXTENDED && view.d_features != nullptr) add_features(view, slot, 1.0f, shape, d);
     }
-    return {d, EXTENDED ? d_splat.d_ellipse.d_log_kept : d_splat.d_opacity_logit};
+    return {d, d_splat.d_ellipse.d_log_kept};
 }
 
 template <class Storage, bool EXTENDED>

@@ -37,12 +37,13 @@ __device__ inline void report(const AdamArgs& a, uint32_t gaussian, uint32_t gro
     if (health.zero != 0.0f) report_fault(a.fault, gaussian, group, isinf(health.largest));
 }
 
-// Gradients of the ellipse, of a record that is settled.
-__device__ inline EllipseGradient settled_ellipse(const SplatGradient& d) {
+// Gradients of the ellipse. That of the opacity's logarithm is also that of the logarithm of what a
+// filter leaves of it.
+__device__ inline EllipseGradient ellipse_gradient(const SplatGradient& d) {
     return {{d.d_mean_px[0], d.d_mean_px[1]},
             {d.d_conic[0], d.d_conic[1], d.d_conic[2]},
-            d.d_opacity,
-            d.d_inverse_depth};
+            d.d_log_opacity,
+            d.d_depth};
 }
 
 // The Gaussian's shape and place, as its geometry has them.
@@ -109,11 +110,10 @@ __device__ inline void add_noise(const AdamArgs& a, uint32_t gaussian, AdamRow<G
     }
 }
 
-// Gradients of a Gaussian's geometry, as the views give them. Of what is `EXTENDED` the opacity's is
-// that of its logarithm, since it has gone through the filters; otherwise of its logit.
+// Gradients of a Gaussian's geometry, as the views give them.
 struct GeometryGradient {
     ShapeGradient d_shape;
-    float d_opacity;
+    float d_log_opacity;
 };
 
 // Moves the geometry: by the views' gradients, what is added to them once a step, and at random.
@@ -126,11 +126,10 @@ __device__ inline void step_geometry(const AdamArgs& a, uint32_t gaussian,
     float d_geometry[GEOMETRY_WIDTH] = {
         d.d_mean_world.x, d.d_mean_world.y, d.d_mean_world.z, d.d_log_scale.x,
         d.d_log_scale.y,  d.d_log_scale.z,  d.d_quat.w,       d.d_quat.x,
-        d.d_quat.y,       d.d_quat.z,       gradient.d_opacity};
-    if (EXTENDED && gaussian < a.gaussians) {
+        d.d_quat.y,       d.d_quat.z,
         // d ln(opacity) / d logit is 1 - opacity, whatever the filters leave of it.
-        d_geometry[OPACITY_LOGIT] =
-            gradient.d_opacity * (1.0f - sigmoid(g.value[OPACITY_LOGIT]));
+        gradient.d_log_opacity * (1.0f - sigmoid(g.value[OPACITY_LOGIT]))};
+    if (EXTENDED && gaussian < a.gaussians) {
         regularise(a, g, d_geometry);
         if (a.surface != nullptr) add_surface(a.surface, gaussian, surface_share, d_geometry);
     }
@@ -148,47 +147,19 @@ __device__ inline void step_geometry(const AdamArgs& a, uint32_t gaussian,
     for (uint32_t group = 0; group < 4; ++group) report(a, gaussian, group, health[group]);
 }
 
-// What a view gives a row that it sees as an ellipse. Where it is `EXTENDED` the opacity has gone
-// through the filters, and its gradient still has to; otherwise nothing but the first two of the ellipse
-// is there.
+// What a view gives a row that it sees as an ellipse.
 struct ScreenGradient {
     EllipseGradient d_ellipse;
     float3 d_color;
-    float d_opacity_logit;
 };
 
-// A channel that was held at 0 takes no gradient.
-__device__ inline float3 color_bwd(float4 color, float3 d_color) {
-    return {color.x > 0.0f ? d_color.x : 0.0f, color.y > 0.0f ? d_color.y : 0.0f,
-            color.z > 0.0f ? d_color.z : 0.0f};
-}
-
-// Gradient of the depth from that of the inverse depth.
-__device__ inline float depth_bwd(float depth, float d_inverse_depth) {
-    return -d_inverse_depth / (depth * depth);
-}
-
-template <bool EXTENDED>
 __device__ inline ScreenGradient gradient_of(const ViewArgs& view, uint32_t slot) {
     if (slot == UNSEEN) return {};
     const SplatGradient d = load_gradient(view.gradients, slot);
-    if (EXTENDED && view.splats == nullptr) return {settled_ellipse(d), float3_of(d.d_color), 0.0f};
-    const float4* const splat = reinterpret_cast<const float4*>(view.splats) + uint64_t{slot} * 3;
-    const float opacity = splat[0].z;
-    EllipseGradient d_ellipse = {{d.d_mean_px[0], d.d_mean_px[1]},
-                                 {d.d_conic[0], d.d_conic[1], d.d_conic[2]},
-                                 0.0f,
-                                 0.0f};
-    if (EXTENDED) {
-        d_ellipse.d_log_kept = opacity * d.d_opacity;
-        d_ellipse.d_depth = depth_bwd(splat[1].w, d.d_inverse_depth);
-    }
-    return {d_ellipse, color_bwd(splat[2], float3_of(d.d_color)),
-            EXTENDED ? 0.0f : sigmoid_bwd(opacity, d.d_opacity)};
+    return {ellipse_gradient(d), float3_of(d.d_color)};
 }
 
 // A step of one view, one row of a primitive per thread. Of a primitive it asks for
-//   IS_EXTENDED       whether more than centres, conics, opacities and colours have gradients
 //   state_of          where a row's values and moments lie; it can load() the values
 //   step_appearance   moves what is not among these values, and returns what it gives the centre
 //   row_bwd           the gradients of the values
@@ -199,7 +170,7 @@ __device__ inline void step(const AdamArgs& a) {
     if (row / WARP * WARP >= a.gaussians) return;
     // Lanes after the last row take part: their zeros stay zero.
     const uint32_t slot = row < a.gaussians ? a.views[0].splat_from_gaussian[row] : UNSEEN;
-    const ScreenGradient d_splat = gradient_of<Primitive::IS_EXTENDED>(a.views[0], slot);
+    const ScreenGradient d_splat = gradient_of(a.views[0], slot);
     const auto state = state_of(Primitive{}, a, row);
     const float3 d_mean = step_appearance(Primitive{}, a, row, slot != UNSEEN, state, d_splat);
     auto values = state.load();

@@ -1,7 +1,7 @@
 // adam_views: one step of Adam down the mean gradient of several views, one thread per Gaussian, one
 // warp per lane block. `adam.cu` is the same for one view.
 //
-// What a view gives a Gaussian are its 12 settled floats, so the gradients of all views are summed in
+// What a view gives a Gaussian are its 12 floats, so the gradients of all views are summed in
 // registers, and a Gaussian's state is read and written once a step however many views there are. The
 // colours need, of each view, the direction in which it looks at the Gaussian, the gradient of the
 // colour, and room for the gradient of the direction: these wait in shared memory while the
@@ -38,21 +38,31 @@ __device__ inline float3 offset_from(const ViewArgs& view, const Row<float>& mea
     return {mean[MEAN] - centre[0], mean[MEAN + 1] - centre[1], mean[MEAN + 2] - centre[2]};
 }
 
-// Stages what the views say of the Gaussian's colour; returns whether any of them sees it.
+// Stages what the views say of the Gaussian's colour; returns whether any of them sees it. All of a
+// piece is loaded before any of it is staged, so that a view does not wait for the one before it.
 __device__ inline bool stage_colors(const AdamArgs& a, uint32_t gaussian, const Row<float>& mean,
                                     ViewColors* colors) {
+    uint32_t slots[MAX_VIEWS];
+#pragma unroll
+    for (uint32_t v = 0; v < MAX_VIEWS; ++v) {
+        slots[v] = v < a.view_count ? slot_in(a, v, gaussian) : UNSEEN;
+    }
+    float3 d_colors[MAX_VIEWS];
     bool seen = false;
-    for (uint32_t v = 0; v < a.view_count; ++v) {
-        const uint32_t slot = slot_in(a, v, gaussian);
-        float3 direction = {0.0f, 0.0f, 0.0f}, d_color = {0.0f, 0.0f, 0.0f};
-        if (slot != UNSEEN) {
-            seen = true;
-            const SplatGradient d = load_gradient(a.views[v].gradients, slot);
-            direction = normalize(offset_from(a.views[v], mean));
-            d_color = scale(float3_of(d.d_color), a.view_share);
-        }
-        set_lane_value(colors[v].direction, direction);
-        set_lane_value(colors[v].d_color, d_color);
+#pragma unroll
+    for (uint32_t v = 0; v < MAX_VIEWS; ++v) {
+        d_colors[v] = {0.0f, 0.0f, 0.0f};
+        if (slots[v] == UNSEEN) continue;
+        seen = true;
+        d_colors[v] = float3_of(load_gradient(a.views[v].gradients, slots[v]).d_color);
+    }
+#pragma unroll
+    for (uint32_t v = 0; v < MAX_VIEWS; ++v) {
+        if (v >= a.view_count) continue;
+        const bool is_seen = slots[v] != UNSEEN;
+        set_lane_value(colors[v].direction, is_seen ? normalize(offset_from(a.views[v], mean))
+                                                    : float3{0.0f, 0.0f, 0.0f});
+        set_lane_value(colors[v].d_color, scale(d_colors[v], a.view_share));
         set_lane_value(colors[v].d_direction, {0.0f, 0.0f, 0.0f});
     }
     return seen;
@@ -128,12 +138,26 @@ __device__ inline void step_colors(const AdamArgs& a, uint32_t gaussian, Sh sh, 
     report(a, gaussian, 5, rest);
 }
 
+// What a view gives the Gaussian, where it sees it.
+struct SeenGradient {
+    uint32_t slot = UNSEEN;
+    SplatGradient d;
+};
+
+__device__ inline SeenGradient seen_in(const AdamArgs& a, uint32_t v, uint32_t gaussian) {
+    SeenGradient of_view;
+    if (v < a.view_count) of_view.slot = slot_in(a, v, gaussian);
+    if (of_view.slot != UNSEEN) of_view.d = load_gradient(a.views[v].gradients, of_view.slot);
+    return of_view;
+}
+
 // Adds what a view that sees the Gaussian gives its geometry.
-__device__ inline void add_view(const AdamArgs& a, uint32_t v, uint32_t slot, const Shape& shape,
-                                const float3& d_mean_by_color, GeometryGradient& sum) {
+__device__ inline void add_view(const AdamArgs& a, uint32_t v, const SeenGradient& of_view,
+                                const Shape& shape, const float3& d_mean_by_color,
+                                GeometryGradient& sum) {
     const ViewArgs& view = a.views[v];
     const float share = a.view_share;
-    const EllipseGradient whole = settled_ellipse(load_gradient(view.gradients, slot));
+    const EllipseGradient whole = ellipse_gradient(of_view.d);
     const Sym2 d_conic = {share * whole.d_conic.xx, share * whole.d_conic.xy,
                           share * whole.d_conic.yy};
     const EllipseGradient d_ellipse = {{share * whole.d_mean_px.x, share * whole.d_mean_px.y},
@@ -142,13 +166,13 @@ __device__ inline void add_view(const AdamArgs& a, uint32_t v, uint32_t slot, co
                                        share * whole.d_depth};
     ShapeGradient d = project_bwd<true>(view.camera, shape, d_ellipse);
     d.d_mean_world = add(d.d_mean_world, d_mean_by_color);
-    if (view.d_features != nullptr) add_features(view, slot, share, shape, d);
+    if (view.d_features != nullptr) add_features(view, of_view.slot, share, shape, d);
     ShapeGradient& all = sum.d_shape;
     all.d_mean_world = add(all.d_mean_world, d.d_mean_world);
     all.d_log_scale = add(all.d_log_scale, d.d_log_scale);
     all.d_quat = {all.d_quat.w + d.d_quat.w, all.d_quat.x + d.d_quat.x, all.d_quat.y + d.d_quat.y,
                   all.d_quat.z + d.d_quat.z};
-    sum.d_opacity += d_ellipse.d_log_kept;
+    sum.d_log_opacity += d_ellipse.d_log_kept;
 }
 
 template <class Storage>
@@ -172,12 +196,14 @@ __device__ inline void step_views(const AdamArgs& a) {
     GeometryGradient sum = {};
     if (seen) {
         const Shape shape = shape_of<true>(a, gaussian, g);
+        SeenGradient next = seen_in(a, 0, gaussian);
         for (uint32_t v = 0; v < a.view_count; ++v) {
-            const uint32_t slot = slot_in(a, v, gaussian);
-            if (slot == UNSEEN) continue;
+            const SeenGradient of_view = next;
+            next = seen_in(a, v + 1, gaussian);  // read a view ahead
+            if (of_view.slot == UNSEEN) continue;
             const float3 d_mean_by_color = normalize_bwd(offset_from(a.views[v], geometry.value),
                                                          lane_value(colors[v].d_direction));
-            add_view(a, v, slot, shape, d_mean_by_color, sum);
+            add_view(a, v, of_view, shape, d_mean_by_color, sum);
         }
     }
     step_geometry<Storage, true>(a, gaussian, geometry, g, sum, a.view_share, seed);

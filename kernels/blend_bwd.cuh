@@ -93,6 +93,12 @@ __device__ inline Sums<Footprint, Stats, Aux> half_of_sums(const WarpScratch<Foo
     return m;
 }
 
+// A channel that was held at 0 takes no gradient.
+__device__ inline float3 color_bwd(float3 color, float3 d_color) {
+    return {color.x > 0.0f ? d_color.x : 0.0f, color.y > 0.0f ? d_color.y : 0.0f,
+            color.z > 0.0f ? d_color.z : 0.0f};
+}
+
 // The second visit: the lane is half of a splat.
 template <class Stats, class Footprint, class Aux>
 __device__ inline void accumulate_splats(const BlendArgs& a, const WarpScratch<Footprint, Aux>& own,
@@ -114,8 +120,9 @@ __device__ inline void accumulate_splats(const BlendArgs& a, const WarpScratch<F
         m.aux.store(a, slot);
     } else {
         m.moments.store_second(record, m.stats.sums().y);
+        const float3 d_color = color_bwd(own.rows.get(k).color(), m.color);
         add_quad(record + Footprint::QUADS - 1,
-                 {m.color.x, m.color.y, m.color.z, m.aux.d_inverse_depth()});
+                 {d_color.x, d_color.y, d_color.z, m.aux.d_depth(own.value(k))});
     }
 }
 

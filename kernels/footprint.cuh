@@ -139,12 +139,11 @@ struct EllipseMoments {
         for (float* sum : {&e, &x, &y, &xx, &xy, &yy}) *sum = both_halves(*sum);
     }
 
-    // Centre, opacity and a statistic. The offset is the pixel less the centre, so the centre takes the
+    // Centre, the opacity's logarithm and a statistic. The offset is the pixel less the centre, so the centre takes the
     // opposite sign.
     __device__ void store_first(float4* record, const EllipseShape& s, float statistic) const {
         add_quad(record, {-LN_2 * (2.0f * s.shape.z * x + s.shape.w * y),
-                          -LN_2 * (s.shape.w * x + 2.0f * s.scale.x * y), e * fast_exp2(-s.scale.y),
-                          statistic});
+                          -LN_2 * (s.shape.w * x + 2.0f * s.scale.x * y), e, statistic});
     }
 
     // Conic and a statistic.

@@ -10,6 +10,11 @@ __device__ inline float dot(float4 a, float4 b) {
     return fmaf(a.x, b.x, fmaf(a.y, b.y, fmaf(a.z, b.z, a.w * b.w)));
 }
 
+// Gradient of the depth from that of the inverse depth.
+__device__ inline float depth_bwd(float inverse_depth, float d_inverse_depth) {
+    return -d_inverse_depth * inverse_depth * inverse_depth;
+}
+
 // No statistics.
 struct NoStats {
     __device__ void add(float, float, float) {}
@@ -61,7 +66,7 @@ struct NoAux {
 
     __device__ void add(float, float, const Scratch&, uint32_t) {}
     __device__ void add_halves() {}
-    __device__ float d_inverse_depth() const { return 0.0f; }
+    __device__ float d_depth(Value) const { return 0.0f; }
     __device__ void store(const BlendArgs&, uint32_t) const {}
 };
 
@@ -97,7 +102,7 @@ struct InverseDepth {
     // `d` is the gradient of the pixel's inverse depth.
     __device__ void add(float weight, float d, const Scratch&, uint32_t) { sum += weight * d; }
     __device__ void add_halves() { sum = both_halves(sum); }
-    __device__ float d_inverse_depth() const { return sum; }
+    __device__ float d_depth(Value inverse) const { return depth_bwd(inverse, sum); }
     __device__ void store(const BlendArgs&, uint32_t) const {}
 };
 
@@ -154,7 +159,7 @@ struct SurfaceMaps {
         depth_and_normal = {both_halves(depth_and_normal.x), both_halves(depth_and_normal.y),
                             both_halves(depth_and_normal.z)};
     }
-    __device__ float d_inverse_depth() const { return inverse; }
+    __device__ float d_depth(Value value) const { return depth_bwd(value.w, inverse); }
     __device__ void store(const BlendArgs& a, uint32_t slot) const {
         const float3 d = depth_and_normal;
         add_quad(reinterpret_cast<float4*>(a.d_features) + slot, {d.x, d.y, d.z, 0.0f});

@@ -53,7 +53,6 @@ template <class Storage, bool EXTENDED>
 struct Gaussian {
     using Footprint = EllipseFootprint;
     using Splat = EllipseSplat;
-    static constexpr bool IS_EXTENDED = EXTENDED;
 };
 
 __device__ inline float3 load_triple(const float* __restrict__ column, uint64_t at, uint32_t first) {

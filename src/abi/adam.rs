@@ -30,26 +30,10 @@ abi! {
         pub reserved: u32,
     }
 
-    /// `settle`: what `adam_extended` wants to know of splats goes into their gradients.
-    pub struct FoldArgs<'a> {
-        /// [visible, 12]
-        pub splats: In<'a, f32>,
-        /// [visible, 12]: of opacities those of their logarithms, of colours those of what was not held
-        /// at 0, of inverse depths those of depths.
-        pub gradients: Out<'a, f32>,
-        /// Splats.
-        pub visible: u32,
-        /// Nothing.
-        pub reserved: u32,
-    }
-
     /// A view of a step: where its splats are, and their gradients.
     pub struct ViewArgs<'a> {
         /// Slot of each Gaussian's splat; `[gaussians]`.
         pub splat_from_gaussian: In<'a, u32>,
-        /// [visible, 12]. Null where the gradients are settled, as all are of `adam_views` and
-        /// `adam_views_compact`.
-        pub splats: In<'a, f32>,
         /// [visible, 12]
         pub gradients: In<'a, f32>,
         /// [visible, 4], as in `BlendArgs`. Null where normals were not compared.

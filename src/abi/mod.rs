@@ -26,9 +26,7 @@ mod surface;
 pub mod terms;
 mod view;
 
-pub use adam::{
-    ADAM_BLOCK, AdamArgs, CatchUpArgs, FoldArgs, LazyAdam, MAX_VIEWS, MOMENTUM_STEPS, ViewArgs,
-};
+pub use adam::{ADAM_BLOCK, AdamArgs, CatchUpArgs, LazyAdam, MAX_VIEWS, MOMENTUM_STEPS, ViewArgs};
 pub use appearance::{
     AFFINE_WIDTH, APPEARANCE_BLOCK, COLOR_SHARES, CoastArgs, ColorBwdArgs, CompensateArgs,
     FIT_SUMS, FitArgs, GRID_BWD_BLOCK, GRID_LUMA, GRID_SHARES, GRID_X, GRID_Y, GatherArgs,

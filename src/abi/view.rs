@@ -84,14 +84,13 @@ abi! {
         pub reserved: u32,
     }
 
-    /// The gradients of a splat, as `blend_bwd` adds them up over the pixels. Once they are settled,
-    /// `d_opacity` is that of the opacity's logarithm, `d_inverse_depth` that of the depth, and colour
-    /// channels that were held at 0 have none.
+    /// The gradients of a splat, as `blend_bwd` adds them up over the pixels: all that a step wants to
+    /// know of the view's splats.
     pub struct SplatGradient {
         /// Of the centre, px.
         pub d_mean_px: [f32; 2],
-        /// Of the opacity.
-        pub d_opacity: f32,
+        /// Of the opacity's logarithm.
+        pub d_log_opacity: f32,
         /// Sum over the pixels of the absolute value of their share in `d_mean_px[0]`; 0 where no one
         /// asks for it.
         pub absolute_x: f32,
@@ -99,9 +98,9 @@ abi! {
         pub d_conic: [f32; 3],
         /// The same as `absolute_x`, of `d_mean_px[1]`.
         pub absolute_y: f32,
-        /// Of the colour.
+        /// Of the colour; 0 of channels that were held at 0.
         pub d_color: [f32; 3],
-        /// Of the inverse depth; 0 where none was compared.
-        pub d_inverse_depth: f32,
+        /// Of the depth; 0 where none was compared.
+        pub d_depth: f32,
     }
 }

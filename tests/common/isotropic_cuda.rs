@@ -20,7 +20,6 @@ impl CudaPrimitive for Balls {
             step_views: Some(kernel("step_balls_views")),
         },
         compact: None,
-        fold: PrimitiveKernels::FOLD,
     };
 
     const CAPABILITIES: &'static [Capability] = &[];

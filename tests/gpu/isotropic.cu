@@ -11,7 +11,6 @@ constexpr uint32_t BALL_RADIUS = 3, BALL_OPACITY = 4, BALL_COLOR = 5;
 struct Ball {
     using Footprint = EllipseFootprint;
     using Splat = EllipseSplat;
-    static constexpr bool IS_EXTENDED = true;
 };
 
 // Without a rotation, and without a 3D filter.
@@ -98,7 +97,7 @@ extern "C" __global__ void __launch_bounds__(ADAM_BLOCK)
     step<Ball>(a);
 }
 
-// Down the mean gradient of several views, whose records are folded.
+// Down the mean gradient of several views.
 extern "C" __global__ void __launch_bounds__(ADAM_BLOCK)
     step_balls_views(const __grid_constant__ AdamArgs a) {
     const uint32_t row = blockIdx.x * blockDim.x + threadIdx.x;
@@ -110,7 +109,7 @@ extern "C" __global__ void __launch_bounds__(ADAM_BLOCK)
         const ViewArgs& view = a.views[v];
         const uint32_t slot = row < a.gaussians ? view.splat_from_gaussian[row] : UNSEEN;
         if (slot == UNSEEN) continue;
-        add_view(view, a.view_share, values, gradient_of<true>(view, slot), sum);
+        add_view(view, a.view_share, values, gradient_of(view, slot), sum);
     }
     step_row(Ball{}, a, row, state, values, sum);
 }

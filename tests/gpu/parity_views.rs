@@ -336,7 +336,7 @@ mod on_the_device {
     /// 4 bytes a Gaussian and 48 a splat that there is room for.
     #[test]
     #[ignore = "needs a CUDA device"]
-    fn a_view_of_a_batch_keeps_its_settled_gradients_alone() {
+    fn a_view_of_a_batch_keeps_its_gradients_alone() {
         let (gaussians, shots) = batch(Kind::Colours, 5, 370);
         let mut device = cuda::open();
         let mut model = device.upload(&gaussians).unwrap();

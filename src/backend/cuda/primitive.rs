@@ -7,7 +7,7 @@
 
 use super::device::code::{Code, KernelName};
 use super::device::launch::{Find, Kernel, kernel};
-use crate::abi::{ADAM_BLOCK, AdamArgs, FoldArgs, PROJECT_BLOCK, ProjectArgs, TABLES};
+use crate::abi::{ADAM_BLOCK, AdamArgs, PROJECT_BLOCK, ProjectArgs, TABLES};
 use crate::backend::DeviceError;
 use crate::layout::{Rate, RowForm, Schema, TABLE_PARTS};
 use crate::memory::plan::Storage;
@@ -54,8 +54,6 @@ pub struct PrimitiveKernels {
     pub full: StorageKernels,
     /// Of a compact model, where there are such.
     pub compact: Option<StorageKernels>,
-    /// Folds what a step needs of records into their gradients; takes `FoldArgs`.
-    pub fold: KernelName,
 }
 
 /// The kernels of a primitive that depend on how its model is stored.
@@ -67,20 +65,14 @@ pub struct StorageKernels {
     pub project_extended: KernelName,
     /// A step down the gradient of one view; takes `AdamArgs`.
     pub step: KernelName,
-    /// The same with filters, inverse depths, folded records and what else the primitive is capable of.
+    /// The same with filters, inverse depths and what else the primitive is capable of.
     pub step_extended: KernelName,
-    /// A step down the gradients of several views, whose records are folded, where there is such a
-    /// kernel.
+    /// A step down the gradients of several views, where there is such a kernel.
     pub step_views: Option<KernelName>,
 }
 
 const fn of_program(file: &'static str, function: &'static str) -> KernelName {
     KernelName { code: Code::Program(file), function }
-}
-
-impl PrimitiveKernels {
-    /// What folds records of 12 floats.
-    pub const FOLD: KernelName = of_program("adam", "fold_into_gradients");
 }
 
 impl CudaPrimitive for Gaussians {
@@ -99,7 +91,6 @@ impl CudaPrimitive for Gaussians {
             step_extended: of_program("adam", "adam_extended_compact"),
             step_views: Some(of_program("adam_views", "adam_views_compact")),
         }),
-        fold: PrimitiveKernels::FOLD,
     };
 
     const CAPABILITIES: &'static [Capability] =
@@ -143,7 +134,6 @@ fn unsupported<P: Primitive>(what: &'static str) -> DeviceError {
 pub(crate) struct LoadedKernels {
     full: LoadedStorage,
     compact: Option<LoadedStorage>,
-    pub(crate) fold: Kernel<FoldArgs<'static>>,
 }
 
 /// Those that depend on how the model is stored.
@@ -159,11 +149,10 @@ impl LoadedKernels {
     /// Looks the kernels up. A context must be current.
     pub(crate) fn of<P: CudaPrimitive>(by: &mut dyn Find) -> Result<Self, DeviceError> {
         const { assert_fits(P::SCHEMA) };
-        let PrimitiveKernels { full, compact, fold } = P::KERNELS;
+        let PrimitiveKernels { full, compact } = P::KERNELS;
         Ok(Self {
             full: LoadedStorage::of(by, &full)?,
             compact: compact.map(|compact| LoadedStorage::of(by, &compact)).transpose()?,
-            fold: kernel(by, &fold, ADAM_BLOCK)?,
         })
     }
 

@@ -77,9 +77,9 @@ fn tiles(view: &ViewSize) -> [u32; 2] {
     view.px.map(|side| side.div_ceil(TILE))
 }
 
-/// What a view of a batch keeps until the step: its settled gradients.
+/// What a view of a batch keeps until the step: its gradients.
 #[expect(dead_code, reason = "blocks are held, and given back when it goes")]
-pub(super) struct Settled {
+pub(super) struct KeptView {
     splat_from_gaussian: Held,
     gradients: Held,
     /// What splats gave to the maps of a surface.
@@ -90,12 +90,12 @@ pub(super) struct Settled {
 
 impl Drawing<'_> {
     /// So many views of a batch, before the view that is drawn last.
-    pub(super) fn settle(&self, source: &Replay, views: u32) -> Vec<Settled> {
-        let Ok(settled) = (0..views).map(|number| self.settle_one(source, number)).collect();
-        settled
+    pub(super) fn keep_views(&self, source: &Replay, views: u32) -> Vec<KeptView> {
+        let Ok(kept) = (0..views).map(|number| self.keep_view(source, number)).collect();
+        kept
     }
 
-    fn settle_one(&self, source: &Replay, number: u32) -> Result<Settled, Infallible> {
+    fn keep_view(&self, source: &Replay, number: u32) -> Result<KeptView, Infallible> {
         let sizes = &self.sizes(self.view.visible);
         let Projected { splat_from_gaussian, splats } = Projected::reserve(source, sizes)?;
         let mut features = None;
@@ -108,7 +108,7 @@ impl Drawing<'_> {
         if number == 0 && self.terms.is_some() && self.view.visible > 0 {
             surface = Some(source.take(&SURFACE_GRADIENTS, sizes)?);
         }
-        Ok(Settled { splat_from_gaussian, gradients: splats.gradients, features, surface })
+        Ok(KeptView { splat_from_gaussian, gradients: splats.gradients, features, surface })
     }
 
     /// Bytes of scratch.
@@ -164,8 +164,8 @@ impl Drawing<'_> {
         };
         drop((canvas, gradients_of_pixels, colors));
         if let Some(terms) = self.terms {
-            // Without features, which lie further on, the splats are folded into their gradients, and
-            // what surface terms take lies in their place.
+            // Without features, which lie further on, the splats go, and what surface terms take lies in
+            // their place.
             let records = (visible == 0 || features.is_some()).then_some(records);
             play_sample_terms(source, sizes, terms)?;
             drop(records);

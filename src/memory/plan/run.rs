@@ -229,9 +229,9 @@ impl Run {
         };
         let drawing = Drawing::new(most, &view, train, in_bands);
         let batch = |drawing: &Drawing<'_>, source: &Replay| {
-            let settled = drawing.settle(source, self.batch_views.saturating_sub(1));
+            let kept = drawing.keep_views(source, self.batch_views.saturating_sub(1));
             drawing.replay(source);
-            drop(settled);
+            drop(kept);
         };
         let mut stages = vec![
             stage(START, self.start, &|source| {

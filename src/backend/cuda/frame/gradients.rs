@@ -21,7 +21,7 @@ use crate::backend::cuda::stage::surface::{self, SampledView};
 use crate::backend::frame_state::{Drawn, Scored};
 use crate::backend::{AdamStep, DeviceError, Drawing, Held};
 use crate::memory::Bytes;
-use crate::model::{Gaussians, Primitive};
+use crate::model::Gaussians;
 
 /// The screen-space gradients of views, and what terms at samples add to them.
 pub struct Gradients<P = Gaussians> {
@@ -64,12 +64,12 @@ impl<P: CudaPrimitive> Frame<Scored<Drawn>, P> {
         if !gradients.views.is_empty() && model.stored_kernels().step_views.is_none() {
             return Err(no_batches::<P>());
         }
-        gradients.settle_views(session, model)?;
+        gradients.release_splats();
         let in_batch = self.settings.in_batch;
         let (mut view, terms) = self.pixels_backward(session, model)?;
         let losses = view.regularise(session, model, near, (&mut gradients.geometry, &terms))?;
         if in_batch || !gradients.views.is_empty() {
-            view.settle(session, model)?;
+            view.release_splats();
         }
         gradients.views.push(view);
         Ok(losses)
@@ -119,7 +119,7 @@ impl ViewGradients {
             return Ok(PendingLosses::none());
         }
         let Self { splats, camera, depth_map, .. } = self;
-        splats.make_room(session, &model.kernels().fold)?;
+        splats.make_room();
         let sampled_view = SampledView { splats, camera, depth_map: depth_map.as_ref() };
         surface::regularise(session, model, (sampled_view, near), geometry, terms)
     }
@@ -134,20 +134,16 @@ impl ViewGradients {
     }
 
     /// Gives back what the step needs nothing of where it takes several views.
-    fn settle<P: Primitive>(
-        &mut self,
-        session: &Session,
-        model: &Model<P>,
-    ) -> Result<(), DeviceError> {
+    fn release_splats(&mut self) {
         self.depth_map = None;
-        self.splats.fold_into_gradients(session, &model.kernels().fold)
+        self.splats.release();
     }
 }
 
 impl<P: CudaPrimitive> Gradients<P> {
-    /// Settles the views that were added as the only one of their step.
-    fn settle_views(&mut self, session: &Session, model: &Model<P>) -> Result<(), DeviceError> {
-        self.views.iter_mut().try_for_each(|view| view.settle(session, model))
+    /// Gives back the splats of views that were added as the only one of their step.
+    fn release_splats(&mut self) {
+        self.views.iter_mut().for_each(ViewGradients::release_splats);
     }
 
     /// Moves every parameter. An error where no backward pass came before.

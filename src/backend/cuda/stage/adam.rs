@@ -34,16 +34,12 @@ impl<'a> StepView<'a> {
 
     /// Whether the step needs more of it than centres, conics, opacities and colours.
     fn is_extended(&self) -> bool {
-        filters_screen(self.camera)
-            || self.inverse_depths
-            || self.d_features().is_some()
-            || self.splats.records.are_settled()
+        filters_screen(self.camera) || self.inverse_depths || self.d_features().is_some()
     }
 
     fn args(&self) -> ViewArgs<'a> {
         ViewArgs {
             splat_from_gaussian: self.splats.splat_from_gaussian.read(),
-            splats: self.splats.records.read(),
             gradients: self.splats.gradients.read(),
             d_features: self.d_features().map_or(In::NULL, Buffer::read),
             camera: *self.camera,
@@ -53,9 +49,8 @@ impl<'a> StepView<'a> {
     }
 }
 
-/// Moves every row down the mean gradient of the views, of which there are one to `MAX_VIEWS`;
-/// where there are several, their gradients are settled. Leaves the colours of lane blocks that no view
-/// sees behind. What is no longer finite comes to light with the next report of the device's status.
+/// Moves every row down the mean gradient of the views, of which there are one to `MAX_VIEWS`. The
+/// colours of lane blocks that no view sees stay as they are, to catch up later. What is no longer finite comes to light with the next report of the device's status.
 /// Gradients of the surface, [n, 12], are sums over the views, and are added to those of the geometry.
 pub(crate) fn step<P: CudaPrimitive>(
     session: &mut Session,

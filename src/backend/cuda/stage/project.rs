@@ -1,8 +1,7 @@
 //! Stage `project`: primitives to splats.
 
-use crate::abi::{self, Camera, FoldArgs, In, ProjectArgs, RECORD_WIDTH, TileRect};
+use crate::abi::{self, Camera, In, ProjectArgs, RECORD_WIDTH, TileRect};
 use crate::backend::cuda::device::error::count_u32;
-use crate::backend::cuda::device::launch::Kernel;
 use crate::backend::cuda::device::stream::Stream;
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer, Carve, Heap, Piece};
@@ -34,18 +33,13 @@ pub(crate) struct Splats {
     pub(crate) features: Option<Features>,
 }
 
-/// What is known of the splats, [capacity, 12]; nothing once their gradients are settled.
+/// What is known of the splats, [capacity, 12]; nothing once a step alone is to follow.
 pub(crate) struct Records(Option<Block<f32>>);
 
 impl Records {
     /// [capacity, 12]
     pub(crate) fn read(&self) -> In<'_, f32> {
         self.0.as_ref().map_or(In::NULL, Buffer::read)
-    }
-
-    /// Whether the gradients have all that the step wants to know, and the splats are gone.
-    pub(crate) fn are_settled(&self) -> bool {
-        self.0.is_none()
     }
 }
 
@@ -71,32 +65,18 @@ impl Splats {
         self.gradients.bytes() + features.map_or(Bytes::default(), Block::bytes)
     }
 
-    /// Gives the splats back, whose place the gradients of the terms at samples take. Behind features,
-    /// which lie further on, they stay, for nothing would be won.
-    pub(crate) fn make_room(
-        &mut self,
-        session: &Session,
-        fold: &Kernel<FoldArgs<'static>>,
-    ) -> Result<(), DeviceError> {
-        if self.features.is_some() { Ok(()) } else { self.fold_into_gradients(session, fold) }
+    /// Gives their records back, whose place the gradients of the terms at samples take. Where there are
+    /// features, which lie further on, they stay, for nothing would be won.
+    pub(crate) fn make_room(&mut self) {
+        if self.features.is_none() {
+            self.release();
+        }
     }
 
-    /// Folds what the step needs of the splats into their gradients, by this kernel, and gives the splats back, and
-    /// features without gradients.
-    pub(crate) fn fold_into_gradients(
-        &mut self,
-        session: &Session,
-        fold: &Kernel<FoldArgs<'static>>,
-    ) -> Result<(), DeviceError> {
+    /// Gives back what a step needs nothing of: the records, and features without gradients.
+    pub(crate) fn release(&mut self) {
         self.features.take_if(|features| features.gradients.is_none());
-        let Some(records) = self.records.0.take() else { return Ok(()) };
-        let args = FoldArgs {
-            splats: records.read(),
-            gradients: self.gradients.write(),
-            visible: count_u32(self.visible)?,
-            reserved: 0,
-        };
-        fold.over(&session.stream, self.visible, &args)
+        self.records.0 = None;
     }
 
     /// Has the backward pass begin with nothing.

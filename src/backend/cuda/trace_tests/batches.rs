@@ -56,7 +56,7 @@ impl Run {
 
 /// Where maps are drawn, what splats gave to them stays with its gradients.
 #[test]
-fn views_of_a_batch_keep_their_settled_gradients_alone_until_the_step() -> Result<(), DeviceError> {
+fn views_of_a_batch_keep_their_gradients_alone_until_the_step() -> Result<(), DeviceError> {
     for seed in 0..60 {
         let mut run = Run::open(Case { compensation: None, ..Case::of(seed) })?;
         let case = run.case;

@@ -96,8 +96,7 @@ const KERNELS: StorageKernels = StorageKernels {
 };
 
 impl CudaPrimitive for Lights {
-    const KERNELS: PrimitiveKernels =
-        PrimitiveKernels { full: KERNELS, compact: Some(KERNELS), fold: KERNEL };
+    const KERNELS: PrimitiveKernels = PrimitiveKernels { full: KERNELS, compact: Some(KERNELS) };
     const CAPABILITIES: &'static [Capability] = &[];
 }
 

@@ -146,7 +146,7 @@ fn colour_tables_take_their_bytes_and_an_image_beside_the_view() {
 
 /// Of 48 bytes a splat there is a twentieth more than the view has.
 #[test]
-fn each_view_of_a_batch_but_the_last_holds_its_settled_gradients() {
+fn each_view_of_a_batch_but_the_last_holds_its_gradients() {
     let one = run(1_000_000, Storage::Full);
     let reach = |run: &Run| {
         let stage = run.forecast(None).stages.into_iter().find(|stage| stage.name == "iteration");
