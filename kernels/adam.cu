@@ -50,46 +50,8 @@ __device__ inline float3 step_color(const AdamArgs& a, uint32_t gaussian, Sh sh,
     return sh_basis_bwd(a.views[0].sh_degree, direction, d_basis);
 }
 
-// What a view gives a Gaussian. Where it is `EXTENDED` the opacity has gone through the filters, and
-// its gradient still has to; otherwise nothing but the first two of the ellipse is there.
-struct ScreenGradient {
-    EllipseGradient d_ellipse;
-    float3 d_color;
-    float d_opacity_logit;
-};
-
-// A channel that was held at 0 takes no gradient.
-__device__ inline float3 color_bwd(float4 color, float3 d_color) {
-    return {color.x > 0.0f ? d_color.x : 0.0f, color.y > 0.0f ? d_color.y : 0.0f,
-            color.z > 0.0f ? d_color.z : 0.0f};
-}
-
-// Gradient of the depth from that of the inverse depth.
-__device__ inline float depth_bwd(float depth, float d_inverse_depth) {
-    return -d_inverse_depth / (depth * depth);
-}
-
-template <bool EXTENDED>
-__device__ inline ScreenGradient gradient_of(const ViewArgs& view, uint32_t slot) {
-    if (slot == UNSEEN) return {};
-    const SplatGradient d = load_gradient(view.gradients, slot);
-    if (EXTENDED && view.splats == nullptr) return {settled_ellipse(d), float3_of(d.d_color), 0.0f};
-    const float4* const splat = reinterpret_cast<const float4*>(view.splats) + uint64_t{slot} * 3;
-    const float opacity = splat[0].z;
-    EllipseGradient d_ellipse = {{d.d_mean_px[0], d.d_mean_px[1]},
-                                 {d.d_conic[0], d.d_conic[1], d.d_conic[2]},
-                                 0.0f,
-                                 0.0f};
-    if (EXTENDED) {
-        d_ellipse.d_log_kept = opacity * d.d_opacity;
-        d_ellipse.d_depth = depth_bwd(splat[1].w, d.d_inverse_depth);
-    }
-    return {d_ellipse, color_bwd(splat[2], float3_of(d.d_color)),
-            EXTENDED ? 0.0f : sigmoid_bwd(opacity, d.d_opacity)};
-}
-
 // One thread per splat: what `gradient_of` makes of its gradients where it is `EXTENDED`, so that the
-// splat can go.
+// splat can go. Of an ellipse of any primitive.
 extern "C" __global__ void __launch_bounds__(ADAM_BLOCK)
     fold_into_gradients(const __grid_constant__ FoldArgs a) {
     const uint32_t slot = blockIdx.x * blockDim.x + threadIdx.x;
@@ -102,26 +64,37 @@ extern "C" __global__ void __launch_bounds__(ADAM_BLOCK)
     quads[2] = {d_color.x, d_color.y, d_color.z, depth_bwd(splat[1].w, d.d_inverse_depth)};
 }
 
-template <class Storage, bool EXTENDED>
-__device__ inline void step(const AdamArgs& a) {
-    const ViewArgs& view = a.views[0];
-    const uint32_t gaussian = blockIdx.x * blockDim.x + threadIdx.x;
-    const uint32_t block = gaussian / WARP;
-    if (block * WARP >= a.gaussians) return;
-    // Lanes behind the last Gaussian go along: their zeros stay zero.
-    const uint32_t slot = gaussian < a.gaussians ? view.splat_from_gaussian[gaussian] : UNSEEN;
-    const bool seen = slot != UNSEEN;
-    const ScreenGradient d_splat = gradient_of<EXTENDED>(view, slot);
+// Where a Gaussian's geometry lies; the colours follow it from table to table.
+template <class Storage>
+struct GaussianState {
+    typename Storage::Geometry geometry;
+    uint32_t seed;
 
-    const typename Storage::Geometry geometry(a, gaussian);
-    const uint32_t seed = Storage::SHORT ? rounding_seed(a.key, gaussian) : 0;
+    __device__ AdamRow<GEOMETRY_WIDTH> load() const { return geometry.load(); }
+};
+
+template <class Storage, bool EXTENDED>
+__device__ inline GaussianState<Storage> state_of(Gaussian<Storage, EXTENDED>, const AdamArgs& a,
+                                                  uint32_t gaussian) {
+    return {typename Storage::Geometry(a, gaussian),
+            Storage::SHORT ? rounding_seed(a.key, gaussian) : 0};
+}
+
+// Moves the colours of a lane block that is seen, and returns the gradient that they give the centre.
+template <class Storage, bool EXTENDED>
+__device__ inline float3 step_appearance(Gaussian<Storage, EXTENDED>, const AdamArgs& a,
+                                         uint32_t gaussian, bool seen,
+                                         const GaussianState<Storage>& state,
+                                         const ScreenGradient& d_splat) {
     float3 d_mean_by_color = {0.0f, 0.0f, 0.0f};
     if (__any_sync(FULL_WARP, seen)) {
-        const Row<float>& mean = geometry.value;
-        const float* const centre = view.camera.centre_world;
+        const uint32_t block = gaussian / WARP;
+        const Row<float>& mean = state.geometry.value;
+        const float* const centre = a.views[0].camera.centre_world;
         const float3 offset = {mean[MEAN] - centre[0], mean[MEAN + 1] - centre[1],
                                mean[MEAN + 2] - centre[2]};
-        const typename Storage::Sh sh({a.sh, a.sh_first, a.sh_second, a.sh_width}, gaussian, seed);
+        const typename Storage::Sh sh({a.sh, a.sh_first, a.sh_second, a.sh_width}, gaussian,
+                                      state.seed);
         const uint32_t age = a.lazy.steps - a.sh_steps[block];
         const float3 d_direction =
             step_color(a, gaussian, sh, age, normalize(offset), d_splat.d_color);
@@ -129,37 +102,50 @@ __device__ inline void step(const AdamArgs& a) {
         __syncwarp();  // everyone has read the age
         if (gaussian % WARP == 0) a.sh_steps[block] = a.lazy.steps + 1;
     }
+    return d_mean_by_color;
+}
 
-    AdamRow<GEOMETRY_WIDTH> g = geometry.load();
+template <class Storage, bool EXTENDED>
+__device__ inline GeometryGradient row_bwd(Gaussian<Storage, EXTENDED>, const AdamArgs& a,
+                                           uint32_t gaussian, uint32_t slot,
+                                           const AdamRow<GEOMETRY_WIDTH>& g,
+                                           const ScreenGradient& d_splat, float3 d_mean_by_color) {
+    const ViewArgs& view = a.views[0];
     ShapeGradient d = {};
-    if (seen) {
+    if (slot != UNSEEN) {
         const Shape shape = shape_of<EXTENDED>(a, gaussian, g);
         d = project_bwd<EXTENDED>(view.camera, shape, d_splat.d_ellipse);
         d.d_mean_world = add(d.d_mean_world, d_mean_by_color);
         if (EXTENDED && view.d_features != nullptr) add_features(view, slot, 1.0f, shape, d);
     }
-    const float d_opacity = EXTENDED ? d_splat.d_ellipse.d_log_kept : d_splat.d_opacity_logit;
-    step_geometry<Storage, EXTENDED>(a, gaussian, geometry, g, {d, d_opacity}, 1.0f, seed);
+    return {d, EXTENDED ? d_splat.d_ellipse.d_log_kept : d_splat.d_opacity_logit};
+}
+
+template <class Storage, bool EXTENDED>
+__device__ inline void step_row(Gaussian<Storage, EXTENDED>, const AdamArgs& a, uint32_t gaussian,
+                                const GaussianState<Storage>& state, AdamRow<GEOMETRY_WIDTH>& g,
+                                const GeometryGradient& d) {
+    step_geometry<Storage, EXTENDED>(a, gaussian, state.geometry, g, d, 1.0f, state.seed);
 }
 
 extern "C" __global__ void __launch_bounds__(ADAM_BLOCK)
     adam(const __grid_constant__ AdamArgs a) {
-    step<InFull, false>(a);
+    step<Gaussian<InFull, false>>(a);
 }
 
 extern "C" __global__ void __launch_bounds__(ADAM_BLOCK)
     adam_compact(const __grid_constant__ AdamArgs a) {
-    step<InCompact, false>(a);
+    step<Gaussian<InCompact, false>>(a);
 }
 
 extern "C" __global__ void __launch_bounds__(ADAM_BLOCK)
     adam_extended(const __grid_constant__ AdamArgs a) {
-    step<InFull, true>(a);
+    step<Gaussian<InFull, true>>(a);
 }
 
 extern "C" __global__ void __launch_bounds__(ADAM_BLOCK)
     adam_extended_compact(const __grid_constant__ AdamArgs a) {
-    step<InCompact, true>(a);
+    step<Gaussian<InCompact, true>>(a);
 }
 
 // Brings the colours of every lane block up to date; one warp each.

@@ -1,5 +1,5 @@
-// What the steps of one view and of several views share: Adam on one value, what is added to the
-// gradients of the geometry, and the move of a Gaussian's geometry.
+// What steps share: Adam on one value, what is added to the gradients of a Gaussian's geometry, the
+// move of that, and the step of one view as a template over the primitive.
 #pragma once
 
 #include "fault.cuh"
@@ -7,6 +7,7 @@
 #include "adam_row.cuh"
 #include "noise.cuh"
 #include "normals.cuh"
+#include "primitive.cuh"
 #include "splat.cuh"
 
 // What is known of a group's new values and second moments.
@@ -145,4 +146,63 @@ __device__ inline void step_geometry(const AdamArgs& a, uint32_t gaussian,
     geometry.store(g, ~seed);
 #pragma unroll
     for (uint32_t group = 0; group < 4; ++group) report(a, gaussian, group, health[group]);
+}
+
+// What a view gives a row that it sees as an ellipse. Where it is `EXTENDED` the opacity has gone
+// through the filters, and its gradient still has to; otherwise nothing but the first two of the ellipse
+// is there.
+struct ScreenGradient {
+    EllipseGradient d_ellipse;
+    float3 d_color;
+    float d_opacity_logit;
+};
+
+// A channel that was held at 0 takes no gradient.
+__device__ inline float3 color_bwd(float4 color, float3 d_color) {
+    return {color.x > 0.0f ? d_color.x : 0.0f, color.y > 0.0f ? d_color.y : 0.0f,
+            color.z > 0.0f ? d_color.z : 0.0f};
+}
+
+// Gradient of the depth from that of the inverse depth.
+__device__ inline float depth_bwd(float depth, float d_inverse_depth) {
+    return -d_inverse_depth / (depth * depth);
+}
+
+template <bool EXTENDED>
+__device__ inline ScreenGradient gradient_of(const ViewArgs& view, uint32_t slot) {
+    if (slot == UNSEEN) return {};
+    const SplatGradient d = load_gradient(view.gradients, slot);
+    if (EXTENDED && view.splats == nullptr) return {settled_ellipse(d), float3_of(d.d_color), 0.0f};
+    const float4* const splat = reinterpret_cast<const float4*>(view.splats) + uint64_t{slot} * 3;
+    const float opacity = splat[0].z;
+    EllipseGradient d_ellipse = {{d.d_mean_px[0], d.d_mean_px[1]},
+                                 {d.d_conic[0], d.d_conic[1], d.d_conic[2]},
+                                 0.0f,
+                                 0.0f};
+    if (EXTENDED) {
+        d_ellipse.d_log_kept = opacity * d.d_opacity;
+        d_ellipse.d_depth = depth_bwd(splat[1].w, d.d_inverse_depth);
+    }
+    return {d_ellipse, color_bwd(splat[2], float3_of(d.d_color)),
+            EXTENDED ? 0.0f : sigmoid_bwd(opacity, d.d_opacity)};
+}
+
+// A step of one view, one row of a primitive per thread. Of a primitive it asks for
+//   IS_EXTENDED       whether more than centres, conics, opacities and colours have gradients
+//   state_of          where a row's values and moments lie; it can load() the values
+//   step_appearance   moves what is not among these values, and returns what it gives the centre
+//   row_bwd           the gradients of the values
+//   step_row          moves and stores them
+template <class Primitive>
+__device__ inline void step(const AdamArgs& a) {
+    const uint32_t row = blockIdx.x * blockDim.x + threadIdx.x;
+    if (row / WARP * WARP >= a.gaussians) return;
+    // Lanes after the last row take part: their zeros stay zero.
+    const uint32_t slot = row < a.gaussians ? a.views[0].splat_from_gaussian[row] : UNSEEN;
+    const ScreenGradient d_splat = gradient_of<Primitive::IS_EXTENDED>(a.views[0], slot);
+    const auto state = state_of(Primitive{}, a, row);
+    const float3 d_mean = step_appearance(Primitive{}, a, row, slot != UNSEEN, state, d_splat);
+    auto values = state.load();
+    const auto d = row_bwd(Primitive{}, a, row, slot, values, d_splat, d_mean);
+    step_row(Primitive{}, a, row, state, values, d);
 }

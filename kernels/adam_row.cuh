@@ -211,18 +211,20 @@ struct CompactSh {
     }
 };
 
-struct FullGeometry {
+// Values of the first table in full precision, `WIDTH` per row.
+template <uint32_t WIDTH>
+struct FullRow {
     Row<float> value, first, second;
 
-    __device__ FullGeometry(const AdamArgs& a, uint32_t gaussian)
-        : value{a.geometry + lane_block(gaussian, GEOMETRY_WIDTH)},
-          first(row_of<float>(a.geometry_first, gaussian, GEOMETRY_WIDTH)),
-          second{a.geometry_second + lane_block(gaussian, GEOMETRY_WIDTH)} {}
+    __device__ FullRow(const AdamArgs& a, uint32_t row)
+        : value{a.geometry + lane_block(row, WIDTH)},
+          first(row_of<float>(a.geometry_first, row, WIDTH)),
+          second{a.geometry_second + lane_block(row, WIDTH)} {}
 
-    __device__ AdamRow<GEOMETRY_WIDTH> load() const {
-        AdamRow<GEOMETRY_WIDTH> g;
+    __device__ AdamRow<WIDTH> load() const {
+        AdamRow<WIDTH> g;
 #pragma unroll
-        for (uint32_t k = 0; k < GEOMETRY_WIDTH; ++k) {
+        for (uint32_t k = 0; k < WIDTH; ++k) {
             g.value[k] = value[k];
             g.first[k] = first[k];
             g.second[k] = second[k];
@@ -230,15 +232,17 @@ struct FullGeometry {
         return g;
     }
 
-    __device__ void store(const AdamRow<GEOMETRY_WIDTH>& g, uint32_t) const {
+    __device__ void store(const AdamRow<WIDTH>& g, uint32_t) const {
 #pragma unroll
-        for (uint32_t k = 0; k < GEOMETRY_WIDTH; ++k) {
+        for (uint32_t k = 0; k < WIDTH; ++k) {
             value[k] = g.value[k];
             first[k] = g.first[k];
             second[k] = g.second[k];
         }
     }
 };
+
+using FullGeometry = FullRow<GEOMETRY_WIDTH>;
 
 // First moments in 16 bits.
 struct CompactGeometry {

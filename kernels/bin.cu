@@ -9,7 +9,10 @@
 // A view may be listed in bands of rows of tiles, one after the other. `count_rows` (one thread per
 // splat, then per row of tiles) counts the instances in a band, by splat and by row, with which
 // `band_instances_*` does what `instances_*` does for the whole view. Tiles keep their numbers.
+//
+// What is listed are records of a footprint (`footprint.cuh`), whatever primitive they are of.
 
+#include "primitive.cuh"
 #include "tiles.cuh"
 
 // Splats of consecutive places that threads of one warp take: the 32 bytes of a memory transaction.
@@ -24,14 +27,15 @@ __device__ inline uint32_t interleaved_index() {
     return (group * gridDim.x + blockIdx.x) * NEIGHBOURS + lane % NEIGHBOURS;
 }
 
+// What a record of this footprint asks for of the tiles.
+template <class Footprint>
 __device__ inline TileQuery query_of(const float4* __restrict__ splats,
                                      const TileRect* __restrict__ tiles, uint32_t slot) {
-    const float4 place = splats[uint64_t{slot} * 3], form = splats[uint64_t{slot} * 3 + 1];
+    TileQuery query =
+        tile_query(Footprint::load(splats + uint64_t{slot} * uint64_t{Footprint::QUADS}));
     const TileRect rect = tiles[slot];
-    return {{place.x, place.y},
-            {form.x, form.y, form.z},
-            place.w,
-            {rect.x0, rect.y0, rect.x1, rect.y1}};
+    query.tiles = {rect.x0, rect.y0, rect.x1, rect.y1};
+    return query;
 }
 
 // Where a splat's instances go.
@@ -51,7 +55,7 @@ struct alignas(16) Run {
     uint32_t key_shift;  // the same of the key
 };
 
-template <typename Key, typename Rows>
+template <class Footprint, typename Key, typename Rows>
 __device__ inline void instances(const InstancesArgs& a, Key* keys, Rows listed) {
     const float4* __restrict__ splats = reinterpret_cast<const float4*>(a.splats);
     const uint32_t* __restrict__ slots = a.slots;
@@ -69,7 +73,7 @@ __device__ inline void instances(const InstancesArgs& a, Key* keys, Rows listed)
         to.first = firsts[i];
         to.count = counts[to.slot];
         if (to.count > 0) {
-            own = query_of(splats, tiles, to.slot);
+            own = query_of<Footprint>(splats, tiles, to.slot);
         }
     }
     destinations[threadIdx.x] = to;
@@ -127,35 +131,35 @@ __device__ inline void instances(const InstancesArgs& a, Key* keys, Rows listed)
 
 extern "C" __global__ void __launch_bounds__(BIN_BLOCK)
     instances_16(const __grid_constant__ InstancesArgs a) {
-    instances(a, reinterpret_cast<uint16_t*>(a.keys), AllRows{});
+    instances<EllipseFootprint>(a, reinterpret_cast<uint16_t*>(a.keys), AllRows{});
 }
 
 extern "C" __global__ void __launch_bounds__(BIN_BLOCK)
     instances_32(const __grid_constant__ InstancesArgs a) {
-    instances(a, reinterpret_cast<uint32_t*>(a.keys), AllRows{});
+    instances<EllipseFootprint>(a, reinterpret_cast<uint32_t*>(a.keys), AllRows{});
 }
 
 extern "C" __global__ void __launch_bounds__(BIN_BLOCK)
     band_instances_16(const __grid_constant__ InstancesArgs a) {
-    instances(a, reinterpret_cast<uint16_t*>(a.keys), BandRows{a.band_first, a.band_end});
+    instances<EllipseFootprint>(a, reinterpret_cast<uint16_t*>(a.keys), BandRows{a.band_first, a.band_end});
 }
 
 extern "C" __global__ void __launch_bounds__(BIN_BLOCK)
     band_instances_32(const __grid_constant__ InstancesArgs a) {
-    instances(a, reinterpret_cast<uint32_t*>(a.keys), BandRows{a.band_first, a.band_end});
+    instances<EllipseFootprint>(a, reinterpret_cast<uint32_t*>(a.keys), BandRows{a.band_first, a.band_end});
 }
 
 // A block adds up its splats' instances in each row before it adds them to those of all blocks. The
 // same code counts by row, so as to choose the bands, and by splat in each of them: both agree.
-extern "C" __global__ void __launch_bounds__(BIN_BLOCK)
-    count_rows(const __grid_constant__ CountRowsArgs a) {
+template <class Footprint>
+__device__ inline void count_rows_of(const CountRowsArgs& a) {
     __shared__ uint32_t of_row[TILE_ROWS_MAX];
     for (uint32_t row = threadIdx.x; row < a.camera.tiles[1]; row += BIN_BLOCK) of_row[row] = 0;
     __syncthreads();  // nothing is counted yet
     const uint32_t slot = blockIdx.x * blockDim.x + threadIdx.x;
     TileQuery own = {};
     if (slot < a.visible) {
-        own = query_of(reinterpret_cast<const float4*>(a.splats), a.tiles, slot);
+        own = query_of<Footprint>(reinterpret_cast<const float4*>(a.splats), a.tiles, slot);
     }
     const uint32_t count = for_each_row<BIN_BLOCK>(
         a.camera, own,
@@ -171,6 +175,11 @@ extern "C" __global__ void __launch_bounds__(BIN_BLOCK)
         atomicAdd(reinterpret_cast<unsigned long long*>(a.rows) + row,
                   static_cast<unsigned long long>(of_row[row]));
     }
+}
+
+extern "C" __global__ void __launch_bounds__(BIN_BLOCK)
+    count_rows(const __grid_constant__ CountRowsArgs a) {
+    count_rows_of<EllipseFootprint>(a);
 }
 
 // Tiles without instances keep the empty range that the host wrote.

@@ -24,6 +24,10 @@ use nvcc::{Missing, Nvcc};
 /// The file that becomes a static library because it brings host code.
 const LIBRARY: &str = "primitives";
 
+/// The kernels of the tests' own primitive, and the variable that tells tests where their fatbin is.
+const TEST_KERNELS: &str = "tests/gpu/isotropic.cu";
+const TEST_FATBIN: &str = "SPLAT_TEST_FATBIN";
+
 fn main() -> ExitCode {
     println!("cargo::rustc-check-cfg=cfg(kernels)");
     println!("cargo::rerun-if-changed=kernels");
@@ -69,7 +73,8 @@ fn build(nvcc: &Nvcc) -> Result<(), String> {
     let folder = |name: &str| {
         env::var_os(name).map(PathBuf::from).ok_or_else(|| format!("cargo sets no {name}"))
     };
-    let (out, source) = (folder("OUT_DIR")?, folder("CARGO_MANIFEST_DIR")?.join("kernels"));
+    let (out, root) = (folder("OUT_DIR")?, folder("CARGO_MANIFEST_DIR")?);
+    let source = root.join("kernels");
     let (archs, warning) = nvcc.archs()?;
     if let Some(warning) = warning {
         println!("cargo::warning={warning}");
@@ -77,10 +82,19 @@ fn build(nvcc: &Nvcc) -> Result<(), String> {
     fs::write(out.join("abi.cuh"), abi::header()).map_err(|error| describe(&out, &error))?;
 
     let headers = [texts(&source, "cuh")?, vec![out.join("abi.cuh")]].concat();
-    let folders = Folders { cache: cache(&out)?, out };
+    let folders = Folders { cache: cache(&out)?, out, source };
     let mut jobs = Vec::new();
-    for file in texts(&source, "cu")? {
+    for file in texts(&folders.source, "cu")? {
         jobs.push(Job::new(nvcc, &archs, &file, &headers, &folders)?);
+    }
+    // Tests are built with this feature, a release is not.
+    let for_tests = env::var_os("CARGO_FEATURE_BENCH").map(|_| root.join(TEST_KERNELS));
+    let for_tests = for_tests.filter(|path| path.is_file());
+    if let Some(file) = &for_tests {
+        println!("cargo::rerun-if-changed={TEST_KERNELS}");
+        let job = Job::new(nvcc, &archs, file, &headers, &folders)?;
+        println!("cargo::rustc-env={TEST_FATBIN}={}", job.product.display());
+        jobs.push(job);
     }
     // Of all files the library takes longest.
     jobs.sort_by_key(|job| job.name != LIBRARY);
@@ -91,8 +105,9 @@ fn build(nvcc: &Nvcc) -> Result<(), String> {
 
     let out = &folders.out;
     if let Some(library) = jobs.iter().find(|job| job.name == LIBRARY) {
-        scratch::write_table(nvcc, &archs, &library.product, [&source, out])?;
+        scratch::write_table(nvcc, &archs, &library.product, [&folders.source, out])?;
     }
+    jobs.retain(|job| for_tests.as_ref() != Some(&job.source));
     let table = table(&jobs, &archs, &nvcc.version);
     fs::write(out.join("fatbins.rs"), table).map_err(|error| describe(out, &error))?;
     link(nvcc, out);
@@ -105,6 +120,8 @@ struct Folders {
     out: PathBuf,
     /// Of all builds: clippy, tests and every profile compile the same kernels.
     cache: PathBuf,
+    /// The kernels and their headers.
+    source: PathBuf,
 }
 
 /// The folder `kernels` of the target folder, which `out` (TARGET/PROFILE/build/PACKAGE/out) lies in.
@@ -190,7 +207,7 @@ impl Job {
         archs: &[u32],
         source: &Path,
         headers: &[PathBuf],
-        Folders { out, cache }: &Folders,
+        Folders { out, cache, source: headers_of_kernels }: &Folders,
     ) -> Result<Self, String> {
         let name = source.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let is_library = name == LIBRARY;
@@ -219,7 +236,9 @@ impl Job {
         let mut hasher = DefaultHasher::new();
         (&nvcc.version, &nvcc.path, &arguments).hash(&mut hasher);
         // Folders of a build change nothing of what is compiled.
-        arguments.extend(["-I".to_owned(), out.display().to_string()]);
+        for folder in [out, headers_of_kernels] {
+            arguments.extend(["-I".to_owned(), folder.display().to_string()]);
+        }
         arguments.extend(["-o".to_owned(), product.display().to_string()]);
         for path in headers.iter().map(PathBuf::as_path).chain([source]) {
             fs::read(path).map_err(|error| describe(path, &error))?.hash(&mut hasher);

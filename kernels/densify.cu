@@ -60,7 +60,6 @@ __device__ inline float faded(float depth, float fade_depth) {
 extern "C" __global__ void __launch_bounds__(OBSERVE_BLOCK)
     observe(const __grid_constant__ ObserveArgs a) {
     const float* __restrict__ splats = a.splats;        // [visible, 12]
-    const float* __restrict__ geometry = a.geometry;    // [lane blocks, 11, 32]
     float* __restrict__ gradient_norm_sums = a.gradient_norm_sums;
     uint32_t* __restrict__ views_seen = a.views_seen;
     const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -70,7 +69,8 @@ extern "C" __global__ void __launch_bounds__(OBSERVE_BLOCK)
     const uint32_t gaussian = __float_as_uint(splats[record + RECORD_GAUSSIAN]);
     float fade = 1.0f;
     if (a.fade_depth > 0.0f) {
-        const float3 mean = triple(geometry, gaussian, MEAN);
+        const float* const centre = a.table + lane_block(gaussian, a.width);
+        const float3 mean = {centre[0], centre[component(1)], centre[component(2)]};
         fade = faded(a.axis[0] * mean.x + a.axis[1] * mean.y + a.axis[2] * mean.z + a.axis[3],
                      a.fade_depth);
     }

@@ -6,7 +6,7 @@
 // near to all.
 // A candidate is one number, its squared distance's bits above its row: the least is the nearest, and of
 // equal distances the one of the lower row. Twins of `key` and `Bounds` in backend/cpu/stage/neighbours.rs.
-// Shapes: geometry [lane blocks, 11, 32], row_from_place [n], placed [leaves, 32, 4], boxes [boxes, 2, 4],
+// Shapes: table [lane blocks, width, 32], row_from_place [n], placed [leaves, 32, 4], boxes [boxes, 2, 4],
 // near [n, count]. Centres that are not finite stand last in the order, and NaN in `placed`.
 
 #include "layout.cuh"
@@ -21,8 +21,9 @@ __device__ inline bool is_finite(float3 p) {
     return isfinite(p.x) && isfinite(p.y) && isfinite(p.z);
 }
 
-__device__ inline float3 mean_of(const float* __restrict__ geometry, uint32_t row) {
-    const float* mean = geometry + lane_block(row, GEOMETRY_WIDTH) + component(MEAN);
+// A row's centre stands first among its `width` values.
+__device__ inline float3 mean_of(const float* __restrict__ table, uint32_t width, uint32_t row) {
+    const float* mean = table + lane_block(row, width);
     return {mean[0], mean[component(1)], mean[component(2)]};
 }
 
@@ -219,7 +220,7 @@ extern "C" __global__ void __launch_bounds__(NEIGHBOURS_BLOCK)
     const uint32_t place = blockIdx.x * blockDim.x + threadIdx.x;
     const uint32_t lane = threadIdx.x % WARP;
     float3 centre = {NAN, NAN, NAN};
-    if (place < a.n) centre = mean_of(a.geometry, a.row_from_place[place]);
+    if (place < a.n) centre = mean_of(a.table, a.width, a.row_from_place[place]);
     const bool there = is_finite(centre);
     const float coordinates[3] = {centre.x, centre.y, centre.z};
     uint32_t mine = 0xffffffffu;
@@ -244,7 +245,7 @@ extern "C" __global__ void __launch_bounds__(NEIGHBOURS_BLOCK)
     if (place >= a.n) return;
     const uint32_t segment = place >> a.segment_shift;
     const uint32_t* __restrict__ extent = a.extents + uint64_t{segment} * EXTENT_WIDTH;
-    const float3 centre = mean_of(a.geometry, a.row_from_place[place]);
+    const float3 centre = mean_of(a.table, a.width, a.row_from_place[place]);
     const uint32_t last = (1u << a.along_bits) - 1;
     uint32_t along = last;
     if (is_finite(centre)) {
@@ -272,7 +273,7 @@ extern "C" __global__ void __launch_bounds__(NEIGHBOURS_BLOCK)
     if (place / WARP * WARP >= a.n) return;  // the whole warp
     const uint32_t row = place < a.n ? a.row_from_place[place] : NO_ROW;
     float3 centre = {NAN, NAN, NAN};
-    if (row != NO_ROW) centre = mean_of(a.geometry, row);
+    if (row != NO_ROW) centre = mean_of(a.table, a.width, row);
     const bool there = is_finite(centre);
     if (!there) centre = {NAN, NAN, NAN};
     reinterpret_cast<float4*>(a.placed)[place] = {centre.x, centre.y, centre.z,

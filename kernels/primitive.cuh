@@ -1,9 +1,10 @@
-// What is projected. `project` is a template over it; of a primitive it asks for
+// What is projected. `project` is a template over it (`project.cuh`); of a primitive it asks for
 //   Footprint      what pixels meet of it (`footprint.cuh`)
 //   Splat          a row as a view sees it, and its `ellipse.depth`
 //   project_row    whether the view sees a row, its splat, and the pixels that it may reach
-//   tile_query     what decides which tiles these are
+//   tile_query     what decides which tiles these are: of a splat, and of its record for `bin`
 //   store_record   writes what the footprint reads
+// What a step of Adam asks for stands in `adam.cuh`.
 #pragma once
 
 #include "fault.cuh"
@@ -29,6 +30,15 @@ __device__ inline TileQuery tile_query(const EllipseSplat& splat) {
     return query;
 }
 
+// The same of its record, for `bin`.
+__device__ inline TileQuery tile_query(const EllipseFootprint& splat) {
+    TileQuery query = {};
+    query.mean_px = {splat.place.x, splat.place.y};
+    query.conic = {splat.form.x, splat.form.y, splat.form.z};
+    query.exponent_min = splat.place.w;
+    return query;
+}
+
 __device__ inline void store_record(float4* record, const EllipseSplat& splat, uint32_t row) {
     const Ellipse& e = splat.ellipse;
     record[0] = {e.mean_px.x, e.mean_px.y, splat.opacity, splat.exponent_min};
@@ -43,6 +53,7 @@ template <class Storage, bool EXTENDED>
 struct Gaussian {
     using Footprint = EllipseFootprint;
     using Splat = EllipseSplat;
+    static constexpr bool IS_EXTENDED = EXTENDED;
 };
 
 __device__ inline float3 load_triple(const float* __restrict__ column, uint64_t at, uint32_t first) {

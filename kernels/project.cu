@@ -1,74 +1,11 @@
-// project: primitives to splats, colour included. `primitive.cuh` says how; one thread per row.
+// project: primitives to splats, colour included. one thread per row, as `project.cuh` says.
 // The splats of those that the view sees are appended to a compact list,
 // whose order within a block of threads is that of the Gaussians, between blocks that of arrival.
 // Shapes: geometry [lane blocks, 11, 32], sh and its moments as `state.cuh` says, splats and what
 // belongs to them [capacity]: beyond it splats are counted but not written, and the host draws the view
 // again.
 
-#include "primitive.cuh"
-#include "tiles.cuh"
-
-constexpr uint32_t PROJECT_WARPS = PROJECT_BLOCK / WARP;
-
-// Place of the thread's splat in the list, and the block's share of the totals added to them.
-__device__ inline uint32_t append(const ProjectArgs& a, bool visible, uint32_t instances) {
-    __shared__ uint32_t first_of_warp[PROJECT_WARPS];
-    __shared__ unsigned long long block_instances;
-    const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-    const uint32_t mask = __ballot_sync(FULL_WARP, visible);
-    const uint32_t sum = warp_sum(instances);
-    if (threadIdx.x == 0) block_instances = 0;
-    if (lane == 0) first_of_warp[warp] = __popc(mask);
-    __syncthreads();  // counts are there
-    if (lane == 0 && sum > 0) atomicAdd(&block_instances, static_cast<unsigned long long>(sum));
-    __syncthreads();  // the block's instances are added up
-    if (threadIdx.x == 0) {
-        uint32_t total = 0;
-        for (uint32_t w = 0; w < PROJECT_WARPS; ++w) {
-            const uint32_t count = first_of_warp[w];
-            first_of_warp[w] = total;
-            total += count;
-        }
-        const uint32_t first = total > 0 ? atomicAdd(&a.counts->visible, total) : 0;
-        for (uint32_t w = 0; w < PROJECT_WARPS; ++w) first_of_warp[w] += first;
-        if (block_instances > 0) {
-            atomicAdd(reinterpret_cast<unsigned long long*>(&a.counts->instances), block_instances);
-        }
-    }
-    __syncthreads();  // places are there
-    return first_of_warp[warp] + __popc(mask & lanes_below());
-}
-
-// One row of a primitive per thread.
-template <class Primitive>
-__device__ inline void project(const ProjectArgs& a) {
-    const uint32_t row = blockIdx.x * blockDim.x + threadIdx.x;
-    bool visible = false;
-    typename Primitive::Splat splat;
-    Rect pixels;
-    TileQuery query = {};
-    if (row < a.gaussians) {
-        visible = project_row(Primitive{}, a, row, splat, pixels);
-        if (!visible) a.splat_from_gaussian[row] = UNSEEN;
-    }
-    if (visible) {
-        query = tile_query(splat);
-        query.tiles = tiles_of(pixels);
-    }
-    const uint32_t instances =
-        for_each_row<PROJECT_BLOCK>(a.camera, query, [](const TileRow&, uint32_t) {});
-    const uint32_t slot = append(a, visible, instances);
-    if (!visible || slot >= a.capacity) return;
-
-    a.splat_from_gaussian[row] = slot;
-    constexpr uint32_t QUADS = Primitive::Footprint::QUADS;
-    store_record(reinterpret_cast<float4*>(a.splats) + uint64_t{slot} * QUADS, splat, row);
-    a.tiles[slot] = {query.tiles.x0, query.tiles.y0, query.tiles.x1, query.tiles.y1};
-    // Depths are positive: their bits order as they do.
-    a.depth_keys[slot] = __float_as_uint(splat.ellipse.depth);
-    a.slots[slot] = slot;
-    a.instance_counts[slot] = instances;
-}
+#include "project.cuh"
 
 extern "C" __global__ void __launch_bounds__(PROJECT_BLOCK)
     project_fwd(const __grid_constant__ ProjectArgs a) {

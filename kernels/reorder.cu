@@ -37,10 +37,10 @@ __device__ inline uint32_t morton_key(float3 point, const float (&centre)[3], fl
 
 extern "C" __global__ void __launch_bounds__(REORDER_BLOCK)
     morton_keys(const __grid_constant__ MortonArgs a) {
-    const float* __restrict__ geometry = a.geometry;
+    const float* __restrict__ table = a.table;
     const uint32_t row = blockIdx.x * blockDim.x + threadIdx.x;
     if (row >= a.n) return;
-    const float* mean = geometry + lane_block(row, GEOMETRY_WIDTH) + component(MEAN);
+    const float* mean = table + lane_block(row, a.width);
     const float3 point = {mean[0], mean[component(1)], mean[component(2)]};
     a.keys[row] = morton_key(point, a.centre, a.half_side);
     a.rows[row] = row;

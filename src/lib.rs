@@ -59,9 +59,10 @@
 //! **Add a loss term.** `abi/terms.rs`: a variant of `Term` with its values and what it needs.
 //! `train/terms.rs`: a row with its weight and the iterations in which it is on. `config/options.rs`: its
 //! weight. A term of colours is then computed in `backend/cpu/stage/loss.rs`, `backend/cuda/stage/loss.rs`
-//! and `kernels/loss.cu`; another has files of its own there, and is called from both `frame.rs`. Logs have
-//! its values by its keys. Tests: differences of the CPU in `tests/spec/gradients.rs`, CPU against
-//! GPU in `tests/gpu/`. Buffers that it needs are slots in `layout/`.
+//! and `kernels/loss.cu`; another has files of its own there, and is called from `backend/cpu/frame.rs` and
+//! `backend/cuda/frame/`. Logs have its values by its keys. Tests: differences of the CPU in
+//! `tests/spec/gradients.rs`, CPU against GPU in `tests/gpu/`. Buffers that it needs are slots in
+//! `layout/`.
 //!
 //! **Add a strategy.** `train/strategy/x.rs`: an implementation of `Strategy`, written with the scores,
 //! selections and edits of the backend. `train/strategy/mod.rs`: one row. `config/strategy.rs`: a variant of
@@ -69,10 +70,15 @@
 //! `backend/{cpu,cuda}/stage/blend.rs`.
 //!
 //! **Add a primitive.** `model/x.rs`: its values and its schema (spaces, tables, columns, of
-//! `layout/schema.rs`). `backend/cpu/stage/{project,blend}.rs`: projection, coverage and their
-//! derivatives. `kernels/primitive.cuh`: load, project, footprint and the backward functions; `kernels/`
-//! gets one instance of project, blend and adam. Model memory, checkpoints, PLY and reordering follow the
-//! schema.
+//! `layout/schema.rs`). `backend/cpu/x.rs`: `Drawable`, its projection to a splat and the derivative of
+//! that; `DensityField`, if surface terms, noise and regularisers should work on it. A splat that is not an
+//! ellipse also changes `backend/cpu/splat.rs` and `backend/cpu/stage/{bin,blend}.rs`.
+//! `kernels/x.cu`: what `project.cuh` and `adam.cuh` ask of a primitive (`primitive.cuh` has the list),
+//! and one instance of `project` and of `step`. `backend/cuda/primitive.rs`: `CudaPrimitive`, which names
+//! these kernels and says what they can do; a request for more is an error. A record that is not an
+//! ellipse also needs a footprint (`footprint.cuh`), and instances of bin and blend. Model memory,
+//! checkpoints, PLY, reordering and neighbours follow the schema. `tests/common/isotropic*.rs` and
+//! `tests/gpu/isotropic.cu` are an example.
 //!
 //! **Add a kernel.** `kernels/x.cu`: head comment, helpers, kernels. `abi/x.rs`: one argument struct for
 //! each kernel. `backend/cpu/stage/x.rs` and `backend/cuda/stage/x.rs`: the stage, of the same name.

@@ -13,7 +13,8 @@ constants! {
     pub const OBSERVE_BLOCK: u32 = 256;
     /// Threads in a block of `sample_rows`.
     pub const SAMPLE_BLOCK: u32 = 256;
-    /// Tables of a model: parameters, first and second moments of the geometry, then of the SH.
+    /// Tables of a model, at most: parameters, first and second moments, of Gaussians those of the
+    /// geometry and then of the SH.
     pub const TABLES: u32 = 6;
 }
 
@@ -34,20 +35,27 @@ abi! {
         pub rows_after_hole: u32,
     }
 
-    /// `sample_rows` and `sample_rows_compact`: chosen rows, each with its parameters in one piece.
+    /// `sample_rows`: what a table has of chosen rows, of which each has all its parameters in one
+    /// piece in the end.
     pub struct SampleArgs<'a> {
-        /// [lane blocks, 11, 32]
-        pub geometry: In<'a, f32>,
-        /// [lane blocks, words of `sh_width` values, 32]
-        pub sh: In<'a, u32>,
+        /// [lane blocks, `words`, 32]
+        pub table: In<'a, u32>,
         /// [count]
         pub rows: In<'a, u32>,
-        /// [count, 11 + SH width]
+        /// [count, `row_values`], from value `first` of each row on.
         pub sample: Out<'a, f32>,
         /// Rows.
         pub count: u32,
-        /// SH values of a row.
-        pub sh_width: u32,
+        /// Values of a row in the table.
+        pub values: u32,
+        /// Words that hold them.
+        pub words: u32,
+        /// A `FORM_` number.
+        pub form: u32,
+        /// Values of a row in the tables before.
+        pub first: u32,
+        /// Values of a row in all tables.
+        pub row_values: u32,
     }
 
     /// `observe`: adds a view to the density statistics.
@@ -57,8 +65,9 @@ abi! {
         /// [visible, 12]: the first two are the gradient of the centre per px, numbers 3 and 7 the sums
         /// of its absolute values.
         pub gradients: In<'a, f32>,
-        /// [lane blocks, 11, 32]; looked at where there is a `fade_depth`.
-        pub geometry: In<'a, f32>,
+        /// Of each row its centre and then more, [lane blocks, `width`, 32]; looked at where there is a
+        /// `fade_depth`.
+        pub table: In<'a, f32>,
         /// [n]
         pub gradient_norm_sums: Out<'a, f32>,
         /// [n]
@@ -75,6 +84,8 @@ abi! {
         pub axis: [f32; 4],
         /// Depth from which on splats tell all; 0 where all do.
         pub fade_depth: f32,
+        /// Values of a row of the table.
+        pub width: u32,
     }
 
     /// `survey`: flags the candidates and counts them; either may be left out.

@@ -58,7 +58,8 @@ pub use normals::{
     FEATURES_BLOCK, FEATURES_WIDTH, FeaturesArgs, NORMALS_BLOCK, NORMALS_SIDE, NormalsArgs,
 };
 pub use pack::{
-    FORM_BFLOATS, FORM_FIRSTS, FORM_HALVES, FORM_SECONDS, PACK_BLOCK, PackArgs, UnpackArgs,
+    FORM_BFLOATS, FORM_FIRSTS, FORM_FLOATS, FORM_HALVES, FORM_SECONDS, PACK_BLOCK, PackArgs,
+    UnpackArgs,
 };
 pub use probe::{PROBE_BLOCK, ProbeArgs};
 pub use project::{PROJECT_BLOCK, ProjectArgs};

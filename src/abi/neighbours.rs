@@ -29,8 +29,8 @@ abi! {
     /// `number_rows`, `measure_segments` and `split_keys`: every segment of the order is to be halved
     /// across its widest side.
     pub struct SplitArgs<'a> {
-        /// [lane blocks, 11, 32]
-        pub geometry: In<'a, f32>,
+        /// Of each row its centre and then more, [lane blocks, `width`, 32]
+        pub table: In<'a, f32>,
         /// The order so far, [n]; `number_rows` writes 0, 1, 2, ...
         pub row_from_place: Out<'a, u32>,
         /// [segments, 6], all bits one in the beginning.
@@ -43,14 +43,14 @@ abi! {
         pub segment_shift: u32,
         /// Bits of a key behind the segment, at most 24.
         pub along_bits: u32,
-        /// Fills up to the alignment.
-        pub reserved: u32,
+        /// Values of a row of the table.
+        pub width: u32,
     }
 
     /// `place_centres`: the leaves of the tree.
     pub struct PlaceArgs<'a> {
-        /// [lane blocks, 11, 32]
-        pub geometry: In<'a, f32>,
+        /// Of each row its centre and then more, [lane blocks, `width`, 32]
+        pub table: In<'a, f32>,
         /// [n]
         pub row_from_place: In<'a, u32>,
         /// [32 leaves, 4]
@@ -59,8 +59,8 @@ abi! {
         pub boxes: Out<'a, f32>,
         /// Gaussians.
         pub n: u32,
-        /// Fills up to the alignment.
-        pub reserved: u32,
+        /// Values of a row of the table.
+        pub width: u32,
     }
 
     /// `join_boxes`: a level of boxes from the one below.

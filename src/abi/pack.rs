@@ -13,6 +13,8 @@ constants! {
     pub const FORM_FIRSTS: u32 = 2;
     /// Second moments in codes of 8 bits behind their scale.
     pub const FORM_SECONDS: u32 = 3;
+    /// One value of single precision to a word.
+    pub const FORM_FLOATS: u32 = 4;
 }
 
 abi! {

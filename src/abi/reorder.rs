@@ -10,8 +10,8 @@ constants! {
 abi! {
     /// `morton_keys`: every row's place along the Z-curve, and its number.
     pub struct MortonArgs<'a> {
-        /// [lane blocks, 11, 32]
-        pub geometry: In<'a, f32>,
+        /// Of each row its centre and then more, [lane blocks, width, 32]
+        pub table: In<'a, f32>,
         /// [n]
         pub keys: Out<'a, u32>,
         /// 0, 1, 2, ...; [n]
@@ -20,10 +20,10 @@ abi! {
         pub centre: [f32; 3],
         /// Half its side, world units.
         pub half_side: f32,
-        /// Gaussians.
+        /// Rows.
         pub n: u32,
-        /// Fills up to the alignment.
-        pub reserved: u32,
+        /// Values of a row.
+        pub width: u32,
     }
 
     /// `gather_columns` and `return_columns`: some columns of a table to scratch, in another order

@@ -42,6 +42,14 @@ pub enum DeviceError {
         /// The most that a step takes.
         most: usize,
     },
+    /// A primitive that has no kernels for what is asked for.
+    #[error("{primitives} have no {what} on this device")]
+    Unsupported {
+        /// What its rows are called.
+        primitives: &'static str,
+        /// What was asked for.
+        what: &'static str,
+    },
     /// A step before a view.
     #[error("a step needs the gradients of a view: call backward before it")]
     NoView,

@@ -20,6 +20,8 @@ pub struct Report {
     pub view_px: [u32; 2],
     /// Whether density control's statistics were gathered.
     pub observes: bool,
+    /// Views of a step.
+    pub batch_views: u32,
     /// What surfaces were asked for.
     pub sugar: SugarOptions,
     /// In ascending order of their Gaussians.
@@ -35,6 +37,10 @@ impl Report {
         if self.observes {
             text.push_str("; with density control's statistics");
         }
+        if self.batch_views > 1 {
+            // Writing to a string cannot fail.
+            write!(text, "; {} views a step, times are per image", self.batch_views).ok();
+        }
         if self.sugar.regularize != Regularize::None {
             // Writing to a string cannot fail.
             write!(
@@ -48,7 +54,7 @@ impl Report {
             // Writing to a string cannot fail.
             write!(
                 text,
-                "\n\n{} Gaussians, {} iterations: {:.3} ms (median), {:.3} ms (mean), {:.1} it/s",
+                "\n\n{} Gaussians, {} steps: {:.3} ms (median), {:.3} ms (mean), {:.1} it/s",
                 run.gaussians,
                 run.iterations,
                 run.ms_median,
@@ -189,7 +195,8 @@ mod tests {
         let device = "a device".to_owned();
         let sugar = SugarOptions::default();
         let (train_views, view_px) = (7, [48, 32]);
-        Report { device, train_views, view_px, observes: false, sugar, runs: vec![run] }.text()
+        let (batch_views, runs) = (4, vec![run]);
+        Report { device, train_views, view_px, observes: false, batch_views, sugar, runs }.text()
     }
 
     #[test]
@@ -199,6 +206,7 @@ mod tests {
             let line = text.lines().find(|line| line.trim_start().starts_with(start));
             line.unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ")
         };
+        assert!(text.starts_with("a device; 7 training views, 48x32 px; 4 views a step, times"));
         assert_eq!(words("floor"), "floor, MB GB/s of a copy");
         assert_eq!(words("blend forward"), "blend forward 0.500 ms 100.0 200 5.0 %");
         assert_eq!(words("step"), "step 0.500 ms 900.0 1800 45.0 %");

@@ -6,18 +6,18 @@ use super::costs::{Pairs, StageCost};
 use crate::backend::{CopySpeed, MemoryEntry, MemoryKind, Work};
 use crate::memory::Bytes;
 
-/// What an iteration costs.
+/// What an image costs.
 #[derive(Clone, Debug, Serialize)]
 pub struct Bench {
     /// Gaussians.
     pub gaussians: usize,
-    /// Iterations that were timed.
+    /// Steps that were timed.
     pub iterations: u32,
-    /// Median wall time of an iteration, over groups of ten.
+    /// Median wall time of an image, over groups of ten steps.
     pub ms_median: f64,
-    /// Mean wall time of an iteration.
+    /// Mean wall time of an image.
     pub ms_mean: f64,
-    /// Median time on the device of each stage, timed in iterations of their own; nothing where
+    /// Median time on the device of each stage per image, timed in steps of their own; nothing where
     /// the device does not tell. Beside it, what a stage moves at least.
     pub stages: Vec<StageCost>,
     /// How fast the device copies its own memory, where it tells.

@@ -16,8 +16,8 @@ use crate::model::Gaussians;
 use crate::train::feed::Feed;
 use crate::train::{TrainError, Views, scene_cube, scene_extent};
 
-/// Iterations between two looks at the clock: to wait for the device after each would count the
-/// gaps that training does not have.
+/// Steps between two looks at the clock: to wait for the device after each would count the gaps that
+/// training does not have.
 const GROUP: u32 = 10;
 
 /// Views whose work is counted: to count takes much longer than to do it.
@@ -52,9 +52,11 @@ pub struct BenchSetup<'a> {
     pub observes: bool,
     /// What surfaces are asked for, as in the last three quarters of the coarse stage.
     pub sugar: &'a SugarOptions,
-    /// Iterations before the clock starts.
+    /// Views of a step.
+    pub batch_views: u32,
+    /// Steps before the clock starts.
     pub warm_up: u32,
-    /// Iterations that are timed.
+    /// Steps that are timed.
     pub iterations: u32,
 }
 
@@ -78,6 +80,7 @@ pub fn measure<B: TrainDevice>(
         train_views: dataset.train.len(),
         view_px: first.map_or([0; 2], |camera| [camera.width, camera.height]),
         observes: setup.observes,
+        batch_views: setup.batch_views,
         sugar: setup.sugar.clone(),
         runs,
     })
@@ -105,6 +108,7 @@ fn bench<B: TrainDevice>(
         ..RenderSettings::DEFAULT
     };
     let inputs = Inputs {
+        batch_views: setup.batch_views,
         settings,
         observe: setup.observes.then_some(Statistics::Norms),
         terms: Terms::photometric(setup.optimize.lambda_dssim),
@@ -127,6 +131,7 @@ fn bench<B: TrainDevice>(
     // it are gone.
     steady.reset_memory_peaks();
 
+    let images = |steps: u32| f64::from(steps * setup.batch_views);
     let mut groups = Vec::new();
     let mut seconds = 0.0;
     let mut left = setup.iterations;
@@ -136,7 +141,7 @@ fn bench<B: TrainDevice>(
         steady.run(count)?;
         let group = started.elapsed().as_secs_f64();
         seconds += group;
-        groups.push(group * 1e3 / f64::from(count));
+        groups.push(group * 1e3 / images(count));
         left -= count;
     }
     let times = steady.stages(setup.iterations)?;
@@ -148,7 +153,7 @@ fn bench<B: TrainDevice>(
         gaussians: gaussians.len(),
         iterations: setup.iterations,
         ms_median: median(&mut groups),
-        ms_mean: seconds * 1e3 / f64::from(setup.iterations.max(1)),
+        ms_mean: seconds * 1e3 / images(setup.iterations),
         stages: costs(&times, &works, copy),
         copy,
         work: Work::mean(&works),

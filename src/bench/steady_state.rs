@@ -29,8 +29,10 @@ pub(super) struct SteadyState<'a, B: TrainDevice> {
     bytes: [Bytes; 2],
 }
 
-/// What an iteration does.
+/// What a step does.
 pub(super) struct Inputs {
+    /// Views of a step.
+    pub(super) batch_views: u32,
     pub(super) settings: RenderSettings,
     pub(super) observe: Option<Statistics>,
     /// Without those of surfaces.
@@ -83,18 +85,35 @@ impl<'a, B: TrainDevice> SteadyState<'a, B> {
         Ok(())
     }
 
-    /// So many iterations, to their end.
-    pub(super) fn run(&mut self, iterations: u32) -> Result<(), TrainError> {
-        for _ in 0..iterations {
-            self.iterate(|_, _, _| Ok(()))?;
+    /// So many steps, to their end.
+    pub(super) fn run(&mut self, steps: u32) -> Result<(), TrainError> {
+        for _ in 0..steps {
+            self.step(|_, _, _| Ok(()))?;
         }
         self.finish()
     }
 
-    /// One iteration, after a look at the model from its view.
-    fn iterate(
+    /// One step, with a look at the model from each of its views.
+    fn step(
         &mut self,
-        look: impl FnOnce(&mut B, &B::Model, &View) -> Result<(), DeviceError>,
+        mut look: impl FnMut(&mut B, &B::Model, &View) -> Result<(), DeviceError>,
+    ) -> Result<(), TrainError> {
+        let mut gradients = B::Gradients::default();
+        for _ in 0..self.inputs.batch_views {
+            self.add_view(&mut look, &mut gradients)?;
+        }
+        self.device.step(&mut self.model, gradients, &self.inputs.step)?;
+        for warning in self.feed.views.take_warnings() {
+            tracing::warn!("{warning}");
+        }
+        Ok(())
+    }
+
+    /// The next view, after a look at the model from it.
+    fn add_view(
+        &mut self,
+        look: &mut impl FnMut(&mut B, &B::Model, &View) -> Result<(), DeviceError>,
+        gradients: &mut B::Gradients,
     ) -> Result<(), TrainError> {
         let step = &mut self.inputs.step;
         *step = AdamStep::new(step.number + 1, step.rates);
@@ -108,24 +127,18 @@ impl<'a, B: TrainDevice> SteadyState<'a, B> {
                 with_surface(optimize, options, (*seed, *extent), number)
             }
         };
-        let Inputs { settings, observe, step, .. } = self.inputs;
+        let Inputs { batch_views, settings, observe, .. } = self.inputs;
         let near = self.surfaces.as_ref().map(|surfaces| &surfaces.near);
-        let terms = &terms;
-        let inputs =
-            ViewInputs { settings, observe, compensation: None, terms, near, in_batch: false };
+        let (terms, in_batch) = (&terms, batch_views > 1);
+        let inputs = ViewInputs { settings, observe, compensation: None, terms, near, in_batch };
         let (device, model) = (&mut *self.device, &mut self.model);
-        let mut gradients = B::Gradients::default();
         let ViewOutputs { pixels, activations, .. } =
-            add_view(device, model, (view, &target), &inputs, None, &mut gradients)?;
+            add_view(device, model, (view, &target), &inputs, None, gradients)?;
         self.bytes = [activations, gradients.bytes()];
-        device.step(model, gradients, &step)?;
         drop(target);
         self.feed.prefetch(self.device, number + 1)?;
         if let Some(before) = self.pending.replace(pixels) {
             before.read()?;
-        }
-        for warning in self.feed.views.take_warnings() {
-            tracing::warn!("{warning}");
         }
         Ok(())
     }
@@ -137,14 +150,14 @@ impl<'a, B: TrainDevice> SteadyState<'a, B> {
         Ok(self.device.synchronize()?)
     }
 
-    /// What the views of so many iterations, which are slow ones, give the device to do.
-    pub(super) fn count(&mut self, iterations: u32) -> Result<Counted, TrainError> {
+    /// What the views of so many steps, which are slow ones, give the device to do.
+    pub(super) fn count(&mut self, steps: u32) -> Result<Counted, TrainError> {
         let Inputs { settings, observe, .. } = self.inputs;
         let wants = Wants { observe, ..Wants::default() };
         let mut works = Vec::new();
         let mut contributing = 0;
-        for _ in 0..iterations {
-            self.iterate(|device, model, view| {
+        for _ in 0..steps {
+            self.step(|device, model, view| {
                 let frame = device.render(model, view, &settings, Look::COUNTS)?;
                 let blended = device.image(&frame)?.blended.unwrap_or_default();
                 contributing += blended.into_iter().map(u64::from).sum::<u64>();
@@ -159,7 +172,7 @@ impl<'a, B: TrainDevice> SteadyState<'a, B> {
         self.finish()?;
         let pairs = Pairs {
             evaluated: Work::mean(&works).map(|work| work.pairs_evaluated),
-            contributing: contributing / u64::from(iterations.max(1)),
+            contributing: contributing / u64::from((steps * self.inputs.batch_views).max(1)),
         };
         Ok(Counted { works, pairs })
     }
@@ -177,13 +190,13 @@ impl<'a, B: TrainDevice> SteadyState<'a, B> {
         let _ = self.device.memory(Peaks::Reset);
     }
 
-    /// Medians of the stages' times, in the order in which they run; none of a device that does not
-    /// time them.
-    pub(super) fn stages(&mut self, iterations: u32) -> Result<Vec<StageTime>, TrainError> {
+    /// Medians of the stages' times per image, in the order in which they run; none of a device that
+    /// does not time them.
+    pub(super) fn stages(&mut self, steps: u32) -> Result<Vec<StageTime>, TrainError> {
         let Some(profiler) = self.device.profiler() else { return Ok(Vec::new()) };
         profiler.time_stages(true)?;
         let mut times: Vec<(Stage, Vec<f64>)> = Vec::new();
-        for iteration in 0..iterations {
+        for step in 0..steps {
             self.run(1)?;
             let Some(profiler) = self.device.profiler() else { break };
             let found = profiler.stage_times()?;
@@ -193,17 +206,17 @@ impl<'a, B: TrainDevice> SteadyState<'a, B> {
                     times.push((stage, Vec::new()));
                     times.len() - 1
                 });
-                // A stage may run several times in one iteration, and in some not at all.
+                // A stage may run several times in one step, and in some not at all.
                 let sums = &mut times[place].1;
-                sums.resize(iteration as usize + 1, 0.0);
-                sums[iteration as usize] += ms;
+                sums.resize(step as usize + 1, 0.0);
+                sums[step as usize] += ms / f64::from(self.inputs.batch_views);
             }
         }
         if let Some(profiler) = self.device.profiler() {
             profiler.time_stages(false)?;
         }
         let stage_time = |(stage, mut sums): (Stage, Vec<f64>)| {
-            sums.resize(iterations as usize, 0.0);
+            sums.resize(steps as usize, 0.0);
             StageTime { stage, ms: median(&mut sums) }
         };
         Ok(times.into_iter().map(stage_time).collect())

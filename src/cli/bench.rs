@@ -6,6 +6,7 @@ use super::device::{self, DeviceOptions, Task};
 use super::exit::UsageError;
 use super::output::print;
 use super::scene::{ModelArgs, Opened};
+use crate::abi::MAX_VIEWS;
 use crate::backend::TrainDevice;
 use crate::bench::{BenchSetup, Report, measure};
 use crate::config::{Config, SugarOptions};
@@ -23,13 +24,18 @@ pub(super) struct BenchArgs {
     #[arg(long, value_name = "N", num_args = 1.., help_heading = "Measurement")]
     gaussians: Vec<usize>,
 
-    /// Iterations that are timed
+    /// Steps that are timed
     #[arg(long, value_name = "N", help_heading = "Measurement", default_value_t = 200)]
     iterations: u32,
 
-    /// Iterations before the clock starts
+    /// Steps before the clock starts
     #[arg(long, value_name = "N", help_heading = "Measurement", default_value_t = 50)]
     warm_up: u32,
+
+    /// Views of a step; times are per image
+    #[arg(long, value_name = "N", help_heading = "Measurement", default_value_t = 1,
+          value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_VIEWS)))]
+    batch_views: u32,
 
     /// Gather the statistics of density control
     ///
@@ -85,6 +91,7 @@ impl Task for Measuring<'_> {
             screen_filter: render_filter(config),
             observes: args.observe,
             sugar: &args.sugar,
+            batch_views: args.batch_views,
             warm_up: args.warm_up,
             iterations: args.iterations,
         };

@@ -159,7 +159,8 @@ impl Exit {
             | DeviceError::LossNotFinite { .. }
             | DeviceError::TooManyViews { .. }
             | DeviceError::TooSmallForLpips { .. }
-            | DeviceError::TargetSize { .. } => Self::Error,
+            | DeviceError::TargetSize { .. }
+            | DeviceError::Unsupported { .. } => Self::Error,
         }
     }
 }

@@ -20,6 +20,7 @@ use crate::backend::cpu::Cpu;
 use crate::config::{Config, Layers, Typed, resolve};
 use crate::dataset::Dataset;
 use crate::export::read_ply;
+use crate::layout::GAUSSIANS;
 use crate::memory::plan::{self, Granule, ModelSize, OptionalColumns, Run, Seen, Storage};
 use crate::memory::{Bytes, Limit, Rung};
 use crate::model;
@@ -135,6 +136,7 @@ fn report(
     let run = Run {
         model: ModelSize {
             gaussians: gaussians.count,
+            schema: &GAUSSIANS,
             sh_degree: config.optimize.sh_degree,
             storage: storage(config),
             optional: OptionalColumns {

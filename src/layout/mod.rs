@@ -8,6 +8,7 @@
 #[macro_use]
 mod slot;
 mod colors;
+mod gaussians;
 pub mod library;
 mod list;
 mod model;
@@ -22,6 +23,7 @@ mod transfer;
 mod view;
 
 pub use colors::{ColorScratch, ColorUse};
+pub use gaussians::GAUSSIANS;
 pub use library::Library;
 pub use list::{
     BANDS, BackwardState, Counts, Half, INSTANCES, KeyWidth, Keys, List, ListSizes, Listed, Order,
@@ -29,8 +31,7 @@ pub use list::{
 };
 pub use model::{
     ABSOLUTE_NORM_SUMS, FILTER_3D, GRADIENT_NORM_SUMS, LANES, ModelCount, ModelSize,
-    OptionalColumns, REGIONS, SH_STEPS, Storage, TABLES, VIEWS_SEEN, forms, table_len, values,
-    widths,
+    OptionalColumns, REGIONS, SH_STEPS, Storage, VIEWS_SEEN, forms, table_len, table_slots,
 };
 pub use photos::{PHOTOS_IN_TURN, PHOTOS_ON_THEIR_WAY, RESIDENT_PHOTOS, fair_share, photo_after};
 pub use placement::{ALIGNMENT, Placement, Spot, block_beside, spare, with_gap};
@@ -39,7 +40,9 @@ pub use round::{
     Choice, DENSITY_COUNTS, DENSITY_DIGITS, Draw, DrawSizes, MOVED_COLUMNS, MOVED_WORDS, MoveSizes,
     Moves, RoundSizes, Selection, Smoothing,
 };
-pub use schema::{Column, Forms, Rate, RowForm, Schema, Space, Table, Width, sh_rest_values};
+pub use schema::{
+    Column, Forms, Rate, RowForm, Schema, Space, TABLE_PARTS, Table, Width, sh_rest_values,
+};
 pub use search::{FAN, NEIGHBOURS, SearchOrder, SearchSizes, SearchTree, along_bits};
 pub use session::{
     COLOR_TABLES, CONTEXT, COPY_TEST, COUNTS, LIBRARY_SCRATCH, LPIPS_FEATURES, LPIPS_SUMS,
@@ -59,8 +62,9 @@ pub use view::{
 pub use list::{need as need_of_list, replay as replay_list};
 
 /// All slots, one table for each file.
-pub const ALL: [&[SlotInfo]; 9] = [
+pub const ALL: [&[SlotInfo]; 10] = [
     session::ALL,
+    gaussians::ALL,
     model::ALL,
     photos::ALL,
     transfer::ALL,

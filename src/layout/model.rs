@@ -1,31 +1,19 @@
 //! The model: what each Gaussian consists of, and the regions that hold it.
 
-use super::schema::RowForm;
-use super::slot::{Count, Lifetime, Slot};
+use std::marker::PhantomData;
+
+use super::schema::{RowForm, Schema, TABLE_PARTS};
+use super::slot::{Count, Lifetime, Purpose, Slot};
 use crate::abi;
 
 /// Rows of a lane block, one for each lane of a warp: tables come in whole ones.
 pub const LANES: u32 = 32;
 
-/// Regions of a model.
-pub const REGIONS: usize = 11;
-
-/// Tables of a model.
-const TABLE_COUNT: usize = abi::TABLES as usize;
+/// Regions of a model, at most.
+pub const REGIONS: usize = abi::TABLES as usize + 5;
 
 slots! {
     ModelCount {
-        GEOMETRY: u32 = "geometry", Parameters, ModelCount::Table(0), 1,
-            "centres, scales, rotations and opacities";
-        GEOMETRY_FIRST: u32 = "geometry, first moments", Moments, ModelCount::Table(1), 1,
-            "means of their gradients (Adam)";
-        GEOMETRY_SECOND: u32 = "geometry, second moments", Moments, ModelCount::Table(2), 1,
-            "means of the squares of their gradients (Adam)";
-        SH: u32 = "sh", Parameters, ModelCount::Table(3), 1, "colours";
-        SH_FIRST: u32 = "sh, first moments", Moments, ModelCount::Table(4), 1,
-            "means of their gradients (Adam)";
-        SH_SECOND: u32 = "sh, second moments", Moments, ModelCount::Table(5), 1,
-            "means of the squares of their gradients (Adam)";
         pub SH_STEPS: u32 = "sh, steps taken", Moments, ModelCount::LaneBlocks, 1,
             "which step the colours of each 32 Gaussians are at";
         pub GRADIENT_NORM_SUMS: f32 = "density statistics, gradients", Statistics, ModelCount::Rows,
@@ -39,16 +27,21 @@ slots! {
     }
 }
 
-/// The tables: parameters, first and second moments of the geometry, then of the SH.
-pub const TABLES: [Slot<u32, ModelCount>; TABLE_COUNT] =
-    [GEOMETRY, GEOMETRY_FIRST, GEOMETRY_SECOND, SH, SH_FIRST, SH_SECOND];
+/// The slots of a primitive's tables: parameters, first and second moments of each.
+pub fn table_slots(schema: &Schema) -> impl Iterator<Item = Slot<u32, ModelCount>> + '_ {
+    let labels = schema.tables.iter().flat_map(|table| table.labels.into_iter().enumerate());
+    labels.enumerate().map(|(number, (part, label))| {
+        let purpose = if part == 0 { Purpose::Parameters } else { Purpose::Moments };
+        Slot { label, purpose, count: ModelCount::Table(number), width: 1, element: PhantomData }
+    })
+}
 
 /// Index spaces of a model.
 #[derive(Clone, Copy, Debug)]
 pub enum ModelCount {
     /// Words of a table: whole lane blocks of rows.
     Table(usize),
-    /// Blocks of 32 rows.
+    /// Blocks of 32 rows, where rows may be left behind.
     LaneBlocks,
     /// One for each Gaussian.
     Rows,
@@ -66,7 +59,10 @@ impl Count for ModelCount {
     fn of(self, size: &ModelSize) -> u64 {
         let where_there = |there: bool| if there { size.gaussians } else { 0 };
         match self {
-            Self::Table(number) => table_len(size.gaussians, size.widths()[number].into()),
+            Self::Table(number) => {
+                table_len(size.gaussians, size.widths().nth(number).unwrap_or(0).into())
+            }
+            Self::LaneBlocks if !size.schema.is_lazy() => 0,
             Self::LaneBlocks => size.gaussians.div_ceil(LANES.into()),
             Self::Rows => size.gaussians,
             Self::AbsoluteNormSums => where_there(size.optional.absolute_norm_sums),
@@ -109,34 +105,13 @@ impl OptionalColumns {
     }
 }
 
-/// How the values of each table lie in its words (`kernels/state.cuh`). Compact state is rounded at
-/// random, so that on average nothing is lost.
-pub const fn forms(storage: Storage) -> [RowForm; TABLE_COUNT] {
-    use RowForm::{Bfloats, Firsts, Floats, Halves, Seconds};
-    match storage {
-        Storage::Full => [Floats; TABLE_COUNT],
-        Storage::Compact => [Floats, Bfloats, Floats, Halves, Firsts, Seconds],
-    }
-}
-
-/// Values of a Gaussian in each table.
-pub const fn values(sh_degree: u32) -> [u32; TABLE_COUNT] {
-    let geometry = abi::GEOMETRY_WIDTH;
-    let sh = 3 * (sh_degree + 1).pow(2);
-    [geometry, geometry, geometry, sh, sh, sh]
-}
-
-/// Words of a Gaussian in each table.
-pub fn widths(storage: Storage, sh_degree: u32) -> [u32; TABLE_COUNT] {
-    let (forms, values) = (forms(storage), values(sh_degree));
-    std::array::from_fn(|table| forms[table].words(values[table]))
-}
-
 /// Gaussians, and what each of them consists of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ModelSize {
-    /// Gaussians.
+    /// Gaussians, or rows of another primitive.
     pub gaussians: u64,
+    /// What each of them consists of.
+    pub schema: &'static Schema,
     /// Highest degree of the spherical harmonics.
     pub sh_degree: u32,
     /// How they are stored.
@@ -151,54 +126,72 @@ impl ModelSize {
         Self { gaussians, ..self }
     }
 
-    /// Words of a Gaussian in each table.
-    pub fn widths(&self) -> [u32; TABLE_COUNT] {
-        widths(self.storage, self.sh_degree)
+    /// Values of a row in each table, as often as it has a part: values, first and second moments.
+    pub fn values(&self) -> impl Iterator<Item = u32> + use<> {
+        self.schema.values(self.sh_degree).flat_map(|values| [values; TABLE_PARTS])
     }
 
-    /// Words of all tables per Gaussian.
+    /// How they lie in the words of each part.
+    pub fn forms(&self) -> impl Iterator<Item = RowForm> + use<> {
+        forms(self.schema, self.storage)
+    }
+
+    /// Words of a row in each part of each table.
+    pub fn widths(&self) -> impl Iterator<Item = u32> + use<> {
+        self.forms().zip(self.values()).map(|(form, values)| form.words(values))
+    }
+
+    /// Words of all tables per row.
     pub fn words(&self) -> u64 {
-        self.widths().map(u64::from).iter().sum()
+        self.widths().map(u64::from).sum()
     }
 
-    /// Words of the widest table per Gaussian.
+    /// Words of the widest table per row.
     pub fn widest(&self) -> u64 {
-        self.widths().into_iter().max().unwrap_or(1).into()
+        self.widths().max().unwrap_or(1).into()
     }
 
-    /// Values of the parameters per Gaussian.
+    /// Values of the parameters per row.
     pub fn parameters(&self) -> u64 {
-        let [geometry, _, _, sh, ..] = values(self.sh_degree);
-        (geometry + sh).into()
+        self.schema.row_values(self.sh_degree).into()
     }
 
     /// Label and bytes of each region, in the order in which regions grow.
-    pub fn region_bytes(&self) -> [(&'static str, u64); REGIONS] {
-        let [geometry, geometry_first, geometry_second, sh, sh_first, sh_second] =
-            TABLES.map(|table| (table.label, table.bytes(self)));
-        [
-            geometry,
-            geometry_first,
-            geometry_second,
-            sh,
-            sh_first,
-            sh_second,
+    pub fn region_bytes(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let tables = table_slots(self.schema).map(|table| (table.label, table.bytes(self)));
+        tables.chain([
             (SH_STEPS.label, SH_STEPS.bytes(self)),
             (GRADIENT_NORM_SUMS.label, GRADIENT_NORM_SUMS.bytes(self)),
             (VIEWS_SEEN.label, VIEWS_SEEN.bytes(self)),
             (ABSOLUTE_NORM_SUMS.label, ABSOLUTE_NORM_SUMS.bytes(self)),
             (FILTER_3D.label, FILTER_3D.bytes(self)),
-        ]
+        ])
     }
+}
+
+/// How the values of each part of each table lie in its words.
+pub fn forms(schema: &'static Schema, storage: Storage) -> impl Iterator<Item = RowForm> {
+    schema.tables.iter().flat_map(move |table| {
+        let forms = match storage {
+            Storage::Full => table.full,
+            Storage::Compact => table.compact,
+        };
+        forms.all()
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::layout::GAUSSIANS;
 
     #[test]
     fn words_of_a_gaussian_are_those_of_the_documentation() {
-        let words = |storage, degree| widths(storage, degree);
+        let words = |storage, sh_degree| {
+            let (schema, optional) = (&GAUSSIANS, OptionalColumns::NONE);
+            let size = ModelSize { gaussians: 1, schema, sh_degree, storage, optional };
+            size.widths().collect::<Vec<_>>()
+        };
         assert_eq!(words(Storage::Full, 3), [11, 11, 11, 48, 48, 48]);
         assert_eq!(words(Storage::Compact, 3), [11, 6, 11, 24, 13, 13]);
         assert_eq!(words(Storage::Compact, 0), [11, 6, 11, 2, 2, 2]);
@@ -208,8 +201,14 @@ mod tests {
     #[test]
     fn regions_come_in_whole_lane_blocks_or_rows() {
         let optional = OptionalColumns { filter_3d: true, ..OptionalColumns::NONE };
-        let size = ModelSize { gaussians: 33, sh_degree: 1, storage: Storage::Full, optional };
-        let bytes = size.region_bytes().map(|(_, bytes)| bytes / 4);
+        let size = ModelSize {
+            gaussians: 33,
+            schema: &GAUSSIANS,
+            sh_degree: 1,
+            storage: Storage::Full,
+            optional,
+        };
+        let bytes: Vec<u64> = size.region_bytes().map(|(_, bytes)| bytes / 4).collect();
         let (table, sh) = (64 * 11, 64 * 12);
         assert_eq!(bytes, [table, table, table, sh, sh, sh, 2, 33, 33, 0, 33]);
     }

@@ -256,14 +256,20 @@ impl<A: Source> Smoothing<A> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::GAUSSIANS;
     use super::super::model::{OptionalColumns, Storage};
     use super::*;
 
     #[test]
     fn a_round_takes_eight_bytes_a_gaussian_and_a_chunk_of_rows() {
         let optional = OptionalColumns::NONE;
-        let model =
-            ModelSize { gaussians: 1_000_000, sh_degree: 3, storage: Storage::Full, optional };
+        let model = ModelSize {
+            gaussians: 1_000_000,
+            schema: &GAUSSIANS,
+            sh_degree: 3,
+            storage: Storage::Full,
+            optional,
+        };
         let sizes = RoundSizes { model, births: 5000, wanted: 7000 };
         assert_eq!(FLAGS.bytes(&sizes) + RANKS.bytes(&sizes), 8 * 1_005_000);
         assert_eq!(ROWS.bytes(&sizes), (1 << 25) + 32 * 177 * 4);

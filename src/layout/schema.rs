@@ -38,11 +38,14 @@ pub struct Column {
     pub words: &'static str,
 }
 
+/// Parts of a table: values, first and second moments.
+pub const TABLE_PARTS: usize = 3;
+
 /// Columns that lie together on a device, thrice: values, first and second moments.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Table {
     /// What the ledger calls the values, the first and the second moments.
-    pub labels: [&'static str; 3],
+    pub labels: [&'static str; TABLE_PARTS],
     /// The sort of its rows.
     pub space: u8,
     /// How it lies in memory in full precision.
@@ -70,7 +73,7 @@ impl Forms {
         Self { values: RowForm::Floats, first: RowForm::Floats, second: RowForm::Floats };
 
     /// Values, first and second moments.
-    pub const fn all(self) -> [RowForm; 3] {
+    pub const fn all(self) -> [RowForm; TABLE_PARTS] {
         [self.values, self.first, self.second]
     }
 }
@@ -150,9 +153,14 @@ impl Schema {
     }
 
     /// Values of a row in each table.
-    pub fn values(&self, sh_degree: u32) -> Vec<u32> {
-        let width = |(_, column): (usize, &Column)| column.width.values(sh_degree);
-        (0..self.tables.len()).map(|table| self.columns_of(table).map(width).sum()).collect()
+    pub fn values(&self, sh_degree: u32) -> impl Iterator<Item = u32> + '_ {
+        let width = move |(_, column): (usize, &Column)| column.width.values(sh_degree);
+        (0..self.tables.len()).map(move |table| self.columns_of(table).map(width).sum())
+    }
+
+    /// Whether rows of a table may be left behind.
+    pub fn is_lazy(&self) -> bool {
+        self.tables.iter().any(|table| table.is_lazy)
     }
 
     /// Values of a row in all columns.
@@ -165,7 +173,7 @@ impl Schema {
         self.spaces.first().map_or("rows", |space| space.many)
     }
 
-    /// The column that says where a row is, which rows are put in order by.
+    /// The column that says where a row is, which rows are put in order by; the first of its table.
     pub fn places(&self) -> Option<usize> {
         self.columns.iter().position(|column| column.rate == Rate::Means)
     }

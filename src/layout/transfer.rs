@@ -1,6 +1,6 @@
 //! Rows of the model on their way between host and device, and from one storage to the other.
 
-use super::model::{ModelSize, table_len, values};
+use super::model::{ModelSize, table_len};
 use super::slot::{CallLen, Count, Lifetime, ProcessLen, Source};
 
 /// Page-locked memory that rows pass through between host and device, in words: 2 MiB, beyond which the
@@ -62,7 +62,7 @@ impl Count for ConversionCount {
     const LIFETIME: Lifetime = Lifetime::Call;
 
     fn of(self, size: &ModelSize) -> u64 {
-        let widest = values(size.sh_degree).into_iter().max().unwrap_or(1);
+        let widest = size.values().max().unwrap_or(1);
         table_len(size.gaussians, widest.into()).min(CONVERSION_WORDS)
     }
 }
@@ -94,15 +94,20 @@ impl<A: Source> Sample<A> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::{OptionalColumns, Storage};
+    use crate::layout::{GAUSSIANS, OptionalColumns, Storage};
 
     #[test]
     fn rows_pass_through_no_more_than_there_are_of_them() {
         let words = |rows| ROWS_TO_PACK.len(&PackSizes { rows, values: 48 });
         assert_eq!([33, 1 << 20].map(words), [64 * 48, 1 << 19]);
         let optional = OptionalColumns::NONE;
-        let size =
-            |gaussians| ModelSize { gaussians, sh_degree: 3, storage: Storage::Full, optional };
+        let size = |gaussians| ModelSize {
+            gaussians,
+            schema: &GAUSSIANS,
+            sh_degree: 3,
+            storage: Storage::Full,
+            optional,
+        };
         assert_eq!([33, 1 << 20].map(|n| CONVERSION.len(&size(n))), [64 * 48, 1 << 20]);
     }
 }

@@ -2,7 +2,7 @@
 //! between devices.
 
 use super::Primitive;
-use crate::layout::{Column, Forms, Rate, RowForm, Schema, Space, Table, Width, sh_rest_values};
+use crate::layout::{GAUSSIANS, Schema, sh_rest_values};
 
 /// Gaussians as a structure of arrays, raw parameters as they are optimised.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -21,53 +21,6 @@ pub struct Gaussians {
     pub sh_dc: Vec<f32>,
     /// SH coefficients of degrees 1 and up, [n, k, 3] with k = (degree + 1)² - 1.
     pub sh_rest: Vec<f32>,
-}
-
-/// Place, form and opacity of the Gaussians, and their colours.
-const GEOMETRY: u8 = 0;
-const SH: u8 = 1;
-
-/// What Gaussians consist of.
-const SCHEMA: Schema = Schema {
-    spaces: &[Space { one: "Gaussian", many: "Gaussians" }],
-    tables: &[
-        Table {
-            labels: ["geometry", "geometry, first moments", "geometry, second moments"],
-            space: 0,
-            full: Forms::FLOATS,
-            compact: Forms { first: RowForm::Bfloats, ..Forms::FLOATS },
-            is_lazy: false,
-        },
-        Table {
-            labels: ["sh", "sh, first moments", "sh, second moments"],
-            space: 0,
-            full: Forms::FLOATS,
-            compact: Forms {
-                values: RowForm::Halves,
-                first: RowForm::Firsts,
-                second: RowForm::Seconds,
-            },
-            is_lazy: true,
-        },
-    ],
-    columns: &[
-        column("means", Width::Fixed(3), Rate::Means, GEOMETRY, "centre"),
-        column("log_scales", Width::Fixed(3), Rate::LogScales, GEOMETRY, "log-scale"),
-        column("quats", Width::Fixed(4), Rate::Quats, GEOMETRY, "rotation"),
-        column("opacity_logits", Width::Fixed(1), Rate::OpacityLogits, GEOMETRY, "opacity"),
-        column("sh_dc", Width::Fixed(3), Rate::ShDc, SH, "colour"),
-        column("sh_rest", Width::ShRest, Rate::ShRest, SH, "SH coefficient"),
-    ],
-};
-
-const fn column(
-    name: &'static str,
-    width: Width,
-    rate: Rate,
-    table: u8,
-    words: &'static str,
-) -> Column {
-    Column { name, width, rate, table, words }
 }
 
 /// SH coefficients per colour channel above degree 0: (degree + 1)² - 1.
@@ -93,7 +46,7 @@ impl Gaussians {
 }
 
 impl Primitive for Gaussians {
-    const SCHEMA: &'static Schema = &SCHEMA;
+    const SCHEMA: &'static Schema = &GAUSSIANS;
 
     fn empty(sh_degree: u32) -> Self {
         Self { sh_degree, ..Self::default() }
@@ -138,19 +91,6 @@ mod tests {
             *v = value;
         }
         host
-    }
-
-    #[test]
-    fn a_row_has_the_values_that_kernels_read() {
-        let geometry = crate::abi::GEOMETRY_WIDTH;
-        assert_eq!(
-            [0, 1, 2, 3].map(|degree| Gaussians::SCHEMA.values(degree)),
-            [[geometry, 3], [geometry, 12], [geometry, 27], [geometry, 48],]
-        );
-        let schema = Gaussians::SCHEMA;
-        assert!(schema.columns.is_sorted_by_key(|column| column.table));
-        assert!(schema.tables.iter().all(|table| usize::from(table.space) < schema.spaces.len()));
-        assert_eq!(schema.places(), Some(0));
     }
 
     #[test]

@@ -13,6 +13,8 @@ pub mod events;
 pub mod geometry;
 pub mod hooked;
 pub mod isotropic;
+#[cfg(kernels)]
+pub mod isotropic_cuda;
 pub mod lpips;
 pub mod oracle;
 pub mod prelude;

@@ -191,7 +191,7 @@ impl FirstStep {
 pub type Groups = Vec<(&'static str, usize, Vec<f64>)>;
 
 /// The gradient of every raw parameter after one step: the first moments began at zero.
-pub fn gradients(after: &Snapshot<Gaussians>) -> Groups {
+pub fn gradients<P: Primitive>(after: &Snapshot<P>) -> Groups {
     let scaled = |v: &f32| f64::from(*v) / (1.0 - BETA_1);
     let groups = after.first_moments.groups();
     groups.iter().map(|g| (g.name, g.width, g.values.iter().map(scaled).collect())).collect()
@@ -233,9 +233,9 @@ pub fn gradient_tolerance(size: [u32; 2]) -> f64 {
 ///
 /// An element is a sum over pixels in which positive and negative terms cancel. Where little is
 /// left of it, rounding of the terms shows; it is held against a tenth of the mean element then.
-pub fn assert_gradients_agree(
-    found: &Snapshot<Gaussians>,
-    expected: &Snapshot<Gaussians>,
+pub fn assert_gradients_agree<P: Primitive>(
+    found: &Snapshot<P>,
+    expected: &Snapshot<P>,
     (tolerance, what): (f64, &str),
 ) {
     for ((name, width, found), (_, _, expected)) in
@@ -249,7 +249,7 @@ pub fn assert_gradients_agree(
             let error = (found - expected).abs();
             assert!(
                 error <= tolerance * expected.abs().max(floor),
-                "{what}: {name} {} of Gaussian {}: {found:e} instead of {expected:e}",
+                "{what}: {name} {} of row {}: {found:e} instead of {expected:e}",
                 i % width,
                 i / width
             );

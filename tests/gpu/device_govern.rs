@@ -13,7 +13,9 @@ use crate::common::view;
 use splat::backend::cuda::heap::{Heap, Region};
 use splat::backend::cuda::session::Session;
 use splat::backend::cuda::{Cuda, CudaOptions, Model, NearestLists};
-use splat::backend::{AdamStep, DeviceError, LadderState, MOST_NEIGHBOURS, NeighbourLists, Terms};
+use splat::backend::{
+    AdamStep, DeviceError, LadderState, MOST_NEIGHBOURS, NeighbourLists, Neighbours, Terms,
+};
 use splat::dataset::{Image, View};
 use splat::layout::Slot;
 use splat::memory::plan::Storage;
@@ -88,7 +90,7 @@ impl Bench {
     /// The same with surface terms, of lists as long as there is room for.
     fn try_regularise(&mut self, near: &mut Option<NearestLists>) -> Result<Loss, DeviceError> {
         let device = &mut self.device;
-        let most = device.max_neighbours();
+        let most = Neighbours::<Gaussians>::max_neighbours(device);
         near.take_if(|near| near.count() > most);
         let near = match near {
             Some(near) => near,
@@ -141,7 +143,7 @@ impl Bench {
                 Ok(loss) => return loss,
                 Err(error) => {
                     assert!(self.device.relieve(&mut self.model, &error).unwrap(), "{error}");
-                    let most = self.device.max_neighbours();
+                    let most = Neighbours::<Gaussians>::max_neighbours(&self.device);
                     near.take_if(|near| near.count() > most);
                 }
             }
@@ -378,7 +380,7 @@ fn neighbour_lists_shrink_before_dearer_rungs_and_grow_back() {
     bench.device.heap().set_budget(Bytes(limit.0 + 2048 * MIB));
     bench.iteration += 20 * ROUND;
     bench.regularise(ROUND, &mut near);
-    assert_eq!(bench.device.max_neighbours(), MOST_NEIGHBOURS);
+    assert_eq!(Neighbours::<Gaussians>::max_neighbours(&bench.device), MOST_NEIGHBOURS);
     let changes = bench.rung_changes();
     assert_eq!(changes.first(), Some(&(Rung::Neighbours, false)), "{changes:?}");
     // The lists that are there stay until new ones are wanted.
@@ -404,7 +406,7 @@ fn lists_that_there_is_no_room_for_from_the_beginning_are_found_shorter() {
     let error = bench.device.neighbours(&bench.model, LONG).err().expect("a refusal");
     assert!(error.is_out_of_memory(), "{error}");
     assert!(bench.device.relieve(&mut bench.model, &error).unwrap());
-    assert_eq!(bench.device.max_neighbours(), 12);
+    assert_eq!(Neighbours::<Gaussians>::max_neighbours(&bench.device), 12);
     let near = bench.device.neighbours(&bench.model, 12).unwrap();
     assert_eq!(near.count(), 12);
     assert_eq!(bench.rung_changes(), [(Rung::Neighbours, true)]);

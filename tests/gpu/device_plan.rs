@@ -16,6 +16,7 @@ use splat::backend::{
     AdamStep, CHUNK_ROWS, MemoryEntry, MemoryKind, Peaks, Statistics, Term, Terms, chunks,
 };
 use splat::dataset::{DepthMap, Image, View};
+use splat::layout;
 use splat::math::morton::Cube;
 use splat::memory::Bytes;
 use splat::memory::plan::{
@@ -338,7 +339,13 @@ fn the_plan_has_the_ledgers_rows(storage: Storage, kind: Kind) {
     let colours = pixels * 3;
     let one = if inverse_depths { colours.next_multiple_of(2) + pixels * 2 } else { colours };
     let photographs = Photographs { trained: vec![one; PHOTOGRAPHS], held_out: vec![one] };
-    let model = ModelSize { gaussians, sh_degree: 3, storage, optional: kind.optional() };
+    let model = ModelSize {
+        gaussians,
+        schema: &layout::GAUSSIANS,
+        sh_degree: 3,
+        storage,
+        optional: kind.optional(),
+    };
     let run = Run {
         model,
         start: GAUSSIANS as u64,

@@ -4,9 +4,10 @@ use crate::common::oracle::{AT_REST, Shot, settings, step};
 use crate::common::prelude::*;
 use crate::common::scene::{gaussian, photo, resized, straight, tame_gaussians, together};
 use splat::backend::cuda::{Cuda, Model};
-use splat::backend::{Terms, Work};
+use splat::backend::{Render, Terms, Work};
 use splat::dataset::View;
 use splat::memory::Bytes;
+use splat::model::Gaussians;
 
 /// Whole parts of 8 x 4 pixels, and tiles that are not whole.
 const SIZE: [u32; 2] = [40, 24];
@@ -87,7 +88,9 @@ fn no_fewer_pairs_are_evaluated_than_change_a_pixel() {
 #[test]
 #[ignore = "needs a CUDA device"]
 fn a_copy_takes_its_time() {
-    let copy = crate::common::cuda::open().profiler().unwrap().copy_speed().unwrap().unwrap();
+    let mut device = crate::common::cuda::open();
+    let profiler = Render::<Gaussians>::profiler(&mut device).unwrap();
+    let copy = profiler.copy_speed().unwrap().unwrap();
     assert!(copy.bytes >= Bytes(1 << 28) && copy.bytes <= Bytes::GIB, "{copy:?}");
     // No GPU is as slow as a disk, or ten times as fast as any.
     assert!(copy.gb_per_s > 10.0 && copy.gb_per_s < 1e5, "{copy:?}");

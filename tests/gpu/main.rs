@@ -56,4 +56,6 @@ mod parity_sizes;
 mod parity_step;
 mod parity_surface;
 mod parity_views;
+mod primitive;
+mod primitive_rows;
 mod stages;

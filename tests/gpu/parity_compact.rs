@@ -23,6 +23,7 @@ use splat::backend::cpu::Cpu;
 use splat::backend::cuda::{Cuda, CudaOptions};
 use splat::backend::{Adjust, DeviceError, MemoryKind, Rates, Snapshot, Terms, TrainDevice};
 use splat::dataset::{Image, View};
+use splat::layout::GAUSSIANS;
 use splat::math::morton::Cube;
 use splat::memory::Bytes;
 use splat::memory::plan::{ModelSize, OptionalColumns, Storage};
@@ -44,6 +45,7 @@ fn a_compact_model_takes_what_the_plan_says() {
         let gaussians = count as u64;
         let size = ModelSize {
             gaussians,
+            schema: &GAUSSIANS,
             sh_degree,
             storage: Storage::Compact,
             optional: OptionalColumns::NONE,
@@ -58,10 +60,15 @@ fn a_compact_model_takes_what_the_plan_says() {
         assert_eq!(Bytes(parameters.0 + others.0), size.bytes());
     }
     let million = |storage| {
-        ModelSize { gaussians: 1 << 20, sh_degree: 3, storage, optional: OptionalColumns::NONE }
-            .bytes()
-            .0
-            / (1 << 20)
+        ModelSize {
+            gaussians: 1 << 20,
+            schema: &GAUSSIANS,
+            sh_degree: 3,
+            storage,
+            optional: OptionalColumns::NONE,
+        }
+        .bytes()
+        .0 / (1 << 20)
     };
     assert_eq!([million(Storage::Full), million(Storage::Compact)], [716, 320]);
 }

@@ -11,6 +11,7 @@ use splat::backend::cpu::count;
 use splat::config::SceneOptions;
 use splat::dataset::Dataset;
 use splat::export::read_ply;
+use splat::layout::GAUSSIANS;
 use splat::math::Real;
 use splat::memory::plan::{
     CONTEXT, Coarse, ColorTables, Granule, Maps, ModelSize, OptionalColumns, Photographs,
@@ -303,6 +304,7 @@ fn every_buffer_of_the_layout_is_planned() {
     let run = Run {
         model: ModelSize {
             gaussians: 1_000_000,
+            schema: &GAUSSIANS,
             sh_degree: 3,
             storage: Storage::Compact,
             optional: OptionalColumns { filter_3d: true, absolute_norm_sums: true },

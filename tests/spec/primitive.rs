@@ -1,14 +1,28 @@
-//! Files and models of a primitive that the product does not know: all that only moves rows about goes
-//! by the schema.
+//! A primitive that the product does not know: all that only moves rows about goes by the schema, and
+//! the processor trains what says how it is drawn.
 
-use splat::backend::cpu::Model;
-use splat::backend::{Rows, Snapshot};
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use splat::backend::cpu::{Cpu, Drawable, Gradients, Model, Parameter};
+use splat::backend::{
+    AdamStep, DeviceError, Inputs, Look, Noise, Objective, Photo, Rates, Regularisers,
+    RenderSettings, Rows, ScreenFilter, Snapshot, Statistics, Stay, Term, Terms, Wants,
+};
 use splat::config::Config;
+use splat::dataset::{DepthMap, Image, View};
 use splat::export::{read_ply_rows, write_ply};
-use splat::model::Primitive;
+use splat::math::morton::Cube;
+use splat::math::{Real, sh};
+use splat::model::{Gaussians, Primitive};
 use splat::train::checkpoint::{Checkpoint, StoredCheckpoint};
 
-use crate::common::isotropic::Balls;
+use crate::common::isotropic::{
+    Balls, COLORS, LOG_SCALES, MEANS, OPACITY_LOGITS, Seen, add_view, visible_balls,
+};
+use crate::common::prelude::*;
+use crate::common::scene::{RATES, resized, straight};
+use crate::common::{Draws, assert_relative, derivative_between_cuts, view};
 
 /// Balls whose numbers are all different, from this one on.
 fn balls(count: usize, from: f32) -> Balls {
@@ -82,4 +96,372 @@ fn a_model_on_the_processor_is_read_as_it_was_put_there() {
     // 8 values with two moments each, and a sum; and how often each was seen.
     let [parameters, others] = model.bytes();
     assert_eq!((parameters.0, others.0), (40 * 8 * 8, 40 * (16 * 8 + 8 + 4)));
+}
+
+/// Noise as a photograph of this view, and as a map of its inverse depths.
+fn noise(view: &View, seed: u64) -> Arc<Image> {
+    let mut draws = Draws::new(seed);
+    let (width, height) = (view.camera.width, view.camera.height);
+    let mut whole = |end: f64| draws.uniform(0.0, end).floor_i32();
+    let depths = (0..width * height).map(|_| u16::try_from(whole(65_536.0)).unwrap()).collect();
+    let rgb = (0..width * height * 3).map(|_| u8::try_from(whole(256.0)).unwrap()).collect();
+    let depth = Some(DepthMap { values: depths, scale: 0.9, offset: 0.05 });
+    Arc::new(Image { width, height, rgb, mask: None, depth })
+}
+
+const SETTINGS: RenderSettings =
+    RenderSettings { background: [0.2, 0.5, 0.9], ..RenderSettings::DEFAULT };
+
+/// Wider than a dilation of 0.3 px², so that opacities fall by much.
+const COMPENSATED: ScreenFilter = ScreenFilter { variance_px2: 0.5, compensates: true };
+
+/// Colours and inverse depths, and the norms for density control.
+const WANTS: Wants = Wants {
+    observe: Some(Statistics::Norms),
+    inputs: Inputs { inverse_depths: true, ..Inputs::NONE },
+    compensation: None,
+    in_batch: true,
+};
+
+fn terms() -> Terms {
+    Terms::photometric(0.2).with(Term::InverseDepth, 0.4)
+}
+
+/// Two views from different places, of different sizes.
+fn shots() -> [(View, Arc<Image>); 2] {
+    let mut aside = resized(&straight(), [31, 23]);
+    aside.pose.translation = [0.2, -0.1, 0.3];
+    [(view(), 7), (aside, 8)].map(|(view, seed)| {
+        let photo = noise(&view, seed);
+        (view, photo)
+    })
+}
+
+/// The gradients of both views.
+fn gradients_of<P: Drawable>(
+    model: &mut Model<f64, P>,
+    shots: &[(View, Arc<Image>)],
+    settings: &RenderSettings,
+) -> Gradients<f64, P> {
+    let (mut device, mut gradients, terms) = (Cpu::new(), Gradients::default(), terms());
+    for (view, target) in shots {
+        let seen = Seen { view, settings, wants: &WANTS, target, terms: &terms };
+        add_view::<P, _>(&mut device, model, &seen, &mut gradients).unwrap();
+    }
+    gradients
+}
+
+/// The mean loss of the views.
+fn mean_loss(
+    model: &Model<f64, Balls>,
+    shots: &[(View, Arc<Image>)],
+    settings: &RenderSettings,
+) -> f64 {
+    let (mut device, terms) = (Cpu::new(), terms());
+    let losses = shots.iter().map(|(view, target)| {
+        let frame = device.render_train(model, view, settings, &WANTS).unwrap();
+        let objective = Objective { target, terms: &terms, near: None };
+        let (_, loss) = device.objective(model, frame, &objective).unwrap();
+        loss.read().unwrap().total
+    });
+    losses.sum::<f64>() / shots.len() as f64
+}
+
+#[test]
+fn the_gradients_of_every_column_agree_with_their_differences() {
+    let mut balls = visible_balls(9, 10);
+    // One behind the cameras, one outside the images, and colours held at 0.
+    balls.means[2] = -2.0;
+    balls.means[3] = 9.0;
+    balls.colors[3 * 4] = -0.3;
+    balls.colors[3 * 5 + 2] = -0.1;
+    let shots = shots();
+    for screen_filter in [ScreenFilter::DILATION, COMPENSATED] {
+        let settings = RenderSettings { screen_filter, ..SETTINGS };
+        let mut device = Cpu::<f64>::new();
+        let mut model = device.upload(&balls).unwrap();
+        let gradients = gradients_of(&mut model, &shots, &settings);
+        let mut compared = [0; 4];
+        for row in 0..model.len() {
+            let gradient = device.parameter_gradient(&model, &gradients, row);
+            for (column, described) in Balls::SCHEMA.columns.iter().enumerate() {
+                let width = model.columns[column].width;
+                for (k, &found) in gradient.column(column).iter().enumerate() {
+                    let at = row * width + k;
+                    let expected = derivative_between_cuts(model.columns[column].values[at], |x| {
+                        let mut moved = model.clone();
+                        moved.columns[column].values[at] = x;
+                        mean_loss(&moved, &shots, &settings)
+                    });
+                    let what = format!("ball {row} {}[{k}], {screen_filter:?}", described.name);
+                    // A loss of 0.3 carries a rounding of 3e-17, 1e-11 after division by the
+                    // step: from 1e-4 on the difference is good to six digits and more.
+                    assert_relative(found, expected, (1e-6, 1e-4), &what);
+                    compared[column] += usize::from(found.abs() > 1e-4);
+                }
+            }
+        }
+        assert!(compared.iter().zip([15, 5, 5, 15]).all(|(n, least)| *n >= least), "{compared:?}");
+        let held = device.parameter_gradient(&model, &gradients, 4);
+        assert_eq!(held.column(COLORS)[0], 0.0);
+        // Both views see all but the first two.
+        assert_eq!(model.views_seen, [[0; 2].as_slice(), &[2; 7]].concat());
+        assert!(model.gradient_norm_sums[2..].iter().all(|&sum| sum > 0.0));
+    }
+}
+
+/// Gaussians that are these balls.
+fn gaussians_of(balls: &Model<f64, Balls>) -> Model<f64> {
+    let count = balls.len();
+    let mut model = Model::new(&Gaussians::zeros(0, count));
+    let column = |column: usize| &balls.columns[column].values;
+    let thrice = column(LOG_SCALES).iter().flat_map(|&s| [s; 3]).collect();
+    let coefficients = column(COLORS).iter().map(|c| (c - 0.5) / sh::C0).collect();
+    for (parameter, values) in [
+        (Parameter::Means, column(MEANS).clone()),
+        (Parameter::LogScales, thrice),
+        (Parameter::Quats, [1.0, 0.0, 0.0, 0.0].repeat(count)),
+        (Parameter::OpacityLogits, column(OPACITY_LOGITS).clone()),
+        (Parameter::ShDc, coefficients),
+    ] {
+        model.column_mut(parameter).values = values;
+    }
+    model
+}
+
+#[test]
+fn a_ball_is_a_gaussian_of_three_equal_scales() {
+    let mut host = visible_balls(12, 3);
+    host.colors[3 * 4] = -0.3;
+    let shots = shots();
+    for screen_filter in [ScreenFilter::DILATION, COMPENSATED] {
+        let settings = RenderSettings { screen_filter, ..SETTINGS };
+        let mut device = Cpu::<f64>::new();
+        let mut balls = device.upload(&host).unwrap();
+        let mut gaussians = gaussians_of(&balls);
+        let look = Look::COUNTS;
+        for (view, target) in &shots {
+            let found = device.render(&balls, view, &settings, look).unwrap();
+            let expected = device.render(&gaussians, view, &settings, look).unwrap();
+            let measured = device.measure(&found, target).unwrap();
+            let of_gaussians = device.measure(&expected, target).unwrap();
+            // Both in double precision: a colour of 0.5 + c differs by a rounding.
+            assert_relative(measured.mse, of_gaussians.mse, (1e-12, 1e-12), "mse");
+            let found = device.image(&found).unwrap();
+            let expected = device.image(&expected).unwrap();
+            assert_eq!(found.blended, expected.blended);
+            assert!(found.blended.unwrap().iter().any(|&blended| blended > 2));
+            for (found, expected) in found.rgb.iter().zip(&expected.rgb) {
+                // Images on the host are of single precision.
+                assert!((found - expected).abs() <= f32::EPSILON, "{found} for {expected}");
+            }
+        }
+
+        let of_balls = gradients_of(&mut balls, &shots, &settings);
+        let of_gaussians = gradients_of(&mut gaussians, &shots, &settings);
+        assert_eq!(balls.views_seen, gaussians.views_seen);
+        for row in 0..host.len() {
+            let found = device.parameter_gradient(&balls, &of_balls, row);
+            let expected = device.parameter_gradient(&gaussians, &of_gaussians, row);
+            // Roundings of colours in sums over a thousand pixels, whose terms are up to 1e-3.
+            let same = |found: f64, expected: f64, what| {
+                assert_relative(found, expected, (1e-12, 1e-3), &format!("{what} of ball {row}"));
+            };
+            for axis in 0..3 {
+                let mean = expected.row(Parameter::Means)[axis];
+                same(found.column(MEANS)[axis], mean, "mean");
+                let color = expected.row(Parameter::ShDc)[axis] / sh::C0;
+                same(found.column(COLORS)[axis], color, "colour");
+            }
+            let log_scale: f64 = expected.row(Parameter::LogScales).iter().sum();
+            same(found.column(LOG_SCALES)[0], log_scale, "log-scale");
+            let logit = expected.row(Parameter::OpacityLogits)[0];
+            same(found.column(OPACITY_LOGITS)[0], logit, "opacity");
+            for &d in expected.row(Parameter::Quats) {
+                same(d, 0.0, "rotation");
+            }
+            same(balls.gradient_norm_sums[row], gaussians.gradient_norm_sums[row], "norm");
+        }
+    }
+}
+
+/// What a device draws of balls, as photographs of two views.
+fn photographs(balls: &Balls) -> Vec<(View, Arc<Image>)> {
+    let mut device = Cpu::<f32>::new();
+    let model = device.upload(balls).unwrap();
+    let photo = |(view, _): (View, Arc<Image>)| {
+        let frame = device.render(&model, &view, &SETTINGS, Look::IMAGE).unwrap();
+        let image = device.image(&frame).unwrap();
+        let byte = |value: &f32| u8::try_from((value.clamp(0.0, 1.0) * 255.0 + 0.5).floor_i32());
+        let rgb = image.rgb.iter().map(|value| byte(value).unwrap()).collect();
+        let photo =
+            Image { width: image.width, height: image.height, rgb, mask: None, depth: None };
+        (view, Arc::new(photo))
+    };
+    shots().into_iter().map(photo).collect()
+}
+
+/// Trains a model over both views at once; gives the mean loss of each step.
+fn train<R: Real>(
+    device: &mut Cpu<R>,
+    model: &mut Model<R, Balls>,
+    shots: &[(View, Arc<Image>)],
+    steps: RangeInclusive<u32>,
+) -> Vec<f64> {
+    let rates = Rates { means: 4e-3, log_scales: 2e-2, opacity_logits: 4e-2, sh_dc: 2e-2, ..RATES };
+    let (terms, wants) = (Terms::photometric(0.2), Wants::default());
+    let step = |number| {
+        let mut gradients = Gradients::default();
+        let mut sum = 0.0;
+        for (view, image) in shots {
+            let target = &device.upload_target(Photo { image, stay: Stay::Transient }).unwrap();
+            let seen = Seen { view, settings: &SETTINGS, wants: &wants, target, terms: &terms };
+            sum += add_view::<Balls, _>(device, model, &seen, &mut gradients).unwrap().total;
+        }
+        device.step(model, gradients, &AdamStep::new(number, rates)).unwrap();
+        sum / shots.len() as f64
+    };
+    steps.map(step).collect()
+}
+
+#[test]
+fn a_short_training_comes_close_to_the_photographs() {
+    let shots = photographs(&visible_balls(6, 21));
+    let mut device = Cpu::<f32>::new();
+    // Balls of other places, sizes and colours.
+    let mut model = device.upload(&visible_balls(8, 22)).unwrap();
+    let losses = train(&mut device, &mut model, &shots, 1..=150);
+    let (first, last) = (losses[0], losses[149]);
+    assert!(last < first / 5.0, "from {first} to {last}");
+    assert!(device.download(&mut model).unwrap().colors.iter().all(|c| c.is_finite()));
+}
+
+#[test]
+fn a_training_goes_on_from_its_snapshot_as_if_nothing_had_been() {
+    let shots = photographs(&visible_balls(6, 21));
+    let mut device = Cpu::<f32>::new();
+    let mut model = device.upload(&visible_balls(8, 22)).unwrap();
+    train(&mut device, &mut model, &shots, 1..=3);
+    let snapshot = device.snapshot(&mut model).unwrap();
+    assert!(snapshot.second_moments.log_scales.iter().all(|&moment| moment > 0.0));
+    let mut restored = device.restore(snapshot.clone()).unwrap();
+    assert_eq!(device.snapshot(&mut restored).unwrap(), snapshot);
+    let shape = device.shape(&restored);
+    // 8 values with two moments each, and two statistics.
+    let bytes = (shape.parameters.0, shape.optimizer.0);
+    assert_eq!((shape.rows, bytes), (8, (8 * 8 * 4, 8 * (16 * 4 + 4 + 4))));
+    for model in [&mut model, &mut restored] {
+        train(&mut device, model, &shots, 4..=6);
+    }
+    let [after, after_restored] =
+        [&mut model, &mut restored].map(|model| device.snapshot(model).unwrap());
+    assert_eq!(after, after_restored);
+    assert_ne!(after.parameters, snapshot.parameters);
+}
+
+#[test]
+fn rows_are_reordered_and_have_neighbours() {
+    let mut device = Cpu::<f32>::new();
+    let host = visible_balls(50, 31);
+    let before = Snapshot { parameters: host.clone(), ..snapshot(50) };
+    let mut model = device.restore(before.clone()).unwrap();
+    let found_before = device.neighbours(&model, 4).unwrap();
+    let cube = Cube { centre: [0.0, 0.0, 1.7], half_side: 0.6 };
+    device.reorder(&mut model, &cube).unwrap();
+    let stale = found_before.check(&model);
+    assert!(matches!(stale, Err(DeviceError::StaleNeighbours { found: 50, len: 50 })));
+
+    let centre = |balls: &Balls, row: usize| [0, 1, 2].map(|axis| balls.means[3 * row + axis]);
+    let mut row_from_place: Vec<usize> = (0..50).collect();
+    row_from_place.sort_by_key(|&row| cube.key(centre(&host, row)));
+    assert!(row_from_place.iter().enumerate().any(|(place, &row)| place != row));
+    let after = device.snapshot(&mut model).unwrap();
+    for (place, &row) in row_from_place.iter().enumerate() {
+        let mut before = before.clone();
+        assert_eq!(
+            after.clone().read(place..place + 1).unwrap(),
+            before.read(row..row + 1).unwrap()
+        );
+    }
+    assert_eq!(
+        device.sample(&mut model, &[7, 3]).unwrap().log_scales,
+        [host.log_scales[row_from_place[7]], host.log_scales[row_from_place[3]],]
+    );
+
+    let lists = device.neighbours(&model, 4).unwrap();
+    let rows = device.read_neighbours(&lists, 0..50).unwrap();
+    for (row, found) in rows.chunks(4).enumerate() {
+        let distance = |other: u32| {
+            let other = centre(&after.parameters, other as usize);
+            let [x, y, z] =
+                [0, 1, 2].map(|axis| other[axis] - centre(&after.parameters, row)[axis]);
+            x * x + y * y + z * z
+        };
+        let mut expected: Vec<u32> = (0..50).collect();
+        expected.sort_by(|&a, &b| distance(a).total_cmp(&distance(b)).then(a.cmp(&b)));
+        assert_eq!(found, &expected[..4]);
+    }
+}
+
+const SURFACES: &str = "surface maps or terms at samples";
+
+/// That something is refused, and by what words.
+fn assert_unsupported<T>(result: Result<T, DeviceError>, words: &str) {
+    let Err(error) = result else { panic!("{words} of balls are not refused") };
+    assert!(matches!(error, DeviceError::Unsupported { .. }), "{error}");
+    assert_eq!(error.to_string(), format!("balls have no {words} on this device"));
+}
+
+#[test]
+fn what_needs_a_density_in_space_is_refused() {
+    let (view, mut device) = (view(), Cpu::<f64>::new());
+    let host = visible_balls(5, 4);
+    let mut model = device.upload(&host).unwrap();
+    assert_unsupported(device.render(&model, &view, &SETTINGS, Look::SURFACE), SURFACES);
+    let maps = Inputs { maps: true, ..Inputs::NONE };
+    let wants = Wants { inputs: maps, ..WANTS };
+    let drawn = device.render_train(&model, &view, &SETTINGS, &wants);
+    assert_unsupported(drawn, SURFACES);
+
+    let near = device.neighbours(&model, 3).unwrap();
+    let frame = device.render_train(&model, &view, &SETTINGS, &WANTS).unwrap();
+    let terms = Terms::photometric(0.2).with(Term::Entropy, 0.1);
+    let objective = Objective { target: &noise(&view, 1), terms: &terms, near: Some(&near) };
+    assert_unsupported(device.objective(&model, frame, &objective), SURFACES);
+
+    let shots = shots();
+    let plain = AdamStep::new(1, RATES);
+    let by_opacity = Regularisers { opacity: 0.01, scale: 0.0 };
+    let by_scale = Regularisers { opacity: 0.0, scale: 0.01 };
+    for (step, words) in [
+        (AdamStep { regularisers: by_opacity, ..plain }, "weights on opacity and scale"),
+        (AdamStep { regularisers: by_scale, ..plain }, "weights on opacity and scale"),
+        (AdamStep { noise: Some(Noise { rate: 0.1, key: 1 }), ..plain }, "random motion"),
+    ] {
+        let gradients = gradients_of(&mut model, &shots, &SETTINGS);
+        assert_unsupported(device.step(&mut model, gradients, &step), words);
+    }
+    assert_eq!(device.download(&mut model).unwrap(), host, "nothing has moved");
+
+    let mut filtered = snapshot(5);
+    filtered.filter_3d = vec![0.1; 5];
+    assert_unsupported(device.restore(filtered), "3D filter");
+}
+
+#[test]
+fn a_broken_ball_is_left_out_and_named() {
+    let shots = shots();
+    for (column, words) in [(LOG_SCALES, "log-scale"), (COLORS, "colour")] {
+        let mut device = Cpu::<f64>::new();
+        let mut model = device.upload(&visible_balls(5, 4)).unwrap();
+        let width = model.columns[column].width;
+        model.columns[column].values[3 * width] = f64::NAN;
+        let gradients = gradients_of(&mut model, &shots, &SETTINGS);
+        assert_eq!(model.views_seen, [2, 2, 2, 0, 2]);
+        let error = device.step(&mut model, gradients, &AdamStep::new(1, RATES)).unwrap_err();
+        assert!(
+            matches!(error, DeviceError::NotFinite { index: 3, group, .. } if group == words),
+            "{error}"
+        );
+    }
 }

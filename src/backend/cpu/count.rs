@@ -2,13 +2,13 @@
 
 use rayon::prelude::*;
 
+use super::ellipsoid::Ellipsoid;
+use super::splat::DrawnView;
 use super::stage::bin::for_each_tile;
-use super::stage::project::Splat;
 use crate::backend::ScreenFilter;
 use crate::backend::viewpoint::viewpoint;
 use crate::dataset::View;
-use crate::math::sigmoid;
-use crate::math::splat::{Shape, Viewpoint, bounds, project};
+use crate::math::splat::Shape;
 use crate::model::Gaussians;
 
 /// What a view sees.
@@ -24,7 +24,8 @@ pub struct Counted {
 /// tiles that they reach, as every device counts them but for rounding. What is not finite is left
 /// out.
 pub fn count(gaussians: &Gaussians, view: &View, (near, filter): (f64, ScreenFilter)) -> Counted {
-    let view = viewpoint::<f32>(view, near, filter);
+    let viewpoint = viewpoint(view, near, filter);
+    let view = DrawnView { viewpoint, sh_degree: 0, surface: false };
     let sum = |a: Counted, b: Counted| Counted {
         visible: a.visible + b.visible,
         instances: a.instances + b.instances,
@@ -35,7 +36,7 @@ pub fn count(gaussians: &Gaussians, view: &View, (near, filter): (f64, ScreenFil
         .reduce(Counted::default, sum)
 }
 
-fn count_one(gaussians: &Gaussians, index: usize, view: &Viewpoint<f32>) -> Counted {
+fn count_one(gaussians: &Gaussians, index: usize, view: &DrawnView<f32>) -> Counted {
     let triple = |column: &[f32]| [0, 1, 2].map(|k| column[index * 3 + k]);
     let shape = Shape {
         mean_world: triple(&gaussians.means),
@@ -43,21 +44,10 @@ fn count_one(gaussians: &Gaussians, index: usize, view: &Viewpoint<f32>) -> Coun
         quat: [0, 1, 2, 3].map(|k| gaussians.quats[index * 4 + k]),
         smoothing: 0.0,
     };
-    let opacity = sigmoid(gaussians.opacity_logits[index]);
-    let Some(ellipse) = project(view, &shape) else { return Counted::default() };
-    let opacity = opacity * ellipse.kept;
-    let Some(bounds) = bounds(&ellipse, opacity, view.size) else { return Counted::default() };
-    let splat = Splat {
-        gaussian: index,
-        ellipse,
-        opacity,
-        color: [0.0; 3],
-        surface: [0.0; 3],
-        pixels: bounds.pixels,
-        exponent_min: bounds.exponent_min,
-    };
+    let ellipsoid = Ellipsoid { shape, opacity_logit: gaussians.opacity_logits[index] };
+    let Some(splat) = ellipsoid.splat(index, view) else { return Counted::default() };
     let mut instances = 0;
-    for_each_tile(&splat, view.size, |_, _| instances += 1);
+    for_each_tile(&splat, view.viewpoint.size, |_, _| instances += 1);
     Counted { visible: 1, instances }
 }
 
@@ -109,7 +99,8 @@ mod tests {
         let mip = ScreenFilter { variance_px2: 0.1, compensates: true };
         let counts = [ScreenFilter::DILATION, mip].map(|filter| {
             let point = viewpoint::<f32>(&view, 0.01, filter);
-            let (splats, _) = project::project(&model, &point, &Drawing::DEFAULT);
+            let drawn = DrawnView::new(point, &Drawing::DEFAULT);
+            let (splats, _) = project::project(&model, &drawn);
             let bins = bin::bin(&splats, point.size);
             let counted = count(&gaussians, &view, (0.01, filter));
             assert_eq!(counted.visible, splats.len() as u64);

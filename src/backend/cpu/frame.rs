@@ -1,15 +1,18 @@
 //! A drawn view: how it is compared with its photograph, and what its backward pass leaves.
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use super::model::Model;
+use super::primitive::{Drawable, Feature, density_field};
+use super::splat::{DrawnView, Splat};
 use super::stage::bin::{self, Bins};
 use super::stage::blend::{self, Canvas, CanvasGradient};
 use super::stage::depth_map::DepthMap;
 use super::stage::gradients::{Gradients, ViewGradients};
 use super::stage::neighbours::NearestLists;
-use super::stage::project::{self, Splat};
+use super::stage::project;
 use super::stage::sampled_depths::{self, Sampled};
 use super::stage::{densify, depth, loss, normals, surface};
 use crate::abi::terms::{At, Means, Term, Terms, VALUE_DEPTH_L1, VALUE_DN, Weighted};
@@ -20,22 +23,26 @@ use crate::backend::{
 };
 use crate::dataset::{Image, View};
 use crate::math::Real;
-use crate::math::splat::Viewpoint;
 use crate::memory::Bytes;
+use crate::model::Gaussians;
 
 /// A drawn view and what the backward pass needs of it.
-pub struct Frame<R, S: FrameState = Drawn> {
-    view: Viewpoint<R>,
+pub struct Frame<R, S: FrameState = Drawn, P = Gaussians> {
+    view: DrawnView<R>,
     drawing: Drawing,
     splats: Vec<Splat<R>>,
     bins: Bins,
     pub(super) canvas: Canvas<R>,
     /// The colours that are compared with the photograph, where they are not the image's.
     pub(super) compensated: Option<Vec<R>>,
-    /// The first Gaussian that was left out because it is broken.
+    /// The first row that was left out because it is broken.
     fault: Option<DeviceError>,
     kept: S::Kept<Scores<R>>,
+    primitive: PhantomData<P>,
 }
+
+/// A frame that was compared, and the values of its terms.
+type ScoredFrame<R, S, P> = (Frame<R, Scored<S>, P>, Ready);
 
 /// What a comparison leaves for the backward pass.
 #[derive(Debug)]
@@ -63,7 +70,7 @@ impl Pending<LossValues> for Ready {
     }
 }
 
-impl<R, S: FrameState> fmt::Debug for Frame<R, S> {
+impl<R, S: FrameState, P> fmt::Debug for Frame<R, S, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let splats = self.splats.len();
         f.debug_struct("Frame").field("splats", &splats).finish_non_exhaustive()
@@ -71,19 +78,24 @@ impl<R, S: FrameState> fmt::Debug for Frame<R, S> {
 }
 
 /// Draws a view.
-pub(super) fn draw<R: Real, S: Fresh>(
-    model: &Model<R>,
+pub(super) fn draw<R: Real, S: Fresh, P: Drawable>(
+    model: &Model<R, P>,
     view: &View,
     drawing: Drawing,
-) -> Frame<R, S> {
-    let view = viewpoint(view, drawing.near, drawing.screen_filter);
-    let (splats, fault) = project::project(model, &view, &drawing);
-    let bins = bin::bin(&splats, view.size);
-    let canvas = blend::forward(&splats, &bins, view.size, &drawing);
-    Frame { view, drawing, splats, bins, canvas, compensated: None, fault, kept: S::nothing() }
+) -> Result<Frame<R, S, P>, DeviceError> {
+    if drawing.surface {
+        density_field(model, Feature::Surfaces)?;
+    }
+    let viewpoint = viewpoint(view, drawing.near, drawing.screen_filter);
+    let view = DrawnView::new(viewpoint, &drawing);
+    let (splats, fault) = project::project(model, &view);
+    let bins = bin::bin(&splats, viewpoint.size);
+    let canvas = blend::forward(&splats, &bins, viewpoint.size, &drawing);
+    let (compensated, kept, primitive) = (None, S::nothing(), PhantomData);
+    Ok(Frame { view, drawing, splats, bins, canvas, compensated, fault, kept, primitive })
 }
 
-impl<R: Real, S: FrameState> Frame<R, S> {
+impl<R: Real, S: FrameState, P> Frame<R, S, P> {
     /// The colours that are compared with the photograph, [height, width, 3].
     pub(super) fn compared(&self) -> &[R] {
         self.compensated.as_deref().unwrap_or(&self.canvas.image)
@@ -94,41 +106,46 @@ impl<R: Real, S: FrameState> Frame<R, S> {
         self.canvas.rendered(self.drawing.counts)
     }
 
-    fn with<T: FrameState>(self, kept: T::Kept<Scores<R>>) -> Frame<R, T> {
-        let Self { view, drawing, splats, bins, canvas, compensated, fault, .. } = self;
-        Frame { view, drawing, splats, bins, canvas, compensated, fault, kept }
+    /// The same in another state.
+    fn with<T: FrameState>(self, kept: T::Kept<Scores<R>>) -> Frame<R, T, P> {
+        let Self { view, drawing, splats, bins, canvas, compensated, fault, primitive, .. } = self;
+        Frame { view, drawing, splats, bins, canvas, compensated, fault, kept, primitive }
     }
 }
 
-impl<R: Real> Frame<R, Drawn> {
+impl<R: Real, P> Frame<R, Drawn, P> {
     /// With other colours to be compared.
-    pub(super) fn compensated(mut self, colors: Vec<R>) -> Frame<R, Compensated> {
+    pub(super) fn compensated(mut self, colors: Vec<R>) -> Frame<R, Compensated, P> {
         self.compensated = Some(colors);
         self.with(())
     }
 }
 
-impl<R: Real> Frame<R, Scored<Compensated>> {
+impl<R: Real, P> Frame<R, Scored<Compensated>, P> {
     /// Has `learn` turn the gradient of the compared colours into that of those drawn.
     pub(super) fn learned(
         mut self,
         learn: impl FnOnce(&Canvas<R>, &mut Vec<R>) -> Result<(), DeviceError>,
-    ) -> Result<Frame<R, Scored<Drawn>>, DeviceError> {
+    ) -> Result<Frame<R, Scored<Drawn>, P>, DeviceError> {
         learn(&self.canvas, &mut self.kept.d_image)?;
-        let Self { view, drawing, splats, bins, canvas, compensated, fault, kept } = self;
-        Ok(Frame { view, drawing, splats, bins, canvas, compensated, fault, kept })
+        let Self { view, drawing, splats, bins, canvas, compensated, fault, kept, primitive } =
+            self;
+        Ok(Frame { view, drawing, splats, bins, canvas, compensated, fault, kept, primitive })
     }
 }
 
-impl<R: Real, S: Trainable> Frame<R, S> {
+impl<R: Real, S: Trainable, P: Drawable> Frame<R, S, P> {
     /// Compares it by the terms at its pixels.
     pub(super) fn scored(
         self,
-        model: &Model<R>,
-        objective: &Objective<'_, Arc<Image>, NearestLists>,
-    ) -> Result<(Frame<R, Scored<S>>, Ready), DeviceError> {
+        model: &Model<R, P>,
+        objective: &Objective<'_, Arc<Image>, NearestLists<P>>,
+    ) -> Result<ScoredFrame<R, S, P>, DeviceError> {
         let &Objective { target, terms, near } = objective;
         check_inputs(terms, self.drawing.inputs(), near.is_some())?;
+        if terms.active_at(At::Samples).next().is_some() {
+            density_field(model, Feature::Surfaces)?;
+        }
         if let Some(near) = near.filter(|_| terms.needs().neighbours) {
             near.check(model)?;
         }
@@ -139,7 +156,7 @@ impl<R: Real, S: Trainable> Frame<R, S> {
                 Term::InverseDepth => depths = depth::compare(&self.canvas, target, *weight),
                 Term::DepthNormal { by_opacity } => {
                     let rule = (*weight, by_opacity);
-                    normals = Some(normals::compare(&self.canvas, &self.view, rule));
+                    normals = Some(normals::compare(&self.canvas, &self.view.viewpoint, rule));
                 }
                 Term::Photometric { .. }
                 | Term::Entropy
@@ -156,7 +173,7 @@ impl<R: Real, S: Trainable> Frame<R, S> {
         let values = LossValues::of(terms.active_at(At::Pixels).filter(has_value), &means);
         let values = values.checked()?;
         let sampled = match near.filter(|_| terms.sdf_unit().is_some()) {
-            Some(near) => Some(self.sampled(model, near, terms)),
+            Some(near) => Some(self.sampled(model, near, terms)?),
             None => None,
         };
         let terms = terms.clone();
@@ -165,22 +182,28 @@ impl<R: Real, S: Trainable> Frame<R, S> {
     }
 
     /// The depths that it shows, with the gradient of comparing samples with them.
-    fn sampled(&self, model: &Model<R>, near: &NearestLists, terms: &Terms) -> Sampled<R> {
+    fn sampled(
+        &self,
+        model: &Model<R, P>,
+        near: &NearestLists<P>,
+        terms: &Terms,
+    ) -> Result<Sampled<R>, DeviceError> {
         let depths = self.splats.iter().map(|splat| splat.ellipse.depth);
-        let mut sampled = Sampled::new(DepthMap::new(&self.view, depths, &self.canvas.surface));
-        let visible = self.splats.iter().map(|splat| splat.gaussian).collect();
-        sampled.compare(model, near, visible, terms);
-        sampled
+        let map = DepthMap::new(&self.view.viewpoint, depths, &self.canvas.surface);
+        let mut sampled = Sampled::new(map);
+        let visible = self.splats.iter().map(|splat| splat.row).collect();
+        sampled.compare(model, near, visible, terms)?;
+        Ok(sampled)
     }
 }
 
-impl<R: Real> Frame<R, Scored<Drawn>> {
+impl<R: Real, P: Drawable> Frame<R, Scored<Drawn>, P> {
     /// Leaves the gradients of its splats, and those of the terms at samples.
     pub(super) fn backward(
         self,
-        model: &mut Model<R>,
-        near: Option<&NearestLists>,
-        gradients: &mut Gradients<R>,
+        model: &mut Model<R, P>,
+        near: Option<&NearestLists<P>>,
+        gradients: &mut Gradients<R, P>,
     ) -> Result<Ready, DeviceError> {
         let Scores { terms, d_image, depths, normals, sampled } = self.kept;
         let (d_surface, d_through) = sampled_depths::gradients(normals, sampled.as_ref());
@@ -191,11 +214,11 @@ impl<R: Real> Frame<R, Scored<Drawn>> {
             through: &d_through,
         };
         let screen = blend::backward(&self.splats, &self.bins, &self.canvas, d_canvas);
-        densify::observe(model, &self.splats, &screen, (self.view.size, &self.drawing));
+        let size = self.view.viewpoint.size;
+        densify::observe(model, &self.splats, &screen, (size, &self.drawing));
         gradients.views.push(ViewGradients {
             view: self.view,
-            sh_degree: self.drawing.sh_degree,
-            gaussian_from_splat: self.splats.iter().map(|splat| splat.gaussian).collect(),
+            row_from_splat: self.splats.iter().map(|splat| splat.row).collect(),
             screen,
             depth_map: sampled.map(|sampled| sampled.map),
             fault: self.fault,
@@ -207,7 +230,7 @@ impl<R: Real> Frame<R, Scored<Drawn>> {
     }
 }
 
-impl<R: Real, S: FrameState> Held for Frame<R, S> {
+impl<R: Real, S: FrameState, P> Held for Frame<R, S, P> {
     fn bytes(&self) -> Bytes {
         let kept = S::kept(&self.kept).map_or(Bytes(0), Scores::bytes);
         Bytes::of::<Splat<R>>(self.splats.capacity())

@@ -5,8 +5,12 @@
 
 mod count;
 mod edit;
+mod ellipsoid;
 mod frame;
+mod gaussians;
 mod model;
+mod primitive;
+mod splat;
 mod stage;
 mod traits;
 
@@ -14,15 +18,17 @@ use std::marker::PhantomData;
 
 pub use count::{Counted, count};
 pub use edit::Selection;
+pub use ellipsoid::Ellipsoid;
 pub use frame::{Frame, Ready};
-pub use model::{Model, ModelColumn, Parameter};
+pub use model::{Model, ModelColumn, NotFinite, Parameter};
+pub use primitive::{DensityField, Drawable};
+pub use splat::{DrawnView, Splat};
 pub use stage::appearance::ColorTables;
 pub use stage::gradients::Gradients;
 pub use stage::lpips::LpipsModel;
 pub use stage::neighbours::NearestLists;
 pub use stage::project::ParameterGradient;
 
-use self::stage::project;
 use crate::math::Real;
 
 /// The processor as a device.
@@ -37,14 +43,13 @@ impl<R: Real> Cpu<R> {
         Self { precision: PhantomData }
     }
 
-    /// Gradients of all raw parameters of Gaussian `index`; what [`Render::step`](super::Render::step) consumes.
-    pub fn parameter_gradient(
+    /// Gradients of all raw parameters of row `index`; what [`Render::step`](super::Render::step) consumes.
+    pub fn parameter_gradient<P: Drawable>(
         &self,
-        model: &Model<R>,
-        gradients: &Gradients<R>,
+        model: &Model<R, P>,
+        gradients: &Gradients<R, P>,
         index: usize,
-    ) -> ParameterGradient<R> {
-        let slots = gradients.views.iter().map(|view| view.slots(model.len())).collect::<Vec<_>>();
-        project::parameter_gradient(model, gradients, &slots, index)
+    ) -> ParameterGradient<R, P> {
+        ParameterGradient::new(model, gradients, index)
     }
 }

@@ -3,8 +3,8 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use crate::backend::Snapshot;
 use crate::backend::rows_version::RowsVersion;
+use crate::backend::{DeviceError, Snapshot};
 use crate::math::Real;
 use crate::math::linalg::{Quat, Vec3};
 use crate::math::splat::Shape;
@@ -33,6 +33,23 @@ impl Parameter {
     /// All of them in their order.
     pub const ALL: [Self; 6] =
         [Self::Means, Self::LogScales, Self::Quats, Self::OpacityLogits, Self::ShDc, Self::ShRest];
+}
+
+/// A value of a row that is infinite or NaN.
+#[derive(Clone, Copy, Debug)]
+pub struct NotFinite {
+    /// The column that it is in, by its place in the schema.
+    pub column: usize,
+    /// The value.
+    pub value: f64,
+}
+
+impl NotFinite {
+    /// The same as an error about a row.
+    pub(super) fn of_row<P: Primitive>(self, index: usize) -> DeviceError {
+        let group = P::SCHEMA.columns.get(self.column).map_or("parameter", |column| column.words);
+        DeviceError::NotFinite { index, group, value: self.value }
+    }
 }
 
 /// One parameter of all rows with Adam's moments; each vector is [n, width].
@@ -134,18 +151,34 @@ impl<R: Real, P: Primitive> Model<R, P> {
         self.len() == 0
     }
 
-    /// One column of one row.
-    pub(super) fn values(&self, column: usize, row: usize) -> &[R] {
+    /// Where each column's values lie among those of a row, columns in the order of the schema.
+    pub(super) fn spans(&self) -> Vec<Range<usize>> {
+        let ends = self.columns.iter().scan(0, |end, column| {
+            *end += column.width;
+            Some(*end - column.width..*end)
+        });
+        ends.collect()
+    }
+
+    /// Values of a row in all columns.
+    pub(super) fn row_width(&self) -> usize {
+        self.columns.iter().map(|column| column.width).sum()
+    }
+
+    /// One column of one row; columns by their place in the schema.
+    pub fn values(&self, column: usize, row: usize) -> &[R] {
         let ModelColumn { width, values, .. } = &self.columns[column];
         &values[row * width..][..*width]
     }
 
-    /// The first value of a row that is infinite or NaN, and what messages call its column.
-    pub(super) fn not_finite(&self, row: usize) -> Option<(&'static str, R)> {
-        P::SCHEMA.columns.iter().enumerate().find_map(|(number, column)| {
-            let mut values = self.values(number, row).iter().copied();
-            values.find(|value| !value.is_finite()).map(|value| (column.words, value))
-        })
+    /// An error with the first value of a row in these columns that is infinite or NaN, if any is.
+    pub fn check_finite(&self, row: usize, columns: Range<usize>) -> Result<(), NotFinite> {
+        for column in columns {
+            if let Some(value) = self.values(column, row).iter().find(|value| !value.is_finite()) {
+                return Err(NotFinite { column, value: value.to_f64() });
+            }
+        }
+        Ok(())
     }
 
     /// The parameters of these rows.
@@ -264,11 +297,6 @@ impl<R: Real> Model<R> {
     /// One parameter of one Gaussian.
     pub fn row(&self, parameter: Parameter, index: usize) -> &[R] {
         self.values(parameter as usize, index)
-    }
-
-    /// Whether every value of a parameter of one Gaussian is a number.
-    pub(super) fn is_finite(&self, parameter: Parameter, index: usize) -> bool {
-        self.row(parameter, index).iter().all(|value| value.is_finite())
     }
 
     /// Place and form of one Gaussian.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::Cpu;
 use super::frame::{self, Frame, Ready};
 use super::model::Model;
+use super::primitive::{Drawable, Feature, density_field};
 use super::stage::appearance::{self, ColorTables};
 use super::stage::gradients::Gradients;
 use super::stage::lpips::{self, LpipsModel};
@@ -37,19 +38,22 @@ impl<R: Real> Device for Cpu<R> {
     }
 }
 
-impl<R: Real> Store<Gaussians> for Cpu<R> {
-    type Model = Model<R>;
+impl<R: Real, P: Drawable> Store<P> for Cpu<R> {
+    type Model = Model<R, P>;
 
-    fn upload(&mut self, host: &Gaussians) -> Result<Model<R>, DeviceError> {
+    fn upload(&mut self, host: &P) -> Result<Model<R, P>, DeviceError> {
         Ok(Model::new(host))
     }
 
-    fn load<S: Rows<Gaussians>>(&mut self, source: &mut S) -> Result<Model<R>, S::Error>
+    fn load<S: Rows<P>>(&mut self, source: &mut S) -> Result<Model<R, P>, S::Error>
     where
         S::Error: From<DeviceError>,
     {
         let count = source.len();
         let mut model = Model::with_room(&source.shape()?, count);
+        if source.optional().filter_3d {
+            density_field(&model, Feature::Filter3d)?;
+        }
         for rows in chunks(count) {
             model.append(&source.read(rows)?);
         }
@@ -58,101 +62,105 @@ impl<R: Real> Store<Gaussians> for Cpu<R> {
 
     fn read_parameters(
         &mut self,
-        model: &mut Model<R>,
+        model: &mut Model<R, P>,
         rows: Range<usize>,
-    ) -> Result<Gaussians, DeviceError> {
+    ) -> Result<P, DeviceError> {
         check_rows(&rows, model.len())?;
         Ok(model.read_parameters(rows))
     }
 
     fn read(
         &mut self,
-        model: &mut Model<R>,
+        model: &mut Model<R, P>,
         rows: Range<usize>,
-    ) -> Result<Snapshot<Gaussians>, DeviceError> {
+    ) -> Result<Snapshot<P>, DeviceError> {
         check_rows(&rows, model.len())?;
         Ok(model.read(rows))
     }
 
-    fn sample(&mut self, model: &mut Model<R>, rows: &[usize]) -> Result<Gaussians, DeviceError> {
+    fn sample(&mut self, model: &mut Model<R, P>, rows: &[usize]) -> Result<P, DeviceError> {
         Ok(model.sample(rows))
     }
 
-    fn shape(&self, model: &Model<R>) -> ModelShape {
+    fn shape(&self, model: &Model<R, P>) -> ModelShape {
         let [parameters, optimizer] = model.bytes();
         ModelShape { rows: model.len(), optional: model.optional(), parameters, optimizer }
     }
 
-    fn reorder(&mut self, model: &mut Model<R>, cube: &Cube) -> Result<(), DeviceError> {
+    fn reorder(&mut self, model: &mut Model<R, P>, cube: &Cube) -> Result<(), DeviceError> {
         reorder::reorder(model, cube);
         Ok(())
     }
 }
 
-impl<R: Real> Neighbours<Gaussians> for Cpu<R> {
-    type Lists = NearestLists;
+impl<R: Real, P: Drawable> Neighbours<P> for Cpu<R> {
+    type Lists = NearestLists<P>;
 
-    fn neighbours(&mut self, model: &Model<R>, count: u32) -> Result<NearestLists, DeviceError> {
+    fn neighbours(
+        &mut self,
+        model: &Model<R, P>,
+        count: u32,
+    ) -> Result<NearestLists<P>, DeviceError> {
         neighbours::neighbours(model, count)
     }
 
     fn read_neighbours(
         &mut self,
-        lists: &NearestLists,
+        lists: &NearestLists<P>,
         rows: Range<usize>,
     ) -> Result<Vec<u32>, DeviceError> {
         lists.read(&rows)
     }
 }
 
-impl<R: Real> Render<Gaussians> for Cpu<R> {
-    type Frame<S: FrameState> = Frame<R, S>;
-    type Gradients = Gradients<R>;
+impl<R: Real, P: Drawable> Render<P> for Cpu<R> {
+    type Frame<S: FrameState> = Frame<R, S, P>;
+    type Gradients = Gradients<R, P>;
     type Losses = Ready;
 
     fn render(
         &mut self,
-        model: &Model<R>,
+        model: &Model<R, P>,
         view: &View,
         settings: &RenderSettings,
         look: Look,
-    ) -> Result<Frame<R, Shown>, DeviceError> {
-        Ok(frame::draw(model, view, Drawing::shown(settings, look)))
+    ) -> Result<Frame<R, Shown, P>, DeviceError> {
+        frame::draw(model, view, Drawing::shown(settings, look))
     }
 
     fn render_train(
         &mut self,
-        model: &Model<R>,
+        model: &Model<R, P>,
         view: &View,
         settings: &RenderSettings,
         wants: &Wants,
-    ) -> Result<Frame<R, Drawn>, DeviceError> {
-        Ok(frame::draw(model, view, Drawing::trained(settings, wants)))
+    ) -> Result<Frame<R, Drawn, P>, DeviceError> {
+        frame::draw(model, view, Drawing::trained(settings, wants))
     }
 
     fn objective<S: Trainable>(
         &mut self,
-        model: &Model<R>,
-        frame: Frame<R, S>,
-        objective: &Objective<'_, Arc<Image>, NearestLists>,
-    ) -> Result<(Frame<R, Scored<S>>, Ready), DeviceError> {
+        model: &Model<R, P>,
+        frame: Frame<R, S, P>,
+        objective: &Objective<'_, Arc<Image>, NearestLists<P>>,
+    ) -> Result<(Frame<R, Scored<S>, P>, Ready), DeviceError> {
         frame.scored(model, objective)
     }
 
     fn backward(
         &mut self,
-        model: &mut Model<R>,
-        frame: Frame<R, Scored<Drawn>>,
-        near: Option<&NearestLists>,
-        gradients: &mut Gradients<R>,
+        model: &mut Model<R, P>,
+        frame: Frame<R, Scored<Drawn>, P>,
+        near: Option<&NearestLists<P>>,
+        gradients: &mut Gradients<R, P>,
     ) -> Result<Ready, DeviceError> {
         frame.backward(model, near, gradients)
     }
 
     fn step(
         &mut self,
-        model: &mut Model<R>,
-        gradients: Gradients<R>,
+        model: &mut Model<R, P>,
+        gradients: Gradients<R, P>,
         step: &AdamStep,
     ) -> Result<(), DeviceError> {
         let moved = adam::step(model, &gradients, step);
@@ -162,13 +170,13 @@ impl<R: Real> Render<Gaussians> for Cpu<R> {
 
     fn measure<S: FrameState>(
         &mut self,
-        frame: &Frame<R, S>,
+        frame: &Frame<R, S, P>,
         target: &Arc<Image>,
     ) -> Result<Measured, DeviceError> {
         loss::measure(frame.compared(), frame.canvas.size, target)
     }
 
-    fn image<S: FrameState>(&mut self, frame: &Frame<R, S>) -> Result<Rendered, DeviceError> {
+    fn image<S: FrameState>(&mut self, frame: &Frame<R, S, P>) -> Result<Rendered, DeviceError> {
         Ok(frame.rendered())
     }
 }

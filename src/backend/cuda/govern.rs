@@ -3,24 +3,26 @@
 use super::memory::heap::Heap;
 use super::model::tables::Model;
 use super::photos::PhotoStore;
+use super::primitive::{CudaPrimitive, is_compactable};
 use super::session::{BandPolicy, Session};
 use crate::backend::{DeviceError, LadderState};
 use crate::layout::NEIGHBOURS;
 use crate::memory::plan::{Storage, search_scratch};
 use crate::memory::{Bytes, Gain, Holder, Ladder, Refusal, Rung};
+use crate::model::Gaussians;
 
 /// What is missing where the driver says no more than that there is none left.
 const AT_LEAST: u64 = 64 << 20;
 
 /// Everything of the GPU that takes memory, as far as it is at hand.
-pub(super) struct Parts<'a> {
+pub(super) struct Parts<'a, P = Gaussians> {
     pub(super) images: &'a mut PhotoStore,
     pub(super) session: &'a mut Session,
     /// The model, between two iterations.
-    pub(super) model: Option<&'a mut Model>,
+    pub(super) model: Option<&'a mut Model<P>>,
 }
 
-impl Holder for Parts<'_> {
+impl<P: CudaPrimitive> Holder for Parts<'_, P> {
     type Error = DeviceError;
 
     fn missing(&self, error: &DeviceError) -> Option<Bytes> {
@@ -64,6 +66,7 @@ impl Holder for Parts<'_> {
             Rung::Compact => {
                 if let Some(model) = &mut self.model
                     && model.storage() == Storage::Full
+                    && is_compactable::<P>()
                 {
                     match model.compact(self.session) {
                         // It takes a little scratch itself.
@@ -134,9 +137,9 @@ pub(super) fn with_room<R>(
 
 /// Looks how much of the card others use, gives back what is not needed, and more where others need
 /// it, and takes back what there is room for.
-pub(super) fn between_iterations(
+pub(super) fn between_iterations<P: CudaPrimitive>(
     ladder: &mut Ladder,
-    mut parts: Parts<'_>,
+    mut parts: Parts<'_, P>,
 ) -> Result<(), DeviceError> {
     parts.session.heap.update_foreign_use()?;
     if let Some(model) = &mut parts.model {
@@ -164,9 +167,9 @@ pub(super) fn between_iterations(
 /// After a failure of what asked for no room itself, or that all which can be given up within an
 /// iteration did not prevent: gives up what is left. Says whether anything was gained, or will be when
 /// lists of neighbours become as short as they may be.
-pub(super) fn relieve(
+pub(super) fn relieve<P: CudaPrimitive>(
     ladder: &mut Ladder,
-    mut parts: Parts<'_>,
+    mut parts: Parts<'_, P>,
     error: &DeviceError,
 ) -> Result<bool, DeviceError> {
     let Some(missing) = parts.missing(error) else { return Ok(false) };

@@ -4,10 +4,12 @@ use super::frame::Frame;
 use super::memory::heap::Heap;
 use super::model::tables::Model;
 use super::photos::PhotoStore;
+use crate::backend::frame_state::Drawn;
 use crate::memory::plan::{
     Coarse, CoarseGrowth, FEWER_NEIGHBOURS, Granule, Growth, largest_births,
 };
 use crate::memory::{Bytes, Ladder, Rung};
+use crate::model::Primitive;
 
 /// Iterations after which what views needed is no longer looked at, at the latest; at the earliest
 /// half as many. Scenes have some hundred views.
@@ -33,9 +35,9 @@ impl ScratchHighWater {
     }
 
     /// A view was drawn for training, beside what earlier views of its batch hold.
-    pub(super) fn observe(
+    pub(super) fn observe<P: Primitive>(
         &mut self,
-        frame: &Frame,
+        frame: &Frame<Drawn, P>,
         gaussians: usize,
         earlier: Bytes,
         (heap, ladder): (&Heap, &Ladder),
@@ -100,8 +102,8 @@ fn in_bands(ladder: &Ladder) -> bool {
 }
 
 /// What a view needed of the scratch, or would have needed in bands where these are allowed.
-fn needed(
-    frame: &Frame,
+fn needed<P: Primitive>(
+    frame: &Frame<Drawn, P>,
     gaussians: usize,
     earlier: Bytes,
     (heap, ladder): (&Heap, &Ladder),
@@ -122,9 +124,9 @@ fn in_coarse(earlier: Bytes, coarse: &Coarse) -> Bytes {
 
 /// Of `wish` births as many as there is memory for when everything is given up that comes before
 /// births.
-pub(super) fn births(
+pub(super) fn births<P: Primitive>(
     high_water: &ScratchHighWater,
-    (model, wish): (&Model, usize),
+    (model, wish): (&Model<P>, usize),
     images: &PhotoStore,
     (heap, ladder): (&Heap, &Ladder),
 ) -> usize {

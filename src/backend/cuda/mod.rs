@@ -11,6 +11,7 @@ mod growth;
 mod memory;
 mod model;
 mod photos;
+pub mod primitive;
 #[cfg(feature = "bench")]
 mod profile;
 pub mod session;
@@ -19,6 +20,7 @@ mod stage;
 mod trace_tests;
 mod traits;
 
+pub use device::code::{Code, KernelName};
 pub(super) use device::fatbins::{ARCHS, NVCC};
 pub use device::{driver, stream, timers};
 pub use edit::Selection;
@@ -26,6 +28,7 @@ pub use frame::{Frame, Gradients};
 pub use memory::{heap, sort};
 pub use model::tables::Model;
 pub use photos::Target;
+pub use primitive::CudaPrimitive;
 pub use session::BandPolicy;
 pub use stage::appearance::ColorTables;
 pub use stage::losses::PendingLosses;
@@ -38,12 +41,14 @@ use self::growth::ScratchHighWater;
 use self::model::catch_up::catch_up;
 use self::model::tables;
 use self::photos::PhotoStore;
+use self::primitive::is_compactable;
 use self::session::Session;
 use super::{DeviceError, Drawing, Look, RenderSettings};
 use crate::config::MemoryOptions;
 use crate::dataset::View;
 use crate::memory::plan::{Coarse, Storage};
 use crate::memory::{Bytes, Ladder, Limit, Rung};
+use crate::model::Primitive;
 
 /// What a GPU is opened with.
 #[derive(Clone, Debug)]
@@ -127,18 +132,23 @@ impl Cuda {
     }
 
     /// Has the model's tables hold what dense Adam would; fails where a parameter is not finite.
-    fn bring_up_to_date(&mut self, model: &mut Model) -> Result<(), DeviceError> {
+    fn bring_up_to_date<P: Primitive>(&mut self, model: &mut Model<P>) -> Result<(), DeviceError> {
         self.session.check_faults()?;
         catch_up(&self.session, model)
     }
 
     /// A model of so many Gaussians, all zero: compact where there is no room for full precision and
     /// the ladder allows it, as that of a run which has gone over to it and is taken up again.
-    fn room_for_model(&mut self, sh_degree: u32, count: usize) -> Result<Model, DeviceError> {
+    fn room_for_model<P: CudaPrimitive>(
+        &mut self,
+        sh_degree: u32,
+        count: usize,
+    ) -> Result<Model<P>, DeviceError> {
         match self.with_room(|session| tables::zeros(session, sh_degree, count)) {
             Err(error)
                 if error.is_out_of_memory()
                     && self.session.storage == Storage::Full
+                    && is_compactable::<P>()
                     && self.ladder.allows(Rung::Compact) =>
             {
                 self.session.storage = Storage::Compact;
@@ -164,17 +174,20 @@ impl Cuda {
         mut work: impl FnMut(&mut PhotoStore, &mut Session) -> Result<R, DeviceError>,
     ) -> Result<R, DeviceError> {
         let Self { images, session, ladder, .. } = self;
-        let parts = Parts { images, session, model: None };
+        let parts: Parts<'_> = Parts { images, session, model: None };
         govern::with_room(ladder, parts, |parts| work(parts.images, parts.session))
     }
 
     /// Has a model keep its state compact from now on; gives the bytes that this frees.
-    pub fn compact(&mut self, model: &mut Model) -> Result<Bytes, DeviceError> {
+    pub fn compact<P: CudaPrimitive>(
+        &mut self,
+        model: &mut Model<P>,
+    ) -> Result<Bytes, DeviceError> {
         model.compact(&self.session)
     }
 
     /// Has a model keep its state in full precision from now on.
-    pub fn expand(&mut self, model: &mut Model) -> Result<(), DeviceError> {
+    pub fn expand<P: CudaPrimitive>(&mut self, model: &mut Model<P>) -> Result<(), DeviceError> {
         model.expand(&self.session)
     }
 

@@ -1,20 +1,26 @@
 //! A GPU made ready: context, code, streams and memory, with what they take written down.
 
+use std::any::TypeId;
+use std::collections::HashMap;
 use std::rc::Rc;
 
 use super::device::driver::Device;
 #[cfg(test)]
 use super::device::dry::DryQueue;
-use super::device::launch::Kernels;
+#[cfg(test)]
+use super::device::launch::Nothing;
+use super::device::launch::{Find, Kernels, Loader};
 use super::device::stream::Stream;
 use super::device::timers::Timers;
 use super::memory::heap::Heap;
 use super::memory::list_room::ListRoom;
 use super::memory::sort;
 use super::memory::status::Status;
+use super::primitive::{CudaPrimitive, LoadedKernels};
 use crate::backend::DeviceError;
 use crate::memory::plan::Storage;
 use crate::memory::{Allowance, Bytes, Limit};
+use crate::model::Gaussians;
 
 /// When a view is drawn in bands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,6 +43,9 @@ pub struct Session {
     /// Where copies run beside it.
     pub copies: Stream,
     pub(super) kernels: Kernels,
+    /// Those of the primitives in use.
+    of_primitives: HashMap<TypeId, Rc<LoadedKernels>>,
+    code: Box<dyn Find>,
     /// What kernels report in.
     pub(super) status: Status,
     /// How long the stages take; off unless asked for.
@@ -71,7 +80,7 @@ impl Session {
 
     fn within(allowance_on: impl FnOnce(Bytes) -> Allowance) -> Result<Self, DeviceError> {
         let device = Device::open()?;
-        let kernels = Kernels::load()?;
+        let code = LoadedCode::load(Box::new(Loader::default()))?;
         let stream = Stream::new()?;
         let copies = Stream::new()?;
         let heap = Heap::open(&device, allowance_on(device.memory()))?;
@@ -80,20 +89,20 @@ impl Session {
         heap.trim_scratch()?;
         heap.charge_fixed(device.taken_since_opened()?)?;
         heap.update_foreign_use()?;
-        Self::over(device, heap, kernels, [stream, copies])
+        Self::over(device, heap, code, [stream, copies])
     }
 
     /// One whose streams do no work, for tests without a GPU.
     #[cfg(test)]
     pub(super) fn dry(heap: Heap, queues: [DryQueue; 2]) -> Result<Self, DeviceError> {
         let device = Device::dry(heap.budget());
-        Self::over(device, heap, Kernels::nothing()?, queues.map(Stream::over))
+        Self::over(device, heap, LoadedCode::load(Box::new(Nothing))?, queues.map(Stream::over))
     }
 
     fn over(
         device: Rc<Device>,
         heap: Heap,
-        kernels: Kernels,
+        LoadedCode { kernels, of_primitives, code }: LoadedCode,
         [stream, copies]: [Stream; 2],
     ) -> Result<Self, DeviceError> {
         let status = Status::new(&heap, &stream)?;
@@ -102,6 +111,8 @@ impl Session {
             stream,
             copies,
             kernels,
+            of_primitives,
+            code,
             status,
             timers: Timers::off(),
             most_visible: 0,
@@ -114,6 +125,19 @@ impl Session {
         })
     }
 
+    /// The kernels of a primitive, which are loaded once. Code of others than Gaussians is not among what
+    /// was charged when the GPU was opened.
+    pub(super) fn kernels_of<P: CudaPrimitive>(
+        &mut self,
+    ) -> Result<Rc<LoadedKernels>, DeviceError> {
+        if let Some(known) = self.of_primitives.get(&TypeId::of::<P>()) {
+            return Ok(Rc::clone(known));
+        }
+        let loaded = Rc::new(LoadedKernels::of::<P>(self.code.as_mut())?);
+        self.of_primitives.insert(TypeId::of::<P>(), Rc::clone(&loaded));
+        Ok(loaded)
+    }
+
     /// Fails where a parameter is no longer finite. Waits for the GPU.
     pub(super) fn check_faults(&mut self) -> Result<(), DeviceError> {
         self.status.report(&self.heap, &self.stream)?.read().map(drop)
@@ -122,5 +146,22 @@ impl Session {
     /// Forgets that a parameter was not finite: a new model begins. Waits for the GPU.
     pub(super) fn forget_faults(&mut self) -> Result<(), DeviceError> {
         self.status.clear_fault(&self.stream)
+    }
+}
+
+/// All code that every run needs.
+struct LoadedCode {
+    kernels: Kernels,
+    of_primitives: HashMap<TypeId, Rc<LoadedKernels>>,
+    code: Box<dyn Find>,
+}
+
+impl LoadedCode {
+    /// Loads it. A context must be current.
+    fn load(mut code: Box<dyn Find>) -> Result<Self, DeviceError> {
+        let kernels = Kernels::load(code.as_mut())?;
+        let gaussians = Rc::new(LoadedKernels::of::<Gaussians>(code.as_mut())?);
+        let of_primitives = HashMap::from([(TypeId::of::<Gaussians>(), gaussians)]);
+        Ok(Self { kernels, of_primitives, code })
     }
 }

@@ -8,6 +8,7 @@
 mod batches;
 mod case;
 mod expected;
+mod primitives;
 
 use std::cell::Cell;
 use std::fmt::Write as _;

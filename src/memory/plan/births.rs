@@ -25,7 +25,7 @@ pub struct Growth {
     /// The model as it is.
     pub model: ModelSize,
     /// What each of its regions has mapped, in the order of [`ModelSize::regions`]; after a round
-    /// that removed Gaussians that is more than they need.
+    /// that removed Gaussians that is more than they need. What a model lacks is zero.
     pub mapped: [Bytes; REGIONS],
     /// The most scratch that an iteration of this model had in use at once, of as many views as
     /// there are or were lately. (What the arena has mapped beyond it does not count: it is given
@@ -107,6 +107,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::layout::GAUSSIANS;
     use crate::memory::plan::{OptionalColumns, Storage};
 
     const MIB: u64 = 1 << 20;
@@ -190,14 +191,15 @@ mod tests {
             )| {
                 let storage = if compact { Storage::Compact } else { Storage::Full };
                 let optional = OptionalColumns { filter_3d: all, absolute_norm_sums: all };
-                let model = ModelSize { gaussians, sh_degree, storage, optional };
+                let model =
+                    ModelSize { gaussians, schema: &GAUSSIANS, sh_degree, storage, optional };
                 let granule = Granule::default();
                 let before = model.with(gaussians + gaussians * pruned / 100);
                 Growth {
                     budget: Bytes(budget),
                     others: Bytes(others),
                     model,
-                    mapped: before.regions().map(|row| granule.whole(row.bytes)),
+                    mapped: std::array::from_fn(|i| granule.whole(before.regions()[i].bytes)),
                     iteration_scratch: Bytes(scratch * gaussians),
                     granule,
                     is_virtual,
@@ -254,7 +256,8 @@ mod tests {
     #[test]
     fn a_large_card_grants_everything_that_can_be_numbered() {
         let (storage, optional) = (Storage::Full, OptionalColumns::NONE);
-        let model = ModelSize { gaussians: 1000, sh_degree: 3, storage, optional };
+        let model =
+            ModelSize { gaussians: 1000, schema: &GAUSSIANS, sh_degree: 3, storage, optional };
         let growth = Growth {
             budget: Bytes(u64::MAX / 2),
             others: Bytes(0),

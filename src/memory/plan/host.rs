@@ -66,7 +66,13 @@ mod tests {
     fn decoded_photographs_stay_within_the_cache() {
         let photographs = Photographs { trained: vec![100; 8], held_out: vec![300] };
         let (storage, optional) = (Storage::Compact, OptionalColumns::NONE);
-        let model = ModelSize { gaussians: 1 << 20, sh_degree: 3, storage, optional };
+        let model = ModelSize {
+            gaussians: 1 << 20,
+            schema: &crate::layout::GAUSSIANS,
+            sh_degree: 3,
+            storage,
+            optional,
+        };
         let host = Host {
             model,
             start: 10,

@@ -2,16 +2,14 @@
 //! the 3D filter, finding neighbours, and rows on their way to the host.
 
 use std::convert::Infallible;
+use std::ops::Range;
 
 use crate::layout::{
     Choice, DENSITY_COUNTS, DENSITY_DIGITS, Draw, DrawSizes, MOVED_COLUMNS, ModelSize, MoveSizes,
     Moves, PackSizes, ROWS_TO_PACK, Replay, RoundSizes, RowForm, Sample, SearchOrder, SearchSizes,
-    SearchTree, Selection, Smoothing, Source as _, along_bits, forms, values,
+    SearchTree, Selection, Smoothing, Source as _, TABLE_PARTS, along_bits,
 };
 use crate::math::morton::KEY_BITS;
-
-/// The tables of a model that the host has as one set of columns: parameters, first and second moments.
-const COLUMNS: [[usize; 2]; 3] = [[0, 3], [1, 4], [2, 5]];
 
 /// What a strategy does in a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,21 +129,24 @@ fn one_of<B>([first, second]: [B; 2], is_second: bool) -> B {
 
 /// So many rows come from the host: parameters alone.
 pub(crate) fn upload(source: &Replay, model: &ModelSize, rows: u64) {
-    pass_columns(source, model, rows, &COLUMNS[..1]);
+    pass_parts(source, model, rows, 0..1);
 }
 
 /// So many rows go to the host, with their moments.
 pub(crate) fn read(source: &Replay, model: &ModelSize, rows: u64) {
-    pass_columns(source, model, rows, &COLUMNS);
+    pass_parts(source, model, rows, 0..TABLE_PARTS);
 }
 
 /// Rows pass between host and device; what is not in single precision is packed and unpacked there.
-fn pass_columns(source: &Replay, model: &ModelSize, rows: u64, columns: &[[usize; 2]]) {
-    let (forms, values) = (forms(model.storage), values(model.sh_degree));
-    for &table in columns.as_flattened() {
-        let sizes = PackSizes { rows, values: values[table].into() };
-        let Ok(block) = source.take_if(forms[table] != RowForm::Floats, &ROWS_TO_PACK, &sizes);
-        drop(block);
+/// One part of every table after the other, as the host has them.
+fn pass_parts(source: &Replay, model: &ModelSize, rows: u64, parts: Range<usize>) {
+    for part in parts {
+        let of_tables = model.forms().zip(model.values()).skip(part).step_by(TABLE_PARTS);
+        for (form, values) in of_tables {
+            let sizes = PackSizes { rows, values: values.into() };
+            let Ok(block) = source.take_if(form != RowForm::Floats, &ROWS_TO_PACK, &sizes);
+            drop(block);
+        }
     }
 }
 
@@ -158,11 +159,11 @@ pub(crate) fn sample(source: &Replay, model: &ModelSize, rows: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::{OptionalColumns, Storage};
+    use crate::layout::{GAUSSIANS, OptionalColumns, Storage};
 
     fn model(gaussians: u64) -> ModelSize {
         let (storage, optional) = (Storage::Full, OptionalColumns::NONE);
-        ModelSize { gaussians, sh_degree: 3, storage, optional }
+        ModelSize { gaussians, schema: &GAUSSIANS, sh_degree: 3, storage, optional }
     }
 
     fn peak(source: &Replay, label: &str) -> u64 {

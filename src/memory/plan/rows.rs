@@ -2,7 +2,7 @@
 
 use serde::{Serialize, Serializer};
 
-use crate::layout::{Live, ModelSize, REGIONS, Storage};
+use crate::layout::{Live, ModelSize, Storage};
 use crate::memory::Bytes;
 
 /// What goes by one label.
@@ -22,8 +22,9 @@ impl From<Live> for Row {
 
 impl ModelSize {
     /// What each region holds, in the order in which regions grow.
-    pub fn regions(&self) -> [Row; REGIONS] {
-        self.region_bytes().map(|(label, bytes)| Row { label, bytes: Bytes(bytes) })
+    pub fn regions(&self) -> Vec<Row> {
+        let row = |(label, bytes)| Row { label, bytes: Bytes(bytes) };
+        self.region_bytes().map(row).collect()
     }
 
     /// Bytes that all regions hold.
@@ -49,10 +50,16 @@ impl Serialize for Storage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::OptionalColumns;
+    use crate::layout::{GAUSSIANS, OptionalColumns};
 
     fn size(gaussians: u64, sh_degree: u32, storage: Storage) -> ModelSize {
-        ModelSize { gaussians, sh_degree, storage, optional: OptionalColumns::NONE }
+        ModelSize {
+            gaussians,
+            schema: &GAUSSIANS,
+            sh_degree,
+            storage,
+            optional: OptionalColumns::NONE,
+        }
     }
 
     fn million(sh_degree: u32, storage: Storage) -> u64 {

@@ -1,21 +1,24 @@
 //! Stage `step`: the projection's backward pass fused with Adam. Parameter gradients live in
-//! registers only, but for what surface terms have added to those of the geometry; Gaussians that no
-//! view saw, and no such term, move on by their momentum, as in dense Adam.
+//! registers only, but for what surface terms have added to those of the geometry; rows that no view
+//! saw, and no such term, move on by their momentum, as in dense Adam.
 
 use rayon::prelude::*;
 
 use super::gradients::Gradients;
-use super::project::{ParameterGradient, parameter_gradient};
-use crate::backend::cpu::model::{Model, Parameter};
+use super::project::parameter_gradient;
+use crate::backend::cpu::ellipsoid::Ellipsoid;
+use crate::backend::cpu::model::{Model, NotFinite};
+use crate::backend::cpu::primitive::{DensityField, Drawable, Feature, density_field, places};
 use crate::backend::{AdamStep, DeviceError, Noise, Regularisers};
 use crate::math::adam::Moments;
+use crate::math::field::GEOMETRY;
 use crate::math::linalg::{Vec3, add, scale};
 use crate::math::noise::{jitter, standard_normals};
 use crate::math::random::Stream;
 use crate::math::{Real, sigmoid, sigmoid_bwd};
-use crate::model::{Gaussians, Primitive};
+use crate::model::Primitive;
 
-/// Gaussians whose gradients are computed at a time.
+/// Rows whose gradients are computed at a time.
 const BLOCK: usize = 4096;
 
 /// What Adam needs besides gradient and moments.
@@ -32,48 +35,55 @@ struct Constants<R> {
     epsilon: R,
 }
 
-/// Moves every parameter of every Gaussian.
-pub(crate) fn step<R: Real>(
-    model: &mut Model<R>,
-    gradients: &Gradients<R>,
+/// Moves every parameter of every row.
+pub(crate) fn step<R: Real, P: Drawable>(
+    model: &mut Model<R, P>,
+    gradients: &Gradients<R, P>,
     step: &AdamStep,
 ) -> Result<(), DeviceError> {
+    let regularises = step.regularisers != Regularisers::default();
+    if regularises {
+        density_field(model, Feature::Regularisers)?;
+    }
+    if step.noise.is_some() {
+        density_field(model, Feature::Noise)?;
+    }
     let count = model.len();
-    let slots: Vec<Vec<usize>> = gradients.views.iter().map(|view| view.slots(count)).collect();
+    let (slots, width, spans) = (gradients.slots(count), model.row_width(), model.spans());
+    let mut d_rows = vec![R::ZERO; BLOCK.min(count) * width];
     for start in (0..count).step_by(BLOCK) {
         let block = start..(start + BLOCK).min(count);
-        let rows: Vec<ParameterGradient<R>> = block
-            .clone()
-            .into_par_iter()
-            .map(|index| {
-                let mut gradient = parameter_gradient(model, gradients, &slots, index);
-                regularise(model, &step.regularisers, index, &mut gradient);
-                gradient
-            })
-            .collect();
-        let columns = Gaussians::SCHEMA.columns.iter().zip(&mut model.columns);
-        for (number, (described, column)) in columns.enumerate() {
+        let d_rows = &mut d_rows[..block.len() * width];
+        d_rows.par_chunks_mut(width).zip(block.clone()).for_each(|(d_row, row)| {
+            d_row.fill(R::ZERO);
+            parameter_gradient(model, gradients, &slots, row, d_row);
+            if regularises && let Some(field) = P::density_field(model) {
+                regularise(field, &step.regularisers, count, row, d_row);
+            }
+        });
+        let columns = P::SCHEMA.columns.iter().zip(&mut model.columns).zip(&spans);
+        for ((described, column), span) in columns {
             let constants = Constants::new(&step.moments, step.rates.of(described.rate));
-            let width = column.width;
-            if width == 0 {
+            let of_row = column.width;
+            if of_row == 0 {
                 continue;
             }
-            let span = block.start * width..block.end * width;
-            column.values[span.clone()]
-                .par_chunks_mut(width)
-                .zip(column.first_moments[span.clone()].par_chunks_mut(width))
-                .zip(column.second_moments[span].par_chunks_mut(width))
-                .zip(&rows)
+            let of_block = block.start * of_row..block.end * of_row;
+            column.values[of_block.clone()]
+                .par_chunks_mut(of_row)
+                .zip(column.first_moments[of_block.clone()].par_chunks_mut(of_row))
+                .zip(column.second_moments[of_block].par_chunks_mut(of_row))
+                .zip(d_rows.par_chunks(width))
                 .with_min_len(256)
-                .for_each(|(((values, first), second), gradient)| {
-                    for (i, &d) in gradient.rows()[number][..width].iter().enumerate() {
+                .for_each(|(((values, first), second), d_row)| {
+                    for (i, &d) in d_row[span.clone()].iter().enumerate() {
                         constants.apply(&mut values[i], &mut first[i], &mut second[i], d);
                     }
                 });
         }
     }
     if let Some(noise) = &step.noise {
-        add_noise(model, noise);
+        add_noise(model, noise)?;
     }
     check_finite(model, gradients)
 }
@@ -81,36 +91,46 @@ pub(crate) fn step<R: Real>(
 /// Adds the gradients of the mean opacity and of the mean scale (Kheradmand et al. 2024, section
 /// 4.4), both of raw parameters, seen or not.
 fn regularise<R: Real>(
-    model: &Model<R>,
+    field: &dyn DensityField<R>,
     weights: &Regularisers,
-    index: usize,
-    gradient: &mut ParameterGradient<R>,
+    count: usize,
+    row: usize,
+    d_row: &mut [R],
 ) {
-    let count = model.len() as f64;
+    let (ellipsoid, count) = (field.ellipsoid(row), count as f64);
+    let (mut d_log_scale, mut d_logit) = ([R::ZERO; 3], R::ZERO);
     if weights.opacity != 0.0 {
-        let opacity = sigmoid(model.row(Parameter::OpacityLogits, index)[0]);
-        gradient.opacity_logit += sigmoid_bwd(opacity, R::of(weights.opacity / count));
+        let opacity = sigmoid(ellipsoid.opacity_logit);
+        d_logit = sigmoid_bwd(opacity, R::of(weights.opacity / count));
     }
     if weights.scale != 0.0 {
         let weight = R::of(weights.scale / (3.0 * count));
-        let log_scale = model.triple(Parameter::LogScales, index);
-        gradient.log_scale = add(gradient.log_scale, log_scale.map(|l| weight * l.exp()));
+        d_log_scale = ellipsoid.shape.log_scale.map(|l| weight * l.exp());
     }
+    let mut d_ellipsoid = [R::ZERO; GEOMETRY];
+    d_ellipsoid[3..6].copy_from_slice(&d_log_scale);
+    d_ellipsoid[GEOMETRY - 1] = d_logit;
+    field.ellipsoid_bwd(&d_ellipsoid, d_row);
 }
 
 /// Moves every centre at random, as far as the Gaussian is transparent and large.
-fn add_noise<R: Real>(model: &mut Model<R>, noise: &Noise) {
+fn add_noise<R: Real, P: Drawable>(
+    model: &mut Model<R, P>,
+    noise: &Noise,
+) -> Result<(), DeviceError> {
     let (stream, rate) = (Stream::of_key(noise.key), R::of(noise.rate));
+    let (field, places) = (density_field(model, Feature::Noise)?, places::<P>()?);
     let means: Vec<Vec3<R>> = (0..model.len())
         .into_par_iter()
-        .map(|index| {
-            let shape = model.shape(index);
-            let opacity = sigmoid(model.row(Parameter::OpacityLogits, index)[0]);
-            let offset = jitter(&shape, opacity, standard_normals(stream, index as u64));
+        .map(|row| {
+            let Ellipsoid { shape, opacity_logit } = field.ellipsoid(row);
+            let offset =
+                jitter(&shape, sigmoid(opacity_logit), standard_normals(stream, row as u64));
             add(shape.mean_world, scale(offset, rate))
         })
         .collect();
-    model.column_mut(Parameter::Means).values.copy_from_slice(means.as_flattened());
+    model.columns[places].values.copy_from_slice(means.as_flattened());
+    Ok(())
 }
 
 impl<R: Real> Constants<R> {
@@ -141,29 +161,31 @@ impl<R: Real> Constants<R> {
 }
 
 /// A parameter that left the finite numbers would spread to all others through the images.
-fn check_finite<R: Real>(model: &Model<R>, gradients: &Gradients<R>) -> Result<(), DeviceError> {
-    // Only Gaussians that were seen got a gradient; the others move by finite moments. The surface
-    // terms know no such bounds.
+fn check_finite<R: Real, P: Drawable>(
+    model: &Model<R, P>,
+    gradients: &Gradients<R, P>,
+) -> Result<(), DeviceError> {
+    // Only rows that were seen got a gradient; the others move by finite moments. The surface terms
+    // know no such bounds.
     if !gradients.geometry.is_empty() {
         return (0..model.len())
             .into_par_iter()
-            .find_map_first(|index| not_finite(model, index))
+            .find_map_first(|row| not_finite(model, row))
             .map_or(Ok(()), Err);
     }
     gradients.views.iter().try_for_each(|view| {
-        let seen = view.gaussian_from_splat.par_iter();
-        seen.find_map_first(|&index| not_finite(model, index)).map_or(Ok(()), Err)
+        let seen = view.row_from_splat.par_iter();
+        seen.find_map_first(|&row| not_finite(model, row)).map_or(Ok(()), Err)
     })
 }
 
 /// What of a row, if anything, is infinite or NaN.
-fn not_finite<R: Real, P: Primitive>(model: &Model<R, P>, index: usize) -> Option<DeviceError> {
-    P::SCHEMA.columns.iter().zip(&model.columns).find_map(|(described, column)| {
+fn not_finite<R: Real, P: Primitive>(model: &Model<R, P>, row: usize) -> Option<DeviceError> {
+    model.columns.iter().enumerate().find_map(|(number, column)| {
         // A squared gradient may overflow where the parameter does not, and would freeze it.
-        let row = index * column.width..(index + 1) * column.width;
-        let mut values = column.values[row.clone()].iter().chain(&column.second_moments[row]);
-        let value = *values.find(|value| !value.is_finite())?;
-        let (group, value) = (described.words, value.to_f64());
-        Some(DeviceError::NotFinite { index, group, value })
+        let of_row = row * column.width..(row + 1) * column.width;
+        let mut values = column.values[of_row.clone()].iter().chain(&column.second_moments[of_row]);
+        let value = values.find(|value| !value.is_finite())?.to_f64();
+        Some(NotFinite { column: number, value }.of_row::<P>(row))
     })
 }

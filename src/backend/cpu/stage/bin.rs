@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use super::project::Splat;
+use crate::backend::cpu::splat::Splat;
 use crate::math::Real;
 use crate::math::splat::{Spans, TILE};
 use crate::memory::Bytes;
@@ -34,7 +34,7 @@ impl Bins {
     }
 }
 
-/// Lists every splat in the tiles that it reaches; equal depths keep the order of the Gaussians.
+/// Lists every splat in the tiles that it reaches; equal depths keep the order of the rows.
 pub(crate) fn bin<R: Real>(splats: &[Splat<R>], size: [u32; 2]) -> Bins {
     let tiles = size.map(|side| side.div_ceil(TILE));
     let count = tiles[0] as usize * tiles[1] as usize;

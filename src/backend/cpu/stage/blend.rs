@@ -8,7 +8,7 @@ mod tests;
 use rayon::prelude::*;
 
 use super::bin::Bins;
-use super::project::Splat;
+use crate::backend::cpu::splat::Splat;
 use crate::backend::{Drawing, Rendered};
 use crate::math::Real;
 use crate::math::blend::{

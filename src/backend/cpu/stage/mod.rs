@@ -16,5 +16,6 @@ pub(crate) mod project;
 pub(crate) mod relocate;
 pub(crate) mod reorder;
 pub(crate) mod sampled_depths;
+pub(crate) mod sampler;
 pub(crate) mod smooth;
 pub(crate) mod surface;

@@ -4,17 +4,20 @@
 //! it has no sign, and below them its row. The least number is the nearest, and of equal distances the
 //! one of the lower row.
 
+use std::marker::PhantomData;
 use std::ops::Range;
 
 use rayon::prelude::*;
 
-use crate::backend::cpu::model::{Model, Parameter};
+use crate::backend::cpu::model::Model;
+use crate::backend::cpu::primitive::places;
 use crate::backend::neighbours::list_len;
 use crate::backend::rows_version::RowsVersion;
 use crate::backend::{DeviceError, Held, NeighbourLists, check_rows};
 use crate::math::Real;
 use crate::math::linalg::Vec3;
 use crate::memory::Bytes;
+use crate::model::{Gaussians, Primitive};
 
 /// Centres in a leaf of the tree, at most.
 const LEAF: usize = 32;
@@ -22,44 +25,45 @@ const LEAF: usize = 32;
 /// Depth up to which a subtree is built by one thread.
 const DEPTH_ALONE: u32 = 4;
 
-/// For each Gaussian the rows of those whose centres are nearest.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NearestLists {
+/// For each row those whose centres are nearest.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NearestLists<P = Gaussians> {
     count: usize,
     len: usize,
     /// [len, count]
     rows: Vec<u32>,
     /// Of the model's rows.
     rows_version: RowsVersion,
+    primitive: PhantomData<P>,
 }
 
-impl NeighbourLists for NearestLists {
+impl<P> NeighbourLists for NearestLists<P> {
     fn count(&self) -> u32 {
         // At most [`MOST_NEIGHBOURS`](crate::backend::MOST_NEIGHBOURS).
         u32::try_from(self.count).unwrap_or(u32::MAX)
     }
 }
 
-impl Held for NearestLists {
+impl<P> Held for NearestLists<P> {
     fn bytes(&self) -> Bytes {
         Bytes::of::<u32>(self.rows.capacity())
     }
 }
 
-impl NearestLists {
+impl<P: Primitive> NearestLists<P> {
     /// The length of a list.
     pub(crate) fn width(&self) -> usize {
         self.count
     }
 
-    /// The neighbours of a Gaussian, nearest first; `[count]`.
+    /// The neighbours of a row, nearest first; `[count]`.
     pub fn of(&self, row: usize) -> &[u32] {
         &self.rows[row * self.count..][..self.count]
     }
 
     /// Fails for another model than the one they were found in, and where its rows have come, gone or
     /// changed places since.
-    pub fn check<R: Real>(&self, model: &Model<R>) -> Result<(), DeviceError> {
+    pub fn check<R: Real>(&self, model: &Model<R, P>) -> Result<(), DeviceError> {
         let (found, len) = (self.len, model.len());
         // Who changes the columns by hand tells nobody: lists must not lead behind the last row.
         if found == len && self.rows_version == *model.rows_version() {
@@ -77,15 +81,19 @@ impl NearestLists {
 }
 
 /// The `count` nearest centres of each.
-pub(crate) fn neighbours<R: Real>(
-    model: &Model<R>,
+pub(crate) fn neighbours<R: Real, P: Primitive + Sync>(
+    model: &Model<R, P>,
     count: u32,
-) -> Result<NearestLists, DeviceError> {
+) -> Result<NearestLists<P>, DeviceError> {
     let len = model.len();
     let count = list_len(count, len)? as usize;
     let mut rows = vec![0; len * count];
     // Distances are in single precision whatever the model is in, so that every device finds the same.
-    let centre = |row| model.triple(Parameter::Means, row).map(Real::to_f32);
+    let places = places::<P>()?;
+    let centre = |row| {
+        let place = model.values(places, row);
+        [0, 1, 2].map(|axis| place[axis].to_f32())
+    };
     let centres: Vec<Vec3<f32>> = (0..len).into_par_iter().map(centre).collect();
     let tree = Tree::new(&centres);
     rows.par_chunks_mut(count.max(1)).zip(&centres).enumerate().for_each_init(
@@ -102,7 +110,8 @@ pub(crate) fn neighbours<R: Real>(
             }
         },
     );
-    Ok(NearestLists { count, len, rows, rows_version: model.rows_version().clone() })
+    let rows_version = model.rows_version().clone();
+    Ok(NearestLists { count, len, rows, rows_version, primitive: PhantomData })
 }
 
 fn is_finite(centre: Vec3<f32>) -> bool {

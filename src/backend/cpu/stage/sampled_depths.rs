@@ -3,9 +3,11 @@
 use super::depth_map::DepthMap;
 use super::neighbours::NearestLists;
 use super::normals::Compared;
-use super::surface::Sampler;
+use super::sampler::Sampler;
 use crate::abi::terms::Terms;
+use crate::backend::DeviceError;
 use crate::backend::cpu::model::Model;
+use crate::backend::cpu::primitive::Drawable;
 use crate::math::Real;
 use crate::memory::Bytes;
 
@@ -24,22 +26,23 @@ impl<R: Real> Sampled<R> {
         Self { map, d_depths }
     }
 
-    /// Adds the gradient of comparing the depths with the distances of samples of the Gaussians that
-    /// the view sees.
-    pub(crate) fn compare(
+    /// Adds the gradient of comparing the depths with the distances of samples of the rows that the
+    /// view sees.
+    pub(crate) fn compare<P: Drawable>(
         &mut self,
-        model: &Model<R>,
-        near: &NearestLists,
+        model: &Model<R, P>,
+        near: &NearestLists<P>,
         visible: Vec<usize>,
         terms: &Terms,
-    ) {
+    ) -> Result<(), DeviceError> {
         let Self { map, d_depths } = self;
-        let sampler = Sampler::new(model, near, visible, (terms, Some(map)));
+        let sampler = Sampler::new(model, near, visible, (terms, Some(map)))?;
         sampler.each_depth(|cell, d_depth| {
             for (at, weight) in cell.pixels().into_iter().zip(cell.weights()) {
                 d_depths[map.index(at)] += weight * d_depth;
             }
         });
+        Ok(())
     }
 
     pub(crate) fn bytes(&self) -> Bytes {

@@ -1,47 +1,28 @@
 //! Stage `regularise`: what has Gaussians lie on surfaces (SuGaR: Guédon and Lepetit 2024, section
 //! 4.1), and its gradients of their geometry.
-//!
-//! Samples are looked at in blocks, and what a block says of a Gaussian is added up in the order of the
-//! samples, so that sums do not depend on the number of threads.
 
 use rayon::prelude::*;
 
-use super::depth_map::DepthMap;
 use super::gradients::Gradients;
 use super::neighbours::NearestLists;
+use super::sampler::{Row, Sampler};
 use crate::abi::terms::{
-    At, Inputs, Means, SampleRule, Terms, VALUE_DENSITY, VALUE_ENTROPY, VALUE_NORMAL, VALUE_SDF,
+    At, Inputs, Means, Terms, VALUE_DENSITY, VALUE_ENTROPY, VALUE_NORMAL, VALUE_SDF,
 };
-use crate::backend::cpu::model::{Model, Parameter};
+use crate::backend::cpu::model::Model;
+use crate::backend::cpu::primitive::{DensityField, Drawable, Feature, density_field};
 use crate::backend::{DeviceError, LossValues, check_inputs};
 use crate::math::Real;
-use crate::math::field::{
-    DISTANCE_DENSITY_FACTOR, DensityKernel, DensityKernelGradient, GEOMETRY, aligned, density,
-    density_bwd, distance, distance_bwd, distance_error, distance_error_bwd, entropy, entropy_bwd,
-    normal_bwd, normal_weight, normal_weight_factor, sample_along, sample_bwd, sample_offset, sign,
-    surface_density, surface_density_bwd, surface_thickness, surface_thickness_bwd,
-};
-use crate::math::linalg::{Vec3, add, dot, scale, sub};
-use crate::math::lookup::PixelQuad;
-use crate::math::noise::standard_normals;
-use crate::math::random::{Purpose, Stream};
-
-/// Samples whose gradients are held at a time.
-const BLOCK: usize = 4096;
-
-/// Samples whose gradients one thread sorts by the Gaussians that they are of.
-const SORTED_AT_ONCE: usize = 256;
-
-/// Gradients of one Gaussian's geometry, as [`DensityKernelGradient::row`] orders them.
-type Row<R> = [R; GEOMETRY];
+use crate::math::field::{GEOMETRY, entropy, entropy_bwd};
 
 /// Adds the gradients of the terms at samples of the last view; returns the terms' values.
-pub(crate) fn regularise<R: Real>(
-    model: &Model<R>,
-    near: Option<&NearestLists>,
-    gradients: &mut Gradients<R>,
+pub(crate) fn regularise<R: Real, P: Drawable>(
+    model: &Model<R, P>,
+    near: Option<&NearestLists<P>>,
+    gradients: &mut Gradients<R, P>,
     terms: &Terms,
 ) -> Result<LossValues, DeviceError> {
+    let field = density_field(model, Feature::Surfaces)?;
     let view = gradients.views.last_mut().ok_or(DeviceError::NoView)?;
     // By its name, before it spreads to its neighbours.
     view.fault.take().map_or(Ok(()), Err)?;
@@ -54,7 +35,7 @@ pub(crate) fn regularise<R: Real>(
     if let Some(near) = near {
         near.check(model)?;
     }
-    let visible = &view.gaussian_from_splat;
+    let visible = &view.row_from_splat;
     let mut means = Means::default();
     let entropy_weight = terms.weight(VALUE_ENTROPY);
     if !visible.is_empty() {
@@ -62,11 +43,11 @@ pub(crate) fn regularise<R: Real>(
         let rows = gradients.geometry.as_chunks_mut().0;
         if entropy_weight != 0.0 {
             means[VALUE_ENTROPY as usize] =
-                regularise_opacities(model, visible, entropy_weight, rows);
+                regularise_opacities(field, visible, entropy_weight, rows);
         }
         if let Some(near) = near {
             let map = view.depth_map.as_ref();
-            let sampler = Sampler::new(model, near, visible.clone(), (terms, map));
+            let sampler = Sampler::new(model, near, visible.clone(), (terms, map))?;
             let [density, normal, sdf] = sampler.run(rows);
             means[VALUE_DENSITY as usize] = density;
             means[VALUE_NORMAL as usize] = normal;
@@ -76,16 +57,9 @@ pub(crate) fn regularise<R: Real>(
     LossValues::of(terms.active_at(At::Samples), &means).checked()
 }
 
-/// All Gaussians of a model as the field takes them.
-fn kernels<R: Real>(model: &Model<R>) -> Vec<DensityKernel<R>> {
-    let kernel =
-        |row| DensityKernel::new(&model.shape(row), model.row(Parameter::OpacityLogits, row)[0]);
-    (0..model.len()).into_par_iter().map(kernel).collect()
-}
-
 /// Adds the gradients of the mean entropy of these opacities times `weight`; gives the mean.
 fn regularise_opacities<R: Real>(
-    model: &Model<R>,
+    field: &dyn DensityField<R>,
     visible: &[usize],
     weight: f64,
     rows: &mut [Row<R>],
@@ -95,7 +69,7 @@ fn regularise_opacities<R: Real>(
     let each: Vec<(R, R)> = visible
         .par_iter()
         .map(|&row| {
-            let logit = model.row(Parameter::OpacityLogits, row)[0];
+            let logit = field.ellipsoid(row).opacity_logit;
             (entropy(logit), entropy_bwd(logit, d_entropy))
         })
         .collect();
@@ -105,311 +79,4 @@ fn regularise_opacities<R: Real>(
         rows[row][GEOMETRY - 1] += d_logit;
     }
     sum / count
-}
-
-/// The terms of density, normal and distance.
-type SampleTerms<R> = [R; 3];
-
-/// Takes samples of the Gaussians that a view sees.
-pub(crate) struct Sampler<'a, R> {
-    model: &'a Model<R>,
-    near: &'a NearestLists,
-    /// All Gaussians, which are looked at many times each.
-    kernels: Vec<DensityKernel<R>>,
-    /// Rows of the Gaussians that samples are taken of, ascending.
-    sampled: Vec<usize>,
-    /// Where distances are compared, what with.
-    map: Option<&'a DepthMap<R>>,
-    distance_unit: R,
-    samples: usize,
-    /// Which Gaussians samples are taken of, and where in them.
-    slots: Stream,
-    places: Stream,
-    /// What a sample's terms are worth; 0 of those that are off.
-    d_density_error: R,
-    d_normal_error: R,
-    d_distance_error: R,
-}
-
-/// A neighbour of the Gaussian that a sample was taken of.
-struct Neighbour<'a, R> {
-    row: usize,
-    kernel: &'a DensityKernel<R>,
-    /// Of the sample from its centre, in the world's units and in those of its scales.
-    offset: Vec3<R>,
-    whitened: Vec3<R>,
-    /// Its own at the sample.
-    density: R,
-    gradient: DensityKernelGradient<R>,
-}
-
-impl<'a, R: Real> Sampler<'a, R> {
-    /// Of these Gaussians, ascending; with a map only of those near its surface.
-    pub(crate) fn new(
-        model: &'a Model<R>,
-        near: &'a NearestLists,
-        mut visible: Vec<usize>,
-        (terms, map): (&Terms, Option<&'a DepthMap<R>>),
-    ) -> Self {
-        let kernels = kernels(model);
-        if let Some(map) = map {
-            visible.retain(|&row| map.has_near(&kernels[row]));
-        }
-        let SampleRule { count, seed, iteration } = terms.samples;
-        let stream = |purpose| Stream::new(seed, u64::from(iteration), purpose);
-        let share = |value| R::of(terms.weight(value) / f64::from(count));
-        Self {
-            model,
-            near,
-            kernels,
-            sampled: visible,
-            map,
-            distance_unit: R::of(terms.sdf_unit().unwrap_or(1.0)),
-            samples: count as usize,
-            slots: stream(Purpose::SurfaceSample),
-            places: stream(Purpose::SurfaceNormal),
-            d_density_error: share(VALUE_DENSITY),
-            d_normal_error: share(VALUE_NORMAL),
-            d_distance_error: share(VALUE_SDF),
-        }
-    }
-
-    /// Adds the gradients of all samples to the Gaussians' rows; gives the means of the terms.
-    fn run(&self, rows: &mut [Row<R>]) -> SampleTerms<f64> {
-        if self.sampled.is_empty() {
-            return SampleTerms::default();
-        }
-        // The Gaussian that the sample is of comes before its neighbours.
-        let width = 1 + self.near.width();
-        let mut block = vec![[R::ZERO; GEOMETRY]; width * BLOCK.min(self.samples)];
-        let mut sums = SampleTerms::default();
-        for start in (0..self.samples).step_by(BLOCK) {
-            let count = BLOCK.min(self.samples - start);
-            let taken: Vec<(usize, SampleTerms<R>)> = block[..count * width]
-                .par_chunks_mut(width)
-                .enumerate()
-                .map_init(Vec::new, |near, (i, rows)| self.sample((start + i) as u64, near, rows))
-                .collect();
-            for (_, terms) in &taken {
-                sums = add(sums, terms.map(Real::to_f64));
-            }
-            self.scatter(&taken, &block, rows);
-        }
-        sums.map(|sum| sum / self.samples as f64)
-    }
-
-    /// Adds what a block of samples says. Each thread has Gaussians of its own, which hear the samples
-    /// in their order.
-    fn scatter(&self, taken: &[(usize, SampleTerms<R>)], block: &[Row<R>], rows: &mut [Row<R>]) {
-        let share = rows.len().div_ceil(rayon::current_num_threads());
-        let width = 1 + self.near.width();
-        // For each thread which of the block's rows are of its Gaussians, and of which.
-        let sorted: Vec<Vec<Vec<[usize; 2]>>> = taken
-            .par_chunks(SORTED_AT_ONCE)
-            .enumerate()
-            .map(|(chunk, taken)| {
-                let mut of_threads = vec![Vec::new(); rows.len().div_ceil(share)];
-                for (sample, &(own, _)) in (chunk * SORTED_AT_ONCE..).zip(taken) {
-                    let near = self.near.of(own).iter().map(|&row| row as usize);
-                    for (said, row) in (sample * width..).zip(std::iter::once(own).chain(near)) {
-                        of_threads[row / share].push([said, row % share]);
-                    }
-                }
-                of_threads
-            })
-            .collect();
-        rows.par_chunks_mut(share).enumerate().for_each(|(thread, rows)| {
-            for &[said, row] in sorted.iter().flat_map(|of_threads| &of_threads[thread]) {
-                for (sum, d) in rows[row].iter_mut().zip(&block[said]) {
-                    *sum += *d;
-                }
-            }
-        });
-    }
-
-    /// Takes one sample: the row of its Gaussian, the terms' values, and into `rows` the gradients of
-    /// that Gaussian and of its neighbours.
-    fn sample<'s>(
-        &'s self,
-        index: u64,
-        near: &mut Vec<Neighbour<'s, R>>,
-        rows: &mut [Row<R>],
-    ) -> (usize, SampleTerms<R>) {
-        let (own_row, along) = self.place(index, near);
-        let own = &self.kernels[own_row];
-        let mut gradient = DensityKernelGradient::default();
-        let terms = [
-            self.compare_densities(own, along, near, &mut gradient),
-            self.compare_normals(own, near, &mut gradient),
-            self.compare_distances(own, along, near, &mut gradient),
-        ];
-        rows[0] = gradient.row(self.model.shape(own_row).quat);
-        for (row, neighbour) in rows[1..].iter_mut().zip(near.iter()) {
-            *row = neighbour.gradient.row(self.model.shape(neighbour.row).quat);
-        }
-        (own_row, terms)
-    }
-
-    /// Where a sample lies: the row of its Gaussian, along the Gaussian's axes, and to its neighbours.
-    fn place<'s>(&'s self, index: u64, near: &mut Vec<Neighbour<'s, R>>) -> (usize, Vec3<R>) {
-        // As many numbers apart as a device draws at a time.
-        let own_row = self.sampled[self.slots.below(2 * index, self.sampled.len())];
-        let own = &self.kernels[own_row];
-        let along = sample_along(own, standard_normals(self.places, index).map(R::of_f32));
-        let offset = sample_offset(own, along);
-        near.clear();
-        near.extend(self.near.of(own_row).iter().map(|&row| self.neighbour(row, own, offset)));
-        (own_row, along)
-    }
-
-    fn neighbour(&self, row: u32, own: &DensityKernel<R>, offset: Vec3<R>) -> Neighbour<'_, R> {
-        let row = row as usize;
-        let kernel = &self.kernels[row];
-        let offset = add(sub(own.mean_world, kernel.mean_world), offset);
-        let (whitened, density) = density(kernel, offset);
-        Neighbour {
-            row,
-            kernel,
-            offset,
-            whitened,
-            density,
-            gradient: DensityKernelGradient::default(),
-        }
-    }
-
-    /// The absolute difference between the density at the sample and that of a surface through the
-    /// Gaussian's middle plane.
-    fn compare_densities(
-        &self,
-        own: &DensityKernel<R>,
-        along: Vec3<R>,
-        near: &mut [Neighbour<'_, R>],
-        d_own: &mut DensityKernelGradient<R>,
-    ) -> R {
-        if self.d_density_error == R::ZERO {
-            return R::ZERO;
-        }
-        let (found, beta) = found(near);
-        let distance = along[own.thin];
-        let target = surface_density(distance, beta);
-
-        let error = found - target;
-        let d_found = self.d_density_error * sign(error);
-        let [d_distance, d_beta] = surface_density_bwd(distance, beta, target, -d_found);
-        let d_place = found_bwd(near, beta, [d_found, d_beta]);
-        sample_bwd(own, along, d_place, d_distance, d_own);
-        error.abs()
-    }
-
-    /// The absolute difference between the distances from the surface that the density tells and that
-    /// the view's depths show. A sample that the view does not look at has none.
-    fn compare_distances(
-        &self,
-        own: &DensityKernel<R>,
-        along: Vec3<R>,
-        near: &mut [Neighbour<'_, R>],
-        d_own: &mut DensityKernelGradient<R>,
-    ) -> R {
-        let Some(map) = self.map else { return R::ZERO };
-        let Some(look) = map.look(own, sample_offset(own, along)) else { return R::ZERO };
-        let compared = self.distance_error(near, look.height);
-        let DistanceError { error, beta, d_found, d_beta, d_height } = compared;
-        let d_density = found_bwd(near, beta, [d_found, d_beta]);
-        let d_place = add(d_density, map.look_bwd(&look, d_height));
-        sample_bwd(own, along, d_place, R::ZERO, d_own);
-        error
-    }
-
-    fn distance_error(&self, near: &[Neighbour<'_, R>], height: R) -> DistanceError<R> {
-        let ((found, beta), factor) = (found(near), R::of(DISTANCE_DENSITY_FACTOR));
-        let predicted = distance(factor * found, beta);
-        let error = distance_error(predicted, height, self.distance_unit);
-        let [d_told, d_height] =
-            distance_error_bwd(predicted, height, self.distance_unit, self.d_distance_error);
-        let [d_density, d_beta] = distance_bwd(factor * found, beta, d_told);
-        DistanceError { error, beta, d_found: factor * d_density, d_beta, d_height }
-    }
-
-    /// Visits the places in the map that samples are compared at, in the samples' order, with the
-    /// gradients of the depths there.
-    pub(crate) fn each_depth(&self, mut visit: impl FnMut(&PixelQuad<R>, R)) {
-        let Some(map) = self.map.filter(|_| !self.sampled.is_empty()) else { return };
-        for start in (0..self.samples).step_by(BLOCK) {
-            let end = self.samples.min(start + BLOCK);
-            let said: Vec<Option<(PixelQuad<R>, R)>> = (start..end)
-                .into_par_iter()
-                .map_init(Vec::new, |near, index| {
-                    let (own_row, along) = self.place(index as u64, near);
-                    let own = &self.kernels[own_row];
-                    let look = map.look(own, sample_offset(own, along))?;
-                    Some((look.cell, self.distance_error(near, look.height).d_height))
-                })
-                .collect();
-            said.iter().flatten().for_each(|(cell, d_depth)| visit(cell, *d_depth));
-        }
-    }
-
-    /// The squared difference between the Gaussian's normal and the weighted mean of its neighbours'.
-    fn compare_normals(
-        &self,
-        own: &DensityKernel<R>,
-        near: &mut [Neighbour<'_, R>],
-        d_own: &mut DensityKernelGradient<R>,
-    ) -> R {
-        if self.d_normal_error == R::ZERO {
-            return R::ZERO;
-        }
-        let normal = own.normal();
-        let (mut mean, mut sum) = ([R::ZERO; 3], R::ZERO);
-        for Neighbour { kernel, offset, density, .. } in near.iter() {
-            let weight = normal_weight(kernel, *offset, *density);
-            mean = add(mean, scale(aligned(kernel.normal(), normal).0, weight));
-            sum += weight;
-        }
-        let factor = normal_weight_factor(sum);
-        let residual = sub(normal, scale(mean, factor));
-
-        let d_normal = scale(residual, R::TWO * self.d_normal_error);
-        for Neighbour { kernel, offset, density, gradient, .. } in near {
-            let weight = factor * normal_weight(kernel, *offset, *density);
-            let (_, side) = aligned(kernel.normal(), normal);
-            normal_bwd(kernel, scale(d_normal, -weight * side), gradient);
-        }
-        normal_bwd(own, d_normal, d_own);
-        dot(residual, residual)
-    }
-}
-
-/// What comes of comparing a sample's distances.
-struct DistanceError<R> {
-    error: R,
-    /// Thickness of the surface that the neighbours form.
-    beta: R,
-    /// Gradients, weighted: of the neighbours' density, of that thickness, and of how far the map's
-    /// surface lies behind the sample.
-    d_found: R,
-    d_beta: R,
-    d_height: R,
-}
-
-/// Density of the neighbours at the sample, and thickness of the surface that they form.
-fn found<R: Real>(near: &[Neighbour<'_, R>]) -> (R, R) {
-    let thickness = near.iter().map(|n| n.kernel.thickness()).sum();
-    (near.iter().map(|n| n.density).sum(), surface_thickness(thickness, near.len()))
-}
-
-/// Adds the gradients of [`found`] to the neighbours'; that of the sample's place comes back.
-fn found_bwd<R: Real>(
-    near: &mut [Neighbour<'_, R>],
-    beta: R,
-    [d_found, d_beta]: [R; 2],
-) -> Vec3<R> {
-    let (mut d_place, count) = ([R::ZERO; 3], near.len());
-    for Neighbour { kernel, offset, whitened, density, gradient, .. } in near {
-        let d_offset = density_bwd(kernel, *offset, (*whitened, *density), d_found, gradient);
-        d_place = add(d_place, d_offset);
-        gradient.d_mean_world = sub(gradient.d_mean_world, d_offset);
-        gradient.d_log_scale[kernel.thin] += surface_thickness_bwd(kernel, beta, count, d_beta);
-    }
-    d_place
 }

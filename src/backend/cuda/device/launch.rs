@@ -7,6 +7,7 @@ use std::rc::Rc;
 
 use cudarc::driver::{result, sys};
 
+use super::code::{Code, KernelName};
 use super::error::failed;
 use super::fatbins;
 use super::stream::{Launch, Stream};
@@ -60,7 +61,7 @@ impl<A: Arguments> Kernel<A> {
 }
 
 /// The functions of one fatbin.
-struct Module {
+pub(crate) struct Module {
     raw: sys::CUmodule,
 }
 
@@ -73,68 +74,78 @@ impl Drop for Module {
     }
 }
 
-/// Where a kernel is found and how it is launched.
-struct KernelRow {
-    file: &'static str,
-    name: &'static str,
-    block: u32,
-}
-
-/// Finds kernels by their rows.
-trait Find {
+/// Finds kernels by their names.
+pub(crate) trait Find {
     /// The function, and the module that holds it; it takes so many bytes of arguments.
-    fn find(&mut self, row: &KernelRow, bytes: usize) -> Result<Found, DeviceError>;
+    fn find(&mut self, name: &KernelName, bytes: usize) -> Result<Found, DeviceError>;
 }
 
 /// A function and the module that holds it.
-type Found = (sys::CUfunction, Option<Rc<Module>>);
+pub(crate) type Found = (sys::CUfunction, Option<Rc<Module>>);
 
-/// Finds nothing to run.
+/// Finds nothing to run, for a queue that runs nothing.
 #[cfg(test)]
-struct Nothing;
+pub(crate) struct Nothing;
 
 #[cfg(test)]
 impl Find for Nothing {
-    fn find(&mut self, _row: &KernelRow, _bytes: usize) -> Result<Found, DeviceError> {
+    fn find(&mut self, _name: &KernelName, _bytes: usize) -> Result<Found, DeviceError> {
         Ok((std::ptr::null_mut(), None))
     }
 }
 
-/// Loads each fatbin once.
+/// Loads each piece of code once.
 #[derive(Default)]
-struct Loader {
-    modules: HashMap<&'static str, Rc<Module>>,
+pub(crate) struct Loader {
+    modules: HashMap<Code, Rc<Module>>,
 }
 
 impl Loader {
-    fn module(&mut self, file: &'static str) -> Result<Rc<Module>, DeviceError> {
-        if let Some(module) = self.modules.get(file) {
+    fn module(&mut self, code: Code) -> Result<Rc<Module>, DeviceError> {
+        if let Some(module) = self.modules.get(&code) {
             return Ok(Rc::clone(module));
         }
-        let image = fatbins::FATBINS.iter().find(|(name, _)| *name == file).map(|(_, image)| image);
+        let image = match code {
+            Code::Program(file) => {
+                let known = fatbins::FATBINS.iter().find(|(name, _)| *name == file);
+                known.map(|&(_, image)| image)
+            }
+            Code::Fatbin { image, .. } => Some(image),
+        };
         let Some(image) = image else {
             return Err(DeviceError::Driver {
                 call: "cuModuleLoadData",
-                reason: format!("this program holds no kernels/{file}.cu"),
+                reason: format!("this program holds no {}", code.source()),
             });
         };
+        // The driver wants images to begin at a multiple of eight bytes. The program's own do.
+        let copy = matches!(code, Code::Fatbin { .. }).then(|| aligned(image));
+        let image = copy.as_ref().map_or(image.as_ptr(), |words| words.as_ptr().cast());
         // SAFETY: the image is a whole fatbin as nvcc wrote it.
-        let raw = unsafe { result::module::load_data(image.as_ptr().cast()) }
+        let raw = unsafe { result::module::load_data(image.cast()) }
             .map_err(failed("cuModuleLoadData"))?;
         let module = Rc::new(Module { raw });
-        self.modules.insert(file, Rc::clone(&module));
+        self.modules.insert(code, Rc::clone(&module));
         Ok(module)
     }
 }
 
+/// The bytes in words of eight.
+fn aligned(bytes: &[u8]) -> Vec<u64> {
+    let mut words = vec![0_u64; bytes.len().div_ceil(size_of::<u64>())];
+    bytemuck::cast_slice_mut(&mut words)[..bytes.len()].copy_from_slice(bytes);
+    words
+}
+
 impl Find for Loader {
-    fn find(&mut self, row: &KernelRow, bytes: usize) -> Result<Found, DeviceError> {
-        let module = self.module(row.file)?;
+    fn find(&mut self, name: &KernelName, bytes: usize) -> Result<Found, DeviceError> {
+        let &KernelName { code, function } = name;
+        let module = self.module(code)?;
         let wrong = |reason: String| DeviceError::Driver {
             call: "cuModuleGetFunction",
-            reason: format!("kernels/{}.cu, `{}`: {reason}", row.file, row.name),
+            reason: format!("{}, `{function}`: {reason}", code.source()),
         };
-        let name = CString::new(row.name).map_err(|error| wrong(error.to_string()))?;
+        let name = CString::new(function).map_err(|error| wrong(error.to_string()))?;
         // SAFETY: the module is loaded.
         let function = unsafe { result::module::get_function(module.raw, name) }
             .map_err(|error| wrong(error.to_string()))?;
@@ -154,9 +165,15 @@ impl Find for Loader {
     }
 }
 
-fn kernel<A: Arguments>(by: &mut impl Find, row: &KernelRow) -> Result<Kernel<A>, DeviceError> {
-    let (function, module) = by.find(row, size_of::<A::With<'static>>())?;
-    Ok(Kernel { function, block: row.block, _module: module, arguments: PhantomData })
+/// Looks a kernel up, which is launched in blocks of so many threads, and compares the size of its
+/// arguments.
+pub(crate) fn kernel<A: Arguments>(
+    by: &mut dyn Find,
+    name: &KernelName,
+    block: u32,
+) -> Result<Kernel<A>, DeviceError> {
+    let (function, module) = by.find(name, size_of::<A::With<'static>>())?;
+    Ok(Kernel { function, block, _module: module, arguments: PhantomData })
 }
 
 /// Declares the kernels: `handle: file::function(Arguments) x BLOCK;`. Arguments and numbers are of
@@ -165,7 +182,7 @@ macro_rules! kernels {
     ($(
         $handle:ident: $file:ident::$name:ident($arguments:ident) x $block:ident;
     )*) => {
-        /// Every kernel of the program.
+        /// Every kernel of the program, but for those of primitives.
         pub(crate) struct Kernels {
             $(pub(crate) $handle: Kernel<$crate::abi::$arguments<'static>>,)*
         }
@@ -173,23 +190,16 @@ macro_rules! kernels {
         impl Kernels {
             /// Loads all code, looks all kernels up and compares their arguments' sizes.
             /// A context must be current.
-            pub(crate) fn load() -> Result<Self, DeviceError> {
-                Self::found(&mut Loader::default())
-            }
-
-            /// Kernels of a queue that runs none.
-            #[cfg(test)]
-            pub(crate) fn nothing() -> Result<Self, DeviceError> {
-                Self::found(&mut Nothing)
-            }
-
-            fn found(by: &mut impl Find) -> Result<Self, DeviceError> {
+            pub(crate) fn load(by: &mut dyn Find) -> Result<Self, DeviceError> {
                 Ok(Self {
-                    $($handle: kernel(by, &KernelRow {
-                        file: stringify!($file),
-                        name: stringify!($name),
-                        block: $crate::abi::$block,
-                    })?,)*
+                    $($handle: kernel(
+                        by,
+                        &KernelName {
+                            code: Code::Program(stringify!($file)),
+                            function: stringify!($name),
+                        },
+                        $crate::abi::$block,
+                    )?,)*
                 })
             }
         }
@@ -197,10 +207,6 @@ macro_rules! kernels {
 }
 
 kernels! {
-    project_fwd: project::project_fwd(ProjectArgs) x PROJECT_BLOCK;
-    project_fwd_compact: project::project_fwd_compact(ProjectArgs) x PROJECT_BLOCK;
-    project_fwd_extended: project::project_fwd_extended(ProjectArgs) x PROJECT_BLOCK;
-    project_fwd_extended_compact: project::project_fwd_extended_compact(ProjectArgs) x PROJECT_BLOCK;
     instances_16: bin::instances_16(InstancesArgs) x BIN_BLOCK;
     instances_32: bin::instances_32(InstancesArgs) x BIN_BLOCK;
     count_rows: bin::count_rows(CountRowsArgs) x BIN_BLOCK;
@@ -226,17 +232,9 @@ kernels! {
     lpips_convolution: lpips::lpips_convolution(LpipsLayerArgs) x LPIPS_BLOCK;
     lpips_pool: lpips::lpips_pool(LpipsLayerArgs) x LPIPS_PIXELS;
     lpips_compare: lpips::lpips_compare(LpipsCompareArgs) x LPIPS_PIXELS;
-    adam: adam::adam(AdamArgs) x ADAM_BLOCK;
-    adam_compact: adam::adam_compact(AdamArgs) x ADAM_BLOCK;
-    adam_extended: adam::adam_extended(AdamArgs) x ADAM_BLOCK;
-    adam_extended_compact: adam::adam_extended_compact(AdamArgs) x ADAM_BLOCK;
-    adam_views: adam_views::adam_views(AdamArgs) x ADAM_BLOCK;
-    adam_views_compact: adam_views::adam_views_compact(AdamArgs) x ADAM_BLOCK;
-    fold_into_gradients: adam::fold_into_gradients(FoldArgs) x ADAM_BLOCK;
     catch_up_all: adam::catch_up_all(CatchUpArgs) x ADAM_BLOCK;
     catch_up_all_compact: adam::catch_up_all_compact(CatchUpArgs) x ADAM_BLOCK;
     sample_rows: model::sample_rows(SampleArgs) x SAMPLE_BLOCK;
-    sample_rows_compact: model::sample_rows_compact(SampleArgs) x SAMPLE_BLOCK;
     pack_rows: pack::pack_rows(PackArgs) x PACK_BLOCK;
     unpack_rows: pack::unpack_rows(UnpackArgs) x PACK_BLOCK;
     observe: densify::observe(ObserveArgs) x OBSERVE_BLOCK;

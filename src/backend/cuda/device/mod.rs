@@ -1,5 +1,6 @@
 //! The CUDA driver: streams, events and launches. Nothing here knows of Gaussians.
 
+pub(crate) mod code;
 pub mod driver;
 #[cfg(test)]
 pub(crate) mod dry;

@@ -9,7 +9,7 @@ use crate::abi::terms::{TERM_SUMS, VALUE_DENSITY, VALUE_ENTROPY, VALUE_NORMAL, V
 use crate::abi::{Counts, FAULT_GROUPS, Out, SurfaceSums};
 use crate::backend::DeviceError;
 use crate::backend::cuda::device::stream::Stream;
-use crate::layout::{self, REPORTS, STATUS};
+use crate::layout::{self, GAUSSIANS, REPORTS, STATUS, Schema};
 
 /// Words of [`Counts`]: instances, visible.
 const COUNTS: Range<usize> = 0..2;
@@ -40,6 +40,8 @@ pub(crate) struct Status {
     counts: Pinned<u64>,
     /// Places that reports are sent to, for use again.
     places: ReportBuffers,
+    /// What the model consists of of which a kernel reports a fault.
+    schema: &'static Schema,
 }
 
 type ReportBuffers = Rc<RefCell<Vec<ReportBuffer>>>;
@@ -50,6 +52,7 @@ pub(crate) struct Report {
     /// Taken out when it goes back to the others.
     place: Option<ReportBuffer>,
     places: ReportBuffers,
+    schema: &'static Schema,
 }
 
 impl Status {
@@ -60,15 +63,19 @@ impl Status {
         at_first[FAULT] = NO_FAULT;
         words.upload(stream, 0, &at_first)?;
         let counts = heap.pinned(&layout::COUNTS, &(COUNTS.len() as u64))?;
-        Ok(Self { words, counts, places: ReportBuffers::default() })
+        Ok(Self { words, counts, places: ReportBuffers::default(), schema: &GAUSSIANS })
     }
 
     pub(crate) fn clear_counts(&mut self, stream: &Stream) -> Result<(), DeviceError> {
         self.words.zero_range(stream, COUNTS)
     }
 
-    /// What `project_fwd` reports in.
-    pub(crate) fn counts_and_fault(&mut self) -> (Out<'_, Counts>, Out<'_, u64>) {
+    /// What projection reports in.
+    pub(crate) fn counts_and_fault(
+        &mut self,
+        schema: &'static Schema,
+    ) -> (Out<'_, Counts>, Out<'_, u64>) {
+        self.schema = schema;
         let [counts, fault] =
             [COUNTS.start, FAULT].map(|word| self.words.address() + word as u64 * WORD);
         (Out::at(counts), Out::at(fault))
@@ -103,7 +110,9 @@ impl Status {
         Out::at(self.sum(VALUE_ENTROPY).address())
     }
 
-    pub(crate) fn fault(&mut self) -> Out<'_, u64> {
+    /// What a step of a model of this primitive reports in.
+    pub(crate) fn fault(&mut self, schema: &'static Schema) -> Out<'_, u64> {
+        self.schema = schema;
         Out::at(self.words.address() + FAULT as u64 * WORD)
     }
 
@@ -120,7 +129,8 @@ impl Status {
             None => heap.pinned(&REPORTS, &(REPORT.len() as u64))?,
         };
         self.words.download_pinned(stream, REPORT, &mut place)?;
-        Ok(Report { place: Some(place), places: Rc::clone(&self.places) })
+        let places = Rc::clone(&self.places);
+        Ok(Report { place: Some(place), places, schema: self.schema })
     }
 }
 
@@ -136,7 +146,7 @@ impl Report {
         let words = self.place.as_ref().map_or(Ok(&[][..]), Pinned::as_slice)?;
         let mut sums = [0.0; TERM_SUMS as usize];
         if let Some((&fault, words)) = words.split_first() {
-            check(fault)?;
+            check(fault, self.schema)?;
             sums.iter_mut().zip(words).for_each(|(sum, &word)| *sum = f64::from_bits(word));
         }
         Ok(sums)
@@ -149,10 +159,9 @@ impl Drop for Report {
     }
 }
 
-/// What `project_fwd` and `adam` found: twice (index times [`FAULT_GROUPS`] plus group), plus 1 for an infinity.
-fn check(fault: u64) -> Result<(), DeviceError> {
-    const NAMES: [&str; 6] =
-        ["centre", "log-scale", "rotation", "opacity", "colour", "SH coefficient"];
+/// What projection and step found: twice (index times [`FAULT_GROUPS`] plus the column), plus 1 for an
+/// infinity.
+fn check(fault: u64, schema: &Schema) -> Result<(), DeviceError> {
     if fault == NO_FAULT {
         return Ok(());
     }
@@ -160,7 +169,8 @@ fn check(fault: u64) -> Result<(), DeviceError> {
         (fault / 2, if fault.is_multiple_of(2) { f64::NAN } else { f64::INFINITY });
     let group = usize::try_from(place % u64::from(FAULT_GROUPS)).unwrap_or(0);
     let index = usize::try_from(place / u64::from(FAULT_GROUPS)).unwrap_or(usize::MAX);
-    Err(DeviceError::NotFinite { index, group: NAMES.get(group).unwrap_or(&"parameter"), value })
+    let group = schema.columns.get(group).map_or("parameter", |column| column.words);
+    Err(DeviceError::NotFinite { index, group, value })
 }
 
 #[cfg(test)]
@@ -169,8 +179,9 @@ mod tests {
 
     #[test]
     fn a_fault_names_the_gaussian_the_group_and_the_kind_of_value() {
-        assert!(check(NO_FAULT).is_ok());
-        let found = check((1021 * u64::from(FAULT_GROUPS) + 3) * 2 + 1).unwrap_err().to_string();
+        assert!(check(NO_FAULT, &GAUSSIANS).is_ok());
+        let fault = (1021 * u64::from(FAULT_GROUPS) + 3) * 2 + 1;
+        let found = check(fault, &GAUSSIANS).unwrap_err().to_string();
         assert!(
             found.starts_with("Gaussian 1021: its opacity, or a moment of it, is inf"),
             "{found}"

@@ -6,21 +6,24 @@
 use super::catch_up::catch_up;
 use super::lanes::{LANES, table_len};
 use super::pack::{PackRange, words};
-use super::tables::{Model, values, widths};
+use super::tables::Model;
 use crate::backend::DeviceError;
 use crate::backend::cuda::memory::heap::{Block, Buffer, Region};
+use crate::backend::cuda::primitive::{CudaPrimitive, require_storage};
 use crate::backend::cuda::session::Session;
-use crate::layout::{CONVERSION, RowForm, forms};
+use crate::layout::{CONVERSION, ModelSize, RowForm, forms};
 use crate::memory::Bytes;
 use crate::memory::plan::Storage;
+use crate::model::Primitive;
 
-impl Model {
+impl<P: CudaPrimitive> Model<P> {
     /// Makes the state compact and returns the bytes that this frees. If scratch is refused the model
     /// is unchanged.
     pub(crate) fn compact(&mut self, session: &Session) -> Result<Bytes, DeviceError> {
         if self.storage() == Storage::Compact {
             return Ok(Bytes(0));
         }
+        require_storage::<P>(Storage::Compact)?;
         let mapped = self.bytes_mapped();
         let mut converter = TableConverter::new(session, self)?;
         catch_up(session, self)?;
@@ -38,8 +41,8 @@ impl Model {
         }
         let mut converter = TableConverter::new(session, self)?;
         let rows = self.len();
-        let wide = widths(Storage::Full, self.sh_degree());
-        let mut grown = self.tables.iter_mut().zip(wide);
+        let wide = ModelSize { storage: Storage::Full, ..self.size() }.widths();
+        let mut grown = self.tables.iter_mut().zip(wide.map(|width| width as usize));
         let grown = grown.try_for_each(|(table, width)| table.grow(table_len(rows, width)));
         if let Err(refusal) = grown {
             self.shrink(rows);
@@ -69,21 +72,21 @@ struct TableConverter<'a> {
 type ConvertedTable<'a> = (&'a mut Region<u32>, RowForm, usize);
 
 impl<'a> TableConverter<'a> {
-    fn new(session: &'a Session, model: &Model) -> Result<Self, DeviceError> {
+    fn new<P: Primitive>(session: &'a Session, model: &Model<P>) -> Result<Self, DeviceError> {
         let scratch = session.heap.take(&CONVERSION, &model.size())?;
         Ok(Self { session, scratch, blocks: model.len().div_ceil(LANES) })
     }
 
     /// Applies `work` to every table that differs between the storages.
-    fn each_table(
+    fn each_table<P: Primitive>(
         &mut self,
-        model: &mut Model,
+        model: &mut Model<P>,
         mut convert: impl FnMut(&mut Self, ConvertedTable<'_>) -> Result<(), DeviceError>,
     ) -> Result<(), DeviceError> {
-        let (forms, values) = (forms(Storage::Compact), values(model.sh_degree()));
-        for (table, (form, values)) in model.tables.iter_mut().zip(forms.into_iter().zip(values)) {
+        let forms = forms(P::SCHEMA, Storage::Compact).zip(model.size().values());
+        for (table, (form, values)) in model.tables.iter_mut().zip(forms) {
             if form != RowForm::Floats {
-                convert(self, (table, form, values))?;
+                convert(self, (table, form, values as usize))?;
             }
         }
         Ok(())

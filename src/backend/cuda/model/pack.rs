@@ -1,22 +1,29 @@
 //! Rows of a table between single precision and the words of a compact model.
 
 use super::lanes::LANES;
-use crate::abi::{FORM_BFLOATS, FORM_FIRSTS, FORM_HALVES, FORM_SECONDS, PackArgs, UnpackArgs};
+use crate::abi::{
+    FORM_BFLOATS, FORM_FIRSTS, FORM_FLOATS, FORM_HALVES, FORM_SECONDS, PackArgs, UnpackArgs,
+};
 use crate::backend::DeviceError;
 use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::memory::heap::Buffer;
 use crate::backend::cuda::session::Session;
 use crate::layout::RowForm;
 
-/// The kernels' number of a form; nothing for single precision, which they leave alone.
-const fn number(form: RowForm) -> Option<u32> {
+/// The kernels' number of a form.
+pub(crate) const fn form_number(form: RowForm) -> u32 {
     match form {
-        RowForm::Floats => None,
-        RowForm::Halves => Some(FORM_HALVES),
-        RowForm::Bfloats => Some(FORM_BFLOATS),
-        RowForm::Firsts => Some(FORM_FIRSTS),
-        RowForm::Seconds => Some(FORM_SECONDS),
+        RowForm::Floats => FORM_FLOATS,
+        RowForm::Halves => FORM_HALVES,
+        RowForm::Bfloats => FORM_BFLOATS,
+        RowForm::Firsts => FORM_FIRSTS,
+        RowForm::Seconds => FORM_SECONDS,
     }
+}
+
+/// The same; nothing for single precision, which needs no packing.
+fn packed_number(form: RowForm) -> Option<u32> {
+    (form != RowForm::Floats).then(|| form_number(form))
 }
 
 /// Words that a row of so many values takes.
@@ -44,7 +51,7 @@ impl PackRange {
         floats: &F,
         words: &mut W,
     ) -> Result<(), DeviceError> {
-        let Some(form) = number(self.form) else { return Ok(()) };
+        let Some(form) = packed_number(self.form) else { return Ok(()) };
         floats.place("pack", &self.floats())?;
         words.place("pack", &self.words())?;
         let args = PackArgs {
@@ -67,7 +74,7 @@ impl PackRange {
         words: &W,
         floats: &mut F,
     ) -> Result<(), DeviceError> {
-        let Some(form) = number(self.form) else { return Ok(()) };
+        let Some(form) = packed_number(self.form) else { return Ok(()) };
         words.place("unpack", &self.words())?;
         floats.place("unpack", &self.floats())?;
         let args = UnpackArgs {

@@ -1,44 +1,47 @@
 //! The model on the device: columns in lane blocks, with their moments, and density statistics.
 
+use std::marker::PhantomData;
+use std::rc::Rc;
+
 use super::lanes::{LANES, table_len};
 use super::lazy_adam::LazySteps;
 use crate::abi::{In, Out, TABLES};
 use crate::backend::DeviceError;
 use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::memory::heap::{Buffer, Heap, Region};
+use crate::backend::cuda::primitive::{
+    Capability, CudaPrimitive, LoadedKernels, LoadedStorage, require, require_storage,
+};
 use crate::backend::cuda::session::Session;
 use crate::backend::rows_version::RowsVersion;
 use crate::layout::{self, ModelSize};
 use crate::memory::Bytes;
 use crate::memory::plan::{OptionalColumns, REGIONS, Storage};
+use crate::model::{Gaussians, Primitive};
 
-/// Indices of the tables of a model: parameters, first and second moments of the geometry, then of
-/// the SH.
+/// Indices of tables of Gaussians: parameters and first moments of the geometry; parameters, first and
+/// second moments of the SH.
 pub(crate) const GEOMETRY: usize = 0;
 pub(crate) const GEOMETRY_FIRST: usize = 1;
-pub(crate) const GEOMETRY_SECOND: usize = 2;
 pub(crate) const SH: usize = 3;
 pub(crate) const SH_FIRST: usize = 4;
 pub(crate) const SH_SECOND: usize = 5;
 
-/// Words that a Gaussian takes in each table.
-pub(crate) fn widths(storage: Storage, sh_degree: u32) -> [usize; TABLES as usize] {
-    layout::widths(storage, sh_degree).map(|width| width as usize)
+/// Pointers to the tables in the order of the kernels that treat them alike; to nothing where a model
+/// has fewer.
+pub(crate) fn pointers(tables: &mut [Region<u32>]) -> [Out<'_, u32>; TABLES as usize] {
+    let mut tables = tables.iter_mut();
+    std::array::from_fn(|_| tables.next().map_or(Out::NULL, Buffer::write))
 }
 
-/// Values of a Gaussian in each table.
-pub(crate) fn values(sh_degree: u32) -> [usize; TABLES as usize] {
-    layout::values(sh_degree).map(|values| values as usize)
-}
-
-/// Gaussians in training.
-pub struct Model {
+/// Primitives in training.
+pub struct Model<P = Gaussians> {
     len: usize,
     sh_degree: u32,
     storage: Storage,
     /// Each [lane blocks, width, 32].
-    pub(crate) tables: [Region<u32>; TABLES as usize],
-    /// Steps that each lane block's SH has taken, [lane blocks]; the others' are in `momentum`.
+    pub(crate) tables: Vec<Region<u32>>,
+    /// Steps that each lane block's lazy table has taken, [lane blocks]; the others' are in `momentum`.
     pub(crate) sh_steps: Region<u32>,
     pub(crate) momentum: LazySteps,
     /// Sums of the norms of the screen-space gradients, `[n]`.
@@ -50,9 +53,11 @@ pub struct Model {
     /// Standard deviations of the 3D filter, world units, `[n]`; empty without the filter.
     pub(crate) filter_3d: Region<f32>,
     rows_version: RowsVersion,
+    kernels: Rc<LoadedKernels>,
+    primitive: PhantomData<P>,
 }
 
-impl Model {
+impl<P: Primitive> Model<P> {
     /// The tables hold it so from now on.
     pub(crate) fn set_storage(&mut self, storage: Storage) {
         self.storage = storage;
@@ -67,20 +72,17 @@ impl Model {
         }
     }
 
-    fn empty(heap: &Heap, sh_degree: u32, storage: Storage) -> Result<Self, DeviceError> {
-        let [geometry, geometry_first, geometry_second, sh, sh_first, sh_second] = layout::TABLES;
+    fn empty(
+        heap: &Heap,
+        kernels: Rc<LoadedKernels>,
+        (sh_degree, storage): (u32, Storage),
+    ) -> Result<Self, DeviceError> {
+        let tables = layout::table_slots(P::SCHEMA).map(|slot| heap.region(&slot));
         Ok(Self {
             len: 0,
             sh_degree,
             storage,
-            tables: [
-                heap.region(&geometry)?,
-                heap.region(&geometry_first)?,
-                heap.region(&geometry_second)?,
-                heap.region(&sh)?,
-                heap.region(&sh_first)?,
-                heap.region(&sh_second)?,
-            ],
+            tables: tables.collect::<Result<_, _>>()?,
             sh_steps: heap.region(&layout::SH_STEPS)?,
             momentum: LazySteps::default(),
             gradient_norm_sums: heap.region(&layout::GRADIENT_NORM_SUMS)?,
@@ -88,12 +90,24 @@ impl Model {
             absolute_norm_sums: heap.region(&layout::ABSOLUTE_NORM_SUMS)?,
             filter_3d: heap.region(&layout::FILTER_3D)?,
             rows_version: RowsVersion::new(),
+            kernels,
+            primitive: PhantomData,
         })
     }
 
     /// The version of its rows: it changes when rows are added, removed or moved.
     pub(crate) fn rows_version(&self) -> &RowsVersion {
         &self.rows_version
+    }
+
+    /// The kernels of its primitive.
+    pub(crate) fn kernels(&self) -> &Rc<LoadedKernels> {
+        &self.kernels
+    }
+
+    /// Those of them that depend on how it is stored.
+    pub(crate) fn stored_kernels(&self) -> &LoadedStorage {
+        self.kernels.stored(self.storage)
     }
 
     /// Starts a new version of the rows. Called before they change; growth that is undone does not
@@ -121,6 +135,7 @@ impl Model {
     pub fn size(&self) -> ModelSize {
         ModelSize {
             gaussians: self.len as u64,
+            schema: P::SCHEMA,
             sh_degree: self.sh_degree,
             storage: self.storage,
             optional: self.optional(),
@@ -132,23 +147,15 @@ impl Model {
         self.storage
     }
 
-    /// SH values of a Gaussian.
-    pub(crate) fn sh_width(&self) -> u32 {
-        3 * (self.sh_degree + 1) * (self.sh_degree + 1)
+    /// Words of a row in each table.
+    pub(crate) fn widths(&self) -> impl Iterator<Item = usize> + use<P> {
+        self.size().widths().map(|width| width as usize)
     }
 
-    /// Words of a Gaussian in each table.
-    pub(crate) fn widths(&self) -> [usize; TABLES as usize] {
-        widths(self.storage, self.sh_degree)
-    }
-
-    /// The same for kernels.
-    pub(crate) fn widths_u32(&self) -> Result<[u32; TABLES as usize], DeviceError> {
-        let mut widths = [0; TABLES as usize];
-        for (width, wide) in widths.iter_mut().zip(self.widths()) {
-            *width = count_u32(wide)?;
-        }
-        Ok(widths)
+    /// The same for kernels; 0 where a model has fewer tables.
+    pub(crate) fn kernel_widths(&self) -> [u32; TABLES as usize] {
+        let mut widths = self.size().widths();
+        std::array::from_fn(|_| widths.next().unwrap_or(0))
     }
 
     /// The optional columns that the model has.
@@ -165,7 +172,11 @@ impl Model {
     }
 
     /// Enables the 3D filter, which is zero at first.
-    pub(crate) fn enable_filter(&mut self, session: &Session) -> Result<(), DeviceError> {
+    pub(crate) fn enable_filter(&mut self, session: &Session) -> Result<(), DeviceError>
+    where
+        P: CudaPrimitive,
+    {
+        require::<P>(Capability::Filter3d, true)?;
         self.filter_3d.grow_zeroed(&session.stream, self.len)
     }
 
@@ -179,18 +190,14 @@ impl Model {
     /// Bytes of the parameters with the 3D filter, and of the moments with the statistics.
     pub fn bytes(&self) -> [Bytes; 2] {
         let table = |table: &Region<u32>| Bytes::of::<u32>(table.len());
-        let parameters = [GEOMETRY, SH].map(|number| table(&self.tables[number]));
+        // Each table's values, then their first and second moments.
+        let parameters = self.tables.iter().step_by(layout::TABLE_PARTS).map(table);
         let all: Bytes = self.tables.iter().map(table).sum();
         let sums = self.gradient_norm_sums.len() + self.absolute_norm_sums.len();
         let statistics = Bytes::of::<f32>(sums) + table(&self.views_seen);
-        let parameters: Bytes = parameters.into_iter().sum();
+        let parameters: Bytes = parameters.sum();
         let moments = Bytes(all.0 - parameters.0) + table(&self.sh_steps);
         [parameters + Bytes::of::<f32>(self.filter_3d.len()), moments + statistics]
-    }
-
-    /// The geometry, [lane blocks, 11, 32], which is the same in either storage.
-    pub(crate) fn geometry(&self) -> In<'_, f32> {
-        self.tables[GEOMETRY].read().floats()
     }
 
     /// Standard deviations of the 3D filter, `[n]`, or null.
@@ -198,9 +205,9 @@ impl Model {
         if self.filter_3d.is_empty() { In::NULL } else { self.filter_3d.read() }
     }
 
-    /// The six tables, in the order of the kernels that treat them alike.
+    /// The tables, in the order of the kernels that treat them alike.
     pub(crate) fn tables(&mut self) -> [Out<'_, u32>; TABLES as usize] {
-        self.tables.each_mut().map(Buffer::write)
+        pointers(&mut self.tables)
     }
 
     /// Adds `more` Gaussians, all zero; if memory is refused the model is unchanged.
@@ -236,7 +243,9 @@ impl Model {
         for (table, width) in self.regions() {
             table.grow_zeroed(&session.stream, table_len(rows, width))?;
         }
-        self.sh_steps.grow_zeroed(&session.stream, rows.div_ceil(LANES))?;
+        if P::SCHEMA.is_lazy() {
+            self.sh_steps.grow_zeroed(&session.stream, rows.div_ceil(LANES))?;
+        }
         self.gradient_norm_sums.grow_zeroed(&session.stream, rows)?;
         self.views_seen.grow_zeroed(&session.stream, rows)?;
         self.optional_columns().try_for_each(|column| column.grow_zeroed(&session.stream, rows))
@@ -255,23 +264,16 @@ impl Model {
         self.len = rows;
     }
 
-    /// Mapped bytes of each region, in the order of growth.
+    /// Mapped bytes of each region, in the order of growth; zero after the last.
     pub(crate) fn mapped(&self) -> [Bytes; REGIONS] {
-        let [geometry, geometry_first, geometry_second, sh, sh_first, sh_second] =
-            self.tables.each_ref().map(Region::mapped);
-        [
-            geometry,
-            geometry_first,
-            geometry_second,
-            sh,
-            sh_first,
-            sh_second,
+        let mut mapped = self.tables.iter().map(Region::mapped).chain([
             self.sh_steps.mapped(),
             self.gradient_norm_sums.mapped(),
             self.views_seen.mapped(),
             self.absolute_norm_sums.mapped(),
             self.filter_3d.mapped(),
-        ]
+        ]);
+        std::array::from_fn(|_| mapped.next().unwrap_or(Bytes(0)))
     }
 
     /// Clears the density statistics. After a round of density control the 3D filter is unknown: it is
@@ -282,16 +284,54 @@ impl Model {
         self.optional_columns().try_for_each(|column| column.zero(&session.stream))
     }
 
-    /// The six tables with their widths.
+    /// The tables with their widths.
     pub(crate) fn regions(&mut self) -> impl Iterator<Item = (&mut Region<u32>, usize)> {
         let widths = self.widths();
         self.tables.iter_mut().zip(widths)
     }
 }
 
-/// A model of so many Gaussians, all zero.
-pub(crate) fn zeros(session: &Session, sh_degree: u32, count: usize) -> Result<Model, DeviceError> {
-    let mut model = Model::empty(&session.heap, sh_degree, session.storage)?;
+impl<P: Primitive> Model<P> {
+    /// The table of this number, or null.
+    pub(crate) fn table(&self, number: usize) -> In<'_, u32> {
+        self.tables.get(number).map_or(In::NULL, Buffer::read)
+    }
+
+    /// The parameters of the first table, which of Gaussians are their geometry: [lane blocks, 11, 32],
+    /// the same in either storage.
+    pub(crate) fn geometry(&self) -> In<'_, f32> {
+        self.table(GEOMETRY).floats()
+    }
+
+    /// Values of a row of the second table, which of Gaussians are SH coefficients; 0 where there is none.
+    pub(crate) fn sh_width(&self) -> u32 {
+        P::SCHEMA.values(self.sh_degree).nth(1).unwrap_or(0)
+    }
+
+    /// As [`centres`].
+    pub(crate) fn centres(&self) -> (In<'_, f32>, u32) {
+        centres::<P>(&self.tables, self.sh_degree)
+    }
+}
+
+/// The table whose rows begin with the centres, and values of a row; a null table where nothing has a
+/// place.
+pub(crate) fn centres<P: Primitive>(tables: &[Region<u32>], sh_degree: u32) -> (In<'_, f32>, u32) {
+    let Some(column) = P::SCHEMA.places() else { return (In::NULL, 0) };
+    let table = usize::from(P::SCHEMA.columns[column].table);
+    let width = P::SCHEMA.values(sh_degree).nth(table).unwrap_or(0);
+    (tables.get(layout::TABLE_PARTS * table).map_or(In::NULL, Buffer::read).floats(), width)
+}
+
+/// A model of so many rows, all zero.
+pub(crate) fn zeros<P: CudaPrimitive>(
+    session: &mut Session,
+    sh_degree: u32,
+    count: usize,
+) -> Result<Model<P>, DeviceError> {
+    require_storage::<P>(session.storage)?;
+    let kernels = session.kernels_of::<P>()?;
+    let mut model = Model::empty(&session.heap, kernels, (sh_degree, session.storage))?;
     model.grow(session, count)?;
     Ok(model)
 }

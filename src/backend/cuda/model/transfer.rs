@@ -3,61 +3,60 @@
 use std::ops::Range;
 
 use super::lanes::{self, HostColumn, LANES, table_len};
-use super::pack::PackRange;
-use super::tables::{
-    self, GEOMETRY, GEOMETRY_FIRST, GEOMETRY_SECOND, Model, SH, SH_FIRST, SH_SECOND,
-};
+use super::pack::{PackRange, form_number};
+use super::tables::Model;
 use crate::abi::SampleArgs;
 use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::memory::heap::{Block, Buffer, Heap, Pinned, Region, host_len};
+use crate::backend::cuda::primitive::CudaPrimitive;
 use crate::backend::cuda::session::Session;
 use crate::backend::{DeviceError, Snapshot, check_rows};
 use crate::layout::{
-    PackSizes, ROWS_TO_PACK, RowForm, STAGING, STAGING_WORDS, Sample, Source as _, Storage, forms,
+    PackSizes, ROWS_TO_PACK, RowForm, STAGING, STAGING_WORDS, Sample, Source as _, TABLE_PARTS,
 };
-use crate::model::{Gaussians, Primitive};
+use crate::model::Primitive;
 
-/// The first of the host's columns make up the geometry table, the others the SH table.
-const GEOMETRY_GROUPS: usize = 4;
+/// What of a model is on its way, in the order of a table's parts.
+#[derive(Clone, Copy)]
+enum Part {
+    Parameters,
+    FirstMoments,
+    SecondMoments,
+}
 
-/// The tables that the host has as one set of columns.
-const PARAMETERS: [usize; 2] = [GEOMETRY, SH];
-const FIRST_MOMENTS: [usize; 2] = [GEOMETRY_FIRST, SH_FIRST];
-const SECOND_MOMENTS: [usize; 2] = [GEOMETRY_SECOND, SH_SECOND];
-
-/// Fills a model of as many zero rows with Gaussians.
-pub(crate) fn upload(
+/// Fills a model of as many zero rows with primitives.
+pub(crate) fn upload<P: Primitive>(
     session: &Session,
-    host: &Gaussians,
-    mut model: Model,
-) -> Result<Model, DeviceError> {
-    Staging::new(session)?.send(session, &mut model, (0, host, PARAMETERS))?;
+    host: &P,
+    mut model: Model<P>,
+) -> Result<Model<P>, DeviceError> {
+    Staging::new(session)?.send(session, &mut model, (0, host, Part::Parameters))?;
     Ok(model)
 }
 
 /// The parameters of these rows.
-pub(crate) fn read_parameters(
+pub(crate) fn read_parameters<P: Primitive>(
     session: &Session,
-    model: &Model,
+    model: &Model<P>,
     rows: &Range<usize>,
-) -> Result<Gaussians, DeviceError> {
+) -> Result<P, DeviceError> {
     check_rows(rows, model.len())?;
-    Staging::new(session)?.fetch(session, model, (rows, PARAMETERS))
+    Staging::new(session)?.fetch(session, model, (rows, Part::Parameters))
 }
 
 /// Parameters, moments and statistics of these rows.
-pub(crate) fn read(
+pub(crate) fn read<P: Primitive>(
     session: &Session,
-    model: &Model,
+    model: &Model<P>,
     rows: &Range<usize>,
-) -> Result<Snapshot<Gaussians>, DeviceError> {
+) -> Result<Snapshot<P>, DeviceError> {
     check_rows(rows, model.len())?;
     let mut staging = Staging::new(session)?;
-    let mut of = |tables| staging.fetch(session, model, (rows, tables));
+    let mut of = |part| staging.fetch(session, model, (rows, part));
     let mut read = Snapshot {
-        parameters: of(PARAMETERS)?,
-        first_moments: of(FIRST_MOMENTS)?,
-        second_moments: of(SECOND_MOMENTS)?,
+        parameters: of(Part::Parameters)?,
+        first_moments: of(Part::FirstMoments)?,
+        second_moments: of(Part::SecondMoments)?,
         gradient_norm_sums: vec![0.0; rows.len()],
         views_seen: vec![0; rows.len()],
         absolute_norm_sums: Vec::new(),
@@ -81,15 +80,15 @@ pub(crate) fn read(
 
 /// Writes rows from `first` on, which must exist. They begin at a lane block, and end with one or
 /// with the model.
-pub(crate) fn write(
+pub(crate) fn write<P: CudaPrimitive>(
     session: &Session,
-    model: &mut Model,
-    (first, rows): (usize, &Snapshot<Gaussians>),
+    model: &mut Model<P>,
+    (first, rows): (usize, &Snapshot<P>),
     staging: &mut Staging,
 ) -> Result<(), DeviceError> {
-    staging.send(session, model, (first, &rows.parameters, PARAMETERS))?;
-    staging.send(session, model, (first, &rows.first_moments, FIRST_MOMENTS))?;
-    staging.send(session, model, (first, &rows.second_moments, SECOND_MOMENTS))?;
+    staging.send(session, model, (first, &rows.parameters, Part::Parameters))?;
+    staging.send(session, model, (first, &rows.first_moments, Part::FirstMoments))?;
+    staging.send(session, model, (first, &rows.second_moments, Part::SecondMoments))?;
     model.gradient_norm_sums.upload(&session.stream, first, &rows.gradient_norm_sums)?;
     model.views_seen.upload(&session.stream, first, &rows.views_seen)?;
     let optional = rows.optional();
@@ -104,13 +103,13 @@ pub(crate) fn write(
     Ok(())
 }
 
-/// The parameters of these Gaussians, in their order.
-pub(crate) fn sample(
+/// The parameters of these rows, in their order.
+pub(crate) fn sample<P: Primitive>(
     session: &Session,
-    model: &Model,
+    model: &Model<P>,
     rows: &[usize],
-) -> Result<Gaussians, DeviceError> {
-    let mut host = Gaussians::zeros(model.sh_degree(), 0);
+) -> Result<P, DeviceError> {
+    let mut host = P::zeros(model.sh_degree(), 0);
     let widths = widths(&host);
     let width: usize = widths.iter().sum();
     let at_once = host_len(Sample::<Heap>::at_once(width as u64));
@@ -121,20 +120,26 @@ pub(crate) fn sample(
     for rows in rows.chunks(at_once) {
         let known: Result<Vec<u32>, _> = rows.iter().map(|&row| model.known_row(row)).collect();
         numbers.upload(&session.stream, 0, &known?)?;
-        let args = SampleArgs {
-            geometry: model.geometry(),
-            sh: model.tables[SH].read(),
-            rows: numbers.read(),
-            sample: values.write(),
-            count: count_u32(rows.len())?,
-            sh_width: model.sh_width(),
-        };
         let staged = &mut staged[..rows.len() * width];
-        let kernel = match model.storage() {
-            Storage::Full => &session.kernels.sample_rows,
-            Storage::Compact => &session.kernels.sample_rows_compact,
-        };
-        kernel.over(&session.stream, staged.len(), &args)?;
+        let size = model.size();
+        let of_tables = size.forms().zip(size.values()).zip(&model.tables).step_by(TABLE_PARTS);
+        let mut first = 0;
+        for ((form, values_of_row), table) in of_tables {
+            let args = SampleArgs {
+                table: table.read(),
+                rows: numbers.read(),
+                sample: values.write(),
+                count: count_u32(rows.len())?,
+                values: values_of_row,
+                words: form.words(values_of_row),
+                form: form_number(form),
+                first,
+                row_values: count_u32(width)?,
+            };
+            let threads = rows.len() * values_of_row as usize;
+            session.kernels.sample_rows.over(&session.stream, threads, &args)?;
+            first += values_of_row;
+        }
         values.download(&session.stream, 0, staged)?;
         for mut rest in staged.chunks_exact(width) {
             for (&width, column) in widths.iter().zip(host.groups_mut()) {
@@ -159,21 +164,24 @@ impl Staging {
         Ok(Self { halves: [half()?, half()?] })
     }
 
-    /// Fills a geometry and an SH table from the host's columns, from row `to` on, which begins a
-    /// lane block.
-    fn send(
+    /// Fills a part of every table from the host's columns, from row `to` on, which begins a lane
+    /// block.
+    fn send<P: Primitive>(
         &mut self,
         session: &Session,
-        model: &mut Model,
-        (to, host, tables): (usize, &Gaussians, [usize; 2]),
+        model: &mut Model<P>,
+        (to, host, part): (usize, &P, Part),
     ) -> Result<(), DeviceError> {
         let groups = host.groups();
-        let parts: Vec<HostColumn<'_>> = groups
+        let columns: Vec<HostColumn<'_>> = groups
             .iter()
             .map(|group| HostColumn { width: group.width, values: group.values })
             .collect();
-        let (geometry, sh) = parts.split_at(GEOMETRY_GROUPS);
-        for (table, parts) in tables.into_iter().zip([geometry, sh]) {
+        let mut columns = &columns[..];
+        for table in 0..P::SCHEMA.tables.len() {
+            let (parts, others) = columns.split_at(P::SCHEMA.columns_of(table).count());
+            columns = others;
+            let table = TABLE_PARTS * table + part as usize;
             let width: usize = parts.iter().map(|part| part.width).sum();
             let mut staging = TableStaging::new(session, model, (table, host.len()))?;
             for (turn, rows) in pieces(0..host.len(), width).enumerate() {
@@ -188,22 +196,25 @@ impl Staging {
         Ok(())
     }
 
-    /// Columns of these rows from a geometry and an SH table.
-    fn fetch(
+    /// Columns of these rows from a part of every table.
+    fn fetch<P: Primitive>(
         &mut self,
         session: &Session,
-        model: &Model,
-        (rows, tables): (&Range<usize>, [usize; 2]),
-    ) -> Result<Gaussians, DeviceError> {
+        model: &Model<P>,
+        (rows, part): (&Range<usize>, Part),
+    ) -> Result<P, DeviceError> {
         // From the beginning of a lane block on.
         let before = rows.start % LANES;
         let rows = rows.start - before..rows.end;
-        let mut host = Gaussians::zeros(model.sh_degree(), rows.len());
+        let mut host = P::zeros(model.sh_degree(), rows.len());
         let widths = widths(&host);
         let mut columns: Vec<(usize, &mut Vec<f32>)> =
             widths.into_iter().zip(host.groups_mut()).collect();
-        let (geometry, sh) = columns.split_at_mut(GEOMETRY_GROUPS);
-        for (table, columns) in tables.into_iter().zip([geometry, sh]) {
+        let mut others = &mut columns[..];
+        for table in 0..P::SCHEMA.tables.len() {
+            let (columns, rest) = others.split_at_mut(P::SCHEMA.columns_of(table).count());
+            others = rest;
+            let table = TABLE_PARTS * table + part as usize;
             let table_width: usize = columns.iter().map(|(width, _)| width).sum();
             let mut staging = TableStaging::new(session, model, (table, rows.len()))?;
             let mut ask = |piece: &Range<usize>, half: &mut Pinned<u32>| {
@@ -252,13 +263,14 @@ struct TableStaging {
 }
 
 impl TableStaging {
-    fn new(
+    fn new<P: Primitive>(
         session: &Session,
-        model: &Model,
+        model: &Model<P>,
         (table, rows): (usize, usize),
     ) -> Result<Self, DeviceError> {
-        let form = forms(model.storage())[table];
-        let values = tables::values(model.sh_degree())[table];
+        let size = model.size();
+        let form = size.forms().nth(table).unwrap_or(RowForm::Floats);
+        let values = size.values().nth(table).unwrap_or(0) as usize;
         let sizes = PackSizes { rows: rows as u64, values: values as u64 };
         let is_packed = form != RowForm::Floats;
         Ok(Self { form, values, scratch: session.heap.take_if(is_packed, &ROWS_TO_PACK, &sizes)? })
@@ -316,6 +328,6 @@ fn pieces(rows: Range<usize>, width: usize) -> impl Iterator<Item = Range<usize>
     rows.clone().step_by(at_once).map(move |first| first..rows.end.min(first + at_once))
 }
 
-fn widths(host: &Gaussians) -> Vec<usize> {
+fn widths<P: Primitive>(host: &P) -> Vec<usize> {
     host.groups().iter().map(|group| group.width).collect()
 }

@@ -10,12 +10,14 @@ use super::Cuda;
 use super::device::timers::Timers;
 use super::frame::Frame;
 use super::model::tables::Model;
+use crate::backend::frame_state::Drawn;
 use crate::backend::{CopySpeed, DeviceError, Profiler, StageTime, Work};
+use crate::model::Primitive;
 
 /// Stages for which events are made beforehand: a few iterations'.
 const STAGES_TIMED: usize = 64;
 
-impl Profiler<Model, Frame> for Cuda {
+impl<P: Primitive> Profiler<Model<P>, Frame<Drawn, P>> for Cuda {
     fn time_stages(&mut self, on: bool) -> Result<(), DeviceError> {
         self.session.timers = if on { Timers::on(STAGES_TIMED)? } else { Timers::off() };
         Ok(())
@@ -30,7 +32,11 @@ impl Profiler<Model, Frame> for Cuda {
         copy::speed(&self.session)
     }
 
-    fn work(&mut self, model: &Model, frame: &Frame) -> Result<Option<Work>, DeviceError> {
+    fn work(
+        &mut self,
+        model: &Model<P>,
+        frame: &Frame<Drawn, P>,
+    ) -> Result<Option<Work>, DeviceError> {
         work::count(&self.session, model, frame)
     }
 

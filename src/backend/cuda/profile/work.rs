@@ -8,7 +8,9 @@ use crate::backend::cuda::model::lanes::LANES;
 use crate::backend::cuda::model::tables::Model;
 use crate::backend::cuda::session::Session;
 use crate::backend::cuda::stage::bands::Lists;
+use crate::backend::frame_state::Drawn;
 use crate::backend::{DeviceError, Work};
+use crate::model::Primitive;
 
 /// Rows of a lane block whose values lie in one sector of 32 bytes.
 const SECTOR_ROWS: usize = 8;
@@ -16,10 +18,10 @@ const SECTOR_ROWS: usize = 8;
 const PARTS: usize = BLEND_PARTS as usize;
 
 /// Nothing of a frame that no backward pass follows, or that was drawn in bands: its lists are gone.
-pub(super) fn count(
+pub(super) fn count<P: Primitive>(
     session: &Session,
-    model: &Model,
-    frame: &Frame,
+    model: &Model<P>,
+    frame: &Frame<Drawn, P>,
 ) -> Result<Option<Work>, DeviceError> {
     let (Some(kept), Lists::Whole(bins)) = (&frame.canvas.kept, &frame.lists) else {
         return Ok(None);

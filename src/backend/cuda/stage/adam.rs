@@ -1,17 +1,19 @@
 //! Stage `step`: the projection's backward pass fused with Adam.
 
+use std::rc::Rc;
+
 use super::project::{Splats, filters_screen};
 use crate::abi::{AdamArgs, Camera, In, MAX_VIEWS, ViewArgs};
 use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer};
 use crate::backend::cuda::model::catch_up::catch_up;
-use crate::backend::cuda::model::tables::Model;
+use crate::backend::cuda::model::tables::{Model, pointers};
+use crate::backend::cuda::primitive::{Capability, CudaPrimitive, RATES, no_batches, require};
 use crate::backend::cuda::session::Session;
 use crate::backend::{AdamStep, DeviceError, Regularisers};
 use crate::math::adam::Moments;
 use crate::math::random::{Purpose, Stream as Random};
-use crate::memory::plan::Storage;
 
 /// What a step takes of a view that the backward pass went through.
 #[derive(Clone, Copy)]
@@ -51,13 +53,13 @@ impl<'a> StepView<'a> {
     }
 }
 
-/// Moves every Gaussian down the mean gradient of the views, of which there are one to `MAX_VIEWS`;
+/// Moves every row down the mean gradient of the views, of which there are one to `MAX_VIEWS`;
 /// where there are several, their gradients are settled. Leaves the colours of lane blocks that no view
 /// sees behind. What is no longer finite comes to light with the next report of the device's status.
 /// Gradients of the surface, [n, 12], are sums over the views, and are added to those of the geometry.
-pub(crate) fn step(
+pub(crate) fn step<P: CudaPrimitive>(
     session: &mut Session,
-    model: &mut Model,
+    model: &mut Model<P>,
     views: &[StepView<'_>],
     surface: Option<&Block<f32>>,
     step: &AdamStep,
@@ -70,32 +72,40 @@ pub(crate) fn step(
     for (args, view) in view_args.iter_mut().zip(views) {
         *args = view.args();
     }
+    let has_regularisers = step.regularisers != Regularisers::default();
+    require::<P>(Capability::Noise, step.noise.is_some())?;
+    require::<P>(Capability::Regularisers, has_regularisers)?;
+    let kernels = Rc::clone(model.kernels());
+    let kernels = kernels.stored(model.storage());
+    if views.len() > 1 && kernels.step_views.is_none() {
+        return Err(no_batches::<P>());
+    }
     let Moments { betas, corrections: [first_correction, second_correction], epsilon } =
         step.moments;
     if model.momentum.must_catch_up(betas) {
         catch_up(session, model)?;
     }
     model.momentum.set_betas(betas);
-    let rates = &step.rates;
-    let rates = [
-        rates.means,
-        rates.log_scales,
-        rates.quats,
-        rates.opacity_logits,
-        rates.sh_dc,
-        rates.sh_rest,
-    ];
+    let mut columns = P::SCHEMA.columns.iter();
+    let rates: [f64; RATES] =
+        std::array::from_fn(|_| columns.next().map_or(0.0, |column| step.rates.of(column.rate)));
     let begun = session.timers.begin(Stage::Step, &session.stream)?;
-    let (gaussians, sh_width, storage) = (model.len(), model.sh_width(), model.storage());
+    let (gaussians, sh_width) = (model.len(), model.sh_width());
     let key = Random::new(session.seed, u64::from(step.number), Purpose::RoundStep).key();
     let is_extended = model.optional().filter_3d
         || views.iter().any(StepView::is_extended)
-        || step.regularisers != Regularisers::default()
+        || has_regularisers
         || step.noise.is_some()
         || surface.is_some();
+    let [plain, extended] = &kernels.step;
+    let kernel = match (&kernels.step_views, views.len(), is_extended) {
+        (Some(step_views), 2.., _) => step_views,
+        (_, _, true) => extended,
+        (_, _, false) => plain,
+    };
     let filter_3d = if model.filter_3d.is_empty() { In::NULL } else { model.filter_3d.read() };
     let [geometry, geometry_first, geometry_second, sh, sh_first, sh_second] =
-        model.tables.each_mut().map(Buffer::write);
+        pointers(&mut model.tables);
     let root_correction = second_correction.sqrt();
     let travel = [step.rates.sh_dc, step.rates.sh_rest]
         .map(|rate| rate / first_correction * root_correction);
@@ -109,7 +119,7 @@ pub(crate) fn step(
         sh_second,
         sh_steps: model.sh_steps.write(),
         views: view_args,
-        fault: session.status.fault(),
+        fault: session.status.fault(P::SCHEMA),
         filter_3d,
         surface: surface.map_or(In::NULL, Buffer::read),
         key,
@@ -131,15 +141,6 @@ pub(crate) fn step(
         d_scale: (step.regularisers.scale / (3.0 * gaussians as f64)) as f32,
         noise_rate: step.noise.map_or(0.0, |noise| noise.rate) as f32,
         reserved: 0,
-    };
-    let kernels = &session.kernels;
-    let kernel = match (views.len(), is_extended, storage) {
-        (1, false, Storage::Full) => &kernels.adam,
-        (1, false, Storage::Compact) => &kernels.adam_compact,
-        (1, true, Storage::Full) => &kernels.adam_extended,
-        (1, true, Storage::Compact) => &kernels.adam_extended_compact,
-        (_, _, Storage::Full) => &kernels.adam_views,
-        (_, _, Storage::Compact) => &kernels.adam_views_compact,
     };
     kernel.over(&session.stream, gaussians, &args)?;
     model.momentum.stepped(travel);

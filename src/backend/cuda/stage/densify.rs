@@ -16,19 +16,20 @@ use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer};
 use crate::backend::cuda::memory::sort::{self, SortPairs};
 use crate::backend::cuda::model::lanes::LANES;
-use crate::backend::cuda::model::tables::{GEOMETRY, GEOMETRY_FIRST, Model};
+use crate::backend::cuda::model::tables::{GEOMETRY_FIRST, Model, centres};
 use crate::backend::cuda::session::Session;
 use crate::backend::{
     Candidates, DeviceError, Drawing, Edited, GradientRule, Grow, Keep, ScoreRule, Statistics,
 };
 use crate::layout::{Choice, DENSITY_COUNTS, MOVED_WORDS, RoundSizes, Selection};
 use crate::math::{Real, inverse_sigmoid, sigmoid};
+use crate::model::Primitive;
 
 /// Adds one view to the statistics where it is observed: the norm of the centre's gradient, half the image being 1, or what
 /// the statistics ask for.
-pub(crate) fn observe(
+pub(crate) fn observe<P: Primitive>(
     session: &Session,
-    model: &mut Model,
+    model: &mut Model<P>,
     splats: &Splats,
     (camera, settings): (&Camera, &Drawing),
 ) -> Result<(), DeviceError> {
@@ -39,10 +40,11 @@ pub(crate) fn observe(
         model.enable_absolute_norms(session)?;
     }
     let begun = session.timers.begin(Stage::Observe, &session.stream)?;
+    let (table, width) = centres::<P>(&model.tables, model.sh_degree());
     let args = ObserveArgs {
         splats: splats.records.read(),
         gradients: splats.gradients.read(),
-        geometry: model.tables[GEOMETRY].read().floats(),
+        table,
         gradient_norm_sums: model.gradient_norm_sums.write(),
         views_seen: model.views_seen.write(),
         absolute_norm_sums: match sums_absolute {
@@ -54,6 +56,7 @@ pub(crate) fn observe(
         absolute: u32::from(statistics == Statistics::AbsoluteNorms),
         axis: [axis_x, axis_y, axis_z, camera.translation[2]],
         fade_depth: f32::of(settings.fade_depth),
+        width,
     };
     session.kernels.observe.over(&session.stream, splats.visible, &args)?;
     session.timers.end(&begun, &session.stream)
@@ -112,7 +115,7 @@ pub(crate) fn reset_opacity(
     ceiling: f64,
 ) -> Result<(), DeviceError> {
     let rows = model.len();
-    let first_width = model.widths_u32()?[GEOMETRY_FIRST];
+    let first_width = model.kernel_widths()[GEOMETRY_FIRST];
     let [geometry, geometry_first, geometry_second, ..] = model.tables();
     let args = ResetArgs {
         geometry: geometry.floats(),
@@ -337,7 +340,7 @@ impl DensifyWork {
             counts: self.counts.write(),
             key,
             n: count_u32(before)?,
-            widths: model.widths_u32()?,
+            widths: model.kernel_widths(),
             clone_log_scale_max: copied_log_scale,
             log_shrink: f32::of(shrink.ln()),
             tables: model.tables(),
@@ -385,7 +388,7 @@ impl DensifyWork {
             let threads = columns(model) * LANES;
             let args = PaddingArgs {
                 rows: count_u32(survivors)?,
-                widths: model.widths_u32()?,
+                widths: model.kernel_widths(),
                 tables: model.tables(),
             };
             session.kernels.clear_padding.over(&session.stream, threads, &args)?;
@@ -410,7 +413,7 @@ impl DensifyWork {
             blocks: count_u32(blocks)?,
             rows: count_u32(model.len())?,
             survivors: count_u32(survivors)?,
-            widths: model.widths_u32()?,
+            widths: model.kernel_widths(),
             tables: model.tables(),
         };
         let threads_a_block = COMPACT_SLICES as usize * LANES;
@@ -422,5 +425,5 @@ impl DensifyWork {
 
 /// Columns of all tables together.
 fn columns(model: &Model) -> usize {
-    model.widths().iter().sum()
+    model.widths().sum()
 }

@@ -6,6 +6,7 @@
 //! row lies in one key, of 24 bits along at most: rows that it does not tell apart may come to either
 //! half, where the next sort looks closer. What is found does not depend on the order.
 
+use std::marker::PhantomData;
 use std::ops::Range;
 
 use crate::abi::{
@@ -21,6 +22,7 @@ use crate::backend::rows_version::RowsVersion;
 use crate::backend::{DeviceError, Held, NeighbourLists};
 use crate::layout::{self, NEIGHBOURS, SearchOrder, SearchSizes, SearchTree, along_bits};
 use crate::memory::Bytes;
+use crate::model::{Gaussians, Primitive};
 
 /// Centres of a leaf, and boxes of a group: one for each lane of a warp.
 const FAN: usize = layout::FAN as usize;
@@ -30,28 +32,29 @@ const FEW: u32 = 16;
 
 /// For each Gaussian the rows of those whose centres are nearest. Holds 4 bytes of the device's memory
 /// for each: who finds new ones lets go of the old ones first.
-pub struct NearestLists {
+pub struct NearestLists<P = Gaussians> {
     count: u32,
     len: usize,
     /// [len, count]
     rows: Region<u32>,
     /// Of the model's rows.
     rows_version: RowsVersion,
+    primitive: PhantomData<P>,
 }
 
-impl NeighbourLists for NearestLists {
+impl<P> NeighbourLists for NearestLists<P> {
     fn count(&self) -> u32 {
         self.count
     }
 }
 
-impl Held for NearestLists {
+impl<P> Held for NearestLists<P> {
     fn bytes(&self) -> Bytes {
         Bytes::of::<u32>(self.len * self.count as usize)
     }
 }
 
-impl NearestLists {
+impl<P: Primitive> NearestLists<P> {
     /// All of them, `[len, count]`.
     pub fn rows(&self) -> In<'_, u32> {
         self.rows.read()
@@ -59,7 +62,7 @@ impl NearestLists {
 
     /// Fails for another model than the one they were found in, and where its rows have come, gone or
     /// changed places since.
-    pub fn check(&self, model: &Model) -> Result<(), DeviceError> {
+    pub fn check(&self, model: &Model<P>) -> Result<(), DeviceError> {
         if self.rows_version == *model.rows_version() {
             Ok(())
         } else {
@@ -83,11 +86,11 @@ impl NearestLists {
 }
 
 /// The `count` nearest centres of each.
-pub(crate) fn neighbours(
+pub(crate) fn neighbours<P: Primitive>(
     session: &Session,
-    model: &Model,
+    model: &Model<P>,
     count: u32,
-) -> Result<NearestLists, DeviceError> {
+) -> Result<NearestLists<P>, DeviceError> {
     let len = model.len();
     let count = list_len(count, len)?;
     let mut rows = session.heap.region(&NEIGHBOURS)?;
@@ -99,42 +102,44 @@ pub(crate) fn neighbours(
         drop(row_from_place);
         tree.search(session, (count, rows.write()))?;
     }
-    Ok(NearestLists { count, len, rows, rows_version: model.rows_version().clone() })
+    let rows_version = model.rows_version().clone();
+    Ok(NearestLists { count, len, rows, rows_version, primitive: PhantomData })
 }
 
 /// The rows in the order of the leaves; `[len]`.
-fn ordered_rows(
+fn ordered_rows<P: Primitive>(
     session: &Session,
-    model: &Model,
+    model: &Model<P>,
     sizes: &SearchSizes,
 ) -> Result<Block<u32>, DeviceError> {
     let Session { heap, stream, kernels, .. } = session;
     let (len, n) = (model.len(), count_u32(model.len())?);
+    let (table, width) = model.centres();
     let halvings = sizes.halvings();
     let SearchOrder { mut rows, mut keys, mut extents } = SearchOrder::reserve(heap, sizes)?;
     let numbered = SplitArgs {
-        geometry: model.geometry(),
+        table,
         row_from_place: rows[0].write(),
         extents: Out::NULL,
         keys: Out::NULL,
         n,
         segment_shift: 0,
         along_bits: 0,
-        reserved: 0,
+        width,
     };
     kernels.number_rows.over(stream, len, &numbered)?;
     for halving in 0..halvings {
         extents.fill_ones(stream)?;
         let along_bits = along_bits(halving);
         let args = SplitArgs {
-            geometry: model.geometry(),
+            table,
             row_from_place: rows[0].write(),
             extents: extents.write(),
             keys: keys[0].write(),
             n,
             segment_shift: FAN.ilog2() + halvings - halving,
             along_bits,
-            reserved: 0,
+            width,
         };
         kernels.measure_segments.over(stream, len, &args)?;
         kernels.split_keys.over(stream, len, &args)?;
@@ -182,9 +187,9 @@ fn levels(sizes: &SearchSizes) -> Result<Vec<Level>, DeviceError> {
 }
 
 impl Tree {
-    fn over(
+    fn over<P: Primitive>(
         session: &Session,
-        model: &Model,
+        model: &Model<P>,
         row_from_place: &Block<u32>,
         sizes: &SearchSizes,
     ) -> Result<Self, DeviceError> {
@@ -193,13 +198,14 @@ impl Tree {
         let levels = levels(sizes)?;
         let SearchTree { centres: mut placed, mut boxes } = SearchTree::reserve(heap, sizes)?;
         let places = len.div_ceil(FAN) * FAN;
+        let (table, width) = model.centres();
         let args = PlaceArgs {
-            geometry: model.geometry(),
+            table,
             row_from_place: row_from_place.read(),
             placed: placed.write(),
             boxes: boxes.write(),
             n: count_u32(len)?,
-            reserved: 0,
+            width,
         };
         kernels.place_centres.over(stream, places, &args)?;
         for pair in levels.windows(2) {

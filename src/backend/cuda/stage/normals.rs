@@ -9,14 +9,15 @@ use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer};
 use crate::backend::cuda::model::tables::Model;
+use crate::backend::cuda::primitive::CudaPrimitive;
 use crate::backend::cuda::session::Session;
 use crate::layout::Wants;
 
 /// Gives the splats of a view their features, and room for the features' gradients where a backward
 /// pass follows.
-pub(crate) fn add_features(
+pub(crate) fn add_features<P: CudaPrimitive>(
     session: &Session,
-    model: &Model,
+    model: &Model<P>,
     (camera, wants): (&Camera, &Wants),
     splats: &mut Splats,
 ) -> Result<(), DeviceError> {

@@ -1,11 +1,13 @@
-//! Stage `project`: Gaussians to splats.
+//! Stage `project`: primitives to splats.
 
 use crate::abi::{self, Camera, FoldArgs, In, ProjectArgs, RECORD_WIDTH, TileRect};
 use crate::backend::cuda::device::error::count_u32;
+use crate::backend::cuda::device::launch::Kernel;
 use crate::backend::cuda::device::stream::Stream;
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer, Carve, Heap, Piece};
 use crate::backend::cuda::model::tables::{Model, SH, SH_FIRST, SH_SECOND};
+use crate::backend::cuda::primitive::CudaPrimitive;
 use crate::backend::cuda::session::Session;
 use crate::backend::viewpoint::viewpoint;
 use crate::backend::{DeviceError, Drawing};
@@ -13,7 +15,6 @@ use crate::dataset::View;
 use crate::layout::{self, Projected, ViewSizes, splat_capacity};
 use crate::math::splat::TILE;
 use crate::memory::Bytes;
-use crate::memory::plan::Storage;
 
 /// What splats give to the maps of a surface.
 pub(crate) type Features = layout::Features<Heap>;
@@ -72,13 +73,21 @@ impl Splats {
 
     /// Gives the splats back, whose place the gradients of the terms at samples take. Behind features,
     /// which lie further on, they stay, for nothing would be won.
-    pub(crate) fn make_room(&mut self, session: &Session) -> Result<(), DeviceError> {
-        if self.features.is_some() { Ok(()) } else { self.fold_into_gradients(session) }
+    pub(crate) fn make_room(
+        &mut self,
+        session: &Session,
+        fold: &Kernel<FoldArgs<'static>>,
+    ) -> Result<(), DeviceError> {
+        if self.features.is_some() { Ok(()) } else { self.fold_into_gradients(session, fold) }
     }
 
-    /// Folds what the step needs of the splats into their gradients, and gives the splats back, and
+    /// Folds what the step needs of the splats into their gradients, by this kernel, and gives the splats back, and
     /// features without gradients.
-    pub(crate) fn fold_into_gradients(&mut self, session: &Session) -> Result<(), DeviceError> {
+    pub(crate) fn fold_into_gradients(
+        &mut self,
+        session: &Session,
+        fold: &Kernel<FoldArgs<'static>>,
+    ) -> Result<(), DeviceError> {
         self.features.take_if(|features| features.gradients.is_none());
         let Some(records) = self.records.0.take() else { return Ok(()) };
         let args = FoldArgs {
@@ -87,7 +96,7 @@ impl Splats {
             visible: count_u32(self.visible)?,
             reserved: 0,
         };
-        session.kernels.fold_into_gradients.over(&session.stream, self.visible, &args)
+        fold.over(&session.stream, self.visible, &args)
     }
 
     /// Has the backward pass begin with nothing.
@@ -157,9 +166,9 @@ pub(crate) fn filters_screen(camera: &Camera) -> bool {
 
 /// Projects the model. Waits for the device once, to learn how much the view sees: so the sorts and
 /// their memory have exact sizes, where otherwise all would have to allow for the worst view.
-pub(crate) fn forward(
+pub(crate) fn forward<P: CudaPrimitive>(
     session: &mut Session,
-    model: &Model,
+    model: &Model<P>,
     camera: &Camera,
     sh_degree: u32,
 ) -> Result<Splats, DeviceError> {
@@ -192,9 +201,9 @@ pub(crate) fn forward(
     }
 }
 
-fn launch(
+fn launch<P: CudaPrimitive>(
     session: &mut Session,
-    model: &Model,
+    model: &Model<P>,
     camera: &Camera,
     (sh_degree, projected): (u32, &mut Projected<Heap>),
 ) -> Result<(u64, usize), DeviceError> {
@@ -204,13 +213,13 @@ fn launch(
     let layout::Splats { gradients, records } = &mut projected.splats;
     let capacity = gradients.len() / RECORD_WIDTH as usize;
     let mut order = Order::of(gradients)?;
-    let (counts, fault) = session.status.counts_and_fault();
+    let (counts, fault) = session.status.counts_and_fault(P::SCHEMA);
     let args = ProjectArgs {
         geometry: model.geometry(),
         filter_3d: model.filter(),
-        sh: model.tables[SH].read(),
-        sh_first: model.tables[SH_FIRST].read(),
-        sh_second: model.tables[SH_SECOND].read(),
+        sh: model.table(SH),
+        sh_first: model.table(SH_FIRST),
+        sh_second: model.table(SH_SECOND),
         sh_steps: model.sh_steps.read(),
         splat_from_gaussian: projected.splat_from_gaussian.write(),
         splats: records.write(),
@@ -227,14 +236,9 @@ fn launch(
         sh_degree,
         sh_width: model.sh_width(),
     };
-    let kernels = &session.kernels;
+    let [plain, extended] = &model.stored_kernels().project;
     let is_extended = model.optional().filter_3d || filters_screen(camera);
-    let kernel = match (is_extended, model.storage()) {
-        (false, Storage::Full) => &kernels.project_fwd,
-        (false, Storage::Compact) => &kernels.project_fwd_compact,
-        (true, Storage::Full) => &kernels.project_fwd_extended,
-        (true, Storage::Compact) => &kernels.project_fwd_extended_compact,
-    };
+    let kernel = if is_extended { extended } else { plain };
     kernel.over(&session.stream, gaussians, &args)?;
     session.timers.end(&begun, &session.stream)?;
     session.status.read_counts(&session.stream)

@@ -150,7 +150,7 @@ impl MultinomialSampler {
 
     /// Gives the drawn rows their shares; where the dead come to them they forget their moments.
     fn split_opacity(&mut self, session: &Session, model: &mut Model) -> Result<(), DeviceError> {
-        let widths = model.widths_u32()?;
+        let widths = model.kernel_widths();
         let args = SplitOpacityArgs {
             tables: model.tables(),
             counts: self.counts.read(),
@@ -164,7 +164,7 @@ impl MultinomialSampler {
 
     /// Writes the copies: over the dead, or into the rows that the model has grown by.
     fn copy(&mut self, session: &Session, model: &mut Model) -> Result<(), DeviceError> {
-        let widths = model.widths_u32()?;
+        let widths = model.kernel_widths();
         let copies = self.sources.len();
         let args = CopyArgs {
             tables: model.tables(),

@@ -11,15 +11,17 @@ use crate::backend::cuda::model::tables::Model;
 use crate::backend::cuda::session::Session;
 use crate::layout::{MOVED_COLUMNS, MoveSizes, Moves};
 use crate::math::morton::{Cube, KEY_BITS};
+use crate::model::Primitive;
 
 /// Puts the rows in the order of their centres' keys; rows of one key keep their order.
-pub(crate) fn reorder(
+pub(crate) fn reorder<P: Primitive>(
     session: &Session,
-    model: &mut Model,
+    model: &mut Model<P>,
     cube: &Cube,
 ) -> Result<(), DeviceError> {
     let rows = model.len();
-    if rows == 0 {
+    // Without places there is no order.
+    if rows == 0 || P::SCHEMA.places().is_none() {
         return Ok(());
     }
     let sizes = MoveSizes { rows: rows as u64, widest: model.size().widest() };
@@ -38,23 +40,24 @@ pub(crate) fn reorder(
 }
 
 /// The row that comes to each place; `[rows]`.
-fn sorted_rows(
+fn sorted_rows<P: Primitive>(
     session: &Session,
-    model: &Model,
+    model: &Model<P>,
     cube: &Cube,
     sizes: &MoveSizes,
 ) -> Result<Block<u32>, DeviceError> {
     let Session { heap, stream, kernels, .. } = session;
     let n = model.len();
     let Moves { mut rows, mut keys } = Moves::reserve(heap, sizes)?;
+    let (table, width) = model.centres();
     let args = MortonArgs {
-        geometry: model.geometry(),
+        table,
         keys: keys[0].write(),
         rows: rows[0].write(),
         centre: cube.centre,
         half_side: cube.half_side,
         n: count_u32(n)?,
-        reserved: 0,
+        width,
     };
     kernels.morton_keys.over(stream, n, &args)?;
     let mut pairs =

@@ -8,6 +8,7 @@ use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::memory::heap::{Block, Buffer};
 use crate::backend::cuda::memory::sort::exclusive_sum;
 use crate::backend::cuda::model::tables::Model;
+use crate::backend::cuda::primitive::CudaPrimitive;
 use crate::backend::cuda::session::Session;
 use crate::layout::{NearRows, Samples, ViewSizes};
 use crate::memory::Bytes;
@@ -53,10 +54,10 @@ impl DepthMap {
     }
 
     /// Those of the Gaussians that the view sees which are near the surface that it shows.
-    pub(crate) fn near(
+    pub(crate) fn near<P: CudaPrimitive>(
         &self,
         session: &Session,
-        model: &Model,
+        model: &Model<P>,
         (splats, camera): (&Splats, &Camera),
     ) -> Result<Sampled, DeviceError> {
         let (heap, stream, gaussians) = (&session.heap, &session.stream, model.len());

@@ -3,7 +3,7 @@
 use crate::abi::{ResetSmoothedArgs, SmoothArgs, SmoothView};
 use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::memory::heap::Buffer;
-use crate::backend::cuda::model::tables::{GEOMETRY, GEOMETRY_FIRST, Model};
+use crate::backend::cuda::model::tables::{GEOMETRY, GEOMETRY_FIRST, Model, pointers};
 use crate::backend::cuda::session::Session;
 use crate::backend::viewpoint::viewpoint;
 use crate::backend::{DeviceError, RenderSettings};
@@ -66,9 +66,8 @@ pub(crate) fn reset_opacity(
     ceiling: f64,
 ) -> Result<(), DeviceError> {
     let rows = model.len();
-    let first_width = model.widths_u32()?[GEOMETRY_FIRST];
-    let [geometry, geometry_first, geometry_second, ..] =
-        model.tables.each_mut().map(Buffer::write);
+    let first_width = model.kernel_widths()[GEOMETRY_FIRST];
+    let [geometry, geometry_first, geometry_second, ..] = pointers(&mut model.tables);
     let args = ResetSmoothedArgs {
         geometry: geometry.floats(),
         geometry_first,

@@ -15,6 +15,7 @@ use crate::backend::cuda::device::stream::Stream;
 use crate::backend::cuda::memory::heap::{Block, Buffer, host_len};
 use crate::backend::cuda::memory::sort::exclusive_sum;
 use crate::backend::cuda::model::tables::Model;
+use crate::backend::cuda::primitive::CudaPrimitive;
 use crate::backend::cuda::session::Session;
 use crate::backend::{DeviceError, NeighbourLists, check_inputs};
 use crate::layout::{SURFACE_GRADIENTS, SurfaceRows, ViewSizes};
@@ -39,10 +40,10 @@ pub(crate) struct SampledView<'a> {
 
 /// Adds the gradients of the terms at samples to `geometry`, [n, 12], which is made where there is
 /// none. All memory is taken before anything is added: where it is refused nothing has happened.
-pub(crate) fn regularise(
+pub(crate) fn regularise<P: CudaPrimitive>(
     session: &mut Session,
-    model: &Model,
-    (sampled_view, near): (SampledView<'_>, Option<&NearestLists>),
+    model: &Model<P>,
+    (sampled_view, near): (SampledView<'_>, Option<&NearestLists<P>>),
     geometry: &mut Option<Block<f32>>,
     terms: &Terms,
 ) -> Result<PendingLosses, DeviceError> {
@@ -129,9 +130,9 @@ fn seen_rows(
     Ok(rows)
 }
 
-fn regularise_entropy(
+fn regularise_entropy<P: CudaPrimitive>(
     session: &mut Session,
-    model: &Model,
+    model: &Model<P>,
     rows: &Block<u32>,
     (weight, d_geometry): (f64, &mut Block<f32>),
 ) -> Result<(), DeviceError> {
@@ -155,10 +156,10 @@ enum SampleSource<'a> {
     Shown(&'a DepthMap, &'a Sampled),
 }
 
-fn regularise_samples(
+fn regularise_samples<P: CudaPrimitive>(
     session: &mut Session,
-    model: &Model,
-    from: (SampleSource<'_>, &NearestLists, &Camera),
+    model: &Model<P>,
+    from: (SampleSource<'_>, &NearestLists<P>, &Camera),
     (terms, d_geometry): (&Terms, &mut Block<f32>),
 ) -> Result<(), DeviceError> {
     let sums = session.status.surface();
@@ -174,11 +175,11 @@ fn regularise_samples(
 
 /// Adds the gradient of the depths that a view shows, where samples' distances are compared with them,
 /// to that of its maps, [height, width, 4]. All memory is taken before anything is added.
-pub(crate) fn compare_depths(
+pub(crate) fn compare_depths<P: CudaPrimitive>(
     session: &Session,
-    model: &Model,
+    model: &Model<P>,
     (splats, camera, map): (&Splats, &Camera, &DepthMap),
-    (near, terms): (&NearestLists, &Terms),
+    (near, terms): (&NearestLists<P>, &Terms),
     d_surface: &mut Block<f32>,
 ) -> Result<(), DeviceError> {
     if splats.visible == 0 {
@@ -192,9 +193,9 @@ pub(crate) fn compare_depths(
 }
 
 /// The samples that the terms need; nothing is added to.
-fn samples<'a>(
-    model: &'a Model,
-    (of, near, camera): (SampleSource<'a>, &'a NearestLists, &Camera),
+fn samples<'a, P: CudaPrimitive>(
+    model: &'a Model<P>,
+    (of, near, camera): (SampleSource<'a>, &'a NearestLists<P>, &Camera),
     terms: &Terms,
 ) -> Result<RegulariseArgs<'a>, DeviceError> {
     let SampleRule { count, seed, iteration } = terms.samples;

@@ -8,6 +8,7 @@ use crate::backend::cuda::session::{BandPolicy, Session};
 use crate::backend::cuda::stage::blend;
 use crate::layout::{ListSizes, Replay};
 use crate::memory::plan::{self, SampleTerms, ViewSize};
+use crate::model::Primitive;
 
 /// A view before it is drawn.
 pub(super) struct Expected {
@@ -20,9 +21,9 @@ pub(super) struct Expected {
 }
 
 impl Expected {
-    pub(super) fn of(
+    pub(super) fn of<P: Primitive>(
         session: &Session,
-        model: &Model,
+        model: &Model<P>,
         seen: Seen,
         px: [u32; 2],
         drawing: Drawing,

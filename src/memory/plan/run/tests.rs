@@ -3,11 +3,18 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::layout::GAUSSIANS;
 use crate::memory::plan::{Maps, OptionalColumns, Storage};
 
 fn run(gaussians: u64, storage: Storage) -> Run {
     Run {
-        model: ModelSize { gaussians, sh_degree: 3, storage, optional: OptionalColumns::NONE },
+        model: ModelSize {
+            gaussians,
+            schema: &GAUSSIANS,
+            sh_degree: 3,
+            storage,
+            optional: OptionalColumns::NONE,
+        },
         start: 12_415,
         seen: Seen { px: [1061, 1894], share: 0.72, surface: 1.34e6 },
         inverse_depths: false,

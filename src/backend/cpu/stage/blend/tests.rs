@@ -28,7 +28,7 @@ fn splats() -> Vec<Splat<f64>> {
         let (xx, xy, yy) = (0.05 + 0.01 * d[0], 0.01 * d[1], 0.05 + 0.01 * d[2]);
         let det = xx * yy - xy * xy;
         Splat {
-            gaussian: i,
+            row: i,
             ellipse: Ellipse {
                 mean_px: [4.5 + 3.0 * d[3], 3.5 + 2.0 * d[4]],
                 depth: 1.5 + d[5],

@@ -1,0 +1,173 @@
+//! The gradients of drawn views, and the step down them.
+
+use std::marker::PhantomData;
+
+use super::view::{Frame, Scores};
+use crate::abi::terms::{At, Terms};
+use crate::abi::{Camera, MAX_VIEWS};
+use crate::backend::cuda::memory::heap::Block;
+use crate::backend::cuda::model::tables::Model;
+use crate::backend::cuda::primitive::{CudaPrimitive, no_batches};
+use crate::backend::cuda::session::Session;
+use crate::backend::cuda::stage::adam::{self, StepView};
+use crate::backend::cuda::stage::bands::Lists;
+use crate::backend::cuda::stage::blend::{self, Pixels};
+use crate::backend::cuda::stage::densify;
+use crate::backend::cuda::stage::losses::PendingLosses;
+use crate::backend::cuda::stage::neighbours::NearestLists;
+use crate::backend::cuda::stage::project::Splats;
+use crate::backend::cuda::stage::sampled_depths::DepthMap;
+use crate::backend::cuda::stage::surface::{self, SampledView};
+use crate::backend::frame_state::{Drawn, Scored};
+use crate::backend::{AdamStep, DeviceError, Drawing, Held};
+use crate::memory::Bytes;
+use crate::model::{Gaussians, Primitive};
+
+/// The screen-space gradients of views, and what terms at samples add to them.
+pub struct Gradients<P = Gaussians> {
+    views: Vec<ViewGradients>,
+    /// What is added to the gradients of all Gaussians' geometry, [n, 12], where a term at samples is
+    /// on.
+    geometry: Option<Block<f32>>,
+    primitive: PhantomData<P>,
+}
+
+impl<P> Default for Gradients<P> {
+    fn default() -> Self {
+        Self { views: Vec::new(), geometry: None, primitive: PhantomData }
+    }
+}
+
+/// The screen-space gradients of one view.
+struct ViewGradients {
+    splats: Splats,
+    camera: Camera,
+    settings: Drawing,
+    /// Its depths, where samples were compared with them.
+    depth_map: Option<DepthMap>,
+}
+
+impl<P: CudaPrimitive> Frame<Scored<Drawn>, P> {
+    /// Leaves the gradients of the splats, gives back what belongs to pixels, and adds those of the
+    /// terms at samples.
+    pub(in crate::backend::cuda) fn backward(
+        self,
+        session: &mut Session,
+        model: &mut Model<P>,
+        near: Option<&NearestLists<P>>,
+        gradients: &mut Gradients<P>,
+    ) -> Result<PendingLosses, DeviceError> {
+        let most = MAX_VIEWS as usize;
+        if gradients.views.len() >= most {
+            return Err(DeviceError::TooManyViews { most });
+        }
+        if !gradients.views.is_empty() && model.stored_kernels().step_views.is_none() {
+            return Err(no_batches::<P>());
+        }
+        gradients.settle_views(session, model)?;
+        let in_batch = self.settings.in_batch;
+        let (mut view, terms) = self.pixels_backward(session, model)?;
+        let losses = view.regularise(session, model, near, (&mut gradients.geometry, &terms))?;
+        if in_batch || !gradients.views.is_empty() {
+            view.settle(session, model)?;
+        }
+        gradients.views.push(view);
+        Ok(losses)
+    }
+
+    /// Leaves the gradients of the splats.
+    fn pixels_backward(
+        mut self,
+        session: &mut Session,
+        model: &mut Model<P>,
+    ) -> Result<(ViewGradients, Terms), DeviceError> {
+        let Scores { has_inverse_depths, has_surface, .. } = self.kept;
+        let d_image = self.d_image.as_ref().ok_or(DeviceError::NoView)?;
+        let d_inverse_depths = self.d_inverse_depths.as_ref().filter(|_| has_inverse_depths);
+        let d_surface = self.d_surface.as_ref().filter(|_| has_surface);
+        if let (None, None, Some(features)) =
+            (d_inverse_depths, d_surface, &mut self.splats.features)
+        {
+            // Nothing will come of them: not even zeros need be added up.
+            features.gradients = None;
+        }
+        let mut pixels = Pixels { canvas: &mut self.canvas, d_image, d_inverse_depths, d_surface };
+        let view = (&self.camera, &self.settings);
+        match &self.lists {
+            Lists::Whole(bins) => {
+                blend::backward(session, (&mut self.splats, bins), view, &mut pixels)?;
+            }
+            Lists::Bands(bands) => bands.backward(session, &mut self.splats, view, &mut pixels)?,
+        }
+        densify::observe(session, model, &self.splats, (&self.camera, &self.settings))?;
+        let Self { splats, camera, settings, kept: Scores { terms, depth_map, .. }, .. } = self;
+        Ok((ViewGradients { splats, camera, settings, depth_map }, terms))
+    }
+}
+
+impl ViewGradients {
+    /// Adds the gradients of the terms at samples to those of the geometry of the Gaussians that the
+    /// view sees and of their neighbours.
+    fn regularise<P: CudaPrimitive>(
+        &mut self,
+        session: &mut Session,
+        model: &Model<P>,
+        near: Option<&NearestLists<P>>,
+        (geometry, terms): (&mut Option<Block<f32>>, &Terms),
+    ) -> Result<PendingLosses, DeviceError> {
+        if terms.active_at(At::Samples).next().is_none() {
+            return Ok(PendingLosses::none());
+        }
+        let Self { splats, camera, depth_map, .. } = self;
+        splats.make_room(session, &model.kernels().fold)?;
+        let sampled_view = SampledView { splats, camera, depth_map: depth_map.as_ref() };
+        surface::regularise(session, model, (sampled_view, near), geometry, terms)
+    }
+
+    fn of_step(&self) -> StepView<'_> {
+        StepView {
+            splats: &self.splats,
+            camera: &self.camera,
+            sh_degree: self.settings.sh_degree,
+            inverse_depths: self.settings.inverse_depths,
+        }
+    }
+
+    /// Gives back what the step needs nothing of where it takes several views.
+    fn settle<P: Primitive>(
+        &mut self,
+        session: &Session,
+        model: &Model<P>,
+    ) -> Result<(), DeviceError> {
+        self.depth_map = None;
+        self.splats.fold_into_gradients(session, &model.kernels().fold)
+    }
+}
+
+impl<P: CudaPrimitive> Gradients<P> {
+    /// Settles the views that were added as the only one of their step.
+    fn settle_views(&mut self, session: &Session, model: &Model<P>) -> Result<(), DeviceError> {
+        self.views.iter_mut().try_for_each(|view| view.settle(session, model))
+    }
+
+    /// Moves every parameter. An error where no backward pass came before.
+    pub(in crate::backend::cuda) fn step(
+        self,
+        session: &mut Session,
+        model: &mut Model<P>,
+        step: &AdamStep,
+    ) -> Result<(), DeviceError> {
+        let views: Vec<_> = self.views.iter().map(ViewGradients::of_step).collect();
+        adam::step(session, model, &views, self.geometry.as_ref(), step)
+    }
+}
+
+impl<P> Held for Gradients<P> {
+    fn bytes(&self) -> Bytes {
+        let views = self.views.iter().map(|view| {
+            let depth_map = view.depth_map.as_ref().map_or(Bytes::default(), DepthMap::bytes);
+            view.splats.gradient_bytes() + depth_map
+        });
+        views.sum::<Bytes>() + self.geometry.as_ref().map_or(Bytes::default(), Block::bytes)
+    }
+}

@@ -1,0 +1,11 @@
+//! The frame: what is known of one drawn view, and the gradients that come of it.
+
+mod colors;
+mod draw;
+mod gradients;
+mod score;
+mod view;
+
+pub(super) use draw::draw;
+pub use gradients::Gradients;
+pub use view::Frame;

@@ -1,0 +1,118 @@
+//! Comparing a drawn view with its photograph.
+
+use super::view::{Frame, Scores};
+use crate::abi::terms::{At, Term, Terms, VALUE_DEPTH_L1, Weighted};
+use crate::backend::cuda::device::timers::Stage;
+use crate::backend::cuda::memory::heap::Buffer;
+use crate::backend::cuda::model::tables::Model;
+use crate::backend::cuda::photos::Target;
+use crate::backend::cuda::primitive::{Capability, CudaPrimitive, require};
+use crate::backend::cuda::session::Session;
+use crate::backend::cuda::stage::appearance::ColorScratch;
+use crate::backend::cuda::stage::losses::PendingLosses;
+use crate::backend::cuda::stage::neighbours::NearestLists;
+use crate::backend::cuda::stage::sampled_depths::DepthMap;
+use crate::backend::cuda::stage::{depth, loss, normals, surface};
+use crate::backend::frame_state::{Scored, Trainable};
+use crate::backend::{DeviceError, Objective, check_inputs};
+
+impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
+    /// Compares it by the terms at its pixels, in a fixed order, but for the depths that samples are
+    /// compared with.
+    pub(in crate::backend::cuda) fn scored(
+        mut self,
+        session: &mut Session,
+        model: &Model<P>,
+        objective: &Objective<'_, Target, NearestLists<P>>,
+    ) -> Result<(Frame<Scored<S>, P>, PendingLosses), DeviceError> {
+        let &Objective { target, terms, near } = objective;
+        check_inputs(terms, self.settings.inputs(), near.is_some())?;
+        if let Some(near) = near.filter(|_| terms.needs().neighbours) {
+            near.check(model)?;
+        }
+        let has_samples = terms.active_at(At::Samples).next().is_some();
+        require::<P>(Capability::Surfaces, has_samples)?;
+        session.status.clear_sums(&session.stream)?;
+        let has_inverse_depths = self.compare_depths(session, target, terms)?;
+        let d_image = self.d_image.as_mut().ok_or(DeviceError::NoView)?;
+        let compared = self.colors.as_ref().and_then(ColorScratch::image);
+        let image = (compared.unwrap_or(&self.canvas.image), &self.camera);
+        loss::loss(session, image, target, terms, d_image)?;
+        let has_surface = self.compare_normals(session, terms)?;
+        let report = session.status.report(&session.heap, &session.stream)?;
+        let has_value =
+            |weighted: &&Weighted| weighted.term != Term::InverseDepth || has_inverse_depths;
+        let active = terms.active_at(At::Pixels).filter(has_value).copied().collect();
+        let pending = PendingLosses::of_pixels(report, active, self.camera.size);
+        let scores =
+            Scores { terms: terms.clone(), has_inverse_depths, has_surface, depth_map: None };
+        Ok((self.into_state(|_| scores), pending))
+    }
+
+    /// Whether the photograph has a map to compare the inverse depths with.
+    fn compare_depths(
+        &mut self,
+        session: &mut Session,
+        target: &Target,
+        terms: &Terms,
+    ) -> Result<bool, DeviceError> {
+        let weight = terms.weight(VALUE_DEPTH_L1);
+        match (&self.canvas.inverse_depths, &mut self.d_inverse_depths) {
+            (Some(depths), Some(d_depths)) if weight != 0.0 => {
+                depth::compare(session, (depths, &self.camera), target, (weight, d_depths))
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// Whether a term compares the drawn normals.
+    fn compare_normals(
+        &mut self,
+        session: &mut Session,
+        terms: &Terms,
+    ) -> Result<bool, DeviceError> {
+        let rule = terms.active().find_map(|weighted| match weighted.term {
+            Term::DepthNormal { by_opacity } => Some((weighted.weight, by_opacity)),
+            _ => None,
+        });
+        match (rule, &self.canvas.surface, &mut self.d_surface) {
+            (Some(rule), Some(surface), Some(d_surface)) => {
+                normals::compare(session, (surface, &self.camera), rule, d_surface)?;
+                Ok(true)
+            }
+            _ => Ok(false),
+        }
+    }
+}
+
+impl<S: Trainable, P: CudaPrimitive> Frame<Scored<S>, P> {
+    /// Adds the gradient of the depths that samples are compared with, where a term does that. Where
+    /// memory is refused nothing was added.
+    pub(in crate::backend::cuda) fn compare_sampled_depths(
+        &mut self,
+        session: &Session,
+        model: &Model<P>,
+        near: &NearestLists<P>,
+    ) -> Result<(), DeviceError> {
+        let scores = &mut self.kept;
+        let (Some(surface), Some(d_surface)) = (&self.canvas.surface, &mut self.d_surface) else {
+            return Ok(());
+        };
+        let begun = session.timers.begin(Stage::Loss, &session.stream)?;
+        if !scores.has_surface {
+            d_surface.zero(&session.stream)?;
+        }
+        let map = match &scores.depth_map {
+            Some(map) => map,
+            None => {
+                let sizes = self.splats.sizes(model.len(), &self.camera);
+                let shown = (&self.splats, &sizes);
+                scores.depth_map.insert(DepthMap::new(session, shown, surface)?)
+            }
+        };
+        let shown = (&self.splats, &self.camera, map);
+        surface::compare_depths(session, model, shown, (near, &scores.terms), d_surface)?;
+        scores.has_surface = true;
+        session.timers.end(&begun, &session.stream)
+    }
+}

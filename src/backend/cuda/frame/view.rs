@@ -1,0 +1,187 @@
+//! A drawn view: what it holds, and what is known of it in every state.
+
+use std::marker::PhantomData;
+
+use crate::abi::Camera;
+use crate::abi::terms::Terms;
+use crate::backend::cuda::memory::heap::{Block, Buffer};
+use crate::backend::cuda::photos::Target;
+use crate::backend::cuda::session::Session;
+use crate::backend::cuda::stage::appearance::ColorScratch;
+use crate::backend::cuda::stage::bands::Lists;
+use crate::backend::cuda::stage::blend::{self, Canvas};
+use crate::backend::cuda::stage::loss;
+use crate::backend::cuda::stage::project::Splats;
+use crate::backend::cuda::stage::sampled_depths::DepthMap;
+use crate::backend::frame_state::{Drawn, FrameState};
+use crate::backend::{DeviceError, Drawing, Held, Measured, Rendered};
+use crate::layout::{Library, Use, Wants};
+use crate::memory::Bytes;
+use crate::memory::plan::{Coarse, ViewSize, view_scratch};
+use crate::model::Gaussians;
+
+/// A drawn view and what the backward pass needs of it.
+pub struct Frame<S: FrameState = Drawn, P = Gaussians> {
+    /// Of a frame that is trained on.
+    pub(super) d_image: Option<Block<f32>>,
+    pub(super) d_inverse_depths: Option<Block<f32>>,
+    /// Of the surface's maps, [height, width, 4], where they are drawn.
+    pub(super) d_surface: Option<Block<f32>>,
+    pub(super) kept: S::Kept<Scores>,
+    /// Room for other colours than those drawn.
+    pub(super) colors: Option<ColorScratch>,
+    pub(in crate::backend::cuda) canvas: Canvas,
+    pub(in crate::backend::cuda) lists: Lists,
+    pub(in crate::backend::cuda) splats: Splats,
+    pub(in crate::backend::cuda) camera: Camera,
+    pub(super) settings: Drawing,
+    pub(super) primitive: PhantomData<P>,
+}
+
+/// What a comparison leaves for the backward pass.
+pub(in crate::backend::cuda) struct Scores {
+    pub(super) terms: Terms,
+    /// Whether the gradient of the inverse depths was found: the photograph has a map of them.
+    pub(super) has_inverse_depths: bool,
+    /// Whether that of the surface's maps was.
+    pub(super) has_surface: bool,
+    /// The depths that samples are compared with.
+    pub(super) depth_map: Option<DepthMap>,
+}
+
+impl<S: FrameState, P> Frame<S, P> {
+    /// The colours that are compared with the photograph.
+    fn compared(&self) -> &Block<f32> {
+        let changed = self.colors.as_ref().and_then(ColorScratch::image);
+        changed.unwrap_or(&self.canvas.image)
+    }
+
+    pub(in crate::backend::cuda) fn measure(
+        &self,
+        session: &mut Session,
+        target: &Target,
+    ) -> Result<Measured, DeviceError> {
+        loss::measure(session, (self.compared(), &self.camera), target)
+    }
+
+    /// The same in another state, with what that keeps, and what this one kept.
+    pub(super) fn into_state<T: FrameState>(
+        self,
+        kept: impl FnOnce(S::Kept<Scores>) -> T::Kept<Scores>,
+    ) -> Frame<T, P> {
+        let Self { d_image, d_inverse_depths, d_surface, colors, .. } = self;
+        let Self { canvas, lists, splats, camera, settings, primitive, .. } = self;
+        Frame {
+            d_image,
+            d_inverse_depths,
+            d_surface,
+            kept: kept(self.kept),
+            colors,
+            canvas,
+            lists,
+            splats,
+            camera,
+            settings,
+            primitive,
+        }
+    }
+
+    /// Waits for the device.
+    pub(in crate::backend::cuda) fn image(
+        &self,
+        session: &Session,
+    ) -> Result<Rendered, DeviceError> {
+        let mut rgb = vec![0.0; self.canvas.image.len()];
+        self.canvas.image.download(&session.stream, 0, &mut rgb)?;
+        let blended = match &self.canvas.blended {
+            None => None,
+            Some(counts) => {
+                let mut host = vec![0; counts.len()];
+                counts.download(&session.stream, 0, &mut host)?;
+                Some(host)
+            }
+        };
+        let inverse_depths = match &self.canvas.inverse_depths {
+            None => None,
+            Some(depths) => {
+                let mut host = vec![0.0; depths.len()];
+                depths.download(&session.stream, 0, &mut host)?;
+                Some(host)
+            }
+        };
+        let surface = match &self.canvas.surface {
+            None => None,
+            Some(surface) => {
+                let mut host = vec![0.0; surface.len()];
+                surface.download(&session.stream, 0, &mut host)?;
+                Some(host)
+            }
+        };
+        let [width, height] = self.camera.size;
+        Ok(Rendered { width, height, rgb, blended, inverse_depths, surface })
+    }
+
+    /// Whether its lists did not fit the memory left, so that it is drawn in bands.
+    pub fn is_in_bands(&self) -> bool {
+        matches!(self.lists, Lists::Bands(_))
+    }
+
+    /// In how many bands the image was drawn. The backward pass, which needs more memory, may take
+    /// more of them.
+    pub fn bands(&self) -> u32 {
+        self.lists.bands()
+    }
+
+    /// Bytes of scratch that it takes to train so many Gaussians on the view, at once or in bands.
+    pub(in crate::backend::cuda) fn scratch(
+        &self,
+        library: &Library,
+        gaussians: usize,
+        in_bands: bool,
+    ) -> Bytes {
+        let wants = self.training_wants();
+        view_scratch(library, gaussians as u64, &self.view_size(), &wants, in_bands)
+    }
+
+    /// Bytes of scratch that it would take to train on the view in the coarse stage, at once or in bands
+    /// where these may take less.
+    pub(in crate::backend::cuda) fn scratch_in_coarse(
+        &self,
+        library: &Library,
+        coarse: &Coarse,
+        gaussians: usize,
+        in_bands: bool,
+    ) -> Bytes {
+        let (gaussians, view, wants) = (gaussians as u64, self.view_size(), self.training_wants());
+        let of = |in_bands| coarse.scratch(library, gaussians, &view, &wants, in_bands);
+        let at_once = of(false);
+        if in_bands { at_once.min(of(true)) } else { at_once }
+    }
+
+    fn view_size(&self) -> ViewSize {
+        let (visible, instances) = (self.splats.visible as u64, self.splats.instances);
+        ViewSize { px: self.camera.size, visible, instances }
+    }
+
+    /// What it is drawn for, with a backward pass where there is none.
+    fn training_wants(&self) -> Wants {
+        Wants { drawn_for: Use::Backward, ..blend::wants(&self.settings) }
+    }
+
+    /// Bytes of the gradients of the image and of what is drawn beside it.
+    fn gradients_of_pixels(&self) -> Bytes {
+        let all = [&self.d_image, &self.d_inverse_depths, &self.d_surface].into_iter().flatten();
+        all.map(Block::bytes).sum()
+    }
+}
+
+impl<S: FrameState, P> Held for Frame<S, P> {
+    fn bytes(&self) -> Bytes {
+        let compensated = self.colors.as_ref().map_or(Bytes::default(), ColorScratch::bytes);
+        let lists = self.lists.bytes();
+        let beside = self.gradients_of_pixels() + compensated;
+        let depth_map = S::kept(&self.kept).and_then(|scores| scores.depth_map.as_ref());
+        let depth_map = depth_map.map_or(Bytes::default(), DepthMap::bytes);
+        self.canvas.bytes() + lists + self.splats.bytes() + beside + depth_map
+    }
+}

@@ -1,0 +1,214 @@
+//! What a GPU must know of a primitive to store and to train it.
+//!
+//! Rows lie in tables as the schema says, and all that only moves them about goes by it. Projecting them
+//! and moving them down the gradient is the primitive's own work, which its kernels do. What lies
+//! between, from tiles to pixels and back, sees records of 12 floats (`kernels/footprint.cuh`) and is
+//! the same for all primitives.
+
+use super::device::code::{Code, KernelName};
+use super::device::launch::{Find, Kernel, kernel};
+use crate::abi::{ADAM_BLOCK, AdamArgs, FoldArgs, PROJECT_BLOCK, ProjectArgs, TABLES};
+use crate::backend::DeviceError;
+use crate::layout::{Rate, RowForm, Schema, TABLE_PARTS};
+use crate::memory::plan::Storage;
+use crate::model::{Gaussians, Primitive};
+
+/// A primitive that a GPU trains.
+pub trait CudaPrimitive: Primitive + 'static {
+    /// Its kernels.
+    const KERNELS: PrimitiveKernels;
+    /// What they can do that not all primitives can.
+    const CAPABILITIES: &'static [Capability];
+}
+
+/// What not all primitives can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Capability {
+    /// Be drawn through a 3D filter.
+    Filter3d,
+    /// Move at random after a step.
+    Noise,
+    /// Be drawn to opacity and scale by weights on their means.
+    Regularisers,
+    /// Show depths and normals, and be compared at samples.
+    Surfaces,
+}
+
+impl Capability {
+    /// As messages call it.
+    const fn words(self) -> &'static str {
+        match self {
+            Self::Filter3d => "3D filter",
+            Self::Noise => "random motion",
+            Self::Regularisers => "weights on opacity and scale",
+            Self::Surfaces => "surface maps or terms at samples",
+        }
+    }
+}
+
+/// The kernels of a primitive. All have the arguments of `abi`: the first table of the schema is what
+/// these call geometry, the second one, where there is one, what they call SH.
+#[derive(Clone, Copy)]
+pub struct PrimitiveKernels {
+    /// Of a model in full precision.
+    pub full: StorageKernels,
+    /// Of a compact model, where there are such.
+    pub compact: Option<StorageKernels>,
+    /// Folds what a step needs of records into their gradients; takes `FoldArgs`.
+    pub fold: KernelName,
+}
+
+/// The kernels of a primitive that depend on how its model is stored.
+#[derive(Clone, Copy)]
+pub struct StorageKernels {
+    /// Rows to records; takes `ProjectArgs`.
+    pub project: KernelName,
+    /// The same with the filters of the model and of the view.
+    pub project_extended: KernelName,
+    /// A step down the gradient of one view; takes `AdamArgs`.
+    pub step: KernelName,
+    /// The same with filters, inverse depths, folded records and what else the primitive is capable of.
+    pub step_extended: KernelName,
+    /// A step down the gradients of several views, whose records are folded, where there is such a
+    /// kernel.
+    pub step_views: Option<KernelName>,
+}
+
+const fn of_program(file: &'static str, function: &'static str) -> KernelName {
+    KernelName { code: Code::Program(file), function }
+}
+
+impl PrimitiveKernels {
+    /// What folds records of 12 floats.
+    pub const FOLD: KernelName = of_program("adam", "fold_into_gradients");
+}
+
+impl CudaPrimitive for Gaussians {
+    const KERNELS: PrimitiveKernels = PrimitiveKernels {
+        full: StorageKernels {
+            project: of_program("project", "project_fwd"),
+            project_extended: of_program("project", "project_fwd_extended"),
+            step: of_program("adam", "adam"),
+            step_extended: of_program("adam", "adam_extended"),
+            step_views: Some(of_program("adam_views", "adam_views")),
+        },
+        compact: Some(StorageKernels {
+            project: of_program("project", "project_fwd_compact"),
+            project_extended: of_program("project", "project_fwd_extended_compact"),
+            step: of_program("adam", "adam_compact"),
+            step_extended: of_program("adam", "adam_extended_compact"),
+            step_views: Some(of_program("adam_views", "adam_views_compact")),
+        }),
+        fold: PrimitiveKernels::FOLD,
+    };
+
+    const CAPABILITIES: &'static [Capability] =
+        &[Capability::Filter3d, Capability::Noise, Capability::Regularisers, Capability::Surfaces];
+}
+
+/// Fails where a primitive cannot do what is asked for.
+pub(crate) fn require<P: CudaPrimitive>(
+    capability: Capability,
+    is_asked_for: bool,
+) -> Result<(), DeviceError> {
+    if is_asked_for && !P::CAPABILITIES.contains(&capability) {
+        return Err(unsupported::<P>(capability.words()));
+    }
+    Ok(())
+}
+
+/// Fails where a primitive cannot be stored so.
+pub(crate) fn require_storage<P: CudaPrimitive>(storage: Storage) -> Result<(), DeviceError> {
+    if storage == Storage::Compact && !is_compactable::<P>() {
+        return Err(unsupported::<P>("compact storage"));
+    }
+    Ok(())
+}
+
+/// The error of a primitive that takes no steps of several views.
+pub(crate) fn no_batches<P: Primitive>() -> DeviceError {
+    unsupported::<P>("steps of several views")
+}
+
+/// Whether there are kernels for a compact model.
+pub(crate) fn is_compactable<P: CudaPrimitive>() -> bool {
+    P::KERNELS.compact.is_some()
+}
+
+fn unsupported<P: Primitive>(what: &'static str) -> DeviceError {
+    DeviceError::Unsupported { primitives: P::SCHEMA.many(), what }
+}
+
+/// The kernels of a primitive, loaded.
+pub(crate) struct LoadedKernels {
+    full: LoadedStorage,
+    compact: Option<LoadedStorage>,
+    pub(crate) fold: Kernel<FoldArgs<'static>>,
+}
+
+/// Those that depend on how the model is stored.
+pub(crate) struct LoadedStorage {
+    /// Without filters, and with them.
+    pub(crate) project: [Kernel<ProjectArgs<'static>>; 2],
+    /// Without what is extended, and with it.
+    pub(crate) step: [Kernel<AdamArgs<'static>>; 2],
+    pub(crate) step_views: Option<Kernel<AdamArgs<'static>>>,
+}
+
+impl LoadedKernels {
+    /// Looks the kernels up. A context must be current.
+    pub(crate) fn of<P: CudaPrimitive>(by: &mut dyn Find) -> Result<Self, DeviceError> {
+        const { assert_fits(P::SCHEMA) };
+        let PrimitiveKernels { full, compact, fold } = P::KERNELS;
+        Ok(Self {
+            full: LoadedStorage::of(by, &full)?,
+            compact: compact.map(|compact| LoadedStorage::of(by, &compact)).transpose()?,
+            fold: kernel(by, &fold, ADAM_BLOCK)?,
+        })
+    }
+
+    /// Those of models that are stored so.
+    pub(crate) fn stored(&self, storage: Storage) -> &LoadedStorage {
+        match (storage, &self.compact) {
+            (Storage::Compact, Some(compact)) => compact,
+            // There is no compact model of such a primitive.
+            (Storage::Compact, None) | (Storage::Full, _) => &self.full,
+        }
+    }
+}
+
+impl LoadedStorage {
+    fn of(by: &mut dyn Find, names: &StorageKernels) -> Result<Self, DeviceError> {
+        let mut project = |name| kernel(by, name, PROJECT_BLOCK);
+        let project = [project(&names.project)?, project(&names.project_extended)?];
+        let mut step = |name| kernel(by, name, ADAM_BLOCK);
+        Ok(Self {
+            project,
+            step: [step(&names.step)?, step(&names.step_extended)?],
+            step_views: names.step_views.as_ref().map(step).transpose()?,
+        })
+    }
+}
+
+/// Learning rates that a step takes.
+pub(crate) const RATES: usize = 6;
+
+/// What kernels expect of a schema: not more tables and columns than they have arguments for, and
+/// centres in single precision that stand first in the rows of their table.
+const fn assert_fits(schema: &Schema) {
+    assert!(schema.tables.len() * TABLE_PARTS <= TABLES as usize, "tables");
+    assert!(schema.columns.len() <= RATES, "columns");
+    let (mut at, mut has_centres) = (0, false);
+    while at < schema.columns.len() {
+        let column = &schema.columns[at];
+        if matches!(column.rate, Rate::Means) {
+            let table = &schema.tables[column.table as usize];
+            let is_first = at == 0 || schema.columns[at - 1].table != column.table;
+            let is_single = matches!(table.full.values, RowForm::Floats)
+                && matches!(table.compact.values, RowForm::Floats);
+            has_centres = is_first && is_single;
+        }
+        at += 1;
+    }
+    assert!(has_centres, "centres");
+}

@@ -1,0 +1,80 @@
+//! What is done with Gaussians alone.
+
+use crate::backend::cuda::Cuda;
+use crate::backend::cuda::frame::Frame;
+use crate::backend::cuda::model::tables::Model;
+use crate::backend::cuda::photos::Target;
+use crate::backend::cuda::stage::appearance::ColorTables;
+use crate::backend::cuda::stage::lpips::LpipsModel;
+use crate::backend::cuda::stage::smooth;
+use crate::backend::frame_state::{Compensated, Drawn, Scored, Shown};
+use crate::backend::{Appearance, AppearanceTables, DeviceError, Filter3d, Lpips, TableStep};
+use crate::dataset::View;
+use crate::model::Gaussians;
+use crate::perceptual::LpipsWeights;
+
+impl Filter3d for Cuda {
+    fn update_filter_3d(
+        &mut self,
+        model: &mut Model,
+        views: &[&View],
+        sampled_from: f64,
+    ) -> Result<(), DeviceError> {
+        self.with_room(|session| smooth::smooth(session, model, views, sampled_from))
+    }
+}
+
+impl Lpips<Gaussians> for Cuda {
+    type Net = LpipsModel;
+
+    fn load_lpips(&mut self, weights: &LpipsWeights) -> Result<LpipsModel, DeviceError> {
+        LpipsModel::upload(&self.session, weights)
+    }
+
+    fn lpips(
+        &mut self,
+        net: &LpipsModel,
+        frame: &Frame<Shown>,
+        target: &Target,
+    ) -> Result<f64, DeviceError> {
+        frame.perceive(&self.session, net, target)
+    }
+}
+
+impl Appearance<Gaussians> for Cuda {
+    type Tables = ColorTables;
+
+    fn upload_tables(&mut self, tables: &AppearanceTables) -> Result<ColorTables, DeviceError> {
+        self.with_room(|session| ColorTables::new(session, tables))
+    }
+
+    fn read_tables(&mut self, tables: &ColorTables) -> Result<AppearanceTables, DeviceError> {
+        tables.read(&self.session)
+    }
+
+    fn compensate(
+        &mut self,
+        tables: &mut ColorTables,
+        frame: Frame<Drawn>,
+        step: &TableStep,
+    ) -> Result<Frame<Compensated>, DeviceError> {
+        frame.compensate(&self.session, tables, step)
+    }
+
+    fn learn(
+        &mut self,
+        tables: &mut ColorTables,
+        frame: Frame<Scored<Compensated>>,
+        step: &TableStep,
+    ) -> Result<Frame<Scored<Drawn>>, DeviceError> {
+        frame.learn(&self.session, tables, step)
+    }
+
+    fn correct(
+        &mut self,
+        frame: Frame<Shown>,
+        target: &Target,
+    ) -> Result<Frame<Shown>, DeviceError> {
+        frame.correct(&self.session, target)
+    }
+}

@@ -1,0 +1,147 @@
+//! Drawing views and training on them.
+
+use std::ops::Range;
+
+#[cfg(feature = "bench")]
+use crate::backend::Profiler;
+use crate::backend::cuda::Cuda;
+use crate::backend::cuda::frame::{self, Frame, Gradients};
+use crate::backend::cuda::model::tables::Model;
+use crate::backend::cuda::photos::Target;
+use crate::backend::cuda::primitive::CudaPrimitive;
+use crate::backend::cuda::stage::losses::PendingLosses;
+use crate::backend::cuda::stage::neighbours::{self, NearestLists};
+use crate::backend::frame_state::{Drawn, FrameState, Fresh, Scored, Shown, Trainable};
+use crate::backend::neighbours::list_len;
+use crate::backend::{
+    AdamStep, DeviceError, Drawing, Look, Measured, Neighbours, Objective, Render, RenderSettings,
+    Rendered, Wants,
+};
+use crate::dataset::View;
+use crate::memory::{Bytes, Rung};
+
+impl<P: CudaPrimitive> Neighbours<P> for Cuda {
+    type Lists = NearestLists<P>;
+
+    fn neighbours(&mut self, model: &Model<P>, count: u32) -> Result<NearestLists<P>, DeviceError> {
+        let found = self.with_room(|session| neighbours::neighbours(session, model, count));
+        let refused = found.as_ref().err().map(DeviceError::is_out_of_memory);
+        // What is wrong with the question says nothing of memory.
+        if refused != Some(false) {
+            let count = list_len(count, model.len())?;
+            self.session.list_room.asked_for(count, model.len(), refused.is_some());
+        }
+        found
+    }
+
+    fn read_neighbours(
+        &mut self,
+        lists: &NearestLists<P>,
+        rows: Range<usize>,
+    ) -> Result<Vec<u32>, DeviceError> {
+        lists.read(&self.session, &rows)
+    }
+
+    fn max_neighbours(&self) -> u32 {
+        self.session.list_room.most()
+    }
+}
+
+impl Cuda {
+    fn draw<S: Fresh, P: CudaPrimitive>(
+        &mut self,
+        model: &Model<P>,
+        view: &View,
+        settings: &Drawing,
+    ) -> Result<Frame<S, P>, DeviceError> {
+        let frame: Frame<S, P> =
+            self.with_room(|session| frame::draw(session, model, view, settings))?;
+        if frame.is_in_bands() {
+            let whole = frame.scratch(self.session.heap.library(), model.len(), false);
+            self.session.banded_need = self.session.banded_need.max(whole);
+            self.ladder.record(Rung::Bands, Bytes(0));
+        }
+        Ok(frame)
+    }
+}
+
+impl<P: CudaPrimitive> Render<P> for Cuda {
+    type Frame<S: FrameState> = Frame<S, P>;
+    type Gradients = Gradients<P>;
+    type Losses = PendingLosses;
+
+    fn render(
+        &mut self,
+        model: &Model<P>,
+        view: &View,
+        settings: &RenderSettings,
+        look: Look,
+    ) -> Result<Frame<Shown, P>, DeviceError> {
+        self.draw(model, view, &Drawing::shown(settings, look))
+    }
+
+    fn render_train(
+        &mut self,
+        model: &Model<P>,
+        view: &View,
+        settings: &RenderSettings,
+        wants: &Wants,
+    ) -> Result<Frame<Drawn, P>, DeviceError> {
+        // What earlier views of a batch left.
+        let earlier = self.session.heap.live_scratch();
+        let frame = self.draw(model, view, &Drawing::trained(settings, wants))?;
+        let memory = (&self.session.heap, &self.ladder);
+        self.high_water.observe(&frame, model.len(), earlier, memory);
+        Ok(frame)
+    }
+
+    fn objective<S: Trainable>(
+        &mut self,
+        model: &Model<P>,
+        frame: Frame<S, P>,
+        objective: &Objective<'_, Target, NearestLists<P>>,
+    ) -> Result<(Frame<Scored<S>, P>, PendingLosses), DeviceError> {
+        // No second try: it would give away the photograph that the frame is compared with.
+        let (mut frame, losses) = frame.scored(&mut self.session, model, objective)?;
+        if let Some(near) = objective.near.filter(|_| objective.terms.sdf_unit().is_some()) {
+            self.with_room(|session| frame.compare_sampled_depths(session, model, near))?;
+        }
+        Ok((frame, losses))
+    }
+
+    fn backward(
+        &mut self,
+        model: &mut Model<P>,
+        frame: Frame<Scored<Drawn>, P>,
+        near: Option<&NearestLists<P>>,
+        gradients: &mut Gradients<P>,
+    ) -> Result<PendingLosses, DeviceError> {
+        frame.backward(&mut self.session, model, near, gradients)
+    }
+
+    fn step(
+        &mut self,
+        model: &mut Model<P>,
+        gradients: Gradients<P>,
+        step: &AdamStep,
+    ) -> Result<(), DeviceError> {
+        gradients.step(&mut self.session, model, step)
+    }
+
+    fn measure<S: FrameState>(
+        &mut self,
+        frame: &Frame<S, P>,
+        target: &Target,
+    ) -> Result<Measured, DeviceError> {
+        frame.measure(&mut self.session, target)
+    }
+
+    fn image<S: FrameState>(&mut self, frame: &Frame<S, P>) -> Result<Rendered, DeviceError> {
+        frame.image(&self.session)
+    }
+
+    #[cfg(feature = "bench")]
+    fn profiler(&mut self) -> Option<&mut dyn Profiler<Model<P>, Frame<Drawn, P>>> {
+        Some(self)
+    }
+}

@@ -1,0 +1,27 @@
+//! What a GPU must know of the balls: their kernels, which the product does not hold.
+
+use splat::backend::cuda::primitive::{Capability, PrimitiveKernels, StorageKernels};
+use splat::backend::cuda::{Code, CudaPrimitive, KernelName};
+
+use super::isotropic::Balls;
+
+const fn kernel(function: &'static str) -> KernelName {
+    let image = include_bytes!(env!("SPLAT_TEST_FATBIN"));
+    KernelName { code: Code::Fatbin { source: "tests/gpu/isotropic.cu", image }, function }
+}
+
+impl CudaPrimitive for Balls {
+    const KERNELS: PrimitiveKernels = PrimitiveKernels {
+        full: StorageKernels {
+            project: kernel("project_balls"),
+            project_extended: kernel("project_balls"),
+            step: kernel("step_balls"),
+            step_extended: kernel("step_balls"),
+            step_views: Some(kernel("step_balls_views")),
+        },
+        compact: None,
+        fold: PrimitiveKernels::FOLD,
+    };
+
+    const CAPABILITIES: &'static [Capability] = &[];
+}

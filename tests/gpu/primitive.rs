@@ -1,0 +1,373 @@
+//! The tests' own primitive on every device: balls, which the product does not know, are drawn and
+//! trained through the same traits as Gaussians, and as Gaussians that look the same.
+
+use std::sync::Arc;
+
+#[cfg(kernels)]
+use crate::common::cuda;
+use crate::common::isotropic::{Balls, Seen, add_view, visible_balls};
+use crate::common::oracle::{Counted, Shot, assert_gradients_agree, shot};
+use crate::common::prelude::{Drawing, Pass};
+use crate::common::scene::{NEAR, RATES, composite, photo, resized, straight};
+use crate::common::{assert_relative, view};
+use crate::primitive_rows::in_training;
+use splat::backend::cpu::Cpu;
+use splat::backend::{
+    AdamStep, DeviceError, Inputs, Look, Noise, Objective, Photo, Rates, Regularisers, Render,
+    ScreenFilter, Snapshot, Statistics, Stay, Term, Terms, Wants,
+};
+#[cfg(kernels)]
+use splat::backend::{Store as _, cuda::CudaOptions};
+use splat::dataset::{Image, View};
+use splat::math::{Real, sh};
+#[cfg(kernels)]
+use splat::memory::plan::Storage;
+use splat::model::{Gaussians, Primitive};
+
+each_backend!(
+    balls_look_like_gaussians_of_three_equal_scales,
+    balls_move_as_gaussians_of_three_equal_scales,
+    several_views_move_balls_as_the_oracle_does,
+    balls_take_the_oracles_way_for_a_few_steps,
+    a_short_training_comes_close_to_the_photographs,
+    what_needs_a_density_in_space_is_refused,
+    a_broken_ball_is_named,
+);
+
+/// Wider than a dilation of 0.3 px², so that opacities fall by much.
+const COMPENSATED: ScreenFilter = ScreenFilter { variance_px2: 0.5, compensates: true };
+
+fn drawing(screen_filter: ScreenFilter) -> Drawing {
+    Drawing {
+        pass: Pass::Observe,
+        sh_degree: 0,
+        background: [0.2, 0.5, 0.9],
+        near: NEAR,
+        screen_filter,
+        ..Drawing::DEFAULT
+    }
+}
+
+/// Gaussians that are these balls.
+fn gaussians_of(balls: &Balls) -> Gaussians {
+    let mut gaussians = Gaussians::zeros(0, balls.len());
+    gaussians.means.clone_from(&balls.means);
+    gaussians.log_scales = balls.log_scales.iter().flat_map(|&scale| [scale; 3]).collect();
+    gaussians.quats = [1.0, 0.0, 0.0, 0.0].repeat(balls.len());
+    gaussians.opacity_logits.clone_from(&balls.opacity_logits);
+    gaussians.sh_dc = balls.colors.iter().map(|c| (c - 0.5) / sh::C0.to_f32()).collect();
+    gaussians
+}
+
+/// Balls of which one is behind the camera and two have colours that are held at 0.
+fn balls(count: usize, seed: u64) -> Balls {
+    let mut balls = visible_balls(count, seed);
+    balls.means[2] = -2.0;
+    balls.colors[3 * 4] = -0.3;
+    balls.colors[3 * 5 + 2] = -0.1;
+    balls
+}
+
+/// Views from two places and of two sizes, with photographs of noise in which no pixel that counts is
+/// near a decision.
+fn shots(balls: &Balls, drawing: Drawing) -> Vec<Shot> {
+    let mut aside = resized(&straight(), [45, 23]);
+    aside.pose.translation = [0.2, -0.1, 0.3];
+    let gaussians = gaussians_of(balls);
+    let numbered = |(index, view): (usize, &View)| {
+        let shot = shot(&gaussians, view, drawing, (index as u64, Counted::Clear));
+        Shot { index, ..shot }
+    };
+    [view(), aside].iter().enumerate().map(numbered).collect()
+}
+
+/// Adds the gradients of a view; gives the loss.
+fn add<P: Primitive, B: Render<P>>(
+    device: &mut B,
+    model: &mut B::Model,
+    shot: &Shot,
+    gradients: &mut B::Gradients,
+) -> f64 {
+    let photo = Photo { image: &shot.photo, stay: Stay::Resident(shot.index) };
+    let target = &device.upload_target(photo).unwrap();
+    let (settings, wants) = (&shot.settings.settings(), &shot.settings.wants());
+    let seen = Seen { view: &shot.view, settings, wants, target, terms: &shot.terms };
+    add_view::<P, B>(device, model, &seen, gradients).unwrap().total
+}
+
+/// The model after one step over these views.
+fn first_step<P: Primitive, B: Render<P>>(device: &mut B, host: &P, shots: &[Shot]) -> Snapshot<P> {
+    let mut model = device.upload(host).unwrap();
+    let mut gradients = B::Gradients::default();
+    for shot in shots {
+        add::<P, B>(device, &mut model, shot, &mut gradients);
+    }
+    device.step(&mut model, gradients, &AdamStep::new(1, RATES)).unwrap();
+    device.snapshot(&mut model).unwrap()
+}
+
+fn image<P: Primitive, B: Render<P>>(
+    device: &mut B,
+    host: &P,
+    view: &View,
+    drawing: &Drawing,
+) -> Vec<f32> {
+    let model = device.upload(host).unwrap();
+    let frame = device.render(&model, view, &drawing.settings(), Look::IMAGE).unwrap();
+    device.image(&frame).unwrap().rgb
+}
+
+fn balls_look_like_gaussians_of_three_equal_scales<B>(device: &mut B)
+where
+    B: Render<Balls> + Render<Gaussians>,
+{
+    for (count, seed) in [(6, 1), (33, 2), (70, 3)] {
+        let balls = balls(count, seed);
+        let gaussians = gaussians_of(&balls);
+        for filter in [ScreenFilter::DILATION, COMPENSATED] {
+            let drawing = drawing(filter);
+            let found = image::<Balls, B>(device, &balls, &view(), &drawing);
+            let alike = image::<Gaussians, B>(device, &gaussians, &view(), &drawing);
+            let pixels = composite(&gaussians, &view(), &drawing);
+            assert!(pixels.iter().any(|pixel| pixel.blended > 2));
+            let values = found.chunks(3).zip(alike.chunks(3)).zip(&pixels);
+            for (at, ((found, alike), pixel)) in values.enumerate() {
+                // Where rounding may decide, a splat is left out: a quantum of 1/255 or two.
+                let tolerance = if pixel.borderline { 2e-2 } else { 2e-5 };
+                for k in 0..3 {
+                    let expected = [f64::from(alike[k]), pixel.rgb[k]];
+                    let apart = expected.map(|expected| (f64::from(found[k]) - expected).abs());
+                    assert!(
+                        apart.iter().all(|&apart| apart < tolerance),
+                        "{count} balls, {filter:?}, pixel {at}: {} for {expected:?}",
+                        found[k]
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// What Gaussians that look like balls came to, as balls: by the chain rule.
+fn as_balls(after: &Snapshot<Gaussians>) -> Snapshot<Balls> {
+    let of = |part: &Gaussians| Balls {
+        means: part.means.clone(),
+        log_scales: part.log_scales.chunks(3).map(|d| d.iter().sum()).collect(),
+        opacity_logits: part.opacity_logits.clone(),
+        colors: part.sh_dc.iter().map(|d| d / sh::C0.to_f32()).collect(),
+    };
+    Snapshot {
+        parameters: of(&after.parameters),
+        first_moments: of(&after.first_moments),
+        second_moments: of(&after.second_moments),
+        gradient_norm_sums: after.gradient_norm_sums.clone(),
+        views_seen: after.views_seen.clone(),
+        absolute_norm_sums: Vec::new(),
+        filter_3d: Vec::new(),
+    }
+}
+
+fn balls_move_as_gaussians_of_three_equal_scales<B>(device: &mut B)
+where
+    B: Render<Balls> + Render<Gaussians>,
+{
+    for (count, seed) in [(6, 1), (33, 2), (70, 3)] {
+        let balls = balls(count, seed);
+        for filter in [ScreenFilter::DILATION, COMPENSATED] {
+            let what = format!("{count} balls, {filter:?}");
+            let shots = shots(&balls, drawing(filter));
+            let found = first_step::<Balls, B>(device, &balls, &shots[..1]);
+            let gaussians = first_step::<Gaussians, B>(device, &gaussians_of(&balls), &shots[..1]);
+            let alike = as_balls(&gaussians);
+            assert_gradients_agree(&found, &alike, (1e-3, &what));
+            assert_eq!(found.views_seen, alike.views_seen, "{what}");
+            for (found, alike) in found.gradient_norm_sums.iter().zip(&alike.gradient_norm_sums) {
+                assert_relative((*found).into(), (*alike).into(), (1e-3, 1e-6), &what);
+            }
+            // Places and opacities are of the same gradients: they moved by the same.
+            let steps = [(&found.parameters.means, &gaussians.parameters.means, RATES.means), {
+                let opacities = &gaussians.parameters.opacity_logits;
+                (&found.parameters.opacity_logits, opacities, RATES.opacity_logits)
+            }];
+            for (found, alike, rate) in steps {
+                let strays = found
+                    .iter()
+                    .zip(alike)
+                    .filter(|(a, b)| f64::from((*a - *b).abs()) > 1e-2 * rate);
+                // Of a gradient that cancels to rounding the sign is open.
+                assert!(strays.count() * 20 <= found.len(), "{what}");
+            }
+            // Their first step is as long as the rate, but for what a float near 1 can tell.
+            let moved = found.parameters.log_scales.iter().zip(&balls.log_scales);
+            for ((after, before), d) in moved.zip(&found.first_moments.log_scales) {
+                let expected =
+                    if *d == 0.0 { 0.0 } else { -RATES.log_scales.to_f32().copysign(*d) };
+                assert!((after - before - expected).abs() < 1e-6, "{what}: {before} to {after}");
+            }
+        }
+    }
+}
+
+fn several_views_move_balls_as_the_oracle_does<B: Render<Balls>>(device: &mut B) {
+    for filter in [ScreenFilter::DILATION, COMPENSATED] {
+        for statistics in [Statistics::Norms, Statistics::Both] {
+            let balls = balls(40, 4);
+            let drawing = Drawing { statistics, ..drawing(filter) };
+            let mut shots = shots(&balls, drawing);
+            let expected = first_step::<Balls, _>(&mut Cpu::<f64>::new(), &balls, &shots);
+            // Whether or not the device knows at the first view that others follow.
+            for in_batch in [false, true] {
+                shots.iter_mut().for_each(|shot| shot.settings.in_batch = in_batch);
+                let what = format!("{filter:?}, {statistics:?}, {in_batch}");
+                let found = first_step::<Balls, B>(device, &balls, &shots);
+                assert_gradients_agree(&found, &expected, (1e-3, &what));
+                assert_eq!(found.views_seen, expected.views_seen, "{what}");
+                let sums = found.gradient_norm_sums.iter().zip(&expected.gradient_norm_sums);
+                for (found, expected) in sums {
+                    assert_relative((*found).into(), (*expected).into(), (1e-3, 1e-6), &what);
+                }
+                assert_eq!(found.absolute_norm_sums.len(), expected.absolute_norm_sums.len());
+            }
+        }
+    }
+}
+
+/// The losses of steps over one view after the other, and the model after them.
+fn steps<B: Render<Balls>>(
+    device: &mut B,
+    balls: &Balls,
+    (shots, rates): (&[Shot], Rates),
+    count: u32,
+) -> (Vec<f64>, Snapshot<Balls>) {
+    let mut model = device.upload(balls).unwrap();
+    let step = |(number, shot): (u32, &Shot)| {
+        let mut gradients = B::Gradients::default();
+        let loss = add::<Balls, B>(device, &mut model, shot, &mut gradients);
+        device.step(&mut model, gradients, &AdamStep::new(number, rates)).unwrap();
+        loss
+    };
+    let losses = (1..=count).zip(shots.iter().cycle()).map(step).collect();
+    (losses, device.snapshot(&mut model).unwrap())
+}
+
+fn balls_take_the_oracles_way_for_a_few_steps<B: Render<Balls>>(device: &mut B) {
+    let balls = balls(40, 5);
+    let shots = shots(&balls, drawing(ScreenFilter::DILATION));
+    let (found_losses, found) = steps(device, &balls, (&shots, RATES), 5);
+    let (losses, expected) = steps(&mut Cpu::<f64>::new(), &balls, (&shots, RATES), 5);
+    for (found, expected) in found_losses.iter().zip(&losses) {
+        // As of Gaussians: after the first step a pixel in a hundred may part by a quantum of 1/255.
+        assert!((found - expected).abs() < 4e-5, "{found_losses:?} for {losses:?}");
+    }
+    let groups = found.parameters.groups().into_iter().zip(expected.parameters.groups());
+    for ((found, expected), column) in groups.zip(Balls::SCHEMA.columns) {
+        let rate = RATES.of(column.rate).to_f32();
+        let apart: Vec<f32> =
+            found.values.iter().zip(expected.values).map(|(a, b)| (a - b).abs()).collect();
+        // Adam moves by the sign of a gradient however small: such elements part, and are few.
+        let strays = apart.iter().filter(|&&apart| apart > 0.05 * rate).count();
+        assert!(strays * 50 <= apart.len(), "{}: {strays} of {}", found.name, apart.len());
+        let largest = apart.iter().copied().fold(0.0, f32::max);
+        assert!(largest <= 12.5 * rate, "{}: {largest} apart", found.name);
+    }
+}
+
+/// The drawn balls as a photograph.
+fn photograph<B: Render<Balls>>(device: &mut B, balls: &Balls, shot: &Shot) -> Arc<Image> {
+    let values = image::<Balls, B>(device, balls, &shot.view, &shot.settings);
+    let byte = |value: &f32| u8::try_from((value.clamp(0.0, 1.0) * 255.0 + 0.5).floor_i32());
+    let rgb = values.iter().map(|value| byte(value).unwrap()).collect();
+    let [width, height] = shot.size();
+    Arc::new(Image { width, height, rgb, mask: None, depth: None })
+}
+
+fn a_short_training_comes_close_to_the_photographs<B: Render<Balls>>(device: &mut B) {
+    let shown = visible_balls(6, 21);
+    let mut shots = shots(&shown, drawing(ScreenFilter::DILATION));
+    for shot in &mut shots {
+        shot.photo = photograph(device, &shown, shot);
+    }
+    let rates = Rates { means: 4e-3, log_scales: 2e-2, opacity_logits: 4e-2, sh_dc: 2e-2, ..RATES };
+    // Balls of other places, sizes and colours; one view a step, in turn.
+    let (losses, after) = steps(device, &visible_balls(8, 22), (&shots, rates), 300);
+    let mean = |losses: &[f64]| losses.iter().sum::<f64>() / losses.len() as f64;
+    let (first, last) = (mean(&losses[..2]), mean(&losses[298..]));
+    assert!(last < first / 5.0, "from {first} to {last}");
+    assert!(after.parameters.colors.iter().all(|color| color.is_finite()));
+}
+
+/// That something is refused, and by what words.
+fn assert_unsupported<T>(result: Result<T, DeviceError>, words: &str) {
+    let Err(error) = result else { panic!("{words} of balls are not refused") };
+    assert!(matches!(error, DeviceError::Unsupported { .. }), "{error}");
+    assert_eq!(error.to_string(), format!("balls have no {words} on this device"));
+}
+
+fn what_needs_a_density_in_space_is_refused<B: Render<Balls>>(device: &mut B) {
+    const SURFACES: &str = "surface maps or terms at samples";
+    let host = visible_balls(5, 4);
+    let shots = shots(&host, drawing(ScreenFilter::DILATION));
+    let (view, settings) = (&shots[0].view, &shots[0].settings.settings());
+    let mut model = device.upload(&host).unwrap();
+    assert_unsupported(device.render(&model, view, settings, Look::SURFACE), SURFACES);
+    let maps = Wants { inputs: Inputs { maps: true, ..Inputs::NONE }, ..Wants::default() };
+    assert_unsupported(device.render_train(&model, view, settings, &maps), SURFACES);
+
+    let near = device.neighbours(&model, 3).unwrap();
+    let frame = device.render_train(&model, view, settings, &Wants::default()).unwrap();
+    let terms = Terms::photometric(0.2).with(Term::Entropy, 0.1);
+    let image = &photo(view.camera.width, view.camera.height, None);
+    let target = &device.upload_target(Photo { image, stay: Stay::Transient }).unwrap();
+    let objective = Objective { target, terms: &terms, near: Some(&near) };
+    assert_unsupported(device.objective(&model, frame, &objective), SURFACES);
+
+    let plain = AdamStep::new(1, RATES);
+    let by_opacity = Regularisers { opacity: 0.01, scale: 0.0 };
+    for (step, words) in [
+        (AdamStep { regularisers: by_opacity, ..plain }, "weights on opacity and scale"),
+        (AdamStep { noise: Some(Noise { rate: 0.1, key: 1 }), ..plain }, "random motion"),
+    ] {
+        let mut gradients = B::Gradients::default();
+        add::<Balls, B>(device, &mut model, &shots[0], &mut gradients);
+        assert_unsupported(device.step(&mut model, gradients, &step), words);
+    }
+    assert_eq!(device.download(&mut model).unwrap(), host, "nothing has moved");
+
+    let filtered = Snapshot { filter_3d: vec![0.1; 5], ..in_training(5, 8) };
+    assert_unsupported(device.restore(filtered), "3D filter");
+}
+
+fn a_broken_ball_is_named<B: Render<Balls>>(device: &mut B) {
+    let whole = visible_balls(40, 9);
+    let shots = shots(&whole, drawing(ScreenFilter::DILATION));
+    for (words, break_it) in [
+        ("log-scale", (|balls: &mut Balls| balls.log_scales[37] = f32::NAN) as fn(&mut Balls)),
+        ("colour", |balls| balls.colors[3 * 37 + 1] = f32::NAN),
+    ] {
+        let mut broken = whole.clone();
+        break_it(&mut broken);
+        let mut model = device.upload(&broken).unwrap();
+        let mut gradients = B::Gradients::default();
+        add::<Balls, B>(device, &mut model, &shots[0], &mut gradients);
+        let stepped = device.step(&mut model, gradients, &AdamStep::new(1, RATES));
+        let error = stepped.and_then(|()| device.snapshot(&mut model).map(drop)).unwrap_err();
+        assert!(
+            matches!(error, DeviceError::NotFinite { index: 37, group, .. } if group == words),
+            "{words}: {error}"
+        );
+    }
+}
+
+#[cfg(kernels)]
+#[test]
+#[ignore = "needs a CUDA device"]
+fn compact_storage_of_balls_is_refused() {
+    let options = CudaOptions { storage: Storage::Compact, ..CudaOptions::default() };
+    let mut device = cuda::open_with(&options).unwrap();
+    let host = visible_balls(40, 9);
+    assert_unsupported(device.upload(&host), "compact storage");
+    let mut device = cuda::open();
+    let mut model = device.upload(&host).unwrap();
+    assert_unsupported(device.compact(&mut model), "compact storage");
+    assert_eq!(device.download(&mut model).unwrap(), host);
+}
