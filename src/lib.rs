@@ -15,7 +15,7 @@
 //! | compare with the photograph | `math/ssim.rs` | `loss.rs` |
 //! | compare with it by a network's features | `perceptual/` | `lpips.rs` |
 //! | compare drawn depths with drawn normals | `math/normals.rs` | `normals.rs` |
-//! | step down the gradient | `math/adam.rs`, `math/compact.rs` | `adam.rs` |
+//! | step down the gradient | `math/adam.rs` | `adam.rs` |
 //! | clone, split and prune | `math/quantile.rs` | `densify.rs` |
 //! | move and copy by chance | `math/relocate.rs` | `relocate.rs` |
 //! | find the nearest centres | | `neighbours.rs` |

@@ -6,20 +6,20 @@
 //! float, and rounding is the addition of random bits below them. Codes are in the upper bits of a
 //! word. `random` is 32 bits of which the upper count; half of the range rounds to the nearest.
 
-use super::adam::{BETA_1, BETA_2};
+use splat::math::adam::{BETA_1, BETA_2};
 
 /// Rounds to the nearest.
-pub const NEAREST: u32 = 0x8000_0000;
+pub(crate) const NEAREST: u32 = 0x8000_0000;
 
 const SIGN: u32 = 0x8000_0000;
 const UPPER_16: u32 = 0xffff_0000;
 const UPPER_8: u32 = 0xff00_0000;
 
 /// Largest number of 16 bits.
-pub const HALF_MAX: f32 = 65_504.0;
+pub(crate) const HALF_MAX: f32 = 65_504.0;
 
 /// Largest share of its scale that a code of 8 bits holds.
-pub const CODE_MAX: f32 = 0.9375;
+pub(crate) const CODE_MAX: f32 = 0.9375;
 
 /// From where the formats' exponents lie to where those of single precision do: 2^-112, 2^-111 and
 /// 2^-95.
@@ -34,7 +34,7 @@ const fn power_of_two(exponent: i32) -> f32 {
 
 /// The next random word of one Gaussian in one step; the first is `rounding_seed`. A linear
 /// congruence: the upper bits are good enough for rounding, and a word costs a multiplication.
-pub const fn roll(dice: &mut u32) -> u32 {
+pub(crate) const fn roll(dice: &mut u32) -> u32 {
     *dice = dice.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
     *dice
 }
@@ -45,13 +45,13 @@ const fn signed_bits(sign: f32, size: u32) -> u32 {
 }
 
 /// IEEE half precision in the upper 16 bits; values that are too large, and NaN, become infinite.
-pub fn encode_half(value: f32, random: u32) -> u32 {
+pub(crate) fn encode_half(value: f32, random: u32) -> u32 {
     let size = (value.abs() * HALF_DOWN).min(power_of_two(-96));
     signed_bits(value, (size.to_bits() + (random >> 19)) << 3) & UPPER_16
 }
 
 /// Of the lower half of a word, or the upper.
-pub const fn decode_half(word: u32, upper: u32) -> f32 {
+pub(crate) const fn decode_half(word: u32, upper: u32) -> f32 {
     let half = if upper == 0 { word & 0xffff } else { word >> 16 };
     let (exponent, mantissa) = (half >> 10 & 0x1f, half & 0x3ff);
     let sign = half >> 15 << 31;
@@ -63,30 +63,30 @@ pub const fn decode_half(word: u32, upper: u32) -> f32 {
 }
 
 /// The upper 16 bits of single precision.
-pub const fn encode_bfloat(value: f32, random: u32) -> u32 {
+pub(crate) const fn encode_bfloat(value: f32, random: u32) -> u32 {
     let bits = value.to_bits();
     (if value.is_nan() { bits } else { bits + (random >> 16) }) & UPPER_16
 }
 
 /// Of the lower half of a word, or the upper.
-pub const fn decode_bfloat(word: u32, upper: u32) -> f32 {
+pub(crate) const fn decode_bfloat(word: u32, upper: u32) -> f32 {
     f32::from_bits(if upper == 0 { word << 16 } else { word & UPPER_16 })
 }
 
 /// The lower half of a word, or the upper, becomes the upper 16 bits of `code`.
-pub const fn with_half(word: u32, upper: u32, code: u32) -> u32 {
+pub(crate) const fn with_half(word: u32, upper: u32, code: u32) -> u32 {
     if upper == 0 { (word & UPPER_16) | code >> 16 } else { (word & !UPPER_16) | (code & UPPER_16) }
 }
 
 /// A share of at most [`CODE_MAX`] either way, in the upper 8 bits: sign, 4 bits of exponent and 3
 /// of mantissa; down to 2^-15 normal, to 2^-18 at all.
-pub fn encode_first(share: f32, random: u32) -> u32 {
+pub(crate) fn encode_first(share: f32, random: u32) -> u32 {
     let size = share.abs().min(CODE_MAX) * FIRST_DOWN;
     signed_bits(share, (size.to_bits() + (random >> 12)) << 4) & UPPER_8
 }
 
 /// Of byte `at` of a word.
-pub const fn decode_first(word: u32, at: u32) -> f32 {
+pub(crate) const fn decode_first(word: u32, at: u32) -> f32 {
     let upper = (word << (24 - 8 * at)).cast_signed();
     f32::from_bits((upper >> 4).cast_unsigned() & 0x87f0_0000) / FIRST_DOWN
 }
@@ -94,30 +94,30 @@ pub const fn decode_first(word: u32, at: u32) -> f32 {
 /// A share from 0 to [`CODE_MAX`] in the upper 8 bits: 5 bits of exponent and 3 of mantissa; down
 /// to 2^-31 normal, to 2^-34 at all. Only 0 becomes 0: a quotient by the root of a second moment
 /// that was rounded away would be far too large.
-pub fn encode_second(share: f32, random: u32) -> u32 {
+pub(crate) fn encode_second(share: f32, random: u32) -> u32 {
     let size = share.min(CODE_MAX);
     let least = size.to_bits().min(1) << 20;
     (((size * SECOND_DOWN).to_bits() + (random >> 12)).max(least) << 4) & UPPER_8
 }
 
 /// Of byte `at` of a word.
-pub const fn decode_second(word: u32, at: u32) -> f32 {
+pub(crate) const fn decode_second(word: u32, at: u32) -> f32 {
     f32::from_bits((word >> (8 * at) & 0xff) << 20) / SECOND_DOWN
 }
 
 /// Byte `at` of a word becomes the upper 8 bits of `code`.
-pub const fn with_byte(word: u32, at: u32, code: u32) -> u32 {
+pub(crate) const fn with_byte(word: u32, at: u32, code: u32) -> u32 {
     (word & !(0xff << (8 * at))) | (code >> 24) << (8 * at)
 }
 
 /// A scale to 20 bits, so that its product with a code is exact; denormal numbers become 0.
-pub const fn rounded_scale(scale: f32) -> f32 {
+pub(crate) const fn rounded_scale(scale: f32) -> f32 {
     let rounded = f32::from_bits(scale.to_bits().wrapping_add(8) & !15);
     if rounded < f32::MIN_POSITIVE { 0.0 } else { rounded }
 }
 
 /// 1 / scale; 0 of none.
-pub const fn inverse_scale(scale: f32) -> f32 {
+pub(crate) const fn inverse_scale(scale: f32) -> f32 {
     if scale > 0.0 { 1.0 / scale } else { 0.0 }
 }
 
@@ -125,15 +125,15 @@ pub const fn inverse_scale(scale: f32) -> f32 {
 /// `(1 - β₁) Σ β₁^i |g_i|` against `√((1 - β₂) Σ β₂^i g_i²)` is at most
 /// (1 - β₁) / √((1 - β₂) (1 - β₁² / β₂)). Moments of 8 bits are held to it: rounding must not make a
 /// step that no gradients could.
-pub fn quotient_max() -> f64 {
+pub(crate) fn quotient_max() -> f64 {
     (1.0 - BETA_1) / ((1.0 - BETA_2) * (1.0 - BETA_1 * BETA_1 / BETA_2)).sqrt()
 }
 
 /// The bound that the kernels hold quotients to.
-pub const QUOTIENT_MAX: f32 = 7.2704;
+pub(crate) const QUOTIENT_MAX: f32 = 7.2704;
 
 /// A first moment that goes with the root of its second.
-pub fn clamp_first_moment(first: f32, root: f32) -> f32 {
+pub(crate) fn clamp_first_moment(first: f32, root: f32) -> f32 {
     let most = QUOTIENT_MAX * root;
     first.max(-most).min(most)
 }
@@ -378,7 +378,7 @@ mod tests {
         for seed in 0..count {
             sums[0] += f64::from(roll(&mut dice));
             let mut other = u32::try_from(
-                crate::math::random::Stream::new(3, seed, crate::math::random::Purpose::RoundStep)
+                splat::math::random::Stream::new(3, seed, splat::math::random::Purpose::RoundStep)
                     .bits(7)
                     >> 32,
             )
