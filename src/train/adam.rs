@@ -55,9 +55,18 @@ mod tests {
         let span = Span { before: 1096, after: 1100 };
         let step = adam_step(&options, span, 1000, rates);
         assert_eq!((step.number, step.rates.quats), (100, 2.0 * rates.quats));
-        assert_eq!(step.moments, Moments::of_batch(100, 4));
+        assert_alike(step.moments, Moments::of_batch(100, 4));
         let plain = OptimizeOptions { no_batch_scaling: true, ..options };
         let step = adam_step(&plain, span, 1000, rates);
-        assert_eq!((step.rates, step.moments), (rates, Moments::of_step(25)));
+        assert_eq!(step.rates, rates);
+        assert_alike(step.moments, Moments::of_step(25));
+    }
+
+    /// But for the rounding of powers, which compilers may take themselves.
+    fn assert_alike(found: Moments, expected: Moments) {
+        assert_eq!((found.betas, found.epsilon), (expected.betas, expected.epsilon));
+        for (found, expected) in found.corrections.into_iter().zip(expected.corrections) {
+            assert!((found / expected - 1.0).abs() < 1e-12, "{found} {expected}");
+        }
     }
 }
