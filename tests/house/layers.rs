@@ -510,8 +510,8 @@ fn no_files_import_one_another_in_a_circle() {
 
 /// Rooms and files of a backend from the lowest up; all others of its folder stand above them.
 const FLOORS: [(&str, &[&str]); 2] = [
-    ("backend/cuda", &["device", "memory", "session", "model", "photos", "stage"]),
-    ("backend/cpu", &["model", "stage"]),
+    ("backend/cuda", &["device", "primitive", "memory", "session", "model", "photos", "stage"]),
+    ("backend/cpu", &["model", "splat", "ellipsoid", "primitive", "stage"]),
 ];
 
 #[test]
