@@ -196,10 +196,8 @@ __device__ inline void step_views(const AdamArgs& a) {
     GeometryGradient sum = {};
     if (seen) {
         const Shape shape = shape_of<true>(a, gaussian, g);
-        SeenGradient next = seen_in(a, 0, gaussian);
         for (uint32_t v = 0; v < a.view_count; ++v) {
-            const SeenGradient of_view = next;
-            next = seen_in(a, v + 1, gaussian);  // read a view ahead
+            const SeenGradient of_view = seen_in(a, v, gaussian);
             if (of_view.slot == UNSEEN) continue;
             const float3 d_mean_by_color = normalize_bwd(offset_from(a.views[v], geometry.value),
                                                          lane_value(colors[v].d_direction));

@@ -79,6 +79,15 @@ fn survey<B: TrainDevice>(
     score(device, &model, rule)
 }
 
+/// The same but for the rounding of a mean in single precision, half a unit of 2⁻²³.
+fn assert_alike(found: Candidates, expected: Candidates) {
+    let known = |c: Candidates| c.absolute_min.unwrap();
+    let error = (known(found) / known(expected) - 1.0).abs();
+    assert!(error <= f64::from(f32::EPSILON), "{found:?} {expected:?}");
+    let absolute_min = expected.absolute_min;
+    assert_eq!(Candidates { absolute_min, ..found }, expected);
+}
+
 fn candidates_are_those_that_a_sort_finds<B: TrainDevice>(device: &mut B) {
     for count in [1, 2, 33, 1021, 70_001, 1_000_003] {
         let start = start(count, 0.8);
@@ -87,7 +96,7 @@ fn candidates_are_those_that_a_sort_finds<B: TrainDevice>(device: &mut B) {
             let rule = DensifyRule { gradient_min, ..RULE };
             let found = survey(device, &start, &rule);
             assert_eq!(found.count(), candidates(&start, &rule), "{count} at {gradient_min}");
-            assert_eq!(found, survey(&mut Cpu::<f32>::new(), &start, &rule));
+            assert_alike(found, survey(&mut Cpu::<f32>::new(), &start, &rule));
         }
         let plain = DensifyRule { with_quantile: false, ..RULE };
         let more = survey(device, &start, &RULE).count() > survey(device, &start, &plain).count();
