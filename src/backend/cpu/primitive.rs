@@ -57,7 +57,7 @@ pub(super) enum Feature {
     Filter3d,
     /// Move at random after a step.
     Noise,
-    /// Be drawn to opacity and scale by weights on their means.
+    /// Be regularised by mean opacity and mean scale.
     Regularisers,
     /// Show depths and normals, and be compared at samples.
     Surfaces,
