@@ -510,7 +510,7 @@ fn no_files_import_one_another_in_a_circle() {
 
 /// Rooms and files of a backend from the lowest up; all others of its folder stand above them.
 const FLOORS: [(&str, &[&str]); 2] = [
-    ("backend/cuda", &["device", "primitive", "memory", "session", "model", "photos", "stage"]),
+    ("backend/cuda", &["device", "memory", "primitive", "session", "model", "photos", "stage"]),
     ("backend/cpu", &["model", "splat", "ellipsoid", "primitive", "stage"]),
 ];
 

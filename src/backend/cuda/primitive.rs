@@ -28,7 +28,7 @@ pub enum Capability {
     Filter3d,
     /// Move at random after a step.
     Noise,
-    /// Be drawn to opacity and scale by weights on their means.
+    /// Be regularised by mean opacity and mean scale.
     Regularisers,
     /// Show depths and normals, and be compared at samples.
     Surfaces,

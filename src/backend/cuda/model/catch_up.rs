@@ -18,6 +18,7 @@ pub(crate) fn catch_up<P: Primitive>(
     model: &mut Model<P>,
 ) -> Result<(), DeviceError> {
     let Some(table) = P::SCHEMA.tables.iter().position(|table| table.is_lazy) else {
+        model.momentum.mark_caught_up();
         return Ok(());
     };
     let lane_blocks = model.len().div_ceil(LANES);
