@@ -98,6 +98,23 @@ pub struct Value {
     pub name: &'static str,
     /// Its place among the sums; logs have values in this order.
     pub place: u32,
+    /// What its sum is divided by.
+    pub over: Over,
+}
+
+/// What a value is the mean over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Over {
+    /// The pixels of the view.
+    Pixels,
+    /// Their channels.
+    Channels,
+    /// The windows of the structural similarity, channel by channel.
+    Windows,
+    /// The Gaussians that the view sees.
+    Seen,
+    /// The samples.
+    Samples,
 }
 
 impl Inputs {
@@ -133,19 +150,33 @@ impl Term {
 
     /// What it reports, in the order of logs.
     pub const fn values(&self) -> &'static [Value] {
-        const fn value(name: &'static str, place: u32) -> Value {
-            Value { name, place }
+        const fn value(name: &'static str, place: u32, over: Over) -> Value {
+            Value { name, place, over }
         }
         match self {
             Self::Photometric { .. } => {
-                const { &[value("l1", VALUE_L1), value("ssim", VALUE_SSIM)] }
+                const {
+                    &[
+                        value("l1", VALUE_L1, Over::Channels),
+                        value("ssim", VALUE_SSIM, Over::Windows),
+                    ]
+                }
             }
-            Self::InverseDepth => const { &[value("depth_l1", VALUE_DEPTH_L1)] },
-            Self::DepthNormal { .. } => const { &[value("dn", VALUE_DN)] },
-            Self::Entropy => const { &[value("entropy", VALUE_ENTROPY)] },
-            Self::Density => const { &[value("density", VALUE_DENSITY)] },
-            Self::Normal => const { &[value("normal", VALUE_NORMAL)] },
-            Self::Sdf { .. } => const { &[value("sdf", VALUE_SDF)] },
+            Self::InverseDepth => const { &[value("depth_l1", VALUE_DEPTH_L1, Over::Pixels)] },
+            Self::DepthNormal { .. } => const { &[value("dn", VALUE_DN, Over::Pixels)] },
+            Self::Entropy => const { &[value("entropy", VALUE_ENTROPY, Over::Seen)] },
+            Self::Density => const { &[value("density", VALUE_DENSITY, Over::Samples)] },
+            Self::Normal => const { &[value("normal", VALUE_NORMAL, Over::Samples)] },
+            Self::Sdf { .. } => const { &[value("sdf", VALUE_SDF, Over::Samples)] },
+        }
+    }
+
+    /// The derivative of [`Self::loss`] by the value at this place.
+    pub fn d_loss(&self, place: u32) -> f64 {
+        match (self, place) {
+            (Self::Photometric { lambda_dssim }, VALUE_L1) => 1.0 - lambda_dssim,
+            (Self::Photometric { lambda_dssim }, VALUE_SSIM) => -lambda_dssim,
+            _ => 1.0,
         }
     }
 
@@ -320,6 +351,20 @@ mod tests {
         let mut terms = Terms::default();
         ALL.iter().for_each(|&term| terms.add(term, 0.5));
         terms.sampled_by(SampleRule { count: 3, seed: 1, iteration: 1 })
+    }
+
+    #[test]
+    fn the_derivative_by_a_value_is_the_change_of_the_loss() {
+        for term in ALL {
+            for value in term.values() {
+                let mut means = [0.25; TERM_VALUES as usize];
+                let before = term.loss(&means);
+                means[value.place as usize] += 1.0;
+                // The loss is linear: what is left is rounding.
+                let change = term.loss(&means) - before;
+                assert!((change - term.d_loss(value.place)).abs() < 1e-12, "{}", value.name);
+            }
+        }
     }
 
     #[test]

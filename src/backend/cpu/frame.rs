@@ -158,11 +158,8 @@ impl<R: Real, S: Trainable, P: Drawable> Frame<R, S, P> {
                     let rule = (*weight, by_opacity);
                     normals = Some(normals::compare(&self.canvas, &self.view.viewpoint, rule));
                 }
-                Term::Photometric { .. }
-                | Term::Entropy
-                | Term::Density
-                | Term::Normal
-                | Term::Sdf { .. } => {}
+                // Of the colours, or at samples.
+                _ => {}
             }
         }
         means[VALUE_DEPTH_L1 as usize] = depths.as_ref().map_or(0.0, |depths| depths.l1);

@@ -1,7 +1,9 @@
 //! Stage `loss`: (1 - λ) L1 + λ (1 - SSIM) against the photograph, its gradient, and the metrics of a
 //! render.
 
-use crate::abi::terms::{SUM_SQUARED, TERM_VALUES, Term, Terms, VALUE_L1, VALUE_SSIM, Weighted};
+use crate::abi::terms::{
+    At, Over, SUM_SQUARED, TERM_VALUES, Terms, VALUE_L1, VALUE_SSIM, Weighted,
+};
 use crate::abi::{Camera, LOSS_COLUMNS, LOSS_ROWS, LOSS_TAPS, LossArgs, Out};
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer};
@@ -31,6 +33,17 @@ impl LossCounts {
         let windows = times(size.map(|side| side - 2 * margin)) * 3.0;
         Self { pixels, values: pixels * 3.0, windows }
     }
+
+    /// What a mean over these is divided by.
+    pub(crate) fn over(&self, over: Over) -> f64 {
+        match over {
+            Over::Pixels => self.pixels,
+            Over::Channels => self.values,
+            Over::Windows => self.windows,
+            // They have none at pixels.
+            Over::Seen | Over::Samples => 1.0,
+        }
+    }
 }
 
 /// Adds up the terms of an image's colours, and leaves their gradient in `d_image`.
@@ -44,10 +57,10 @@ pub(crate) fn loss(
     let begun = session.timers.begin(Stage::Loss, &session.stream)?;
     let counts = LossCounts::of(camera.size);
     let mut d_values = [0.0; TERM_VALUES as usize];
-    for Weighted { term, weight } in terms.active() {
-        if let Term::Photometric { lambda_dssim } = term {
-            d_values[VALUE_L1 as usize] = f32::of(weight * (1.0 - lambda_dssim) / counts.values);
-            d_values[VALUE_SSIM as usize] = f32::of(-weight * lambda_dssim / counts.windows);
+    for Weighted { term, weight } in terms.active_at(At::Pixels) {
+        for value in term.values() {
+            let d_mean = weight * term.d_loss(value.place);
+            d_values[value.place as usize] = f32::of(d_mean / counts.over(value.over));
         }
     }
     launch(session, (image, camera), target, (d_values, Some(d_image)))?;

@@ -2,10 +2,7 @@
 //! host.
 
 use super::loss::LossCounts;
-use crate::abi::terms::{
-    Means, TERM_VALUES, VALUE_DENSITY, VALUE_DEPTH_L1, VALUE_DN, VALUE_ENTROPY, VALUE_L1,
-    VALUE_NORMAL, VALUE_SDF, VALUE_SSIM, Weighted,
-};
+use crate::abi::terms::{Means, Over, TERM_VALUES, Weighted};
 use crate::backend::cuda::memory::status::Report;
 use crate::backend::{DeviceError, LossValues, Pending};
 
@@ -27,12 +24,7 @@ impl PendingLosses {
     /// Those of terms at the pixels of an image of this size.
     pub(crate) fn of_pixels(report: Report, terms: Vec<Weighted>, size: [u32; 2]) -> Self {
         let image = LossCounts::of(size);
-        let mut counts = [1.0; TERM_VALUES as usize];
-        counts[VALUE_L1 as usize] = image.values;
-        counts[VALUE_SSIM as usize] = image.windows;
-        counts[VALUE_DEPTH_L1 as usize] = image.pixels;
-        counts[VALUE_DN as usize] = image.pixels;
-        Self { report: Some(report), terms, counts }
+        Self::new(report, terms, |over| image.over(over))
     }
 
     /// Those of terms at samples of a view that sees so many Gaussians.
@@ -41,10 +33,16 @@ impl PendingLosses {
         terms: Vec<Weighted>,
         (seen, samples): (usize, u32),
     ) -> Self {
+        Self::new(report, terms, |over| match over {
+            Over::Seen => seen.max(1) as f64,
+            _ => f64::from(samples.max(1)),
+        })
+    }
+
+    fn new(report: Report, terms: Vec<Weighted>, count: impl Fn(Over) -> f64) -> Self {
         let mut counts = [1.0; TERM_VALUES as usize];
-        counts[VALUE_ENTROPY as usize] = seen.max(1) as f64;
-        for place in [VALUE_DENSITY, VALUE_NORMAL, VALUE_SDF] {
-            counts[place as usize] = f64::from(samples.max(1));
+        for value in terms.iter().flat_map(|weighted| weighted.term.values()) {
+            counts[value.place as usize] = count(value.over);
         }
         Self { report: Some(report), terms, counts }
     }
