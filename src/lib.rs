@@ -51,23 +51,31 @@
 //!
 //! # Recipes
 //!
-//! **Add an option.** `config/options.rs`: one entry with help, default and range (`config/declare.rs`
-//! explains it; the scene has `config/scene.rs`, the coarse stage `config/sugar.rs`; memory, output and
-//! device have `config/run_options.rs`). Then the file that uses it. `SPLAT_UPDATE_CONFIGS=1 cargo test --test house
-//! configs` writes `configs/default.toml`. A rule about two options stands in `config/validate.rs`.
+//! **Add an option.** `config/options.rs`: one entry with help, default, range (a function of
+//! `config/values.rs`) and when it has no effect (`idle`); `config/declare.rs` explains all of these. The
+//! scene's options are in `config/scene.rs`, the coarse stage's in `config/sugar.rs`, those of memory,
+//! output and device in `config/run_options.rs`. Then the file that uses it.
+//! `SPLAT_UPDATE_CONFIGS=1 cargo test --test house configs` writes `configs/default.toml`. A rule about two
+//! options stands in `config/validate.rs`. An option without a default gets a value in `house/configs.rs`.
 //!
-//! **Add a loss term.** `abi/terms.rs`: a variant of `Term` with its values and what it needs.
-//! `train/terms.rs`: a row with its weight and the iterations in which it is on. `config/options.rs`: its
-//! weight. A term of colours is then computed in `backend/cpu/stage/loss.rs`, `backend/cuda/stage/loss.rs`
-//! and `kernels/loss.cu`; another has files of its own there, and is called from `backend/cpu/frame.rs` and
-//! `backend/cuda/frame/`. Logs have its values by its keys. Tests: differences of the CPU in
-//! `tests/spec/gradients.rs`, CPU against GPU in `tests/gpu/`. Buffers that it needs are slots in
-//! `layout/`.
+//! **Add a loss term.** `abi/terms.rs`: a variant of `Term`, and a place for each of its values after
+//! those that there are, with what the value is a mean over and the loss's derivative by it.
+//! `train/terms.rs`: a row with its weight and the iterations in which it is on. `config/options.rs`: the
+//! weight, an option as above. A term of colours (as the camera changed them, under the mask) is
+//! computed in `backend/cpu/stage/loss.rs` and in `kernels/loss.cu`; there `d_values` has the derivative
+//! over the count, and `PLACES`, `Sums` and `warp_sums` take its sum. Another term has files of its own
+//! beside these, and is called from `backend/cpu/frame.rs` and `backend/cuda/frame/score.rs`; its buffers
+//! are slots in `layout/`. Logs have its values by their names. Tests: differences of the CPU in
+//! `tests/spec/gradients.rs`, CPU against GPU in `tests/gpu/parity_step.rs`.
 //!
-//! **Add a strategy.** `train/strategy/x.rs`: an implementation of `Strategy`, written with the scores,
-//! selections and edits of the backend. `train/strategy/mod.rs`: one row. `config/strategy.rs`: a variant of
-//! `Strategy`. A score that the backend does not have is a statistic of `kernels/blend.cu` and of
-//! `backend/{cpu,cuda}/stage/blend.rs`.
+//! **Add a strategy.** `train/strategy/x.rs`: an implementation of the trait in
+//! `train/strategy/interface.rs`, written with the scores, picks and edits of `backend/edit.rs`.
+//! `mcmc.rs` stands alone; one that grows by gradients takes its round from `growth.rs`.
+//! `train/strategy/mod.rs`: `mod` and a row. `config/strategy.rs`: a variant with its help, the values of
+//! options that it brings, and which options it takes; then write `configs/default.toml`, as above. A
+//! score that the backend does not have: a variant of `ScoreRule`, computed in
+//! `backend/{cpu,cuda}/stage/densify.rs` and `kernels/densify.cu`; what it gathers in the backward pass is a
+//! statistic of `kernels/maps.cuh`. Tests: beside it, and whole runs in `tests/program/strategies.rs`.
 //!
 //! **Add a primitive.** `model/x.rs`: its values and its schema (spaces, tables, columns, of
 //! `layout/schema.rs`). `backend/cpu/x.rs`: `Drawable`, its projection to a splat and the derivative of

@@ -163,7 +163,7 @@ pub struct Edited {
 pub enum Adjust {
     /// Lowers every opacity, as it is through the 3D filter where there is one, to at most this, and
     /// forgets the opacities' moments.
-    OpacityCeiling(f64),
+    ResetOpacity(f64),
 }
 
 /// Density control of one kind of primitive.

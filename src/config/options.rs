@@ -30,13 +30,13 @@ const NO_EXPOSURE: Idle<Config> =
     Idle::When { is: |config| !config.optimize.exposure, words: "without --exposure" };
 const NO_DEPTHS: Idle<Config> =
     Idle::When { is: |config| config.scene.depths.is_none(), words: "without --depths" };
-const NO_MCMC: Idle<Config> = Idle::When {
-    is: |config| config.densify.strategy != Strategy::Mcmc,
-    words: "without --strategy mcmc",
+const NO_NOISE: Idle<Config> = Idle::When {
+    is: |config| !config.densify.strategy.moves_at_random(),
+    words: "with a --strategy without random motion (mcmc has it)",
 };
-const MCMC: Idle<Config> = Idle::When {
-    is: |config| config.densify.strategy == Strategy::Mcmc,
-    words: "with --strategy mcmc",
+const NO_GRADIENTS: Idle<Config> = Idle::When {
+    is: |config| !config.densify.strategy.grows_by_gradient(),
+    words: "with a --strategy that does not grow by gradients",
 };
 const INIT: Idle<Config> =
     Idle::When { is: |config| config.optimize.init.is_some(), words: "with --init" };
@@ -269,14 +269,14 @@ options! {
         ///
         /// A reset lowers opacities to 0.01.
         #[arg(value_name = "N")]
-        opacity_reset_interval: u32 = 3000, is count, idle MCMC;
+        opacity_reset_interval: u32 = 3000, is count, idle NO_GRADIENTS;
 
         /// Mean screen gradient of a candidate
         ///
         /// Gaussians above it are cloned or split. The gradient is in screen space, where half the
         /// image is 1. If none is given, it is 8e-4 with --absgrad and 4e-4 with gof.
         #[arg(value_name = "G")]
-        densify_grad_threshold: f64 = 2e-4, is rate, idle MCMC;
+        densify_grad_threshold: f64 = 2e-4, is rate, idle NO_GRADIENTS;
 
         /// Sum absolute gradients (AbsGS)
         ///
@@ -291,19 +291,19 @@ options! {
         /// square of their depth. This leaves fewer floaters right before cameras. 0 turns it off.
         /// With gof it is 0.37 if none is given.
         #[arg(value_name = "SHARE")]
-        near_fade: f64 = 0.0, is share, idle MCMC;
+        near_fade: f64 = 0.0, is share, idle NO_GRADIENTS;
 
         /// With mcmc, rate of the noise
         ///
         /// It is measured in units of the positions' learning rate.
         #[arg(value_name = "RATE")]
-        noise_lr: f64 = 5e5, is rate, idle NO_MCMC;
+        noise_lr: f64 = 5e5, is rate, idle NO_NOISE;
 
         /// Largest scale that is cloned, not split
         ///
         /// As a share of the extent of the cameras.
         #[arg(value_name = "SHARE")]
-        percent_dense: f64 = 0.01, is share, idle MCMC;
+        percent_dense: f64 = 0.01, is share, idle NO_GRADIENTS;
 
         /// Never more Gaussians than this
         #[arg(

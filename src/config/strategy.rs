@@ -48,6 +48,26 @@ impl Strategy {
 
     /// Whether `absgrad` is an option of it.
     pub(super) fn takes_absgrad(self) -> bool {
-        self == Self::Adc
+        match self {
+            Self::Adc => true,
+            Self::Gof | Self::Mcmc => false,
+        }
+    }
+
+    /// Whether it adds Gaussians where gradients are high and resets opacities: what the options of both
+    /// are for.
+    pub(super) fn grows_by_gradient(self) -> bool {
+        match self {
+            Self::Adc | Self::Gof => true,
+            Self::Mcmc => false,
+        }
+    }
+
+    /// Whether it moves Gaussians at random after a step.
+    pub(super) fn moves_at_random(self) -> bool {
+        match self {
+            Self::Mcmc => true,
+            Self::Adc | Self::Gof => false,
+        }
     }
 }

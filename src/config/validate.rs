@@ -74,8 +74,8 @@ impl DensifyOptions {
         let absgrad = holds(
             !self.absgrad || self.strategy.takes_absgrad(),
             self.absgrad,
-            "false unless --strategy is adc: gof uses absolute gradients in its own way, mcmc uses \
-             none",
+            "false with this --strategy, which uses absolute gradients in its own way or not at all \
+             (adc takes them)",
         );
         named(Self::NAME, "absgrad", absgrad)
     }

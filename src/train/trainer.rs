@@ -323,7 +323,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         if let Some(adjust) = adjust {
             self.device.adjust(&mut self.model, &adjust)?;
             self.sink.on(&match adjust {
-                Adjust::OpacityCeiling(_) => Event::OpacityReset { iteration },
+                Adjust::ResetOpacity(_) => Event::OpacityReset { iteration },
             })?;
         }
         Ok(())

@@ -375,8 +375,8 @@ fn a_reset_lowers_the_opacities_that_the_processor_lowers() {
         let (mut cpu, mut cuda) = (Cpu::<f32>::new(), cuda());
         let mut on_cpu = cpu.restore(start.clone()).unwrap();
         let mut on_cuda = cuda.restore(start.clone()).unwrap();
-        cpu.adjust(&mut on_cpu, &Adjust::OpacityCeiling(0.01)).unwrap();
-        cuda.adjust(&mut on_cuda, &Adjust::OpacityCeiling(0.01)).unwrap();
+        cpu.adjust(&mut on_cpu, &Adjust::ResetOpacity(0.01)).unwrap();
+        cuda.adjust(&mut on_cuda, &Adjust::ResetOpacity(0.01)).unwrap();
         let snapshots = [cpu.snapshot(&mut on_cpu).unwrap(), cuda.snapshot(&mut on_cuda).unwrap()];
         assert_same(&snapshots[1], &snapshots[0], &start.parameters, "reset");
     }

@@ -266,7 +266,7 @@ fn a_reset_lowers_opacities_as_they_are_through_the_filter<B: TrainDevice>(devic
     device.step(&mut model, sums, &AdamStep::new(1, AT_REST)).unwrap();
     let before = device.snapshot(&mut model).unwrap();
     assert!(before.first_moments.opacity_logits.iter().any(|&moment| moment != 0.0));
-    device.adjust(&mut model, &Adjust::OpacityCeiling(0.01)).unwrap();
+    device.adjust(&mut model, &Adjust::ResetOpacity(0.01)).unwrap();
     let after = device.snapshot(&mut model).unwrap();
     let (opacities, lowered) = (through_the_filter(&before), through_the_filter(&after));
     let mut stayed = 0;

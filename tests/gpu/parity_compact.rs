@@ -331,8 +331,8 @@ fn rows_keep_their_colours_and_moments_where_they_are_moved() {
     let mut expected: Snapshot<Gaussians> = cpu.snapshot(&mut twin).unwrap();
     assert_same_rows(&snapshot(&mut device, &mut model), &expected, "reorder");
 
-    device.adjust(&mut model, &Adjust::OpacityCeiling(0.3)).unwrap();
-    cpu.adjust(&mut twin, &Adjust::OpacityCeiling(0.3)).unwrap();
+    device.adjust(&mut model, &Adjust::ResetOpacity(0.3)).unwrap();
+    cpu.adjust(&mut twin, &Adjust::ResetOpacity(0.3)).unwrap();
     expected = cpu.snapshot(&mut twin).unwrap();
     assert_same_rows(&snapshot(&mut device, &mut model), &expected, "lower opacities");
 

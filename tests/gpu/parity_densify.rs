@@ -220,7 +220,7 @@ fn a_reset_of_the_opacities_lowers_the_same_ones<B: TrainDevice>(device: &mut B)
     let mut model = observed(device);
     let before = device.snapshot(&mut model).unwrap();
     let ceiling = between(&opacities(&before.parameters), [0.4, 0.6]);
-    device.adjust(&mut model, &Adjust::OpacityCeiling(ceiling)).unwrap();
+    device.adjust(&mut model, &Adjust::ResetOpacity(ceiling)).unwrap();
     let after = device.snapshot(&mut model).unwrap();
     let (mut lowered, mut kept) = (0, 0);
     for (found, start) in

@@ -50,7 +50,7 @@ fn no_gaussians_at_all_are_drawn_and_moved<B: TrainDevice>(device: &mut B) {
         };
         assert_eq!(score(device, &model, &rule).count(), 0);
         densify(device, &mut model, &rule, 10).unwrap();
-        device.adjust(&mut model, &Adjust::OpacityCeiling(0.01)).unwrap();
+        device.adjust(&mut model, &Adjust::ResetOpacity(0.01)).unwrap();
         let snapshot = device.snapshot(&mut model).unwrap();
         assert_eq!(snapshot.parameters, none);
         let restored = device.restore(snapshot).unwrap();

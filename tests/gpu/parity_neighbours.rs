@@ -296,7 +296,7 @@ fn lists_know_when_rows_have_come_gone_or_changed_places<B: TrainDevice>(device:
         }),
         ("no births", false, 40, |device, model| multiply(device, model, &RELOCATE, 0).unwrap()),
         ("opacities", false, 40, |device, model| {
-            device.adjust(model, &Adjust::OpacityCeiling(0.5)).unwrap()
+            device.adjust(model, &Adjust::ResetOpacity(0.5)).unwrap()
         }),
         ("a prune", true, 32, |device, model| {
             assert_eq!(densify(device, model, &DENSIFY, 0).unwrap().removed, 8);

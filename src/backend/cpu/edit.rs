@@ -69,7 +69,7 @@ impl<R: Real> Edit<Gaussians> for Cpu<R> {
     }
 
     fn adjust(&mut self, model: &mut Model<R>, adjust: &Adjust) -> Result<(), DeviceError> {
-        let Adjust::OpacityCeiling(ceiling) = *adjust;
+        let Adjust::ResetOpacity(ceiling) = *adjust;
         if model.optional().filter_3d {
             smooth::reset_opacity(model, ceiling);
         } else {

@@ -81,10 +81,10 @@ pub(super) fn places<P: Primitive>() -> Result<usize, DeviceError> {
 }
 
 /// The model as a density in space; an error where its rows do not make up one and `feature` needs it.
-pub(super) fn density_field<'a, R: Real, P: Drawable>(
-    model: &'a Model<R, P>,
+pub(super) fn density_field<R: Real, P: Drawable>(
+    model: &Model<R, P>,
     feature: Feature,
-) -> Result<&'a dyn DensityField<R>, DeviceError> {
+) -> Result<&dyn DensityField<R>, DeviceError> {
     P::density_field(model).ok_or(unsupported::<P>(feature.words()))
 }
 

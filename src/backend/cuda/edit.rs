@@ -80,7 +80,7 @@ impl Edit<Gaussians> for Cuda {
     }
 
     fn adjust(&mut self, model: &mut Model, adjust: &Adjust) -> Result<(), DeviceError> {
-        let Adjust::OpacityCeiling(ceiling) = *adjust;
+        let Adjust::ResetOpacity(ceiling) = *adjust;
         if model.optional().filter_3d {
             smooth::reset_opacity(&self.session, model, ceiling)
         } else {

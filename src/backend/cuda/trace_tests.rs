@@ -213,7 +213,7 @@ impl Run {
         let cube = Cube { centre: [0.0; 3], half_side: 1.0 };
         self.device.reorder(model, &cube)?;
         self.record("reorder", |source| rounds::reorder(source, &model.size()));
-        self.device.adjust(model, &Adjust::OpacityCeiling(0.01))?;
+        self.device.adjust(model, &Adjust::ResetOpacity(0.01))?;
         if case.filter_3d {
             self.device.update_filter_3d(model, &[&case.view()], 0.2)?;
         }

@@ -93,6 +93,32 @@ impl GradientGrowth {
     }
 }
 
+/// A round in which as many of the candidates give birth as `births` says of their number and the memory
+/// allows. Where memory is short in spite of that, a round without births; and where even that is
+/// refused, none.
+pub(super) fn grow<D: Edit<Gaussians>>(
+    site: &mut Site<'_, D>,
+    score: &ScoreRule,
+    births: impl FnOnce(usize) -> usize,
+    rule: &EditRule,
+) -> Result<RoundReport, TrainError> {
+    let candidates = site.score(score)?;
+    let wanted = candidates.count();
+    let births = site.grant(births(wanted))?;
+    let picks = [Pick::Best(births), Pick::Best(0)];
+    let picks = if births > 0 { &picks[..] } else { &picks[1..] };
+    let done = site.edit(&candidates, picks, rule, "a round of density control is left out")?;
+    let refused = done.map_or(0, |done| wanted - done.copied - done.split);
+    let done = done.unwrap_or_default();
+    let counts = vec![
+        ("cloned", done.copied),
+        ("split", done.split),
+        ("refused", refused),
+        ("pruned", done.removed),
+    ];
+    Ok(RoundReport { event: "densified", counts })
+}
+
 impl<D: Edit<Gaussians>> Strategy<D> for GradientGrowth {
     fn observes(&self, iteration: u32) -> Option<Statistics> {
         self.rounds.may_follow(iteration).then_some(self.statistics)
@@ -106,26 +132,10 @@ impl<D: Edit<Gaussians>> Strategy<D> for GradientGrowth {
         self.rounds.is_due(span)
     }
 
-    /// A round with as many births as the cap and the memory allow. Where memory is short in spite of
-    /// that, a round without births; and where even that is refused, none.
     fn round(&self, site: &mut Site<'_, D>) -> Result<RoundReport, TrainError> {
-        let candidates = site.score(&self.rule)?;
-        let wanted = candidates.count();
-        let births = site.grant(wanted.min(self.room(site.len())))?;
-        let picks = [Pick::Best(births), Pick::Best(0)];
-        let picks = if births > 0 { &picks[..] } else { &picks[1..] };
+        let most = self.room(site.len());
         let rule = self.edit_rule(site.iteration());
-        let done =
-            site.edit(&candidates, picks, &rule, "a round of density control is left out")?;
-        let refused = done.map_or(0, |done| wanted - done.copied - done.split);
-        let done = done.unwrap_or_default();
-        let counts = vec![
-            ("cloned", done.copied),
-            ("split", done.split),
-            ("refused", refused),
-            ("pruned", done.removed),
-        ];
-        Ok(RoundReport { event: "densified", counts })
+        grow(site, &self.rule, |candidates| candidates.min(most), &rule)
     }
 
     /// Opacities are reset every interval, and once more where density control begins over white.
@@ -133,7 +143,7 @@ impl<D: Edit<Gaussians>> Strategy<D> for GradientGrowth {
         let first = self.first_reset.filter(|&first| span.hits(first));
         let mut resets = first.into_iter().chain(span.multiple(self.reset_interval));
         let is_due = resets.any(|reset| self.rounds.may_follow(reset));
-        is_due.then_some(Adjust::OpacityCeiling(RESET_OPACITY))
+        is_due.then_some(Adjust::ResetOpacity(RESET_OPACITY))
     }
 
     fn shape(&self) -> RoundShape {

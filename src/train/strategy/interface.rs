@@ -29,7 +29,7 @@ pub trait Strategy<D: Edit<Gaussians>> {
     /// What is done to all Gaussians after a step and the round that is due then.
     fn adjust(&self, span: Span) -> Option<Adjust>;
 
-    /// What a round takes of the memory.
+    /// What a round takes of the memory, as `splat plan` has it.
     fn shape(&self) -> RoundShape;
 }
 
@@ -81,7 +81,7 @@ impl<'a, D: Edit<Gaussians>> Site<'a, D> {
         self.len() == 0
     }
 
-    /// Of so many births, as many as there is memory for.
+    /// Of so many births, as many as there is memory for. `--max-points` is the strategy's own affair.
     pub fn grant(&mut self, wanted: usize) -> Result<usize, TrainError> {
         Ok(self.device.grant_births(self.model, wanted)?)
     }

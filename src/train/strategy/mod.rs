@@ -1,8 +1,5 @@
 //! Strategies of density control: when Gaussians are added, moved and removed, and which. The device
-//! does it.
-//!
-//! A strategy is one file here, one row of [`of`], and its name with what it implies for other options in
-//! `config/strategy.rs`.
+//! does it. `src/lib.rs` says how one is added.
 
 mod adc;
 mod gof;
