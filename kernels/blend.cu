@@ -13,7 +13,7 @@
 // state kept, deciding by the same functions as forward, and notes two numbers per splat, the weight
 // of its colour and the gradient of its exponent; then a lane is half of a splat and adds them up
 // over the pixels. So nothing is reduced across lanes but halves, and the warp adds its sums to the
-// splats' gradients without waiting for others.
+// splats' gradients (`SplatGradient`) without waiting for others.
 //
 // Variants are instances of the same templates, so that what they add costs nothing where no one asks
 // for it: statistics for density control, and maps drawn beside the colours. `maps.cuh` has them. What a
@@ -23,7 +23,8 @@
 // splat_from_instance [instances], ranges [tiles], image and d_image [h, w, 3], blended,
 // inverse_depths and d_inverse_depths [h, w], surface and d_surface [h, w, 4], reached [tiles, PARTS],
 // chunks [chunks, 2], states [instances / BLEND_CHUNK + 1, PARTS, WARP, 4],
-// surface_states the same, depth_states [instances / BLEND_CHUNK + 1, PARTS, WARP], hits [instances / WARP + tiles + 1, PARTS].
+// surface_states the same, depth_states [instances / BLEND_CHUNK + 1, PARTS, WARP],
+// hits [instances / WARP + tiles + 1, PARTS].
 
 #include <type_traits>
 

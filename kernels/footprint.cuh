@@ -1,13 +1,17 @@
 // What pixels meet of a primitive that is projected to a view. `blend` is a template over it; it asks
 // for
-//   QUADS           steps of 16 bytes of a record, and of a record of gradients; the last holds the colour
+//   QUADS           steps of 16 bytes of a record, and of a record of gradients; the last holds the
+//                   colour, and of gradients the depth's
 //   load(record)    what decides where the primitive is seen, and its depth() along the view axis
 //   reaches_part    whether pixels of a part may see it
 //   row_of          all that pixels need, and a number, as a Row; Rows<N> are staged for a warp
 //   unseen_row      one that leaves every pixel as it is
 //   pixel_alpha     the opacity of a row in a pixel; the same in both passes
-//   Shape           what of a row the moments need
+//   Shape           what of a row the moments need, and its number()
+//   Offsets         where a part's pixels are from it
 //   Line, Moments   sums over a line of pixels, and over all, of the gradients of the exponent
+//     slope_x, slope_y            the exponent's slopes in a pixel of the line
+//     add_halves                  adds the two halves of a splat
 //     store_first, store_second   add them to a record of gradients
 #pragma once
 

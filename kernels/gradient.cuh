@@ -9,8 +9,8 @@ static_assert(sizeof(SplatGradient) == RECORD_WIDTH * sizeof(float), "a record")
 static_assert(offsetof(SplatGradient, d_conic) == sizeof(float4), "the second quad");
 static_assert(offsetof(SplatGradient, d_color) == 2 * sizeof(float4), "the third quad");
 
-// The three quads of a record: centre x y, opacity, absolute x; conic, absolute y; colour, inverse
-// depth.
+// The three quads of a record: centre x y, the opacity's logarithm, absolute x; conic, absolute y;
+// colour, depth.
 __device__ inline float4* gradient_quads(float* records, uint32_t slot) {
     return reinterpret_cast<float4*>(records) + uint64_t{slot} * (RECORD_WIDTH / 4);
 }

@@ -1,5 +1,5 @@
 // What the backward pass of `blend` finds besides the gradients of colours, centres, conics and
-// opacities: statistics for density control, and gradients of and from what was drawn beside the
+// logarithms of opacities: statistics for density control, and gradients of and from what was drawn beside the
 // colours. Each is a policy of the kernel's templates, so that a variant pays for its own alone.
 #pragma once
 

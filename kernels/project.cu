@@ -1,4 +1,4 @@
-// project: primitives to splats, colour included. one thread per row, as `project.cuh` says.
+// project: primitives to splats, colour included. One thread per row, as `project.cuh` says.
 // The splats of those that the view sees are appended to a compact list,
 // whose order within a block of threads is that of the Gaussians, between blocks that of arrival.
 // Shapes: geometry [lane blocks, 11, 32], sh and its moments as `state.cuh` says, splats and what

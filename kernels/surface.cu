@@ -4,8 +4,8 @@
 // `regularise_entropy` has one per Gaussian that is seen; in `regularise_16` and `regularise_32` a
 // sample has so many lanes, and a lane is one neighbour of the Gaussian that the sample is taken of.
 // Nothing of a pair of the two is kept: the lanes' sums are those over the neighbours.
-// Distances from the surface that the view's depths show are compared in `regularise_shown`, behind the
-// backward pass, and before it in `compare_shown`, the same samples, for the gradient of the depths.
+// Distances from the surface that the view's depths show are compared in `regularise_shown_*`, behind the
+// backward pass, and before it in `compare_shown_*`, the same samples, for the gradient of the depths.
 // `find_farthest` has one thread per splat, `show_depths` one per pixel, `count_near` and `list_near` are
 // as `count_seen` and `list_seen`.
 // Shapes: geometry [lane blocks, 11, 32], near [n, list_len], d_geometry [n, 12], rows [seen],

@@ -2,9 +2,9 @@
 //!
 //! Modules stand in the order of data flow; a module uses only those above it.
 //!
-//! The stages of an iteration have one name in every column; a file `x.rs` of
-//! `backend/cpu/stage/` has its twins `x.rs` in `backend/cuda/stage/` and `x.cu` in `kernels/`, and
-//! `tests/gpu/parity_*` compares them:
+//! A stage has one name everywhere: it is a file `x.rs` in `backend/cpu/stage/` and in
+//! `backend/cuda/stage/`, and `x.cu` in `kernels/`; other files there are parts of a stage.
+//! `tests/gpu/parity_*` compares the devices:
 //!
 //! | stage | mathematics | file |
 //! |---|---|---|
@@ -14,12 +14,14 @@
 //! | change colours as the camera did | `math/appearance.rs` | `appearance.rs` |
 //! | compare with the photograph | `math/ssim.rs` | `loss.rs` |
 //! | compare with it by a network's features | `perceptual/` | `lpips.rs` |
+//! | compare inverse depths with a map of them | | `depth.rs` |
 //! | compare drawn depths with drawn normals | `math/normals.rs` | `normals.rs` |
 //! | step down the gradient | `math/adam.rs` | `adam.rs` |
 //! | clone, split and prune | `math/quantile.rs` | `densify.rs` |
 //! | move and copy by chance | `math/relocate.rs` | `relocate.rs` |
 //! | find the nearest centres | | `neighbours.rs` |
 //! | have Gaussians lie on surfaces | `math/field.rs`, `math/lookup.rs` | `surface.rs` |
+//! | widen Gaussians by a 3D filter | `math/filter.rs` | `smooth.rs` |
 //! | put neighbours side by side | `math/morton.rs` | `reorder.rs` |
 //!
 //! # Glossary
@@ -51,20 +53,23 @@
 //!
 //! # Recipes
 //!
+//! Paths are below `src/`, but for those that begin with `kernels/`, `tests/` or `configs/`.
+//!
 //! **Add an option.** `config/options.rs`: one entry with help, default, range (a function of
 //! `config/values.rs`) and when it has no effect (`idle`); `config/declare.rs` explains all of these. The
 //! scene's options are in `config/scene.rs`, the coarse stage's in `config/sugar.rs`, those of memory,
 //! output and device in `config/run_options.rs`. Then the file that uses it.
 //! `SPLAT_UPDATE_CONFIGS=1 cargo test --test house configs` writes `configs/default.toml`. A rule about two
-//! options stands in `config/validate.rs`. An option without a default gets a value in `house/configs.rs`.
+//! options stands in `config/validate.rs`. An option without a default gets a value in `tests/house/configs.rs`.
 //!
-//! **Add a loss term.** `abi/terms.rs`: a variant of `Term`, and a place for each of its values after
-//! those that there are, with what the value is a mean over and the loss's derivative by it.
+//! **Add a loss term.** `abi/terms.rs`: a variant of `Term` (the compiler asks for its arms), and a place for each
+//! of its values after those that there are, with what the value is a mean over and the loss's derivative
+//! by it.
 //! `train/terms.rs`: a row with its weight and the iterations in which it is on. `config/options.rs`: the
 //! weight, an option as above. A term of colours (as the camera changed them, under the mask) is
 //! computed in `backend/cpu/stage/loss.rs` and in `kernels/loss.cu`; there `d_values` has the derivative
 //! over the count, and `PLACES`, `Sums` and `warp_sums` take its sum. Another term has files of its own
-//! beside these, and is called from `backend/cpu/frame.rs` and `backend/cuda/frame/score.rs`; its buffers
+//! beside these (a kernel, as below), and is called from `backend/cpu/frame.rs` and `backend/cuda/frame/score.rs`; its buffers
 //! are slots in `layout/`. Logs have its values by their names. Tests: differences of the CPU in
 //! `tests/spec/gradients.rs`, CPU against GPU in `tests/gpu/parity_step.rs`.
 //!
@@ -81,15 +86,18 @@
 //! `layout/schema.rs`). `backend/cpu/x.rs`: `Drawable`, its projection to a splat and the derivative of
 //! that; `DensityField`, if surface terms, noise and regularisers should work on it. A splat that is not an
 //! ellipse also changes `backend/cpu/splat.rs` and `backend/cpu/stage/{bin,blend}.rs`.
-//! `kernels/x.cu`: what `project.cuh` and `adam.cuh` ask of a primitive (`primitive.cuh` has the list),
-//! and one instance of `project` and of `step`. `backend/cuda/primitive.rs`: `CudaPrimitive`, which names
+//! `kernels/x.cu`: what `project.cuh` and `adam.cuh` ask of a primitive (the heads of `primitive.cuh`
+//! and of `step` in `adam.cuh` have the lists), one instance of `project` and of `step`, and for several
+//! views a step a kernel of its own. `backend/cuda/primitive.rs`: `CudaPrimitive`, which names
 //! these kernels and says what they can do; a request for more is an error. A record that is not an
-//! ellipse also needs a footprint (`footprint.cuh`), and instances of bin and blend. Model memory,
+//! ellipse also needs a footprint (`footprint.cuh`), instances of bin and blend with rows in
+//! `backend/cuda/device/launch.rs`, and their names in `CudaPrimitive`, which has none of these yet. Model memory,
 //! checkpoints, PLY, reordering and neighbours follow the schema. `tests/common/isotropic*.rs` and
 //! `tests/gpu/isotropic.cu` are an example.
 //!
 //! **Add a kernel.** `kernels/x.cu`: head comment, helpers, kernels. `abi/x.rs`: one argument struct for
-//! each kernel. `backend/cpu/stage/x.rs` and `backend/cuda/stage/x.rs`: the stage, of the same name.
+//! each kernel; `abi/mod.rs`: the module, what it exports, and its line in `header`.
+//! `backend/cuda/device/launch.rs`: a row of `kernels!`. The build finds `.cu` files by itself. `backend/cpu/stage/x.rs` and `backend/cuda/stage/x.rs`: the stage, of the same name.
 //! `layout/`: its buffers. A row in the table above, and a test in `tests/gpu/` that compares both backends.
 
 pub mod math;

@@ -15,8 +15,8 @@ constants! {
 abi! {
     /// What steps without a gradient do to the colours, as `lazy_adam.cuh` uses it.
     pub struct LazyAdam {
-        /// `MOMENTUM_STEPS` of them: by how much a constant coefficient moves in so many steps up to now, in units of its first
-        /// moment over the root of its second.
+        /// `MOMENTUM_STEPS` of them: by how much a constant coefficient moves in so many steps up to
+        /// now, in units of its first moment over the root of its second.
         pub drift_dc: [f32; 128],
         /// The same of the other coefficients.
         pub drift_rest: [f32; 128],
@@ -48,6 +48,7 @@ abi! {
 
     /// `adam` and `adam_compact`: a step of every parameter. `adam_extended` and
     /// `adam_extended_compact`: with filters, inverse depths, surfaces, regularisers and noise.
+    /// `adam_views` and `adam_views_compact`: the same down the mean gradient of several views.
     pub struct AdamArgs<'a> {
         /// [lane blocks, 11, 32]
         pub geometry: Out<'a, f32>,
@@ -79,8 +80,8 @@ abi! {
         pub noise_key: u64,
         /// What colours that were left behind have missed.
         pub lazy: LazyAdam,
-        /// Learning rates over the first moment's bias correction: means, log-scales, quaternions,
-        /// opacity logits, colours, harmonics.
+        /// Learning rates of the schema's columns over the first moment's bias correction; of Gaussians:
+        /// means, log-scales, quaternions, opacity logits, colours, harmonics.
         pub rates: [f32; 6],
         /// Decay of the first moment.
         pub beta_1: f32,

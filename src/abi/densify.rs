@@ -62,8 +62,7 @@ abi! {
     pub struct ObserveArgs<'a> {
         /// [visible, 12]
         pub splats: In<'a, f32>,
-        /// [visible, 12]: the first two are the gradient of the centre per px, numbers 3 and 7 the sums
-        /// of its absolute values.
+        /// `SplatGradient` of each splat; [visible, 12].
         pub gradients: In<'a, f32>,
         /// Of each row its centre and then more, [lane blocks, `width`, 32]; looked at where there is a
         /// `fade_depth`.
@@ -170,7 +169,7 @@ abi! {
         pub log_shrink: f32,
     }
 
-    /// `judge`: flags the rows that stay.
+    /// `mark_survivors`: flags the rows that stay.
     pub struct SurvivorsArgs<'a> {
         /// [lane blocks, 11, 32]
         pub geometry: In<'a, f32>,

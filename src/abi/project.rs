@@ -10,7 +10,7 @@ constants! {
 }
 
 abi! {
-    /// `project_fwd` and `project_fwd_compact`: Gaussians to splats. `project_fwd_extended` and
+    /// `project_fwd` and `project_fwd_compact`: rows to splats. `project_fwd_extended` and
     /// `project_fwd_extended_compact`: with the filters of the model and the view.
     pub struct ProjectArgs<'a> {
         /// [lane blocks, 11, 32]

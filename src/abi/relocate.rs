@@ -50,7 +50,7 @@ abi! {
         pub reserved: u32,
     }
 
-    /// `share_out`: gives each row that is copied its share of opacity and scale.
+    /// `split_opacity`: gives each row that is copied its share of opacity and scale.
     pub struct SplitOpacityArgs<'a> {
         /// All rows.
         pub tables: [Out<'a, u32>; TABLES as usize],

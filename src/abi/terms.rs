@@ -368,6 +368,16 @@ mod tests {
     }
 
     #[test]
+    fn means_are_over_what_there_is_where_a_term_is_evaluated() {
+        for term in ALL {
+            for value in term.values() {
+                let of_pixels = matches!(value.over, Over::Pixels | Over::Channels | Over::Windows);
+                assert_eq!(of_pixels, term.at() == At::Pixels, "{}", value.name);
+            }
+        }
+    }
+
+    #[test]
     fn every_value_has_a_place_and_a_name_of_its_own() {
         let values: Vec<Value> = ALL.iter().flat_map(|term| term.values()).copied().collect();
         assert_eq!(values.len(), TERM_VALUES as usize);

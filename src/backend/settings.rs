@@ -108,8 +108,8 @@ pub struct Wants {
     pub inputs: Inputs,
     /// What changes the colours before they are compared.
     pub compensation: Option<Compensation>,
-    /// Whether the step takes other views, too. The device then keeps no more of the view than that
-    /// needs.
+    /// Whether the step takes other views, too: the device then gives back at once what a step needs
+    /// nothing of.
     pub in_batch: bool,
 }
 

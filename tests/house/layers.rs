@@ -5,8 +5,17 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// No file is longer; most are under 400.
-const LINES: usize = 600;
+/// No file of `src` and `kernels` is longer but those named.
+const LINES: usize = 400;
+
+/// Longer files, each with its reason.
+const LONG: [(&str, &str); 2] = [
+    (
+        "src/backend/cuda/stage/densify.rs",
+        "the steps of a round, in which memory is taken in order",
+    ),
+    ("src/abi/terms.rs", "the one list of terms, with the tests that hold it together"),
+];
 
 fn source() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
@@ -133,11 +142,24 @@ fn modules_use_only_those_above_them() {
 
 #[test]
 fn no_file_is_long() {
-    let long: Vec<_> = files_below(&source())
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let rust = files_below(&source());
+    let mut lines: Vec<_> = rust
         .into_iter()
-        .map(|(relative, text)| (relative, text.lines().count()))
-        .filter(|(_, lines)| *lines > LINES)
+        .map(|(relative, text)| (Path::new("src").join(relative), text.lines().count()))
         .collect();
+    for entry in fs::read_dir(root.join("kernels")).unwrap() {
+        let path = entry.unwrap().path();
+        let text = fs::read_to_string(&path).unwrap();
+        lines.push((path.strip_prefix(root).unwrap().to_owned(), text.lines().count()));
+    }
+    for (path, reason) in LONG {
+        let found = lines.iter().find(|(relative, _)| relative == Path::new(path));
+        assert!(found.is_some_and(|(_, lines)| *lines > LINES), "{path} is not long: {reason}");
+    }
+    let is_named = |path: &Path| LONG.iter().any(|(long, _)| path == Path::new(long));
+    let long: Vec<_> =
+        lines.into_iter().filter(|(path, lines)| *lines > LINES && !is_named(path)).collect();
     assert!(long.is_empty(), "above {LINES} lines: {long:?}");
 }
 

@@ -379,7 +379,7 @@ fn bench_measures_a_model_at_the_sizes_asked_for_and_changes_nothing() {
     let text = bench(&["--observe"]);
     for part in [
         "density control's statistics",
-        "200 Gaussians, 12 iterations",
+        "200 Gaussians, 12 steps",
         "ms (median)",
         "pairs contributing",
     ] {

@@ -1,4 +1,4 @@
-//! Stage `step`: the projection's backward pass fused with Adam. Parameter gradients live in
+//! Stage `adam`: the projection's backward pass fused with Adam. Parameter gradients live in
 //! registers only, but for what surface terms have added to those of the geometry; rows that no view
 //! saw, and no such term, move on by their momentum, as in dense Adam.
 

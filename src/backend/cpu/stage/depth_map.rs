@@ -1,4 +1,4 @@
-//! Stage `regularise`, the surface that a view's depths show, and which Gaussians are near it.
+//! Stage `surface`, the surface that a view's depths show, and which Gaussians are near it.
 
 use crate::math::Real;
 use crate::math::field::{DensityKernel, deviation_towards, is_near_surface};

@@ -25,11 +25,11 @@ pub(crate) fn loss<R: Real>(
     let image = masked(image.iter().copied(), target);
     let mut d_image = vec![R::ZERO; image.len()];
     for weighted in terms.active() {
-        if let Term::Photometric { lambda_dssim } = weighted.term {
-            let weight = weighted.weight;
-            let l1 = l1(&image, &truth, weight * (1.0 - lambda_dssim), &mut d_image);
+        if let Term::Photometric { .. } = weighted.term {
+            let d_value = |place| weighted.weight * weighted.term.d_loss(place);
+            let l1 = l1(&image, &truth, d_value(VALUE_L1), &mut d_image);
             let pair = Pair { x: &image, y: &truth, size };
-            let ssim = ssim_with_gradient(pair, R::of(-weight * lambda_dssim), &mut d_image);
+            let ssim = ssim_with_gradient(pair, R::of(d_value(VALUE_SSIM)), &mut d_image);
             (means[VALUE_L1 as usize], means[VALUE_SSIM as usize]) = (l1, ssim);
         }
     }

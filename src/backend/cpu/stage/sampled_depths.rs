@@ -1,4 +1,4 @@
-//! Stage `regularise`, what a view's depths say: their gradient where samples are compared with them.
+//! Stage `surface`, what a view's depths say: their gradient where samples are compared with them.
 
 use super::depth_map::DepthMap;
 use super::neighbours::NearestLists;

@@ -1,4 +1,4 @@
-//! Stage `regularise`, the samples: where they are taken, what they are compared with, and the gradients
+//! Stage `surface`, the samples: where they are taken, what they are compared with, and the gradients
 //! of that.
 //!
 //! Samples are looked at in blocks, and what a block says of a Gaussian is added up in the order of the

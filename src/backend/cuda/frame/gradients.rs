@@ -133,7 +133,7 @@ impl ViewGradients {
         }
     }
 
-    /// Gives back what the step needs nothing of where it takes several views.
+    /// Gives back what a step needs nothing of.
     fn release_splats(&mut self) {
         self.depth_map = None;
         self.splats.release();

@@ -1,4 +1,4 @@
-//! The Gaussians on the GPU: their tables, both ways to store them, and transfers to the host.
+//! Models on the GPU: their tables, both ways to store them, and transfers to the host.
 
 pub(crate) mod catch_up;
 pub(crate) mod convert;

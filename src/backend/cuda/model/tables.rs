@@ -19,7 +19,7 @@ use crate::memory::Bytes;
 use crate::memory::plan::{OptionalColumns, REGIONS, Storage};
 use crate::model::{Gaussians, Primitive};
 
-/// Indices of tables of Gaussians: parameters and first moments of the geometry; parameters, first and
+/// Indices of tables as kernels name them: parameters and first moments of the geometry; parameters, first and
 /// second moments of the SH.
 pub(crate) const GEOMETRY: usize = 0;
 pub(crate) const GEOMETRY_FIRST: usize = 1;
@@ -116,12 +116,12 @@ impl<P: Primitive> Model<P> {
         self.rows_version = RowsVersion::new();
     }
 
-    /// Number of Gaussians.
+    /// Number of rows.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// No Gaussians at all.
+    /// No rows at all.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -131,7 +131,7 @@ impl<P: Primitive> Model<P> {
         self.sh_degree
     }
 
-    /// Gaussians, and what each of them consists of.
+    /// Rows, and what each of them consists of.
     pub fn size(&self) -> ModelSize {
         ModelSize {
             gaussians: self.len as u64,

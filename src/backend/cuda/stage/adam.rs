@@ -1,4 +1,4 @@
-//! Stage `step`: the projection's backward pass fused with Adam.
+//! Stage `adam`: the projection's backward pass fused with Adam.
 
 use std::rc::Rc;
 

@@ -40,7 +40,7 @@ impl LossCounts {
             Over::Pixels => self.pixels,
             Over::Channels => self.values,
             Over::Windows => self.windows,
-            // They have none at pixels.
+            // No term at pixels is a mean over these: a test in `abi/terms.rs`.
             Over::Seen | Over::Samples => 1.0,
         }
     }

@@ -1,4 +1,4 @@
-//! Stage `regularise`, what a view's depths say: the surface that they show and which Gaussians are near
+//! Stage `surface`, what a view's depths say: the surface that they show and which Gaussians are near
 //! it. The twin of `backend/cpu/stage/sampled_depths.rs`.
 
 use super::project::Splats;

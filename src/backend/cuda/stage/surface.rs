@@ -1,4 +1,4 @@
-//! Stage `regularise`: what has Gaussians lie on surfaces (SuGaR: Guédon and Lepetit 2024, section
+//! Stage `surface`: what has Gaussians lie on surfaces (SuGaR: Guédon and Lepetit 2024, section
 //! 4.1), and its gradients of their geometry. The twin of `backend/cpu/stage/surface.rs`.
 
 use super::losses::PendingLosses;

@@ -22,7 +22,7 @@ const AT_REST: Rates = Rates {
 };
 
 impl Run {
-    /// Adds a view of a batch, and the blocks that it leaves to `live`.
+    /// Adds the gradients of a view to those of its batch.
     fn add_view(
         &mut self,
         model: &mut Model,
