@@ -4,6 +4,7 @@
 
 mod appearance;
 mod appearance_tables;
+mod capability;
 pub mod cpu;
 #[cfg(kernels)]
 pub mod cuda;
@@ -32,6 +33,8 @@ mod viewpoint;
 
 pub use appearance::Appearance;
 pub use appearance_tables::{AppearanceRule, AppearanceTables, Compensation, TableStep};
+pub use capability::Capability;
+pub(crate) use capability::unsupported;
 pub use device::{
     Device, DeviceInfo, DeviceMemory, LadderState, MemoryEntry, MemoryKind, Peaks, Photo, Stay,
 };

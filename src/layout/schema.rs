@@ -6,7 +6,8 @@
 /// A kind of primitive.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Schema {
-    /// What its rows stand for. Most kinds have one sort of rows; a mesh has vertices and faces.
+    /// What its rows stand for. Models have one number of rows, so there is one sort of them; the second
+    /// of a mesh (vertices and faces) has its place here.
     pub spaces: &'static [Space],
     /// The tables in the order in which they grow.
     pub tables: &'static [Table],

@@ -1,6 +1,7 @@
 //! What a GPU must know of the balls: their kernels, which the product does not hold.
 
-use splat::backend::cuda::primitive::{Capability, PrimitiveKernels, StorageKernels};
+use splat::backend::Capability;
+use splat::backend::cuda::primitive::{PrimitiveKernels, StorageKernels};
 use splat::backend::cuda::{Code, CudaPrimitive, KernelName};
 
 use super::isotropic::Balls;

@@ -211,3 +211,20 @@ fn lists_of_neighbours_get_shorter_where_there_is_no_room_for_them() {
     assert_eq!(device.hooks.found_lists, [16, 12]);
     assert_eq!(record.steps, (1..=50).collect::<Vec<u32>>());
 }
+
+#[test]
+fn a_batch_that_is_refused_a_view_is_a_step_of_those_before_it() {
+    for reliefs in [0, 1] {
+        let place = TestFolder::with_scene();
+        let mut config = config(&place);
+        config.optimize.batch_views = 4;
+        let mut device = ConstrainedBackend::new(9);
+        device.hooks.refused_frames = [7].into();
+        device.hooks.reliefs = reliefs;
+        let (record, ended) = run_as(&place, &mut device, &config, None);
+        assert_eq!(ended.unwrap(), Outcome::Finished);
+        // The third view of the second step is refused; the next step ends where batches end.
+        assert_eq!(record.steps, [4, 6, 8, 12, 16, 20, 24, 28, 30]);
+        assert_eq!(record.rungs.len(), reliefs);
+    }
+}

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use super::model::Model;
-use super::primitive::{Drawable, Feature, density_field};
+use super::primitive::{Drawable, density_field};
 use super::splat::{DrawnView, Splat};
 use super::stage::bin::{self, Bins};
 use super::stage::blend::{self, Canvas, CanvasGradient};
@@ -19,7 +19,7 @@ use crate::abi::terms::{At, Means, Term, Terms, VALUE_DEPTH_L1, VALUE_DN, Weight
 use crate::backend::frame_state::{Compensated, Drawn, FrameState, Fresh, Scored, Trainable};
 use crate::backend::viewpoint::viewpoint;
 use crate::backend::{
-    DeviceError, Drawing, Held, LossValues, Objective, Pending, Rendered, check_inputs,
+    Capability, DeviceError, Drawing, Held, LossValues, Objective, Pending, Rendered, check_inputs,
 };
 use crate::dataset::{Image, View};
 use crate::math::Real;
@@ -84,7 +84,7 @@ pub(super) fn draw<R: Real, S: Fresh, P: Drawable>(
     drawing: Drawing,
 ) -> Result<Frame<R, S, P>, DeviceError> {
     if drawing.surface {
-        density_field(model, Feature::Surfaces)?;
+        density_field(model, Capability::Surfaces)?;
     }
     let viewpoint = viewpoint(view, drawing.near, drawing.screen_filter);
     let view = DrawnView::new(viewpoint, &drawing);
@@ -144,7 +144,7 @@ impl<R: Real, S: Trainable, P: Drawable> Frame<R, S, P> {
         let &Objective { target, terms, near } = objective;
         check_inputs(terms, self.drawing.inputs(), near.is_some())?;
         if terms.active_at(At::Samples).next().is_some() {
-            density_field(model, Feature::Surfaces)?;
+            density_field(model, Capability::Surfaces)?;
         }
         if let Some(near) = near.filter(|_| terms.needs().neighbours) {
             near.check(model)?;

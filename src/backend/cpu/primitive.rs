@@ -3,7 +3,7 @@
 use super::ellipsoid::Ellipsoid;
 use super::model::{Model, NotFinite};
 use super::splat::{DrawnView, Splat};
-use crate::backend::DeviceError;
+use crate::backend::{Capability, DeviceError, unsupported};
 use crate::math::Real;
 use crate::math::blend::ScreenGradient;
 use crate::math::field::GEOMETRY;
@@ -50,44 +50,15 @@ pub trait DensityField<R>: Sync {
     fn ellipsoid_bwd(&self, d_ellipsoid: &[R; GEOMETRY], d_row: &mut [R]);
 }
 
-/// What only a model can do that is a density in space.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Feature {
-    /// Be drawn through a 3D filter.
-    Filter3d,
-    /// Move at random after a step.
-    Noise,
-    /// Be regularised by mean opacity and mean scale.
-    Regularisers,
-    /// Show depths and normals, and be compared at samples.
-    Surfaces,
-}
-
-impl Feature {
-    /// As messages call it.
-    const fn words(self) -> &'static str {
-        match self {
-            Self::Filter3d => "3D filter",
-            Self::Noise => "random motion",
-            Self::Regularisers => "weights on opacity and scale",
-            Self::Surfaces => "surface maps or terms at samples",
-        }
-    }
-}
-
 /// The column of the centres, by its place in the schema.
 pub(super) fn places<P: Primitive>() -> Result<usize, DeviceError> {
     P::SCHEMA.places().ok_or(unsupported::<P>("centres"))
 }
 
-/// The model as a density in space; an error where its rows do not make up one and `feature` needs it.
+/// The model as a density in space; an error where its rows do not make up one and `capability` needs it.
 pub(super) fn density_field<R: Real, P: Drawable>(
     model: &Model<R, P>,
-    feature: Feature,
+    capability: Capability,
 ) -> Result<&dyn DensityField<R>, DeviceError> {
-    P::density_field(model).ok_or(unsupported::<P>(feature.words()))
-}
-
-fn unsupported<P: Primitive>(what: &'static str) -> DeviceError {
-    DeviceError::Unsupported { primitives: P::SCHEMA.many(), what }
+    P::density_field(model).ok_or(unsupported::<P>(capability.words()))
 }

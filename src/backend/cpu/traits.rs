@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Cpu;
 use super::frame::{self, Frame, Ready};
 use super::model::Model;
-use super::primitive::{Drawable, Feature, density_field};
+use super::primitive::{Drawable, density_field};
 use super::stage::appearance::{self, ColorTables};
 use super::stage::gradients::Gradients;
 use super::stage::lpips::{self, LpipsModel};
@@ -15,9 +15,10 @@ use super::stage::{adam, loss, reorder, smooth};
 use crate::backend::frame_state::{Compensated, Drawn, FrameState, Scored, Shown, Trainable};
 use crate::backend::viewpoint::viewpoint;
 use crate::backend::{
-    AdamStep, Appearance, AppearanceTables, Device, DeviceError, DeviceInfo, Drawing, Filter3d,
-    Look, Lpips, Measured, ModelShape, Neighbours, Objective, Photo, Render, RenderSettings,
-    Rendered, Rows, ScreenFilter, Snapshot, Store, TableStep, Wants, check_rows, chunks,
+    AdamStep, Appearance, AppearanceTables, Capability, Device, DeviceError, DeviceInfo, Drawing,
+    Filter3d, Look, Lpips, Measured, ModelShape, Neighbours, Objective, Photo, Render,
+    RenderSettings, Rendered, Rows, ScreenFilter, Snapshot, Store, TableStep, Wants, check_rows,
+    chunks,
 };
 use crate::dataset::{Image, View};
 use crate::math::Real;
@@ -52,7 +53,7 @@ impl<R: Real, P: Drawable> Store<P> for Cpu<R> {
         let count = source.len();
         let mut model = Model::with_room(&source.shape()?, count);
         if source.optional().filter_3d {
-            density_field(&model, Feature::Filter3d)?;
+            density_field(&model, Capability::Filter3d)?;
         }
         for rows in chunks(count) {
             model.append(&source.read(rows)?);

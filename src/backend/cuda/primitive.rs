@@ -8,7 +8,7 @@
 use super::device::code::{Code, KernelName};
 use super::device::launch::{Find, Kernel, kernel};
 use crate::abi::{ADAM_BLOCK, AdamArgs, PROJECT_BLOCK, ProjectArgs, TABLES};
-use crate::backend::DeviceError;
+use crate::backend::{Capability, DeviceError, unsupported};
 use crate::layout::{Rate, RowForm, Schema, TABLE_PARTS};
 use crate::memory::plan::Storage;
 use crate::model::{Gaussians, Primitive};
@@ -19,31 +19,6 @@ pub trait CudaPrimitive: Primitive + 'static {
     const KERNELS: PrimitiveKernels;
     /// What they can do that not all primitives can.
     const CAPABILITIES: &'static [Capability];
-}
-
-/// What not all primitives can do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Capability {
-    /// Be drawn through a 3D filter.
-    Filter3d,
-    /// Move at random after a step.
-    Noise,
-    /// Be regularised by mean opacity and mean scale.
-    Regularisers,
-    /// Show depths and normals, and be compared at samples.
-    Surfaces,
-}
-
-impl Capability {
-    /// As messages call it.
-    const fn words(self) -> &'static str {
-        match self {
-            Self::Filter3d => "3D filter",
-            Self::Noise => "random motion",
-            Self::Regularisers => "weights on opacity and scale",
-            Self::Surfaces => "surface maps or terms at samples",
-        }
-    }
 }
 
 /// The kernels of a primitive. All have the arguments of `abi`: the first table of the schema is what
@@ -124,10 +99,6 @@ pub(crate) fn no_batches<P: Primitive>() -> DeviceError {
 /// Whether there are kernels for a compact model.
 pub(crate) fn is_compactable<P: CudaPrimitive>() -> bool {
     P::KERNELS.compact.is_some()
-}
-
-fn unsupported<P: Primitive>(what: &'static str) -> DeviceError {
-    DeviceError::Unsupported { primitives: P::SCHEMA.many(), what }
 }
 
 /// The kernels of a primitive, loaded.

@@ -8,8 +8,8 @@ use super::gradients::Gradients;
 use super::project::parameter_gradient;
 use crate::backend::cpu::ellipsoid::Ellipsoid;
 use crate::backend::cpu::model::{Model, NotFinite};
-use crate::backend::cpu::primitive::{DensityField, Drawable, Feature, density_field, places};
-use crate::backend::{AdamStep, DeviceError, Noise, Regularisers};
+use crate::backend::cpu::primitive::{DensityField, Drawable, density_field, places};
+use crate::backend::{AdamStep, Capability, DeviceError, Noise, Regularisers};
 use crate::math::adam::Moments;
 use crate::math::field::GEOMETRY;
 use crate::math::linalg::{Vec3, add, scale};
@@ -43,10 +43,10 @@ pub(crate) fn step<R: Real, P: Drawable>(
 ) -> Result<(), DeviceError> {
     let regularises = step.regularisers != Regularisers::default();
     if regularises {
-        density_field(model, Feature::Regularisers)?;
+        density_field(model, Capability::Regularisers)?;
     }
     if step.noise.is_some() {
-        density_field(model, Feature::Noise)?;
+        density_field(model, Capability::Noise)?;
     }
     let count = model.len();
     let (slots, width, spans) = (gradients.slots(count), model.row_width(), model.spans());
@@ -119,7 +119,7 @@ fn add_noise<R: Real, P: Drawable>(
     noise: &Noise,
 ) -> Result<(), DeviceError> {
     let (stream, rate) = (Stream::of_key(noise.key), R::of(noise.rate));
-    let (field, places) = (density_field(model, Feature::Noise)?, places::<P>()?);
+    let (field, places) = (density_field(model, Capability::Noise)?, places::<P>()?);
     let means: Vec<Vec3<R>> = (0..model.len())
         .into_par_iter()
         .map(|row| {

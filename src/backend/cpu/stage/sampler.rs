@@ -9,10 +9,10 @@ use rayon::prelude::*;
 use super::depth_map::DepthMap;
 use super::neighbours::NearestLists;
 use crate::abi::terms::{SampleRule, Terms, VALUE_DENSITY, VALUE_NORMAL, VALUE_SDF};
-use crate::backend::DeviceError;
 use crate::backend::cpu::ellipsoid::Ellipsoid;
 use crate::backend::cpu::model::Model;
-use crate::backend::cpu::primitive::{DensityField, Drawable, Feature, density_field};
+use crate::backend::cpu::primitive::{DensityField, Drawable, density_field};
+use crate::backend::{Capability, DeviceError};
 use crate::math::Real;
 use crate::math::field::{
     DISTANCE_DENSITY_FACTOR, DensityKernel, DensityKernelGradient, GEOMETRY, aligned, density,
@@ -78,7 +78,7 @@ impl<'a, R: Real, P: Drawable> Sampler<'a, R, P> {
         mut visible: Vec<usize>,
         (terms, map): (&Terms, Option<&'a DepthMap<R>>),
     ) -> Result<Self, DeviceError> {
-        let field = density_field(model, Feature::Surfaces)?;
+        let field = density_field(model, Capability::Surfaces)?;
         let kernels = kernels(field, model.len());
         if let Some(map) = map {
             visible.retain(|&row| map.has_near(&kernels[row]));

@@ -10,8 +10,8 @@ use crate::abi::terms::{
     At, Inputs, Means, Terms, VALUE_DENSITY, VALUE_ENTROPY, VALUE_NORMAL, VALUE_SDF,
 };
 use crate::backend::cpu::model::Model;
-use crate::backend::cpu::primitive::{DensityField, Drawable, Feature, density_field};
-use crate::backend::{DeviceError, LossValues, check_inputs};
+use crate::backend::cpu::primitive::{DensityField, Drawable, density_field};
+use crate::backend::{Capability, DeviceError, LossValues, check_inputs};
 use crate::math::Real;
 use crate::math::field::{GEOMETRY, entropy, entropy_bwd};
 
@@ -22,7 +22,7 @@ pub(crate) fn regularise<R: Real, P: Drawable>(
     gradients: &mut Gradients<R, P>,
     terms: &Terms,
 ) -> Result<LossValues, DeviceError> {
-    let field = density_field(model, Feature::Surfaces)?;
+    let field = density_field(model, Capability::Surfaces)?;
     let view = gradients.views.last_mut().ok_or(DeviceError::NoView)?;
     // By its name, before it spreads to its neighbours.
     view.fault.take().map_or(Ok(()), Err)?;

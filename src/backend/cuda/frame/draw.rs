@@ -4,13 +4,13 @@ use std::marker::PhantomData;
 
 use super::view::Frame;
 use crate::backend::cuda::model::tables::Model;
-use crate::backend::cuda::primitive::{Capability, CudaPrimitive, require};
+use crate::backend::cuda::primitive::{CudaPrimitive, require};
 use crate::backend::cuda::session::Session;
 use crate::backend::cuda::stage::appearance::ColorScratch;
 use crate::backend::cuda::stage::blend::{self, Canvas};
 use crate::backend::cuda::stage::{bands, bin, normals, project};
 use crate::backend::frame_state::Fresh;
-use crate::backend::{DeviceError, Drawing};
+use crate::backend::{Capability, DeviceError, Drawing};
 use crate::dataset::View;
 use crate::layout::PixelGradients;
 

@@ -6,7 +6,7 @@ use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::Buffer;
 use crate::backend::cuda::model::tables::Model;
 use crate::backend::cuda::photos::Target;
-use crate::backend::cuda::primitive::{Capability, CudaPrimitive, require};
+use crate::backend::cuda::primitive::{CudaPrimitive, require};
 use crate::backend::cuda::session::Session;
 use crate::backend::cuda::stage::appearance::ColorScratch;
 use crate::backend::cuda::stage::losses::PendingLosses;
@@ -14,7 +14,7 @@ use crate::backend::cuda::stage::neighbours::NearestLists;
 use crate::backend::cuda::stage::sampled_depths::DepthMap;
 use crate::backend::cuda::stage::{depth, loss, normals, surface};
 use crate::backend::frame_state::{Scored, Trainable};
-use crate::backend::{DeviceError, Objective, check_inputs};
+use crate::backend::{Capability, DeviceError, Objective, check_inputs};
 
 impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
     /// Compares it by the terms at its pixels, in a fixed order, but for the depths that samples are

@@ -6,14 +6,14 @@ use std::rc::Rc;
 use super::lanes::{LANES, table_len};
 use super::lazy_adam::LazySteps;
 use crate::abi::{In, Out, TABLES};
-use crate::backend::DeviceError;
 use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::memory::heap::{Buffer, Heap, Region};
 use crate::backend::cuda::primitive::{
-    Capability, CudaPrimitive, LoadedKernels, LoadedStorage, require, require_storage,
+    CudaPrimitive, LoadedKernels, LoadedStorage, require, require_storage,
 };
 use crate::backend::cuda::session::Session;
 use crate::backend::rows_version::RowsVersion;
+use crate::backend::{Capability, DeviceError};
 use crate::layout::{self, ModelSize};
 use crate::memory::Bytes;
 use crate::memory::plan::{OptionalColumns, REGIONS, Storage};

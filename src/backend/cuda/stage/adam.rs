@@ -9,9 +9,9 @@ use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer};
 use crate::backend::cuda::model::catch_up::catch_up;
 use crate::backend::cuda::model::tables::{Model, pointers};
-use crate::backend::cuda::primitive::{Capability, CudaPrimitive, RATES, no_batches, require};
+use crate::backend::cuda::primitive::{CudaPrimitive, RATES, no_batches, require};
 use crate::backend::cuda::session::Session;
-use crate::backend::{AdamStep, DeviceError, Regularisers};
+use crate::backend::{AdamStep, Capability, DeviceError, Regularisers};
 use crate::math::adam::Moments;
 use crate::math::random::{Purpose, Stream as Random};
 

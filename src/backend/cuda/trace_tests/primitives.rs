@@ -4,9 +4,8 @@
 use super::case::{Case, Seen};
 use super::expected::Expected;
 use super::{Gradients, Run};
-use crate::backend::cuda::primitive::{
-    Capability, CudaPrimitive, PrimitiveKernels, StorageKernels,
-};
+use crate::backend::Capability;
+use crate::backend::cuda::primitive::{CudaPrimitive, PrimitiveKernels, StorageKernels};
 use crate::backend::cuda::{Code, KernelName, Model};
 use crate::backend::{
     AdamStep, Device as _, DeviceError, Drawing, Neighbours as _, Objective, Photo, Rates,
