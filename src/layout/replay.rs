@@ -142,7 +142,7 @@ impl Source for Replay {
     type Block<T: Plain> = Held;
     type Error = Infallible;
 
-    fn library(&self) -> &Library {
+    fn cub_scratch(&self) -> &Library {
         &self.library
     }
 

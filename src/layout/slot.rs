@@ -162,7 +162,7 @@ pub trait Source {
     type Error;
 
     /// What the CUB library takes of scratch.
-    fn library(&self) -> &Library;
+    fn cub_scratch(&self) -> &Library;
 
     /// The buffer of a slot for these sizes.
     fn take<T: Plain, C: Count>(

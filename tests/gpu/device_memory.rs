@@ -312,7 +312,7 @@ fn library_scratch(heap: &Heap) -> u64 {
 fn the_library_takes_the_scratch_that_is_planned() {
     let (_alone, session) = session();
     let (heap, stream) = (&session.heap, &session.stream);
-    let library = heap.library();
+    let library = heap.cub_scratch();
     // Around the ends of tiles, and far from them.
     for n in [1_usize, 4_864, 4_865, 8_832, 8_833, 98_304, 98_305, 1_000_003, 9_000_011] {
         let values = || {

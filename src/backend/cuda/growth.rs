@@ -45,7 +45,7 @@ impl ScratchHighWater {
         self.record(needed(frame, gaussians, earlier, (heap, ladder)), gaussians);
         if let Some((coarse, most)) = &mut self.coarse {
             let of_frame =
-                frame.scratch_in_coarse(heap.library(), coarse, gaussians, in_bands(ladder));
+                frame.scratch_in_coarse(heap.cub_scratch(), coarse, gaussians, in_bands(ladder));
             let needed = of_frame + in_coarse(earlier, coarse);
             most[0] = most[0].max(each(needed, gaussians));
         }
@@ -112,7 +112,7 @@ fn needed<P: Primitive>(
     if !in_bands(ladder) {
         return at_once;
     }
-    (earlier + frame.scratch(heap.library(), gaussians, true)).min(at_once)
+    (earlier + frame.scratch(heap.cub_scratch(), gaussians, true)).min(at_once)
 }
 
 /// What earlier views of a batch, which hold so much, would hold in the coarse stage at most. Behind

@@ -85,7 +85,7 @@ impl Session {
         let copies = Stream::new()?;
         let heap = Heap::open(&device, allowance_on(device.memory()))?;
         sort::warm_up(&heap, &stream)?;
-        heap.set_library(sort::library(device.arch())?);
+        heap.set_cub_scratch(sort::library(device.arch())?);
         heap.trim_scratch()?;
         heap.charge_fixed(device.taken_since_opened()?)?;
         heap.update_foreign_use()?;

@@ -55,7 +55,7 @@ where
     let keys = [first(CALL, pairs.keys[0], pairs.n)?, first(CALL, pairs.keys[1], pairs.n)?];
     let values = [first(CALL, pairs.values[0], pairs.n)?, first(CALL, pairs.values[1], pairs.n)?];
     let n = count(CALL, pairs.n)?;
-    let planned = K::Item::sort_of(heap.library());
+    let planned = K::Item::sort_of(heap.cub_scratch());
     let (bits, pairs_to_sort) = (begin_bit.abs_diff(end_bit), u64::from(n));
     // The library writes over it.
     let mut half = c_int::from(planned.ends_in_second(pairs_to_sort, bits));
@@ -86,7 +86,7 @@ where
     V: Buffer<Item: Summed>,
 {
     let address = first(SCAN, values, values.len())?;
-    let planned = V::Item::sum_of(heap.library());
+    let planned = V::Item::sum_of(heap.cub_scratch());
     scan((heap, stream), values.len(), planned, |temp, bytes, n, stream| {
         // SAFETY: `first` found `n` values, which are borrowed mutably; the library sums in place;
         // and the scratch holds as many bytes as were asked for.
@@ -107,7 +107,7 @@ where
     O: Buffer<Item = u32>,
 {
     let (from, to) = (first(SCAN, input, n)?, first(SCAN, output, n)?);
-    scan((heap, stream), n, &heap.library().sum32, |temp, bytes, n, stream| {
+    scan((heap, stream), n, &heap.cub_scratch().sum32, |temp, bytes, n, stream| {
         // SAFETY: `first` found `n` values in both buffers, and the scratch holds as many bytes as
         // were asked for.
         unsafe { splat_exclusive_sum_u32(temp, bytes, from, to, n, stream) }
@@ -129,7 +129,7 @@ where
 {
     let (from, order) = (first(SCAN, input, n)?, first(SCAN, order, n)?);
     let to = first(SCAN, output, n)?;
-    scan((heap, stream), n, &heap.library().sum32, |temp, bytes, n, stream| {
+    scan((heap, stream), n, &heap.cub_scratch().sum32, |temp, bytes, n, stream| {
         // SAFETY: `first` found `n` values in all three buffers, the caller's order stays below `n`,
         // and the scratch holds as many bytes as were asked for.
         unsafe { splat_exclusive_sum_ordered_u32(temp, bytes, from, order, to, n, stream) }

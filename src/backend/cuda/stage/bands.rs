@@ -123,7 +123,7 @@ fn ask_for(
 
 /// Bytes of the arena that it takes to list and draw. `counted` splats are counted anew.
 fn need(session: &Session, extent: &Extent, (counted, wants): (Option<usize>, &Wants)) -> u64 {
-    need_of_list(session.heap.library(), &extent.sizes(counted), wants)
+    need_of_list(session.heap.cub_scratch(), &extent.sizes(counted), wants)
 }
 
 /// Bytes that can still be had of the arena; memory comes in granules.
@@ -343,13 +343,13 @@ mod tests {
         let library = |bytes: u64| heap.take(&LIBRARY_SCRATCH, &bytes.max(1)).map(drop);
         let counts = sizes.counted.map(|_| Counts::reserve(heap, sizes)).transpose()?;
         if let Some(counted @ 1..) = sizes.counted {
-            library(heap.library().sum32.bytes(counted))?;
+            library(heap.cub_scratch().sum32.bytes(counted))?;
         }
         let keys = Keys::reserve(heap, sizes)?;
         if sizes.instances > 0 {
             let sort = match keys {
-                Keys::Bits16(_) => heap.library().sort16,
-                Keys::Bits32(_) => heap.library().sort32,
+                Keys::Bits16(_) => heap.cub_scratch().sort16,
+                Keys::Bits32(_) => heap.cub_scratch().sort32,
             };
             library(sort.bytes(sizes.instances, sizes.key_bits()))?;
         }
@@ -374,7 +374,7 @@ mod tests {
             let sizes = ListSizes { tiles, rows, instances, counted };
             let wants = Wants { drawn_for, inverse_depths, maps, colors: None };
             let heap = heap_of(Bytes(0));
-            let (need, granule) = (need_of_list(heap.library(), &sizes, &wants), heap.granule().0);
+            let (need, granule) = (need_of_list(heap.cub_scratch(), &sizes, &wants), heap.granule().0);
             let least = need.div_ceil(granule) * granule;
             let taken = take(&heap_of(Bytes(least)), &sizes, &wants);
             prop_assert!(taken.is_ok(), "{} of {least} bytes: {:?}", need, taken.err());

@@ -40,7 +40,7 @@ impl LossCounts {
             Over::Pixels => self.pixels,
             Over::Channels => self.values,
             Over::Windows => self.windows,
-            // No term at pixels is a mean over these: a test in `abi/terms.rs`.
+            // No term at pixels is a mean over these: a test of `abi/terms.rs` holds that.
             Over::Seen | Over::Samples => 1.0,
         }
     }

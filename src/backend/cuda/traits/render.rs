@@ -57,7 +57,7 @@ impl Cuda {
         let frame: Frame<S, P> =
             self.with_room(|session| frame::draw(session, model, view, settings))?;
         if frame.is_in_bands() {
-            let whole = frame.scratch(self.session.heap.library(), model.len(), false);
+            let whole = frame.scratch(self.session.heap.cub_scratch(), model.len(), false);
             self.session.banded_need = self.session.banded_need.max(whole);
             self.ladder.record(Rung::Bands, Bytes(0));
         }

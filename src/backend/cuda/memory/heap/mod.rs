@@ -58,12 +58,12 @@ impl Heap {
     fn over(memory: Box<dyn DeviceMemory>, allowance: Allowance) -> Result<Self, DeviceError> {
         let budget = allowance.beside(Bytes(0)).min(memory.capacity());
         let ledger = RefCell::new(Ledger::new(budget));
-        let (allowance, library) = (Cell::new(allowance), OnceCell::new());
+        let (allowance, cub_scratch) = (Cell::new(allowance), OnceCell::new());
         let accounts = Rc::new(Accounts {
             memory,
             ledger,
             allowance,
-            library,
+            cub_scratch,
             #[cfg(test)]
             trace: trace::Trace::default(),
         });
@@ -177,14 +177,14 @@ impl Heap {
     }
 
     /// Scratch of CUB's calls on this GPU.
-    pub fn library(&self) -> &Library {
-        self.accounts.library.get_or_init(Library::default)
+    pub fn cub_scratch(&self) -> &Library {
+        self.accounts.cub_scratch.get_or_init(Library::default)
     }
 
     /// Sets what CUB's calls take on this GPU, once and before it is read.
-    pub(crate) fn set_library(&self, library: Library) {
+    pub(crate) fn set_cub_scratch(&self, library: Library) {
         // A second call changes nothing: sizes that were read stay true.
-        let _ = self.accounts.library.set(library);
+        let _ = self.accounts.cub_scratch.set(library);
     }
 
     /// Free memory of the GPU.

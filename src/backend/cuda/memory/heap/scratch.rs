@@ -36,8 +36,8 @@ impl Source for Heap {
     type Block<T: Plain> = Block<T>;
     type Error = DeviceError;
 
-    fn library(&self) -> &Library {
-        Self::library(self)
+    fn cub_scratch(&self) -> &Library {
+        Self::cub_scratch(self)
     }
 
     fn take<T: Plain, C: Count>(

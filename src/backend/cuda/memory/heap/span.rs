@@ -13,7 +13,7 @@ pub(super) struct Accounts {
     pub(super) memory: Box<dyn DeviceMemory>,
     pub(super) ledger: RefCell<Ledger>,
     pub(super) allowance: Cell<Allowance>,
-    pub(super) library: OnceCell<Library>,
+    pub(super) cub_scratch: OnceCell<Library>,
     #[cfg(test)]
     pub(super) trace: super::trace::Trace,
 }
