@@ -93,16 +93,16 @@ __device__ inline float3 step_appearance(Gaussian<Storage, EXTENDED>, const Adam
 
 template <class Storage, bool EXTENDED>
 __device__ inline GeometryGradient row_bwd(Gaussian<Storage, EXTENDED>, const AdamArgs& a,
-                                           uint32_t gaussian, uint32_t slot,
+                                           uint32_t gaussian, uint32_t splat_index,
                                            const AdamRow<GEOMETRY_WIDTH>& g,
                                            const ScreenGradient& d_splat, float3 d_mean_by_color) {
     const ViewArgs& view = a.views[0];
     ShapeGradient d = {};
-    if (slot != UNSEEN) {
+    if (splat_index != UNSEEN) {
         const Shape shape = shape_of<EXTENDED>(a, gaussian, g);
         d = project_bwd<EXTENDED>(view.camera, shape, d_splat.d_ellipse);
         d.d_mean_world = add(d.d_mean_world, d_mean_by_color);
-        if (EXTENDED && view.d_features != nullptr) add_features(view, slot, 1.0f, shape, d);
+        if (EXTENDED && view.d_features != nullptr) add_features(view, splat_index, 1.0f, shape, d);
     }
     return {d, d_splat.d_ellipse.d_log_kept};
 }

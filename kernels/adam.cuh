@@ -82,9 +82,9 @@ __device__ inline void add_surface(const float* rows, uint32_t gaussian, float s
 }
 
 // Adds what comes of the depth and the normal that a splat gives to maps of a surface.
-__device__ inline void add_features(const ViewArgs& view, uint32_t slot, float share,
+__device__ inline void add_features(const ViewArgs& view, uint32_t splat_index, float share,
                                     const Shape& shape, ShapeGradient& d) {
-    const float4 d_feature = reinterpret_cast<const float4*>(view.d_features)[slot];
+    const float4 d_feature = reinterpret_cast<const float4*>(view.d_features)[splat_index];
     const float3 view_axis = camera_rotation(view.camera).row[2];
     d.d_mean_world = add(d.d_mean_world, scale(view_axis, share * d_feature.x));
     const Quat d_quat = facing_normal_bwd(
@@ -153,9 +153,9 @@ struct ScreenGradient {
     float3 d_color;
 };
 
-__device__ inline ScreenGradient gradient_of(const ViewArgs& view, uint32_t slot) {
-    if (slot == UNSEEN) return {};
-    const SplatGradient d = load_gradient(view.gradients, slot);
+__device__ inline ScreenGradient gradient_of(const ViewArgs& view, uint32_t splat_index) {
+    if (splat_index == UNSEEN) return {};
+    const SplatGradient d = load_gradient(view.gradients, splat_index);
     return {ellipse_gradient(d), float3_of(d.d_color)};
 }
 
@@ -169,11 +169,11 @@ __device__ inline void step(const AdamArgs& a) {
     const uint32_t row = blockIdx.x * blockDim.x + threadIdx.x;
     if (row / WARP * WARP >= a.gaussians) return;
     // Lanes after the last row take part: their zeros stay zero.
-    const uint32_t slot = row < a.gaussians ? a.views[0].splat_from_gaussian[row] : UNSEEN;
-    const ScreenGradient d_splat = gradient_of(a.views[0], slot);
+    const uint32_t splat_index = row < a.gaussians ? a.views[0].splat_from_gaussian[row] : UNSEEN;
+    const ScreenGradient d_splat = gradient_of(a.views[0], splat_index);
     const auto state = state_of(Primitive{}, a, row);
-    const float3 d_mean = step_appearance(Primitive{}, a, row, slot != UNSEEN, state, d_splat);
+    const float3 d_mean = step_appearance(Primitive{}, a, row, splat_index != UNSEEN, state, d_splat);
     auto values = state.load();
-    const auto d = row_bwd(Primitive{}, a, row, slot, values, d_splat, d_mean);
+    const auto d = row_bwd(Primitive{}, a, row, splat_index, values, d_splat, d_mean);
     step_row(Primitive{}, a, row, state, values, d);
 }

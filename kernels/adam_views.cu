@@ -28,8 +28,8 @@ __device__ inline void set_lane_value(float (&rows)[3][ADAM_BLOCK], float3 value
     rows[2][threadIdx.x] = value.z;
 }
 
-// Place of the Gaussian's splat in the view; lanes after the last Gaussian have none.
-__device__ inline uint32_t slot_in(const AdamArgs& a, uint32_t view, uint32_t gaussian) {
+// Index of the Gaussian's splat in the view; lanes after the last Gaussian have none.
+__device__ inline uint32_t splat_index_in(const AdamArgs& a, uint32_t view, uint32_t gaussian) {
     return gaussian < a.gaussians ? a.views[view].splat_from_gaussian[gaussian] : UNSEEN;
 }
 
@@ -42,24 +42,24 @@ __device__ inline float3 offset_from(const ViewArgs& view, const Row<float>& mea
 // piece is loaded before any of it is staged, so that a view does not wait for the one before it.
 __device__ inline bool stage_colors(const AdamArgs& a, uint32_t gaussian, const Row<float>& mean,
                                     ViewColors* colors) {
-    uint32_t slots[MAX_VIEWS];
+    uint32_t splat_indices[MAX_VIEWS];
 #pragma unroll
     for (uint32_t v = 0; v < MAX_VIEWS; ++v) {
-        slots[v] = v < a.view_count ? slot_in(a, v, gaussian) : UNSEEN;
+        splat_indices[v] = v < a.view_count ? splat_index_in(a, v, gaussian) : UNSEEN;
     }
     float3 d_colors[MAX_VIEWS];
     bool seen = false;
 #pragma unroll
     for (uint32_t v = 0; v < MAX_VIEWS; ++v) {
         d_colors[v] = {0.0f, 0.0f, 0.0f};
-        if (slots[v] == UNSEEN) continue;
+        if (splat_indices[v] == UNSEEN) continue;
         seen = true;
-        d_colors[v] = float3_of(load_gradient(a.views[v].gradients, slots[v]).d_color);
+        d_colors[v] = float3_of(load_gradient(a.views[v].gradients, splat_indices[v]).d_color);
     }
 #pragma unroll
     for (uint32_t v = 0; v < MAX_VIEWS; ++v) {
         if (v >= a.view_count) continue;
-        const bool is_seen = slots[v] != UNSEEN;
+        const bool is_seen = splat_indices[v] != UNSEEN;
         set_lane_value(colors[v].direction, is_seen ? normalize(offset_from(a.views[v], mean))
                                                     : float3{0.0f, 0.0f, 0.0f});
         set_lane_value(colors[v].d_color, scale(d_colors[v], a.view_share));
@@ -140,14 +140,14 @@ __device__ inline void step_colors(const AdamArgs& a, uint32_t gaussian, Sh sh, 
 
 // What a view gives the Gaussian, where it sees it.
 struct SeenGradient {
-    uint32_t slot = UNSEEN;
+    uint32_t splat_index = UNSEEN;
     SplatGradient d;
 };
 
 __device__ inline SeenGradient seen_in(const AdamArgs& a, uint32_t v, uint32_t gaussian) {
     SeenGradient of_view;
-    if (v < a.view_count) of_view.slot = slot_in(a, v, gaussian);
-    if (of_view.slot != UNSEEN) of_view.d = load_gradient(a.views[v].gradients, of_view.slot);
+    if (v < a.view_count) of_view.splat_index = splat_index_in(a, v, gaussian);
+    if (of_view.splat_index != UNSEEN) of_view.d = load_gradient(a.views[v].gradients, of_view.splat_index);
     return of_view;
 }
 
@@ -166,7 +166,7 @@ __device__ inline void add_view(const AdamArgs& a, uint32_t v, const SeenGradien
                                        share * whole.d_depth};
     ShapeGradient d = project_bwd<true>(view.camera, shape, d_ellipse);
     d.d_mean_world = add(d.d_mean_world, d_mean_by_color);
-    if (view.d_features != nullptr) add_features(view, of_view.slot, share, shape, d);
+    if (view.d_features != nullptr) add_features(view, of_view.splat_index, share, shape, d);
     ShapeGradient& all = sum.d_shape;
     all.d_mean_world = add(all.d_mean_world, d.d_mean_world);
     all.d_log_scale = add(all.d_log_scale, d.d_log_scale);
@@ -198,7 +198,7 @@ __device__ inline void step_views(const AdamArgs& a) {
         const Shape shape = shape_of<true>(a, gaussian, g);
         for (uint32_t v = 0; v < a.view_count; ++v) {
             const SeenGradient of_view = seen_in(a, v, gaussian);
-            if (of_view.slot == UNSEEN) continue;
+            if (of_view.splat_index == UNSEEN) continue;
             const float3 d_mean_by_color = normalize_bwd(offset_from(a.views[v], geometry.value),
                                                          lane_value(colors[v].d_direction));
             add_view(a, v, of_view, shape, d_mean_by_color, sum);

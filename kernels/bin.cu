@@ -30,17 +30,17 @@ __device__ inline uint32_t interleaved_index() {
 // What a record of this footprint asks for of the tiles.
 template <class Footprint>
 __device__ inline TileQuery query_of(const float4* __restrict__ splats,
-                                     const TileRect* __restrict__ tiles, uint32_t slot) {
+                                     const TileRect* __restrict__ tiles, uint32_t splat_index) {
     TileQuery query =
-        tile_query(Footprint::load(splats + uint64_t{slot} * uint64_t{Footprint::QUADS}));
-    const TileRect rect = tiles[slot];
+        tile_query(Footprint::load(splats + uint64_t{splat_index} * uint64_t{Footprint::QUADS}));
+    const TileRect rect = tiles[splat_index];
     query.tiles = {rect.x0, rect.y0, rect.x1, rect.y1};
     return query;
 }
 
 // Where a splat's instances go.
 struct alignas(16) Destination {
-    uint32_t slot;   // of the splat
+    uint32_t splat_index;
     uint32_t first;  // its first instance
     uint32_t count;  // its number of instances
 };
@@ -49,7 +49,7 @@ struct alignas(16) Destination {
 // are. Rows are compiled twice and might be rounded differently here and where tiles were counted: no
 // more are written than were counted, and places left over are marked.
 struct alignas(16) Run {
-    uint32_t slot;       // of the splat
+    uint32_t splat_index;
     uint32_t shift;      // instance of a tile, less the tile's number in the warp
     uint32_t end;        // behind the splat's last instance
     uint32_t key_shift;  // the same of the key
@@ -58,7 +58,7 @@ struct alignas(16) Run {
 template <class Footprint, typename Key, typename Rows>
 __device__ inline void instances(const InstancesArgs& a, Key* keys, Rows listed) {
     const float4* __restrict__ splats = reinterpret_cast<const float4*>(a.splats);
-    const uint32_t* __restrict__ slots = a.slots;
+    const uint32_t* __restrict__ splat_indices = a.splat_indices;
     const uint32_t* __restrict__ firsts = a.firsts;
     const uint32_t* __restrict__ counts = a.instance_counts;
     const TileRect* __restrict__ tiles = a.tiles;
@@ -69,11 +69,11 @@ __device__ inline void instances(const InstancesArgs& a, Key* keys, Rows listed)
     TileQuery own = {};
     Destination to = {};
     if (i < a.visible) {
-        to.slot = slots[i];
+        to.splat_index = splat_indices[i];
         to.first = firsts[i];
-        to.count = counts[to.slot];
+        to.count = counts[to.splat_index];
         if (to.count > 0) {
-            own = query_of<Footprint>(splats, tiles, to.slot);
+            own = query_of<Footprint>(splats, tiles, to.splat_index);
         }
     }
     destinations[threadIdx.x] = to;
@@ -87,7 +87,7 @@ __device__ inline void instances(const InstancesArgs& a, Key* keys, Rows listed)
             const uint32_t filled = __ballot_sync(FULL_WARP, row.width > 0);
             if (row.width > 0) {
                 const uint32_t key = row.y * a.camera.tiles[0] + row.x;
-                runs[__popc(filled & lanes_below())] = {d.slot, d.first + row.rank - row.begin,
+                runs[__popc(filled & lanes_below())] = {d.splat_index, d.first + row.rank - row.begin,
                                                         d.first + d.count, key - row.begin};
             }
             __syncwarp();  // runs are there
@@ -96,7 +96,7 @@ __device__ inline void instances(const InstancesArgs& a, Key* keys, Rows listed)
                 const uint32_t instance = run.shift + tile;
                 if (tile < total && instance < run.end) {
                     keys[instance] = static_cast<Key>(run.key_shift + tile);
-                    splat_from_instance[instance] = run.slot;
+                    splat_from_instance[instance] = run.splat_index;
                 }
             };
             uint32_t begun = 0;
@@ -125,7 +125,7 @@ __device__ inline void instances(const InstancesArgs& a, Key* keys, Rows listed)
     for (uint32_t rank = found; rank < to.count; ++rank) {
         keys[uint64_t{to.first} + rank] =
             static_cast<Key>(a.camera.tiles[0] * a.camera.tiles[1]);
-        splat_from_instance[uint64_t{to.first} + rank] = to.slot;
+        splat_from_instance[uint64_t{to.first} + rank] = to.splat_index;
     }
 }
 
@@ -156,10 +156,10 @@ __device__ inline void count_rows_of(const CountRowsArgs& a) {
     __shared__ uint32_t of_row[TILE_ROWS_MAX];
     for (uint32_t row = threadIdx.x; row < a.camera.tiles[1]; row += BIN_BLOCK) of_row[row] = 0;
     __syncthreads();  // nothing is counted yet
-    const uint32_t slot = blockIdx.x * blockDim.x + threadIdx.x;
+    const uint32_t splat_index = blockIdx.x * blockDim.x + threadIdx.x;
     TileQuery own = {};
-    if (slot < a.visible) {
-        own = query_of<Footprint>(reinterpret_cast<const float4*>(a.splats), a.tiles, slot);
+    if (splat_index < a.visible) {
+        own = query_of<Footprint>(reinterpret_cast<const float4*>(a.splats), a.tiles, splat_index);
     }
     const uint32_t count = for_each_row<BIN_BLOCK>(
         a.camera, own,
@@ -167,7 +167,7 @@ __device__ inline void count_rows_of(const CountRowsArgs& a) {
             if (row.width > 0) atomicAdd(&of_row[row.y], row.width);
         },
         BandRows{a.band_first, a.band_end});
-    if (slot < a.visible && a.instance_counts) a.instance_counts[slot] = count;
+    if (splat_index < a.visible && a.instance_counts) a.instance_counts[splat_index] = count;
     __syncthreads();  // all are counted
     if (!a.rows) return;
     for (uint32_t row = threadIdx.x; row < a.camera.tiles[1]; row += BIN_BLOCK) {

@@ -103,7 +103,7 @@ __device__ inline void blend_tile(const BlendArgs& a) {
     float4 features = {0.0f, 0.0f, 0.0f, 0.0f};
     uint32_t blended = 0;
     uint32_t base = range.start;
-    // Slot of the lane's splat, read a round ahead.
+    // Index of the lane's splat, read a round ahead.
     uint32_t next =
         range.start < range.end ? splat_from_instance[min(base + lane, range.end - 1)] : 0;
     for (; base < range.end && __any_sync(FULL_WARP, transmittance > 0.0f); base += WARP) {
@@ -117,7 +117,7 @@ __device__ inline void blend_tile(const BlendArgs& a) {
         }
         const uint32_t instance = base + lane;
         const float4* const record = splats + uint64_t{next} * Footprint::QUADS;
-        [[maybe_unused]] const uint32_t slot = next;
+        [[maybe_unused]] const uint32_t splat_index = next;
         next = splat_from_instance[min(instance + WARP, range.end - 1)];
         const Footprint footprint = Footprint::load(record);
         const bool hit = reaches_part(part, footprint) && instance < range.end;
@@ -129,7 +129,7 @@ __device__ inline void blend_tile(const BlendArgs& a) {
             own.put(__popc(hits & lanes_below()), row_of(footprint, record, number));
             if constexpr (surface) {
                 own.features[__popc(hits & lanes_below())] =
-                    reinterpret_cast<const float4*>(a.features)[slot];
+                    reinterpret_cast<const float4*>(a.features)[splat_index];
             }
         }
         __syncwarp();  // the rows are there

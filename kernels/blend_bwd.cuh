@@ -112,12 +112,12 @@ __device__ inline void accumulate_splats(const BlendArgs& a, const WarpScratch<F
     m.stats.add_halves();
     m.aux.add_halves();
     if (k >= count) return;
-    const uint32_t slot = shape.number();
+    const uint32_t splat_index = shape.number();
     float4* const record =
-        reinterpret_cast<float4*>(a.gradients) + uint64_t{slot} * Footprint::QUADS;
+        reinterpret_cast<float4*>(a.gradients) + uint64_t{splat_index} * Footprint::QUADS;
     if (lane < BATCH) {
         m.moments.store_first(record, shape, m.stats.sums().x);
-        m.aux.store(a, slot);
+        m.aux.store(a, splat_index);
     } else {
         m.moments.store_second(record, m.stats.sums().y);
         const float3 d_color = color_bwd(own.rows.get(k).color(), m.color);
@@ -143,7 +143,7 @@ __device__ inline void blend_part_bwd(const BlendArgs& a, WarpScratch<Footprint,
         const uint32_t round = chunk * (BLEND_CHUNK / WARP) + lane;
         hits_of_round = a.hits[hits_at(of_tile, tile) + uint64_t{round} * PARTS + part_in_tile];
     }
-    const uint32_t* __restrict__ slots = a.splat_from_instance + start;
+    const uint32_t* __restrict__ splat_from_instance = a.splat_from_instance + start;
     const Part part = part_of(a.size, a.tiles_wide, tile, part_in_tile);
 
     PixelWalk<Aux> walk = {};
@@ -166,13 +166,13 @@ __device__ inline void blend_part_bwd(const BlendArgs& a, WarpScratch<Footprint,
                          Aux::inverse_depth(walk.d_aux)};
 
     uint32_t queued = 0;
-    uint32_t next = slots[min(lane, end - 1)];  // read a round ahead
+    uint32_t next = splat_from_instance[min(lane, end - 1)];  // read a round ahead
     for (uint32_t base = 0; base < end; base += WARP) {
         // Fill the queue from 32 instances.
-        const uint32_t slot = next;
-        next = slots[min(base + lane + WARP, end - 1)];
+        const uint32_t splat_index = next;
+        next = splat_from_instance[min(base + lane + WARP, end - 1)];
         const uint32_t hits = __shfl_sync(FULL_WARP, hits_of_round, base / WARP);
-        if (hits >> lane & 1) own.queue[queued + __popc(hits & lanes_below())] = slot;
+        if (hits >> lane & 1) own.queue[queued + __popc(hits & lanes_below())] = splat_index;
         queued += __popc(hits);
         const bool at_end = base + WARP >= end;
         uint32_t taken = 0;

@@ -23,14 +23,14 @@ static_assert(STEP * (COLUMNS / RUN) == LOSS_BLOCK, "a thread per run");
 static_assert(WARP % (COLUMNS / RUN) == 0, "rows do not part warps");
 constexpr int HELD = RIM + STEP;  // rows of pixels that the windows of a step see
 
-// Runs lie one slot apart, so that eight lanes, which are served together, read 16 bytes each from
+// Runs lie one place apart, so that eight lanes, which are served together, read 16 bytes each from
 // different banks. What the runs read beside the columns does not reach the block's own pixels.
 constexpr int BESIDE = RUN;
 static_assert(BESIDE >= RADIUS, "room for what the outermost runs read");
-__host__ __device__ constexpr int slot(int column) {
+__host__ __device__ constexpr int padded(int column) {
     return column + BESIDE + (column + BESIDE) / RUN;
 }
-constexpr int SLOTS = slot(COLUMNS + BESIDE);
+constexpr int PADDED_COLUMNS = padded(COLUMNS + BESIDE);
 
 // Pixels are held less this, whose square the variances of a bright flat region would drown in.
 constexpr float CENTRE = 0.5f;
@@ -42,7 +42,7 @@ constexpr float SSIM_C2 = 9e-4f;
 struct LossShared {
     // In turn: sums along columns of x, y, x^2 + y^2, xy; gradients by the windows' moments; these
     // summed along rows.
-    float4 rows[STEP][SLOTS];
+    float4 rows[STEP][PADDED_COLUMNS];
     float warp_sums[3][LOSS_BLOCK / WARP];
 };
 
@@ -146,17 +146,17 @@ __device__ inline void sum_columns(LossShared& s, const LossArgs& a, const Colum
         }
     }
 #pragma unroll
-    for (int j = 0; j < STEP; ++j) s.rows[j][slot(threadIdx.x)] = sums[j];
+    for (int j = 0; j < STEP; ++j) s.rows[j][padded(threadIdx.x)] = sums[j];
 }
 
-// Sums along a row for RUN columns, the first of which is in the slot `run`, of the first MAPS
+// Sums along a row for RUN columns, the first of which is at `run`, of the first MAPS
 // components. The window is symmetric, so that this is its own adjoint.
 template <int MAPS>
 __device__ inline void sum_run(float (&sums)[MAPS][RUN], const float4* run, const LossArgs& a) {
 #pragma unroll
     for (int i = 0; i < RUN + RIM; ++i) {
-        const float4 slot_values = run[slot(i - RADIUS) - slot(0)];
-        const float v[4] = {slot_values.x, slot_values.y, slot_values.z, slot_values.w};
+        const float4 column = run[padded(i - RADIUS) - padded(0)];
+        const float v[4] = {column.x, column.y, column.z, column.w};
 #pragma unroll
         for (int k = 0; k < RUN; ++k) {
             if (i - k < 0 || i - k >= static_cast<int>(LOSS_TAPS)) continue;
@@ -219,7 +219,7 @@ __device__ inline void spread_run(float4* run, const LossArgs& a) {
 __device__ inline void spread_columns(Column& held, const LossShared& s, const LossArgs& a) {
 #pragma unroll
     for (int j = 0; j < STEP; ++j) {
-        const float4 d = s.rows[j][slot(threadIdx.x)];
+        const float4 d = s.rows[j][padded(threadIdx.x)];
 #pragma unroll
         for (int i = j; i < j + static_cast<int>(LOSS_TAPS); ++i) {
             const float d_x = d.x + held.x[i] * d.y + held.y[i] * d.z;
@@ -303,7 +303,7 @@ extern "C" __global__ void __launch_bounds__(LOSS_BLOCK, 4) loss(const __grid_co
     const Strip strip = strip_of_block(a);
     const int run_row = static_cast<int>(threadIdx.x) / (COLUMNS / RUN);
     const int run_column = static_cast<int>(threadIdx.x) % (COLUMNS / RUN) * RUN;
-    float4* const run = &s.rows[run_row][slot(run_column)];
+    float4* const run = &s.rows[run_row][padded(run_column)];
 
     Column held = {};
     Sums sums = {};

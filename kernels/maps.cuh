@@ -115,8 +115,8 @@ struct SurfaceMaps {
     struct Scratch {
         float4 features[BATCH], d_maps[WARP];
 
-        __device__ void put(const BlendArgs& a, uint32_t at, uint32_t slot, float) {
-            features[at] = reinterpret_cast<const float4*>(a.features)[slot];
+        __device__ void put(const BlendArgs& a, uint32_t at, uint32_t splat_index, float) {
+            features[at] = reinterpret_cast<const float4*>(a.features)[splat_index];
         }
         __device__ void put_unseen(uint32_t at) { features[at] = {0.0f, 0.0f, 0.0f, 0.0f}; }
         __device__ Value value(uint32_t at) const { return features[at]; }
@@ -160,8 +160,8 @@ struct SurfaceMaps {
                             both_halves(depth_and_normal.z)};
     }
     __device__ float d_depth(Value value) const { return depth_bwd(value.w, inverse); }
-    __device__ void store(const BlendArgs& a, uint32_t slot) const {
+    __device__ void store(const BlendArgs& a, uint32_t splat_index) const {
         const float3 d = depth_and_normal;
-        add_quad(reinterpret_cast<float4*>(a.d_features) + slot, {d.x, d.y, d.z, 0.0f});
+        add_quad(reinterpret_cast<float4*>(a.d_features) + splat_index, {d.x, d.y, d.z, 0.0f});
     }
 };

@@ -23,16 +23,16 @@ extern "C" __global__ void __launch_bounds__(FEATURES_BLOCK)
     const float* __restrict__ geometry = a.geometry;
     const uint32_t gaussian = blockIdx.x * blockDim.x + threadIdx.x;
     if (gaussian >= a.gaussians) return;
-    const uint32_t slot = a.splat_from_gaussian[gaussian];
-    if (slot == UNSEEN) return;
+    const uint32_t splat_index = a.splat_from_gaussian[gaussian];
+    if (splat_index == UNSEEN) return;
     const uint64_t at = lane_block(gaussian, GEOMETRY_WIDTH);
     const Shape shape = {triple_at(geometry, at, MEAN), triple_at(geometry, at, LOG_SCALE),
                          {geometry[at + component(QUAT)], geometry[at + component(QUAT + 1)],
                           geometry[at + component(QUAT + 2)], geometry[at + component(QUAT + 3)]},
                          0.0f};
     const float3 normal = facing_normal(a.camera, shape);
-    const float depth = reinterpret_cast<const float4*>(a.splats)[uint64_t{slot} * 3 + 1].w;
-    reinterpret_cast<float4*>(a.features)[slot] = {depth, normal.x, normal.y, __frcp_rn(depth)};
+    const float depth = reinterpret_cast<const float4*>(a.splats)[uint64_t{splat_index} * 3 + 1].w;
+    reinterpret_cast<float4*>(a.features)[splat_index] = {depth, normal.x, normal.y, __frcp_rn(depth)};
 }
 
 // A block's depths, with two pixels around them, and slopes, with one.

@@ -53,15 +53,15 @@ __device__ inline void project(const ProjectArgs& a) {
     }
     const uint32_t instances =
         for_each_row<PROJECT_BLOCK>(a.camera, query, [](const TileRow&, uint32_t) {});
-    const uint32_t slot = append(a, visible, instances);
-    if (!visible || slot >= a.capacity) return;
+    const uint32_t splat_index = append(a, visible, instances);
+    if (!visible || splat_index >= a.capacity) return;
 
-    a.splat_from_gaussian[row] = slot;
+    a.splat_from_gaussian[row] = splat_index;
     constexpr uint32_t QUADS = Primitive::Footprint::QUADS;
-    store_record(reinterpret_cast<float4*>(a.splats) + uint64_t{slot} * QUADS, splat, row);
-    a.tiles[slot] = {query.tiles.x0, query.tiles.y0, query.tiles.x1, query.tiles.y1};
+    store_record(reinterpret_cast<float4*>(a.splats) + uint64_t{splat_index} * QUADS, splat, row);
+    a.tiles[splat_index] = {query.tiles.x0, query.tiles.y0, query.tiles.x1, query.tiles.y1};
     // Depths are positive: their bits order as they do.
-    a.depth_keys[slot] = __float_as_uint(splat.ellipse.depth);
-    a.slots[slot] = slot;
-    a.instance_counts[slot] = instances;
+    a.depth_keys[splat_index] = __float_as_uint(splat.ellipse.depth);
+    a.splat_indices[splat_index] = splat_index;
+    a.instance_counts[splat_index] = instances;
 }

@@ -20,7 +20,7 @@ constexpr uint32_t NOTE_STRIDE = WARP + 1;
 template <class Footprint, class Aux>
 struct WarpScratch : Aux::Scratch {
     float4 d_color[WARP];  // of the pixels; of their inverse depths in the last place
-    typename Footprint::template Rows<BATCH> rows;  // their numbers are the splats' slots
+    typename Footprint::template Rows<BATCH> rows;  // their numbers are splat indices
     float2 of_pixel[BATCH * NOTE_STRIDE];  // weight of the colour, gradient of the exponent
-    uint32_t queue[BATCH + WARP];  // slots
+    uint32_t queue[BATCH + WARP];  // splat indices
 };

@@ -32,7 +32,7 @@ abi! {
 
     /// A view of a step: where its splats are, and their gradients.
     pub struct ViewArgs<'a> {
-        /// Slot of each Gaussian's splat; `[gaussians]`.
+        /// Index of each Gaussian's splat; `[gaussians]`.
         pub splat_from_gaussian: In<'a, u32>,
         /// [visible, 12]
         pub gradients: In<'a, f32>,

@@ -13,9 +13,9 @@ abi! {
     pub struct CountRowsArgs<'a> {
         /// [visible, 12]
         pub splats: In<'a, f32>,
-        /// By slot; `[visible]`.
+        /// By splat; `[visible]`.
         pub tiles: In<'a, TileRect>,
-        /// By slot; `[visible]`. Null where nobody asks for them.
+        /// By splat; `[visible]`. Null where nobody asks for them.
         pub instance_counts: Out<'a, u32>,
         /// Added to, by row of tiles; `[tiles in a column]`. Null where nobody asks for them.
         pub rows: Out<'a, u64>,
@@ -36,17 +36,17 @@ abi! {
     pub struct InstancesArgs<'a> {
         /// [visible, 12]
         pub splats: In<'a, f32>,
-        /// By slot; `[visible]`.
+        /// By splat; `[visible]`.
         pub tiles: In<'a, TileRect>,
-        /// By slot, in the band where there is one; `[visible]`.
+        /// By splat, in the band where there is one; `[visible]`.
         pub instance_counts: In<'a, u32>,
-        /// Slots front to back; `[visible]`.
-        pub slots: In<'a, u32>,
+        /// Splat indices front to back; `[visible]`.
+        pub splat_indices: In<'a, u32>,
         /// First instance of each, front to back; `[visible]`.
         pub firsts: In<'a, u32>,
         /// Tiles, of 16 or 32 bits; `[instances]`.
         pub keys: Out<'a, u8>,
-        /// Slots; `[instances]`.
+        /// Splat indices; `[instances]`.
         pub splat_from_instance: Out<'a, u32>,
         /// The view.
         pub camera: Camera,

@@ -18,7 +18,7 @@ abi! {
     pub struct FeaturesArgs<'a> {
         /// [lane blocks, 11, 32]
         pub geometry: In<'a, f32>,
-        /// Slot of each Gaussian's splat; `[gaussians]`.
+        /// Index of each Gaussian's splat; `[gaussians]`.
         pub splat_from_gaussian: In<'a, u32>,
         /// [visible, 12]
         pub splats: In<'a, f32>,

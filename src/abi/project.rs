@@ -25,7 +25,7 @@ abi! {
         pub sh_second: In<'a, u32>,
         /// Steps that each lane block's SH has taken; [lane blocks].
         pub sh_steps: In<'a, u32>,
-        /// Slot of each Gaussian's splat; `[gaussians]`.
+        /// Index of each Gaussian's splat; `[gaussians]`.
         pub splat_from_gaussian: Out<'a, u32>,
         /// [capacity, 12]: centre x y, opacity, least exponent; conic xx xy yy, depth; colour,
         /// index of the Gaussian in its bits.
@@ -35,7 +35,7 @@ abi! {
         /// Bits of the depth; `[capacity]`.
         pub depth_keys: Out<'a, u32>,
         /// 0, 1, 2, ...; `[capacity]`.
-        pub slots: Out<'a, u32>,
+        pub splat_indices: Out<'a, u32>,
         /// Tiles that are reached; `[capacity]`.
         pub instance_counts: Out<'a, u32>,
         /// As in `AdamArgs`, of colours.

@@ -25,7 +25,7 @@ abi! {
 
     /// `count_seen` and `list_seen`: the Gaussians that a view sees, in the order of their rows.
     pub struct SeenArgs<'a> {
-        /// Slot of each Gaussian's splat; `[n]`.
+        /// Index of each Gaussian's splat; `[n]`.
         pub splat_from_gaussian: In<'a, u32>,
         /// How many of each lane block are seen, of `count_seen` only; [lane blocks].
         pub counts: Out<'a, u32>,
@@ -60,7 +60,7 @@ abi! {
     pub struct NearArgs<'a> {
         /// [lane blocks, 11, 32]
         pub geometry: In<'a, f32>,
-        /// Slot of each Gaussian's splat; `[n]`.
+        /// Index of each Gaussian's splat; `[n]`.
         pub splat_from_gaussian: In<'a, u32>,
         /// [h, w]
         pub depths: In<'a, f32>,

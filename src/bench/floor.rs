@@ -41,10 +41,10 @@ pub(super) fn floor(stage: Stage, work: &Work) -> Bytes {
     })
 }
 
-/// - all centres are read, and every Gaussian's slot is written;
+/// - all centres are read, and every Gaussian's splat index is written;
 /// - the rest of the geometry and the colours are read where there is a splat, with the colours'
 ///   moments where they are behind, and a lane block's count of steps;
-/// - a splat's record, rectangle, depth, slot and number of instances are written.
+/// - a splat's record, rectangle, depth, index and number of instances are written.
 fn project(work: &Work) -> u64 {
     let sh = work.sh_width * WORD;
     work.gaussians * (CENTRE + WORD)
@@ -54,14 +54,14 @@ fn project(work: &Work) -> u64 {
         + work.visible * (RECORD + PAIR + 3 * WORD)
 }
 
-/// - depths with slots go through the sort;
-/// - the sum over the instances in that order reads slots and numbers and writes first instances.
+/// - depths with splat indices go through the sort;
+/// - the sum over the instances in that order reads splat indices and numbers and writes first instances.
 fn sort(work: &Work) -> u64 {
     radix_sort(work.visible, WORD, u32::BITS) + work.visible * 3 * WORD
 }
 
-/// - of each splat slot, first instance, number, rectangle and record are read;
-/// - each instance's key and slot are written, go through the sort, and the keys are read again;
+/// - of each splat the index, first instance, number, rectangle and record are read;
+/// - each instance's key and splat index are written, go through the sort, and the keys are read again;
 /// - each tile's range is written.
 fn bin(work: &Work) -> u64 {
     let key = if work.tiles <= u64::from(SHORT_KEYS_MAX) { 2 } else { WORD };
@@ -73,7 +73,7 @@ fn bin(work: &Work) -> u64 {
         + work.tiles * PAIR
 }
 
-/// - tiles' ranges are read, the slots of the instances that pixels got to, and the records of the
+/// - tiles' ranges are read, the splat indices of the instances that pixels got to, and the records of the
 ///   splats among them that reach a part;
 /// - the image is written;
 /// - for the backward pass hits, states, the parts' lengths and the list of chunks are written.
@@ -95,7 +95,7 @@ fn loss(work: &Work) -> u64 {
 
 /// - all splats' gradients become zero;
 /// - of each chunk the entry in the list, its tile's range and its parts' lengths are read;
-/// - hits, states, image and its gradient are read, the slots of the instances that pixels got to,
+/// - hits, states, image and its gradient are read, the splat indices of the instances that pixels got to,
 ///   and the records of the splats among them that reach a part;
 /// - these splats' gradients are read and written.
 fn blend_backward(work: &Work) -> u64 {
@@ -115,7 +115,7 @@ fn observe(work: &Work) -> u64 {
     work.visible * 2 * SECTOR + work.rows_fetched * 4 * WORD
 }
 
-/// - the slot of every Gaussian is read, its geometry and two moments are read and written;
+/// - the splat index of every Gaussian is read, its geometry and two moments are read and written;
 /// - in lane blocks of which something is seen so are all colours, and the count of steps;
 /// - each splat's record and gradients are read.
 ///

@@ -17,7 +17,7 @@ pub const BANDS: u64 = 4;
 
 slots! {
     ListCount {
-        SLOTS_BY_DEPTH: u32 = "slots front to back", Lists, ListCount::Counted, 1,
+        SPLATS_BY_DEPTH: u32 = "splats front to back", Lists, ListCount::Counted, 1,
             "the order of Gaussians in view";
         SPLAT_TILES: TileRect = "tiles of splats", Lists, ListCount::Counted, 1,
             "which tiles each splat reaches";
@@ -161,8 +161,8 @@ impl Count for ListCount {
 /// What bands are listed from, in scratch of its own: the splats' order lies where the backward pass
 /// puts their gradients.
 pub struct Order<A: Source> {
-    /// Splats front to back; `[visible]`.
-    pub slots: A::Block<u32>,
+    /// Of splats, front to back; `[visible]`.
+    pub splat_indices: A::Block<u32>,
     /// By splat; `[visible]`.
     pub tiles: A::Block<TileRect>,
 }
@@ -171,14 +171,14 @@ impl<A: Source> Order<A> {
     /// Of the splats that are counted anew.
     pub fn reserve(source: &A, sizes: &ListSizes) -> Result<Self, A::Error> {
         Ok(Self {
-            slots: source.take(&SLOTS_BY_DEPTH, sizes)?,
+            splat_indices: source.take(&SPLATS_BY_DEPTH, sizes)?,
             tiles: source.take(&SPLAT_TILES, sizes)?,
         })
     }
 
     /// Bytes of all of it.
     pub fn bytes(&self) -> u64 {
-        self.slots.bytes() + self.tiles.bytes()
+        self.splat_indices.bytes() + self.tiles.bytes()
     }
 }
 

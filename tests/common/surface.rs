@@ -264,12 +264,12 @@ impl Definition<'_> {
     pub fn samples(&self, geometry: &[Vec<f64>], frozen: Option<&[Frozen]>) -> Vec<Sample> {
         let SurfaceRule { seed, iteration, samples, .. } = self.rule;
         let stream = |purpose| Stream::new(seed, u64::from(iteration), purpose);
-        let (slots, places) = (stream(Purpose::SurfaceSample), stream(Purpose::SurfaceNormal));
+        let (rows, places) = (stream(Purpose::SurfaceSample), stream(Purpose::SurfaceNormal));
         (0..samples as usize)
             .map(|i| {
-                let bits = u128::from(slots.bits(2 * i as u64));
-                let slot = (bits * self.visible.len() as u128) >> 64;
-                let own = self.visible[usize::try_from(slot).unwrap()];
+                let bits = u128::from(rows.bits(2 * i as u64));
+                let index = (bits * self.visible.len() as u128) >> 64;
+                let own = self.visible[usize::try_from(index).unwrap()];
                 let solid = Solid::new(&geometry[own]);
                 let normals = standard_normals(places, i as u64).map(f64::from);
                 let x = std::array::from_fn(|axis| {

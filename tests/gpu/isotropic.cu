@@ -70,11 +70,11 @@ __device__ inline float3 step_appearance(Ball, const AdamArgs&, uint32_t, bool,
     return {0.0f, 0.0f, 0.0f};
 }
 
-__device__ inline BallGradient row_bwd(Ball, const AdamArgs& a, uint32_t, uint32_t slot,
+__device__ inline BallGradient row_bwd(Ball, const AdamArgs& a, uint32_t, uint32_t splat_index,
                                        const AdamRow<BALL_WIDTH>& row,
                                        const ScreenGradient& d_splat, float3) {
     BallGradient d = {};
-    if (slot != UNSEEN) add_view(a.views[0], 1.0f, row, d_splat, d);
+    if (splat_index != UNSEEN) add_view(a.views[0], 1.0f, row, d_splat, d);
     return d;
 }
 
@@ -107,9 +107,9 @@ extern "C" __global__ void __launch_bounds__(ADAM_BLOCK)
     BallGradient sum = {};
     for (uint32_t v = 0; v < a.view_count; ++v) {
         const ViewArgs& view = a.views[v];
-        const uint32_t slot = row < a.gaussians ? view.splat_from_gaussian[row] : UNSEEN;
-        if (slot == UNSEEN) continue;
-        add_view(view, a.view_share, values, gradient_of(view, slot), sum);
+        const uint32_t splat_index = row < a.gaussians ? view.splat_from_gaussian[row] : UNSEEN;
+        if (splat_index == UNSEEN) continue;
+        add_view(view, a.view_share, values, gradient_of(view, splat_index), sum);
     }
     step_row(Ball{}, a, row, state, values, sum);
 }

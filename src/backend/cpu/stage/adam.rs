@@ -49,14 +49,15 @@ pub(crate) fn step<R: Real, P: Drawable>(
         density_field(model, Capability::Noise)?;
     }
     let count = model.len();
-    let (slots, width, spans) = (gradients.slots(count), model.row_width(), model.spans());
+    let (splat_from_row, width, spans) =
+        (gradients.splat_from_row(count), model.row_width(), model.spans());
     let mut d_rows = vec![R::ZERO; BLOCK.min(count) * width];
     for start in (0..count).step_by(BLOCK) {
         let block = start..(start + BLOCK).min(count);
         let d_rows = &mut d_rows[..block.len() * width];
         d_rows.par_chunks_mut(width).zip(block.clone()).for_each(|(d_row, row)| {
             d_row.fill(R::ZERO);
-            parameter_gradient(model, gradients, &slots, row, d_row);
+            parameter_gradient(model, gradients, &splat_from_row, row, d_row);
             if regularises && let Some(field) = P::density_field(model) {
                 regularise(field, &step.regularisers, count, row, d_row);
             }

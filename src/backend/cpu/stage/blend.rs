@@ -126,7 +126,7 @@ struct TileState<R> {
 }
 
 /// Place of a pixel in its tile.
-fn slot(x: u32, y: u32) -> usize {
+fn place_in_tile(x: u32, y: u32) -> usize {
     ((y % TILE) * TILE + x % TILE) as usize
 }
 
@@ -166,7 +166,7 @@ fn blend_tile<R: Real, const SURFACE: bool>(
         let reach = splat.pixels.intersection(&area);
         for y in reach.y0..reach.y1 {
             for x in reach.x0..reach.x1 {
-                let i = slot(x, y);
+                let i = place_in_tile(x, y);
                 if tile.finished[i] {
                     continue;
                 }
@@ -205,7 +205,7 @@ impl<R: Real> TileState<R> {
     ) {
         for y in area.y0..area.y1 {
             for x in area.x0..area.x1 {
-                let (i, at) = (slot(x, y), (y % TILE) as usize * width + x as usize);
+                let (i, at) = (place_in_tile(x, y), (y % TILE) as usize * width + x as usize);
                 for c in 0..3 {
                     image[at * 3 + c] = self.color[i][c] + self.transmittance[i] * background[c];
                 }
@@ -223,7 +223,7 @@ impl<R: Real> TileState<R> {
     ) {
         for y in area.y0..area.y1 {
             for x in area.x0..area.x1 {
-                let (i, at) = (slot(x, y), (y % TILE) as usize * width + x as usize);
+                let (i, at) = (place_in_tile(x, y), (y % TILE) as usize * width + x as usize);
                 inverse_depths[at] = self.inverse_depth[i];
                 if let Some(pixel) = surface.get_mut(at * 4..at * 4 + 4) {
                     let [depth, normal_x, normal_y] = self.surface[i];
@@ -317,7 +317,7 @@ fn blend_tile_bwd<R: Real, const SURFACE: bool>(
     for y in area.y0..area.y1 {
         for x in area.x0..area.x1 {
             let at = at(x, y);
-            let walk = &mut walks[slot(x, y)];
+            let walk = &mut walks[place_in_tile(x, y)];
             walk.behind = triple(&canvas.image, at);
             walk.d_color = triple(d_canvas.image, at);
             walk.inverse_depth_behind = single(&canvas.inverse_depths, at);
@@ -343,7 +343,7 @@ fn blend_tile_bwd<R: Real, const SURFACE: bool>(
                 }
                 let offset = offset_px(splat, x, y);
                 let Some(alpha) = opacity_at(splat, offset) else { continue };
-                let walk = &mut walks[slot(x, y)];
+                let walk = &mut walks[place_in_tile(x, y)];
                 let d_alpha = blend_bwd_of::<R, SURFACE>(walk, &shade, alpha, sums);
                 alpha_bwd(splat.ellipse.conic, offset, splat.opacity, (alpha, d_alpha), sums);
             }

@@ -30,8 +30,8 @@ impl<R, P> Default for Gradients<R, P> {
 
 impl<R, P> Gradients<R, P> {
     /// For each view the index of each row's splat, or [`UNSEEN`]; [views, rows].
-    pub(crate) fn slots(&self, rows: usize) -> Vec<Vec<usize>> {
-        self.views.iter().map(|view| view.slots(rows)).collect()
+    pub(crate) fn splat_from_row(&self, rows: usize) -> Vec<Vec<usize>> {
+        self.views.iter().map(|view| view.splat_from_row(rows)).collect()
     }
 }
 
@@ -54,7 +54,7 @@ pub(crate) const UNSEEN: usize = usize::MAX;
 
 impl<R> ViewGradients<R> {
     /// Index of each row's splat, or [`UNSEEN`]; `[rows]`.
-    fn slots(&self, rows: usize) -> Vec<usize> {
+    fn splat_from_row(&self, rows: usize) -> Vec<usize> {
         let mut splat_from_row = vec![UNSEEN; rows];
         for (splat, &row) in self.row_from_splat.iter().enumerate() {
             splat_from_row[row] = splat;

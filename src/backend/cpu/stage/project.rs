@@ -46,9 +46,9 @@ pub struct ParameterGradient<R, P = Gaussians> {
 impl<R: Real, P: Drawable> ParameterGradient<R, P> {
     /// Of row `index`, as a step takes them.
     pub(crate) fn new(model: &Model<R, P>, gradients: &Gradients<R, P>, index: usize) -> Self {
-        let slots = gradients.slots(model.len());
+        let splat_from_row = gradients.splat_from_row(model.len());
         let mut values = vec![R::ZERO; model.row_width()];
-        parameter_gradient(model, gradients, &slots, index, &mut values);
+        parameter_gradient(model, gradients, &splat_from_row, index, &mut values);
         Self { values, spans: model.spans(), primitive: PhantomData }
     }
 
@@ -66,17 +66,17 @@ impl<R: Real> ParameterGradient<R> {
 }
 
 /// Mean over the views of the gradients of a row, and of what surface terms add to those of its geometry;
-/// `slots[view][row]` finds its splat. Adds them to `d_row`, all columns in the order of the schema.
+/// `splat_from_row[view][row]` finds its splat. Adds them to `d_row`, all columns in the order of the schema.
 pub(crate) fn parameter_gradient<R: Real, P: Drawable>(
     model: &Model<R, P>,
     gradients: &Gradients<R, P>,
-    slots: &[Vec<usize>],
+    splat_from_row: &[Vec<usize>],
     row: usize,
     d_row: &mut [R],
 ) {
-    for (view, slots) in gradients.views.iter().zip(slots) {
-        if slots[row] != UNSEEN {
-            P::project_bwd(model, row, &view.view, &view.screen[slots[row]], d_row);
+    for (view, splat_from_row) in gradients.views.iter().zip(splat_from_row) {
+        if splat_from_row[row] != UNSEEN {
+            P::project_bwd(model, row, &view.view, &view.screen[splat_from_row[row]], d_row);
         }
     }
     if let Some(d_ellipsoid) = gradients.geometry.as_chunks().0.get(row) {

@@ -50,7 +50,7 @@ pub(crate) struct Sampler<'a, R, P> {
     distance_unit: R,
     samples: usize,
     /// Which Gaussians samples are taken of, and where in them.
-    slots: Stream,
+    rows: Stream,
     places: Stream,
     /// What a sample's terms are worth; 0 of those that are off.
     d_density_error: R,
@@ -94,7 +94,7 @@ impl<'a, R: Real, P: Drawable> Sampler<'a, R, P> {
             map,
             distance_unit: R::of(terms.sdf_unit().unwrap_or(1.0)),
             samples: count as usize,
-            slots: stream(Purpose::SurfaceSample),
+            rows: stream(Purpose::SurfaceSample),
             places: stream(Purpose::SurfaceNormal),
             d_density_error: share(VALUE_DENSITY),
             d_normal_error: share(VALUE_NORMAL),
@@ -181,7 +181,7 @@ impl<'a, R: Real, P: Drawable> Sampler<'a, R, P> {
     /// Where a sample lies: the row of its Gaussian, along the Gaussian's axes, and to its neighbours.
     fn place<'s>(&'s self, index: u64, near: &mut Vec<Neighbour<'s, R>>) -> (usize, Vec3<R>) {
         // As many numbers apart as a device draws at a time.
-        let own_row = self.sampled[self.slots.below(2 * index, self.sampled.len())];
+        let own_row = self.sampled[self.rows.below(2 * index, self.sampled.len())];
         let own = &self.kernels[own_row];
         let along = sample_along(own, standard_normals(self.places, index).map(R::of_f32));
         let offset = sample_offset(own, along);

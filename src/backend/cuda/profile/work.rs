@@ -28,9 +28,9 @@ pub(super) fn count<P: Primitive>(
     };
     let splats = &frame.splats;
     let stream = &session.stream;
-    let slots = fetch(stream, &splats.splat_from_gaussian, 0)?;
+    let splat_from_gaussian = fetch(stream, &splats.splat_from_gaussian, 0)?;
     let sh_steps = fetch(stream, &model.sh_steps, 0)?;
-    let seen = seen(&slots, &sh_steps, model.momentum.steps());
+    let seen = seen(&splat_from_gaussian, &sh_steps, model.momentum.steps());
     let lists = TileLists {
         visible: splats.visible,
         splat_from_instance: &fetch(stream, &bins.splat_from_instance, 0)?,
@@ -77,12 +77,12 @@ struct Seen {
     rows_late: u64,
 }
 
-/// Of the slots of all Gaussians, the steps that each lane block's colours have taken, and those that
+/// Of the splat of each Gaussian, the steps that each lane block's colours have taken, and those that
 /// the model has.
-fn seen(slots: &[u32], sh_steps: &[u32], steps: u32) -> Seen {
+fn seen(splat_from_gaussian: &[u32], sh_steps: &[u32], steps: u32) -> Seen {
     let mut seen = Seen::default();
-    for (block, &taken) in slots.chunks(LANES).zip(sh_steps) {
-        let is_seen = |rows: &&[u32]| rows.iter().any(|&slot| slot != UNSEEN);
+    for (block, &taken) in splat_from_gaussian.chunks(LANES).zip(sh_steps) {
+        let is_seen = |rows: &&[u32]| rows.iter().any(|&splat| splat != UNSEEN);
         let rows = (block.chunks(SECTOR_ROWS).filter(is_seen).count() * SECTOR_ROWS) as u64;
         seen.lane_blocks += u64::from(rows > 0);
         seen.rows_fetched += rows;
@@ -153,14 +153,14 @@ mod tests {
 
     #[test]
     fn rows_come_in_sectors_and_move_in_lane_blocks() {
-        let mut slots = [UNSEEN; 100];
-        assert_eq!(seen(&slots, &[3, 4, 4, 4], 4), Seen::default());
+        let mut splat_from_gaussian = [UNSEEN; 100];
+        assert_eq!(seen(&splat_from_gaussian, &[3, 4, 4, 4], 4), Seen::default());
         // Two sectors of a block that is behind, one of a block that is not, one of the last.
         for row in [0, 7, 31, 64, 99] {
-            slots[row] = 5;
+            splat_from_gaussian[row] = 5;
         }
         let expected = Seen { lane_blocks: 3, rows_fetched: 32, rows_late: 16 };
-        assert_eq!(seen(&slots, &[3, 3, 4, 4], 4), expected);
+        assert_eq!(seen(&splat_from_gaussian, &[3, 3, 4, 4], 4), expected);
     }
 
     #[test]

@@ -53,7 +53,7 @@ pub(crate) struct Bands {
     count: u32,
 }
 
-/// Lists the splats, of whose two buffers of slots one is in order, and draws the image, at once or
+/// Lists the splats, of whose two buffers of indices one is in order, and draws the image, at once or
 /// in bands.
 pub(crate) fn draw(
     session: &Session,

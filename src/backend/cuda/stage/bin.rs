@@ -19,7 +19,7 @@ use crate::memory::Bytes;
 pub(crate) struct Bins {
     /// What is listed.
     pub(crate) extent: Extent,
-    /// Slots, front to back within a tile; `[instances]`.
+    /// Splat indices, front to back within a tile; `[instances]`.
     pub(crate) splat_from_instance: Block<u32>,
     /// Of all tiles of the view; `[tiles]`.
     pub(crate) ranges: Block<TileRange>,
@@ -40,7 +40,7 @@ impl Bins {
 /// What bands are listed from.
 pub(crate) type Sorted = layout::Order<Heap>;
 
-/// Copies it from splats that are in order, of whose two buffers of slots one is.
+/// Copies it from splats that are in order, of whose two buffers of indices one is.
 pub(crate) fn keep_order(
     session: &Session,
     (splats, front_to_back): (&mut Splats, usize),
@@ -49,14 +49,14 @@ pub(crate) fn keep_order(
     let visible = splats.visible;
     let order = Order::of(&mut splats.gradients)?;
     let mut sorted = Sorted::reserve(&session.heap, sizes)?;
-    let slots = (&order.slots[front_to_back], 0..visible);
-    sorted.slots.copy_from(&session.stream, 0, slots)?;
+    let splat_indices = (&order.splat_indices[front_to_back], 0..visible);
+    sorted.splat_indices.copy_from(&session.stream, 0, splat_indices)?;
     sorted.tiles.copy_from(&session.stream, 0, (&order.tiles, 0..visible))?;
     Ok(sorted)
 }
 
-/// Sorts the slots by depth, equal depths in any order, and finds each splat's first instance. Says
-/// which of the two buffers of slots is in order.
+/// Sorts the splats by depth, equal depths in any order, and finds each splat's first instance. Says
+/// which of the two buffers of indices is in order.
 pub(crate) fn sort_by_depth(session: &Session, splats: &mut Splats) -> Result<usize, DeviceError> {
     let visible = splats.visible;
     let begun = session.timers.begin(Stage::Sort, &session.stream)?;
@@ -66,12 +66,12 @@ pub(crate) fn sort_by_depth(session: &Session, splats: &mut Splats) -> Result<us
         &session.stream,
         &mut SortPairs {
             keys: order.depth_keys.each_mut(),
-            values: order.slots.each_mut(),
+            values: order.splat_indices.each_mut(),
             n: visible,
             bits: 0..u32::BITS,
         },
     )?;
-    let counts = (&order.instance_counts, &order.slots[sorted]);
+    let counts = (&order.instance_counts, &order.splat_indices[sorted]);
     exclusive_sum_ordered(&session.heap, &session.stream, visible, counts, &mut order.firsts)?;
     session.timers.end(&begun, &session.stream)?;
     Ok(sorted)
@@ -91,7 +91,7 @@ pub(crate) fn list_whole(
         splats: splats.records.read(),
         tiles: order.tiles.read(),
         instance_counts: order.instance_counts.read(),
-        slots: order.slots[front_to_back].read(),
+        splat_indices: order.splat_indices[front_to_back].read(),
         firsts: order.firsts.read(),
         visible: count_u32(splats.visible)?,
         ..empty_args(camera)
@@ -118,14 +118,14 @@ pub(crate) fn list_band(
     let Counts { mut counts, mut firsts } = Counts::reserve(&session.heap, &sizes)?;
     let asked = (counts.write(), Out::NULL);
     count(session, (splats, sorted), (camera, rows.clone()), asked)?;
-    let order = (&counts, &sorted.slots);
+    let order = (&counts, &sorted.splat_indices);
     exclusive_sum_ordered(&session.heap, &session.stream, visible, order, &mut firsts)?;
     let kernels = &session.kernels;
     let args = InstancesArgs {
         splats: splats.records.read(),
         tiles: sorted.tiles.read(),
         instance_counts: counts.read(),
-        slots: sorted.slots.read(),
+        splat_indices: sorted.splat_indices.read(),
         firsts: firsts.read(),
         visible: count_u32(visible)?,
         band_first: rows.start,
@@ -155,7 +155,7 @@ pub(crate) fn rows(
     Ok(host)
 }
 
-/// Counts instances in some rows, by slot and by row.
+/// Counts instances in some rows, by splat and by row.
 fn count(
     session: &Session,
     (splats, sorted): (&Splats, &Sorted),
@@ -182,7 +182,7 @@ fn empty_args(camera: &Camera) -> InstancesArgs<'static> {
         splats: In::NULL,
         tiles: In::NULL,
         instance_counts: In::NULL,
-        slots: In::NULL,
+        splat_indices: In::NULL,
         firsts: In::NULL,
         keys: Out::NULL,
         splat_from_instance: Out::NULL,

@@ -25,7 +25,7 @@ pub(crate) struct Splats {
     /// Pairs of a splat and a tile that it reaches.
     pub(crate) instances: u64,
     pub(crate) records: Records,
-    /// Slot of each Gaussian's splat; `[gaussians]`.
+    /// Index of each Gaussian's splat; `[gaussians]`.
     pub(crate) splat_from_gaussian: Block<u32>,
     /// Room for gradients, [capacity, 12]; what sorting needs lies in it first.
     pub(crate) gradients: Block<f32>,
@@ -91,7 +91,7 @@ impl Splats {
 pub(crate) struct Order<'a> {
     pub(crate) tiles: Piece<'a, TileRect>,
     pub(crate) depth_keys: [Piece<'a, u32>; 2],
-    pub(crate) slots: [Piece<'a, u32>; 2],
+    pub(crate) splat_indices: [Piece<'a, u32>; 2],
     pub(crate) instance_counts: Piece<'a, u32>,
     /// First instance of each, front to back.
     pub(crate) firsts: Piece<'a, u32>,
@@ -105,7 +105,7 @@ impl<'a> Order<'a> {
         Ok(Self {
             tiles: room.take(capacity)?,
             depth_keys: [room.take(capacity)?, room.take(capacity)?],
-            slots: [room.take(capacity)?, room.take(capacity)?],
+            splat_indices: [room.take(capacity)?, room.take(capacity)?],
             instance_counts: room.take(capacity)?,
             firsts: room.take(capacity)?,
         })
@@ -205,7 +205,7 @@ fn launch<P: CudaPrimitive>(
         splats: records.write(),
         tiles: order.tiles.write(),
         depth_keys: order.depth_keys[0].write(),
-        slots: order.slots[0].write(),
+        splat_indices: order.splat_indices[0].write(),
         instance_counts: order.instance_counts.write(),
         fault,
         counts,

@@ -95,7 +95,7 @@ fn zeros(session: &Session, sizes: &ViewSizes) -> Result<Block<f32>, DeviceError
     Ok(block)
 }
 
-/// The rows of the Gaussians that the view sees, ascending. Slots are in the order in which blocks of
+/// The rows of the Gaussians that the view sees, ascending. Splats are in the order in which blocks of
 /// threads came; samples are drawn by place, so that a run would not be the same twice.
 fn seen_rows(
     session: &Session,
