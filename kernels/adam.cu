@@ -8,6 +8,7 @@
 // [visible, 12], d_features [visible, 4]; surface [n, 12].
 
 #include "adam.cuh"
+#include "gaussian.cuh"
 #include "sh.cuh"
 
 // Colours: moves the coefficients and returns the gradient of the viewing direction.

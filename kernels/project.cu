@@ -5,6 +5,7 @@
 // belongs to them [capacity]: beyond it splats are counted but not written, and the host draws the view
 // again.
 
+#include "gaussian.cuh"
 #include "project.cuh"
 
 extern "C" __global__ void __launch_bounds__(PROJECT_BLOCK)

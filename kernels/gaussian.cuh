@@ -1,0 +1,102 @@
+// 3D Gaussians (EWA splatting, Zwicker et al. 2001): what `project.cuh` asks for of a primitive, as
+// `primitive.cuh` lists it.
+#pragma once
+
+#include "fault.cuh"
+#include "lazy_adam.cuh"
+#include "primitive.cuh"
+#include "sh.cuh"
+#include "state.cuh"
+
+// What is `EXTENDED` draws with the filters of the model and of the view.
+template <class Storage, bool EXTENDED>
+struct Gaussian {
+    using Footprint = EllipseFootprint;
+    using Splat = EllipseSplat;
+};
+
+__device__ inline ShTables sh_tables(const ProjectArgs& a) {
+    return {a.sh, a.sh_first, a.sh_second, a.sh_width};
+}
+
+// 0.5 + sum over k of basis_k(direction) sh_k, before it is held above 0. Where the coefficients are
+// `LATE` they are taken as they will be once they have caught up.
+template <class Storage, bool LATE>
+__device__ inline float3 raw_color(const ProjectArgs& a, uint64_t gaussian, uint32_t age,
+                                   float3 mean_world) {
+    constexpr uint32_t AT_ONCE = Storage::AT_ONCE;
+    const float* centre = a.camera.centre_world;
+    const float3 direction = normalize(sub(mean_world, float3{centre[0], centre[1], centre[2]}));
+    float basis[SH_MAX_COEFFICIENTS];
+    sh_basis(a.sh_degree, direction, basis);
+    typename Storage::Reader sh(sh_tables(a), gaussian);
+    const CatchUp late = LATE ? catch_up_of(a.lazy, age) : CatchUp{};
+    const uint32_t coefficients = (a.sh_degree + 1) * (a.sh_degree + 1);
+    float3 color = {0.5f, 0.5f, 0.5f};
+#pragma unroll
+    for (uint32_t from = 0; from < SH_MAX_COEFFICIENTS; from += AT_ONCE) {
+        if (from >= coefficients) continue;
+        sh.template load<LATE>(3 * from, 3 * (coefficients - from));
+#pragma unroll
+        for (uint32_t i = 0; i < AT_ONCE; ++i) {
+            if (from + i >= coefficients) continue;
+            float c[3];
+#pragma unroll
+            for (uint32_t j = 0; j < 3; ++j) {
+                const uint32_t k = 3 * i + j;
+                c[j] = LATE ? caught_up<Storage::HELD>(late, from + i, sh.value(k), sh.first(k),
+                                                       sh.second(k))
+                            : sh.value(k);
+            }
+            color = add(color, scale(float3{c[0], c[1], c[2]}, basis[from + i]));
+        }
+    }
+    return color;
+}
+
+// Says which coefficient is not finite; of finite ones whose sum is not, the constant one.
+template <class Storage>
+__device__ inline void report_color(const ProjectArgs& a, uint32_t gaussian, float3 color) {
+    constexpr uint32_t SH_DC = 4, SH_REST = 5;
+    const typename Storage::Reader sh(sh_tables(a), gaussian);
+    for (uint32_t k = 0; k < a.sh_width; ++k) {
+        const float value = sh.one(k);
+        if (isfinite(value)) continue;
+        report_fault(a.fault, gaussian, k < 3 ? SH_DC : SH_REST, isinf(value));
+        return;
+    }
+    report_fault(a.fault, gaussian, SH_DC, isinf(color.x) || isinf(color.y) || isinf(color.z));
+}
+
+template <class Storage, bool EXTENDED>
+__device__ inline bool project_row(Gaussian<Storage, EXTENDED>, const ProjectArgs& a,
+                                   uint32_t gaussian, EllipseSplat& splat, Rect& pixels) {
+    const float* __restrict__ geometry = a.geometry;
+    const uint64_t at = lane_block(gaussian, GEOMETRY_WIDTH);
+    bool visible = false;
+    Shape shape;
+    shape.mean_world = load_triple(geometry, at, MEAN);
+    if (in_front(camera_from_world(a.camera, shape.mean_world).z, a.camera.near)) {
+        const float logit = geometry[at + component(OPACITY_LOGIT)];
+        splat.opacity = sigmoid(logit);
+        shape.log_scale = load_triple(geometry, at, LOG_SCALE);
+        shape.quat = {geometry[at + component(QUAT)], geometry[at + component(QUAT + 1)],
+                      geometry[at + component(QUAT + 2)], geometry[at + component(QUAT + 3)]};
+        if (EXTENDED) shape.smoothing = a.filter_3d == nullptr ? 0.0f : a.filter_3d[gaussian];
+        // An infinite logit or -infinity as a log-scale would give a splat; `step` reports them.
+        visible = isfinite(logit) && is_finite(shape.log_scale) &&
+                  ellipse<EXTENDED>(a.camera, chain<EXTENDED>(a.camera, shape), splat.ellipse);
+        if (EXTENDED && visible) splat.opacity *= splat.ellipse.kept;
+        visible = visible &&
+                  bounds(splat.ellipse, splat.opacity, a.camera.size, pixels, splat.exponent_min);
+    }
+    if (visible) {
+        const uint32_t age = a.lazy.steps - a.sh_steps[gaussian / WARP];
+        splat.color = age > 0 ? raw_color<Storage, true>(a, gaussian, age, shape.mean_world)
+                              : raw_color<Storage, false>(a, gaussian, age, shape.mean_world);
+        // It would spread to every Gaussian after it, and `step` does not visit what is unseen.
+        visible = is_finite(splat.color);
+        if (!visible) report_color<Storage>(a, gaussian, splat.color);
+    }
+    return visible;
+}
