@@ -1,4 +1,4 @@
-//! Compiles the kernels: each `.cu` to a fatbin that the program embeds, `primitives.cu` to a
+//! Compiles the kernels: each `.cu` to a fatbin that the program embeds, `cub.cu` to a
 //! static library, which is asked for the scratch that its calls want. Without nvcc there is a
 //! warning instead, and no cfg `kernels`.
 
@@ -22,7 +22,7 @@ use std::thread;
 use nvcc::{Missing, Nvcc};
 
 /// The file that becomes a static library because it brings host code.
-const LIBRARY: &str = "primitives";
+const LIBRARY: &str = "cub";
 
 /// The kernels of the tests' own primitive, and the variable that tells tests where their fatbin is.
 const TEST_KERNELS: &str = "tests/gpu/isotropic.cu";

@@ -1,4 +1,4 @@
-// scratch_sizes: asks CUB, as primitives.cu calls it, how much scratch it wants; no GPU is needed.
+// scratch_sizes: asks CUB, as cub.cu calls it, how much scratch it wants; no GPU is needed.
 // It is linked with the library's own host code and, in place of the CUDA runtime, with the few functions
 // below, which describe one GPU of the architecture in question. CUB's dispatch then picks the policy of
 // that architecture and, without scratch, answers with a size. With scratch it would launch kernels: here

@@ -1,4 +1,4 @@
-// primitives: sort and prefix sum of the CUB library, behind C functions.
+// cub: sort and prefix sum of the CUB library, as C functions.
 // The caller owns all memory. With `temp` null a function only sets `temp_bytes`.
 // Each returns a cudaError_t. With 32-bit counts CUB reckons its offsets in 32 bits, too.
 
