@@ -16,11 +16,13 @@ pub enum DeviceError {
     },
     /// A parameter became NaN or infinite.
     #[error(
-        "Gaussian {index}: its {group}, or a moment of it, is {value}: the optimisation diverged. \
+        "{primitive} {index}: its {group}, or a moment of it, is {value}: the optimisation diverged. \
          Lower the learning rates, or resume from an earlier checkpoint"
     )]
     NotFinite {
-        /// Which Gaussian.
+        /// What one row is called.
+        primitive: &'static str,
+        /// Which row.
         index: usize,
         /// Which parameter.
         group: &'static str,

@@ -169,6 +169,11 @@ impl Schema {
         self.columns.iter().map(|column| column.width.values(sh_degree)).sum()
     }
 
+    /// What messages call one of its rows.
+    pub fn one(&self) -> &'static str {
+        self.spaces.first().map_or("row", |space| space.one)
+    }
+
     /// What messages call several of them.
     pub fn many(&self) -> &'static str {
         self.spaces.first().map_or("rows", |space| space.many)

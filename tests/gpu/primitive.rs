@@ -364,6 +364,7 @@ fn a_broken_ball_is_named<B: Render<Balls>>(device: &mut B) {
             matches!(error, DeviceError::NotFinite { index: 37, group, .. } if group == words),
             "{words}: {error}"
         );
+        assert!(error.to_string().starts_with(&format!("ball 37: its {words}, or")), "{error}");
     }
 }
 

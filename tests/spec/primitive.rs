@@ -463,5 +463,6 @@ fn a_broken_ball_is_left_out_and_named() {
             matches!(error, DeviceError::NotFinite { index: 3, group, .. } if group == words),
             "{error}"
         );
+        assert!(error.to_string().starts_with(&format!("ball 3: its {words}, or")), "{error}");
     }
 }

@@ -48,7 +48,7 @@ impl NotFinite {
     /// The same as an error about a row.
     pub(super) fn of_row<P: Primitive>(self, index: usize) -> DeviceError {
         let group = P::SCHEMA.columns.get(self.column).map_or("parameter", |column| column.words);
-        DeviceError::NotFinite { index, group, value: self.value }
+        DeviceError::NotFinite { primitive: P::SCHEMA.one(), index, group, value: self.value }
     }
 }
 

@@ -170,7 +170,7 @@ fn check(fault: u64, schema: &Schema) -> Result<(), DeviceError> {
     let group = usize::try_from(place % u64::from(FAULT_GROUPS)).unwrap_or(0);
     let index = usize::try_from(place / u64::from(FAULT_GROUPS)).unwrap_or(usize::MAX);
     let group = schema.columns.get(group).map_or("parameter", |column| column.words);
-    Err(DeviceError::NotFinite { index, group, value })
+    Err(DeviceError::NotFinite { primitive: schema.one(), index, group, value })
 }
 
 #[cfg(test)]
