@@ -160,6 +160,65 @@ fn no_file_is_long() {
     assert!(long.is_empty(), "above {LINES} lines: {long:?}");
 }
 
+/// Files beside those of the stages, each with the stage that it is a part of. A file that serves
+/// several stages has that of the first of them.
+const PARTS: [(&str, &str); 12] = [
+    ("src/backend/cpu/stage/depth_map.rs", "surface"),
+    ("src/backend/cpu/stage/gradients.rs", "adam"),
+    ("src/backend/cpu/stage/sampled_depths.rs", "surface"),
+    ("src/backend/cpu/stage/sampler.rs", "surface"),
+    ("src/backend/cuda/stage/bands.rs", "bin"),
+    ("src/backend/cuda/stage/extent.rs", "bin"),
+    ("src/backend/cuda/stage/losses.rs", "loss"),
+    ("src/backend/cuda/stage/quantile.rs", "densify"),
+    ("src/backend/cuda/stage/sampled_depths.rs", "surface"),
+    ("src/backend/cuda/stage/threshold.rs", "densify"),
+    ("kernels/adam_views.cu", "adam"),
+    ("kernels/quantile.cu", "densify"),
+];
+
+/// Files beside the stages that are of none.
+const OTHERS: [(&str, &str); 5] = [
+    ("src/backend/cuda/stage/probe.rs", "for the tests of the headers"),
+    ("kernels/probe.cu", "for the tests of the headers"),
+    ("kernels/cub.cu", "sorts and sums of several stages"),
+    ("kernels/model.cu", "rows of the model on their way to the host"),
+    ("kernels/pack.cu", "the model's compact storage"),
+];
+
+/// Each file of a stage is in the table of lib.rs, or is named above.
+#[test]
+fn every_file_of_a_stage_is_in_the_table() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let stages = stage_files(&fs::read_to_string(source().join("lib.rs")).unwrap());
+    let is_stage = |name: &str| stages.contains(&format!("{name}.rs"));
+    for (path, stage) in PARTS {
+        assert!(root.join(path).is_file() && is_stage(stage), "there is no {path} of {stage}");
+    }
+    for (path, purpose) in OTHERS {
+        assert!(root.join(path).is_file(), "there is no {path} {purpose}");
+    }
+    let named: Vec<_> = PARTS.iter().chain(&OTHERS).map(|(path, _)| Path::new(path)).collect();
+    let folders =
+        [("src/backend/cpu/stage", "rs"), ("src/backend/cuda/stage", "rs"), ("kernels", "cu")];
+    for (folder, extension) in folders {
+        for entry in fs::read_dir(root.join(folder)).unwrap() {
+            let path = entry.unwrap().path();
+            let relative = path.strip_prefix(root).unwrap();
+            let name = relative.file_stem().unwrap().to_str().unwrap();
+            if relative.extension().is_none_or(|found| found != extension) || name == "mod" {
+                continue;
+            }
+            let is_named = named.contains(&relative);
+            assert!(
+                is_named != is_stage(name),
+                "{} should be in lib.rs's table of stages, or in PARTS or OTHERS, and only there",
+                relative.display()
+            );
+        }
+    }
+}
+
 #[test]
 fn every_stage_has_its_file() {
     let backends = source().join("backend");
