@@ -72,7 +72,9 @@ options! {
     /// How the Gaussians are initialised and optimised.
     #[command(next_help_heading = "Optimisation")]
     pub struct OptimizeOptions in "optimize" of Config {
-        /// Number of iterations, one view each
+        /// Number of iterations, which count views, not steps
+        ///
+        /// With --batch-views N a step takes N views, and so N iterations.
         #[arg(aliases = ["max-steps", "iter", "total-train-iters"], value_name = "N")]
         iterations: u32 = 30_000, is count, idle Idle::When {
             is: |config| config.sugar.checkpoint_path.is_some(),
