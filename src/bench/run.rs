@@ -10,9 +10,10 @@ use super::steady_state::{Counted, Inputs, SteadyState, SurfaceWork, median};
 use crate::backend::{
     AdamStep, Rates, RenderSettings, ScreenFilter, Statistics, Terms, TrainDevice, Work,
 };
-use crate::config::{OptimizeOptions, Regularize, SugarOptions};
+use crate::config::Config;
 use crate::dataset::{Dataset, ImageLoader};
 use crate::model::Gaussians;
+use crate::train::coarse::CoarseSchedule;
 use crate::train::feed::Feed;
 use crate::train::{TrainError, Views, scene_cube, scene_extent};
 
@@ -40,18 +41,15 @@ pub struct BenchSetup<'a> {
     pub dataset: &'a Dataset,
     /// Its pixels.
     pub images: &'a ImageLoader,
-    /// Seed of the order of the views.
-    pub seed: u64,
-    /// Weights of the loss.
-    pub optimize: &'a OptimizeOptions,
+    /// Seed of the order of the views, weights of the loss, and what surfaces are asked for, as in the
+    /// last three quarters of the coarse stage.
+    pub config: &'a Config,
     /// Colour behind everything.
     pub background: [f32; 3],
     /// What keeps splats from falling between pixels.
     pub screen_filter: ScreenFilter,
     /// Whether density control's statistics are gathered, as in the first half of a training.
     pub observes: bool,
-    /// What surfaces are asked for, as in the last three quarters of the coarse stage.
-    pub sugar: &'a SugarOptions,
     /// Views of a step.
     pub batch_views: u32,
     /// Steps before the clock starts.
@@ -71,7 +69,7 @@ pub fn measure<B: TrainDevice>(
     let mut runs = Vec::with_capacity(counts.len());
     for count in counts {
         tracing::info!("{count} Gaussians");
-        runs.push(bench(device, setup, &denser(gaussians, count, setup.seed))?);
+        runs.push(bench(device, setup, &denser(gaussians, count, setup.config.run.seed))?);
     }
     let dataset = setup.dataset;
     let first = dataset.train.first().map(|&view| &dataset.views[view].camera);
@@ -81,7 +79,7 @@ pub fn measure<B: TrainDevice>(
         view_px: first.map_or([0; 2], |camera| [camera.width, camera.height]),
         observes: setup.observes,
         batch_views: setup.batch_views,
-        sugar: setup.sugar.clone(),
+        sugar: setup.config.sugar.clone(),
         runs,
     })
 }
@@ -92,7 +90,8 @@ fn bench<B: TrainDevice>(
     setup: &BenchSetup<'_>,
     gaussians: &Gaussians,
 ) -> Result<Bench, TrainError> {
-    let feed = Feed::new(Views::new(setup.dataset, setup.images), setup.seed);
+    let config = setup.config;
+    let feed = Feed::new(Views::new(setup.dataset, setup.images), config.run.seed);
     // What a measurement before this one needed is not this one's.
     if let Some(profiler) = device.profiler() {
         profiler.trim_memory()?;
@@ -111,17 +110,16 @@ fn bench<B: TrainDevice>(
         batch_views: setup.batch_views,
         settings,
         observe: setup.observes.then_some(Statistics::Norms),
-        terms: Terms::photometric(setup.optimize.lambda_dssim),
+        terms: Terms::photometric(config.optimize.lambda_dssim),
         step: AdamStep::new(0, NO_RATES),
     };
-    let surfaces = match setup.sugar.regularize {
-        Regularize::None => None,
-        _ => Some(SurfaceWork {
-            optimize: setup.optimize.clone(),
-            options: setup.sugar.clone(),
-            seed: setup.seed,
+    let surfaces = match CoarseSchedule::of(config) {
+        None => None,
+        Some(schedule) => Some(SurfaceWork {
+            config: config.clone(),
+            schedule,
             extent: scene_extent(setup.dataset),
-            near: device.neighbours(&model, setup.sugar.regularity_knn)?,
+            near: device.neighbours(&model, config.sugar.regularity_knn)?,
         }),
     };
     let mut steady = SteadyState::new(device, model, feed, inputs, surfaces);

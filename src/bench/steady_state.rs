@@ -6,13 +6,14 @@ use crate::backend::{
     Pending, Photo, RenderSettings, Stage, StageTime, Statistics, Stay, Terms, TrainDevice, Wants,
     Work,
 };
-use crate::config::{OptimizeOptions, SugarOptions};
+use crate::config::Config;
 use crate::dataset::View;
 use crate::memory::Bytes;
 use crate::train::TrainError;
+use crate::train::coarse::CoarseSchedule;
 use crate::train::event::Split;
 use crate::train::feed::Feed;
-use crate::train::terms::with_surface;
+use crate::train::terms;
 use crate::train::train_step::{ViewInputs, ViewOutputs, add_view};
 
 /// A model in training that stays as it is.
@@ -49,11 +50,21 @@ pub(super) struct Counted {
 
 /// What the iterations ask of surfaces.
 pub(super) struct SurfaceWork<B: TrainDevice> {
-    pub(super) optimize: OptimizeOptions,
-    pub(super) options: SugarOptions,
-    pub(super) seed: u64,
+    pub(super) config: Config,
+    /// Of a run with these options.
+    pub(super) schedule: CoarseSchedule,
     pub(super) extent: f64,
     pub(super) near: B::Lists,
+}
+
+impl<B: TrainDevice> SurfaceWork<B> {
+    /// The terms of the iteration that comes so many after the first with surface terms.
+    fn terms(&self, number: u32) -> Terms {
+        let Self { config, schedule, extent, .. } = self;
+        let first = schedule.prune.max(schedule.start).saturating_add(1);
+        let stage = terms::Stage::Coarse { schedule, extent: *extent };
+        terms::active(config, stage, first.saturating_add(number), false)
+    }
 }
 
 impl<'a, B: TrainDevice> SteadyState<'a, B> {
@@ -123,9 +134,7 @@ impl<'a, B: TrainDevice> SteadyState<'a, B> {
         look(self.device, &self.model, view)?;
         let terms = match &self.surfaces {
             None => self.inputs.terms.clone(),
-            Some(SurfaceWork { optimize, options, seed, extent, .. }) => {
-                with_surface(optimize, options, (*seed, *extent), number)
-            }
+            Some(surfaces) => surfaces.terms(number),
         };
         let Inputs { batch_views, settings, observe, .. } = self.inputs;
         let near = self.surfaces.as_ref().map(|surfaces| &surfaces.near);

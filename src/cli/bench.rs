@@ -77,7 +77,7 @@ impl Task for Measuring<'_> {
 
     fn run<B: TrainDevice>(self, device: &mut B) -> anyhow::Result<Report> {
         let Self { args, opened } = self;
-        let config = &opened.config;
+        let config = &Config { sugar: args.sugar.clone(), ..opened.config.clone() };
         let mut counts = args.gaussians.clone();
         if counts.is_empty() {
             counts.push(opened.gaussians.len());
@@ -85,12 +85,10 @@ impl Task for Measuring<'_> {
         let setup = BenchSetup {
             dataset: &opened.dataset,
             images: &opened.images,
-            seed: config.run.seed,
-            optimize: &config.optimize,
+            config,
             background: config.scene.background_color().0,
             screen_filter: render_filter(config),
             observes: args.observe,
-            sugar: &args.sugar,
             batch_views: args.batch_views,
             warm_up: args.warm_up,
             iterations: args.iterations,

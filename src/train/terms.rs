@@ -166,27 +166,6 @@ pub fn open(config: &Config, stage: Stage<'_>, iteration: u32) -> Vec<Term> {
     ROWS.iter().filter(|row| (row.window)(&moment)).map(|row| (row.term)(&moment)).collect()
 }
 
-/// The terms of an iteration with surface terms, so many iterations after the first, in a scene of
-/// this extent.
-pub fn with_surface(
-    optimize: &OptimizeOptions,
-    sugar: &SugarOptions,
-    (seed, extent): (u64, f64),
-    number: u32,
-) -> Terms {
-    let moment = Moment {
-        optimize,
-        sugar,
-        seed,
-        extent,
-        iteration: number,
-        has_depth_map: false,
-        drives_opacities: false,
-        surface_iteration: Some(number),
-    };
-    moment.terms()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -252,8 +231,13 @@ mod tests {
         assert!(weights[0] > 0.0 && weights[1] == 0.0, "{weights:?}");
     }
 
+    /// Those of the iteration with surface terms that comes so many after their first.
     fn surface_terms(options: &SugarOptions, number: u32) -> Terms {
-        with_surface(&OptimizeOptions::default(), options, (1, 2.0), number)
+        let of_stage = config(7000, SugarSchedule::Relative);
+        let schedule = CoarseSchedule::of(&of_stage).expect("a stage");
+        let config = Config { sugar: options.clone(), ..of_stage };
+        let stage = Stage::Coarse { schedule: &schedule, extent: 2.0 };
+        active(&config, stage, schedule.prune + 1 + number, false)
     }
 
     #[test]
