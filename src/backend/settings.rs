@@ -108,9 +108,6 @@ pub struct Wants {
     pub inputs: Inputs,
     /// What changes the colours before they are compared.
     pub compensation: Option<Compensation>,
-    /// Whether the step takes other views, too: the device then gives back at once what a step needs
-    /// nothing of.
-    pub in_batch: bool,
 }
 
 /// How the stages of a device draw a view: the settings with what the frame is for.
@@ -134,8 +131,6 @@ pub(crate) struct Drawing {
     pub(crate) observe: Option<Statistics>,
     /// Room for changed colours.
     pub(crate) colors: Option<ColorRoom>,
-    /// Whether the step takes other views, too.
-    pub(crate) in_batch: bool,
 }
 
 /// What room for changed colours is for.
@@ -176,7 +171,6 @@ impl Drawing {
             trains: true,
             observe: wants.observe,
             colors: wants.compensation.map(ColorRoom::Learned),
-            in_batch: wants.in_batch,
             ..Self::plain(settings)
         }
     }
@@ -200,7 +194,6 @@ impl Drawing {
             trains: false,
             observe: None,
             colors: None,
-            in_batch: false,
         }
     }
 }

@@ -136,10 +136,9 @@ impl<'a, B: TrainDevice> SteadyState<'a, B> {
             None => self.inputs.terms.clone(),
             Some(surfaces) => surfaces.terms(number),
         };
-        let Inputs { batch_views, settings, observe, .. } = self.inputs;
+        let Inputs { settings, observe, .. } = self.inputs;
         let near = self.surfaces.as_ref().map(|surfaces| &surfaces.near);
-        let (terms, in_batch) = (&terms, batch_views > 1);
-        let inputs = ViewInputs { settings, observe, compensation: None, terms, near, in_batch };
+        let inputs = ViewInputs { settings, observe, compensation: None, terms: &terms, near };
         let (device, model) = (&mut *self.device, &mut self.model);
         let ViewOutputs { pixels, activations, .. } =
             add_view(device, model, (view, &target), &inputs, None, gradients)?;

@@ -19,8 +19,6 @@ pub(crate) struct ViewInputs<'a, N> {
     pub(crate) terms: &'a Terms,
     /// The nearest neighbours of all Gaussians, where they are found.
     pub(crate) near: Option<&'a N>,
-    /// Whether the step takes other views, too.
-    pub(crate) in_batch: bool,
 }
 
 /// What comes of a view.
@@ -43,8 +41,8 @@ pub(crate) fn add_view<B: TrainDevice>(
     colors: Option<ColorStep<'_, B::Tables>>,
     gradients: &mut B::Gradients,
 ) -> Result<ViewOutputs<B>, DeviceError> {
-    let &ViewInputs { observe, compensation, terms, near, in_batch, .. } = inputs;
-    let wants = Wants { observe, inputs: terms.needs(), compensation, in_batch };
+    let &ViewInputs { observe, compensation, terms, near, .. } = inputs;
+    let wants = Wants { observe, inputs: terms.needs(), compensation };
     let frame = device.render_train(model, view, &inputs.settings, &wants)?;
     let objective = Objective { target, terms, near };
     let (frame, pixels) = match colors {

@@ -36,8 +36,6 @@ pub struct Drawing {
     pub inverse_depth: bool,
     pub surface: bool,
     pub compensation: Option<Compensation>,
-    /// Whether the step takes other views, too.
-    pub in_batch: bool,
 }
 
 impl Drawing {
@@ -52,7 +50,6 @@ impl Drawing {
         inverse_depth: false,
         surface: false,
         compensation: None,
-        in_batch: false,
     };
 
     pub fn settings(&self) -> RenderSettings {
@@ -76,7 +73,7 @@ impl Drawing {
         let inputs =
             Inputs { inverse_depths: self.inverse_depth, maps: self.surface, ..Inputs::default() };
         let observe = (self.pass == Pass::Observe).then_some(self.statistics);
-        Wants { observe, inputs, compensation: self.compensation, in_batch: self.in_batch }
+        Wants { observe, inputs, compensation: self.compensation }
     }
 }
 

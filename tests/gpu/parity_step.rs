@@ -95,13 +95,8 @@ fn a_step_goes_down_the_mean_gradient_of_its_views<B: TrainDevice>(device: &mut 
     let gaussians = tame_gaussians(70, 31, 3);
     let shots = three_shots(&gaussians);
     let expected = step_over(&mut Cpu::<f64>::new(), &gaussians, &shots).unwrap();
-    // Whether or not the device knows at the first view that others follow.
-    for in_batch in [false, true] {
-        let mut shots = shots.clone();
-        shots.iter_mut().for_each(|shot| shot.settings.in_batch = in_batch);
-        let found = step_over(device, &gaussians, &shots).unwrap();
-        assert_gradients_agree(&found, &expected, (GRADIENT_TOLERANCE, "three views"));
-    }
+    let found = step_over(device, &gaussians, &shots).unwrap();
+    assert_gradients_agree(&found, &expected, (GRADIENT_TOLERANCE, "three views"));
 }
 
 /// One step over several views at once.

@@ -73,7 +73,6 @@ fn batch(kind: Kind, count: usize, seed: u64) -> (Gaussians, Vec<Shot>) {
     let views = views(count);
     let drawing = |i: usize| {
         let mut drawing = settings(u32::try_from(i % 4).unwrap(), seed + i as u64);
-        drawing.in_batch = count > 1;
         drawing.surface = matches!(kind, Kind::Normals | Kind::All);
         if kind == Kind::Filters {
             drawing.screen_filter = MIP;
@@ -245,7 +244,6 @@ fn batches<B: TrainDevice>(device: &mut B, sizes: &[u32]) -> Snapshot<Gaussians>
     let mut images = 0;
     for &size in sizes {
         images += size;
-        shot.settings.in_batch = size > 1;
         let gradients = add(device, &mut model, &vec![shot.clone(); size as usize]);
         let moments = Moments::of_batch(images, size);
         let step = AdamStep { moments, ..AdamStep::new(images, COLOUR_RATES) };
@@ -357,11 +355,5 @@ mod on_the_device {
         }
         device.step(&mut model, all, &AdamStep::new(1, RATES)).unwrap();
         assert_eq!(held(&mut device, "gradients of splats"), 0);
-        // Alone in its step, a view keeps its splats.
-        let mut alone = shots[0].clone();
-        alone.settings.in_batch = false;
-        let gradients = add(&mut device, &mut model, &[alone]);
-        assert!(held(&mut device, "splats") > 0);
-        drop(gradients);
     }
 }

@@ -225,18 +225,14 @@ fn several_views_move_balls_as_the_oracle_does<B: Render<Balls>>(device: &mut B)
         for statistics in [Statistics::Norms, Statistics::Both] {
             let balls = balls(40, 4);
             let drawing = Drawing { statistics, ..drawing(filter) };
-            let mut shots = shots(&balls, drawing);
+            let shots = shots(&balls, drawing);
             let expected = first_step::<Balls, _>(&mut Cpu::<f64>::new(), &balls, &shots);
-            // Whether or not the device knows at the first view that others follow.
-            for in_batch in [false, true] {
-                shots.iter_mut().for_each(|shot| shot.settings.in_batch = in_batch);
-                let what = format!("{filter:?}, {statistics:?}, {in_batch}");
-                let found = first_step::<Balls, B>(device, &balls, &shots);
-                assert_gradients_agree(&found, &expected, (GRADIENT_TOLERANCE, &what));
-                assert_eq!(found.views_seen, expected.views_seen, "{what}");
-                assert_sums_agree(&found, &expected, &what);
-                assert_eq!(found.absolute_norm_sums.len(), expected.absolute_norm_sums.len());
-            }
+            let what = format!("{filter:?}, {statistics:?}");
+            let found = first_step::<Balls, B>(device, &balls, &shots);
+            assert_gradients_agree(&found, &expected, (GRADIENT_TOLERANCE, &what));
+            assert_eq!(found.views_seen, expected.views_seen, "{what}");
+            assert_sums_agree(&found, &expected, &what);
+            assert_eq!(found.absolute_norm_sums.len(), expected.absolute_norm_sums.len());
         }
     }
 }

@@ -120,7 +120,6 @@ const WANTS: Wants = Wants {
     observe: Some(Statistics::Norms),
     inputs: Inputs { inverse_depths: true, ..Inputs::NONE },
     compensation: None,
-    in_batch: true,
 };
 
 fn terms() -> Terms {

@@ -77,40 +77,24 @@ fn tiles(view: &ViewSize) -> [u32; 2] {
     view.px.map(|side| side.div_ceil(TILE))
 }
 
-/// What a view of a batch keeps until the step: its gradients.
+/// What a view keeps until the step: its gradients.
 #[expect(dead_code, reason = "blocks are held, and given back when it goes")]
-pub(super) struct KeptView {
+struct KeptView {
     splat_from_gaussian: Held,
     gradients: Held,
     /// What splats gave to the maps of a surface.
     features: Option<Features<Replay>>,
+}
+
+/// What the views of a step keep until then.
+#[derive(Default)]
+pub(crate) struct KeptViews {
+    views: Vec<KeptView>,
     /// What terms at samples add to the gradients, of all views together.
     surface: Option<Held>,
 }
 
 impl Drawing<'_> {
-    /// So many views of a batch, before the view that is drawn last.
-    pub(super) fn keep_views(&self, source: &Replay, views: u32) -> Vec<KeptView> {
-        let Ok(kept) = (0..views).map(|number| self.keep_view(source, number)).collect();
-        kept
-    }
-
-    fn keep_view(&self, source: &Replay, number: u32) -> Result<KeptView, Infallible> {
-        let sizes = &self.sizes(self.view.visible);
-        let Projected { splat_from_gaussian, splats } = Projected::reserve(source, sizes)?;
-        let mut features = None;
-        if self.wants.maps {
-            features = Some(Features::reserve(source, sizes, &self.wants)?);
-        }
-        // Their place stays empty where features lie behind it.
-        drop(splats.records);
-        let mut surface = None;
-        if number == 0 && self.terms.is_some() && self.view.visible > 0 {
-            surface = Some(source.take(&SURFACE_GRADIENTS, sizes)?);
-        }
-        Ok(KeptView { splat_from_gaussian, gradients: splats.gradients, features, surface })
-    }
-
     /// Bytes of scratch.
     pub(crate) fn scratch(&self, library: &Library) -> Bytes {
         let source = Replay::with(*library);
@@ -120,7 +104,12 @@ impl Drawing<'_> {
 
     /// Takes and gives back all of it.
     pub(crate) fn replay(&self, source: &Replay) {
-        let Ok(()) = self.play(source);
+        self.add_to(source, &mut KeptViews::default());
+    }
+
+    /// The same, but for what the step needs, which is kept with that of the views before.
+    pub(crate) fn add_to(&self, source: &Replay, kept: &mut KeptViews) {
+        let Ok(()) = self.play(source, kept);
     }
 
     /// With room as for a view of so many splats.
@@ -133,7 +122,7 @@ impl Drawing<'_> {
         }
     }
 
-    fn play(&self, source: &Replay) -> Result<(), Infallible> {
+    fn play(&self, source: &Replay, kept: &mut KeptViews) -> Result<(), Infallible> {
         let (wants, visible) = (&self.wants, self.view.visible);
         let mut sizes = self.sizes(self.most_visible.unwrap_or(visible));
         let mut projected = Projected::reserve(source, &sizes)?;
@@ -167,10 +156,11 @@ impl Drawing<'_> {
             // Without features, which lie further on, the splats go, and what surface terms take lies in
             // their place.
             let records = (visible == 0 || features.is_some()).then_some(records);
-            play_sample_terms(source, sizes, terms)?;
+            play_sample_terms(source, sizes, terms, &mut kept.surface)?;
             drop(records);
         }
-        drop((splat_from_gaussian, gradients, features, samples));
+        drop(samples);
+        kept.views.push(KeptView { splat_from_gaussian, gradients, features });
         Ok(())
     }
 
@@ -229,16 +219,20 @@ impl Drawing<'_> {
     }
 }
 
-/// What surface terms say of the Gaussians that a view sees is added up.
+/// What surface terms say of the Gaussians that a view sees is added up, to what those of the views
+/// before said.
 fn play_sample_terms(
     source: &Replay,
     sizes: &ViewSizes,
     terms: SampleTerms,
+    sums: &mut Option<Held>,
 ) -> Result<(), Infallible> {
     if sizes.visible == 0 {
         return Ok(());
     }
-    let sums = source.take(&SURFACE_GRADIENTS, sizes)?;
+    if sums.is_none() {
+        *sums = Some(source.take(&SURFACE_GRADIENTS, sizes)?);
+    }
     let mut seen = None;
     if terms.seen {
         let SurfaceRows { rows, counts } = SurfaceRows::reserve(source, sizes)?;
@@ -249,7 +243,7 @@ fn play_sample_terms(
     if terms.shown {
         play_near_rows(source, sizes)?;
     }
-    drop((seen, sums));
+    drop(seen);
     Ok(())
 }
 
@@ -343,7 +337,7 @@ mod tests {
         };
         let of = |visible, maps: Maps| {
             let source = Replay::default();
-            let Ok(()) = play_sample_terms(&source, &sizes(visible), maps.into());
+            let Ok(()) = play_sample_terms(&source, &sizes(visible), maps.into(), &mut None);
             source
         };
         let compared = of(400_000, Maps::Compared);

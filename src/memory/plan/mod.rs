@@ -17,7 +17,7 @@ mod seen;
 
 #[cfg(test)]
 #[cfg(kernels)]
-pub(crate) use drawing::{Drawing, SampleTerms};
+pub(crate) use drawing::{Drawing, KeptViews, SampleTerms};
 
 pub use births::{CoarseGrowth, Growth, largest_births};
 pub use coarse::{Coarse, FEWER_NEIGHBOURS, neighbour_lists, search_scratch, view_scratch};

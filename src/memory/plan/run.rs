@@ -6,7 +6,7 @@ mod tests;
 use serde::Serialize;
 
 use super::coarse::{self, Coarse};
-use super::drawing::Drawing;
+use super::drawing::{Drawing, KeptViews};
 use super::largest::largest;
 use super::mapping::Granule;
 use super::photographs::{ColorTables, Photographs};
@@ -229,9 +229,8 @@ impl Run {
         };
         let drawing = Drawing::new(most, &view, train, in_bands);
         let batch = |drawing: &Drawing<'_>, source: &Replay| {
-            let kept = drawing.keep_views(source, self.batch_views.saturating_sub(1));
-            drawing.replay(source);
-            drop(kept);
+            let mut kept = KeptViews::default();
+            (0..self.batch_views).for_each(|_| drawing.add_to(source, &mut kept));
         };
         let mut stages = vec![
             stage(START, self.start, &|source| {

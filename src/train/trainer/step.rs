@@ -56,7 +56,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         let mut views = Vec::new();
         let (mut span, mut refused) = (Span { after: whole.before, ..whole }, None);
         for image in whole.each() {
-            match self.add_view(image, whole, &mut gradients) {
+            match self.add_view(image, &mut gradients) {
                 Ok(view) => views.push(view),
                 Err(TrainError::Device(error)) if error.is_out_of_memory() && !views.is_empty() => {
                     // The views that are there have been observed, and must not be so again.
@@ -85,7 +85,6 @@ impl<B: TrainDevice> Trainer<'_, B> {
     fn add_view(
         &mut self,
         image: u32,
-        batch: Span,
         gradients: &mut B::Gradients,
     ) -> Result<PendingView<B>, TrainError> {
         let options = &self.setup.config.optimize;
@@ -99,7 +98,6 @@ impl<B: TrainDevice> Trainer<'_, B> {
             compensation: compensation(options),
             terms: &terms,
             near: self.coarse.as_ref().and_then(Coarse::near),
-            in_batch: batch.images() > 1,
         };
         let trained = self.feed.views.split(Split::Train);
         let colors = color_step(self.appearance.as_mut(), options, trained, (view, image));

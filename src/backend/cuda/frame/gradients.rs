@@ -64,13 +64,9 @@ impl<P: CudaPrimitive> Frame<Scored<Drawn>, P> {
         if !gradients.views.is_empty() && model.stored_kernels().step_views.is_none() {
             return Err(no_batches::<P>());
         }
-        gradients.release_splats();
-        let in_batch = self.settings.in_batch;
         let (mut view, terms) = self.pixels_backward(session, model)?;
         let losses = view.regularise(session, model, near, (&mut gradients.geometry, &terms))?;
-        if in_batch || !gradients.views.is_empty() {
-            view.release_splats();
-        }
+        view.release_splats();
         gradients.views.push(view);
         Ok(losses)
     }
@@ -141,11 +137,6 @@ impl ViewGradients {
 }
 
 impl<P: CudaPrimitive> Gradients<P> {
-    /// Gives back the splats of views that were added as the only one of their step.
-    fn release_splats(&mut self) {
-        self.views.iter_mut().for_each(ViewGradients::release_splats);
-    }
-
     /// Moves every parameter. An error where no backward pass came before.
     pub(in crate::backend::cuda) fn step(
         self,

@@ -1,14 +1,14 @@
-//! What the views of a batch hold until the step.
+//! What the views of a batch take, and what they hold until the step.
 
-use std::collections::BTreeMap;
-
-use super::case::{Case, Coarse};
+use super::case::Case;
+use super::expected::Expected;
 use super::{Gradients, Model, NearestLists, Run, Target};
+use crate::abi::terms::Terms;
 use crate::backend::{
-    AdamStep, Device as _, DeviceError, Neighbours as _, Objective, Pending as _, Photo, Rates,
-    Render as _, Stay, Store as _, Wants,
+    AdamStep, Device as _, DeviceError, Drawing, Neighbours as _, Objective, Pending as _, Photo,
+    Rates, Render as _, Stay, Store as _,
 };
-use crate::memory::Bytes;
+use crate::memory::plan::KeptViews;
 use crate::model::Gaussians;
 
 /// Every parameter stays where it is.
@@ -22,39 +22,33 @@ const AT_REST: Rates = Rates {
 };
 
 impl Run {
-    /// Adds the gradients of a view to those of its batch.
+    /// Adds the gradients of a view to those of its batch. What was to be taken for it.
     fn add_view(
         &mut self,
         model: &mut Model,
         (number, target, near): (u32, &Target, Option<&NearestLists>),
         gradients: &mut Gradients,
-    ) -> Result<(), DeviceError> {
+    ) -> Result<(Expected, Terms), DeviceError> {
         let case = self.case;
         let mut seen = case.views[number as usize % 2];
         seen.visible = seen.visible.min(u32::try_from(model.len()).unwrap_or(u32::MAX));
         seen.instances = if seen.visible == 0 { 0 } else { seen.instances };
         self.seen.set(seen);
         let coarse = case.coarse.filter(|_| near.is_some());
-        let terms = &case.terms(coarse);
-        let wants = Wants { in_batch: true, ..case.wants(coarse) };
+        let terms = case.terms(coarse);
+        let wants = case.wants(coarse);
+        let drawing = Drawing::trained(&case.settings(), &wants);
+        let expected = Expected::of(&self.device.session, model, seen, case.px, drawing);
         let device = &mut self.device;
         let frame = device.render_train(model, &case.view(), &case.settings(), &wants)?;
-        let (frame, loss) = device.objective(model, frame, &Objective { target, terms, near })?;
+        let objective = Objective { target, terms: &terms, near };
+        let (frame, loss) = device.objective(model, frame, &objective)?;
         let samples = device.backward(model, frame, near, gradients)?;
         assert!(samples.is_ready() && loss.is_ready());
-        Ok(())
-    }
-
-    /// How many blocks of each label were taken since the last call and not given back.
-    fn count(&mut self, live: &mut BTreeMap<&'static str, i64>) {
-        for event in self.device.session.heap.trace().take() {
-            *live.entry(event.label).or_default() += if event.is_take { 1 } else { -1 };
-        }
-        live.retain(|_, count| *count != 0);
+        Ok((expected, terms))
     }
 }
 
-/// Where maps are drawn, what splats gave to them stays with its gradients.
 #[test]
 fn views_of_a_batch_keep_their_gradients_alone_until_the_step() -> Result<(), DeviceError> {
     for seed in 0..60 {
@@ -65,29 +59,20 @@ fn views_of_a_batch_keep_their_gradients_alone_until_the_step() -> Result<(), De
         let photo = Photo { image: &photograph, stay: Stay::Resident(0) };
         let target = run.device.upload_target(photo)?;
         let lists = run.device.neighbours(&model, case.neighbours)?;
-        run.count(&mut BTreeMap::new());
+        drop(run.device.session.heap.trace().take());
         for near in [None, Some(&lists)] {
-            let (mut gradients, mut live) = (Gradients::default(), BTreeMap::new());
+            let (mut gradients, mut expected) = (Gradients::default(), Vec::new());
             for number in 1..=4 {
-                run.add_view(&mut model, (number, &target, near), &mut gradients)?;
-                run.count(&mut live);
-                let mut left = live.clone();
-                for label in ["splat of each Gaussian", "gradients of splats"] {
-                    assert_eq!(left.remove(label), Some(number.into()), "{label} in {case:?}");
-                }
-                let drawn = near.and(case.coarse);
-                if matches!(drawn, Some(Coarse::Normals | Coarse::Distances)) {
-                    let features = left.remove("features of splats");
-                    assert_eq!(left.remove("gradients of features"), features);
-                }
-                if drawn.is_some() {
-                    assert!(left.remove("surface gradients").unwrap_or(0) <= 1);
-                }
-                assert!(left.is_empty(), "{left:?} in {case:?}");
+                let view = (number, &target, near);
+                expected.push(run.add_view(&mut model, view, &mut gradients)?);
             }
             run.device.step(&mut model, gradients, &AdamStep::new(4, AT_REST))?;
-            assert_eq!(run.device.session.heap.live_scratch(), Bytes(0), "{case:?}");
-            run.count(&mut live);
+            run.record("batch", |source| {
+                let mut kept = KeptViews::default();
+                for (view, terms) in &expected {
+                    view.add_to(source, &mut kept, Some(terms));
+                }
+            });
         }
     }
     Ok(())

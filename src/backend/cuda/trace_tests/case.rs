@@ -160,7 +160,6 @@ impl Case {
                 ..Inputs::NONE
             },
             compensation: self.compensation,
-            in_batch: false,
         }
     }
 
