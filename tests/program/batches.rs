@@ -1,9 +1,13 @@
 //! Steps that take several views.
 
 use std::fs;
+use std::path::Path;
 
-use crate::common::program::{TestFolder, end, splat};
+use crate::common::program::{TestFolder, end, splat, text};
+use safetensors::{Dtype, SafeTensors};
 use serde_json::Value;
+use splat::config::OptimizeOptions;
+use splat::math::adam::{Moments, batch_rate};
 
 /// Rounds and an opacity reset within 130 iterations, none of them at a multiple of four.
 const EVENTFUL: [&str; 10] = [
@@ -25,6 +29,22 @@ fn numbers(place: &TestFolder, model: &str, kind: &str, key: &str) -> Vec<u64> {
     let events = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     let of_kind = events.filter(|event| event["event"] == kind);
     of_kind.map(|event| event[key].as_u64().unwrap()).collect()
+}
+
+/// Values of a tensor of a checkpoint.
+fn tensor(checkpoint: &Path, name: &str) -> Vec<f64> {
+    let bytes = fs::read(checkpoint).unwrap();
+    let tensors = SafeTensors::deserialize(&bytes).unwrap();
+    let tensor = tensors.tensor(name).unwrap();
+    let value = |word: &[u8]| {
+        let word: [u8; 4] = word.try_into().unwrap();
+        match tensor.dtype() {
+            Dtype::U32 => u32::from_le_bytes(word).into(),
+            Dtype::F32 => f32::from_le_bytes(word).into(),
+            other => panic!("{name} is {other:?}"),
+        }
+    };
+    tensor.data().chunks_exact(4).map(value).collect()
 }
 
 #[test]
@@ -81,9 +101,46 @@ fn a_batch_that_is_resumed_ends_in_the_same_bytes() {
 fn a_run_is_resumed_with_another_batch() {
     let place = TestFolder::with_scene();
     place.trained_into("model", 30, &["--batch-views=3"]);
-    let flags = ["--resume", "auto", "--iterations=50", "--batch-views=8", "--no-batch-scaling"];
-    end(place.train().args(flags)).done().says(&["iteration 30"]);
-    assert_eq!(numbers(&place, "model", "step", "iteration").last(), Some(&50));
+    let before = place.checkpoint(30);
+    let resumed = ["--resume=auto", "--iterations=50", "--batch-views=8", "--no-batch-scaling"];
+    let checkpoints = ["--checkpoint-iterations", "31", "33", "41"];
+    let mut plain = place.train();
+    end(plain.args(resumed).args(checkpoints)).done().says(&["iteration 30"]);
+    let saved = numbers(&place, "model", "saved", "iteration");
+    // Two views to the next multiple of eight, and two that are left at the end.
+    assert_eq!(saved, [30, 30, 32, 40, 48, 50, 50], "the ends of the steps");
+    let steps = numbers(&place, "model", "step", "iteration");
+    assert_eq!(steps, [12, 21, 30, 40, 50], "steps that pass a multiple of ten");
+    let mut scaled = place.train_into("scaled");
+    scaled.args(["--start-checkpoint", text(&before), "--iterations=32", "--batch-views=8"]);
+    end(&mut scaled).done();
+
+    // The same two views in both.
+    let seen = |checkpoint: &Path| {
+        let counts = tensor(checkpoint, "statistics.views_seen");
+        counts.into_iter().fold(0.0, f64::max)
+    };
+    assert_eq!(seen(&before), 30.0);
+    for (model, moments, factor) in
+        [("model", Moments::of_step(4), 1.0), ("scaled", Moments::of_batch(32, 2), batch_rate(2))]
+    {
+        let after = place.checkpoint_of(model, 32);
+        assert_eq!(seen(&after), 32.0, "{model}");
+        let rate = factor * OptimizeOptions::default().opacity_lr;
+        let [first, second] = ["first_moments", "second_moments"]
+            .map(|part| tensor(&after, &format!("{part}.opacity_logits")));
+        let [from, to] = [&before, &after].map(|path| tensor(path, "parameters.opacity_logits"));
+        let [first_correction, second_correction] = moments.corrections;
+        let mut moved = 0;
+        for i in 0..from.len() {
+            let root = (second[i] / second_correction).sqrt() + moments.epsilon;
+            let expected = rate * first[i] / first_correction / root;
+            // Rounding to single precision of logits and of the moments.
+            assert!((from[i] - to[i] - expected).abs() < 1e-6, "{model}, row {i}");
+            moved += usize::from(expected.abs() > 0.1 * rate);
+        }
+        assert!(moved > from.len() / 2, "{model}: {moved} of {}", from.len());
+    }
 }
 
 #[test]
