@@ -124,16 +124,17 @@ impl<'a, B: TrainDevice> SteadyState<'a, B> {
         let terms = match &self.surfaces {
             None => self.inputs.terms.clone(),
             Some(SurfaceWork { optimize, options, seed, extent, .. }) => {
-                with_surface(optimize, options, (*seed, *extent), number)
+                with_surface(optimize, options, *seed, *extent, number)
             }
         };
         let Inputs { batch_views, settings, observe, .. } = self.inputs;
         let near = self.surfaces.as_ref().map(|surfaces| &surfaces.near);
         let (terms, in_batch) = (&terms, batch_views > 1);
-        let inputs = ViewInputs { settings, observe, compensation: None, terms, near, in_batch };
+        let inputs =
+            ViewInputs { view, settings, observe, compensation: None, terms, near, in_batch };
         let (device, model) = (&mut *self.device, &mut self.model);
         let ViewOutputs { pixels, activations, .. } =
-            add_view(device, model, (view, &target), &inputs, None, gradients)?;
+            add_view(device, model, &target, &inputs, None, gradients)?;
         self.bytes = [activations, gradients.bytes()];
         drop(target);
         self.feed.prefetch(self.device, number + 1)?;

@@ -171,7 +171,8 @@ pub fn open(config: &Config, stage: Stage<'_>, iteration: u32) -> Vec<Term> {
 pub fn with_surface(
     optimize: &OptimizeOptions,
     sugar: &SugarOptions,
-    (seed, extent): (u64, f64),
+    seed: u64,
+    extent: f64,
     number: u32,
 ) -> Terms {
     let moment = Moment {
@@ -253,7 +254,7 @@ mod tests {
     }
 
     fn surface_terms(options: &SugarOptions, number: u32) -> Terms {
-        with_surface(&OptimizeOptions::default(), options, (1, 2.0), number)
+        with_surface(&OptimizeOptions::default(), options, 1, 2.0, number)
     }
 
     #[test]
