@@ -111,8 +111,8 @@ fn decode(bencher: Bencher<'_, '_>) {
 #[divan::bench]
 fn project(bencher: Bencher<'_, '_>) {
     let scene = &*SCENE;
-    let drawn = (scene.settings.near, ScreenFilter::DILATION);
-    bencher.bench_local(|| count(&scene.gaussians, scene.view(), drawn));
+    let near = scene.settings.near;
+    bencher.bench_local(|| count(&scene.gaussians, scene.view(), near, ScreenFilter::DILATION));
 }
 
 /// Projection, sorting into tiles and blending.

@@ -137,24 +137,32 @@ pointer! {
     Out, ""
 }
 
-/// A field as the macro sees it: its documentation, declaration, name and offset.
-pub(super) type Field = (&'static [&'static str], String, &'static str, usize);
+/// A field as the macro sees it.
+pub(super) struct StructField {
+    pub(super) docs: &'static [&'static str],
+    /// In C++.
+    pub(super) declaration: String,
+    pub(super) name: &'static str,
+    /// Bytes from the beginning of the struct.
+    pub(super) offset: usize,
+}
 
 /// The C++ text of a struct.
 pub(super) fn print_struct(
     name: &str,
     docs: &[&str],
-    (size, align): (usize, usize),
-    fields: &[Field],
+    size: usize,
+    align: usize,
+    fields: &[StructField],
 ) -> String {
     let mut text = format!("\n{}struct {name} {{\n", comment(docs, ""));
-    for (docs, declaration, ..) in fields {
+    for StructField { docs, declaration, .. } in fields {
         text += &format!("{}    {declaration};\n", comment(docs, "    "));
     }
     text += "};\n";
     text += &format!("static_assert(sizeof({name}) == {size}, \"{name}\");\n");
     text += &format!("static_assert(alignof({name}) == {align}, \"{name}\");\n");
-    for (_, _, field, offset) in fields {
+    for StructField { name: field, offset, .. } in fields {
         text += &format!(
             "static_assert(offsetof({name}, {field}) == {offset}, \"{name}::{field}\");\n"
         );
@@ -216,13 +224,15 @@ macro_rules! abi {
                     $crate::abi::declare::print_struct(
                         stringify!($name),
                         &[$($doc),*],
-                        (size_of::<Self>(), align_of::<Self>()),
-                        &[$((
-                            &[$($field_doc),*],
-                            <$type as $crate::abi::Abi>::declaration(stringify!($field)),
-                            stringify!($field),
-                            std::mem::offset_of!(Self, $field),
-                        )),*],
+                        size_of::<Self>(),
+                        align_of::<Self>(),
+                        &[$($crate::abi::declare::StructField {
+                            docs: &[$($field_doc),*],
+                            declaration:
+                                <$type as $crate::abi::Abi>::declaration(stringify!($field)),
+                            name: stringify!($field),
+                            offset: std::mem::offset_of!(Self, $field),
+                        }),*],
                     )
                 }
             }

@@ -138,10 +138,11 @@ impl<'a, B: TrainDevice> SteadyState<'a, B> {
         };
         let Inputs { settings, observe, .. } = self.inputs;
         let near = self.surfaces.as_ref().map(|surfaces| &surfaces.near);
-        let inputs = ViewInputs { settings, observe, compensation: None, terms: &terms, near };
+        let inputs =
+            ViewInputs { view, settings, observe, compensation: None, terms: &terms, near };
         let (device, model) = (&mut *self.device, &mut self.model);
         let ViewOutputs { pixels, activations, .. } =
-            add_view(device, model, (view, &target), &inputs, None, gradients)?;
+            add_view(device, model, &target, &inputs, None, gradients)?;
         self.bytes = [activations, gradients.bytes()];
         drop(target);
         self.feed.prefetch(self.device, number + 1)?;

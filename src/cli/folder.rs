@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::exit::DataError;
-use crate::config::{Config, ConfigError};
+use crate::config::{Config, ConfigError, ConfigLayer};
 use crate::dataset::points_ply::write_points_ply;
 use crate::dataset::{Dataset, PointCloud};
 use crate::export::{write_cameras_json, write_cfg_args};
@@ -129,11 +129,27 @@ pub(super) fn describe(
     Ok(())
 }
 
-/// `config.toml` of a trained model: its path and text, if there is one.
-pub(super) fn read_config(model_path: &Path) -> Result<Option<(String, String)>, ConfigError> {
+/// Options as text.
+#[derive(Clone, Debug)]
+pub(super) struct ConfigText {
+    /// The file that they are from.
+    pub(super) origin: String,
+    /// TOML.
+    pub(super) text: String,
+}
+
+impl ConfigText {
+    /// As a layer beneath other options.
+    pub(super) fn layer(&self) -> ConfigLayer<'_> {
+        ConfigLayer { origin: &self.origin, text: &self.text }
+    }
+}
+
+/// `config.toml` of a trained model, if there is one.
+pub(super) fn read_config(model_path: &Path) -> Result<Option<ConfigText>, ConfigError> {
     let path = model_path.join("config.toml");
     match fs::read_to_string(&path) {
-        Ok(text) => Ok(Some((path.display().to_string(), text))),
+        Ok(text) => Ok(Some(ConfigText { origin: path.display().to_string(), text })),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(source) => Err(ConfigError::Unreadable { path, source }),
     }

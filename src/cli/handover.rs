@@ -7,7 +7,7 @@ use anyhow::Context;
 use serde::Serialize;
 
 use super::exit::UsageError;
-use super::folder;
+use super::folder::{self, ConfigText};
 use crate::config::{Config, SceneOptions, SugarOptions};
 use crate::math::splat::DILATION_PX2;
 
@@ -23,8 +23,14 @@ pub(super) struct Handover {
     pub(super) ply: PathBuf,
     /// The iteration that they are of.
     pub(super) iteration: u32,
-    /// What the options of its run were, and the file that says so.
-    recorded_run: Option<(PathBuf, RecordedOptions)>,
+    recorded_run: Option<RecordedRun>,
+}
+
+/// What is known of the run that a model is of.
+struct RecordedRun {
+    /// The file that says so.
+    path: PathBuf,
+    options: RecordedOptions,
 }
 
 /// Options that a run started from the Gaussians of another keeps, unless they are set anew.
@@ -61,11 +67,12 @@ impl Handover {
         Ok(Some(Self { ply, iteration, recorded_run: recorded_run(path)? }))
     }
 
-    /// The options that are kept, as a layer beneath those that are given, and where they are from.
-    pub(super) fn kept(&self) -> anyhow::Result<Option<(String, String)>> {
-        let Some((path, kept)) = &self.recorded_run else { return Ok(None) };
-        let text = toml::to_string(kept).context("options of an earlier run are plain values")?;
-        Ok(Some((path.display().to_string(), text)))
+    /// The options that are kept, as a layer beneath those that are given.
+    pub(super) fn kept(&self) -> anyhow::Result<Option<ConfigText>> {
+        let Some(RecordedRun { path, options }) = &self.recorded_run else { return Ok(None) };
+        let text =
+            toml::to_string(options).context("options of an earlier run are plain values")?;
+        Ok(Some(ConfigText { origin: path.display().to_string(), text }))
     }
 
     /// Fails where a view would be held out that the model was trained on.
@@ -73,7 +80,7 @@ impl Handover {
         if !now.eval {
             return Ok(());
         }
-        let Some((path, RecordedOptions { scene: before, .. })) = &self.recorded_run else {
+        let Some(RecordedRun { path, options }) = &self.recorded_run else {
             tracing::warn!(
                 "{}: it is unknown which views it was trained on; figures of held-out views are \
                  meaningful only if it has not seen every {}th",
@@ -82,6 +89,7 @@ impl Handover {
             );
             return Ok(());
         };
+        let before = &options.scene;
         if before.eval && before.test_every == now.test_every {
             if path.ends_with(CFG_ARGS) {
                 tracing::warn!(
@@ -116,8 +124,8 @@ fn iteration_of(ply: &Path) -> Option<u32> {
 }
 
 /// The options of a model folder's run: from our own file, or from the one that 3DGS's trainers write.
-fn recorded_run(model_path: &Path) -> anyhow::Result<Option<(PathBuf, RecordedOptions)>> {
-    if let Some((origin, text)) = folder::read_config(model_path)? {
+fn recorded_run(model_path: &Path) -> anyhow::Result<Option<RecordedRun>> {
+    if let Some(ConfigText { origin, text }) = folder::read_config(model_path)? {
         let Config { scene, optimize, .. } = Config::from_toml(&origin, &text)?;
         if optimize.exposure || optimize.bilateral_grid {
             tracing::warn!(
@@ -129,11 +137,12 @@ fn recorded_run(model_path: &Path) -> anyhow::Result<Option<(PathBuf, RecordedOp
         let scene = SceneOptions { depths: None, ..scene };
         let filter =
             KeptFilter { antialiasing: optimize.antialiasing, kernel_size: optimize.kernel_size };
-        return Ok(Some((PathBuf::from(origin), RecordedOptions { scene, optimize: filter })));
+        let options = RecordedOptions { scene, optimize: filter };
+        return Ok(Some(RecordedRun { path: PathBuf::from(origin), options }));
     }
     let path = model_path.join(CFG_ARGS);
     match fs::read_to_string(&path) {
-        Ok(text) => Ok(Some((path, of_namespace(&text)))),
+        Ok(text) => Ok(Some(RecordedRun { path, options: of_namespace(&text) })),
         Err(_) => Ok(None),
     }
 }
@@ -196,11 +205,11 @@ mod tests {
     fn views_that_were_trained_on_are_not_held_out() {
         let model = |eval, test_every| {
             let scene = SceneOptions { eval, test_every, ..SceneOptions::default() };
-            let kept = RecordedOptions { scene, ..RecordedOptions::default() };
+            let options = RecordedOptions { scene, ..RecordedOptions::default() };
             Handover {
                 ply: "a.ply".into(),
                 iteration: 7,
-                recorded_run: Some(("cfg_args".into(), kept)),
+                recorded_run: Some(RecordedRun { path: "cfg_args".into(), options }),
             }
         };
         let now = SceneOptions { eval: true, ..SceneOptions::default() };

@@ -7,7 +7,7 @@ use clap::ArgMatches;
 use clap::parser::ValueSource;
 
 use super::exit::UsageError;
-use super::folder;
+use super::folder::{self, ConfigText};
 use super::handover::Handover;
 use super::scene::absolute;
 use super::train_args::TrainArgs;
@@ -156,7 +156,7 @@ fn imported_model(
     layers: Layers<'_>,
 ) -> anyhow::Result<Config> {
     let kept = model.kept()?;
-    let base = kept.as_ref().map(|(origin, text)| ConfigLayer { origin, text });
+    let base = kept.as_ref().map(ConfigText::layer);
     let mut config = resolve(Layers { base: base.or(layers.base), ..layers })?;
     let ply = model.ply.display();
     if !config.has_coarse_stage() {

@@ -6,10 +6,8 @@ use anyhow::Context;
 use clap::{ArgMatches, Args};
 
 use super::exit::{DataError, UsageError};
-use super::folder;
-use crate::config::{
-    Config, ConfigLayer, Layers, MemoryOptions, RunOptions, SceneOptions, Typed, resolve,
-};
+use super::folder::{self, ConfigText};
+use crate::config::{Config, Layers, MemoryOptions, RunOptions, SceneOptions, Typed, resolve};
 use crate::dataset::{Dataset, ImageLoader, Residency};
 use crate::export::read_ply;
 use crate::memory::{Bytes, host_memory};
@@ -83,7 +81,7 @@ impl ModelArgs {
             run: self.run.clone(),
             ..Config::default()
         };
-        let base = base.as_ref().map(|(origin, text)| ConfigLayer { origin, text });
+        let base = base.as_ref().map(ConfigText::layer);
         let trained = resolve(Layers { base, ..Layers::default() })?;
         let typed = Some(Typed { flags: &flags, matches });
         let config = resolve(Layers { base, typed, ..Layers::default() })?;

@@ -80,16 +80,24 @@ pub(super) fn stem(name: &str) -> &str {
     }
 }
 
-/// Median distance of cameras, each a centre and the direction of its optical axis, of length 1, to
-/// what they look at: along each axis of the world the median of the points of their optical axes
-/// that are nearest to `mean`.
-pub(super) fn viewing_distance(cameras: &[(Vec3<f64>, Vec3<f64>)], mean: Vec3<f64>) -> f64 {
-    let nearest = |&(centre, forward): &(Vec3<f64>, Vec3<f64>)| {
+/// The optical axis of a camera.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OpticalAxis {
+    /// Of the camera.
+    pub(super) centre: Vec3<f64>,
+    /// Where it looks, of length 1.
+    pub(super) forward: Vec3<f64>,
+}
+
+/// Median distance of cameras to what they look at: along each axis of the world the median of the
+/// points of their optical axes that are nearest to `mean`.
+pub(super) fn viewing_distance(cameras: &[OpticalAxis], mean: Vec3<f64>) -> f64 {
+    let nearest = |&OpticalAxis { centre, forward }: &OpticalAxis| {
         add(centre, scale(forward, dot(sub(mean, centre), forward)))
     };
     let nearest: Vec<Vec3<f64>> = cameras.iter().map(nearest).collect();
     let focus = [0, 1, 2].map(|axis| median(nearest.iter().map(|point| point[axis])));
-    median(cameras.iter().map(|&(centre, _)| length(sub(centre, focus))))
+    median(cameras.iter().map(|camera| length(sub(camera.centre, focus))))
 }
 
 #[cfg(test)]
@@ -114,7 +122,7 @@ mod tests {
         let thing = [1.0, -2.0, 3.0];
         let camera = |turn: f64, distance: f64| {
             let forward = [turn.cos(), turn.sin(), 0.0];
-            (sub(thing, scale(forward, distance)), forward)
+            OpticalAxis { centre: sub(thing, scale(forward, distance)), forward }
         };
         // Around a mean that is the thing itself, whatever the distances of single cameras.
         let ring = [(0.0, 4.0), (1.0, 2.0), (2.0, 4.0), (4.0, 4.5), (5.0, 9.0)];
@@ -124,7 +132,7 @@ mod tests {
         // From elsewhere, too, where all axes meet in the thing and most are passed near it.
         let beside = viewing_distance(&ring, add(thing, [0.0, 0.0, 0.5]));
         assert!((beside - 4.0).abs() < 0.05, "{beside}");
-        assert_eq!(viewing_distance(&[ring[0]; 3], ring[0].0), 0.0);
+        assert_eq!(viewing_distance(&[ring[0]; 3], ring[0].centre), 0.0);
         assert_eq!(viewing_distance(&[], thing), 0.0);
     }
 }

@@ -17,7 +17,7 @@ pub use error::ColmapError;
 pub use model::{CameraModel, SolvedCamera};
 pub use write::{Observation, TrackedPoint, write_colmap};
 
-use raw::{Points, RawImages};
+use raw::{Points, RawImage};
 
 use super::camera::Pose;
 use super::lens::Lens;
@@ -139,7 +139,7 @@ fn is_binary(path: &Path) -> bool {
 
 /// Drops images without a pose; refuses names listed twice and cameras not listed.
 fn check(
-    images: RawImages,
+    images: Vec<RawImage>,
     cameras: &BTreeMap<u32, SolvedCamera>,
     path: &Path,
     warnings: &mut Vec<String>,
@@ -147,7 +147,7 @@ fn check(
     let mut names = HashSet::new();
     let mut kept = Vec::with_capacity(images.len());
     let mut dropped = Vec::new();
-    for (name, camera, pose) in images {
+    for RawImage { name, camera, pose } in images {
         if !names.insert(name.clone()) {
             return Err(ColmapError::DuplicateName { path: path.to_owned(), name });
         }

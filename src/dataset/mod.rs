@@ -21,8 +21,8 @@ use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 
-use camera::viewing_distance;
 pub use camera::{Camera, Pose, View};
+use camera::{OpticalAxis, viewing_distance};
 pub use depths::DepthsError;
 pub use error::DatasetError;
 pub use image::{DepthMap, Image, ImageError, ImageHeader, decode, probe};
@@ -157,7 +157,9 @@ impl Dataset {
     /// one place.
     pub fn viewing_distance(&self) -> f64 {
         let pose = |&index: &usize| &self.views[index].pose;
-        let axes = self.train.iter().map(pose).map(|pose| (pose.centre_world(), pose.rotation[2]));
+        let axis =
+            |pose: &Pose| OpticalAxis { centre: pose.centre_world(), forward: pose.rotation[2] };
+        let axes = self.train.iter().map(pose).map(axis);
         viewing_distance(&axes.collect::<Vec<_>>(), self.centre())
     }
 

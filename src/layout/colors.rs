@@ -28,6 +28,13 @@ pub enum ColorUse {
     Grid,
 }
 
+/// The colours of a view that cameras changed.
+#[derive(Clone, Copy, Debug)]
+struct ColorSizes {
+    pixels: u64,
+    colors: ColorUse,
+}
+
 /// Index spaces of colours that cameras changed, from the pixels and what changes them.
 #[derive(Clone, Copy, Debug)]
 enum ColorCount {
@@ -37,11 +44,11 @@ enum ColorCount {
 }
 
 impl Count for ColorCount {
-    type Sizes = (u64, ColorUse);
+    type Sizes = ColorSizes;
 
     const LIFETIME: Lifetime = Lifetime::View;
 
-    fn of(self, (pixels, colors): &Self::Sizes) -> u64 {
+    fn of(self, ColorSizes { pixels, colors }: &Self::Sizes) -> u64 {
         match (self, colors) {
             (Self::Pixels, _) => *pixels,
             // In double precision.
@@ -71,7 +78,7 @@ pub struct ColorScratch<A: Source> {
 impl<A: Source> ColorScratch<A> {
     /// For colours of so many pixels that are made so.
     pub fn reserve(source: &A, pixels: u64, colors: ColorUse) -> Result<Self, A::Error> {
-        let sizes = (pixels, colors);
+        let sizes = ColorSizes { pixels, colors };
         Ok(Self {
             image: source.take(&COMPENSATED, &sizes)?,
             sums: source.take(&COLOR_SUMS, &sizes)?,
@@ -92,7 +99,7 @@ mod tests {
     #[test]
     fn sums_and_maps_are_as_long_as_what_changes_the_colours() {
         let lens = |colors| {
-            let sizes = (10, colors);
+            let sizes = ColorSizes { pixels: 10, colors };
             [COMPENSATED.len(&sizes), COLOR_SUMS.len(&sizes), COLOR_MAP.len(&sizes)]
         };
         assert_eq!(lens(ColorUse::Fit), [30, 2 * 256 * 22, 12]);

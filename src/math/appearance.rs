@@ -96,6 +96,15 @@ pub struct GridPlace<R> {
     pub is_free: bool,
 }
 
+/// What is read of a grid for a pixel.
+#[derive(Clone, Copy, Debug)]
+pub struct Slice<R> {
+    /// The pixel's map.
+    pub map: Affine<R>,
+    /// Its slope along luma.
+    pub slope: Affine<R>,
+}
+
 impl<R: Real> GridPlace<R> {
     /// Of a pixel of an image with this colour.
     pub fn new([x, y]: [u32; 2], size: [u32; 2], rgb: Vec3<R>) -> Self {
@@ -131,18 +140,18 @@ impl<R: Real> GridPlace<R> {
         })
     }
 
-    /// The map of the pixel, and its slope along luma.
-    pub fn slice(&self, grid: &[R]) -> (Affine<R>, Affine<R>) {
+    /// The map of the pixel.
+    pub fn slice(&self, grid: &[R]) -> Slice<R> {
         let [low, high] = self.planes(grid);
         let cells = R::of((GRID[2] - 1) as f64);
         let difference: Affine<R> = std::array::from_fn(|k| high[k] - low[k]);
         let map = std::array::from_fn(|k| low[k] + self.along[2].fraction * difference[k]);
-        (map, difference.map(|value| value * cells))
+        Slice { map, slope: difference.map(|value| value * cells) }
     }
 
     /// The gradient of the pixel's colour, which is changed by the map and chooses it.
     pub fn slice_bwd(&self, grid: &[R], rgb: Vec3<R>, d_out: Vec3<R>) -> Vec3<R> {
-        let (map, slope) = self.slice(grid);
+        let Slice { map, slope } = self.slice(grid);
         let mut d_rgb = affine_bwd(&map, d_out);
         if self.is_free {
             let moved = affine(&slope, rgb);
@@ -333,7 +342,7 @@ mod tests {
         for (i, rgb) in (0..).zip(drawn(2, 300).chunks(3)) {
             let rgb = [rgb[0], rgb[1], rgb[2]];
             let place = GridPlace::new([i % 37, i % 29], [37, 29], rgb);
-            let (found, slope) = place.slice(&grid);
+            let Slice { map: found, slope } = place.slice(&grid);
             // Rounding of a few sums of numbers below 1.
             assert!(found.iter().zip(map).all(|(found, map)| (found - map).abs() < 1e-14));
             assert!(slope.iter().all(|slope| slope.abs() < 1e-13));
@@ -350,7 +359,7 @@ mod tests {
         for (x, y, luma) in [(0, 0, 0), (15, 0, 7), (0, 15, 7), (15, 15, 0)] {
             let rgb = [if luma == 0 { 0.0 } else { 1.0 }; 3];
             let pixel = [x, y].map(|at| if at == 0 { 0 } else { 39_999 });
-            let (map, _) = GridPlace::new(pixel, size, rgb).slice(&grid);
+            let Slice { map, .. } = GridPlace::new(pixel, size, rgb).slice(&grid);
             let from = ((luma * 16 + y) * 16 + x) * AFFINE_WIDTH;
             for (found, expected) in map.iter().zip(&grid[from..]) {
                 assert!((found - expected).abs() < 2e-3, "{x} {y} {luma}: {found} {expected}");

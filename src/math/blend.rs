@@ -143,7 +143,8 @@ pub fn alpha_bwd<R: Real>(
     conic: Sym2<R>,
     offset_px: [R; 2],
     opacity: R,
-    (alpha, d_alpha): (R, R),
+    alpha: R,
+    d_alpha: R,
     sums: &mut ScreenGradient<R>,
 ) {
     if alpha >= R::of(ALPHA_MAX) {

@@ -170,7 +170,8 @@ pub fn density<R: Real>(kernel: &DensityKernel<R>, offset: Vec3<R>) -> (Vec3<R>,
 pub fn density_bwd<R: Real>(
     kernel: &DensityKernel<R>,
     offset: Vec3<R>,
-    (whitened, density): (Vec3<R>, R),
+    whitened: Vec3<R>,
+    density: R,
     d_density: R,
     d_kernel: &mut DensityKernelGradient<R>,
 ) -> Vec3<R> {

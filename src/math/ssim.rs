@@ -33,13 +33,13 @@ pub struct Moments<R> {
 
 /// Similarity at one place from the window's moments.
 pub fn similarity<R: Real>(m: &Moments<R>) -> R {
-    let (a1, a2, b1, b2) = factors(m);
+    let Factors { a1, a2, b1, b2 } = factors(m);
     (a1 * a2) / (b1 * b2)
 }
 
 /// Gradients of the moments that depend on x: (`E[x]`, `E[x²]`, `E[xy]`).
 pub fn similarity_bwd<R: Real>(m: &Moments<R>, d_s: R) -> [R; 3] {
-    let (a1, a2, b1, b2) = factors(m);
+    let Factors { a1, a2, b1, b2 } = factors(m);
     let s = (a1 * a2) / (b1 * b2);
     let d_variance = -s / b2;
     let d_covariance = R::TWO * a1 / (b1 * b2);
@@ -49,14 +49,26 @@ pub fn similarity_bwd<R: Real>(m: &Moments<R>, d_s: R) -> [R; 3] {
     [d_x * d_s, d_variance * d_s, d_covariance * d_s]
 }
 
-fn factors<R: Real>(m: &Moments<R>) -> (R, R, R, R) {
+/// Of the similarity a1 a2 / (b1 b2).
+struct Factors<R> {
+    /// Of the means.
+    a1: R,
+    /// Of the covariance.
+    a2: R,
+    /// Of the squared means.
+    b1: R,
+    /// Of the variances.
+    b2: R,
+}
+
+fn factors<R: Real>(m: &Moments<R>) -> Factors<R> {
     let (c1, c2) = (R::of(C1), R::of(C2));
-    (
-        R::TWO * m.x * m.y + c1,
-        R::TWO * (m.xy - m.x * m.y) + c2,
-        m.x * m.x + m.y * m.y + c1,
-        (m.xx - m.x * m.x) + (m.yy - m.y * m.y) + c2,
-    )
+    Factors {
+        a1: R::TWO * m.x * m.y + c1,
+        a2: R::TWO * (m.xy - m.x * m.y) + c2,
+        b1: m.x * m.x + m.y * m.y + c1,
+        b2: (m.xx - m.x * m.x) + (m.yy - m.y * m.y) + c2,
+    }
 }
 
 /// The window along one axis, of odd length, adding up to 1.

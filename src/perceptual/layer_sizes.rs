@@ -9,6 +9,15 @@ use std::ops::Range;
 use super::network::{LayerKind, LpipsNet, Window};
 use crate::memory::Bytes;
 
+/// One of the strips that an image is cut in.
+#[derive(Clone, Copy, Debug)]
+pub struct StripPlace {
+    /// From the top, from 0 on.
+    pub index: u32,
+    /// Strips of the image.
+    pub count: u32,
+}
+
 /// The sizes of an image and of its features after each layer.
 #[derive(Clone, Debug)]
 pub struct LayerSizes {
@@ -50,22 +59,23 @@ impl LayerSizes {
     }
 
     /// The rows that a strip owns after so many layers.
-    pub fn own(&self, layers: usize, (strip, count): (u32, u32)) -> Range<u32> {
+    pub fn own(&self, layers: usize, strip: StripPlace) -> Range<u32> {
+        let StripPlace { index, count } = strip;
         let rows = u64::from(self.sizes[layers][2]);
-        let edge = |strip: u32| {
+        let edge = |index: u32| {
             // At most the number of rows.
-            u32::try_from(rows * u64::from(strip) / u64::from(count.max(1))).unwrap_or(u32::MAX)
+            u32::try_from(rows * u64::from(index) / u64::from(count.max(1))).unwrap_or(u32::MAX)
         };
-        edge(strip)..edge(strip + 1)
+        edge(index)..edge(index + 1)
     }
 
     /// The rows of the image and after each layer that are computed for a strip.
-    pub fn rows(&self, (strip, count): (u32, u32)) -> Vec<Range<u32>> {
+    pub fn rows(&self, strip: StripPlace) -> Vec<Range<u32>> {
         let layers = self.net.layers();
         let mut rows = vec![0..0; layers.len() + 1];
         for (at, layer) in layers.iter().enumerate().rev() {
             if layer.compared {
-                rows[at + 1] = hull(&rows[at + 1], &self.own(at + 1, (strip, count)));
+                rows[at + 1] = hull(&rows[at + 1], &self.own(at + 1, strip));
             }
             let Range { start, end } = rows[at + 1];
             if start < end {
@@ -82,8 +92,8 @@ impl LayerSizes {
     /// in the first of them.
     pub fn turns(&self, count: u32) -> [u64; 2] {
         let mut turns = [0, 0];
-        for strip in 0..count {
-            for (at, rows) in self.rows((strip, count)).into_iter().enumerate() {
+        for index in 0..count {
+            for (at, rows) in self.rows(StripPlace { index, count }).into_iter().enumerate() {
                 let [channels, width, _] = self.sizes[at].map(u64::from);
                 let values = channels * width * u64::from(rows.end - rows.start);
                 turns[at % 2] = values.max(turns[at % 2]);
@@ -152,10 +162,10 @@ mod tests {
             let sizes = LayerSizes::new(net, [50, 333]).unwrap();
             for count in 1..=sizes.most() {
                 for layers in 1..=net.layers().len() {
-                    let own = |strip| sizes.own(layers, (strip, count));
+                    let own = |index| sizes.own(layers, StripPlace { index, count });
                     assert_eq!((own(0).start, own(count - 1).end), (0, sizes.size(layers)[2]));
-                    assert!((1..count).all(|strip| own(strip - 1).end == own(strip).start));
-                    assert!((0..count).all(|strip| !own(strip).is_empty()));
+                    assert!((1..count).all(|index| own(index - 1).end == own(index).start));
+                    assert!((0..count).all(|index| !own(index).is_empty()));
                 }
             }
         }
@@ -166,14 +176,15 @@ mod tests {
         let sizes = LayerSizes::new(LpipsNet::Vgg, [64, 1600]).unwrap();
         // Row 50 of 100 after four poolings: rows 800 to 815 of the image. After it come three
         // convolutions at a sixteenth, an eighth and a quarter of the size, two at half and at full.
-        let rows = sizes.rows((50, 100));
+        let rows = |index, count| sizes.rows(StripPlace { index, count });
+        let reached = rows(50, 100);
         let around = 3 * 16 + 3 * 8 + 3 * 4 + 2 * 2 + 2;
-        assert_eq!(rows[0], 800 - around..816 + around);
-        assert_eq!(rows[17], 50..51);
+        assert_eq!(reached[0], 800 - around..816 + around);
+        assert_eq!(reached[17], 50..51);
         // Nothing beyond the image.
-        assert_eq!(sizes.rows((0, 100))[0], 0..16 + around);
-        assert_eq!(sizes.rows((99, 100))[0].end, 1600);
-        assert_eq!(sizes.rows((0, 1))[0], 0..1600);
+        assert_eq!(rows(0, 100)[0], 0..16 + around);
+        assert_eq!(rows(99, 100)[0].end, 1600);
+        assert_eq!(rows(0, 1)[0], 0..1600);
     }
 
     #[test]

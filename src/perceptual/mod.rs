@@ -16,7 +16,7 @@ use crate::abi::{
 use crate::memory::Bytes;
 
 pub use crate::abi::LPIPS_EPSILON as EPSILON;
-pub use layer_sizes::LayerSizes;
+pub use layer_sizes::{LayerSizes, StripPlace};
 pub use network::{COMPARED, Layer, LayerKind, LpipsNet, Window};
 pub use weights::{Convolution, LpipsError, LpipsWeights};
 

@@ -31,9 +31,17 @@ pub struct Progress {
     started: Instant,
     /// Iteration of the last report of memory.
     memory_reported: u32,
-    /// When the line was last shown, and the iteration in it.
-    shown: Option<(Instant, u32)>,
+    /// The line that was last shown.
+    shown: Option<ShownLine>,
     encoder: Encoder,
+}
+
+/// A line that was shown.
+#[derive(Clone, Copy)]
+struct ShownLine {
+    at: Instant,
+    /// The iteration in it.
+    iteration: u32,
 }
 
 impl Progress {
@@ -74,7 +82,7 @@ impl Progress {
                 self.status.take_step(step);
                 let last = step.iteration >= step.iterations;
                 let interval = if self.bar.is_some() { BAR_INTERVAL } else { LINE_INTERVAL };
-                if last || self.shown.is_none_or(|(at, _)| at.elapsed() >= interval) {
+                if last || self.shown.is_none_or(|shown| shown.at.elapsed() >= interval) {
                     self.show_line();
                 }
             }
@@ -188,7 +196,7 @@ impl Progress {
             }
             None => self.print(&format!("{} {line}", stage.name())),
         }
-        self.shown = Some((Instant::now(), iteration));
+        self.shown = Some(ShownLine { at: Instant::now(), iteration });
     }
 
     /// The bar gives way to its last line.
@@ -197,7 +205,7 @@ impl Progress {
         if let Some(bar) = &bar {
             bar.finish_and_clear();
         }
-        let shown = self.shown.map(|(_, iteration)| iteration);
+        let shown = self.shown.map(|shown| shown.iteration);
         if bar.is_some() || self.status.step().map(|step| step.iteration) != shown {
             self.show_line();
         }

@@ -52,18 +52,27 @@ pub fn rule(options: &OptimizeOptions, kind: Compensation) -> AppearanceRule {
     }
 }
 
+/// What an earlier part of a run learned of its photographs' colours.
+#[derive(Clone, Copy, Debug)]
+pub struct EarlierTables<'a> {
+    /// The names of its training views.
+    pub views: &'a [String],
+    /// Their tables, in that order.
+    pub tables: &'a AppearanceTables,
+}
+
 /// The tables of these training views that a run begins with: those that a checkpoint has of them by
 /// their names, and others that change nothing.
 pub fn tables(
     kind: Compensation,
     views: &[String],
-    stored: Option<(&[String], &AppearanceTables)>,
+    stored: Option<EarlierTables<'_>>,
 ) -> AppearanceTables {
     let mut tables = AppearanceTables::identity(kind, views.len());
-    if let Some((names, stored)) = stored.filter(|(_, stored)| stored.kind == kind) {
+    if let Some(stored) = stored.filter(|stored| stored.tables.kind == kind) {
         for (view, name) in views.iter().enumerate() {
-            if let Some(found) = names.iter().position(|stored| stored == name) {
-                tables.take_view(view, stored, found);
+            if let Some(found) = stored.views.iter().position(|stored| stored == name) {
+                tables.take_view(view, stored.tables, found);
             }
         }
     }
@@ -91,12 +100,13 @@ mod tests {
         stored.values.iter_mut().zip(0_u8..).for_each(|(value, i)| *value = f32::from(i));
         stored.steps = vec![5, 6, 7];
         let (before, now) = (names(["a", "b", "c"]), names(["c", "x", "a"]));
-        let found = tables(kind, &now, Some((&before, &stored)));
+        let earlier = Some(EarlierTables { views: &before, tables: &stored });
+        let found = tables(kind, &now, earlier);
         assert_eq!(found.steps, [7, 0, 5]);
         assert_eq!(found.values[..12], stored.values[24..]);
         assert_eq!(found.values[12..24], AppearanceTables::identity(kind, 1).values);
         assert_eq!(found.values[24..], stored.values[..12]);
-        let other = tables(Compensation::BilateralGrid, &now, Some((&before, &stored)));
+        let other = tables(Compensation::BilateralGrid, &now, earlier);
         assert_eq!(other, AppearanceTables::identity(Compensation::BilateralGrid, 3));
     }
 }

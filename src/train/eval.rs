@@ -80,7 +80,14 @@ pub struct EvalRequest<'a> {
 
 /// The network of an evaluation's LPIPS, as long as there is memory for it.
 struct Perception<B: Lpips<Gaussians>> {
-    net: Option<(LpipsNet, B::Net)>,
+    loaded: Option<LoadedNet<B>>,
+}
+
+/// A network on the device.
+struct LoadedNet<B: Lpips<Gaussians>> {
+    /// Which one.
+    kind: LpipsNet,
+    net: B::Net,
 }
 
 impl<B: Lpips<Gaussians>> Perception<B> {
@@ -89,11 +96,11 @@ impl<B: Lpips<Gaussians>> Perception<B> {
         views: &mut Views<'_>,
         weights: Option<&LpipsWeights>,
     ) -> Result<Self, TrainError> {
-        let Some(weights) = weights else { return Ok(Self { net: None }) };
+        let Some(weights) = weights else { return Ok(Self { loaded: None }) };
         match device.load_lpips(weights) {
-            Ok(net) => Ok(Self { net: Some((weights.net(), net)) }),
+            Ok(net) => Ok(Self { loaded: Some(LoadedNet { kind: weights.net(), net }) }),
             Err(error) if error.is_out_of_memory() => {
-                let mut none = Self { net: None };
+                let mut none = Self { loaded: None };
                 none.give_up(views, &error);
                 Ok(none)
             }
@@ -107,9 +114,10 @@ impl<B: Lpips<Gaussians>> Perception<B> {
         &mut self,
         device: &mut B,
         views: &mut Views<'_>,
-        (frame, target): (&B::Frame<frame_state::Shown>, &B::Target),
+        frame: &B::Frame<frame_state::Shown>,
+        target: &B::Target,
     ) -> Result<Option<f64>, TrainError> {
-        let Some((_, net)) = &self.net else { return Ok(None) };
+        let Some(LoadedNet { net, .. }) = &self.loaded else { return Ok(None) };
         match device.lpips(net, frame, target) {
             Ok(found) => Ok(Some(found)),
             Err(error)
@@ -125,7 +133,7 @@ impl<B: Lpips<Gaussians>> Perception<B> {
 
     /// Lets the network go, and warns of it.
     fn give_up(&mut self, views: &mut Views<'_>, error: &DeviceError) {
-        self.net = None;
+        self.loaded = None;
         views.warn(format!("this evaluation goes without LPIPS: {error}"));
     }
 }
@@ -172,14 +180,14 @@ pub fn evaluate<B: TrainDevice>(
         let name = view.name.as_str();
         let mut frame = match device.render(model, view, &settings, look) {
             // LPIPS must not cost a run the figures that it has room for.
-            Err(error) if error.is_out_of_memory() && perception.net.is_some() => {
+            Err(error) if error.is_out_of_memory() && perception.loaded.is_some() => {
                 perception.give_up(views, &error);
                 device.render(model, view, &settings, look)?
             }
             done => done?,
         };
         let mut metrics = Metrics::from(device.measure(&frame, &target)?);
-        metrics.lpips = perception.of(device, views, (&frame, &target))?;
+        metrics.lpips = perception.of(device, views, &frame, &target)?;
         if corrects_colors {
             frame = device.correct(frame, &target)?;
             metrics.corrected = Some(device.measure(&frame, &target)?.into());
@@ -194,7 +202,7 @@ pub fn evaluate<B: TrainDevice>(
     if per_view.is_empty() {
         return Ok(None);
     }
-    let lpips_net = perception.net.map(|(net, _)| net);
+    let lpips_net = perception.loaded.map(|loaded| loaded.kind);
     if lpips_net.is_none() {
         per_view.iter_mut().for_each(|view| view.metrics.lpips = None);
     }

@@ -81,10 +81,10 @@ pub fn seen_of_points(dataset: &Dataset, points: &[[f32; 3]]) -> Seen {
 /// What views that are drawn through this filter see of a model, counted: the most splats and the
 /// most instances of any that is trained on.
 pub fn seen_of_model(dataset: &Dataset, gaussians: &Gaussians, filter: ScreenFilter) -> Seen {
-    let drawn = (near(dataset), filter);
+    let near = near(dataset);
     let mut most = ViewSize { px: largest_view(dataset), visible: 0, instances: 0 };
     for &view in &dataset.train {
-        let counted = count(gaussians, &dataset.views[view], drawn);
+        let counted = count(gaussians, &dataset.views[view], near, filter);
         most.visible = most.visible.max(counted.visible);
         most.instances = most.instances.max(counted.instances);
     }

@@ -9,8 +9,16 @@ pub(super) struct MeanLosses {
     views: u32,
     /// The terms of all views.
     pub(super) terms: Terms,
-    /// A key, the sum of its values, and how many views have it.
-    sums: Vec<(&'static str, f64, u32)>,
+    sums: Vec<KeySum>,
+}
+
+/// What views add up to under a key.
+#[derive(Debug)]
+struct KeySum {
+    key: &'static str,
+    sum: f64,
+    /// How many views have it.
+    views: u32,
 }
 
 impl MeanLosses {
@@ -18,9 +26,9 @@ impl MeanLosses {
     pub(super) fn add(&mut self, terms: Terms, [pixels, samples]: [LossValues; 2]) {
         self.total += pixels.total;
         for (key, value) in [pixels.pairs, samples.pairs].concat() {
-            match self.sums.iter_mut().find(|(known, ..)| *known == key) {
-                Some((_, sum, count)) => (*sum, *count) = (*sum + value, *count + 1),
-                None => self.sums.push((key, value, 1)),
+            match self.sums.iter_mut().find(|known| known.key == key) {
+                Some(known) => (known.sum, known.views) = (known.sum + value, known.views + 1),
+                None => self.sums.push(KeySum { key, sum: value, views: 1 }),
             }
         }
         if self.views == 0 {
@@ -38,7 +46,7 @@ impl MeanLosses {
 
     /// The mean value of each key, over the views that have it.
     pub(super) fn pairs(&self) -> Vec<(&'static str, f64)> {
-        self.sums.iter().map(|&(key, sum, count)| (key, sum / f64::from(count))).collect()
+        self.sums.iter().map(|of| (of.key, of.sum / f64::from(of.views))).collect()
     }
 }
 

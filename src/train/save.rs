@@ -62,5 +62,5 @@ pub fn write_point_cloud<P: PlyRows, B: Store<P>>(
         (filter.fuse)(&mut parameters, &filter_3d);
         Ok(parameters)
     });
-    write_ply_chunks::<P, _, TrainError>(path, mode, (sh_degree, count), parameters)
+    write_ply_chunks::<P, _, TrainError>(path, mode, sh_degree, count, parameters)
 }

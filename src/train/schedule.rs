@@ -88,7 +88,14 @@ impl Milestones {
 pub struct ViewOrder {
     seed: u64,
     views: Vec<usize>,
-    epoch: Option<(u32, Vec<usize>)>,
+    epoch: Option<Epoch>,
+}
+
+#[derive(Clone, Debug)]
+struct Epoch {
+    number: u32,
+    /// All views in its order.
+    order: Vec<usize>,
 }
 
 impl ViewOrder {
@@ -102,12 +109,12 @@ impl ViewOrder {
         let count = self.views.len();
         let done = iteration.saturating_sub(1) as usize;
         let number = u32::try_from(done / count).unwrap_or(u32::MAX);
-        if self.epoch.as_ref().is_none_or(|(current, _)| *current != number) {
+        if self.epoch.as_ref().is_none_or(|current| current.number != number) {
             let stream = Stream::new(self.seed, u64::from(number), Purpose::ViewOrder);
             let order = stream.permutation(count).into_iter().map(|i| self.views[i]).collect();
-            self.epoch = Some((number, order));
+            self.epoch = Some(Epoch { number, order });
         }
-        self.epoch.as_ref().map_or(&[], |(_, order)| &order[done % count..])
+        self.epoch.as_ref().map_or(&[], |epoch| &epoch.order[done % count..])
     }
 
     /// The views of the epoch after that of `iteration`.

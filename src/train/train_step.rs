@@ -11,6 +11,7 @@ use crate::memory::Bytes;
 /// How a view takes part in a step.
 #[derive(Debug)]
 pub(crate) struct ViewInputs<'a, N> {
+    pub(crate) view: &'a View,
     pub(crate) settings: RenderSettings,
     /// What density control learns of the view.
     pub(crate) observe: Option<Statistics>,
@@ -36,12 +37,12 @@ pub(crate) struct ViewOutputs<B: TrainDevice> {
 pub(crate) fn add_view<B: TrainDevice>(
     device: &mut B,
     model: &mut B::Model,
-    (view, target): (&View, &B::Target),
+    target: &B::Target,
     inputs: &ViewInputs<'_, B::Lists>,
     colors: Option<ColorStep<'_, B::Tables>>,
     gradients: &mut B::Gradients,
 ) -> Result<ViewOutputs<B>, DeviceError> {
-    let &ViewInputs { observe, compensation, terms, near, .. } = inputs;
+    let &ViewInputs { view, observe, compensation, terms, near, .. } = inputs;
     let wants = Wants { observe, inputs: terms.needs(), compensation };
     let frame = device.render_train(model, view, &inputs.settings, &wants)?;
     let objective = Objective { target, terms, near };

@@ -17,7 +17,7 @@ use std::time::Instant;
 use self::clock::TrainingClock;
 use self::coarse_state::Coarse;
 use self::pending::PendingStep;
-use super::appearance::compensation;
+use super::appearance::{EarlierTables, compensation};
 use super::batches::Batches;
 use super::checkpoint::{Checkpoint, StoredCheckpoint};
 use super::coarse::CoarseSchedule;
@@ -107,7 +107,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         }
         let SugarOptions { checkpoint_path, .. } = &setup.config.sugar;
         let done = if checkpoint_path.is_some() { setup.config.optimize.iterations } else { 0 };
-        let mut trainer = Self::new(setup, device, sink, (model, done));
+        let mut trainer = Self::new(setup, device, sink, model, done);
         trainer.begin_appearance(None)?;
         Ok(trainer)
     }
@@ -123,7 +123,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         let model = device.load(&mut checkpoint)?;
         let tables = checkpoint.appearance()?;
         let Checkpoint { iteration, train_views, config } = checkpoint.about;
-        let mut trainer = Self::new(setup, device, sink, (model, iteration));
+        let mut trainer = Self::new(setup, device, sink, model, iteration);
         // What is due after that step comes at the beginning of the next.
         trainer.last_step = Batches::of(&config).ended(iteration);
         if train_views != trainer.feed.views.names(Split::Train) {
@@ -133,7 +133,8 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
                     .to_owned(),
             )?;
         }
-        trainer.begin_appearance(tables.as_ref().map(|tables| (&train_views[..], tables)))?;
+        let earlier = |tables| EarlierTables { views: &train_views, tables };
+        trainer.begin_appearance(tables.as_ref().map(earlier))?;
         Ok(trainer)
     }
 
@@ -141,7 +142,8 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         setup: TrainerSetup<'a>,
         device: &'a mut B,
         sink: &'a mut dyn Sink,
-        (model, iteration): (B::Model, u32),
+        model: B::Model,
+        iteration: u32,
     ) -> Self {
         let scale = SceneScale::of(setup.dataset);
         let views = Views::new(setup.dataset, setup.images);

@@ -347,7 +347,7 @@ impl Case {
             let map = match kind {
                 Compensation::Exposure => std::array::from_fn(|k| values[k]),
                 Compensation::BilateralGrid => {
-                    GridPlace::new([i % size[0], i / size[0]], size, rgb).slice(values).0
+                    GridPlace::new([i % size[0], i / size[0]], size, rgb).slice(values).map
                 }
             };
             affine(&map, rgb).map(|value| if value < 0.5 { 180 } else { 50 })

@@ -227,7 +227,7 @@ fn pinned_values_go_there_and_back() {
     }
     let mut block = scratch::<u32>(heap, "block", 5_003).unwrap();
     block.fill_ones(stream).unwrap();
-    block.upload_pinned(stream, 904, (&host, 0..4_099)).unwrap();
+    block.upload_pinned(stream, 904, &host, 0..4_099).unwrap();
     let mut back = pinned::<u32>(heap, "back", 4_100).unwrap();
     block.download_pinned(stream, 903..5_003, &mut back).unwrap();
     let found = back.as_slice().unwrap();
@@ -349,7 +349,7 @@ fn the_library_takes_the_scratch_that_is_planned() {
         exclusive_sum(heap, stream, n, input, output).unwrap();
         assert_eq!(library_scratch(heap), library.sum32.bytes(n as u64), "a sum of {n}");
         heap.reset_peak();
-        exclusive_sum_ordered(heap, stream, n, (input, &rows[1]), output).unwrap();
+        exclusive_sum_ordered(heap, stream, n, input, &rows[1], output).unwrap();
         assert_eq!(library_scratch(heap), library.sum32.bytes(n as u64), "an ordered sum of {n}");
         let mut wide = scratch::<u64>(heap, "offsets", n).unwrap();
         wide.zero(stream).unwrap();
@@ -397,8 +397,7 @@ fn sums_in_another_order_agree_with_the_host() {
         let mut output = scratch::<u32>(heap, "offsets", values.len()).unwrap();
         input.upload(stream, 0, &values).unwrap();
         numbers.upload(stream, 0, &order).unwrap();
-        let ordered = (&input, &numbers);
-        exclusive_sum_ordered(heap, stream, values.len(), ordered, &mut output).unwrap();
+        exclusive_sum_ordered(heap, stream, values.len(), &input, &numbers, &mut output).unwrap();
         let mut found = vec![0; values.len()];
         output.download(stream, 0, &mut found).unwrap();
         let mut sum = 0;

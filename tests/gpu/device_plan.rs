@@ -121,8 +121,9 @@ impl Training {
         drop(device.memory(Peaks::Reset));
         let model = device.upload(&gaussians).unwrap();
         // The same is counted on the processor; rounding moves a few splats over an edge.
-        let drawn = |shot: &Shot| (shot.settings.near, shot.settings.screen_filter);
-        let most = shots.iter().map(|shot| count(&gaussians, &shot.view, drawn(shot)));
+        let most = shots.iter().map(|Shot { view, settings, .. }| {
+            count(&gaussians, view, settings.near, settings.screen_filter)
+        });
         let most =
             most.fold(ViewSize { px: SIZE, visible: 0, instances: 0 }, |most, counted| ViewSize {
                 visible: most.visible.max(counted.visible),

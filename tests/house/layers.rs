@@ -14,12 +14,12 @@ const LONG: [(&str, &str); 1] = [(
     "the steps of a round, in which memory is taken in order",
 )];
 
-fn source() -> PathBuf {
+pub(super) fn source() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
 }
 
 /// All Rust files below a folder with their text, by path relative to `src`.
-fn files_below(folder: &Path) -> Vec<(PathBuf, String)> {
+pub(super) fn files_below(folder: &Path) -> Vec<(PathBuf, String)> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -53,12 +53,12 @@ fn stage_files(lib: &str) -> Vec<String> {
 }
 
 /// The code without its comments; strings stay.
-fn code(text: &str) -> String {
+pub(super) fn code(text: &str) -> String {
     text.lines().map(|line| line.split("//").next().unwrap_or("")).collect::<Vec<_>>().join("\n")
 }
 
 /// The identifier that a text starts with.
-fn identifier(text: &str) -> String {
+pub(super) fn identifier(text: &str) -> String {
     text.trim_start()
         .chars()
         .take_while(|&letter| letter.is_alphanumeric() || letter == '_')

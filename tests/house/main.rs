@@ -9,4 +9,5 @@
 
 mod configs;
 mod layers;
+mod parameters;
 mod programs;

@@ -245,8 +245,8 @@ fn what_views_see_is_counted_on_a_model(#[case] flags: &[&str], #[case] filter: 
     let options = SceneOptions { source_path: Some(place.scene()), ..SceneOptions::default() };
     let dataset = Dataset::load(&options).unwrap();
     let gaussians = read_ply(&place.ply(30)).unwrap();
-    let drawn = (near(&dataset), filter);
-    let counts = dataset.train.iter().map(|&view| count(&gaussians, &dataset.views[view], drawn));
+    let (near, views) = (near(&dataset), &dataset.views);
+    let counts = dataset.train.iter().map(|&view| count(&gaussians, &views[view], near, filter));
     let counts: Vec<_> = counts.collect();
     let visible = counts.iter().map(|counted| counted.visible).max().unwrap();
     let instances = counts.iter().map(|counted| counted.instances).max().unwrap();

@@ -103,7 +103,7 @@ fn pixel_opacity_agrees_with_its_differences_and_is_flat_if_clamped() {
     let (conic, offset) = ([0.3, 0.07, 0.4], [1.2, -0.8]);
     let value = |conic, offset, opacity| alpha(opacity, exponent(conic, offset)).unwrap();
     let mut found = ScreenGradient::default();
-    alpha_bwd(conic, offset, 0.7, (value(conic, offset, 0.7), 1.0), &mut found);
+    alpha_bwd(conic, offset, 0.7, value(conic, offset, 0.7), 1.0, &mut found);
     for i in 0..3 {
         let expected = derivative(conic[i], |x| value(with(conic, i, x), offset, 0.7));
         assert_relative(found.d_conic[i], expected, EXACT, "conic");
@@ -117,7 +117,7 @@ fn pixel_opacity_agrees_with_its_differences_and_is_flat_if_clamped() {
 
     let mut clamped = ScreenGradient::default();
     let opaque = value(conic, [0.01, 0.0], 0.999);
-    alpha_bwd(conic, [0.01, 0.0], 0.999, (opaque, 1.0), &mut clamped);
+    alpha_bwd(conic, [0.01, 0.0], 0.999, opaque, 1.0, &mut clamped);
     assert_eq!(clamped.d_opacity, 0.0);
 }
 

@@ -23,7 +23,7 @@ pub struct Counted {
 /// Counts the splats of a view that is drawn from this depth on and through this filter, and the
 /// tiles that they reach, as every device counts them but for rounding. What is not finite is left
 /// out.
-pub fn count(gaussians: &Gaussians, view: &View, (near, filter): (f64, ScreenFilter)) -> Counted {
+pub fn count(gaussians: &Gaussians, view: &View, near: f64, filter: ScreenFilter) -> Counted {
     let viewpoint = viewpoint(view, near, filter);
     let view = DrawnView { viewpoint, sh_degree: 0, surface: false };
     let sum = |a: Counted, b: Counted| Counted {
@@ -102,7 +102,7 @@ mod tests {
             let drawn = DrawnView::new(point, &Drawing::DEFAULT);
             let (splats, _) = project::project(&model, &drawn);
             let bins = bin::bin(&splats, point.size);
-            let counted = count(&gaussians, &view, (0.01, filter));
+            let counted = count(&gaussians, &view, 0.01, filter);
             assert_eq!(counted.visible, splats.len() as u64);
             assert_eq!(counted.instances, bins.splat_from_instance.len() as u64);
             assert!((100..1900).contains(&splats.len()) && counted.instances > counted.visible);

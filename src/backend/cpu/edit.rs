@@ -2,7 +2,7 @@
 
 use super::Cpu;
 use super::model::Model;
-use super::stage::densify::{self, Size};
+use super::stage::densify::{self, Growing};
 use super::stage::relocate::{self, DrawnSources};
 use super::stage::smooth;
 use crate::backend::rows_version::RowsVersion;
@@ -20,7 +20,7 @@ pub struct Selection {
 
 #[derive(Debug)]
 enum Picked {
-    Best(Vec<(usize, Size)>),
+    Best(Vec<Growing>),
     Drawn(DrawnSources),
 }
 
@@ -43,7 +43,7 @@ impl<R: Real> Edit<Gaussians> for Cpu<R> {
         let picked = match (pick, candidates.rule) {
             (Pick::Best(births), _) => Picked::Best(densify::select(model, candidates, births)?),
             (Pick::WithReplacement { into, key }, ScoreRule::Opacity { min }) => {
-                Picked::Drawn(relocate::select(model, min, (into, Stream::of_key(key))))
+                Picked::Drawn(relocate::select(model, min, into, Stream::of_key(key)))
             }
             (Pick::WithReplacement { .. }, _) => return Err(DeviceError::UnsuitedEdit),
         };
@@ -61,7 +61,7 @@ impl<R: Real> Edit<Gaussians> for Cpu<R> {
         }
         match (selection.picked, rule) {
             (Picked::Best(rows), EditRule::Grow { large, keep }) => {
-                Ok(densify::edit(model, &rows, (large, keep)))
+                Ok(densify::edit(model, &rows, large, keep))
             }
             (Picked::Drawn(sources), EditRule::Share) => Ok(relocate::edit(model, &sources)),
             _ => Err(DeviceError::UnsuitedEdit),

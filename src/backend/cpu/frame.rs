@@ -150,13 +150,14 @@ impl<R: Real, S: Trainable, P: Drawable> Frame<R, S, P> {
             near.check(model)?;
         }
         let (mut depths, mut normals, mut means) = (None, None, Means::default());
-        let d_image = loss::loss(self.compared(), self.canvas.size, target, (terms, &mut means))?;
+        let d_image = loss::loss(self.compared(), self.canvas.size, target, terms, &mut means)?;
         for Weighted { term, weight } in terms.active() {
             match *term {
                 Term::InverseDepth => depths = depth::compare(&self.canvas, target, *weight),
                 Term::DepthNormal { by_opacity } => {
-                    let rule = (*weight, by_opacity);
-                    normals = Some(normals::compare(&self.canvas, &self.view.viewpoint, rule));
+                    let viewpoint = &self.view.viewpoint;
+                    let compared = normals::compare(&self.canvas, viewpoint, *weight, by_opacity);
+                    normals = Some(compared);
                 }
                 // Of the colours, or at samples.
                 _ => {}
@@ -203,16 +204,16 @@ impl<R: Real, P: Drawable> Frame<R, Scored<Drawn>, P> {
         gradients: &mut Gradients<R, P>,
     ) -> Result<Ready, DeviceError> {
         let Scores { terms, d_image, depths, normals, sampled } = self.kept;
-        let (d_surface, d_through) = sampled_depths::gradients(normals, sampled.as_ref());
+        let of_maps = sampled_depths::gradients(normals, sampled.as_ref());
         let d_canvas = CanvasGradient {
             image: &d_image,
             inverse_depths: depths.as_ref().map_or(&[], |depths| &depths.d_inverse_depths),
-            surface: &d_surface,
-            through: &d_through,
+            surface: &of_maps.surface,
+            through: &of_maps.through,
         };
         let screen = blend::backward(&self.splats, &self.bins, &self.canvas, d_canvas);
         let size = self.view.viewpoint.size;
-        densify::observe(model, &self.splats, &screen, (size, &self.drawing));
+        densify::observe(model, &self.splats, &screen, size, &self.drawing);
         gradients.views.push(ViewGradients {
             view: self.view,
             row_from_splat: self.splats.iter().map(|splat| splat.row).collect(),

@@ -240,7 +240,7 @@ impl<R: Real> Appearance<Gaussians> for Cpu<R> {
         frame: Frame<R, Scored<Compensated>>,
         step: &TableStep,
     ) -> Result<Frame<R, Scored<Drawn>>, DeviceError> {
-        frame.learned(|canvas, d_image| appearance::learn(tables, (canvas, d_image), step))
+        frame.learned(|canvas, d_image| appearance::learn(tables, canvas, d_image, step))
     }
 
     fn correct(

@@ -69,7 +69,7 @@ impl Edit<Gaussians> for Cuda {
         }
         match (selection.picked, rule) {
             (Picked::Best(mut work), EditRule::Grow { large, keep }) => {
-                self.with_room(|session| work.edit(session, model, (large, keep)))
+                self.with_room(|session| work.edit(session, model, large, keep))
             }
             (Picked::Drawn(Some(mut sampler)), EditRule::Share) => {
                 self.with_room(|session| sampler.edit(session, model))

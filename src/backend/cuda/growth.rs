@@ -24,14 +24,25 @@ pub(super) struct ScratchHighWater {
     /// The most of any view since the last change, and before it.
     most: [f64; 2],
     frames: u32,
-    /// The coarse stage that will follow, and the most that it would need of them.
-    coarse: Option<(Coarse, [f64; 2])>,
+    /// Where a coarse stage will follow.
+    coarse: Option<CoarseHighWater>,
+}
+
+/// What views would need of the scratch in the coarse stage that will follow, per Gaussian.
+#[derive(Clone, Copy, Debug)]
+struct CoarseHighWater {
+    stage: Coarse,
+    /// The most of any view since the last change, and before it.
+    most: [f64; 2],
 }
 
 impl ScratchHighWater {
     /// Of a run that this coarse stage follows, if one does.
     pub(super) fn of_run(coarse: Option<Coarse>) -> Self {
-        Self { coarse: coarse.map(|coarse| (coarse, [0.0; 2])), ..Self::default() }
+        Self {
+            coarse: coarse.map(|stage| CoarseHighWater { stage, most: [0.0; 2] }),
+            ..Self::default()
+        }
     }
 
     /// A view was drawn for training, beside what earlier views of its batch hold.
@@ -40,10 +51,11 @@ impl ScratchHighWater {
         frame: &Frame<Drawn, P>,
         gaussians: usize,
         earlier: Bytes,
-        (heap, ladder): (&Heap, &Ladder),
+        heap: &Heap,
+        ladder: &Ladder,
     ) {
-        self.record(needed(frame, gaussians, earlier, (heap, ladder)), gaussians);
-        if let Some((coarse, most)) = &mut self.coarse {
+        self.record(needed(frame, gaussians, earlier, heap, ladder), gaussians);
+        if let Some(CoarseHighWater { stage: coarse, most }) = &mut self.coarse {
             let of_frame =
                 frame.scratch_in_coarse(heap.cub_scratch(), coarse, gaussians, in_bands(ladder));
             let needed = of_frame + in_coarse(earlier, coarse);
@@ -55,7 +67,7 @@ impl ScratchHighWater {
         self.frames += 1;
         if self.frames >= REMEMBERED / 2 {
             self.most = [0.0, self.most[0]];
-            if let Some((_, most)) = &mut self.coarse {
+            if let Some(CoarseHighWater { most, .. }) = &mut self.coarse {
                 *most = [0.0, most[0]];
             }
             self.frames = 0;
@@ -71,7 +83,7 @@ impl ScratchHighWater {
     /// What the coarse stage will take of a model of so many, with the shortest lists that it may come
     /// to before births are refused.
     fn in_coarse(&self, gaussians: usize, ladder: &Ladder) -> Option<CoarseGrowth> {
-        let (coarse, most) = self.coarse?;
+        let CoarseHighWater { stage: coarse, most } = self.coarse?;
         let most = most[0].max(most[1]);
         let [.., fewest] = FEWER_NEIGHBOURS;
         let neighbours = if ladder.comes_before(Rung::Neighbours, Rung::Births) {
@@ -106,7 +118,8 @@ fn needed<P: Primitive>(
     frame: &Frame<Drawn, P>,
     gaussians: usize,
     earlier: Bytes,
-    (heap, ladder): (&Heap, &Ladder),
+    heap: &Heap,
+    ladder: &Ladder,
 ) -> Bytes {
     let at_once = heap.live_scratch();
     if !in_bands(ladder) {
@@ -126,9 +139,11 @@ fn in_coarse(earlier: Bytes, coarse: &Coarse) -> Bytes {
 /// births.
 pub(super) fn births<P: Primitive>(
     high_water: &ScratchHighWater,
-    (model, wish): (&Model<P>, usize),
+    model: &Model<P>,
+    wish: usize,
     images: &PhotoStore,
-    (heap, ladder): (&Heap, &Ladder),
+    heap: &Heap,
+    ladder: &Ladder,
 ) -> usize {
     let mapped = model.mapped();
     let mut others = heap.total().0.saturating_sub(mapped.iter().map(|bytes| bytes.0).sum());
@@ -174,7 +189,7 @@ mod tests {
     fn the_coarse_stage_counts_short_lists_only_if_they_precede_births() {
         let coarse = Coarse { neighbours: 16, shortens: true, maps: Maps::Undrawn };
         let high_water = ScratchHighWater {
-            coarse: Some((coarse, [20.0, 70.5])),
+            coarse: Some(CoarseHighWater { stage: coarse, most: [20.0, 70.5] }),
             ..ScratchHighWater::default()
         };
         for (order, neighbours) in [

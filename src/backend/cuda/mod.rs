@@ -196,10 +196,11 @@ impl Cuda {
     pub fn probe(
         &mut self,
         call: probe::Call,
-        (view, settings): (&View, &RenderSettings),
+        view: &View,
+        settings: &RenderSettings,
         inputs: &[f32],
     ) -> Result<Vec<f32>, DeviceError> {
         let drawing = Drawing::shown(settings, Look::IMAGE);
-        probe::probe(&self.session, call, (view, &drawing), inputs)
+        probe::probe(&self.session, call, view, &drawing, inputs)
     }
 }

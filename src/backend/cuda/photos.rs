@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use self::place::{PhotoPlace, bytes, in_use};
-use self::streamed::StreamedPhoto;
+use self::streamed::{HeldPhoto, StreamedPhoto};
 use super::memory::heap::{Buffer, Heap, Region, host_len};
 use super::session::Session;
 use crate::backend::DeviceError;
@@ -63,7 +63,9 @@ impl PhotoStore {
         let in_turn = self.turns.iter().filter_map(|turn| turn.held.as_ref());
         self.place_from_view
             .get(&view)
-            .or_else(|| in_turn.filter(|(of, _)| *of == Some(view)).map(|(_, place)| place).next())
+            .or_else(|| {
+                in_turn.filter(|held| held.view == Some(view)).map(|held| &held.place).next()
+            })
             .map(|place| Target { place: Rc::clone(place) })
     }
 
@@ -113,7 +115,7 @@ impl PhotoStore {
         let staged = turn.stage(&session.heap, image)?;
         let offset = place.address.get() - self.resident.address();
         let offset = usize::try_from(offset).unwrap_or(usize::MAX);
-        self.resident.upload_pinned(&session.copies, offset, (staged, 0..bytes(image)))?;
+        self.resident.upload_pinned(&session.copies, offset, staged, 0..bytes(image))?;
         place.uploaded.record(&session.copies)
     }
 
@@ -137,7 +139,7 @@ impl PhotoStore {
         }
         let turn = &mut self.turns[self.next];
         self.next = 1 - self.next;
-        if let Some((_, before)) = turn.held.take() {
+        if let Some(HeldPhoto { place: before, .. }) = turn.held.take() {
             session.copies.wait(&before.used)?;
         }
         if turn.memory.len() < bytes(image) {
@@ -148,11 +150,11 @@ impl PhotoStore {
         let place = PhotoPlace::new(&session.copies, turn.memory.address(), image)?;
         turn.stage(&session.heap, image)?;
         if let Some(staged) = &turn.staging {
-            turn.memory.upload_pinned(&session.copies, 0, (staged, 0..bytes(image)))?;
+            turn.memory.upload_pinned(&session.copies, 0, staged, 0..bytes(image))?;
         }
         place.uploaded.record(&session.copies)?;
         let place = Rc::new(place);
-        turn.held = Some((view, Rc::clone(&place)));
+        turn.held = Some(HeldPhoto { view, place: Rc::clone(&place) });
         Ok(Target { place })
     }
 
@@ -216,7 +218,7 @@ impl PhotoStore {
         self.has_room = heap.is_virtual();
         for turn in &mut self.turns {
             // Kept until then, since a copy to the place may still be under way.
-            turn.held = turn.held.take().map(|(_, place)| (None, place));
+            turn.held = turn.held.take().map(|held| HeldPhoto { view: None, ..held });
         }
     }
 
@@ -275,9 +277,9 @@ impl PhotoStore {
         let taken = &mut self.turns[turn];
         taken.memory.grow(place.bytes())?;
         let range = first..first.saturating_add(place.bytes());
-        taken.memory.copy_from(&session.stream, 0, (&self.resident, range))?;
+        taken.memory.copy_from(&session.stream, 0, &self.resident, range)?;
         place.address.set(taken.memory.address());
-        taken.held = Some((Some(view), place));
+        taken.held = Some(HeldPhoto { view: Some(view), place });
         Ok(())
     }
 

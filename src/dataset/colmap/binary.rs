@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use super::error::ColmapError;
 use super::model::{CameraModel, SolvedCamera};
-use super::raw::{Points, RawImages, open, pose};
+use super::raw::{Points, RawImage, open, pose};
 
 /// Fewest bytes of a camera: id, model, width and height.
 const LEAST_CAMERA: u64 = 24;
@@ -209,7 +209,7 @@ pub(super) fn cameras<R: Read + Seek>(
 pub(super) fn images<R: Read + Seek>(
     input: &mut Input<R>,
     warnings: &mut Vec<String>,
-) -> Result<RawImages, ColmapError> {
+) -> Result<Vec<RawImage>, ColmapError> {
     let mut images = Vec::new();
     for _ in 0..input.start("image", LEAST_IMAGE)? {
         input.next();
@@ -219,7 +219,7 @@ pub(super) fn images<R: Read + Seek>(
         let name = input.name()?;
         let observations = input.u64()?;
         input.skip(observations, OBSERVATION, "observation")?;
-        images.push((name, camera, pose));
+        images.push(RawImage { name, camera, pose });
     }
     input.finish(warnings);
     Ok(images)
@@ -308,7 +308,7 @@ mod tests {
         let mut input = Input::new(Path::new("a.bin"), Cursor::new(&bytes), bytes.len() as u64);
         let images = images(&mut input, &mut warnings).unwrap();
         assert_eq!(input.left, 0);
-        assert_eq!(images[1].0, "folder/2.jpg");
+        assert_eq!(images[1].name, "folder/2.jpg");
         assert!(warnings.is_empty());
     }
 

@@ -9,8 +9,14 @@ use crate::dataset::points::PointCloud;
 use crate::math::Real;
 use crate::math::linalg::rotation;
 
-/// Images as read, before they are checked.
-pub(super) type RawImages = Vec<(String, u32, Option<Pose>)>;
+/// An image as read, before it is checked.
+pub(super) struct RawImage {
+    pub(super) name: String,
+    /// The id of its camera.
+    pub(super) camera: u32,
+    /// Nothing where it is not finite.
+    pub(super) pose: Option<Pose>,
+}
 
 /// Points as read.
 #[derive(Debug, Default)]

@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use super::error::ColmapError;
 use super::model::{CameraModel, SolvedCamera};
-use super::raw::{Points, RawImages, open, pose};
+use super::raw::{Points, RawImage, open, pose};
 
 /// Most characters of a wrong value that a message repeats.
 const QUOTED: usize = 40;
@@ -131,7 +131,7 @@ pub(super) fn cameras<R: Read>(
 
 /// Reads `images.txt`: two lines an image, `ID QW QX QY QZ TX TY TZ CAMERA NAME` and its
 /// observations `X Y POINT`, which may be none: then the second line is empty.
-pub(super) fn images<R: Read>(lines: &mut TextLines<R>) -> Result<RawImages, ColmapError> {
+pub(super) fn images<R: Read>(lines: &mut TextLines<R>) -> Result<Vec<RawImage>, ColmapError> {
     let mut images = Vec::new();
     while lines.advance_to_record()? {
         let mut fields = lines.fields();
@@ -143,7 +143,7 @@ pub(super) fn images<R: Read>(lines: &mut TextLines<R>) -> Result<RawImages, Col
         if name.is_empty() {
             return Err(fields.wrong("", "the name of an image"));
         }
-        images.push((name, camera, pose));
+        images.push(RawImage { name, camera, pose });
         if lines.advance()? && !lines.line.split_whitespace().count().is_multiple_of(3) {
             let expected = "the second line of the image (its observations, or nothing)";
             return Err(lines.fields().wrong(&lines.line, expected));
@@ -192,7 +192,7 @@ mod tests {
         let images = images(&mut lines(IMAGES.as_bytes())).unwrap();
         let summary: Vec<_> = images
             .iter()
-            .map(|(name, camera, pose)| (name.as_str(), *camera, pose.is_some()))
+            .map(|image| (image.name.as_str(), image.camera, image.pose.is_some()))
             .collect();
         let expected = [("left/a b.jpg", 7, true), ("c.jpg", 7, false), ("d.jpg", 1, true)];
         assert_eq!(summary, expected);

@@ -58,12 +58,20 @@ pub fn write_colmap(
     write_atomically(&folder.join("points3D.bin"), |out| write_points(out, points, views.len()))
 }
 
-/// For each view the points that it sees (index and place), in the order of points.
-fn sightings(views: usize, points: &[TrackedPoint]) -> Vec<Vec<(usize, [f64; 2])>> {
+/// A point that a view sees.
+#[derive(Clone, Copy)]
+struct Sighting {
+    /// Its index.
+    point: usize,
+    at_px: [f64; 2],
+}
+
+/// For each view the points that it sees, in their order.
+fn sightings(views: usize, points: &[TrackedPoint]) -> Vec<Vec<Sighting>> {
     let mut of_view = vec![Vec::new(); views];
     for (index, point) in points.iter().enumerate() {
         for seen in &point.track {
-            of_view[seen.view].push((index, seen.at_px));
+            of_view[seen.view].push(Sighting { point: index, at_px: seen.at_px });
         }
     }
     of_view
@@ -86,7 +94,7 @@ fn write_images(
     out: &mut dyn Write,
     views: &[View],
     camera_from_view: &[usize],
-    sightings: &[Vec<(usize, [f64; 2])>],
+    sightings: &[Vec<Sighting>],
 ) -> io::Result<()> {
     write_count(out, views.len())?;
     for (index, view) in views.iter().enumerate() {
@@ -100,7 +108,7 @@ fn write_images(
         out.write_all(view.name.as_bytes())?;
         out.write_all(&[0])?;
         write_count(out, sightings[index].len())?;
-        for (point, at_px) in &sightings[index] {
+        for Sighting { point, at_px } in &sightings[index] {
             write_reals(out, at_px)?;
             write_count(out, point + 1)?;
         }

@@ -31,7 +31,7 @@ pub(super) fn load(
         });
     }
     let plane = match &source.undistort {
-        Some(lens) => straighten(&plane, lens, (source.full_size, photograph_px)),
+        Some(lens) => straighten(&plane, lens, source.full_size, photograph_px),
         None => plane,
     };
     let values = resize(path, plane, source.size)?;
@@ -71,7 +71,8 @@ fn single_channel<T: Copy + PartialEq>(path: &Path, rgb: &[T]) -> Result<Vec<T>,
 fn straighten(
     plane: &Plane,
     lens: &Undistortion,
-    (full_px, photograph_px): ([u32; 2], [u32; 2]),
+    full_px: [u32; 2],
+    photograph_px: [u32; 2],
 ) -> Plane {
     let ratio = [0, 1].map(|i| f64::from(plane.px[i]) / f64::from(photograph_px[i]));
     let mut values = Vec::with_capacity(full_px[0] as usize * full_px[1] as usize);
@@ -221,7 +222,7 @@ mod tests {
         // At half the photograph's size.
         let values = (0..24 * 32).map(|i| u16::try_from(i % 32 * 100).unwrap()).collect();
         let plane = Plane { px: [32, 24], values };
-        let straightened = straighten(&plane, &lens, (full_px, [64, 48]));
+        let straightened = straighten(&plane, &lens, full_px, [64, 48]);
         assert_eq!(straightened.values.len(), (full_px[0] * full_px[1]) as usize);
         for (x, y) in [(10, 5), (40, 20), (30, 40)] {
             let [at, _] = lens.source_px([f64::from(x) + 0.5, f64::from(y) + 0.5]);

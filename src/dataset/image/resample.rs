@@ -239,8 +239,8 @@ fn between(corners: &[[f64; 2]; 4], across: f64, down: f64) -> [f64; 2] {
 fn sample(image: &Image, at: [f64; 2]) -> ([u8; 3], u8) {
     let inside = (0.0..=f64::from(image.width)).contains(&at[0])
         && (0.0..=f64::from(image.height)).contains(&at[1]);
-    let (left, right, x) = neighbours(at[0], image.width);
-    let (above, below, y) = neighbours(at[1], image.height);
+    let PixelPair { low: left, high: right, share: x } = neighbours(at[0], image.width);
+    let PixelPair { low: above, high: below, share: y } = neighbours(at[1], image.height);
     let row = image.width as usize;
     let taps = [
         (above * row + left, (1.0 - x) * (1.0 - y)),
@@ -262,18 +262,26 @@ fn sample(image: &Image, at: [f64; 2]) -> ([u8; 3], u8) {
     (colour.map(rounded), if counts { 255 } else { 0 })
 }
 
-/// The two pixels of a row or column between whose centres `at` lies, and the share of the second.
+/// Two pixels of a row or column.
+struct PixelPair {
+    low: usize,
+    high: usize,
+    /// Of the second, 0..1.
+    share: f32,
+}
+
+/// Those between whose centres `at` lies.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     reason = "clamped to the row first; what is not a number becomes pixel 0"
 )]
-fn neighbours(at: f64, length: u32) -> (usize, usize, f32) {
+fn neighbours(at: f64, length: u32) -> PixelPair {
     let last = length as usize - 1;
     let at = if at.is_nan() { 0.0 } else { (at - 0.5).clamp(0.0, last as f64) };
     // A cast is the floor here, and costs a tenth of it where that is a call.
     let low = at as usize;
-    (low, (low + 1).min(last), (at - low as f64) as f32)
+    PixelPair { low, high: (low + 1).min(last), share: (at - low as f64) as f32 }
 }
 
 /// The nearest 8-bit value.

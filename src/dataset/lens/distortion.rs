@@ -23,6 +23,13 @@ pub enum Distortion {
     Fisheye([f64; 4]),
 }
 
+/// The value of a function, and its derivative.
+#[derive(Clone, Copy)]
+struct Sloped {
+    value: f64,
+    slope: f64,
+}
+
 impl Distortion {
     /// Straight lines stay straight.
     pub const NONE: Self = Self::Brown([0.0; 8]);
@@ -53,7 +60,7 @@ impl Distortion {
         let squared = x * x + y * y;
         match *self {
             Self::Brown([_, _, p1, p2, ..]) => {
-                let (radial, _) = self.gain(squared);
+                let radial = self.gain(squared).value;
                 [
                     x * radial + 2.0 * p1 * x * y + p2 * (squared + 2.0 * x * x),
                     y * radial + 2.0 * p2 * x * y + p1 * (squared + 2.0 * y * y),
@@ -62,7 +69,7 @@ impl Distortion {
             Self::Fisheye(_) => {
                 let r = squared.sqrt();
                 // Below this the polynomial is 1 to the last bit and atan r / r would be 0 / 0.
-                let radial = if r > 1e-9 { self.profile(r).0 / r } else { 1.0 };
+                let radial = if r > 1e-9 { self.profile(r).value / r } else { 1.0 };
                 [x * radial, y * radial]
             }
         }
@@ -100,7 +107,7 @@ impl Distortion {
         let mut before = 0.0;
         for step in 1..=SCAN_STEPS {
             let r = f64::from(step) * SCAN_STEP;
-            let (bent, slope) = self.profile(r);
+            let Sloped { value: bent, slope } = self.profile(r);
             // The second condition stops at a pole of the rational part between two steps.
             if !(slope > 0.0 && bent > before) {
                 break;
@@ -111,9 +118,9 @@ impl Distortion {
     }
 
     /// Radial factor and its derivative by r², of the Brown model.
-    fn gain(&self, squared: f64) -> (f64, f64) {
+    fn gain(&self, squared: f64) -> Sloped {
         let Self::Brown([k1, k2, _, _, k3, k4, k5, k6]) = *self else {
-            return (1.0, 0.0);
+            return Sloped { value: 1.0, slope: 0.0 };
         };
         let s = squared;
         let above = 1.0 + s * (k1 + s * (k2 + s * k3));
@@ -121,22 +128,22 @@ impl Distortion {
         let d_above = k1 + s * (2.0 * k2 + s * 3.0 * k3);
         let d_below = k4 + s * (2.0 * k5 + s * 3.0 * k6);
         let gain = above / below;
-        (gain, (d_above - gain * d_below) / below)
+        Sloped { value: gain, slope: (d_above - gain * d_below) / below }
     }
 
     /// Distorted radius of a radius, and its derivative; tangential terms left out.
-    fn profile(&self, r: f64) -> (f64, f64) {
+    fn profile(&self, r: f64) -> Sloped {
         match *self {
             Self::Brown(_) => {
-                let (gain, d_gain) = self.gain(r * r);
-                (r * gain, gain + 2.0 * r * r * d_gain)
+                let Sloped { value: gain, slope: d_gain } = self.gain(r * r);
+                Sloped { value: r * gain, slope: gain + 2.0 * r * r * d_gain }
             }
             Self::Fisheye([k1, k2, k3, k4]) => {
                 let angle = r.atan();
                 let s = angle * angle;
                 let gain = 1.0 + s * (k1 + s * (k2 + s * (k3 + s * k4)));
                 let slope = 1.0 + s * (3.0 * k1 + s * (5.0 * k2 + s * (7.0 * k3 + s * 9.0 * k4)));
-                (angle * gain, slope / (1.0 + r * r))
+                Sloped { value: angle * gain, slope: slope / (1.0 + r * r) }
             }
         }
     }
@@ -144,14 +151,14 @@ impl Distortion {
     /// The radius whose distorted radius is `bent`, if it is within `reach`.
     fn radius_from_bent(&self, bent: f64, reach: f64) -> Option<f64> {
         // Also false where a coefficient made it NaN.
-        let within = bent <= self.profile(reach).0;
+        let within = bent <= self.profile(reach).value;
         if !within {
             return None;
         }
         let (mut low, mut high) = (0.0, reach);
         let mut r = bent.min(reach);
         for _ in 0..2 * NEWTON_STEPS {
-            let (value, slope) = self.profile(r);
+            let Sloped { value, slope } = self.profile(r);
             if value > bent {
                 high = r
             } else {
@@ -178,7 +185,7 @@ impl Distortion {
             let [x, y] = plane;
             let found = self.bend(plane);
             let miss = [bent[0] - found[0], bent[1] - found[1]];
-            let (gain, d_gain) = self.gain(x * x + y * y);
+            let Sloped { value: gain, slope: d_gain } = self.gain(x * x + y * y);
             let xx = gain + 2.0 * x * x * d_gain + 2.0 * p1 * y + 6.0 * p2 * x;
             let xy = 2.0 * x * y * d_gain + 2.0 * p1 * x + 2.0 * p2 * y;
             let yy = gain + 2.0 * y * y * d_gain + 2.0 * p2 * x + 6.0 * p1 * y;

@@ -208,7 +208,7 @@ mod tests {
             .map(|first| Ok::<_, OutputError>(gaussians.rows(first..first + chunk)));
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.ply");
-        write_ply_chunks(&path, RenderMode::Dilated, (degree, 9000), chunks).unwrap();
+        write_ply_chunks(&path, RenderMode::Dilated, degree, 9000, chunks).unwrap();
         assert!(fs::read(&path).unwrap() == file_of(&gaussians));
     }
 
@@ -218,7 +218,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.ply");
         let rows = [Ok::<_, OutputError>(&gaussians)];
-        write_ply_chunks::<Gaussians, _, _>(&path, RenderMode::Mip, (1, 3), rows).unwrap();
+        write_ply_chunks::<Gaussians, _, _>(&path, RenderMode::Mip, 1, 3, rows).unwrap();
         let bytes = fs::read(&path).unwrap();
         let text = String::from_utf8_lossy(&bytes);
         let found = "element vertex 3\ncomment SplatRenderMode: mip\nproperty float x\n";
@@ -239,7 +239,7 @@ mod tests {
         let path = folder.path().join("a.ply");
         fs::write(&path, "old").unwrap();
         let chunks = [3, 4].map(|n| Ok::<_, OutputError>(all_different(n, 1)));
-        let error = write_ply_chunks(&path, RenderMode::Dilated, (degree, count), chunks)
+        let error = write_ply_chunks(&path, RenderMode::Dilated, degree, count, chunks)
             .unwrap_err()
             .to_string();
         assert!(error.contains(said), "{error}");

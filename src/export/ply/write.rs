@@ -30,9 +30,9 @@ pub enum RenderMode {
 ///
 /// Memory beyond the argument stays at about two megabytes. A failure leaves the old file.
 pub fn write_ply<P: PlyRows>(path: &Path, primitives: &P) -> Result<(), OutputError> {
-    let shape = (primitives.sh_degree(), primitives.len());
+    let (sh_degree, count) = (primitives.sh_degree(), primitives.len());
     let chunks = [Ok::<_, OutputError>(primitives)];
-    write_ply_chunks::<P, _, _>(path, RenderMode::default(), shape, chunks)
+    write_ply_chunks::<P, _, _>(path, RenderMode::default(), sh_degree, count, chunks)
 }
 
 /// The same of a model, of an SH degree and so many rows in all, that comes in chunks: no more than
@@ -40,7 +40,8 @@ pub fn write_ply<P: PlyRows>(path: &Path, primitives: &P) -> Result<(), OutputEr
 pub fn write_ply_chunks<P: PlyRows, C: Borrow<P>, E: From<OutputError>>(
     path: &Path,
     mode: RenderMode,
-    (sh_degree, count): (u32, usize),
+    sh_degree: u32,
+    count: usize,
     chunks: impl IntoIterator<Item = Result<C, E>>,
 ) -> Result<(), E> {
     let fail = |source| OutputError::new(path, source);

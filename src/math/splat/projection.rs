@@ -39,16 +39,25 @@ pub struct Viewpoint<R> {
     pub compensates: bool,
 }
 
+/// Bounds of x/z or y/z within which the Jacobian is evaluated.
+#[derive(Clone, Copy, Debug)]
+pub struct Guard<R> {
+    /// The lower.
+    pub low: R,
+    /// The upper.
+    pub high: R,
+}
+
 impl<R: Real> Viewpoint<R> {
-    /// Bounds of x/z and y/z within which the Jacobian is evaluated: (lower, upper) per axis.
-    pub fn guard(&self) -> [(R, R); 2] {
+    /// Where the Jacobian is evaluated along x and y.
+    pub fn guard(&self) -> [Guard<R>; 2] {
         [0, 1].map(|axis| {
             let size = R::of(f64::from(self.size[axis]));
             let margin = R::of(GUARD_BAND) * R::HALF * size;
-            (
-                -(self.centre_px[axis] + margin) / self.focal_px[axis],
-                (size - self.centre_px[axis] + margin) / self.focal_px[axis],
-            )
+            Guard {
+                low: -(self.centre_px[axis] + margin) / self.focal_px[axis],
+                high: (size - self.centre_px[axis] + margin) / self.focal_px[axis],
+            }
         })
     }
 }
@@ -108,8 +117,8 @@ fn chain<R: Real>(view: &Viewpoint<R>, shape: &Shape<R>) -> Option<Chain<R>> {
     }
     let guard = view.guard();
     let raw = [x / z, y / z];
-    let slope = [0, 1].map(|i| raw[i].max(guard[i].0).min(guard[i].1));
-    let inside = [0, 1].map(|i| raw[i] >= guard[i].0 && raw[i] <= guard[i].1);
+    let slope = [0, 1].map(|i| raw[i].max(guard[i].low).min(guard[i].high));
+    let inside = [0, 1].map(|i| raw[i] >= guard[i].low && raw[i] <= guard[i].high);
     let over_z = [view.focal_px[0] / z, view.focal_px[1] / z];
     let jacobian =
         [[over_z[0], R::ZERO, -over_z[0] * slope[0]], [R::ZERO, over_z[1], -over_z[1] * slope[1]]];
@@ -202,7 +211,7 @@ pub fn project_bwd<R: Real>(
     let chain = chain(view, shape)?;
     ellipse(view, &chain)?;
     let Covariance { cov, det, sharp_det } = covariance(view, &chain.root);
-    let d_cov = conic_bwd((cov, det), d_ellipse.d_conic);
+    let d_cov = conic_bwd(cov, det, d_ellipse.d_conic);
 
     // cov = A Aᵀ with A = J T diag(s): d_A = 2 G A, where the off-diagonal of G is half of d_xy.
     let (g_xx, g_xy, g_yy) = (R::TWO * d_cov[0], d_cov[1], R::TWO * d_cov[2]);
@@ -239,7 +248,7 @@ pub fn project_bwd<R: Real>(
 }
 
 /// `d_cov` (xx, xy, yy; xy counted once) of the inverse of a matrix with this determinant.
-fn conic_bwd<R: Real>(([xx, xy, yy], det): (Sym2<R>, R), d_conic: Sym2<R>) -> Sym2<R> {
+fn conic_bwd<R: Real>([xx, xy, yy]: Sym2<R>, det: R, d_conic: Sym2<R>) -> Sym2<R> {
     let inverse_det = R::ONE / det;
     let shared = (d_conic[0] * yy - d_conic[1] * xy + d_conic[2] * xx) * inverse_det;
     [

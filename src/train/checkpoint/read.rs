@@ -71,8 +71,7 @@ impl<P: Primitive> StoredCheckpoint<P> {
             absolute_norm_sums: there(ABSOLUTE_NORM_SUMS),
         };
         let columns = columns(P::SCHEMA, sh_degree, optional);
-        let (rows, places) =
-            places(&header, data_start, (P::SCHEMA, &columns)).map_err(&damaged)?;
+        let (rows, places) = places(&header, data_start, P::SCHEMA, &columns).map_err(&damaged)?;
         let views = about.train_views.len();
         let tables = StoredTables::find(&header, data_start, views).map_err(&damaged)?;
         let mut stored = Self {
@@ -250,7 +249,8 @@ fn read_about(path: &Path, header: &Metadata) -> Result<(Checkpoint, u32), Check
 fn places(
     header: &Metadata,
     data_start: u64,
-    (schema, columns): (&Schema, &[Column]),
+    schema: &Schema,
+    columns: &[Column],
 ) -> Result<(usize, Vec<u64>), String> {
     let counted = counting_column(schema);
     let rows = header

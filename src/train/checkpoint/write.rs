@@ -35,7 +35,7 @@ impl Checkpoint {
         let columns = columns(P::SCHEMA, sh_degree, model.optional());
         let tables = appearance.map(tensors).unwrap_or_default();
         let header = self
-            .header(&columns, (sh_degree, rows), &tables)
+            .header(&columns, sh_degree, rows, &tables)
             .map_err(|error| fail(io::Error::other(error)))?;
         replace_file(&path, |file| -> Result<(), TrainError> {
             file.write_all(&(header.len() as u64).to_le_bytes()).map_err(fail)?;
@@ -57,7 +57,8 @@ impl Checkpoint {
     fn header(
         &self,
         columns: &[Column],
-        (sh_degree, rows): (u32, usize),
+        sh_degree: u32,
+        rows: usize,
         tables: &[Tensor<'_>],
     ) -> Result<String, Box<dyn Error + Send + Sync>> {
         let about = HashMap::from([

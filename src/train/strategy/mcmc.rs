@@ -82,7 +82,8 @@ impl Mcmc {
 /// Copies Gaussians that are drawn by their opacities; nothing where there is no memory for it.
 fn copy<D: Edit<Gaussians>>(
     site: &mut Site<'_, D>,
-    (into, key): (Into, u64),
+    into: Into,
+    key: u64,
     what: &str,
 ) -> Result<Option<Edited>, TrainError> {
     let candidates = site.score(&ScoreRule::Opacity { min: OPACITY_MIN })?;
@@ -106,12 +107,12 @@ impl<D: Edit<Gaussians>> Strategy<D> for Mcmc {
     /// The dead move to where others are, and as many copies are added as the cap and the memory allow;
     /// what there is no memory for is left out.
     fn round(&self, site: &mut Site<'_, D>) -> Result<RoundReport, TrainError> {
-        let dead = (Into::Dead, self.key(site.iteration(), Purpose::Relocate));
-        let moved = copy(site, dead, "transparent Gaussians stay where they are")?;
+        let key = self.key(site.iteration(), Purpose::Relocate);
+        let moved = copy(site, Into::Dead, key, "transparent Gaussians stay where they are")?;
         let wanted = self.births_wanted(site.len());
         let granted = site.grant(wanted)?;
-        let new = (Into::NewRows(granted), self.key(site.iteration(), Purpose::Multiply));
-        let added = copy(site, new, "no Gaussians are added")?;
+        let key = self.key(site.iteration(), Purpose::Multiply);
+        let added = copy(site, Into::NewRows(granted), key, "no Gaussians are added")?;
         let counts = vec![
             ("relocated", moved.unwrap_or_default().moved),
             ("born", added.unwrap_or_default().copied),

@@ -5,7 +5,7 @@ use crate::backend::{AppearanceTables, Compensation, TableStep, TrainDevice};
 use crate::config::OptimizeOptions;
 use crate::export::{remove_exposure_json, write_exposure_json};
 use crate::train::TrainError;
-use crate::train::appearance::{ColorStep, compensation, rule, tables};
+use crate::train::appearance::{ColorStep, EarlierTables, compensation, rule, tables};
 use crate::train::event::Split;
 
 impl<B: TrainDevice> Trainer<'_, B> {
@@ -13,10 +13,10 @@ impl<B: TrainDevice> Trainer<'_, B> {
     /// it was trained on, or new ones.
     pub(super) fn begin_appearance(
         &mut self,
-        stored: Option<(&[String], &AppearanceTables)>,
+        stored: Option<EarlierTables<'_>>,
     ) -> Result<(), TrainError> {
         let kind = compensation(&self.setup.config.optimize);
-        let lost = stored.is_some_and(|(_, stored)| Some(stored.kind) != kind);
+        let lost = stored.is_some_and(|stored| Some(stored.tables.kind) != kind);
         if lost {
             self.warn(
                 "what the checkpoint knows of the photographs' colours is left behind: it was \
@@ -56,7 +56,8 @@ pub(super) fn color_step<'a, A>(
     tables: Option<&'a mut A>,
     options: &OptimizeOptions,
     trained: &[usize],
-    (view, iteration): (usize, u32),
+    view: usize,
+    iteration: u32,
 ) -> Option<ColorStep<'a, A>> {
     let kind = compensation(options)?;
     let place = trained.iter().position(|&other| other == view)?;

@@ -18,6 +18,14 @@ use crate::train::terms::open;
 use crate::train::unexplained_growth::UnexplainedGrowth;
 use crate::train::{TrainError, render_filter, report, schedule};
 
+/// What is measured of a sample of the Gaussians.
+struct SurfaceMeasures {
+    /// Share of them near the surface that a view shows, 0..1.
+    share_near: Option<f64>,
+    /// Mean of their smallest scales, world units.
+    mean_thickness: Option<f64>,
+}
+
 impl<B: TrainDevice> Trainer<'_, B> {
     /// Whether the coming iteration is one of the coarse stage.
     pub(super) fn is_in_coarse(&self) -> bool {
@@ -165,7 +173,8 @@ impl<B: TrainDevice> Trainer<'_, B> {
     pub(super) fn keep_surface_losses(
         &mut self,
         iteration: u32,
-        (terms, pairs): (&Terms, &[(&'static str, f64)]),
+        terms: &Terms,
+        pairs: &[(&'static str, f64)],
     ) {
         let open = open(self.setup.config, self.stage(iteration), iteration);
         let Some(coarse) = self.coarse.as_mut().filter(|_| terms.has_topic(Topic::Surface)) else {
@@ -192,21 +201,22 @@ impl<B: TrainDevice> Trainer<'_, B> {
         let iteration = span.after;
         let mut report = SurfaceReport { iteration, values, ..SurfaceReport::default() };
         if span.crosses(report::DISTRIBUTION_INTERVAL) {
-            (report.share_near_surface, report.mean_thickness) =
+            let SurfaceMeasures { share_near, mean_thickness } =
                 self.with_memory_retry(Self::measure_surface)?;
+            (report.share_near_surface, report.mean_thickness) = (share_near, mean_thickness);
         }
         self.sink.on(&Event::Surface(report))?;
         Ok(())
     }
 
     /// How near the Gaussians of a sample lie to the surface that a view shows, and how thin they are.
-    fn measure_surface(&mut self) -> Result<(Option<f64>, Option<f64>), TrainError> {
+    fn measure_surface(&mut self) -> Result<SurfaceMeasures, TrainError> {
         let config = self.setup.config;
         let rows = report::sample(self.device.len(&self.model), config.run.seed, self.iteration);
         let sample = self.device.sample(&mut self.model, &rows)?;
-        let thickness = mean_thickness(&sample);
+        let mean_thickness = mean_thickness(&sample);
         let Some(&view) = self.feed.views.split(Split::Train).first() else {
-            return Ok((None, thickness));
+            return Ok(SurfaceMeasures { share_near: None, mean_thickness });
         };
         let view = self.feed.views.view(view);
         let near = self.feed.views.near();
@@ -218,6 +228,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         };
         let frame = self.device.render(&self.model, view, &settings, Look::SURFACE)?;
         let drawn = self.device.image(&frame)?;
-        Ok((share_near_surface(&sample, view, near, &drawn), thickness))
+        let share_near = share_near_surface(&sample, view, near, &drawn);
+        Ok(SurfaceMeasures { share_near, mean_thickness })
     }
 }

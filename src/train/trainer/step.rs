@@ -93,6 +93,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         let has_depth_map = self.setup.dataset.sources[view].depth.is_some();
         let terms = self.terms(image, has_depth_map);
         let inputs = ViewInputs {
+            view: self.feed.views.view(view),
             settings,
             observe,
             compensation: compensation(options),
@@ -100,9 +101,9 @@ impl<B: TrainDevice> Trainer<'_, B> {
             near: self.coarse.as_ref().and_then(Coarse::near),
         };
         let trained = self.feed.views.split(Split::Train);
-        let colors = color_step(self.appearance.as_mut(), options, trained, (view, image));
-        let view = (self.feed.views.view(view), &target);
-        let outputs = add_view(self.device, &mut self.model, view, &inputs, colors, gradients)?;
+        let colors = color_step(self.appearance.as_mut(), options, trained, view, image);
+        let model = &mut self.model;
+        let outputs = add_view(self.device, model, &target, &inputs, colors, gradients)?;
         let ViewOutputs { pixels, samples, activations } = outputs;
         self.tensors.activations = activations;
         Ok(PendingView { terms, losses: [pixels, samples] })
@@ -200,7 +201,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         self.clock.add_since(started);
         let ms = self.clock.take_report_ms() / f64::from(span.images().max(1));
         let (iteration, images, pairs) = (span.after, span.images(), mean.pairs());
-        self.keep_surface_losses(iteration, (&mean.terms, &pairs));
+        self.keep_surface_losses(iteration, &mean.terms, &pairs);
         let photometric = self.setup.config.optimize.iterations;
         let iterations =
             if iteration <= photometric { photometric } else { self.setup.config.last_iteration() };

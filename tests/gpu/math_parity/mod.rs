@@ -460,7 +460,7 @@ mod on_the_device {
         let outputs = (probe.single)(&rows[0]).len();
         let call = Call { function: probe.number, inputs: rows[0].len(), outputs };
         let results =
-            device.probe(call, (&view(), &settings(0, 0).settings()), &rows.concat()).unwrap();
+            device.probe(call, &view(), &settings(0, 0).settings(), &rows.concat()).unwrap();
         results.chunks(outputs).map(<[f32]>::to_vec).collect()
     }
 
@@ -508,7 +508,7 @@ mod on_the_device {
         let mut draw = |function| -> Vec<u64> {
             let call = Call { function, inputs: 8, outputs: 4 };
             device
-                .probe(call, (&view(), &settings(0, 0).settings()), &inputs)
+                .probe(call, &view(), &settings(0, 0).settings(), &inputs)
                 .unwrap()
                 .chunks(4)
                 .map(word)

@@ -18,8 +18,8 @@ fn flat<R: Real>(d: &DensityKernelGradient<R>) -> Vec<R> {
 
 pub(super) fn dense_bwd<R: Real>(v: &[R]) -> Vec<R> {
     let (kernel, offset, mut d) = (kernel(v), triple(&v[8..]), DensityKernelGradient::default());
-    let found = field::density(&kernel, offset);
-    d.d_mean_world = field::density_bwd(&kernel, offset, found, v[11], &mut d);
+    let (whitened, density) = field::density(&kernel, offset);
+    d.d_mean_world = field::density_bwd(&kernel, offset, whitened, density, v[11], &mut d);
     flat(&d)
 }
 

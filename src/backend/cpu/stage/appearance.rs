@@ -124,7 +124,7 @@ pub(crate) fn compensate<R: Real>(
             let rgb = triple(pixel);
             let map = match kind {
                 Compensation::Exposure => map_of(values),
-                Compensation::BilateralGrid => GridPlace::new([x, y], size, rgb).slice(values).0,
+                Compensation::BilateralGrid => GridPlace::new([x, y], size, rgb).slice(values).map,
             };
             pixel.copy_from_slice(&affine(&map, rgb));
         }
@@ -136,7 +136,8 @@ pub(crate) fn compensate<R: Real>(
 /// image into that of the raw one.
 pub(crate) fn learn<R: Real>(
     appearance: &mut ColorTables<R>,
-    (canvas, d_image): (&Canvas<R>, &mut [R]),
+    canvas: &Canvas<R>,
+    d_image: &mut [R],
     step: &TableStep,
 ) -> Result<(), DeviceError> {
     let kind = appearance.kind;

@@ -100,8 +100,8 @@ pub(crate) fn forward<R: Real>(
                 let area = Rect::of_tile(tile_x, tile_y, size);
                 let list = &bins.splat_from_instance[bins.range(tile_x, tile_y)];
                 let tile = blend_tile(splats, list, area);
-                tile.store(area, width, background, (&mut *image, &mut *pixels));
-                tile.store_beside(area, width, (&mut *inverse_depths, &mut *surface));
+                tile.store(area, width, background, image, pixels);
+                tile.store_beside(area, width, inverse_depths, surface);
             }
         });
     if !settings.inverse_depths {
@@ -201,7 +201,8 @@ impl<R: Real> TileState<R> {
         area: Rect,
         width: usize,
         background: Vec3<R>,
-        (image, pixels): (&mut [R], &mut [Pixel]),
+        image: &mut [R],
+        pixels: &mut [Pixel],
     ) {
         for y in area.y0..area.y1 {
             for x in area.x0..area.x1 {
@@ -215,12 +216,7 @@ impl<R: Real> TileState<R> {
     }
 
     /// The same of what is drawn beside them; there is no band of a surface that is not.
-    fn store_beside(
-        &self,
-        area: Rect,
-        width: usize,
-        (inverse_depths, surface): (&mut [R], &mut [R]),
-    ) {
+    fn store_beside(&self, area: Rect, width: usize, inverse_depths: &mut [R], surface: &mut [R]) {
         for y in area.y0..area.y1 {
             for x in area.x0..area.x1 {
                 let (i, at) = (place_in_tile(x, y), (y % TILE) as usize * width + x as usize);
@@ -266,9 +262,9 @@ pub(crate) fn backward<R: Real>(
             let list = &bins.splat_from_instance[range];
             let area = Rect::of_tile(tile_x, tile_y, canvas.size);
             if with_surface {
-                blend_tile_bwd::<R, true>(splats, (list, out), area, (canvas, d_canvas));
+                blend_tile_bwd::<R, true>(splats, list, out, area, canvas, d_canvas);
             } else {
-                blend_tile_bwd::<R, false>(splats, (list, out), area, (canvas, d_canvas));
+                blend_tile_bwd::<R, false>(splats, list, out, area, canvas, d_canvas);
             }
         }
     });
@@ -294,9 +290,11 @@ fn split_by_tile_row<'a, T>(mut rest: &'a mut [T], bins: &Bins) -> Vec<(u32, &'a
 
 fn blend_tile_bwd<R: Real, const SURFACE: bool>(
     splats: &[Splat<R>],
-    (list, out): (&[usize], &mut [ScreenGradient<R>]),
+    list: &[usize],
+    out: &mut [ScreenGradient<R>],
     area: Rect,
-    (canvas, d_canvas): (&Canvas<R>, CanvasGradient<'_, R>),
+    canvas: &Canvas<R>,
+    d_canvas: CanvasGradient<'_, R>,
 ) {
     let width = canvas.size[0] as usize;
     let at = |x: u32, y: u32| y as usize * width + x as usize;
@@ -345,7 +343,7 @@ fn blend_tile_bwd<R: Real, const SURFACE: bool>(
                 let Some(alpha) = opacity_at(splat, offset) else { continue };
                 let walk = &mut walks[place_in_tile(x, y)];
                 let d_alpha = blend_bwd_of::<R, SURFACE>(walk, &shade, alpha, sums);
-                alpha_bwd(splat.ellipse.conic, offset, splat.opacity, (alpha, d_alpha), sums);
+                alpha_bwd(splat.ellipse.conic, offset, splat.opacity, alpha, d_alpha, sums);
             }
         }
     }

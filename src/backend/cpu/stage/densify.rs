@@ -22,6 +22,13 @@ pub(crate) enum Size {
     Large,
 }
 
+/// A Gaussian that may grow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Growing {
+    pub(crate) row: usize,
+    pub(crate) size: Size,
+}
+
 /// Share of its gradient that a splat at this depth tells (Pixel-GS, Zhang et al. 2024).
 fn faded<R: Real>(depth: R, fade_depth: R) -> R {
     if fade_depth <= R::ZERO {
@@ -37,7 +44,8 @@ pub(crate) fn observe<R: Real, P: Primitive>(
     model: &mut Model<R, P>,
     splats: &[Splat<R>],
     screen: &[ScreenGradient<R>],
-    (size, settings): ([u32; 2], &Drawing),
+    size: [u32; 2],
+    settings: &Drawing,
 ) {
     let Some(statistics) = settings.observe else { return };
     let fade_depth = R::of(settings.fade_depth);
@@ -70,7 +78,7 @@ pub(crate) fn score<R: Real>(
 ) -> Candidates {
     let thresholds = Thresholds::new(model, gradient);
     let found = candidates(model, &thresholds);
-    let small = found.iter().filter(|(_, size)| *size == Size::Small).count();
+    let small = found.iter().filter(|growing| growing.size == Size::Small).count();
     Candidates {
         rule: *rule,
         absolute_min: thresholds.absolute.map(R::to_f64),
@@ -84,7 +92,7 @@ pub(crate) fn select<R: Real>(
     model: &Model<R>,
     candidates: &Candidates,
     births: usize,
-) -> Result<Vec<(usize, Size)>, DeviceError> {
+) -> Result<Vec<Growing>, DeviceError> {
     let gradient = candidates.rule.by_gradient().ok_or(DeviceError::UnsuitedEdit)?;
     let counted = candidates.count();
     if births.min(counted) == 0 {
@@ -97,12 +105,12 @@ pub(crate) fn select<R: Real>(
     }
     if selected.len() > births {
         // A stable sort: equal scores keep the order of the Gaussians.
-        selected.sort_by(|&(a, _), &(b, _)| {
-            let (a, b) = (thresholds.score(model, a), thresholds.score(model, b));
+        selected.sort_by(|a, b| {
+            let (a, b) = (thresholds.score(model, a.row), thresholds.score(model, b.row));
             b.partial_cmp(&a).unwrap_or(std::cmp::Ordering::Equal)
         });
         selected.truncate(births);
-        selected.sort_by_key(|&(index, _)| index);
+        selected.sort_by_key(|growing| growing.row);
     }
     Ok(selected)
 }
@@ -110,19 +118,20 @@ pub(crate) fn select<R: Real>(
 /// Grows the selected rows, removes what is not to be kept, forgets the statistics.
 pub(crate) fn edit<R: Real>(
     model: &mut Model<R>,
-    selected: &[(usize, Size)],
-    (large, keep): (&Grow, &Keep),
+    selected: &[Growing],
+    large: &Grow,
+    keep: &Keep,
 ) -> Edited {
     reserve_rows(model, selected.len());
     let mut done = Edited::default();
-    for &(index, size) in selected {
+    for &Growing { row, size } in selected {
         match (size, large) {
             (Size::Large, &Grow::SplitRandom { shrink, key }) => {
-                split(model, index, (shrink, Stream::of_key(key)));
+                split(model, row, shrink, Stream::of_key(key));
                 done.split += 1;
             }
             (Size::Small, _) | (Size::Large, Grow::Copy) => {
-                append_copy(model, index);
+                append_copy(model, row);
                 done.copied += 1;
             }
         }
@@ -147,12 +156,12 @@ pub(crate) fn reset_opacity<R: Real>(model: &mut Model<R>, ceiling: f64) {
 }
 
 /// The Gaussians that should grow, in the order of their indices.
-fn candidates<R: Real>(model: &Model<R>, thresholds: &Thresholds<R>) -> Vec<(usize, Size)> {
+fn candidates<R: Real>(model: &Model<R>, thresholds: &Thresholds<R>) -> Vec<Growing> {
     (0..model.len())
-        .filter(|&index| thresholds.admit(model, index))
-        .map(|index| {
-            let small = largest_scale(model, index) <= thresholds.small_max;
-            (index, if small { Size::Small } else { Size::Large })
+        .filter(|&row| thresholds.admit(model, row))
+        .map(|row| {
+            let small = largest_scale(model, row) <= thresholds.small_max;
+            Growing { row, size: if small { Size::Small } else { Size::Large } }
         })
         .collect()
 }
@@ -238,7 +247,7 @@ fn largest_scale<R: Real>(model: &Model<R>, index: usize) -> R {
 
 /// Two children where the parent's density is: drawn from it, smaller, with fresh moments. The
 /// first takes the parent's place.
-fn split<R: Real>(model: &mut Model<R>, parent: usize, (shrink, stream): (f64, Stream)) {
+fn split<R: Real>(model: &mut Model<R>, parent: usize, shrink: f64, stream: Stream) {
     let shape = model.shape(parent);
     let turn = rotation(shape.quat);
     let place = |child: u64| -> Vec3<R> {

@@ -18,7 +18,8 @@ pub(crate) fn loss<R: Real>(
     image: &[R],
     view_px: [u32; 2],
     target: &Image,
-    (terms, means): (&Terms, &mut Means),
+    terms: &Terms,
+    means: &mut Means,
 ) -> Result<Vec<R>, DeviceError> {
     let size = common_size(view_px, target)?;
     let truth = masked(target.rgb.iter().map(|&v| R::of(f64::from(v) / 255.0)), target);

@@ -14,7 +14,7 @@ use crate::dataset::Image;
 use crate::math::Real;
 use crate::perceptual::{
     COMPARED, Convolution, EPSILON, LayerKind, LayerSizes, LpipsNet, LpipsWeights, SCALE, SHIFT,
-    Window,
+    StripPlace, Window,
 };
 
 /// Pixels that are multiplied at once, at least: the product puts the weights in order each time.
@@ -66,8 +66,8 @@ impl LpipsModel {
         let count = strips.or_else(|| sizes.strips_within(sizes.wish()));
         let count = count.unwrap_or(sizes.most()).clamp(1, sizes.most());
         let mut sums = [0.0; COMPARED];
-        for strip in 0..count {
-            self.add_strip(images, &sizes, (strip, count), &mut sums);
+        for index in 0..count {
+            self.add_strip(images, &sizes, StripPlace { index, count }, &mut sums);
         }
         let compared = self.net.layers().iter().enumerate().filter(|(_, layer)| layer.compared);
         let means = compared.zip(sums).map(|((at, _), sum)| {
@@ -82,7 +82,7 @@ impl LpipsModel {
         &self,
         images: [&[f32]; 2],
         sizes: &LayerSizes,
-        strip: (u32, u32),
+        strip: StripPlace,
         sums: &mut [f64; COMPARED],
     ) {
         let rows = sizes.rows(strip);
@@ -191,7 +191,7 @@ fn convolve(
     pieces.for_each(|(piece, features)| {
         let first = behind.rows.start + piece * rows_at_once;
         let rows = first..first + features.len() / behind.row_len();
-        let seen = seen(values, before, (rows, behind.width), window);
+        let seen = seen(values, before, rows, behind.width, window);
         for pixel in features.chunks_exact_mut(outputs) {
             pixel.copy_from_slice(&convolution.bias);
         }
@@ -209,7 +209,8 @@ fn convolve(
 fn seen(
     values: &[f32],
     before: &Strip,
-    (rows, width): (Range<usize>, usize),
+    rows: Range<usize>,
+    width: usize,
     window: Window,
 ) -> Vec<f32> {
     let [side, stride, padding] =

@@ -164,11 +164,18 @@ impl CentreBounds {
     }
 }
 
+/// A centre and the row that it is of.
+#[derive(Clone, Copy)]
+struct RowCentre {
+    centre: Vec3<f32>,
+    row: u32,
+}
+
 /// Finite centres, halved again and again across the widest side of what holds them: as deep however
 /// they lie, and as many as coincide.
 struct Tree {
     /// In the order of the leaves.
-    centres: Vec<(Vec3<f32>, u32)>,
+    centres: Vec<RowCentre>,
     /// Each before those that it is halved into, and the first of the two with all of its own before
     /// the second.
     nodes: Vec<CentreBounds>,
@@ -186,7 +193,7 @@ struct Subtree {
 impl Tree {
     fn new(centres: &[Vec3<f32>]) -> Self {
         let finite = (0..).zip(centres).filter(|&(_, &centre)| is_finite(centre));
-        let mut centres: Vec<_> = finite.map(|(row, &centre)| (centre, row)).collect();
+        let mut centres: Vec<_> = finite.map(|(row, &centre)| RowCentre { centre, row }).collect();
         let depth = centres.len().div_ceil(LEAF).next_power_of_two().ilog2();
         let mut nodes = vec![CentreBounds::NOTHING; nodes_of(depth)];
         halve(&mut centres, &mut nodes, depth);
@@ -201,7 +208,7 @@ impl Tree {
     fn search(&self, part: Subtree, from: Vec3<f32>, nearest: &mut Vec<u64>, count: usize) {
         let is_among = |key: u64, nearest: &[u64]| nearest.get(count - 1).is_none_or(|&k| key < k);
         if part.depth == 0 {
-            for &(centre, row) in &self.centres[part.places] {
+            for &RowCentre { centre, row } in &self.centres[part.places] {
                 let key = key([0, 1, 2].map(|axis| centre[axis] - from[axis]), row);
                 if is_among(key, nearest) {
                     nearest.truncate(count - 1);
@@ -238,10 +245,10 @@ fn nodes_of(depth: u32) -> usize {
 }
 
 /// Orders the centres as the leaves hold them, and says what each node holds.
-fn halve(centres: &mut [(Vec3<f32>, u32)], nodes: &mut [CentreBounds], depth: u32) {
+fn halve(centres: &mut [RowCentre], nodes: &mut [CentreBounds], depth: u32) {
     let Some((node, rest)) = nodes.split_first_mut() else { return };
-    let all =
-        centres.iter().fold(CentreBounds::NOTHING, |all, &(centre, row)| all.with(centre, row));
+    let with = |all: CentreBounds, of: &RowCentre| all.with(of.centre, of.row);
+    let all = centres.iter().fold(CentreBounds::NOTHING, with);
     *node = all;
     if depth == 0 {
         return;
@@ -249,8 +256,8 @@ fn halve(centres: &mut [(Vec3<f32>, u32)], nodes: &mut [CentreBounds], depth: u3
     let axis = all.widest_axis();
     let middle = centres.len() / 2;
     // The rows make the order, and with it the time that a search takes, the same on every run.
-    centres.select_nth_unstable_by(middle, |(a, row), (b, other)| {
-        a[axis].total_cmp(&b[axis]).then(row.cmp(other))
+    centres.select_nth_unstable_by(middle, |a, b| {
+        a.centre[axis].total_cmp(&b.centre[axis]).then(a.row.cmp(&b.row))
     });
     let (low, high) = centres.split_at_mut(middle);
     let (low_nodes, high_nodes) = rest.split_at_mut(nodes_of(depth - 1));

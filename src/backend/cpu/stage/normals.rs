@@ -49,7 +49,8 @@ struct SurfaceMapsOf<'a, R> {
 pub(crate) fn compare<R: Real>(
     canvas: &Canvas<R>,
     view: &Viewpoint<R>,
-    (weight, by_opacity): (f64, bool),
+    weight: f64,
+    by_opacity: bool,
 ) -> Compared<R> {
     let maps = SurfaceMapsOf { view, surface: &canvas.surface };
     let width = canvas.size[0];
@@ -185,7 +186,7 @@ mod tests {
     }
 
     fn compared(surface: &[f64], by_opacity: bool) -> Compared<f64> {
-        compare(&canvas(surface.to_vec()), &view(), (1.7, by_opacity))
+        compare(&canvas(surface.to_vec()), &view(), 1.7, by_opacity)
     }
 
     /// The maps of the plane of this unit normal through a point of the view axis.

@@ -22,7 +22,8 @@ pub(crate) struct DrawnSources {
 pub(crate) fn select<R: Real>(
     model: &Model<R>,
     opacity_min: f64,
-    (into, stream): (Into, Stream),
+    into: Into,
+    stream: Stream,
 ) -> DrawnSources {
     let rows = 0..model.len();
     match into {
@@ -117,7 +118,7 @@ mod tests {
             Into::Dead => Purpose::Relocate,
             Into::NewRows(_) => Purpose::Multiply,
         };
-        let drawn = select(model, 0.005, (into, Stream::new(5, 600, purpose)));
+        let drawn = select(model, 0.005, into, Stream::new(5, 600, purpose));
         edit(model, &drawn)
     }
 

@@ -36,7 +36,7 @@ impl<R: Real> Sampled<R> {
         terms: &Terms,
     ) -> Result<(), DeviceError> {
         let Self { map, d_depths } = self;
-        let sampler = Sampler::new(model, near, visible, (terms, Some(map)))?;
+        let sampler = Sampler::new(model, near, visible, terms, Some(map))?;
         sampler.each_depth(|cell, d_depth| {
             for (at, weight) in cell.pixels().into_iter().zip(cell.weights()) {
                 d_depths[map.index(at)] += weight * d_depth;
@@ -50,17 +50,27 @@ impl<R: Real> Sampled<R> {
     }
 }
 
-/// Gradients of depth and of x and y of the normal, [height, width, 3], and of the final
-/// transmittance, [height, width], of what a frame was compared by; empty without.
+/// Gradients of a frame's maps of its surface; empty without.
+pub(crate) struct MapGradients<R> {
+    /// Of depth and of x and y of the normal, [height, width, 3].
+    pub(crate) surface: Vec<R>,
+    /// Of the final transmittance, [height, width].
+    pub(crate) through: Vec<R>,
+}
+
+/// Those of what a frame was compared by.
 pub(crate) fn gradients<R: Real>(
     normals: Option<Compared<R>>,
     sampled: Option<&Sampled<R>>,
-) -> (Vec<R>, Vec<R>) {
-    let mut d_surface = normals.map_or(Vec::new(), |compared| compared.d_surface);
-    let Some(Sampled { map, d_depths }) = sampled else { return (d_surface, Vec::new()) };
-    d_surface.resize(d_depths.len() * 3, R::ZERO);
-    for (d_pixel, &d_depth) in d_surface.as_chunks_mut::<3>().0.iter_mut().zip(d_depths) {
+) -> MapGradients<R> {
+    let mut surface = normals.map_or(Vec::new(), |compared| compared.d_surface);
+    let Some(Sampled { map, d_depths }) = sampled else {
+        return MapGradients { surface, through: Vec::new() };
+    };
+    surface.resize(d_depths.len() * 3, R::ZERO);
+    for (d_pixel, &d_depth) in surface.as_chunks_mut::<3>().0.iter_mut().zip(d_depths) {
         d_pixel[0] += d_depth;
     }
-    (d_surface, d_depths.iter().map(|&d| d * map.farthest).collect())
+    let through = d_depths.iter().map(|&d| d * map.farthest).collect();
+    MapGradients { surface, through }
 }

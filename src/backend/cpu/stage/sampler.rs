@@ -37,6 +37,13 @@ pub(crate) type Row<R> = [R; GEOMETRY];
 /// The terms of density, normal and distance.
 type SampleTerms<R> = [R; 3];
 
+/// A sample that was taken.
+struct TakenSample<R> {
+    /// The row of its Gaussian.
+    own_row: usize,
+    terms: SampleTerms<R>,
+}
+
 /// Takes samples of the Gaussians that a view sees.
 pub(crate) struct Sampler<'a, R, P> {
     field: &'a dyn DensityField<R>,
@@ -76,7 +83,8 @@ impl<'a, R: Real, P: Drawable> Sampler<'a, R, P> {
         model: &'a Model<R, P>,
         near: &'a NearestLists<P>,
         mut visible: Vec<usize>,
-        (terms, map): (&Terms, Option<&'a DepthMap<R>>),
+        terms: &Terms,
+        map: Option<&'a DepthMap<R>>,
     ) -> Result<Self, DeviceError> {
         let field = density_field(model, Capability::Surfaces)?;
         let kernels = kernels(field, model.len());
@@ -113,12 +121,12 @@ impl<'a, R: Real, P: Drawable> Sampler<'a, R, P> {
         let mut sums = SampleTerms::default();
         for start in (0..self.samples).step_by(BLOCK) {
             let count = BLOCK.min(self.samples - start);
-            let taken: Vec<(usize, SampleTerms<R>)> = block[..count * width]
+            let taken: Vec<TakenSample<R>> = block[..count * width]
                 .par_chunks_mut(width)
                 .enumerate()
                 .map_init(Vec::new, |near, (i, rows)| self.sample((start + i) as u64, near, rows))
                 .collect();
-            for (_, terms) in &taken {
+            for TakenSample { terms, .. } in &taken {
                 sums = add(sums, terms.map(Real::to_f64));
             }
             self.scatter(&taken, &block, rows);
@@ -128,7 +136,7 @@ impl<'a, R: Real, P: Drawable> Sampler<'a, R, P> {
 
     /// Adds what a block of samples says. Each thread has Gaussians of its own, which hear the samples
     /// in their order.
-    fn scatter(&self, taken: &[(usize, SampleTerms<R>)], block: &[Row<R>], rows: &mut [Row<R>]) {
+    fn scatter(&self, taken: &[TakenSample<R>], block: &[Row<R>], rows: &mut [Row<R>]) {
         let share = rows.len().div_ceil(rayon::current_num_threads());
         let width = 1 + self.near.width();
         // For each thread which of the block's rows are of its Gaussians, and of which.
@@ -137,7 +145,9 @@ impl<'a, R: Real, P: Drawable> Sampler<'a, R, P> {
             .enumerate()
             .map(|(chunk, taken)| {
                 let mut of_threads = vec![Vec::new(); rows.len().div_ceil(share)];
-                for (sample, &(own, _)) in (chunk * SORTED_AT_ONCE..).zip(taken) {
+                for (sample, &TakenSample { own_row: own, .. }) in
+                    (chunk * SORTED_AT_ONCE..).zip(taken)
+                {
                     let near = self.near.of(own).iter().map(|&row| row as usize);
                     for (said, row) in (sample * width..).zip(std::iter::once(own).chain(near)) {
                         of_threads[row / share].push([said, row % share]);
@@ -162,7 +172,7 @@ impl<'a, R: Real, P: Drawable> Sampler<'a, R, P> {
         index: u64,
         near: &mut Vec<Neighbour<'s, R>>,
         rows: &mut [Row<R>],
-    ) -> (usize, SampleTerms<R>) {
+    ) -> TakenSample<R> {
         let (own_row, along) = self.place(index, near);
         let own = &self.kernels[own_row];
         let mut gradient = DensityKernelGradient::default();
@@ -175,7 +185,7 @@ impl<'a, R: Real, P: Drawable> Sampler<'a, R, P> {
         for (row, neighbour) in rows[1..].iter_mut().zip(near.iter()) {
             *row = neighbour.gradient.row(self.field.ellipsoid(neighbour.row).shape.quat);
         }
-        (own_row, terms)
+        TakenSample { own_row, terms }
     }
 
     /// Where a sample lies: the row of its Gaussian, along the Gaussian's axes, and to its neighbours.
@@ -217,7 +227,7 @@ impl<'a, R: Real, P: Drawable> Sampler<'a, R, P> {
         if self.d_density_error == R::ZERO {
             return R::ZERO;
         }
-        let (found, beta) = found(near);
+        let NearDensity { density: found, thickness: beta } = found(near);
         let distance = along[own.thin];
         let target = surface_density(distance, beta);
 
@@ -249,7 +259,8 @@ impl<'a, R: Real, P: Drawable> Sampler<'a, R, P> {
     }
 
     fn distance_error(&self, near: &[Neighbour<'_, R>], height: R) -> DistanceError<R> {
-        let ((found, beta), factor) = (found(near), R::of(DISTANCE_DENSITY_FACTOR));
+        let NearDensity { density: found, thickness: beta } = found(near);
+        let factor = R::of(DISTANCE_DENSITY_FACTOR);
         let predicted = distance(factor * found, beta);
         let error = distance_error(predicted, height, self.distance_unit);
         let [d_told, d_height] =
@@ -329,10 +340,18 @@ struct DistanceError<R> {
     d_height: R,
 }
 
-/// Density of the neighbours at the sample, and thickness of the surface that they form.
-fn found<R: Real>(near: &[Neighbour<'_, R>]) -> (R, R) {
-    let thickness = near.iter().map(|n| n.kernel.thickness()).sum();
-    (near.iter().map(|n| n.density).sum(), surface_thickness(thickness, near.len()))
+/// What the neighbours of a sample make up.
+struct NearDensity<R> {
+    /// At the sample.
+    density: R,
+    /// Of the surface that they form.
+    thickness: R,
+}
+
+fn found<R: Real>(near: &[Neighbour<'_, R>]) -> NearDensity<R> {
+    let sum = near.iter().map(|n| n.kernel.thickness()).sum();
+    let density = near.iter().map(|n| n.density).sum();
+    NearDensity { density, thickness: surface_thickness(sum, near.len()) }
 }
 
 /// Adds the gradients of [`found`] to the neighbours'; that of the sample's place comes back.
@@ -343,7 +362,7 @@ fn found_bwd<R: Real>(
 ) -> Vec3<R> {
     let (mut d_place, count) = ([R::ZERO; 3], near.len());
     for Neighbour { kernel, offset, whitened, density, gradient, .. } in near {
-        let d_offset = density_bwd(kernel, *offset, (*whitened, *density), d_found, gradient);
+        let d_offset = density_bwd(kernel, *offset, *whitened, *density, d_found, gradient);
         d_place = add(d_place, d_offset);
         gradient.d_mean_world = sub(gradient.d_mean_world, d_offset);
         gradient.d_log_scale[kernel.thin] += surface_thickness_bwd(kernel, beta, count, d_beta);

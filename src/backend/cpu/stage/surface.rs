@@ -47,7 +47,7 @@ pub(crate) fn regularise<R: Real, P: Drawable>(
         }
         if let Some(near) = near {
             let map = view.depth_map.as_ref();
-            let sampler = Sampler::new(model, near, visible.clone(), (terms, map))?;
+            let sampler = Sampler::new(model, near, visible.clone(), terms, map)?;
             let [density, normal, sdf] = sampler.run(rows);
             means[VALUE_DENSITY as usize] = density;
             means[VALUE_NORMAL as usize] = normal;

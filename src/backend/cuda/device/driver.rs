@@ -1,5 +1,6 @@
 //! Opening the GPU: what can be wrong with driver and GPU, each said before it hurts.
 
+use std::ops::RangeInclusive;
 use std::rc::Rc;
 
 use cudarc::driver::{result, sys};
@@ -37,7 +38,7 @@ pub struct Device {
 }
 
 /// Less and more than any context with this program's code takes.
-const CONTEXTS: (Bytes, Bytes) = (Bytes(64 << 20), Bytes(1 << 30));
+const CONTEXTS: RangeInclusive<Bytes> = Bytes(64 << 20)..=Bytes(1 << 30);
 
 impl Device {
     /// Takes the first GPU that the driver shows (`CUDA_VISIBLE_DEVICES` decides which that is)
@@ -198,10 +199,9 @@ fn has_context(id: sys::CUdevice) -> Result<bool, DeviceError> {
 /// What context and code take where free memory fell by so much meanwhile. Others may have taken or
 /// freed some in that moment: what no context takes is not believed.
 fn plausible_size(taken: Bytes, is_first: bool) -> Bytes {
-    let (least, most) = CONTEXTS;
     match is_first {
-        true if taken < least || taken > most => CONTEXT,
-        false if taken > most => Bytes(0),
+        true if !CONTEXTS.contains(&taken) => CONTEXT,
+        false if taken > *CONTEXTS.end() => Bytes(0),
         _ => taken,
     }
 }

@@ -71,7 +71,8 @@ impl Queue for DryQueue {
     unsafe fn download(
         &self,
         to: *mut c_void,
-        (label, from): (&'static str, u64),
+        label: &'static str,
+        from: u64,
         bytes: usize,
     ) -> Result<(), DeviceError> {
         assert!(from > 0);

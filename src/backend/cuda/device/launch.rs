@@ -80,8 +80,12 @@ pub(crate) trait Find {
     fn find(&mut self, name: &KernelName, bytes: usize) -> Result<Found, DeviceError>;
 }
 
-/// A function and the module that holds it.
-pub(crate) type Found = (sys::CUfunction, Option<Rc<Module>>);
+/// A kernel's function.
+pub(crate) struct Found {
+    function: sys::CUfunction,
+    /// What holds it; nothing where it is null.
+    module: Option<Rc<Module>>,
+}
 
 /// Finds nothing to run, for a queue that runs nothing.
 #[cfg(test)]
@@ -90,7 +94,7 @@ pub(crate) struct Nothing;
 #[cfg(test)]
 impl Find for Nothing {
     fn find(&mut self, _name: &KernelName, _bytes: usize) -> Result<Found, DeviceError> {
-        Ok((std::ptr::null_mut(), None))
+        Ok(Found { function: std::ptr::null_mut(), module: None })
     }
 }
 
@@ -161,7 +165,7 @@ impl Find for Loader {
         // for it.
         // SAFETY: the function exists.
         unsafe { sys::cuFuncLoad(function) }.result().map_err(failed("cuFuncLoad"))?;
-        Ok((function, Some(module)))
+        Ok(Found { function, module: Some(module) })
     }
 }
 
@@ -172,7 +176,7 @@ pub(crate) fn kernel<A: Arguments>(
     name: &KernelName,
     block: u32,
 ) -> Result<Kernel<A>, DeviceError> {
-    let (function, module) = by.find(name, size_of::<A::With<'static>>())?;
+    let Found { function, module } = by.find(name, size_of::<A::With<'static>>())?;
     Ok(Kernel { function, block, _module: module, arguments: PhantomData })
 }
 

@@ -39,7 +39,7 @@ pub(crate) trait Queue {
     /// Both ranges are the caller's until the device has finished, and no one writes to the host's.
     unsafe fn upload(&self, to: u64, from: *const c_void, bytes: usize) -> Result<(), DeviceError>;
 
-    /// Copies to the host without waiting; `from` is a part of the buffer of this label.
+    /// Copies to the host without waiting; `from` lies in the buffer of this label.
     ///
     /// # Safety
     /// Both ranges are the caller's until the device has finished, no one looks at the host's before,
@@ -47,7 +47,8 @@ pub(crate) trait Queue {
     unsafe fn download(
         &self,
         to: *mut c_void,
-        from: (&'static str, u64),
+        label: &'static str,
+        from: u64,
         bytes: usize,
     ) -> Result<(), DeviceError>;
 
@@ -162,7 +163,8 @@ impl Queue for DriverQueue {
     unsafe fn download(
         &self,
         to: *mut c_void,
-        (_, from): (&'static str, u64),
+        _label: &'static str,
+        from: u64,
         bytes: usize,
     ) -> Result<(), DeviceError> {
         // SAFETY: both ranges are the caller's.

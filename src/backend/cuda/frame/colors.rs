@@ -3,7 +3,7 @@
 use super::view::Frame;
 use crate::backend::cuda::photos::Target;
 use crate::backend::cuda::session::Session;
-use crate::backend::cuda::stage::appearance::{self, ColorTables};
+use crate::backend::cuda::stage::appearance::{self, ColorTables, ViewColors};
 use crate::backend::cuda::stage::lpips::{self, LpipsModel};
 use crate::backend::frame_state::{Compensated, Drawn, Scored, Shown};
 use crate::backend::{DeviceError, TableStep};
@@ -17,8 +17,9 @@ impl<P> Frame<Drawn, P> {
         step: &TableStep,
     ) -> Result<Frame<Compensated, P>, DeviceError> {
         let colors = self.colors.as_mut().ok_or(DeviceError::NoRoomForColors)?;
-        let drawn = (&self.canvas.image, &self.camera, colors);
-        appearance::compensate(session, tables, drawn, step)?;
+        let colors =
+            ViewColors { drawn: &self.canvas.image, camera: &self.camera, compared: colors };
+        appearance::compensate(session, tables, colors, step)?;
         Ok(self.into_state(|()| ()))
     }
 }
@@ -31,7 +32,9 @@ impl<P> Frame<Shown, P> {
         target: &Target,
     ) -> Result<Self, DeviceError> {
         let colors = self.colors.as_mut().ok_or(DeviceError::NoRoomForColors)?;
-        appearance::correct(session, (&self.canvas.image, &self.camera, colors), target)?;
+        let colors =
+            ViewColors { drawn: &self.canvas.image, camera: &self.camera, compared: colors };
+        appearance::correct(session, colors, target)?;
         Ok(self)
     }
 
@@ -42,7 +45,7 @@ impl<P> Frame<Shown, P> {
         net: &LpipsModel,
         target: &Target,
     ) -> Result<f64, DeviceError> {
-        lpips::perceive(session, net, (&self.canvas.image, &self.camera), target)
+        lpips::perceive(session, net, &self.canvas.image, &self.camera, target)
     }
 }
 
@@ -58,8 +61,9 @@ impl<P> Frame<Scored<Compensated>, P> {
         let (Some(d_image), Some(colors)) = (&mut self.d_image, &mut self.colors) else {
             return Err(DeviceError::NoRoomForColors);
         };
-        let drawn = (&self.canvas.image, &self.camera, colors, d_image);
-        appearance::learn(session, tables, drawn, step)?;
+        let colors =
+            ViewColors { drawn: &self.canvas.image, camera: &self.camera, compared: colors };
+        appearance::learn(session, tables, colors, d_image, step)?;
         Ok(self.into_state(|scores| scores))
     }
 }

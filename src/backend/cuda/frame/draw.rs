@@ -8,6 +8,7 @@ use crate::backend::cuda::primitive::{CudaPrimitive, require};
 use crate::backend::cuda::session::Session;
 use crate::backend::cuda::stage::appearance::ColorScratch;
 use crate::backend::cuda::stage::blend::{self, Canvas};
+use crate::backend::cuda::stage::project::DrawnView;
 use crate::backend::cuda::stage::{bands, bin, normals, project};
 use crate::backend::frame_state::Fresh;
 use crate::backend::{Capability, DeviceError, Drawing};
@@ -26,7 +27,7 @@ pub(in crate::backend::cuda) fn draw<S: Fresh, P: CudaPrimitive>(
     let camera = project::camera(view, settings)?;
     let mut splats = project::forward(session, model, &camera, settings.sh_degree)?;
     if wants.maps {
-        normals::add_features(session, model, (&camera, wants), &mut splats)?;
+        normals::add_features(session, model, &camera, wants, &mut splats)?;
     }
     let front_to_back = bin::sort_by_depth(session, &mut splats)?;
     let sizes = splats.sizes(model.len(), &camera);
@@ -40,8 +41,8 @@ pub(in crate::backend::cuda) fn draw<S: Fresh, P: CudaPrimitive>(
     }
     let reserve = |kind| ColorScratch::reserve(&session.heap, &sizes, kind);
     let colors = wants.colors.map(reserve).transpose()?;
-    let sorted = (&mut splats, front_to_back);
-    let lists = bands::draw(session, sorted, (&camera, settings), &mut canvas)?;
+    let drawn = DrawnView { camera: &camera, settings };
+    let lists = bands::draw(session, &mut splats, front_to_back, drawn, &mut canvas)?;
     Ok(Frame {
         d_image,
         d_inverse_depths,

@@ -15,7 +15,7 @@ use crate::backend::cuda::stage::blend::{self, Pixels};
 use crate::backend::cuda::stage::densify;
 use crate::backend::cuda::stage::losses::PendingLosses;
 use crate::backend::cuda::stage::neighbours::NearestLists;
-use crate::backend::cuda::stage::project::Splats;
+use crate::backend::cuda::stage::project::{DrawnView, Splats};
 use crate::backend::cuda::stage::sampled_depths::DepthMap;
 use crate::backend::cuda::stage::surface::{self, SampledView};
 use crate::backend::frame_state::{Drawn, Scored};
@@ -65,7 +65,7 @@ impl<P: CudaPrimitive> Frame<Scored<Drawn>, P> {
             return Err(no_batches::<P>());
         }
         let (mut view, terms) = self.pixels_backward(session, model)?;
-        let losses = view.regularise(session, model, near, (&mut gradients.geometry, &terms))?;
+        let losses = view.regularise(session, model, near, &mut gradients.geometry, &terms)?;
         view.release_splats();
         gradients.views.push(view);
         Ok(losses)
@@ -88,14 +88,14 @@ impl<P: CudaPrimitive> Frame<Scored<Drawn>, P> {
             features.gradients = None;
         }
         let mut pixels = Pixels { canvas: &mut self.canvas, d_image, d_inverse_depths, d_surface };
-        let view = (&self.camera, &self.settings);
+        let view = DrawnView { camera: &self.camera, settings: &self.settings };
         match &self.lists {
             Lists::Whole(bins) => {
-                blend::backward(session, (&mut self.splats, bins), view, &mut pixels)?;
+                blend::backward(session, &mut self.splats, bins, view, &mut pixels)?;
             }
             Lists::Bands(bands) => bands.backward(session, &mut self.splats, view, &mut pixels)?,
         }
-        densify::observe(session, model, &self.splats, (&self.camera, &self.settings))?;
+        densify::observe(session, model, &self.splats, view)?;
         let Self { splats, camera, settings, kept: Scores { terms, depth_map, .. }, .. } = self;
         Ok((ViewGradients { splats, camera, settings, depth_map }, terms))
     }
@@ -109,7 +109,8 @@ impl ViewGradients {
         session: &mut Session,
         model: &Model<P>,
         near: Option<&NearestLists<P>>,
-        (geometry, terms): (&mut Option<Block<f32>>, &Terms),
+        geometry: &mut Option<Block<f32>>,
+        terms: &Terms,
     ) -> Result<PendingLosses, DeviceError> {
         if terms.active_at(At::Samples).next().is_none() {
             return Ok(PendingLosses::none());
@@ -117,7 +118,7 @@ impl ViewGradients {
         let Self { splats, camera, depth_map, .. } = self;
         splats.make_room();
         let sampled_view = SampledView { splats, camera, depth_map: depth_map.as_ref() };
-        surface::regularise(session, model, (sampled_view, near), geometry, terms)
+        surface::regularise(session, model, sampled_view, near, geometry, terms)
     }
 
     fn of_step(&self) -> StepView<'_> {

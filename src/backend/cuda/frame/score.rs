@@ -12,6 +12,7 @@ use crate::backend::cuda::stage::appearance::ColorScratch;
 use crate::backend::cuda::stage::losses::PendingLosses;
 use crate::backend::cuda::stage::neighbours::NearestLists;
 use crate::backend::cuda::stage::sampled_depths::DepthMap;
+use crate::backend::cuda::stage::surface::ShownDepths;
 use crate::backend::cuda::stage::{depth, loss, normals, surface};
 use crate::backend::frame_state::{Scored, Trainable};
 use crate::backend::{Capability, DeviceError, Objective, check_inputs};
@@ -36,8 +37,8 @@ impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
         let has_inverse_depths = self.compare_depths(session, target, terms)?;
         let d_image = self.d_image.as_mut().ok_or(DeviceError::NoView)?;
         let compared = self.colors.as_ref().and_then(ColorScratch::image);
-        let image = (compared.unwrap_or(&self.canvas.image), &self.camera);
-        loss::loss(session, image, target, terms, d_image)?;
+        let image = compared.unwrap_or(&self.canvas.image);
+        loss::loss(session, image, &self.camera, target, terms, d_image)?;
         let has_surface = self.compare_normals(session, terms)?;
         let report = session.status.report(&session.heap, &session.stream)?;
         let has_value =
@@ -59,7 +60,7 @@ impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
         let weight = terms.weight(VALUE_DEPTH_L1);
         match (&self.canvas.inverse_depths, &mut self.d_inverse_depths) {
             (Some(depths), Some(d_depths)) if weight != 0.0 => {
-                depth::compare(session, (depths, &self.camera), target, (weight, d_depths))
+                depth::compare(session, depths, &self.camera, target, weight, d_depths)
             }
             _ => Ok(false),
         }
@@ -76,8 +77,9 @@ impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
             _ => None,
         });
         match (rule, &self.canvas.surface, &mut self.d_surface) {
-            (Some(rule), Some(surface), Some(d_surface)) => {
-                normals::compare(session, (surface, &self.camera), rule, d_surface)?;
+            (Some((weight, by_opacity)), Some(surface), Some(d_surface)) => {
+                let camera = &self.camera;
+                normals::compare(session, surface, camera, weight, by_opacity, d_surface)?;
                 Ok(true)
             }
             _ => Ok(false),
@@ -106,12 +108,11 @@ impl<S: Trainable, P: CudaPrimitive> Frame<Scored<S>, P> {
             Some(map) => map,
             None => {
                 let sizes = self.splats.sizes(model.len(), &self.camera);
-                let shown = (&self.splats, &sizes);
-                scores.depth_map.insert(DepthMap::new(session, shown, surface)?)
+                scores.depth_map.insert(DepthMap::new(session, &self.splats, &sizes, surface)?)
             }
         };
-        let shown = (&self.splats, &self.camera, map);
-        surface::compare_depths(session, model, shown, (near, &scores.terms), d_surface)?;
+        let shown = ShownDepths { splats: &self.splats, camera: &self.camera, map };
+        surface::compare_depths(session, model, shown, near, &scores.terms, d_surface)?;
         scores.has_surface = true;
         session.timers.end(&begun, &session.stream)
     }

@@ -61,7 +61,7 @@ impl<S: FrameState, P> Frame<S, P> {
         session: &mut Session,
         target: &Target,
     ) -> Result<Measured, DeviceError> {
-        loss::measure(session, (self.compared(), &self.camera), target)
+        loss::measure(session, self.compared(), &self.camera, target)
     }
 
     /// The same in another state, with what that keeps, and what this one kept.

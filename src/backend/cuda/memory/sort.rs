@@ -51,16 +51,16 @@ where
     if pairs.n == 0 {
         return Ok(0);
     }
-    let (begin_bit, end_bit) = bit_range::<K::Item>(&pairs.bits);
+    let key_bits = bit_range::<K::Item>(&pairs.bits);
     let keys = [first(CALL, pairs.keys[0], pairs.n)?, first(CALL, pairs.keys[1], pairs.n)?];
     let values = [first(CALL, pairs.values[0], pairs.n)?, first(CALL, pairs.values[1], pairs.n)?];
     let n = count(CALL, pairs.n)?;
     let planned = K::Item::sort_of(heap.cub_scratch());
-    let (bits, pairs_to_sort) = (begin_bit.abs_diff(end_bit), u64::from(n));
+    let (bits, pairs_to_sort) = (key_bits.start.abs_diff(key_bits.end), u64::from(n));
     // The library writes over it.
     let mut half = c_int::from(planned.ends_in_second(pairs_to_sort, bits));
     let planned = planned.bytes(pairs_to_sort, bits);
-    with_scratch(CALL, (heap, stream), planned, |temp, bytes, stream| {
+    with_scratch(CALL, heap, stream, planned, |temp, bytes, stream| {
         // SAFETY: `first` found `n` keys and values in each buffer, all four are borrowed mutably,
         // and the scratch holds as many bytes as the library asked for.
         unsafe {
@@ -70,8 +70,8 @@ where
                 keys.as_ptr(),
                 values.as_ptr(),
                 n,
-                begin_bit,
-                end_bit,
+                key_bits.start,
+                key_bits.end,
                 &raw mut half,
                 stream,
             )
@@ -87,7 +87,7 @@ where
 {
     let address = first(SCAN, values, values.len())?;
     let planned = V::Item::sum_of(heap.cub_scratch());
-    scan((heap, stream), values.len(), planned, |temp, bytes, n, stream| {
+    scan(heap, stream, values.len(), planned, |temp, bytes, n, stream| {
         // SAFETY: `first` found `n` values, which are borrowed mutably; the library sums in place;
         // and the scratch holds as many bytes as were asked for.
         unsafe { V::Item::SUM(temp, bytes, address, n, stream) }
@@ -107,7 +107,7 @@ where
     O: Buffer<Item = u32>,
 {
     let (from, to) = (first(SCAN, input, n)?, first(SCAN, output, n)?);
-    scan((heap, stream), n, &heap.cub_scratch().sum32, |temp, bytes, n, stream| {
+    scan(heap, stream, n, &heap.cub_scratch().sum32, |temp, bytes, n, stream| {
         // SAFETY: `first` found `n` values in both buffers, and the scratch holds as many bytes as
         // were asked for.
         unsafe { splat_exclusive_sum_u32(temp, bytes, from, to, n, stream) }
@@ -119,7 +119,8 @@ pub fn exclusive_sum_ordered<I, R, O>(
     heap: &Heap,
     stream: &Stream,
     n: usize,
-    (input, order): (&I, &R),
+    input: &I,
+    order: &R,
     output: &mut O,
 ) -> Result<(), DeviceError>
 where
@@ -129,7 +130,7 @@ where
 {
     let (from, order) = (first(SCAN, input, n)?, first(SCAN, order, n)?);
     let to = first(SCAN, output, n)?;
-    scan((heap, stream), n, &heap.cub_scratch().sum32, |temp, bytes, n, stream| {
+    scan(heap, stream, n, &heap.cub_scratch().sum32, |temp, bytes, n, stream| {
         // SAFETY: `first` found `n` values in all three buffers, the caller's order stays below `n`,
         // and the scratch holds as many bytes as were asked for.
         unsafe { splat_exclusive_sum_ordered_u32(temp, bytes, from, order, to, n, stream) }
@@ -138,7 +139,8 @@ where
 
 /// A sum of `n` values, by a call that gets scratch, its size, their number and the stream.
 fn scan(
-    (heap, stream): (&Heap, &Stream),
+    heap: &Heap,
+    stream: &Stream,
     n: usize,
     planned: &Curve,
     mut call: impl FnMut(*mut c_void, &mut usize, u32, CUstream) -> c_int,
@@ -147,20 +149,20 @@ fn scan(
         return Ok(());
     }
     let n = count(SCAN, n)?;
-    with_scratch(SCAN, (heap, stream), planned.bytes(u64::from(n)), |temp, bytes, stream| {
+    with_scratch(SCAN, heap, stream, planned.bytes(u64::from(n)), |temp, bytes, stream| {
         call(temp, bytes, n, stream)
     })
 }
 
-/// First bit of a key that counts, and the one after the last.
-fn bit_range<K: SortKey>(bits: &Range<u32>) -> (c_int, c_int) {
+/// The bits of a key that count.
+fn bit_range<K: SortKey>(bits: &Range<u32>) -> Range<c_int> {
     let bit = |bit: u32| c_int::try_from(bit.min(K::BITS)).unwrap_or(c_int::MAX);
-    (bit(bits.start), bit(bits.end))
+    bit(bits.start)..bit(bits.end)
 }
 
 /// Where the first of `n` values lies, all of which the buffer must hold.
 fn first<B: Buffer>(call: &'static str, buffer: &B, n: usize) -> Result<u64, DeviceError> {
-    buffer.place(call, &(0..n)).map(|(address, _)| address)
+    buffer.place(call, &(0..n)).map(|range| range.address)
 }
 
 /// With 32 bits the library reckons faster, and no caller has more.
@@ -176,7 +178,7 @@ pub(crate) fn warm_up(heap: &Heap, stream: &Stream) -> Result<(), DeviceError> {
     input.zero(stream)?;
     let mut output = warm_up_block::<u32>(heap)?;
     exclusive_sum(heap, stream, WARM_UP, &input, &mut output)?;
-    exclusive_sum_ordered(heap, stream, WARM_UP, (&input, &input), &mut output)?;
+    exclusive_sum_ordered(heap, stream, WARM_UP, &input, &input, &mut output)?;
     inclusive_sum(heap, stream, &mut input)?;
     let mut wide = warm_up_block::<u64>(heap)?;
     wide.zero(stream)?;

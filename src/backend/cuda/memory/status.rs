@@ -44,6 +44,15 @@ pub(crate) struct Status {
     schema: &'static Schema,
 }
 
+/// What projection counted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SplatCounts {
+    /// Pairs of a splat and a tile that it reaches.
+    pub(crate) instances: u64,
+    /// Splats.
+    pub(crate) visible: usize,
+}
+
 type ReportBuffers = Rc<RefCell<Vec<ReportBuffer>>>;
 type ReportBuffer = Pinned<u64>;
 
@@ -81,13 +90,13 @@ impl Status {
         (Out::at(counts), Out::at(fault))
     }
 
-    /// Numbers of instances and of splats. Waits for the device.
-    pub(crate) fn read_counts(&mut self, stream: &Stream) -> Result<(u64, usize), DeviceError> {
+    /// What projection counted. Waits for the device.
+    pub(crate) fn read_counts(&mut self, stream: &Stream) -> Result<SplatCounts, DeviceError> {
         self.words.download_pinned(stream, COUNTS, &mut self.counts)?;
         let words = self.counts.as_slice()?;
         // The upper half of the second word has no meaning.
         let visible = usize::try_from(words[1] & u64::from(u32::MAX)).unwrap_or(usize::MAX);
-        Ok((words[0], visible))
+        Ok(SplatCounts { instances: words[0], visible })
     }
 
     /// Has all sums begin with 0.

@@ -68,8 +68,14 @@ struct TableConverter<'a> {
     blocks: usize,
 }
 
-/// A table: values of a row, and their packed form.
-type ConvertedTable<'a> = (&'a mut Region<u32>, RowForm, usize);
+/// A table that is converted.
+struct ConvertedTable<'a> {
+    table: &'a mut Region<u32>,
+    /// Its packed form.
+    form: RowForm,
+    /// Values of a row.
+    values: usize,
+}
 
 impl<'a> TableConverter<'a> {
     fn new<P: Primitive>(session: &'a Session, model: &Model<P>) -> Result<Self, DeviceError> {
@@ -86,26 +92,28 @@ impl<'a> TableConverter<'a> {
         let forms = forms(P::SCHEMA, Storage::Compact).zip(model.size().values());
         for (table, (form, values)) in model.tables.iter_mut().zip(forms) {
             if form != RowForm::Floats {
-                convert(self, (table, form, values as usize))?;
+                convert(self, ConvertedTable { table, form, values: values as usize })?;
             }
         }
         Ok(())
     }
 
-    fn pack(&mut self, (table, form, values): ConvertedTable<'_>) -> Result<(), DeviceError> {
+    fn pack(&mut self, converted: ConvertedTable<'_>) -> Result<(), DeviceError> {
+        let ConvertedTable { table, form, values } = converted;
         let width = words(form, values) * LANES;
         let at_once = self.scratch.len() / width;
         for first in (0..self.blocks).step_by(at_once.max(1)) {
             let blocks = at_once.min(self.blocks - first);
             let pack_range = PackRange { form, values, float_block: first, word_block: 0, blocks };
             pack_range.pack(self.session, &*table, &mut self.scratch)?;
-            let packed = (&self.scratch, 0..blocks * width);
-            table.copy_from(&self.session.stream, first * width, packed)?;
+            let packed = 0..blocks * width;
+            table.copy_from(&self.session.stream, first * width, &self.scratch, packed)?;
         }
         Ok(())
     }
 
-    fn unpack(&mut self, (table, form, values): ConvertedTable<'_>) -> Result<(), DeviceError> {
+    fn unpack(&mut self, converted: ConvertedTable<'_>) -> Result<(), DeviceError> {
+        let ConvertedTable { table, form, values } = converted;
         let width = values * LANES;
         let at_once = self.scratch.len() / width;
         let mut end = self.blocks;
@@ -114,8 +122,8 @@ impl<'a> TableConverter<'a> {
             end -= blocks;
             let pack_range = PackRange { form, values, float_block: 0, word_block: end, blocks };
             pack_range.unpack(self.session, &*table, &mut self.scratch)?;
-            let unpacked = (&self.scratch, 0..blocks * width);
-            table.copy_from(&self.session.stream, end * width, unpacked)?;
+            let unpacked = 0..blocks * width;
+            table.copy_from(&self.session.stream, end * width, &self.scratch, unpacked)?;
         }
         Ok(())
     }

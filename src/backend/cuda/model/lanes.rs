@@ -52,7 +52,8 @@ pub(crate) fn pack(parts: &[HostColumn<'_>], rows: Range<usize>, blocks: &mut [f
 /// it starts at column `first_column`. `values` holds the rows of these blocks that exist.
 pub(crate) fn unpack(
     blocks: &[f32],
-    (table_width, first_column): (usize, usize),
+    table_width: usize,
+    first_column: usize,
     width: usize,
     values: &mut [f32],
 ) {
@@ -115,7 +116,7 @@ mod tests {
                 pack(&parts, chunk.clone(), &mut blocks);
                 for (first, width, values) in [(0, 3, 0), (3, 0, 1), (3, 7, 2)] {
                     let rows = chunk.start * width..chunk.end * width;
-                    unpack(&blocks, (10, first), width, &mut back[values][rows]);
+                    unpack(&blocks, 10, first, width, &mut back[values][rows]);
                 }
             }
             assert_eq!(back, columns);

@@ -75,7 +75,8 @@ impl<P: Primitive> Model<P> {
     fn empty(
         heap: &Heap,
         kernels: Rc<LoadedKernels>,
-        (sh_degree, storage): (u32, Storage),
+        sh_degree: u32,
+        storage: Storage,
     ) -> Result<Self, DeviceError> {
         let tables = layout::table_slots(P::SCHEMA).map(|slot| heap.region(&slot));
         Ok(Self {
@@ -331,7 +332,7 @@ pub(crate) fn zeros<P: CudaPrimitive>(
 ) -> Result<Model<P>, DeviceError> {
     require_storage::<P>(session.storage)?;
     let kernels = session.kernels_of::<P>()?;
-    let mut model = Model::empty(&session.heap, kernels, (sh_degree, session.storage))?;
+    let mut model = Model::empty(&session.heap, kernels, sh_degree, session.storage)?;
     model.grow(session, count)?;
     Ok(model)
 }

@@ -30,7 +30,7 @@ pub(crate) fn upload<P: Primitive>(
     host: &P,
     mut model: Model<P>,
 ) -> Result<Model<P>, DeviceError> {
-    Staging::new(session)?.send(session, &mut model, (0, host, Part::Parameters))?;
+    Staging::new(session)?.send(session, &mut model, 0, host, Part::Parameters)?;
     Ok(model)
 }
 
@@ -41,7 +41,7 @@ pub(crate) fn read_parameters<P: Primitive>(
     rows: &Range<usize>,
 ) -> Result<P, DeviceError> {
     check_rows(rows, model.len())?;
-    Staging::new(session)?.fetch(session, model, (rows, Part::Parameters))
+    Staging::new(session)?.fetch(session, model, rows, Part::Parameters)
 }
 
 /// Parameters, moments and statistics of these rows.
@@ -52,7 +52,7 @@ pub(crate) fn read<P: Primitive>(
 ) -> Result<Snapshot<P>, DeviceError> {
     check_rows(rows, model.len())?;
     let mut staging = Staging::new(session)?;
-    let mut of = |part| staging.fetch(session, model, (rows, part));
+    let mut of = |part| staging.fetch(session, model, rows, part);
     let mut read = Snapshot {
         parameters: of(Part::Parameters)?,
         first_moments: of(Part::FirstMoments)?,
@@ -83,12 +83,13 @@ pub(crate) fn read<P: Primitive>(
 pub(crate) fn write<P: CudaPrimitive>(
     session: &Session,
     model: &mut Model<P>,
-    (first, rows): (usize, &Snapshot<P>),
+    first: usize,
+    rows: &Snapshot<P>,
     staging: &mut Staging,
 ) -> Result<(), DeviceError> {
-    staging.send(session, model, (first, &rows.parameters, Part::Parameters))?;
-    staging.send(session, model, (first, &rows.first_moments, Part::FirstMoments))?;
-    staging.send(session, model, (first, &rows.second_moments, Part::SecondMoments))?;
+    staging.send(session, model, first, &rows.parameters, Part::Parameters)?;
+    staging.send(session, model, first, &rows.first_moments, Part::FirstMoments)?;
+    staging.send(session, model, first, &rows.second_moments, Part::SecondMoments)?;
     model.gradient_norm_sums.upload(&session.stream, first, &rows.gradient_norm_sums)?;
     model.views_seen.upload(&session.stream, first, &rows.views_seen)?;
     let optional = rows.optional();
@@ -170,7 +171,9 @@ impl Staging {
         &mut self,
         session: &Session,
         model: &mut Model<P>,
-        (to, host, part): (usize, &P, Part),
+        to: usize,
+        host: &P,
+        part: Part,
     ) -> Result<(), DeviceError> {
         let groups = host.groups();
         let columns: Vec<HostColumn<'_>> = groups
@@ -183,14 +186,14 @@ impl Staging {
             columns = others;
             let table = TABLE_PARTS * table + part as usize;
             let width: usize = parts.iter().map(|part| part.width).sum();
-            let mut staging = TableStaging::new(session, model, (table, host.len()))?;
+            let mut staging = TableStaging::new(session, model, table, host.len())?;
             for (turn, rows) in pieces(0..host.len(), width).enumerate() {
                 let half = &mut self.halves[turn % 2];
                 let len = table_len(rows.len(), width);
                 // Waits for the copy of the piece before the last.
                 let blocks = &mut half.as_mut_slice()?[..len];
                 lanes::pack(parts, rows.clone(), bytemuck::cast_slice_mut(blocks));
-                staging.upload(session, &mut model.tables[table], (to + rows.start, half, len))?;
+                staging.upload(session, &mut model.tables[table], to + rows.start, half, len)?;
             }
         }
         Ok(())
@@ -201,7 +204,8 @@ impl Staging {
         &mut self,
         session: &Session,
         model: &Model<P>,
-        (rows, part): (&Range<usize>, Part),
+        rows: &Range<usize>,
+        part: Part,
     ) -> Result<P, DeviceError> {
         // From the beginning of a lane block on.
         let before = rows.start % LANES;
@@ -216,10 +220,10 @@ impl Staging {
             others = rest;
             let table = TABLE_PARTS * table + part as usize;
             let table_width: usize = columns.iter().map(|(width, _)| width).sum();
-            let mut staging = TableStaging::new(session, model, (table, rows.len()))?;
+            let mut staging = TableStaging::new(session, model, table, rows.len())?;
             let mut ask = |piece: &Range<usize>, half: &mut Pinned<u32>| {
                 let len = table_len(piece.len(), table_width);
-                staging.download(session, &model.tables[table], (piece.start, half, len))
+                staging.download(session, &model.tables[table], piece.start, half, len)
             };
             let [now, next] = &mut self.halves;
             let (mut now, mut next) = (now, next);
@@ -236,12 +240,7 @@ impl Staging {
                 let mut first = 0;
                 for (width, values) in columns.iter_mut() {
                     let values = &mut values[from * *width..to * *width];
-                    lanes::unpack(
-                        bytemuck::cast_slice(blocks),
-                        (table_width, first),
-                        *width,
-                        values,
-                    );
+                    lanes::unpack(bytemuck::cast_slice(blocks), table_width, first, *width, values);
                     first += *width;
                 }
                 std::mem::swap(&mut now, &mut next);
@@ -266,7 +265,8 @@ impl TableStaging {
     fn new<P: Primitive>(
         session: &Session,
         model: &Model<P>,
-        (table, rows): (usize, usize),
+        table: usize,
+        rows: usize,
     ) -> Result<Self, DeviceError> {
         let size = model.size();
         let form = size.forms().nth(table).unwrap_or(RowForm::Floats);
@@ -281,13 +281,15 @@ impl TableStaging {
         &mut self,
         session: &Session,
         table: &mut Region<u32>,
-        (row, half, len): (usize, &Pinned<u32>, usize),
+        row: usize,
+        half: &Pinned<u32>,
+        len: usize,
     ) -> Result<(), DeviceError> {
         let pack_range = self.pack_range(row, len);
         match &mut self.scratch {
-            None => table.upload_pinned(&session.stream, row * self.values, (half, 0..len)),
+            None => table.upload_pinned(&session.stream, row * self.values, half, 0..len),
             Some(scratch) => {
-                scratch.upload_pinned(&session.stream, 0, (half, 0..len))?;
+                scratch.upload_pinned(&session.stream, 0, half, 0..len)?;
                 pack_range.pack(session, scratch, table)
             }
         }
@@ -298,7 +300,9 @@ impl TableStaging {
         &mut self,
         session: &Session,
         table: &Region<u32>,
-        (row, half, len): (usize, &mut Pinned<u32>, usize),
+        row: usize,
+        half: &mut Pinned<u32>,
+        len: usize,
     ) -> Result<(), DeviceError> {
         let pack_range = self.pack_range(row, len);
         let first = row * self.values;

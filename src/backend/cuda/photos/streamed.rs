@@ -12,8 +12,15 @@ use crate::layout::{PHOTOS_IN_TURN, PHOTOS_ON_THEIR_WAY};
 pub(super) struct StreamedPhoto {
     pub(super) memory: Region<u8>,
     pub(super) staging: Option<Pinned<u8>>,
-    /// The photograph that is there, and its view unless it is there for one look.
-    pub(super) held: Option<(Option<usize>, Rc<PhotoPlace>)>,
+    /// The photograph that is there.
+    pub(super) held: Option<HeldPhoto>,
+}
+
+/// A photograph in such a place.
+pub(super) struct HeldPhoto {
+    /// Its view, unless it is there for one look.
+    pub(super) view: Option<usize>,
+    pub(super) place: Rc<PhotoPlace>,
 }
 
 impl StreamedPhoto {
@@ -23,7 +30,7 @@ impl StreamedPhoto {
 
     /// Whether somebody is about to read what is there.
     pub(super) fn in_use(&self) -> bool {
-        self.held.as_ref().is_some_and(|(_, place)| in_use(place))
+        self.held.as_ref().is_some_and(|held| in_use(&held.place))
     }
 
     /// Page-locked memory with the photograph in it, once the one before has left.

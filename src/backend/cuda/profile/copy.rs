@@ -39,11 +39,11 @@ fn time(session: &Session, from: &Block<u8>, mut to: Block<u8>) -> Result<CopySp
     let stream = &session.stream;
     let [start, end] = [Event::timed()?, Event::timed()?];
     for _ in 0..WARM_UP {
-        to.copy_from(stream, 0, (from, 0..from.len()))?;
+        to.copy_from(stream, 0, from, 0..from.len())?;
     }
     start.record(stream)?;
     for _ in 0..COPIES {
-        to.copy_from(stream, 0, (from, 0..from.len()))?;
+        to.copy_from(stream, 0, from, 0..from.len())?;
     }
     end.record(stream)?;
     end.synchronize()?;

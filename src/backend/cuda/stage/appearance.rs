@@ -117,6 +117,14 @@ impl ColorScratch {
     }
 }
 
+/// The colours of a drawn view, and room for those that are compared with its photograph.
+pub(crate) struct ViewColors<'a> {
+    /// [h, w, 3]
+    pub(crate) drawn: &'a Block<f32>,
+    pub(crate) camera: &'a Camera,
+    pub(crate) compared: &'a mut ColorScratch,
+}
+
 /// Values that the blocks of `fit_colors` leave.
 const FIT_WIDTH: usize = (COLOR_SHARES * FIT_SUMS) as usize;
 
@@ -125,7 +133,7 @@ const FIT_WIDTH: usize = (COLOR_SHARES * FIT_SUMS) as usize;
 pub(crate) fn compensate(
     session: &Session,
     appearance: &mut ColorTables,
-    (drawn, camera, compensated): (&Block<f32>, &Camera, &mut ColorScratch),
+    ViewColors { drawn, camera, compared }: ViewColors<'_>,
     step: &TableStep,
 ) -> Result<(), DeviceError> {
     let view = step.view;
@@ -152,7 +160,7 @@ pub(crate) fn compensate(
     let args = CompensateArgs {
         image: drawn.read(),
         table: appearance.values(view),
-        compensated: compensated.image.write(),
+        compensated: compared.image.write(),
         size: camera.size,
         clamp: 0,
         reserved: 0,
@@ -162,7 +170,7 @@ pub(crate) fn compensate(
         Compensation::BilateralGrid => &session.kernels.compensate_grid,
     };
     kernel.over(&session.stream, drawn.len() / 3, &args)?;
-    compensated.is_there = true;
+    compared.is_there = true;
     session.timers.end(&begun, &session.stream)
 }
 
@@ -171,12 +179,8 @@ pub(crate) fn compensate(
 pub(crate) fn learn(
     session: &Session,
     appearance: &mut ColorTables,
-    (drawn, camera, compensated, d_image): (
-        &Block<f32>,
-        &Camera,
-        &mut ColorScratch,
-        &mut Block<f32>,
-    ),
+    ViewColors { drawn, camera, compared }: ViewColors<'_>,
+    d_image: &mut Block<f32>,
     step: &TableStep,
 ) -> Result<(), DeviceError> {
     let view = step.view;
@@ -187,7 +191,7 @@ pub(crate) fn learn(
         image: drawn.read(),
         table: appearance.values(view),
         d_image: d_image.write(),
-        sums: compensated.sums.write(),
+        sums: compared.sums.write(),
         size: camera.size,
     };
     match kind {
@@ -197,9 +201,9 @@ pub(crate) fn learn(
         Compensation::BilateralGrid => kernels.grid_bwd.blocks(stream, GRID_BLOCKS, &args)?,
     }
     let args = GatherArgs {
-        sums: compensated.sums.read(),
+        sums: compared.sums.read(),
         table: appearance.values(view),
-        gradient: compensated.map.write(),
+        gradient: compared.map.write(),
         total_variation: step.rule.total_variation.to_f32(),
         reserved: 0,
     };
@@ -225,7 +229,7 @@ pub(crate) fn learn(
         values,
         first_moments,
         second_moments,
-        gradient: compensated.map.read(),
+        gradient: compared.map.read(),
         rate: stride.rate,
         inverse_root_correction: stride.inverse_root_correction,
         beta_1: stride.beta_1,
@@ -244,7 +248,7 @@ pub(crate) fn learn(
 /// an affine map. Waits for the device.
 pub(crate) fn correct(
     session: &Session,
-    (drawn, camera, compensated): (&Block<f32>, &Camera, &mut ColorScratch),
+    ViewColors { drawn, camera, compared }: ViewColors<'_>,
     target: &Target,
 ) -> Result<(), DeviceError> {
     if target.size() != camera.size {
@@ -252,7 +256,7 @@ pub(crate) fn correct(
     }
     let stream = &session.stream;
     target.wait(stream)?;
-    let mut shares = compensated.sums.carve().take::<f64>(FIT_WIDTH)?;
+    let mut shares = compared.sums.carve().take::<f64>(FIT_WIDTH)?;
     let args = FitArgs {
         image: drawn.read(),
         target: target.rgb(),
@@ -268,16 +272,16 @@ pub(crate) fn correct(
     for share in host.chunks_exact(sums.len()) {
         sums.iter_mut().zip(share).for_each(|(sum, share)| *sum += share);
     }
-    compensated.map.upload(stream, 0, &fit(&sums).map(Real::to_f32))?;
+    compared.map.upload(stream, 0, &fit(&sums).map(Real::to_f32))?;
     let args = CompensateArgs {
         image: drawn.read(),
-        table: compensated.map.read(),
-        compensated: compensated.image.write(),
+        table: compared.map.read(),
+        compensated: compared.image.write(),
         size: camera.size,
         clamp: 1,
         reserved: 0,
     };
     session.kernels.compensate_exposure.over(stream, drawn.len() / 3, &args)?;
-    compensated.is_there = true;
+    compared.is_there = true;
     Ok(())
 }

@@ -4,10 +4,12 @@
 //! is kept of a band: the backward pass lists and draws each anew before it adds to the gradients.
 //! The pixels are those of the view drawn at once.
 
+use std::ops::Range;
+
 use super::bin::{self, Bins, Sorted};
 use super::blend::{self, Canvas, Pixels};
 use super::extent::{Extent, INSTANCES_MAX};
-use super::project::Splats;
+use super::project::{DrawnView, Splats};
 use crate::abi::Camera;
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::session::{BandPolicy, Session};
@@ -57,23 +59,25 @@ pub(crate) struct Bands {
 /// in bands.
 pub(crate) fn draw(
     session: &Session,
-    (splats, front_to_back): (&mut Splats, usize),
-    view: (&Camera, &Drawing),
+    splats: &mut Splats,
+    front_to_back: usize,
+    view: DrawnView<'_>,
     canvas: &mut Canvas,
 ) -> Result<Lists, DeviceError> {
-    let whole = Extent::whole(view.0, splats.instances);
-    let wants = &blend::wants(view.1);
+    let DrawnView { camera, settings } = view;
+    let whole = Extent::whole(camera, splats.instances);
+    let wants = &blend::wants(settings);
     match (session.bands, whole) {
         (BandPolicy::Never, whole) => {
             let whole = whole?;
-            ask_for(session, &whole, (None, wants))?;
-            let bins = draw_whole(session, (splats, front_to_back), view, (whole, canvas))?;
+            ask_for(session, &whole, None, wants)?;
+            let bins = draw_whole(session, splats, front_to_back, view, whole, canvas)?;
             return Ok(Lists::Whole(bins));
         }
         (BandPolicy::WhenNeeded, Ok(whole))
-            if need(session, &whole, (None, wants)) <= room(session) =>
+            if need(session, &whole, None, wants) <= room(session) =>
         {
-            match draw_whole(session, (splats, front_to_back), view, (whole, canvas)) {
+            match draw_whole(session, splats, front_to_back, view, whole, canvas) {
                 // Others may have taken what the books say is there.
                 Err(error) if is_refusal(&error) => {}
                 done => return done.map(Lists::Whole),
@@ -82,26 +86,28 @@ pub(crate) fn draw(
         (BandPolicy::WhenNeeded | BandPolicy::AtLeast(_), _) => {}
     }
     let order =
-        ListSizes { counted: Some(splats.visible as u64), ..ListSizes::whole(view.0.tiles, 0) };
-    let sorted = bin::keep_order(session, (splats, front_to_back), &order)?;
-    let rows = bin::rows(session, (splats, &sorted), view.0)?;
+        ListSizes { counted: Some(splats.visible as u64), ..ListSizes::whole(camera.tiles, 0) };
+    let sorted = bin::keep_order(session, splats, front_to_back, &order)?;
+    let rows = bin::rows(session, splats, &sorted, camera)?;
     let mut bands = Bands { sorted, rows, count: 0 };
     // Now, where a refusal finds room. The backward pass needs most.
     let fullest = bands.rows.iter().copied().max().unwrap_or(0);
-    let row = Extent::band(view.0, 0..1, fullest)?;
-    ask_for(session, &row, (Some(splats.visible), wants))?;
+    let row = Extent::band(camera, 0..1, fullest)?;
+    ask_for(session, &row, Some(splats.visible), wants)?;
     bands.count = bands.forward(session, splats, view, canvas)?;
     Ok(Lists::Bands(bands))
 }
 
 fn draw_whole(
     session: &Session,
-    (splats, front_to_back): (&mut Splats, usize),
-    (camera, settings): (&Camera, &Drawing),
-    (extent, canvas): (Extent, &mut Canvas),
+    splats: &mut Splats,
+    front_to_back: usize,
+    view: DrawnView<'_>,
+    extent: Extent,
+    canvas: &mut Canvas,
 ) -> Result<Bins, DeviceError> {
-    let bins = bin::list_whole(session, (splats, front_to_back), camera, extent)?;
-    blend::forward(session, (splats, &bins), (camera, settings), canvas)?;
+    let bins = bin::list_whole(session, splats, front_to_back, view.camera, extent)?;
+    blend::forward(session, splats, &bins, view, canvas)?;
     Ok(bins)
 }
 
@@ -110,9 +116,10 @@ fn draw_whole(
 fn ask_for(
     session: &Session,
     extent: &Extent,
-    (counted, wants): (Option<usize>, &Wants),
+    counted: Option<usize>,
+    wants: &Wants,
 ) -> Result<(), DeviceError> {
-    let need = need(session, extent, (counted, wants));
+    let need = need(session, extent, counted, wants);
     // What is needed is bounded from above, and over the budget, where others have taken what this
     // program had counted on, nothing more can be had: what is there may do.
     if need <= room(session) || session.heap.excess() > Bytes(0) {
@@ -122,7 +129,7 @@ fn ask_for(
 }
 
 /// Bytes of the arena that it takes to list and draw. `counted` splats are counted anew.
-fn need(session: &Session, extent: &Extent, (counted, wants): (Option<usize>, &Wants)) -> u64 {
+fn need(session: &Session, extent: &Extent, counted: Option<usize>, wants: &Wants) -> u64 {
     need_of_list(session.heap.cub_scratch(), &extent.sizes(counted), wants)
 }
 
@@ -143,13 +150,15 @@ impl Bands {
         &self,
         session: &Session,
         splats: &Splats,
-        (camera, settings): (&Camera, &Drawing),
+        view: DrawnView<'_>,
         canvas: &mut Canvas,
     ) -> Result<u32, DeviceError> {
-        let settings = Drawing { trains: false, ..*settings };
-        self.each(session, (splats.visible, &blend::wants(&settings)), camera, |extent| {
-            let bins = bin::list_band(session, (splats, &self.sorted), camera, extent)?;
-            blend::forward(session, (splats, &bins), (camera, &settings), canvas)
+        let camera = view.camera;
+        let settings = Drawing { trains: false, ..*view.settings };
+        let view = DrawnView { camera, settings: &settings };
+        self.each(session, splats.visible, &blend::wants(&settings), camera, |extent| {
+            let bins = bin::list_band(session, splats, &self.sorted, camera, extent)?;
+            blend::forward(session, splats, &bins, view, canvas)
         })
     }
 
@@ -158,17 +167,18 @@ impl Bands {
         &self,
         session: &Session,
         splats: &mut Splats,
-        (camera, settings): (&Camera, &Drawing),
+        view: DrawnView<'_>,
         pixels: &mut Pixels<'_>,
     ) -> Result<(), DeviceError> {
         let begun = session.timers.begin(Stage::BlendBackward, &session.stream)?;
         splats.clear_gradients(&session.stream)?;
         session.timers.end(&begun, &session.stream)?;
-        self.each(session, (splats.visible, &blend::wants(settings)), camera, |extent| {
-            let bins = bin::list_band(session, (splats, &self.sorted), camera, extent)?;
-            blend::forward(session, (splats, &bins), (camera, settings), pixels.canvas)?;
+        let wants = blend::wants(view.settings);
+        self.each(session, splats.visible, &wants, view.camera, |extent| {
+            let bins = bin::list_band(session, splats, &self.sorted, view.camera, extent)?;
+            blend::forward(session, splats, &bins, view, pixels.canvas)?;
             let begun = session.timers.begin(Stage::BlendBackward, &session.stream)?;
-            blend::add_gradients(session, (splats, &bins), (camera, settings), pixels)?;
+            blend::add_gradients(session, splats, &bins, view, pixels)?;
             pixels.canvas.kept = None;
             session.timers.end(&begun, &session.stream)
         })
@@ -180,7 +190,8 @@ impl Bands {
     fn each(
         &self,
         session: &Session,
-        (visible, wants): (usize, &Wants),
+        visible: usize,
+        wants: &Wants,
         camera: &Camera,
         mut visit: impl FnMut(Extent) -> Result<(), DeviceError>,
     ) -> Result<u32, DeviceError> {
@@ -192,10 +203,11 @@ impl Bands {
             // As if of all rows, which takes a little more than any of them.
             let most = largest(bounded(total), |instances| {
                 let extent = Extent::whole(camera, instances.into())?;
-                Ok(need(session, &extent, (Some(visible), wants)) <= room)
+                Ok(need(session, &extent, Some(visible), wants) <= room)
             })?;
-            let (end, instances) = band(&self.rows, first, (rows_most, most));
-            match visit(Extent::band(camera, first..end, instances)?) {
+            let (rows, instances) = band(&self.rows, first, rows_most, most);
+            let end = rows.end;
+            match visit(Extent::band(camera, rows, instances)?) {
                 // Others may have taken what the books say is there.
                 Err(error) if is_refusal(&error) && end - first > 1 => {
                     rows_most = (end - first) / 2;
@@ -235,9 +247,9 @@ fn largest(
     Ok(low)
 }
 
-/// The row behind a band that begins with row `first`, and the band's instances, from the instances
-/// of all rows: as many rows as fit, but one at least, which the heap then may refuse.
-fn band(rows: &[u64], first: u32, (rows_most, instances_most): (u32, u32)) -> (u32, u64) {
+/// The rows of a band that begins with row `first`, and the band's instances, from the instances of
+/// all rows: as many rows as fit, but one at least, which the heap then may refuse.
+fn band(rows: &[u64], first: u32, rows_most: u32, instances_most: u32) -> (Range<u32>, u64) {
     let (mut end, mut instances) = (first, 0_u64);
     for &row in rows.iter().skip(first as usize).take(rows_most as usize) {
         if end > first && instances.saturating_add(row) > u64::from(instances_most) {
@@ -246,7 +258,7 @@ fn band(rows: &[u64], first: u32, (rows_most, instances_most): (u32, u32)) -> (u
         instances = instances.saturating_add(row);
         end += 1;
     }
-    (end, instances)
+    (first..end, instances)
 }
 
 #[cfg(test)]
@@ -260,12 +272,12 @@ mod tests {
     use crate::layout::{BackwardState, Counts, Keys, LIBRARY_SCRATCH, List, Use};
 
     /// All bands of these rows with their instances.
-    fn bands(rows: &[u64], most: (u32, u32)) -> Vec<(std::ops::Range<u32>, u64)> {
+    fn bands(rows: &[u64], rows_most: u32, instances_most: u32) -> Vec<(Range<u32>, u64)> {
         let (mut first, mut found) = (0, Vec::new());
         while (first as usize) < rows.len() {
-            let (end, instances) = band(rows, first, most);
-            found.push((first..end, instances));
-            first = end;
+            let (of_band, instances) = band(rows, first, rows_most, instances_most);
+            first = of_band.end;
+            found.push((of_band, instances));
         }
         found
     }
@@ -274,11 +286,11 @@ mod tests {
     fn bands_are_filled_row_by_row() {
         let rows = [3, 0, 4, 9, 1, 1, 1, 0];
         let expected = vec![(0..3, 7), (3..4, 9), (4..8, 3)];
-        assert_eq!(bands(&rows, (8, 8)), expected);
-        assert_eq!(bands(&rows, (8, 18)), vec![(0..6, 18), (6..8, 1)]);
-        assert_eq!(bands(&rows, (8, u32::MAX)), vec![(0..8, 19)]);
-        assert_eq!(bands(&rows, (3, u32::MAX)), vec![(0..3, 7), (3..6, 11), (6..8, 1)]);
-        assert_eq!(bands(&[0, 0], (2, 0)), vec![(0..2, 0)]);
+        assert_eq!(bands(&rows, 8, 8), expected);
+        assert_eq!(bands(&rows, 8, 18), vec![(0..6, 18), (6..8, 1)]);
+        assert_eq!(bands(&rows, 8, u32::MAX), vec![(0..8, 19)]);
+        assert_eq!(bands(&rows, 3, u32::MAX), vec![(0..3, 7), (3..6, 11), (6..8, 1)]);
+        assert_eq!(bands(&[0, 0], 2, 0), vec![(0..2, 0)]);
     }
 
     proptest! {
@@ -288,7 +300,7 @@ mod tests {
             rows_most in 1..70_u32,
             most in 0..5000_u32,
         ) {
-            let found = bands(&rows, (rows_most, most));
+            let found = bands(&rows, rows_most, most);
             prop_assert_eq!(found[0].0.start, 0);
             prop_assert_eq!(found[found.len() - 1].0.end as usize, rows.len());
             for pair in found.windows(2) {

@@ -29,12 +29,29 @@ impl Bins {
     pub(crate) fn bytes(&self) -> Bytes {
         self.splat_from_instance.bytes() + self.ranges.bytes()
     }
+}
 
-    /// Room for a list, and as much again to sort it.
-    pub(crate) fn reserve(heap: &Heap, extent: Extent) -> Result<(Self, Block<u32>), DeviceError> {
+/// Room for a list, and as much again to sort it.
+struct BinRoom {
+    bins: Bins,
+    /// Where the other half of the instances lies while they are sorted; `[instances]`.
+    spare: Block<u32>,
+}
+
+impl BinRoom {
+    fn reserve(heap: &Heap, extent: Extent) -> Result<Self, DeviceError> {
         let List { ranges, splat_from_instance, spare } = List::reserve(heap, &extent.sizes(None))?;
-        Ok((Self { extent, splat_from_instance, ranges }, spare))
+        Ok(Self { bins: Bins { extent, splat_from_instance, ranges }, spare })
     }
+}
+
+/// Where instances are counted, as far as the pointers are not null.
+#[derive(Clone, Copy)]
+struct InstanceCounts<'a> {
+    /// `[visible]`
+    of_splats: Out<'a, u32>,
+    /// Of each row of tiles.
+    of_rows: Out<'a, u64>,
 }
 
 /// What bands are listed from.
@@ -43,15 +60,16 @@ pub(crate) type Sorted = layout::Order<Heap>;
 /// Copies it from splats that are in order, of whose two buffers of indices one is.
 pub(crate) fn keep_order(
     session: &Session,
-    (splats, front_to_back): (&mut Splats, usize),
+    splats: &mut Splats,
+    front_to_back: usize,
     sizes: &ListSizes,
 ) -> Result<Sorted, DeviceError> {
     let visible = splats.visible;
     let order = Order::of(&mut splats.gradients)?;
     let mut sorted = Sorted::reserve(&session.heap, sizes)?;
-    let splat_indices = (&order.splat_indices[front_to_back], 0..visible);
-    sorted.splat_indices.copy_from(&session.stream, 0, splat_indices)?;
-    sorted.tiles.copy_from(&session.stream, 0, (&order.tiles, 0..visible))?;
+    let splat_indices = &order.splat_indices[front_to_back];
+    sorted.splat_indices.copy_from(&session.stream, 0, splat_indices, 0..visible)?;
+    sorted.tiles.copy_from(&session.stream, 0, &order.tiles, 0..visible)?;
     Ok(sorted)
 }
 
@@ -71,8 +89,9 @@ pub(crate) fn sort_by_depth(session: &Session, splats: &mut Splats) -> Result<us
             bits: 0..u32::BITS,
         },
     )?;
-    let counts = (&order.instance_counts, &order.splat_indices[sorted]);
-    exclusive_sum_ordered(&session.heap, &session.stream, visible, counts, &mut order.firsts)?;
+    let (counts, splat_indices) = (&order.instance_counts, &order.splat_indices[sorted]);
+    let (heap, stream, firsts) = (&session.heap, &session.stream, &mut order.firsts);
+    exclusive_sum_ordered(heap, stream, visible, counts, splat_indices, firsts)?;
     session.timers.end(&begun, &session.stream)?;
     Ok(sorted)
 }
@@ -80,11 +99,12 @@ pub(crate) fn sort_by_depth(session: &Session, splats: &mut Splats) -> Result<us
 /// Lists every splat in the tiles that it reaches.
 pub(crate) fn list_whole(
     session: &Session,
-    (splats, front_to_back): (&mut Splats, usize),
+    splats: &mut Splats,
+    front_to_back: usize,
     camera: &Camera,
     extent: Extent,
 ) -> Result<Bins, DeviceError> {
-    let (bins, spare) = Bins::reserve(&session.heap, extent)?;
+    let room = BinRoom::reserve(&session.heap, extent)?;
     let order = Order::of(&mut splats.gradients)?;
     let kernels = &session.kernels;
     let args = InstancesArgs {
@@ -97,7 +117,7 @@ pub(crate) fn list_whole(
         ..empty_args(camera)
     };
     let begun = session.timers.begin(Stage::Bin, &session.stream)?;
-    let bins = list(session, [&kernels.instances_16, &kernels.instances_32], args, (bins, spare))?;
+    let bins = list(session, [&kernels.instances_16, &kernels.instances_32], args, room)?;
     session.timers.end(&begun, &session.stream)?;
     Ok(bins)
 }
@@ -105,21 +125,22 @@ pub(crate) fn list_whole(
 /// Lists the splats in the tiles that they reach in a band.
 pub(crate) fn list_band(
     session: &Session,
-    (splats, sorted): (&Splats, &Sorted),
+    splats: &Splats,
+    sorted: &Sorted,
     camera: &Camera,
     extent: Extent,
 ) -> Result<Bins, DeviceError> {
     let visible = splats.visible;
     // Above the list and its spare there is nothing that stays.
-    let (bins, spare) = Bins::reserve(&session.heap, extent)?;
+    let room = BinRoom::reserve(&session.heap, extent)?;
     let begun = session.timers.begin(Stage::Bin, &session.stream)?;
-    let rows = bins.extent.rows.clone();
-    let sizes = bins.extent.sizes(Some(visible));
+    let rows = room.bins.extent.rows.clone();
+    let sizes = room.bins.extent.sizes(Some(visible));
     let Counts { mut counts, mut firsts } = Counts::reserve(&session.heap, &sizes)?;
-    let asked = (counts.write(), Out::NULL);
-    count(session, (splats, sorted), (camera, rows.clone()), asked)?;
-    let order = (&counts, &sorted.splat_indices);
-    exclusive_sum_ordered(&session.heap, &session.stream, visible, order, &mut firsts)?;
+    let of_splats = InstanceCounts { of_splats: counts.write(), of_rows: Out::NULL };
+    count(session, splats, sorted, camera, rows.clone(), of_splats)?;
+    let (heap, stream, indices) = (&session.heap, &session.stream, &sorted.splat_indices);
+    exclusive_sum_ordered(heap, stream, visible, &counts, indices, &mut firsts)?;
     let kernels = &session.kernels;
     let args = InstancesArgs {
         splats: splats.records.read(),
@@ -133,7 +154,7 @@ pub(crate) fn list_band(
         ..empty_args(camera)
     };
     let by_bits = [&kernels.band_instances_16, &kernels.band_instances_32];
-    let bins = list(session, by_bits, args, (bins, spare))?;
+    let bins = list(session, by_bits, args, room)?;
     session.timers.end(&begun, &session.stream)?;
     Ok(bins)
 }
@@ -141,14 +162,16 @@ pub(crate) fn list_band(
 /// Instances of every row of tiles. Waits for the device.
 pub(crate) fn rows(
     session: &Session,
-    splats: (&Splats, &Sorted),
+    splats: &Splats,
+    sorted: &Sorted,
     camera: &Camera,
 ) -> Result<Vec<u64>, DeviceError> {
     let begun = session.timers.begin(Stage::Bin, &session.stream)?;
     let len = camera.tiles[1];
     let mut rows = session.heap.take(&ROW_INSTANCES, &ListSizes::whole(camera.tiles, 0))?;
     rows.zero(&session.stream)?;
-    count(session, splats, (camera, 0..len), (Out::NULL, rows.write()))?;
+    let of_rows = InstanceCounts { of_splats: Out::NULL, of_rows: rows.write() };
+    count(session, splats, sorted, camera, 0..len, of_rows)?;
     session.timers.end(&begun, &session.stream)?;
     let mut host = vec![0; rows.len()];
     rows.download(&session.stream, 0, &mut host)?;
@@ -158,15 +181,17 @@ pub(crate) fn rows(
 /// Counts instances in some rows, by splat and by row.
 fn count(
     session: &Session,
-    (splats, sorted): (&Splats, &Sorted),
-    (camera, band): (&Camera, Range<u32>),
-    (instance_counts, rows): (Out<'_, u32>, Out<'_, u64>),
+    splats: &Splats,
+    sorted: &Sorted,
+    camera: &Camera,
+    band: Range<u32>,
+    counts: InstanceCounts<'_>,
 ) -> Result<(), DeviceError> {
     let args = CountRowsArgs {
         splats: splats.records.read(),
         tiles: sorted.tiles.read(),
-        instance_counts,
-        rows,
+        instance_counts: counts.of_splats,
+        rows: counts.of_rows,
         camera: *camera,
         visible: count_u32(splats.visible)?,
         band_first: band.start,
@@ -200,15 +225,15 @@ fn list(
     session: &Session,
     [list_16, list_32]: [&Kernel<InstancesArgs<'static>>; 2],
     args: InstancesArgs<'_>,
-    (mut bins, spare): (Bins, Block<u32>),
+    mut room: BinRoom,
 ) -> Result<Bins, DeviceError> {
-    bins.ranges.zero(&session.stream)?;
-    match Keys::reserve(&session.heap, &bins.extent.sizes(None))? {
+    room.bins.ranges.zero(&session.stream)?;
+    match Keys::reserve(&session.heap, &room.bins.extent.sizes(None))? {
         Keys::Bits16(keys) => {
-            list_by(session, (list_16, &session.kernels.ranges_16), args, (bins, spare, keys))
+            list_by(session, list_16, &session.kernels.ranges_16, args, room, keys)
         }
         Keys::Bits32(keys) => {
-            list_by(session, (list_32, &session.kernels.ranges_32), args, (bins, spare, keys))
+            list_by(session, list_32, &session.kernels.ranges_32, args, room, keys)
         }
     }
 }
@@ -216,9 +241,11 @@ fn list(
 /// The same with keys of so many bits.
 fn list_by<K: SortKey>(
     session: &Session,
-    (list, find_ranges): (&Kernel<InstancesArgs<'static>>, &Kernel<RangesArgs<'static>>),
+    list: &Kernel<InstancesArgs<'static>>,
+    find_ranges: &Kernel<RangesArgs<'static>>,
     args: InstancesArgs<'_>,
-    (mut bins, mut spare, mut keys): (Bins, Block<u32>, [Block<K>; 2]),
+    BinRoom { mut bins, mut spare }: BinRoom,
+    mut keys: [Block<K>; 2],
 ) -> Result<Bins, DeviceError> {
     let instances = bins.extent.instances;
     let args = InstancesArgs {

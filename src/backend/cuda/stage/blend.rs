@@ -1,7 +1,7 @@
 //! Stage `blend`: splats to pixels front to back, and pixel gradients back to splats.
 
 use super::bin::Bins;
-use super::project::{Features, Splats};
+use super::project::{DrawnView, Features, Splats};
 use crate::abi::{BlendArgs, Camera, In, Out};
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer, Heap, host_len};
@@ -92,8 +92,9 @@ pub(crate) struct Pixels<'a> {
 /// Draws the tiles that are listed.
 pub(crate) fn forward(
     session: &Session,
-    (splats, bins): (&Splats, &Bins),
-    (camera, settings): (&Camera, &Drawing),
+    splats: &Splats,
+    bins: &Bins,
+    DrawnView { camera, settings }: DrawnView<'_>,
     canvas: &mut Canvas,
 ) -> Result<(), DeviceError> {
     if let Some(mut kept) =
@@ -116,7 +117,7 @@ pub(crate) fn forward(
         surface: canvas.surface.as_mut().map_or(Out::NULL, Block::write),
         background: settings.background,
         first_tile: bins.extent.rows.start * camera.tiles[0],
-        ..lists((splats.records.read(), splats.features.as_ref().map(|f| &f.values)), bins, camera)
+        ..lists(splats.records.read(), splats.features.as_ref().map(|f| &f.values), bins, camera)
     };
     if let Some(kept) = &mut canvas.kept {
         lend(kept, &mut args);
@@ -127,7 +128,8 @@ pub(crate) fn forward(
 
 /// What both passes read: the splats and the tiles' lists of them. All else is null.
 fn lists<'a>(
-    (records, features): (In<'a, f32>, Option<&'a Block<f32>>),
+    records: In<'a, f32>,
+    features: Option<&'a Block<f32>>,
     bins: &'a Bins,
     camera: &Camera,
 ) -> BlendArgs<'a> {
@@ -163,21 +165,23 @@ fn lists<'a>(
 /// Gradients of every splat from those of the pixels, in the splats' own room for them.
 pub(crate) fn backward(
     session: &Session,
-    (splats, bins): (&mut Splats, &Bins),
-    view: (&Camera, &Drawing),
+    splats: &mut Splats,
+    bins: &Bins,
+    view: DrawnView<'_>,
     pixels: &mut Pixels<'_>,
 ) -> Result<(), DeviceError> {
     let begun = session.timers.begin(Stage::BlendBackward, &session.stream)?;
     splats.clear_gradients(&session.stream)?;
-    add_gradients(session, (splats, bins), view, pixels)?;
+    add_gradients(session, splats, bins, view, pixels)?;
     session.timers.end(&begun, &session.stream)
 }
 
 /// Adds what comes from the pixels of the tiles that are listed.
 pub(crate) fn add_gradients(
     session: &Session,
-    (splats, bins): (&mut Splats, &Bins),
-    (camera, settings): (&Camera, &Drawing),
+    splats: &mut Splats,
+    bins: &Bins,
+    DrawnView { camera, settings }: DrawnView<'_>,
     Pixels { canvas, d_image, d_inverse_depths, d_surface }: &mut Pixels<'_>,
 ) -> Result<(), DeviceError> {
     let Some(kept) = &mut canvas.kept else { return Err(DeviceError::NoView) };
@@ -206,7 +210,7 @@ pub(crate) fn add_gradients(
         d_surface: d_surface.map_or(In::NULL, Block::read),
         gradients: gradients.write(),
         d_features: d_features.map_or(Out::NULL, Block::write),
-        ..lists((records.read(), features), bins, camera)
+        ..lists(records.read(), features, bins, camera)
     };
     lend(kept, &mut args);
     kernel.blocks(&session.stream, host_len(bins.extent.sizes(None).chunks_max()), &args)

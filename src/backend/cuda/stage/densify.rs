@@ -4,11 +4,13 @@
 //! the model. Thresholds go to the device in raw parameters, found with the host's own functions, so
 //! that both backends count alike.
 
-use super::project::Splats;
+use std::ops::Range;
+
+use super::project::{DrawnView, Splats};
 use super::quantile::quantile;
 use super::threshold::{first_at_least, last_at_most};
 use crate::abi::{
-    COMPACT_SLICES, Camera, CompactArgs, DensityCounts, GrowArgs, In, ListArgs, ObserveArgs, Out,
+    COMPACT_SLICES, CompactArgs, DensityCounts, GrowArgs, In, ListArgs, ObserveArgs, Out,
     PaddingArgs, ResetArgs, SelectedArgs, SurveyArgs, SurvivorsArgs,
 };
 use crate::backend::cuda::device::error::count_u32;
@@ -19,7 +21,7 @@ use crate::backend::cuda::model::lanes::LANES;
 use crate::backend::cuda::model::tables::{GEOMETRY_FIRST, Model, centres};
 use crate::backend::cuda::session::Session;
 use crate::backend::{
-    Candidates, DeviceError, Drawing, Edited, GradientRule, Grow, Keep, ScoreRule, Statistics,
+    Candidates, DeviceError, Edited, GradientRule, Grow, Keep, ScoreRule, Statistics,
 };
 use crate::layout::{Choice, DENSITY_COUNTS, MOVED_WORDS, RoundSizes, Selection};
 use crate::math::{Real, inverse_sigmoid, sigmoid};
@@ -31,7 +33,7 @@ pub(crate) fn observe<P: Primitive>(
     session: &Session,
     model: &mut Model<P>,
     splats: &Splats,
-    (camera, settings): (&Camera, &Drawing),
+    DrawnView { camera, settings }: DrawnView<'_>,
 ) -> Result<(), DeviceError> {
     let Some(statistics) = settings.observe else { return Ok(()) };
     let [.., axis_x, axis_y, axis_z] = camera.rotation;
@@ -94,7 +96,7 @@ pub(crate) fn score(
     let mut count = |absolute_min| {
         counts.zero(&session.stream)?;
         let thresholds = Thresholds::known(gradient, absolute_min);
-        mark(session, model, &thresholds, (Out::NULL, counts.write()))?;
+        mark(session, model, &thresholds, Out::NULL, counts.write())?;
         let DensityCounts { clones, splits, .. } = read(session, &counts)?;
         let (small, large) = (clones as usize, splits as usize);
         Ok::<_, DeviceError>(Candidates { rule: *rule, absolute_min, small, large })
@@ -133,7 +135,8 @@ fn mark(
     session: &Session,
     model: &Model,
     thresholds: &Thresholds,
-    (flags, counts): (Out<'_, u32>, Out<'_, DensityCounts>),
+    flags: Out<'_, u32>,
+    counts: Out<'_, DensityCounts>,
 ) -> Result<(), DeviceError> {
     let args = SurveyArgs {
         geometry: model.geometry(),
@@ -201,7 +204,7 @@ impl DensifyWork {
         let gradient = candidates.rule.by_gradient().ok_or(DeviceError::UnsuitedEdit)?;
         let thresholds = Thresholds::known(&gradient, candidates.absolute_min);
         let births = births.min(candidates.count());
-        let mut work = Self::new(session, model, (births, candidates.count()), &thresholds)?;
+        let mut work = Self::new(session, model, births, candidates.count(), &thresholds)?;
         if births > 0 {
             work.mark_selected(session, model, &thresholds, candidates.count())?;
         }
@@ -213,7 +216,8 @@ impl DensifyWork {
         &mut self,
         session: &Session,
         model: &mut Model,
-        (large, keep): (&Grow, &Keep),
+        large: &Grow,
+        keep: &Keep,
     ) -> Result<Edited, DeviceError> {
         // Candidates were counted in it, and where memory was refused there was a try before.
         self.counts.zero(&session.stream)?;
@@ -238,7 +242,8 @@ impl DensifyWork {
     fn new(
         session: &Session,
         model: &Model,
-        (births, wanted): (usize, usize),
+        births: usize,
+        wanted: usize,
         thresholds: &Thresholds,
     ) -> Result<Self, DeviceError> {
         let sizes =
@@ -260,7 +265,7 @@ impl DensifyWork {
     ) -> Result<(), DeviceError> {
         let stream = &session.stream;
         self.flags.zero(stream)?;
-        mark(session, model, thresholds, (self.flags.write(), self.counts.write()))?;
+        mark(session, model, thresholds, self.flags.write(), self.counts.write())?;
         // Of more candidates than that, some would be written behind the end of the lists.
         let DensityCounts { clones, splits, .. } = read(session, &self.counts)?;
         let found = clones as usize + splits as usize;
@@ -382,7 +387,8 @@ impl DensifyWork {
         let at_once = MOVED_WORDS as usize / (columns(model) * LANES);
         let end = rows.div_ceil(LANES);
         for block in (first..end).step_by(at_once) {
-            self.compact_chunk(session, model, (block, at_once.min(end - block)), survivors)?;
+            let blocks = block..block + at_once.min(end - block);
+            self.compact_chunk(session, model, blocks, survivors)?;
         }
         if !survivors.is_multiple_of(LANES) {
             let threads = columns(model) * LANES;
@@ -401,7 +407,7 @@ impl DensifyWork {
         &mut self,
         session: &Session,
         model: &mut Model,
-        (first, blocks): (usize, usize),
+        blocks: Range<usize>,
         survivors: usize,
     ) -> Result<(), DeviceError> {
         let Session { kernels, stream, .. } = session;
@@ -409,17 +415,17 @@ impl DensifyWork {
             flags: self.flags.read(),
             ranks: self.ranks.read(),
             scratch: self.rows.write(),
-            first_block: count_u32(first)?,
-            blocks: count_u32(blocks)?,
+            first_block: count_u32(blocks.start)?,
+            blocks: count_u32(blocks.len())?,
             rows: count_u32(model.len())?,
             survivors: count_u32(survivors)?,
             widths: model.kernel_widths(),
             tables: model.tables(),
         };
         let threads_a_block = COMPACT_SLICES as usize * LANES;
-        kernels.gather.over(stream, blocks * threads_a_block, &args)?;
+        kernels.gather.over(stream, blocks.len() * threads_a_block, &args)?;
         // They may begin and end in mid-block.
-        kernels.scatter.over(stream, (blocks + 1) * threads_a_block, &args)
+        kernels.scatter.over(stream, (blocks.len() + 1) * threads_a_block, &args)
     }
 }
 

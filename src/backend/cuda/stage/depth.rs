@@ -13,9 +13,11 @@ use crate::backend::cuda::session::Session;
 /// absolute errors in the status; does nothing and says so where there is no map.
 pub(crate) fn compare(
     session: &mut Session,
-    (inverse_depths, camera): (&Block<f32>, &Camera),
+    inverse_depths: &Block<f32>,
+    camera: &Camera,
     target: &Target,
-    (weight, d_inverse_depths): (f64, &mut Block<f32>),
+    weight: f64,
+    d_inverse_depths: &mut Block<f32>,
 ) -> Result<bool, DeviceError> {
     if target.size() != camera.size {
         return Err(DeviceError::TargetSize { target_px: target.size(), view_px: camera.size });

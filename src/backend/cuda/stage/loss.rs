@@ -49,7 +49,8 @@ impl LossCounts {
 /// Adds up the terms of an image's colours, and leaves their gradient in `d_image`.
 pub(crate) fn loss(
     session: &mut Session,
-    (image, camera): (&Block<f32>, &Camera),
+    image: &Block<f32>,
+    camera: &Camera,
     target: &Target,
     terms: &Terms,
     d_image: &mut Block<f32>,
@@ -63,18 +64,19 @@ pub(crate) fn loss(
             d_values[value.place as usize] = f32::of(d_mean / counts.over(value.over));
         }
     }
-    launch(session, (image, camera), target, (d_values, Some(d_image)))?;
+    launch(session, image, camera, target, d_values, Some(d_image))?;
     session.timers.end(&begun, &session.stream)
 }
 
 /// The metrics of an image clamped to 0..1. Waits for the device.
 pub(crate) fn measure(
     session: &mut Session,
-    (image, camera): (&Block<f32>, &Camera),
+    image: &Block<f32>,
+    camera: &Camera,
     target: &Target,
 ) -> Result<Measured, DeviceError> {
     session.status.clear_sums(&session.stream)?;
-    launch(session, (image, camera), target, ([0.0; TERM_VALUES as usize], None))?;
+    launch(session, image, camera, target, [0.0; TERM_VALUES as usize], None)?;
     let sums = session.status.report(&session.heap, &session.stream)?.read()?;
     let (counts, sum) = (LossCounts::of(camera.size), |place: u32| sums[place as usize]);
     Ok(Measured {
@@ -87,9 +89,11 @@ pub(crate) fn measure(
 /// Without `d_image` the image is clamped to 0..1 first.
 fn launch(
     session: &mut Session,
-    (image, camera): (&Block<f32>, &Camera),
+    image: &Block<f32>,
+    camera: &Camera,
     target: &Target,
-    (d_values, d_image): ([f32; TERM_VALUES as usize], Option<&mut Block<f32>>),
+    d_values: [f32; TERM_VALUES as usize],
+    d_image: Option<&mut Block<f32>>,
 ) -> Result<(), DeviceError> {
     if target.size() != camera.size {
         return Err(DeviceError::TargetSize { target_px: target.size(), view_px: camera.size });

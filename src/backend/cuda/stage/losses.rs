@@ -31,7 +31,8 @@ impl PendingLosses {
     pub(crate) fn of_samples(
         report: Report,
         terms: Vec<Weighted>,
-        (seen, samples): (usize, u32),
+        seen: usize,
+        samples: u32,
     ) -> Self {
         Self::new(report, terms, |over| match over {
             Over::Seen => seen.max(1) as f64,

@@ -14,7 +14,7 @@ use crate::backend::cuda::session::Session;
 use crate::layout::{LPIPS_FEATURES, LPIPS_SUMS, LPIPS_WEIGHTS};
 use crate::memory::Bytes;
 use crate::perceptual::{
-    COMPARED, Convolution, Layer, LayerKind, LayerSizes, LpipsNet, LpipsWeights,
+    COMPARED, Convolution, Layer, LayerKind, LayerSizes, LpipsNet, LpipsWeights, StripPlace,
 };
 
 /// Both images.
@@ -74,7 +74,8 @@ fn in_order(given: &Convolution) -> Vec<f32> {
 pub(crate) fn perceive(
     session: &Session,
     net: &LpipsModel,
-    (image, camera): (&Block<f32>, &Camera),
+    image: &Block<f32>,
+    camera: &Camera,
     target: &Target,
 ) -> Result<f64, DeviceError> {
     let size = camera.size;
@@ -86,8 +87,9 @@ pub(crate) fn perceive(
     let Room { mut sums, mut features, strips } = Room::take(&session.heap, &sizes)?;
     sums.zero(&session.stream)?;
     target.wait(&session.stream)?;
-    for strip in 0..strips {
-        let rows = sizes.rows((strip, strips));
+    for index in 0..strips {
+        let strip = StripPlace { index, count: strips };
+        let rows = sizes.rows(strip);
         let [_, width, _] = sizes.size(0);
         let pixels = u64::from(width) * u64::from(rows[0].end - rows[0].start);
         let args = LpipsInputArgs {
@@ -102,7 +104,7 @@ pub(crate) fn perceive(
         };
         let threads = count(pixels)?;
         session.kernels.lpips_input.over(&session.stream, threads, &args)?;
-        run_layers(session, net, &sizes, (strip, strips), (&mut features, &mut sums))?;
+        run_layers(session, net, &sizes, strip, &mut features, &mut sums)?;
     }
     target.used(&session.stream)?;
     let mut found = [0.0; COMPARED];
@@ -120,8 +122,9 @@ fn run_layers(
     session: &Session,
     net: &LpipsModel,
     sizes: &LayerSizes,
-    strip: (u32, u32),
-    (features, sums): (&mut [Block<f32>; 2], &mut Block<f64>),
+    strip: StripPlace,
+    features: &mut [Block<f32>; 2],
+    sums: &mut Block<f64>,
 ) -> Result<(), DeviceError> {
     let Session { stream, kernels, .. } = session;
     let rows = sizes.rows(strip);
@@ -135,7 +138,7 @@ fn run_layers(
         let args = LpipsLayerArgs {
             input: input.read(),
             output: output.write(),
-            ..of_layer(layer, sizes, (at, &rows))
+            ..of_layer(layer, sizes, at, &rows)
         };
         let tiles = |pixels: u32| plane.div_ceil(pixels.into()) * IMAGES;
         match layer.kind {
@@ -173,7 +176,8 @@ fn run_layers(
 fn of_layer<'a>(
     layer: &Layer,
     sizes: &LayerSizes,
-    (at, rows): (usize, &[std::ops::Range<u32>]),
+    at: usize,
+    rows: &[std::ops::Range<u32>],
 ) -> LpipsLayerArgs<'a> {
     let [inputs, input_width, input_height] = sizes.size(at);
     let [outputs, output_width, _] = sizes.size(at + 1);

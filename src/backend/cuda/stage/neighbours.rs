@@ -100,7 +100,7 @@ pub(crate) fn neighbours<P: Primitive>(
         let row_from_place = ordered_rows(session, model, &sizes)?;
         let tree = Tree::over(session, model, &row_from_place, &sizes)?;
         drop(row_from_place);
-        tree.search(session, (count, rows.write()))?;
+        tree.search(session, count, rows.write())?;
     }
     let rows_version = model.rows_version().clone();
     Ok(NearestLists { count, len, rows, rows_version, primitive: PhantomData })
@@ -221,11 +221,7 @@ impl Tree {
         Ok(Self { placed, boxes, levels })
     }
 
-    fn search(
-        &self,
-        session: &Session,
-        (count, near): (u32, Out<'_, u32>),
-    ) -> Result<(), DeviceError> {
+    fn search(&self, session: &Session, count: u32, near: Out<'_, u32>) -> Result<(), DeviceError> {
         let Session { stream, kernels, .. } = session;
         let mut args = NearestArgs {
             placed: self.placed.read(),

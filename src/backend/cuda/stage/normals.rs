@@ -18,7 +18,8 @@ use crate::layout::Wants;
 pub(crate) fn add_features<P: CudaPrimitive>(
     session: &Session,
     model: &Model<P>,
-    (camera, wants): (&Camera, &Wants),
+    camera: &Camera,
+    wants: &Wants,
     splats: &mut Splats,
 ) -> Result<(), DeviceError> {
     let gaussians = model.len();
@@ -42,8 +43,10 @@ pub(crate) fn add_features<P: CudaPrimitive>(
 /// Compares the maps' normals with those of the maps' depths, and leaves the gradients of both.
 pub(crate) fn compare(
     session: &mut Session,
-    (surface, camera): (&Block<f32>, &Camera),
-    (weight, by_opacity): (f64, bool),
+    surface: &Block<f32>,
+    camera: &Camera,
+    weight: f64,
+    by_opacity: bool,
     d_surface: &mut Block<f32>,
 ) -> Result<(), DeviceError> {
     let begun = session.timers.begin(Stage::Loss, &session.stream)?;

@@ -25,7 +25,8 @@ pub struct Call {
 pub(crate) fn probe(
     session: &Session,
     call: Call,
-    (view, settings): (&View, &Drawing),
+    view: &View,
+    settings: &Drawing,
     inputs: &[f32],
 ) -> Result<Vec<f32>, DeviceError> {
     let rows = inputs.len() / call.inputs;

@@ -5,6 +5,7 @@ use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::device::stream::Stream;
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer, Carve, Heap, Piece};
+use crate::backend::cuda::memory::status::SplatCounts;
 use crate::backend::cuda::model::tables::{Model, SH, SH_FIRST, SH_SECOND};
 use crate::backend::cuda::primitive::CudaPrimitive;
 use crate::backend::cuda::session::Session;
@@ -112,6 +113,15 @@ impl<'a> Order<'a> {
     }
 }
 
+/// A view as it is drawn.
+#[derive(Clone, Copy)]
+pub(crate) struct DrawnView<'a> {
+    /// From where.
+    pub(crate) camera: &'a Camera,
+    /// What of it.
+    pub(crate) settings: &'a Drawing,
+}
+
 /// The view as the kernels take it.
 pub(crate) fn camera(view: &View, settings: &Drawing) -> Result<Camera, DeviceError> {
     let size = [view.camera.width, view.camera.height];
@@ -121,7 +131,7 @@ pub(crate) fn camera(view: &View, settings: &Drawing) -> Result<Camera, DeviceEr
         return Err(DeviceError::ImageTooLarge { size });
     }
     let point = viewpoint::<f32>(view, settings.near, settings.screen_filter);
-    let [(low_x, high_x), (low_y, high_y)] = point.guard();
+    let [along_x, along_y] = point.guard();
     let mut rotation = [0.0; 9];
     rotation.copy_from_slice(point.rotation.as_flattened());
     Ok(Camera {
@@ -130,7 +140,7 @@ pub(crate) fn camera(view: &View, settings: &Drawing) -> Result<Camera, DeviceEr
         centre_world: point.centre_world,
         focal_px: point.focal_px,
         centre_px: point.centre_px,
-        guard: [low_x, high_x, low_y, high_y],
+        guard: [along_x.low, along_x.high, along_y.low, along_y.high],
         size,
         tiles: size.map(|side| side.div_ceil(TILE)),
         near: point.near,
@@ -162,7 +172,8 @@ pub(crate) fn forward<P: CudaPrimitive>(
     let mut room = sizes(session.most_visible);
     let mut projected = Projected::reserve(&session.heap, &room)?;
     loop {
-        let (instances, visible) = launch(session, model, camera, (sh_degree, &mut projected))?;
+        let SplatCounts { instances, visible } =
+            launch(session, model, camera, sh_degree, &mut projected)?;
         if visible as u64 <= room.capacity {
             let Projected { splat_from_gaussian, splats } = projected;
             return Ok(Splats {
@@ -185,8 +196,9 @@ fn launch<P: CudaPrimitive>(
     session: &mut Session,
     model: &Model<P>,
     camera: &Camera,
-    (sh_degree, projected): (u32, &mut Projected<Heap>),
-) -> Result<(u64, usize), DeviceError> {
+    sh_degree: u32,
+    projected: &mut Projected<Heap>,
+) -> Result<SplatCounts, DeviceError> {
     let gaussians = model.len();
     let begun = session.timers.begin(Stage::Project, &session.stream)?;
     session.status.clear_counts(&session.stream)?;

@@ -10,8 +10,17 @@ use crate::backend::cuda::session::Session;
 use crate::layout::DENSITY_DIGITS;
 use crate::math::quantile::{between, place};
 
-/// Lowest bit and width of each digit, from the highest down: all bits but the sign.
-const PASSES: [(u32, u32); 3] = [(20, 11), (10, 10), (0, 10)];
+/// A digit of a number: some of its bits.
+struct Digit {
+    /// The lowest of them.
+    shift: u32,
+    /// How many.
+    width: u32,
+}
+
+/// The digits from the highest down: all bits but the sign.
+const PASSES: [Digit; 3] =
+    [Digit { shift: 20, width: 11 }, Digit { shift: 10, width: 10 }, Digit { shift: 0, width: 10 }];
 
 /// Blocks of a pass: each has all counts to add up.
 const MOST_BLOCKS: usize = 512;
@@ -40,7 +49,7 @@ fn select(
 ) -> Result<f32, DeviceError> {
     let (mut known, mut prefix) = (0, 0);
     let mut host = [0; DIGITS as usize];
-    for (shift, width) in PASSES {
+    for Digit { shift, width } in PASSES {
         let digit = (1 << width) - 1;
         counts.zero(&session.stream)?;
         let args = DigitsArgs {
@@ -85,7 +94,7 @@ mod tests {
 
     #[test]
     fn digits_cover_all_bits_but_the_sign() {
-        let covered = PASSES.iter().fold(0_u32, |bits, (shift, width)| {
+        let covered = PASSES.iter().fold(0_u32, |bits, Digit { shift, width }| {
             assert!(1 << width <= DIGITS);
             bits | ((1 << width) - 1) << shift
         });

@@ -70,7 +70,7 @@ impl MultinomialSampler {
         if model.is_empty() || copies == 0 {
             return Ok(None);
         }
-        let mut sampler = Self::new(session, (model.len(), copies), rule)?;
+        let mut sampler = Self::new(session, model.len(), copies, rule)?;
         sampler.weigh(session, model)?;
         if rule.is_over_the_dead() {
             sort::inclusive_sum(&session.heap, &session.stream, &mut sampler.sources)?;
@@ -103,7 +103,8 @@ impl MultinomialSampler {
 
     fn new(
         session: &Session,
-        (rows, copies): (usize, usize),
+        rows: usize,
+        copies: usize,
         rule: DrawRule,
     ) -> Result<Self, DeviceError> {
         let sizes = DrawSizes { rows: rows as u64, copies: copies as u64 };

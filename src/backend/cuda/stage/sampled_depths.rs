@@ -33,7 +33,8 @@ impl DepthMap {
     /// Of a view's surface maps.
     pub(crate) fn new(
         session: &Session,
-        (splats, sizes): (&Splats, &ViewSizes),
+        splats: &Splats,
+        sizes: &ViewSizes,
         surface: &Block<f32>,
     ) -> Result<Self, DeviceError> {
         let (heap, stream) = (&session.heap, &session.stream);
@@ -58,7 +59,8 @@ impl DepthMap {
         &self,
         session: &Session,
         model: &Model<P>,
-        (splats, camera): (&Splats, &Camera),
+        splats: &Splats,
+        camera: &Camera,
     ) -> Result<Sampled, DeviceError> {
         let (heap, stream, gaussians) = (&session.heap, &session.stream, model.len());
         let NearRows { mut rows, mut total, mut masks, counts: [mut counts, mut firsts] } =

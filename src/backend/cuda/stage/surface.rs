@@ -43,7 +43,8 @@ pub(crate) struct SampledView<'a> {
 pub(crate) fn regularise<P: CudaPrimitive>(
     session: &mut Session,
     model: &Model<P>,
-    (sampled_view, near): (SampledView<'_>, Option<&NearestLists<P>>),
+    sampled_view: SampledView<'_>,
+    near: Option<&NearestLists<P>>,
     geometry: &mut Option<Block<f32>>,
     terms: &Terms,
 ) -> Result<PendingLosses, DeviceError> {
@@ -71,21 +72,22 @@ pub(crate) fn regularise<P: CudaPrimitive>(
             None
         };
         let near_surface =
-            depth_map.map(|map| map.near(session, model, (splats, camera))).transpose()?;
+            depth_map.map(|map| map.near(session, model, splats, camera)).transpose()?;
         if let Some(rows) = rows.as_ref().filter(|_| entropy_weight != 0.0) {
-            regularise_entropy(session, model, rows, (entropy_weight, d_geometry))?;
+            regularise_entropy(session, model, rows, entropy_weight, d_geometry)?;
         }
         let of = match (depth_map, &near_surface, &rows) {
             (Some(map), Some(sampled), _) => Some(SampleSource::Shown(map, sampled)),
             (.., rows) => rows.as_ref().map(SampleSource::Seen),
         };
         if let (Some(near), Some(of)) = (near, of) {
-            regularise_samples(session, model, (of, near, camera), (terms, d_geometry))?;
+            let samples = SampleInputs { of, near, camera };
+            regularise_samples(session, model, samples, terms, d_geometry)?;
         }
     }
     let report = session.status.report(&session.heap, &session.stream)?;
     let active = terms.active_at(At::Samples).copied().collect();
-    Ok(PendingLosses::of_samples(report, active, (splats.visible, terms.samples.count)))
+    Ok(PendingLosses::of_samples(report, active, splats.visible, terms.samples.count))
 }
 
 /// Gradients of all Gaussians' geometry that nothing was added to.
@@ -134,7 +136,8 @@ fn regularise_entropy<P: CudaPrimitive>(
     session: &mut Session,
     model: &Model<P>,
     rows: &Block<u32>,
-    (weight, d_geometry): (f64, &mut Block<f32>),
+    weight: f64,
+    d_geometry: &mut Block<f32>,
 ) -> Result<(), DeviceError> {
     let args = EntropyArgs {
         geometry: model.geometry(),
@@ -156,21 +159,39 @@ enum SampleSource<'a> {
     Shown(&'a DepthMap, &'a Sampled),
 }
 
+/// What samples of a view are taken from.
+struct SampleInputs<'a, P> {
+    of: SampleSource<'a>,
+    /// The neighbours of all Gaussians.
+    near: &'a NearestLists<P>,
+    camera: &'a Camera,
+}
+
 fn regularise_samples<P: CudaPrimitive>(
     session: &mut Session,
     model: &Model<P>,
-    from: (SampleSource<'_>, &NearestLists<P>, &Camera),
-    (terms, d_geometry): (&Terms, &mut Block<f32>),
+    from: SampleInputs<'_, P>,
+    terms: &Terms,
+    d_geometry: &mut Block<f32>,
 ) -> Result<(), DeviceError> {
     let sums = session.status.surface();
+    let of = from.of;
     let plain = samples(model, from, terms)?;
     let args = RegulariseArgs { d_geometry: d_geometry.write(), sums, ..plain };
     let kernels = &session.kernels;
-    let kernels = match from.0 {
+    let kernels = match of {
         SampleSource::Seen(_) => [&kernels.regularise_16, &kernels.regularise_32],
         SampleSource::Shown(..) => [&kernels.regularise_shown_16, &kernels.regularise_shown_32],
     };
     take_samples(&session.stream, kernels, &args)
+}
+
+/// The depths that a view shows.
+#[derive(Clone, Copy)]
+pub(crate) struct ShownDepths<'a> {
+    pub(crate) splats: &'a Splats,
+    pub(crate) camera: &'a Camera,
+    pub(crate) map: &'a DepthMap,
 }
 
 /// Adds the gradient of the depths that a view shows, where samples' distances are compared with them,
@@ -178,15 +199,18 @@ fn regularise_samples<P: CudaPrimitive>(
 pub(crate) fn compare_depths<P: CudaPrimitive>(
     session: &Session,
     model: &Model<P>,
-    (splats, camera, map): (&Splats, &Camera, &DepthMap),
-    (near, terms): (&NearestLists<P>, &Terms),
+    shown: ShownDepths<'_>,
+    near: &NearestLists<P>,
+    terms: &Terms,
     d_surface: &mut Block<f32>,
 ) -> Result<(), DeviceError> {
+    let ShownDepths { splats, camera, map } = shown;
     if splats.visible == 0 {
         return Ok(());
     }
-    let sampled = &map.near(session, model, (splats, camera))?;
-    let plain = samples(model, (SampleSource::Shown(map, sampled), near, camera), terms)?;
+    let sampled = &map.near(session, model, splats, camera)?;
+    let from = SampleInputs { of: SampleSource::Shown(map, sampled), near, camera };
+    let plain = samples(model, from, terms)?;
     let args = RegulariseArgs { d_surface: d_surface.write(), ..plain };
     let kernels = &session.kernels;
     take_samples(&session.stream, [&kernels.compare_shown_16, &kernels.compare_shown_32], &args)
@@ -195,7 +219,7 @@ pub(crate) fn compare_depths<P: CudaPrimitive>(
 /// The samples that the terms need; nothing is added to.
 fn samples<'a, P: CudaPrimitive>(
     model: &'a Model<P>,
-    (of, near, camera): (SampleSource<'a>, &'a NearestLists<P>, &Camera),
+    SampleInputs { of, near, camera }: SampleInputs<'a, P>,
     terms: &Terms,
 ) -> Result<RegulariseArgs<'a>, DeviceError> {
     let SampleRule { count, seed, iteration } = terms.samples;

@@ -90,8 +90,8 @@ impl<P: CudaPrimitive> Render<P> for Cuda {
         // What earlier views of a batch left.
         let earlier = self.session.heap.live_scratch();
         let frame = self.draw(model, view, &Drawing::trained(settings, wants))?;
-        let memory = (&self.session.heap, &self.ladder);
-        self.high_water.observe(&frame, model.len(), earlier, memory);
+        let (heap, ladder) = (&self.session.heap, &self.ladder);
+        self.high_water.observe(&frame, model.len(), earlier, heap, ladder);
         Ok(frame)
     }
 

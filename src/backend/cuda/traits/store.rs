@@ -32,8 +32,9 @@ impl<P: CudaPrimitive> Store<P> for Cuda {
         let mut staging = Staging::new(&self.session)?;
         for rows in chunks(count) {
             let chunk = source.read(rows.clone())?;
-            let chunk = (rows.start, &chunk);
-            self.with_room(|session| transfer::write(session, &mut model, chunk, &mut staging))?;
+            self.with_room(|session| {
+                transfer::write(session, &mut model, rows.start, &chunk, &mut staging)
+            })?;
         }
         Ok(model)
     }
@@ -95,14 +96,12 @@ impl<P: CudaPrimitive> Store<P> for Cuda {
         }
         session.heap.update_foreign_use()?;
         model.trim()?;
-        let mut granted =
-            growth::births(high_water, (model, wish), images, (&session.heap, ladder));
+        let mut granted = growth::births(high_water, model, wish, images, &session.heap, ladder);
         if granted < wish && ladder.comes_before(Rung::Compact, Rung::Births) {
             let mut parts = Parts { images, session, model: Some(model) };
             if let Gain::Bytes(bytes) = parts.give_up(Rung::Compact, Bytes(0))? {
                 ladder.record(Rung::Compact, bytes);
-                granted =
-                    growth::births(high_water, (model, wish), images, (&session.heap, ladder));
+                granted = growth::births(high_water, model, wish, images, &session.heap, ladder);
             }
         }
         let each = model.bytes().into_iter().sum::<Bytes>().0 / model.len().max(1) as u64;

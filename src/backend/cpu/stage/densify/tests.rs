@@ -42,7 +42,7 @@ fn scored(model: &Model<f32>) -> Candidates {
 fn densify(model: &mut Model<f32>, keep: &Keep, births: usize) -> Edited {
     let selected = select(model, &scored(model), births).unwrap();
     let key = Stream::new(3, 600, Purpose::Split).key();
-    edit(model, &selected, (&Grow::SplitRandom { shrink: 1.6, key }, keep))
+    edit(model, &selected, &Grow::SplitRandom { shrink: 1.6, key }, keep)
 }
 
 const ALL: usize = usize::MAX;
@@ -75,7 +75,7 @@ fn statistics_are_gradient_norms_in_half_images_and_fade_near_the_camera() {
         };
         for _ in 0..2 {
             let settings = Drawing { observe: Some(statistics), fade_depth, ..Drawing::DEFAULT };
-            observe(&mut model, &splats, &[gradient], ([4, 2], &settings));
+            observe(&mut model, &splats, &[gradient], [4, 2], &settings);
         }
         assert_eq!(model.views_seen, [0, 2]);
         (model.gradient_norm_sums, model.absolute_norm_sums)
@@ -171,7 +171,7 @@ fn large_ones_may_be_copied_too_and_candidates_of_another_model_are_refused() {
     let mut model = model(&[(0.05, 0.9), (0.5, 0.9)]);
     let candidates = scored(&model);
     let selected = select(&model, &candidates, ALL).unwrap();
-    let done = edit(&mut model, &selected, (&Grow::Copy, &KEEP));
+    let done = edit(&mut model, &selected, &Grow::Copy, &KEEP);
     assert_eq!(done, Edited { copied: 2, ..Edited::default() });
     assert_eq!(model.row(Parameter::Means, 3), model.row(Parameter::Means, 1));
     let stale = select(&model, &candidates, ALL);

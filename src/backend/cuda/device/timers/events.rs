@@ -12,10 +12,21 @@ pub struct Timers {
 }
 
 struct Pool {
-    /// Start and end.
-    pairs: Vec<(Event, Event)>,
+    pairs: Vec<EventPair>,
     /// The stages that the first pairs belong to.
     stages: Vec<Stage>,
+}
+
+/// The events around a stage.
+struct EventPair {
+    start: Event,
+    end: Event,
+}
+
+impl EventPair {
+    fn new() -> Result<Self, DeviceError> {
+        Ok(Self { start: Event::timed()?, end: Event::timed()? })
+    }
 }
 
 /// A stage that has begun and must be ended.
@@ -32,9 +43,7 @@ impl Timers {
 
     /// Times, with events for `stages` stages made beforehand.
     pub fn on(stages: usize) -> Result<Self, DeviceError> {
-        let pairs = (0..stages)
-            .map(|_| Ok((Event::timed()?, Event::timed()?)))
-            .collect::<Result<_, DeviceError>>()?;
+        let pairs = (0..stages).map(|_| EventPair::new()).collect::<Result<_, DeviceError>>()?;
         let pool = Pool { pairs, stages: Vec::with_capacity(stages) };
         Ok(Self { pool: Some(RefCell::new(pool)) })
     }
@@ -45,12 +54,11 @@ impl Timers {
         let mut pool = pool.borrow_mut();
         let index = pool.stages.len();
         if index == pool.pairs.len() {
-            let pair = (Event::timed()?, Event::timed()?);
-            pool.pairs.push(pair);
+            pool.pairs.push(EventPair::new()?);
         }
-        pool.pairs[index].0.record(stream)?;
+        pool.pairs[index].start.record(stream)?;
         // Until the end is recorded, `take` finds the beginning there.
-        pool.pairs[index].1.record(stream)?;
+        pool.pairs[index].end.record(stream)?;
         pool.stages.push(stage);
         Ok(Begun { pair: Some(index) })
     }
@@ -58,7 +66,7 @@ impl Timers {
     /// The stage ends with the last work that is queued on the stream.
     pub fn end(&self, begun: &Begun, stream: &Stream) -> Result<(), DeviceError> {
         match (&self.pool, begun.pair) {
-            (Some(pool), Some(index)) => pool.borrow().pairs[index].1.record(stream),
+            (Some(pool), Some(index)) => pool.borrow().pairs[index].end.record(stream),
             _ => Ok(()),
         }
     }
@@ -70,7 +78,7 @@ impl Timers {
         let mut pool = pool.borrow_mut();
         let stages = std::mem::take(&mut pool.stages);
         let mut sums = Stage::ALL.map(|stage| (stage, None));
-        for (stage, (start, end)) in stages.into_iter().zip(&pool.pairs) {
+        for (stage, EventPair { start, end }) in stages.into_iter().zip(&pool.pairs) {
             end.synchronize()?;
             let ms = end.ms_since(start)?;
             for (_, sum) in sums.iter_mut().filter(|(found, _)| *found == stage) {

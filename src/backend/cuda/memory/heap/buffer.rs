@@ -7,6 +7,15 @@ use crate::abi::{In, Out, Plain};
 use crate::backend::DeviceError;
 use crate::backend::cuda::device::stream::Stream;
 
+/// A part of the device's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceRange {
+    /// Where it begins.
+    pub address: u64,
+    /// Its length.
+    pub bytes: usize,
+}
+
 /// Values of one type in a row on the device.
 ///
 /// # Safety
@@ -47,7 +56,7 @@ pub unsafe trait Buffer {
         first: usize,
         values: &[Self::Item],
     ) -> Result<(), DeviceError> {
-        let (address, bytes) =
+        let DeviceRange { address, bytes } =
             self.place("upload", &(first..first.saturating_add(values.len())))?;
         if bytes == 0 {
             return Ok(());
@@ -65,14 +74,14 @@ pub unsafe trait Buffer {
         values: &mut [Self::Item],
     ) -> Result<(), DeviceError> {
         let range = first..first.saturating_add(values.len());
-        let (address, bytes) = self.place("download", &range)?;
+        let DeviceRange { address, bytes } = self.place("download", &range)?;
         if bytes == 0 {
             return Ok(());
         }
         // SAFETY: the range is the buffer's, any bits are a value, and `values` outlives the copy
         // awaited below.
         unsafe {
-            stream.queue().download(values.as_mut_ptr().cast(), (self.label(), address), bytes)
+            stream.queue().download(values.as_mut_ptr().cast(), self.label(), address, bytes)
         }?;
         stream.synchronize()
     }
@@ -82,9 +91,11 @@ pub unsafe trait Buffer {
         &mut self,
         stream: &Stream,
         first: usize,
-        (values, range): (&Pinned<Self::Item>, Range<usize>),
+        values: &Pinned<Self::Item>,
+        range: Range<usize>,
     ) -> Result<(), DeviceError> {
-        let (address, bytes) = self.place("upload", &(first..first.saturating_add(range.len())))?;
+        let DeviceRange { address, bytes } =
+            self.place("upload", &(first..first.saturating_add(range.len())))?;
         let source = values.part(&range)?;
         if bytes == 0 {
             return Ok(());
@@ -102,14 +113,14 @@ pub unsafe trait Buffer {
         range: Range<usize>,
         values: &mut Pinned<Self::Item>,
     ) -> Result<(), DeviceError> {
-        let (address, bytes) = self.place("download", &range)?;
+        let DeviceRange { address, bytes } = self.place("download", &range)?;
         let target = values.part(&(0..range.len()))?;
         if bytes == 0 {
             return Ok(());
         }
         // SAFETY: both ranges hold as many bytes, any bits are a value, and `values` is not
         // touched until the event that follows.
-        unsafe { stream.queue().download(target, (self.label(), address), bytes) }?;
+        unsafe { stream.queue().download(target, self.label(), address, bytes) }?;
         values.busy_until_now(stream)
     }
 
@@ -118,10 +129,12 @@ pub unsafe trait Buffer {
         &mut self,
         stream: &Stream,
         first: usize,
-        (source, range): (&B, Range<usize>),
+        source: &B,
+        range: Range<usize>,
     ) -> Result<(), DeviceError> {
-        let (to, bytes) = self.place("copy", &(first..first.saturating_add(range.len())))?;
-        let (from, _) = source.place("copy", &range)?;
+        let DeviceRange { address: to, bytes } =
+            self.place("copy", &(first..first.saturating_add(range.len())))?;
+        let from = source.place("copy", &range)?.address;
         if bytes == 0 {
             return Ok(());
         }
@@ -151,7 +164,7 @@ pub unsafe trait Buffer {
         range: Range<usize>,
         byte: u8,
     ) -> Result<(), DeviceError> {
-        let (address, bytes) = self.place("fill", &range)?;
+        let DeviceRange { address, bytes } = self.place("fill", &range)?;
         if bytes == 0 {
             return Ok(());
         }
@@ -159,8 +172,8 @@ pub unsafe trait Buffer {
         unsafe { stream.queue().fill(address, byte, bytes) }
     }
 
-    /// Address and bytes of a range, which must lie within.
-    fn place(&self, call: &'static str, range: &Range<usize>) -> Result<(u64, usize), DeviceError> {
+    /// Where a range lies, which must be within.
+    fn place(&self, call: &'static str, range: &Range<usize>) -> Result<DeviceRange, DeviceError> {
         if range.start > range.end || range.end > self.len() {
             return Err(DeviceError::Driver {
                 call,
@@ -172,6 +185,7 @@ pub unsafe trait Buffer {
             });
         }
         let size = size_of::<Self::Item>();
-        Ok((self.address() + (range.start * size) as u64, range.len() * size))
+        let address = self.address() + (range.start * size) as u64;
+        Ok(DeviceRange { address, bytes: range.len() * size })
     }
 }

@@ -18,7 +18,7 @@ pub(in crate::backend::cuda) mod trace;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 
-pub use buffer::Buffer;
+pub use buffer::{Buffer, DeviceRange};
 pub use pinned::Pinned;
 pub use region::Region;
 pub use scratch::{Block, Carve, Piece};

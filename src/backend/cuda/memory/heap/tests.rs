@@ -4,7 +4,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::fake::{FakeDevice, GRANULE};
-use super::{Block, Buffer as _, Heap, Region};
+use super::{Block, Buffer as _, DeviceRange, Heap, Region};
 use crate::abi::Plain;
 use crate::backend::DeviceError;
 use crate::layout::{Replay, Slot, Source};
@@ -296,14 +296,14 @@ fn a_range_outside_of_a_buffer_is_an_error() {
     let (_device, heap) = heap(true, CAPACITY);
     let mut region = region::<u32>(&heap, "sh").unwrap();
     region.grow(10).unwrap();
-    assert_eq!(region.place("read", &(7..10)).unwrap(), (region.address() + 28, 12));
+    let expected = DeviceRange { address: region.address() + 28, bytes: 12 };
+    assert_eq!(region.place("read", &(7..10)).unwrap(), expected);
     assert!(region.place("read", &(10..10)).is_ok());
     let backwards = std::ops::Range { start: 11, end: 10 };
     for (range, text) in [(7..11, "7..11"), (backwards, "11..10")] {
-        assert_eq!(
-            region.place("read", &range).unwrap_err().to_string(),
-            format!("read failed: `sh` holds 10 values, but {text} were requested")
-        );
+        let error = region.place("read", &range).unwrap_err();
+        let expected = format!("read failed: `sh` holds 10 values, but {text} were requested");
+        assert_eq!(error.to_string(), expected);
     }
 }
 

@@ -212,7 +212,8 @@ pub(super) fn too_many(call: &'static str, n: u64) -> DeviceError {
 /// what is planned, and there is no call.
 pub(super) fn with_scratch(
     name: &'static str,
-    (heap, stream): (&Heap, &Stream),
+    heap: &Heap,
+    stream: &Stream,
     planned: u64,
     mut call: impl FnMut(*mut c_void, &mut usize, CUstream) -> c_int,
 ) -> Result<(), DeviceError> {
