@@ -138,14 +138,14 @@ pointer! {
 }
 
 /// A field as the macro sees it: its documentation, declaration, name and offset.
-pub(super) type Field = (&'static [&'static str], String, &'static str, usize);
+pub(super) type DeclaredField = (&'static [&'static str], String, &'static str, usize);
 
 /// The C++ text of a struct.
 pub(super) fn print_struct(
     name: &str,
     docs: &[&str],
     (size, align): (usize, usize),
-    fields: &[Field],
+    fields: &[DeclaredField],
 ) -> String {
     let mut text = format!("\n{}struct {name} {{\n", comment(docs, ""));
     for (docs, declaration, ..) in fields {

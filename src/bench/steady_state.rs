@@ -20,7 +20,7 @@ pub(super) struct SteadyState<'a, B: TrainDevice> {
     device: &'a mut B,
     model: B::Model,
     feed: Feed<'a>,
-    inputs: Inputs,
+    inputs: StepInputs,
     /// What surfaces are asked for in an iteration, and the Gaussians' neighbours.
     surfaces: Option<SurfaceWork<B>>,
     /// The loss of the iteration before, read after the next is launched as in training.
@@ -30,7 +30,7 @@ pub(super) struct SteadyState<'a, B: TrainDevice> {
 }
 
 /// What a step does.
-pub(super) struct Inputs {
+pub(super) struct StepInputs {
     /// Views of a step.
     pub(super) batch_views: u32,
     pub(super) settings: RenderSettings,
@@ -41,7 +41,7 @@ pub(super) struct Inputs {
 }
 
 /// What views give the device to do.
-pub(super) struct Counted {
+pub(super) struct CountedWork {
     /// Of each view; none where the device does not count.
     pub(super) works: Vec<Work>,
     pub(super) pairs: Pairs,
@@ -61,7 +61,7 @@ impl<'a, B: TrainDevice> SteadyState<'a, B> {
         device: &'a mut B,
         model: B::Model,
         feed: Feed<'a>,
-        inputs: Inputs,
+        inputs: StepInputs,
         surfaces: Option<SurfaceWork<B>>,
     ) -> Self {
         Self { device, model, feed, inputs, surfaces, pending: None, bytes: [Bytes(0); 2] }
@@ -127,7 +127,7 @@ impl<'a, B: TrainDevice> SteadyState<'a, B> {
                 with_surface(optimize, options, (*seed, *extent), number)
             }
         };
-        let Inputs { batch_views, settings, observe, .. } = self.inputs;
+        let StepInputs { batch_views, settings, observe, .. } = self.inputs;
         let near = self.surfaces.as_ref().map(|surfaces| &surfaces.near);
         let (terms, in_batch) = (&terms, batch_views > 1);
         let inputs = ViewInputs { settings, observe, compensation: None, terms, near, in_batch };
@@ -151,8 +151,8 @@ impl<'a, B: TrainDevice> SteadyState<'a, B> {
     }
 
     /// What the views of so many steps, which are slow ones, give the device to do.
-    pub(super) fn count(&mut self, steps: u32) -> Result<Counted, TrainError> {
-        let Inputs { settings, observe, .. } = self.inputs;
+    pub(super) fn count(&mut self, steps: u32) -> Result<CountedWork, TrainError> {
+        let StepInputs { settings, observe, .. } = self.inputs;
         let wants = Wants { observe, ..Wants::default() };
         let mut works = Vec::new();
         let mut contributing = 0;
@@ -174,7 +174,7 @@ impl<'a, B: TrainDevice> SteadyState<'a, B> {
             evaluated: Work::mean(&works).map(|work| work.pairs_evaluated),
             contributing: contributing / u64::from((steps * self.inputs.batch_views).max(1)),
         };
-        Ok(Counted { works, pairs })
+        Ok(CountedWork { works, pairs })
     }
 
     /// How fast the device copies, with the model where it is.

@@ -17,7 +17,7 @@ use splat::math::linalg::{
     Vec3, add, dot, length, mul_transposed, normalize, rotation, scale, sub,
 };
 use splat::math::quantile::median;
-use splat::math::random::{Purpose, Stream};
+use splat::math::random::{RandomStream, RandomUse};
 use splat::math::sigmoid;
 use splat::model::Gaussians;
 use splat::synth::Truth;
@@ -232,7 +232,7 @@ fn shown_surfaces<B: TrainDevice>(
 ) -> Vec<Shown> {
     let settings = Drawing { surface: true, ..Drawing::DEFAULT };
     let resident = device.upload(model).unwrap();
-    let stream = Stream::new(0, 0, Purpose::Sample);
+    let stream = RandomStream::new(0, 0, RandomUse::Sample);
     let mut shown = Vec::new();
     for (index, view) in views.iter().enumerate() {
         let frame = device.show(&resident, view, &settings).unwrap();

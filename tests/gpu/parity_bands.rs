@@ -10,7 +10,7 @@ use crate::common::scene::{
 use crate::common::{Draws, cuda, view};
 use splat::backend::cuda::{BandPolicy, Cuda, CudaOptions, Model};
 use splat::backend::{DeviceError, Rendered, Statistics, Terms, Work};
-use splat::dataset::{DepthMap, Image, View};
+use splat::dataset::{Image, InverseDepthMap, View};
 use splat::math::Real as _;
 use splat::memory::Bytes;
 use splat::model::Gaussians;
@@ -159,7 +159,7 @@ fn deep_shot(view: &View) -> Shot {
     let mut draws = Draws::new(71);
     let value = || u16::try_from(draws.uniform(0.0, 65_536.0).floor_i32()).unwrap();
     let values = std::iter::repeat_with(value).take(view.camera.pixels()).collect();
-    let depth = Some(DepthMap { values, scale: 3.0, offset: -0.2 });
+    let depth = Some(InverseDepthMap { values, scale: 3.0, offset: -0.2 });
     let settings = Drawing { inverse_depth: true, statistics: Statistics::Both, ..plain.settings };
     Shot { photo: Arc::new(Image { depth, ..Image::clone(&plain.photo) }), settings, ..plain }
 }

@@ -9,4 +9,5 @@
 
 mod configs;
 mod layers;
+mod names;
 mod programs;

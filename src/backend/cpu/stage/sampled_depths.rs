@@ -2,7 +2,7 @@
 
 use super::depth_map::DepthMap;
 use super::neighbours::NearestLists;
-use super::normals::Compared;
+use super::normals::ComparedNormals;
 use super::sampler::Sampler;
 use crate::abi::terms::Terms;
 use crate::backend::DeviceError;
@@ -53,7 +53,7 @@ impl<R: Real> Sampled<R> {
 /// Gradients of depth and of x and y of the normal, [height, width, 3], and of the final
 /// transmittance, [height, width], of what a frame was compared by; empty without.
 pub(crate) fn gradients<R: Real>(
-    normals: Option<Compared<R>>,
+    normals: Option<ComparedNormals<R>>,
     sampled: Option<&Sampled<R>>,
 ) -> (Vec<R>, Vec<R>) {
     let mut d_surface = normals.map_or(Vec::new(), |compared| compared.d_surface);

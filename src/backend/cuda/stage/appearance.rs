@@ -2,8 +2,8 @@
 //! its steps; and the fit of a render's colours to a photograph.
 
 use crate::abi::{
-    COLOR_SHARES, Camera, CoastArgs, ColorBwdArgs, CompensateArgs, FIT_SUMS, FitArgs, GRID_SHARES,
-    GRID_X, GRID_Y, GatherArgs, In, MoveArgs, Out,
+    COLOR_SHARES, CoastArgs, ColorBwdArgs, CompensateArgs, FIT_SUMS, FitArgs, GRID_SHARES, GRID_X,
+    GRID_Y, GatherArgs, In, MoveArgs, Out, ViewCamera,
 };
 use crate::backend::appearance_tables::{LazyTableStep, Stride};
 use crate::backend::cuda::device::error::count_u32;
@@ -102,8 +102,8 @@ impl ColorScratch {
         sizes: &ViewSizes,
         colors: ColorUse,
     ) -> Result<Self, DeviceError> {
-        let layout::ColorScratch { image, sums, map } =
-            layout::ColorScratch::reserve(heap, sizes.pixels, colors)?;
+        let layout::ColorSlots { image, sums, map } =
+            layout::ColorSlots::reserve(heap, sizes.pixels, colors)?;
         Ok(Self { image, is_there: false, sums, map })
     }
 
@@ -125,7 +125,7 @@ const FIT_WIDTH: usize = (COLOR_SHARES * FIT_SUMS) as usize;
 pub(crate) fn compensate(
     session: &Session,
     appearance: &mut ColorTables,
-    (drawn, camera, compensated): (&Block<f32>, &Camera, &mut ColorScratch),
+    (drawn, camera, compensated): (&Block<f32>, &ViewCamera, &mut ColorScratch),
     step: &TableStep,
 ) -> Result<(), DeviceError> {
     let view = step.view;
@@ -173,7 +173,7 @@ pub(crate) fn learn(
     appearance: &mut ColorTables,
     (drawn, camera, compensated, d_image): (
         &Block<f32>,
-        &Camera,
+        &ViewCamera,
         &mut ColorScratch,
         &mut Block<f32>,
     ),
@@ -244,7 +244,7 @@ pub(crate) fn learn(
 /// an affine map. Waits for the device.
 pub(crate) fn correct(
     session: &Session,
-    (drawn, camera, compensated): (&Block<f32>, &Camera, &mut ColorScratch),
+    (drawn, camera, compensated): (&Block<f32>, &ViewCamera, &mut ColorScratch),
     target: &Target,
 ) -> Result<(), DeviceError> {
     if target.size() != camera.size {

@@ -8,11 +8,11 @@ use super::bin::{self, Bins, Sorted};
 use super::blend::{self, Canvas, Pixels};
 use super::extent::{Extent, INSTANCES_MAX};
 use super::project::Splats;
-use crate::abi::Camera;
+use crate::abi::ViewCamera;
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::session::{BandPolicy, Session};
 use crate::backend::{DeviceError, Drawing};
-use crate::layout::{INSTANCES, ListSizes, Slot, Wants, need_of_list};
+use crate::layout::{INSTANCES, ListSizes, Slot, ViewRequest, need_of_list};
 use crate::memory::Bytes;
 
 /// Blocks that are taken at once for a band, at most. Without virtual memory each may be rounded up
@@ -58,7 +58,7 @@ pub(crate) struct Bands {
 pub(crate) fn draw(
     session: &Session,
     (splats, front_to_back): (&mut Splats, usize),
-    view: (&Camera, &Drawing),
+    view: (&ViewCamera, &Drawing),
     canvas: &mut Canvas,
 ) -> Result<Lists, DeviceError> {
     let whole = Extent::whole(view.0, splats.instances);
@@ -97,7 +97,7 @@ pub(crate) fn draw(
 fn draw_whole(
     session: &Session,
     (splats, front_to_back): (&mut Splats, usize),
-    (camera, settings): (&Camera, &Drawing),
+    (camera, settings): (&ViewCamera, &Drawing),
     (extent, canvas): (Extent, &mut Canvas),
 ) -> Result<Bins, DeviceError> {
     let bins = bin::list_whole(session, (splats, front_to_back), camera, extent)?;
@@ -110,7 +110,7 @@ fn draw_whole(
 fn ask_for(
     session: &Session,
     extent: &Extent,
-    (counted, wants): (Option<usize>, &Wants),
+    (counted, wants): (Option<usize>, &ViewRequest),
 ) -> Result<(), DeviceError> {
     let need = need(session, extent, (counted, wants));
     // What is needed is bounded from above, and over the budget, where others have taken what this
@@ -122,7 +122,11 @@ fn ask_for(
 }
 
 /// Bytes of the arena that it takes to list and draw. `counted` splats are counted anew.
-fn need(session: &Session, extent: &Extent, (counted, wants): (Option<usize>, &Wants)) -> u64 {
+fn need(
+    session: &Session,
+    extent: &Extent,
+    (counted, wants): (Option<usize>, &ViewRequest),
+) -> u64 {
     need_of_list(session.heap.cub_scratch(), &extent.sizes(counted), wants)
 }
 
@@ -143,7 +147,7 @@ impl Bands {
         &self,
         session: &Session,
         splats: &Splats,
-        (camera, settings): (&Camera, &Drawing),
+        (camera, settings): (&ViewCamera, &Drawing),
         canvas: &mut Canvas,
     ) -> Result<u32, DeviceError> {
         let settings = Drawing { trains: false, ..*settings };
@@ -158,7 +162,7 @@ impl Bands {
         &self,
         session: &Session,
         splats: &mut Splats,
-        (camera, settings): (&Camera, &Drawing),
+        (camera, settings): (&ViewCamera, &Drawing),
         pixels: &mut Pixels<'_>,
     ) -> Result<(), DeviceError> {
         let begun = session.timers.begin(Stage::BlendBackward, &session.stream)?;
@@ -180,8 +184,8 @@ impl Bands {
     fn each(
         &self,
         session: &Session,
-        (visible, wants): (usize, &Wants),
-        camera: &Camera,
+        (visible, wants): (usize, &ViewRequest),
+        camera: &ViewCamera,
         mut visit: impl FnMut(Extent) -> Result<(), DeviceError>,
     ) -> Result<u32, DeviceError> {
         let mut rows_most = rows_most(session.bands, camera.tiles[1]);
@@ -257,7 +261,7 @@ mod tests {
     use super::*;
     use crate::backend::cuda::memory::heap::Heap;
     use crate::backend::cuda::memory::heap::tests::heap_of;
-    use crate::layout::{BackwardState, Counts, Keys, LIBRARY_SCRATCH, List, Use};
+    use crate::layout::{BackwardSlots, CountSlots, Keys, LIBRARY_SCRATCH, List, Use};
 
     /// All bands of these rows with their instances.
     fn bands(rows: &[u64], most: (u32, u32)) -> Vec<(std::ops::Range<u32>, u64)> {
@@ -338,10 +342,10 @@ mod tests {
 
     /// Takes what drawing takes, the library's scratch included, in the same order. The result lies in
     /// the spare half of the list.
-    fn take(heap: &Heap, sizes: &ListSizes, wants: &Wants) -> Result<(), DeviceError> {
+    fn take(heap: &Heap, sizes: &ListSizes, wants: &ViewRequest) -> Result<(), DeviceError> {
         let List { ranges, splat_from_instance, spare } = List::reserve(heap, sizes)?;
         let library = |bytes: u64| heap.take(&LIBRARY_SCRATCH, &bytes.max(1)).map(drop);
-        let counts = sizes.counted.map(|_| Counts::reserve(heap, sizes)).transpose()?;
+        let counts = sizes.counted.map(|_| CountSlots::reserve(heap, sizes)).transpose()?;
         if let Some(counted @ 1..) = sizes.counted {
             library(heap.cub_scratch().sum32.bytes(counted))?;
         }
@@ -354,7 +358,7 @@ mod tests {
             library(sort.bytes(sizes.instances, sizes.key_bits()))?;
         }
         drop((counts, keys, splat_from_instance));
-        let kept = BackwardState::reserve(heap, sizes, wants)?;
+        let kept = BackwardSlots::reserve(heap, sizes, wants)?;
         drop((ranges, spare, kept));
         Ok(())
     }
@@ -372,7 +376,7 @@ mod tests {
         ) {
             let rows = crate::math::Real::floor_i32(rows * f64::from(tiles[1])).unsigned_abs() + 1;
             let sizes = ListSizes { tiles, rows, instances, counted };
-            let wants = Wants { drawn_for, inverse_depths, maps, colors: None };
+            let wants = ViewRequest { drawn_for, inverse_depths, maps, colors: None };
             let heap = heap_of(Bytes(0));
             let (need, granule) = (need_of_list(heap.cub_scratch(), &sizes, &wants), heap.granule().0);
             let least = need.div_ceil(granule) * granule;

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::extent::Extent;
 use super::project::{Order, Splats};
-use crate::abi::{Camera, CountRowsArgs, In, InstancesArgs, Out, RangesArgs, TileRange};
+use crate::abi::{CountRowsArgs, In, InstancesArgs, Out, RangesArgs, TileRange, ViewCamera};
 use crate::backend::DeviceError;
 use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::device::launch::Kernel;
@@ -12,7 +12,7 @@ use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer, Heap};
 use crate::backend::cuda::memory::sort::{SortKey, SortPairs, exclusive_sum_ordered, sort_pairs};
 use crate::backend::cuda::session::Session;
-use crate::layout::{self, Counts, Keys, List, ListSizes, ROW_INSTANCES};
+use crate::layout::{self, CountSlots, Keys, List, ListSizes, ROW_INSTANCES};
 use crate::memory::Bytes;
 
 /// Splats listed by tile.
@@ -38,7 +38,7 @@ impl Bins {
 }
 
 /// What bands are listed from.
-pub(crate) type Sorted = layout::Order<Heap>;
+pub(crate) type Sorted = layout::OrderSlots<Heap>;
 
 /// Copies it from splats that are in order, of whose two buffers of slots one is.
 pub(crate) fn keep_order(
@@ -81,7 +81,7 @@ pub(crate) fn sort_by_depth(session: &Session, splats: &mut Splats) -> Result<us
 pub(crate) fn list_whole(
     session: &Session,
     (splats, front_to_back): (&mut Splats, usize),
-    camera: &Camera,
+    camera: &ViewCamera,
     extent: Extent,
 ) -> Result<Bins, DeviceError> {
     let (bins, spare) = Bins::reserve(&session.heap, extent)?;
@@ -106,7 +106,7 @@ pub(crate) fn list_whole(
 pub(crate) fn list_band(
     session: &Session,
     (splats, sorted): (&Splats, &Sorted),
-    camera: &Camera,
+    camera: &ViewCamera,
     extent: Extent,
 ) -> Result<Bins, DeviceError> {
     let visible = splats.visible;
@@ -115,7 +115,7 @@ pub(crate) fn list_band(
     let begun = session.timers.begin(Stage::Bin, &session.stream)?;
     let rows = bins.extent.rows.clone();
     let sizes = bins.extent.sizes(Some(visible));
-    let Counts { mut counts, mut firsts } = Counts::reserve(&session.heap, &sizes)?;
+    let CountSlots { mut counts, mut firsts } = CountSlots::reserve(&session.heap, &sizes)?;
     let asked = (counts.write(), Out::NULL);
     count(session, (splats, sorted), (camera, rows.clone()), asked)?;
     let order = (&counts, &sorted.slots);
@@ -142,7 +142,7 @@ pub(crate) fn list_band(
 pub(crate) fn rows(
     session: &Session,
     splats: (&Splats, &Sorted),
-    camera: &Camera,
+    camera: &ViewCamera,
 ) -> Result<Vec<u64>, DeviceError> {
     let begun = session.timers.begin(Stage::Bin, &session.stream)?;
     let len = camera.tiles[1];
@@ -159,7 +159,7 @@ pub(crate) fn rows(
 fn count(
     session: &Session,
     (splats, sorted): (&Splats, &Sorted),
-    (camera, band): (&Camera, Range<u32>),
+    (camera, band): (&ViewCamera, Range<u32>),
     (instance_counts, rows): (Out<'_, u32>, Out<'_, u64>),
 ) -> Result<(), DeviceError> {
     let args = CountRowsArgs {
@@ -177,7 +177,7 @@ fn count(
 }
 
 /// Arguments that list no splats.
-fn empty_args(camera: &Camera) -> InstancesArgs<'static> {
+fn empty_args(camera: &ViewCamera) -> InstancesArgs<'static> {
     InstancesArgs {
         splats: In::NULL,
         tiles: In::NULL,

@@ -8,8 +8,8 @@ use super::project::Splats;
 use super::quantile::quantile;
 use super::threshold::{first_at_least, last_at_most};
 use crate::abi::{
-    COMPACT_SLICES, Camera, CompactArgs, DensityCounts, GrowArgs, In, ListArgs, ObserveArgs, Out,
-    PaddingArgs, ResetArgs, SelectedArgs, SurveyArgs, SurvivorsArgs,
+    COMPACT_SLICES, CompactArgs, DensityCounts, GrowArgs, In, ListArgs, ObserveArgs, Out,
+    PaddingArgs, ResetArgs, SelectedArgs, SurveyArgs, SurvivorsArgs, ViewCamera,
 };
 use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::device::timers::Stage;
@@ -21,7 +21,7 @@ use crate::backend::cuda::session::Session;
 use crate::backend::{
     Candidates, DeviceError, Drawing, Edited, GradientRule, Grow, Keep, ScoreRule, Statistics,
 };
-use crate::layout::{Choice, DENSITY_COUNTS, MOVED_WORDS, RoundSizes, Selection};
+use crate::layout::{Choice, DENSITY_COUNTS, MOVED_WORDS, RoundSizes, SelectionSlots};
 use crate::math::{Real, inverse_sigmoid, sigmoid};
 use crate::model::Primitive;
 
@@ -31,7 +31,7 @@ pub(crate) fn observe<P: Primitive>(
     session: &Session,
     model: &mut Model<P>,
     splats: &Splats,
-    (camera, settings): (&Camera, &Drawing),
+    (camera, settings): (&ViewCamera, &Drawing),
 ) -> Result<(), DeviceError> {
     let Some(statistics) = settings.observe else { return Ok(()) };
     let [.., axis_x, axis_y, axis_z] = camera.rotation;
@@ -243,8 +243,8 @@ impl DensifyWork {
     ) -> Result<Self, DeviceError> {
         let sizes =
             RoundSizes { model: model.size(), births: births as u64, wanted: wanted as u64 };
-        let Selection { mut counts, flags, ranks, rows } =
-            Selection::reserve(&session.heap, &sizes)?;
+        let SelectionSlots { mut counts, flags, ranks, rows } =
+            SelectionSlots::reserve(&session.heap, &sizes)?;
         counts.zero(&session.stream)?;
         let small_log_scale = thresholds.small_log_scale;
         Ok(Self { sizes, births, small_log_scale, counts, flags, ranks, rows })

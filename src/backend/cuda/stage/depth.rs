@@ -1,7 +1,7 @@
 //! The loss of inverse depths: L1 against the photograph's map, and its gradient.
 
 use crate::abi::terms::VALUE_DEPTH_L1;
-use crate::abi::{Camera, DepthLossArgs};
+use crate::abi::{DepthLossArgs, ViewCamera};
 use crate::backend::DeviceError;
 use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::device::timers::Stage;
@@ -13,7 +13,7 @@ use crate::backend::cuda::session::Session;
 /// absolute errors in the status; does nothing and says so where there is no map.
 pub(crate) fn compare(
     session: &mut Session,
-    (inverse_depths, camera): (&Block<f32>, &Camera),
+    (inverse_depths, camera): (&Block<f32>, &ViewCamera),
     target: &Target,
     (weight, d_inverse_depths): (f64, &mut Block<f32>),
 ) -> Result<bool, DeviceError> {

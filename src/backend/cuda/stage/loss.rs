@@ -4,7 +4,7 @@
 use crate::abi::terms::{
     At, Over, SUM_SQUARED, TERM_VALUES, Terms, VALUE_L1, VALUE_SSIM, Weighted,
 };
-use crate::abi::{Camera, LOSS_COLUMNS, LOSS_ROWS, LOSS_TAPS, LossArgs, Out};
+use crate::abi::{LOSS_COLUMNS, LOSS_ROWS, LOSS_TAPS, LossArgs, Out, ViewCamera};
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer};
 use crate::backend::cuda::photos::Target;
@@ -49,7 +49,7 @@ impl LossCounts {
 /// Adds up the terms of an image's colours, and leaves their gradient in `d_image`.
 pub(crate) fn loss(
     session: &mut Session,
-    (image, camera): (&Block<f32>, &Camera),
+    (image, camera): (&Block<f32>, &ViewCamera),
     target: &Target,
     terms: &Terms,
     d_image: &mut Block<f32>,
@@ -70,7 +70,7 @@ pub(crate) fn loss(
 /// The metrics of an image clamped to 0..1. Waits for the device.
 pub(crate) fn measure(
     session: &mut Session,
-    (image, camera): (&Block<f32>, &Camera),
+    (image, camera): (&Block<f32>, &ViewCamera),
     target: &Target,
 ) -> Result<Measured, DeviceError> {
     session.status.clear_sums(&session.stream)?;
@@ -87,7 +87,7 @@ pub(crate) fn measure(
 /// Without `d_image` the image is clamped to 0..1 first.
 fn launch(
     session: &mut Session,
-    (image, camera): (&Block<f32>, &Camera),
+    (image, camera): (&Block<f32>, &ViewCamera),
     target: &Target,
     (d_values, d_image): ([f32; TERM_VALUES as usize], Option<&mut Block<f32>>),
 ) -> Result<(), DeviceError> {

@@ -4,8 +4,8 @@
 //! memory the call is refused, and who asked does without.
 
 use crate::abi::{
-    Camera, In, LPIPS_BLOCK, LPIPS_CHANNELS, LPIPS_DEPTH, LPIPS_PIXELS, LpipsCompareArgs,
-    LpipsInputArgs, LpipsLayerArgs, Out,
+    In, LPIPS_BLOCK, LPIPS_CHANNELS, LPIPS_DEPTH, LPIPS_PIXELS, LpipsCompareArgs, LpipsInputArgs,
+    LpipsLayerArgs, Out, ViewCamera,
 };
 use crate::backend::DeviceError;
 use crate::backend::cuda::memory::heap::{Block, Buffer, Heap};
@@ -74,7 +74,7 @@ fn in_order(given: &Convolution) -> Vec<f32> {
 pub(crate) fn perceive(
     session: &Session,
     net: &LpipsModel,
-    (image, camera): (&Block<f32>, &Camera),
+    (image, camera): (&Block<f32>, &ViewCamera),
     target: &Target,
 ) -> Result<f64, DeviceError> {
     let size = camera.size;

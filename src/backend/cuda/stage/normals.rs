@@ -3,7 +3,7 @@
 
 use super::project::{Features, Splats};
 use crate::abi::terms::VALUE_DN;
-use crate::abi::{Camera, FeaturesArgs, NORMALS_SIDE, NormalsArgs};
+use crate::abi::{FeaturesArgs, NORMALS_SIDE, NormalsArgs, ViewCamera};
 use crate::backend::DeviceError;
 use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::device::timers::Stage;
@@ -11,14 +11,14 @@ use crate::backend::cuda::memory::heap::{Block, Buffer};
 use crate::backend::cuda::model::tables::Model;
 use crate::backend::cuda::primitive::CudaPrimitive;
 use crate::backend::cuda::session::Session;
-use crate::layout::Wants;
+use crate::layout::ViewRequest;
 
 /// Gives the splats of a view their features, and room for the features' gradients where a backward
 /// pass follows.
 pub(crate) fn add_features<P: CudaPrimitive>(
     session: &Session,
     model: &Model<P>,
-    (camera, wants): (&Camera, &Wants),
+    (camera, wants): (&ViewCamera, &ViewRequest),
     splats: &mut Splats,
 ) -> Result<(), DeviceError> {
     let gaussians = model.len();
@@ -42,7 +42,7 @@ pub(crate) fn add_features<P: CudaPrimitive>(
 /// Compares the maps' normals with those of the maps' depths, and leaves the gradients of both.
 pub(crate) fn compare(
     session: &mut Session,
-    (surface, camera): (&Block<f32>, &Camera),
+    (surface, camera): (&Block<f32>, &ViewCamera),
     (weight, by_opacity): (f64, bool),
     d_surface: &mut Block<f32>,
 ) -> Result<(), DeviceError> {

@@ -8,7 +8,7 @@ use super::sampled_depths::{DepthMap, Sampled};
 use crate::abi::terms::{
     At, Inputs, SampleRule, Terms, VALUE_DENSITY, VALUE_ENTROPY, VALUE_NORMAL, VALUE_SDF,
 };
-use crate::abi::{Camera, EntropyArgs, In, Out, RegulariseArgs, SURFACE_BLOCK, SeenArgs};
+use crate::abi::{EntropyArgs, In, Out, RegulariseArgs, SURFACE_BLOCK, SeenArgs, ViewCamera};
 use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::device::launch::Kernel;
 use crate::backend::cuda::device::stream::Stream;
@@ -20,7 +20,7 @@ use crate::backend::cuda::session::Session;
 use crate::backend::{DeviceError, NeighbourLists, check_inputs};
 use crate::layout::{SURFACE_GRADIENTS, SurfaceRows, ViewSizes};
 use crate::math::Real;
-use crate::math::random::{Purpose, Stream as Random};
+use crate::math::random::{RandomStream, RandomUse};
 
 /// Blocks of the kernels that take samples: enough for any GPU, and few enough that what each adds to
 /// the terms in the end does not count.
@@ -33,7 +33,7 @@ const HALF_WARP: u32 = 16;
 #[derive(Clone, Copy)]
 pub(crate) struct SampledView<'a> {
     pub(crate) splats: &'a Splats,
-    pub(crate) camera: &'a Camera,
+    pub(crate) camera: &'a ViewCamera,
     /// Where distances were compared.
     pub(crate) depth_map: Option<&'a DepthMap>,
 }
@@ -159,7 +159,7 @@ enum SampleSource<'a> {
 fn regularise_samples<P: CudaPrimitive>(
     session: &mut Session,
     model: &Model<P>,
-    from: (SampleSource<'_>, &NearestLists<P>, &Camera),
+    from: (SampleSource<'_>, &NearestLists<P>, &ViewCamera),
     (terms, d_geometry): (&Terms, &mut Block<f32>),
 ) -> Result<(), DeviceError> {
     let sums = session.status.surface();
@@ -178,7 +178,7 @@ fn regularise_samples<P: CudaPrimitive>(
 pub(crate) fn compare_depths<P: CudaPrimitive>(
     session: &Session,
     model: &Model<P>,
-    (splats, camera, map): (&Splats, &Camera, &DepthMap),
+    (splats, camera, map): (&Splats, &ViewCamera, &DepthMap),
     (near, terms): (&NearestLists<P>, &Terms),
     d_surface: &mut Block<f32>,
 ) -> Result<(), DeviceError> {
@@ -195,11 +195,11 @@ pub(crate) fn compare_depths<P: CudaPrimitive>(
 /// The samples that the terms need; nothing is added to.
 fn samples<'a, P: CudaPrimitive>(
     model: &'a Model<P>,
-    (of, near, camera): (SampleSource<'a>, &'a NearestLists<P>, &Camera),
+    (of, near, camera): (SampleSource<'a>, &'a NearestLists<P>, &ViewCamera),
     terms: &Terms,
 ) -> Result<RegulariseArgs<'a>, DeviceError> {
     let SampleRule { count, seed, iteration } = terms.samples;
-    let key = |purpose| Random::new(seed, u64::from(iteration), purpose).key();
+    let key = |purpose| RandomStream::new(seed, u64::from(iteration), purpose).key();
     let share = |value| f32::of(terms.weight(value) / f64::from(count));
     let (rows, depths, farthest, total) = match of {
         SampleSource::Seen(rows) => (rows, In::NULL, In::NULL, In::NULL),
@@ -217,8 +217,8 @@ fn samples<'a, P: CudaPrimitive>(
         farthest,
         d_surface: Out::NULL,
         total,
-        key: key(Purpose::SurfaceSample),
-        normal_key: key(Purpose::SurfaceNormal),
+        key: key(RandomUse::SurfaceSample),
+        normal_key: key(RandomUse::SurfaceNormal),
         camera: *camera,
         seen: count_u32(rows.len())?,
         list_len: near.count(),

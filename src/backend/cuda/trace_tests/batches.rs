@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::case::{Case, Coarse};
-use super::{Gradients, Model, NearestLists, Run, Target};
+use super::case::{Case, CoarseCase};
+use super::{DryRun, Gradients, Model, NearestLists, Target};
 use crate::backend::{
     AdamStep, Device as _, DeviceError, Neighbours as _, Objective, Pending as _, Photo, Rates,
     Render as _, Stay, Store as _, Wants,
@@ -21,7 +21,7 @@ const AT_REST: Rates = Rates {
     sh_rest: 0.0,
 };
 
-impl Run {
+impl DryRun {
     /// Adds the gradients of a view to those of its batch.
     fn add_view(
         &mut self,
@@ -58,7 +58,7 @@ impl Run {
 #[test]
 fn views_of_a_batch_keep_their_gradients_alone_until_the_step() -> Result<(), DeviceError> {
     for seed in 0..60 {
-        let mut run = Run::open(Case { compensation: None, ..Case::of(seed) })?;
+        let mut run = DryRun::open(Case { compensation: None, ..Case::of(seed) })?;
         let case = run.case;
         let mut model = run.device.upload(&Gaussians::zeros(case.sh_degree, case.gaussians))?;
         let photograph = case.photograph();
@@ -76,7 +76,7 @@ fn views_of_a_batch_keep_their_gradients_alone_until_the_step() -> Result<(), De
                     assert_eq!(left.remove(label), Some(number.into()), "{label} in {case:?}");
                 }
                 let drawn = near.and(case.coarse);
-                if matches!(drawn, Some(Coarse::Normals | Coarse::Distances)) {
+                if matches!(drawn, Some(CoarseCase::Normals | CoarseCase::Distances)) {
                     let features = left.remove("features of splats");
                     assert_eq!(left.remove("gradients of features"), features);
                 }

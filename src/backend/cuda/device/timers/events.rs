@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use crate::backend::cuda::device::stream::{Event, Stream};
+use crate::backend::cuda::device::stream::{CudaEvent, Stream};
 use crate::backend::{DeviceError, Stage};
 
 /// Pairs of events around the stages; costs nothing while off.
@@ -13,7 +13,7 @@ pub struct Timers {
 
 struct Pool {
     /// Start and end.
-    pairs: Vec<(Event, Event)>,
+    pairs: Vec<(CudaEvent, CudaEvent)>,
     /// The stages that the first pairs belong to.
     stages: Vec<Stage>,
 }
@@ -33,7 +33,7 @@ impl Timers {
     /// Times, with events for `stages` stages made beforehand.
     pub fn on(stages: usize) -> Result<Self, DeviceError> {
         let pairs = (0..stages)
-            .map(|_| Ok((Event::timed()?, Event::timed()?)))
+            .map(|_| Ok((CudaEvent::timed()?, CudaEvent::timed()?)))
             .collect::<Result<_, DeviceError>>()?;
         let pool = Pool { pairs, stages: Vec::with_capacity(stages) };
         Ok(Self { pool: Some(RefCell::new(pool)) })
@@ -45,7 +45,7 @@ impl Timers {
         let mut pool = pool.borrow_mut();
         let index = pool.stages.len();
         if index == pool.pairs.len() {
-            let pair = (Event::timed()?, Event::timed()?);
+            let pair = (CudaEvent::timed()?, CudaEvent::timed()?);
             pool.pairs.push(pair);
         }
         pool.pairs[index].0.record(stream)?;
