@@ -104,11 +104,8 @@ impl ListSizes {
 
     /// Keys that tell its tiles apart.
     pub fn key_width(&self) -> KeyWidth {
-        if self.tile_count() <= u64::from(SHORT_KEYS_MAX) {
-            KeyWidth::Bits16
-        } else {
-            KeyWidth::Bits32
-        }
+        let is_short = self.tile_count() <= u64::from(SHORT_KEYS_MAX);
+        if is_short { KeyWidth::Bits16 } else { KeyWidth::Bits32 }
     }
 
     /// Bits of the keys that count: the number after the last tile marks empty places, so that it has

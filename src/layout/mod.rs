@@ -3,7 +3,8 @@
 //!
 //! A [`Slot`] is one buffer. Groups of slots reserve their buffers from a [`Source`]: from a GPU's
 //! heap, which gives memory, or from a [`Replay`], which only counts it. So what a forecast adds up
-//! is what a GPU will be asked for. Nothing here touches a device.
+//! is what a GPU will be asked for. Nothing here touches a device. A group whose plain name a stage
+//! of `backend/cuda/` has ends in `Slots`: the stage's `Canvas` is made of `CanvasSlots`.
 
 #[macro_use]
 mod slot;

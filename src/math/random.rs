@@ -1,11 +1,11 @@
-//! Random numbers as a function of `(seed, step, purpose, index)`.
+//! Random numbers as a function of `(seed, step, use, index)`.
 //!
 //! There is no generator whose state has to be saved: a resumed run draws what the unbroken run
 //! would have drawn, and any element of a stream can be computed alone, on any device.
 //! The mixing function is `SplitMix64`'s finaliser (Steele, Lea and Flood, "Fast splittable
 //! pseudorandom number generators", OOPSLA 2014).
 
-/// The purpose of a stream of numbers; two purposes never share numbers.
+/// What a stream of random numbers is for; two uses never share numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RandomUse {
     /// Order of the training views within an epoch.
@@ -47,9 +47,9 @@ pub struct RandomStream {
 }
 
 impl RandomStream {
-    /// The stream of `purpose` at `step` of the run with this seed.
-    pub const fn new(seed: u64, step: u64, purpose: RandomUse) -> Self {
-        Self { key: mix(mix(mix(seed) ^ step) ^ purpose as u64) }
+    /// The stream for this use at `step` of the run with this seed.
+    pub const fn new(seed: u64, step: u64, drawn_for: RandomUse) -> Self {
+        Self { key: mix(mix(mix(seed) ^ step) ^ drawn_for as u64) }
     }
 
     /// The stream of this key.
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stream_depends_on_seed_step_and_purpose() {
+    fn a_stream_depends_on_seed_step_and_use() {
         let first = RandomStream::new(0, 1, RandomUse::Split).bits(0);
         assert_eq!(first, RandomStream::new(0, 1, RandomUse::Split).bits(0));
         assert_ne!(first, RandomStream::new(1, 1, RandomUse::Split).bits(0));

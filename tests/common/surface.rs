@@ -321,12 +321,12 @@ pub fn lists<R: Real>(device: &mut Cpu<R>, near: &NearestLists, len: usize) -> V
 }
 
 /// The depths that a view shows, by the definition.
-pub struct Shown {
+pub struct ShownDepths {
     pub view: Viewpoint<f64>,
     pub depths: Vec<f64>,
 }
 
-impl Shown {
+impl ShownDepths {
     /// Of these Gaussians, of which the view sees `visible`: no tiles, no bounds.
     pub fn new(
         gaussians: &Gaussians,

@@ -48,25 +48,25 @@ fn render(
     (model, view): (&Model, &View),
     settings: &Drawing,
     bands: BandPolicy,
-) -> Result<Drawn, DeviceError> {
+) -> Result<DrawnBands, DeviceError> {
     device.set_bands(bands);
     Ok(match settings.pass {
         Pass::Eval | Pass::Picture => {
             let frame = device.show(model, view, settings)?;
             let image = device.image(&frame)?;
-            Drawn { image, bands: frame.bands(), in_bands: frame.is_in_bands(), work: None }
+            DrawnBands { image, bands: frame.bands(), in_bands: frame.is_in_bands(), work: None }
         }
         Pass::Train | Pass::Observe => {
             let frame = device.draw(model, view, settings)?;
             let image = device.image(&frame)?;
             let work = device.profiler().unwrap().work(model, &frame)?;
-            Drawn { image, bands: frame.bands(), in_bands: frame.is_in_bands(), work }
+            DrawnBands { image, bands: frame.bands(), in_bands: frame.is_in_bands(), work }
         }
     })
 }
 
 /// What came of drawing a view.
-struct Drawn {
+struct DrawnBands {
     image: Rendered,
     bands: u32,
     in_bands: bool,
@@ -75,7 +75,7 @@ struct Drawn {
 }
 
 /// The bits of a picture's values, its inverse depths behind its colours, and its counts.
-fn bits(drawn: &Drawn) -> (Vec<u32>, Option<Vec<u32>>) {
+fn bits(drawn: &DrawnBands) -> (Vec<u32>, Option<Vec<u32>>) {
     let image = drawn.image.clone();
     let values = image.rgb.into_iter().chain(image.inverse_depths.into_iter().flatten());
     (values.map(f32::to_bits).collect(), image.blended)

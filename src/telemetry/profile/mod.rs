@@ -45,7 +45,7 @@ pub struct Profile {
     /// What the memory was for at that time.
     pub categories: Vec<CategoryShare>,
     /// The buffers by their own peaks, the largest first, if the run recorded them.
-    pub buffers: Vec<Buffer>,
+    pub buffers: Vec<BufferPeak>,
     /// Share of the memory that served nothing, per cent; of a device that has its own.
     pub slack: Option<Slack>,
     /// How memory grew.
@@ -80,7 +80,7 @@ pub struct CategoryShare {
 
 /// A buffer at its own most.
 #[derive(Clone, Debug, Serialize)]
-pub struct Buffer {
+pub struct BufferPeak {
     /// Its name in the books.
     pub label: String,
     /// `region`, `arena`, `block`, `photographs`, `context` or `pinned`.
@@ -240,7 +240,7 @@ fn parts_between(recorded: &LoggedMemory) -> Vec<(Category, Bytes)> {
 }
 
 /// Each buffer at its own most, the largest first.
-fn buffers(recorded: &[LoggedBuffers], all: Bytes) -> Vec<Buffer> {
+fn buffers(recorded: &[LoggedBuffers], all: Bytes) -> Vec<BufferPeak> {
     let mut found: BTreeMap<(&str, &str), (Bytes, &LoggedBuffers)> = BTreeMap::new();
     for report in recorded {
         for entry in &report.entries {
@@ -250,10 +250,10 @@ fn buffers(recorded: &[LoggedBuffers], all: Bytes) -> Vec<Buffer> {
             }
         }
     }
-    let mut buffers: Vec<Buffer> = found
+    let mut buffers: Vec<BufferPeak> = found
         .into_iter()
         .filter(|(_, (peak, _))| peak.0 > 0)
-        .map(|((label, kind), (peak, report))| Buffer {
+        .map(|((label, kind), (peak, report))| BufferPeak {
             label: label.to_owned(),
             kind: kind.to_owned(),
             purpose: words(label, kind),
