@@ -16,7 +16,7 @@ use std::path::Path;
 pub use jsonl::JsonLines;
 pub use logging::{ProgressStyle, init_logging, log_error};
 pub use profile::{
-    Buffer, Category, CategoryShare, GpuSummary, LogError, LoggedChange, MemoryPeak, Point,
+    BufferPeak, Category, CategoryShare, GpuSummary, LogError, LoggedChange, MemoryPeak, Point,
     Profile, Slack,
 };
 pub use progress::Progress;
