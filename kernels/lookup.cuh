@@ -5,7 +5,7 @@
 #include "splat.cuh"
 
 // Where a point of the camera's space lies in the image, px; false outside of it and not in front.
-__device__ inline bool place_px(const Camera& view, float3 point_cam, float2& place) {
+__device__ inline bool place_px(const ViewCamera& view, float3 point_cam, float2& place) {
     if (!in_front(point_cam.z, view.near)) return false;
     place = {view.focal_px[0] * (point_cam.x / point_cam.z) + view.centre_px[0],
              view.focal_px[1] * (point_cam.y / point_cam.z) + view.centre_px[1]};
@@ -14,7 +14,7 @@ __device__ inline bool place_px(const Camera& view, float3 point_cam, float2& pl
 }
 
 // `d_point_cam` where there is a place.
-__device__ inline float3 place_px_bwd(const Camera& view, float3 point_cam, float2 d_place) {
+__device__ inline float3 place_px_bwd(const ViewCamera& view, float3 point_cam, float2 d_place) {
     const float d_x = d_place.x * view.focal_px[0] / point_cam.z;
     const float d_y = d_place.y * view.focal_px[1] / point_cam.z;
     return {d_x, d_y, -(d_x * point_cam.x + d_y * point_cam.y) / point_cam.z};

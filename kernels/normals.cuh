@@ -15,20 +15,21 @@ __device__ inline float3 along_axis(uint32_t axis) {
     return {axis == 0 ? 1.0f : 0.0f, axis == 1 ? 1.0f : 0.0f, axis == 2 ? 1.0f : 0.0f};
 }
 
-__device__ inline float3 axis_cam(const Camera& view, const Shape& shape, float& sign) {
+__device__ inline float3 axis_cam(const ViewCamera& view, const Shape& shape, float& sign) {
     const float3 axis_world = mul(rotation(shape.quat), along_axis(shortest_axis(shape.log_scale)));
     const float3 axis = mul(camera_rotation(view), axis_world);
     sign = dot(axis, camera_from_world(view, shape.mean_world)) > 0.0f ? -1.0f : 1.0f;
     return axis;
 }
 
-__device__ inline float3 facing_normal(const Camera& view, const Shape& shape) {
+__device__ inline float3 facing_normal(const ViewCamera& view, const Shape& shape) {
     float sign;
     const float3 axis = axis_cam(view, shape, sign);
     return scale(axis, sign);
 }
 
-__device__ inline Quat facing_normal_bwd(const Camera& view, const Shape& shape, float3 d_normal) {
+__device__ inline Quat facing_normal_bwd(const ViewCamera& view, const Shape& shape,
+                                         float3 d_normal) {
     float sign;
     axis_cam(view, shape, sign);
     const float3 d_axis = mul_transposed(camera_rotation(view), scale(d_normal, sign));

@@ -143,18 +143,18 @@ __device__ inline float3 basis_bwd(const float* v) {
     return sh_basis_bwd(static_cast<uint32_t>(v[3]), triple(v), d_b.values);
 }
 
-__device__ inline bool is_in_front(const Camera& view, const float* v) {
+__device__ inline bool is_in_front(const ViewCamera& view, const float* v) {
     return in_front(camera_from_world(view, triple(v)).z, view.near);
 }
 
 // All zero where the Gaussian is not drawn.
-__device__ inline Ellipse projected(const Camera& view, const float* v) {
+__device__ inline Ellipse projected(const ViewCamera& view, const float* v) {
     Ellipse e;
     const bool drawn = is_in_front(view, v) && ellipse(view, chain(view, shape(v)), e);
     return drawn ? e : Ellipse{};
 }
 
-__device__ inline __noinline__ ShapeGradient projected_bwd(const Camera& view, const float* v) {
+__device__ inline __noinline__ ShapeGradient projected_bwd(const ViewCamera& view, const float* v) {
     if (!is_in_front(view, v)) return {};
     return project_bwd(view, shape(v), {{v[10], v[11]}, symmetric(v + 12), 0.0f, 0.0f});
 }
@@ -166,7 +166,7 @@ struct Seen {
 };
 
 // All zero where it is not seen.
-__device__ inline Seen seen(const Camera& view, const float* v) {
+__device__ inline Seen seen(const ViewCamera& view, const float* v) {
     const Ellipse e = {{v[0], v[1]}, 1.0f, {v[2], 0.0f, v[3]}, {}, 1.0f};
     Seen s;
     s.at_all = bounds(e, v[4], view.size, s.pixels, s.exponent_min);
@@ -174,7 +174,7 @@ __device__ inline Seen seen(const Camera& view, const float* v) {
 }
 
 // All zero where it reaches none.
-__device__ inline Columns spanned(const Camera& view, const float* v) {
+__device__ inline Columns spanned(const ViewCamera& view, const float* v) {
     const Spans s = spans_of({v[0], v[1]}, symmetric(v + 2), v[5], view.size[1]);
     uint32_t first, end;
     columns(s, v[6] + 0.5f - v[1], v[7] - 0.5f - v[1], view.size[0], first, end);

@@ -40,12 +40,12 @@ struct Chain {
     float3 root_x, root_y;  // J * cam_from_axes * diag(scale)
 };
 
-__device__ inline Mat3 camera_rotation(const Camera& view) {
+__device__ inline Mat3 camera_rotation(const ViewCamera& view) {
     const float* r = view.rotation;
     return {float3{r[0], r[1], r[2]}, float3{r[3], r[4], r[5]}, float3{r[6], r[7], r[8]}};
 }
 
-__device__ inline float3 camera_from_world(const Camera& view, float3 mean_world) {
+__device__ inline float3 camera_from_world(const ViewCamera& view, float3 mean_world) {
     const float3 translation = {view.translation[0], view.translation[1], view.translation[2]};
     return add(mul(camera_rotation(view), mean_world), translation);
 }
@@ -55,7 +55,7 @@ __device__ inline bool in_front(float depth, float near) { return depth > near &
 
 // The centre must be in front. Of what is `EXTENDED` there may be a 3D filter, and any on the screen.
 template <bool EXTENDED = false>
-__device__ inline Chain chain(const Camera& view, const Shape& shape) {
+__device__ inline Chain chain(const ViewCamera& view, const Shape& shape) {
     Chain c;
     c.mean_cam = camera_from_world(view, shape.mean_world);
     const float x = c.mean_cam.x, y = c.mean_cam.y, z = c.mean_cam.z;
@@ -89,7 +89,7 @@ __device__ inline Sym2 covariance(float3 a, float3 b, float variance, float& det
 
 // False where a parameter is not finite, or overflows on the way.
 template <bool EXTENDED = false>
-__device__ inline bool ellipse(const Camera& view, const Chain& c, Ellipse& out) {
+__device__ inline bool ellipse(const ViewCamera& view, const Chain& c, Ellipse& out) {
     float det, sharp_det;
     const float variance = EXTENDED ? view.variance_px2 : DILATION_PX2;
     out.cov_px2 = covariance(c.root_x, c.root_y, variance, det, sharp_det);
@@ -157,7 +157,7 @@ struct EllipseGradient {
 
 // `d_shape` of `chain` and `ellipse`.
 template <bool EXTENDED = false>
-__device__ inline ShapeGradient project_bwd(const Camera& view, const Shape& shape,
+__device__ inline ShapeGradient project_bwd(const ViewCamera& view, const Shape& shape,
                                             const EllipseGradient& d_ellipse) {
     const Chain c = chain<EXTENDED>(view, shape);
     const float2 d_mean_px = d_ellipse.d_mean_px;

@@ -127,7 +127,7 @@ __device__ inline float normal_term(const Sample& s, float d_normal, DensityKern
 }
 
 // What the view's depths show where a Gaussian's point is.
-struct Look {
+struct DepthLookup {
     float3 point_cam;
     PixelQuad cell;
     float height;   // how far the surface lies behind it
@@ -135,8 +135,8 @@ struct Look {
 };
 
 // False where the view does not look at the point, given by its offset from the Gaussian's centre.
-__device__ inline bool look_at(const Camera& view, const float* __restrict__ depths,
-                               const DensityKernel& kernel, float3 offset, Look& look) {
+__device__ inline bool look_at(const ViewCamera& view, const float* __restrict__ depths,
+                               const DensityKernel& kernel, float3 offset, DepthLookup& look) {
     const float3 mean_cam = camera_from_world(view, kernel.mean_world);
     look.point_cam = add(mean_cam, mul(camera_rotation(view), offset));
     float2 place;
@@ -151,7 +151,7 @@ __device__ inline bool look_at(const Camera& view, const float* __restrict__ dep
 }
 
 // Gradient of the point in the world.
-__device__ inline float3 look_bwd(const Camera& view, const Look& look, float d_height) {
+__device__ inline float3 look_bwd(const ViewCamera& view, const DepthLookup& look, float d_height) {
     const float2 d_place = {look.slopes.x * d_height, look.slopes.y * d_height};
     float3 d_point_cam = place_px_bwd(view, look.point_cam, d_place);
     d_point_cam.z -= d_height;
@@ -168,7 +168,7 @@ struct DistanceError {
 // All lanes of the warp must call it.
 template <uint32_t LANES>
 __device__ inline DistanceError distance_error_of(const RegulariseArgs& a, const Sample& s,
-                                                  const Look& look, bool shown) {
+                                                  const DepthLookup& look, bool shown) {
     const float thick = s.is_neighbour ? thickness(s.other) : 0.0f;
     const float beta = surface_thickness(sum_of<LANES>(thick), a.list_len);
     const float found = DISTANCE_DENSITY_FACTOR * sum_of<LANES>(s.density);
@@ -184,7 +184,7 @@ __device__ inline DistanceError distance_error_of(const RegulariseArgs& a, const
 template <uint32_t LANES>
 __device__ inline float distance_term(const RegulariseArgs& a, const Sample& s,
                                       DensityKernelGradient& d_own, DensityKernelGradient& d_other) {
-    Look look;
+    DepthLookup look;
     const bool shown = look_at(a.camera, a.depths, s.own, sample_offset(s.own, s.along), look);
     const DistanceError e = distance_error_of<LANES>(a, s, look, shown);
     const float3 d_offset =
@@ -201,7 +201,7 @@ __device__ inline float distance_term(const RegulariseArgs& a, const Sample& s,
 // Adds the gradient of the depths that a sample lies between: a lane is one of the four pixels.
 template <uint32_t LANES>
 __device__ inline void depth_term(const RegulariseArgs& a, const Sample& s, bool counts) {
-    Look look;
+    DepthLookup look;
     const bool shown = look_at(a.camera, a.depths, s.own, sample_offset(s.own, s.along), look);
     const float d_height = distance_error_of<LANES>(a, s, look, shown).d_height;
     const uint32_t lane = threadIdx.x % LANES;
@@ -339,7 +339,7 @@ extern "C" __global__ void __launch_bounds__(SURFACE_BLOCK)
         const DensityKernel kernel = load_density_kernel(a.geometry, at, load_quat(a.geometry, at));
         const float* const centre = a.camera.centre_world;
         const float deviation = deviation_towards(kernel, {centre[0], centre[1], centre[2]});
-        Look look;
+        DepthLookup look;
         is_near = look_at(a.camera, a.depths, kernel, {0.0f, 0.0f, 0.0f}, look) &&
                   is_near_surface(look.height, deviation);
     }

@@ -76,7 +76,7 @@ __device__ inline uint32_t run_at(uint32_t begin, uint32_t base, uint32_t& begun
 }
 
 template <typename Rows>
-__device__ inline SharedQuery shared_query(const Camera& view, const TileQuery& own,
+__device__ inline SharedQuery shared_query(const ViewCamera& view, const TileQuery& own,
                                            uint32_t begin, Rows rows) {
     const Rect r = own.tiles;
     const uint32_t first = rows.first(r);
@@ -90,7 +90,7 @@ __device__ inline SharedQuery shared_query(const Camera& view, const TileQuery& 
 }
 
 // Tiles x to before x + the result that the splat reaches in row `at` of its own.
-__device__ inline uint32_t reached_in_row(const Camera& view, const SharedQuery& q, uint32_t at,
+__device__ inline uint32_t reached_in_row(const ViewCamera& view, const SharedQuery& q, uint32_t at,
                                           uint32_t& x) {
     const float low = fmaf(TILE, at, q.top_px);
     uint32_t first, end;
@@ -107,7 +107,7 @@ __device__ inline uint32_t reached_in_row(const Camera& view, const SharedQuery&
 // take part; those without a splat bring an empty rectangle of tiles. Called once per kernel, by
 // blocks of THREADS.
 template <uint32_t THREADS, typename Visit, typename Rows = AllRows>
-__device__ inline uint32_t for_each_row(const Camera& view, const TileQuery& own, Visit visit,
+__device__ inline uint32_t for_each_row(const ViewCamera& view, const TileQuery& own, Visit visit,
                                         Rows visited = {}) {
     __shared__ SharedQuery queries_of_block[THREADS];
     __shared__ uint32_t found_of_block[THREADS];

@@ -76,9 +76,9 @@
 //! **Add a strategy.** `train/strategy/x.rs`: an implementation of the trait in
 //! `train/strategy/interface.rs`, written with the scores, picks and edits of `backend/edit.rs`.
 //! `mcmc.rs` stands alone; one that grows by gradients takes its round from `growth.rs`.
-//! `train/strategy/mod.rs`: `mod` and a row. `config/strategy.rs`: a variant with its help, the values of
-//! options that it brings, and which options it takes; then write `configs/default.toml`, as above. A
-//! score that the backend does not have: a variant of `ScoreRule`, computed in
+//! `train/strategy/mod.rs`: `mod` and a row. `config/strategy.rs`: a variant of `StrategyName` with its help,
+//! the values of options that it brings, and which options it takes; then write
+//! `configs/default.toml`, as above. A score that the backend does not have: a variant of `ScoreRule`, computed in
 //! `backend/{cpu,cuda}/stage/densify.rs` and `kernels/densify.cu`; what it gathers in the backward pass is a
 //! statistic of `kernels/maps.cuh`. Tests: beside it, and whole runs in `tests/program/strategies.rs`.
 //!

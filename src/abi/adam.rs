@@ -1,6 +1,6 @@
 //! Arguments of the kernels of `adam`, and what it leaves for later.
 
-use super::view::Camera;
+use super::view::ViewCamera;
 use super::{In, Out};
 
 constants! {
@@ -39,7 +39,7 @@ abi! {
         /// [visible, 4], as in `BlendArgs`. Null where normals were not compared.
         pub d_features: In<'a, f32>,
         /// The view.
-        pub camera: Camera,
+        pub camera: ViewCamera,
         /// Degree of the harmonics in use.
         pub sh_degree: u32,
         /// Fills up to the alignment.

@@ -1,6 +1,6 @@
 //! Arguments of the kernels of `bin`.
 
-use super::view::{Camera, TileRange, TileRect};
+use super::view::{TileRange, TileRect, ViewCamera};
 use super::{In, Out};
 
 constants! {
@@ -20,7 +20,7 @@ abi! {
         /// Added to, by row of tiles; `[tiles in a column]`. Null where nobody asks for them.
         pub rows: Out<'a, u64>,
         /// The view.
-        pub camera: Camera,
+        pub camera: ViewCamera,
         /// Number of splats.
         pub visible: u32,
         /// First row of tiles that counts.
@@ -49,7 +49,7 @@ abi! {
         /// Splat indices; `[instances]`.
         pub splat_from_instance: Out<'a, u32>,
         /// The view.
-        pub camera: Camera,
+        pub camera: ViewCamera,
         /// Number of splats.
         pub visible: u32,
         /// First row of tiles of the band; of `band_instances_*` only.

@@ -73,9 +73,9 @@ pub use surface::{
     SurfaceSums,
 };
 pub use view::{
-    ALPHA_MAX, ALPHA_MIN, Camera, Counts, DILATION_PX2, FAULT_GROUPS, GEOMETRY_WIDTH, RECORD_WIDTH,
+    ALPHA_MAX, ALPHA_MIN, Counts, DILATION_PX2, FAULT_GROUPS, GEOMETRY_WIDTH, RECORD_WIDTH,
     SHORT_KEYS_MAX, SplatGradient, TILE, TILE_ROWS_MAX, TRANSMITTANCE_MIN, TileRange, TileRect,
-    UNSEEN,
+    UNSEEN, ViewCamera,
 };
 
 /// The text of `abi.cuh`.

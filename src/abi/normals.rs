@@ -1,6 +1,6 @@
 //! Of the maps of a surface, and of the comparison of their normals.
 
-use super::{Camera, In, Out};
+use super::{In, Out, ViewCamera};
 
 constants! {
     /// Threads in a block of `splat_features`.
@@ -25,7 +25,7 @@ abi! {
         /// [visible, 4]: depth, x and y of the normal in camera axes, inverse depth.
         pub features: Out<'a, f32>,
         /// The view.
-        pub camera: Camera,
+        pub camera: ViewCamera,
         /// Number of Gaussians.
         pub gaussians: u32,
         /// Fills up to the alignment.

@@ -1,6 +1,6 @@
 //! Of the probe of the kernels' mathematics, which tests hold to the host's.
 
-use super::{Camera, In, Out};
+use super::{In, Out, ViewCamera};
 
 constants! {
     /// Threads in a block of `probe`.
@@ -59,11 +59,11 @@ constants! {
     pub const PROBE_BOUNDS_EXPONENT: u32 = 25;
     /// `splat::Spans::columns`.
     pub const PROBE_COLUMNS: u32 = 26;
-    /// `random::Stream::bits`.
+    /// `random::RandomStream::bits`.
     pub const PROBE_RANDOM_BITS: u32 = 27;
-    /// `random::Stream::uniform`.
+    /// `random::RandomStream::uniform`.
     pub const PROBE_RANDOM_UNIFORM: u32 = 28;
-    /// `random::Stream::normal`.
+    /// `random::RandomStream::normal`.
     pub const PROBE_RANDOM_NORMAL: u32 = 29;
     /// `compact::encode_half`.
     pub const PROBE_ENCODE_HALF: u32 = 30;
@@ -151,7 +151,7 @@ abi! {
         /// [n, output width]
         pub outputs: Out<'a, f32>,
         /// Of the functions that project.
-        pub camera: Camera,
+        pub camera: ViewCamera,
         /// A `PROBE_` number.
         pub function: u32,
         /// Rows.

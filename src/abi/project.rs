@@ -1,7 +1,7 @@
 //! Arguments of the kernels of `project`.
 
 use super::adam::LazyAdam;
-use super::view::{Camera, Counts, TileRect};
+use super::view::{Counts, TileRect, ViewCamera};
 use super::{In, Out};
 
 constants! {
@@ -43,7 +43,7 @@ abi! {
         /// Starts at 0.
         pub counts: Out<'a, Counts>,
         /// The view.
-        pub camera: Camera,
+        pub camera: ViewCamera,
         /// What colours that were left behind have missed.
         pub lazy: LazyAdam,
         /// Number of Gaussians.

@@ -1,6 +1,6 @@
 //! Of the terms that have Gaussians lie on surfaces.
 
-use super::{Camera, In, Out};
+use super::{In, Out, ViewCamera};
 
 constants! {
     /// Threads in a block of the kernels of `surface`.
@@ -76,7 +76,7 @@ abi! {
         /// How many they are, of `list_near` only; one.
         pub total: Out<'a, u32>,
         /// The view.
-        pub camera: Camera,
+        pub camera: ViewCamera,
         /// Gaussians.
         pub n: u32,
         /// How many of them are seen.
@@ -127,7 +127,7 @@ abi! {
         /// Of the stream that draws places in them.
         pub normal_key: u64,
         /// The view.
-        pub camera: Camera,
+        pub camera: ViewCamera,
         /// How many Gaussians samples are taken of, at least one; where distances are compared `total`
         /// says it.
         pub seen: u32,

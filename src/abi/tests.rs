@@ -22,7 +22,7 @@ abi! {
     }
 
     /// A kernel's.
-    pub struct ProbeArgs<'a> {
+    pub struct ExampleArgs<'a> {
         /// [n, 3]
         pub from: In<'a, f32>,
         pub to: Out<'a, Inner>,
@@ -51,7 +51,7 @@ static_assert(offsetof(Inner, b) == 12, "Inner::b");
 static_assert(offsetof(Inner, c) == 14, "Inner::c");
 
 // A kernel's.
-struct ProbeArgs {
+struct ExampleArgs {
     // [n, 3]
     const float* from;
     Inner* to;
@@ -61,15 +61,15 @@ struct ProbeArgs {
     uint32_t grid[2][3];
     int32_t odd;
 };
-static_assert(sizeof(ProbeArgs) == 80, "ProbeArgs");
-static_assert(alignof(ProbeArgs) == 8, "ProbeArgs");
-static_assert(offsetof(ProbeArgs, from) == 0, "ProbeArgs::from");
-static_assert(offsetof(ProbeArgs, to) == 8, "ProbeArgs::to");
-static_assert(offsetof(ProbeArgs, n) == 16, "ProbeArgs::n");
-static_assert(offsetof(ProbeArgs, inner) == 24, "ProbeArgs::inner");
-static_assert(offsetof(ProbeArgs, scale) == 40, "ProbeArgs::scale");
-static_assert(offsetof(ProbeArgs, grid) == 48, "ProbeArgs::grid");
-static_assert(offsetof(ProbeArgs, odd) == 72, "ProbeArgs::odd");
+static_assert(sizeof(ExampleArgs) == 80, "ExampleArgs");
+static_assert(alignof(ExampleArgs) == 8, "ExampleArgs");
+static_assert(offsetof(ExampleArgs, from) == 0, "ExampleArgs::from");
+static_assert(offsetof(ExampleArgs, to) == 8, "ExampleArgs::to");
+static_assert(offsetof(ExampleArgs, n) == 16, "ExampleArgs::n");
+static_assert(offsetof(ExampleArgs, inner) == 24, "ExampleArgs::inner");
+static_assert(offsetof(ExampleArgs, scale) == 40, "ExampleArgs::scale");
+static_assert(offsetof(ExampleArgs, grid) == 48, "ExampleArgs::grid");
+static_assert(offsetof(ExampleArgs, odd) == 72, "ExampleArgs::odd");
 "#;
     assert_eq!(structs(), expected);
 }
@@ -96,7 +96,7 @@ constexpr float TINY = 1e-10f;
 
 #[test]
 fn fields_lie_in_memory_where_the_header_says() {
-    let args = ProbeArgs {
+    let args = ExampleArgs {
         from: In::at(0x1111_2222_3333),
         to: Out::at(0x4444_5555_6666),
         n: 0x7777_8888_9999,
@@ -132,8 +132,8 @@ fn the_header_holds_what_the_product_declares() {
         "#pragma once",
         "constexpr uint32_t TILE = 16u;",
         "    float rotation[9];",
-        "static_assert(sizeof(Camera) == 120, \"Camera\");",
-        "static_assert(offsetof(Camera, guard) == 76, \"Camera::guard\");",
+        "static_assert(sizeof(ViewCamera) == 120, \"ViewCamera\");",
+        "static_assert(offsetof(ViewCamera, guard) == 76, \"ViewCamera::guard\");",
     ] {
         assert!(header.contains(text), "{text} is not in\n{header}");
     }

@@ -27,7 +27,7 @@ constants! {
 
 abi! {
     /// A view as the kernels take it.
-    pub struct Camera {
+    pub struct ViewCamera {
         /// Rotation from world to camera, in rows.
         pub rotation: [f32; 9],
         /// Translation from world to camera.

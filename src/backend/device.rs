@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::DeviceError;
 use crate::dataset::Image;
-use crate::memory::{Bytes, Change};
+use crate::memory::{Bytes, RungChange};
 
 /// A device in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,7 +98,7 @@ pub enum Peaks {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LadderState {
     /// What was given up or restored since the last call.
-    pub changes: Vec<Change>,
+    pub changes: Vec<RungChange>,
     /// Bytes that the program holds.
     pub held: Bytes,
     /// Bytes that it may hold.

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
-pub use sample::{Sample, Throttle, watch};
+pub use sample::{GpuSample, Throttle, watch};
 
 use crate::memory::Bytes;
 

@@ -2,7 +2,7 @@
 
 use crate::math::Real;
 use crate::math::linalg::{add, mul, rotation, scale};
-use crate::math::random::{Purpose, Stream};
+use crate::math::random::{RandomStream, RandomUse};
 use crate::model::{Gaussians, Primitive};
 
 /// Deviations by which a copy lies off its original, of the original's own: copies overlap as
@@ -13,7 +13,7 @@ const SPREAD: f64 = 0.5;
 /// order, give or take one. With k copies scales are divided by √k. With fewer than there are,
 /// Gaussians are left out evenly over the order.
 pub(super) fn denser(gaussians: &Gaussians, count: usize, seed: u64) -> Gaussians {
-    let stream = Stream::new(seed, 0, Purpose::Jitter);
+    let stream = RandomStream::new(seed, 0, RandomUse::Jitter);
     let original_from_copy = originals(gaussians.len(), count);
     let mut copies = gather(gaussians, &original_from_copy);
     let mut group_start = 0;

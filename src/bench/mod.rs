@@ -14,6 +14,6 @@ mod run;
 mod steady_state;
 
 pub use costs::{Pairs, StageCost, Traffic};
-pub use report::Report;
+pub use report::BenchReport;
 pub use result::{Bench, Peak};
 pub use run::{BenchSetup, measure};

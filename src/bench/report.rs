@@ -11,7 +11,7 @@ use crate::memory::Bytes;
 
 /// What was measured.
 #[derive(Serialize)]
-pub struct Report {
+pub struct BenchReport {
     /// The device in words.
     pub device: String,
     /// Views that are trained on.
@@ -28,7 +28,7 @@ pub struct Report {
     pub runs: Vec<Bench>,
 }
 
-impl Report {
+impl BenchReport {
     /// As tables, for people.
     pub fn text(&self) -> String {
         let [width, height] = self.view_px;
@@ -196,7 +196,8 @@ mod tests {
         let sugar = SugarOptions::default();
         let (train_views, view_px) = (7, [48, 32]);
         let (batch_views, runs) = (4, vec![run]);
-        Report { device, train_views, view_px, observes: false, batch_views, sugar, runs }.text()
+        BenchReport { device, train_views, view_px, observes: false, batch_views, sugar, runs }
+            .text()
     }
 
     #[test]

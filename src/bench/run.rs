@@ -4,9 +4,9 @@ use std::time::Instant;
 
 use super::costs::costs;
 use super::denser::denser;
-use super::report::Report;
+use super::report::BenchReport;
 use super::result::{Bench, Peak};
-use super::steady_state::{Counted, Inputs, SteadyState, SurfaceWork, median};
+use super::steady_state::{CountedWork, SteadyState, StepInputs, SurfaceWork, median};
 use crate::backend::{
     AdamStep, Rates, RenderSettings, ScreenFilter, Statistics, Terms, TrainDevice, Work,
 };
@@ -64,7 +64,7 @@ pub fn measure<B: TrainDevice>(
     setup: &BenchSetup<'_>,
     gaussians: &Gaussians,
     mut counts: Vec<usize>,
-) -> Result<Report, TrainError> {
+) -> Result<BenchReport, TrainError> {
     counts.sort_unstable();
     let mut runs = Vec::with_capacity(counts.len());
     for count in counts {
@@ -73,7 +73,7 @@ pub fn measure<B: TrainDevice>(
     }
     let dataset = setup.dataset;
     let first = dataset.train.first().map(|&view| &dataset.views[view].camera);
-    Ok(Report {
+    Ok(BenchReport {
         device: device.info().name,
         train_views: dataset.train.len(),
         view_px: first.map_or([0; 2], |camera| [camera.width, camera.height]),
@@ -106,7 +106,7 @@ fn bench<B: TrainDevice>(
         screen_filter: setup.screen_filter,
         ..RenderSettings::DEFAULT
     };
-    let inputs = Inputs {
+    let inputs = StepInputs {
         batch_views: setup.batch_views,
         settings,
         observe: setup.observes.then_some(Statistics::Norms),
@@ -145,7 +145,7 @@ fn bench<B: TrainDevice>(
     let times = steady.stages(setup.iterations)?;
     let memory = steady.memory();
     // Only now, for both take memory that training does not.
-    let Counted { works, pairs } = steady.count(setup.iterations.min(VIEWS_COUNTED))?;
+    let CountedWork { works, pairs } = steady.count(setup.iterations.min(VIEWS_COUNTED))?;
     let copy = steady.copy_speed()?;
     Ok(Bench {
         gaussians: gaussians.len(),

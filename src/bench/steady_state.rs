@@ -21,7 +21,7 @@ pub(super) struct SteadyState<'a, B: TrainDevice> {
     device: &'a mut B,
     model: B::Model,
     feed: Feed<'a>,
-    inputs: Inputs,
+    inputs: StepInputs,
     /// What surfaces are asked for in an iteration, and the Gaussians' neighbours.
     surfaces: Option<SurfaceWork<B>>,
     /// The loss of the iteration before, read after the next is launched as in training.
@@ -31,7 +31,7 @@ pub(super) struct SteadyState<'a, B: TrainDevice> {
 }
 
 /// What a step does.
-pub(super) struct Inputs {
+pub(super) struct StepInputs {
     /// Views of a step.
     pub(super) batch_views: u32,
     pub(super) settings: RenderSettings,
@@ -42,7 +42,7 @@ pub(super) struct Inputs {
 }
 
 /// What views give the device to do.
-pub(super) struct Counted {
+pub(super) struct CountedWork {
     /// Of each view; none where the device does not count.
     pub(super) works: Vec<Work>,
     pub(super) pairs: Pairs,
@@ -62,7 +62,7 @@ impl<B: TrainDevice> SurfaceWork<B> {
     fn terms(&self, number: u32) -> Terms {
         let Self { config, schedule, extent, .. } = self;
         let first = schedule.prune.max(schedule.start).saturating_add(1);
-        let stage = terms::Stage::Coarse { schedule, extent: *extent };
+        let stage = terms::TrainingStage::Coarse { schedule, extent: *extent };
         terms::active(config, stage, first.saturating_add(number), false)
     }
 }
@@ -72,7 +72,7 @@ impl<'a, B: TrainDevice> SteadyState<'a, B> {
         device: &'a mut B,
         model: B::Model,
         feed: Feed<'a>,
-        inputs: Inputs,
+        inputs: StepInputs,
         surfaces: Option<SurfaceWork<B>>,
     ) -> Self {
         Self { device, model, feed, inputs, surfaces, pending: None, bytes: [Bytes(0); 2] }
@@ -136,7 +136,7 @@ impl<'a, B: TrainDevice> SteadyState<'a, B> {
             None => self.inputs.terms.clone(),
             Some(surfaces) => surfaces.terms(number),
         };
-        let Inputs { settings, observe, .. } = self.inputs;
+        let StepInputs { settings, observe, .. } = self.inputs;
         let near = self.surfaces.as_ref().map(|surfaces| &surfaces.near);
         let inputs =
             ViewInputs { view, settings, observe, compensation: None, terms: &terms, near };
@@ -160,8 +160,8 @@ impl<'a, B: TrainDevice> SteadyState<'a, B> {
     }
 
     /// What the views of so many steps, which are slow ones, give the device to do.
-    pub(super) fn count(&mut self, steps: u32) -> Result<Counted, TrainError> {
-        let Inputs { settings, observe, .. } = self.inputs;
+    pub(super) fn count(&mut self, steps: u32) -> Result<CountedWork, TrainError> {
+        let StepInputs { settings, observe, .. } = self.inputs;
         let wants = Wants { observe, ..Wants::default() };
         let mut works = Vec::new();
         let mut contributing = 0;
@@ -183,7 +183,7 @@ impl<'a, B: TrainDevice> SteadyState<'a, B> {
             evaluated: Work::mean(&works).map(|work| work.pairs_evaluated),
             contributing: contributing / u64::from((steps * self.inputs.batch_views).max(1)),
         };
-        Ok(Counted { works, pairs })
+        Ok(CountedWork { works, pairs })
     }
 
     /// How fast the device copies, with the model where it is.

@@ -8,7 +8,7 @@ use super::output::print;
 use super::scene::{ModelArgs, Opened};
 use crate::abi::MAX_VIEWS;
 use crate::backend::TrainDevice;
-use crate::bench::{BenchSetup, Report, measure};
+use crate::bench::{BenchReport, BenchSetup, measure};
 use crate::config::{Config, SugarOptions};
 use crate::train::render_filter;
 
@@ -73,9 +73,9 @@ struct Measuring<'a> {
 }
 
 impl Task for Measuring<'_> {
-    type Output = Report;
+    type Output = BenchReport;
 
-    fn run<B: TrainDevice>(self, device: &mut B) -> anyhow::Result<Report> {
+    fn run<B: TrainDevice>(self, device: &mut B) -> anyhow::Result<BenchReport> {
         let Self { args, opened } = self;
         let config = &Config { sugar: args.sugar.clone(), ..opened.config.clone() };
         let mut counts = args.gaussians.clone();

@@ -12,9 +12,9 @@ use crate::backend::cuda::{Cuda, CudaOptions};
 #[cfg(kernels)]
 use crate::backend::{Device as _, DeviceInfo};
 use crate::backend::{TrainDevice, gpu};
-use crate::config::{Config, Device, MemoryOptions};
+use crate::config::{Config, DeviceChoice, MemoryOptions};
 use crate::memory::Bytes;
-use crate::memory::plan::Coarse;
+use crate::memory::plan::PlannedCoarse;
 #[cfg(kernels)]
 use crate::memory::plan::Storage;
 use crate::train::forecast;
@@ -31,12 +31,12 @@ pub(super) trait Task {
 /// What was asked of the device.
 #[derive(Clone)]
 pub(super) struct DeviceOptions {
-    device: Device,
+    device: DeviceChoice,
     #[cfg_attr(not(kernels), allow(dead_code, reason = "the processor rounds nothing"))]
     seed: u64,
     memory: MemoryOptions,
     #[cfg_attr(not(kernels), allow(dead_code, reason = "the processor plans nothing"))]
-    coarse: Option<Coarse>,
+    coarse: Option<PlannedCoarse>,
 }
 
 impl DeviceOptions {
@@ -56,10 +56,10 @@ impl DeviceOptions {
 /// Nobody trains on the processor by accident: on a machine with an NVIDIA GPU it has to be named.
 pub(super) fn on<T: Task>(options: &DeviceOptions, task: T) -> anyhow::Result<T::Output> {
     match options.device {
-        Device::Cpu => on_cpu(options, task),
-        Device::Cuda => on_cuda(options, task),
-        Device::Auto if gpu::is_present() => on_cuda(options, task),
-        Device::Auto => on_cpu(options, task),
+        DeviceChoice::Cpu => on_cpu(options, task),
+        DeviceChoice::Cuda => on_cuda(options, task),
+        DeviceChoice::Auto if gpu::is_present() => on_cuda(options, task),
+        DeviceChoice::Auto => on_cpu(options, task),
     }
 }
 
@@ -90,8 +90,8 @@ fn open_cuda(options: &DeviceOptions) -> anyhow::Result<Cuda> {
         coarse: options.coarse,
     });
     opened.context(match options.device {
-        Device::Cuda => "--device cuda: the GPU cannot be used (see splat doctor)",
-        Device::Auto | Device::Cpu => {
+        DeviceChoice::Cuda => "--device cuda: the GPU cannot be used (see splat doctor)",
+        DeviceChoice::Auto | DeviceChoice::Cpu => {
             "this machine's NVIDIA GPU cannot be used (see splat doctor; --device cpu trains on the \
              processor, far slower)"
         }
@@ -135,8 +135,8 @@ pub(super) fn try_gpu() -> Result<UsableGpu, String> {
 #[cfg(not(kernels))]
 fn on_cuda<T: Task>(options: &DeviceOptions, _task: T) -> anyhow::Result<T::Output> {
     let asked = match options.device {
-        Device::Cuda => "--device cuda: this",
-        Device::Auto | Device::Cpu => "this machine has an NVIDIA GPU, but this",
+        DeviceChoice::Cuda => "--device cuda: this",
+        DeviceChoice::Auto | DeviceChoice::Cpu => "this machine has an NVIDIA GPU, but this",
     };
     Err(DeviceError::Unavailable(format!(
         "{asked} program was built without CUDA kernels. {REBUILD}, or train on the processor, far \

@@ -14,7 +14,7 @@ use crate::perceptual::LpipsWeights;
 use crate::telemetry::{append_metrics, write_per_view, write_results};
 use crate::train::Views;
 use crate::train::appearance::compensation;
-use crate::train::eval::{EvalRequest, Shown, evaluate};
+use crate::train::eval::{EvalRequest, ShownViews, evaluate};
 use crate::train::event::{Evaluation, Split};
 
 /// Arguments of `splat eval`.
@@ -92,7 +92,8 @@ impl Task for Evaluating<'_> {
         }
         let model = device.upload(&opened.gaussians)?;
         let compensation = compensation(&opened.config.optimize);
-        let request = EvalRequest { compensation, lpips, ..opened.request(split, Shown::Nothing) };
+        let request =
+            EvalRequest { compensation, lpips, ..opened.request(split, ShownViews::Nothing) };
         let evaluation = evaluate(device, &model, &mut views, &request, |_| Ok(()))?;
         for warning in views.take_warnings() {
             tracing::warn!("{warning}");

@@ -21,10 +21,12 @@ use crate::config::{Config, Layers, Typed, resolve};
 use crate::dataset::Dataset;
 use crate::export::read_ply;
 use crate::layout::GAUSSIANS;
-use crate::memory::plan::{self, Granule, ModelSize, OptionalColumns, Run, Seen, Storage};
+use crate::memory::plan::{
+    self, Granule, ModelSize, OptionalColumns, PlannedRun, Storage, ViewGrowth,
+};
 use crate::memory::{Bytes, Limit, Rung};
 use crate::model;
-use crate::train::span::Span;
+use crate::train::span::ImageSpan;
 use crate::train::strategy::Strategy;
 use crate::train::{forecast, render_filter};
 
@@ -133,7 +135,7 @@ fn report(
     };
     let gaussians =
         gaussians(args, config, &*strategy, start, model.as_ref().map(model::Gaussians::len));
-    let run = Run {
+    let run = PlannedRun {
         model: ModelSize {
             gaussians: gaussians.count,
             schema: &GAUSSIANS,
@@ -180,10 +182,10 @@ fn report(
 }
 
 /// What training makes of a run that does not fit, if it may give up births.
-fn given_up(may: &[Rung], run: &Run) -> Option<Run> {
+fn given_up(may: &[Rung], run: &PlannedRun) -> Option<PlannedRun> {
     let storage = if may.contains(&Rung::Compact) { Storage::Compact } else { run.model.storage };
     let model = ModelSize { storage, ..run.model };
-    may.contains(&Rung::Births).then(|| Run { model, ..run.clone() })
+    may.contains(&Rung::Births).then(|| PlannedRun { model, ..run.clone() })
 }
 
 /// For how many Gaussians, and who says so.
@@ -200,7 +202,7 @@ fn gaussians(
     }
     // Without density control their number stays.
     let last = config.optimize.iterations;
-    if !(0..last).any(|iteration| strategy.due(Span::of(iteration))) {
+    if !(0..last).any(|iteration| strategy.due(ImageSpan::of(iteration))) {
         return counted(start, "those at the start: there is no round of density control");
     }
     if let Some(count) = config.densify.max_points {
@@ -229,7 +231,7 @@ fn read_model(path: &Path) -> anyhow::Result<model::Gaussians> {
 }
 
 /// The scene at the divisors that make its views smaller than they are.
-fn smaller_scenes(config: &Config, seen: Seen) -> anyhow::Result<Vec<report::Smaller>> {
+fn smaller_scenes(config: &Config, seen: ViewGrowth) -> anyhow::Result<Vec<report::Smaller>> {
     let mut smaller = Vec::new();
     for divisor in [2, 4, 8] {
         let mut options = config.scene.clone();

@@ -8,7 +8,7 @@ use clap::Args;
 use super::exit::DataError;
 use super::output::print;
 use crate::memory::Bytes;
-use crate::telemetry::{Buffer, GpuSummary, Point, Profile};
+use crate::telemetry::{BufferPeak, GpuSummary, Point, Profile};
 
 /// Buffers that the table lists.
 const LISTED: usize = 15;
@@ -102,7 +102,7 @@ fn buffers(text: &mut String, profile: &Profile) {
         return;
     }
     text.push_str("\n\nlargest buffers, each at its own most (blocks lie in the scratch)");
-    for Buffer { label, kind, purpose, peak, percent, iteration, .. } in
+    for BufferPeak { label, kind, purpose, peak, percent, iteration, .. } in
         profile.buffers.iter().take(LISTED)
     {
         write!(

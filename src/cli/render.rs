@@ -12,7 +12,7 @@ use super::scene::{ModelArgs, Opened, none_decoded};
 use crate::backend::TrainDevice;
 use crate::dataset::Image;
 use crate::files::{create_folder, write_atomically};
-use crate::train::eval::{EvalRequest, Shown, evaluate};
+use crate::train::eval::{EvalRequest, ShownViews, evaluate};
 use crate::train::event::{Picture, Split};
 use crate::train::pictures::{photo_picture, render_picture};
 use crate::train::{TrainError, Views};
@@ -56,7 +56,7 @@ impl Task for Rendering<'_> {
             if skip || views.split(split).is_empty() {
                 continue;
             }
-            let request = opened.request(split, Shown::All);
+            let request = opened.request(split, ShownViews::All);
             let folder = output_folder(&args.model.model_path, &request);
             let renders = create_folder(&folder.join("renders"))?;
             let truths = create_folder(&folder.join("gt"))?;

@@ -12,7 +12,7 @@ use crate::dataset::{Dataset, ImageLoader, Residency};
 use crate::export::read_ply;
 use crate::memory::{Bytes, host_memory};
 use crate::model::Gaussians;
-use crate::train::eval::{EvalRequest, Shown};
+use crate::train::eval::{EvalRequest, ShownViews};
 use crate::train::event::Split;
 use crate::train::{Views, render_filter};
 
@@ -54,7 +54,7 @@ pub(super) struct Opened {
 
 impl Opened {
     /// The evaluation of these views as the model was trained, without LPIPS and corrected colours.
-    pub(super) fn request(&self, split: Split, shown: Shown) -> EvalRequest<'static> {
+    pub(super) fn request(&self, split: Split, shown: ShownViews) -> EvalRequest<'static> {
         EvalRequest {
             split,
             iteration: self.iteration,

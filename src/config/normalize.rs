@@ -14,7 +14,7 @@ pub struct Normalized {
 
 /// How many values a flag takes.
 #[derive(Clone, Copy, PartialEq)]
-enum Values {
+enum FlagValues {
     None,
     One,
 }
@@ -22,20 +22,20 @@ enum Values {
 const WARM_UP: &str = "the value is not used: exposures warm up over the first 5,000 iterations or a sixth of the run";
 
 /// Flags of the reference trainer that change nothing here, and why.
-const IGNORED: [(&str, Values, &str); 13] = [
-    ("--convert-SHs-python", Values::None, "colours are always computed by the renderer"),
-    ("--compute-cov3D-python", Values::None, "covariances are always computed by the renderer"),
-    ("--debug", Values::None, "errors always name the stage that failed"),
-    ("--detect-anomaly", Values::None, "no automatic differentiation is used"),
-    ("--disable-viewer", Values::None, "there is no viewer to disable"),
-    ("--ip", Values::One, "there is no viewer to connect to"),
-    ("--port", Values::One, "there is no viewer to connect to"),
-    ("--debug-from", Values::One, "errors always name the stage that failed"),
-    ("--data-device", Values::One, "--low-dram and --high-dram say where images are kept"),
-    ("--position-lr-delay-mult", Values::One, "it has no effect without a delay, its default"),
-    ("--optimizer-type", Values::One, "Adam is the optimizer"),
-    ("--exposure-lr-delay-steps", Values::One, WARM_UP),
-    ("--exposure-lr-delay-mult", Values::One, WARM_UP),
+const IGNORED: [(&str, FlagValues, &str); 13] = [
+    ("--convert-SHs-python", FlagValues::None, "colours are always computed by the renderer"),
+    ("--compute-cov3D-python", FlagValues::None, "covariances are always computed by the renderer"),
+    ("--debug", FlagValues::None, "errors always name the stage that failed"),
+    ("--detect-anomaly", FlagValues::None, "no automatic differentiation is used"),
+    ("--disable-viewer", FlagValues::None, "there is no viewer to disable"),
+    ("--ip", FlagValues::One, "there is no viewer to connect to"),
+    ("--port", FlagValues::One, "there is no viewer to connect to"),
+    ("--debug-from", FlagValues::One, "errors always name the stage that failed"),
+    ("--data-device", FlagValues::One, "--low-dram and --high-dram say where images are kept"),
+    ("--position-lr-delay-mult", FlagValues::One, "it has no effect without a delay, its default"),
+    ("--optimizer-type", FlagValues::One, "Adam is the optimizer"),
+    ("--exposure-lr-delay-steps", FlagValues::One, WARM_UP),
+    ("--exposure-lr-delay-mult", FlagValues::One, WARM_UP),
 ];
 
 /// Spells long flags with hyphens and, for `train`, `eval`, `render` and `plan`, leaves out harmless flags
@@ -75,7 +75,7 @@ pub fn normalize_args(args: impl Iterator<Item = OsString>) -> Normalized {
         };
         match IGNORED.iter().find(|(ignored, ..)| like_reference && *ignored == name) {
             Some((_, values, reason)) => {
-                if *values == Values::One && value.is_none() {
+                if *values == FlagValues::One && value.is_none() {
                     skip_value(&mut args);
                 }
                 normalized.notices.push(format!("{name} is ignored: {reason}"));

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::declare::options;
 use super::idle::Idle;
 use super::scene::SceneOptions;
-use super::strategy::Strategy;
+use super::strategy::StrategyName;
 use super::sugar::{Regularize, SugarSchedule};
 use super::values::{count, fits_toml, holds, path, positive, rate, share, toml_count};
 use super::{MemoryOptions, OutputOptions, RunOptions, SugarOptions};
@@ -248,7 +248,7 @@ options! {
     pub struct DensifyOptions in "densify" of Config {
         /// How Gaussians are added and removed
         #[arg(value_enum, value_name = "STRATEGY")]
-        strategy: Strategy = Strategy::Adc, idle Idle::When {
+        strategy: StrategyName = StrategyName::Adc, idle Idle::When {
             is: |config| config.sugar.checkpoint_path.is_some(),
             words: "with -c: the coarse stage has no density control",
         };

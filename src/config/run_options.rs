@@ -186,14 +186,14 @@ options! {
 
         /// Device that trains
         #[arg(value_enum, value_name = "DEVICE")]
-        device: Device = Device::Auto;
+        device: DeviceChoice = DeviceChoice::Auto;
     }
 }
 
 /// Device that trains.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Device {
+pub enum DeviceChoice {
     /// The GPU if there is one; the CPU on machines without
     #[default]
     Auto,

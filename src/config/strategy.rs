@@ -8,7 +8,7 @@ use super::{ConfigError, preset_text};
 /// How Gaussians are added and removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Strategy {
+pub enum StrategyName {
     /// As 3DGS: clone and split Gaussians with high gradients, prune the transparent
     #[default]
     Adc,
@@ -26,7 +26,7 @@ pub(super) struct Implied {
     pub(super) text: &'static str,
 }
 
-impl Strategy {
+impl StrategyName {
     /// The options that it brings its own values of, where no layer says otherwise.
     pub(super) fn implied(self, absgrad: bool) -> Result<Option<Implied>, ConfigError> {
         Ok(match self {

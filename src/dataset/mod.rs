@@ -25,7 +25,7 @@ pub use camera::{Camera, Pose, View};
 use camera::{OpticalAxis, viewing_distance};
 pub use depths::DepthsError;
 pub use error::DatasetError;
-pub use image::{DepthMap, Image, ImageError, ImageHeader, decode, probe};
+pub use image::{Image, ImageError, ImageHeader, InverseDepthMap, decode, probe};
 pub use lens::{Distortion, Lens, LensError, Undistortion};
 pub use loader::{ImageLoader, LoaderStatistics, Residency};
 pub use points::PointCloud;

@@ -26,7 +26,7 @@ pub struct ImageSource {
     pub depth: Option<DepthFile>,
 }
 
-/// A map of inverse depths on disk, as [`DepthMap`](super::DepthMap) has it.
+/// A map of inverse depths on disk, as [`InverseDepthMap`](super::InverseDepthMap) has it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DepthFile {
     /// A greyscale file of the photograph's proportions.

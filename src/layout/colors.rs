@@ -66,7 +66,7 @@ impl Count for ColorCount {
 }
 
 /// Room for the colours that are compared with a photograph, where they are not those drawn.
-pub struct ColorScratch<A: Source> {
+pub struct ColorSlots<A: Source> {
     /// [height, width, 3]
     pub image: A::Block<f32>,
     /// What blocks add up, each for itself.
@@ -75,7 +75,7 @@ pub struct ColorScratch<A: Source> {
     pub map: A::Block<f32>,
 }
 
-impl<A: Source> ColorScratch<A> {
+impl<A: Source> ColorSlots<A> {
     /// For colours of so many pixels that are made so.
     pub fn reserve(source: &A, pixels: u64, colors: ColorUse) -> Result<Self, A::Error> {
         let sizes = ColorSizes { pixels, colors };

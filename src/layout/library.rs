@@ -114,7 +114,7 @@ fn between(answers: &Answers, n: u64) -> u64 {
 
 /// A call of CUB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Call {
+pub enum CubCall {
     /// Sorts by all of 16 bits.
     Sort16,
     /// Sorts by all of 32 bits.
@@ -129,7 +129,7 @@ pub enum Call {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Difference {
     /// Of which call.
-    pub call: Call,
+    pub call: CubCall,
     /// Of so many values.
     pub n: u64,
     /// Bytes that the table says.
@@ -182,12 +182,12 @@ impl Library {
     }
 
     /// Bytes of scratch of a call for `n` values.
-    fn bytes(&self, call: Call, n: u64) -> u64 {
+    fn bytes(&self, call: CubCall, n: u64) -> u64 {
         match call {
-            Call::Sort16 => self.sort16.bytes(n, u16::BITS),
-            Call::Sort32 => self.sort32.bytes(n, u32::BITS),
-            Call::Sum32 => self.sum32.bytes(n),
-            Call::Sum64 => self.sum64.bytes(n),
+            CubCall::Sort16 => self.sort16.bytes(n, u16::BITS),
+            CubCall::Sort32 => self.sort32.bytes(n, u32::BITS),
+            CubCall::Sum32 => self.sum32.bytes(n),
+            CubCall::Sum64 => self.sum64.bytes(n),
         }
     }
 
@@ -195,10 +195,10 @@ impl Library {
     /// those in which more is wanted than the table says.
     pub fn correct<E>(
         &mut self,
-        mut ask: impl FnMut(Call, u64) -> Result<u64, E>,
+        mut ask: impl FnMut(CubCall, u64) -> Result<u64, E>,
     ) -> Result<Option<Difference>, E> {
         let mut largest: Option<Difference> = None;
-        for call in [Call::Sort16, Call::Sort32, Call::Sum32, Call::Sum64] {
+        for call in [CubCall::Sort16, CubCall::Sort32, CubCall::Sum32, CubCall::Sum64] {
             let mut answers = Answers::default();
             let mut differs = false;
             for (answer, n) in answers.iter_mut().zip(ASKED) {
@@ -214,10 +214,10 @@ impl Library {
             }
             if differs {
                 let place = match call {
-                    Call::Sort16 => &mut self.sort16.answers,
-                    Call::Sort32 => &mut self.sort32.answers,
-                    Call::Sum32 => &mut self.sum32.answers,
-                    Call::Sum64 => &mut self.sum64.answers,
+                    CubCall::Sort16 => &mut self.sort16.answers,
+                    CubCall::Sort32 => &mut self.sort32.answers,
+                    CubCall::Sum32 => &mut self.sum32.answers,
+                    CubCall::Sum64 => &mut self.sum64.answers,
                 };
                 *place = Some(answers);
             }
@@ -296,11 +296,11 @@ mod tests {
         let mut other = table;
         let more = |call, n| {
             let bytes = table.bytes(call, n);
-            Ok::<_, Infallible>(if call == Call::Sum64 { bytes + n / 8 } else { bytes })
+            Ok::<_, Infallible>(if call == CubCall::Sum64 { bytes + n / 8 } else { bytes })
         };
         let n = 1 << 26;
         let expected = table.sum64.bytes(n);
-        let difference = Difference { call: Call::Sum64, n, expected, found: expected + n / 8 };
+        let difference = Difference { call: CubCall::Sum64, n, expected, found: expected + n / 8 };
         assert_eq!(other.correct(more), Ok(Some(difference)));
         assert_eq!(other.sum32.bytes(12_345), table.sum32.bytes(12_345));
         for n in [1 << 20, 3 << 19, 5 << 21, 1 << 27] {

@@ -4,9 +4,9 @@
 use std::convert::Infallible;
 
 use super::library::Library;
-use super::replay::{Held, Replay};
+use super::replay::{Replay, ReplayBlock};
 use super::slot::{Count, Lifetime, Source, Taken as _};
-use super::view::Wants;
+use super::view::ViewRequest;
 use crate::abi::{
     BLEND_BLOCK, BLEND_CHUNK, BLEND_PARTS, FEATURES_WIDTH, SHORT_KEYS_MAX, TileRange, TileRect,
 };
@@ -104,11 +104,8 @@ impl ListSizes {
 
     /// Keys that tell its tiles apart.
     pub fn key_width(&self) -> KeyWidth {
-        if self.tile_count() <= u64::from(SHORT_KEYS_MAX) {
-            KeyWidth::Bits16
-        } else {
-            KeyWidth::Bits32
-        }
+        let is_short = self.tile_count() <= u64::from(SHORT_KEYS_MAX);
+        if is_short { KeyWidth::Bits16 } else { KeyWidth::Bits32 }
     }
 
     /// Bits of the keys that count: the number after the last tile marks empty places, so that it has
@@ -160,14 +157,14 @@ impl Count for ListCount {
 
 /// What bands are listed from, in scratch of its own: the splats' order lies where the backward pass
 /// puts their gradients.
-pub struct Order<A: Source> {
+pub struct OrderSlots<A: Source> {
     /// Of splats, front to back; `[visible]`.
     pub splat_indices: A::Block<u32>,
     /// By splat; `[visible]`.
     pub tiles: A::Block<TileRect>,
 }
 
-impl<A: Source> Order<A> {
+impl<A: Source> OrderSlots<A> {
     /// Of the splats that are counted anew.
     pub fn reserve(source: &A, sizes: &ListSizes) -> Result<Self, A::Error> {
         Ok(Self {
@@ -204,14 +201,14 @@ impl<A: Source> List<A> {
 }
 
 /// Instances of each splat in a band, and the first of each.
-pub struct Counts<A: Source> {
+pub struct CountSlots<A: Source> {
     /// By splat; `[visible]`.
     pub counts: A::Block<u32>,
     /// Front to back; `[visible]`.
     pub firsts: A::Block<u32>,
 }
 
-impl<A: Source> Counts<A> {
+impl<A: Source> CountSlots<A> {
     /// Of the splats that are counted anew.
     pub fn reserve(source: &A, sizes: &ListSizes) -> Result<Self, A::Error> {
         Ok(Self {
@@ -240,7 +237,7 @@ impl<A: Source> Keys<A> {
 }
 
 /// What the forward pass keeps for the backward pass.
-pub struct BackwardState<A: Source> {
+pub struct BackwardSlots<A: Source> {
     /// Instances that each part of a tile looked at; [tiles, parts].
     pub reached: A::Block<u32>,
     /// State of a tile's pixels before each chunk of its list but the first.
@@ -257,9 +254,13 @@ pub struct BackwardState<A: Source> {
     pub chunk_count: A::Block<u32>,
 }
 
-impl<A: Source> BackwardState<A> {
+impl<A: Source> BackwardSlots<A> {
     /// Nothing where no backward pass follows.
-    pub fn reserve(source: &A, sizes: &ListSizes, wants: &Wants) -> Result<Option<Self>, A::Error> {
+    pub fn reserve(
+        source: &A,
+        sizes: &ListSizes,
+        wants: &ViewRequest,
+    ) -> Result<Option<Self>, A::Error> {
         if !wants.backward() {
             return Ok(None);
         }
@@ -299,22 +300,22 @@ pub enum Half {
 /// A list that was replayed, with what is kept of it.
 #[must_use = "blocks live until they are dropped"]
 pub struct Listed {
-    _ranges: Held,
-    _instances: Held,
-    _kept: Option<BackwardState<Replay>>,
+    _ranges: ReplayBlock,
+    _instances: ReplayBlock,
+    _kept: Option<BackwardSlots<Replay>>,
 }
 
 /// Replays listing and drawing: what a device takes, in its order.
 pub fn replay(
     replay: &Replay,
     sizes: &ListSizes,
-    wants: &Wants,
+    wants: &ViewRequest,
     half: Half,
 ) -> Result<Listed, Infallible> {
     let List { ranges, splat_from_instance, spare } = List::reserve(replay, sizes)?;
     let mut counts = None;
     if let Some(counted) = sizes.counted {
-        counts = Some(Counts::reserve(replay, sizes)?);
+        counts = Some(CountSlots::reserve(replay, sizes)?);
         replay.sum32(counted);
     }
     let keys = Keys::reserve(replay, sizes)?;
@@ -328,12 +329,12 @@ pub fn replay(
         Half::Sorted | Half::Worse => (spare, splat_from_instance),
     };
     drop(gone);
-    let kept = BackwardState::reserve(replay, sizes, wants)?;
+    let kept = BackwardSlots::reserve(replay, sizes, wants)?;
     Ok(Listed { _ranges: ranges, _instances: instances, _kept: kept })
 }
 
 /// Bytes of the arena that it takes to list and draw.
-pub fn need(library: &Library, sizes: &ListSizes, wants: &Wants) -> u64 {
+pub fn need(library: &Library, sizes: &ListSizes, wants: &ViewRequest) -> u64 {
     let source = Replay::with(*library);
     let Ok(_listed) = replay(&source, sizes, wants, Half::Worse);
     source.reach()
@@ -344,8 +345,8 @@ mod tests {
     use super::super::view::Use;
     use super::*;
 
-    const WANTS: Wants =
-        Wants { drawn_for: Use::Backward, inverse_depths: false, maps: false, colors: None };
+    const WANTS: ViewRequest =
+        ViewRequest { drawn_for: Use::Backward, inverse_depths: false, maps: false, colors: None };
 
     #[test]
     fn a_list_takes_these_bytes() {
@@ -353,15 +354,15 @@ mod tests {
         assert_eq!((sizes.tile_count(), sizes.chunks_max()), (1700, 3906 + 1700));
         assert_eq!((sizes.key_width(), sizes.key_bits()), (KeyWidth::Bits16, 11));
         let source = Replay::default();
-        let Ok(kept) = BackwardState::reserve(&source, &sizes, &WANTS);
+        let Ok(kept) = BackwardSlots::reserve(&source, &sizes, &WANTS);
         // Eight parts a tile; the pixels of 3907 starts; words of 32 instances; chunks and their number.
         let hits = 4 * 8 * (31_250 + 1700 + 1);
         let expected = 4 * 8 * 1700 + 16 * 256 * 3907 + hits + 8 * 5606 + 4;
         assert_eq!(kept.map(|kept| kept.bytes()), Some(expected));
         // A fifth more with inverse depths, as much again with maps, which hold them.
         let more = |inverse_depths, maps| {
-            let wants = Wants { inverse_depths, maps, ..WANTS };
-            let Ok(kept) = BackwardState::reserve(&source, &sizes, &wants);
+            let wants = ViewRequest { inverse_depths, maps, ..WANTS };
+            let Ok(kept) = BackwardSlots::reserve(&source, &sizes, &wants);
             kept.map_or(0, |kept| kept.bytes()) - expected
         };
         assert_eq!([more(true, false), more(true, true)], [4 * 256 * 3907, 16 * 256 * 3907]);

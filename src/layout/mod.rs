@@ -3,7 +3,8 @@
 //!
 //! A [`Slot`] is one buffer. Groups of slots reserve their buffers from a [`Source`]: from a GPU's
 //! heap, which gives memory, or from a [`Replay`], which only counts it. So what a forecast adds up
-//! is what a GPU will be asked for. Nothing here touches a device.
+//! is what a GPU will be asked for. Nothing here touches a device. A group whose plain name a stage
+//! of `backend/cuda/` has ends in `Slots`: the stage's `Canvas` is made of `CanvasSlots`.
 
 #[macro_use]
 mod slot;
@@ -22,12 +23,12 @@ mod session;
 mod transfer;
 mod view;
 
-pub use colors::{ColorScratch, ColorUse};
+pub use colors::{ColorSlots, ColorUse};
 pub use gaussians::GAUSSIANS;
 pub use library::Library;
 pub use list::{
-    BANDS, BackwardState, Counts, Half, INSTANCES, KeyWidth, Keys, List, ListSizes, Listed, Order,
-    ROW_INSTANCES,
+    BANDS, BackwardSlots, CountSlots, Half, INSTANCES, KeyWidth, Keys, List, ListSizes, Listed,
+    OrderSlots, ROW_INSTANCES,
 };
 pub use model::{
     ABSOLUTE_NORM_SUMS, FILTER_3D, GRADIENT_NORM_SUMS, LANES, ModelCount, ModelSize,
@@ -35,10 +36,10 @@ pub use model::{
 };
 pub use photos::{PHOTOS_IN_TURN, PHOTOS_ON_THEIR_WAY, RESIDENT_PHOTOS, fair_share, photo_after};
 pub use placement::{ALIGNMENT, Placement, Spot, block_beside, spare, with_gap};
-pub use replay::{Event, Held, Live, Replay};
+pub use replay::{BlockEvent, Live, Replay, ReplayBlock};
 pub use round::{
     Choice, DENSITY_COUNTS, DENSITY_DIGITS, Draw, DrawSizes, MOVED_COLUMNS, MOVED_WORDS, MoveSizes,
-    Moves, RoundSizes, Selection, Smoothing,
+    Moves, RoundSizes, SelectionSlots, Smoothing,
 };
 pub use schema::{
     Column, Forms, Rate, RowForm, Schema, Space, TABLE_PARTS, Table, Width, sh_rest_values,
@@ -52,10 +53,10 @@ pub use slot::{
     CallLen, Count, Lifetime, ModelLen, ProcessLen, Purpose, Slot, SlotInfo, Source, StageLen,
     Taken,
 };
-pub use transfer::{CONVERSION, PackSizes, ROWS_TO_PACK, STAGING, STAGING_WORDS, Sample};
+pub use transfer::{CONVERSION, PackSizes, ROWS_TO_PACK, STAGING, STAGING_WORDS, SampleSlots};
 pub use view::{
-    Canvas, Features, NearRows, PixelGradients, Projected, SURFACE_GRADIENTS, Samples, Splats,
-    SurfaceRows, Use, ViewSizes, Wants, splat_capacity,
+    CanvasSlots, FeatureSlots, NearRows, PixelGradients, Projected, SURFACE_GRADIENTS, Samples,
+    SplatSlots, SurfaceRows, Use, ViewRequest, ViewSizes, splat_capacity,
 };
 
 /// What listing and drawing takes of the arena, replayed.

@@ -42,7 +42,7 @@ pub struct Spot {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Live {
+struct PlacedBlock {
     id: u64,
     span: usize,
     end: u64,
@@ -51,7 +51,7 @@ struct Live {
 /// The live blocks, in the order of their places. A new block lies after all of them.
 #[derive(Clone, Debug, Default)]
 pub struct Placement {
-    live: Vec<Live>,
+    live: Vec<PlacedBlock>,
     next_id: u64,
 }
 
@@ -85,7 +85,7 @@ impl Placement {
     pub fn take(&mut self, spot: Spot, bytes: u64) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
-        self.live.push(Live { id, span: spot.span, end: spot.start.saturating_add(bytes) });
+        self.live.push(PlacedBlock { id, span: spot.span, end: spot.start.saturating_add(bytes) });
         id
     }
 

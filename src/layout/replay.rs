@@ -21,7 +21,7 @@ pub struct Live {
 
 /// A block was taken or given back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Event {
+pub struct BlockEvent {
     /// Whether it was taken.
     pub is_take: bool,
     /// What the ledger calls it.
@@ -40,7 +40,7 @@ struct State {
     at_peak: Vec<Live>,
     peaks: Vec<Live>,
     /// Everything that happened, where it is recorded.
-    events: Option<Vec<Event>>,
+    events: Option<Vec<BlockEvent>>,
 }
 
 /// A source that only counts. Blocks go when they are dropped, as those of a GPU do.
@@ -84,12 +84,12 @@ impl Replay {
     }
 
     /// What happened, where it was recorded.
-    pub fn events(&self) -> Vec<Event> {
+    pub fn events(&self) -> Vec<BlockEvent> {
         self.state.borrow().events.clone().unwrap_or_default()
     }
 
     /// A block of so many bytes, without a slot.
-    pub fn take_bytes(&self, label: &'static str, bytes: u64) -> Held {
+    pub fn take_bytes(&self, label: &'static str, bytes: u64) -> ReplayBlock {
         let mut state = self.state.borrow_mut();
         let spot = state.placement.top();
         let id = state.placement.take(spot, bytes);
@@ -100,10 +100,10 @@ impl Replay {
             state.reach = end;
             state.at_peak = gathered(state.live.iter().map(|(_, live)| *live));
         }
-        state.record(Event { is_take: true, label, start: spot.start, bytes });
+        state.record(BlockEvent { is_take: true, label, start: spot.start, bytes });
         drop(state);
-        let block = Event { is_take: false, label, start: spot.start, bytes };
-        Held { id, block, state: Rc::clone(&self.state) }
+        let block = BlockEvent { is_take: false, label, start: spot.start, bytes };
+        ReplayBlock { id, block, state: Rc::clone(&self.state) }
     }
 
     /// Scratch of the library for one call: given back at once.
@@ -139,7 +139,7 @@ impl Replay {
 }
 
 impl Source for Replay {
-    type Block<T: Plain> = Held;
+    type Block<T: Plain> = ReplayBlock;
     type Error = Infallible;
 
     fn cub_scratch(&self) -> &Library {
@@ -150,7 +150,7 @@ impl Source for Replay {
         &self,
         slot: &Slot<T, C>,
         sizes: &C::Sizes,
-    ) -> Result<Held, Infallible> {
+    ) -> Result<ReplayBlock, Infallible> {
         Ok(self.take_bytes(slot.label, slot.bytes(sizes)))
     }
 }
@@ -165,7 +165,7 @@ impl State {
         }
     }
 
-    fn record(&mut self, event: Event) {
+    fn record(&mut self, event: BlockEvent) {
         if let Some(events) = &mut self.events {
             events.push(event);
         }
@@ -187,20 +187,20 @@ fn gathered(blocks: impl Iterator<Item = Live>) -> Vec<Live> {
 /// A block of a replay.
 #[derive(Debug)]
 #[must_use = "a block lives until it is dropped"]
-pub struct Held {
+pub struct ReplayBlock {
     id: u64,
     /// That it goes.
-    block: Event,
+    block: BlockEvent,
     state: Rc<RefCell<State>>,
 }
 
-impl Taken for Held {
+impl Taken for ReplayBlock {
     fn bytes(&self) -> u64 {
         self.block.bytes
     }
 }
 
-impl Drop for Held {
+impl Drop for ReplayBlock {
     fn drop(&mut self) {
         let mut state = self.state.borrow_mut();
         state.placement.give_back(self.id);

@@ -90,7 +90,7 @@ impl Count for RoundCount {
 }
 
 /// What one round needs besides the model: 8 bytes per Gaussian and a chunk of rows.
-pub struct Selection<A: Source> {
+pub struct SelectionSlots<A: Source> {
     /// `[1]`
     pub counts: A::Block<DensityCounts>,
     /// One per row, newborn included: first whether it grows, then whether it stays.
@@ -101,7 +101,7 @@ pub struct Selection<A: Source> {
     pub rows: A::Block<u32>,
 }
 
-impl<A: Source> Selection<A> {
+impl<A: Source> SelectionSlots<A> {
     /// For all rows that there may be after the round.
     pub fn reserve(source: &A, sizes: &RoundSizes) -> Result<Self, A::Error> {
         Ok(Self {

@@ -68,14 +68,14 @@ impl Count for ConversionCount {
 }
 
 /// Some rows of a model.
-pub struct Sample<A: Source> {
+pub struct SampleSlots<A: Source> {
     /// Their numbers.
     pub rows: A::Block<u32>,
     /// Their parameters.
     pub values: A::Block<f32>,
 }
 
-impl<A: Source> Sample<A> {
+impl<A: Source> SampleSlots<A> {
     /// Of so many rows of so many values, as far as they come at once.
     pub fn reserve(source: &A, rows: u64, width: u64) -> Result<Self, A::Error> {
         let rows = rows.min(Self::at_once(width));

@@ -120,7 +120,7 @@ pub enum Use {
 
 /// What is drawn of a view.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wants {
+pub struct ViewRequest {
     /// What for.
     pub drawn_for: Use,
     /// Inverse depths beside the colours.
@@ -131,7 +131,7 @@ pub struct Wants {
     pub colors: Option<ColorUse>,
 }
 
-impl Wants {
+impl ViewRequest {
     /// Whether a backward pass follows.
     pub fn backward(&self) -> bool {
         self.drawn_for == Use::Backward
@@ -151,11 +151,11 @@ pub struct Projected<A: Source> {
     /// Number of each Gaussian's splat; `[gaussians]`.
     pub splat_from_gaussian: A::Block<u32>,
     /// Splats and their gradients.
-    pub splats: Splats<A>,
+    pub splats: SplatSlots<A>,
 }
 
 /// Splats, and room for their gradients.
-pub struct Splats<A: Source> {
+pub struct SplatSlots<A: Source> {
     /// [capacity, 12]; what sorting needs lies in it first.
     pub gradients: A::Block<f32>,
     /// [capacity, 12]
@@ -167,7 +167,7 @@ impl<A: Source> Projected<A> {
     pub fn reserve(source: &A, sizes: &ViewSizes) -> Result<Self, A::Error> {
         Ok(Self {
             splat_from_gaussian: source.take(&SPLAT_FROM_GAUSSIAN, sizes)?,
-            splats: Splats::reserve(source, sizes)?,
+            splats: SplatSlots::reserve(source, sizes)?,
         })
     }
 }
@@ -177,11 +177,11 @@ impl<A: Source> Projected<A> {
     pub fn renew(self, source: &A, sizes: &ViewSizes) -> Result<Self, A::Error> {
         let Self { splat_from_gaussian, splats } = self;
         drop(splats);
-        Ok(Self { splat_from_gaussian, splats: Splats::reserve(source, sizes)? })
+        Ok(Self { splat_from_gaussian, splats: SplatSlots::reserve(source, sizes)? })
     }
 }
 
-impl<A: Source> Splats<A> {
+impl<A: Source> SplatSlots<A> {
     /// The splats last, so that their place is free when they go first.
     pub fn reserve(source: &A, sizes: &ViewSizes) -> Result<Self, A::Error> {
         Ok(Self {
@@ -192,16 +192,16 @@ impl<A: Source> Splats<A> {
 }
 
 /// What splats give to the maps of a surface.
-pub struct Features<A: Source> {
+pub struct FeatureSlots<A: Source> {
     /// Depth, x and y of the normal in camera axes, inverse depth; [visible, 4].
     pub values: A::Block<f32>,
     /// Their gradients, where a backward pass follows that has any; [visible, 4].
     pub gradients: Option<A::Block<f32>>,
 }
 
-impl<A: Source> Features<A> {
+impl<A: Source> FeatureSlots<A> {
     /// For so many splats. A view that sees nothing has room for one splat all the same.
-    pub fn reserve(source: &A, sizes: &ViewSizes, wants: &Wants) -> Result<Self, A::Error> {
+    pub fn reserve(source: &A, sizes: &ViewSizes, wants: &ViewRequest) -> Result<Self, A::Error> {
         Ok(Self {
             values: source.take(&FEATURES, sizes)?,
             gradients: source.take_if(wants.backward(), &FEATURE_GRADIENTS, sizes)?,
@@ -210,7 +210,7 @@ impl<A: Source> Features<A> {
 }
 
 /// The drawn pixels.
-pub struct Canvas<A: Source> {
+pub struct CanvasSlots<A: Source> {
     /// Colours with the background, [height, width, 3].
     pub image: A::Block<f32>,
     /// Splats that changed each pixel; [height, width].
@@ -221,9 +221,9 @@ pub struct Canvas<A: Source> {
     pub maps: Option<A::Block<f32>>,
 }
 
-impl<A: Source> Canvas<A> {
+impl<A: Source> CanvasSlots<A> {
     /// Room for an image that no tile is drawn in yet.
-    pub fn reserve(source: &A, sizes: &ViewSizes, wants: &Wants) -> Result<Self, A::Error> {
+    pub fn reserve(source: &A, sizes: &ViewSizes, wants: &ViewRequest) -> Result<Self, A::Error> {
         Ok(Self {
             image: source.take(&IMAGE, sizes)?,
             blended: source.take_if(wants.drawn_for == Use::Counts, &BLENDED, sizes)?,
@@ -251,7 +251,7 @@ pub struct PixelGradients<A: Source> {
 impl<A: Source> PixelGradients<A> {
     /// When the view is drawn, where a refusal finds room: the loss is computed when the photograph is
     /// in use.
-    pub fn reserve(source: &A, sizes: &ViewSizes, wants: &Wants) -> Result<Self, A::Error> {
+    pub fn reserve(source: &A, sizes: &ViewSizes, wants: &ViewRequest) -> Result<Self, A::Error> {
         Ok(Self {
             image: source.take(&D_IMAGE, sizes)?,
             inverse_depths: source.take_if(wants.inverse_depths, &D_INVERSE_DEPTHS, sizes)?,
@@ -347,14 +347,14 @@ mod tests {
     fn a_training_view_takes_these_bytes() {
         let source = Replay::default();
         let sizes = ViewSizes { gaussians: 1000, visible: 0, capacity: 1024, pixels: 800 * 533 };
-        let wants = Wants { drawn_for: Use::Backward, maps: true, ..Wants::default() };
+        let wants = ViewRequest { drawn_for: Use::Backward, maps: true, ..ViewRequest::default() };
         let Ok(projected) = Projected::reserve(&source, &sizes);
         assert_eq!(projected.splat_from_gaussian.bytes(), 4000);
         assert_eq!(projected.splats.records.bytes(), 1024 * 48);
         // A view that sees nothing has room for one splat.
-        let Ok(features) = Features::reserve(&source, &sizes, &wants);
+        let Ok(features) = FeatureSlots::reserve(&source, &sizes, &wants);
         assert_eq!((features.values.bytes(), features.gradients.bytes()), (16, 16));
-        let Ok(canvas) = Canvas::reserve(&source, &sizes, &wants);
+        let Ok(canvas) = CanvasSlots::reserve(&source, &sizes, &wants);
         assert_eq!(canvas.bytes(), 800 * 533 * (12 + 16));
         let Ok(gradients) = PixelGradients::reserve(&source, &sizes, &wants);
         assert_eq!(gradients.bytes(), 800 * 533 * (12 + 16));

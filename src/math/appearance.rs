@@ -307,7 +307,7 @@ mod tests {
     /// Numbers in -1..1 in which few are alike.
     fn drawn(seed: u64, count: usize) -> Vec<f64> {
         let stream =
-            crate::math::random::Stream::new(seed, 0, crate::math::random::Purpose::Sample);
+            crate::math::random::RandomStream::new(seed, 0, crate::math::random::RandomUse::Sample);
         (0..count as u64).map(|i| 2.0 * stream.uniform(i) - 1.0).collect()
     }
 

@@ -62,7 +62,7 @@ fn spread(cell: u32) -> u32 {
 mod tests {
     use super::*;
     use crate::math::linalg::add;
-    use crate::math::random::{Purpose, Stream};
+    use crate::math::random::{RandomStream, RandomUse};
 
     const CUBE: Cube = Cube { centre: [1.0, -2.0, 0.5], half_side: 4.0 };
 
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn points_next_to_each_other_in_the_order_are_near_in_space() {
-        let stream = Stream::new(5, 0, Purpose::Sample);
+        let stream = RandomStream::new(5, 0, RandomUse::Sample);
         let coordinate = |i: u64| CUBE.half_side * (2.0 * stream.uniform(i) - 1.0).to_f32();
         let mut points: Vec<Vec3<f32>> = (0..4096)
             .map(|i| add(CUBE.centre, [0, 1, 2].map(|axis| coordinate(i * 3 + axis))))

@@ -1,7 +1,7 @@
 //! Random motion of Gaussians that are nearly transparent (Kheradmand et al. 2024, section 4.1).
 
 use super::linalg::{Vec3, mul, mul_transposed, rotation};
-use super::random::Stream;
+use super::random::RandomStream;
 use super::splat::Shape;
 use super::{Real, sigmoid};
 
@@ -11,7 +11,7 @@ const OPACITY_MOVED: f64 = 0.005;
 
 /// Three independent standard normal numbers, by Box and Muller's transform in single precision, as
 /// a device draws them.
-pub fn standard_normals(stream: Stream, index: u64) -> Vec3<f32> {
+pub fn standard_normals(stream: RandomStream, index: u64) -> Vec3<f32> {
     let [x, y] = pair(stream.bits(2 * index));
     [x, y, pair(stream.bits(2 * index + 1))[0]]
 }
@@ -45,11 +45,11 @@ pub fn jitter<R: Real>(shape: &Shape<R>, opacity: R, normals: Vec3<f32>) -> Vec3
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::math::random::Purpose;
+    use crate::math::random::RandomUse;
 
     #[test]
     fn normals_have_mean_zero_and_variance_one_and_are_independent() {
-        let stream = Stream::new(5, 9, Purpose::Noise);
+        let stream = RandomStream::new(5, 9, RandomUse::Noise);
         let n = 100_000;
         let draws: Vec<Vec3<f32>> = (0..n).map(|i| standard_normals(stream, i)).collect();
         let mean = |of: &dyn Fn(&Vec3<f32>) -> f32| {

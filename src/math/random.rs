@@ -1,13 +1,13 @@
-//! Random numbers as a function of `(seed, step, purpose, index)`.
+//! Random numbers as a function of `(seed, step, use, index)`.
 //!
 //! There is no generator whose state has to be saved: a resumed run draws what the unbroken run
 //! would have drawn, and any element of a stream can be computed alone, on any device.
 //! The mixing function is `SplitMix64`'s finaliser (Steele, Lea and Flood, "Fast splittable
 //! pseudorandom number generators", OOPSLA 2014).
 
-/// The purpose of a stream of numbers; two purposes never share numbers.
+/// What a stream of random numbers is for; two uses never share numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Purpose {
+pub enum RandomUse {
     /// Order of the training views within an epoch.
     ViewOrder = 1,
     /// Positions and colours of randomly initialised Gaussians.
@@ -42,14 +42,14 @@ pub enum Purpose {
 
 /// One stream of random numbers, addressed by index.
 #[derive(Clone, Copy, Debug)]
-pub struct Stream {
+pub struct RandomStream {
     key: u64,
 }
 
-impl Stream {
-    /// The stream of `purpose` at `step` of the run with this seed.
-    pub const fn new(seed: u64, step: u64, purpose: Purpose) -> Self {
-        Self { key: mix(mix(mix(seed) ^ step) ^ purpose as u64) }
+impl RandomStream {
+    /// The stream for this use at `step` of the run with this seed.
+    pub const fn new(seed: u64, step: u64, drawn_for: RandomUse) -> Self {
+        Self { key: mix(mix(mix(seed) ^ step) ^ drawn_for as u64) }
     }
 
     /// The stream of this key.
@@ -107,18 +107,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stream_depends_on_seed_step_and_purpose() {
-        let first = Stream::new(0, 1, Purpose::Split).bits(0);
-        assert_eq!(first, Stream::new(0, 1, Purpose::Split).bits(0));
-        assert_ne!(first, Stream::new(1, 1, Purpose::Split).bits(0));
-        assert_ne!(first, Stream::new(0, 2, Purpose::Split).bits(0));
-        assert_ne!(first, Stream::new(0, 1, Purpose::Background).bits(0));
-        assert_ne!(first, Stream::new(0, 1, Purpose::Split).bits(1));
+    fn a_stream_depends_on_seed_step_and_use() {
+        let first = RandomStream::new(0, 1, RandomUse::Split).bits(0);
+        assert_eq!(first, RandomStream::new(0, 1, RandomUse::Split).bits(0));
+        assert_ne!(first, RandomStream::new(1, 1, RandomUse::Split).bits(0));
+        assert_ne!(first, RandomStream::new(0, 2, RandomUse::Split).bits(0));
+        assert_ne!(first, RandomStream::new(0, 1, RandomUse::Background).bits(0));
+        assert_ne!(first, RandomStream::new(0, 1, RandomUse::Split).bits(1));
     }
 
     #[test]
     fn normals_have_mean_zero_and_variance_one() {
-        let stream = Stream::new(7, 0, Purpose::Split);
+        let stream = RandomStream::new(7, 0, RandomUse::Split);
         let n = 100_000;
         let draws: Vec<f64> = (0..n).map(|i| stream.normal(i)).collect();
         let mean = draws.iter().sum::<f64>() / n as f64;
@@ -130,10 +130,10 @@ mod tests {
 
     #[test]
     fn a_permutation_holds_every_index_once_and_differs_between_epochs() {
-        let order = Stream::new(3, 1, Purpose::ViewOrder).permutation(101);
+        let order = RandomStream::new(3, 1, RandomUse::ViewOrder).permutation(101);
         let mut sorted = order.clone();
         sorted.sort_unstable();
         assert_eq!(sorted, (0..101).collect::<Vec<_>>());
-        assert_ne!(order, Stream::new(3, 2, Purpose::ViewOrder).permutation(101));
+        assert_ne!(order, RandomStream::new(3, 2, RandomUse::ViewOrder).permutation(101));
     }
 }

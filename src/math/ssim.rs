@@ -18,7 +18,7 @@ const C2: f64 = 9e-4;
 
 /// Window moments of two images at one place.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Moments<R> {
+pub struct WindowMoments<R> {
     /// `E[x]`.
     pub x: R,
     /// `E[y]`.
@@ -32,13 +32,13 @@ pub struct Moments<R> {
 }
 
 /// Similarity at one place from the window's moments.
-pub fn similarity<R: Real>(m: &Moments<R>) -> R {
+pub fn similarity<R: Real>(m: &WindowMoments<R>) -> R {
     let Factors { a1, a2, b1, b2 } = factors(m);
     (a1 * a2) / (b1 * b2)
 }
 
 /// Gradients of the moments that depend on x: (`E[x]`, `E[x²]`, `E[xy]`).
-pub fn similarity_bwd<R: Real>(m: &Moments<R>, d_s: R) -> [R; 3] {
+pub fn similarity_bwd<R: Real>(m: &WindowMoments<R>, d_s: R) -> [R; 3] {
     let Factors { a1, a2, b1, b2 } = factors(m);
     let s = (a1 * a2) / (b1 * b2);
     let d_variance = -s / b2;
@@ -61,7 +61,7 @@ struct Factors<R> {
     b2: R,
 }
 
-fn factors<R: Real>(m: &Moments<R>) -> Factors<R> {
+fn factors<R: Real>(m: &WindowMoments<R>) -> Factors<R> {
     let (c1, c2) = (R::of(C1), R::of(C2));
     Factors {
         a1: R::TWO * m.x * m.y + c1,
@@ -140,7 +140,7 @@ pub fn ssim<R: Real>(pair: Pair<'_, R>) -> f64 {
     row_sums.iter().flatten().sum::<f64>() / (width * height * 3) as f64
 }
 
-fn similarity_sum<R: Real>(row: &[Moments<R>]) -> f64 {
+fn similarity_sum<R: Real>(row: &[WindowMoments<R>]) -> f64 {
     row.iter().map(|m| similarity(m).to_f64()).sum()
 }
 
@@ -157,10 +157,11 @@ pub fn ssim_with_gradient<R: Real>(pair: Pair<'_, R>, d_mean: R, d_x: &mut [R]) 
 }
 
 /// Window moments over these rows of the valid region, [rows, valid width, 3].
-fn moments<R: Real>(pair: Pair<'_, R>, rows: Range<usize>) -> Vec<Moments<R>> {
+fn moments<R: Real>(pair: Pair<'_, R>, rows: Range<usize>) -> Vec<WindowMoments<R>> {
     let taps = window::<R>(pair.radius());
     let (width, row_length) = (pair.size[0] * 3, pair.valid()[0] * 3);
-    let mut along_rows = vec![Moments::default(); row_length * (rows.len() + 2 * pair.radius())];
+    let mut along_rows =
+        vec![WindowMoments::default(); row_length * (rows.len() + 2 * pair.radius())];
     along_rows.par_chunks_mut(row_length).enumerate().for_each(|(row, out)| {
         let row = rows.start + row;
         let (x, y) = (&pair.x[row * width..][..width], &pair.y[row * width..][..width]);
@@ -175,7 +176,7 @@ fn moments<R: Real>(pair: Pair<'_, R>, rows: Range<usize>) -> Vec<Moments<R>> {
             }
         }
     });
-    let mut out = vec![Moments::default(); row_length * rows.len()];
+    let mut out = vec![WindowMoments::default(); row_length * rows.len()];
     out.par_chunks_mut(row_length).enumerate().for_each(|(row, out)| {
         for (t, &weight) in taps.iter().enumerate() {
             let line = &along_rows[(row + t) * row_length..][..row_length];

@@ -58,7 +58,7 @@ const HELD_AT_LEAST: u64 = 500;
 
 /// Something given up, or restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Change {
+pub struct RungChange {
     /// What.
     pub rung: Rung,
     /// Given up, or restored.
@@ -102,7 +102,7 @@ pub struct Ladder {
     order: Vec<Rung>,
     /// Rungs that are given up, with the time of the last use.
     given_up: Vec<(Rung, u64)>,
-    changes: Vec<Change>,
+    changes: Vec<RungChange>,
     now: u64,
     /// Whether more is held than may be.
     is_over: bool,
@@ -177,7 +177,7 @@ impl Ladder {
             };
             holder.restore(rung)?;
             self.given_up.remove(at);
-            self.changes.push(Change { rung, given_up: false, bytes });
+            self.changes.push(RungChange { rung, given_up: false, bytes });
         }
         Ok(())
     }
@@ -196,7 +196,7 @@ impl Ladder {
             && let Some(at) = self.given_up.iter().position(held)
         {
             self.given_up.remove(at);
-            self.changes.push(Change { rung: Rung::Births, given_up: false, bytes: Bytes(0) });
+            self.changes.push(RungChange { rung: Rung::Births, given_up: false, bytes: Bytes(0) });
         }
     }
 
@@ -249,7 +249,7 @@ impl Ladder {
     }
 
     /// What changed since the last call, each rung once.
-    pub fn take_changes(&mut self) -> Vec<Change> {
+    pub fn take_changes(&mut self) -> Vec<RungChange> {
         std::mem::take(&mut self.changes)
     }
 
@@ -267,7 +267,7 @@ impl Ladder {
             None if rung == Rung::Slack => {}
             None => {
                 self.given_up.push((rung, now));
-                self.changes.push(Change { rung, given_up: true, bytes });
+                self.changes.push(RungChange { rung, given_up: true, bytes });
             }
         }
     }

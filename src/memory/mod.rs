@@ -10,6 +10,6 @@ pub mod plan;
 
 pub use bytes::{Bytes, ParseBytesError, as_text};
 pub use host::{HostMemory, host_memory, images_budget, resident_memory};
-pub use ladder::{Change, Gain, Holder, Ladder, Rung};
+pub use ladder::{Gain, Holder, Ladder, Rung, RungChange};
 pub use ledger::{Entry, Kind, Ledger, Refusal, list};
 pub use limit::{Allowance, Limit, ParseLimitError};

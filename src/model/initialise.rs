@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use super::{Gaussians, sh_rest_count};
 use crate::config::OptimizeOptions;
 use crate::dataset::PointCloud;
-use crate::math::random::{Purpose, Stream};
+use crate::math::random::{RandomStream, RandomUse};
 use crate::math::sh;
 use crate::math::{Real, inverse_sigmoid};
 
@@ -25,7 +25,7 @@ const MIN_SQUARED_DISTANCE: f32 = 1e-7;
 /// The quaternions are drawn uniformly from [0, 1)⁴, as gsplat does: the Gaussians are round, but the
 /// axes along which they will stretch should not all be those of the world.
 pub fn from_points(points: &PointCloud, options: &OptimizeOptions, seed: u64) -> Gaussians {
-    let stream = Stream::new(seed, 0, Purpose::Orient);
+    let stream = RandomStream::new(seed, 0, RandomUse::Orient);
     let count = points.positions.len();
     let sh_degree = options.sh_degree;
     let log_share = f32::of(options.init_scale.ln());
@@ -49,7 +49,7 @@ pub fn from_points(points: &PointCloud, options: &OptimizeOptions, seed: u64) ->
 
 /// Points and colours drawn uniformly from a cube, for scenes without points.
 pub fn random_points(count: u32, centre: [f64; 3], half_side: f64, seed: u64) -> PointCloud {
-    let stream = Stream::new(seed, 0, Purpose::Initialise);
+    let stream = RandomStream::new(seed, 0, RandomUse::Initialise);
     let draw = |i: u32, k: u64| stream.uniform(u64::from(i) * 6 + k);
     let along = |i: u32, axis: usize| centre[axis] + (2.0 * draw(i, axis as u64) - 1.0) * half_side;
     PointCloud {

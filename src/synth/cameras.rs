@@ -4,7 +4,7 @@ use super::SynthOptions;
 use super::shape::Ray;
 use crate::dataset::{Camera, Pose, View};
 use crate::math::linalg::{Vec3, add, cross, dot, mul_transposed, normalize, scale, sub};
-use crate::math::random::{Purpose, Stream};
+use crate::math::random::{RandomStream, RandomUse};
 
 /// What the cameras look at: where the ball sits on the ring.
 const TARGET: Vec3<f64> = [0.0, -0.56, 0.0];
@@ -18,7 +18,7 @@ const ELEVATION: [f64; 2] = [16.0, 58.0];
 /// Views along a rising spiral: neighbours in it differ little, and no turn repeats another.
 pub(super) fn dome(options: &SynthOptions) -> Vec<View> {
     let camera = camera(options);
-    let stream = Stream::new(options.seed, 1, Purpose::Synthesise);
+    let stream = RandomStream::new(options.seed, 1, RandomUse::Synthesise);
     let turns = 0.38 + f64::max(1.0, (f64::from(options.views) / 15.0).round());
     (0..options.views)
         .map(|index| {

@@ -114,7 +114,7 @@ fn outward(vector: Vec3<f64>) -> Vec3<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::math::random::{Purpose, Stream};
+    use crate::math::random::{RandomStream, RandomUse};
 
     const GOURDS: [Solid; 3] = [
         Solid::Gourd { radius: 0.76, lobes: 6.0, depth: 0.07, twist: 1.2 },
@@ -123,7 +123,7 @@ mod tests {
     ];
 
     fn points(count: u64) -> impl Iterator<Item = Vec3<f64>> {
-        let stream = Stream::new(11, 0, Purpose::Sample);
+        let stream = RandomStream::new(11, 0, RandomUse::Sample);
         (0..count)
             .map(move |i| std::array::from_fn(|c| 2.6 * stream.uniform(3 * i + c as u64) - 1.3))
     }

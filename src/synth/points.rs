@@ -12,7 +12,7 @@ use super::shape::Ray;
 use crate::dataset::View;
 use crate::dataset::colmap::{Observation, TrackedPoint};
 use crate::math::linalg::{Vec3, add, length, scale, sub};
-use crate::math::random::{Purpose, Stream};
+use crate::math::random::{RandomStream, RandomUse};
 
 /// Standard deviation of a point's position in each axis, world units: a seventh of a pixel of the
 /// default scene.
@@ -34,8 +34,8 @@ pub(super) fn sample(
     views: &[View],
     options: &SynthOptions,
 ) -> Vec<TrackedPoint> {
-    let stream = Stream::new(options.seed, 2, Purpose::Synthesise);
-    let noise = Stream::new(options.seed, 3, Purpose::Synthesise);
+    let stream = RandomStream::new(options.seed, 2, RandomUse::Synthesise);
+    let noise = RandomStream::new(options.seed, 3, RandomUse::Synthesise);
     (0..u64::from(options.points))
         .into_par_iter()
         .filter_map(|index| {

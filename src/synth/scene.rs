@@ -5,7 +5,7 @@ use std::f64::consts::TAU;
 use super::nearest::SurfacePoint;
 use super::shape::{Ray, Solid};
 use crate::math::linalg::{Vec3, add, length, scale, sub};
-use crate::math::random::{Purpose, Stream};
+use crate::math::random::{RandomStream, RandomUse};
 
 /// Radius at which the floor has faded to black, and where it ends.
 const FLOOR_RADIUS: f64 = 2.3;
@@ -93,7 +93,7 @@ const PALETTES: [Palette; 3] = [
 impl Scene {
     /// The scene of a seed: the same things, but other colours, lobes and places.
     pub(super) fn new(seed: u64) -> Self {
-        let stream = Stream::new(seed, 0, Purpose::Synthesise);
+        let stream = RandomStream::new(seed, 0, RandomUse::Synthesise);
         let phase = |i: u64| TAU * stream.uniform(i);
         let palette = &PALETTES[stream.below(6, PALETTES.len())];
         let ball = palette.ball.map(linear);
@@ -251,7 +251,7 @@ fn nearest_of_floor(point: Vec3<f64>) -> SurfacePoint {
 }
 
 /// One of four balls on the floor, each in its own quarter.
-fn marble(stream: Stream, index: u64, palette: &Palette) -> Thing {
+fn marble(stream: RandomStream, index: u64, palette: &Palette) -> Thing {
     let draw = |i: u64| stream.uniform(100 + 8 * index + i);
     let radius = 0.17 + 0.13 * draw(0);
     let angle = TAU * (index as f64 + 0.2 + 0.6 * draw(1)) / 4.0;

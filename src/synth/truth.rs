@@ -28,7 +28,7 @@ impl Truth {
 mod tests {
     use super::*;
     use crate::math::linalg::{add, dot, length, scale, sub};
-    use crate::math::random::{Purpose, Stream};
+    use crate::math::random::{RandomStream, RandomUse};
     use crate::synth::SynthOptions;
     use crate::synth::cameras::{dome, ray_through};
 
@@ -76,7 +76,7 @@ mod tests {
     #[test]
     fn no_surface_found_is_inside_a_solid_and_the_floor_ends_at_its_rim() {
         let truth = Truth::new(1);
-        let stream = Stream::new(3, 0, Purpose::Sample);
+        let stream = RandomStream::new(3, 0, RandomUse::Sample);
         for i in 0..500_u64 {
             let draw = |c: u64| stream.uniform(3 * i + c) - 0.5;
             let point = [5.0 * draw(0), -1.0 + 2.4 * draw(1), 5.0 * draw(2)];

@@ -46,7 +46,7 @@ impl Cadence {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::train::event::Values;
+    use crate::train::event::TermValues;
 
     #[test]
     fn every_tenth_and_the_last_iteration_are_recorded() {
@@ -54,7 +54,7 @@ mod tests {
         let mut recorded = Vec::new();
         for iteration in 1..=23 {
             let ms = f64::from(iteration);
-            let (values, total, gaussians) = (Values::default(), 0.0, 1);
+            let (values, total, gaussians) = (TermValues::default(), 0.0, 1);
             let (images, iterations) = (1, 23);
             let step = Step { iteration, images, iterations, values, total, gaussians, ms };
             recorded.extend(cadence.take(&step).map(|r| (r.step.iteration, r.mean_ms)));
@@ -68,7 +68,7 @@ mod tests {
         let mut cadence = Cadence::default();
         let mut recorded = Vec::new();
         for (iteration, images, ms) in [(8, 8, 1.0), (16, 8, 2.0), (19, 3, 4.0), (27, 8, 1.0)] {
-            let (values, total, gaussians) = (Values::default(), 0.0, 1);
+            let (values, total, gaussians) = (TermValues::default(), 0.0, 1);
             let step = Step { iteration, images, iterations: 27, values, total, gaussians, ms };
             recorded.extend(cadence.take(&step).map(|r| (r.step.iteration, r.mean_ms)));
         }

@@ -16,8 +16,8 @@ use std::path::Path;
 pub use jsonl::JsonLines;
 pub use logging::{ProgressStyle, init_logging, log_error};
 pub use profile::{
-    Buffer, Category, CategoryShare, Change, GpuSummary, LogError, MemoryPeak, Point, Profile,
-    Slack,
+    BufferPeak, Category, CategoryShare, GpuSummary, LogError, LoggedChange, MemoryPeak, Point,
+    Profile, Slack,
 };
 pub use progress::Progress;
 pub use tables::{Tables, append_metrics, write_per_view, write_results};

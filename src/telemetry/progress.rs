@@ -11,7 +11,7 @@ use super::status::{RunStage, RunStatus, clock, count};
 use crate::files::OutputError;
 use crate::memory::Bytes;
 use crate::train::event::{Event, Saved, Sink};
-use crate::train::span::Span;
+use crate::train::span::ImageSpan;
 
 /// Time between two lines without a bar.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
@@ -88,7 +88,7 @@ impl Progress {
             }
             Event::Memory(report) => {
                 self.status.take_memory(report);
-                let since = Span { before: self.memory_reported, after: report.iteration };
+                let since = ImageSpan { before: self.memory_reported, after: report.iteration };
                 self.memory_reported = report.iteration;
                 if since.crosses(MEMORY_INTERVAL)
                     && let Some(line) = self.status.memory_line()

@@ -4,9 +4,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, s
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use crate::backend::nvidia::{self, Sample};
+use crate::backend::nvidia::{self, GpuSample};
 use crate::train::event::GpuReport;
-use crate::train::span::Span;
+use crate::train::span::ImageSpan;
 
 /// Iterations between two reports.
 const INTERVAL: u32 = 50;
@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// and takes what has come by then; it never waits.
 pub(super) struct GpuSampler {
     asks: SyncSender<()>,
-    samples: Receiver<Sample>,
+    samples: Receiver<GpuSample>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -38,7 +38,7 @@ impl GpuSampler {
     }
 
     /// `work` runs in the thread; `None` if no thread can be started.
-    fn start(work: impl FnOnce(Receiver<()>, Sender<Sample>) + Send + 'static) -> Option<Self> {
+    fn start(work: impl FnOnce(Receiver<()>, Sender<GpuSample>) + Send + 'static) -> Option<Self> {
         // One ask may wait while the one before is answered; more would only be late.
         let (asks, asked) = sync_channel(1);
         let (answers, samples) = channel();
@@ -51,8 +51,8 @@ impl GpuSampler {
     }
 
     /// Records a finished step; returns a report when one is due.
-    pub(super) fn after(&self, span: Span) -> Option<GpuReport> {
-        let ahead = Span { before: span.before + AHEAD, after: span.after + AHEAD };
+    pub(super) fn after(&self, span: ImageSpan) -> Option<GpuReport> {
+        let ahead = ImageSpan { before: span.before + AHEAD, after: span.after + AHEAD };
         if ahead.crosses(INTERVAL) {
             // If the thread is late or gone, the next report is an old one.
             self.asks.try_send(()).ok();
@@ -67,7 +67,7 @@ impl GpuSampler {
 }
 
 /// Answers until the other end is closed.
-fn answer(asks: &Receiver<()>, samples: &Sender<Sample>, look: &dyn Fn() -> Sample) {
+fn answer(asks: &Receiver<()>, samples: &Sender<GpuSample>, look: &dyn Fn() -> GpuSample) {
     while asks.recv().is_ok() && samples.send(look()).is_ok() {}
 }
 
@@ -101,11 +101,11 @@ mod tests {
     /// A GPU that grows warmer by a degree from look to look.
     fn warming(is_done: &Arc<AtomicBool>) -> GpuSampler {
         let is_done = Arc::clone(is_done);
-        let work = move |asks: Receiver<()>, samples: Sender<Sample>| {
+        let work = move |asks: Receiver<()>, samples: Sender<GpuSample>| {
             let looks = Cell::new(40);
             answer(&asks, &samples, &|| {
                 looks.set(looks.get() + 1);
-                Sample { temperature_c: Some(looks.get()), ..Sample::default() }
+                GpuSample { temperature_c: Some(looks.get()), ..GpuSample::default() }
             });
             drop(samples);
             is_done.store(true, Ordering::Relaxed);
@@ -119,7 +119,7 @@ mod tests {
         for iteration in iterations {
             reports.extend(
                 sampler
-                    .after(Span::of(iteration))
+                    .after(ImageSpan::of(iteration))
                     .map(|report| (report.iteration, report.sample.temperature_c.unwrap())),
             );
             if (iteration + AHEAD).is_multiple_of(INTERVAL) {
@@ -140,8 +140,8 @@ mod tests {
 
     #[test]
     fn a_gpu_that_tells_nothing_is_not_reported() {
-        let work = |asks: Receiver<()>, samples: Sender<Sample>| {
-            answer(&asks, &samples, &Sample::default);
+        let work = |asks: Receiver<()>, samples: Sender<GpuSample>| {
+            answer(&asks, &samples, &GpuSample::default);
         };
         let sampler = GpuSampler::start(work).unwrap();
         assert_eq!(reports(&sampler, 30..=60), []);
@@ -156,14 +156,14 @@ mod tests {
     #[test]
     fn a_driver_that_hangs_neither_holds_the_training_nor_its_end() {
         let (release, hold) = sync_channel::<()>(0);
-        let work = move |asks: Receiver<()>, _samples: Sender<Sample>| {
+        let work = move |asks: Receiver<()>, _samples: Sender<GpuSample>| {
             asks.recv().ok();
             hold.recv().ok();
         };
         let sampler = GpuSampler::start(work).unwrap();
         let started = Instant::now();
         for iteration in 1..=1000 {
-            assert!(sampler.after(Span::of(iteration)).is_none());
+            assert!(sampler.after(ImageSpan::of(iteration)).is_none());
         }
         assert!(started.elapsed() < PATIENCE, "the training waited");
         drop(sampler);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::backend::nvidia::Sample;
+use crate::backend::nvidia::GpuSample;
 use crate::memory::Bytes;
 use crate::train::event::{GpuReport, MemoryReport, Step};
 
@@ -45,7 +45,7 @@ pub(super) struct RunStatus {
     loss: f64,
     ms: f64,
     memory: Option<MemoryReport>,
-    gpu: Sample,
+    gpu: GpuSample,
     /// Resident memory after the warm-up.
     baseline: Option<Bytes>,
 }
@@ -176,7 +176,7 @@ pub(super) fn clock(seconds: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::train::event::Values;
+    use crate::train::event::TermValues;
     use crate::train::event::{Tensors, Vram};
 
     fn report(iteration: u32, resident: u64) -> MemoryReport {
@@ -197,7 +197,7 @@ mod tests {
     fn the_line_says_where_the_run_stands() {
         let mut status = RunStatus::default();
         assert_eq!(status.line(Duration::ZERO), "");
-        let (values, total, ms, gaussians) = (Values::default(), 0.2141, 50.0, 1_234_567);
+        let (values, total, ms, gaussians) = (TermValues::default(), 0.2141, 50.0, 1_234_567);
         let (iteration, images, iterations) = (491, 1, 30_000);
         let step = Step { iteration, images, iterations, values, total, gaussians, ms };
         status.take_step(&step);
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn the_memory_share_is_of_all_programs_if_the_gpu_reports_it() {
-        let (values, total, ms, gaussians) = (Values::default(), 0.2, 50.0, 1);
+        let (values, total, ms, gaussians) = (TermValues::default(), 0.2, 50.0, 1);
         let (iteration, images, iterations) = (50, 1, 100);
         let step = Step { iteration, images, iterations, values, total, gaussians, ms };
         let mut status = RunStatus::default();
@@ -265,11 +265,11 @@ mod tests {
             status.take_memory(&MemoryReport { vram: Some(vram), ..report(50, 5571) });
             assert!(status.line(Duration::ZERO).contains(shown), "{shown}");
         }
-        let sample = Sample {
+        let sample = GpuSample {
             utilization: Some(97),
             memory_used: Some(Bytes(83 << 28)),
             memory_total: Some(Bytes(100 << 28)),
-            ..Sample::default()
+            ..GpuSample::default()
         };
         status.take_gpu(&GpuReport { iteration: 50, sample });
         assert!(status.line(Duration::ZERO).contains(" V:83% R:34% C:97% "));

@@ -26,10 +26,10 @@ use super::cadence::{Cadence, Recorded};
 use super::time::unix_seconds;
 use crate::files::OutputError;
 use crate::math::Real;
-use crate::memory::{Bytes, Change, Rung};
+use crate::memory::{Bytes, Rung, RungChange};
 use crate::train::event::{
     Distributions, Evaluation, Event, GpuReport, MemoryReport, Picture, Pictures, Saved, Sink,
-    Split, SurfaceReport, Values,
+    Split, SurfaceReport, TermValues,
 };
 
 /// Tag of the number of rungs that are given up.
@@ -199,7 +199,7 @@ impl<W: Write> TensorBoard<W> {
         if values.is_empty() { Ok(()) } else { self.scalars(report.iteration, &values) }
     }
 
-    fn rung(&mut self, iteration: u32, change: &Change) -> io::Result<()> {
+    fn rung(&mut self, iteration: u32, change: &RungChange) -> io::Result<()> {
         self.given_up.retain(|&rung| rung != change.rung);
         if change.given_up {
             self.given_up.push(change.rung);
@@ -301,7 +301,7 @@ impl<W: Write> Sink for TensorBoard<W> {
 }
 
 /// Values of terms with their tags.
-fn tagged(folder: &str, values: &Values) -> Vec<(String, f64)> {
+fn tagged(folder: &str, values: &TermValues) -> Vec<(String, f64)> {
     values.0.iter().map(|(name, value)| (format!("{folder}/{name}"), *value)).collect()
 }
 

@@ -1,6 +1,6 @@
 //! What a step down the mean gradient of some images is, beside a step of one.
 
-use super::span::Span;
+use super::span::ImageSpan;
 use crate::backend::{AdamStep, Rates};
 use crate::config::OptimizeOptions;
 use crate::math::adam::{Moments, batch_rate};
@@ -12,7 +12,7 @@ use crate::math::adam::{Moments, batch_rate};
 /// moments follow [`Moments::of_batch`], unless the options say that they do not.
 pub(super) fn adam_step(
     options: &OptimizeOptions,
-    span: Span,
+    span: ImageSpan,
     start: u32,
     rates: Rates,
 ) -> AdamStep {
@@ -27,7 +27,7 @@ pub(super) fn adam_step(
 }
 
 /// Factor of the learning rates of the step over these images.
-pub(super) fn rate_factor(options: &OptimizeOptions, span: Span) -> f64 {
+pub(super) fn rate_factor(options: &OptimizeOptions, span: ImageSpan) -> f64 {
     if options.no_batch_scaling { 1.0 } else { batch_rate(span.images()) }
 }
 
@@ -52,7 +52,7 @@ mod tests {
     fn rates_grow_with_the_root_of_the_batch_and_moments_decay_by_images() {
         let options = OptimizeOptions { batch_views: 4, ..OptimizeOptions::default() };
         let rates = schedule::rates(&options, 1.0, 100);
-        let span = Span { before: 1096, after: 1100 };
+        let span = ImageSpan { before: 1096, after: 1100 };
         let step = adam_step(&options, span, 1000, rates);
         assert_eq!((step.number, step.rates.quats), (100, 2.0 * rates.quats));
         assert_alike(step.moments, Moments::of_batch(100, 4));

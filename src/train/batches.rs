@@ -1,7 +1,7 @@
 //! How a run takes its images in steps.
 
 use super::coarse::CoarseSchedule;
-use super::span::Span;
+use super::span::ImageSpan;
 use crate::config::Config;
 
 /// The steps of a run. A stage begins with a whole batch, and its last batch may be short: what changes
@@ -27,19 +27,19 @@ impl Batches {
     }
 
     /// The step after so many images.
-    pub(super) fn next(&self, before: u32) -> Span {
+    pub(super) fn next(&self, before: u32) -> ImageSpan {
         let start = self.start(before.saturating_add(1));
         let whole = (before - start) / self.views + 1;
         let after = start.saturating_add(whole.saturating_mul(self.views));
         let end = self.ends.iter().copied().find(|&end| end > before);
-        Span { before, after: after.min(end.unwrap_or(u32::MAX)) }
+        ImageSpan { before, after: after.min(end.unwrap_or(u32::MAX)) }
     }
 
     /// The step that ended after so many images.
-    pub(super) fn ended(&self, after: u32) -> Span {
-        let Some(last) = after.checked_sub(1) else { return Span::of(0) };
+    pub(super) fn ended(&self, after: u32) -> ImageSpan {
+        let Some(last) = after.checked_sub(1) else { return ImageSpan::of(0) };
         let start = self.start(after);
-        Span { before: start + (last - start) / self.views * self.views, after }
+        ImageSpan { before: start + (last - start) / self.views * self.views, after }
     }
 
     /// Images before the stage of image `image` (from 1).
@@ -59,7 +59,7 @@ mod tests {
         config
     }
 
-    fn spans(batches: &Batches, from: u32, last: u32) -> Vec<Span> {
+    fn spans(batches: &Batches, from: u32, last: u32) -> Vec<ImageSpan> {
         let mut spans = vec![batches.next(from)];
         while spans[spans.len() - 1].after < last {
             spans.push(batches.next(spans[spans.len() - 1].after));
@@ -71,10 +71,10 @@ mod tests {
     fn a_batch_of_one_is_an_iteration() {
         let batches = Batches::of(&config(1));
         for image in 1..=30_000 {
-            assert_eq!(batches.next(image - 1), Span::of(image));
-            assert_eq!(batches.ended(image), Span::of(image));
+            assert_eq!(batches.next(image - 1), ImageSpan::of(image));
+            assert_eq!(batches.ended(image), ImageSpan::of(image));
         }
-        assert_eq!(batches.ended(0), Span::of(0));
+        assert_eq!(batches.ended(0), ImageSpan::of(0));
     }
 
     #[test]
@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn a_run_that_is_resumed_with_another_batch_is_soon_where_it_would_be() {
         let batches = Batches::of(&config(8));
-        assert_eq!(batches.next(13), Span { before: 13, after: 16 });
-        assert_eq!(batches.next(16), Span { before: 16, after: 24 });
+        assert_eq!(batches.next(13), ImageSpan { before: 13, after: 16 });
+        assert_eq!(batches.next(16), ImageSpan { before: 16, after: 24 });
     }
 }

@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 
 use super::adam::adam_step;
 use super::schedule;
-use super::span::Span;
+use super::span::ImageSpan;
 use crate::backend::{AdamStep, EditRule, Grow, Keep, Rates};
 use crate::config::{Config, SugarSchedule};
 
@@ -76,14 +76,14 @@ impl CoarseSchedule {
     }
 
     /// Whether neighbours are found anew after a step, though some are there.
-    pub fn is_neighbour_update(&self, span: Span) -> bool {
+    pub fn is_neighbour_update(&self, span: ImageSpan) -> bool {
         let [before, after] =
             [span.before, span.after].map(|image| image.saturating_sub(self.prune));
-        Span { before, after }.crosses(NEIGHBOURS_INTERVAL)
+        ImageSpan { before, after }.crosses(NEIGHBOURS_INTERVAL)
     }
 
     /// Whether the terms are reported after a step.
-    pub fn is_reported(&self, span: Span) -> bool {
+    pub fn is_reported(&self, span: ImageSpan) -> bool {
         self.contains(span.after) && span.crosses(REPORT_INTERVAL)
     }
 
@@ -98,7 +98,7 @@ impl CoarseSchedule {
     }
 
     /// The step over these images. The stage starts with moments of zero.
-    pub fn step(&self, config: &Config, extent: f64, span: Span) -> AdamStep {
+    pub fn step(&self, config: &Config, extent: f64, span: ImageSpan) -> AdamStep {
         let rates = self.rates(config, extent, span.after);
         adam_step(&config.optimize, span, self.start, rates)
     }
@@ -137,7 +137,7 @@ mod tests {
             let schedule = CoarseSchedule::of(&config).expect("a stage");
             assert_eq!((schedule.prune - start, schedule.last - start), (2001, 8000));
             let reference = schedule::rates(&config.optimize, 2.0, 7122);
-            let step = schedule.step(&config, 2.0, Span::of(start + 123));
+            let step = schedule.step(&config, 2.0, ImageSpan::of(start + 123));
             assert_eq!((step.rates, step.number), (reference, 123));
         }
         assert!(CoarseSchedule::of(&Config::default()).is_none());
@@ -146,8 +146,9 @@ mod tests {
     #[test]
     fn neighbours_are_updated_every_500_iterations_after_the_prune() {
         let schedule = CoarseSchedule::of(&config(7000, SugarSchedule::Relative)).expect("a stage");
-        let found: Vec<u32> =
-            (1..=schedule.last).filter(|&i| schedule.is_neighbour_update(Span::of(i))).collect();
+        let found: Vec<u32> = (1..=schedule.last)
+            .filter(|&i| schedule.is_neighbour_update(ImageSpan::of(i)))
+            .collect();
         assert_eq!((found[0], found.len()), (9501, 11));
     }
 }

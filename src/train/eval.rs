@@ -16,7 +16,7 @@ use crate::perceptual::{LpipsNet, LpipsWeights};
 
 /// Views that an evaluation shows as images; the others are measured and never leave the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shown {
+pub enum ShownViews {
     /// None.
     Nothing,
     /// So many from the first on, with what each pixel is blended of.
@@ -25,7 +25,7 @@ pub enum Shown {
     All,
 }
 
-impl Shown {
+impl ShownViews {
     /// What the view at this position is drawn with.
     fn extra(self, position: usize) -> Extra {
         match self {
@@ -73,7 +73,7 @@ pub struct EvalRequest<'a> {
     /// colours that fit the photographs', too.
     pub compensation: Option<Compensation>,
     /// Which views are shown.
-    pub shown: Shown,
+    pub shown: ShownViews,
     /// Weights of the network whose LPIPS is measured, too.
     pub lpips: Option<&'a LpipsWeights>,
 }

@@ -12,7 +12,9 @@ use crate::dataset::{Dataset, ImageSource, View};
 use crate::math::linalg::{add, mul};
 use crate::math::splat::TILE;
 use crate::memory::Rung;
-use crate::memory::plan::{Coarse, ColorTables, Maps, Photographs, Seen, ViewSize};
+use crate::memory::plan::{
+    Maps, PlannedCoarse, PlannedColorTables, PlannedPhotographs, ViewGrowth, ViewSize,
+};
 use crate::model::Gaussians;
 
 /// Of the share of the scene's points that the most demanding view sees, so much is the share of a
@@ -36,9 +38,9 @@ pub fn guessed_gaussians(start: u64) -> u64 {
 }
 
 /// What is learned of the photographs' colours, if anything is.
-pub fn color_tables(config: &Config, dataset: &Dataset) -> Option<ColorTables> {
+pub fn color_tables(config: &Config, dataset: &Dataset) -> Option<PlannedColorTables> {
     let kind = compensation(&config.optimize)?;
-    Some(ColorTables { views: dataset.train.len() as u64, width: kind.width() as u64 })
+    Some(PlannedColorTables { views: dataset.train.len() as u64, width: kind.width() as u64 })
 }
 
 /// The strategy of density control of a run, to ask it what it will do.
@@ -47,14 +49,14 @@ pub fn strategy(config: &Config, dataset: &Dataset) -> Box<dyn Strategy<Cpu<f32>
 }
 
 /// SuGaR's coarse stage, if it follows.
-pub fn coarse(config: &Config) -> Option<Coarse> {
+pub fn coarse(config: &Config) -> Option<PlannedCoarse> {
     let maps = match config.sugar.regularize {
         Regularize::None => return None,
         Regularize::Density => Maps::Undrawn,
         Regularize::DnConsistency => Maps::Compared,
         Regularize::Sdf => Maps::Sampled,
     };
-    Some(Coarse {
+    Some(PlannedCoarse {
         neighbours: config.sugar.regularity_knn,
         shortens: config.memory.give_up.contains(&Rung::Neighbours),
         maps,
@@ -62,7 +64,7 @@ pub fn coarse(config: &Config) -> Option<Coarse> {
 }
 
 /// What views will see of a model that grows from these points.
-pub fn seen_of_points(dataset: &Dataset, points: &[[f32; 3]]) -> Seen {
+pub fn seen_of_points(dataset: &Dataset, points: &[[f32; 3]]) -> ViewGrowth {
     let step = points.len().div_ceil(POINTS_LOOKED_AT).max(1);
     let near = near(dataset);
     let share = |&view: &usize| {
@@ -75,12 +77,12 @@ pub fn seen_of_points(dataset: &Dataset, points: &[[f32; 3]]) -> Seen {
     let largest = dataset.train.par_iter().map(share).reduce(|| 0.0, f64::max);
     let px = largest_view(dataset);
     let tiles = ViewSize { px, visible: 0, instances: 0 }.tiles();
-    Seen { px, share: VISIBLE_PER_POINT * largest, surface: LAYERS * tiles as f64 }
+    ViewGrowth { px, share: VISIBLE_PER_POINT * largest, surface: LAYERS * tiles as f64 }
 }
 
 /// What views that are drawn through this filter see of a model, counted: the most splats and the
 /// most instances of any that is trained on.
-pub fn seen_of_model(dataset: &Dataset, gaussians: &Gaussians, filter: ScreenFilter) -> Seen {
+pub fn seen_of_model(dataset: &Dataset, gaussians: &Gaussians, filter: ScreenFilter) -> ViewGrowth {
     let near = near(dataset);
     let mut most = ViewSize { px: largest_view(dataset), visible: 0, instances: 0 };
     for &view in &dataset.train {
@@ -88,20 +90,20 @@ pub fn seen_of_model(dataset: &Dataset, gaussians: &Gaussians, filter: ScreenFil
         most.visible = most.visible.max(counted.visible);
         most.instances = most.instances.max(counted.instances);
     }
-    Seen::counted(gaussians.len() as u64, &most)
+    ViewGrowth::counted(gaussians.len() as u64, &most)
 }
 
 /// The same views of another size.
-pub fn resized(seen: Seen, dataset: &Dataset) -> Seen {
+pub fn resized(seen: ViewGrowth, dataset: &Dataset) -> ViewGrowth {
     let tiles = |px: [u32; 2]| px.map(|side| f64::from(side) / f64::from(TILE));
     let ([wide, high], px) = (tiles(seen.px), largest_view(dataset));
     let [new_wide, new_high] = tiles(px);
-    Seen { px, surface: seen.surface * (new_wide * new_high) / (wide * high), ..seen }
+    ViewGrowth { px, surface: seen.surface * (new_wide * new_high) / (wide * high), ..seen }
 }
 
 /// The photographs as the device takes them: colours, and a mask and inverse depths where there is a
 /// file of them. (A mask from an alpha channel shows only when the photograph is decoded.)
-pub fn photographs(dataset: &Dataset) -> Photographs {
+pub fn photographs(dataset: &Dataset) -> PlannedPhotographs {
     let bytes = |&view: &usize| {
         let ImageSource { size, mask, depth, .. } = &dataset.sources[view];
         let pixels = size.map(u64::from).iter().product::<u64>();
@@ -109,7 +111,7 @@ pub fn photographs(dataset: &Dataset) -> Photographs {
         // Inverse depths take 16 bits and lie at even places.
         if depth.is_some() { shown.next_multiple_of(2) + 2 * pixels } else { shown }
     };
-    Photographs {
+    PlannedPhotographs {
         trained: dataset.train.iter().map(bytes).collect(),
         held_out: dataset.test.iter().map(bytes).collect(),
     }

@@ -7,7 +7,7 @@ use super::event::{Distributions, Event, MemoryReport, Pictures, Tensors, Vram};
 use super::pictures::{density_map, error_map, photo_picture, render_picture};
 use super::unexplained_growth::UnexplainedGrowth;
 use crate::backend::{MemoryEntry, MemoryKind};
-use crate::math::random::{Purpose, Stream};
+use crate::math::random::{RandomStream, RandomUse};
 use crate::math::sigmoid;
 use crate::memory::{Bytes, host_memory};
 use crate::model::Gaussians;
@@ -93,7 +93,7 @@ pub(super) fn sample(count: usize, seed: u64, iteration: u32) -> Vec<usize> {
     if count <= SAMPLES {
         return (0..count).collect();
     }
-    let stream = Stream::new(seed, u64::from(iteration), Purpose::Sample);
+    let stream = RandomStream::new(seed, u64::from(iteration), RandomUse::Sample);
     (0..SAMPLES).map(|i| stream.below(i as u64, count)).collect()
 }
 

@@ -1,9 +1,9 @@
 //! What changes over a run: learning rates, the SH degree, milestones, the order of views.
 
-use super::span::Span;
+use super::span::ImageSpan;
 use crate::backend::Rates;
 use crate::config::{OptimizeOptions, OutputOptions};
-use crate::math::random::{Purpose, Stream};
+use crate::math::random::{RandomStream, RandomUse};
 
 /// The coefficients above degree 0 learn this much slower than the base colour.
 const SH_REST_SLOWDOWN: f64 = 20.0;
@@ -65,7 +65,7 @@ pub struct Milestones {
 
 impl Milestones {
     /// What is due after a step; the last of a stage always evaluates, saves and checkpoints.
-    pub fn after(output: &OutputOptions, span: Span, lasts: &[u32]) -> Self {
+    pub fn after(output: &OutputOptions, span: ImageSpan, lasts: &[u32]) -> Self {
         let is_last = lasts.iter().any(|&last| span.hits(last));
         let hits = |&listed: &i64| u32::try_from(listed).is_ok_and(|listed| span.hits(listed));
         let listed = |list: &[i64]| is_last || list.iter().any(hits);
@@ -110,7 +110,7 @@ impl ViewOrder {
         let done = iteration.saturating_sub(1) as usize;
         let number = u32::try_from(done / count).unwrap_or(u32::MAX);
         if self.epoch.as_ref().is_none_or(|current| current.number != number) {
-            let stream = Stream::new(self.seed, u64::from(number), Purpose::ViewOrder);
+            let stream = RandomStream::new(self.seed, u64::from(number), RandomUse::ViewOrder);
             let order = stream.permutation(count).into_iter().map(|i| self.views[i]).collect();
             self.epoch = Some(Epoch { number, order });
         }
@@ -120,7 +120,7 @@ impl ViewOrder {
     /// The views of the epoch after that of `iteration`.
     pub fn following(&self, iteration: u32) -> Vec<usize> {
         let next = iteration.saturating_sub(1) as usize / self.views.len() + 1;
-        let stream = Stream::new(self.seed, next as u64, Purpose::ViewOrder);
+        let stream = RandomStream::new(self.seed, next as u64, RandomUse::ViewOrder);
         stream.permutation(self.views.len()).into_iter().map(|i| self.views[i]).collect()
     }
 }
@@ -187,13 +187,13 @@ mod tests {
         };
         let nothing = Milestones { evaluate: false, save: false, checkpoint: false };
         let after =
-            |iteration, lasts: &[u32]| Milestones::after(&output, Span::of(iteration), lasts);
+            |iteration, lasts: &[u32]| Milestones::after(&output, ImageSpan::of(iteration), lasts);
         assert_eq!(after(5, &[9]), nothing);
         assert_eq!(after(7, &[9]), Milestones { save: true, ..nothing });
         let all = Milestones { evaluate: true, save: true, checkpoint: true };
         assert_eq!(after(9, &[9]), all);
         assert_eq!(after(6, &[6, 9]), all);
-        let batch = Milestones::after(&output, Span { before: 4, after: 8 }, &[9]);
+        let batch = Milestones::after(&output, ImageSpan { before: 4, after: 8 }, &[9]);
         assert_eq!(batch, Milestones { save: true, ..nothing });
     }
 }

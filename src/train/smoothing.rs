@@ -1,7 +1,7 @@
 //! When the 3D filter is computed anew beside rounds of density control (Mip-Splatting, Yu et al.
 //! 2024, as its authors' program does).
 
-use super::span::Span;
+use super::span::ImageSpan;
 use crate::config::Config;
 
 /// Iterations between two times once density control has ended.
@@ -9,7 +9,7 @@ const INTERVAL: u32 = 100;
 
 /// Whether it is after a step: centres still move when no round comes any more, but the last iterations
 /// train what is saved.
-pub(super) fn is_due(config: &Config, span: Span) -> bool {
+pub(super) fn is_due(config: &Config, span: ImageSpan) -> bool {
     let from = config.densify.densify_until_iter;
     let until = config.optimize.iterations.saturating_sub(INTERVAL);
     let in_window = |iteration: u32| iteration > from && iteration < until;
@@ -24,7 +24,7 @@ mod tests {
     fn late_filters_come_every_hundred_iterations_from_15100_to_29800() {
         let mut config = Config::default();
         let due = |config: &Config| {
-            (0..=30_000).filter(|&i| is_due(config, Span::of(i))).collect::<Vec<_>>()
+            (0..=30_000).filter(|&i| is_due(config, ImageSpan::of(i))).collect::<Vec<_>>()
         };
         assert!(due(&config).is_empty(), "without the filter");
         config.optimize.filter_3d = true;

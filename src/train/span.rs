@@ -3,14 +3,14 @@
 
 /// Images from after `before` to `after`: those of one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Span {
+pub struct ImageSpan {
     /// Images that the run had trained on before the step.
     pub before: u32,
     /// Images that it has trained on after the step.
     pub after: u32,
 }
 
-impl Span {
+impl ImageSpan {
     /// The one image `image` (from 1); no image where that is 0.
     pub fn of(image: u32) -> Self {
         Self { before: image.saturating_sub(1), after: image }
@@ -51,19 +51,23 @@ mod tests {
     #[test]
     fn of_one_image_it_is_what_counting_iterations_is() {
         for image in 1..=30_000_u32 {
-            let span = Span::of(image);
+            let span = ImageSpan::of(image);
             for interval in [1, 2, 3, 10, 100, 500, 1000, 3000, 7001] {
                 assert_eq!(span.crosses(interval), image.is_multiple_of(interval));
                 assert_eq!(span.hits(interval), image == interval);
             }
             assert!(span.each().eq([image]));
         }
-        assert!(!Span::of(0).crosses(1) && !Span::of(0).hits(0) && Span::of(0).images() == 0);
+        assert!(
+            !ImageSpan::of(0).crosses(1)
+                && !ImageSpan::of(0).hits(0)
+                && ImageSpan::of(0).images() == 0
+        );
     }
 
     #[test]
     fn of_several_images_it_names_the_last_multiple() {
-        let span = Span { before: 96, after: 104 };
+        let span = ImageSpan { before: 96, after: 104 };
         assert_eq!((span.images(), span.each().next()), (8, Some(97)));
         assert_eq!(
             [3, 8, 100, 105].map(|interval| span.multiple(interval)),

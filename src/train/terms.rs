@@ -12,7 +12,7 @@ const ENTROPY_FACTOR: f64 = 0.1;
 const SDF_UNIT_SHARE: f64 = 0.1;
 
 /// A term of the loss.
-struct Row {
+struct TermRow {
     term: fn(&Moment<'_>) -> Term,
     weight: fn(&Moment<'_>) -> f64,
     /// The part of a run in which it is on.
@@ -22,38 +22,38 @@ struct Row {
 }
 
 /// All terms.
-const ROWS: [Row; 7] = [
-    Row {
+const ROWS: [TermRow; 7] = [
+    TermRow {
         term: |moment| Term::Photometric { lambda_dssim: moment.optimize.lambda_dssim },
         weight: |_| 1.0,
         window: |_| true,
         due: |_| true,
     },
-    Row {
+    TermRow {
         term: |_| Term::InverseDepth,
         weight: |moment| schedule::depth_weight(moment.optimize, moment.iteration).unwrap_or(0.0),
         window: |_| true,
         due: |moment| moment.has_depth_map,
     },
-    Row {
+    TermRow {
         term: |_| Term::Entropy,
         weight: |_| ENTROPY_FACTOR,
         window: |moment| moment.drives_opacities,
         due: |_| true,
     },
-    Row {
+    TermRow {
         term: |_| Term::Density,
         weight: |moment| moment.sampled_weight(moment.sugar.estimation_factor),
         window: |moment| moment.regularizes(&[Regularize::Density, Regularize::DnConsistency]),
         due: |moment| moment.takes_samples(),
     },
-    Row {
+    TermRow {
         term: |moment| Term::Sdf { unit: SDF_UNIT_SHARE * moment.extent },
         weight: |moment| moment.sampled_weight(moment.sugar.estimation_factor),
         window: |moment| moment.regularizes(&[Regularize::Sdf]),
         due: |moment| moment.takes_samples(),
     },
-    Row {
+    TermRow {
         term: |_| Term::Normal,
         weight: |moment| moment.sampled_weight(moment.sugar.normal_factor),
         window: |moment| {
@@ -62,7 +62,7 @@ const ROWS: [Row; 7] = [
         },
         due: |moment| moment.takes_samples(),
     },
-    Row {
+    TermRow {
         term: |moment| Term::DepthNormal { by_opacity: moment.sugar.dn_by_opacity },
         weight: |moment| moment.sugar.dn_factor.max(0.0),
         window: |moment| moment.regularizes(&[Regularize::DnConsistency]),
@@ -72,7 +72,7 @@ const ROWS: [Row; 7] = [
 
 /// The part of a run that an iteration is of.
 #[derive(Clone, Copy, Debug)]
-pub enum Stage<'a> {
+pub enum TrainingStage<'a> {
     /// The photographs alone count.
     Photometric,
     /// SuGaR's coarse stage, in a scene of this extent.
@@ -101,7 +101,7 @@ struct Moment<'a> {
 }
 
 impl<'a> Moment<'a> {
-    fn new(config: &'a Config, stage: Stage<'_>, iteration: u32) -> Self {
+    fn new(config: &'a Config, stage: TrainingStage<'_>, iteration: u32) -> Self {
         let moment = Self {
             optimize: &config.optimize,
             sugar: &config.sugar,
@@ -113,8 +113,8 @@ impl<'a> Moment<'a> {
             surface_iteration: None,
         };
         match stage {
-            Stage::Photometric => moment,
-            Stage::Coarse { schedule, extent } => Self {
+            TrainingStage::Photometric => moment,
+            TrainingStage::Coarse { schedule, extent } => Self {
                 extent,
                 drives_opacities: schedule.contains(iteration)
                     && schedule.entropy.contains(&iteration),
@@ -146,7 +146,7 @@ impl<'a> Moment<'a> {
             seed: self.seed,
             iteration: self.iteration,
         });
-        for Row { term, weight, .. } in
+        for TermRow { term, weight, .. } in
             ROWS.iter().filter(|row| (row.window)(self) && (row.due)(self))
         {
             terms.add(term(self), weight(self));
@@ -156,12 +156,17 @@ impl<'a> Moment<'a> {
 }
 
 /// The terms of `iteration` (from 1) over a view.
-pub fn active(config: &Config, stage: Stage<'_>, iteration: u32, has_depth_map: bool) -> Terms {
+pub fn active(
+    config: &Config,
+    stage: TrainingStage<'_>,
+    iteration: u32,
+    has_depth_map: bool,
+) -> Terms {
     Moment { has_depth_map, ..Moment::new(config, stage, iteration) }.terms()
 }
 
 /// The terms that are on now and then in the part of the run that `iteration` (from 1) is of.
-pub fn open(config: &Config, stage: Stage<'_>, iteration: u32) -> Vec<Term> {
+pub fn open(config: &Config, stage: TrainingStage<'_>, iteration: u32) -> Vec<Term> {
     let moment = Moment::new(config, stage, iteration);
     ROWS.iter().filter(|row| (row.window)(&moment)).map(|row| (row.term)(&moment)).collect()
 }
@@ -184,7 +189,7 @@ mod tests {
 
     fn coarse_terms(config: &Config, iteration: u32) -> Terms {
         let schedule = CoarseSchedule::of(config).expect("a stage");
-        active(config, Stage::Coarse { schedule: &schedule, extent: 2.0 }, iteration, false)
+        active(config, TrainingStage::Coarse { schedule: &schedule, extent: 2.0 }, iteration, false)
     }
 
     /// The first and last iteration in which something is on.
@@ -226,7 +231,7 @@ mod tests {
     fn inverse_depths_count_where_the_view_has_a_map_of_them() {
         let config = Config::default();
         let weights = [true, false]
-            .map(|map| active(&config, Stage::Photometric, 1, map).weight(VALUE_DEPTH_L1));
+            .map(|map| active(&config, TrainingStage::Photometric, 1, map).weight(VALUE_DEPTH_L1));
         assert_eq!(Some(weights[0]), schedule::depth_weight(&config.optimize, 1));
         assert!(weights[0] > 0.0 && weights[1] == 0.0, "{weights:?}");
     }
@@ -236,7 +241,7 @@ mod tests {
         let of_stage = config(7000, SugarSchedule::Relative);
         let schedule = CoarseSchedule::of(&of_stage).expect("a stage");
         let config = Config { sugar: options.clone(), ..of_stage };
-        let stage = Stage::Coarse { schedule: &schedule, extent: 2.0 };
+        let stage = TrainingStage::Coarse { schedule: &schedule, extent: 2.0 };
         active(&config, stage, schedule.prune + 1 + number, false)
     }
 
@@ -260,7 +265,7 @@ mod tests {
         let mut config = config(7000, SugarSchedule::Absolute);
         config.sugar.sdf_every = 5;
         let schedule = CoarseSchedule::of(&config).expect("a stage");
-        let stage = Stage::Coarse { schedule: &schedule, extent: 2.0 };
+        let stage = TrainingStage::Coarse { schedule: &schedule, extent: 2.0 };
         let is_open = |term: Term, iteration| open(&config, stage, iteration).contains(&term);
         assert!(is_open(Term::Density, 9001) && is_open(Term::Density, 9002));
         assert!(is_open(Term::Entropy, 8999) && !is_open(Term::Entropy, 9001));

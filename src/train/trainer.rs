@@ -15,19 +15,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use self::clock::TrainingClock;
-use self::coarse_state::Coarse;
+use self::coarse_state::CoarseState;
 use self::pending::PendingStep;
 use super::appearance::{EarlierTables, compensation};
 use super::batches::Batches;
 use super::checkpoint::{Checkpoint, StoredCheckpoint};
 use super::coarse::CoarseSchedule;
-use super::eval::{EvalRequest, Shown, evaluate};
+use super::eval::{EvalRequest, ShownViews, evaluate};
 use super::event::{Event, Phase, Round, Saved, Sink, Split, Tensors};
 use super::feed::Feed;
 use super::report;
 use super::save::{DeviceModel, render_mode, write_point_cloud};
 use super::schedule::{self, Milestones};
-use super::span::Span;
+use super::span::ImageSpan;
 use super::strategy::{self, Rounds, Strategy};
 use super::unexplained_growth::UnexplainedGrowth;
 use super::views::Views;
@@ -74,7 +74,7 @@ pub struct Trainer<'a, B: TrainDevice> {
     /// What was learned of the photographs' colours, where that is wanted.
     appearance: Option<B::Tables>,
     /// SuGaR's coarse stage, of a run that has one.
-    coarse: Option<Coarse<B>>,
+    coarse: Option<CoarseState<B>>,
     feed: Feed<'a>,
     strategy: Box<dyn Strategy<B>>,
     scale: SceneScale,
@@ -82,7 +82,7 @@ pub struct Trainer<'a, B: TrainDevice> {
     /// Finished iterations.
     iteration: u32,
     /// Those of the last step.
-    last_step: Span,
+    last_step: ImageSpan,
     /// The step whose losses have not been read yet.
     pending: Option<PendingStep<B>>,
     tensors: Tensors,
@@ -156,11 +156,11 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
             sink,
             model,
             appearance: None,
-            coarse: CoarseSchedule::of(setup.config).map(Coarse::new),
+            coarse: CoarseSchedule::of(setup.config).map(CoarseState::new),
             feed,
             batches: Batches::of(setup.config),
             iteration,
-            last_step: Span::of(iteration),
+            last_step: ImageSpan::of(iteration),
             pending: None,
             tensors: Tensors::default(),
             creep: UnexplainedGrowth::from(iteration),
@@ -248,7 +248,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
             background: config.scene.background_color().0,
             screen_filter: render_filter(config),
             compensation: compensation(&config.optimize),
-            shown: Shown::First(report::PICTURED_VIEWS),
+            shown: ShownViews::First(report::PICTURED_VIEWS),
             lpips: self.setup.lpips,
         };
         let (device, sink) = (&mut *self.device, &mut *self.sink);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use splat::backend::cpu::{Cpu, Model};
 use splat::backend::{DeviceError, LadderState, Photo, Stay};
 use splat::dataset::Image;
-use splat::memory::{Bytes, Change, Entry, Kind, Refusal, Rung};
+use splat::memory::{Bytes, Entry, Kind, Refusal, Rung, RungChange};
 
 use super::hooked::{Call, Hooked, Hooks};
 
@@ -54,7 +54,7 @@ pub struct Constraints {
     /// Lengths of the lists that were found.
     pub found_lists: Vec<u32>,
     /// What was given up and not yet told.
-    pub changes: Vec<Change>,
+    pub changes: Vec<RungChange>,
 }
 
 /// A refusal as of a device whose memory is full.
@@ -193,7 +193,11 @@ impl Hooks<Cpu<f32>> for Constraints {
         }
         self.reliefs -= 1;
         self.most_neighbours = self.fewer_neighbours;
-        self.changes.push(Change { rung: Rung::Compact, given_up: true, bytes: Bytes(1 << 20) });
+        self.changes.push(RungChange {
+            rung: Rung::Compact,
+            given_up: true,
+            bytes: Bytes(1 << 20),
+        });
         Ok(true)
     }
 

@@ -10,14 +10,14 @@ use splat::backend::cuda::{Cuda, CudaOptions};
 static GPU: RwLock<()> = RwLock::new(());
 
 /// What a test has of the GPU. Each test runs on a thread of its own.
-enum Held {
+enum GpuShare {
     Nothing,
     Share(RwLockReadGuard<'static, ()>),
     All,
 }
 
 thread_local! {
-    static HELD: RefCell<Held> = const { RefCell::new(Held::Nothing) };
+    static HELD: RefCell<GpuShare> = const { RefCell::new(GpuShare::Nothing) };
 }
 
 /// The first device. Who asks for the tests that need one wants to know when there is none.
@@ -33,8 +33,8 @@ pub fn open_with(options: &CudaOptions) -> Result<Cuda, DeviceError> {
 /// Waits until no other test has the GPU alone. From here to the test's end, none will.
 pub fn share() {
     HELD.with_borrow_mut(|held| {
-        if let Held::Nothing = held {
-            *held = Held::Share(GPU.read().unwrap_or_else(PoisonError::into_inner));
+        if let GpuShare::Nothing = held {
+            *held = GpuShare::Share(GPU.read().unwrap_or_else(PoisonError::into_inner));
         }
     });
 }
@@ -45,14 +45,14 @@ pub struct Alone(RwLockWriteGuard<'static, ()>);
 /// Waits until no other test uses the GPU.
 pub fn alone() -> Alone {
     // With the share that this thread may hold, it would wait for itself.
-    HELD.set(Held::Nothing);
+    HELD.set(GpuShare::Nothing);
     let all = GPU.write().unwrap_or_else(PoisonError::into_inner);
-    HELD.set(Held::All);
+    HELD.set(GpuShare::All);
     Alone(all)
 }
 
 impl Drop for Alone {
     fn drop(&mut self) {
-        HELD.set(Held::Nothing);
+        HELD.set(GpuShare::Nothing);
     }
 }

@@ -3,7 +3,7 @@
 use splat::backend::{
     Candidates, DeviceError, Edit, EditRule, Edited, Grow, Into, Keep, Pick, ScoreRule,
 };
-use splat::math::random::{Purpose, Stream};
+use splat::math::random::{RandomStream, RandomUse};
 use splat::model::Gaussians;
 
 /// A round of growth by gradients.
@@ -39,7 +39,7 @@ impl DensifyRule {
     }
 
     fn edit(&self) -> EditRule {
-        let key = Stream::new(self.seed, u64::from(self.iteration), Purpose::Split).key();
+        let key = RandomStream::new(self.seed, u64::from(self.iteration), RandomUse::Split).key();
         EditRule::Grow {
             large: Grow::SplitRandom { shrink: 1.6, key },
             keep: Keep { opacity_min: self.opacity_min, scale_max: self.scale_max },
@@ -60,9 +60,9 @@ impl RelocateRule {
         &self,
         device: &mut D,
         model: &mut D::Model,
-        (into, purpose): (Into, Purpose),
+        (into, purpose): (Into, RandomUse),
     ) -> Result<Edited, DeviceError> {
-        let key = Stream::new(self.seed, u64::from(self.iteration), purpose).key();
+        let key = RandomStream::new(self.seed, u64::from(self.iteration), purpose).key();
         let candidates = device.score(model, &ScoreRule::Opacity { min: self.opacity_min })?;
         let pick = Pick::WithReplacement { into, key };
         let selection = device.select(model, &candidates, pick)?;
@@ -97,7 +97,7 @@ pub fn relocate<D: Edit<Gaussians>>(
     model: &mut D::Model,
     rule: &RelocateRule,
 ) -> Result<usize, DeviceError> {
-    Ok(rule.apply(device, model, (Into::Dead, Purpose::Relocate))?.moved)
+    Ok(rule.apply(device, model, (Into::Dead, RandomUse::Relocate))?.moved)
 }
 
 /// Adds so many copies.
@@ -107,5 +107,5 @@ pub fn multiply<D: Edit<Gaussians>>(
     rule: &RelocateRule,
     births: usize,
 ) -> Result<(), DeviceError> {
-    rule.apply(device, model, (Into::NewRows(births), Purpose::Multiply)).map(drop)
+    rule.apply(device, model, (Into::NewRows(births), RandomUse::Multiply)).map(drop)
 }

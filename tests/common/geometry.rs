@@ -17,7 +17,7 @@ use splat::math::linalg::{
     Vec3, add, dot, length, mul_transposed, normalize, rotation, scale, sub,
 };
 use splat::math::quantile::median;
-use splat::math::random::{Purpose, Stream};
+use splat::math::random::{RandomStream, RandomUse};
 use splat::math::sigmoid;
 use splat::model::Gaussians;
 use splat::synth::Truth;
@@ -189,7 +189,7 @@ impl Solid {
     }
 
     /// What it adds to the density along a ray.
-    fn along(&self, origin: Vec3<f64>, direction: Vec3<f64>) -> DensityKernel {
+    fn along(&self, origin: Vec3<f64>, direction: Vec3<f64>) -> RayDensity {
         let scaled = |vector| {
             let turned = mul_transposed(&self.axes, vector);
             std::array::from_fn(|i| turned[i] / self.scale[i].max(1e-8))
@@ -198,7 +198,7 @@ impl Solid {
             (scaled(sub(origin, self.mean)), scaled(direction));
         let peak = -dot(from, step) / dot(step, step);
         let nearest = add(from, scale(step, peak));
-        DensityKernel {
+        RayDensity {
             peak,
             width: 1.0 / length(step),
             height: self.opacity * (-0.5 * dot(nearest, nearest)).exp(),
@@ -207,14 +207,14 @@ impl Solid {
 }
 
 /// A Gaussian's density along a ray: `height exp(-(t - peak)² / (2 width²))`.
-struct DensityKernel {
+struct RayDensity {
     peak: f64,
     width: f64,
     height: f64,
 }
 
 /// A surface that a model shows in a pixel.
-struct Shown {
+struct PixelSurface {
     /// The camera.
     origin: Vec3<f64>,
     /// From the camera through the pixel's centre, of length 1.
@@ -229,10 +229,10 @@ fn shown_surfaces<B: TrainDevice>(
     model: &Gaussians,
     views: &[View],
     rays: usize,
-) -> Vec<Shown> {
+) -> Vec<PixelSurface> {
     let settings = Drawing { surface: true, ..Drawing::DEFAULT };
     let resident = device.upload(model).unwrap();
-    let stream = Stream::new(0, 0, Purpose::Sample);
+    let stream = RandomStream::new(0, 0, RandomUse::Sample);
     let mut shown = Vec::new();
     for (index, view) in views.iter().enumerate() {
         let frame = device.show(&resident, view, &settings).unwrap();
@@ -248,7 +248,7 @@ fn shown_surfaces<B: TrainDevice>(
 }
 
 /// The surface that a pixel shows; none where the background is visible.
-fn shown_in(view: &View, maps: &[f32], pixel: usize) -> Option<Shown> {
+fn shown_in(view: &View, maps: &[f32], pixel: usize) -> Option<PixelSurface> {
     let (depth, opacity) = (f64::from(maps[0]), f64::from(maps[3]));
     if opacity <= OPAQUE {
         return None;
@@ -260,18 +260,18 @@ fn shown_in(view: &View, maps: &[f32], pixel: usize) -> Option<Shown> {
     let forward = mul_transposed(&view.pose.rotation, [across[0], across[1], 1.0]);
     let origin = view.pose.centre_world();
     let surface = add(origin, scale(forward, depth / opacity));
-    Some(Shown { origin, direction: normalize(forward), surface })
+    Some(PixelSurface { origin, direction: normalize(forward), surface })
 }
 
 /// Where each ray first meets the level of the density of the Gaussians nearest to the drawn surface;
 /// nowhere on rays that do not.
-fn level_points(solids: &[Solid], shown: &[Shown]) -> Vec<Vec3<f64>> {
+fn level_points(solids: &[Solid], shown: &[PixelSurface]) -> Vec<Vec3<f64>> {
     let centres: Vec<Vec3<f64>> = solids.iter().map(|solid| solid.mean).collect();
     let tree = ImmutableKdTree::<f64, 3>::new_from_slice(&centres).unwrap();
     let wanted = NonZeroUsize::new(NEIGHBOURS.min(solids.len())).unwrap();
     let found = shown.par_iter().filter_map(|ray| {
         let near = tree.query(&ray.surface).nearest_n::<SquaredEuclidean<f64>>(wanted).execute();
-        let kernels: Vec<DensityKernel> = near
+        let kernels: Vec<RayDensity> = near
             .iter()
             .map(|near| solids[near.item as usize].along(ray.origin, ray.direction))
             .collect();
@@ -284,15 +284,15 @@ fn level_points(solids: &[Solid], shown: &[Shown]) -> Vec<Vec3<f64>> {
 ///
 /// At three standard deviations in front of all of them, 16 Gaussians make a density of 0.18 at most;
 /// none that reaches the level alone is missed between stations, as their peaks are among these.
-fn first_crossing(kernels: &[DensityKernel]) -> Option<f64> {
+fn first_crossing(kernels: &[RayDensity]) -> Option<f64> {
     let density = |t: f64| -> f64 {
-        let of = |kernel: &DensityKernel| {
+        let of = |kernel: &RayDensity| {
             let from_peak = (t - kernel.peak) / kernel.width;
             kernel.height * (-0.5 * from_peak * from_peak).exp()
         };
         kernels.iter().map(of).sum()
     };
-    let stations = |kernel: &DensityKernel| STATIONS.map(|at| kernel.peak + at * kernel.width);
+    let stations = |kernel: &RayDensity| STATIONS.map(|at| kernel.peak + at * kernel.width);
     let mut stations: Vec<f64> = kernels.iter().flat_map(stations).filter(|&t| t > 0.0).collect();
     stations.sort_by(f64::total_cmp);
     let above = stations.iter().position(|&t| density(t) >= LEVEL)?;

@@ -5,7 +5,7 @@ use splat::backend::{
     DeviceError, LossValues, Objective, Pending as _, Render, RenderSettings, Terms, Wants,
 };
 use splat::dataset::View;
-use splat::export::{Field, PlyRows};
+use splat::export::{PlyField, PlyRows};
 use splat::layout::{Column, Forms, Rate, RowForm, Schema, Space, Table, Width};
 use splat::math::Real;
 use splat::math::blend::ScreenGradient;
@@ -76,11 +76,11 @@ impl Primitive for Balls {
 }
 
 impl PlyRows for Balls {
-    const FIELDS: &'static [Field] = &[
-        Field::Values { column: 0, names: &["x", "y", "z"] },
-        Field::Values { column: 3, names: &["red", "green", "blue"] },
-        Field::Values { column: 2, names: &["opacity"] },
-        Field::Values { column: 1, names: &["scale"] },
+    const FIELDS: &'static [PlyField] = &[
+        PlyField::Values { column: 0, names: &["x", "y", "z"] },
+        PlyField::Values { column: 3, names: &["red", "green", "blue"] },
+        PlyField::Values { column: 2, names: &["opacity"] },
+        PlyField::Values { column: 1, names: &["scale"] },
     ];
 }
 

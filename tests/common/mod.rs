@@ -25,7 +25,7 @@ pub mod scenes;
 pub mod surface;
 
 use splat::dataset::{Camera, Pose, View};
-use splat::math::random::{Purpose, Stream};
+use splat::math::random::{RandomStream, RandomUse};
 
 /// Derivative of `f` at `x` by five-point central differences.
 ///
@@ -66,13 +66,13 @@ pub fn with<T: Copy, const N: usize>(mut values: [T; N], i: usize, value: T) -> 
 
 /// Uniform numbers in `low..high`, the same on every run.
 pub struct Draws {
-    stream: Stream,
+    stream: RandomStream,
     next: u64,
 }
 
 impl Draws {
     pub fn new(seed: u64) -> Self {
-        Self { stream: Stream::new(seed, 0, Purpose::Sample), next: 0 }
+        Self { stream: RandomStream::new(seed, 0, RandomUse::Sample), next: 0 }
     }
 
     pub fn uniform(&mut self, low: f64, high: f64) -> f64 {

@@ -7,7 +7,7 @@ use splat::dataset::View;
 use splat::math::blend::{ALPHA_MAX, ALPHA_MIN, TRANSMITTANCE_MIN, exponent};
 use splat::math::linalg::{Vec3, add, dot, length, mul, mul_transposed, normalize, rotation, sub};
 use splat::math::noise::standard_normals;
-use splat::math::random::{Purpose, Stream};
+use splat::math::random::{RandomStream, RandomUse};
 use splat::math::splat::Viewpoint;
 use splat::math::{Real, sigmoid};
 use splat::model::Gaussians;
@@ -263,8 +263,8 @@ pub struct Definition<'a> {
 impl Definition<'_> {
     pub fn samples(&self, geometry: &[Vec<f64>], frozen: Option<&[Frozen]>) -> Vec<Sample> {
         let SurfaceRule { seed, iteration, samples, .. } = self.rule;
-        let stream = |purpose| Stream::new(seed, u64::from(iteration), purpose);
-        let (rows, places) = (stream(Purpose::SurfaceSample), stream(Purpose::SurfaceNormal));
+        let stream = |purpose| RandomStream::new(seed, u64::from(iteration), purpose);
+        let (rows, places) = (stream(RandomUse::SurfaceSample), stream(RandomUse::SurfaceNormal));
         (0..samples as usize)
             .map(|i| {
                 let bits = u128::from(rows.bits(2 * i as u64));
@@ -321,12 +321,12 @@ pub fn lists<R: Real>(device: &mut Cpu<R>, near: &NearestLists, len: usize) -> V
 }
 
 /// The depths that a view shows, by the definition.
-pub struct Shown {
+pub struct ShownDepths {
     pub view: Viewpoint<f64>,
     pub depths: Vec<f64>,
 }
 
-impl Shown {
+impl ShownDepths {
     /// Of these Gaussians, of which the view sees `visible`: no tiles, no bounds.
     pub fn new(
         gaussians: &Gaussians,

@@ -19,7 +19,7 @@ use splat::backend::{
 use splat::dataset::{Image, View};
 use splat::layout::Slot;
 use splat::memory::plan::Storage;
-use splat::memory::{Allowance, Bytes, Change, Limit, Rung};
+use splat::memory::{Allowance, Bytes, Limit, Rung, RungChange};
 use splat::model::Gaussians;
 
 const MIB: u64 = 1 << 20;
@@ -184,7 +184,7 @@ impl Bench {
     }
 
     fn rung_changes(&mut self) -> Vec<(Rung, bool)> {
-        let changes = |change: &Change| (change.rung, change.given_up);
+        let changes = |change: &RungChange| (change.rung, change.given_up);
         self.governed().changes.iter().map(changes).collect()
     }
 }

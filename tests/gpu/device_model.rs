@@ -11,7 +11,7 @@ use splat::backend::cpu::Cpu;
 use splat::backend::cuda::{Cuda, CudaOptions};
 use splat::backend::{Adjust, Candidates, DeviceError, Edited, MemoryKind, Snapshot, Store};
 use splat::math::morton::Cube;
-use splat::math::random::{Purpose, Stream};
+use splat::math::random::{RandomStream, RandomUse};
 use splat::memory::{Bytes, Limit};
 use splat::model::{Gaussians, Primitive};
 
@@ -49,7 +49,7 @@ fn open(budget: Bytes) -> Cuda {
 
 /// Gaussians whose values are all drawn; gradients take eight values, so that many are equal.
 fn random(count: usize, sh_degree: u32, seed: u64) -> Snapshot<Gaussians> {
-    let stream = Stream::new(seed, 0, Purpose::Sample);
+    let stream = RandomStream::new(seed, 0, RandomUse::Sample);
     let mut index = 0;
     let mut next = || {
         index += 1;

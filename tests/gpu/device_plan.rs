@@ -7,7 +7,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::common::cuda::{self, alone};
-use crate::common::drawing;
 use crate::common::oracle::{AT_REST, Shot, settings, step};
 use crate::common::scene::{photo, resized, straight, tame_gaussians};
 use splat::backend::cpu::count;
@@ -15,13 +14,13 @@ use splat::backend::cuda::{BandPolicy, Cuda, CudaOptions, Model};
 use splat::backend::{
     AdamStep, CHUNK_ROWS, MemoryEntry, MemoryKind, Peaks, Statistics, Term, Terms, chunks,
 };
-use splat::dataset::{DepthMap, Image, View};
+use splat::dataset::{Image, InverseDepthMap, View};
 use splat::layout;
 use splat::math::morton::Cube;
 use splat::memory::Bytes;
 use splat::memory::plan::{
-    CONTEXT, Coarse, Granule, Host, Maps, ModelSize, OptionalColumns, Photographs, RoundShape, Row,
-    Run, Seen, Storage, ViewSize,
+    CONTEXT, Granule, Host, Maps, ModelSize, OptionalColumns, PlannedCoarse, PlannedPhotographs,
+    PlannedRow, PlannedRun, RoundShape, Storage, ViewGrowth, ViewSize,
 };
 
 /// Gaussians before the round of density control, and births that it is granted.
@@ -55,7 +54,7 @@ const PHOTOGRAPHS: usize = 5;
 fn photograph(with_depths: bool) -> Arc<Image> {
     let plain = photo(SIZE[0], SIZE[1], None);
     let values = vec![20_000; SIZE[0] as usize * SIZE[1] as usize];
-    let depth = with_depths.then_some(DepthMap { values, scale: 1.0, offset: 0.0 });
+    let depth = with_depths.then_some(InverseDepthMap { values, scale: 1.0, offset: 0.0 });
     Arc::new(Image { depth, ..Image::clone(&plain) })
 }
 
@@ -197,7 +196,7 @@ impl Training {
             let dn = if maps == Maps::Compared { 0.05 } else { 0.0 };
             let terms = surface_rule(maps, self.iteration).terms();
             let terms = &terms.with(Term::DepthNormal { by_opacity: false }, dn);
-            let seen = drawing::Seen {
+            let seen = Seen {
                 view: &shot.view,
                 drawing: &settings,
                 target: &target,
@@ -339,7 +338,7 @@ fn the_plan_has_the_ledgers_rows(storage: Storage, kind: Kind) {
     let pixels = u64::from(SIZE[0]) * u64::from(SIZE[1]);
     let colours = pixels * 3;
     let one = if inverse_depths { colours.next_multiple_of(2) + pixels * 2 } else { colours };
-    let photographs = Photographs { trained: vec![one; PHOTOGRAPHS], held_out: vec![one] };
+    let photographs = PlannedPhotographs { trained: vec![one; PHOTOGRAPHS], held_out: vec![one] };
     let model = ModelSize {
         gaussians,
         schema: &layout::GAUSSIANS,
@@ -347,16 +346,18 @@ fn the_plan_has_the_ledgers_rows(storage: Storage, kind: Kind) {
         storage,
         optional: kind.optional(),
     };
-    let run = Run {
+    let run = PlannedRun {
         model,
         start: GAUSSIANS as u64,
-        seen: Seen::counted(gaussians, &most),
+        seen: ViewGrowth::counted(gaussians, &most),
         inverse_depths,
         photographs,
         colors: None,
         births: Some([wanted as u64, BIRTHS as u64]),
         coarse: match kind {
-            Kind::Coarse(maps) => Some(Coarse { neighbours: NEIGHBOURS, shortens: true, maps }),
+            Kind::Coarse(maps) => {
+                Some(PlannedCoarse { neighbours: NEIGHBOURS, shortens: true, maps })
+            }
             Kind::Plain | Kind::WithDepths | Kind::Mip | Kind::Markov => None,
         },
         batch_views: 1,
@@ -401,7 +402,7 @@ fn the_plan_has_the_ledgers_rows(storage: Storage, kind: Kind) {
     same_labels(&rows, &training.device.entries());
 }
 
-fn same_labels(rows: &[Row], entries: &[MemoryEntry]) {
+fn same_labels(rows: &[PlannedRow], entries: &[MemoryEntry]) {
     let planned: BTreeSet<&str> = rows.iter().map(|row| row.label).collect();
     let on_device =
         entries.iter().filter(|entry| entry.kind != MemoryKind::Pinned && entry.peak > Bytes(0));
@@ -409,7 +410,7 @@ fn same_labels(rows: &[Row], entries: &[MemoryEntry]) {
     assert_eq!(planned, held);
 }
 
-fn same_bytes(row: &Row, entry: &MemoryEntry) {
+fn same_bytes(row: &PlannedRow, entry: &MemoryEntry) {
     let (planned, found) = (row.bytes.0, entry.peak.0);
     let agree = match row.label {
         // The library's, of another compute capability.
@@ -425,7 +426,7 @@ fn same_bytes(row: &Row, entry: &MemoryEntry) {
 }
 
 /// All rows together at their most, within the promised three per cent.
-fn same_total(run: &Run, entries: &[MemoryEntry]) {
+fn same_total(run: &PlannedRun, entries: &[MemoryEntry]) {
     let found: u64 = entries.iter().map(|entry| entry.at_peak.0).sum();
     let pinned = entries.iter().filter(|entry| entry.kind == MemoryKind::Pinned);
     let found = found - pinned.map(|entry| entry.at_peak.0).sum::<u64>();

@@ -12,7 +12,7 @@ use crate::common::scene::{RATES, resized, tame_gaussians};
 use crate::common::view;
 use splat::backend::cuda::{Cuda, CudaOptions, Model, Target};
 use splat::backend::{AdamStep, DeviceError, Photo, Rates, Stay, Term, Terms};
-use splat::dataset::{DepthMap, Image, View};
+use splat::dataset::{Image, InverseDepthMap, View};
 use splat::math::Real;
 use splat::memory::{Bytes, Limit, Rung};
 use splat::model::Gaussians;
@@ -52,7 +52,7 @@ fn shots() -> Vec<Shot> {
         let mask = masked.then(|| bytes(width * height, dark, 255.0));
         // Each far from what is drawn, and from the others.
         let values = vec![u16::try_from(9000 * (index + 1)).unwrap(); (width * height) as usize];
-        let depth = (index != 1).then_some(DepthMap { values, scale: 20.0, offset: 0.0 });
+        let depth = (index != 1).then_some(InverseDepthMap { values, scale: 20.0, offset: 0.0 });
         let photo = Arc::new(Image { width, height, rgb, mask, depth });
         Shot { view: resized(&view(), [width, height]), photo }
     };

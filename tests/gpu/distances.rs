@@ -5,8 +5,8 @@ use crate::common::oracle::AT_REST;
 use crate::common::prelude::*;
 use crate::common::scene::{gaussian, photo, straight, together};
 use crate::common::surface::{
-    Definition, Sample, Shown, Solid, SurfaceRule, SurfaceTerms, WITH_DEPTHS, add_rule, geometry,
-    geometry_gradients, lists, looked_at, masked, sheet,
+    Definition, Sample, ShownDepths, Solid, SurfaceRule, SurfaceTerms, WITH_DEPTHS, add_rule,
+    geometry, geometry_gradients, lists, looked_at, masked, sheet,
 };
 use crate::common::{Draws, assert_relative, derivative, derivative_between_cuts};
 use splat::backend::cpu::{Cpu, Model, NearestLists, Parameter};
@@ -71,7 +71,7 @@ fn samples(
     device: &mut Cpu<f64>,
     model: &Model<f64>,
     near: &NearestLists,
-    (rule, shown): (&SurfaceRule, &Shown),
+    (rule, shown): (&SurfaceRule, &ShownDepths),
 ) -> (Vec<Solid>, Vec<usize>, Vec<Sample>) {
     let (geometry, lists) = (geometry(model), lists(device, near, model.len()));
     let solids: Vec<Solid> = geometry.iter().map(|row| Solid::new(row)).collect();
@@ -84,7 +84,7 @@ fn samples(
 #[test]
 fn distances_agree_with_their_definition() {
     let (gaussians, view) = (pile(), straight());
-    let shown = Shown::new(&gaussians, &visible(), (&view, &WITH_DEPTHS));
+    let shown = ShownDepths::new(&gaussians, &visible(), (&view, &WITH_DEPTHS));
     let device = &mut Cpu::<f64>::new();
     let mut model = device.upload(&gaussians).unwrap();
     let near = device.neighbours(&model, NEAR).unwrap();
@@ -125,7 +125,7 @@ fn total(model: &Model<f64>, near: &NearestLists, rule: &SurfaceRule) -> f64 {
 #[test]
 fn the_whole_pipeline_agrees_with_its_difference_in_every_parameter() {
     let (gaussians, view) = (pile(), straight());
-    let shown = Shown::new(&gaussians, &visible(), (&view, &WITH_DEPTHS));
+    let shown = ShownDepths::new(&gaussians, &visible(), (&view, &WITH_DEPTHS));
     let device = &mut Cpu::<f64>::new();
     let mut model = device.upload(&gaussians).unwrap();
     let near = device.neighbours(&model, NEAR).unwrap();

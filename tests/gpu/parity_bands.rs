@@ -10,7 +10,7 @@ use crate::common::scene::{
 use crate::common::{Draws, cuda, view};
 use splat::backend::cuda::{BandPolicy, Cuda, CudaOptions, Model};
 use splat::backend::{DeviceError, Rendered, Statistics, Terms, Work};
-use splat::dataset::{DepthMap, Image, View};
+use splat::dataset::{Image, InverseDepthMap, View};
 use splat::math::Real as _;
 use splat::memory::Bytes;
 use splat::model::Gaussians;
@@ -48,25 +48,25 @@ fn render(
     (model, view): (&Model, &View),
     settings: &Drawing,
     bands: BandPolicy,
-) -> Result<Drawn, DeviceError> {
+) -> Result<DrawnBands, DeviceError> {
     device.set_bands(bands);
     Ok(match settings.pass {
         Pass::Eval | Pass::Picture => {
             let frame = device.show(model, view, settings)?;
             let image = device.image(&frame)?;
-            Drawn { image, bands: frame.bands(), in_bands: frame.is_in_bands(), work: None }
+            DrawnBands { image, bands: frame.bands(), in_bands: frame.is_in_bands(), work: None }
         }
         Pass::Train | Pass::Observe => {
             let frame = device.draw(model, view, settings)?;
             let image = device.image(&frame)?;
             let work = device.profiler().unwrap().work(model, &frame)?;
-            Drawn { image, bands: frame.bands(), in_bands: frame.is_in_bands(), work }
+            DrawnBands { image, bands: frame.bands(), in_bands: frame.is_in_bands(), work }
         }
     })
 }
 
 /// What came of drawing a view.
-struct Drawn {
+struct DrawnBands {
     image: Rendered,
     bands: u32,
     in_bands: bool,
@@ -75,7 +75,7 @@ struct Drawn {
 }
 
 /// The bits of a picture's values, its inverse depths behind its colours, and its counts.
-fn bits(drawn: &Drawn) -> (Vec<u32>, Option<Vec<u32>>) {
+fn bits(drawn: &DrawnBands) -> (Vec<u32>, Option<Vec<u32>>) {
     let image = drawn.image.clone();
     let values = image.rgb.into_iter().chain(image.inverse_depths.into_iter().flatten());
     (values.map(f32::to_bits).collect(), image.blended)
@@ -159,7 +159,7 @@ fn deep_shot(view: &View) -> Shot {
     let mut draws = Draws::new(71);
     let value = || u16::try_from(draws.uniform(0.0, 65_536.0).floor_i32()).unwrap();
     let values = std::iter::repeat_with(value).take(view.camera.pixels()).collect();
-    let depth = Some(DepthMap { values, scale: 3.0, offset: -0.2 });
+    let depth = Some(InverseDepthMap { values, scale: 3.0, offset: -0.2 });
     let settings = Drawing { inverse_depth: true, statistics: Statistics::Both, ..plain.settings };
     Shot { photo: Arc::new(Image { depth, ..Image::clone(&plain.photo) }), settings, ..plain }
 }

@@ -12,7 +12,7 @@ use crate::common::scene::{composite, gaussian, resized, straight, tame_gaussian
 use crate::common::{Draws, view};
 use splat::backend::cpu::Cpu;
 use splat::backend::{Statistics, TrainDevice};
-use splat::dataset::{DepthMap, Image, View};
+use splat::dataset::{Image, InverseDepthMap, View};
 use splat::math::Real;
 use splat::math::linalg::dot;
 use splat::model::Gaussians;
@@ -62,7 +62,7 @@ fn shot_with_depths(
         if tied { value ^ 0x4000 } else { value }
     };
     let values = drawn.iter().map(value).collect();
-    let depth = Some(DepthMap { values, scale, offset });
+    let depth = Some(InverseDepthMap { values, scale, offset });
     shot.photo = Arc::new(Image { depth, ..Image::clone(&shot.photo) });
     shot
 }

@@ -4,7 +4,7 @@
 use crate::common::oracle::{self, AT_REST, gradients};
 use crate::common::prelude::*;
 use crate::common::scene::{gaussian, photo, resized, straight, together};
-use crate::common::surface::{Shown, Solid, WITH_DEPTHS};
+use crate::common::surface::{ShownDepths, Solid, WITH_DEPTHS};
 use crate::common::surface::{SurfaceRule, SurfaceTerms};
 use crate::common::{Draws, view};
 use splat::backend::cpu::Cpu;
@@ -60,7 +60,7 @@ fn near_surface(gaussians: &Gaussians, view: &View) -> Vec<usize> {
             Solid::new(&values)
         })
         .collect();
-    Shown::new(gaussians, &visible, (view, &WITH_DEPTHS)).near_surface(&visible, &solids)
+    ShownDepths::new(gaussians, &visible, (view, &WITH_DEPTHS)).near_surface(&visible, &solids)
 }
 
 /// What a step without the pixels' say left behind: the terms, and moments that are the gradients.

@@ -40,10 +40,10 @@ fn two_hundred_iterations_over_the_same_views_take_no_more_memory<B: TrainDevice
     assert_eq!(held(device, &model), before);
 }
 
-type Held = (Vec<(&'static str, [Bytes; 2])>, [Bytes; 2], Option<Bytes>);
+type MemoryInUse = (Vec<(&'static str, [Bytes; 2])>, [Bytes; 2], Option<Bytes>);
 
 /// Bytes and peaks of what the device holds, the model's share, and what the driver has left.
-fn held<B: TrainDevice>(device: &mut B, model: &B::Model) -> Held {
+fn held<B: TrainDevice>(device: &mut B, model: &B::Model) -> MemoryInUse {
     let entries = device.entries();
     let left = if entries.is_empty() { None } else { driver_free() };
     let entries = entries.iter().map(|entry| (entry.label, [entry.bytes, entry.peak])).collect();
@@ -52,7 +52,7 @@ fn held<B: TrainDevice>(device: &mut B, model: &B::Model) -> Held {
 
 #[cfg(kernels)]
 fn driver_free() -> Option<Bytes> {
-    Some(splat::backend::cuda::driver::Device::open().unwrap().free().unwrap())
+    Some(splat::backend::cuda::driver::CudaDevice::open().unwrap().free().unwrap())
 }
 
 /// Only a device with a driver has memory of its own.

@@ -15,7 +15,7 @@ use crate::common::scene::{
 use crate::common::{Draws, view};
 use splat::backend::cpu::Cpu;
 use splat::backend::{AdamStep, Statistics, Term, TrainDevice};
-use splat::dataset::{DepthMap, Image, View};
+use splat::dataset::{Image, InverseDepthMap, View};
 use splat::math::Real;
 use splat::model::Gaussians;
 
@@ -139,7 +139,8 @@ pub(super) fn with_depths(shot: Shot, gaussians: &Gaussians) -> Shot {
         let expected = f32::from(value) / 65_536.0 * scale + offset;
         if (expected - inverse_depth).abs() < 1e-3 { value ^ 0x4000 } else { value }
     };
-    let depth = Some(DepthMap { values: drawn.into_iter().map(value).collect(), scale, offset });
+    let depth =
+        Some(InverseDepthMap { values: drawn.into_iter().map(value).collect(), scale, offset });
     Shot { photo: Arc::new(Image { depth, ..Image::clone(&shot.photo) }), settings, ..shot }
 }
 

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser};
 use splat::config::{
-    Color, Config, ConfigError, ConfigLayer, Device, Layers, Strategy, Typed, default_toml,
-    normalize_args, preset_names, preset_text, resolve,
+    Color, Config, ConfigError, ConfigLayer, DeviceChoice, Layers, StrategyName, Typed,
+    default_toml, normalize_args, preset_names, preset_text, resolve,
 };
 use splat::memory::{Bytes, Limit};
 
@@ -196,7 +196,7 @@ fn later_layers_win_and_only_typed_flags_count() {
     assert_eq!(config.optimize.sh_degree, 0, "from the command line");
     assert_eq!(config.optimize.feature_lr, 0.0025, "typed, though it is the default");
     assert!(!config.memory.high_dram, "--low-dram takes high_dram back");
-    assert_eq!(config.run.device, Device::Auto);
+    assert_eq!(config.run.device, DeviceChoice::Auto);
 }
 
 #[test]
@@ -235,7 +235,7 @@ fn absgrad_brings_its_threshold_unless_one_is_given() {
 fn the_preset_mip_turns_on_both_filters_and_its_density_control() {
     let mip = resolve(Layers { preset: Some("mip"), ..Layers::default() }).unwrap();
     assert!(mip.optimize.antialiasing && mip.optimize.filter_3d);
-    assert_eq!((mip.optimize.kernel_size, mip.densify.strategy), (0.1, Strategy::Gof));
+    assert_eq!((mip.optimize.kernel_size, mip.densify.strategy), (0.1, StrategyName::Gof));
     assert_eq!((mip.densify.near_fade, mip.densify.densify_grad_threshold), (0.37, 4e-4));
 }
 

@@ -18,16 +18,19 @@ pub(super) fn source() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
 }
 
-/// All Rust files below a folder with their text, by path relative to `src`.
-pub(super) fn files_below(folder: &Path) -> Vec<(PathBuf, String)> {
+/// All Rust files below a folder with their text, by path relative to the folder.
+pub(super) fn files_below(root: &Path) -> Vec<(PathBuf, String)> {
     let mut found = Vec::new();
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            found.extend(files_below(&path));
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            let text = fs::read_to_string(&path).unwrap();
-            found.push((path.strip_prefix(source()).unwrap().to_owned(), text));
+    let mut open = vec![root.to_owned()];
+    while let Some(folder) = open.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                open.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = fs::read_to_string(&path).unwrap();
+                found.push((path.strip_prefix(root).unwrap().to_owned(), text));
+            }
         }
     }
     found.sort();
@@ -255,13 +258,13 @@ fn the_scanner_sees_what_it_should() {
 }
 
 /// A file of the product and what it imports.
-struct File {
+pub(super) struct File {
     /// Path relative to `src`.
-    relative: PathBuf,
+    pub(super) relative: PathBuf,
     /// Path of its module below the crate.
     module: Vec<String>,
     /// Its code without comments, tests and imports.
-    body: String,
+    pub(super) body: String,
     imports: Vec<Import>,
 }
 
@@ -415,7 +418,7 @@ fn module_of(relative: &Path) -> Option<Vec<String>> {
 }
 
 /// The files of the product among these: without those of tests.
-fn product_files(sources: Vec<(PathBuf, String)>) -> Vec<File> {
+pub(super) fn product_files(sources: Vec<(PathBuf, String)>) -> Vec<File> {
     let mut files = Vec::new();
     let mut of_tests = Vec::new();
     for (relative, text) in sources {
@@ -429,7 +432,7 @@ fn product_files(sources: Vec<(PathBuf, String)>) -> Vec<File> {
         let (imports, body) = imports(&code);
         files.push(File { relative, module, body, imports });
     }
-    files.retain(|file| !of_tests.contains(&file.module));
+    files.retain(|file| !of_tests.iter().any(|test| file.module.starts_with(test)));
     files
 }
 

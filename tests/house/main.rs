@@ -9,5 +9,6 @@
 
 mod configs;
 mod layers;
+mod names;
 mod parameters;
 mod programs;

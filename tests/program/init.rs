@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::common::program::{Ended, TestFolder, end, splat};
 use splat::export::{read_ply, write_ply};
 use splat::math::Real;
-use splat::math::random::{Purpose, Stream};
+use splat::math::random::{RandomStream, RandomUse};
 use splat::model::{Gaussians, Primitive};
 
 /// Learning rates of zero: what is saved is what training started from.
@@ -27,7 +27,7 @@ const FROZEN: [&str; 12] = [
 
 /// Gaussians within the tiny scene, no two alike.
 fn model(sh_degree: u32) -> Gaussians {
-    let stream = Stream::new(7, 0, Purpose::Initialise);
+    let stream = RandomStream::new(7, 0, RandomUse::Initialise);
     let mut model = Gaussians::zeros(sh_degree, 40);
     let mut index = 0;
     for values in model.groups_mut() {

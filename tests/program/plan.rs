@@ -14,8 +14,8 @@ use splat::export::read_ply;
 use splat::layout::GAUSSIANS;
 use splat::math::Real;
 use splat::memory::plan::{
-    CONTEXT, Coarse, ColorTables, Granule, Maps, ModelSize, OptionalColumns, Photographs,
-    RoundShape, Run, Seen, Storage,
+    CONTEXT, Granule, Maps, ModelSize, OptionalColumns, PlannedCoarse, PlannedColorTables,
+    PlannedPhotographs, PlannedRun, RoundShape, Storage, ViewGrowth,
 };
 use splat::train::forecast::seen_of_points;
 use splat::train::near;
@@ -301,7 +301,7 @@ fn what_is_wrong_is_said_with_its_remedy() {
 
 #[test]
 fn every_buffer_of_the_layout_is_planned() {
-    let run = Run {
+    let run = PlannedRun {
         model: ModelSize {
             gaussians: 1_000_000,
             schema: &GAUSSIANS,
@@ -310,19 +310,19 @@ fn every_buffer_of_the_layout_is_planned() {
             optional: OptionalColumns { filter_3d: true, absolute_norm_sums: true },
         },
         start: 1000,
-        seen: Seen { px: [800, 533], share: 0.5, surface: 1e5 },
+        seen: ViewGrowth { px: [800, 533], share: 0.5, surface: 1e5 },
         inverse_depths: true,
-        photographs: Photographs { trained: vec![1 << 20], held_out: vec![1 << 20] },
-        colors: Some(ColorTables { views: 9, width: 12 }),
+        photographs: PlannedPhotographs { trained: vec![1 << 20], held_out: vec![1 << 20] },
+        colors: Some(PlannedColorTables { views: 9, width: 12 }),
         births: None,
-        coarse: Some(Coarse { neighbours: 16, shortens: true, maps: Maps::Sampled }),
+        coarse: Some(PlannedCoarse { neighbours: 16, shortens: true, maps: Maps::Sampled }),
         batch_views: 1,
         rounds: RoundShape::Grow,
         bands: true,
         context: CONTEXT,
         granule: Granule::default(),
     };
-    let moving = Run { rounds: RoundShape::Relocate, ..run.clone() };
+    let moving = PlannedRun { rounds: RoundShape::Relocate, ..run.clone() };
     let rows = [run.ledger(false), run.ledger(true), moving.ledger(false)];
     let planned: BTreeSet<&str> = rows.iter().flatten().map(|row| row.label).collect();
     // Page-locked memory of the host.

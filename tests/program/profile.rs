@@ -6,12 +6,12 @@ use std::path::Path;
 
 use crate::common::program::{Ended, TestFolder, end, splat, text};
 use serde_json::Value;
-use splat::backend::nvidia::{Sample, Throttle};
+use splat::backend::nvidia::{GpuSample, Throttle};
 use splat::backend::{MemoryEntry, MemoryKind};
-use splat::memory::{Bytes, Change, Rung};
+use splat::memory::{Bytes, Rung, RungChange};
 use splat::telemetry::JsonLines;
 use splat::train::event::{
-    Buffers, Event, GpuReport, MemoryReport, Phase, Sink, Step, Tensors, Values, Vram,
+    Buffers, Event, GpuReport, MemoryReport, Phase, Sink, Step, Tensors, TermValues, Vram,
 };
 
 fn profile(model: &Path, flags: &[&str]) -> Ended {
@@ -33,7 +33,7 @@ fn entry(label: &'static str, kind: MemoryKind, mapped: u64, peak: u64) -> Memor
 
 fn step(iteration: u32) -> Event {
     let (total, ms) = (0.2, 20.0);
-    let values = Values(vec![("l1", 0.1), ("ssim", 0.9)]);
+    let values = TermValues(vec![("l1", 0.1), ("ssim", 0.9)]);
     let gaussians = 1000 + 10 * iteration as usize;
     Event::Step(Step { iteration, images: 1, iterations: 300, values, total, gaussians, ms })
 }
@@ -96,13 +96,13 @@ fn log(folder: &Path, from: u32, to: u32, profiled: bool) {
     for iteration in from + 1..=to {
         send(&step(iteration));
         if iteration.is_multiple_of(50) {
-            let sample = Sample {
+            let sample = GpuSample {
                 utilization: Some(90),
                 memory_used: Some(mib(3000)),
                 memory_total: Some(mib(4000)),
                 temperature_c: Some(40 + iteration / 10),
                 throttle: Some(if iteration == 150 { vec![Throttle::PowerLimit] } else { vec![] }),
-                ..Sample::default()
+                ..GpuSample::default()
             };
             send(&Event::Gpu(GpuReport { iteration, sample }));
         }
@@ -117,7 +117,7 @@ fn log(folder: &Path, from: u32, to: u32, profiled: bool) {
         send(&buffers(to, Phase::Evaluation, 9));
     }
     if to == 300 {
-        let change = Change { rung: Rung::Photographs, given_up: true, bytes: mib(312) };
+        let change = RungChange { rung: Rung::Photographs, given_up: true, bytes: mib(312) };
         send(&Event::Rung { iteration: 250, change, held: mib(1536), budget: mib(2048) });
         let (gaussians, training_seconds) = (4000, 1.5);
         send(&Event::Finished { iteration: to, gaussians, training_seconds, interrupted: false });

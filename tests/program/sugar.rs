@@ -7,7 +7,7 @@ use crate::common::geometry::{Geometry, TEST_EVERY, measure, measured, training_
 use crate::common::program::{TestFolder, end};
 use splat::backend::cpu::Cpu;
 use splat::math::linalg::{Vec3, add, cross, normalize, scale};
-use splat::math::random::{Purpose, Stream};
+use splat::math::random::{RandomStream, RandomUse};
 use splat::model::Gaussians;
 use splat::synth::{SurfacePoint, SynthOptions, Truth, write_scene};
 
@@ -74,7 +74,7 @@ fn discs_are_found_at_their_distance_and_angle_from_the_surface() {
     let moved = measured(0.03, &straight);
     assert!((moved.median_distance - 0.03).abs() < 0.006, "{moved}");
 
-    let stream = Stream::new(5, 0, Purpose::Sample);
+    let stream = RandomStream::new(5, 0, RandomUse::Sample);
     let by_chance = |row: usize| {
         normalize(std::array::from_fn(|axis| stream.normal(row as u64 * 3 + axis as u64)))
     };

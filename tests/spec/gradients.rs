@@ -8,13 +8,15 @@ use crate::common::scene::{NEAR, nine, viewpoint};
 use crate::common::{Draws, assert_relative, derivative, view, with};
 use splat::backend::cpu::{Cpu, Model, Parameter};
 use splat::backend::{Term, Terms};
-use splat::dataset::{DepthMap, Image};
+use splat::dataset::{Image, InverseDepthMap};
 use splat::math::blend::{
     PixelWalk, ScreenGradient, Shade, alpha, alpha_bwd, blend_bwd_of, exponent,
 };
 use splat::math::linalg::{add, dot, mul, normalize, normalize_bwd, rotation, rotation_bwd, scale};
 use splat::math::splat::{EllipseGradient, Shape};
-use splat::math::ssim::{Moments, Pair, similarity, similarity_bwd, ssim, ssim_with_gradient};
+use splat::math::ssim::{
+    Pair, WindowMoments, similarity, similarity_bwd, ssim, ssim_with_gradient,
+};
 use splat::math::{Real, sh, sigmoid, sigmoid_bwd};
 use splat::model::Gaussians;
 
@@ -192,12 +194,12 @@ fn compositing_agrees_with_its_difference() {
 
 #[test]
 fn similarity_of_moments_agrees_with_its_difference() {
-    let m = Moments { x: 0.4, y: 0.55, xx: 0.21, yy: 0.33, xy: 0.24 };
+    let m = WindowMoments { x: 0.4, y: 0.55, xx: 0.21, yy: 0.33, xy: 0.24 };
     let found = similarity_bwd(&m, 1.0);
     let expected = [
-        derivative(m.x, |x| similarity(&Moments { x, ..m })),
-        derivative(m.xx, |xx| similarity(&Moments { xx, ..m })),
-        derivative(m.xy, |xy| similarity(&Moments { xy, ..m })),
+        derivative(m.x, |x| similarity(&WindowMoments { x, ..m })),
+        derivative(m.xx, |xx| similarity(&WindowMoments { xx, ..m })),
+        derivative(m.xy, |xy| similarity(&WindowMoments { xy, ..m })),
     ];
     for i in 0..3 {
         assert_relative(found[i], expected[i], EXACT, "moments");
@@ -248,7 +250,7 @@ fn target(masked: bool) -> Image {
         rgb: (0..camera.pixels() * 3).map(|_| byte()).collect(),
         mask: masked
             .then(|| (0..camera.pixels()).map(|i| if i % 7 < 4 { 255 } else { 0 }).collect()),
-        depth: Some(DepthMap {
+        depth: Some(InverseDepthMap {
             values: depths.iter().map(|v| u16::try_from(v.floor_i32()).unwrap()).collect(),
             scale: 0.9,
             offset: 0.05,

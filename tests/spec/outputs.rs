@@ -17,7 +17,7 @@ use splat::perceptual::LpipsNet;
 use splat::telemetry::{Progress, ProgressStyle, Sinks, init_logging};
 use splat::train::event::{
     Distributions, Evaluation, Event, MemoryReport, Metrics, Picture, Pictures, Saved, Sink, Split,
-    Step, Tensors, Values, ViewMetrics,
+    Step, Tensors, TermValues, ViewMetrics,
 };
 use splat::train::pictures::{density_map, error_map};
 
@@ -36,7 +36,7 @@ fn step(iteration: u32, iterations: u32) -> Event {
         iteration,
         images: 1,
         iterations,
-        values: Values(vec![("l1", 1.0 / x), ("ssim", 1.0 - 0.5 / x)]),
+        values: TermValues(vec![("l1", 1.0 / x), ("ssim", 1.0 - 0.5 / x)]),
         total: 2.0 / x,
         gaussians: 1000 + iteration as usize,
         ms: 20.0,

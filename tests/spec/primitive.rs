@@ -10,7 +10,7 @@ use splat::backend::{
     RenderSettings, Rows, ScreenFilter, Snapshot, Statistics, Stay, Term, Terms, Wants,
 };
 use splat::config::Config;
-use splat::dataset::{DepthMap, Image, View};
+use splat::dataset::{Image, InverseDepthMap, View};
 use splat::export::{read_ply_rows, write_ply};
 use splat::math::morton::Cube;
 use splat::math::{Real, sh};
@@ -105,7 +105,7 @@ fn noise(view: &View, seed: u64) -> Arc<Image> {
     let mut whole = |end: f64| draws.uniform(0.0, end).floor_i32();
     let depths = (0..width * height).map(|_| u16::try_from(whole(65_536.0)).unwrap()).collect();
     let rgb = (0..width * height * 3).map(|_| u8::try_from(whole(256.0)).unwrap()).collect();
-    let depth = Some(DepthMap { values: depths, scale: 0.9, offset: 0.05 });
+    let depth = Some(InverseDepthMap { values: depths, scale: 0.9, offset: 0.05 });
     Arc::new(Image { width, height, rgb, mask: None, depth })
 }
 

@@ -4,12 +4,12 @@ use std::fs;
 
 use crate::common::events::{events_files, steps_of_tags, values_of_tags};
 use serde_json::Value;
-use splat::backend::nvidia::{Sample, Throttle};
+use splat::backend::nvidia::{GpuSample, Throttle};
 use splat::backend::{MemoryEntry, MemoryKind};
-use splat::memory::{Bytes, Change, Rung};
+use splat::memory::{Bytes, Rung, RungChange};
 use splat::telemetry::{Progress, ProgressStyle, Sinks};
 use splat::train::event::{
-    Buffers, Event, GpuReport, MemoryReport, Phase, Sink, Step, SurfaceReport, Tensors, Values,
+    Buffers, Event, GpuReport, MemoryReport, Phase, Sink, Step, SurfaceReport, Tensors, TermValues,
     Vram,
 };
 
@@ -34,12 +34,12 @@ fn vram(iteration: u32, creep: Option<Bytes>) -> Event {
     })
 }
 
-fn gpu(iteration: u32, sample: Sample) -> Event {
+fn gpu(iteration: u32, sample: GpuSample) -> Event {
     Event::Gpu(GpuReport { iteration, sample })
 }
 
 fn rung(iteration: u32, rung: Rung, given_up: bool) -> Event {
-    let change = Change { rung, given_up, bytes: Bytes(312 << 20) };
+    let change = RungChange { rung, given_up, bytes: Bytes(312 << 20) };
     Event::Rung { iteration, change, held: Bytes(3 << 29), budget: Bytes(2 << 30) }
 }
 
@@ -48,7 +48,7 @@ fn figures_of_a_gpu_are_scalars_and_what_it_does_not_tell_is_absent() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let mut sinks = Sinks::for_run(folder, ProgressStyle::None, false).unwrap();
-    let sample = Sample {
+    let sample = GpuSample {
         utilization: Some(97),
         memory_used: Some(Bytes(3 << 30)),
         memory_total: Some(Bytes(4 << 30)),
@@ -57,7 +57,7 @@ fn figures_of_a_gpu_are_scalars_and_what_it_does_not_tell_is_absent() {
         clock_sm_mhz: Some(1980),
         throttle: Some(vec![Throttle::PowerLimit, Throttle::Temperature]),
     };
-    let less = Sample { power_w: None, throttle: None, ..sample.clone() };
+    let less = GpuSample { power_w: None, throttle: None, ..sample.clone() };
     for event in [gpu(50, sample), gpu(100, less), vram(100, None), vram(200, Some(Bytes(1 << 28)))]
     {
         sinks.on(&event).unwrap();
@@ -126,20 +126,20 @@ fn what_is_given_up_is_counted_and_told_once() {
 /// The events of the coarse stage's beginning.
 fn coarse_stage() -> Vec<Event> {
     let step = |iteration| {
-        let (values, total) = (Values(vec![("l1", 0.25), ("ssim", 0.5)]), 0.375);
+        let (values, total) = (TermValues(vec![("l1", 0.25), ("ssim", 0.5)]), 0.375);
         let (iterations, gaussians, ms) = (9000, 1_234_567, 20.0);
         Event::Step(Step { iteration, images: 1, iterations, values, total, gaussians, ms })
     };
     let [early, late] = [(800, Some(0.5)), (900, None)].map(|(iteration, dn)| SurfaceReport {
         iteration,
-        values: Values(
+        values: TermValues(
             dn.iter().flat_map(|dn: &f64| [("entropy", 0.25 * dn), ("dn", *dn)]).collect(),
         ),
         ..SurfaceReport::default()
     });
     let all = SurfaceReport {
         iteration: 1000,
-        values: Values(vec![("density", 0.25), ("sdf", 0.75), ("normal", 1.5), ("dn", 1.25)]),
+        values: TermValues(vec![("density", 0.25), ("sdf", 0.75), ("normal", 1.5), ("dn", 1.25)]),
         share_near_surface: Some(0.625),
         mean_thickness: Some(0.03125),
     };

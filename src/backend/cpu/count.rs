@@ -13,7 +13,7 @@ use crate::model::Gaussians;
 
 /// What a view sees.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counted {
+pub struct CountedView {
     /// Gaussians that it sees: splats.
     pub visible: u64,
     /// Pairs of a splat and a tile that it reaches.
@@ -23,20 +23,20 @@ pub struct Counted {
 /// Counts the splats of a view that is drawn from this depth on and through this filter, and the
 /// tiles that they reach, as every device counts them but for rounding. What is not finite is left
 /// out.
-pub fn count(gaussians: &Gaussians, view: &View, near: f64, filter: ScreenFilter) -> Counted {
+pub fn count(gaussians: &Gaussians, view: &View, near: f64, filter: ScreenFilter) -> CountedView {
     let viewpoint = viewpoint(view, near, filter);
     let view = DrawnView { viewpoint, sh_degree: 0, surface: false };
-    let sum = |a: Counted, b: Counted| Counted {
+    let sum = |a: CountedView, b: CountedView| CountedView {
         visible: a.visible + b.visible,
         instances: a.instances + b.instances,
     };
     (0..gaussians.len())
         .into_par_iter()
         .map(|index| count_one(gaussians, index, &view))
-        .reduce(Counted::default, sum)
+        .reduce(CountedView::default, sum)
 }
 
-fn count_one(gaussians: &Gaussians, index: usize, view: &DrawnView<f32>) -> Counted {
+fn count_one(gaussians: &Gaussians, index: usize, view: &DrawnView<f32>) -> CountedView {
     let triple = |column: &[f32]| [0, 1, 2].map(|k| column[index * 3 + k]);
     let shape = Shape {
         mean_world: triple(&gaussians.means),
@@ -45,10 +45,10 @@ fn count_one(gaussians: &Gaussians, index: usize, view: &DrawnView<f32>) -> Coun
         smoothing: 0.0,
     };
     let ellipsoid = Ellipsoid { shape, opacity_logit: gaussians.opacity_logits[index] };
-    let Some(splat) = ellipsoid.splat(index, view) else { return Counted::default() };
+    let Some(splat) = ellipsoid.splat(index, view) else { return CountedView::default() };
     let mut instances = 0;
     for_each_tile(&splat, view.viewpoint.size, |_, _| instances += 1);
-    Counted { visible: 1, instances }
+    CountedView { visible: 1, instances }
 }
 
 #[cfg(test)]
@@ -60,11 +60,11 @@ mod tests {
     use crate::backend::cpu::stage::{bin, project};
     use crate::dataset::{Camera, Pose};
     use crate::math::Real;
-    use crate::math::random::{Purpose, Stream};
+    use crate::math::random::{RandomStream, RandomUse};
 
     #[test]
     fn a_view_sees_what_is_drawn_of_it() {
-        let stream = Stream::new(7, 0, Purpose::Sample);
+        let stream = RandomStream::new(7, 0, RandomUse::Sample);
         let draw = |i: usize, low: f64, high: f64| {
             (low + (high - low) * stream.uniform(i as u64)).to_f32()
         };

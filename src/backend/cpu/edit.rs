@@ -8,7 +8,7 @@ use super::stage::smooth;
 use crate::backend::rows_version::RowsVersion;
 use crate::backend::{Adjust, Candidates, DeviceError, Edit, EditRule, Edited, Pick, ScoreRule};
 use crate::math::Real;
-use crate::math::random::Stream;
+use crate::math::random::RandomStream;
 use crate::model::Gaussians;
 
 /// Rows of a model that were selected.
@@ -43,7 +43,7 @@ impl<R: Real> Edit<Gaussians> for Cpu<R> {
         let picked = match (pick, candidates.rule) {
             (Pick::Best(births), _) => Picked::Best(densify::select(model, candidates, births)?),
             (Pick::WithReplacement { into, key }, ScoreRule::Opacity { min }) => {
-                Picked::Drawn(relocate::select(model, min, into, Stream::of_key(key)))
+                Picked::Drawn(relocate::select(model, min, into, RandomStream::of_key(key)))
             }
             (Pick::WithReplacement { .. }, _) => return Err(DeviceError::UnsuitedEdit),
         };

@@ -50,8 +50,8 @@ struct Scores<R> {
     terms: Terms,
     /// Gradient of the image, [height, width, 3].
     d_image: Vec<R>,
-    depths: Option<depth::Compared<R>>,
-    normals: Option<normals::Compared<R>>,
+    depths: Option<depth::ComparedDepths<R>>,
+    normals: Option<normals::ComparedNormals<R>>,
     /// The depths that samples are compared with.
     sampled: Option<Sampled<R>>,
 }
@@ -242,8 +242,8 @@ impl<R: Real, S: FrameState, P> Held for Frame<R, S, P> {
 impl<R: Real> Scores<R> {
     fn bytes(&self) -> Bytes {
         Bytes::of::<R>(self.d_image.capacity())
-            + self.depths.as_ref().map_or(Bytes(0), depth::Compared::bytes)
-            + self.normals.as_ref().map_or(Bytes(0), normals::Compared::bytes)
+            + self.depths.as_ref().map_or(Bytes(0), depth::ComparedDepths::bytes)
+            + self.normals.as_ref().map_or(Bytes(0), normals::ComparedNormals::bytes)
             + self.sampled.as_ref().map_or(Bytes(0), Sampled::bytes)
     }
 }

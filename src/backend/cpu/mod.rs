@@ -16,7 +16,7 @@ mod traits;
 
 use std::marker::PhantomData;
 
-pub use count::{Counted, count};
+pub use count::{CountedView, count};
 pub use edit::Selection;
 pub use ellipsoid::Ellipsoid;
 pub use frame::{Frame, Ready};

@@ -6,7 +6,7 @@ use super::model::tables::Model;
 use super::photos::PhotoStore;
 use crate::backend::frame_state::Drawn;
 use crate::memory::plan::{
-    Coarse, CoarseGrowth, FEWER_NEIGHBOURS, Granule, Growth, largest_births,
+    CoarseGrowth, FEWER_NEIGHBOURS, Granule, Growth, PlannedCoarse, largest_births,
 };
 use crate::memory::{Bytes, Ladder, Rung};
 use crate::model::Primitive;
@@ -31,14 +31,14 @@ pub(super) struct ScratchHighWater {
 /// What views would need of the scratch in the coarse stage that will follow, per Gaussian.
 #[derive(Clone, Copy, Debug)]
 struct CoarseHighWater {
-    stage: Coarse,
+    stage: PlannedCoarse,
     /// The most of any view since the last change, and before it.
     most: [f64; 2],
 }
 
 impl ScratchHighWater {
     /// Of a run that this coarse stage follows, if one does.
-    pub(super) fn of_run(coarse: Option<Coarse>) -> Self {
+    pub(super) fn of_run(coarse: Option<PlannedCoarse>) -> Self {
         Self {
             coarse: coarse.map(|stage| CoarseHighWater { stage, most: [0.0; 2] }),
             ..Self::default()
@@ -131,7 +131,7 @@ fn needed<P: Primitive>(
 /// What earlier views of a batch, which hold so much, would hold in the coarse stage at most. Behind
 /// their features the place of the splats stays empty: with 4 bytes a Gaussian and 48 a splat, 128 a
 /// splat are less than three times as much.
-fn in_coarse(earlier: Bytes, coarse: &Coarse) -> Bytes {
+fn in_coarse(earlier: Bytes, coarse: &PlannedCoarse) -> Bytes {
     if coarse.maps.are_drawn() { Bytes(3 * earlier.0) } else { earlier }
 }
 
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn the_coarse_stage_counts_short_lists_only_if_they_precede_births() {
-        let coarse = Coarse { neighbours: 16, shortens: true, maps: Maps::Undrawn };
+        let coarse = PlannedCoarse { neighbours: 16, shortens: true, maps: Maps::Undrawn };
         let high_water = ScratchHighWater {
             coarse: Some(CoarseHighWater { stage: coarse, most: [20.0, 70.5] }),
             ..ScratchHighWater::default()

@@ -46,7 +46,7 @@ use self::session::Session;
 use super::{DeviceError, Drawing, Look, RenderSettings};
 use crate::config::MemoryOptions;
 use crate::dataset::View;
-use crate::memory::plan::{Coarse, Storage};
+use crate::memory::plan::{PlannedCoarse, Storage};
 use crate::memory::{Bytes, Ladder, Limit, Rung};
 use crate::model::Primitive;
 
@@ -66,7 +66,7 @@ pub struct CudaOptions {
     /// Seed of the random numbers that a compact model rounds with.
     pub seed: u64,
     /// SuGaR's coarse stage, where it will follow: births leave it its memory.
-    pub coarse: Option<Coarse>,
+    pub coarse: Option<PlannedCoarse>,
 }
 
 impl Default for CudaOptions {
@@ -195,7 +195,7 @@ impl Cuda {
     /// `[n, call.outputs]`. Functions that project take this view, drawn with these settings.
     pub fn probe(
         &mut self,
-        call: probe::Call,
+        call: probe::ProbeFunction,
         view: &View,
         settings: &RenderSettings,
         inputs: &[f32],

@@ -4,7 +4,7 @@ use std::any::TypeId;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use super::device::driver::Device;
+use super::device::driver::CudaDevice;
 #[cfg(test)]
 use super::device::dry::DryQueue;
 #[cfg(test)]
@@ -63,7 +63,7 @@ pub struct Session {
     /// How long lists of neighbours may be.
     pub(super) list_room: ListRoom,
     /// The GPU.
-    pub device: Rc<Device>,
+    pub device: Rc<CudaDevice>,
 }
 
 impl Session {
@@ -79,7 +79,7 @@ impl Session {
     }
 
     fn within(allowance_on: impl FnOnce(Bytes) -> Allowance) -> Result<Self, DeviceError> {
-        let device = Device::open()?;
+        let device = CudaDevice::open()?;
         let code = LoadedCode::load(Box::new(Loader::default()))?;
         let stream = Stream::new()?;
         let copies = Stream::new()?;
@@ -95,12 +95,12 @@ impl Session {
     /// One whose streams do no work, for tests without a GPU.
     #[cfg(test)]
     pub(super) fn dry(heap: Heap, queues: [DryQueue; 2]) -> Result<Self, DeviceError> {
-        let device = Device::dry(heap.budget());
+        let device = CudaDevice::dry(heap.budget());
         Self::over(device, heap, LoadedCode::load(Box::new(Nothing))?, queues.map(Stream::over))
     }
 
     fn over(
-        device: Rc<Device>,
+        device: Rc<CudaDevice>,
         heap: Heap,
         LoadedCode { kernels, of_primitives, code }: LoadedCode,
         [stream, copies]: [Stream; 2],

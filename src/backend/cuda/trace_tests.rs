@@ -16,7 +16,7 @@ use std::fs;
 use std::path::Path;
 use std::rc::Rc;
 
-use self::case::{Case, Seen};
+use self::case::{Case, SeenView};
 use self::expected::Expected;
 use super::device::dry::DryQueue;
 use super::memory::heap::tests::heap_of;
@@ -28,7 +28,7 @@ use crate::backend::{
     Neighbours as _, Objective, Pending as _, Photo, Pick, Rates, Render as _, ScoreRule,
     Statistics, Stay, Store as _, TableStep,
 };
-use crate::layout::{Event, Replay, RoundSizes};
+use crate::layout::{BlockEvent, Replay, RoundSizes};
 use crate::math::morton::Cube;
 use crate::memory::Bytes;
 use crate::memory::plan::rounds;
@@ -41,17 +41,17 @@ const CASES: u64 = 200;
 const BUDGET: Bytes = Bytes(64 << 30);
 
 /// A device that is not there, and what happened on it.
-struct Run {
+struct DryRun {
     case: Case,
     device: Cuda,
     queue: DryQueue,
-    seen: Rc<Cell<Seen>>,
+    seen: Rc<Cell<SeenView>>,
     text: String,
 }
 
-impl Run {
+impl DryRun {
     fn open(case: Case) -> Result<Self, DeviceError> {
-        let seen = Rc::new(Cell::new(Seen::default()));
+        let seen = Rc::new(Cell::new(SeenView::default()));
         let queue = DryQueue::new({
             let seen = Rc::clone(&seen);
             Rc::new(move |label, host| case.answer(seen.get(), label, host))
@@ -68,7 +68,7 @@ impl Run {
     fn record(&mut self, stage: &str, expect: impl FnOnce(&Replay)) {
         let found = self.device.session.heap.trace().take();
         let _ = writeln!(self.text, "# {stage}");
-        for Event { is_take, label, start, bytes } in &found {
+        for BlockEvent { is_take, label, start, bytes } in &found {
             let word = if *is_take { "take" } else { "give" };
             let _ = writeln!(self.text, "{word} {start} {bytes} {label}");
         }
@@ -78,7 +78,7 @@ impl Run {
         let differs = found.iter().zip(&expected).position(|(found, expected)| found != expected);
         let at = differs.unwrap_or(found.len().min(expected.len()));
         let before = at.saturating_sub(2);
-        let near = |events: &[Event]| {
+        let near = |events: &[BlockEvent]| {
             format!("{:#?}", events.iter().skip(before).take(5).collect::<Vec<_>>())
         };
         assert!(
@@ -103,7 +103,7 @@ impl Run {
         let seen = case.views[number as usize % 2];
         let visible = seen.visible.min(u32::try_from(model.len()).unwrap_or(u32::MAX));
         let instances = if visible == 0 { 0 } else { seen.instances };
-        self.seen.set(Seen { visible, instances });
+        self.seen.set(SeenView { visible, instances });
         let coarse = case.coarse.filter(|_| near.is_some());
         let terms = &case.terms(coarse);
         let wants = case.wants(coarse);
@@ -270,7 +270,7 @@ impl Run {
 }
 
 /// Blocks that are given back between two that are taken, in one order: it makes no difference.
-fn ordered(mut events: Vec<Event>) -> Vec<Event> {
+fn ordered(mut events: Vec<BlockEvent>) -> Vec<BlockEvent> {
     for gives in events.chunk_by_mut(|a, b| !a.is_take && !b.is_take) {
         gives.sort_by_key(|event| (event.start, event.bytes, event.label));
     }
@@ -279,7 +279,7 @@ fn ordered(mut events: Vec<Event>) -> Vec<Event> {
 
 /// Plays a case and tells what happened.
 fn trace(case: Case) -> String {
-    let mut run = Run::open(case).unwrap();
+    let mut run = DryRun::open(case).unwrap();
     if let Err(error) = run.play() {
         panic!("{error} in {case:?}");
     }
@@ -292,7 +292,7 @@ fn an_iteration_runs_to_its_end_without_a_gpu() {
     let case = Case {
         gaussians: 5000,
         px: [97, 61],
-        views: [Seen { visible: 3000, instances: 9000 }; 2],
+        views: [SeenView { visible: 3000, instances: 9000 }; 2],
         ..Case::of(1)
     };
     let text = trace(case);

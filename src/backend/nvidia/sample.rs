@@ -6,7 +6,7 @@ use crate::memory::Bytes;
 
 /// One look at a GPU. What the library does not tell there (under WSL, on laptops) is absent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Sample {
+pub struct GpuSample {
     /// Share of the last moments in which a kernel ran, per cent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub utilization: Option<u32>,
@@ -46,7 +46,7 @@ pub enum Throttle {
     SyncBoost,
 }
 
-impl Sample {
+impl GpuSample {
     /// Share of the memory that is in use, per cent.
     pub fn memory_percent(&self) -> Option<f64> {
         let (used, total) = (self.memory_used?, self.memory_total?);
@@ -62,7 +62,7 @@ impl Sample {
 /// Opens the management library for as long as `work` runs, which takes samples of the GPU with
 /// this identifier. An error says why there are none.
 #[cfg(feature = "cuda")]
-pub fn watch<R>(uuid: &str, work: impl FnOnce(&dyn Fn() -> Sample) -> R) -> Result<R, String> {
+pub fn watch<R>(uuid: &str, work: impl FnOnce(&dyn Fn() -> GpuSample) -> R) -> Result<R, String> {
     let nvml = super::open()?;
     let device = nvml.device_by_uuid(uuid).map_err(|error| format!("{uuid}: {error}"))?;
     Ok(work(&|| sample(&device)))
@@ -70,15 +70,15 @@ pub fn watch<R>(uuid: &str, work: impl FnOnce(&dyn Fn() -> Sample) -> R) -> Resu
 
 /// This program was built without the feature that asks the management library.
 #[cfg(not(feature = "cuda"))]
-pub fn watch<R>(_uuid: &str, _work: impl FnOnce(&dyn Fn() -> Sample) -> R) -> Result<R, String> {
+pub fn watch<R>(_uuid: &str, _work: impl FnOnce(&dyn Fn() -> GpuSample) -> R) -> Result<R, String> {
     Err(super::NO_FEATURE.to_owned())
 }
 
 #[cfg(feature = "cuda")]
-fn sample(device: &nvml_wrapper::Device<'_>) -> Sample {
+fn sample(device: &nvml_wrapper::Device<'_>) -> GpuSample {
     use nvml_wrapper::enum_wrappers::device::{Clock, TemperatureSensor};
     let memory = device.memory_info().ok();
-    Sample {
+    GpuSample {
         utilization: device.utilization_rates().ok().map(|rates| rates.gpu),
         memory_used: memory.as_ref().map(|memory| Bytes(memory.used)),
         memory_total: memory.as_ref().map(|memory| Bytes(memory.total)),
@@ -113,21 +113,21 @@ mod tests {
 
     #[test]
     fn the_share_of_the_memory_needs_both_figures() {
-        let sample = Sample { memory_used: Some(Bytes(3 << 30)), ..Sample::default() };
+        let sample = GpuSample { memory_used: Some(Bytes(3 << 30)), ..GpuSample::default() };
         assert_eq!(sample.memory_percent(), None);
-        assert!(!sample.is_empty() && Sample::default().is_empty());
-        let sample = Sample { memory_total: Some(Bytes(4 << 30)), ..sample };
+        assert!(!sample.is_empty() && GpuSample::default().is_empty());
+        let sample = GpuSample { memory_total: Some(Bytes(4 << 30)), ..sample };
         assert_eq!(sample.memory_percent(), Some(75.0));
-        let none = Sample { memory_total: Some(Bytes(0)), ..sample };
+        let none = GpuSample { memory_total: Some(Bytes(0)), ..sample };
         assert_eq!(none.memory_percent(), None);
     }
 
     #[test]
     fn what_is_not_told_is_not_written() {
-        let sample = Sample {
+        let sample = GpuSample {
             temperature_c: Some(61),
             throttle: Some(vec![Throttle::PowerLimit]),
-            ..Sample::default()
+            ..GpuSample::default()
         };
         let json = serde_json::to_string(&sample).unwrap();
         assert_eq!(json, r#"{"temperature_c":61,"throttle":["power_limit"]}"#);

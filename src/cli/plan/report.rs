@@ -8,7 +8,8 @@ use super::choices::{storage, within};
 use crate::backend::CHUNK_ROWS;
 use crate::config::{Config, Layers, preset_names, resolve};
 use crate::memory::plan::{
-    Forecast, Host, ModelSize, Photographs, Row, Run, Seen, Storage, ViewSize,
+    Forecast, Host, ModelSize, PlannedPhotographs, PlannedRow, PlannedRun, Storage, ViewGrowth,
+    ViewSize,
 };
 use crate::memory::{Bytes, Limit};
 
@@ -67,8 +68,8 @@ pub(super) struct Remedy {
 /// The scene at another resolution.
 pub(super) struct Smaller {
     pub(super) divisor: i32,
-    pub(super) seen: Seen,
-    pub(super) photographs: Photographs,
+    pub(super) seen: ViewGrowth,
+    pub(super) photographs: PlannedPhotographs,
 }
 
 /// Everything.
@@ -92,14 +93,14 @@ pub(super) struct PlanReport {
     /// Where it does not fit: what would help.
     pub(super) remedies: Vec<Remedy>,
     /// Beside the program and the driver; each at its own most.
-    pub(super) host: Vec<Row>,
+    pub(super) host: Vec<PlannedRow>,
 }
 
 impl PlanReport {
     pub(super) fn new(
         scene: PlannedScene,
         gaussians: PlannedGaussians,
-        run: &Run,
+        run: &PlannedRun,
         budget: Option<Budget>,
     ) -> Self {
         let forecast = run.forecast(budget.map(|budget| budget.bytes));
@@ -142,11 +143,11 @@ impl PlanReport {
 /// How many Gaussians fit: within the limit, or on common cards, and with each preset that names a
 /// limit.
 pub(super) fn largest(
-    run: &Run,
+    run: &PlannedRun,
     budget: Option<Budget>,
     threshold: f64,
 ) -> anyhow::Result<Vec<Largest>> {
-    let with = |storage| Run { model: ModelSize { storage, ..run.model }, ..run.clone() };
+    let with = |storage| PlannedRun { model: ModelSize { storage, ..run.model }, ..run.clone() };
     let [full, compact] = [Storage::Full, Storage::Compact].map(with);
     let on = |name, budget, chosen| Largest {
         name,
@@ -175,28 +176,28 @@ pub(super) fn largest(
 
 /// What would make it fit, the least harm first. That photographs leave the card is reckoned with
 /// already.
-pub(super) fn remedies(run: &Run, budget: Bytes, smaller: &[Smaller]) -> Vec<Remedy> {
-    let remedy = |flag, run: &Run| {
+pub(super) fn remedies(run: &PlannedRun, budget: Bytes, smaller: &[Smaller]) -> Vec<Remedy> {
+    let remedy = |flag, run: &PlannedRun| {
         let least = run.least();
         Remedy { flag, gaussians: run.model.gaussians, least, fits: least <= budget }
     };
     let mut remedies = Vec::new();
     if run.model.storage == Storage::Full {
         let model = ModelSize { storage: Storage::Compact, ..run.model };
-        remedies.push(remedy("--optimize-memory".to_owned(), &Run { model, ..run.clone() }));
+        remedies.push(remedy("--optimize-memory".to_owned(), &PlannedRun { model, ..run.clone() }));
     }
     if let Some(most) = run.largest(budget) {
         remedies.push(remedy(format!("--max-points {most}"), &run.with(most)));
     }
     for Smaller { divisor, seen, photographs } in smaller {
-        let run = Run { seen: *seen, photographs: photographs.clone(), ..run.clone() };
+        let run = PlannedRun { seen: *seen, photographs: photographs.clone(), ..run.clone() };
         remedies.push(remedy(format!("-r {divisor}"), &run));
     }
     remedies
 }
 
 /// What the host holds, beside the program and the driver.
-pub(super) fn host(run: &Run, config: &Config, full_size: &[u64]) -> Vec<Row> {
+pub(super) fn host(run: &PlannedRun, config: &Config, full_size: &[u64]) -> Vec<PlannedRow> {
     let memory = &config.memory;
     Host {
         model: run.model,

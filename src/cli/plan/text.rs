@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::report::{Budget, Largest, PlanReport, PlannedGaussians, PlannedScene};
 use crate::memory::Bytes;
-use crate::memory::plan::{Row, Stage, Storage};
+use crate::memory::plan::{PlannedRow, PlannedStage, Storage};
 
 /// Rows of a stage that are listed; the others stand together in one.
 const LISTED: usize = 6;
@@ -58,10 +58,10 @@ fn head(text: &mut String, report: &PlanReport) {
     .ok();
 }
 
-fn table(text: &mut String, stage: &Stage) {
+fn table(text: &mut String, stage: &PlannedStage) {
     write!(text, "\n\n{:<34} {:>9.1} MiB", stage.name, stage.total.mib()).ok();
     let (listed, others) = stage.rows.split_at(stage.rows.len().min(LISTED));
-    for Row { label, bytes } in listed {
+    for PlannedRow { label, bytes } in listed {
         line(text, label, *bytes);
     }
     if !others.is_empty() {

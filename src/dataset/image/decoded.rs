@@ -17,14 +17,14 @@ pub struct Image {
     /// [height, width]: 255 where the image counts, 0 where it does not. `None`: everywhere.
     pub mask: Option<Vec<u8>>,
     /// Inverse depths, if the photograph has a map of them.
-    pub depth: Option<DepthMap>,
+    pub depth: Option<InverseDepthMap>,
 }
 
 impl Image {
     /// Host memory that the pixels take.
     pub fn bytes(&self) -> Bytes {
         Bytes::of::<u8>(self.rgb.len() + self.mask.as_ref().map_or(0, Vec::len))
-            + self.depth.as_ref().map_or(Bytes(0), DepthMap::bytes)
+            + self.depth.as_ref().map_or(Bytes(0), InverseDepthMap::bytes)
     }
 
     /// Drops a mask that counts everywhere, and blackens what does not count.
@@ -57,7 +57,7 @@ pub struct ImageHeader {
 /// Inverse depths of a photograph's pixels; the inverse depth of a pixel is value / 65536 · scale +
 /// offset, per world unit. Rows from the top.
 #[derive(Clone, Debug, PartialEq)]
-pub struct DepthMap {
+pub struct InverseDepthMap {
     /// [height, width]
     pub values: Vec<u16>,
     /// What fits the map to the scene's unit, per world unit.
@@ -66,7 +66,7 @@ pub struct DepthMap {
     pub offset: f32,
 }
 
-impl DepthMap {
+impl InverseDepthMap {
     /// Host memory that the values take.
     pub fn bytes(&self) -> Bytes {
         Bytes::of::<u16>(self.values.len())

@@ -7,7 +7,7 @@ use fast_image_resize::images::ImageRef;
 use fast_image_resize::pixels::U16;
 use image::DynamicImage;
 
-use super::decoded::DepthMap;
+use super::decoded::InverseDepthMap;
 use super::error::{ImageError, name};
 use super::{codec, mask, resample};
 use crate::dataset::lens::Undistortion;
@@ -18,7 +18,7 @@ use crate::dataset::source::ImageSource;
 pub(super) fn load(
     source: &ImageSource,
     photograph_px: [u32; 2],
-) -> Result<Option<DepthMap>, ImageError> {
+) -> Result<Option<InverseDepthMap>, ImageError> {
     let Some(file) = &source.depth else { return Ok(None) };
     let path = &file.path;
     let plane = decode(path, source.apply_orientation)?;
@@ -35,7 +35,7 @@ pub(super) fn load(
         None => plane,
     };
     let values = resize(path, plane, source.size)?;
-    Ok(Some(DepthMap { values, scale: file.scale, offset: file.offset }))
+    Ok(Some(InverseDepthMap { values, scale: file.scale, offset: file.offset }))
 }
 
 /// Stored values, rows from the top.
@@ -139,7 +139,7 @@ mod tests {
         path: PathBuf,
         photograph_px: [u32; 2],
         size: [u32; 2],
-    ) -> Result<DepthMap, ImageError> {
+    ) -> Result<InverseDepthMap, ImageError> {
         let source = ImageSource {
             path: PathBuf::from("a.jpg"),
             mask: None,

@@ -15,7 +15,7 @@ use std::path::Path;
 use super::source::{AlphaMeaning, ImageSource};
 
 pub(super) use codec::guarded;
-pub use decoded::{DepthMap, Image, ImageHeader};
+pub use decoded::{Image, ImageHeader, InverseDepthMap};
 pub use error::ImageError;
 
 /// Reads the header of a JPEG, PNG or WebP file, whatever its name ends in, and no pixels.

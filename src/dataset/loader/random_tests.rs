@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::tests::{RESERVED, cache, failing, number, picture, sources};
 use super::*;
-use crate::math::random::{Purpose, Stream};
+use crate::math::random::{RandomStream, RandomUse};
 
 /// One thing that a caller does.
 #[derive(Clone, Debug)]
@@ -94,11 +94,11 @@ fn ten_thousand_random_operations_of_four_threads_come_to_an_end() {
     thread::spawn(move || {
         let threads: Vec<Vec<Operation>> = (0..4)
             .map(|thread| {
-                let stream = Stream::new(thread, 0, Purpose::Sample);
+                let stream = RandomStream::new(thread, 0, RandomUse::Sample);
                 (0..2500)
                     .map(|step| match stream.below(2 * step, 10) {
                         0 => Operation::Announce(
-                            Stream::new(step, thread, Purpose::ViewOrder).permutation(12),
+                            RandomStream::new(step, thread, RandomUse::ViewOrder).permutation(12),
                         ),
                         1..4 => Operation::Hold(stream.below(2 * step + 1, 12)),
                         _ => Operation::Fetch(stream.below(2 * step + 1, 12)),

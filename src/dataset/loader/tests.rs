@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::*;
 use crate::dataset::AlphaMeaning;
-use crate::math::random::{Purpose, Stream};
+use crate::math::random::{RandomStream, RandomUse};
 
 /// Bytes of each test image, and what is reserved for it while it is decoded.
 pub(super) const KEPT: u64 = 5 * 3 * 3;
@@ -107,7 +107,7 @@ fn images_are_decoded_ahead_in_order_until_the_cache_is_full() {
 fn a_permutation_longer_than_the_cache_is_decoded_once_per_epoch() {
     let loader = loader(50, cache(6), |source| Ok(picture(source)));
     for epoch in 0..4 {
-        let order = Stream::new(1, epoch, Purpose::ViewOrder).permutation(50);
+        let order = RandomStream::new(1, epoch, RandomUse::ViewOrder).permutation(50);
         loader.schedule_decoding(&order);
         for index in order {
             loader.fetch(index).unwrap();

@@ -5,7 +5,7 @@ use crate::model::Primitive;
 /// A kind of primitive that can be written as a PLY.
 pub trait PlyRows: Primitive {
     /// What a row of the file consists of, in the order of the file.
-    const FIELDS: &'static [Field];
+    const FIELDS: &'static [PlyField];
     /// How it goes about a 3D filter; nothing of a kind that has none.
     const FILTER: Option<FilterField<Self>> = None;
 }
@@ -21,7 +21,7 @@ pub struct FilterField<P> {
 
 /// Neighbouring values of a row in the file. A column is a place in the schema.
 #[derive(Clone, Copy, Debug)]
-pub enum Field {
+pub enum PlyField {
     /// Values that readers expect and no column holds: zero when written, passed over when read.
     Zeros(&'static [&'static str]),
     /// The values of a column in their order.
@@ -48,7 +48,7 @@ pub enum Field {
     },
 }
 
-impl Field {
+impl PlyField {
     /// The column that holds its values.
     pub(super) fn column(self) -> Option<usize> {
         match self {

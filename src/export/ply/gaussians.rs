@@ -1,17 +1,17 @@
 //! Gaussians as 3D Gaussian splatting writes them.
 
-use super::fields::{Field, FilterField, PlyRows};
+use super::fields::{FilterField, PlyField, PlyRows};
 use crate::model::{Gaussians, fuse};
 
 impl PlyRows for Gaussians {
-    const FIELDS: &'static [Field] = &[
-        Field::Values { column: 0, names: &["x", "y", "z"] },
-        Field::Zeros(&["nx", "ny", "nz"]),
-        Field::Values { column: 4, names: &["f_dc_0", "f_dc_1", "f_dc_2"] },
-        Field::Harmonics { column: 5, prefix: "f_rest_" },
-        Field::Values { column: 3, names: &["opacity"] },
-        Field::Values { column: 1, names: &["scale_0", "scale_1", "scale_2"] },
-        Field::Rotation { column: 2, names: &["rot_0", "rot_1", "rot_2", "rot_3"] },
+    const FIELDS: &'static [PlyField] = &[
+        PlyField::Values { column: 0, names: &["x", "y", "z"] },
+        PlyField::Zeros(&["nx", "ny", "nz"]),
+        PlyField::Values { column: 4, names: &["f_dc_0", "f_dc_1", "f_dc_2"] },
+        PlyField::Harmonics { column: 5, prefix: "f_rest_" },
+        PlyField::Values { column: 3, names: &["opacity"] },
+        PlyField::Values { column: 1, names: &["scale_0", "scale_1", "scale_2"] },
+        PlyField::Rotation { column: 2, names: &["rot_0", "rot_1", "rot_2", "rot_3"] },
     ];
     // As Mip-Splatting writes it.
     const FILTER: Option<FilterField<Self>> = Some(FilterField { name: "filter_3D", fuse });

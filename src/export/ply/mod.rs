@@ -11,7 +11,7 @@ mod gaussians;
 mod read;
 mod write;
 
-pub use fields::{Field, FilterField, PlyRows};
+pub use fields::{FilterField, PlyField, PlyRows};
 pub use read::{PlyError, read_ply, read_ply_rows};
 pub use write::{RenderMode, write_ply, write_ply_chunks};
 

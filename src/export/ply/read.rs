@@ -3,7 +3,7 @@
 use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use super::fields::{Field, FilterField, PlyRows};
+use super::fields::{FilterField, PlyField, PlyRows};
 use crate::layout::Width;
 use crate::math::Real;
 use crate::model::Gaussians;
@@ -161,7 +161,7 @@ struct PlyLayout {
 
 /// Values of one column.
 struct LocatedField {
-    field: Field,
+    field: PlyField,
     /// The column's place in the schema.
     column: usize,
     values: Vec<PlyColumn>,
@@ -211,10 +211,10 @@ impl PlyLayout {
             }
             let read = &mut to[first..];
             match field {
-                Field::Rotation { .. } if read.iter().all(|&part| part == 0.0) => {
+                PlyField::Rotation { .. } if read.iter().all(|&part| part == 0.0) => {
                     return Err(PlyError::NoRotation { path: path.to_owned(), row });
                 }
-                Field::Harmonics { .. } => interleave(read),
+                PlyField::Harmonics { .. } => interleave(read),
                 _ => {}
             }
         }
@@ -234,7 +234,7 @@ fn interleave(harmonics: &mut [f32]) {
 /// The degree of the harmonics in the file, and how many values of them a row has.
 fn sh_degree<P: PlyRows>(path: &Path, header: &Header) -> Result<(u32, usize), PlyError> {
     let prefix = P::FIELDS.iter().find_map(|field| match field {
-        Field::Harmonics { prefix, .. } => Some(prefix),
+        PlyField::Harmonics { prefix, .. } => Some(prefix),
         _ => None,
     });
     let Some(&prefix) = prefix else { return Ok((0, 0)) };

@@ -4,7 +4,7 @@ use std::borrow::Borrow;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-use super::fields::{Field, PlyRows};
+use super::fields::{PlyField, PlyRows};
 use crate::files::{OutputError, replace_file};
 use crate::layout::Width;
 use crate::model::Group;
@@ -118,17 +118,17 @@ fn write_rows<P: PlyRows>(out: &mut dyn Write, primitives: &P) -> io::Result<()>
 }
 
 /// Hands out the values of a field in a row in the order of the file.
-fn put(field: Field, groups: &[Group<'_>], row: usize, mut to: impl FnMut(f32)) {
+fn put(field: PlyField, groups: &[Group<'_>], row: usize, mut to: impl FnMut(f32)) {
     let values = |column: usize| {
         let Group { width, values, .. } = groups[column];
         &values[row * width..][..width]
     };
     match field {
-        Field::Zeros(names) => names.iter().for_each(|_| to(0.0)),
-        Field::Values { column, .. } | Field::Rotation { column, .. } => {
+        PlyField::Zeros(names) => names.iter().for_each(|_| to(0.0)),
+        PlyField::Values { column, .. } | PlyField::Rotation { column, .. } => {
             values(column).iter().copied().for_each(to);
         }
-        Field::Harmonics { column, .. } => {
+        PlyField::Harmonics { column, .. } => {
             for channel in 0..3 {
                 values(column).iter().skip(channel).step_by(3).copied().for_each(&mut to);
             }

@@ -113,7 +113,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     /// A device on which a round is played through, with every refusal a failure.
-    struct Device {
+    struct GrowingDevice {
         budget: u64,
         others: u64,
         regions: [u64; REGIONS],
@@ -121,7 +121,7 @@ mod tests {
         is_virtual: bool,
     }
 
-    impl Device {
+    impl GrowingDevice {
         fn of(growth: &Growth) -> Self {
             Self {
                 budget: growth.budget.0,
@@ -161,7 +161,7 @@ mod tests {
 
     /// The round, the order of the Gaussians and the iterations until the next round.
     fn play(growth: &Growth, wanted: u64, births: u64) {
-        let mut device = Device::of(growth);
+        let mut device = GrowingDevice::of(growth);
         let grown = growth.model.with(growth.model.gaussians + births);
         let source = Replay::default();
         rounds::densify(&source, &RoundSizes { model: growth.model, births, wanted }, true);

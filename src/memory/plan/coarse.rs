@@ -1,11 +1,11 @@
 //! What SuGaR's coarse stage takes beyond an iteration: the lists of neighbours, scratch of finding
 //! them, and scratch of surface terms.
 
-use super::drawing::{Drawing, Maps};
+use super::drawing::{Maps, PlannedDrawing};
 use super::rounds;
-use super::rows::Row;
+use super::rows::PlannedRow;
 use super::seen::ViewSize;
-use crate::layout::{Library, NEIGHBOURS, Replay, SearchSizes, Wants};
+use crate::layout::{Library, NEIGHBOURS, Replay, SearchSizes, ViewRequest};
 use crate::memory::Bytes;
 
 /// Lengths that lists of neighbours may have where memory is short, the longest first (the ladder's
@@ -14,7 +14,7 @@ pub const FEWER_NEIGHBOURS: [u32; 2] = [12, 10];
 
 /// The stage, as far as memory is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Coarse {
+pub struct PlannedCoarse {
     /// Neighbours in a Gaussian's list.
     pub neighbours: u32,
     /// Whether lists may become shorter where there is no room for these.
@@ -23,7 +23,7 @@ pub struct Coarse {
     pub maps: Maps,
 }
 
-impl Coarse {
+impl PlannedCoarse {
     /// How long lists may be, the longest first.
     pub fn lengths(&self) -> Vec<u32> {
         let fewer = FEWER_NEIGHBOURS.into_iter().filter(|&fewer| fewer < self.neighbours);
@@ -37,12 +37,12 @@ impl Coarse {
         library: &Library,
         gaussians: u64,
         view: &ViewSize,
-        wants: &Wants,
+        wants: &ViewRequest,
         in_bands: bool,
     ) -> Bytes {
-        let wants = Wants { maps: self.maps.are_drawn(), ..*wants };
-        let drawing = Drawing::new(gaussians, view, wants, in_bands);
-        Drawing { terms: Some(self.maps.into()), ..drawing }.scratch(library)
+        let wants = ViewRequest { maps: self.maps.are_drawn(), ..*wants };
+        let drawing = PlannedDrawing::new(gaussians, view, wants, in_bands);
+        PlannedDrawing { terms: Some(self.maps.into()), ..drawing }.scratch(library)
     }
 }
 
@@ -51,16 +51,16 @@ pub fn view_scratch(
     library: &Library,
     gaussians: u64,
     view: &ViewSize,
-    wants: &Wants,
+    wants: &ViewRequest,
     in_bands: bool,
 ) -> Bytes {
-    Drawing::new(gaussians, view, *wants, in_bands).scratch(library)
+    PlannedDrawing::new(gaussians, view, *wants, in_bands).scratch(library)
 }
 
 /// The lists of so many Gaussians; a model of fewer than they are long has shorter ones.
-pub fn neighbour_lists(gaussians: u64, neighbours: u32) -> Row {
+pub fn neighbour_lists(gaussians: u64, neighbours: u32) -> PlannedRow {
     let bytes = Bytes(NEIGHBOURS.bytes(&SearchSizes::of(gaussians, neighbours)));
-    Row { label: NEIGHBOURS.label, bytes }
+    PlannedRow { label: NEIGHBOURS.label, bytes }
 }
 
 /// Scratch of finding the neighbours of so many Gaussians.
@@ -84,8 +84,9 @@ mod tests {
 
     #[test]
     fn lists_become_shorter_in_steps_that_are_shorter() {
-        let lengths =
-            |neighbours, shortens| Coarse { neighbours, shortens, maps: Maps::Undrawn }.lengths();
+        let lengths = |neighbours, shortens| {
+            PlannedCoarse { neighbours, shortens, maps: Maps::Undrawn }.lengths()
+        };
         assert_eq!(lengths(16, true), [16, 12, 10]);
         assert_eq!(lengths(12, true), [12, 10]);
         assert_eq!(lengths(11, true), [11, 10]);
@@ -95,10 +96,10 @@ mod tests {
 
     #[test]
     fn an_iteration_takes_what_the_view_does_and_the_gradients_behind_it() {
-        let wants = Wants { drawn_for: Use::Backward, ..Wants::default() };
+        let wants = ViewRequest { drawn_for: Use::Backward, ..ViewRequest::default() };
         let view = ViewSize { px: [800, 533], visible: 400_000, instances: 1_000_000 };
         let scratch = |maps, gaussians, instances| {
-            let coarse = Coarse { neighbours: 16, shortens: false, maps };
+            let coarse = PlannedCoarse { neighbours: 16, shortens: false, maps };
             let view = ViewSize { instances, ..view };
             coarse.scratch(&Library::default(), gaussians, &view, &wants, false).0
         };

@@ -6,9 +6,9 @@ use std::convert::Infallible;
 use super::seen::ViewSize;
 use crate::abi::TILE;
 use crate::layout::{
-    BANDS, Canvas, ColorScratch, Features, Half, Held, Library, ListSizes, NearRows, Order,
-    PixelGradients, Projected, ROW_INSTANCES, Replay, SURFACE_GRADIENTS, Samples, Source as _,
-    Splats, SurfaceRows, ViewSizes, Wants, replay_list, splat_capacity,
+    BANDS, CanvasSlots, ColorSlots, FeatureSlots, Half, Library, ListSizes, NearRows, OrderSlots,
+    PixelGradients, Projected, ROW_INSTANCES, Replay, ReplayBlock, SURFACE_GRADIENTS, Samples,
+    Source as _, SplatSlots, SurfaceRows, ViewRequest, ViewSizes, replay_list, splat_capacity,
 };
 use crate::memory::Bytes;
 
@@ -32,14 +32,14 @@ impl Maps {
 
 /// Which Gaussians terms at samples look at after the backward pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SampleTerms {
+pub(crate) struct SampledGaussians {
     /// All that the view sees.
     pub(crate) seen: bool,
     /// Those near the depths that it shows, which samples are compared with before, too.
     pub(crate) shown: bool,
 }
 
-impl From<Maps> for SampleTerms {
+impl From<Maps> for SampledGaussians {
     fn from(maps: Maps) -> Self {
         let shown = maps == Maps::Sampled;
         Self { seen: !shown, shown }
@@ -48,22 +48,27 @@ impl From<Maps> for SampleTerms {
 
 /// A view that is drawn, with what follows.
 #[derive(Clone, Debug)]
-pub(crate) struct Drawing<'a> {
+pub(crate) struct PlannedDrawing<'a> {
     /// Gaussians of the model.
     pub(crate) gaussians: u64,
     pub(crate) view: &'a ViewSize,
     /// Splats of the view that room for splats was last raised for, where it may be raised for this one.
     pub(crate) most_visible: Option<u64>,
-    pub(crate) wants: Wants,
+    pub(crate) wants: ViewRequest,
     /// Where its lists do not fit at once: the bands of its rows of tiles that they come in.
     pub(crate) bands: Option<Vec<ListSizes>>,
     /// Terms at samples, which follow the backward pass.
-    pub(crate) terms: Option<SampleTerms>,
+    pub(crate) terms: Option<SampledGaussians>,
 }
 
-impl<'a> Drawing<'a> {
+impl<'a> PlannedDrawing<'a> {
     /// A view of so many Gaussians, without terms at samples: at once, or in [`BANDS`] that are alike.
-    pub(super) fn new(gaussians: u64, view: &'a ViewSize, wants: Wants, in_bands: bool) -> Self {
+    pub(super) fn new(
+        gaussians: u64,
+        view: &'a ViewSize,
+        wants: ViewRequest,
+        in_bands: bool,
+    ) -> Self {
         let bands = in_bands.then(|| alike_bands(view));
         Self { gaussians, view, most_visible: None, wants, bands, terms: None }
     }
@@ -80,10 +85,10 @@ fn tiles(view: &ViewSize) -> [u32; 2] {
 /// What a view keeps until the step: its gradients.
 #[expect(dead_code, reason = "blocks are held, and given back when it goes")]
 struct KeptView {
-    splat_from_gaussian: Held,
-    gradients: Held,
+    splat_from_gaussian: ReplayBlock,
+    gradients: ReplayBlock,
     /// What splats gave to the maps of a surface.
-    features: Option<Features<Replay>>,
+    features: Option<FeatureSlots<Replay>>,
 }
 
 /// What the views of a step keep until then.
@@ -91,10 +96,10 @@ struct KeptView {
 pub(crate) struct KeptViews {
     views: Vec<KeptView>,
     /// What terms at samples add to the gradients, of all views together.
-    surface: Option<Held>,
+    surface: Option<ReplayBlock>,
 }
 
-impl Drawing<'_> {
+impl PlannedDrawing<'_> {
     /// Bytes of scratch.
     pub(crate) fn scratch(&self, library: &Library) -> Bytes {
         let source = Replay::with(*library);
@@ -131,21 +136,22 @@ impl Drawing<'_> {
             projected = projected.renew(source, &sizes)?;
         }
         let sizes = &sizes;
-        let Projected { splat_from_gaussian, splats: Splats { gradients, records } } = projected;
+        let Projected { splat_from_gaussian, splats: SplatSlots { gradients, records } } =
+            projected;
         let mut features = None;
         if wants.maps {
-            features = Some(Features::reserve(source, sizes, wants)?);
+            features = Some(FeatureSlots::reserve(source, sizes, wants)?);
         }
         source.sort32(visible, u32::BITS);
         source.sum32(visible);
-        let canvas = Canvas::reserve(source, sizes, wants)?;
+        let canvas = CanvasSlots::reserve(source, sizes, wants)?;
         let mut gradients_of_pixels = None;
         if wants.backward() {
             gradients_of_pixels = Some(PixelGradients::reserve(source, sizes, wants)?);
         }
         let mut colors = None;
         if let Some(kind) = wants.colors {
-            colors = Some(ColorScratch::reserve(source, sizes.pixels, kind)?);
+            colors = Some(ColorSlots::reserve(source, sizes.pixels, kind)?);
         }
         let samples = match &self.bands {
             None => self.play_whole(source, sizes)?,
@@ -186,9 +192,9 @@ impl Drawing<'_> {
     ) -> Result<Option<Samples<Replay>>, Infallible> {
         let all =
             ListSizes { counted: Some(sizes.visible), ..ListSizes::whole(tiles(self.view), 0) };
-        let order = Order::reserve(source, &all)?;
+        let order = OrderSlots::reserve(source, &all)?;
         drop(source.take(&ROW_INSTANCES, &all)?);
-        let each = |wants: &Wants| {
+        let each = |wants: &ViewRequest| {
             bands
                 .iter()
                 .try_for_each(|band| replay_list(source, band, wants, Half::Sorted).map(drop))
@@ -224,8 +230,8 @@ impl Drawing<'_> {
 fn play_sample_terms(
     source: &Replay,
     sizes: &ViewSizes,
-    terms: SampleTerms,
-    sums: &mut Option<Held>,
+    terms: SampledGaussians,
+    sums: &mut Option<ReplayBlock>,
 ) -> Result<(), Infallible> {
     if sizes.visible == 0 {
         return Ok(());
@@ -264,21 +270,21 @@ mod tests {
     use super::*;
     use crate::layout::Use;
 
-    const TRAIN: Wants =
-        Wants { drawn_for: Use::Backward, inverse_depths: false, maps: false, colors: None };
-    const PICTURE: Wants = Wants { drawn_for: Use::Counts, ..TRAIN };
+    const TRAIN: ViewRequest =
+        ViewRequest { drawn_for: Use::Backward, inverse_depths: false, maps: false, colors: None };
+    const PICTURE: ViewRequest = ViewRequest { drawn_for: Use::Counts, ..TRAIN };
 
     const VIEW: ViewSize = ViewSize { px: [800, 533], visible: 400_000, instances: 1_000_000 };
 
-    fn drawing<'a>(view: &'a ViewSize, wants: Wants, in_bands: bool) -> Drawing<'a> {
-        Drawing::new(1_000_000, view, wants, in_bands)
+    fn drawing<'a>(view: &'a ViewSize, wants: ViewRequest, in_bands: bool) -> PlannedDrawing<'a> {
+        PlannedDrawing::new(1_000_000, view, wants, in_bands)
     }
 
-    fn reach_of(view: &ViewSize, wants: Wants, in_bands: bool) -> u64 {
+    fn reach_of(view: &ViewSize, wants: ViewRequest, in_bands: bool) -> u64 {
         drawing(view, wants, in_bands).scratch(&Library::default()).0
     }
 
-    fn reach(view: &ViewSize, wants: Wants) -> u64 {
+    fn reach(view: &ViewSize, wants: ViewRequest) -> u64 {
         reach_of(view, wants, false)
     }
 

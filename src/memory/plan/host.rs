@@ -1,7 +1,7 @@
 //! What a run takes of the host's memory, beside the program and the driver.
 
-use super::photographs::{ColorTables, Photographs};
-use super::rows::Row;
+use super::photographs::{PlannedColorTables, PlannedPhotographs};
+use super::rows::PlannedRow;
 use crate::layout::{ModelSize, PHOTOS_ON_THEIR_WAY, STAGING, STAGING_WORDS};
 use crate::memory::Bytes;
 
@@ -16,20 +16,20 @@ pub struct Host<'a> {
     /// Gaussians at the start, which the host makes.
     pub start: u64,
     /// The photographs as they are trained on.
-    pub photographs: &'a Photographs,
+    pub photographs: &'a PlannedPhotographs,
     /// Bytes of the photographs as they are stored, before they are resized.
     pub full_size: &'a [u64],
     /// What decoded photographs may take; nothing where all are kept.
     pub cache: Option<Bytes>,
     /// What is learned of the photographs' colours.
-    pub colors: Option<ColorTables>,
+    pub colors: Option<PlannedColorTables>,
     /// Rows of the model that are on their way to a file at once.
     pub chunk_rows: u64,
 }
 
 impl Host<'_> {
     /// What each part takes at most; not all do at once.
-    pub fn rows(&self) -> Vec<Row> {
+    pub fn rows(&self) -> Vec<PlannedRow> {
         let photographs = self.photographs;
         let all: u64 = photographs.trained.iter().chain(&photographs.held_out).sum();
         let kept = self.cache.map_or(all, |cache| cache.0.min(all));
@@ -50,7 +50,7 @@ impl Host<'_> {
                 3 * parameters(chunk) + (8 + 4 * self.model.optional.count()) * chunk,
             ),
         ]
-        .map(|(label, bytes)| Row { label, bytes: Bytes(bytes) })
+        .map(|(label, bytes)| PlannedRow { label, bytes: Bytes(bytes) })
         .into_iter()
         .chain(self.colors.map(|colors| colors.row()))
         .collect()
@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn decoded_photographs_stay_within_the_cache() {
-        let photographs = Photographs { trained: vec![100; 8], held_out: vec![300] };
+        let photographs = PlannedPhotographs { trained: vec![100; 8], held_out: vec![300] };
         let (storage, optional) = (Storage::Compact, OptionalColumns::NONE);
         let model = ModelSize {
             gaussians: 1 << 20,
@@ -85,7 +85,7 @@ mod tests {
         let bytes: Vec<u64> = host.rows().iter().map(|row| row.bytes.0).collect();
         let chunk = (1 << 16) * (3 * 59 * 4 + 8);
         assert_eq!(bytes, [500, 17, 600, 4 << 20, 10 * 59 * 4, chunk]);
-        let colors = Some(ColorTables { views: 8, width: 12 });
+        let colors = Some(PlannedColorTables { views: 8, width: 12 });
         let tables = Host { colors, ..host.clone() }.rows();
         assert_eq!(tables.last().map(|row| row.bytes), Some(Bytes(3 * 8 * 12 * 4)));
         let all = Host { cache: None, ..host };

@@ -17,17 +17,17 @@ mod seen;
 
 #[cfg(test)]
 #[cfg(kernels)]
-pub(crate) use drawing::{Drawing, KeptViews, SampleTerms};
+pub(crate) use drawing::{KeptViews, PlannedDrawing, SampledGaussians};
 
 pub use births::{CoarseGrowth, Growth, largest_births};
-pub use coarse::{Coarse, FEWER_NEIGHBOURS, neighbour_lists, search_scratch, view_scratch};
+pub use coarse::{FEWER_NEIGHBOURS, PlannedCoarse, neighbour_lists, search_scratch, view_scratch};
 pub use drawing::Maps;
 pub use host::Host;
 pub use mapping::Granule;
-pub use photographs::{ColorTables, Photographs};
+pub use photographs::{PlannedColorTables, PlannedPhotographs};
 pub use rounds::RoundShape;
-pub use rows::Row;
-pub use run::{CONTEXT, Forecast, Run, Stage};
-pub use seen::{Seen, ViewSize};
+pub use rows::PlannedRow;
+pub use run::{CONTEXT, Forecast, PlannedRun, PlannedStage};
+pub use seen::{ViewGrowth, ViewSize};
 
 pub use crate::layout::{ModelSize, OptionalColumns, REGIONS, Storage};

@@ -1,21 +1,21 @@
 //! The photographs of a run, and what their cameras did to colours.
 
 use super::mapping::Granule;
-use super::rows::Row;
+use super::rows::PlannedRow;
 use crate::abi::AFFINE_WIDTH;
 use crate::layout::{COLOR_TABLES, ColorUse, fair_share, photo_after};
 use crate::memory::Bytes;
 
 /// The photographs of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Photographs {
+pub struct PlannedPhotographs {
     /// Bytes of each that is trained on.
     pub trained: Vec<u64>,
     /// Bytes of each that is held out.
     pub held_out: Vec<u64>,
 }
 
-impl Photographs {
+impl PlannedPhotographs {
     /// Bytes of both turns.
     pub fn turns(&self, granule: Granule) -> Bytes {
         let one = granule.whole(Bytes(self.largest()));
@@ -59,18 +59,18 @@ impl Photographs {
 
 /// Tables of what cameras did to the colours of training views, each with both moments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ColorTables {
+pub struct PlannedColorTables {
     /// Training views.
     pub views: u64,
     /// Values of a view's table.
     pub width: u64,
 }
 
-impl ColorTables {
+impl PlannedColorTables {
     /// What all tables take.
-    pub(super) fn row(&self) -> Row {
+    pub(super) fn row(&self) -> PlannedRow {
         let bytes = Bytes(COLOR_TABLES.bytes(&(3 * self.views * self.width)));
-        Row { label: COLOR_TABLES.label, bytes }
+        PlannedRow { label: COLOR_TABLES.label, bytes }
     }
 
     /// What changes the colours of a view that is trained on.
@@ -85,7 +85,8 @@ mod tests {
 
     #[test]
     fn photographs_stay_as_far_as_there_is_room() {
-        let photographs = Photographs { trained: vec![1_000_000; 10], held_out: vec![3_000_000] };
+        let photographs =
+            PlannedPhotographs { trained: vec![1_000_000; 10], held_out: vec![3_000_000] };
         let granule = Granule::default();
         assert_eq!(photographs.turns(granule), Bytes(2 << 22));
         // Each behind a gap, but for the first.
@@ -95,6 +96,6 @@ mod tests {
         assert_eq!(photographs.that_fit(Bytes(4 << 20), granule), 4);
         assert_eq!(photographs.that_fit(Bytes((4 << 20) - 1), granule), 2);
         assert_eq!((photographs.first(2), photographs.first(0)), (Bytes(2_000_192), Bytes(0)));
-        assert_eq!(Photographs::default().turns(granule), Bytes(0));
+        assert_eq!(PlannedPhotographs::default().turns(granule), Bytes(0));
     }
 }

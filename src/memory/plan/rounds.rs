@@ -6,8 +6,8 @@ use std::ops::Range;
 
 use crate::layout::{
     Choice, DENSITY_COUNTS, DENSITY_DIGITS, Draw, DrawSizes, MOVED_COLUMNS, ModelSize, MoveSizes,
-    Moves, PackSizes, ROWS_TO_PACK, Replay, RoundSizes, RowForm, Sample, SearchOrder, SearchSizes,
-    SearchTree, Selection, Smoothing, Source as _, TABLE_PARTS, along_bits,
+    Moves, PackSizes, ROWS_TO_PACK, Replay, RoundSizes, RowForm, SampleSlots, SearchOrder,
+    SearchSizes, SearchTree, SelectionSlots, Smoothing, Source as _, TABLE_PARTS, along_bits,
 };
 use crate::math::morton::KEY_BITS;
 
@@ -39,7 +39,7 @@ pub(crate) fn edit(source: &Replay, sizes: &RoundSizes, prunes: bool) {
 }
 
 fn play_edit(source: &Replay, sizes: &RoundSizes, prunes: bool) -> Result<(), Infallible> {
-    let selection = Selection::reserve(source, sizes)?;
+    let selection = SelectionSlots::reserve(source, sizes)?;
     let rows = sizes.model.gaussians + sizes.births;
     if sizes.births > 0 {
         if sizes.births < sizes.wanted {
@@ -152,7 +152,7 @@ fn pass_parts(source: &Replay, model: &ModelSize, rows: u64, parts: Range<usize>
 
 /// So many rows on their way to a histogram.
 pub(crate) fn sample(source: &Replay, model: &ModelSize, rows: u64) {
-    let Ok(sample) = Sample::reserve(source, rows, model.parameters());
+    let Ok(sample) = SampleSlots::reserve(source, rows, model.parameters());
     drop(sample);
 }
 

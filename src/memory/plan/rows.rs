@@ -7,14 +7,14 @@ use crate::memory::Bytes;
 
 /// What goes by one label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Row {
+pub struct PlannedRow {
     /// As the ledger has it.
     pub label: &'static str,
     /// How much.
     pub bytes: Bytes,
 }
 
-impl From<Live> for Row {
+impl From<Live> for PlannedRow {
     fn from(live: Live) -> Self {
         Self { label: live.label, bytes: Bytes(live.bytes) }
     }
@@ -22,8 +22,8 @@ impl From<Live> for Row {
 
 impl ModelSize {
     /// What each region holds, in the order in which regions grow.
-    pub fn regions(&self) -> Vec<Row> {
-        let row = |(label, bytes)| Row { label, bytes: Bytes(bytes) };
+    pub fn regions(&self) -> Vec<PlannedRow> {
+        let row = |(label, bytes)| PlannedRow { label, bytes: Bytes(bytes) };
         self.region_bytes().map(row).collect()
     }
 

@@ -5,17 +5,17 @@ mod tests;
 
 use serde::Serialize;
 
-use super::coarse::{self, Coarse};
-use super::drawing::{Drawing, KeptViews};
+use super::coarse::{self, PlannedCoarse};
+use super::drawing::{KeptViews, PlannedDrawing};
 use super::largest::largest;
 use super::mapping::Granule;
-use super::photographs::{ColorTables, Photographs};
+use super::photographs::{PlannedColorTables, PlannedPhotographs};
 use super::rounds::{self, RoundShape};
-use super::rows::Row;
-use super::seen::Seen;
+use super::rows::PlannedRow;
+use super::seen::ViewGrowth;
 use crate::layout::{
     ColorUse, ModelSize, PHOTOS_IN_TURN, RESIDENT_PHOTOS, Replay, RoundSizes, SCRATCH, STATUS, Use,
-    Wants, spare,
+    ViewRequest, spare,
 };
 use crate::memory::Bytes;
 
@@ -30,28 +30,28 @@ const START: &str = "start";
 
 /// What a run is made of.
 #[derive(Clone, Debug)]
-pub struct Run {
+pub struct PlannedRun {
     /// The model at its largest.
     pub model: ModelSize,
     /// Gaussians at its start.
     pub start: u64,
     /// What views see of it.
-    pub seen: Seen,
+    pub seen: ViewGrowth,
     /// Views of a step.
     pub batch_views: u32,
     /// Whether views are drawn with inverse depths.
     pub inverse_depths: bool,
     /// Its photographs.
-    pub photographs: Photographs,
+    pub photographs: PlannedPhotographs,
     /// What its photographs' cameras did to colours, where that is learned.
-    pub colors: Option<ColorTables>,
+    pub colors: Option<PlannedColorTables>,
     /// Gaussians that would be born in a round, and those that are; without, a tenth of the model's
     /// are, and twice as many would be.
     pub births: Option<[u64; 2]>,
     /// What a round does.
     pub rounds: RoundShape,
     /// SuGaR's coarse stage, where it follows.
-    pub coarse: Option<Coarse>,
+    pub coarse: Option<PlannedCoarse>,
     /// Whether views may be drawn in bands where their lists do not fit.
     pub bands: bool,
     /// Context and code.
@@ -62,11 +62,11 @@ pub struct Run {
 
 /// What is held at once in a stage of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Stage {
+pub struct PlannedStage {
     /// What happens.
     pub name: &'static str,
     /// What is held when it is most. They add up.
-    pub rows: Vec<Row>,
+    pub rows: Vec<PlannedRow>,
     /// All rows.
     pub total: Bytes,
 }
@@ -75,7 +75,7 @@ pub struct Stage {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Forecast {
     /// The stages, in the order of a run.
-    pub stages: Vec<Stage>,
+    pub stages: Vec<PlannedStage>,
     /// The most that is held: that of the largest stage, and what the arena keeps of others and
     /// has beyond, as far as the budget allows.
     pub peak: Bytes,
@@ -117,13 +117,13 @@ struct Way {
     neighbours: u32,
 }
 
-impl Run {
+impl PlannedRun {
     /// Within so many bytes, or as many as it takes.
     pub fn forecast(&self, budget: Option<Bytes>) -> Forecast {
         let (way, played) = self.played_within(budget);
         let resident = self.resident(&played, budget);
         let photographs = self.granule.whole(self.photographs.first(resident));
-        let stages: Vec<Stage> =
+        let stages: Vec<PlannedStage> =
             played.iter().map(|played| self.stage(played, photographs)).collect();
         let need = stages.iter().map(|stage| stage.total).max().unwrap_or_default();
         let peak = self.expected_peak(&played, photographs, way);
@@ -140,15 +140,15 @@ impl Run {
 
     /// The most that goes by each label of the ledger, at different times, with all photographs on
     /// the device and views drawn at once, or in bands; of the arena, what its blocks reach.
-    pub fn ledger(&self, in_bands: bool) -> Vec<Row> {
+    pub fn ledger(&self, in_bands: bool) -> Vec<PlannedRow> {
         let way = Way { in_bands, ..self.usual() };
         let played = self.play(way);
         let mut rows = self.held(self.model.gaussians, way.neighbours);
-        let mut add = |label, bytes| rows.push(Row { label, bytes });
+        let mut add = |label, bytes| rows.push(PlannedRow { label, bytes });
         add(RESIDENT_PHOTOS.label, self.granule.whole(self.photographs.all()));
         let reach = played.iter().map(|stage| stage.reach()).max().unwrap_or_default();
         add(SCRATCH.label, self.granule.whole(reach));
-        for block in played.iter().flat_map(|stage| stage.source.peaks()).map(Row::from) {
+        for block in played.iter().flat_map(|stage| stage.source.peaks()).map(PlannedRow::from) {
             match rows.iter_mut().find(|row| row.label == block.label) {
                 Some(row) => row.bytes = row.bytes.max(block.bytes),
                 None => rows.push(block),
@@ -216,19 +216,19 @@ impl Run {
         let model = self.model;
         let views = self.photographs.trained.len() as u64;
         let view = self.seen.of(most);
-        let train = Wants {
+        let train = ViewRequest {
             drawn_for: Use::Backward,
             inverse_depths: self.inverse_depths,
             colors: self.colors.map(|colors| colors.color_use()),
-            ..Wants::default()
+            ..ViewRequest::default()
         };
         let smooth = |source: &Replay| {
             if model.optional.filter_3d {
                 rounds::smooth(source, views);
             }
         };
-        let drawing = Drawing::new(most, &view, train, in_bands);
-        let batch = |drawing: &Drawing<'_>, source: &Replay| {
+        let drawing = PlannedDrawing::new(most, &view, train, in_bands);
+        let batch = |drawing: &PlannedDrawing<'_>, source: &Replay| {
             let mut kept = KeptViews::default();
             (0..self.batch_views).for_each(|_| drawing.add_to(source, &mut kept));
         };
@@ -257,11 +257,14 @@ impl Run {
                 stage("reorder", most, &|source| rounds::reorder(source, &model)),
             ]);
         }
-        if let Some(Coarse { maps, .. }) = self.coarse {
+        if let Some(PlannedCoarse { maps, .. }) = self.coarse {
             let coarse = stage("coarse training", most, &|source| {
                 rounds::search(source, most);
-                let wants = Wants { maps: maps.are_drawn(), ..train };
-                batch(&Drawing { wants, terms: Some(maps.into()), ..drawing.clone() }, source);
+                let wants = ViewRequest { maps: maps.are_drawn(), ..train };
+                batch(
+                    &PlannedDrawing { wants, terms: Some(maps.into()), ..drawing.clone() },
+                    source,
+                );
                 // What is too transparent goes, once.
                 rounds::edit(source, &RoundSizes { model, births: 0, wanted: 0 }, true);
                 smooth(source);
@@ -270,9 +273,9 @@ impl Run {
         }
         if !self.photographs.held_out.is_empty() {
             let colors = self.colors.map(|_| ColorUse::Fit);
-            let wants = Wants { drawn_for: Use::Counts, colors, ..Wants::default() };
+            let wants = ViewRequest { drawn_for: Use::Counts, colors, ..ViewRequest::default() };
             stages.push(stage("evaluation", most, &|source| {
-                Drawing { wants, ..drawing.clone() }.replay(source);
+                PlannedDrawing { wants, ..drawing.clone() }.replay(source);
             }));
         }
         stages.push(stage("statistics", most, &|source| rounds::sample(source, &model, most)));
@@ -281,8 +284,8 @@ impl Run {
     }
 
     /// What lives through all of a stage but its scratch, and the photographs that stay.
-    fn held(&self, gaussians: u64, neighbours: u32) -> Vec<Row> {
-        let row = |label, bytes| Row { label, bytes };
+    fn held(&self, gaussians: u64, neighbours: u32) -> Vec<PlannedRow> {
+        let row = |label, bytes| PlannedRow { label, bytes };
         let mut rows = vec![
             row(crate::layout::CONTEXT.label, self.context),
             row(STATUS.label, self.granule.0),
@@ -320,21 +323,22 @@ impl Run {
         fair.min(self.photographs.that_fit(beside(self.least_of(played)), self.granule))
     }
 
-    fn stage(&self, played: &Played, photographs: Bytes) -> Stage {
+    fn stage(&self, played: &Played, photographs: Bytes) -> PlannedStage {
         let mut rows = self.held(played.gaussians, played.neighbours);
         // The first is sent when the model is there.
         let photographs = if played.name == START { Bytes(0) } else { photographs };
-        rows.push(Row { label: RESIDENT_PHOTOS.label, bytes: photographs });
-        let blocks: Vec<Row> = played.source.at_peak().into_iter().map(Row::from).collect();
+        rows.push(PlannedRow { label: RESIDENT_PHOTOS.label, bytes: photographs });
+        let blocks: Vec<PlannedRow> =
+            played.source.at_peak().into_iter().map(PlannedRow::from).collect();
         let used: Bytes = blocks.iter().map(|row| row.bytes).sum();
         rows.extend(blocks);
         // What the arena's blocks leave: gaps, and the rest of the last granule.
         let whole = self.granule.whole(played.reach());
-        rows.push(Row { label: SCRATCH.label, bytes: Bytes(whole.0 - used.0) });
+        rows.push(PlannedRow { label: SCRATCH.label, bytes: Bytes(whole.0 - used.0) });
         rows.retain(|row| row.bytes > Bytes(0));
         rows.sort_by_key(|row| std::cmp::Reverse(row.bytes));
         let total = rows.iter().map(|row| row.bytes).sum();
-        Stage { name: played.name, rows, total }
+        PlannedStage { name: played.name, rows, total }
     }
 
     /// The arena keeps what the largest stage took of it, and grew in steps on the way: it ends, on

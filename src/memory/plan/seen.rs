@@ -34,7 +34,7 @@ impl ViewSize {
 /// about (1 + s/2)² tiles each, where s² = S / V, which comes to V + √(V S) + S/4 and is reckoned
 /// as V + √(V S') + S' with S' from measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Seen {
+pub struct ViewGrowth {
     /// Size of the largest view, px.
     pub px: [u32; 2],
     /// Share of the Gaussians that are splats of it.
@@ -43,7 +43,7 @@ pub struct Seen {
     pub surface: f64,
 }
 
-impl Seen {
+impl ViewGrowth {
     /// From what a model of so many Gaussians showed.
     pub fn counted(gaussians: u64, view: &ViewSize) -> Self {
         let root = (view.visible as f64).sqrt();
@@ -81,7 +81,7 @@ mod tests {
             [(1_000_000, 400_000, 900_000), (50, 50, 50), (7, 0, 0), (1000, 10, 1_000_000)]
         {
             let view = ViewSize { px: [48, 32], visible, instances };
-            let again = Seen::counted(gaussians, &view).of(gaussians);
+            let again = ViewGrowth::counted(gaussians, &view).of(gaussians);
             assert!(again.visible.abs_diff(visible) <= 1, "{again:?}");
             assert!(again.instances.abs_diff(instances) <= 2, "{again:?} of {view:?}");
         }
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn a_denser_model_has_fewer_instances_a_splat() {
-        let seen = Seen { px: [800, 533], share: 0.5, surface: 286_000.0 };
+        let seen = ViewGrowth { px: [800, 533], share: 0.5, surface: 286_000.0 };
         let [few, many] = [100_000, 10_000_000].map(|gaussians| seen.of(gaussians));
         assert_eq!(many.visible, 100 * few.visible);
         let each = |view: &ViewSize| view.instances as f64 / view.visible as f64;

@@ -62,10 +62,10 @@ pub(super) struct Log {
     pub(super) is_finished: bool,
     /// Gaussians after iterations, of which every tenth is known.
     pub(super) gaussians: BTreeMap<u32, u64>,
-    pub(super) memory: Vec<Memory>,
-    pub(super) buffers: Vec<Buffers>,
-    pub(super) gpu: Vec<Gpu>,
-    pub(super) changes: Vec<Change>,
+    pub(super) memory: Vec<LoggedMemory>,
+    pub(super) buffers: Vec<LoggedBuffers>,
+    pub(super) gpu: Vec<LoggedGpu>,
+    pub(super) changes: Vec<LoggedChange>,
 }
 
 /// A line of the log; of its fields, those that are read.
@@ -82,10 +82,10 @@ enum Record {
         iteration: u32,
         gaussians: u64,
     },
-    Memory(Memory),
-    Buffers(Buffers),
-    Gpu(Gpu),
-    Rung(Change),
+    Memory(LoggedMemory),
+    Buffers(LoggedBuffers),
+    Gpu(LoggedGpu),
+    Rung(LoggedChange),
     Finished {
         iteration: u32,
         gaussians: u64,
@@ -96,16 +96,16 @@ enum Record {
 
 /// Bytes held.
 #[derive(Clone, Debug, Deserialize)]
-pub(super) struct Memory {
+pub(super) struct LoggedMemory {
     pub(super) iteration: u32,
     pub(super) tensors: Tensors,
-    pub(super) vram: Option<Vram>,
+    pub(super) vram: Option<LoggedVram>,
     pub(super) host_resident: Option<Bytes>,
 }
 
 /// Bytes of a device's own memory. What older programs did not write is 0 or absent.
 #[derive(Clone, Copy, Debug, Deserialize)]
-pub(super) struct Vram {
+pub(super) struct LoggedVram {
     pub(super) allocated: Bytes,
     pub(super) reserved: Bytes,
     #[serde(default)]
@@ -121,15 +121,15 @@ pub(super) struct Vram {
 
 /// Every buffer at one time.
 #[derive(Clone, Debug, Deserialize)]
-pub(super) struct Buffers {
+pub(super) struct LoggedBuffers {
     pub(super) iteration: u32,
     pub(super) after: String,
-    pub(super) entries: Vec<Entry>,
+    pub(super) entries: Vec<LoggedEntry>,
 }
 
 /// One buffer.
 #[derive(Clone, Debug, Deserialize)]
-pub(super) struct Entry {
+pub(super) struct LoggedEntry {
     pub(super) label: String,
     pub(super) kind: String,
     pub(super) peak: Bytes,
@@ -138,7 +138,7 @@ pub(super) struct Entry {
 
 /// A look at the GPU.
 #[derive(Clone, Debug, Deserialize)]
-pub(super) struct Gpu {
+pub(super) struct LoggedGpu {
     pub(super) iteration: u32,
     pub(super) utilization: Option<u32>,
     pub(super) memory_used: Option<Bytes>,
@@ -150,7 +150,7 @@ pub(super) struct Gpu {
 
 /// Something given up or restored.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct Change {
+pub struct LoggedChange {
     /// Finished iterations.
     pub iteration: u32,
     /// What.

@@ -11,12 +11,12 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use self::category::words;
-use self::log::{Buffers, Entry, Gpu, Log, Memory};
+use self::log::{Log, LoggedBuffers, LoggedEntry, LoggedGpu, LoggedMemory};
 use crate::memory::Bytes;
 use crate::train::event::Tensors;
 
 pub use self::category::Category;
-pub use self::log::{Change, LogError};
+pub use self::log::{LogError, LoggedChange};
 
 /// Points that the growth of a run is listed at.
 const POINTS: usize = 10;
@@ -45,13 +45,13 @@ pub struct Profile {
     /// What the memory was for at that time.
     pub categories: Vec<CategoryShare>,
     /// The buffers by their own peaks, the largest first, if the run recorded them.
-    pub buffers: Vec<Buffer>,
+    pub buffers: Vec<BufferPeak>,
     /// Share of the memory that served nothing, per cent; of a device that has its own.
     pub slack: Option<Slack>,
     /// How memory grew.
     pub growth: Vec<Point>,
     /// What was given up to save memory, and restored.
-    pub changes: Vec<Change>,
+    pub changes: Vec<LoggedChange>,
     /// What the GPU was doing.
     pub gpu: Option<GpuSummary>,
 }
@@ -80,7 +80,7 @@ pub struct CategoryShare {
 
 /// A buffer at its own most.
 #[derive(Clone, Debug, Serialize)]
-pub struct Buffer {
+pub struct BufferPeak {
     /// Its name in the books.
     pub label: String,
     /// `region`, `arena`, `block`, `photographs`, `context` or `pinned`.
@@ -183,9 +183,10 @@ fn percent(part: Bytes, all: Bytes) -> f64 {
 /// When most memory was taken, and for what: within iterations if the run recorded its buffers,
 /// otherwise between them.
 fn peak(log: &Log) -> Option<(MemoryPeak, Vec<(Category, Bytes)>)> {
-    let total =
-        |recorded: &Buffers| recorded.entries.iter().filter_map(taken).map(|(_, at)| at).sum();
-    let inside: Option<(&Buffers, Bytes)> = log
+    let total = |recorded: &LoggedBuffers| {
+        recorded.entries.iter().filter_map(taken).map(|(_, at)| at).sum()
+    };
+    let inside: Option<(&LoggedBuffers, Bytes)> = log
         .buffers
         .iter()
         .map(|recorded| (recorded, total(recorded)))
@@ -207,16 +208,16 @@ fn peak(log: &Log) -> Option<(MemoryPeak, Vec<(Category, Bytes)>)> {
 }
 
 /// What an entry takes from the device at the moment of most, and what for.
-fn taken(entry: &Entry) -> Option<(Category, Bytes)> {
+fn taken(entry: &LoggedEntry) -> Option<(Category, Bytes)> {
     Some((Category::of(&entry.label, &entry.kind)?, entry.at_peak))
 }
 
 /// What is taken between two iterations.
-fn between(recorded: &Memory) -> Bytes {
+fn between(recorded: &LoggedMemory) -> Bytes {
     recorded.vram.map_or_else(|| recorded.tensors.total(), |vram| vram.reserved)
 }
 
-fn parts_between(recorded: &Memory) -> Vec<(Category, Bytes)> {
+fn parts_between(recorded: &LoggedMemory) -> Vec<(Category, Bytes)> {
     let Tensors { parameters, optimizer, gradients, activations, images, knn } = recorded.tensors;
     let Some(vram) = recorded.vram else {
         return vec![
@@ -239,8 +240,8 @@ fn parts_between(recorded: &Memory) -> Vec<(Category, Bytes)> {
 }
 
 /// Each buffer at its own most, the largest first.
-fn buffers(recorded: &[Buffers], all: Bytes) -> Vec<Buffer> {
-    let mut found: BTreeMap<(&str, &str), (Bytes, &Buffers)> = BTreeMap::new();
+fn buffers(recorded: &[LoggedBuffers], all: Bytes) -> Vec<BufferPeak> {
+    let mut found: BTreeMap<(&str, &str), (Bytes, &LoggedBuffers)> = BTreeMap::new();
     for report in recorded {
         for entry in &report.entries {
             let most = found.entry((&entry.label, &entry.kind)).or_insert((Bytes(0), report));
@@ -249,10 +250,10 @@ fn buffers(recorded: &[Buffers], all: Bytes) -> Vec<Buffer> {
             }
         }
     }
-    let mut buffers: Vec<Buffer> = found
+    let mut buffers: Vec<BufferPeak> = found
         .into_iter()
         .filter(|(_, (peak, _))| peak.0 > 0)
-        .map(|((label, kind), (peak, report))| Buffer {
+        .map(|((label, kind), (peak, report))| BufferPeak {
             label: label.to_owned(),
             kind: kind.to_owned(),
             purpose: words(label, kind),
@@ -266,7 +267,7 @@ fn buffers(recorded: &[Buffers], all: Bytes) -> Vec<Buffer> {
     buffers
 }
 
-fn slack(recorded: &[Memory]) -> Option<Slack> {
+fn slack(recorded: &[LoggedMemory]) -> Option<Slack> {
     let shares: Vec<f64> = recorded
         .iter()
         .filter_map(|recorded| Some(percent(recorded.vram?.slack?, recorded.vram?.reserved)))
@@ -297,11 +298,11 @@ fn growth(log: &Log) -> Vec<Point> {
         .collect()
 }
 
-fn gpu(recorded: &[Gpu]) -> Option<GpuSummary> {
+fn gpu(recorded: &[LoggedGpu]) -> Option<GpuSummary> {
     if recorded.is_empty() {
         return None;
     }
-    let mean_of = |figure: fn(&Gpu) -> Option<f64>| {
+    let mean_of = |figure: fn(&LoggedGpu) -> Option<f64>| {
         mean(&recorded.iter().filter_map(figure).collect::<Vec<_>>())
     };
     let memory =

@@ -2,16 +2,16 @@
 
 use super::*;
 
-fn entry(label: &str, kind: &str, peak: u64, at_peak: u64) -> Entry {
+fn entry(label: &str, kind: &str, peak: u64, at_peak: u64) -> LoggedEntry {
     let [peak, at_peak] = [peak, at_peak].map(Bytes);
-    Entry { label: label.to_owned(), kind: kind.to_owned(), peak, at_peak }
+    LoggedEntry { label: label.to_owned(), kind: kind.to_owned(), peak, at_peak }
 }
 
-fn recorded(iteration: u32, entries: Vec<Entry>) -> Buffers {
-    Buffers { iteration, after: "training".to_owned(), entries }
+fn recorded(iteration: u32, entries: Vec<LoggedEntry>) -> LoggedBuffers {
+    LoggedBuffers { iteration, after: "training".to_owned(), entries }
 }
 
-fn memory(iteration: u32, vram: Option<log::Vram>) -> Memory {
+fn memory(iteration: u32, vram: Option<log::LoggedVram>) -> LoggedMemory {
     let tensors = Tensors {
         parameters: Bytes(10),
         optimizer: Bytes(20),
@@ -20,11 +20,11 @@ fn memory(iteration: u32, vram: Option<log::Vram>) -> Memory {
         images: Bytes(7),
         knn: Bytes(3),
     };
-    Memory { iteration, tensors, vram, host_resident: Some(Bytes(1000)) }
+    LoggedMemory { iteration, tensors, vram, host_resident: Some(Bytes(1000)) }
 }
 
-fn vram(reserved: u64, slack: u64) -> log::Vram {
-    log::Vram {
+fn vram(reserved: u64, slack: u64) -> log::LoggedVram {
+    log::LoggedVram {
         allocated: Bytes(80),
         reserved: Bytes(reserved),
         context: Bytes(40),
@@ -136,7 +136,7 @@ fn growth_is_told_at_ten_points_from_first_to_last() {
 
 #[test]
 fn figures_of_the_gpu_are_over_the_samples_that_have_them() {
-    let sample = |utilization, temperature_c, throttle: Option<&[&str]>| Gpu {
+    let sample = |utilization, temperature_c, throttle: Option<&[&str]>| LoggedGpu {
         iteration: 50,
         utilization,
         memory_used: Some(Bytes(3)),

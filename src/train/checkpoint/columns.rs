@@ -18,7 +18,7 @@ pub(super) const ABSOLUTE_NORM_SUMS: &str = "statistics.absolute_norm_sums";
 pub(super) const FILTER_3D: &str = "filter_3d";
 
 /// A column of the file.
-pub(super) struct Column {
+pub(super) struct CheckpointColumn {
     pub(super) name: String,
     pub(super) dtype: Dtype,
     /// Length of the second dimension, where there is one.
@@ -27,7 +27,7 @@ pub(super) struct Column {
     pub(super) is_of_training: bool,
 }
 
-impl Column {
+impl CheckpointColumn {
     /// Its shape with so many rows.
     pub(super) fn shape(&self, rows: usize) -> Vec<usize> {
         [rows].into_iter().chain(self.width).collect()
@@ -75,11 +75,15 @@ pub(super) fn counting_column(schema: &Schema) -> String {
 }
 
 /// The columns in the order of the file.
-pub(super) fn columns(schema: &Schema, sh_degree: u32, optional: OptionalColumns) -> Vec<Column> {
+pub(super) fn columns(
+    schema: &Schema,
+    sh_degree: u32,
+    optional: OptionalColumns,
+) -> Vec<CheckpointColumn> {
     let mut columns = Vec::new();
     for part in [PARAMETERS, "first_moments", "second_moments"] {
         for column in schema.columns {
-            columns.push(Column {
+            columns.push(CheckpointColumn {
                 name: parameter_name(part, column.name),
                 dtype: Dtype::F32,
                 width: Some(column.width.values(sh_degree) as usize),
@@ -96,7 +100,12 @@ pub(super) fn columns(schema: &Schema, sh_degree: u32, optional: OptionalColumns
     for (name, dtype, _) in statistics.into_iter().filter(|&(_, _, there)| there) {
         // The filter goes into every scale.
         let is_of_training = name == FILTER_3D;
-        columns.push(Column { name: name.to_owned(), dtype, width: None, is_of_training });
+        columns.push(CheckpointColumn {
+            name: name.to_owned(),
+            dtype,
+            width: None,
+            is_of_training,
+        });
     }
     columns
 }

@@ -11,7 +11,7 @@ use safetensors::tensor::Metadata;
 
 use super::appearance::StoredTables;
 use super::columns::{
-    ABSOLUTE_NORM_SUMS, Column, FILTER_3D, bytes_mut, columns, counting_column, place,
+    ABSOLUTE_NORM_SUMS, CheckpointColumn, FILTER_3D, bytes_mut, columns, counting_column, place,
 };
 use super::{Checkpoint, CheckpointError, FORMAT, VERSION};
 use crate::backend::{AppearanceTables, Rows, Snapshot, check_rows};
@@ -250,14 +250,14 @@ fn places(
     header: &Metadata,
     data_start: u64,
     schema: &Schema,
-    columns: &[Column],
+    columns: &[CheckpointColumn],
 ) -> Result<(usize, Vec<u64>), String> {
     let counted = counting_column(schema);
     let rows = header
         .info(&counted)
         .and_then(|info| info.shape.first().copied())
         .ok_or_else(|| format!("it has no tensor `{counted}`"))?;
-    let place = |column: &Column| {
+    let place = |column: &CheckpointColumn| {
         place(header, data_start, &column.name, column.dtype, &column.shape(rows))
     };
     let places = columns.iter().map(place).collect::<Result<_, _>>()?;

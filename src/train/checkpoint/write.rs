@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use safetensors::tensor::{Metadata, TensorInfo};
 
 use super::appearance::{Tensor, tensors};
-use super::columns::{Column, bytes, columns};
+use super::columns::{CheckpointColumn, bytes, columns};
 use super::{Checkpoint, FORMAT, VERSION, path};
 use crate::backend::{AppearanceTables, Rows, Snapshot, chunks};
 use crate::files::{OutputError, create_folder, replace_file};
@@ -56,7 +56,7 @@ impl Checkpoint {
 
     fn header(
         &self,
-        columns: &[Column],
+        columns: &[CheckpointColumn],
         sh_degree: u32,
         rows: usize,
         tables: &[Tensor<'_>],
@@ -100,9 +100,9 @@ struct ColumnOffsets(Vec<u64>);
 
 impl ColumnOffsets {
     /// Columns one behind the other from here on.
-    fn behind(start: u64, columns: &[Column], rows: usize) -> Self {
+    fn behind(start: u64, columns: &[CheckpointColumn], rows: usize) -> Self {
         let mut next = start;
-        let place = |column: &Column| {
+        let place = |column: &CheckpointColumn| {
             let place = next;
             next += rows as u64 * column.row_bytes() as u64;
             place

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::backend::MemoryEntry;
-use crate::backend::nvidia::Sample;
+use crate::backend::nvidia::GpuSample;
 use crate::memory::Bytes;
 
 /// Bytes held by the run.
@@ -111,5 +111,5 @@ pub struct GpuReport {
     pub iteration: u32,
     /// What the GPU was doing.
     #[serde(flatten)]
-    pub sample: Sample,
+    pub sample: GpuSample,
 }

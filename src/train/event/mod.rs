@@ -10,11 +10,11 @@ use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 
 use crate::files::OutputError;
-use crate::memory::{Bytes, Change};
+use crate::memory::{Bytes, RungChange};
 
 pub use self::evaluation::{Corrected, Evaluation, Metrics, Picture, Pictures, Split, ViewMetrics};
 pub use self::memory::{Buffers, GpuReport, MemoryReport, Phase, Tensors, Vram};
-pub use self::step::{Distributions, Step, SurfaceReport, Values};
+pub use self::step::{Distributions, Step, SurfaceReport, TermValues};
 
 /// Receives every event of a run.
 pub trait Sink {
@@ -59,7 +59,7 @@ pub enum Event {
         iteration: u32,
         /// What, and how many bytes it brought.
         #[serde(flatten)]
-        change: Change,
+        change: RungChange,
         /// Bytes that the program holds of the device's memory.
         held: Bytes,
         /// Bytes that it may hold.

@@ -3,13 +3,13 @@
 use serde::{Serialize, Serializer};
 
 use crate::backend::{Terms, Topic};
-use crate::train::span::Span;
+use crate::train::span::ImageSpan;
 
 /// Values of terms by their keys.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Values(pub Vec<(&'static str, f64)>);
+pub struct TermValues(pub Vec<(&'static str, f64)>);
 
-impl Values {
+impl TermValues {
     /// Of these pairs those of the terms of a topic.
     pub fn of(terms: &Terms, topic: Topic, pairs: &[(&'static str, f64)]) -> Self {
         let of_topic = terms.active().filter(|weighted| weighted.term.topic() == topic);
@@ -19,7 +19,7 @@ impl Values {
     }
 }
 
-impl Serialize for Values {
+impl Serialize for TermValues {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.0.iter().copied())
     }
@@ -38,7 +38,7 @@ pub struct Step {
     /// Values of the terms that compare with the photograph, without their weights: `l1` and `ssim`,
     /// and `depth_l1` where the view has a map of its inverse depths.
     #[serde(flatten)]
-    pub values: Values,
+    pub values: TermValues,
     /// The loss that was minimised.
     pub total: f64,
     /// Gaussians.
@@ -50,8 +50,8 @@ pub struct Step {
 
 impl Step {
     /// The images of the step.
-    pub fn span(&self) -> Span {
-        Span { before: self.iteration.saturating_sub(self.images), after: self.iteration }
+    pub fn span(&self) -> ImageSpan {
+        ImageSpan { before: self.iteration.saturating_sub(self.images), after: self.iteration }
     }
 }
 
@@ -63,7 +63,7 @@ pub struct SurfaceReport {
     pub iteration: u32,
     /// Values of the surface terms without their weights.
     #[serde(flatten)]
-    pub values: Values,
+    pub values: TermValues,
     /// Share of the Gaussians near the drawn surface, 0..1; every 1,000 iterations.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub share_near_surface: Option<f64>,

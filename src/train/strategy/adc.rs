@@ -22,7 +22,7 @@ mod tests {
     use crate::train::strategy::Strategy;
 
     #[test]
-    fn gradients_are_observed_until_the_last_round_as_absolute_ones_where_these_count() {
+    fn gradients_or_absolute_ones_are_observed_until_the_last_round() {
         let mut config = Config::default();
         let observed = |config: &Config, iteration| {
             let adc = adc(config, SceneScale { extent: 1.0, unit: 1.0 });

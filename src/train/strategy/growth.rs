@@ -5,11 +5,11 @@ use super::interface::{Site, StepExtras, Strategy};
 use super::rounds::Rounds;
 use crate::backend::{Adjust, Edit, EditRule, Grow, Keep, Pick, ScoreRule, Statistics};
 use crate::config::{Color, Config};
-use crate::math::random::{Purpose, Stream};
+use crate::math::random::{RandomStream, RandomUse};
 use crate::memory::plan::RoundShape;
 use crate::model::Gaussians;
 use crate::train::event::RoundReport;
-use crate::train::span::Span;
+use crate::train::span::ImageSpan;
 use crate::train::{SceneScale, TrainError};
 
 /// Opacity below which a Gaussian is removed.
@@ -80,7 +80,7 @@ impl GradientGrowth {
     }
 
     fn edit_rule(&self, iteration: u32) -> EditRule {
-        let key = Stream::new(self.seed, u64::from(iteration), Purpose::Split).key();
+        let key = RandomStream::new(self.seed, u64::from(iteration), RandomUse::Split).key();
         // Before the first reset of the opacities large Gaussians are still finding their place.
         let prunes_large = iteration > self.reset_interval;
         EditRule::Grow {
@@ -124,11 +124,11 @@ impl<D: Edit<Gaussians>> Strategy<D> for GradientGrowth {
         self.rounds.may_follow(iteration).then_some(self.statistics)
     }
 
-    fn step_extras(&self, _span: Span) -> StepExtras {
+    fn step_extras(&self, _span: ImageSpan) -> StepExtras {
         self.extras
     }
 
-    fn due(&self, span: Span) -> bool {
+    fn due(&self, span: ImageSpan) -> bool {
         self.rounds.is_due(span)
     }
 
@@ -139,7 +139,7 @@ impl<D: Edit<Gaussians>> Strategy<D> for GradientGrowth {
     }
 
     /// Opacities are reset every interval, and once more where density control begins over white.
-    fn adjust(&self, span: Span) -> Option<Adjust> {
+    fn adjust(&self, span: ImageSpan) -> Option<Adjust> {
         let first = self.first_reset.filter(|&first| span.hits(first));
         let mut resets = first.into_iter().chain(span.multiple(self.reset_interval));
         let is_due = resets.any(|reset| self.rounds.may_follow(reset));
@@ -177,7 +177,7 @@ mod tests {
         let resets = |config: &Config| -> Vec<u32> {
             let growth = growth(config, 1.0);
             (0..=30_000)
-                .filter(|&i| Strategy::<Cpu<f32>>::adjust(&growth, Span::of(i)).is_some())
+                .filter(|&i| Strategy::<Cpu<f32>>::adjust(&growth, ImageSpan::of(i)).is_some())
                 .collect()
         };
         assert_eq!(resets(&config), [3000, 6000, 9000, 12_000]);

@@ -8,7 +8,7 @@ use crate::config::Config;
 use crate::memory::plan::RoundShape;
 use crate::model::Gaussians;
 use crate::train::event::RoundReport;
-use crate::train::span::Span;
+use crate::train::span::ImageSpan;
 use crate::train::{SceneScale, TrainError};
 
 /// A strategy of density control. It is a function of the options and the iteration alone, so that a
@@ -18,16 +18,16 @@ pub trait Strategy<D: Edit<Gaussians>> {
     fn observes(&self, iteration: u32) -> Option<Statistics>;
 
     /// What the step over these images has beside the gradients of the loss.
-    fn step_extras(&self, span: Span) -> StepExtras;
+    fn step_extras(&self, span: ImageSpan) -> StepExtras;
 
     /// Whether there is a round after a step.
-    fn due(&self, span: Span) -> bool;
+    fn due(&self, span: ImageSpan) -> bool;
 
     /// The round after the iterations that are done.
     fn round(&self, site: &mut Site<'_, D>) -> Result<RoundReport, TrainError>;
 
     /// What is done to all Gaussians after a step and the round that is due then.
-    fn adjust(&self, span: Span) -> Option<Adjust>;
+    fn adjust(&self, span: ImageSpan) -> Option<Adjust>;
 
     /// What a round takes of the memory, as `splat plan` has it.
     fn shape(&self) -> RoundShape;

@@ -6,12 +6,12 @@ use super::interface::{Site, StepExtras, Strategy};
 use super::rounds::Rounds;
 use crate::backend::{Adjust, Edit, EditRule, Edited, Into, Noise, Pick, ScoreRule, Statistics};
 use crate::config::{Config, OptimizeOptions};
-use crate::math::random::{Purpose, Stream};
+use crate::math::random::{RandomStream, RandomUse};
 use crate::memory::plan::RoundShape;
 use crate::model::Gaussians;
 use crate::train::adam::rate_factor;
 use crate::train::event::RoundReport;
-use crate::train::span::Span;
+use crate::train::span::ImageSpan;
 use crate::train::{SceneScale, TrainError, schedule};
 
 /// Opacity that the living exceed.
@@ -47,13 +47,13 @@ impl Mcmc {
         }
     }
 
-    fn key(&self, iteration: u32, purpose: Purpose) -> u64 {
-        Stream::new(self.seed, u64::from(iteration), purpose).key()
+    fn key(&self, iteration: u32, purpose: RandomUse) -> u64 {
+        RandomStream::new(self.seed, u64::from(iteration), purpose).key()
     }
 
     /// The random motion of the step over these images. It acts as it would in a scene of the unit size:
     /// it is divided by the unit's square, since it goes with covariances.
-    fn noise(&self, span: Span) -> Option<Noise> {
+    fn noise(&self, span: ImageSpan) -> Option<Noise> {
         let iteration = span.after;
         let SceneScale { extent, unit } = self.scene;
         (self.noise_lr > 0.0).then(|| Noise {
@@ -62,7 +62,7 @@ impl Mcmc {
                 * rate_factor(&self.optimize, span)
                 * self.noise_lr
                 / (unit * unit),
-            key: self.key(iteration, Purpose::Noise),
+            key: self.key(iteration, RandomUse::Noise),
         })
     }
 
@@ -96,22 +96,22 @@ impl<D: Edit<Gaussians>> Strategy<D> for Mcmc {
     }
 
     /// The motion lasts as long as the run.
-    fn step_extras(&self, span: Span) -> StepExtras {
+    fn step_extras(&self, span: ImageSpan) -> StepExtras {
         StepExtras { noise: self.noise(span), ..self.extras }
     }
 
-    fn due(&self, span: Span) -> bool {
+    fn due(&self, span: ImageSpan) -> bool {
         self.rounds.is_due(span)
     }
 
     /// The dead move to where others are, and as many copies are added as the cap and the memory allow;
     /// what there is no memory for is left out.
     fn round(&self, site: &mut Site<'_, D>) -> Result<RoundReport, TrainError> {
-        let key = self.key(site.iteration(), Purpose::Relocate);
+        let key = self.key(site.iteration(), RandomUse::Relocate);
         let moved = copy(site, Into::Dead, key, "transparent Gaussians stay where they are")?;
         let wanted = self.births_wanted(site.len());
         let granted = site.grant(wanted)?;
-        let key = self.key(site.iteration(), Purpose::Multiply);
+        let key = self.key(site.iteration(), RandomUse::Multiply);
         let added = copy(site, Into::NewRows(granted), key, "no Gaussians are added")?;
         let counts = vec![
             ("relocated", moved.unwrap_or_default().moved),
@@ -122,7 +122,7 @@ impl<D: Edit<Gaussians>> Strategy<D> for Mcmc {
         Ok(RoundReport { event: "relocated", counts })
     }
 
-    fn adjust(&self, _span: Span) -> Option<Adjust> {
+    fn adjust(&self, _span: ImageSpan) -> Option<Adjust> {
         None
     }
 
@@ -146,10 +146,10 @@ mod tests {
     #[test]
     fn the_markov_chain_neither_observes_nor_resets() {
         let mcmc = mcmc(&Config::default(), UNIT);
-        let due = |iteration| mcmc.due(Span::of(iteration));
+        let due = |iteration| mcmc.due(ImageSpan::of(iteration));
         assert!(due(600) && !due(500) && !due(650));
         assert_eq!(mcmc.observes(100), None);
-        assert!((1..30_000).all(|iteration| mcmc.adjust(Span::of(iteration)).is_none()));
+        assert!((1..30_000).all(|iteration| mcmc.adjust(ImageSpan::of(iteration)).is_none()));
     }
 
     #[test]
@@ -168,7 +168,7 @@ mod tests {
         config.optimize.scale_reg = 0.25;
         let scene = SceneScale { extent: 2.0, unit: 4.0 };
         let extras =
-            |config: &Config, iteration| mcmc(config, scene).step_extras(Span::of(iteration));
+            |config: &Config, iteration| mcmc(config, scene).step_extras(ImageSpan::of(iteration));
         let noise = extras(&config, 29_999).noise.unwrap();
         // 1.6e-6 times the extent times 500,000 over the unit's square; rounding of exp(ln(x)).
         assert!((noise.rate / 0.1 - 1.0).abs() < 1e-9, "{}", noise.rate);

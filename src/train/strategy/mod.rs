@@ -17,14 +17,14 @@ use self::gof::gof;
 use self::mcmc::Mcmc;
 use super::SceneScale;
 use crate::backend::Edit;
-use crate::config::{Config, Strategy as Name};
+use crate::config::{Config, StrategyName};
 use crate::model::Gaussians;
 
 /// The strategy that the options name, for a scene of this scale.
 pub fn of<D: Edit<Gaussians>>(config: &Config, scene: SceneScale) -> Box<dyn Strategy<D>> {
     match config.densify.strategy {
-        Name::Adc => Box::new(adc(config, scene)),
-        Name::Gof => Box::new(gof(config, scene)),
-        Name::Mcmc => Box::new(Mcmc::new(config, scene)),
+        StrategyName::Adc => Box::new(adc(config, scene)),
+        StrategyName::Gof => Box::new(gof(config, scene)),
+        StrategyName::Mcmc => Box::new(Mcmc::new(config, scene)),
     }
 }

@@ -1,7 +1,7 @@
 //! When rounds of density control come.
 
 use crate::config::DensifyOptions;
-use crate::train::span::Span;
+use crate::train::span::ImageSpan;
 
 /// Iterations after which the Gaussians have grown and moved enough to be put in order anew.
 const REORDER_INTERVAL: u32 = 1000;
@@ -25,12 +25,12 @@ impl Rounds {
     }
 
     /// Whether there is one after a step.
-    pub fn is_due(self, span: Span) -> bool {
+    pub fn is_due(self, span: ImageSpan) -> bool {
         self.iteration_of(span).is_some()
     }
 
     /// The iteration of a step that a round comes for, if there is one.
-    fn iteration_of(self, span: Span) -> Option<u32> {
+    fn iteration_of(self, span: ImageSpan) -> Option<u32> {
         let window = self.from.saturating_add(1)..self.until;
         span.multiple(self.interval).filter(|round| window.contains(round))
     }
@@ -42,7 +42,7 @@ impl Rounds {
 
     /// Whether Gaussians are put in the order of their places after the round that is due after a step:
     /// after the first of every thousand iterations, and after the last of all.
-    pub fn reorders(self, span: Span) -> bool {
+    pub fn reorders(self, span: ImageSpan) -> bool {
         self.iteration_of(span).is_some_and(|round| {
             let first = round % REORDER_INTERVAL < self.interval;
             first || round.saturating_add(self.interval) >= self.until
@@ -57,16 +57,16 @@ mod tests {
     #[test]
     fn rounds_come_every_hundred_iterations_between_500_and_15000_exclusive() {
         let rounds = Rounds::new(&DensifyOptions::default());
-        let due: Vec<u32> = (1..=30_000).filter(|&i| rounds.is_due(Span::of(i))).collect();
+        let due: Vec<u32> = (1..=30_000).filter(|&i| rounds.is_due(ImageSpan::of(i))).collect();
         assert_eq!((due[0], due[1], due[due.len() - 1]), (600, 700, 14_900));
         assert_eq!(due.len(), 144);
     }
 
     #[test]
-    fn gaussians_are_put_in_order_after_the_first_round_of_a_thousand_iterations_and_the_last() {
+    fn the_first_round_of_each_thousand_iterations_and_the_last_reorder() {
         let mut options = DensifyOptions::default();
         let orders = |options: &DensifyOptions| -> Vec<u32> {
-            (0..=30_000).filter(|&i| Rounds::new(options).reorders(Span::of(i))).collect()
+            (0..=30_000).filter(|&i| Rounds::new(options).reorders(ImageSpan::of(i))).collect()
         };
         let thousands = (1..=14).map(|i| i * 1000);
         assert_eq!(orders(&options), thousands.chain([14_900]).collect::<Vec<u32>>());

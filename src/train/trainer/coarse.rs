@@ -11,9 +11,9 @@ use crate::config::SugarOptions;
 use crate::memory::Bytes;
 use crate::model::{Gaussians, Primitive as _, fuse};
 use crate::train::coarse::{CoarseSchedule, PRUNE_RULE};
-use crate::train::event::{Event, Phase, Split, SurfaceReport, Values};
+use crate::train::event::{Event, Phase, Split, SurfaceReport, TermValues};
 use crate::train::near_surface::{mean_thickness, share_near_surface};
-use crate::train::span::Span;
+use crate::train::span::ImageSpan;
 use crate::train::terms::open;
 use crate::train::unexplained_growth::UnexplainedGrowth;
 use crate::train::{TrainError, render_filter, report, schedule};
@@ -192,12 +192,12 @@ impl<B: TrainDevice> Trainer<'_, B> {
     }
 
     /// Reports the surface terms after a step, at intervals.
-    pub(super) fn report_surfaces(&mut self, span: Span) -> Result<(), TrainError> {
+    pub(super) fn report_surfaces(&mut self, span: ImageSpan) -> Result<(), TrainError> {
         let Some(coarse) = &self.coarse else { return Ok(()) };
         if !coarse.schedule.is_reported(span) {
             return Ok(());
         }
-        let values = Values(coarse.losses.values().copied().collect());
+        let values = TermValues(coarse.losses.values().copied().collect());
         let iteration = span.after;
         let mut report = SurfaceReport { iteration, values, ..SurfaceReport::default() };
         if span.crosses(report::DISTRIBUTION_INTERVAL) {

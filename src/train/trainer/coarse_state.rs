@@ -6,7 +6,7 @@ use crate::backend::{NeighbourLists as _, TrainDevice};
 use crate::train::coarse::CoarseSchedule;
 
 /// What a run holds of its coarse stage.
-pub(super) struct Coarse<B: TrainDevice> {
+pub(super) struct CoarseState<B: TrainDevice> {
     /// When it does what.
     pub(super) schedule: CoarseSchedule,
     /// Whether the model is one of it already.
@@ -17,7 +17,7 @@ pub(super) struct Coarse<B: TrainDevice> {
     pub(super) losses: BTreeMap<u32, (&'static str, f64)>,
 }
 
-impl<B: TrainDevice> Coarse<B> {
+impl<B: TrainDevice> CoarseState<B> {
     pub(super) fn new(schedule: CoarseSchedule) -> Self {
         Self { schedule, has_begun: false, near: None, losses: BTreeMap::new() }
     }

@@ -4,21 +4,21 @@ use std::time::Instant;
 
 use super::Trainer;
 use super::appearance::color_step;
-use super::coarse_state::Coarse;
+use super::coarse_state::CoarseState;
 use super::pending::{PendingStep, PendingView};
 use crate::backend::{
     AdamStep, DeviceError, Held as _, Pending, RenderSettings, Statistics, Terms, Topic,
     TrainDevice,
 };
 use crate::math::Real;
-use crate::math::random::{Purpose, Stream};
+use crate::math::random::{RandomStream, RandomUse};
 use crate::train::adam::adam_step;
 use crate::train::appearance::compensation;
-use crate::train::event::{Event, Split, Step, Values};
+use crate::train::event::{Event, Split, Step, TermValues};
 use crate::train::mean_losses::MeanLosses;
-use crate::train::span::Span;
+use crate::train::span::ImageSpan;
 use crate::train::strategy::{StepExtras, fade_depth};
-use crate::train::terms::{self, Stage};
+use crate::train::terms::{self, TrainingStage};
 use crate::train::train_step::{ViewInputs, ViewOutputs, add_view};
 use crate::train::{TrainError, render_filter, schedule};
 
@@ -44,7 +44,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
     }
 
     /// The step over these images, or over the first of them where there is no memory for all.
-    fn train_step(&mut self, whole: Span) -> Result<PendingStep<B>, TrainError> {
+    fn train_step(&mut self, whole: ImageSpan) -> Result<PendingStep<B>, TrainError> {
         // Before a photograph is taken, which may be evicted while neighbours are searched.
         for image in whole.each() {
             let terms = self.terms(image, false);
@@ -54,7 +54,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         }
         let mut gradients = B::Gradients::default();
         let mut views = Vec::new();
-        let (mut span, mut refused) = (Span { after: whole.before, ..whole }, None);
+        let (mut span, mut refused) = (ImageSpan { after: whole.before, ..whole }, None);
         for image in whole.each() {
             match self.add_view(image, &mut gradients) {
                 Ok(view) => views.push(view),
@@ -98,7 +98,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
             observe,
             compensation: compensation(options),
             terms: &terms,
-            near: self.coarse.as_ref().and_then(Coarse::near),
+            near: self.coarse.as_ref().and_then(CoarseState::near),
         };
         let trained = self.feed.views.split(Split::Train);
         let colors = color_step(self.appearance.as_mut(), options, trained, view, image);
@@ -132,11 +132,11 @@ impl<B: TrainDevice> Trainer<'_, B> {
     }
 
     /// The part of the run that an iteration is of.
-    pub(super) fn stage(&self, iteration: u32) -> Stage<'_> {
+    pub(super) fn stage(&self, iteration: u32) -> TrainingStage<'_> {
         let coarse = self.coarse.as_ref().map(|coarse| &coarse.schedule);
         match coarse.filter(|schedule| schedule.contains(iteration)) {
-            Some(schedule) => Stage::Coarse { schedule, extent: self.scale.extent },
-            None => Stage::Photometric,
+            Some(schedule) => TrainingStage::Coarse { schedule, extent: self.scale.extent },
+            None => TrainingStage::Photometric,
         }
     }
 
@@ -148,21 +148,21 @@ impl<B: TrainDevice> Trainer<'_, B> {
     /// What density control learns of an iteration's view.
     fn observes(&self, iteration: u32) -> Option<Statistics> {
         match self.stage(iteration) {
-            Stage::Photometric => self.strategy.observes(iteration),
-            Stage::Coarse { .. } => None,
+            TrainingStage::Photometric => self.strategy.observes(iteration),
+            TrainingStage::Coarse { .. } => None,
         }
     }
 
     /// How parameters move.
-    fn adam_step(&self, span: Span) -> AdamStep {
+    fn adam_step(&self, span: ImageSpan) -> AdamStep {
         let config = self.setup.config;
         match self.stage(span.after) {
-            Stage::Photometric => {
+            TrainingStage::Photometric => {
                 let StepExtras { regularisers, noise } = self.strategy.step_extras(span);
                 let rates = schedule::rates(&config.optimize, self.scale.extent, span.after);
                 AdamStep { regularisers, noise, ..adam_step(&config.optimize, span, 0, rates) }
             }
-            Stage::Coarse { schedule, extent } => schedule.step(config, extent, span),
+            TrainingStage::Coarse { schedule, extent } => schedule.step(config, extent, span),
         }
     }
 
@@ -182,7 +182,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         let config = self.setup.config;
         if config.optimize.random_background {
             let seed = config.run.seed;
-            let stream = Stream::new(seed, u64::from(iteration), Purpose::Background);
+            let stream = RandomStream::new(seed, u64::from(iteration), RandomUse::Background);
             return [0, 1, 2].map(|channel| stream.uniform(channel).to_f32());
         }
         config.scene.background_color().0
@@ -205,7 +205,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         let photometric = self.setup.config.optimize.iterations;
         let iterations =
             if iteration <= photometric { photometric } else { self.setup.config.last_iteration() };
-        let values = Values::of(&mean.terms, Topic::Photograph, &pairs);
+        let values = TermValues::of(&mean.terms, Topic::Photograph, &pairs);
         let total = mean.total();
         let step = Step { iteration, images, iterations, values, total, gaussians, ms };
         self.sink.on(&Event::Step(step))?;

@@ -378,8 +378,12 @@ mod tests {
         for seed in 0..count {
             sums[0] += f64::from(roll(&mut dice));
             let mut other = u32::try_from(
-                splat::math::random::Stream::new(3, seed, splat::math::random::Purpose::RoundStep)
-                    .bits(7)
+                splat::math::random::RandomStream::new(
+                    3,
+                    seed,
+                    splat::math::random::RandomUse::RoundStep,
+                )
+                .bits(7)
                     >> 32,
             )
             .unwrap_or(0);

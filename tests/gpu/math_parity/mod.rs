@@ -441,9 +441,9 @@ fn errors(probe: &Probe, rows: &[Vec<f32>], results: &[Vec<f32>]) -> Vec<f64> {
 
 #[cfg(kernels)]
 mod on_the_device {
-    use splat::backend::cuda::probe::Call;
+    use splat::backend::cuda::probe::ProbeFunction;
     use splat::backend::cuda::{Cuda, CudaOptions};
-    use splat::math::random::{Purpose, Stream};
+    use splat::math::random::{RandomStream, RandomUse};
     use splat::memory::{Bytes, Limit};
 
     use super::{Exact, Probe, errors, inputs, probe, probes, view};
@@ -458,7 +458,7 @@ mod on_the_device {
 
     fn call(device: &mut Cuda, probe: &Probe, rows: &[Vec<f32>]) -> Vec<Vec<f32>> {
         let outputs = (probe.single)(&rows[0]).len();
-        let call = Call { function: probe.number, inputs: rows[0].len(), outputs };
+        let call = ProbeFunction { function: probe.number, inputs: rows[0].len(), outputs };
         let results =
             device.probe(call, &view(), &settings(0, 0).settings(), &rows.concat()).unwrap();
         results.chunks(outputs).map(<[f32]>::to_vec).collect()
@@ -499,14 +499,14 @@ mod on_the_device {
     #[ignore = "needs a CUDA device"]
     fn streams_of_random_numbers_are_the_hosts() {
         let mut device = cuda();
-        let stream = Stream::new(7, 600, Purpose::Split);
+        let stream = RandomStream::new(7, 600, RandomUse::Split);
         let indices: Vec<u64> = (0..5000).chain([u64::from(u32::MAX) * 6, u64::MAX / 3]).collect();
         let inputs: Vec<f32> = indices
             .iter()
             .flat_map(|&index| [parts(stream.key()), parts(index)].concat())
             .collect();
         let mut draw = |function| -> Vec<u64> {
-            let call = Call { function, inputs: 8, outputs: 4 };
+            let call = ProbeFunction { function, inputs: 8, outputs: 4 };
             device
                 .probe(call, &view(), &settings(0, 0).settings(), &inputs)
                 .unwrap()

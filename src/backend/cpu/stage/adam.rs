@@ -14,7 +14,7 @@ use crate::math::adam::Moments;
 use crate::math::field::GEOMETRY;
 use crate::math::linalg::{Vec3, add, scale};
 use crate::math::noise::{jitter, standard_normals};
-use crate::math::random::Stream;
+use crate::math::random::RandomStream;
 use crate::math::{Real, sigmoid, sigmoid_bwd};
 use crate::model::Primitive;
 
@@ -119,7 +119,7 @@ fn add_noise<R: Real, P: Drawable>(
     model: &mut Model<R, P>,
     noise: &Noise,
 ) -> Result<(), DeviceError> {
-    let (stream, rate) = (Stream::of_key(noise.key), R::of(noise.rate));
+    let (stream, rate) = (RandomStream::of_key(noise.key), R::of(noise.rate));
     let (field, places) = (density_field(model, Capability::Noise)?, places::<P>()?);
     let means: Vec<Vec3<R>> = (0..model.len())
         .into_par_iter()

@@ -11,7 +11,7 @@ use crate::backend::{
 use crate::math::blend::ScreenGradient;
 use crate::math::linalg::{Vec3, add, mul, rotation};
 use crate::math::quantile::{between, place};
-use crate::math::random::Stream;
+use crate::math::random::RandomStream;
 use crate::math::{Real, inverse_sigmoid, sigmoid};
 use crate::model::Primitive;
 
@@ -127,7 +127,7 @@ pub(crate) fn edit<R: Real>(
     for &Growing { row, size } in selected {
         match (size, large) {
             (Size::Large, &Grow::SplitRandom { shrink, key }) => {
-                split(model, row, shrink, Stream::of_key(key));
+                split(model, row, shrink, RandomStream::of_key(key));
                 done.split += 1;
             }
             (Size::Small, _) | (Size::Large, Grow::Copy) => {
@@ -247,7 +247,7 @@ fn largest_scale<R: Real>(model: &Model<R>, index: usize) -> R {
 
 /// Two children where the parent's density is: drawn from it, smaller, with fresh moments. The
 /// first takes the parent's place.
-fn split<R: Real>(model: &mut Model<R>, parent: usize, shrink: f64, stream: Stream) {
+fn split<R: Real>(model: &mut Model<R>, parent: usize, shrink: f64, stream: RandomStream) {
     let shape = model.shape(parent);
     let turn = rotation(shape.quat);
     let place = |child: u64| -> Vec3<R> {

@@ -10,14 +10,14 @@ use crate::memory::Bytes;
 
 /// What comes of comparing a frame's inverse depths.
 #[derive(Debug)]
-pub(crate) struct Compared<R> {
+pub(crate) struct ComparedDepths<R> {
     /// Mean absolute error over all pixels, per world unit.
     pub(crate) l1: f64,
     /// Gradient of the inverse depths with the weight, [height, width].
     pub(crate) d_inverse_depths: Vec<R>,
 }
 
-impl<R> Compared<R> {
+impl<R> ComparedDepths<R> {
     pub(crate) fn bytes(&self) -> Bytes {
         Bytes::of::<R>(self.d_inverse_depths.capacity())
     }
@@ -30,7 +30,7 @@ pub(crate) fn compare<R: Real>(
     canvas: &Canvas<R>,
     target: &Image,
     weight: f64,
-) -> Option<Compared<R>> {
+) -> Option<ComparedDepths<R>> {
     let map = target.depth.as_ref()?;
     let pixels = canvas.inverse_depths.len();
     let slope = R::of(weight / pixels as f64);
@@ -53,5 +53,5 @@ pub(crate) fn compare<R: Real>(
         _ => R::ZERO,
     };
     let d_inverse_depths = (0..pixels).into_par_iter().map(|pixel| sign(error(pixel))).collect();
-    Some(Compared { l1: sums.iter().sum::<f64>() / pixels as f64, d_inverse_depths })
+    Some(ComparedDepths { l1: sums.iter().sum::<f64>() / pixels as f64, d_inverse_depths })
 }

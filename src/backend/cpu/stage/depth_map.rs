@@ -19,7 +19,7 @@ pub(crate) struct DepthMap<R> {
 
 /// What a map shows where a point is.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Look<R> {
+pub(crate) struct DepthLookup<R> {
     point_cam: Vec3<R>,
     /// Between which pixels it lies.
     pub(crate) cell: PixelQuad<R>,
@@ -53,17 +53,21 @@ impl<R: Real> DepthMap<R> {
 
     /// Looks where a Gaussian's point is, given by its offset from the centre in the world; nothing
     /// outside the image and behind the camera.
-    pub(crate) fn look(&self, kernel: &DensityKernel<R>, offset: Vec3<R>) -> Option<Look<R>> {
+    pub(crate) fn look(
+        &self,
+        kernel: &DensityKernel<R>,
+        offset: Vec3<R>,
+    ) -> Option<DepthLookup<R>> {
         // The offset by itself: added to the centre it would lose digits.
         let mean_cam = add(mul(&self.view.rotation, kernel.mean_world), self.view.translation);
         let point_cam = add(mean_cam, mul(&self.view.rotation, offset));
         let cell = cell(place_px(&self.view, point_cam)?, self.view.size);
         let (depth, slopes) = between(&cell, cell.pixels().map(|at| self.depths[self.index(at)]));
-        Some(Look { point_cam, cell, height: depth - point_cam[2], slopes })
+        Some(DepthLookup { point_cam, cell, height: depth - point_cam[2], slopes })
     }
 
     /// Gradient of the point that was looked at, in the world.
-    pub(crate) fn look_bwd(&self, look: &Look<R>, d_height: R) -> Vec3<R> {
+    pub(crate) fn look_bwd(&self, look: &DepthLookup<R>, d_height: R) -> Vec3<R> {
         let d_place = look.slopes.map(|slope| slope * d_height);
         let mut d_point_cam = place_px_bwd(&self.view, look.point_cam, d_place);
         d_point_cam[2] -= d_height;

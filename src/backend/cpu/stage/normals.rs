@@ -14,14 +14,14 @@ use crate::memory::Bytes;
 
 /// What comes of comparing a frame's normals with its depths.
 #[derive(Debug)]
-pub(crate) struct Compared<R> {
+pub(crate) struct ComparedNormals<R> {
     /// Mean over all pixels, not weighted.
     pub(crate) mean: f64,
     /// Gradient of depth and of x and y of the normals with the weight, [height, width, 3].
     pub(crate) d_surface: Vec<R>,
 }
 
-impl<R> Compared<R> {
+impl<R> ComparedNormals<R> {
     pub(crate) fn bytes(&self) -> Bytes {
         Bytes::of::<R>(self.d_surface.capacity())
     }
@@ -51,7 +51,7 @@ pub(crate) fn compare<R: Real>(
     view: &Viewpoint<R>,
     weight: f64,
     by_opacity: bool,
-) -> Compared<R> {
+) -> ComparedNormals<R> {
     let maps = SurfaceMapsOf { view, surface: &canvas.surface };
     let width = canvas.size[0];
     let pixels = canvas.surface.len() / 4;
@@ -75,7 +75,7 @@ pub(crate) fn compare<R: Real>(
             [maps.d_depth(at, &of_pixels), x, y]
         })
         .collect();
-    Compared { mean, d_surface }
+    ComparedNormals { mean, d_surface }
 }
 
 impl<R: Real> SurfaceMapsOf<'_, R> {
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
     use crate::backend::Drawing;
     use crate::math::linalg::{Vec3, normalize, scale};
-    use crate::math::random::{Purpose, Stream};
+    use crate::math::random::{RandomStream, RandomUse};
 
     const SIZE: [u32; 2] = [11, 8];
     const PIXELS: usize = 88;
@@ -185,7 +185,7 @@ mod tests {
         canvas
     }
 
-    fn compared(surface: &[f64], by_opacity: bool) -> Compared<f64> {
+    fn compared(surface: &[f64], by_opacity: bool) -> ComparedNormals<f64> {
         compare(&canvas(surface.to_vec()), &view(), 1.7, by_opacity)
     }
 
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn the_normal_of_depths_is_that_of_the_points_they_stand_for() {
-        let (view, draws) = (view(), Stream::new(3, 1, Purpose::Sample));
+        let (view, draws) = (view(), RandomStream::new(3, 1, RandomUse::Sample));
         let surface: Vec<f64> =
             (0..PIXELS as u64).flat_map(|i| [1.0 + draws.uniform(i), 0.0, 0.0, 1.0]).collect();
         let maps = SurfaceMapsOf { view: &view, surface: &surface };
@@ -251,7 +251,7 @@ mod tests {
 
     #[test]
     fn gradients_of_the_maps_agree_with_their_differences() {
-        let draws = Stream::new(3, 0, Purpose::Sample);
+        let draws = RandomStream::new(3, 0, RandomUse::Sample);
         let mut surface: Vec<f64> = (0..PIXELS as u64 * 4)
             .map(|i| draws.uniform(i))
             .enumerate()

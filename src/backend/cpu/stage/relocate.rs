@@ -4,7 +4,7 @@ use super::densify::{append_copies, copy_row, forget_row};
 use crate::backend::cpu::model::{Model, Parameter};
 use crate::backend::{Edited, Into};
 use crate::math::Real;
-use crate::math::random::Stream;
+use crate::math::random::RandomStream;
 use crate::math::relocate::{is_dead, place, share, weight};
 
 /// Gaussians that were drawn, and where their copies go.
@@ -23,7 +23,7 @@ pub(crate) fn select<R: Real>(
     model: &Model<R>,
     opacity_min: f64,
     into: Into,
-    stream: Stream,
+    stream: RandomStream,
 ) -> DrawnSources {
     let rows = 0..model.len();
     match into {
@@ -78,7 +78,7 @@ fn sums(weights: impl Iterator<Item = u64>) -> Vec<u64> {
 }
 
 /// So many rows, each as often as its weight says; nothing where no row has any.
-fn draw(sums: &[u64], stream: Stream, count: usize) -> Option<Vec<usize>> {
+fn draw(sums: &[u64], stream: RandomStream, count: usize) -> Option<Vec<usize>> {
     let total = sums.last().copied().filter(|&total| total > 0)?;
     let drawn = |number| {
         let place = place(stream.bits(number), total);
@@ -107,7 +107,7 @@ fn split_opacity<R: Real>(model: &mut Model<R>, opacity_min: f64, sources: &[usi
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::math::random::Purpose;
+    use crate::math::random::RandomUse;
     use crate::math::relocate::opacity;
     use crate::math::{inverse_sigmoid, sigmoid};
     use crate::model::Gaussians;
@@ -115,10 +115,10 @@ mod tests {
     /// Draws sources by opacities of 0.005 and more, and writes the copies.
     fn copy(model: &mut Model<f32>, into: Into) -> Edited {
         let purpose = match into {
-            Into::Dead => Purpose::Relocate,
-            Into::NewRows(_) => Purpose::Multiply,
+            Into::Dead => RandomUse::Relocate,
+            Into::NewRows(_) => RandomUse::Multiply,
         };
-        let drawn = select(model, 0.005, into, Stream::new(5, 600, purpose));
+        let drawn = select(model, 0.005, into, RandomStream::new(5, 600, purpose));
         edit(model, &drawn)
     }
 

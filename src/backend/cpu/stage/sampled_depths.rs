@@ -2,7 +2,7 @@
 
 use super::depth_map::DepthMap;
 use super::neighbours::NearestLists;
-use super::normals::Compared;
+use super::normals::ComparedNormals;
 use super::sampler::Sampler;
 use crate::abi::terms::Terms;
 use crate::backend::DeviceError;
@@ -60,7 +60,7 @@ pub(crate) struct MapGradients<R> {
 
 /// Those of what a frame was compared by.
 pub(crate) fn gradients<R: Real>(
-    normals: Option<Compared<R>>,
+    normals: Option<ComparedNormals<R>>,
     sampled: Option<&Sampled<R>>,
 ) -> MapGradients<R> {
     let mut surface = normals.map_or(Vec::new(), |compared| compared.d_surface);

@@ -23,7 +23,7 @@ use crate::math::field::{
 use crate::math::linalg::{Vec3, add, dot, scale, sub};
 use crate::math::lookup::PixelQuad;
 use crate::math::noise::standard_normals;
-use crate::math::random::{Purpose, Stream};
+use crate::math::random::{RandomStream, RandomUse};
 
 /// Samples whose gradients are held at a time.
 const BLOCK: usize = 4096;
@@ -32,7 +32,7 @@ const BLOCK: usize = 4096;
 const SORTED_AT_ONCE: usize = 256;
 
 /// Gradients of one Gaussian's geometry, as [`DensityKernelGradient::row`] orders them.
-pub(crate) type Row<R> = [R; GEOMETRY];
+pub(crate) type GeometryRow<R> = [R; GEOMETRY];
 
 /// The terms of density, normal and distance.
 type SampleTerms<R> = [R; 3];
@@ -57,8 +57,8 @@ pub(crate) struct Sampler<'a, R, P> {
     distance_unit: R,
     samples: usize,
     /// Which Gaussians samples are taken of, and where in them.
-    rows: Stream,
-    places: Stream,
+    rows: RandomStream,
+    places: RandomStream,
     /// What a sample's terms are worth; 0 of those that are off.
     d_density_error: R,
     d_normal_error: R,
@@ -92,7 +92,7 @@ impl<'a, R: Real, P: Drawable> Sampler<'a, R, P> {
             visible.retain(|&row| map.has_near(&kernels[row]));
         }
         let SampleRule { count, seed, iteration } = terms.samples;
-        let stream = |purpose| Stream::new(seed, u64::from(iteration), purpose);
+        let stream = |purpose| RandomStream::new(seed, u64::from(iteration), purpose);
         let share = |value| R::of(terms.weight(value) / f64::from(count));
         Ok(Self {
             field,
@@ -102,8 +102,8 @@ impl<'a, R: Real, P: Drawable> Sampler<'a, R, P> {
             map,
             distance_unit: R::of(terms.sdf_unit().unwrap_or(1.0)),
             samples: count as usize,
-            rows: stream(Purpose::SurfaceSample),
-            places: stream(Purpose::SurfaceNormal),
+            rows: stream(RandomUse::SurfaceSample),
+            places: stream(RandomUse::SurfaceNormal),
             d_density_error: share(VALUE_DENSITY),
             d_normal_error: share(VALUE_NORMAL),
             d_distance_error: share(VALUE_SDF),
@@ -111,7 +111,7 @@ impl<'a, R: Real, P: Drawable> Sampler<'a, R, P> {
     }
 
     /// Adds the gradients of all samples to the Gaussians' rows; gives the means of the terms.
-    pub(crate) fn run(&self, rows: &mut [Row<R>]) -> SampleTerms<f64> {
+    pub(crate) fn run(&self, rows: &mut [GeometryRow<R>]) -> SampleTerms<f64> {
         if self.sampled.is_empty() {
             return SampleTerms::default();
         }
@@ -136,7 +136,12 @@ impl<'a, R: Real, P: Drawable> Sampler<'a, R, P> {
 
     /// Adds what a block of samples says. Each thread has Gaussians of its own, which hear the samples
     /// in their order.
-    fn scatter(&self, taken: &[TakenSample<R>], block: &[Row<R>], rows: &mut [Row<R>]) {
+    fn scatter(
+        &self,
+        taken: &[TakenSample<R>],
+        block: &[GeometryRow<R>],
+        rows: &mut [GeometryRow<R>],
+    ) {
         let share = rows.len().div_ceil(rayon::current_num_threads());
         let width = 1 + self.near.width();
         // For each thread which of the block's rows are of its Gaussians, and of which.
@@ -171,7 +176,7 @@ impl<'a, R: Real, P: Drawable> Sampler<'a, R, P> {
         &'s self,
         index: u64,
         near: &mut Vec<Neighbour<'s, R>>,
-        rows: &mut [Row<R>],
+        rows: &mut [GeometryRow<R>],
     ) -> TakenSample<R> {
         let (own_row, along) = self.place(index, near);
         let own = &self.kernels[own_row];

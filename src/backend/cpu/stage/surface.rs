@@ -5,7 +5,7 @@ use rayon::prelude::*;
 
 use super::gradients::Gradients;
 use super::neighbours::NearestLists;
-use super::sampler::{Row, Sampler};
+use super::sampler::{GeometryRow, Sampler};
 use crate::abi::terms::{
     At, Inputs, Means, Terms, VALUE_DENSITY, VALUE_ENTROPY, VALUE_NORMAL, VALUE_SDF,
 };
@@ -62,7 +62,7 @@ fn regularise_opacities<R: Real>(
     field: &dyn DensityField<R>,
     visible: &[usize],
     weight: f64,
-    rows: &mut [Row<R>],
+    rows: &mut [GeometryRow<R>],
 ) -> f64 {
     let count = visible.len() as f64;
     let d_entropy = R::of(weight / count);

@@ -18,7 +18,7 @@ const NEEDED: i32 = 13_000;
 ///
 /// Its context stays until the process ends: the runtime inside of CUB keeps its code there and
 /// does not notice when a context is made anew.
-pub struct Device {
+pub struct CudaDevice {
     id: sys::CUdevice,
     name: String,
     /// As NVIDIA's tools write it: `GPU-xxxxxxxx-...`.
@@ -40,7 +40,7 @@ pub struct Device {
 /// Less and more than any context with this program's code takes.
 const CONTEXTS: RangeInclusive<Bytes> = Bytes(64 << 20)..=Bytes(1 << 30);
 
-impl Device {
+impl CudaDevice {
     /// Takes the first GPU that the driver shows (`CUDA_VISIBLE_DEVICES` decides which that is)
     /// and makes its context current in this thread.
     pub fn open() -> Result<Rc<Self>, DeviceError> {

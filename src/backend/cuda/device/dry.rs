@@ -14,7 +14,7 @@ pub(crate) type Answer = Rc<dyn Fn(&'static str, &mut [u8])>;
 
 /// What was put on a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Work {
+pub(crate) struct QueuedWork {
     /// Kernels.
     pub(crate) launches: usize,
     /// Copies and fills.
@@ -25,7 +25,7 @@ pub(crate) struct Work {
 #[derive(Clone)]
 pub(crate) struct DryQueue {
     answer: Answer,
-    work: Rc<Cell<Work>>,
+    work: Rc<Cell<QueuedWork>>,
 }
 
 impl DryQueue {
@@ -34,13 +34,13 @@ impl DryQueue {
     }
 
     /// What was put on it and on its clones so far.
-    pub(crate) fn work(&self) -> Work {
+    pub(crate) fn work(&self) -> QueuedWork {
         self.work.get()
     }
 
     fn transfer(&self) -> Result<(), DeviceError> {
         let work = self.work.get();
-        self.work.set(Work { transfers: work.transfers + 1, ..work });
+        self.work.set(QueuedWork { transfers: work.transfers + 1, ..work });
         Ok(())
     }
 }
@@ -49,7 +49,7 @@ impl Queue for DryQueue {
     unsafe fn launch(&self, launch: &Launch, arguments: *mut c_void) -> Result<(), DeviceError> {
         assert!(launch.grid > 0 && launch.block > 0 && !arguments.is_null());
         let work = self.work.get();
-        self.work.set(Work { launches: work.launches + 1, ..work });
+        self.work.set(QueuedWork { launches: work.launches + 1, ..work });
         Ok(())
     }
 

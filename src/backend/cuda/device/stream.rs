@@ -84,7 +84,7 @@ impl Stream {
     }
 
     /// Later work on the stream waits for the event.
-    pub fn wait(&self, event: &Event) -> Result<(), DeviceError> {
+    pub fn wait(&self, event: &CudaEvent) -> Result<(), DeviceError> {
         let (Some(stream), Some(event)) = (self.raw(), event.raw) else { return Ok(()) };
         let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
         // SAFETY: stream and event live as long as their owners.
@@ -93,10 +93,10 @@ impl Stream {
     }
 
     /// An event for places in it, which only tells whether it was reached.
-    pub fn event(&self) -> Result<Event, DeviceError> {
+    pub fn event(&self) -> Result<CudaEvent, DeviceError> {
         match self.raw() {
-            Some(_) => Event::with(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING),
-            None => Ok(Event { raw: None }),
+            Some(_) => CudaEvent::with(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING),
+            None => Ok(CudaEvent { raw: None }),
         }
     }
 
@@ -193,12 +193,12 @@ impl Drop for DriverQueue {
 }
 
 /// A place in a stream.
-pub struct Event {
+pub struct CudaEvent {
     /// Nothing on a stream that does no work: it is reached at once.
     raw: Option<sys::CUevent>,
 }
 
-impl Event {
+impl CudaEvent {
     /// One that knows the time, too. A device must be open.
     pub fn timed() -> Result<Self, DeviceError> {
         Self::with(sys::CUevent_flags::CU_EVENT_DEFAULT)
@@ -243,7 +243,7 @@ impl Event {
     }
 }
 
-impl Drop for Event {
+impl Drop for CudaEvent {
     fn drop(&mut self) {
         let Some(event) = self.raw else { return };
         // SAFETY: nobody else destroys it.

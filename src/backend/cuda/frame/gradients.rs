@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 
 use super::view::{Frame, Scores};
 use crate::abi::terms::{At, Terms};
-use crate::abi::{Camera, MAX_VIEWS};
+use crate::abi::{MAX_VIEWS, ViewCamera};
 use crate::backend::cuda::memory::heap::Block;
 use crate::backend::cuda::model::tables::Model;
 use crate::backend::cuda::primitive::{CudaPrimitive, no_batches};
@@ -41,7 +41,7 @@ impl<P> Default for Gradients<P> {
 /// The screen-space gradients of one view.
 struct ViewGradients {
     splats: Splats,
-    camera: Camera,
+    camera: ViewCamera,
     settings: Drawing,
     /// Its depths, where samples were compared with them.
     depth_map: Option<DepthMap>,

@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use crate::abi::Camera;
+use crate::abi::ViewCamera;
 use crate::abi::terms::Terms;
 use crate::backend::cuda::memory::heap::{Block, Buffer};
 use crate::backend::cuda::photos::Target;
@@ -15,9 +15,9 @@ use crate::backend::cuda::stage::project::Splats;
 use crate::backend::cuda::stage::sampled_depths::DepthMap;
 use crate::backend::frame_state::{Drawn, FrameState};
 use crate::backend::{DeviceError, Drawing, Held, Measured, Rendered};
-use crate::layout::{Library, Use, Wants};
+use crate::layout::{Library, Use, ViewRequest};
 use crate::memory::Bytes;
-use crate::memory::plan::{Coarse, ViewSize, view_scratch};
+use crate::memory::plan::{PlannedCoarse, ViewSize, view_scratch};
 use crate::model::Gaussians;
 
 /// A drawn view and what the backward pass needs of it.
@@ -33,7 +33,7 @@ pub struct Frame<S: FrameState = Drawn, P = Gaussians> {
     pub(in crate::backend::cuda) canvas: Canvas,
     pub(in crate::backend::cuda) lists: Lists,
     pub(in crate::backend::cuda) splats: Splats,
-    pub(in crate::backend::cuda) camera: Camera,
+    pub(in crate::backend::cuda) camera: ViewCamera,
     pub(super) settings: Drawing,
     pub(super) primitive: PhantomData<P>,
 }
@@ -148,7 +148,7 @@ impl<S: FrameState, P> Frame<S, P> {
     pub(in crate::backend::cuda) fn scratch_in_coarse(
         &self,
         library: &Library,
-        coarse: &Coarse,
+        coarse: &PlannedCoarse,
         gaussians: usize,
         in_bands: bool,
     ) -> Bytes {
@@ -164,8 +164,8 @@ impl<S: FrameState, P> Frame<S, P> {
     }
 
     /// What it is drawn for, with a backward pass where there is none.
-    fn training_wants(&self) -> Wants {
-        Wants { drawn_for: Use::Backward, ..blend::wants(&self.settings) }
+    fn training_wants(&self) -> ViewRequest {
+        ViewRequest { drawn_for: Use::Backward, ..blend::wants(&self.settings) }
     }
 
     /// Bytes of the gradients of the image and of what is drawn beside it.

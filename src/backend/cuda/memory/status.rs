@@ -57,7 +57,7 @@ type ReportBuffers = Rc<RefCell<Vec<ReportBuffer>>>;
 type ReportBuffer = Pinned<u64>;
 
 /// A report on its way to the host.
-pub(crate) struct Report {
+pub(crate) struct StatusReport {
     /// Taken out when it goes back to the others.
     place: Option<ReportBuffer>,
     places: ReportBuffers,
@@ -131,7 +131,11 @@ impl Status {
     }
 
     /// Sends sums and fault as they will be when the stream has come so far.
-    pub(crate) fn report(&mut self, heap: &Heap, stream: &Stream) -> Result<Report, DeviceError> {
+    pub(crate) fn report(
+        &mut self,
+        heap: &Heap,
+        stream: &Stream,
+    ) -> Result<StatusReport, DeviceError> {
         let free = self.places.borrow_mut().pop();
         let mut place = match free {
             Some(place) => place,
@@ -139,11 +143,11 @@ impl Status {
         };
         self.words.download_pinned(stream, REPORT, &mut place)?;
         let places = Rc::clone(&self.places);
-        Ok(Report { place: Some(place), places, schema: self.schema })
+        Ok(StatusReport { place: Some(place), places, schema: self.schema })
     }
 }
 
-impl Report {
+impl StatusReport {
     /// Whether it is there.
     pub(crate) fn is_ready(&self) -> bool {
         // An error comes to light when the report is read.
@@ -162,7 +166,7 @@ impl Report {
     }
 }
 
-impl Drop for Report {
+impl Drop for StatusReport {
     fn drop(&mut self) {
         self.places.borrow_mut().extend(self.place.take());
     }

@@ -8,7 +8,7 @@ use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::memory::heap::Buffer;
 use crate::backend::cuda::session::Session;
 use crate::layout::TABLE_PARTS;
-use crate::math::random::{Purpose, Stream as Random};
+use crate::math::random::{RandomStream, RandomUse};
 use crate::memory::plan::Storage;
 use crate::model::Primitive;
 
@@ -36,7 +36,7 @@ pub(crate) fn catch_up<P: Primitive>(
         sh_first,
         sh_second,
         sh_steps: model.sh_steps.write(),
-        key: Random::new(session.seed, steps, Purpose::RoundCatchUp).key(),
+        key: RandomStream::new(session.seed, steps, RandomUse::RoundCatchUp).key(),
     };
     let kernel = match storage {
         Storage::Full => &session.kernels.catch_up_all,

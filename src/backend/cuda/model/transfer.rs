@@ -12,7 +12,7 @@ use crate::backend::cuda::primitive::CudaPrimitive;
 use crate::backend::cuda::session::Session;
 use crate::backend::{DeviceError, Snapshot, check_rows};
 use crate::layout::{
-    PackSizes, ROWS_TO_PACK, RowForm, STAGING, STAGING_WORDS, Sample, Source as _, TABLE_PARTS,
+    PackSizes, ROWS_TO_PACK, RowForm, STAGING, STAGING_WORDS, SampleSlots, Source as _, TABLE_PARTS,
 };
 use crate::model::Primitive;
 
@@ -113,10 +113,10 @@ pub(crate) fn sample<P: Primitive>(
     let mut host = P::zeros(model.sh_degree(), 0);
     let widths = widths(&host);
     let width: usize = widths.iter().sum();
-    let at_once = host_len(Sample::<Heap>::at_once(width as u64));
+    let at_once = host_len(SampleSlots::<Heap>::at_once(width as u64));
     let most = at_once.min(rows.len());
-    let Sample { rows: mut numbers, mut values } =
-        Sample::reserve(&session.heap, rows.len() as u64, width as u64)?;
+    let SampleSlots { rows: mut numbers, mut values } =
+        SampleSlots::reserve(&session.heap, rows.len() as u64, width as u64)?;
     let mut staged = vec![0.0; most * width];
     for rows in rows.chunks(at_once) {
         let known: Result<Vec<u32>, _> = rows.iter().map(|&row| model.known_row(row)).collect();

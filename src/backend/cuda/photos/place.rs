@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use crate::abi::In;
 use crate::backend::DeviceError;
-use crate::backend::cuda::device::stream::{Event, Stream};
+use crate::backend::cuda::device::stream::{CudaEvent, Stream};
 use crate::dataset::Image;
 
 /// Where a photograph lies.
@@ -17,9 +17,9 @@ pub(super) struct PhotoPlace {
     depth_fit: Option<[f32; 2]>,
     size: [u32; 2],
     /// The photograph is there.
-    pub(super) uploaded: Event,
+    pub(super) uploaded: CudaEvent,
     /// The last computation that reads it is done.
-    pub(super) used: Event,
+    pub(super) used: CudaEvent,
 }
 
 /// How a photograph lies in memory: colours, the mask, and the map of inverse depths.

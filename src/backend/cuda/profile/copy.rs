@@ -1,6 +1,6 @@
 //! How fast the GPU copies its own memory.
 
-use crate::backend::cuda::device::stream::Event;
+use crate::backend::cuda::device::stream::CudaEvent;
 use crate::backend::cuda::memory::heap::{Block, Buffer};
 use crate::backend::cuda::session::Session;
 use crate::backend::{CopySpeed, DeviceError};
@@ -37,7 +37,7 @@ fn room(session: &Session, bytes: usize) -> Result<[Block<u8>; 2], DeviceError> 
 
 fn time(session: &Session, from: &Block<u8>, mut to: Block<u8>) -> Result<CopySpeed, DeviceError> {
     let stream = &session.stream;
-    let [start, end] = [Event::timed()?, Event::timed()?];
+    let [start, end] = [CudaEvent::timed()?, CudaEvent::timed()?];
     for _ in 0..WARM_UP {
         to.copy_from(stream, 0, from, 0..from.len())?;
     }

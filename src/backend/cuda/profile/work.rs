@@ -71,7 +71,7 @@ fn fetch<B: Buffer>(
 }
 
 #[derive(Debug, Default, PartialEq)]
-struct Seen {
+struct SeenRows {
     lane_blocks: u64,
     rows_fetched: u64,
     rows_late: u64,
@@ -79,8 +79,8 @@ struct Seen {
 
 /// Of the splat of each Gaussian, the steps that each lane block's colours have taken, and those that
 /// the model has.
-fn seen(splat_from_gaussian: &[u32], sh_steps: &[u32], steps: u32) -> Seen {
-    let mut seen = Seen::default();
+fn seen(splat_from_gaussian: &[u32], sh_steps: &[u32], steps: u32) -> SeenRows {
+    let mut seen = SeenRows::default();
     for (block, &taken) in splat_from_gaussian.chunks(LANES).zip(sh_steps) {
         let is_seen = |rows: &&[u32]| rows.iter().any(|&splat| splat != UNSEEN);
         let rows = (block.chunks(SECTOR_ROWS).filter(is_seen).count() * SECTOR_ROWS) as u64;
@@ -154,12 +154,12 @@ mod tests {
     #[test]
     fn rows_come_in_sectors_and_move_in_lane_blocks() {
         let mut splat_from_gaussian = [UNSEEN; 100];
-        assert_eq!(seen(&splat_from_gaussian, &[3, 4, 4, 4], 4), Seen::default());
+        assert_eq!(seen(&splat_from_gaussian, &[3, 4, 4, 4], 4), SeenRows::default());
         // Two sectors of a block that is behind, one of a block that is not, one of the last.
         for row in [0, 7, 31, 64, 99] {
             splat_from_gaussian[row] = 5;
         }
-        let expected = Seen { lane_blocks: 3, rows_fetched: 32, rows_late: 16 };
+        let expected = SeenRows { lane_blocks: 3, rows_fetched: 32, rows_late: 16 };
         assert_eq!(seen(&splat_from_gaussian, &[3, 3, 4, 4], 4), expected);
     }
 

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use super::project::{Splats, filters_screen};
-use crate::abi::{AdamArgs, Camera, In, MAX_VIEWS, ViewArgs};
+use crate::abi::{AdamArgs, In, MAX_VIEWS, ViewArgs, ViewCamera};
 use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer};
@@ -13,13 +13,13 @@ use crate::backend::cuda::primitive::{CudaPrimitive, RATES, no_batches, require}
 use crate::backend::cuda::session::Session;
 use crate::backend::{AdamStep, Capability, DeviceError, Regularisers};
 use crate::math::adam::Moments;
-use crate::math::random::{Purpose, Stream as Random};
+use crate::math::random::{RandomStream, RandomUse};
 
 /// What a step takes of a view that the backward pass went through.
 #[derive(Clone, Copy)]
 pub(crate) struct StepView<'a> {
     pub(crate) splats: &'a Splats,
-    pub(crate) camera: &'a Camera,
+    pub(crate) camera: &'a ViewCamera,
     /// Degree of the harmonics that it was drawn with.
     pub(crate) sh_degree: u32,
     /// Whether its inverse depths were drawn.
@@ -86,7 +86,7 @@ pub(crate) fn step<P: CudaPrimitive>(
         std::array::from_fn(|_| columns.next().map_or(0.0, |column| step.rates.of(column.rate)));
     let begun = session.timers.begin(Stage::Step, &session.stream)?;
     let (gaussians, sh_width) = (model.len(), model.sh_width());
-    let key = Random::new(session.seed, u64::from(step.number), Purpose::RoundStep).key();
+    let key = RandomStream::new(session.seed, u64::from(step.number), RandomUse::RoundStep).key();
     let is_extended = model.optional().filter_3d
         || views.iter().any(StepView::is_extended)
         || has_regularisers

@@ -2,8 +2,8 @@
 //! its steps; and the fit of a render's colours to a photograph.
 
 use crate::abi::{
-    COLOR_SHARES, Camera, CoastArgs, ColorBwdArgs, CompensateArgs, FIT_SUMS, FitArgs, GRID_SHARES,
-    GRID_X, GRID_Y, GatherArgs, In, MoveArgs, Out,
+    COLOR_SHARES, CoastArgs, ColorBwdArgs, CompensateArgs, FIT_SUMS, FitArgs, GRID_SHARES, GRID_X,
+    GRID_Y, GatherArgs, In, MoveArgs, Out, ViewCamera,
 };
 use crate::backend::appearance_tables::{LazyTableStep, Stride};
 use crate::backend::cuda::device::error::count_u32;
@@ -102,8 +102,8 @@ impl ColorScratch {
         sizes: &ViewSizes,
         colors: ColorUse,
     ) -> Result<Self, DeviceError> {
-        let layout::ColorScratch { image, sums, map } =
-            layout::ColorScratch::reserve(heap, sizes.pixels, colors)?;
+        let layout::ColorSlots { image, sums, map } =
+            layout::ColorSlots::reserve(heap, sizes.pixels, colors)?;
         Ok(Self { image, is_there: false, sums, map })
     }
 
@@ -121,7 +121,7 @@ impl ColorScratch {
 pub(crate) struct ViewColors<'a> {
     /// [h, w, 3]
     pub(crate) drawn: &'a Block<f32>,
-    pub(crate) camera: &'a Camera,
+    pub(crate) camera: &'a ViewCamera,
     pub(crate) compared: &'a mut ColorScratch,
 }
 

@@ -10,11 +10,11 @@ use super::bin::{self, Bins, Sorted};
 use super::blend::{self, Canvas, Pixels};
 use super::extent::{Extent, INSTANCES_MAX};
 use super::project::{DrawnView, Splats};
-use crate::abi::Camera;
+use crate::abi::ViewCamera;
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::session::{BandPolicy, Session};
 use crate::backend::{DeviceError, Drawing};
-use crate::layout::{INSTANCES, ListSizes, Slot, Wants, need_of_list};
+use crate::layout::{INSTANCES, ListSizes, Slot, ViewRequest, need_of_list};
 use crate::memory::Bytes;
 
 /// Blocks that are taken at once for a band, at most. Without virtual memory each may be rounded up
@@ -117,7 +117,7 @@ fn ask_for(
     session: &Session,
     extent: &Extent,
     counted: Option<usize>,
-    wants: &Wants,
+    wants: &ViewRequest,
 ) -> Result<(), DeviceError> {
     let need = need(session, extent, counted, wants);
     // What is needed is bounded from above, and over the budget, where others have taken what this
@@ -129,7 +129,7 @@ fn ask_for(
 }
 
 /// Bytes of the arena that it takes to list and draw. `counted` splats are counted anew.
-fn need(session: &Session, extent: &Extent, counted: Option<usize>, wants: &Wants) -> u64 {
+fn need(session: &Session, extent: &Extent, counted: Option<usize>, wants: &ViewRequest) -> u64 {
     need_of_list(session.heap.cub_scratch(), &extent.sizes(counted), wants)
 }
 
@@ -191,8 +191,8 @@ impl Bands {
         &self,
         session: &Session,
         visible: usize,
-        wants: &Wants,
-        camera: &Camera,
+        wants: &ViewRequest,
+        camera: &ViewCamera,
         mut visit: impl FnMut(Extent) -> Result<(), DeviceError>,
     ) -> Result<u32, DeviceError> {
         let mut rows_most = rows_most(session.bands, camera.tiles[1]);
@@ -269,7 +269,7 @@ mod tests {
     use super::*;
     use crate::backend::cuda::memory::heap::Heap;
     use crate::backend::cuda::memory::heap::tests::heap_of;
-    use crate::layout::{BackwardState, Counts, Keys, LIBRARY_SCRATCH, List, Use};
+    use crate::layout::{BackwardSlots, CountSlots, Keys, LIBRARY_SCRATCH, List, Use};
 
     /// All bands of these rows with their instances.
     fn bands(rows: &[u64], rows_most: u32, instances_most: u32) -> Vec<(Range<u32>, u64)> {
@@ -350,10 +350,10 @@ mod tests {
 
     /// Takes what drawing takes, the library's scratch included, in the same order. The result lies in
     /// the spare half of the list.
-    fn take(heap: &Heap, sizes: &ListSizes, wants: &Wants) -> Result<(), DeviceError> {
+    fn take(heap: &Heap, sizes: &ListSizes, wants: &ViewRequest) -> Result<(), DeviceError> {
         let List { ranges, splat_from_instance, spare } = List::reserve(heap, sizes)?;
         let library = |bytes: u64| heap.take(&LIBRARY_SCRATCH, &bytes.max(1)).map(drop);
-        let counts = sizes.counted.map(|_| Counts::reserve(heap, sizes)).transpose()?;
+        let counts = sizes.counted.map(|_| CountSlots::reserve(heap, sizes)).transpose()?;
         if let Some(counted @ 1..) = sizes.counted {
             library(heap.cub_scratch().sum32.bytes(counted))?;
         }
@@ -366,7 +366,7 @@ mod tests {
             library(sort.bytes(sizes.instances, sizes.key_bits()))?;
         }
         drop((counts, keys, splat_from_instance));
-        let kept = BackwardState::reserve(heap, sizes, wants)?;
+        let kept = BackwardSlots::reserve(heap, sizes, wants)?;
         drop((ranges, spare, kept));
         Ok(())
     }
@@ -384,7 +384,7 @@ mod tests {
         ) {
             let rows = crate::math::Real::floor_i32(rows * f64::from(tiles[1])).unsigned_abs() + 1;
             let sizes = ListSizes { tiles, rows, instances, counted };
-            let wants = Wants { drawn_for, inverse_depths, maps, colors: None };
+            let wants = ViewRequest { drawn_for, inverse_depths, maps, colors: None };
             let heap = heap_of(Bytes(0));
             let (need, granule) = (need_of_list(heap.cub_scratch(), &sizes, &wants), heap.granule().0);
             let least = need.div_ceil(granule) * granule;

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::extent::Extent;
 use super::project::{Order, Splats};
-use crate::abi::{Camera, CountRowsArgs, In, InstancesArgs, Out, RangesArgs, TileRange};
+use crate::abi::{CountRowsArgs, In, InstancesArgs, Out, RangesArgs, TileRange, ViewCamera};
 use crate::backend::DeviceError;
 use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::device::launch::Kernel;
@@ -12,7 +12,7 @@ use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer, Heap};
 use crate::backend::cuda::memory::sort::{SortKey, SortPairs, exclusive_sum_ordered, sort_pairs};
 use crate::backend::cuda::session::Session;
-use crate::layout::{self, Counts, Keys, List, ListSizes, ROW_INSTANCES};
+use crate::layout::{self, CountSlots, Keys, List, ListSizes, ROW_INSTANCES};
 use crate::memory::Bytes;
 
 /// Splats listed by tile.
@@ -55,7 +55,7 @@ struct InstanceCounts<'a> {
 }
 
 /// What bands are listed from.
-pub(crate) type Sorted = layout::Order<Heap>;
+pub(crate) type Sorted = layout::OrderSlots<Heap>;
 
 /// Copies it from splats that are in order, of whose two buffers of indices one is.
 pub(crate) fn keep_order(
@@ -101,7 +101,7 @@ pub(crate) fn list_whole(
     session: &Session,
     splats: &mut Splats,
     front_to_back: usize,
-    camera: &Camera,
+    camera: &ViewCamera,
     extent: Extent,
 ) -> Result<Bins, DeviceError> {
     let room = BinRoom::reserve(&session.heap, extent)?;
@@ -127,7 +127,7 @@ pub(crate) fn list_band(
     session: &Session,
     splats: &Splats,
     sorted: &Sorted,
-    camera: &Camera,
+    camera: &ViewCamera,
     extent: Extent,
 ) -> Result<Bins, DeviceError> {
     let visible = splats.visible;
@@ -136,7 +136,7 @@ pub(crate) fn list_band(
     let begun = session.timers.begin(Stage::Bin, &session.stream)?;
     let rows = room.bins.extent.rows.clone();
     let sizes = room.bins.extent.sizes(Some(visible));
-    let Counts { mut counts, mut firsts } = Counts::reserve(&session.heap, &sizes)?;
+    let CountSlots { mut counts, mut firsts } = CountSlots::reserve(&session.heap, &sizes)?;
     let of_splats = InstanceCounts { of_splats: counts.write(), of_rows: Out::NULL };
     count(session, splats, sorted, camera, rows.clone(), of_splats)?;
     let (heap, stream, indices) = (&session.heap, &session.stream, &sorted.splat_indices);
@@ -164,7 +164,7 @@ pub(crate) fn rows(
     session: &Session,
     splats: &Splats,
     sorted: &Sorted,
-    camera: &Camera,
+    camera: &ViewCamera,
 ) -> Result<Vec<u64>, DeviceError> {
     let begun = session.timers.begin(Stage::Bin, &session.stream)?;
     let len = camera.tiles[1];
@@ -183,7 +183,7 @@ fn count(
     session: &Session,
     splats: &Splats,
     sorted: &Sorted,
-    camera: &Camera,
+    camera: &ViewCamera,
     band: Range<u32>,
     counts: InstanceCounts<'_>,
 ) -> Result<(), DeviceError> {
@@ -202,7 +202,7 @@ fn count(
 }
 
 /// Arguments that list no splats.
-fn empty_args(camera: &Camera) -> InstancesArgs<'static> {
+fn empty_args(camera: &ViewCamera) -> InstancesArgs<'static> {
     InstancesArgs {
         splats: In::NULL,
         tiles: In::NULL,

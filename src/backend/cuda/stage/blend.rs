@@ -2,12 +2,12 @@
 
 use super::bin::Bins;
 use super::project::{DrawnView, Features, Splats};
-use crate::abi::{BlendArgs, Camera, In, Out};
+use crate::abi::{BlendArgs, In, Out, ViewCamera};
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer, Heap, host_len};
 use crate::backend::cuda::session::Session;
 use crate::backend::{ColorRoom, Compensation, DeviceError, Drawing, Statistics};
-use crate::layout::{self, ColorUse, Taken, Use, ViewSizes, Wants};
+use crate::layout::{self, ColorUse, Taken, Use, ViewRequest, ViewSizes};
 use crate::memory::Bytes;
 
 /// A drawn image with what the backward pass starts from.
@@ -29,10 +29,10 @@ impl Canvas {
     pub(crate) fn reserve(
         heap: &Heap,
         sizes: &ViewSizes,
-        wants: &Wants,
+        wants: &ViewRequest,
     ) -> Result<Self, DeviceError> {
-        let layout::Canvas { image, blended, inverse_depths, maps } =
-            layout::Canvas::reserve(heap, sizes, wants)?;
+        let layout::CanvasSlots { image, blended, inverse_depths, maps } =
+            layout::CanvasSlots::reserve(heap, sizes, wants)?;
         Ok(Self { image, blended, inverse_depths, surface: maps, kept: None })
     }
 
@@ -45,7 +45,7 @@ impl Canvas {
 }
 
 /// What the forward pass keeps for the backward pass.
-pub(crate) type BackwardState = layout::BackwardState<Heap>;
+pub(crate) type BackwardState = layout::BackwardSlots<Heap>;
 
 /// Hands it to a kernel that fills or reads it.
 fn lend<'a>(kept: &'a mut BackwardState, args: &mut BlendArgs<'a>) {
@@ -59,13 +59,13 @@ fn lend<'a>(kept: &'a mut BackwardState, args: &mut BlendArgs<'a>) {
 }
 
 /// What is drawn of a view.
-pub(crate) fn wants(settings: &Drawing) -> Wants {
+pub(crate) fn wants(settings: &Drawing) -> ViewRequest {
     let of_colors = |room| match room {
         ColorRoom::Corrected => ColorUse::Fit,
         ColorRoom::Learned(Compensation::Exposure) => ColorUse::Exposure,
         ColorRoom::Learned(Compensation::BilateralGrid) => ColorUse::Grid,
     };
-    Wants {
+    ViewRequest {
         drawn_for: match settings {
             Drawing { trains: true, .. } => Use::Backward,
             Drawing { counts: true, .. } => Use::Counts,
@@ -131,7 +131,7 @@ fn lists<'a>(
     records: In<'a, f32>,
     features: Option<&'a Block<f32>>,
     bins: &'a Bins,
-    camera: &Camera,
+    camera: &ViewCamera,
 ) -> BlendArgs<'a> {
     BlendArgs {
         splats: records,

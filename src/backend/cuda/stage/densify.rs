@@ -23,7 +23,7 @@ use crate::backend::cuda::session::Session;
 use crate::backend::{
     Candidates, DeviceError, Edited, GradientRule, Grow, Keep, ScoreRule, Statistics,
 };
-use crate::layout::{Choice, DENSITY_COUNTS, MOVED_WORDS, RoundSizes, Selection};
+use crate::layout::{Choice, DENSITY_COUNTS, MOVED_WORDS, RoundSizes, SelectionSlots};
 use crate::math::{Real, inverse_sigmoid, sigmoid};
 use crate::model::Primitive;
 
@@ -248,8 +248,8 @@ impl DensifyWork {
     ) -> Result<Self, DeviceError> {
         let sizes =
             RoundSizes { model: model.size(), births: births as u64, wanted: wanted as u64 };
-        let Selection { mut counts, flags, ranks, rows } =
-            Selection::reserve(&session.heap, &sizes)?;
+        let SelectionSlots { mut counts, flags, ranks, rows } =
+            SelectionSlots::reserve(&session.heap, &sizes)?;
         counts.zero(&session.stream)?;
         let small_log_scale = thresholds.small_log_scale;
         Ok(Self { sizes, births, small_log_scale, counts, flags, ranks, rows })

@@ -1,7 +1,7 @@
 //! The loss of inverse depths: L1 against the photograph's map, and its gradient.
 
 use crate::abi::terms::VALUE_DEPTH_L1;
-use crate::abi::{Camera, DepthLossArgs};
+use crate::abi::{DepthLossArgs, ViewCamera};
 use crate::backend::DeviceError;
 use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::device::timers::Stage;
@@ -14,7 +14,7 @@ use crate::backend::cuda::session::Session;
 pub(crate) fn compare(
     session: &mut Session,
     inverse_depths: &Block<f32>,
-    camera: &Camera,
+    camera: &ViewCamera,
     target: &Target,
     weight: f64,
     d_inverse_depths: &mut Block<f32>,

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::abi::{BLEND_CHUNK, Camera};
+use crate::abi::{BLEND_CHUNK, ViewCamera};
 use crate::backend::DeviceError;
 use crate::layout::ListSizes;
 
@@ -22,13 +22,13 @@ pub(crate) struct Extent {
 
 impl Extent {
     /// All of a view. An error where its instances are too many for one list.
-    pub(crate) fn whole(camera: &Camera, instances: u64) -> Result<Self, DeviceError> {
+    pub(crate) fn whole(camera: &ViewCamera, instances: u64) -> Result<Self, DeviceError> {
         Self::band(camera, 0..camera.tiles[1], instances)
     }
 
     /// These rows of a view. An error where their instances are too many for one list.
     pub(crate) fn band(
-        camera: &Camera,
+        camera: &ViewCamera,
         rows: Range<u32>,
         instances: u64,
     ) -> Result<Self, DeviceError> {

@@ -4,7 +4,7 @@
 use crate::abi::terms::{
     At, Over, SUM_SQUARED, TERM_VALUES, Terms, VALUE_L1, VALUE_SSIM, Weighted,
 };
-use crate::abi::{Camera, LOSS_COLUMNS, LOSS_ROWS, LOSS_TAPS, LossArgs, Out};
+use crate::abi::{LOSS_COLUMNS, LOSS_ROWS, LOSS_TAPS, LossArgs, Out, ViewCamera};
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer};
 use crate::backend::cuda::photos::Target;
@@ -50,7 +50,7 @@ impl LossCounts {
 pub(crate) fn loss(
     session: &mut Session,
     image: &Block<f32>,
-    camera: &Camera,
+    camera: &ViewCamera,
     target: &Target,
     terms: &Terms,
     d_image: &mut Block<f32>,
@@ -72,7 +72,7 @@ pub(crate) fn loss(
 pub(crate) fn measure(
     session: &mut Session,
     image: &Block<f32>,
-    camera: &Camera,
+    camera: &ViewCamera,
     target: &Target,
 ) -> Result<Measured, DeviceError> {
     session.status.clear_sums(&session.stream)?;
@@ -90,7 +90,7 @@ pub(crate) fn measure(
 fn launch(
     session: &mut Session,
     image: &Block<f32>,
-    camera: &Camera,
+    camera: &ViewCamera,
     target: &Target,
     d_values: [f32; TERM_VALUES as usize],
     d_image: Option<&mut Block<f32>>,

@@ -3,13 +3,13 @@
 
 use super::loss::LossCounts;
 use crate::abi::terms::{Means, Over, TERM_VALUES, Weighted};
-use crate::backend::cuda::memory::status::Report;
+use crate::backend::cuda::memory::status::StatusReport;
 use crate::backend::{DeviceError, LossValues, Pending};
 
 /// Values of terms on their way to the host.
 pub struct PendingLosses {
     /// Nothing where there are no terms.
-    report: Option<Report>,
+    report: Option<StatusReport>,
     terms: Vec<Weighted>,
     /// What their sums are divided by.
     counts: Means,
@@ -22,14 +22,14 @@ impl PendingLosses {
     }
 
     /// Those of terms at the pixels of an image of this size.
-    pub(crate) fn of_pixels(report: Report, terms: Vec<Weighted>, size: [u32; 2]) -> Self {
+    pub(crate) fn of_pixels(report: StatusReport, terms: Vec<Weighted>, size: [u32; 2]) -> Self {
         let image = LossCounts::of(size);
         Self::new(report, terms, |over| image.over(over))
     }
 
     /// Those of terms at samples of a view that sees so many Gaussians.
     pub(crate) fn of_samples(
-        report: Report,
+        report: StatusReport,
         terms: Vec<Weighted>,
         seen: usize,
         samples: u32,
@@ -40,7 +40,7 @@ impl PendingLosses {
         })
     }
 
-    fn new(report: Report, terms: Vec<Weighted>, count: impl Fn(Over) -> f64) -> Self {
+    fn new(report: StatusReport, terms: Vec<Weighted>, count: impl Fn(Over) -> f64) -> Self {
         let mut counts = [1.0; TERM_VALUES as usize];
         for value in terms.iter().flat_map(|weighted| weighted.term.values()) {
             counts[value.place as usize] = count(value.over);
@@ -51,7 +51,7 @@ impl PendingLosses {
 
 impl Pending<LossValues> for PendingLosses {
     fn is_ready(&self) -> bool {
-        self.report.as_ref().is_none_or(Report::is_ready)
+        self.report.as_ref().is_none_or(StatusReport::is_ready)
     }
 
     fn read(self) -> Result<LossValues, DeviceError> {

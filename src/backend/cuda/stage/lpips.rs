@@ -4,8 +4,8 @@
 //! memory the call is refused, and who asked does without.
 
 use crate::abi::{
-    Camera, In, LPIPS_BLOCK, LPIPS_CHANNELS, LPIPS_DEPTH, LPIPS_PIXELS, LpipsCompareArgs,
-    LpipsInputArgs, LpipsLayerArgs, Out,
+    In, LPIPS_BLOCK, LPIPS_CHANNELS, LPIPS_DEPTH, LPIPS_PIXELS, LpipsCompareArgs, LpipsInputArgs,
+    LpipsLayerArgs, Out, ViewCamera,
 };
 use crate::backend::DeviceError;
 use crate::backend::cuda::memory::heap::{Block, Buffer, Heap};
@@ -75,7 +75,7 @@ pub(crate) fn perceive(
     session: &Session,
     net: &LpipsModel,
     image: &Block<f32>,
-    camera: &Camera,
+    camera: &ViewCamera,
     target: &Target,
 ) -> Result<f64, DeviceError> {
     let size = camera.size;

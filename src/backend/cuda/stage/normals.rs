@@ -3,7 +3,7 @@
 
 use super::project::{Features, Splats};
 use crate::abi::terms::VALUE_DN;
-use crate::abi::{Camera, FeaturesArgs, NORMALS_SIDE, NormalsArgs};
+use crate::abi::{FeaturesArgs, NORMALS_SIDE, NormalsArgs, ViewCamera};
 use crate::backend::DeviceError;
 use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::device::timers::Stage;
@@ -11,15 +11,15 @@ use crate::backend::cuda::memory::heap::{Block, Buffer};
 use crate::backend::cuda::model::tables::Model;
 use crate::backend::cuda::primitive::CudaPrimitive;
 use crate::backend::cuda::session::Session;
-use crate::layout::Wants;
+use crate::layout::ViewRequest;
 
 /// Gives the splats of a view their features, and room for the features' gradients where a backward
 /// pass follows.
 pub(crate) fn add_features<P: CudaPrimitive>(
     session: &Session,
     model: &Model<P>,
-    camera: &Camera,
-    wants: &Wants,
+    camera: &ViewCamera,
+    wants: &ViewRequest,
     splats: &mut Splats,
 ) -> Result<(), DeviceError> {
     let gaussians = model.len();
@@ -44,7 +44,7 @@ pub(crate) fn add_features<P: CudaPrimitive>(
 pub(crate) fn compare(
     session: &mut Session,
     surface: &Block<f32>,
-    camera: &Camera,
+    camera: &ViewCamera,
     weight: f64,
     by_opacity: bool,
     d_surface: &mut Block<f32>,

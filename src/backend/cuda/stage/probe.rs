@@ -11,7 +11,7 @@ use crate::layout::{PROBE_INPUTS, PROBE_OUTPUTS};
 
 /// A function of the device and the shape of its calls.
 #[derive(Clone, Copy, Debug)]
-pub struct Call {
+pub struct ProbeFunction {
     /// A `PROBE_` number of [`crate::abi::probe`].
     pub function: u32,
     /// Numbers that one call takes.
@@ -24,7 +24,7 @@ pub struct Call {
 /// Functions that project take this view, drawn with these settings.
 pub(crate) fn probe(
     session: &Session,
-    call: Call,
+    call: ProbeFunction,
     view: &View,
     settings: &Drawing,
     inputs: &[f32],

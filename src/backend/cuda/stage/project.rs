@@ -1,6 +1,6 @@
 //! Stage `project`: primitives to splats.
 
-use crate::abi::{self, Camera, In, ProjectArgs, RECORD_WIDTH, TileRect};
+use crate::abi::{self, In, ProjectArgs, RECORD_WIDTH, TileRect, ViewCamera};
 use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::device::stream::Stream;
 use crate::backend::cuda::device::timers::Stage;
@@ -17,7 +17,7 @@ use crate::math::splat::TILE;
 use crate::memory::Bytes;
 
 /// What splats give to the maps of a surface.
-pub(crate) type Features = layout::Features<Heap>;
+pub(crate) type Features = layout::FeatureSlots<Heap>;
 
 /// The Gaussians that a view sees.
 pub(crate) struct Splats {
@@ -46,7 +46,7 @@ impl Records {
 
 impl Splats {
     /// Sizes of the view.
-    pub(crate) fn sizes(&self, gaussians: usize, camera: &Camera) -> ViewSizes {
+    pub(crate) fn sizes(&self, gaussians: usize, camera: &ViewCamera) -> ViewSizes {
         ViewSizes {
             gaussians: gaussians as u64,
             visible: self.visible as u64,
@@ -117,13 +117,13 @@ impl<'a> Order<'a> {
 #[derive(Clone, Copy)]
 pub(crate) struct DrawnView<'a> {
     /// From where.
-    pub(crate) camera: &'a Camera,
+    pub(crate) camera: &'a ViewCamera,
     /// What of it.
     pub(crate) settings: &'a Drawing,
 }
 
 /// The view as the kernels take it.
-pub(crate) fn camera(view: &View, settings: &Drawing) -> Result<Camera, DeviceError> {
+pub(crate) fn camera(view: &View, settings: &Drawing) -> Result<ViewCamera, DeviceError> {
     let size = [view.camera.width, view.camera.height];
     // Kernels number the values of an image in 32 bits.
     let values = size.map(u64::from).iter().product::<u64>() * 3;
@@ -134,7 +134,7 @@ pub(crate) fn camera(view: &View, settings: &Drawing) -> Result<Camera, DeviceEr
     let [along_x, along_y] = point.guard();
     let mut rotation = [0.0; 9];
     rotation.copy_from_slice(point.rotation.as_flattened());
-    Ok(Camera {
+    Ok(ViewCamera {
         rotation,
         translation: point.translation,
         centre_world: point.centre_world,
@@ -150,7 +150,7 @@ pub(crate) fn camera(view: &View, settings: &Drawing) -> Result<Camera, DeviceEr
 }
 
 /// Whether the view is drawn with a filter of its own.
-pub(crate) fn filters_screen(camera: &Camera) -> bool {
+pub(crate) fn filters_screen(camera: &ViewCamera) -> bool {
     camera.compensates != 0 || camera.variance_px2.to_bits() != abi::DILATION_PX2.to_bits()
 }
 
@@ -159,7 +159,7 @@ pub(crate) fn filters_screen(camera: &Camera) -> bool {
 pub(crate) fn forward<P: CudaPrimitive>(
     session: &mut Session,
     model: &Model<P>,
-    camera: &Camera,
+    camera: &ViewCamera,
     sh_degree: u32,
 ) -> Result<Splats, DeviceError> {
     let gaussians = model.len() as u64;
@@ -195,14 +195,14 @@ pub(crate) fn forward<P: CudaPrimitive>(
 fn launch<P: CudaPrimitive>(
     session: &mut Session,
     model: &Model<P>,
-    camera: &Camera,
+    camera: &ViewCamera,
     sh_degree: u32,
     projected: &mut Projected<Heap>,
 ) -> Result<SplatCounts, DeviceError> {
     let gaussians = model.len();
     let begun = session.timers.begin(Stage::Project, &session.stream)?;
     session.status.clear_counts(&session.stream)?;
-    let layout::Splats { gradients, records } = &mut projected.splats;
+    let layout::SplatSlots { gradients, records } = &mut projected.splats;
     let capacity = gradients.len() / RECORD_WIDTH as usize;
     let mut order = Order::of(gradients)?;
     let (counts, fault) = session.status.counts_and_fault(P::SCHEMA);

@@ -2,7 +2,7 @@
 //! it. The twin of `backend/cpu/stage/sampled_depths.rs`.
 
 use super::project::Splats;
-use crate::abi::{Camera, In, NearArgs, Out, ShowArgs};
+use crate::abi::{In, NearArgs, Out, ShowArgs, ViewCamera};
 use crate::backend::DeviceError;
 use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::memory::heap::{Block, Buffer};
@@ -60,7 +60,7 @@ impl DepthMap {
         session: &Session,
         model: &Model<P>,
         splats: &Splats,
-        camera: &Camera,
+        camera: &ViewCamera,
     ) -> Result<Sampled, DeviceError> {
         let (heap, stream, gaussians) = (&session.heap, &session.stream, model.len());
         let NearRows { mut rows, mut total, mut masks, counts: [mut counts, mut firsts] } =

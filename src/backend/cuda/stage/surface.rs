@@ -8,7 +8,7 @@ use super::sampled_depths::{DepthMap, Sampled};
 use crate::abi::terms::{
     At, Inputs, SampleRule, Terms, VALUE_DENSITY, VALUE_ENTROPY, VALUE_NORMAL, VALUE_SDF,
 };
-use crate::abi::{Camera, EntropyArgs, In, Out, RegulariseArgs, SURFACE_BLOCK, SeenArgs};
+use crate::abi::{EntropyArgs, In, Out, RegulariseArgs, SURFACE_BLOCK, SeenArgs, ViewCamera};
 use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::device::launch::Kernel;
 use crate::backend::cuda::device::stream::Stream;
@@ -20,7 +20,7 @@ use crate::backend::cuda::session::Session;
 use crate::backend::{DeviceError, NeighbourLists, check_inputs};
 use crate::layout::{SURFACE_GRADIENTS, SurfaceRows, ViewSizes};
 use crate::math::Real;
-use crate::math::random::{Purpose, Stream as Random};
+use crate::math::random::{RandomStream, RandomUse};
 
 /// Blocks of the kernels that take samples: enough for any GPU, and few enough that what each adds to
 /// the terms in the end does not count.
@@ -33,7 +33,7 @@ const HALF_WARP: u32 = 16;
 #[derive(Clone, Copy)]
 pub(crate) struct SampledView<'a> {
     pub(crate) splats: &'a Splats,
-    pub(crate) camera: &'a Camera,
+    pub(crate) camera: &'a ViewCamera,
     /// Where distances were compared.
     pub(crate) depth_map: Option<&'a DepthMap>,
 }
@@ -164,7 +164,7 @@ struct SampleInputs<'a, P> {
     of: SampleSource<'a>,
     /// The neighbours of all Gaussians.
     near: &'a NearestLists<P>,
-    camera: &'a Camera,
+    camera: &'a ViewCamera,
 }
 
 fn regularise_samples<P: CudaPrimitive>(
@@ -190,7 +190,7 @@ fn regularise_samples<P: CudaPrimitive>(
 #[derive(Clone, Copy)]
 pub(crate) struct ShownDepths<'a> {
     pub(crate) splats: &'a Splats,
-    pub(crate) camera: &'a Camera,
+    pub(crate) camera: &'a ViewCamera,
     pub(crate) map: &'a DepthMap,
 }
 
@@ -223,7 +223,7 @@ fn samples<'a, P: CudaPrimitive>(
     terms: &Terms,
 ) -> Result<RegulariseArgs<'a>, DeviceError> {
     let SampleRule { count, seed, iteration } = terms.samples;
-    let key = |purpose| Random::new(seed, u64::from(iteration), purpose).key();
+    let key = |purpose| RandomStream::new(seed, u64::from(iteration), purpose).key();
     let share = |value| f32::of(terms.weight(value) / f64::from(count));
     let (rows, depths, farthest, total) = match of {
         SampleSource::Seen(rows) => (rows, In::NULL, In::NULL, In::NULL),
@@ -241,8 +241,8 @@ fn samples<'a, P: CudaPrimitive>(
         farthest,
         d_surface: Out::NULL,
         total,
-        key: key(Purpose::SurfaceSample),
-        normal_key: key(Purpose::SurfaceNormal),
+        key: key(RandomUse::SurfaceSample),
+        normal_key: key(RandomUse::SurfaceNormal),
         camera: *camera,
         seen: count_u32(rows.len())?,
         list_len: near.count(),

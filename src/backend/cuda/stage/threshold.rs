@@ -69,12 +69,12 @@ fn number(position: u32) -> f32 {
 mod tests {
     use super::*;
     use crate::math::Real;
-    use crate::math::random::{Purpose, Stream};
+    use crate::math::random::{RandomStream, RandomUse};
     use crate::math::sigmoid;
 
     /// Numbers around `x`, many of them its neighbours, and the extremes.
     fn around(x: f32, seed: u64) -> Vec<f32> {
-        let stream = Stream::new(seed, 0, Purpose::Sample);
+        let stream = RandomStream::new(seed, 0, RandomUse::Sample);
         let near = (0..200).map(|i| number(position(x) - 100 + i));
         let far = (0..2000).map(|i| x + 5.0 * f32::of(stream.normal(i)));
         let edges = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.0, -0.0, f32::MAX, f32::MIN];

@@ -2,7 +2,7 @@
 
 use super::case::Case;
 use super::expected::Expected;
-use super::{Gradients, Model, NearestLists, Run, Target};
+use super::{DryRun, Gradients, Model, NearestLists, Target};
 use crate::abi::terms::Terms;
 use crate::backend::{
     AdamStep, Device as _, DeviceError, Drawing, Neighbours as _, Objective, Pending as _, Photo,
@@ -21,7 +21,7 @@ const AT_REST: Rates = Rates {
     sh_rest: 0.0,
 };
 
-impl Run {
+impl DryRun {
     /// Adds the gradients of a view to those of its batch. What was to be taken for it.
     fn add_view(
         &mut self,
@@ -52,7 +52,7 @@ impl Run {
 #[test]
 fn views_of_a_batch_keep_their_gradients_alone_until_the_step() -> Result<(), DeviceError> {
     for seed in 0..60 {
-        let mut run = Run::open(Case { compensation: None, ..Case::of(seed) })?;
+        let mut run = DryRun::open(Case { compensation: None, ..Case::of(seed) })?;
         let case = run.case;
         let mut model = run.device.upload(&Gaussians::zeros(case.sh_degree, case.gaussians))?;
         let photograph = case.photograph();

@@ -7,13 +7,13 @@ use crate::backend::cuda::BandPolicy;
 use crate::backend::{
     Compensation, Inputs, RenderSettings, SampleRule, ScreenFilter, Statistics, Term, Terms, Wants,
 };
-use crate::dataset::{Camera, DepthMap, Image, Pose, View};
-use crate::math::random::{Purpose, Stream};
+use crate::dataset::{Camera, Image, InverseDepthMap, Pose, View};
+use crate::math::random::{RandomStream, RandomUse};
 use crate::memory::plan::Storage;
 
 /// What is drawn of surfaces in the coarse stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Coarse {
+pub(super) enum CoarseCase {
     Entropy,
     Density,
     Normals,
@@ -22,7 +22,7 @@ pub(super) enum Coarse {
 
 /// What a view shows.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct SeenView {
     pub(super) visible: u32,
     pub(super) instances: u64,
 }
@@ -35,13 +35,13 @@ pub(super) struct Case {
     pub(super) storage: Storage,
     pub(super) px: [u32; 2],
     pub(super) bands: BandPolicy,
-    pub(super) views: [Seen; 2],
+    pub(super) views: [SeenView; 2],
     pub(super) inverse_depth: bool,
     pub(super) compensation: Option<Compensation>,
     pub(super) statistics: Statistics,
     pub(super) antialiasing: bool,
     pub(super) filter_3d: bool,
-    pub(super) coarse: Option<Coarse>,
+    pub(super) coarse: Option<CoarseCase>,
     pub(super) neighbours: u32,
     /// Clones, splits and births granted.
     pub(super) densify: [usize; 3],
@@ -53,7 +53,7 @@ pub(super) struct Case {
 
 /// Random numbers in turn.
 struct Dice {
-    stream: Stream,
+    stream: RandomStream,
     next: u64,
 }
 
@@ -87,7 +87,7 @@ impl Dice {
 
 impl Case {
     pub(super) fn of(seed: u64) -> Self {
-        let dice = &mut Dice { stream: Stream::new(seed, 0, Purpose::Sample), next: 0 };
+        let dice = &mut Dice { stream: RandomStream::new(seed, 0, RandomUse::Sample), next: 0 };
         let gaussians = dice.size(150_000).max(1);
         let px = [(); 2].map(|()| u32::try_from(dice.within(1..=500)).unwrap_or(1));
         // Every tenth has more tiles than keys of 16 bits tell apart.
@@ -98,10 +98,10 @@ impl Case {
         let pruned = if dice.chance(0.2) { 0 } else { dice.size(gaussians + births) };
         let hole = pruned + dice.size(gaussians + births - pruned);
         let coarse = match dice.within(0..=7) {
-            0 => Some(Coarse::Entropy),
-            1 => Some(Coarse::Density),
-            2 => Some(Coarse::Normals),
-            3 | 4 => Some(Coarse::Distances),
+            0 => Some(CoarseCase::Entropy),
+            1 => Some(CoarseCase::Density),
+            2 => Some(CoarseCase::Normals),
+            3 | 4 => Some(CoarseCase::Distances),
             _ => None,
         };
         let compensation = match dice.within(0..=3) {
@@ -124,7 +124,7 @@ impl Case {
             storage: if dice.chance(0.4) { Storage::Compact } else { Storage::Full },
             px,
             bands,
-            views: [Seen::of(dice, gaussians), Seen::of(dice, gaussians)],
+            views: [SeenView::of(dice, gaussians), SeenView::of(dice, gaussians)],
             inverse_depth: dice.chance(0.3),
             compensation,
             statistics,
@@ -151,12 +151,12 @@ impl Case {
     }
 
     /// What an iteration draws, in the coarse stage or before it.
-    pub(super) fn wants(&self, coarse: Option<Coarse>) -> Wants {
+    pub(super) fn wants(&self, coarse: Option<CoarseCase>) -> Wants {
         Wants {
             observe: coarse.is_none().then_some(self.statistics),
             inputs: Inputs {
                 inverse_depths: self.inverse_depth,
-                maps: matches!(coarse, Some(Coarse::Normals | Coarse::Distances)),
+                maps: matches!(coarse, Some(CoarseCase::Normals | CoarseCase::Distances)),
                 ..Inputs::NONE
             },
             compensation: self.compensation,
@@ -164,18 +164,18 @@ impl Case {
     }
 
     /// What an iteration compares.
-    pub(super) fn terms(&self, coarse: Option<Coarse>) -> Terms {
+    pub(super) fn terms(&self, coarse: Option<CoarseCase>) -> Terms {
         let weight = |on: bool| if on { 0.2 } else { 0.0 };
         let terms = Terms::photometric(0.2).with(Term::InverseDepth, weight(self.inverse_depth));
         let Some(coarse) = coarse else { return terms };
-        let has_entropy = coarse == Coarse::Entropy || self.neighbours.is_multiple_of(3);
-        let has_density = matches!(coarse, Coarse::Density | Coarse::Normals);
+        let has_entropy = coarse == CoarseCase::Entropy || self.neighbours.is_multiple_of(3);
+        let has_density = matches!(coarse, CoarseCase::Density | CoarseCase::Normals);
         terms
             .with(Term::Entropy, weight(has_entropy))
             .with(Term::Density, weight(has_density))
-            .with(Term::Normal, weight(coarse != Coarse::Entropy))
-            .with(Term::Sdf { unit: 0.1 }, weight(coarse == Coarse::Distances))
-            .with(Term::DepthNormal { by_opacity: false }, weight(coarse == Coarse::Normals))
+            .with(Term::Normal, weight(coarse != CoarseCase::Entropy))
+            .with(Term::Sdf { unit: 0.1 }, weight(coarse == CoarseCase::Distances))
+            .with(Term::DepthNormal { by_opacity: false }, weight(coarse == CoarseCase::Normals))
             .sampled_by(SampleRule { count: 1000, seed: 0, iteration: 7 })
     }
 
@@ -200,12 +200,13 @@ impl Case {
         let [width, height] = self.px;
         let pixels = width as usize * height as usize;
         let values = vec![0; pixels];
-        let depth = self.inverse_depth.then_some(DepthMap { values, scale: 1.0, offset: 0.0 });
+        let depth =
+            self.inverse_depth.then_some(InverseDepthMap { values, scale: 1.0, offset: 0.0 });
         Arc::new(Image { width, height, rgb: vec![0; pixels * 3], mask: None, depth })
     }
 
     /// What the device would have in the buffer of a label.
-    pub(super) fn answer(&self, seen: Seen, label: &str, host: &mut [u8]) {
+    pub(super) fn answer(&self, seen: SeenView, label: &str, host: &mut [u8]) {
         match (label, host.len()) {
             ("status", 16) => {
                 host[..8].copy_from_slice(&seen.instances.to_le_bytes());
@@ -239,7 +240,7 @@ impl Case {
     }
 }
 
-impl Seen {
+impl SeenView {
     fn of(dice: &mut Dice, gaussians: usize) -> Self {
         let visible = if dice.chance(0.1) { 0 } else { dice.size(gaussians) };
         let instances = if visible == 0 { 0 } else { dice.magnitude(3_000_000) };

@@ -1,13 +1,13 @@
 //! What a drawn view is expected to take.
 
-use super::case::Seen;
+use super::case::SeenView;
 use crate::abi::terms::{At, Terms, VALUE_ENTROPY, VALUE_SDF};
 use crate::backend::Drawing;
 use crate::backend::cuda::Model;
 use crate::backend::cuda::session::{BandPolicy, Session};
 use crate::backend::cuda::stage::blend;
 use crate::layout::{ListSizes, Replay};
-use crate::memory::plan::{self, KeptViews, SampleTerms, ViewSize};
+use crate::memory::plan::{self, KeptViews, SampledGaussians, ViewSize};
 use crate::model::Primitive;
 
 /// A view before it is drawn.
@@ -24,7 +24,7 @@ impl Expected {
     pub(super) fn of<P: Primitive>(
         session: &Session,
         model: &Model<P>,
-        seen: Seen,
+        seen: SeenView,
         px: [u32; 2],
         drawing: Drawing,
     ) -> Self {
@@ -66,9 +66,9 @@ impl Expected {
         let terms = terms.filter(|terms| terms.active_at(At::Samples).next().is_some());
         let terms = terms.map(|terms| {
             let shown = terms.weight(VALUE_SDF) != 0.0;
-            SampleTerms { seen: terms.weight(VALUE_ENTROPY) != 0.0 || !shown, shown }
+            SampledGaussians { seen: terms.weight(VALUE_ENTROPY) != 0.0 || !shown, shown }
         });
-        let drawing = plan::Drawing {
+        let drawing = plan::PlannedDrawing {
             gaussians: self.gaussians,
             view: &self.view,
             most_visible: Some(self.most_visible),

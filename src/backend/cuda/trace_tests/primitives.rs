@@ -1,9 +1,9 @@
 //! A primitive of other columns and tables: its model takes the regions that the schema says, and
 //! training on it takes the scratch that is planned.
 
-use super::case::{Case, Seen};
+use super::case::{Case, SeenView};
 use super::expected::Expected;
-use super::{Gradients, Run};
+use super::{DryRun, Gradients};
 use crate::backend::Capability;
 use crate::backend::cuda::primitive::{CudaPrimitive, PrimitiveKernels, StorageKernels};
 use crate::backend::cuda::{Code, KernelName, Model};
@@ -100,7 +100,7 @@ impl CudaPrimitive for Lights {
 }
 
 /// What the heap holds of the model's regions is what the schema says.
-fn assert_regions(run: &Run, model: &Model<Lights>) {
+fn assert_regions(run: &DryRun, model: &Model<Lights>) {
     let (rows, storage) = (model.size().gaussians, model.storage());
     let ledger = run.device.session.heap.ledger();
     let used = |label| {
@@ -126,10 +126,10 @@ fn assert_regions(run: &Run, model: &Model<Lights>) {
 }
 
 /// One iteration over a view, with nothing but colours and inverse depths.
-fn iteration(run: &mut Run, model: &mut Model<Lights>, number: u32) -> Result<(), DeviceError> {
+fn iteration(run: &mut DryRun, model: &mut Model<Lights>, number: u32) -> Result<(), DeviceError> {
     let case = run.case;
     let seen = case.views[number as usize % 2];
-    run.seen.set(Seen { visible: seen.visible, instances: seen.instances });
+    run.seen.set(SeenView { visible: seen.visible, instances: seen.instances });
     let (wants, terms) = (case.wants(None), case.terms(None));
     let drawing = Drawing::trained(&case.settings(), &wants);
     let expected = Expected::of(&run.device.session, model, seen, case.px, drawing);
@@ -159,7 +159,7 @@ const RATES: Rates = Rates {
 fn a_model_of_another_primitive_takes_what_is_planned() -> Result<(), DeviceError> {
     for seed in 0..40 {
         let case = Case { compensation: None, filter_3d: false, ..Case::of(seed) };
-        let mut run = Run::open(case)?;
+        let mut run = DryRun::open(case)?;
         let mut model = run.device.upload(&Lights::zeros(0, case.gaussians))?;
         let rows = case.gaussians as u64;
         run.record("upload", |source| rounds::upload(source, &model.size(), rows));

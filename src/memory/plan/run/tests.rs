@@ -6,8 +6,8 @@ use super::*;
 use crate::layout::GAUSSIANS;
 use crate::memory::plan::{Maps, OptionalColumns, Storage};
 
-fn run(gaussians: u64, storage: Storage) -> Run {
-    Run {
+fn run(gaussians: u64, storage: Storage) -> PlannedRun {
+    PlannedRun {
         model: ModelSize {
             gaussians,
             schema: &GAUSSIANS,
@@ -16,9 +16,9 @@ fn run(gaussians: u64, storage: Storage) -> Run {
             optional: OptionalColumns::NONE,
         },
         start: 12_415,
-        seen: Seen { px: [1061, 1894], share: 0.72, surface: 1.34e6 },
+        seen: ViewGrowth { px: [1061, 1894], share: 0.72, surface: 1.34e6 },
         inverse_depths: false,
-        photographs: Photographs {
+        photographs: PlannedPhotographs {
             trained: vec![1061 * 1894 * 3; 43],
             held_out: vec![1061 * 1894 * 3; 7],
         },
@@ -37,17 +37,17 @@ fn run(gaussians: u64, storage: Storage) -> Run {
 /// benches/README.md. They are rounded to 0.01.
 #[test]
 fn peaks_are_those_that_were_measured() {
-    let bench = |gaussians, seen: Seen| {
-        let run = Run {
+    let bench = |gaussians, seen: ViewGrowth| {
+        let run = PlannedRun {
             seen,
-            photographs: Photographs::default(),
+            photographs: PlannedPhotographs::default(),
             context: Bytes(0),
             ..run(gaussians, Storage::Full)
         };
         run.forecast(None).peak.gib()
     };
     let fox = run(1, Storage::Full).seen;
-    let bonsai = Seen { px: [800, 533], share: 0.506, surface: 0.286e6 };
+    let bonsai = ViewGrowth { px: [800, 533], share: 0.506, surface: 0.286e6 };
     for (gaussians, seen, measured) in [
         (252_000, fox, 0.28),
         (1_000_000, fox, 0.85),
@@ -101,7 +101,7 @@ fn photographs_leave_where_the_model_needs_their_place() {
 #[test]
 fn views_are_drawn_in_bands_only_where_they_do_not_fit_at_once() {
     let at_once = run(3_000_000, Storage::Full);
-    let banded = Run { bands: true, ..at_once.clone() };
+    let banded = PlannedRun { bands: true, ..at_once.clone() };
     let (most, least) = (at_once.least(), banded.least());
     assert!(least.0 + (30 << 20) < most.0, "{least} {most}");
     assert!(!banded.forecast(Some(most)).in_bands);
@@ -113,8 +113,8 @@ fn views_are_drawn_in_bands_only_where_they_do_not_fit_at_once() {
 #[test]
 fn inverse_depths_take_a_map_its_gradient_and_a_fifth_of_the_states() {
     let colours = run(1_000_000, Storage::Full);
-    let depths = Run { inverse_depths: true, ..colours.clone() };
-    let row = |run: &Run, label| {
+    let depths = PlannedRun { inverse_depths: true, ..colours.clone() };
+    let row = |run: &PlannedRun, label| {
         let rows = run.ledger(false);
         rows.iter().find(|row| row.label == label).map_or(0, |row| row.bytes.0)
     };
@@ -134,7 +134,10 @@ fn compact_state_takes_less_than_half_of_the_model() {
 #[test]
 fn colour_tables_take_their_bytes_and_an_image_beside_the_view() {
     let without = run(1_000_000, Storage::Full);
-    let with = |width| Run { colors: Some(ColorTables { views: 43, width }), ..without.clone() };
+    let with = |width| PlannedRun {
+        colors: Some(PlannedColorTables { views: 43, width }),
+        ..without.clone()
+    };
     let image = 1061 * 1894 * 12;
     for (width, sums) in [(12, 256 * 12), (24_576, 900 * 384)] {
         let more = with(width).least().0 - without.least().0;
@@ -148,14 +151,14 @@ fn colour_tables_take_their_bytes_and_an_image_beside_the_view() {
 #[test]
 fn each_view_of_a_batch_but_the_last_holds_its_gradients() {
     let one = run(1_000_000, Storage::Full);
-    let reach = |run: &Run| {
+    let reach = |run: &PlannedRun| {
         let stage = run.forecast(None).stages.into_iter().find(|stage| stage.name == "iteration");
         stage.expect("a stage").total.0
     };
     let visible = one.seen.of(1_000_000).visible;
     let each = 4_000_000 + 48 * (visible + visible / 20);
     for batch_views in [2, 8] {
-        let more = reach(&Run { batch_views, ..one.clone() }) - reach(&one);
+        let more = reach(&PlannedRun { batch_views, ..one.clone() }) - reach(&one);
         let expected = u64::from(batch_views - 1) * each;
         // Starts of blocks, and whole granules.
         assert!(more.abs_diff(expected) <= 2 << 20, "{batch_views}: {more} for {expected}");
@@ -166,7 +169,7 @@ fn each_view_of_a_batch_but_the_last_holds_its_gradients() {
 fn a_batch_of_the_coarse_stage_holds_no_less() {
     for maps in [Maps::Undrawn, Maps::Compared, Maps::Sampled] {
         let one = coarse(1_000_000, maps);
-        let four = Run { batch_views: 4, ..one.clone() };
+        let four = PlannedRun { batch_views: 4, ..one.clone() };
         let more = four.least().0 - one.least().0;
         let visible = one.seen.of(1_000_000).visible;
         assert!(more >= 3 * (4_000_000 + 48 * visible), "{maps:?}: {more}");
@@ -174,9 +177,9 @@ fn a_batch_of_the_coarse_stage_holds_no_less() {
 }
 
 /// A run with a coarse stage of this kind behind it.
-fn coarse(gaussians: u64, maps: Maps) -> Run {
-    let coarse = Coarse { neighbours: 16, shortens: true, maps };
-    Run { coarse: Some(coarse), ..run(gaussians, Storage::Full) }
+fn coarse(gaussians: u64, maps: Maps) -> PlannedRun {
+    let coarse = PlannedCoarse { neighbours: 16, shortens: true, maps };
+    PlannedRun { coarse: Some(coarse), ..run(gaussians, Storage::Full) }
 }
 
 #[test]
@@ -212,8 +215,11 @@ fn surface_maps_take_their_bytes_and_samples_a_little_more() {
 
 #[test]
 fn lists_become_shorter_only_where_they_do_not_fit_and_not_before_bands() {
-    let run = Run { bands: true, ..coarse(6_000_000, Maps::Undrawn) };
-    let fixed = Run { coarse: run.coarse.map(|c| Coarse { shortens: false, ..c }), ..run.clone() };
+    let run = PlannedRun { bands: true, ..coarse(6_000_000, Maps::Undrawn) };
+    let fixed = PlannedRun {
+        coarse: run.coarse.map(|c| PlannedCoarse { shortens: false, ..c }),
+        ..run.clone()
+    };
     let (most, least) = (fixed.least(), run.least());
     // Six neighbours of 4 bytes.
     let gain = most.0 - least.0;
@@ -257,8 +263,8 @@ proptest! {
         stage in prop::option::of(any::<bool>()),
     ) {
         let storage = if compact { Storage::Compact } else { Storage::Full };
-        let of_stage = |shortens| Coarse { neighbours: 16, shortens, maps: Maps::Compared };
-        let run = Run { coarse: stage.map(of_stage), ..run(1, storage) };
+        let of_stage = |shortens| PlannedCoarse { neighbours: 16, shortens, maps: Maps::Compared };
+        let run = PlannedRun { coarse: stage.map(of_stage), ..run(1, storage) };
         let budget = Bytes(mib << 20);
         let largest = run.largest(budget).unwrap();
         prop_assert!(run.with(largest).least() <= budget);

@@ -2,7 +2,7 @@
 
 use super::super::bin::bin;
 use super::*;
-use crate::math::random::{Purpose, Stream};
+use crate::math::random::{RandomStream, RandomUse};
 use crate::math::splat::Ellipse;
 
 const SIZE: [u32; 2] = [9, 7];
@@ -17,7 +17,7 @@ const SETTINGS: Drawing = Drawing {
 
 /// Uniform numbers in -1..1, of which each stream has its own.
 fn draws(stream: u64, count: usize) -> Vec<f64> {
-    let stream = Stream::new(5, stream, Purpose::Sample);
+    let stream = RandomStream::new(5, stream, RandomUse::Sample);
     (0..count as u64).map(|i| 2.0 * stream.uniform(i) - 1.0).collect()
 }
 

@@ -6,7 +6,7 @@ use crate::backend::ScreenFilter;
 use crate::backend::cpu::splat::DrawnView;
 use crate::backend::viewpoint::viewpoint;
 use crate::dataset::{Camera, Pose, View};
-use crate::math::random::Purpose;
+use crate::math::random::RandomUse;
 use crate::model::Gaussians;
 
 /// Gaussians in a row, all of opacity 1/2, with these largest scales and mean gradients.
@@ -41,7 +41,7 @@ fn scored(model: &Model<f32>) -> Candidates {
 /// A round with at most so many births.
 fn densify(model: &mut Model<f32>, keep: &Keep, births: usize) -> Edited {
     let selected = select(model, &scored(model), births).unwrap();
-    let key = Stream::new(3, 600, Purpose::Split).key();
+    let key = RandomStream::new(3, 600, RandomUse::Split).key();
     edit(model, &selected, &Grow::SplitRandom { shrink: 1.6, key }, keep)
 }
 
@@ -167,7 +167,7 @@ fn where_not_all_may_grow_the_highest_gradients_come_first() {
 }
 
 #[test]
-fn large_ones_may_be_copied_too_and_candidates_of_another_model_are_refused() {
+fn growth_copies_large_ones_and_refuses_candidates_of_another_model() {
     let mut model = model(&[(0.05, 0.9), (0.5, 0.9)]);
     let candidates = scored(&model);
     let selected = select(&model, &candidates, ALL).unwrap();

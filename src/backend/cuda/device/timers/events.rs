@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use crate::backend::cuda::device::stream::{Event, Stream};
+use crate::backend::cuda::device::stream::{CudaEvent, Stream};
 use crate::backend::{DeviceError, Stage};
 
 /// Pairs of events around the stages; costs nothing while off.
@@ -19,13 +19,13 @@ struct Pool {
 
 /// The events around a stage.
 struct EventPair {
-    start: Event,
-    end: Event,
+    start: CudaEvent,
+    end: CudaEvent,
 }
 
 impl EventPair {
     fn new() -> Result<Self, DeviceError> {
-        Ok(Self { start: Event::timed()?, end: Event::timed()? })
+        Ok(Self { start: CudaEvent::timed()?, end: CudaEvent::timed()? })
     }
 }
 

@@ -8,7 +8,7 @@ mod events;
 #[cfg(feature = "bench")]
 pub use self::events::{Begun, Timers};
 #[cfg(not(feature = "bench"))]
-pub use self::never::{Begun, Timers};
+pub use self::never::{Untimed as Timers, UntimedStage as Begun};
 pub use crate::backend::Stage;
 
 #[cfg(not(feature = "bench"))]
@@ -18,25 +18,25 @@ mod never {
 
     /// Times nothing.
     #[derive(Default)]
-    pub struct Timers;
+    pub struct Untimed;
 
     /// A stage that has begun.
     #[must_use = "every stage ends"]
-    pub struct Begun;
+    pub struct UntimedStage;
 
-    impl Timers {
+    impl Untimed {
         /// Times nothing.
         pub fn off() -> Self {
             Self
         }
 
         /// A stage begins.
-        pub fn begin(&self, _: Stage, _: &Stream) -> Result<Begun, DeviceError> {
-            Ok(Begun)
+        pub fn begin(&self, _: Stage, _: &Stream) -> Result<UntimedStage, DeviceError> {
+            Ok(UntimedStage)
         }
 
         /// A stage ends.
-        pub fn end(&self, _: &Begun, _: &Stream) -> Result<(), DeviceError> {
+        pub fn end(&self, _: &UntimedStage, _: &Stream) -> Result<(), DeviceError> {
             Ok(())
         }
     }

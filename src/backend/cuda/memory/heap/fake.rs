@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::rc::Rc;
 
-use super::memory::{DeviceMemory, Fault};
+use super::memory::{Fault, MemoryDriver};
 use crate::backend::DeviceError;
 use crate::memory::Bytes;
 
@@ -116,7 +116,7 @@ impl FakeState {
     }
 }
 
-impl DeviceMemory for FakeDevice {
+impl MemoryDriver for FakeDevice {
     fn granule(&self) -> u64 {
         GRANULE
     }

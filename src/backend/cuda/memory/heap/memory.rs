@@ -7,7 +7,7 @@ use std::rc::Rc;
 use cudarc::driver::{DriverError, result, sys};
 
 use crate::backend::DeviceError;
-use crate::backend::cuda::device::driver::Device;
+use crate::backend::cuda::device::driver::CudaDevice;
 use crate::backend::cuda::device::error::failed;
 use crate::memory::Bytes;
 
@@ -33,7 +33,7 @@ impl From<DeviceError> for Fault {
 ///
 /// Sizes are multiples of the granule. With virtual memory, address space is reserved first and
 /// blocks of memory are mapped into it; without, `allocate` gives both at once.
-pub(super) trait DeviceMemory {
+pub(super) trait MemoryDriver {
     /// Smallest unit of memory.
     fn granule(&self) -> u64;
     /// Whether memory can be mapped into reserved address space.
@@ -75,13 +75,13 @@ pub(super) trait DeviceMemory {
 
 /// The memory of a GPU.
 pub(super) struct GpuMemory {
-    device: Rc<Device>,
+    device: Rc<CudaDevice>,
     granule: u64,
     is_virtual: bool,
 }
 
 impl GpuMemory {
-    pub(super) fn new(device: &Rc<Device>, is_virtual: bool) -> Result<Self, DeviceError> {
+    pub(super) fn new(device: &Rc<CudaDevice>, is_virtual: bool) -> Result<Self, DeviceError> {
         let mut memory = Self { device: Rc::clone(device), granule: GRANULE, is_virtual };
         if is_virtual {
             let properties = memory.properties();
@@ -134,7 +134,7 @@ fn size(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-impl DeviceMemory for GpuMemory {
+impl MemoryDriver for GpuMemory {
     fn granule(&self) -> u64 {
         self.granule
     }

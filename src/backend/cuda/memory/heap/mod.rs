@@ -25,10 +25,10 @@ pub use scratch::{Block, Carve, Piece};
 pub(crate) use span::host_len;
 
 use self::arena::Arena;
-use self::memory::{DeviceMemory, GpuMemory};
+use self::memory::{GpuMemory, MemoryDriver};
 use self::span::Accounts;
 use crate::backend::DeviceError;
-use crate::backend::cuda::device::driver::Device;
+use crate::backend::cuda::device::driver::CudaDevice;
 use crate::layout::{CONTEXT, Library};
 use crate::memory::{Allowance, Bytes, Entry, Kind, Ledger, Limit};
 
@@ -42,7 +42,7 @@ pub struct Heap {
 impl Heap {
     /// A heap within the allowance, which at first ignores other programs on the GPU.
     /// `SPLAT_NO_VMM=1` turns virtual memory off, as on GPUs without it.
-    pub fn open(device: &Rc<Device>, allowance: Allowance) -> Result<Self, DeviceError> {
+    pub fn open(device: &Rc<CudaDevice>, allowance: Allowance) -> Result<Self, DeviceError> {
         let is_unwanted = std::env::var_os("SPLAT_NO_VMM").is_some_and(|value| value == "1");
         if is_unwanted || !device.has_virtual_memory() {
             return Self::open_plain(device, allowance);
@@ -51,11 +51,11 @@ impl Heap {
     }
 
     /// The same without virtual memory: what grows is copied.
-    pub fn open_plain(device: &Rc<Device>, allowance: Allowance) -> Result<Self, DeviceError> {
+    pub fn open_plain(device: &Rc<CudaDevice>, allowance: Allowance) -> Result<Self, DeviceError> {
         Self::over(Box::new(GpuMemory::new(device, false)?), allowance)
     }
 
-    fn over(memory: Box<dyn DeviceMemory>, allowance: Allowance) -> Result<Self, DeviceError> {
+    fn over(memory: Box<dyn MemoryDriver>, allowance: Allowance) -> Result<Self, DeviceError> {
         let budget = allowance.beside(Bytes(0)).min(memory.capacity());
         let ledger = RefCell::new(Ledger::new(budget));
         let (allowance, cub_scratch) = (Cell::new(allowance), OnceCell::new());
@@ -173,7 +173,7 @@ impl Heap {
     fn record(&self, is_take: bool, label: &'static str, address: u64, bytes: u64) {
         // Without virtual memory the later spans may lie anywhere.
         let start = address.saturating_sub(self.arena.borrow().address());
-        self.accounts.trace.record(crate::layout::Event { is_take, label, start, bytes });
+        self.accounts.trace.record(crate::layout::BlockEvent { is_take, label, start, bytes });
     }
 
     /// Scratch of CUB's calls on this GPU.

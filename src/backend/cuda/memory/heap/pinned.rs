@@ -11,7 +11,7 @@ use super::memory::Fault;
 use super::span::{Accounts, bytes_of, host_len};
 use crate::abi::Plain;
 use crate::backend::DeviceError;
-use crate::backend::cuda::device::stream::{Event, Stream};
+use crate::backend::cuda::device::stream::{CudaEvent, Stream};
 use crate::layout::{Count, Slot};
 use crate::memory::{Bytes, Kind};
 
@@ -22,7 +22,7 @@ pub struct Pinned<T> {
     address: *mut T,
     len: usize,
     /// Marks the last copy, once there was one.
-    copied: RefCell<Option<Event>>,
+    copied: RefCell<Option<CudaEvent>>,
     values: PhantomData<T>,
 }
 
@@ -96,11 +96,11 @@ impl<T: Plain> Pinned<T> {
 
     /// Whether a look at the values would not have to wait.
     pub fn is_ready(&self) -> Result<bool, DeviceError> {
-        self.copied.borrow().as_ref().map_or(Ok(true), Event::is_reached)
+        self.copied.borrow().as_ref().map_or(Ok(true), CudaEvent::is_reached)
     }
 
     fn wait(&self) -> Result<(), DeviceError> {
-        self.copied.borrow().as_ref().map_or(Ok(()), Event::synchronize)
+        self.copied.borrow().as_ref().map_or(Ok(()), CudaEvent::synchronize)
     }
 
     /// Where a range of the values lies.
@@ -130,7 +130,7 @@ impl<T: Plain> Pinned<T> {
 
 impl<T> Drop for Pinned<T> {
     fn drop(&mut self) {
-        if let Some(Err(error)) = self.copied.borrow().as_ref().map(Event::synchronize) {
+        if let Some(Err(error)) = self.copied.borrow().as_ref().map(CudaEvent::synchronize) {
             tracing::debug!("{error}");
         }
         self.accounts.memory.free_pinned(self.address.cast());

@@ -3,14 +3,14 @@
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 
-use super::memory::{DeviceMemory, Fault};
+use super::memory::{Fault, MemoryDriver};
 use crate::backend::DeviceError;
 use crate::layout::{Library, block_beside};
 use crate::memory::{Allowance, Bytes, Kind, Ledger};
 
 /// Memory and the books of it.
 pub(super) struct Accounts {
-    pub(super) memory: Box<dyn DeviceMemory>,
+    pub(super) memory: Box<dyn MemoryDriver>,
     pub(super) ledger: RefCell<Ledger>,
     pub(super) allowance: Cell<Allowance>,
     pub(super) cub_scratch: OnceCell<Library>,

@@ -2,19 +2,19 @@
 
 use std::cell::RefCell;
 
-use crate::layout::Event;
+use crate::layout::BlockEvent;
 
 /// All that happened, the first first.
 #[derive(Debug, Default)]
-pub(crate) struct Trace(RefCell<Vec<Event>>);
+pub(crate) struct Trace(RefCell<Vec<BlockEvent>>);
 
 impl Trace {
-    pub(super) fn record(&self, event: Event) {
+    pub(super) fn record(&self, event: BlockEvent) {
         self.0.borrow_mut().push(event);
     }
 
     /// What happened since the last call.
-    pub(crate) fn take(&self) -> Vec<Event> {
+    pub(crate) fn take(&self) -> Vec<BlockEvent> {
         self.0.take()
     }
 }

@@ -8,7 +8,7 @@ use crate::abi::Plain;
 use crate::backend::DeviceError;
 use crate::backend::cuda::device::stream::Stream;
 use crate::backend::cuda::memory::heap::{Buffer as _, Heap};
-use crate::layout::library::{Call, Curve, Sort};
+use crate::layout::library::{CubCall, Curve, Sort};
 use crate::layout::{LIBRARY_SCRATCH, Library};
 
 /// Scratch and its size; keys and values, two addresses each; their number; the first bit of the
@@ -163,20 +163,20 @@ pub(crate) fn library(arch: u32) -> Result<Library, DeviceError> {
 }
 
 /// Bytes of scratch that a call for `n` values takes.
-fn scratch_of(call: Call, n: u64) -> Result<u64, DeviceError> {
+fn scratch_of(call: CubCall, n: u64) -> Result<u64, DeviceError> {
     const NAME: &str = "cub";
     let n = u32::try_from(n).ok().ok_or_else(|| too_many(NAME, n))?;
     let (nowhere, mut bytes) = (std::ptr::null_mut(), 0);
     let error = match call {
-        Call::Sort16 => ask_to_sort::<u16>(&mut bytes, n),
-        Call::Sort32 => ask_to_sort::<u32>(&mut bytes, n),
-        Call::Sum32 => {
+        CubCall::Sort16 => ask_to_sort::<u16>(&mut bytes, n),
+        CubCall::Sort32 => ask_to_sort::<u32>(&mut bytes, n),
+        CubCall::Sum32 => {
             let stream = std::ptr::null_mut();
             // SAFETY: without scratch the library only says how much it wants.
             unsafe { splat_exclusive_sum_ordered_u32(nowhere, &raw mut bytes, 0, 0, 0, n, stream) }
         }
         // SAFETY: as above.
-        Call::Sum64 => unsafe {
+        CubCall::Sum64 => unsafe {
             splat_inclusive_sum_u64(nowhere, &raw mut bytes, 0, n, std::ptr::null_mut())
         },
     };
