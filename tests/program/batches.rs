@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::common::program::{TestFolder, end, splat, text};
+use crate::common::program::{TestFolder, end, text};
 use safetensors::{Dtype, SafeTensors};
 use serde_json::Value;
 use splat::config::OptimizeOptions;
@@ -48,16 +48,11 @@ fn tensor(checkpoint: &Path, name: &str) -> Vec<f64> {
 }
 
 #[test]
-fn the_demo_trains_in_batches_of_two() {
-    let place = TestFolder::empty();
-    let model = place.model();
-    let arguments = ["train", "--demo", "--device", "cpu", "--batch-views=2", "--iterations=31"];
-    let mut command = splat();
-    command.args(arguments).args(["-r", "8", "-m"]).arg(&model);
-    end(&mut command).done();
-    assert!(model.join("point_cloud/iteration_31/point_cloud.ply").exists());
-    let steps = numbers(&place, "model", "step", "iteration");
-    assert_eq!(steps, [10, 20, 30, 31], "iterations count views");
+fn iterations_count_views_in_batches_too() {
+    let place = TestFolder::with_scene();
+    place.trained(31, &["--batch-views=2"]);
+    assert!(place.ply(31).exists());
+    assert_eq!(numbers(&place, "model", "step", "iteration"), [10, 20, 30, 31]);
 }
 
 #[test]
@@ -77,23 +72,17 @@ fn a_batch_that_is_resumed_ends_in_the_same_bytes() {
     let place = TestFolder::with_scene();
     // Where a round is due, within an epoch, and where colours are learned.
     for (at, more) in [(52, &[][..]), (66, &[]), (28, &["--exposure"])] {
-        let flags = [&EVENTFUL[..], &["--batch-views=4"], more].concat();
-        let at = format!("--checkpoint-iterations={at}");
-        place.trained_into("unbroken", 130, &flags);
-        place.trained_into("model", 130, &[&flags[..], &[at.as_str()]].concat());
-        let ply = |model| fs::read(place.ply_of(model, 130)).unwrap();
-        let unbroken = ply("unbroken");
-        assert!(unbroken == ply("model"));
-        let checkpoints = place.model().join("checkpoints");
+        let checkpoint = format!("--checkpoint-iterations={at}");
+        let flags = [&EVENTFUL[..], &["--batch-views=4", &checkpoint], more].concat();
+        place.trained_into("model", 130, &flags);
+        let unbroken = fs::read(place.ply(130)).unwrap();
         // What came after the checkpoint is lost.
         fs::remove_file(place.ply(130)).unwrap();
         fs::remove_file(place.checkpoint(130)).unwrap();
-        assert_eq!(fs::read_dir(&checkpoints).unwrap().count(), 1);
+        assert_eq!(fs::read_dir(place.model().join("checkpoints")).unwrap().count(), 1);
         end(place.train().args(["--resume", "auto"])).done();
-        assert!(unbroken == ply("model"), "{at}");
-        for folder in ["unbroken", "model"] {
-            fs::remove_dir_all(place.path(folder)).unwrap();
-        }
+        assert!(unbroken == fs::read(place.ply(130)).unwrap(), "{at}");
+        fs::remove_dir_all(place.model()).unwrap();
     }
 }
 

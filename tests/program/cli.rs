@@ -2,10 +2,28 @@
 
 use std::fs;
 use std::process::{Command, Stdio};
+use std::sync::LazyLock;
 
 use crate::common::program::{Ended, SIZE, TestFolder, VIEWS, cut, end, files_below, splat, text};
+use crate::fixtures::fixture;
 use rstest::rstest;
 use splat::config::Config;
+
+/// The folder of the demonstration, as a user may call one.
+const DEMO_MODEL: &str = "it's a demo";
+
+/// The demonstration, run from its folder; what it said is in `stdout`.
+static DEMO: LazyLock<TestFolder> = LazyLock::new(|| {
+    fixture("demo", |place| {
+        let demo = ["train", "--demo", "--device", "cpu", "--iterations", "5", "-m", DEMO_MODEL];
+        let ended = end(splat().current_dir(place.path(".")).args(demo)).done();
+        fs::write(place.path("stdout"), ended.stdout).unwrap();
+    })
+});
+
+fn demo_says() -> String {
+    fs::read_to_string(DEMO.path("stdout")).unwrap()
+}
 
 fn config(place: &TestFolder, model: &str) -> Config {
     let path = place.path(model).join("config.toml");
@@ -267,13 +285,9 @@ fn a_scene_that_is_its_own_model_folder_keeps_its_photographs() {
 
 #[test]
 fn commands_that_messages_suggest_can_be_pasted() {
-    let place = TestFolder::empty();
-    let model = "it's a model";
-    let mut command = splat();
-    command.args(["train", "--demo", "--device", "cpu", "--iterations", "2", "-m"]);
-    let ended = end(command.arg(place.path(model))).done();
-    let quoted = format!("-m '{}'", text(&place.path(model)).replace('\'', r"'\''"));
-    assert!(ended.stdout.contains(&quoted), "{}", ended.stdout);
+    let quoted = format!("-m '{}'", DEMO_MODEL.replace('\'', r"'\''"));
+    let said = demo_says();
+    assert!(said.contains(&quoted), "{said}");
 }
 
 #[test]
@@ -471,14 +485,11 @@ fn without_held_out_views_eval_says_what_to_do() {
 
 #[test]
 fn the_demonstration_trains_and_says_what_is_next() {
-    let place = TestFolder::empty();
-    let mut command = splat();
-    command.args(["train", "--demo", "--device", "cpu", "--iterations", "5", "-m"]);
-    let ended = end(command.arg(place.model())).done();
+    let said = demo_says();
     for part in ["scene", "point_cloud.ply", "results.json", "tensorboard"] {
-        assert!(ended.stdout.contains(part), "{part} is missing: {}", ended.stdout);
+        assert!(said.contains(part), "{part} is missing: {said}");
     }
-    assert!(place.ply(5).exists());
+    assert!(DEMO.ply_of(DEMO_MODEL, 5).exists());
 }
 
 #[test]
@@ -491,12 +502,10 @@ fn a_negative_value_names_its_flag_and_the_last_of_two_flags_wins() {
 
 #[test]
 fn a_demonstration_is_found_from_every_folder() {
-    let place = TestFolder::empty();
-    let demo = ["train", "--demo", "-m", "demo", "--device", "cpu", "--iterations", "2"];
-    end(splat().current_dir(place.path(".")).args(demo)).done();
-    let elsewhere = place.path("elsewhere");
-    fs::create_dir(&elsewhere).unwrap();
-    let eval = ["eval", "--device", "cpu", "-m", "../demo"];
+    let elsewhere = DEMO.path("elsewhere");
+    fs::create_dir_all(&elsewhere).unwrap();
+    let model = format!("../{DEMO_MODEL}");
+    let eval = ["eval", "--device", "cpu", "-m", &model];
     end(splat().current_dir(&elsewhere).args(eval)).done();
 }
 

@@ -93,7 +93,7 @@ struct KeptView {
 
 /// What the views of a step keep until then.
 #[derive(Default)]
-pub(crate) struct KeptViews {
+pub(crate) struct PlannedBatch {
     views: Vec<KeptView>,
     /// What terms at samples add to the gradients, of all views together.
     surface: Option<ReplayBlock>,
@@ -109,11 +109,11 @@ impl PlannedDrawing<'_> {
 
     /// Takes and gives back all of it.
     pub(crate) fn replay(&self, source: &Replay) {
-        self.add_to(source, &mut KeptViews::default());
+        self.add_to(source, &mut PlannedBatch::default());
     }
 
     /// The same, but for what the step needs, which is kept with that of the views before.
-    pub(crate) fn add_to(&self, source: &Replay, kept: &mut KeptViews) {
+    pub(crate) fn add_to(&self, source: &Replay, kept: &mut PlannedBatch) {
         let Ok(()) = self.play(source, kept);
     }
 
@@ -127,7 +127,7 @@ impl PlannedDrawing<'_> {
         }
     }
 
-    fn play(&self, source: &Replay, kept: &mut KeptViews) -> Result<(), Infallible> {
+    fn play(&self, source: &Replay, kept: &mut PlannedBatch) -> Result<(), Infallible> {
         let (wants, visible) = (&self.wants, self.view.visible);
         let mut sizes = self.sizes(self.most_visible.unwrap_or(visible));
         let mut projected = Projected::reserve(source, &sizes)?;

@@ -6,7 +6,7 @@ mod tests;
 use serde::Serialize;
 
 use super::coarse::{self, PlannedCoarse};
-use super::drawing::{KeptViews, PlannedDrawing};
+use super::drawing::{PlannedBatch, PlannedDrawing};
 use super::largest::largest;
 use super::mapping::Granule;
 use super::photographs::{PlannedColorTables, PlannedPhotographs};
@@ -229,7 +229,7 @@ impl PlannedRun {
         };
         let drawing = PlannedDrawing::new(most, &view, train, in_bands);
         let batch = |drawing: &PlannedDrawing<'_>, source: &Replay| {
-            let mut kept = KeptViews::default();
+            let mut kept = PlannedBatch::default();
             (0..self.batch_views).for_each(|_| drawing.add_to(source, &mut kept));
         };
         let mut stages = vec![

@@ -8,7 +8,7 @@ use crate::backend::{
     AdamStep, Device as _, DeviceError, Drawing, Neighbours as _, Objective, Pending as _, Photo,
     Rates, Render as _, Stay, Store as _,
 };
-use crate::memory::plan::KeptViews;
+use crate::memory::plan::PlannedBatch;
 use crate::model::Gaussians;
 
 /// Every parameter stays where it is.
@@ -68,7 +68,7 @@ fn views_of_a_batch_keep_their_gradients_alone_until_the_step() -> Result<(), De
             }
             run.device.step(&mut model, gradients, &AdamStep::new(4, AT_REST))?;
             run.record("batch", |source| {
-                let mut kept = KeptViews::default();
+                let mut kept = PlannedBatch::default();
                 for (view, terms) in &expected {
                     view.add_to(source, &mut kept, Some(terms));
                 }

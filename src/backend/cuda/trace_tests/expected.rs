@@ -7,7 +7,7 @@ use crate::backend::cuda::Model;
 use crate::backend::cuda::session::{BandPolicy, Session};
 use crate::backend::cuda::stage::blend;
 use crate::layout::{ListSizes, Replay};
-use crate::memory::plan::{self, KeptViews, SampledGaussians, ViewSize};
+use crate::memory::plan::{self, PlannedBatch, SampledGaussians, ViewSize};
 use crate::model::Primitive;
 
 /// A view before it is drawn.
@@ -58,11 +58,11 @@ impl Expected {
 
     /// The view is drawn, and terms at samples follow.
     pub(super) fn replay(&self, source: &Replay, terms: Option<&Terms>) {
-        self.add_to(source, &mut KeptViews::default(), terms);
+        self.add_to(source, &mut PlannedBatch::default(), terms);
     }
 
     /// The same, but its gradients are kept with those of the views before.
-    pub(super) fn add_to(&self, source: &Replay, kept: &mut KeptViews, terms: Option<&Terms>) {
+    pub(super) fn add_to(&self, source: &Replay, kept: &mut PlannedBatch, terms: Option<&Terms>) {
         let terms = terms.filter(|terms| terms.active_at(At::Samples).next().is_some());
         let terms = terms.map(|terms| {
             let shown = terms.weight(VALUE_SDF) != 0.0;
