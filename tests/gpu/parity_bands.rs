@@ -234,9 +234,10 @@ fn bands_give_the_loss_and_the_gradients_of_the_view_at_once() {
             for policy in POLICIES {
                 let found = first_step(device, &gaussians, &shot, policy);
                 let with_depths = shot.settings.inverse_depth;
-                // A few roundings, where few terms happen to come in the same order each time; of maps
-                // whose pixels have nothing to do with each other the terms nearly cancel.
-                let roundings = if with_depths { 2e-5 } else { 1e-6 };
+                // Few terms often come in the same order each time, and a log-scale's nearly cancel: in
+                // another order it is 3e-6 off, all of them being 5e-6 from double precision. Those of
+                // maps whose pixels have nothing to do with each other cancel even more.
+                let roundings = if with_depths { 2e-5 } else { 1e-5 };
                 let what = format!("{size:?} px, {policy:?}, depths: {with_depths}");
                 assert_same_step(&found, &wholes, (roundings, &what));
             }
