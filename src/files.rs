@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 
 pub use error::OutputError;
 pub use folder_lock::{FolderLock, LockError};
-use unfinished::{folder_of, unfinished_file};
 pub use unfinished::{WorkFolder, remove_abandoned};
+use unfinished::{folder_of, unfinished_file};
 
 /// Replaces `path` by what `write` makes of an empty file, or leaves it as it was.
 ///
