@@ -63,7 +63,8 @@ impl FolderLock {
             }
             // Each time: the holder before may have removed the folder as the last thing that it did.
             let work = WorkFolder::open(folder);
-            let file = match open(&path) {
+            let made = fs::create_dir_all(folder.join(WORK_FOLDER));
+            let file = match made.and_then(|()| open(&path)) {
                 Ok(file) => file,
                 Err(error) => {
                     last = error;
@@ -177,6 +178,11 @@ mod tests {
         assert!(error.contains(&process) && error.contains("started 20"), "{error}");
         drop(lock);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        let in_the_way = folder.path().join(WORK_FOLDER);
+        fs::write(&in_the_way, "of somebody else").unwrap();
+        let error = FolderLock::take(folder.path()).unwrap_err().to_string();
+        assert!(error.contains("cannot be written"), "{error}");
+        fs::remove_file(&in_the_way).unwrap();
         // What a killed program leaves is not locked, and says nothing of who holds it next.
         let left = folder.path().join(WORK_FOLDER);
         fs::create_dir(&left).unwrap();
