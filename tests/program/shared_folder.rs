@@ -25,7 +25,8 @@ struct Chance {
 
 impl Chance {
     fn new() -> Self {
-        let state = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        let state = u64::from(now.subsec_nanos());
         println!("chance begins with {state}");
         Self { state }
     }
