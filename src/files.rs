@@ -1,49 +1,34 @@
 //! Writing files so that a failure never costs what was there before, and finding them again.
 
+mod error;
+mod folder_lock;
+mod unfinished;
+
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-/// How the names of unfinished files begin; a killed program leaves them behind.
-pub const TEMPORARY_PREFIX: &str = ".splat-";
-
-/// An output that cannot be written.
-#[derive(Debug, thiserror::Error)]
-#[error(
-    "{path}: cannot be written: {source}. Check the free space and the permissions of the folder"
-)]
-pub struct OutputError {
-    path: String,
-    #[source]
-    source: io::Error,
-}
-
-impl OutputError {
-    /// The error of writing `path`.
-    pub fn new(path: &Path, source: io::Error) -> Self {
-        Self { path: path.display().to_string(), source }
-    }
-}
+pub use error::OutputError;
+pub use folder_lock::{FolderLock, LockError};
+pub use unfinished::{WorkFolder, remove_abandoned};
+use unfinished::{folder_of, unfinished_file};
 
 /// Replaces `path` by what `write` makes of an empty file, or leaves it as it was.
 ///
-/// The content goes to a temporary file in the same folder, is synced to the disk and renamed, so
-/// that a full disk, a crash or a power cut leaves either the old file or the new one, whole.
+/// The content goes to a temporary file (in the [`WorkFolder`] above `path`, or beside it), is synced
+/// to the disk and renamed, so that a full disk, a crash or a power cut leaves either the old file or
+/// the new one, whole.
 pub fn replace_file<E: From<OutputError>>(
     path: &Path,
     write: impl FnOnce(&mut File) -> Result<(), E>,
 ) -> Result<(), E> {
     let fail = |source| OutputError::new(path, source);
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
-    let mut temporary = builder().tempfile_in(folder).map_err(fail)?;
+    let mut temporary = unfinished_file(path).map_err(fail)?;
     write(temporary.as_file_mut())?;
     temporary.as_file().sync_all().map_err(fail)?;
     temporary.persist(path).map_err(|error| fail(error.error))?;
     // The rename itself reaches the disk with the folder; systems that cannot sync one need not.
-    if let Ok(folder) = File::open(folder) {
+    if let Ok(folder) = File::open(folder_of(path)) {
         folder.sync_all().ok();
     }
     Ok(())
@@ -84,15 +69,6 @@ pub fn numbered(folder: &Path, number: impl Fn(&str) -> Option<u32>) -> Vec<(u32
         .collect();
     found.sort();
     found
-}
-
-fn builder() -> tempfile::Builder<'static, 'static> {
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(TEMPORARY_PREFIX).suffix(".tmp");
-    // Temporary files are private; results are for everybody whom the user's umask allows.
-    #[cfg(unix)]
-    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-    builder
 }
 
 #[cfg(test)]

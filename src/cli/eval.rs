@@ -10,6 +10,7 @@ use super::lpips::{self, Sources};
 use super::output::print;
 use super::scene::{ModelArgs, Opened, none_decoded};
 use crate::backend::TrainDevice;
+use crate::files::WorkFolder;
 use crate::perceptual::LpipsWeights;
 use crate::telemetry::{append_metrics, write_per_view, write_results};
 use crate::train::Views;
@@ -63,6 +64,7 @@ pub(super) fn run(args: &EvalArgs, matches: &ArgMatches) -> anyhow::Result<()> {
         );
         return Ok(());
     }
+    let _work = WorkFolder::open(folder);
     append_metrics(folder, &evaluation)?;
     write_results(folder, &evaluation)?;
     write_per_view(folder, &evaluation)?;

@@ -9,6 +9,7 @@ use crate::export::PlyError;
 use crate::memory::Entry;
 use crate::perceptual::LpipsError;
 use crate::synth::SynthError;
+use crate::telemetry::{Newlines, escape_controls};
 use crate::train::TrainError;
 use crate::train::checkpoint::CheckpointError;
 
@@ -165,11 +166,16 @@ impl Exit {
     }
 }
 
-/// The error and those of its causes that it does not quote already.
+/// The error and those of its causes that it does not quote already. Lines are ended by errors that show
+/// a table or a place in a file, not by the names in the others.
 pub(super) fn message(error: &anyhow::Error) -> String {
+    let has_lines = |cause: &(dyn std::error::Error + 'static)| {
+        cause.is::<OutOfMemory>() || cause.is::<DoesNotFit>() || cause.is::<ConfigError>()
+    };
+    let newlines = if error.chain().any(has_lines) { Newlines::Kept } else { Newlines::Escaped };
     let mut message = String::new();
     for cause in error.chain() {
-        let text = cause.to_string();
+        let text = escape_controls(&cause.to_string(), newlines);
         if message.is_empty() {
             message = text;
         } else if !message.contains(&text) {

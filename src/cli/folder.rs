@@ -8,7 +8,7 @@ use crate::config::{Config, ConfigError, ConfigLayer};
 use crate::dataset::points_ply::write_points_ply;
 use crate::dataset::{Dataset, PointCloud};
 use crate::export::{write_cameras_json, write_cfg_args};
-use crate::files::{OutputError, TEMPORARY_PREFIX, create_folder, numbered, write_text};
+use crate::files::{OutputError, create_folder, numbered, remove_abandoned, write_text};
 
 /// What a run leaves in its folder, besides renders and TensorBoard's files.
 const RESULTS: [&str; 11] = [
@@ -53,14 +53,17 @@ pub(super) fn holds(model_path: &Path, checkpoint: &Path) -> bool {
     folder.is_some() && folder == real(&model_path.join("checkpoints"))
 }
 
-/// Removes what a run that was killed had not finished writing.
+/// Removes what killed programs had not finished writing beside their results.
 pub(super) fn sweep(model_path: &Path) {
     let mut folders = entries(model_path, "point_cloud", "iteration_");
+    for split in ["train", "test"] {
+        for renders in entries(model_path, split, "ours_") {
+            folders.extend(["renders", "gt"].map(|kind| renders.join(kind)));
+        }
+    }
     folders.extend(["", "checkpoints"].map(PathBuf::from));
     for folder in folders {
-        for name in entries(model_path, folder, TEMPORARY_PREFIX) {
-            fs::remove_file(model_path.join(name)).ok();
-        }
+        remove_abandoned(&model_path.join(folder));
     }
 }
 

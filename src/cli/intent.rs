@@ -13,7 +13,7 @@ use super::scene::absolute;
 use super::train_args::TrainArgs;
 use crate::config::{Config, ConfigLayer, Layers, SugarSchedule, Typed, resolve};
 use crate::dataset::{Dataset, PointCloud};
-use crate::files::{OutputError, create_folder};
+use crate::files::{FolderLock, LockError, OutputError, create_folder};
 use crate::train::checkpoint::{self, Checkpoint, CheckpointError, StoredCheckpoint};
 use crate::train::coarse::CoarseSchedule;
 
@@ -46,10 +46,13 @@ pub(super) struct Intent {
     pub(super) checkpoint: Option<StoredCheckpoint>,
     /// The checkpoint lies in the model folder, whose run is resumed.
     pub(super) goes_on: bool,
+    /// Held from before the checkpoint is read to the end of the run.
+    lock: Option<FolderLock>,
 }
 
 impl Intent {
-    /// Decides everything and reads the checkpoint; writes nothing.
+    /// Decides everything and reads the checkpoint; writes nothing but the lock of a folder that is
+    /// there already: a run that still trains in it may write another checkpoint.
     pub(super) fn make(args: &TrainArgs, matches: &ArgMatches) -> anyhow::Result<Self> {
         let demo = args.demo.then_some(ConfigLayer { origin: "the demonstration", text: DEMO });
         let layers = Layers {
@@ -61,6 +64,8 @@ impl Intent {
         let mut config = resolve(layers)?;
         // A resumed run stays in its folder, wherever its checkpoint was written.
         let settled = resolved_folder(args, &config);
+        let there = settled.as_deref().filter(|folder| folder.is_dir());
+        let lock = there.map(FolderLock::take).transpose()?;
         let mut found = match (&args.start_checkpoint, &settled) {
             (Some(path), _) => Some((path.clone(), StoredCheckpoint::open(path)?)),
             (None, Some(folder)) if args.resume.is_some() => newest_checkpoint(folder)?,
@@ -108,7 +113,8 @@ impl Intent {
         if let Some(start) = args.start_checkpoint.as_ref().filter(|_| goes_on) {
             warn_of_newer(start, &model_path);
         }
-        Ok(Self { config, model_path, checkpoint: found.map(|(_, found)| found), goes_on })
+        let checkpoint = found.map(|(_, found)| found);
+        Ok(Self { config, model_path, checkpoint, goes_on, lock })
     }
 
     /// The scene's folder.
@@ -116,13 +122,22 @@ impl Intent {
         self.config.scene.source_path.clone().context("an intent always names its scene")
     }
 
-    /// Makes the model folder and writes what describes the run.
+    /// Locks the model folder, which is made where it is missing; fails while another run trains in it.
+    pub(super) fn lock_folder(&mut self) -> Result<(), LockError> {
+        if self.lock.is_none() {
+            create_folder(&self.model_path)?;
+            self.lock = Some(FolderLock::take(&self.model_path)?);
+        }
+        Ok(())
+    }
+
+    /// Locks the model folder and writes what describes the run.
     pub(super) fn prepare_folder(
-        &self,
+        &mut self,
         dataset: &Dataset,
         points: &PointCloud,
     ) -> anyhow::Result<()> {
-        create_folder(&self.model_path)?;
+        self.lock_folder()?;
         folder::sweep(&self.model_path);
         if !self.goes_on
             && let Some(aside) = folder::set_aside(&self.model_path)?

@@ -15,6 +15,7 @@ mod plan;
 mod profile;
 mod render;
 mod scene;
+mod signals;
 mod start;
 mod synth;
 mod train;

@@ -11,7 +11,7 @@ use super::output::print;
 use super::scene::{ModelArgs, Opened, none_decoded};
 use crate::backend::TrainDevice;
 use crate::dataset::Image;
-use crate::files::{create_folder, write_atomically};
+use crate::files::{WorkFolder, create_folder, write_atomically};
 use crate::train::eval::{EvalRequest, ShownViews, evaluate};
 use crate::train::event::{Picture, Split};
 use crate::train::pictures::{photo_picture, render_picture};
@@ -51,6 +51,7 @@ impl Task for Rendering<'_> {
         let Self { args, opened } = self;
         let mut views = Views::new(&opened.dataset, &opened.images);
         let model = device.upload(&opened.gaussians)?;
+        let _work = WorkFolder::open(&args.model.model_path);
         let mut written = false;
         for (split, skip) in [(Split::Train, args.skip_train), (Split::Test, args.skip_test)] {
             if skip || views.split(split).is_empty() {

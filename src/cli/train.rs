@@ -1,18 +1,16 @@
 //! `splat train`.
 
 use std::borrow::Cow;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::Context;
 use clap::ArgMatches;
 
 use super::device::{self, DeviceOptions, Task};
-use super::exit::{Exit, Interrupted, OutOfMemory};
+use super::exit::{Interrupted, OutOfMemory};
 use super::intent::{DEMO_SCENE, Intent};
 use super::lpips::{self, Sources};
 use super::output::{print, shell_word};
 use super::scene::open_scene;
+use super::signals::stop_on_signals;
 use super::start::Start;
 use super::train_args::TrainArgs;
 use crate::backend::{Rows, TrainDevice};
@@ -51,6 +49,7 @@ impl Task for Training<'_> {
         let Self { args, mut intent, lpips } = self;
         let stop = stop_on_signals()?;
         if args.demo && intent.checkpoint.is_none() {
+            intent.lock_folder()?;
             write_scene(&intent.scene()?, &SynthOptions::default())?;
         }
         let (dataset, images) = open_scene(&intent.config)?;
@@ -130,23 +129,6 @@ fn warn_of_cap(checkpoint: &StoredCheckpoint, config: &Config) {
              for that, and none are added"
         );
     }
-}
-
-/// SIGINT and SIGTERM ask for the end of the run; the second ends the process.
-#[expect(clippy::exit, reason = "who asks twice does not want to wait for anything")]
-fn stop_on_signals() -> anyhow::Result<Arc<AtomicBool>> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let flag = Arc::clone(&stop);
-    ctrlc::set_handler(move || {
-        if flag.swap(true, Ordering::Relaxed) {
-            std::process::exit(i32::from(Exit::Interrupted.code()));
-        }
-        tracing::info!(
-            "stopping after this iteration, with a checkpoint; once more stops at once, without"
-        );
-    })
-    .context("signals cannot be handled")?;
-    Ok(stop)
 }
 
 fn demo_summary(intent: &Intent) -> String {

@@ -12,6 +12,7 @@ use serde::Deserialize;
 use super::camera::stem;
 use super::listing::first_few;
 use super::source::DepthFile;
+use super::text::without_byte_order_mark;
 use crate::math::quantile::median;
 
 /// The scales, below the scene's folder.
@@ -127,9 +128,9 @@ pub(super) fn find<'a>(
 }
 
 fn read(path: &Path) -> Result<BTreeMap<String, DepthScale>, DepthsError> {
-    let text = fs::read_to_string(path)
+    let text = fs::read(path)
         .map_err(|source| DepthsError::ParametersMissing { path: path.to_owned(), source })?;
-    serde_json::from_str(&text)
+    serde_json::from_slice(without_byte_order_mark(&text))
         .map_err(|source| DepthsError::ParametersDamaged { path: path.to_owned(), source })
 }
 

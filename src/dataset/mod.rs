@@ -13,6 +13,7 @@ mod points;
 pub mod points_ply;
 mod shot;
 mod source;
+mod text;
 mod transforms;
 
 use std::collections::BTreeMap;

@@ -13,6 +13,7 @@ use serde::Deserialize;
 use super::camera::{Camera, Pose};
 use super::lens::{Distortion, Lens, LensError};
 use super::shot::{EXTENSIONS, Optics, Shot};
+use super::text::without_byte_order_mark;
 use crate::math::linalg::{cross, dot, length, mul, scale};
 
 /// The file of Blender's training views.
@@ -235,7 +236,7 @@ pub(super) fn read_nerfstudio(scene: &Path) -> Result<Transforms, TransformsErro
 fn read(path: &Path) -> Result<Transforms, TransformsError> {
     let text = fs::read(path)
         .map_err(|source| TransformsError::Unreadable { path: path.to_owned(), source })?;
-    let file: TransformsFile = serde_json::from_slice(&text)
+    let file: TransformsFile = serde_json::from_slice(without_byte_order_mark(&text))
         .map_err(|source| TransformsError::Json { path: path.to_owned(), source })?;
     if file.frames.is_empty() {
         return Err(TransformsError::Empty { path: path.to_owned() });

@@ -27,7 +27,7 @@ use rayon::prelude::*;
 
 use crate::dataset::View;
 use crate::dataset::colmap::write_colmap;
-use crate::files::{OutputError, create_folder, write_atomically};
+use crate::files::{OutputError, WorkFolder, create_folder, remove_abandoned, write_atomically};
 use cameras::{dome, ray_through};
 use color::{encode_srgb, quantise};
 use light::Light;
@@ -94,8 +94,12 @@ pub fn write_scene(folder: &Path, options: &SynthOptions) -> Result<SynthReport,
     let views = dome(options);
     let points = points::sample(&scene, &light, &views, options);
 
+    let _work = WorkFolder::open(folder);
     let images = create_folder(&folder.join("images"))?;
     let sparse = create_folder(&folder.join("sparse").join("0"))?;
+    // Programs that could not make the work folder leave them there.
+    remove_abandoned(&images);
+    remove_abandoned(&sparse);
     views.par_iter().try_for_each(|view| {
         let png = encode(view, &photograph(&scene, &light, view))?;
         write_atomically(&images.join(&view.name), |out| out.write_all(&png))

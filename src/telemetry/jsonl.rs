@@ -12,6 +12,9 @@ use super::time::unix_seconds;
 use crate::files::OutputError;
 use crate::train::event::{Event, Sink};
 
+/// Bytes that are read at once in search of the last newline.
+const BLOCK: u64 = 1 << 16;
+
 /// One line: the event and when it was.
 #[derive(Serialize)]
 struct Line<'a> {
@@ -84,18 +87,41 @@ impl JsonLines<File> {
     }
 }
 
-/// A run that was killed may have left half a line: what follows begins on a new one.
+/// A run that was killed may have left a part of a line, which is dropped.
 fn open_to_append(path: &Path) -> io::Result<File> {
     let mut file = OpenOptions::new().read(true).append(true).create(true).open(path)?;
-    if file.metadata()?.len() > 0 {
-        let mut last = [0];
-        file.seek(SeekFrom::End(-1))?;
-        file.read_exact(&mut last)?;
-        if last != *b"\n" {
-            file.write_all(b"\n")?;
-        }
+    let mut last = Vec::new();
+    let end = file.metadata()?.len();
+    let begin = last_line(&mut file, end)?;
+    file.seek(SeekFrom::Start(begin))?;
+    file.read_to_end(&mut last)?;
+    if last.is_empty() {
+        return Ok(file);
+    }
+    // An editor may have taken the newline from a line that is whole.
+    if serde_json::from_slice::<serde_json::Value>(&last).is_ok_and(|line| line.is_object()) {
+        file.write_all(b"\n")?;
+    } else {
+        file.set_len(begin)?;
     }
     Ok(file)
+}
+
+/// Where the text after the last newline begins.
+fn last_line(file: &mut File, end: u64) -> io::Result<u64> {
+    let mut block = Vec::new();
+    let mut stop = end;
+    while stop > 0 {
+        let start = stop.saturating_sub(BLOCK);
+        file.seek(SeekFrom::Start(start))?;
+        block.clear();
+        (&mut *file).take(stop - start).read_to_end(&mut block)?;
+        if let Some(at) = block.iter().rposition(|&byte| byte == b'\n') {
+            return Ok(start + at as u64 + 1);
+        }
+        stop = start;
+    }
+    Ok(0)
 }
 
 impl<W: Write> JsonLines<W> {
@@ -123,17 +149,36 @@ impl<W: Write> Sink for JsonLines<W> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_half_line_of_a_killed_run_is_closed_before_the_next() {
+    /// The log that a resumed run has after its first event.
+    fn resumed_log(before: &[u8]) -> String {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("run.jsonl");
-        std::fs::write(&path, "{\"time\":1.0}\n{\"ti").unwrap();
+        std::fs::write(&path, before).unwrap();
         let mut sink = JsonLines::create(folder.path(), true).unwrap();
         sink.on(&Event::OpacityReset { iteration: 3000 }).unwrap();
-        let text = std::fs::read_to_string(&path).unwrap();
-        let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines[..2], ["{\"time\":1.0}", "{\"ti"]);
-        assert!(lines[2].ends_with(r#""event":"opacity_reset","iteration":3000}"#), "{text}");
-        assert!(text.ends_with('\n'));
+        std::fs::read_to_string(&path).unwrap()
+    }
+
+    #[test]
+    fn a_part_of_a_line_of_a_killed_run_is_dropped() {
+        let long = format!("{{\"time\":1.0,\"message\":\"{}", "a".repeat(200_000));
+        for part in ["", "{", "{\"ti", "\0\0\0", "\u{1b}", "12", &long] {
+            let text = resumed_log(format!("{{\"time\":1.0}}\n{part}").as_bytes());
+            let lines: Vec<&str> = text.lines().collect();
+            assert_eq!((lines.len(), lines[0]), (2, "{\"time\":1.0}"));
+            assert!(lines[1].ends_with(r#""event":"opacity_reset","iteration":3000}"#), "{text}");
+            assert!(text.ends_with('\n'));
+        }
+        assert_eq!(resumed_log(b"{\"ti").lines().count(), 1);
+        assert_eq!(resumed_log(b"").lines().count(), 1);
+    }
+
+    #[test]
+    fn a_whole_line_without_its_newline_is_kept() {
+        let long = format!("{{}}\n{{\"a\":\"{}\"}}", "b".repeat(200_000));
+        for before in ["{\"time\":1.0}", &long] {
+            let text = resumed_log(before.as_bytes());
+            assert!(text.starts_with(&format!("{before}\n{{")), "{}", &text[..40]);
+        }
     }
 }

@@ -18,6 +18,7 @@ use tracing_subscriber::{EnvFilter, Layer};
 
 use serde::{Deserialize, Serialize};
 
+use super::escape::{Newlines, escape_controls};
 use super::time::unix_seconds;
 
 /// How progress is shown.
@@ -190,14 +191,15 @@ where
             Level::DEBUG => ("debug", "\x1b[2m"),
             Level::TRACE => ("trace", "\x1b[2m"),
         };
+        let message = message + &fields;
+        let shown = escape_controls(&message, Newlines::Escaped);
         match self {
-            Self::Json => {
-                writeln!(writer, "{}", json_line(level, &(message + &fields)))
-            }
+            // Which escapes by itself.
+            Self::Json => writeln!(writer, "{}", json_line(level, &message)),
             // News needs no heading.
-            _ if level == "info" => writeln!(writer, "{message}{fields}"),
-            Self::Plain => writeln!(writer, "{level}: {message}{fields}"),
-            Self::Colored => writeln!(writer, "{color}{level}:\x1b[0m {message}{fields}"),
+            _ if level == "info" => writeln!(writer, "{shown}"),
+            Self::Plain => writeln!(writer, "{level}: {shown}"),
+            Self::Colored => writeln!(writer, "{color}{level}:\x1b[0m {shown}"),
         }
     }
 }
@@ -209,11 +211,12 @@ fn json_line(level: &str, message: &str) -> serde_json::Value {
     })
 }
 
-/// Says on stderr why the program ends: in the form of the log, but whatever its level.
+/// Says on stderr why the program ends: in the form of the log, but whatever its level. The message may
+/// have several lines.
 pub fn log_error(style: ProgressStyle, message: &str) {
     let line = match style {
         ProgressStyle::Json => json_line("error", message).to_string(),
-        _ => format!("error: {message}"),
+        _ => format!("error: {}", escape_controls(message, Newlines::Kept)),
     };
     // Nobody may be reading any more.
     writeln!(io::stderr(), "{line}").ok();
@@ -254,6 +257,7 @@ mod tests {
         tracing::subscriber::with_default(log, || {
             tracing::info!("50 views");
             tracing::warn!(count = 3, "images are missing");
+            tracing::info!("a\u{1b}[31m\nb.png");
             tracing::debug!("unseen");
         });
         String::from_utf8(out.lock().unwrap().clone()).unwrap()
@@ -273,10 +277,13 @@ mod tests {
 
     #[test]
     fn lines_carry_their_level_and_nothing_else() {
-        assert_eq!(logged(Format::Plain), "50 views\nwarning: images are missing count=3\n");
+        assert_eq!(
+            logged(Format::Plain),
+            "50 views\nwarning: images are missing count=3\na\\u{1b}[31m\\nb.png\n"
+        );
         assert_eq!(
             logged(Format::Colored),
-            "50 views\n\x1b[1;33mwarning:\x1b[0m images are missing count=3\n"
+            "50 views\n\x1b[1;33mwarning:\x1b[0m images are missing count=3\na\\u{1b}[31m\\nb.png\n"
         );
     }
 

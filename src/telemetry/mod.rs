@@ -1,6 +1,7 @@
 //! The output of a run: sinks for its events, and the log.
 
 mod cadence;
+mod escape;
 mod jsonl;
 mod logging;
 mod profile;
@@ -13,6 +14,7 @@ mod time;
 
 use std::path::Path;
 
+pub use escape::{Newlines, escape_controls};
 pub use jsonl::JsonLines;
 pub use logging::{ProgressStyle, init_logging, log_error};
 pub use profile::{

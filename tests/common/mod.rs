@@ -1,6 +1,8 @@
 //! Small scenes and derivatives that several tests share.
 #![allow(dead_code, unreachable_pub, reason = "each test program uses its part")]
 
+#[cfg(unix)]
+pub mod background;
 #[cfg(kernels)]
 pub mod compact;
 pub mod constrained_backend;

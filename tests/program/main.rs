@@ -23,6 +23,8 @@ mod plan;
 mod profile;
 #[cfg(unix)]
 mod resume;
+#[cfg(unix)]
+mod shared_folder;
 mod strategies;
 mod sugar;
 mod unusual_input;

@@ -259,3 +259,28 @@ fn a_folder_without_a_log_and_a_damaged_line_are_refused_by_name() {
 fn a_folder_has_to_be_named() {
     end(splat().arg("profile")).refused(2, &["MODEL"]);
 }
+
+#[test]
+fn a_cut_last_line_is_passed_over_and_gone_once_the_run_is_resumed() {
+    let place = TestFolder::with_scene();
+    place.trained(20, &[]);
+    let log = place.model().join("run.jsonl");
+    let whole = fs::read_to_string(&log).unwrap();
+    let last = whole.trim_end().rfind('\n').unwrap() + 1;
+    for end in [last + 1, last + 20, whole.len() - 2] {
+        fs::write(&log, &whole[..end]).unwrap();
+        assert_eq!(json(&place.model())["iteration"], 20);
+    }
+    // As a power cut may leave the last block of a file.
+    fs::write(&log, whole[..last].to_owned() + "\0\0\0").unwrap();
+    assert_eq!(json(&place.model())["finished"], false);
+    end(place.train().args(["--resume", "--iterations=25"])).done();
+    let resumed = fs::read_to_string(&log).unwrap();
+    assert!(resumed.starts_with(&whole[..last]));
+    for line in resumed.lines() {
+        let line: Value = serde_json::from_str(line).unwrap();
+        assert!(line["event"].is_string(), "{line}");
+    }
+    let profile = json(&place.model());
+    assert_eq!((&profile["iteration"], &profile["starts"]), (&25.into(), &2.into()));
+}

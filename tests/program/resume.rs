@@ -2,11 +2,9 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::sync::LazyLock;
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 
+use crate::common::background::{send, started_until, training, training_by};
 use crate::common::program::{Ended, TestFolder, assert_no_litter, end, files_below, splat, text};
 use crate::fixtures::fixture;
 use rstest::rstest;
@@ -75,26 +73,6 @@ fn resumed(place: &TestFolder, flags: &[&str]) -> Ended {
     end(place.train().args(["--resume", "auto"]).args(flags)).done()
 }
 
-/// Starts a run in `model` and comes back once this file is there.
-fn started_until(place: &TestFolder, flags: &[&str], file: &Path) -> Child {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_splat"));
-    command.args(["train", "--device", "cpu", "-s"]).arg(place.scene());
-    command.arg("-m").arg(place.model()).args(flags);
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let started = Instant::now();
-    while !file.exists() {
-        assert!(started.elapsed() < Duration::from_secs(120), "{} never came", file.display());
-        assert!(child.try_wait().unwrap().is_none(), "the run ended before it was stopped");
-        sleep(Duration::from_millis(1));
-    }
-    child
-}
-
-fn send(signal: &str, child: &Child) {
-    let id = child.id().to_string();
-    assert!(Command::new("kill").args(["-s", signal, &id]).status().unwrap().success());
-}
-
 #[test]
 fn a_killed_run_ends_in_the_same_bytes() {
     let place = TestFolder::beside(&UNBROKEN);
@@ -103,7 +81,7 @@ fn a_killed_run_ends_in_the_same_bytes() {
         assert!(events.contains(event), "the run has no {event}");
     }
     let flags = [&EVENTFUL[..], &["--iterations=400", "--checkpoint-iterations=200"]].concat();
-    let mut child = started_until(&place, &flags, &place.checkpoint(200));
+    let mut child = started_until(training(&place, &flags), &place.checkpoint(200));
     child.kill().unwrap();
     child.wait().unwrap();
     assert!(!place.ply(400).exists(), "the run was over before it was killed");
@@ -330,7 +308,7 @@ fn without_a_checkpoint_the_run_starts_and_says_so() {
 fn a_signal_ends_the_run_after_its_iteration(#[case] signal: &str) {
     let place = TestFolder::beside(&UNBROKEN);
     let flags = [&EVENTFUL[..], &["--iterations=400", "--checkpoint-iterations=40"]].concat();
-    let child = started_until(&place, &flags, &place.checkpoint(40));
+    let child = started_until(training(&place, &flags), &place.checkpoint(40));
     send(signal, &child);
     let ended = Ended::from(child.wait_with_output().unwrap());
     ended.refused(130, &["--resume", text(&place.model())]);
@@ -338,6 +316,18 @@ fn a_signal_ends_the_run_after_its_iteration(#[case] signal: &str) {
     assert_no_litter(&place.model());
     resumed(&place, &[]);
     assert!(ply(&UNBROKEN, "unbroken", 400) == ply(&place, "model", 400));
+}
+
+#[test]
+fn a_run_under_nohup_outlives_its_terminal() {
+    let place = TestFolder::with_scene();
+    let flags = ["--iterations=300", "--checkpoint-iterations=20"];
+    let run = training_by(&["nohup"], &place, &flags);
+    let child = started_until(run, &place.checkpoint(20));
+    send("HUP", &child);
+    let ended = Ended::from(child.wait_with_output().unwrap()).done();
+    assert!(!ended.stderr.contains("stopping"), "{ended:#?}");
+    assert!(place.ply(300).exists());
 }
 
 #[test]

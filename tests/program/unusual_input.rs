@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::common::program::{SIZE, TestFolder, VIEWS, cut, end, splat, text};
+use crate::common::program::{SIZE, TestFolder, VIEWS, cut, end, patch, splat, text};
 use image::{Rgb, RgbImage};
 use rstest::rstest;
 use splat::config::SceneOptions;
@@ -175,4 +175,69 @@ fn a_host_limit_exceeded_from_the_start_slows_training_only() {
     let mut eval = splat();
     eval.args(["eval", "--device=cpu", "--host-limit=1MiB", "-m"]).arg(place.model());
     end(&mut eval).done();
+}
+
+/// Views of the scene side by side, as COLMAP writes them as text.
+fn write_text_model(place: &TestFolder, mark: &str) {
+    let sparse = place.scene().join("sparse/0");
+    fs::remove_dir_all(&sparse).unwrap();
+    fs::create_dir(&sparse).unwrap();
+    let write = |name: &str, text: String| fs::write(sparse.join(name), mark.to_owned() + &text);
+    let image = |i: usize| format!("{i} 1 0 0 0 0.{i} 0 4 3 view_{i:03}.png\n\n");
+    write("cameras.txt", "3 PINHOLE 48 36 40 40 24 18\n".to_owned()).unwrap();
+    write("images.txt", (0..VIEWS).map(image).collect()).unwrap();
+    let point = |i: usize| format!("{i} 0.{i} 0.2 0 200 100 50 0.5\n");
+    write("points3D.txt", (1..9).map(point).collect()).unwrap();
+}
+
+/// The same as nerfstudio writes them.
+fn write_transforms(place: &TestFolder, mark: &str) {
+    fs::remove_dir_all(place.scene().join("sparse")).ok();
+    let frame = |i: usize| {
+        serde_json::json!({
+            "file_path": format!("images/view_{i:03}.png"),
+            "transform_matrix": [[1, 0, 0, i], [0, 1, 0, 0], [0, 0, 1, 4], [0, 0, 0, 1]],
+        })
+    };
+    let frames: Vec<_> = (0..VIEWS).map(frame).collect();
+    let scene = serde_json::json!({
+        "w": 48, "h": 36, "fl_x": 40, "fl_y": 40, "cx": 24, "cy": 18, "frames": frames,
+    });
+    fs::write(place.scene().join("transforms.json"), format!("{mark}{scene}")).unwrap();
+}
+
+#[rstest]
+#[case::colmap(write_text_model as fn(&TestFolder, &str))]
+#[case::nerfstudio(write_transforms as fn(&TestFolder, &str))]
+fn a_byte_order_mark_before_text_is_passed_over(#[case] write: fn(&TestFolder, &str)) {
+    let place = TestFolder::with_scene();
+    let [plain, marked] = [("plain", ""), ("marked", "\u{feff}")].map(|(model, mark)| {
+        write(&place, mark);
+        place.trained_into(model, 2, &["--init-num-pts=50"]);
+        fs::read(place.ply_of(model, 2)).unwrap()
+    });
+    assert!(plain == marked);
+}
+
+#[test]
+fn a_configuration_may_begin_with_a_byte_order_mark() {
+    let place = TestFolder::with_scene();
+    let config = place.path("c.toml");
+    fs::write(&config, "\u{feff}[optimize]\niterations = 2\n").unwrap();
+    end(place.train().args(["--config", text(&config)])).done();
+    assert!(place.ply(2).exists());
+}
+
+#[test]
+fn control_characters_of_names_are_escaped_in_messages() {
+    let place = TestFolder::with_scene();
+    // COLMAP's names end with a zero, and hold anything else.
+    let images = place.scene().join("sparse/0/images.bin");
+    patch(&images, b"view_001.png", b"v\x1b[31m\r\n.png");
+    let trained = place.trained(2, &[]).says(&[r"v\u{1b}[31m\r\n.png"]);
+    assert!(trained.stderr.chars().all(|letter| letter == '\n' || !letter.is_control()));
+    let nowhere = place.path("no\u{9b}2J\nerror: all is lost");
+    let refused = end(splat().args(["train", "--device", "cpu", "-s"]).arg(&nowhere));
+    let refused = refused.refused(3, &[r"no\u{9b}2J\nerror: all is lost"]);
+    assert_eq!(refused.stderr.lines().count(), 1, "{refused:#?}");
 }

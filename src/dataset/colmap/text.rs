@@ -9,6 +9,7 @@ use std::str::FromStr;
 use super::error::ColmapError;
 use super::model::{CameraModel, SolvedCamera};
 use super::raw::{Points, RawImage, open, pose};
+use crate::dataset::text::without_byte_order_mark;
 
 /// Most characters of a wrong value that a message repeats.
 const QUOTED: usize = 40;
@@ -40,7 +41,8 @@ impl<R: Read> TextLines<R> {
         let read = self.input.read_until(b'\n', &mut bytes);
         let read =
             read.map_err(|source| ColmapError::Unreadable { path: self.path.clone(), source })?;
-        self.line = String::from_utf8_lossy(&bytes).trim().to_owned();
+        let text = if self.number == 0 { without_byte_order_mark(&bytes) } else { &bytes };
+        self.line = String::from_utf8_lossy(text).trim().to_owned();
         self.number += 1;
         Ok(read > 0)
     }

@@ -180,7 +180,8 @@ impl Log {
 
     /// The same of lines; `path` is what errors name.
     ///
-    /// A killed run leaves its last line unfinished, and a resumed run writes after it.
+    /// A killed run may leave its last line unfinished. One that resumes it drops that part; older
+    /// programs wrote after it.
     fn of_lines(path: &Path, mut lines: impl BufRead) -> Result<Self, LogError> {
         let mut log = Self::default();
         let mut unfinished: Option<LogError> = None;
@@ -204,7 +205,7 @@ impl Log {
                         line: number,
                         reason: error.to_string(),
                     };
-                    if !error.is_eof() {
+                    if !error.is_eof() && line.ends_with(b"\n") {
                         return Err(damage);
                     }
                     unfinished = Some(damage);
@@ -315,6 +316,8 @@ mod tests {
         let resumed = STARTED.replace(r#""iteration":0"#, r#""iteration":10"#);
         for text in [
             format!("{STARTED}\n{half}"),
+            // As a power cut leaves it.
+            format!("{STARTED}\n\u{0}\u{0}"),
             format!("{STARTED}\n{half}\n"),
             format!("{STARTED}\n{half}\n{resumed}\n{}\n", step(20, 5)),
         ] {

@@ -1,0 +1,214 @@
+//! The lock of a folder that only one program at a time may write a run into.
+
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process;
+use std::thread::sleep;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use super::error::OutputError;
+use super::unfinished::{WORK_FOLDER, WorkFolder};
+
+/// The file in the work folder that is locked. It says who holds it.
+const LOCK: &str = "lock";
+
+/// A program that ends or has just begun gets this many chances to let go or to say who it is.
+const ATTEMPTS: u32 = 10;
+
+/// The time between two of them.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Most characters that are repeated of what the lock's file says.
+const QUOTED: usize = 200;
+
+/// A folder that cannot be locked.
+#[derive(Debug, thiserror::Error)]
+pub enum LockError {
+    /// Another program holds it.
+    #[error(
+        "{folder}: another run is being trained in this folder, by {holder}. Wait for its end or \
+         stop it, or name another folder with -m"
+    )]
+    InUse {
+        /// The folder.
+        folder: PathBuf,
+        /// The process and when it began.
+        holder: String,
+    },
+    /// The lock's file cannot be written.
+    #[error(transparent)]
+    Output(#[from] OutputError),
+}
+
+/// The sole right to write a run into a folder. It ends with this value or with the process, however
+/// that ends.
+#[derive(Debug)]
+pub struct FolderLock {
+    /// Locked while it is open.
+    _file: File,
+    path: PathBuf,
+    _work: WorkFolder,
+}
+
+impl FolderLock {
+    /// Locks the folder, which is made where it is missing.
+    pub fn take(folder: &Path) -> Result<Self, LockError> {
+        let path = folder.join(WORK_FOLDER).join(LOCK);
+        let mut last = io::Error::from(io::ErrorKind::NotFound);
+        let mut is_held = false;
+        for attempt in 0..ATTEMPTS {
+            if attempt > 0 {
+                sleep(PAUSE);
+            }
+            // Each time: the holder before may have removed the folder as the last thing that it did.
+            let work = WorkFolder::open(folder);
+            let made = fs::create_dir_all(folder.join(WORK_FOLDER));
+            let file = match made.and_then(|()| open(&path)) {
+                Ok(file) => file,
+                Err(error) => {
+                    last = error;
+                    continue;
+                }
+            };
+            match file.try_lock() {
+                Ok(()) if !is_at(&file, &path) => continue,
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => {
+                    is_held = true;
+                    continue;
+                }
+                Err(TryLockError::Error(error)) => tracing::warn!(
+                    "{}: cannot be locked: {error}. Start no second run in this folder",
+                    folder.display()
+                ),
+            }
+            sign(&file).map_err(|source| OutputError::new(&path, source))?;
+            return Ok(Self { _file: file, path, _work: work });
+        }
+        if is_held {
+            return Err(LockError::InUse { folder: folder.to_owned(), holder: holder(&path) });
+        }
+        Err(OutputError::new(folder, last).into())
+    }
+}
+
+impl Drop for FolderLock {
+    fn drop(&mut self) {
+        // While it is locked: whoever waits for it sees that it is gone, and makes another.
+        fs::remove_file(&self.path).ok();
+    }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    File::options().read(true).write(true).create(true).truncate(false).open(path)
+}
+
+/// Whether the open file is still the one at `path`: its last holder removes it.
+#[cfg(unix)]
+fn is_at(file: &File, path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let place = |about: fs::Metadata| (about.dev(), about.ino());
+    let found = path.metadata().ok().map(place);
+    found.is_some() && found == file.metadata().ok().map(place)
+}
+
+#[cfg(not(unix))]
+fn is_at(_file: &File, path: &Path) -> bool {
+    path.exists()
+}
+
+/// Says in the lock's file who holds it.
+fn sign(mut file: &File) -> io::Result<()> {
+    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    let text = format!(
+        "process {} on {}, started {}\n",
+        process::id(),
+        gethostname::gethostname().to_string_lossy(),
+        utc(seconds)
+    );
+    file.set_len(0)?;
+    file.write_all(text.as_bytes())
+}
+
+/// Who holds the lock, in words.
+fn holder(path: &Path) -> String {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    match text.trim().chars().take(QUOTED).collect::<String>() {
+        name if name.is_empty() => "a process that does not say which".to_owned(),
+        name => name,
+    }
+}
+
+/// A time since the Unix epoch as date and time of day.
+fn utc(seconds: u64) -> String {
+    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    // Howard Hinnant's `civil_from_days`: years begin in March, so that the leap day is the last one.
+    let days = days + 719_468;
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year + year / 4 - year / 100);
+    let month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = era * 400 + year + u64::from(month <= 2);
+    format!("{year}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_those_of_the_calendar() {
+        assert_eq!(utc(0), "1970-01-01 00:00:00 UTC");
+        assert_eq!(utc(951_782_399), "2000-02-28 23:59:59 UTC");
+        assert_eq!(utc(951_782_400), "2000-02-29 00:00:00 UTC");
+        assert_eq!(utc(1_735_689_599), "2024-12-31 23:59:59 UTC");
+        assert_eq!(utc(1_795_391_969), "2026-11-22 23:59:29 UTC");
+    }
+
+    #[test]
+    fn a_folder_is_held_once_and_nothing_is_left_in_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let lock = FolderLock::take(folder.path()).unwrap();
+        let error = FolderLock::take(folder.path()).unwrap_err().to_string();
+        let process = format!("process {} on ", process::id());
+        assert!(error.contains(&process) && error.contains("started 20"), "{error}");
+        drop(lock);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        let in_the_way = folder.path().join(WORK_FOLDER);
+        fs::write(&in_the_way, "of somebody else").unwrap();
+        let error = FolderLock::take(folder.path()).unwrap_err().to_string();
+        assert!(error.contains("cannot be written"), "{error}");
+        fs::remove_file(&in_the_way).unwrap();
+        // What a killed program leaves is not locked, and says nothing of who holds it next.
+        let left = folder.path().join(WORK_FOLDER);
+        fs::create_dir(&left).unwrap();
+        fs::write(left.join(LOCK), "process 1, of the last century, with a long name\n").unwrap();
+        let _lock = FolderLock::take(folder.path()).unwrap();
+        let text = fs::read_to_string(left.join(LOCK)).unwrap();
+        assert!(text.starts_with(&process) && text.lines().count() == 1, "{text}");
+    }
+
+    #[test]
+    fn of_many_that_want_a_folder_one_has_it_at_a_time() {
+        use std::sync::atomic::{AtomicU32, Ordering};
+        let folder = tempfile::tempdir().unwrap();
+        let (inside, taken) = (AtomicU32::new(0), AtomicU32::new(0));
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..50 {
+                        let Ok(_lock) = FolderLock::take(folder.path()) else { continue };
+                        assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
+                        taken.fetch_add(1, Ordering::SeqCst);
+                        inside.fetch_sub(1, Ordering::SeqCst);
+                    }
+                });
+            }
+        });
+        assert!(taken.into_inner() > 50);
+    }
+}
