@@ -7,13 +7,11 @@ use clap::Args;
 
 use self::findings::{Findings, capabilities};
 use super::device::try_gpu;
+use super::holders::{self, in_words};
 use super::output::print;
 use crate::backend::gpu;
-use crate::backend::nvidia::{self, Fit, Gpu, KernelBuild, User};
+use crate::backend::nvidia::{self, Fit, Gpu, KernelBuild};
 use crate::memory::{Bytes, host_memory};
-
-/// Programs that use a GPU and are listed.
-const USERS_LISTED: usize = 8;
 
 /// Arguments of `splat doctor`.
 #[derive(Args)]
@@ -45,11 +43,13 @@ impl Findings {
             Ok(gpus) => (gpus, None),
             Err(reason) => (Vec::new(), Some(reason)),
         };
-        let (trains_on_gpu, gpu_problem) = match (gpu::is_present(), try_gpu()) {
+        let (trains_on_gpu, problem) = match (gpu::is_present(), try_gpu()) {
             (_, Ok(gpu)) => (Some(gpu), None),
             (true, Err(problem)) => (None, Some(problem)),
             (false, Err(_)) => (None, None),
         };
+        let gpu_is_full = problem.as_ref().is_some_and(|problem| problem.is_full);
+        let gpu_problem = problem.map(|problem| problem.reason);
         let host = host_memory();
         let mut findings = Self {
             version: env!("CARGO_PKG_VERSION"),
@@ -65,6 +65,7 @@ impl Findings {
             nvml,
             trains_on_gpu,
             gpu_problem,
+            gpu_is_full,
             advice: Vec::new(),
         };
         findings.can_train = findings.can_train();
@@ -137,6 +138,9 @@ impl Findings {
             let budget = budget.unwrap_or_default();
             return vec![format!("GPU        usable: {}; {memory}{budget}", gpu.name)];
         }
+        if self.gpu_is_full {
+            return vec!["GPU        its memory is taken by other programs".to_owned()];
+        }
         if self.gpu_problem.is_some() {
             return vec!["GPU        not usable".to_owned()];
         }
@@ -168,18 +172,13 @@ fn users(gpu: &Gpu) -> Vec<String> {
     let Some(users) = &gpu.users else {
         return vec!["           the driver does not report who else uses it".to_owned()];
     };
-    let line = |user: &User| {
-        let memory = user.memory.map(|held| format!(", {:.2} GiB", held.gib()));
-        format!(
-            "           used by process {} ({}){}",
-            user.pid,
-            user.name.as_deref().unwrap_or("name unknown"),
-            memory.unwrap_or_default()
-        )
-    };
-    let mut lines: Vec<String> = users.iter().take(USERS_LISTED).map(line).collect();
-    if users.len() > USERS_LISTED {
-        lines.push(format!("           and {} more processes", users.len() - USERS_LISTED));
+    let mut lines: Vec<String> = users
+        .iter()
+        .take(holders::LISTED)
+        .map(|user| format!("           used by {}", in_words(user)))
+        .collect();
+    if users.len() > holders::LISTED {
+        lines.push(format!("           and {} more processes", users.len() - holders::LISTED));
     }
     lines
 }

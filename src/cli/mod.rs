@@ -8,6 +8,7 @@ mod eval;
 mod exit;
 mod folder;
 mod handover;
+mod holders;
 mod intent;
 mod lpips;
 mod output;

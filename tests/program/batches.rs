@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::common::program::{TestFolder, end, text};
+use crate::common::program::{TestFolder, end, splat, text};
 use safetensors::{Dtype, SafeTensors};
 use serde_json::Value;
 use splat::config::OptimizeOptions;

@@ -31,6 +31,8 @@ pub(super) struct Findings {
     pub(super) trains_on_gpu: Option<UsableGpu>,
     /// Why it cannot, on a machine that has one.
     pub(super) gpu_problem: Option<String>,
+    /// Whether that is for its memory, which other programs hold.
+    pub(super) gpu_is_full: bool,
     /// What to do.
     pub(super) advice: Vec<String>,
 }
