@@ -17,6 +17,7 @@ mod cli;
 mod coarse;
 mod depths;
 mod fixtures;
+mod impossible_numbers;
 mod init;
 mod lpips;
 mod plan;
