@@ -8,7 +8,7 @@ use super::device::{self, DeviceOptions, Task};
 use super::exit::UsageError;
 use super::lpips::{self, Sources};
 use super::output::print;
-use super::scene::{ModelArgs, Opened, none_decoded};
+use super::scene::{ModelArgs, Opened, none_to_compare};
 use crate::backend::TrainDevice;
 use crate::perceptual::LpipsWeights;
 use crate::telemetry::{append_metrics, write_per_view, write_results};
@@ -98,7 +98,7 @@ impl Task for Evaluating<'_> {
         for warning in views.take_warnings() {
             tracing::warn!("{warning}");
         }
-        Ok(evaluation.ok_or_else(|| none_decoded(&views, split))?)
+        Ok(evaluation.ok_or_else(|| none_to_compare(&views, split))?)
     }
 }
 

@@ -8,7 +8,7 @@ use clap::{ArgMatches, Args};
 use super::device::{self, DeviceOptions, Task};
 use super::exit::UsageError;
 use super::output::print;
-use super::scene::{ModelArgs, Opened, none_decoded};
+use super::scene::{ModelArgs, Opened, none_to_compare};
 use crate::backend::TrainDevice;
 use crate::dataset::Image;
 use crate::files::{create_folder, write_atomically};
@@ -70,7 +70,7 @@ impl Task for Rendering<'_> {
                 tracing::warn!("{warning}");
             }
             if evaluation.is_none() {
-                return Err(none_decoded(&views, split).into());
+                return Err(none_to_compare(&views, split).into());
             }
             print(&folder.display().to_string());
             written = true;

@@ -12,7 +12,7 @@ use super::exit::{Exit, Interrupted, OutOfMemory};
 use super::intent::{DEMO_SCENE, Intent};
 use super::lpips::{self, Sources};
 use super::output::{print, shell_word};
-use super::scene::open_scene;
+use super::scene::{open_scene, refuse_hidden};
 use super::start::Start;
 use super::train_args::TrainArgs;
 use crate::backend::{Rows, TrainDevice};
@@ -54,6 +54,7 @@ impl Task for Training<'_> {
             write_scene(&intent.scene()?, &SynthOptions::default())?;
         }
         let (dataset, images) = open_scene(&intent.config)?;
+        refuse_hidden(&dataset, &images)?;
         warn_of_background(&dataset, &intent.config);
         let start = match &intent.checkpoint {
             None => Start::of(&dataset, &intent.config)?,

@@ -17,6 +17,7 @@ mod cli;
 mod coarse;
 mod depths;
 mod fixtures;
+mod hidden_views;
 mod impossible_numbers;
 mod init;
 mod lpips;
