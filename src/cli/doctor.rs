@@ -29,7 +29,7 @@ pub(super) struct DoctorArgs {
 /// error.
 pub(super) fn run(args: &DoctorArgs) -> anyhow::Result<()> {
     let findings = Findings::gather();
-    print(&if args.json { serde_json::to_string_pretty(&findings)? } else { findings.text() });
+    print(&if args.json { serde_json::to_string_pretty(&findings)? } else { findings.text() })?;
     if !findings.can_train {
         anyhow::bail!("`splat train` cannot run here as it is; the findings say what to do");
     }

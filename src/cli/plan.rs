@@ -98,7 +98,7 @@ pub(super) fn run(args: &PlanArgs, matches: &ArgMatches) -> anyhow::Result<()> {
         tracing::warn!("{warning}");
     }
     let report = report(args, &config, &dataset, budget)?;
-    print(&if args.json { serde_json::to_string_pretty(&report)? } else { text::of(&report) });
+    print(&if args.json { serde_json::to_string_pretty(&report)? } else { text::of(&report) })?;
     match report.shortage() {
         None => Ok(()),
         Some(shortage) => Err(DoesNotFit(shortage).into()),

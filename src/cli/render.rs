@@ -51,7 +51,7 @@ impl Task for Rendering<'_> {
         let Self { args, opened } = self;
         let mut views = Views::new(&opened.dataset, &opened.images);
         let model = device.upload(&opened.gaussians)?;
-        let mut written = false;
+        let (mut written, mut printed) = (false, Ok(()));
         for (split, skip) in [(Split::Train, args.skip_train), (Split::Test, args.skip_test)] {
             if skip || views.split(split).is_empty() {
                 continue;
@@ -72,11 +72,12 @@ impl Task for Rendering<'_> {
             if evaluation.is_none() {
                 return Err(none_to_compare(&views, split).into());
             }
-            print(&folder.display().to_string());
             written = true;
+            // The pictures are written whether or not that can be said.
+            printed = printed.and(print(&folder.display().to_string()));
         }
         if written {
-            return Ok(());
+            return Ok(printed?);
         }
         Err(UsageError(
             "no view is left to render: the model has no held-out views, or both splits are skipped"

@@ -86,7 +86,7 @@ impl Task for Training<'_> {
             Outcome::Interrupted => Err(Interrupted(shell_word(&intent.model_path)).into()),
             Outcome::Finished => {
                 if args.demo {
-                    print(&demo_summary(&intent));
+                    print(&demo_summary(&intent))?;
                 }
                 Ok(())
             }

@@ -22,6 +22,8 @@ mod impossible_numbers;
 mod init;
 mod lpips;
 mod plan;
+#[cfg(target_os = "linux")]
+mod printed;
 mod profile;
 #[cfg(unix)]
 mod resume;
