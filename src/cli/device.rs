@@ -67,6 +67,12 @@ pub(super) fn on<T: Task>(options: &DeviceOptions, task: T) -> anyhow::Result<T:
     }
 }
 
+/// Whether the demonstration trains on the processor although the machine has a GPU: it shows what the
+/// program does, and this program cannot use any GPU. Scenes of the user's own are refused there.
+pub(super) fn demo_lacks_kernels(device: DeviceChoice) -> bool {
+    device == DeviceChoice::Auto && gpu::kernels().is_none() && gpu::is_present()
+}
+
 fn on_cpu<T: Task>(options: &DeviceOptions, task: T) -> anyhow::Result<T::Output> {
     let idle = options.memory.idle_on_cpu()?;
     if !idle.is_empty() {

@@ -9,8 +9,10 @@ use self::findings::{Findings, capabilities};
 use super::device::try_gpu;
 use super::holders::{self, in_words};
 use super::output::print;
+use super::preset;
 use crate::backend::gpu;
 use crate::backend::nvidia::{self, Fit, Gpu, KernelBuild};
+use crate::config::preset_for_card;
 use crate::memory::{Bytes, host_memory};
 
 /// Arguments of `splat doctor`.
@@ -51,6 +53,7 @@ impl Findings {
         let gpu_is_full = problem.as_ref().is_some_and(|problem| problem.is_full);
         let gpu_problem = problem.map(|problem| problem.reason);
         let host = host_memory();
+        let gpu_memory = gpu::kernels().and_then(|_| gpu::memory());
         let mut findings = Self {
             version: env!("CARGO_PKG_VERSION"),
             can_train: false,
@@ -64,6 +67,8 @@ impl Findings {
             gpus,
             nvml,
             trains_on_gpu,
+            preset: gpu_memory.and_then(preset_for_card),
+            gpu_memory,
             gpu_problem,
             gpu_is_full,
             advice: Vec::new(),
@@ -109,6 +114,10 @@ impl Findings {
             lines.extend(users(gpu));
         }
         lines.extend(self.verdict());
+        if self.gpu_memory.is_some() {
+            let choice = preset::choice(self.gpu_memory, self.preset);
+            lines.push(format!("preset     {choice} (--preset auto)"));
+        }
         lines.extend(self.advice.iter().map(|advice| format!("\n{advice}")));
         lines.join("\n")
     }

@@ -13,6 +13,7 @@ mod intent;
 mod lpips;
 mod output;
 mod plan;
+mod preset;
 mod profile;
 mod render;
 mod scene;

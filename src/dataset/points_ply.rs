@@ -244,6 +244,23 @@ mod tests {
     }
 
     #[test]
+    fn a_point_that_is_too_far_away_is_refused_and_one_just_near_enough_is_read() {
+        let at = |x: &str| {
+            let head = "ply\nformat ascii 1.0\nelement vertex 1\nproperty double x\n\
+                property double y\nproperty double z\nend_header\n";
+            parse(format!("{head}0 {x} 0\n").as_bytes())
+        };
+        assert_eq!(at("9e11").unwrap().0.positions, [[0.0, 9e11, 0.0]]);
+        for far in ["1e25", "-2e12", "1e300"] {
+            let error = at(far).unwrap_err().to_string();
+            for part in ["points.ply", "vertex 1", far, "1e12"] {
+                assert!(error.contains(part), "{part}: {error}");
+            }
+        }
+        assert_eq!(at("inf").unwrap().1, 1);
+    }
+
+    #[test]
     fn ascii_points_with_float_colours_are_read_and_bad_ones_counted() {
         let text = b"ply\nformat ascii 1.0\ncomment a b\nelement vertex 3\nproperty double z\n\
             property float x\nproperty float y\nproperty float red\nproperty float green\n\

@@ -181,6 +181,8 @@ mod tests {
             gpus: vec![gpu(15)],
             nvml: None,
             trains_on_gpu: Some(usable),
+            preset: Some("16gb"),
+            gpu_memory: Some(Bytes(16 * GIB)),
             gpu_problem: None,
             gpu_is_full: false,
             advice: Vec::new(),
@@ -200,9 +202,13 @@ mod tests {
         assert_eq!(advice(&findings), Vec::<String>::new());
         assert!(findings.can_train());
         let text = findings.text();
-        for part in
-            ["8.9 (kernels fit)", "15.0 GiB may be taken", "grows in place", "RAM        32.0"]
-        {
+        for part in [
+            "8.9 (kernels fit)",
+            "15.0 GiB may be taken",
+            "grows in place",
+            "RAM        32.0",
+            "preset     16gb, for a card of 16.0 GiB (--preset auto)",
+        ] {
             assert!(text.contains(part), "{part}:\n{text}");
         }
     }
