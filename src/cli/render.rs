@@ -60,7 +60,9 @@ impl Task for Rendering<'_> {
             let folder = output_folder(&args.model.model_path, &request);
             let renders = create_folder(&folder.join("renders"))?;
             let truths = create_folder(&folder.join("gt"))?;
-            let evaluation = evaluate(device, &model, &mut views, &request, |view| {
+            let mut pictures = 0;
+            evaluate(device, &model, &mut views, &request, |view| {
+                pictures += 1;
                 let name = format!("{:05}.png", view.position);
                 write_png(&renders.join(&name), render_picture(view.rendered), view.image)?;
                 write_png(&truths.join(&name), photo_picture(view.image), view.image)
@@ -69,7 +71,8 @@ impl Task for Rendering<'_> {
             for warning in views.take_warnings() {
                 tracing::warn!("{warning}");
             }
-            if evaluation.is_none() {
+            // Views that masks hide have pictures, black ones, though nothing to measure by.
+            if pictures == 0 {
                 return Err(none_to_compare(&views, split).into());
             }
             written = true;

@@ -62,6 +62,9 @@ fn held_out_views_that_are_all_hidden_cannot_be_measured() {
     let mut eval = splat();
     eval.args(["eval", "--device=cpu", "-m"]).arg(place.model());
     end(&mut eval).refused(3, &["test views", "hide every pixel", "invert"]);
+    let mut render = splat();
+    end(render.args(["render", "--skip-train", "--device=cpu", "-m"]).arg(place.model())).done();
+    assert!(place.model().join("test/ours_4/renders/00000.png").is_file());
 }
 
 #[test]
