@@ -52,6 +52,13 @@ pub fn write_text(path: &Path, text: &str) -> Result<(), OutputError> {
     write_atomically(path, |out| out.write_all(text.as_bytes()))
 }
 
+/// Whether files can be written into this folder: their names, and something into them.
+pub fn check_writable(folder: &Path) -> Result<(), OutputError> {
+    let fail = |source| OutputError::new(folder, source);
+    let mut temporary = unfinished_file(&folder.join("table")).map_err(fail)?;
+    temporary.as_file_mut().write_all(b"\n").map_err(fail)
+}
+
 /// Makes the folder and those above it.
 pub fn create_folder(path: &Path) -> Result<PathBuf, OutputError> {
     fs::create_dir_all(path).map_err(|source| OutputError::new(path, source))?;

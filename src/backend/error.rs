@@ -1,7 +1,7 @@
 //! What a device refuses, and why.
 
 use crate::abi::MOST_NEIGHBOURS;
-use crate::memory::{Bytes, Entry, Refusal};
+use crate::memory::{Bytes, Entry, Refusal, held_most};
 
 /// What a device cannot do.
 #[derive(Debug, thiserror::Error)]
@@ -213,8 +213,8 @@ pub enum DeviceError {
     /// The budget has room but the GPU has none, as when others use it, too.
     #[error(
         "`{label}` needs {:.1} MiB of the GPU's memory, but only {:.1} MiB are free; this program \
-         holds {:.1} MiB, most in {}. End other programs that use the GPU, or lower --vram-limit",
-        wanted.mib(), free.mib(), held.mib(), crate::memory::list(largest)
+         holds {:.1} MiB{}. End other programs that use the GPU, or lower --vram-limit",
+        wanted.mib(), free.mib(), held.mib(), held_most(largest)
     )]
     OutOfMemory {
         /// What the memory was for.
@@ -227,6 +227,15 @@ pub enum DeviceError {
         free: Bytes,
         /// The entries that hold most.
         largest: Vec<Entry>,
+    },
+    /// The GPU has no memory left for what the driver itself takes: a context, code, queues.
+    #[error(
+        "the GPU's memory is full: the driver has none left for its own part of {call}. End other \
+         programs that use the GPU"
+    )]
+    DriverOutOfMemory {
+        /// The call.
+        call: &'static str,
     },
     /// The host has no page-locked memory left.
     #[error(
@@ -254,6 +263,15 @@ impl DeviceError {
     /// Whether there is too little of the device's memory.
     pub fn is_out_of_memory(&self) -> bool {
         matches!(self, Self::Refused(_) | Self::OutOfMemory { .. })
+    }
+
+    /// Whether the memory that is missing is held by other programs, at least in part.
+    pub fn is_short_beside_others(&self) -> bool {
+        match self {
+            Self::Refused(refusal) => refusal.sharing.is_some(),
+            Self::OutOfMemory { .. } | Self::DriverOutOfMemory { .. } => true,
+            _ => false,
+        }
     }
 
     /// The entries that hold most, where there is too little memory.

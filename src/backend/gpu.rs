@@ -1,6 +1,7 @@
 //! What this program can do with a GPU: whether there is one, and how its own kernels were compiled.
 
 use super::nvidia::{self, KernelBuild};
+use crate::memory::Bytes;
 
 /// Whether the machine has an NVIDIA GPU with a driver.
 pub fn is_present() -> bool {
@@ -17,6 +18,18 @@ fn driver_shows_gpu() -> bool {
 #[cfg(not(kernels))]
 fn driver_shows_gpu() -> bool {
     false
+}
+
+/// Memory of the GPU that training uses, used or not; `None` where there is none.
+#[cfg(kernels)]
+pub fn memory() -> Option<Bytes> {
+    super::cuda::driver::memory_of_first()
+}
+
+/// A program without kernels asks the management library.
+#[cfg(not(kernels))]
+pub fn memory() -> Option<Bytes> {
+    Some(nvidia::list().ok()?.first()?.memory)
 }
 
 /// How the kernels were compiled; `None` in a program without, which cannot use a GPU.

@@ -63,7 +63,7 @@ pub(super) fn run(args: &BenchArgs, matches: &ArgMatches) -> anyhow::Result<()> 
     }
     let task = Measuring { args, opened: &opened };
     let report = device::on(&DeviceOptions::of(&opened.config), task)?;
-    print(&if args.json { serde_json::to_string_pretty(&report)? } else { report.text() });
+    print(&if args.json { serde_json::to_string_pretty(&report)? } else { report.text() })?;
     Ok(())
 }
 

@@ -4,14 +4,18 @@
 use anyhow::Context;
 use serde::Serialize;
 
-#[cfg(not(kernels))]
-use crate::backend::DeviceError;
+#[cfg(kernels)]
+use super::exit::refused_by_device;
+#[cfg(kernels)]
+use super::holders;
 use crate::backend::cpu::Cpu;
 #[cfg(kernels)]
 use crate::backend::cuda::{Cuda, CudaOptions};
 #[cfg(kernels)]
+use crate::backend::nvidia;
+#[cfg(kernels)]
 use crate::backend::{Device as _, DeviceInfo};
-use crate::backend::{TrainDevice, gpu};
+use crate::backend::{DeviceError, TrainDevice, gpu};
 use crate::config::{Config, DeviceChoice, MemoryOptions};
 use crate::memory::Bytes;
 use crate::memory::plan::PlannedCoarse;
@@ -63,6 +67,12 @@ pub(super) fn on<T: Task>(options: &DeviceOptions, task: T) -> anyhow::Result<T:
     }
 }
 
+/// Whether the demonstration trains on the processor although the machine has a GPU: it shows what the
+/// program does, and this program cannot use any GPU. Scenes of the user's own are refused there.
+pub(super) fn demo_lacks_kernels(device: DeviceChoice) -> bool {
+    device == DeviceChoice::Auto && gpu::kernels().is_none() && gpu::is_present()
+}
+
 fn on_cpu<T: Task>(options: &DeviceOptions, task: T) -> anyhow::Result<T::Output> {
     let idle = options.memory.idle_on_cpu()?;
     if !idle.is_empty() {
@@ -73,7 +83,19 @@ fn on_cpu<T: Task>(options: &DeviceOptions, task: T) -> anyhow::Result<T::Output
 
 #[cfg(kernels)]
 fn on_cuda<T: Task>(options: &DeviceOptions, task: T) -> anyhow::Result<T::Output> {
-    task.run(&mut open_cuda(options)?)
+    let mut cuda = open_cuda(options)?;
+    let uuid = cuda.info().uuid;
+    task.run(&mut cuda).map_err(|error| name_holders(error, uuid.as_deref()))
+}
+
+/// Says who holds the GPU's memory, where others keep this program from having enough of it.
+#[cfg(kernels)]
+fn name_holders(error: anyhow::Error, uuid: Option<&str>) -> anyhow::Error {
+    if !refused_by_device(&error).is_some_and(DeviceError::is_short_beside_others) {
+        return error;
+    }
+    let gpus = nvidia::list().unwrap_or_default();
+    error.context(holders::short_of_memory(&gpus, uuid))
 }
 
 /// The GPU, or why it cannot be used.
@@ -89,6 +111,14 @@ fn open_cuda(options: &DeviceOptions) -> anyhow::Result<Cuda> {
         seed: options.seed,
         coarse: options.coarse,
     });
+    let opened = match opened {
+        Err(error) if error.is_short_beside_others() => {
+            return Err(name_holders(error.into(), None));
+        }
+        // The limit is the user's own, and the message names it.
+        Err(error) if error.is_out_of_memory() => return Err(error.into()),
+        other => other,
+    };
     opened.context(match options.device {
         DeviceChoice::Cuda => "--device cuda: the GPU cannot be used (see splat doctor)",
         DeviceChoice::Auto | DeviceChoice::Cpu => {
@@ -112,12 +142,27 @@ pub(super) struct UsableGpu {
     pub(super) budget: Option<Bytes>,
 }
 
+/// Why a GPU cannot be used.
+#[derive(Clone, Debug)]
+pub(super) struct GpuProblem {
+    pub(super) reason: String,
+    /// The GPU itself would do; other programs have filled its memory.
+    pub(super) is_full: bool,
+}
+
+#[cfg(kernels)]
+impl From<DeviceError> for GpuProblem {
+    fn from(error: DeviceError) -> Self {
+        Self { reason: error.to_string(), is_full: error.is_short_beside_others() }
+    }
+}
+
 /// The GPU, or why this program cannot use it.
 #[cfg(kernels)]
-pub(super) fn try_gpu() -> Result<UsableGpu, String> {
-    let gpu = Cuda::open(&CudaOptions::default()).map_err(|error| error.to_string())?;
+pub(super) fn try_gpu() -> Result<UsableGpu, GpuProblem> {
+    let gpu = Cuda::open(&CudaOptions::default())?;
     let DeviceInfo { name, uuid } = gpu.info();
-    gpu.heap().update_foreign_use().map_err(|error| error.to_string())?;
+    gpu.heap().update_foreign_use()?;
     Ok(UsableGpu {
         name,
         uuid,
@@ -128,8 +173,9 @@ pub(super) fn try_gpu() -> Result<UsableGpu, String> {
 
 /// Why this program cannot use a GPU.
 #[cfg(not(kernels))]
-pub(super) fn try_gpu() -> Result<UsableGpu, String> {
-    Err("this program was built without CUDA kernels".to_owned())
+pub(super) fn try_gpu() -> Result<UsableGpu, GpuProblem> {
+    let reason = "this program was built without CUDA kernels".to_owned();
+    Err(GpuProblem { reason, is_full: false })
 }
 
 #[cfg(not(kernels))]

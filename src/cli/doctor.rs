@@ -7,13 +7,13 @@ use clap::Args;
 
 use self::findings::{Findings, capabilities};
 use super::device::try_gpu;
+use super::holders::{self, in_words};
 use super::output::print;
+use super::preset;
 use crate::backend::gpu;
-use crate::backend::nvidia::{self, Fit, Gpu, KernelBuild, User};
+use crate::backend::nvidia::{self, Fit, Gpu, KernelBuild};
+use crate::config::preset_for_card;
 use crate::memory::{Bytes, host_memory};
-
-/// Programs that use a GPU and are listed.
-const USERS_LISTED: usize = 8;
 
 /// Arguments of `splat doctor`.
 #[derive(Args)]
@@ -31,7 +31,7 @@ pub(super) struct DoctorArgs {
 /// error.
 pub(super) fn run(args: &DoctorArgs) -> anyhow::Result<()> {
     let findings = Findings::gather();
-    print(&if args.json { serde_json::to_string_pretty(&findings)? } else { findings.text() });
+    print(&if args.json { serde_json::to_string_pretty(&findings)? } else { findings.text() })?;
     if !findings.can_train {
         anyhow::bail!("`splat train` cannot run here as it is; the findings say what to do");
     }
@@ -45,12 +45,15 @@ impl Findings {
             Ok(gpus) => (gpus, None),
             Err(reason) => (Vec::new(), Some(reason)),
         };
-        let (trains_on_gpu, gpu_problem) = match (gpu::is_present(), try_gpu()) {
+        let (trains_on_gpu, problem) = match (gpu::is_present(), try_gpu()) {
             (_, Ok(gpu)) => (Some(gpu), None),
             (true, Err(problem)) => (None, Some(problem)),
             (false, Err(_)) => (None, None),
         };
+        let gpu_is_full = problem.as_ref().is_some_and(|problem| problem.is_full);
+        let gpu_problem = problem.map(|problem| problem.reason);
         let host = host_memory();
+        let gpu_memory = gpu::kernels().and_then(|_| gpu::memory());
         let mut findings = Self {
             version: env!("CARGO_PKG_VERSION"),
             can_train: false,
@@ -64,7 +67,10 @@ impl Findings {
             gpus,
             nvml,
             trains_on_gpu,
+            preset: gpu_memory.and_then(preset_for_card),
+            gpu_memory,
             gpu_problem,
+            gpu_is_full,
             advice: Vec::new(),
         };
         findings.can_train = findings.can_train();
@@ -108,6 +114,10 @@ impl Findings {
             lines.extend(users(gpu));
         }
         lines.extend(self.verdict());
+        if self.gpu_memory.is_some() {
+            let choice = preset::choice(self.gpu_memory, self.preset);
+            lines.push(format!("preset     {choice} (--preset auto)"));
+        }
         lines.extend(self.advice.iter().map(|advice| format!("\n{advice}")));
         lines.join("\n")
     }
@@ -136,6 +146,9 @@ impl Findings {
             let budget = gpu.budget.map(|bytes| format!("; {:.1} GiB may be taken", bytes.gib()));
             let budget = budget.unwrap_or_default();
             return vec![format!("GPU        usable: {}; {memory}{budget}", gpu.name)];
+        }
+        if self.gpu_is_full {
+            return vec!["GPU        its memory is taken by other programs".to_owned()];
         }
         if self.gpu_problem.is_some() {
             return vec!["GPU        not usable".to_owned()];
@@ -168,18 +181,13 @@ fn users(gpu: &Gpu) -> Vec<String> {
     let Some(users) = &gpu.users else {
         return vec!["           the driver does not report who else uses it".to_owned()];
     };
-    let line = |user: &User| {
-        let memory = user.memory.map(|held| format!(", {:.2} GiB", held.gib()));
-        format!(
-            "           used by process {} ({}){}",
-            user.pid,
-            user.name.as_deref().unwrap_or("name unknown"),
-            memory.unwrap_or_default()
-        )
-    };
-    let mut lines: Vec<String> = users.iter().take(USERS_LISTED).map(line).collect();
-    if users.len() > USERS_LISTED {
-        lines.push(format!("           and {} more processes", users.len() - USERS_LISTED));
+    let mut lines: Vec<String> = users
+        .iter()
+        .take(holders::LISTED)
+        .map(|user| format!("           used by {}", in_words(user)))
+        .collect();
+    if users.len() > holders::LISTED {
+        lines.push(format!("           and {} more processes", users.len() - holders::LISTED));
     }
     lines
 }

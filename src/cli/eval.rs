@@ -1,6 +1,6 @@
 //! `splat eval`: metrics of a trained model.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{ArgMatches, Args};
 
@@ -8,9 +8,9 @@ use super::device::{self, DeviceOptions, Task};
 use super::exit::UsageError;
 use super::lpips::{self, Sources};
 use super::output::print;
-use super::scene::{ModelArgs, Opened, none_decoded};
+use super::scene::{ModelArgs, Opened, none_to_compare};
 use crate::backend::TrainDevice;
-use crate::files::WorkFolder;
+use crate::files::{OutputError, WorkFolder, check_writable};
 use crate::perceptual::LpipsWeights;
 use crate::telemetry::{append_metrics, write_per_view, write_results};
 use crate::train::Views;
@@ -46,6 +46,11 @@ pub(super) struct EvalArgs {
 /// Evaluates, prints the means, and writes the tables of the model folder.
 pub(super) fn run(args: &EvalArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     let opened = args.model.open(matches)?;
+    let folder = &args.model.model_path;
+    if !args.json && !opened.altered {
+        // Before minutes are spent on what cannot be kept.
+        check_writable(folder)?;
+    }
     let lpips = lpips::weights(&Sources {
         named: args.lpips_weights.as_deref(),
         earlier: opened.config.output.lpips_weights.as_deref(),
@@ -53,22 +58,31 @@ pub(super) fn run(args: &EvalArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     })?;
     let task = Evaluating { opened: &opened, split: args.split, lpips: lpips.as_ref() };
     let evaluation = device::on(&DeviceOptions::of(&opened.config), task)?;
-    // First of all: a result that was computed is not lost to a full disk.
-    print(&if args.json { serde_json::to_string_pretty(&evaluation)? } else { table(&evaluation) });
-    let folder = &args.model.model_path;
+    // First of all: a result that was computed is not lost to a full disk, nor the tables to stdout.
+    let text =
+        if args.json { serde_json::to_string_pretty(&evaluation)? } else { table(&evaluation) };
+    let printed = print(&text);
     if opened.altered {
         tracing::warn!(
             "measured with other scene options than the model was trained with; the tables in {} \
              are left as they are",
             folder.display()
         );
-        return Ok(());
+        return Ok(printed?);
     }
+    match write_tables(folder, &evaluation) {
+        // Who asks for JSON reads it from stdout.
+        Err(error) if args.json => tracing::warn!("the tables are left as they were: {error}"),
+        done => done?,
+    }
+    Ok(printed?)
+}
+
+fn write_tables(folder: &Path, evaluation: &Evaluation) -> Result<(), OutputError> {
     let _work = WorkFolder::open(folder);
-    append_metrics(folder, &evaluation)?;
-    write_results(folder, &evaluation)?;
-    write_per_view(folder, &evaluation)?;
-    Ok(())
+    append_metrics(folder, evaluation)?;
+    write_results(folder, evaluation)?;
+    write_per_view(folder, evaluation)
 }
 
 /// Measuring one split of the scene's views.
@@ -100,7 +114,7 @@ impl Task for Evaluating<'_> {
         for warning in views.take_warnings() {
             tracing::warn!("{warning}");
         }
-        Ok(evaluation.ok_or_else(|| none_decoded(&views, split))?)
+        Ok(evaluation.ok_or_else(|| none_to_compare(&views, split))?)
     }
 }
 

@@ -141,7 +141,9 @@ impl Exit {
             | DeviceError::NoGpu { .. }
             | DeviceError::NoCode { .. }
             | DeviceError::Driver { .. } => Self::Device,
-            DeviceError::Refused(_) | DeviceError::OutOfMemory { .. } => Self::Memory,
+            DeviceError::Refused(_)
+            | DeviceError::OutOfMemory { .. }
+            | DeviceError::DriverOutOfMemory { .. } => Self::Memory,
             DeviceError::TooManyGaussians { .. }
             | DeviceError::TooManyInstances { .. }
             | DeviceError::ImageTooLarge { .. }
@@ -166,6 +168,16 @@ impl Exit {
     }
 }
 
+/// What a device refused, where that is what the error comes from.
+#[cfg_attr(not(kernels), allow(dead_code, reason = "only a GPU's memory is shared with others"))]
+pub(super) fn refused_by_device(error: &anyhow::Error) -> Option<&DeviceError> {
+    error.chain().find_map(|cause| match cause.downcast_ref::<TrainError>() {
+        Some(TrainError::Device(error)) => Some(error),
+        Some(TrainError::OutOfMemory { source, .. }) => Some(source),
+        _ => cause.downcast_ref::<DeviceError>(),
+    })
+}
+
 /// The error and those of its causes that it does not quote already. Lines are ended by errors that show
 /// a table or a place in a file, not by the names in the others.
 pub(super) fn message(error: &anyhow::Error) -> String {
@@ -183,4 +195,38 @@ pub(super) fn message(error: &anyhow::Error) -> String {
         }
     }
     message
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::{Bytes, CardSharing, Refusal};
+
+    fn refusal() -> DeviceError {
+        let sharing =
+            Some(CardSharing { card: Bytes(140), foreign: Bytes(135), reserve: Bytes(4) });
+        let (wanted, held, budget) = (Bytes(2), Bytes(0), Bytes(1));
+        Refusal { label: "sort", wanted, held, budget, largest: Vec::new(), sharing }.into()
+    }
+
+    #[test]
+    fn a_refusal_of_the_device_is_found_wherever_it_is_wrapped() {
+        let stopped =
+            TrainError::OutOfMemory { source: Box::new(refusal()), checkpoint: "a".into() };
+        let (model, less) = ("m".to_owned(), "-r 4".to_owned());
+        for error in [
+            anyhow::Error::from(refusal()),
+            anyhow::Error::from(TrainError::Device(refusal())).context("rendering"),
+            OutOfMemory { stopped, model, less }.into(),
+        ] {
+            let found = refused_by_device(&error).unwrap();
+            assert!(found.is_short_beside_others(), "{found}");
+            let named = error.context("the NVIDIA GPU has too little free memory");
+            assert_eq!(Exit::of(&named), Exit::Memory, "{named:#}");
+            let text = message(&named);
+            assert!(text.starts_with("the NVIDIA GPU has too little free memory: "), "{text}");
+            assert!(!text.contains("most in") && !text.contains("most by"), "{text}");
+        }
+        assert!(refused_by_device(&anyhow::anyhow!("another")).is_none());
+    }
 }

@@ -9,6 +9,7 @@ use clap::parser::ValueSource;
 use super::exit::UsageError;
 use super::folder::{self, ConfigText};
 use super::handover::Handover;
+use super::preset;
 use super::scene::absolute;
 use super::train_args::TrainArgs;
 use crate::config::{Config, ConfigLayer, Layers, SugarSchedule, Typed, resolve};
@@ -57,7 +58,7 @@ impl Intent {
         let demo = args.demo.then_some(ConfigLayer { origin: "the demonstration", text: DEMO });
         let layers = Layers {
             base: demo,
-            preset: args.preset.as_deref(),
+            preset: preset::named(args.preset.as_deref()),
             file: args.config.as_deref(),
             typed: Some(Typed { flags: &args.options, matches }),
         };

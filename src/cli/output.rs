@@ -1,11 +1,22 @@
 //! What goes to stdout, and how paths are written there.
 
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::path::Path;
 
-/// Results on stdout, whether or not anybody still reads them.
-pub(super) fn print(text: &str) {
-    writeln!(std::io::stdout(), "{text}").ok();
+/// Results that did not reach stdout.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the results cannot be written to the standard output: {0}. Check the free space where it goes"
+)]
+pub(super) struct PrintError(#[source] io::Error);
+
+/// Results on stdout. A reader that has gone, as `head` does, has seen enough of them.
+pub(super) fn print(text: &str) -> Result<(), PrintError> {
+    let mut out = io::stdout().lock();
+    match writeln!(out, "{text}").and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(PrintError(error)),
+        _ => Ok(()),
+    }
 }
 
 /// A path as one writes it in a shell's command.

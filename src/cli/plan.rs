@@ -13,6 +13,7 @@ use self::report::{Budget, PlanReport, PlannedGaussians, PlannedScene};
 use super::exit::{DataError, DoesNotFit, UsageError};
 use super::folder;
 use super::output::print;
+use super::preset;
 use super::scene::absolute;
 use super::start::Start;
 use crate::backend::Statistics;
@@ -38,6 +39,8 @@ pub(super) struct PlanArgs {
     config: Option<PathBuf>,
 
     /// Built-in options; --config and flags win over it
+    ///
+    /// The name auto takes the preset for this machine's GPU, which splat doctor names.
     #[arg(long, value_name = "NAME")]
     preset: Option<String>,
 
@@ -75,7 +78,7 @@ pub(super) struct PlanArgs {
 pub(super) fn run(args: &PlanArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     let mut config = resolve(Layers {
         base: None,
-        preset: args.preset.as_deref(),
+        preset: preset::named(args.preset.as_deref()),
         file: args.config.as_deref(),
         typed: Some(Typed { flags: &args.options, matches }),
     })?;
@@ -98,7 +101,7 @@ pub(super) fn run(args: &PlanArgs, matches: &ArgMatches) -> anyhow::Result<()> {
         tracing::warn!("{warning}");
     }
     let report = report(args, &config, &dataset, budget)?;
-    print(&if args.json { serde_json::to_string_pretty(&report)? } else { text::of(&report) });
+    print(&if args.json { serde_json::to_string_pretty(&report)? } else { text::of(&report) })?;
     match report.shortage() {
         None => Ok(()),
         Some(shortage) => Err(DoesNotFit(shortage).into()),

@@ -28,7 +28,7 @@ pub(super) struct ProfileArgs {
 /// Prints the profile.
 pub(super) fn run(args: &ProfileArgs) -> anyhow::Result<()> {
     let profile = Profile::read(&args.model_path).map_err(|error| DataError(error.to_string()))?;
-    print(&if args.json { serde_json::to_string_pretty(&profile)? } else { text(&profile) });
+    print(&if args.json { serde_json::to_string_pretty(&profile)? } else { text(&profile) })?;
     Ok(())
 }
 

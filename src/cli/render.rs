@@ -8,7 +8,7 @@ use clap::{ArgMatches, Args};
 use super::device::{self, DeviceOptions, Task};
 use super::exit::UsageError;
 use super::output::print;
-use super::scene::{ModelArgs, Opened, none_decoded};
+use super::scene::{ModelArgs, Opened, none_to_compare};
 use crate::backend::TrainDevice;
 use crate::dataset::Image;
 use crate::files::{WorkFolder, create_folder, write_atomically};
@@ -52,7 +52,7 @@ impl Task for Rendering<'_> {
         let mut views = Views::new(&opened.dataset, &opened.images);
         let model = device.upload(&opened.gaussians)?;
         let _work = WorkFolder::open(&args.model.model_path);
-        let mut written = false;
+        let (mut written, mut printed) = (false, Ok(()));
         for (split, skip) in [(Split::Train, args.skip_train), (Split::Test, args.skip_test)] {
             if skip || views.split(split).is_empty() {
                 continue;
@@ -61,7 +61,9 @@ impl Task for Rendering<'_> {
             let folder = output_folder(&args.model.model_path, &request);
             let renders = create_folder(&folder.join("renders"))?;
             let truths = create_folder(&folder.join("gt"))?;
-            let evaluation = evaluate(device, &model, &mut views, &request, |view| {
+            let mut pictures = 0;
+            evaluate(device, &model, &mut views, &request, |view| {
+                pictures += 1;
                 let name = format!("{:05}.png", view.position);
                 write_png(&renders.join(&name), render_picture(view.rendered), view.image)?;
                 write_png(&truths.join(&name), photo_picture(view.image), view.image)
@@ -70,14 +72,16 @@ impl Task for Rendering<'_> {
             for warning in views.take_warnings() {
                 tracing::warn!("{warning}");
             }
-            if evaluation.is_none() {
-                return Err(none_decoded(&views, split).into());
+            // Views that masks hide have pictures, black ones, though nothing to measure by.
+            if pictures == 0 {
+                return Err(none_to_compare(&views, split).into());
             }
-            print(&folder.display().to_string());
             written = true;
+            // The pictures are written whether or not that can be said.
+            printed = printed.and(print(&folder.display().to_string()));
         }
         if written {
-            return Ok(());
+            return Ok(printed?);
         }
         Err(UsageError(
             "no view is left to render: the model has no held-out views, or both splits are skipped"

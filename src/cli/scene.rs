@@ -175,9 +175,42 @@ fn open_images(dataset: &Dataset, options: &MemoryOptions) -> (ImageLoader, bool
 }
 
 /// That a split has no image to compare a model with.
-pub(super) fn none_decoded(views: &Views<'_>, split: Split) -> DataError {
+pub(super) fn none_to_compare(views: &Views<'_>, split: Split) -> DataError {
+    if views.hides_all(split) {
+        return DataError(format!(
+            "the {} views cannot be measured: their masks hide every pixel. {WHITE_COUNTS}",
+            split.name()
+        ));
+    }
     let reason = views.first_problem().unwrap_or("no view has an image");
     DataError(format!("no image of the {} views can be decoded: {reason}", split.name()))
+}
+
+/// What to do about masks that are the wrong way round.
+const WHITE_COUNTS: &str =
+    "Masks are white where a photograph counts: invert them, or move them away";
+
+/// Refuses to train where the masks leave nothing of any training view.
+pub(super) fn refuse_hidden(dataset: &Dataset, images: &ImageLoader) -> Result<(), DataError> {
+    let mut first_hidden = None;
+    for &view in &dataset.train {
+        match images.fetch(view) {
+            Ok(image) if image.is_hidden() => {
+                first_hidden.get_or_insert(view);
+            }
+            Ok(_) => return Ok(()),
+            // Training names what it leaves out, and ends where nothing is left.
+            Err(_) => {}
+        }
+    }
+    let Some(view) = first_hidden else { return Ok(()) };
+    let source = &dataset.sources[view];
+    let mask = source.mask.as_ref().unwrap_or(&source.path);
+    Err(DataError(format!(
+        "the masks hide every pixel of all {} training views; the first is {}. {WHITE_COUNTS}",
+        dataset.train.len(),
+        mask.display()
+    )))
 }
 
 /// A path that means the same from every working directory.

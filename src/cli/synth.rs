@@ -22,6 +22,6 @@ pub(super) struct SynthArgs {
 pub(super) fn run(args: &SynthArgs) -> anyhow::Result<()> {
     let report = write_scene(&args.output, &args.options)?;
     tracing::info!("{} photographs and {} points written", report.views, report.points);
-    print(&args.output.display().to_string());
+    print(&args.output.display().to_string())?;
     Ok(())
 }

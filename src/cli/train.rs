@@ -4,17 +4,17 @@ use std::borrow::Cow;
 
 use clap::ArgMatches;
 
-use super::device::{self, DeviceOptions, Task};
+use super::device::{self, DeviceOptions, REBUILD, Task};
 use super::exit::{Interrupted, OutOfMemory};
 use super::intent::{DEMO_SCENE, Intent};
 use super::lpips::{self, Sources};
 use super::output::{print, shell_word};
-use super::scene::open_scene;
+use super::scene::{open_scene, refuse_hidden};
 use super::signals::stop_on_signals;
 use super::start::Start;
 use super::train_args::TrainArgs;
 use crate::backend::{Rows, TrainDevice};
-use crate::config::Config;
+use crate::config::{Config, DeviceChoice};
 use crate::dataset::{AlphaMeaning, Dataset, ImageSource};
 use crate::memory::Rung;
 use crate::perceptual::LpipsWeights;
@@ -25,7 +25,15 @@ use crate::train::{Outcome, TrainError, Trainer, TrainerSetup};
 
 /// Trains.
 pub(super) fn run(args: &TrainArgs, matches: &ArgMatches) -> anyhow::Result<()> {
-    let intent = Intent::make(args, matches)?;
+    let mut intent = Intent::make(args, matches)?;
+    if args.demo && device::demo_lacks_kernels(intent.config.run.device) {
+        tracing::warn!(
+            "this machine has an NVIDIA GPU, but this program was built without CUDA kernels: the \
+             demonstration trains on the processor, far slower. {REBUILD}, to train on the GPU"
+        );
+        // It is stored, so that eval, render and --resume do the same.
+        intent.config.run.device = DeviceChoice::Cpu;
+    }
     // Before anything is begun: who waited for a run should not miss its metric.
     let output = &intent.config.output;
     let path = output.lpips_weights.as_deref();
@@ -53,6 +61,7 @@ impl Task for Training<'_> {
             write_scene(&intent.scene()?, &SynthOptions::default())?;
         }
         let (dataset, images) = open_scene(&intent.config)?;
+        refuse_hidden(&dataset, &images)?;
         warn_of_background(&dataset, &intent.config);
         let start = match &intent.checkpoint {
             None => Start::of(&dataset, &intent.config)?,
@@ -84,7 +93,7 @@ impl Task for Training<'_> {
             Outcome::Interrupted => Err(Interrupted(shell_word(&intent.model_path)).into()),
             Outcome::Finished => {
                 if args.demo {
-                    print(&demo_summary(&intent));
+                    print(&demo_summary(&intent))?;
                 }
                 Ok(())
             }

@@ -21,6 +21,8 @@ pub(super) struct TrainArgs {
     pub(super) config: Option<PathBuf>,
 
     /// Built-in options; --config and flags win over it
+    ///
+    /// The name auto takes the preset for this machine's GPU, which splat doctor names.
     #[arg(long, value_name = "NAME")]
     pub(super) preset: Option<String>,
 

@@ -16,7 +16,9 @@ pub enum ConfigError {
         source: io::Error,
     },
     /// No preset of that name is built in.
-    #[error("there is no preset `{name}`; the presets are: {known}")]
+    #[error(
+        "there is no preset `{name}`; the presets are: {known}; and auto is that for this machine's GPU"
+    )]
     UnknownPreset {
         /// What was asked for.
         name: String,

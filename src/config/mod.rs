@@ -22,7 +22,7 @@ pub use color::{Color, ParseColorError};
 pub use error::ConfigError;
 pub use normalize::{Normalized, normalize_args};
 pub use options::{Config, DensifyOptions, OptimizeOptions};
-pub use presets::{preset_names, preset_text};
+pub use presets::{preset_for_card, preset_names, preset_text};
 pub use resolve::{ConfigLayer, Layers, Typed, resolve};
 pub use run_options::{DeviceChoice, Fragmentation, MemoryOptions, OutputOptions, RunOptions};
 pub use scene::SceneOptions;

@@ -1,11 +1,13 @@
 //! Configurations that come with the program.
 
 use super::ConfigError;
+use crate::memory::Bytes;
 
 /// Name and text; each is a file in `configs/`.
-const PRESETS: [(&str, &str); 9] = [
+const PRESETS: [(&str, &str); 10] = [
     ("default", include_str!("../../configs/default.toml")),
     ("8gb", include_str!("../../configs/8gb.toml")),
+    ("12gb", include_str!("../../configs/12gb.toml")),
     ("16gb", include_str!("../../configs/16gb.toml")),
     ("24gb", include_str!("../../configs/24gb.toml")),
     ("mcmc", include_str!("../../configs/mcmc.toml")),
@@ -14,6 +16,24 @@ const PRESETS: [(&str, &str); 9] = [
     ("sugar-dn", include_str!("../../configs/sugar-dn.toml")),
     ("smoke", include_str!("../../configs/smoke.toml")),
 ];
+
+/// The presets for cards, and the GiB that each is for, ascending.
+const OF_CARDS: [(&str, u64); 4] = [("8gb", 8), ("12gb", 12), ("16gb", 16), ("24gb", 24)];
+
+/// A card has a little less or more memory than its name says, per cent.
+const CARD_TOLERANCE: u64 = 7;
+
+/// The preset for a card with so much memory: the largest that is not above it, or the smallest. A
+/// card that is larger than all of them needs none.
+pub fn preset_for_card(memory: Bytes) -> Option<&'static str> {
+    let above = |gib: u64, percent: u64| memory.0 >= (gib << 30) / 100 * percent;
+    let (_, largest) = OF_CARDS[OF_CARDS.len() - 1];
+    if above(largest, 100 + CARD_TOLERANCE) {
+        return None;
+    }
+    let fitting = OF_CARDS.iter().rev().find(|(_, gib)| above(*gib, 100 - CARD_TOLERANCE));
+    fitting.or(OF_CARDS.first()).map(|(name, _)| *name)
+}
 
 /// Names that `--preset` takes.
 pub fn preset_names() -> impl Iterator<Item = &'static str> {
@@ -28,4 +48,30 @@ pub fn preset_text(name: &str) -> Result<&'static str, ConfigError> {
             known: preset_names().collect::<Vec<_>>().join(", "),
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_card_gets_the_largest_preset_that_is_not_above_it() {
+        for (mib, preset) in [
+            (4096, Some("8gb")),
+            (8192, Some("8gb")),
+            (11_264, Some("8gb")),
+            // As drivers report cards of 12, 16 and 24 GiB.
+            (11_909, Some("12gb")),
+            (15_931, Some("16gb")),
+            (20_480, Some("16gb")),
+            (24_564, Some("24gb")),
+            (32_607, None),
+            (143_771, None),
+        ] {
+            assert_eq!(preset_for_card(Bytes(mib << 20)), preset, "{mib} MiB");
+        }
+        for (name, _) in OF_CARDS {
+            preset_text(name).unwrap();
+        }
+    }
 }

@@ -29,7 +29,7 @@ pub use error::DatasetError;
 pub use image::{Image, ImageError, ImageHeader, InverseDepthMap, decode, probe};
 pub use lens::{Distortion, Lens, LensError, Undistortion};
 pub use loader::{ImageLoader, LoaderStatistics, Residency};
-pub use points::PointCloud;
+pub use points::{FARTHEST, PointCloud};
 pub use source::{AlphaMeaning, DepthFile, ImageSource};
 pub use transforms::TransformsError;
 

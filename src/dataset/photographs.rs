@@ -69,14 +69,22 @@ pub(super) fn fit(
     Ok(Fitted { camera, undistort, apply_orientation })
 }
 
+/// The most that rounding to a pixel may change a side of a photograph, as a share of it. Of sides of
+/// a few pixels, a whole pixel would be any shape.
+const ROUNDED_SHARE: f64 = 0.1;
+
 /// Whether `size` is `solved` scaled, with either side rounded to a pixel.
 fn same_shape(size: [u32; 2], solved: [u32; 2]) -> bool {
     let [width, height] = size.map(f64::from);
     let [solved_width, solved_height] = solved.map(f64::from);
     size[0] > 0
         && size[1] > 0
-        && ((height - solved_height * width / solved_width).abs() <= 1.0
-            || (width - solved_width * height / solved_height).abs() <= 1.0)
+        && (is_rounded(height, solved_height * width / solved_width)
+            || is_rounded(width, solved_width * height / solved_height))
+}
+
+fn is_rounded(side: f64, exact: f64) -> bool {
+    (side - exact).abs() <= (ROUNDED_SHARE * side).min(1.0)
 }
 
 /// The size that is trained, as Inria's trainer chooses it: 1, 2, 4 and 8 divide and round (halves
@@ -285,6 +293,14 @@ mod tests {
             assert_eq!([fitted.camera.width, fitted.camera.height], size);
             let scale = f64::from(size[0]) / 1061.0;
             assert!((fitted.camera.focal_px[0] - 900.0 * scale).abs() < 1e-9);
+        }
+    }
+
+    #[test]
+    fn rounding_of_a_few_pixels_makes_no_other_shape_fit() {
+        assert!(same_shape([12, 8], [96, 64]) && same_shape([13, 9], [96, 64]));
+        for size in [[1, 1], [2, 1], [1, 2], [2, 2], [4, 4]] {
+            assert!(!same_shape(size, [96, 64]), "{size:?}");
         }
     }
 

@@ -3,7 +3,7 @@
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use super::points::PointCloud;
+use super::points::{FARTHEST, PointCloud};
 use crate::files::{OutputError, write_atomically};
 use crate::math::Real;
 use crate::ply::{self, Header, PlyFileError};
@@ -43,6 +43,19 @@ pub enum PointsPlyError {
         /// What is wrong with it.
         found: String,
     },
+    /// A point that is too far away to be meant.
+    #[error(
+        "{path}: vertex {index} is at {position:?}, and coordinates end at {FARTHEST:e}. Remove such \
+         points, or write the file again in smaller units"
+    )]
+    TooFar {
+        /// The file.
+        path: PathBuf,
+        /// Vertex, from 1.
+        index: u64,
+        /// Its coordinates.
+        position: [f64; 3],
+    },
 }
 
 /// Reads the points of a PLY, ASCII or binary little-endian, and counts those left out because
@@ -77,13 +90,16 @@ fn read(path: &Path, input: impl Read, length: u64) -> Result<(PointCloud, usize
             count: header.rows,
             found,
         })?;
-        let position = columns.position.map(|column| values[column].to_f32());
-        if position.iter().all(|x| x.is_finite()) {
-            points.positions.push(position);
-            points.colors.push(columns.color(&values));
-        } else {
+        let position = columns.position.map(|column| values[column]);
+        if !position.iter().all(|x| x.is_finite()) {
             dropped += 1;
+            continue;
         }
+        if position.iter().any(|x| x.abs() > f64::from(FARTHEST)) {
+            return Err(PointsPlyError::TooFar { path: path.to_owned(), index, position });
+        }
+        points.positions.push(position.map(Real::to_f32));
+        points.colors.push(columns.color(&values));
     }
     Ok((points, dropped))
 }
@@ -225,6 +241,23 @@ mod tests {
         // Header, then 6 floats and 3 bytes a point.
         let header = bytes.windows(11).position(|part| part == b"end_header\n").unwrap() + 11;
         assert_eq!(bytes.len() - header, 3 * 27);
+    }
+
+    #[test]
+    fn a_point_that_is_too_far_away_is_refused_and_one_just_near_enough_is_read() {
+        let at = |x: &str| {
+            let head = "ply\nformat ascii 1.0\nelement vertex 1\nproperty double x\n\
+                property double y\nproperty double z\nend_header\n";
+            parse(format!("{head}0 {x} 0\n").as_bytes())
+        };
+        assert_eq!(at("9e11").unwrap().0.positions, [[0.0, 9e11, 0.0]]);
+        for far in ["1e25", "-2e12", "1e300"] {
+            let error = at(far).unwrap_err().to_string();
+            for part in ["points.ply", "vertex 1", far, "1e12"] {
+                assert!(error.contains(part), "{part}: {error}");
+            }
+        }
+        assert_eq!(at("inf").unwrap().1, 1);
     }
 
     #[test]

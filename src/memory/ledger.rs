@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::Bytes;
+use super::{Bytes, CardSharing};
 
 /// How many entries a refusal lists.
 const LISTED: usize = 5;
@@ -54,39 +54,57 @@ pub struct Refusal {
     pub budget: Bytes,
     /// The entries that hold most.
     pub largest: Vec<Entry>,
+    /// How the card is shared, where other programs leave less of it than the limit does.
+    pub sharing: Option<CardSharing>,
 }
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (wanted, held, budget) = (self.wanted.mib(), self.held.mib(), self.budget.mib());
+        write!(f, "`{}` needs {wanted:.1} MiB more of the GPU's memory, but ", self.label)?;
+        let most = held_most(&self.largest);
+        let Some(CardSharing { card, foreign, reserve }) = self.sharing else {
+            return write!(
+                f,
+                "{held:.1} of {budget:.1} MiB are taken{most}. Raise --vram-limit, lower \
+                 --max-points, or train smaller images with -r"
+            );
+        };
         write!(
             f,
-            "`{}` needs {:.1} MiB more of the GPU's memory, but {:.1} of {:.1} MiB are taken; most \
-             by {}. Raise --vram-limit, lower --max-points, or train smaller images with -r",
-            self.label,
-            self.wanted.mib(),
-            self.held.mib(),
-            self.budget.mib(),
-            list(&self.largest)
-        )
+            "other programs hold {:.1} of the card's {:.1} GiB, and {:.1} GiB stay free \
+             (--vram-threshold): {budget:.1} MiB are left for this program, which holds \
+             {held:.1}{most}. End other programs, or raise --vram-threshold",
+            foreign.gib(),
+            card.gib(),
+            reserve.gib()
+        )?;
+        if self.largest.is_empty() {
+            return Ok(());
+        }
+        write!(f, "; or lower --max-points, or train smaller images with -r")
     }
 }
 
-/// Entries in words: `sh 512.0 MiB, splats 60.0 MiB`.
-pub fn list(entries: &[Entry]) -> String {
+/// What follows the sum of what entries hold: `, most in sh 512.0 MiB, splats 60.0 MiB`; nothing
+/// where nothing is held.
+pub fn held_most(entries: &[Entry]) -> String {
     if entries.is_empty() {
-        return "nothing".to_owned();
+        return String::new();
     }
     let words: Vec<_> = entries
         .iter()
         .map(|entry| format!("{} {:.1} MiB", entry.label, entry.mapped.mib()))
         .collect();
-    words.join(", ")
+    format!(", most in {}", words.join(", "))
 }
 
 /// The books of a device's memory.
 #[derive(Clone, Debug)]
 pub struct Ledger {
     budget: Bytes,
+    /// How the card is shared, where that lowers the budget.
+    sharing: Option<CardSharing>,
     entries: Vec<Entry>,
     peak: Bytes,
 }
@@ -94,7 +112,7 @@ pub struct Ledger {
 impl Ledger {
     /// Empty books with so much to give.
     pub fn new(budget: Bytes) -> Self {
-        Self { budget, entries: Vec::new(), peak: Bytes(0) }
+        Self { budget, sharing: None, entries: Vec::new(), peak: Bytes(0) }
     }
 
     /// The most that may be held.
@@ -102,9 +120,10 @@ impl Ledger {
         self.budget
     }
 
-    /// Changes the budget; held memory stays.
-    pub fn set_budget(&mut self, budget: Bytes) {
-        self.budget = budget;
+    /// Changes the budget; held memory stays. Where other programs lower it, refusals say how the
+    /// card is shared.
+    pub fn set_budget(&mut self, budget: Bytes, sharing: Option<CardSharing>) {
+        (self.budget, self.sharing) = (budget, sharing);
     }
 
     /// Whether `wanted` more bytes fit in the budget.
@@ -113,7 +132,8 @@ impl Ledger {
         if held.0.checked_add(wanted.0).is_some_and(|sum| sum <= self.budget.0) {
             return Ok(());
         }
-        Err(Refusal { label, wanted, held, budget: self.budget, largest: self.largest() })
+        let (largest, budget, sharing) = (self.largest(), self.budget, self.sharing);
+        Err(Refusal { label, wanted, held, budget, largest, sharing })
     }
 
     /// Records memory of the device or the host, or refuses it.
@@ -247,12 +267,38 @@ mod tests {
         let refusal = ledger.charge("more", Kind::Scratch, Bytes(1 << 20)).unwrap_err();
         assert_eq!(
             refusal.to_string(),
-            "`more` needs 1.0 MiB more of the GPU's memory, but 2.5 of 3.0 MiB are taken; most by \
+            "`more` needs 1.0 MiB more of the GPU's memory, but 2.5 of 3.0 MiB are taken, most in \
              large 2.0 MiB, small 0.5 MiB. Raise --vram-limit, lower --max-points, or train smaller \
              images with -r"
         );
         assert_eq!(ledger.total(), Bytes(5 << 19));
         assert!(ledger.charge("more", Kind::Scratch, Bytes(u64::MAX)).is_err());
+    }
+
+    #[test]
+    fn a_refusal_beside_other_programs_says_what_they_and_the_threshold_leave() {
+        let mut ledger = Ledger::new(Bytes(3 << 20));
+        let sharing = |card: Bytes, foreign: Bytes, reserve: Bytes| {
+            Some(CardSharing { card, foreign, reserve })
+        };
+        let gib = |tenths: u64| Bytes(tenths * (1 << 30) / 10);
+        ledger.set_budget(Bytes(0), sharing(gib(1400), gib(1350), gib(42)));
+        let refusal = ledger.charge("sort", Kind::Scratch, Bytes(2 << 20)).unwrap_err();
+        assert_eq!(
+            refusal.to_string(),
+            "`sort` needs 2.0 MiB more of the GPU's memory, but other programs hold 135.0 of the \
+             card's 140.0 GiB, and 4.2 GiB stay free (--vram-threshold): 0.0 MiB are left for this \
+             program, which holds 0.0. End other programs, or raise --vram-threshold"
+        );
+        ledger.set_budget(Bytes(4 << 20), None);
+        ledger.charge("sh", Kind::Region, Bytes(3 << 20)).unwrap();
+        ledger.set_budget(Bytes(4 << 20), sharing(gib(160), gib(155), gib(4)));
+        let text = ledger.charge("more", Kind::Scratch, Bytes(2 << 20)).unwrap_err().to_string();
+        for part in
+            ["which holds 3.0, most in sh 3.0 MiB", "--vram-threshold; or lower --max-points"]
+        {
+            assert!(text.contains(part), "{part}: {text}");
+        }
     }
 
     #[test]

@@ -64,6 +64,23 @@ impl Allowance {
         let left = self.card.0.saturating_sub(foreign.0).saturating_sub(self.reserve.0);
         self.most.min(Bytes(left))
     }
+
+    /// How the card is shared while others hold `foreign`, where they leave less than the limit does.
+    pub fn sharing(&self, foreign: Bytes) -> Option<CardSharing> {
+        let Self { card, reserve, .. } = *self;
+        (self.beside(foreign) < self.most).then_some(CardSharing { card, foreign, reserve })
+    }
+}
+
+/// A card of which other programs leave this one less than its own limit would.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CardSharing {
+    /// All of its memory.
+    pub card: Bytes,
+    /// What other programs hold of it.
+    pub foreign: Bytes,
+    /// What stays free of it, by the threshold.
+    pub reserve: Bytes,
 }
 
 /// `share` of `bytes`, 0 to 1, rounded down.
@@ -161,6 +178,9 @@ mod tests {
         assert_eq!(half.beside(Bytes(10 << 30)), Bytes(4 << 30));
         assert_eq!(half.beside(Bytes(15 << 30)), Bytes(0));
         assert_eq!(half.beside(Bytes(u64::MAX)), Bytes(0));
+        assert_eq!(half.sharing(Bytes(4 << 30)), None);
+        let (foreign, reserve) = (Bytes(10 << 30), Bytes(2 << 30));
+        assert_eq!(half.sharing(foreign), Some(CardSharing { card: CARD, foreign, reserve }));
         let all = Allowance::new(None, 0.75, CARD);
         assert_eq!(all.beside(Bytes(5 << 30)), Bytes(7 << 30));
     }

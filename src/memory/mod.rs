@@ -11,5 +11,5 @@ pub mod plan;
 pub use bytes::{Bytes, ParseBytesError, as_text};
 pub use host::{HostMemory, host_memory, images_budget, resident_memory};
 pub use ladder::{Gain, Holder, Ladder, Rung, RungChange};
-pub use ledger::{Entry, Kind, Ledger, Refusal, list};
-pub use limit::{Allowance, Limit, ParseLimitError};
+pub use ledger::{Entry, Kind, Ledger, Refusal, held_most};
+pub use limit::{Allowance, CardSharing, Limit, ParseLimitError};

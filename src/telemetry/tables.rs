@@ -89,9 +89,9 @@ pub fn write_per_view(model_path: &Path, evaluation: &Evaluation) -> Result<(), 
         return Ok(());
     }
     let by_view = |value: &dyn Fn(&Metrics) -> Value| -> Value {
-        let views = evaluation.views.iter().enumerate();
+        let views = evaluation.views.iter();
         views
-            .map(|(i, view)| (format!("{i:05}.png"), value(&view.metrics)))
+            .map(|view| (format!("{:05}.png", view.position), value(&view.metrics)))
             .collect::<Map<_, _>>()
             .into()
     };
@@ -198,7 +198,8 @@ mod tests {
     use crate::train::event::ViewMetrics;
 
     fn evaluation(iteration: u32, split: Split) -> Evaluation {
-        let view = |name: &str, psnr| ViewMetrics {
+        let view = |position, name: &str, psnr| ViewMetrics {
+            position,
             name: name.to_owned(),
             metrics: Metrics { psnr, ssim: 0.75, l1: 0.0625, ..Metrics::default() },
         };
@@ -208,7 +209,7 @@ mod tests {
             mean: Metrics { psnr: 25.5, ssim: 0.75, l1: 0.0625, ..Metrics::default() },
             lpips_net: None,
             gaussians: 1234,
-            views: vec![view("a.jpg", 25.0), view("b.jpg", 26.0)],
+            views: vec![view(0, "a.jpg", 25.0), view(1, "b.jpg", 26.0)],
         }
     }
 

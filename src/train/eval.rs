@@ -142,7 +142,8 @@ impl<B: Lpips<Gaussians>> Perception<B> {
 /// averages the metrics. LPIPS is left out, with a warning, where it cannot be had. Photographs that the device does not hold take no place there that one of
 /// training could keep.
 ///
-/// Views whose image cannot be decoded are left out, as in training; `None` if no view is left.
+/// Views whose image cannot be decoded are left out, as in training; those that their masks hide are
+/// shown but not measured. `None` if no view is left.
 pub fn evaluate<B: TrainDevice>(
     device: &mut B,
     model: &B::Model,
@@ -161,6 +162,11 @@ pub fn evaluate<B: TrainDevice>(
         let resident = device.resident(index);
         let is_shown = request.shown.includes(position);
         let image = if is_shown || resident.is_none() { views.fetch(index) } else { None };
+        // Nothing of it would be compared: its error would be 0, its PSNR the highest there is.
+        let is_hidden = views.is_hidden(index);
+        if is_hidden && !is_shown {
+            continue;
+        }
         let target = match (resident, &image) {
             (_, None) if is_shown => continue,
             (Some(target), _) => target,
@@ -186,17 +192,19 @@ pub fn evaluate<B: TrainDevice>(
             }
             done => done?,
         };
-        let mut metrics = Metrics::from(device.measure(&frame, &target)?);
-        metrics.lpips = perception.of(device, views, &frame, &target)?;
-        if corrects_colors {
-            frame = device.correct(frame, &target)?;
-            metrics.corrected = Some(device.measure(&frame, &target)?.into());
+        if !is_hidden {
+            let mut metrics = Metrics::from(device.measure(&frame, &target)?);
+            metrics.lpips = perception.of(device, views, &frame, &target)?;
+            if corrects_colors {
+                frame = device.correct(frame, &target)?;
+                metrics.corrected = Some(device.measure(&frame, &target)?.into());
+            }
+            per_view.push(ViewMetrics { position, name: name.to_owned(), metrics });
         }
         if let Some(image) = image.filter(|_| is_shown) {
             let rendered = &device.image(&frame)?;
             visit(&EvaluatedView { position, name, rendered, image: &image })?;
         }
-        per_view.push(ViewMetrics { name: name.to_owned(), metrics });
         views.release(device, index);
     }
     if per_view.is_empty() {

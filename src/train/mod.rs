@@ -8,6 +8,7 @@ pub mod coarse;
 pub mod eval;
 pub mod event;
 pub(crate) mod feed;
+mod finite;
 pub mod forecast;
 mod mean_losses;
 mod metrics;

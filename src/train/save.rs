@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use super::TrainError;
+use super::finite::check_finite;
 use crate::backend::{DeviceError, Rows, Snapshot, Store, chunks};
 use crate::config::Config;
 use crate::export::{PlyRows, RenderMode, write_ply_chunks};
@@ -56,10 +57,13 @@ pub fn write_point_cloud<P: PlyRows, B: Store<P>>(
     let filter = P::FILTER.filter(|_| device.optional(model).filter_3d);
     let parameters = chunks(count).map(|rows| {
         let Some(filter) = &filter else {
-            return Ok(device.read_parameters(model, rows)?);
+            let parameters = device.read_parameters(model, rows.clone())?;
+            check_finite(&parameters, rows.start)?;
+            return Ok(parameters);
         };
-        let Snapshot { mut parameters, filter_3d, .. } = device.read(model, rows)?;
+        let Snapshot { mut parameters, filter_3d, .. } = device.read(model, rows.clone())?;
         (filter.fuse)(&mut parameters, &filter_3d);
+        check_finite(&parameters, rows.start)?;
         Ok(parameters)
     });
     write_ply_chunks::<P, _, TrainError>(path, mode, sh_degree, count, parameters)

@@ -258,9 +258,9 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         self.warn_of_images()?;
         match evaluation {
             Some(evaluation) => self.sink.on(&Event::Evaluated(evaluation))?,
-            None => {
-                self.warn("no held-out image can be decoded; nothing is evaluated".to_owned())?
-            }
+            None => self.warn(
+                "no held-out view has an image to measure by; nothing is evaluated".to_owned(),
+            )?,
         }
         if !self.last_step.crosses(report::DISTRIBUTION_INTERVAL) {
             self.with_memory_retry(Self::report_distributions)?;

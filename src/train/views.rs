@@ -1,6 +1,6 @@
 //! The views of a run, without those whose image turned out to be undecodable.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::event::Split;
@@ -14,6 +14,8 @@ pub struct Views<'a> {
     loader: &'a ImageLoader,
     near: f64,
     broken: BTreeMap<usize, String>,
+    /// Views whose masks leave nothing of them, as far as they were fetched.
+    hidden: BTreeSet<usize>,
     /// Warnings not yet told.
     fresh: Vec<String>,
 }
@@ -26,6 +28,7 @@ impl<'a> Views<'a> {
             loader,
             near: super::near(dataset),
             broken: BTreeMap::new(),
+            hidden: BTreeSet::new(),
             fresh: Vec::new(),
         }
     }
@@ -64,7 +67,16 @@ impl<'a> Views<'a> {
             return None;
         }
         match self.loader.fetch(index) {
-            Ok(image) => Some(image),
+            Ok(image) => {
+                if image.is_hidden() && self.hidden.insert(index) {
+                    self.fresh.push(format!(
+                        "{}: its mask hides every pixel, so that there is nothing to learn from it, \
+                         and it is left out of the means of evaluations",
+                        self.view(index).name
+                    ));
+                }
+                Some(image)
+            }
             Err(error) => {
                 self.broken.insert(index, error.to_string());
                 self.fresh.push(format!(
@@ -87,6 +99,16 @@ impl<'a> Views<'a> {
     /// Whether a view's image is known to be undecodable.
     pub fn is_broken(&self, index: usize) -> bool {
         self.broken.contains_key(&index)
+    }
+
+    /// Whether a view's mask is known to leave nothing of it.
+    pub fn is_hidden(&self, index: usize) -> bool {
+        self.hidden.contains(&index)
+    }
+
+    /// Whether all views of a split are known to be hidden by their masks.
+    pub fn hides_all(&self, split: Split) -> bool {
+        self.split(split).iter().all(|&index| self.is_hidden(index))
     }
 
     /// The reason that the first undecodable image gave.

@@ -68,7 +68,7 @@ fn refusal() -> DeviceError {
         at_peak: Bytes(3 << 20),
     };
     let (wanted, held, budget) = (Bytes(2 << 20), Bytes(3 << 20), Bytes(4 << 20));
-    Refusal { label: "splats", wanted, held, budget, largest: vec![entry] }.into()
+    Refusal { label: "splats", wanted, held, budget, largest: vec![entry], sharing: None }.into()
 }
 
 impl ConstrainedBackend {

@@ -87,7 +87,9 @@ fn every_file_in_configs_is_a_preset_and_can_be_used() {
 
 #[test]
 fn presets_of_cards_differ_in_memory_alone() {
-    for (name, gib, compact) in [("8gb", 8, true), ("16gb", 16, false), ("24gb", 24, false)] {
+    for (name, gib, compact) in
+        [("8gb", 8, true), ("12gb", 12, false), ("16gb", 16, false), ("24gb", 24, false)]
+    {
         let preset = resolve(Layers { preset: Some(name), ..Layers::default() }).unwrap();
         assert_eq!(preset.memory.vram_limit, Some(Limit::Bytes(Bytes(gib << 30))), "{name}");
         assert_eq!(preset.memory.optimize_memory, compact, "{name}");
@@ -346,7 +348,7 @@ fn a_missing_file_and_an_unknown_preset_are_named() {
     let error = resolve(Layers { preset: Some("9gb"), ..Layers::default() }).unwrap_err();
     assert!(
         error.to_string().contains(
-            "`9gb`; the presets are: default, 8gb, 16gb, 24gb, mcmc, mip, sugar-density, "
+            "`9gb`; the presets are: default, 8gb, 12gb, 16gb, 24gb, mcmc, mip, sugar-density, "
         ),
         "{error}"
     );

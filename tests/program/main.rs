@@ -17,9 +17,16 @@ mod cli;
 mod coarse;
 mod depths;
 mod fixtures;
+#[cfg(all(target_os = "linux", not(kernels)))]
+mod gpu_machine;
+mod hidden_views;
+mod impossible_numbers;
 mod init;
 mod lpips;
 mod plan;
+mod presets;
+#[cfg(target_os = "linux")]
+mod printed;
 mod profile;
 #[cfg(unix)]
 mod resume;

@@ -89,7 +89,8 @@ fn pictures(iteration: u32, split: Split, name: &str) -> Event {
 }
 
 fn evaluated(iteration: u32, split: Split) -> Event {
-    let view = |name: &str, psnr| ViewMetrics {
+    let view = |position, name: &str, psnr| ViewMetrics {
+        position,
         name: name.to_owned(),
         metrics: Metrics { psnr, ssim: 0.875, l1: 0.03125, lpips: Some(0.125), corrected: None },
     };
@@ -99,7 +100,7 @@ fn evaluated(iteration: u32, split: Split) -> Event {
         mean: Metrics { psnr: 25.5, ssim: 0.875, l1: 0.03125, lpips: Some(0.125), corrected: None },
         lpips_net: Some(LpipsNet::Alex),
         gaussians: 1000 + iteration as usize,
-        views: vec![view("left/a.jpg", 25.0), view("left/b.jpg", 26.0)],
+        views: vec![view(0, "left/a.jpg", 25.0), view(1, "left/b.jpg", 26.0)],
     })
 }
 

@@ -197,6 +197,7 @@ fn within_budget(heap: &Heap) -> Result<(), DeviceError> {
         held: heap.total(),
         budget: heap.budget(),
         largest: Vec::new(),
+        sharing: None,
     }
     .into())
 }

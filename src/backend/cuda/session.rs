@@ -84,10 +84,13 @@ impl Session {
         let stream = Stream::new()?;
         let copies = Stream::new()?;
         let heap = Heap::open(&device, allowance_on(device.memory()))?;
+        // Before anything else is taken: what is not in the books counts as held by other programs.
+        let opened = device.taken_since_opened()?;
+        heap.charge_fixed(opened)?;
         sort::warm_up(&heap, &stream)?;
         heap.set_cub_scratch(sort::library(device.arch())?);
         heap.trim_scratch()?;
-        heap.charge_fixed(device.taken_since_opened()?)?;
+        heap.charge_fixed(Bytes(device.taken_since_opened()?.0.saturating_sub(opened.0)))?;
         heap.update_foreign_use()?;
         Self::over(device, heap, code, [stream, copies])
     }

@@ -36,6 +36,8 @@ fn gpu(findings: &Findings, advice: &mut Vec<String>) {
             "This program was built without CUDA kernels and trains on the CPU only. {REBUILD}, and \
              it trains on an NVIDIA GPU."
         ));
+    } else if let Some(problem) = findings.gpu_problem.as_ref().filter(|_| findings.gpu_is_full) {
+        advice.push(format!("The NVIDIA GPU has too little free memory: {problem}."));
     } else if let Some(problem) = &findings.gpu_problem {
         advice.push(format!("There is an NVIDIA GPU, but it cannot be used: {problem}."));
     }
@@ -179,7 +181,10 @@ mod tests {
             gpus: vec![gpu(15)],
             nvml: None,
             trains_on_gpu: Some(usable),
+            preset: Some("16gb"),
+            gpu_memory: Some(Bytes(16 * GIB)),
             gpu_problem: None,
+            gpu_is_full: false,
             advice: Vec::new(),
         }
     }
@@ -197,9 +202,13 @@ mod tests {
         assert_eq!(advice(&findings), Vec::<String>::new());
         assert!(findings.can_train());
         let text = findings.text();
-        for part in
-            ["8.9 (kernels fit)", "15.0 GiB may be taken", "grows in place", "RAM        32.0"]
-        {
+        for part in [
+            "8.9 (kernels fit)",
+            "15.0 GiB may be taken",
+            "grows in place",
+            "RAM        32.0",
+            "preset     16gb, for a card of 16.0 GiB (--preset auto)",
+        ] {
             assert!(text.contains(part), "{part}:\n{text}");
         }
     }
@@ -213,6 +222,17 @@ mod tests {
         assert!(all[0].contains("the driver is too old"), "{all:#?}");
         assert!(all[1].contains("--device cpu"), "{all:#?}");
         assert!(findings.text().contains("not usable"));
+    }
+
+    #[test]
+    fn a_gpu_whose_memory_others_hold_is_not_called_unusable() {
+        let gpu_problem = Some("`sort` needs 2.0 MiB more".to_owned());
+        let findings = Findings { gpu_problem, gpu_is_full: true, trains_on_gpu: None, ..well() };
+        let all = advice(&findings);
+        assert!(all[0].contains("too little free memory: `sort` needs 2.0 MiB more"), "{all:#?}");
+        assert!(findings.text().contains("its memory is taken by other programs"));
+        let all = all.join("\n") + &findings.text();
+        assert!(!all.contains("cannot be used") && !all.contains("not usable"), "{all}");
     }
 
     #[test]

@@ -29,8 +29,14 @@ pub(super) struct Findings {
     pub(super) nvml: Option<String>,
     /// The GPU that training runs on.
     pub(super) trains_on_gpu: Option<UsableGpu>,
+    /// The preset for its memory; none for a card that needs none.
+    pub(super) preset: Option<&'static str>,
+    /// All of its memory, used or not.
+    pub(super) gpu_memory: Option<Bytes>,
     /// Why it cannot, on a machine that has one.
     pub(super) gpu_problem: Option<String>,
+    /// Whether that is for its memory, which other programs hold.
+    pub(super) gpu_is_full: bool,
     /// What to do.
     pub(super) advice: Vec<String>,
 }

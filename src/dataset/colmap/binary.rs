@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use super::error::ColmapError;
 use super::model::{CameraModel, SolvedCamera};
 use super::raw::{Points, RawImage, open, pose};
+use crate::dataset::points::FARTHEST;
 
 /// Fewest bytes of a camera: id, model, width and height.
 const LEAST_CAMERA: u64 = 24;
@@ -244,7 +245,11 @@ pub(super) fn points<R: Read + Seek>(
         input.f64()?;
         let track = input.u64()?;
         input.skip(track, TRACK_ELEMENT, "track element")?;
-        points.push(position, color);
+        if !points.push(position, color) {
+            return Err(
+                input.invalid(format!("is at {position:?}, and coordinates end at {FARTHEST:e}"))
+            );
+        }
     }
     input.finish(warnings);
     Ok(points)

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::error::ColmapError;
 use crate::dataset::camera::Pose;
-use crate::dataset::points::PointCloud;
+use crate::dataset::points::{FARTHEST, PointCloud};
 use crate::math::Real;
 use crate::math::linalg::rotation;
 
@@ -28,15 +28,20 @@ pub(super) struct Points {
 }
 
 impl Points {
-    pub(super) fn push(&mut self, position: [f64; 3], color: [u8; 3]) {
-        // Also those that only double precision can hold.
-        let position = position.map(Real::to_f32);
-        if position.iter().all(|x| x.is_finite()) {
-            self.kept.positions.push(position);
-            self.kept.colors.push(color);
-        } else {
+    /// Takes a point, or drops it where its coordinates are not finite; false where it is too far
+    /// away to be meant.
+    #[must_use]
+    pub(super) fn push(&mut self, position: [f64; 3], color: [u8; 3]) -> bool {
+        if !position.iter().all(|x| x.is_finite()) {
             self.dropped += 1;
+            return true;
         }
+        if position.iter().any(|x| x.abs() > f64::from(FARTHEST)) {
+            return false;
+        }
+        self.kept.positions.push(position.map(Real::to_f32));
+        self.kept.colors.push(color);
+        true
     }
 }
 

@@ -165,7 +165,11 @@ pub(super) fn points<R: Read>(lines: &mut TextLines<R>) -> Result<Points, Colmap
         for channel in &mut color {
             *channel = fields.number("a colour from 0 to 255")?;
         }
-        points.push(position, color);
+        if !points.push(position, color) {
+            return Err(
+                fields.wrong(&format!("{position:?}"), "a point with coordinates up to 1e12")
+            );
+        }
     }
     Ok(points)
 }

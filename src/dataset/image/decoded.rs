@@ -27,6 +27,11 @@ impl Image {
             + self.depth.as_ref().map_or(Bytes(0), InverseDepthMap::bytes)
     }
 
+    /// Whether the mask leaves nothing of the image.
+    pub fn is_hidden(&self) -> bool {
+        self.mask.as_ref().is_some_and(|mask| mask.iter().all(|&counts| counts == 0))
+    }
+
     /// Drops a mask that counts everywhere, and blackens what does not count.
     pub(super) fn settled(mut self) -> Self {
         if let Some(mask) = self.mask.take_if(|mask| mask.iter().all(|&counts| counts == 255)) {

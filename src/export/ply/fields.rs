@@ -1,13 +1,26 @@
 //! How the rows of a kind of primitive stand in a PLY.
 
+use std::ops::RangeInclusive;
+
 use crate::model::Primitive;
 
 /// A kind of primitive that can be written as a PLY.
 pub trait PlyRows: Primitive {
     /// What a row of the file consists of, in the order of the file.
     const FIELDS: &'static [PlyField];
+    /// Columns whose values are of a range.
+    const RANGES: &'static [ColumnRange] = &[];
     /// How it goes about a 3D filter; nothing of a kind that has none.
     const FILTER: Option<FilterField<Self>> = None;
+}
+
+/// What the values of a column may be: others are no model that can be drawn.
+#[derive(Debug)]
+pub struct ColumnRange {
+    /// Which column, by its place in the schema.
+    pub column: usize,
+    /// From here to there.
+    pub range: RangeInclusive<f32>,
 }
 
 /// Standard deviations of a 3D filter beside the rows, world units.

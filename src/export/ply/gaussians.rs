@@ -1,7 +1,12 @@
 //! Gaussians as 3D Gaussian splatting writes them.
 
-use super::fields::{FilterField, PlyField, PlyRows};
+use super::fields::{ColumnRange, FilterField, PlyField, PlyRows};
+use crate::dataset::FARTHEST;
 use crate::model::{Gaussians, fuse};
+
+/// The largest log-scale that is believed, of about 1e13 world units. Flat Gaussians of a few hundred
+/// times that have gradients beyond the range of single precision.
+const LARGEST_LOG_SCALE: f32 = 30.0;
 
 impl PlyRows for Gaussians {
     const FIELDS: &'static [PlyField] = &[
@@ -12,6 +17,10 @@ impl PlyRows for Gaussians {
         PlyField::Values { column: 3, names: &["opacity"] },
         PlyField::Values { column: 1, names: &["scale_0", "scale_1", "scale_2"] },
         PlyField::Rotation { column: 2, names: &["rot_0", "rot_1", "rot_2", "rot_3"] },
+    ];
+    const RANGES: &'static [ColumnRange] = &[
+        ColumnRange { column: 0, range: -FARTHEST..=FARTHEST },
+        ColumnRange { column: 1, range: f32::MIN..=LARGEST_LOG_SCALE },
     ];
     // As Mip-Splatting writes it.
     const FILTER: Option<FilterField<Self>> = Some(FilterField { name: "filter_3D", fuse });

@@ -11,7 +11,7 @@ mod gaussians;
 mod read;
 mod write;
 
-pub use fields::{FilterField, PlyField, PlyRows};
+pub use fields::{ColumnRange, FilterField, PlyField, PlyRows};
 pub use read::{PlyError, read_ply, read_ply_rows};
 pub use write::{RenderMode, write_ply, write_ply_chunks};
 
@@ -32,7 +32,8 @@ mod tests {
         let mut column = |width: usize| -> Vec<f32> {
             (0..n * width)
                 .map(|_| {
-                    next += 0.5;
+                    // Small enough that even the last are scales that can be drawn.
+                    next += 1.0 / 8192.0;
                     next - 1000.0
                 })
                 .collect()

@@ -1,6 +1,7 @@
 //! Reading Gaussians from a PLY file.
 
 use std::io::{BufReader, Read, Seek, SeekFrom};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use super::fields::{FilterField, PlyField, PlyRows};
@@ -85,6 +86,24 @@ pub enum PlyError {
         /// What it holds.
         value: f64,
     },
+    /// A value that no model holds.
+    #[error(
+        "{path}: row {row}, column `{column}` is {}, and only {} to {} can be drawn. Remove \
+         such Gaussians or export the file again",
+        in_words(*value), in_words((*range.start()).into()), in_words((*range.end()).into())
+    )]
+    OutOfRange {
+        /// The file.
+        path: PathBuf,
+        /// Row, from 0.
+        row: usize,
+        /// The column.
+        column: String,
+        /// What it holds.
+        value: f64,
+        /// What it may hold.
+        range: RangeInclusive<f32>,
+    },
     /// A rotation that turns nowhere.
     #[error(
         "{path}: row {row} has a rotation (rot_0..3) of all zeros. Remove such Gaussians or \
@@ -96,6 +115,12 @@ pub enum PlyError {
         /// Row, from 0.
         row: usize,
     },
+}
+
+/// A number of a file as people write it: with no more digits than make it out among floats.
+fn in_words(exact: f64) -> String {
+    let value = exact.to_f32();
+    if value.abs() < 1e6 { value.to_string() } else { format!("{value:e}") }
 }
 
 /// Highest degree of the spherical harmonics.
@@ -165,6 +190,8 @@ struct LocatedField {
     /// The column's place in the schema.
     column: usize,
     values: Vec<PlyColumn>,
+    /// What they may be, where that is not any number.
+    range: Option<&'static RangeInclusive<f32>>,
 }
 
 impl PlyLayout {
@@ -176,7 +203,8 @@ impl PlyLayout {
             let names = field.names(rest).into_iter();
             let values =
                 names.map(|name| find(path, &header.columns, &name)).collect::<Result<_, _>>()?;
-            fields.push(LocatedField { field, column, values });
+            let range = P::RANGES.iter().find(|known| known.column == column);
+            fields.push(LocatedField { field, column, values, range: range.map(|it| &it.range) });
         }
         Ok(Self { sh_degree, fields })
     }
@@ -197,7 +225,7 @@ impl PlyLayout {
         bytes: &[u8],
         columns: &mut [&mut Vec<f32>],
     ) -> Result<(), PlyError> {
-        for LocatedField { field, column, values } in &self.fields {
+        for LocatedField { field, column, values, range } in &self.fields {
             let to = &mut *columns[*column];
             let first = to.len();
             for source in values {
@@ -206,6 +234,11 @@ impl PlyLayout {
                 if !value.is_finite() {
                     let (path, column) = (path.to_owned(), source.name.clone());
                     return Err(PlyError::NotFinite { path, row, column, value: exact });
+                }
+                if let Some(range) = range.filter(|range| !range.contains(&value)) {
+                    let (path, column) = (path.to_owned(), source.name.clone());
+                    let range = range.clone();
+                    return Err(PlyError::OutOfRange { path, row, column, value: exact, range });
                 }
                 to.push(value);
             }

@@ -15,6 +15,7 @@ use crate::backend::{AppearanceTables, Rows, Snapshot, chunks};
 use crate::files::{OutputError, create_folder, replace_file};
 use crate::model::Primitive;
 use crate::train::TrainError;
+use crate::train::finite::check_finite;
 
 impl Checkpoint {
     /// Writes the checkpoint of this model, and what was learned of the photographs' colours, into the
@@ -42,7 +43,12 @@ impl Checkpoint {
             file.write_all(header.as_bytes()).map_err(fail)?;
             let mut places = ColumnOffsets::behind(8 + header.len() as u64, &columns, rows);
             for chunk in chunks(rows) {
-                places.fill(file, &model.read(chunk)?).map_err(fail)?;
+                let first = chunk.start;
+                let rows = model.read(chunk)?;
+                for part in [&rows.parameters, &rows.first_moments, &rows.second_moments] {
+                    check_finite(part, first)?;
+                }
+                places.fill(file, &rows).map_err(fail)?;
             }
             let data: u64 = columns.iter().map(|column| (rows * column.row_bytes()) as u64).sum();
             file.seek(SeekFrom::Start(8 + header.len() as u64 + data)).map_err(fail)?;

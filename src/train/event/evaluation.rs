@@ -58,6 +58,9 @@ pub struct Corrected {
 /// Metrics of one view.
 #[derive(Clone, Debug, Serialize)]
 pub struct ViewMetrics {
+    /// Position in the split, which views without metrics have, too.
+    #[serde(skip)]
+    pub position: usize,
     /// Name of the image in the scene.
     pub name: String,
     /// Its metrics.
@@ -79,7 +82,7 @@ pub struct Evaluation {
     pub lpips_net: Option<LpipsNet>,
     /// Gaussians.
     pub gaussians: usize,
-    /// Each view, in the order of names.
+    /// Each view that could be measured, in the order of names.
     pub views: Vec<ViewMetrics>,
 }
 

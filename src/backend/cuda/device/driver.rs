@@ -186,6 +186,17 @@ pub fn shows_gpu() -> bool {
     has_driver && result::init().is_ok() && result::device::get_count().is_ok_and(|count| count > 0)
 }
 
+/// Memory of the first GPU that the driver shows, asked without a context.
+pub fn memory_of_first() -> Option<Bytes> {
+    if !shows_gpu() {
+        return None;
+    }
+    let id = result::device::get(0).ok()?;
+    // SAFETY: `id` comes from cuDeviceGet.
+    let bytes = unsafe { result::device::total_mem(id) }.ok()?;
+    Some(Bytes(bytes as u64))
+}
+
 /// Whether this process has a context on the device.
 fn has_context(id: sys::CUdevice) -> Result<bool, DeviceError> {
     let (mut flags, mut is_active) = (0, 0);

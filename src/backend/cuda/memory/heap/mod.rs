@@ -9,6 +9,8 @@ mod memory;
 mod pinned;
 mod region;
 mod scratch;
+#[cfg(test)]
+mod sharing_tests;
 mod span;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -71,7 +73,7 @@ impl Heap {
         Ok(Self { accounts, arena })
     }
 
-    /// Writes down what context and code have taken.
+    /// Writes down what context and code have taken, or have taken more.
     pub fn charge_fixed(&self, bytes: Bytes) -> Result<(), DeviceError> {
         self.accounts.update_foreign_use(bytes)?;
         let mut ledger = self.accounts.ledger.borrow_mut();
@@ -159,7 +161,7 @@ impl Heap {
         let capacity = self.accounts.memory.capacity();
         let allowance = Allowance::new(Some(Limit::Bytes(budget)), 1.0, capacity);
         self.accounts.allowance.set(allowance);
-        self.accounts.ledger.borrow_mut().set_budget(budget.min(capacity));
+        self.accounts.ledger.borrow_mut().set_budget(budget.min(capacity), None);
     }
 
     /// What happens to blocks of the arena.

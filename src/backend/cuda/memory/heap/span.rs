@@ -25,7 +25,8 @@ impl Accounts {
         let used = self.memory.capacity().0.saturating_sub(self.memory.free()?.0);
         let mut ledger = self.ledger.borrow_mut();
         let foreign = used.saturating_sub(ledger.total().0 + own.0);
-        ledger.set_budget(self.allowance.get().beside(Bytes(foreign)));
+        let allowance = self.allowance.get();
+        ledger.set_budget(allowance.beside(Bytes(foreign)), allowance.sharing(Bytes(foreign)));
         Ok(())
     }
 

@@ -1,0 +1,46 @@
+//! The preset that `--preset auto` takes.
+
+use crate::backend::gpu;
+use crate::config::preset_for_card;
+use crate::memory::Bytes;
+
+/// The name that stands for the preset of this machine's GPU.
+const AUTO: &str = "auto";
+
+/// The preset of this name. That for the GPU is said; `None` where the options' defaults serve.
+pub(super) fn named(name: Option<&str>) -> Option<&str> {
+    if name != Some(AUTO) {
+        return name;
+    }
+    let card = gpu::memory();
+    let preset = card.and_then(preset_for_card);
+    tracing::info!("--preset auto: {}", choice(card, preset));
+    preset
+}
+
+/// What is taken for a card, in words.
+pub(super) fn choice(card: Option<Bytes>, preset: Option<&str>) -> String {
+    match (card, preset) {
+        (Some(card), Some(preset)) => {
+            format!("{preset}, for a card of {:.1} GiB", card.gib())
+        }
+        (Some(card), None) => {
+            format!("none is needed for a card of {:.1} GiB", card.gib())
+        }
+        (None, _) => "none, since this machine has no NVIDIA GPU that can be asked".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_preset_by_its_name_is_taken_as_it_is() {
+        assert_eq!(named(None), None);
+        assert_eq!(named(Some("16gb")), Some("16gb"));
+        let card = Bytes(16 << 30);
+        assert_eq!(choice(Some(card), Some("16gb")), "16gb, for a card of 16.0 GiB");
+        assert_eq!(choice(Some(card), None), "none is needed for a card of 16.0 GiB");
+    }
+}

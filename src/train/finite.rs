@@ -1,0 +1,35 @@
+//! What a run saves holds finite numbers only.
+
+use crate::backend::DeviceError;
+use crate::model::Primitive;
+
+/// An error with the first value that is infinite or NaN, of rows of which the first is number `first`
+/// of its model. Training looks at the rows that a view has seen; files hold the others, too.
+pub(super) fn check_finite<P: Primitive>(rows: &P, first: usize) -> Result<(), DeviceError> {
+    for (group, column) in rows.groups().iter().zip(P::SCHEMA.columns) {
+        let Some(at) = group.values.iter().position(|value| !value.is_finite()) else { continue };
+        return Err(DeviceError::NotFinite {
+            primitive: P::SCHEMA.one(),
+            index: first + at / group.width,
+            group: column.words,
+            value: f64::from(group.values[at]),
+        });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Gaussians;
+
+    #[test]
+    fn the_first_value_that_is_no_number_is_named_with_its_row() {
+        let mut rows = Gaussians::zeros(1, 5);
+        check_finite(&rows, 0).unwrap();
+        rows.log_scales[3 * 4 + 1] = f32::INFINITY;
+        rows.sh_rest[7] = f32::NAN;
+        let error = check_finite(&rows, 100).unwrap_err().to_string();
+        assert!(error.contains("104") && error.contains("inf"), "{error}");
+    }
+}
