@@ -17,12 +17,15 @@ mod cli;
 mod coarse;
 mod depths;
 mod fixtures;
+mod foreign_files;
 mod init;
 mod lpips;
 mod plan;
 mod profile;
+mod remedies;
 #[cfg(unix)]
 mod resume;
 mod strategies;
 mod sugar;
+mod typed;
 mod unusual_input;
