@@ -65,6 +65,21 @@ pub fn create_folder(path: &Path) -> Result<PathBuf, OutputError> {
     Ok(path.to_owned())
 }
 
+/// Why the system does not let us look into a folder that is there.
+pub fn entry_refusal(folder: &Path) -> Option<io::Error> {
+    // Of a folder that may not be entered, not even the entry `.` can be looked at.
+    fs::metadata(folder.join(".")).err().filter(is_refusal)
+}
+
+/// Why the system does not list a folder that is there.
+pub fn listing_refusal(folder: &Path) -> Option<io::Error> {
+    fs::read_dir(folder).err().filter(is_refusal)
+}
+
+fn is_refusal(error: &io::Error) -> bool {
+    !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
 /// The entries of a folder whose names hold a number, ascending; of a folder that is not there, none.
 pub fn numbered(folder: &Path, number: impl Fn(&str) -> Option<u32>) -> Vec<(u32, PathBuf)> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };

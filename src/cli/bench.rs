@@ -21,7 +21,7 @@ pub(super) struct BenchArgs {
     /// Numbers of Gaussians [default: the model's]
     ///
     /// Each is reached by copies of the model's Gaussians.
-    #[arg(long, value_name = "N", num_args = 1.., help_heading = "Measurement")]
+    #[arg(long, value_name = "N", num_args = 1.., value_delimiter = ',', help_heading = "Measurement")]
     gaussians: Vec<usize>,
 
     /// Steps that are timed

@@ -6,7 +6,7 @@ use clap::{ArgMatches, Args};
 
 use super::device::{self, DeviceOptions, Task};
 use super::exit::UsageError;
-use super::lpips::{self, Sources};
+use super::lpips::{self, LpipsDemand, Sources};
 use super::output::print;
 use super::scene::{ModelArgs, Opened, none_to_compare};
 use crate::backend::TrainDevice;
@@ -35,6 +35,8 @@ pub(super) struct EvalArgs {
     lpips_weights: Option<PathBuf>,
 
     /// Fail if there are no LPIPS weights
+    ///
+    /// With false, LPIPS is not measured, whatever weights there are.
     #[arg(long, help_heading = "Evaluation")]
     enable_lpips: bool,
 
@@ -54,7 +56,7 @@ pub(super) fn run(args: &EvalArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     let lpips = lpips::weights(&Sources {
         named: args.lpips_weights.as_deref(),
         earlier: opened.config.output.lpips_weights.as_deref(),
-        insists: args.enable_lpips,
+        demand: LpipsDemand::of(args.enable_lpips, matches),
     })?;
     let task = Evaluating { opened: &opened, split: args.split, lpips: lpips.as_ref() };
     let evaluation = device::on(&DeviceOptions::of(&opened.config), task)?;

@@ -8,7 +8,10 @@ use crate::config::{Config, ConfigError, ConfigLayer};
 use crate::dataset::points_ply::write_points_ply;
 use crate::dataset::{Dataset, PointCloud};
 use crate::export::{write_cameras_json, write_cfg_args};
-use crate::files::{OutputError, create_folder, numbered, remove_abandoned, write_text};
+use crate::files::{
+    OutputError, create_folder, entry_refusal, listing_refusal, numbered, remove_abandoned,
+    write_text,
+};
 
 /// What a run leaves in its folder, besides renders and TensorBoard's files.
 const RESULTS: [&str; 11] = [
@@ -26,10 +29,11 @@ const RESULTS: [&str; 11] = [
 ];
 
 /// The folder of a run for which none was given: `output/` and the experiment's or scene's name,
-/// with a number where that is taken.
+/// with a number where that is taken. A run without a named scene trains the one in the working
+/// directory.
 pub(super) fn default_path(config: &Config, resuming: bool) -> PathBuf {
-    let scene = config.scene.source_path.as_deref().map(Path::to_owned).unwrap_or_default();
-    let scene = scene.canonicalize().unwrap_or(scene);
+    let scene = config.scene.source_path.as_deref().unwrap_or(Path::new("."));
+    let scene = scene.canonicalize().unwrap_or_else(|_| scene.to_owned());
     let name = config
         .output
         .experiment_name
@@ -158,11 +162,45 @@ pub(super) fn read_config(model_path: &Path) -> Result<Option<ConfigText>, Confi
     }
 }
 
+/// What to say of a model folder that is a file.
+pub(super) fn not_a_folder(model_path: &Path) -> Option<DataError> {
+    if !model_path.is_file() {
+        return None;
+    }
+    let shown = model_path.display();
+    let of_ply = model_path.ancestors().nth(3).filter(|folder| !point_clouds(folder).is_empty());
+    Some(DataError(match of_ply {
+        Some(folder) => {
+            format!(
+                "{shown}: is a file, not a model folder. Its model folder is {}",
+                folder.display()
+            )
+        }
+        None => format!("{shown}: is a file, not a model folder. Name a folder"),
+    }))
+}
+
+/// Fails where a folder is there and cannot be read.
+pub(super) fn check_readable(folder: &Path) -> Result<(), DataError> {
+    match entry_refusal(folder).or_else(|| listing_refusal(folder)) {
+        Some(source) => Err(DataError(format!(
+            "{}: the folder cannot be read: {source}. Check its permissions",
+            folder.display()
+        ))),
+        None => Ok(()),
+    }
+}
+
 /// The saved point cloud of this iteration, or the last.
 pub(super) fn point_cloud(
     model_path: &Path,
     wanted: Option<u32>,
 ) -> Result<(u32, PathBuf), DataError> {
+    if let Some(problem) = not_a_folder(model_path) {
+        return Err(problem);
+    }
+    check_readable(model_path)?;
+    check_readable(&model_path.join("point_cloud"))?;
     let found = point_clouds(model_path);
     let is_wanted = |&&(iteration, _): &&(u32, PathBuf)| wanted.is_none_or(|it| it == iteration);
     found.iter().rev().find(is_wanted).cloned().ok_or_else(|| {

@@ -7,6 +7,7 @@ use anyhow::Context;
 use serde::Serialize;
 
 use super::exit::UsageError;
+use super::file_kind::check_coarse_model;
 use super::folder::{self, ConfigText};
 use crate::config::{Config, SceneOptions, SugarOptions};
 use crate::math::splat::DILATION_PX2;
@@ -58,6 +59,7 @@ impl Handover {
     /// The model that the options name, if they do.
     pub(super) fn find(options: &SugarOptions) -> anyhow::Result<Option<Self>> {
         let Some(path) = &options.checkpoint_path else { return Ok(None) };
+        check_coarse_model(path)?;
         if path.is_file() {
             let iteration = options.iteration_to_load.or_else(|| iteration_of(path));
             let iteration = iteration.unwrap_or(USUAL_ITERATION);

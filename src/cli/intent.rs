@@ -6,11 +6,13 @@ use anyhow::Context;
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 
+use super::continued::{earlier_options, named_checkpoint, newest_checkpoint};
 use super::exit::UsageError;
 use super::folder::{self, ConfigText};
 use super::handover::Handover;
+use super::lpips::LpipsDemand;
 use super::preset;
-use super::scene::absolute;
+use super::scene::{absolute, named_or_here};
 use super::train_args::TrainArgs;
 use crate::config::{Config, ConfigLayer, Layers, SugarSchedule, Typed, resolve};
 use crate::dataset::{Dataset, PointCloud};
@@ -65,10 +67,13 @@ impl Intent {
         let mut config = resolve(layers)?;
         // A resumed run stays in its folder, wherever its checkpoint was written.
         let settled = resolved_folder(args, &config);
+        if let Some(problem) = settled.as_deref().and_then(folder::not_a_folder) {
+            anyhow::bail!(problem.0);
+        }
         let there = settled.as_deref().filter(|folder| folder.is_dir());
         let lock = there.map(FolderLock::take).transpose()?;
         let mut found = match (&args.start_checkpoint, &settled) {
-            (Some(path), _) => Some((path.clone(), StoredCheckpoint::open(path)?)),
+            (Some(path), _) => Some((path.clone(), named_checkpoint(path)?)),
             (None, Some(folder)) if args.resume.is_some() => newest_checkpoint(folder)?,
             _ => None,
         };
@@ -82,8 +87,17 @@ impl Intent {
             keep_origin(before, &mut config, matches);
             keep_start(path, &checkpoint.about, &config)?;
             report_resume_point(&origin, checkpoint.about.iteration, &config);
-        } else if let Some(handover) = Handover::find(&config.sugar)? {
-            config = imported_model(args, &handover, layers)?;
+        } else {
+            let earlier = match &settled {
+                Some(folder) if args.resume.is_some() && !args.demo => earlier_options(folder)?,
+                _ => None,
+            };
+            let base = earlier.as_ref().map(ConfigText::layer).or(layers.base);
+            let layers = Layers { base, ..layers };
+            config = resolve(layers)?;
+            if let Some(handover) = Handover::find(&config.sugar)? {
+                config = imported_model(args, &handover, layers)?;
+            }
         }
         config.validate_schedule()?;
         warn_of_idle(&config, matches);
@@ -93,15 +107,12 @@ impl Intent {
         if args.demo {
             config.scene.source_path = Some(model_path.join(DEMO_SCENE));
         }
-        let Some(scene) = &config.scene.source_path else {
-            return Err(UsageError(
-                "no scene is given. Use -s SCENE, or --demo for a synthetic one".to_owned(),
-            )
-            .into());
-        };
-        config.scene.source_path = Some(absolute(scene));
+        let scene = named_or_here(&config.scene, ", --demo for a synthetic one")?;
+        config.scene.source_path = Some(scene);
         config.optimize.init = config.optimize.init.as_deref().map(absolute);
-        config.output.lpips_weights = config.output.lpips_weights.as_deref().map(absolute);
+        let measured = LpipsDemand::of(config.output.enable_lpips, matches) != LpipsDemand::Never;
+        let weights = config.output.lpips_weights.take().filter(|_| measured);
+        config.output.lpips_weights = weights.as_deref().map(absolute);
         // As the scene's: a checkpoint may be resumed from another working directory.
         config.output.model_path = Some(
             std::path::absolute(&model_path)
@@ -173,7 +184,7 @@ fn imported_model(
 ) -> anyhow::Result<Config> {
     let kept = model.kept()?;
     let base = kept.as_ref().map(ConfigText::layer);
-    let mut config = resolve(Layers { base: base.or(layers.base), ..layers })?;
+    let mut config = resolve(Layers { base: layers.base.or(base), ..layers })?;
     let ply = model.ply.display();
     if !config.has_coarse_stage() {
         return Err(UsageError(format!(
@@ -309,29 +320,6 @@ fn warn_of_newer(start: &Path, model_path: &Path) {
             newest.display()
         );
     }
-}
-
-/// The newest checkpoint that can be read; damaged ones are skipped with a warning.
-fn newest_checkpoint(model_path: &Path) -> anyhow::Result<Option<(PathBuf, StoredCheckpoint)>> {
-    let paths = checkpoint::list(model_path);
-    let mut first_problem = None;
-    for path in &paths {
-        match StoredCheckpoint::open(path) {
-            Ok(checkpoint) => return Ok(Some((path.clone(), checkpoint))),
-            Err(
-                problem @ (CheckpointError::Damaged { .. } | CheckpointError::Unreadable { .. }),
-            ) => {
-                tracing::warn!("{problem}");
-                first_problem.get_or_insert(problem);
-            }
-            Err(problem) => return Err(problem.into()),
-        }
-    }
-    if let Some(problem) = first_problem {
-        return Err(problem).context("none of the model folder's checkpoints can be used");
-    }
-    tracing::info!("{} has no checkpoint; training starts", model_path.display());
-    Ok(None)
 }
 
 /// Drops harmonics that are not requested, with a warning; missing ones are an error.

@@ -2,10 +2,12 @@
 
 #[cfg(feature = "bench")]
 mod bench;
+mod continued;
 mod device;
 mod doctor;
 mod eval;
 mod exit;
+mod file_kind;
 mod folder;
 mod handover;
 mod holders;
@@ -28,10 +30,10 @@ use std::panic;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 
-use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Arg, ArgAction, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use self::exit::Exit;
-use crate::config::normalize_args;
+use crate::config::{normalize_args, parse_switch};
 use crate::telemetry::{ProgressStyle, init_logging, log_error};
 
 /// Trains Gaussian splats from a COLMAP scene.
@@ -97,13 +99,15 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     ExitCode::from(exit.code())
 }
 
-/// The parser. Of a flag given twice the last counts, and a negative number is a value, so that
-/// the error for one that makes no sense names its flag.
+/// The parser. Of a flag given twice the last counts, a negative number is a value, so that the error
+/// for one that makes no sense names its flag, and each switch takes `true` or `false`.
 fn command() -> clap::Command {
     Cli::command().mut_subcommands(|command| {
         // The model's own configuration is where these take their defaults from.
         let hides = ["eval", "render", "bench"].contains(&command.get_name());
         command.args_override_self(true).mut_args(|arg| {
+            let arg =
+                if matches!(arg.get_action(), ArgAction::SetTrue) { switch(arg) } else { arg };
             let takes_value = arg.get_action().takes_values();
             let arg = if hides && takes_value { arg.hide_default_value(true) } else { arg };
             arg.allow_negative_numbers(takes_value)
@@ -111,10 +115,22 @@ fn command() -> clap::Command {
     })
 }
 
+/// A switch that also takes a value, after `=`: what follows a space may be a model folder.
+fn switch(arg: Arg) -> Arg {
+    arg.action(ArgAction::Set)
+        .num_args(0..=1)
+        .require_equals(true)
+        .default_missing_value("true")
+        .default_value("false")
+        .hide_default_value(true)
+        .value_name("BOOL")
+        .value_parser(parse_switch)
+}
+
 fn run(args: Vec<OsString>) -> Exit {
     let normalized = normalize_args(args.into_iter());
     let parsed = command()
-        .try_get_matches_from(normalized.args)
+        .try_get_matches_from(&normalized.args)
         .and_then(|matches| Cli::from_arg_matches(&matches).map(|cli| (cli, matches)));
     let (cli, matches) = match parsed {
         Ok(parsed) => parsed,
@@ -135,8 +151,12 @@ fn run(args: Vec<OsString>) -> Exit {
         }
     };
     init_logging(quiet, style);
-    for notice in normalized.notices {
+    for notice in &normalized.notices {
         tracing::info!("{notice}");
+    }
+    if let Some(refusal) = normalized.refusal() {
+        log_error(style, &refusal);
+        return Exit::Usage;
     }
     // The parser has found the command, so its matches are there.
     let empty = ArgMatches::default();

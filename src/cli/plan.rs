@@ -14,7 +14,7 @@ use super::exit::{DataError, DoesNotFit, UsageError};
 use super::folder;
 use super::output::print;
 use super::preset;
-use super::scene::absolute;
+use super::scene::named_or_here;
 use super::start::Start;
 use crate::backend::Statistics;
 use crate::backend::cpu::Cpu;
@@ -91,10 +91,7 @@ pub(super) fn run(args: &PlanArgs, matches: &ArgMatches) -> anyhow::Result<()> {
         ))
         .into());
     }
-    let Some(scene) = &config.scene.source_path else {
-        return Err(UsageError("no scene is named. Use -s SCENE".to_owned()).into());
-    };
-    config.scene.source_path = Some(absolute(scene));
+    config.scene.source_path = Some(named_or_here(&config.scene, "")?);
     let budget = budget(&config)?;
     let dataset = Dataset::load(&config.scene)?;
     for warning in &dataset.warnings {

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::exit::DataError;
+use super::folder;
 use super::output::print;
 use crate::memory::Bytes;
 use crate::telemetry::{BufferPeak, GpuSummary, Point, Profile};
@@ -27,6 +28,9 @@ pub(super) struct ProfileArgs {
 
 /// Prints the profile.
 pub(super) fn run(args: &ProfileArgs) -> anyhow::Result<()> {
+    if let Some(problem) = folder::not_a_folder(&args.model_path) {
+        return Err(problem.into());
+    }
     let profile = Profile::read(&args.model_path).map_err(|error| DataError(error.to_string()))?;
     print(&if args.json { serde_json::to_string_pretty(&profile)? } else { text(&profile) })?;
     Ok(())

@@ -8,7 +8,7 @@ use clap::{ArgMatches, Args};
 use super::exit::{DataError, UsageError};
 use super::folder::{self, ConfigText};
 use crate::config::{Config, Layers, MemoryOptions, RunOptions, SceneOptions, Typed, resolve};
-use crate::dataset::{Dataset, ImageLoader, Residency};
+use crate::dataset::{Dataset, ImageLoader, Residency, is_scene};
 use crate::export::read_ply;
 use crate::memory::{Bytes, host_memory};
 use crate::model::Gaussians;
@@ -114,6 +114,21 @@ impl ModelArgs {
         };
         Ok(folder::point_cloud(&self.model_path, wanted)?)
     }
+}
+
+/// The scene that is named, or else the one in the working directory.
+pub(super) fn named_or_here(scene: &SceneOptions, or_else: &str) -> Result<PathBuf, UsageError> {
+    if let Some(named) = &scene.source_path {
+        return Ok(absolute(named));
+    }
+    let here = absolute(Path::new("."));
+    if !is_scene(&here, &scene.images) {
+        return Err(UsageError(format!(
+            "no scene is given. Use -s SCENE{or_else}, or run it inside a scene folder"
+        )));
+    }
+    tracing::info!("no scene is given: the one in this folder is used, {}", here.display());
+    Ok(here)
 }
 
 /// Reads a scene and makes its images available; warnings go to the log.

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::path::Path;
 
 use super::exit::UsageError;
+use super::file_kind::check_init;
 use crate::config::Config;
 use crate::dataset::{Dataset, PointCloud};
 use crate::export::read_ply;
@@ -49,6 +50,7 @@ impl<'a> Start<'a> {
 
 /// A model that another run, or another program, has trained.
 fn starting_model(path: &Path, config: &Config) -> anyhow::Result<Gaussians> {
+    check_init(path)?;
     let mut model = read_ply(path)?;
     if let Some(cap) = config.densify.max_points.filter(|&cap| cap < model.len() as u64) {
         return Err(UsageError(format!(

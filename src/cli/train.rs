@@ -7,7 +7,7 @@ use clap::ArgMatches;
 use super::device::{self, DeviceOptions, REBUILD, Task};
 use super::exit::{Interrupted, OutOfMemory};
 use super::intent::{DEMO_SCENE, Intent};
-use super::lpips::{self, Sources};
+use super::lpips::{self, LpipsDemand, Sources};
 use super::output::{print, shell_word};
 use super::scene::{open_scene, refuse_hidden};
 use super::signals::stop_on_signals;
@@ -39,7 +39,8 @@ pub(super) fn run(args: &TrainArgs, matches: &ArgMatches) -> anyhow::Result<()> 
     let path = output.lpips_weights.as_deref();
     let is_earlier = intent.checkpoint.is_some() && args.options.output.lpips_weights.is_none();
     let (named, earlier) = if is_earlier { (None, path) } else { (path, None) };
-    let lpips = lpips::weights(&Sources { named, earlier, insists: output.enable_lpips })?;
+    let demand = LpipsDemand::of(output.enable_lpips, matches);
+    let lpips = lpips::weights(&Sources { named, earlier, demand })?;
     device::on(&DeviceOptions::of(&intent.config), Training { args, intent, lpips })
 }
 

@@ -32,7 +32,8 @@ pub(super) struct TrainArgs {
 
     /// Continue from the newest checkpoint
     ///
-    /// The newest usable one of the model folder is taken. If there is none, training starts.
+    /// The newest usable one of the model folder is taken. If there is none, training starts, with the
+    /// options of the folder's config.toml if it has one.
     #[arg(long, value_name = "auto", num_args = 0..=1, default_missing_value = "auto", value_parser = ["auto"])]
     pub(super) resume: Option<String>,
 

@@ -22,7 +22,7 @@
 //! |---|---|---|
 //! | `bool` | a switch: `--key`, `--key true`, `--key false` | stated |
 //! | `Option<T>` | `--key VALUE` | none, so it is left out |
-//! | `Vec<T>` | `--key VALUE...` | stated |
+//! | `Vec<T>` | `--key VALUE...`, with spaces or commas | stated |
 //! | other | `--key VALUE` | stated |
 
 /// Declares a section of options; see the head of this file.
@@ -115,7 +115,7 @@ macro_rules! options {
         options! {
             @next $head
             [$($field)* $(#[$about])*
-                #[arg(long, num_args = 1.., default_values_t = Self::default().$key)]
+                #[arg(long, num_args = 1.., value_delimiter = ',', default_values_t = Self::default().$key)]
                 pub $key: Vec<$Value>,]
             [$($default)* $key: $value,]
             [$($check)* $(($key $is))?]

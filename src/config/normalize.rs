@@ -3,31 +3,30 @@
 use std::ffi::OsString;
 use std::iter::Peekable;
 
-/// A command line ready to be parsed.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Normalized {
-    /// The arguments, program name first.
-    pub args: Vec<OsString>,
-    /// What was left out and why, one sentence each.
-    pub notices: Vec<String>,
-}
+use super::normalized::Normalized;
+use super::sugar_args::translate;
 
 /// How many values a flag takes.
 #[derive(Clone, Copy, PartialEq)]
 enum FlagValues {
-    None,
+    /// At most `True` or `False`.
+    Switch,
     One,
 }
 
 const WARM_UP: &str = "the value is not used: exposures warm up over the first 5,000 iterations or a sixth of the run";
 
 /// Flags of the reference trainer that change nothing here, and why.
-const IGNORED: [(&str, FlagValues, &str); 13] = [
-    ("--convert-SHs-python", FlagValues::None, "colours are always computed by the renderer"),
-    ("--compute-cov3D-python", FlagValues::None, "covariances are always computed by the renderer"),
-    ("--debug", FlagValues::None, "errors always name the stage that failed"),
-    ("--detect-anomaly", FlagValues::None, "no automatic differentiation is used"),
-    ("--disable-viewer", FlagValues::None, "there is no viewer to disable"),
+const IGNORED: [(&str, FlagValues, &str); 14] = [
+    ("--convert-SHs-python", FlagValues::Switch, "colours are always computed by the renderer"),
+    (
+        "--compute-cov3D-python",
+        FlagValues::Switch,
+        "covariances are always computed by the renderer",
+    ),
+    ("--debug", FlagValues::Switch, "errors always name the stage that failed"),
+    ("--detect-anomaly", FlagValues::Switch, "no automatic differentiation is used"),
+    ("--disable-viewer", FlagValues::Switch, "there is no viewer to disable"),
     ("--ip", FlagValues::One, "there is no viewer to connect to"),
     ("--port", FlagValues::One, "there is no viewer to connect to"),
     ("--debug-from", FlagValues::One, "errors always name the stage that failed"),
@@ -36,10 +35,28 @@ const IGNORED: [(&str, FlagValues, &str); 13] = [
     ("--optimizer-type", FlagValues::One, "Adam is the optimizer"),
     ("--exposure-lr-delay-steps", FlagValues::One, WARM_UP),
     ("--exposure-lr-delay-mult", FlagValues::One, WARM_UP),
+    ("--gpu", FlagValues::One, "CUDA_VISIBLE_DEVICES chooses the GPU"),
 ];
 
-/// Spells long flags with hyphens and, for `train`, `eval`, `render` and `plan`, leaves out harmless flags
-/// of the reference trainer's scripts with a notice each.
+/// Flags of the stages that follow SuGaR's coarse stage.
+const OF_MISSING_STAGES: [(&str, FlagValues); 12] = [
+    ("--skip-coarse", FlagValues::Switch),
+    ("--coarse-checkpoint", FlagValues::One),
+    ("--refinement-time", FlagValues::One),
+    ("--refinement-iterations", FlagValues::One),
+    ("--surface-level", FlagValues::One),
+    ("--n-vertices-in-mesh", FlagValues::One),
+    ("--gaussians-per-triangle", FlagValues::One),
+    ("--low-poly", FlagValues::Switch),
+    ("--high-poly", FlagValues::Switch),
+    ("--export-obj", FlagValues::Switch),
+    ("--export-uv-textured-mesh", FlagValues::Switch),
+    ("--postprocess-mesh", FlagValues::Switch),
+];
+
+/// Spells long flags with hyphens and joins `True` and `False` to them. For `train`, `eval`, `render` and
+/// `plan`, leaves out harmless flags of the reference trainer's scripts with a notice each; for `train`
+/// and `plan`, reads SuGaR's short flags.
 ///
 /// Only the name before `=` changes, and nothing after `--`. Arguments that are not UTF-8 stay
 /// as they are: no flag's name is among them.
@@ -49,6 +66,9 @@ pub fn normalize_args(args: impl Iterator<Item = OsString>) -> Normalized {
     normalized.args.extend(args.next());
     let mut command: Option<OsString> = None;
     let mut after_long_flag = false;
+    let is_one_of = |command: &Option<OsString>, known: &[&str]| {
+        command.as_ref().is_some_and(|command| known.iter().any(|known| command == known))
+    };
     while let Some(arg) = args.next() {
         if arg == "--" {
             normalized.args.push(arg);
@@ -62,39 +82,73 @@ pub fn normalize_args(args: impl Iterator<Item = OsString>) -> Normalized {
                 command = Some(arg.clone());
             }
             after_long_flag = false;
-            normalized.args.push(arg);
+            let is_followed = args.peek().is_some_and(|next| numbers(next).is_some());
+            normalized.args.push(without_last_comma(arg, is_followed));
             continue;
         };
         after_long_flag = !flag.contains('=');
-        let like_reference = command.as_ref().is_some_and(|command| {
-            ["train", "eval", "render", "plan"].iter().any(|known| command == known)
-        });
         let (name, value) = match flag.split_once('=') {
-            Some((name, value)) => (name.replace('_', "-"), Some(value)),
-            None => (flag.replace('_', "-"), None),
+            Some((name, value)) => (name.replace('_', "-"), Some(value.to_owned())),
+            None => (flag.replace('_', "-"), args.next_if(is_switch_value).map(to_text)),
         };
-        match IGNORED.iter().find(|(ignored, ..)| like_reference && *ignored == name) {
-            Some((_, values, reason)) => {
-                if *values == FlagValues::One && value.is_none() {
-                    skip_value(&mut args);
-                }
+        let like_reference = is_one_of(&command, &["train", "eval", "render", "plan"]);
+        let like_sugar = is_one_of(&command, &["train", "plan"]);
+        let ignored = IGNORED.iter().find(|(known, ..)| like_reference && *known == name);
+        let missing = OF_MISSING_STAGES.iter().find(|(known, _)| like_sugar && *known == name);
+        let values = ignored.map(|(_, values, _)| values).or(missing.map(|(_, values)| values));
+        if values == Some(&FlagValues::One) && value.is_none() {
+            skip_value(&mut args);
+        }
+        match (ignored, missing) {
+            (Some((.., reason)), _) => {
                 normalized.notices.push(format!("{name} is ignored: {reason}"));
             }
-            None => normalized.args.push(match value {
+            // What is not asked for is not missed.
+            (_, Some((_, FlagValues::Switch))) if value.as_deref().is_some_and(is_false) => {
+                normalized.notices.push(format!("{name} is ignored: there is no such stage yet"));
+            }
+            (_, Some(_)) => normalized.missing_stages.push(name),
+            (None, None) => normalized.args.push(match value {
                 Some(value) => format!("{name}={value}").into(),
                 None => name.into(),
             }),
         }
     }
-    normalized
+    if is_one_of(&command, &["train", "plan"]) { translate(normalized) } else { normalized }
 }
 
 /// Takes the next argument unless it is a flag; a negative number is a value.
 fn skip_value(args: &mut Peekable<impl Iterator<Item = OsString>>) {
-    args.next_if(|next| {
-        let text = next.to_string_lossy();
-        !text.starts_with('-') || text.parse::<f64>().is_ok()
-    });
+    args.next_if(|next| !next.to_string_lossy().starts_with('-') || is_number(next));
+}
+
+fn to_text(arg: OsString) -> String {
+    arg.to_string_lossy().into_owned()
+}
+
+fn is_number(arg: &OsString) -> bool {
+    arg.to_string_lossy().parse::<f64>().is_ok()
+}
+
+fn is_false(text: &str) -> bool {
+    text.eq_ignore_ascii_case("false")
+}
+
+/// A switch's value as Python writes it.
+fn is_switch_value(arg: &OsString) -> bool {
+    arg.eq_ignore_ascii_case("true") || arg.eq_ignore_ascii_case("false")
+}
+
+/// The numbers of a list that commas part, without a comma at its end.
+fn numbers(arg: &OsString) -> Option<&str> {
+    let text = arg.to_str()?;
+    let list = text.strip_suffix(',').unwrap_or(text);
+    list.split(',').all(|part| part.parse::<f64>().is_ok()).then_some(list)
+}
+
+/// `1000,` as the first of `1000, 2000`.
+fn without_last_comma(arg: OsString, is_followed: bool) -> OsString {
+    numbers(&arg).filter(|_| is_followed).map(OsString::from).unwrap_or(arg)
 }
 
 #[cfg(test)]
@@ -139,6 +193,43 @@ mod tests {
         ] {
             assert_eq!(normalized(line), (expected.to_owned(), notices), "{line}");
         }
+    }
+
+    #[test]
+    fn switches_take_the_values_that_python_writes() {
+        for (line, expected, notices) in [
+            ("splat eval --json True --quiet", "splat eval --json=True --quiet", 0),
+            ("splat train --low_dram False -s a", "splat train --low-dram=False -s a", 0),
+            ("splat train --debug False -s true", "splat train -s true", 1),
+            ("splat train --skip_coarse False", "splat train", 1),
+        ] {
+            assert_eq!(normalized(line), (expected.to_owned(), notices), "{line}");
+        }
+    }
+
+    #[test]
+    fn commas_and_spaces_part_the_numbers_of_a_list() {
+        for (line, expected) in [
+            ("splat train --test-iterations 7, 8, 9", "splat train --test-iterations 7 8 9"),
+            ("splat train --test-iterations 7,9, -1", "splat train --test-iterations 7,9 -1"),
+            ("splat train -m 7, --eval", "splat train -m 7, --eval"),
+        ] {
+            assert_eq!(normalized(line).0, expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn stages_that_are_missing_are_named_together() {
+        let line = "splat train -s a --skip_coarse --coarse_checkpoint=15000.pt --refinement_time \
+                    short -r refinement --high_poly True";
+        let result = normalize_args(line.split_whitespace().map(OsString::from));
+        assert_eq!(result.args, ["splat", "train", "-s", "a"]);
+        let refusal = result.refusal().unwrap();
+        let names =
+            "--skip-coarse, --coarse-checkpoint, --refinement-time, --high-poly, -r refinement";
+        assert!(refusal.starts_with(names), "{refusal}");
+        let without = normalize_args(["splat", "train"].map(OsString::from).into_iter());
+        assert_eq!(without.refusal(), None);
     }
 
     #[test]

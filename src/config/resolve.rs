@@ -120,10 +120,11 @@ impl Typed<'_> {
                 section.retain(|key, _| self.was_typed(key));
             }
         }
-        if self.was_typed(LOW_DRAM) {
+        let low_dram = self.matches.try_get_one::<bool>(LOW_DRAM).ok().flatten();
+        if let Some(low_dram) = low_dram.filter(|_| self.was_typed(LOW_DRAM)) {
             let memory = table.entry("memory").or_insert_with(|| Table::new().into());
             if let Some(memory) = memory.as_table_mut() {
-                memory.insert("high_dram".to_owned(), false.into());
+                memory.insert("high_dram".to_owned(), (!low_dram).into());
             }
         }
         Ok(table)

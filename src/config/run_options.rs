@@ -1,8 +1,11 @@
 //! Options of a run's resources: its memory, its output, its device.
 
+use std::ffi::OsStr;
 use std::path::PathBuf;
 
-use clap::{Arg, ArgAction, ValueEnum};
+use clap::builder::{EnumValueParser, PossibleValue, TypedValueParser};
+use clap::error::{ContextKind, ContextValue};
+use clap::{Arg, ArgAction, Command, ValueEnum};
 use serde::{Deserialize, Serialize};
 
 use super::declare::options;
@@ -74,7 +77,7 @@ options! {
         /// What to give up when GPU memory is short
         ///
         /// The steps are taken in this order. A step that is not named is never taken.
-        #[arg(value_enum, value_name = "STEP", value_delimiter = ',')]
+        #[arg(value_enum, value_name = "STEP")]
         give_up: Vec<Rung> = vec![
             Rung::Slack,
             Rung::Photographs,
@@ -166,6 +169,9 @@ options! {
         lpips_weights: Option<PathBuf>, is path;
 
         /// Fail if --lpips-weights is missing
+        ///
+        /// --enable-lpips false on the command line: LPIPS is not measured, whatever weights the run
+        /// was given before.
         enable_lpips: bool = false;
 
         /// Write a checkpoint after these iterations
@@ -185,7 +191,7 @@ options! {
         seed: u64 = 0, is |seed| holds(fits_toml(*seed), seed, "0 to 2^63 - 1");
 
         /// Device that trains
-        #[arg(value_enum, value_name = "DEVICE")]
+        #[arg(value_enum, value_name = "DEVICE", value_parser = DeviceParser)]
         device: DeviceChoice = DeviceChoice::Auto;
     }
 }
@@ -201,4 +207,33 @@ pub enum DeviceChoice {
     Cuda,
     /// The processor
     Cpu,
+}
+
+/// Reads a device. Other programs' names of the GPU are errors that point to ours.
+#[derive(Clone)]
+struct DeviceParser;
+
+impl TypedValueParser for DeviceParser {
+    type Value = DeviceChoice;
+
+    fn parse_ref(
+        &self,
+        command: &Command,
+        arg: Option<&Arg>,
+        value: &OsStr,
+    ) -> Result<DeviceChoice, clap::Error> {
+        EnumValueParser::new().parse_ref(command, arg, value).map_err(|mut error| {
+            let name = value.to_string_lossy().to_lowercase();
+            if ["gpu", "nvidia"].contains(&name.as_str()) || name.starts_with("cuda:") {
+                let cuda = ContextValue::String("cuda".to_owned());
+                error.insert(ContextKind::SuggestedValue, cuda);
+            }
+            error
+        })
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        let names = DeviceChoice::value_variants().iter().filter_map(ValueEnum::to_possible_value);
+        Some(Box::new(names))
+    }
 }

@@ -15,8 +15,9 @@ options! {
     pub struct SceneOptions in "scene" of SceneOptions {
         /// Scene folder (COLMAP or transforms.json)
         ///
-        /// COLMAP: `images/` and `sparse/0`. Blender and nerfstudio: `transforms*.json`.
-        #[arg(short, value_name = "SCENE")]
+        /// COLMAP: `images/` and `sparse/0`. Blender and nerfstudio: `transforms*.json`. The default
+        /// is the folder in which the program is run, if it is one.
+        #[arg(short, alias = "scene-path", value_name = "SCENE")]
         source_path: Option<PathBuf>, is path;
 
         /// Folder of the photographs, relative to the scene

@@ -24,7 +24,7 @@ options! {
         /// Surface terms of the coarse stage
         ///
         /// The stage follows the last of --iterations. Its terms move Gaussians onto surfaces.
-        #[arg(value_enum, value_name = "TERMS")]
+        #[arg(value_enum, alias = "regularization-type", value_name = "TERMS")]
         regularize: Regularize = Regularize::None;
 
         /// Iterations of the coarse stage
@@ -51,6 +51,8 @@ options! {
         checkpoint_path: Option<PathBuf>, is path;
 
         /// Iteration of the model of -c [default: its last]
+        ///
+        /// With -c, -i N is the same, unless the scene has a folder N.
         #[arg(value_name = "N")]
         iteration_to_load: Option<u32>, idle Idle::When {
             is: |sugar| sugar.checkpoint_path.is_none(),

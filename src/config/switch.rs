@@ -1,7 +1,7 @@
 //! Switches that take a value.
 
 /// Reads a switch; Python's spelling is welcome (`--eval True`).
-pub(super) fn parse_switch(text: &str) -> Result<bool, String> {
+pub fn parse_switch(text: &str) -> Result<bool, String> {
     match text.to_ascii_lowercase().as_str() {
         "true" | "1" | "yes" | "on" => Ok(true),
         "false" | "0" | "no" | "off" => Ok(false),

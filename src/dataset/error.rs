@@ -1,12 +1,14 @@
 //! What can be wrong with a scene.
 
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use super::colmap::ColmapError;
 use super::depths::DepthsError;
 use super::lens::LensError;
 use super::points_ply::PointsPlyError;
 use super::transforms::TransformsError;
+use crate::files::entry_refusal;
 
 /// A scene that cannot be trained on.
 #[derive(Debug, thiserror::Error)]
@@ -19,6 +21,14 @@ pub enum DatasetError {
     SceneMissing {
         /// The folder.
         path: PathBuf,
+    },
+    /// The system does not let us look into a folder.
+    #[error("{path}: the folder cannot be read: {source}. Check its permissions")]
+    FolderUnreadable {
+        /// The folder.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
     },
     /// The folder holds no scene.
     #[error(
@@ -106,4 +116,14 @@ pub enum DatasetError {
         /// Views of the scene.
         count: usize,
     },
+}
+
+impl DatasetError {
+    /// Fails where a folder is there and cannot be looked into.
+    pub(super) fn check_folder(path: &Path) -> Result<(), Self> {
+        match entry_refusal(path) {
+            Some(source) => Err(Self::FolderUnreadable { path: path.to_owned(), source }),
+            None => Ok(()),
+        }
+    }
 }

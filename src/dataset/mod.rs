@@ -100,6 +100,7 @@ impl Dataset {
     /// scene, the views of `transforms_test.json` are (without `eval` they are trained on).
     pub fn load(options: &SceneOptions) -> Result<Self, DatasetError> {
         let root = options.source_path.clone().ok_or(DatasetError::NoScene)?;
+        DatasetError::check_folder(&root)?;
         if !root.is_dir() {
             return Err(DatasetError::SceneMissing { path: root });
         }
@@ -243,12 +244,24 @@ fn open(
     Ok((view, source))
 }
 
+/// Whether a folder holds a scene: a COLMAP model with a folder `images` of photographs, or a
+/// transforms file.
+pub fn is_scene(root: &Path, images: &str) -> bool {
+    let has_file = |name: &str| root.join(name).is_file();
+    (colmap::find(root).is_some() && root.join(images).is_dir())
+        || has_file(transforms::BLENDER_TRAIN)
+        || has_file(transforms::NERFSTUDIO)
+}
+
 fn describe(root: &Path, options: &SceneOptions) -> Result<Description, DatasetError> {
     if let Some(folder) = colmap::find(root) {
         return describe_colmap(root, &folder, options);
     }
     let is_blender = root.join(transforms::BLENDER_TRAIN).is_file();
     if !is_blender && !root.join(transforms::NERFSTUDIO).is_file() {
+        for folder in colmap::MODEL_FOLDERS {
+            DatasetError::check_folder(&root.join(folder))?;
+        }
         let mut sought: Vec<String> = colmap::MODEL_FOLDERS
             .iter()
             .flat_map(|folder| ["bin", "txt"].map(|kind| format!("{folder}/cameras.{kind}")))

@@ -142,6 +142,7 @@ struct Index {
 impl Photographs {
     pub(super) fn new(scene: &Path, images: &str) -> Result<Self, DatasetError> {
         let folder = scene.join(images);
+        DatasetError::check_folder(&folder)?;
         if !folder.is_dir() {
             return Err(DatasetError::ImagesMissing { path: folder });
         }

@@ -200,6 +200,28 @@ fn who_insists_on_lpips_hears_what_is_missing() {
 }
 
 #[test]
+fn lpips_is_off_where_it_is_switched_off() {
+    let (place, path) = with_weights();
+    let flags = ["--eval", "--lpips-weights", &path];
+    let results = || fs::read_to_string(place.model().join("results.json")).unwrap();
+    place.trained(1, &[&flags[..], &["--enable_lpips", "False"]].concat());
+    assert!(!results().contains("LPIPS"), "{}", results());
+    place.trained(1, &flags);
+    assert!(results().contains("LPIPS"), "{}", results());
+    let eval = |flags: &[&str]| {
+        let mut command = splat();
+        end(command.args(["eval", "--device=cpu", "-m"]).arg(place.model()).args(flags)).done()
+    };
+    assert!(eval(&[]).stdout.contains("LPIPS"));
+    assert!(!eval(&["--enable_lpips", "False"]).stdout.contains("LPIPS"));
+    assert!(eval(&["--enable_lpips", "True"]).stdout.contains("LPIPS"));
+    // A resumed run forgets the weights that it was given before.
+    let last = ["--resume", "--iterations=2", "--enable-lpips=false"];
+    end(place.train().args(last)).done();
+    assert!(!eval(&[]).stdout.contains("LPIPS"));
+}
+
+#[test]
 fn views_too_small_for_the_network_go_without() {
     let (place, path) = with_weights();
     // A quarter of 48 x 36 px.

@@ -17,6 +17,7 @@ mod cli;
 mod coarse;
 mod depths;
 mod fixtures;
+mod foreign_files;
 #[cfg(all(target_os = "linux", not(kernels)))]
 mod gpu_machine;
 mod hidden_views;
@@ -28,10 +29,12 @@ mod presets;
 #[cfg(target_os = "linux")]
 mod printed;
 mod profile;
+mod remedies;
 #[cfg(unix)]
 mod resume;
 #[cfg(unix)]
 mod shared_folder;
 mod strategies;
 mod sugar;
+mod typed;
 mod unusual_input;

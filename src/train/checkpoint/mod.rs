@@ -17,7 +17,7 @@ mod write;
 use std::io;
 use std::path::{Path, PathBuf};
 
-pub use read::StoredCheckpoint;
+pub use read::{StoredCheckpoint, is_checkpoint};
 
 use crate::config::{Config, ConfigError};
 use crate::files::numbered;
@@ -51,9 +51,7 @@ pub enum CheckpointError {
         source: io::Error,
     },
     /// The file is truncated or garbage.
-    #[error(
-        "{path}: the checkpoint is damaged: {problem}. Use an earlier one with --start-checkpoint"
-    )]
+    #[error("{path}: the checkpoint is damaged: {problem}")]
     Damaged {
         /// The file.
         path: PathBuf,

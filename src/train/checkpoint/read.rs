@@ -195,6 +195,24 @@ impl<P: Primitive> Rows<P> for StoredCheckpoint<P> {
     }
 }
 
+/// Whether a file begins as a checkpoint does, whole or not.
+pub fn is_checkpoint(path: &Path) -> bool {
+    let header = File::open(path).and_then(|mut file| {
+        // The length of the header, and its first byte.
+        let mut prefix = [0; 9];
+        file.read_exact(&mut prefix)?;
+        let [length @ .., first] = prefix;
+        let mut header = Vec::new();
+        if first == b'{' {
+            let length = u64::from_le_bytes(length).min(MAX_HEADER_BYTES);
+            file.take(length).read_to_end(&mut header)?;
+        }
+        Ok(header)
+    });
+    let format = format!("\"{FORMAT}\"");
+    header.is_ok_and(|header| header.windows(format.len()).any(|part| part == format.as_bytes()))
+}
+
 /// The header, checked against the length of the file.
 fn read_header(file: &mut File, length: u64) -> Result<Metadata, String> {
     let mut prefix = [0; 8];

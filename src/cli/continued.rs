@@ -1,0 +1,90 @@
+//! What a run continues: the checkpoint that is named, or the newest of its folder; or the options of
+//! a run that stopped before its first checkpoint.
+
+use std::path::{Path, PathBuf};
+
+use super::exit::DataError;
+use super::file_kind::check_checkpoint;
+use super::folder::{self, ConfigText};
+use super::output::shell_word;
+use crate::config::Config;
+use crate::train::checkpoint::{self, CheckpointError, StoredCheckpoint};
+
+/// The checkpoint of `--start-checkpoint`.
+pub(super) fn named_checkpoint(path: &Path) -> anyhow::Result<StoredCheckpoint> {
+    check_checkpoint(path)?;
+    StoredCheckpoint::open(path).map_err(|problem| match problem {
+        CheckpointError::Damaged { .. } => {
+            let model_path = path.ancestors().nth(2).unwrap_or(path);
+            DataError(format!("{problem}. {}", instead_of(path, model_path))).into()
+        }
+        other => other.into(),
+    })
+}
+
+/// The newest checkpoint that can be read; damaged ones are skipped with a warning.
+pub(super) fn newest_checkpoint(
+    model_path: &Path,
+) -> anyhow::Result<Option<(PathBuf, StoredCheckpoint)>> {
+    folder::check_readable(model_path)?;
+    folder::check_readable(&model_path.join("checkpoints"))?;
+    let paths = checkpoint::list(model_path);
+    let mut first_problem = None;
+    for path in &paths {
+        match StoredCheckpoint::open(path) {
+            Ok(checkpoint) => return Ok(Some((path.clone(), checkpoint))),
+            Err(
+                problem @ (CheckpointError::Damaged { .. } | CheckpointError::Unreadable { .. }),
+            ) => {
+                tracing::warn!("{problem}");
+                first_problem.get_or_insert(problem);
+            }
+            Err(problem) => return Err(problem.into()),
+        }
+    }
+    if let Some(problem) = first_problem {
+        let which = match paths.len() {
+            1 => "the model folder's only checkpoint cannot be used",
+            _ => "none of the model folder's checkpoints can be used",
+        };
+        let remedy = without_checkpoint(model_path);
+        return Err(DataError(format!("{which}: {problem}. {remedy}")).into());
+    }
+    tracing::info!("{} has no checkpoint; training starts", model_path.display());
+    Ok(None)
+}
+
+/// The options of a run that stopped before its first checkpoint.
+pub(super) fn earlier_options(model_path: &Path) -> anyhow::Result<Option<ConfigText>> {
+    let Some(earlier) = folder::read_config(model_path)? else { return Ok(None) };
+    let mut options = Config::from_toml(&earlier.origin, &earlier.text)?;
+    if options.sugar.checkpoint_path.is_some() {
+        // The PLY of -c, which is looked for again.
+        options.optimize.init = None;
+    }
+    tracing::info!("the options of {} are kept", earlier.origin);
+    Ok(Some(ConfigText { text: options.to_toml()?, ..earlier }))
+}
+
+/// What to use instead of a damaged checkpoint.
+fn instead_of(damaged: &Path, model_path: &Path) -> String {
+    let others = checkpoint::list(model_path);
+    let is_whole = |path: &&PathBuf| {
+        path.file_name() != damaged.file_name() && StoredCheckpoint::open(path).is_ok()
+    };
+    match others.iter().find(is_whole) {
+        Some(other) => format!("Use --start-checkpoint {}", shell_word(other)),
+        None => without_checkpoint(model_path),
+    }
+}
+
+/// What to do where no checkpoint is whole.
+fn without_checkpoint(model_path: &Path) -> String {
+    match folder::point_clouds(model_path).last() {
+        Some((_, ply)) => format!(
+            "Train again without it, or start from the Gaussians that were saved with --init {}",
+            shell_word(ply)
+        ),
+        None => "Train again without it".to_owned(),
+    }
+}

@@ -1,0 +1,172 @@
+//! Which of the files that `-c`, `--init` and `--start-checkpoint` take lies at a path.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use super::exit::DataError;
+use super::folder;
+use super::output::shell_word;
+use crate::train::checkpoint;
+
+/// How a zip archive begins, which `torch.save` writes.
+const ZIP: &[u8] = b"PK\x03\x04";
+
+/// Bytes that are looked at: the name of the first entry of a zip lies in them.
+const LOOKED_AT: u64 = 1 << 10;
+
+/// What lies at a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FileKind {
+    /// A folder.
+    Folder,
+    /// A PLY, of Gaussians or of anything else.
+    Ply,
+    /// A checkpoint of this program.
+    Checkpoint,
+    /// What PyTorch saved.
+    PyTorch,
+    /// Something else, or nothing.
+    Other,
+}
+
+impl FileKind {
+    fn of(path: &Path) -> Self {
+        if path.is_dir() {
+            return Self::Folder;
+        }
+        let mut start = Vec::new();
+        let opened = File::open(path).and_then(|file| file.take(LOOKED_AT).read_to_end(&mut start));
+        let extension = path.extension().and_then(OsStr::to_str).unwrap_or_default();
+        let contains = |words: &[u8]| start.windows(words.len()).any(|window| window == words);
+        match opened {
+            Err(_) => Self::Other,
+            Ok(_) if start.starts_with(b"ply") => Self::Ply,
+            Ok(_) if checkpoint::is_checkpoint(path) => Self::Checkpoint,
+            Ok(_) if start.starts_with(ZIP) && contains(b"/data.pkl") => Self::PyTorch,
+            Ok(_) if ["pt", "pth", "ckpt"].contains(&extension) => Self::PyTorch,
+            Ok(_) => Self::Other,
+        }
+    }
+}
+
+/// Refuses what `-c` does not take: a model folder and a PLY it takes.
+pub(super) fn check_coarse_model(path: &Path) -> Result<(), DataError> {
+    match FileKind::of(path) {
+        FileKind::PyTorch => Err(pytorch(path, "-c")),
+        FileKind::Checkpoint => Err(DataError(format!(
+            "-c {}: is a checkpoint of this program. To continue its run, use --start-checkpoint {}; to \
+             start a coarse stage, {}",
+            path.display(),
+            shell_word(path),
+            with_ply(path, "-c")
+        ))),
+        FileKind::Folder | FileKind::Ply | FileKind::Other => Ok(()),
+    }
+}
+
+/// Refuses what `--init` does not take: a PLY it takes.
+pub(super) fn check_init(path: &Path) -> Result<(), DataError> {
+    match FileKind::of(path) {
+        FileKind::PyTorch => Err(pytorch(path, "--init")),
+        FileKind::Checkpoint => Err(DataError(format!(
+            "--init {}: is a checkpoint of this program. To continue its run, use --start-checkpoint {}; \
+             to start another, {}",
+            path.display(),
+            shell_word(path),
+            with_ply(path, "--init")
+        ))),
+        FileKind::Folder => Err(DataError(format!(
+            "--init {}: is a folder, not a PLY. For a run from its Gaussians, {}; for SuGaR's coarse \
+             stage, use -c {}",
+            path.display(),
+            with_ply_in(path, None, "--init"),
+            shell_word(path)
+        ))),
+        FileKind::Ply | FileKind::Other => Ok(()),
+    }
+}
+
+/// Refuses what `--start-checkpoint` does not take: a checkpoint of this program it takes.
+pub(super) fn check_checkpoint(path: &Path) -> Result<(), DataError> {
+    let shown = path.display();
+    match FileKind::of(path) {
+        FileKind::PyTorch => Err(pytorch(path, "--start-checkpoint")),
+        FileKind::Ply => Err(DataError(format!(
+            "--start-checkpoint {shown}: is a PLY, which holds no state of an optimiser. To start a run \
+             from its Gaussians, use --init {0}; for SuGaR's coarse stage, -c {0}",
+            shell_word(path)
+        ))),
+        FileKind::Folder => Err(DataError(match checkpoint::list(path).first() {
+            Some(newest) => format!(
+                "--start-checkpoint {shown}: is a folder. To continue its run, use --resume -m {}; to start \
+                 another from its newest checkpoint, --start-checkpoint {}",
+                shell_word(path),
+                shell_word(newest)
+            ),
+            None => format!(
+                "--start-checkpoint {shown}: is a folder, not a checkpoint. Name a \
+                 MODEL/checkpoints/chkpnt_N.safetensors"
+            ),
+        })),
+        FileKind::Checkpoint | FileKind::Other => Ok(()),
+    }
+}
+
+fn pytorch(path: &Path, flag: &str) -> DataError {
+    let wanted = if flag == "-c" { "-c" } else { "--init" };
+    DataError(format!(
+        "{flag} {}: is a PyTorch checkpoint, which this program does not read. It starts from the PLY that \
+         the same run saved: {}",
+        path.display(),
+        with_ply(path, wanted)
+    ))
+}
+
+/// How to use the PLY of the run that saved this checkpoint, of the same iteration if there is one.
+fn with_ply(checkpoint: &Path, flag: &str) -> String {
+    let name = checkpoint.file_stem().and_then(OsStr::to_str).unwrap_or_default();
+    let digits: String = name.chars().filter(char::is_ascii_digit).collect();
+    // The reference trainer's lie in the model folder, this program's in a folder of that.
+    let folders = checkpoint.ancestors().skip(1).take(2);
+    let model = folders.map(parent_or_here).find(|folder| !folder::point_clouds(folder).is_empty());
+    with_ply_in(&model.unwrap_or_default(), digits.parse().ok(), flag)
+}
+
+/// How to use a PLY of this model folder: that of the iteration, or the last.
+fn with_ply_in(model: &Path, iteration: Option<u32>, flag: &str) -> String {
+    let found = folder::point_clouds(model);
+    let same = found.iter().find(|(saved, _)| Some(*saved) == iteration);
+    match same.or(found.last()) {
+        Some((_, ply)) => format!("use {flag} {}", shell_word(ply)),
+        None => format!("use {flag} MODEL/point_cloud/iteration_N/point_cloud.ply"),
+    }
+}
+
+fn parent_or_here(folder: &Path) -> PathBuf {
+    if folder.as_os_str().is_empty() { PathBuf::from(".") } else { folder.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_known_by_what_is_in_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let kind = |name: &str, content: &[u8]| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, content).unwrap();
+            FileKind::of(&path)
+        };
+        let zip = b"PK\x03\x04\0\0\0\0archive/data.pkl";
+        assert_eq!(kind("a.zip", zip), FileKind::PyTorch);
+        assert_eq!(kind("a.pth", b"\x80\x02\x8a"), FileKind::PyTorch);
+        assert_eq!(kind("a.pt", b"ply\nformat"), FileKind::Ply);
+        assert_eq!(kind("b.zip", b"PK\x03\x04photographs"), FileKind::Other);
+        assert_eq!(kind("a.safetensors", b"\x02\0\0\0\0\0\0\0{}"), FileKind::Other);
+        assert_eq!(FileKind::of(folder.path()), FileKind::Folder);
+        assert_eq!(FileKind::of(&folder.path().join("nothing.pt")), FileKind::Other);
+    }
+}

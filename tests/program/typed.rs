@@ -1,0 +1,171 @@
+//! Commands as people type them: inside a scene folder, and as SuGaR's programs take them.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use crate::common::program::{Ended, TestFolder, end, splat, text};
+use rstest::rstest;
+use splat::config::{Config, Fragmentation, Regularize};
+
+/// Runs a line in a folder until this file is there with these words in it, and ends the run.
+fn run_until(place: &TestFolder, folder: &str, line: &str, file: &str, words: &str) -> Ended {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_splat"));
+    command.current_dir(place.path(folder)).args(line.split_whitespace().skip(1));
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let path = place.path(folder).join(file);
+    let started = Instant::now();
+    while !fs::read_to_string(&path).is_ok_and(|content| content.contains(words)) {
+        assert!(started.elapsed() < Duration::from_secs(120), "no {words} in {}", path.display());
+        if child.try_wait().unwrap().is_some() {
+            panic!("the run has ended: {:#?}", ended(child));
+        }
+        sleep(Duration::from_millis(5));
+    }
+    child.kill().unwrap();
+    ended(child)
+}
+
+fn ended(child: Child) -> Ended {
+    Ended::from(child.wait_with_output().unwrap())
+}
+
+fn config(path: PathBuf) -> Config {
+    Config::from_toml("config.toml", &fs::read_to_string(path).unwrap()).unwrap()
+}
+
+#[test]
+fn the_line_of_the_card_trains_the_scene_in_this_folder() {
+    let place = TestFolder::with_scene();
+    let line = "splat train --low-dram --optimize-memory";
+    let ended = run_until(&place, "scene", line, "output/scene/run.jsonl", "\"step\"");
+    let here = fs::canonicalize(place.scene()).unwrap();
+    ended.says(&["no scene is given: the one in this folder is used", text(&here)]);
+    let config = config(place.scene().join("output/scene/config.toml"));
+    assert_eq!(config.scene.source_path, Some(here));
+    assert!(config.memory.optimize_memory && !config.memory.high_dram);
+}
+
+#[test]
+fn inside_a_scene_folder_a_run_is_planned_and_resumed() {
+    let place = TestFolder::with_scene();
+    let here = |line: &str| {
+        let mut command = splat();
+        end(command.current_dir(place.scene()).args(line.split_whitespace()))
+    };
+    let planned = here("plan --low-dram --optimize-memory --gaussians 1000").done();
+    planned.says(&["the one in this folder is used"]);
+    here("train --device cpu --iterations 2").done();
+    here("train --device cpu --iterations 3 --resume").done().says(&["iteration 2"]);
+    assert!(place.scene().join("output/scene/point_cloud/iteration_3").exists());
+}
+
+#[test]
+fn a_folder_with_a_transforms_file_is_a_scene_and_another_is_none() {
+    let place = TestFolder::empty();
+    let plan = || end(splat().current_dir(place.path("")).arg("plan"));
+    let advice = "or run it inside a scene folder";
+    plan().refused(2, &["-s SCENE", advice]);
+    let train = end(splat().current_dir(place.path("")).args(["train", "-m", "m"]));
+    train.refused(2, &["-s SCENE", "--demo", advice]);
+    // Cameras without photographs are no scene.
+    fs::create_dir_all(place.path("sparse/0")).unwrap();
+    fs::write(place.path("sparse/0/cameras.bin"), "").unwrap();
+    plan().refused(2, &[advice]);
+    // A scene that is broken is one nevertheless, and its own error is shown.
+    fs::write(place.path("transforms.json"), "{").unwrap();
+    fs::remove_dir_all(place.path("sparse")).unwrap();
+    plan().refused(3, &["transforms.json"]);
+}
+
+/// A place with a scene in `data/scene`, and in `gs_model` what 3DGS's own trainer would leave.
+fn place_of_sugar() -> TestFolder {
+    let place = TestFolder::with_scene();
+    place.trained(2, &["--sh-degree", "2"]);
+    fs::create_dir(place.path("data")).unwrap();
+    fs::rename(place.scene(), place.path("data/scene")).unwrap();
+    for iteration in [7000, 30_000] {
+        let ply = place.ply_of("gs_model", iteration);
+        fs::create_dir_all(ply.parent().unwrap()).unwrap();
+        fs::copy(place.ply(2), ply).unwrap();
+    }
+    place
+}
+
+#[rstest]
+#[case::density("splat train -s data/scene -c gs_model/ -i 7000 -r density", Regularize::Density)]
+#[case::with_a_card_s_options(
+    "splat train -s data/scene -c gs_model/ -i 7000 -r density --optimize_memory True \
+     --fragmentation aggressive --sh_degree 2",
+    Regularize::Density
+)]
+#[case::consistency(
+    "splat train -s data/scene -c gs_model/ -i 7000 -r dn_consistency",
+    Regularize::DnConsistency
+)]
+#[case::attached("splat train -s data/scene -cgs_model/ -i7000 -rsdf", Regularize::Sdf)]
+fn the_lines_of_sugar_run(#[case] line: &str, #[case] terms: Regularize) {
+    let place = place_of_sugar();
+    let ended = run_until(&place, ".", line, "output/scene/run.jsonl", "\"coarse_started\"");
+    let name = line.rsplit("-r").next().unwrap().split_whitespace().next().unwrap();
+    ended.says(&[
+        &format!("-r {name} is read as --regularize {name}"),
+        "-i 7000 is read as --iteration-to-load 7000",
+    ]);
+    let config = config(place.path("output/scene/config.toml"));
+    assert_eq!((config.sugar.regularize, config.optimize.iterations), (terms, 7000));
+    assert_eq!((config.scene.images.as_str(), config.scene.resolution), ("images", -1));
+    if line.contains("--sh_degree 2") {
+        assert!(config.memory.optimize_memory && config.optimize.sh_degree == 2);
+        assert_eq!(config.memory.fragmentation, Fragmentation::Aggressive);
+    }
+}
+
+#[test]
+fn a_folder_of_photographs_may_be_called_7000() {
+    let place = place_of_sugar();
+    fs::rename(place.path("data/scene/images"), place.path("data/scene/7000")).unwrap();
+    let line = "splat train -s data/scene -c gs_model/ -i 7000 -r density";
+    run_until(&place, ".", line, "output/scene/run.jsonl", "\"coarse_started\"");
+    let config = config(place.path("output/scene/config.toml"));
+    assert_eq!((config.scene.images.as_str(), config.optimize.iterations), ("7000", 30_000));
+}
+
+#[rstest]
+#[case::the_coarse_stage("--skip_coarse", "--skip-coarse")]
+#[case::its_checkpoint("--coarse_checkpoint out/15000.pt", "--coarse-checkpoint")]
+#[case::refinement("--refinement_time short", "--refinement-time")]
+#[case::by_name("-r refinement", "-r refinement")]
+#[case::a_mesh("-r density --high_poly True", "--high-poly")]
+fn stages_that_are_missing_are_refused_with_the_way_to_do_it(
+    #[case] flags: &str,
+    #[case] name: &str,
+) {
+    let place = TestFolder::with_scene();
+    let ended = end(place.train().args(flags.split_whitespace()));
+    ended.refused(2, &[name, "no stage", "extract_mesh.py", "--start-checkpoint"]);
+    assert!(!place.model().exists());
+}
+
+#[test]
+fn every_switch_takes_true_and_false() {
+    let place = TestFolder::with_scene();
+    place.trained(2, &["--eval", "True", "--low_dram", "False", "--quiet", "False"]);
+    let config = config(place.model().join("config.toml"));
+    assert!(config.scene.eval && config.memory.high_dram);
+    let run = |line: &str| {
+        let mut command = splat();
+        end(command.args(line.split_whitespace()).arg("-m").arg(place.model())).done()
+    };
+    let measured = run("eval --json True --quiet True --convert_SHs_python False");
+    assert!(measured.stdout.starts_with('{'), "{measured:#?}");
+    assert!(!run("eval --json=false").stdout.starts_with('{'));
+    let rendered = run("render --skip_train True --skip_test False");
+    assert_eq!(rendered.stdout.lines().count(), 1, "{rendered:#?}");
+    // What follows a switch without a value stays what it is.
+    end(splat().args(["profile", "--json"]).arg(place.model())).done();
+    end(splat().args(["doctor", "--json=maybe"])).refused(2, &["--json", "true or false"]);
+}
