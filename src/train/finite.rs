@@ -1,6 +1,6 @@
 //! What a run saves holds finite numbers only.
 
-use crate::backend::DeviceError;
+use crate::backend::{DeviceError, Snapshot};
 use crate::model::Primitive;
 
 /// An error with the first value that is infinite or NaN, of rows of which the first is number `first`
@@ -16,6 +16,25 @@ pub(super) fn check_finite<P: Primitive>(rows: &P, first: usize) -> Result<(), D
         });
     }
     Ok(())
+}
+
+/// The same of all that a checkpoint holds of these rows; statistics of density control may be anything.
+pub(super) fn check_snapshot<P: Primitive>(
+    rows: &Snapshot<P>,
+    first: usize,
+) -> Result<(), DeviceError> {
+    for part in [&rows.parameters, &rows.first_moments, &rows.second_moments] {
+        check_finite(part, first)?;
+    }
+    match rows.filter_3d.iter().position(|value| !value.is_finite()) {
+        None => Ok(()),
+        Some(at) => Err(DeviceError::NotFinite {
+            primitive: P::SCHEMA.one(),
+            index: first + at,
+            group: "3D filter",
+            value: f64::from(rows.filter_3d[at]),
+        }),
+    }
 }
 
 #[cfg(test)]

@@ -291,7 +291,7 @@ fn what_is_wrong_is_said_with_its_remedy() {
     end(splat().arg("plan")).refused(2, &["no scene is named", "-s SCENE"]);
     plan(&place, &["--vram-limit", "80%"]).refused(2, &["--vram-limit 80%", "16GiB"]);
     plan(&place, &["--gaussians", "0"]).refused(2, &["--gaussians"]);
-    plan(&place, &["--preset", "tiny"]).refused(2, &["no preset `tiny`", "8gb, 16gb, 24gb"]);
+    plan(&place, &["--preset", "tiny"]).refused(2, &["no preset `tiny`", "8gb, 12gb, 16gb, 24gb"]);
     let nowhere = place.path("nowhere");
     end(splat().args(["plan", "-s", text(&nowhere)])).refused(3, &["nowhere"]);
     plan(&place, &["--model", text(&nowhere)]).refused(3, &["nowhere"]);

@@ -85,8 +85,9 @@ fn optional_columns_are_in_the_file_if_the_model_has_them() {
         assert!(read_whole(&path) == whole);
     }
     let mut broken = model(0, 5);
-    broken.filter_3d = vec![0.0, 1.0, f32::NAN, 0.0, 0.0];
+    broken.filter_3d = vec![0.5; 5];
     let path = about(4).write(folder.path(), &mut broken, None).unwrap();
+    overwrite(&path, "filter_3d", 2, f32::NAN);
     let error = StoredCheckpoint::open(&path).unwrap_err().to_string();
     assert!(error.contains("`filter_3d` is not finite at element 2"), "{error}");
 }
@@ -232,7 +233,7 @@ fn flipped_bytes_never_panic_and_a_broken_header_is_damage() {
 }
 
 #[test]
-fn another_version_is_named_and_values_that_are_no_numbers_are_damage() {
+fn another_version_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let path = written(folder.path(), 5);
     let text = String::from_utf8_lossy(&fs::read(&path).unwrap()).into_owned();
@@ -243,16 +244,42 @@ fn another_version_is_named_and_values_that_are_no_numbers_are_damage() {
     fs::write(&path, &bytes).unwrap();
     let error = StoredCheckpoint::open(&path).unwrap_err().to_string();
     assert!(error.contains("version 7") && error.contains("reads version 1"), "{error}");
+}
 
-    let mut broken = model(2, 5);
-    broken.parameters.means[4] = f32::NAN;
-    let path = about(6).write(folder.path(), &mut broken, None).unwrap();
+/// Puts a value at an element of a tensor in the file.
+fn overwrite(path: &Path, tensor: &str, element: usize, value: f32) {
+    let mut bytes = fs::read(path).unwrap();
+    let tensors = SafeTensors::deserialize(&bytes).unwrap();
+    let data = tensors.tensor(tensor).unwrap().data().as_ptr_range();
+    let at = data.start.addr() - bytes.as_ptr().addr() + 4 * element;
+    bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+    fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn values_that_are_no_numbers_are_damage() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = written(folder.path(), 6);
+    overwrite(&path, "parameters.means", 4, f32::NAN);
     let error = StoredCheckpoint::open(&path).unwrap_err();
     assert!(error.to_string().contains("`parameters.means` is not finite at element 4"));
     // Beyond what is looked at in one go.
-    let mut broken = model(0, 120_000);
-    broken.second_moments.quats[400_001] = f32::INFINITY;
-    let path = about(7).write(folder.path(), &mut broken, None).unwrap();
+    let path = about(7).write(folder.path(), &mut model(0, 120_000), None).unwrap();
+    overwrite(&path, "second_moments.quats", 400_001, f32::INFINITY);
     let error = StoredCheckpoint::open(&path).unwrap_err();
     assert!(error.to_string().contains("`second_moments.quats` is not finite at element 400001"));
+}
+
+#[test]
+fn values_that_are_no_numbers_are_not_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut broken = model(2, CHUNK_ROWS + 5);
+    broken.first_moments.quats[4 * (CHUNK_ROWS + 2) + 1] = f32::NAN;
+    let error = about(6).write(folder.path(), &mut broken, None).unwrap_err().to_string();
+    assert!(error.contains(&format!("Gaussian {}", CHUNK_ROWS + 2)), "{error}");
+    let mut broken = model(2, 3);
+    broken.filter_3d = vec![1.0, 1.0, f32::INFINITY];
+    let error = about(6).write(folder.path(), &mut broken, None).unwrap_err().to_string();
+    assert!(error.contains("Gaussian 2: its 3D filter"), "{error}");
+    assert_eq!(fs::read_dir(folder.path().join("checkpoints")).unwrap().count(), 0);
 }

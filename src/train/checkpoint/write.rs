@@ -15,7 +15,7 @@ use crate::backend::{AppearanceTables, Rows, Snapshot, chunks};
 use crate::files::{OutputError, create_folder, replace_file};
 use crate::model::Primitive;
 use crate::train::TrainError;
-use crate::train::finite::check_finite;
+use crate::train::finite::check_snapshot;
 
 impl Checkpoint {
     /// Writes the checkpoint of this model, and what was learned of the photographs' colours, into the
@@ -45,9 +45,7 @@ impl Checkpoint {
             for chunk in chunks(rows) {
                 let first = chunk.start;
                 let rows = model.read(chunk)?;
-                for part in [&rows.parameters, &rows.first_moments, &rows.second_moments] {
-                    check_finite(part, first)?;
-                }
+                check_snapshot(&rows, first)?;
                 places.fill(file, &rows).map_err(fail)?;
             }
             let data: u64 = columns.iter().map(|column| (rows * column.row_bytes()) as u64).sum();
