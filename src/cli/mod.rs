@@ -2,6 +2,7 @@
 
 #[cfg(feature = "bench")]
 mod bench;
+mod completions;
 mod device;
 mod doctor;
 mod eval;
@@ -64,6 +65,8 @@ enum Command {
     Profile(profile::ProfileArgs),
     /// Check what works on this machine
     Doctor(doctor::DoctorArgs),
+    /// Print completions for a shell, or the manual page
+    Completions(completions::CompletionsArgs),
 }
 
 /// Runs the program; the returned code is the process's.
@@ -127,7 +130,7 @@ fn run(args: Vec<OsString>) -> Exit {
         #[cfg(feature = "bench")]
         Command::Bench(args) => (args.model.quiet, ProgressStyle::Plain),
         Command::Plan(args) => (args.quiet, ProgressStyle::Plain),
-        Command::Synth(_) | Command::Profile(_) | Command::Doctor(_) => {
+        Command::Synth(_) | Command::Profile(_) | Command::Doctor(_) | Command::Completions(_) => {
             (false, ProgressStyle::Plain)
         }
     };
@@ -148,6 +151,7 @@ fn run(args: Vec<OsString>) -> Exit {
         Command::Synth(args) => synth::run(&args),
         Command::Profile(args) => profile::run(&args),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Completions(args) => completions::run(&args, command()),
     };
     match result {
         Ok(()) => Exit::Done,
