@@ -2,6 +2,7 @@
 
 #[cfg(feature = "bench")]
 mod bench;
+mod completions;
 mod continued;
 mod device;
 mod doctor;
@@ -69,6 +70,8 @@ enum Command {
     Profile(profile::ProfileArgs),
     /// Check what works on this machine
     Doctor(doctor::DoctorArgs),
+    /// Print completions for a shell, or the manual page
+    Completions(completions::CompletionsArgs),
 }
 
 /// Runs the program; the returned code is the process's.
@@ -146,7 +149,7 @@ fn run(args: Vec<OsString>) -> Exit {
         #[cfg(feature = "bench")]
         Command::Bench(args) => (args.model.quiet, ProgressStyle::Plain),
         Command::Plan(args) => (args.quiet, ProgressStyle::Plain),
-        Command::Synth(_) | Command::Profile(_) | Command::Doctor(_) => {
+        Command::Synth(_) | Command::Profile(_) | Command::Doctor(_) | Command::Completions(_) => {
             (false, ProgressStyle::Plain)
         }
     };
@@ -171,6 +174,7 @@ fn run(args: Vec<OsString>) -> Exit {
         Command::Synth(args) => synth::run(&args),
         Command::Profile(args) => profile::run(&args),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Completions(args) => completions::run(&args, command()),
     };
     match result {
         Ok(()) => Exit::Done,

@@ -39,6 +39,7 @@ fn config(place: &TestFolder, model: &str) -> Config {
 #[case::synth("synth", &["Scene", "--output", "--seed"])]
 #[case::profile("profile", &["MODEL", "--json"])]
 #[case::doctor("doctor", &["--json", "Exit"])]
+#[case::completions("completions", &["SHELL", "bash", "man", "--output"])]
 fn every_command_explains_itself(#[case] command: &str, #[case] parts: &[&str]) {
     let ended = end(splat().args(command.split_whitespace()).arg("--help")).done();
     assert_eq!(ended.stderr, "");

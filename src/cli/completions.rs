@@ -1,0 +1,111 @@
+//! `splat completions`: what a shell and `man` know of the commands, written from the parser itself.
+
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use clap::{Args, ValueEnum};
+use clap_complete::{Generator as _, Shell};
+use clap_mangen::Man;
+
+use super::output::print;
+use crate::files::{create_folder, write_text};
+
+/// Arguments of `splat completions`.
+#[derive(Args)]
+pub(super) struct CompletionsArgs {
+    /// For which shell, or `man` for the manual page
+    #[arg(value_enum, value_name = "SHELL")]
+    format: CompletionFormat,
+
+    /// Write into this folder instead of to stdout
+    ///
+    /// Files get the names that the shell looks for. With `man`, each command gets a page.
+    #[arg(short, long, value_name = "DIR")]
+    output: Option<PathBuf>,
+}
+
+/// What reads the text.
+#[derive(Clone, Copy, ValueEnum)]
+enum CompletionFormat {
+    /// GNU Bash
+    Bash,
+    /// Elvish
+    Elvish,
+    /// Fish
+    Fish,
+    /// PowerShell
+    #[value(name = "powershell")]
+    PowerShell,
+    /// Z shell
+    Zsh,
+    /// Manual page
+    Man,
+}
+
+impl CompletionFormat {
+    /// The shell, if it is one.
+    fn shell(self) -> Option<Shell> {
+        match self {
+            Self::Bash => Some(Shell::Bash),
+            Self::Elvish => Some(Shell::Elvish),
+            Self::Fish => Some(Shell::Fish),
+            Self::PowerShell => Some(Shell::PowerShell),
+            Self::Zsh => Some(Shell::Zsh),
+            Self::Man => None,
+        }
+    }
+}
+
+/// A text and the name of its file.
+struct NamedText {
+    name: String,
+    text: String,
+}
+
+/// Prints or writes what `command`, the program's parser, takes.
+pub(super) fn run(args: &CompletionsArgs, command: clap::Command) -> anyhow::Result<()> {
+    let texts = match args.format.shell() {
+        Some(shell) => vec![completion(shell, command)?],
+        None => pages(command)?,
+    };
+    let Some(folder) = &args.output else {
+        // The page of the program itself comes first.
+        if let Some(NamedText { text, .. }) = texts.first() {
+            print(text.trim_end());
+        }
+        return Ok(());
+    };
+    create_folder(folder)?;
+    for NamedText { name, text } in &texts {
+        let path = folder.join(name);
+        write_text(&path, text)?;
+        print(&path.display().to_string());
+    }
+    Ok(())
+}
+
+fn completion(shell: Shell, mut command: clap::Command) -> anyhow::Result<NamedText> {
+    let program = command.get_name().to_owned();
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut command, &program, &mut text);
+    let text = String::from_utf8(text).context("the completions are not UTF-8")?;
+    Ok(NamedText { name: shell.file_name(&program), text })
+}
+
+/// The page of the program, and then that of each command.
+fn pages(command: clap::Command) -> anyhow::Result<Vec<NamedText>> {
+    let mut program = command.disable_help_subcommand(true);
+    program.build();
+    let commands = program.get_subcommands().filter(|command| !command.is_hide_set());
+    let pages: Vec<clap::Command> =
+        [program.clone()].into_iter().chain(commands.cloned()).collect();
+    pages.into_iter().map(page).collect()
+}
+
+fn page(command: clap::Command) -> anyhow::Result<NamedText> {
+    let page = Man::new(command);
+    let mut text = Vec::new();
+    page.render(&mut text)?;
+    let text = String::from_utf8(text).context("the manual page is not UTF-8")?;
+    Ok(NamedText { name: page.get_filename(), text })
+}
