@@ -25,7 +25,7 @@ enum FileKind {
     Ply,
     /// A checkpoint of this program.
     Checkpoint,
-    /// What PyTorch saved.
+    /// What `torch.save` wrote.
     PyTorch,
     /// Something else, or nothing.
     Other,

@@ -89,7 +89,9 @@ pub fn normalize_args(args: impl Iterator<Item = OsString>) -> Normalized {
         after_long_flag = !flag.contains('=');
         let (name, value) = match flag.split_once('=') {
             Some((name, value)) => (name.replace('_', "-"), Some(value.to_owned())),
-            None => (flag.replace('_', "-"), args.next_if(is_switch_value).map(to_text)),
+            None => {
+                (flag.replace('_', "-"), args.next_if(is_switch_value).map(|arg| to_text(&arg)))
+            }
         };
         let like_reference = is_one_of(&command, &["train", "eval", "render", "plan"]);
         let like_sugar = is_one_of(&command, &["train", "plan"]);
@@ -122,7 +124,7 @@ fn skip_value(args: &mut Peekable<impl Iterator<Item = OsString>>) {
     args.next_if(|next| !next.to_string_lossy().starts_with('-') || is_number(next));
 }
 
-fn to_text(arg: OsString) -> String {
+fn to_text(arg: &OsString) -> String {
     arg.to_string_lossy().into_owned()
 }
 

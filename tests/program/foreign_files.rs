@@ -1,4 +1,4 @@
-//! `-c`, `--init` and `--start-checkpoint` recognise each other's files, and PyTorch's.
+//! `-c`, `--init` and `--start-checkpoint` recognise each other's files, and those of `torch.save`.
 
 use std::fs;
 use std::path::Path;
