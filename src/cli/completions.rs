@@ -71,7 +71,7 @@ pub(super) fn run(args: &CompletionsArgs, command: clap::Command) -> anyhow::Res
     let Some(folder) = &args.output else {
         // The page of the program itself comes first.
         if let Some(NamedText { text, .. }) = texts.first() {
-            print(text.trim_end());
+            print(text.trim_end())?;
         }
         return Ok(());
     };
@@ -79,7 +79,7 @@ pub(super) fn run(args: &CompletionsArgs, command: clap::Command) -> anyhow::Res
     for NamedText { name, text } in &texts {
         let path = folder.join(name);
         write_text(&path, text)?;
-        print(&path.display().to_string());
+        print(&path.display().to_string())?;
     }
     Ok(())
 }
