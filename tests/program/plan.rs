@@ -288,7 +288,8 @@ fn what_views_will_see_is_estimated_from_the_points_before_them() {
 #[test]
 fn what_is_wrong_is_said_with_its_remedy() {
     let place = TestFolder::with_scene();
-    end(splat().arg("plan")).refused(2, &["no scene is named", "-s SCENE"]);
+    end(splat().arg("plan"))
+        .refused(2, &["no scene is given", "-s SCENE", "inside a scene folder"]);
     plan(&place, &["--vram-limit", "80%"]).refused(2, &["--vram-limit 80%", "16GiB"]);
     plan(&place, &["--gaussians", "0"]).refused(2, &["--gaussians"]);
     plan(&place, &["--preset", "tiny"]).refused(2, &["no preset `tiny`", "8gb, 12gb, 16gb, 24gb"]);

@@ -171,14 +171,22 @@ mod permissions {
             (place.scene().join("images"), &plan),
             (place.model(), &eval),
             (place.model().join("point_cloud"), &eval),
-            (place.model(), &resume),
-            (place.model().join("checkpoints"), &resume),
         ] {
             set_mode(&folder, 0o000);
             let ended = run(&place, args);
             set_mode(&folder, 0o755);
             ended.refused(3, &[text(&folder), "Permission denied"]);
         }
+        // A run locks its folder before it reads there, and cannot.
+        set_mode(&place.model(), 0o000);
+        let ended = run(&place, &resume);
+        ended.refused(1, &[model, "Permission denied", "permissions"]);
+        set_mode(&place.model(), 0o777);
+        let checkpoints = place.model().join("checkpoints");
+        set_mode(&checkpoints, 0o000);
+        let ended = run(&place, &resume);
+        set_mode(&checkpoints, 0o755);
+        ended.refused(3, &[text(&checkpoints), "Permission denied"]);
         run(&place, &plan).done();
     }
 }
