@@ -90,11 +90,16 @@ impl JsonLines<File> {
 /// A run that was killed may have left a part of a line, which is dropped.
 fn open_to_append(path: &Path) -> io::Result<File> {
     let mut file = OpenOptions::new().read(true).append(true).create(true).open(path)?;
-    let mut last = Vec::new();
-    let end = file.metadata()?.len();
+    let kept = file.metadata()?;
+    // A device or a pipe has no lines to look back at, and its end may never come.
+    if !kept.is_file() {
+        return Ok(file);
+    }
+    let end = kept.len();
     let begin = last_line(&mut file, end)?;
     file.seek(SeekFrom::Start(begin))?;
-    file.read_to_end(&mut last)?;
+    let mut last = Vec::new();
+    (&mut file).take(end - begin).read_to_end(&mut last)?;
     if last.is_empty() {
         return Ok(file);
     }
