@@ -37,5 +37,7 @@ mod resume;
 mod shared_folder;
 mod strategies;
 mod sugar;
+#[cfg(target_os = "linux")]
+mod terminal;
 mod typed;
 mod unusual_input;

@@ -57,6 +57,7 @@ fn memory(iteration: u32) -> Event {
         vram: None,
         host_resident: Some(Bytes(u64::from(iteration) << 20)),
         host_total: Some(Bytes(8 << 30)),
+        host_creep: (iteration > 1000).then_some(Bytes(1 << 28)),
     })
 }
 
@@ -286,8 +287,8 @@ fn plain_progress_has_the_lines_that_scripts_look_for() {
     assert!(lines[2].starts_with("Training 1/2005 │ L:2.000 │ N:1.0k │ V:- R:- C:- │ 50.0it/s"));
     // The whole run takes less than 5 s here, so the next line is the last.
     let reserved = [
-        "[Training] Iter 1000: Allocated: 0.02GB, Reserved: 0.98GB, Creep: 0.781GB",
-        "[Training] Iter 2000: Allocated: 0.02GB, Reserved: 1.95GB, Creep: 1.758GB",
+        "[Training] Iter 1000: Allocated: 0.02GB, Reserved: 0.98GB, Creep: -",
+        "[Training] Iter 2000: Allocated: 0.02GB, Reserved: 1.95GB, Creep: 0.250GB",
     ];
     assert_eq!(lines[3..5], reserved);
     assert!(lines[5].starts_with("Training 2005/2005 │ L:0.001 │ N:3.0k │ V:- R:24% C:- │"));
