@@ -19,6 +19,8 @@ mod completions;
 mod depths;
 mod fixtures;
 mod foreign_files;
+#[cfg(target_os = "linux")]
+mod full_disk;
 #[cfg(all(target_os = "linux", not(kernels)))]
 mod gpu_machine;
 mod hidden_views;
@@ -39,5 +41,6 @@ mod strategies;
 mod sugar;
 #[cfg(target_os = "linux")]
 mod terminal;
+mod timed_checkpoints;
 mod typed;
 mod unusual_input;

@@ -40,6 +40,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         }
         if memory {
             self.report_memory()?;
+            self.reserve_checkpoint()?;
             self.profile(Phase::Training)?;
         }
         if self.last_step.crosses(report::DISTRIBUTION_INTERVAL) {
