@@ -29,7 +29,7 @@ pub(super) struct Folders {
 struct DepthFolders {
     values: PathBuf,
     colors: PathBuf,
-    scale: DepthScale,
+    scale: DepthUnit,
 }
 
 impl Folders {
@@ -38,7 +38,7 @@ impl Folders {
         let create = |name: &str| create_folder(&folder.join(name));
         let depths = wanted.depths.then(|| -> Result<_, OutputError> {
             let (values, colors) = (create("depth")?, create("depth_color")?);
-            let scale = DepthScale::of(extent);
+            let scale = DepthUnit::of(extent);
             write_text(&values.join("scale.json"), &scale.json())?;
             Ok(DepthFolders { values, colors, scale })
         });
@@ -80,14 +80,14 @@ const EXTENTS: f64 = 20.0;
 
 /// How world units become whole numbers of 16 bits.
 #[derive(Clone, Copy)]
-struct DepthScale {
+struct DepthUnit {
     /// Extent of the scene's cameras, world units.
     extent: f64,
     /// A power of 2.
     values_per_unit: f64,
 }
 
-impl DepthScale {
+impl DepthUnit {
     fn of(extent: f64) -> Self {
         let most = f64::from(u16::MAX) / (EXTENTS * extent);
         Self { extent, values_per_unit: most.log2().floor().exp2() }
@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn whole_numbers_of_depths_reach_twenty_extents() {
         for extent in [1e-3, 0.7, 1.0, 5.0, 1e4] {
-            let reached = f64::from(u16::MAX) / DepthScale::of(extent).values_per_unit;
+            let reached = f64::from(u16::MAX) / DepthUnit::of(extent).values_per_unit;
             assert!((20.0..40.1).contains(&(reached / extent)), "{extent}: {reached}");
         }
     }
