@@ -11,11 +11,14 @@ use serde_json::{Map, Value, json};
 use crate::files::{OutputError, write_atomically, write_text};
 use crate::train::event::{Corrected, Evaluation, Event, Metrics, Sink, Split};
 
+/// Enters an evaluation into a table of the model folder.
+type WriteTable = fn(&Path, &Evaluation) -> Result<(), OutputError>;
+
 /// The sink that keeps one of the tables.
 #[derive(Debug)]
 pub struct MetricsTable {
     model_path: PathBuf,
-    write: fn(&Path, &Evaluation) -> Result<(), OutputError>,
+    write: WriteTable,
     /// Evaluations that could not be written. They are tried again with the next and at the end.
     unwritten: Vec<Evaluation>,
 }
@@ -28,8 +31,7 @@ impl MetricsTable {
         if !resumed {
             write_text(&csv, &format!("{HEADER}\n"))?;
         }
-        let writers: [fn(&Path, &Evaluation) -> Result<(), OutputError>; 3] =
-            [append_metrics, write_results, write_per_view];
+        let writers: [WriteTable; 3] = [append_metrics, write_results, write_per_view];
         let model_path = model_path.to_owned();
         Ok(writers.map(|write| Self {
             model_path: model_path.clone(),
