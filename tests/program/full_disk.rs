@@ -111,8 +111,8 @@ fn on_small_disk(place: &TestFolder, kib: u32, flags: &[&str]) -> Option<Ended> 
     }
     let script =
         format!("{mount}; \"$@\"; code=$?; cp -R '{here}/model' '{}'; exit $code", saved.display());
-    let before = format!("exec unshare -Urm sh -c \"$SCRIPT\" sh \"$@\"");
-    let mut command = training_after(&before, place, &disk.join("model"), flags);
+    let before = "exec unshare -Urm sh -c \"$SCRIPT\" sh \"$@\"";
+    let mut command = training_after(before, place, &disk.join("model"), flags);
     Some(end(command.env("SCRIPT", script)))
 }
 
