@@ -179,7 +179,7 @@ fn quality_outside_of_the_tolerance_ends_with_1(#[case] metric: &str, #[case] fa
 fn what_is_no_quality_or_not_known_is_no_failure() {
     let pair = Pair::new();
     for change in ["training_seconds", "wall_seconds", "gaussians"] {
-        pair.changed(|it| it[change] = json!(1e6), &[]).done();
+        pair.changed(|it| it[change] = json!(1_000_000), &[]).done();
     }
     pair.scaled("l1", 3.0, &[]).done();
     let ended = pair.changed(|it| it["metrics"]["test"]["lpips_vgg"] = json!(0.5), &[]).done();

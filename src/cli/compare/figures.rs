@@ -181,7 +181,7 @@ fn resources(summary: &RunSummary) -> impl Iterator<Item = Figure> {
             summary.iterations_per_second,
         ),
         ("training_seconds", "training time", Unit::Seconds, Better::Lower, Some(training_seconds)),
-        ("wall_seconds", "time in all", Unit::Seconds, Better::Lower, Some(wall_seconds)),
+        ("wall_seconds", "wall time", Unit::Seconds, Better::Lower, Some(wall_seconds)),
         ("peak_vram", "peak of GPU memory", Unit::Bytes, Better::Lower, bytes(summary.peak_vram)),
         ("peak_host", "peak of RAM", Unit::Bytes, Better::Lower, bytes(summary.peak_host)),
         ("gaussians", "Gaussians", Unit::Count, Better::Neither, Some(gaussians as f64)),
