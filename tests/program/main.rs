@@ -18,6 +18,8 @@ mod coarse;
 mod compare;
 mod completions;
 mod depths;
+#[cfg(unix)]
+mod depths_and_normals;
 mod fixtures;
 mod foreign_files;
 #[cfg(all(target_os = "linux", not(kernels)))]
