@@ -18,7 +18,8 @@ use crate::train::checkpoint::CheckpointError;
 pub(super) enum Exit {
     /// Everything is done.
     Done,
-    /// Something failed that is neither of the below; as a rule an output that cannot be written.
+    /// Something failed that is neither of the below; as a rule an output that cannot be written, or
+    /// quality that was lost.
     Error,
     /// Flags, values, configuration files.
     Usage,
@@ -77,6 +78,11 @@ pub(super) struct OutOfSpace {
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct DoesNotFit(pub(super) String);
+
+/// A run that is compared is worse than its baseline.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct QualityLost(pub(super) String);
 
 /// The entries that hold most, a line each.
 fn table(stopped: &TrainError) -> String {

@@ -1,6 +1,7 @@
 //! `splat train`.
 
 use std::borrow::Cow;
+use std::time::Instant;
 
 use clap::ArgMatches;
 
@@ -19,12 +20,13 @@ use crate::dataset::{AlphaMeaning, Dataset, ImageSource};
 use crate::memory::Rung;
 use crate::perceptual::LpipsWeights;
 use crate::synth::{SynthOptions, write_scene};
-use crate::telemetry::Sinks;
+use crate::telemetry::{Sinks, SummaryFile};
 use crate::train::checkpoint::StoredCheckpoint;
 use crate::train::{Outcome, TrainError, Trainer, TrainerSetup};
 
 /// Trains.
 pub(super) fn run(args: &TrainArgs, matches: &ArgMatches) -> anyhow::Result<()> {
+    let started = Instant::now();
     let mut intent = Intent::make(args, matches)?;
     if args.demo && device::demo_lacks_kernels(intent.config.run.device) {
         tracing::warn!(
@@ -41,7 +43,7 @@ pub(super) fn run(args: &TrainArgs, matches: &ArgMatches) -> anyhow::Result<()> 
     let (named, earlier) = if is_earlier { (None, path) } else { (path, None) };
     let demand = LpipsDemand::of(output.enable_lpips, matches);
     let lpips = lpips::weights(&Sources { named, earlier, demand })?;
-    device::on(&DeviceOptions::of(&intent.config), Training { args, intent, lpips })
+    device::on(&DeviceOptions::of(&intent.config), Training { args, intent, lpips, started })
 }
 
 /// A run that is intended.
@@ -49,13 +51,15 @@ struct Training<'a> {
     args: &'a TrainArgs,
     intent: Intent,
     lpips: Option<LpipsWeights>,
+    /// When the program began.
+    started: Instant,
 }
 
 impl Task for Training<'_> {
     type Output = ();
 
     fn run<B: TrainDevice>(self, device: &mut B) -> anyhow::Result<()> {
-        let Self { args, mut intent, lpips } = self;
+        let Self { args, mut intent, lpips, started } = self;
         let stop = stop_on_signals()?;
         if args.demo && intent.checkpoint.is_none() {
             intent.lock_folder()?;
@@ -74,6 +78,7 @@ impl Task for Training<'_> {
         intent.prepare_folder(&dataset, &start.points())?;
 
         let mut sinks = Sinks::for_run(&intent.model_path, args.style(), intent.goes_on)?;
+        sinks.add(SummaryFile::new(&intent.model_path, &intent.config, started)?);
         let checkpoint = intent.checkpoint.take();
         let setup = TrainerSetup {
             dataset: &dataset,

@@ -8,6 +8,8 @@ mod profile;
 mod progress;
 mod sampler;
 mod status;
+mod summary;
+mod summary_file;
 mod tables;
 mod tensorboard;
 mod time;
@@ -24,6 +26,8 @@ pub use profile::{
     Profile, Slack,
 };
 pub use progress::Progress;
+pub use summary::{Figures, MeasuredSplit, RunState, RunSummary, SummaryError, update_summary};
+pub use summary_file::SummaryFile;
 pub use tables::{MetricsTable, append_metrics, write_per_view, write_results};
 pub use tensorboard::TensorBoard;
 

@@ -277,7 +277,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
                 "no held-out view has an image to measure by; nothing is evaluated".to_owned(),
             )?,
         }
-        if !self.last_step.crosses(report::DISTRIBUTION_INTERVAL) {
+        if !self.distributions_are_due() {
             self.with_memory_retry(Self::report_distributions)?;
         }
         Ok(())

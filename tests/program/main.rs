@@ -15,6 +15,7 @@ mod batches;
 mod cli;
 #[cfg(unix)]
 mod coarse;
+mod compare;
 mod completions;
 mod depths;
 #[cfg(unix)]
