@@ -86,6 +86,7 @@ impl Task for Training<'_> {
             config: &intent.config,
             lpips: lpips.as_ref(),
             model_path: &intent.model_path,
+            began: started,
             stop: &stop,
         };
         let trainer = match checkpoint {

@@ -4,6 +4,7 @@ mod cadence;
 mod escape;
 mod jsonl;
 mod logging;
+mod on_thread;
 mod profile;
 mod progress;
 mod sampler;
@@ -31,6 +32,7 @@ pub use summary_file::SummaryFile;
 pub use tables::{MetricsTable, append_metrics, write_per_view, write_results};
 pub use tensorboard::TensorBoard;
 
+use self::on_thread::OnThread;
 use self::sampler::GpuSampler;
 use crate::files::{OutputError, create_folder};
 use crate::train::event::{Event, Sink};
@@ -62,7 +64,8 @@ impl Sinks {
             sinks.add(table);
         }
         sinks.add(JsonLines::create(model_path, resumed)?);
-        sinks.add(TensorBoard::create(model_path)?);
+        // Its pictures take long to encode.
+        sinks.add(OnThread::start(model_path, TensorBoard::create(model_path)?)?);
         sinks.add(Progress::to_stderr(style));
         Ok(sinks)
     }
@@ -89,6 +92,10 @@ impl Sink for Sinks {
             _ => {}
         }
         Ok(())
+    }
+
+    fn wait(&mut self) {
+        self.sinks.iter_mut().for_each(|sink| sink.wait());
     }
 }
 

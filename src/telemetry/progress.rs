@@ -10,7 +10,7 @@ use super::logging::{Console, ProgressStyle, escapes_wanted};
 use super::status::{RunStage, RunStatus, clock, count};
 use crate::files::OutputError;
 use crate::memory::Bytes;
-use crate::train::event::{Event, Saved, Sink};
+use crate::train::event::{Event, RunTimes, Saved, Sink};
 use crate::train::span::ImageSpan;
 
 /// Time between two lines without a bar.
@@ -140,6 +140,7 @@ impl Progress {
             | Event::OpacityReset { .. }
             | Event::Surface(_)
             | Event::Buffers(_)
+            | Event::Saving { .. }
             | Event::Distributions(_)
             | Event::Pictures(_) => {}
         }
@@ -209,13 +210,16 @@ impl Progress {
         if bar.is_some() || self.status.step().map(|step| step.iteration) != shown {
             self.show_line();
         }
-        if let Event::Finished { iteration, gaussians, training_seconds, interrupted } = event {
+        if let Event::Finished { iteration, gaussians, training_seconds, interrupted, times } =
+            event
+        {
             let what = if *interrupted { "interrupted" } else { "complete" };
             self.print(&format!(
                 "Training {what}. {iteration} iterations, {} Gaussians, {} of training",
                 count(*gaussians),
                 clock(*training_seconds)
             ));
+            self.print(&elsewhere(*training_seconds, times));
         }
     }
 }
@@ -236,6 +240,24 @@ impl Sink for Progress {
         }
         Ok(())
     }
+}
+
+/// Where the seconds of a run went that were none of training.
+fn elsewhere(training_seconds: f64, times: &RunTimes) -> String {
+    let RunTimes {
+        wall_seconds,
+        start_seconds,
+        evaluation_seconds,
+        saving_seconds,
+        waiting_seconds,
+    } = times;
+    let named = start_seconds + evaluation_seconds + saving_seconds + waiting_seconds;
+    let rest = (wall_seconds - training_seconds - named).max(0.0);
+    format!(
+        "Of {wall_seconds:.1} s, {training_seconds:.1} s were training, {start_seconds:.1} s start, \
+         {evaluation_seconds:.1} s evaluation, {saving_seconds:.1} s saving, {waiting_seconds:.1} s \
+         waiting for files, {rest:.1} s the rest"
+    )
 }
 
 /// A bar, hidden until the console that it is added to draws it.

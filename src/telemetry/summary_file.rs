@@ -154,8 +154,14 @@ impl Sink for SummaryFile {
                 self.take_evaluation(evaluation);
                 self.write()
             }
-            Event::Saved { what: Saved::Checkpoint, .. } => self.write(),
-            Event::Finished { iteration, gaussians, training_seconds, interrupted } => {
+            Event::Saving { what: Saved::Checkpoint, .. } => self.write(),
+            // Later, it would be of another iteration than its checkpoint.
+            Event::Saved { what: Saved::Checkpoint, iteration, .. }
+                if *iteration == self.summary.iteration =>
+            {
+                self.write()
+            }
+            Event::Finished { iteration, gaussians, training_seconds, interrupted, .. } => {
                 let summary = &mut self.summary;
                 (summary.iteration, summary.gaussians) = (*iteration, *gaussians as u64);
                 summary.training_seconds = self.earlier.training + training_seconds;
@@ -172,6 +178,7 @@ impl Sink for SummaryFile {
             | Event::Buffers(_)
             | Event::Gpu(_)
             | Event::Pictures(_)
+            | Event::Saving { .. }
             | Event::Saved { .. }
             | Event::Warning { .. } => Ok(()),
         }

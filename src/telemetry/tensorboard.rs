@@ -129,6 +129,7 @@ impl<W: Write> TensorBoard<W> {
             | Event::Pruned { .. }
             | Event::Neighbours { .. }
             | Event::Buffers(_)
+            | Event::Saving { .. }
             | Event::Saved { .. }
             | Event::Warning { .. } => Ok(()),
         }

@@ -10,6 +10,10 @@ use super::views::Views;
 use crate::backend::{Device, Photo, Stay};
 use crate::dataset::Image;
 
+/// Iterations before an evaluation in which its photographs are decoded, at least: enough for a few dozen
+/// where iterations take a millisecond each.
+const EVALUATED_AHEAD: usize = 2000;
+
 /// The views of a run in their order.
 pub(crate) struct Feed<'a> {
     pub(crate) views: Views<'a>,
@@ -17,6 +21,8 @@ pub(crate) struct Feed<'a> {
     ahead: Option<Chosen>,
     /// Views that were not announced, since the device held them.
     left_out: BTreeSet<usize>,
+    /// Iterations after which held-out views are looked at.
+    evaluations: Vec<u32>,
 }
 
 /// The view of an iteration.
@@ -31,7 +37,12 @@ impl<'a> Feed<'a> {
     /// The training views in the order that follows from the seed.
     pub(crate) fn new(views: Views<'a>, seed: u64) -> Self {
         let order = ViewOrder::new(seed, views.split(Split::Train).to_vec());
-        Self { views, order, ahead: None, left_out: BTreeSet::new() }
+        Self { views, order, ahead: None, left_out: BTreeSet::new(), evaluations: Vec::new() }
+    }
+
+    /// Has held-out photographs decoded ahead of evaluations after these iterations.
+    pub(crate) fn expect_evaluations(&mut self, iterations: Vec<u32>) {
+        self.evaluations = iterations;
     }
 
     /// The view of an iteration and its photograph on the device.
@@ -80,13 +91,18 @@ impl<'a> Feed<'a> {
     }
 
     /// Has the images that the device will lack decoded ahead, in their order: the rest of the
-    /// epoch from `iteration` on, and the next.
+    /// epoch from `iteration` on, and the next; then those of an evaluation that comes soon.
     pub(crate) fn schedule_decoding<B: Device>(&mut self, device: &B, iteration: u32) {
         let at_hand = self.ahead.as_ref().is_some_and(|chosen| chosen.iteration == iteration);
         let coming = self.order.coming(iteration);
         let mut order = coming[usize::from(at_hand).min(coming.len())..].to_vec();
         order.extend(self.order.following(iteration));
         self.left_out = order.iter().copied().filter(|&view| device.is_resident(view)).collect();
+        let ahead = (2 * self.views.split(Split::Train).len()).max(EVALUATED_AHEAD);
+        let soon = iteration..=iteration.saturating_add(u32::try_from(ahead).unwrap_or(u32::MAX));
+        if self.evaluations.iter().any(|at| soon.contains(at)) {
+            order.extend(self.views.split(Split::Test));
+        }
         order.retain(|view| !self.views.is_broken(*view) && !self.left_out.contains(view));
         self.views.schedule_decoding(&order);
     }

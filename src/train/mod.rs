@@ -2,6 +2,7 @@
 
 mod adam;
 pub mod appearance;
+mod background_files;
 mod batches;
 pub mod checkpoint;
 pub mod coarse;

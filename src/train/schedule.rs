@@ -2,7 +2,7 @@
 
 use super::span::ImageSpan;
 use crate::backend::Rates;
-use crate::config::{OptimizeOptions, OutputOptions};
+use crate::config::{Config, OptimizeOptions, OutputOptions};
 use crate::math::random::{RandomStream, RandomUse};
 
 /// The coefficients above degree 0 learn this much slower than the base colour.
@@ -80,6 +80,12 @@ impl Milestones {
     pub fn any(self) -> bool {
         self.evaluate || self.save || self.checkpoint
     }
+}
+
+/// The iterations after which held-out views are compared with their photographs, if there are any.
+pub fn evaluations(config: &Config) -> Vec<u32> {
+    let listed = config.output.test_iterations.iter().filter_map(|&at| u32::try_from(at).ok());
+    listed.chain([config.optimize.iterations, config.last_iteration()]).collect()
 }
 
 /// Order in which views are trained on: every epoch is a fresh permutation, drawn from the seed and

@@ -13,17 +13,19 @@ mod step;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use self::clock::TrainingClock;
 use self::coarse_state::CoarseState;
 use self::pending::PendingStep;
 use super::appearance::{EarlierTables, compensation};
+use super::background_files::BackgroundFiles;
 use super::batches::Batches;
 use super::checkpoint::{Checkpoint, CheckpointKeeper, StoredCheckpoint};
 use super::coarse::CoarseSchedule;
 use super::eval::{EvalRequest, ShownSurface, ShownViews, evaluate};
-use super::event::{Event, Phase, Round, Sink, Split, Tensors};
+use super::event::{Event, Phase, Round, RunTimes, Sink, Split, Tensors};
 use super::feed::Feed;
 use super::report;
 use super::schedule::{self, Milestones};
@@ -51,6 +53,8 @@ pub struct TrainerSetup<'a> {
     pub lpips: Option<&'a LpipsWeights>,
     /// Model folder; it exists.
     pub model_path: &'a Path,
+    /// When the program began.
+    pub began: Instant,
     /// Set from outside when the run should end after its iteration.
     pub stop: &'a AtomicBool,
 }
@@ -87,7 +91,10 @@ pub struct Trainer<'a, B: TrainDevice> {
     tensors: Tensors,
     creep: UnexplainedGrowth,
     clock: TrainingClock,
-    keeper: CheckpointKeeper,
+    keeper: Arc<Mutex<CheckpointKeeper>>,
+    /// What threads write.
+    files: BackgroundFiles,
+    times: RunTimes,
     /// When the last checkpoint was written, or the run began.
     saved_at: Instant,
 }
@@ -151,7 +158,8 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         let views = Views::new(setup.dataset, setup.images);
         let trained = views.names(Split::Train);
         let keeper = CheckpointKeeper::new(setup.model_path, setup.config, &trained);
-        let feed = Feed::new(views, setup.config.run.seed);
+        let mut feed = Feed::new(views, setup.config.run.seed);
+        feed.expect_evaluations(schedule::evaluations(setup.config));
         Self {
             scale,
             strategy: strategy::of(setup.config, scale),
@@ -169,7 +177,9 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
             tensors: Tensors::default(),
             creep: UnexplainedGrowth::from(iteration),
             clock: TrainingClock::default(),
-            keeper,
+            keeper: Arc::new(Mutex::new(keeper)),
+            files: BackgroundFiles::default(),
+            times: RunTimes::default(),
             saved_at: Instant::now(),
         }
     }
@@ -182,6 +192,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         let lasts = [config.optimize.iterations, last];
         self.reserve_checkpoint()?;
         self.save_missing(Milestones::after(&config.output, self.last_step, &lasts))?;
+        self.times.start_seconds = self.setup.began.elapsed().as_secs_f64();
         let mut interrupted = false;
         while self.iteration < last && !interrupted {
             // At the beginning of the next iteration, not at the end of its own: what is evaluated,
@@ -194,36 +205,47 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
             }
             self.with_memory_retry(Self::iterate)?;
             self.govern()?;
+            self.settle_written()?;
             // Asked to stop after the last iteration, a run is simply done.
             interrupted = self.iteration < last && self.setup.stop.load(Ordering::Relaxed);
             let mut due = Milestones::after(&config.output, self.last_step, &lasts);
             let occasion = self.checkpoint_occasion(due.checkpoint || interrupted);
             due.checkpoint = occasion.is_some();
             self.report_milestones(due, last)?;
-            if due.evaluate {
-                self.with_memory_retry(Self::evaluate)?;
-                self.profile(Phase::Evaluation)?;
-            }
             if due.save {
+                // First, so that it is written during the evaluation.
                 self.save_point_cloud()?;
+                self.profile(Phase::Saving)?;
+            }
+            if due.evaluate {
+                let started = Instant::now();
+                self.with_memory_retry(Self::evaluate)?;
+                self.times.evaluation_seconds += started.elapsed().as_secs_f64();
+                self.profile(Phase::Evaluation)?;
             }
             if let Some(occasion) = occasion {
                 self.write_checkpoint(occasion)?;
                 // A run that goes on from it has none.
                 self.drop_neighbours();
             }
-            if due.save || due.checkpoint {
+            if due.checkpoint {
                 self.profile(Phase::Saving)?;
             }
             if due.evaluate || due.save {
                 self.feed.schedule_decoding(self.device, self.iteration + 1);
             }
         }
+        self.wait_for_files(None)?;
+        let waited = Instant::now();
+        self.sink.wait();
+        self.times.waiting_seconds += waited.elapsed().as_secs_f64();
+        self.times.wall_seconds = self.setup.began.elapsed().as_secs_f64();
         self.sink.on(&Event::Finished {
             iteration: self.iteration,
             gaussians: self.device.len(&self.model),
             training_seconds: self.clock.seconds(),
             interrupted,
+            times: self.times,
         })?;
         Ok(if interrupted { Outcome::Interrupted } else { Outcome::Finished })
     }

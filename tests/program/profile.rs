@@ -11,7 +11,7 @@ use splat::backend::{MemoryEntry, MemoryKind};
 use splat::memory::{Bytes, Rung, RungChange};
 use splat::telemetry::JsonLines;
 use splat::train::event::{
-    Buffers, Event, GpuReport, MemoryReport, Phase, Sink, Step, Tensors, TermValues, Vram,
+    Buffers, Event, GpuReport, MemoryReport, Phase, RunTimes, Sink, Step, Tensors, TermValues, Vram,
 };
 
 fn profile(model: &Path, flags: &[&str]) -> Ended {
@@ -121,7 +121,8 @@ fn log(folder: &Path, from: u32, to: u32, profiled: bool) {
         let change = RungChange { rung: Rung::Photographs, given_up: true, bytes: mib(312) };
         send(&Event::Rung { iteration: 250, change, held: mib(1536), budget: mib(2048) });
         let (gaussians, training_seconds) = (4000, 1.5);
-        send(&Event::Finished { iteration: to, gaussians, training_seconds, interrupted: false });
+        let (interrupted, times) = (false, RunTimes::default());
+        send(&Event::Finished { iteration: to, gaussians, training_seconds, interrupted, times });
     }
 }
 

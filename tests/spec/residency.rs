@@ -85,6 +85,7 @@ fn run_with<B: TrainDevice>(place: &TestFolder, device: &mut B, images: &ImageLo
         images,
         config: &config,
         model_path: &model_path,
+        began: Instant::now(),
         stop: &AtomicBool::new(false),
     };
     let mut record = Record::default();
@@ -255,6 +256,7 @@ fn a_random_background_changes_each_iteration_and_not_in_evaluation() {
             config: &config,
             lpips: None,
             model_path: &place.model(),
+            began: Instant::now(),
             stop: &AtomicBool::new(false),
         };
         let mut device = ConstrainedBackend::new(usize::MAX);

@@ -2,6 +2,7 @@
 //! less, and in the end stops with a checkpoint from which it goes on.
 
 use std::sync::atomic::AtomicBool;
+use std::time::Instant;
 
 use crate::common::constrained_backend::ConstrainedBackend;
 use crate::common::program::TestFolder;
@@ -92,6 +93,7 @@ fn run_as(
         images: &images,
         config,
         model_path: &place.model(),
+        began: Instant::now(),
         stop: &AtomicBool::new(false),
     };
     let mut record = Record::default();

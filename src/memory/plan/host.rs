@@ -37,6 +37,8 @@ impl Host<'_> {
         largest.sort_unstable_by_key(|&bytes| std::cmp::Reverse(bytes));
         let parameters = |gaussians| self.model.with(gaussians).host_bytes();
         let chunk = self.model.gaussians.min(self.chunk_rows);
+        // Parameters, both moments and statistics.
+        let saved = |rows| 3 * parameters(rows) + (8 + 4 * self.model.optional.count()) * rows;
         [
             ("decoded photographs", kept),
             ("photographs being decoded", largest.iter().take(DECODERS).sum()),
@@ -44,10 +46,11 @@ impl Host<'_> {
             // Two halves.
             (STAGING.label, 2 * STAGING.bytes(&STAGING_WORDS.into())),
             ("Gaussians at the start", parameters(self.start)),
-            // Parameters, both moments and statistics.
+            ("rows on their way to a file", saved(chunk)),
+            // Of a checkpoint and of a PLY. Where `--host-limit` leaves no room there are none.
             (
-                "rows on their way to a file",
-                3 * parameters(chunk) + (8 + 4 * self.model.optional.count()) * chunk,
+                "copies of the model for files",
+                saved(self.model.gaussians) + parameters(self.model.gaussians),
             ),
         ]
         .map(|(label, bytes)| PlannedRow { label, bytes: Bytes(bytes) })
@@ -84,7 +87,8 @@ mod tests {
         };
         let bytes: Vec<u64> = host.rows().iter().map(|row| row.bytes.0).collect();
         let chunk = (1 << 16) * (3 * 59 * 4 + 8);
-        assert_eq!(bytes, [500, 17, 600, 4 << 20, 10 * 59 * 4, chunk]);
+        let copies = (1 << 20) * (4 * 59 * 4 + 8);
+        assert_eq!(bytes, [500, 17, 600, 4 << 20, 10 * 59 * 4, chunk, copies]);
         let colors = Some(PlannedColorTables { views: 8, width: 12 });
         let tables = Host { colors, ..host.clone() }.rows();
         assert_eq!(tables.last().map(|row| row.bytes), Some(Bytes(3 * 8 * 12 * 4)));

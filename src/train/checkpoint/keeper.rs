@@ -62,8 +62,7 @@ impl CheckpointKeeper {
         optional: OptionalColumns,
     ) {
         let Some(reserve) = &mut self.reserve else { return };
-        let columns = columns(P::SCHEMA, self.sh_degree, optional);
-        let row: usize = columns.iter().map(CheckpointColumn::row_bytes).sum();
+        let row = row_bytes::<P>(self.sh_degree, optional);
         let bytes = Bytes((rows * row) as u64 + self.beside_rows);
         if let Err(error) = reserve.grow(bytes.0)
             && !self.lacks_reserve
@@ -140,6 +139,14 @@ impl CheckpointKeeper {
         let older = list(&self.model_path).into_iter().skip(newest);
         older.filter(|path| is_timed(path) && fs::remove_file(path).is_ok()).count() > 0
     }
+}
+
+/// Bytes that a checkpoint has of a row of the model.
+pub(in crate::train) fn row_bytes<P: Primitive>(
+    sh_degree: u32,
+    optional: OptionalColumns,
+) -> usize {
+    columns(P::SCHEMA, sh_degree, optional).iter().map(CheckpointColumn::row_bytes).sum()
 }
 
 /// Bytes of the header and of what is learned of colours, and what a file system may take for them.

@@ -18,7 +18,7 @@ mod write;
 use std::io;
 use std::path::{Path, PathBuf};
 
-pub(super) use keeper::CheckpointKeeper;
+pub(super) use keeper::{CheckpointKeeper, row_bytes};
 pub use read::{StoredCheckpoint, is_checkpoint, is_timed};
 
 use crate::config::{Config, ConfigError};

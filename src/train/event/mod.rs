@@ -20,6 +20,9 @@ pub use self::step::{Distributions, Step, SurfaceReport, TermValues};
 pub trait Sink {
     /// Takes one event; an error ends the run.
     fn on(&mut self, event: &Event) -> Result<(), OutputError>;
+
+    /// Waits until what it was told is written, where threads write it.
+    fn wait(&mut self) {}
 }
 
 /// Something that happened in a run. `iteration` counts finished iterations.
@@ -108,6 +111,13 @@ pub enum Event {
     Evaluated(Evaluation),
     /// One evaluated view as pictures; sent before the `Evaluated` that it belongs to.
     Pictures(Pictures),
+    /// A copy of the model is taken; a thread writes the file while training goes on.
+    Saving {
+        /// Finished iterations.
+        iteration: u32,
+        /// What kind of file.
+        what: Saved,
+    },
     /// A file of the model was written.
     Saved {
         /// Finished iterations.
@@ -132,10 +142,28 @@ pub enum Event {
         training_seconds: f64,
         /// Ended by SIGINT or SIGTERM.
         interrupted: bool,
+        /// Where the other seconds went.
+        #[serde(flatten)]
+        times: RunTimes,
     },
     /// A round of density control is done; its strategy names the event.
     #[serde(untagged)]
     Round(Round),
+}
+
+/// Where the seconds of a run went, beside training.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct RunTimes {
+    /// From the start of the program to the end of the run.
+    pub wall_seconds: f64,
+    /// Before the first iteration.
+    pub start_seconds: f64,
+    /// Comparing views with their photographs, and preparing their pictures.
+    pub evaluation_seconds: f64,
+    /// Copying the model for the files that threads write, or writing it.
+    pub saving_seconds: f64,
+    /// Waiting for threads that write files.
+    pub waiting_seconds: f64,
 }
 
 /// What a round of density control did, in the words of its strategy.

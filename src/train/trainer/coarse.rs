@@ -81,7 +81,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
     }
 
     /// The Gaussians as they are drawn.
-    fn fused(&mut self) -> Result<Gaussians, TrainError> {
+    pub(super) fn fused(&mut self) -> Result<Gaussians, TrainError> {
         if !self.device.optional(&self.model).filter_3d {
             return Ok(self.device.download(&mut self.model)?);
         }

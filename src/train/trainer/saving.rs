@@ -1,15 +1,23 @@
 //! What a run saves and when, and how it ends where the disk is full.
+//!
+//! Where the host has room for a copy of what is saved, a thread writes it while training goes on: one
+//! file of a kind at a time. Where it has none, the file is written in chunks, and training waits.
 
 use std::path::PathBuf;
+use std::sync::{Arc, MutexGuard, PoisonError, TryLockError};
 use std::time::Instant;
 
 use super::Trainer;
 use crate::backend::TrainDevice;
+use crate::export::write_ply_chunks;
 use crate::files::{OutputError, create_folder};
+use crate::memory::{Bytes, host_memory};
 use crate::model::Gaussians;
 use crate::train::TrainError;
-use crate::train::checkpoint::{self, Checkpoint, Occasion};
-use crate::train::event::{Saved, Split};
+use crate::train::background_files::WrittenFile;
+use crate::train::checkpoint::{self, Checkpoint, CheckpointKeeper, Occasion, row_bytes};
+use crate::train::event::{Event, Saved, Split};
+use crate::train::finite::check_finite;
 use crate::train::save::{DeviceModel, render_mode, write_point_cloud};
 use crate::train::schedule::Milestones;
 
@@ -22,17 +30,17 @@ impl<B: TrainDevice> Trainer<'_, B> {
         let minutes = self.setup.config.output.checkpoint_minutes;
         let is_time = minutes > 0.0 && self.saved_at.elapsed().as_secs_f64() >= 60.0 * minutes;
         // A run that resumes finds its neighbours anew: one that is not stopped must do so, too.
-        (is_time && !self.keeps_neighbours()).then_some(Occasion::Time)
+        let is_possible = !self.keeps_neighbours() && !self.files.is_writing(Saved::Checkpoint);
+        (is_time && is_possible).then_some(Occasion::Time)
     }
 
     /// Saves the Gaussians as PLY. Where there is no space for it, the run stops with a checkpoint.
     pub(super) fn save_point_cloud(&mut self) -> Result<(), TrainError> {
-        match self.with_memory_retry(Self::write_point_cloud) {
-            Err(TrainError::Output(error)) if error.is_for_space() => {
-                Err(self.stop_for_space(error))
-            }
-            done => done,
-        }
+        self.wait_for_files(Some(Saved::PointCloud))?;
+        let started = Instant::now();
+        let begun = self.with_memory_retry(Self::begin_point_cloud);
+        self.times.saving_seconds += started.elapsed().as_secs_f64();
+        self.settle_begun(Saved::PointCloud, begun)
     }
 
     /// Saves the Gaussians of a run that resumes if it stopped before it could: then its checkpoint is
@@ -45,71 +53,195 @@ impl<B: TrainDevice> Trainer<'_, B> {
         Ok(())
     }
 
-    /// Writes a checkpoint, and says so.
+    /// Writes a checkpoint while training goes on, where the host has room for a copy of the model.
     pub(super) fn write_checkpoint(&mut self, occasion: Occasion) -> Result<(), TrainError> {
-        let checkpoint = Checkpoint {
-            iteration: self.iteration,
-            config: self.setup.config.clone(),
-            train_views: self.feed.views.names(Split::Train),
-            occasion,
-        };
-        let tables = self.read_appearance()?;
-        let mut model = DeviceModel { device: &mut *self.device, model: &mut self.model };
-        let written = self.keeper.write(&checkpoint, &mut model, tables.as_ref());
+        self.begin_and_settle_checkpoint(occasion, self.has_room_for_copy())
+    }
+
+    /// Writes a checkpoint of which the host holds a chunk at a time, and comes back when it is there.
+    pub(super) fn write_checkpoint_now(&mut self) -> Result<(), TrainError> {
+        self.begin_and_settle_checkpoint(Occasion::Asked, false)
+    }
+
+    fn begin_and_settle_checkpoint(
+        &mut self,
+        occasion: Occasion,
+        copies: bool,
+    ) -> Result<(), TrainError> {
+        self.wait_for_files(Some(Saved::Checkpoint))?;
+        let started = Instant::now();
+        let begun = self.begin_checkpoint(occasion, copies);
         self.saved_at = Instant::now();
-        self.warn_of_checkpoints()?;
-        match written {
-            Ok(Some(path)) => {
-                self.saved(Saved::Checkpoint, path)?;
-                self.reserve_checkpoint()
-            }
-            Ok(None) => Ok(()),
-            Err(TrainError::Output(source)) if source.is_for_space() => {
-                let checkpoint = checkpoint::list(self.setup.model_path).into_iter().next();
-                Err(TrainError::NoSpace { source, checkpoint })
-            }
-            Err(error) => Err(error),
-        }
+        self.times.saving_seconds += started.elapsed().as_secs_f64();
+        self.settle_begun(Saved::Checkpoint, begun)
+    }
+
+    /// Tells of files that threads have written.
+    pub(super) fn settle_written(&mut self) -> Result<(), TrainError> {
+        let written = self.files.take_written();
+        if written.is_empty() { Ok(()) } else { self.settle(written) }
+    }
+
+    /// Waits for the files of a kind, or for all, and tells of them.
+    pub(super) fn wait_for_files(&mut self, what: Option<Saved>) -> Result<(), TrainError> {
+        let started = Instant::now();
+        let written = self.files.wait(what);
+        self.times.waiting_seconds += started.elapsed().as_secs_f64();
+        if written.is_empty() { Ok(()) } else { self.settle(written) }
     }
 
     /// Keeps room on the disk for a checkpoint of the model as large as it is now.
     pub(super) fn reserve_checkpoint(&mut self) -> Result<(), TrainError> {
         let (rows, optional) = (self.device.len(&self.model), self.device.optional(&self.model));
-        self.keeper.keep_room::<Gaussians>(rows, optional);
+        // While a checkpoint is written, its keeper has no time; it is asked again later.
+        if let Some(mut keeper) = free(&self.keeper) {
+            keeper.keep_room::<Gaussians>(rows, optional);
+        }
         self.warn_of_checkpoints()
     }
 
     fn warn_of_checkpoints(&mut self) -> Result<(), TrainError> {
-        for message in self.keeper.take_warnings() {
+        let warnings =
+            free(&self.keeper).map_or_else(Vec::new, |mut keeper| keeper.take_warnings());
+        for message in warnings {
             self.warn(message)?;
         }
         Ok(())
     }
 
-    fn write_point_cloud(&mut self) -> Result<(), TrainError> {
+    /// Whether the host may hold all that a checkpoint has of the model, of which a PLY has a third.
+    fn has_room_for_copy(&self) -> bool {
+        let Some(host) = host_memory() else { return false };
+        let config = self.setup.config;
+        let (rows, optional) = (self.device.len(&self.model), self.device.optional(&self.model));
+        let row = row_bytes::<Gaussians>(config.optimize.sh_degree, optional);
+        host.resident + Bytes((rows * row) as u64) <= config.memory.host_limit.on(host.total)
+    }
+
+    /// Has a thread write the PLY, or writes it. Returns what is written already.
+    fn begin_point_cloud(&mut self) -> Result<Option<WrittenFile>, TrainError> {
         let path = self.point_cloud_path();
         if let Some(folder) = path.parent() {
             create_folder(folder)?;
         }
-        let mode = render_mode(self.setup.config);
-        write_point_cloud(&path, mode, self.device, &mut self.model)?;
         self.write_exposures()?;
-        self.saved(Saved::PointCloud, path)
+        let (what, iteration) = (Saved::PointCloud, self.iteration);
+        let mode = render_mode(self.setup.config);
+        if !self.has_room_for_copy() {
+            write_point_cloud(&path, mode, self.device, &mut self.model)?;
+            return Ok(Some(WrittenFile { what, iteration, result: Ok(Some(path)) }));
+        }
+        let gaussians = self.fused()?;
+        check_finite(&gaussians, 0)?;
+        Ok(self.files.start(what, iteration, move || {
+            let (sh_degree, count) = (gaussians.sh_degree, gaussians.len());
+            let rows = [Ok(&gaussians)];
+            write_ply_chunks::<Gaussians, _, TrainError>(&path, mode, sh_degree, count, rows)?;
+            Ok(Some(path))
+        }))
+    }
+
+    /// The same of a checkpoint.
+    fn begin_checkpoint(
+        &mut self,
+        occasion: Occasion,
+        copies: bool,
+    ) -> Result<Option<WrittenFile>, TrainError> {
+        let (what, iteration) = (Saved::Checkpoint, self.iteration);
+        let checkpoint = Checkpoint {
+            iteration,
+            config: self.setup.config.clone(),
+            train_views: self.feed.views.names(Split::Train),
+            occasion,
+        };
+        let tables = self.read_appearance()?;
+        if !copies {
+            let mut model = DeviceModel { device: &mut *self.device, model: &mut self.model };
+            let mut keeper = self.keeper.lock().unwrap_or_else(PoisonError::into_inner);
+            let result = keeper.write(&checkpoint, &mut model, tables.as_ref());
+            return Ok(Some(WrittenFile { what, iteration, result }));
+        }
+        let mut rows = self.device.snapshot(&mut self.model)?;
+        let keeper = Arc::clone(&self.keeper);
+        self.sink.on(&Event::Saving { iteration, what })?;
+        Ok(self.files.start(what, iteration, move || {
+            let mut keeper = keeper.lock().unwrap_or_else(PoisonError::into_inner);
+            keeper.write(&checkpoint, &mut rows, tables.as_ref())
+        }))
+    }
+
+    fn settle_begun(
+        &mut self,
+        what: Saved,
+        begun: Result<Option<WrittenFile>, TrainError>,
+    ) -> Result<(), TrainError> {
+        let failed =
+            |error| Some(WrittenFile { what, iteration: self.iteration, result: Err(error) });
+        match begun.unwrap_or_else(failed) {
+            Some(written) => self.settle(vec![written]),
+            None => Ok(()),
+        }
+    }
+
+    /// Tells of files that are written. The first that is not ends the run; if the disk is full, with a
+    /// checkpoint.
+    fn settle(&mut self, files: Vec<WrittenFile>) -> Result<(), TrainError> {
+        let mut failed = None;
+        for WrittenFile { what, iteration, result } in files {
+            match result {
+                Ok(Some(path)) => self.sink.on(&Event::Saved { iteration, what, path })?,
+                Ok(None) => {}
+                Err(error) => failed = failed.or(Some((what, error))),
+            }
+        }
+        self.reserve_checkpoint()?;
+        match failed {
+            None => Ok(()),
+            Some((Saved::PointCloud, TrainError::Output(source))) if source.is_for_space() => {
+                Err(self.stop_for_space(source))
+            }
+            Some((Saved::Checkpoint, error)) => Err(self.without_checkpoint(error)),
+            Some((_, error)) => Err(error),
+        }
+    }
+
+    /// The error of a checkpoint that could not be written.
+    fn without_checkpoint(&self, error: TrainError) -> TrainError {
+        match error {
+            TrainError::Output(source) if source.is_for_space() => {
+                let checkpoint = checkpoint::list(self.setup.model_path).into_iter().next();
+                TrainError::NoSpace { source, checkpoint }
+            }
+            error => error,
+        }
+    }
+
+    /// Writes a checkpoint, so that nothing is lost, and says what there was no space for.
+    fn stop_for_space(&mut self, source: OutputError) -> TrainError {
+        let written = self.report_pending().and_then(|()| self.write_checkpoint_now());
+        match written {
+            Ok(()) => {
+                let path = checkpoint::path(self.setup.model_path, self.iteration);
+                TrainError::NoSpace { source, checkpoint: Some(path) }
+            }
+            Err(TrainError::NoSpace { checkpoint, .. }) => {
+                TrainError::NoSpace { source, checkpoint }
+            }
+            Err(error) => error,
+        }
     }
 
     fn point_cloud_path(&self) -> PathBuf {
         let folder = self.setup.model_path.join("point_cloud");
         folder.join(format!("iteration_{}", self.iteration)).join("point_cloud.ply")
     }
+}
 
-    /// Writes a checkpoint, so that nothing is lost, and says what there was no space for.
-    fn stop_for_space(&mut self, source: OutputError) -> TrainError {
-        match self.write_checkpoint(Occasion::Asked) {
-            Ok(()) => {
-                let path = checkpoint::path(self.setup.model_path, self.iteration);
-                TrainError::NoSpace { source, checkpoint: Some(path) }
-            }
-            Err(error) => error,
-        }
+/// The keeper, unless it is writing a checkpoint.
+fn free(keeper: &std::sync::Mutex<CheckpointKeeper>) -> Option<MutexGuard<'_, CheckpointKeeper>> {
+    match keeper.try_lock() {
+        Ok(keeper) => Some(keeper),
+        Err(TryLockError::Poisoned(keeper)) => Some(keeper.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
     }
 }
