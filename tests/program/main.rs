@@ -33,6 +33,8 @@ mod presets;
 #[cfg(target_os = "linux")]
 mod printed;
 mod profile;
+#[cfg(unix)]
+mod readme;
 mod remedies;
 #[cfg(unix)]
 mod resume;
