@@ -40,6 +40,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         }
         if memory {
             self.report_memory()?;
+            self.reserve_checkpoint()?;
             self.profile(Phase::Training)?;
         }
         if self.distributions_are_due() {
