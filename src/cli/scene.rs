@@ -7,7 +7,9 @@ use clap::{ArgMatches, Args};
 
 use super::exit::{DataError, UsageError};
 use super::folder::{self, ConfigText};
-use crate::config::{Config, Layers, MemoryOptions, RunOptions, SceneOptions, Typed, resolve};
+use crate::config::{
+    Config, Layers, MemoryOptions, MetricSet, RunOptions, SceneOptions, Typed, resolve,
+};
 use crate::dataset::{Dataset, ImageLoader, Residency, is_scene};
 use crate::export::read_ply;
 use crate::memory::{Bytes, host_memory};
@@ -63,6 +65,7 @@ impl Opened {
             screen_filter: render_filter(&self.config),
             compensation: None,
             shown,
+            metrics: MetricSet::Standard,
             lpips: None,
         }
     }

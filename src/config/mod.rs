@@ -27,7 +27,9 @@ pub use normalized::Normalized;
 pub use options::{Config, DensifyOptions, OptimizeOptions};
 pub use presets::{preset_for_card, preset_names, preset_text};
 pub use resolve::{ConfigLayer, Layers, Typed, resolve};
-pub use run_options::{DeviceChoice, Fragmentation, MemoryOptions, OutputOptions, RunOptions};
+pub use run_options::{
+    DeviceChoice, Fragmentation, MemoryOptions, MetricSet, OutputOptions, RunOptions,
+};
 pub use scene::SceneOptions;
 pub use schema::default_toml;
 pub use strategy::StrategyName;

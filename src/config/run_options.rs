@@ -162,17 +162,22 @@ options! {
         #[arg(alias = "save-steps", value_name = "N", allow_negative_numbers = true)]
         save_iterations: Vec<i64> = vec![7000, 30_000], is |given| iterations(given);
 
-        /// LPIPS weights (safetensors)
+        /// LPIPS weights (.safetensors or .pth)
         ///
-        /// With them evaluations measure LPIPS. The README says how to make the file.
+        /// With them evaluations measure LPIPS. The default is the file that SPLAT_LPIPS_WEIGHTS names.
         #[arg(value_name = "FILE")]
         lpips_weights: Option<PathBuf>, is path;
 
-        /// Fail if --lpips-weights is missing
+        /// Measure LPIPS, or fail
         ///
+        /// Weights that are not named are looked for in ~/.cache/splat and ~/.cache/torch.
         /// --enable-lpips false on the command line: LPIPS is not measured, whatever weights the run
         /// was given before.
         enable_lpips: bool = false;
+
+        /// Metrics that evaluations measure
+        #[arg(value_enum, value_name = "SET")]
+        metrics: MetricSet = MetricSet::Standard;
 
         /// Write a checkpoint after these iterations
         ///
@@ -180,6 +185,17 @@ options! {
         #[arg(value_name = "N", allow_negative_numbers = true)]
         checkpoint_iterations: Vec<i64> = Vec::new(), is |given| iterations(given);
     }
+}
+
+/// Metrics that evaluations measure.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MetricSet {
+    /// PSNR, SSIM and L1, and LPIPS where weights are given
+    #[default]
+    Standard,
+    /// Also SSIM and LPIPS as metrics.py of 3DGS and Mip-Splatting prints them
+    Reference,
 }
 
 options! {

@@ -9,7 +9,7 @@ use serde::Serializer;
 use serde_json::{Map, Value, json};
 
 use crate::files::{OutputError, write_atomically, write_text};
-use crate::train::event::{Corrected, Evaluation, Event, Metrics, Sink, Split};
+use crate::train::event::{Evaluation, Event, Metrics, Sink, Split};
 
 /// The sink that keeps the tables.
 #[derive(Debug)]
@@ -39,7 +39,8 @@ impl Sink for Tables {
 }
 
 const METRICS: &str = "metrics.csv";
-const HEADER: &str = "iteration,split,psnr,ssim,l1,gaussians,lpips,cc_psnr,cc_ssim";
+const HEADER: &str =
+    "iteration,split,psnr,ssim,l1,gaussians,lpips,cc_psnr,cc_ssim,ref_ssim,ref_lpips";
 
 /// Appends a row to `metrics.csv` in the model folder; a row of the same iteration and split is
 /// replaced.
@@ -53,11 +54,17 @@ pub fn append_metrics(model_path: &Path, evaluation: &Evaluation) -> Result<(), 
         .lines()
         .filter(|line| !line.is_empty() && !is_header(line) && !line.starts_with(&key))
         .map(filled_up);
-    let Metrics { psnr, ssim, l1, lpips, corrected } = evaluation.mean;
-    let lpips = lpips.map_or(String::new(), |lpips| format!("{lpips:.6}"));
-    let corrected = corrected.map_or(",".to_owned(), |c| format!("{:.6},{:.6}", c.psnr, c.ssim));
-    let row =
-        format!("{key}{psnr:.6},{ssim:.6},{l1:.6},{},{lpips},{corrected}", evaluation.gaussians);
+    let Metrics { psnr, ssim, l1, lpips, corrected, reference } = evaluation.mean;
+    let optional = [
+        lpips,
+        corrected.map(|it| it.psnr),
+        corrected.map(|it| it.ssim),
+        reference.map(|it| it.ssim),
+        reference.and_then(|it| it.lpips),
+    ];
+    let optional =
+        optional.map(|value| value.map_or(String::new(), |value| format!("{value:.6}"))).join(",");
+    let row = format!("{key}{psnr:.6},{ssim:.6},{l1:.6},{},{optional}", evaluation.gaussians);
     let lines: Vec<String> = [HEADER.to_owned()].into_iter().chain(kept).chain([row]).collect();
     write_text(&path, &(lines.join("\n") + "\n"))
 }
@@ -76,9 +83,6 @@ pub fn write_results(model_path: &Path, evaluation: &Evaluation) -> Result<(), O
     }
     let mut metrics = columns(evaluation, |metric| json!(metric(&evaluation.mean)));
     metrics.extend(evaluation.lpips_net.map(|net| (LPIPS_NET, json!(net))));
-    metrics.extend(corrected_columns(&evaluation.mean, |metric| {
-        evaluation.mean.corrected.map_or(Value::Null, |corrected| json!(metric(&corrected)))
-    }));
     merge(&model_path.join("results.json"), evaluation.iteration, metrics)
 }
 
@@ -95,10 +99,7 @@ pub fn write_per_view(model_path: &Path, evaluation: &Evaluation) -> Result<(), 
             .collect::<Map<_, _>>()
             .into()
     };
-    let mut metrics = columns(evaluation, |metric| by_view(&|view| json!(metric(view))));
-    metrics.extend(corrected_columns(&evaluation.mean, |metric| {
-        by_view(&|view| view.corrected.map_or(Value::Null, |corrected| json!(metric(&corrected))))
-    }));
+    let metrics = columns(evaluation, |metric| by_view(&|view| json!(metric(view))));
     merge(&model_path.join("per_view.json"), evaluation.iteration, metrics)
 }
 
@@ -107,27 +108,24 @@ fn columns(
     evaluation: &Evaluation,
     value: impl Fn(fn(&Metrics) -> Option<f64>) -> Value,
 ) -> Vec<(&'static str, Value)> {
-    let mut columns = vec![
-        ("SSIM", value(|m| Some(m.ssim))),
-        ("PSNR", value(|m| Some(m.psnr))),
-        ("L1", value(|m| Some(m.l1))),
-    ];
-    if evaluation.mean.lpips.is_some() {
-        columns.push(("LPIPS", value(|m| m.lpips)));
-    }
-    columns
+    let measured = COLUMNS.iter().filter(|(_, metric)| metric(&evaluation.mean).is_some());
+    measured.map(|&(name, metric)| (name, value(metric))).collect()
 }
 
-/// Those of corrected colours, where the evaluation with these means has them.
-fn corrected_columns(
-    mean: &Metrics,
-    value: impl Fn(fn(&Corrected) -> f64) -> Value,
-) -> Vec<(&'static str, Value)> {
-    if mean.corrected.is_none() {
-        return Vec::new();
-    }
-    vec![("CC_SSIM", value(|m| m.ssim)), ("CC_PSNR", value(|m| m.psnr))]
-}
+/// A metric's name in the files, and how it is read.
+type MetricColumn = (&'static str, fn(&Metrics) -> Option<f64>);
+
+/// All metrics.
+const COLUMNS: [MetricColumn; 8] = [
+    ("SSIM", |m| Some(m.ssim)),
+    ("PSNR", |m| Some(m.psnr)),
+    ("L1", |m| Some(m.l1)),
+    ("LPIPS", |m| m.lpips),
+    ("CC_SSIM", |m| Some(m.corrected?.ssim)),
+    ("CC_PSNR", |m| Some(m.corrected?.psnr)),
+    ("REF_SSIM", |m| Some(m.reference?.ssim)),
+    ("REF_LPIPS", |m| m.reference?.lpips),
+];
 
 /// The network of the LPIPS beside it.
 const LPIPS_NET: &str = "lpips_net";
@@ -147,7 +145,10 @@ fn merge(
         // What an earlier evaluation measured and this one does not is not true of the model any more.
         // An LPIPS without the name of its network is another program's.
         let ours: &[&str] = if entry.contains_key(LPIPS_NET) { &["LPIPS", LPIPS_NET] } else { &[] };
-        entry.retain(|name, _| !name.starts_with("CC_") && !ours.contains(&name.as_str()));
+        let is_ours = |name: &str| {
+            ["CC_", "REF_"].iter().any(|it| name.starts_with(it)) || ours.contains(&name)
+        };
+        entry.retain(|name, _| !is_ours(name));
         entry.extend(metrics.into_iter().map(|(name, value)| (name.to_owned(), value)));
     }
     let mut methods: Vec<_> = methods.into_iter().collect();
@@ -195,7 +196,7 @@ fn read_if_there(path: &Path) -> Result<Option<String>, OutputError> {
 mod tests {
     use super::*;
     use crate::perceptual::LpipsNet;
-    use crate::train::event::ViewMetrics;
+    use crate::train::event::{Corrected, ReferenceMetrics, ViewMetrics};
 
     fn evaluation(iteration: u32, split: Split) -> Evaluation {
         let view = |position, name: &str, psnr| ViewMetrics {
@@ -264,10 +265,10 @@ mod tests {
         tables.on(&Event::Evaluated(evaluation(10, Split::Test))).unwrap();
         assert_eq!(
             fs::read_to_string(&path).unwrap(),
-            "iteration,split,psnr,ssim,l1,gaussians,lpips,cc_psnr,cc_ssim\n\
-             10,train,25.500000,0.750000,0.062500,1234,,,\n\
-             100,test,25.500000,0.750000,0.062500,1234,,,\n\
-             10,test,25.500000,0.750000,0.062500,1234,,,\n"
+            "iteration,split,psnr,ssim,l1,gaussians,lpips,cc_psnr,cc_ssim,ref_ssim,ref_lpips\n\
+             10,train,25.500000,0.750000,0.062500,1234,,,,,\n\
+             100,test,25.500000,0.750000,0.062500,1234,,,,,\n\
+             10,test,25.500000,0.750000,0.062500,1234,,,,,\n"
         );
     }
 
@@ -286,9 +287,9 @@ mod tests {
         Tables::create(folder.path(), true).unwrap().on(&Event::Evaluated(evaluation)).unwrap();
         assert_eq!(
             fs::read_to_string(&csv).unwrap(),
-            "iteration,split,psnr,ssim,l1,gaussians,lpips,cc_psnr,cc_ssim\n\
-             5,test,20.0,0.5,0.1,99,,,\n\
-             10,test,25.500000,0.750000,0.062500,1234,0.250000,,\n"
+            "iteration,split,psnr,ssim,l1,gaussians,lpips,cc_psnr,cc_ssim,ref_ssim,ref_lpips\n\
+             5,test,20.0,0.5,0.1,99,,,,,\n\
+             10,test,25.500000,0.750000,0.062500,1234,0.250000,,,,\n"
         );
         let json = |name: &str| -> Value {
             serde_json::from_str(&fs::read_to_string(folder.path().join(name)).unwrap()).unwrap()
@@ -300,19 +301,25 @@ mod tests {
     }
 
     #[test]
-    fn corrected_colours_have_columns_of_their_own() {
+    fn optional_metrics_have_columns_of_their_own() {
         let folder = tempfile::tempdir().unwrap();
         let mut evaluation = evaluation(10, Split::Test);
         let corrected = Some(Corrected { psnr: 28.5, ssim: 0.875 });
         evaluation.mean.corrected = corrected;
-        evaluation.views.iter_mut().for_each(|view| view.metrics.corrected = corrected);
+        let reference = Some(ReferenceMetrics { ssim: 0.625, lpips: Some(0.375) });
+        evaluation.mean.reference = reference;
+        for view in &mut evaluation.views {
+            (view.metrics.corrected, view.metrics.reference) = (corrected, reference);
+        }
         append_metrics(folder.path(), &evaluation).unwrap();
         write_results(folder.path(), &evaluation).unwrap();
         write_per_view(folder.path(), &evaluation).unwrap();
         let text = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
-        assert!(text("metrics.csv").ends_with(",1234,,28.500000,0.875000\n"));
+        assert!(text("metrics.csv").ends_with(",1234,,28.500000,0.875000,0.625000,0.375000\n"));
         let json = |name: &str| serde_json::from_str::<Value>(&text(name)).unwrap();
         assert_eq!(json("results.json")["ours_10"]["CC_PSNR"], 28.5);
+        assert_eq!(json("results.json")["ours_10"]["REF_LPIPS"], 0.375);
+        assert_eq!(json("per_view.json")["ours_10"]["REF_SSIM"]["00000.png"], 0.625);
         assert_eq!(json("per_view.json")["ours_10"]["CC_SSIM"]["00001.png"], 0.875);
         let view = serde_json::to_value(&evaluation.views[0]).unwrap();
         assert_eq!((&view["cc_psnr"], &view["psnr"]), (&json!(28.5), &json!(25.0)));

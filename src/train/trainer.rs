@@ -249,6 +249,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
             screen_filter: render_filter(config),
             compensation: compensation(&config.optimize),
             shown: ShownViews::First(report::PICTURED_VIEWS),
+            metrics: config.output.metrics,
             lpips: self.setup.lpips,
         };
         let (device, sink) = (&mut *self.device, &mut *self.sink);

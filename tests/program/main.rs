@@ -39,3 +39,4 @@ mod strategies;
 mod sugar;
 mod typed;
 mod unusual_input;
+mod weights;
