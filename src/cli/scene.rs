@@ -14,7 +14,7 @@ use crate::dataset::{Dataset, ImageLoader, Residency, is_scene};
 use crate::export::read_ply;
 use crate::memory::{Bytes, host_memory};
 use crate::model::Gaussians;
-use crate::train::eval::{EvalRequest, ShownViews};
+use crate::train::eval::{EvalRequest, ShownSurface, ShownViews};
 use crate::train::event::Split;
 use crate::train::{Views, render_filter};
 
@@ -66,6 +66,7 @@ impl Opened {
             compensation: None,
             shown,
             metrics: MetricSet::Standard,
+            surface: ShownSurface::None,
             lpips: None,
         }
     }

@@ -244,6 +244,11 @@ impl<W: Write> TensorBoard<W> {
         self.picture(iteration, format!("{folder}/render"), &pictures.render)?;
         self.picture(iteration, format!("{folder}/error"), &pictures.error)?;
         self.picture(iteration, format!("{folder}/density"), &pictures.density)?;
+        for (name, picture) in [("depth", &pictures.depth), ("normals", &pictures.normals)] {
+            if let Some(picture) = picture {
+                self.picture(iteration, format!("{folder}/{name}"), picture)?;
+            }
+        }
         if self.photographs.insert(folder.clone()) {
             self.picture(iteration, format!("{folder}/ground_truth"), &pictures.ground_truth)?;
         }

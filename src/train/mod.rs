@@ -21,6 +21,7 @@ pub mod schedule;
 mod smoothing;
 pub mod span;
 pub mod strategy;
+pub mod surface_maps;
 pub mod terms;
 pub(crate) mod train_step;
 mod trainer;

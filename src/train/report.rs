@@ -117,8 +117,8 @@ pub(super) fn distributions(sample: &Gaussians, count: usize, iteration: u32) ->
     })
 }
 
-/// An evaluated view as pictures.
-pub(super) fn pictures(request: &EvalRequest<'_>, view: &EvaluatedView<'_>) -> Event {
+/// An evaluated view of a scene of this extent as pictures.
+pub(super) fn pictures(request: &EvalRequest<'_>, view: &EvaluatedView<'_>, extent: f64) -> Event {
     let (rendered, image) = (view.rendered, view.image);
     let counts = rendered.blended.as_deref().unwrap_or_default();
     let render = render_picture(rendered);
@@ -131,6 +131,8 @@ pub(super) fn pictures(request: &EvalRequest<'_>, view: &EvaluatedView<'_>) -> E
         density: Arc::new(density_map(counts, rendered.width, rendered.height)),
         render: Arc::new(render),
         ground_truth: Arc::new(ground_truth),
+        depth: view.surface.map(|maps| Arc::new(maps.depth_picture(extent))),
+        normals: view.surface.map(|maps| Arc::new(maps.normal_picture())),
     })
 }
 

@@ -21,7 +21,7 @@ use super::appearance::{EarlierTables, compensation};
 use super::batches::Batches;
 use super::checkpoint::{Checkpoint, StoredCheckpoint};
 use super::coarse::CoarseSchedule;
-use super::eval::{EvalRequest, ShownViews, evaluate};
+use super::eval::{EvalRequest, ShownSurface, ShownViews, evaluate};
 use super::event::{Event, Phase, Round, Saved, Sink, Split, Tensors};
 use super::feed::Feed;
 use super::report;
@@ -250,11 +250,17 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
             compensation: compensation(&config.optimize),
             shown: ShownViews::First(report::PICTURED_VIEWS),
             metrics: config.output.metrics,
+            surface: if self.is_in_coarse() {
+                ShownSurface::WhereItFits
+            } else {
+                ShownSurface::None
+            },
             lpips: self.setup.lpips,
         };
+        let extent = self.scale.extent;
         let (device, sink) = (&mut *self.device, &mut *self.sink);
         let evaluation = evaluate(device, &self.model, &mut self.feed.views, &request, |view| {
-            Ok(sink.on(&report::pictures(&request, view))?)
+            Ok(sink.on(&report::pictures(&request, view, extent))?)
         })?;
         self.warn_of_images()?;
         match evaluation {

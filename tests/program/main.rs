@@ -17,6 +17,8 @@ mod cli;
 mod coarse;
 mod completions;
 mod depths;
+#[cfg(unix)]
+mod depths_and_normals;
 mod fixtures;
 mod foreign_files;
 #[cfg(all(target_os = "linux", not(kernels)))]

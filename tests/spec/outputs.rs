@@ -85,7 +85,18 @@ fn pictures(iteration: u32, split: Split, name: &str) -> Event {
     let error = Arc::new(error_map(&render, &ground_truth));
     let density = Arc::new(density_map(&counts, 37, 23));
     let name = name.to_owned();
-    Event::Pictures(Pictures { iteration, split, name, render, ground_truth, error, density })
+    let (depth, normals) = (None, Some(picture(3)));
+    Event::Pictures(Pictures {
+        iteration,
+        split,
+        name,
+        render,
+        ground_truth,
+        error,
+        density,
+        depth,
+        normals,
+    })
 }
 
 fn evaluated(iteration: u32, split: Split) -> Event {
@@ -185,6 +196,9 @@ fn a_run_and_its_continuation_fill_the_model_folder() {
         assert_eq!(first[&format!("test/left/a.jpg/{tag}")], [205]);
         assert_eq!(first[&format!("eval_train/left/c.jpg/{tag}")], [205]);
     }
+
+    assert_eq!(first["test/left/a.jpg/normals"], [205]);
+    assert!(!first.contains_key("test/left/a.jpg/depth"), "depths were not drawn");
 
     let lines = fs::read_to_string(folder.join("run.jsonl")).unwrap();
     let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();

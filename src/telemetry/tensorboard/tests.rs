@@ -56,6 +56,8 @@ fn a_picture_of_another_size_than_it_says_is_an_error() {
         ground_truth: wrong.clone(),
         error: wrong.clone(),
         density: wrong,
+        depth: None,
+        normals: None,
     };
     let error = sink.on(&Event::Pictures(pictures)).unwrap_err();
     assert!(error.to_string().contains("2x2 px has 11 bytes"), "{error}");
