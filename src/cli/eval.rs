@@ -13,7 +13,7 @@ use crate::backend::TrainDevice;
 use crate::config::MetricSet;
 use crate::files::{OutputError, WorkFolder, check_writable};
 use crate::perceptual::LpipsWeights;
-use crate::telemetry::{append_metrics, write_per_view, write_results};
+use crate::telemetry::{append_metrics, update_summary, write_per_view, write_results};
 use crate::train::Views;
 use crate::train::appearance::compensation;
 use crate::train::eval::{EvalRequest, ShownViews, evaluate};
@@ -92,7 +92,8 @@ fn write_tables(folder: &Path, evaluation: &Evaluation) -> Result<(), OutputErro
     let _work = WorkFolder::open(folder);
     append_metrics(folder, evaluation)?;
     write_results(folder, evaluation)?;
-    write_per_view(folder, evaluation)
+    write_per_view(folder, evaluation)?;
+    update_summary(folder, evaluation)
 }
 
 /// Measuring one split of the scene's views.

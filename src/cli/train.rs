@@ -1,11 +1,12 @@
 //! `splat train`.
 
 use std::borrow::Cow;
+use std::time::Instant;
 
 use clap::ArgMatches;
 
 use super::device::{self, DeviceOptions, REBUILD, Task};
-use super::exit::{Interrupted, OutOfMemory};
+use super::exit::{Interrupted, OutOfMemory, OutOfSpace};
 use super::intent::{DEMO_SCENE, Intent};
 use super::lpips::{self, LpipsDemand, Sources};
 use super::output::{print, shell_word};
@@ -14,17 +15,18 @@ use super::signals::stop_on_signals;
 use super::start::Start;
 use super::train_args::TrainArgs;
 use crate::backend::{Rows, TrainDevice};
-use crate::config::{Config, DeviceChoice};
+use crate::config::{Config, DeviceChoice, TrainSample};
 use crate::dataset::{AlphaMeaning, Dataset, ImageSource};
 use crate::memory::Rung;
 use crate::perceptual::LpipsWeights;
 use crate::synth::{SynthOptions, write_scene};
-use crate::telemetry::Sinks;
+use crate::telemetry::{Sinks, SummaryFile};
 use crate::train::checkpoint::StoredCheckpoint;
 use crate::train::{Outcome, TrainError, Trainer, TrainerSetup};
 
 /// Trains.
 pub(super) fn run(args: &TrainArgs, matches: &ArgMatches) -> anyhow::Result<()> {
+    let started = Instant::now();
     let mut intent = Intent::make(args, matches)?;
     if args.demo && device::demo_lacks_kernels(intent.config.run.device) {
         tracing::warn!(
@@ -46,7 +48,7 @@ pub(super) fn run(args: &TrainArgs, matches: &ArgMatches) -> anyhow::Result<()> 
     if let Some(network) = lpips.as_ref().and_then(|weights| weights.files().first()) {
         intent.config.output.lpips_weights = Some(absolute(network));
     }
-    device::on(&DeviceOptions::of(&intent.config), Training { args, intent, lpips })
+    device::on(&DeviceOptions::of(&intent.config), Training { args, intent, lpips, started })
 }
 
 /// A run that is intended.
@@ -54,13 +56,15 @@ struct Training<'a> {
     args: &'a TrainArgs,
     intent: Intent,
     lpips: Option<LpipsWeights>,
+    /// When the program began.
+    started: Instant,
 }
 
 impl Task for Training<'_> {
     type Output = ();
 
     fn run<B: TrainDevice>(self, device: &mut B) -> anyhow::Result<()> {
-        let Self { args, mut intent, lpips } = self;
+        let Self { args, mut intent, lpips, started } = self;
         let stop = stop_on_signals()?;
         if args.demo && intent.checkpoint.is_none() {
             intent.lock_folder()?;
@@ -68,6 +72,12 @@ impl Task for Training<'_> {
         }
         let (dataset, images) = open_scene(&intent.config)?;
         refuse_hidden(&dataset, &images)?;
+        if dataset.test.is_empty() && intent.config.output.eval_train == TrainSample::Views(0) {
+            tracing::warn!(
+                "--eval-train 0: no view is held out, so that nothing is measured. Hold some out with \
+                 --eval"
+            );
+        }
         warn_of_background(&dataset, &intent.config);
         let start = match &intent.checkpoint {
             None => Start::of(&dataset, &intent.config)?,
@@ -79,6 +89,7 @@ impl Task for Training<'_> {
         intent.prepare_folder(&dataset, &start.points())?;
 
         let mut sinks = Sinks::for_run(&intent.model_path, args.style(), intent.goes_on)?;
+        sinks.add(SummaryFile::new(&intent.model_path, &intent.config, started)?);
         let checkpoint = intent.checkpoint.take();
         let setup = TrainerSetup {
             dataset: &dataset,
@@ -107,8 +118,11 @@ impl Task for Training<'_> {
     }
 }
 
-/// Names the command that resumes with less memory, if the run ran out of GPU memory.
+/// Names the command that resumes the run, if it ran out of GPU memory or of space on the disk.
 fn explained(error: TrainError, intent: &Intent) -> anyhow::Error {
+    if matches!(error, TrainError::NoSpace { .. }) {
+        return OutOfSpace { stopped: error, model: shell_word(&intent.model_path) }.into();
+    }
     if !matches!(error, TrainError::OutOfMemory { .. }) {
         return error.into();
     }

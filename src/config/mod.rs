@@ -1,5 +1,6 @@
 //! Options of a training run: what they are, where they come from, what they may be.
 
+mod changed;
 mod color;
 mod declare;
 mod error;
@@ -13,6 +14,7 @@ mod resolve;
 mod run_options;
 mod scene;
 mod schema;
+mod splits;
 mod strategy;
 mod sugar;
 mod sugar_args;
@@ -32,6 +34,7 @@ pub use run_options::{
 };
 pub use scene::SceneOptions;
 pub use schema::default_toml;
+pub use splits::{ParseTrainSampleError, TestList, TrainSample};
 pub use strategy::StrategyName;
 pub use sugar::{Regularize, SugarOptions, SugarSchedule};
 pub use switch::parse_switch;

@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use super::declare::options;
 use super::idle::Idle;
-use super::values::{fits_toml, holds, iterations, path, toml_count};
+use super::splits::TrainSample;
+use super::values::{count, fits_toml, holds, iterations, path, toml_count};
 use crate::memory::{Bytes, Limit, Rung};
 
 /// The flag that is no key: it sets `high_dram` to false.
@@ -152,9 +153,16 @@ options! {
 
         /// Evaluate after these iterations
         ///
-        /// The held-out views are evaluated. With --eval the last iteration always is.
+        /// The held-out views are measured, and a sample of the training views. The last iteration
+        /// always is evaluated.
         #[arg(alias = "eval-steps", value_name = "N", allow_negative_numbers = true)]
         test_iterations: Vec<i64> = vec![7000, 30_000], is |given| iterations(given);
+
+        /// Training views that evaluations measure, or all
+        ///
+        /// They are evenly spread, and the same in every evaluation. 0 measures none.
+        #[arg(value_name = "N|all")]
+        eval_train: TrainSample = TrainSample::Views(5);
 
         /// Save a PLY after these iterations
         ///
@@ -184,6 +192,29 @@ options! {
         /// The last iteration always has one.
         #[arg(value_name = "N", allow_negative_numbers = true)]
         checkpoint_iterations: Vec<i64> = Vec::new(), is |given| iterations(given);
+
+        /// Minutes between two checkpoints; 0 for none
+        ///
+        /// They change nothing in the result. --keep-checkpoints says how many of them are kept.
+        #[arg(value_name = "MINUTES")]
+        checkpoint_minutes: f64 = 5.0, is |minutes| holds(
+            minutes.is_finite() && *minutes >= 0.0,
+            minutes,
+            "a finite number, 0 and more (0: no checkpoints by time)",
+        );
+
+        /// Newest checkpoints that are kept of those by time
+        ///
+        /// A checkpoint of --checkpoint-minutes is removed when so many newer ones are there. Those of
+        /// --checkpoint-iterations, of the last iteration and of an interruption always stay.
+        #[arg(value_name = "N")]
+        keep_checkpoints: u32 = 2, is count;
+
+        /// Keep room for a checkpoint on the disk
+        ///
+        /// A hidden file of a checkpoint's size. It is removed at the end, or if the disk is full: the
+        /// run then writes a checkpoint in its place before it stops.
+        checkpoint_reserve: bool = true;
     }
 }
 

@@ -1,5 +1,8 @@
 //! Metrics as tables: `metrics.csv`, `results.json` and `per_view.json` in the model folder.
 
+#[cfg(test)]
+mod tests;
+
 use std::cmp::Ordering;
 use std::fs;
 use std::io;
@@ -8,33 +11,52 @@ use std::path::{Path, PathBuf};
 use serde::Serializer;
 use serde_json::{Map, Value, json};
 
-use crate::files::{OutputError, write_atomically, write_text};
+use crate::files::{OutputError, TableLock, write_atomically, write_text};
 use crate::train::event::{Evaluation, Event, Metrics, Sink, Split};
 
-/// The sink that keeps the tables.
+/// Enters an evaluation into a table of the model folder.
+type WriteTable = fn(&Path, &Evaluation) -> Result<(), OutputError>;
+
+/// The sink that keeps one of the tables.
 #[derive(Debug)]
-pub struct Tables {
+pub struct MetricsTable {
     model_path: PathBuf,
+    write: WriteTable,
+    /// Evaluations that could not be written. They are tried again with the next and at the end.
+    unwritten: Vec<Evaluation>,
 }
 
-impl Tables {
-    /// Tables in the model folder. A run that is not resumed starts `metrics.csv` anew;
+impl MetricsTable {
+    /// The tables in the model folder. A run that is not resumed starts `metrics.csv` anew;
     /// the JSON files are always merged with what they hold.
-    pub fn create(model_path: &Path, resumed: bool) -> Result<Self, OutputError> {
+    pub fn all(model_path: &Path, resumed: bool) -> Result<[Self; 3], OutputError> {
         let csv = model_path.join(METRICS);
         if !resumed {
+            let _lock = TableLock::take(model_path);
             write_text(&csv, &format!("{HEADER}\n"))?;
         }
-        Ok(Self { model_path: model_path.to_owned() })
+        let writers: [WriteTable; 3] = [append_metrics, write_results, write_per_view];
+        let model_path = model_path.to_owned();
+        Ok(writers.map(|write| Self {
+            model_path: model_path.clone(),
+            write,
+            unwritten: Vec::new(),
+        }))
     }
 }
 
-impl Sink for Tables {
+impl Sink for MetricsTable {
     fn on(&mut self, event: &Event) -> Result<(), OutputError> {
-        let Event::Evaluated(evaluation) = event else { return Ok(()) };
-        append_metrics(&self.model_path, evaluation)?;
-        write_results(&self.model_path, evaluation)?;
-        write_per_view(&self.model_path, evaluation)
+        match event {
+            Event::Evaluated(evaluation) => self.unwritten.push(evaluation.clone()),
+            Event::Finished { .. } => {}
+            _ => return Ok(()),
+        }
+        while let Some(first) = self.unwritten.first() {
+            (self.write)(&self.model_path, first)?;
+            self.unwritten.remove(0);
+        }
+        Ok(())
     }
 }
 
@@ -43,8 +65,9 @@ const HEADER: &str =
     "iteration,split,psnr,ssim,l1,gaussians,lpips,cc_psnr,cc_ssim,ref_ssim,ref_lpips";
 
 /// Appends a row to `metrics.csv` in the model folder; a row of the same iteration and split is
-/// replaced.
+/// replaced. As with the other tables, another program that does so waits.
 pub fn append_metrics(model_path: &Path, evaluation: &Evaluation) -> Result<(), OutputError> {
+    let _lock = TableLock::take(model_path);
     let path = model_path.join(METRICS);
     let old = read_if_there(&path)?.unwrap_or_default();
     let key = format!("{},{},", evaluation.iteration, evaluation.split.name());
@@ -136,6 +159,7 @@ fn merge(
     iteration: u32,
     metrics: Vec<(&'static str, Value)>,
 ) -> Result<(), OutputError> {
+    let _lock = path.parent().map(TableLock::take);
     let mut methods = read_object(path)?;
     let entry = methods.entry(format!("ours_{iteration}")).or_insert_with(|| json!({}));
     if !entry.is_object() {
@@ -189,151 +213,5 @@ fn read_if_there(path: &Path) -> Result<Option<String>, OutputError> {
         Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(source) => Err(OutputError::new(path, source)),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::perceptual::LpipsNet;
-    use crate::train::event::{Corrected, ReferenceMetrics, ViewMetrics};
-
-    fn evaluation(iteration: u32, split: Split) -> Evaluation {
-        let view = |position, name: &str, psnr| ViewMetrics {
-            position,
-            name: name.to_owned(),
-            metrics: Metrics { psnr, ssim: 0.75, l1: 0.0625, ..Metrics::default() },
-        };
-        Evaluation {
-            iteration,
-            split,
-            mean: Metrics { psnr: 25.5, ssim: 0.75, l1: 0.0625, ..Metrics::default() },
-            lpips_net: None,
-            gaussians: 1234,
-            views: vec![view(0, "a.jpg", 25.0), view(1, "b.jpg", 26.0)],
-        }
-    }
-
-    #[test]
-    fn results_are_ordered_by_number_and_keep_what_others_wrote() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("results.json");
-        fs::write(&path, r#"{"ours_30000":{"LPIPS":0.1,"PSNR":1.0},"theirs":[1]}"#).unwrap();
-        for iteration in [7000, 30_000, 1000] {
-            write_results(folder.path(), &evaluation(iteration, Split::Test)).unwrap();
-        }
-        write_results(folder.path(), &evaluation(5, Split::Train)).unwrap();
-        let text = fs::read_to_string(&path).unwrap();
-        let at = |key: &str| text.find(&format!("\"{key}\"")).unwrap();
-        assert!(at("theirs") < at("ours_1000"), "{text}");
-        assert!(at("ours_1000") < at("ours_7000"), "{text}");
-        assert!(at("ours_7000") < at("ours_30000"), "{text}");
-        let json: Value = serde_json::from_str(&text).unwrap();
-        assert_eq!(
-            json["ours_30000"],
-            json!({"SSIM": 0.75, "PSNR": 25.5, "L1": 0.0625, "LPIPS": 0.1})
-        );
-        assert_eq!(json.as_object().unwrap().len(), 4);
-    }
-
-    #[test]
-    fn views_are_numbered_in_the_order_of_the_split() {
-        let folder = tempfile::tempdir().unwrap();
-        write_per_view(folder.path(), &evaluation(1000, Split::Test)).unwrap();
-        let text = fs::read_to_string(folder.path().join("per_view.json")).unwrap();
-        let json: Value = serde_json::from_str(&text).unwrap();
-        assert_eq!(
-            json,
-            json!({"ours_1000": {
-                "SSIM": {"00000.png": 0.75, "00001.png": 0.75},
-                "PSNR": {"00000.png": 25.0, "00001.png": 26.0},
-                "L1": {"00000.png": 0.0625, "00001.png": 0.0625},
-            }})
-        );
-    }
-
-    #[test]
-    fn the_csv_has_one_header_and_one_row_for_each_evaluation() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("metrics.csv");
-        fs::write(&path, "of an older run\n").unwrap();
-        let mut tables = Tables::create(folder.path(), false).unwrap();
-        tables.on(&Event::Evaluated(evaluation(10, Split::Test))).unwrap();
-        tables.on(&Event::Evaluated(evaluation(10, Split::Train))).unwrap();
-        let mut tables = Tables::create(folder.path(), true).unwrap();
-        tables.on(&Event::Evaluated(evaluation(100, Split::Test))).unwrap();
-        tables.on(&Event::Evaluated(evaluation(10, Split::Test))).unwrap();
-        assert_eq!(
-            fs::read_to_string(&path).unwrap(),
-            "iteration,split,psnr,ssim,l1,gaussians,lpips,cc_psnr,cc_ssim,ref_ssim,ref_lpips\n\
-             10,train,25.500000,0.750000,0.062500,1234,,,,,\n\
-             100,test,25.500000,0.750000,0.062500,1234,,,,,\n\
-             10,test,25.500000,0.750000,0.062500,1234,,,,,\n"
-        );
-    }
-
-    #[test]
-    fn lpips_stands_in_every_table_with_its_network() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut evaluation = evaluation(10, Split::Test);
-        evaluation.lpips_net = Some(LpipsNet::Vgg);
-        evaluation.mean.lpips = Some(0.25);
-        evaluation.views[0].metrics.lpips = Some(0.125);
-        evaluation.views[1].metrics.lpips = Some(0.375);
-        // A row as it was written before there was LPIPS.
-        let csv = folder.path().join("metrics.csv");
-        let older = "iteration,split,psnr,ssim,l1,gaussians\n5,test,20.0,0.5,0.1,99\n";
-        fs::write(&csv, older).unwrap();
-        Tables::create(folder.path(), true).unwrap().on(&Event::Evaluated(evaluation)).unwrap();
-        assert_eq!(
-            fs::read_to_string(&csv).unwrap(),
-            "iteration,split,psnr,ssim,l1,gaussians,lpips,cc_psnr,cc_ssim,ref_ssim,ref_lpips\n\
-             5,test,20.0,0.5,0.1,99,,,,,\n\
-             10,test,25.500000,0.750000,0.062500,1234,0.250000,,,,\n"
-        );
-        let json = |name: &str| -> Value {
-            serde_json::from_str(&fs::read_to_string(folder.path().join(name)).unwrap()).unwrap()
-        };
-        let results = &json("results.json")["ours_10"];
-        assert_eq!((&results["LPIPS"], &results["lpips_net"]), (&json!(0.25), &json!("vgg")));
-        let views = &json("per_view.json")["ours_10"]["LPIPS"];
-        assert_eq!(*views, json!({"00000.png": 0.125, "00001.png": 0.375}));
-    }
-
-    #[test]
-    fn optional_metrics_have_columns_of_their_own() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut evaluation = evaluation(10, Split::Test);
-        let corrected = Some(Corrected { psnr: 28.5, ssim: 0.875 });
-        evaluation.mean.corrected = corrected;
-        let reference = Some(ReferenceMetrics { ssim: 0.625, lpips: Some(0.375) });
-        evaluation.mean.reference = reference;
-        for view in &mut evaluation.views {
-            (view.metrics.corrected, view.metrics.reference) = (corrected, reference);
-        }
-        append_metrics(folder.path(), &evaluation).unwrap();
-        write_results(folder.path(), &evaluation).unwrap();
-        write_per_view(folder.path(), &evaluation).unwrap();
-        let text = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
-        assert!(text("metrics.csv").ends_with(",1234,,28.500000,0.875000,0.625000,0.375000\n"));
-        let json = |name: &str| serde_json::from_str::<Value>(&text(name)).unwrap();
-        assert_eq!(json("results.json")["ours_10"]["CC_PSNR"], 28.5);
-        assert_eq!(json("results.json")["ours_10"]["REF_LPIPS"], 0.375);
-        assert_eq!(json("per_view.json")["ours_10"]["REF_SSIM"]["00000.png"], 0.625);
-        assert_eq!(json("per_view.json")["ours_10"]["CC_SSIM"]["00001.png"], 0.875);
-        let view = serde_json::to_value(&evaluation.views[0]).unwrap();
-        assert_eq!((&view["cc_psnr"], &view["psnr"]), (&json!(28.5), &json!(25.0)));
-    }
-
-    #[test]
-    fn a_file_that_is_no_json_is_put_aside() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("results.json");
-        fs::write(&path, "{\"ours_1").unwrap();
-        write_results(folder.path(), &evaluation(10, Split::Test)).unwrap();
-        let aside = folder.path().join("results.json.unreadable");
-        assert_eq!(fs::read_to_string(aside).unwrap(), "{\"ours_1");
-        let json: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
-        assert_eq!(json["ours_10"]["PSNR"], 25.5);
     }
 }

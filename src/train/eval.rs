@@ -13,7 +13,7 @@ use crate::backend::{
     TrainDevice,
 };
 use crate::config::MetricSet;
-use crate::dataset::{Image, View};
+use crate::dataset::{Image, View, evenly_spread};
 use crate::perceptual::{LpipsInput, LpipsNet, LpipsWeights};
 
 /// Views that an evaluation shows as images; the others are measured and never leave the device.
@@ -76,6 +76,8 @@ pub struct EvaluatedView<'a> {
 pub struct EvalRequest<'a> {
     /// Which views.
     pub split: Split,
+    /// So many of them, evenly spread; all where that is not said.
+    pub most: Option<usize>,
     /// Finished iterations of the model.
     pub iteration: u32,
     /// SH degree in use.
@@ -181,7 +183,9 @@ pub fn evaluate<B: TrainDevice>(
     request: &EvalRequest<'_>,
     mut visit: impl FnMut(&EvaluatedView<'_>) -> Result<(), TrainError>,
 ) -> Result<Option<Evaluation>, TrainError> {
-    let indices = views.split(request.split).to_vec();
+    let all = views.split(request.split);
+    let most = request.most.unwrap_or(all.len());
+    let indices: Vec<usize> = evenly_spread(most, all.len()).map(|at| all[at]).collect();
     let with_reference = request.metrics == MetricSet::Reference;
     // Photographs that the device holds are compared there, all but for that.
     let is_fetched = |position| with_reference || request.shown.includes(position);

@@ -15,12 +15,15 @@ mod batches;
 mod cli;
 #[cfg(unix)]
 mod coarse;
+mod compare;
 mod completions;
 mod depths;
 #[cfg(unix)]
 mod depths_and_normals;
 mod fixtures;
 mod foreign_files;
+#[cfg(target_os = "linux")]
+mod full_disk;
 #[cfg(all(target_os = "linux", not(kernels)))]
 mod gpu_machine;
 mod hidden_views;
@@ -37,8 +40,12 @@ mod remedies;
 mod resume;
 #[cfg(unix)]
 mod shared_folder;
+mod splits;
 mod strategies;
 mod sugar;
+#[cfg(target_os = "linux")]
+mod terminal;
+mod timed_checkpoints;
 mod typed;
 mod unusual_input;
 mod weights;

@@ -14,14 +14,19 @@ pub enum Split {
     Train,
     /// Views held out.
     Test,
+    /// Some of the views trained on: those that `--eval-train` asks for.
+    #[value(skip)]
+    #[serde(rename = "eval_train")]
+    EvalTrain,
 }
 
 impl Split {
-    /// `train` or `test`, as folders and tags spell it.
+    /// `train`, `test` or `eval_train`, as folders and tags spell it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Train => "train",
             Self::Test => "test",
+            Self::EvalTrain => "eval_train",
         }
     }
 }
