@@ -172,7 +172,7 @@ options! {
 
         /// LPIPS weights (.safetensors or .pth)
         ///
-        /// With them evaluations measure LPIPS. The default is the file that SPLAT_LPIPS_WEIGHTS names.
+        /// With them evaluations measure LPIPS. The default is the file that `SPLAT_LPIPS_WEIGHTS` names.
         #[arg(value_name = "FILE")]
         lpips_weights: Option<PathBuf>, is path;
 

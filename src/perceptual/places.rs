@@ -27,7 +27,7 @@ impl WeightsSearch {
             if let Some(path) = first_file(&folders, &whole) {
                 return Self { found: Some(path), ..search };
             }
-            let Some(path) = first_file(&folders, &network_files(net)) else { continue };
+            let Some(path) = first_file(&folders, network_files(net)) else { continue };
             if heads(net, &path).is_some() {
                 return Self { found: Some(path), ..search };
             }
@@ -42,7 +42,7 @@ pub fn named_by_environment() -> Option<PathBuf> {
     variable(WEIGHTS_VARIABLE)
 }
 
-/// Folders in which weights are looked for: this program's cache, that of PyTorch, and the package
+/// Folders in which weights are looked for: this program's cache, that of `PyTorch`, and the package
 /// `lpips` of the Python environment that is active.
 pub fn weight_folders() -> Vec<PathBuf> {
     let home = variable("HOME");

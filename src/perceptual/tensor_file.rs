@@ -1,4 +1,4 @@
-//! A file of named tensors: safetensors, or as PyTorch writes them.
+//! A file of named tensors: safetensors, or as `PyTorch` writes them.
 
 use std::fs::File;
 use std::io::{self, Read, Seek};

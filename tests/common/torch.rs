@@ -1,4 +1,4 @@
-//! Files of tensors as PyTorch writes them, byte by byte.
+//! Files of tensors as `PyTorch` writes them, byte by byte.
 
 use super::lpips::Tensor;
 

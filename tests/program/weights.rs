@@ -1,4 +1,4 @@
-//! Where weights of LPIPS are found, and files of PyTorch that they are read from.
+//! Where weights of LPIPS are found, and files of `PyTorch` that they are read from.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -39,7 +39,7 @@ fn heads(net: LpipsNet) -> Vec<Tensor> {
     tensors(net).into_iter().filter(|tensor| tensor.name.starts_with("lin")).collect()
 }
 
-/// A cache of PyTorch with torchvision's `AlexNet` and the heads of the `lpips` package.
+/// A cache of `PyTorch` with torchvision's `AlexNet` and the heads of the `lpips` package.
 fn torch_cache(place: &TestFolder, version: Version) -> PathBuf {
     let checkpoints = place.path("torch/hub/checkpoints");
     fs::create_dir_all(&checkpoints).unwrap();

@@ -1,4 +1,4 @@
-//! Tensors in a file of PyTorch, as `torch.save` writes a `state_dict()`. Nothing in it is run.
+//! Tensors in a file of `PyTorch`, as `torch.save` writes a `state_dict()`. Nothing in it is run.
 //!
 //! Since version 1.6 that is a zip: `data.pkl`, a pickle that describes the tensors, and their values
 //! in `data/0`, `data/1` and so on. Before, it was a row of pickles (a magic number, the version of the
@@ -50,7 +50,7 @@ struct FileRange {
     length: u64,
 }
 
-/// An open file of PyTorch.
+/// An open file of `PyTorch`.
 #[derive(Debug)]
 pub(super) struct TorchFile {
     file: File,
@@ -60,7 +60,7 @@ pub(super) struct TorchFile {
 }
 
 impl TorchFile {
-    /// Whether a file that begins like this is one of PyTorch.
+    /// Whether a file that begins like this is one of `PyTorch`.
     pub(super) fn is_one(head: &[u8]) -> bool {
         head.starts_with(ZIP) || head.starts_with(&MAGIC) || is_tar(head)
     }
@@ -68,7 +68,7 @@ impl TorchFile {
     /// Reads what the file says of its tensors, and of their values none.
     pub(super) fn open(mut file: File) -> Result<Self, String> {
         let mut head = Vec::new();
-        file.by_ref().take(512).read_to_end(&mut head).map_err(unreadable)?;
+        file.by_ref().take(512).read_to_end(&mut head).map_err(|error| unreadable(&error))?;
         if is_tar(&head) {
             return Err(
                 "it is a tar archive of a PyTorch before 0.1.10, which is not read. Load it with \
@@ -111,7 +111,7 @@ impl TorchFile {
     }
 
     fn from_pickles(mut file: File) -> Result<Self, String> {
-        let length = file.seek(SeekFrom::End(0)).map_err(unreadable)?;
+        let length = file.seek(SeekFrom::End(0)).map_err(|error| unreadable(&error))?;
         let all = FileRange { start: 0, length: length.min(LENGTH_MAX as u64) };
         let bytes = read(&mut file, all)?;
         let mut at = 0;
@@ -191,14 +191,17 @@ fn is_tar(head: &[u8]) -> bool {
     head.get(257..262) == Some(TAR)
 }
 
-fn unreadable(error: io::Error) -> String {
+fn unreadable(error: &io::Error) -> String {
     format!("it cannot be read: {error}")
 }
 
 fn read(file: &mut File, extent: FileRange) -> Result<Vec<u8>, String> {
-    file.seek(SeekFrom::Start(extent.start)).map_err(unreadable)?;
+    file.seek(SeekFrom::Start(extent.start)).map_err(|error| unreadable(&error))?;
     let mut bytes = Vec::new();
-    file.by_ref().take(extent.length).read_to_end(&mut bytes).map_err(unreadable)?;
+    file.by_ref()
+        .take(extent.length)
+        .read_to_end(&mut bytes)
+        .map_err(|error| unreadable(&error))?;
     if (bytes.len() as u64) < extent.length { Err(BREAKS_OFF.to_owned()) } else { Ok(bytes) }
 }
 

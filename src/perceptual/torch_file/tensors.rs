@@ -1,4 +1,4 @@
-//! Which tensors a pickle of PyTorch describes, and where each finds its values.
+//! Which tensors a pickle of `PyTorch` describes, and where each finds its values.
 
 use std::collections::BTreeMap;
 
