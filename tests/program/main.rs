@@ -42,6 +42,7 @@ mod remedies;
 mod resume;
 #[cfg(unix)]
 mod shared_folder;
+mod splits;
 mod strategies;
 mod sugar;
 #[cfg(target_os = "linux")]
@@ -49,3 +50,4 @@ mod terminal;
 mod timed_checkpoints;
 mod typed;
 mod unusual_input;
+mod weights;
