@@ -10,6 +10,7 @@ use super::folder;
 use super::output::print;
 use crate::memory::Bytes;
 use crate::telemetry::{BufferPeak, GpuSummary, Point, Profile};
+use crate::train::event::PhasePeak;
 
 /// Buffers that the table lists.
 const LISTED: usize = 15;
@@ -52,6 +53,7 @@ fn text(profile: &Profile) -> String {
         )
         .ok();
     }
+    peaks(&mut text, profile);
     buffers(&mut text, profile);
     growth(&mut text, &profile.growth);
     given_up(&mut text, profile);
@@ -99,6 +101,21 @@ fn head(profile: &Profile) -> String {
         None => text.push_str("\n\nMemory is reported every 100 iterations, and at the end."),
     }
     text
+}
+
+/// The most by phase, without iterations: what each needs is compared with the others.
+fn peaks(text: &mut String, profile: &Profile) {
+    let what = match profile.peaks.most() {
+        PhasePeak { vram: Some(_), .. } => "GPU memory",
+        PhasePeak { host: Some(_), .. } => "RAM",
+        _ => return,
+    };
+    write!(text, "\n\npeaks of {what}").ok();
+    for (phase, peak) in profile.peaks.iter() {
+        if let Some(bytes) = peak.of_device() {
+            write!(text, "\n  {:<36} {}", phase.words(), mib(bytes)).ok();
+        }
+    }
 }
 
 fn buffers(text: &mut String, profile: &Profile) {

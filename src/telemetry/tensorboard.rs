@@ -28,8 +28,8 @@ use crate::files::OutputError;
 use crate::math::Real;
 use crate::memory::{Bytes, Rung, RungChange};
 use crate::train::event::{
-    Distributions, Evaluation, Event, GpuReport, MemoryReport, Picture, Pictures, Saved, Sink,
-    Split, SurfaceReport, TermValues,
+    Distributions, Evaluation, Event, GpuReport, MemoryReport, Phase, PhasePeak, PhasePeaks,
+    Picture, Pictures, Saved, Sink, Split, SurfaceReport, TermValues,
 };
 
 /// Tag of the number of rungs that are given up.
@@ -110,7 +110,8 @@ impl<W: Write> TensorBoard<W> {
                 self.records.flush()
             }
             Event::Saved { what: Saved::Checkpoint, .. } => self.records.flush(),
-            Event::Finished { .. } => {
+            Event::Finished { iteration, peaks, .. } => {
+                self.peaks(*iteration, peaks)?;
                 if let Some(recorded) = self.cadence.rest() {
                     self.step(&recorded)?;
                 }
@@ -171,7 +172,17 @@ impl<W: Write> TensorBoard<W> {
             values.push((RUNG, self.given_up.len() as f64));
         }
         values.extend(report.host_resident.map(Bytes::gib).map(|gib| ("memory/host_rss_gb", gib)));
-        self.scalars(report.iteration, &values)
+        self.scalars(report.iteration, &values)?;
+        self.peaks(report.iteration, &report.peaks)
+    }
+
+    /// Of the device's memory where it has its own, otherwise of the host's.
+    fn peaks(&mut self, iteration: u32, peaks: &PhasePeaks) -> io::Result<()> {
+        let tagged = |(phase, peak): (Phase, PhasePeak)| {
+            Some((format!("memory/peak_{}_gb", phase.key()), peak.of_device()?.gib()))
+        };
+        let values: Vec<_> = peaks.iter().filter_map(tagged).collect();
+        if values.is_empty() { Ok(()) } else { self.scalars(iteration, &values) }
     }
 
     fn gpu(&mut self, report: &GpuReport) -> io::Result<()> {

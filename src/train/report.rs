@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::eval::{EvalRequest, EvaluatedView};
-use super::event::{Distributions, Event, MemoryReport, Pictures, Tensors, Vram};
+use super::event::{Distributions, Event, MemoryReport, PhasePeaks, Pictures, Tensors, Vram};
 use super::pictures::{density_map, error_map, photo_picture, render_picture};
 use super::unexplained_growth::UnexplainedGrowth;
 use crate::backend::{MemoryEntry, MemoryKind};
@@ -36,6 +36,8 @@ pub(super) struct MemoryInputs<'a> {
     pub(super) scratch_needed: Bytes,
     /// What may be taken of the device's memory.
     pub(super) budget: Option<Bytes>,
+    /// The most so far.
+    pub(super) peaks: PhasePeaks,
 }
 
 /// What is held now.
@@ -71,6 +73,7 @@ pub(super) fn memory(inputs: &MemoryInputs<'_>, creep: &mut UnexplainedGrowth) -
         vram,
         host_resident: host.map(|host| host.resident),
         host_total: host.map(|host| host.total),
+        peaks: inputs.peaks,
     })
 }
 
@@ -167,6 +170,7 @@ mod tests {
             device,
             scratch_needed: Bytes(200),
             budget: Some(Bytes(2000)),
+            peaks: PhasePeaks::default(),
         };
         let Event::Memory(report) = memory(&inputs, creep) else { panic!("another event") };
         report

@@ -5,6 +5,7 @@ mod clock;
 mod coarse;
 mod coarse_state;
 mod govern;
+mod peaks;
 mod pending;
 mod reports;
 mod smooth;
@@ -16,6 +17,7 @@ use std::time::Instant;
 
 use self::clock::TrainingClock;
 use self::coarse_state::CoarseState;
+use self::peaks::PeakRecorder;
 use self::pending::PendingStep;
 use super::appearance::{EarlierTables, compensation};
 use super::batches::Batches;
@@ -87,6 +89,7 @@ pub struct Trainer<'a, B: TrainDevice> {
     pending: Option<PendingStep<B>>,
     tensors: Tensors,
     creep: UnexplainedGrowth,
+    peaks: PeakRecorder,
     clock: TrainingClock,
 }
 
@@ -164,6 +167,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
             pending: None,
             tensors: Tensors::default(),
             creep: UnexplainedGrowth::from(iteration),
+            peaks: PeakRecorder::default(),
             clock: TrainingClock::default(),
         }
     }
@@ -191,9 +195,13 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
             let mut due = Milestones::after(&config.output, self.last_step, &lasts);
             due.checkpoint |= interrupted;
             self.report_milestones(due, last)?;
+            if due.any() {
+                self.end_phase(self.phase());
+            }
             if due.evaluate {
-                self.with_memory_retry(Self::evaluate)?;
+                self.evaluate_within_training()?;
                 self.profile(Phase::Evaluation)?;
+                self.end_phase(Phase::Evaluation);
             }
             if due.save {
                 self.with_memory_retry(Self::save_point_cloud)?;
@@ -205,6 +213,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
             }
             if due.save || due.checkpoint {
                 self.profile(Phase::Saving)?;
+                self.end_phase(Phase::Saving);
             }
             if due.evaluate || due.save {
                 self.feed.schedule_decoding(self.device, self.iteration + 1);
@@ -215,6 +224,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
             gaussians: self.device.len(&self.model),
             training_seconds: self.clock.seconds(),
             interrupted,
+            peaks: self.peaks.peaks,
         })?;
         Ok(if interrupted { Outcome::Interrupted } else { Outcome::Finished })
     }
@@ -309,6 +319,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
             self.device.synchronize()?;
             let begun = Instant::now();
             let before = self.device.len(&self.model);
+            self.end_phase(Phase::Training);
             let report = self.run_round()?;
             if Rounds::new(&config.densify).reorders(span) {
                 self.reorder()?;
@@ -321,6 +332,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
             self.sink.on(&Event::Round(Round { iteration, report, gaussians, ms }))?;
             self.creep = UnexplainedGrowth::from(iteration);
             self.profile(Phase::DensityControl)?;
+            self.end_phase(Phase::DensityControl);
             if gaussians == 0 && before > 0 {
                 self.warn(format!(
                     "iteration {iteration}: density control removed the last Gaussian; the model \

@@ -4,6 +4,7 @@ use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::path::Path;
 
+use crate::common::events::{events_files, values_of_tags};
 use crate::common::program::{Ended, TestFolder, end, splat, text};
 use serde_json::Value;
 use splat::backend::nvidia::{GpuSample, Throttle};
@@ -11,7 +12,8 @@ use splat::backend::{MemoryEntry, MemoryKind};
 use splat::memory::{Bytes, Rung, RungChange};
 use splat::telemetry::JsonLines;
 use splat::train::event::{
-    Buffers, Event, GpuReport, MemoryReport, Phase, Sink, Step, Tensors, TermValues, Vram,
+    Buffers, Event, GpuReport, MemoryReport, Phase, PhasePeak, PhasePeaks, Sink, Step, Tensors,
+    TermValues, Vram,
 };
 
 fn profile(model: &Path, flags: &[&str]) -> Ended {
@@ -62,6 +64,7 @@ fn memory(iteration: u32) -> Event {
         vram: Some(vram),
         host_resident: Some(mib(700)),
         host_total: Some(mib(8192)),
+        peaks: PhasePeaks::default(),
     })
 }
 
@@ -120,7 +123,12 @@ fn log(folder: &Path, from: u32, to: u32, profiled: bool) {
         let change = RungChange { rung: Rung::Photographs, given_up: true, bytes: mib(312) };
         send(&Event::Rung { iteration: 250, change, held: mib(1536), budget: mib(2048) });
         let (gaussians, training_seconds) = (4000, 1.5);
-        send(&Event::Finished { iteration: to, gaussians, training_seconds, interrupted: false });
+        let mut peaks = PhasePeaks::default();
+        for (phase, vram) in [(Phase::Training, 1700), (Phase::Evaluation, 1650)] {
+            peaks.raise(phase, PhasePeak { vram: Some(mib(vram)), host: Some(mib(700)) });
+        }
+        let interrupted = false;
+        send(&Event::Finished { iteration: to, gaussians, training_seconds, interrupted, peaks });
     }
 }
 
@@ -144,6 +152,7 @@ fn a_profiled_run_names_its_largest_buffers_and_what_they_are_for() {
     let first = &found["buffers"][0];
     assert_eq!((&first["label"], &first["peak"]), (&"sh".into(), &mib(640).0.into()));
     assert_eq!(first["purpose"], "colours");
+    assert_eq!(found["peaks"]["evaluation"]["vram"], mib(1650).0);
     let splats = found["buffers"].as_array().unwrap().iter().find(|it| it["label"] == "splats");
     let splats = splats.unwrap();
     assert_eq!((&splats["peak"], &splats["iteration"]), (&mib(300).0.into(), &300.into()));
@@ -162,6 +171,7 @@ fn a_profiled_run_names_its_largest_buffers_and_what_they_are_for() {
         "sh                            region          640.0 MiB   36.7 %  by    100  colours",
         &format!("iteration 250: {}: 312.0 MiB", Rung::Photographs.words(true)),
         "(1.50 of 2.00 GiB were held)",
+        "peaks of GPU memory\n  training                                1700.0 MiB\n  evaluation ",
         "slowed (power limit)                      16.7 % of the samples",
         "slack: 8.6 % of the memory served nothing at the end",
         "      300        4000     1192.0 MiB     1392.0 MiB        2.0 MiB      700.0 MiB",
@@ -230,6 +240,44 @@ fn a_run_on_the_processor_is_told_by_what_it_holds() {
     let shown = profile(&place.model(), &[]).done().stdout;
     assert!(shown.contains("101 of 101 iterations, complete"), "{shown}");
     assert!(!shown.contains("--profile-tensors"), "it adds nothing on the processor: {shown}");
+}
+
+#[test]
+fn the_peaks_of_each_phase_are_told_wherever_a_run_reports() {
+    let place = TestFolder::with_scene();
+    let mut command = place.train();
+    command.args(["--eval", "--progress=plain", "--iterations=30", "--test-iterations=12"]);
+    command.args(["--densify-from-iter=5", "--densification-interval=10"]);
+    let ended = end(command
+        .args(["--regularize=density", "--sugar-iterations=6"])
+        .args(["--n-samples-for-sdf=100", "--densify-until-iter=25"]))
+    .done();
+    let phases = ["training", "density_control", "coarse", "evaluation", "saving"];
+    let log = fs::read_to_string(place.model().join("run.jsonl")).unwrap();
+    let finished: Value = serde_json::from_str(log.lines().last().unwrap()).unwrap();
+    let summary = fs::read_to_string(place.model().join("summary.json")).unwrap();
+    let summary: Value = serde_json::from_str(&summary).unwrap();
+    let reported = json(&place.model());
+    let tags = values_of_tags(&events_files(&place.model())[0]);
+    for phase in phases {
+        let peak = &finished["peaks"][phase]["host"];
+        assert!(peak.as_u64().unwrap() > 1_000_000, "{phase}: {finished}");
+        assert_eq!(
+            (peak, peak),
+            (&summary["peaks"][phase]["host"], &reported["peaks"][phase]["host"])
+        );
+        let tagged = &tags[&format!("memory/peak_{phase}_gb")];
+        assert!(tagged.last().unwrap().1 > 0.0, "{phase}: {tagged:?}");
+    }
+    let line = ended.stderr.lines().find(|line| line.starts_with("Peaks of RAM: "));
+    let line = line.unwrap_or_else(|| panic!("{ended:#?}"));
+    for words in ["training ", "density control ", "coarse training ", "evaluation ", "saving "] {
+        assert!(line.contains(words), "`{words}`: {line}");
+    }
+    let most = phases.map(|phase| finished["peaks"][phase]["host"].as_u64()).into_iter().max();
+    assert!(summary["peak_host"].as_u64() >= most.unwrap());
+    let shown = profile(&place.model(), &[]).done().stdout;
+    assert!(shown.contains("peaks of RAM\n  training  "), "{shown}");
 }
 
 #[test]

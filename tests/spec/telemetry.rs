@@ -9,8 +9,8 @@ use splat::backend::{MemoryEntry, MemoryKind};
 use splat::memory::{Bytes, Rung, RungChange};
 use splat::telemetry::{Progress, ProgressStyle, Sinks};
 use splat::train::event::{
-    Buffers, Event, GpuReport, MemoryReport, Phase, Sink, Step, SurfaceReport, Tensors, TermValues,
-    Vram,
+    Buffers, Event, GpuReport, MemoryReport, Phase, PhasePeaks, Sink, Step, SurfaceReport, Tensors,
+    TermValues, Vram,
 };
 
 /// Memory of a GPU after so many iterations.
@@ -31,6 +31,7 @@ fn vram(iteration: u32, creep: Option<Bytes>) -> Event {
         vram: Some(vram),
         host_resident: Some(Bytes(1 << 30)),
         host_total: Some(Bytes(8 << 30)),
+        peaks: PhasePeaks::default(),
     })
 }
 

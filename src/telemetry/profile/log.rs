@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::memory::{Bytes, Rung};
-use crate::train::event::Tensors;
+use crate::train::event::{PhasePeaks, Tensors};
 
 /// A log that cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -62,6 +62,8 @@ pub(super) struct Log {
     pub(super) is_finished: bool,
     /// Gaussians after iterations, of which every tenth is known.
     pub(super) gaussians: BTreeMap<u32, u64>,
+    /// The most memory by what the run was doing, of all its starts.
+    pub(super) peaks: PhasePeaks,
     pub(super) memory: Vec<LoggedMemory>,
     pub(super) buffers: Vec<LoggedBuffers>,
     pub(super) gpu: Vec<LoggedGpu>,
@@ -89,6 +91,8 @@ enum Record {
     Finished {
         iteration: u32,
         gaussians: u64,
+        #[serde(default)]
+        peaks: PhasePeaks,
     },
     #[serde(other)]
     Other,
@@ -101,6 +105,9 @@ pub(super) struct LoggedMemory {
     pub(super) tensors: Tensors,
     pub(super) vram: Option<LoggedVram>,
     pub(super) host_resident: Option<Bytes>,
+    /// Logs of older programs have none.
+    #[serde(default)]
+    pub(super) peaks: PhasePeaks,
 }
 
 /// Bytes of a device's own memory. What older programs did not write is 0 or absent.
@@ -225,11 +232,15 @@ impl Log {
                 self.is_finished = false;
             }
             Record::Step { iteration, gaussians } => self.reach(iteration, gaussians),
-            Record::Finished { iteration, gaussians } => {
+            Record::Finished { iteration, gaussians, peaks } => {
                 self.reach(iteration, gaussians);
+                self.peaks.raise_all(&peaks);
                 self.is_finished = true;
             }
-            Record::Memory(memory) => self.memory.push(memory),
+            Record::Memory(memory) => {
+                self.peaks.raise_all(&memory.peaks);
+                self.memory.push(memory);
+            }
             Record::Buffers(buffers) => self.buffers.push(buffers),
             Record::Gpu(gpu) => self.gpu.push(gpu),
             Record::Rung(change) => self.changes.push(change),

@@ -13,7 +13,7 @@ use serde::Serialize;
 use self::category::words;
 use self::log::{Log, LoggedBuffers, LoggedEntry, LoggedGpu, LoggedMemory};
 use crate::memory::Bytes;
-use crate::train::event::Tensors;
+use crate::train::event::{PhasePeaks, Tensors};
 
 pub use self::category::Category;
 pub use self::log::{LogError, LoggedChange};
@@ -40,6 +40,8 @@ pub struct Profile {
     pub gaussians: u64,
     /// Whether the run recorded the size of every buffer (`--profile-tensors`).
     pub profiled: bool,
+    /// The most memory by what the run was doing.
+    pub peaks: PhasePeaks,
     /// The recorded time at which most memory was taken.
     pub peak: Option<MemoryPeak>,
     /// What the memory was for at that time.
@@ -164,6 +166,7 @@ impl Profile {
             finished: log.is_finished,
             gaussians: log.gaussians_at(log.iteration),
             profiled: !log.buffers.is_empty(),
+            peaks: log.peaks,
             peak,
             categories: parts.into_iter().map(shares).collect(),
             buffers: buffers(&log.buffers, all),

@@ -20,7 +20,8 @@ fn memory(iteration: u32, vram: Option<log::LoggedVram>) -> LoggedMemory {
         images: Bytes(7),
         knn: Bytes(3),
     };
-    LoggedMemory { iteration, tensors, vram, host_resident: Some(Bytes(1000)) }
+    let peaks = PhasePeaks::default();
+    LoggedMemory { iteration, tensors, vram, host_resident: Some(Bytes(1000)), peaks }
 }
 
 fn vram(reserved: u64, slack: u64) -> log::LoggedVram {

@@ -19,6 +19,8 @@ pub struct MemoryReport {
     pub host_resident: Option<Bytes>,
     /// RAM of the machine, where the system tells it.
     pub host_total: Option<Bytes>,
+    /// The most so far, by what the run was doing.
+    pub peaks: PhasePeaks,
 }
 
 /// What the program holds of a device's own memory, context and code included.
@@ -68,7 +70,7 @@ pub struct Buffers {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
-    /// Iterations.
+    /// Iterations, but for those of the coarse stage.
     Training,
     /// A round of density control.
     DensityControl,
@@ -76,6 +78,34 @@ pub enum Phase {
     Evaluation,
     /// Writing a PLY or a checkpoint.
     Saving,
+    /// Iterations of SuGaR's coarse stage.
+    Coarse,
+}
+
+impl Phase {
+    /// All of them, in the order of reports.
+    pub const ALL: [Self; 5] =
+        [Self::Training, Self::DensityControl, Self::Coarse, Self::Evaluation, Self::Saving];
+
+    /// As tags and keys spell it.
+    pub fn key(self) -> &'static str {
+        match self {
+            Self::Training => "training",
+            Self::DensityControl => "density_control",
+            Self::Evaluation => "evaluation",
+            Self::Saving => "saving",
+            Self::Coarse => "coarse",
+        }
+    }
+
+    /// In words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::DensityControl => "density control",
+            Self::Coarse => "coarse training",
+            Self::Training | Self::Evaluation | Self::Saving => self.key(),
+        }
+    }
 }
 
 /// Bytes of the device's buffers by what they are for.

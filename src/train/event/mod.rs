@@ -2,6 +2,7 @@
 
 mod evaluation;
 mod memory;
+mod peaks;
 mod step;
 
 use std::path::PathBuf;
@@ -14,6 +15,7 @@ use crate::memory::{Bytes, RungChange};
 
 pub use self::evaluation::{Corrected, Evaluation, Metrics, Picture, Pictures, Split, ViewMetrics};
 pub use self::memory::{Buffers, GpuReport, MemoryReport, Phase, Tensors, Vram};
+pub use self::peaks::{PhasePeak, PhasePeaks};
 pub use self::step::{Distributions, Step, SurfaceReport, TermValues};
 
 /// Receives every event of a run.
@@ -132,6 +134,8 @@ pub enum Event {
         training_seconds: f64,
         /// Ended by SIGINT or SIGTERM.
         interrupted: bool,
+        /// The most memory since the start of the program, by what the run was doing.
+        peaks: PhasePeaks,
     },
     /// A round of density control is done; its strategy names the event.
     #[serde(untagged)]
