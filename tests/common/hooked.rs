@@ -11,6 +11,7 @@ use splat::backend::{
 };
 use splat::dataset::View;
 use splat::math::morton::Cube;
+use splat::memory::Bytes;
 use splat::model::Gaussians;
 use splat::perceptual::LpipsWeights;
 

@@ -3,6 +3,7 @@
 mod evaluation;
 mod memory;
 mod peaks;
+mod phase;
 mod step;
 
 use std::path::PathBuf;
@@ -14,8 +15,9 @@ use crate::files::OutputError;
 use crate::memory::{Bytes, RungChange};
 
 pub use self::evaluation::{Corrected, Evaluation, Metrics, Picture, Pictures, Split, ViewMetrics};
-pub use self::memory::{Buffers, GpuReport, MemoryReport, Phase, Tensors, Vram};
+pub use self::memory::{Buffers, GpuReport, MemoryReport, Tensors, Vram};
 pub use self::peaks::{PhasePeak, PhasePeaks};
+pub use self::phase::Phase;
 pub use self::step::{Distributions, Step, SurfaceReport, TermValues};
 
 /// Receives every event of a run.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::memory::Phase;
+use super::phase::Phase;
 use crate::memory::Bytes;
 
 /// The most memory at one time.
