@@ -9,7 +9,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 pub use error::OutputError;
-pub use folder_lock::{FolderLock, LockError};
+pub use folder_lock::{FolderLock, LockError, is_locked};
 pub use unfinished::{WorkFolder, remove_abandoned};
 use unfinished::{folder_of, unfinished_file};
 

@@ -168,6 +168,7 @@ impl<W: Write> TensorBoard<W> {
             values.push(("memory/vram_allocated_gb", vram.allocated.gib()));
             values.push(("memory/vram_reserved_gb", vram.reserved.gib()));
             values.extend(vram.creep.map(|creep| ("memory/vram_creep_gb", creep.gib())));
+            values.push(("tensors/large_count", vram.large_count as f64));
             values.push(("tensors/fragmentation_percent", vram.fragmentation_percent()));
             values.push((RUNG, self.given_up.len() as f64));
         }
@@ -191,7 +192,12 @@ impl<W: Write> TensorBoard<W> {
             ("gpu/utilization", sample.utilization.map(f64::from)),
             ("gpu/memory_percent", sample.memory_percent()),
             ("gpu/temperature_c", sample.temperature_c.map(f64::from)),
+            ("gpu/memory_load", sample.memory_load.map(f64::from)),
             ("gpu/power_w", sample.power_w),
+            ("gpu/power_limit_w", sample.power_limit_w),
+            ("gpu/fan_percent", sample.fan_percent.map(f64::from)),
+            ("gpu/clock_memory_mhz", sample.clock_memory_mhz.map(f64::from)),
+            ("gpu/pstate", sample.pstate.map(f64::from)),
             ("gpu/clock_sm_mhz", sample.clock_sm_mhz.map(f64::from)),
             // How many things slow it; `run.jsonl` names them.
             ("gpu/throttle", sample.throttle.as_ref().map(|reasons| reasons.len() as f64)),

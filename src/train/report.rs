@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use super::eval::{EvalRequest, EvaluatedView};
-use super::event::{Distributions, Event, MemoryReport, PhasePeaks, Pictures, Tensors, Vram};
+use super::event::{
+    Distributions, Event, LARGE, MemoryReport, PhasePeaks, Pictures, Tensors, Vram,
+};
 use super::pictures::{density_map, error_map, photo_picture, render_picture};
 use super::unexplained_growth::UnexplainedGrowth;
 use crate::backend::{MemoryEntry, MemoryKind};
@@ -63,6 +65,7 @@ pub(super) fn memory(inputs: &MemoryInputs<'_>, creep: &mut UnexplainedGrowth) -
             photographs: taken(MemoryKind::Photographs),
             scratch: taken(MemoryKind::Arena),
             slack: slack(inputs.device, inputs.scratch_needed),
+            large_count: on_device().filter(|entry| entry.bytes >= LARGE).count(),
             creep: creep.take(inputs.iteration, held),
             budget: inputs.budget,
         }
@@ -182,7 +185,7 @@ mod tests {
         let vram = report.vram.unwrap();
         assert_eq!((vram.allocated, vram.reserved), (Bytes(650), Bytes(948)));
         let parts = [vram.context, vram.photographs, vram.scratch];
-        assert_eq!(parts, [500, 64, 256].map(Bytes));
+        assert_eq!((parts, vram.large_count), ([500, 64, 256].map(Bytes), 0));
         assert_eq!((report.tensors.images, vram.budget), (Bytes(65), Some(Bytes(2000))));
     }
 

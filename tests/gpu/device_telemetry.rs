@@ -81,6 +81,7 @@ fn tags_are_there(place: &TestFolder) {
         assert!(reported.iter().all(|&(_, value)| value > 0.0), "{tag}: {reported:?}");
         assert_eq!(reported.len(), 30, "{tag}");
     }
+    assert_eq!(values["tensors/large_count"].len(), 30);
     for tag in ["parameters", "optimizer", "activations", "images"] {
         let reported = &values[&format!("tensors/{tag}_mb")];
         assert!(reported.iter().all(|&(_, value)| value > 0.0), "{tag}: {reported:?}");

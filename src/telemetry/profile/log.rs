@@ -55,6 +55,8 @@ pub(super) struct Log {
     pub(super) device: String,
     /// How often the run was started: 1, and once more for each time that it was resumed.
     pub(super) starts: u32,
+    /// Whether an evaluation measured LPIPS.
+    pub(super) has_lpips: bool,
     /// The last iteration that is known to be done.
     pub(super) iteration: u32,
     /// The iteration that the run ends at.
@@ -84,6 +86,9 @@ enum Record {
         iteration: u32,
         gaussians: u64,
     },
+    Evaluated {
+        lpips_net: Option<String>,
+    },
     Memory(LoggedMemory),
     Buffers(LoggedBuffers),
     Gpu(LoggedGpu),
@@ -105,6 +110,8 @@ pub(super) struct LoggedMemory {
     pub(super) tensors: Tensors,
     pub(super) vram: Option<LoggedVram>,
     pub(super) host_resident: Option<Bytes>,
+    #[serde(default)]
+    pub(super) host_total: Option<Bytes>,
     /// Logs of older programs have none.
     #[serde(default)]
     pub(super) peaks: PhasePeaks,
@@ -131,6 +138,8 @@ pub(super) struct LoggedVram {
 pub(super) struct LoggedBuffers {
     pub(super) iteration: u32,
     pub(super) after: String,
+    #[serde(default)]
+    pub(super) gaussians: u64,
     pub(super) entries: Vec<LoggedEntry>,
 }
 
@@ -139,6 +148,9 @@ pub(super) struct LoggedBuffers {
 pub(super) struct LoggedEntry {
     pub(super) label: String,
     pub(super) kind: String,
+    /// What held something between two iterations.
+    #[serde(default)]
+    pub(super) bytes: Bytes,
     pub(super) peak: Bytes,
     pub(super) at_peak: Bytes,
 }
@@ -148,10 +160,16 @@ pub(super) struct LoggedEntry {
 pub(super) struct LoggedGpu {
     pub(super) iteration: u32,
     pub(super) utilization: Option<u32>,
+    pub(super) memory_load: Option<u32>,
     pub(super) memory_used: Option<Bytes>,
     pub(super) memory_total: Option<Bytes>,
     pub(super) temperature_c: Option<u32>,
     pub(super) power_w: Option<f64>,
+    pub(super) power_limit_w: Option<f64>,
+    pub(super) fan_percent: Option<u32>,
+    pub(super) clock_sm_mhz: Option<u32>,
+    pub(super) clock_memory_mhz: Option<u32>,
+    pub(super) pstate: Option<u32>,
     pub(super) throttle: Option<Vec<String>>,
 }
 
@@ -241,6 +259,7 @@ impl Log {
                 self.peaks.raise_all(&memory.peaks);
                 self.memory.push(memory);
             }
+            Record::Evaluated { lpips_net } => self.has_lpips |= lpips_net.is_some(),
             Record::Buffers(buffers) => self.buffers.push(buffers),
             Record::Gpu(gpu) => self.gpu.push(gpu),
             Record::Rung(change) => self.changes.push(change),

@@ -25,6 +25,9 @@ pub struct MemoryReport {
     pub peaks: PhasePeaks,
 }
 
+/// What a buffer holds that is counted as a large one.
+pub const LARGE: Bytes = Bytes(100 << 20);
+
 /// What the program holds of a device's own memory, context and code included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Vram {
@@ -44,6 +47,8 @@ pub struct Vram {
     /// Growth that nothing explains: of `allocated`, photographs aside, since the model has had its
     /// present number of Gaussians for 100 iterations. Nothing before that.
     pub creep: Option<Bytes>,
+    /// Buffers that hold [`LARGE`] and more between two iterations.
+    pub large_count: usize,
     /// What may be taken from the device.
     pub budget: Option<Bytes>,
 }

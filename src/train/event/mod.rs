@@ -15,7 +15,7 @@ use crate::files::OutputError;
 use crate::memory::{Bytes, RungChange};
 
 pub use self::evaluation::{Corrected, Evaluation, Metrics, Picture, Pictures, Split, ViewMetrics};
-pub use self::memory::{Buffers, GpuReport, MemoryReport, Tensors, Vram};
+pub use self::memory::{Buffers, GpuReport, LARGE, MemoryReport, Tensors, Vram};
 pub use self::peaks::{PhasePeak, PhasePeaks};
 pub use self::phase::Phase;
 pub use self::step::{Distributions, Step, SurfaceReport, TermValues};
