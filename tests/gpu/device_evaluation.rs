@@ -72,7 +72,8 @@ fn a_held_out_view_that_shows_more_than_training_is_drawn_with_less() {
     let granules = 8 * trained.device.heap().granule().0;
     assert!(within <= training + Bytes(pixels + granules), "{within} {training}");
     assert_eq!(rgb, free_rgb, "bands change no pixel");
-    assert!((mse - free_mse).abs() < 1e-9 * free_mse);
+    // Sums in another order.
+    assert!((mse - free_mse).abs() < 1e-5 * free_mse);
 }
 
 #[test]

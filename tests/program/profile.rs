@@ -396,7 +396,8 @@ fn a_run_is_followed_until_its_end() {
         .spawn()
         .unwrap();
     let log = place.model().join("run.jsonl");
-    while !log.is_file() && training.try_wait().unwrap().is_none() {
+    let has_begun = || fs::read_to_string(&log).is_ok_and(|text| text.contains("\"started\""));
+    while !has_begun() && training.try_wait().unwrap().is_none() {
         std::thread::sleep(Duration::from_millis(5));
     }
     let shown = profile(&place.model(), &["--follow"]).done().stdout;

@@ -55,7 +55,10 @@ fn leak(log: &Log) -> Option<Finding> {
     let (where_it_is, flags) = match grown(&log.buffers) {
         Some((label, bytes)) => {
             let text = format!("; `{label}` grew most, by {:.1} MiB", bytes.mib());
-            (text, "--fragmentation aggressive")
+            (
+                text,
+                "--checkpoint-iterations, and --resume in a new process, which begins without it",
+            )
         }
         None => (String::new(), "--profile-tensors, which shows the buffer"),
     };
