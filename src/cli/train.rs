@@ -6,7 +6,7 @@ use std::time::Instant;
 use clap::ArgMatches;
 
 use super::device::{self, DeviceOptions, REBUILD, Task};
-use super::exit::{Interrupted, OutOfMemory};
+use super::exit::{Interrupted, OutOfMemory, OutOfSpace};
 use super::intent::{DEMO_SCENE, Intent};
 use super::lpips::{self, LpipsDemand, Sources};
 use super::output::{print, shell_word};
@@ -107,8 +107,11 @@ impl Task for Training<'_> {
     }
 }
 
-/// Names the command that resumes with less memory, if the run ran out of GPU memory.
+/// Names the command that resumes the run, if it ran out of GPU memory or of space on the disk.
 fn explained(error: TrainError, intent: &Intent) -> anyhow::Error {
+    if matches!(error, TrainError::NoSpace { .. }) {
+        return OutOfSpace { stopped: error, model: shell_word(&intent.model_path) }.into();
+    }
     if !matches!(error, TrainError::OutOfMemory { .. }) {
         return error.into();
     }

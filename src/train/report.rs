@@ -70,10 +70,18 @@ pub(super) fn memory(inputs: &MemoryInputs<'_>, creep: &mut UnexplainedGrowth) -
             budget: inputs.budget,
         }
     });
+    let host_creep = match (vram, host) {
+        (None, Some(host)) => {
+            let held = Bytes(host.resident.0.saturating_sub(tensors.images.0));
+            creep.take(inputs.iteration, held)
+        }
+        _ => None,
+    };
     Event::Memory(MemoryReport {
         iteration: inputs.iteration,
         tensors,
         vram,
+        host_creep,
         host_resident: host.map(|host| host.resident),
         host_total: host.map(|host| host.total),
         peaks: inputs.peaks,
@@ -210,7 +218,13 @@ mod tests {
 
     #[test]
     fn a_device_that_shares_the_hosts_memory_has_no_video_memory() {
-        let report = report(100, &[], &mut UnexplainedGrowth::from(0));
-        assert_eq!((report.vram, report.tensors.images), (None, Bytes(5)));
+        let mut creep = UnexplainedGrowth::from(100);
+        let first = report(100, &[], &mut creep);
+        assert_eq!((first.vram, first.tensors.images), (None, Bytes(5)));
+        // Growth before the baseline is that of the Gaussians.
+        assert_eq!(first.host_creep, None);
+        let second = report(200, &[], &mut creep);
+        assert_eq!(second.host_creep, second.host_resident.map(|_| Bytes(0)));
+        assert_eq!(report(300, &device(), &mut creep).host_creep, None);
     }
 }

@@ -22,6 +22,8 @@ mod depths;
 mod depths_and_normals;
 mod fixtures;
 mod foreign_files;
+#[cfg(target_os = "linux")]
+mod full_disk;
 #[cfg(all(target_os = "linux", not(kernels)))]
 mod gpu_machine;
 mod hidden_views;
@@ -40,5 +42,8 @@ mod resume;
 mod shared_folder;
 mod strategies;
 mod sugar;
+#[cfg(target_os = "linux")]
+mod terminal;
+mod timed_checkpoints;
 mod typed;
 mod unusual_input;

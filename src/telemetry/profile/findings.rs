@@ -48,7 +48,11 @@ pub(super) fn of(log: &Log) -> Vec<Finding> {
 }
 
 fn leak(log: &Log) -> Option<Finding> {
-    let creep = log.memory.iter().rev().find_map(|memory| memory.vram?.creep)?;
+    let last = log.memory.iter().rev();
+    let (creep, what) = match last.clone().find_map(|memory| memory.vram?.creep) {
+        Some(creep) => (creep, "GPU memory"),
+        None => (last.clone().find_map(|memory| memory.host_creep)?, "RAM"),
+    };
     if creep < LEAK {
         return None;
     }
@@ -65,7 +69,7 @@ fn leak(log: &Log) -> Option<Finding> {
     Some(Finding {
         kind: FindingKind::Leak,
         text: format!(
-            "{:.1} MiB of GPU memory were held at the end that the number of Gaussians does not \
+            "{:.1} MiB of {what} were held at the end that the number of Gaussians does not \
              explain{where_it_is}. Please report it",
             creep.mib()
         ),

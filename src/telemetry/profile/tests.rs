@@ -24,7 +24,8 @@ fn memory(iteration: u32, vram: Option<log::LoggedVram>) -> LoggedMemory {
     };
     let peaks = PhasePeaks::default();
     let (host_resident, host_total) = (Some(Bytes(1000)), Some(Bytes(10_000)));
-    LoggedMemory { iteration, tensors, vram, host_resident, host_total, peaks }
+    let host_creep = None;
+    LoggedMemory { iteration, tensors, vram, host_resident, host_total, host_creep, peaks }
 }
 
 fn vram(reserved: u64, slack: u64) -> log::LoggedVram {
@@ -184,8 +185,10 @@ fn a_plain_run_is_told_its_nearest_limit_and_no_more() {
     assert_eq!(found[0].flags, None);
     let near = Log { memory: vec![memory(100, Some(vram(190, 9)))], ..Log::default() };
     assert!(findings::of(&near)[0].flags.as_ref().unwrap().contains("--optimize-memory"));
-    let on_cpu = Log { memory: vec![memory(100, None)], ..Log::default() };
-    assert!(findings::of(&on_cpu)[0].text.contains("RAM (10 %)"));
+    let on_cpu = LoggedMemory { host_creep: Some(Bytes(17 << 20)), ..memory(100, None) };
+    let on_cpu = Log { memory: vec![on_cpu], ..Log::default() };
+    assert!(findings::of(&on_cpu)[0].text.starts_with("17.0 MiB of RAM"));
+    assert!(findings::of(&on_cpu)[1].text.contains("RAM (10 %)"));
 }
 
 #[test]

@@ -40,6 +40,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         }
         if memory {
             self.report_memory()?;
+            self.reserve_checkpoint()?;
             self.profile(self.phase())?;
         }
         if self.distributions_are_due() {
