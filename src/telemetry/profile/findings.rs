@@ -121,8 +121,11 @@ fn evaluation(log: &Log) -> Option<Finding> {
 fn limit(log: &Log) -> Option<Finding> {
     let of_gpu = log.memory.iter().filter_map(|memory| {
         let vram = memory.vram?;
-        Some((vram.reserved.max(memory.peaks.most().vram.unwrap_or_default()), vram.budget?))
+        Some((vram.reserved, vram.budget?))
     });
+    // Within iterations more is taken than between them.
+    let budget = log.memory.iter().rev().find_map(|memory| memory.vram?.budget);
+    let of_gpu = of_gpu.chain(log.peaks.most().vram.zip(budget));
     let of_host = log.memory.iter().filter_map(|it| Some((it.host_resident?, it.host_total?)));
     let nearest = |what: &'static str, flags: &'static str, used: Bytes, limit: Bytes| Nearest {
         what,
