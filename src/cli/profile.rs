@@ -1,17 +1,15 @@
 //! `splat profile`: where the memory went in a run.
 
 mod follow;
-mod newest;
+mod source;
 mod text;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 
-use super::exit::DataError;
 use super::folder;
 use super::output::print;
-use crate::telemetry::{LogError, Profile};
 
 /// Arguments of `splat profile`.
 #[derive(Args)]
@@ -37,22 +35,18 @@ pub(super) struct ProfileArgs {
 
 /// Prints the profile.
 pub(super) fn run(args: &ProfileArgs) -> anyhow::Result<()> {
-    let model_path = newest::named_or_newest(args.model_path.as_deref())?;
+    let model_path = source::named_or_newest(args.model_path.as_deref())?;
     if let Some(problem) = folder::not_a_folder(&model_path) {
         return Err(problem.into());
     }
     if args.follow {
         return follow::follow(&model_path, args.top);
     }
-    let profile = read(&model_path)?;
+    let profile = source::read(&model_path)?;
     let text = if args.json {
         serde_json::to_string_pretty(&profile)?
     } else {
         text::of(&profile, args.top)
     };
     Ok(print(&text)?)
-}
-
-fn read(model_path: &Path) -> Result<Profile, DataError> {
-    Profile::read(model_path).map_err(|error: LogError| DataError(error.to_string()))
 }

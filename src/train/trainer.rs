@@ -5,6 +5,7 @@ mod clock;
 mod coarse;
 mod coarse_state;
 mod govern;
+mod peak_recorder;
 mod peaks;
 mod pending;
 mod reports;
@@ -18,7 +19,7 @@ use std::time::Instant;
 
 use self::clock::TrainingClock;
 use self::coarse_state::CoarseState;
-use self::peaks::PeakRecorder;
+use self::peak_recorder::PeakRecorder;
 use self::pending::PendingStep;
 use super::appearance::{EarlierTables, compensation};
 use super::batches::Batches;

@@ -345,6 +345,7 @@ fn plain_progress_has_the_lines_that_scripts_look_for() {
             "[ITER 2005] Saving Gaussians",
             "[ITER 2005] Saving Checkpoint",
             "Training complete. 2005 iterations, 1.0k Gaussians, 0:00:01 of training",
+            "Peaks of RAM: evaluation 0.50GB",
         ]
     );
 }

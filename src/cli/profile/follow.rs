@@ -6,7 +6,8 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 
-use super::{read, text};
+use super::source::read;
+use super::text;
 use crate::cli::output::{PrintError, print_to_reader};
 use crate::files::is_locked;
 use crate::telemetry::Profile;

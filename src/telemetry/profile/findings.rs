@@ -42,9 +42,10 @@ pub enum FindingKind {
     Limit,
 }
 
-/// The findings of a run.
-pub(super) fn of(log: &Log) -> Vec<Finding> {
-    [leak(log), slack(log), evaluation(log), limit(log)].into_iter().flatten().collect()
+/// The findings of a run, of whose memory so many per cent served nothing on average.
+pub(super) fn of(log: &Log, slack_percent: Option<f64>) -> Vec<Finding> {
+    let slack = slack_percent.and_then(slack);
+    [leak(log), slack, evaluation(log), limit(log)].into_iter().flatten().collect()
 }
 
 fn leak(log: &Log) -> Option<Finding> {
@@ -92,8 +93,7 @@ fn grown(recorded: &[LoggedBuffers]) -> Option<(&str, Bytes)> {
     growth.max_by_key(|(_, bytes)| *bytes).filter(|(_, bytes)| bytes.0 > 0)
 }
 
-fn slack(log: &Log) -> Option<Finding> {
-    let percent = super::slack(&log.memory)?.mean;
+fn slack(percent: f64) -> Option<Finding> {
     (percent > SLACK_PERCENT).then(|| Finding {
         kind: FindingKind::Slack,
         text: format!("{percent:.1} % of the memory served nothing on average"),

@@ -176,6 +176,7 @@ impl Profile {
         let (peak, parts) =
             peak(log).map_or((None, Vec::new()), |(peak, parts)| (Some(peak), parts));
         let all = peak.map_or(Bytes(0), |peak| peak.bytes);
+        let slack = slack(&log.memory);
         let shares =
             |(category, bytes)| CategoryShare { category, bytes, percent: percent(bytes, all) };
         Self {
@@ -191,11 +192,11 @@ impl Profile {
             peak,
             categories: parts.into_iter().map(shares).collect(),
             buffers: buffers(&log.buffers, all),
-            slack: slack(&log.memory),
+            slack,
             growth: growth(log),
             changes: log.changes.clone(),
             gpu: gpu(&log.gpu),
-            findings: findings::of(log),
+            findings: findings::of(log, slack.map(|slack| slack.mean)),
         }
     }
 }

@@ -172,23 +172,27 @@ fn figures_of_the_gpu_are_over_the_samples_that_have_them() {
     assert!(gpu(&[]).is_none());
 }
 
+fn found(log: &Log) -> Vec<Finding> {
+    findings::of(log, slack(&log.memory).map(|slack| slack.mean))
+}
+
 fn kinds(log: &Log) -> Vec<FindingKind> {
-    findings::of(log).iter().map(|finding| finding.kind).collect()
+    found(log).iter().map(|finding| finding.kind).collect()
 }
 
 #[test]
 fn a_plain_run_is_told_its_nearest_limit_and_no_more() {
     let log = Log { memory: vec![memory(100, Some(vram(100, 9)))], ..Log::default() };
-    let found = findings::of(&log);
+    let shown = found(&log);
     assert_eq!(kinds(&log), [FindingKind::Limit]);
-    assert!(found[0].text.contains("GPU") && found[0].text.contains("(50 %)"), "{found:?}");
-    assert_eq!(found[0].flags, None);
+    assert!(shown[0].text.contains("GPU") && shown[0].text.contains("(50 %)"), "{shown:?}");
+    assert_eq!(shown[0].flags, None);
     let near = Log { memory: vec![memory(100, Some(vram(190, 9)))], ..Log::default() };
-    assert!(findings::of(&near)[0].flags.as_ref().unwrap().contains("--optimize-memory"));
+    assert!(found(&near)[0].flags.as_ref().unwrap().contains("--optimize-memory"));
     let on_cpu = LoggedMemory { host_creep: Some(Bytes(17 << 20)), ..memory(100, None) };
     let on_cpu = Log { memory: vec![on_cpu], ..Log::default() };
-    assert!(findings::of(&on_cpu)[0].text.starts_with("17.0 MiB of RAM"));
-    assert!(findings::of(&on_cpu)[1].text.contains("RAM (10 %)"));
+    assert!(found(&on_cpu)[0].text.starts_with("17.0 MiB of RAM"));
+    assert!(found(&on_cpu)[1].text.contains("RAM (10 %)"));
 }
 
 #[test]
@@ -197,7 +201,7 @@ fn leaks_slack_and_evaluations_are_found_with_what_helps() {
     let creeping = log::LoggedVram { creep: Some(mib(20)), ..vram(100, 11) };
     let mut log = Log { memory: vec![memory(100, Some(creeping))], ..Log::default() };
     assert_eq!(kinds(&log), [FindingKind::Leak, FindingKind::Slack, FindingKind::Limit]);
-    let flags = |log: &Log, place: usize| findings::of(log)[place].flags.clone().unwrap();
+    let flags = |log: &Log, place: usize| found(log)[place].flags.clone().unwrap();
     assert!(flags(&log, 0).contains("--profile-tensors"));
     assert_eq!(flags(&log, 1), "--fragmentation aggressive");
     let at = |sh: u64, staging: u64| {
@@ -209,13 +213,13 @@ fn leaks_slack_and_evaluations_are_found_with_what_helps() {
     };
     let other = LoggedBuffers { gaussians: 6, ..recorded(50, at(1, 1)) };
     log.buffers = vec![other, recorded(100, at(3 << 20, 1)), recorded(200, at(8 << 20, 99 << 20))];
-    assert!(findings::of(&log)[0].text.contains("`sh` grew most, by 5.0 MiB"));
+    assert!(found(&log)[0].text.contains("`sh` grew most, by 5.0 MiB"));
     for (phase, vram) in [(Phase::Training, 70), (Phase::Evaluation, 100)] {
         log.peaks.raise(phase, PhasePeak { vram: Some(mib(vram)), host: None });
     }
-    let found = findings::of(&log);
-    assert_eq!(found[2].kind, FindingKind::Evaluation);
-    assert!(found[2].text.contains("30.0 MiB more than training"), "{found:?}");
+    let shown = found(&log);
+    assert_eq!(shown[2].kind, FindingKind::Evaluation);
+    assert!(shown[2].text.contains("30.0 MiB more than training"), "{shown:?}");
     assert!(flags(&log, 2).contains("--test-every"));
     log.has_lpips = true;
     assert!(flags(&log, 2).contains("--enable-lpips false"));

@@ -1,10 +1,11 @@
-//! Which run is meant where none is named.
+//! The run that is meant, and its profile.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use crate::cli::exit::DataError;
+use crate::telemetry::Profile;
 
 /// Where runs go for which no folder is named.
 const OUTPUT: &str = "output";
@@ -22,6 +23,11 @@ pub(super) fn named_or_newest(named: Option<&Path>) -> Result<PathBuf, DataError
             ))
         }),
     }
+}
+
+/// The profile of the run in this model folder.
+pub(super) fn read(model_path: &Path) -> Result<Profile, DataError> {
+    Profile::read(model_path).map_err(|error| DataError(error.to_string()))
 }
 
 /// The folder in this one whose log was written last.
