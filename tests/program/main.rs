@@ -40,6 +40,7 @@ mod remedies;
 mod resume;
 #[cfg(unix)]
 mod shared_folder;
+mod splits;
 mod strategies;
 mod sugar;
 #[cfg(target_os = "linux")]
@@ -47,3 +48,4 @@ mod terminal;
 mod timed_checkpoints;
 mod typed;
 mod unusual_input;
+mod weights;

@@ -14,7 +14,9 @@ use serde::{Serialize, Serializer};
 use crate::files::OutputError;
 use crate::memory::{Bytes, RungChange};
 
-pub use self::evaluation::{Corrected, Evaluation, Metrics, Picture, Pictures, Split, ViewMetrics};
+pub use self::evaluation::{
+    Corrected, Evaluation, Metrics, Picture, Pictures, ReferenceMetrics, Split, ViewMetrics,
+};
 pub use self::memory::{Buffers, GpuReport, LARGE, MemoryReport, Tensors, Vram};
 pub use self::peaks::{PhasePeak, PhasePeaks};
 pub use self::phase::Phase;

@@ -21,7 +21,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
     /// Evaluates with no more of the device's memory than training has taken, as far as that can be.
     pub(super) fn evaluate_within_training(&mut self) -> Result<(), TrainError> {
         self.device.aim_below(self.peaks.peaks.vram_of_training())?;
-        let done = self.with_memory_retry(Self::evaluate);
+        let done = self.evaluate();
         let aimed = self.device.aim_below(None);
         done.and(Ok(aimed?))
     }
