@@ -7,6 +7,7 @@ use clap::{ArgMatches, Args};
 
 use super::exit::{DataError, UsageError};
 use super::folder::{self, ConfigText};
+use super::host_limit::refuse_host_limit;
 use crate::config::{Config, Layers, MemoryOptions, RunOptions, SceneOptions, Typed, resolve};
 use crate::dataset::{Dataset, ImageLoader, Residency, is_scene};
 use crate::export::read_ply;
@@ -103,6 +104,8 @@ impl ModelArgs {
         let mut shown = config.clone();
         shown.scene.depths = None;
         let (dataset, images) = open_scene(&shown)?;
+        // The Gaussians are there already.
+        refuse_host_limit(&config.memory, &dataset, &images, Bytes(0))?;
         Ok(Opened { config, dataset, images, gaussians, iteration, altered })
     }
 

@@ -28,7 +28,7 @@ pub use depths::DepthsError;
 pub use error::DatasetError;
 pub use image::{Image, ImageError, ImageHeader, InverseDepthMap, decode, probe};
 pub use lens::{Distortion, Lens, LensError, Undistortion};
-pub use loader::{ImageLoader, LoaderStatistics, Residency};
+pub use loader::{ImageLoader, LoaderStatistics, Residency, bytes_to_decode};
 pub use points::{FARTHEST, PointCloud};
 pub use source::{AlphaMeaning, DepthFile, ImageSource};
 pub use transforms::TransformsError;

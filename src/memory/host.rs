@@ -32,6 +32,16 @@ pub fn resident_memory() -> Option<Bytes> {
     kib_after("/proc/self/status", "VmRSS:")
 }
 
+/// Gives memory that was freed back to the system, which the allocator otherwise keeps for later.
+pub fn release_freed_memory() {
+    // SAFETY: glibc has this function on every version that Rust supports; it takes no pointer and locks
+    // the heaps that it looks at.
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    unsafe {
+        libc::malloc_trim(0)
+    };
+}
+
 /// Bytes that decoded images may take: at most `cache`, and no more than the rest of the process
 /// leaves of `limit`. `images` are the bytes of images among those that are `resident`.
 pub fn images_budget(cache: Bytes, limit: Bytes, resident: Bytes, images: Bytes) -> Bytes {

@@ -15,6 +15,7 @@ mod batches;
 mod cli;
 #[cfg(unix)]
 mod coarse;
+mod compact;
 mod completions;
 mod depths;
 mod fixtures;
@@ -22,6 +23,8 @@ mod foreign_files;
 #[cfg(all(target_os = "linux", not(kernels)))]
 mod gpu_machine;
 mod hidden_views;
+#[cfg(target_os = "linux")]
+mod host_limit;
 mod impossible_numbers;
 mod init;
 mod lpips;
