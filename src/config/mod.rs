@@ -33,3 +33,4 @@ pub use schema::default_toml;
 pub use strategy::StrategyName;
 pub use sugar::{Regularize, SugarOptions, SugarSchedule};
 pub use switch::parse_switch;
+pub use validate::RESET_OPACITY;

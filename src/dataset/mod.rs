@@ -105,11 +105,10 @@ impl Dataset {
             return Err(DatasetError::SceneMissing { path: root });
         }
         // The value is at fault, not the scene: say so before the scene is read.
-        photographs::trained_size([1, 1], options.resolution)?;
+        photographs::trained_size([1, 1], options.resolution, options.resolution_scale)?;
         let mut scene = describe(&root, options)?;
         scene.shots.sort_by(|a, b| a.name.cmp(&b.name));
-        let KeptViews { views, mut sources, held_out: listed } =
-            keep(&mut scene, options.resolution)?;
+        let KeptViews { views, mut sources, held_out: listed } = keep(&mut scene, options)?;
         let held_out = |index: &usize| {
             options.eval
                 && match scene.holdout {
@@ -180,9 +179,9 @@ struct KeptViews {
 }
 
 /// Looks at every photograph; those that cannot be used are left out with a warning.
-fn keep(scene: &mut Description, resolution: i32) -> Result<KeptViews, DatasetError> {
+fn keep(scene: &mut Description, options: &SceneOptions) -> Result<KeptViews, DatasetError> {
     let opened: Vec<Result<(View, ImageSource), Unusable>> =
-        scene.shots.par_iter().map(|shot| open(shot, resolution, scene.alpha)).collect();
+        scene.shots.par_iter().map(|shot| open(shot, options, scene.alpha)).collect();
     let mut kept = KeptViews::default();
     let mut reasons = Vec::new();
     for (shot, opened) in scene.shots.iter().zip(opened) {
@@ -220,7 +219,7 @@ enum Unusable {
 /// Looks at the header of a photograph and makes its view.
 fn open(
     shot: &Shot,
-    resolution: i32,
+    options: &SceneOptions,
     alpha: AlphaMeaning,
 ) -> Result<(View, ImageSource), Unusable> {
     let stop = |error| Unusable::Stop(Box::new(error));
@@ -228,7 +227,8 @@ fn open(
     let header: ImageHeader = probe(&path).map_err(|error| Unusable::LeftOut(error.to_string()))?;
     let fitted = photographs::fit(&shot.optics, &header, &path).map_err(stop)?;
     let full_size = [fitted.camera.width, fitted.camera.height];
-    let size = photographs::trained_size(full_size, resolution).map_err(stop)?;
+    let SceneOptions { resolution, resolution_scale, .. } = *options;
+    let size = photographs::trained_size(full_size, resolution, resolution_scale).map_err(stop)?;
     let camera = fitted.camera.resized(size[0], size[1]);
     let view = View { name: shot.name.clone(), camera, pose: shot.pose };
     let source = ImageSource {

@@ -33,7 +33,7 @@ fn psnr(place: &TestFolder, name: &str) -> f64 {
 fn bytes_each(place: &TestFolder, name: &str) -> u64 {
     let log = fs::read_to_string(place.path(name).join("run.jsonl")).unwrap();
     let events = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    let memory = events.filter(|event| event["event"] == "memory").last().unwrap();
+    let memory = events.rev().find(|event| event["event"] == "memory").unwrap();
     let tensors = &memory["tensors"];
     let bytes = tensors["parameters"].as_u64().unwrap() + tensors["optimizer"].as_u64().unwrap();
     bytes / model(place, name).len() as u64

@@ -40,5 +40,6 @@ mod resume;
 mod shared_folder;
 mod strategies;
 mod sugar;
+mod training_options;
 mod typed;
 mod unusual_input;
