@@ -22,8 +22,8 @@ pub use escape::{Newlines, escape_controls};
 pub use jsonl::JsonLines;
 pub use logging::{ProgressStyle, init_logging, log_error};
 pub use profile::{
-    BufferPeak, Category, CategoryShare, GpuSummary, LogError, LoggedChange, MemoryPeak, Point,
-    Profile, Slack,
+    BufferPeak, Category, CategoryShare, Finding, FindingKind, GpuSummary, LogError, LoggedChange,
+    MemoryPeak, Point, Profile, Slack,
 };
 pub use progress::Progress;
 pub use summary::{Figures, MeasuredSplit, RunState, RunSummary, SummaryError, update_summary};
