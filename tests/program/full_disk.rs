@@ -68,7 +68,9 @@ fn tables_that_do_not_fit_stay_as_they_were_with_one_warning_each() {
     let tables = ["results.json", "per_view.json"].map(|name| place.model().join(name));
     // Larger than files may be, but for what another program wrote into them.
     let large = format!("{{\"theirs\": \"{}\"}}", "a".repeat(400 << 10));
-    tables.each_ref().map(|path| fs::write(path, &large).unwrap());
+    for path in &tables {
+        fs::write(path, &large).unwrap();
+    }
     let flags = ["--resume", "--iterations=20", "--test-iterations", "10", "15"];
     let ended = end(&mut training_after(&limited(300), &place, &place.model(), &flags)).done();
     for path in &tables {
