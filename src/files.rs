@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 pub use disk_reserve::DiskReserve;
 pub use error::OutputError;
-pub use folder_lock::{FolderLock, LockError};
+pub use folder_lock::{FolderLock, LockError, is_locked};
 pub use table_lock::TableLock;
 pub use unfinished::{WorkFolder, remove_abandoned};
 use unfinished::{folder_of, unfinished_file};

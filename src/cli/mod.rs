@@ -13,6 +13,7 @@ mod file_kind;
 mod folder;
 mod handover;
 mod holders;
+mod host_limit;
 mod intent;
 mod lpips;
 mod output;

@@ -7,6 +7,7 @@ use clap::{ArgMatches, Args};
 
 use super::exit::{DataError, UsageError};
 use super::folder::{self, ConfigText};
+use super::host_limit::{largest_to_decode, refuse_host_limit};
 use crate::config::{
     Config, Layers, MemoryOptions, MetricSet, RunOptions, SceneOptions, Typed, resolve,
 };
@@ -109,6 +110,8 @@ impl ModelArgs {
         let mut shown = config.clone();
         shown.scene.depths = None;
         let (dataset, images) = open_scene(&shown)?;
+        // The Gaussians are there already.
+        refuse_host_limit(&config.memory, &dataset, &images, Bytes(0))?;
         Ok(Opened { config, dataset, images, gaussians, iteration, altered })
     }
 
@@ -163,7 +166,8 @@ pub(super) fn open_scene(config: &Config) -> anyhow::Result<(Dataset, ImageLoade
 fn open_images(dataset: &Dataset, options: &MemoryOptions) -> (ImageLoader, bool) {
     let host = host_memory();
     let limit = host.map_or(Bytes(u64::MAX), |host| options.host_limit.on(host.total));
-    let left = Bytes(limit.0.saturating_sub(host.map_or(0, |host| host.resident.0)));
+    let taken = host.map_or(Bytes(0), |host| host.resident) + largest_to_decode(dataset);
+    let left = Bytes(limit.0.saturating_sub(taken.0));
     let open = |policy| ImageLoader::within(dataset.sources.clone(), policy, limit);
     if options.high_dram {
         let images = open(Residency::All);

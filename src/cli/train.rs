@@ -7,6 +7,7 @@ use clap::ArgMatches;
 
 use super::device::{self, DeviceOptions, REBUILD, Task};
 use super::exit::{Interrupted, OutOfMemory, OutOfSpace};
+use super::host_limit::refuse_host_limit;
 use super::intent::{DEMO_SCENE, Intent};
 use super::lpips::{self, LpipsDemand, Sources};
 use super::output::{print, shell_word};
@@ -17,7 +18,8 @@ use super::train_args::TrainArgs;
 use crate::backend::{Rows, TrainDevice};
 use crate::config::{Config, DeviceChoice, TrainSample};
 use crate::dataset::{AlphaMeaning, Dataset, ImageSource};
-use crate::memory::Rung;
+use crate::layout::GAUSSIANS;
+use crate::memory::{Bytes, Rung};
 use crate::perceptual::LpipsWeights;
 use crate::synth::{SynthOptions, write_scene};
 use crate::telemetry::{Sinks, SummaryFile};
@@ -86,6 +88,9 @@ impl Task for Training<'_> {
                 Start::Points(Cow::Borrowed(&dataset.points))
             }
         };
+        let rows = intent.checkpoint.as_ref().map_or_else(|| start.len(), StoredCheckpoint::len);
+        let model = host_model(&intent.config, rows, device.info().uuid.is_none());
+        refuse_host_limit(&intent.config.memory, &dataset, &images, model)?;
         intent.prepare_folder(&dataset, &start.points())?;
 
         let mut sinks = Sinks::for_run(&intent.model_path, args.style(), intent.goes_on)?;
@@ -116,6 +121,15 @@ impl Task for Training<'_> {
             }
         }
     }
+}
+
+/// Host memory of so many Gaussians: as they are sent to the device, and where that is the processor, with
+/// their moments and statistics.
+fn host_model(config: &Config, rows: usize, on_processor: bool) -> Bytes {
+    const PARTS: u64 = 3;
+    let parameters = 4 * u64::from(GAUSSIANS.row_values(config.optimize.sh_degree));
+    let state = if on_processor { PARTS * parameters + 8 } else { 0 };
+    Bytes(rows as u64 * (parameters + state))
 }
 
 /// Names the command that resumes the run, if it ran out of GPU memory or of space on the disk.

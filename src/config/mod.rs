@@ -38,3 +38,4 @@ pub use splits::{ParseTrainSampleError, TestList, TrainSample};
 pub use strategy::StrategyName;
 pub use sugar::{Regularize, SugarOptions, SugarSchedule};
 pub use switch::parse_switch;
+pub use validate::RESET_OPACITY;

@@ -67,7 +67,7 @@ options! {
         /// 320 instead of 716 bytes a Gaussian
         ///
         /// Colours are kept in 16 bits, the optimiser's moments in 8 and 16.
-        optimize_memory: bool = false, idle Idle::OnCpu;
+        optimize_memory: bool = false;
 
         /// How often unused GPU memory is returned
         ///
@@ -89,9 +89,9 @@ options! {
 
         /// RAM to use, size or share
         ///
-        /// Decoded images are evicted to keep the limit. If the rest of the program uses more than
-        /// the limit, each photograph is decoded when it is needed and none is kept. That is slower,
-        /// but the run does not stop.
+        /// To keep the limit, decoded images are evicted, and decoded one at a time. A limit that is
+        /// too low for the start of the run is refused with code 4. Should the model grow beyond it
+        /// later, a warning says so, and the run does not stop.
         #[arg(value_name = "SIZE|P%")]
         host_limit: Limit = Limit::Percent(60.0), is |limit| holds(
             limit.is_usable(),

@@ -34,6 +34,14 @@ options! {
         resolution: i32 = -1,
             is |r| holds(*r == -1 || (1..=MAX_WIDTH).contains(r), r, "-1, or 1 to 65535");
 
+        /// Scale the photographs further, 0.1 to 1
+        ///
+        /// It multiplies the size that --resolution leaves.
+        #[arg(value_name = "X")]
+        resolution_scale: f64 = 1.0, is |scale| {
+            holds((0.1..=1.0).contains(scale), scale, "0.1 to 1")
+        };
+
         /// Folder of inverse depth maps
         ///
         /// It is relative to the scene. The maps are as depth estimators for 3DGS write them: 16-bit

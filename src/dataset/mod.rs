@@ -29,7 +29,7 @@ pub use depths::DepthsError;
 pub use error::DatasetError;
 pub use image::{Image, ImageError, ImageHeader, InverseDepthMap, decode, probe};
 pub use lens::{Distortion, Lens, LensError, Undistortion};
-pub use loader::{ImageLoader, LoaderStatistics, Residency};
+pub use loader::{ImageLoader, LoaderStatistics, Residency, bytes_to_decode};
 pub use points::{FARTHEST, PointCloud};
 pub use source::{AlphaMeaning, DepthFile, ImageSource};
 pub use split::{evenly_spread, read_test_list};
@@ -101,11 +101,10 @@ impl Dataset {
             return Err(DatasetError::SceneMissing { path: root });
         }
         // The value is at fault, not the scene: say so before the scene is read.
-        photographs::trained_size([1, 1], options.resolution)?;
+        photographs::trained_size([1, 1], options.resolution, options.resolution_scale)?;
         let mut scene = describe(&root, options)?;
         scene.shots.sort_by(|a, b| a.name.cmp(&b.name));
-        let KeptViews { views, mut sources, held_out: listed } =
-            keep(&mut scene, options.resolution)?;
+        let KeptViews { views, mut sources, held_out: listed } = keep(&mut scene, options)?;
         let known = KnownViews {
             all: scene.shots.iter().map(|shot| shot.name.as_str()).collect(),
             kept: &views,
@@ -177,9 +176,9 @@ struct KeptViews {
 }
 
 /// Looks at every photograph; those that cannot be used are left out with a warning.
-fn keep(scene: &mut Description, resolution: i32) -> Result<KeptViews, DatasetError> {
+fn keep(scene: &mut Description, options: &SceneOptions) -> Result<KeptViews, DatasetError> {
     let opened: Vec<Result<(View, ImageSource), Unusable>> =
-        scene.shots.par_iter().map(|shot| open(shot, resolution, scene.alpha)).collect();
+        scene.shots.par_iter().map(|shot| open(shot, options, scene.alpha)).collect();
     let mut kept = KeptViews::default();
     let mut reasons = Vec::new();
     for (shot, opened) in scene.shots.iter().zip(opened) {
@@ -217,7 +216,7 @@ enum Unusable {
 /// Looks at the header of a photograph and makes its view.
 fn open(
     shot: &Shot,
-    resolution: i32,
+    options: &SceneOptions,
     alpha: AlphaMeaning,
 ) -> Result<(View, ImageSource), Unusable> {
     let stop = |error| Unusable::Stop(Box::new(error));
@@ -230,7 +229,8 @@ fn open(
             .map_err(|error| stop(DatasetError::Mask(error)))?;
     }
     let full_size = [fitted.camera.width, fitted.camera.height];
-    let size = photographs::trained_size(full_size, resolution).map_err(stop)?;
+    let SceneOptions { resolution, resolution_scale, .. } = *options;
+    let size = photographs::trained_size(full_size, resolution, resolution_scale).map_err(stop)?;
     let camera = fitted.camera.resized(size[0], size[1]);
     let view = View { name: shot.name.clone(), camera, pose: shot.pose };
     let source = ImageSource {

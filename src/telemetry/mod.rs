@@ -22,8 +22,8 @@ pub use escape::{Newlines, escape_controls};
 pub use jsonl::JsonLines;
 pub use logging::{ProgressStyle, init_logging, log_error};
 pub use profile::{
-    BufferPeak, Category, CategoryShare, GpuSummary, LogError, LoggedChange, MemoryPeak, Point,
-    Profile, Slack,
+    BufferPeak, Category, CategoryShare, Finding, FindingKind, GpuSummary, LogError, LoggedChange,
+    MemoryPeak, Point, Profile, Slack,
 };
 pub use progress::Progress;
 pub use summary::{Figures, MeasuredSplit, RunState, RunSummary, SummaryError, update_summary};
@@ -41,8 +41,8 @@ pub struct Sinks {
     sinks: Vec<Box<dyn Sink>>,
     /// Present while a run uses a GPU.
     sampler: Option<GpuSampler>,
-    /// Files that something could not be written to.
-    failed: BTreeSet<String>,
+    /// Files that there was no space for.
+    without_space: BTreeSet<String>,
 }
 
 impl Sinks {
@@ -74,40 +74,45 @@ impl Sinks {
 }
 
 impl Sink for Sinks {
-    /// Every sink gets the event. A file that cannot be written costs what belongs into it and a
-    /// warning, but not the run: this never fails.
+    /// Every sink gets the event, even after one fails; the first error is returned. A full disk is
+    /// none: it costs what belongs into the file, and a warning for each file.
     fn on(&mut self, event: &Event) -> Result<(), OutputError> {
-        self.send(event);
+        let result = self.send(event);
         match event {
             Event::Started { gpu: Some(uuid), .. } => self.sampler = GpuSampler::of_gpu(uuid),
             Event::Step(step) => {
                 if let Some(report) = self.sampler.as_ref().and_then(|it| it.after(step.span())) {
-                    self.send(&Event::Gpu(report));
+                    return result.and(self.send(&Event::Gpu(report)));
                 }
             }
             Event::Finished { .. } => self.sampler = None,
             _ => {}
         }
-        Ok(())
+        result
     }
 }
 
 impl Sinks {
-    fn send(&mut self, event: &Event) {
+    fn send(&mut self, event: &Event) -> Result<(), OutputError> {
+        let mut result = Ok(());
         let mut warnings = Vec::new();
         for sink in &mut self.sinks {
-            if let Err(error) = sink.on(event)
-                && self.failed.insert(error.path().to_owned())
-            {
-                warnings.push(format!(
-                    "{error}. Training continues; what belongs into this file is lost until it can \
-                     be written again"
-                ));
+            match sink.on(event) {
+                Err(error) if error.is_for_space() => {
+                    if self.without_space.insert(error.path().to_owned()) {
+                        warnings.push(format!(
+                            "{error}. Training continues; what belongs into this file is lost until \
+                             it can be written again"
+                        ));
+                    }
+                }
+                other => result = result.and(other),
             }
         }
-        // Each file fails for the first time only once, so that this comes to an end.
+        // Each file is new to the set only once, so that this comes to an end.
         for message in warnings {
-            self.send(&Event::Warning { message });
+            result = result.and(self.send(&Event::Warning { message }));
         }
+        result
     }
 }

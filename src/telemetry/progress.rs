@@ -7,7 +7,7 @@ use indicatif::ProgressBar;
 
 use super::jsonl::Encoder;
 use super::logging::{Console, ProgressStyle, escapes_wanted};
-use super::status::{RunStage, RunStatus, clock, count};
+use super::status::{RunStage, RunStatus, clock, count, peaks_line};
 use crate::files::OutputError;
 use crate::memory::Bytes;
 use crate::train::event::{Event, Saved, Sink};
@@ -215,13 +215,18 @@ impl Progress {
         if bar.is_some() || self.status.step().map(|step| step.iteration) != shown {
             self.show_line();
         }
-        if let Event::Finished { iteration, gaussians, training_seconds, interrupted } = event {
+        if let Event::Finished { iteration, gaussians, training_seconds, interrupted, peaks } =
+            event
+        {
             let what = if *interrupted { "interrupted" } else { "complete" };
             self.print(&format!(
                 "Training {what}. {iteration} iterations, {} Gaussians, {} of training",
                 count(*gaussians),
                 clock(*training_seconds)
             ));
+            if let Some(line) = peaks_line(peaks) {
+                self.print(&line);
+            }
         }
     }
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::files::{OutputError, write_text};
 use crate::memory::Bytes;
-use crate::train::event::{Evaluation, Metrics};
+use crate::train::event::{Evaluation, Metrics, PhasePeaks};
 
 /// Name of the file in the model folder.
 const SUMMARY: &str = "summary.json";
@@ -54,6 +54,9 @@ pub struct RunSummary {
     /// The most RAM that the program had.
     #[serde(default)]
     pub peak_host: Option<Bytes>,
+    /// The most memory by what the run was doing.
+    #[serde(default)]
+    pub peaks: PhasePeaks,
     /// Means over the last 100 steps: `total`, and the terms that compare with the photograph.
     #[serde(default)]
     pub losses: Figures,

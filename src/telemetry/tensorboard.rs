@@ -29,8 +29,8 @@ use crate::files::OutputError;
 use crate::math::Real;
 use crate::memory::{Bytes, Rung, RungChange};
 use crate::train::event::{
-    Distributions, Evaluation, Event, GpuReport, MemoryReport, Picture, Pictures, Saved, Sink,
-    Split, SurfaceReport, TermValues,
+    Distributions, Evaluation, Event, GpuReport, MemoryReport, Phase, PhasePeak, PhasePeaks,
+    Picture, Pictures, Saved, Sink, Split, SurfaceReport, TermValues,
 };
 
 /// Tag of the number of rungs that are given up.
@@ -114,7 +114,8 @@ impl<W: Write> TensorBoard<W> {
                 self.records.flush()
             }
             Event::Saved { what: Saved::Checkpoint, .. } => self.records.flush(),
-            Event::Finished { .. } => {
+            Event::Finished { iteration, peaks, .. } => {
+                self.peaks(*iteration, peaks)?;
                 if let Some(recorded) = self.cadence.rest() {
                     self.step(&recorded)?;
                 }
@@ -171,11 +172,22 @@ impl<W: Write> TensorBoard<W> {
             values.push(("memory/vram_allocated_gb", vram.allocated.gib()));
             values.push(("memory/vram_reserved_gb", vram.reserved.gib()));
             values.extend(vram.creep.map(|creep| ("memory/vram_creep_gb", creep.gib())));
+            values.push(("tensors/large_count", vram.large_count as f64));
             values.push(("tensors/fragmentation_percent", vram.fragmentation_percent()));
             values.push((RUNG, self.given_up.len() as f64));
         }
         values.extend(report.host_resident.map(Bytes::gib).map(|gib| ("memory/host_rss_gb", gib)));
-        self.scalars(report.iteration, &values)
+        self.scalars(report.iteration, &values)?;
+        self.peaks(report.iteration, &report.peaks)
+    }
+
+    /// Of the device's memory where it has its own, otherwise of the host's.
+    fn peaks(&mut self, iteration: u32, peaks: &PhasePeaks) -> io::Result<()> {
+        let tagged = |(phase, peak): (Phase, PhasePeak)| {
+            Some((format!("memory/peak_{}_gb", phase.key()), peak.of_device()?.gib()))
+        };
+        let values: Vec<_> = peaks.iter().filter_map(tagged).collect();
+        if values.is_empty() { Ok(()) } else { self.scalars(iteration, &values) }
     }
 
     fn gpu(&mut self, report: &GpuReport) -> io::Result<()> {
@@ -184,7 +196,12 @@ impl<W: Write> TensorBoard<W> {
             ("gpu/utilization", sample.utilization.map(f64::from)),
             ("gpu/memory_percent", sample.memory_percent()),
             ("gpu/temperature_c", sample.temperature_c.map(f64::from)),
+            ("gpu/memory_load", sample.memory_load.map(f64::from)),
             ("gpu/power_w", sample.power_w),
+            ("gpu/power_limit_w", sample.power_limit_w),
+            ("gpu/fan_percent", sample.fan_percent.map(f64::from)),
+            ("gpu/clock_memory_mhz", sample.clock_memory_mhz.map(f64::from)),
+            ("gpu/pstate", sample.pstate.map(f64::from)),
             ("gpu/clock_sm_mhz", sample.clock_sm_mhz.map(f64::from)),
             // How many things slow it; `run.jsonl` names them.
             ("gpu/throttle", sample.throttle.as_ref().map(|reasons| reasons.len() as f64)),

@@ -5,6 +5,8 @@ mod clock;
 mod coarse;
 mod coarse_state;
 mod govern;
+mod peak_recorder;
+mod peaks;
 mod pending;
 mod reports;
 mod saving;
@@ -17,6 +19,7 @@ use std::time::Instant;
 
 use self::clock::TrainingClock;
 use self::coarse_state::CoarseState;
+use self::peak_recorder::PeakRecorder;
 use self::pending::PendingStep;
 use super::appearance::{EarlierTables, compensation};
 use super::batches::Batches;
@@ -86,6 +89,7 @@ pub struct Trainer<'a, B: TrainDevice> {
     pending: Option<PendingStep<B>>,
     tensors: Tensors,
     creep: UnexplainedGrowth,
+    peaks: PeakRecorder,
     clock: TrainingClock,
     keeper: CheckpointKeeper,
     /// When the last checkpoint was written, or the run began.
@@ -168,6 +172,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
             pending: None,
             tensors: Tensors::default(),
             creep: UnexplainedGrowth::from(iteration),
+            peaks: PeakRecorder::default(),
             clock: TrainingClock::default(),
             keeper,
             saved_at: Instant::now(),
@@ -200,9 +205,13 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
             let occasion = self.checkpoint_occasion(due.checkpoint || interrupted);
             due.checkpoint = occasion.is_some();
             self.report_milestones(due, last)?;
+            if due.any() {
+                self.end_phase(self.phase());
+            }
             if due.evaluate {
-                self.evaluate()?;
+                self.evaluate_within_training()?;
                 self.profile(Phase::Evaluation)?;
+                self.end_phase(Phase::Evaluation);
             }
             if due.save {
                 self.save_point_cloud()?;
@@ -214,6 +223,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
             }
             if due.save || due.checkpoint {
                 self.profile(Phase::Saving)?;
+                self.end_phase(Phase::Saving);
             }
             if due.evaluate || due.save {
                 self.feed.schedule_decoding(self.device, self.iteration + 1);
@@ -224,6 +234,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
             gaussians: self.device.len(&self.model),
             training_seconds: self.clock.seconds(),
             interrupted,
+            peaks: self.peaks.peaks,
         })?;
         Ok(if interrupted { Outcome::Interrupted } else { Outcome::Finished })
     }
@@ -324,6 +335,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
             self.device.synchronize()?;
             let begun = Instant::now();
             let before = self.device.len(&self.model);
+            self.end_phase(Phase::Training);
             let report = self.run_round()?;
             if Rounds::new(&config.densify).reorders(span) {
                 self.reorder()?;
@@ -336,6 +348,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
             self.sink.on(&Event::Round(Round { iteration, report, gaussians, ms }))?;
             self.creep = UnexplainedGrowth::from(iteration);
             self.profile(Phase::DensityControl)?;
+            self.end_phase(Phase::DensityControl);
             if gaussians == 0 && before > 0 {
                 self.warn(format!(
                     "iteration {iteration}: density control removed the last Gaussian; the model \

@@ -11,6 +11,7 @@ use splat::backend::{
 };
 use splat::dataset::View;
 use splat::math::morton::Cube;
+use splat::memory::Bytes;
 use splat::model::Gaussians;
 use splat::perceptual::{LpipsInput, LpipsWeights};
 
@@ -95,6 +96,12 @@ impl<D: TrainDevice, H: Hooks<D>> Device for Hooked<D, H> {
     }
     fn memory(&mut self, peaks: Peaks) -> Option<DeviceMemory> {
         self.device.memory(peaks)
+    }
+    fn take_peak(&mut self) -> Option<Bytes> {
+        self.device.take_peak()
+    }
+    fn aim_below(&mut self, aim: Option<Bytes>) -> Result<(), DeviceError> {
+        self.device.aim_below(aim)
     }
     fn take_changes(&mut self) -> Option<LadderState> {
         self.hooks.take_changes(&mut self.device)

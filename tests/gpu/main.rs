@@ -15,6 +15,8 @@ mod common;
 
 mod appearance;
 #[cfg(kernels)]
+mod device_evaluation;
+#[cfg(kernels)]
 mod device_govern;
 #[cfg(kernels)]
 mod device_memory;

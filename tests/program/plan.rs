@@ -17,6 +17,7 @@ use splat::memory::plan::{
     CONTEXT, Granule, Maps, ModelSize, OptionalColumns, PlannedCoarse, PlannedColorTables,
     PlannedPhotographs, PlannedRun, RoundShape, Storage, ViewGrowth,
 };
+use splat::synth::{SynthOptions, write_scene};
 use splat::train::forecast::seen_of_points;
 use splat::train::near;
 
@@ -108,6 +109,26 @@ fn the_largest_number_fits_and_a_granule_more_does_not() {
         assert_eq!(ended.code, Some(4), "{ended:#?}");
         let report = json_of(&ended);
         assert!(number(&report["least"]) > number(&report["budget"]["bytes"]));
+    }
+}
+
+/// Fewer tiles are sorted in fewer passes.
+#[test]
+fn smaller_photographs_never_take_more() {
+    let place = TestFolder::empty();
+    let options =
+        SynthOptions { views: 3, width: 400, height: 300, points: 200, ..SynthOptions::default() };
+    write_scene(&place.scene(), &options).unwrap();
+    for may in ["slack,photographs", "slack,photographs,bands"] {
+        let of = |divisor: &str| {
+            let flags = ["--gaussians", "6000000", "--give-up", may, "-r", divisor];
+            let report = json(&place, &flags);
+            [number(&report["peak"]), number(&report["least"]), u64::MAX - largest(&report)]
+        };
+        let costs = ["1", "2", "4", "8"].map(of);
+        for pair in costs.windows(2) {
+            assert!(pair[0].iter().zip(&pair[1]).all(|(more, less)| more >= less), "{costs:?}");
+        }
     }
 }
 

@@ -127,6 +127,7 @@ pub(super) fn of(summary: &RunSummary) -> Vec<Figure> {
     let mut figures = metrics(summary);
     figures.extend(losses(summary));
     figures.extend(resources(summary));
+    figures.extend(peaks(summary));
     figures
 }
 
@@ -169,6 +170,20 @@ fn losses(summary: &RunSummary) -> impl Iterator<Item = Figure> {
             role: Role::Information,
             value: value.unwrap_or(f64::NAN),
         }
+    })
+}
+
+/// The most memory of each phase, of the device where it has its own.
+fn peaks(summary: &RunSummary) -> impl Iterator<Item = Figure> {
+    summary.peaks.iter().filter_map(|(phase, peak)| {
+        Some(Figure {
+            key: format!("peaks.{}", phase.key()),
+            title: format!("peak, {}", phase.words()),
+            unit: Unit::Bytes,
+            better: Better::Lower,
+            role: Role::Information,
+            value: peak.of_device()?.0 as f64,
+        })
     })
 }
 

@@ -2,6 +2,8 @@
 
 mod evaluation;
 mod memory;
+mod peaks;
+mod phase;
 mod step;
 
 use std::path::PathBuf;
@@ -15,7 +17,9 @@ use crate::memory::{Bytes, RungChange};
 pub use self::evaluation::{
     Corrected, Evaluation, Metrics, Picture, Pictures, ReferenceMetrics, Split, ViewMetrics,
 };
-pub use self::memory::{Buffers, GpuReport, MemoryReport, Phase, Tensors, Vram};
+pub use self::memory::{Buffers, GpuReport, LARGE, MemoryReport, Tensors, Vram};
+pub use self::peaks::{PhasePeak, PhasePeaks};
+pub use self::phase::Phase;
 pub use self::step::{Distributions, Step, SurfaceReport, TermValues};
 
 /// Receives every event of a run.
@@ -134,6 +138,8 @@ pub enum Event {
         training_seconds: f64,
         /// Ended by SIGINT or SIGTERM.
         interrupted: bool,
+        /// The most memory since the start of the program, by what the run was doing.
+        peaks: PhasePeaks,
     },
     /// A round of density control is done; its strategy names the event.
     #[serde(untagged)]

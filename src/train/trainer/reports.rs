@@ -41,7 +41,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         if memory {
             self.report_memory()?;
             self.reserve_checkpoint()?;
-            self.profile(Phase::Training)?;
+            self.profile(self.phase())?;
         }
         if self.distributions_are_due() {
             self.with_memory_retry(Self::report_distributions)?;
@@ -58,6 +58,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
     fn report_memory(&mut self) -> Result<(), TrainError> {
         let ModelShape { parameters, optimizer, .. } = self.device.shape(&self.model);
         let images = self.feed.views.held();
+        self.end_phase(self.phase());
         let memory = self.device.memory(Peaks::Keep);
         let inputs = report::MemoryInputs {
             iteration: self.iteration,
@@ -65,6 +66,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
             device: memory.as_ref().map_or(&[], |memory| &memory.entries),
             scratch_needed: memory.as_ref().map_or(Bytes(0), |memory| memory.recent_scratch),
             budget: memory.as_ref().map(|memory| memory.budget),
+            peaks: self.peaks.peaks,
         };
         self.sink.on(&report::memory(&inputs, &mut self.creep))?;
         Ok(())

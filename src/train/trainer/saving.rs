@@ -109,6 +109,9 @@ impl<B: TrainDevice> Trainer<'_, B> {
                 let path = checkpoint::path(self.setup.model_path, self.iteration);
                 TrainError::NoSpace { source, checkpoint: Some(path) }
             }
+            Err(TrainError::NoSpace { checkpoint, .. }) => {
+                TrainError::NoSpace { source, checkpoint }
+            }
             Err(error) => error,
         }
     }

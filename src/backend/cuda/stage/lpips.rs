@@ -231,6 +231,8 @@ impl Room {
         // What the last iterations needed is there in any case. A granule is lost to rounding.
         let reached = heap.recent_scratch().0.saturating_sub(heap.live_scratch().0);
         let room = heap.available_bytes().0.saturating_sub(heap.granule().0);
+        // Thinner strips would take many times as long, which what is only aimed at is not worth.
+        let room = room.max(sizes.efficient().0.min(heap.obtainable_bytes().0));
         let mut limit = Bytes(sizes.wish().0.max(reached).min(room));
         loop {
             let strips = sizes.strips_within(limit).unwrap_or(sizes.most());
