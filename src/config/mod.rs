@@ -1,6 +1,7 @@
 //! Options of a training run: what they are, where they come from, what they may be.
 
 mod color;
+mod compactness;
 mod declare;
 mod error;
 mod idle;
@@ -21,6 +22,7 @@ mod validate;
 mod values;
 
 pub use color::{Color, ParseColorError};
+pub use compactness::Compactness;
 pub use error::ConfigError;
 pub use normalize::normalize_args;
 pub use normalized::Normalized;
