@@ -1,5 +1,6 @@
 //! Writing files so that a failure never costs what was there before, and finding them again.
 
+mod disk_reserve;
 mod error;
 mod folder_lock;
 mod unfinished;
@@ -8,6 +9,7 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+pub use disk_reserve::DiskReserve;
 pub use error::OutputError;
 pub use folder_lock::{FolderLock, LockError};
 pub use unfinished::{WorkFolder, remove_abandoned};

@@ -12,7 +12,7 @@ use super::scene::{ModelArgs, Opened, none_to_compare};
 use crate::backend::TrainDevice;
 use crate::files::{OutputError, WorkFolder, check_writable};
 use crate::perceptual::LpipsWeights;
-use crate::telemetry::{append_metrics, write_per_view, write_results};
+use crate::telemetry::{append_metrics, update_summary, write_per_view, write_results};
 use crate::train::Views;
 use crate::train::appearance::compensation;
 use crate::train::eval::{EvalRequest, ShownViews, evaluate};
@@ -84,7 +84,8 @@ fn write_tables(folder: &Path, evaluation: &Evaluation) -> Result<(), OutputErro
     let _work = WorkFolder::open(folder);
     append_metrics(folder, evaluation)?;
     write_results(folder, evaluation)?;
-    write_per_view(folder, evaluation)
+    write_per_view(folder, evaluation)?;
+    update_summary(folder, evaluation)
 }
 
 /// Measuring one split of the scene's views.

@@ -18,7 +18,8 @@ use crate::train::checkpoint::CheckpointError;
 pub(super) enum Exit {
     /// Everything is done.
     Done,
-    /// Something failed that is neither of the below; as a rule an output that cannot be written.
+    /// Something failed that is neither of the below; as a rule an output that cannot be written, or
+    /// quality that was lost.
     Error,
     /// Flags, values, configuration files.
     Usage,
@@ -63,10 +64,25 @@ pub(super) struct OutOfMemory {
     pub(super) less: String,
 }
 
+/// The run met a full disk and ended.
+#[derive(Debug, thiserror::Error)]
+#[error("{stopped}\nFree space on this disk, then: splat train --resume -m {model}")]
+pub(super) struct OutOfSpace {
+    #[source]
+    pub(super) stopped: TrainError,
+    /// The model folder, as a shell takes it.
+    pub(super) model: String,
+}
+
 /// A plan that was printed does not fit the budget.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct DoesNotFit(pub(super) String);
+
+/// A run that is compared is worse than its baseline.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct QualityLost(pub(super) String);
 
 /// The entries that hold most, a line each.
 fn table(stopped: &TrainError) -> String {
@@ -123,7 +139,7 @@ impl Exit {
             Some(TrainError::NoImages { .. } | TrainError::Checkpoint(_)) => {
                 return Some(Self::Data);
             }
-            Some(TrainError::Output(_)) => return Some(Self::Error),
+            Some(TrainError::Output(_) | TrainError::NoSpace { .. }) => return Some(Self::Error),
             None => {}
         }
         match cause.downcast_ref::<SynthError>() {
@@ -182,7 +198,10 @@ pub(super) fn refused_by_device(error: &anyhow::Error) -> Option<&DeviceError> {
 /// a table or a place in a file, not by the names in the others.
 pub(super) fn message(error: &anyhow::Error) -> String {
     let has_lines = |cause: &(dyn std::error::Error + 'static)| {
-        cause.is::<OutOfMemory>() || cause.is::<DoesNotFit>() || cause.is::<ConfigError>()
+        cause.is::<OutOfMemory>()
+            || cause.is::<OutOfSpace>()
+            || cause.is::<DoesNotFit>()
+            || cause.is::<ConfigError>()
     };
     let newlines = if error.chain().any(has_lines) { Newlines::Kept } else { Newlines::Escaped };
     let mut message = String::new();

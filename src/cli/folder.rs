@@ -14,13 +14,14 @@ use crate::files::{
 };
 
 /// What a run leaves in its folder, besides renders and TensorBoard's files.
-const RESULTS: [&str; 11] = [
+const RESULTS: [&str; 12] = [
     "checkpoints",
     "point_cloud",
     "results.json",
     "per_view.json",
     "metrics.csv",
     "run.jsonl",
+    "summary.json",
     "config.toml",
     "cfg_args",
     "cameras.json",

@@ -2,6 +2,7 @@
 
 #[cfg(feature = "bench")]
 mod bench;
+mod compare;
 mod completions;
 mod continued;
 mod device;
@@ -69,6 +70,8 @@ enum Command {
     Bench(Box<bench::BenchArgs>),
     /// Report how a run used memory
     Profile(profile::ProfileArgs),
+    /// Put runs side by side and check that no quality was lost
+    Compare(compare::CompareArgs),
     /// Check what works on this machine
     Doctor(doctor::DoctorArgs),
     /// Print completions for a shell, or the manual page
@@ -150,9 +153,11 @@ fn run(args: Vec<OsString>) -> Exit {
         #[cfg(feature = "bench")]
         Command::Bench(args) => (args.model.quiet, ProgressStyle::Plain),
         Command::Plan(args) => (args.quiet, ProgressStyle::Plain),
-        Command::Synth(_) | Command::Profile(_) | Command::Doctor(_) | Command::Completions(_) => {
-            (false, ProgressStyle::Plain)
-        }
+        Command::Synth(_)
+        | Command::Profile(_)
+        | Command::Compare(_)
+        | Command::Doctor(_)
+        | Command::Completions(_) => (false, ProgressStyle::Plain),
     };
     init_logging(quiet, style);
     for notice in &normalized.notices {
@@ -174,6 +179,7 @@ fn run(args: Vec<OsString>) -> Exit {
         Command::Plan(args) => plan::run(&args, matches),
         Command::Synth(args) => synth::run(&args),
         Command::Profile(args) => profile::run(&args),
+        Command::Compare(args) => compare::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Completions(args) => completions::run(&args, command()),
     };

@@ -1,24 +1,26 @@
 //! `splat render`: the model's images beside the photographs.
 
+mod folders;
+
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::{ArgMatches, Args};
 
+use self::folders::{Folders, Wanted};
 use super::device::{self, DeviceOptions, Task};
 use super::exit::UsageError;
 use super::output::print;
 use super::scene::{ModelArgs, Opened, none_to_compare};
 use crate::backend::TrainDevice;
-use crate::dataset::Image;
-use crate::files::{WorkFolder, create_folder, write_atomically};
-use crate::train::eval::{EvalRequest, ShownViews, evaluate};
-use crate::train::event::{Picture, Split};
-use crate::train::pictures::{photo_picture, render_picture};
-use crate::train::{TrainError, Views};
+use crate::files::WorkFolder;
+use crate::train::eval::{EvalRequest, ShownSurface, ShownViews, evaluate};
+use crate::train::event::Split;
+use crate::train::{Views, scene_extent};
 
 /// Arguments of `splat render`.
 #[derive(Args)]
+#[expect(clippy::struct_excessive_bools, reason = "a flag each")]
 pub(super) struct RenderArgs {
     #[command(flatten)]
     pub(super) model: ModelArgs,
@@ -30,9 +32,25 @@ pub(super) struct RenderArgs {
     /// Leave out the views that were held out
     #[arg(long, help_heading = "Rendering")]
     skip_test: bool,
+
+    /// Also write depths, as 16-bit PNG and as colours
+    ///
+    /// `depth/00000.png` holds world units along the view axis times the factor in `depth/scale.json`;
+    /// 0 is where nothing is drawn. `depth_color/00000.png` is white near the camera and dark far from
+    /// it, by one scale for all views.
+    #[arg(long, help_heading = "Rendering")]
+    depth: bool,
+
+    /// Also write normals, as 16-bit PNG
+    ///
+    /// `normals/00000.png`: x right, y up and z towards the camera, from -1..1 to 0..65535 in red, green
+    /// and blue; black is where nothing is drawn. A Gaussian's normal is its shortest axis.
+    #[arg(long, help_heading = "Rendering")]
+    normals: bool,
 }
 
-/// Writes `MODEL/{train,test}/ours_N/{renders,gt}/00000.png`.
+/// Writes `MODEL/{train,test}/ours_N/{renders,gt}/00000.png`, and on demand `depth`, `depth_color` and
+/// `normals` beside them.
 pub(super) fn run(args: &RenderArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     let opened = args.model.open(matches)?;
     device::on(&DeviceOptions::of(&opened.config), Rendering { args, opened: &opened })
@@ -57,16 +75,19 @@ impl Task for Rendering<'_> {
             if skip || views.split(split).is_empty() {
                 continue;
             }
-            let request = opened.request(split, ShownViews::All);
+            let wanted = Wanted { depths: args.depth, normals: args.normals };
+            let surface = if wanted.depths || wanted.normals {
+                ShownSurface::Required
+            } else {
+                ShownSurface::None
+            };
+            let request = EvalRequest { surface, ..opened.request(split, ShownViews::All) };
             let folder = output_folder(&args.model.model_path, &request);
-            let renders = create_folder(&folder.join("renders"))?;
-            let truths = create_folder(&folder.join("gt"))?;
+            let folders = Folders::create(&folder, wanted, scene_extent(&opened.dataset))?;
             let mut pictures = 0;
             evaluate(device, &model, &mut views, &request, |view| {
                 pictures += 1;
-                let name = format!("{:05}.png", view.position);
-                write_png(&renders.join(&name), render_picture(view.rendered), view.image)?;
-                write_png(&truths.join(&name), photo_picture(view.image), view.image)
+                Ok(folders.write(view)?)
             })
             .context("rendering")?;
             for warning in views.take_warnings() {
@@ -93,26 +114,4 @@ impl Task for Rendering<'_> {
 
 fn output_folder(model_path: &Path, request: &EvalRequest<'_>) -> PathBuf {
     model_path.join(request.split.name()).join(format!("ours_{}", request.iteration))
-}
-
-/// Writes a picture as it is compared: black where the photograph's mask excludes it.
-fn write_png(path: &Path, mut picture: Picture, photo: &Image) -> Result<(), TrainError> {
-    if let Some(mask) = &photo.mask {
-        for (pixel, _) in picture.rgb.chunks_exact_mut(3).zip(mask).filter(|&(_, &m)| m == 0) {
-            pixel.fill(0);
-        }
-    }
-    let (width, height) = (picture.width, picture.height);
-    write_atomically(path, |out| {
-        let encoder = image::codecs::png::PngEncoder::new(out);
-        image::ImageEncoder::write_image(
-            encoder,
-            &picture.rgb,
-            width,
-            height,
-            image::ExtendedColorType::Rgb8,
-        )
-        .map_err(std::io::Error::other)
-    })?;
-    Ok(())
 }

@@ -13,7 +13,7 @@ use crate::dataset::{Dataset, ImageLoader, Residency, is_scene};
 use crate::export::read_ply;
 use crate::memory::{Bytes, host_memory};
 use crate::model::Gaussians;
-use crate::train::eval::{EvalRequest, ShownViews};
+use crate::train::eval::{EvalRequest, ShownSurface, ShownViews};
 use crate::train::event::Split;
 use crate::train::{Views, render_filter};
 
@@ -64,6 +64,7 @@ impl Opened {
             screen_filter: render_filter(&self.config),
             compensation: None,
             shown,
+            surface: ShownSurface::None,
             lpips: None,
         }
     }

@@ -1,11 +1,12 @@
 //! `splat train`.
 
 use std::borrow::Cow;
+use std::time::Instant;
 
 use clap::ArgMatches;
 
 use super::device::{self, DeviceOptions, REBUILD, Task};
-use super::exit::{Interrupted, OutOfMemory};
+use super::exit::{Interrupted, OutOfMemory, OutOfSpace};
 use super::host_limit::refuse_host_limit;
 use super::intent::{DEMO_SCENE, Intent};
 use super::lpips::{self, LpipsDemand, Sources};
@@ -21,12 +22,13 @@ use crate::layout::GAUSSIANS;
 use crate::memory::{Bytes, Rung};
 use crate::perceptual::LpipsWeights;
 use crate::synth::{SynthOptions, write_scene};
-use crate::telemetry::Sinks;
+use crate::telemetry::{Sinks, SummaryFile};
 use crate::train::checkpoint::StoredCheckpoint;
 use crate::train::{Outcome, TrainError, Trainer, TrainerSetup};
 
 /// Trains.
 pub(super) fn run(args: &TrainArgs, matches: &ArgMatches) -> anyhow::Result<()> {
+    let started = Instant::now();
     let mut intent = Intent::make(args, matches)?;
     if args.demo && device::demo_lacks_kernels(intent.config.run.device) {
         tracing::warn!(
@@ -43,7 +45,7 @@ pub(super) fn run(args: &TrainArgs, matches: &ArgMatches) -> anyhow::Result<()> 
     let (named, earlier) = if is_earlier { (None, path) } else { (path, None) };
     let demand = LpipsDemand::of(output.enable_lpips, matches);
     let lpips = lpips::weights(&Sources { named, earlier, demand })?;
-    device::on(&DeviceOptions::of(&intent.config), Training { args, intent, lpips })
+    device::on(&DeviceOptions::of(&intent.config), Training { args, intent, lpips, started })
 }
 
 /// A run that is intended.
@@ -51,13 +53,15 @@ struct Training<'a> {
     args: &'a TrainArgs,
     intent: Intent,
     lpips: Option<LpipsWeights>,
+    /// When the program began.
+    started: Instant,
 }
 
 impl Task for Training<'_> {
     type Output = ();
 
     fn run<B: TrainDevice>(self, device: &mut B) -> anyhow::Result<()> {
-        let Self { args, mut intent, lpips } = self;
+        let Self { args, mut intent, lpips, started } = self;
         let stop = stop_on_signals()?;
         if args.demo && intent.checkpoint.is_none() {
             intent.lock_folder()?;
@@ -79,6 +83,7 @@ impl Task for Training<'_> {
         intent.prepare_folder(&dataset, &start.points())?;
 
         let mut sinks = Sinks::for_run(&intent.model_path, args.style(), intent.goes_on)?;
+        sinks.add(SummaryFile::new(&intent.model_path, &intent.config, started)?);
         let checkpoint = intent.checkpoint.take();
         let setup = TrainerSetup {
             dataset: &dataset,
@@ -116,8 +121,11 @@ fn host_model(config: &Config, rows: usize, on_processor: bool) -> Bytes {
     Bytes(rows as u64 * (parameters + state))
 }
 
-/// Names the command that resumes with less memory, if the run ran out of GPU memory.
+/// Names the command that resumes the run, if it ran out of GPU memory or of space on the disk.
 fn explained(error: TrainError, intent: &Intent) -> anyhow::Error {
+    if matches!(error, TrainError::NoSpace { .. }) {
+        return OutOfSpace { stopped: error, model: shell_word(&intent.model_path) }.into();
+    }
     if !matches!(error, TrainError::OutOfMemory { .. }) {
         return error.into();
     }

@@ -1,5 +1,6 @@
 //! Options of a training run: what they are, where they come from, what they may be.
 
+mod changed;
 mod color;
 mod compactness;
 mod declare;

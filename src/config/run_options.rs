@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::compactness::{Compactness, parse_compactness};
 use super::declare::options;
 use super::idle::Idle;
-use super::values::{fits_toml, holds, iterations, path, toml_count};
+use super::values::{count, fits_toml, holds, iterations, path, toml_count};
 use crate::memory::{Bytes, Limit, Rung};
 
 /// The flag that is no key: it sets `high_dram` to false.
@@ -188,6 +188,29 @@ options! {
         /// The last iteration always has one.
         #[arg(value_name = "N", allow_negative_numbers = true)]
         checkpoint_iterations: Vec<i64> = Vec::new(), is |given| iterations(given);
+
+        /// Minutes between two checkpoints; 0 for none
+        ///
+        /// They change nothing in the result. --keep-checkpoints says how many of them are kept.
+        #[arg(value_name = "MINUTES")]
+        checkpoint_minutes: f64 = 5.0, is |minutes| holds(
+            minutes.is_finite() && *minutes >= 0.0,
+            minutes,
+            "a finite number, 0 and more (0: no checkpoints by time)",
+        );
+
+        /// Newest checkpoints that are kept of those by time
+        ///
+        /// A checkpoint of --checkpoint-minutes is removed when so many newer ones are there. Those of
+        /// --checkpoint-iterations, of the last iteration and of an interruption always stay.
+        #[arg(value_name = "N")]
+        keep_checkpoints: u32 = 2, is count;
+
+        /// Keep room for a checkpoint on the disk
+        ///
+        /// A hidden file of a checkpoint's size. It is removed at the end, or if the disk is full: the
+        /// run then writes a checkpoint in its place before it stops.
+        checkpoint_reserve: bool = true;
     }
 }
 

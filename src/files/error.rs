@@ -19,4 +19,15 @@ impl OutputError {
     pub fn new(path: &Path, source: io::Error) -> Self {
         Self { path: path.display().to_string(), source }
     }
+
+    /// The file or folder that cannot be written.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Whether it cannot be written because the disk, or what the user may have of it, is full.
+    pub fn is_for_space(&self) -> bool {
+        use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+        matches!(self.source.kind(), StorageFull | QuotaExceeded | FileTooLarge)
+    }
 }

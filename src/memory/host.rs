@@ -42,6 +42,11 @@ pub fn release_freed_memory() {
     };
 }
 
+/// The most that this process ever had in RAM; `None` if the system does not report it.
+pub fn peak_resident_memory() -> Option<Bytes> {
+    kib_after("/proc/self/status", "VmHWM:")
+}
+
 /// Bytes that decoded images may take: at most `cache`, and no more than the rest of the process
 /// leaves of `limit`. `images` are the bytes of images among those that are `resident`.
 pub fn images_budget(cache: Bytes, limit: Bytes, resident: Bytes, images: Bytes) -> Bytes {

@@ -1,7 +1,7 @@
 //! `run.jsonl`: a run as one event a line.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -9,11 +9,15 @@ use serde::Serialize;
 use super::cadence::Cadence;
 use super::status::RunStage;
 use super::time::unix_seconds;
+use super::whole_records::WholeRecords;
 use crate::files::OutputError;
 use crate::train::event::{Event, Sink};
 
 /// Bytes that are read at once in search of the last newline.
 const BLOCK: u64 = 1 << 16;
+
+/// Bytes of lines that may wait for space on the disk.
+const ROOM: usize = 1 << 16;
 
 /// One line: the event and when it was.
 #[derive(Serialize)]
@@ -73,7 +77,7 @@ impl Encoder {
 /// The sink that writes `run.jsonl`.
 pub struct JsonLines<W: Write> {
     path: PathBuf,
-    out: BufWriter<W>,
+    out: WholeRecords<W>,
     encoder: Encoder,
 }
 
@@ -132,7 +136,8 @@ fn last_line(file: &mut File, end: u64) -> io::Result<u64> {
 impl<W: Write> JsonLines<W> {
     /// Writes to `writer`; `path` is what errors name.
     pub fn to_writer(path: &Path, writer: W) -> Self {
-        Self { path: path.to_owned(), out: BufWriter::new(writer), encoder: Encoder::default() }
+        let out = WholeRecords::new(writer, ROOM);
+        Self { path: path.to_owned(), out, encoder: Encoder::default() }
     }
 }
 
@@ -144,7 +149,7 @@ impl<W: Write> Sink for JsonLines<W> {
                 if lines.is_empty() {
                     return Ok(());
                 }
-                self.out.write_all(&lines).and_then(|()| self.out.flush())
+                self.out.put(&lines).and_then(|()| self.out.flush())
             })
             .map_err(|source| OutputError::new(&self.path, source))
     }

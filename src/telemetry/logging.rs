@@ -25,7 +25,7 @@ use super::time::unix_seconds;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ProgressStyle {
-    /// A bar where stderr is a terminal, else lines
+    /// A bar where stderr is a terminal with escape sequences, else lines
     #[default]
     Bar,
     /// A line every 5 seconds at most
@@ -54,7 +54,7 @@ pub fn init_logging(quiet: bool, style: ProgressStyle) {
     let console = Console::stderr();
     let format = match style {
         ProgressStyle::Json => Format::Json,
-        _ if colors_wanted() => Format::Colored,
+        _ if escapes_wanted() => Format::Colored,
         _ => Format::Plain,
     };
     let (filter, problem) = match parsed {
@@ -73,9 +73,11 @@ pub fn init_logging(quiet: bool, style: ProgressStyle) {
     }
 }
 
-/// stderr is a terminal and `NO_COLOR` is not set.
-fn colors_wanted() -> bool {
-    io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+/// stderr is a terminal that takes escape sequences, and `NO_COLOR` is not set.
+pub(super) fn escapes_wanted() -> bool {
+    io::stderr().is_terminal()
+        && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+        && std::env::var_os("TERM").is_none_or(|name| name != "dumb")
 }
 
 /// stderr with the bars that are drawn on it. Lines go above the bars.

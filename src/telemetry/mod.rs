@@ -8,10 +8,14 @@ mod profile;
 mod progress;
 mod sampler;
 mod status;
+mod summary;
+mod summary_file;
 mod tables;
 mod tensorboard;
 mod time;
+mod whole_records;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 pub use escape::{Newlines, escape_controls};
@@ -22,7 +26,9 @@ pub use profile::{
     Profile, Slack,
 };
 pub use progress::Progress;
-pub use tables::{Tables, append_metrics, write_per_view, write_results};
+pub use summary::{Figures, MeasuredSplit, RunState, RunSummary, SummaryError, update_summary};
+pub use summary_file::SummaryFile;
+pub use tables::{MetricsTable, append_metrics, write_per_view, write_results};
 pub use tensorboard::TensorBoard;
 
 use self::sampler::GpuSampler;
@@ -35,6 +41,8 @@ pub struct Sinks {
     sinks: Vec<Box<dyn Sink>>,
     /// Present while a run uses a GPU.
     sampler: Option<GpuSampler>,
+    /// Files that something could not be written to.
+    failed: BTreeSet<String>,
 }
 
 impl Sinks {
@@ -50,7 +58,9 @@ impl Sinks {
     ) -> Result<Self, OutputError> {
         create_folder(model_path)?;
         let mut sinks = Self::default();
-        sinks.add(Tables::create(model_path, resumed)?);
+        for table in MetricsTable::all(model_path, resumed)? {
+            sinks.add(table);
+        }
         sinks.add(JsonLines::create(model_path, resumed)?);
         sinks.add(TensorBoard::create(model_path)?);
         sinks.add(Progress::to_stderr(style));
@@ -64,30 +74,40 @@ impl Sinks {
 }
 
 impl Sink for Sinks {
-    /// Every sink gets the event, even after one fails; the first error is returned.
+    /// Every sink gets the event. A file that cannot be written costs what belongs into it and a
+    /// warning, but not the run: this never fails.
     fn on(&mut self, event: &Event) -> Result<(), OutputError> {
-        let result = self.send(event);
+        self.send(event);
         match event {
             Event::Started { gpu: Some(uuid), .. } => self.sampler = GpuSampler::of_gpu(uuid),
             Event::Step(step) => {
                 if let Some(report) = self.sampler.as_ref().and_then(|it| it.after(step.span())) {
-                    return result.and(self.send(&Event::Gpu(report)));
+                    self.send(&Event::Gpu(report));
                 }
             }
             Event::Finished { .. } => self.sampler = None,
             _ => {}
         }
-        result
+        Ok(())
     }
 }
 
 impl Sinks {
-    fn send(&mut self, event: &Event) -> Result<(), OutputError> {
-        let mut result = Ok(());
+    fn send(&mut self, event: &Event) {
+        let mut warnings = Vec::new();
         for sink in &mut self.sinks {
-            let this = sink.on(event);
-            result = result.and(this);
+            if let Err(error) = sink.on(event)
+                && self.failed.insert(error.path().to_owned())
+            {
+                warnings.push(format!(
+                    "{error}. Training continues; what belongs into this file is lost until it can \
+                     be written again"
+                ));
+            }
         }
-        result
+        // Each file fails for the first time only once, so that this comes to an end.
+        for message in warnings {
+            self.send(&Event::Warning { message });
+        }
     }
 }

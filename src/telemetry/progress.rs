@@ -1,12 +1,12 @@
 //! The progress of a run on stderr.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::Write;
 use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
 
 use super::jsonl::Encoder;
-use super::logging::{Console, ProgressStyle};
+use super::logging::{Console, ProgressStyle, escapes_wanted};
 use super::status::{RunStage, RunStatus, clock, count};
 use crate::files::OutputError;
 use crate::memory::Bytes;
@@ -49,7 +49,7 @@ impl Progress {
     pub fn to_stderr(style: ProgressStyle) -> Self {
         let console = Console::current();
         let mut this = Self::to_writer(style, console.writer());
-        if style == ProgressStyle::Bar && io::stderr().is_terminal() {
+        if style == ProgressStyle::Bar && escapes_wanted() {
             this.bar = Some(console.add(bar()));
         }
         this
@@ -147,7 +147,7 @@ impl Progress {
 
     fn start(&mut self, event: &Event, iteration: u32) {
         self.started = Instant::now();
-        (self.status.start, self.status.stage) = (iteration, RunStage::Photometric);
+        self.status.stage = RunStage::Photometric;
         self.memory_reported = iteration;
         if let Event::Started { model_path, device, train_views, test_views, gaussians, .. } = event
         {
@@ -263,7 +263,7 @@ impl BarLayout {
         }
     }
 
-    /// Without colours, so that it needs no look at `NO_COLOR`; cut where the terminal ends.
+    /// Without colours; cut where the terminal ends.
     fn style(self, stage: RunStage) -> indicatif::ProgressStyle {
         let stage = stage.name();
         let template = match self {

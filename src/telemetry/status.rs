@@ -12,9 +12,6 @@ const LOSS_WEIGHT: f64 = 0.4;
 /// Share of the newest iteration in the smoothed time of an iteration.
 const TIME_WEIGHT: f64 = 0.05;
 
-/// Iterations after which buffers have their size and growth of memory is creep.
-const WARM_UP: u32 = 200;
-
 /// What a run is at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum RunStage {
@@ -39,15 +36,11 @@ impl RunStage {
 #[derive(Debug, Default)]
 pub(super) struct RunStatus {
     pub(super) stage: RunStage,
-    /// Iterations done before this start of the program.
-    pub(super) start: u32,
     step: Option<Step>,
     loss: f64,
     ms: f64,
     memory: Option<MemoryReport>,
     gpu: GpuSample,
-    /// Resident memory after the warm-up.
-    baseline: Option<Bytes>,
 }
 
 impl RunStatus {
@@ -61,9 +54,6 @@ impl RunStatus {
     }
 
     pub(super) fn take_memory(&mut self, report: &MemoryReport) {
-        if self.baseline.is_none() && report.iteration >= self.start + WARM_UP {
-            self.baseline = report.host_resident;
-        }
         self.memory = Some(*report);
     }
 
@@ -115,18 +105,15 @@ impl RunStatus {
         (total.0 > 0).then(|| 100.0 * resident.gib() / total.gib())
     }
 
-    /// `[Training] Iter 1000: Allocated: 7.52GB, Reserved: 8.00GB, UnexplainedGrowth: 0.021GB`: our buffers,
+    /// `[Training] Iter 1000: Allocated: 7.52GB, Reserved: 8.00GB, Creep: 0.021GB`: our buffers,
     /// what is taken for them, and growth that nothing explains, of the device where it has memory
-    /// of its own; else the resident memory of the process, and its growth since the warm-up.
+    /// of its own; else of the process.
     pub(super) fn memory_line(&self) -> Option<String> {
         let report = self.memory.as_ref()?;
         let resident = report.host_resident.map(Bytes::gib);
         let (allocated, reserved, creep) = match report.vram {
             Some(vram) => (vram.allocated, Some(vram.reserved.gib()), vram.creep.map(Bytes::gib)),
-            None => {
-                let growth = resident.map(|now| now - self.baseline.map_or(now, Bytes::gib));
-                (report.tensors.total(), resident, growth)
-            }
+            None => (report.tensors.total(), resident, report.host_creep.map(Bytes::gib)),
         };
         Some(format!(
             "[{}] Iter {}: Allocated: {:.2}GB, Reserved: {}, Creep: {}",
@@ -190,6 +177,7 @@ mod tests {
             vram: None,
             host_resident: Some(Bytes(resident << 20)),
             host_total: Some(Bytes(16 << 30)),
+            host_creep: None,
         }
     }
 
@@ -210,12 +198,13 @@ mod tests {
     }
 
     #[test]
-    fn creep_is_growth_since_the_warm_up() {
-        let mut status = RunStatus { start: 1000, ..RunStatus::default() };
+    fn creep_is_what_nothing_explains() {
+        let mut status = RunStatus::default();
         assert_eq!(status.memory_line(), None);
         status.take_memory(&report(1100, 1000));
-        status.take_memory(&report(1200, 2048));
-        status.take_memory(&report(2000, 2560));
+        assert!(status.memory_line().unwrap().ends_with("Reserved: 0.98GB, Creep: -"));
+        let host_creep = Some(Bytes(1 << 29));
+        status.take_memory(&MemoryReport { host_creep, ..report(2000, 2560) });
         assert_eq!(
             status.memory_line().unwrap(),
             "[Training] Iter 2000: Allocated: 2.50GB, Reserved: 2.50GB, Creep: 0.500GB"

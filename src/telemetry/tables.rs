@@ -11,30 +11,48 @@ use serde_json::{Map, Value, json};
 use crate::files::{OutputError, write_atomically, write_text};
 use crate::train::event::{Corrected, Evaluation, Event, Metrics, Sink, Split};
 
-/// The sink that keeps the tables.
+/// Enters an evaluation into a table of the model folder.
+type WriteTable = fn(&Path, &Evaluation) -> Result<(), OutputError>;
+
+/// The sink that keeps one of the tables.
 #[derive(Debug)]
-pub struct Tables {
+pub struct MetricsTable {
     model_path: PathBuf,
+    write: WriteTable,
+    /// Evaluations that could not be written. They are tried again with the next and at the end.
+    unwritten: Vec<Evaluation>,
 }
 
-impl Tables {
-    /// Tables in the model folder. A run that is not resumed starts `metrics.csv` anew;
+impl MetricsTable {
+    /// The tables in the model folder. A run that is not resumed starts `metrics.csv` anew;
     /// the JSON files are always merged with what they hold.
-    pub fn create(model_path: &Path, resumed: bool) -> Result<Self, OutputError> {
+    pub fn all(model_path: &Path, resumed: bool) -> Result<[Self; 3], OutputError> {
         let csv = model_path.join(METRICS);
         if !resumed {
             write_text(&csv, &format!("{HEADER}\n"))?;
         }
-        Ok(Self { model_path: model_path.to_owned() })
+        let writers: [WriteTable; 3] = [append_metrics, write_results, write_per_view];
+        let model_path = model_path.to_owned();
+        Ok(writers.map(|write| Self {
+            model_path: model_path.clone(),
+            write,
+            unwritten: Vec::new(),
+        }))
     }
 }
 
-impl Sink for Tables {
+impl Sink for MetricsTable {
     fn on(&mut self, event: &Event) -> Result<(), OutputError> {
-        let Event::Evaluated(evaluation) = event else { return Ok(()) };
-        append_metrics(&self.model_path, evaluation)?;
-        write_results(&self.model_path, evaluation)?;
-        write_per_view(&self.model_path, evaluation)
+        match event {
+            Event::Evaluated(evaluation) => self.unwritten.push(evaluation.clone()),
+            Event::Finished { .. } => {}
+            _ => return Ok(()),
+        }
+        while let Some(first) = self.unwritten.first() {
+            (self.write)(&self.model_path, first)?;
+            self.unwritten.remove(0);
+        }
+        Ok(())
     }
 }
 
@@ -213,6 +231,15 @@ mod tests {
         }
     }
 
+    /// The tables of a run, or of what resumes one, after these evaluations.
+    fn tell(model_path: &Path, resumed: bool, evaluations: &[Evaluation]) {
+        for mut table in MetricsTable::all(model_path, resumed).unwrap() {
+            for evaluation in evaluations {
+                table.on(&Event::Evaluated(evaluation.clone())).unwrap();
+            }
+        }
+    }
+
     #[test]
     fn results_are_ordered_by_number_and_keep_what_others_wrote() {
         let folder = tempfile::tempdir().unwrap();
@@ -256,12 +283,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("metrics.csv");
         fs::write(&path, "of an older run\n").unwrap();
-        let mut tables = Tables::create(folder.path(), false).unwrap();
-        tables.on(&Event::Evaluated(evaluation(10, Split::Test))).unwrap();
-        tables.on(&Event::Evaluated(evaluation(10, Split::Train))).unwrap();
-        let mut tables = Tables::create(folder.path(), true).unwrap();
-        tables.on(&Event::Evaluated(evaluation(100, Split::Test))).unwrap();
-        tables.on(&Event::Evaluated(evaluation(10, Split::Test))).unwrap();
+        tell(folder.path(), false, &[evaluation(10, Split::Test), evaluation(10, Split::Train)]);
+        tell(folder.path(), true, &[evaluation(100, Split::Test), evaluation(10, Split::Test)]);
         assert_eq!(
             fs::read_to_string(&path).unwrap(),
             "iteration,split,psnr,ssim,l1,gaussians,lpips,cc_psnr,cc_ssim\n\
@@ -283,7 +306,7 @@ mod tests {
         let csv = folder.path().join("metrics.csv");
         let older = "iteration,split,psnr,ssim,l1,gaussians\n5,test,20.0,0.5,0.1,99\n";
         fs::write(&csv, older).unwrap();
-        Tables::create(folder.path(), true).unwrap().on(&Event::Evaluated(evaluation)).unwrap();
+        tell(folder.path(), true, &[evaluation]);
         assert_eq!(
             fs::read_to_string(&csv).unwrap(),
             "iteration,split,psnr,ssim,l1,gaussians,lpips,cc_psnr,cc_ssim\n\
@@ -316,6 +339,20 @@ mod tests {
         assert_eq!(json("per_view.json")["ours_10"]["CC_SSIM"]["00001.png"], 0.875);
         let view = serde_json::to_value(&evaluation.views[0]).unwrap();
         assert_eq!((&view["cc_psnr"], &view["psnr"]), (&json!(28.5), &json!(25.0)));
+    }
+
+    #[test]
+    fn what_could_not_be_written_is_tried_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let in_the_way = folder.path().join("results.json");
+        fs::create_dir(&in_the_way).unwrap();
+        let mut tables = MetricsTable::all(folder.path(), false).unwrap();
+        let mut failed = |event: &Event| tables.each_mut().map(|table| table.on(event).is_err());
+        assert_eq!(failed(&Event::Evaluated(evaluation(10, Split::Test))), [false, true, false]);
+        fs::remove_dir(&in_the_way).unwrap();
+        assert_eq!(failed(&Event::Evaluated(evaluation(20, Split::Test))), [false; 3]);
+        let text = fs::read_to_string(&in_the_way).unwrap();
+        assert!(text.contains("ours_10") && text.contains("ours_20"), "{text}");
     }
 
     #[test]

@@ -9,7 +9,7 @@ mod tests;
 
 use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufWriter, ErrorKind, Write};
+use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use image::ExtendedColorType;
@@ -24,6 +24,7 @@ use tensorboard_rs::summary::scalar;
 use self::histogram::Histogram;
 use super::cadence::{Cadence, Recorded};
 use super::time::unix_seconds;
+use super::whole_records::WholeRecords;
 use crate::files::OutputError;
 use crate::math::Real;
 use crate::memory::{Bytes, Rung, RungChange};
@@ -35,10 +36,13 @@ use crate::train::event::{
 /// Tag of the number of rungs that are given up.
 const RUNG: &str = "memory/rung";
 
+/// Bytes of records that may wait before they are written.
+const ROOM: usize = 1 << 16;
+
 /// The sink that writes TensorBoard's events file.
 pub struct TensorBoard<W: Write> {
     path: PathBuf,
-    records: RecordWriter<BufWriter<W>>,
+    records: WholeRecords<W>,
     cadence: Cadence,
     /// Image tags of the photographs that are in the file.
     photographs: HashSet<String>,
@@ -76,7 +80,7 @@ impl<W: Write> TensorBoard<W> {
     pub fn to_writer(path: &Path, writer: W) -> Result<Self, OutputError> {
         let mut this = Self {
             path: path.to_owned(),
-            records: RecordWriter::new(BufWriter::with_capacity(1 << 16, writer)),
+            records: WholeRecords::new(writer, ROOM),
             cadence: Cadence::default(),
             photographs: HashSet::new(),
             given_up: Vec::new(),
@@ -242,8 +246,14 @@ impl<W: Write> TensorBoard<W> {
         self.picture(iteration, format!("{folder}/render"), &pictures.render)?;
         self.picture(iteration, format!("{folder}/error"), &pictures.error)?;
         self.picture(iteration, format!("{folder}/density"), &pictures.density)?;
-        if self.photographs.insert(folder.clone()) {
+        for (name, picture) in [("depth", &pictures.depth), ("normals", &pictures.normals)] {
+            if let Some(picture) = picture {
+                self.picture(iteration, format!("{folder}/{name}"), picture)?;
+            }
+        }
+        if !self.photographs.contains(&folder) {
             self.picture(iteration, format!("{folder}/ground_truth"), &pictures.ground_truth)?;
+            self.photographs.insert(folder);
         }
         Ok(())
     }
@@ -290,7 +300,9 @@ impl<W: Write> TensorBoard<W> {
 
     fn write(&mut self, mut record: Record) -> io::Result<()> {
         record.set_wall_time(unix_seconds());
-        self.records.write(&record.write_to_bytes()?)
+        let mut bytes = Vec::new();
+        RecordWriter::new(&mut bytes).write(&record.write_to_bytes()?)?;
+        self.records.put(&bytes)
     }
 }
 

@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use super::TrainError;
 use super::event::{Corrected, Evaluation, Metrics, Split, ViewMetrics};
+use super::surface_maps::SurfaceMaps;
 use super::views::Views;
 use crate::backend::frame_state;
 use crate::backend::{
     Compensation, DeviceError, Extra, Look, Lpips, Photo, RenderSettings, Rendered, ScreenFilter,
     Stay, TrainDevice,
 };
-use crate::dataset::Image;
+use crate::dataset::{Image, View};
 use crate::model::Gaussians;
 use crate::perceptual::{LpipsNet, LpipsWeights};
 
@@ -43,6 +44,17 @@ impl ShownViews {
     }
 }
 
+/// Whether shown views have depths and normals beside their colours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShownSurface {
+    /// They have not.
+    None,
+    /// They have, unless memory is short, of which a warning tells.
+    WhereItFits,
+    /// They have, or the evaluation ends with an error.
+    Required,
+}
+
 /// One shown view of an evaluation.
 #[derive(Debug)]
 pub struct EvaluatedView<'a> {
@@ -54,6 +66,8 @@ pub struct EvaluatedView<'a> {
     pub rendered: &'a Rendered,
     /// The photograph.
     pub image: &'a Arc<Image>,
+    /// Depths and normals, where they were asked for and there was memory for them.
+    pub surface: Option<&'a SurfaceMaps>,
 }
 
 /// What is evaluated.
@@ -74,6 +88,8 @@ pub struct EvalRequest<'a> {
     pub compensation: Option<Compensation>,
     /// Which views are shown.
     pub shown: ShownViews,
+    /// Whether these are shown with depths and normals, too.
+    pub surface: ShownSurface,
     /// Weights of the network whose LPIPS is measured, too.
     pub lpips: Option<&'a LpipsWeights>,
 }
@@ -157,6 +173,7 @@ pub fn evaluate<B: TrainDevice>(
     });
     views.schedule_decoding(&wanted.map(|(_, &index)| index).collect::<Vec<_>>());
     let mut perception = Perception::new(device, views, request.lpips)?;
+    let mut surface = request.surface;
     let mut per_view = Vec::with_capacity(indices.len());
     for (position, index) in indices.into_iter().enumerate() {
         let resident = device.resident(index);
@@ -203,7 +220,27 @@ pub fn evaluate<B: TrainDevice>(
         }
         if let Some(image) = image.filter(|_| is_shown) {
             let rendered = &device.image(&frame)?;
-            visit(&EvaluatedView { position, name, rendered, image: &image })?;
+            // Both frames at once would take more than training does.
+            drop(frame);
+            let maps = match surface {
+                ShownSurface::None => None,
+                ShownSurface::WhereItFits | ShownSurface::Required => {
+                    match surface_maps(device, model, view, &settings) {
+                        Err(error)
+                            if surface == ShownSurface::WhereItFits && error.is_out_of_memory() =>
+                        {
+                            surface = ShownSurface::None;
+                            views.warn(format!(
+                                "this evaluation shows no depths and normals: {error}"
+                            ));
+                            None
+                        }
+                        found => found?,
+                    }
+                }
+            };
+            let surface = maps.as_ref();
+            visit(&EvaluatedView { position, name, rendered, image: &image, surface })?;
         }
         views.release(device, index);
     }
@@ -222,6 +259,17 @@ pub fn evaluate<B: TrainDevice>(
         gaussians: device.len(model),
         views: per_view,
     }))
+}
+
+/// The depths and normals of a view.
+fn surface_maps<B: TrainDevice>(
+    device: &mut B,
+    model: &B::Model,
+    view: &View,
+    settings: &RenderSettings,
+) -> Result<Option<SurfaceMaps>, DeviceError> {
+    let frame = device.render(model, view, settings, Look::SURFACE)?;
+    Ok(SurfaceMaps::of(&device.image(&frame)?))
 }
 
 /// Means over all views; of LPIPS and of corrected colours, where every view has them.

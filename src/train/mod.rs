@@ -20,13 +20,14 @@ pub mod schedule;
 mod smoothing;
 pub mod span;
 pub mod strategy;
+pub mod surface_maps;
 pub mod terms;
 pub(crate) mod train_step;
 mod trainer;
 mod unexplained_growth;
 mod views;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use self::checkpoint::CheckpointError;
 use crate::backend::{DeviceError, ScreenFilter};
@@ -56,6 +57,14 @@ pub enum TrainError {
     /// A result cannot be written.
     #[error(transparent)]
     Output(#[from] OutputError),
+    /// There is no space for a result on the disk.
+    #[error("{source}. {}", outcome(.checkpoint.as_deref()))]
+    NoSpace {
+        /// What cannot be written.
+        source: OutputError,
+        /// Where the run can go on.
+        checkpoint: Option<PathBuf>,
+    },
     /// The checkpoint that the run goes on from cannot be read.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
@@ -70,6 +79,14 @@ pub enum TrainError {
         /// What is wrong with the first.
         first: String,
     },
+}
+
+/// What is left of a run that a full disk stopped.
+fn outcome(checkpoint: Option<&Path>) -> String {
+    match checkpoint {
+        Some(path) => format!("The run stops; it can continue from {}", path.display()),
+        None => "The run stops, and there is no room for a checkpoint of it".to_owned(),
+    }
 }
 
 /// Smallest extent that is believed, world units: below, all cameras stand in one place.

@@ -65,10 +65,18 @@ pub(super) fn memory(inputs: &MemoryInputs<'_>, creep: &mut UnexplainedGrowth) -
             budget: inputs.budget,
         }
     });
+    let host_creep = match (vram, host) {
+        (None, Some(host)) => {
+            let held = Bytes(host.resident.0.saturating_sub(tensors.images.0));
+            creep.take(inputs.iteration, held)
+        }
+        _ => None,
+    };
     Event::Memory(MemoryReport {
         iteration: inputs.iteration,
         tensors,
         vram,
+        host_creep,
         host_resident: host.map(|host| host.resident),
         host_total: host.map(|host| host.total),
     })
@@ -117,8 +125,8 @@ pub(super) fn distributions(sample: &Gaussians, count: usize, iteration: u32) ->
     })
 }
 
-/// An evaluated view as pictures.
-pub(super) fn pictures(request: &EvalRequest<'_>, view: &EvaluatedView<'_>) -> Event {
+/// An evaluated view of a scene of this extent as pictures.
+pub(super) fn pictures(request: &EvalRequest<'_>, view: &EvaluatedView<'_>, extent: f64) -> Event {
     let (rendered, image) = (view.rendered, view.image);
     let counts = rendered.blended.as_deref().unwrap_or_default();
     let render = render_picture(rendered);
@@ -131,6 +139,8 @@ pub(super) fn pictures(request: &EvalRequest<'_>, view: &EvaluatedView<'_>) -> E
         density: Arc::new(density_map(counts, rendered.width, rendered.height)),
         render: Arc::new(render),
         ground_truth: Arc::new(ground_truth),
+        depth: view.surface.map(|maps| Arc::new(maps.depth_picture(extent))),
+        normals: view.surface.map(|maps| Arc::new(maps.normal_picture())),
     })
 }
 
@@ -201,7 +211,13 @@ mod tests {
 
     #[test]
     fn a_device_that_shares_the_hosts_memory_has_no_video_memory() {
-        let report = report(100, &[], &mut UnexplainedGrowth::from(0));
-        assert_eq!((report.vram, report.tensors.images), (None, Bytes(5)));
+        let mut creep = UnexplainedGrowth::from(100);
+        let first = report(100, &[], &mut creep);
+        assert_eq!((first.vram, first.tensors.images), (None, Bytes(5)));
+        // Growth before the baseline is that of the Gaussians.
+        assert_eq!(first.host_creep, None);
+        let second = report(200, &[], &mut creep);
+        assert_eq!(second.host_creep, second.host_resident.map(|_| Bytes(0)));
+        assert_eq!(report(300, &device(), &mut creep).host_creep, None);
     }
 }

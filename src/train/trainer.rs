@@ -7,6 +7,7 @@ mod coarse_state;
 mod govern;
 mod pending;
 mod reports;
+mod saving;
 mod smooth;
 mod step;
 
@@ -19,13 +20,12 @@ use self::coarse_state::CoarseState;
 use self::pending::PendingStep;
 use super::appearance::{EarlierTables, compensation};
 use super::batches::Batches;
-use super::checkpoint::{Checkpoint, StoredCheckpoint};
+use super::checkpoint::{Checkpoint, CheckpointKeeper, StoredCheckpoint};
 use super::coarse::CoarseSchedule;
-use super::eval::{EvalRequest, ShownViews, evaluate};
-use super::event::{Event, Phase, Round, Saved, Sink, Split, Tensors};
+use super::eval::{EvalRequest, ShownSurface, ShownViews, evaluate};
+use super::event::{Event, Phase, Round, Sink, Split, Tensors};
 use super::feed::Feed;
 use super::report;
-use super::save::{DeviceModel, render_mode, write_point_cloud};
 use super::schedule::{self, Milestones};
 use super::span::ImageSpan;
 use super::strategy::{self, Rounds, Strategy};
@@ -35,7 +35,6 @@ use super::{SceneScale, TrainError, render_filter};
 use crate::backend::{Adjust, TrainDevice};
 use crate::config::{Config, SugarOptions};
 use crate::dataset::{Dataset, ImageLoader};
-use crate::files::create_folder;
 use crate::model::Gaussians;
 use crate::perceptual::LpipsWeights;
 
@@ -88,6 +87,9 @@ pub struct Trainer<'a, B: TrainDevice> {
     tensors: Tensors,
     creep: UnexplainedGrowth,
     clock: TrainingClock,
+    keeper: CheckpointKeeper,
+    /// When the last checkpoint was written, or the run began.
+    saved_at: Instant,
 }
 
 impl<'a, B: TrainDevice> Trainer<'a, B> {
@@ -122,7 +124,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
     ) -> Result<Self, TrainError> {
         let model = device.load(&mut checkpoint)?;
         let tables = checkpoint.appearance()?;
-        let Checkpoint { iteration, train_views, config } = checkpoint.about;
+        let Checkpoint { iteration, train_views, config, .. } = checkpoint.about;
         let mut trainer = Self::new(setup, device, sink, model, iteration);
         // What is due after that step comes at the beginning of the next.
         trainer.last_step = Batches::of(&config).ended(iteration);
@@ -147,6 +149,8 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
     ) -> Self {
         let scale = SceneScale::of(setup.dataset);
         let views = Views::new(setup.dataset, setup.images);
+        let trained = views.names(Split::Train);
+        let keeper = CheckpointKeeper::new(setup.model_path, setup.config, &trained);
         let feed = Feed::new(views, setup.config.run.seed);
         Self {
             scale,
@@ -165,6 +169,8 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
             tensors: Tensors::default(),
             creep: UnexplainedGrowth::from(iteration),
             clock: TrainingClock::default(),
+            keeper,
+            saved_at: Instant::now(),
         }
     }
 
@@ -173,6 +179,9 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         let config = self.setup.config;
         let last = config.last_iteration();
         self.announce_start(last)?;
+        let lasts = [config.optimize.iterations, last];
+        self.reserve_checkpoint()?;
+        self.save_missing(Milestones::after(&config.output, self.last_step, &lasts))?;
         let mut interrupted = false;
         while self.iteration < last && !interrupted {
             // At the beginning of the next iteration, not at the end of its own: what is evaluated,
@@ -187,19 +196,19 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
             self.govern()?;
             // Asked to stop after the last iteration, a run is simply done.
             interrupted = self.iteration < last && self.setup.stop.load(Ordering::Relaxed);
-            let lasts = [config.optimize.iterations, last];
             let mut due = Milestones::after(&config.output, self.last_step, &lasts);
-            due.checkpoint |= interrupted;
+            let occasion = self.checkpoint_occasion(due.checkpoint || interrupted);
+            due.checkpoint = occasion.is_some();
             self.report_milestones(due, last)?;
             if due.evaluate {
                 self.with_memory_retry(Self::evaluate)?;
                 self.profile(Phase::Evaluation)?;
             }
             if due.save {
-                self.with_memory_retry(Self::save_point_cloud)?;
+                self.save_point_cloud()?;
             }
-            if due.checkpoint {
-                self.write_checkpoint()?;
+            if let Some(occasion) = occasion {
+                self.write_checkpoint(occasion)?;
                 // A run that goes on from it has none.
                 self.drop_neighbours();
             }
@@ -249,11 +258,17 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
             screen_filter: render_filter(config),
             compensation: compensation(&config.optimize),
             shown: ShownViews::First(report::PICTURED_VIEWS),
+            surface: if self.is_in_coarse() {
+                ShownSurface::WhereItFits
+            } else {
+                ShownSurface::None
+            },
             lpips: self.setup.lpips,
         };
+        let extent = self.scale.extent;
         let (device, sink) = (&mut *self.device, &mut *self.sink);
         let evaluation = evaluate(device, &self.model, &mut self.feed.views, &request, |view| {
-            Ok(sink.on(&report::pictures(&request, view))?)
+            Ok(sink.on(&report::pictures(&request, view, extent))?)
         })?;
         self.warn_of_images()?;
         match evaluation {
@@ -262,32 +277,10 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
                 "no held-out view has an image to measure by; nothing is evaluated".to_owned(),
             )?,
         }
-        if !self.last_step.crosses(report::DISTRIBUTION_INTERVAL) {
+        if !self.distributions_are_due() {
             self.with_memory_retry(Self::report_distributions)?;
         }
         Ok(())
-    }
-
-    fn save_point_cloud(&mut self) -> Result<(), TrainError> {
-        let folder = self.setup.model_path.join("point_cloud");
-        let folder = create_folder(&folder.join(format!("iteration_{}", self.iteration)))?;
-        let path = folder.join("point_cloud.ply");
-        let mode = render_mode(self.setup.config);
-        write_point_cloud(&path, mode, self.device, &mut self.model)?;
-        self.write_exposures()?;
-        self.saved(Saved::PointCloud, path)
-    }
-
-    fn write_checkpoint(&mut self) -> Result<(), TrainError> {
-        let checkpoint = Checkpoint {
-            iteration: self.iteration,
-            config: self.setup.config.clone(),
-            train_views: self.feed.views.names(Split::Train),
-        };
-        let tables = self.read_appearance()?;
-        let mut model = DeviceModel { device: &mut *self.device, model: &mut self.model };
-        let path = checkpoint.write(self.setup.model_path, &mut model, tables.as_ref())?;
-        self.saved(Saved::Checkpoint, path)
     }
 
     /// What the iteration before this one asks of the number of Gaussians and their opacities.

@@ -9,7 +9,7 @@ use splat::backend::{CHUNK_ROWS, DeviceError, Rows, Snapshot, TrainDevice, chunk
 use splat::config::Config;
 use splat::export::{RenderMode, read_ply};
 use splat::model::{Gaussians, Primitive};
-use splat::train::checkpoint::{Checkpoint, StoredCheckpoint};
+use splat::train::checkpoint::{Checkpoint, Occasion, StoredCheckpoint};
 use splat::train::save::{DeviceModel, write_point_cloud};
 
 each_backend!(
@@ -86,7 +86,8 @@ fn a_model_trained_on_the_processor_is_the_same_here<B: TrainDevice>(device: &mu
 
 fn about() -> Checkpoint {
     let train_views = vec!["view.png".to_owned()];
-    Checkpoint { iteration: 20, config: Config::default(), train_views }
+    let config = Config::default();
+    Checkpoint { iteration: 20, config, train_views, occasion: Occasion::Asked }
 }
 
 fn a_model_goes_through_a_checkpoints_file_bit_for_bit<B: TrainDevice>(device: &mut B) {

@@ -31,13 +31,14 @@ fn config(place: &TestFolder, model: &str) -> Config {
 }
 
 #[rstest]
-#[case::program("", &["train", "eval", "render", "plan", "synth", "profile", "doctor", "Exit codes"])]
+#[case::program("", &["train", "eval", "render", "plan", "synth", "profile", "compare", "doctor", "Exit codes"])]
 #[case::train("train", &["Scene", "Optimisation", "Density control", "Memory", "Output", "Run"])]
 #[case::eval("eval", &["Scene", "Memory", "Run", "--split", "--lpips-weights", "--json"])]
 #[case::render("render", &["Scene", "Memory", "Run", "--skip-train"])]
 #[case::plan("plan", &["Forecast", "Scene", "Memory", "--gaussians", "--model", "--json"])]
 #[case::synth("synth", &["Scene", "--output", "--seed"])]
 #[case::profile("profile", &["MODEL", "--json"])]
+#[case::compare("compare", &["RUN", "--baseline", "--tolerance", "--json", "--markdown", "Exit code 1"])]
 #[case::doctor("doctor", &["--json", "Exit"])]
 #[case::completions("completions", &["SHELL", "bash", "man", "--output"])]
 fn every_command_explains_itself(#[case] command: &str, #[case] parts: &[&str]) {

@@ -71,12 +71,12 @@ fn a_limit_that_cannot_be_kept_is_refused_and_the_one_proposed_is_kept() {
 #[test]
 fn photographs_that_are_to_be_kept_give_way_to_the_limit() {
     let place = with_large_photographs();
-    let flags = ["--iterations=2", "-r=1"];
+    let flags = ["--iterations=1", "-r=1"];
     let limit = proposed(&end(place.train().args(flags).arg("--host-limit=1MiB")));
     let limit = format!("--host-limit={limit}MiB");
     let trained = |model: &str, more: &[&str]| {
         let ended = end(place.train_into(model).args(flags).args(more)).done();
-        (ended, fs::read(place.ply_of(model, 2)).unwrap())
+        (ended, fs::read(place.ply_of(model, 1)).unwrap())
     };
     let (_, plain) = trained("plain", &[]);
     let (ended, limited) = trained("limited", &["--high-dram", &limit]);

@@ -16,10 +16,15 @@ mod cli;
 #[cfg(unix)]
 mod coarse;
 mod compact;
+mod compare;
 mod completions;
 mod depths;
+#[cfg(unix)]
+mod depths_and_normals;
 mod fixtures;
 mod foreign_files;
+#[cfg(target_os = "linux")]
+mod full_disk;
 #[cfg(all(target_os = "linux", not(kernels)))]
 mod gpu_machine;
 mod hidden_views;
@@ -40,6 +45,9 @@ mod resume;
 mod shared_folder;
 mod strategies;
 mod sugar;
+#[cfg(target_os = "linux")]
+mod terminal;
+mod timed_checkpoints;
 mod training_options;
 mod typed;
 mod unusual_input;

@@ -40,6 +40,7 @@ fn results_that_do_not_reach_stdout_end_with_1() {
         .refused(1, &said);
     on_full_stdout(&mut command(&["doctor"])).refused(1, &said);
     on_full_stdout(command(&["profile"]).arg(&model)).refused(1, &said);
+    on_full_stdout(command(&["compare"]).arg(&model)).refused(1, &said);
 }
 
 /// `splat eval` in a process whose files cannot grow at all, as on a full disk.

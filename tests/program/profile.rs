@@ -62,6 +62,7 @@ fn memory(iteration: u32) -> Event {
         vram: Some(vram),
         host_resident: Some(mib(700)),
         host_total: Some(mib(8192)),
+        host_creep: None,
     })
 }
 

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use crate::common::events::{events_files, records, steps_of_tags};
 use serde_json::Value;
@@ -11,6 +11,7 @@ use splat::config::Config;
 use splat::dataset::points_ply::write_points_ply;
 use splat::dataset::{AlphaMeaning, Camera, Dataset, ImageSource, PointCloud, Pose, View};
 use splat::export::{read_ply, write_cameras_json, write_cfg_args, write_ply};
+use splat::files::OutputError;
 use splat::memory::Bytes;
 use splat::model::{Gaussians, sh_rest_count};
 use splat::perceptual::LpipsNet;
@@ -57,6 +58,7 @@ fn memory(iteration: u32) -> Event {
         vram: None,
         host_resident: Some(Bytes(u64::from(iteration) << 20)),
         host_total: Some(Bytes(8 << 30)),
+        host_creep: (iteration > 1000).then_some(Bytes(1 << 28)),
     })
 }
 
@@ -85,7 +87,18 @@ fn pictures(iteration: u32, split: Split, name: &str) -> Event {
     let error = Arc::new(error_map(&render, &ground_truth));
     let density = Arc::new(density_map(&counts, 37, 23));
     let name = name.to_owned();
-    Event::Pictures(Pictures { iteration, split, name, render, ground_truth, error, density })
+    let (depth, normals) = (None, Some(picture(3)));
+    Event::Pictures(Pictures {
+        iteration,
+        split,
+        name,
+        render,
+        ground_truth,
+        error,
+        density,
+        depth,
+        normals,
+    })
 }
 
 fn evaluated(iteration: u32, split: Split) -> Event {
@@ -174,6 +187,9 @@ fn a_run_and_its_continuation_fill_the_model_folder() {
         assert_eq!(first[&format!("eval_train/left/c.jpg/{tag}")], [205]);
     }
 
+    assert_eq!(first["test/left/a.jpg/normals"], [205]);
+    assert!(!first.contains_key("test/left/a.jpg/depth"), "depths were not drawn");
+
     let lines = fs::read_to_string(folder.join("run.jsonl")).unwrap();
     let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert!(lines.iter().all(|line| line["time"].as_f64().unwrap() > 1.6e9));
@@ -253,20 +269,44 @@ fn a_model_folder_that_cannot_be_is_an_error_that_names_it() {
     assert!(error.to_string().contains("file"), "{error}");
 }
 
+/// The warnings that reach a sink.
+#[derive(Clone, Default)]
+struct Warnings(Arc<Mutex<Vec<String>>>);
+
+impl Sink for Warnings {
+    fn on(&mut self, event: &Event) -> Result<(), OutputError> {
+        if let Event::Warning { message } = event {
+            self.0.lock().unwrap().push(message.clone());
+        }
+        Ok(())
+    }
+}
+
 #[cfg(target_os = "linux")]
 #[test]
-fn a_full_device_under_any_file_of_a_run_is_an_error() {
+fn a_full_device_under_any_file_of_a_run_costs_one_warning_each() {
     use std::os::unix::fs::symlink;
     let folder = model_folder("full");
     fs::create_dir_all(&folder).unwrap();
     symlink("/dev/full", folder.join("run.jsonl")).unwrap();
     let mut sinks = Sinks::for_run(&folder, ProgressStyle::None, true).unwrap();
-    let error = sinks.on(&Event::OpacityReset { iteration: 3000 }).unwrap_err();
-    assert!(error.to_string().contains("run.jsonl: cannot be written"), "{error}");
-    // The other sinks still get what follows.
-    assert!(sinks.on(&evaluated(10, Split::Test)).is_err());
-    assert!(folder.join("results.json").exists());
-    assert!(steps_of_tags(&events_files(&folder)[0]).contains_key("test/psnr"));
+    let warnings = Warnings::default();
+    sinks.add(warnings.clone());
+    sinks.on(&Event::OpacityReset { iteration: 3000 }).unwrap();
+    let told = || warnings.0.lock().unwrap().clone();
+    assert_eq!(told().len(), 1);
+    assert!(told()[0].contains("run.jsonl: cannot be written: No space left"), "{:?}", told());
+    // The other sinks still get what follows, and each file that fails is named.
+    fs::create_dir(folder.join("per_view.json")).unwrap();
+    for iteration in [10, 20, 30] {
+        sinks.on(&evaluated(iteration, Split::Test)).unwrap();
+    }
+    assert_eq!(told().len(), 2);
+    assert!(told()[1].contains("per_view.json: cannot be written"), "{:?}", told());
+    for file in ["results.json", "metrics.csv"] {
+        assert!(folder.join(file).exists(), "{file}");
+    }
+    assert_eq!(steps_of_tags(&events_files(&folder)[0])["test/psnr"], [10, 20, 30]);
 }
 
 /// What the progress says of a run, line by line.
@@ -286,8 +326,8 @@ fn plain_progress_has_the_lines_that_scripts_look_for() {
     assert!(lines[2].starts_with("Training 1/2005 │ L:2.000 │ N:1.0k │ V:- R:- C:- │ 50.0it/s"));
     // The whole run takes less than 5 s here, so the next line is the last.
     let reserved = [
-        "[Training] Iter 1000: Allocated: 0.02GB, Reserved: 0.98GB, Creep: 0.781GB",
-        "[Training] Iter 2000: Allocated: 0.02GB, Reserved: 1.95GB, Creep: 1.758GB",
+        "[Training] Iter 1000: Allocated: 0.02GB, Reserved: 0.98GB, Creep: -",
+        "[Training] Iter 2000: Allocated: 0.02GB, Reserved: 1.95GB, Creep: 0.250GB",
     ];
     assert_eq!(lines[3..5], reserved);
     assert!(lines[5].starts_with("Training 2005/2005 │ L:0.001 │ N:3.0k │ V:- R:24% C:- │"));

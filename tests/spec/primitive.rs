@@ -15,7 +15,7 @@ use splat::export::{read_ply_rows, write_ply};
 use splat::math::morton::Cube;
 use splat::math::{Real, sh};
 use splat::model::{Gaussians, Primitive};
-use splat::train::checkpoint::{Checkpoint, StoredCheckpoint};
+use splat::train::checkpoint::{Checkpoint, Occasion, StoredCheckpoint};
 
 use crate::common::isotropic::{
     Balls, COLORS, LOG_SCALES, MEANS, OPACITY_LOGITS, Seen, add_view, visible_balls,
@@ -48,7 +48,8 @@ fn snapshot(count: usize) -> Snapshot<Balls> {
 
 fn about() -> Checkpoint {
     let train_views = vec!["a.png".to_owned()];
-    Checkpoint { iteration: 3, config: Config::default(), train_views }
+    let config = Config::default();
+    Checkpoint { iteration: 3, config, train_views, occasion: Occasion::Asked }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use splat::backend::{CHUNK_ROWS, Snapshot};
 use splat::config::Config;
 use splat::export::{RenderMode, read_ply};
 use splat::model::{Gaussians, Primitive};
-use splat::train::checkpoint::{Checkpoint, StoredCheckpoint};
+use splat::train::checkpoint::{Checkpoint, Occasion, StoredCheckpoint};
 use splat::train::save::{DeviceModel, write_point_cloud};
 
 /// The system's allocator, counted.
@@ -118,8 +118,12 @@ fn the_host_holds_one_chunk_while_a_model_is_written_and_resumed() {
     assert!(held > CHUNK_ROWS * PARAMETERS, "{held} bytes cannot be all");
     assert!(read_ply(&ply).unwrap() == snapshot.parameters);
 
-    let about =
-        Checkpoint { iteration: 7, config: Config::default(), train_views: vec!["a".to_owned()] };
+    let about = Checkpoint {
+        iteration: 7,
+        config: Config::default(),
+        train_views: vec!["a".to_owned()],
+        occasion: Occasion::Asked,
+    };
     let (path, held) = most_held(|| {
         let mut resident = DeviceModel { device: &mut device, model: &mut model };
         about.write(folder.path(), &mut resident, None).unwrap()

@@ -31,6 +31,7 @@ fn vram(iteration: u32, creep: Option<Bytes>) -> Event {
         vram: Some(vram),
         host_resident: Some(Bytes(1 << 30)),
         host_total: Some(Bytes(8 << 30)),
+        host_creep: None,
     })
 }
 

@@ -39,6 +39,7 @@ fn a_disk_that_fills_up_is_an_error_at_the_next_flush() {
         vram: None,
         host_resident: None,
         host_total: None,
+        host_creep: None,
     };
     let error = sink.on(&Event::Memory(report)).unwrap_err();
     assert!(error.to_string().contains("model/events"), "{error}");
@@ -56,6 +57,8 @@ fn a_picture_of_another_size_than_it_says_is_an_error() {
         ground_truth: wrong.clone(),
         error: wrong.clone(),
         density: wrong,
+        depth: None,
+        normals: None,
     };
     let error = sink.on(&Event::Pictures(pictures)).unwrap_err();
     assert!(error.to_string().contains("2x2 px has 11 bytes"), "{error}");

@@ -95,11 +95,12 @@ mod tests {
     use crate::backend::Snapshot;
     use crate::config::Config;
     use crate::model::Gaussians;
-    use crate::train::checkpoint::{Checkpoint, StoredCheckpoint};
+    use crate::train::checkpoint::{Checkpoint, Occasion, StoredCheckpoint};
 
     fn about(views: usize) -> Checkpoint {
         let train_views = (0..views).map(|view| format!("{view}.png")).collect();
-        Checkpoint { iteration: 7, config: Config::default(), train_views }
+        let config = Config::default();
+        Checkpoint { iteration: 7, config, train_views, occasion: Occasion::Asked }
     }
 
     fn model() -> Snapshot<Gaussians> {

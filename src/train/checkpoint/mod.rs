@@ -9,6 +9,7 @@
 
 mod appearance;
 mod columns;
+mod keeper;
 mod read;
 #[cfg(test)]
 mod tests;
@@ -17,7 +18,8 @@ mod write;
 use std::io;
 use std::path::{Path, PathBuf};
 
-pub use read::{StoredCheckpoint, is_checkpoint};
+pub(super) use keeper::CheckpointKeeper;
+pub use read::{StoredCheckpoint, is_checkpoint, is_timed};
 
 use crate::config::{Config, ConfigError};
 use crate::files::numbered;
@@ -28,6 +30,19 @@ const FORMAT: &str = "splat checkpoint";
 /// Raised when the meaning of a tensor or a metadata key changes.
 const VERSION: &str = "1";
 
+/// Metadata of a checkpoint that was written because of the time.
+const BY_TIME: (&str, &str) = ("written", "by time");
+
+/// Why a checkpoint was written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Occasion {
+    /// The run's options name its iteration, or the run ended there.
+    #[default]
+    Asked,
+    /// The time since the one before: when newer ones are there, it is removed.
+    Time,
+}
+
 /// A run that stopped, or could have, without its model.
 #[derive(Clone, Debug)]
 pub struct Checkpoint {
@@ -37,6 +52,8 @@ pub struct Checkpoint {
     pub config: Config,
     /// Names of the views that were trained on, in their order.
     pub train_views: Vec<String>,
+    /// Why it was written.
+    pub occasion: Occasion,
 }
 
 /// A checkpoint that cannot be used.

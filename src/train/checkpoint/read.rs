@@ -13,7 +13,7 @@ use super::appearance::StoredTables;
 use super::columns::{
     ABSOLUTE_NORM_SUMS, CheckpointColumn, FILTER_3D, bytes_mut, columns, counting_column, place,
 };
-use super::{Checkpoint, CheckpointError, FORMAT, VERSION};
+use super::{BY_TIME, Checkpoint, CheckpointError, FORMAT, Occasion, VERSION};
 use crate::backend::{AppearanceTables, Rows, Snapshot, check_rows};
 use crate::config::Config;
 use crate::layout::Schema;
@@ -213,6 +213,27 @@ pub fn is_checkpoint(path: &Path) -> bool {
     header.is_ok_and(|header| header.windows(format.len()).any(|part| part == format.as_bytes()))
 }
 
+/// Whether this is a checkpoint that was written because of the time. Looks at the header only.
+pub fn is_timed(path: &Path) -> bool {
+    let Ok(mut file) = File::open(path) else { return false };
+    let header = file
+        .metadata()
+        .map_err(|error| error.to_string())
+        .and_then(|about| read_header(&mut file, about.len()));
+    header.is_ok_and(|header| {
+        header.metadata().as_ref().is_some_and(|about| occasion(about) == Occasion::Time)
+    })
+}
+
+fn occasion(about: &HashMap<String, String>) -> Occasion {
+    let (key, value) = BY_TIME;
+    if about.get(key).is_some_and(|found| found == value) {
+        Occasion::Time
+    } else {
+        Occasion::Asked
+    }
+}
+
 /// The header, checked against the length of the file.
 fn read_header(file: &mut File, length: u64) -> Result<Metadata, String> {
     let mut prefix = [0; 8];
@@ -260,7 +281,8 @@ fn read_about(path: &Path, header: &Metadata) -> Result<(Checkpoint, u32), Check
     if sh_degree > 3 {
         return Err(damaged(format!("its SH degree is {sh_degree}")));
     }
-    Ok((Checkpoint { iteration, config, train_views }, sh_degree))
+    let occasion = occasion(&about);
+    Ok((Checkpoint { iteration, config, train_views, occasion }, sh_degree))
 }
 
 /// The number of rows, and where in the file each column begins.

@@ -37,6 +37,7 @@ fn about(iteration: u32) -> Checkpoint {
         iteration,
         config: Config::default(),
         train_views: vec!["b.jpg".to_owned(), "left/ä \"1\".png".to_owned()],
+        occasion: Occasion::Asked,
     }
 }
 

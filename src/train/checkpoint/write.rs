@@ -10,7 +10,7 @@ use safetensors::tensor::{Metadata, TensorInfo};
 
 use super::appearance::{Tensor, tensors};
 use super::columns::{CheckpointColumn, bytes, columns};
-use super::{Checkpoint, FORMAT, VERSION, path};
+use super::{BY_TIME, Checkpoint, FORMAT, Occasion, VERSION, path};
 use crate::backend::{AppearanceTables, Rows, Snapshot, chunks};
 use crate::files::{OutputError, create_folder, replace_file};
 use crate::model::Primitive;
@@ -65,7 +65,7 @@ impl Checkpoint {
         rows: usize,
         tables: &[Tensor<'_>],
     ) -> Result<String, Box<dyn Error + Send + Sync>> {
-        let about = HashMap::from([
+        let mut about = HashMap::from([
             ("format".to_owned(), FORMAT.to_owned()),
             ("version".to_owned(), VERSION.to_owned()),
             ("iteration".to_owned(), self.iteration.to_string()),
@@ -73,6 +73,10 @@ impl Checkpoint {
             ("config".to_owned(), self.config.to_toml()?),
             ("train_views".to_owned(), serde_json::to_string(&self.train_views)?),
         ]);
+        if self.occasion == Occasion::Time {
+            let (key, value) = BY_TIME;
+            about.insert(key.to_owned(), value.to_owned());
+        }
         let mut end = 0;
         let mut tensors: Vec<(String, TensorInfo)> = columns
             .iter()

@@ -118,4 +118,10 @@ pub struct Pictures {
     /// Gaussians blended per pixel, as a heat map.
     #[serde(skip)]
     pub density: Arc<Picture>,
+    /// Depths, as a heat map, where they were drawn.
+    #[serde(skip)]
+    pub depth: Option<Arc<Picture>>,
+    /// Normals as colours, where they were drawn.
+    #[serde(skip)]
+    pub normals: Option<Arc<Picture>>,
 }

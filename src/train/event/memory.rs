@@ -19,6 +19,10 @@ pub struct MemoryReport {
     pub host_resident: Option<Bytes>,
     /// RAM of the machine, where the system tells it.
     pub host_total: Option<Bytes>,
+    /// On a device without memory of its own, growth of the process that nothing explains: of
+    /// `host_resident`, photographs aside, as [`Vram::creep`] is of `allocated`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_creep: Option<Bytes>,
 }
 
 /// What the program holds of a device's own memory, context and code included.

@@ -102,7 +102,7 @@ pub enum Event {
     Buffers(Buffers),
     /// What the GPU is doing, every 50 iterations; told by the sinks themselves.
     Gpu(GpuReport),
-    /// Distributions over the Gaussians, on evaluation and every 1,000 iterations.
+    /// Distributions over the Gaussians, on evaluation, every 1,000 iterations and at the end.
     Distributions(Distributions),
     /// Views were compared with their photographs.
     Evaluated(Evaluation),

@@ -130,6 +130,16 @@ impl<B: TrainDevice> Trainer<'_, B> {
         self.tensors.knn = Bytes(0);
     }
 
+    /// Whether the next iteration uses the neighbours that were found for one before.
+    pub(super) fn keeps_neighbours(&self) -> bool {
+        self.coarse.as_ref().is_some_and(|coarse| {
+            let schedule = &coarse.schedule;
+            coarse.near.is_some()
+                && !schedule.is_neighbour_update(self.last_step)
+                && !self.last_step.hits(schedule.prune)
+        })
+    }
+
     /// Drops the neighbours where the device has no more room for lists as long as they are.
     pub(super) fn drop_longer_neighbours(&mut self) {
         let most = self.device.max_neighbours();

@@ -4,6 +4,7 @@
 use super::Trainer;
 use crate::backend::{DeviceError, LadderState, TrainDevice};
 use crate::memory::Rung;
+use crate::train::checkpoint::Occasion;
 use crate::train::event::{Event, RoundReport};
 use crate::train::strategy::Site;
 use crate::train::unexplained_growth::UnexplainedGrowth;
@@ -53,7 +54,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
     /// Writes a checkpoint, so that nothing is lost, and says what the run lacked.
     fn stop_for_memory(&mut self, error: DeviceError) -> TrainError {
         let reported = self.report_pending().and_then(|()| self.report_memory_changes());
-        match reported.and_then(|()| self.write_checkpoint()) {
+        match reported.and_then(|()| self.write_checkpoint(Occasion::Asked)) {
             Ok(_) => TrainError::OutOfMemory {
                 source: Box::new(error),
                 checkpoint: checkpoint::path(self.setup.model_path, self.iteration),

@@ -40,12 +40,19 @@ impl<B: TrainDevice> Trainer<'_, B> {
         }
         if memory {
             self.report_memory()?;
+            self.reserve_checkpoint()?;
             self.profile(Phase::Training)?;
         }
-        if self.last_step.crosses(report::DISTRIBUTION_INTERVAL) {
+        if self.distributions_are_due() {
             self.with_memory_retry(Self::report_distributions)?;
         }
         Ok(())
+    }
+
+    /// Whether the last step asks for them, evaluated or not: at intervals and at the run's end.
+    pub(super) fn distributions_are_due(&self) -> bool {
+        self.last_step.crosses(report::DISTRIBUTION_INTERVAL)
+            || self.iteration == self.setup.config.last_iteration()
     }
 
     fn report_memory(&mut self) -> Result<(), TrainError> {

@@ -1,0 +1,42 @@
+//! What a reader of a comparison has to know of a run.
+
+use crate::telemetry::{RunState, RunSummary};
+
+/// Sentences about a run beside its baseline, which may be itself.
+pub(super) fn of(run: &RunSummary, baseline: &RunSummary) -> Vec<String> {
+    let mut notes = Vec::new();
+    let RunSummary { iteration, iterations, first_iteration, .. } = *run;
+    match run.state {
+        RunState::Training => notes.push(format!(
+            "it is not finished: {iteration} of {iterations} iterations were done when its summary \
+             was written last"
+        )),
+        RunState::Interrupted => notes.push(format!(
+            "it is not finished: it was interrupted after {iteration} of {iterations} iterations"
+        )),
+        RunState::Complete => {}
+    }
+    if first_iteration > 0 {
+        notes.push(format!(
+            "its times and peaks are of the iterations after {first_iteration}, from where it was \
+             resumed"
+        ));
+    }
+    for (split, measured) in &run.metrics {
+        if measured.iteration != iteration {
+            notes.push(format!(
+                "its {split} views were measured at iteration {} and not since",
+                measured.iteration
+            ));
+        }
+        if let Some(before) = baseline.metrics.get(split)
+            && before.iteration != measured.iteration
+        {
+            notes.push(format!(
+                "its {split} views were measured at iteration {}, those of the baseline at {}",
+                measured.iteration, before.iteration
+            ));
+        }
+    }
+    notes
+}

@@ -1,0 +1,158 @@
+//! The checkpoints of a run on its disk: room for one is kept, and those by time make way for newer ones.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::columns::{CheckpointColumn, VALUE_BYTES, columns};
+use super::{Checkpoint, Occasion, is_timed, list};
+use crate::backend::{AppearanceTables, Compensation, Rows};
+use crate::config::Config;
+use crate::files::DiskReserve;
+use crate::memory::Bytes;
+use crate::memory::plan::OptionalColumns;
+use crate::model::Primitive;
+use crate::train::TrainError;
+use crate::train::appearance::compensation;
+
+/// The tensors' names and places, and a few blocks of the file system.
+const SLACK: u64 = 1 << 16;
+
+/// Writes the checkpoints of a run into its model folder.
+pub(in crate::train) struct CheckpointKeeper {
+    model_path: PathBuf,
+    /// Checkpoints of which older ones by time are removed.
+    kept: usize,
+    sh_degree: u32,
+    /// Bytes of a checkpoint beside those of the model's rows, about.
+    beside_rows: u64,
+    reserve: Option<DiskReserve>,
+    /// Whether the user knows that there is no room for the reserve.
+    lacks_reserve: bool,
+    /// Whether the user knows that there is no room for checkpoints by time.
+    lacks_timed: bool,
+    warnings: Vec<String>,
+}
+
+impl CheckpointKeeper {
+    /// The keeper of a model folder, which is there. No room is kept yet.
+    pub(in crate::train) fn new(
+        model_path: &Path,
+        config: &Config,
+        train_views: &[String],
+    ) -> Self {
+        // It may be a link to another disk.
+        let folder = model_path.join("checkpoints");
+        let folder = if folder.is_dir() { &folder } else { model_path };
+        Self {
+            model_path: model_path.to_owned(),
+            kept: config.output.keep_checkpoints as usize,
+            sh_degree: config.optimize.sh_degree,
+            beside_rows: beside_rows(config, train_views),
+            reserve: config.output.checkpoint_reserve.then(|| DiskReserve::on_disk_of(folder)),
+            lacks_reserve: false,
+            lacks_timed: false,
+            warnings: Vec::new(),
+        }
+    }
+
+    /// Keeps room for a checkpoint of a model of so many rows, where the run is to keep any.
+    pub(in crate::train) fn keep_room<P: Primitive>(
+        &mut self,
+        rows: usize,
+        optional: OptionalColumns,
+    ) {
+        let Some(reserve) = &mut self.reserve else { return };
+        let columns = columns(P::SCHEMA, self.sh_degree, optional);
+        let row: usize = columns.iter().map(CheckpointColumn::row_bytes).sum();
+        let bytes = Bytes((rows * row) as u64 + self.beside_rows);
+        if let Err(error) = reserve.grow(bytes.0)
+            && !self.lacks_reserve
+        {
+            self.lacks_reserve = true;
+            self.warnings.push(format!(
+                "--checkpoint-reserve: no room can be kept for a checkpoint of {:.1} MiB, so a full \
+                 disk can cost the run everything since the last one: {error}",
+                bytes.mib()
+            ));
+        }
+    }
+
+    /// Writes a checkpoint. Where the disk is full, older ones by time make way for it, and, if it was
+    /// asked for, so does the room that was kept. Nothing, with a warning, where there is no space for one
+    /// by time.
+    pub(in crate::train) fn write<P: Primitive, S: Rows<P>>(
+        &mut self,
+        checkpoint: &Checkpoint,
+        model: &mut S,
+        appearance: Option<&AppearanceTables>,
+    ) -> Result<Option<PathBuf>, TrainError>
+    where
+        TrainError: From<S::Error>,
+    {
+        let model_path = self.model_path.clone();
+        let mut write = || checkpoint.write(&model_path, model, appearance);
+        let is_asked = checkpoint.occasion == Occasion::Asked;
+        let mut written = write();
+        if lacks_space(&written) && self.remove_timed(1) {
+            written = write();
+        }
+        if lacks_space(&written) && is_asked && self.release() {
+            written = write();
+        }
+        match written {
+            Ok(path) => {
+                self.remove_timed(self.kept);
+                Ok(Some(path))
+            }
+            Err(TrainError::Output(error)) if error.is_for_space() && !is_asked => {
+                if !self.lacks_timed {
+                    self.lacks_timed = true;
+                    self.warnings.push(format!(
+                        "{error}. Training continues without this checkpoint (--checkpoint-minutes)"
+                    ));
+                }
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What the user should know since the last call.
+    pub(in crate::train) fn take_warnings(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.warnings)
+    }
+
+    /// Gives back the room that was kept; whether there was any.
+    fn release(&mut self) -> bool {
+        let bytes = Bytes(self.reserve.as_mut().map_or(0, DiskReserve::release));
+        if bytes > Bytes(0) {
+            self.warnings.push(format!(
+                "the disk is full: the {:.1} MiB that were kept for a checkpoint are released \
+                 (--checkpoint-reserve)",
+                bytes.mib()
+            ));
+        }
+        bytes > Bytes(0)
+    }
+
+    /// Removes the checkpoints by time that are not among so many newest; whether there were any.
+    fn remove_timed(&self, newest: usize) -> bool {
+        let older = list(&self.model_path).into_iter().skip(newest);
+        older.filter(|path| is_timed(path) && fs::remove_file(path).is_ok()).count() > 0
+    }
+}
+
+/// Bytes of the header and of what is learned of colours, and what a file system may take for them.
+fn beside_rows(config: &Config, train_views: &[String]) -> u64 {
+    let text = config.to_toml().map_or(0, |text| text.len());
+    let names: usize = train_views.iter().map(|name| name.len() + 4).sum();
+    // Values, two moments and a number of steps.
+    let table = |kind: Compensation| (3 * kind.width() + 1) * VALUE_BYTES;
+    let tables = compensation(&config.optimize).map_or(0, table) * train_views.len();
+    // Quotes and ends of lines take two bytes.
+    (2 * (text + names) + tables) as u64 + SLACK
+}
+
+fn lacks_space(written: &Result<PathBuf, TrainError>) -> bool {
+    matches!(written, Err(TrainError::Output(error)) if error.is_for_space())
+}

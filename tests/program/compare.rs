@@ -1,0 +1,257 @@
+//! `summary.json`, and `splat compare`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+use crate::common::program::{Ended, TestFolder, end, splat, text};
+use crate::fixtures::fixture;
+use rstest::rstest;
+use serde_json::{Value, json};
+
+/// Two runs with held-out views, of which the second is longer.
+static RUNS: LazyLock<TestFolder> = LazyLock::new(|| {
+    fixture("compared", |place| {
+        place.trained_into("a", 20, &["--eval", "--iterations=20"]);
+        place.trained_into("b", 30, &["--eval", "--feature-lr=0.005"]);
+    })
+});
+
+fn read(path: &Path) -> Value {
+    serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
+}
+
+fn summary(place: &TestFolder, model: &str) -> Value {
+    read(&place.path(model).join("summary.json"))
+}
+
+fn compare(paths: &[&Path], flags: &[&str]) -> Ended {
+    end(splat().arg("compare").args(paths).args(flags))
+}
+
+/// Summaries beside each other: that of the first run, and what is made of it.
+struct Pair {
+    place: TestFolder,
+    kept: Value,
+}
+
+impl Pair {
+    fn new() -> Self {
+        let pair = Self { place: TestFolder::empty(), kept: summary(&RUNS, "a") };
+        pair.write("kept.json", &pair.kept);
+        pair
+    }
+
+    fn write(&self, name: &str, summary: &Value) -> PathBuf {
+        let path = self.place.path(name);
+        fs::write(&path, summary.to_string()).unwrap();
+        path
+    }
+
+    /// Compares what is made of the summary with the summary.
+    fn changed(&self, change: impl FnOnce(&mut Value), flags: &[&str]) -> Ended {
+        let mut changed = self.kept.clone();
+        change(&mut changed);
+        let path = self.write("changed.json", &changed);
+        compare(&[&self.place.path("kept.json"), &path], flags)
+    }
+
+    /// The same with another value of a metric of the held-out views.
+    fn scaled(&self, metric: &str, factor: f64, flags: &[&str]) -> Ended {
+        let value = self.kept["metrics"]["test"][metric].as_f64().unwrap();
+        self.changed(|it| it["metrics"]["test"][metric] = json!(value * factor), flags)
+    }
+}
+
+#[test]
+fn a_run_leaves_its_figures_in_one_file() {
+    let found = summary(&RUNS, "b");
+    let results = read(&RUNS.path("b").join("results.json"));
+    assert_eq!(found["metrics"]["test"]["psnr"], results["ours_30"]["PSNR"]);
+    assert_eq!(found["metrics"]["test"]["iteration"], 30);
+    assert_eq!((&found["state"], &found["iteration"]), (&"complete".into(), &30.into()));
+    assert_eq!((&found["iterations"], &found["first_iteration"]), (&30.into(), &0.into()));
+    assert_eq!(found["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(found["options"]["optimize.feature_lr"], 0.005);
+    assert_eq!(found["options"]["run.device"], "cpu");
+    assert!(found["options"]["optimize.opacity_lr"].is_null(), "the default: {found}");
+    let number = |key: &str| found[key].as_f64().unwrap_or_else(|| panic!("{key}: {found}"));
+    assert!(number("training_seconds") > 0.0 && number("wall_seconds") > 0.0);
+    let speed = 30.0 / number("training_seconds");
+    assert!((number("iterations_per_second") - speed).abs() < 1e-6 * speed);
+    assert!(number("gaussians") > 0.0 && (0.0..1.0).contains(&number("mean_opacity")));
+    assert!(number("peak_host") > 1e6 && found["peak_vram"].is_null());
+    for name in ["total", "l1", "ssim"] {
+        assert!(found["losses"][name].is_f64(), "{name}: {found}");
+    }
+}
+
+#[test]
+fn a_resumed_run_counts_what_it_took_before() {
+    let place = TestFolder::with_scene();
+    place.trained(10, &["--eval"]);
+    let before = summary(&place, "model");
+    end(place.train().args(["--eval", "--resume", "--iterations=14"])).done();
+    let after = summary(&place, "model");
+    assert_eq!((&after["iteration"], &after["first_iteration"]), (&14.into(), &0.into()));
+    for key in ["training_seconds", "wall_seconds"] {
+        assert!(after[key].as_f64() > before[key].as_f64(), "{key}: {before} {after}");
+    }
+    // From another checkpoint it is not known what came before.
+    let path = place.model().join("summary.json");
+    fs::write(
+        &path,
+        fs::read_to_string(&path).unwrap().replace("\"iteration\": 14", "\"iteration\": 12"),
+    )
+    .unwrap();
+    end(place.train().args(["--eval", "--resume", "--iterations=16"])).done();
+    let after = summary(&place, "model");
+    assert_eq!((&after["iteration"], &after["first_iteration"]), (&16.into(), &14.into()));
+    let shown = compare(&[&place.model()], &[]).done().stdout;
+    assert!(shown.contains("of the iterations after 14"), "{shown}");
+    // A new run there is another one.
+    place.trained(3, &[]);
+    assert_eq!(summary(&place, "model")["iteration"], 3);
+    assert_eq!(read(&place.model().join("previous_1/summary.json"))["iteration"], 16);
+}
+
+#[test]
+fn runs_stand_side_by_side_with_changes_and_differences() {
+    let (a, b) = (RUNS.path("a"), RUNS.path("b"));
+    let shown = compare(&[&a, &b], &["--tolerance=100%"]).done().stdout;
+    for part in ["test PSNR ↑", "test L1 ↓", "training loss ↓", "iterations a second ↑"] {
+        assert!(shown.contains(part), "`{part}` is missing:\n{shown}");
+    }
+    for part in ["+50.00%", "optimize.feature_lr", "0.0025", "0.005", "no run is worse than"] {
+        assert!(shown.contains(part), "`{part}` is missing:\n{shown}");
+    }
+    // They are other folders by nature.
+    assert!(!shown.contains("output.model_path"), "{shown}");
+    let row = shown.lines().find(|line| line.starts_with("peak of GPU memory"));
+    assert_eq!(row, None, "neither run has used a GPU");
+    assert!(shown.lines().all(|line| line.trim_end() == line), "{shown}");
+
+    let markdown = compare(&[&a, &b], &["--tolerance=100%", "--markdown"]).done().stdout;
+    assert!(markdown.contains("| --- | ---: | ---: | ---: |\n| test PSNR ↑ | "), "{markdown}");
+
+    let printed = compare(&[&b], &["--baseline", text(&a), "--tolerance=100%", "--json"]).done();
+    let found: Value = serde_json::from_str(&printed.stdout).unwrap();
+    assert_eq!((&found["baseline"], &found["within_tolerance"]), (&text(&a).into(), &true.into()));
+    assert_eq!(found["tolerance_percent"], 100.0);
+    let run = &found["runs"][1];
+    assert_eq!(
+        (&run["path"], &run["figures"]["iteration"]["value"]),
+        (&text(&b).into(), &30.0.into())
+    );
+    assert_eq!(run["figures"]["iteration"]["change_percent"], 50.0);
+    assert_eq!(run["figures"]["iteration"]["verdict"], Value::Null);
+    assert_eq!(run["summary"], summary(&RUNS, "b"));
+    let psnr = &run["figures"]["test.psnr"];
+    assert!(["better", "worse"].contains(&psnr["verdict"].as_str().unwrap()), "{psnr}");
+    assert_eq!(found["differences"]["optimize.feature_lr"], json!([0.0025, 0.005]));
+}
+
+#[rstest]
+#[case::lower_psnr("psnr", 0.99)]
+#[case::lower_ssim("ssim", 0.99)]
+#[case::higher_lpips("lpips_vgg", 1.01)]
+fn quality_outside_of_the_tolerance_ends_with_1(#[case] metric: &str, #[case] factor: f64) {
+    let mut pair = Pair::new();
+    pair.kept["metrics"]["test"]["lpips_vgg"] = json!(0.25);
+    pair.write("kept.json", &pair.kept);
+    let ended = pair.scaled(metric, factor, &[]);
+    assert_eq!(ended.code, Some(1), "{ended:#?}");
+    assert!(ended.stdout.contains("1.00% !"), "{}", ended.stdout);
+    ended.says(&["changed.json: test ", "1.00%", "by more than 0.5%"]);
+    let ended = pair.scaled(metric, factor, &["--json"]);
+    assert_eq!(ended.code, Some(1));
+    let found: Value = serde_json::from_str(&ended.stdout).unwrap();
+    assert_eq!(found["within_tolerance"], false);
+    let key = format!("test.{metric}");
+    assert_eq!(found["runs"][1]["figures"][key]["verdict"], "outside_tolerance");
+    pair.scaled(metric, factor, &["--tolerance", "1.1%"]).done();
+    // As much in the other direction is a gain.
+    let shown = pair.scaled(metric, 2.0 - factor, &["--tolerance=0%"]).done().stdout;
+    assert!(shown.contains("1.00%") && !shown.contains('!'), "{shown}");
+}
+
+#[test]
+fn what_is_no_quality_or_not_known_is_no_failure() {
+    let pair = Pair::new();
+    for change in ["training_seconds", "wall_seconds", "gaussians"] {
+        pair.changed(|it| it[change] = json!(1_000_000), &[]).done();
+    }
+    pair.scaled("l1", 3.0, &[]).done();
+    let ended = pair.changed(|it| it["metrics"]["test"]["lpips_vgg"] = json!(0.5), &[]).done();
+    let row = ended.stdout.lines().find(|line| line.starts_with("test LPIPS (vgg) ↓")).unwrap();
+    let cells: Vec<_> = row.split_whitespace().skip(4).collect();
+    assert_eq!(cells, ["-", "0.50000", "-"]);
+    // What was measured and is no number is as bad as can be.
+    let ended =
+        pair.changed(|it| it["metrics"]["test"]["psnr"] = Value::Null, &["--tolerance=100%"]);
+    assert_eq!(ended.code, Some(1), "{ended:#?}");
+    ended.says(&["test PSNR not finite"]);
+}
+
+#[test]
+fn runs_without_quality_end_with_3_and_the_remedy_works() {
+    let place = TestFolder::with_scene();
+    for model in ["a", "b"] {
+        place.trained_into(model, 2, &[]);
+    }
+    let (a, b) = (place.path("a"), place.path("b"));
+    let ended = compare(&[&a, &b], &[]);
+    assert_eq!(ended.code, Some(3), "{ended:#?}");
+    assert!(ended.stdout.contains("training time"), "{ended:#?}");
+    ended.says(&[text(&a), "no PSNR, SSIM or LPIPS", "splat eval -m", "--split train"]);
+    for model in [&a, &b] {
+        end(splat().args(["eval", "--split=train", "-m"]).arg(model)).done();
+        assert!(read(&model.join("summary.json"))["metrics"]["train"]["psnr"].is_f64());
+    }
+    let shown = compare(&[&a, &b], &["--tolerance=0%"]).done().stdout;
+    assert!(shown.contains("train PSNR ↑") && shown.contains("0.00%"), "{shown}");
+    // One run is only shown.
+    compare(&[&a], &[]).done();
+    // Its training views say nothing of another's held-out ones.
+    let ended = compare(&[&RUNS.path("a"), &b], &[]);
+    assert_eq!(ended.code, Some(3));
+    ended.says(&["measured on different views", "splat eval"]);
+}
+
+#[test]
+fn a_run_that_is_not_finished_is_named() {
+    let pair = Pair::new();
+    for (state, words) in
+        [("training", "20 of 50 iterations"), ("interrupted", "interrupted after 20")]
+    {
+        let change = |it: &mut Value| (it["state"], it["iterations"]) = (json!(state), json!(50));
+        let shown = pair.changed(change, &[]).done().stdout;
+        assert!(shown.contains("changed.json: it is not finished"), "{shown}");
+        assert!(shown.contains(words), "{shown}");
+    }
+    let shown = pair.changed(|it| it["metrics"]["test"]["iteration"] = json!(7), &["--markdown"]);
+    let shown = shown.done().stdout;
+    assert!(shown.contains("measured at iteration 7, those of the baseline at 20"), "{shown}");
+}
+
+#[test]
+fn what_is_no_run_is_refused_by_name() {
+    let place = TestFolder::empty();
+    let kept = RUNS.path("a");
+    let missing = place.path("nowhere");
+    compare(&[&kept, &missing], &[]).refused(3, &[text(&missing), "summary.json", "no such file"]);
+    compare(&[&kept], &["--baseline", text(&missing)]).refused(3, &[text(&missing)]);
+    let old = place.path("old");
+    fs::create_dir(&old).unwrap();
+    fs::write(old.join("run.jsonl"), "").unwrap();
+    compare(&[&old], &[]).refused(3, &[text(&old), "older version"]);
+    for content in ["", "{}", "{\"version\":", "ply\n\u{1}", "[1]"] {
+        fs::write(old.join("summary.json"), content).unwrap();
+        compare(&[&kept, &old], &[]).refused(3, &[text(&old), "not the summary of a run"]);
+    }
+    compare(&[&RUNS.ply_of("a", 20)], &[]).refused(3, &["not the summary of a run"]);
+    for flags in [&["--tolerance", "0.5"][..], &["--tolerance=-1%"], &["--json", "--markdown"]] {
+        compare(&[&kept], flags).refused(2, &[flags[0].split('=').next().unwrap()]);
+    }
+    end(splat().arg("compare")).refused(2, &["RUN"]);
+}

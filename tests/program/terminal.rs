@@ -1,0 +1,71 @@
+//! What the program writes to a terminal, as `script` of every Linux shows it one.
+
+use assert_cmd::Command;
+
+use crate::common::program::{Ended, TestFolder, end, splat};
+
+const ESCAPE: char = '\x1b';
+
+/// What the program shows on a terminal of this kind.
+fn shown(place: &TestFolder, arguments: &[&str], environment: [(&str, &str); 2]) -> Ended {
+    let program = env!("CARGO_BIN_EXE_splat");
+    let words = arguments.iter().map(|word| format!(" '{word}'")).collect::<String>();
+    let mut command = Command::new("script");
+    command.current_dir(place.path("")).env_remove("SPLAT_LOG").env_remove("NO_COLOR");
+    command.envs(environment);
+    command.args(["-q", "-e", "-c", &format!("'{program}'{words}"), "/dev/null"]);
+    end(&mut command)
+}
+
+#[test]
+fn a_terminal_without_escape_sequences_gets_none() {
+    let place = TestFolder::with_scene();
+    let train = ["train", "-s", "scene", "-m", "model", "--device=cpu", "--iterations=20"];
+    let wrong = ["train", "--iterations=never"];
+    // A terminal that takes them gets a bar, and colours.
+    let usual = [("TERM", "xterm"), ("NO_COLOR", "")];
+    assert!(shown(&place, &train, usual).done().stdout.contains(ESCAPE));
+    assert!(shown(&place, &["--help"], usual).stdout.contains(ESCAPE));
+    for plain in [[("TERM", "dumb"), ("NO_COLOR", "")], [("TERM", "xterm"), ("NO_COLOR", "1")]] {
+        // The model folder is there already: a warning is shown, too.
+        let run = shown(&place, &train, plain).done().stdout;
+        for part in ["Training 20/20", "warning: "] {
+            assert!(run.contains(part), "{run:?}");
+        }
+        let help = shown(&place, &["--help"], plain).stdout;
+        assert!(help.contains("Usage:"), "{help}");
+        let refused = shown(&place, &wrong, plain);
+        assert_eq!(refused.code, Some(2), "{refused:?}");
+        for text in [run, help, refused.stdout] {
+            assert!(!text.contains(ESCAPE), "{plain:?}: {text:?}");
+        }
+    }
+}
+
+#[test]
+fn creep_on_the_processor_is_what_the_gaussians_do_not_explain() {
+    let place = TestFolder::with_scene();
+    // Gaussians are born up to iteration 600.
+    let flags = [
+        "--densify-from-iter=100",
+        "--densify-until-iter=650",
+        "--densify-grad-threshold=0.00001",
+        "--max-points=20000",
+        "--progress=plain",
+        "--sh-degree-interval=100",
+    ];
+    place.trained(1000, &flags).says(&["Iter 1000: ", "Creep: 0."]);
+    let log = std::fs::read_to_string(place.model().join("run.jsonl")).unwrap();
+    let reports = log.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let reports: Vec<_> = reports.filter(|line| line["event"] == "memory").collect();
+    let of = |key: &str, iteration: u64| {
+        let report = reports.iter().find(|report| report["iteration"] == iteration).unwrap();
+        report[key].as_u64()
+    };
+    let resident = |iteration| of("host_resident", iteration).unwrap();
+    assert!(resident(700) > resident(100) + (4 << 20), "the model did not grow");
+    // The model has had its size since iteration 600.
+    assert_eq!((of("host_creep", 100), of("host_creep", 700)), (Some(0), Some(0)));
+    assert!(of("host_creep", 1000).unwrap() < 4 << 20, "{:?}", of("host_creep", 1000));
+    end(splat().arg("profile").arg(place.model())).done();
+}
