@@ -54,7 +54,7 @@ pub(super) fn parse_compactness(text: &str) -> Result<Compactness, String> {
     if text.eq_ignore_ascii_case(SH) {
         return Ok(Compactness::Sh);
     }
-    parse_switch(text).map(Compactness::from).map_err(|_| "write true, false or sh".to_owned())
+    parse_switch(text).map(Compactness::from).map_err(|rest| format!("{rest}, or sh"))
 }
 
 impl Serialize for Compactness {

@@ -89,7 +89,7 @@ fn with_sh_only_colours_are_compact_and_a_resumed_run_is_the_same() {
 fn what_can_be_compact_is_said() {
     let place = TestFolder::with_scene();
     end(place.train().arg("--optimize-memory=colours"))
-        .refused(2, &["--optimize-memory", "true, false or sh"]);
+        .refused(2, &["--optimize-memory", "write true or false, or sh"]);
     fs::write(place.path("run.toml"), "[memory]\noptimize_memory = \"colours\"\n").unwrap();
     end(place.train().arg("--config").arg(place.path("run.toml")))
         .refused(2, &["run.toml", "optimize_memory", "\"sh\""]);
