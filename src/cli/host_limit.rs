@@ -3,7 +3,12 @@
 use super::exit::DoesNotFit;
 use crate::config::MemoryOptions;
 use crate::dataset::{Dataset, ImageLoader, bytes_to_decode};
-use crate::memory::{Bytes, host_memory};
+use crate::memory::{Bytes, host_memory, release_freed_memory};
+
+/// Bytes that the most demanding photograph takes while it is decoded.
+pub(super) fn largest_to_decode(dataset: &Dataset) -> Bytes {
+    dataset.sources.iter().map(bytes_to_decode).max().unwrap_or_default()
+}
 
 /// Refuses a limit that the least of a run exceeds: the program as it is now, its `model`, and the
 /// largest photograph while it is decoded. All else gives way to the limit.
@@ -13,10 +18,12 @@ pub(super) fn refuse_host_limit(
     images: &ImageLoader,
     model: Bytes,
 ) -> Result<(), DoesNotFit> {
+    // What was freed since the start is nothing that the program takes.
+    release_freed_memory();
     let Some(host) = host_memory() else { return Ok(()) };
     let limit = options.host_limit.on(host.total);
     let program = Bytes(host.resident.0.saturating_sub(images.held().0));
-    let photograph = dataset.sources.iter().map(bytes_to_decode).max().unwrap_or_default();
+    let photograph = largest_to_decode(dataset);
     let least = program + model + photograph;
     if least <= limit {
         return Ok(());

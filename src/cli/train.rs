@@ -11,12 +11,12 @@ use super::host_limit::refuse_host_limit;
 use super::intent::{DEMO_SCENE, Intent};
 use super::lpips::{self, LpipsDemand, Sources};
 use super::output::{print, shell_word};
-use super::scene::{open_scene, refuse_hidden};
+use super::scene::{absolute, open_scene, refuse_hidden};
 use super::signals::stop_on_signals;
 use super::start::Start;
 use super::train_args::TrainArgs;
 use crate::backend::{Rows, TrainDevice};
-use crate::config::{Compactness, Config, DeviceChoice};
+use crate::config::{Compactness, Config, DeviceChoice, TrainSample};
 use crate::dataset::{AlphaMeaning, Dataset, ImageSource};
 use crate::layout::GAUSSIANS;
 use crate::memory::{Bytes, Rung};
@@ -44,7 +44,12 @@ pub(super) fn run(args: &TrainArgs, matches: &ArgMatches) -> anyhow::Result<()> 
     let is_earlier = intent.checkpoint.is_some() && args.options.output.lpips_weights.is_none();
     let (named, earlier) = if is_earlier { (None, path) } else { (path, None) };
     let demand = LpipsDemand::of(output.enable_lpips, matches);
-    let lpips = lpips::weights(&Sources { named, earlier, demand })?;
+    let metrics = output.metrics;
+    let lpips = lpips::weights(&Sources { named, earlier, demand, metrics })?;
+    // What was found is stored, so that eval and --resume measure with the same.
+    if let Some(network) = lpips.as_ref().and_then(|weights| weights.files().first()) {
+        intent.config.output.lpips_weights = Some(absolute(network));
+    }
     device::on(&DeviceOptions::of(&intent.config), Training { args, intent, lpips, started })
 }
 
@@ -69,6 +74,12 @@ impl Task for Training<'_> {
         }
         let (dataset, images) = open_scene(&intent.config)?;
         refuse_hidden(&dataset, &images)?;
+        if dataset.test.is_empty() && intent.config.output.eval_train == TrainSample::Views(0) {
+            tracing::warn!(
+                "--eval-train 0: no view is held out, so that nothing is measured. Hold some out with \
+                 --eval"
+            );
+        }
         warn_of_background(&dataset, &intent.config);
         let start = match &intent.checkpoint {
             None => Start::of(&dataset, &intent.config)?,

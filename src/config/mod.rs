@@ -15,6 +15,7 @@ mod resolve;
 mod run_options;
 mod scene;
 mod schema;
+mod splits;
 mod strategy;
 mod sugar;
 mod sugar_args;
@@ -30,9 +31,12 @@ pub use normalized::Normalized;
 pub use options::{Config, DensifyOptions, OptimizeOptions};
 pub use presets::{preset_for_card, preset_names, preset_text};
 pub use resolve::{ConfigLayer, Layers, Typed, resolve};
-pub use run_options::{DeviceChoice, Fragmentation, MemoryOptions, OutputOptions, RunOptions};
+pub use run_options::{
+    DeviceChoice, Fragmentation, MemoryOptions, MetricSet, OutputOptions, RunOptions,
+};
 pub use scene::SceneOptions;
 pub use schema::default_toml;
+pub use splits::{ParseTrainSampleError, TestList, TrainSample};
 pub use strategy::StrategyName;
 pub use sugar::{Regularize, SugarOptions, SugarSchedule};
 pub use switch::parse_switch;

@@ -100,13 +100,13 @@ impl Drop for FolderLock {
     }
 }
 
-fn open(path: &Path) -> io::Result<File> {
+pub(super) fn open(path: &Path) -> io::Result<File> {
     File::options().read(true).write(true).create(true).truncate(false).open(path)
 }
 
 /// Whether the open file is still the one at `path`: its last holder removes it.
 #[cfg(unix)]
-fn is_at(file: &File, path: &Path) -> bool {
+pub(super) fn is_at(file: &File, path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
     let place = |about: fs::Metadata| (about.dev(), about.ino());
     let found = path.metadata().ok().map(place);
@@ -114,7 +114,7 @@ fn is_at(file: &File, path: &Path) -> bool {
 }
 
 #[cfg(not(unix))]
-fn is_at(_file: &File, path: &Path) -> bool {
+pub(super) fn is_at(_file: &File, path: &Path) -> bool {
     path.exists()
 }
 

@@ -109,8 +109,14 @@ impl Progress {
                         corrected.psnr, corrected.ssim
                     )
                 });
+                let reference = mean.reference.map_or(String::new(), |it| {
+                    let lpips =
+                        it.lpips.map_or(String::new(), |value| format!(" LPIPS {value:.4}"));
+                    format!("; as metrics.py SSIM {:.4}{lpips}", it.ssim)
+                });
                 self.print(&format!(
-                    "[ITER {}] Evaluating {split}: L1 {:.5} PSNR {:.3} SSIM {:.4}{lpips}{corrected}",
+                    "[ITER {}] Evaluating {split}: L1 {:.5} PSNR {:.3} SSIM {:.4}{lpips}{corrected}\
+                     {reference}",
                     evaluation.iteration, mean.l1, mean.psnr, mean.ssim
                 ));
             }

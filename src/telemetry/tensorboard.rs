@@ -235,6 +235,8 @@ impl<W: Write> TensorBoard<W> {
         values.extend(mean.lpips.map(|lpips| ("lpips", lpips)));
         values
             .extend(mean.corrected.iter().flat_map(|c| [("cc_psnr", c.psnr), ("cc_ssim", c.ssim)]));
+        values.extend(mean.reference.map(|it| ("ref_ssim", it.ssim)));
+        values.extend(mean.reference.and_then(|it| Some(("ref_lpips", it.lpips?))));
         let values: Vec<(String, f64)> =
             values.into_iter().map(|(name, value)| (format!("{folder}/{name}"), value)).collect();
         self.scalars(evaluation.iteration, &values)
@@ -321,7 +323,7 @@ fn tagged(folder: &str, values: &TermValues) -> Vec<(String, f64)> {
 fn folder(split: Split) -> &'static str {
     match split {
         Split::Test => "test",
-        Split::Train => "eval_train",
+        Split::Train | Split::EvalTrain => "eval_train",
     }
 }
 

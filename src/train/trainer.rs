@@ -33,7 +33,7 @@ use super::unexplained_growth::UnexplainedGrowth;
 use super::views::Views;
 use super::{SceneScale, TrainError, render_filter};
 use crate::backend::{Adjust, TrainDevice};
-use crate::config::{Config, SugarOptions};
+use crate::config::{Config, SugarOptions, TrainSample};
 use crate::dataset::{Dataset, ImageLoader};
 use crate::model::Gaussians;
 use crate::perceptual::LpipsWeights;
@@ -201,7 +201,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
             due.checkpoint = occasion.is_some();
             self.report_milestones(due, last)?;
             if due.evaluate {
-                self.with_memory_retry(Self::evaluate)?;
+                self.evaluate()?;
                 self.profile(Phase::Evaluation)?;
             }
             if due.save {
@@ -244,20 +244,48 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         Ok(())
     }
 
-    /// Compares the held-out views, where there are any, with their photographs.
+    /// Compares held-out views and some of those trained on, as far as there are any, with their
+    /// photographs.
     fn evaluate(&mut self) -> Result<(), TrainError> {
-        let config = self.setup.config;
-        if self.setup.dataset.test.is_empty() {
+        let has_test = !self.setup.dataset.test.is_empty();
+        if has_test {
+            let shown = ShownViews::First(report::PICTURED_VIEWS);
+            self.with_memory_retry(|run| run.evaluate_views(Split::Test, None, shown))?;
+        }
+        let most = match self.setup.config.output.eval_train {
+            TrainSample::Views(count) => Some(count as usize),
+            TrainSample::All => None,
+        };
+        if most != Some(0) {
+            // They take most of the time, and held-out views show more.
+            let shown = ShownViews::First(if has_test { 0 } else { report::PICTURED_VIEWS });
+            self.with_memory_retry(|run| run.evaluate_views(Split::EvalTrain, most, shown))?;
+        } else if !has_test {
             return Ok(());
         }
+        if !self.distributions_are_due() {
+            self.with_memory_retry(Self::report_distributions)?;
+        }
+        Ok(())
+    }
+
+    fn evaluate_views(
+        &mut self,
+        split: Split,
+        most: Option<usize>,
+        shown: ShownViews,
+    ) -> Result<(), TrainError> {
+        let config = self.setup.config;
         let request = EvalRequest {
-            split: Split::Test,
+            split,
+            most,
             iteration: self.iteration,
             sh_degree: schedule::sh_degree(&config.optimize, self.iteration),
             background: config.scene.background_color().0,
             screen_filter: render_filter(config),
             compensation: compensation(&config.optimize),
-            shown: ShownViews::First(report::PICTURED_VIEWS),
+            shown,
+            metrics: config.output.metrics,
             surface: if self.is_in_coarse() {
                 ShownSurface::WhereItFits
             } else {
@@ -273,12 +301,12 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         self.warn_of_images()?;
         match evaluation {
             Some(evaluation) => self.sink.on(&Event::Evaluated(evaluation))?,
-            None => self.warn(
-                "no held-out view has an image to measure by; nothing is evaluated".to_owned(),
-            )?,
-        }
-        if !self.distributions_are_due() {
-            self.with_memory_retry(Self::report_distributions)?;
+            None => {
+                let which = if split == Split::Test { "held-out view" } else { "training view" };
+                self.warn(format!(
+                    "no {which} has an image to measure by; none of them is evaluated"
+                ))?;
+            }
         }
         Ok(())
     }

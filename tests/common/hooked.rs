@@ -12,7 +12,7 @@ use splat::backend::{
 use splat::dataset::View;
 use splat::math::morton::Cube;
 use splat::model::Gaussians;
-use splat::perceptual::LpipsWeights;
+use splat::perceptual::{LpipsInput, LpipsWeights};
 
 /// A device with hooks.
 pub struct Hooked<D, H> {
@@ -288,8 +288,9 @@ impl<D: TrainDevice, H: Hooks<D>> Lpips<Gaussians> for Hooked<D, H> {
         net: &D::Net,
         frame: &D::Frame<Shown>,
         target: &D::Target,
+        input: LpipsInput,
     ) -> Result<f64, DeviceError> {
-        self.device.lpips(net, frame, target)
+        self.device.lpips(net, frame, target, input)
     }
 }
 

@@ -197,7 +197,7 @@ fn what_is_no_quality_or_not_known_is_no_failure() {
 fn runs_without_quality_end_with_3_and_the_remedy_works() {
     let place = TestFolder::with_scene();
     for model in ["a", "b"] {
-        place.trained_into(model, 2, &[]);
+        place.trained_into(model, 2, &["--eval-train=0"]);
     }
     let (a, b) = (place.path("a"), place.path("b"));
     let ended = compare(&[&a, &b], &[]);

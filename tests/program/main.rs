@@ -43,6 +43,7 @@ mod remedies;
 mod resume;
 #[cfg(unix)]
 mod shared_folder;
+mod splits;
 mod strategies;
 mod sugar;
 #[cfg(target_os = "linux")]
@@ -51,3 +52,4 @@ mod timed_checkpoints;
 mod training_options;
 mod typed;
 mod unusual_input;
+mod weights;

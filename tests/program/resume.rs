@@ -194,7 +194,7 @@ fn a_finished_run_can_be_extended() {
     assert!(config.contains("iterations = 200"), "{config}");
     // One record of both halves.
     let record = fs::read_to_string(place.model().join("metrics.csv")).unwrap();
-    assert_eq!(record.lines().count(), 1 + 2, "{record}");
+    assert_eq!(record.lines().count(), 1 + 2 * 2, "{record}");
 }
 
 #[test]

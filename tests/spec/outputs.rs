@@ -105,12 +105,24 @@ fn evaluated(iteration: u32, split: Split) -> Event {
     let view = |position, name: &str, psnr| ViewMetrics {
         position,
         name: name.to_owned(),
-        metrics: Metrics { psnr, ssim: 0.875, l1: 0.03125, lpips: Some(0.125), corrected: None },
+        metrics: Metrics {
+            psnr,
+            ssim: 0.875,
+            l1: 0.03125,
+            lpips: Some(0.125),
+            ..Metrics::default()
+        },
     };
     Event::Evaluated(Evaluation {
         iteration,
         split,
-        mean: Metrics { psnr: 25.5, ssim: 0.875, l1: 0.03125, lpips: Some(0.125), corrected: None },
+        mean: Metrics {
+            psnr: 25.5,
+            ssim: 0.875,
+            l1: 0.03125,
+            lpips: Some(0.125),
+            ..Metrics::default()
+        },
         lpips_net: Some(LpipsNet::Alex),
         gaussians: 1000 + iteration as usize,
         views: vec![view(0, "left/a.jpg", 25.0), view(1, "left/b.jpg", 26.0)],
@@ -201,8 +213,11 @@ fn a_run_and_its_continuation_fill_the_model_folder() {
 
     let csv = fs::read_to_string(folder.join("metrics.csv")).unwrap();
     let rows: Vec<&str> = csv.lines().collect();
-    assert_eq!(rows[0], "iteration,split,psnr,ssim,l1,gaussians,lpips,cc_psnr,cc_ssim");
-    assert_eq!(rows[1], "205,test,25.500000,0.875000,0.031250,1205,0.125000,,");
+    assert_eq!(
+        rows[0],
+        "iteration,split,psnr,ssim,l1,gaussians,lpips,cc_psnr,cc_ssim,ref_ssim,ref_lpips"
+    );
+    assert_eq!(rows[1], "205,test,25.500000,0.875000,0.031250,1205,0.125000,,,,");
     assert_eq!(rows.len(), 5);
     let results = fs::read_to_string(folder.join("results.json")).unwrap();
     assert!(results.find("ours_205").unwrap() < results.find("ours_1000").unwrap());

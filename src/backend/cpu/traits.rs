@@ -24,7 +24,7 @@ use crate::dataset::{Image, View};
 use crate::math::Real;
 use crate::math::morton::Cube;
 use crate::model::Gaussians;
-use crate::perceptual::LpipsWeights;
+use crate::perceptual::{LpipsInput, LpipsWeights};
 
 impl<R: Real> Device for Cpu<R> {
     type Target = Arc<Image>;
@@ -208,8 +208,9 @@ impl<R: Real> Lpips<Gaussians> for Cpu<R> {
         net: &LpipsModel,
         frame: &Frame<R, Shown>,
         target: &Arc<Image>,
+        input: LpipsInput,
     ) -> Result<f64, DeviceError> {
-        lpips::perceive(net, &frame.canvas, target)
+        lpips::perceive(net, &frame.canvas, target, input)
     }
 }
 

@@ -93,9 +93,10 @@ struct FigureKind {
 
 impl FigureKind {
     fn named(name: &str) -> Self {
-        let (title, corrected) = match name.strip_prefix("cc_") {
-            Some(rest) => (rest, ", colour-corrected"),
-            None => (name, ""),
+        let (title, how) = match name.split_once('_') {
+            Some(("cc", rest)) => (rest, ", colour-corrected"),
+            Some(("ref", rest)) => (rest, ", as metrics.py"),
+            _ => (name, ""),
         };
         let (title, unit, better) = match title {
             "psnr" => ("PSNR".to_owned(), Unit::Decibels, Better::Higher),
@@ -103,19 +104,21 @@ impl FigureKind {
             "l1" => ("L1".to_owned(), Unit::Share, Better::Lower),
             "total" => ("loss".to_owned(), Unit::Share, Better::Lower),
             other => {
-                let title = match other.strip_prefix("lpips_") {
-                    Some(net) => format!("LPIPS ({net})"),
+                let title = match other.strip_prefix("lpips") {
+                    Some("") => "LPIPS".to_owned(),
+                    Some(net) => format!("LPIPS ({})", net.trim_start_matches('_')),
                     None => other.to_owned(),
                 };
                 (title, Unit::Share, Better::Lower)
             }
         };
-        Self { title: title + corrected, unit, better }
+        Self { title: title + how, unit, better }
     }
 
     /// L1 says nothing that PSNR does not, with other tolerances.
     fn is_quality(name: &str) -> bool {
-        ["psnr", "ssim", "cc_psnr", "cc_ssim"].contains(&name) || name.starts_with("lpips")
+        ["psnr", "ssim", "cc_psnr", "cc_ssim", "ref_ssim", "ref_lpips"].contains(&name)
+            || name.starts_with("lpips")
     }
 }
 

@@ -12,7 +12,9 @@ use serde::{Serialize, Serializer};
 use crate::files::OutputError;
 use crate::memory::{Bytes, RungChange};
 
-pub use self::evaluation::{Corrected, Evaluation, Metrics, Picture, Pictures, Split, ViewMetrics};
+pub use self::evaluation::{
+    Corrected, Evaluation, Metrics, Picture, Pictures, ReferenceMetrics, Split, ViewMetrics,
+};
 pub use self::memory::{Buffers, GpuReport, MemoryReport, Phase, Tensors, Vram};
 pub use self::step::{Distributions, Step, SurfaceReport, TermValues};
 
