@@ -18,7 +18,7 @@ use crate::backend::{Device as _, DeviceInfo};
 use crate::backend::{DeviceError, TrainDevice, gpu};
 use crate::config::{Config, DeviceChoice, MemoryOptions};
 use crate::memory::Bytes;
-use crate::memory::plan::{PlannedCoarse, Storage};
+use crate::memory::plan::PlannedCoarse;
 use crate::train::forecast;
 
 /// Work for whichever device is chosen.
@@ -70,17 +70,12 @@ pub(super) fn demo_lacks_kernels(device: DeviceChoice) -> bool {
     device == DeviceChoice::Auto && gpu::kernels().is_none() && gpu::is_present()
 }
 
-/// How the model keeps its state.
-fn storage(memory: &MemoryOptions) -> Storage {
-    if memory.optimize_memory { Storage::Compact } else { Storage::Full }
-}
-
 fn on_cpu<T: Task>(options: &DeviceOptions, task: T) -> anyhow::Result<T::Output> {
     let idle = options.memory.idle_on_cpu()?;
     if !idle.is_empty() {
         tracing::info!("without effect on the CPU: {}", idle.join(", "));
     }
-    task.run(&mut Cpu::<f32>::with_storage(storage(&options.memory), options.seed))
+    task.run(&mut Cpu::<f32>::with_storage(options.memory.optimize_memory.storage(), options.seed))
 }
 
 #[cfg(kernels)]
@@ -109,7 +104,7 @@ fn open_cuda(options: &DeviceOptions) -> anyhow::Result<Cuda> {
         vram_threshold: memory.vram_threshold,
         give_up: memory.give_up.clone(),
         trim_interval: memory.fragmentation.interval(),
-        storage: storage(memory),
+        storage: memory.optimize_memory.storage(),
         seed: options.seed,
         coarse: options.coarse,
     });

@@ -16,7 +16,7 @@ use super::signals::stop_on_signals;
 use super::start::Start;
 use super::train_args::TrainArgs;
 use crate::backend::{Rows, TrainDevice};
-use crate::config::{Config, DeviceChoice, TrainSample};
+use crate::config::{Compactness, Config, DeviceChoice, TrainSample};
 use crate::dataset::{AlphaMeaning, Dataset, ImageSource};
 use crate::layout::GAUSSIANS;
 use crate::memory::{Bytes, Rung};
@@ -141,7 +141,8 @@ fn explained(error: TrainError, intent: &Intent) -> anyhow::Error {
         return error.into();
     }
     let Config { memory, scene, .. } = &intent.config;
-    let may_be_compact = memory.optimize_memory || memory.give_up.contains(&Rung::Compact);
+    let may_be_compact =
+        memory.optimize_memory == Compactness::All || memory.give_up.contains(&Rung::Compact);
     let less = match scene.resolution {
         _ if !may_be_compact => "--optimize-memory".to_owned(),
         divisor @ (1 | 2 | 4) => format!("-r {}", 2 * divisor),

@@ -2,6 +2,7 @@
 
 mod changed;
 mod color;
+mod compactness;
 mod declare;
 mod error;
 mod idle;
@@ -23,6 +24,7 @@ mod validate;
 mod values;
 
 pub use color::{Color, ParseColorError};
+pub use compactness::Compactness;
 pub use error::ConfigError;
 pub use normalize::normalize_args;
 pub use normalized::Normalized;

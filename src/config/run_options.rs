@@ -8,6 +8,7 @@ use clap::error::{ContextKind, ContextValue};
 use clap::{Arg, ArgAction, Command, ValueEnum};
 use serde::{Deserialize, Serialize};
 
+use super::compactness::{Compactness, parse_compactness};
 use super::declare::options;
 use super::idle::Idle;
 use super::splits::TrainSample;
@@ -66,8 +67,16 @@ options! {
 
         /// 320 instead of 716 bytes a Gaussian
         ///
-        /// Colours are kept in 16 bits, the optimiser's moments in 8 and 16.
-        optimize_memory: bool = false;
+        /// Colours are kept in 16 bits, the optimiser's moments in 8 and 16. With sh, only colours are,
+        /// and a Gaussian takes 620 bytes.
+        #[arg(
+            value_name = "BOOL|sh",
+            num_args = 0..=1,
+            default_missing_value = "true",
+            hide_default_value = true,
+            value_parser = parse_compactness,
+        )]
+        optimize_memory: Compactness = Compactness::Off;
 
         /// How often unused GPU memory is returned
         ///

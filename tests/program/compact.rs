@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::common::program::TestFolder;
+use crate::common::program::{TestFolder, end};
 use serde_json::Value;
 use splat::export::read_ply;
 use splat::math::compact::{NEAREST, decode_half, encode_half};
@@ -63,4 +63,34 @@ fn the_processor_keeps_the_compact_state_and_trains_as_well() {
     // Rounding is unbiased: what is learned is as good.
     let [a, b] = ["full", "compact"].map(|name| psnr(&place, name));
     assert!((a - b).abs() < 0.5, "{a} and {b} dB");
+}
+
+#[test]
+fn with_sh_only_colours_are_compact_and_a_resumed_run_is_the_same() {
+    let place = TestFolder::with_scene();
+    let half = [&FLAGS[..], &["--optimize-memory", "sh"]].concat();
+    place.trained_into("half", ITERATIONS, &half);
+    let rounded = model(&place, "half");
+    assert!(are_halves(&rounded.sh_dc) && are_halves(&rounded.sh_rest));
+    assert!(!are_halves(&rounded.means));
+    assert!((620..644).contains(&bytes_each(&place, "half")));
+    let config = fs::read_to_string(place.path("half/config.toml")).unwrap();
+    assert!(config.contains("optimize_memory = \"sh\""), "{config}");
+
+    place.trained_into("stopped", 50, &half);
+    let mut resumed = place.train_into("stopped");
+    resumed.args(["--resume", "--iterations", &ITERATIONS.to_string()]);
+    end(&mut resumed).done();
+    let ply = |name: &str| fs::read(place.ply_of(name, ITERATIONS)).unwrap();
+    assert!(ply("half") == ply("stopped"), "moments are in full precision");
+}
+
+#[test]
+fn what_can_be_compact_is_said() {
+    let place = TestFolder::with_scene();
+    end(place.train().arg("--optimize-memory=colours"))
+        .refused(2, &["--optimize-memory", "write true or false, or sh"]);
+    fs::write(place.path("run.toml"), "[memory]\noptimize_memory = \"colours\"\n").unwrap();
+    end(place.train().arg("--config").arg(place.path("run.toml")))
+        .refused(2, &["run.toml", "optimize_memory", "\"sh\""]);
 }

@@ -150,7 +150,7 @@ impl Cuda {
         match self.with_room(|session| tables::zeros(session, sh_degree, count)) {
             Err(error)
                 if error.is_out_of_memory()
-                    && self.session.storage == Storage::Full
+                    && self.session.storage != Storage::Compact
                     && is_compactable::<P>()
                     && self.ladder.allows(Rung::Compact) =>
             {
