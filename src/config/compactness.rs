@@ -72,14 +72,14 @@ impl<'de> Deserialize<'de> for Compactness {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         #[serde(untagged, expecting = "true, false or \"sh\"")]
-        enum Written {
+        enum WrittenCompactness {
             Switch(bool),
             Word(String),
         }
-        match Written::deserialize(deserializer)? {
-            Written::Switch(is_on) => Ok(is_on.into()),
-            Written::Word(word) if word == SH => Ok(Self::Sh),
-            Written::Word(word) => {
+        match WrittenCompactness::deserialize(deserializer)? {
+            WrittenCompactness::Switch(is_on) => Ok(is_on.into()),
+            WrittenCompactness::Word(word) if word == SH => Ok(Self::Sh),
+            WrittenCompactness::Word(word) => {
                 Err(de::Error::custom(format!("`{word}`: write true, false or \"sh\"")))
             }
         }

@@ -16,7 +16,7 @@ fn with_large_photographs() -> TestFolder {
     place
 }
 
-const FLAGS: [&str; 3] = ["--iterations=10", "-r=8", "--eval"];
+const FLAGS: [&str; 4] = ["--iterations=10", "-r=8", "--eval", "--eval-train=0"];
 
 /// The limit that an error proposes, MiB.
 fn proposed(ended: &Ended) -> u64 {
@@ -71,7 +71,7 @@ fn a_limit_that_cannot_be_kept_is_refused_and_the_one_proposed_is_kept() {
 #[test]
 fn photographs_that_are_to_be_kept_give_way_to_the_limit() {
     let place = with_large_photographs();
-    let flags = ["--iterations=1", "-r=1"];
+    let flags = ["--iterations=1", "-r=1", "--eval-train=0"];
     let limit = proposed(&end(place.train().args(flags).arg("--host-limit=1MiB")));
     let limit = format!("--host-limit={limit}MiB");
     let trained = |model: &str, more: &[&str]| {
