@@ -88,6 +88,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
             *place = location.to_string();
         }
     }));
+    signals::ignore_file_size_signal();
     let args: Vec<OsString> = args.collect();
     let result = panic::catch_unwind(|| run(args));
     let exit = result.unwrap_or_else(|payload| {

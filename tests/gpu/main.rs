@@ -45,6 +45,7 @@ mod parity_compact;
 mod parity_densify;
 mod parity_depth;
 mod parity_distances;
+#[cfg(kernels)]
 mod parity_half;
 mod parity_hard;
 mod parity_late;

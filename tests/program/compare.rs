@@ -239,6 +239,7 @@ fn what_is_no_run_is_refused_by_name() {
     let place = TestFolder::empty();
     let kept = RUNS.path("a");
     let missing = place.path("nowhere");
+    compare(&[&kept, &kept], &[]).refused(2, &["is named twice"]);
     compare(&[&kept, &missing], &[]).refused(3, &[text(&missing), "summary.json", "no such file"]);
     compare(&[&kept], &["--baseline", text(&missing)]).refused(3, &[text(&missing)]);
     let old = place.path("old");
