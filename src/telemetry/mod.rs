@@ -20,6 +20,7 @@ use std::path::Path;
 
 pub use escape::{Newlines, escape_controls};
 pub use jsonl::JsonLines;
+pub(crate) use logging::is_plain_wanted;
 pub use logging::{ProgressStyle, init_logging, log_error};
 pub use profile::{
     BufferPeak, Category, CategoryShare, Finding, FindingKind, GpuSummary, LogError, LoggedChange,

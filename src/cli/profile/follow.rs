@@ -1,6 +1,5 @@
 //! The profile of a run that is still training, drawn again and again.
 
-use std::env;
 use std::io::{self, IsTerminal};
 use std::path::Path;
 use std::thread::sleep;
@@ -10,7 +9,7 @@ use super::source::read;
 use super::text;
 use crate::cli::output::{PrintError, print_to_reader};
 use crate::files::is_locked;
-use crate::telemetry::Profile;
+use crate::telemetry::{Profile, is_plain_wanted};
 
 /// Between two looks at the log.
 const INTERVAL: Duration = Duration::from_secs(2);
@@ -56,9 +55,8 @@ struct Screen {
 
 impl Screen {
     fn of_stdout() -> Self {
-        let is_plain = env::var_os("TERM").is_some_and(|term| term == "dumb")
-            || env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        Self { is_terminal: io::stdout().is_terminal() && !is_plain, shown: String::new() }
+        let is_terminal = io::stdout().is_terminal() && !is_plain_wanted();
+        Self { is_terminal, shown: String::new() }
     }
 
     /// Draws a text unless it is there already; whether somebody reads it.
